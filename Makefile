@@ -1,0 +1,40 @@
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.installed
+JOBS   ?= 2
+
+.PHONY: help demo test lint format bench clean
+.DEFAULT_GOAL := help
+
+help: ## list the targets
+	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  \1\t/' | expand -t 12
+
+demo: $(READY) ## dispatch, tune, run and compare a model; writes demo-output/
+	@$(BIN)/bucketize demo
+
+test: lint ## everything that CI runs: lint, types, tests, size table
+	@$(BIN)/pytest -q -n $(JOBS) --dist worksteal
+	@$(BIN)/python benchmarks/size_table.py
+
+lint: $(READY) ## ruff and mypy, without changing a file
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+format: $(READY) ## rewrite the files as ruff would have them
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+bench: $(READY) ## side by side with the engines that are installed
+	@$(BIN)/python -m benchmarks
+
+clean: ## remove everything that make made
+	@rm -rf $(VENV) build demo-output .mypy_cache .pytest_cache .ruff_cache .hypothesis
+
+$(READY): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit(f"bucketize needs Python >= 3.11; $(PYTHON) is {sys.version.split()[0]} (try: make PYTHON=python3.12)")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing into $(VENV) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,bench]'
+	@touch $@

@@ -1,0 +1,24 @@
+"""`python -m benchmarks [peers|overhead|startup|memory|dispatch ...]`: all of them by default."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+
+NAMES = ("dispatch", "overhead", "memory", "startup", "peers")
+
+
+def main() -> None:
+    """Run the named benchmarks one after the other."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("names", nargs="*", default=[], metavar="NAME", help=", ".join(NAMES))
+    names = parser.parse_args().names or NAMES
+    for name in names:
+        if name not in NAMES:
+            parser.error(f"no benchmark named {name!r}; known: {', '.join(NAMES)}")
+        print(f"== {name}", flush=True)
+        importlib.import_module(f"benchmarks.{name}").main()
+
+
+if __name__ == "__main__":
+    main()

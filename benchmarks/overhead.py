@@ -1,0 +1,70 @@
+"""What a call costs beside its kernels: the decision, and a graph of 100 tiny ops."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import bucketize
+from bucketize import ops
+from bucketize.ir import Builder, Function, Module, Var
+from bucketize.runtime.vm import Decide
+from bucketize.types import Symbol, tensor
+from dispatchers import log_dispatcher
+
+OPS = 100
+
+
+def chain(*dims: Any) -> Function:
+    """100 ops that fusion leaves alone, on tensors so small that only overhead is seen."""
+    x = Var("data", tensor("float32", *dims))
+    b = Builder()
+    y = x
+    for _ in range(OPS):
+        y = b.emit(ops.transpose, y, axes=(1, 0))
+    return b.function("main", [x], [y])
+
+
+def microseconds(call: Callable[[], Any], number: int = 2000, repeats: int = 25) -> float:
+    """The median over repeats of the mean over `number` calls."""
+    means = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        for _ in range(number):
+            call()
+        means.append((time.perf_counter() - start) / number)
+    return statistics.median(means) * 1e6
+
+
+def main() -> None:
+    """Print both."""
+    x = np.zeros((4, 4), np.float32)
+    symbol = Symbol("N", 1, 512)
+    module = Module({"main": chain(symbol, 4)})
+    exe = bucketize.compile(module)
+    one = microseconds(lambda: exe.run(x), 500)
+    print(f"a call of a {OPS}-op graph on a shape seen before: {one:.1f} us")
+    exe = bucketize.compile(bucketize.dispatch(module, log_dispatcher), lazy=True)
+    one = microseconds(lambda: exe.run(x), 500)
+    print(f"the same behind {len(exe.module.functions) - 1} buckets: {one:.1f} us")
+    two = Function("main", *_two_axes())
+    exe = bucketize.compile(bucketize.dispatch(Module({"main": two}), log_dispatcher), lazy=True)
+    (decide,) = (i for i in exe.routines["main"].code.instructions if isinstance(i, Decide))
+    sizes = {"H": 200, "W": 3}
+    cost = microseconds(lambda: decide.choose(*[sizes[s] for s in decide.symbols]), 20000)
+    print(f"the decision among {len(decide.blocks)} clones: {cost:.2f} us")
+
+
+def _two_axes() -> tuple[Any, Any, Any]:
+    x = Var("data", tensor("float32", 1, 3, Symbol("H"), Symbol("W")))
+    b = Builder()
+    y = b.emit(ops.relu, x)
+    return (x,), tuple(b.body), (y,)
+
+
+if __name__ == "__main__":
+    main()

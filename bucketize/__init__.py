@@ -1,0 +1,65 @@
+"""Graph dispatching for dynamic shapes: a clone per shape bucket, a tuned kernel per clone."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bucketize import analysis, zoo
+    from bucketize.compiler import compile  # noqa: A004
+    from bucketize.errors import BucketizeError
+    from bucketize.ir import Function, Module
+    from bucketize.onnx import from_onnx
+    from bucketize.runtime.executable import Executable
+    from bucketize.text import show
+    from bucketize.transform.dispatch import dispatch
+    from bucketize.tune import tune
+    from bucketize.types import ANY, Profile
+
+# Names are loaded at first use: `run` pays neither for scikit-optimize nor for pandas.
+_HOMES = {
+    "ANY": "bucketize.types",
+    "BucketizeError": "bucketize.errors",
+    "Executable": "bucketize.runtime.executable",
+    "Function": "bucketize.ir",
+    "Module": "bucketize.ir",
+    "Profile": "bucketize.types",
+    "analysis": "",
+    "compile": "bucketize.compiler",
+    "dispatch": "bucketize.transform.dispatch",
+    "from_onnx": "bucketize.onnx",
+    "show": "bucketize.text",
+    "tune": "bucketize.tune",
+    "zoo": "",
+}
+
+__all__ = [
+    "ANY",
+    "BucketizeError",
+    "Executable",
+    "Function",
+    "Module",
+    "Profile",
+    "analysis",
+    "compile",
+    "dispatch",
+    "from_onnx",
+    "show",
+    "tune",
+    "zoo",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'bucketize' has no attribute {name!r}")
+    home = _HOMES[name]
+    module = importlib.import_module(home or f"bucketize.{name}")
+    value = getattr(module, name) if home else module
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

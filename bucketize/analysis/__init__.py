@@ -1,0 +1,27 @@
+"""Analysis: DataFrames of tuning logs and of dispatchers, and their plots; no files, no printing.
+
+`load` is the only function that reads a file; every other maps a DataFrame to a DataFrame, or to a
+matplotlib figure.
+"""
+
+from bucketize.analysis.frame import (
+    best_schedules,
+    failures,
+    load,
+    progress,
+    trade_off,
+    versus_oracle,
+)
+from bucketize.analysis.plot import plot_latency, plot_progress, plot_trade_off
+
+__all__ = [
+    "best_schedules",
+    "failures",
+    "load",
+    "plot_latency",
+    "plot_progress",
+    "plot_trade_off",
+    "progress",
+    "trade_off",
+    "versus_oracle",
+]

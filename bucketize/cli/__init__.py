@@ -1,0 +1,5 @@
+"""The command line: one module per subcommand, each importing what it needs when it runs."""
+
+from bucketize.cli.group import main
+
+__all__ = ["main"]

@@ -1,0 +1,5 @@
+"""`python -m bucketize.cli`."""
+
+from bucketize.cli.group import main
+
+main()

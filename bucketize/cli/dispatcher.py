@@ -1,0 +1,98 @@
+"""Dispatchers by name: installed ones, a module's or a file's own, and those kept as data.
+
+All are found alike, by entry point or by import: a user's own are equals of the built-in ones.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.util
+import re
+import sys
+from collections.abc import Callable
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from types import ModuleType
+from typing import Any, cast
+
+import yaml
+
+from bucketize.errors import DispatchError, unknown_name
+from bucketize.transform.dispatch import Dispatcher
+
+GROUP = "bucketize.dispatchers"  # each entry is a dispatcher
+FILES = "bucketize.dispatcher_files"  # each is named by a suffix and maps a path to a dispatcher
+
+
+def installed() -> dict[str, EntryPoint]:
+    """The entry points of installed dispatchers, by name."""
+    return {entry.name: entry for entry in sorted(entry_points(group=GROUP))}
+
+
+def find_dispatcher(spec: str) -> Dispatcher:
+    """The dispatcher that `spec` means.
+
+    `log`, `module:name`, `path.py:name`, each with `:option=value,...` if wanted, or the path of a
+    file whose suffix some package reads.
+    """
+    readers = {entry.name: entry for entry in entry_points(group=FILES)}
+    suffix = Path(spec).suffix.removeprefix(".")
+    if suffix in readers and ":" not in spec:
+        reader: Callable[[str], Dispatcher] = readers[suffix].load()
+        return reader(spec)
+    head, _, rest = spec.partition(":")
+    if head in installed():
+        return with_options(installed()[head].load(), rest)
+    if not rest:
+        raise unknown_name("dispatcher", spec, [*installed(), "module:name", "path.py:name"])
+    name, _, options = rest.partition(":")
+    module = load_module(head)
+    if not callable(getattr(module, name, None)):
+        raise DispatchError(f"{head} has no function named {name!r}")
+    return with_options(getattr(module, name), options)
+
+
+def with_options(dispatcher: Any, text: str) -> Dispatcher:
+    """The dispatcher with the options of `base=4,high=64` set; a plain function takes keywords."""
+    options = parse_options(text)
+    if not options:
+        return cast(Dispatcher, dispatcher)
+    bind = getattr(dispatcher, "with_options", functools.partial(functools.partial, dispatcher))
+    return cast(Dispatcher, bind(**options))
+
+
+def parse_options(text: str) -> dict[str, Any]:
+    """`sizes=1,2,4,high=8` as options: each value is YAML, and one with commas is a list."""
+    if not text:
+        return {}
+    parts = [part.partition("=") for part in re.split(r",(?=\s*\w+=)", text)]
+    if bad := [name for name, equals, _ in parts if not equals]:
+        raise DispatchError(f"expected option=value, got {bad[0]!r}")
+    return {
+        name.strip(): yaml.safe_load(f"[{value}]" if "," in value else value)
+        for name, _, value in parts
+    }
+
+
+def load_module(target: str) -> ModuleType:
+    """A module by its name, as seen from the working directory, or by its path."""
+    try:
+        return _from_path(Path(target)) if target.endswith(".py") else _from_name(target)
+    except Exception as e:  # whatever a user's module does at import
+        raise DispatchError(f"cannot import {target}: {type(e).__name__}: {e}") from e
+
+
+def _from_name(name: str) -> ModuleType:
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    return importlib.import_module(name)
+
+
+def _from_path(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -1,0 +1,76 @@
+"""`bucketize dispatchers`: what is installed."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from bucketize.cli import parameter
+from bucketize.errors import BucketizeError
+from bucketize.types import Symbol
+
+
+@click.command()
+@click.option(
+    "--dim",
+    "bound",
+    type=parameter.bound,
+    default="N=1..64",
+    show_default=True,
+    help="The axis shown.",
+)
+@parameter.json_option
+def dispatchers(bound: parameter.Bound, as_json: bool) -> None:
+    """List the installed dispatchers, with the buckets that each makes of one axis.
+
+    A package of yours adds its own under the entry point group "bucketize.dispatchers"; without
+    one, --dispatcher takes module:name and path.py:name.
+    """
+    from bucketize.cli.dispatcher import installed
+
+    symbol = Symbol(bound[0], *bound[1])
+    rows = [describe(name, entry.load(), symbol) for name, entry in installed().items()]
+    if as_json:
+        click.echo(json.dumps(rows, indent=2))
+        return
+    for row in rows:
+        click.echo(f"{row['name']}  {row['help']}")
+        click.echo(f"    options: {', '.join(row['options']) or 'none'}")
+        click.echo(
+            f"    {symbol} in [{symbol.lo}, {symbol.hi or 'inf'}]: {shown(row['buckets'])}\n"
+        )
+
+
+def describe(name: str, dispatcher: Any, symbol: Symbol) -> dict[str, Any]:
+    """A dispatcher as the list shows it."""
+    parameters = inspect.signature(dispatcher).parameters.values()
+    return {
+        "name": name,
+        "help": (inspect.getdoc(dispatcher) or "").partition("\n")[0],
+        "options": {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY},
+        "buckets": example(dispatcher, symbol),
+    }
+
+
+def example(dispatcher: Any, symbol: Symbol) -> Any:
+    """The buckets of one axis, or why there are none."""
+    try:
+        answer = dispatcher({"data": (symbol,)})
+    except BucketizeError as e:
+        return str(e)
+    return answer["data"][0] if isinstance(answer, Mapping) else [str(box) for box in answer]
+
+
+def shown(buckets: Any) -> str:
+    """The first of the buckets on one line."""
+    if isinstance(buckets, str):
+        return buckets
+    from bucketize.transform.bucket import show_interval
+
+    first = [b if isinstance(b, str) else show_interval(b) for b in buckets[:12]]
+    more = [f"... {len(buckets) - 12} more"] if len(buckets) > 12 else []
+    return " ".join(first + more)

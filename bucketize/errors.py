@@ -1,0 +1,69 @@
+"""The errors a user can cause: one tree, so that one `except BucketizeError` catches them all."""
+
+from __future__ import annotations
+
+
+class BucketizeError(Exception):
+    """The root of every error that bad input or a bad environment can cause."""
+
+
+class TypeRelError(BucketizeError):
+    """Types that do not fit together: two extents, ranks or dtypes disagree."""
+
+
+class ShapeError(BucketizeError):
+    """A run-time array does not fit the type it is given for."""
+
+
+class UnknownNameError(BucketizeError):
+    """A name that nothing answers to; the message lists the known ones."""
+
+
+class VerifyError(BucketizeError):
+    """A module that breaks a law of the IR."""
+
+
+class ParseError(BucketizeError):
+    """Text that is no module."""
+
+
+class UnsupportedModelError(BucketizeError):
+    """A model that is corrupt, or asks for something that is not supported."""
+
+
+class TransformError(BucketizeError):
+    """A transform that cannot be applied to this module."""
+
+
+class DispatchError(BucketizeError):
+    """Intervals or profiles that do not partition what they should."""
+
+
+class NoBucketError(BucketizeError):
+    """A size that no bucket covers, in a module without a fallback clone."""
+
+
+class PaddingError(BucketizeError):
+    """Padding to the bucket's top that would leak into the result."""
+
+
+class CompileError(BucketizeError):
+    """A function that the chosen executor cannot take."""
+
+
+class KernelError(BucketizeError):
+    """A kernel that cannot be built or a schedule that is not legal."""
+
+
+class LogError(BucketizeError):
+    """A tuning log that cannot be read or written."""
+
+
+class TuneError(BucketizeError):
+    """A tuning session that cannot start or go on."""
+
+
+def unknown_name(kind: str, name: object, known: object) -> UnknownNameError:
+    """The error for a name that is not among `known` (any iterable of names)."""
+    listed = ", ".join(sorted(map(str, known)))  # type: ignore[call-overload]
+    return UnknownNameError(f"no {kind} named {str(name)!r}; known: {listed or 'none'}")

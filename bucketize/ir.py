@@ -1,0 +1,461 @@
+"""The IR: functions are lists of typed bindings, each variable made once (A-normal form).
+
+Everything is frozen and compared by identity. `Builder.emit` is the only maker of bindings and
+infers their types, so IR without types cannot exist. `If` holds its branches as functions without
+parameters that see the variables around them; `fused` holds its group as a closed function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from bucketize.errors import BucketizeError, NoBucketError, ShapeError, TypeRelError, unknown_name
+from bucketize.op import FREE, MAX_VALUE, Array, Attrs, Op, op
+from bucketize.types import (
+    AnyDim,
+    Dim,
+    Expr,
+    Symbol,
+    TensorType,
+    evaluate,
+    join_types,
+    meet,
+    meet_types,
+    substitute,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Var:
+    """A name for a tensor; two variables are the same only if they are the same object."""
+
+    name: str
+    type: TensorType
+
+    def __repr__(self) -> str:
+        return f"%{self.name}: {self.type}"
+
+
+@dataclass(frozen=True, eq=False)
+class Const:
+    """A tensor known at compile time; never written to."""
+
+    value: Array
+    type: TensorType = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Type the value, following small integers as dims."""
+        v = self.value
+        small = v.dtype.kind == "i" and v.size <= MAX_VALUE
+        dims = tuple(map(int, v.reshape(-1))) if small else None
+        object.__setattr__(self, "type", TensorType(v.dtype, v.shape, dims))
+
+    def __repr__(self) -> str:
+        return f"const {self.type}"
+
+
+Atom: TypeAlias = Var | Const
+
+
+@dataclass(frozen=True, eq=False)
+class Binding:
+    """`outs = op(*args) {attrs}`; all ops but `If` and `call` have one out."""
+
+    outs: tuple[Var, ...]
+    op: Op
+    args: tuple[Atom, ...]
+    attrs: Attrs
+
+    @property
+    def out(self) -> Var:
+        """The one variable that this binding makes."""
+        (out,) = self.outs
+        return out
+
+    def __repr__(self) -> str:
+        return f"{', '.join(map(repr, self.outs))} = {self.op.name}{self.args}"
+
+
+@dataclass(frozen=True, eq=False)
+class Function:
+    """Parameters, bindings in order, and the atoms that it returns."""
+
+    name: str
+    params: tuple[Var, ...]
+    body: tuple[Binding, ...]
+    results: tuple[Atom, ...]
+
+    def symbols(self) -> dict[str, Symbol]:
+        """The symbols of the parameters, by name."""
+        return {s.name: s for p in self.params for d in p.type.shape for s in _symbols(d)}
+
+    def __repr__(self) -> str:
+        return f"<function {self.name}({', '.join(map(repr, self.params))})>"
+
+
+Recipe: TypeAlias = Callable[[], Function]
+
+
+class Functions(Mapping[str, Function]):
+    """Functions by name; those given as a recipe are made when first asked for."""
+
+    def __init__(self, entries: Mapping[str, Function | Recipe]) -> None:
+        self._entries = dict(entries)
+
+    def __getitem__(self, name: str) -> Function:
+        entry = self._entries[name]
+        if not isinstance(entry, Function):
+            entry = self._entries[name] = entry()
+        return entry
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries
+
+    def made(self) -> dict[str, Function]:
+        """The functions that no recipe stands for any more."""
+        return {n: f for n, f in self._entries.items() if isinstance(f, Function)}
+
+    def updated(self, entries: Mapping[str, Function | Recipe]) -> Functions:
+        """These functions with `entries` put in; recipes stay recipes."""
+        return Functions({**self._entries, **entries})
+
+    def mapped(self, transform: Callable[[Function], Function]) -> Functions:
+        """Each function transformed when first asked for."""
+        return Functions({n: lambda n=n: transform(self[n]) for n in self})  # type: ignore[misc]
+
+
+@dataclass(frozen=True, eq=False)
+class Module:
+    """Named functions; `main` is where a run begins.
+
+    `opt` holds the sizes that a clone is tuned for, where a profile named them.
+    """
+
+    functions: Functions
+    opt: Mapping[str, Mapping[str, int]]
+
+    def __init__(
+        self,
+        functions: Mapping[str, Function | Recipe],
+        opt: Mapping[str, Mapping[str, int]] | None = None,
+    ) -> None:
+        lazy = functions if isinstance(functions, Functions) else Functions(functions)
+        object.__setattr__(self, "functions", lazy)
+        object.__setattr__(self, "opt", opt or {})
+
+    @property
+    def main(self) -> Function:
+        """The entry."""
+        return self.functions["main"]
+
+    def function(self, name: str) -> Function:
+        """The function of this name, or an error that lists the known ones."""
+        if name not in self.functions:
+            raise unknown_name("function", name, self.functions)
+        return self.functions[name]
+
+    def replace(self, *functions: Function) -> Module:
+        """This module with `functions` put in under their names."""
+        return Module(self.functions.updated({f.name: f for f in functions}), self.opt)
+
+    def mapped(self, transform: Callable[[Function], Function]) -> Module:
+        """This module with each function transformed when first asked for."""
+        return Module(self.functions.mapped(transform), self.opt)
+
+
+def _symbols(dim: Dim) -> Iterator[Symbol]:
+    if isinstance(dim, Symbol):
+        yield dim
+
+
+# --- the ops that hold functions ---------------------------------------------------------------
+
+
+def _no_rule(*_args: Any, **_attrs: Any) -> Any:
+    raise AssertionError("typed by the builder")
+
+
+@op(name="fused", shape=_no_rule, padding=_no_rule, dtype=_no_rule, example="")
+def FUSED(*args: Array, body: Function) -> Array:
+    """A group of ops that one kernel computes; `body` is closed and has one result."""
+    return run_function(body, args)[0]
+
+
+@op(name="if", shape=_no_rule, padding=lambda *_, **__: FREE, dtype=_no_rule, example="")
+def IF(_cond: Array, *, then: Function, orelse: Function) -> Array:
+    """One of two functions without parameters, chosen at run time."""
+    raise AssertionError("evaluated by run_function")
+
+
+@op(name="call", shape=_no_rule, padding=_no_rule, dtype=_no_rule, example="")
+def CALL(*_args: Array, callee: str, types: tuple[TensorType, ...]) -> Array:
+    """A call of a function of the module; `types` are what the caller knows of the results."""
+    raise AssertionError("evaluated by run_function")
+
+
+@op(name="no_bucket", shape=_no_rule, padding=_no_rule, dtype=_no_rule, example="")
+def NO_BUCKET(*, sizes: tuple[Dim, ...], buckets: str, types: tuple[TensorType, ...]) -> Array:
+    """The leaf of a decision tree that no bucket covers."""
+    raise NoBucketError(f"no bucket covers the size {sizes}; buckets: {buckets}")
+
+
+STRUCTURAL = frozenset((FUSED, IF, CALL, NO_BUCKET))  # ops that no table of rules covers
+
+
+# --- building ----------------------------------------------------------------------------------
+
+
+def infer(op: Op, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
+    """The types of what `op` makes of arguments of `types`."""
+    if op is FUSED:
+        return tuple(r.type for r in refine(attrs["body"], types).results)
+    if op is CALL or op is NO_BUCKET:
+        return tuple(attrs["types"])
+    if op is IF:
+        then, orelse = attrs["then"].results, attrs["orelse"].results
+        if len(then) != len(orelse):
+            raise TypeRelError(f"branches return {len(then)} and {len(orelse)} results")
+        return tuple(join_types(a.type, b.type) for a, b in zip(then, orelse, strict=True))
+    return (op.infer(*types, **attrs),)
+
+
+@dataclass(eq=False)
+class Builder:
+    """Appends bindings; the only place where types are inferred."""
+
+    body: list[Binding] = field(default_factory=list)
+
+    def emit(self, op: Op, *args: Atom, **attrs: Any) -> Var:
+        """Bind `op(*args)` to a new variable."""
+        (out,) = self.emit_all(op, *args, **attrs)
+        return out
+
+    def emit_all(self, op: Op, *args: Atom, **attrs: Any) -> tuple[Var, ...]:
+        """Bind `op(*args)` to as many new variables as it has results."""
+        full = MappingProxyType(op.complete(attrs))
+        try:
+            types = infer(op, [a.type for a in args], full)
+        except BucketizeError as e:
+            shown = {k: v for k, v in full.items() if not isinstance(v, Function)}
+            e.add_note(f"in {op.name}({', '.join(str(a.type) for a in args)}) {shown or ''}")
+            raise
+        outs = tuple(Var(str(len(self.body)), t) for t in types)
+        self.body.append(Binding(outs, op, args, full))
+        return outs
+
+    def function(self, name: str, params: Sequence[Var], results: Sequence[Atom]) -> Function:
+        """The function of what was emitted so far."""
+        return Function(name, tuple(params), tuple(self.body), tuple(results))
+
+
+Env: TypeAlias = dict[Atom, Atom]
+Rule: TypeAlias = Callable[[Builder, Binding, tuple[Atom, ...]], Atom | None]
+
+
+def copy_binding(out: Builder, b: Binding, env: Env, dims: Mapping[str, Dim] | None = None) -> None:
+    """Emit `b` again with `env` applied to its arguments and `dims` to its attributes."""
+    attrs = {k: _substitute_attr(v, env, dims or {}) for k, v in b.attrs.items()}
+    made = out.emit_all(b.op, *(env.get(a, a) for a in b.args), **attrs)
+    env.update(zip(b.outs, made, strict=True))
+
+
+def _substitute_attr(value: Any, env: Env, dims: Mapping[str, Dim]) -> Any:
+    if isinstance(value, Function):
+        if value.params:  # a closed group: it shares no variables, but the symbols
+            return specialise(value, dims) if dims else value
+        return copy_block(value, env, dims)
+    if isinstance(value, tuple):
+        return tuple(_substitute_attr(v, env, dims) for v in value)
+    if isinstance(value, TensorType):
+        return value.substitute(dims)
+    return substitute(value, dims) if isinstance(value, Symbol | Expr) else value
+
+
+def copy_block(block: Function, env: Env, dims: Mapping[str, Dim] | None = None) -> Function:
+    """A branch of an `If` again, with the variables around it replaced."""
+    inner, out = dict(env), Builder()
+    for b in block.body:
+        copy_binding(out, b, inner, dims)
+    return out.function(block.name, (), [inner.get(r, r) for r in block.results])
+
+
+def rewrite(fn: Function, rule: Rule) -> Function:
+    """`fn` rebuilt; where `rule` gives an atom, that atom stands for the binding.
+
+    The rule sees the new arguments and may emit bindings of its own. Branches of an `If` are
+    rewritten by the same rule. Returns `fn` itself when the rule never answers.
+    """
+    env: Env = {}
+    out, changed = _rewrite_block(fn, rule, env)
+    return out if changed else fn
+
+
+def _rewrite_block(fn: Function, rule: Rule, env: Env) -> tuple[Function, bool]:
+    out, changed = Builder(), False
+    for b in fn.body:
+        args = tuple(env.get(a, a) for a in b.args)
+        if b.op is IF:
+            halves = {k: _rewrite_block(b.attrs[k], rule, dict(env)) for k in ("then", "orelse")}
+            changed |= any(c for _, c in halves.values())
+            made = out.emit_all(IF, *args, **{k: f for k, (f, _) in halves.items()})
+            env.update(zip(b.outs, made, strict=True))
+            continue
+        before = len(out.body)
+        atom = rule(out, b, args)
+        if atom is None:
+            assert len(out.body) == before, "a rule that declines must not emit"
+            copy_binding(out, b, env)
+        else:
+            changed, env[b.out] = True, atom
+    return out.function(fn.name, fn.params, [env.get(r, r) for r in fn.results]), changed
+
+
+def refine(fn: Function, types: Sequence[TensorType], name: str | None = None) -> Function:
+    """`fn` with its parameters' types met with `types` and its body inferred anew."""
+    if len(types) != len(fn.params):
+        raise TypeRelError(f"{fn.name} takes {len(fn.params)} arguments, got {len(types)}")
+    dims: dict[str, Dim] = {}
+    for param, type_ in zip(fn.params, types, strict=True):
+        _match_type(param, type_, dims)
+    pairs = zip(fn.params, types, strict=True)
+    met = [meet_types(p.type.substitute(dims), _without_value(t)) for p, t in pairs]
+    params = [
+        Var(p.name, TensorType(m.dtype, m.shape, t.value))
+        for p, m, t in zip(fn.params, met, types, strict=True)
+    ]
+    return _copy(fn, params, dims, name or fn.name)
+
+
+def _without_value(t: TensorType) -> TensorType:
+    return TensorType(t.dtype, t.shape)
+
+
+def _match_type(param: Var, type_: TensorType, dims: dict[str, Dim]) -> None:
+    if len(param.type.shape) != len(type_.shape):
+        raise TypeRelError(f"ranks differ: {param.type} and {type_}")
+    for mine, given in zip(param.type.shape, type_.shape, strict=True):
+        if isinstance(mine, Symbol) and not isinstance(given, AnyDim):
+            meet(mine, given)  # substituted, the bounds are no longer seen
+            dims.setdefault(mine.name, given)
+
+
+def specialise(fn: Function, dims: Mapping[str, Dim], name: str | None = None) -> Function:
+    """`fn` with the symbols that `dims` names replaced everywhere."""
+    params = [Var(p.name, p.type.substitute(dims)) for p in fn.params]
+    return _copy(fn, params, dims, name or fn.name)
+
+
+def _copy(fn: Function, params: Sequence[Var], dims: Mapping[str, Dim], name: str) -> Function:
+    env: Env = dict(zip(fn.params, params, strict=True))
+    out = Builder()
+    for b in fn.body:
+        copy_binding(out, b, env, dims)
+    return out.function(name, params, [env.get(r, r) for r in fn.results])
+
+
+# --- running, by the ops' own meaning ------------------------------------------------------------
+
+
+def bind_shapes(params: Sequence[Var], shapes: Sequence[tuple[int, ...]]) -> dict[str, int]:
+    """The values of the symbols when the parameters have these shapes; errors name the axis."""
+    env: dict[str, int] = {}
+    for param, shape in zip(params, shapes, strict=True):
+        if len(shape) != len(param.type.shape):
+            want, got = len(param.type.shape), len(shape)
+            raise ShapeError(f"input {param.name!r}: expected rank {want} {param.type}, got {got}")
+        for axis, (dim, size) in enumerate(zip(param.type.shape, shape, strict=True)):
+            where = f"input {param.name!r}, axis {axis}"
+            if isinstance(dim, Symbol):
+                _bind_symbol(env, dim, size, where)
+            elif not isinstance(dim, Expr | AnyDim) and dim != size:
+                raise ShapeError(f"{where}: expected {dim}, got {size}")
+    _check_expressions(params, shapes, env)
+    return env
+
+
+def _bind_symbol(env: dict[str, int], symbol: Symbol, size: int, where: str) -> None:
+    if env.setdefault(symbol.name, size) != size:
+        raise ShapeError(f"{where}: expected {symbol.name}={env[symbol.name]}, got {size}")
+    if size < symbol.lo or (symbol.hi is not None and size > symbol.hi):
+        top = "..." if symbol.hi is None else symbol.hi
+        raise ShapeError(f"{where}: expected {symbol.name} in [{symbol.lo}, {top}], got {size}")
+
+
+def _check_expressions(
+    params: Sequence[Var], shapes: Sequence[tuple[int, ...]], env: Mapping[str, int]
+) -> None:
+    for param, shape in zip(params, shapes, strict=True):
+        for axis, (dim, size) in enumerate(zip(param.type.shape, shape, strict=True)):
+            if isinstance(dim, Expr) and evaluate(dim, env) != size:
+                want = f"{dim}={evaluate(dim, env)}"
+                raise ShapeError(f"input {param.name!r}, axis {axis}: expected {want}, got {size}")
+
+
+def run_function(
+    fn: Function,
+    args: Sequence[Array],
+    module: Module | None = None,
+    outer: Mapping[Atom, Array] | None = None,
+    symbols: Mapping[str, int] | None = None,
+) -> list[Array]:
+    """The results of `fn`, each binding by its op's `compute`: slow, the oracle of everything."""
+    dims = dict(symbols or {}) | bind_shapes(fn.params, [a.shape for a in args])
+    env: dict[Atom, Array] = {**(outer or {}), **dict(zip(fn.params, args, strict=True))}
+
+    def value(atom: Atom) -> Array:
+        return atom.value if isinstance(atom, Const) else env[atom]
+
+    for b in fn.body:
+        operands = [value(a) for a in b.args]
+        if b.op is IF:
+            branch = b.attrs["then" if operands[0] else "orelse"]
+            outs = run_function(branch, (), module, env, dims)
+        elif b.op is CALL:
+            assert module is not None, "a call needs its module"
+            outs = run_function(module.function(b.attrs["callee"]), operands, module)
+        else:
+            attrs = {k: _substitute_attr(v, {}, dims) for k, v in b.attrs.items()}
+            outs = [np.asarray(b.op.compute(*operands, **attrs))]
+        env.update(zip(b.outs, outs, strict=True))
+    return [value(r) for r in fn.results]
+
+
+def evaluate_module(module: Module, *args: Array, **named: Array) -> list[Array]:
+    """The results of `main` by the reference meaning of every op."""
+    return run_function(module.main, arrange_inputs(module.main.params, args, named), module)
+
+
+def arrange_inputs(
+    params: Sequence[Var], args: Sequence[Array], named: Mapping[str, Array]
+) -> list[Array]:
+    """Arrays in the order of the parameters, of the right dtypes; errors name the input."""
+    names = [p.name for p in params]
+    for name in named:
+        if name not in names:
+            raise unknown_name("input", name, names)
+    given = dict(zip(names, args, strict=False)) if len(args) <= len(names) else {}
+    if len(args) > len(names):
+        raise ShapeError(f"expected {len(names)} inputs ({', '.join(names)}), got {len(args)}")
+    twice = given.keys() & named.keys()
+    missing = [n for n in names if n not in given and n not in named]
+    if twice or missing:
+        fault = f"given twice: {sorted(twice)}" if twice else f"missing: {', '.join(missing)}"
+        raise ShapeError(f"expected the inputs {', '.join(names)}; {fault}")
+    return [_checked(p, np.asarray({**given, **named}[p.name])) for p in params]
+
+
+def _checked(param: Var, array: Array) -> Array:
+    if array.dtype != param.type.dtype:
+        raise ShapeError(f"input {param.name!r}: expected {param.type.dtype}, got {array.dtype}")
+    return array

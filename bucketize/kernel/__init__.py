@@ -1,0 +1,1 @@
+"""Kernels: templates that write them, vector code, build and cache."""

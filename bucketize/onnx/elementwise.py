@@ -1,0 +1,230 @@
+"""Converters of what acts on each element by itself."""
+
+from __future__ import annotations
+
+import math
+from functools import reduce
+
+import numpy as np
+
+from bucketize.ir import Atom, Const
+from bucketize.onnx.node import Node, Unsupported, converts, converts_directly, native_dtype
+from bucketize.op import Op
+from bucketize.ops import elementwise as e
+
+DIRECT = {
+    "Abs": e.abs_,
+    "Add": e.add,
+    "And": e.logical_and,
+    "Ceil": e.ceil,
+    "Cos": e.cos,
+    "Equal": e.equal,
+    "Erf": e.erf,
+    "Exp": e.exp,
+    "Floor": e.floor,
+    "Greater": e.greater,
+    "GreaterOrEqual": e.greater_equal,
+    "HardSwish": e.hard_swish,
+    "IsNaN": e.isnan,
+    "Less": e.less,
+    "LessOrEqual": e.less_equal,
+    "Log": e.log,
+    "Mul": e.mul,
+    "Neg": e.neg,
+    "Not": e.logical_not,
+    "Or": e.logical_or,
+    "Reciprocal": e.reciprocal,
+    "Relu": e.relu,
+    "Round": e.round_,
+    "Sigmoid": e.sigmoid,
+    "Sign": e.sign,
+    "Sin": e.sin,
+    "Softplus": e.softplus,
+    "Sqrt": e.sqrt,
+    "Sub": e.sub,
+    "Tanh": e.tanh,
+    "Where": e.where,
+    "Xor": e.logical_xor,
+}
+for _op_type, _op in DIRECT.items():
+    converts_directly(_op_type, _op)
+
+
+# --- arithmetic ----------------------------------------------------------------------------------
+
+
+@converts("Div")
+def _div(n: Node) -> Atom:
+    return n.emit(e.div if _is_float(n[0]) else e.trunc_div, n[0], n[1])
+
+
+@converts("Mod")
+def _mod(n: Node) -> Atom:
+    return n.emit(e.fmod if n.attr("fmod", 0) else e.mod, n[0], n[1])
+
+
+@converts("Pow")
+def _pow(n: Node) -> Atom:
+    x, y = n[0], n[1]
+    if isinstance(y, Const) and y.value.size == 1 and len(y.type.shape) <= len(x.type.shape):
+        if y.value == 2:
+            return n.emit(e.mul, x, x)
+        if y.value == 0.5 and _is_float(x):
+            return n.emit(e.sqrt, x)
+    if _is_float(y) and not _is_float(x):
+        raise Unsupported(f"{x.type.dtype} to the power of {y.type.dtype}")
+    return n.emit(e.pow_, x, _cast(n, y, x.type.dtype))
+
+
+def _chain(op_type: str, op: Op) -> None:
+    converts(op_type)(lambda n: reduce(lambda x, y: n.emit(op, x, y), n.operands))
+
+
+_chain("Sum", e.add)
+_chain("Min", e.minimum_)
+_chain("Max", e.maximum_)
+
+
+@converts("Mean")
+def _mean(n: Node) -> Atom:
+    total: Atom = reduce(lambda x, y: n.emit(e.add, x, y), n.operands)
+    return n.emit(e.mul, total, n.like(total, 1 / len(n.inputs)))
+
+
+@converts("Clip")
+def _clip(n: Node) -> Atom:
+    x, lo, hi = n[0], n.optional(1), n.optional(2)
+    if _is_float(x) and all(b is None or isinstance(b, Const) for b in (lo, hi)):
+        bounds = {"lo": n.number(1, "min"), "hi": n.number(2, "max")}
+        return n.emit(e.clip, x, **{k: v for k, v in bounds.items() if v is not None})
+    if lo is not None:
+        x = n.emit(e.maximum_, x, lo)
+    return x if hi is None else n.emit(e.minimum_, x, hi)
+
+
+@converts("IsInf")
+def _is_inf(n: Node) -> Atom:
+    negative, positive = n.attr("detect_negative", 1), n.attr("detect_positive", 1)
+    if not negative and not positive:
+        raise Unsupported("detect_negative and detect_positive are both 0")
+    x = n.emit(e.abs_, n[0]) if negative and positive else n[0]
+    return n.emit(e.equal, x, n.like(x, math.inf if positive else -math.inf))
+
+
+# --- activations ---------------------------------------------------------------------------------
+
+
+@converts("LeakyRelu")
+def _leaky_relu(n: Node) -> Atom:
+    return n.emit(e.leaky_relu, n[0], alpha=n.attr("alpha", 0.01))
+
+
+@converts("PRelu")
+def _prelu(n: Node) -> Atom:
+    return _below_zero(n, n.emit(e.mul, n[1], n[0]))
+
+
+@converts("Elu")
+def _elu(n: Node) -> Atom:
+    return _below_zero(n, _exponential(n, n.attr("alpha", 1.0)))
+
+
+@converts("Celu")
+def _celu(n: Node) -> Atom:
+    alpha = n.attr("alpha", 1.0)
+    return _below_zero(n, _exponential(n, alpha, 1 / alpha))
+
+
+@converts("Selu")
+def _selu(n: Node) -> Atom:
+    alpha, gamma = n.attr("alpha", 1.67326319), n.attr("gamma", 1.05070102)
+    return n.emit(e.mul, _below_zero(n, _exponential(n, alpha)), n.like(n[0], gamma))
+
+
+@converts("ThresholdedRelu")
+def _thresholded_relu(n: Node) -> Atom:
+    above = n.emit(e.greater, n[0], n.like(n[0], n.attr("alpha", 1.0)))
+    return n.emit(e.where, above, n[0], n.like(n[0], 0))
+
+
+@converts("Softsign")
+def _softsign(n: Node) -> Atom:
+    return n.emit(e.div, n[0], n.emit(e.add, n.emit(e.abs_, n[0]), n.like(n[0], 1)))
+
+
+@converts("HardSigmoid")
+def _hard_sigmoid(n: Node) -> Atom:
+    alpha, beta = n.attr("alpha", 0.2), n.attr("beta", 0.5)
+    return n.emit(e.hard_sigmoid, n[0], alpha=alpha, beta=beta)
+
+
+@converts("Gelu", since=20)
+def _gelu(n: Node) -> Atom:
+    return n.emit(e.gelu_tanh if n.attr("approximate", "none") == "tanh" else e.gelu, n[0])
+
+
+@converts("Mish", since=18)
+def _mish(n: Node) -> Atom:
+    return n.emit(e.mul, n[0], n.emit(e.tanh, n.emit(e.softplus, n[0])))
+
+
+@converts("Swish", since=24)
+def _swish(n: Node) -> Atom:
+    alpha = n.attr("alpha", 1.0)
+    if alpha == 1:
+        return n.emit(e.silu, n[0])
+    scaled = n.emit(e.mul, n[0], n.like(n[0], alpha))
+    return n.emit(e.mul, n[0], n.emit(e.sigmoid, scaled))
+
+
+def _exponential(n: Node, factor: float, rate: float = 1.0) -> Atom:
+    """`factor * (exp(rate * x) - 1)` for the x below zero; 0 above, so that nothing overflows."""
+    x: Atom = n.emit(e.minimum_, n[0], n.like(n[0], 0))
+    if rate != 1:
+        x = n.emit(e.mul, x, n.like(x, rate))
+    less_one = n.emit(e.sub, n.emit(e.exp, x), n.like(x, 1))
+    return n.emit(e.mul, less_one, n.like(x, factor))
+
+
+def _below_zero(n: Node, y: Atom) -> Atom:
+    """`y` where x is below zero, and x elsewhere."""
+    return n.emit(e.where, n.emit(e.less, n[0], n.like(n[0], 0)), y, n[0])
+
+
+# --- conversion ----------------------------------------------------------------------------------
+
+
+@converts("Cast")
+def _to(n: Node) -> Atom:
+    n.attr("saturate")  # it and the rounding are about 8-bit floats, which are not supported
+    n.attr("round_mode")
+    return _cast(n, n[0], native_dtype(n.attr("to")))
+
+
+@converts("CastLike", since=15)
+def _like(n: Node) -> Atom:
+    n.attr("saturate")
+    n.attr("round_mode")
+    return _cast(n, n[0], n[1].type.dtype)
+
+
+@converts("Identity")
+def _identity(n: Node) -> Atom:
+    return n[0]
+
+
+@converts("Dropout")
+def _dropout(n: Node) -> Atom:
+    """Nothing, for in inference all is kept."""
+    n.attr("seed")
+    if n.number(2, "training_mode"):
+        raise Unsupported("training_mode is true")
+    return n[0]
+
+
+def _cast(n: Node, x: Atom, dtype: np.dtype[np.generic]) -> Atom:
+    return x if x.type.dtype == dtype else n.emit(e.cast, x, dtype=dtype.name)
+
+
+def _is_float(x: Atom) -> bool:
+    return x.type.dtype.kind == "f"

@@ -1,0 +1,61 @@
+"""ONNX models from where they are: a path, bytes, or a message in memory."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TypeAlias
+
+import onnx
+from google.protobuf.message import DecodeError
+from onnx import ModelProto, inliner
+from onnx.checker import ValidationError
+
+from bucketize.errors import UnsupportedModelError
+
+Source: TypeAlias = str | os.PathLike[str] | bytes | ModelProto
+
+OPSETS = range(13, 27)  # those whose operators were read; a newer one may change what a node means
+
+
+def load(source: Source) -> ModelProto:
+    """The model, with its external data, and its functions inlined; errors name the source."""
+    model, where = _message(source)
+    if not model.opset_import or not model.graph.output:
+        raise UnsupportedModelError(f"{where} holds no ONNX graph")
+    version = opsets(model).get("", OPSETS[-1])
+    if version not in OPSETS:
+        known = f"bucketize reads {OPSETS[0]} to {OPSETS[-1]}"
+        cure = "onnx.version_converter can convert it"
+        raise UnsupportedModelError(f"{where} has opset {version}, but {known}; {cure}")
+    return inliner.inline_local_functions(model) if model.functions else model
+
+
+def opsets(model: ModelProto) -> dict[str, int]:
+    """The version of each operator set that the model uses; the default one is ''."""
+    return {domain(o.domain): o.version for o in model.opset_import}
+
+
+def domain(name: str) -> str:
+    """A domain by its one name: "ai.onnx" is another for ''."""
+    return "" if name == "ai.onnx" else name
+
+
+def _message(source: Source) -> tuple[ModelProto, str]:
+    if isinstance(source, ModelProto):
+        return source, "the model"
+    if isinstance(source, bytes):
+        try:
+            return onnx.load_model_from_string(source), "the model"
+        except DecodeError as e:
+            raise UnsupportedModelError(f"{len(source)} bytes are no ONNX model: {e}") from e
+    if not isinstance(source, str | os.PathLike):
+        kind = type(source).__name__
+        raise UnsupportedModelError(f"expected a path, bytes or an onnx.ModelProto, got {kind}")
+    path = Path(source)
+    try:
+        return onnx.load_model(path), str(path)
+    except OSError as e:
+        raise UnsupportedModelError(f"cannot read {path}: {e.strerror}") from e
+    except (DecodeError, ValidationError, ValueError) as e:
+        raise UnsupportedModelError(f"{path} is no ONNX model: {e}") from e

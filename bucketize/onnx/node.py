@@ -1,0 +1,168 @@
+"""What a converter sees of an ONNX node, and the table of converters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from onnx import helper
+
+from bucketize.ir import Atom, Builder, Const, Function, Var
+from bucketize.op import Op
+from bucketize.types import AnyDim, Shape
+
+
+class Unsupported(Exception):  # noqa: N818 - a finding; all of them make one UnsupportedModelError
+    """Why a node cannot be converted."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """An ONNX node: operands as atoms (None where left out), attributes, and where to emit.
+
+    Reading an attribute removes it: what is left after the conversion was not understood.
+    """
+
+    inputs: tuple[Atom | None, ...]
+    attrs: dict[str, Any]
+    outputs: int
+    builder: Builder
+    block: Callable[[Any], Function]
+    """Converts a subgraph that sees the values around the node."""
+
+    def __getitem__(self, index: int) -> Atom:
+        """An operand that must be there."""
+        atom = self.optional(index)
+        if atom is None:
+            raise Unsupported(f"input {index} is left out")
+        return atom
+
+    def optional(self, index: int) -> Atom | None:
+        """An operand, or None where it is left out."""
+        return self.inputs[index] if index < len(self.inputs) else None
+
+    @property
+    def operands(self) -> tuple[Atom, ...]:
+        """All operands, of a node where none may be left out."""
+        return tuple(self[i] for i in range(len(self.inputs)))
+
+    def attr(self, name: str, default: Any = None) -> Any:
+        """An attribute: int, float, str, array, graph, or a tuple of them."""
+        return self.attrs.pop(name, default)
+
+    def axis(self, name: str, default: int, rank: int | None = None) -> int:
+        """An attribute that is an axis of the first operand, counted from the front."""
+        return self.front((self.attr(name, default),), rank)[0]
+
+    def front(self, axes: Shape, rank: int | None = None) -> tuple[int, ...]:
+        """Axes counted from the front; the rank is that of the first operand unless given."""
+        rank = len(self[0].type.shape) if rank is None else rank
+        for axis in axes:
+            if not isinstance(axis, int) or not -rank <= axis < rank:
+                raise Unsupported(f"axis {axis} is out of range for rank {rank}")
+        return tuple(int(a) % rank for a in axes)  # type: ignore[arg-type]
+
+    def dims(self, index: int, what: str) -> Shape | None:
+        """The elements of an integer operand as dims, all of them known; None if left out."""
+        atom = self.optional(index)
+        if atom is None:
+            return None
+        value = atom.type.value
+        if value is None or any(isinstance(d, AnyDim) for d in value):
+            raise Unsupported(f"{what} known only at run time")
+        return value
+
+    def ints(self, index: int, what: str) -> tuple[int, ...] | None:
+        """The elements of an integer operand, known when the model is read; None if left out."""
+        value = self.dims(index, what)
+        if value is None:
+            return None
+        if not all(isinstance(d, int) for d in value):
+            raise Unsupported(f"{what} known only at run time")
+        return tuple(int(d) for d in value)  # type: ignore[arg-type]
+
+    def number(self, index: int, what: str) -> float | None:
+        """The only element of an operand that must be constant; None if left out."""
+        atom = self.optional(index)
+        if atom is None:
+            return None
+        if not isinstance(atom, Const) or atom.value.size != 1:
+            raise Unsupported(f"{what} known only at run time")
+        return short(atom.value.reshape(())[()])
+
+    def emit(self, op: Op, *args: Atom, **attrs: Any) -> Var:
+        """Bind `op(*args)` to a new variable."""
+        return self.builder.emit(op, *args, **attrs)
+
+    def emit_dynamic(self, op: Op, *args: Atom, **attrs: Any) -> Var:
+        """Bind a `dyn` op, or its static twin where the operands that it reads are constant."""
+        read = [a for i, a in enumerate(args) if i in op.reads]
+        if op.static is not None and all(isinstance(a, Const) for a in read):
+            twin = op.static(*(a.type for a in args), **op.complete(attrs))
+            if twin is not None:
+                static, static_attrs = twin
+                kept = [a for i, a in enumerate(args) if i not in op.reads]
+                return self.emit(static, *kept, **static_attrs)
+        return self.emit(op, *args, **attrs)
+
+    def like(self, x: Atom, value: float) -> Const:
+        """A scalar constant of the dtype of `x`."""
+        return Const(np.asarray(value, x.type.dtype))
+
+
+def native_dtype(data_type: int) -> np.dtype[Any]:
+    """The dtype of an ONNX data type, which must be one that numpy computes with."""
+    try:
+        dtype = helper.tensor_dtype_to_np_dtype(data_type)
+        name = helper.tensor_dtype_to_string(data_type)
+    except KeyError:
+        raise Unsupported(f"the data type {data_type} is not supported") from None
+    if dtype.isbuiltin != 1 or dtype.kind not in "biuf":
+        raise Unsupported(f"the data type {name.removeprefix('TensorProto.')} is not supported")
+    return dtype
+
+
+def short(value: Any) -> float:
+    """A float32 as the float with the fewest digits that rounds to it: 1e-05, not 9.99...e-06."""
+    return float(str(np.float32(value))) if isinstance(value, float | np.floating) else int(value)
+
+
+Result: TypeAlias = Atom | tuple[Atom, ...]
+Converter: TypeAlias = Callable[[Node], Result]
+
+CONVERTERS: dict[tuple[str, str], dict[int, Converter]] = {}
+"""(domain, op type) -> opset since which the converter holds -> converter."""
+
+OLDEST = 13
+
+
+def converts(op_type: str, since: int = OLDEST, domain: str = "") -> Callable[[Converter], Converter]:
+    """Declare the converter of an operator from an opset on, until a later one is declared."""
+
+    def declare(converter: Converter) -> Converter:
+        versions = CONVERTERS.setdefault((domain, op_type), {})
+        assert since not in versions, f"{op_type} since {since} is declared twice"
+        versions[since] = converter
+        return converter
+
+    return declare
+
+
+def converts_directly(op_type: str, op: Op, since: int = OLDEST) -> None:
+    """Declare that an ONNX operator is `op` of the same operands."""
+    converts(op_type, since)(lambda n: n.emit(op, *n.operands))
+
+
+def converter_of(domain: str, op_type: str, opset: int) -> Converter:
+    """The converter with the greatest `since` that the opset has reached."""
+    versions = CONVERTERS.get((domain, op_type))
+    if versions is None:
+        raise Unsupported("no converter for this operator")
+    reached = [v for v in versions if v <= opset]
+    if not reached:
+        raise Unsupported(f"new in opset {min(versions)}, but the model has {opset}")
+    return versions[max(reached)]
+
+

@@ -1,0 +1,173 @@
+"""ONNX graphs to functions: nodes in order, and one error for all that is not supported."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, checker, helper, numpy_helper
+
+from bucketize.errors import BucketizeError, UnsupportedModelError
+from bucketize.ir import Atom, Builder, Const, Function, Var
+from bucketize.onnx.load import domain
+from bucketize.onnx.node import Node, Unsupported, converter_of, native_dtype, short
+
+Values: TypeAlias = dict[str, Atom | None]
+"""Values by name; None stands for what an unsupported node would have made."""
+
+
+class Fault(NamedTuple):
+    """Why nodes of an operator are not supported."""
+
+    op_type: str
+    reason: str
+
+
+@dataclass
+class Translation:
+    """A model on its way to the IR, and what was found that cannot go along."""
+
+    opsets: Mapping[str, int]
+    faults: dict[Fault, list[str]] = field(default_factory=dict)
+
+    def function(
+        self, name: str, graph: GraphProto, params: Sequence[Var], outer: Values
+    ) -> Function:
+        """The function of a graph that may also see the values of `outer`."""
+        values: Values = {**outer, **_constants(graph), **{p.name: p for p in params}}
+        builder = Builder()
+        used = {o.name for o in graph.output}.union(*map(_reads, graph.node))
+        for node in graph.node:
+            made = self._convert(node, values, builder, used)
+            values.update(zip(node.output, made, strict=False))
+        results = [_find(values, o.name, f"the output of {name}") for o in graph.output]
+        return builder.function(name, params, [r for r in results if r is not None])
+
+    def check(self) -> None:
+        """Raise the one error that lists what is not supported, if there is any."""
+        if self.faults:
+            count = sum(map(len, self.faults.values()))
+            lines = [
+                f"  {len(nodes)} x {fault.op_type}: {fault.reason} ({', '.join(nodes)})"
+                for fault, nodes in self.faults.items()
+            ]
+            head = f"{count} node{'s' * (count > 1)} of the model cannot be converted:"
+            raise UnsupportedModelError("\n".join([head, *lines]))
+
+    def _convert(
+        self, node: NodeProto, values: Values, builder: Builder, used: set[str]
+    ) -> Sequence[Atom | None]:
+        """What the node makes: None for each output, if it or what it reads is not supported."""
+        made: Sequence[Atom | None] = [None] * len(node.output)
+        try:
+            made = self._results(node, values, builder)
+            for i, output in enumerate(node.output[len(made) :], len(made)):
+                if output in used:
+                    raise Unsupported(f"output {i} is used")
+        except Unsupported as e:
+            self.faults.setdefault(Fault(_op_type(node), str(e)), []).append(_title(node))
+        except BucketizeError as e:
+            e.add_note(f"from ONNX node {_title(node)!r} ({_op_type(node)})")
+            raise
+        return made
+
+    def _results(
+        self, node: NodeProto, values: Values, builder: Builder
+    ) -> Sequence[Atom | None]:
+        reader = f"node {_title(node)!r}"
+        inputs = [_find(values, name, reader) for name in node.input]
+        lost = [name for name, atom in zip(node.input, inputs, strict=True) if name and not atom]
+
+        def block(graph: GraphProto) -> Function:
+            return self.function(graph.name, graph, (), values)
+
+        opset = self.opsets.get(domain(node.domain), 0)
+        convert = converter_of(domain(node.domain), node.op_type, opset)
+        self._check_schema(node)
+        if lost:
+            for graph in _subgraphs(node):
+                block(graph)  # for its faults
+            return [None] * len(node.output)
+        view = Node(tuple(inputs), _attributes(node), len(node.output), builder, block)
+        made = convert(view)
+        if view.attrs:
+            raise Unsupported(f"the attribute {', '.join(view.attrs)} is not supported")
+        return made if isinstance(made, tuple) else (made,)
+
+    def _check_schema(self, node: NodeProto) -> None:
+        if any(_subgraphs(node)):
+            return  # the checker would miss the names around the graph
+        context = checker.C.CheckerContext()
+        context.ir_version = 10
+        context.opset_imports = dict(self.opsets)
+        try:
+            checker.check_node(node, context)
+        except checker.ValidationError as e:
+            raise Unsupported(f"not valid: {str(e).splitlines()[0]}") from e
+
+
+def _constants(graph: GraphProto) -> dict[str, Const]:
+    if graph.sparse_initializer:
+        raise UnsupportedModelError("sparse initializers are not supported")
+    return {t.name: Const(_array(t)) for t in graph.initializer}
+
+
+def _array(tensor: TensorProto) -> np.ndarray[Any, Any]:
+    where = f"initializer {tensor.name!r}" if tensor.name else "a Constant"
+    if tensor.data_location == TensorProto.EXTERNAL:
+        raise UnsupportedModelError(f"{where} is stored outside of the model: load it from a path")
+    try:
+        native_dtype(tensor.data_type)
+        return numpy_helper.to_array(tensor)
+    except (Unsupported, ValueError) as e:
+        raise UnsupportedModelError(f"{where}: {e}") from e
+
+
+def _find(values: Values, name: str, reader: str) -> Atom | None:
+    """The value of this name, or None where the name is empty or the value unknown."""
+    if name and name not in values:
+        raise UnsupportedModelError(f"{reader} reads {name!r}, which nothing before it makes")
+    return values[name] if name else None
+
+
+def _reads(node: NodeProto) -> Iterable[str]:
+    """The names that a node reads, also from inside its subgraphs."""
+    yield from node.input
+    for graph in _subgraphs(node):
+        yield from (o.name for o in graph.output)
+        for inner in graph.node:
+            yield from _reads(inner)
+
+
+def _subgraphs(node: NodeProto) -> Iterable[GraphProto]:
+    for attribute in node.attribute:
+        if attribute.type == AttributeProto.GRAPH:
+            yield attribute.g
+        yield from attribute.graphs
+
+
+def _attributes(node: NodeProto) -> dict[str, Any]:
+    return {a.name: _plain(helper.get_attribute_value(a)) for a in node.attribute}
+
+
+def _plain(value: Any) -> Any:
+    """An attribute as a converter reads it."""
+    if isinstance(value, bytes):
+        return value.decode()
+    if isinstance(value, float):
+        return short(value)
+    if isinstance(value, TensorProto):
+        return _array(value)
+    if isinstance(value, int | str | GraphProto):
+        return value
+    return tuple(map(_plain, value))
+
+
+def _op_type(node: NodeProto) -> str:
+    return f"{node.domain}.{node.op_type}" if domain(node.domain) else node.op_type
+
+
+def _title(node: NodeProto) -> str:
+    return node.name or next(filter(None, node.output), "")

@@ -1,0 +1,225 @@
+"""What an op is: one value that holds a computation's meaning and every rule about it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bucketize.errors import TypeRelError, unknown_name
+from bucketize.types import ANY, Dim, Shape, TensorType, product
+
+Array: TypeAlias = NDArray[Any]
+Attrs: TypeAlias = Mapping[str, Any]
+
+MAX_VALUE = 64  # elements of an integer tensor that are followed as dims
+
+
+@dataclass(frozen=True)
+class Fill:
+    """Padding is safe if the padded part of the argument holds this value.
+
+    For integers an infinity stands for the least or the greatest one.
+    """
+
+    value: float
+
+
+class Rule(Enum):
+    """The padding rules that need no value."""
+
+    FREE = "free"  # the valid part of the result never sees the padding
+    UNSAFE = "unsafe"  # the result would change, whatever the padding holds
+
+
+FREE, UNSAFE = Rule.FREE, Rule.UNSAFE
+Padding: TypeAlias = Fill | Rule
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Op:
+    """An operator. Positional parameters of its rules are tensors, keyword-only ones attributes.
+
+    `compute` is the meaning, on numpy arrays.
+    `shape` maps shapes to the shape of the result. It is read over dims as the type relation and
+    over integers as the shape function. For the positions in `reads` it gets the elements of the
+    argument (a tuple, or one dim for rank 0) in place of its shape.
+    `shape_from_values` maps arrays to a shape, for ops whose shape no dims can tell (nonzero).
+    `value` maps types to the elements of the result as dims, or None where they are not known.
+    `padding` maps (argument, axis, *shapes) to what must hold of a padded axis.
+    `scalar` is the meaning of an elementwise op as an expression over x0, x1, ...
+    `static` (of `dyn` ops) maps types whose `reads` are known to the static twin and its attributes,
+    to be applied to the arguments that are not read; None if an extent in them is still unknown.
+    `example` is what the laws are tested on: samples like "float32[N, C+2], int64[M] in [0, C)
+    {axis=1}", separated by ";". Names are extents (drawn anew), arguments may be drawn from a range
+    or be given, "int64[2] = (N, -1)", and attributes are Python over the names.
+    """
+
+    name: str
+    compute: Callable[..., Array]
+    shape: Callable[..., Shape]
+    dtype: Callable[..., np.dtype[Any]]
+    padding: Callable[..., Padding]
+    example: str
+    scalar: str | None = None
+    reads: frozenset[int] = frozenset()
+    shape_from_values: Callable[..., Shape] | None = None
+    value: Callable[..., Shape | None] | None = None
+    static: Callable[..., tuple[Op, Attrs] | None] | None = None
+    defaults: Attrs = field(init=False)
+    """Attribute names, each with its default or `inspect.Parameter.empty`."""
+
+    def __post_init__(self) -> None:
+        """Read the attributes off the signature of `compute`."""
+        params = inspect.signature(self.compute).parameters.values()
+        defaults = {p.name: p.default for p in params if p.kind is p.KEYWORD_ONLY}
+        object.__setattr__(self, "defaults", defaults)
+
+    def __repr__(self) -> str:
+        return f"<op {self.name}>"
+
+    def complete(self, attrs: Attrs) -> dict[str, Any]:
+        """`attrs` with the defaults filled in; unknown and missing ones are errors."""
+        for name in attrs:
+            if name not in self.defaults:
+                raise unknown_name(f"attribute of {self.name}", name, self.defaults)
+        full = {**self.defaults, **attrs}
+        missing = [k for k, v in full.items() if v is inspect.Parameter.empty]
+        if missing:
+            raise TypeRelError(f"{self.name} needs the attribute {', '.join(missing)}")
+        return full
+
+    def infer(self, *types: TensorType, **attrs: Any) -> TensorType:
+        """The type relation: the shape rule read over dims, some of them unknown."""
+        seen = [_seen(t) if i in self.reads else t.shape for i, t in enumerate(types)]
+        shape = tuple(self.shape(*seen, **attrs))
+        dtype = np.dtype(self.dtype(*(t.dtype for t in types), **attrs))
+        return TensorType(dtype, shape, self._known_value(types, dtype, shape, attrs))
+
+    def _known_value(
+        self, types: tuple[TensorType, ...], dtype: np.dtype[Any], shape: Shape, attrs: Attrs
+    ) -> Shape | None:
+        if self.value is None or dtype.kind not in "ib":
+            return None
+        size = product(shape)
+        if not isinstance(size, int) or size > MAX_VALUE:
+            return None
+        return self.value(*types, **attrs)
+
+    def run_time_shape(self, *args: Array, **attrs: Any) -> tuple[int, ...]:
+        """The shape function: the same rule read over integers, or over values if it must be."""
+        if self.shape_from_values is not None:
+            shape = self.shape_from_values(*args, **attrs)
+        else:
+            seen = [_elements(a) if i in self.reads else a.shape for i, a in enumerate(args)]
+            shape = self.shape(*seen, **attrs)
+        return tuple(int(d) for d in shape)  # type: ignore[arg-type]
+
+
+def _seen(type_: TensorType) -> Dim | Shape:
+    if type_.value is not None:
+        return type_.value if type_.shape else type_.value[0]
+    if not type_.shape:
+        return ANY
+    size = type_.shape[0]
+    if len(type_.shape) > 1 or not isinstance(size, int):
+        raise TypeRelError(f"the rank of the result is unknown: it is the extent of {type_}")
+    return (ANY,) * size
+
+
+def _elements(array: Array) -> int | tuple[int, ...]:
+    return tuple(map(int, array.reshape(-1))) if array.ndim else int(array)
+
+
+def by_dims(compute: Callable[..., Array]) -> Callable[..., Shape | None]:
+    """The value rule of an op whose `compute` also works on arrays of dims."""
+
+    def value(*types: TensorType, **attrs: Any) -> Shape | None:
+        arrays = [_dims_array(t) for t in types]
+        if any(a is None for a in arrays):
+            return None
+        out = np.asarray(compute(*arrays, **attrs), dtype=object)
+        return tuple(int(d) if isinstance(d, np.integer) else d for d in out.reshape(-1))
+
+    return value
+
+
+def _dims_array(type_: TensorType) -> Array | None:
+    if type_.value is None or not type_.is_static:
+        return None
+    out = np.empty(len(type_.value), dtype=object)
+    out[:] = type_.value
+    return out.reshape(tuple(map(int, type_.shape)))  # type: ignore[arg-type]
+
+
+OPS: dict[str, Op] = {}
+
+
+def register(op: Op) -> Op:
+    """Put `op` in the table; its name must be new."""
+    assert op.name not in OPS, f"operator {op.name} is declared twice"
+    return OPS.setdefault(op.name, op)
+
+
+def first_dtype(x: np.dtype[Any], *_: np.dtype[Any], **__: Any) -> np.dtype[Any]:
+    """The dtype rule of an op whose result has the dtype of its first argument."""
+    return x
+
+
+def same_dtype(*dtypes: np.dtype[Any], **_: Any) -> np.dtype[Any]:
+    """The dtype rule of an op whose arguments must agree."""
+    if len(set(dtypes)) > 1:
+        raise TypeRelError(f"dtypes differ: {' and '.join(map(str, dtypes))}")
+    return dtypes[0]
+
+
+def op(
+    *,
+    shape: Callable[..., Shape],
+    padding: Callable[..., Padding],
+    example: str,
+    name: str | None = None,
+    dtype: Callable[..., np.dtype[Any]] = same_dtype,
+    scalar: str | None = None,
+    reads: tuple[int, ...] = (),
+    shape_from_values: Callable[..., Shape] | None = None,
+    value: Callable[..., Shape | None] | bool = False,
+    static: Callable[..., tuple[Op, Attrs] | None] | None = None,
+) -> Callable[[Callable[..., Array]], Op]:
+    """Declare an operator: the decorated function is its meaning, the arguments its rules.
+
+    `value=True` says that `compute` also works on arrays of dims. The name is the function's,
+    less a trailing underscore, unless `name` is given.
+    """
+
+    def declare(compute: Callable[..., Array]) -> Op:
+        return register(
+            Op(
+                name=name or compute.__name__.rstrip("_"),
+                compute=compute,
+                shape=shape,
+                dtype=dtype,
+                padding=padding,
+                example=example,
+                scalar=scalar,
+                reads=frozenset(reads),
+                shape_from_values=shape_from_values,
+                value=by_dims(compute) if value is True else (value or None),
+                static=static,
+            )
+        )
+
+    return declare
+
+
+def get(name: str) -> Op:
+    """The operator of this name."""
+    try:
+        return OPS[name]
+    except KeyError:
+        raise unknown_name("operator", name, OPS) from None

@@ -1,0 +1,62 @@
+"""Ops that turn dims into tensors: what is left of shape arithmetic, and the decisions of dispatch."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bucketize.op import FREE, UNSAFE, Array, op
+from bucketize.types import Dim, Interval, Shape
+
+
+def _from_dims_value(*, dims: Shape, scalar: bool) -> Shape:  # noqa: ARG001
+    return dims
+
+
+@op(
+    shape=lambda *, dims, scalar: () if scalar else (len(dims),),
+    dtype=lambda **_: np.dtype(np.int64),
+    padding=lambda *_, **__: UNSAFE,
+    value=_from_dims_value,
+    example="{dims=(3, 4), scalar=False}",
+)
+def from_dims(*, dims: Shape, scalar: bool = False) -> Array:
+    """The dims as an integer vector, or the only one as a scalar."""
+    return np.asarray(dims[0] if scalar else dims, dtype=np.int64)
+
+
+@op(
+    shape=lambda **_: (),
+    dtype=lambda **_: np.dtype(np.bool_),
+    padding=lambda *_, **__: UNSAFE,
+    example="{dim=3, than=4}",
+)
+def dim_less(*, dim: Dim, than: int) -> Array:
+    """Whether an extent is smaller than a bound: a node of a decision tree."""
+    return np.asarray(dim < than)  # type: ignore[operator]
+
+
+@op(
+    shape=lambda **_: (),
+    dtype=lambda **_: np.dtype(np.bool_),
+    padding=lambda *_, **__: UNSAFE,
+    example="{dims=(3, 4), box=((1, 4), (2, None))}",
+)
+def dims_within(*, dims: Shape, box: tuple[Interval, ...]) -> Array:
+    """Whether extents lie in half-open intervals, one for each."""
+    pairs = zip(dims, box, strict=True)
+    return np.asarray(all(lo <= d and (hi is None or d < hi) for d, (lo, hi) in pairs))  # type: ignore[operator]
+
+
+@op(
+    shape=lambda x, _n, **_: x,
+    dtype=lambda x, _n, **_: x,
+    padding=lambda *_, **__: FREE,
+    example="float32[N, C], int64[] in [0, C) {axis=1, value=0.0}",
+)
+def mask_tail(x: Array, n: Array, *, axis: int, value: float) -> Array:
+    """`x` with everything from index `n` on along `axis` replaced by `value`."""
+    index = np.arange(x.shape[axis]).reshape((-1,) + (1,) * (x.ndim - 1 - axis))
+    return np.where(index < n, x, np.asarray(value, x.dtype))
+
+
+__all__ = ["dim_less", "dims_within", "from_dims", "mask_tail"]

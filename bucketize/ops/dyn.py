@@ -1,0 +1,265 @@
+"""Operators told by tensors what their static twins are told by attributes.
+
+Front ends emit these. A shape rule reads the operand's elements: as dims where shape arithmetic
+can be followed, as `?` where not, as integers at run time. Once all elements are known, `static`
+gives the twin, to be applied to the arguments that are not read.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from bucketize.errors import TypeRelError
+from bucketize.op import Array, Attrs, Op, first_dtype, op
+from bucketize.ops import shape as static_ops
+from bucketize.ops.rules import (
+    at_least,
+    range_extent,
+    same,
+    text,
+    uncancelled,
+    unsafe,
+)
+from bucketize.types import ANY, AnyDim, Dim, Shape, TensorType, broadcast_shapes, product
+
+Twin = tuple[Op, Attrs] | None
+DType = np.dtype[Any]
+
+
+def _twin(op: Op, **attrs: Any) -> Twin:
+    """The twin, unless an attribute would hold an extent that nothing is known of."""
+    return None if any(map(_is_unknown, attrs.values())) else (op, attrs)
+
+
+def _is_unknown(value: Any) -> bool:
+    return any(map(_is_unknown, value)) if isinstance(value, tuple) else isinstance(value, AnyDim)
+
+
+def _read(type_: TensorType) -> Shape:
+    """The elements of an operand: the dims known of it, or as many unknown ones."""
+    size = product(type_.shape)
+    assert type_.value is not None or isinstance(size, int)
+    return (ANY,) * size if type_.value is None else type_.value  # type: ignore[operator]
+
+
+def _integers(operand: Array) -> tuple[int, ...]:
+    return tuple(map(int, operand.reshape(-1)))
+
+
+# --- reshape and broadcast -----------------------------------------------------------------------
+
+
+def resolve_reshape(x: Shape, shape: Shape, *, allow_zero: bool = False) -> Shape:
+    """`shape` with its 0 (copy the axis) and -1 (what is left) replaced (ONNX Reshape)."""
+    new = [_resolve_extent(x, i, d, allow_zero) for i, d in enumerate(shape)]
+    if new.count(-1) > 1:
+        raise TypeRelError(f"more than one -1 in {text(shape)}")
+    if -1 in new:
+        copied = [i for i, d in enumerate(shape) if d == 0 and not allow_zero]
+        rest = [d for i, d in enumerate(new) if i not in copied and d != -1]
+        have = tuple(d for i, d in enumerate(x) if i not in copied)
+        new[new.index(-1)] = _quotient(x, shape, *uncancelled(have, tuple(rest)))
+    return tuple(new)
+
+
+def _resolve_extent(x: Shape, at: int, dim: Dim, allow_zero: bool) -> Dim:
+    if dim == -1 or at_least(dim, 0 if allow_zero else 1):
+        return dim
+    if dim == 0:
+        if at >= len(x):
+            raise TypeRelError(f"the 0 at {at} copies no axis of {text(x)}")
+        return x[at]
+    return dim if at < len(x) and same(dim, x[at]) else ANY
+
+
+def _quotient(x: Shape, shape: Shape, have: Dim, rest: Dim) -> Dim:
+    if isinstance(have, int) and isinstance(rest, int) and (not rest or have % rest):
+        raise TypeRelError(f"{text(x)} cannot be {text(shape)}: {have} elements in rows of {rest}")
+    return have // rest
+
+
+def _reshape_twin(x: TensorType, shape: TensorType, *, allow_zero: bool) -> Twin:
+    newshape = resolve_reshape(x.shape, _read(shape), allow_zero=allow_zero)
+    return _twin(static_ops.reshape, newshape=newshape)
+
+
+def _reshape_shape(x: Shape, shape: Shape, *, allow_zero: bool) -> Shape:
+    newshape = resolve_reshape(x, shape, allow_zero=allow_zero)
+    return static_ops.reshape.shape(x, newshape=newshape)
+
+
+@op(
+    name="dyn.reshape",
+    shape=_reshape_shape,
+    dtype=first_dtype,
+    padding=unsafe,
+    reads=(1,),
+    static=_reshape_twin,
+    example="float32[N, C, 6], int64[3] = (0, -1, 3); float32[N, C, 6], int64[4] = (N, C, 2, -1); "
+    "float32[N, C+1, 6], int64[3] = (-1, C+1, 2); float32[N, C], int64[1] = (-1,); "
+    "float32[N, C], int64[3] = (1, C, N) {allow_zero=True}",
+)
+def dyn_reshape(x: Array, shape: Array, *, allow_zero: bool = False) -> Array:
+    """The elements of `x` under the shape that `shape` holds; 0 copies, -1 is what is left."""
+    return x.reshape(resolve_reshape(x.shape, _integers(shape), allow_zero=allow_zero))  # type: ignore[arg-type]
+
+
+@op(
+    name="dyn.broadcast_to",
+    shape=broadcast_shapes,
+    dtype=first_dtype,
+    padding=unsafe,
+    reads=(1,),
+    static=lambda _, shape: _twin(static_ops.broadcast_to, shape=_read(shape)),
+    example="float32[N, 1], int64[3] = (M, N, C); float32[N, C], int64[1] = (1,)",
+)
+def dyn_broadcast_to(x: Array, shape: Array) -> Array:
+    """`x` repeated so that its shape is `x.shape` and `shape` broadcast together (ONNX Expand)."""
+    return np.broadcast_to(x, np.broadcast_shapes(x.shape, _integers(shape)))
+
+
+# --- cutting, padding, repeating -----------------------------------------------------------------
+
+
+def _slice_shape(
+    x: Shape, begin: Shape, end: Shape, strides: Shape, *, axes: tuple[int, ...]
+) -> Shape:
+    return static_ops.strided_slice.shape(x, begin=begin, end=end, strides=strides, axes=axes)
+
+
+def _slice_twin(_x: TensorType, *ends: TensorType, axes: tuple[int, ...]) -> Twin:
+    begin, end, strides = map(_read, ends)
+    if not all(isinstance(s, int) for s in strides):
+        return None
+    op = static_ops.strided_slice
+    return _twin(op, begin=begin, end=end, strides=strides, axes=axes)
+
+
+@op(
+    name="dyn.strided_slice",
+    shape=_slice_shape,
+    dtype=first_dtype,
+    padding=unsafe,
+    reads=(1, 2, 3),
+    static=_slice_twin,
+    example="float32[N, C], int64[1] = (1,), int64[1] = (-1,), int64[1] = (2,) {axes=(1,)}; "
+    "float32[9, C], int64[1] = (N-1,), int64[1] = (C,), int64[1] = (1,) {axes=(0,)}; "
+    "float32[N, C], int64[2] = (-1, 0), int64[2] = (-9, 2**63-1), int64[2] = (-1, 1) {axes=(0, 1)}",
+)
+def dyn_strided_slice(
+    x: Array, begin: Array, end: Array, strides: Array, *, axes: tuple[int, ...]
+) -> Array:
+    """`x` cut to `begin:end:stride` along `axes`, negative ends counted from the back."""
+    return static_ops.cut(x, _integers(begin), _integers(end), _integers(strides), axes)
+
+
+def _pads(rank: int, pads: Shape, axes: tuple[int, ...]) -> static_ops.Pads:
+    """The numbers before and after each axis, from all befores then all afters (ONNX Pad)."""
+    if len(pads) != 2 * len(axes):
+        raise TypeRelError(f"{len(pads)} pads for {len(axes)} axes")
+    at = {a: (pads[i], pads[i + len(axes)]) for i, a in enumerate(axes)}
+    return tuple(at.get(i, (0, 0)) for i in range(rank))
+
+
+def _pad_shape(x: Shape, pads: Shape, *, axes: tuple[int, ...], **_: Any) -> Shape:
+    return static_ops.pad.shape(x, pads=_pads(len(x), pads, axes))
+
+
+def _pad_twin(x: TensorType, pads: TensorType, *, axes: tuple[int, ...], **attrs: Any) -> Twin:
+    return _twin(static_ops.pad, pads=_pads(len(x.shape), _read(pads), axes), **attrs)
+
+
+@op(
+    name="dyn.pad",
+    shape=_pad_shape,
+    dtype=first_dtype,
+    padding=unsafe,
+    reads=(1,),
+    static=_pad_twin,
+    example="float32[N, C], int64[4] = (1, 0, C, 2) {axes=(0, 1)}; "
+    'float32[N, C+2], int64[2] = (1, 1) {axes=(1,), mode="reflect"}; '
+    "float32[N, C+2], int64[2] = (-1, 1) {axes=(1,), value=7.0}",
+)
+def dyn_pad(
+    x: Array,
+    pads: Array,
+    *,
+    axes: tuple[int, ...],
+    value: float = 0.0,
+    mode: str = "constant",
+) -> Array:
+    """`x` with elements before and after each of `axes`; negative numbers cut off."""
+    return static_ops.padded(x, _pads(x.ndim, _integers(pads), axes), value, mode)
+
+
+@op(
+    name="dyn.tile",
+    shape=lambda x, repeats: static_ops.tile.shape(x, repeats=repeats),
+    dtype=first_dtype,
+    padding=unsafe,
+    reads=(1,),
+    static=lambda _, repeats: _twin(static_ops.tile, repeats=_read(repeats)),
+    example="float32[N, C], int64[2] = (2, N)",
+)
+def dyn_tile(x: Array, repeats: Array) -> Array:
+    """`x` repeated along each axis."""
+    return np.tile(x, _integers(repeats))
+
+
+# --- making --------------------------------------------------------------------------------------
+
+
+def _full_dtype(_shape: DType, *, dtype: str, **_: Any) -> DType:
+    return np.dtype(dtype)
+
+
+def _full_value(shape: TensorType, *, value: float, **_: Any) -> Shape | None:
+    return None if shape.value is None else static_ops.full_value(shape.value, value)
+
+
+@op(
+    name="dyn.full",
+    shape=lambda shape, **_: shape,
+    dtype=_full_dtype,
+    padding=unsafe,
+    reads=(0,),
+    value=_full_value,
+    static=lambda shape, **attrs: _twin(static_ops.full, shape=_read(shape), **attrs),
+    example='int64[2] = (N, C) {value=1.5, dtype="float32"}; '
+    'int64[1] = (2,) {value=3, dtype="int64"}',
+)
+def dyn_full(shape: Array, *, value: float, dtype: str) -> Array:
+    """A tensor of one value throughout (ONNX ConstantOfShape)."""
+    return np.full(_integers(shape), value, dtype)
+
+
+def _arange_value(*ends: TensorType) -> Shape | None:
+    start, stop, step = (_read(e)[0] for e in ends)
+    return static_ops.arange_value(start, stop, step)
+
+
+def _arange_twin(start: TensorType, stop: TensorType, step: TensorType) -> Twin:
+    first, last, by = (_read(t)[0] for t in (start, stop, step))
+    if not isinstance(by, int):
+        return None
+    return _twin(static_ops.arange, start=first, stop=last, step=by, dtype=str(start.dtype))
+
+
+@op(
+    name="dyn.arange",
+    shape=lambda start, stop, step: (range_extent(start, stop, step),),
+    shape_from_values=lambda start, stop, step: (max(0, math.ceil((stop - start) / step)),),
+    padding=unsafe,
+    reads=(0, 1, 2),
+    value=_arange_value,
+    static=_arange_twin,
+    example="int64[] = 1, int64[] = N, int64[] = 1; int64[] = N, int64[] = 0, int64[] = -2; "
+    "int64[] = 1, int64[] = 7, int64[] = 2; float32[], float32[], float32[] in [0.5, 2)",
+)
+def dyn_arange(start: Array, stop: Array, step: Array) -> Array:
+    """The numbers from `start` to `stop`, which is left out (ONNX Range)."""
+    count = max(0, math.ceil((stop - start) / step))
+    return np.asarray(start + np.arange(count, dtype=start.dtype) * step)

@@ -1,0 +1,280 @@
+"""Operators about indices, among them those whose shape depends on values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from bucketize.errors import TypeRelError
+from bucketize.op import FREE, UNSAFE, Array, Fill, Op, Padding, by_dims, op
+from bucketize.ops.reduce import check_axes
+from bucketize.ops.rules import same, unsafe
+from bucketize.types import ANY, Dim, Shape, TensorType, meet
+
+DType = np.dtype[Any]
+
+
+def _indexed(x: DType, indices: DType, *_: DType, **__: Any) -> DType:
+    if indices.kind not in "iu":
+        raise TypeRelError(f"indices are integers, got {indices}")
+    return x
+
+
+# --- gathering -----------------------------------------------------------------------------------
+
+
+def _gather_shape(x: Shape, indices: Shape, *, axis: int) -> Shape:
+    check_axes(len(x), axis)
+    return x[:axis] + indices + x[axis + 1 :]
+
+
+def _gather_padding(arg: int, at: int, _x: Shape, _indices: Shape, *, axis: int) -> Padding:
+    if arg == 1:
+        return Fill(0)  # any index will do that is in range
+    return UNSAFE if at == axis else FREE  # negative indices count from the true end
+
+
+def _gather_value(x: TensorType, indices: TensorType, *, axis: int) -> Shape | None:
+    if indices.value is None or not all(isinstance(i, int) for i in indices.value):
+        return None
+    where = np.array(indices.value, np.int64).reshape(indices.shape)  # type: ignore[arg-type]
+    return by_dims(lambda dims: np.take(dims, where, axis))(x)
+
+
+@op(
+    shape=_gather_shape,
+    dtype=_indexed,
+    padding=_gather_padding,
+    value=_gather_value,
+    example="float32[N, C, H], int64[M, K] in [-C, C) {axis=1}; "
+    "float32[N, C], int64[] in [0, N) {axis=0}; "
+    "int64[4], int64[2] in [-4, 4) {axis=0}",
+)
+def gather(x: Array, indices: Array, *, axis: int) -> Array:
+    """The entries of `x` along `axis` at `indices`, negative ones from the back (ONNX Gather)."""
+    return np.take(x, indices, axis)
+
+
+def _gather_elements_shape(x: Shape, indices: Shape, *, axis: int) -> Shape:
+    check_axes(len(x), axis)
+    if len(x) != len(indices):
+        raise TypeRelError(f"ranks differ: {len(x)} and {len(indices)}")
+    return indices
+
+
+def _gather_elements_padding(arg: int, at: int, x: Shape, indices: Shape, *, axis: int) -> Padding:
+    if arg == 0:
+        return UNSAFE if at == axis else FREE
+    return Fill(0) if at == axis or same(x[at], indices[at]) else UNSAFE
+
+
+@op(
+    shape=_gather_elements_shape,
+    dtype=_indexed,
+    padding=_gather_elements_padding,
+    example="float32[N, C], int64[N, M] in [-C, C) {axis=1}; "
+    "float32[M+N, C+2], int64[M, C] in [0, M) {axis=0}",
+)
+def gather_elements(x: Array, indices: Array, *, axis: int) -> Array:
+    """At each place, the entry of `x` there with the index along `axis` replaced."""
+    grid: list[Array] = list(np.indices(indices.shape, sparse=True))
+    grid[axis] = indices
+    return x[tuple(grid)]
+
+
+def _depth(x: Shape, indices: Shape, batch_dims: int) -> int:
+    """The number of axes of `x` that a row of `indices` names."""
+    depth = indices[-1]
+    if not isinstance(depth, int):
+        raise TypeRelError(f"the rank of the result is unknown: indices are rows of {depth}")
+    if batch_dims + depth > len(x):
+        raise TypeRelError(f"rows of {depth} indices after {batch_dims} axes, of rank {len(x)}")
+    return depth
+
+
+def _gather_nd_shape(x: Shape, indices: Shape, *, batch_dims: int) -> Shape:
+    depth = _depth(x, indices, batch_dims)
+    for a, b in zip(x[:batch_dims], indices[:batch_dims], strict=True):
+        meet(a, b)
+    return indices[:-1] + x[batch_dims + depth :]
+
+
+def _gather_nd_padding(arg: int, at: int, x: Shape, indices: Shape, *, batch_dims: int) -> Padding:
+    if at < batch_dims:
+        kept = FREE if arg == 0 else Fill(0)
+        return kept if same(x[at], indices[at]) else UNSAFE
+    if arg == 1:
+        return UNSAFE if at == len(indices) - 1 else Fill(0)
+    return FREE if at >= batch_dims + _depth(x, indices, batch_dims) else UNSAFE
+
+
+@op(
+    shape=_gather_nd_shape,
+    dtype=_indexed,
+    padding=_gather_nd_padding,
+    example="float32[3, 3, C], int64[M, 2] in [-3, 3); "
+    "float32[B, 2, C], int64[B, M, 1] in [0, 2) {batch_dims=1}; "
+    "float32[B, 2], int64[B, 1] in [0, 2) {batch_dims=1}",
+)
+def gather_nd(x: Array, indices: Array, *, batch_dims: int = 0) -> Array:
+    """The parts of `x` that rows of `indices` name, batch by batch (ONNX GatherND)."""
+    batch = np.indices(x.shape[:batch_dims])
+    rank = indices.ndim - 1
+    grid = [b.reshape(b.shape + (1,) * (rank - batch_dims)) for b in batch]
+    return np.asarray(x[(*grid, *np.moveaxis(indices, -1, 0))])
+
+
+# --- scattering ----------------------------------------------------------------------------------
+
+
+def _scatter_nd_shape(x: Shape, indices: Shape, updates: Shape) -> Shape:
+    part = indices[:-1] + x[_depth(x, indices, 0) :]
+    if len(part) != len(updates):
+        raise TypeRelError(f"updates have rank {len(updates)}, the places {len(part)}")
+    for a, b in zip(part, updates, strict=True):
+        meet(a, b)
+    return x
+
+
+def _scatter_dtype(x: DType, indices: DType, updates: DType, **_: Any) -> DType:
+    if x != updates:
+        raise TypeRelError(f"dtypes differ: {x} and {updates}")
+    return _indexed(x, indices)
+
+
+def _scatter_nd_padding(arg: int, at: int, x: Shape, indices: Shape, updates: Shape) -> Padding:
+    """Free for the axes that no index names, in `x` and `updates` alike."""
+    shape = (x, indices, updates)[arg]
+    from_end = at - len(shape)
+    unnamed = arg != 1 and len(x) + from_end >= _depth(x, indices, 0)
+    return FREE if unnamed and same(x[from_end], updates[from_end]) else UNSAFE
+
+
+@op(
+    shape=_scatter_nd_shape,
+    dtype=_scatter_dtype,
+    padding=_scatter_nd_padding,
+    example="float32[4, C], int64[1, 1] in [-4, 4), float32[1, C]; "
+    "float32[M, 4], int64[M, 1] = tuple(range(M)), float32[M, 4]; "
+    "float32[3, 3], int64[M, 2] in [1, 2), float32[M]",
+)
+def scatter_nd(x: Array, indices: Array, updates: Array) -> Array:
+    """`x` with the parts that rows of `indices` name replaced; the last one wins."""
+    out = x.copy()
+    out[tuple(np.moveaxis(indices, -1, 0))] = updates
+    return out
+
+
+def _scatter_elements_shape(x: Shape, indices: Shape, updates: Shape, *, axis: int) -> Shape:
+    check_axes(len(x), axis)
+    if not len(x) == len(indices) == len(updates):
+        raise TypeRelError(f"ranks differ: {len(x)}, {len(indices)} and {len(updates)}")
+    for a, b in zip(indices, updates, strict=True):
+        meet(a, b)
+    return x
+
+
+@op(
+    shape=_scatter_elements_shape,
+    dtype=_scatter_dtype,
+    padding=unsafe,
+    example="float32[N, 4], int64[N, 1] in [-4, 4), float32[N, 1] {axis=1}",
+)
+def scatter_elements(x: Array, indices: Array, updates: Array, *, axis: int) -> Array:
+    """`x` with each update put at its own place, the index along `axis` replaced."""
+    out = x.copy()
+    grid: list[Array] = list(np.indices(indices.shape, sparse=True))
+    grid[axis] = indices
+    out[tuple(grid)] = updates
+    return out
+
+
+# --- selecting -----------------------------------------------------------------------------------
+
+
+@op(
+    shape=lambda x: (len(x), ANY),
+    shape_from_values=lambda x: (x.ndim, int(np.count_nonzero(x))),
+    dtype=lambda _: np.dtype(np.int64),
+    padding=lambda *_: Fill(0),
+    example="float32[N, C]; bool[N]; int64[N, 1, 2] in [0, 2)",
+)
+def nonzero(x: Array) -> Array:
+    """The indices of the elements that are not zero, one column for each."""
+    return np.stack(np.nonzero(x)).astype(np.int64)
+
+
+def _compress_shape(x: Shape, mask: Shape, *, axis: int) -> Shape:
+    check_axes(len(x), axis)
+    if len(mask) != 1:
+        raise TypeRelError(f"a mask has rank 1, got {len(mask)}")
+    return (*x[:axis], ANY, *x[axis + 1 :])
+
+
+def _compress_run(x: Array, mask: Array, *, axis: int) -> Shape:
+    return (*x.shape[:axis], int(np.count_nonzero(mask)), *x.shape[axis + 1 :])
+
+
+def _compress_dtype(x: DType, mask: DType, **_: Any) -> DType:
+    if mask.kind != "b":
+        raise TypeRelError(f"a mask is bool, got {mask}")
+    return x
+
+
+@op(
+    shape=_compress_shape,
+    shape_from_values=_compress_run,
+    dtype=_compress_dtype,
+    padding=lambda arg, *_, **__: FREE if arg == 0 else Fill(0),
+    example="float32[N, C], bool[C] {axis=1}; int64[N, C], bool[N] {axis=0}",
+)
+def compress(x: Array, mask: Array, *, axis: int) -> Array:
+    """The entries of `x` along `axis` where `mask` holds."""
+    return np.compress(mask, x, axis)
+
+
+def _top_shape(x: Shape, *, k: Dim, axis: int, **_: Any) -> Shape:
+    check_axes(len(x), axis)
+    size = x[axis]
+    if isinstance(k, int) and isinstance(size, int) and k > size:
+        raise TypeRelError(f"the first {k} of {size}")
+    return (*x[:axis], k, *x[axis + 1 :])
+
+
+def _top_padding(_arg: int, at: int, _x: Shape, *, axis: int, largest: bool, **_: Any) -> Padding:
+    if at != axis:
+        return FREE
+    return Fill(-math.inf if largest else math.inf)
+
+
+def _ranking(x: Array, k: int, axis: int, largest: bool) -> Array:
+    """The indices of the first `k` along `axis` in order of size; equals in their order."""
+    if not largest:
+        return np.argsort(x, axis, kind="stable").take(range(k), axis)
+    backwards = np.argsort(np.flip(x, axis), axis, kind="stable")
+    forwards: Array = x.shape[axis] - 1 - np.flip(backwards, axis)
+    return forwards.take(range(k), axis)
+
+
+def _top(dtype: Callable[..., DType]) -> Callable[[Callable[..., Array]], Op]:
+    return op(
+        shape=_top_shape,
+        dtype=dtype,
+        padding=_top_padding,
+        example="float32[N, C+2] {k=2, axis=1}; int64[C+3, N] {k=C, axis=0, largest=False}",
+    )
+
+
+@_top(lambda x, **_: x)
+def topk(x: Array, *, k: int, axis: int, largest: bool = True) -> Array:
+    """The `k` greatest or smallest along `axis`, in order."""
+    return np.take_along_axis(x, _ranking(x, k, axis, largest), axis)
+
+
+@_top(lambda _, **__: np.dtype(np.int64))
+def topk_indices(x: Array, *, k: int, axis: int, largest: bool = True) -> Array:
+    """Where the `k` greatest or smallest along `axis` are; equals in their order."""
+    return _ranking(x, k, axis, largest)

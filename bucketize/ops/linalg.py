@@ -1,0 +1,37 @@
+"""Matrix products."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bucketize.errors import TypeRelError
+from bucketize.op import FREE, UNSAFE, Array, Fill, Padding, op
+from bucketize.ops.rules import broadcast_padding, same
+from bucketize.types import Shape, broadcast_shapes, meet
+
+
+def _matmul_shape(x: Shape, y: Shape) -> Shape:
+    if len(x) < 2 or len(y) < 2:
+        raise TypeRelError(f"matmul takes matrices or stacks of them, got ranks {len(x)}, {len(y)}")
+    meet(x[-1], y[-2])
+    return (*broadcast_shapes(x[:-2], y[:-2]), x[-2], y[-1])
+
+
+def _matmul_padding(arg: int, axis: int, x: Shape, y: Shape) -> Padding:
+    from_end = axis - len((x, y)[arg])
+    if from_end < -2:
+        return broadcast_padding(arg, axis, x, y)
+    if from_end == (-1, -2)[arg]:  # the axis that is summed
+        return Fill(0) if same(x[-1], y[-2]) else UNSAFE
+    return FREE
+
+
+@op(
+    shape=_matmul_shape,
+    padding=_matmul_padding,
+    example="float32[M, K], float32[K, N]; float32[B, 1, M, K], float32[H, K, N]; "
+    "float32[B, M, K], float32[B, K, N]; int32[M, K], int32[K, N]",
+)
+def matmul(x: Array, y: Array) -> Array:
+    """The matrix product over the last two axes; the others broadcast."""
+    return np.asarray(np.matmul(x, y))

@@ -1,0 +1,189 @@
+"""Operators that bring an axis together, whether they keep it or not."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from bucketize.errors import TypeRelError
+from bucketize.op import FREE, UNSAFE, Array, Fill, Op, Padding, op
+from bucketize.types import Dim, Shape, TensorType, maximum, meet, minimum
+
+EXAMPLE = "float32[N, C, H] {axes=(0, 2), keepdims=True}; float32[N, C] {axes=(1,)}"
+INTEGERS = "; int64[3] {axes=(0,)}; int32[2, N] {axes=(1,)}"
+
+
+def check_axes(rank: int, *axes: int) -> None:
+    """Axes must be those of a tensor of `rank`, counted from the front."""
+    for a in axes:
+        if not 0 <= a < rank:
+            raise TypeRelError(f"axis {a} is out of range for rank {rank}")
+
+
+def _reduced(x: Shape, *, axes: tuple[int, ...], keepdims: bool) -> Shape:
+    check_axes(len(x), *axes)
+    if keepdims:
+        return tuple(1 if i in axes else d for i, d in enumerate(x))
+    return tuple(d for i, d in enumerate(x) if i not in axes)
+
+
+def _reduction(
+    padding: Padding, example: str = EXAMPLE, value: Any = False
+) -> Callable[[Callable[..., Array]], Op]:
+    """Declare an operator that reduces `axes`, where `padding` must hold of them."""
+    return op(
+        shape=_reduced,
+        padding=lambda _arg, axis, _x, axes, **_: padding if axis in axes else FREE,
+        example=example,
+        value=value,
+    )
+
+
+def _fold(rule: Callable[[Dim, Dim], Dim]) -> Callable[..., Shape | None]:
+    def value(x: TensorType, *, axes: tuple[int, ...], **_: Any) -> Shape | None:
+        if not x.value or len(axes) != len(x.shape):
+            return None
+        return (reduce(rule, x.value),)
+
+    return value
+
+
+@_reduction(Fill(0), EXAMPLE + INTEGERS, value=True)
+def reduce_sum(x: Array, *, axes: tuple[int, ...], keepdims: bool = False) -> Array:
+    """The sum of `x` along `axes`."""
+    return np.asarray(np.sum(x, axes, x.dtype, keepdims=keepdims))
+
+
+@_reduction(Fill(1), EXAMPLE + INTEGERS, value=True)
+def reduce_prod(x: Array, *, axes: tuple[int, ...], keepdims: bool = False) -> Array:
+    """The product of `x` along `axes`."""
+    return np.asarray(np.prod(x, axes, x.dtype, keepdims=keepdims))
+
+
+@_reduction(UNSAFE)
+def reduce_mean(x: Array, *, axes: tuple[int, ...], keepdims: bool = False) -> Array:
+    """The mean of `x` along `axes`; padding would change the count."""
+    return np.asarray(np.mean(x, axes, keepdims=keepdims), x.dtype)
+
+
+@_reduction(Fill(-math.inf), EXAMPLE + INTEGERS, _fold(maximum))
+def reduce_max(x: Array, *, axes: tuple[int, ...], keepdims: bool = False) -> Array:
+    """The greatest of `x` along `axes`."""
+    return np.asarray(np.max(x, axes, keepdims=keepdims))
+
+
+@_reduction(Fill(math.inf), EXAMPLE + INTEGERS, _fold(minimum))
+def reduce_min(x: Array, *, axes: tuple[int, ...], keepdims: bool = False) -> Array:
+    """The smallest of `x` along `axes`."""
+    return np.asarray(np.min(x, axes, keepdims=keepdims))
+
+
+# --- the first extreme ---------------------------------------------------------------------------
+
+
+def _arg_shape(x: Shape, *, axis: int, keepdims: bool) -> Shape:
+    return _reduced(x, axes=(axis,), keepdims=keepdims)
+
+
+def _arg_extreme(fill: float) -> Callable[[Callable[..., Array]], Op]:
+    return op(
+        shape=_arg_shape,
+        dtype=lambda _, **__: np.dtype(np.int64),
+        padding=lambda _arg, at, _x, axis, **_: Fill(fill) if at == axis else FREE,
+        example="float32[N, C] {axis=1}; int64[N, C] {axis=0, keepdims=True}",
+    )
+
+
+@_arg_extreme(-math.inf)
+def argmax(x: Array, *, axis: int, keepdims: bool = False) -> Array:
+    """Where the greatest of `x` along `axis` is; the first, if there are several."""
+    return np.asarray(np.argmax(x, axis, keepdims=keepdims))
+
+
+@_arg_extreme(math.inf)
+def argmin(x: Array, *, axis: int, keepdims: bool = False) -> Array:
+    """Where the smallest of `x` along `axis` is; the first, if there are several."""
+    return np.asarray(np.argmin(x, axis, keepdims=keepdims))
+
+
+# --- normalisations ------------------------------------------------------------------------------
+
+
+def _along(fill: Padding) -> Callable[..., Padding]:
+    return lambda _arg, at, _x, *, axis, **_: fill if at == axis else FREE
+
+
+def _kept(x: Shape, *, axis: int, **_: Any) -> Shape:
+    check_axes(len(x), axis)
+    return x
+
+
+@op(
+    shape=_kept,
+    padding=_along(Fill(-math.inf)),
+    example="float32[N, C] {axis=1}; float32[N, C, H] {axis=0}",
+)
+def softmax(x: Array, *, axis: int) -> Array:
+    """`x` made positive and to sum to one along `axis`."""
+    e = np.exp(x - x.max(axis, keepdims=True))
+    return e / e.sum(axis, keepdims=True)  # type: ignore[no-any-return]
+
+
+@op(
+    shape=_kept,
+    padding=_along(Fill(-math.inf)),
+    example="float32[N, C] {axis=1}; float32[N, C, H] {axis=0}",
+)
+def log_softmax(x: Array, *, axis: int) -> Array:
+    """The logarithm of `softmax`."""
+    shifted = x - x.max(axis, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(axis, keepdims=True))  # type: ignore[no-any-return]
+
+
+def _cumsum_padding(
+    _arg: int, at: int, _x: Shape, *, axis: int, reverse: bool, **_: Any
+) -> Padding:
+    return Fill(0) if at == axis and reverse else FREE
+
+
+@op(
+    shape=_kept,
+    padding=_cumsum_padding,
+    example="float32[N, C] {axis=1}; int64[N, C] {axis=0, exclusive=True, reverse=True}; "
+    "float32[N] {axis=0, reverse=True}",
+)
+def cumsum(x: Array, *, axis: int, exclusive: bool = False, reverse: bool = False) -> Array:
+    """The sums of all elements up to each along `axis`, or from it on, with or without itself."""
+    y = np.flip(x, axis) if reverse else x
+    total = np.cumsum(y, axis, x.dtype)
+    out = total - y if exclusive else total
+    return np.flip(out, axis) if reverse else out
+
+
+def _norm_shape(x: Shape, scale: Shape, bias: Shape, *, axis: int, **_: Any) -> Shape:
+    check_axes(len(x), axis)
+    for y in (scale, bias):
+        if len(y) > len(x) - axis:
+            raise TypeRelError(f"rank {len(y)} is scaled over the {len(x) - axis} last axes")
+        for d, e in zip(reversed(x), reversed(y), strict=False):
+            if e != 1:
+                meet(d, e)
+    return x
+
+
+@op(
+    shape=_norm_shape,
+    padding=lambda arg, at, *_, axis, **__: FREE if arg == 0 and at < axis else UNSAFE,
+    example="float32[N, C, H], float32[H], float32[H] {axis=2}; "
+    "float32[N, C, H], float32[C, H], float32[H] {axis=1, epsilon=0.1}",
+)
+def layer_norm(x: Array, scale: Array, bias: Array, *, axis: int, epsilon: float = 1e-5) -> Array:
+    """`x` with mean 0 and variance 1 over the axes from `axis` on, then scaled and shifted."""
+    axes = tuple(range(axis, x.ndim))
+    centred = x - x.mean(axes, keepdims=True)
+    variance = np.mean(centred * centred, axes, keepdims=True)
+    return centred / np.sqrt(variance + epsilon) * scale + bias  # type: ignore[no-any-return]

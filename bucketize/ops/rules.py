@@ -1,0 +1,99 @@
+"""Rules about dims that several families of operators share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bucketize.errors import TypeRelError
+from bucketize.op import FREE, UNSAFE, Padding
+from bucketize.types import ANY, AnyDim, Dim, Shape, broadcast_shapes, maximum, minimum, product
+
+ENDLESS = 2**31 - 1  # exporters write "to the end" as this or more; no axis is that long
+
+
+def at_least(a: Dim, b: Dim) -> bool:
+    """Whether `a >= b` is certain."""
+    return not isinstance(a, AnyDim) and not isinstance(b, AnyDim) and minimum(a, b) == b
+
+
+def same(a: Dim, b: Dim) -> bool:
+    """Whether `a == b` is certain: two unknown extents are not the same."""
+    return a == b and not isinstance(a, AnyDim)
+
+
+def text(shape: Shape) -> str:
+    """A shape as messages show it."""
+    return f"[{', '.join(map(str, shape))}]"
+
+
+def uncancelled(a: Shape, b: Shape) -> tuple[Dim, Dim]:
+    """The products of two shapes without the dims that they share."""
+    left, right = list(a), []
+    for d in b:
+        if any(same(d, e) for e in left):
+            left.remove(d)
+        else:
+            right.append(d)
+    return product(left), product(right)
+
+
+def same_shape(x: Shape, **_: Any) -> Shape:
+    """The shape rule of an op that keeps the shape of its only argument."""
+    return x
+
+
+def broadcast_rule(*shapes: Shape, **_: Any) -> Shape:
+    """The shape rule of an op that broadcasts its arguments."""
+    return broadcast_shapes(*shapes)
+
+
+def broadcast_padding(arg: int, axis: int, *shapes: Shape, **_: Any) -> Padding:
+    """Padding an axis is free if the axes aligned with it are padded along or are 1."""
+    from_end = axis - len(shapes[arg])
+    dim = shapes[arg][axis]
+    aligned = [s[from_end] for s in shapes if len(s) >= -from_end]
+    return FREE if all(same(d, dim) or d == 1 for d in aligned) else UNSAFE
+
+
+def unsafe(*_: Any, **__: Any) -> Padding:
+    """The padding rule of an op that sees every extent."""
+    return UNSAFE
+
+
+def free(*_: Any, **__: Any) -> Padding:
+    """The padding rule of an op that no padding reaches."""
+    return FREE
+
+
+def slice_ends(size: Dim, begin: Dim, end: Dim, step: int) -> tuple[Dim, Dim]:
+    """Where a slice of an axis of `size` begins and ends, clamped as ONNX says."""
+    if step > 0:
+        return _clamped(begin, size, 0, size), _clamped(end, size, 0, size)
+    return _clamped(begin, size, 0, size - 1), _clamped(end, size, -1, size - 1)
+
+
+def _clamped(index: Dim, size: Dim, lo: Dim, hi: Dim) -> Dim:
+    if isinstance(index, int) and abs(index) >= ENDLESS:
+        return hi if index > 0 else lo
+    if at_least(-1, index):
+        index = index + size
+    elif not at_least(index, 0):
+        return ANY
+    return minimum(maximum(index, lo), hi)
+
+
+def slice_extent(size: Dim, begin: Dim, end: Dim, step: Dim) -> Dim:
+    """The extent of a slice of an axis of `size`."""
+    if not isinstance(step, int):
+        return ANY
+    return range_extent(*slice_ends(size, begin, end, step), step)
+
+
+def range_extent(start: Dim, stop: Dim, step: Dim) -> Dim:
+    """The number of elements from `start` up, or down, to `stop`, which is left out."""
+    if not isinstance(step, int):
+        return ANY
+    if step == 0:
+        raise TypeRelError(f"a step of 0 from {start} to {stop}")
+    way = stop - start if step > 0 else start - stop
+    return maximum((way + (abs(step) - 1)) // abs(step), 0)

@@ -1,0 +1,402 @@
+"""Operators that move, make or measure tensors, and compute nothing.
+
+Their attributes may hold dims, so that a static op can say `newshape=(B, S*12)`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from bucketize.errors import TypeRelError
+from bucketize.op import FREE, UNSAFE, Array, Fill, Padding, by_dims, op
+from bucketize.ops.rules import (
+    at_least,
+    broadcast_padding,
+    free,
+    range_extent,
+    same,
+    slice_ends,
+    slice_extent,
+    text,
+    uncancelled,
+    unsafe,
+)
+from bucketize.types import (
+    Dim,
+    Shape,
+    TensorType,
+    broadcast_shapes,
+    meet,
+    product,
+    symbols,
+)
+
+
+def int64(*_: Any, **__: Any) -> np.dtype[Any]:
+    """The dtype rule of an op that counts."""
+    return np.dtype(np.int64)
+
+
+def named_dtype(*_: Any, dtype: str, **__: Any) -> np.dtype[Any]:
+    """The dtype rule of an op that is told its dtype."""
+    return np.dtype(dtype)
+
+
+# --- measuring -----------------------------------------------------------------------------------
+
+
+@op(
+    shape=lambda x: (len(x),),
+    dtype=int64,
+    padding=unsafe,
+    value=lambda x: x.shape,
+    example="float32[N, C]; float32[]",
+)
+def shape_of(x: Array) -> Array:
+    """The extents of `x`."""
+    return np.array(x.shape, np.int64)
+
+
+@op(
+    shape=lambda _: (),
+    dtype=int64,
+    padding=unsafe,
+    value=lambda x: (product(x.shape),),
+    example="float32[N, C]; float32[]",
+)
+def size_of(x: Array) -> Array:
+    """The number of elements of `x`."""
+    return np.array(x.size, np.int64)
+
+
+# --- another view of the same elements -----------------------------------------------------------
+
+
+def _reshape_shape(x: Shape, *, newshape: Shape) -> Shape:
+    before, after = uncancelled(x, newshape)
+    try:
+        meet(before, after)
+    except TypeRelError:
+        sizes = f"{product(x)} elements, not {product(newshape)}"
+        raise TypeRelError(f"{text(x)} has {sizes} as {text(newshape)}") from None
+    return newshape
+
+
+def _reshape_padding(_arg: int, axis: int, x: Shape, *, newshape: Shape) -> Padding:
+    """Free if the axis keeps its place, or is the outermost and goes into the outermost."""
+    dim, inner = x[axis], product(x[axis + 1 :])
+    for i, d in enumerate(newshape):
+        if same(d, dim) and same(inner, product(newshape[i + 1 :])):
+            return FREE
+    kept = frozenset[Any]().union(*(symbols(d) for d in newshape[1:]))
+    outermost = all(d == 1 for d in x[:axis]) and symbols(dim)
+    return FREE if outermost and not symbols(dim) & kept else UNSAFE
+
+
+@op(
+    shape=_reshape_shape,
+    padding=_reshape_padding,
+    value=True,
+    example="float32[B, S, 6] {newshape=(B, S, 2, 3)}; float32[B, S, 6] {newshape=(B*S, 6)}; "
+    "float32[B, S, 2, 3] {newshape=(1, B, S, 6)}; float32[B, S] {newshape=(S, B)}; "
+    "int64[2, 3] {newshape=(6,)}; int64[1] {newshape=()}; float32[N, N, 2] {newshape=(N, 2*N)}; "
+    "float32[B*S, 4] {newshape=(B, S, 4)}; float32[N, C] {newshape=(2, N*C//2)}",
+)
+def reshape(x: Array, *, newshape: tuple[int, ...]) -> Array:
+    """The elements of `x`, in order, under another shape."""
+    return x.reshape(newshape)
+
+
+def _transpose_shape(x: Shape, *, axes: tuple[int, ...]) -> Shape:
+    if sorted(axes) != list(range(len(x))):
+        raise TypeRelError(f"axes {axes} do not permute rank {len(x)}")
+    return tuple(x[a] for a in axes)
+
+
+@op(
+    shape=_transpose_shape,
+    padding=free,
+    value=True,
+    example="float32[N, C, H] {axes=(2, 0, 1)}; int64[2, 3] {axes=(1, 0)}",
+)
+def transpose(x: Array, *, axes: tuple[int, ...]) -> Array:
+    """`x` with its axes in the order of `axes`."""
+    return x.transpose(axes)
+
+
+def _squeeze_shape(x: Shape, *, axes: tuple[int, ...]) -> Shape:
+    for a in axes:
+        if a >= len(x):
+            raise TypeRelError(f"axis {a} is out of range for rank {len(x)}")
+        meet(x[a], 1)
+    return tuple(d for i, d in enumerate(x) if i not in axes)
+
+
+@op(
+    shape=_squeeze_shape,
+    padding=lambda _arg, axis, _x, axes: UNSAFE if axis in axes else FREE,
+    value=True,
+    example="float32[N, 1, C, 1] {axes=(1, 3)}; int64[1] {axes=(0,)}",
+)
+def squeeze(x: Array, *, axes: tuple[int, ...]) -> Array:
+    """`x` without `axes`, each of extent 1."""
+    return np.squeeze(x, axes)
+
+
+def _unsqueeze_shape(x: Shape, *, axes: tuple[int, ...]) -> Shape:
+    rank = len(x) + len(axes)
+    if any(a >= rank for a in axes):
+        raise TypeRelError(f"axes {axes} are out of range for rank {rank}")
+    rest = iter(x)
+    return tuple(1 if i in axes else next(rest) for i in range(rank))
+
+
+@op(
+    shape=_unsqueeze_shape,
+    padding=free,
+    value=True,
+    example="float32[N, C] {axes=(0, 2)}; int64[] {axes=(0,)}",
+)
+def unsqueeze(x: Array, *, axes: tuple[int, ...]) -> Array:
+    """`x` with new axes of extent 1, at these places of the result."""
+    return np.expand_dims(x, axes)
+
+
+def _broadcast_to_padding(arg: int, axis: int, x: Shape, *, shape: Shape) -> Padding:
+    return broadcast_padding(arg, axis, x, shape)
+
+
+@op(
+    shape=broadcast_shapes,
+    padding=_broadcast_to_padding,
+    value=True,
+    example="float32[N, 1] {shape=(M, N, C)}; float32[N, C] {shape=(1, C)}; "
+    "float32[N] {shape=(1,)}; int64[1] {shape=(3,)}; int64[] {shape=(2, 2)}",
+)
+def broadcast_to(x: Array, *, shape: tuple[int, ...]) -> Array:
+    """`x` repeated so that its shape is `x.shape` and `shape` broadcast together (ONNX Expand)."""
+    return np.broadcast_to(x, np.broadcast_shapes(x.shape, shape))
+
+
+# --- joining, cutting, repeating -----------------------------------------------------------------
+
+
+def _concat_shape(*xs: Shape, axis: int) -> Shape:
+    ranks = sorted({len(x) for x in xs})
+    if len(ranks) > 1 or axis >= ranks[0]:
+        raise TypeRelError(f"concat along axis {axis} of ranks {', '.join(map(str, ranks))}")
+    head = xs[0]
+    for x in xs[1:]:
+        dims = zip(head, x, strict=True)
+        head = tuple(a + b if i == axis else meet(a, b) for i, (a, b) in enumerate(dims))
+    return head
+
+
+def _concat_padding(arg: int, at: int, *xs: Shape, axis: int) -> Padding:
+    if at == axis:  # what follows the last argument is cropped
+        return FREE if arg == len(xs) - 1 else UNSAFE
+    return FREE if all(same(x[at], xs[arg][at]) for x in xs) else UNSAFE
+
+
+@op(
+    shape=_concat_shape,
+    padding=_concat_padding,
+    value=True,
+    example="float32[N, C], float32[N, D], float32[N, E] {axis=1}; int64[2], int64[1] {axis=0}; "
+    "float32[N, C] {axis=0}",
+)
+def concat(*xs: Array, axis: int) -> Array:
+    """`xs` joined along `axis`; they agree on every other axis."""
+    return np.concatenate(xs, axis)
+
+
+def _slice_shape(
+    x: Shape,
+    *,
+    begin: tuple[Dim, ...],
+    end: tuple[Dim, ...],
+    strides: tuple[int, ...],
+    axes: tuple[int, ...],
+) -> Shape:
+    if not len(begin) == len(end) == len(strides) == len(axes):
+        lengths = ", ".join(str(len(t)) for t in (begin, end, strides, axes))
+        raise TypeRelError(f"begin, end, strides and axes differ in length: {lengths}")
+    out = list(x)
+    for b, e, s, a in zip(begin, end, strides, axes, strict=True):
+        if a >= len(x):
+            raise TypeRelError(f"axis {a} is out of range for rank {len(x)}")
+        out[a] = slice_extent(x[a], b, e, s)
+    return tuple(out)
+
+
+def _slice_padding(
+    _arg: int,
+    axis: int,
+    x: Shape,
+    *,
+    begin: tuple[Dim, ...],
+    end: tuple[Dim, ...],  # noqa: ARG001  only how much is kept depends on it, and that is cropped
+    strides: tuple[int, ...],
+    axes: tuple[int, ...],
+) -> Padding:
+    if axis not in axes:
+        return FREE
+    at = axes.index(axis)
+    fixed = at_least(begin[at], 0) and not symbols(begin[at]) & symbols(x[axis])
+    return FREE if fixed and strides[at] > 0 else UNSAFE
+
+
+def cut(
+    x: Array,
+    begin: tuple[Any, ...],
+    end: tuple[Any, ...],
+    strides: tuple[int, ...],
+    axes: tuple[int, ...],
+) -> Array:
+    """The part of `x` that is left by a slice of each of `axes`."""
+    at = [slice(None)] * x.ndim
+    for b, e, s, a in zip(begin, end, strides, axes, strict=True):
+        first, last = slice_ends(x.shape[a], int(b), int(e), int(s))
+        at[a] = slice(first, last if last != -1 else None, int(s))
+    return x[tuple(at)]
+
+
+def _slice_value(x: TensorType, **attrs: Any) -> Shape | None:
+    ends = (*attrs["begin"], *attrs["end"])
+    return _cut_dims(x, **attrs) if all(isinstance(d, int) for d in ends) else None
+
+
+_cut_dims = by_dims(cut)
+
+
+@op(
+    shape=_slice_shape,
+    padding=_slice_padding,
+    value=_slice_value,
+    example="float32[N, C+2] {begin=(1, 0), end=(9, -1), strides=(1, 2), axes=(0, 1)}; "
+    "float32[N, C] {begin=(-1,), end=(-9,), strides=(-2,), axes=(1,)}; "
+    "float32[8, C] {begin=(0,), end=(C,), strides=(1,), axes=(0,)}; "
+    "float32[N] {begin=(N-1,), end=(2**63-1,), strides=(1,), axes=(0,)}; "
+    "int64[4] {begin=(1,), end=(3,), strides=(1,), axes=(0,)}",
+)
+def strided_slice(
+    x: Array,
+    *,
+    begin: tuple[int, ...],
+    end: tuple[int, ...],
+    strides: tuple[int, ...],
+    axes: tuple[int, ...],
+) -> Array:
+    """`x` cut to `begin:end:stride` along `axes`, negative ends from the back (ONNX Slice)."""
+    return cut(x, begin, end, strides, axes)
+
+
+Pads = tuple[tuple[Dim, Dim], ...]
+
+
+def pad_shape(x: Shape, *, pads: Pads, **_: Any) -> Shape:
+    """The shape rule of `pad`."""
+    if len(pads) != len(x):
+        raise TypeRelError(f"pads for {len(pads)} axes, of rank {len(x)}")
+    return tuple(lo + d + hi for d, (lo, hi) in zip(x, pads, strict=True))
+
+
+def _pad_padding(
+    _arg: int, axis: int, _x: Shape, *, pads: Pads, value: float, mode: str
+) -> Padding:
+    lo, hi = pads[axis]
+    if not isinstance(lo, int) or not isinstance(hi, int):
+        return UNSAFE
+    if mode != "constant":
+        return UNSAFE if lo or hi else FREE
+    return Fill(value) if hi > 0 else FREE
+
+
+def padded(x: Array, pads: Any, value: float, mode: str) -> Array:
+    """`x` with `pads` elements before and after each axis; negative ones cut off."""
+    width = [(max(lo, 0), max(hi, 0)) for lo, hi in pads]
+    filled = {"constant_values": value} if mode == "constant" else {}
+    out = np.pad(x, width, mode, **filled)  # type: ignore[call-overload]
+    kept = [
+        slice(max(-lo, 0), n - max(-hi, 0)) for n, (lo, hi) in zip(out.shape, pads, strict=True)
+    ]
+    return np.asarray(out[tuple(kept)])
+
+
+@op(
+    shape=pad_shape,
+    padding=_pad_padding,
+    example="float32[N, C] {pads=((0, 0), (1, 2))}; float32[N, C] {pads=((0, N), (1, 0))}; "
+    "float32[N, C+2] {pads=((2, 0), (-1, -1)), value=7}; "
+    'float32[N+2, C] {pads=((2, 1), (0, 0)), mode="reflect"}; '
+    'float32[N, C] {pads=((2, 1), (0, 0)), mode="edge"}',
+)
+def pad(
+    x: Array, *, pads: tuple[tuple[int, int], ...], value: float = 0.0, mode: str = "constant"
+) -> Array:
+    """`x` with elements before and after each axis; negative numbers cut off. Modes as in numpy."""
+    return padded(x, pads, value, mode)
+
+
+def tile_shape(x: Shape, *, repeats: tuple[Dim, ...]) -> Shape:
+    """The shape rule of `tile`."""
+    if len(repeats) != len(x):
+        raise TypeRelError(f"repeats for {len(repeats)} axes, of rank {len(x)}")
+    return tuple(d * r for d, r in zip(x, repeats, strict=True))
+
+
+@op(
+    shape=tile_shape,
+    padding=lambda _arg, axis, _x, repeats: FREE if repeats[axis] == 1 else UNSAFE,
+    value=True,
+    example="float32[N, C] {repeats=(1, 3)}; float32[N, C] {repeats=(C, 1)}; "
+    "int64[2] {repeats=(2,)}",
+)
+def tile(x: Array, *, repeats: tuple[int, ...]) -> Array:
+    """`x` repeated along each axis."""
+    return np.tile(x, repeats)
+
+
+# --- making --------------------------------------------------------------------------------------
+
+
+def full_value(shape: Shape, value: float) -> Shape:
+    """The elements of a tensor of `shape` that holds one value."""
+    size = product(shape)
+    assert isinstance(size, int)
+    return (int(value),) * size
+
+
+@op(
+    shape=lambda shape, **_: shape,
+    dtype=named_dtype,
+    padding=free,
+    value=lambda shape, value, **_: full_value(shape, value),
+    example='{shape=(N, C), value=1.5, dtype="float32"}; {shape=(2, 3), value=7, dtype="int64"}; '
+    '{shape=(), value=True, dtype="bool"}',
+)
+def full(*, shape: tuple[int, ...], value: float, dtype: str) -> Array:
+    """A tensor of one value throughout."""
+    return np.full(shape, value, dtype)
+
+
+def arange_value(start: Dim, stop: Dim, step: Dim) -> Shape:
+    """The elements of an `arange` whose number is known."""
+    count = range_extent(start, stop, step)
+    assert isinstance(count, int)
+    return tuple(start + i * step for i in range(count))
+
+
+@op(
+    shape=lambda start, stop, step, **_: (range_extent(start, stop, step),),
+    dtype=named_dtype,
+    padding=free,
+    value=lambda start, stop, step, **_: arange_value(start, stop, step),
+    example="{stop=N}; {start=2, stop=N}; {start=N, stop=-3, step=-2}; "
+    '{start=1, stop=9, step=3, dtype="int32"}; {start=N, stop=N+3}',
+)
+def arange(*, start: int = 0, stop: int, step: int = 1, dtype: str = "int64") -> Array:
+    """The integers from `start` to `stop`, which is left out."""
+    return np.arange(start, stop, step).astype(dtype)

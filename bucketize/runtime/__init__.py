@@ -1,0 +1,1 @@
+"""Running compiled modules: memory, segments, the graph executor and the VM."""

@@ -1,0 +1,1 @@
+"""Transforms: `Module -> Module`, one file each; their order is a list."""

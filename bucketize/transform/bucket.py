@@ -1,0 +1,141 @@
+"""Buckets: one interval per dispatched symbol, their names, and what makes a list of them legal."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from bucketize.errors import DispatchError, unknown_name
+from bucketize.ir import Function, Var
+from bucketize.types import Dim, Interval, Symbol
+
+Bucket: TypeAlias = dict[str, Interval]  # symbol name -> half-open interval
+
+
+def show_interval(interval: Interval) -> str:
+    """`[2, 4)`, or `[256, inf)`."""
+    lo, hi = interval
+    return f"[{lo}, {'inf' if hi is None else hi})"
+
+
+def show_bucket(bucket: Bucket) -> str:
+    """The form of the logs: `N=[1,2);H=[32,64)`."""
+    return ";".join(f"{n}={show_interval(i).replace(' ', '')}" for n, i in bucket.items())
+
+
+def clone_name(function: str, bucket: Bucket, label: str = "") -> str:
+    """`main[N=1..2,H=32..64]`, half-open; nothing behind the dots is unbounded.
+
+    A named profile's clone is `main[big:N=1..9]`.
+    """
+    parts = (f"{n}={lo}..{'' if hi is None else hi}" for n, (lo, hi) in bucket.items())
+    return f"{function}[{label and label + ':'}{','.join(parts)}]"
+
+
+def bucket_of(name: str) -> Bucket:
+    """The bucket that a clone's name tells; empty for functions that are no clones."""
+    found = re.findall(r"([^\[\],:=]+)=(\d+)\.\.(\d*)", name)
+    return {symbol: (int(lo), int(hi) if hi else None) for symbol, lo, hi in found}
+
+
+def clip(interval: Interval, symbol: Symbol) -> Interval | None:
+    """The part of `interval` within the symbol's bounds, or None."""
+    lo, hi = interval
+    lo = max(lo, symbol.lo)
+    if symbol.hi is not None:
+        hi = symbol.hi + 1 if hi is None else min(hi, symbol.hi + 1)
+    return None if hi is not None and lo >= hi else (lo, hi)
+
+
+def narrowed(symbol: Symbol, interval: Interval) -> Dim:
+    """The symbol under the bucket's bounds; an integer when the bucket has one size."""
+    lo, hi = interval
+    if hi == lo + 1:
+        return lo
+    return Symbol(symbol.name, lo, None if hi is None else hi - 1)
+
+
+def check_intervals(intervals: Any, where: str) -> list[Interval]:
+    """The intervals, if they are ordered and touch without gap or overlap."""
+    if not isinstance(intervals, Sequence) or not intervals:
+        raise DispatchError(f"{where}: expected a list of intervals (lo, hi), got {intervals!r}")
+    shown = f"{where}: intervals {_show_all(intervals)}"
+    for interval in intervals:
+        _check_interval(interval, shown)
+    for (_, end), (start, _) in zip(intervals, intervals[1:], strict=False):
+        if end is None:
+            raise DispatchError(f"{shown}: the unbounded interval is not the last")
+        if start < end:
+            kind = "overlap" if start > intervals[0][0] else "are out of order"
+            raise DispatchError(f"{shown} {kind}: one ends at {end}, the next begins at {start}")
+        if start > end:
+            raise DispatchError(f"{shown} leave a gap: sizes {end} to {start - 1} are in none")
+    return [(lo, hi) for lo, hi in intervals]
+
+
+def _show_all(intervals: Iterable[Any]) -> str:
+    return ", ".join(map(_show_any, intervals))
+
+
+def _show_any(interval: Any) -> str:
+    pair = isinstance(interval, Sequence) and len(interval) == 2
+    return show_interval((interval[0], interval[1])) if pair else repr(interval)
+
+
+def _check_interval(interval: Any, shown: str) -> None:
+    pair = isinstance(interval, Sequence) and len(interval) == 2
+    if not pair or not isinstance(interval[0], int) or not isinstance(interval[1], int | None):
+        raise DispatchError(f"{shown}: {interval!r} is no pair of integers (lo, hi)")
+    lo, hi = interval
+    if lo < 0:
+        raise DispatchError(f"{shown}: {show_interval((lo, hi))} begins below 0")
+    if hi is not None and hi <= lo:
+        kind = "is empty" if hi == lo else "is reversed"
+        raise DispatchError(f"{shown}: {show_interval((lo, hi))} {kind}")
+
+
+def intervals_by_symbol(fn: Function, answer: Mapping[Any, Any]) -> dict[Symbol, list[Interval]]:
+    """What a dispatcher said of axes, as one clipped list per symbol, in order of the symbols."""
+    found: dict[Symbol, tuple[str, list[Interval]]] = {}
+    for name, axes in answer.items():
+        param = _param(fn, name)
+        if not isinstance(axes, Mapping):
+            raise DispatchError(f"input {name!r}: expected axis -> intervals, got {axes!r}")
+        for axis, intervals in axes.items():
+            symbol = _symbol(param, axis)
+            where = f"input {name!r}, axis {axis} ({symbol})"
+            checked = check_intervals(intervals, where)
+            before = found.setdefault(symbol, (where, checked))
+            if before[1] != checked:
+                a, b = _show_all(before[1]), _show_all(checked)
+                raise DispatchError(f"{before[0]} has intervals {a}, but {where} has {b}")
+    order = [s for s in fn.symbols().values() if s in found]
+    return {s: _clipped(s, *found[s]) for s in order}
+
+
+def _clipped(symbol: Symbol, where: str, intervals: list[Interval]) -> list[Interval]:
+    kept = [c for i in intervals if (c := clip(i, symbol)) is not None]
+    if not kept:
+        top = None if symbol.hi is None else symbol.hi + 1
+        within = show_interval((symbol.lo, top))
+        shown = _show_all(intervals)
+        raise DispatchError(f"{where}: intervals {shown} are all out of its range {within}")
+    return kept
+
+
+def _param(fn: Function, name: Any) -> Var:
+    for param in fn.params:
+        if param.name == name:
+            return param
+    raise unknown_name("input", name, [p.name for p in fn.params])
+
+
+def _symbol(param: Var, axis: Any) -> Symbol:
+    shape = param.type.shape
+    if not isinstance(axis, int) or not -len(shape) <= axis < len(shape):
+        raise DispatchError(f"input {param.name!r} is {param.type}: it has no axis {axis!r}")
+    dim = shape[axis]
+    if not isinstance(dim, Symbol):
+        raise DispatchError(f"input {param.name!r}, axis {axis} is {dim}: not dynamic")
+    return dim

@@ -1,0 +1,38 @@
+"""Dead code elimination: one sweep from the results up."""
+
+from __future__ import annotations
+
+from bucketize.ir import IF, Atom, Binding, Builder, Env, Function, copy_binding
+
+
+def dead_code(fn: Function) -> Function:
+    """`fn` without the bindings that no result needs."""
+    live = live_bindings(fn)
+    if len(live) == len(fn.body):
+        return fn
+    out = Builder()
+    env: Env = {}
+    for b in fn.body:
+        if b in live:
+            copy_binding(out, b, env)
+    return out.function(fn.name, fn.params, [env.get(r, r) for r in fn.results])
+
+
+def live_bindings(fn: Function) -> set[Binding]:
+    """The bindings that the results need, branches of an `if` included as users."""
+    needed: set[Atom] = set(fn.results)
+    live: set[Binding] = set()
+    for b in reversed(fn.body):
+        if not needed.isdisjoint(b.outs):
+            live.add(b)
+            needed |= used_atoms(b)
+    return live
+
+
+def used_atoms(b: Binding) -> set[Atom]:
+    """What `b` reads, inside the branches of an `if` too."""
+    used = set(b.args)
+    if b.op is IF:
+        for block in (b.attrs["then"], b.attrs["orelse"]):
+            used.update(block.results, *map(used_atoms, block.body))
+    return used

@@ -1,0 +1,49 @@
+"""`dyn` ops whose operands are known as dims become their static twins."""
+
+from __future__ import annotations
+
+from bucketize.ir import STRUCTURAL, Atom, Binding, Builder, Const, Function, rewrite
+from bucketize.ops.dim import from_dims
+from bucketize.types import AnyDim
+
+
+def dynamic_to_static(fn: Function) -> Function:
+    """`fn` with shape arithmetic replaced by dims and `dyn` ops by static ones.
+
+    Nothing is folded here (cf. TVM #7368, where doing both made compilation four times slower):
+    the dims are known from the types, and what stays unknown stays `dyn`.
+    """
+    return rewrite(fn, _staticise)
+
+
+def _staticise(out: Builder, b: Binding, args: tuple[Atom, ...]) -> Atom | None:
+    if b.op in STRUCTURAL or b.op is from_dims:
+        return None
+    if b.op.static is not None:
+        return _static_twin(out, b, args)
+    return _known_dims(out, b)
+
+
+def _static_twin(out: Builder, b: Binding, args: tuple[Atom, ...]) -> Atom | None:
+    assert b.op.static is not None
+    types = [a.type for a in args]
+    read = [types[i].value for i in sorted(b.op.reads) if i < len(args)]
+    if any(v is None or any(isinstance(d, AnyDim) for d in v) for v in read):
+        return None
+    op, attrs = b.op.static(*types, **b.attrs)
+    kept = [a for i, a in enumerate(args) if i not in b.op.reads]
+    return out.emit(op, *kept, **attrs)
+
+
+def _known_dims(out: Builder, b: Binding) -> Atom | None:
+    """An integer scalar or vector that is known as dims, whatever computed it."""
+    value, type_ = b.out.type.value, b.out.type
+    if value is None or len(type_.shape) > 1 or type_.dtype != "int64":
+        return None
+    if any(isinstance(d, AnyDim) for d in value):
+        return None
+    if all(isinstance(d, int) for d in value):
+        return Const(from_dims.compute(dims=value, scalar=not type_.shape))
+    return out.emit(from_dims, dims=value, scalar=not type_.shape)
+
+

@@ -1,0 +1,74 @@
+"""A kernel called as a segment calls it, and timed with caches as they are in its graph."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Sequence
+
+import numpy as np
+
+from bucketize.kernel.template import Launch
+from bucketize.op import Array
+from bucketize.runtime.launch import run_parallel, run_serial
+from bucketize.runtime.storage import address, empty_bytes
+
+REPEATS = (3, 50)  # at least, at most
+ENOUGH_S = 0.5  # of repeats, what happens between them included
+LINE = 64  # bytes of a cache line
+
+
+class Call:
+    """A kernel on its argument blocks, one per thread."""
+
+    def __init__(self, kernel: int, launch: Launch, arrays: Sequence[Array], threads: int) -> None:
+        """Fill the blocks; `kernel` is an address, `arrays` are the result and the arguments."""
+        ranges = split(launch, threads)
+        self._spaces = [empty_bytes(launch.workspace) for _ in ranges]
+        self._arrays = arrays  # kept alive
+        pointers = [address(array) for array in arrays]
+        rows = [
+            [*pointers, address(space), begin, end, *launch.dims]
+            for space, (begin, end) in zip(self._spaces, ranges, strict=True)
+        ]
+        self._blocks = np.array(rows, np.int64)
+        self._kernels = np.array([kernel], np.int64)
+        self._place = address(self._blocks), self._blocks.strides[0]
+        self._chunks = np.array([threads], np.int64)
+
+    def __call__(self) -> None:
+        """Run the kernel over its whole extent."""
+        if len(self._blocks) == 1:
+            run_serial(self._kernels, *self._place)
+        else:
+            run_parallel(self._kernels, *self._place, len(self._blocks), self._chunks)
+
+
+def split(launch: Launch, threads: int) -> list[tuple[int, int]]:
+    """The parallel axis in as many parts as there are threads."""
+    grains = -(-launch.extent // launch.grain)
+    cuts = [min(grains * t // threads * launch.grain, launch.extent) for t in range(threads + 1)]
+    return list(itertools.pairwise(cuts))
+
+
+def timed(call: Call, warm: Sequence[Array], between: int) -> list[float]:
+    """Seconds of each of some calls.
+
+    Args:
+        call: what is timed.
+        warm: arrays that the op before has just touched, and left in the caches.
+        between: bytes that the other ops of the graph move between two calls: their weights.
+
+    """
+    scratch = np.zeros(between, np.uint8)
+    lines = [scratch[::LINE], *(a.reshape(-1).view(np.uint8)[::LINE] for a in warm)]
+    seconds: list[float] = []
+    start = time.perf_counter()
+    least, most = REPEATS
+    while len(seconds) < most and (len(seconds) < least or time.perf_counter() - start < ENOUGH_S):
+        for line in lines:
+            line.max(initial=0)
+        began = time.perf_counter()
+        call()
+        seconds.append(time.perf_counter() - began)
+    return seconds

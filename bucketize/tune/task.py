@@ -1,0 +1,206 @@
+"""What wants a schedule: the distinct workloads of each clone, and where they are judged."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TypeAlias
+
+from bucketize.errors import TuneError, unknown_name
+from bucketize.ir import CALL, FUSED, IF, STRUCTURAL, Binding, Const, Function, Module
+from bucketize.kernel.target import host
+from bucketize.kernel.template import Shapes, Template, Workload
+from bucketize.kernel.templates import TEMPLATES
+from bucketize.runtime.segment import workload_of
+from bucketize.transform.bucket import bucket_of, show_bucket
+from bucketize.transform.lower import lower
+from bucketize.tune.choice import shape_text
+from bucketize.tune.search import Space
+from bucketize.types import ANY, Symbol, evaluate, symbols
+
+Sizes: TypeAlias = Mapping[str, int]  # symbol name -> size
+Weighted: TypeAlias = list[tuple[Sizes, float]]
+Traffic: TypeAlias = Sequence[Sizes | tuple[Sizes, float]]  # of weight 1 where none is given
+
+CHOICES = ("middle", "bounds")
+OPEN_TOP = 32  # an unbounded bucket is judged as if it ended at this, or at twice its begin
+
+
+@dataclass(frozen=True)
+class Point:
+    """Where a schedule is judged: the shapes of the parameters, and the sizes that give them."""
+
+    shapes: Shapes
+    sizes: Sizes
+    weight: float
+
+    @property
+    def shape(self) -> str:
+        """The shapes as the log has them."""
+        return shape_text(self.shapes)
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """A workload in a bucket, and the points at which its schedules are judged."""
+
+    function: str
+    bucket: str
+    workload: Workload
+    template: Template
+    points: tuple[Point, ...]
+    weight_bytes: int
+    """Of the whole function: what passes through the caches between two runs of a kernel."""
+
+    @cached_property
+    def space(self) -> Space:
+        """The schedules that may be tried."""
+        target = host()
+        return Space(
+            self.template.knobs(self.workload, target),
+            self.template.default(self.workload, target),
+            lambda schedule: self.template.valid(self.workload, schedule, target),
+        )
+
+    @property
+    def op(self) -> str:
+        """The op that decides which template serves."""
+        return self.workload.anchor.op.name
+
+    @property
+    def family(self) -> tuple[object, ...]:
+        """What tasks have in common whose schedules are worth a try for each other."""
+        body, constant = self.workload.body, self.workload.constant
+        weights = tuple(str(p.type) for p, c in zip(body.params, constant, strict=True) if c)
+        return (self.template.name, tuple(b.op.name for b in body.body), weights)
+
+
+def tasks_of(mod: Module, sizes: str | Traffic = "middle") -> list[Task]:
+    """The tasks of all functions that do the work, clone by clone.
+
+    Args:
+        mod: a module, dispatched or not.
+        sizes: where schedules are judged. "middle": at the geometric middle of the bucket, or at
+            the sizes that its profile names; "bounds": at its low end, middle and top; or a list of
+            sizes met in practice, `[{"N": 1}, {"N": 8}]` or, weighted, `[({"N": 1}, 0.9), ...]`:
+            each counts in the first clone whose bucket holds it, and a clone that gets none has no
+            tasks.
+
+    Raises:
+        TuneError: no bucket holds any of the sizes, or they lack a symbol.
+
+    """
+    leaves = [fn for fn in map(mod.function, mod.functions) if not _calls(fn)]
+    if isinstance(sizes, str):
+        judged = {fn.name: _representatives(fn, mod.opt.get(fn.name), sizes) for fn in leaves}
+    else:
+        judged = _shared_out(leaves, sizes)
+    return [task for fn in leaves for task in _tasks(fn, judged[fn.name])]
+
+
+def _calls(fn: Function) -> bool:
+    return any(b.op is CALL for b in _bindings(fn))
+
+
+def _bindings(fn: Function) -> Iterator[Binding]:
+    """The bindings of a function and of its branches."""
+    for b in fn.body:
+        yield b
+        if b.op is IF:
+            yield from _bindings(b.attrs["then"])
+            yield from _bindings(b.attrs["orelse"])
+
+
+# --- where schedules are judged ------------------------------------------------------------------
+
+
+def _representatives(fn: Function, opt: Sizes | None, choice: str) -> Weighted:
+    symbols = fn.symbols().values()
+    middle = {s.name: _middle(s) for s in symbols} | dict(opt or {})
+    if choice == "middle":
+        return [(middle, 1.0)]
+    if choice == "bounds":
+        low, top = {s.name: s.lo for s in symbols}, {s.name: _top(s) for s in symbols}
+        return [(low, 1.0), (middle, 1.0), (top, 1.0)]
+    raise unknown_name("choice of sizes", choice, CHOICES)
+
+
+def _top(symbol: Symbol) -> int:
+    return max(2 * symbol.lo, OPEN_TOP) if symbol.hi is None else symbol.hi
+
+
+def _middle(symbol: Symbol) -> int:
+    return round(math.sqrt(max(symbol.lo, 1) * _top(symbol)))
+
+
+def _shared_out(leaves: Sequence[Function], traffic: Traffic) -> dict[str, Weighted]:
+    """Each of the sizes given to the first clone that serves it; the fallback takes the rest."""
+    given: dict[str, Weighted] = {fn.name: [] for fn in leaves}
+    in_order = sorted(leaves, key=lambda fn: not bucket_of(fn.name))
+    for entry in traffic:
+        sizes, weight = entry if isinstance(entry, tuple) else (entry, 1.0)
+        server = next((fn for fn in in_order if _serves(fn, sizes)), None)
+        if server is not None:
+            given[server.name].append((sizes, weight))
+    if not any(given.values()):
+        raise TuneError(f"no bucket of {', '.join(given)} holds any of the sizes {list(traffic)}")
+    return given
+
+
+def _serves(fn: Function, sizes: Sizes) -> bool:
+    bucket = bucket_of(fn.name).items()
+    ranges = {name: (lo, None if hi is None else hi - 1) for name, (lo, hi) in bucket}
+    ranges |= {s.name: (s.lo, s.hi) for s in fn.symbols().values()}
+    lacking = sorted(ranges.keys() - sizes.keys())
+    if lacking:
+        raise TuneError(f"the sizes {dict(sizes)} lack {', '.join(lacking)} of {fn.name}")
+    return all(lo <= sizes[n] and (hi is None or sizes[n] <= hi) for n, (lo, hi) in ranges.items())
+
+
+# --- the tasks of one function -------------------------------------------------------------------
+
+
+def _tasks(fn: Function, judged: Weighted) -> list[Task]:
+    """The distinct workloads of `fn` that have knobs, in order of appearance."""
+    found: dict[str, tuple[Workload, Template, dict[Shapes, Point]]] = {}
+    lowered = lower(fn) if judged else fn
+    for workload in _workloads(lowered):
+        template = next((t for t in TEMPLATES.values() if t.accepts(workload)), None)
+        if template is None or not template.knobs(workload, host()):
+            continue
+        _, _, points = found.setdefault(workload.hash, (workload, template, {}))
+        for point in _points(workload, judged):
+            before = points.get(point.shapes)
+            weight = point.weight + (before.weight if before else 0.0)
+            points[point.shapes] = replace(point, weight=weight)
+    bucket, weight_bytes = show_bucket(bucket_of(fn.name)), _weight_bytes(lowered)
+    return [
+        Task(fn.name, bucket, workload, template, tuple(points.values()), weight_bytes)
+        for workload, template, points in found.values()
+        if points
+    ]
+
+
+def _workloads(fn: Function) -> Iterator[Workload]:
+    for b in _bindings(fn):
+        if b.op not in STRUCTURAL or b.op is FUSED:
+            yield workload_of(b)[0]
+
+
+def _points(workload: Workload, judged: Weighted) -> Iterator[Point]:
+    """The points at which shapes are known: those of data-dependent ops are not."""
+    for sizes, weight in judged:
+        dims = [p.type.shape for p in workload.body.params]
+        known = {s for shape in dims for d in shape for s in symbols(d)}
+        if ANY in itertools.chain(*dims) or any(s.name not in sizes for s in known):
+            continue
+        shapes = tuple(tuple(evaluate(d, sizes) for d in shape) for shape in dims)
+        yield Point(shapes, {s.name: sizes[s.name] for s in known}, weight)
+
+
+def _weight_bytes(fn: Function) -> int:
+    held = {id(a.value): a.value for b in _bindings(fn) for a in b.args if isinstance(a, Const)}
+    return sum(array.nbytes for array in held.values())

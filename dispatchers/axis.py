@@ -1,0 +1,79 @@
+"""The dispatcher that cuts each dynamic axis by a rule of its own."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeAlias
+
+from bucketize.errors import DispatchError
+from bucketize.types import AnyDim, Dim, Interval, Profile, Shape, Symbol, bounds
+
+Intervals: TypeAlias = dict[str, dict[int, list[Interval]]]
+Dispatcher: TypeAlias = Callable[[Mapping[str, Shape]], Intervals | list[Profile]]
+Rule: TypeAlias = Callable[..., Iterable[int]]
+
+
+class AxisDispatcher:
+    """A dispatcher made of one rule: `rule(lo, hi, **options)` lists where new buckets begin.
+
+    `lo` and `hi` are the inclusive bounds of the axis; `hi` is None where there is none. Cuts
+    outside the bounds, and repeated ones, do no harm. The intervals cover the axis without a gap.
+    """
+
+    def __init__(self, rule: Rule, **options: Any) -> None:
+        functools.update_wrapper(self, rule)
+        known = [
+            p.name for p in inspect.signature(rule).parameters.values() if p.kind is p.KEYWORD_ONLY
+        ]
+        if unknown := sorted(options.keys() - known):
+            raise DispatchError(
+                f"{rule.__name__} has no option {unknown[0]!r}; it has: {', '.join(known)}"
+            )
+        self.rule, self.options = rule, options
+
+    def with_options(self, **options: Any) -> AxisDispatcher:
+        """The same dispatcher with some of its options set."""
+        return AxisDispatcher(self.rule, **self.options | options)
+
+    def __call__(self, shapes: Mapping[str, Shape]) -> Intervals:
+        cut = {name: self._cut_axes(name, shape) for name, shape in shapes.items()}
+        return {name: axes for name, axes in cut.items() if axes}
+
+    def _cut_axes(self, name: str, shape: Shape) -> dict[int, list[Interval]]:
+        return {i: self._cut(f"{name}[{i}]", dim) for i, dim in enumerate(shape) if is_free(dim)}
+
+    def _cut(self, axis: str, dim: Dim) -> list[Interval]:
+        lo, hi = (1, None) if isinstance(dim, AnyDim) else bounds(dim)
+        try:
+            return partition(self._cuts(lo, hi), lo, hi)
+        except DispatchError as e:
+            e.add_note(
+                f"while {self.rule.__name__} cuts axis {axis}, {dim} in [{lo}, {hi or 'inf'}]"
+            )
+            raise
+
+    def _cuts(self, lo: int, hi: int | None) -> Iterable[int]:
+        try:
+            return self.rule(lo, hi, **self.options)
+        except (TypeError, ValueError) as e:
+            given = ", ".join(f"{name}={value!r}" for name, value in self.options.items())
+            raise DispatchError(f"{self.rule.__name__} cannot use {given}: {e}") from e
+
+
+def is_free(dim: Dim) -> bool:
+    """Whether an axis is decided by its own size; an expression follows from its symbols."""
+    return isinstance(dim, AnyDim | Symbol)
+
+
+def partition(cuts: Iterable[int], lo: int, hi: int | None) -> list[Interval]:
+    """The half-open intervals between the cuts that fall inside the inclusive bounds."""
+    begins = sorted({lo, *(c for c in cuts if lo < c and (hi is None or c <= hi))})
+    return list(zip(begins, [*begins[1:], None if hi is None else hi + 1], strict=True))
+
+
+def demand(holds: bool, rule: str, got: object) -> None:
+    """Raise the error of an option that breaks `rule`."""
+    if not holds:
+        raise DispatchError(f"{rule}, got {got!r}")

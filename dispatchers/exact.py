@@ -1,0 +1,16 @@
+"""Buckets of one size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from dispatchers.axis import AxisDispatcher, demand
+
+
+@AxisDispatcher
+def exact_dispatcher(lo: int, hi: int | None, *, sizes: Iterable[int] | None = None) -> list[int]:
+    """A static bucket for each of `sizes` (every size of a bounded axis), and one for each gap."""
+    if sizes is not None:
+        return [cut for size in sizes for cut in (size, size + 1)]
+    demand(hi is not None, "exact_dispatcher needs sizes=... where an axis has no bound", hi)
+    return list(range(lo, (hi or lo) + 1))

@@ -1,0 +1,18 @@
+"""Boxes of shapes, as TensorRT's optimization profiles."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from bucketize.types import Profile, Shape
+from dispatchers.axis import Dispatcher
+
+
+def profiles(*boxes: Profile) -> Dispatcher:
+    """The dispatcher whose buckets are these boxes; where they overlap, the first one wins."""
+
+    def profile_dispatcher(_shapes: Mapping[str, Shape]) -> list[Profile]:
+        """Boxes of input shapes."""
+        return list(boxes)
+
+    return profile_dispatcher

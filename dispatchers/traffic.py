@@ -1,0 +1,38 @@
+"""Buckets that each serve about as many requests as the next."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import TypeAlias
+
+from dispatchers.axis import AxisDispatcher, Dispatcher, demand
+from dispatchers.symbol import per_symbol
+
+Histogram: TypeAlias = Mapping[int, int] | Iterable[int]
+
+
+def from_traffic(requests: Mapping[str, Histogram], *, count: int = 8) -> Dispatcher:
+    """At most `count` buckets for each symbol, alike in requests, and one beyond all sizes seen.
+
+    `requests[symbol]` is a histogram, `{size: requests}`, or the sizes one by one.
+    """
+    rules = {s: _quantiles.with_options(seen=seen, count=count) for s, seen in requests.items()}
+    return per_symbol(rules)
+
+
+@AxisDispatcher
+def _quantiles(_lo: int, _hi: int | None, *, seen: Histogram, count: int) -> list[int]:
+    demand(count >= 1, "from_traffic: count must be at least 1", count)
+    histogram = {size: n for size, n in sorted(Counter(seen).items()) if n}
+    demand(bool(histogram), "from_traffic wants at least one request", histogram)
+    demand(min(histogram.values()) > 0, "from_traffic: requests are counted from 0", histogram)
+    cuts: list[int] = []
+    left, served = sum(histogram.values()), 0
+    for size, requests in histogram.items():
+        served += requests
+        # A size that takes more than its share leaves the rest to be split evenly among the rest.
+        if served * (count - len(cuts)) >= left:
+            cuts.append(size + 1)
+            left, served = left - served, 0
+    return cuts

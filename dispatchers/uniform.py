@@ -1,0 +1,25 @@
+"""Buckets of equal length."""
+
+from __future__ import annotations
+
+from dispatchers.axis import AxisDispatcher, demand
+
+
+@AxisDispatcher
+def uniform_dispatcher(
+    lo: int,
+    hi: int | None,
+    *,
+    step: int | None = None,
+    count: int | None = None,
+    high: int | None = None,
+) -> list[int]:
+    """Buckets of `step` sizes, or `count` of them (8), up to `high` (the axis' bound, or 256)."""
+    demand(step is None or count is None, "uniform_dispatcher takes step or count", (step, count))
+    demand(step is None or step >= 1, "uniform_dispatcher: step must be at least 1", step)
+    demand(count is None or count >= 1, "uniform_dispatcher: count must be at least 1", count)
+    end = (high or hi or 256) + 1
+    if step is not None:
+        return [*range(lo, end, step), end]
+    parts = count or 8
+    return [lo + k * (end - lo) // parts for k in range(parts + 1)]

@@ -1,0 +1,46 @@
+"""Golden text, hypothesis profiles, and a kernel cache of the tests' own."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import hypothesis
+import pytest
+
+HERE = Path(__file__).parent
+
+# Set before bucketize is imported. Shared by xdist's workers and kept between runs: kernels are
+# named by content, so an old one is never a wrong one. The user's own cache is left alone.
+os.environ["BUCKETIZE_CACHE"] = str(HERE.parent / "build" / "test-cache")
+
+hypothesis.settings.register_profile("quick", max_examples=25, deadline=None, derandomize=True)
+hypothesis.settings.register_profile("thorough", max_examples=1000, deadline=None)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
+
+
+@dataclass(frozen=True)
+class Golden:
+    """The accepted text of a test, kept under tests/golden/<module>/<test>.txt."""
+
+    path: Path
+    update: bool
+
+    def check(self, text: str) -> None:
+        """Assert that `text` is the accepted one; with --update-golden, accept it."""
+        if self.update:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.path.write_text(text)
+        assert self.path.exists(), f"no golden file {self.path}; run pytest --update-golden"
+        assert text == self.path.read_text(), "accept the change with: pytest --update-golden"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="accept the new golden text")
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Golden:
+    path = HERE / "golden" / request.path.stem / f"{request.node.name}.txt"
+    return Golden(path, request.config.getoption("--update-golden"))

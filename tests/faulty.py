@@ -1,0 +1,61 @@
+"""A plugin for the tuner: a template for `relu` whose one knob says what is wrong with the kernel."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from bucketize.kernel.template import TEMPLATES, Launch, Schedule, Template, Workload
+
+RELU = "out[i] = max(x[i], float32(0))"
+LOOPS = {
+    "none": RELU,
+    "wrong": f"{RELU} + float32(1e-3)",
+    "unfinished": f"if i + 1 < block[4]: {RELU}",
+    "rim": f"{RELU}; out[block[4]] = float32(0)",
+    "crash": "pointer(block[0] - block[0] + 8, float32)[i] = float32(1)",
+    "hang": "while block[0] != 0: out[i] = out[i] + float32(1)",
+    "broken": "out[i] = there_is_no_such_name",
+}
+IMPORTS = {
+    "die": "import os; os.abort()",
+    "endless": "import time; time.sleep(1000)",
+    "chatter": "print('{}')",
+}
+
+
+def source(_: Workload, schedule: Schedule, *_args: Any) -> str:
+    fault = str(schedule["fault"])
+    return f"""\
+from numba import cfunc, float32, types
+from bucketize.kernel.native import pointer
+{IMPORTS.get(fault, "")}
+
+@cfunc(types.void(types.CPointer(types.int64)), cache=True)
+def kernel(block):
+    out, x = pointer(block[0], float32), pointer(block[1], float32)
+    for i in range(block[3], block[4]):
+        {LOOPS.get(fault, RELU)}
+"""
+
+
+def reason(_: Workload, schedule: Schedule, *_args: Any) -> str | None:
+    alike = schedule["copy"] == 2 and schedule["fault"] != "none"
+    return "one of each fault is enough" if alike else None
+
+
+FAULTY = Template(
+    name="faulty",
+    accepts=lambda workload: [b.op.name for b in workload.body.body] == ["relu"],
+    knobs=lambda *_: {"fault": (*LOOPS, *IMPORTS), "copy": (1, 2)},
+    default=lambda *_: {"fault": "none", "copy": 1},
+    valid=reason,
+    source=source,
+    launch=lambda _, __, shapes, ___: Launch(dims=(), extent=math.prod(shapes[-1])),
+    pack=lambda *_: None,
+    pack_key=lambda *_: "",
+)
+
+_others = dict(TEMPLATES)
+TEMPLATES.clear()
+TEMPLATES.update({FAULTY.name: FAULTY, **_others})

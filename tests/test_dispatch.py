@@ -1,0 +1,238 @@
+"""The dispatch transform: clones, trees, validation, and that nothing lands in a wrong bucket."""
+
+from __future__ import annotations
+
+import time
+from math import ceil, log2
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bucketize import ops
+from bucketize.errors import BucketizeError, DispatchError, NoBucketError, UnknownNameError
+from bucketize.ir import CALL, IF, Builder, Const, Function, Module, Var, evaluate_module
+from bucketize.text import show
+from bucketize.transform.bucket import bucket_of, show_bucket
+from bucketize.transform.dispatch import dispatch
+from bucketize.types import ANY, Dim, Profile, Symbol, tensor
+from bucketize.verify import verify
+from dispatchers import log_dispatcher
+
+
+def module(*dims: Dim) -> Module:
+    """`relu(data) + 1` over these dims."""
+    x = Var("data", tensor("float32", *dims))
+    b = Builder()
+    y = b.emit(ops.relu, x)
+    z = b.emit(ops.add, y, Const(np.float32(1).reshape(())))
+    return Module({"main": b.function("main", [x], [z])})
+
+
+def intervals(axis: int, *pairs: tuple[int, int | None]) -> Any:
+    return lambda shapes: {"data": {axis: list(pairs)}}
+
+
+def clones(mod: Module) -> list[str]:
+    return [n for n in mod.functions if n != "main"]
+
+
+def depth(fn: Function) -> int:
+    ifs = [b for b in fn.body if b.op is IF]
+    return max((1 + depth(b.attrs[k]) for b in ifs for k in ("then", "orelse")), default=0)
+
+
+def callee(mod: Module, *sizes: int) -> str:
+    """The clone that the tree calls for an input of these sizes, by walking the tree."""
+    fn = mod.main
+    env = {str(d): s for d, s in zip(fn.params[0].type.shape, sizes, strict=True)}
+    while True:
+        last = fn.body[-1]
+        if last.op is CALL:
+            return last.attrs["callee"]
+        test = fn.body[-2].attrs
+        assert last.op is IF
+        fn = last.attrs["then" if env[str(test["dim"])] < test["than"] else "orelse"]
+
+
+def test_dispatch_by_text(golden: Any) -> None:
+    mod = dispatch(module(Symbol("N", 1, 8), 3), log_dispatcher)
+    golden.check(show(verify(mod)))
+
+
+def test_the_rfc_example_makes_81_clones() -> None:
+    mod = dispatch(module(1, 3, ANY, ANY), log_dispatcher)
+    assert len(clones(mod)) == 81
+    assert clones(mod)[0] == "main[data_2=1..2,data_3=1..2]"
+    assert clones(mod)[-1] == "main[data_2=256..,data_3=256..]"
+    assert depth(mod.main) <= 2 * ceil(log2(9))
+
+
+def test_a_shared_symbol_is_decided_once() -> None:
+    n = Symbol("B", 1, 8)
+    x, y = Var("x", tensor("float32", n, 3)), Var("y", tensor("float32", n, 3))
+    b = Builder()
+    mod = Module({"main": b.function("main", [x, y], [b.emit(ops.add, x, y)])})
+    assert len(clones(dispatch(mod, log_dispatcher))) == 4
+
+
+def test_every_size_reaches_the_bucket_that_holds_it() -> None:
+    mod = dispatch(module(Symbol("N", 1, 40)), intervals(0, (2, 3), (3, 9), (9, 32)))
+    for size in range(1, 41):
+        bucket = bucket_of(callee(mod, size))
+        if not 2 <= size < 32:
+            assert callee(mod, size) == "main[fallback]"
+        else:
+            lo, hi = bucket["N"]
+            assert hi is not None
+            assert lo <= size < hi
+
+
+def test_clones_carry_the_bounds_and_one_size_is_static() -> None:
+    mod = dispatch(module(Symbol("N", 1, 8), 3), log_dispatcher)
+    assert mod.functions["main[N=1..2]"].results[0].type == tensor("float32", 1, 3)
+    bounded = mod.functions["main[N=2..4]"].params[0].type.shape[0]
+    assert bounded == Symbol("N", 2, 3)
+    assert show_bucket(bucket_of("main[N=2..4]")) == "N=[2,4)"
+
+
+def test_bounds_clip_and_drop_intervals() -> None:
+    mod = dispatch(module(Symbol("N", 3, 20)), log_dispatcher)
+    assert clones(mod) == ["main[N=3..4]", "main[N=4..8]", "main[N=8..16]", "main[N=16..21]"]
+
+
+def test_parameters_keep_their_order_and_results_their_values() -> None:
+    n = Symbol("N", 1, 8)
+    x, y = Var("x", tensor("float32", n, 3)), Var("y", tensor("float32", 3))
+    b = Builder()
+    out = b.emit(ops.sub, y, x)
+    mod = Module({"main": b.function("main", [x, y], [out, x])})
+    new = dispatch(mod, log_dispatcher)
+    assert [p.name for p in new.main.params] == ["x", "y"]
+    for size in (1, 2, 5, 8):
+        args = np.ones((size, 3), np.float32), np.arange(3, dtype=np.float32)
+        pairs = zip(evaluate_module(new, *args), evaluate_module(mod, *args), strict=True)
+        for got, want in pairs:
+            np.testing.assert_array_equal(got, want)
+
+
+def test_constants_are_shared_by_all_clones() -> None:
+    x = Var("data", tensor("float32", Symbol("N", 1, 64), 3))
+    weight = Const(np.ones((3, 3), np.float32))
+    b = Builder()
+    mod = Module({"main": b.function("main", [x], [b.emit(ops.matmul, x, weight)])})
+    mod = dispatch(mod, log_dispatcher)
+    assert all(mod.functions[n].body[0].args[1] is weight for n in clones(mod))
+
+
+def test_6561_buckets_dispatch_in_under_a_second() -> None:
+    start = time.perf_counter()
+    mod = dispatch(module(ANY, ANY, ANY, ANY), log_dispatcher)
+    assert len(clones(mod)) == 6561
+    assert time.perf_counter() - start < 10  # the figure is a benchmark's; this is a sanity bound
+    assert depth(mod.main) <= 4 * ceil(log2(9))
+
+
+def test_without_fallback_an_uncovered_size_is_refused() -> None:
+    mod = dispatch(module(Symbol("N", 1, 9)), intervals(0, (2, 4), (4, 8)), fallback=False)
+    assert clones(mod) == ["main[N=2..4]", "main[N=4..8]"]
+    with pytest.raises(NoBucketError, match=r"\(1,\).*N in \[2, 4\) \[4, 8\)"):
+        evaluate_module(mod, np.zeros(1, np.float32))
+
+
+@pytest.mark.parametrize(
+    ("pairs", "message"),
+    [
+        (((1, 2), (4, 8)), r"\[1, 2\), \[4, 8\) leave a gap: sizes 2 to 3 are in none"),
+        (((1, 4), (3, 8)), r"overlap: one ends at 4, the next begins at 3"),
+        (((4, 8), (1, 4)), "are out of order"),
+        (((4, 2),), r"\[4, 2\) is reversed"),
+        (((4, 4),), r"\[4, 4\) is empty"),
+        (((-1, 2),), "begins below 0"),
+        (((1, None), (4, 8)), "unbounded interval is not the last"),
+        (((100, 200),), r"out of its range \[1, 65\)"),
+        (((1, 2.5),), "no pair of integers"),
+        (((1,),), "no pair of integers"),
+        ((), "expected a list of intervals"),
+    ],
+)
+def test_illegal_intervals(pairs: Any, message: str) -> None:
+    with pytest.raises(DispatchError, match=message):
+        dispatch(module(Symbol("N", 1, 64), 3), intervals(0, *pairs))
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        ({"dota": {0: [(1, 2)]}}, "no input named 'dota'; known: data"),
+        ({"data": {1: [(1, 2)]}}, "axis 1 is 3: not dynamic"),
+        ({"data": {5: [(1, 2)]}}, "it has no axis 5"),
+        ({"data": [(1, 2)]}, "expected axis -> intervals"),
+        ({}, "named no axis"),
+        ([], "gave no profile"),
+        (7, "expected intervals or profiles, got 7"),
+    ],
+)
+def test_illegal_answers(answer: Any, message: str) -> None:
+    with pytest.raises(BucketizeError, match=message):
+        dispatch(module(Symbol("N", 1, 64), 3), lambda shapes: answer)
+
+
+def test_two_axes_of_one_symbol_must_agree() -> None:
+    n = Symbol("N", 1, 8)
+    with pytest.raises(DispatchError, match="has intervals"):
+        dispatch(module(n, n), lambda shapes: {"data": {0: [(1, 9)], 1: [(1, 4), (4, 9)]}})
+
+
+def test_illegal_calls() -> None:
+    mod = module(Symbol("N", 1, 8), 3)
+    with pytest.raises(UnknownNameError, match="no policy named 'round'; known: exact, pad"):
+        dispatch(mod, log_dispatcher, policy="round")
+    with pytest.raises(UnknownNameError, match="no function named 'mein'"):
+        dispatch(mod, log_dispatcher, function="mein")
+    with pytest.raises(DispatchError, match="expected a dispatcher"):
+        dispatch(mod, 3)  # type: ignore[arg-type]
+    with pytest.raises(DispatchError, match="dispatched already"):
+        dispatch(dispatch(mod, log_dispatcher), log_dispatcher)
+
+
+def test_a_dispatchers_own_error_names_it() -> None:
+    def broken(shapes: Any) -> Any:
+        raise DispatchError("no idea")
+
+    with pytest.raises(DispatchError, match="no idea") as e:
+        dispatch(module(Symbol("N", 1, 8)), broken)
+    assert e.value.__notes__ == ["from dispatcher broken"]
+
+
+# --- profiles ------------------------------------------------------------------------------------
+
+
+def profile(lo: int, opt: int, hi: int, name: str = "") -> Profile:
+    return Profile({"data": (lo, 3)}, {"data": (opt, 3)}, {"data": (hi, 3)}, name)
+
+
+def test_the_first_profile_that_covers_wins() -> None:
+    answer = [profile(1, 8, 16, "big"), profile(8, 24, 32)]
+    mod = dispatch(module(Symbol("N", 1, 64), 3), lambda shapes: answer)
+    assert clones(mod) == ["main[big:N=1..17]", "main[profile1:N=8..33]", "main[fallback]"]
+    assert mod.opt == {"main[big:N=1..17]": {"N": 8}, "main[profile1:N=8..33]": {"N": 24}}
+    verify(mod)
+    for size in (1, 8, 16, 17, 32, 33):
+        x = np.full((size, 3), -2, np.float32)
+        np.testing.assert_array_equal(evaluate_module(mod, x)[0], np.ones_like(x))
+
+
+@pytest.mark.parametrize(
+    ("profiles", "message"),
+    [
+        ([profile(4, 2, 8)], "expected min <= opt <= max of N, got 4, 2, 8"),
+        ([profile(70, 80, 90)], r"N in \[70, 90\] is out of the symbol's bounds"),
+        ([profile(1, 1, 1, "a"), profile(2, 2, 2, "a")], "two profiles are named 'a'"),
+        ([Profile({"x": (1, 3)}, {}, {})], "no input named 'x'"),
+        ([Profile({"data": (1, 4)}, {}, {})], "expected 3, got 4"),
+    ],
+)
+def test_illegal_profiles(profiles: list[Profile], message: str) -> None:
+    with pytest.raises(BucketizeError, match=message):
+        dispatch(module(Symbol("N", 1, 64), 3), lambda shapes: profiles)

@@ -1,0 +1,210 @@
+"""The dispatchers: what they cut, and what they say when an option is wrong."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bucketize.errors import DispatchError
+from bucketize.types import ANY, Dim, Profile, Symbol
+from dispatchers import (
+    Dispatcher,
+    exact_dispatcher,
+    from_file,
+    from_traffic,
+    log_dispatcher,
+    per_symbol,
+    profiles,
+    uniform_dispatcher,
+)
+
+RFC = [(1, 2), (2, 4), (4, 8), (8, 16), (16, 32), (32, 64), (64, 128), (128, 256), (256, None)]
+
+
+def cut(dispatcher: Dispatcher, dim: Dim) -> list[tuple[int, int | None]]:
+    """What a dispatcher makes of a single axis."""
+    found = dispatcher({"data": (dim,)})
+    assert isinstance(found, dict)
+    return found["data"][0]
+
+
+def test_log_gives_the_intervals_of_the_rfc() -> None:
+    assert log_dispatcher({"data": (1, 3, ANY, ANY)}) == {"data": {2: RFC, 3: RFC}}
+
+
+def test_static_inputs_and_expressions_are_left_alone() -> None:
+    n = Symbol("N")
+    assert log_dispatcher({"mask": (1, 3), "data": (n + 1, n * 2)}) == {}
+
+
+@pytest.mark.parametrize(
+    ("options", "dim", "intervals"),
+    [
+        ({"base": 4}, ANY, [(1, 4), (4, 16), (16, 64), (64, 256), (256, None)]),
+        ({"base": 4}, Symbol("N", 1, 32), [(1, 4), (4, 16), (16, 33)]),
+        ({"low": 64}, ANY, [(1, 64), (64, 128), (128, 256), (256, None)]),
+        ({"high": 4}, ANY, [(1, 2), (2, 4), (4, None)]),
+        ({"high": 4}, Symbol("N", 3, 9), [(3, 4), (4, 10)]),
+        ({}, Symbol("N", 1, 600), [*RFC[:-1], (256, 512), (512, 601)]),
+        ({}, Symbol("N", 0, 2), [(0, 1), (1, 2), (2, 3)]),
+    ],
+)
+def test_log_options(options: dict[str, Any], dim: Dim, intervals: object) -> None:
+    assert cut(log_dispatcher.with_options(**options), dim) == intervals
+
+
+@pytest.mark.parametrize(
+    ("options", "dim", "intervals"),
+    [
+        ({}, Symbol("N", 1, 16), [(k, k + 2) for k in range(1, 17, 2)]),
+        ({"count": 4}, Symbol("N", 1, 32), [(1, 9), (9, 17), (17, 25), (25, 33)]),
+        ({"count": 2, "high": 128}, ANY, [(1, 65), (65, 129), (129, None)]),
+        ({"step": 16}, Symbol("N", 1, 40), [(1, 17), (17, 33), (33, 41)]),
+        ({"step": 128}, ANY, [(1, 129), (129, 257), (257, None)]),
+        ({"count": 9}, Symbol("N", 1, 3), [(1, 2), (2, 3), (3, 4)]),
+    ],
+)
+def test_uniform_options(options: dict[str, Any], dim: Dim, intervals: object) -> None:
+    assert cut(uniform_dispatcher.with_options(**options), dim) == intervals
+
+
+def test_exact_gives_named_sizes_a_bucket_of_their_own() -> None:
+    assert cut(exact_dispatcher, Symbol("N", 2, 4)) == [(2, 3), (3, 4), (4, 5)]
+    sized = exact_dispatcher.with_options(sizes=[1, 8])
+    assert cut(sized, ANY) == [(1, 2), (2, 8), (8, 9), (9, None)]
+
+
+symbols = st.tuples(st.integers(0, 40), st.integers(0, 400)).map(
+    lambda t: Symbol("N", t[0], t[0] + t[1])
+)
+ready = st.sampled_from(
+    [
+        log_dispatcher,
+        log_dispatcher.with_options(base=1.5, low=3),
+        uniform_dispatcher,
+        uniform_dispatcher.with_options(step=7),
+        uniform_dispatcher.with_options(count=3, high=11),
+        exact_dispatcher.with_options(sizes=[4, 9, 1000]),
+        from_traffic({"N": {3: 5, 20: 1, 50: 9}}, count=3),
+    ]
+)
+
+
+@given(ready, symbols)
+def test_intervals_cover_the_bounds_without_gap_or_overlap(d: Dispatcher, n: Symbol) -> None:
+    intervals = cut(d, n)
+    assert intervals[0][0] == n.lo
+    assert intervals[-1][1] == (n.hi or 0) + 1
+    assert all(a[1] == b[0] for a, b in itertools.pairwise(intervals))
+    assert all(hi is not None and lo < hi for lo, hi in intervals)
+
+
+def test_each_symbol_may_have_its_own_dispatcher() -> None:
+    shapes = {"ids": (Symbol("batch", 1, 2), Symbol("seq")), "image": (3, ANY)}
+    mixed = per_symbol(
+        {
+            "batch": exact_dispatcher,  # has no rule for the unbounded axis beside it
+            "image[1]": log_dispatcher.with_options(high=2),
+        }
+    )
+    assert mixed(shapes) == {"ids": {0: [(1, 2), (2, 3)]}, "image": {1: [(1, 2), (2, None)]}}
+
+
+def test_traffic_is_split_evenly() -> None:
+    n = Symbol("N", 1, 64)
+    skewed = from_traffic({"N": {1: 900, 2: 10, 8: 80, 32: 10}}, count=4)
+    assert cut(skewed, n) == [(1, 2), (2, 9), (9, 33), (33, 65)]
+    one_by_one = from_traffic({"N": [5, 5, 5, 7, 9, 12, 3]}, count=2)
+    assert cut(one_by_one, n) == [(1, 6), (6, 13), (13, 65)]
+
+
+def test_profiles_are_handed_on() -> None:
+    box = Profile({"x": (1, 3)}, {"x": (4, 3)}, {"x": (8, 3)}, "small")
+    assert profiles(box)({"x": (Symbol("N"), 3)}) == [box]
+
+
+def test_files(tmp_path: Path) -> None:
+    n = Symbol("N", 1, 64)
+    path = tmp_path / "buckets.yaml"
+    path.write_text("intervals: {N: [[1, 8], [8, null]], 'x[1]': [[1, 2], [2, null]]}")
+    assert from_file(path)({"x": (n, ANY)}) == {
+        "x": {0: [(1, 8), (8, None)], 1: [(1, 2), (2, None)]}
+    }
+    path.write_text("profiles: [{name: s, min: {x: [1, 3]}, opt: {x: [4, 3]}, max: {x: [8, 3]}}]")
+    assert from_file(path)({"x": (n, 3)}) == [
+        Profile({"x": (1, 3)}, {"x": (4, 3)}, {"x": (8, 3)}, "s")
+    ]
+    path = tmp_path / "buckets.json"
+    path.write_text(json.dumps({"traffic": {"N": {1: 9, 8: 1}}, "count": 2}))
+    assert cut(from_file(path), n) == [(1, 2), (2, 9), (9, 65)]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "expected exactly one of intervals, profiles, traffic, got NoneType"),
+        ("interval: {N: []}", r"expected exactly one of .*, got \['interval'\]"),
+        ("{intervals: {}, traffic: {}}", r"got \['intervals', 'traffic'\]"),
+        ("intervals: {N: [[1]]}", "intervals do not follow the schema: .*missing 1 required"),
+        ("intervals: {N: [[a, 2]]}", "intervals do not follow the schema: .*invalid literal"),
+        ("profiles: [{min: {x: [1]}}]", "profiles do not follow the schema: .*missing 2 required"),
+        ("{traffic: {N: {1: 2}}, size: 3}", "traffic do not follow the schema: .*'size'"),
+        ("{intervals: [}", "is neither YAML nor JSON"),
+    ],
+)
+def test_a_file_that_breaks_the_schema(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "buckets.yaml"
+    path.write_text(text)
+    with pytest.raises(DispatchError, match=message) as e:
+        from_file(path)
+    assert str(path) in str(e.value) + "".join(getattr(e.value, "__notes__", []))
+
+
+def test_a_file_that_is_not_there() -> None:
+    with pytest.raises(DispatchError, match=r"cannot read nowhere\.yaml: No such file"):
+        from_file("nowhere.yaml")
+
+
+def test_an_unknown_option_lists_the_known_ones() -> None:
+    with pytest.raises(
+        DispatchError, match="log_dispatcher has no option 'bse'; it has: base, low"
+    ):
+        log_dispatcher.with_options(bse=4)
+
+
+@pytest.mark.parametrize(
+    ("dispatcher", "message"),
+    [
+        (log_dispatcher.with_options(base=1), "base must be at least 1.1, got 1"),
+        (
+            log_dispatcher.with_options(base="x"),
+            "log_dispatcher cannot use base='x': .*not supported",
+        ),
+        (uniform_dispatcher.with_options(step=1.5), "uniform_dispatcher cannot use step=1.5: "),
+        (log_dispatcher.with_options(low=0), "low must be at least 1, got 0"),
+        (uniform_dispatcher.with_options(step=0), "step must be at least 1, got 0"),
+        (uniform_dispatcher.with_options(count=0), "count must be at least 1, got 0"),
+        (uniform_dispatcher.with_options(count=2, step=2), r"takes step or count, got \(2, 2\)"),
+        (exact_dispatcher, "needs sizes=... where an axis has no bound"),
+        (from_traffic({"N": {}}), "wants at least one request, got {}"),
+        (from_traffic({"N": {4: -1}}), "requests are counted from 0, got {4: -1}"),
+        (from_traffic({"N": {4: 1}}, count=0), "count must be at least 1, got 0"),
+        (per_symbol({"M": log_dispatcher}), "no dynamic axis is named 'M'; known: N"),
+        (per_symbol({"N": profiles(Profile({}, {}, {}))}), "takes dispatchers that give intervals"),
+    ],
+)
+def test_errors_name_the_value(dispatcher: Dispatcher, message: str) -> None:
+    with pytest.raises(DispatchError, match=message):
+        cut(dispatcher, Symbol("N"))
+
+
+def test_an_error_says_which_axis_it_is_about() -> None:
+    with pytest.raises(DispatchError) as e:
+        exact_dispatcher({"data": (1, Symbol("W", 4))})
+    assert e.value.__notes__ == ["while exact_dispatcher cuts axis data[1], W in [4, inf]"]

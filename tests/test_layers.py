@@ -1,0 +1,114 @@
+"""The import direction between layers: a module imports only from rows above its own."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+LAYERS = [
+    ["errors"],
+    ["types"],
+    ["op"],
+    ["ops"],
+    ["ir"],
+    ["text"],
+    ["verify"],
+    ["onnx"],
+    ["transform"],
+    ["kernel"],
+    ["runtime"],
+    ["tune"],
+    ["analysis"],
+    ["zoo"],
+    ["cli"],
+]
+RANK = {name: rank for rank, row in enumerate(LAYERS) for name in row}
+PACKAGES = ("bucketize", "dispatchers")
+FILES = sorted(ROOT.glob("bucketize/**/*.py"))
+DISPATCHERS = sorted(ROOT.glob("dispatchers/**/*.py"))
+
+
+def ours(tree: ast.AST) -> Iterator[tuple[str, ...]]:
+    """Every name imported from the two packages, as its parts: ("bucketize", "types", "Symbol")."""
+    for node in ast.walk(tree):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"line {node.lineno}: imports are absolute"
+            assert node.module != "bucketize", f"line {node.lineno}: not through the package root"
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        yield from (p for p in (tuple(n.split(".")) for n in names) if p[0] in PACKAGES)
+
+
+def layer(path: Path) -> str:
+    return path.relative_to(ROOT / "bucketize").with_suffix("").parts[0]
+
+
+def relative(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("path", FILES, ids=relative)
+def test_imports_point_up_the_table(path: Path) -> None:
+    if path == ROOT / "bucketize/__init__.py":
+        return
+    me = layer(path)
+    for package, *rest in ours(ast.parse(path.read_text())):
+        assert package == "bucketize", "bucketize does not import dispatchers"
+        assert rest, "the package root is not imported from inside"
+        assert rest[0] == me or RANK[rest[0]] < RANK[me], f"{me} imports {rest[0]}"
+
+
+@pytest.mark.parametrize("path", FILES + DISPATCHERS, ids=relative)
+def test_no_imports_inside_functions(path: Path) -> None:
+    if path.is_relative_to(ROOT / "bucketize/cli") or path == ROOT / "bucketize/__init__.py":
+        return
+    for scope in ast.walk(ast.parse(path.read_text())):
+        if isinstance(scope, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            late = [n for n in ast.walk(scope) if isinstance(n, ast.Import | ast.ImportFrom)]
+            assert not late, f"line {late[0].lineno} imports inside a function"
+
+
+@pytest.mark.parametrize("path", DISPATCHERS, ids=relative)
+def test_dispatchers_know_only_types_and_errors(path: Path) -> None:
+    for package, *rest in ours(ast.parse(path.read_text())):
+        if package == "bucketize":
+            assert rest[0] in ("types", "errors")
+            assert not any(name.startswith("_") for name in rest)
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def test_no_module_imports_itself_by_a_detour() -> None:
+    """Inside a package, too, the imports make no circle."""
+    paths = {
+        module_name(p): p
+        for p in FILES + DISPATCHERS
+        if p.parent != ROOT / "bucketize" or p.stem != "__init__"
+    }
+    graph = {name: edges(path, paths) - {name} for name, path in paths.items()}
+    while leaves := {name for name, targets in graph.items() if not targets & graph.keys()}:
+        graph = {name: targets for name, targets in graph.items() if name not in leaves}
+    assert not graph, f"a circle, or above one: {', '.join(graph)}"
+
+
+def edges(path: Path, known: dict[str, Path]) -> set[str]:
+    """The modules that `path` imports from; a name from a package means the package."""
+    found = set()
+    for parts in ours(ast.parse(path.read_text())):
+        whole = ".".join(parts)
+        found.add(whole if whole in known else whole.rpartition(".")[0])
+    return found & known.keys()
+
+
+def test_the_table_holds_every_layer() -> None:
+    present = {layer(path) for path in FILES} - {"__init__", "__main__"}
+    assert present <= RANK.keys()

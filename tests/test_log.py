@@ -1,0 +1,268 @@
+"""The tuning log: what is written is read back, whatever happened to the file in between."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import resource
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bucketize.errors import LogError
+from bucketize.tune.environment import here
+from bucketize.tune.log import (
+    COLUMNS,
+    SCHEMA_VERSION,
+    LogWarning,
+    Trial,
+    append,
+    lines,
+    rows,
+    schedule_hash,
+    schedule_json,
+    select,
+)
+
+
+def trial(number: int = 0, **changes: object) -> Trial:
+    schedule = {"mr": 6, "order": "nk"}
+    values: dict[str, object] = {
+        **dataclasses.asdict(here()),
+        "run_id": "r",
+        "trial": number,
+        "timestamp": "2024-01-01T00:00:00+00:00",
+        "threads": 1,
+        "model": "mlp",
+        "function": "main",
+        "bucket": "N=[1,2);H=[32,64)",
+        "shape": "1x784,784x1024",
+        "weight": 1.0,
+        "op": "matmul",
+        "workload": "w",
+        "schedule": schedule_json(schedule),
+        "schedule_hash": schedule_hash(schedule),
+        "source": "default",
+        "status": "ok",
+        "error_kind": "none",
+        "error": "",
+        "latency_median_s": 1e-4,
+    }
+    return Trial(**{**values, **changes})
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return tmp_path / "new" / "log.csv"
+
+
+def test_rows_come_back_typed_and_in_order(log: Path) -> None:
+    trials = [trial(0), trial(1, status="failed", error_kind="crash", latency_median_s=None)]
+    for one in trials:
+        append(log, one)
+    assert rows(log) == trials
+    assert log.read_text().startswith("schema_version,run_id,trial,timestamp,bucketize_version,")
+
+
+def test_columns_are_those_of_the_design() -> None:
+    assert len(COLUMNS) == len(dataclasses.fields(Trial)) == 34
+    assert COLUMNS[13:20] == (
+        "threads", "model", "function", "bucket", "shape", "weight", "op",
+    )  # fmt: skip
+
+
+@given(error=st.text(), latency=st.none() | st.floats(allow_nan=False), number=st.integers())
+def test_any_text_and_number_survive(
+    tmp_path_factory: pytest.TempPathFactory, error: str, latency: float | None, number: int
+) -> None:
+    log = tmp_path_factory.mktemp("log") / "log.csv"
+    append(log, trial(number, error=error, latency_median_s=latency))
+    append(log, trial())
+    first, second = rows(log)
+    assert (first.trial, first.latency_median_s) == (number, latency)
+    if error.isprintable():
+        assert first.error == error
+    assert second == trial()
+
+
+@pytest.mark.parametrize("cut", [1, 2, 9, 40, 150, 10_000])
+def test_a_torn_last_line_is_reported_skipped_and_removed(log: Path, cut: int) -> None:
+    append(log, trial(0))
+    whole = log.read_bytes()
+    append(log, trial(1, max_rel_err=1.25e-07, error='said "no", twice'))
+    row = len(log.read_bytes()) - len(whole)
+    log.write_bytes(log.read_bytes()[: -min(cut, row - 1)])
+    with pytest.warns(LogWarning, match=r"skipped 1 torn line\(s\): 3"):
+        assert rows(log) == [trial(0)]
+    with pytest.warns(LogWarning, match="removed a torn last line: '1"):
+        append(log, trial(2))
+    assert rows(log) == [trial(0), trial(2)]
+
+
+def test_a_torn_line_in_the_middle_takes_no_other_with_it(log: Path) -> None:
+    append(log, trial(0))
+    with log.open("a") as file:
+        file.write('1,r,1,"torn in a quo\n')
+    append(log, trial(2))
+    with pytest.warns(LogWarning, match=r"torn line\(s\): 3"):
+        assert rows(log) == [trial(0), trial(2)]
+
+
+def test_a_number_that_is_none_counts_as_torn(log: Path) -> None:
+    append(log, trial(0, repeats=12345))
+    append(log, trial(1))
+    log.write_text(log.read_text().replace("12345", "12x45"))
+    with pytest.warns(LogWarning, match=r"torn line\(s\): 2"):
+        assert rows(log) == [trial(1)]
+
+
+def test_a_torn_header_is_written_anew(log: Path) -> None:
+    append(log, trial(0))
+    log.write_bytes(log.read_bytes()[:50])
+    with pytest.warns(LogWarning, match="torn header"):
+        assert rows(log) == []
+    with pytest.warns(LogWarning, match="removed a torn last line"):
+        append(log, trial(1))
+    assert rows(log) == [trial(1)]
+
+
+def test_an_empty_file_is_an_empty_log(log: Path) -> None:
+    log.parent.mkdir()
+    log.touch()
+    assert rows(log) == []
+    append(log, trial())
+    assert rows(log) == [trial()]
+
+
+def test_unknown_columns_are_kept(log: Path) -> None:
+    append(log, trial(0))
+    header, row = log.read_text().splitlines()
+    log.write_text(f"note,{header},watts\nmine,{row},65\n")
+    append(log, trial(1))
+    assert lines(log) == [
+        (trial(0), {"note": "mine", "watts": "65"}),
+        (trial(1), {"note": "", "watts": ""}),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("time,seconds\n1,2\n", "it lacks schema_version, run_id"),
+        ("not a log at all", "its first line is no header"),
+    ],
+)
+def test_a_file_of_another_schema_is_refused_with_both_headers(
+    log: Path, text: str, reason: str
+) -> None:
+    log.parent.mkdir()
+    log.write_text(text)
+    with pytest.raises(LogError, match="is of another schema") as caught:
+        append(log, trial())
+    message = str(caught.value)
+    assert reason in message
+    assert text.splitlines()[0] in message
+    assert ",".join(COLUMNS) in message
+    assert log.read_text() == text
+    if "\n" in text:
+        with pytest.raises(LogError, match=reason):
+            rows(log)
+
+
+def test_a_missing_column_is_named(log: Path) -> None:
+    append(log, trial())
+    with log.open() as file:
+        kept = [[cell for i, cell in enumerate(row) if i != 17] for row in csv.reader(file)]
+    with log.open("w", newline="") as file:
+        csv.writer(file).writerows(kept)
+    with pytest.raises(LogError, match="another schema: it lacks shape\n"):
+        rows(log)
+
+
+def test_rows_of_another_schema_version_are_refused(log: Path) -> None:
+    append(log, trial(schema_version=SCHEMA_VERSION + 1))
+    for use in (lambda: rows(log), lambda: append(log, trial())):
+        with pytest.raises(LogError, match=f"its rows are of schema {SCHEMA_VERSION + 1}\n"):
+            use()
+
+
+def test_a_missing_log_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(LogError, match=r"cannot read the tuning log .*no\.csv: No such file"):
+        rows(tmp_path / "no.csv")
+
+
+@contextmanager
+def disk_full_at(size: int) -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("room", [0, 1, 100])
+def test_a_full_disk_loses_only_the_trial_at_hand(log: Path, room: int) -> None:
+    append(log, trial(0))
+    with (
+        disk_full_at(log.stat().st_size + room),
+        pytest.raises(LogError, match=r"cannot add a trial to .*log\.csv: File too large"),
+    ):
+        append(log, trial(1))
+    assert rows(log) == [trial(0)]
+    append(log, trial(2))
+    assert rows(log) == [trial(0), trial(2)]
+
+
+def test_a_log_in_an_impossible_place_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(LogError, match=r"cannot add a trial to .*file/log\.csv"):
+        append(tmp_path / "file" / "log.csv", trial())
+
+
+WRITER = """
+import dataclasses, sys
+from bucketize.tune.log import append, rows
+first = rows(sys.argv[1])[0]
+for number in range(int(sys.argv[2])):
+    append(sys.argv[1], dataclasses.replace(first, run_id=sys.argv[3], trial=number))
+"""
+
+
+def test_several_writers_lose_nothing(log: Path) -> None:
+    append(log, trial())
+    writers = [
+        subprocess.Popen([sys.executable, "-c", WRITER, str(log), "40", name]) for name in "abc"
+    ]
+    assert [writer.wait(timeout=120) for writer in writers] == [0, 0, 0]
+    written = rows(log)
+    for name in "abc":
+        assert [t.trial for t in written if t.run_id == name] == list(range(40))
+    assert len(written) == 121
+
+
+def test_select_skips_other_hosts_and_versions_and_counts_them() -> None:
+    ours = trial(0)
+    theirs = [trial(1, host_cpu="znver9"), trial(2, host_cpu="znver9"), trial(3, host_cores=999)]
+    older = trial(4, numba_version="0.1")
+    reasons = (
+        r"skipped 4 of 5 trials measured elsewhere: 2 with host_cpu znver9 \(here \w+\);"
+        r" 1 with host_cores 999 \(here \d+\); 1 with numba_version 0\.1"
+    )
+    with pytest.warns(LogWarning, match=reasons):
+        assert select([ours, *theirs, older]) == [ours]
+    with pytest.warns(LogWarning, match="skipped 3 of 5"):
+        assert select([ours, *theirs, older], versions=False) == [ours, older]
+    assert select([ours, older], host=False, versions=False) == [ours, older]
+    assert select([theirs[0]], environment=theirs[0].environment) == [theirs[0]]
+
+
+def test_the_hash_of_a_schedule_does_not_depend_on_order() -> None:
+    assert schedule_hash({"a": 1, "b": "x"}) == schedule_hash({"b": "x", "a": 1})
+    assert schedule_hash({"a": 1}) != schedule_hash({"a": "1"})

@@ -1,0 +1,410 @@
+"""The text form: what it looks like, that it comes back, and what bad text is told."""
+
+import builtins
+import re
+from contextlib import suppress
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from bucketize.errors import BucketizeError, ParseError, TypeRelError, UnknownNameError
+from bucketize.ir import (
+    CALL,
+    FUSED,
+    IF,
+    NO_BUCKET,
+    STRUCTURAL,
+    Builder,
+    Const,
+    Function,
+    Module,
+    Var,
+)
+from bucketize.op import OPS
+from bucketize.ops import add, relu
+from bucketize.ops.dim import dim_less, from_dims
+from bucketize.text import constants, parse, parse_function, parse_type, show, show_binding
+from bucketize.types import ANY, Symbol, broadcast, maximum, tensor
+
+N, S = Symbol("N", 1, 32), Symbol("S", 4)
+
+WHOLE = """\
+def @main(%x: float32[N, 6], %"b:": bool[]) -> float32[?, ?], float32[] where N in [1, 32], S >= 4 {
+  %0 = matmul(%x, const[0]: float32[6, 16]) : float32[N, 16]
+  %1 = add(%0, const[1]: float32[16]) : float32[N, 16]
+  %2 = softmax(%1, axis=1) : float32[N, 16]
+  %3 = reshape(%x, newshape=(2, N, 3)) : float32[2, N, 3]
+  %4 = fused @add_relu(%x = %3, %y: float32[?, 1, 1] = float32[2, 1, 1](nan, -inf)) {
+    %0 = add(%x, %y) : float32[2, N, 3]
+    %1 = relu(%0) : float32[2, N, 3]
+    yield %1
+  } : float32[2, N, 3]
+  %5 = if %"b:" {
+    %6 = relu(%2) : float32[N, 16]
+    %7 = dim_less(dim=N, than=4) : bool[]
+    %8 = if %7 {
+      yield %6
+    } else {
+      yield %2
+    } : float32[N, 16]
+    yield %8
+  } else {
+    yield const[2]: float32[32, 3]
+  } : float32[?, ?]
+  %9, %10 = call @main[N=1..2](%5) : float32[?, (S - 1)//2 + 1], float32[?]
+  %11 = no_bucket(sizes=(N,), buckets='N in [1, 4)') : float32[N]
+  %12 = cast(float32[2](0.1, -0.0), dtype='float64') : float64[2]
+  return %5, float32(2.5)
+}
+
+def @main[N=1..2](%x: float32[1, 16]) -> float32[1, 16], float32[1, 1] {
+  %0 = matmul(const[3]: float32[1, 9], const[4]: float32[9, 1]) : float32[1, 1]
+  %1 = add(%0, float32[0, 1]()) : float32[0, 1]
+  return %x, %0
+}"""
+
+
+def test_what_it_looks_like():
+    table = [np.zeros(s, np.float32) for s in ((6, 16), (16,), (32, 3), (1, 9), (9, 1))]
+    module = parse(WHOLE, table)
+    assert show(module) == WHOLE
+    for mine, theirs in zip(constants(module), table, strict=True):
+        assert mine is theirs
+
+
+def test_types_may_be_left_out():
+    bare = re.sub(r"\) : [^\n]*", ")", re.sub(r" -> .*(?= where)", "", FUNCTION))
+    assert bare != FUNCTION
+    assert show(parse_function(bare)) == FUNCTION
+
+
+FUNCTION = """\
+def @f(%x: float32[N, 4]) -> float32[N, 4] where N in [1, 32] {
+  %0 = relu(%x) : float32[N, 4]
+  %1 = softmax(%0, axis=0) : float32[N, 4]
+  return %1
+}"""
+
+
+def test_some_functions_of_a_module():
+    module = Module({"main": parse_function(FUNCTION), "f": lambda: pytest.fail("not asked for")})
+    assert show(module, ["main"]) == FUNCTION
+    assert constants(module, functions=["main"]) == []
+    with pytest.raises(UnknownNameError, match="no function named 'g'; known: f, main"):
+        show(module, ["g"])
+
+
+def test_constants_are_shared_by_identity():
+    table = np.zeros((3, 3), np.float32)
+    x = Var("x", tensor("float32", 3, 3))
+    out = Builder()
+    y = out.emit(add, out.emit(add, x, Const(table)), Const(table))
+    fn = out.function("main", [x], [y])
+    assert constants(fn) == [table] or len(constants(fn)) == 1
+    new = parse_function(show(fn), constants(fn))
+    assert new.body[0].args[1] is new.body[1].args[1]
+    assert new.body[0].args[1].value is table
+
+
+def test_names_that_need_quotes_or_meet():
+    odd = [
+        Var(n, tensor("float32", 2)) for n in ("x", "x", "x.1", "0", 'a "b"', "input.1", "é", "")
+    ]
+    fn = Function("f: 1", tuple(odd), (), (odd[1], odd[3]))
+    text = show(fn)
+    assert text.startswith('def @"f: 1"(%x: float32[2], %x.1: float32[2], %x.1.1: float32[2], ')
+    assert '%"0": float32[2], %"a \\"b\\"": float32[2], %input.1: float32[2], %é: float' in text
+    assert show(parse_function(text)) == text
+    assert [p.name for p in parse_function(text).params[3:]] == ["0", 'a "b"', "input.1", "é", ""]
+
+
+def test_a_group_states_the_bounds_that_differ():
+    inner, outer = Builder(), Builder()
+    wide = Var("p", tensor("float32", Symbol("N", 2), S))
+    x = Var("x", tensor("float32", N, S))
+    body = inner.function("", [wide], [inner.emit(relu, wide)])
+    fn = outer.function("f", [x], [outer.emit(FUSED, x, body=body)])
+    head = show(fn).split("\n")[1]
+    assert head == "  %0 = fused(%p: float32[N, S] = %x) where N >= 2 {"
+    again = parse_function(show(fn))
+    assert show(again) == show(fn)
+    assert again.body[0].attrs["body"].symbols() == {"N": Symbol("N", 2), "S": S}
+
+
+def test_a_binding_alone():
+    module = parse(
+        WHOLE, [np.zeros(s, np.float32) for s in ((6, 16), (16,), (32, 3), (1, 9), (9, 1))]
+    )
+    fn = module.main
+    lines = {f"  {show_binding(fn, b)}" for b in fn.body}
+    assert lines <= {line.removesuffix(" {") for line in WHOLE.split("\n")}
+    branch = fn.body[5].attrs["then"]
+    assert show_binding(fn, branch.body[0]) == "%6 = relu(%2) : float32[N, 16]"
+
+
+def test_a_free_variable_shows_as_one():
+    fn = Function("f", (), (), (Var("x", tensor("float32")),))
+    assert show(fn) == "def @f() -> float32[] {\n  return %?x\n}"
+
+
+def test_no_results():
+    fn = Function("f", (), (), ())
+    assert show(fn) == "def @f() {\n  return\n}"
+    assert show(parse_function(show(fn))) == show(fn)
+
+
+def test_comments_are_skipped():
+    assert show(parse_function(FUNCTION.replace("{", "{ # a group: {"))) == FUNCTION
+
+
+@pytest.mark.parametrize(
+    "dim",
+    [3, N, ANY, (N - 1) // 2 + 1, broadcast(N, Symbol("M", 0)), maximum(N, S) % 7, -N + 40],
+)
+def test_a_type_comes_back(dim):
+    bounds = {"N": N, "S": S, "M": Symbol("M", 0)}
+    type_ = tensor("float32", dim, 2)
+    assert parse_type(str(type_), bounds) == type_
+
+
+# --- the law -----------------------------------------------------------------------------------
+
+
+def round_trip(what):
+    text, table = show(what), constants(what)
+    again = parse(text, table)
+    assert show(again) == text
+    assert len(constants(again)) == len(table)
+    return again
+
+
+dtypes = st.sampled_from(
+    ["float16", "float32", "float64", "int8", "int32", "int64", "uint64", "bool"]
+)
+shapes = arrays.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=3)
+
+
+@given(st.tuples(dtypes, shapes).flatmap(lambda ds: arrays.arrays(*ds)))
+def test_constants_come_back_to_the_bit(array):
+    fn = Function("main", (), (), (Const(array),))
+    again = round_trip(Module({"main": fn})).main.results[0].value
+    assert again.dtype == array.dtype
+    np.testing.assert_array_equal(again, array)
+    if array.dtype.kind == "f":
+        np.testing.assert_array_equal(np.signbit(again), np.signbit(array))
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_every_float32_comes_back(bits):
+    array = np.array(bits, np.uint32).view(np.float32)
+    again = round_trip(Module({"main": Function("main", (), (), (Const(array),))}))
+    np.testing.assert_array_equal(again.main.results[0].value, array)
+
+
+class Names(dict):
+    """Every name is a symbol, but Python's own."""
+
+    def __missing__(self, name):
+        if hasattr(builtins, name):
+            raise KeyError(name)
+        return Symbol(name)
+
+
+ARGUMENT = re.compile(r"(\w+\[[^]]*\])(?: in \[[^)]*\)| = (\([^)]*\)|[^,{]+))?,? ?")
+
+
+def emit_example(op, text, out):
+    """The parameters and the result of a binding of `op` by one of its examples."""
+    arguments, _, attrs = text.strip().partition("{")
+    params, args = [], []
+    for type_text, value in ARGUMENT.findall(arguments):
+        type_ = parse_type(type_text)
+        known = eval(value, {}, Names()) if value and "range" not in value else None
+        if known is None:
+            params.append(Var(f"x{len(params)}", type_))
+            args.append(params[-1])
+        else:
+            dims = known if isinstance(known, tuple) else (known,)
+            args.append(out.emit(from_dims, dims=dims, scalar=not type_.shape))
+    return params, out.emit(op, *args, **eval(f"dict({attrs.rstrip('}')})", {}, Names()))
+
+
+CASES = [
+    pytest.param(op, text, id=f"{op.name}-{text.strip()}")
+    for op in OPS.values()
+    if op not in STRUCTURAL
+    for text in op.example.split(";")
+]
+
+
+@pytest.mark.parametrize(("op", "text"), CASES)
+def test_every_op_comes_back(op, text):
+    out = Builder()
+    params, y = emit_example(op, text, out)
+    new = round_trip(Module({"main": out.function("main", params, [y])})).main.body[-1]
+    assert new.op is op
+    assert new.attrs == out.body[-1].attrs
+    assert new.out.type == y.type
+
+
+ELEMENTWISE = sorted(n for n, o in OPS.items() if o.scalar is not None and not o.defaults)
+
+
+@st.composite
+def modules(draw):
+    """A main of a few ops, branches, groups and calls, as the draw will have it."""
+    lo = draw(st.integers(0, 3))
+    n = Symbol("N", lo, draw(st.none() | st.integers(lo, 9)))
+    params = [
+        Var("x", tensor("float32", n, 4)),
+        Var("y", tensor("float32", draw(st.sampled_from([1, 4, n, ANY, n // 2 + 1])))),
+        Var("k", tensor("int64", 2 * n - 1)),
+        Var("b", tensor("bool")),
+    ]
+    out, pool = Builder(), list(params)
+    grow(draw, out, pool, depth=2)
+    results = draw(st.lists(st.sampled_from(pool), max_size=3))
+    return Module({"main": out.function("main", params, results)})
+
+
+def grow(draw, out, pool, depth):
+    for _ in range(draw(st.integers(0, 4))):
+        step = draw(st.sampled_from([ordinary, ordinary, constant, branch, group, call]))
+        with suppress(BucketizeError):  # types may not fit
+            pool.extend(step(draw, out, pool, depth))
+
+
+def ordinary(draw, out, pool, depth):
+    op = OPS[draw(st.sampled_from(ELEMENTWISE))]
+    count = op.compute.__code__.co_argcount if hasattr(op.compute, "__code__") else 1
+    return [out.emit(op, *(draw(st.sampled_from(pool)) for _ in range(count)))]
+
+
+def constant(draw, out, pool, depth):
+    shape = draw(st.sampled_from([(), (4,), (1, 4), (3, 4)]))
+    return [Const(draw(arrays.arrays("float32", shape)))]
+
+
+def branch(draw, out, pool, depth):
+    if not depth:
+        return []
+    cond = out.emit(dim_less, dim=draw(st.sampled_from(sorted(pool[0].type.symbols()))), than=3)
+    result = draw(st.sampled_from(pool))
+    halves = []
+    for _ in range(2):
+        inner, seen = Builder(), list(pool)
+        grow(draw, inner, seen, depth - 1)
+        same = [v for v in seen if v.type.dtype == result.type.dtype]
+        same = [v for v in same if len(v.type.shape) == len(result.type.shape)]
+        halves.append(inner.function("", (), [draw(st.sampled_from(same))]))
+    return out.emit_all(IF, cond, then=halves[0], orelse=halves[1])
+
+
+def group(draw, out, pool, depth):
+    args = draw(st.lists(st.sampled_from(pool), min_size=1, max_size=3))
+    params = [Var(f"x{i}", a.type) for i, a in enumerate(args)]
+    inner, seen = Builder(), list(params)
+    for _ in range(3):
+        seen.extend(ordinary(draw, inner, seen, 0))
+    return out.emit_all(FUSED, *args, body=inner.function("", params, seen[-1:]))
+
+
+def call(draw, out, pool, depth):
+    args = draw(st.lists(st.sampled_from(pool), max_size=2))
+    types = tuple(a.type for a in draw(st.lists(st.sampled_from(pool), max_size=2)))
+    if draw(st.booleans()):
+        return out.emit_all(
+            CALL, *args, callee=draw(st.sampled_from(["f", "f[N=1..2]"])), types=types
+        )
+    return out.emit_all(NO_BUCKET, sizes=(3,), buckets="it's", types=types)
+
+
+@given(modules())
+def test_every_module_comes_back(module):
+    round_trip(module)
+
+
+# --- errors ------------------------------------------------------------------------------------
+
+
+def wrong(old, new):
+    assert old in FUNCTION
+    return FUNCTION.replace(old, new)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (wrong("relu(%x)", "relu(%y)"), "%y is not defined; known: %x, line 2:13"),
+        (wrong("(%x)", "(%x"), "expected ')', got ':', line 2:16"),
+        (wrong("%1 = ", "%0 = "), "%0 is defined twice, line 4:3"),
+        (wrong("%1 = ", ""), "expected 1 variables, got 0, line 3:3"),
+        (wrong("%1 = ", "%1, %2 = "), "expected 1 variables, got 2, line 3:12"),
+        (
+            wrong("N, 4] where", "N, 3] where"),
+            "written float32[N, 3], inferred float32[N, 4], line 1:27",
+        ),
+        (
+            wrong("%x: float32[N, 4]", "%x: float32[N, 5]"),
+            "written float32[N, 4], inferred float32[N, 5], line 2:8",
+        ),
+        (
+            wrong("%x: float32", "%x: float31"),
+            "expected a dtype, got 'float31'; known: bool, int8, ",
+        ),
+        (wrong("axis=0", "axis=$"), "no token begins with '$', line 3:25"),
+        (wrong("axis=0", "axis="), "expected a value, got ')', line 3:25"),
+        (wrong("axis=0", "axis=1 + 'a'"), "expected an extent, got 'a', line 3:29"),
+        (wrong("axis=0", "axis=N//0"), "N divided by 0, line 3:28"),
+        (wrong("[1, 32]", "[1, S]"), "expected an integer, got S, line 1:59"),
+        (wrong("[1, 32]", "(1, 32)"), "expected '[', got '(', line 1:55"),
+        (wrong("%x: float32[N, 4]", "%x: float32['a']"), "expected an extent, got 'a', line 1:20"),
+        (wrong("return %1\n}", "return %1"), "expected '}', got the end, line 4:12"),
+        (wrong("return %1\n", ""), "expected a name, got '}', line 4:3"),
+        (wrong("def @f", "@f"), "expected 'def', got '@f', line 1:1"),
+        (wrong("@f", "f"), "expected a function, got 'f', line 1:5"),
+        (wrong("return %1", "return const[0]"), "const[0] of a table of 1 constants, line 4:10"),
+        (wrong("return %1", "return float32[2](1.0)"), "1 elements for float32[2], line 4:10"),
+        (wrong("return %1", "return int8(300)"), "elements that are no int8 ("),
+        (FUNCTION + FUNCTION, "function 'f' is defined twice, line 5:2"),
+    ],
+)
+def test_bad_text(text, message):
+    table = [] if "of a table" in message else [np.zeros(9)]
+    with pytest.raises(ParseError) as e:
+        parse(text, table)
+    assert str(e.value).startswith(message.replace("of 1 constants", "of 0 constants"))
+
+
+def test_an_error_points_at_its_place():
+    with pytest.raises(ParseError) as e:
+        parse(wrong("axis=0", "axis=0 1"))
+    assert str(e.value) == (
+        "expected ')', got '1', line 3:27\n"
+        "  %1 = softmax(%0, axis=0 1) : float32[N, 4]\n"
+        "                          ^"
+    )
+
+
+def test_a_constant_must_have_its_type():
+    text = "def @f() { return const[0]: float32[9] }"
+    with pytest.raises(ParseError, match=re.escape("written float32[9], inferred float64[9]")):
+        parse(text, [np.zeros(9)])
+
+
+def test_errors_of_inference_keep_their_kind_and_tell_the_place():
+    with pytest.raises(UnknownNameError, match="no operator named 'relo'") as e:
+        parse(wrong("relu", "relo"))
+    place = "at line 2:8\n  %0 = relo(%x) : float32[N, 4]\n       ^"
+    assert e.value.__notes__ == [place]
+    with pytest.raises(TypeRelError, match="extents differ: 4 and 3") as e:
+        parse(wrong("relu(%x)", "add(%x, float32[3](1, 2, 3))"))
+    assert e.value.__notes__[-1].startswith("at line 2:8")
+
+
+def test_one_function_is_expected():
+    with pytest.raises(ParseError, match="expected the end, got 'def', line 6:1"):
+        parse_function(f"{FUNCTION}\n{FUNCTION}")

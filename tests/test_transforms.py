@@ -1,0 +1,258 @@
+"""Each transform: golden text before and after, and equal results on random inputs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bucketize import ops
+from bucketize.errors import BucketizeError, PaddingError, TransformError
+from bucketize.ir import (
+    FUSED,
+    IF,
+    Atom,
+    Builder,
+    Const,
+    Function,
+    Module,
+    Var,
+    evaluate_module,
+    run_function,
+)
+from bucketize.ops.dim import mask_tail
+from bucketize.text import show
+from bucketize.transform.cse import cse
+from bucketize.transform.dead_code import dead_code
+from bucketize.transform.dispatch import dispatch
+from bucketize.transform.dynamic_to_static import dynamic_to_static
+from bucketize.transform.fold_constant import fold_constant
+from bucketize.transform.fuse import fuse
+from bucketize.transform.layout import layout
+from bucketize.transform.lower import PIPELINE, lower
+from bucketize.types import ANY, Symbol, tensor
+from bucketize.verify import verify
+
+N = Symbol("N", 1, 8)
+S = Symbol("S", 1, 16)
+
+
+def const(*shape: int, seed: int = 0) -> Const:
+    return Const(np.random.default_rng(seed).standard_normal(shape).astype(np.float32))
+
+
+def scalar(value: float) -> Const:
+    return Const(np.asarray(value, np.float32))
+
+
+def indices(*values: int) -> Const:
+    return Const(np.asarray(values, np.int64))
+
+
+def check(golden: Any, before: Function, after: Function, *shapes: tuple[int, ...]) -> None:
+    """The text of both, and equal results."""
+    verify(Module({"main": after}))
+    golden.check(f"{show(before)}\n// becomes\n{show(after)}\n")
+    rng = np.random.default_rng(1)
+    pairs = zip(before.params, shapes, strict=True)
+    args = [rng.standard_normal(s).astype(p.type.dtype) for p, s in pairs]
+    for got, want in zip(run_function(after, args), run_function(before, args), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+
+
+def test_dynamic_to_static(golden: Any) -> None:
+    x = Var("x", tensor("float32", N, S, 24))
+    b = Builder()
+    shape = b.emit(ops.shape_of, x)
+    size = b.emit(ops.gather, shape, Const(np.asarray(1, np.int64)), axis=0)
+    row = b.emit(ops.unsqueeze, size, axes=(0,))
+    wanted = b.emit(ops.concat, indices(-1), row, indices(4, 6), axis=0)
+    y = b.emit(ops.dyn_reshape, x, wanted)
+    z = b.emit(ops.add, size, Const(np.asarray(1, np.int64)))
+    before = b.function("main", [x], [y, z])
+    check(golden, before, dead_code(dynamic_to_static(before)), (2, 3, 24))
+
+
+def test_every_dyn_op_has_a_rewrite_and_unknown_operands_stay() -> None:
+    x, shape = Var("x", tensor("float32", N)), Var("shape", tensor("int64", 2))
+    b = Builder()
+    y = b.emit(ops.dyn_reshape, x, shape)
+    fn = b.function("main", [x, shape], [y])
+    assert dynamic_to_static(fn) is fn
+    assert y.type.shape == (ANY, ANY)
+
+
+def test_fold_constant(golden: Any) -> None:
+    x = Var("x", tensor("float32", N, 3))
+    b = Builder()
+    weight = b.emit(ops.transpose, const(2, 3), axes=(1, 0))
+    y = b.emit(ops.matmul, x, weight)
+    before = b.function("main", [x], [b.emit(ops.add, y, b.emit(ops.neg, scalar(2)))])
+    check(golden, before, fold_constant(before), (2, 3))
+
+
+def test_cse(golden: Any) -> None:
+    x = Var("x", tensor("float32", N, 3))
+    b = Builder()
+    one, two = b.emit(ops.relu, x), b.emit(ops.relu, x)
+    three, four = b.emit(ops.add, one, scalar(1)), b.emit(ops.add, two, scalar(1))
+    before = b.function("main", [x], [b.emit(ops.mul, three, four)])
+    check(golden, before, cse(before), (2, 3))
+
+
+def test_cse_keeps_the_branches_apart() -> None:
+    c, x = Var("c", tensor("bool")), Var("x", tensor("float32", 3))
+    halves = []
+    for _ in range(2):
+        inner = Builder()
+        halves.append(inner.function("", (), [inner.emit(ops.relu, x)]))
+    b = Builder()
+    fn = b.function("main", [c, x], b.emit_all(IF, c, then=halves[0], orelse=halves[1]))
+    verify(Module({"main": cse(fn)}))
+
+
+def test_dead_code(golden: Any) -> None:
+    x = Var("x", tensor("float32", N, 3))
+    b = Builder()
+    b.emit(ops.exp, b.emit(ops.relu, x))
+    before = b.function("main", [x], [b.emit(ops.neg, x)])
+    check(golden, before, dead_code(before), (2, 3))
+
+
+def conv(b: Builder, x: Atom, weight: Const, bias: Const, pad: int) -> Var:
+    attrs = {"strides": (1, 1), "dilations": (1, 1), "groups": 1, "layout": "NCHW"}
+    y = b.emit(ops.conv2d, x, weight, pads=(pad,) * 4, **attrs)
+    return b.emit(ops.add, y, bias)
+
+
+def network() -> Function:
+    """Two convolutions with a residual add, then the usual head."""
+    x = Var("x", tensor("float32", N, 4, S, S))
+    b = Builder()
+    y = b.emit(ops.relu, conv(b, x, const(4, 4, 3, 3), const(1, 4, 1, 1), 1))
+    z = conv(b, y, const(4, 4, 1, 1, seed=1), const(4, 1, 1), 0)
+    out = b.emit(ops.relu, b.emit(ops.add, z, x))
+    mean = b.emit(ops.reduce_mean, out, axes=(2, 3), keepdims=True)
+    flat = b.emit(ops.reshape, mean, newshape=(N, 4))
+    return b.function("main", [x], [b.emit(ops.matmul, flat, const(4, 5))])
+
+
+def test_layout(golden: Any) -> None:
+    before = network()
+    check(golden, before, layout(before), (2, 4, 6, 6))
+
+
+def test_layout_leaves_other_functions_alone() -> None:
+    x = Var("x", tensor("float32", N, 4))
+    b = Builder()
+    fn = b.function("main", [x], [b.emit(ops.relu, x)])
+    assert layout(fn) is fn
+
+
+def test_fuse(golden: Any) -> None:
+    before = fold_constant(layout(network()))
+    check(golden, before, fuse(before), (2, 4, 6, 6))
+
+
+def test_fuse_takes_a_whole_gelu() -> None:
+    x = Var("x", tensor("float32", N, S, 8))
+    b = Builder()
+    y = b.emit(ops.add, b.emit(ops.matmul, x, const(8, 16)), const(16))
+    e = b.emit(ops.erf, b.emit(ops.div, y, scalar(2**0.5)))
+    out = b.emit(ops.mul, b.emit(ops.mul, y, b.emit(ops.add, e, scalar(1))), scalar(0.5))
+    fused = fuse(b.function("main", [x], [out]))
+    assert [f.op for f in fused.body] == [FUSED]
+    assert len(fused.body[0].attrs["body"].body) == 7
+
+
+def test_fuse_keeps_what_others_read() -> None:
+    x = Var("x", tensor("float32", N, 8))
+    b = Builder()
+    y = b.emit(ops.matmul, x, const(8, 8))
+    z = b.emit(ops.relu, y)
+    w = b.emit(ops.reduce_max, y, axes=(1,), keepdims=True)
+    fused = fuse(b.function("main", [x], [b.emit(ops.div, z, w)]))
+    assert [f.op.name for f in fused.body] == ["matmul", "reduce_max", "fused"]
+
+
+def test_fuse_does_not_mix_what_a_tile_cannot_read() -> None:
+    x, mask = Var("x", tensor("float32", N, 4, S, S)), Var("m", tensor("float32", N, 1, 1, S))
+    b = Builder()
+    scores = b.emit(ops.matmul, x, x)
+    scaled = b.emit(ops.div, scores, scalar(8))
+    fused = fuse(b.function("main", [x, mask], [b.emit(ops.add, scaled, mask)]))
+    assert [f.op.name for f in fused.body] == ["fused", "add"]
+
+
+def test_lower_runs_the_pipeline_and_names_the_transform_that_fails() -> None:
+    seen: list[str] = []
+    lower(network(), lambda name, fn: seen.append(name))
+    assert seen == list(PIPELINE)
+    x = Var("x", tensor("float32", N, 4))
+    b = Builder()
+    flat = b.emit(ops.gather, const(3, 2), indices(5), axis=0)
+    fn = b.function("main", [x], [flat])
+    with pytest.raises(TransformError, match="gather of constants cannot be computed") as e:
+        lower(fn)
+    assert "while running fold_constant" in e.value.__notes__
+
+
+# --- the policy "pad" ------------------------------------------------------------------------------
+
+
+def by_log(lo: int, mid: int, hi: int, axis: int = 0) -> Any:
+    return lambda shapes: {"x": {axis: [(lo, mid), (mid, hi)]}}
+
+
+def attention() -> Function:
+    """softmax(x x^T) x: masks are needed, and enough."""
+    x = Var("x", tensor("float32", N, S, 8))
+    b = Builder()
+    scores = b.emit(ops.matmul, x, b.emit(ops.transpose, x, axes=(0, 2, 1)))
+    return b.function("main", [x], [b.emit(ops.matmul, b.emit(ops.softmax, scores, axis=2), x)])
+
+
+def test_pad_puts_masks_in(golden: Any) -> None:
+    fn = attention()
+    mod = dispatch(Module({"main": fn}), by_log(1, 4, 9, axis=1), policy="pad", fallback=True)
+    golden.check(show(verify(mod)))
+    rng = np.random.default_rng(0)
+    for size in (1, 2, 3, 4, 7, 8, 9):
+        x = rng.standard_normal((2, size, 8)).astype(np.float32)
+        (got,), (want,) = evaluate_module(mod, x), run_function(fn, [x])
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+
+
+def test_pad_a_batch_needs_no_mask() -> None:
+    mod = dispatch(Module({"main": attention()}), by_log(1, 4, 9), policy="pad")
+    assert [p.name for p in mod.functions["main[N=4..9]"].params] == ["x"]
+    assert all(b.op is not mask_tail for b in mod.functions["main[N=4..9]"].body)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda b, x: b.emit(ops.reduce_mean, x, axes=(1,), keepdims=False), "reduce_mean leaks"),
+        (lambda b, x: b.emit(ops.shape_of, x), "from_dims computes with a padded extent"),
+        (lambda b, x: b.emit(ops.reshape, x, newshape=(N * S, 8)), "reshape leaks padding: axis 1"),
+    ],
+)
+def test_pad_names_the_op_that_leaks(make: Any, message: str) -> None:
+    x = Var("x", tensor("float32", N, S, 8))
+    b = Builder()
+    mod = Module({"main": b.function("main", [x], [make(b, x)])})
+    with pytest.raises(PaddingError, match=message):
+        dispatch(mod, by_log(1, 4, 9, axis=1), policy="pad")
+
+
+def test_pad_needs_a_top() -> None:
+    x = Var("x", tensor("float32", Symbol("N"), 3))
+    b = Builder()
+    mod = Module({"main": b.function("main", [x], [b.emit(ops.relu, x)])})
+    with pytest.raises(PaddingError, match=r"N in \[4, inf\) has no top to pad to"):
+        dispatch(mod, lambda shapes: {"x": {0: [(1, 4), (4, None)]}}, policy="pad")
+
+
+def test_errors_of_the_user_are_bucketize_errors() -> None:
+    assert issubclass(PaddingError, BucketizeError)

@@ -1,0 +1,376 @@
+"""Tuning sessions, most of them over a template that goes wrong in every way a kernel can."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from bucketize.errors import LogError, TuneError, UnknownNameError
+from bucketize.ir import Builder, Module, Var
+from bucketize.kernel.template import TEMPLATES
+from bucketize.ops import relu
+from bucketize.transform.dispatch import dispatch
+from bucketize.tune.log import LogWarning, Trial, append, rows
+from bucketize.tune.measure import Limits, Replay, Worker
+from bucketize.tune.session import Progress, tune
+from bucketize.tune.task import tasks_of
+from bucketize.types import Profile, Symbol, tensor
+
+KINDS = {
+    "none": "none",
+    "wrong": "wrong_answer",
+    "unfinished": "wrong_answer",
+    "rim": "wrong_answer",
+    "crash": "crash",
+    "hang": "run_timeout",
+    "broken": "compile",
+    "die": "crash",
+    "endless": "compile_timeout",
+    "chatter": "none",
+}
+LIMITS = Limits(compile_s=6.0, run_s=2.0)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def plugin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The faulty template, known to this process for as long as this file runs."""
+    before = dict(TEMPLATES)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BUCKETIZE_CACHE", str(tmp_path_factory.mktemp("kernels")))
+        import faulty
+
+        assert next(iter(TEMPLATES)) == faulty.FAULTY.name
+        yield
+    TEMPLATES.clear()
+    TEMPLATES.update(before)
+    del sys.modules["faulty"]
+
+
+@pytest.fixture
+def worker() -> Iterator[Worker]:
+    with Worker(LIMITS, plugins=["faulty"]) as worker:
+        yield worker
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return tmp_path / "relu.csv"
+
+
+def module(hi: int | None = 64) -> Module:
+    x = Var("x", tensor("float32", Symbol("N", 1, hi), 8))
+    out = Builder()
+    y = out.emit(relu, x)
+    return Module({"main": out.function("main", [x], [y])})
+
+
+def dispatched(hi: int | None = 64) -> Module:
+    intervals = [(1, 2), (2, 16), (16, None)]
+    return dispatch(module(hi), lambda _: {"x": {0: intervals}})
+
+
+def fault(trial: Trial) -> str:
+    return str(json.loads(trial.schedule)["fault"])
+
+
+def identity(trial: Trial) -> tuple[str, str, str]:
+    return trial.workload, trial.schedule_hash, trial.shape
+
+
+def children() -> list[psutil.Process]:
+    return psutil.Process().children()
+
+
+# --- measurement ---------------------------------------------------------------------------------
+
+
+def test_every_way_to_go_wrong_is_a_row_and_tuning_goes_on(log: Path, worker: Worker) -> None:
+    frame = tune(module(), log=log, trials=99, search="grid", measurer=worker)
+    written = rows(log)
+    assert len(frame) == len(written) == len(KINDS) + 1
+    assert fault(written[0]) == "none"
+    assert {fault(t): t.error_kind for t in written} == KINDS
+    for trial in written:
+        good = trial.error_kind == "none"
+        assert trial.status == ("ok" if good else "failed")
+        assert (trial.latency_median_s is not None) == good
+        assert bool(trial.error) != good
+        assert trial.baseline_s == written[0].latency_median_s
+        assert (trial.repeats >= 3) == good
+    errors = {fault(t): t.error for t in written}
+    assert "killed by SIGSEGV in run" in errors["crash"]
+    assert "still in compile after 6 s" in errors["endless"]
+    assert "there_is_no_such_name" in errors["broken"]
+    assert "outside" in errors["rim"]
+    assert frame["error_kind"].tolist() == [t.error_kind for t in written]
+    before = log.read_bytes()
+    assert tune(module(), log=log, trials=99, search="grid", measurer=worker).empty
+    assert log.read_bytes() == before
+
+
+def test_two_threads_are_measured_apart(log: Path, worker: Worker) -> None:
+    tune(module(), log=log, trials=1, measurer=worker)
+    (trial,) = tune(module(), log=log, trials=1, threads=2, measurer=worker).itertuples()
+    assert (trial.threads, trial.error_kind) == (2, "none")
+
+
+def test_a_worker_that_does_not_start_is_an_error(log: Path) -> None:
+    with (
+        Worker(plugins=["no_such_plugin"]) as worker,
+        pytest.raises(TuneError, match=r"did not start: exit status 1 .*no_such_plugin"),
+    ):
+        tune(module(), log=log, measurer=worker)
+    assert not children()
+
+
+def test_a_worker_that_knows_no_such_template_is_an_error(log: Path) -> None:
+    with Worker() as worker, pytest.raises(TuneError, match="no template named 'faulty'; known"):
+        tune(module(), log=log, measurer=worker)
+
+
+# --- interruptions -------------------------------------------------------------------------------
+
+SCRIPT = """
+import sys
+import faulty
+from test_tune import LIMITS, Worker, module, tune
+with Worker(LIMITS, plugins=["faulty"]) as worker:
+    frame = tune(module(), log=sys.argv[1], trials=99, search="grid", measurer=worker)
+print(len(frame))
+"""
+
+
+def start(log: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, str(log)],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parent,
+    )
+
+
+def wait_for(log: Path, number: int) -> None:
+    deadline = time.monotonic() + 60
+    while not log.exists() or log.read_bytes().count(b"\n") <= number:
+        assert time.monotonic() < deadline, "no rows came"
+        time.sleep(0.02)
+
+
+def test_a_killed_session_resumes_without_loss_or_repetition(log: Path, worker: Worker) -> None:
+    child = start(log)
+    wait_for(log, 3)
+    (measuring,) = psutil.Process(child.pid).children()
+    child.kill()
+    child.communicate()
+    kept = rows(log)
+    assert len(kept) >= 3
+    frame = tune(module(), log=log, trials=99, search="grid", measurer=worker)
+    assert rows(log)[: len(kept)] == kept
+    assert len(rows(log)) == len(kept) + len(frame) == len(KINDS) + 1
+    assert max(Counter(map(identity, rows(log))).values()) == 1
+    measuring.wait(timeout=30)  # it saw its input end, or its alarm went off
+
+
+def test_two_sessions_on_one_log_lose_nothing(log: Path) -> None:
+    sessions = [start(log), start(log)]
+    printed = [int(session.communicate(timeout=200)[0]) for session in sessions]
+    assert sum(printed) == len(rows(log))
+    assert {fault(t) for t in rows(log)} == KINDS.keys()
+
+
+def test_an_interrupt_leaves_a_good_log_and_no_child(log: Path) -> None:
+    def interrupt(progress: Progress) -> None:
+        if progress.tried == 2:
+            raise KeyboardInterrupt
+
+    with Worker(LIMITS, plugins=["faulty"]) as worker, pytest.raises(KeyboardInterrupt):
+        tune(module(), log=log, search="grid", measurer=worker, progress=interrupt)
+    assert len(rows(log)) == 2
+    assert not children()
+
+
+def test_a_truncated_log_loses_one_trial_which_is_measured_again(log: Path, worker: Worker) -> None:
+    tune(module(), log=log, trials=3, search="grid", measurer=worker)
+    log.write_bytes(log.read_bytes()[:-20])
+    with pytest.warns(LogWarning) as warned:
+        frame = tune(module(), log=log, trials=3, search="grid", measurer=worker)
+    assert [str(w.message).split(": ")[1][:7] for w in warned] == ["skipped", "removed"]
+    assert [fault(t) for t in rows(log)] == ["none", "none", "wrong"]
+    assert len(frame) == 1
+
+
+def test_trials_of_other_versions_do_not_count(log: Path) -> None:
+    recorded = record(log, module(), trials=2)
+    older = log.with_name("older.csv")
+    for trial in recorded:
+        append(older, Trial(**{**vars(trial), "numba_version": "0.1"}))
+    with pytest.warns(LogWarning, match=r"skipped 2 of 2 .* numba_version 0\.1"):
+        frame = tune(module(), log=older, trials=2, search="grid", measurer=Replay(recorded))
+    assert len(frame) == 2
+
+
+def test_a_log_of_another_schema_is_refused(log: Path) -> None:
+    log.write_text("time,seconds\n1,2\n")
+    with pytest.raises(LogError, match="another schema"):
+        tune(module(), log=log, measurer=Replay([]))
+
+
+# --- sessions without a clock ---------------------------------------------------------------------
+
+
+class Pretend:
+    """A measurer that knows: `speed` of each fault, in microseconds."""
+
+    source = None
+
+    def __init__(self, **speed: float) -> None:
+        self.speed = speed
+        self.jobs: list[str] = []
+
+    def measure(self, job):
+        from bucketize.tune.measure import Outcome
+
+        self.jobs.append(f"{job.schedule['fault']} {job.shape}")
+        speed = self.speed.get(str(job.schedule["fault"]), 50.0)
+        return Outcome(latency_median_s=speed * 1e-6, repeats=3)
+
+
+def record(log: Path, mod: Module, **options: object) -> list[Trial]:
+    tune(mod, log=log, **{"search": "grid", "measurer": Pretend(), **options})
+    return rows(log)
+
+
+def test_replay_needs_no_worker_and_says_so_in_the_log(log: Path, tmp_path: Path) -> None:
+    recorded = record(log, module(), measurer=Pretend(hang=3.0))
+    replayed = tmp_path / "replayed.csv"
+    frame = tune(module(), log=replayed, trials=5, search="skopt", measurer=Replay(recorded))
+    assert frame["source"].unique().tolist() == ["replay"]
+    latencies = {t.schedule_hash: t.latency_median_s for t in recorded}
+    for trial in rows(replayed):
+        assert trial.latency_median_s == latencies[trial.schedule_hash]
+    with pytest.raises(TuneError, match="replayed log has no trial of .* at 22x8 with 1 thread"):
+        tune(module(16 * 31), log=replayed, measurer=Replay(recorded))
+
+
+def test_neighbours_best_comes_second(log: Path) -> None:
+    record(log, dispatched(), measurer=Pretend(rim=1.0), trials=11)
+    sources = [(t.bucket, t.source, fault(t)) for t in rows(log)]
+    second = sources.index(("N=[2,16)", "default", "none"))
+    assert sources[second + 1] == ("N=[2,16)", "transfer", "rim")
+
+
+def test_progress_names_bucket_workload_and_best(log: Path) -> None:
+    told: list[Progress] = []
+    options = {"measurer": Pretend(none=10.0, wrong=5.0), "progress": told.append, "trials": 4}
+    record(log, dispatched(), **options)
+    assert [(p.task, p.tried) for p in told] == [(t, i) for t in range(3) for i in range(5)]
+    assert [p.best for p in told[:5]] == [None, 1.0, 1.0, 0.5, 0.5]
+    assert {(p.tasks, p.trials, p.op) for p in told} == {(3, 4, "relu")}
+    assert [p.bucket for p in told[::5]] == ["N=[1,2)", "N=[2,16)", "N=[16,65)"]
+
+
+def test_bounds_measure_each_schedule_at_three_shapes(log: Path) -> None:
+    pretend = Pretend()
+    record(log, dispatched(), sizes="bounds", trials=2, measurer=pretend)
+    assert pretend.jobs[:2] == ["none 1x8", "none 1x8"]  # both copies
+    assert pretend.jobs[2:5] == ["none 2x8", "none 5x8", "none 15x8"]
+    again = Pretend()
+    record(log, dispatched(), sizes="bounds", trials=2, measurer=again)
+    assert again.jobs == []
+
+
+def test_a_session_ends_in_time(log: Path) -> None:
+    assert tune(module(), log=log, seconds=0.0, measurer=Pretend()).empty
+    assert len(tune(module(), log=log, seconds=1e9, trials=3, measurer=Pretend())) == 3
+
+
+def test_the_model_is_named_after_the_log(log: Path) -> None:
+    (first,) = record(log, module(), trials=1)
+    assert (first.model, first.function, first.bucket) == ("relu", "main", "")
+    (_, named) = record(log, module(), trials=2, model="mine")
+    assert named.model == "mine"
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"trials": 0}, TuneError, "trials: expected at least 1, got 0"),
+        ({"threads": 999}, TuneError, r"threads: expected 1 to \d+, got 999"),
+        ({"search": "luck"}, UnknownNameError, "'luck'; known: grid, random, skopt"),
+        ({"sizes": "top"}, UnknownNameError, "'top'; known: bounds, middle"),
+        ({"sizes": [{"N": 999}]}, TuneError, r"no bucket of main holds any of .*999"),
+        ({"sizes": [{"M": 3}]}, TuneError, r"the sizes \{'M': 3\} lack N of main"),
+    ],
+)
+def test_bad_arguments(
+    log: Path, options: dict[str, object], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        tune(module(), log=log, measurer=Pretend(), **options)
+    assert not log.exists()
+
+
+# --- tasks ----------------------------------------------------------------------------------------
+
+
+def points(mod: Module, sizes: object = "middle") -> dict[str, list[tuple[str, float]]]:
+    return {
+        task.function: [(point.shape, point.weight) for point in task.points]
+        for task in tasks_of(mod, sizes)
+    }
+
+
+def test_each_clone_is_judged_in_the_middle_of_its_bucket() -> None:
+    assert points(dispatched()) == {
+        "main[N=1..2]": [("1x8", 1.0)],
+        "main[N=2..16]": [("5x8", 1.0)],
+        "main[N=16..65]": [("32x8", 1.0)],
+    }
+    assert points(dispatched(None))["main[N=16..]"] == [("23x8", 1.0)]
+    assert points(module(None)) == {"main": [("6x8", 1.0)]}
+
+
+def test_bounds_are_low_middle_and_top() -> None:
+    assert points(dispatched(), "bounds")["main[N=2..16]"] == [
+        ("2x8", 1.0), ("5x8", 1.0), ("15x8", 1.0),
+    ]  # fmt: skip
+    assert points(dispatched(), "bounds")["main[N=1..2]"] == [("1x8", 3.0)]
+
+
+def test_traffic_goes_to_the_bucket_that_serves_it() -> None:
+    traffic = [{"N": 1}, ({"N": 3}, 0.5), ({"N": 15}, 2.0), {"N": 3}, {"N": 1000}]
+    assert points(dispatched(), traffic) == {
+        "main[N=1..2]": [("1x8", 1.0)],
+        "main[N=2..16]": [("3x8", 1.5), ("15x8", 2.0)],
+    }
+
+
+def test_the_fallback_gets_the_traffic_that_no_bucket_serves() -> None:
+    mod = dispatch(module(), lambda _: {"x": {0: [(2, 4)]}})
+    assert points(mod, [{"N": 3}, {"N": 50}]) == {
+        "main[fallback]": [("50x8", 1.0)],
+        "main[N=2..4]": [("3x8", 1.0)],
+    }
+
+
+def test_a_profile_is_judged_at_its_opt() -> None:
+    profile = Profile({"x": (1, 8)}, {"x": (7, 8)}, {"x": (64, 8)}, name="all")
+    assert list(points(dispatch(module(), lambda _: [profile])).values()) == [[("7x8", 1.0)]]
+
+
+def test_a_workload_that_occurs_twice_is_one_task() -> None:
+    x = Var("x", tensor("float32", Symbol("N", 1, 64), 8))
+    z = Var("z", tensor("float32", Symbol("M", 1, 64), 8))
+    out = Builder()
+    results = [out.emit(relu, x), out.emit(relu, z)]
+    mod = Module({"main": out.function("main", [x, z], results)})
+    (task,) = tasks_of(mod, [({"N": 2, "M": 4}, 1.0), ({"N": 4, "M": 4}, 1.0)])
+    assert [(p.shape, p.weight) for p in task.points] == [("2x8", 1.0), ("4x8", 3.0)]

@@ -1,0 +1,314 @@
+"""Dims and types: random expressions against Python's own arithmetic, and the lattice's laws."""
+
+import itertools
+import operator
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from bucketize.errors import TypeRelError
+from bucketize.text import parse_type
+from bucketize.types import (
+    ANY,
+    FUNCTIONS,
+    Symbol,
+    TensorType,
+    bounds,
+    broadcast,
+    broadcast_shapes,
+    evaluate,
+    join,
+    join_types,
+    maximum,
+    meet,
+    meet_types,
+    minimum,
+    product,
+    substitute,
+    symbols,
+    tensor,
+)
+
+N, M, K = Symbol("N"), Symbol("M", 2, 9), Symbol("K", 0, 4)
+SYMBOLS = {s.name: s for s in (N, M, K)}
+BINARY = {"+": operator.add, "-": operator.sub, "*": operator.mul} | FUNCTIONS
+
+leaves = st.sampled_from("NMK") | st.integers(-4, 9)
+divisors = st.integers(1, 6) | st.sampled_from(
+    ["N", "M", ("+", "K", 1), ("*", 2, "M"), ("//", "M", 2)]
+)
+trees = st.recursive(
+    leaves,
+    lambda inner: st.one_of(
+        st.tuples(st.sampled_from(["+", "-", "*", "min", "max"]), inner, inner),
+        st.tuples(st.sampled_from(["//", "%"]), inner, divisors),
+    ),
+    max_leaves=6,
+)
+values = st.fixed_dictionaries(
+    {"N": st.integers(1, 40), "M": st.integers(2, 9), "K": st.integers(0, 4)}
+)
+dims = st.sampled_from([1, 2, 3, 7, N, M, N + 1, (N - 1) // 2 + 1, ANY])
+
+
+def build(tree, leaf):
+    """The value of a tree whose symbols are `leaf`'s entries."""
+    if isinstance(tree, tuple):
+        fn, a, b = tree
+        return BINARY[fn](build(a, leaf), build(b, leaf))
+    return leaf[tree] if isinstance(tree, str) else tree
+
+
+def python(tree, env):
+    """The value of a tree of integers, without a line of ours."""
+    if not isinstance(tree, tuple):
+        return env.get(tree, tree)
+    fn, a, b = tree[0], python(tree[1], env), python(tree[2], env)
+    return eval(f"{fn}({a}, {b})" if fn.isalpha() else f"({a}) {fn} ({b})")
+
+
+@given(trees, values)
+def test_an_expression_evaluates_as_python_does(tree, env):
+    assert evaluate(build(tree, SYMBOLS), env) == python(tree, env)
+
+
+@given(trees, values)
+def test_bounds_contain_every_evaluation(tree, env):
+    dim = build(tree, SYMBOLS)
+    (lo, hi), value = bounds(dim), evaluate(dim, env)
+    assert value < 0 or (lo <= value and (hi is None or value <= hi))
+
+
+@given(trees, values, st.sampled_from([N, M, 2 * M - 1, (N + 1) // 2, 5]))
+def test_substitution_commutes_with_evaluation(tree, env, replacement):
+    dim = build(tree, SYMBOLS)
+    inner = evaluate(substitute(dim, {"N": replacement}), env)
+    assert inner == evaluate(dim, {**env, "N": evaluate(replacement, env)})
+
+
+@given(trees, st.integers(1, 40), values)
+def test_symbols_may_become_known_one_at_a_time(tree, n, env):
+    dim = build(tree, SYMBOLS)
+    assert evaluate(substitute(dim, {"N": n}), env) == evaluate(dim, {**env, "N": n})
+    assert N not in symbols(substitute(dim, {"N": n}))
+
+
+@given(trees)
+def test_text_parses_back(tree):
+    dim = build(tree, SYMBOLS)
+    assert parse_type(f"int64[{dim}]", SYMBOLS).shape == (dim,)
+
+
+@given(trees, trees, trees)
+def test_equal_polynomials_are_one_object_in_a_set(a, b, c):
+    x, y, z = (build(t, SYMBOLS) for t in (a, b, c))
+    for left, right in (
+        ((x + y) + z, z + (y + x)),
+        ((x * y) * z, z * (y * x)),
+        (x * (y + z), x * z + x * y),
+        (x - y, -(y - x)),
+        ((x + y) - y, x),
+    ):
+        assert left == right
+        assert hash(left) == hash(right)
+        assert str(left) == str(right)
+
+
+@pytest.mark.parametrize(
+    ("dim", "text"),
+    [
+        ((N + 2 * 3 - 7) // 2 + 1, "(N - 1)//2 + 1"),
+        (2 * N // 2, "N"),
+        ((2 * N + 1) // 2, "N"),
+        ((N * M + M) // M, "N + 1"),
+        (N // 2 // 3, "N//6"),
+        (M // (N // (M + 1)), "M//(N//(M + 1))"),
+        (3 - N, "-N + 3"),
+        (N * N * M - 2 * N, "M*N*N - 2*N"),
+        (-(-N // 4), "-((-N)//4)"),
+        ((N + 1) % 2, "(N + 1) % 2"),
+        ((4 * N) % 2, "0"),
+        (2 * (N // 2) * M, "2*M*(N//2)"),
+        (maximum(N, M), "max(N, M)"),
+        (minimum(N, 0), "0"),
+        (maximum(N - 3, 1) // 2, "max(N - 3, 1)//2"),
+        (broadcast(N, K), "broadcast(K, N)"),
+        (ANY * 2 + N, "?"),
+        (ANY * 0, "0"),
+        (N - N, "0"),
+        (7 // N, "7//N"),
+        (7 % N, "7 % N"),
+        (M // 10, "0"),
+        (M % 10, "M"),
+    ],
+)
+def test_canonical_text(dim, text):
+    assert str(dim) == text
+
+
+@pytest.mark.parametrize(
+    ("dim", "expected"),
+    [
+        (N, (1, None)),
+        (M * M - 1, (3, 80)),
+        (2 * M + K, (4, 22)),
+        (M // 2, (1, 4)),
+        (N // M, (0, None)),
+        (ANY, (0, None)),
+        (minimum(N, M), (1, 9)),
+        (N % M, (0, 8)),
+        (7, (7, 7)),
+        (Symbol("A", 0, 2**60) * 3, (0, 3 * 2**60)),
+    ],
+)
+def test_bounds(dim, expected):
+    assert bounds(dim) == expected
+
+
+def test_ceiling_division_keeps_its_rest():
+    assert [evaluate(-(-N // 4), {"N": n}) for n in (1, 4, 5)] == [1, 1, 2]
+
+
+def test_evaluating_names_what_is_unknown():
+    with pytest.raises(TypeRelError, match=r"M \+ N is not known: M \+ 2 remains under \{'N': 2\}"):
+        evaluate(N + M, {"N": 2})
+
+
+def test_division_by_zero():
+    with pytest.raises(TypeRelError, match="N divided by 0"):
+        N // 0
+    with pytest.raises(TypeRelError, match="N divided by 0"):
+        N % 0
+
+
+# --- meet and join -----------------------------------------------------------------------------
+
+
+@given(dims, dims)
+def test_meet_and_join_are_commutative_up_to_equality_at_run_time(a, b):
+    assert join(a, b) == join(b, a)
+    assume((a, b) not in {(1, N + 1), (N + 1, 1)})  # N >= 1
+    try:
+        both = meet(a, b), meet(b, a)
+    except TypeRelError:
+        with pytest.raises(TypeRelError):
+            meet(b, a)
+    else:
+        kinds = {type(d) for d in both}
+        assert len(kinds) == 1
+        assert both[0] in (a, b)
+
+
+@given(dims)
+def test_meet_and_join_are_idempotent(a):
+    assert meet(a, a) == join(a, a) == a
+
+
+@given(dims)
+def test_any_is_the_unit_of_meet_and_the_top_of_join(a):
+    assert meet(ANY, a) == meet(a, ANY) == a
+    assert join(ANY, a) == join(a, ANY) == ANY
+
+
+@given(dims, dims)
+def test_join_widens(a, b):
+    assert meet(join(a, b), a) == a
+    assert meet(join(a, b), b) == b
+
+
+def test_meet_says_more():
+    assert meet(ANY, 3) == 3
+    assert meet(N, 3) == meet(3, N) == 3
+    assert meet(N + 1, M) == M
+
+
+@pytest.mark.parametrize(("a", "b"), [(2, 3), (M, 1), (12, M), (N + 1, N), (2 * N + 4, 3)])
+def test_extents_that_cannot_be_equal(a, b):
+    with pytest.raises(TypeRelError) as e:
+        meet(a, b)
+    assert str(e.value) == f"extents differ: {a} and {b}"
+
+
+def test_types_meet_and_join():
+    a, b = tensor("float32", ANY, 3, N), tensor("float32", 2, 3, M)
+    assert meet_types(a, b) == tensor("float32", 2, 3, N)
+    assert join_types(a, b) == tensor("float32", ANY, 3, ANY)
+    known = TensorType(np.dtype("int64"), (2,), (N, 3))
+    assert join_types(known, known).value == (N, 3)
+    assert join_types(known, tensor("int64", 2)).value is None
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "message"),
+    [
+        (tensor("float32", N), tensor("int64", N), "dtypes differ: float32[N] and int64[N]"),
+        (tensor("float32", N), tensor("float32"), "ranks differ: float32[N] and float32[]"),
+    ],
+)
+def test_types_that_do_not_fit(a, b, message):
+    for combine in (meet_types, join_types):
+        with pytest.raises(TypeRelError) as e:
+            combine(a, b)
+        assert str(e.value) == message
+
+
+# --- broadcasting ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("a", "b"), [*itertools.product(range(5), repeat=2)])
+def test_broadcast_is_numpys(a, b):
+    if a == b or 1 in (a, b):
+        (expected,) = np.broadcast_shapes((a,), (b,))
+        assert broadcast(a, b) == expected
+        both = broadcast(Symbol("A", 0), Symbol("B", 0))
+        assert evaluate(both, {"A": a, "B": b}) == expected
+        assert evaluate(broadcast(Symbol("A", 0), b), {"A": a}) == expected
+    else:
+        with pytest.raises(TypeRelError, match=f"extents differ: {a} and {b}"):
+            broadcast(a, b)
+
+
+@given(dims, dims, values)
+def test_broadcast_is_sound(a, b, env):
+    assume(ANY not in (a, b))
+    sizes = evaluate(a, env), evaluate(b, env)
+    assume(sizes[0] == sizes[1] or 1 in sizes)
+    assert evaluate(broadcast(a, b), env) == max(sizes)
+
+
+def test_broadcast_decides_what_it_can():
+    assert broadcast(ANY, 3) == broadcast(3, ANY) == 3
+    assert broadcast(ANY, 1) == ANY
+    assert broadcast(ANY, N) == ANY
+    assert broadcast(N, 1) == broadcast(N, N) == N
+    assert broadcast(N, M) == M  # M > 1
+    assert str(broadcast(N, K)) == str(broadcast(K, N)) == "broadcast(K, N)"
+
+
+def test_shapes_broadcast_from_the_right():
+    assert broadcast_shapes((N, 1, 3), (4, 1), ()) == (N, 4, 3)
+    assert broadcast_shapes() == ()
+
+
+def test_product():
+    assert product((N, 3, M)) == 3 * N * M
+    assert product(()) == 1
+
+
+# --- types -------------------------------------------------------------------------------------
+
+
+def test_a_type_prints_as_it_is_written():
+    assert str(tensor("float32", N, ANY, (N - 1) // 2)) == "float32[N, ?, (N - 1)//2]"
+    assert str(tensor("bool")) == "bool[]"
+
+
+def test_a_type_knows_its_symbols():
+    t = TensorType(np.dtype("int64"), (N * M, maximum(K, N - 9)), (N,))
+    assert t.symbols() == {N, M, K}
+    assert not t.is_static
+    new = t.substitute({"N": 2, "M": 3, "K": 4})
+    assert new == TensorType(np.dtype("int64"), (6, 4), (2,))
+    assert new.is_static
