@@ -63,11 +63,9 @@ def openvino(model: Any, _name: str) -> Run:
 
 def engines() -> dict[str, Callable[[Any, str], Run]]:
     """Those that are installed; ours first."""
-    found: dict[str, Callable[[Any, str], Run]] = {"bucketize": ours}
-    for name, engine in (("onnxruntime", onnxruntime), ("openvino", openvino)):
-        if importlib.util.find_spec(name):
-            found[name] = engine
-    return found
+    peers = {"onnxruntime": onnxruntime, "openvino": openvino}
+    installed = {n: e for n, e in peers.items() if importlib.util.find_spec(n)}
+    return {"bucketize": ours, **installed}
 
 
 def interleaved(

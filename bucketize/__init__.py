@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from bucketize import analysis, zoo
-    from bucketize.compiler import compile  # noqa: A004
+    from bucketize.compiler import compile
     from bucketize.errors import BucketizeError
     from bucketize.ir import Function, Module
     from bucketize.onnx import from_onnx

@@ -9,14 +9,11 @@ from bucketize.kernel.target import host
 from bucketize.kernel.template import Schedule, Template, Workload
 from bucketize.runtime.executable import Executable, Progress
 from bucketize.runtime.segment import Chooser
+from bucketize.tune.choice import Choices
+from bucketize.tune.log import rows, select
 
 
-def default_choice(workload: Workload, template: Template) -> tuple[Schedule, str]:
-    """The template's own schedule for this machine."""
-    return template.default(workload, host()), "default"
-
-
-def compile(  # noqa: A001
+def compile(
     mod: Module,
     *,
     log: str | Path | None = None,
@@ -32,10 +29,10 @@ def compile(  # noqa: A001
     static. With `lazy` a clone compiles at its first use; with `strict` that is an error.
     `Executable.counts` says how many workloads the log served.
     """
-    choosers = _choosers(log, threads)
+    choose = default_choice if log is None else logged_choice(log, threads)
     return Executable(
         mod,
-        choosers,
+        choose,
         threads=threads,
         executor=executor,
         lazy=lazy,
@@ -44,8 +41,22 @@ def compile(  # noqa: A001
     )
 
 
-def _choosers(log: str | Path | None, threads: int):
-    def of_clone(_name: str) -> Chooser:
-        return default_choice
+def default_choice(workload: Workload, template: Template) -> tuple[Schedule, str]:
+    """The template's own schedule for this machine."""
+    return template.default(workload, host()), "default"
 
-    return of_clone
+
+def logged_choice(log: str | Path, threads: int) -> Chooser:
+    """The best schedule of the log for a workload within its bucket's bounds, else the default.
+
+    A schedule that the template no longer allows is as good as none.
+    """
+    choices = Choices(select(rows(log)), threads)
+
+    def choose(workload: Workload, template: Template) -> tuple[Schedule, str]:
+        best = choices.best(workload.hash, [p.type for p in workload.body.params])
+        if best is None or template.valid(workload, best.schedule, host()) is not None:
+            return default_choice(workload, template)
+        return best.schedule, "log"
+
+    return choose

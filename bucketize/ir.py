@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 
 from bucketize.errors import BucketizeError, NoBucketError, ShapeError, TypeRelError, unknown_name
-from bucketize.op import FREE, MAX_VALUE, Array, Attrs, Op, op
+from bucketize.op import MAX_VALUE, Array, Attrs, Op, register
 from bucketize.types import (
     AnyDim,
     Dim,
@@ -166,11 +166,11 @@ class Module:
         return self.functions[name]
 
     def replace(self, *functions: Function) -> Module:
-        """This module with `functions` put in under their names."""
+        """The module with `functions` put in under their names."""
         return Module(self.functions.updated({f.name: f for f in functions}), self.opt)
 
     def mapped(self, transform: Callable[[Function], Function]) -> Module:
-        """This module with each function transformed when first asked for."""
+        """The module with each function transformed when first asked for."""
         return Module(self.functions.mapped(transform), self.opt)
 
 
@@ -179,37 +179,45 @@ def _symbols(dim: Dim) -> Iterator[Symbol]:
         yield dim
 
 
-# --- the ops that hold functions ---------------------------------------------------------------
+# --- the ops that hold functions, or call them ---------------------------------------------------
 
 
-def _no_rule(*_args: Any, **_attrs: Any) -> Any:
-    raise AssertionError("typed by the builder")
+def _no_rule(*_args: Any, **_attrs: Any) -> NoReturn:
+    raise AssertionError("typed by the builder, evaluated by run_function")
 
 
-@op(name="fused", shape=_no_rule, padding=_no_rule, dtype=_no_rule, example="")
-def FUSED(*args: Array, body: Function) -> Array:
+def _structural(compute: Callable[..., Any]) -> Op:
+    name = compute.__name__.strip("_")
+    op = Op(
+        name=name, compute=compute, shape=_no_rule, dtype=_no_rule, padding=_no_rule, example=""
+    )
+    return register(op)
+
+
+def _fused(*args: Array, body: Function) -> Array:
     """A group of ops that one kernel computes; `body` is closed and has one result."""
     return run_function(body, args)[0]
 
 
-@op(name="if", shape=_no_rule, padding=lambda *_, **__: FREE, dtype=_no_rule, example="")
-def IF(_cond: Array, *, then: Function, orelse: Function) -> Array:
+def _if(condition: Array, *, then: Function, orelse: Function) -> Array:
     """One of two functions without parameters, chosen at run time."""
-    raise AssertionError("evaluated by run_function")
+    _no_rule(condition, then=then, orelse=orelse)
 
 
-@op(name="call", shape=_no_rule, padding=_no_rule, dtype=_no_rule, example="")
-def CALL(*_args: Array, callee: str, types: tuple[TensorType, ...]) -> Array:
+def _call(*args: Array, callee: str, types: tuple[TensorType, ...]) -> Array:
     """A call of a function of the module; `types` are what the caller knows of the results."""
-    raise AssertionError("evaluated by run_function")
+    _no_rule(*args, callee=callee, types=types)
 
 
-@op(name="no_bucket", shape=_no_rule, padding=_no_rule, dtype=_no_rule, example="")
-def NO_BUCKET(*, sizes: tuple[Dim, ...], buckets: str, types: tuple[TensorType, ...]) -> Array:
+def _no_bucket(*, sizes: tuple[Dim, ...], buckets: str, types: tuple[TensorType, ...]) -> Array:
     """The leaf of a decision tree that no bucket covers."""
-    raise NoBucketError(f"no bucket covers the size {sizes}; buckets: {buckets}")
+    raise NoBucketError(f"no bucket covers {sizes} ({len(types)} results); buckets: {buckets}")
 
 
+FUSED = _structural(_fused)
+IF = _structural(_if)
+CALL = _structural(_call)
+NO_BUCKET = _structural(_no_bucket)
 STRUCTURAL = frozenset((FUSED, IF, CALL, NO_BUCKET))  # ops that no table of rules covers
 
 

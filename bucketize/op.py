@@ -53,8 +53,8 @@ class Op:
     `value` maps types to the elements of the result as dims, or None where they are not known.
     `padding` maps (argument, axis, *shapes) to what must hold of a padded axis.
     `scalar` is the meaning of an elementwise op as an expression over x0, x1, ...
-    `static` (of `dyn` ops) maps types whose `reads` are known to the static twin and its attributes,
-    to be applied to the arguments that are not read; None if an extent in them is still unknown.
+    `static` (of `dyn` ops) maps types whose `reads` are known to the static twin and its
+    attributes, for the arguments that are not read; None if an extent in them is still unknown.
     `example` is what the laws are tested on: samples like "float32[N, C+2], int64[M] in [0, C)
     {axis=1}", separated by ";". Names are extents (drawn anew), arguments may be drawn from a range
     or be given, "int64[2] = (N, -1)", and attributes are Python over the names.
@@ -178,7 +178,7 @@ def same_dtype(*dtypes: np.dtype[Any], **_: Any) -> np.dtype[Any]:
     return dtypes[0]
 
 
-def op(
+def op(  # noqa: PLR0913  (one name for each rule: a misspelt rule is an error)
     *,
     shape: Callable[..., Shape],
     padding: Callable[..., Padding],
@@ -198,6 +198,7 @@ def op(
     """
 
     def declare(compute: Callable[..., Array]) -> Op:
+        compute = np.errstate(all="ignore")(compute)  # infinities and NaN are results like others
         return register(
             Op(
                 name=name or compute.__name__.rstrip("_"),

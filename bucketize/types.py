@@ -6,9 +6,10 @@ equal to nothing else.
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -109,8 +110,9 @@ Shape: TypeAlias = tuple[Dim, ...]
 
 
 def _operand(dim: Dim) -> str:
-    simple = isinstance(dim, int | Symbol | AnyDim) or _lone_call(dim)
-    return str(dim) if simple else f"({dim})"
+    if isinstance(dim, Expr):
+        return str(dim) if _lone_call(dim) else f"({dim})"
+    return f"({dim})" if isinstance(dim, int) and dim < 0 else str(dim)
 
 
 def _lone_call(expr: Expr) -> bool:
@@ -380,7 +382,17 @@ def broadcast(a: Dim, b: Dim) -> Dim:
         return a if a_wins else b
     if isinstance(a, AnyDim) or isinstance(b, AnyDim):
         return ANY
-    return _call("broadcast", *sorted((a, b), key=str))
+    extents = sorted({*_broadcast_extents(a), *_broadcast_extents(b)}, key=str)
+    return functools.reduce(functools.partial(_call, "broadcast"), extents)
+
+
+def _broadcast_extents(dim: Dim) -> Iterator[Dim]:
+    """The dims that `dim` broadcasts: in any order, and each as good as twice."""
+    if isinstance(dim, Expr) and _lone_term(dim, "broadcast"):
+        for inner in dim.terms[0][0][0].args:  # type: ignore[union-attr]
+            yield from _broadcast_extents(inner)
+    else:
+        yield dim
 
 
 FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {

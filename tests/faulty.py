@@ -1,4 +1,4 @@
-"""A plugin for the tuner: a template for `relu` whose one knob says what is wrong with the kernel."""
+"""A plugin for the tuner: a template for `relu` with a knob for what is wrong with the kernel."""
 
 from __future__ import annotations
 

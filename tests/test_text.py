@@ -2,20 +2,17 @@
 
 import builtins
 import re
-from contextlib import suppress
 
 import numpy as np
 import pytest
+from drawing import modules
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from bucketize.errors import BucketizeError, ParseError, TypeRelError, UnknownNameError
+from bucketize.errors import ParseError, TypeRelError, UnknownNameError
 from bucketize.ir import (
-    CALL,
     FUSED,
-    IF,
-    NO_BUCKET,
     STRUCTURAL,
     Builder,
     Const,
@@ -25,7 +22,7 @@ from bucketize.ir import (
 )
 from bucketize.op import OPS
 from bucketize.ops import add, relu
-from bucketize.ops.dim import dim_less, from_dims
+from bucketize.ops.dim import from_dims
 from bucketize.text import constants, parse, parse_function, parse_type, show, show_binding
 from bucketize.types import ANY, Symbol, broadcast, maximum, tensor
 
@@ -193,8 +190,9 @@ def test_constants_come_back_to_the_bit(array):
     again = round_trip(Module({"main": fn})).main.results[0].value
     assert again.dtype == array.dtype
     np.testing.assert_array_equal(again, array)
-    if array.dtype.kind == "f":
-        np.testing.assert_array_equal(np.signbit(again), np.signbit(array))
+    if array.dtype.kind == "f":  # 0.0 is not -0.0, but one nan is as good as another
+        signs = (np.signbit(a[~np.isnan(a)]) for a in (again, array))
+        np.testing.assert_array_equal(*signs)
 
 
 @given(st.integers(0, 2**32 - 1))
@@ -248,78 +246,6 @@ def test_every_op_comes_back(op, text):
     assert new.op is op
     assert new.attrs == out.body[-1].attrs
     assert new.out.type == y.type
-
-
-ELEMENTWISE = sorted(n for n, o in OPS.items() if o.scalar is not None and not o.defaults)
-
-
-@st.composite
-def modules(draw):
-    """A main of a few ops, branches, groups and calls, as the draw will have it."""
-    lo = draw(st.integers(0, 3))
-    n = Symbol("N", lo, draw(st.none() | st.integers(lo, 9)))
-    params = [
-        Var("x", tensor("float32", n, 4)),
-        Var("y", tensor("float32", draw(st.sampled_from([1, 4, n, ANY, n // 2 + 1])))),
-        Var("k", tensor("int64", 2 * n - 1)),
-        Var("b", tensor("bool")),
-    ]
-    out, pool = Builder(), list(params)
-    grow(draw, out, pool, depth=2)
-    results = draw(st.lists(st.sampled_from(pool), max_size=3))
-    return Module({"main": out.function("main", params, results)})
-
-
-def grow(draw, out, pool, depth):
-    for _ in range(draw(st.integers(0, 4))):
-        step = draw(st.sampled_from([ordinary, ordinary, constant, branch, group, call]))
-        with suppress(BucketizeError):  # types may not fit
-            pool.extend(step(draw, out, pool, depth))
-
-
-def ordinary(draw, out, pool, depth):
-    op = OPS[draw(st.sampled_from(ELEMENTWISE))]
-    count = op.compute.__code__.co_argcount if hasattr(op.compute, "__code__") else 1
-    return [out.emit(op, *(draw(st.sampled_from(pool)) for _ in range(count)))]
-
-
-def constant(draw, out, pool, depth):
-    shape = draw(st.sampled_from([(), (4,), (1, 4), (3, 4)]))
-    return [Const(draw(arrays.arrays("float32", shape)))]
-
-
-def branch(draw, out, pool, depth):
-    if not depth:
-        return []
-    cond = out.emit(dim_less, dim=draw(st.sampled_from(sorted(pool[0].type.symbols()))), than=3)
-    result = draw(st.sampled_from(pool))
-    halves = []
-    for _ in range(2):
-        inner, seen = Builder(), list(pool)
-        grow(draw, inner, seen, depth - 1)
-        same = [v for v in seen if v.type.dtype == result.type.dtype]
-        same = [v for v in same if len(v.type.shape) == len(result.type.shape)]
-        halves.append(inner.function("", (), [draw(st.sampled_from(same))]))
-    return out.emit_all(IF, cond, then=halves[0], orelse=halves[1])
-
-
-def group(draw, out, pool, depth):
-    args = draw(st.lists(st.sampled_from(pool), min_size=1, max_size=3))
-    params = [Var(f"x{i}", a.type) for i, a in enumerate(args)]
-    inner, seen = Builder(), list(params)
-    for _ in range(3):
-        seen.extend(ordinary(draw, inner, seen, 0))
-    return out.emit_all(FUSED, *args, body=inner.function("", params, seen[-1:]))
-
-
-def call(draw, out, pool, depth):
-    args = draw(st.lists(st.sampled_from(pool), max_size=2))
-    types = tuple(a.type for a in draw(st.lists(st.sampled_from(pool), max_size=2)))
-    if draw(st.booleans()):
-        return out.emit_all(
-            CALL, *args, callee=draw(st.sampled_from(["f", "f[N=1..2]"])), types=types
-        )
-    return out.emit_all(NO_BUCKET, sizes=(3,), buckets="it's", types=types)
 
 
 @given(modules())

@@ -198,7 +198,7 @@ def test_lower_runs_the_pipeline_and_names_the_transform_that_fails() -> None:
     assert "while running fold_constant" in e.value.__notes__
 
 
-# --- the policy "pad" ------------------------------------------------------------------------------
+# --- the policy "pad" ----------------------------------------------------------------------------
 
 
 def by_log(lo: int, mid: int, hi: int, axis: int = 0) -> Any:

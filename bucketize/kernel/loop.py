@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,10 +17,11 @@ import numpy as np
 from bucketize.ir import Atom, Binding, Const
 from bucketize.kernel.expression import IMPORTS, dtype_text
 from bucketize.kernel.target import Target
-from bucketize.kernel.template import Launch, Schedule, Shapes, Template, Workload
+from bucketize.kernel.template import Knob, Launch, Schedule, Shapes, Template, Workload
+from bucketize.op import Op
 
 GRAIN = 64  # elements: two threads should not write to one cache line
-DTYPES = frozenset("?bhilqBHILQfd")
+DTYPES = frozenset("?bhilqBHILQfd")  # what numba computes with
 HEAD = f"""\
 {IMPORTS}\
 from numba import cfunc, types
@@ -103,30 +104,33 @@ class Source:
 
 
 def kernel_text(
-    title: str, workload: Workload, body: Source, dims: Sequence[str], *, bits: bool = False
+    title: str,
+    workload: Workload,
+    body: Source,
+    dims: Sequence[str],
+    *,
+    moved: Sequence[int] | None = None,
 ) -> str:
     """The file of a workload of one op: y is the result, x0, x1, ... the arguments.
 
-    With `bits`, elements are moved as unsigned integers of their size, so that dtypes share code.
+    Where elements of the arguments `moved`, or none, are put into the result unchanged, both are
+    taken for unsigned integers, so that all dtypes of one size share the code.
     """
-    dtype = _bits if bits else dtype_text
-    pointers = [f"y = pointer(block[0], {dtype(workload.result.dtype)})"]
+    result = workload.result.dtype
+    kind = dtype_text(result) if moved is None else bits_name(result)
+    pointers = [f"y = pointer(block[0], {kind})"]
     for i, arg in enumerate(workload.anchor.args):
-        pointers += _argument(workload, f"x{i}", arg, dtype)
+        dtype = arg.type.dtype
+        kind = bits_name(dtype) if i in (moved or ()) else dtype_text(dtype)
+        pointers += _argument(workload, f"x{i}", arg, kind)
     return body.kernel(title, pointers, len(workload.body.params) + 2, dims)
 
 
-def _bits(dtype: np.dtype[Any]) -> str:
-    return f"uint{8 * dtype.itemsize}"
-
-
-def _argument(
-    workload: Workload, name: str, arg: Atom, dtype: Callable[[np.dtype[Any]], str]
-) -> list[str]:
-    kind = dtype(arg.type.dtype)
+def _argument(workload: Workload, name: str, arg: Atom, kind: str) -> list[str]:
     if isinstance(arg, Const):  # a lone number, part of the workload
-        value = arg.value.view(kind) if dtype is _bits else arg.value
-        return [f"{name} = scratch(1, {kind})", f"{name}[0] = {literal(value)}"]
+        value = arg.value.reshape(-1)[0]
+        text = literal(value.view(kind) if kind.startswith("uint") else value)
+        return [f"{name} = scratch(1, {kind})", f"{name}[0] = {text}"]
     return [f"{name} = pointer(block[{1 + workload.body.params.index(arg)}], {kind})"]
 
 
@@ -146,16 +150,32 @@ def argument_shapes(workload: Workload, shapes: Shapes) -> list[tuple[int, ...]]
 
 
 def only_op(workload: Workload) -> Binding | None:
-    """The binding of a workload of one op, all of whose elements loop source can hold."""
+    """The binding of a workload of one op whose elements loop source can hold."""
     (first, *rest) = workload.body.body
-    types = (first.out.type, *(a.type for a in first.args))
-    known = all(t.dtype.char in DTYPES or t.dtype.kind == "f" for t in types)
-    return None if rest or not known else first
+    known = all(t.dtype.char in DTYPES for t in (first.out.type, *(a.type for a in first.args)))
+    return first if known and not rest else None
+
+
+def takes(
+    *ops: Op, where: Callable[[Binding], bool] = lambda _: True
+) -> Callable[[Workload], bool]:
+    """The `accepts` of a template for workloads that are one of `ops`."""
+
+    def accepts(workload: Workload) -> bool:
+        b = only_op(workload)
+        return b is not None and b.op in ops and where(b)
+
+    return accepts
 
 
 def strides_of(shape: Sequence[int]) -> tuple[int, ...]:
     """The distances, in elements, between neighbours along each axis of a dense array."""
     return tuple(math.prod(shape[a + 1 :]) for a in range(len(shape)))
+
+
+def bits_name(dtype: np.dtype[Any]) -> str:
+    """The unsigned integer of the size of `dtype`: its elements when they are only moved."""
+    return f"uint{8 * dtype.itemsize}"
 
 
 def bits_of(value: Any, dtype: np.dtype[Any]) -> int:
@@ -185,7 +205,7 @@ def loop_template(
         accepts=accepts,
         knobs=lambda _workload, _target: {},
         default=lambda _workload, _target: {},
-        valid=lambda _workload, schedule, _target: _no_knobs(name, schedule),
+        valid=lambda _workload, schedule, _target: schedule_error({}, schedule),
         source=whole_source,
         launch=plain_launch,
         pack=lambda *_: None,
@@ -193,5 +213,9 @@ def loop_template(
     )
 
 
-def _no_knobs(name: str, schedule: Schedule) -> str | None:
-    return f"{name} has no knob {', '.join(schedule)}" if schedule else None
+def schedule_error(knobs: Mapping[str, Sequence[Knob]], schedule: Schedule) -> str | None:
+    """What keeps a schedule from being one of those that `knobs` allow."""
+    if schedule.keys() != knobs.keys():
+        return f"expected the knobs {list(knobs)}, got {list(schedule)}"
+    wrong = (f"{k}={v} is not in {knobs[k]}" for k, v in schedule.items() if v not in knobs[k])
+    return next(wrong, None)

@@ -6,18 +6,41 @@ parallel axis counts (batch entry, panel, tile) or (batch entry, tile, panel), t
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any, TypeAlias
 
 from llvmlite import ir
 
 from bucketize.kernel.epilogue import Epilogue
-from bucketize.kernel.tile import LINE, Form, Tiles, Words
+from bucketize.kernel.tile import Form, Tiles, Words
 from bucketize.kernel.vector import FLOAT_BYTES, WORD, WORD_BYTES, Size, Values, Writer
 
 CHUNK = 16
 """Tiles of rows that one pass over a block of the depth covers."""
 
 Bases: TypeAlias = dict[str, ir.Value]
+
+
+def source(form: Form) -> str:
+    """The text of the kernel of this form."""
+    values = {f.name: getattr(form, f.name) for f in fields(form)} | {"epilogue": form.epilogue.plain}
+    shown = ", ".join(f"{k}={v}" for k, v in values.items() if k != "epilogue")
+    return f'''"""product: {shown}"""
+
+from math import inf, nan
+
+from numba import cfunc, types
+
+from bucketize.kernel.product import emit
+from bucketize.kernel.vector import vector_kernel
+
+body = vector_kernel(__name__, emit, {values!r})
+
+
+@cfunc(types.void(types.CPointer(types.int64)), cache=True)
+def kernel(block):
+    body(block)
+'''
 
 
 def emit(w: Writer, block: ir.Value, *, epilogue: tuple[Any, Any], **form: Any) -> None:
@@ -53,7 +76,7 @@ class _Loops:
     def bases(self, entry: Size) -> Bases:
         """The arrays at one entry; its index is taken apart by the table that follows the dims."""
         w = self.w
-        arrays = {"a": "in0", "b": "in1", "c": "out"}
+        arrays = {"a": f"in{self.form.a}", "b": f"in{self.form.b}", "c": "out"}
         arrays |= {f"e{i}": f"in{o.place}" for i, o in enumerate(self.form.epilogue.operands)}
         table = w.item(self.memory, len(self.form.block_names), WORD_BYTES)
         row = (1 + len(arrays)) * WORD_BYTES
@@ -180,27 +203,33 @@ class _Loops:
         """Tiles lo..hi of one panel."""
         b, step = self.put_panel(bases, panel)
         if not self.form.passes:
-            self.column_of_tiles(bases, panel, lo, hi)
+            self.column_of_tiles(bases, panel, lo, hi, self.d["panel_step"])
             return
-        w, depth, size = self.w, self.d["depth"], self.d["pass_depth"]
+        w, units, size = self.w, self.d[self.form.unit], self.d["pass_units"]
+        skip: Size = FLOAT_BYTES
+        if self.form.image:
+            skip, step = self.d["tap_step"], w.mul(self.d["inner_taps"], self.d["tap_bytes"])
 
         def chunk(first: ir.Value, _: Values) -> None:
             last = w.least(w.add(first, CHUNK), hi)
 
-            def depths(k: ir.Value, _: Values) -> None:
-                left = w.word(w.sub(depth, k))
-                self.frame.put("b", w.at(b, w.mul(k, step)))
-                self.frame.put("depth", w.least(left, size))
-                self.frame.put("skip", w.mul(k, FLOAT_BYTES))
-                self.frame.put("first", w.builder.zext(w.compare(k, "==", 0), WORD))
+            def part(u: ir.Value, _: Values) -> None:
+                left = w.word(w.sub(units, u))
+                self.frame.put("b", w.at(b, w.mul(u, step)))
+                self.frame.put("units", w.least(left, size))
+                self.frame.put("skip", w.mul(u, skip))
+                self.frame.put("first", w.builder.zext(w.compare(u, "==", 0), WORD))
                 self.frame.put("last", w.builder.zext(w.compare(left, "<=", size), WORD))
-                self.column_of_tiles(bases, panel, first, last)
+                self.column_of_tiles(bases, panel, first, last, w.mul(step, w.least(left, size)))
 
-            w.loop(0, depth, depths, step=size)
+            w.loop(0, w.greatest(units, 1), part, step=size)  # one, even of no depth
 
         w.loop(lo, hi, chunk, step=CHUNK)
 
-    def column_of_tiles(self, bases: Bases, panel: Size, lo: Size, hi: Size) -> None:
+    def column_of_tiles(
+        self, bases: Bases, panel: Size, lo: Size, hi: Size, bytes_: Size
+    ) -> None:
+        """Tiles lo..hi over a part of B of so many bytes."""
         w, form = self.w, self.form
         b = self.frame.pointer("b")
         slot = form.rows * form.width * FLOAT_BYTES
@@ -212,23 +241,20 @@ class _Loops:
             if form.passes:
                 kept = w.at(self.block.pointer("workspace"), w.mul(w.sub(i, lo), slot))
                 self.frame.put("partial", kept)
-            self.put_ahead(b, w.sub(i, lo))
+            self.put_ahead(b, w.sub(i, lo), bytes_)
             self.tiles.call(w, height, self.memory, self.frame.memory)
             return cursor
 
         w.loop(lo, hi, tile, self.cursor(bases["a"], self.first_row(lo)))
 
-    def put_ahead(self, b: ir.Value, tile: Size) -> None:
-        """Tell the tile which part of what follows its B it may fetch."""
-        if not self.form.ahead:
-            return
+    def put_ahead(self, b: ir.Value, tile: Size, bytes_: Size) -> None:
+        """Tell the tile which part of what follows its part of B it may fetch."""
         w, form = self.w, self.form
-        depth = (self.frame if form.passes else self.block).word("depth")
-        size = w.mul(depth, form.width * FLOAT_BYTES)
-        done = w.mul(tile, w.mul(depth, form.ahead * LINE // form.unroll))
-        following = w.at(b, w.add(size, done))
-        wanted = w.compare(done, "<", size)
-        self.frame.put("ahead", w.builder.select(wanted, following, b))
+        if form.ahead:
+            depth = w.div(bytes_, form.width * FLOAT_BYTES)
+            done = w.mul(tile, w.mul(depth, form.fetched))
+            wanted = w.compare(done, "<", bytes_)
+            self.frame.put("ahead", w.builder.select(wanted, w.at(b, w.add(bytes_, done)), b))
 
     def strip(self, bases: Bases, tile: Size, lo: Size, hi: Size) -> None:
         """Panels lo..hi of one tile's rows."""

@@ -7,13 +7,16 @@ lie anywhere: each has an address of its own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from llvmlite import ir
 
 from bucketize.kernel.epilogue import Epilogue
 from bucketize.kernel.vector import FLOAT_BYTES, POINTER, WORD, Size, Values, Writer
+
+Turn: TypeAlias = Callable[[ir.Value, Values], Values]
 
 TAPS = ("taps", "tap_step", "inner_taps", "inner_tap_step", "tap_bytes")
 LINE = 64  # bytes that a prefetch brings, on all machines that matter
@@ -34,11 +37,14 @@ class Form:
     order: str
     """The outer loop: "panels" or "rows"."""
     passes: bool
-    """Whether the depth is cut into passes over the rows, the sums being kept between them."""
+    """Whether the reduction is cut into passes over the rows, the sums being kept between them."""
     ahead: int
     """Cache lines of the part of B that comes next that are fetched in one turn."""
     inputs: int
-    """Arguments of the kernel; 0 is A, 1 is B."""
+    """Arguments of the kernel."""
+    a: int
+    b: int
+    """The places of the factors among them."""
     packed: bool
     """Whether B lies as [panel][depth][width]; else it is a matrix in its own place."""
     image: bool
@@ -51,6 +57,16 @@ class Form:
         return self.lanes * self.vectors
 
     @property
+    def fetched(self) -> int:
+        """Bytes fetched ahead in one step of the reduction."""
+        return self.ahead * LINE // self.unroll
+
+    @property
+    def unit(self) -> str:
+        """What the passes cut: the window's lines, or the depth."""
+        return "taps" if self.image else "depth"
+
+    @property
     def stepped(self) -> tuple[int, ...]:
         """The operands of the epilogue that vary with the rows."""
         return tuple(i for i, o in enumerate(self.epilogue.operands) if o.rows)
@@ -59,7 +75,7 @@ class Form:
     def dims(self) -> tuple[str, ...]:
         """The names of the kernel's dims, in order; a table of batch levels follows them."""
         names = ["tiles", "low", "tall", "panels", "columns", "depth", "a_step", "c_step"]
-        names += ["panel_step", "levels"] + (["pass_depth"] if self.passes else [])
+        names += ["panel_step", "levels"] + (["pass_units"] if self.passes else [])
         names += [] if self.packed else ["b_step", "copied"]
         names += [*TAPS, *IMAGE] if self.image else []
         return (*names, *(f"e{i}_step" for i in self.stepped))
@@ -74,7 +90,7 @@ class Form:
     def frame_names(self) -> tuple[str, ...]:
         """The words that tell a tile its place."""
         names = ["b", "c", "columns"] + ([] if self.packed else ["b_step"])
-        names += ["depth", "skip", "first", "last", "partial"] if self.passes else []
+        names += ["units", "skip", "first", "last", "partial"] if self.passes else []
         names += ["ahead"] if self.ahead else []
         operands = (f"e{i}" for i in range(len(self.epilogue.operands)))
         return (*names, *operands, *(f"row{m}" for m in range(self.rows)))
@@ -113,10 +129,12 @@ class Tiles:
                 with case(h):
                     w.call(function, [block, frame])
 
-    def _of(self, height: int):  # type: ignore[no-untyped-def]
+    def _of(self, height: int) -> Callable[..., None]:
         return lambda w, block, frame: _Tile(w, self, block, frame, height).write()
 
-    def _finish(self, w: Writer, block: ir.Value, frame: ir.Value, sums: ir.Value, height: ir.Value) -> None:
+    def _finish(
+        self, w: Writer, block: ir.Value, frame: ir.Value, sums: ir.Value, height: ir.Value
+    ) -> None:
         """Epilogue and store of `height` rows of sums that lie in memory, at any column."""
         store = Store(w, self.form, block, frame)
         columns = w.least(store.frame.word("columns"), self.form.width)
@@ -161,7 +179,9 @@ class Store:
 class _Tile:
     """The body of one tile function."""
 
-    def __init__(self, w: Writer, tiles: Tiles, block: ir.Value, frame: ir.Value, height: int) -> None:
+    def __init__(
+        self, w: Writer, tiles: Tiles, block: ir.Value, frame: ir.Value, height: int
+    ) -> None:
         self.w, self.form, self.tiles, self.height = w, tiles.form, tiles, height
         self.arguments = block, frame
         self.block = Words(w, block, self.form.block_names)
@@ -225,33 +245,39 @@ class _Tile:
             rows = [w.at(r, skip) for r in rows]
         b = self.frame.pointer("b")
         if not self.form.image:
-            return self.along_depth(rows, b, sums)
-        outer_step, inner_step, count = (
-            self.block.word(n) for n in ("tap_step", "inner_tap_step", "inner_taps")
-        )
-        tap_bytes = self.block.word("tap_bytes")
+            return self.along_depth(self.units(), rows, b, sums)
+        names = ("tap_step", "inner_taps", "inner_tap_step", "tap_bytes", "depth")
+        step, count, inner_step, tap_bytes, depth = map(self.block.word, names)
 
-        def outer(i: ir.Value, sums: Values) -> Values:
-            def inner(j: ir.Value, sums: Values) -> Values:
-                offset = w.add(w.mul(i, outer_step), w.mul(j, inner_step))
-                tap = w.mul(w.add(w.mul(i, count), j), tap_bytes)
-                return self.along_depth([w.at(r, offset) for r in rows], w.at(b, tap), sums)
+        def line(i: ir.Value, sums: Values) -> Values:
+            def tap(j: ir.Value, sums: Values) -> Values:
+                index = w.add(w.mul(i, count), j)
+                offset = w.add(w.mul(i, step), w.mul(j, inner_step))
+                there, at = [w.at(r, offset) for r in rows], w.at(b, w.mul(index, tap_bytes))
+                return self.along_depth(depth, there, at, sums, w.mul(index, depth))
 
-            return w.loop(0, count, inner, sums)
+            return w.loop(0, count, tap, sums)
 
-        return w.loop(0, self.block.word("taps"), outer, sums)
+        return w.loop(0, self.units(), line, sums)
 
-    def along_depth(self, rows: Values, b: ir.Value, sums: Values) -> Values:
+    def units(self) -> ir.Value:
+        form = self.form
+        return self.frame.word("units") if form.passes else self.block.word(form.unit)
+
+    def along_depth(
+        self, depth: ir.Value, rows: Values, b: ir.Value, sums: Values, done: Size = 0
+    ) -> Values:
+        """The sums with `depth` steps added, of a reduction of which `done` steps went before."""
         w, unroll = self.w, self.form.unroll
-        depth = (self.frame if self.form.passes else self.block).word("depth")
         b_step: Size = self.form.width * FLOAT_BYTES
         if not self.form.packed:
             b_step = self.frame.word("b_step")
 
-        def turn(steps: int):  # type: ignore[no-untyped-def]
+        def turn(steps: int) -> Turn:
             def body(k: ir.Value, sums: Values) -> Values:
                 here, at = [w.item(r, k) for r in rows], w.at(b, w.mul(k, b_step))
-                self.fetch_ahead(k, steps)
+                if steps == unroll:
+                    self.fetch_ahead(w.add(done, k))
                 for u in range(steps):
                     sums = self.step([w.item(r, u) for r in here], w.at(at, w.mul(b_step, u)), sums)
                 return sums
@@ -262,13 +288,11 @@ class _Tile:
         sums = w.loop(0, whole, turn(unroll), sums, step=unroll)
         return w.loop(whole, depth, turn(1), sums) if unroll > 1 else sums
 
-    def fetch_ahead(self, k: ir.Value, steps: int) -> None:
-        lines, w = self.form.ahead, self.w
-        if not lines or steps == 1:
-            return
-        at = w.at(self.frame.pointer("ahead"), w.mul(k, lines * LINE // steps))
-        for line in range(lines):
-            w.prefetch(w.at(at, line * LINE))
+    def fetch_ahead(self, k: Size) -> None:
+        if self.form.ahead:
+            at = self.w.at(self.frame.pointer("ahead"), self.w.mul(k, self.form.fetched))
+            for line in range(self.form.ahead):
+                self.w.prefetch(self.w.at(at, line * LINE))
 
     def step(self, rows: Values, b: ir.Value, sums: Values) -> Values:
         """One step of the reduction: an outer product."""

@@ -24,7 +24,6 @@ DIRECT = {
     "Floor": e.floor,
     "Greater": e.greater,
     "GreaterOrEqual": e.greater_equal,
-    "HardSwish": e.hard_swish,
     "IsNaN": e.isnan,
     "Less": e.less,
     "LessOrEqual": e.less_equal,
@@ -48,6 +47,7 @@ DIRECT = {
 }
 for _op_type, _op in DIRECT.items():
     converts_directly(_op_type, _op)
+converts_directly("HardSwish", e.hard_swish, since=14)
 
 
 # --- arithmetic ----------------------------------------------------------------------------------

@@ -1,11 +1,11 @@
-"""The front end: an ONNX model to a module, its `dim_param` names kept as symbols."""
+"""The front end: an ONNX model as a module whose symbols are the model's `dim_param` names."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from itertools import count
+from collections.abc import Iterable, Mapping
+from typing import TypeAlias
 
-from onnx import GraphProto, ValueInfoProto
+from onnx import GraphProto, TensorShapeProto, ValueInfoProto
 
 from bucketize.errors import BucketizeError, UnsupportedModelError, unknown_name
 from bucketize.ir import Module, Var
@@ -14,15 +14,15 @@ from bucketize.onnx.node import Unsupported, native_dtype
 from bucketize.onnx.translate import Translation
 from bucketize.types import Dim, Symbol, TensorType
 
-Bounds = Mapping[str, tuple[int, int | None]]
+Bounds: TypeAlias = Mapping[str, tuple[int, int | None]]
 
 
 def from_onnx(model: Source, *, bounds: Bounds | None = None) -> Module:
-    """The module of an ONNX model: a path, bytes, or a ModelProto of opset 13 or later.
+    """The module of an ONNX model of opset 13 or later: a path, bytes, or a ModelProto.
 
-    `bounds` are inclusive, by symbol: `{"N": (1, 32)}`; an upper bound of None is none. A dim
-    without a name becomes a symbol of its own, `{input}_{axis}`. Raises UnsupportedModelError with
-    a list of all nodes that cannot be converted, or for what is no ONNX model.
+    `bounds` are inclusive, by symbol: `{"N": (1, 32)}`; None as the upper one is no bound. A dim
+    without a name becomes a symbol of its own, `{input}_{axis}`. Raises an UnsupportedModelError
+    that lists all nodes that cannot be converted, or says what is wrong with the file.
     """
     proto = load(model)
     params = parameters(proto.graph, bounds or {})
@@ -33,28 +33,58 @@ def from_onnx(model: Source, *, bounds: Bounds | None = None) -> Module:
 
 
 def parameters(graph: GraphProto, bounds: Bounds) -> list[Var]:
-    """The inputs of a graph as variables; an input with an initializer is a constant, and none."""
+    """The inputs of a graph as variables; those with an initializer are constants, not inputs."""
     constant = {t.name for t in graph.initializer}
     inputs = [i for i in graph.input if i.name not in constant]
-    named = {i.name: _dim_names(i, _taken(inputs)) for i in inputs}
-    known = {n: None for names in named.values() for n in names if isinstance(n, str)}
+    taken = {d.dim_param for i in inputs for d in _dims(i)}
+    shapes = [[_extent(i, axis, d, taken) for axis, d in enumerate(_dims(i))] for i in inputs]
+    names = dict.fromkeys(d for shape in shapes for d in shape if isinstance(d, str))
     for name in bounds:
-        if name not in known:
-            raise unknown_name("symbol", name, known)
-    dims = {n: _dim(n, bounds.get(n, (1, None))) for n in known}
-    return [
-        Var(i.name, TensorType(_dtype(i), tuple(dims.get(n, n) for n in named[i.name])))  # type: ignore[misc, arg-type]
-        for i in inputs
-    ]
+        if name not in names:
+            raise unknown_name("symbol", name, names)
+    dims = {name: _bounded(name, bounds.get(name, (1, None))) for name in names}
+    return [_parameter(i, shape, dims) for i, shape in zip(inputs, shapes, strict=True)]
 
 
-def _taken(inputs: list[ValueInfoProto]) -> set[str]:
-    return {d.dim_param for i in inputs for d in i.type.tensor_type.shape.dim}
+def _parameter(value: ValueInfoProto, shape: Iterable[int | str], dims: Mapping[str, Dim]) -> Var:
+    try:
+        dtype = native_dtype(value.type.tensor_type.elem_type)
+    except Unsupported as e:
+        raise UnsupportedModelError(f"input {value.name!r}: {e}") from e
+    known = tuple(dims[d] if isinstance(d, str) else d for d in shape)
+    return Var(value.name, TensorType(dtype, known))
 
 
-def _dim_names(value: ValueInfoProto, taken: set[str]) -> list[int | str]:
-    ...
+def _dims(value: ValueInfoProto) -> list[TensorShapeProto.Dimension]:
+    kind = value.type.WhichOneof("value")
+    if kind != "tensor_type":
+        raise UnsupportedModelError(f"input {value.name!r} is a {kind}, expected a tensor_type")
+    if not value.type.tensor_type.HasField("shape"):
+        raise UnsupportedModelError(f"input {value.name!r} has no shape: its rank must be known")
+    return list(value.type.tensor_type.shape.dim)
 
 
-def _dim(name: str, bounds: tuple[int, int | None]) -> Dim:
-    ...
+def _extent(
+    value: ValueInfoProto, axis: int, dim: TensorShapeProto.Dimension, taken: set[str]
+) -> int | str:
+    """An extent, or the name of one; -1 is how some exporters write that they know neither."""
+    if dim.dim_param:
+        return dim.dim_param
+    if dim.HasField("dim_value") and dim.dim_value != -1:
+        return dim.dim_value
+    name = f"{value.name}_{axis}"
+    while name in taken:
+        name += "_"
+    taken.add(name)
+    return name
+
+
+def _bounded(name: str, bounds: tuple[int, int | None]) -> Dim:
+    """A symbol with inclusive bounds; the only extent within them, if there is but one."""
+    match bounds:
+        case (int(lo), None) if lo >= 1:
+            return Symbol(name, lo)
+        case (int(lo), int(hi)) if 1 <= lo <= hi:
+            return lo if lo == hi else Symbol(name, lo, hi)
+    wanted = "a pair (lo, hi) with 1 <= lo <= hi"
+    raise BucketizeError(f"the bounds of {name} must be {wanted}, got {bounds!r}")

@@ -138,7 +138,9 @@ CONVERTERS: dict[tuple[str, str], dict[int, Converter]] = {}
 OLDEST = 13
 
 
-def converts(op_type: str, since: int = OLDEST, domain: str = "") -> Callable[[Converter], Converter]:
+def converts(
+    op_type: str, since: int = OLDEST, domain: str = ""
+) -> Callable[[Converter], Converter]:
     """Declare the converter of an operator from an opset on, until a later one is declared."""
 
     def declare(converter: Converter) -> Converter:
@@ -164,5 +166,3 @@ def converter_of(domain: str, op_type: str, opset: int) -> Converter:
     if not reached:
         raise Unsupported(f"new in opset {min(versions)}, but the model has {opset}")
     return versions[max(reached)]
-
-

@@ -60,22 +60,20 @@ class Translation:
         self, node: NodeProto, values: Values, builder: Builder, used: set[str]
     ) -> Sequence[Atom | None]:
         """What the node makes: None for each output, if it or what it reads is not supported."""
-        made: Sequence[Atom | None] = [None] * len(node.output)
         try:
             made = self._results(node, values, builder)
             for i, output in enumerate(node.output[len(made) :], len(made)):
                 if output in used:
                     raise Unsupported(f"output {i} is used")
+            return made
         except Unsupported as e:
             self.faults.setdefault(Fault(_op_type(node), str(e)), []).append(_title(node))
         except BucketizeError as e:
             e.add_note(f"from ONNX node {_title(node)!r} ({_op_type(node)})")
             raise
-        return made
+        return [None] * len(node.output)
 
-    def _results(
-        self, node: NodeProto, values: Values, builder: Builder
-    ) -> Sequence[Atom | None]:
+    def _results(self, node: NodeProto, values: Values, builder: Builder) -> Sequence[Atom | None]:
         reader = f"node {_title(node)!r}"
         inputs = [_find(values, name, reader) for name in node.input]
         lost = [name for name, atom in zip(node.input, inputs, strict=True) if name and not atom]

@@ -1,4 +1,4 @@
-"""Ops that turn dims into tensors: what is left of shape arithmetic, and the decisions of dispatch."""
+"""Ops that turn dims into tensors: what is left of shape arithmetic, and dispatch decisions."""
 
 from __future__ import annotations
 

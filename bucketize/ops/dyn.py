@@ -14,7 +14,6 @@ import numpy as np
 
 from bucketize.errors import TypeRelError
 from bucketize.op import Array, Attrs, Op, first_dtype, op
-from bucketize.ops import shape as static_ops
 from bucketize.ops.rules import (
     at_least,
     range_extent,
@@ -22,6 +21,20 @@ from bucketize.ops.rules import (
     text,
     uncancelled,
     unsafe,
+)
+from bucketize.ops.shape import (
+    Pads,
+    arange,
+    arange_value,
+    broadcast_to,
+    cut,
+    full,
+    full_value,
+    pad,
+    padded,
+    reshape,
+    strided_slice,
+    tile,
 )
 from bucketize.types import ANY, AnyDim, Dim, Shape, TensorType, broadcast_shapes, product
 
@@ -83,12 +96,12 @@ def _quotient(x: Shape, shape: Shape, have: Dim, rest: Dim) -> Dim:
 
 def _reshape_twin(x: TensorType, shape: TensorType, *, allow_zero: bool) -> Twin:
     newshape = resolve_reshape(x.shape, _read(shape), allow_zero=allow_zero)
-    return _twin(static_ops.reshape, newshape=newshape)
+    return _twin(reshape, newshape=newshape)
 
 
 def _reshape_shape(x: Shape, shape: Shape, *, allow_zero: bool) -> Shape:
     newshape = resolve_reshape(x, shape, allow_zero=allow_zero)
-    return static_ops.reshape.shape(x, newshape=newshape)
+    return reshape.shape(x, newshape=newshape)
 
 
 @op(
@@ -113,7 +126,7 @@ def dyn_reshape(x: Array, shape: Array, *, allow_zero: bool = False) -> Array:
     dtype=first_dtype,
     padding=unsafe,
     reads=(1,),
-    static=lambda _, shape: _twin(static_ops.broadcast_to, shape=_read(shape)),
+    static=lambda _, shape: _twin(broadcast_to, shape=_read(shape)),
     example="float32[N, 1], int64[3] = (M, N, C); float32[N, C], int64[1] = (1,)",
 )
 def dyn_broadcast_to(x: Array, shape: Array) -> Array:
@@ -127,14 +140,14 @@ def dyn_broadcast_to(x: Array, shape: Array) -> Array:
 def _slice_shape(
     x: Shape, begin: Shape, end: Shape, strides: Shape, *, axes: tuple[int, ...]
 ) -> Shape:
-    return static_ops.strided_slice.shape(x, begin=begin, end=end, strides=strides, axes=axes)
+    return strided_slice.shape(x, begin=begin, end=end, strides=strides, axes=axes)
 
 
 def _slice_twin(_x: TensorType, *ends: TensorType, axes: tuple[int, ...]) -> Twin:
     begin, end, strides = map(_read, ends)
     if not all(isinstance(s, int) for s in strides):
         return None
-    op = static_ops.strided_slice
+    op = strided_slice
     return _twin(op, begin=begin, end=end, strides=strides, axes=axes)
 
 
@@ -153,10 +166,10 @@ def dyn_strided_slice(
     x: Array, begin: Array, end: Array, strides: Array, *, axes: tuple[int, ...]
 ) -> Array:
     """`x` cut to `begin:end:stride` along `axes`, negative ends counted from the back."""
-    return static_ops.cut(x, _integers(begin), _integers(end), _integers(strides), axes)
+    return cut(x, _integers(begin), _integers(end), _integers(strides), axes)
 
 
-def _pads(rank: int, pads: Shape, axes: tuple[int, ...]) -> static_ops.Pads:
+def _pads(rank: int, pads: Shape, axes: tuple[int, ...]) -> Pads:
     """The numbers before and after each axis, from all befores then all afters (ONNX Pad)."""
     if len(pads) != 2 * len(axes):
         raise TypeRelError(f"{len(pads)} pads for {len(axes)} axes")
@@ -165,11 +178,11 @@ def _pads(rank: int, pads: Shape, axes: tuple[int, ...]) -> static_ops.Pads:
 
 
 def _pad_shape(x: Shape, pads: Shape, *, axes: tuple[int, ...], **_: Any) -> Shape:
-    return static_ops.pad.shape(x, pads=_pads(len(x), pads, axes))
+    return pad.shape(x, pads=_pads(len(x), pads, axes))
 
 
 def _pad_twin(x: TensorType, pads: TensorType, *, axes: tuple[int, ...], **attrs: Any) -> Twin:
-    return _twin(static_ops.pad, pads=_pads(len(x.shape), _read(pads), axes), **attrs)
+    return _twin(pad, pads=_pads(len(x.shape), _read(pads), axes), **attrs)
 
 
 @op(
@@ -192,16 +205,16 @@ def dyn_pad(
     mode: str = "constant",
 ) -> Array:
     """`x` with elements before and after each of `axes`; negative numbers cut off."""
-    return static_ops.padded(x, _pads(x.ndim, _integers(pads), axes), value, mode)
+    return padded(x, _pads(x.ndim, _integers(pads), axes), value, mode)
 
 
 @op(
     name="dyn.tile",
-    shape=lambda x, repeats: static_ops.tile.shape(x, repeats=repeats),
+    shape=lambda x, repeats: tile.shape(x, repeats=repeats),
     dtype=first_dtype,
     padding=unsafe,
     reads=(1,),
-    static=lambda _, repeats: _twin(static_ops.tile, repeats=_read(repeats)),
+    static=lambda _, repeats: _twin(tile, repeats=_read(repeats)),
     example="float32[N, C], int64[2] = (2, N)",
 )
 def dyn_tile(x: Array, repeats: Array) -> Array:
@@ -217,7 +230,7 @@ def _full_dtype(_shape: DType, *, dtype: str, **_: Any) -> DType:
 
 
 def _full_value(shape: TensorType, *, value: float, **_: Any) -> Shape | None:
-    return None if shape.value is None else static_ops.full_value(shape.value, value)
+    return None if shape.value is None else full_value(shape.value, value)
 
 
 @op(
@@ -227,7 +240,7 @@ def _full_value(shape: TensorType, *, value: float, **_: Any) -> Shape | None:
     padding=unsafe,
     reads=(0,),
     value=_full_value,
-    static=lambda shape, **attrs: _twin(static_ops.full, shape=_read(shape), **attrs),
+    static=lambda shape, **attrs: _twin(full, shape=_read(shape), **attrs),
     example='int64[2] = (N, C) {value=1.5, dtype="float32"}; '
     'int64[1] = (2,) {value=3, dtype="int64"}',
 )
@@ -238,14 +251,14 @@ def dyn_full(shape: Array, *, value: float, dtype: str) -> Array:
 
 def _arange_value(*ends: TensorType) -> Shape | None:
     start, stop, step = (_read(e)[0] for e in ends)
-    return static_ops.arange_value(start, stop, step)
+    return arange_value(start, stop, step)
 
 
 def _arange_twin(start: TensorType, stop: TensorType, step: TensorType) -> Twin:
     first, last, by = (_read(t)[0] for t in (start, stop, step))
     if not isinstance(by, int):
         return None
-    return _twin(static_ops.arange, start=first, stop=last, step=by, dtype=str(start.dtype))
+    return _twin(arange, start=first, stop=last, step=by, dtype=str(start.dtype))
 
 
 @op(

@@ -8,46 +8,35 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
-from bucketize.errors import TypeRelError
-from bucketize.op import Array, Op, by_dims, op, same_dtype
-from bucketize.ops.rules import at_least, broadcast_padding, broadcast_rule, same
-from bucketize.types import ANY, Dim, Shape, TensorType, maximum, minimum
+from bucketize.op import Array, Op, op, same_dtype
+from bucketize.ops.rules import (
+    DType,
+    bools,
+    broadcast_padding,
+    broadcast_rule,
+    floats,
+    integers,
+    to_bool,
+)
+from bucketize.ops.values import (
+    COMPARISONS,
+    ValueRule,
+    either,
+    magnitude,
+    per_element,
+    quotient,
+    remainder,
+)
+from bucketize.types import maximum, minimum
 
 UNARY = "float32[N, C]; float32[]"
 BINARY = "float32[N, C], float32[C]; float32[N, 1, C], float32[M, 1]; float32[], float32[N]"
 INTEGERS = "int64[N, C], int64[C]; int64[N], int64[]; int32[N], int32[1]"
+DIVISION = "int64[N, C], int64[C] in [1, 5); int64[N], int64[] in [-5, 0)"
 BOOLS = "bool[N, C], bool[C]"
-
-DType = np.dtype[Any]
-ValueRule = Callable[..., Shape | None]
-
-
-def _only(kinds: str, what: str) -> Callable[..., DType]:
-    def dtype(*dtypes: DType, **_: Any) -> DType:
-        if dtypes[0].kind not in kinds:
-            raise TypeRelError(f"expected {what}, got {dtypes[0]}")
-        return same_dtype(*dtypes)
-
-    return dtype
-
-
-floats = _only("f", "floats")
-integers = _only("iu", "integers")
-bools = _only("b", "bools")
-
-
-def _to_bool(*dtypes: DType, **_: Any) -> DType:
-    same_dtype(*dtypes)
-    return np.dtype(bool)
-
-
-def per_element(rule: Callable[..., Dim]) -> ValueRule:
-    """The value rule that applies `rule` to each dim, or to each tuple of dims."""
-    return by_dims(np.frompyfunc(rule, rule.__code__.co_argcount, 1))
 
 
 def elementwise(
@@ -55,7 +44,6 @@ def elementwise(
     example: str,
     dtype: Callable[..., DType] = same_dtype,
     value: ValueRule | bool = False,
-    name: str | None = None,
 ) -> Callable[[Callable[..., Array]], Op]:
     """Declare an operator whose result at an index is `scalar` of its arguments there."""
     return op(
@@ -65,7 +53,6 @@ def elementwise(
         dtype=dtype,
         scalar=scalar,
         value=value,
-        name=name,
     )
 
 
@@ -101,17 +88,11 @@ def div(x: Array, y: Array) -> Array:
     return x / y
 
 
-def _divide(a: Dim, b: Dim) -> Dim:
-    if isinstance(a, int) and isinstance(b, int) and b:
-        return abs(a) // abs(b) * (-1 if (a < 0) != (b < 0) else 1)
-    return a // b if at_least(a, 0) and at_least(b, 1) else ANY
-
-
 @elementwise(
     "where((x0 < 0) ^ (x1 < 0), -(abs(x0) // abs(x1)), abs(x0) // abs(x1))",
-    "int64[N, C], int64[C] in [1, 5); int64[N], int64[] in [-5, 0)",
+    DIVISION,
     integers,
-    value=per_element(_divide),
+    value=per_element(quotient),
 )
 def trunc_div(x: Array, y: Array) -> Array:
     """The quotient of integers, cut towards zero (ONNX Div)."""
@@ -119,16 +100,10 @@ def trunc_div(x: Array, y: Array) -> Array:
     return np.where((x < 0) ^ (y < 0), -quotient, quotient)
 
 
-def _modulo(a: Dim, b: Dim) -> Dim:
-    if isinstance(a, int) and isinstance(b, int) and b:
-        return a % b
-    return a % b if at_least(a, 0) and at_least(b, 1) else ANY
-
-
 @elementwise(
     "x0 % x1",
-    "int64[N, C], int64[C] in [1, 5); int64[N], int64[] in [-5, 0); float32[N], float32[]",
-    value=per_element(_modulo),
+    f"{DIVISION}; float32[N], float32[]",
+    value=per_element(remainder),
 )
 def mod(x: Array, y: Array) -> Array:
     """The remainder with the sign of the divisor, as in Python."""
@@ -137,7 +112,7 @@ def mod(x: Array, y: Array) -> Array:
 
 @elementwise(
     "where(x0 < 0, -(abs(x0) % abs(x1)), abs(x0) % abs(x1))",
-    "int64[N, C], int64[C] in [1, 5); int64[N], int64[] in [-5, 0); float32[N], float32[]",
+    f"{DIVISION}; float32[N], float32[]",
 )
 def fmod(x: Array, y: Array) -> Array:
     """The remainder with the sign of the dividend, as in C."""
@@ -168,13 +143,7 @@ def neg(x: Array) -> Array:
     return -x
 
 
-def _magnitude(a: Dim) -> Dim:
-    if isinstance(a, int):
-        return abs(a)
-    return a if at_least(a, 0) else ANY
-
-
-@elementwise("abs(x0)", f"{UNARY}; int64[N]", value=per_element(_magnitude))
+@elementwise("abs(x0)", f"{UNARY}; int64[N]", value=per_element(magnitude))
 def abs_(x: Array) -> Array:
     """`x` without its sign."""
     return np.abs(x)
@@ -219,15 +188,11 @@ def reciprocal(x: Array) -> Array:
     return 1 / x
 
 
-def _erf(x: Array) -> Array:
-    values = np.fromiter(map(math.erf, x.ravel().tolist()), np.float64, x.size)
-    return values.reshape(x.shape).astype(x.dtype)
-
-
 @unary("erf(x0)")
 def erf(x: Array) -> Array:
     """The error function of `x`."""
-    return _erf(x)
+    values = np.fromiter(map(math.erf, x.ravel().tolist()), x.dtype, x.size)
+    return values.reshape(x.shape)
 
 
 @unary("tanh(x0)")
@@ -266,7 +231,7 @@ def round_(x: Array) -> Array:
     return np.rint(x)
 
 
-@elementwise("x0 != x0", "float32[N, C]", _to_bool)
+@elementwise("x0 != x0", "float32[N, C]", to_bool)
 def isnan(x: Array) -> Array:
     """Whether `x` is not a number."""
     return np.isnan(x)
@@ -296,13 +261,13 @@ def clip(x: Array, *, lo: float = -math.inf, hi: float = math.inf) -> Array:
 @unary("1 / (1 + exp(-x0))")
 def sigmoid(x: Array) -> Array:
     """The logistic function of `x`."""
-    return 1 / (1 + np.exp(-x))
+    return np.asarray(1 / (1 + np.exp(-x)))
 
 
 @unary("x0 / (1 + exp(-x0))")
 def silu(x: Array) -> Array:
     """`x` times its logistic function."""
-    return x / (1 + np.exp(-x))
+    return np.asarray(x / (1 + np.exp(-x)))
 
 
 @unary("max(0, min(1, alpha * x0 + beta))")
@@ -314,96 +279,67 @@ def hard_sigmoid(x: Array, *, alpha: float = 0.2, beta: float = 0.5) -> Array:
 @unary("x0 * max(0, min(1, x0 / 6 + 0.5))")
 def hard_swish(x: Array) -> Array:
     """`x` times its logistic function, as three straight lines."""
-    return x * np.maximum(0, np.minimum(1, x / 6 + 0.5))
+    return np.asarray(x * np.maximum(0, np.minimum(1, x / 6 + 0.5)))
 
 
 @unary("max(x0, 0) + log(1 + exp(-abs(x0)))")
 def softplus(x: Array) -> Array:
     """The logarithm of `1 + exp(x)`."""
-    return np.logaddexp(x, x.dtype.type(0))
+    return np.asarray(np.logaddexp(x, x.dtype.type(0)))
 
 
 @unary("0.5 * x0 * (1 + erf(x0 * 0.7071067811865476))")
 def gelu(x: Array) -> Array:
     """`x` times the normal distribution's probability below it."""
-    return 0.5 * x * (1 + _erf(x * math.sqrt(0.5)))
+    return np.asarray(0.5 * x * (1 + erf.compute(x * math.sqrt(0.5))))
 
 
 @unary("0.5 * x0 * (1 + tanh(0.7978845608028654 * (x0 + 0.044715 * x0 * x0 * x0)))")
 def gelu_tanh(x: Array) -> Array:
     """`gelu` as approximated by a hyperbolic tangent."""
-    return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)))
+    return np.asarray(0.5 * x * (1 + np.tanh(0.7978845608028654 * (x + 0.044715 * x * x * x))))
 
 
 # --- comparisons and logic -----------------------------------------------------------------------
 
 
-def _equal(a: Dim, b: Dim) -> Dim:
-    if same(a, b):
-        return 1
-    return 0 if at_least(a, b + 1) or at_least(b, a + 1) else ANY
+def comparison(sign: str) -> Callable[[Callable[..., Array]], Op]:
+    """Declare an elementwise operator that compares by `sign`."""
+    value = per_element(COMPARISONS[sign])
+    return elementwise(f"x0 {sign} x1", f"{BINARY}; {INTEGERS}", to_bool, value)
 
 
-def _not_equal(a: Dim, b: Dim) -> Dim:
-    return 1 - _equal(a, b)
-
-
-def _less(a: Dim, b: Dim) -> Dim:
-    if at_least(b, a + 1):
-        return 1
-    return 0 if at_least(a, b) else ANY
-
-
-def _less_equal(a: Dim, b: Dim) -> Dim:
-    return _less(a, b + 1)
-
-
-def _greater(a: Dim, b: Dim) -> Dim:
-    return _less(b, a)
-
-
-def _greater_equal(a: Dim, b: Dim) -> Dim:
-    return _less(b, a + 1)
-
-
-def comparison(
-    scalar: str, value: Callable[[Dim, Dim], Dim]
-) -> Callable[[Callable[..., Array]], Op]:
-    """Declare an elementwise operator whose result is a truth value."""
-    return elementwise(scalar, f"{BINARY}; {INTEGERS}", _to_bool, per_element(value))
-
-
-@comparison("x0 == x1", _equal)
+@comparison("==")
 def equal(x: Array, y: Array) -> Array:
     """Whether `x` is `y`."""
     return np.equal(x, y)
 
 
-@comparison("x0 != x1", _not_equal)
+@comparison("!=")
 def not_equal(x: Array, y: Array) -> Array:
     """Whether `x` is not `y`."""
     return np.not_equal(x, y)
 
 
-@comparison("x0 < x1", _less)
+@comparison("<")
 def less(x: Array, y: Array) -> Array:
     """Whether `x` is below `y`."""
     return np.less(x, y)
 
 
-@comparison("x0 <= x1", _less_equal)
+@comparison("<=")
 def less_equal(x: Array, y: Array) -> Array:
     """Whether `x` is not above `y`."""
     return np.less_equal(x, y)
 
 
-@comparison("x0 > x1", _greater)
+@comparison(">")
 def greater(x: Array, y: Array) -> Array:
     """Whether `x` is above `y`."""
     return np.greater(x, y)
 
 
-@comparison("x0 >= x1", _greater_equal)
+@comparison(">=")
 def greater_equal(x: Array, y: Array) -> Array:
     """Whether `x` is not below `y`."""
     return np.greater_equal(x, y)
@@ -441,25 +377,15 @@ def _where_dtype(c: DType, x: DType, y: DType) -> DType:
     return same_dtype(x, y)
 
 
-def _either(c: Dim, a: Dim, b: Dim) -> Dim:
-    if isinstance(c, int):
-        return a if c else b
-    return a if same(a, b) else ANY
-
-
 @elementwise(
     "where(x0, x1, x2)",
     "bool[N, C], float32[C], float32[N, 1]; bool[N], int64[N], int64[]",
     _where_dtype,
-    per_element(_either),
+    per_element(either),
 )
 def where(c: Array, x: Array, y: Array) -> Array:
     """`x` where `c` holds and `y` elsewhere."""
     return np.where(c, x, y)
-
-
-def _cast_value(x: TensorType, **_: Any) -> Shape | None:
-    return x.value
 
 
 @elementwise(
@@ -467,7 +393,7 @@ def _cast_value(x: TensorType, **_: Any) -> Shape | None:
     'float32[N, C] {dtype="int64"}; int64[N] {dtype="int32"}; int64[N] {dtype="float32"}; '
     'bool[N] {dtype="int64"}; float32[] {dtype="bool"}',
     lambda _, dtype: np.dtype(dtype),
-    _cast_value,
+    lambda x, **_: x.value,
 )
 def cast(x: Array, *, dtype: str) -> Array:
     """`x` as another dtype; floats are cut towards zero."""

@@ -158,7 +158,7 @@ def _scatter_nd_padding(arg: int, at: int, x: Shape, indices: Shape, updates: Sh
     dtype=_scatter_dtype,
     padding=_scatter_nd_padding,
     example="float32[4, C], int64[1, 1] in [-4, 4), float32[1, C]; "
-    "float32[M, 4], int64[M, 1] = tuple(range(M)), float32[M, 4]; "
+    "float32[M+2, 4], int64[3, 1] = (2, 0, 1), float32[3, 4]; "
     "float32[3, 3], int64[M, 2] in [1, 2), float32[M]",
 )
 def scatter_nd(x: Array, indices: Array, updates: Array) -> Array:

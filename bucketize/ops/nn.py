@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,14 @@ def _planes(layout: str) -> tuple[int, int, int]:
     if layout not in LAYOUTS:
         raise TypeRelError(f"no layout {layout!r}; known: {', '.join(LAYOUTS)}")
     return (1, 2, 3) if layout == "NCHW" else (3, 1, 2)
+
+
+def _plane(shape: Shape, layout: str) -> tuple[int, int]:
+    """The height and width of a known shape."""
+    height, width = (shape[at] for at in _planes(layout)[1:])
+    assert isinstance(height, int)
+    assert isinstance(width, int)
+    return height, width
 
 
 def _arrange(layout: str, batch: Dim, channels: Dim, height: Dim, width: Dim) -> Shape:
@@ -54,7 +63,7 @@ def _reaches_end(at: int, layout: str, pads: Pads, fill: Padding) -> Padding:
 
 
 def _taps(
-    x: Array, kernel: Pair, strides: Pair, dilations: Pair, out: tuple[int, int]
+    x: Array, kernel: Sequence[int], strides: Pair, dilations: Pair, out: Pair
 ) -> Iterator[tuple[int, int, Array]]:
     """For each place in the window, the elements (in the last two axes) that it meets."""
     for i in range(kernel[0]):
@@ -140,11 +149,19 @@ def conv2d(
     layout: str = "NCHW",
 ) -> Array:
     """Images convolved with `w` (OIHW); zeros pad the top, left, bottom, right (ONNX Conv)."""
+    shape = _conv_shape(
+        x.shape,
+        w.shape,
+        strides=strides,
+        pads=pads,
+        dilations=dilations,
+        groups=groups,
+        layout=layout,
+    )
+    out = _plane(shape, layout)
     grown = _grown(_to_nchw(x, layout), pads, 0)
-    n, c = grown.shape[:2]
-    o, inner, *_ = w.shape
-    kernel = (w.shape[2], w.shape[3])
-    out = _conv_extents(sizes, kernel, strides, dilations)
+    n, c, *sizes = grown.shape
+    o, inner, *kernel = w.shape
     images = grown.reshape(n, groups, c // groups, *sizes)
     weights = w.reshape(groups, o // groups, inner, *kernel)
     total = np.zeros((n, groups, o // groups, math.prod(out)), x.dtype)
@@ -255,7 +272,7 @@ def max_pool2d(
     "; float32[N, C, H+2, W+2] "
     "{kernel=(3, 3), strides=(2, 2), pads=(1, 0, 1, 0), count_include_pad=True, ceil_mode=True}",
 )
-def avg_pool2d(
+def avg_pool2d(  # noqa: PLR0913  the attributes of ONNX AveragePool
     x: Array,
     *,
     kernel: Pair,
@@ -276,9 +293,11 @@ def avg_pool2d(
     else:
         rim = _enough(pads, strides)
     images, counted = _grown(images, rim, 0), _grown(counted, rim, 0)
-    sums = sum(tap for _, _, tap in _taps(images, kernel, strides, dilations, out))
-    counts = sum(tap for _, _, tap in _taps(counted, kernel, strides, dilations, out))
-    return _from_nchw(sums / counts, layout)  # type: ignore[operator]
+    sums, counts = (
+        reduce(np.add, (tap for _, _, tap in _taps(a, kernel, strides, dilations, out)))
+        for a in (images, counted)
+    )
+    return _from_nchw(sums / counts, layout)
 
 
 def _enough(pads: Any, strides: Pair) -> tuple[int, ...]:
@@ -299,5 +318,4 @@ def _pool_extents(
         ceil_mode=ceil_mode,
         layout=layout,
     )
-    _, height, width = _planes(layout)
-    return shape[height], shape[width]  # type: ignore[return-value]
+    return _plane(shape, layout)

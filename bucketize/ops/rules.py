@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from bucketize.errors import TypeRelError
-from bucketize.op import FREE, UNSAFE, Padding
+from bucketize.op import FREE, UNSAFE, Padding, same_dtype
 from bucketize.types import ANY, AnyDim, Dim, Shape, broadcast_shapes, maximum, minimum, product
+
+DType = np.dtype[Any]
 
 ENDLESS = 2**31 - 1  # exporters write "to the end" as this or more; no axis is that long
 
@@ -53,6 +58,36 @@ def broadcast_padding(arg: int, axis: int, *shapes: Shape, **_: Any) -> Padding:
     dim = shapes[arg][axis]
     aligned = [s[from_end] for s in shapes if len(s) >= -from_end]
     return FREE if all(same(d, dim) or d == 1 for d in aligned) else UNSAFE
+
+
+def _only(kinds: str, what: str) -> Callable[..., DType]:
+    def dtype(*dtypes: DType, **_: Any) -> DType:
+        if dtypes[0].kind not in kinds:
+            raise TypeRelError(f"expected {what}, got {dtypes[0]}")
+        return same_dtype(*dtypes)
+
+    return dtype
+
+
+floats = _only("f", "floats")
+integers = _only("iu", "integers")
+bools = _only("b", "bools")
+
+
+def to_bool(*dtypes: DType, **_: Any) -> DType:
+    """The dtype rule of an op that says whether."""
+    same_dtype(*dtypes)
+    return np.dtype(bool)
+
+
+def int64(*_: Any, **__: Any) -> DType:
+    """The dtype rule of an op that counts."""
+    return np.dtype(np.int64)
+
+
+def named_dtype(*_: Any, dtype: str, **__: Any) -> DType:
+    """The dtype rule of an op that is told its dtype."""
+    return np.dtype(dtype)
 
 
 def unsafe(*_: Any, **__: Any) -> Padding:

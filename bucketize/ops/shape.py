@@ -15,6 +15,8 @@ from bucketize.ops.rules import (
     at_least,
     broadcast_padding,
     free,
+    int64,
+    named_dtype,
     range_extent,
     same,
     slice_ends,
@@ -32,17 +34,6 @@ from bucketize.types import (
     product,
     symbols,
 )
-
-
-def int64(*_: Any, **__: Any) -> np.dtype[Any]:
-    """The dtype rule of an op that counts."""
-    return np.dtype(np.int64)
-
-
-def named_dtype(*_: Any, dtype: str, **__: Any) -> np.dtype[Any]:
-    """The dtype rule of an op that is told its dtype."""
-    return np.dtype(dtype)
-
 
 # --- measuring -----------------------------------------------------------------------------------
 
@@ -102,7 +93,7 @@ def _reshape_padding(_arg: int, axis: int, x: Shape, *, newshape: Shape) -> Padd
     example="float32[B, S, 6] {newshape=(B, S, 2, 3)}; float32[B, S, 6] {newshape=(B*S, 6)}; "
     "float32[B, S, 2, 3] {newshape=(1, B, S, 6)}; float32[B, S] {newshape=(S, B)}; "
     "int64[2, 3] {newshape=(6,)}; int64[1] {newshape=()}; float32[N, N, 2] {newshape=(N, 2*N)}; "
-    "float32[B*S, 4] {newshape=(B, S, 4)}; float32[N, C] {newshape=(2, N*C//2)}",
+    "float32[B*S, 4] {newshape=(B, S, 4)}; float32[N, 2*C] {newshape=(2, N*C)}",
 )
 def reshape(x: Array, *, newshape: tuple[int, ...]) -> Array:
     """The elements of `x`, in order, under another shape."""
@@ -164,12 +155,16 @@ def unsqueeze(x: Array, *, axes: tuple[int, ...]) -> Array:
     return np.expand_dims(x, axes)
 
 
+def _broadcast_to_shape(x: Shape, *, shape: Shape) -> Shape:
+    return broadcast_shapes(x, shape)
+
+
 def _broadcast_to_padding(arg: int, axis: int, x: Shape, *, shape: Shape) -> Padding:
     return broadcast_padding(arg, axis, x, shape)
 
 
 @op(
-    shape=broadcast_shapes,
+    shape=lambda x, *, shape: broadcast_shapes(x, shape),
     padding=_broadcast_to_padding,
     value=True,
     example="float32[N, 1] {shape=(M, N, C)}; float32[N, C] {shape=(1, C)}; "

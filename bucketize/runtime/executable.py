@@ -24,7 +24,6 @@ from bucketize.types import bounds
 EXECUTORS = ("auto", "graph", "vm")
 LOGGER = logging.getLogger("bucketize")
 
-ChooserOf: TypeAlias = Callable[[str], Chooser]  # clone name -> how it gets its schedules
 Progress: TypeAlias = Callable[[str, int, int], None]  # (what, done, total)
 
 
@@ -116,10 +115,10 @@ class Counts:
 class Executable:
     """A compiled module. Not made directly: see `bucketize.compile`."""
 
-    def __init__(  # noqa: PLR0913
+    def __init__(
         self,
         module: Module,
-        choosers: ChooserOf,
+        choose: Chooser,
         *,
         threads: int = 1,
         executor: str = "auto",
@@ -133,7 +132,7 @@ class Executable:
         self.module = module
         self.counts = Counts()
         self._kernels: dict[str, Kernel] = {}
-        self._choosers = choosers
+        self._choose = choose
         self._executor = executor
         self._strict = strict
         self._context = new_context(threads, self._on_kernel)
@@ -191,7 +190,7 @@ class Executable:
         fn = lower(self.module.functions[name])
         if self._executor == "graph":
             check_static(fn)
-        routine = Routine(fn, self._counted(self._choosers(name)), self._context)
+        routine = Routine(fn, self._counted(self._choose), self._context)
         made: Graph | Routine = routine
         static = all(p.type.is_static for p in fn.params)
         if self._executor == "graph" or (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import warnings
 
-import numba
-from numba import config, njit, prange
+from numba import config, njit, prange, set_num_threads
+from numba import threading_layer  # type: ignore[attr-defined]
 
 from bucketize.errors import CompileError
 from bucketize.kernel.native import call_address
@@ -17,7 +17,7 @@ WORD = 8  # bytes of an entry of a block
 def run_serial(kernels, blocks, stride):  # type: ignore[no-untyped-def]
     """Call each kernel on its block; blocks begin `stride` bytes apart."""
     for i in range(kernels.size):
-        call_address(kernels[i], blocks + i * stride)
+        call_address(kernels[i], blocks + i * stride)  # type: ignore[call-arg]
 
 
 @njit(parallel=True, cache=True, nogil=True)
@@ -26,28 +26,26 @@ def run_parallel(kernels, blocks, stride, threads, chunks):  # type: ignore[no-u
     for i in range(kernels.size):
         first = blocks + i * threads * stride
         if chunks[i] == 1:
-            call_address(kernels[i], first)
+            call_address(kernels[i], first)  # type: ignore[call-arg]
         else:
             for t in prange(threads):
-                call_address(kernels[i], first + t * stride)
+                call_address(kernels[i], first + t * stride)  # type: ignore[call-arg]
 
 
 def use_threads(threads: int) -> None:
     """Make numba's OpenMP layer ready for this many threads; say so when it is not there."""
-    if threads < 1 or threads > config.NUMBA_NUM_THREADS:
-        raise CompileError(f"threads: expected 1 to {config.NUMBA_NUM_THREADS}, got {threads}")
+    most: int = config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
+    if not 1 <= threads <= most:
+        raise CompileError(f"threads: expected 1 to {most}, got {threads}")
     if threads == 1:
         return
-    try:
-        config.THREADING_LAYER_PRIORITY = ["omp", "tbb", "workqueue"]
-        numba.set_num_threads(threads)
-    except ValueError as e:
-        raise CompileError(f"cannot run {threads} threads: {e}") from e
+    config.THREADING_LAYER_PRIORITY = ["omp", "tbb", "workqueue"]  # type: ignore[attr-defined]
+    set_num_threads(threads)
 
 
 def warn_of_workqueue() -> None:
     """Warn once threads have started, if only numba's slow layer was to be had."""
-    if numba.threading_layer() == "workqueue":
+    if threading_layer() == "workqueue":
         warnings.warn(
             "numba has neither OpenMP nor TBB here: its workqueue layer costs about 50 us an op",
             RuntimeWarning,

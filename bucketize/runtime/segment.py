@@ -13,6 +13,7 @@ from threading import Lock
 from typing import Any, TypeAlias
 
 import numpy as np
+from numba import set_num_threads
 
 from bucketize.errors import BucketizeError
 from bucketize.ir import FUSED, Atom, Binding, Const, Function, Var, refine, specialise
@@ -178,7 +179,7 @@ class Segment:
     def root(self, atom: Atom) -> Root:
         """The atom whose memory this one is a view of."""
         while atom in self.views:
-            atom = self.views[atom]  # type: ignore[index]
+            atom = self.views[atom]
         return atom
 
 
@@ -236,11 +237,11 @@ class Plan:
         self.offsets: dict[Any, int] = dict(zip(names, offsets, strict=True))
 
     def _nbytes(self, var: Var) -> int:
-        return int(np.prod(self.shapes[var], dtype=np.int64)) * var.type.dtype.itemsize
+        return int(np.prod(self._shape(var), dtype=np.int64)) * var.type.dtype.itemsize
 
     def _launch(self, step: Step, sizes: Mapping[str, int]) -> Launch:
         shapes = tuple(self._shape(a) for a in (*step.args, step.binding.out))
-        body = specialise(step.workload.body, sizes)  # type: ignore[arg-type]
+        body = specialise(step.workload.body, sizes)
         workload = Workload(body, step.workload.constant)
         target = self.segment.context.target
         return step.template.launch(workload, step.schedule, shapes, target)
@@ -260,7 +261,7 @@ class Plan:
         self._inputs: list[list[int]] = [[] for _ in self.segment.fn.params]
         self._outputs: list[list[int]] = [[] for _ in self.segment.fn.results]
         arena: list[tuple[int, int]] = []
-        params = {p: i for i, p in enumerate(self.segment.fn.params)}
+        params: dict[Atom, int] = {p: i for i, p in enumerate(self.segment.fn.params)}
         for i, (step, launch) in enumerate(pairs):
             parallel = threads > 1 and self._work(step) >= PARALLEL_WORK
             self.chunks[i] = threads if parallel else 1
@@ -293,7 +294,7 @@ class Plan:
             elif isinstance(root, Const):
                 self.table[word] = address(self.segment.context.pool.plain(root.value))
             elif root in self._held:
-                self.table[word] = address(self._held[root])  # type: ignore[index]
+                self.table[word] = address(self._held[root])
             else:
                 arena.append((word, self.offsets[root]))
         first = row + len(step.args) + 4
@@ -346,6 +347,7 @@ class Plan:
         if threads == 1:
             run_serial(self.kernels, self._blocks, stride)
         else:
+            set_num_threads(threads)  # of the calling thread, whichever it is
             run_parallel(self.kernels, self._blocks, stride, threads, self.chunks)
             warn_of_workqueue()
 
@@ -356,7 +358,7 @@ class Plan:
     def _result(self, index: int, inputs: Sequence[Array], outputs: Sequence[Array]) -> Array:
         atom = self.segment.fn.results[index]
         root = self.segment.root(atom)
-        if self.slots.get(root) == index:
+        if root in self.slots and self.slots[root] == index:
             return outputs[index]
         outputs[index][...] = self._source(root, inputs, outputs).reshape(outputs[index].shape)
         return outputs[index]

@@ -277,7 +277,7 @@ class _Compiler:
         read = {a for b in run for a in b.args if isinstance(a, Var)} - made
         results = [b.out for b in run if b.out in needed]
         params = sorted(read, key=lambda v: v.name)
-        fn = Function("", tuple(params), tuple(run), tuple(results))  # type: ignore[arg-type]
+        fn = Function("", tuple(params), tuple(run), tuple(results))
         to.append(RunSegment(Segment(fn, self.choose, self.context)))
         run.clear()
 

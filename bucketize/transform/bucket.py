@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, TypeAlias
 
 from bucketize.errors import DispatchError, unknown_name
@@ -63,7 +64,7 @@ def check_intervals(intervals: Any, where: str) -> list[Interval]:
     shown = f"{where}: intervals {_show_all(intervals)}"
     for interval in intervals:
         _check_interval(interval, shown)
-    for (_, end), (start, _) in zip(intervals, intervals[1:], strict=False):
+    for (_, end), (start, _) in pairwise(intervals):
         if end is None:
             raise DispatchError(f"{shown}: the unbounded interval is not the last")
         if start < end:

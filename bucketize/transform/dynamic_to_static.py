@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TypeGuard
+
 from bucketize.ir import STRUCTURAL, Atom, Binding, Builder, Const, Function, rewrite
 from bucketize.ops.dim import from_dims
-from bucketize.types import AnyDim
+from bucketize.types import AnyDim, Shape
 
 
 def dynamic_to_static(fn: Function) -> Function:
@@ -27,8 +29,7 @@ def _staticise(out: Builder, b: Binding, args: tuple[Atom, ...]) -> Atom | None:
 def _static_twin(out: Builder, b: Binding, args: tuple[Atom, ...]) -> Atom | None:
     assert b.op.static is not None
     types = [a.type for a in args]
-    read = [types[i].value for i in sorted(b.op.reads) if i < len(args)]
-    if any(v is None or any(isinstance(d, AnyDim) for d in v) for v in read):
+    if not all(_is_known(types[i].value) for i in b.op.reads if i < len(args)):
         return None
     op, attrs = b.op.static(*types, **b.attrs)
     kept = [a for i, a in enumerate(args) if i not in b.op.reads]
@@ -38,12 +39,14 @@ def _static_twin(out: Builder, b: Binding, args: tuple[Atom, ...]) -> Atom | Non
 def _known_dims(out: Builder, b: Binding) -> Atom | None:
     """An integer scalar or vector that is known as dims, whatever computed it."""
     value, type_ = b.out.type.value, b.out.type
-    if value is None or len(type_.shape) > 1 or type_.dtype != "int64":
+    if value is None or not _is_known(value):
         return None
-    if any(isinstance(d, AnyDim) for d in value):
+    if len(type_.shape) > 1 or type_.dtype != "int64":
         return None
     if all(isinstance(d, int) for d in value):
         return Const(from_dims.compute(dims=value, scalar=not type_.shape))
     return out.emit(from_dims, dims=value, scalar=not type_.shape)
 
 
+def _is_known(value: Shape | None) -> TypeGuard[Shape]:
+    return value is not None and not any(isinstance(d, AnyDim) for d in value)

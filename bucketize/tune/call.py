@@ -13,8 +13,8 @@ from bucketize.op import Array
 from bucketize.runtime.launch import run_parallel, run_serial
 from bucketize.runtime.storage import address, empty_bytes
 
-REPEATS = (3, 50)  # at least, at most
-ENOUGH_S = 0.5  # of repeats, what happens between them included
+REPEATS = (3, 30)  # at least, at most
+ENOUGH_S = 0.25  # of repeats, what happens between them included
 LINE = 64  # bytes of a cache line
 
 

@@ -7,6 +7,7 @@ strategy says. No schedule is proposed twice, and a space that is used up ends t
 from __future__ import annotations
 
 import itertools
+import json
 import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -170,6 +171,21 @@ STRATEGIES: dict[str, Callable[[Space, Costs, int], tuple[int, Source]]] = {
     "random": _by_chance,
     "grid": _by_grid,
 }
+
+
+def recorded_space(trials: Sequence[Trial]) -> Space:
+    """The space of the schedules in a log: rows of one workload at one shape.
+
+    Its default is that of the log's sessions, or the first schedule.
+    """
+    schedules = {t.schedule_hash: json.loads(t.schedule) for t in trials}
+    first, *_ = sorted(trials, key=lambda t: t.source != "default")
+    names = list(json.loads(first.schedule))
+    return Space(
+        {name: sorted({s[name] for s in schedules.values()}) for name in names},
+        json.loads(first.schedule),
+        lambda schedule: None if schedule_hash(schedule) in schedules else "not recorded",
+    )
 
 
 def replay(trials: Sequence[Trial]) -> Measure:

@@ -102,8 +102,15 @@ def main() -> None:
     events = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     for name in options.modules:
-        importlib.import_module(name)
+        _import(name)
     _serve(events, Limits(**options.limits))
+
+
+def _import(plugin: str) -> None:
+    try:
+        importlib.import_module(plugin)
+    except ImportError as e:
+        sys.exit(f"cannot import the plugin {plugin}: {e}")
 
 
 def _serve(events: IO[str], limits: Limits) -> None:

@@ -1,0 +1,14 @@
+"""The bridge to ONNX: models in, as modules."""
+
+from bucketize.onnx import (  # noqa: F401  importing the families fills the table of converters
+    control,
+    elementwise,
+    index,
+    linalg,
+    reduce,
+    shape,
+    window,
+)
+from bucketize.onnx.front import from_onnx
+
+__all__ = ["from_onnx"]

@@ -1,0 +1,16 @@
+"""Converters of what holds graphs."""
+
+from __future__ import annotations
+
+from bucketize.ir import IF, Atom
+from bucketize.onnx.node import Node, converts
+from bucketize.ops.shape import reshape
+
+
+@converts("If")
+def _if(n: Node) -> tuple[Atom, ...]:
+    then, orelse = n.block(n.attr("then_branch")), n.block(n.attr("else_branch"))
+    cond = n[0]
+    if cond.type.shape:
+        cond = n.emit(reshape, cond, newshape=())
+    return n.builder.emit_all(IF, cond, then=then, orelse=orelse)

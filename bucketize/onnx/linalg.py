@@ -1,0 +1,42 @@
+"""Converters of matrix products."""
+
+from __future__ import annotations
+
+from bucketize.ir import Atom
+from bucketize.onnx.node import Node, converts
+from bucketize.ops.elementwise import add, mul
+from bucketize.ops.linalg import matmul
+from bucketize.ops.shape import squeeze, transpose, unsqueeze
+
+
+@converts("MatMul")
+def _matmul(n: Node) -> Atom:
+    """A matrix product; a vector is a row on the left and a column on the right."""
+    x, y = n[0], n[1]
+    row, column = len(x.type.shape) == 1, len(y.type.shape) == 1
+    if row:
+        x = n.emit(unsqueeze, x, axes=(0,))
+    if column:
+        y = n.emit(unsqueeze, y, axes=(1,))
+    out = n.emit(matmul, x, y)
+    rank = len(out.type.shape)
+    axes = (rank - 2,) * row + (rank - 1,) * column
+    return n.emit(squeeze, out, axes=axes) if axes else out
+
+
+@converts("Gemm")
+def _gemm(n: Node) -> Atom:
+    """`alpha * a @ b + beta * c`."""
+    a = _turned(n, n[0], n.attr("transA", 0))
+    b = _turned(n, n[1], n.attr("transB", 0))
+    out = _scaled(n, n.emit(matmul, a, b), n.attr("alpha", 1.0))
+    beta, c = n.attr("beta", 1.0), n.optional(2)
+    return out if c is None or beta == 0 else n.emit(add, out, _scaled(n, c, beta))
+
+
+def _turned(n: Node, x: Atom, turned: int) -> Atom:
+    return n.emit(transpose, x, axes=(1, 0)) if turned else x
+
+
+def _scaled(n: Node, x: Atom, factor: float) -> Atom:
+    return x if factor == 1 else n.emit(mul, x, n.like(x, factor))

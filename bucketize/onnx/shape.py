@@ -1,0 +1,206 @@
+"""Converters of what moves, makes or measures tensors."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+
+from bucketize.ir import Atom, Const, Var
+from bucketize.onnx.node import Node, Unsupported, converts, short
+from bucketize.ops import shape as s
+from bucketize.ops.dyn import (
+    dyn_arange,
+    dyn_broadcast_to,
+    dyn_full,
+    dyn_pad,
+    dyn_reshape,
+    dyn_strided_slice,
+    dyn_tile,
+)
+from bucketize.ops.elementwise import greater_equal, less_equal, where
+from bucketize.types import AnyDim, Dim, Shape, product
+
+# --- measuring and making ------------------------------------------------------------------------
+
+
+@converts("Shape")
+def _shape(n: Node) -> Atom:
+    rank = len(n[0].type.shape)
+    begin, end = n.attr("start", 0), n.attr("end", rank)  # opset 15
+    dims = n.emit(s.shape_of, n[0])
+    return dims if (begin, end) == (0, rank) else _cut(n, dims, 0, begin, end)
+
+
+@converts("Size")
+def _size(n: Node) -> Atom:
+    return n.emit(s.size_of, n[0])
+
+
+@converts("Constant")
+def _constant(n: Node) -> Atom:
+    for name, dtype in (("value_float", "f4"), ("value_int", "i8")):
+        for key in (name, name + "s"):
+            if key in n.attrs:
+                return Const(np.array(n.attr(key), dtype))
+    if "value" not in n.attrs:
+        raise Unsupported(f"the attribute {', '.join(n.attrs)} is not supported")
+    return Const(n.attr("value"))
+
+
+@converts("ConstantOfShape")
+def _constant_of_shape(n: Node) -> Atom:
+    value = n.attr("value", np.zeros(1, np.float32)).reshape(())[()]
+    return n.emit_dynamic(dyn_full, n[0], value=short(value), dtype=value.dtype.name)
+
+
+@converts("Range")
+def _range(n: Node) -> Atom:
+    if all(isinstance(o, Const) for o in n.operands) and n[0].type.dtype.kind == "f":
+        start, stop, step = (o.value for o in n.operands if isinstance(o, Const))
+        return Const(dyn_arange.compute(start, stop, step))
+    return n.emit_dynamic(dyn_arange, *n.operands)
+
+
+# --- another view of the same elements -----------------------------------------------------------
+
+
+@converts("Reshape")
+def _reshape(n: Node) -> Atom:
+    allow_zero = bool(n.attr("allowzero", 0))  # opset 14
+    return n.emit_dynamic(dyn_reshape, n[0], n[1], allow_zero=allow_zero)
+
+
+@converts("Flatten")
+def _flatten(n: Node) -> Atom:
+    dims = n[0].type.shape
+    axis = n.axis("axis", 1, len(dims) + 1)
+    return reshaped(n, n[0], (product(dims[:axis]), product(dims[axis:])))
+
+
+@converts("Transpose")
+def _transpose(n: Node) -> Atom:
+    axes = n.attr("perm", tuple(reversed(range(len(n[0].type.shape)))))
+    return n.emit(s.transpose, n[0], axes=axes)
+
+
+@converts("Squeeze")
+def _squeeze(n: Node) -> Atom:
+    axes, dims = n.ints(1, "axes"), n[0].type.shape
+    if axes is None:
+        if not all(isinstance(d, int) for d in dims):
+            raise Unsupported(f"without axes the rank of the result is unknown for {n[0].type}")
+        axes = tuple(i for i, d in enumerate(dims) if d == 1)
+    return n.emit(s.squeeze, n[0], axes=n.front(axes))
+
+
+@converts("Unsqueeze")
+def _unsqueeze(n: Node) -> Atom:
+    axes = n.ints(1, "axes are") or ()
+    rank = len(n[0].type.shape) + len(axes)
+    return n.emit(s.unsqueeze, n[0], axes=tuple(sorted(n.front(axes, rank))))
+
+
+@converts("Expand")
+def _expand(n: Node) -> Atom:
+    return n.emit_dynamic(dyn_broadcast_to, n[0], n[1])
+
+
+@converts("DepthToSpace")
+def _depth_to_space(n: Node) -> Atom:
+    size = n.attr("blocksize")
+    column_first = n.attr("mode", "DCR") == "CRD"
+    b, c, h, w = n[0].type.shape
+    c = c // (size * size)
+    split = (b, c, size, size, h, w) if column_first else (b, size, size, c, h, w)
+    axes = (0, 1, 4, 2, 5, 3) if column_first else (0, 3, 4, 1, 5, 2)
+    x = n.emit(s.transpose, reshaped(n, n[0], split), axes=axes)
+    return reshaped(n, x, (b, c, h * size, w * size))
+
+
+@converts("SpaceToDepth")
+def _space_to_depth(n: Node) -> Atom:
+    size = n.attr("blocksize")
+    b, c, h, w = n[0].type.shape
+    h, w = h // size, w // size
+    x = reshaped(n, n[0], (b, c, h, size, w, size))
+    x = n.emit(s.transpose, x, axes=(0, 3, 5, 1, 2, 4))
+    return reshaped(n, x, (b, c * size * size, h, w))
+
+
+def reshaped(n: Node, x: Atom, dims: Shape) -> Atom:
+    """`x` under another shape, of which at most one dim may be unknown."""
+    unknown = [i for i, d in enumerate(dims) if isinstance(d, AnyDim)]
+    if not unknown:
+        return n.emit(s.reshape, x, newshape=dims)
+    if len(unknown) > 1 or not all(
+        isinstance(d, int) for i, d in enumerate(dims) if i not in unknown
+    ):
+        raise Unsupported(f"the shape ({', '.join(map(str, dims))}) is not known")
+    target = np.array([-1 if isinstance(d, AnyDim) else d for d in dims], np.int64)
+    return n.emit(dyn_reshape, x, Const(target))
+
+
+# --- joining, cutting, repeating -----------------------------------------------------------------
+
+
+@converts("Concat")
+def _concat(n: Node) -> Atom:
+    return n.emit(s.concat, *n.operands, axis=n.axis("axis", 0))
+
+
+@converts("Split")
+def _split(n: Node) -> tuple[Atom, ...]:
+    axis = n.axis("axis", 0)
+    size, parts = n[0].type.shape[axis], n.attr("num_outputs", n.outputs)  # opset 18
+    sizes = n.dims(1, "split sizes are")
+    if sizes is None:
+        each = (size + (parts - 1)) // parts
+        if isinstance(each, AnyDim):
+            raise Unsupported(f"the extent of axis {axis} of {n[0].type} is not known")
+        sizes = (each,) * parts
+    ends: list[Dim] = [0]
+    for part in sizes:
+        ends.append(ends[-1] + part)
+    return tuple(_cut(n, n[0], axis, b, e) for b, e in pairwise(ends))
+
+
+@converts("Slice")
+def _slice(n: Node) -> Atom:
+    count = n[1].type.shape[0]
+    if not isinstance(count, int):
+        raise Unsupported(f"the number of axes that are cut is not known: starts are {n[1].type}")
+    axes = n.ints(3, "axes are") or tuple(range(count))
+    strides = n.optional(4) or Const(np.ones(count, np.int64))
+    return n.emit_dynamic(dyn_strided_slice, n[0], n[1], n[2], strides, axes=n.front(axes))
+
+
+@converts("Tile")
+def _tile(n: Node) -> Atom:
+    return n.emit_dynamic(dyn_tile, n[0], n[1])
+
+
+@converts("Pad")
+def _pad(n: Node) -> Atom:
+    mode, value = n.attr("mode", "constant"), n.number(2, "the value is") or 0
+    axes = n.ints(3, "axes are")  # opset 18
+    front = tuple(range(len(n[0].type.shape))) if axes is None else n.front(axes)
+    return n.emit_dynamic(dyn_pad, n[0], n[1], axes=front, value=value, mode=mode)
+
+
+@converts("Trilu", since=14)
+def _trilu(n: Node) -> Atom:
+    """The triangle where column - row is at least (upper) or at most (lower) k."""
+    rows, columns = n[0].type.shape[-2:]
+    k, upper = n.number(1, "k is") or 0, n.attr("upper", 1)
+    if isinstance(rows, AnyDim) or isinstance(columns, AnyDim):
+        raise Unsupported(f"the extents of {n[0].type} are not known")
+    row = n.emit(s.unsqueeze, n.emit(s.arange, start=int(k), stop=rows + int(k)), axes=(1,))
+    column = n.emit(s.arange, stop=columns)
+    kept = n.emit(greater_equal if upper else less_equal, column, row)
+    return n.emit(where, kept, n[0], n.like(n[0], 0))
+
+
+def _cut(n: Node, x: Atom, axis: int, begin: Dim, end: Dim) -> Var:
+    attrs = {"begin": (begin,), "end": (end,), "strides": (1,), "axes": (axis,)}
+    return n.emit(s.strided_slice, x, **attrs)

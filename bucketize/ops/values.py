@@ -1,0 +1,90 @@
+"""What elementwise operators make of dims, for shape arithmetic: answers only where certain."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from bucketize.op import by_dims
+from bucketize.ops.rules import at_least, same
+from bucketize.types import ANY, Dim, Shape
+
+ValueRule = Callable[..., Shape | None]
+
+
+def per_element(rule: Callable[..., Dim]) -> ValueRule:
+    """The value rule that applies `rule` to each dim, or to each tuple of dims."""
+    return by_dims(np.frompyfunc(rule, rule.__code__.co_argcount, 1))
+
+
+def quotient(a: Dim, b: Dim) -> Dim:
+    """`a` over `b`, cut towards zero."""
+    if isinstance(a, int) and isinstance(b, int) and b:
+        return abs(a) // abs(b) * (-1 if (a < 0) != (b < 0) else 1)
+    return a // b if at_least(a, 0) and at_least(b, 1) else ANY
+
+
+def remainder(a: Dim, b: Dim) -> Dim:
+    """What is left of `a` over `b`, with the sign of `b`."""
+    if isinstance(a, int) and isinstance(b, int) and b:
+        return a % b
+    return a % b if at_least(a, 0) and at_least(b, 1) else ANY
+
+
+def magnitude(a: Dim) -> Dim:
+    """`a` without its sign."""
+    if isinstance(a, int):
+        return abs(a)
+    return a if at_least(a, 0) else ANY
+
+
+def is_equal(a: Dim, b: Dim) -> Dim:
+    """1 if `a` is `b`, 0 if it cannot be."""
+    if same(a, b):
+        return 1
+    return 0 if at_least(a, b + 1) or at_least(b, a + 1) else ANY
+
+
+def is_unequal(a: Dim, b: Dim) -> Dim:
+    """1 if `a` cannot be `b`, 0 if it is."""
+    return 1 - is_equal(a, b)
+
+
+def is_less(a: Dim, b: Dim) -> Dim:
+    """1 if `a` is below `b`, 0 if it is not."""
+    if at_least(b, a + 1):
+        return 1
+    return 0 if at_least(a, b) else ANY
+
+
+def is_not_greater(a: Dim, b: Dim) -> Dim:
+    """1 if `a` is not above `b`, 0 if it is."""
+    return is_less(a, b + 1)
+
+
+def is_greater(a: Dim, b: Dim) -> Dim:
+    """1 if `a` is above `b`, 0 if it is not."""
+    return is_less(b, a)
+
+
+def is_not_less(a: Dim, b: Dim) -> Dim:
+    """1 if `a` is not below `b`, 0 if it is."""
+    return is_less(b, a + 1)
+
+
+def either(c: Dim, a: Dim, b: Dim) -> Dim:
+    """`a` if `c` is 1, `b` if it is 0."""
+    if isinstance(c, int):
+        return a if c else b
+    return a if same(a, b) else ANY
+
+
+COMPARISONS = {
+    "==": is_equal,
+    "!=": is_unequal,
+    "<": is_less,
+    "<=": is_not_greater,
+    ">": is_greater,
+    ">=": is_not_less,
+}

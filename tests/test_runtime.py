@@ -1,0 +1,233 @@
+"""Executables: both executors against the reference meaning of the ops, and what they refuse."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bucketize
+from bucketize import ops
+from bucketize.errors import CompileError, NoBucketError, ShapeError, UnknownNameError
+from bucketize.ir import CALL, IF, Builder, Const, Function, Module, Var, evaluate_module
+from bucketize.transform.dispatch import dispatch
+from bucketize.types import ANY, Profile, Symbol, tensor
+from dispatchers import log_dispatcher
+
+N = Symbol("N", 1, 16)
+RNG = np.random.default_rng(0)
+
+
+def weight(*shape: int) -> Const:
+    return Const(RNG.standard_normal(shape).astype(np.float32))
+
+
+def random(*shape: int) -> np.ndarray:
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+def mlp(n: Any = N) -> Function:
+    x = Var("data", tensor("float32", n, 12))
+    b = Builder()
+    h = b.emit(ops.relu, b.emit(ops.add, b.emit(ops.matmul, x, weight(12, 20)), weight(20)))
+    return b.function("main", [x], [b.emit(ops.matmul, h, weight(20, 5))])
+
+
+def same(exe: bucketize.Executable, *args: Any) -> None:
+    pairs = zip(exe.run(*args), evaluate_module(exe.module, *args), strict=True)
+    for got, want in pairs:
+        assert got.shape == want.shape
+        assert got.dtype == want.dtype
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_dispatched_module_equals_the_reference(threads: int) -> None:
+    mod = dispatch(Module({"main": mlp()}), log_dispatcher)
+    exe = bucketize.compile(mod, threads=threads)
+    for size in (1, 2, 3, 4, 7, 8, 15, 16):
+        same(exe, random(size, 12))
+    assert exe.explain(N=1).executor == "graph"
+    assert exe.explain(data=(5, 12)).clone == "main[N=4..8]"
+    assert "main[N=4..8] (vm executor)" in str(exe.explain(N=5))
+
+
+def test_two_threads_agree_on_work_worth_splitting() -> None:
+    x = Var("x", tensor("float32", N, 256))
+    b = Builder()
+    fn = b.function("main", [x], [b.emit(ops.matmul, x, weight(256, 512))])
+    exe = bucketize.compile(Module({"main": fn}), threads=2)
+    for size in (1, 2, 3, 16):
+        same(exe, random(size, 256))
+
+
+def test_results_belong_to_the_caller() -> None:
+    exe = bucketize.compile(Module({"main": mlp()}))
+    first, x = exe.run(random(4, 12))[0], random(4, 12)
+    kept = first.copy()
+    exe.run(x)
+    np.testing.assert_array_equal(first, kept)
+
+
+def test_results_that_no_kernel_makes() -> None:
+    x = Var("x", tensor("float32", N, 4))
+    b = Builder()
+    y = b.emit(ops.relu, x)
+    z = b.emit(ops.reshape, y, newshape=(N, 2, 2))
+    flat = b.emit(ops.reshape, x, newshape=(N * 4,))
+    n = b.emit(ops.from_dims, dims=(N + 1,), scalar=True)
+    fn = b.function("main", [x], [y, z, flat, x, weight(3), n, y])
+    same(bucketize.compile(Module({"main": fn})), random(3, 4))
+
+
+def test_inputs_that_are_not_contiguous() -> None:
+    same(bucketize.compile(Module({"main": mlp()})), random(12, 7).T)
+
+
+def test_shapes_that_depend_on_values() -> None:
+    x = Var("x", tensor("float32", N, 4))
+    b = Builder()
+    rows = b.emit(ops.transpose, b.emit(ops.nonzero, b.emit(ops.relu, x)), axes=(1, 0))
+    places = b.emit(ops.cast, rows, dtype="float32")
+    taken = b.emit(ops.gather, places, Const(np.asarray(0)), axis=1)
+    fn = b.function("main", [x], [b.emit(ops.exp, taken), rows])
+    exe = bucketize.compile(Module({"main": fn}))
+    for size in (1, 5):
+        same(exe, random(size, 4))
+    same(exe, -np.ones((2, 4), np.float32))
+    assert "its shape depends on values" in str(exe.explain(N=5))
+
+
+def test_a_branch_that_depends_on_values() -> None:
+    x = Var("x", tensor("float32", N, 4))
+    b = Builder()
+    total = b.emit(ops.reduce_sum, x, axes=(0, 1), keepdims=False)
+    positive = b.emit(ops.greater, total, Const(np.float32(0).reshape(())))
+    halves = []
+    for op in (ops.exp, ops.neg):
+        inner = Builder()
+        halves.append(inner.function("", (), [inner.emit(op, inner.emit(ops.relu, x))]))
+    (y,) = b.emit_all(IF, positive, then=halves[0], orelse=halves[1])
+    exe = bucketize.compile(Module({"main": b.function("main", [x], [b.emit(ops.relu, y)])}))
+    same(exe, np.ones((3, 4), np.float32))
+    same(exe, -np.ones((3, 4), np.float32))
+    assert "a branch that depends on values" in str(exe.explain(N=3))
+
+
+def test_calls_between_functions() -> None:
+    fn = mlp()
+    inner = Function("inner", fn.params, fn.body, fn.results)
+    x = Var("x", tensor("float32", N, 12))
+    b = Builder()
+    (y,) = b.emit_all(CALL, x, callee="inner", types=(tensor("float32", ANY, 5),))
+    main = b.function("main", [x], [b.emit(ops.relu, y)])
+    same(bucketize.compile(Module({"main": main, "inner": inner})), random(3, 12))
+
+
+def test_the_pad_policy_runs_static_clones() -> None:
+    x = Var("data", tensor("float32", N, 8))
+    b = Builder()
+    scores = b.emit(ops.matmul, x, b.emit(ops.transpose, x, axes=(1, 0)))
+    out = b.emit(ops.matmul, b.emit(ops.softmax, scores, axis=1), x)
+    mod = Module({"main": b.function("main", [x], [out])})
+    exe = bucketize.compile(dispatch(mod, log_dispatcher, policy="pad"))
+    for size in (1, 2, 3, 5, 8, 11, 16):
+        given = random(size, 8)
+        want = evaluate_module(mod, given)[0]
+        np.testing.assert_allclose(exe.run(given)[0], want, rtol=1e-4, atol=1e-5)
+    assert exe.explain(N=11).executor == "graph"
+
+
+def test_profiles_by_size_and_by_name() -> None:
+    boxes = [
+        Profile({"data": (1, 12)}, {"data": (2, 12)}, {"data": (8, 12)}, "small"),
+        Profile({"data": (4, 12)}, {"data": (16, 12)}, {"data": (16, 12)}, "big"),
+    ]
+    exe = bucketize.compile(dispatch(Module({"main": mlp()}), lambda shapes: boxes))
+    x = random(6, 12)
+    assert exe.explain(N=6).clone == "main[small:N=1..9]"
+    np.testing.assert_allclose(exe.run_clone("big", x)[0], exe.run(x)[0], rtol=1e-5, atol=1e-5)
+    with pytest.raises(ShapeError, match=r"expected N in \[4, 16\], got 2"):
+        exe.run_clone("big", random(2, 12))
+    with pytest.raises(UnknownNameError, match="no function named 'huge'; known: main, main"):
+        exe.run_clone("huge", x)
+
+
+def test_lazy_and_strict() -> None:
+    mod = dispatch(Module({"main": mlp()}), log_dispatcher)
+    exe = bucketize.compile(mod, lazy=True)
+    assert list(exe.routines) == ["main"]
+    exe.run(random(3, 12))
+    assert list(exe.routines) == ["main", "main[N=2..4]"]
+    exe = bucketize.compile(mod, lazy=True, strict=True)
+    with pytest.raises(CompileError, match=r"main\[N=2..4\] is not compiled"):
+        exe.run(random(3, 12))
+
+
+def test_warm_up_runs_every_clone() -> None:
+    seen: list[str] = []
+    exe = bucketize.compile(dispatch(Module({"main": mlp()}), log_dispatcher), lazy=True)
+    exe.warm_up(progress=lambda name, done, total: seen.append(f"{name} {done}/{total}"))
+    assert len(exe.routines) == 6
+    assert seen[1] == "main[N=1..2] 1/6"
+
+
+def test_the_counts_say_what_was_compiled() -> None:
+    exe = bucketize.compile(Module({"main": mlp()}))
+    assert (exe.counts.found, exe.counts.defaults) == (0, 2)
+    assert str(exe.counts).startswith("2 workloads: 0 with schedules from the log, 2 on defaults")
+    assert exe.constant_bytes() > 0
+
+
+def test_the_graph_executor_takes_static_functions_only() -> None:
+    with pytest.raises(CompileError, match=r"input 'data', axis 0 is N; first in fused"):
+        bucketize.compile(Module({"main": mlp()}), executor="graph")
+    same(bucketize.compile(Module({"main": mlp(4)}), executor="graph"), random(4, 12))
+    x = Var("x", tensor("float32", 2, 4))
+    b = Builder()
+    fn = b.function("main", [x], [b.emit(ops.nonzero, x)])
+    with pytest.raises(CompileError, match="the shape of nonzero depends on values"):
+        bucketize.compile(Module({"main": fn}), executor="graph")
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda e: e.run(random(17, 12)), r"input 'data', axis 0: expected N in \[1, 16\], got 17"),
+        (lambda e: e.run(random(2, 13)), "input 'data', axis 1: expected 12, got 13"),
+        (lambda e: e.run(random(2, 3, 4)), "expected rank 2 .* got 3"),
+        (lambda e: e.run(np.zeros((2, 12))), "expected float32, got float64"),
+        (lambda e: e.run(), "expected the inputs data; missing: data"),
+        (lambda e: e.run(random(2, 12), random(2, 12)), "expected 1 inputs"),
+        (lambda e: e.run(random(2, 12), data=random(2, 12)), "given twice"),
+    ],
+)
+def test_illegal_inputs(call: Any, message: str) -> None:
+    exe = bucketize.compile(dispatch(Module({"main": mlp()}), log_dispatcher), lazy=True)
+    with pytest.raises(ShapeError, match=message):
+        call(exe)
+
+
+def test_illegal_calls() -> None:
+    mod = Module({"main": mlp()})
+    exe = bucketize.compile(mod)
+    with pytest.raises(UnknownNameError, match="no input named 'dota'; known: data"):
+        exe.run(dota=random(2, 12))
+    with pytest.raises(UnknownNameError, match="no input or symbol named 'M'"):
+        exe.explain(M=3)
+    with pytest.raises(ShapeError, match="the size of N is missing"):
+        exe.explain()
+    with pytest.raises(UnknownNameError, match="no executor named 'gpu'"):
+        bucketize.compile(mod, executor="gpu")
+    with pytest.raises(CompileError, match="threads: expected 1 to"):
+        bucketize.compile(mod, threads=99)
+
+
+def test_without_fallback_the_error_names_size_and_buckets() -> None:
+    mod = Module({"main": mlp()})
+    mod = dispatch(mod, lambda shapes: {"data": {0: [(2, 4), (4, 8)]}}, fallback=False)
+    exe = bucketize.compile(mod, lazy=True)
+    for attempt in (lambda: exe.run(random(1, 12)), lambda: exe.explain(N=1)):
+        with pytest.raises(NoBucketError, match=r"covers N=1; buckets: N in \[2, 4\) \[4, 8\)"):
+            attempt()
