@@ -262,6 +262,12 @@ class Builder:
         self.body.append(Binding(outs, op, args, full))
         return outs
 
+    def repeat(self, b: Binding, args: tuple[Atom, ...]) -> tuple[Var, ...]:
+        """Bind what `b` binds, on arguments of the very same types: nothing to infer."""
+        outs = tuple([Var(str(len(self.body)), v.type) for v in b.outs])
+        self.body.append(Binding(outs, b.op, args, b.attrs))
+        return outs
+
     def function(self, name: str, params: Sequence[Var], results: Sequence[Atom]) -> Function:
         """The function of what was emitted so far."""
         return Function(name, tuple(params), tuple(self.body), tuple(results))
@@ -273,8 +279,12 @@ Rule: TypeAlias = Callable[[Builder, Binding, tuple[Atom, ...]], Atom | None]
 
 def copy_binding(out: Builder, b: Binding, env: Env, dims: Mapping[str, Dim] | None = None) -> None:
     """Emit `b` again with `env` applied to its arguments and `dims` to its attributes."""
-    attrs = {k: _substitute_attr(v, env, dims or {}) for k, v in b.attrs.items()}
-    made = out.emit_all(b.op, *(env.get(a, a) for a in b.args), **attrs)
+    args = tuple([env.get(a, a) for a in b.args])
+    if not dims and b.op is not IF and all(x.type is a.type for x, a in zip(args, b.args, strict=True)):
+        made = out.repeat(b, args)
+    else:
+        attrs = {k: _substitute_attr(v, env, dims or {}) for k, v in b.attrs.items()}
+        made = out.emit_all(b.op, *args, **attrs)
     env.update(zip(b.outs, made, strict=True))
 
 
@@ -333,6 +343,8 @@ def refine(fn: Function, types: Sequence[TensorType], name: str | None = None) -
     """`fn` with its parameters' types met with `types` and its body inferred anew."""
     if len(types) != len(fn.params):
         raise TypeRelError(f"{fn.name} takes {len(fn.params)} arguments, got {len(types)}")
+    if name is None and all(p.type == t for p, t in zip(fn.params, types, strict=True)):
+        return fn
     dims: dict[str, Dim] = {}
     for param, type_ in zip(fn.params, types, strict=True):
         _match_type(param, type_, dims)

@@ -11,6 +11,7 @@ import math
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -136,12 +137,17 @@ def _terms(dim: Dim) -> dict[Monomial, int]:
     return {(): int(dim)} if dim else {}  # type: ignore[arg-type]
 
 
+@lru_cache(maxsize=1 << 16)
+def _text(atom: Atom) -> str:
+    return str(atom)
+
+
 def _order(item: tuple[Monomial, int]) -> tuple[int, str]:
-    return -len(item[0]), "*".join(map(str, item[0]))
+    return -len(item[0]), "*".join(map(_text, item[0]))
 
 
 def _from_terms(terms: Mapping[Monomial, int]) -> Dim:
-    kept = sorted(((m, c) for m, c in terms.items() if c), key=_order)
+    kept = [(m, c) for m, c in terms.items() if c]
     if not kept:
         return 0
     if len(kept) == 1:
@@ -150,7 +156,7 @@ def _from_terms(terms: Mapping[Monomial, int]) -> Dim:
             return factor
         if factor == 1 and len(monomial) == 1 and isinstance(monomial[0], Symbol):
             return monomial[0]
-    return Expr(tuple(kept))
+    return Expr(tuple(sorted(kept, key=_order)))
 
 
 def _call(fn: str, *args: Dim) -> Dim:
@@ -172,7 +178,7 @@ def _multiply(a: Dim, b: Dim) -> Dim:
     total: dict[Monomial, int] = {}
     for m, c in _terms(a).items():
         for n, d in _terms(b).items():
-            monomial = tuple(sorted(m + n, key=str))
+            monomial = tuple(sorted(m + n, key=_text))
             total[monomial] = total.get(monomial, 0) + c * d
     return _from_terms(total)
 

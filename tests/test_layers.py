@@ -22,6 +22,7 @@ LAYERS = [
     ["kernel"],
     ["runtime"],
     ["tune"],
+    ["compiler"],
     ["analysis"],
     ["zoo"],
     ["cli"],

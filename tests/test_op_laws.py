@@ -132,8 +132,9 @@ def test_the_type_relation_is_sound(op: Op, data: st.DataObject) -> None:
         try:
             claimed = op.infer(*types, **sample.attrs(hiding.names))
         except TypeRelError as e:
-            assert "the rank of the result is unknown" in str(e)
-            continue
+            if "the rank of the result is unknown" in str(e):
+                continue
+            raise
         assert hiding.agree(claimed.shape, out.shape), f"{claimed} of {types}"
         if claimed.value is not None:
             elements = tuple(map(int, out.reshape(-1)))
@@ -225,7 +226,7 @@ def guarded(fn: Callable[..., float]) -> Callable[..., float]:
 
 def first(compare: Callable[[Any, Any], bool]) -> Callable[[Any, Any], Any]:
     """Of two numbers the one for which `compare` holds, or the one that is none."""
-    return lambda a, b: a if a != a or compare(a, b) else b
+    return lambda a, b: a if math.isnan(a) or compare(a, b) else b
 
 
 MEANING = {

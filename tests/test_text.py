@@ -221,7 +221,7 @@ def emit_example(op, text, out):
     for type_text, value in ARGUMENT.findall(arguments):
         type_ = parse_type(type_text)
         known = eval(value, {}, Names()) if value and "range" not in value else None
-        if known is None:
+        if known is None or len(type_.shape) > 1:
             params.append(Var(f"x{len(params)}", type_))
             args.append(params[-1])
         else:

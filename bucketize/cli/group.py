@@ -7,7 +7,11 @@ from typing import Any
 
 import click
 
+from bucketize.cli.analyze import analyze
 from bucketize.cli.dispatchers import dispatchers
+from bucketize.cli.run import run
+from bucketize.cli.show import show
+from bucketize.cli.tune import tune
 from bucketize.cli.zoo import zoo
 from bucketize.errors import BucketizeError
 
@@ -64,5 +68,5 @@ def main(debug: bool) -> None:
     """
 
 
-for command in (dispatchers, zoo):
+for command in (zoo, show, tune, run, analyze, dispatchers):
     main.add_command(command)

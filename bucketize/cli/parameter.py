@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable
 from typing import Any, TypeAlias, TypeVar
@@ -46,17 +47,63 @@ def model_options(command: F) -> F:
     return click.argument("model")(option(command))
 
 
-def dispatcher_option(command: F) -> F:
-    """--dispatcher, in every form that `cli.dispatcher` can find."""
+SPEC = """NAME (see `bucketize dispatchers`), module:name or path.py:name, each with
+:option=value,... if wanted, as in log:base=4; a .yaml or .json file; or none."""
+
+
+def dispatch_options(command: F) -> F:
+    """--dispatcher, in every form that `cli.dispatcher` can find, and how it is followed."""
+    return all_of(
+        click.option("--dispatcher", "-d", metavar="SPEC", help=SPEC),
+        policy_option,
+        fallback_option,
+    )(command)
+
+
+def policy_option(command: F) -> F:
+    """--policy."""
     return click.option(
-        "--dispatcher",
-        "-d",
-        metavar="SPEC",
-        help="NAME (see `bucketize dispatchers`), module:name or path.py:name, each with "
-        ":option=value,... if wanted, as in log:base=4; or a .yaml or .json file.",
+        "--policy",
+        type=click.Choice(["exact", "pad"]),
+        default="exact",
+        show_default=True,
+        help="Run at the true size, or pad to the bucket's top and crop.",
+    )(command)
+
+
+def fallback_option(command: F) -> F:
+    """--fallback."""
+    return click.option(
+        "--fallback/--no-fallback",
+        default=True,
+        help="Serve sizes outside all buckets by a dynamic clone (default), or refuse them.",
+    )(command)
+
+
+def at_option(command: F) -> F:
+    """--at, the sizes that something is done at."""
+    return click.option(
+        "--at",
+        "points",
+        type=sizes,
+        metavar="SYMBOL=SIZE,...",
+        multiple=True,
+        help="Sizes, as in N=4,H=224,W=224; may be repeated.",
+    )(command)
+
+
+def threads_option(command: F) -> F:
+    """--threads."""
+    return click.option(
+        "--threads", type=click.IntRange(1), default=1, show_default=True, help="Of each kernel."
     )(command)
 
 
 def json_option(command: F) -> F:
     """--json."""
     return click.option("--json", "as_json", is_flag=True, help="Print JSON for scripts.")(command)
+
+
+def all_of(*options: Callable[[F], F]) -> Callable[[F], F]:
+    """Several options as one, in the order of the help."""
+    return lambda command: functools.reduce(lambda c, option: option(c), reversed(options), command)

@@ -13,7 +13,7 @@ from bucketize.kernel.tile import Form
 from bucketize.kernel.target import Target
 from bucketize.kernel.vector import FLOAT_BYTES
 from bucketize.op import Array, Attrs
-from bucketize.types import Dim, TensorType
+from bucketize.types import Dim, TensorType, product
 
 
 def is_native(attrs: Attrs) -> bool:
@@ -51,15 +51,17 @@ def _pointwise(workload: Workload) -> bool:
 
 def _form(workload: Workload, schedule: Schedule, target: Target) -> Form:
     image = not _pointwise(workload)
-    return matmul.form(schedule, target, workload, packed=True, image=image)
+    return matmul.form(schedule, target, workload, _rows(workload), packed=True, image=image)
+
+
+def _rows(workload: Workload) -> Dim:
+    return product(workload.anchor.out.type.shape[:3])
 
 
 def _default(workload: Workload, target: Target) -> dict[str, Knob]:
-    out, inner, height, width = window(workload)
-    n, h, w, _ = workload.anchor.out.type.shape
-    rows: Dim = n * h * w
-    groups = workload.anchor.attrs["groups"]
-    return matmul.default(rows, out // groups, height * width * inner, target, packed=True)
+    out, *reduced = window(workload)
+    columns = out // workload.anchor.attrs["groups"]
+    return matmul.default(_rows(workload), columns, product(reduced), target, packed=True)
 
 
 def _launch(workload: Workload, schedule: Schedule, shapes: Shapes, target: Target) -> Launch:

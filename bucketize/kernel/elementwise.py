@@ -94,7 +94,10 @@ def _source(workload: Workload) -> str:
 
 
 def _offset(
-    k: int, does: str, outer: Sequence[tuple[list[int], Axis]], groups: Sequence[tuple[list[int], Axis]]
+    k: int,
+    does: str,
+    outer: Sequence[tuple[list[int], Axis]],
+    groups: Sequence[tuple[list[int], Axis]],
 ) -> Iterator[str]:
     for g, (members, along) in enumerate(outer):
         if along[k] != STANDS:

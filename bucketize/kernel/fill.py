@@ -23,10 +23,13 @@ from bucketize.ops.dim import mask_tail
 
 PadAxis = tuple[int, int, int]  # the extent of the result, that of the argument, pads before it
 INDEX = {
-    "edge": ("{k} = min(max({k}, 0), {d} - 1)",),
+    "edge": ("{k} = least(greatest({k}, 0), {d} - 1)",),
     "wrap": ("{k} %= {d}",),
-    "reflect": ("{k} = abs({k}) % max(2 * ({d} - 1), 1)", "{k} = min({k}, 2 * ({d} - 1) - {k})"),
-    "symmetric": ("{k} %= 2 * {d}", "{k} = min({k}, 2 * {d} - 1 - {k})"),
+    "reflect": (
+        "{k} = abs({k}) % greatest(2 * ({d} - 1), 1)",
+        "{k} = least({k}, 2 * ({d} - 1) - {k})",
+    ),
+    "symmetric": ("{k} %= 2 * {d}", "{k} = least({k}, 2 * {d} - 1 - {k})"),
 }
 """By the mode of `pad`: how an index outside of 0..d becomes one inside."""
 
@@ -62,8 +65,8 @@ def _constant_rows(s: Source, workload: Workload, rank: int) -> None:
     s(_filled(workload))
     with s.pieces([f"e{a}" for a in range(rank)]):
         shift = f"b{rank - 1} - j"  # from a place in the run to one in the argument's row
-        s("left = min(max(b{0} - j, 0), m)".format(rank - 1))
-        s("right = min(max(b{0} + d{0} - j, 0), m)".format(rank - 1), f"p = j - b{rank - 1}")
+        s("left = least(greatest(b{0} - j, 0), m)".format(rank - 1))
+        s("right = least(greatest(b{0} + d{0} - j, 0), m)".format(rank - 1), f"p = j - b{rank - 1}")
         for a in range(rank - 1):
             s(f"k = c{a} - b{a}", f"p += k * w{a}")
             with s.block(f"if k < 0 or k >= d{a}:"):
@@ -91,7 +94,9 @@ def _pad_launch(workload: Workload, shapes: Shapes) -> Launch:
         axes = _merged(axes)
     axes = [(1, 1, 0)] * (rank - len(axes)) + axes
     bits = bits_of(attrs["value"], workload.result.dtype) if attrs["mode"] == "constant" else 0
-    return Launch((*(n for column in zip(*axes, strict=True) for n in column), bits), math.prod(out), GRAIN)
+    return Launch(
+        (*(n for column in zip(*axes, strict=True) for n in column), bits), math.prod(out), GRAIN
+    )
 
 
 def _merged(axes: Sequence[PadAxis]) -> list[PadAxis]:
@@ -117,9 +122,13 @@ PAD = loop_template("pad", takes(pad, where=_known_mode), _pad_source, _pad_laun
 
 def _mask_source(workload: Workload) -> str:
     s = Source()
-    s(_filled(workload), "keep = min(max(x1[0], 0), extent) * inner", "row = extent * inner")
+    s(
+        _filled(workload),
+        "keep = least(greatest(int64(x1[0]), 0), extent) * inner",
+        "row = extent * inner",
+    )
     with s.pieces(["_", "row"]):
-        s("left = 0", "right = min(max(keep - j, 0), m)")
+        s("left = 0", "right = least(greatest(keep - j, 0), m)")
         _kept_then_filled(s, "x0[i + t]")
     return kernel_text("mask_tail", workload, s, ["extent", "inner", "bits"], moved=(0,))
 

@@ -155,7 +155,7 @@ def _scatter_nd_source(workload: Workload) -> str:
     with s.loops(r="rows"):
         s("p = 0")
         _follow(s, depth, "r")
-        with s.loops(t="max(begin - p, 0), min(end - p, inner)"):
+        with s.loops(t="greatest(begin - p, 0), least(end - p, inner)"):
             s("y[p + t] = x2[r * inner + t]")
     return kernel_text("scatter_nd", workload, s, _row_names(depth), moved=(0, 2))
 

@@ -80,7 +80,9 @@ class Source:
             self(f"c{axis} = r % {outer[axis]}", f"r //= {outer[axis]}")
         self(*["c0 = r"][: len(outer)])
         with self.block("while i < end:"):
-            self(f"m = min({n} - j, end - i{f', {longest}' if longest else ''})")
+            self(f"m = least({n} - j, end - i)")
+            if longest:
+                self(f"m = least(m, {longest})")
             yield
             self("i += m", "j += m")
             self._carry("j", n, outer)

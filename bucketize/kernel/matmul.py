@@ -14,7 +14,7 @@ from bucketize.kernel.tile import Form
 from bucketize.kernel.target import Target
 from bucketize.kernel.vector import FLOAT_BYTES
 from bucketize.op import Array
-from bucketize.types import Dim, bounds
+from bucketize.types import Dim, bounds, product
 
 Level = tuple[int, list[int]]  # a batch axis: its size, and the bytes that each array moves by
 
@@ -39,10 +39,11 @@ def knobs(target: Target, packed: bool) -> dict[str, tuple[Knob, ...]]:
     common: dict[str, tuple[Knob, ...]] = {
         "mr": tuple(sorted({r for r, _ in tiles(target)} | {1, 4})),
         "nr": tuple(target.lanes * v for _, v in tiles(target)),
-        "unroll": (2, 4, 8),
+        "unroll": (1, 2, 4),
         "kc": KC,
+        "ahead_a": (0, 1),
     }
-    return common | ({"order": ORDERS, "ahead": (0, 1, 4)} if packed else {"copy": ("no", "yes")})
+    return common | ({"order": ORDERS, "ahead_b": (0, 1, 4)} if packed else {"copy": ("no", "yes")})
 
 
 def valid(schedule: Schedule, target: Target) -> str | None:
@@ -66,8 +67,8 @@ def default(rows: Dim, columns: Dim, depth: Dim, target: Target, packed: bool) -
     nr = nv * target.lanes
     fitting = [k for k in KC if k * nr * FLOAT_BYTES <= target.l2 / 3]
     whole = typical(depth, 0) * nr * FLOAT_BYTES <= target.l2 / 2 or m <= 2 * mr
-    common: dict[str, Knob] = {"mr": mr, "nr": nr, "unroll": 4, "kc": 0 if whole else fitting[-1]}
-    return common | ({"order": "panels", "ahead": 4} if packed else {"copy": "no"})
+    common: dict[str, Knob] = {"mr": mr, "nr": nr, "unroll": 2, "kc": 0 if whole else fitting[-1], "ahead_a": 1}
+    return common | ({"order": "panels", "ahead_b": 4} if packed else {"copy": "no"})
 
 
 def typical(dim: Dim, fallback: int) -> int:
@@ -151,20 +152,23 @@ def _packed(workload: Workload) -> bool:
 
 
 def form(
-    schedule: Schedule, target: Target, workload: Workload, *, packed: bool, image: bool
+    schedule: Schedule, target: Target, workload: Workload, rows: Dim, *, packed: bool, image: bool
 ) -> Form:
-    """The form of a product whose factors are the first two arguments of the anchor."""
+    """The form of a product of so many rows; its factors are the first arguments of the anchor."""
     tail = epilogue.of_workload(workload)
     assert tail is not None, "asked of a workload that was not accepted"
     a, b = _places(workload)
+    most = int(schedule["mr"])
     return Form(
         lanes=target.lanes,
-        rows=int(schedule["mr"]),
+        rows=most,
+        least=max(most - 1, 1) if isinstance(rows, int) and rows > most * (most - 2) else 1,
         vectors=int(schedule["nr"]) // target.lanes,
         unroll=int(schedule["unroll"]),
         order=str(schedule.get("order", "panels")),
         passes=bool(schedule["kc"]),
-        ahead=int(schedule.get("ahead", 0)) if schedule.get("order") == "panels" else 0,
+        panel_ahead=int(schedule["ahead_b"]) if schedule.get("order") == "panels" else 0,
+        rows_ahead=bool(schedule["ahead_a"]),
         inputs=len(workload.body.params),
         a=a,
         b=b,
@@ -188,16 +192,21 @@ def _accepts(workload: Workload) -> bool:
 
 
 def _form(workload: Workload, schedule: Schedule, target: Target) -> Form:
-    return form(schedule, target, workload, packed=_packed(workload), image=False)
+    packed = _packed(workload)
+    return form(schedule, target, workload, _rows(workload), packed=packed, image=False)
+
+
+def _rows(workload: Workload) -> Dim:
+    """The rows that a launch has at least."""
+    return workload.anchor.out.type.shape[-2]
 
 
 def _default(workload: Workload, target: Target) -> dict[str, Knob]:
-    a, out = (v.type.shape for v in (workload.anchor.args[0], workload.anchor.out))
-    rows: Dim = out[-2]
-    if _packed(workload):
-        for dim in a[:-2]:
-            rows = rows * dim
-    return default(rows, out[-1], a[-1], target, _packed(workload))
+    packed, rows = _packed(workload), _rows(workload)
+    *batch, _, depth = workload.anchor.args[0].type.shape
+    if packed:
+        rows = product([*batch, rows])
+    return default(rows, workload.anchor.out.type.shape[-1], depth, target, packed)
 
 
 def _launch(workload: Workload, schedule: Schedule, shapes: Shapes, target: Target) -> Launch:

@@ -23,6 +23,7 @@ from bucketize.kernel.template import Launch, Shapes, Workload
 from bucketize.ops import broadcast_to, concat, strided_slice, tile
 from bucketize.ops.rules import slice_ends
 
+
 def nest(rank: int, inner: str) -> Source:
     """y = x0 at `base` plus strides; along the last axis x0 runs, stands, or has a stride."""
     s = Source()
@@ -120,7 +121,7 @@ def _concat_source(workload: Workload) -> str:
         s("left = 0")
         for k in range(count):
             s(f"right = left + l{k}", f"p = c0 * l{k} - left", "o = i - j")
-            with s.loops(t="max(left, j), min(right, j + m)"):
+            with s.loops(t="greatest(left, j), least(right, j + m)"):
                 s(f"y[o + t] = x{k}[p + t]")
             s("left = right")
     names = ["row", *(f"l{k}" for k in range(count))]

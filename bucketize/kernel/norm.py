@@ -221,4 +221,6 @@ def _is_float(b: Binding) -> bool:
     return b.out.type.dtype.kind == "f"
 
 
-LAYER_NORM = loop_template("layer_norm", takes(layer_norm, where=_is_float), _norm_source, _norm_launch)
+LAYER_NORM = loop_template(
+    "layer_norm", takes(layer_norm, where=_is_float), _norm_source, _norm_launch
+)

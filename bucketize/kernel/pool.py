@@ -44,7 +44,9 @@ def _source(workload: Workload) -> str:
         with s.pieces(["_", "oh", "ow"]), s.loops(t="m"):
             _element(s, workload)
     counted = "with pads" if attrs.get("count_include_pad") else ""
-    return kernel_text(f"{workload.anchor.op.name}: {attrs['layout']} {counted}", workload, s, (*PLANE, *WINDOW))
+    return kernel_text(
+        f"{workload.anchor.op.name}: {attrs['layout']} {counted}", workload, s, (*PLANE, *WINDOW)
+    )
 
 
 def _blocks(s: Source, workload: Workload) -> None:

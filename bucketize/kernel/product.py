@@ -250,7 +250,7 @@ class _Loops:
     def put_ahead(self, b: ir.Value, tile: Size, bytes_: Size) -> None:
         """Tell the tile which part of what follows its part of B it may fetch."""
         w, form = self.w, self.form
-        if form.ahead:
+        if form.panel_ahead:
             depth = w.div(bytes_, form.width * FLOAT_BYTES)
             done = w.mul(tile, w.mul(depth, form.fetched))
             wanted = w.compare(done, "<", bytes_)

@@ -30,7 +30,6 @@ LOOP = (
 TEMPLATES.update({t.name: t for t in (*VECTOR, *LOOP)})
 
 
-
 def has_template(workload: Workload) -> bool:
     """Whether any template can compute the workload."""
     return any(t.accepts(workload) for t in TEMPLATES.values())

@@ -65,13 +65,13 @@ def _blocks_source(workload: Workload, schedule: Schedule) -> str:
     s(f"n = (e{fast} + rows - 1) // rows")
     s(f"o{rank - 1} = 1", *(f"o{a} = o{a + 1} * e{a + 1}" for a in reversed(range(rank - 1))))
     with s.loops(w="begin, end"):
-        s("r = w // n", "k = w % n * rows", f"h = min(rows, e{fast} - k)")
+        s("r = w // n", "k = w % n * rows", f"h = least(rows, e{fast} - k)")
         for a in reversed(rest):
             s(f"c{a} = r % e{a}", f"r //= e{a}")
         s(f"p = {' + '.join(['k', *(f'c{a} * s{a}' for a in rest)])}")
         s(f"q = {' + '.join([f'k * o{fast}', *(f'c{a} * o{a}' for a in rest)])}")
         with s.loops(j=f"0, e{rank - 1}, {block}"):
-            s(f"m = min({block}, e{rank - 1} - j)")
+            s(f"m = least(e{rank - 1} - j, {block})")
             with s.loops(u="h", t="m"):
                 s(f"y[q + u * o{fast} + j + t] = x0[p + u + (j + t) * s{rank - 1}]")
     names = [*(f"e{a}" for a in range(rank)), "rows", *(f"s{a}" for a in range(rank))]

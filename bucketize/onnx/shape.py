@@ -9,6 +9,7 @@ import numpy as np
 from bucketize.ir import Atom, Const, Var
 from bucketize.onnx.node import Node, Unsupported, converts, short
 from bucketize.ops import shape as s
+from bucketize.ops.dim import from_dims
 from bucketize.ops.dyn import (
     dyn_arange,
     dyn_broadcast_to,
@@ -130,15 +131,13 @@ def _space_to_depth(n: Node) -> Atom:
 
 def reshaped(n: Node, x: Atom, dims: Shape) -> Atom:
     """`x` under another shape, of which at most one dim may be unknown."""
-    unknown = [i for i, d in enumerate(dims) if isinstance(d, AnyDim)]
-    if not unknown:
+    unknown = [isinstance(d, AnyDim) for d in dims]
+    if sum(unknown) > 1:
+        raise Unsupported(f"more than one dim of ({', '.join(map(str, dims))}) is not known")
+    if not any(unknown):
         return n.emit(s.reshape, x, newshape=dims)
-    if len(unknown) > 1 or not all(
-        isinstance(d, int) for i, d in enumerate(dims) if i not in unknown
-    ):
-        raise Unsupported(f"the shape ({', '.join(map(str, dims))}) is not known")
-    target = np.array([-1 if isinstance(d, AnyDim) else d for d in dims], np.int64)
-    return n.emit(dyn_reshape, x, Const(target))
+    rest = tuple(-1 if u else d for u, d in zip(unknown, dims, strict=True))
+    return n.emit(dyn_reshape, x, n.emit(from_dims, dims=rest))
 
 
 # --- joining, cutting, repeating -----------------------------------------------------------------

@@ -1,0 +1,150 @@
+"""`bucketize run`: a model on arrays."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from bucketize.cli import parameter
+from bucketize.cli.model import (
+    all_sizes,
+    compiled,
+    dispatched,
+    load_inputs,
+    load_model,
+    random_inputs,
+)
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from bucketize.cli.model import Arrays
+    from bucketize.cli.table import Format
+    from bucketize.ir import Module
+    from bucketize.runtime.executable import Executable
+
+
+def input_file(text: str) -> tuple[str, Path]:
+    """The input and the path of `data=image.npy`."""
+    name, equals, path = text.partition("=")
+    if not equals:
+        raise click.BadParameter(f"{text!r} names no file; write INPUT=FILE.npy")
+    return name, Path(path)
+
+
+@click.command()
+@parameter.model_options
+@parameter.dispatch_options
+@parameter.at_option
+@click.option(
+    "--input",
+    "inputs",
+    type=input_file,
+    metavar="INPUT=FILE.npy",
+    multiple=True,
+    help="An array of yours; inputs without one are random.",
+)
+@click.option("--output", "-o", type=click.Path(path_type=Path), help="Write results as .npz.")
+@click.option("--log", type=click.Path(path_type=Path), help="Take schedules from this tuning log.")
+@parameter.threads_option
+@click.option("--repeat", type=click.IntRange(1), default=10, show_default=True, help="Timed runs.")
+@click.option("--check", is_flag=True, help="Compare with the reference evaluator (slow).")
+@click.option("--explain", is_flag=True, help="Say which kernels run, and why.")
+@parameter.json_option
+def run(model: str, bounds: list[parameter.Bound], as_json: bool, **options: Any) -> None:
+    r"""Run MODEL at given sizes on random arrays, or on arrays of yours, and time it.
+
+    \b
+    Examples:
+      bucketize run zoo:mlp --at N=1 --at N=17
+      bucketize run net.onnx --dim N=1..32 -d log --log trials.csv --at N=4,H=224,W=224 --explain
+      bucketize run net.onnx --input data=image.npy -o result.npz
+    """
+    mod = load_model(model, bounds)
+    behind = dispatched(mod, options)
+    exe = compiled(behind, "compiling", log=options["log"], threads=options["threads"], lazy=True)
+    given = load_inputs(options["inputs"])
+    shapes = {name: array.shape for name, array in given.items()}
+    rows = []
+    for point in options["points"] or [{}]:
+        sizes = all_sizes(mod, {**shapes, **point})
+        arrays = {**random_inputs(model, mod, sizes), **given}
+        results, row = timed(exe, sizes, arrays, options["repeat"])
+        if options["check"]:
+            row["max_rel_err"] = worst_error(results, reference(mod, arrays))
+        rows.append(row)
+        if options["explain"] and not as_json:
+            click.echo(exe.explain(**sizes))
+        if options["output"]:
+            save(options["output"], results)
+    report(exe, rows, as_json)
+
+
+def timed(
+    exe: Executable, sizes: parameter.Sizes, arrays: Arrays, repeat: int
+) -> tuple[list[NDArray[Any]], dict[str, Any]]:
+    """The results, and what to tell of the run; the first call is not timed."""
+    results = exe.run(**arrays)
+    times = []
+    for _ in range(repeat):
+        start = time.perf_counter()
+        results = exe.run(**arrays)
+        times.append(time.perf_counter() - start)
+    told = exe.explain(**sizes)
+    return results, {
+        "sizes": sizes,
+        "clone": told.clone,
+        "executor": told.executor,
+        "latency_s": statistics.median(times),
+        "outputs": [list(result.shape) for result in results],
+    }
+
+
+def reference(mod: Module, arrays: Arrays) -> list[NDArray[Any]]:
+    """What the ops mean, computed one by one."""
+    from bucketize.ir import evaluate_module
+
+    return evaluate_module(mod, **arrays)
+
+
+def worst_error(results: list[NDArray[Any]], wanted: list[NDArray[Any]]) -> float:
+    """The largest difference by the largest magnitude, over all results."""
+    from bucketize.tune.case import relative_error
+
+    return max(relative_error(a, b) for a, b in zip(results, wanted, strict=True))
+
+
+def save(path: Path, results: list[NDArray[Any]]) -> None:
+    """Write the results as output_0, output_1, ..."""
+    import numpy as np
+
+    with path.open("wb") as file:
+        np.savez(
+            file, allow_pickle=False, **{f"output_{i}": result for i, result in enumerate(results)}
+        )
+
+
+def report(exe: Executable, rows: list[dict[str, Any]], as_json: bool) -> None:
+    """Print what ran."""
+    from bucketize.cli.table import milliseconds, table
+
+    if as_json:
+        click.echo(json.dumps(rows, indent=2))
+        return
+    formats: dict[str, Format] = {
+        "sizes": shown_sizes,
+        "latency_s": milliseconds,
+        "max_rel_err": "{:.1e}".format,
+    }
+    click.echo(table(rows, formats))
+    click.echo(str(exe.counts), err=True)
+
+
+def shown_sizes(sizes: parameter.Sizes) -> str:
+    """`N=4,H=224,W=224`."""
+    return ",".join(f"{symbol}={size}" for symbol, size in sizes.items())

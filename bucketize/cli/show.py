@@ -1,0 +1,87 @@
+"""`bucketize show`: a module before and after, its decisions, its clones."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from bucketize.cli import parameter
+from bucketize.cli.model import dispatched, load_model
+
+if TYPE_CHECKING:
+    from bucketize.ir import Module
+
+SECTIONS = ("before", "decisions", "clones", "after")
+
+
+@click.command()
+@parameter.model_options
+@parameter.dispatch_options
+@click.option(
+    "--section",
+    "sections",
+    type=click.Choice(SECTIONS),
+    multiple=True,
+    help="Print only this; may be repeated.",
+)
+@click.option("--function", help="The one shown after; default: the first clone, or main.")
+@parameter.json_option
+def show(
+    model: str, bounds: list[parameter.Bound], function: str | None, as_json: bool, **options: Any
+) -> None:
+    r"""Print the IR of MODEL before, the decisions and clones of dispatch, and a clone after.
+
+    "After" is what the kernels are made of: types under the bucket's bounds, constants folded,
+    channels last, elementwise ops fused.
+
+    \b
+    Examples:
+      bucketize show zoo:mlp
+      bucketize show zoo:bert-mini -d log --section decisions
+      bucketize show zoo:mlp --dim N=1..8 -d log --section after --function "main[N=4..8]"
+    """
+    mod = load_model(model, bounds)
+    after = dispatched(mod, options)
+    if as_json:
+        click.echo(json.dumps(summary(after), indent=2))
+        return
+    shown = function or next((name for name in after.functions if name != "main"), "main")
+    for section in options["sections"] or SECTIONS:
+        click.echo("\n".join(["", f"# {section}", *lines(section, mod, after, shown)]))
+
+
+def lines(section: str, mod: Module, after: Module, function: str) -> Iterator[str]:
+    """The text of one section."""
+    from bucketize.cli.tree import tree_lines
+    from bucketize.text import show as text
+    from bucketize.transform.lower import lower
+
+    if section == "before":
+        yield text(mod.main)
+    elif section == "decisions":
+        yield from tree_lines(after.main)
+    elif section == "clones":
+        yield from clones(after)
+    else:
+        yield text(lower(after.function(function)))
+
+
+def clones(mod: Module) -> list[str]:
+    """The names of the functions that `main` decides between."""
+    return [name for name in mod.functions if name != "main"]
+
+
+def summary(mod: Module) -> dict[str, object]:
+    """What a script may ask of a dispatched module."""
+    from bucketize.cli.tree import tree_lines
+
+    return {
+        "inputs": {p.name: str(p.type) for p in mod.main.params},
+        "outputs": [str(r.type) for r in mod.main.results],
+        "symbols": {name: [s.lo, s.hi] for name, s in mod.main.symbols().items()},
+        "clones": clones(mod),
+        "decisions": list(tree_lines(mod.main)),
+    }

@@ -1,0 +1,52 @@
+"""Models written as ONNX text, and what onnxruntime makes of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import parser
+
+from bucketize.ir import evaluate_module
+from bucketize.onnx import from_onnx
+from bucketize.types import evaluate
+
+ERRORS_ONLY = 3
+
+
+def parse(graph: str, opset: int = 17) -> onnx.ModelProto:
+    """`(float[N] x) => (y) { y = Relu(x) }` as a model."""
+    return parser.parse_model(f'<ir_version: 10, opset_import: ["" : {opset}]> g {graph}')
+
+
+def draw(rng: np.random.Generator, param, sizes):
+    shape = tuple(evaluate(d, sizes) for d in param.type.shape)
+    dtype = param.type.dtype
+    if dtype.kind == "f":
+        return rng.standard_normal(shape).astype(dtype)
+    return rng.integers(0, 2 if dtype.kind == "b" else 3, shape).astype(dtype)
+
+
+def run_ort(model, inputs):
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level, options.intra_op_num_threads = ERRORS_ONLY, 1
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options)
+    return session.run(None, inputs)
+
+
+def agree(model, *all_sizes, bounds=None, **given):
+    """The module of `model`, once it computes what onnxruntime does, at sizes of its symbols."""
+    module = from_onnx(model, bounds=bounds)
+    symbols = list(module.main.symbols())
+    for sizes in all_sizes or (
+        {s: 3 + i for i, s in enumerate(symbols)},
+        dict.fromkeys(symbols, 5),
+    ):
+        rng = np.random.default_rng(1)
+        inputs = {p.name: draw(rng, p, sizes) for p in module.main.params} | given
+        for want, got in zip(
+            run_ort(model, inputs), evaluate_module(module, **inputs), strict=True
+        ):
+            assert got.dtype == want.dtype
+            np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+    return module

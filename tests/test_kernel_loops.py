@@ -1,0 +1,462 @@
+"""Laws of the loop templates, over every sample of every operator that they take.
+
+A kernel equals the op's `compute` at sizes that its source has not seen, writes nothing outside of
+its result, and does its work in parts that leave nothing between them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from samples import Sample, samples
+
+import bucketize.ops as ops
+from bucketize.errors import KernelError
+from bucketize.ir import STRUCTURAL, Atom, Builder, Const, Var, run_function, specialise
+from bucketize.kernel.build import build
+from bucketize.kernel.elementwise import OPEN, RUNS, STANDS, axes_of, collapsed
+from bucketize.kernel.loop import Source, bits_of
+from bucketize.kernel.movement import collapsed_axes
+from bucketize.kernel.reduce import runs
+from bucketize.kernel.target import host
+from bucketize.kernel.template import Knob, Template, Workload, combinations
+from bucketize.kernel.templates import LOOP, TEMPLATES, template_for
+from bucketize.kernel.transpose import merged
+from bucketize.op import OPS, Array, Op
+from bucketize.types import ANY, Dim, Symbol, TensorType, tensor
+
+RIM, POISON = 192, 0xFF  # bytes; all ones is a NaN
+N, M, C = Symbol("N"), Symbol("M"), Symbol("C", 2)
+F32 = np.dtype("float32")
+
+
+def workload(op: Op, *types: TensorType, **attrs: Any) -> Workload:
+    """The workload of one op."""
+    params = [Var(f"x{i}", t) for i, t in enumerate(types)]
+    body = Builder()
+    out = body.emit(op, *params, **attrs)
+    return Workload(body.function("", params, [out]), (False,) * len(params))
+
+
+def loop_template(load: Workload) -> Template | None:
+    return next((t for t in LOOP if t.accepts(load)), None)
+
+
+def schedules(template: Template, load: Workload) -> list[dict[str, Knob]]:
+    return combinations(template.knobs(load, host()))
+
+
+def run(
+    template: Template,
+    load: Workload,
+    schedule: Mapping[str, Knob],
+    args: Sequence[Array],
+    env: Mapping[str, int],
+    parts: int = 2,
+) -> Array:
+    """What the kernel makes of `args`, in parts, each a call with its own block."""
+    concrete = Workload(specialise(load.body, env), load.constant)
+    (expected,) = run_function(specialise(load.body, env), args)
+    kernel = build(template.source(load, schedule, host()), name_hint=template.name)
+    shapes = (*(a.shape for a in args), expected.shape)
+    launch = template.launch(concrete, schedule, shapes, host())
+    memory = np.full(expected.nbytes + 2 * RIM, POISON, np.uint8)
+    inside = memory[RIM : RIM + expected.nbytes]
+    held = [np.ascontiguousarray(a) for a in args]
+    addresses = [inside.ctypes.data, *(a.ctypes.data for a in held), 0]
+    call = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(kernel.address)
+    steps = -(-launch.extent // launch.grain)
+    cuts = [min(steps * p // parts * launch.grain, launch.extent) for p in range(parts + 1)]
+    for begin, end in zip(cuts, cuts[1:], strict=False):
+        block = np.array([*addresses, begin, end, *launch.dims], np.int64)
+        call(block.ctypes.data)
+    rims = np.concatenate([memory[:RIM], memory[RIM + expected.nbytes :]])
+    assert (rims == POISON).all(), "written outside of the result"
+    return inside.view(expected.dtype).reshape(expected.shape)
+
+
+def check(
+    load: Workload,
+    args: Sequence[Array],
+    env: Mapping[str, int],
+    schedule: Mapping[str, Knob] | None = None,
+) -> None:
+    """The kernel equals the reference, whether it works in one part, two or three."""
+    template = loop_template(load)
+    assert template is not None, load.key
+    schedule = template.default(load, host()) if schedule is None else schedule
+    (expected,) = run_function(specialise(load.body, env), args)
+    whole = run(template, load, schedule, args, env, 1)
+    scale = np.abs(expected[np.isfinite(expected)]).max(initial=1) if expected.size else 1
+    np.testing.assert_allclose(whole, expected, rtol=1e-5, atol=2e-6 * float(scale))
+    for parts in (2, 3):
+        np.testing.assert_array_equal(run(template, load, schedule, args, env, parts), whole)
+
+
+def floats(*shape: int, seed: int = 0) -> Array:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+# --- the law over the table ------------------------------------------------------------------------
+
+
+def workload_of(sample: Sample) -> Workload:
+    symbols = sample.symbols()
+    types = [TensorType(a.dtype, a.shape(symbols)) for a in sample.args]
+    return workload(sample.op, *types, **sample.attrs(symbols))
+
+
+def chosen(op: Op) -> list[Sample]:
+    """All samples, but of elementwise ops only `add` at more than one pattern of shapes."""
+    found = [s for s in samples(op) if not op.reads and op.shape_from_values is None]
+    if op.scalar is None or op is ops.add:
+        return found
+    return list({tuple(a.dtype for a in s.args): s for s in reversed(found)}.values())
+
+
+CASES = [
+    s
+    for op in OPS.values()
+    if op not in STRUCTURAL
+    for s in chosen(op)
+    if loop_template(workload_of(s)) is not None
+]
+SIZES = (1, 2, 5, 19)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_a_kernel_is_its_op_at_every_schedule(case: Sample) -> None:
+    load, rng = workload_of(case), np.random.default_rng(7)
+    template = loop_template(load)
+    assert template is not None
+    for schedule in schedules(template, load):
+        assert template.valid(load, schedule, host()) is None
+        for size in SIZES:
+            env = {n: int(rng.integers(1, size + 1)) for n in case.names}
+            check(load, case.draw(rng, env), env, schedule)
+
+
+WITHOUT = {
+    *("reshape", "squeeze", "unsqueeze"),  # views
+    *("shape_of", "size_of", "from_dims", "dim_less", "dims_within"),  # dims, known to the host
+    *("nonzero", "compress", "topk", "topk_indices"),  # the VM runs their compute
+    *("matmul", "conv2d"),  # vector code
+}
+
+
+def test_every_op_has_a_template_or_is_known_to_have_none() -> None:
+    taken = {s.op.name for s in CASES}
+    rest = {n for n, op in OPS.items() if op not in STRUCTURAL and not op.reads} - taken
+    assert rest == WITHOUT
+
+
+def test_the_table_holds_all_templates_by_name() -> None:
+    assert [t.name for t in LOOP] == [n for n, t in TEMPLATES.items() if t in LOOP]
+    assert template_for(workload(ops.add, tensor(F32, N), tensor(F32, N))).name == "elementwise"
+
+
+def test_no_template_is_an_error_that_lists_them() -> None:
+    with pytest.raises(KernelError, match=r"no template of .*elementwise.* takes .*nonzero"):
+        template_for(workload(ops.nonzero, tensor(F32, N)))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "complex64"])
+def test_dtypes_that_numba_cannot_compute_with_are_declined(dtype: str) -> None:
+    for op in (ops.add, ops.mul):
+        load = workload(op, tensor(dtype, N), tensor(dtype, N))
+        assert loop_template(load) is None
+
+
+def test_a_schedule_must_be_one_of_the_knobs() -> None:
+    load = workload(ops.transpose, tensor(F32, N, C), axes=(1, 0))
+    template = template_for(load)
+    wrong = template.valid(load, {"block": 5}, host())
+    assert wrong == "block=5 is not in (16, 32, 64)"
+    wrong = template.valid(load, {}, host())
+    assert wrong == "expected the knobs ['block'], got []"
+
+
+# --- elementwise groups ----------------------------------------------------------------------------
+
+
+class Group:
+    """A fused group under construction."""
+
+    def __init__(self, *types: TensorType) -> None:
+        self.params = [Var(f"x{i}", t) for i, t in enumerate(types)]
+        self.body = Builder()
+
+    def __call__(self, op: Op, *args: Atom, **attrs: Any) -> Var:
+        return self.body.emit(op, *args, **attrs)
+
+    def returns(self, result: Var) -> Workload:
+        return Workload(self.body.function("", self.params, [result]), (False,) * len(self.params))
+
+
+def number(value: float, dtype: Any = np.float32) -> Const:
+    return Const(np.asarray(value, dtype))
+
+
+def test_a_chain_with_lone_numbers() -> None:
+    """The gelu that exporters write, with a bias and a residual."""
+    g = Group(tensor(F32, N, M), tensor(F32, M), tensor(F32, N, M))
+    x, bias, other = g.params
+    h = g(ops.add, x, bias)
+    e = g(ops.erf, g(ops.div, h, number(math.sqrt(2))))
+    half = g(ops.mul, g(ops.mul, h, g(ops.add, e, number(1.0))), number(0.5))
+    load = g.returns(g(ops.add, half, other))
+    for n, m in ((1, 1), (1, 100), (7, 33), (3, 1)):
+        check(load, [floats(n, m), floats(m, seed=1), floats(n, m, seed=2)], {"N": n, "M": m})
+
+
+def test_casts_comparisons_and_choices() -> None:
+    g = Group(tensor(F32, N, M), tensor("int64", N, 1), tensor(bool, M))
+    x, lengths, on = g.params
+    late = g(ops.greater, g(ops.cast, x, dtype="int64"), lengths)
+    both = g(ops.logical_and, late, g(ops.logical_not, on))
+    kept = g(ops.where, both, number(-math.inf), x)
+    load = g.returns(g(ops.cast, g(ops.less, kept, number(0.5)), dtype="int32"))
+    rng = np.random.default_rng(3)
+    for n, m in ((1, 1), (4, 37)):
+        args = [4 * floats(n, m), rng.integers(-3, 3, (n, 1)), rng.random(m) < 0.5]
+        check(load, args, {"N": n, "M": m})
+
+
+def test_a_value_used_twice_and_a_number_of_higher_rank() -> None:
+    g = Group(tensor(F32, N))
+    (x,) = g.params
+    y = g(ops.mul, x, x)
+    load = g.returns(g(ops.sub, y, g(ops.add, y, Const(np.full((1, 1), 2, np.float32)))))
+    check(load, [floats(9)], {"N": 9})
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        ((N, M), (M, N)),  # either may be 1
+        ((ANY, ANY), (ANY, ANY)),
+        ((N, C, ANY), (1, ANY, M)),
+        ((C, N), (M,)),
+        ((ANY,), (N, 1, C)),
+    ],
+    ids=str,
+)
+def test_what_broadcasts_may_be_a_run_time_question(
+    left: tuple[Dim, ...], right: tuple[Dim, ...]
+) -> None:
+    load = workload(ops.sub, tensor(F32, *left), tensor(F32, *right))
+    rng = np.random.default_rng(5)
+    tried = 0
+    while tried < 12:
+        env = {"N": int(rng.choice([1, 1, 6])), "M": int(rng.choice([1, 1, 6])), "C": 6}
+        a, b = (
+            tuple(env.get(str(d), d) if d != ANY else int(rng.choice([1, 6])) for d in t)
+            for t in (left, right)
+        )
+        args = [floats(*a), floats(*b, seed=1)]
+        check(load, args, env)
+        tried += 1
+
+
+def test_axes_collapse_where_operands_do_the_same() -> None:
+    axes = axes_of([(N, C, M, 1), (C, 1, 1), (1, 1, M, 1)], (N, C, M, 1))
+    assert axes[0] == (RUNS, STANDS, STANDS)
+    assert axes[1] == (RUNS, RUNS, STANDS)
+    assert axes[2] == (RUNS, STANDS, RUNS)
+    assert [members for members, _ in collapsed(axes)] == [[0], [1], [2]]
+    assert collapsed(axes_of([(N, C, M), (N, C, M)], (N, C, M))) == [([0, 1, 2], (RUNS, RUNS))]
+    assert axes_of([(N,), (M,)], (ANY,)) == [(OPEN, OPEN)]
+    assert axes_of([(ANY,), (7,)], (7,)) == [(OPEN, RUNS)]
+
+
+def test_small_integers_wrap_as_numpy_does() -> None:
+    load = workload(ops.add, tensor("int8", N), tensor("int8", N))
+    values = np.array([127, -128, 100, 5], np.int8)
+    check(load, [values, values], {"N": 4})
+
+
+# --- the others, where the law's samples are too small ---------------------------------------------
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("op", [ops.softmax, ops.log_softmax], ids=str)
+def test_infinities_and_nan_survive_softmax(op: Op, axis: int) -> None:
+    x = floats(6, 70) * 30
+    x[0, 3:] = -np.inf
+    x[1] = -np.inf
+    x[2, 65] = np.nan
+    x[3, 5] = np.inf
+    load = workload(op, tensor(F32, N, M), axis=axis)
+    with np.errstate(all="ignore"):
+        check(load, [x], {"N": 6, "M": 70})
+
+
+@pytest.mark.parametrize("op", [ops.reduce_max, ops.reduce_min, ops.reduce_sum], ids=str)
+@pytest.mark.parametrize("axes", [(0,), (1,), (0, 1)], ids=str)
+def test_infinities_and_nan_survive_reductions(op: Op, axes: tuple[int, ...]) -> None:
+    x = floats(5, 300)
+    x[1, 2], x[2, 299], x[3, 7] = -np.inf, np.nan, np.inf
+    check(workload(op, tensor(F32, N, M), axes=axes), [x], {"N": 5, "M": 300})
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int64", "int8", "uint8"])
+@pytest.mark.parametrize("op", [ops.reduce_max, ops.reduce_min, ops.reduce_prod], ids=str)
+def test_extremes_begin_below_every_number(op: Op, dtype: str) -> None:
+    x = np.array([[1, 2, 0], [3, 100, 7]], dtype)
+    lowest = x - 101 if np.dtype(dtype).kind != "u" else x
+    check(workload(op, tensor(dtype, N, 3), axes=(1,)), [lowest], {"N": 2})
+
+
+@pytest.mark.parametrize("axes", [(1, 2), (0, 2), (0, 3), (0, 1, 2, 3), (), (1,), (3,)], ids=str)
+def test_reductions_over_any_axes(axes: tuple[int, ...]) -> None:
+    load = workload(ops.reduce_mean, tensor(F32, N, 7, M, C), axes=axes, keepdims=True)
+    for n, m, c in ((1, 7, 300), (3, 2, 5)):
+        check(load, [floats(n, 7, m, c)], {"N": n, "M": m, "C": c})
+
+
+def test_an_empty_sum_is_zero() -> None:
+    load = workload(ops.reduce_sum, tensor(F32, Symbol("Z", 0), N), axes=(0,))
+    check(load, [np.zeros((0, 3), np.float32)], {"Z": 0, "N": 3})
+
+
+def test_nothing_is_done_where_there_is_nothing() -> None:
+    empty = Symbol("Z", 0)
+    for load in (
+        workload(ops.add, tensor(F32, empty, N), tensor(F32, N)),
+        workload(ops.transpose, tensor(F32, empty, N), axes=(1, 0)),
+        workload(ops.softmax, tensor(F32, empty, N), axis=1),
+    ):
+        args = [
+            np.zeros([0 if d is empty else 3 for d in p.type.shape], np.float32)
+            for p in load.body.params
+        ]
+        check(load, args, {"Z": 0, "N": 3})
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_the_first_extreme_wins_and_nan_is_extreme(axis: int) -> None:
+    x = np.round(floats(9, 280) * 2)
+    x[4, 100], x[4, 200] = np.nan, np.nan
+    for op in (ops.argmax, ops.argmin):
+        check(workload(op, tensor(F32, N, M), axis=axis), [x], {"N": 9, "M": 280})
+
+
+@pytest.mark.parametrize(
+    ("scale", "bias", "axis"),
+    [((M,), (M,), 2), ((N, M), (M,), 1), ((N, 1), (1,), 1), ((), (ANY,), 2)],
+    ids=str,
+)
+def test_layer_norm_scales_over_any_part_of_the_tail(
+    scale: tuple[Dim, ...], bias: tuple[Dim, ...], axis: int
+) -> None:
+    load = workload(
+        ops.layer_norm, tensor(F32, 4, N, M), tensor(F32, *scale), tensor(F32, *bias), axis=axis
+    )
+    env = {"N": 3, "M": 70}
+    shapes = [[70 if d == ANY else env.get(str(d), d) for d in t] for t in (scale, bias)]
+    x = floats(4, 3, 70) * 5 + 100
+    check(load, [x.astype(np.float32), *(floats(*s, seed=1) for s in shapes)], env)
+
+
+@pytest.mark.parametrize("block", [16, 32, 64])
+@pytest.mark.parametrize(
+    ("shape", "axes"),
+    [((100, 70), (1, 0)), ((2, 3, 40, 50), (0, 2, 3, 1)), ((3, 4, 5, 70), (3, 1, 0, 2))],
+    ids=str,
+)
+def test_transposes_of_more_than_a_block(
+    shape: tuple[int, ...], axes: tuple[int, ...], block: int
+) -> None:
+    dims = [Symbol(n) for n in "ABCD"[: len(shape)]]
+    load = workload(ops.transpose, tensor(F32, *dims), axes=axes)
+    env = {d.name: size for d, size in zip(dims, shape, strict=True)}
+    check(load, [floats(*shape)], env, {"block": block})
+
+
+def test_axes_that_stay_neighbours_are_transposed_as_one() -> None:
+    assert merged((0, 2, 3, 1)) == [[0], [2, 3], [1]]
+    assert merged(()) == []
+    assert collapsed_axes((2, 1, 3, 4), (12, 99, 4, 1)) == [(24, 1)]
+    assert collapsed_axes((2, 3, 1), (3, 1, 1)) == [(6, 1), (1, 1)]
+
+
+@pytest.mark.parametrize("mode", ["constant", "edge", "reflect", "wrap", "symmetric"])
+def test_images_are_padded(mode: str) -> None:
+    pads = ((0, 0), (1, 2), (2, 1), (0, 0))
+    load = workload(ops.pad, tensor(F32, N, 9, M, C), pads=pads, mode=mode)
+    for n, m, c in ((1, 5, 3), (2, 3, 64)):
+        check(load, [floats(n, 9, m, c)], {"N": n, "M": m, "C": c})
+
+
+def test_pads_of_the_reference_s_unknown_modes_are_declined() -> None:
+    load = workload(ops.pad, tensor(F32, N), pads=((1, 1),), mode="linear_ramp")
+    assert loop_template(load) is None
+
+
+def test_kernels_that_move_are_shared_by_dtypes_of_a_size() -> None:
+    loads = [workload(ops.concat, tensor(d, N), tensor(d, M), axis=0) for d in ("float32", "int32")]
+    sources = {TEMPLATES["concat"].source(load, {}, host()) for load in loads}
+    assert len(sources) == 1
+    check(
+        loads[1], [np.arange(3, dtype=np.int32), np.arange(70, dtype=np.int32)], {"N": 3, "M": 70}
+    )
+
+
+def test_kernels_do_not_depend_on_sizes_that_attributes_hold() -> None:
+    def source(**attrs: Any) -> str:
+        load = workload(ops.pad, tensor(F32, N, M), **attrs)
+        return TEMPLATES["pad"].source(load, {}, host())
+
+    assert source(pads=((1, 1), (0, N))) == source(pads=((0, M), (2, 0)), value=7.0)
+
+
+def test_a_lone_index_is_part_of_the_kernel() -> None:
+    g = Group(tensor(F32, N, M))
+    load = g.returns(g(ops.gather, g.params[0], Const(np.asarray(-1)), axis=1))
+    check(load, [floats(4, 6)], {"N": 4, "M": 6})
+    g = Group(tensor(F32, N, M), tensor("int64"))
+    load = g.returns(g(ops.mask_tail, g.params[0], g.params[1], axis=1, value=-math.inf))
+    for length in (0, 3, 100):
+        check(load, [floats(4, 70), np.asarray(length)], {"N": 4, "M": 70})
+
+
+def test_bits_of_numbers() -> None:
+    assert bits_of(1.0, F32) == 0x3F800000
+    assert bits_of(-1, np.dtype("int64")) == -1
+    assert bits_of(True, np.dtype(bool)) == 1
+
+
+def test_runs_of_reduced_axes() -> None:
+    assert runs(4, (1, 2)) == [(False, [0]), (True, [1, 2]), (False, [3])]
+    assert runs(0, ()) == []
+
+
+def test_only_the_dims_that_are_read_are_loaded() -> None:
+    s = Source()
+    with s.loops(t="begin, end"):
+        s("y[t] = b")
+    text = s.kernel("a title", ["y = pointer(block[0], int64)"], 2, ["a", "b"])
+    assert text.startswith('"""a title"""\n')
+    assert "b = block[5]" in text
+    assert "a = block" not in text
+
+
+POOLS: list[dict[str, Any]] = [
+    {"kernel": (3, 3), "strides": (2, 2), "pads": (1, 1, 1, 1)},
+    {"kernel": (2, 3), "strides": (1, 2), "pads": (0, 2, 1, 0), "dilations": (2, 1)},
+    {"kernel": (3, 2), "strides": (3, 2), "pads": (1, 0, 1, 1), "ceil_mode": True},
+]
+
+
+@pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
+@pytest.mark.parametrize("op", [ops.max_pool2d, ops.avg_pool2d], ids=str)
+def test_pools(op: Op, layout: str) -> None:
+    for attrs in POOLS:
+        for counts in ({}, {"count_include_pad": True})[: 2 if op is ops.avg_pool2d else 1]:
+            load = workload(op, tensor(F32, N, 11, 11, 12), **attrs, **counts, layout=layout)
+            check(load, [floats(2, 11, 11, 12)], {"N": 2})

@@ -1,0 +1,240 @@
+"""Each converter of the ONNX front end against onnxruntime."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx_model import agree, parse
+
+from bucketize.ir import evaluate_module
+from bucketize.onnx import from_onnx
+
+UNARY = """
+    Abs Ceil Cos Elu Erf Exp Floor HardSigmoid HardSwish Identity IsInf IsNaN LeakyRelu
+    LogSoftmax Neg Reciprocal Relu Round Selu Sigmoid Sign Sin Softmax Softplus Softsign Tanh
+    Celu ThresholdedRelu GlobalAveragePool GlobalMaxPool Flatten Shape Size Transpose ReduceSum
+    ReduceMean ReduceMax ReduceMin ReduceProd ReduceL1 ReduceL2 ReduceSumSquare ArgMax ArgMin
+    Dropout
+"""
+
+
+@pytest.mark.parametrize("op_type", UNARY.split())
+def test_operators_with_one_operand(op_type):
+    agree(parse(f"(float[N, 2, H] x) => (y) {{ y = {op_type}(x) }}"))
+
+
+BINARY = """
+    Add Sub Mul Div PRelu Equal Less LessOrEqual Greater GreaterOrEqual Min Max Sum Mean
+"""
+
+
+@pytest.mark.parametrize("op_type", BINARY.split())
+def test_operators_with_two_operands(op_type):
+    agree(parse(f"(float[N, C, 4] x, float[C, 1] z) => (y) {{ y = {op_type}(x, z) }}"))
+
+
+CASES = {
+    # elementwise
+    "sqrt_log": "(float[N] x) => (y) { a = Abs(x) b = Sqrt(a) c = Exp(b) y = Log(c) }",
+    "not_and_or_xor": "(bool[N, 3] x, bool[3] z) => (y) "
+    "{ a = And(x, z) b = Or(x, a) c = Xor(b, z) y = Not(c) }",
+    "where": "(bool[N, 1] c, float[N, 3] x, float[3] z) => (y) { y = Where(c, x, z) }",
+    "div_int": "(int64[N] x) => (y) <int64 d = {-2}> { a = Neg(x) y = Div(a, d) }",
+    "mod_int": "(int64[N] x) => (y, z) <int64 d = {-2}, int64 o = {3}> "
+    "{ a = Sub(x, o) y = Mod(a, d) z = Mod<fmod = 1>(a, d) }",
+    "mod_float": "(float[N] x) => (y) <float d = {0.7}> { y = Mod<fmod = 1>(x, d) }",
+    "pow": "(float[N] x) => (a, b, c, d) "
+    "<float two = {2}, float half = {0.5}, int64[1] three = {3}> "
+    "{ a = Pow(x, two) b = Pow(a, half) c = Pow(x, three) d = Pow(a, a) }",
+    "sum_of_one": "(float[N] x) => (y) { y = Sum(x) }",
+    "max_of_three": "(float[N] x, float[1] z, float v) => (y) { y = Max(x, z, v) }",
+    "clip": "(float[N] x) => (y) <float lo = {-0.5}, float hi = {0.5}> { y = Clip(x, lo, hi) }",
+    "clip_below": "(float[N] x) => (y) <float lo = {-0.5}> { y = Clip(x, lo) }",
+    "clip_above": "(float[N] x) => (y) <float hi = {0.5}> { y = Clip(x, , hi) }",
+    "clip_int": "(int64[N] x) => (y) <int64 hi = {1}> { y = Clip(x, , hi) }",
+    "clip_run_time": "(float[N] x, float lo, float hi) => (y) { y = Clip(x, lo, hi) }",
+    "isinf_positive": "(float[N] x) => (y) <float z = {0}> "
+    "{ a = Div(x, z) y = IsInf<detect_negative = 0>(a) }",
+    "elu_alpha": "(float[N] x) => (y) { y = Elu<alpha = 0.5>(x) }",
+    "celu_alpha": "(float[N] x) => (y) { y = Celu<alpha = 0.5>(x) }",
+    "cast": "(float[N] x) => (a, b, c) "
+    "{ a = Cast<to = 7>(x) b = Cast<to = 9>(x) c = Cast<to = 1>(b) }",
+    "dropout": "(float[N] x) => (y) <float r = {0.5}, bool t = {0}> "
+    "{ y = Dropout<seed = 3>(x, r, t) }",
+    # movement
+    "shape_part": "(float[N, 2, H] x) => (y) { y = Shape<start = -2, end = 3>(x) }",
+    "constants": "(float[N] x) => (a, b, c, d, e) { a = Constant<value_float = 0.1>() "
+    "b = Constant<value_floats = [0.5, 1.0]>() c = Constant<value_int = 7>() "
+    "d = Constant<value_ints = [1, 2]>() e = Add(x, a) }",
+    "full": "(float[N, M] x) => (y, z) { s = Shape(x) y = ConstantOfShape(s) "
+    "z = ConstantOfShape<value = int64[1] {7}>(s) }",
+    "full_static": "(float[N] x) => (y) <int64[2] s = {2, 3}> { y = ConstantOfShape(s) }",
+    "range": "(float[N] x) => (y) <int64 z = {0}, int64 one = {1}> "
+    "{ n = Size(x) y = Range(z, n, one) }",
+    "range_float": "(float[N] x) => (y) <float a = {0}, float b = {1}, float c = {0.3}> "
+    "{ r = Range(a, b, c) y = Identity(r) }",
+    "reshape": "(float[N, 2, 6] x) => (y) <int64[3] s = {0, -1, 3}> { y = Reshape(x, s) }",
+    "reshape_chain": "(float[N, 2, 6] x) => (y) <int64[1] i = {0}, int64[1] t = {12}> "
+    "{ s = Shape(x) n = Gather(s, i) t2 = Concat<axis = 0>(n, t) y = Reshape(x, t2) }",
+    "flatten_2": "(float[N, 2, H] x) => (y) { y = Flatten<axis = 2>(x) }",
+    "flatten_unknown": "(bool[N] c, float[M, K] x) => (y) "
+    "{ k = NonZero(c) g = Gather(x, k) y = Flatten<axis = 2>(g) }",
+    "flatten_all": "(float[N, 2, H] x) => (y) { y = Flatten<axis = 0>(x) }",
+    "transpose": "(float[N, 2, H] x) => (y) { y = Transpose<perm = [1, 2, 0]>(x) }",
+    "squeeze": "(float[N, 1, 4, 1] x) => (y) <int64[2] a = {1, -1}> { y = Squeeze(x, a) }",
+    "squeeze_static": "(float[1, 4, 1] x) => (y) { y = Squeeze(x) }",
+    "unsqueeze": "(float[N, 4] x) => (y) <int64[2] a = {-1, 0}> { y = Unsqueeze(x, a) }",
+    "expand": "(float[N, 1] x) => (y) <int64[3] s = {2, 1, 4}> { y = Expand(x, s) }",
+    "expand_like": "(float[N, 1] x, float[N, M] z) => (y) { s = Shape(z) y = Expand(x, s) }",
+    "concat": "(float[N, 2] x, float[N, C] z) => (y) { y = Concat<axis = -1>(x, z, x) }",
+    "split": "(float[N, 6] x) => (a, b, c) { a, b, c = Split<axis = 1>(x) }",
+    "split_sizes": "(float[N, 6] x) => (a, b) <int64[2] s = {2, 4}> "
+    "{ a, b = Split<axis = -1>(x, s) }",
+    "slice": "(float[N, 6] x) => (y) <int64[2] b = {1, -1}, int64[2] e = {9223372036854775807, 0}, "
+    "int64[2] a = {0, 1}, int64[2] s = {1, -2}> { y = Slice(x, b, e, a, s) }",
+    "slice_short": "(float[N, 6] x) => (y) <int64[1] b = {1}, int64[1] e = {-1}> "
+    "{ y = Slice(x, b, e) }",
+    "slice_to_length": "(float[9] t, float[N] x) => (y) <int64[1] b = {0}, int64[1] a = {0}> "
+    "{ e = Shape(x) y = Slice(t, b, e, a) }",
+    "tile": "(float[N, 2] x) => (y) <int64[2] r = {2, 3}> { y = Tile(x, r) }",
+    "pad": "(float[N, 2] x) => (y) <int64[4] p = {1, 0, 2, 1}, float v = {7}> { y = Pad(x, p, v) }",
+    "pad_reflect": "(float[N, 4] x) => (y) <int64[4] p = {0, 1, 0, 2}> "
+    '{ y = Pad<mode = "reflect">(x, p) }',
+    "pad_run_time": "(float[N, 2] x) => (y) "
+    "{ p2 = Shape(x) p = Concat<axis = 0>(p2, p2) y = Pad(x, p) }",
+    "trilu": "(float[2, N, M] x) => (a, b) <int64 k = {1}> "
+    "{ a = Trilu(x) b = Trilu<upper = 0>(x, k) }",
+    "depth_to_space": "(float[N, 8, 2, W] x) => (a, b) { a = DepthToSpace<blocksize = 2>(x) "
+    'b = DepthToSpace<blocksize = 2, mode = "CRD">(x) }',
+    "space_to_depth": "(float[N, 3, 4, 6] x) => (y) { y = SpaceToDepth<blocksize = 2>(x) }",
+    # reductions and normalisations
+    "reduce_sum_axes": "(float[N, 3, H] x) => (y) <int64[2] a = {-1, 0}> "
+    "{ y = ReduceSum<keepdims = 0>(x, a) }",
+    "reduce_mean_axes": "(float[N, 3, H] x) => (y) "
+    "{ y = ReduceMean<axes = [-1], keepdims = 0>(x) }",
+    "reduce_log_sum": "(float[N, 3] x) => (y) { a = Abs(x) y = ReduceLogSum<axes = [1]>(a) }",
+    "reduce_none": "(float[N, 3] x) => (y) { y = ReduceSum<noop_with_empty_axes = 1>(x) }",
+    "argmax": "(float[N, 3, H] x) => (y) { y = ArgMax<axis = -2, keepdims = 0>(x) }",
+    "cumsum": "(float[N, 3] x) => (y) <int64 a = {-1}> "
+    "{ y = CumSum<exclusive = 1, reverse = 1>(x, a) }",
+    "softmax_axis": "(float[N, 3, H] x) => (y) { y = Softmax<axis = 1>(x) }",
+    "layer_norm": "(float[N, S, 4] x, float[4] w, float[4] b) => (y) "
+    "{ y = LayerNormalization<epsilon = 0.1, axis = -1>(x, w, b) }",
+    "layer_norm_without_bias": "(float[N, 3, 4] x, float[3, 4] w) => (y) "
+    "{ y, m, s = LayerNormalization<axis = 1>(x, w) }",
+    "batch_norm": "(float[N, 3, H] x, float[3] w, float[3] b, float[3] m, float[3] s) => (y) "
+    "{ v = Exp(s) y = BatchNormalization<epsilon = 0.1, momentum = 0.5>(x, w, b, m, v) }",
+    "batch_norm_flat": "(float[N, 3] x, float[3] w, float[3] b) => (y) "
+    "{ v = Exp(b) y = BatchNormalization(x, w, b, w, v) }",
+    "instance_norm": "(float[N, 3, H, 4] x, float[3] w, float[3] b) => (y) "
+    "{ y = InstanceNormalization<epsilon = 0.1>(x, w, b) }",
+    # matrix products
+    "matmul": "(float[N, 2, M, 4] x, float[4, K] z) => (y) { y = MatMul(x, z) }",
+    "matmul_row": "(float[4] x, float[N, 4, K] z) => (y) { y = MatMul(x, z) }",
+    "matmul_column": "(float[N, M, 4] x, float[4] z) => (y) { y = MatMul(x, z) }",
+    "matmul_vectors": "(float[N] x, float[N] z) => (y) { y = MatMul(x, z) }",
+    "gemm": "(float[K, N] x, float[M, K] z, float[M] c) => (y) "
+    "{ y = Gemm<transA = 1, transB = 1, alpha = 0.5, beta = 2.0>(x, z, c) }",
+    "gemm_without_c": "(float[N, 3] x, float[3, M] z) => (y) { y = Gemm(x, z) }",
+    # indices
+    "gather": "(float[N, 4] x, int64[M, 2] i) => (y) { y = Gather<axis = -1>(x, i) }",
+    "gather_elements": "(float[N, 4] x, int64[N, 2] i) => (y) "
+    "{ y = GatherElements<axis = 1>(x, i) }",
+    "gather_nd": "(float[N, 3, 4] x, int64[N, 1] i) => (y) { y = GatherND<batch_dims = 1>(x, i) }",
+    "scatter_nd": "(float[4, N] x, float[2, N] u) => (y) <int64[2, 1] i = {3, 1}> "
+    "{ y = ScatterND(x, i, u) }",
+    "scatter_elements": "(float[N, 4] x, float[N, 1] u, int64[N, 1] i) => (y) "
+    "{ y = ScatterElements<axis = 1>(x, i, u) }",
+    "nonzero": "(int64[N, 3] x) => (y) { y = NonZero(x) }",
+    "compress": "(float[N, 3] x) => (y) <bool[3] c = {1, 0, 1}> { y = Compress<axis = -1>(x, c) }",
+    "compress_flat": "(float[N, 1] x, bool[N] c) => (y) { y = Compress(x, c) }",
+    "topk": "(float[N, 5] x) => (v, i) <int64[1] k = {2}> "
+    "{ v, i = TopK<axis = 1, largest = 0>(x, k) }",
+    # a graph inside a node
+    "if": "(float[N] x, bool c) => (y) <float w = {2}> { z = Relu(x) y = If(c) "
+    "<then_branch = t () => (a) { a = Mul(z, w) }, "
+    "else_branch = e () => (b) { b = Identity(z) }> }",
+    "if_rank_1": "(float[N] x, bool[1] c) => (y) { y = If(c) "
+    "<then_branch = t () => (a) { a = Neg(x) }, else_branch = e () => (b) { b = Abs(x) }> }",
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_converters(name):
+    agree(parse(CASES[name]))
+
+
+@pytest.mark.parametrize(
+    "name", ["reshape", "expand", "slice", "tile", "pad", "full_static", "range_float"]
+)
+def test_constant_operands_give_static_ops(name):
+    body = from_onnx(parse(CASES[name])).main.body
+    assert not [b for b in body if b.op.name.startswith("dyn.")]
+
+
+LATER = {
+    "reduce_mean_18": (18, "(float[N, 3, H] x) => (y) <int64[1] a = {1}> { y = ReduceMean(x, a) }"),
+    "split_18": (18, "(float[N, 7] x) => (a, b, c) "
+                 "{ a, b, c = Split<axis = 1, num_outputs = 3>(x) }"),
+    "split_symbol": (18, "(float[N] x) => (a, b) { a, b = Split<num_outputs = 2>(x) }"),
+    "pad_18": (18, "(float[N, 4] x) => (y) <int64[2] p = {1, 2}, int64[1] a = {-1}> "
+               '{ y = Pad<mode = "edge">(x, p, , a) }'),
+    "average_pool_19": (19, "(float[N, 2, 7, 9] x) => (y) { y = AveragePool"
+                        "<kernel_shape = [2, 3], dilations = [2, 1], pads = [1, 1, 1, 1]>(x) }"),
+    "mish": (18, "(float[N] x) => (y) { y = Mish(x) }"),
+    "gelu": (20, '(float[N] x) => (a, b) { a = Gelu(x) b = Gelu<approximate = "tanh">(x) }'),
+    "group_norm": (21, "(float[N, 4, H] x, float[4] w, float[4] b) => (y) "
+                   "{ y = GroupNormalization<num_groups = 2>(x, w, b) }"),
+    "rms_norm": (23, "(float[N, 3, 4] x, float[4] w) => (y) { y = RMSNormalization(x, w) }"),
+    "cast_like": (19, "(float[N] x, int64[1] z) => (y) { y = CastLike(x, z) }"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LATER)
+def test_converters_of_later_opsets(name):
+    opset, graph = LATER[name]
+    agree(parse(graph, opset))
+
+
+def test_swish_by_the_reference_of_onnx():
+    model = parse("(float[N] x) => (a, b) { a = Swish(x) b = Swish<alpha = 0.5>(x) }", 24)
+    x = np.linspace(-3, 3, 7, dtype=np.float32)
+    want = [x / (1 + np.exp(-k * x)) for k in (1, 0.5)]
+    np.testing.assert_allclose(evaluate_module(from_onnx(model), x), want, rtol=1e-5)
+
+
+WINDOWS = {
+    "conv": "Conv<pads = [1, 0, 2, 1], strides = [2, 1], dilations = [1, 2]>(x, w, b)",
+    "conv_valid": 'Conv<auto_pad = "VALID">(x, w)',
+    "conv_same": 'Conv<auto_pad = "SAME_UPPER">(x, w)',
+    "conv_same_lower_strided": 'Conv<auto_pad = "SAME_LOWER", strides = [2, 2]>(x, w)',
+    "conv_same_upper_strided": 'Conv<auto_pad = "SAME_UPPER", strides = [3, 2]>(x, w, b)',
+    "conv_groups": "Conv<group = 2, kernel_shape = [3, 2]>(x, g)",
+    "max_pool": "MaxPool<kernel_shape = [3, 2], strides = [2, 2], pads = [1, 0, 1, 1]>(x)",
+    "max_pool_ceil": "MaxPool<kernel_shape = [3, 3], strides = [2, 2], ceil_mode = 1>(x)",
+    "max_pool_same": 'MaxPool<kernel_shape = [3, 3], strides = [2, 2], auto_pad = "SAME_UPPER">(x)',
+    "average_pool": "AveragePool<kernel_shape = [2, 2], pads = [1, 1, 0, 0]>(x)",
+    "average_pool_all": "AveragePool"
+    "<kernel_shape = [2, 2], pads = [1, 1, 0, 0], count_include_pad = 1>(x)",
+}
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+def test_windows_over_images(name):
+    inputs = "float[N, 4, H, W] x, float[6, 4, 3, 2] w, float[4, 2, 3, 2] g, float[6] b"
+    model = parse(f"({inputs}) => (y) {{ y = {WINDOWS[name]} }}")
+    agree(model, {"N": 1, "H": 6, "W": 7}, {"N": 2, "H": 9, "W": 5})
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        "Conv<strides = [2], pads = [1, 2], dilations = [2]>(x, w, b)",
+        'Conv<auto_pad = "SAME_LOWER">(x, w)',
+        "MaxPool<kernel_shape = [3], strides = [2]>(x)",
+        "AveragePool<kernel_shape = [2], pads = [1, 0], count_include_pad = 1>(x)",
+    ],
+)
+def test_windows_along_one_axis(node):
+    model = parse(f"(float[N, 4, L] x, float[6, 4, 3] w, float[6] b) => (y) {{ y = {node} }}")
+    agree(model, {"N": 1, "L": 8}, {"N": 2, "L": 11})

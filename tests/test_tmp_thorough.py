@@ -1,0 +1,321 @@
+"""Laws that every operator keeps; a new one is tested here without a new test.
+
+Each law runs over every sample in the table of operators: see samples.py for how they are drawn.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, note, settings
+from hypothesis import strategies as st
+from samples import Sample, samples
+
+import bucketize.ops  # noqa: F401
+from bucketize.errors import TypeRelError
+from bucketize.ir import STRUCTURAL
+from bucketize.op import OPS, UNSAFE, Array, Fill, Op
+from bucketize.types import ANY, AnyDim, Dim, Symbol, Symbolic, TensorType, evaluate, symbols
+
+TABLE = [op for op in OPS.values() if op not in STRUCTURAL]
+ELEMENTWISE = [op for op in TABLE if op.scalar is not None]
+VALUED = [op for op in TABLE if op.value is not None]
+DYNAMIC = [op for op in TABLE if op.reads]
+
+Case = tuple[Sample, dict[str, int], np.random.Generator]
+
+few = settings(max_examples=150)  # there are many operators
+
+
+def over(ops: list[Op]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("op", ops, ids=[op.name for op in ops])
+
+
+@st.composite
+def draws(draw: st.DrawFn, op: Op) -> list[Case]:
+    """Every sample of an op, with extents for its names and a source of content."""
+    letters = sorted({n for s in samples(op) for n in s.names})
+    names = draw(st.fixed_dictionaries({n: st.integers(1, 5) for n in letters}))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    return [(s, {n: names[n] for n in s.names}, rng) for s in samples(op)]
+
+
+def cases(data: st.DataObject, op: Op) -> Iterator[Case]:
+    for case in data.draw(draws(op)):
+        note(f"sample {case[0].number} at {case[1]}")
+        yield case
+
+
+def compute(op: Op, args: list[Array], attrs: dict[str, Any]) -> Array:
+    return np.asarray(op.compute(*args, **attrs))
+
+
+def known(array: Array) -> TensorType:
+    value = tuple(map(int, array.reshape(-1))) if array.dtype.kind in "ib" else None
+    return TensorType(array.dtype, array.shape, value)
+
+
+# --- types ---------------------------------------------------------------------------------------
+
+
+def test_every_op_has_a_sample() -> None:
+    assert [op.name for op in TABLE if not op.example] == []
+
+
+@over(TABLE)
+@few
+@given(data=st.data())
+def test_shape_and_dtype_are_those_of_compute(op: Op, data: st.DataObject) -> None:
+    for sample, names, rng in cases(data, op):
+        args, attrs = sample.draw(rng, names), sample.attrs(names)
+        out = compute(op, args, attrs)
+        assert out.shape == op.run_time_shape(*args, **attrs)
+        assert out.dtype == op.infer(*map(known, args), **attrs).dtype
+
+
+def bounded(rng: np.random.Generator, name: str, value: int) -> Symbol:
+    """A symbol whose bounds admit `value`."""
+    hi = None if rng.random() < 0.3 else value + int(rng.integers(0, 4))
+    return Symbol(name, value - int(rng.integers(0, min(value, 3) + 1)), hi)
+
+
+class Hiding:
+    """Says less of what is known: symbols in place of integers, nothing in place of symbols."""
+
+    def __init__(self, rng: np.random.Generator, names: dict[str, int]) -> None:
+        self.rng = rng
+        self.names = {n: bounded(rng, n, v) if rng.random() < 0.6 else v for n, v in names.items()}
+        self.actual = dict(names)
+
+    def dim(self, dim: Dim, share: float = 0.25) -> Dim:
+        return ANY if self.rng.random() < share else dim
+
+    def element(self, value: int) -> Dim:
+        """An element of a drawn tensor: itself, a symbol, or nothing."""
+        if value >= 0 and self.rng.random() < 0.4:
+            name = f"v{len(self.actual)}"
+            self.actual[name] = value
+            return bounded(self.rng, name, value)
+        return self.dim(value)
+
+    def type(self, sample: Sample, at: int, array: Array) -> TensorType:
+        arg = sample.args[at]
+        shape = arg.shape(self.names)
+        if at not in sample.op.reads:
+            shape = tuple(map(self.dim, shape))
+        if array.dtype.kind not in "ib" or self.rng.random() < 0.2:
+            return TensorType(array.dtype, shape)
+        if arg.given:
+            return TensorType(array.dtype, shape, tuple(map(self.dim, arg.elements(self.names))))
+        value = tuple(map(self.element, map(int, array.reshape(-1))))
+        return TensorType(array.dtype, array.shape, value)
+
+    def agree(self, claimed: tuple[Dim, ...], actual: tuple[int, ...]) -> bool:
+        """Whether what is claimed is so; nothing claimed is never wrong."""
+        pairs = zip(claimed, actual, strict=True)
+        return all(isinstance(c, AnyDim) or evaluate(c, self.actual) == a for c, a in pairs)
+
+
+@over(TABLE)
+@settings(max_examples=2 * few.max_examples)
+@given(data=st.data())
+def test_the_type_relation_is_sound(op: Op, data: st.DataObject) -> None:
+    for sample, names, rng in cases(data, op):
+        args = sample.draw(rng, names)
+        out = compute(op, args, sample.attrs(names))
+        hiding = Hiding(rng, names)
+        types = [hiding.type(sample, i, a) for i, a in enumerate(args)]
+        try:
+            claimed = op.infer(*types, **sample.attrs(hiding.names))
+        except TypeRelError as e:
+            if "the rank of the result is unknown" in str(e):
+                continue
+            raise
+        assert hiding.agree(claimed.shape, out.shape), f"{claimed} of {types}"
+        if claimed.value is not None:
+            elements = tuple(map(int, out.reshape(-1)))
+            assert hiding.agree(claimed.value, elements), f"{claimed.value} of {types}"
+
+
+# --- padding -------------------------------------------------------------------------------------
+
+
+def poison(dtype: np.dtype[Any]) -> Any:
+    """What shows, if it leaks."""
+    return {"f": np.nan, "b": True}.get(dtype.kind) or np.iinfo(dtype).max // 3
+
+
+def content(rule: object, dtype: np.dtype[Any]) -> Any:
+    """What a padded part holds under `rule`."""
+    if not isinstance(rule, Fill):
+        return poison(dtype)
+    if dtype.kind == "i" and math.isinf(rule.value):
+        return np.iinfo(dtype).max if rule.value > 0 else np.iinfo(dtype).min
+    return rule.value
+
+
+Rules = dict[tuple[int, int], object]
+
+
+def padding_rules(sample: Sample, name: str) -> Rules:
+    """What is asked of each argument axis that grows with `name`, by (argument, axis)."""
+    dims = sample.symbols()
+    shapes = [a.shape(dims) for a in sample.args]
+    axes = [
+        (i, at) for i, s in enumerate(shapes) for at, d in enumerate(s) if dims[name] in symbols(d)
+    ]
+    attrs = sample.attrs(dims)
+    return {(i, at): sample.op.padding(i, at, *shapes, **attrs) for i, at in axes}
+
+
+def grow(args: list[Array], shapes: list[Any], rules: Rules) -> list[Array]:
+    """The arguments padded to `shapes`, as `rules` ask."""
+    out = list(args)
+    for (i, at), rule in rules.items():
+        a = out[i]
+        width = [(0, (shapes[i][at] - n) * (k == at)) for k, n in enumerate(a.shape)]
+        out[i] = np.pad(a, width, constant_values=content(rule, a.dtype))
+    return out
+
+
+@over(TABLE)
+@few
+@given(data=st.data())
+def test_the_padding_rule_is_true(op: Op, data: st.DataObject) -> None:
+    for sample, names, rng in cases(data, op):
+        for name in sample.names:
+            rules = padding_rules(sample, name)
+            if rules and UNSAFE not in rules.values():  # else nothing is promised
+                more = {**names, name: names[name] + int(rng.integers(1, 4))}
+                check_padding(sample, rng, (names, more), rules)
+
+
+def check_padding(
+    sample: Sample, rng: np.random.Generator, sizes: tuple[dict[str, int], ...], rules: Rules
+) -> None:
+    names, more = sizes
+    args, attrs = sample.draw(rng, names), sample.attrs(names)
+    want = compute(sample.op, args, attrs)
+    padded = grow(args, [a.shape(more) for a in sample.args], rules)
+    got = compute(sample.op, padded, sample.attrs(more))
+    claimed = sample.op.infer(*map(known, args), **attrs).shape
+    extents = zip(claimed, got.shape, want.shape, strict=True)
+    assert all(g == w for d, g, w in extents if d is ANY), "an extent that no one knows has grown"
+    cropped = got[tuple(map(slice, want.shape))]
+    np.testing.assert_allclose(cropped, want, rtol=1e-4, atol=1e-5, err_msg=f"{more}: {rules}")
+
+
+# --- scalars -------------------------------------------------------------------------------------
+
+
+def guarded(fn: Callable[..., float]) -> Callable[..., float]:
+    """`fn`, but NaN where Python raises."""
+
+    def call(*args: float) -> float:
+        try:
+            return fn(*args)
+        except (ValueError, ZeroDivisionError):
+            return math.nan
+
+    return call
+
+
+def first(compare: Callable[[Any, Any], bool]) -> Callable[[Any, Any], Any]:
+    """Of two numbers the one for which `compare` holds, or the one that is none."""
+    return lambda a, b: a if math.isnan(a) or compare(a, b) else b
+
+
+MEANING = {
+    "where": lambda c, a, b: a if c else b,
+    "min": first(lambda a, b: a < b),
+    "max": first(lambda a, b: a > b),
+    "pow": guarded(lambda a, b: a**b if isinstance(a, int) else math.pow(a, b)),
+    "cast": lambda a, dtype: {"f": float, "i": int, "b": bool}[np.dtype(dtype).kind](a),
+    **{f.__name__: guarded(f) for f in (abs, round, math.floor, math.ceil, math.exp, math.log)},
+    **{f.__name__: guarded(f) for f in (math.sqrt, math.erf, math.tanh, math.sin, math.cos)},
+}
+
+
+def plain(array: Array) -> list[Any]:
+    """The elements as Python numbers; truth values stay numpy's, which know `~`."""
+    return list(array.reshape(-1)) if array.dtype.kind == "b" else array.reshape(-1).tolist()
+
+
+@over(ELEMENTWISE)
+@few
+@given(data=st.data())
+def test_the_scalar_says_what_compute_does(op: Op, data: st.DataObject) -> None:
+    assert op.scalar is not None
+    code = compile(op.scalar, op.name, "eval")
+    for sample, names, rng in cases(data, op):
+        args, attrs = sample.draw(rng, names), sample.attrs(names)
+        for a in args:
+            if a.dtype.kind == "f" and op.name != "cast":
+                a[...] = np.where(rng.random(a.shape) < 0.05, np.nan, a)
+        want = compute(op, args, attrs)
+        columns = [plain(a) for a in np.broadcast_arrays(*args)]
+        rows = [{f"x{i}": v for i, v in enumerate(row)} for row in zip(*columns, strict=True)]
+        elements = [eval(code, dict(MEANING), {**attrs, **row}) for row in rows]
+        got = np.array(elements, want.dtype).reshape(want.shape)
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-6)
+
+
+# --- values --------------------------------------------------------------------------------------
+
+
+@over(VALUED)
+@few
+@given(data=st.data())
+def test_the_value_rule_is_compute_over_dims(op: Op, data: st.DataObject) -> None:
+    followed = 0
+    for sample, names, rng in cases(data, op):
+        args, attrs = sample.draw(rng, names), sample.attrs(names)
+        value = op.infer(*map(known, args), **attrs).value
+        if value is not None:
+            followed += 1
+            assert list(value) == compute(op, args, attrs).reshape(-1).tolist()
+    assert followed, "no sample has a value"
+
+
+# --- dynamic and static --------------------------------------------------------------------------
+
+
+def test_every_dynamic_op_has_a_static_twin() -> None:
+    dynamic = {op for name, op in OPS.items() if name.startswith("dyn.")}
+    assert dynamic == {op for op in OPS.values() if op.reads}
+    assert dynamic == {op for op in OPS.values() if op.static}
+
+
+def settle(value: Any, names: dict[str, int]) -> Any:
+    """An attribute with its dims evaluated."""
+    if isinstance(value, tuple):
+        return tuple(settle(v, names) for v in value)
+    return evaluate(value, names) if isinstance(value, Symbolic) else value
+
+
+@over(DYNAMIC)
+@few
+@given(data=st.data())
+def test_the_static_twin_does_the_same(op: Op, data: st.DataObject) -> None:
+    assert op.static is not None
+    for sample, names, rng in cases(data, op):
+        if not all(sample.args[i].given for i in op.reads):
+            continue  # floats are not followed
+        args = sample.draw(rng, names)
+        want = compute(op, args, sample.attrs(names))
+        dims = Hiding(rng, names).names
+        types = [
+            TensorType(a.dtype, a.shape(dims), a.elements(dims) if a.given else None)
+            for a in sample.args
+        ]
+        twin = op.static(*types, **sample.attrs(dims))
+        assert twin is not None
+        kept = [a for i, a in enumerate(args) if i not in op.reads]
+        static = {k: settle(v, names) for k, v in twin[0].complete(twin[1]).items()}
+        got = compute(twin[0], kept, static)
+        assert got.dtype == want.dtype
+        np.testing.assert_array_equal(got, want)
