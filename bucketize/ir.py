@@ -460,22 +460,30 @@ def arrange_inputs(
     params: Sequence[Var], args: Sequence[Array], named: Mapping[str, Array]
 ) -> list[Array]:
     """Arrays in the order of the parameters, of the right dtypes; errors name the input."""
-    names = [p.name for p in params]
+    if named or len(args) != len(params):
+        args = _in_order([p.name for p in params], args, named)
+    return [_checked(p, a) for p, a in zip(params, args, strict=True)]
+
+
+def _in_order(
+    names: Sequence[str], args: Sequence[Array], named: Mapping[str, Array]
+) -> list[Array]:
     for name in named:
         if name not in names:
             raise unknown_name("input", name, names)
-    given = dict(zip(names, args, strict=False)) if len(args) <= len(names) else {}
     if len(args) > len(names):
         raise ShapeError(f"expected {len(names)} inputs ({', '.join(names)}), got {len(args)}")
+    given = dict(zip(names, args, strict=False))
     twice = given.keys() & named.keys()
     missing = [n for n in names if n not in given and n not in named]
     if twice or missing:
-        fault = f"given twice: {sorted(twice)}" if twice else f"missing: {', '.join(missing)}"
+        fault = f"given twice: {', '.join(sorted(twice))}" if twice else f"missing: {', '.join(missing)}"
         raise ShapeError(f"expected the inputs {', '.join(names)}; {fault}")
-    return [_checked(p, np.asarray({**given, **named}[p.name])) for p in params]
+    return [{**given, **named}[n] for n in names]
 
 
 def _checked(param: Var, array: Array) -> Array:
+    array = np.asarray(array)
     if array.dtype != param.type.dtype:
         raise ShapeError(f"input {param.name!r}: expected {param.type.dtype}, got {array.dtype}")
     return array

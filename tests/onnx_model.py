@@ -10,6 +10,7 @@ from onnx import parser
 from bucketize.ir import evaluate_module
 from bucketize.onnx import from_onnx
 from bucketize.types import evaluate
+from bucketize.verify import verify
 
 ERRORS_ONLY = 3
 
@@ -37,6 +38,7 @@ def run_ort(model, inputs):
 def agree(model, *all_sizes, bounds=None, **given):
     """The module of `model`, once it computes what onnxruntime does, at sizes of its symbols."""
     module = from_onnx(model, bounds=bounds)
+    verify(module)
     symbols = list(module.main.symbols())
     for sizes in all_sizes or (
         {s: 3 + i for i, s in enumerate(symbols)},

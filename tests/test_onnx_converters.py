@@ -74,6 +74,11 @@ CASES = {
     "range_float": "(float[N] x) => (y) <float a = {0}, float b = {1}, float c = {0.3}> "
     "{ r = Range(a, b, c) y = Identity(r) }",
     "reshape": "(float[N, 2, 6] x) => (y) <int64[3] s = {0, -1, 3}> { y = Reshape(x, s) }",
+    "reshape_to_scalar": "(float[1, 1] x) => (y) <int64[0] s = {}> { y = Reshape(x, s) }",
+    "range_run_time": "(float a, float b, float[N] x) => (y) "
+    "{ c = Abs(a) d = Exp(c) e = Exp(b) y = Range(b, d, e) }",
+    "double": "(double[N] x) => (y) { a = Constant<value = double {0.3333333333333333}>() "
+    "y = Clip(x, , a) }",
     "reshape_chain": "(float[N, 2, 6] x) => (y) <int64[1] i = {0}, int64[1] t = {12}> "
     "{ s = Shape(x) n = Gather(s, i) t2 = Concat<axis = 0>(n, t) y = Reshape(x, t2) }",
     "flatten_2": "(float[N, 2, H] x) => (y) { y = Flatten<axis = 2>(x) }",

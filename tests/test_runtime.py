@@ -9,7 +9,7 @@ import pytest
 
 import bucketize
 from bucketize import ops
-from bucketize.errors import CompileError, NoBucketError, ShapeError, UnknownNameError
+from bucketize.errors import CompileError, NoBucketError, ShapeError, TypeRelError, UnknownNameError
 from bucketize.ir import CALL, IF, Builder, Const, Function, Module, Var, evaluate_module
 from bucketize.transform.dispatch import dispatch
 from bucketize.types import ANY, Profile, Symbol, tensor
@@ -207,6 +207,24 @@ def test_illegal_inputs(call: Any, message: str) -> None:
     exe = bucketize.compile(dispatch(Module({"main": mlp()}), log_dispatcher), lazy=True)
     with pytest.raises(ShapeError, match=message):
         call(exe)
+
+
+def test_what_types_leave_open_is_checked_at_run_time() -> None:
+    k, j = Symbol("K"), Symbol("J")
+    x, y = Var("x", tensor("float32", 2, k)), Var("y", tensor("float32", j, 3))
+    b = Builder()
+    product = Module({"main": b.function("main", [x, y], [b.emit(ops.matmul, x, y)])})
+    exe = bucketize.compile(product)
+    same(exe, random(2, 5), random(5, 3))
+    with pytest.raises(TypeRelError, match="extents differ: 5 and 4") as e:
+        exe.run(random(2, 5), random(4, 3))
+    assert "in matmul(float32[2, 5], float32[4, 3])" in e.value.__notes__[0]
+    b = Builder()
+    view = b.function("main", [x], [b.emit(ops.relu, b.emit(ops.reshape, x, newshape=(4, 3)))])
+    exe = bucketize.compile(Module({"main": view}))
+    same(exe, random(2, 6))
+    with pytest.raises(ShapeError, match=r"\(2, 5\) does not fit \(4, 3\)"):
+        exe.run(random(2, 5))
 
 
 def test_illegal_calls() -> None:

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from bucketize.cli.model import ORACLE, all_sizes, compiled, random_inputs, worst_error
+from bucketize.cli.model import ORACLE, compiled, worst_error
 from bucketize.cli.parameter import Sizes, shown_sizes
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from bucketize.cli.model import Arrays, Results
+    from bucketize.cli.model import Arrays, Model, Results
     from bucketize.ir import Module
     from bucketize.runtime.executable import Executable
 
@@ -37,13 +37,13 @@ class Case:
     wanted: Results
 
 
-def cases_of(model: str, mod: Module, points: Sequence[Sizes]) -> list[Case]:
+def cases_of(model: Model, points: Sequence[Sizes]) -> list[Case]:
     """The cases at the given sizes."""
     from bucketize.ir import evaluate_module
 
-    every = [all_sizes(mod, point) for point in points]
-    drawn = [random_inputs(model, mod, sizes) for sizes in every]
-    return [Case(s, a, evaluate_module(mod, **a)) for s, a in zip(every, drawn, strict=True)]
+    every = [model.sizes(point) for point in points]
+    drawn = [(sizes, model.inputs(sizes)) for sizes in every]
+    return [Case(s, arrays, evaluate_module(model.module, **arrays)) for s, arrays in drawn]
 
 
 def compare(

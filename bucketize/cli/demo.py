@@ -13,12 +13,13 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from bucketize.cli.compare import Modules
-    from bucketize.ir import Module
+    from bucketize.cli.model import Model
 
 MODEL = "zoo:bert-mini"
-BOUNDS = {"B": (1, 1), "S": (1, 128)}
-LENGTHS = (4, 15, 33, 70, 128)
-DISPATCHERS = ("none", "log", "uniform:count=4")
+BOUNDS = {"B": (1, 1), "S": (16, 128)}
+LENGTHS = (20, 50, 100)
+DISPATCHERS = ("none", "log", "uniform:count=3")
+TRIALS = 12  # schedules of a workload at most; the time limit comes first
 TOLERANCE = 1e-4
 
 
@@ -45,17 +46,76 @@ def demo(output: Path, seconds: float, threads: int) -> None:
     output.mkdir(parents=True, exist_ok=True)
     log = output / "trials.csv"
     points = [{"B": 1, "S": length} for length in LENGTHS]
-    mod = load_model(MODEL, BOUNDS.items())
-    modules = dispatch_all(mod, points)
+    model = load_model(MODEL, BOUNDS.items())
+    modules = dispatch_all(model, points)
     tune_all(modules, log, seconds, threads)
     say(f"Compiling from an empty cache, then running S = {', '.join(map(str, LENGTHS))} ...")
-    cost, latency = compare(modules, cases_of(MODEL, mod, points), log=log, threads=threads)
+    cost, latency = compare(modules, cases_of(model, points), log=log, threads=threads)
     check(latency)
     trade = trade_off(latency, cost)
     click.echo(shown_latency(latency) + "\n\n" + shown_trade(trade))
     trade.to_csv(output / "tradeoff.csv", index=False)
     plot_trade_off(trade).savefig(output / "tradeoff.png", dpi=120)
     say(f"Wrote trials.csv, tradeoff.csv and tradeoff.png to {output}/.")
+
+
+def dispatch_all(model: Model, points: list[parameter.Sizes]) -> Modules:
+    """The module behind every dispatcher, and behind the oracle: a static clone per point."""
+    from bucketize.cli.model import ORACLE, dispatched
+
+    say(f"Dispatching {MODEL}, sequence length S in {list(BOUNDS['S'])}:")
+    options = {"policy": "exact", "fallback": True, "points": points}
+    specs = (*DISPATCHERS, ORACLE)
+    modules = {spec: dispatched(model, {**options, "dispatcher": spec}) for spec in specs}
+    for spec, module in modules.items():
+        names = [name for name in module.functions if name != "main"] or ["main"]
+        click.echo(f"  {spec:16} {', '.join(names)}", err=True)
+    return modules
+
+
+def tune_all(modules: Modules, log: Path, seconds: float, threads: int) -> None:
+    """Search schedules for all modules into one log, each with time by its number of clones."""
+    from bucketize.cli.progress import tuning_bar
+    from bucketize.tune.session import tune
+
+    say(f"Tuning for {seconds:.0f} s; every trial is a row of {log} ...")
+    total = sum(len(mod.functions) for mod in modules.values())
+    for name, mod in modules.items():
+        share = seconds * len(mod.functions) / total
+        with tuning_bar(f"tuning {name}") as progress:
+            trials = tune(
+                mod,
+                log=log,
+                trials=TRIALS,
+                seconds=share,
+                threads=threads,
+                model=MODEL.removeprefix("zoo:"),
+                progress=progress,
+            )
+        failed = int((trials["error_kind"] != "none").sum())
+        click.echo(f"  {name:16} {len(trials)} trials, {failed} failed", err=True)
+
+
+def check(latency: pd.DataFrame) -> None:
+    """Raise an error if a result is not what the ops mean."""
+    from bucketize.errors import BucketizeError
+
+    worst = latency.iloc[int(latency["max_rel_err"].argmax())]
+    if worst["max_rel_err"] > TOLERANCE:
+        where = f"{worst['clone']} of {worst['dispatcher']} at {worst['shape']}"
+        error = f"{worst['max_rel_err']:.1e}"
+        raise BucketizeError(f"{where} is off by {error}, more than {TOLERANCE:g}")
+    click.echo(f"  all results within {worst['max_rel_err']:.1e} of the reference", err=True)
+
+
+def shown_latency(latency: pd.DataFrame) -> str:
+    """Latency in milliseconds, a row per shape, a column per dispatcher."""
+    from bucketize.cli.table import table
+
+    shapes = latency["shape"].unique()
+    by = latency.set_index(["shape", "dispatcher"])["latency_s"]
+    rows = [{"latency [ms]": s, **(1e3 * by[s]).map("{:.2f}".format).to_dict()} for s in shapes]
+    return table(rows)
 
 
 def say(text: str) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from bucketize.cli.analyze import analyze
+from bucketize.cli.demo import demo
 from bucketize.cli.dispatchers import dispatchers
 from bucketize.cli.run import run
 from bucketize.cli.show import show
@@ -68,5 +69,5 @@ def main(debug: bool) -> None:
     """
 
 
-for command in (zoo, show, tune, run, analyze, dispatchers):
+for command in (demo, zoo, show, tune, run, analyze, dispatchers):
     main.add_command(command)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,66 +15,80 @@ if TYPE_CHECKING:
 
     from bucketize.ir import Function, Module, Var
     from bucketize.runtime.executable import Executable
+    from bucketize.transform.dispatch import Dispatcher
 
     Arrays = dict[str, NDArray[Any]]
+    Results = list[NDArray[Any]]
 
 ZOO = "zoo:"
 UNDISPATCHED = "none"
+ORACLE = "oracle"
 
 
-def load_model(model: str, bounds: Iterable[Bound]) -> Module:
-    """The module of MODEL; `--dim` goes before the bounds that the zoo gives."""
+@dataclass(frozen=True, eq=False)
+class Model:
+    """MODEL as imported; `zoo` is its name there, if it comes from there."""
+
+    module: Module
+    bounds: Mapping[str, tuple[int, int | None]]
+    name: str
+    zoo: bool
+
+    @cached_property
+    def main(self) -> Function:
+        """The entry, with a symbol for every dynamic axis, as dispatch would name it."""
+        from bucketize.transform.dispatch import name_dims
+
+        return name_dims(self.module.main)
+
+    def sizes(self, given: Mapping[str, Any]) -> Sizes:
+        """The size of every symbol, from sizes by symbol and shapes by input.
+
+        A symbol that --dim holds to one size is none of the module's any more; it may be named.
+        """
+        from bucketize.errors import ShapeError
+        from bucketize.runtime.explain import sizes_of
+
+        for symbol, size in self.held.items():
+            if given.get(symbol, size) != size:
+                raise ShapeError(f"{symbol} is held to {size}, but given as {given[symbol]}")
+        return sizes_of(self.main, {k: v for k, v in given.items() if k not in self.held})
+
+    @property
+    def held(self) -> Sizes:
+        """The symbols that their bounds make integers."""
+        return {symbol: lo for symbol, (lo, hi) in self.bounds.items() if lo == hi}
+
+    def inputs(self, sizes: Sizes) -> Arrays:
+        """Random inputs: the zoo's own, else normal floats, and integers of 0 and 1."""
+        if self.zoo:
+            from bucketize.zoo import inputs
+
+            return inputs(self.name, {**self.held, **sizes})
+        return {param.name: random_input(param, sizes) for param in self.main.params}
+
+    def shapes(self, sizes: Sizes) -> dict[str, tuple[int, ...]]:
+        """The shapes of the inputs."""
+        from bucketize.types import evaluate
+
+        return {
+            p.name: tuple(evaluate(dim, sizes) for dim in p.type.shape) for p in self.main.params
+        }
+
+
+def load_model(model: str, bounds: Iterable[Bound]) -> Model:
+    """MODEL, a path or zoo:NAME; `--dim` goes before the bounds that the zoo gives."""
     from bucketize.onnx import from_onnx
 
+    own = dict(bounds)
     if not model.startswith(ZOO):
-        return from_onnx(model, bounds=dict(bounds))
+        return Model(from_onnx(model, bounds=own), own, Path(model).stem, zoo=False)
     from bucketize.zoo import BOUNDS, build
 
     name = model.removeprefix(ZOO)
-    return from_onnx(build(name), bounds={**BOUNDS[name], **dict(bounds)})
-
-
-def dispatched(mod: Module, options: Mapping[str, Any]) -> Module:
-    """The module behind the dispatcher of the command's options; as it is without one."""
-    spec, policy, fallback = (options[name] for name in ("dispatcher", "policy", "fallback"))
-    if spec in (None, UNDISPATCHED):
-        return mod
-    from bucketize.cli.dispatcher import find_dispatcher
-    from bucketize.transform.dispatch import dispatch
-
-    return dispatch(mod, find_dispatcher(spec), policy=policy, fallback=fallback)
-
-
-def compiled(mod: Module, title: str, **options: Any) -> Executable:
-    """The executable of a module, with a bar while it compiles."""
-    from bucketize.cli.progress import compiling_bar
-    from bucketize.compiler import compile
-
-    with compiling_bar(title) as progress:
-        return compile(mod, progress=progress, **options)
-
-
-def main_of(mod: Module) -> Function:
-    """The entry, with a symbol for every dynamic axis, as dispatch would name it."""
-    from bucketize.transform.dispatch import name_dims
-
-    return name_dims(mod.main)
-
-
-def all_sizes(mod: Module, given: Mapping[str, Any]) -> Sizes:
-    """The size of every symbol, from sizes by symbol and shapes by input."""
-    from bucketize.runtime.explain import sizes_of
-
-    return sizes_of(main_of(mod), given)
-
-
-def random_inputs(model: str, mod: Module, sizes: Sizes) -> Arrays:
-    """Inputs at these sizes: the zoo's own, else normal floats, and integers of 0 and 1."""
-    if model.startswith(ZOO):
-        from bucketize.zoo import inputs
-
-        return inputs(model.removeprefix(ZOO), sizes)
-    return {param.name: random_input(param, sizes) for param in main_of(mod).params}
+    proto = build(name)
+    own = {**BOUNDS[name], **own}
+    return Model(from_onnx(proto, bounds=own), own, name, zoo=True)
 
 
 def random_input(param: Var, sizes: Sizes) -> NDArray[Any]:
@@ -98,3 +114,44 @@ def load_inputs(files: Iterable[tuple[str, Path]]) -> Arrays:
         return {name: np.load(path) for name, path in files}
     except ValueError as e:
         raise ShapeError(f"not an array in .npy format: {e}") from e
+
+
+def dispatched(model: Model, options: Mapping[str, Any]) -> Module:
+    """The module behind the dispatcher of the command's options; as it is without one."""
+    spec, policy, fallback = (options[name] for name in ("dispatcher", "policy", "fallback"))
+    if spec in (None, UNDISPATCHED):
+        return model.module
+    from bucketize.cli.dispatcher import find_dispatcher
+    from bucketize.transform.dispatch import dispatch
+
+    if spec == ORACLE:
+        return dispatch(model.module, oracle(model, options.get("points", ())), fallback=False)
+    return dispatch(model.module, find_dispatcher(spec), policy=policy, fallback=fallback)
+
+
+def oracle(model: Model, points: Iterable[Sizes]) -> Dispatcher:
+    """A static clone for exactly each of the points: the yardstick of all other dispatchers."""
+    from bucketize.errors import DispatchError
+    from bucketize.types import Profile
+
+    shapes = [model.shapes(model.sizes(point)) for point in points]
+    if not shapes:
+        raise DispatchError("the oracle has a clone for each --at, but there is none")
+    boxes = [Profile(s, s, s, f"at{i}") for i, s in enumerate(shapes)]
+    return lambda _: boxes
+
+
+def compiled(mod: Module, title: str, **options: Any) -> Executable:
+    """The executable of a module, with a bar while it compiles."""
+    from bucketize.cli.progress import compiling_bar
+    from bucketize.compiler import compile
+
+    with compiling_bar(title) as progress:
+        return compile(mod, progress=progress, **options)
+
+
+def worst_error(results: Results, wanted: Results) -> float:
+    """The largest difference by the largest magnitude, over all results."""
+    from bucketize.tune.case import relative_error
+
+    return max(relative_error(a, b) for a, b in zip(results, wanted, strict=True))

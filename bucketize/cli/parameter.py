@@ -34,6 +34,11 @@ def sizes(text: str) -> Sizes:
     return {pair[1]: int(pair[2]) for pair in pairs if pair}
 
 
+def shown_sizes(given: Sizes) -> str:
+    """`N=4,H=224,W=224`."""
+    return ",".join(f"{symbol}={size}" for symbol, size in given.items())
+
+
 def model_options(command: F) -> F:
     """MODEL, and the bounds of its symbols."""
     option = click.option(
@@ -48,7 +53,8 @@ def model_options(command: F) -> F:
 
 
 SPEC = """NAME (see `bucketize dispatchers`), module:name or path.py:name, each with
-:option=value,... if wanted, as in log:base=4; a .yaml or .json file; or none."""
+:option=value,... if wanted, as in log:base=4; a .yaml or .json file; none; or oracle, a static
+clone for each --at."""
 
 
 def dispatch_options(command: F) -> F:

@@ -12,12 +12,11 @@ import click
 
 from bucketize.cli import parameter
 from bucketize.cli.model import (
-    all_sizes,
     compiled,
     dispatched,
     load_inputs,
     load_model,
-    random_inputs,
+    worst_error,
 )
 
 if TYPE_CHECKING:
@@ -65,18 +64,18 @@ def run(model: str, bounds: list[parameter.Bound], as_json: bool, **options: Any
       bucketize run net.onnx --dim N=1..32 -d log --log trials.csv --at N=4,H=224,W=224 --explain
       bucketize run net.onnx --input data=image.npy -o result.npz
     """
-    mod = load_model(model, bounds)
-    behind = dispatched(mod, options)
+    loaded = load_model(model, bounds)
+    behind = dispatched(loaded, options)
     exe = compiled(behind, "compiling", log=options["log"], threads=options["threads"], lazy=True)
     given = load_inputs(options["inputs"])
     shapes = {name: array.shape for name, array in given.items()}
     rows = []
     for point in options["points"] or [{}]:
-        sizes = all_sizes(mod, {**shapes, **point})
-        arrays = {**random_inputs(model, mod, sizes), **given}
+        sizes = loaded.sizes({**shapes, **point})
+        arrays = {**loaded.inputs(sizes), **given}
         results, row = timed(exe, sizes, arrays, options["repeat"])
         if options["check"]:
-            row["max_rel_err"] = worst_error(results, reference(mod, arrays))
+            row["max_rel_err"] = worst_error(results, reference(loaded.module, arrays))
         rows.append(row)
         if options["explain"] and not as_json:
             click.echo(exe.explain(**sizes))
@@ -112,13 +111,6 @@ def reference(mod: Module, arrays: Arrays) -> list[NDArray[Any]]:
     return evaluate_module(mod, **arrays)
 
 
-def worst_error(results: list[NDArray[Any]], wanted: list[NDArray[Any]]) -> float:
-    """The largest difference by the largest magnitude, over all results."""
-    from bucketize.tune.case import relative_error
-
-    return max(relative_error(a, b) for a, b in zip(results, wanted, strict=True))
-
-
 def save(path: Path, results: list[NDArray[Any]]) -> None:
     """Write the results as output_0, output_1, ..."""
     import numpy as np
@@ -137,14 +129,9 @@ def report(exe: Executable, rows: list[dict[str, Any]], as_json: bool) -> None:
         click.echo(json.dumps(rows, indent=2))
         return
     formats: dict[str, Format] = {
-        "sizes": shown_sizes,
+        "sizes": parameter.shown_sizes,
         "latency_s": milliseconds,
         "max_rel_err": "{:.1e}".format,
     }
     click.echo(table(rows, formats))
     click.echo(str(exe.counts), err=True)
-
-
-def shown_sizes(sizes: parameter.Sizes) -> str:
-    """`N=4,H=224,W=224`."""
-    return ",".join(f"{symbol}={size}" for symbol, size in sizes.items())

@@ -43,14 +43,14 @@ def show(
       bucketize show zoo:bert-mini -d log --section decisions
       bucketize show zoo:mlp --dim N=1..8 -d log --section after --function "main[N=4..8]"
     """
-    mod = load_model(model, bounds)
-    after = dispatched(mod, options)
+    loaded = load_model(model, bounds)
+    after = dispatched(loaded, options)
     if as_json:
         click.echo(json.dumps(summary(after), indent=2))
         return
     shown = function or next((name for name in after.functions if name != "main"), "main")
     for section in options["sections"] or SECTIONS:
-        click.echo("\n".join(["", f"# {section}", *lines(section, mod, after, shown)]))
+        click.echo("\n".join(["", f"# {section}", *lines(section, loaded.module, after, shown)]))
 
 
 def lines(section: str, mod: Module, after: Module, function: str) -> Iterator[str]:

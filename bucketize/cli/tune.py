@@ -54,15 +54,15 @@ def tune(model: str, bounds: list[parameter.Bound], as_json: bool, **options: An
     from bucketize.cli.progress import tuning_bar
     from bucketize.tune.session import tune as session
 
-    mod = load_model(model, bounds)
-    behind = dispatched(mod, options)
+    loaded = load_model(model, bounds)
+    behind = dispatched(loaded, options)
     start = time.monotonic()
     with tuning_bar("tuning") as progress:
         trials = session(
             behind,
             log=options["log"],
             sizes=list(options["points"]) or options["judged"],
-            model=Path(model).stem if not model.startswith("zoo:") else model[4:],
+            model=loaded.name,
             progress=progress,
             **{name: options[name] for name in ("trials", "search", "seed", "threads", "seconds")},
         )

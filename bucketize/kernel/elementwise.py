@@ -11,8 +11,6 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 
-import numpy as np
-
 from bucketize.ir import Atom, Const
 from bucketize.kernel.expression import dtype_text, loop_text
 from bucketize.kernel.loop import (
@@ -109,7 +107,7 @@ def _offset(
 
 
 def _names(workload: Workload) -> dict[Atom, str]:
-    params = {p: f"v{k}" for k, p in enumerate(workload.body.params)}
+    params: dict[Atom, str] = {p: f"v{k}" for k, p in enumerate(workload.body.params)}
     return params | {b.out: f"t{i}" for i, b in enumerate(workload.body.body)}
 
 

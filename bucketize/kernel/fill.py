@@ -46,7 +46,7 @@ def _filled(workload: Workload) -> str:
     return f"v = {bits_name(workload.result.dtype)}(bits)"
 
 
-# --- pad -------------------------------------------------------------------------------------------
+# --- pad -----------------------------------------------------------------------------------------
 
 
 def _pad_source(workload: Workload) -> str:
@@ -64,9 +64,9 @@ def _pad_source(workload: Workload) -> str:
 def _constant_rows(s: Source, workload: Workload, rank: int) -> None:
     s(_filled(workload))
     with s.pieces([f"e{a}" for a in range(rank)]):
-        shift = f"b{rank - 1} - j"  # from a place in the run to one in the argument's row
-        s("left = least(greatest(b{0} - j, 0), m)".format(rank - 1))
-        s("right = least(greatest(b{0} + d{0} - j, 0), m)".format(rank - 1), f"p = j - b{rank - 1}")
+        before, size = f"b{rank - 1}", f"d{rank - 1}"
+        s(f"p = j - {before}", "left = least(greatest(-p, 0), m)")
+        s(f"right = least(greatest({size} - p, 0), m)")
         for a in range(rank - 1):
             s(f"k = c{a} - b{a}", f"p += k * w{a}")
             with s.block(f"if k < 0 or k >= d{a}:"):
@@ -117,7 +117,7 @@ def _known_mode(b: Binding) -> bool:
 PAD = loop_template("pad", takes(pad, where=_known_mode), _pad_source, _pad_launch)
 
 
-# --- mask_tail ---------------------------------------------------------------------------------------
+# --- mask_tail -----------------------------------------------------------------------------------
 
 
 def _mask_source(workload: Workload) -> str:
@@ -143,7 +143,7 @@ def _mask_launch(workload: Workload, shapes: Shapes) -> Launch:
 MASK_TAIL = loop_template("mask_tail", takes(mask_tail), _mask_source, _mask_launch)
 
 
-# --- tensors made from nothing -----------------------------------------------------------------------
+# --- tensors made from nothing -------------------------------------------------------------------
 
 
 def _full_source(workload: Workload) -> str:

@@ -25,7 +25,7 @@ def _index(s: Source, index: str, extent: str) -> None:
         s(f"k += {extent}")
 
 
-# --- gather: rows of `inner` elements --------------------------------------------------------------
+# --- gather: rows of `inner` elements ------------------------------------------------------------
 
 
 def _gather_source(workload: Workload) -> str:
@@ -48,7 +48,7 @@ def _gather_launch(workload: Workload, shapes: Shapes) -> Launch:
 GATHER = loop_template("gather", takes(gather), _gather_source, _gather_launch)
 
 
-# --- elements ----------------------------------------------------------------------------------------
+# --- elements ------------------------------------------------------------------------------------
 
 
 def _place(s: Source, at: Sequence[str], axis: int) -> None:
@@ -107,7 +107,7 @@ SCATTER_ELEMENTS = loop_template(
 )
 
 
-# --- rows of indices ---------------------------------------------------------------------------------
+# --- rows of indices -----------------------------------------------------------------------------
 
 
 def _depth(workload: Workload) -> int:

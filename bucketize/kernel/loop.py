@@ -29,7 +29,10 @@ from bucketize.kernel.accumulate import greatest, least, plus, scratch, times
 from bucketize.kernel.native import pointer
 
 
-@cfunc(types.void(types.CPointer(types.int64)), cache=True, error_model="numpy", fastmath={{"contract"}})
+SIGNATURE = types.void(types.CPointer(types.int64))
+
+
+@cfunc(SIGNATURE, cache=True, error_model="numpy", fastmath={{"contract"}})
 def kernel(block):
 """
 

@@ -41,9 +41,8 @@ def knobs(target: Target, packed: bool) -> dict[str, tuple[Knob, ...]]:
         "nr": tuple(target.lanes * v for _, v in tiles(target)),
         "unroll": (1, 2, 4),
         "kc": KC,
-        "ahead_a": (0, 1),
     }
-    return common | ({"order": ORDERS, "ahead_b": (0, 1, 4)} if packed else {"copy": ("no", "yes")})
+    return common | ({"order": ORDERS, "ahead": (0, 1, 4)} if packed else {"copy": ("no", "yes")})
 
 
 def valid(schedule: Schedule, target: Target) -> str | None:
@@ -67,8 +66,8 @@ def default(rows: Dim, columns: Dim, depth: Dim, target: Target, packed: bool) -
     nr = nv * target.lanes
     fitting = [k for k in KC if k * nr * FLOAT_BYTES <= target.l2 / 3]
     whole = typical(depth, 0) * nr * FLOAT_BYTES <= target.l2 / 2 or m <= 2 * mr
-    common: dict[str, Knob] = {"mr": mr, "nr": nr, "unroll": 2, "kc": 0 if whole else fitting[-1], "ahead_a": 1}
-    return common | ({"order": "panels", "ahead_b": 4} if packed else {"copy": "no"})
+    common: dict[str, Knob] = {"mr": mr, "nr": nr, "unroll": 2, "kc": 0 if whole else fitting[-1]}
+    return common | ({"order": "panels", "ahead": 1} if packed else {"copy": "no"})
 
 
 def typical(dim: Dim, fallback: int) -> int:
@@ -167,8 +166,7 @@ def form(
         unroll=int(schedule["unroll"]),
         order=str(schedule.get("order", "panels")),
         passes=bool(schedule["kc"]),
-        panel_ahead=int(schedule["ahead_b"]) if schedule.get("order") == "panels" else 0,
-        rows_ahead=bool(schedule["ahead_a"]),
+        ahead=int(schedule["ahead"]) if schedule.get("order") == "panels" else 0,
         inputs=len(workload.body.params),
         a=a,
         b=b,

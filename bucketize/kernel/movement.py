@@ -25,7 +25,7 @@ from bucketize.ops.rules import slice_ends
 
 
 def nest(rank: int, inner: str) -> Source:
-    """y = x0 at `base` plus strides; along the last axis x0 runs, stands, or has a stride."""
+    """A copy of x0, read at `base` along strides; on the last axis it runs, stands, or neither."""
     s = Source()
     rank = max(rank, 1)
     with s.pieces([f"e{a}" for a in range(rank)]):

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 
 from bucketize.ir import Binding
-from bucketize.kernel.elementwise import OPEN, RUNS, STANDS, axes_of, collapsed, run_time_strides
+from bucketize.kernel.elementwise import OPEN, STANDS, axes_of, collapsed, run_time_strides
 from bucketize.kernel.expression import dtype_text
 from bucketize.kernel.loop import (
     GRAIN,
@@ -164,7 +164,7 @@ def _cumsum_blocks(s: Source, workload: Workload) -> None:
 CUMSUM = _along("cumsum", (cumsum,), "iuf", _cumsum_lines, _cumsum_blocks)
 
 
-# --- layer norm ------------------------------------------------------------------------------------
+# --- layer norm ----------------------------------------------------------------------------------
 
 
 def _norm_source(workload: Workload) -> str:

@@ -1,14 +1,11 @@
 """Pooling: windows over planes, all sizes at run time.
 
-In NHWC a block of channels is accumulated over the window, in order of memory; in NCHW one element
-of the result after the other.
+A block of the result is accumulated over the window: of channels in NHWC, of a row in NCHW.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from bucketize.ir import Binding
 from bucketize.kernel.expression import dtype_text
@@ -34,67 +31,80 @@ def _accepts(b: Binding) -> bool:
 
 
 def _source(workload: Workload) -> str:
-    attrs, dtype = workload.anchor.attrs, workload.result.dtype
+    attrs, kind = workload.anchor.attrs, dtype_text(workload.result.dtype)
     s = Source()
+    s(f"a = scratch({BLOCK}, {kind})")
     if attrs["layout"] == "NHWC":
-        s(f"a = scratch({BLOCK}, {dtype_text(dtype)})")
         with s.pieces(["_", "oh", "ow", "c"], BLOCK):
-            _blocks(s, workload)
+            _channels(s, workload)
+        title = "NHWC"
     else:
-        with s.pieces(["_", "oh", "ow"]), s.loops(t="m"):
-            _element(s, workload)
-    counted = "with pads" if attrs.get("count_include_pad") else ""
-    return kernel_text(
-        f"{workload.anchor.op.name}: {attrs['layout']} {counted}", workload, s, (*PLANE, *WINDOW)
-    )
+        s(f"count = scratch({BLOCK}, {kind})")
+        with s.pieces(["_", "oh", "ow"], BLOCK):
+            _row(s, workload, attrs["strides"][1])
+        title = f"NCHW, every {attrs['strides'][1]}"
+    title = f"{workload.anchor.op.name}: {title}{', pads count' if _counts_pads(workload) else ''}"
+    return kernel_text(title, workload, s, (*PLANE, *WINDOW))
 
 
-def _blocks(s: Source, workload: Workload) -> None:
-    with s.loops(t="m"):
-        s(f"a[t] = {_start(workload)}")
-    with _taps(s, workload, "c1", "c2"):
-        s("p = ((c0 * h + iy) * w + ix) * c + j")
-        with s.loops(t="m"):
-            s(f"a[t] = {_step(workload)}(a[t], x0[p + t])")
-    with s.loops(t="m"):
-        s(f"y[i + t] = {_finished(workload, 'a[t]')}")
+def _counts_pads(workload: Workload) -> bool:
+    return bool(workload.anchor.attrs.get("count_include_pad"))
 
 
-def _element(s: Source, workload: Workload) -> None:
-    s(f"a = {_start(workload)}")
-    with _taps(s, workload, "c1", "(j + t)"):
-        s(f"a = {_step(workload)}(a, x0[(c0 * h + iy) * w + ix])")
-    s(f"y[i + t] = {_finished(workload, 'a')}")
+def _is_mean(workload: Workload) -> bool:
+    return workload.anchor.op is avg_pool2d
 
 
 def _start(workload: Workload) -> str:
     dtype = workload.result.dtype
-    return literal(lowest(dtype) if workload.anchor.op is max_pool2d else dtype.type(0))
+    return literal(dtype.type(0) if _is_mean(workload) else lowest(dtype))
 
 
 def _step(workload: Workload) -> str:
-    return "greatest" if workload.anchor.op is max_pool2d else "plus"
+    return "plus" if _is_mean(workload) else "greatest"
 
 
-def _finished(workload: Workload, total: str) -> str:
-    if workload.anchor.op is max_pool2d:
-        return total
-    return f"{total} / {dtype_text(workload.result.dtype)}(count)"
-
-
-@contextmanager
-def _taps(s: Source, workload: Workload, row: str, column: str) -> Iterator[None]:
-    """The places (iy, ix) of a window that lie in the plane; `count` is what a mean divides by."""
-    with_pads = workload.anchor.attrs.get("count_include_pad")
+def _channels(s: Source, workload: Workload) -> None:
+    """A block of channels at one place of the result: row c1, column c2."""
+    with s.loops(t="m"):
+        s(f"a[t] = {_start(workload)}")
     s("count = 0")
     with s.loops(u="kh", v="kw"):
-        s(f"iy = {row} * sh - top + u * dh", f"ix = {column} * sw - left + v * dw")
-        if with_pads:
+        s("iy = c1 * sh - top + u * dh", "ix = c2 * sw - left + v * dw")
+        if _counts_pads(workload):
             with s.block("if iy < h + bottom and ix < w + right:"):
                 s("count += 1")
         with s.block("if iy >= 0 and iy < h and ix >= 0 and ix < w:"):
-            s(*["count += 1"][: not with_pads])
-            yield
+            s(*["count += 1"][: not _counts_pads(workload)], "p = ((c0 * h + iy) * w + ix) * c + j")
+            with s.loops(t="m"):
+                s(f"a[t] = {_step(workload)}(a[t], x0[p + t])")
+    divided = f" / {dtype_text(workload.result.dtype)}(count)" if _is_mean(workload) else ""
+    with s.loops(t="m"):
+        s(f"y[i + t] = a[t]{divided}")
+
+
+def _row(s: Source, workload: Workload, stride: int) -> None:
+    """A block of a row of the result: row c1, columns from j on; the stride is part of the code."""
+    mean, pads = _is_mean(workload), _counts_pads(workload)
+    counted = ["count[t] += 1"][:mean]
+    with s.loops(t="m"):
+        s(f"a[t] = {_start(workload)}", *["count[t] = 0"][:mean])
+    with s.loops(u="kh", v="kw"):
+        s("iy = c1 * sh - top + u * dh", "o = v * dw - left")
+        if pads:
+            with s.block("if iy < h + bottom:"), s.loops(t=_columns("0", "w + right", stride)):
+                s(*counted)
+        with s.block("if iy >= 0 and iy < h:"):
+            s(f"p = (c0 * h + iy) * w + o + j * {stride}")
+            with s.loops(t=_columns(f"greatest(-(o // {stride}) - j, 0)", "w", stride)):
+                s(f"a[t] = {_step(workload)}(a[t], x0[p + t * {stride}])", *counted[: not pads])
+    with s.loops(t="m"):
+        s(f"y[i + t] = a[t]{' / count[t]' if mean else ''}")
+
+
+def _columns(first: str, width: str, stride: int) -> str:
+    """The columns of the block whose window, moved by o, begins before `width`."""
+    return f"{first}, least(-((o - ({width})) // {stride}) - j, m)"
 
 
 def _launch(workload: Workload, shapes: Shapes) -> Launch:

@@ -23,18 +23,26 @@ Bases: TypeAlias = dict[str, ir.Value]
 
 def source(form: Form) -> str:
     """The text of the kernel of this form."""
-    values = {f.name: getattr(form, f.name) for f in fields(form)} | {"epilogue": form.epilogue.plain}
-    shown = ", ".join(f"{k}={v}" for k, v in values.items() if k != "epilogue")
-    return f'''"""product: {shown}"""
+    values = {f.name: getattr(form, f.name) for f in fields(form)}
+    return kernel_source("product", values | {"epilogue": form.epilogue.plain})
+
+
+def kernel_source(module: str, parameters: dict[str, Any]) -> str:
+    """The text of the kernel that `emit` of a module of this package writes with `parameters`."""
+    shown = "\n".join(f"    {k!r}: {v!r}," for k, v in parameters.items())
+    return f'''"""Vector code written by bucketize.kernel.{module}."""
 
 from math import inf, nan
 
 from numba import cfunc, types
 
-from bucketize.kernel.product import emit
+from bucketize.kernel.{module} import emit
 from bucketize.kernel.vector import vector_kernel
 
-body = vector_kernel(__name__, emit, {values!r})
+parameters = {{
+{shown}
+}}
+body = vector_kernel(__name__, emit, parameters)
 
 
 @cfunc(types.void(types.CPointer(types.int64)), cache=True)
@@ -43,7 +51,7 @@ def kernel(block):
 '''
 
 
-def emit(w: Writer, block: ir.Value, *, epilogue: tuple[Any, Any], **form: Any) -> None:
+def emit(w: Writer, block: ir.Value, /, *, epilogue: tuple[Any, Any], **form: Any) -> None:
     """Write the body of a kernel of this form."""
     _Loops(w, block, Form(lanes=w.lanes, epilogue=Epilogue.of_plain(*epilogue), **form)).write()
 
@@ -250,7 +258,7 @@ class _Loops:
     def put_ahead(self, b: ir.Value, tile: Size, bytes_: Size) -> None:
         """Tell the tile which part of what follows its part of B it may fetch."""
         w, form = self.w, self.form
-        if form.panel_ahead:
+        if form.ahead:
             depth = w.div(bytes_, form.width * FLOAT_BYTES)
             done = w.mul(tile, w.mul(depth, form.fetched))
             wanted = w.compare(done, "<", bytes_)

@@ -40,10 +40,8 @@ class Form:
     """The outer loop: "panels" or "rows"."""
     passes: bool
     """Whether the reduction is cut into passes over the rows, the sums being kept between them."""
-    panel_ahead: int
+    ahead: int
     """Cache lines of the part of B that comes next that are fetched in one turn."""
-    rows_ahead: bool
-    """Whether the next tile's rows of A are fetched."""
     inputs: int
     """Arguments of the kernel."""
     a: int
@@ -63,7 +61,7 @@ class Form:
     @property
     def fetched(self) -> int:
         """Bytes fetched ahead in one step of the reduction."""
-        return self.panel_ahead * LINE // self.unroll
+        return self.ahead * LINE // self.unroll
 
     @property
     def unit(self) -> str:
@@ -95,7 +93,7 @@ class Form:
         """The words that tell a tile its place."""
         names = ["b", "c", "columns"] + ([] if self.packed else ["b_step"])
         names += ["units", "skip", "first", "last", "partial"] if self.passes else []
-        names += ["ahead"] if self.panel_ahead else []
+        names += ["ahead"] if self.ahead else []
         operands = (f"e{i}" for i in range(len(self.epilogue.operands)))
         return (*names, *operands, *(f"row{m}" for m in range(self.rows)))
 
@@ -281,7 +279,7 @@ class _Tile:
             def body(k: ir.Value, sums: Values) -> Values:
                 here, at = [w.item(r, k) for r in rows], w.at(b, w.mul(k, b_step))
                 if steps == unroll:
-                    self.fetch_ahead(rows, k, done)
+                    self.fetch_ahead(w.add(done, k))
                 for u in range(steps):
                     sums = self.step([w.item(r, u) for r in here], w.at(at, w.mul(b_step, u)), sums)
                 return sums
@@ -292,17 +290,12 @@ class _Tile:
         sums = w.loop(0, whole, turn(unroll), sums, step=unroll)
         return w.loop(whole, depth, turn(1), sums) if unroll > 1 else sums
 
-    def fetch_ahead(self, rows: Values, k: ir.Value, done: Size) -> None:
-        """Ask for what comes later: the next tile's rows, and a part of the next panel."""
-        w, form = self.w, self.form
-        if form.rows_ahead:
-            jump = w.add(w.mul(k, FLOAT_BYTES), w.mul(self.block.word("a_step"), self.height))
-            for row in rows:
-                w.prefetch(w.at(row, jump))
-        if form.panel_ahead:
-            at = w.at(self.frame.pointer("ahead"), w.mul(w.add(done, k), form.fetched))
-            for line in range(form.panel_ahead):
-                w.prefetch(w.at(at, line * LINE))
+    def fetch_ahead(self, k: Size) -> None:
+        """Ask for a part of the next panel."""
+        if self.form.ahead:
+            at = self.w.at(self.frame.pointer("ahead"), self.w.mul(k, self.form.fetched))
+            for line in range(self.form.ahead):
+                self.w.prefetch(self.w.at(at, line * LINE))
 
     def step(self, rows: Values, b: ir.Value, sums: Values) -> Values:
         """One step of the reduction: an outer product."""

@@ -1,4 +1,4 @@
-"""Converters of what holds graphs."""
+"""Converters of what holds graphs: functions without parameters that see the values around."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from bucketize.ops.shape import reshape
 
 @converts("If")
 def _if(n: Node) -> tuple[Atom, ...]:
-    then, orelse = n.block(n.attr("then_branch")), n.block(n.attr("else_branch"))
+    then, orelse = n.attr("then_branch"), n.attr("else_branch")
     cond = n[0]
     if cond.type.shape:
         cond = n.emit(reshape, cond, newshape=())

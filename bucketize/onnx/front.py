@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
@@ -12,16 +13,19 @@ from bucketize.ir import Module, Var
 from bucketize.onnx.load import Source, load, opsets
 from bucketize.onnx.node import Unsupported, native_dtype
 from bucketize.onnx.translate import Translation
+from bucketize.text.reader import RESERVED
 from bucketize.types import Dim, Symbol, TensorType
 
+Key: TypeAlias = str | tuple[str, int]  # a `dim_param`, or the place of a dim that has none
 Bounds: TypeAlias = Mapping[str, tuple[int, int | None]]
 
 
 def from_onnx(model: Source, *, bounds: Bounds | None = None) -> Module:
     """The module of an ONNX model of opset 13 or later: a path, bytes, or a ModelProto.
 
-    `bounds` are inclusive, by symbol: `{"N": (1, 32)}`; None as the upper one is no bound. A dim
-    without a name becomes a symbol of its own, `{input}_{axis}`. Raises an UnsupportedModelError
+    `bounds` are inclusive, by symbol: `{"N": (1, 32)}`; None as the upper one is no bound. Each
+    `dim_param` becomes a symbol, with `_` for what no name can hold; a dim without one becomes a
+    symbol of its own, `{input}_{axis}`. Raises an UnsupportedModelError
     that lists all nodes that cannot be converted, or says what is wrong with the file.
     """
     proto = load(model)
@@ -36,22 +40,21 @@ def parameters(graph: GraphProto, bounds: Bounds) -> list[Var]:
     """The inputs of a graph as variables; those with an initializer are constants, not inputs."""
     constant = {t.name for t in graph.initializer}
     inputs = [i for i in graph.input if i.name not in constant]
-    taken = {d.dim_param for i in inputs for d in _dims(i)}
-    shapes = [[_extent(i, axis, d, taken) for axis, d in enumerate(_dims(i))] for i in inputs]
-    names = dict.fromkeys(d for shape in shapes for d in shape if isinstance(d, str))
+    shapes = [[_extent(i, axis, d) for axis, d in enumerate(_dims(i))] for i in inputs]
+    names = _symbol_names(d for shape in shapes for d in shape if not isinstance(d, int))
     for name in bounds:
-        if name not in names:
-            raise unknown_name("symbol", name, names)
-    dims = {name: _bounded(name, bounds.get(name, (1, None))) for name in names}
+        if name not in names.values():
+            raise unknown_name("symbol", name, names.values())
+    dims = {key: _bounded(name, bounds.get(name, (1, None))) for key, name in names.items()}
     return [_parameter(i, shape, dims) for i, shape in zip(inputs, shapes, strict=True)]
 
 
-def _parameter(value: ValueInfoProto, shape: Iterable[int | str], dims: Mapping[str, Dim]) -> Var:
+def _parameter(value: ValueInfoProto, shape: Iterable[int | Key], dims: Mapping[Key, Dim]) -> Var:
     try:
         dtype = native_dtype(value.type.tensor_type.elem_type)
     except Unsupported as e:
         raise UnsupportedModelError(f"input {value.name!r}: {e}") from e
-    known = tuple(dims[d] if isinstance(d, str) else d for d in shape)
+    known = tuple(d if isinstance(d, int) else dims[d] for d in shape)
     return Var(value.name, TensorType(dtype, known))
 
 
@@ -64,19 +67,29 @@ def _dims(value: ValueInfoProto) -> list[TensorShapeProto.Dimension]:
     return list(value.type.tensor_type.shape.dim)
 
 
-def _extent(
-    value: ValueInfoProto, axis: int, dim: TensorShapeProto.Dimension, taken: set[str]
-) -> int | str:
-    """An extent, or the name of one; -1 is how some exporters write that they know neither."""
+def _extent(value: ValueInfoProto, axis: int, dim: TensorShapeProto.Dimension) -> int | Key:
+    """An extent, or what it is known by; -1 is how some exporters write that they know neither."""
     if dim.dim_param:
         return dim.dim_param
-    if dim.HasField("dim_value") and dim.dim_value != -1:
-        return dim.dim_value
-    name = f"{value.name}_{axis}"
-    while name in taken:
-        name += "_"
-    taken.add(name)
-    return name
+    return (
+        dim.dim_value if dim.HasField("dim_value") and dim.dim_value != -1 else (value.name, axis)
+    )
+
+
+def _symbol_names(keys: Iterable[Key]) -> dict[Key, str]:
+    """Names that can be written, each different, and the `dim_param` itself wherever it can be."""
+    raw = {k: k if isinstance(k, str) else f"{k[0]}_{k[1]}" for k in keys}
+    names: dict[Key, str] = {}
+    for key in sorted(raw, key=lambda k: (isinstance(k, tuple), not _is_name(raw[k]))):
+        name = re.sub(r"\W+|^(?=\d)", "_", raw[key])
+        while not _is_name(name) or name in names.values():
+            name += "_"
+        names[key] = name
+    return names
+
+
+def _is_name(text: str) -> bool:
+    return text.isidentifier() and text not in RESERVED
 
 
 def _bounded(name: str, bounds: tuple[int, int | None]) -> Dim:

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from onnx import helper
 
-from bucketize.ir import Atom, Builder, Const, Function, Var
+from bucketize.ir import Atom, Builder, Const, Var
 from bucketize.op import Op
 from bucketize.types import AnyDim, Shape
 
@@ -29,8 +29,6 @@ class Node:
     attrs: dict[str, Any]
     outputs: int
     builder: Builder
-    block: Callable[[Any], Function]
-    """Converts a subgraph that sees the values around the node."""
 
     def __getitem__(self, index: int) -> Atom:
         """An operand that must be there."""
@@ -49,7 +47,7 @@ class Node:
         return tuple(self[i] for i in range(len(self.inputs)))
 
     def attr(self, name: str, default: Any = None) -> Any:
-        """An attribute: int, float, str, array, graph, or a tuple of them."""
+        """An attribute: int, float, str, array, function, or a tuple of them."""
         return self.attrs.pop(name, default)
 
     def axis(self, name: str, default: int, rank: int | None = None) -> int:
@@ -90,7 +88,7 @@ class Node:
             return None
         if not isinstance(atom, Const) or atom.value.size != 1:
             raise Unsupported(f"{what} known only at run time")
-        return short(atom.value.reshape(())[()])
+        return short(atom.value.reshape(-1)[0])
 
     def emit(self, op: Op, *args: Atom, **attrs: Any) -> Var:
         """Bind `op(*args)` to a new variable."""
@@ -124,9 +122,9 @@ def native_dtype(data_type: int) -> np.dtype[Any]:
     return dtype
 
 
-def short(value: Any) -> float:
-    """A float32 as the float with the fewest digits that rounds to it: 1e-05, not 9.99...e-06."""
-    return float(str(np.float32(value))) if isinstance(value, float | np.floating) else int(value)
+def short(value: np.generic) -> float:
+    """A number with the fewest digits that round to it: a float32 of 1e-05 is not 9.99...e-06."""
+    return float(str(value)) if isinstance(value, np.floating) else int(value)
 
 
 Result: TypeAlias = Atom | tuple[Atom, ...]

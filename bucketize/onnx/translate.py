@@ -74,25 +74,23 @@ class Translation:
         return [None] * len(node.output)
 
     def _results(self, node: NodeProto, values: Values, builder: Builder) -> Sequence[Atom | None]:
+        convert = converter_of(domain(node.domain), node.op_type, self._opset(node))
+        self._check_schema(node)
         reader = f"node {_title(node)!r}"
         inputs = [_find(values, name, reader) for name in node.input]
-        lost = [name for name, atom in zip(node.input, inputs, strict=True) if name and not atom]
-
-        def block(graph: GraphProto) -> Function:
-            return self.function(graph.name, graph, (), values)
-
-        opset = self.opsets.get(domain(node.domain), 0)
-        convert = converter_of(domain(node.domain), node.op_type, opset)
-        self._check_schema(node)
-        if lost:
-            for graph in _subgraphs(node):
-                block(graph)  # for its faults
+        graphs = {a.name: a.g for a in node.attribute if a.type == AttributeProto.GRAPH}
+        blocks = {k: self.function(g.name, g, (), values) for k, g in graphs.items()}
+        if _is_lost(node, inputs, graphs, blocks):
             return [None] * len(node.output)
-        view = Node(tuple(inputs), _attributes(node), len(node.output), builder, block)
+        attrs = {**_attributes(node), **blocks}
+        view = Node(tuple(inputs), attrs, len(node.output), builder)
         made = convert(view)
-        if view.attrs:
-            raise Unsupported(f"the attribute {', '.join(view.attrs)} is not supported")
+        if attrs:
+            raise Unsupported(f"the attribute {', '.join(attrs)} is not supported")
         return made if isinstance(made, tuple) else (made,)
+
+    def _opset(self, node: NodeProto) -> int:
+        return self.opsets.get(domain(node.domain), 0)
 
     def _check_schema(self, node: NodeProto) -> None:
         if any(_subgraphs(node)):
@@ -109,18 +107,24 @@ class Translation:
 def _constants(graph: GraphProto) -> dict[str, Const]:
     if graph.sparse_initializer:
         raise UnsupportedModelError("sparse initializers are not supported")
-    return {t.name: Const(_array(t)) for t in graph.initializer}
+    return {t.name: _constant(t) for t in graph.initializer}
+
+
+def _constant(tensor: TensorProto) -> Const:
+    try:
+        return Const(_array(tensor))
+    except Unsupported as e:
+        raise UnsupportedModelError(f"initializer {tensor.name!r}: {e}") from e
 
 
 def _array(tensor: TensorProto) -> np.ndarray[Any, Any]:
-    where = f"initializer {tensor.name!r}" if tensor.name else "a Constant"
     if tensor.data_location == TensorProto.EXTERNAL:
-        raise UnsupportedModelError(f"{where} is stored outside of the model: load it from a path")
+        raise Unsupported("stored outside of the model, which must be loaded from a path")
+    native_dtype(tensor.data_type)
     try:
-        native_dtype(tensor.data_type)
         return numpy_helper.to_array(tensor)
-    except (Unsupported, ValueError) as e:
-        raise UnsupportedModelError(f"{where}: {e}") from e
+    except ValueError as e:
+        raise Unsupported(f"corrupt: {e}") from e
 
 
 def _find(values: Values, name: str, reader: str) -> Atom | None:
@@ -128,6 +132,17 @@ def _find(values: Values, name: str, reader: str) -> Atom | None:
     if name and name not in values:
         raise UnsupportedModelError(f"{reader} reads {name!r}, which nothing before it makes")
     return values[name] if name else None
+
+
+def _is_lost(
+    node: NodeProto,
+    inputs: Iterable[Atom | None],
+    graphs: Mapping[str, GraphProto],
+    blocks: Mapping[str, Function],
+) -> bool:
+    """Whether an unsupported node would have made what the node reads, or its graphs return."""
+    read = any(name and not atom for name, atom in zip(node.input, inputs, strict=True))
+    return read or any(len(blocks[k].results) < len(g.output) for k, g in graphs.items())
 
 
 def _reads(node: NodeProto) -> Iterable[str]:
@@ -147,7 +162,8 @@ def _subgraphs(node: NodeProto) -> Iterable[GraphProto]:
 
 
 def _attributes(node: NodeProto) -> dict[str, Any]:
-    return {a.name: _plain(helper.get_attribute_value(a)) for a in node.attribute}
+    plain = (a for a in node.attribute if a.type != AttributeProto.GRAPH)
+    return {a.name: _plain(helper.get_attribute_value(a)) for a in plain}
 
 
 def _plain(value: Any) -> Any:
@@ -155,10 +171,10 @@ def _plain(value: Any) -> Any:
     if isinstance(value, bytes):
         return value.decode()
     if isinstance(value, float):
-        return short(value)
+        return short(np.float32(value))
     if isinstance(value, TensorProto):
         return _array(value)
-    if isinstance(value, int | str | GraphProto):
+    if isinstance(value, int | str):
         return value
     return tuple(map(_plain, value))
 

@@ -10,8 +10,7 @@ import numpy as np
 
 from bucketize.errors import TypeRelError
 from bucketize.op import FREE, UNSAFE, Array, Fill, Op, Padding, by_dims, op
-from bucketize.ops.reduce import check_axes
-from bucketize.ops.rules import same, unsafe
+from bucketize.ops.rules import check_axes, same, unsafe
 from bucketize.types import ANY, Dim, Shape, TensorType, meet
 
 DType = np.dtype[Any]

@@ -11,17 +11,11 @@ import numpy as np
 
 from bucketize.errors import TypeRelError
 from bucketize.op import FREE, UNSAFE, Array, Fill, Op, Padding, op
+from bucketize.ops.rules import check_axes
 from bucketize.types import Dim, Shape, TensorType, maximum, meet, minimum
 
 EXAMPLE = "float32[N, C, H] {axes=(0, 2), keepdims=True}; float32[N, C] {axes=(1,)}"
 INTEGERS = "; int64[3] {axes=(0,)}; int32[2, N] {axes=(1,)}"
-
-
-def check_axes(rank: int, *axes: int) -> None:
-    """Axes must be those of a tensor of `rank`, counted from the front."""
-    for a in axes:
-        if not 0 <= a < rank:
-            raise TypeRelError(f"axis {a} is out of range for rank {rank}")
 
 
 def _reduced(x: Shape, *, axes: tuple[int, ...], keepdims: bool) -> Shape:

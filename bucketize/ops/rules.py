@@ -42,9 +42,11 @@ def uncancelled(a: Shape, b: Shape) -> tuple[Dim, Dim]:
     return product(left), product(right)
 
 
-def same_shape(x: Shape, **_: Any) -> Shape:
-    """The shape rule of an op that keeps the shape of its only argument."""
-    return x
+def check_axes(rank: int, *axes: int) -> None:
+    """Axes must be those of a tensor of `rank`, counted from the front."""
+    for a in axes:
+        if not 0 <= a < rank:
+            raise TypeRelError(f"axis {a} is out of range for rank {rank}")
 
 
 def broadcast_rule(*shapes: Shape, **_: Any) -> Shape:

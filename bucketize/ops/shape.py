@@ -14,6 +14,7 @@ from bucketize.op import FREE, UNSAFE, Array, Fill, Padding, by_dims, op
 from bucketize.ops.rules import (
     at_least,
     broadcast_padding,
+    check_axes,
     free,
     int64,
     named_dtype,
@@ -118,9 +119,8 @@ def transpose(x: Array, *, axes: tuple[int, ...]) -> Array:
 
 
 def _squeeze_shape(x: Shape, *, axes: tuple[int, ...]) -> Shape:
+    check_axes(len(x), *axes)
     for a in axes:
-        if a >= len(x):
-            raise TypeRelError(f"axis {a} is out of range for rank {len(x)}")
         meet(x[a], 1)
     return tuple(d for i, d in enumerate(x) if i not in axes)
 
@@ -138,8 +138,7 @@ def squeeze(x: Array, *, axes: tuple[int, ...]) -> Array:
 
 def _unsqueeze_shape(x: Shape, *, axes: tuple[int, ...]) -> Shape:
     rank = len(x) + len(axes)
-    if any(a >= rank for a in axes):
-        raise TypeRelError(f"axes {axes} are out of range for rank {rank}")
+    check_axes(rank, *axes)
     rest = iter(x)
     return tuple(1 if i in axes else next(rest) for i in range(rank))
 
@@ -218,10 +217,9 @@ def _slice_shape(
     if not len(begin) == len(end) == len(strides) == len(axes):
         lengths = ", ".join(str(len(t)) for t in (begin, end, strides, axes))
         raise TypeRelError(f"begin, end, strides and axes differ in length: {lengths}")
+    check_axes(len(x), *axes)
     out = list(x)
     for b, e, s, a in zip(begin, end, strides, axes, strict=True):
-        if a >= len(x):
-            raise TypeRelError(f"axis {a} is out of range for rank {len(x)}")
         out[a] = slice_extent(x[a], b, e, s)
     return tuple(out)
 

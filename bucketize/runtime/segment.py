@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numba import set_num_threads
 
-from bucketize.errors import BucketizeError
+from bucketize.errors import BucketizeError, ShapeError
 from bucketize.ir import FUSED, Atom, Binding, Const, Function, Var, refine, specialise
 from bucketize.kernel.build import Kernel, build
 from bucketize.kernel.target import Target, host
@@ -209,6 +209,7 @@ class Plan:
         self.segment = segment
         self.shapes, self._held = segment.evaluate(key)
         sizes = dict(zip(segment.symbols, key, strict=True))
+        self._check_views(sizes)
         self.launches = [self._launch(s, sizes) for s in segment.steps]
         self._place()
         self._fill()
@@ -235,6 +236,14 @@ class Plan:
             lives.append(Lifetime(round_up(launch.workspace) * segment.context.threads, i, i))
         offsets, self.arena_bytes = plan_memory(lives)
         self.offsets: dict[Any, int] = dict(zip(names, offsets, strict=True))
+
+    def _check_views(self, sizes: Mapping[str, int]) -> None:
+        """A view has no kernel whose types would be inferred again at these sizes."""
+        for out, source in self.segment.views.items():
+            have, want = self._shape(source), self._shape(out)
+            if int(np.prod(have, dtype=np.int64)) != int(np.prod(want, dtype=np.int64)):
+                where = f"reshape of {source.type} to {out.type}"
+                raise ShapeError(f"{where} at {dict(sizes)}: {have} does not fit {want}")
 
     def _nbytes(self, var: Var) -> int:
         return int(np.prod(self._shape(var), dtype=np.int64)) * var.type.dtype.itemsize
@@ -375,5 +384,6 @@ class Plan:
 
 def _patch(table: Array, words: Sequence[Sequence[int]], arrays: Sequence[Array]) -> None:
     for places, array in zip(words, arrays, strict=True):
-        if places:
-            table[places] = address(array)
+        where = address(array)
+        for word in places:
+            table[word] = where

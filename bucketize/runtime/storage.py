@@ -71,13 +71,15 @@ class Arena:
     def __init__(self) -> None:
         self.generation = 0
         self._bytes = empty_bytes(0)
+        self._base = address(self._bytes)
 
     def reserve(self, size: int) -> int:
         """The address of at least `size` bytes."""
         if size > self._bytes.nbytes:
             self._bytes = empty_bytes(size)
+            self._base = address(self._bytes)
             self.generation += 1
-        return address(self._bytes)
+        return self._base
 
     @property
     def nbytes(self) -> int:

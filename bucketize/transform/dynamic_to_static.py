@@ -31,7 +31,10 @@ def _static_twin(out: Builder, b: Binding, args: tuple[Atom, ...]) -> Atom | Non
     types = [a.type for a in args]
     if not all(_is_known(types[i].value) for i in b.op.reads if i < len(args)):
         return None
-    op, attrs = b.op.static(*types, **b.attrs)
+    twin = b.op.static(*types, **b.attrs)
+    if twin is None:
+        return None
+    op, attrs = twin
     kept = [a for i, a in enumerate(args) if i not in b.op.reads]
     return out.emit(op, *kept, **attrs)
 

@@ -7,6 +7,7 @@ seconds: only a search should import this module.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -17,7 +18,7 @@ from skopt.space import Categorical, Integer, Space
 
 from bucketize.tune.log import Schedule
 
-TREES = 40
+TREES = 20
 XI = 0.01  # one per cent of a latency: a smaller improvement is noise
 
 
@@ -41,8 +42,11 @@ def most_promising(
     forest = RandomForestRegressor(n_estimators=TREES, min_variance=1e-6, random_state=seed)
     forest.fit(encoded[list(tried)], costs)
     rest = [i for i in range(len(points)) if i not in tried]
-    gain = gaussian_ei(encoded[rest], forest, y_opt=costs.min(), xi=XI)
-    return rest[int(np.argmax(gain))]
+    gain = gaussian_ei(encoded[rest], forest, y_opt=costs.min(), xi=XI).round(9)
+    # A forest cannot tell apart what falls into the same leaves: the first of them is no better.
+    return random.Random(seed).choice(
+        [i for i, g in zip(rest, gain, strict=True) if g == gain.max()]
+    )
 
 
 def _encoded(

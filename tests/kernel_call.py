@@ -1,0 +1,104 @@
+"""Calls of loop kernels in parts, into poisoned memory with a rim, compared with the reference."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from bucketize.ir import Atom, Builder, Const, Var, run_function, specialise
+from bucketize.kernel.build import build
+from bucketize.kernel.target import host
+from bucketize.kernel.template import Knob, Template, Workload
+from bucketize.kernel.templates import LOOP
+from bucketize.op import Array, Op
+from bucketize.types import Symbol, TensorType
+
+RIM, POISON = 192, 0xFF  # bytes; all ones is a NaN
+N, M, C = Symbol("N"), Symbol("M"), Symbol("C", 2)
+F32 = np.dtype("float32")
+
+
+def workload(op: Op, *types: TensorType, **attrs: Any) -> Workload:
+    """The workload of one op."""
+    params = [Var(f"x{i}", t) for i, t in enumerate(types)]
+    body = Builder()
+    out = body.emit(op, *params, **attrs)
+    return Workload(body.function("", params, [out]), (False,) * len(params))
+
+
+def loop_template(load: Workload) -> Template | None:
+    return next((t for t in LOOP if t.accepts(load)), None)
+
+
+def run(
+    template: Template,
+    load: Workload,
+    schedule: Mapping[str, Knob],
+    args: Sequence[Array],
+    env: Mapping[str, int],
+    like: Array,
+    parts: int,
+) -> Array:
+    """What the kernel makes of `args`, in parts, each a call with its own block."""
+    kernel = build(template.source(load, schedule, host()), name_hint=template.name)
+    concrete = Workload(specialise(load.body, env), load.constant)
+    shapes = (*(a.shape for a in args), like.shape)
+    launch = template.launch(concrete, schedule, shapes, host())
+    memory = np.full(like.nbytes + 2 * RIM, POISON, np.uint8)
+    inside = memory[RIM : RIM + like.nbytes]
+    held = [np.ascontiguousarray(a) for a in args]
+    addresses = [inside.ctypes.data, *(a.ctypes.data for a in held), 0]
+    call = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(kernel.address)
+    steps = -(-launch.extent // launch.grain)
+    cuts = [min(steps * p // parts * launch.grain, launch.extent) for p in range(parts + 1)]
+    for begin, end in itertools.pairwise(cuts):
+        block = np.array([*addresses, begin, end, *launch.dims], np.int64)
+        call(block.ctypes.data)
+    rims = np.concatenate([memory[:RIM], memory[RIM + like.nbytes :]])
+    assert (rims == POISON).all(), "written outside of the result"
+    return inside.view(like.dtype).reshape(like.shape)
+
+
+def check(
+    load: Workload,
+    args: Sequence[Array],
+    env: Mapping[str, int],
+    schedule: Mapping[str, Knob] | None = None,
+) -> None:
+    """The kernel equals the reference, whether it works in one part, two or three."""
+    template = loop_template(load)
+    assert template is not None, load.key
+    schedule = template.default(load, host()) if schedule is None else schedule
+    (expected,) = run_function(specialise(load.body, env), args)
+    whole = run(template, load, schedule, args, env, expected, 1)
+    scale = np.abs(expected[np.isfinite(expected)]).max(initial=1) if expected.size else 1
+    np.testing.assert_allclose(whole, expected, rtol=1e-5, atol=2e-6 * float(scale))
+    for parts in (2, 3):
+        split = run(template, load, schedule, args, env, expected, parts)
+        np.testing.assert_array_equal(split, whole)
+
+
+def floats(*shape: int, seed: int = 0) -> Array:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+class Group:
+    """A fused group under construction."""
+
+    def __init__(self, *types: TensorType) -> None:
+        self.params = [Var(f"x{i}", t) for i, t in enumerate(types)]
+        self.body = Builder()
+
+    def __call__(self, op: Op, *args: Atom, **attrs: Any) -> Var:
+        return self.body.emit(op, *args, **attrs)
+
+    def returns(self, result: Var) -> Workload:
+        return Workload(self.body.function("", self.params, [result]), (False,) * len(self.params))
+
+
+def number(value: float, dtype: Any = np.float32) -> Const:
+    return Const(np.asarray(value, dtype))
