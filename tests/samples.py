@@ -52,7 +52,9 @@ class Argument:
             return np.asarray(rng.integers(low, high, shape, self.dtype))
         if self.within:
             return np.asarray(rng.uniform(low, high, shape), self.dtype)
-        return np.asarray(rng.normal(0, 2, shape), self.dtype)
+        drawn = rng.normal(0, 2, shape)
+        halves = np.floor(drawn) + 0.5  # where rounding has to decide
+        return np.asarray(np.where(rng.random(shape) < 0.2, halves, drawn), self.dtype)
 
 
 @dataclass(frozen=True)

@@ -81,6 +81,8 @@ CASES = {
     "y = Clip(x, , a) }",
     "reshape_chain": "(float[N, 2, 6] x) => (y) <int64[1] i = {0}, int64[1] t = {12}> "
     "{ s = Shape(x) n = Gather(s, i) t2 = Concat<axis = 0>(n, t) y = Reshape(x, t2) }",
+    "flatten_negative": "(float[N, 2, H] x) => (y) { y = Flatten<axis = -1>(x) }",
+    "flatten_none_behind": "(float[N, 2, H] x) => (y) { y = Flatten<axis = 3>(x) }",
     "flatten_2": "(float[N, 2, H] x) => (y) { y = Flatten<axis = 2>(x) }",
     "flatten_unknown": "(bool[N] c, float[M, K] x) => (y) "
     "{ k = NonZero(c) g = Gather(x, k) y = Flatten<axis = 2>(g) }",

@@ -44,7 +44,7 @@ def shape(op: Op, *types: TensorType, **attrs: Any) -> str:
     return str(list(map(str, infer(op, *types, **attrs).shape))).replace("'", "")
 
 
-# --- messages --------------------------------------------------------------------------------------
+# --- messages ------------------------------------------------------------------------------------
 
 F, G = f32(2, 3), i64(2, 3)
 IMAGE = f32(1, 4, 5, 6)
@@ -132,7 +132,7 @@ def test_attributes_and_operators_are_known_by_name() -> None:
     assert get("softmax") is ops.softmax
 
 
-# --- how much the types know -------------------------------------------------------------------------
+# --- how much the types know ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -292,7 +292,7 @@ def test_dynamic_ops_stay_dynamic_while_an_extent_is_unknown() -> None:
     assert twin == (ops.reshape, {"newshape": (2, 3)})
 
 
-# --- padding -----------------------------------------------------------------------------------------
+# --- padding -------------------------------------------------------------------------------------
 
 
 def rule(op: Op, arg: int, axis: int, /, *shapes: tuple[Dim, ...], **attrs: Any) -> Padding:
@@ -328,6 +328,7 @@ def rule(op: Op, arg: int, axis: int, /, *shapes: tuple[Dim, ...], **attrs: Any)
         (rule(ops.gather, 0, 1, (N, B, 4), (S,), axis=0), FREE),
         (rule(ops.gather, 1, 1, (30522, 768), (B, S), axis=0), Fill(0)),
         (rule(ops.gather, 0, 0, (N, 4), (S,), axis=0), UNSAFE),
+        (rule(ops.gather_nd, 1, 1, (3, 4), (S, N)), UNSAFE),
         (rule(ops.strided_slice, 0, 1, (B, S), **cut(0, 1, 1, 1)), FREE),
         (rule(ops.strided_slice, 0, 1, (B, S), **cut(0, -1, 1, 1)), FREE),
         (rule(ops.strided_slice, 0, 1, (B, S), **cut(-1, 9, 1, 1)), UNSAFE),

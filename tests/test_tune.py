@@ -10,14 +10,19 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import psutil
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from bucketize.errors import LogError, TuneError, UnknownNameError
 from bucketize.ir import Builder, Module, Var
-from bucketize.kernel.template import TEMPLATES
+from bucketize.kernel.template import TEMPLATES, Launch
 from bucketize.ops import relu
 from bucketize.transform.dispatch import dispatch
+from bucketize.tune.call import split
+from bucketize.tune.case import relative_error
 from bucketize.tune.log import LogWarning, Trial, append, rows
 from bucketize.tune.measure import Limits, Replay, Worker
 from bucketize.tune.session import Progress, tune
@@ -134,6 +139,15 @@ def test_a_worker_that_does_not_start_is_an_error(log: Path) -> None:
 def test_a_worker_that_knows_no_such_template_is_an_error(log: Path) -> None:
     with Worker() as worker, pytest.raises(TuneError, match="no template named 'faulty'; known"):
         tune(module(), log=log, measurer=worker)
+
+
+def test_a_worker_that_died_in_between_is_started_anew(log: Path, worker: Worker) -> None:
+    tune(module(), log=log, trials=1, measurer=worker)
+    (child,) = children()
+    child.kill()
+    child.wait()
+    (trial,) = tune(module(), log=log, trials=2, search="grid", measurer=worker).itertuples()
+    assert trial.error_kind == "none"
 
 
 # --- interruptions -------------------------------------------------------------------------------
@@ -287,6 +301,22 @@ def test_bounds_measure_each_schedule_at_three_shapes(log: Path) -> None:
     assert again.jobs == []
 
 
+def test_a_workload_that_buckets_share_is_measured_once(log: Path) -> None:
+    x = Var("x", tensor("float32", Symbol("N", 1, 64), 8))
+    z = Var("z", tensor("float32", 3, 3))
+    out = Builder()
+    results = [out.emit(relu, x), out.emit(relu, z)]
+    mod = Module({"main": out.function("main", [x, z], results)})
+    pretend = Pretend()
+    record(
+        log,
+        dispatch(mod, lambda _: {"x": {0: [(1, 8), (8, None)]}}),
+        trials=2,
+        measurer=pretend,
+    )
+    assert [job.split()[1] for job in pretend.jobs] == ["3x8", "3x8", "3x3", "3x3", "23x8", "23x8"]
+
+
 def test_a_session_ends_in_time(log: Path) -> None:
     assert tune(module(), log=log, seconds=0.0, measurer=Pretend()).empty
     assert len(tune(module(), log=log, seconds=1e9, trials=3, measurer=Pretend())) == 3
@@ -395,3 +425,32 @@ def test_choosing_schedules_loads_neither_pandas_nor_the_search() -> None:
         "print([name for name in ('pandas', 'skopt', 'sklearn') if name in sys.modules])"
     )
     assert subprocess.check_output([sys.executable, "-c", script], text=True) == "[]\n"
+
+
+# --- calls and cases ------------------------------------------------------------------------------
+
+
+@given(st.integers(0, 1000), st.integers(1, 40), st.integers(1, 8))
+def test_threads_share_out_the_whole_extent(extent: int, grain: int, threads: int) -> None:
+    parts = split(Launch((), extent, grain), threads)
+    assert len(parts) == threads
+    assert [i for begin, end in parts for i in range(begin, end)] == list(range(extent))
+    assert all(begin % grain == 0 or begin == extent for begin, _ in parts)
+
+
+@pytest.mark.parametrize(
+    ("got", "expected", "error"),
+    [
+        ([1.0, 2.0], [1.0, 2.0], 0.0),
+        ([1.0, 2.5], [1.0, 2.0], 0.25),
+        ([0.5], [0.0], 0.5),
+        ([], [], 0.0),
+        ([np.inf, 1.0], [np.inf, 1.0], 0.0),
+        ([np.nan, 1.0], [0.0, 1.0], np.inf),
+        ([0.0, 1.0], [-np.inf, 1.0], np.inf),
+        ([1, 2], [1, 2], 0.0),
+        ([1, 2], [1, 3], np.inf),
+    ],
+)
+def test_relative_error(got: list[float], expected: list[float], error: float) -> None:
+    assert relative_error(np.array(got), np.array(expected)) == error

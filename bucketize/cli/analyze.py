@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,60 +12,96 @@ from bucketize.cli import parameter
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.figure import Figure
 
-FRAMES = ("best", "failures", "progress")
+PATH = click.Path(path_type=Path)
 
 
 @click.command()
-@click.argument("logs", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--frame", type=click.Choice(FRAMES), help="Print only this one.")
+@click.argument("log", type=PATH)
 @click.option(
-    "--csv", type=click.Path(path_type=Path), help="Write the frame (default: best) here."
+    "--frame",
+    type=click.Choice(["best", "failures", "progress"]),
+    default="best",
+    show_default=True,
+    help="The best schedule per task, what failed, or the course of the search.",
 )
-@click.option("--plot", type=click.Path(path_type=Path), help="Draw the course of the search here.")
+@click.option("--model", metavar="MODEL", help="Measure the trade-off of dispatchers on this.")
+@parameter.dim_option
+@click.option(
+    "--dispatcher", "-d", "specs", metavar="SPEC", multiple=True, help="One to compare; repeat it."
+)
+@parameter.policy_option
+@parameter.at_option
+@parameter.threads_option
+@click.option("--csv", type=PATH, help="Write the frame here.")
+@click.option("--plot", type=PATH, help="Draw the course of the search, or the trade-off, here.")
 @parameter.json_option
 def analyze(
-    logs: tuple[Path, ...], frame: str | None, csv: Path | None, plot: Path | None, as_json: bool
+    log: Path, model: str | None, csv: Path | None, plot: Path | None, as_json: bool, **options: Any
 ) -> None:
-    r"""Print the best schedule of each task in LOGS, and what failed.
+    """Print the best schedules of LOG, or, for --model, what dispatchers buy and cost with it.
+
+    The trade-off sets the latency at each --at against the oracle's: a static clone for exactly
+    these sizes. Tune the oracle, too (-d oracle), or it runs on default schedules.
 
     \b
     Examples:
       bucketize analyze trials.csv
       bucketize analyze trials.csv --frame progress --csv progress.csv --plot progress.png
+      bucketize analyze trials.csv --model zoo:mlp -d none -d log -d uniform --at N=3 --at N=100
     """
-    from bucketize.analysis import load, plot_progress, progress
-
-    trials = load(logs)
-    frames = {name: of(name, trials) for name in ([frame] if frame else FRAMES[:2])}
+    if model is None:
+        frame, text, figure = of_log(log, options["frame"])
+    else:
+        frame, text, figure = of_dispatchers(log, model, options)
     if csv:
-        next(iter(frames.values())).to_csv(csv, index=False)
+        frame.to_csv(csv, index=False)
     if plot:
-        plot_progress(progress(trials)).savefig(plot)
-    click.echo(as_text(frames, as_json))
+        figure.savefig(plot, dpi=120)
+    click.echo(as_records(frame) if as_json else text)
 
 
-def of(name: str, trials: pd.DataFrame) -> pd.DataFrame:
-    """A frame by its name."""
-    from bucketize import analysis
-
-    made = {
-        "best": analysis.best_schedules,
-        "failures": analysis.failures,
-        "progress": analysis.progress,
-    }
-    return made[name](trials)
+Analysis = tuple["pd.DataFrame", str, "Figure"]
 
 
-def as_text(frames: dict[str, pd.DataFrame], as_json: bool) -> str:
-    """The frames as JSON, or as tables."""
-    from bucketize.cli.table import frame_table, records
+def of_log(log: Path, name: str) -> Analysis:
+    """A frame of the log, its text, and the course of the search."""
+    from bucketize.analysis import best_schedules, failures, load, plot_progress, progress
+    from bucketize.cli.table import frame_table
 
-    if as_json:
-        return json.dumps({name: records(frame) for name, frame in frames.items()}, indent=2)
-    shown = {"best": shown_best}
-    parts = (f"{name}:\n{shown.get(name, frame_table)(frame)}" for name, frame in frames.items())
-    return "\n\n".join(parts)
+    trials = load(log)
+    made = {"best": best_schedules, "failures": failures, "progress": progress}
+    frame = made[name](trials)
+    text = shown_best(frame) if name == "best" else frame_table(frame)
+    return frame, text, plot_progress(progress(trials))
+
+
+def of_dispatchers(log: Path, name: str, options: dict[str, Any]) -> Analysis:
+    """The trade-off of dispatchers, measured now."""
+    from bucketize.analysis import plot_trade_off, trade_off
+    from bucketize.cli.compare import cases_of, compare, shown_latency, shown_trade
+    from bucketize.cli.model import ORACLE, dispatched, load_model
+
+    points = list(options["points"])
+    if not points:
+        raise click.UsageError("--model wants sizes to measure at: --at, once or more")
+    model = load_model(name, options["bounds"])
+    specs = [*(options["specs"] or ("none", "log", "uniform")), ORACLE]
+    common = {"policy": options["policy"], "fallback": True, "points": points}
+    modules = {spec: dispatched(model, {**common, "dispatcher": spec}) for spec in specs}
+    cases = cases_of(model, points)
+    cost, latency = compare(modules, cases, log=log, threads=options["threads"])
+    trade = trade_off(latency, cost)
+    text = f"{shown_latency(latency)}\n\n{shown_trade(trade)}"
+    return trade, text, plot_trade_off(trade)
+
+
+def as_records(frame: pd.DataFrame) -> str:
+    """A frame as a JSON list of its rows."""
+    from bucketize.cli.table import records
+
+    return json.dumps(records(frame), indent=2)
 
 
 def shown_best(best: pd.DataFrame) -> str:

@@ -114,6 +114,16 @@ def seconds(action: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
+def shown_latency(latency: pd.DataFrame) -> str:
+    """Latency in milliseconds, a row per shape, a column per dispatcher."""
+    from bucketize.cli.table import table
+
+    shapes = latency["shape"].unique()
+    by = latency.set_index(["shape", "dispatcher"])["latency_s"]
+    rows = [{"latency [ms]": s, **(1e3 * by[s]).map("{:.2f}".format).to_dict()} for s in shapes]
+    return table(rows)
+
+
 def shown_trade(trade: pd.DataFrame) -> str:
     """The trade-off table as text."""
     from bucketize.cli.table import frame_table, milliseconds

@@ -38,9 +38,14 @@ def demo(output: Path, seconds: float, threads: int) -> None:
     """Dispatch a small BERT on its sequence length, tune, run, check, and show the trade-off.
 
     Writes trials.csv, tradeoff.csv and tradeoff.png. Takes a few minutes.
+
+    \b
+    Examples:
+      bucketize demo
+      bucketize demo --seconds 600 --output long-demo
     """
     from bucketize.analysis import plot_trade_off, trade_off
-    from bucketize.cli.compare import cases_of, compare, shown_trade
+    from bucketize.cli.compare import cases_of, compare, shown_latency, shown_trade
     from bucketize.cli.model import load_model
 
     output.mkdir(parents=True, exist_ok=True)
@@ -74,14 +79,14 @@ def dispatch_all(model: Model, points: list[parameter.Sizes]) -> Modules:
 
 
 def tune_all(modules: Modules, log: Path, seconds: float, threads: int) -> None:
-    """Search schedules for all modules into one log, each with time by its number of clones."""
+    """Search schedules for all modules into one log; more clones get more of the time."""
     from bucketize.cli.progress import tuning_bar
     from bucketize.tune.session import tune
 
     say(f"Tuning for {seconds:.0f} s; every trial is a row of {log} ...")
-    total = sum(len(mod.functions) for mod in modules.values())
+    clones = {name: len(mod.functions) for name, mod in modules.items()}
     for name, mod in modules.items():
-        share = seconds * len(mod.functions) / total
+        share = seconds * (clones[name] + 1) / sum(n + 1 for n in clones.values())
         with tuning_bar(f"tuning {name}") as progress:
             trials = tune(
                 mod,
@@ -106,16 +111,6 @@ def check(latency: pd.DataFrame) -> None:
         error = f"{worst['max_rel_err']:.1e}"
         raise BucketizeError(f"{where} is off by {error}, more than {TOLERANCE:g}")
     click.echo(f"  all results within {worst['max_rel_err']:.1e} of the reference", err=True)
-
-
-def shown_latency(latency: pd.DataFrame) -> str:
-    """Latency in milliseconds, a row per shape, a column per dispatcher."""
-    from bucketize.cli.table import table
-
-    shapes = latency["shape"].unique()
-    by = latency.set_index(["shape", "dispatcher"])["latency_s"]
-    rows = [{"latency [ms]": s, **(1e3 * by[s]).map("{:.2f}".format).to_dict()} for s in shapes]
-    return table(rows)
 
 
 def say(text: str) -> None:

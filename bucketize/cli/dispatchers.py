@@ -29,6 +29,11 @@ def dispatchers(bound: parameter.Bound, as_json: bool) -> None:
 
     A package of yours adds its own under the entry point group "bucketize.dispatchers"; without
     one, --dispatcher takes module:name and path.py:name.
+
+    \b
+    Examples:
+      bucketize dispatchers
+      bucketize dispatchers --dim N=1..1024
     """
     from bucketize.cli.dispatcher import installed
 

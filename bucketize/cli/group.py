@@ -56,7 +56,7 @@ def show_warning(message: Warning | str, *_where: object) -> None:
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 @click.version_option(package_name="bucketize")
 def main(debug: bool) -> None:
-    r"""Dispatch ONNX models with dynamic shapes to clones tuned for buckets of sizes.
+    """Dispatch ONNX models with dynamic shapes to clones tuned for buckets of sizes.
 
     MODEL is the path of an ONNX file, or zoo:NAME for a model of the zoo.
 

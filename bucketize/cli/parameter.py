@@ -41,15 +41,19 @@ def shown_sizes(given: Sizes) -> str:
 
 def model_options(command: F) -> F:
     """MODEL, and the bounds of its symbols."""
-    option = click.option(
+    return click.argument("model")(dim_option(command))
+
+
+def dim_option(command: F) -> F:
+    """--dim, the bounds of symbols."""
+    return click.option(
         "--dim",
         "bounds",
         type=bound,
         metavar="SYMBOL=LO..HI",
         multiple=True,
         help="Inclusive bounds of a symbol; may be repeated.",
-    )
-    return click.argument("model")(option(command))
+    )(command)
 
 
 SPEC = """NAME (see `bucketize dispatchers`), module:name or path.py:name, each with

@@ -56,7 +56,7 @@ def input_file(text: str) -> tuple[str, Path]:
 @click.option("--explain", is_flag=True, help="Say which kernels run, and why.")
 @parameter.json_option
 def run(model: str, bounds: list[parameter.Bound], as_json: bool, **options: Any) -> None:
-    r"""Run MODEL at given sizes on random arrays, or on arrays of yours, and time it.
+    """Run MODEL at given sizes on random arrays, or on arrays of yours, and time it.
 
     \b
     Examples:
@@ -87,8 +87,12 @@ def run(model: str, bounds: list[parameter.Bound], as_json: bool, **options: Any
 def timed(
     exe: Executable, sizes: parameter.Sizes, arrays: Arrays, repeat: int
 ) -> tuple[list[NDArray[Any]], dict[str, Any]]:
-    """The results, and what to tell of the run; the first call is not timed."""
-    results = exe.run(**arrays)
+    """The results, and what to tell of the run; the first call, which compiles, is not timed."""
+    from bucketize.cli.progress import progress_bar
+
+    with progress_bar("compiling") as tell:
+        tell(0, 1, parameter.shown_sizes(sizes))
+        results = exe.run(**arrays)
     times = []
     for _ in range(repeat):
         start = time.perf_counter()

@@ -32,7 +32,7 @@ SECTIONS = ("before", "decisions", "clones", "after")
 def show(
     model: str, bounds: list[parameter.Bound], function: str | None, as_json: bool, **options: Any
 ) -> None:
-    r"""Print the IR of MODEL before, the decisions and clones of dispatch, and a clone after.
+    """Print the IR of MODEL before, the decisions and clones of dispatch, and a clone after.
 
     "After" is what the kernels are made of: types under the bucket's bounds, constants folded,
     channels last, elementwise ops fused.
@@ -49,8 +49,11 @@ def show(
         click.echo(json.dumps(summary(after), indent=2))
         return
     shown = function or next((name for name in after.functions if name != "main"), "main")
-    for section in options["sections"] or SECTIONS:
-        click.echo("\n".join(["", f"# {section}", *lines(section, loaded.module, after, shown)]))
+    texts = (
+        "\n".join([f"# {section}", *lines(section, loaded.module, after, shown)])
+        for section in options["sections"] or SECTIONS
+    )
+    click.echo("\n\n".join(texts))
 
 
 def lines(section: str, mod: Module, after: Module, function: str) -> Iterator[str]:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 @parameter.threads_option
 @parameter.json_option
 def tune(model: str, bounds: list[parameter.Bound], as_json: bool, **options: Any) -> None:
-    r"""Search schedules for every workload of every clone of MODEL; each trial is a row of --log.
+    """Search schedules for every workload of every clone of MODEL; each trial is a row of --log.
 
     Trials that the log already has are not repeated, so a session that was interrupted goes on.
 

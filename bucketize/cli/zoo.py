@@ -17,7 +17,7 @@ from bucketize.cli.parameter import json_option
 @click.option("--seed", default=0, show_default=True, help="Of the random weights.")
 @json_option
 def zoo(name: str | None, output: Path | None, seed: int, as_json: bool) -> None:
-    r"""Write the ONNX model NAME, with random weights; without NAME, list the models.
+    """Write the ONNX model NAME, with random weights; without NAME, list the models.
 
     Wherever a command takes a MODEL, zoo:NAME means the same model without a file.
 

@@ -77,7 +77,6 @@ def _locked(path: Path, source: str) -> Kernel:
             _write(path, source)
             return _load(path)
     except OSError as e:
-        e.add_note(f"the kernel cache is {path.parent}; {VARIABLE} names another place")
         raise KernelError(f"cannot keep a kernel in {path.parent} (set {VARIABLE}): {e}") from e
 
 

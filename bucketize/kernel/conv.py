@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from bucketize.kernel import epilogue, matmul
 from bucketize.kernel.product import source
+from bucketize.kernel.target import Target
 from bucketize.kernel.template import Knob, Launch, Schedule, Shapes, Template, Workload
 from bucketize.kernel.tile import Form
-from bucketize.kernel.target import Target
 from bucketize.kernel.vector import FLOAT_BYTES
 from bucketize.op import Array, Attrs
 from bucketize.types import Dim, TensorType, product
@@ -67,7 +67,7 @@ def _default(workload: Workload, target: Target) -> dict[str, Knob]:
 def _launch(workload: Workload, schedule: Schedule, shapes: Shapes, target: Target) -> Launch:
     f = _form(workload, schedule, target)
     attrs = workload.anchor.attrs
-    channels_out, inner, height, _ = window(workload)
+    channels_out, inner, *_ = window(workload)
     groups = attrs["groups"]
     batch, out_height, out_width, _ = shapes[-1]
     columns = channels_out // groups
@@ -139,7 +139,7 @@ TEMPLATE = Template(
     accepts=accepts_windows,
     knobs=lambda _, target: matmul.knobs(target, packed=True),
     default=_default,
-    valid=lambda _, schedule, target: matmul.valid(schedule, target),
+    valid=lambda _, schedule, target: matmul.valid(schedule, target, packed=True),
     source=lambda workload, schedule, target: source(_form(workload, schedule, target)),
     launch=_launch,
     pack=_pack,

@@ -16,6 +16,7 @@ from llvmlite import ir
 from bucketize.kernel import epilogue
 from bucketize.kernel.conv import accepts_windows, window
 from bucketize.kernel.epilogue import Epilogue
+from bucketize.kernel.loop import schedule_error
 from bucketize.kernel.matmul import aligned, balanced
 from bucketize.kernel.product import kernel_source
 from bucketize.kernel.target import Target
@@ -117,7 +118,9 @@ class _Run:
         row_bytes = form.kernel[1] * form.width * FLOAT_BYTES
 
         def line(i: Size, sums: Values) -> Values:
-            return self.line(w.at(at["x"], w.mul(i, down)), w.at(at["w"], w.mul(i, row_bytes)), sums)
+            return self.line(
+                w.at(at["x"], w.mul(i, down)), w.at(at["w"], w.mul(i, row_bytes)), sums
+            )
 
         if form.taps <= UNROLLED:
             for i in range(form.kernel[0]):
@@ -225,7 +228,11 @@ class _Lines:
         return w.add(down, across if operand.columns else 0)
 
     def run(
-        self, functions: dict[int, ir.Function], size: ir.Value, at: dict[str, ir.Value], count: Size
+        self,
+        functions: dict[int, ir.Function],
+        size: ir.Value,
+        at: dict[str, ir.Value],
+        count: Size,
     ) -> None:
         w = self.w
         by_channels = self.form.order == "channels"
@@ -277,7 +284,7 @@ class _Lines:
         w.when(w.compare(left, ">", 0), body)
 
 
-# --- the template ----------------------------------------------------------------------------------
+# --- the template ----------------------------------------------------------------------------
 
 
 def _accepts(workload: Workload) -> bool:
@@ -295,18 +302,22 @@ def _knobs(_: Workload, target: Target) -> dict[str, tuple[Knob, ...]]:
     }
 
 
-def _default(workload: Workload, target: Target) -> dict[str, Knob]:
+def _default(_: Workload, target: Target) -> dict[str, Knob]:
     wide = 7 if target.registers > 16 else 4
     return {"columns": wide, "channels": target.lanes, "order": "channels"}
 
 
-def _valid(_: Workload, schedule: Schedule, target: Target) -> str | None:
-    channels = int(schedule["channels"])
-    if channels % target.lanes:
-        return f"channels={channels} is no multiple of the {target.lanes} lanes of a vector"
-    used = int(schedule["columns"]) * channels // target.lanes + 2
+def _valid(workload: Workload, schedule: Schedule, target: Target) -> str | None:
+    wrong = schedule_error(_knobs(workload, target), schedule)
+    if wrong:
+        return wrong
+    columns, vectors = int(schedule["columns"]), int(schedule["channels"]) // target.lanes
+    used = columns * vectors + 2
     if used > target.registers:
-        return f"a tile needs {used} registers, there are {target.registers}"
+        return (
+            f"a tile of {columns} x {vectors} vectors needs {used} registers, "
+            f"there are {target.registers}"
+        )
     return None
 
 
@@ -315,7 +326,7 @@ def _form(workload: Workload, schedule: Schedule, target: Target) -> Form:
     attrs, params = workload.anchor.attrs, workload.body.params
     tail = epilogue.of_workload(workload)
     assert tail is not None, "asked of a workload that was not accepted"
-    x, w = (params.index(a) for a in workload.anchor.args)  # type: ignore[arg-type]
+    x, w = (params.index(a) for a in workload.anchor.args)
     most, across = int(schedule["columns"]), workload.anchor.out.type.shape[2]
     even = isinstance(across, int) and across > most * (most - 2)
     return Form(
@@ -359,7 +370,7 @@ def _launch(workload: Workload, schedule: Schedule, shapes: Shapes, target: Targ
 
 
 def _pack_key(workload: Workload, schedule: Schedule, index: int) -> str:
-    weights = workload.body.params.index(workload.anchor.args[1])  # type: ignore[arg-type]
+    weights = workload.body.params.index(workload.anchor.args[1])
     return f"depthwise blocks of {schedule['channels']}" if index == weights else ""
 
 

@@ -26,6 +26,7 @@ from bucketize.types import AnyDim, Dim, Shape, bounds
 
 RUNS, STANDS, OPEN = "runs", "stands", "open"
 Axis = tuple[str, ...]  # what each operand does along an axis of the result
+Group = tuple[list[int], Axis]  # axes that are one, and what each operand does along it
 
 
 def _accepts(workload: Workload) -> bool:
@@ -39,22 +40,26 @@ def axes_of(shapes: Sequence[Shape], out: Shape) -> list[Axis]:
     """What each operand does along each axis of `out`."""
     rank = len(out)
     full = [(1,) * (rank - len(s)) + s for s in shapes]
-    return [tuple(_along(dims, k) for k in range(len(dims))) for dims in zip(*full, strict=True)]
+    axes = zip(*full, strict=True) if full else [()] * rank
+    return [_axis(dims, whole) for dims, whole in zip(axes, out, strict=True)]
 
 
-def _along(dims: tuple[Dim, ...], k: int) -> str:
-    dim, others = dims[k], dims[:k] + dims[k + 1 :]
+def _axis(dims: tuple[Dim, ...], out: Dim) -> Axis:
+    return tuple(_along(dim, [*dims[:k], *dims[k + 1 :]], out) for k, dim in enumerate(dims))
+
+
+def _along(dim: Dim, others: Sequence[Dim], out: Dim) -> str:
     if dim == 1:
         return STANDS
-    known = not isinstance(dim, AnyDim)
-    alone = all(d == 1 or (known and d == dim) for d in others)
-    return RUNS if alone or bounds(dim)[0] > 1 else OPEN
+    whole = not isinstance(dim, AnyDim) and dim == out
+    alone = all(d == 1 for d in others)
+    return RUNS if whole or alone or bounds(dim)[0] > 1 else OPEN
 
 
-def collapsed(axes: Sequence[Axis]) -> list[tuple[list[int], Axis]]:
+def collapsed(axes: Sequence[Axis]) -> list[Group]:
     """Neighbouring axes on which all operands do the same, as one; axes of extent 1 left out."""
     kept = [a for a, axis in enumerate(axes) if set(axis) != {STANDS}]
-    groups: list[tuple[list[int], Axis]] = []
+    groups: list[Group] = []
     for a in kept:
         if groups and groups[-1][1] == axes[a] and OPEN not in axes[a]:
             groups[-1][0].append(a)
@@ -65,45 +70,42 @@ def collapsed(axes: Sequence[Axis]) -> list[tuple[list[int], Axis]]:
 
 def _source(workload: Workload) -> str:
     params, out = workload.body.params, workload.result
-    rank = len(out.shape)
+    rank, operands = len(out.shape), range(len(params))
     groups = collapsed(axes_of([p.type.shape for p in params], out.shape))
+    groups = groups or [([], (STANDS,) * len(params))]
     s = Source()
-    *outer, (_, along) = groups or [([], (STANDS,) * len(params))]
-    extents = [" * ".join(f"e{a}" for a in members) or "1" for members, _ in groups] or ["1"]
-    s(*(f"n{g} = {text}" for g, text in enumerate(extents)))
-    with s.pieces([f"n{g}" for g in range(len(extents))]):
-        for k, does in enumerate(along):
-            s(f"p{k} = {' + '.join(_offset(k, does, outer, groups))}")
-            if does == STANDS:
-                s(f"v{k} = x{k}[p{k}]")
+    for g, (members, _) in enumerate(groups):
+        s(f"n{g} = {' * '.join(f'e{a}' for a in members) or '1'}")
+    with s.pieces([f"n{g}" for g in range(len(groups))]):
+        for k in operands:
+            s(*_place(k, groups))
         with s.loops(t="m"):
-            for k, does in enumerate(along):
-                if does != STANDS:
-                    step = "t" if does == RUNS else f"t * s{k}_{groups[-1][0][-1]}"
-                    s(f"v{k} = x{k}[p{k} + {step}]")
+            s(*(line for k in operands for line in _load(k, groups[-1])))
             s(*_computed(workload), f"y[i + t] = {_text(workload, workload.body.results[0])}")
     pointers = [f"y = pointer(block[0], {dtype_text(out.dtype)})"]
     for k, p in enumerate(params):
         pointers.append(f"x{k} = pointer(block[{k + 1}], {dtype_text(p.type.dtype)})")
-    strides = [f"s{k}_{a}" for k in range(len(params)) for a in range(rank)]
+    strides = [f"s{k}_{a}" for k in operands for a in range(rank)]
     names = [*(f"e{a}" for a in range(rank)), *strides]
     title = f"elementwise: {', '.join(b.op.name for b in workload.body.body)}"
     return s.kernel(title, pointers, len(params) + 2, names)
 
 
-def _offset(
-    k: int,
-    does: str,
-    outer: Sequence[tuple[list[int], Axis]],
-    groups: Sequence[tuple[list[int], Axis]],
-) -> Iterator[str]:
-    for g, (members, along) in enumerate(outer):
-        if along[k] != STANDS:
-            yield f"c{g} * s{k}_{members[-1]}"
-    if does == STANDS:
-        yield "0"
+def _place(k: int, groups: Sequence[Group]) -> Iterator[str]:
+    """Where a run of operand k begins; the element itself, if it is one throughout."""
+    *outer, (members, does) = groups
+    terms = [f"c{g} * s{k}_{m[-1]}" for g, (m, along) in enumerate(outer) if along[k] != STANDS]
+    if does[k] == STANDS:
+        yield f"v{k} = x{k}[{' + '.join(terms) or '0'}]"
     else:
-        yield "j" if does == RUNS else f"j * s{k}_{groups[-1][0][-1]}"
+        step = "j" if does[k] == RUNS else f"j * s{k}_{members[-1]}"
+        yield f"p{k} = {' + '.join([*terms, step])}"
+
+
+def _load(k: int, inner: Group) -> Iterator[str]:
+    members, does = inner
+    if does[k] != STANDS:
+        yield f"v{k} = x{k}[p{k} + {'t' if does[k] == RUNS else f't * s{k}_{members[-1]}'}]"
 
 
 def _names(workload: Workload) -> dict[Atom, str]:

@@ -66,9 +66,7 @@ class Epilogue:
         """The inverse of `plain`."""
         return Epilogue(tuple(Operand(*o) for o in operands), steps)
 
-    def write(
-        self, w: Writer, value: ir.Value, operand: Callable[[int], ir.Value]
-    ) -> ir.Value:
+    def write(self, w: Writer, value: ir.Value, operand: Callable[[int], ir.Value]) -> ir.Value:
         """The code that turns the anchor's value into what is stored; `operand(i)` loads one."""
         values = [value, *(operand(i) for i in range(len(self.operands)))]
         for scalar, refs, attrs in self.steps:

@@ -167,7 +167,7 @@ class _Loop:
     def __init__(self, operands: Mapping[str, Typed], out: np.dtype[Any]) -> None:
         self.operands, self.out = operands, out
 
-    def visit(self, node: ast.expr) -> Typed:
+    def visit(self, node: ast.expr) -> Typed:  # noqa: PLR0911
         match node:
             case ast.Name(id=name) if name in self.operands:
                 return self.operands[name]

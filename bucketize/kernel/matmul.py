@@ -8,10 +8,11 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from bucketize.kernel import epilogue
+from bucketize.kernel.loop import schedule_error
 from bucketize.kernel.product import CHUNK, source
+from bucketize.kernel.target import Target
 from bucketize.kernel.template import Knob, Launch, Schedule, Shapes, Template, Workload
 from bucketize.kernel.tile import Form
-from bucketize.kernel.target import Target
 from bucketize.kernel.vector import FLOAT_BYTES
 from bucketize.op import Array
 from bucketize.types import Dim, bounds, product
@@ -19,12 +20,12 @@ from bucketize.types import Dim, bounds, product
 Level = tuple[int, list[int]]  # a batch axis: its size, and the bytes that each array moves by
 
 ORDERS = ("panels", "rows")
-KC = (0, 512, 1024, 2048)
+KC = (0, 128, 256, 512, 1024)
 MOST_ROWS = 14
 TYPICAL_ROWS, TYPICAL_COLUMNS = 64, 512  # where the types leave the extent open
 
 
-# --- what a schedule may be --------------------------------------------------------------------------
+# --- what a schedule may be ------------------------------------------------------------------
 
 
 def tiles(target: Target) -> Iterator[tuple[int, int]]:
@@ -45,12 +46,12 @@ def knobs(target: Target, packed: bool) -> dict[str, tuple[Knob, ...]]:
     return common | ({"order": ORDERS, "ahead": (0, 1, 4)} if packed else {"copy": ("no", "yes")})
 
 
-def valid(schedule: Schedule, target: Target) -> str | None:
+def valid(schedule: Schedule, target: Target, packed: bool) -> str | None:
     """Why a product cannot have this schedule."""
-    mr, nr = int(schedule["mr"]), int(schedule["nr"])
-    if nr % target.lanes:
-        return f"nr={nr} is no multiple of the {target.lanes} lanes of a vector"
-    nv = nr // target.lanes
+    wrong = schedule_error(knobs(target, packed), schedule)
+    if wrong:
+        return wrong
+    mr, nv = int(schedule["mr"]), int(schedule["nr"]) // target.lanes
     used = mr * nv + nv + 1
     if used > target.registers:
         return f"a tile of {mr} x {nv} vectors needs {used} registers, there are {target.registers}"
@@ -61,13 +62,16 @@ def valid(schedule: Schedule, target: Target) -> str | None:
 
 def default(rows: Dim, columns: Dim, depth: Dim, target: Target, packed: bool) -> dict[str, Knob]:
     """The tile that a count of cycles prefers; passes where a panel would fill the cache."""
-    m, n = typical(rows, TYPICAL_ROWS), typical(columns, TYPICAL_COLUMNS)
-    mr, nv = min(tiles(target), key=lambda t: cycles(m, n, *t, target.lanes))
-    nr = nv * target.lanes
-    fitting = [k for k in KC if k * nr * FLOAT_BYTES <= target.l2 / 3]
-    whole = typical(depth, 0) * nr * FLOAT_BYTES <= target.l2 / 2 or m <= 2 * mr
-    common: dict[str, Knob] = {"mr": mr, "nr": nr, "unroll": 2, "kc": 0 if whole else fitting[-1]}
-    return common | ({"order": "panels", "ahead": 1} if packed else {"copy": "no"})
+    m, n, k = typical(rows, TYPICAL_ROWS), typical(columns, TYPICAL_COLUMNS), typical(depth, 0)
+    mr, nv = min(tiles(target), key=lambda t: cycles(m, n, t, target.lanes))
+    nr, cache = nv * target.lanes, target.l2 // FLOAT_BYTES
+    fits = k * nr <= cache / 3 or m <= 2 * mr
+    kc = 0 if fits else max(k for k in KC if k * nr <= cache / 8)
+    common: dict[str, Knob] = {"mr": mr, "nr": nr, "unroll": 2, "kc": kc}
+    if not packed:
+        return common | {"copy": "no"}
+    stays = nr < n and k and k * n <= cache / 2 and m > 4 * mr  # B, while the rows pass
+    return common | {"order": "rows" if stays else "panels", "ahead": 1}
 
 
 def typical(dim: Dim, fallback: int) -> int:
@@ -76,18 +80,17 @@ def typical(dim: Dim, fallback: int) -> int:
     return round(math.sqrt(max(low, 1) * high)) if high else max(low, fallback)
 
 
-def cycles(m: int, n: int, mr: int, nv: int, lanes: int) -> float:
+def cycles(m: int, n: int, tile: tuple[int, int], lanes: int) -> float:
     """Of one step of the reduction: two fused operations, two loads, 32 bytes of B a cycle."""
+    mr, nv = tile
     count = -(-m // mr)
     low, tall = divmod(m, count)
-    tile_cycles = [
-        max(h * nv, h + nv, nv * lanes / 4) / 2 + (h + nv) / 20 for h in (low, low + 1)
-    ]
+    tile_cycles = [max(h * nv, h + nv, nv * lanes / 4) / 2 + (h + nv) / 20 for h in (low, low + 1)]
     strip = tile_cycles[0] * (count - tall) + tile_cycles[1] * tall
     return -(-n // (nv * lanes)) * strip
 
 
-# --- where things lie ------------------------------------------------------------------------------
+# --- where things lie ------------------------------------------------------------------------
 
 
 def panels(stack: Array, width: int) -> Array:
@@ -132,12 +135,10 @@ def finish_launch(
     dims["levels"] = len(levels)
     extent = entries * dims["tiles"] * dims["panels"] if dims["low"] or dims["tall"] else 0
     kept = CHUNK * form.rows * form.width * FLOAT_BYTES if form.passes else 0
-    return Launch(
-        (*(dims[name] for name in form.dims), *table), extent, workspace=kept + workspace
-    )
+    return Launch((*(dims[name] for name in form.dims), *table), extent, workspace=kept + workspace)
 
 
-# --- the template ----------------------------------------------------------------------------------
+# --- the template ----------------------------------------------------------------------------
 
 
 def _places(workload: Workload) -> tuple[int, int]:
@@ -260,7 +261,9 @@ def _flattened(levels: list[Level], rows: int, steps: list[int]) -> tuple[list[L
     """The innermost axis made part of the rows, if B is the same along it."""
     if levels:
         size, inner = levels[-1]
-        even = all(s == rows * r for i, (s, r) in enumerate(zip(inner, steps, strict=True)) if i != 1)
+        even = all(
+            s == rows * r for i, (s, r) in enumerate(zip(inner, steps, strict=True)) if i != 1
+        )
         if even and inner[1] == 0:
             levels, rows = levels[:-1], rows * size
     return levels or [(1, [0] * len(steps))], rows
@@ -272,7 +275,9 @@ def _pack_key(workload: Workload, schedule: Schedule, index: int) -> str:
 
 
 def _pack(workload: Workload, schedule: Schedule, index: int, value: Array) -> Array | None:
-    return panels(value[None], int(schedule["nr"])) if _pack_key(workload, schedule, index) else None
+    return (
+        panels(value[None], int(schedule["nr"])) if _pack_key(workload, schedule, index) else None
+    )
 
 
 TEMPLATE = Template(
@@ -280,7 +285,7 @@ TEMPLATE = Template(
     accepts=_accepts,
     knobs=lambda workload, target: knobs(target, _packed(workload)),
     default=_default,
-    valid=lambda _, schedule, target: valid(schedule, target),
+    valid=lambda workload, schedule, target: valid(schedule, target, _packed(workload)),
     source=lambda workload, schedule, target: source(_form(workload, schedule, target)),
     launch=_launch,
     pack=_pack,

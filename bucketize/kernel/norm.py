@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 
 from bucketize.ir import Binding
-from bucketize.kernel.elementwise import OPEN, STANDS, axes_of, collapsed, run_time_strides
+from bucketize.kernel.elementwise import OPEN, STANDS, Group, axes_of, collapsed, run_time_strides
 from bucketize.kernel.expression import dtype_text
 from bucketize.kernel.loop import (
     GRAIN,
@@ -186,7 +186,7 @@ def _norm_source(workload: Workload) -> str:
     return kernel_text("layer_norm", workload, s, ["n", *names])
 
 
-def _scale(s: Source, groups: list[tuple[list[int], tuple[str, ...]]]) -> None:
+def _scale(s: Source, groups: list[Group]) -> None:
     extents = [" * ".join(f"e{a}" for a in members) or "1" for members, _ in groups]
     places = []
     for k in (1, 2):
@@ -205,7 +205,7 @@ def _scale(s: Source, groups: list[tuple[list[int], tuple[str, ...]]]) -> None:
         s("q += m")
 
 
-def _indices(groups: list[tuple[list[int], tuple[str, ...]]]) -> list[str]:
+def _indices(groups: list[Group]) -> list[str]:
     return [*(f"c{g}" for g in range(len(groups) - 1)), "t"]
 
 

@@ -234,9 +234,7 @@ class _Loops:
 
         w.loop(lo, hi, chunk, step=CHUNK)
 
-    def column_of_tiles(
-        self, bases: Bases, panel: Size, lo: Size, hi: Size, bytes_: Size
-    ) -> None:
+    def column_of_tiles(self, bases: Bases, panel: Size, lo: Size, hi: Size, bytes_: Size) -> None:
         """Tiles lo..hi over a part of B of so many bytes."""
         w, form = self.w, self.form
         b = self.frame.pointer("b")

@@ -171,7 +171,9 @@ class Store:
 
         def operand(i: int) -> ir.Value:
             kind = self.form.epilogue.operands[i]
-            at = w.at(self.operands[i], w.mul(row, self.steps[i])) if kind.rows else self.operands[i]
+            at = (
+                w.at(self.operands[i], w.mul(row, self.steps[i])) if kind.rows else self.operands[i]
+            )
             return w.load(w.item(at, column), mask) if kind.columns else w.load_splat(at)
 
         done = self.form.epilogue.write(w, value, operand)

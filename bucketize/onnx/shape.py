@@ -75,7 +75,9 @@ def _reshape(n: Node) -> Atom:
 @converts("Flatten")
 def _flatten(n: Node) -> Atom:
     dims = n[0].type.shape
-    axis = n.axis("axis", 1, len(dims) + 1)
+    axis = n.attr("axis", 1)
+    if axis != len(dims):  # else everything is in front of it
+        axis = n.front((axis,))[0]
     return reshaped(n, n[0], (product(dims[:axis]), product(dims[axis:])))
 
 

@@ -160,6 +160,7 @@ def _slice_twin(_x: TensorType, *ends: TensorType, axes: tuple[int, ...]) -> Twi
     static=_slice_twin,
     example="float32[N, C], int64[1] = (1,), int64[1] = (-1,), int64[1] = (2,) {axes=(1,)}; "
     "float32[9, C], int64[1] = (N-1,), int64[1] = (C,), int64[1] = (1,) {axes=(0,)}; "
+    "float32[9], int64[1] = (N-C,), int64[1] = (99,), int64[1] = (1,) {axes=(0,)}; "
     "float32[N, C], int64[2] = (-1, 0), int64[2] = (-9, 2**63-1), int64[2] = (-1, 1) {axes=(0, 1)}",
 )
 def dyn_strided_slice(

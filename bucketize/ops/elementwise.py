@@ -56,9 +56,9 @@ def elementwise(
     )
 
 
-def unary(scalar: str) -> Callable[[Callable[..., Array]], Op]:
+def unary(scalar: str, example: str = UNARY) -> Callable[[Callable[..., Array]], Op]:
     """Declare an elementwise operator on one tensor of floats."""
-    return elementwise(scalar, UNARY, floats)
+    return elementwise(scalar, example, floats)
 
 
 # --- arithmetic ----------------------------------------------------------------------------------
@@ -246,13 +246,13 @@ def relu(x: Array) -> Array:
     return np.maximum(x, 0)
 
 
-@unary("where(x0 < 0, alpha * x0, x0)")
+@unary("where(x0 < 0, alpha * x0, x0)", "float32[N]; float32[N] {alpha=0.5}")
 def leaky_relu(x: Array, *, alpha: float = 0.01) -> Array:
     """`x`, less steep below zero."""
     return np.where(x < 0, alpha * x, x)
 
 
-@unary("min(max(x0, lo), hi)")
+@unary("min(max(x0, lo), hi)", "float32[N] {lo=-0.5, hi=1.5}; float32[N] {lo=1.0, hi=-1.0}")
 def clip(x: Array, *, lo: float = -math.inf, hi: float = math.inf) -> Array:
     """`x` kept within `lo` and `hi`; `hi` wins. Integers are clipped by `maximum` and `minimum`."""
     return np.minimum(np.maximum(x, lo), hi)
@@ -270,7 +270,7 @@ def silu(x: Array) -> Array:
     return np.asarray(x / (1 + np.exp(-x)))
 
 
-@unary("max(0, min(1, alpha * x0 + beta))")
+@unary("max(0, min(1, alpha * x0 + beta))", "float32[N]; float32[N] {alpha=0.1, beta=0.2}")
 def hard_sigmoid(x: Array, *, alpha: float = 0.2, beta: float = 0.5) -> Array:
     """The logistic function as three straight lines."""
     return np.maximum(0, np.minimum(1, alpha * x + beta))

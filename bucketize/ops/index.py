@@ -75,7 +75,8 @@ def _gather_elements_padding(arg: int, at: int, x: Shape, indices: Shape, *, axi
     dtype=_indexed,
     padding=_gather_elements_padding,
     example="float32[N, C], int64[N, M] in [-C, C) {axis=1}; "
-    "float32[M+N, C+2], int64[M, C] in [0, M) {axis=0}",
+    "float32[M+N, C+2], int64[M, C] in [0, M) {axis=0}; "
+    "float32[N, 5], int64[M, C] in [0, N) {axis=0}",
 )
 def gather_elements(x: Array, indices: Array, *, axis: int) -> Array:
     """At each place, the entry of `x` there with the index along `axis` replaced."""
@@ -115,6 +116,7 @@ def _gather_nd_padding(arg: int, at: int, x: Shape, indices: Shape, *, batch_dim
     dtype=_indexed,
     padding=_gather_nd_padding,
     example="float32[3, 3, C], int64[M, 2] in [-3, 3); "
+    "float32[N, C], int64[M, 1] in [-N, N); "
     "float32[B, 2, C], int64[B, M, 1] in [0, 2) {batch_dims=1}; "
     "float32[B, 2], int64[B, 1] in [0, 2) {batch_dims=1}",
 )

@@ -135,7 +135,8 @@ def _conv_padding(
     example="float32[N, C, H+2, W+2], float32[O, C, 3, 2] {pads=(1, 0, 1, 1)}; "
     "float32[N, H+4, W+4, C], float32[O, C, 3, 3] "
     "{strides=(2, 1), dilations=(1, 2), layout='NHWC'}; "
-    "float32[N, 4, H, W], float32[6, 2, 1, 1] {groups=2}; "
+    "float32[N, 2*C, H, W], float32[2*O, C, 1, 1] {groups=2}; "
+    "float32[1, 3, H+4, W+4], float32[2, 3, K, 2] {pads=(0, 1, 0, 0)}; "
     "float32[N, 3, H+3, W+3], float32[6, 1, 3, 3] {groups=3, pads=(0, 1, 2, 1), strides=(2, 2)}",
 )
 def conv2d(
@@ -237,6 +238,7 @@ def _pool(padding: Callable[..., Padding], extra: str = "") -> Callable[[Callabl
         example="float32[N, C, H+1, W+1] {kernel=(2, 2)}; "
         "float32[N, C, H+2, W+2] {kernel=(3, 2), strides=(2, 1), pads=(1, 0, 1, 1)}; "
         "float32[N, H+4, W+4, C] {kernel=(3, 2), strides=(2, 2), dilations=(2, 1), layout='NHWC'}; "
+        "float32[N, C, H+1, W+1] {kernel=(2, 2), strides=(2, 3), ceil_mode=True}; "
         "float32[N, C, H+2, W+2] {kernel=(3, 3), strides=(2, 2), pads=(1, 1, 1, 1), ceil_mode=True}"
         + extra,
     )

@@ -270,6 +270,7 @@ _cut_dims = by_dims(cut)
     value=_slice_value,
     example="float32[N, C+2] {begin=(1, 0), end=(9, -1), strides=(1, 2), axes=(0, 1)}; "
     "float32[N, C] {begin=(-1,), end=(-9,), strides=(-2,), axes=(1,)}; "
+    "float32[N, C] {begin=(3,), end=(-9,), strides=(-1,), axes=(1,)}; "
     "float32[8, C] {begin=(0,), end=(C,), strides=(1,), axes=(0,)}; "
     "float32[N] {begin=(N-1,), end=(2**63-1,), strides=(1,), axes=(0,)}; "
     "int64[4] {begin=(1,), end=(3,), strides=(1,), axes=(0,)}",

@@ -163,8 +163,9 @@ class Worker:
         self._child, self._said, self._unread = None, None, b""
 
     def _started(self) -> subprocess.Popen[bytes]:
-        if self._child is not None:
+        if self._child is not None and self._child.poll() is None:
             return self._child
+        self.close()
         self._said = tempfile.TemporaryFile()  # noqa: SIM115  (closed with the child)
         self._child = subprocess.Popen(
             self._command(),

@@ -1,0 +1,215 @@
+"""Kernels as files: compiled once for all processes, noticed when torn, refused when unwritable."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+import pytest
+from numba import int64, njit
+
+from bucketize.errors import KernelError
+from bucketize.kernel import build as module
+from bucketize.kernel.build import Kernel, build
+from bucketize.kernel.native import call_address
+from bucketize.kernel.target import Target, cache_sizes, host, vectors
+
+SOURCE = '''"""Adds a number to every element."""
+
+from numba import cfunc, float32, types
+
+from bucketize.kernel.native import pointer
+
+
+@cfunc(types.void(types.CPointer(types.int64)), cache=True)
+def kernel(block):
+    out, x = pointer(block[0], float32), pointer(block[1], float32)
+    for i in range(block[3], block[4]):
+        out[i] = x[i] + float32({number})
+'''
+CHILD = """
+import sys, time
+from bucketize.kernel.build import build
+kernel = build(sys.stdin.read(), name_hint="add")
+print(kernel.cached, kernel.name)
+"""
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(module.VARIABLE, str(tmp_path))
+    monkeypatch.setattr(module, "_built", {})
+    return tmp_path
+
+
+def source(number: float) -> str:
+    return SOURCE.format(number=number)
+
+
+def run(kernel: Kernel, x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    out = np.full_like(x, np.nan)
+    block = np.array([out.ctypes.data, x.ctypes.data, 0, 0, x.size], np.int64)
+    ctypes.CFUNCTYPE(None, ctypes.c_void_p)(kernel.address)(block.ctypes.data)
+    return out
+
+
+def check(kernel: Kernel, number: float) -> None:
+    x = np.arange(37, dtype=np.float32)
+    np.testing.assert_array_equal(run(kernel, x), x + np.float32(number))
+
+
+def start_child(text: str) -> subprocess.Popen[str]:
+    child = subprocess.Popen(
+        [sys.executable, "-c", CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert child.stdin is not None
+    child.stdin.write(text)
+    child.stdin.close()
+    return child
+
+
+def answer(child: subprocess.Popen[str]) -> list[str]:
+    assert child.stdout is not None
+    with child.stdout as out:
+        said = out.read().split()
+    assert child.wait(60) == 0
+    return said
+
+
+def test_a_kernel_is_a_readable_file_that_runs(cache: Path) -> None:
+    kernel = build(source(1), name_hint="add")
+    check(kernel, 1)
+    assert kernel.path == cache / f"{kernel.name}.py"
+    assert kernel.path.read_text() == source(1)
+    assert kernel.name.startswith("k_add_")
+    assert not kernel.cached
+    assert kernel.compile_s > 0
+
+
+def test_the_same_source_is_the_same_kernel_and_another_is_not(cache: Path) -> None:
+    one, again, other = (build(source(n), name_hint="add") for n in (1, 1, 2))
+    assert again is one
+    assert other.name != one.name
+    check(other, 2)
+
+
+def test_a_table_of_addresses_is_called_from_compiled_code(cache: Path) -> None:
+    @njit((int64[::1], int64[::1]))
+    def call_all(addresses, blocks):  # type: ignore[no-untyped-def]
+        for i in range(addresses.size):
+            call_address(addresses[i], blocks[i])
+
+    kernels = [build(source(n), name_hint="add") for n in (1, 2)]
+    x, out = np.ones(3, np.float32), np.zeros((2, 3), np.float32)
+    blocks = np.array([[o.ctypes.data, x.ctypes.data, 0, 0, 3] for o in out], np.int64)
+    call_all(np.array([k.address for k in kernels]), np.array([b.ctypes.data for b in blocks]))
+    np.testing.assert_array_equal(out, [[2] * 3, [3] * 3])
+
+
+def test_a_second_process_compiles_nothing(cache: Path) -> None:
+    kernel = build(source(3), name_hint="add")
+    assert answer(start_child(source(3))) == ["True", kernel.name]
+
+
+def test_two_processes_at_once_compile_once(cache: Path) -> None:
+    children = [start_child(source(4)) for _ in range(3)]
+    assert sorted(answer(c)[0] for c in children) == ["False", "True", "True"]
+    assert not list(cache.glob("*.tmp"))
+
+
+@pytest.mark.parametrize("torn", [b"", b"def kernel(", source(9).encode()], ids=str)
+def test_a_torn_file_is_written_anew(
+    cache: Path, torn: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel = build(source(5), name_hint="add")
+    kernel.path.write_bytes(torn)
+    monkeypatch.setattr(module, "_built", {})
+    again = build(source(5), name_hint="add")
+    assert again.path.read_text() == source(5)
+    check(again, 5)
+
+
+@pytest.mark.parametrize("torn", [b"", b"garbage", b"\x80\x05K\x01."], ids=str)
+@pytest.mark.parametrize("kind", ["*.nbi", "*.nbc"])
+def test_torn_machine_code_is_compiled_anew(
+    cache: Path, kind: str, torn: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build(source(6), name_hint="add")
+    (file,) = (cache / "__pycache__").glob(kind)
+    file.write_bytes(torn)
+    monkeypatch.setattr(module, "_built", {})
+    again = build(source(6), name_hint="add")
+    check(again, 6)
+    assert not again.cached
+
+
+def test_a_kernel_that_does_not_compile_says_why(cache: Path) -> None:
+    with pytest.raises(NameError, match="cfun"):
+        build(source(7).replace("@cfunc", "@cfun"), name_hint="add")
+    assert not {p.stem for p in cache.glob("*.py")} & sys.modules.keys()
+
+
+def test_a_place_that_cannot_hold_the_cache_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    occupied = tmp_path / "file"
+    occupied.write_text("")
+    monkeypatch.setenv(module.VARIABLE, str(occupied / "cache"))
+    with pytest.raises(KernelError, match=f"{occupied}/cache .set BUCKETIZE_CACHE.*directory"):
+        build(source(8), name_hint="add")
+
+
+def test_a_full_disk_is_named_and_leaves_nothing(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> NoReturn:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(KernelError, match="BUCKETIZE_CACHE.*No space left"):
+        build(source(8), name_hint="add")
+    assert not list(cache.glob("*.py*")) + list(cache.glob("*.tmp"))
+
+
+def test_the_cache_is_the_users_unless_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(module.VARIABLE)
+    assert module.cache_directory().name == "bucketize"
+
+
+# --- the target ------------------------------------------------------------------------------
+
+
+def test_the_host_is_described() -> None:
+    target = host()
+    assert isinstance(target, Target)
+    assert target.lanes in (4, 8, 16)
+    assert target.registers in (16, 32)
+    assert 0 < target.l1 < target.l2
+    assert len(target.features) == 16
+
+
+def test_the_widest_vectors_are_taken() -> None:
+    assert vectors({"avx512f": True, "avx2": True}) == (16, 32)
+    assert vectors({"avx512f": False, "avx2": True, "sse2": True}) == (8, 16)
+    assert vectors({"neon": True}) == (4, 32)
+    assert vectors({}) == (4, 16)
+
+
+def test_caches_are_read_by_level(tmp_path: Path) -> None:
+    told = [("1", "Data", "48K"), ("1", "Instruction", "32K"), ("2", "Unified", "2M")]
+    for i, (level, kind, size) in enumerate(told):
+        index = tmp_path / f"index{i}"
+        index.mkdir()
+        for name, text in (("level", level), ("type", kind), ("size", size)):
+            (index / name).write_text(text + "\n")
+    assert cache_sizes(tmp_path) == {1: 48 << 10, 2: 2 << 20, 3: 0}
+
+
+def test_caches_that_are_not_told_are_taken_to_be_small(tmp_path: Path) -> None:
+    assert cache_sizes(tmp_path) == {1: 32 << 10, 2: 256 << 10, 3: 2 << 20}

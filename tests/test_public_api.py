@@ -1,0 +1,110 @@
+"""What others rely on: the names, their signatures, and the examples of the README."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import runpy
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import pytest
+
+import bucketize
+import dispatchers
+from bucketize.tune.session import tune
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+PROMISED = {
+    "ANY",
+    "BucketizeError",
+    "Executable",
+    "Function",
+    "Module",
+    "Profile",
+    "analysis",
+    "compile",
+    "dispatch",
+    "from_onnx",
+    "show",
+    "tune",
+    "zoo",
+}
+
+
+def test_the_names() -> None:
+    assert set(bucketize.__all__) == PROMISED
+    for name in bucketize.__all__:
+        assert getattr(bucketize, name) is not None
+
+
+def test_all_dispatchers_say_what_they_are() -> None:
+    functions = {name: getattr(dispatchers, name) for name in dispatchers.__all__}
+    del functions["Dispatcher"]  # a type
+    assert all(function.__doc__ for function in functions.values())
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="module 'bucketize' has no attribute 'compille'"):
+        bucketize.compille  # type: ignore[attr-defined]  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("function", "parameters"),
+    [
+        (bucketize.from_onnx, "model *bounds"),
+        (bucketize.dispatch, "mod dispatcher *function *policy *fallback"),
+        (tune, "mod *log *trials *search *seed *threads"),
+        (bucketize.compile, "mod *log *threads *executor *lazy *strict"),
+        (bucketize.Executable.run, "self arrays named"),
+        (bucketize.Executable.warm_up, "self"),
+        (bucketize.Executable.explain, "self shapes"),
+    ],
+)
+def test_the_parameters(function: Callable[..., object], parameters: str) -> None:
+    """Promised parameters, `*` before those given by name only; there may be more of these."""
+    found = inspect.signature(function).parameters.values()
+    names = [f"*{p.name}" if p.kind is p.KEYWORD_ONLY else p.name for p in found]
+    assert set(parameters.split()) <= set(names)
+    assert [n for n in names if n in parameters.split()] == parameters.split()
+    assert all(p.default is not p.empty for p in found if p.name not in parameters)
+
+
+def test_installed_dispatchers() -> None:
+    names = {entry.name: entry.load() for entry in entry_points(group="bucketize.dispatchers")}
+    assert names["log"] is dispatchers.log_dispatcher
+    assert names["uniform"] is dispatchers.uniform_dispatcher
+
+
+def test_the_readme_opens_with_the_two_commands() -> None:
+    commands = re.findall(r"^    (make \w+)", README, re.MULTILINE)
+    assert commands[:2] == ["make demo", "make test"]
+    assert README.index("make test") < 200
+
+
+def test_the_examples_of_the_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    for block in re.findall(r"```python\n(.*?)```", README, re.DOTALL):
+        exec(compile(block, "README.md", "exec"), names)
+    assert names["y"].shape == (3, 10)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda p: p.stem)
+def test_the_examples_run(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runpy.run_path(str(path), run_name="__main__")
+    assert capsys.readouterr().out
+
+
+def test_running_pays_for_nothing_else(tmp_path: Path) -> None:
+    """Neither importing the package nor the command line loads what only some commands need."""
+    heavy = {"pandas", "skopt", "matplotlib", "numba", "onnx", "sklearn"}
+    code = "import sys, bucketize, bucketize.cli; print(*sys.modules)"
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert not heavy & set(loaded.stdout.split())
