@@ -12,9 +12,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NoReturn, TypeAlias
 
-import numpy as np
-
-from bucketize.errors import BucketizeError, NoBucketError, ShapeError, TypeRelError, unknown_name
+from bucketize.errors import BucketizeError, TypeRelError, unknown_name
 from bucketize.op import MAX_VALUE, Array, Attrs, Op, register
 from bucketize.types import (
     AnyDim,
@@ -22,7 +20,6 @@ from bucketize.types import (
     Expr,
     Symbol,
     TensorType,
-    evaluate,
     join_types,
     meet,
     meet_types,
@@ -183,7 +180,7 @@ def _symbols(dim: Dim) -> Iterator[Symbol]:
 
 
 def _no_rule(*_args: Any, **_attrs: Any) -> NoReturn:
-    raise AssertionError("typed by the builder, evaluated by run_function")
+    raise AssertionError("typed by the builder, run by the interpreter")
 
 
 def _structural(compute: Callable[..., Any]) -> Op:
@@ -196,7 +193,7 @@ def _structural(compute: Callable[..., Any]) -> Op:
 
 def _fused(*args: Array, body: Function) -> Array:
     """A group of ops that one kernel computes; `body` is closed and has one result."""
-    return run_function(body, args)[0]
+    _no_rule(*args, body=body)
 
 
 def _if(condition: Array, *, then: Function, orelse: Function) -> Array:
@@ -211,7 +208,7 @@ def _call(*args: Array, callee: str, types: tuple[TensorType, ...]) -> Array:
 
 def _no_bucket(*, sizes: tuple[Dim, ...], buckets: str, types: tuple[TensorType, ...]) -> Array:
     """The leaf of a decision tree that no bucket covers."""
-    raise NoBucketError(f"no bucket covers {sizes} ({len(types)} results); buckets: {buckets}")
+    _no_rule(sizes=sizes, buckets=buckets, types=types)
 
 
 FUSED = _structural(_fused)
@@ -280,21 +277,26 @@ Rule: TypeAlias = Callable[[Builder, Binding, tuple[Atom, ...]], Atom | None]
 def copy_binding(out: Builder, b: Binding, env: Env, dims: Mapping[str, Dim] | None = None) -> None:
     """Emit `b` again with `env` applied to its arguments and `dims` to its attributes."""
     args = tuple([env.get(a, a) for a in b.args])
-    if not dims and b.op is not IF and all(x.type is a.type for x, a in zip(args, b.args, strict=True)):
+    if (
+        not dims
+        and b.op is not IF
+        and all(x.type is a.type for x, a in zip(args, b.args, strict=True))
+    ):
         made = out.repeat(b, args)
     else:
-        attrs = {k: _substitute_attr(v, env, dims or {}) for k, v in b.attrs.items()}
+        attrs = {k: substitute_attr(v, dims or {}, env) for k, v in b.attrs.items()}
         made = out.emit_all(b.op, *args, **attrs)
     env.update(zip(b.outs, made, strict=True))
 
 
-def _substitute_attr(value: Any, env: Env, dims: Mapping[str, Dim]) -> Any:
+def substitute_attr(value: Any, dims: Mapping[str, Dim], env: Env | None = None) -> Any:
+    """An attribute with symbols replaced; in the branches of an `if`, variables of `env` too."""
     if isinstance(value, Function):
         if value.params:  # a closed group: it shares no variables, but the symbols
             return specialise(value, dims) if dims else value
-        return copy_block(value, env, dims)
+        return copy_block(value, env or {}, dims)
     if isinstance(value, tuple):
-        return tuple(_substitute_attr(v, env, dims) for v in value)
+        return tuple(substitute_attr(v, dims, env) for v in value)
     if isinstance(value, TensorType):
         return value.substitute(dims)
     return substitute(value, dims) if isinstance(value, Symbol | Expr) else value
@@ -382,108 +384,3 @@ def _copy(fn: Function, params: Sequence[Var], dims: Mapping[str, Dim], name: st
     for b in fn.body:
         copy_binding(out, b, env, dims)
     return out.function(name, params, [env.get(r, r) for r in fn.results])
-
-
-# --- running, by the ops' own meaning ------------------------------------------------------------
-
-
-def bind_shapes(params: Sequence[Var], shapes: Sequence[tuple[int, ...]]) -> dict[str, int]:
-    """The values of the symbols when the parameters have these shapes; errors name the axis."""
-    env: dict[str, int] = {}
-    for param, shape in zip(params, shapes, strict=True):
-        if len(shape) != len(param.type.shape):
-            want, got = len(param.type.shape), len(shape)
-            raise ShapeError(f"input {param.name!r}: expected rank {want} {param.type}, got {got}")
-        for axis, (dim, size) in enumerate(zip(param.type.shape, shape, strict=True)):
-            where = f"input {param.name!r}, axis {axis}"
-            if isinstance(dim, Symbol):
-                _bind_symbol(env, dim, size, where)
-            elif not isinstance(dim, Expr | AnyDim) and dim != size:
-                raise ShapeError(f"{where}: expected {dim}, got {size}")
-    _check_expressions(params, shapes, env)
-    return env
-
-
-def _bind_symbol(env: dict[str, int], symbol: Symbol, size: int, where: str) -> None:
-    if env.setdefault(symbol.name, size) != size:
-        raise ShapeError(f"{where}: expected {symbol.name}={env[symbol.name]}, got {size}")
-    if size < symbol.lo or (symbol.hi is not None and size > symbol.hi):
-        top = "..." if symbol.hi is None else symbol.hi
-        raise ShapeError(f"{where}: expected {symbol.name} in [{symbol.lo}, {top}], got {size}")
-
-
-def _check_expressions(
-    params: Sequence[Var], shapes: Sequence[tuple[int, ...]], env: Mapping[str, int]
-) -> None:
-    for param, shape in zip(params, shapes, strict=True):
-        for axis, (dim, size) in enumerate(zip(param.type.shape, shape, strict=True)):
-            if isinstance(dim, Expr) and evaluate(dim, env) != size:
-                want = f"{dim}={evaluate(dim, env)}"
-                raise ShapeError(f"input {param.name!r}, axis {axis}: expected {want}, got {size}")
-
-
-def run_function(
-    fn: Function,
-    args: Sequence[Array],
-    module: Module | None = None,
-    outer: Mapping[Atom, Array] | None = None,
-    symbols: Mapping[str, int] | None = None,
-) -> list[Array]:
-    """The results of `fn`, each binding by its op's `compute`: slow, the oracle of everything."""
-    dims = dict(symbols or {}) | bind_shapes(fn.params, [a.shape for a in args])
-    env: dict[Atom, Array] = {**(outer or {}), **dict(zip(fn.params, args, strict=True))}
-
-    def value(atom: Atom) -> Array:
-        return atom.value if isinstance(atom, Const) else env[atom]
-
-    for b in fn.body:
-        operands = [value(a) for a in b.args]
-        if b.op is IF:
-            branch = b.attrs["then" if operands[0] else "orelse"]
-            outs = run_function(branch, (), module, env, dims)
-        elif b.op is CALL:
-            assert module is not None, "a call needs its module"
-            outs = run_function(module.function(b.attrs["callee"]), operands, module)
-        else:
-            attrs = {k: _substitute_attr(v, {}, dims) for k, v in b.attrs.items()}
-            outs = [np.asarray(b.op.compute(*operands, **attrs))]
-        env.update(zip(b.outs, outs, strict=True))
-    return [value(r) for r in fn.results]
-
-
-def evaluate_module(module: Module, *args: Array, **named: Array) -> list[Array]:
-    """The results of `main` by the reference meaning of every op."""
-    return run_function(module.main, arrange_inputs(module.main.params, args, named), module)
-
-
-def arrange_inputs(
-    params: Sequence[Var], args: Sequence[Array], named: Mapping[str, Array]
-) -> list[Array]:
-    """Arrays in the order of the parameters, of the right dtypes; errors name the input."""
-    if named or len(args) != len(params):
-        args = _in_order([p.name for p in params], args, named)
-    return [_checked(p, a) for p, a in zip(params, args, strict=True)]
-
-
-def _in_order(
-    names: Sequence[str], args: Sequence[Array], named: Mapping[str, Array]
-) -> list[Array]:
-    for name in named:
-        if name not in names:
-            raise unknown_name("input", name, names)
-    if len(args) > len(names):
-        raise ShapeError(f"expected {len(names)} inputs ({', '.join(names)}), got {len(args)}")
-    given = dict(zip(names, args, strict=False))
-    twice = given.keys() & named.keys()
-    missing = [n for n in names if n not in given and n not in named]
-    if twice or missing:
-        fault = f"given twice: {', '.join(sorted(twice))}" if twice else f"missing: {', '.join(missing)}"
-        raise ShapeError(f"expected the inputs {', '.join(names)}; {fault}")
-    return [{**given, **named}[n] for n in names]
-
-
-def _checked(param: Var, array: Array) -> Array:
-    array = np.asarray(array)
-    if array.dtype != param.type.dtype:
-        raise ShapeError(f"input {param.name!r}: expected {param.type.dtype}, got {array.dtype}")
-    return array

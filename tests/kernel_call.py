@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from bucketize.ir import Atom, Builder, Const, Var, run_function, specialise
+from bucketize.interpret import run_function
+from bucketize.ir import Atom, Builder, Const, Var, specialise
 from bucketize.kernel.build import build
 from bucketize.kernel.target import host
 from bucketize.kernel.template import Knob, Template, Workload

@@ -7,7 +7,7 @@ import onnx
 import onnxruntime
 from onnx import parser
 
-from bucketize.ir import evaluate_module
+from bucketize.interpret import evaluate_module
 from bucketize.onnx import from_onnx
 from bucketize.types import evaluate
 from bucketize.verify import verify

@@ -161,7 +161,7 @@ def test_a_place_that_cannot_hold_the_cache_is_named(
     occupied = tmp_path / "file"
     occupied.write_text("")
     monkeypatch.setenv(module.VARIABLE, str(occupied / "cache"))
-    with pytest.raises(KernelError, match=f"{occupied}/cache .set BUCKETIZE_CACHE.*directory"):
+    with pytest.raises(KernelError, match=rf"{occupied}/cache .set BUCKETIZE_CACHE.*directory"):
         build(source(8), name_hint="add")
 
 
@@ -172,7 +172,7 @@ def test_a_full_disk_is_named_and_leaves_nothing(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "replace", full)
-    with pytest.raises(KernelError, match="BUCKETIZE_CACHE.*No space left"):
+    with pytest.raises(KernelError, match=r"BUCKETIZE_CACHE.*No space left"):
         build(source(8), name_hint="add")
     assert not list(cache.glob("*.py*")) + list(cache.glob("*.tmp"))
 

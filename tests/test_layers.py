@@ -11,10 +11,12 @@ import pytest
 ROOT = Path(__file__).parent.parent
 LAYERS = [
     ["errors"],
+    ["dim"],
     ["types"],
     ["op"],
     ["ops"],
     ["ir"],
+    ["interpret"],
     ["text"],
     ["verify"],
     ["onnx"],

@@ -12,7 +12,8 @@ from onnx_model import agree, parse, run_ort
 
 from bucketize import zoo
 from bucketize.errors import BucketizeError, TypeRelError, UnknownNameError, UnsupportedModelError
-from bucketize.ir import Const, evaluate_module
+from bucketize.interpret import evaluate_module
+from bucketize.ir import Const
 from bucketize.onnx import from_onnx
 from bucketize.onnx.load import OPSETS
 from bucketize.onnx.node import CONVERTERS

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from onnx_model import agree, parse
 
-from bucketize.ir import evaluate_module
+from bucketize.interpret import evaluate_module
 from bucketize.onnx import from_onnx
 
 UNARY = """

@@ -9,18 +9,8 @@ import pytest
 
 from bucketize import ops
 from bucketize.errors import BucketizeError, PaddingError, TransformError
-from bucketize.ir import (
-    FUSED,
-    IF,
-    Atom,
-    Builder,
-    Const,
-    Function,
-    Module,
-    Var,
-    evaluate_module,
-    run_function,
-)
+from bucketize.interpret import evaluate_module, run_function
+from bucketize.ir import FUSED, IF, Atom, Builder, Const, Function, Module, Var
 from bucketize.ops.dim import mask_tail
 from bucketize.text import show
 from bucketize.transform.cse import cse

@@ -10,16 +10,19 @@ import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
 from llvmlite import ir
-from numba import cfunc, types
+from numba import cfunc, njit, types
 
 from bucketize import ops
 from bucketize.errors import KernelError
-from bucketize.ir import Builder, Const, Var, run_function
+from bucketize.interpret import run_function
+from bucketize.ir import Builder, Const, Var
 from bucketize.kernel import conv, depthwise, expression, matmul, scalar
 from bucketize.kernel.build import build
 from bucketize.kernel.epilogue import of_workload
@@ -32,10 +35,6 @@ from bucketize.types import ANY, Dim, Symbol, TensorType, tensor
 
 RIM = 128  # elements
 TARGETS = [replace(host(), lanes=n, registers=r) for n, r in ((16, 32), (8, 16), (4, 32))]
-
-
-def lanes_of(target: object) -> str:
-    return f"lanes{target.lanes}" if isinstance(target, Target) else str(target)
 
 
 # --- functions -----------------------------------------------------------------------------------
@@ -59,17 +58,6 @@ EXTREMES = [np.nan, np.inf, -np.inf, 0.0, -0.0, 88.7, 89.5, -86, -88, -104, 1e-4
 def numbers() -> Array:
     spread = np.concatenate([np.linspace(-100, 100, 4001), 10.0 ** np.linspace(-37, 38, 501)])
     return np.array([*EXTREMES, *spread, *np.linspace(-4, 4, 2000)], np.float32)
-
-
-def compiled(kernel: Any) -> Callable[[Array], None]:
-    native = cfunc(types.void(BLOCK))(kernel)
-    call = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(native.address)
-
-    def run(block: Array) -> None:
-        call(block.ctypes.data)
-
-    run.kept = native  # type: ignore[attr-defined]
-    return run
 
 
 def emit_functions(w: Writer, block: ir.Value) -> None:
@@ -104,9 +92,9 @@ def test_functions_are_accurate_at_any_width(lanes: int) -> None:
     rows = len(FUNCTIONS)
     out = np.full(rows * x.size + 2 * RIM, 7, np.float32)
     inner = out[RIM:-RIM]
-    compiled(lambda block: body(block))(
-        np.array([inner.ctypes.data, x.ctypes.data, x.size], np.int64)
-    )
+    block = np.array([inner.ctypes.data, x.ctypes.data, x.size], np.int64)
+    native = cfunc(types.void(BLOCK))(lambda block: body(block))  # noqa: PLW0108
+    ctypes.CFUNCTYPE(None, ctypes.c_void_p)(native.address)(block.ctypes.data)
     assert np.all(out[:RIM] == 7)
     assert np.all(out[-RIM:] == 7)
     for name, row in zip(FUNCTIONS, inner.reshape(rows, -1), strict=True):
@@ -127,10 +115,9 @@ def test_scalar_functions_are_those_of_the_vectors(dtype: type) -> None:
 
     x = numbers().astype(dtype)
     out = np.empty((7, x.size), dtype)
-    from numba import njit
-
     njit(types.void(element[::1], element[:, ::1]), error_model="numpy")(all_of)(x, out)
-    for name, row in zip(("exp", "log", "erf", "tanh", "sigmoid", "rsqrt", "round"), out):
+    names = ("exp", "log", "erf", "tanh", "sigmoid", "rsqrt", "round")
+    for name, row in zip(names, out, strict=True):
         if dtype is np.float32:
             assert_close(name, row, x)
         else:
@@ -262,7 +249,7 @@ def convolution(
     weights: tuple[int, ...], sizes: tuple[int, int, int], groups: int = 1, **attrs: Any
 ) -> Case:
     """Bias, an image of the same shape, and a clipping around a convolution."""
-    out, inner, kernel_height, kernel_width = weights
+    out, inner, *_ = weights
     channels = inner * groups
 
     def make(b: Builder, x: Var, w: Var, bias: Var, other: Var) -> Var:
@@ -323,7 +310,7 @@ def run(
     arrays = [out, *given, workspace]
     head = [a.ctypes.data for a in arrays if a is not None]
     cuts = [launch.extent * i // 3 for i in range(4)]
-    for begin, end in zip(cuts, cuts[1:], strict=False):
+    for begin, end in pairwise(cuts):
         block = np.array([*head, begin, end, *launch.dims], np.int64)
         ctypes.CFUNCTYPE(None, ctypes.c_void_p)(kernel.address)(block.ctypes.data)
     assert np.all(memory[:RIM] == 7), "written before the output"
@@ -347,21 +334,26 @@ def check(case: Case, schedule: Schedule, target: Target) -> None:
         np.testing.assert_allclose(got / scale, want / scale, atol=2e-6, err_msg=str(schedule))
 
 
-@pytest.mark.parametrize("case", CASES, ids=range(len(CASES)))
-@pytest.mark.parametrize("target", TARGETS, ids=lanes_of)
-def test_a_kernel_is_its_group_at_a_sampled_schedule(target: Target, case: Case) -> None:
+SAMPLED = [
+    pytest.param(case, target, id=f"{number}-lanes{target.lanes}")
+    for number, case in enumerate(CASES)
+    for target in (TARGETS[0], TARGETS[1 + number % 2])
+]
+
+
+@pytest.mark.parametrize(("case", "target"), SAMPLED)
+def test_a_kernel_is_its_group_at_a_sampled_schedule(case: Case, target: Target) -> None:
     choices = legal(case.template, case.workload(), target)
-    random.Random(f"{target.lanes} {CASES.index(case)}").shuffle(choices)
-    check(case, choices[0], target)
+    seed = f"{target.lanes} {CASES.index(case)}"
+    check(case, random.Random(seed).choice(choices), target)
 
 
 @pytest.mark.parametrize("case", CASES, ids=range(len(CASES)))
 def test_a_kernel_is_its_group_at_the_default_schedule(case: Case) -> None:
-    load = case.workload()
+    load, template = case.workload(), case.template
     for target in TARGETS:
-        default = case.template.default(load, target)
-        assert case.template.valid(load, default, target) is None
-    check(case, default, TARGETS[0] if host().lanes == 16 else TARGETS[1])
+        assert template.valid(load, template.default(load, target), target) is None
+    check(case, template.default(load, TARGETS[0]), TARGETS[0])
 
 
 def test_the_kernel_is_the_same_for_all_sizes_of_a_layer() -> None:
@@ -375,7 +367,8 @@ def test_the_kernel_is_the_same_for_all_sizes_of_a_layer() -> None:
 
 
 def test_depths_of_nothing_sum_to_zero_and_no_rows_are_no_work() -> None:
-    load = PRODUCTS[1].workload()
+    rows_, depth_ = Symbol("N", 0), Symbol("K", 0)
+    load = Case(matmul.TEMPLATE, product, ((rows_, depth_), (depth_, 64)), ()).workload()
     schedule = {"mr": 4, "nr": 16, "unroll": 1, "kc": 128, "copy": "yes"}
     for rows, depth in ((3, 0), (0, 3)):
         args = [np.ones((rows, depth), np.float32), np.ones((depth, 64), np.float32)]
@@ -383,7 +376,7 @@ def test_depths_of_nothing_sum_to_zero_and_no_rows_are_no_work() -> None:
         np.testing.assert_array_equal(got, np.zeros((rows, 64)))
 
 
-# --- what is declined ------------------------------------------------------------------------------
+# --- what is declined ------------------------------------------------------------------------
 
 
 def test_illegal_schedules_say_why() -> None:
@@ -391,20 +384,15 @@ def test_illegal_schedules_say_why() -> None:
     good = matmul.TEMPLATE.default(load, target)
     for change, why in (
         ({"mr": 14, "nr": 64}, "a tile of 14 x 4 vectors needs 61 registers, there are 32"),
-        ({"nr": 10}, r"nr=10 is not in \(16, 32, 48, 64\)"),
+        ({"nr": 10}, "nr=10 is not in (16, 32, 48, 64)"),
         ({"order": "rows", "kc": 128}, "kc=128 needs order=panels, not order=rows"),
     ):
         reason = matmul.TEMPLATE.valid(load, {**good, **change}, target)
-        assert reason is not None
-        pytest.raises(KernelError, _fail, reason).match(why)
+        assert reason == why
     wide = CONVOLUTIONS[9].workload()
     schedule = {"columns": 14, "channels": 16, "order": "channels"}
     reason = depthwise.TEMPLATE.valid(wide, schedule, replace(target, lanes=8, registers=16))
     assert reason == "a tile of 14 x 2 vectors needs 30 registers, there are 16"
-
-
-def _fail(reason: str) -> None:
-    raise KernelError(reason)
 
 
 def declined(make: Callable[..., Var], *shapes: tuple[Dim, ...]) -> Workload:
@@ -460,7 +448,7 @@ def test_integers_are_declined() -> None:
     assert not matmul.TEMPLATE.accepts(load)
 
 
-# --- workloads ---------------------------------------------------------------------------------------
+# --- workloads -------------------------------------------------------------------------------
 
 
 def test_a_key_forgets_the_names_and_bounds_of_symbols() -> None:
@@ -477,10 +465,10 @@ def test_a_key_forgets_the_names_and_bounds_of_symbols() -> None:
 
 
 def test_a_key_tells_attributes_and_constants_apart() -> None:
-    clips = [
-        declined(lambda b, x, y, h=h: b.emit(ops.clip, product(b, x, y), hi=h), (N, 3), (3, 4))
-        for h in (1.0, 2.0)
-    ]
+    def clipped(b: Builder, x: Var, y: Var, hi: float) -> Var:
+        return b.emit(ops.clip, product(b, x, y), hi=hi)
+
+    clips = [declined(partial(clipped, hi=h), (N, 3), (3, 4)) for h in (1.0, 2.0)]
     weights = [
         declined(lambda b, x, v=v: product(b, x, Const(np.full((3, 4), v, np.float32))), (N, 3))
         for v in (1, 2)

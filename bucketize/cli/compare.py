@@ -39,7 +39,7 @@ class Case:
 
 def cases_of(model: Model, points: Sequence[Sizes]) -> list[Case]:
     """The cases at the given sizes."""
-    from bucketize.ir import evaluate_module
+    from bucketize.interpret import evaluate_module
 
     every = [model.sizes(point) for point in points]
     drawn = [(sizes, model.inputs(sizes)) for sizes in every]

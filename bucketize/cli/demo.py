@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from bucketize.cli.compare import Modules
     from bucketize.cli.model import Model
 
-MODEL = "zoo:bert-mini"
-BOUNDS = {"B": (1, 1), "S": (16, 128)}
-LENGTHS = (20, 50, 100)
-DISPATCHERS = ("none", "log", "uniform:count=3")
+MODEL = "zoo:resnet18"
+BOUNDS = {"N": (1, 8), "H": (64, 64), "W": (64, 64)}
+POINTS = ({"N": 1}, {"N": 3}, {"N": 5}, {"N": 8})
+DISPATCHERS = ("none", "uniform:count=2", "log")
 TRIALS = 12  # schedules of a workload at most; the time limit comes first
 TOLERANCE = 1e-4
 
@@ -35,7 +35,7 @@ TOLERANCE = 1e-4
 @click.option("--seconds", default=120.0, show_default=True, help="For the search in all.")
 @parameter.threads_option
 def demo(output: Path, seconds: float, threads: int) -> None:
-    """Dispatch a small BERT on its sequence length, tune, run, check, and show the trade-off.
+    """Dispatch a ResNet-18 on its batch, tune, run, check the results, and show the trade-off.
 
     Writes trials.csv, tradeoff.csv and tradeoff.png. Takes a few minutes.
 
@@ -50,12 +50,13 @@ def demo(output: Path, seconds: float, threads: int) -> None:
 
     output.mkdir(parents=True, exist_ok=True)
     log = output / "trials.csv"
-    points = [{"B": 1, "S": length} for length in LENGTHS]
     model = load_model(MODEL, BOUNDS.items())
-    modules = dispatch_all(model, points)
+    modules = dispatch_all(model)
     tune_all(modules, log, seconds, threads)
-    say(f"Compiling from an empty cache, then running S = {', '.join(map(str, LENGTHS))} ...")
-    cost, latency = compare(modules, cases_of(model, points), log=log, threads=threads)
+    say(
+        f"Compiling from an empty cache, then running {', '.join(map(parameter.shown_sizes, POINTS))} ..."
+    )
+    cost, latency = compare(modules, cases_of(model, POINTS), log=log, threads=threads)
     check(latency)
     trade = trade_off(latency, cost)
     click.echo(shown_latency(latency) + "\n\n" + shown_trade(trade))
@@ -64,12 +65,13 @@ def demo(output: Path, seconds: float, threads: int) -> None:
     say(f"Wrote trials.csv, tradeoff.csv and tradeoff.png to {output}/.")
 
 
-def dispatch_all(model: Model, points: list[parameter.Sizes]) -> Modules:
+def dispatch_all(model: Model) -> Modules:
     """The module behind every dispatcher, and behind the oracle: a static clone per point."""
     from bucketize.cli.model import ORACLE, dispatched
 
-    say(f"Dispatching {MODEL}, sequence length S in {list(BOUNDS['S'])}:")
-    options = {"policy": "exact", "fallback": True, "points": points}
+    (data,) = model.main.params
+    say(f"Dispatching {MODEL} on {data.type}, N in {list(BOUNDS['N'])}:")
+    options = {"policy": "exact", "fallback": True, "points": POINTS}
     specs = (*DISPATCHERS, ORACLE)
     modules = {spec: dispatched(model, {**options, "dispatcher": spec}) for spec in specs}
     for spec, module in modules.items():

@@ -110,7 +110,7 @@ def timed(
 
 def reference(mod: Module, arrays: Arrays) -> list[NDArray[Any]]:
     """What the ops mean, computed one by one."""
-    from bucketize.ir import evaluate_module
+    from bucketize.interpret import evaluate_module
 
     return evaluate_module(mod, **arrays)
 

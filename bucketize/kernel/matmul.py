@@ -94,7 +94,7 @@ def cycles(m: int, n: int, tile: tuple[int, int], lanes: int) -> float:
 
 
 def panels(stack: Array, width: int) -> Array:
-    """Matrices [count, depth, columns] as [count, panel, depth, width], zeros behind the columns."""
+    """Matrices [count, depth, columns] as [count, panel, depth, width], filled up with zeros."""
     count, depth, columns = stack.shape
     number = -(-columns // width)
     out = aligned((count, number, depth, width))

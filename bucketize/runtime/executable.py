@@ -11,7 +11,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from bucketize.errors import CompileError, unknown_name
-from bucketize.ir import Const, Function, Module, Var, arrange_inputs
+from bucketize.interpret import arrange_inputs
+from bucketize.ir import Const, Function, Module, Var
 from bucketize.kernel.build import Kernel
 from bucketize.kernel.template import Schedule, Template, Workload
 from bucketize.op import Array

@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from bucketize.errors import NoBucketError, ShapeError, unknown_name
-from bucketize.ir import Binding, Function, bind_shapes
+from bucketize.errors import ShapeError, unknown_name
+from bucketize.interpret import bind_shapes, no_bucket
+from bucketize.ir import Binding, Function
 from bucketize.runtime.segment import Segment, Step
 from bucketize.runtime.vm import (
     Branch,
@@ -110,9 +111,7 @@ def _enter_call(
 
 def _tell(instruction: Instruction, sizes: dict[str, int], told: Explanation) -> None:
     if isinstance(instruction, Refuse):
-        attrs = instruction.binding.attrs
-        shown = ", ".join(f"{d}={evaluate(d, sizes)}" for d in attrs["sizes"])
-        raise NoBucketError(f"no bucket covers {shown}; buckets: {attrs['buckets']}")
+        raise no_bucket(instruction.binding, sizes)
     if isinstance(instruction, Branch):
         told.path.append("a branch that depends on values")
     elif isinstance(instruction, Compute):

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import warnings
 
-from numba import config, njit, prange, set_num_threads
-from numba import threading_layer  # type: ignore[attr-defined]
+from numba import (
+    config,
+    njit,
+    prange,
+    set_num_threads,
+    threading_layer,  # type: ignore[attr-defined]
+)
 
 from bucketize.errors import CompileError
 from bucketize.kernel.native import call_address

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from bucketize.errors import NoBucketError
+from bucketize.interpret import bind_shapes, compute, no_bucket
 from bucketize.ir import (
     CALL,
     IF,
@@ -25,7 +25,6 @@ from bucketize.ir import (
     Env,
     Function,
     Var,
-    bind_shapes,
     copy_binding,
 )
 from bucketize.kernel.templates import has_template
@@ -41,7 +40,7 @@ from bucketize.runtime.segment import (
 )
 from bucketize.runtime.shape_code import compile_function, dim_source, local_names
 from bucketize.transform.dead_code import used_atoms
-from bucketize.types import AnyDim, Interval, Symbol, Symbolic, TensorType, evaluate
+from bucketize.types import AnyDim, Interval, Symbol, TensorType
 
 Registers: TypeAlias = dict[Atom, Array]
 Sizes: TypeAlias = dict[str, int]
@@ -76,8 +75,7 @@ class Compute:
     def run(self, registers: Registers, sizes: Sizes, invoke: Invoke) -> None:  # noqa: ARG002
         """Write the result, and the sizes that it brings."""
         b = self.binding
-        attrs = {k: _known(v, sizes) for k, v in b.attrs.items()}
-        value = b.op.compute(*_all(registers, b.args), **attrs)
+        value = compute(b, _all(registers, b.args), sizes)
         registers[b.out] = np.asarray(value, order="C")
         _learn(self.fresh, registers, sizes)
 
@@ -137,10 +135,7 @@ class Refuse:
 
     def run(self, registers: Registers, sizes: Sizes, invoke: Invoke) -> None:  # noqa: ARG002
         """Raise `NoBucketError` with the sizes and the buckets."""
-        dims = self.binding.attrs["sizes"]
-        shown = ", ".join(f"{d}={evaluate(d, sizes)}" for d in dims)
-        buckets = self.binding.attrs["buckets"]
-        raise NoBucketError(f"no bucket covers {shown}; buckets: {buckets}")
+        raise no_bucket(self.binding, sizes)
 
 
 Instruction: TypeAlias = RunSegment | Compute | Call | Decide | Branch | Refuse
@@ -177,12 +172,6 @@ def _all(registers: Registers, atoms: Sequence[Atom]) -> list[Array]:
 def _learn(fresh: Fresh, registers: Registers, sizes: Sizes) -> None:
     for var, axis, symbol in fresh:
         sizes[symbol] = registers[var].shape[axis]
-
-
-def _known(value: Any, sizes: Sizes) -> Any:
-    if isinstance(value, tuple):
-        return tuple(_known(v, sizes) for v in value)
-    return evaluate(value, sizes) if isinstance(value, Symbolic) else value  # type: ignore[arg-type]
 
 
 # --- compiling -----------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TypeAlias
 
 from bucketize.errors import BucketizeError, DispatchError, unknown_name
+from bucketize.interpret import bind_shapes
 from bucketize.ir import (
     CALL,
     IF,
@@ -18,7 +19,6 @@ from bucketize.ir import (
     Module,
     Recipe,
     Var,
-    bind_shapes,
     refine,
     specialise,
 )

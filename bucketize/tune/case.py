@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bucketize.ir import run_function, specialise
+from bucketize.interpret import run_function
+from bucketize.ir import specialise
 from bucketize.kernel.template import Shapes, Workload
 from bucketize.op import Array
 from bucketize.runtime.storage import aligned, empty_bytes
