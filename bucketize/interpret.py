@@ -92,7 +92,7 @@ def run_function(
 def compute(b: Binding, operands: Sequence[Array], sizes: Mapping[str, int]) -> Array:
     """What one binding makes of its operands, by the meaning of its op or of its group."""
     if b.op is FUSED:
-        return run_function(b.attrs["body"], operands)[0]
+        return run_function(b.attrs["body"], operands, symbols=sizes)[0]
     attrs = {k: substitute_attr(v, sizes) for k, v in b.attrs.items()}
     return np.asarray(b.op.compute(*operands, **attrs))
 
