@@ -24,9 +24,16 @@ from bucketize.op import Array
 from bucketize.types import AnyDim, Expr, Symbol, evaluate
 
 
-def bind_shapes(params: Sequence[Var], shapes: Sequence[tuple[int, ...]]) -> dict[str, int]:
-    """The values of the symbols when the parameters have these shapes; errors name the axis."""
-    env: dict[str, int] = {}
+def bind_shapes(
+    params: Sequence[Var],
+    shapes: Sequence[tuple[int, ...]],
+    known: Mapping[str, int] | None = None,
+) -> dict[str, int]:
+    """The sizes of the symbols when the parameters have these shapes; errors name the axis.
+
+    `known` holds the sizes of symbols that the parameters need not tell.
+    """
+    env = dict(known or {})
     for param, shape in zip(params, shapes, strict=True):
         if len(shape) != len(param.type.shape):
             want, got = len(param.type.shape), len(shape)
@@ -67,7 +74,7 @@ def run_function(
     symbols: Mapping[str, int] | None = None,
 ) -> list[Array]:
     """The results of `fn`; `outer` and `symbols` are what a branch of an `if` sees around it."""
-    dims = dict(symbols or {}) | bind_shapes(fn.params, [a.shape for a in args])
+    dims = bind_shapes(fn.params, [a.shape for a in args], symbols)
     env: dict[Atom, Array] = {**(outer or {}), **dict(zip(fn.params, args, strict=True))}
 
     def value(atom: Atom) -> Array:
