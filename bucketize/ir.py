@@ -48,7 +48,7 @@ class Const:
     def __post_init__(self) -> None:
         """Type the value, following small integers as dims."""
         v = self.value
-        small = v.dtype.kind == "i" and v.size <= MAX_VALUE
+        small = v.dtype.kind in "ib" and v.size <= MAX_VALUE
         dims = tuple(map(int, v.reshape(-1))) if small else None
         object.__setattr__(self, "type", TensorType(v.dtype, v.shape, dims))
 

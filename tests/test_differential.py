@@ -41,7 +41,7 @@ def by_symbol(cuts: Cuts) -> Any:
 
 def edges(cuts: Cuts, bounds: dict[str, tuple[int, int]]) -> Iterator[dict[str, int]]:
     """lo, lo + 1 and hi - 1 of each interval of each symbol, and sizes outside them all."""
-    still = {n: 37 for n in bounds} | {n: i[0][0] for n, i in cuts.items()}
+    still = dict.fromkeys(bounds, 37) | {n: i[0][0] for n, i in cuts.items()}
     for name, intervals in cuts.items():
         sizes = {s for lo, hi in intervals for s in (lo, lo + 1, hi - 1)}
         outside = {bounds[name][0], intervals[-1][1], bounds[name][1]}

@@ -331,6 +331,7 @@ def rule(op: Op, arg: int, axis: int, /, *shapes: tuple[Dim, ...], **attrs: Any)
         (rule(ops.gather, 0, 0, (N, 4), (S,), axis=0), UNSAFE),
         (rule(ops.gather_nd, 1, 1, (3, 4), (S, N)), UNSAFE),
         (rule(ops.gather_nd, 0, 1, (3, S), (N, 1)), FREE),
+        (rule(ops.gather_elements, 1, 1, (N, 5), (M, S), axis=0), UNSAFE),
         (rule(ops.squeeze, 0, 1, (B, S), axes=(1,)), UNSAFE),
         (rule(ops.concat, 0, 0, (B, S), (N, S), axis=1), UNSAFE),
         (rule(ops.strided_slice, 0, 1, (B, S), **cut(0, 1, 1, 1)), FREE),

@@ -22,7 +22,7 @@ from numba import cfunc, njit, types
 from bucketize import ops
 from bucketize.errors import KernelError
 from bucketize.interpret import run_function
-from bucketize.ir import Builder, Const, Var
+from bucketize.ir import Builder, Const, Var, specialise
 from bucketize.kernel import conv, depthwise, expression, matmul, scalar
 from bucketize.kernel.build import build
 from bucketize.kernel.epilogue import of_workload
@@ -219,7 +219,7 @@ PRODUCTS = [
         matmul.TEMPLATE,
         dense,
         ((N, S, 147), (147, 37), (37,), (N, S, 37)),
-        ({"N": 3, "S": 1}, {"N": 2, "S": 7}),
+        ({"N": 3, "S": 1}, {"N": 2, "S": 7}, {"N": 1, "S": 1}),
         (1, 2),
     ),
     Case(
@@ -236,7 +236,7 @@ PRODUCTS = [
             matmul.TEMPLATE,
             scores,
             ((N, 3, S, 16), (N, 3, 16, S), mask),
-            ({"N": 2, "S": 5}, {"N": 1, "S": 19}),
+            ({"N": 2, "S": 5}, {"N": 1, "S": 19}, {"N": 3, "S": 1}, {"N": 1, "S": 1}),
         )
         for mask in ((N, 1, 1, S), (S, S), (N, 1, S, 1), ())
     ),
@@ -249,7 +249,9 @@ def convolution(
     weights: tuple[int, ...], sizes: tuple[int, int, int], groups: int = 1, **attrs: Any
 ) -> Case:
     """Bias, an image of the same shape, and a clipping around a convolution."""
-    out, inner, *_ = weights
+    out, inner, *kernel = weights
+    dilations = attrs.get("dilations", (1, 1))
+    least = ((k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True))  # one pixel comes out
     channels = inner * groups
 
     def make(b: Builder, x: Var, w: Var, bias: Var, other: Var) -> Var:
@@ -263,7 +265,7 @@ def convolution(
         depthwise.TEMPLATE if depthwise_ else conv.TEMPLATE,
         make,
         (x.shape, weights, (out,), y.shape),
-        (dict(zip("NHW", sizes, strict=True)),),
+        tuple(dict(zip("NHW", s, strict=True)) for s in (sizes, (1, *least))),
         (1, 2),
     )
 
@@ -292,16 +294,25 @@ def shape_of(dims: Sequence[Dim], args_env: Mapping[str, int]) -> tuple[int, ...
 
 
 def run(
-    template: Template, load: Workload, schedule: Schedule, args: list[Array], target: Target
+    template: Template,
+    load: Workload,
+    schedule: Schedule,
+    args: list[Array],
+    target: Target,
+    sizes: Mapping[str, int],
 ) -> Array:
-    """What the kernel makes of `args`, its parallel axis cut in three."""
+    """What the kernel makes of `args`, its parallel axis cut in three.
+
+    It is made from the symbolic group, and launched by the concrete one, as the runtime does.
+    """
     kernel = build(template.source(load, schedule, target), name_hint=template.name)
     shape = run_function(load.body, args)[0].shape
     size = math.prod(shape)
     memory = np.full(size + 2 * RIM, 7, np.float32)
     out = memory[RIM : RIM + size]
     out[...] = np.nan
-    launch = template.launch(load, schedule, (*(a.shape for a in args), shape), target)
+    concrete = Workload(specialise(load.body, sizes), load.constant)
+    launch = template.launch(concrete, schedule, (*(a.shape for a in args), shape), target)
     given = [
         template.pack(load, schedule, i, a) if template.pack_key(load, schedule, i) else a
         for i, a in enumerate(args)
@@ -329,7 +340,7 @@ def check(case: Case, schedule: Schedule, target: Target) -> None:
     for sizes in case.sizes:
         args = [rng.standard_normal(shape_of(t, sizes)).astype(np.float32) for t in case.types]
         want = run_function(load.body, [a.astype(np.float64) for a in args])[0]
-        got = run(case.template, load, schedule, args, target)
+        got = run(case.template, load, schedule, args, target, sizes)
         scale = max(1, np.abs(want).max())
         np.testing.assert_allclose(got / scale, want / scale, atol=2e-6, err_msg=str(schedule))
 
@@ -372,7 +383,8 @@ def test_depths_of_nothing_sum_to_zero_and_no_rows_are_no_work() -> None:
     schedule = {"mr": 4, "nr": 16, "unroll": 1, "kc": 128, "copy": "yes"}
     for rows, depth in ((3, 0), (0, 3)):
         args = [np.ones((rows, depth), np.float32), np.ones((depth, 64), np.float32)]
-        got = run(matmul.TEMPLATE, load, schedule, args, TARGETS[0])
+        sizes = {"N": rows, "K": depth}
+        got = run(matmul.TEMPLATE, load, schedule, args, TARGETS[0], sizes)
         np.testing.assert_array_equal(got, np.zeros((rows, 64)))
 
 

@@ -53,9 +53,8 @@ def demo(output: Path, seconds: float, threads: int) -> None:
     model = load_model(MODEL, BOUNDS.items())
     modules = dispatch_all(model)
     tune_all(modules, log, seconds, threads)
-    say(
-        f"Compiling from an empty cache, then running {', '.join(map(parameter.shown_sizes, POINTS))} ..."
-    )
+    points = ", ".join(map(parameter.shown_sizes, POINTS))
+    say(f"Compiling from an empty cache, then running {points} ...")
     cost, latency = compare(modules, cases_of(model, POINTS), log=log, threads=threads)
     check(latency)
     trade = trade_off(latency, cost)

@@ -6,6 +6,8 @@ and the weights; the rows of a tile may belong to several lines or images.
 
 from __future__ import annotations
 
+import math
+
 from bucketize.kernel import epilogue, matmul
 from bucketize.kernel.product import source
 from bucketize.kernel.target import Target
@@ -84,13 +86,16 @@ def _launch(workload: Workload, schedule: Schedule, shapes: Shapes, target: Targ
         "height": out_height,
         "pass_units": matmul.passes(dims[f.unit], total // dims[f.unit], int(schedule["kc"])),
     }
-    operands = f.epilogue.operands
-    dims |= {
-        f"e{i}_step": FLOAT_BYTES * (channels_out if operands[i].columns else 1) for i in f.stepped
-    }
+    operands = [shapes[o.place] for o in f.epilogue.operands]
+    dims |= {f"e{i}_step": row_step(shape) for i, shape in enumerate(operands)}
     steps = [inner * FLOAT_BYTES, number * dims["panel_step"], columns * FLOAT_BYTES]
-    steps += [columns * FLOAT_BYTES if o.columns else 0 for o in operands]
+    steps += [columns * FLOAT_BYTES if s and s[-1] > 1 else 0 for s in operands]
     return matmul.finish_launch(f, dims, [(groups, steps)], 0)
+
+
+def row_step(operand: tuple[int, ...]) -> int:
+    """Bytes from one row of an epilogue's operand to the next; 0 if there is but one."""
+    return operand[-1] * FLOAT_BYTES if math.prod(operand[:-1]) > 1 else 0
 
 
 def _reading(workload: Workload, image: tuple[int, ...]) -> dict[str, int]:

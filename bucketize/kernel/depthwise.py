@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from llvmlite import ir
 
 from bucketize.kernel import epilogue
-from bucketize.kernel.conv import accepts_windows, window
+from bucketize.kernel.conv import accepts_windows, row_step, window
 from bucketize.kernel.epilogue import Epilogue
 from bucketize.kernel.loop import schedule_error
 from bucketize.kernel.matmul import aligned, balanced
@@ -28,6 +28,7 @@ from bucketize.op import Array
 Pair: TypeAlias = tuple[int, int]
 
 DIMS = ("height", "pixel", "line", "image", "tiles", "low", "tall", "channels")
+ORDERS = ("channels", "columns", "lines")
 UNROLLED = 9  # taps of a window that are written out; a greater one is looped over by lines
 
 
@@ -43,7 +44,7 @@ class Form:
     vectors: int
     """Vectors of channels of a tile."""
     order: str
-    """The inner loop: "channels" or "columns"."""
+    """The inner loop: "channels", "columns" of a line, or "lines" with all their columns."""
     cut: bool
     """Whether the last block of channels may be cut."""
     kernel: Pair
@@ -174,6 +175,12 @@ class _Lines:
         self.block = Words(w, block, form.block_names)
         self.frame = Words(w, w.scratch(len(form.frame_names) * WORD_BYTES), form.frame_names)
         self.d = {name: self.block.word(name) for name in DIMS}
+        operands = form.epilogue.operands
+        words = {"x": f"in{form.x}", "w": f"in{form.w}", "c": "out"}
+        words |= {f"e{i}": f"in{o.place}" for i, o in enumerate(operands)}
+        self.bases = {array: self.block.pointer(word) for array, word in words.items()}
+        rows = (f"e{i}" for i, o in enumerate(operands) if o.rows)
+        self.pixels = {array: self.block.word(f"{array}_pixel") for array in rows}
         sizes = range(form.least, form.columns + 1)
         self.whole = {n: self.function(n, masked=False) for n in sizes}
         self.masked = {n: self.function(n, masked=True) for n in sizes} if form.cut else {}
@@ -185,28 +192,33 @@ class _Lines:
         return self.w.define(f"{'cut' if masked else 'run'}{size}", [POINTER, POINTER], body)
 
     def write(self) -> None:
-        w, d = self.w, self.d
-        pointers = {"x": f"in{self.form.x}", "w": f"in{self.form.w}", "c": "out"}
-        pointers |= {f"e{i}": f"in{o.place}" for i, o in enumerate(self.form.epilogue.operands)}
-        bases = {array: self.block.pointer(word) for array, word in pointers.items()}
-        self.pixels = {f"e{i}": self.block.word(f"e{i}_pixel") for i in self.stepped()}
-        across = w.add(w.mul(d["low"], d["tiles"]), d["tall"])
+        w, begin, end = self.w, self.block.word("begin"), self.block.word("end")
 
         def line(i: ir.Value, _: Values) -> None:
-            image = w.div(i, d["height"])
-            y = w.sub(i, w.mul(image, d["height"]))
-            down = w.mul(w.mul(y, d["line"]), self.form.strides[0])
-            at = {**bases, "x": w.at(bases["x"], w.add(w.mul(image, d["image"]), down))}
-            first = w.mul(i, across)
-            at["c"] = w.at(at["c"], w.mul(first, d["pixel"]))
-            for name, pixel in self.pixels.items():
-                at[name] = w.at(at[name], w.mul(first, pixel))
-            (self.by_columns if self.form.order == "channels" else self.by_channels)(at)
+            at = self.place(i)
+            if self.form.order == "channels":
+                self.tiles_through_channels(at)
+            else:
+                self.each_block(lambda b, functions: self.block_along_line(at, b, functions))
 
-        w.loop(self.block.word("begin"), self.block.word("end"), line)
+        def block(b: Size, functions: dict[int, ir.Function]) -> None:
+            w.loop(begin, end, lambda i, _: self.block_along_line(self.place(i), b, functions))
 
-    def stepped(self) -> list[int]:
-        return [i for i, o in enumerate(self.form.epilogue.operands) if o.rows]
+        if self.form.order == "lines":
+            self.each_block(block)
+        else:
+            w.loop(begin, end, line)
+
+    def place(self, line: ir.Value) -> dict[str, ir.Value]:
+        """Where a line of the output, and what it is made from, begins."""
+        w, d = self.w, self.d
+        image = w.div(line, d["height"])
+        y = w.sub(line, w.mul(image, d["height"]))
+        down = w.mul(w.mul(y, d["line"]), self.form.strides[0])
+        first = w.mul(line, w.add(w.mul(d["low"], d["tiles"]), d["tall"]))
+        offsets = {"x": w.add(w.mul(image, d["image"]), down), "c": w.mul(first, d["pixel"])}
+        offsets |= {name: w.mul(first, pixel) for name, pixel in self.pixels.items()}
+        return {a: w.at(p, offsets.get(a, 0)) for a, p in self.bases.items()}
 
     def moved(self, at: dict[str, ir.Value], column: Size, channel: Size) -> dict[str, ir.Value]:
         """The places a number of columns and whole blocks of channels further."""
@@ -246,33 +258,36 @@ class _Lines:
                 with case(n):
                     w.call(function, [self.memory, self.frame.memory])
 
-    def by_columns(self, at: dict[str, ir.Value]) -> None:
+    def tiles_through_channels(self, at: dict[str, ir.Value]) -> None:
         """Tile after tile of the line, each through all its channels."""
-        w, d, width = self.w, self.d, self.form.width
+        w, d = self.w, self.d
+        blocks = w.div(d["channels"], self.form.width)
 
         def tile(i: ir.Value, _: Values) -> None:
             first = w.add(w.mul(i, d["low"]), w.least(i, d["tall"]))
             taller = w.builder.zext(w.compare(i, "<", d["tall"]), i.type)
             size = w.word(w.add(d["low"], taller))
-            blocks = w.div(d["channels"], width)
             self.run(self.whole, size, self.moved(at, first, 0), blocks)
             self.rest(lambda: self.run(self.masked, size, self.moved(at, first, blocks), 1), blocks)
 
         w.loop(0, d["tiles"], tile)
 
-    def by_channels(self, at: dict[str, ir.Value]) -> None:
-        """Block after block of channels, each along the whole line."""
+    def each_block(self, body: Callable[[Size, dict[int, ir.Function]], None]) -> None:
+        """Block after block of channels."""
+        w = self.w
+        blocks = w.div(self.d["channels"], self.form.width)
+        w.loop(0, blocks, lambda b, _: body(b, self.whole))
+        self.rest(lambda: body(blocks, self.masked), blocks)
+
+    def block_along_line(
+        self, at: dict[str, ir.Value], block: Size, functions: dict[int, ir.Function]
+    ) -> None:
+        """The tiles of a line in one block of channels."""
         w, d = self.w, self.d
-        blocks = w.div(d["channels"], self.form.width)
-
-        def block(i: Size, functions: dict[int, ir.Function]) -> None:
-            taller, wide = d["tall"], w.word(w.add(d["low"], 1))
-            lower = w.sub(d["tiles"], taller)
-            self.run(functions, wide, self.moved(at, 0, i), taller)
-            self.run(functions, d["low"], self.moved(at, w.mul(taller, wide), i), lower)
-
-        w.loop(0, blocks, lambda i, _: block(i, self.whole))
-        self.rest(lambda: block(blocks, self.masked), blocks)
+        taller, wide = d["tall"], w.word(w.add(d["low"], 1))
+        lower = w.sub(d["tiles"], taller)
+        self.run(functions, wide, self.moved(at, 0, block), taller)
+        self.run(functions, d["low"], self.moved(at, w.mul(taller, wide), block), lower)
 
     def rest(self, body: Callable[[], None], blocks: Size) -> None:
         """The channels behind the whole blocks."""
@@ -298,7 +313,7 @@ def _knobs(_: Workload, target: Target) -> dict[str, tuple[Knob, ...]]:
     return {
         "columns": (2, 4, 7, 8, 14),
         "channels": (target.lanes, 2 * target.lanes),
-        "order": ("channels", "columns"),
+        "order": ORDERS,
     }
 
 
@@ -364,7 +379,7 @@ def _launch(workload: Workload, schedule: Schedule, shapes: Shapes, target: Targ
         "image": image[1] * line,
         "channels": channels,
     }
-    steps = [pixel if o.columns else FLOAT_BYTES for o in form.epilogue.operands]
+    steps = [row_step(shapes[o.place]) for o in form.epilogue.operands]
     extent = batch * height if across and channels else 0
     return Launch((*(dims[n] for n in DIMS), *steps), extent)
 

@@ -212,12 +212,10 @@ def _launch(workload: Workload, schedule: Schedule, shapes: Shapes, target: Targ
     f = _form(workload, schedule, target)
     *arguments, out = shapes
     depth, columns = arguments[f.a][-1], out[-1]
-    operands = [(arguments[o.place], o) for o in f.epilogue.operands]
-    strides = [_strides(s, len(out)) for s in (arguments[f.a], arguments[f.b], out)]
-    strides += [_strides(s, len(out)) for s, _ in operands]
+    operands = [arguments[o.place] for o in f.epilogue.operands]
+    strides = [_strides(s, len(out)) for s in (arguments[f.a], arguments[f.b], out, *operands)]
     levels = [(size, [s[i] for s in strides]) for i, size in enumerate(out[:-2])]
-    steps = [s[-2] for s in strides]
-    levels, rows = _flattened(_merged(levels), out[-2], steps)
+    levels, rows, steps = _flattened(_merged(levels), out[-2], [s[-2] for s in strides])
     b_bytes = (depth if f.packed else 1) * f.width * FLOAT_BYTES
     dims = balanced(rows, f.rows) | {
         "panels": -(-columns // f.width),
@@ -230,7 +228,7 @@ def _launch(workload: Workload, schedule: Schedule, shapes: Shapes, target: Targ
         "copied": int(schedule.get("copy") == "yes"),
         "pass_units": passes(depth, 1, int(schedule["kc"])),
     }
-    dims |= {f"e{i}_step": steps[3 + i] for i in f.stepped}
+    dims |= {f"e{i}_step": step for i, step in enumerate(steps[3:])}
     copies = not f.packed and (dims["copied"] or columns % f.width)
     return finish_launch(f, dims, levels, depth * f.width * FLOAT_BYTES if copies else 0)
 
@@ -257,16 +255,18 @@ def _merged(levels: Sequence[Level]) -> list[Level]:
     return out
 
 
-def _flattened(levels: list[Level], rows: int, steps: list[int]) -> tuple[list[Level], int]:
+def _flattened(
+    levels: list[Level], rows: int, steps: list[int]
+) -> tuple[list[Level], int, list[int]]:
     """The innermost axis made part of the rows, if B is the same along it."""
-    if levels:
+    if levels and levels[-1][1][1] == 0:
         size, inner = levels[-1]
-        even = all(
-            s == rows * r for i, (s, r) in enumerate(zip(inner, steps, strict=True)) if i != 1
-        )
-        if even and inner[1] == 0:
+        others = [i for i in range(len(steps)) if i != 1]
+        if rows == 1:
+            levels, rows, steps = levels[:-1], size, [inner[0], steps[1], *inner[2:]]
+        elif all(inner[i] == rows * steps[i] for i in others):
             levels, rows = levels[:-1], rows * size
-    return levels or [(1, [0] * len(steps))], rows
+    return levels or [(1, [0] * len(steps))], rows, steps
 
 
 def _pack_key(workload: Workload, schedule: Schedule, index: int) -> str:

@@ -69,18 +69,17 @@ class Form:
         return "taps" if self.image else "depth"
 
     @property
-    def stepped(self) -> tuple[int, ...]:
-        """The operands of the epilogue that vary with the rows."""
-        return tuple(i for i, o in enumerate(self.epilogue.operands) if o.rows)
-
-    @property
     def dims(self) -> tuple[str, ...]:
-        """The names of the kernel's dims, in order; a table of batch levels follows them."""
+        """The names of the kernel's dims, in order; a table of batch levels follows them.
+
+        They must not depend on the kinds of operands: a launch sees concrete types, where an
+        extent of 1 hides whether the operand was meant to vary.
+        """
         names = ["tiles", "low", "tall", "panels", "columns", "depth", "a_step", "c_step"]
         names += ["panel_step", "levels"] + (["pass_units"] if self.passes else [])
         names += [] if self.packed else ["b_step", "copied"]
         names += [*TAPS, *IMAGE] if self.image else []
-        return (*names, *(f"e{i}_step" for i in self.stepped))
+        return (*names, *(f"e{i}_step" for i in range(len(self.epilogue.operands))))
 
     @property
     def block_names(self) -> tuple[str, ...]:
@@ -163,7 +162,7 @@ class Store:
         self.frame = Words(w, frame, form.frame_names)
         self.c, self.c_step = self.frame.pointer("c"), self.block.word("c_step")
         self.operands = [self.frame.pointer(f"e{i}") for i in range(len(form.epilogue.operands))]
-        self.steps = {i: self.block.word(f"e{i}_step") for i in form.stepped}
+        self.steps = [self.block.word(f"e{i}_step") for i in range(len(form.epilogue.operands))]
 
     def value(self, value: ir.Value, row: Size, column: Size, mask: ir.Value | None) -> None:
         """Epilogue and store of one vector."""

@@ -75,8 +75,7 @@ def _gather_elements_padding(arg: int, at: int, x: Shape, indices: Shape, *, axi
     dtype=_indexed,
     padding=_gather_elements_padding,
     example="float32[N, C], int64[N, M] in [-C, C) {axis=1}; "
-    "float32[M+N, C+2], int64[M, C] in [0, M) {axis=0}; "
-    "float32[N, 5], int64[M, C] in [0, N) {axis=0}",
+    "float32[M+N, C+2], int64[M, C] in [0, M) {axis=0}",
 )
 def gather_elements(x: Array, indices: Array, *, axis: int) -> Array:
     """At each place, the entry of `x` there with the index along `axis` replaced."""

@@ -136,7 +136,7 @@ def _conv_padding(
     "float32[N, H+4, W+4, C], float32[O, C, 3, 3] "
     "{strides=(2, 1), dilations=(1, 2), layout='NHWC'}; "
     "float32[N, 2*C, H, W], float32[2*O, C, 1, 1] {groups=2}; "
-    "float32[1, 3, H+4, W+4], float32[2, 3, K, 2] {pads=(0, 1, 0, 0)}; "
+    "float32[1, 3, H+K, W+4], float32[2, 3, K, 2] {pads=(0, 1, 0, 0)}; "
     "float32[1, 3, H+4, 4], float32[2, 3, 3, 2] {pads=(H, 0, 1, 0)}; "
     "float32[N, 3, H+3, W+3], float32[6, 1, 3, 3] {groups=3, pads=(0, 1, 2, 1), strides=(2, 2)}",
 )

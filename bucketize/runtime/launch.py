@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import warnings
 
-from numba import (
-    config,
-    njit,
-    prange,
-    set_num_threads,
-    threading_layer,  # type: ignore[attr-defined]
-)
+from numba import config, njit, prange, set_num_threads
+from numba.np.ufunc.parallel import threading_layer
 
 from bucketize.errors import CompileError
 from bucketize.kernel.native import call_address
@@ -50,7 +45,7 @@ def use_threads(threads: int) -> None:
 
 def warn_of_workqueue() -> None:
     """Warn once threads have started, if only numba's slow layer was to be had."""
-    if threading_layer() == "workqueue":
+    if threading_layer() == "workqueue":  # type: ignore[no-untyped-call]
         warnings.warn(
             "numba has neither OpenMP nor TBB here: its workqueue layer costs about 50 us an op",
             RuntimeWarning,

@@ -19,7 +19,9 @@ from skopt.space import Categorical, Integer, Space
 from bucketize.tune.log import Schedule
 
 TREES = 20
-XI = 0.01  # one per cent of a latency: a smaller improvement is noise
+FEATURES = 0.6  # the share of the knobs that a split may look at: trees that differ show doubt
+VARIANCE = 0.1**2  # of log latency at a point that was measured: one tenth is soon noise
+XI = 0.01  # an improvement by less than one per cent is none
 
 
 def most_promising(
@@ -39,7 +41,9 @@ def most_promising(
     """
     encoded = _encoded(knobs, points)
     costs = np.array(list(tried.values()))
-    forest = RandomForestRegressor(n_estimators=TREES, min_variance=1e-6, random_state=seed)
+    forest = RandomForestRegressor(
+        n_estimators=TREES, max_features=FEATURES, min_variance=VARIANCE, random_state=seed
+    )
     forest.fit(encoded[list(tried)], costs)
     rest = [i for i in range(len(points)) if i not in tried]
     gain = gaussian_ei(encoded[rest], forest, y_opt=costs.min(), xi=XI).round(9)
