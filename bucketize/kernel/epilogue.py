@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from llvmlite import ir
 
-from bucketize.ir import Atom, Binding, Const, Var
+from bucketize.ir import Atom, Binding, Const
 from bucketize.kernel import expression
 from bucketize.kernel.template import Workload
 from bucketize.kernel.vector import Writer
@@ -157,8 +157,3 @@ def _varies(dim: Dim, out: Dim) -> bool | None:
     if dim == 1:
         return False
     return None if isinstance(dim, AnyDim) or dim != out else True
-
-
-def parameters(workload: Workload) -> tuple[Var, ...]:
-    """The inputs of a group, in the order of a kernel's block."""
-    return workload.body.params

@@ -71,7 +71,8 @@ def default(rows: Dim, columns: Dim, depth: Dim, target: Target, packed: bool) -
     if not packed:
         return common | {"copy": "no"}
     stays = nr < n and k and k * n <= cache / 2 and m > 4 * mr  # B, while the rows pass
-    return common | {"order": "rows" if stays else "panels", "ahead": 1}
+    ahead = 4 if m <= 2 * mr else 1  # few tiles have little time to fetch the next panel
+    return common | {"order": "rows" if stays else "panels", "ahead": ahead}
 
 
 def typical(dim: Dim, fallback: int) -> int:

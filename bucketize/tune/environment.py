@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import platform
 from dataclasses import dataclass
@@ -10,6 +9,8 @@ from functools import cache
 from importlib.metadata import version
 
 from llvmlite import binding
+
+from bucketize.kernel.target import host
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,6 @@ HOST = ("target_triple", "target_features", "host_cpu", "host_cores")
 @cache
 def here() -> Environment:
     """The environment of this process."""
-    features: str = binding.get_host_cpu_features().flatten()
     return Environment(
         bucketize_version=version("bucketize"),
         python_version=platform.python_version(),
@@ -48,7 +48,7 @@ def here() -> Environment:
         numba_version=version("numba"),
         llvmlite_version=version("llvmlite"),
         target_triple=binding.get_process_triple(),
-        target_features=hashlib.sha256(features.encode()).hexdigest()[:16],
-        host_cpu=binding.get_host_cpu_name(),
+        target_features=host().features,
+        host_cpu=host().name,
         host_cores=os.cpu_count() or 1,
     )

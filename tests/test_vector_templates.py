@@ -1,0 +1,349 @@
+"""Kernels of the vector templates equal the groups they compute, at any width and schedule.
+
+Every kernel is run in parts, on an output poisoned with NaN inside a rim that must stay as it is.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bucketize import ops
+from bucketize.interpret import run_function
+from bucketize.ir import Builder, Const, Var, specialise
+from bucketize.kernel import conv, depthwise, matmul
+from bucketize.kernel.build import build
+from bucketize.kernel.epilogue import of_workload
+from bucketize.kernel.target import Target, host
+from bucketize.kernel.template import Knob, Schedule, Template, Workload, combinations
+from bucketize.op import Array
+from bucketize.types import ANY, Dim, Symbol, TensorType, tensor
+
+RIM = 128  # elements
+TARGETS = [replace(host(), lanes=n, registers=r) for n, r in ((16, 32), (8, 16), (4, 32))]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A group, the sizes of its symbols, and which arguments are constant."""
+
+    template: Template
+    make: Callable[..., Var]
+    types: tuple[tuple[Dim, ...], ...]
+    sizes: tuple[Mapping[str, int], ...]
+    constant: tuple[int, ...] = ()
+
+    def workload(self) -> Workload:
+        params = [Var(f"p{i}", tensor("float32", *t)) for i, t in enumerate(self.types)]
+        body = Builder()
+        out = self.make(body, *params)
+        flags = tuple(i in self.constant for i in range(len(params)))
+        return Workload(body.function("", params, [out]), flags)
+
+
+N, S, H, W = Symbol("N"), Symbol("S"), Symbol("H"), Symbol("W")
+
+
+def product(b: Builder, x: Var, y: Var) -> Var:
+    return b.emit(ops.matmul, x, y)
+
+
+def dense(b: Builder, x: Var, y: Var, bias: Var, other: Var) -> Var:
+    return b.emit(ops.relu, b.emit(ops.add, b.emit(ops.add, product(b, x, y), bias), other))
+
+
+def dense_gelu(b: Builder, x: Var, y: Var, bias: Var) -> Var:
+    return b.emit(ops.gelu, b.emit(ops.add, product(b, x, y), bias))
+
+
+def scores(b: Builder, x: Var, y: Var, mask: Var) -> Var:
+    return b.emit(ops.add, b.emit(ops.mul, product(b, x, y), Const(np.float32(0.125))), mask)
+
+
+def added_clipped(b: Builder, other: Var, x: Var, y: Var) -> Var:
+    return b.emit(ops.clip, b.emit(ops.sub, other, product(b, x, y)), hi=1.0)
+
+
+PRODUCTS = [
+    Case(matmul.TEMPLATE, product, ((N, 33), (33, 70)), ({"N": 1}, {"N": 15}), (1,)),
+    Case(matmul.TEMPLATE, product, ((N, S), (S, 64)), ({"N": 13, "S": 1}, {"N": 5, "S": 147})),
+    Case(
+        matmul.TEMPLATE,
+        dense,
+        ((N, S, 147), (147, 37), (37,), (N, S, 37)),
+        ({"N": 3, "S": 1}, {"N": 2, "S": 7}, {"N": 1, "S": 1}),
+        (1, 2),
+    ),
+    Case(
+        matmul.TEMPLATE,
+        dense,
+        ((N, S, 3), (3, 130), (130,), (1, S, 130)),
+        ({"N": 1, "S": 1}, {"N": 3, "S": 11}),
+        (1, 2),
+    ),
+    Case(matmul.TEMPLATE, dense_gelu, ((N, 1), (1, 65), (65,)), ({"N": 2}, {"N": 29}), (1, 2)),
+    Case(matmul.TEMPLATE, dense_gelu, ((S, 160), (160, 96), (1,)), ({"S": 9}, {"S": 96}), (1,)),
+    *(
+        Case(
+            matmul.TEMPLATE,
+            scores,
+            ((N, 3, S, 16), (N, 3, 16, S), mask),
+            ({"N": 2, "S": 5}, {"N": 1, "S": 19}, {"N": 3, "S": 1}, {"N": 1, "S": 1}),
+        )
+        for mask in ((N, 1, 1, S), (S, S), (N, 1, S, 1), ())
+    ),
+    Case(matmul.TEMPLATE, product, ((N, 1, 4, 8), (3, 8, 9)), ({"N": 2},)),
+    Case(matmul.TEMPLATE, added_clipped, ((2, N, 9), (2, N, 7), (7, 9)), ({"N": 3},), (2,)),
+]
+
+
+def convolution(
+    weights: tuple[int, ...], sizes: tuple[int, int, int], groups: int = 1, **attrs: Any
+) -> Case:
+    """Bias, an image of the same shape, and a clipping around a convolution."""
+    out, inner, *kernel = weights
+    dilations = attrs.get("dilations", (1, 1))
+    least = ((k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True))  # one pixel comes out
+    channels = inner * groups
+
+    def make(b: Builder, x: Var, w: Var, bias: Var, other: Var) -> Var:
+        y = b.emit(ops.conv2d, x, w, groups=groups, layout="NHWC", **attrs)
+        return b.emit(ops.clip, b.emit(ops.add, b.emit(ops.add, y, bias), other), lo=0.0, hi=9.0)
+
+    x, w = tensor("float32", N, H, W, channels), tensor("float32", *weights)
+    y = ops.conv2d.infer(x, w, **ops.conv2d.complete({"groups": groups, "layout": "NHWC", **attrs}))
+    depthwise_ = inner == 1 and groups == out
+    return Case(
+        depthwise.TEMPLATE if depthwise_ else conv.TEMPLATE,
+        make,
+        (x.shape, weights, (out,), y.shape),
+        tuple(dict(zip("NHW", s, strict=True)) for s in (sizes, (1, *least))),
+        (1, 2),
+    )
+
+
+CONVOLUTIONS = [
+    convolution((37, 5, 3, 3), (2, 9, 8)),
+    convolution((70, 17, 1, 1), (3, 7, 7)),
+    convolution((33, 16, 1, 1), (2, 7, 9), strides=(2, 2)),
+    convolution((64, 3, 7, 7), (1, 19, 17), strides=(2, 2)),
+    convolution((20, 4, 3, 2), (2, 9, 9), strides=(1, 2), dilations=(2, 1)),
+    convolution((16, 6, 3, 3), (1, 11, 9), dilations=(2, 2)),
+    convolution((24, 4, 3, 3), (2, 9, 7), groups=2, strides=(2, 1)),
+    convolution((80, 2, 3, 3), (1, 5, 5), groups=4),
+    convolution((64, 64, 1, 3), (1, 4, 9)),
+    convolution((32, 1, 3, 3), (2, 9, 11), groups=32),
+    convolution((37, 1, 3, 3), (1, 9, 8), groups=37, strides=(2, 2)),
+    convolution((16, 1, 5, 5), (1, 9, 9), groups=16),
+    convolution((50, 1, 3, 2), (2, 11, 13), groups=50, strides=(1, 2), dilations=(2, 3)),
+]
+CASES = [*PRODUCTS, *CONVOLUTIONS]
+
+
+def shape_of(dims: Sequence[Dim], args_env: Mapping[str, int]) -> tuple[int, ...]:
+    shape = TensorType(np.dtype("float32"), tuple(dims)).substitute(args_env).shape
+    return tuple(int(d) for d in shape)  # type: ignore[arg-type]
+
+
+def run(
+    template: Template,
+    load: Workload,
+    schedule: Schedule,
+    args: list[Array],
+    target: Target,
+    sizes: Mapping[str, int],
+) -> Array:
+    """What the kernel makes of `args`, its parallel axis cut in three.
+
+    It is made from the symbolic group, and launched by the concrete one, as the runtime does.
+    """
+    kernel = build(template.source(load, schedule, target), name_hint=template.name)
+    shape = run_function(load.body, args)[0].shape
+    size = math.prod(shape)
+    memory = np.full(size + 2 * RIM, 7, np.float32)
+    out = memory[RIM : RIM + size]
+    out[...] = np.nan
+    concrete = Workload(specialise(load.body, sizes), load.constant)
+    launch = template.launch(concrete, schedule, (*(a.shape for a in args), shape), target)
+    given = [
+        template.pack(load, schedule, i, a) if template.pack_key(load, schedule, i) else a
+        for i, a in enumerate(args)
+    ]
+    workspace = np.full(launch.workspace // 4 + 1, np.nan, np.float32)
+    arrays = [out, *given, workspace]
+    head = [a.ctypes.data for a in arrays if a is not None]
+    cuts = [launch.extent * i // 3 for i in range(4)]
+    for begin, end in pairwise(cuts):
+        block = np.array([*head, begin, end, *launch.dims], np.int64)
+        ctypes.CFUNCTYPE(None, ctypes.c_void_p)(kernel.address)(block.ctypes.data)
+    assert np.all(memory[:RIM] == 7), "written before the output"
+    assert np.all(memory[RIM + size :] == 7), "written behind the output"
+    return out.reshape(shape)
+
+
+def legal(template: Template, load: Workload, target: Target) -> list[dict[str, Knob]]:
+    every = combinations(template.knobs(load, target))
+    return [s for s in every if template.valid(load, s, target) is None]
+
+
+def check(case: Case, schedule: Schedule, target: Target) -> None:
+    load, rng = case.workload(), np.random.default_rng(0)
+    assert case.template.accepts(load), load.key
+    for sizes in case.sizes:
+        args = [rng.standard_normal(shape_of(t, sizes)).astype(np.float32) for t in case.types]
+        want = run_function(load.body, [a.astype(np.float64) for a in args])[0]
+        got = run(case.template, load, schedule, args, target, sizes)
+        scale = max(1, np.abs(want).max())
+        np.testing.assert_allclose(got / scale, want / scale, atol=2e-6, err_msg=str(schedule))
+
+
+SAMPLED = [
+    pytest.param(case, target, id=f"{number}-lanes{target.lanes}")
+    for number, case in enumerate(CASES)
+    for target in (TARGETS[0], TARGETS[1 + number % 2])
+]
+
+
+@pytest.mark.parametrize(("case", "target"), SAMPLED)
+def test_a_kernel_is_its_group_at_a_sampled_schedule(case: Case, target: Target) -> None:
+    choices = legal(case.template, case.workload(), target)
+    seed = f"{target.lanes} {CASES.index(case)}"
+    check(case, random.Random(seed).choice(choices), target)
+
+
+@pytest.mark.parametrize("case", CASES, ids=range(len(CASES)))
+def test_a_kernel_is_its_group_at_the_default_schedule(case: Case) -> None:
+    load, template = case.workload(), case.template
+    for target in TARGETS:
+        assert template.valid(load, template.default(load, target), target) is None
+    check(case, template.default(load, TARGETS[0]), TARGETS[0])
+
+
+def test_the_kernel_is_the_same_for_all_sizes_of_a_layer() -> None:
+    one, other = (
+        Case(matmul.TEMPLATE, product, ((N, k), (k, n)), (), (1,)).workload()
+        for k, n in ((64, 256), (1024, 512))
+    )
+    schedule = {"mr": 4, "nr": 64, "unroll": 2, "kc": 0, "order": "panels", "ahead": 1}
+    sources = {matmul.TEMPLATE.source(w, schedule, TARGETS[0]) for w in (one, other)}
+    assert len(sources) == 1
+
+
+def test_depths_of_nothing_sum_to_zero_and_no_rows_are_no_work() -> None:
+    rows_, depth_ = Symbol("N", 0), Symbol("K", 0)
+    load = Case(matmul.TEMPLATE, product, ((rows_, depth_), (depth_, 64)), ()).workload()
+    schedule = {"mr": 4, "nr": 16, "unroll": 1, "kc": 128, "copy": "yes"}
+    for rows, depth in ((3, 0), (0, 3)):
+        args = [np.ones((rows, depth), np.float32), np.ones((depth, 64), np.float32)]
+        sizes = {"N": rows, "K": depth}
+        got = run(matmul.TEMPLATE, load, schedule, args, TARGETS[0], sizes)
+        np.testing.assert_array_equal(got, np.zeros((rows, 64)))
+
+
+# --- what is declined ------------------------------------------------------------------------
+
+
+def test_illegal_schedules_say_why() -> None:
+    load, target = PRODUCTS[0].workload(), TARGETS[0]
+    good = matmul.TEMPLATE.default(load, target)
+    for change, why in (
+        ({"mr": 14, "nr": 64}, "a tile of 14 x 4 vectors needs 61 registers, there are 32"),
+        ({"nr": 10}, "nr=10 is not in (16, 32, 48, 64)"),
+        ({"order": "rows", "kc": 128}, "kc=128 needs order=panels, not order=rows"),
+    ):
+        reason = matmul.TEMPLATE.valid(load, {**good, **change}, target)
+        assert reason == why
+    wide = CONVOLUTIONS[9].workload()
+    schedule = {"columns": 14, "channels": 16, "order": "channels"}
+    reason = depthwise.TEMPLATE.valid(wide, schedule, replace(target, lanes=8, registers=16))
+    assert reason == "a tile of 14 x 2 vectors needs 30 registers, there are 16"
+
+
+def declined(make: Callable[..., Var], *shapes: tuple[Dim, ...]) -> Workload:
+    return Case(matmul.TEMPLATE, make, shapes, ()).workload()
+
+
+def test_groups_that_are_no_epilogue_are_declined() -> None:
+    def power(b: Builder, x: Var, y: Var) -> Var:
+        return b.emit(ops.pow_, product(b, x, y), Const(np.float32(2)))
+
+    def summed(b: Builder, x: Var, y: Var) -> Var:
+        return b.emit(ops.reduce_sum, product(b, x, y), axes=(0,))
+
+    def wider(b: Builder, x: Var, y: Var, z: Var) -> Var:
+        return b.emit(ops.add, product(b, x, y), z)
+
+    for load in (
+        declined(power, (N, 3), (3, 4)),
+        declined(summed, (N, 3), (3, 4)),
+        declined(wider, (N, 3), (3, 4), (2, N, 4)),
+        declined(wider, (N, 3), (3, 4), (ANY, 4)),
+    ):
+        assert of_workload(load) is None
+        assert not matmul.TEMPLATE.accepts(load)
+
+
+def test_convolutions_that_cannot_be_read_in_place_are_declined() -> None:
+    def padded(b: Builder, x: Var, w: Var) -> Var:
+        return b.emit(ops.conv2d, x, w, layout="NHWC", pads=(1, 1, 1, 1))
+
+    def other_layout(b: Builder, x: Var, w: Var) -> Var:
+        return b.emit(ops.conv2d, x, w)
+
+    def biased(b: Builder, x: Var, w: Var, z: Var) -> Var:
+        return b.emit(ops.add, b.emit(ops.conv2d, x, w, layout="NHWC"), z)
+
+    shapes = ((N, 8, 8, 3), (4, 3, 3, 3))
+    for make, more, constant in (
+        (padded, (), (1,)),
+        (other_layout, (), (1,)),
+        (biased, ((4,),), ()),
+        (biased, ((1, 6, 6, 4),), (1,)),
+    ):
+        types_ = ((N, 3, 8, 8), shapes[1]) if make is other_layout else shapes
+        load = Case(conv.TEMPLATE, make, (*types_, *more), (), constant).workload()
+        assert not conv.TEMPLATE.accepts(load)
+
+
+def test_integers_are_declined() -> None:
+    params = [Var(n, tensor("int32", 4, 4)) for n in "xy"]
+    body = Builder()
+    load = Workload(body.function("", params, [body.emit(ops.matmul, *params)]), (False, False))
+    assert not matmul.TEMPLATE.accepts(load)
+
+
+# --- workloads -------------------------------------------------------------------------------
+
+
+def test_a_key_forgets_the_names_and_bounds_of_symbols() -> None:
+    loads = [
+        Case(matmul.TEMPLATE, scores, ((n, s, 4), (n, 4, s), (n, 1, s)), ()).workload()
+        for n, s in ((N, S), (Symbol("batch", 2, 9), Symbol("length")), (S, N))
+    ]
+    assert len({w.key for w in loads}) == 1
+    assert loads[0].key == (
+        "(float32[d0, d1, 4], float32[d0, 4, d1], float32[d0, 1, d1]) %3 = matmul(%0, %1); "
+        "%4 = mul(%3, float32[](0.125)); %5 = add(%4, %2); return %5"
+    )
+    assert len(loads[0].hash) == 16
+
+
+def test_a_key_tells_attributes_and_constants_apart() -> None:
+    def clipped(b: Builder, x: Var, y: Var, hi: float) -> Var:
+        return b.emit(ops.clip, product(b, x, y), hi=hi)
+
+    clips = [declined(partial(clipped, hi=h), (N, 3), (3, 4)) for h in (1.0, 2.0)]
+    weights = [
+        declined(lambda b, x, v=v: product(b, x, Const(np.full((3, 4), v, np.float32))), (N, 3))
+        for v in (1, 2)
+    ]
+    assert len({w.key for w in (*clips, *weights)}) == 4
