@@ -20,8 +20,8 @@ from bucketize.errors import LogError, TuneError, UnknownNameError
 from bucketize.ir import Builder, Module, Var
 from bucketize.kernel.template import TEMPLATES, Launch
 from bucketize.ops import relu
+from bucketize.runtime.parallel import split
 from bucketize.transform.dispatch import dispatch
-from bucketize.tune.call import split
 from bucketize.tune.case import relative_error
 from bucketize.tune.log import LogWarning, Trial, append, rows
 from bucketize.tune.measure import Limits, Replay, Worker

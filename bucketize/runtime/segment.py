@@ -24,6 +24,7 @@ from bucketize.kernel.templates import template_for
 from bucketize.op import Array
 from bucketize.ops import from_dims, reshape, squeeze, unsqueeze
 from bucketize.runtime.launch import WORD, run_parallel, run_serial, use_threads, warn_of_workqueue
+from bucketize.runtime.parallel import parts, split
 from bucketize.runtime.shape_code import compile_dims
 from bucketize.runtime.storage import (
     Arena,
@@ -34,11 +35,10 @@ from bucketize.runtime.storage import (
     round_up,
 )
 from bucketize.transform.fuse import group_function
-from bucketize.types import Shape, Symbol, Symbolic, product, symbols
+from bucketize.types import Shape, Symbol, Symbolic, symbols
 
 VIEWS = (reshape, squeeze, unsqueeze)
 MAX_PLANS = 64  # shapes whose plans a segment keeps
-PARALLEL_WORK = 200_000  # multiplications, or bytes, below which a fork costs more than it gives
 
 Choice: TypeAlias = tuple[Schedule, str]  # a schedule and where it comes from
 Chooser: TypeAlias = Callable[[Workload, Template], Choice]
@@ -272,13 +272,16 @@ class Plan:
         arena: list[tuple[int, int]] = []
         params: dict[Atom, int] = {p: i for i, p in enumerate(self.segment.fn.params)}
         for i, (step, launch) in enumerate(pairs):
-            parallel = threads > 1 and self._work(step) >= PARALLEL_WORK
-            self.chunks[i] = threads if parallel else 1
-            for t in range(self.chunks[i]):
+            shapes = tuple(self._shape(a) for a in (*step.args, step.binding.out))
+            self.chunks[i] = parts(step.workload, shapes, threads)
+            for t, cut in enumerate(split(launch, int(self.chunks[i]))):
                 row = (i * threads + t) * self.width
                 self._fill_row(row, step, launch, params, arena)
-                part = t, int(self.chunks[i])
-                self._fill_range(row + len(step.args) + 1, step, launch, part, arena)
+                word = row + len(step.args) + 1
+                self.table[word + 1 : word + 3] = cut
+                if launch.workspace:
+                    own = self.offsets[step] + t * round_up(launch.workspace)
+                    arena.append((word, own))
         self._arena_words = np.array([w for w, _ in arena], np.int64)
         self._arena_offsets = np.array([o for _, o in arena], np.int64)
         self._generation = 0
@@ -308,31 +311,6 @@ class Plan:
                 arena.append((word, self.offsets[root]))
         first = row + len(step.args) + 4
         self.table[first : first + len(launch.dims)] = launch.dims
-
-    def _fill_range(
-        self,
-        word: int,
-        step: Step,
-        launch: Launch,
-        part: tuple[int, int],
-        arena: list[tuple[int, int]],
-    ) -> None:
-        thread, threads = part
-        units = -(-launch.extent // launch.grain)
-        ends = (units * t // threads * launch.grain for t in (thread, thread + 1))
-        cuts = [min(end, launch.extent) for end in ends]
-        self.table[word + 1 : word + 3] = cuts
-        if launch.workspace:
-            arena.append((word, self.offsets[step] + thread * round_up(launch.workspace)))
-
-    def _work(self, step: Step) -> int:
-        shapes = [self._shape(a) for a in (*step.args, step.binding.out)]
-        elements = sum(int(np.prod(s, dtype=np.int64)) for s in shapes)
-        if step.workload.anchor.op.name == "matmul":
-            return elements + int(product(shapes[-1])) * shapes[0][-1]  # type: ignore[arg-type]
-        if step.workload.anchor.op.name == "conv2d":
-            return elements + int(product(shapes[-1])) * int(product(shapes[1][1:]))  # type: ignore[arg-type]
-        return elements * 4
 
     # Running.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections.abc import Sequence
 
@@ -11,6 +10,7 @@ import numpy as np
 from bucketize.kernel.template import Launch
 from bucketize.op import Array
 from bucketize.runtime.launch import run_parallel, run_serial
+from bucketize.runtime.parallel import split
 from bucketize.runtime.storage import address, empty_bytes
 
 REPEATS = (3, 30)  # at least, at most
@@ -43,13 +43,6 @@ class Call:
             run_serial(self._kernels, *self._place)
         else:
             run_parallel(self._kernels, *self._place, self.threads, self._chunks)
-
-
-def split(launch: Launch, threads: int) -> list[tuple[int, int]]:
-    """The parallel axis in as many parts as there are threads."""
-    grains = -(-launch.extent // launch.grain)
-    cuts = [min(grains * t // threads * launch.grain, launch.extent) for t in range(threads + 1)]
-    return list(itertools.pairwise(cuts))
 
 
 def timed(call: Call, warm: Sequence[Array], between: int) -> list[float]:

@@ -26,6 +26,7 @@ from bucketize.kernel.template import Template, Workload
 from bucketize.kernel.templates import TEMPLATES
 from bucketize.op import Array
 from bucketize.runtime.launch import use_threads
+from bucketize.runtime.parallel import parts
 from bucketize.runtime.storage import aligned
 from bucketize.tune.call import Call, timed
 from bucketize.tune.case import Case, Output, case_of, fault, relative_error
@@ -60,7 +61,8 @@ def _compiled(job: Job, case: Case, template: Template, output: Output) -> tuple
         _packed(template, job, workload, i, array) if job.constant[i] else array
         for i, array in enumerate(case.inputs)
     ]
-    return kernel, Call(kernel.address, launch, [output.array, *arguments], job.threads)
+    threads = parts(workload, case.shapes, job.threads)
+    return kernel, Call(kernel.address, launch, [output.array, *arguments], threads)
 
 
 def _packed(template: Template, job: Job, workload: Workload, i: int, array: Array) -> Array:
