@@ -1,6 +1,7 @@
 """All templates, in the order in which they are asked; importing this fills `TEMPLATES`."""
 
 from bucketize.kernel.conv import TEMPLATE as CONV
+from bucketize.kernel.depthwise import TEMPLATE as DEPTHWISE
 from bucketize.kernel.elementwise import ELEMENTWISE
 from bucketize.kernel.fill import ARANGE, FULL, MASK_TAIL, PAD
 from bucketize.kernel.index import (
@@ -18,7 +19,7 @@ from bucketize.kernel.reduce import REDUCE
 from bucketize.kernel.template import TEMPLATES, Workload, template_for
 from bucketize.kernel.transpose import TRANSPOSE
 
-VECTOR = (MATMUL, CONV)
+VECTOR = (MATMUL, DEPTHWISE, CONV)
 LOOP = (
     ELEMENTWISE,
     *(TRANSPOSE, BROADCAST, SLICE, TILE, CONCAT),
