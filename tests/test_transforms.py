@@ -166,13 +166,22 @@ def test_fuse_keeps_what_others_read() -> None:
     assert [f.op.name for f in fused.body] == ["matmul", "reduce_max", "fused"]
 
 
-def test_fuse_does_not_mix_what_a_tile_cannot_read() -> None:
+def test_fuse_takes_the_mask_of_attention() -> None:
     x, mask = Var("x", tensor("float32", N, 4, S, S)), Var("m", tensor("float32", N, 1, 1, S))
     b = Builder()
-    scores = b.emit(ops.matmul, x, x)
-    scaled = b.emit(ops.div, scores, scalar(8))
+    scaled = b.emit(ops.div, b.emit(ops.matmul, x, x), scalar(8))
     fused = fuse(b.function("main", [x, mask], [b.emit(ops.add, scaled, mask)]))
-    assert [f.op.name for f in fused.body] == ["fused", "add"]
+    assert [f.op.name for f in fused.body] == ["fused"]
+
+
+def test_fuse_keeps_out_what_a_tile_cannot_read() -> None:
+    x, y = Var("x", tensor("float32", 1, S, S)), Var("y", tensor("float32", N, S, S))
+    b = Builder()
+    scores = b.emit(ops.matmul, x, x)
+    wider = b.emit(ops.add, scores, y)
+    whole = b.emit(ops.cast, scores, dtype="int64")
+    fused = fuse(b.function("main", [x, y], [wider, whole]))
+    assert [f.op.name for f in fused.body] == ["matmul", "add", "cast"]
 
 
 def test_lower_runs_the_pipeline_and_names_the_transform_that_fails() -> None:

@@ -118,11 +118,19 @@ def _fits(anchor: Binding, b: Binding) -> bool:
     types = [b.out.type, *(a.type for a in b.args)]
     if any(t.dtype != np.float32 for t in types):
         return False
-    return all(_rides_along(a.type, anchor.out.type) for a in b.args)
+    return all(_rides_along(a.type, anchor) for a in b.args)
 
 
-def _rides_along(type_: TensorType, out: TensorType) -> bool:
-    """Whether a tile's store can read it: as large as the result, a row vector, or a number."""
-    if type_.shape == out.shape or not type_.shape:
-        return True
-    return all(d == 1 for d in type_.shape[:-1]) and type_.shape[-1] in (1, out.shape[-1])
+def _rides_along(type_: TensorType, anchor: Binding) -> bool:
+    """Whether a tile's store can read it: along each axis it varies as the result does, or not.
+
+    The rows of a convolution's tile run on from line to line: there an operand varies along all
+    rows or none.
+    """
+    out = anchor.out.type.shape
+    if len(type_.shape) > len(out):
+        return False
+    shape = (1,) * (len(out) - len(type_.shape)) + type_.shape
+    if anchor.op is conv2d and shape[:-1] not in (out[:-1], (1,) * (len(out) - 1)):
+        return False
+    return all(d in (1, o) for d, o in zip(shape, out, strict=True))
