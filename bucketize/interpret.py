@@ -28,6 +28,7 @@ def bind_shapes(
     params: Sequence[Var],
     shapes: Sequence[tuple[int, ...]],
     known: Mapping[str, int] | None = None,
+    what: str = "input",
 ) -> dict[str, int]:
     """The sizes of the symbols when the parameters have these shapes; errors name the axis.
 
@@ -37,14 +38,14 @@ def bind_shapes(
     for param, shape in zip(params, shapes, strict=True):
         if len(shape) != len(param.type.shape):
             want, got = len(param.type.shape), len(shape)
-            raise ShapeError(f"input {param.name!r}: expected rank {want} {param.type}, got {got}")
+            raise ShapeError(f"{what} {param.name!r}: expected rank {want} {param.type}, got {got}")
         for axis, (dim, size) in enumerate(zip(param.type.shape, shape, strict=True)):
-            where = f"input {param.name!r}, axis {axis}"
+            where = f"{what} {param.name!r}, axis {axis}"
             if isinstance(dim, Symbol):
                 _bind_symbol(env, dim, size, where)
             elif not isinstance(dim, Expr | AnyDim) and dim != size:
                 raise ShapeError(f"{where}: expected {dim}, got {size}")
-    _check_expressions(params, shapes, env)
+    _check_expressions(params, shapes, env, what)
     return env
 
 
@@ -57,13 +58,13 @@ def _bind_symbol(env: dict[str, int], symbol: Symbol, size: int, where: str) -> 
 
 
 def _check_expressions(
-    params: Sequence[Var], shapes: Sequence[tuple[int, ...]], env: Mapping[str, int]
+    params: Sequence[Var], shapes: Sequence[tuple[int, ...]], env: Mapping[str, int], what: str
 ) -> None:
     for param, shape in zip(params, shapes, strict=True):
         for axis, (dim, size) in enumerate(zip(param.type.shape, shape, strict=True)):
             if isinstance(dim, Expr) and evaluate(dim, env) != size:
                 want = f"{dim}={evaluate(dim, env)}"
-                raise ShapeError(f"input {param.name!r}, axis {axis}: expected {want}, got {size}")
+                raise ShapeError(f"{what} {param.name!r}, axis {axis}: expected {want}, got {size}")
 
 
 def run_function(

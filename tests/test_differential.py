@@ -12,6 +12,8 @@ import pytest
 import bucketize
 from bucketize import zoo
 from bucketize.ir import Const
+from bucketize.transform.bucket import bucket_of
+from dispatchers import log_dispatcher, uniform_dispatcher
 
 Cuts = dict[str, list[tuple[int, int]]]  # symbol -> its intervals
 
@@ -71,10 +73,24 @@ def test_equals_onnxruntime(name: str) -> None:
     assert len(clones) > 3
 
 
+@pytest.mark.parametrize("dispatcher", [log_dispatcher, uniform_dispatcher])
+@pytest.mark.parametrize("policy", ["exact", "pad"])
+def test_installed_dispatchers_at_the_edges_of_their_buckets(dispatcher: Any, policy: str) -> None:
+    model = zoo.build("mlp")
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    module = bucketize.from_onnx(model, bounds={"N": (1, 33)})
+    dispatched = bucketize.dispatch(module, dispatcher, policy=policy)
+    exe = bucketize.compile(dispatched)
+    intervals = [bucket_of(n)["N"] for n in dispatched.functions if n != "main"]
+    sizes = {s for lo, hi in intervals if hi for s in (lo, lo + 1, hi - 1)} & set(range(1, 34))
+    for size in sorted(sizes):
+        inputs = zoo.inputs("mlp", {"N": size})
+        (got,), (want,) = exe.run(**inputs), session.run(None, inputs)
+        assert np.abs(got - want).max() <= 1e-4 * np.abs(want).max(), size
+
+
 def test_81_clones_of_a_network_share_its_weights() -> None:
     """Whatever the clones' graphs look like, the arrays behind them are the original's."""
-    from dispatchers import log_dispatcher
-
     module = bucketize.from_onnx(zoo.build("resnet18"))
     module = bucketize.dispatch(
         module, lambda shapes: {"data": {a: log_dispatcher(shapes)["data"][a] for a in (2, 3)}}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from math import ceil, log2
 from typing import Any
 
@@ -97,6 +96,14 @@ def test_clones_carry_the_bounds_and_one_size_is_static() -> None:
     assert show_bucket(bucket_of("main[N=2..4]")) == "N=[2,4)"
 
 
+def test_names_of_unknown_axes_are_fresh() -> None:
+    x, y = Var("x", tensor("float32", ANY, 3)), Var("y", tensor("float32", Symbol("x_0", 1, 9), 3))
+    b = Builder()
+    fn = b.function("main", [x, y], [b.emit(ops.relu, x), b.emit(ops.relu, y)])
+    mod = dispatch(Module({"main": fn}), lambda _: {"x": {0: [(1, 4), (4, None)]}})
+    assert clones(mod) == ["main[x_0_=1..4]", "main[x_0_=4..]"]
+
+
 def test_bounds_clip_and_drop_intervals() -> None:
     mod = dispatch(module(Symbol("N", 3, 20)), log_dispatcher)
     assert clones(mod) == ["main[N=3..4]", "main[N=4..8]", "main[N=8..16]", "main[N=16..21]"]
@@ -126,11 +133,10 @@ def test_constants_are_shared_by_all_clones() -> None:
     assert all(mod.functions[n].body[0].args[1] is weight for n in clones(mod))
 
 
-def test_6561_buckets_dispatch_in_under_a_second() -> None:
-    start = time.perf_counter()
+def test_6561_buckets_are_dispatched_without_making_a_clone() -> None:
     mod = dispatch(module(ANY, ANY, ANY, ANY), log_dispatcher)
     assert len(clones(mod)) == 6561
-    assert time.perf_counter() - start < 10  # the figure is a benchmark's; this is a sanity bound
+    assert list(mod.functions.made()) == ["main"]
     assert depth(mod.main) <= 4 * ceil(log2(9))
 
 
@@ -230,6 +236,7 @@ def test_the_first_profile_that_covers_wins() -> None:
         ([profile(4, 2, 8)], "expected min <= opt <= max of N, got 4, 2, 8"),
         ([profile(70, 80, 90)], r"N in \[70, 90\] is out of the symbol's bounds"),
         ([profile(1, 1, 1, "a"), profile(2, 2, 2, "a")], "two profiles are named 'a'"),
+        ([profile(1, 1, 1, str(i)) for i in range(65)], "65 profiles, but a chain holds 64"),
         ([Profile({"x": (1, 3)}, {}, {})], "no input named 'x'"),
         ([Profile({"data": (1, 4)}, {}, {})], "expected 3, got 4"),
     ],

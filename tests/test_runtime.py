@@ -82,6 +82,73 @@ def test_results_that_no_kernel_makes() -> None:
     same(bucketize.compile(Module({"main": fn})), random(3, 4))
 
 
+def test_no_result_shares_memory_with_an_input_a_weight_or_another() -> None:
+    x = Var("x", tensor("float32", N, 4))
+    ones = Const(np.ones(3, np.float32))
+    b = Builder()
+    y = b.emit(ops.relu, x)
+    fn = b.function("main", [x], [y, y, x, ones])
+    for mod in (
+        Module({"main": fn}),
+        dispatch(Module({"main": fn}), lambda _: {"x": {0: [(2, 3)]}}),
+    ):
+        exe = bucketize.compile(mod)
+        for size in (2, 3):
+            given = random(size, 4)
+            results = exe.run(given)
+            for i, r in enumerate(results):
+                assert not any(np.shares_memory(r, o) for o in (given, *results[:i]))
+                r[...] = 77
+            same(exe, random(size, 4))
+
+
+def test_an_op_without_a_template_runs_on_the_host_and_is_counted() -> None:
+    x, y = Var("x", tensor("float64", N, 4)), Var("y", tensor("float64", 4, N))
+    b = Builder()
+    out = b.emit(ops.relu, b.emit(ops.matmul, x, y))
+    exe = bucketize.compile(Module({"main": b.function("main", [x, y], [out])}))
+    same(exe, RNG.standard_normal((3, 4)), RNG.standard_normal((4, 3)))
+    assert "on the host, for want of a template: 1 x matmul" in str(exe.counts)
+
+
+def test_a_decision_that_a_branch_reads() -> None:
+    x = Var("x", tensor("float32", N, 4))
+    b = Builder()
+    small = b.emit(ops.dim_less, dim=N, than=4)
+    halves = []
+    for op in (ops.exp, ops.neg):
+        inner = Builder()
+        chosen = inner.emit(ops.where, small, x, inner.emit(op, x))
+        halves.append(inner.function("", (), [chosen]))
+    fn = b.function("main", [x], b.emit_all(IF, small, then=halves[0], orelse=halves[1]))
+    exe = bucketize.compile(Module({"main": fn}))
+    for size in (3, 4):
+        same(exe, random(size, 4))
+
+
+def test_a_call_is_checked_against_what_the_caller_was_told() -> None:
+    fn = mlp()
+    inner = Function("inner", fn.params, fn.body, fn.results)
+    x = Var("x", tensor("float32", N, 12))
+    b = Builder()
+    (y,) = b.emit_all(CALL, x, callee="inner", types=(tensor("float32", 7, 5),))
+    main = b.function("main", [x], [b.emit(ops.add, y, weight(7, 5))])
+    exe = bucketize.compile(Module({"main": main, "inner": inner}))
+    same(exe, random(7, 12))
+    with pytest.raises(ShapeError, match="result '0', axis 0: expected 7, got 2"):
+        exe.run(random(2, 12))
+
+
+def test_a_bucket_where_the_model_is_not_legal_names_the_clone() -> None:
+    x = Var("x", tensor("float32", 1, 3, Symbol("H"), 8))
+    b = Builder()
+    fn = b.function("main", [x], [b.emit(ops.conv2d, x, weight(4, 3, 3, 3))])
+    mod = dispatch(Module({"main": fn}), lambda _: {"x": {2: [(1, 2), (2, None)]}})
+    with pytest.raises(TypeRelError, match="a window of 3") as e:
+        bucketize.compile(mod)
+    assert any("in main[H=1..2]: if the model" in note for note in e.value.__notes__)
+
+
 def test_inputs_that_are_not_contiguous() -> None:
     same(bucketize.compile(Module({"main": mlp()})), random(12, 7).T)
 

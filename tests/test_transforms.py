@@ -18,7 +18,7 @@ from bucketize.transform.dead_code import dead_code
 from bucketize.transform.dispatch import dispatch
 from bucketize.transform.dynamic_to_static import dynamic_to_static
 from bucketize.transform.fold_constant import fold_constant
-from bucketize.transform.fuse import fuse
+from bucketize.transform.fuse import fuse, unfuse
 from bucketize.transform.layout import layout
 from bucketize.transform.lower import PIPELINE, lower
 from bucketize.types import ANY, Symbol, tensor
@@ -133,6 +133,53 @@ def test_layout(golden: Any) -> None:
     check(golden, before, layout(before), (2, 4, 6, 6))
 
 
+def squeeze_and_excite() -> Function:
+    """Weights of the channels that pass through a reshape, and a constant used twice."""
+    x = Var("x", tensor("float32", N, 4, 4, 4))
+    b = Builder()
+    y = conv(b, x, const(4, 4, 1, 1), const(1, 4, 1, 1), 0)
+    mean = b.emit(ops.reduce_mean, y, axes=(2, 3), keepdims=True)
+    weights = b.emit(ops.reshape, b.emit(ops.reshape, mean, newshape=(N, 4)), newshape=(N, 4, 1, 1))
+    again = b.emit(ops.reshape, mean, newshape=(N, 4, 1, 1))
+    joined = b.emit(ops.concat, b.emit(ops.mul, y, weights), b.emit(ops.mul, y, again), axis=1)
+    return b.function("main", [x], [joined, b.emit(ops.relu, again)])
+
+
+def test_layout_of_squeeze_and_excite(golden: Any) -> None:
+    before = squeeze_and_excite()
+    check(golden, before, lower(before), (3, 4, 4, 4))
+
+
+def test_layout_keeps_constants_of_one_pixel_in_their_rank() -> None:
+    x, s = Var("x", tensor("float32", 1, 3, 1, 1)), Var("s", tensor("float32"))
+    b = Builder()
+    k = const(1, 4, 1, 1)
+    y = b.emit(ops.add, conv(b, x, const(4, 3, 1, 1), k, 0), k)
+    joined = b.emit(ops.concat, y, const(1, 2, 1, 1), axis=1)
+    before = b.function("main", [x, s], [joined, b.emit(ops.mul, k, s)])
+    args = [np.ones((1, 3, 1, 1), np.float32), np.asarray(2, np.float32)]
+    for got, want in zip(
+        run_function(lower(before), args), run_function(before, args), strict=True
+    ):
+        np.testing.assert_allclose(got, want, rtol=1e-6)
+
+
+def test_layout_around_a_branch() -> None:
+    c, x = Var("c", tensor("bool")), Var("x", tensor("float32", N, 3, 4, 4))
+    b = Builder()
+    y = conv(b, x, const(4, 3, 1, 1), const(4, 1, 1), 0)
+    halves = []
+    for op in (ops.relu, ops.neg):
+        inner = Builder()
+        halves.append(inner.function("", (), [inner.emit(op, y)]))
+    (z,) = b.emit_all(IF, c, then=halves[0], orelse=halves[1])
+    before = b.function("main", [c, x], [z])
+    for flag in (True, False):
+        args = [np.asarray(flag), np.ones((2, 3, 4, 4), np.float32)]
+        got, want = run_function(lower(before), args), run_function(before, args)
+        np.testing.assert_allclose(got[0], want[0], rtol=1e-6)
+
+
 def test_layout_leaves_other_functions_alone() -> None:
     x = Var("x", tensor("float32", N, 4))
     b = Builder()
@@ -182,6 +229,13 @@ def test_fuse_keeps_out_what_a_tile_cannot_read() -> None:
     whole = b.emit(ops.cast, scores, dtype="int64")
     fused = fuse(b.function("main", [x, y], [wider, whole]))
     assert [f.op.name for f in fused.body] == ["matmul", "add", "cast"]
+
+
+def test_unfuse_gives_the_members_back() -> None:
+    before = fold_constant(layout(network()))
+    fused = fuse(before)
+    assert show(unfuse(fused, lambda b: False)) == show(before)
+    assert unfuse(fused, lambda b: True) is fused
 
 
 def test_lower_runs_the_pipeline_and_names_the_transform_that_fails() -> None:
@@ -235,6 +289,9 @@ def test_pad_a_batch_needs_no_mask() -> None:
         (lambda b, x: b.emit(ops.reduce_mean, x, axes=(1,), keepdims=False), "reduce_mean leaks"),
         (lambda b, x: b.emit(ops.shape_of, x), "from_dims computes with a padded extent"),
         (lambda b, x: b.emit(ops.reshape, x, newshape=(N * S, 8)), "reshape leaks padding: axis 1"),
+        (lambda b, x: b.emit(ops.arange, stop=20 - S), "need not grow with it"),
+        (lambda b, x: b.emit(ops.full, shape=(20 - S,), value=0, dtype="int64"), "need not grow"),
+        (lambda b, x: b.emit(ops.reshape, x, newshape=(N, S // 2, 16)), "elements need not agree"),
     ],
 )
 def test_pad_names_the_op_that_leaks(make: Any, message: str) -> None:

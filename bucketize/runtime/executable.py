@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from threading import RLock
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from bucketize.errors import CompileError, unknown_name
+from bucketize.errors import BucketizeError, CompileError, unknown_name
 from bucketize.interpret import arrange_inputs
 from bucketize.ir import Const, Function, Module, Var
 from bucketize.kernel.build import Kernel
@@ -48,7 +49,7 @@ class Graph:
         given: dict[Any, Array] = dict(zip(self.fn.params, arrays, strict=True))
         made = self.plan.run([given[p] for p in segment.fn.params])
         given.update(zip(segment.fn.results, made, strict=True))
-        return [r.value if isinstance(r, Const) else given[r] for r in self.code.results]
+        return [r.value.copy() if isinstance(r, Const) else given[r] for r in self.code.results]
 
 
 def is_straight(code: Code) -> bool:
@@ -85,6 +86,16 @@ def check_native(routine: Routine) -> Routine:
     return routine
 
 
+def _owned(results: Sequence[Array], inputs: Sequence[Array]) -> list[Array]:
+    """The results, each in memory of its own: an input that is returned, or a repeat, is copied."""
+    seen = {id(a) for a in inputs}
+    mine = []
+    for result in results:
+        mine.append(result.copy() if id(result) in seen else result)
+        seen.add(id(result))
+    return mine
+
+
 def _zeros(param: Var) -> Array:
     shape = [bounds(d)[0] for d in param.type.shape]
     return np.zeros(shape, param.type.dtype)
@@ -104,12 +115,16 @@ class Counts:
     kernels: int = 0
     built: int = 0
     seconds: float = 0.0
+    host: dict[str, int] = field(default_factory=dict)
+    """Ops without a template, which numpy computes, and how often they occur."""
 
     def __str__(self) -> str:
+        slow = ", ".join(f"{n} x {op}" for op, n in self.host.items())
         return (
             f"{self.found + self.defaults} workloads: {self.found} with schedules from the log, "
             f"{self.defaults} on defaults; {self.kernels} kernels, {self.built} of them compiled "
             f"now, {self.kernels - self.built} from the cache; {self.seconds:.2f} s"
+            f"{slow and f'; on the host, for want of a template: {slow}'}"
         )
 
 
@@ -133,10 +148,11 @@ class Executable:
         self.module = module
         self.counts = Counts()
         self._kernels: dict[str, Kernel] = {}
+        self._compiling = RLock()
         self._choose = choose
         self._executor = executor
         self._strict = strict
-        self._context = new_context(threads, self._on_kernel)
+        self._context = new_context(threads, self._on_kernel, self._on_host)
         self._routines: dict[str, Graph | Routine] = {}
         self._params = module.main.params
         names = ["main"] if lazy else list(module.functions)
@@ -151,16 +167,16 @@ class Executable:
     def run(self, *arrays: Array, **named: Array) -> list[Array]:
         """The results of `main`; inputs by position or by name, outputs owned by the caller."""
         inputs = arrange_inputs(self._params, arrays, named)
-        return self._invoke("main", inputs)
+        return _owned(self._invoke("main", inputs), inputs)
 
     def run_clone(self, clone: str, *arrays: Array, **named: Array) -> list[Array]:
         """The results of one clone, chosen by its name or its profile's, not by the sizes."""
         name = self._clone(clone)
-        fn = self.module.functions[name]
-        return self._invoke(name, arrange_inputs(fn.params, arrays, named))
+        inputs = arrange_inputs(self.module.functions[name].params, arrays, named)
+        return _owned(self._invoke(name, inputs), inputs)
 
     def _clone(self, clone: str) -> str:
-        labelled = [n for n in self.module.functions if n.startswith(f"main[{clone}:")]
+        labelled = [n for n in self.module.functions if f"[{clone}:" in n]
         if clone in self.module.functions or not labelled:
             self.module.function(clone)
             return clone
@@ -187,8 +203,18 @@ class Executable:
     # Compiling.
 
     def _compile(self, name: str) -> Graph | Routine:
+        with self._compiling:
+            if name not in self._routines:
+                self._routines[name] = self._compiled(name)
+        return self._routines[name]
+
+    def _compiled(self, name: str) -> Graph | Routine:
         start = time.perf_counter()
-        fn = lower(self.module.functions[name])
+        try:
+            fn = lower(self.module.functions[name])
+        except BucketizeError as e:
+            e.add_note(f"in {name}: if the model is not legal at these sizes, bound its symbols")
+            raise
         if self._executor == "graph":
             check_static(fn)
         routine = Routine(fn, self._counted(self._choose), self._context)
@@ -198,7 +224,6 @@ class Executable:
             self._executor == "auto" and static and is_straight(routine.code)
         ):
             made = Graph(check_native(routine))
-        self._routines[name] = made
         self.counts.seconds += time.perf_counter() - start
         return made
 
@@ -211,7 +236,10 @@ class Executable:
 
         return counted
 
-    def _on_kernel(self, _op: str, kernel: Kernel) -> None:
+    def _on_host(self, op: str) -> None:
+        self.counts.host[op] = self.counts.host.get(op, 0) + 1
+
+    def _on_kernel(self, kernel: Kernel) -> None:
         if kernel.name not in self._kernels:
             self._kernels[kernel.name] = kernel
             self.counts.kernels += 1

@@ -83,13 +83,16 @@ class Context:
     threads: int
     lock: Lock
     target: Target
-    on_kernel: Callable[[str, Kernel], None]
+    on_kernel: Callable[[Kernel], None]
+    on_host: Callable[[str], None]
 
 
-def new_context(threads: int, on_kernel: Callable[[str, Kernel], None]) -> Context:
-    """Shared state for the segments of an executable."""
+def new_context(
+    threads: int, on_kernel: Callable[[Kernel], None], on_host: Callable[[str], None]
+) -> Context:
+    """Shared state for the segments of an executable, and who is told what they are made of."""
     use_threads(threads)
-    return Context(ConstantPool(), Arena(), threads, Lock(), host(), on_kernel)
+    return Context(ConstantPool(), Arena(), threads, Lock(), host(), on_kernel, on_host)
 
 
 def compile_step(b: Binding, choose: Chooser, context: Context) -> Step:
@@ -103,7 +106,7 @@ def compile_step(b: Binding, choose: Chooser, context: Context) -> Step:
     except BucketizeError as e:
         e.add_note(f"in the kernel of {workload.key} under {dict(schedule)}")
         raise
-    context.on_kernel(workload.anchor.op.name, kernel)
+    context.on_kernel(kernel)
     constants = {
         i: _constant(a.value, i, workload, template, schedule, context)
         for i, a in enumerate(args)
@@ -164,6 +167,8 @@ class Segment:
             plan = self._plans[key] = Plan(self, key)
             if len(self._plans) > MAX_PLANS:
                 self._plans.popitem(last=False)
+        else:
+            self._plans.move_to_end(key)
         return plan
 
     def evaluate(self, key: tuple[int, ...]) -> tuple[dict[Var, Shape], dict[Var, Array]]:

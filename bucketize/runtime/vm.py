@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -40,12 +40,13 @@ from bucketize.runtime.segment import (
 )
 from bucketize.runtime.shape_code import compile_function, dim_source, local_names
 from bucketize.transform.dead_code import used_atoms
+from bucketize.transform.fuse import unfuse
 from bucketize.types import AnyDim, Interval, Symbol, TensorType
 
 Registers: TypeAlias = dict[Atom, Array]
 Sizes: TypeAlias = dict[str, int]
 Invoke: TypeAlias = Callable[[str, Sequence[Array]], list[Array]]
-Fresh: TypeAlias = tuple[tuple[Var, int, str], ...]  # sizes known once a variable is made
+Typed: TypeAlias = list[tuple[Binding, bool]]  # whether sizes are known once it is run
 
 TESTS = (dim_less, dims_within)
 MAX_SHAPES = 4096  # input shapes whose sizes a routine remembers
@@ -70,14 +71,15 @@ class Compute:
     """Compute one op on the host, by its own meaning: its shape depends on values."""
 
     binding: Binding
-    fresh: Fresh
 
     def run(self, registers: Registers, sizes: Sizes, invoke: Invoke) -> None:  # noqa: ARG002
         """Write the result, and the sizes that it brings."""
         b = self.binding
-        value = compute(b, _all(registers, b.args), sizes)
-        registers[b.out] = np.asarray(value, order="C")
-        _learn(self.fresh, registers, sizes)
+        operands = _all(registers, b.args)
+        value = np.asarray(compute(b, operands, sizes), order="C")
+        shared = any(np.may_share_memory(value, o) for o in operands)
+        registers[b.out] = value.copy() if shared else value
+        _learn(b.outs, registers, sizes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,14 +87,13 @@ class Call:
     """Call a function of the module."""
 
     binding: Binding
-    fresh: Fresh
 
     def run(self, registers: Registers, sizes: Sizes, invoke: Invoke) -> None:
-        """Write the results of the callee."""
+        """Write the results of the callee, if they are what the caller was told."""
         b = self.binding
         results = invoke(b.attrs["callee"], _all(registers, b.args))
         registers.update(zip(b.outs, results, strict=True))
-        _learn(self.fresh, registers, sizes)
+        _learn(b.outs, registers, sizes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,12 +104,15 @@ class Decide:
     symbols: tuple[str, ...]
     blocks: tuple[Code, ...]
     outs: tuple[Var, ...]
-    fresh: Fresh
+    brings_sizes: bool
 
     def run(self, registers: Registers, sizes: Sizes, invoke: Invoke) -> None:
         """Run the block that serves these sizes."""
         block = self.blocks[self.choose(*[sizes[s] for s in self.symbols])]
-        _enter(block, self.outs, self.fresh, (registers, sizes, invoke))
+        results = block.run(registers, sizes, invoke)
+        registers.update(zip(self.outs, results, strict=True))
+        if self.brings_sizes:
+            _learn(self.outs, registers, sizes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,12 +123,15 @@ class Branch:
     then: Code
     orelse: Code
     outs: tuple[Var, ...]
-    fresh: Fresh
+    brings_sizes: bool
 
     def run(self, registers: Registers, sizes: Sizes, invoke: Invoke) -> None:
         """Run the block that the condition asks for."""
         block = self.then if _read(registers, self.condition) else self.orelse
-        _enter(block, self.outs, self.fresh, (registers, sizes, invoke))
+        results = block.run(registers, sizes, invoke)
+        registers.update(zip(self.outs, results, strict=True))
+        if self.brings_sizes:
+            _learn(self.outs, registers, sizes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,13 +159,7 @@ class Code:
         """Run the instructions; the results."""
         for instruction in self.instructions:
             instruction.run(registers, sizes, invoke)
-        return _all(registers, self.results)
-
-
-def _enter(code: Code, outs: tuple[Var, ...], fresh: Fresh, state: tuple[Any, ...]) -> None:
-    registers, sizes, _ = state
-    registers.update(zip(outs, code.run(*state), strict=True))
-    _learn(fresh, registers, sizes)
+        return [r.value.copy() if isinstance(r, Const) else registers[r] for r in self.results]
 
 
 def _read(registers: Registers, atom: Atom) -> Array:
@@ -169,9 +170,9 @@ def _all(registers: Registers, atoms: Sequence[Atom]) -> list[Array]:
     return [_read(registers, a) for a in atoms]
 
 
-def _learn(fresh: Fresh, registers: Registers, sizes: Sizes) -> None:
-    for var, axis, symbol in fresh:
-        sizes[symbol] = registers[var].shape[axis]
+def _learn(outs: Sequence[Var], registers: Registers, sizes: Sizes) -> None:
+    """Check shapes that only the run could tell, and note the sizes that they bring."""
+    sizes.update(bind_shapes(outs, [registers[v].shape for v in outs], sizes, what="result"))
 
 
 # --- compiling -----------------------------------------------------------------------------------
@@ -183,7 +184,8 @@ class Routine:
     def __init__(self, fn: Function, choose: Chooser, context: Context) -> None:
         """Compile the lowered function `fn`, its kernels included."""
         self.fn = fn
-        self.code = _Compiler(choose, context).code(fn, {})
+        native = unfuse(fn, lambda b: has_template(workload_of(b)[0]))
+        self.code = _Compiler(choose, context).code(native, {})
         self._sizes: dict[tuple[tuple[int, ...], ...], Sizes] = {}
 
     def run(self, arrays: Sequence[Array], invoke: Invoke) -> list[Array]:
@@ -219,33 +221,27 @@ class _Compiler:
         instructions: list[Instruction] = []
         run: list[Binding] = []
         later = _used_later(typed, results)
-        for i, (b, fresh) in enumerate(typed):
-            if _is_native(b, fresh):
+        for i, (b, brings_sizes) in enumerate(typed):
+            if not brings_sizes and _is_native(b):
                 run.append(b)
             elif b.op in TESTS and not _is_read(b, typed, results):
                 self.tests[b.out] = b
             else:
                 self._flush(run, instructions, later[i])
-                instructions.append(self._instruction(b, fresh))
+                instructions.append(self._instruction(b, brings_sizes))
         self._flush(run, instructions, set(results))
         return Code(tuple(instructions), results)
 
-    def _named_sizes(self, fn: Function, env: Env) -> list[tuple[Binding, Fresh]]:
+    def _named_sizes(self, fn: Function, env: Env) -> Typed:
         """The bindings, typed anew with a symbol for each extent that is known only when made."""
-        typed: list[tuple[Binding, Fresh]] = []
+        typed: Typed = []
         for b in fn.body:
             out = Builder()
             copy_binding(out, b, env)
             made = out.body[0]
             outs = tuple(self._name(v) for v in made.outs)
-            fresh = tuple(
-                (v, axis, d.name)
-                for v, old in zip(outs, made.outs, strict=True)
-                for axis, d in enumerate(v.type.shape)
-                if isinstance(old.type.shape[axis], AnyDim) and isinstance(d, Symbol)
-            )
             env.update(zip(b.outs, outs, strict=True))
-            typed.append((Binding(outs, made.op, made.args, made.attrs), fresh))
+            typed.append((Binding(outs, made.op, made.args, made.attrs), outs != made.outs))
         return typed
 
     def _name(self, var: Var) -> Var:
@@ -270,27 +266,29 @@ class _Compiler:
         to.append(RunSegment(Segment(fn, self.choose, self.context)))
         run.clear()
 
-    def _instruction(self, b: Binding, fresh: Fresh) -> Instruction:
+    def _instruction(self, b: Binding, brings_sizes: bool) -> Instruction:
         if b.op is CALL:
-            return Call(b, fresh)
+            return Call(b)
         if b.op is NO_BUCKET:
             return Refuse(b)
         if b.op is not IF:
-            return Compute(b, fresh)
-        return self._decision(b, fresh)
+            if not brings_sizes:
+                self.context.on_host(b.op.name)
+            return Compute(b)
+        return self._decision(b, brings_sizes)
 
-    def _decision(self, b: Binding, fresh: Fresh) -> Instruction:
+    def _decision(self, b: Binding, brings_sizes: bool) -> Instruction:
         (condition,) = b.args
         then, orelse = b.attrs["then"], b.attrs["orelse"]
         if condition not in self.tests:
             blocks = self.code(then, {}), self.code(orelse, {})
-            return Branch(condition, *blocks, b.outs, fresh)
+            return Branch(condition, *blocks, b.outs, brings_sizes)
         leaves: list[Code] = []
         names = local_names(sorted(_tested_symbols(b, self.tests)))
         lines = self._choice(b, names, leaves, 1)
         source = "\n".join([f"def choose({', '.join(names.values())}):", *lines])
         choose = compile_function(source, "choose")
-        return Decide(choose, tuple(names), tuple(leaves), b.outs, fresh)
+        return Decide(choose, tuple(names), tuple(leaves), b.outs, brings_sizes)
 
     def _choice(
         self, b: Binding, names: Mapping[str, str], leaves: list[Code], depth: int
@@ -319,7 +317,7 @@ def _inner_test(block: Function) -> tuple[Binding, Binding] | None:
         return None
     test, branch = block.body
     same = branch.args == (test.out,) and block.results == branch.outs
-    return (test, branch) if same else None
+    return (test, branch) if same and not _reads_inside(branch, test.out) else None
 
 
 def _test_source(test: Binding, names: Mapping[str, str]) -> str:
@@ -344,20 +342,25 @@ def _tested_symbols(b: Binding, tests: Mapping[Atom, Binding]) -> set[str]:
     return found
 
 
-def _is_read(b: Binding, typed: list[tuple[Binding, Fresh]], results: tuple[Atom, ...]) -> bool:
+def _is_read(b: Binding, typed: Typed, results: tuple[Atom, ...]) -> bool:
     """Whether anything but an `if` reads the test."""
     readers = [t for t, _ in typed if b.out in used_atoms(t)]
-    return b.out in results or any(t.op is not IF or b.out not in t.args for t in readers)
+    return b.out in results or any(t.op is not IF or _reads_inside(t, b.out) for t in readers)
 
 
-def _is_native(b: Binding, fresh: Fresh) -> bool:
+def _reads_inside(branch: Binding, atom: Atom) -> bool:
+    blocks = branch.attrs["then"], branch.attrs["orelse"]
+    return any(atom in f.results or any(atom in used_atoms(b) for b in f.body) for f in blocks)
+
+
+def _is_native(b: Binding) -> bool:
     """Whether a segment can hold the binding."""
-    if fresh or b.op in (IF, CALL, NO_BUCKET) or b.op in TESTS:
+    if b.op in (IF, CALL, NO_BUCKET) or b.op in TESTS:
         return False
     return b.op in VIEWS or b.op is from_dims or has_template(workload_of(b)[0])
 
 
-def _used_later(typed: list[tuple[Binding, Fresh]], results: tuple[Atom, ...]) -> list[set[Atom]]:
+def _used_later(typed: Typed, results: tuple[Atom, ...]) -> list[set[Atom]]:
     """For each position, what the bindings from there on and the results read."""
     needed, sets = set(results), []
     for b, _ in reversed(typed):

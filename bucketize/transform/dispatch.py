@@ -40,6 +40,7 @@ Dispatcher: TypeAlias = Callable[[dict[str, tuple[Dim, ...]]], Answer]
 Leaf: TypeAlias = Callable[[Builder], tuple[Atom, ...]]
 
 POLICIES = ("exact", "pad")
+MAX_PROFILES = 64  # each is one more `if` around the next
 
 
 def dispatch(
@@ -61,7 +62,7 @@ def dispatch(
     if policy not in POLICIES:
         raise unknown_name("policy", policy, POLICIES)
     fn = simplify(name_dims(mod.function(function)))
-    if any(b.op is CALL or b.op is IF for b in fn.body):
+    if any(n.startswith(f"{function}[") for n in mod.functions):
         raise DispatchError(f"{function} is dispatched already; dispatch the original")
     answer = _ask(dispatcher, fn)
     if isinstance(answer, Mapping):
@@ -84,13 +85,21 @@ def name_dims(fn: Function) -> Function:
     """`fn` with a symbol of its own for each `?` of its parameters: `data_2` for axis 2."""
     if not any(isinstance(d, AnyDim) for p in fn.params for d in p.type.shape):
         return fn
-    return refine(fn, [_named(p) for p in fn.params])
+    taken = set(fn.symbols())
+    return refine(fn, [_named(p, taken) for p in fn.params])
 
 
-def _named(param: Var) -> TensorType:
+def _named(param: Var, taken: set[str]) -> TensorType:
     dims = enumerate(param.type.shape)
-    shape = tuple(Symbol(f"{param.name}_{i}") if isinstance(d, AnyDim) else d for i, d in dims)
-    return TensorType(param.type.dtype, shape)
+    shape = (_fresh(f"{param.name}_{i}", taken) if isinstance(d, AnyDim) else d for i, d in dims)
+    return TensorType(param.type.dtype, tuple(shape))
+
+
+def _fresh(name: str, taken: set[str]) -> Symbol:
+    while name in taken:
+        name += "_"
+    taken.add(name)
+    return Symbol(name)
 
 
 def _ask(dispatcher: Dispatcher, fn: Function) -> Answer:
@@ -202,6 +211,8 @@ def _block(leaf: Leaf) -> Function:
 def _boxes(fn: Function, profiles: Sequence[Profile]) -> list[tuple[str, Bucket, dict[str, int]]]:
     if not profiles:
         raise DispatchError("the dispatcher gave no profile: nothing to dispatch on")
+    if len(profiles) > MAX_PROFILES:
+        raise DispatchError(f"{len(profiles)} profiles, but a chain holds {MAX_PROFILES} at most")
     boxes = [_box(fn, p, i) for i, p in enumerate(profiles)]
     names = [label for label, _, _ in boxes]
     for name in names:

@@ -6,9 +6,22 @@ ops behind it, as long as one value leaves the group and all members have the an
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
-from bucketize.ir import FUSED, Atom, Binding, Builder, Const, Env, Function, Var, copy_binding
+from bucketize.ir import (
+    FUSED,
+    Atom,
+    Binding,
+    Builder,
+    Const,
+    Env,
+    Function,
+    Var,
+    copy_binding,
+    rewrite,
+)
 from bucketize.ops import conv2d, matmul
 from bucketize.transform.dead_code import used_atoms
 from bucketize.types import TensorType
@@ -33,6 +46,21 @@ def fuse(fn: Function) -> Function:
         elif b not in inside:
             copy_binding(out, b, env)
     return out.function(fn.name, fn.params, [env.get(r, r) for r in fn.results])
+
+
+def unfuse(fn: Function, keep: Callable[[Binding], bool]) -> Function:
+    """`fn` with the groups that `keep` declines bound op by op again."""
+
+    def rule(out: Builder, b: Binding, args: tuple[Atom, ...]) -> Atom | None:
+        if b.op is not FUSED or keep(b):
+            return None
+        body: Function = b.attrs["body"]
+        env: Env = dict(zip(body.params, args, strict=True))
+        for inner in body.body:
+            copy_binding(out, inner, env)
+        return env[body.results[0]]
+
+    return rewrite(fn, rule)
 
 
 def group_function(members: list[Binding]) -> tuple[list[Atom], Function]:

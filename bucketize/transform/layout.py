@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from bucketize.ir import IF, Atom, Binding, Builder, Const, Env, Function, copy_binding
+from bucketize.ir import Atom, Binding, Builder, Const, Env, Function, copy_binding
 from bucketize.ops import (
     avg_pool2d,
     concat,
@@ -25,6 +25,7 @@ from bucketize.ops import (
     reshape,
     transpose,
 )
+from bucketize.transform.dead_code import used_atoms
 
 TO_NHWC, TO_NCHW = (0, 2, 3, 1), (0, 3, 1, 2)
 AXIS = (0, 3, 1, 2)  # where an NCHW axis is found in NHWC
@@ -48,18 +49,12 @@ class _Layouts:
     def function(self, fn: Function) -> Function:
         for b in fn.body:
             rule = RULES.get(b.op, _elementwise if b.op.scalar is not None else None)
-            new = rule(self, b) if rule else None
-            if new is None:
+            if rule is None or not rule(self, b):
                 self.plain(b)
-            else:
-                self.nhwc[b.out] = new
         return self.out.function(fn.name, fn.params, [self.as_nchw(r) for r in fn.results])
 
     def plain(self, b: Binding) -> None:
-        used = [*b.args]
-        if b.op is IF:
-            raise AssertionError("a function with branches has no layout of its own")
-        self.nchw.update({a: self.as_nchw(a) for a in used})
+        self.nchw.update({a: self.as_nchw(a) for a in used_atoms(b)})
         copy_binding(self.out, b, self.nchw)
 
     def as_nchw(self, atom: Atom) -> Atom:
@@ -77,70 +72,73 @@ class _Layouts:
         return self.nhwc[atom]
 
 
-Rule: TypeAlias = Callable[[_Layouts, Binding], "Atom | None"]
+Rule: TypeAlias = Callable[[_Layouts, Binding], bool]
+"""Puts the result of a binding into one of the two forms, or declines."""
 
 
 def _constant_nhwc(const: Const) -> Const:
     value = const.value.reshape((1,) * (4 - const.value.ndim) + const.value.shape)
-    value = np.ascontiguousarray(value.transpose(TO_NHWC))
-    return Const(value.reshape(value.shape[3:]) if value.shape[:3] == (1, 1, 1) else value)
+    return Const(np.ascontiguousarray(value.transpose(TO_NHWC)))
 
 
-def _conv2d(to: _Layouts, b: Binding) -> Atom | None:
+def _conv2d(to: _Layouts, b: Binding) -> bool:
     if b.attrs["layout"] != "NCHW":
-        return None
+        return False
     x = to.as_nhwc(b.args[0])
     top, left, bottom, right = b.attrs["pads"]
     if any(b.attrs["pads"]):
         pads = ((0, 0), (top, bottom), (left, right), (0, 0))
         x = to.out.emit(pad, x, pads=pads, value=0.0)
     attrs = {**b.attrs, "layout": "NHWC", "pads": (0, 0, 0, 0)}
-    return to.out.emit(conv2d, x, to.as_nchw(b.args[1]), **attrs)
+    to.nhwc[b.out] = to.out.emit(conv2d, x, to.as_nchw(b.args[1]), **attrs)
+    return True
 
 
-def _pool(to: _Layouts, b: Binding) -> Atom | None:
+def _pool(to: _Layouts, b: Binding) -> bool:
     if b.attrs["layout"] != "NCHW":
-        return None
-    return to.out.emit(b.op, to.as_nhwc(b.args[0]), **{**b.attrs, "layout": "NHWC"})
+        return False
+    attrs = {**b.attrs, "layout": "NHWC"}
+    to.nhwc[b.out] = to.out.emit(b.op, to.as_nhwc(b.args[0]), **attrs)
+    return True
 
 
-def _reduce(to: _Layouts, b: Binding) -> Atom | None:
-    x = b.args[0]
+def _reduce(to: _Layouts, b: Binding) -> bool:
+    x, keepdims = b.args[0], b.attrs["keepdims"]
     if x not in to.nhwc or len(x.type.shape) != 4:
-        return None
+        return False
+    if not keepdims and tuple(b.attrs["axes"]) != (2, 3):
+        return False
     axes = tuple(sorted(AXIS[a] for a in b.attrs["axes"]))
-    new = to.out.emit(b.op, to.nhwc[x], axes=axes, keepdims=b.attrs["keepdims"])
-    if b.attrs["keepdims"]:
-        return new
-    if tuple(b.attrs["axes"]) != (2, 3):
-        return None
-    to.nchw[b.out] = new  # rank 2: [N, C] in both layouts
-    return new
+    form = to.nhwc if keepdims else to.nchw  # of rank 2, [N, C], in both layouts
+    form[b.out] = to.out.emit(b.op, to.nhwc[x], axes=axes, keepdims=keepdims)
+    return True
 
 
-def _reshape(to: _Layouts, b: Binding) -> Atom | None:
-    """Flattening one pixel: the order of the channels is the same in both layouts."""
+def _reshape(to: _Layouts, b: Binding) -> bool:
+    """Of one pixel: the order of the channels is the same in both layouts."""
     x = b.args[0]
     if x not in to.nhwc or x.type.shape[2:] != (1, 1):
-        return None
+        return False
     to.nchw[b.out] = to.out.emit(reshape, to.nhwc[x], **b.attrs)
-    return to.nchw[b.out]
+    return True
 
 
-def _concat(to: _Layouts, b: Binding) -> Atom | None:
+def _concat(to: _Layouts, b: Binding) -> bool:
     if len(b.out.type.shape) != 4 or not any(a in to.nhwc for a in b.args):
-        return None
-    axis = AXIS[b.attrs["axis"]]
-    return to.out.emit(concat, *(to.as_nhwc(a) for a in b.args), axis=axis)
+        return False
+    args = [to.as_nhwc(a) for a in b.args]
+    to.nhwc[b.out] = to.out.emit(concat, *args, axis=AXIS[b.attrs["axis"]])
+    return True
 
 
-def _elementwise(to: _Layouts, b: Binding) -> Atom | None:
+def _elementwise(to: _Layouts, b: Binding) -> bool:
     if len(b.out.type.shape) != 4 or not any(a in to.nhwc for a in b.args):
-        return None
+        return False
     if any(0 < len(a.type.shape) < 4 and not isinstance(a, Const) for a in b.args):
-        return None
+        return False
     args = [to.as_nhwc(a) if a.type.shape else a for a in b.args]
-    return to.out.emit(b.op, *args, **b.attrs)
+    to.nhwc[b.out] = to.out.emit(b.op, *args, **b.attrs)
+    return True
 
 
 ANCHORS = (conv2d, max_pool2d, avg_pool2d)

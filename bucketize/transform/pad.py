@@ -7,19 +7,40 @@ names the op. The true extents that masks need are extra scalar parameters of th
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import Any
 
 import numpy as np
 
 from bucketize.errors import PaddingError
-from bucketize.ir import CALL, Atom, Binding, Builder, Env, Function, Var, copy_binding, specialise
+from bucketize.ir import (
+    CALL,
+    STRUCTURAL,
+    Atom,
+    Binding,
+    Builder,
+    Env,
+    Function,
+    Var,
+    copy_binding,
+    specialise,
+)
 from bucketize.op import FREE, UNSAFE, Fill
 from bucketize.ops.dim import from_dims, mask_tail
 from bucketize.ops.shape import pad, reshape, strided_slice
 from bucketize.transform.bucket import Bucket, show_interval
 from bucketize.transform.lower import simplify
-from bucketize.types import Dim, Symbolic, TensorType, substitute, symbols
+from bucketize.types import (
+    Dim,
+    Expr,
+    Symbol,
+    Symbolic,
+    TensorType,
+    Term,
+    product,
+    substitute,
+    symbols,
+)
 
 # Attributes that only size the result, so that padding it is harmless.
 SIZING = {
@@ -87,7 +108,10 @@ class Padding:
         out = Builder()
         self._filled = {(p, i): 0.0 for p in self.fn.params for i in range(len(p.type.shape))}
         for b in self.fn.body:
+            if b.op in STRUCTURAL:
+                raise PaddingError(f"{self._where(b)} has no padding rule")
             self._check_attrs(b)
+            self._check_growth(b)
             args = [self._safe(out, b, i) for i in range(len(b.args))]
             safe = Binding(b.outs, b.op, tuple(args), b.attrs)
             copy_binding(out, safe, self._masked)
@@ -99,6 +123,16 @@ class Padding:
             if (b.op.name, name) not in SIZING and any(map(self._grows, _flat(value))):
                 shown = f"{name}={value}"
                 raise PaddingError(f"{self._where(b)} computes with a padded extent ({shown})")
+
+    def _check_growth(self, b: Binding) -> None:
+        """The padded result must hold the true one: no extent shrinks as a symbol grows."""
+        for axis, dim in enumerate(b.out.type.shape):
+            if not _is_monotone(dim, self.tops):
+                raise PaddingError(f"{self._where(b)}: axis {axis}, {dim}, need not grow with it")
+        if b.op is reshape:
+            have, want = product(b.args[0].type.shape), product(b.out.type.shape)
+            if have != want and self._grows(have):
+                raise PaddingError(f"{self._where(b)}: {have} and {want} elements need not agree")
 
     def _safe(self, out: Builder, b: Binding, index: int) -> Atom:
         atom = b.args[index]
@@ -131,6 +165,27 @@ class Padding:
     def _where(self, b: Binding) -> str:
         padded = ", ".join(f"{n} to {t}" for n, t in self.tops.items())
         return f"padding {padded}: {b.op.name}"
+
+
+def _is_monotone(dim: Dim, names: Container[str]) -> bool:
+    """Whether an extent certainly does not shrink as the named symbols grow."""
+    if not isinstance(dim, Expr):
+        return True
+    moving = [(m, c) for m, c in dim.terms if any(_moves(a, names) for a in m)]
+    return all(c > 0 and all(_is_monotone_atom(a, names) for a in m) for m, c in moving)
+
+
+def _moves(atom: Symbol | Term, names: Container[str]) -> bool:
+    inside = {atom} if isinstance(atom, Symbol) else {s for d in atom.args for s in symbols(d)}
+    return any(s.name in names for s in inside)
+
+
+def _is_monotone_atom(atom: Symbol | Term, names: Container[str]) -> bool:
+    if isinstance(atom, Symbol) or not _moves(atom, names):
+        return True
+    if atom.fn == "//":
+        return isinstance(atom.args[1], int) and _is_monotone(atom.args[0], names)
+    return atom.fn != "%" and all(_is_monotone(d, names) for d in atom.args)
 
 
 def _flat(value: Any) -> Iterable[Any]:
