@@ -221,12 +221,20 @@ def _split(a: Dim, by: Monomial, factor: int) -> tuple[Dim, Dim]:
 def _quotient(a: Dim, b: Dim) -> Dim:
     if isinstance(a, int) and isinstance(b, int):
         return a // b
-    if isinstance(a, Expr) and _lone_term(a, "//"):  # (x//p)//q is x//(p*q)
-        inner = a.terms[0][0][0]
-        assert isinstance(inner, Term)
-        if isinstance(inner.args[1], int) and isinstance(b, int):
-            return inner.args[0] // (inner.args[1] * b)
+    if isinstance(a, Expr) and isinstance(b, int):  # (x//p + c)//q is (x + c*p)//(p*q)
+        constant = dict(a.terms).get((), 0)
+        inner = a - constant
+        if isinstance(inner, Expr) and _lone_term(inner, "//"):
+            x, p = _term_of(inner).args
+            if isinstance(p, int):
+                return (x + constant * p) // (p * b)
     return _call("//", a, b)
+
+
+def _term_of(expr: Expr) -> Term:
+    atom = expr.terms[0][0][0]
+    assert isinstance(atom, Term)
+    return atom
 
 
 def _lone_term(expr: Expr, fn: str) -> bool:

@@ -52,13 +52,15 @@ def run(
     memory = np.full(like.nbytes + 2 * RIM, POISON, np.uint8)
     inside = memory[RIM : RIM + like.nbytes]
     held = [np.ascontiguousarray(a) for a in args]
-    addresses = [inside.ctypes.data, *(a.ctypes.data for a in held), 0]
+    workspace = np.full(launch.workspace, POISON, np.uint8)
+    arrays = [inside, *held, workspace]
     call = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(kernel.address)
     steps = -(-launch.extent // launch.grain)
     cuts = [min(steps * p // parts * launch.grain, launch.extent) for p in range(parts + 1)]
     for begin, end in itertools.pairwise(cuts):
-        block = np.array([*addresses, begin, end, *launch.dims], np.int64)
+        block = np.array([*(a.ctypes.data for a in arrays), begin, end, *launch.dims], np.int64)
         call(block.ctypes.data)
+        assert not launch.checked or workspace.view(np.int64)[0] == 0, "an index out of range"
     rims = np.concatenate([memory[:RIM], memory[RIM + like.nbytes :]])
     assert (rims == POISON).all(), "written outside of the result"
     return inside.view(like.dtype).reshape(like.shape)

@@ -95,10 +95,11 @@ def _argument(text: str) -> Argument:
 
 @cache
 def samples(op: Op) -> list[Sample]:
-    return [_sample(op, text.strip(), i) for i, text in enumerate(op.example.split(";"))]
+    return [parse(op, text.strip(), i) for i, text in enumerate(op.example.split(";"))]
 
 
-def _sample(op: Op, text: str, number: int) -> Sample:
+def parse(op: Op, text: str, number: int) -> Sample:
+    """One sample from its text."""
     head, _, attributes = text.rstrip("}").partition("{")
     args = tuple(map(_argument, filter(None, BETWEEN.split(head.strip()))))
     return Sample(op, args, attributes, number)

@@ -255,6 +255,19 @@ def test_bits_of_numbers() -> None:
     assert bits_of(1.0, F32) == 0x3F800000
     assert bits_of(-1, np.dtype("int64")) == -1
     assert bits_of(True, np.dtype(bool)) == 1
+    assert bits_of(math.inf, np.dtype("int64")) == 2**63 - 1
+    assert bits_of(-math.inf, np.dtype("int32")) == 2**31  # the bits, not the number
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int32", "int64", "uint8", "bool"])
+@pytest.mark.parametrize("value", [-math.inf, 0.0, 1.0, math.inf])
+def test_masks_of_integers_hold_their_extremes(dtype: str, value: float) -> None:
+    load = workload(ops.mask_tail, tensor(dtype, N), tensor("int64"), axis=0, value=value)
+    x = np.ones(9, dtype)
+    check(load, [x, np.asarray(4)], {"N": 9})
+    low, high = (0, 1) if dtype == "bool" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    want = {-math.inf: low, math.inf: high}.get(value, value)
+    assert ops.mask_tail.compute(x, np.asarray(4), axis=0, value=value)[4:].tolist() == [want] * 5
 
 
 def test_runs_of_reduced_axes() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from kernel_call import F32, N, run, workload
 from llvmlite import ir
 from numba import cfunc, njit, types
 
@@ -16,8 +17,11 @@ from bucketize import ops
 from bucketize.errors import KernelError
 from bucketize.kernel import expression, scalar
 from bucketize.kernel.math import FUNCTIONS
+from bucketize.kernel.target import host
+from bucketize.kernel.template import template_for
 from bucketize.kernel.vector import BLOCK, Writer, vector_kernel
-from bucketize.op import OPS, Array
+from bucketize.op import OPS, Array, Op
+from bucketize.types import tensor
 
 RIM = 128  # elements
 
@@ -66,6 +70,8 @@ def assert_close(name: str, got: Array, x: Array) -> None:
         rounded = want.astype(np.float32)
     finite = np.isfinite(rounded)
     np.testing.assert_array_equal(got[~finite], rounded[~finite], name)
+    if name in ("erf", "tanh"):  # gelu multiplies what is left of 1 by x
+        np.testing.assert_array_equal(got[np.abs(x) > 9], np.sign(x[np.abs(x) > 9]), name)
     error = np.abs(got[finite] - want[finite])
     assert np.all(error <= 3e-7 * np.abs(want[finite]) + 3e-38), name
 
@@ -84,6 +90,17 @@ def test_functions_are_accurate_at_any_width(lanes: int) -> None:
     assert np.all(out[-RIM:] == 7)
     for name, row in zip(FUNCTIONS, inner.reshape(rows, -1), strict=True):
         assert_close(name, row, x)
+
+
+@pytest.mark.parametrize("op", [ops.gelu, ops.gelu_tanh, ops.silu], ids=str)
+def test_activations_vanish_far_below_zero(op: Op) -> None:
+    x = np.array([-15, -200, -1e6, -1e30, 15, 200, 1e30], np.float32)
+    load = workload(op, tensor(F32, N))
+    template = template_for(load)
+    schedule = template.default(load, host())
+    for got in (op.compute(x), run(template, load, schedule, [x], {"N": x.size}, x, 1)):
+        np.testing.assert_allclose(got[:4], 0, atol=1e-30 if op is not ops.silu else 1e-5)
+        np.testing.assert_allclose(got[4:], x[4:], rtol=1e-6)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -19,6 +19,7 @@ from bucketize.kernel.expression import IMPORTS, dtype_text
 from bucketize.kernel.target import Target
 from bucketize.kernel.template import Knob, Launch, Schedule, Shapes, Template, Workload
 from bucketize.op import Op
+from bucketize.ops.dim import fill_number
 
 GRAIN = 64  # elements: two threads should not write to one cache line
 DTYPES = frozenset("?bhilqBHILQfd")  # what numba computes with
@@ -115,11 +116,13 @@ def kernel_text(
     dims: Sequence[str],
     *,
     moved: Sequence[int] | None = None,
+    checked: bool = False,
 ) -> str:
     """The file of a workload of one op: y is the result, x0, x1, ... the arguments.
 
     Where elements of the arguments `moved`, or none, are put into the result unchanged, both are
-    taken for unsigned integers, so that all dtypes of one size share the code.
+    taken for unsigned integers, so that all dtypes of one size share the code. A `checked` kernel
+    finds its report in `wrong`.
     """
     result = workload.result.dtype
     kind = dtype_text(result) if moved is None else bits_name(result)
@@ -128,6 +131,9 @@ def kernel_text(
         dtype = arg.type.dtype
         kind = bits_name(dtype) if i in (moved or ()) else dtype_text(dtype)
         pointers += _argument(workload, f"x{i}", arg, kind)
+    if checked:
+        workspace = len(workload.body.params) + 1
+        pointers += [f"wrong = pointer(block[{workspace}], int64)", "wrong[0] = 0"]
     return body.kernel(title, pointers, len(workload.body.params) + 2, dims)
 
 
@@ -185,7 +191,7 @@ def bits_name(dtype: np.dtype[Any]) -> str:
 
 def bits_of(value: Any, dtype: np.dtype[Any]) -> int:
     """The bits of a number of this dtype, as a kernel's dim."""
-    raw = np.asarray(value).astype(dtype).tobytes()
+    raw = fill_number(value, dtype).tobytes()
     return int.from_bytes(raw.ljust(8, b"\0"), "little", signed=True)
 
 

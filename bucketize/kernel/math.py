@@ -102,11 +102,17 @@ def log(w: Writer, x: ir.Value) -> ir.Value:
 def _rational(
     w: Writer, x: ir.Value, limit: float, above: Sequence[float], below: Sequence[float]
 ) -> ir.Value:
-    """The odd function x * above(x*x) / below(x*x), constant outside [-limit, limit]."""
-    x = w.clamp(x, -limit, limit)
-    square = w.builder.fmul(x, x)
-    top = w.builder.fmul(x, _horner(w, square, above))
-    return w.builder.fdiv(top, _horner(w, square, below))
+    """The odd function x * above(x*x) / below(x*x), the sign of x outside (-limit, limit).
+
+    There the quotient would fall short of 1 by a little, which gelu multiplies by x.
+    """
+    b, n = w.builder, width_of(x)
+    within = w.clamp(x, -limit, limit)
+    square = b.fmul(within, within)
+    top = b.fmul(within, _horner(w, square, above))
+    quotient = b.fdiv(top, _horner(w, square, below))
+    far = b.fcmp_ordered(">=", w.intrinsic("fabs", x), w.number(limit, n))
+    return b.select(far, w.intrinsic("copysign", w.number(1.0, n), x), quotient)
 
 
 def erf(w: Writer, x: ir.Value) -> ir.Value:

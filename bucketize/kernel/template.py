@@ -103,6 +103,12 @@ class Launch:
     extent: int
     grain: int = 1
     workspace: int = 0
+    checked: bool = False
+    """Whether the workspace begins with a report: 0 if all was well, or 1, an index that is out of
+    range, and the extent of its axis. The kernel writes it before all else, in each part."""
+
+
+REPORT = 3 * 8  # bytes
 
 
 @dataclass(frozen=True, eq=False)

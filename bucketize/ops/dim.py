@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import numpy as np
 
 from bucketize.op import FREE, UNSAFE, Array, op
+from bucketize.ops.rules import limits
 from bucketize.types import Dim, Interval, Shape
 
 
@@ -47,6 +51,13 @@ def dims_within(*, dims: Shape, box: tuple[Interval, ...]) -> Array:
     return np.asarray(all(lo <= d and (hi is None or d < hi) for d, (lo, hi) in pairs))  # type: ignore[operator]
 
 
+def fill_number(value: float, dtype: np.dtype[Any]) -> Array:
+    """`value` as a scalar of `dtype`; of integers an infinity is the least or the greatest."""
+    if dtype.kind in "biu" and math.isinf(value):
+        return np.asarray(limits(dtype)[value > 0], dtype)
+    return np.asarray(value).astype(dtype)
+
+
 @op(
     shape=lambda x, _n, **_: x,
     dtype=lambda x, _n, **_: x,
@@ -56,7 +67,7 @@ def dims_within(*, dims: Shape, box: tuple[Interval, ...]) -> Array:
 def mask_tail(x: Array, n: Array, *, axis: int, value: float) -> Array:
     """`x` with everything from index `n` on along `axis` replaced by `value`."""
     index = np.arange(x.shape[axis]).reshape((-1,) + (1,) * (x.ndim - 1 - axis))
-    return np.where(index < n, x, np.asarray(value, x.dtype))
+    return np.where(index < n, x, fill_number(value, x.dtype))
 
 
-__all__ = ["dim_less", "dims_within", "from_dims", "mask_tail"]
+__all__ = ["dim_less", "dims_within", "fill_number", "from_dims", "mask_tail"]

@@ -11,7 +11,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from bucketize.op import Array, Op, op, same_dtype
+from bucketize.op import Array, Op, by_dims, op, same_dtype
+from bucketize.ops import values
 from bucketize.ops.rules import (
     DType,
     bools,
@@ -21,20 +22,12 @@ from bucketize.ops.rules import (
     integers,
     to_bool,
 )
-from bucketize.ops.values import (
-    COMPARISONS,
-    ValueRule,
-    either,
-    magnitude,
-    per_element,
-    quotient,
-    remainder,
-)
 from bucketize.types import maximum, minimum
 
 UNARY = "float32[N, C]; float32[]"
 BINARY = "float32[N, C], float32[C]; float32[N, 1, C], float32[M, 1]; float32[], float32[N]"
-INTEGERS = "int64[N, C], int64[C]; int64[N], int64[]; int32[N], int32[1]"
+INTEGERS = "int64[N, C], int64[C]; int64[N], int64[]; int32[N], int32[1]; "
+INTEGERS += "int32[N] in [2**30, 2**31 - 1), int32[N] in [2**30, 2**31 - 1)"
 DIVISION = "int64[N, C], int64[C] in [1, 5); int64[N], int64[] in [-5, 0)"
 BOOLS = "bool[N, C], bool[C]"
 
@@ -43,17 +36,22 @@ def elementwise(
     scalar: str,
     example: str,
     dtype: Callable[..., DType] = same_dtype,
-    value: ValueRule | bool = False,
+    value: values.ValueRule | bool = False,  # True: by `compute`, which works on dims as well
 ) -> Callable[[Callable[..., Array]], Op]:
     """Declare an operator whose result at an index is `scalar` of its arguments there."""
-    return op(
-        shape=broadcast_rule,
-        padding=broadcast_padding,
-        example=example,
-        dtype=dtype,
-        scalar=scalar,
-        value=value,
-    )
+
+    def declare(compute: Callable[..., Array]) -> Op:
+        rule = by_dims(compute) if value is True else value
+        return op(
+            shape=broadcast_rule,
+            padding=broadcast_padding,
+            example=example,
+            dtype=dtype,
+            scalar=scalar,
+            value=rule and values.fitting(rule, dtype),
+        )(compute)
+
+    return declare
 
 
 def unary(scalar: str, example: str = UNARY) -> Callable[[Callable[..., Array]], Op]:
@@ -92,7 +90,7 @@ def div(x: Array, y: Array) -> Array:
     "where((x0 < 0) ^ (x1 < 0), -(abs(x0) // abs(x1)), abs(x0) // abs(x1))",
     DIVISION,
     integers,
-    value=per_element(quotient),
+    value=values.per_element(values.quotient),
 )
 def trunc_div(x: Array, y: Array) -> Array:
     """The quotient of integers, cut towards zero (ONNX Div)."""
@@ -103,10 +101,10 @@ def trunc_div(x: Array, y: Array) -> Array:
 @elementwise(
     "x0 % x1",
     f"{DIVISION}; float32[N], float32[]",
-    value=per_element(remainder),
+    value=values.per_element(values.remainder),
 )
 def mod(x: Array, y: Array) -> Array:
-    """The remainder with the sign of the divisor, as in Python."""
+    """The values.remainder with the sign of the divisor, as in Python."""
     return np.mod(x, y)
 
 
@@ -115,7 +113,7 @@ def mod(x: Array, y: Array) -> Array:
     f"{DIVISION}; float32[N], float32[]",
 )
 def fmod(x: Array, y: Array) -> Array:
-    """The remainder with the sign of the dividend, as in C."""
+    """The values.remainder with the sign of the dividend, as in C."""
     return np.fmod(x, y)
 
 
@@ -125,13 +123,13 @@ def pow_(x: Array, y: Array) -> Array:
     return np.power(x, y)
 
 
-@elementwise("min(x0, x1)", f"{BINARY}; {INTEGERS}", value=per_element(minimum))
+@elementwise("min(x0, x1)", f"{BINARY}; {INTEGERS}", value=values.per_element(minimum))
 def minimum_(x: Array, y: Array) -> Array:
     """The smaller of `x` and `y`."""
     return np.minimum(x, y)
 
 
-@elementwise("max(x0, x1)", f"{BINARY}; {INTEGERS}", value=per_element(maximum))
+@elementwise("max(x0, x1)", f"{BINARY}; {INTEGERS}", value=values.per_element(maximum))
 def maximum_(x: Array, y: Array) -> Array:
     """The greater of `x` and `y`."""
     return np.maximum(x, y)
@@ -143,7 +141,7 @@ def neg(x: Array) -> Array:
     return -x
 
 
-@elementwise("abs(x0)", f"{UNARY}; int64[N]", value=per_element(magnitude))
+@elementwise("abs(x0)", f"{UNARY}; int64[N]", value=values.per_element(values.magnitude))
 def abs_(x: Array) -> Array:
     """`x` without its sign."""
     return np.abs(x)
@@ -305,7 +303,7 @@ def gelu_tanh(x: Array) -> Array:
 
 def comparison(sign: str) -> Callable[[Callable[..., Array]], Op]:
     """Declare an elementwise operator that compares by `sign`."""
-    value = per_element(COMPARISONS[sign])
+    value = values.per_element(values.COMPARISONS[sign])
     return elementwise(f"x0 {sign} x1", f"{BINARY}; {INTEGERS}", to_bool, value)
 
 
@@ -381,7 +379,7 @@ def _where_dtype(c: DType, x: DType, y: DType) -> DType:
     "where(x0, x1, x2)",
     "bool[N, C], float32[C], float32[N, 1]; bool[N], int64[N], int64[]",
     _where_dtype,
-    per_element(either),
+    values.per_element(values.either),
 )
 def where(c: Array, x: Array, y: Array) -> Array:
     """`x` where `c` holds and `y` elsewhere."""
@@ -391,9 +389,10 @@ def where(c: Array, x: Array, y: Array) -> Array:
 @elementwise(
     "cast(x0, dtype)",
     'float32[N, C] {dtype="int64"}; int64[N] {dtype="int32"}; int64[N] {dtype="float32"}; '
-    'bool[N] {dtype="int64"}; float32[] {dtype="bool"}',
+    'bool[N] {dtype="int64"}; float32[] {dtype="bool"}; int64[N] in [-2, 3) {dtype="bool"}; '
+    'int64[N] in [100, 400) {dtype="int8"}',
     lambda _, dtype: np.dtype(dtype),
-    lambda x, **_: x.value,
+    values.converted,
 )
 def cast(x: Array, *, dtype: str) -> Array:
     """`x` as another dtype; floats are cut towards zero."""

@@ -26,6 +26,14 @@ def same(a: Dim, b: Dim) -> bool:
     return a == b and not isinstance(a, AnyDim)
 
 
+def limits(dtype: DType) -> tuple[int, int]:
+    """The least and the greatest number of a dtype of integers or truth values."""
+    if dtype.kind == "b":
+        return 0, 1
+    found = np.iinfo(dtype)
+    return int(found.min), int(found.max)
+
+
 def text(shape: Shape) -> str:
     """A shape as messages show it."""
     return f"[{', '.join(map(str, shape))}]"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from ctypes import c_int64
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any, TypeAlias
@@ -238,7 +239,8 @@ class Plan:
                 names.append(out)
                 lives.append(Lifetime(self._nbytes(out), i, last.get(out, i)))
             names.append(step)
-            lives.append(Lifetime(round_up(launch.workspace) * segment.context.threads, i, i))
+            size = round_up(launch.workspace) * segment.context.threads
+            lives.append(Lifetime(size, i, len(segment.steps) - 1 if launch.checked else i))
         offsets, self.arena_bytes = plan_memory(lives)
         self.offsets: dict[Any, int] = dict(zip(names, offsets, strict=True))
 
@@ -274,6 +276,7 @@ class Plan:
         self.chunks = np.ones(len(steps), np.int64)
         self._inputs: list[list[int]] = [[] for _ in self.segment.fn.params]
         self._outputs: list[list[int]] = [[] for _ in self.segment.fn.results]
+        self._reports: list[tuple[int, Step]] = []
         arena: list[tuple[int, int]] = []
         params: dict[Atom, int] = {p: i for i, p in enumerate(self.segment.fn.params)}
         for i, (step, launch) in enumerate(pairs):
@@ -287,6 +290,8 @@ class Plan:
                 if launch.workspace:
                     own = self.offsets[step] + t * round_up(launch.workspace)
                     arena.append((word, own))
+                if launch.checked:
+                    self._reports.append((own, step))
         self._arena_words = np.array([w for w, _ in arena], np.int64)
         self._arena_offsets = np.array([o for _, o in arena], np.int64)
         self._generation = 0
@@ -332,6 +337,8 @@ class Plan:
             _patch(self.table, self._inputs, inputs)
             _patch(self.table, self._outputs, outputs)
             self._call(context.threads)
+            for offset, step in self._reports:
+                _check_report(base + offset, step)
         return [self._result(i, inputs, outputs) for i in range(len(outputs))]
 
     def _call(self, threads: int) -> None:
@@ -363,6 +370,14 @@ class Plan:
         if root in self._held:
             return self._held[root]
         return inputs[self.segment.fn.params.index(root)]
+
+
+def _check_report(place: int, step: Step) -> None:
+    """What a checked kernel says of its indices."""
+    if c_int64.from_address(place).value:
+        _, index, extent = (c_int64 * 3).from_address(place)
+        where = f"in {step.workload.anchor.op.name}"
+        raise ShapeError(f"{where}: index {index} is out of range for extent {extent}")
 
 
 def _patch(table: Array, words: Sequence[Sequence[int]], arrays: Sequence[Array]) -> None:
