@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from bucketize.cli.model import Model
 
 MODEL = "zoo:resnet18"
-BOUNDS = {"N": (1, 8), "H": (64, 64), "W": (64, 64)}
-POINTS = ({"N": 1}, {"N": 3}, {"N": 5}, {"N": 8})
+BOUNDS = {"N": (1, 1), "H": (32, 128), "W": (32, 128)}
+POINTS = tuple({"H": size, "W": size} for size in (32, 56, 96, 128))
 DISPATCHERS = ("none", "uniform:count=2", "log")
 TRIALS = 12  # schedules of a workload at most; the time limit comes first
 TOLERANCE = 1e-4
@@ -35,7 +35,7 @@ TOLERANCE = 1e-4
 @click.option("--seconds", default=120.0, show_default=True, help="For the search in all.")
 @parameter.threads_option
 def demo(output: Path, seconds: float, threads: int) -> None:
-    """Dispatch a ResNet-18 on its batch, tune, run, check the results, and show the trade-off.
+    """Dispatch a ResNet-18 on the image size, tune, run, check the results, and show the trade-off.
 
     Writes trials.csv, tradeoff.csv and tradeoff.png. Takes a few minutes.
 
@@ -68,14 +68,15 @@ def dispatch_all(model: Model) -> Modules:
     """The module behind every dispatcher, and behind the oracle: a static clone per point."""
     from bucketize.cli.model import ORACLE, dispatched
 
-    (data,) = model.main.params
-    say(f"Dispatching {MODEL} on {data.type}, N in {list(BOUNDS['N'])}:")
+    ranges = (f"{s.name} in [{s.lo}, {s.hi}]" for s in model.main.symbols().values())
+    say(f"Dispatching {MODEL}, {model.main.params[0].type}, {', '.join(ranges)}:")
     options = {"policy": "exact", "fallback": True, "points": POINTS}
     specs = (*DISPATCHERS, ORACLE)
     modules = {spec: dispatched(model, {**options, "dispatcher": spec}) for spec in specs}
     for spec, module in modules.items():
         names = [name for name in module.functions if name != "main"] or ["main"]
-        click.echo(f"  {spec:16} {', '.join(names)}", err=True)
+        more = f", ... {len(names) - 4} more" if len(names) > 4 else ""
+        click.echo(f"  {spec:16} {', '.join(names[:4])}{more}", err=True)
     return modules
 
 
