@@ -55,8 +55,14 @@ def logged_choice(log: str | Path, threads: int) -> Chooser:
 
     def choose(workload: Workload, template: Template) -> tuple[Schedule, str]:
         best = choices.best(workload.hash, [p.type for p in workload.body.params])
-        if best is None or template.valid(workload, best.schedule, host()) is not None:
+        if best is None or not _is_legal(template, workload, best.schedule):
             return default_choice(workload, template)
         return best.schedule, "log"
 
     return choose
+
+
+def _is_legal(template: Template, workload: Workload, schedule: Schedule) -> bool:
+    """Whether the template still has these knobs and allows these values."""
+    knobs = template.knobs(workload, host())
+    return schedule.keys() == knobs.keys() and template.valid(workload, schedule, host()) is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -149,6 +150,21 @@ def test_a_bucket_where_the_model_is_not_legal_names_the_clone() -> None:
     assert any("in main[H=1..2]: if the model" in note for note in e.value.__notes__)
 
 
+def test_a_shape_seen_before_takes_the_short_cut_to_the_same_results() -> None:
+    b_, a = Var("b", tensor("float32", N, 4)), Var("a", tensor("float32", 4, N))
+    b = Builder()
+    fn = b.function("main", [b_, a], [b.emit(ops.matmul, b_, b.emit(ops.relu, a))])
+    exe = bucketize.compile(dispatch(Module({"main": fn}), log_dispatcher_on("b", 0)))
+    for size in (3, 5, 3, 5, 3):
+        same(exe, random(size, 4), random(4, size))
+    with pytest.raises(ShapeError, match="expected float32, got float64"):
+        exe.run(np.zeros((3, 4)), random(4, 3))
+
+
+def log_dispatcher_on(name: str, axis: int) -> Any:
+    return lambda shapes: {name: {axis: log_dispatcher(shapes)[name][axis]}}
+
+
 def test_inputs_that_are_not_contiguous() -> None:
     same(bucketize.compile(Module({"main": mlp()})), random(12, 7).T)
 
@@ -246,6 +262,14 @@ def test_the_counts_say_what_was_compiled() -> None:
     assert (exe.counts.found, exe.counts.defaults) == (0, 2)
     assert str(exe.counts).startswith("2 workloads: 0 with schedules from the log, 2 on defaults")
     assert exe.constant_bytes() > 0
+
+
+def test_a_logged_schedule_of_other_knobs_is_no_schedule(tmp_path: Path) -> None:
+    log, mod = tmp_path / "trials.csv", Module({"main": mlp(3)})
+    bucketize.tune(mod, log=log, trials=1)
+    assert bucketize.compile(mod, log=log).counts.found == 2
+    log.write_text(log.read_text().replace("unroll", "unfurl"))
+    assert bucketize.compile(mod, log=log).counts.found == 0
 
 
 def test_the_graph_executor_takes_static_functions_only() -> None:

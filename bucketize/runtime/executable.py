@@ -12,13 +12,14 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from bucketize.errors import BucketizeError, CompileError, unknown_name
-from bucketize.interpret import arrange_inputs
+from bucketize.interpret import arrange_inputs, bind_shapes
 from bucketize.ir import Const, Function, Module, Var
 from bucketize.kernel.build import Kernel
 from bucketize.kernel.template import Schedule, Template, Workload
 from bucketize.op import Array
 from bucketize.runtime.explain import Explanation, explain, sizes_of
-from bucketize.runtime.segment import Chooser, new_context
+from bucketize.runtime.route import Route, find_route
+from bucketize.runtime.segment import MAX_PLANS, Chooser, new_context
 from bucketize.runtime.vm import Code, Invoke, Routine, RunSegment
 from bucketize.transform.lower import lower
 from bucketize.types import bounds
@@ -154,6 +155,7 @@ class Executable:
         self._strict = strict
         self._context = new_context(threads, self._on_kernel, self._on_host)
         self._routines: dict[str, Graph | Routine] = {}
+        self._routes: dict[tuple[tuple[int, ...], ...], Route | None] = {}
         self._params = module.main.params
         names = ["main"] if lazy else list(module.functions)
         for i, name in enumerate(names):
@@ -167,7 +169,21 @@ class Executable:
     def run(self, *arrays: Array, **named: Array) -> list[Array]:
         """The results of `main`; inputs by position or by name, outputs owned by the caller."""
         inputs = arrange_inputs(self._params, arrays, named)
-        return _owned(self._invoke("main", inputs), inputs)
+        shapes = tuple([a.shape for a in inputs])
+        route = self._routes.get(shapes)
+        if route is not None:
+            return route.run(inputs)
+        results = _owned(self._invoke("main", inputs), inputs)
+        if shapes not in self._routes:
+            self._remember(shapes)
+        return results
+
+    def _remember(self, shapes: tuple[tuple[int, ...], ...]) -> None:
+        """Note where inputs of these shapes go: straight to a plan, or None."""
+        if len(self._routes) >= MAX_PLANS:
+            self._routes.clear()
+        sizes = bind_shapes(self._params, shapes)
+        self._routes[shapes] = find_route("main", sizes, self._routines)
 
     def run_clone(self, clone: str, *arrays: Array, **named: Array) -> list[Array]:
         """The results of one clone, chosen by its name or its profile's, not by the sizes."""

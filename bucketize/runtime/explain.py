@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from bucketize.errors import ShapeError, unknown_name
 from bucketize.interpret import bind_shapes, no_bucket
 from bucketize.ir import Binding, Function
+from bucketize.runtime.route import Compiled
 from bucketize.runtime.segment import Segment, Step
 from bucketize.runtime.vm import (
     Branch,
@@ -21,13 +22,6 @@ from bucketize.runtime.vm import (
     RunSegment,
 )
 from bucketize.types import Symbol, evaluate
-
-
-class Compiled(Protocol):
-    """A function compiled for either executor."""
-
-    fn: Function
-    code: Code
 
 
 @dataclass
