@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bucketize.errors import TypeRelError, unknown_name
-from bucketize.types import ANY, Dim, Shape, TensorType, product
+from bucketize.types import ANY, Dim, Shape, TensorType, maximum, minimum, product
 
 Array: TypeAlias = NDArray[Any]
 Attrs: TypeAlias = Mapping[str, Any]
@@ -109,7 +109,8 @@ class Op:
         size = product(shape)
         if not isinstance(size, int) or size > MAX_VALUE:
             return None
-        return self.value(*types, **attrs)
+        value = self.value(*types, **attrs)
+        return value and tuple(d if _fits(d, dtype) else ANY for d in value)
 
     def run_time_shape(self, *args: Array, **attrs: Any) -> tuple[int, ...]:
         """The shape function: the same rule read over integers, or over values if it must be."""
@@ -119,6 +120,14 @@ class Op:
             seen = [_elements(a) if i in self.reads else a.shape for i, a in enumerate(args)]
             shape = self.shape(*seen, **attrs)
         return tuple(int(d) for d in shape)  # type: ignore[arg-type]
+
+
+def _fits(dim: Dim, dtype: np.dtype[Any]) -> bool:
+    """Whether a dim cannot have wrapped around in this dtype; int64 holds every extent."""
+    if dtype.itemsize == np.dtype(np.int64).itemsize:
+        return True
+    lo, hi = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    return minimum(dim, int(hi)) == dim and maximum(dim, int(lo)) == dim
 
 
 def _seen(type_: TensorType) -> Dim | Shape:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from bucketize.op import Array, Op, by_dims, op, same_dtype
+from bucketize.op import Array, Op, op, same_dtype
 from bucketize.ops import values
 from bucketize.ops.rules import (
     DType,
@@ -41,14 +41,13 @@ def elementwise(
     """Declare an operator whose result at an index is `scalar` of its arguments there."""
 
     def declare(compute: Callable[..., Array]) -> Op:
-        rule = by_dims(compute) if value is True else value
         return op(
             shape=broadcast_rule,
             padding=broadcast_padding,
             example=example,
             dtype=dtype,
             scalar=scalar,
-            value=rule and values.fitting(rule, dtype),
+            value=value,
         )(compute)
 
     return declare

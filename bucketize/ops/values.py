@@ -3,35 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
 from bucketize.op import by_dims
-from bucketize.ops.rules import at_least, limits, same
+from bucketize.ops.rules import at_least, same
 from bucketize.types import ANY, Dim, Shape, TensorType
 
 ValueRule = Callable[..., Shape | None]
-
-ENOUGH = np.iinfo(np.int64).max  # no arithmetic on extents goes beyond this
 
 
 def per_element(rule: Callable[..., Dim]) -> ValueRule:
     """The value rule that applies `rule` to each dim, or to each tuple of dims."""
     return by_dims(np.frompyfunc(rule, rule.__code__.co_argcount, 1))
-
-
-def fitting(rule: ValueRule, dtype: Callable[..., np.dtype[Any]]) -> ValueRule:
-    """`rule`, but what may have wrapped around in the result's dtype is unknown."""
-
-    def value(*types: TensorType, **attrs: Any) -> Shape | None:
-        dims = rule(*types, **attrs)
-        low, high = limits(np.dtype(dtype(*(t.dtype for t in types), **attrs)))
-        if dims is None or high >= ENOUGH:
-            return dims
-        return tuple(d if at_least(d, low) and at_least(high, d) else ANY for d in dims)
-
-    return value
 
 
 def converted(x: TensorType, *, dtype: str) -> Shape | None:
