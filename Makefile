@@ -14,8 +14,8 @@ demo: $(READY) ## dispatch, tune, run and compare a model; writes demo-output/
 	@$(BIN)/bucketize demo
 
 test: lint ## everything that CI runs: lint, types, tests, size table
-	@$(BIN)/pytest -q -n $(JOBS) --dist worksteal
 	@$(BIN)/python benchmarks/size_table.py
+	@$(BIN)/pytest -q -n $(JOBS) --dist worksteal
 
 lint: $(READY) ## ruff and mypy, without changing a file
 	@$(BIN)/ruff check .
