@@ -150,6 +150,16 @@ def test_a_bucket_where_the_model_is_not_legal_names_the_clone() -> None:
     assert any("in main[H=1..2]: if the model" in note for note in e.value.__notes__)
 
 
+def test_fused_ops_round_one_by_one() -> None:
+    """x*x - x*x is 0: a product that is fused into the difference would not be rounded."""
+    x, y = Var("x", tensor("float32", N, 64)), Var("y", tensor("float32", N, 64))
+    b = Builder()
+    out = b.emit(ops.sub, b.emit(ops.mul, x, x), b.emit(ops.mul, y, y))
+    exe = bucketize.compile(Module({"main": b.function("main", [x, y], [out])}))
+    given = random(16, 64)
+    assert not exe.run(given, given.copy())[0].any()
+
+
 def test_a_shape_seen_before_takes_the_short_cut_to_the_same_results() -> None:
     b_, a = Var("b", tensor("float32", N, 4)), Var("a", tensor("float32", 4, N))
     b = Builder()

@@ -33,7 +33,7 @@ from bucketize.kernel.native import pointer
 SIGNATURE = types.void(types.CPointer(types.int64))
 
 
-@cfunc(SIGNATURE, cache=True, error_model="numpy", fastmath={{"contract"}})
+@cfunc(SIGNATURE, cache=True, error_model="numpy")
 def kernel(block):
 """
 
