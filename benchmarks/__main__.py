@@ -1,11 +1,11 @@
-"""`python -m benchmarks [peers|overhead|startup|memory|dispatch ...]`: all of them by default."""
+"""`python -m benchmarks [NAME ...]`: all of them by default."""
 
 from __future__ import annotations
 
 import argparse
 import importlib
 
-NAMES = ("dispatch", "overhead", "memory", "startup", "peers")
+NAMES = ("dispatch", "overhead", "memory", "startup", "threads", "peers")
 
 
 def main() -> None:

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import functools
 import math
-import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from bucketize.errors import TypeRelError
 
@@ -115,7 +114,7 @@ def _operand(dim: Dim) -> str:
 
 
 def _lone_call(expr: Expr) -> bool:
-    return any(_lone_term(expr, fn) for fn in ("min", "max", "broadcast"))
+    return any(lone_term(expr, fn) for fn in ("min", "max", "broadcast"))
 
 
 def _product(monomial: Monomial, factor: int) -> str:
@@ -157,7 +156,8 @@ def _from_terms(terms: Mapping[Monomial, int]) -> Dim:
     return Expr(tuple(sorted(kept, key=_order)))
 
 
-def _call(fn: str, *args: Dim) -> Dim:
+def term(fn: str, *args: Dim) -> Dim:
+    """A dim that is `fn` of others, with nothing to simplify."""
     return Expr(((((Term(fn, args)),), 1),))
 
 
@@ -200,7 +200,7 @@ def _floor_divide(a: Dim, b: Dim) -> Dim:
         return 1
     divisor = list(_terms(b).items())
     if len(divisor) > 1:
-        return _call("//", a, b)
+        return term("//", a, b)
     exact, left = _split(a, *divisor[0])
     return exact if _is_small(left, b) else exact + _quotient(left, b)
 
@@ -223,29 +223,26 @@ def _quotient(a: Dim, b: Dim) -> Dim:
         return a // b
     if isinstance(a, Expr) and isinstance(b, int):  # (x//p + c)//q is (x + c*p)//(p*q)
         constant = dict(a.terms).get((), 0)
-        inner = a - constant
-        if isinstance(inner, Expr) and _lone_term(inner, "//"):
-            x, p = _term_of(inner).args
-            if isinstance(p, int):
-                return (x + constant * p) // (p * b)
-    return _call("//", a, b)
+        inner = lone_term(a - constant, "//")
+        if inner and isinstance(p := inner.args[1], int):
+            return (inner.args[0] + constant * p) // (p * b)
+    return term("//", a, b)
 
 
-def _term_of(expr: Expr) -> Term:
-    atom = expr.terms[0][0][0]
-    assert isinstance(atom, Term)
-    return atom
-
-
-def _lone_term(expr: Expr, fn: str) -> bool:
-    (monomial, factor), *rest = expr.terms
-    lone = not rest and factor == 1 and len(monomial) == 1
-    return lone and isinstance(monomial[0], Term) and monomial[0].fn == fn
+def lone_term(dim: Dim, fn: str) -> Term | None:
+    """The term of `fn` that `dim` is, if it is nothing else."""
+    if not isinstance(dim, Expr):
+        return None
+    (monomial, factor), *rest = dim.terms
+    if rest or factor != 1 or len(monomial) != 1:
+        return None
+    (atom,) = monomial
+    return atom if isinstance(atom, Term) and atom.fn == fn else None
 
 
 def _is_small(left: Dim, divisor: Dim) -> bool:
-    lo, hi = _extremes(left)
-    return lo >= 0 and hi < _extremes(divisor)[0]
+    lo, hi = extremes(left)
+    return lo >= 0 and hi < extremes(divisor)[0]
 
 
 def _modulo(a: Dim, b: Dim) -> Dim:
@@ -255,10 +252,11 @@ def _modulo(a: Dim, b: Dim) -> Dim:
     if isinstance(quotient, AnyDim):
         return ANY
     rest = a - quotient * b
-    return rest if quotient == 0 or isinstance(rest, int) else _call("%", a, b)
+    return rest if quotient == 0 or isinstance(rest, int) else term("%", a, b)
 
 
-def _extremes(dim: Dim) -> tuple[float, float]:
+def extremes(dim: Dim) -> tuple[float, float]:
+    """The least and greatest value of `dim`, infinite where it is unbounded."""
     if isinstance(dim, AnyDim):
         return 0, math.inf
     if isinstance(dim, Symbol):
@@ -273,14 +271,14 @@ def _span(monomial: Monomial, factor: int) -> tuple[float, float]:
     lo: float = factor
     hi: float = factor
     for atom in monomial:
-        span = _extremes(atom) if isinstance(atom, Symbol) else _term_span(atom)
+        span = extremes(atom) if isinstance(atom, Symbol) else _term_span(atom)
         corners = [0 if 0 in (p, q) else p * q for p in (lo, hi) for q in span]
         lo, hi = min(corners), max(corners)
     return lo, hi
 
 
 def _term_span(term: Term) -> tuple[float, float]:
-    (alo, ahi), (blo, bhi) = (_extremes(a) for a in term.args)
+    (alo, ahi), (blo, bhi) = (extremes(a) for a in term.args)
     if term.fn == "//":
         low = alo // (bhi if alo >= 0 else max(blo, 1))
         high = ahi // (max(blo, 1) if ahi >= 0 else bhi)
@@ -294,7 +292,7 @@ def _term_span(term: Term) -> tuple[float, float]:
 
 def bounds(dim: Dim) -> Bounds:
     """The least and greatest extent of `dim`, by interval arithmetic; None is unbounded."""
-    lo, hi = _extremes(dim)
+    lo, hi = extremes(dim)
     return int(lo) if math.isfinite(lo) else 0, int(hi) if math.isfinite(hi) else None
 
 
@@ -307,34 +305,6 @@ def symbols(dim: Dim) -> frozenset[Symbol]:
     atoms = [a for monomial, _ in dim.terms for a in monomial]
     inner = (symbols(d) for a in atoms if isinstance(a, Term) for d in a.args)
     return frozenset(a for a in atoms if isinstance(a, Symbol)).union(*inner)
-
-
-def substitute(dim: Dim, env: Mapping[str, Dim]) -> Dim:
-    """`dim` with the symbols that `env` names replaced."""
-    if isinstance(dim, Symbol):
-        return env.get(dim.name, dim)
-    if not isinstance(dim, Expr):
-        return dim
-    total: Dim = 0
-    for monomial, factor in dim.terms:
-        product: Dim = factor
-        for atom in monomial:
-            if isinstance(atom, Symbol):
-                product = product * env.get(atom.name, atom)
-            else:
-                product = product * FUNCTIONS[atom.fn](*(substitute(a, env) for a in atom.args))
-        total = total + product
-    return total
-
-
-def evaluate(dim: Dim, env: Mapping[str, int]) -> int:
-    """The integer that `dim` is when its symbols have the values in `env`."""
-    if isinstance(dim, int):
-        return dim
-    value = substitute(dim, env)
-    if not isinstance(value, int):
-        raise TypeRelError(f"{dim} is not known: {value} remains under {dict(env)}")
-    return value
 
 
 def minimum(a: Dim, b: Dim) -> Dim:
@@ -350,94 +320,12 @@ def maximum(a: Dim, b: Dim) -> Dim:
 def _choose(fn: str, a: Dim, b: Dim) -> Dim:
     if isinstance(a, AnyDim) or isinstance(b, AnyDim):
         return ANY
-    lo, hi = _extremes(a - b)
+    lo, hi = extremes(a - b)
     if lo >= 0:
         return b if fn == "min" else a
     if hi <= 0:
         return a if fn == "min" else b
-    return _call(fn, a, b)
+    return term(fn, a, b)
 
 
-def meet(a: Dim, b: Dim) -> Dim:
-    """The dim when both must hold, the one that says more; the rest is checked at run time."""
-    if a == b or isinstance(b, AnyDim):
-        return a
-    if isinstance(a, AnyDim):
-        return b
-    if not _may_be_equal(a, b):
-        raise TypeRelError(f"extents differ: {a} and {b}")
-    if isinstance(a, int) or isinstance(b, int):
-        return a if isinstance(a, int) else b
-    return a if isinstance(a, Symbol) else b
-
-
-def _may_be_equal(a: Dim, b: Dim) -> bool:
-    lo, hi = _extremes(a - b)
-    return lo <= 0 <= hi
-
-
-def join(a: Dim, b: Dim) -> Dim:
-    """The dim when either may hold, as after the branches of an `If`."""
-    return a if a == b else ANY
-
-
-def broadcast(a: Dim, b: Dim) -> Dim:
-    """The extent of an axis after numpy broadcasting; `is it 1?` may stay a run-time question."""
-    if b in (a, 1):
-        return a
-    if a == 1:
-        return b
-    a_wins, b_wins = _is_never_one(a), _is_never_one(b)
-    if a_wins and b_wins:
-        return meet(a, b)
-    if a_wins or b_wins:
-        return a if a_wins else b
-    if isinstance(a, AnyDim) or isinstance(b, AnyDim):
-        return ANY
-    extents = sorted({*_broadcast_extents(a), *_broadcast_extents(b)}, key=str)
-    return functools.reduce(functools.partial(_call, "broadcast"), extents)
-
-
-def _broadcast_extents(dim: Dim) -> Iterator[Dim]:
-    """The dims that `dim` broadcasts: in any order, and each as good as twice."""
-    if isinstance(dim, Expr) and _lone_term(dim, "broadcast"):
-        for inner in dim.terms[0][0][0].args:  # type: ignore[union-attr]
-            yield from _broadcast_extents(inner)
-    else:
-        yield dim
-
-
-FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {
-    "//": operator.floordiv,
-    "%": operator.mod,
-    "min": minimum,
-    "max": maximum,
-    "broadcast": broadcast,
-}
 """What the functions in terms mean, on integers and on dims."""
-
-
-def _is_never_one(dim: Dim) -> bool:
-    lo, hi = bounds(dim)
-    return lo > 1 or hi == 0
-
-
-def _pad_left(shape: Shape, rank: int) -> Shape:
-    return (1,) * (rank - len(shape)) + shape
-
-
-def broadcast_shapes(*shapes: Shape) -> Shape:
-    """Whole shapes broadcast, aligned at the last axis."""
-    rank = max(map(len, shapes), default=0)
-    out: Shape = (1,) * rank
-    for shape in shapes:
-        out = tuple(broadcast(a, b) for a, b in zip(out, _pad_left(shape, rank), strict=True))
-    return out
-
-
-def product(dims: Iterable[Dim]) -> Dim:
-    """The number of elements of a shape."""
-    total: Dim = 1
-    for dim in dims:
-        total = total * dim
-    return total

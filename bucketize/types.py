@@ -10,7 +10,6 @@ import numpy as np
 
 from bucketize.dim import (
     ANY,
-    FUNCTIONS,
     AnyDim,
     Bounds,
     Dim,
@@ -21,18 +20,21 @@ from bucketize.dim import (
     Symbolic,
     Term,
     bounds,
+    maximum,
+    minimum,
+    symbols,
+)
+from bucketize.errors import TypeRelError
+from bucketize.relation import (
+    FUNCTIONS,
     broadcast,
     broadcast_shapes,
     evaluate,
     join,
-    maximum,
     meet,
-    minimum,
     product,
     substitute,
-    symbols,
 )
-from bucketize.errors import TypeRelError
 
 __all__ = [
     "ANY",

@@ -12,8 +12,8 @@ import onnx.parser
 import pytest
 from click.testing import CliRunner, Result
 
-from bucketize.cli import main
 from bucketize.cli.dispatcher import find_dispatcher, parse_options
+from bucketize.cli.group import main
 from bucketize.errors import BucketizeError, DispatchError, UnknownNameError
 from bucketize.types import Symbol
 

@@ -12,6 +12,7 @@ ROOT = Path(__file__).parent.parent
 LAYERS = [
     ["errors"],
     ["dim"],
+    ["relation"],
     ["types"],
     ["op"],
     ["ops"],

@@ -1,5 +1,1 @@
 """The command line: one module per subcommand, each importing what it needs when it runs."""
-
-from bucketize.cli.group import main
-
-__all__ = ["main"]

@@ -12,7 +12,6 @@ from collections.abc import Callable
 import numpy as np
 
 from bucketize.op import Array, Op, op, same_dtype
-from bucketize.ops import values
 from bucketize.ops.rules import (
     DType,
     bools,
@@ -21,6 +20,16 @@ from bucketize.ops.rules import (
     floats,
     integers,
     to_bool,
+)
+from bucketize.ops.values import (
+    COMPARISONS,
+    ValueRule,
+    converted,
+    either,
+    magnitude,
+    per_element,
+    quotient,
+    remainder,
 )
 from bucketize.types import maximum, minimum
 
@@ -36,7 +45,7 @@ def elementwise(
     scalar: str,
     example: str,
     dtype: Callable[..., DType] = same_dtype,
-    value: values.ValueRule | bool = False,  # True: by `compute`, which works on dims as well
+    value: ValueRule | bool = False,  # True: by `compute`, which works on dims as well
 ) -> Callable[[Callable[..., Array]], Op]:
     """Declare an operator whose result at an index is `scalar` of its arguments there."""
 
@@ -89,7 +98,7 @@ def div(x: Array, y: Array) -> Array:
     "where((x0 < 0) ^ (x1 < 0), -(abs(x0) // abs(x1)), abs(x0) // abs(x1))",
     DIVISION,
     integers,
-    value=values.per_element(values.quotient),
+    value=per_element(quotient),
 )
 def trunc_div(x: Array, y: Array) -> Array:
     """The quotient of integers, cut towards zero (ONNX Div)."""
@@ -100,10 +109,10 @@ def trunc_div(x: Array, y: Array) -> Array:
 @elementwise(
     "x0 % x1",
     f"{DIVISION}; float32[N], float32[]",
-    value=values.per_element(values.remainder),
+    value=per_element(remainder),
 )
 def mod(x: Array, y: Array) -> Array:
-    """The values.remainder with the sign of the divisor, as in Python."""
+    """The remainder with the sign of the divisor, as in Python."""
     return np.mod(x, y)
 
 
@@ -112,7 +121,7 @@ def mod(x: Array, y: Array) -> Array:
     f"{DIVISION}; float32[N], float32[]",
 )
 def fmod(x: Array, y: Array) -> Array:
-    """The values.remainder with the sign of the dividend, as in C."""
+    """The remainder with the sign of the dividend, as in C."""
     return np.fmod(x, y)
 
 
@@ -122,13 +131,13 @@ def pow_(x: Array, y: Array) -> Array:
     return np.power(x, y)
 
 
-@elementwise("min(x0, x1)", f"{BINARY}; {INTEGERS}", value=values.per_element(minimum))
+@elementwise("min(x0, x1)", f"{BINARY}; {INTEGERS}", value=per_element(minimum))
 def minimum_(x: Array, y: Array) -> Array:
     """The smaller of `x` and `y`."""
     return np.minimum(x, y)
 
 
-@elementwise("max(x0, x1)", f"{BINARY}; {INTEGERS}", value=values.per_element(maximum))
+@elementwise("max(x0, x1)", f"{BINARY}; {INTEGERS}", value=per_element(maximum))
 def maximum_(x: Array, y: Array) -> Array:
     """The greater of `x` and `y`."""
     return np.maximum(x, y)
@@ -140,7 +149,7 @@ def neg(x: Array) -> Array:
     return -x
 
 
-@elementwise("abs(x0)", f"{UNARY}; int64[N]", value=values.per_element(values.magnitude))
+@elementwise("abs(x0)", f"{UNARY}; int64[N]", value=per_element(magnitude))
 def abs_(x: Array) -> Array:
     """`x` without its sign."""
     return np.abs(x)
@@ -302,7 +311,7 @@ def gelu_tanh(x: Array) -> Array:
 
 def comparison(sign: str) -> Callable[[Callable[..., Array]], Op]:
     """Declare an elementwise operator that compares by `sign`."""
-    value = values.per_element(values.COMPARISONS[sign])
+    value = per_element(COMPARISONS[sign])
     return elementwise(f"x0 {sign} x1", f"{BINARY}; {INTEGERS}", to_bool, value)
 
 
@@ -378,7 +387,7 @@ def _where_dtype(c: DType, x: DType, y: DType) -> DType:
     "where(x0, x1, x2)",
     "bool[N, C], float32[C], float32[N, 1]; bool[N], int64[N], int64[]",
     _where_dtype,
-    values.per_element(values.either),
+    per_element(either),
 )
 def where(c: Array, x: Array, y: Array) -> Array:
     """`x` where `c` holds and `y` elsewhere."""
@@ -391,7 +400,7 @@ def where(c: Array, x: Array, y: Array) -> Array:
     'bool[N] {dtype="int64"}; float32[] {dtype="bool"}; int64[N] in [-2, 3) {dtype="bool"}; '
     'int64[N] in [100, 400) {dtype="int8"}',
     lambda _, dtype: np.dtype(dtype),
-    values.converted,
+    converted,
 )
 def cast(x: Array, *, dtype: str) -> Array:
     """`x` as another dtype; floats are cut towards zero."""

@@ -1,0 +1,36 @@
+"""Two threads beside one: the same model compiled for each, calls taking turns."""
+
+from __future__ import annotations
+
+import statistics
+import time
+
+import bucketize
+from bucketize import zoo
+
+CASES = (
+    ("resnet18", {"N": 1, "H": 224, "W": 224}),
+    ("bert-mini", {"B": 1, "S": 128}),
+    ("mlp", {"N": 256}),
+)
+ROUNDS = 25
+
+
+def main() -> None:
+    """Print the medians and the speed-up."""
+    for name, sizes in CASES:
+        module = bucketize.from_onnx(zoo.build(name), bounds=zoo.BOUNDS[name])
+        inputs = zoo.inputs(name, sizes)
+        executables = {n: bucketize.compile(module, threads=n) for n in (1, 2)}
+        times: dict[int, list[float]] = {n: [] for n in executables}
+        for _ in range(ROUNDS):
+            for n, executable in executables.items():
+                start = time.perf_counter()
+                executable.run(**inputs)
+                times[n].append(time.perf_counter() - start)
+        one, two = (statistics.median(t) * 1e3 for t in times.values())
+        print(f"{name}: 1 thread {one:.2f} ms, 2 threads {two:.2f} ms, {one / two:.2f}x")
+
+
+if __name__ == "__main__":
+    main()
