@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import logging
 import os
 import sys
 import tempfile
@@ -22,6 +23,7 @@ from bucketize.errors import KernelError
 from bucketize.kernel.target import host
 
 VARIABLE = "BUCKETIZE_CACHE"
+LOGGER = logging.getLogger("bucketize")
 
 
 @dataclass(frozen=True)
@@ -100,10 +102,11 @@ def _load(path: Path) -> Kernel:
     stored = _stored(path)
     try:
         module = _import(path)
-    except Exception as e:
+    except Exception as e:  # whatever unpickling torn machine code raises
         if isinstance(e, OSError) or not stored:
             raise
-        for file in stored:  # machine code that a crash left torn
+        LOGGER.warning("%s: stored machine code cannot be read (%s); compiling anew", path, e)
+        for file in stored:
             file.unlink()
         module = _import(path)
     seconds = time.perf_counter() - start
