@@ -68,7 +68,7 @@ class RunSegment:
 
 @dataclass(frozen=True, eq=False)
 class Compute:
-    """Compute one op on the host, by its own meaning: its shape depends on values."""
+    """Compute one op on the host: its shape depends on values, or no template takes it."""
 
     binding: Binding
 
