@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import importlib
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from bucketize import analysis, zoo
     from bucketize.compiler import compile
+    from bucketize.dispatch.tree import dispatch
     from bucketize.errors import BucketizeError
     from bucketize.ir import Function, Module
     from bucketize.onnx import from_onnx
     from bucketize.runtime.executable import Executable
     from bucketize.text import show
-    from bucketize.transform.dispatch import dispatch
-    from bucketize.tune import tune
+    from bucketize.tune.session import tune
     from bucketize.types import ANY, Profile
 
 # Names are loaded at first use: `run` pays neither for scikit-optimize nor for pandas.
@@ -27,10 +29,10 @@ _HOMES = {
     "Profile": "bucketize.types",
     "analysis": "",
     "compile": "bucketize.compiler",
-    "dispatch": "bucketize.transform.dispatch",
+    "dispatch": "bucketize.dispatch.tree",
     "from_onnx": "bucketize.onnx",
     "show": "bucketize.text",
-    "tune": "bucketize.tune",
+    "tune": "bucketize.tune.session",
     "zoo": "",
 }
 
@@ -51,15 +53,25 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'bucketize' has no attribute {name!r}")
-    home = _HOMES[name]
-    module = importlib.import_module(home or f"bucketize.{name}")
-    value = getattr(module, name) if home else module
-    globals()[name] = value
-    return value
+class _Public(ModuleType):
+    """Public names, loaded at first use; they hide the packages that have the same name."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in _HOMES:
+            raise AttributeError(f"module 'bucketize' has no attribute {name!r}")
+        home = _HOMES[name]
+        module = importlib.import_module(home or f"bucketize.{name}")
+        value = getattr(module, name) if home else module
+        self.__dict__[name] = value
+        return value
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        # importing bucketize.tune.log binds `tune` here to the package: the function stays
+        if not (isinstance(value, ModuleType) and _HOMES.get(name)):
+            super().__setattr__(name, value)
+
+    def __dir__(self) -> list[str]:
+        return __all__
 
 
-def __dir__() -> list[str]:
-    return __all__
+sys.modules[__name__].__class__ = _Public

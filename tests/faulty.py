@@ -28,7 +28,7 @@ def source(_: Workload, schedule: Schedule, *_args: Any) -> str:
     fault = str(schedule["fault"])
     return f"""\
 from numba import cfunc, float32, types
-from bucketize.kernel.native import pointer
+from bucketize.kernel.emit.native import pointer
 {IMPORTS.get(fault, "")}
 
 @cfunc(types.void(types.CPointer(types.int64)), cache=True)

@@ -11,8 +11,8 @@ import pytest
 
 import bucketize
 from bucketize import zoo
+from bucketize.dispatch.bucket import bucket_of
 from bucketize.ir import Const
-from bucketize.transform.bucket import bucket_of
 from dispatchers import log_dispatcher, uniform_dispatcher
 
 Cuts = dict[str, list[tuple[int, int]]]  # symbol -> its intervals

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from bucketize import ops
+from bucketize.dispatch.bucket import bucket_of, show_bucket
+from bucketize.dispatch.tree import dispatch
 from bucketize.errors import BucketizeError, DispatchError, NoBucketError, UnknownNameError
 from bucketize.interpret import evaluate_module
 from bucketize.ir import CALL, IF, Builder, Const, Function, Module, Var
 from bucketize.text import show
-from bucketize.transform.bucket import bucket_of, show_bucket
-from bucketize.transform.dispatch import dispatch
 from bucketize.types import ANY, Dim, Profile, Symbol, tensor
 from bucketize.verify import verify
 from dispatchers import log_dispatcher

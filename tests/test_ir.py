@@ -5,8 +5,9 @@ import re
 import numpy as np
 import pytest
 
+from bucketize.call import arrange_inputs, bind_shapes
 from bucketize.errors import NoBucketError, ShapeError, TypeRelError, UnknownNameError
-from bucketize.interpret import arrange_inputs, bind_shapes, evaluate_module, run_function
+from bucketize.interpret import evaluate_module, run_function
 from bucketize.ir import (
     FUSED,
     IF,

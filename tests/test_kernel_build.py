@@ -17,14 +17,14 @@ from numba import int64, njit
 from bucketize.errors import KernelError
 from bucketize.kernel import build as module
 from bucketize.kernel.build import Kernel, build
-from bucketize.kernel.native import call_address
+from bucketize.kernel.emit.native import call_address
 from bucketize.kernel.target import Target, cache_sizes, host, vectors
 
 SOURCE = '''"""Adds a number to every element."""
 
 from numba import cfunc, float32, types
 
-from bucketize.kernel.native import pointer
+from bucketize.kernel.emit.native import pointer
 
 
 @cfunc(types.void(types.CPointer(types.int64)), cache=True)

@@ -11,7 +11,7 @@ from kernel_call import F32, C, Group, M, N, check, floats, number, workload
 
 from bucketize import ops
 from bucketize.ir import Const
-from bucketize.kernel.elementwise import OPEN, RUNS, STANDS, axes_of, collapsed
+from bucketize.kernel.loops.elementwise import OPEN, RUNS, STANDS, axes_of, collapsed
 from bucketize.types import ANY, Dim, tensor
 
 

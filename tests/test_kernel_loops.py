@@ -17,13 +17,13 @@ from samples import Sample, samples
 from bucketize import ops
 from bucketize.errors import KernelError
 from bucketize.ir import STRUCTURAL, Const
-from bucketize.kernel.loop import Source, bits_of
-from bucketize.kernel.movement import collapsed_axes
-from bucketize.kernel.reduce import runs
+from bucketize.kernel.loops.loop import Source, bits_of
+from bucketize.kernel.loops.movement import collapsed_axes
+from bucketize.kernel.loops.reduce import runs
+from bucketize.kernel.loops.transpose import merged
 from bucketize.kernel.target import host
 from bucketize.kernel.template import Workload, combinations
 from bucketize.kernel.templates import LOOP, TEMPLATES, template_for
-from bucketize.kernel.transpose import merged
 from bucketize.op import OPS, Op
 from bucketize.types import ANY, Dim, Symbol, TensorType, tensor
 

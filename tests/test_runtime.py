@@ -10,10 +10,10 @@ import pytest
 
 import bucketize
 from bucketize import ops
+from bucketize.dispatch.tree import dispatch
 from bucketize.errors import CompileError, NoBucketError, ShapeError, TypeRelError, UnknownNameError
 from bucketize.interpret import evaluate_module
 from bucketize.ir import CALL, IF, Builder, Const, Function, Module, Var
-from bucketize.transform.dispatch import dispatch
 from bucketize.types import ANY, Profile, Symbol, tensor
 from dispatchers import log_dispatcher
 

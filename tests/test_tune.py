@@ -16,12 +16,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bucketize.dispatch.tree import dispatch
 from bucketize.errors import LogError, TuneError, UnknownNameError
 from bucketize.ir import Builder, Module, Var
 from bucketize.kernel.template import TEMPLATES, Launch
 from bucketize.ops import relu
 from bucketize.runtime.parallel import split
-from bucketize.transform.dispatch import dispatch
 from bucketize.tune.case import relative_error
 from bucketize.tune.log import LogWarning, Trial, append, rows
 from bucketize.tune.measure import Limits, Replay, Worker
@@ -178,10 +178,19 @@ def wait_for(log: Path, number: int) -> None:
         time.sleep(0.02)
 
 
+def wait_for_child(pid: int) -> psutil.Process:
+    """The process that measures; between a crash and its successor there is none."""
+    deadline = time.monotonic() + 60
+    while not (found := psutil.Process(pid).children()):
+        assert time.monotonic() < deadline, "no child came"
+        time.sleep(0.01)
+    return found[0]
+
+
 def test_a_killed_session_resumes_without_loss_or_repetition(log: Path, worker: Worker) -> None:
     child = start(log)
     wait_for(log, 2)
-    (measuring,) = psutil.Process(child.pid).children()
+    measuring = wait_for_child(child.pid)
     child.kill()
     child.communicate()
     kept = rows(log)
@@ -409,7 +418,11 @@ def test_a_workload_that_occurs_twice_is_one_task() -> None:
 
 def test_the_public_name_is_callable_whatever_was_imported_first() -> None:
     script = "import bucketize; {}; bucketize.tune(None, log='x', trials=0)"
-    for first in ("import bucketize.tune.log", "from bucketize.tune import tune", "bucketize.tune"):
+    for first in (
+        "import bucketize.tune.log",
+        "from bucketize.tune.session import tune",
+        "bucketize.tune",
+    ):
         done = subprocess.run(
             [sys.executable, "-c", script.format(first)],
             capture_output=True,

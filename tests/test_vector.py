@@ -15,11 +15,11 @@ from numba import cfunc, njit, types
 
 from bucketize import ops
 from bucketize.errors import KernelError
-from bucketize.kernel import expression, scalar
-from bucketize.kernel.math import FUNCTIONS
+from bucketize.kernel.emit import expression, scalar
+from bucketize.kernel.emit.math import FUNCTIONS
+from bucketize.kernel.emit.vector import BLOCK, Writer, vector_kernel
 from bucketize.kernel.target import host
 from bucketize.kernel.template import template_for
-from bucketize.kernel.vector import BLOCK, Writer, vector_kernel
 from bucketize.op import OPS, Array, Op
 from bucketize.types import tensor
 

@@ -20,9 +20,9 @@ import pytest
 from bucketize import ops
 from bucketize.interpret import run_function
 from bucketize.ir import Builder, Const, Var, specialise
-from bucketize.kernel import conv, depthwise, matmul
 from bucketize.kernel.build import build
-from bucketize.kernel.epilogue import of_workload
+from bucketize.kernel.gemm import conv, depthwise, matmul
+from bucketize.kernel.gemm.epilogue import of_workload
 from bucketize.kernel.target import Target, host
 from bucketize.kernel.template import Knob, Schedule, Template, Workload, combinations
 from bucketize.op import Array

@@ -18,8 +18,8 @@ from typing import Any, cast
 
 import yaml
 
+from bucketize.dispatch.tree import Dispatcher
 from bucketize.errors import DispatchError, unknown_name
-from bucketize.transform.dispatch import Dispatcher
 
 GROUP = "bucketize.dispatchers"  # each entry is a dispatcher
 FILES = "bucketize.dispatcher_files"  # each is named by a suffix and maps a path to a dispatcher

@@ -13,9 +13,9 @@ from bucketize.cli.parameter import Bound, Sizes
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from bucketize.dispatch.tree import Dispatcher
     from bucketize.ir import Function, Module, Var
     from bucketize.runtime.executable import Executable
-    from bucketize.transform.dispatch import Dispatcher
 
     Arrays = dict[str, NDArray[Any]]
     Results = list[NDArray[Any]]
@@ -37,7 +37,7 @@ class Model:
     @cached_property
     def main(self) -> Function:
         """The entry, with a symbol for every dynamic axis, as dispatch would name it."""
-        from bucketize.transform.dispatch import name_dims
+        from bucketize.dispatch.tree import name_dims
 
         return name_dims(self.module.main)
 
@@ -122,7 +122,7 @@ def dispatched(model: Model, options: Mapping[str, Any]) -> Module:
     if spec in (None, UNDISPATCHED):
         return model.module
     from bucketize.cli.dispatcher import find_dispatcher
-    from bucketize.transform.dispatch import dispatch
+    from bucketize.dispatch.tree import dispatch
 
     if spec == ORACLE:
         return dispatch(model.module, oracle(model, options.get("points", ())), fallback=False)

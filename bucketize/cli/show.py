@@ -59,8 +59,8 @@ def show(
 def lines(section: str, mod: Module, after: Module, function: str) -> Iterator[str]:
     """The text of one section."""
     from bucketize.cli.tree import tree_lines
+    from bucketize.lower.pipeline import lower
     from bucketize.text import show as text
-    from bucketize.transform.lower import lower
 
     if section == "before":
         yield text(mod.main)

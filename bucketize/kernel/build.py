@@ -67,7 +67,7 @@ def _digest(source: str) -> str:
 def _environment() -> str:
     """All that a kernel depends on apart from its source: versions, generator code, machine."""
     code = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.glob("*.py")):
+    for path in sorted(Path(__file__).parent.rglob("*.py")):
         code.update(path.read_bytes())
     return f"{numba.__version__} {llvmlite.__version__} {code.hexdigest()} {host().features}"
 

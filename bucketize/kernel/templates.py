@@ -1,23 +1,23 @@
 """All templates, in the order in which they are asked; importing this fills `TEMPLATES`."""
 
-from bucketize.kernel.conv import TEMPLATE as CONV
-from bucketize.kernel.depthwise import TEMPLATE as DEPTHWISE
-from bucketize.kernel.elementwise import ELEMENTWISE
-from bucketize.kernel.fill import ARANGE, FULL, MASK_TAIL, PAD
-from bucketize.kernel.index import (
+from bucketize.kernel.gemm.conv import TEMPLATE as CONV
+from bucketize.kernel.gemm.depthwise import TEMPLATE as DEPTHWISE
+from bucketize.kernel.gemm.matmul import TEMPLATE as MATMUL
+from bucketize.kernel.loops.elementwise import ELEMENTWISE
+from bucketize.kernel.loops.fill import ARANGE, FULL, MASK_TAIL, PAD
+from bucketize.kernel.loops.index import (
     GATHER,
     GATHER_ELEMENTS,
     GATHER_ND,
     SCATTER_ELEMENTS,
     SCATTER_ND,
 )
-from bucketize.kernel.matmul import TEMPLATE as MATMUL
-from bucketize.kernel.movement import BROADCAST, CONCAT, SLICE, TILE
-from bucketize.kernel.norm import ARGMAX, CUMSUM, LAYER_NORM, SOFTMAX
-from bucketize.kernel.pool import POOL
-from bucketize.kernel.reduce import REDUCE
+from bucketize.kernel.loops.movement import BROADCAST, CONCAT, SLICE, TILE
+from bucketize.kernel.loops.norm import ARGMAX, CUMSUM, LAYER_NORM, SOFTMAX
+from bucketize.kernel.loops.pool import POOL
+from bucketize.kernel.loops.reduce import REDUCE
+from bucketize.kernel.loops.transpose import TRANSPOSE
 from bucketize.kernel.template import TEMPLATES, Workload, template_for
-from bucketize.kernel.transpose import TRANSPOSE
 
 VECTOR = (MATMUL, DEPTHWISE, CONV)
 LOOP = (

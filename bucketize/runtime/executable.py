@@ -11,17 +11,17 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from bucketize.call import arrange_inputs, bind_shapes
 from bucketize.errors import BucketizeError, CompileError, unknown_name
-from bucketize.interpret import arrange_inputs, bind_shapes
 from bucketize.ir import Const, Function, Module, Var
 from bucketize.kernel.build import Kernel
 from bucketize.kernel.template import Schedule, Template, Workload
+from bucketize.lower.pipeline import lower
 from bucketize.op import Array
 from bucketize.runtime.explain import Explanation, explain, sizes_of
 from bucketize.runtime.route import Route, find_route
 from bucketize.runtime.segment import MAX_PLANS, Chooser, new_context
 from bucketize.runtime.vm import Code, Invoke, Routine, RunSegment
-from bucketize.transform.lower import lower
 from bucketize.types import bounds
 
 EXECUTORS = ("auto", "graph", "vm")

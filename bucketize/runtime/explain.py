@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from bucketize.call import bind_shapes, no_bucket
 from bucketize.errors import ShapeError, unknown_name
-from bucketize.interpret import bind_shapes, no_bucket
 from bucketize.ir import Binding, Function
 from bucketize.runtime.route import Compiled
 from bucketize.runtime.segment import Segment, Step

@@ -8,7 +8,7 @@ from numba import config, njit, prange, set_num_threads
 from numba.np.ufunc.parallel import threading_layer
 
 from bucketize.errors import CompileError
-from bucketize.kernel.native import call_address
+from bucketize.kernel.emit.native import call_address
 
 WORD = 8  # bytes of an entry of a block
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from bucketize.interpret import bind_shapes
+from bucketize.call import bind_shapes
 from bucketize.ir import Function
 from bucketize.op import Array
 from bucketize.runtime.segment import Plan

@@ -22,6 +22,7 @@ from bucketize.kernel.build import Kernel, build
 from bucketize.kernel.target import Target, host
 from bucketize.kernel.template import Launch, Schedule, Template, Workload
 from bucketize.kernel.templates import template_for
+from bucketize.lower.fuse import group_function
 from bucketize.op import Array
 from bucketize.ops import from_dims, reshape, squeeze, unsqueeze
 from bucketize.runtime.launch import WORD, run_parallel, run_serial, use_threads, warn_of_workqueue
@@ -35,7 +36,6 @@ from bucketize.runtime.storage import (
     plan_memory,
     round_up,
 )
-from bucketize.transform.fuse import group_function
 from bucketize.types import Shape, Symbol, Symbolic, symbols
 
 VIEWS = (reshape, squeeze, unsqueeze)

@@ -13,7 +13,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from bucketize.interpret import bind_shapes, compute, no_bucket
+from bucketize.call import bind_shapes, no_bucket
+from bucketize.interpret import compute
 from bucketize.ir import (
     CALL,
     IF,
@@ -28,6 +29,7 @@ from bucketize.ir import (
     copy_binding,
 )
 from bucketize.kernel.templates import has_template
+from bucketize.lower.fuse import unfuse
 from bucketize.op import Array
 from bucketize.ops.dim import dim_less, dims_within, from_dims
 from bucketize.runtime.segment import (
@@ -40,7 +42,6 @@ from bucketize.runtime.segment import (
 )
 from bucketize.runtime.shape_code import compile_function, dim_source, local_names
 from bucketize.transform.dead_code import used_atoms
-from bucketize.transform.fuse import unfuse
 from bucketize.types import AnyDim, Interval, Symbol, TensorType
 
 Registers: TypeAlias = dict[Atom, Array]

@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeAlias
 
+from bucketize.dispatch.bucket import bucket_of, show_bucket
 from bucketize.errors import TuneError, unknown_name
 from bucketize.ir import CALL, FUSED, IF, STRUCTURAL, Binding, Const, Function, Module
 from bucketize.kernel.target import host
 from bucketize.kernel.template import Shapes, Template, Workload
 from bucketize.kernel.templates import TEMPLATES
+from bucketize.lower.pipeline import lower
 from bucketize.runtime.segment import workload_of
-from bucketize.transform.bucket import bucket_of, show_bucket
-from bucketize.transform.lower import lower
 from bucketize.tune.choice import shape_text
 from bucketize.tune.search import Space
 from bucketize.types import ANY, Symbol, evaluate, symbols

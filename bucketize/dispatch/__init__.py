@@ -1,0 +1,1 @@
+"""Graph dispatching: a clone per bucket behind a tree of decisions."""

@@ -1,0 +1,196 @@
+"""The policy "pad": run a clone at its bucket's top and crop, where the padding rules prove it.
+
+Every argument axis that grows with a padded symbol is asked of its op's padding rule. `FREE`
+passes; `Fill(v)` gets a mask that writes v behind the true extent; `UNSAFE` is an error that
+names the op. The true extents that masks need are extra scalar parameters of the clone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable
+from typing import Any
+
+import numpy as np
+
+from bucketize.dispatch.bucket import Bucket, show_interval
+from bucketize.errors import PaddingError
+from bucketize.ir import (
+    CALL,
+    STRUCTURAL,
+    Atom,
+    Binding,
+    Builder,
+    Env,
+    Function,
+    Var,
+    copy_binding,
+    specialise,
+)
+from bucketize.op import FREE, UNSAFE, Fill
+from bucketize.ops.dim import from_dims, mask_tail
+from bucketize.ops.shape import pad, reshape, strided_slice
+from bucketize.transform.simplify import simplify
+from bucketize.types import (
+    Dim,
+    Expr,
+    Symbol,
+    Symbolic,
+    TensorType,
+    Term,
+    product,
+    substitute,
+    symbols,
+)
+
+# Attributes that only size the result, so that padding it is harmless.
+SIZING = {
+    ("reshape", "newshape"),
+    ("broadcast_to", "shape"),
+    ("full", "shape"),
+    ("arange", "stop"),
+    ("strided_slice", "end"),
+}
+
+
+class Padding:
+    """The padded form of a function in one bucket: proved on construction, made on demand."""
+
+    def __init__(self, fn: Function, bucket: Bucket) -> None:
+        """Prove that `fn` may be padded to the top of `bucket`, or raise `PaddingError`."""
+        self.fn = simplify(fn)
+        self.tops: dict[str, Dim] = {}
+        self.exact: dict[str, Dim] = {}
+        for name, (lo, hi) in bucket.items():
+            if hi is None:
+                shown = f"{name} in {show_interval((lo, hi))}"
+                raise PaddingError(f"{shown} has no top to pad to: bound {name}, or use 'exact'")
+            (self.exact if hi == lo + 1 else self.tops)[name] = hi - 1
+        self.extents: dict[Dim, Var] = {}
+        self._masked: Env = {}
+        self._masks: dict[tuple[Atom, int, float], Atom] = {}
+        self._filled: dict[tuple[Atom, int], float] = {}
+        self.symbolic = self._masked_function()
+
+    def clone(self, name: str) -> Function:
+        """The static clone: the inputs at the bucket's top, then the extents for the masks."""
+        return specialise(self.symbolic, {**self.tops, **self.exact}, name)
+
+    def call(self, out: Builder, name: str) -> tuple[Atom, ...]:
+        """Pad the inputs, call the clone, crop its results."""
+        args = [self._pad_input(out, p) for p in self.fn.params]
+        extents = [out.emit(from_dims, dims=(d,), scalar=True) for d in self.extents]
+        types = tuple(r.type.substitute(self.tops) for r in self.fn.results)
+        results = out.emit_all(CALL, *args, *extents, callee=name, types=types)
+        pairs = zip(results, self.fn.results, strict=True)
+        return tuple(self._crop(out, r, want.type) for r, want in pairs)
+
+    def _pad_input(self, out: Builder, param: Var) -> Atom:
+        shape = param.type.shape
+        pads = tuple((0, substitute(d, self.tops) - d) for d in shape)
+        if all(hi == 0 for _, hi in pads):
+            return param
+        return out.emit(pad, param, pads=pads, value=0)
+
+    def _crop(self, out: Builder, result: Var, want: TensorType) -> Atom:
+        axes = tuple(i for i, d in enumerate(want.shape) if self._grows(d))
+        if not axes:
+            return result
+        end = tuple(want.shape[i] for i in axes)
+        ones = (1,) * len(axes)
+        zeros = (0,) * len(axes)
+        cut = out.emit(strided_slice, result, begin=zeros, end=end, strides=ones, axes=axes)
+        return out.emit(reshape, cut, newshape=want.shape)  # min(S, top) is S in this branch
+
+    def _grows(self, dim: Any) -> bool:
+        return isinstance(dim, Symbolic) and any(s.name in self.tops for s in symbols(dim))  # type: ignore[arg-type]
+
+    def _masked_function(self) -> Function:
+        out = Builder()
+        self._filled = {(p, i): 0.0 for p in self.fn.params for i in range(len(p.type.shape))}
+        for b in self.fn.body:
+            if b.op in STRUCTURAL:
+                raise PaddingError(f"{self._where(b)} has no padding rule")
+            self._check_attrs(b)
+            self._check_growth(b)
+            args = [self._safe(out, b, i) for i in range(len(b.args))]
+            safe = Binding(b.outs, b.op, tuple(args), b.attrs)
+            copy_binding(out, safe, self._masked)
+        results = [self._masked.get(r, r) for r in self.fn.results]
+        return out.function(self.fn.name, (*self.fn.params, *self.extents.values()), results)
+
+    def _check_attrs(self, b: Binding) -> None:
+        for name, value in b.attrs.items():
+            if (b.op.name, name) not in SIZING and any(map(self._grows, _flat(value))):
+                shown = f"{name}={value}"
+                raise PaddingError(f"{self._where(b)} computes with a padded extent ({shown})")
+
+    def _check_growth(self, b: Binding) -> None:
+        """The padded result must hold the true one: no extent shrinks as a symbol grows."""
+        for axis, dim in enumerate(b.out.type.shape):
+            if not _is_monotone(dim, self.tops):
+                raise PaddingError(f"{self._where(b)}: axis {axis}, {dim}, need not grow with it")
+        if b.op is reshape:
+            have, want = product(b.args[0].type.shape), product(b.out.type.shape)
+            if have != want and self._grows(have):
+                raise PaddingError(f"{self._where(b)}: {have} and {want} elements need not agree")
+
+    def _safe(self, out: Builder, b: Binding, index: int) -> Atom:
+        atom = b.args[index]
+        shapes = [a.type.shape for a in b.args]
+        for axis, dim in enumerate(shapes[index]):
+            if not self._grows(dim):
+                continue
+            rule = b.op.padding(index, axis, *shapes, **b.attrs)
+            if rule is UNSAFE:
+                leak = f"axis {axis} of argument {index}, {b.args[index].type}"
+                raise PaddingError(f"{self._where(b)} leaks padding: {leak} (extent {dim})")
+            if rule is not FREE:
+                assert isinstance(rule, Fill)
+                atom = self._mask(out, atom, axis, rule.value, dim)
+        return atom
+
+    def _mask(self, out: Builder, atom: Atom, axis: int, value: float, dim: Dim) -> Atom:
+        if self._filled.get((atom, axis)) == value:
+            return atom
+        key = (atom, axis, value)
+        if key not in self._masks:
+            extent = self.extents.setdefault(
+                dim, Var(f"extent{len(self.extents)}", TensorType(np.dtype(np.int64), ()))
+            )
+            new = self._masked.get(atom, atom)
+            self._masks[key] = out.emit(mask_tail, new, extent, axis=axis, value=value)
+            self._filled[self._masks[key], axis] = value
+        return self._masks[key]
+
+    def _where(self, b: Binding) -> str:
+        padded = ", ".join(f"{n} to {t}" for n, t in self.tops.items())
+        return f"padding {padded}: {b.op.name}"
+
+
+def _is_monotone(dim: Dim, names: Container[str]) -> bool:
+    """Whether an extent certainly does not shrink as the named symbols grow."""
+    if not isinstance(dim, Expr):
+        return True
+    moving = [(m, c) for m, c in dim.terms if any(_moves(a, names) for a in m)]
+    return all(c > 0 and all(_is_monotone_atom(a, names) for a in m) for m, c in moving)
+
+
+def _moves(atom: Symbol | Term, names: Container[str]) -> bool:
+    inside = {atom} if isinstance(atom, Symbol) else {s for d in atom.args for s in symbols(d)}
+    return any(s.name in names for s in inside)
+
+
+def _is_monotone_atom(atom: Symbol | Term, names: Container[str]) -> bool:
+    if isinstance(atom, Symbol) or not _moves(atom, names):
+        return True
+    if atom.fn == "//":
+        return isinstance(atom.args[1], int) and _is_monotone(atom.args[0], names)
+    return atom.fn != "%" and all(_is_monotone(d, names) for d in atom.args)
+
+
+def _flat(value: Any) -> Iterable[Any]:
+    if isinstance(value, tuple):
+        for v in value:
+            yield from _flat(v)
+    else:
+        yield value

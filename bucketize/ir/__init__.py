@@ -1,0 +1,46 @@
+"""The IR: functions are lists of typed bindings, each variable made once (A-normal form).
+
+`Builder.emit` is the only maker of bindings and infers their types, so IR without types cannot
+exist. `If` holds its branches as functions without parameters that see the variables around them;
+`fused` holds its group as a closed function.
+"""
+
+from bucketize.ir.build import (
+    Builder,
+    Env,
+    copy_binding,
+    copy_block,
+    infer,
+    refine,
+    specialise,
+    substitute_attr,
+)
+from bucketize.ir.core import Atom, Binding, Const, Function, Functions, Module, Recipe, Var
+from bucketize.ir.rewrite import Rule, rewrite
+from bucketize.ir.structure import CALL, FUSED, IF, NO_BUCKET, STRUCTURAL
+
+__all__ = [
+    "CALL",
+    "FUSED",
+    "IF",
+    "NO_BUCKET",
+    "STRUCTURAL",
+    "Atom",
+    "Binding",
+    "Builder",
+    "Const",
+    "Env",
+    "Function",
+    "Functions",
+    "Module",
+    "Recipe",
+    "Rule",
+    "Var",
+    "copy_binding",
+    "copy_block",
+    "infer",
+    "refine",
+    "rewrite",
+    "specialise",
+    "substitute_attr",
+]

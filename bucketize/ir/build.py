@@ -1,0 +1,157 @@
+"""Building: `Builder.emit` is the only maker of bindings, and infers their types."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, TypeAlias
+
+from bucketize.errors import BucketizeError, TypeRelError
+from bucketize.ir.core import Atom, Binding, Function, Var
+from bucketize.ir.structure import CALL, FUSED, IF, NO_BUCKET
+from bucketize.op import Attrs, Op
+from bucketize.types import (
+    AnyDim,
+    Dim,
+    Expr,
+    Symbol,
+    TensorType,
+    join_types,
+    meet,
+    meet_types,
+    substitute,
+)
+
+
+def infer(op: Op, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
+    """The types of what `op` makes of arguments of `types`."""
+    if op is FUSED:
+        return tuple(r.type for r in refine(attrs["body"], types).results)
+    if op is CALL or op is NO_BUCKET:
+        return tuple(attrs["types"])
+    if op is IF:
+        then, orelse = attrs["then"].results, attrs["orelse"].results
+        if len(then) != len(orelse):
+            raise TypeRelError(f"branches return {len(then)} and {len(orelse)} results")
+        return tuple(join_types(a.type, b.type) for a, b in zip(then, orelse, strict=True))
+    return (op.infer(*types, **attrs),)
+
+
+@dataclass(eq=False)
+class Builder:
+    """Appends bindings; the only place where types are inferred."""
+
+    body: list[Binding] = field(default_factory=list)
+
+    def emit(self, op: Op, *args: Atom, **attrs: Any) -> Var:
+        """Bind `op(*args)` to a new variable."""
+        (out,) = self.emit_all(op, *args, **attrs)
+        return out
+
+    def emit_all(self, op: Op, *args: Atom, **attrs: Any) -> tuple[Var, ...]:
+        """Bind `op(*args)` to as many new variables as it has results."""
+        full = MappingProxyType(op.complete(attrs))
+        try:
+            types = infer(op, [a.type for a in args], full)
+        except BucketizeError as e:
+            shown = {k: v for k, v in full.items() if not isinstance(v, Function)}
+            e.add_note(f"in {op.name}({', '.join(str(a.type) for a in args)}) {shown or ''}")
+            raise
+        outs = tuple(Var(str(len(self.body)), t) for t in types)
+        self.body.append(Binding(outs, op, args, full))
+        return outs
+
+    def repeat(self, b: Binding, args: tuple[Atom, ...]) -> tuple[Var, ...]:
+        """Bind what `b` binds, on arguments of the very same types: nothing to infer."""
+        outs = tuple([Var(str(len(self.body)), v.type) for v in b.outs])
+        self.body.append(Binding(outs, b.op, args, b.attrs))
+        return outs
+
+    def function(self, name: str, params: Sequence[Var], results: Sequence[Atom]) -> Function:
+        """The function of what was emitted so far."""
+        return Function(name, tuple(params), tuple(self.body), tuple(results))
+
+
+Env: TypeAlias = dict[Atom, Atom]
+
+
+def copy_binding(out: Builder, b: Binding, env: Env, dims: Mapping[str, Dim] | None = None) -> None:
+    """Emit `b` again with `env` applied to its arguments and `dims` to its attributes."""
+    args = tuple([env.get(a, a) for a in b.args])
+    if (
+        not dims
+        and b.op is not IF
+        and all(x.type is a.type for x, a in zip(args, b.args, strict=True))
+    ):
+        made = out.repeat(b, args)
+    else:
+        attrs = {k: substitute_attr(v, dims or {}, env) for k, v in b.attrs.items()}
+        made = out.emit_all(b.op, *args, **attrs)
+    env.update(zip(b.outs, made, strict=True))
+
+
+def substitute_attr(value: Any, dims: Mapping[str, Dim], env: Env | None = None) -> Any:
+    """An attribute with symbols replaced; in the branches of an `if`, variables of `env` too."""
+    if isinstance(value, Function):
+        if value.params:  # a closed group: it shares no variables, but the symbols
+            return specialise(value, dims) if dims else value
+        return copy_block(value, env or {}, dims)
+    if isinstance(value, tuple):
+        return tuple(substitute_attr(v, dims, env) for v in value)
+    if isinstance(value, TensorType):
+        return value.substitute(dims)
+    return substitute(value, dims) if isinstance(value, Symbol | Expr) else value
+
+
+def copy_block(block: Function, env: Env, dims: Mapping[str, Dim] | None = None) -> Function:
+    """A branch of an `If` again, with the variables around it replaced."""
+    inner, out = dict(env), Builder()
+    for b in block.body:
+        copy_binding(out, b, inner, dims)
+    return out.function(block.name, (), [inner.get(r, r) for r in block.results])
+
+
+def refine(fn: Function, types: Sequence[TensorType], name: str | None = None) -> Function:
+    """`fn` with its parameters' types met with `types` and its body inferred anew."""
+    if len(types) != len(fn.params):
+        raise TypeRelError(f"{fn.name} takes {len(fn.params)} arguments, got {len(types)}")
+    if name is None and all(p.type == t for p, t in zip(fn.params, types, strict=True)):
+        return fn
+    dims: dict[str, Dim] = {}
+    for param, type_ in zip(fn.params, types, strict=True):
+        _match_type(param, type_, dims)
+    pairs = zip(fn.params, types, strict=True)
+    met = [meet_types(p.type.substitute(dims), _without_value(t)) for p, t in pairs]
+    params = [
+        Var(p.name, TensorType(m.dtype, m.shape, t.value))
+        for p, m, t in zip(fn.params, met, types, strict=True)
+    ]
+    return _copy(fn, params, dims, name or fn.name)
+
+
+def _without_value(t: TensorType) -> TensorType:
+    return TensorType(t.dtype, t.shape)
+
+
+def _match_type(param: Var, type_: TensorType, dims: dict[str, Dim]) -> None:
+    if len(param.type.shape) != len(type_.shape):
+        raise TypeRelError(f"ranks differ: {param.type} and {type_}")
+    for mine, given in zip(param.type.shape, type_.shape, strict=True):
+        if isinstance(mine, Symbol) and not isinstance(given, AnyDim):
+            meet(mine, given)  # substituted, the bounds are no longer seen
+            dims.setdefault(mine.name, given)
+
+
+def specialise(fn: Function, dims: Mapping[str, Dim], name: str | None = None) -> Function:
+    """`fn` with the symbols that `dims` names replaced everywhere."""
+    params = [Var(p.name, p.type.substitute(dims)) for p in fn.params]
+    return _copy(fn, params, dims, name or fn.name)
+
+
+def _copy(fn: Function, params: Sequence[Var], dims: Mapping[str, Dim], name: str) -> Function:
+    env: Env = dict(zip(fn.params, params, strict=True))
+    out = Builder()
+    for b in fn.body:
+        copy_binding(out, b, env, dims)
+    return out.function(name, params, [env.get(r, r) for r in fn.results])

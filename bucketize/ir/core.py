@@ -1,0 +1,163 @@
+"""The values of the IR: variables, constants, bindings, functions, modules.
+
+Everything is frozen and compared by identity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from bucketize.errors import unknown_name
+from bucketize.op import MAX_VALUE, Array, Attrs, Op
+from bucketize.types import Dim, Symbol, TensorType
+
+
+@dataclass(frozen=True, eq=False)
+class Var:
+    """A name for a tensor; two variables are the same only if they are the same object."""
+
+    name: str
+    type: TensorType
+
+    def __repr__(self) -> str:
+        return f"%{self.name}: {self.type}"
+
+
+@dataclass(frozen=True, eq=False)
+class Const:
+    """A tensor known at compile time; never written to."""
+
+    value: Array
+    type: TensorType = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Type the value, following small integers as dims."""
+        v = self.value
+        small = v.dtype.kind in "ib" and v.size <= MAX_VALUE
+        dims = tuple(map(int, v.reshape(-1))) if small else None
+        object.__setattr__(self, "type", TensorType(v.dtype, v.shape, dims))
+
+    def __repr__(self) -> str:
+        return f"const {self.type}"
+
+
+Atom: TypeAlias = Var | Const
+
+
+@dataclass(frozen=True, eq=False)
+class Binding:
+    """`outs = op(*args) {attrs}`; all ops but `If` and `call` have one out."""
+
+    outs: tuple[Var, ...]
+    op: Op
+    args: tuple[Atom, ...]
+    attrs: Attrs
+
+    @property
+    def out(self) -> Var:
+        """The one variable that this binding makes."""
+        (out,) = self.outs
+        return out
+
+    def __repr__(self) -> str:
+        return f"{', '.join(map(repr, self.outs))} = {self.op.name}{self.args}"
+
+
+@dataclass(frozen=True, eq=False)
+class Function:
+    """Parameters, bindings in order, and the atoms that it returns."""
+
+    name: str
+    params: tuple[Var, ...]
+    body: tuple[Binding, ...]
+    results: tuple[Atom, ...]
+
+    def symbols(self) -> dict[str, Symbol]:
+        """The symbols of the parameters, by name."""
+        return {s.name: s for p in self.params for d in p.type.shape for s in _symbols(d)}
+
+    def __repr__(self) -> str:
+        return f"<function {self.name}({', '.join(map(repr, self.params))})>"
+
+
+Recipe: TypeAlias = Callable[[], Function]
+
+
+class Functions(Mapping[str, Function]):
+    """Functions by name; those given as a recipe are made when first asked for."""
+
+    def __init__(self, entries: Mapping[str, Function | Recipe]) -> None:
+        self._entries = dict(entries)
+
+    def __getitem__(self, name: str) -> Function:
+        entry = self._entries[name]
+        if not isinstance(entry, Function):
+            entry = self._entries[name] = entry()
+        return entry
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries
+
+    def made(self) -> dict[str, Function]:
+        """The functions that no recipe stands for any more."""
+        return {n: f for n, f in self._entries.items() if isinstance(f, Function)}
+
+    def updated(self, entries: Mapping[str, Function | Recipe]) -> Functions:
+        """These functions with `entries` put in; recipes stay recipes."""
+        return Functions({**self._entries, **entries})
+
+    def mapped(self, transform: Callable[[Function], Function]) -> Functions:
+        """Each function transformed when first asked for."""
+        return Functions({n: lambda n=n: transform(self[n]) for n in self})  # type: ignore[misc]
+
+
+@dataclass(frozen=True, eq=False)
+class Module:
+    """Named functions; `main` is where a run begins.
+
+    `opt` holds the sizes that a clone is tuned for, where a profile named them.
+    """
+
+    functions: Functions
+    opt: Mapping[str, Mapping[str, int]]
+
+    def __init__(
+        self,
+        functions: Mapping[str, Function | Recipe],
+        opt: Mapping[str, Mapping[str, int]] | None = None,
+    ) -> None:
+        lazy = functions if isinstance(functions, Functions) else Functions(functions)
+        object.__setattr__(self, "functions", lazy)
+        object.__setattr__(self, "opt", opt or {})
+
+    @property
+    def main(self) -> Function:
+        """The entry."""
+        return self.functions["main"]
+
+    def function(self, name: str) -> Function:
+        """The function of this name, or an error that lists the known ones."""
+        if name not in self.functions:
+            raise unknown_name("function", name, self.functions)
+        return self.functions[name]
+
+    def replace(self, *functions: Function) -> Module:
+        """The module with `functions` put in under their names."""
+        return Module(self.functions.updated({f.name: f for f in functions}), self.opt)
+
+    def mapped(self, transform: Callable[[Function], Function]) -> Module:
+        """The module with each function transformed when first asked for."""
+        return Module(self.functions.mapped(transform), self.opt)
+
+
+def _symbols(dim: Dim) -> Iterator[Symbol]:
+    if isinstance(dim, Symbol):
+        yield dim

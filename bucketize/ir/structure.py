@@ -1,0 +1,49 @@
+"""The ops that hold functions, or call them: no table of rules covers these."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from bucketize.ir.core import Function
+from bucketize.op import Array, Op, register
+from bucketize.types import Dim, TensorType
+
+
+def _no_rule(*_args: Any, **_attrs: Any) -> NoReturn:
+    raise AssertionError("typed by the builder, run by the interpreter")
+
+
+def _structural(compute: Callable[..., Any]) -> Op:
+    name = compute.__name__.strip("_")
+    op = Op(
+        name=name, compute=compute, shape=_no_rule, dtype=_no_rule, padding=_no_rule, example=""
+    )
+    return register(op)
+
+
+def _fused(*args: Array, body: Function) -> Array:
+    """A group of ops that one kernel computes; `body` is closed and has one result."""
+    _no_rule(*args, body=body)
+
+
+def _if(condition: Array, *, then: Function, orelse: Function) -> Array:
+    """One of two functions without parameters, chosen at run time."""
+    _no_rule(condition, then=then, orelse=orelse)
+
+
+def _call(*args: Array, callee: str, types: tuple[TensorType, ...]) -> Array:
+    """A call of a function of the module; `types` are what the caller knows of the results."""
+    _no_rule(*args, callee=callee, types=types)
+
+
+def _no_bucket(*, sizes: tuple[Dim, ...], buckets: str, types: tuple[TensorType, ...]) -> Array:
+    """The leaf of a decision tree that no bucket covers."""
+    _no_rule(sizes=sizes, buckets=buckets, types=types)
+
+
+FUSED = _structural(_fused)
+IF = _structural(_if)
+CALL = _structural(_call)
+NO_BUCKET = _structural(_no_bucket)
+STRUCTURAL = frozenset((FUSED, IF, CALL, NO_BUCKET))  # ops that no table of rules covers

@@ -1,0 +1,158 @@
+"""The functions of elementwise code, each defined once, at any width.
+
+`exp(writer, x)` and its siblings write float32 code: polynomials good to 3e-7 of the greatest
+value; NaN stays NaN, infinities give the limits. `scalar.py` has them as numba functions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from llvmlite import ir
+
+from bucketize.kernel.emit.vector import FLOAT, INT, Writer, constant, vector_type, width_of
+
+Unary: TypeAlias = Callable[[Writer, ir.Value], ir.Value]
+
+LOG2_E = 1.44269504088896341
+LN2_HIGH, LN2_LOW = 0.693359375, -2.12194440e-4  # n * LN2_HIGH is exact for |n| < 512
+EXP = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 0.5)
+# from Eigen and Cephes, highest power first
+ERF_TOP = (
+    *(-2.72614225801306e-10, 2.77068142495902e-08, -2.10102402082508e-06, -5.69250639462346e-05),
+    *(-7.34990630326855e-04, -2.95459980854025e-03, -1.60960333262415e-02),
+)
+ERF_BOTTOM = (
+    *(-1.45660718464996e-05, -2.13374055278905e-04, -1.68282697438203e-03, -7.37332916720468e-03),
+    -1.42647390514189e-02,
+)
+TANH_TOP = (
+    *(-2.76076847742355e-16, 2.00018790482477e-13, -8.60467152213735e-11, 5.12229709037114e-08),
+    *(1.48572235717979e-05, 6.37261928875436e-04, 4.89352455891786e-03),
+)
+TANH_BOTTOM = (
+    1.19825839466702e-06,
+    1.18534705686654e-04,
+    2.26843463243900e-03,
+    4.89352518554385e-03,
+)
+LOG = (
+    *(7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1),
+    *(-1.6668057665e-1, 2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1),
+)
+
+
+def _horner(w: Writer, x: ir.Value, factors: Sequence[float]) -> ir.Value:
+    value: ir.Value = w.number(factors[0], width_of(x))
+    for factor in factors[1:]:
+        value = w.fma(value, x, w.number(factor, width_of(x)))
+    return value
+
+
+def _bits(w: Writer, x: ir.Value) -> ir.Value:
+    return w.builder.bitcast(x, vector_type(INT, width_of(x)))
+
+
+def _float(w: Writer, bits: ir.Value) -> ir.Value:
+    return w.builder.bitcast(bits, vector_type(FLOAT, width_of(bits)))
+
+
+def exp(w: Writer, x: ir.Value) -> ir.Value:
+    """e**x; below 2**-125 the result is 0, so that no denormal slows a softmax down."""
+    b, n = w.builder, width_of(x)
+    x = w.clamp(x, -87.6, 89.0)
+    # adding `magic` rounds x*log2(e) to an integer k and leaves k + 126 in the low bits, which
+    # shifted are the exponent of 2**(k-1); the polynomial is that of 2 * e**r
+    magic = w.number(12582912.0 + 126.0, n)
+    shifted = w.fma(x, w.number(LOG2_E, n), magic)
+    k = b.fsub(shifted, magic)
+    r = w.fma(k, w.number(-LN2_HIGH, n), x)
+    r = w.fma(k, w.number(-LN2_LOW, n), r)
+    p = _horner(w, r, [2 * c for c in EXP])
+    two = w.number(2.0, n)
+    twice = w.fma(p, b.fmul(r, r), w.fma(r, two, two))
+    scale = b.shl(_bits(w, shifted), constant(INT, 23, n))
+    return b.fmul(twice, _float(w, scale))
+
+
+def log(w: Writer, x: ir.Value) -> ir.Value:
+    """The natural logarithm; -inf at 0, NaN below."""
+    b, n = w.builder, width_of(x)
+    tiny = b.fcmp_ordered("<", x, w.number(2.0**-126, n))
+    scaled = b.select(tiny, b.fmul(x, w.number(2.0**25, n)), x)
+    # the exponent of the number nearest sqrt(1/2)..sqrt(2), and the mantissa that is left
+    above = b.sub(_bits(w, scaled), constant(INT, 0x3F3504F3, n))
+    power = b.ashr(above, constant(INT, 23, n))
+    m = _float(w, b.sub(_bits(w, scaled), b.shl(power, constant(INT, 23, n))))
+    k = b.sitofp(power, x.type)
+    k = b.fsub(k, b.select(tiny, w.number(25.0, n), w.number(0.0, n)))
+    r = b.fsub(m, w.number(1.0, n))
+    square = b.fmul(r, r)
+    y = b.fmul(b.fmul(_horner(w, r, LOG), r), square)
+    y = w.fma(k, w.number(LN2_LOW, n), y)
+    y = w.fma(square, w.number(-0.5, n), y)
+    y = w.fma(k, w.number(LN2_HIGH, n), b.fadd(r, y))
+    y = b.select(b.fcmp_ordered("<", x, w.number(math.inf, n)), y, x)  # inf and NaN
+    y = b.select(b.fcmp_ordered("<", x, w.number(0.0, n)), w.number(math.nan, n), y)
+    return b.select(b.fcmp_ordered("==", x, w.number(0.0, n)), w.number(-math.inf, n), y)
+
+
+def _rational(
+    w: Writer, x: ir.Value, limit: float, above: Sequence[float], below: Sequence[float]
+) -> ir.Value:
+    """The odd function x * above(x*x) / below(x*x), the sign of x outside (-limit, limit).
+
+    There the quotient would fall short of 1 by a little, which gelu multiplies by x.
+    """
+    b, n = w.builder, width_of(x)
+    within = w.clamp(x, -limit, limit)
+    square = b.fmul(within, within)
+    top = b.fmul(within, _horner(w, square, above))
+    quotient = b.fdiv(top, _horner(w, square, below))
+    far = b.fcmp_ordered(">=", w.intrinsic("fabs", x), w.number(limit, n))
+    return b.select(far, w.intrinsic("copysign", w.number(1.0, n), x), quotient)
+
+
+def erf(w: Writer, x: ir.Value) -> ir.Value:
+    """The error function."""
+    return _rational(w, x, 3.832506856900711, ERF_TOP, ERF_BOTTOM)
+
+
+def tanh(w: Writer, x: ir.Value) -> ir.Value:
+    """The hyperbolic tangent."""
+    return _rational(w, x, 7.90531110763549805, TANH_TOP, TANH_BOTTOM)
+
+
+def sigmoid(w: Writer, x: ir.Value) -> ir.Value:
+    """1 / (1 + e**-x)."""
+    one = w.number(1.0, width_of(x))
+    return w.builder.fdiv(one, w.builder.fadd(one, exp(w, w.builder.fneg(x))))
+
+
+def rsqrt(w: Writer, x: ir.Value) -> ir.Value:
+    """1 / sqrt(x)."""
+    return w.builder.fdiv(w.number(1.0, width_of(x)), w.intrinsic("sqrt", x))
+
+
+def _native(name: str) -> Unary:
+    def write(w: Writer, x: ir.Value) -> ir.Value:
+        return w.intrinsic(name, x)
+
+    return write
+
+
+FUNCTIONS: dict[str, Unary] = {
+    "exp": exp,
+    "log": log,
+    "erf": erf,
+    "tanh": tanh,
+    "sigmoid": sigmoid,
+    "rsqrt": rsqrt,
+    "sqrt": _native("sqrt"),
+    "abs": _native("fabs"),
+    "floor": _native("floor"),
+    "ceil": _native("ceil"),
+    "round": _native("roundeven"),
+}

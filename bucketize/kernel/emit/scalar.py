@@ -1,0 +1,83 @@
+"""The functions of `math.py` as numba functions of one element, for loop source.
+
+For float32 they are the code of width 1, which LLVM's loop vectoriser widens; for float64 they are
+the C library's. `maximum`, `minimum` and `where` take any dtype.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from bucketize.kernel.emit.math import FUNCTIONS
+from bucketize.kernel.emit.vector import Writer, constant
+
+LIBRARY = ("exp", "log", "erf", "tanh")  # of these the C library has a float64 version
+LLVM = {"abs": "fabs", "round": "roundeven"}  # where LLVM has another name
+
+
+def _double(w: Writer, name: str, x: ir.Value) -> ir.Value:
+    one = constant(x.type, 1.0, 1)
+    if name == "sigmoid":
+        return w.builder.fdiv(one, w.builder.fadd(one, _double(w, "exp", w.builder.fneg(x))))
+    if name == "rsqrt":
+        return w.builder.fdiv(one, w.intrinsic("sqrt", x))
+    if name in LIBRARY:
+        return w.builder.call(w.declare(name, x.type, [x.type]), [x])
+    return w.intrinsic(LLVM.get(name, name), x)
+
+
+def _unary(name: str) -> Any:
+    @intrinsic
+    def function(_typing: Any, x: Any) -> Any:
+        if not isinstance(x, types.Float):
+            return None
+
+        def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+            w = Writer(builder)
+            return FUNCTIONS[name](w, args[0]) if x == types.float32 else _double(w, name, args[0])
+
+        return x(x), codegen
+
+    return function
+
+
+def _choice(relation: str) -> Any:
+    @intrinsic
+    def function(typingctx: Any, x: Any, y: Any) -> Any:
+        kind = typingctx.unify_types(x, y)
+
+        def codegen(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+            a, b = (context.cast(builder, v, t, kind) for v, t in zip(args, (x, y), strict=True))
+            if isinstance(kind, types.Float):
+                w = Writer(builder)
+                return w.maximum(a, b) if relation == ">" else w.minimum(a, b)
+            signed = getattr(kind, "signed", False)
+            compare = builder.icmp_signed if signed else builder.icmp_unsigned
+            return builder.select(compare(relation, a, b), a, b)
+
+        return kind(x, y), codegen
+
+    return function
+
+
+@intrinsic
+def where(typingctx: Any, condition: Any, x: Any, y: Any) -> Any:
+    """`x if condition else y`, both computed: a select, never a branch."""
+    kind = typingctx.unify_types(x, y)
+
+    def codegen(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        on = context.cast(builder, args[0], condition, types.boolean)
+        a, b = (context.cast(builder, v, t, kind) for v, t in zip(args[1:], (x, y), strict=True))
+        return builder.select(on, a, b)
+
+    return kind(condition, x, y), codegen
+
+
+maximum, minimum = _choice(">"), _choice("<")
+exp, log, erf, tanh = _unary("exp"), _unary("log"), _unary("erf"), _unary("tanh")
+sigmoid, rsqrt, sqrt = _unary("sigmoid"), _unary("rsqrt"), _unary("sqrt")
+floor, ceil, round_even = _unary("floor"), _unary("ceil"), _unary("round")

@@ -1,0 +1,1 @@
+"""Templates made of one register tile: matrix products, convolutions, depthwise convolutions."""

@@ -1,0 +1,152 @@
+"""The template of convolutions over NHWC images that are padded where they lie.
+
+A convolution is the product of a matrix whose rows are the windows of the image, read in place,
+and the weights; the rows of a tile may belong to several lines or images.
+"""
+
+from __future__ import annotations
+
+import math
+
+from bucketize.kernel.emit.vector import FLOAT_BYTES
+from bucketize.kernel.gemm import epilogue, matmul
+from bucketize.kernel.gemm.macrokernel import source
+from bucketize.kernel.gemm.microkernel import Form
+from bucketize.kernel.target import Target
+from bucketize.kernel.template import Knob, Launch, Schedule, Shapes, Template, Workload
+from bucketize.op import Array, Attrs
+from bucketize.types import Dim, TensorType, product
+
+
+def is_native(attrs: Attrs) -> bool:
+    """Whether a convolution reads NHWC images that need no padding."""
+    return attrs["layout"] == "NHWC" and all(isinstance(p, int) and p == 0 for p in attrs["pads"])
+
+
+def window(workload: Workload) -> tuple[int, ...]:
+    """The extents of the weights: channels out, channels in, height, width."""
+    return tuple(int(d) for d in workload.anchor.args[1].type.shape)  # type: ignore[arg-type]
+
+
+def even(operand: TensorType, out: TensorType) -> bool:
+    """Whether an operand varies along all axes of the rows or along none."""
+    shape = (1,) * (len(out.shape) - len(operand.shape)) + operand.shape
+    pairs = [(a, b) for a, b in zip(shape[:-1], out.shape[:-1], strict=True) if b != 1]
+    return all(a == b for a, b in pairs) or all(a == 1 for a, _ in pairs)
+
+
+def accepts_windows(workload: Workload) -> bool:
+    """Whether the anchor is a convolution by constant weights that a kernel can read in place."""
+    if not matmul.accepts_product(workload, "conv2d") or not is_native(workload.anchor.attrs):
+        return False
+    weights, out = workload.anchor.args[1], workload.anchor.out.type
+    params = workload.body.params
+    tail = epilogue.of_workload(workload)
+    assert tail is not None, "accepted as a product"
+    fixed = workload.constant[params.index(weights)] and weights.type.is_static
+    return fixed and all(even(params[o.place].type, out) for o in tail.operands)
+
+
+def _pointwise(workload: Workload) -> bool:
+    return window(workload)[2:] == (1, 1) and tuple(workload.anchor.attrs["strides"]) == (1, 1)
+
+
+def _form(workload: Workload, schedule: Schedule, target: Target) -> Form:
+    image = not _pointwise(workload)
+    return matmul.form(schedule, target, workload, _rows(workload), packed=True, image=image)
+
+
+def _rows(workload: Workload) -> Dim:
+    return product(workload.anchor.out.type.shape[:3])
+
+
+def _default(workload: Workload, target: Target) -> dict[str, Knob]:
+    out, *reduced = window(workload)
+    columns = out // workload.anchor.attrs["groups"]
+    return matmul.default(_rows(workload), columns, product(reduced), target, packed=True)
+
+
+def _launch(workload: Workload, schedule: Schedule, shapes: Shapes, target: Target) -> Launch:
+    f = _form(workload, schedule, target)
+    attrs = workload.anchor.attrs
+    channels_out, inner, *_ = window(workload)
+    groups = attrs["groups"]
+    batch, out_height, out_width, _ = shapes[-1]
+    columns = channels_out // groups
+    dims = matmul.balanced(batch * out_height * out_width, f.rows) | _reading(workload, shapes[f.a])
+    number = -(-columns // f.width)
+    total = dims["taps"] * dims["inner_taps"] * dims["depth"]
+    dims |= {
+        "panels": number,
+        "columns": columns,
+        "c_step": channels_out * FLOAT_BYTES,
+        "panel_step": total * f.width * FLOAT_BYTES,
+        "tap_bytes": dims["depth"] * f.width * FLOAT_BYTES,
+        "width": out_width,
+        "height": out_height,
+        "pass_units": matmul.passes(dims[f.unit], total // dims[f.unit], int(schedule["kc"])),
+    }
+    operands = [shapes[o.place] for o in f.epilogue.operands]
+    dims |= {f"e{i}_step": row_step(shape) for i, shape in enumerate(operands)}
+    steps = [inner * FLOAT_BYTES, number * dims["panel_step"], columns * FLOAT_BYTES]
+    steps += [columns * FLOAT_BYTES if s and s[-1] > 1 else 0 for s in operands]
+    return matmul.finish_launch(f, dims, [(groups, steps)], 0)
+
+
+def row_step(operand: tuple[int, ...]) -> int:
+    """Bytes from one row of an epilogue's operand to the next; 0 if there is but one."""
+    return operand[-1] * FLOAT_BYTES if math.prod(operand[:-1]) > 1 else 0
+
+
+def _reading(workload: Workload, image: tuple[int, ...]) -> dict[str, int]:
+    """The dims that tell how windows lie in the image.
+
+    The columns of a window lie next to each other in memory, so that a line of it is one stretch,
+    unless the window is dilated or sees a group of the channels only.
+    """
+    _, inner, height, width = window(workload)
+    attrs = workload.anchor.attrs
+    (stride_y, stride_x), (dilation_y, dilation_x) = attrs["strides"], attrs["dilations"]
+    pixel = image[3] * FLOAT_BYTES
+    line = image[2] * pixel
+    whole = attrs["groups"] == 1 and (dilation_x == 1 or width == 1)
+    return {
+        "a_step": stride_x * pixel,
+        "line_step": stride_y * line,
+        "image_step": image[1] * line,
+        "taps": height,
+        "tap_step": dilation_y * line,
+        "inner_taps": 1 if whole else width,
+        "inner_tap_step": dilation_x * pixel,
+        "depth": width * inner if whole else inner,
+    }
+
+
+def _pack_key(workload: Workload, schedule: Schedule, index: int) -> str:
+    weights = workload.body.params.index(workload.anchor.args[1])
+    groups = workload.anchor.attrs["groups"]
+    return f"windows in {groups} groups, panels of {schedule['nr']}" if index == weights else ""
+
+
+def _pack(workload: Workload, schedule: Schedule, index: int, value: Array) -> Array | None:
+    """Weights OIHW as [group, panel, height, width, channels in, channels out of the panel]."""
+    if not _pack_key(workload, schedule, index):
+        return None
+    groups = workload.anchor.attrs["groups"]
+    out, inner, height, width = value.shape
+    apart = value.reshape(groups, out // groups, inner, height, width)
+    stack = apart.transpose(0, 3, 4, 2, 1).reshape(groups, height * width * inner, out // groups)
+    return matmul.panels(stack, int(schedule["nr"]))
+
+
+TEMPLATE = Template(
+    name="conv2d",
+    accepts=accepts_windows,
+    knobs=lambda _, target: matmul.knobs(target, packed=True),
+    default=_default,
+    valid=lambda _, schedule, target: matmul.valid(schedule, target, packed=True),
+    source=lambda workload, schedule, target: source(_form(workload, schedule, target)),
+    launch=_launch,
+    pack=_pack,
+    pack_key=_pack_key,
+)

@@ -1,0 +1,122 @@
+"""The template of depthwise convolutions over NHWC images that are padded where they lie."""
+
+from __future__ import annotations
+
+import math
+
+from bucketize.kernel.emit.vector import FLOAT_BYTES
+from bucketize.kernel.gemm import epilogue
+from bucketize.kernel.gemm.conv import accepts_windows, row_step, window
+from bucketize.kernel.gemm.matmul import aligned, balanced
+from bucketize.kernel.gemm.sliding import DIMS, ORDERS, Form, source
+from bucketize.kernel.loops.loop import schedule_error
+from bucketize.kernel.target import Target
+from bucketize.kernel.template import Knob, Launch, Schedule, Shapes, Template, Workload
+from bucketize.op import Array
+
+
+def _accepts(workload: Workload) -> bool:
+    if not accepts_windows(workload):
+        return False
+    channels, inner, _, _ = window(workload)
+    return inner == 1 and workload.anchor.attrs["groups"] == channels
+
+
+def _knobs(_: Workload, target: Target) -> dict[str, tuple[Knob, ...]]:
+    return {
+        "columns": (2, 4, 7, 8, 14),
+        "channels": (target.lanes, 2 * target.lanes),
+        "order": ORDERS,
+    }
+
+
+def _default(_: Workload, target: Target) -> dict[str, Knob]:
+    wide = 7 if target.registers > 16 else 4
+    return {"columns": wide, "channels": target.lanes, "order": "channels"}
+
+
+def _valid(workload: Workload, schedule: Schedule, target: Target) -> str | None:
+    wrong = schedule_error(_knobs(workload, target), schedule)
+    if wrong:
+        return wrong
+    columns, vectors = int(schedule["columns"]), int(schedule["channels"]) // target.lanes
+    used = columns * vectors + 2
+    if used > target.registers:
+        return (
+            f"a tile of {columns} x {vectors} vectors needs {used} registers, "
+            f"there are {target.registers}"
+        )
+    return None
+
+
+def _form(workload: Workload, schedule: Schedule, target: Target) -> Form:
+    channels, _, height, width = window(workload)
+    attrs, params = workload.anchor.attrs, workload.body.params
+    tail = epilogue.of_workload(workload)
+    assert tail is not None, "asked of a workload that was not accepted"
+    x, w = (params.index(a) for a in workload.anchor.args)
+    most, across = int(schedule["columns"]), workload.anchor.out.type.shape[2]
+    even = isinstance(across, int) and across > most * (most - 2)
+    return Form(
+        lanes=target.lanes,
+        columns=most,
+        least=max(most - 1, 1) if even else 1,
+        vectors=int(schedule["channels"]) // target.lanes,
+        order=str(schedule["order"]),
+        cut=channels % int(schedule["channels"]) != 0,
+        kernel=(height, width),
+        strides=tuple(attrs["strides"]),
+        dilations=tuple(attrs["dilations"]),
+        inputs=len(params),
+        x=x,
+        w=w,
+        epilogue=tail,
+    )
+
+
+def _launch(workload: Workload, schedule: Schedule, shapes: Shapes, target: Target) -> Launch:
+    form = _form(workload, schedule, target)
+    image, (batch, height, across, channels) = shapes[form.x], shapes[-1]
+    pixel = channels * FLOAT_BYTES
+    line = image[2] * pixel
+    dims = balanced(across, form.columns) | {
+        "height": height,
+        "pixel": pixel,
+        "line": line,
+        "image": image[1] * line,
+        "channels": channels,
+    }
+    steps = [row_step(shapes[o.place]) for o in form.epilogue.operands]
+    extent = batch * height if across and channels else 0
+    return Launch((*(dims[n] for n in DIMS), *steps), extent)
+
+
+def _pack_key(workload: Workload, schedule: Schedule, index: int) -> str:
+    weights = workload.body.params.index(workload.anchor.args[1])
+    return f"depthwise blocks of {schedule['channels']}" if index == weights else ""
+
+
+def _pack(workload: Workload, schedule: Schedule, index: int, value: Array) -> Array | None:
+    """Weights [C, 1, height, width] as [block of channels, height, width, channel]."""
+    if not _pack_key(workload, schedule, index):
+        return None
+    channels, width = value.shape[0], int(schedule["channels"])
+    taps = math.prod(value.shape[2:])
+    out = aligned((-(-channels // width), taps, width))
+    out[...] = 0
+    for c in range(channels):
+        out[c // width, :, c % width] = value[c].reshape(taps)
+    return out
+
+
+TEMPLATE = Template(
+    name="depthwise",
+    accepts=_accepts,
+    knobs=_knobs,
+    default=_default,
+    valid=_valid,
+    source=lambda workload, schedule, target: source(_form(workload, schedule, target)),
+    launch=_launch,
+    pack=_pack,
+    pack_key=_pack_key,
+)

@@ -1,0 +1,159 @@
+"""What a kernel does to each value before it stores it: the elementwise ops after an anchor.
+
+Relative to the [rows, columns] of the output an operand is `full`, `column` (varies along the last
+axis only), `row`, or `scalar`. A step is an op's expression over values: 0 is the anchor's, then
+come the operands, then the steps; a float stands for itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+from llvmlite import ir
+
+from bucketize.ir import Atom, Binding, Const
+from bucketize.kernel.emit import expression
+from bucketize.kernel.emit.vector import Writer
+from bucketize.kernel.template import Workload
+from bucketize.types import AnyDim, Dim, TensorType
+
+Step: TypeAlias = tuple[str, tuple[int | float, ...], tuple[tuple[str, float], ...]]
+
+KINDS = {(True, True): "full", (False, True): "column", (True, False): "row"}
+SCALAR = "scalar"
+
+
+@dataclass(frozen=True)
+class Operand:
+    """An argument of the epilogue: its place among the kernel's inputs, and its kind."""
+
+    place: int
+    kind: str
+
+    @property
+    def rows(self) -> bool:
+        """Whether it varies from row to row."""
+        return self.kind in ("full", "row")
+
+    @property
+    def columns(self) -> bool:
+        """Whether it varies from column to column."""
+        return self.kind in ("full", "column")
+
+
+@dataclass(frozen=True)
+class Epilogue:
+    """Operands, and steps of which the last one's value is stored."""
+
+    operands: tuple[Operand, ...] = ()
+    steps: tuple[Step, ...] = ()
+
+    @property
+    def is_costly(self) -> bool:
+        """Whether its code is long, so that it should be written once and looped over."""
+        return any(expression.is_costly(scalar) for scalar, _, _ in self.steps)
+
+    @property
+    def plain(self) -> tuple[tuple[tuple[int, str], ...], tuple[Step, ...]]:
+        """As literals, for a kernel's source; `of_plain` reads them."""
+        return tuple((o.place, o.kind) for o in self.operands), self.steps
+
+    @staticmethod
+    def of_plain(operands: tuple[tuple[int, str], ...], steps: tuple[Step, ...]) -> Epilogue:
+        """The inverse of `plain`."""
+        return Epilogue(tuple(Operand(*o) for o in operands), steps)
+
+    def write(self, w: Writer, value: ir.Value, operand: Callable[[int], ir.Value]) -> ir.Value:
+        """The code that turns the anchor's value into what is stored; `operand(i)` loads one."""
+        values = [value, *(operand(i) for i in range(len(self.operands)))]
+        for scalar, refs, attrs in self.steps:
+            args = [w.number(r) if isinstance(r, float) else values[r] for r in refs]
+            values.append(expression.write(scalar, w, args, dict(attrs), w.lanes))
+        return values[-1] if self.steps else value
+
+
+FLOAT32 = np.dtype(np.float32)
+
+
+def of_workload(workload: Workload) -> Epilogue | None:
+    """The epilogue that follows the anchor, or None if a kernel cannot do it as one."""
+    anchor, *rest = workload.body.body
+    if anchor is not workload.anchor or workload.body.results[0] is not (rest or [anchor])[-1].out:
+        return None
+    reader = _Reader(workload, anchor)
+    steps = [reader.step(b) for b in rest]
+    if any(s is None for s in steps):
+        return None
+    return reader.finished([s for s in steps if s is not None])
+
+
+@dataclass
+class _Reader:
+    """Turns bindings into steps, numbering operands as they are met."""
+
+    workload: Workload
+    anchor: Binding
+    operands: list[Operand] = field(default_factory=list)
+    values: dict[Atom, tuple[str, int]] = field(default_factory=dict)
+    """Where a value is: the n-th `operand`, or the n-th `step`."""
+
+    def __post_init__(self) -> None:
+        self.values[self.anchor.out] = ("anchor", 0)
+
+    def step(self, b: Binding) -> tuple[str, list[Any], Mapping[str, Any]] | None:
+        if b.op.scalar is None or not expression.has_vector_form(b.op.scalar):
+            return None
+        if any(a.type.dtype != FLOAT32 for a in (*b.args, b.out)):
+            return None
+        refs = [self.ref(a) for a in b.args]
+        self.values[b.out] = ("step", sum(kind == "step" for kind, _ in self.values.values()))
+        return None if None in refs else (b.op.scalar, refs, b.attrs)
+
+    def ref(self, atom: Atom) -> tuple[str, int] | float | None:
+        if isinstance(atom, Const):
+            return float(atom.value.reshape(-1)[0]) if atom.value.size == 1 else None
+        if atom not in self.values:
+            kind = operand_kind(atom.type, self.anchor.out.type)
+            if kind is None:
+                return None
+            self.values[atom] = ("operand", len(self.operands))
+            self.operands.append(Operand(self.workload.body.params.index(atom), kind))
+        return self.values[atom]
+
+    def finished(self, steps: list[tuple[str, list[Any], Mapping[str, Any]]]) -> Epilogue:
+        first = {"anchor": 0, "operand": 1, "step": 1 + len(self.operands)}
+
+        def number(ref: tuple[str, int] | float) -> int | float:
+            return ref if isinstance(ref, float) else first[ref[0]] + ref[1]
+
+        def numbers(attrs: Mapping[str, Any]) -> tuple[tuple[str, float], ...]:
+            return tuple((k, float(v)) for k, v in attrs.items() if isinstance(v, int | float))
+
+        return Epilogue(
+            tuple(self.operands),
+            tuple((s, tuple(map(number, refs)), numbers(attrs)) for s, refs, attrs in steps),
+        )
+
+
+def operand_kind(operand: TensorType, out: TensorType) -> str | None:
+    """How an operand varies over the rows and columns of `out`; None if that is not known.
+
+    Axes before the last two belong to the batch: there it may vary or not.
+    """
+    if len(operand.shape) > len(out.shape):
+        return None
+    shape = (1,) * (len(out.shape) - len(operand.shape)) + operand.shape
+    varies = [_varies(a, b) for a, b in zip(shape, out.shape, strict=True)]
+    if None in varies:
+        return None
+    rows, columns = any(varies[:-1]), bool(varies[-1])
+    return KINDS.get((rows, columns), SCALAR)
+
+
+def _varies(dim: Dim, out: Dim) -> bool | None:
+    if dim == 1:
+        return False
+    return None if isinstance(dim, AnyDim) or dim != out else True

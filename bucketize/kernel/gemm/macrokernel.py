@@ -1,0 +1,276 @@
+"""The loops around the tiles of matrix products and convolutions, over a part of the output.
+
+The output is cut into panels of columns and balanced tiles of rows (7 rows are 4 + 3). The
+parallel axis counts (batch entry, panel, tile) or (batch entry, tile, panel), the last one fastest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any, TypeAlias
+
+from llvmlite import ir
+
+from bucketize.kernel.emit.vector import FLOAT_BYTES, WORD, WORD_BYTES, Size, Values, Writer
+from bucketize.kernel.gemm.epilogue import Epilogue
+from bucketize.kernel.gemm.microkernel import Form, Tiles, Words
+
+CHUNK = 16
+"""Tiles of rows that one pass over a block of the depth covers."""
+
+Bases: TypeAlias = dict[str, ir.Value]
+
+
+def source(form: Form) -> str:
+    """The text of the kernel of this form."""
+    values = {f.name: getattr(form, f.name) for f in fields(form)}
+    return kernel_source("macrokernel", values | {"epilogue": form.epilogue.plain})
+
+
+def kernel_source(module: str, parameters: dict[str, Any]) -> str:
+    """The text of the kernel that `emit` of a module of this package writes with `parameters`."""
+    shown = "\n".join(f"    {k!r}: {v!r}," for k, v in parameters.items())
+    return f'''"""Vector code written by bucketize.kernel.gemm.{module}."""
+
+from math import inf, nan
+
+from numba import cfunc, types
+
+from bucketize.kernel.gemm.{module} import emit
+from bucketize.kernel.emit.vector import vector_kernel
+
+parameters = {{
+{shown}
+}}
+body = vector_kernel(__name__, emit, parameters)
+
+
+@cfunc(types.void(types.CPointer(types.int64)), cache=True)
+def kernel(block):
+    body(block)
+'''
+
+
+def emit(w: Writer, block: ir.Value, /, *, epilogue: tuple[Any, Any], **form: Any) -> None:
+    """Write the body of a kernel of this form."""
+    _Loops(w, block, Form(lanes=w.lanes, epilogue=Epilogue.of_plain(*epilogue), **form)).write()
+
+
+class _Loops:
+    def __init__(self, w: Writer, block: ir.Value, form: Form) -> None:
+        self.w, self.form, self.memory = w, form, block
+        self.block = Words(w, block, form.block_names)
+        self.frame = Words(w, w.scratch(len(form.frame_names) * WORD_BYTES), form.frame_names)
+        self.d = {name: self.block.word(name) for name in form.dims}
+        self.tiles = Tiles(w, form)
+
+    def write(self) -> None:
+        w, d = self.w, self.d
+        by_panels = self.form.order == "panels"
+        slow, fast = (d["panels"], d["tiles"]) if by_panels else (d["tiles"], d["panels"])
+        begin, end = self.block.word("begin"), self.block.word("end")
+
+        def outer(o: ir.Value, _: Values) -> None:
+            lo = w.greatest(w.sub(begin, w.mul(o, fast)), 0)
+            hi = w.least(w.sub(end, w.mul(o, fast)), fast)
+            entry = w.div(o, slow)
+            body = self.panel if by_panels else self.strip
+            body(self.bases(entry), w.sub(o, w.mul(entry, slow)), lo, hi)
+
+        w.loop(w.div(begin, fast), w.ceildiv(end, fast), outer)
+
+    # --- where a batch entry's arrays begin -----------------------------------------------------
+
+    def bases(self, entry: Size) -> Bases:
+        """The arrays at one entry; its index is taken apart by the table that follows the dims."""
+        w = self.w
+        arrays = {"a": f"in{self.form.a}", "b": f"in{self.form.b}", "c": "out"}
+        arrays |= {f"e{i}": f"in{o.place}" for i, o in enumerate(self.form.epilogue.operands)}
+        table = w.item(self.memory, len(self.form.block_names), WORD_BYTES)
+        row = (1 + len(arrays)) * WORD_BYTES
+
+        def moved(level: Size, index: ir.Value, offsets: Values) -> Values:
+            at = w.item(table, level, row)
+            steps = [w.mul(index, w.load_word(at, 1 + n)) for n in range(len(arrays))]
+            return [w.word(w.add(o, s)) for o, s in zip(offsets, steps, strict=True)]
+
+        def level(i: ir.Value, carried: Values) -> Values:
+            rest, *offsets = carried
+            size = w.load_word(w.item(table, i, row), 0)
+            quotient = w.div(rest, size)
+            index = w.sub(rest, w.mul(quotient, size))
+            return [w.word(quotient), *moved(i, w.word(index), offsets)]
+
+        zeros = [ir.Constant(WORD, 0)] * len(arrays)
+        outermost = w.sub(self.d["levels"], 1)
+        rest, *offsets = w.loop(0, outermost, level, [w.word(entry), *zeros])
+        offsets = moved(outermost, rest, offsets)
+        pairs = zip(arrays.items(), offsets, strict=True)
+        return {name: w.at(self.block.pointer(word), o) for (name, word), o in pairs}
+
+    # --- rows -----------------------------------------------------------------------------------
+
+    def first_row(self, tile: Size) -> Size:
+        """The row where a tile begins: `tall` tiles have one row more than `low`."""
+        return self.w.add(self.w.mul(tile, self.d["low"]), self.w.least(tile, self.d["tall"]))
+
+    def height_of(self, tile: ir.Value) -> ir.Value:
+        w = self.w
+        taller = w.builder.zext(w.compare(tile, "<", self.d["tall"]), WORD)
+        return w.word(w.add(self.d["low"], taller))
+
+    def cursor(self, a: ir.Value, row: Size) -> Values:
+        """Where A is read for a row: its address, and for a pixel its x and y."""
+        w, d = self.w, self.d
+        if not self.form.image:
+            return [w.at(a, w.mul(row, d["a_step"]))]
+        line = w.div(row, d["width"])
+        x = w.sub(row, w.mul(line, d["width"]))
+        image = w.div(line, d["height"])
+        y = w.sub(line, w.mul(image, d["height"]))
+        steps = ((image, "image_step"), (y, "line_step"), (x, "a_step"))
+        for index, step in steps:
+            a = w.at(a, w.mul(index, d[step]))
+        return [a, w.word(x), w.word(y)]
+
+    def advance(self, cursor: Values) -> Values:
+        """The cursor of the next row."""
+        w, d, b = self.w, self.d, self.w.builder
+        if not self.form.image:
+            return [w.at(cursor[0], d["a_step"])]
+        address, x, y = cursor
+        address, x = w.at(address, d["a_step"]), w.word(w.add(x, 1))
+        wrap = w.compare(x, "==", d["width"])
+        line_jump = w.sub(d["line_step"], w.mul(d["width"], d["a_step"]))
+        address = w.at(address, b.select(wrap, w.word(line_jump), w.word(0)))
+        x, y = b.select(wrap, w.word(0), x), w.word(w.add(y, b.zext(wrap, WORD)))
+        wrap = w.compare(y, "==", d["height"])
+        image_jump = w.sub(d["image_step"], w.mul(d["height"], d["line_step"]))
+        address = w.at(address, b.select(wrap, w.word(image_jump), w.word(0)))
+        return [address, x, b.select(wrap, w.word(0), y)]
+
+    def put_rows(self, cursor: Values, height: ir.Value) -> Values:
+        """Tell the tile the addresses of its rows; the cursor behind them."""
+        w = self.w
+        table = w.item(self.frame.memory, self.frame.places["row0"], WORD_BYTES)
+
+        def row(m: ir.Value, cursor: Values) -> Values:
+            w.store_pointer(cursor[0], table, m)
+            return self.advance(cursor)
+
+        return w.loop(0, height, row, cursor)
+
+    # --- tiles ----------------------------------------------------------------------------------
+
+    def put_place(self, bases: Bases, row: Size, panel: Size) -> None:
+        """Tell the tile where its outputs and operands are."""
+        w, d = self.w, self.d
+        column = w.mul(panel, self.form.width * FLOAT_BYTES)
+        c = w.at(bases["c"], w.mul(row, d["c_step"]))
+        self.frame.put("c", w.at(c, column))
+        for i, operand in enumerate(self.form.epilogue.operands):
+            at = bases[f"e{i}"]
+            at = w.at(at, w.mul(row, d[f"e{i}_step"])) if operand.rows else at
+            self.frame.put(f"e{i}", w.at(at, column) if operand.columns else at)
+
+    def put_panel(self, bases: Bases, panel: Size) -> tuple[ir.Value, Size]:
+        """Tell the tile its panel of B and the columns that are left; the panel and its step."""
+        w, d, width = self.w, self.d, self.form.width
+        columns = w.word(w.sub(d["columns"], w.mul(panel, width)))
+        self.frame.put("columns", columns)
+        b, step = w.at(bases["b"], w.mul(panel, d["panel_step"])), width * FLOAT_BYTES
+        if self.form.packed:
+            self.frame.put("b", b)
+            return b, step
+        self.frame.put("b", b)
+        self.frame.put("b_step", d["b_step"])
+        cut = w.compare(columns, "<", width)
+        copied = w.builder.or_(cut, w.compare(d["copied"], "!=", 0))
+        w.when(copied, lambda: self.copy_panel(b, columns))
+        return self.frame.pointer("b"), self.frame.word("b_step")
+
+    def copy_panel(self, b: ir.Value, columns: ir.Value) -> None:
+        """The panel laid out as a packed one in the workspace, zeros where it is cut."""
+        w, form = self.w, self.form
+        kept = CHUNK * form.rows * form.width * FLOAT_BYTES if form.passes else 0
+        copy = w.at(self.block.pointer("workspace"), kept)
+        starts = [v * w.lanes for v in range(form.vectors)]
+        masks = [w.mask(w.sub(columns, s)) for s in starts]
+
+        def row(k: ir.Value, _: Values) -> None:
+            source = w.at(b, w.mul(k, self.d["b_step"]))
+            target = w.item(copy, w.mul(k, form.width))
+            for start, mask in zip(starts, masks, strict=True):
+                w.store(w.load(w.item(source, start), mask), w.item(target, start))
+
+        w.loop(0, self.d["depth"], row)
+        self.frame.put("b", copy)
+        self.frame.put("b_step", form.width * FLOAT_BYTES)
+
+    def panel(self, bases: Bases, panel: Size, lo: Size, hi: Size) -> None:
+        """Tiles lo..hi of one panel."""
+        b, step = self.put_panel(bases, panel)
+        if not self.form.passes:
+            self.column_of_tiles(bases, panel, lo, hi, self.d["panel_step"])
+            return
+        w, units, size = self.w, self.d[self.form.unit], self.d["pass_units"]
+        skip: Size = FLOAT_BYTES
+        if self.form.image:
+            skip, step = self.d["tap_step"], w.mul(self.d["inner_taps"], self.d["tap_bytes"])
+
+        def chunk(first: ir.Value, _: Values) -> None:
+            last = w.least(w.add(first, CHUNK), hi)
+
+            def part(u: ir.Value, _: Values) -> None:
+                left = w.word(w.sub(units, u))
+                self.frame.put("b", w.at(b, w.mul(u, step)))
+                self.frame.put("units", w.least(left, size))
+                self.frame.put("skip", w.mul(u, skip))
+                self.frame.put("first", w.builder.zext(w.compare(u, "==", 0), WORD))
+                self.frame.put("last", w.builder.zext(w.compare(left, "<=", size), WORD))
+                self.column_of_tiles(bases, panel, first, last, w.mul(step, w.least(left, size)))
+
+            w.loop(0, w.greatest(units, 1), part, step=size)  # one, even of no depth
+
+        w.loop(lo, hi, chunk, step=CHUNK)
+
+    def column_of_tiles(self, bases: Bases, panel: Size, lo: Size, hi: Size, bytes_: Size) -> None:
+        """Tiles lo..hi over a part of B of so many bytes."""
+        w, form = self.w, self.form
+        b = self.frame.pointer("b")
+        slot = form.rows * form.width * FLOAT_BYTES
+
+        def tile(i: ir.Value, cursor: Values) -> Values:
+            height = self.height_of(i)
+            cursor = self.put_rows(cursor, height)
+            self.put_place(bases, self.first_row(i), panel)
+            if form.passes:
+                kept = w.at(self.block.pointer("workspace"), w.mul(w.sub(i, lo), slot))
+                self.frame.put("partial", kept)
+            self.put_ahead(b, w.sub(i, lo), bytes_)
+            self.tiles.call(w, height, self.memory, self.frame.memory)
+            return cursor
+
+        w.loop(lo, hi, tile, self.cursor(bases["a"], self.first_row(lo)))
+
+    def put_ahead(self, b: ir.Value, tile: Size, bytes_: Size) -> None:
+        """Tell the tile which part of what follows its part of B it may fetch."""
+        w, form = self.w, self.form
+        if form.ahead:
+            depth = w.div(bytes_, form.width * FLOAT_BYTES)
+            done = w.mul(tile, w.mul(depth, form.fetched))
+            wanted = w.compare(done, "<", bytes_)
+            self.frame.put("ahead", w.builder.select(wanted, w.at(b, w.add(bytes_, done)), b))
+
+    def strip(self, bases: Bases, tile: Size, lo: Size, hi: Size) -> None:
+        """Panels lo..hi of one tile's rows."""
+        w, row = self.w, self.first_row(tile)
+        height = self.height_of(w.word(tile))
+        self.put_rows(self.cursor(bases["a"], row), height)
+
+        def panel(j: ir.Value, _: Values) -> None:
+            self.put_panel(bases, j)
+            self.put_place(bases, row, j)
+            self.tiles.call(w, height, self.memory, self.frame.memory)
+
+        w.loop(lo, hi, panel)

@@ -1,0 +1,294 @@
+"""The template of matrix products: A @ B, batched, with an epilogue."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from bucketize.kernel.emit.vector import FLOAT_BYTES
+from bucketize.kernel.gemm import epilogue
+from bucketize.kernel.gemm.macrokernel import CHUNK, source
+from bucketize.kernel.gemm.microkernel import Form
+from bucketize.kernel.loops.loop import schedule_error
+from bucketize.kernel.target import Target
+from bucketize.kernel.template import Knob, Launch, Schedule, Shapes, Template, Workload
+from bucketize.op import Array
+from bucketize.types import Dim, bounds, product
+
+Level = tuple[int, list[int]]  # a batch axis: its size, and the bytes that each array moves by
+
+ORDERS = ("panels", "rows")
+KC = (0, 128, 256, 512, 1024)
+MOST_ROWS = 14
+TYPICAL_ROWS, TYPICAL_COLUMNS = 64, 512  # where the types leave the extent open
+
+
+# --- what a schedule may be ------------------------------------------------------------------
+
+
+def tiles(target: Target) -> Iterator[tuple[int, int]]:
+    """Rows and vectors of the tiles that fill the registers; each row needs an address too."""
+    for vectors in range(1, 5):
+        rows = min((target.registers - vectors - 1) // vectors, MOST_ROWS)
+        yield rows - rows % 2, vectors
+
+
+def knobs(target: Target, packed: bool) -> dict[str, tuple[Knob, ...]]:
+    """The knobs of every product: rows and columns of a tile, and the order of the work."""
+    common: dict[str, tuple[Knob, ...]] = {
+        "mr": tuple(sorted({r for r, _ in tiles(target)} | {1, 4})),
+        "nr": tuple(target.lanes * v for _, v in tiles(target)),
+        "unroll": (1, 2, 4),
+        "kc": KC,
+    }
+    return common | ({"order": ORDERS, "ahead": (0, 1, 4)} if packed else {"copy": ("no", "yes")})
+
+
+def valid(schedule: Schedule, target: Target, packed: bool) -> str | None:
+    """Why a product cannot have this schedule."""
+    wrong = schedule_error(knobs(target, packed), schedule)
+    if wrong:
+        return wrong
+    mr, nv = int(schedule["mr"]), int(schedule["nr"]) // target.lanes
+    used = mr * nv + nv + 1
+    if used > target.registers:
+        return f"a tile of {mr} x {nv} vectors needs {used} registers, there are {target.registers}"
+    if schedule.get("order") == "rows" and schedule["kc"]:
+        return f"kc={schedule['kc']} needs order=panels, not order=rows"
+    return None
+
+
+def default(rows: Dim, columns: Dim, depth: Dim, target: Target, packed: bool) -> dict[str, Knob]:
+    """The tile that a count of cycles prefers; passes where a panel would fill the cache."""
+    m, n, k = typical(rows, TYPICAL_ROWS), typical(columns, TYPICAL_COLUMNS), typical(depth, 0)
+    mr, nv = min(tiles(target), key=lambda t: cycles(m, n, t, target.lanes))
+    nr, cache = nv * target.lanes, target.l2 // FLOAT_BYTES
+    fits = k * nr <= cache / 3 or m <= 2 * mr
+    kc = 0 if fits else max(k for k in KC if k * nr <= cache / 8)
+    common: dict[str, Knob] = {"mr": mr, "nr": nr, "unroll": 2, "kc": kc}
+    if not packed:
+        return common | {"copy": "no"}
+    stays = nr < n and k and k * n <= cache / 2 and m > 4 * mr  # B, while the rows pass
+    ahead = 4 if m <= 2 * mr else 1  # few tiles have little time to fetch the next panel
+    return common | {"order": "rows" if stays else "panels", "ahead": ahead}
+
+
+def typical(dim: Dim, fallback: int) -> int:
+    """An extent that stands for `dim`: the geometric middle of its bounds."""
+    low, high = bounds(dim)
+    return round(math.sqrt(max(low, 1) * high)) if high else max(low, fallback)
+
+
+def cycles(m: int, n: int, tile: tuple[int, int], lanes: int) -> float:
+    """Of one step of the reduction: two fused operations, two loads, 32 bytes of B a cycle."""
+    mr, nv = tile
+    count = -(-m // mr)
+    low, tall = divmod(m, count)
+    tile_cycles = [max(h * nv, h + nv, nv * lanes / 4) / 2 + (h + nv) / 20 for h in (low, low + 1)]
+    strip = tile_cycles[0] * (count - tall) + tile_cycles[1] * tall
+    return -(-n // (nv * lanes)) * strip
+
+
+# --- where things lie ------------------------------------------------------------------------
+
+
+def panels(stack: Array, width: int) -> Array:
+    """Matrices [count, depth, columns] as [count, panel, depth, width], filled up with zeros."""
+    count, depth, columns = stack.shape
+    number = -(-columns // width)
+    out = aligned((count, number, depth, width))
+    for p in range(number):
+        part = stack[:, :, p * width : (p + 1) * width]
+        out[:, p, :, : part.shape[2]] = part
+        out[:, p, :, part.shape[2] :] = 0
+    return out
+
+
+def aligned(shape: tuple[int, ...]) -> Array:
+    """An empty float32 array that begins at a cache line."""
+    size = math.prod(shape) * FLOAT_BYTES
+    memory = np.empty(size + 64, np.uint8)
+    start = -memory.ctypes.data % 64
+    return memory[start : start + size].view(np.float32).reshape(shape)
+
+
+def balanced(rows: int, most: int) -> dict[str, int]:
+    """The dims that cut `rows` into tiles of `low` rows, `tall` of them with one more."""
+    count = max(-(-rows // most), 1)
+    low, tall = divmod(rows, count)
+    return {"tiles": count, "low": low, "tall": tall}
+
+
+def passes(units: int, depth: int, most: int) -> int:
+    """How many of the units of a reduction a pass takes, so that it is `most` deep at most."""
+    count = -(-units * depth // most) if most else 1
+    return max(-(-units // max(count, 1)), 1)
+
+
+def finish_launch(
+    form: Form, dims: dict[str, int], levels: Sequence[Level], workspace: int
+) -> Launch:
+    """The launch of a product with these dims; levels are given from the outermost."""
+    table = [n for size, steps in reversed(levels) for n in (size, *steps)]
+    entries = math.prod(size for size, _ in levels)
+    dims["levels"] = len(levels)
+    extent = entries * dims["tiles"] * dims["panels"] if dims["low"] or dims["tall"] else 0
+    kept = CHUNK * form.rows * form.width * FLOAT_BYTES if form.passes else 0
+    return Launch((*(dims[name] for name in form.dims), *table), extent, workspace=kept + workspace)
+
+
+# --- the template ----------------------------------------------------------------------------
+
+
+def _places(workload: Workload) -> tuple[int, int]:
+    a, b = workload.anchor.args
+    return workload.body.params.index(a), workload.body.params.index(b)
+
+
+def _packed(workload: Workload) -> bool:
+    b = _places(workload)[1]
+    return workload.constant[b] and len(workload.body.params[b].type.shape) == 2
+
+
+def form(
+    schedule: Schedule, target: Target, workload: Workload, rows: Dim, *, packed: bool, image: bool
+) -> Form:
+    """The form of a product of so many rows; its factors are the first arguments of the anchor."""
+    tail = epilogue.of_workload(workload)
+    assert tail is not None, "asked of a workload that was not accepted"
+    a, b = _places(workload)
+    most = int(schedule["mr"])
+    return Form(
+        lanes=target.lanes,
+        rows=most,
+        least=max(most - 1, 1) if isinstance(rows, int) and rows > most * (most - 2) else 1,
+        vectors=int(schedule["nr"]) // target.lanes,
+        unroll=int(schedule["unroll"]),
+        order=str(schedule.get("order", "panels")),
+        passes=bool(schedule["kc"]),
+        ahead=int(schedule["ahead"]) if schedule.get("order") == "panels" else 0,
+        inputs=len(workload.body.params),
+        a=a,
+        b=b,
+        packed=packed,
+        image=image,
+        epilogue=tail,
+    )
+
+
+def accepts_product(workload: Workload, op: str) -> bool:
+    """Whether the anchor is this op over float32 parameters, and the rest an epilogue."""
+    anchor = workload.anchor
+    if anchor.op.name != op or any(a not in workload.body.params for a in anchor.args[:2]):
+        return False
+    floats = all(a.type.dtype == epilogue.FLOAT32 for a in anchor.args)
+    return floats and epilogue.of_workload(workload) is not None
+
+
+def _accepts(workload: Workload) -> bool:
+    return accepts_product(workload, "matmul")
+
+
+def _form(workload: Workload, schedule: Schedule, target: Target) -> Form:
+    packed = _packed(workload)
+    return form(schedule, target, workload, _rows(workload), packed=packed, image=False)
+
+
+def _rows(workload: Workload) -> Dim:
+    """The rows that a launch has at least."""
+    return workload.anchor.out.type.shape[-2]
+
+
+def _default(workload: Workload, target: Target) -> dict[str, Knob]:
+    packed, rows = _packed(workload), _rows(workload)
+    *batch, _, depth = workload.anchor.args[0].type.shape
+    if packed:
+        rows = product([*batch, rows])
+    return default(rows, workload.anchor.out.type.shape[-1], depth, target, packed)
+
+
+def _launch(workload: Workload, schedule: Schedule, shapes: Shapes, target: Target) -> Launch:
+    f = _form(workload, schedule, target)
+    *arguments, out = shapes
+    depth, columns = arguments[f.a][-1], out[-1]
+    operands = [arguments[o.place] for o in f.epilogue.operands]
+    strides = [_strides(s, len(out)) for s in (arguments[f.a], arguments[f.b], out, *operands)]
+    levels = [(size, [s[i] for s in strides]) for i, size in enumerate(out[:-2])]
+    levels, rows, steps = _flattened(_merged(levels), out[-2], [s[-2] for s in strides])
+    b_bytes = (depth if f.packed else 1) * f.width * FLOAT_BYTES
+    dims = balanced(rows, f.rows) | {
+        "panels": -(-columns // f.width),
+        "columns": columns,
+        "depth": depth,
+        "a_step": steps[0],
+        "c_step": steps[2],
+        "panel_step": b_bytes,
+        "b_step": steps[1],
+        "copied": int(schedule.get("copy") == "yes"),
+        "pass_units": passes(depth, 1, int(schedule["kc"])),
+    }
+    dims |= {f"e{i}_step": step for i, step in enumerate(steps[3:])}
+    copies = not f.packed and (dims["copied"] or columns % f.width)
+    return finish_launch(f, dims, levels, depth * f.width * FLOAT_BYTES if copies else 0)
+
+
+def _strides(shape: tuple[int, ...], rank: int) -> list[int]:
+    """Bytes between neighbours along each axis of a broadcast array, 0 where it is repeated."""
+    out, step = [], FLOAT_BYTES
+    for size in reversed(shape):
+        out.append(step if size > 1 else 0)
+        step *= size
+    return [0] * (rank - len(shape)) + out[::-1]
+
+
+def _merged(levels: Sequence[Level]) -> list[Level]:
+    """Axes of size 1 left out, and neighbours that every array passes evenly made one."""
+    out: list[Level] = []
+    for size, steps in levels:
+        if size == 1:
+            continue
+        if out and out[-1][1] == [size * s for s in steps]:
+            out[-1] = (out[-1][0] * size, steps)
+        else:
+            out.append((size, steps))
+    return out
+
+
+def _flattened(
+    levels: list[Level], rows: int, steps: list[int]
+) -> tuple[list[Level], int, list[int]]:
+    """The innermost axis made part of the rows, if B is the same along it."""
+    if levels and levels[-1][1][1] == 0:
+        size, inner = levels[-1]
+        others = [i for i in range(len(steps)) if i != 1]
+        if rows == 1:
+            levels, rows, steps = levels[:-1], size, [inner[0], steps[1], *inner[2:]]
+        elif all(inner[i] == rows * steps[i] for i in others):
+            levels, rows = levels[:-1], rows * size
+    return levels or [(1, [0] * len(steps))], rows, steps
+
+
+def _pack_key(workload: Workload, schedule: Schedule, index: int) -> str:
+    factor = _packed(workload) and index == _places(workload)[1]
+    return f"panels of {schedule['nr']}" if factor else ""
+
+
+def _pack(workload: Workload, schedule: Schedule, index: int, value: Array) -> Array | None:
+    return (
+        panels(value[None], int(schedule["nr"])) if _pack_key(workload, schedule, index) else None
+    )
+
+
+TEMPLATE = Template(
+    name="matmul",
+    accepts=_accepts,
+    knobs=lambda workload, target: knobs(target, _packed(workload)),
+    default=_default,
+    valid=lambda workload, schedule, target: valid(schedule, target, _packed(workload)),
+    source=lambda workload, schedule, target: source(_form(workload, schedule, target)),
+    launch=_launch,
+    pack=_pack,
+    pack_key=_pack_key,
+)

@@ -1,0 +1,310 @@
+"""The register tile that matrix products and convolutions are made of.
+
+A tile keeps `height` rows x `vectors` vectors of the output in registers and runs over the whole
+reduction: taps (the positions of a convolution's window, one for a product) x depth. Its rows may
+lie anywhere: each has an address of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from llvmlite import ir
+
+from bucketize.kernel.emit.vector import FLOAT_BYTES, POINTER, WORD, Size, Values, Writer
+from bucketize.kernel.gemm.epilogue import Epilogue
+
+Turn: TypeAlias = Callable[[ir.Value, Values], Values]
+
+TAPS = ("taps", "tap_step", "inner_taps", "inner_tap_step", "tap_bytes")
+LINE = 64  # bytes that a prefetch brings, on all machines that matter
+IMAGE = ("width", "height", "line_step", "image_step")
+
+
+@dataclass(frozen=True)
+class Form:
+    """What the code of a kernel depends on; everything else is left to run time."""
+
+    lanes: int
+    rows: int
+    """Rows of the tallest tile."""
+    least: int
+    """Rows of the lowest one that the balanced cut of the rows can ask for."""
+    vectors: int
+    """Vectors of a row of a tile."""
+    unroll: int
+    """Steps of the reduction in one turn of its loop."""
+    order: str
+    """The outer loop: "panels" or "rows"."""
+    passes: bool
+    """Whether the reduction is cut into passes over the rows, the sums being kept between them."""
+    ahead: int
+    """Cache lines of the part of B that comes next that are fetched in one turn."""
+    inputs: int
+    """Arguments of the kernel."""
+    a: int
+    b: int
+    """The places of the factors among them."""
+    packed: bool
+    """Whether B lies as [panel][depth][width]; else it is a matrix in its own place."""
+    image: bool
+    """Whether rows are the pixels of a convolution, with a window of taps."""
+    epilogue: Epilogue
+
+    @property
+    def width(self) -> int:
+        """Columns of a tile."""
+        return self.lanes * self.vectors
+
+    @property
+    def fetched(self) -> int:
+        """Bytes fetched ahead in one step of the reduction."""
+        return self.ahead * LINE // self.unroll
+
+    @property
+    def unit(self) -> str:
+        """What the passes cut: the window's lines, or the depth."""
+        return "taps" if self.image else "depth"
+
+    @property
+    def dims(self) -> tuple[str, ...]:
+        """The names of the kernel's dims, in order; a table of batch levels follows them.
+
+        They must not depend on the kinds of operands: a launch sees concrete types, where an
+        extent of 1 hides whether the operand was meant to vary.
+        """
+        names = ["tiles", "low", "tall", "panels", "columns", "depth", "a_step", "c_step"]
+        names += ["panel_step", "levels"] + (["pass_units"] if self.passes else [])
+        names += [] if self.packed else ["b_step", "copied"]
+        names += [*TAPS, *IMAGE] if self.image else []
+        return (*names, *(f"e{i}_step" for i in range(len(self.epilogue.operands))))
+
+    @property
+    def block_names(self) -> tuple[str, ...]:
+        """The words of the kernel's argument block."""
+        inputs = (f"in{i}" for i in range(self.inputs))
+        return ("out", *inputs, "workspace", "begin", "end", *self.dims)
+
+    @property
+    def frame_names(self) -> tuple[str, ...]:
+        """The words that tell a tile its place."""
+        names = ["b", "c", "columns"] + ([] if self.packed else ["b_step"])
+        names += ["units", "skip", "first", "last", "partial"] if self.passes else []
+        names += ["ahead"] if self.ahead else []
+        operands = (f"e{i}" for i in range(len(self.epilogue.operands)))
+        return (*names, *operands, *(f"row{m}" for m in range(self.rows)))
+
+
+class Words:
+    """Named 64-bit words in memory."""
+
+    def __init__(self, w: Writer, memory: ir.Value, names: Sequence[str]) -> None:
+        self.w, self.memory = w, memory
+        self.places = {name: i for i, name in enumerate(names)}
+
+    def word(self, name: str) -> ir.Value:
+        return self.w.load_word(self.memory, self.places[name])
+
+    def pointer(self, name: str) -> ir.Value:
+        return self.w.load_pointer(self.memory, self.places[name])
+
+    def put(self, name: str, value: Size) -> None:
+        self.w.store_pointer(self.w.word(value), self.memory, self.places[name])
+
+
+class Tiles:
+    """The functions that compute one tile, one for each height: void(block, frame)."""
+
+    def __init__(self, w: Writer, form: Form) -> None:
+        self.form = form
+        self.finish = w.define("finish", [POINTER, POINTER, POINTER, WORD], self._finish)
+        heights = range(form.least, form.rows + 1)
+        self.functions = {h: w.define(f"tile{h}", [POINTER, POINTER], self._of(h)) for h in heights}
+
+    def call(self, w: Writer, height: ir.Value, block: ir.Value, frame: ir.Value) -> None:
+        """Compute the tile of this height that the frame describes."""
+        with w.cases(height) as case:
+            for h, function in self.functions.items():
+                with case(h):
+                    w.call(function, [block, frame])
+
+    def _of(self, height: int) -> Callable[..., None]:
+        return lambda w, block, frame: _Tile(w, self, block, frame, height).write()
+
+    def _finish(
+        self, w: Writer, block: ir.Value, frame: ir.Value, sums: ir.Value, height: ir.Value
+    ) -> None:
+        """Epilogue and store of `height` rows of sums that lie in memory, at any column."""
+        store = Store(w, self.form, block, frame)
+        columns = w.least(store.frame.word("columns"), self.form.width)
+        whole = w.mul(w.div(columns, w.lanes), w.lanes)
+        mask = w.mask(w.sub(columns, whole))
+
+        def one(row: ir.Value, column: Size, mask: ir.Value | None) -> None:
+            at = w.item(sums, w.add(w.mul(row, self.form.width), column))
+            store.value(w.load(at), row, column, mask)
+
+        def rows(row: ir.Value, _: Values) -> None:
+            w.loop(0, whole, lambda column, _: one(row, column, None), step=w.lanes)
+            w.when(w.compare(whole, "<", columns), lambda: one(row, whole, mask))
+
+        w.loop(0, height, rows)
+
+
+class Store:
+    """Where the values of a tile go, and the operands that join them on the way."""
+
+    def __init__(self, w: Writer, form: Form, block: ir.Value, frame: ir.Value) -> None:
+        self.w, self.form = w, form
+        self.block = Words(w, block, form.block_names)
+        self.frame = Words(w, frame, form.frame_names)
+        self.c, self.c_step = self.frame.pointer("c"), self.block.word("c_step")
+        self.operands = [self.frame.pointer(f"e{i}") for i in range(len(form.epilogue.operands))]
+        self.steps = [self.block.word(f"e{i}_step") for i in range(len(form.epilogue.operands))]
+
+    def value(self, value: ir.Value, row: Size, column: Size, mask: ir.Value | None) -> None:
+        """Epilogue and store of one vector."""
+        w = self.w
+
+        def operand(i: int) -> ir.Value:
+            kind = self.form.epilogue.operands[i]
+            at = (
+                w.at(self.operands[i], w.mul(row, self.steps[i])) if kind.rows else self.operands[i]
+            )
+            return w.load(w.item(at, column), mask) if kind.columns else w.load_splat(at)
+
+        done = self.form.epilogue.write(w, value, operand)
+        w.store(done, w.item(w.at(self.c, w.mul(row, self.c_step)), column), mask)
+
+
+class _Tile:
+    """The body of one tile function."""
+
+    def __init__(
+        self, w: Writer, tiles: Tiles, block: ir.Value, frame: ir.Value, height: int
+    ) -> None:
+        self.w, self.form, self.tiles, self.height = w, tiles.form, tiles, height
+        self.arguments = block, frame
+        self.block = Words(w, block, self.form.block_names)
+        self.frame = Words(w, frame, self.form.frame_names)
+        self.cells = [(m, v) for m in range(height) for v in range(self.form.vectors)]
+
+    def write(self) -> None:
+        if not self.form.passes:
+            self.store(self.reduce([self.w.number(0)] * len(self.cells)))
+            return
+        w, partial = self.w, self.frame.pointer("partial")
+        first = w.compare(self.frame.word("first"), "!=", 0)
+        sums = self.reduce(self.partial_sums(first, partial))
+        last = w.compare(self.frame.word("last"), "!=", 0)
+        w.when(last, lambda: self.store(sums), lambda: self.spill(sums, partial))
+
+    def partial_sums(self, first: ir.Value, partial: ir.Value) -> Values:
+        """The sums of the passes before, if this is not the first one."""
+        b, zero = self.w.builder, self.w.number(0)
+        start, more, go = b.block, b.append_basic_block("more"), b.append_basic_block("go")
+        b.cbranch(first, go, more)
+        b.position_at_end(more)
+        kept = [self.w.load(self.cell(partial, m, v)) for m, v in self.cells]
+        b.branch(go)
+        b.position_at_end(go)
+        return [self.w.phi((zero, start), (k, more)) for k in kept]
+
+    def cell(self, memory: ir.Value, m: int, v: int) -> ir.Value:
+        return self.w.item(memory, m * self.form.width + v * self.w.lanes)
+
+    def spill(self, sums: Values, memory: ir.Value) -> None:
+        for (m, v), value in zip(self.cells, sums, strict=True):
+            self.w.store(value, self.cell(memory, m, v))
+
+    def store(self, sums: Values) -> None:
+        """Store whole tiles at once; a cut one, or a long epilogue, goes through memory."""
+        w, form = self.w, self.form
+
+        def through_memory() -> None:
+            memory = w.scratch(self.height * form.width * FLOAT_BYTES)
+            self.spill(sums, memory)
+            w.call(self.tiles.finish, [*self.arguments, memory, self.height])
+
+        def at_once() -> None:
+            store = Store(w, form, *self.arguments)
+            for (m, v), value in zip(self.cells, sums, strict=True):
+                store.value(value, m, v * w.lanes, None)
+
+        if form.epilogue.is_costly:
+            through_memory()
+        else:
+            whole = w.compare(self.frame.word("columns"), ">=", form.width)
+            w.when(whole, at_once, through_memory)
+
+    def reduce(self, sums: Values) -> Values:
+        """The sums with the whole reduction, or one pass of it, added."""
+        w = self.w
+        rows = [self.frame.pointer(f"row{m}") for m in range(self.height)]
+        if self.form.passes:
+            skip = self.frame.word("skip")
+            rows = [w.at(r, skip) for r in rows]
+        b = self.frame.pointer("b")
+        if not self.form.image:
+            return self.along_depth(self.units(), rows, b, sums)
+        names = ("tap_step", "inner_taps", "inner_tap_step", "tap_bytes", "depth")
+        step, count, inner_step, tap_bytes, depth = map(self.block.word, names)
+
+        def line(i: ir.Value, sums: Values) -> Values:
+            def tap(j: ir.Value, sums: Values) -> Values:
+                index = w.add(w.mul(i, count), j)
+                offset = w.add(w.mul(i, step), w.mul(j, inner_step))
+                there, at = [w.at(r, offset) for r in rows], w.at(b, w.mul(index, tap_bytes))
+                return self.along_depth(depth, there, at, sums, w.mul(index, depth))
+
+            return w.loop(0, count, tap, sums)
+
+        return w.loop(0, self.units(), line, sums)
+
+    def units(self) -> ir.Value:
+        form = self.form
+        return self.frame.word("units") if form.passes else self.block.word(form.unit)
+
+    def along_depth(
+        self, depth: ir.Value, rows: Values, b: ir.Value, sums: Values, done: Size = 0
+    ) -> Values:
+        """The sums with `depth` steps added, of a reduction of which `done` steps went before."""
+        w, unroll = self.w, self.form.unroll
+        b_step: Size = self.form.width * FLOAT_BYTES
+        if not self.form.packed:
+            b_step = self.frame.word("b_step")
+
+        def turn(steps: int) -> Turn:
+            def body(k: ir.Value, sums: Values) -> Values:
+                here, at = [w.item(r, k) for r in rows], w.at(b, w.mul(k, b_step))
+                if steps == unroll:
+                    self.fetch_ahead(w.add(done, k))
+                for u in range(steps):
+                    sums = self.step([w.item(r, u) for r in here], w.at(at, w.mul(b_step, u)), sums)
+                return sums
+
+            return body
+
+        whole = w.mul(w.div(depth, unroll), unroll)
+        sums = w.loop(0, whole, turn(unroll), sums, step=unroll)
+        return w.loop(whole, depth, turn(1), sums) if unroll > 1 else sums
+
+    def fetch_ahead(self, k: Size) -> None:
+        """Ask for a part of the next panel."""
+        if self.form.ahead:
+            at = self.w.at(self.frame.pointer("ahead"), self.w.mul(k, self.form.fetched))
+            for line in range(self.form.ahead):
+                self.w.prefetch(self.w.at(at, line * LINE))
+
+    def step(self, rows: Values, b: ir.Value, sums: Values) -> Values:
+        """One step of the reduction: an outer product."""
+        w = self.w
+        vectors = [w.load(w.item(b, v * w.lanes)) for v in range(self.form.vectors)]
+        new: Values = []  # one row after the other, so that one splat is alive at a time
+        for m, row in enumerate(rows):
+            splat = w.load_splat(row)
+            mine = sums[m * len(vectors) : (m + 1) * len(vectors)]
+            new += [w.fma(splat, v, s) for v, s in zip(vectors, mine, strict=True)]
+        return new

@@ -1,0 +1,1 @@
+"""Templates of loop source: everything that is no matrix product."""

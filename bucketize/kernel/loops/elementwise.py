@@ -1,0 +1,142 @@
+"""Elementwise groups: one loop nest over the result, the whole group computed at each element.
+
+Axes on which every operand either runs along or stands still are collapsed into one. Whether an
+operand runs along is read off the types; where they leave it open, as `?` does, its stride is a
+dim. The innermost loop then reads elements in order, or one element throughout.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+
+from bucketize.ir import Atom, Const
+from bucketize.kernel.emit.expression import dtype_text, loop_text
+from bucketize.kernel.loops.loop import (
+    DTYPES,
+    GRAIN,
+    Source,
+    literal,
+    loop_template,
+    strides_of,
+)
+from bucketize.kernel.template import Launch, Shapes, Workload
+from bucketize.types import AnyDim, Dim, Shape, bounds
+
+RUNS, STANDS, OPEN = "runs", "stands", "open"
+Axis = tuple[str, ...]  # what each operand does along an axis of the result
+Group = tuple[list[int], Axis]  # axes that are one, and what each operand does along it
+
+
+def _accepts(workload: Workload) -> bool:
+    atoms = [*workload.body.params, *(a for b in workload.body.body for a in (*b.args, b.out))]
+    numbers = all(a.value.size == 1 for a in atoms if isinstance(a, Const))
+    known = all(a.type.dtype.char in DTYPES for a in atoms)
+    return numbers and known and all(b.op.scalar is not None for b in workload.body.body)
+
+
+def axes_of(shapes: Sequence[Shape], out: Shape) -> list[Axis]:
+    """What each operand does along each axis of `out`."""
+    rank = len(out)
+    full = [(1,) * (rank - len(s)) + s for s in shapes]
+    axes = zip(*full, strict=True) if full else [()] * rank
+    return [_axis(dims, whole) for dims, whole in zip(axes, out, strict=True)]
+
+
+def _axis(dims: tuple[Dim, ...], out: Dim) -> Axis:
+    return tuple(_along(dim, [*dims[:k], *dims[k + 1 :]], out) for k, dim in enumerate(dims))
+
+
+def _along(dim: Dim, others: Sequence[Dim], out: Dim) -> str:
+    if dim == 1:
+        return STANDS
+    whole = not isinstance(dim, AnyDim) and dim == out
+    alone = all(d == 1 for d in others)
+    return RUNS if whole or alone or bounds(dim)[0] > 1 else OPEN
+
+
+def collapsed(axes: Sequence[Axis]) -> list[Group]:
+    """Neighbouring axes on which all operands do the same, as one; axes of extent 1 left out."""
+    kept = [a for a, axis in enumerate(axes) if set(axis) != {STANDS}]
+    groups: list[Group] = []
+    for a in kept:
+        if groups and groups[-1][1] == axes[a] and OPEN not in axes[a]:
+            groups[-1][0].append(a)
+        else:
+            groups.append(([a], axes[a]))
+    return groups
+
+
+def _source(workload: Workload) -> str:
+    params, out = workload.body.params, workload.result
+    rank, operands = len(out.shape), range(len(params))
+    groups = collapsed(axes_of([p.type.shape for p in params], out.shape))
+    groups = groups or [([], (STANDS,) * len(params))]
+    s = Source()
+    for g, (members, _) in enumerate(groups):
+        s(f"n{g} = {' * '.join(f'e{a}' for a in members) or '1'}")
+    with s.pieces([f"n{g}" for g in range(len(groups))]):
+        for k in operands:
+            s(*_place(k, groups))
+        with s.loops(t="m"):
+            s(*(line for k in operands for line in _load(k, groups[-1])))
+            s(*_computed(workload), f"y[i + t] = {_text(workload, workload.body.results[0])}")
+    pointers = [f"y = pointer(block[0], {dtype_text(out.dtype)})"]
+    for k, p in enumerate(params):
+        pointers.append(f"x{k} = pointer(block[{k + 1}], {dtype_text(p.type.dtype)})")
+    strides = [f"s{k}_{a}" for k in operands for a in range(rank)]
+    names = [*(f"e{a}" for a in range(rank)), *strides]
+    title = f"elementwise: {', '.join(b.op.name for b in workload.body.body)}"
+    return s.kernel(title, pointers, len(params) + 2, names)
+
+
+def _place(k: int, groups: Sequence[Group]) -> Iterator[str]:
+    """Where a run of operand k begins; the element itself, if it is one throughout."""
+    *outer, (members, does) = groups
+    terms = [f"c{g} * s{k}_{m[-1]}" for g, (m, along) in enumerate(outer) if along[k] != STANDS]
+    if does[k] == STANDS:
+        yield f"v{k} = x{k}[{' + '.join(terms) or '0'}]"
+    else:
+        step = "j" if does[k] == RUNS else f"j * s{k}_{members[-1]}"
+        yield f"p{k} = {' + '.join([*terms, step])}"
+
+
+def _load(k: int, inner: Group) -> Iterator[str]:
+    members, does = inner
+    if does[k] != STANDS:
+        yield f"v{k} = x{k}[p{k} + {'t' if does[k] == RUNS else f't * s{k}_{members[-1]}'}]"
+
+
+def _names(workload: Workload) -> dict[Atom, str]:
+    params: dict[Atom, str] = {p: f"v{k}" for k, p in enumerate(workload.body.params)}
+    return params | {b.out: f"t{i}" for i, b in enumerate(workload.body.body)}
+
+
+def _text(workload: Workload, atom: Atom) -> str:
+    return literal(atom.value) if isinstance(atom, Const) else _names(workload)[atom]
+
+
+def _computed(workload: Workload) -> Iterator[str]:
+    for i, b in enumerate(workload.body.body):
+        assert b.op.scalar is not None
+        operands = [_text(workload, a) for a in b.args]
+        dtypes = [a.type.dtype for a in b.args]
+        text = loop_text(b.op.scalar, operands, dtypes, b.out.type.dtype, b.attrs)
+        yield f"t{i} = {text}"
+
+
+def run_time_strides(shape: tuple[int, ...], out: tuple[int, ...]) -> tuple[int, ...]:
+    """The strides of an array read along the axes of `out`: 0 where it is repeated."""
+    missing = len(out) - len(shape)
+    aligned = zip(shape, out[missing:], strides_of(shape), strict=True)
+    return (0,) * missing + tuple(0 if d == 1 != o else s for d, o, s in aligned)
+
+
+def _launch(_workload: Workload, shapes: Shapes) -> Launch:
+    *ins, out = shapes
+    strides = itertools.chain.from_iterable(run_time_strides(x, out) for x in ins)
+    return Launch((*out, *strides), math.prod(out), GRAIN)
+
+
+ELEMENTWISE = loop_template("elementwise", _accepts, _source, _launch)

@@ -1,0 +1,175 @@
+"""Ops that write what is in no argument: pads, masks, and tensors made from nothing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from bucketize.ir import Binding
+from bucketize.kernel.emit.expression import dtype_text
+from bucketize.kernel.loops.loop import (
+    GRAIN,
+    Source,
+    argument_shapes,
+    bits_name,
+    bits_of,
+    kernel_text,
+    loop_template,
+    takes,
+)
+from bucketize.kernel.template import Launch, Shapes, Workload
+from bucketize.ops import arange, full, pad
+from bucketize.ops.dim import mask_tail
+
+PadAxis = tuple[int, int, int]  # the extent of the result, that of the argument, pads before it
+INDEX = {
+    "edge": ("{k} = least(greatest({k}, 0), {d} - 1)",),
+    "wrap": ("{k} %= {d}",),
+    "reflect": (
+        "{k} = abs({k}) % greatest(2 * ({d} - 1), 1)",
+        "{k} = least({k}, 2 * ({d} - 1) - {k})",
+    ),
+    "symmetric": ("{k} %= 2 * {d}", "{k} = least({k}, 2 * {d} - 1 - {k})"),
+}
+"""By the mode of `pad`: how an index outside of 0..d becomes one inside."""
+
+
+def _kept_then_filled(s: Source, source: str) -> None:
+    """A run of y: the elements from `left` to `right` copied, the others filled."""
+    for bounds, value in (("left", "v"), ("left, right", source), ("right, m", "v")):
+        with s.loops(t=bounds):
+            s(f"y[i + t] = {value}")
+
+
+def _filled(workload: Workload) -> str:
+    """The line that makes `v` of the bits of the value."""
+    return f"v = {bits_name(workload.result.dtype)}(bits)"
+
+
+# --- pad -----------------------------------------------------------------------------------------
+
+
+def _pad_source(workload: Workload) -> str:
+    rank, mode = max(len(workload.result.shape), 1), workload.anchor.attrs["mode"]
+    s = Source()
+    s(f"w{rank - 1} = 1", *(f"w{a} = w{a + 1} * d{a + 1}" for a in reversed(range(rank - 1))))
+    if mode == "constant":
+        _constant_rows(s, workload, rank)
+    else:
+        _mapped_rows(s, rank, mode)
+    names = [f"{name}{a}" for name in ("e", "d", "b") for a in range(rank)]
+    return kernel_text(f"pad: {mode}", workload, s, [*names, "bits"], moved=(0,))
+
+
+def _constant_rows(s: Source, workload: Workload, rank: int) -> None:
+    s(_filled(workload))
+    with s.pieces([f"e{a}" for a in range(rank)]):
+        before, size = f"b{rank - 1}", f"d{rank - 1}"
+        s(f"p = j - {before}", "left = least(greatest(-p, 0), m)")
+        s(f"right = least(greatest({size} - p, 0), m)")
+        for a in range(rank - 1):
+            s(f"k = c{a} - b{a}", f"p += k * w{a}")
+            with s.block(f"if k < 0 or k >= d{a}:"):
+                s("left = m", "right = m")
+        _kept_then_filled(s, "x0[p + t]")
+
+
+def _mapped_rows(s: Source, rank: int, mode: str) -> None:
+    def mapped(a: int, index: str) -> list[str]:
+        return [f"k = {index} - b{a}", *(line.format(k="k", d=f"d{a}") for line in INDEX[mode])]
+
+    with s.pieces([f"e{a}" for a in range(rank)]):
+        s("p = 0")
+        for a in range(rank - 1):
+            s(*mapped(a, f"c{a}"), f"p += k * w{a}")
+        with s.loops(t="m"):
+            s(*mapped(rank - 1, "j + t"), "y[i + t] = x0[p + k]")
+
+
+def _pad_launch(workload: Workload, shapes: Shapes) -> Launch:
+    (x,), out, attrs = argument_shapes(workload, shapes), shapes[-1], workload.anchor.attrs
+    rank = max(len(out), 1)
+    axes = [(e, d, lo) for e, d, (lo, _) in zip(out, x, attrs["pads"], strict=True)]
+    if attrs["mode"] == "constant":
+        axes = _merged(axes)
+    axes = [(1, 1, 0)] * (rank - len(axes)) + axes
+    bits = bits_of(attrs["value"], workload.result.dtype) if attrs["mode"] == "constant" else 0
+    return Launch(
+        (*(n for column in zip(*axes, strict=True) for n in column), bits), math.prod(out), GRAIN
+    )
+
+
+def _merged(axes: Sequence[PadAxis]) -> list[PadAxis]:
+    """Axes without pads as part of the axis before them."""
+    kept: list[PadAxis] = []
+    for extent, size, before in axes:
+        if kept and extent == size and before == 0:
+            kept[-1] = tuple(n * extent for n in kept[-1])  # type: ignore[assignment]
+        else:
+            kept.append((extent, size, before))
+    return kept
+
+
+def _known_mode(b: Binding) -> bool:
+    return b.attrs["mode"] in ("constant", *INDEX)
+
+
+PAD = loop_template("pad", takes(pad, where=_known_mode), _pad_source, _pad_launch)
+
+
+# --- mask_tail -----------------------------------------------------------------------------------
+
+
+def _mask_source(workload: Workload) -> str:
+    s = Source()
+    s(
+        _filled(workload),
+        "keep = least(greatest(int64(x1[0]), 0), extent) * inner",
+        "row = extent * inner",
+    )
+    with s.pieces(["_", "row"]):
+        s("left = 0", "right = least(greatest(keep - j, 0), m)")
+        _kept_then_filled(s, "x0[i + t]")
+    return kernel_text("mask_tail", workload, s, ["extent", "inner", "bits"], moved=(0,))
+
+
+def _mask_launch(workload: Workload, shapes: Shapes) -> Launch:
+    x, attrs = argument_shapes(workload, shapes)[0], workload.anchor.attrs
+    inner = math.prod(x[attrs["axis"] + 1 :])
+    bits = bits_of(attrs["value"], workload.result.dtype)
+    return Launch((x[attrs["axis"]], inner, bits), math.prod(x), GRAIN)
+
+
+MASK_TAIL = loop_template("mask_tail", takes(mask_tail), _mask_source, _mask_launch)
+
+
+# --- tensors made from nothing -------------------------------------------------------------------
+
+
+def _full_source(workload: Workload) -> str:
+    s = Source()
+    s(_filled(workload))
+    with s.loops(t="begin, end"):
+        s("y[t] = v")
+    return kernel_text("full", workload, s, ["bits"], moved=())
+
+
+def _full_launch(workload: Workload, shapes: Shapes) -> Launch:
+    bits = bits_of(workload.anchor.attrs["value"], workload.result.dtype)
+    return Launch((bits,), math.prod(shapes[-1]), GRAIN)
+
+
+def _arange_source(workload: Workload) -> str:
+    s = Source()
+    with s.loops(t="begin, end"):
+        s(f"y[t] = {dtype_text(workload.result.dtype)}(start + t * step)")
+    return kernel_text("arange", workload, s, ["start", "step"])
+
+
+def _arange_launch(workload: Workload, shapes: Shapes) -> Launch:
+    attrs = workload.anchor.attrs
+    return Launch((attrs["start"], attrs["step"]), math.prod(shapes[-1]), GRAIN)
+
+
+FULL = loop_template("full", takes(full), _full_source, _full_launch)
+ARANGE = loop_template("arange", takes(arange), _arange_source, _arange_launch)

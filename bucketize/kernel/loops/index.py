@@ -1,0 +1,180 @@
+"""Gathering and scattering: negative indices count from the back.
+
+Those that are out of range move nothing, but are reported; see `Launch.checked`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+
+from bucketize.kernel.loops.loop import (
+    GRAIN,
+    Source,
+    argument_shapes,
+    kernel_text,
+    loop_template,
+    strides_of,
+    takes,
+)
+from bucketize.kernel.template import REPORT, Launch, Shapes, Workload
+from bucketize.ops import gather, gather_elements, gather_nd, scatter_elements, scatter_nd
+
+
+@contextmanager
+def _index(s: Source, index: str, extent: str) -> Iterator[None]:
+    """The lines for `k`, an index along an axis of `extent`; the context's only if it is in it."""
+    s(f"k = int64({index})")
+    with s.block("if k < 0:"):
+        s(f"k += {extent}")
+    with s.block(f"if k < 0 or k >= {extent}:"), s.block("if wrong[0] == 0:"):
+        s("wrong[0] = 1", f"wrong[1] = int64({index})", f"wrong[2] = {extent}")
+    with s.block("else:"):
+        yield
+
+
+def _checked(dims: Sequence[int], shapes: Shapes) -> Launch:
+    return Launch(tuple(dims), math.prod(shapes[-1]), GRAIN, REPORT, checked=True)
+
+
+# --- gather: rows of `inner` elements ------------------------------------------------------------
+
+
+def _gather_source(workload: Workload) -> str:
+    s = Source()
+    with s.pieces(["_", "count", "inner"]), _index(s, "x1[c1]", "extent"):
+        s("p = (c0 * extent + k) * inner + j")
+        with s.loops(t="m"):
+            s("y[i + t] = x0[p + t]")
+    names = ["extent", "count", "inner"]
+    return kernel_text("gather", workload, s, names, moved=(0,), checked=True)
+
+
+def _gather_launch(workload: Workload, shapes: Shapes) -> Launch:
+    x, indices = argument_shapes(workload, shapes)
+    axis = workload.anchor.attrs["axis"]
+    return _checked((x[axis], math.prod(indices), math.prod(x[axis + 1 :])), shapes)
+
+
+GATHER = loop_template("gather", takes(gather), _gather_source, _gather_launch)
+
+
+# --- elements ------------------------------------------------------------------------------------
+
+
+def _place(s: Source, at: Sequence[str], axis: int) -> None:
+    """The line for `p`, where in an array the index along `axis` leads."""
+    terms = [f"{'k' if a == axis else c} * s{a}" for a, c in enumerate(at)]
+    s(f"p = {' + '.join(terms)}")
+
+
+def _elements_source(workload: Workload) -> str:
+    rank, axis = len(workload.result.shape), workload.anchor.attrs["axis"]
+    s = Source()
+    row = s.pieces([f"e{a}" for a in range(rank)])
+    with row, s.loops(t="m"), _index(s, "x1[i + t]", "extent"):
+        _place(s, [*(f"c{a}" for a in range(rank - 1)), "(j + t)"], axis)
+        s("y[i + t] = x0[p]")
+    names = _element_names(rank)
+    return kernel_text("gather_elements", workload, s, names, moved=(0,), checked=True)
+
+
+def _element_names(rank: int) -> list[str]:
+    return ["extent", *(f"e{a}" for a in range(rank)), *(f"s{a}" for a in range(rank))]
+
+
+def _elements_launch(workload: Workload, shapes: Shapes) -> Launch:
+    x, indices, *_ = argument_shapes(workload, shapes)
+    extent = x[workload.anchor.attrs["axis"]]
+    return _checked((extent, *indices, *strides_of(x)), shapes)
+
+
+GATHER_ELEMENTS = loop_template(
+    "gather_elements", takes(gather_elements), _elements_source, _elements_launch
+)
+
+
+def _copy(s: Source) -> None:
+    with s.loops(t="begin, end"):
+        s("y[t] = x0[t]")
+
+
+def _scatter_elements_source(workload: Workload) -> str:
+    """Each thread goes through all updates in order and keeps those that fall to it."""
+    rank, axis = len(workload.result.shape), workload.anchor.attrs["axis"]
+    s = Source()
+    _copy(s)
+    s("i = 0")
+    with s.loops(**{f"c{a}": f"e{a}" for a in range(rank)}):
+        with _index(s, "x1[i]", "extent"):
+            _place(s, [f"c{a}" for a in range(rank)], axis)
+            with s.block("if p >= begin and p < end:"):
+                s("y[p] = x2[i]")
+        s("i += 1")
+    names = _element_names(rank)
+    return kernel_text("scatter_elements", workload, s, names, moved=(0, 2), checked=True)
+
+
+SCATTER_ELEMENTS = loop_template(
+    "scatter_elements", takes(scatter_elements), _scatter_elements_source, _elements_launch
+)
+
+
+# --- rows of indices -----------------------------------------------------------------------------
+
+
+def _depth(workload: Workload) -> int:
+    depth = workload.anchor.args[1].type.shape[-1]
+    assert isinstance(depth, int), "the rank of the result depends on it"
+    return depth
+
+
+@contextmanager
+def _follow(s: Source, depth: int, row: str) -> Iterator[None]:
+    """Add to `p` where row `row` of the indices leads; the context's lines only if it does."""
+    with ExitStack() as nested:
+        for a in range(depth):
+            nested.enter_context(_index(s, f"x1[({row}) * {depth} + {a}]", f"d{a}"))
+            s(f"p += k * s{a}")
+        yield
+
+
+def _row_names(depth: int) -> list[str]:
+    return ["rows", "inner", "batch", *(f"{n}{a}" for n in ("d", "s") for a in range(depth))]
+
+
+def _rows_launch(workload: Workload, shapes: Shapes) -> Launch:
+    x, indices, *_ = argument_shapes(workload, shapes)
+    first, depth = workload.anchor.attrs.get("batch_dims", 0), _depth(workload)
+    named = slice(first, first + depth)
+    rows, inner = math.prod(indices[first:-1]), math.prod(x[first + depth :])
+    dims = (rows, inner, math.prod(x[first:]), *x[named], *strides_of(x)[named])
+    return _checked(dims, shapes)
+
+
+def _gather_nd_source(workload: Workload) -> str:
+    depth = _depth(workload)
+    s = Source()
+    with s.pieces(["_", "rows", "inner"]):
+        s("p = c0 * batch + j")
+        with _follow(s, depth, "c0 * rows + c1"), s.loops(t="m"):
+            s("y[i + t] = x0[p + t]")
+    return kernel_text("gather_nd", workload, s, _row_names(depth), moved=(0,), checked=True)
+
+
+def _scatter_nd_source(workload: Workload) -> str:
+    """Each thread goes through all updates in order and keeps those that fall to it."""
+    depth = _depth(workload)
+    s = Source()
+    _copy(s)
+    with s.loops(r="rows"):
+        s("p = 0")
+        part = "greatest(begin - p, 0), least(end - p, inner)"
+        with _follow(s, depth, "r"), s.loops(t=part):
+            s("y[p + t] = x2[r * inner + t]")
+    return kernel_text("scatter_nd", workload, s, _row_names(depth), moved=(0, 2), checked=True)
+
+
+GATHER_ND = loop_template("gather_nd", takes(gather_nd), _gather_nd_source, _rows_launch)
+SCATTER_ND = loop_template("scatter_nd", takes(scatter_nd), _scatter_nd_source, _rows_launch)

@@ -1,0 +1,232 @@
+"""Loop source: kernels as Python text that numba compiles, and what their templates share.
+
+Such a kernel serves every size: its text depends on ranks, dtypes and patterns alone, and `launch`
+derives the dims from concrete shapes without looking at what the types once knew.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from bucketize.ir import Atom, Binding, Const
+from bucketize.kernel.emit.expression import IMPORTS, dtype_text
+from bucketize.kernel.target import Target
+from bucketize.kernel.template import Knob, Launch, Schedule, Shapes, Template, Workload
+from bucketize.op import Op
+from bucketize.ops.dim import fill_number
+
+GRAIN = 64  # elements: two threads should not write to one cache line
+DTYPES = frozenset("?bhilqBHILQfd")  # what numba computes with
+HEAD = f"""\
+{IMPORTS}\
+from numba import cfunc, types
+from bucketize.kernel.emit.accumulate import greatest, least, plus, scratch, times
+from bucketize.kernel.emit.native import pointer
+
+
+SIGNATURE = types.void(types.CPointer(types.int64))
+
+
+@cfunc(SIGNATURE, cache=True, error_model="numpy")
+def kernel(block):
+"""
+
+
+class Source:
+    """The lines of a kernel's body, indented as they are nested."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.depth = 1
+
+    def __call__(self, *lines: str) -> None:
+        """Add lines where the text has come to."""
+        self.lines += [f"{'    ' * self.depth}{line}" for line in lines]
+
+    @contextmanager
+    def block(self, head: str) -> Iterator[None]:
+        """The lines of the context under `head`."""
+        self(head)
+        self.depth += 1
+        yield
+        self.depth -= 1
+
+    @contextmanager
+    def loops(self, **extents: str) -> Iterator[None]:
+        """Nested loops, an index with its extent for each, the outermost first."""
+        depth = self.depth
+        for index, extent in extents.items():
+            self(f"for {index} in range({extent}):")
+            self.depth += 1
+        yield
+        self.depth = depth
+
+    @contextmanager
+    def pieces(self, extents: Sequence[str], longest: int | None = None) -> Iterator[None]:
+        """A loop over the runs of begin..end that lie in one row of an array of `extents`.
+
+        In it `i` is the first element of the run, `m` its length, `j` its place in the row, and
+        c0, c1, ... the indices of the row.
+        """
+        *outer, n = extents
+        if not outer and not longest:
+            self("i = begin", "j = begin", "m = end - begin")
+            yield
+            return
+        self("if begin >= end:", "    return", "i = begin", f"j = i % {n}", f"r = i // {n}")
+        for axis in reversed(range(1, len(outer))):
+            self(f"c{axis} = r % {outer[axis]}", f"r //= {outer[axis]}")
+        self(*["c0 = r"][: len(outer)])
+        with self.block("while i < end:"):
+            self(f"m = least({n} - j, end - i)")
+            if longest:
+                self(f"m = least(m, {longest})")
+            yield
+            self("i += m", "j += m")
+            self._carry("j", n, outer)
+
+    def _carry(self, index: str, extent: str, outer: Sequence[str]) -> None:
+        with self.block(f"if {index} == {extent}:"):
+            self(f"{index} = 0")
+            if outer:
+                self(f"c{len(outer) - 1} += 1")
+                if len(outer) > 1:
+                    self._carry(f"c{len(outer) - 1}", outer[-1], outer[:-1])
+
+    def kernel(self, title: str, pointers: Sequence[str], first: int, dims: Sequence[str]) -> str:
+        """The text of the file; the block holds `first` addresses before begin and end."""
+        body = "\n".join(self.lines)
+        used = set(re.findall(r"\w+", body))
+        names = [(n, i) for i, n in enumerate(("begin", "end", *dims), first) if n in used]
+        loads = [f"    {name} = block[{i}]" for name, i in names]
+        lines = [*(f"    {p}" for p in pointers), *loads, body]
+        return f'"""{title}"""\n' + HEAD + "\n".join(lines) + "\n"
+
+
+def kernel_text(
+    title: str,
+    workload: Workload,
+    body: Source,
+    dims: Sequence[str],
+    *,
+    moved: Sequence[int] | None = None,
+    checked: bool = False,
+) -> str:
+    """The file of a workload of one op: y is the result, x0, x1, ... the arguments.
+
+    Where elements of the arguments `moved`, or none, are put into the result unchanged, both are
+    taken for unsigned integers, so that all dtypes of one size share the code. A `checked` kernel
+    finds its report in `wrong`.
+    """
+    result = workload.result.dtype
+    kind = dtype_text(result) if moved is None else bits_name(result)
+    pointers = [f"y = pointer(block[0], {kind})"]
+    for i, arg in enumerate(workload.anchor.args):
+        dtype = arg.type.dtype
+        kind = bits_name(dtype) if i in (moved or ()) else dtype_text(dtype)
+        pointers += _argument(workload, f"x{i}", arg, kind)
+    if checked:
+        workspace = len(workload.body.params) + 1
+        pointers += [f"wrong = pointer(block[{workspace}], int64)", "wrong[0] = 0"]
+    return body.kernel(title, pointers, len(workload.body.params) + 2, dims)
+
+
+def _argument(workload: Workload, name: str, arg: Atom, kind: str) -> list[str]:
+    if isinstance(arg, Const):  # a lone number, part of the workload
+        value = arg.value.reshape(-1)[0]
+        text = literal(value.view(kind) if kind.startswith("uint") else value)
+        return [f"{name} = scratch(1, {kind})", f"{name}[0] = {text}"]
+    return [f"{name} = pointer(block[{1 + workload.body.params.index(arg)}], {kind})"]
+
+
+def literal(value: Any) -> str:
+    """A lone number as text of its dtype."""
+    number = value.item()
+    text = repr(number)
+    if isinstance(number, float) and not math.isfinite(number):
+        text = f"math.{text}" if number > 0 or math.isnan(number) else "-math.inf"
+    return text if value.dtype == np.bool_ else f"{dtype_text(value.dtype)}({text})"
+
+
+def argument_shapes(workload: Workload, shapes: Shapes) -> list[tuple[int, ...]]:
+    """The concrete shape of each argument of the only op, from those of the parameters."""
+    given = dict(zip(workload.body.params, shapes, strict=False))
+    return [a.value.shape if isinstance(a, Const) else given[a] for a in workload.anchor.args]
+
+
+def only_op(workload: Workload) -> Binding | None:
+    """The binding of a workload of one op whose elements loop source can hold."""
+    (first, *rest) = workload.body.body
+    known = all(t.dtype.char in DTYPES for t in (first.out.type, *(a.type for a in first.args)))
+    return first if known and not rest else None
+
+
+def takes(
+    *ops: Op, where: Callable[[Binding], bool] = lambda _: True
+) -> Callable[[Workload], bool]:
+    """The `accepts` of a template for workloads that are one of `ops`."""
+
+    def accepts(workload: Workload) -> bool:
+        b = only_op(workload)
+        return b is not None and b.op in ops and where(b)
+
+    return accepts
+
+
+def strides_of(shape: Sequence[int]) -> tuple[int, ...]:
+    """The distances, in elements, between neighbours along each axis of a dense array."""
+    return tuple(math.prod(shape[a + 1 :]) for a in range(len(shape)))
+
+
+def bits_name(dtype: np.dtype[Any]) -> str:
+    """The unsigned integer of the size of `dtype`: its elements when they are only moved."""
+    return f"uint{8 * dtype.itemsize}"
+
+
+def bits_of(value: Any, dtype: np.dtype[Any]) -> int:
+    """The bits of a number of this dtype, as a kernel's dim."""
+    raw = fill_number(value, dtype).tobytes()
+    return int.from_bytes(raw.ljust(8, b"\0"), "little", signed=True)
+
+
+def loop_template(
+    name: str,
+    accepts: Callable[[Workload], bool],
+    source: Callable[[Workload], str],
+    launch: Callable[[Workload, Shapes], Launch],
+) -> Template:
+    """A template without knobs: one kernel serves the workload at every size."""
+
+    def whole_source(workload: Workload, _schedule: Schedule, _target: Target) -> str:
+        return source(workload)
+
+    def plain_launch(
+        workload: Workload, _schedule: Schedule, shapes: Shapes, _target: Target
+    ) -> Launch:
+        return launch(workload, shapes)
+
+    return Template(
+        name=name,
+        accepts=accepts,
+        knobs=lambda _workload, _target: {},
+        default=lambda _workload, _target: {},
+        valid=lambda _workload, schedule, _target: schedule_error({}, schedule),
+        source=whole_source,
+        launch=plain_launch,
+        pack=lambda *_: None,
+        pack_key=lambda *_: "",
+    )
+
+
+def schedule_error(knobs: Mapping[str, Sequence[Knob]], schedule: Schedule) -> str | None:
+    """What keeps a schedule from being one of those that `knobs` allow."""
+    if schedule.keys() != knobs.keys():
+        return f"expected the knobs {list(knobs)}, got {list(schedule)}"
+    wrong = (f"{k}={v} is not in {knobs[k]}" for k, v in schedule.items() if v not in knobs[k])
+    return next(wrong, None)

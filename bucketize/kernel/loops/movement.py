@@ -1,0 +1,137 @@
+"""Ops that move elements along strides: their kernels know sizes of elements, not dtypes.
+
+One loop nest serves them all. `launch` collapses its axes as far as the sizes at hand allow and
+puts axes of extent 1 in front, so that a kernel depends on the rank alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from bucketize.kernel.loops.elementwise import OPEN, RUNS, STANDS, axes_of, run_time_strides
+from bucketize.kernel.loops.loop import (
+    GRAIN,
+    Source,
+    argument_shapes,
+    kernel_text,
+    loop_template,
+    strides_of,
+    takes,
+)
+from bucketize.kernel.template import Launch, Shapes, Workload
+from bucketize.ops import broadcast_to, concat, strided_slice, tile
+from bucketize.ops.rules import slice_ends
+
+
+def nest(rank: int, inner: str) -> Source:
+    """A copy of x0, read at `base` along strides; on the last axis it runs, stands, or neither."""
+    s = Source()
+    rank = max(rank, 1)
+    with s.pieces([f"e{a}" for a in range(rank)]):
+        step = {RUNS: "j", STANDS: "0", OPEN: f"j * s{rank - 1}"}[inner]
+        s(f"p = {' + '.join(['base', *(f'c{a} * s{a}' for a in range(rank - 1)), step])}")
+        with s.loops(t="m"):
+            at = {RUNS: "p + t", STANDS: "p", OPEN: f"p + t * s{rank - 1}"}[inner]
+            s(f"y[i + t] = x0[{at}]")
+    return s
+
+
+def nest_text(workload: Workload, rank: int, inner: str) -> str:
+    """The file of a nest of this rank."""
+    rank = max(rank, 1)
+    names = [*(f"e{a}" for a in range(rank)), "base", *(f"s{a}" for a in range(rank))]
+    return kernel_text("copy", workload, nest(rank, inner), names, moved=(0,))
+
+
+def nest_launch(extents: Sequence[int], strides: Sequence[int], base: int = 0) -> Launch:
+    """The dims of a nest, as few axes as it takes and axes of extent 1 in front of them."""
+    axes = collapsed_axes(extents, strides)
+    axes = [(1, 0)] * (len(extents) - len(axes)) + axes
+    dims = (*(e for e, _ in axes), base, *(s for _, s in axes))
+    return Launch(dims, math.prod(extents), GRAIN)
+
+
+def collapsed_axes(extents: Sequence[int], strides: Sequence[int]) -> list[tuple[int, int]]:
+    """Extents and strides when axes that follow each other in memory become one."""
+    axes = list(zip(extents, strides, strict=True)) or [(1, 1)]
+    kept: list[tuple[int, int]] = []
+    for extent, stride in [*(a for a in axes[:-1] if a[0] != 1), axes[-1]]:
+        # a last axis of one element stays: whether it runs or stands, the kernel knows by itself
+        if kept and kept[-1][1] == extent * stride and extent != 1:
+            kept[-1] = (kept[-1][0] * extent, stride)
+        else:
+            kept.append((extent, stride))
+    return kept
+
+
+def _broadcast_source(workload: Workload) -> str:
+    x, out = workload.anchor.args[0].type.shape, workload.result.shape
+    along = axes_of([x], out)
+    return nest_text(workload, len(out), along[-1][0] if along else RUNS)
+
+
+def _broadcast_launch(workload: Workload, shapes: Shapes) -> Launch:
+    (x,) = argument_shapes(workload, shapes)
+    return nest_launch(shapes[-1], run_time_strides(x, shapes[-1]))
+
+
+def _slice_source(workload: Workload) -> str:
+    rank = len(workload.result.shape)
+    steps = dict(zip(workload.anchor.attrs["axes"], workload.anchor.attrs["strides"], strict=True))
+    return nest_text(workload, rank, RUNS if steps.get(rank - 1, 1) == 1 else OPEN)
+
+
+def _slice_launch(workload: Workload, shapes: Shapes) -> Launch:
+    (x,) = argument_shapes(workload, shapes)
+    attrs, strides, base = workload.anchor.attrs, list(strides_of(x)), 0
+    ends = zip(attrs["axes"], attrs["begin"], attrs["end"], attrs["strides"], strict=True)
+    for axis, begin, end, step in ends:
+        first, _ = slice_ends(x[axis], begin, end, step)
+        assert isinstance(first, int), f"{first} is evaluated before the launch"
+        base += first * strides[axis]
+        strides[axis] *= step
+    return nest_launch(shapes[-1], strides, base)
+
+
+def _tile_source(workload: Workload) -> str:
+    return nest_text(workload, 2 * len(workload.result.shape), RUNS)
+
+
+def _tile_launch(workload: Workload, shapes: Shapes) -> Launch:
+    (x,) = argument_shapes(workload, shapes)
+    pairs = zip(workload.anchor.attrs["repeats"], x, strict=True)
+    strides = [s for stride in strides_of(x) for s in (0, stride)]
+    return nest_launch([e for pair in pairs for e in pair], strides)
+
+
+BROADCAST = loop_template("broadcast_to", takes(broadcast_to), _broadcast_source, _broadcast_launch)
+SLICE = loop_template("strided_slice", takes(strided_slice), _slice_source, _slice_launch)
+TILE = loop_template("tile", takes(tile), _tile_source, _tile_launch)
+
+
+# --- concat --------------------------------------------------------------------------------------
+
+
+def _concat_source(workload: Workload) -> str:
+    """The result as rows of `row` elements, to which argument k brings a part of `l{k}`."""
+    count = len(workload.anchor.args)
+    s = Source()
+    with s.pieces(["_", "row"]):
+        s("left = 0")
+        for k in range(count):
+            s(f"right = left + l{k}", f"p = c0 * l{k} - left", "o = i - j")
+            with s.loops(t="greatest(left, j), least(right, j + m)"):
+                s(f"y[o + t] = x{k}[p + t]")
+            s("left = right")
+    names = ["row", *(f"l{k}" for k in range(count))]
+    return kernel_text("concat", workload, s, names, moved=range(count))
+
+
+def _concat_launch(workload: Workload, shapes: Shapes) -> Launch:
+    axis = workload.anchor.attrs["axis"]
+    parts = [math.prod(x[axis:]) for x in argument_shapes(workload, shapes)]
+    return Launch((sum(parts), *parts), math.prod(shapes[-1]), GRAIN)
+
+
+CONCAT = loop_template("concat", takes(concat), _concat_source, _concat_launch)

@@ -1,0 +1,135 @@
+"""Reductions over any axes.
+
+Neighbouring axes that are both kept, or both reduced, are one. Where the last axis is kept, a
+block of it is accumulated at a time, in order of memory; where it is reduced, the vectoriser has
+leave to reorder (see `accumulate.py`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from bucketize.ir import Binding
+from bucketize.kernel.emit.expression import dtype_text
+from bucketize.kernel.loops.loop import (
+    GRAIN,
+    Source,
+    argument_shapes,
+    kernel_text,
+    literal,
+    loop_template,
+    takes,
+)
+from bucketize.kernel.template import Launch, Shapes, Workload
+from bucketize.op import Op
+from bucketize.ops import reduce_max, reduce_mean, reduce_min, reduce_prod, reduce_sum
+
+BLOCK = 256  # elements that are accumulated at a time: a few KiB of stack
+ROW_GRAIN = 16
+
+
+def lowest(dtype: np.dtype[Any]) -> Any:
+    """The least number of this dtype."""
+    return dtype.type(-math.inf if dtype.kind == "f" else np.iinfo(dtype).min)
+
+
+def highest(dtype: np.dtype[Any]) -> Any:
+    """The greatest number of this dtype."""
+    return dtype.type(math.inf if dtype.kind == "f" else np.iinfo(dtype).max)
+
+
+STEPS: dict[Op, tuple[str, Callable[[np.dtype[Any]], Any]]] = {
+    reduce_sum: ("plus", lambda dtype: dtype.type(0)),
+    reduce_mean: ("plus", lambda dtype: dtype.type(0)),
+    reduce_prod: ("times", lambda dtype: dtype.type(1)),
+    reduce_max: ("greatest", lowest),
+    reduce_min: ("least", highest),
+}
+"""How two numbers become one, and what it begins with."""
+
+
+def _accepts(b: Binding) -> bool:
+    kinds = "f" if b.op is reduce_mean else "iuf"
+    return b.out.type.dtype.kind in kinds
+
+
+def runs(rank: int, axes: Sequence[int]) -> list[tuple[bool, list[int]]]:
+    """Runs of axes, each with whether it is reduced."""
+    groups = itertools.groupby(range(rank), lambda a: a in axes)
+    return [(reduced, list(members)) for reduced, members in groups]
+
+
+def _runs(workload: Workload) -> list[tuple[bool, list[int]]]:
+    b = workload.anchor
+    return runs(len(b.args[0].type.shape), b.attrs["axes"])
+
+
+def _source(workload: Workload) -> str:
+    groups = _runs(workload)
+    kept = [g for g, (reduced, _) in enumerate(groups) if not reduced]
+    gone = [g for g, (reduced, _) in enumerate(groups) if reduced]
+    s = Source()
+    s(*(f"s{g} = {_product(range(g + 1, len(groups)))}" for g in range(len(groups) - 1)))
+    if workload.anchor.op is reduce_mean:
+        s(f"count = {dtype_text(workload.result.dtype)}({_product(gone)})")
+    (_rows if gone and gone[-1] == len(groups) - 1 else _blocks)(s, workload, kept, gone)
+    title = f"{workload.anchor.op.name}: {''.join('r' if r else 'k' for r, _ in groups)}"
+    return kernel_text(title, workload, s, [f"n{g}" for g in range(len(groups))])
+
+
+def _product(groups: Sequence[int]) -> str:
+    return " * ".join(f"n{g}" for g in groups) or "1"
+
+
+def _finished(workload: Workload, total: str) -> str:
+    return f"{total} / count" if workload.anchor.op is reduce_mean else total
+
+
+def _start(workload: Workload) -> str:
+    return literal(STEPS[workload.anchor.op][1](workload.result.dtype))
+
+
+def _blocks(s: Source, workload: Workload, kept: list[int], gone: list[int]) -> None:
+    """The last axis is kept, and is the run's."""
+    step, _ = STEPS[workload.anchor.op]
+    s(f"a = scratch({BLOCK}, {dtype_text(workload.result.dtype)})")
+    with s.pieces([f"n{g}" for g in kept] or ["1"], BLOCK):
+        outer = (f"c{k} * s{g}" for k, g in enumerate(kept[:-1]))
+        s(f"p = {' + '.join([*outer, 'j'])}")
+        with s.loops(t="m"):
+            s(f"a[t] = {_start(workload)}")
+        with s.loops(**{f"r{g}": f"n{g}" for g in gone}):
+            s(f"q = {' + '.join(['p', *(f'r{g} * s{g}' for g in gone)])}")
+            with s.loops(t="m"):
+                s(f"a[t] = {step}(a[t], x0[q + t])")
+        with s.loops(t="m"):
+            s(f"y[i + t] = {_finished(workload, 'a[t]')}")
+
+
+def _rows(s: Source, workload: Workload, kept: list[int], gone: list[int]) -> None:
+    """The last axis is reduced: one element of the result after the other."""
+    step, _ = STEPS[workload.anchor.op]
+    *outer, last = gone
+    with s.pieces([f"n{g}" for g in kept] or ["1"]), s.loops(t="m"):
+        places = [*(f"c{k}" for k in range(len(kept) - 1)), "(j + t)"][-len(kept) :] if kept else []
+        terms = [f"{c} * s{g}" for c, g in zip(places, kept, strict=True)]
+        s(f"p = {' + '.join(terms) or '0'}", f"a = {_start(workload)}")
+        with s.loops(**{f"r{g}": f"n{g}" for g in outer}):
+            s(f"q = {' + '.join(['p', *(f'r{g} * s{g}' for g in outer)])}")
+            with s.loops(u=f"n{last}"):
+                s(f"a = {step}(a, x0[q + u])")
+        s(f"y[i + t] = {_finished(workload, 'a')}")
+
+
+def _launch(workload: Workload, shapes: Shapes) -> Launch:
+    (x,), groups = argument_shapes(workload, shapes), _runs(workload)
+    dims = tuple(math.prod(x[a] for a in members) for _, members in groups)
+    return Launch(dims, math.prod(shapes[-1]), ROW_GRAIN if groups and groups[-1][0] else GRAIN)
+
+
+REDUCE = loop_template("reduce", takes(*STEPS, where=_accepts), _source, _launch)

@@ -1,0 +1,122 @@
+"""Transposition: rows copied where the last axis stays, small blocks where it moves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+
+from bucketize.kernel.loops.elementwise import RUNS
+from bucketize.kernel.loops.loop import (
+    Source,
+    argument_shapes,
+    kernel_text,
+    schedule_error,
+    strides_of,
+    takes,
+)
+from bucketize.kernel.loops.movement import nest_launch, nest_text
+from bucketize.kernel.target import Target
+from bucketize.kernel.template import Knob, Launch, Schedule, Shapes, Template, Workload
+from bucketize.ops import transpose
+
+BLOCKS = (16, 32, 64)  # elements along the result's rows, so that both sides stay in cache
+DEFAULT_BLOCK = 32
+Groups = tuple[list[int], list[int]]
+STRIP = 4096  # elements of a strip, where one block spans the rows
+
+
+def merged(axes: Sequence[int]) -> list[list[int]]:
+    """The axes of the argument in the result's order, those that stay neighbours together."""
+    groups = [[a] for a in axes[:1]]
+    for a, b in pairwise(axes):
+        if b == a + 1:
+            groups[-1].append(b)
+        else:
+            groups.append([b])
+    return groups
+
+
+def _keeps_last(axes: Sequence[int]) -> bool:
+    return not axes or axes[-1] == len(axes) - 1
+
+
+def _rows_source(workload: Workload) -> str:
+    return nest_text(workload, len(merged(workload.anchor.attrs["axes"])), RUNS)
+
+
+def _groups(workload: Workload, shapes: Shapes) -> Groups:
+    """Extents and strides in the argument, along the merged axes of the result."""
+    (x,) = argument_shapes(workload, shapes)
+    groups, strides = merged(workload.anchor.attrs["axes"]), strides_of(x)
+    return [math.prod(x[a] for a in g) for g in groups], [strides[g[-1]] for g in groups]
+
+
+def _fast(axes: Sequence[int]) -> int:
+    """The merged axis of the result along which the argument runs."""
+    return next(i for i, g in enumerate(merged(axes)) if g[-1] == len(axes) - 1)
+
+
+def _blocks_source(workload: Workload, schedule: Schedule) -> str:
+    axes, block = workload.anchor.attrs["axes"], schedule["block"]
+    rank, fast = len(merged(axes)), _fast(axes)
+    rest = [a for a in range(rank - 1) if a != fast]
+    s = Source()
+    s(f"n = (e{fast} + rows - 1) // rows")
+    s(f"o{rank - 1} = 1", *(f"o{a} = o{a + 1} * e{a + 1}" for a in reversed(range(rank - 1))))
+    with s.loops(w="begin, end"):
+        s("r = w // n", "k = w % n * rows", f"h = least(rows, e{fast} - k)")
+        for a in reversed(rest):
+            s(f"c{a} = r % e{a}", f"r //= e{a}")
+        s(f"p = {' + '.join(['k', *(f'c{a} * s{a}' for a in rest)])}")
+        s(f"q = {' + '.join([f'k * o{fast}', *(f'c{a} * o{a}' for a in rest)])}")
+        with s.loops(j=f"0, e{rank - 1}, {block}"):
+            s(f"m = least(e{rank - 1} - j, {block})")
+            with s.loops(u="h", t="m"):
+                s(f"y[q + u * o{fast} + j + t] = x0[p + u + (j + t) * s{rank - 1}]")
+    names = [*(f"e{a}" for a in range(rank)), "rows", *(f"s{a}" for a in range(rank))]
+    return kernel_text(f"transpose: block {block}", workload, s, names, moved=(0,))
+
+
+def _blocks_launch(workload: Workload, schedule: Schedule, groups: Groups) -> Launch:
+    extents, strides = groups
+    block = int(schedule["block"])
+    rows = block if extents[-1] > block else STRIP // block
+    fast = _fast(workload.anchor.attrs["axes"])
+    others = math.prod(extents[:-1]) // max(extents[fast], 1)
+    return Launch((*extents, rows, *strides), others * -(-extents[fast] // rows))
+
+
+def _stays(workload: Workload) -> bool:
+    """Whether rows are copied whole."""
+    return _keeps_last(workload.anchor.attrs["axes"])
+
+
+def _source(workload: Workload, schedule: Schedule, _target: Target) -> str:
+    return _rows_source(workload) if _stays(workload) else _blocks_source(workload, schedule)
+
+
+def _launch(workload: Workload, schedule: Schedule, shapes: Shapes, _target: Target) -> Launch:
+    groups = _groups(workload, shapes)
+    return nest_launch(*groups) if _stays(workload) else _blocks_launch(workload, schedule, groups)
+
+
+def _knobs(workload: Workload, _target: Target) -> dict[str, tuple[Knob, ...]]:
+    return {} if _stays(workload) else {"block": BLOCKS}
+
+
+def _default(workload: Workload, _target: Target) -> dict[str, Knob]:
+    return {} if _stays(workload) else {"block": DEFAULT_BLOCK}
+
+
+TRANSPOSE = Template(
+    name="transpose",
+    accepts=takes(transpose),
+    knobs=_knobs,
+    default=_default,
+    valid=lambda workload, schedule, target: schedule_error(_knobs(workload, target), schedule),
+    source=_source,
+    launch=_launch,
+    pack=lambda *_: None,
+    pack_key=lambda *_: "",
+)

@@ -1,0 +1,1 @@
+"""From a function as dispatched to one whose bindings are kernels' workloads."""

@@ -1,0 +1,39 @@
+"""The transforms that know no target, one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
+
+from bucketize.errors import BucketizeError
+from bucketize.ir import Function
+from bucketize.transform.cse import cse
+from bucketize.transform.dead_code import dead_code
+from bucketize.transform.dynamic_to_static import dynamic_to_static
+from bucketize.transform.fold_constant import fold_constant
+
+Transform: TypeAlias = Callable[[Function], Function]
+Pipeline: TypeAlias = Mapping[str, Transform]
+
+SIMPLIFY: Pipeline = {
+    "dynamic_to_static": dynamic_to_static,
+    "fold_constant": fold_constant,
+    "cse": cse,
+    "dead_code": dead_code,
+}
+
+
+def simplify(fn: Function) -> Function:
+    """`fn` with known shapes static, constants folded, repeats and dead code gone."""
+    return apply(fn, SIMPLIFY)
+
+
+def apply(fn: Function, pipeline: Pipeline) -> Function:
+    """`fn` after the transforms, in their order; an error says which one it comes from."""
+    for name, transform in pipeline.items():
+        try:
+            fn = transform(fn)
+        except BucketizeError as e:
+            e.add_note(f"while running {name}")
+            raise
+    return fn

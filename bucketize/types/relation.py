@@ -1,0 +1,139 @@
+"""How dims relate: two of them become one by `meet`, `join` or `broadcast`; symbols get values.
+
+Everybody imports these from `bucketize.types`.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from bucketize.errors import TypeRelError
+from bucketize.types.dim import (
+    ANY,
+    AnyDim,
+    Dim,
+    Expr,
+    Shape,
+    Symbol,
+    bounds,
+    extremes,
+    lone_term,
+    maximum,
+    minimum,
+    term,
+)
+
+
+def substitute(dim: Dim, env: Mapping[str, Dim]) -> Dim:
+    """`dim` with the symbols that `env` names replaced."""
+    if isinstance(dim, Symbol):
+        return env.get(dim.name, dim)
+    if not isinstance(dim, Expr):
+        return dim
+    total: Dim = 0
+    for monomial, factor in dim.terms:
+        product: Dim = factor
+        for atom in monomial:
+            if isinstance(atom, Symbol):
+                product = product * env.get(atom.name, atom)
+            else:
+                product = product * FUNCTIONS[atom.fn](*(substitute(a, env) for a in atom.args))
+        total = total + product
+    return total
+
+
+def evaluate(dim: Dim, env: Mapping[str, int]) -> int:
+    """The integer that `dim` is when its symbols have the values in `env`."""
+    if isinstance(dim, int):
+        return dim
+    value = substitute(dim, env)
+    if not isinstance(value, int):
+        raise TypeRelError(f"{dim} is not known: {value} remains under {dict(env)}")
+    return value
+
+
+def meet(a: Dim, b: Dim) -> Dim:
+    """The dim when both must hold, the one that says more; the rest is checked at run time."""
+    if a == b or isinstance(b, AnyDim):
+        return a
+    if isinstance(a, AnyDim):
+        return b
+    if not _may_be_equal(a, b):
+        raise TypeRelError(f"extents differ: {a} and {b}")
+    if isinstance(a, int) or isinstance(b, int):
+        return a if isinstance(a, int) else b
+    return a if isinstance(a, Symbol) else b
+
+
+def _may_be_equal(a: Dim, b: Dim) -> bool:
+    lo, hi = extremes(a - b)
+    return lo <= 0 <= hi
+
+
+def join(a: Dim, b: Dim) -> Dim:
+    """The dim when either may hold, as after the branches of an `If`."""
+    return a if a == b else ANY
+
+
+def broadcast(a: Dim, b: Dim) -> Dim:
+    """The extent of an axis after numpy broadcasting; `is it 1?` may stay a run-time question."""
+    if b in (a, 1):
+        return a
+    if a == 1:
+        return b
+    a_wins, b_wins = _is_never_one(a), _is_never_one(b)
+    if a_wins and b_wins:
+        return meet(a, b)
+    if a_wins or b_wins:
+        return a if a_wins else b
+    if isinstance(a, AnyDim) or isinstance(b, AnyDim):
+        return ANY
+    extents = sorted({*_broadcast_extents(a), *_broadcast_extents(b)}, key=str)
+    return functools.reduce(functools.partial(term, "broadcast"), extents)
+
+
+def _broadcast_extents(dim: Dim) -> Iterator[Dim]:
+    """The dims that `dim` broadcasts: in any order, and each as good as twice."""
+    if found := lone_term(dim, "broadcast"):
+        for inner in found.args:
+            yield from _broadcast_extents(inner)
+    else:
+        yield dim
+
+
+FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {
+    "//": operator.floordiv,
+    "%": operator.mod,
+    "min": minimum,
+    "max": maximum,
+    "broadcast": broadcast,
+}
+
+
+def _is_never_one(dim: Dim) -> bool:
+    lo, hi = bounds(dim)
+    return lo > 1 or hi == 0
+
+
+def _pad_left(shape: Shape, rank: int) -> Shape:
+    return (1,) * (rank - len(shape)) + shape
+
+
+def broadcast_shapes(*shapes: Shape) -> Shape:
+    """Whole shapes broadcast, aligned at the last axis."""
+    rank = max(map(len, shapes), default=0)
+    out: Shape = (1,) * rank
+    for shape in shapes:
+        out = tuple(broadcast(a, b) for a, b in zip(out, _pad_left(shape, rank), strict=True))
+    return out
+
+
+def product(dims: Iterable[Dim]) -> Dim:
+    """The number of elements of a shape."""
+    total: Dim = 1
+    for dim in dims:
+        total = total * dim
+    return total
