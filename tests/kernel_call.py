@@ -12,11 +12,11 @@ import numpy as np
 from bucketize.interpret import run_function
 from bucketize.ir import Atom, Builder, Const, Var, specialise
 from bucketize.kernel.build import build
-from bucketize.kernel.target import host
-from bucketize.kernel.template import Knob, Template, Workload
+from bucketize.kernel.target import Target, host
+from bucketize.kernel.template import Knob, Launch, Template, Workload
 from bucketize.kernel.templates import LOOP
 from bucketize.op import Array, Op
-from bucketize.types import Symbol, TensorType
+from bucketize.types import ANY, Symbol, TensorType
 
 RIM, POISON = 192, 0xFF  # bytes; all ones is a NaN
 N, M, C = Symbol("N"), Symbol("M"), Symbol("C", 2)
@@ -46,9 +46,9 @@ def run(
 ) -> Array:
     """What the kernel makes of `args`, in parts, each a call with its own block."""
     kernel = build(template.source(load, schedule, host()), name_hint=template.name)
-    concrete = Workload(specialise(load.body, env), load.constant)
-    shapes = (*(a.shape for a in args), like.shape)
-    launch = template.launch(concrete, schedule, shapes, host())
+    launch = launch_at(
+        template, load, schedule, (*(a.shape for a in args), like.shape), env, host()
+    )
     memory = np.full(like.nbytes + 2 * RIM, POISON, np.uint8)
     inside = memory[RIM : RIM + like.nbytes]
     held = [np.ascontiguousarray(a) for a in args]
@@ -64,6 +64,22 @@ def run(
     rims = np.concatenate([memory[:RIM], memory[RIM + like.nbytes :]])
     assert (rims == POISON).all(), "written outside of the result"
     return inside.view(like.dtype).reshape(like.shape)
+
+
+def launch_at(
+    template: Template,
+    load: Workload,
+    schedule: Mapping[str, Knob],
+    shapes: tuple[tuple[int, ...], ...],
+    env: Mapping[str, int],
+    target: Target,
+) -> Launch:
+    """The launch rule read over the types, then evaluated; over `shapes` where types have `?`."""
+    types = (*(p.type for p in load.body.params), *(r.type for r in load.body.results))
+    if any(ANY in t.shape for t in types):
+        concrete = Workload(specialise(load.body, env), load.constant)
+        return template.launch(concrete, schedule, shapes, target)
+    return template.launch(load, schedule, tuple(t.shape for t in types), target).at(env)
 
 
 def check(

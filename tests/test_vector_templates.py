@@ -16,10 +16,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from kernel_call import launch_at
 
 from bucketize import ops
 from bucketize.interpret import run_function
-from bucketize.ir import Builder, Const, Var, specialise
+from bucketize.ir import Builder, Const, Var
 from bucketize.kernel.build import build
 from bucketize.kernel.gemm import conv, depthwise, matmul
 from bucketize.kernel.gemm.epilogue import of_workload
@@ -164,7 +165,7 @@ def run(
 ) -> Array:
     """What the kernel makes of `args`, its parallel axis cut in three.
 
-    It is made from the symbolic group, and launched by the concrete one, as the runtime does.
+    It is made and launched from the symbolic group, as the runtime does.
     """
     kernel = build(template.source(load, schedule, target), name_hint=template.name)
     shape = run_function(load.body, args)[0].shape
@@ -172,8 +173,7 @@ def run(
     memory = np.full(size + 2 * RIM, 7, np.float32)
     out = memory[RIM : RIM + size]
     out[...] = np.nan
-    concrete = Workload(specialise(load.body, sizes), load.constant)
-    launch = template.launch(concrete, schedule, (*(a.shape for a in args), shape), target)
+    launch = launch_at(template, load, schedule, (*(a.shape for a in args), shape), sizes, target)
     given = [
         template.pack(load, schedule, i, a) if template.pack_key(load, schedule, i) else a
         for i, a in enumerate(args)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -15,11 +15,11 @@ from bucketize.errors import KernelError
 from bucketize.ir import Atom, Binding, Const, Function
 from bucketize.kernel.target import Target
 from bucketize.op import Array
-from bucketize.types import Dim, Symbol, TensorType, substitute, symbols
+from bucketize.types import Dim, Shape, Symbol, TensorType, evaluate, substitute, symbols
 
 Knob: TypeAlias = int | str
 Schedule: TypeAlias = Mapping[str, Knob]
-Shapes: TypeAlias = tuple[tuple[int, ...], ...]
+Shapes: TypeAlias = tuple[Shape, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,19 +93,25 @@ class _Names:
 
 @dataclass(frozen=True)
 class Launch:
-    """How a kernel is run at concrete shapes.
+    """How a kernel is run, over dims: a launch rule is read once, at link time.
 
     The block is [out, in_0, ..., in_n-1, workspace, begin, end, dims...]; begin..end is a part of
     range(extent) that begins at a multiple of `grain`; each thread has its own `workspace` bytes.
     """
 
-    dims: tuple[int, ...]
-    extent: int
+    dims: tuple[Dim, ...]
+    extent: Dim
     grain: int = 1
-    workspace: int = 0
+    workspace: Dim = 0
     checked: bool = False
     """Whether the workspace begins with a report: 0 if all was well, or 1, an index that is out of
     range, and the extent of its axis. The kernel writes it before all else, in each part."""
+
+    def at(self, sizes: Mapping[str, int]) -> Launch:
+        """The launch when the symbols have these sizes."""
+        dims = tuple(evaluate(d, sizes) for d in self.dims)
+        extent, workspace = evaluate(self.extent, sizes), evaluate(self.workspace, sizes)
+        return replace(self, dims=dims, extent=extent, workspace=workspace)
 
 
 REPORT = 3 * 8  # bytes

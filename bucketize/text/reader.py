@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 DTYPES = {np.dtype(c).name: np.dtype(c) for c in "?bBhHiIqQefdFD"}
 WORDS = {"True": True, "False": False, "None": None, "inf": math.inf, "nan": math.nan}
-CALLS = {n: f for n, f in FUNCTIONS.items() if n.isidentifier()}
+CALLS = {n: f.value for n, f in FUNCTIONS.items() if not f.sign}
 RESERVED = frozenset((*DTYPES, *WORDS, *CALLS, "const", "where", "in"))
 """Names that no symbol can have."""
 
@@ -216,7 +216,7 @@ class Reader:
         if mark in FUNCTIONS and b == 0:
             self.fail(f"{a} divided by 0", at)
         fns = {"+": lambda: a + b, "-": lambda: a - b, "*": lambda: a * b}
-        return FUNCTIONS[mark](a, b) if mark in FUNCTIONS else fns[mark]()
+        return FUNCTIONS[mark].value(a, b) if mark in FUNCTIONS else fns[mark]()
 
     def _unary(self) -> Any:
         if not self.accept("-"):

@@ -1,7 +1,10 @@
 """Dims, how they relate, and tensor types: everybody imports them from here."""
 
 from bucketize.types.dim import (
+    ADD,
     ANY,
+    FUNCTIONS,
+    MULTIPLY,
     AnyDim,
     Bounds,
     Dim,
@@ -17,12 +20,15 @@ from bucketize.types.dim import (
     symbols,
 )
 from bucketize.types.relation import (
-    FUNCTIONS,
+    Assumption,
+    assumptions,
     broadcast,
     broadcast_shapes,
+    ceil_div,
     evaluate,
     join,
     meet,
+    positive,
     product,
     substitute,
 )
@@ -35,9 +41,12 @@ from bucketize.types.tensor import (
 )
 
 __all__ = [
+    "ADD",
     "ANY",
     "FUNCTIONS",
+    "MULTIPLY",
     "AnyDim",
+    "Assumption",
     "Bounds",
     "Dim",
     "Expr",
@@ -48,9 +57,11 @@ __all__ = [
     "Symbolic",
     "TensorType",
     "Term",
+    "assumptions",
     "bounds",
     "broadcast",
     "broadcast_shapes",
+    "ceil_div",
     "evaluate",
     "join",
     "join_types",
@@ -58,6 +69,7 @@ __all__ = [
     "meet",
     "meet_types",
     "minimum",
+    "positive",
     "product",
     "substitute",
     "symbols",

@@ -20,6 +20,7 @@ from bucketize.kernel.target import Target
 from bucketize.kernel.template import Knob, Launch, Schedule, Shapes, Template, Workload
 from bucketize.op import Op
 from bucketize.ops.dim import fill_number
+from bucketize.types import Dim, Shape, minimum, product
 
 GRAIN = 64  # elements: two threads should not write to one cache line
 DTYPES = frozenset("?bhilqBHILQfd")  # what numba computes with
@@ -33,7 +34,7 @@ from bucketize.kernel.emit.native import pointer
 SIGNATURE = types.void(types.CPointer(types.int64))
 
 
-@cfunc(SIGNATURE, cache=True, error_model="numpy")
+@cfunc(SIGNATURE, error_model="numpy")
 def kernel(block):
 """
 
@@ -154,8 +155,8 @@ def literal(value: Any) -> str:
     return text if value.dtype == np.bool_ else f"{dtype_text(value.dtype)}({text})"
 
 
-def argument_shapes(workload: Workload, shapes: Shapes) -> list[tuple[int, ...]]:
-    """The concrete shape of each argument of the only op, from those of the parameters."""
+def argument_shapes(workload: Workload, shapes: Shapes) -> list[Shape]:
+    """The shape of each argument of the only op, from those of the parameters."""
     given = dict(zip(workload.body.params, shapes, strict=False))
     return [a.value.shape if isinstance(a, Const) else given[a] for a in workload.anchor.args]
 
@@ -179,9 +180,20 @@ def takes(
     return accepts
 
 
-def strides_of(shape: Sequence[int]) -> tuple[int, ...]:
+def strides_of(shape: Shape) -> tuple[Dim, ...]:
     """The distances, in elements, between neighbours along each axis of a dense array."""
-    return tuple(math.prod(shape[a + 1 :]) for a in range(len(shape)))
+    return tuple(product(shape[a + 1 :]) for a in range(len(shape)))
+
+
+def spread(shape: Shape, out: Shape, strides: Sequence[Dim]) -> tuple[Dim, ...]:
+    """Strides of an array read along the last axes of `out`: 0 where it is repeated.
+
+    Where an extent is 1 in both the stride does not matter, so that only an extent that may be 1
+    beside a greater one asks at run time.
+    """
+    missing = len(out) - len(shape)
+    aligned = zip(shape, out[missing:], strides[len(strides) - len(shape) :], strict=True)
+    return (0,) * missing + tuple(s if d == o else s * minimum(d - 1, 1) for d, o, s in aligned)
 
 
 def bits_name(dtype: np.dtype[Any]) -> str:
