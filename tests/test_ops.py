@@ -37,7 +37,8 @@ def scalar(element: Dim) -> TensorType:
 
 
 def infer(op: Op, *types: TensorType, **attrs: Any) -> TensorType:
-    return op.infer(*types, **op.complete(attrs))
+    (out,) = op.infer(*types, **op.complete(attrs))
+    return out
 
 
 def shape(op: Op, *types: TensorType, **attrs: Any) -> str:

@@ -121,7 +121,9 @@ def convolution(
         return b.emit(ops.clip, b.emit(ops.add, b.emit(ops.add, y, bias), other), lo=0.0, hi=9.0)
 
     x, w = tensor("float32", N, H, W, channels), tensor("float32", *weights)
-    y = ops.conv2d.infer(x, w, **ops.conv2d.complete({"groups": groups, "layout": "NHWC", **attrs}))
+    (y,) = ops.conv2d.infer(
+        x, w, **ops.conv2d.complete({"groups": groups, "layout": "NHWC", **attrs})
+    )
     depthwise_ = inner == 1 and groups == out
     return Case(
         depthwise.TEMPLATE if depthwise_ else conv.TEMPLATE,

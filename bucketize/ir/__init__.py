@@ -16,7 +16,7 @@ from bucketize.ir.build import (
     substitute_attr,
 )
 from bucketize.ir.core import Atom, Binding, Const, Function, Functions, Module, Recipe, Var
-from bucketize.ir.rewrite import Rule, rewrite
+from bucketize.ir.rewrite import Atoms, Rule, all_bindings, map_blocks, rewrite
 from bucketize.ir.structure import CALL, FUSED, IF, NO_BUCKET, STRUCTURAL
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "NO_BUCKET",
     "STRUCTURAL",
     "Atom",
+    "Atoms",
     "Binding",
     "Builder",
     "Const",
@@ -36,9 +37,11 @@ __all__ = [
     "Recipe",
     "Rule",
     "Var",
+    "all_bindings",
     "copy_binding",
     "copy_block",
     "infer",
+    "map_blocks",
     "refine",
     "rewrite",
     "specialise",

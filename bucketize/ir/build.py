@@ -35,7 +35,7 @@ def infer(op: Op, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType
         if len(then) != len(orelse):
             raise TypeRelError(f"branches return {len(then)} and {len(orelse)} results")
         return tuple(join_types(a.type, b.type) for a, b in zip(then, orelse, strict=True))
-    return (op.infer(*types, **attrs),)
+    return op.infer(*types, **attrs)
 
 
 @dataclass(eq=False)

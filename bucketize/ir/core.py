@@ -48,7 +48,7 @@ Atom: TypeAlias = Var | Const
 
 @dataclass(frozen=True, eq=False)
 class Binding:
-    """`outs = op(*args) {attrs}`; all ops but `If` and `call` have one out."""
+    """`outs = op(*args) {attrs}`, with an out for each result of the op."""
 
     outs: tuple[Var, ...]
     op: Op

@@ -101,7 +101,7 @@ def _reshape_twin(x: TensorType, shape: TensorType, *, allow_zero: bool) -> Twin
 
 def _reshape_shape(x: Shape, shape: Shape, *, allow_zero: bool) -> Shape:
     newshape = resolve_reshape(x, shape, allow_zero=allow_zero)
-    return reshape.shape(x, newshape=newshape)
+    return tuple(reshape.shape(x, newshape=newshape))
 
 
 @op(
@@ -140,7 +140,7 @@ def dyn_broadcast_to(x: Array, shape: Array) -> Array:
 def _slice_shape(
     x: Shape, begin: Shape, end: Shape, strides: Shape, *, axes: tuple[int, ...]
 ) -> Shape:
-    return strided_slice.shape(x, begin=begin, end=end, strides=strides, axes=axes)
+    return tuple(strided_slice.shape(x, begin=begin, end=end, strides=strides, axes=axes))
 
 
 def _slice_twin(_x: TensorType, *ends: TensorType, axes: tuple[int, ...]) -> Twin:
@@ -179,7 +179,7 @@ def _pads(rank: int, pads: Shape, axes: tuple[int, ...]) -> Pads:
 
 
 def _pad_shape(x: Shape, pads: Shape, *, axes: tuple[int, ...], **_: Any) -> Shape:
-    return pad.shape(x, pads=_pads(len(x), pads, axes))
+    return tuple(pad.shape(x, pads=_pads(len(x), pads, axes)))
 
 
 def _pad_twin(x: TensorType, pads: TensorType, *, axes: tuple[int, ...], **attrs: Any) -> Twin:
