@@ -15,7 +15,17 @@ from bucketize.ir.build import (
     specialise,
     substitute_attr,
 )
-from bucketize.ir.core import Atom, Binding, Const, Function, Functions, Module, Recipe, Var
+from bucketize.ir.core import (
+    Atom,
+    Binding,
+    Clone,
+    Const,
+    Function,
+    Functions,
+    Module,
+    Recipe,
+    Var,
+)
 from bucketize.ir.rewrite import Rule, rewrite
 from bucketize.ir.structure import CALL, FUSED, IF, NO_BUCKET, STRUCTURAL
 
@@ -28,6 +38,7 @@ __all__ = [
     "Atom",
     "Binding",
     "Builder",
+    "Clone",
     "Const",
     "Env",
     "Function",
