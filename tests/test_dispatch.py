@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from bucketize import ops
-from bucketize.dispatch.bucket import bucket_of, show_bucket
+from bucketize.dispatch.bucket import show_bucket
 from bucketize.dispatch.tree import dispatch
 from bucketize.errors import BucketizeError, DispatchError, NoBucketError, UnknownNameError
 from bucketize.interpret import evaluate_module
-from bucketize.ir import CALL, IF, Builder, Const, Function, Module, Var
+from bucketize.ir import CALL, IF, Builder, Clone, Const, Function, Module, Var
 from bucketize.text import show
 from bucketize.types import ANY, Dim, Profile, Symbol, tensor
 from bucketize.verify import verify
@@ -79,11 +79,10 @@ def test_a_shared_symbol_is_decided_once() -> None:
 def test_every_size_reaches_the_bucket_that_holds_it() -> None:
     mod = dispatch(module(Symbol("N", 1, 40)), intervals(0, (2, 3), (3, 9), (9, 32)))
     for size in range(1, 41):
-        bucket = bucket_of(callee(mod, size))
         if not 2 <= size < 32:
             assert callee(mod, size) == "main[fallback]"
         else:
-            lo, hi = bucket["N"]
+            lo, hi = mod.clones[callee(mod, size)].bucket["N"]
             assert hi is not None
             assert lo <= size < hi
 
@@ -93,7 +92,10 @@ def test_clones_carry_the_bounds_and_one_size_is_static() -> None:
     assert mod.functions["main[N=1..2]"].results[0].type == tensor("float32", 1, 3)
     bounded = mod.functions["main[N=2..4]"].params[0].type.shape[0]
     assert bounded == Symbol("N", 2, 3)
-    assert show_bucket(bucket_of("main[N=2..4]")) == "N=[2,4)"
+    clone = mod.clones["main[N=2..4]"]
+    assert show_bucket(clone.bucket) == "N=[2,4)"
+    assert clone.origin is not None
+    assert clone.origin.params[0].type.shape[0] == Symbol("N", 1, 8)
 
 
 def test_names_of_unknown_axes_are_fresh() -> None:
@@ -223,7 +225,10 @@ def test_the_first_profile_that_covers_wins() -> None:
     answer = [profile(1, 8, 16, "big"), profile(8, 24, 32)]
     mod = dispatch(module(Symbol("N", 1, 64), 3), lambda shapes: answer)
     assert clones(mod) == ["main[big:N=1..17]", "main[profile1:N=8..33]", "main[fallback]"]
-    assert mod.opt == {"main[big:N=1..17]": {"N": 8}, "main[profile1:N=8..33]": {"N": 24}}
+    assert list(mod.clones.values()) == [
+        Clone({"N": (1, 17)}, opt={"N": 8}, label="big"),
+        Clone({"N": (8, 33)}, opt={"N": 24}, label="profile1"),
+    ]
     verify(mod)
     for size in (1, 8, 16, 17, 32, 33):
         x = np.full((size, 3), -2, np.float32)

@@ -12,6 +12,7 @@ from bucketize.ir import (
     FUSED,
     IF,
     Builder,
+    Clone,
     Const,
     Function,
     Functions,
@@ -163,11 +164,12 @@ def test_a_module_is_mapped_lazily(mlp):
         seen.append(fn.name)
         return fn
 
-    module = Module({"main": mlp, "f": lambda: mlp}, {"f": {"N": 2}}).mapped(note)
+    clones = {"f": Clone({"N": (1, 3)})}
+    module = Module({"main": mlp, "f": lambda: mlp}, clones).mapped(note)
     assert seen == []
     assert module.main is mlp
     assert seen == ["main"]
-    assert module.opt == {"f": {"N": 2}}
+    assert module.clones == module.replace(mlp).clones == clones
 
 
 # --- rewriting ---------------------------------------------------------------------------------

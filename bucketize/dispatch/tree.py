@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeAlias
 
@@ -24,6 +24,7 @@ from bucketize.ir import (
     NO_BUCKET,
     Atom,
     Builder,
+    Clone,
     Function,
     Module,
     Recipe,
@@ -78,7 +79,8 @@ def dispatch(
     out = Builder()
     results = body(out)
     main = out.function(function, fn.params, results)
-    return Module(mod.functions.updated({**leaves.made, function: main}), {**mod.opt, **leaves.opt})
+    functions = mod.functions.updated({**leaves.made, function: main})
+    return Module(functions, {**mod.clones, **leaves.clones})
 
 
 def name_dims(fn: Function) -> Function:
@@ -127,15 +129,20 @@ class _Leaves:
     fallback: bool
     intervals: dict[Symbol, list[Interval]]
     made: dict[str, Function | Recipe] = field(default_factory=dict)
-    opt: dict[str, dict[str, int]] = field(default_factory=dict)
+    clones: dict[str, Clone] = field(default_factory=dict)
 
-    def clone(self, out: Builder, bucket: Bucket, label: str = "") -> tuple[Atom, ...]:
+    def clone(
+        self, out: Builder, bucket: Bucket, opt: Mapping[str, int] | None = None, label: str = ""
+    ) -> tuple[Atom, ...]:
         """Call the clone that serves `bucket`."""
-        name = clone_name(self.fn.name, bucket, label)
+        clone = Clone(bucket, self.policy, opt, label=label, origin=self.fn)
+        name = clone_name(self.fn.name, clone)
         if self.policy == "pad":
             padding = Padding(self.fn, bucket)
+            self.clones[name] = replace(clone, origin=padding.symbolic)
             self.made[name] = partial(padding.clone, name)
             return padding.call(out, name)
+        self.clones[name] = clone
         dims = {s.name: narrowed(s, bucket[s.name]) for s in self._symbols() if s.name in bucket}
         self.made[name] = partial(specialise, self.fn, dims, name)
         return self._call(out, name)
@@ -266,9 +273,8 @@ def _emit_profiles(
     if not boxes:
         return leaves.uncovered(out)
     (label, bucket, opt), *rest = boxes
-    leaves.opt[clone_name(leaves.fn.name, bucket, label)] = opt
     dims = tuple(s for s in leaves.fn.symbols().values())
     inside = out.emit(dims_within, dims=dims, box=tuple(bucket[s.name] for s in dims))
-    then = _block(partial(leaves.clone, bucket=bucket, label=label))
+    then = _block(partial(leaves.clone, bucket=bucket, opt=opt, label=label))
     orelse = _block(partial(_emit_profiles, leaves, rest))
     return out.emit_all(IF, inside, then=then, orelse=orelse)

@@ -15,7 +15,17 @@ from bucketize.ir.build import (
     specialise,
     substitute_attr,
 )
-from bucketize.ir.core import Atom, Binding, Const, Function, Functions, Module, Recipe, Var
+from bucketize.ir.core import (
+    Atom,
+    Binding,
+    Clone,
+    Const,
+    Function,
+    Functions,
+    Module,
+    Recipe,
+    Var,
+)
 from bucketize.ir.rewrite import Atoms, Rule, all_bindings, map_blocks, rewrite
 from bucketize.ir.structure import CALL, FUSED, IF, NO_BUCKET, STRUCTURAL
 
@@ -29,6 +39,7 @@ __all__ = [
     "Atoms",
     "Binding",
     "Builder",
+    "Clone",
     "Const",
     "Env",
     "Function",

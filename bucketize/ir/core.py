@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from bucketize.errors import unknown_name
 from bucketize.op import MAX_VALUE, Array, Attrs, Op
-from bucketize.types import Dim, Symbol, TensorType
+from bucketize.types import Dim, Interval, Symbol, TensorType
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,24 +119,41 @@ class Functions(Mapping[str, Function]):
         return Functions({n: lambda n=n: transform(self[n]) for n in self})  # type: ignore[misc]
 
 
-@dataclass(frozen=True, eq=False)
-class Module:
-    """Named functions; `main` is where a run begins.
+@dataclass(frozen=True, slots=True)
+class Clone:
+    """What a copy of a function is for: the sizes that it serves, and how.
 
-    `opt` holds the sizes that a clone is tuned for, where a profile named them.
+    Clones are equal if their text is: `origin` does not count.
     """
 
+    bucket: Mapping[str, Interval]
+    """Half-open, by the symbol's name."""
+    policy: str = "exact"
+    opt: Mapping[str, int] | None = None
+    """The sizes that it is tuned for, where a profile names them."""
+    weight: float = 1.0
+    """Its share of the traffic, relative to the other clones'."""
+    label: str = ""
+    """The name of its profile."""
+    origin: Function | None = field(default=None, compare=False, repr=False)
+    """The simplified function that it specialises; not known of a clone that was parsed."""
+
+
+@dataclass(frozen=True, eq=False)
+class Module:
+    """Named functions, and which of them are clones; `main` is where a run begins."""
+
     functions: Functions
-    opt: Mapping[str, Mapping[str, int]]
+    clones: Mapping[str, Clone]
 
     def __init__(
         self,
         functions: Mapping[str, Function | Recipe],
-        opt: Mapping[str, Mapping[str, int]] | None = None,
+        clones: Mapping[str, Clone] | None = None,
     ) -> None:
         lazy = functions if isinstance(functions, Functions) else Functions(functions)
         object.__setattr__(self, "functions", lazy)
-        object.__setattr__(self, "opt", opt or {})
+        object.__setattr__(self, "clones", {} if clones is None else clones)
 
     @property
     def main(self) -> Function:
@@ -151,11 +168,11 @@ class Module:
 
     def replace(self, *functions: Function) -> Module:
         """The module with `functions` put in under their names."""
-        return Module(self.functions.updated({f.name: f for f in functions}), self.opt)
+        return Module(self.functions.updated({f.name: f for f in functions}), self.clones)
 
     def mapped(self, transform: Callable[[Function], Function]) -> Module:
         """The module with each function transformed when first asked for."""
-        return Module(self.functions.mapped(transform), self.opt)
+        return Module(self.functions.mapped(transform), self.clones)
 
 
 def _symbols(dim: Dim) -> Iterator[Symbol]:

@@ -192,7 +192,7 @@ class Executable:
         return _owned(self._invoke(name, inputs), inputs)
 
     def _clone(self, clone: str) -> str:
-        labelled = [n for n in self.module.functions if f"[{clone}:" in n]
+        labelled = [n for n, c in self.module.clones.items() if c.label == clone != ""]
         if clone in self.module.functions or not labelled:
             self.module.function(clone)
             return clone

@@ -9,8 +9,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from bucketize.ir import CALL, FUSED, IF, Atom, Binding, Function, Module, Var
+from bucketize.ir import CALL, FUSED, IF, Atom, Binding, Clone, Function, Module, Var
 from bucketize.op import Array
+from bucketize.text.clone import show_clone
 from bucketize.text.reader import PLAIN_FUNCTION, PLAIN_NAME, TYPES, joined, quoted
 from bucketize.types import Symbol, Symbolic, TensorType, symbols
 
@@ -21,7 +22,7 @@ INLINE = 8  # elements of a constant that is written where it is used
 
 def show(what: Module | Function, functions: Iterable[str] | None = None) -> str:
     """A module, some `functions` of it by name, or one function as text."""
-    printer = _Printer()
+    printer = _Printer(clones=what.clones if isinstance(what, Module) else {})
     return "\n\n".join("\n".join(printer.function(f)) for f in _chosen(what, functions))
 
 
@@ -70,6 +71,7 @@ class _Scope:
 
 @dataclass
 class _Printer:
+    clones: Mapping[str, Clone] = field(default_factory=dict)
     table: list[Array] = field(default_factory=list)
     places: dict[int, int] = field(default_factory=dict)
     heads: dict[Binding, str] = field(default_factory=dict)
@@ -79,7 +81,8 @@ class _Printer:
         scope = _Scope(own)
         params = joined(f"{scope.param(p)}: {p.type}" for p in fn.params)
         returns = joined((r.type for r in fn.results), " -> ")
-        yield f"def {_function_name(fn.name)}({params}){returns}{_where(own, {})} {{"
+        clone = f" {show_clone(self.clones[fn.name])}" if fn.name in self.clones else ""
+        yield f"def {_function_name(fn.name)}({params}){returns}{_where(own, {})}{clone} {{"
         yield from self.block(fn, scope, "return")
         yield "}"
 

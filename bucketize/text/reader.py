@@ -34,10 +34,10 @@ _TOKEN = re.compile(
     rf"""(?P<space>(?:\s|\#[^\n]*)+)
     | (?P<variable>%(?:\d+|{PLAIN_NAME}|{_STRING}))
     | (?P<function>@(?:{PLAIN_FUNCTION}|{_STRING}))
-    | (?P<number>\d+(?:\.\d*)?(?:e[-+]?\d+)?)
+    | (?P<number>\d+(?:\.(?!\.)\d*)?(?:e[-+]?\d+)?)
     | (?P<name>{PLAIN_NAME})
     | (?P<string>'(?:[^'\\\n]|\\.)*'|{_STRING})
-    | (?P<mark>->|//|>=|[-+*%(){{}}\[\],:=?])
+    | (?P<mark>->|//|>=|\.\.|[-+*%(){{}}\[\],:=?])
     | (?P<end>\Z)""",
     re.VERBOSE,
 )
@@ -55,6 +55,11 @@ class Token:
 def quoted(sigil: str, plain: str, name: str) -> str:
     """`name` behind its sigil, in quotes unless it has the `plain` form."""
     return sigil + (name if re.fullmatch(plain, name) else json.dumps(name))
+
+
+def word(name: str) -> str:
+    """`name`, in quotes unless it reads as a word of its own."""
+    return json.dumps(name) if name in RESERVED else quoted("", PLAIN_NAME, name)
 
 
 def unquoted(token: str) -> str:
@@ -191,6 +196,16 @@ class Reader:
         hi = self.integer()
         self.expect("]")
         return Symbol(name, lo, hi)
+
+    def word(self) -> str:
+        """What `word` made a name or a string of."""
+        if self.now.kind == "name":
+            return self.kind("name")
+        at = self.now
+        try:
+            return str(json.loads(self.kind("string")))
+        except ValueError as e:
+            self.fail(f"a string that is no JSON ({e})", at)
 
     def _dims(self, at: Token, *values: Any) -> Sequence[Dim]:
         for v in values:
