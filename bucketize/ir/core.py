@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from bucketize.errors import unknown_name
 from bucketize.op import MAX_VALUE, Array, Attrs, Op
-from bucketize.types import Dim, Interval, Symbol, TensorType
+from bucketize.types import Dim, Expr, Interval, Symbol, TensorType, symbols
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,6 +77,12 @@ class Function:
     def symbols(self) -> dict[str, Symbol]:
         """The symbols of the parameters, by name."""
         return {s.name: s for p in self.params for d in p.type.shape for s in _symbols(d)}
+
+    def mentioned(self) -> set[str]:
+        """The names of all symbols in its types and attributes."""
+        types = [v.type for v in (*self.params, *(o for b in self.body for o in b.outs))]
+        names = {s.name for t in types for s in t.symbols()}
+        return names.union(*(_mentioned(value) for b in self.body for value in b.attrs.values()))
 
     def __repr__(self) -> str:
         return f"<function {self.name}({', '.join(map(repr, self.params))})>"
@@ -173,6 +179,15 @@ class Module:
     def mapped(self, transform: Callable[[Function], Function]) -> Module:
         """The module with each function transformed when first asked for."""
         return Module(self.functions.mapped(transform), self.clones)
+
+
+def _mentioned(value: Any) -> set[str]:
+    """The names of the symbols in an attribute."""
+    if isinstance(value, Function):
+        return value.mentioned()
+    if isinstance(value, tuple):
+        return set[str]().union(*map(_mentioned, value))
+    return {s.name for s in symbols(value)} if isinstance(value, Symbol | Expr) else set()
 
 
 def _symbols(dim: Dim) -> Iterator[Symbol]:

@@ -11,7 +11,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from bucketize.errors import KernelError
 from bucketize.ir import Atom, Binding, Const, Function
 from bucketize.kernel.target import Target
 from bucketize.op import Array
@@ -138,15 +137,29 @@ class Template:
 
 
 TEMPLATES: dict[str, Template] = {}
-"""By name; of several that accept a workload the first is taken. Filled by the package."""
+"""By name, in order of preference: the first that accepts a workload is its default."""
 
 
-def template_for(workload: Workload) -> Template:
-    """The first template that can compute the workload."""
-    for template in TEMPLATES.values():
-        if template.accepts(workload):
-            return template
-    raise KernelError(f"no template of {', '.join(TEMPLATES)} takes {workload.key}")
+def candidates(workload: Workload) -> list[Template]:
+    """All templates that can compute the workload, the default one first."""
+    return [t for t in TEMPLATES.values() if t.accepts(workload)]
+
+
+@dataclass(frozen=True)
+class Implementation:
+    """One way to compute a workload: a template, and a value for each of its knobs."""
+
+    template: str
+    schedule: Schedule
+
+    def __str__(self) -> str:
+        return " ".join([self.template, *(f"{k}={v}" for k, v in self.schedule.items())])
+
+
+def default_implementation(workload: Workload, target: Target) -> Implementation | None:
+    """The first template that takes the workload, on its own default; None if none does."""
+    template = next(iter(candidates(workload)), None)
+    return template and Implementation(template.name, template.default(workload, target))
 
 
 def combinations(knobs: Mapping[str, Sequence[Knob]]) -> list[dict[str, Knob]]:

@@ -17,7 +17,7 @@ from bucketize.kernel.loops.norm import ARGMAX, CUMSUM, LAYER_NORM, SOFTMAX
 from bucketize.kernel.loops.pool import POOL
 from bucketize.kernel.loops.reduce import REDUCE
 from bucketize.kernel.loops.transpose import TRANSPOSE
-from bucketize.kernel.template import TEMPLATES, Workload, template_for
+from bucketize.kernel.template import TEMPLATES, candidates
 
 VECTOR = (MATMUL, DEPTHWISE, CONV)
 LOOP = (
@@ -30,10 +30,4 @@ LOOP = (
 )
 TEMPLATES.update({t.name: t for t in (*VECTOR, *LOOP)})
 
-
-def has_template(workload: Workload) -> bool:
-    """Whether any template can compute the workload."""
-    return any(t.accepts(workload) for t in TEMPLATES.values())
-
-
-__all__ = ["TEMPLATES", "has_template", "template_for"]
+__all__ = ["TEMPLATES", "candidates"]

@@ -13,6 +13,7 @@ from bucketize.kernel.gemm.macrokernel import CHUNK, source
 from bucketize.kernel.gemm.microkernel import Form
 from bucketize.kernel.loops.loop import schedule_error, spread, strides_of
 from bucketize.kernel.target import Target
+from bucketize.kernel.work import tile_cycles
 from bucketize.kernel.template import Knob, Launch, Schedule, Shapes, Template, Workload
 from bucketize.op import Array
 from bucketize.types import Dim, Shape, bounds, ceil_div, maximum, positive, product
@@ -63,7 +64,7 @@ def valid(schedule: Schedule, target: Target, packed: bool) -> str | None:
 def default(rows: Dim, columns: Dim, depth: Dim, target: Target, packed: bool) -> dict[str, Knob]:
     """The tile that a count of cycles prefers; passes where a panel would fill the cache."""
     m, n, k = typical(rows, TYPICAL_ROWS), typical(columns, TYPICAL_COLUMNS), typical(depth, 0)
-    mr, nv = min(tiles(target), key=lambda t: cycles(m, n, t, target.lanes))
+    mr, nv = min(tiles(target), key=lambda t: tile_cycles(m, n, t, target))
     nr, cache = nv * target.lanes, target.l2 // FLOAT_BYTES
     fits = k * nr <= cache / 3 or m <= 2 * mr
     kc = 0 if fits else max(k for k in KC if k * nr <= cache / 8)
@@ -79,16 +80,6 @@ def typical(dim: Dim, fallback: int) -> int:
     """An extent that stands for `dim`: the geometric middle of its bounds."""
     low, high = bounds(dim)
     return round(math.sqrt(max(low, 1) * high)) if high else max(low, fallback)
-
-
-def cycles(m: int, n: int, tile: tuple[int, int], lanes: int) -> float:
-    """Of one step of the reduction: two fused operations, two loads, 32 bytes of B a cycle."""
-    mr, nv = tile
-    count = -(-m // mr)
-    low, tall = divmod(m, count)
-    tile_cycles = [max(h * nv, h + nv, nv * lanes / 4) / 2 + (h + nv) / 20 for h in (low, low + 1)]
-    strip = tile_cycles[0] * (count - tall) + tile_cycles[1] * tall
-    return -(-n // (nv * lanes)) * strip
 
 
 # --- where things lie ------------------------------------------------------------------------
