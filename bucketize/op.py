@@ -88,6 +88,8 @@ class Op:
 
     def complete(self, attrs: Attrs) -> dict[str, Any]:
         """`attrs` with the defaults filled in; unknown and missing ones are errors."""
+        if attrs.keys() == self.defaults.keys():
+            return {name: attrs[name] for name in self.defaults}
         for name in attrs:
             if name not in self.defaults:
                 raise unknown_name(f"attribute of {self.name}", name, self.defaults)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from math import ceil, log2
 from typing import Any
 
@@ -10,11 +11,18 @@ import pytest
 
 from bucketize import ops
 from bucketize.dispatch.bucket import show_bucket
+from bucketize.dispatch.decision import Gap, Leaf, Side, decisions
 from bucketize.dispatch.tree import dispatch
-from bucketize.errors import BucketizeError, DispatchError, NoBucketError, UnknownNameError
+from bucketize.errors import (
+    BucketizeError,
+    DispatchError,
+    NoBucketError,
+    ParseError,
+    UnknownNameError,
+)
 from bucketize.interpret import evaluate_module
-from bucketize.ir import CALL, IF, Builder, Clone, Const, Function, Module, Var
-from bucketize.text import show
+from bucketize.ir import CALL, IF, Builder, Clone, Const, Function, Module, Var, specialise
+from bucketize.text import parse, show
 from bucketize.types import ANY, Dim, Profile, Symbol, tensor
 from bucketize.verify import verify
 from dispatchers import log_dispatcher
@@ -140,6 +148,75 @@ def test_6561_buckets_are_dispatched_without_making_a_clone() -> None:
     assert len(clones(mod)) == 6561
     assert list(mod.functions.made()) == ["main"]
     assert depth(mod.main) <= 4 * ceil(log2(9))
+
+
+def test_ten_thousand_buckets_are_shown_abridged() -> None:
+    sizes = [(i, i + 1) for i in range(1, 102)]
+    mod = dispatch(
+        module(Symbol("H", 1, 101), Symbol("W", 1, 101)),
+        lambda shapes: {"data": {0: sizes, 1: sizes}},
+    )
+    assert len(clones(mod)) == len(mod.clones) == 10201
+    text = show(mod, ["main"])
+    calls = re.findall(r"call @(\S+)\(", text)
+    assert calls[:3] == ["main[H=1..2,W=1..2]", "main[H=1..2,W=2..3]", "main[H=1..2,W=3..4]"]
+    assert calls[3:] == [
+        "main[H=101..102,W=99..100]",
+        "main[H=101..102,W=100..101]",
+        "main[H=101..102,W=101..102]",
+    ]
+    gaps = re.findall(r"\.\.\. \(leaves left out: ([\d,]+)\)", text)
+    assert sum(int(n.replace(",", "")) for n in gaps) == 10201 - 6
+    with pytest.raises(ParseError, match=r"no token begins with '\.'"):
+        parse(text)
+    steps = list(decisions(mod.main, abridged=True))
+    assert [s.callees for s in steps if isinstance(s, Leaf)] == [[c] for c in calls]
+    assert sum(s.leaves for s in steps if isinstance(s, Gap)) == 10201 - 6
+
+
+def test_too_many_buckets_are_refused_before_any_work() -> None:
+    sizes = [(i, i + 1) for i in range(1, 482)]
+    with pytest.raises(
+        DispatchError,
+        match=r"9 x 481 x 481 = 2,082,249 buckets of N, H, W; the most is 100,000: use fewer "
+        r"intervals \(exact makes one for each size\)",
+    ):
+        dispatch(
+            module(Symbol("N"), 3, Symbol("H"), Symbol("W")),
+            lambda shapes: {"data": {0: sizes[:9], 2: sizes, 3: sizes}},
+        )
+    many = [(i, i + 1) for i in range(1, 100_002)]
+    with pytest.raises(DispatchError, match=r"^100,001 buckets of N; the most is 100,000"):
+        dispatch(module(Symbol("N")), lambda shapes: {"data": {0: many}})
+
+
+def test_the_decisions_in_the_order_of_their_text() -> None:
+    mod = dispatch(module(Symbol("N", 1, 8), 3), intervals(0, (2, 4)))
+    told = [
+        (s.depth, s.test.attrs["than"], s.holds) if isinstance(s, Side) else (s.depth, s.callees)
+        for s in decisions(mod.main)
+        if not isinstance(s, Gap)
+    ]
+    assert told == [
+        (0, 2, True),
+        (1, ["main[fallback]"]),
+        (0, 2, False),
+        (1, 4, True),
+        (2, ["main[N=2..4]"]),
+        (1, 4, False),
+        (2, ["main[fallback]"]),
+    ]
+    (whole,) = decisions(module(3).main)
+    assert whole == Leaf(0, whole.block)
+    assert whole.callees == []
+
+
+def test_two_functions_of_a_module_keep_their_clones() -> None:
+    one = module(Symbol("N", 1, 8), 3)
+    mod = Module({**one.functions, "f": specialise(one.main, {}, "f")})
+    mod = dispatch(dispatch(mod, log_dispatcher), log_dispatcher, function="f")
+    assert mod.clones["main[N=2..4]"].bucket == mod.clones["f[N=2..4]"].bucket == {"N": (2, 4)}
+    assert len(mod.clones) == 8
 
 
 def test_without_fallback_an_uncovered_size_is_refused() -> None:

@@ -137,9 +137,9 @@ def test_values_print_for_messages(mlp):
 def test_a_recipe_is_followed_once_and_late(mlp):
     asked = []
 
-    def recipe():
-        asked.append(1)
-        return specialise(mlp, {"N": 1}, "one")
+    def recipe(name):
+        asked.append(name)
+        return specialise(mlp, {"N": 1}, name)
 
     functions = Functions({"main": mlp, "one": recipe})
     module = Module(functions).replace(mlp)
@@ -148,7 +148,7 @@ def test_a_recipe_is_followed_once_and_late(mlp):
     assert list(module.functions.made()) == ["main"]
     assert asked == []
     assert module.function("one") is module.function("one")
-    assert asked == [1]
+    assert asked == ["one"]
     assert list(module.functions.made()) == ["main", "one"]
 
 
@@ -165,7 +165,7 @@ def test_a_module_is_mapped_lazily(mlp):
         return fn
 
     clones = {"f": Clone({"N": (1, 3)})}
-    module = Module({"main": mlp, "f": lambda: mlp}, clones).mapped(note)
+    module = Module({"main": mlp, "f": lambda name: mlp}, clones).mapped(note)
     assert seen == []
     assert module.main is mlp
     assert seen == ["main"]

@@ -88,7 +88,9 @@ def @f(%x: float32[N, 4]) -> float32[N, 4] where N in [1, 32] {
 
 
 def test_some_functions_of_a_module():
-    module = Module({"main": parse_function(FUNCTION), "f": lambda: pytest.fail("not asked for")})
+    module = Module(
+        {"main": parse_function(FUNCTION), "f": lambda name: pytest.fail("not asked for")}
+    )
     assert show(module, ["main"]) == FUNCTION
     assert constants(module, functions=["main"]) == []
     with pytest.raises(UnknownNameError, match="no function named 'g'; known: f, main"):

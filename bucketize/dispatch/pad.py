@@ -7,12 +7,12 @@ names the op. The true extents that masks need are extra scalar parameters of th
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
-from bucketize.dispatch.bucket import Bucket, show_interval
+from bucketize.dispatch.bucket import show_interval
 from bucketize.errors import PaddingError
 from bucketize.ir import (
     CALL,
@@ -29,10 +29,10 @@ from bucketize.ir import (
 from bucketize.op import FREE, UNSAFE, Fill
 from bucketize.ops.dim import from_dims, mask_tail
 from bucketize.ops.shape import pad, reshape, strided_slice
-from bucketize.transform.simplify import simplify
 from bucketize.types import (
     Dim,
     Expr,
+    Interval,
     Symbol,
     Symbolic,
     TensorType,
@@ -55,9 +55,9 @@ SIZING = {
 class Padding:
     """The padded form of a function in one bucket: proved on construction, made on demand."""
 
-    def __init__(self, fn: Function, bucket: Bucket) -> None:
-        """Prove that `fn` may be padded to the top of `bucket`, or raise `PaddingError`."""
-        self.fn = simplify(fn)
+    def __init__(self, fn: Function, bucket: Mapping[str, Interval]) -> None:
+        """Prove that `fn`, simplified, may be padded to the bucket's top; else `PaddingError`."""
+        self.fn = fn
         self.tops: dict[str, Dim] = {}
         self.exact: dict[str, Dim] = {}
         for name, (lo, hi) in bucket.items():

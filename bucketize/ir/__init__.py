@@ -5,6 +5,7 @@ exist. `If` holds its branches as functions without parameters that see the vari
 `fused` holds its group as a closed function.
 """
 
+from bucketize.ir.abridge import left_out
 from bucketize.ir.build import (
     Builder,
     Env,
@@ -52,6 +53,7 @@ __all__ = [
     "copy_binding",
     "copy_block",
     "infer",
+    "left_out",
     "map_blocks",
     "refine",
     "rewrite",

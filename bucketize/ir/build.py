@@ -34,7 +34,8 @@ def infer(op: Op, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType
         then, orelse = attrs["then"].results, attrs["orelse"].results
         if len(then) != len(orelse):
             raise TypeRelError(f"branches return {len(then)} and {len(orelse)} results")
-        return tuple(join_types(a.type, b.type) for a, b in zip(then, orelse, strict=True))
+        pairs = [(a.type, b.type) for a, b in zip(then, orelse, strict=True)]
+        return tuple([a if a is b else join_types(a, b) for a, b in pairs])
     return op.infer(*types, **attrs)
 
 

@@ -14,7 +14,7 @@ from bucketize.op import MAX_VALUE, Array, Attrs, Op
 from bucketize.types import Dim, Expr, Interval, Symbol, TensorType, symbols
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, slots=True)
 class Var:
     """A name for a tensor; two variables are the same only if they are the same object."""
 
@@ -25,7 +25,7 @@ class Var:
         return f"%{self.name}: {self.type}"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, slots=True)
 class Const:
     """A tensor known at compile time; never written to."""
 
@@ -46,7 +46,7 @@ class Const:
 Atom: TypeAlias = Var | Const
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, slots=True)
 class Binding:
     """`outs = op(*args) {attrs}`, with an out for each result of the op."""
 
@@ -65,7 +65,7 @@ class Binding:
         return f"{', '.join(map(repr, self.outs))} = {self.op.name}{self.args}"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, slots=True)
 class Function:
     """Parameters, bindings in order, and the atoms that it returns."""
 
@@ -88,7 +88,8 @@ class Function:
         return f"<function {self.name}({', '.join(map(repr, self.params))})>"
 
 
-Recipe: TypeAlias = Callable[[], Function]
+Recipe: TypeAlias = Callable[[str], Function]
+"""Makes the function of a name: one recipe serves all clones of a function."""
 
 
 class Functions(Mapping[str, Function]):
@@ -100,7 +101,7 @@ class Functions(Mapping[str, Function]):
     def __getitem__(self, name: str) -> Function:
         entry = self._entries[name]
         if not isinstance(entry, Function):
-            entry = self._entries[name] = entry()
+            entry = self._entries[name] = entry(name)
         return entry
 
     def __iter__(self) -> Iterator[str]:
@@ -122,7 +123,7 @@ class Functions(Mapping[str, Function]):
 
     def mapped(self, transform: Callable[[Function], Function]) -> Functions:
         """Each function transformed when first asked for."""
-        return Functions({n: lambda n=n: transform(self[n]) for n in self})  # type: ignore[misc]
+        return Functions(dict.fromkeys(self, lambda name: transform(self[name])))
 
 
 @dataclass(frozen=True, slots=True)

@@ -277,3 +277,7 @@ def dyn_arange(start: Array, stop: Array, step: Array) -> Array:
     """The numbers from `start` to `stop`, which is left out (ONNX Range)."""
     count = max(0, math.ceil((stop - start) / step))
     return np.asarray(start + np.arange(count, dtype=start.dtype) * step)
+
+
+EXTENTS = {dyn_broadcast_to: 1, dyn_full: 0, dyn_tile: 1}
+"""By op: the operand whose elements are extents or counts, none of them negative."""
