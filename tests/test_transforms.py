@@ -91,6 +91,21 @@ def test_cse(golden: Any) -> None:
     check(golden, before, cse(before), (2, 3))
 
 
+def test_several_results_are_folded_and_found_again() -> None:
+    x = Var("x", tensor("float32", N, 3))
+    b = Builder()
+    values, _ = b.emit_all(ops.topk, x, k=2, axis=1)
+    _, again = b.emit_all(ops.topk, x, k=2, axis=1)
+    (top, at) = b.emit_all(ops.topk, const(3), k=1, axis=0)
+    fn = b.function("main", [x], [values, again, top, at])
+    once = cse(fold_constant(fn))
+    assert [new.op for new in once.body] == [ops.topk]
+    assert once.results[:2] == once.body[0].outs
+    arg = np.ones((2, 3), np.float32)
+    for got, want in zip(run_function(once, [arg]), run_function(fn, [arg]), strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
 def test_cse_keeps_the_branches_apart() -> None:
     c, x = Var("c", tensor("bool")), Var("x", tensor("float32", 3))
     halves = []

@@ -75,7 +75,7 @@ def group_function(members: list[Binding]) -> tuple[list[Atom], Function]:
                 inputs.append(atom)
         copy_binding(out, b, env)
     params = [p for a in inputs if isinstance(p := env[a], Var)]
-    return inputs, out.function("", params, [env[members[-1].out]])
+    return inputs, out.function("", params, [env[v] for v in members[-1].outs])
 
 
 def _is_number(atom: Atom) -> bool:
