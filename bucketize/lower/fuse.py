@@ -20,6 +20,7 @@ from bucketize.ir import (
     Function,
     Var,
     copy_binding,
+    map_blocks,
     rewrite,
 )
 from bucketize.ops import conv2d, matmul
@@ -32,7 +33,11 @@ MAX_INPUTS = 8
 
 
 def fuse(fn: Function) -> Function:
-    """`fn` with groups of ops bound as `fused`."""
+    """`fn` with groups of ops bound as `fused`, each of the members of one block."""
+    return _block(map_blocks(fn, _block))
+
+
+def _block(fn: Function) -> Function:
     groups = _groups(fn)
     if not groups:
         return fn
