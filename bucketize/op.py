@@ -24,7 +24,7 @@ MAX_VALUE = 64  # elements of an integer tensor that are followed as dims
 class Fill:
     """Padding is safe if the padded part of the argument holds this value.
 
-    For integers an infinity stands for the least or the greatest one.
+    For integers an infinity stands for the least or the greatest one, NaN for the greatest.
     """
 
     value: float

@@ -27,8 +27,8 @@ def workload(op: Op, *types: TensorType, **attrs: Any) -> Workload:
     """The workload of one op."""
     params = [Var(f"x{i}", t) for i, t in enumerate(types)]
     body = Builder()
-    out = body.emit(op, *params, **attrs)
-    return Workload(body.function("", params, [out]), (False,) * len(params))
+    outs = body.emit_all(op, *params, **attrs)
+    return Workload(body.function("", params, outs), (False,) * len(params))
 
 
 def loop_template(load: Workload) -> Template | None:
@@ -41,19 +41,20 @@ def run(
     schedule: Mapping[str, Knob],
     args: Sequence[Array],
     env: Mapping[str, int],
-    like: Array,
+    likes: Sequence[Array],
     parts: int,
-) -> Array:
+) -> list[Array]:
     """What the kernel makes of `args`, in parts, each a call with its own block."""
     kernel = build(template.source(load, schedule, host()), name_hint=template.name)
-    launch = launch_at(
-        template, load, schedule, (*(a.shape for a in args), like.shape), env, host()
-    )
-    memory = np.full(like.nbytes + 2 * RIM, POISON, np.uint8)
-    inside = memory[RIM : RIM + like.nbytes]
+    shapes = tuple(a.shape for a in (*args, *likes))
+    launch = launch_at(template, load, schedule, shapes, env, host())
+    memories = [np.full(like.nbytes + 2 * RIM, POISON, np.uint8) for like in likes]
+    results = [
+        m[RIM:-RIM].view(n.dtype).reshape(n.shape) for m, n in zip(memories, likes, strict=True)
+    ]
     held = [np.ascontiguousarray(a) for a in args]
     workspace = np.full(launch.workspace, POISON, np.uint8)
-    arrays = [inside, *held, workspace]
+    arrays = [*results, *held, workspace]
     call = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(kernel.address)
     steps = -(-launch.extent // launch.grain)
     cuts = [min(steps * p // parts * launch.grain, launch.extent) for p in range(parts + 1)]
@@ -61,9 +62,9 @@ def run(
         block = np.array([*(a.ctypes.data for a in arrays), begin, end, *launch.dims], np.int64)
         call(block.ctypes.data)
         assert not launch.checked or workspace.view(np.int64)[0] == 0, "an index out of range"
-    rims = np.concatenate([memory[:RIM], memory[RIM + like.nbytes :]])
+    rims = np.concatenate([rim for m in memories for rim in (m[:RIM], m[-RIM:])])
     assert (rims == POISON).all(), "written outside of the result"
-    return inside.view(like.dtype).reshape(like.shape)
+    return results
 
 
 def launch_at(
@@ -92,13 +93,15 @@ def check(
     template = loop_template(load)
     assert template is not None, load.key
     schedule = template.default(load, host()) if schedule is None else schedule
-    (expected,) = run_function(specialise(load.body, env), args)
+    expected = run_function(specialise(load.body, env), args)
     whole = run(template, load, schedule, args, env, expected, 1)
-    scale = np.abs(expected[np.isfinite(expected)]).max(initial=1) if expected.size else 1
-    np.testing.assert_allclose(whole, expected, rtol=1e-5, atol=2e-6 * float(scale))
+    for got, want in zip(whole, expected, strict=True):
+        scale = np.abs(want[np.isfinite(want)]).max(initial=1) if want.size else 1
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=2e-6 * float(scale))
     for parts in (2, 3):
         split = run(template, load, schedule, args, env, expected, parts)
-        np.testing.assert_array_equal(split, whole)
+        for got, want in zip(split, whole, strict=True):
+            np.testing.assert_array_equal(got, want)
 
 
 def floats(*shape: int, seed: int = 0) -> Array:

@@ -18,6 +18,8 @@ from bucketize.ir import (
     Functions,
     Module,
     Var,
+    all_bindings,
+    map_blocks,
     refine,
     rewrite,
     specialise,
@@ -27,6 +29,7 @@ from bucketize.ops import add, relu, reshape, softmax
 from bucketize.ops.dim import dim_less, from_dims
 from bucketize.text import parse, parse_function, show
 from bucketize.types import ANY, Symbol, TensorType, tensor
+from bucketize.verify import verify
 
 N = Symbol("N", 1, 8)
 
@@ -205,6 +208,54 @@ def test_a_rule_reaches_into_branches():
     assert new is not fn
     assert new.body[2].attrs["orelse"].body == ()
     assert new.body[2].attrs["orelse"].results[0] is new.body[0].out
+
+
+def test_a_rule_sees_an_if_behind_its_blocks():
+    seen = []
+
+    def note(out, b, args):
+        seen.append(b)
+        return args[0] if b.op is add else None
+
+    rewrite(parse(BRANCHES).main, note)
+    assert [b.op.name for b in seen] == ["relu", "dim_less", "call", "add", "if"]
+    assert seen[-1].attrs["orelse"].body == ()
+
+
+def test_a_rule_answers_for_each_result():
+    fn = parse(BRANCHES).main
+    new = rewrite(fn, lambda out, b, args: [fn.params[0]] * 2 if b.op is IF else None)
+    assert new.results == fn.params * 2
+    with pytest.raises(ValueError, match="zip"):
+        rewrite(fn, lambda out, b, args: fn.params if b.op is IF else None)
+
+
+def test_all_bindings_are_those_of_the_blocks_too():
+    names = [b.op.name for b in all_bindings(parse(BRANCHES).main)]
+    assert names == ["relu", "dim_less", "if", "call", "add"]
+
+
+def test_blocks_are_mapped_inside_out():
+    text = """
+    def @main(%x: float32[2], %c: bool[]) -> float32[2] {
+      %0 = if %c {
+        %1 = if %c { yield %x } else { %2 = relu(%x) yield %2 }
+        yield %1
+      } else { yield %x }
+      return %0
+    }"""
+    fn = parse(text).main
+    seen = []
+
+    def outer_first(block):
+        seen.append(len(block.body))
+        return block
+
+    assert map_blocks(fn, outer_first) is fn
+    assert seen == [0, 1, 1, 0]
+    empty = map_blocks(fn, lambda f: Function(f.name, (), (), fn.params[:1]))
+    assert [b.op for b in all_bindings(empty)] == [IF]
+    verify(Module({"main": empty}))
 
 
 def test_a_rule_must_not_emit_and_decline(mlp):

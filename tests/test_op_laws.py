@@ -187,7 +187,13 @@ def test_the_padding_rule_is_true(op: Op, data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int64", "uint8"])
-@pytest.mark.parametrize("text", ["reduce_min axes=(0,)", "reduce_max axes=(0,)", "argmin axis=0"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("reduce_min axes=(0,)", "reduce_max axes=(0,)", "argmin axis=0"),
+        *("topk axis=0,k=1", "topk axis=0,k=1,largest=False"),
+    ],
+)
 def test_infinite_fills_of_integers(text: str, dtype: str) -> None:
     name, attributes = text.split()
     limits = np.iinfo(dtype)

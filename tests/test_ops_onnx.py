@@ -197,10 +197,19 @@ def test_cast(to: str) -> None:
 @pytest.mark.parametrize("largest", [True, False])
 def test_topk_puts_equals_in_their_order(largest: bool) -> None:
     x = np.array([[2, 3, 3, 1, 3], [0, 0, 0, 0, 1]], np.float32)
-    got = compute(ops.topk_indices, x, k=3, axis=1, largest=largest)
+    values, indices = ops.topk.run(x, k=3, axis=1, largest=largest, sorted=True)
     want = {True: [[1, 2, 4], [4, 0, 1]], False: [[3, 0, 1], [0, 1, 2]]}[largest]
-    agree(got, np.array(want))
-    agree(compute(ops.topk, x, k=3, axis=1, largest=largest), np.take_along_axis(x, got, 1))
+    agree(indices, np.array(want))
+    agree(values, np.take_along_axis(x, indices, 1))
+    _, unsorted = ops.topk.run(x, k=3, axis=1, largest=largest, sorted=False)
+    agree(unsorted, np.sort(indices, 1))
+
+
+def test_topk_takes_nan_for_the_greatest() -> None:
+    x = np.array([1, math.nan, math.inf, math.nan, -math.inf])
+    attrs = {"k": 5, "axis": 0, "sorted": True}
+    assert ops.topk.run(x, largest=True, **attrs)[1].tolist() == [1, 3, 2, 0, 4]
+    assert ops.topk.run(x, largest=False, **attrs)[1].tolist() == [4, 0, 2, 1, 3]
 
 
 def test_argmax_takes_the_first() -> None:

@@ -11,7 +11,7 @@ from bucketize import ops
 from bucketize.dispatch.tree import dispatch
 from bucketize.errors import BucketizeError, PaddingError, TransformError
 from bucketize.interpret import evaluate_module, run_function
-from bucketize.ir import FUSED, IF, Atom, Builder, Const, Function, Module, Var
+from bucketize.ir import FUSED, IF, Atom, Builder, Const, Function, Module, Var, all_bindings
 from bucketize.lower.fuse import fuse, unfuse
 from bucketize.lower.layout import layout
 from bucketize.lower.pipeline import lower
@@ -45,10 +45,13 @@ def check(golden: Any, before: Function, after: Function, *shapes: tuple[int, ..
     verify(Module({"main": after}))
     golden.check(f"{show(before)}\n// becomes\n{show(after)}\n")
     rng = np.random.default_rng(1)
-    pairs = zip(before.params, shapes, strict=True)
-    args = [rng.standard_normal(s).astype(p.type.dtype) for p, s in pairs]
-    for got, want in zip(run_function(after, args), run_function(before, args), strict=True):
-        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+    for flag in (True, False):
+        args = [
+            np.asarray(flag) if p.type.dtype == bool else rng.standard_normal(s).astype(np.float32)
+            for p, s in zip(before.params, shapes, strict=True)
+        ]
+        for got, want in zip(run_function(after, args), run_function(before, args), strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
 
 
 def test_dynamic_to_static(golden: Any) -> None:
@@ -91,6 +94,21 @@ def test_cse(golden: Any) -> None:
     check(golden, before, cse(before), (2, 3))
 
 
+def test_several_results_are_folded_and_found_again() -> None:
+    x = Var("x", tensor("float32", N, 3))
+    b = Builder()
+    values, _ = b.emit_all(ops.topk, x, k=2, axis=1)
+    _, again = b.emit_all(ops.topk, x, k=2, axis=1)
+    (top, at) = b.emit_all(ops.topk, const(3), k=1, axis=0)
+    fn = b.function("main", [x], [values, again, top, at])
+    once = cse(fold_constant(fn))
+    assert [new.op for new in once.body] == [ops.topk]
+    assert once.results[:2] == once.body[0].outs
+    arg = np.ones((2, 3), np.float32)
+    for got, want in zip(run_function(once, [arg]), run_function(fn, [arg]), strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
 def test_cse_keeps_the_branches_apart() -> None:
     c, x = Var("c", tensor("bool")), Var("x", tensor("float32", 3))
     halves = []
@@ -108,6 +126,30 @@ def test_dead_code(golden: Any) -> None:
     b.emit(ops.exp, b.emit(ops.relu, x))
     before = b.function("main", [x], [b.emit(ops.neg, x)])
     check(golden, before, dead_code(before), (2, 3))
+
+
+def test_dead_code_in_branches(golden: Any) -> None:
+    c, x = Var("c", tensor("bool")), Var("x", tensor("float32", N, 3))
+    b = Builder()
+    unused = b.emit(ops.exp, x)
+    halves = []
+    for op in (ops.relu, ops.neg):
+        inner = Builder()
+        inner.emit(op, unused)
+        halves.append(inner.function("", (), [inner.emit(op, x)]))
+    outs = b.emit_all(IF, c, then=halves[0], orelse=halves[1])
+    before = b.function("main", [c, x], outs)
+    check(golden, before, dead_code(before), (), (2, 3))
+
+
+def test_cse_in_a_branch_alone() -> None:
+    c, x = Var("c", tensor("bool")), Var("x", tensor("float32", 3))
+    b, inner = Builder(), Builder()
+    twice = [inner.emit(ops.relu, x), inner.emit(ops.relu, x)]
+    then = inner.function("", (), [inner.emit(ops.add, *twice)])
+    outs = b.emit_all(IF, c, then=then, orelse=Builder().function("", (), [x]))
+    (found,) = cse(b.function("main", [c, x], outs)).body
+    assert [n.op for n in found.attrs["then"].body] == [ops.relu, ops.add]
 
 
 def conv(b: Builder, x: Atom, weight: Const, bias: Const, pad: int) -> Var:
@@ -178,6 +220,41 @@ def test_layout_around_a_branch() -> None:
         args = [np.asarray(flag), np.ones((2, 3, 4, 4), np.float32)]
         got, want = run_function(lower(before), args), run_function(before, args)
         np.testing.assert_allclose(got[0], want[0], rtol=1e-6)
+
+
+def branches_with_convolutions() -> Function:
+    """Around an outer convolution; the branches read it, and one ends in its own epilogue."""
+    c, x = Var("c", tensor("bool")), Var("x", tensor("float32", N, 4, S, S))
+    b = Builder()
+    y = b.emit(ops.relu, conv(b, x, const(4, 4, 1, 1), const(1, 4, 1, 1), 0))
+    then, orelse = Builder(), Builder()
+    z = conv(then, y, const(4, 4, 3, 3, seed=1), const(1, 4, 1, 1, seed=2), 1)
+    blocks = {
+        "then": then.function("", (), [then.emit(ops.relu, z)]),
+        "orelse": orelse.function("", (), [orelse.emit(ops.neg, y)]),
+    }
+    (out,) = b.emit_all(IF, c, **blocks)
+    return b.function("main", [c, x], [b.emit(ops.exp, out)])
+
+
+def test_branches_are_lowered(golden: Any) -> None:
+    before = branches_with_convolutions()
+    check(golden, before, lower(before), (), (2, 4, 6, 6))
+    after = lower(before)
+    heavy = [b for b in all_bindings(after) if b.op is FUSED]
+    inner = [m for b in heavy for m in b.attrs["body"].body if m.op is ops.conv2d]
+    assert [m.attrs["layout"] for m in inner] == ["NHWC", "NHWC"]
+
+
+def test_fuse_keeps_what_a_branch_reads() -> None:
+    c, x = Var("c", tensor("bool")), Var("x", tensor("float32", N, 8))
+    b, inner = Builder(), Builder()
+    y = b.emit(ops.matmul, x, const(8, 8))
+    z = b.emit(ops.relu, y)
+    then = inner.function("", (), [inner.emit(ops.neg, y)])
+    outs = b.emit_all(IF, c, then=then, orelse=Builder().function("", (), [z]))
+    fused = fuse(b.function("main", [c, x], outs))
+    assert [f.op.name for f in fused.body] == ["matmul", "relu", "if"]
 
 
 def test_layout_leaves_other_functions_alone() -> None:

@@ -72,7 +72,8 @@ def dispatch(
     results = body(out)
     main = out.function(function, leaves.fn.params, results)
     leaves.clones.entries = {**mod.clones, **leaves.clones.entries}
-    return Module(mod.functions.updated({**leaves.made, function: main}), leaves.clones)
+    functions = mod.functions.updated({**leaves.made, function: main})
+    return Module(functions, leaves.clones, mod.outputs)
 
 
 def _decided(fn: Function, answer: Answer, policy: str, fallback: bool) -> tuple[_Leaves, Emit]:

@@ -5,7 +5,7 @@ Everything is frozen and compared by identity.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -152,15 +152,20 @@ class Module:
 
     functions: Functions
     clones: Mapping[str, Clone]
+    outputs: tuple[str, ...]
+    """The names of the results of `main`."""
 
     def __init__(
         self,
         functions: Mapping[str, Function | Recipe],
         clones: Mapping[str, Clone] | None = None,
+        outputs: Sequence[str] = (),
     ) -> None:
         lazy = functions if isinstance(functions, Functions) else Functions(functions)
         object.__setattr__(self, "functions", lazy)
         object.__setattr__(self, "clones", {} if clones is None else clones)
+        names = outputs or [f"output_{i}" for i in range(len(lazy["main"].results))]
+        object.__setattr__(self, "outputs", tuple(names))
 
     @property
     def main(self) -> Function:
@@ -175,11 +180,13 @@ class Module:
 
     def replace(self, *functions: Function) -> Module:
         """The module with `functions` put in under their names."""
-        return Module(self.functions.updated({f.name: f for f in functions}), self.clones)
+        return Module(
+            self.functions.updated({f.name: f for f in functions}), self.clones, self.outputs
+        )
 
     def mapped(self, transform: Callable[[Function], Function]) -> Module:
         """The module with each function transformed when first asked for."""
-        return Module(self.functions.mapped(transform), self.clones)
+        return Module(self.functions.mapped(transform), self.clones, self.outputs)
 
 
 def _mentioned(value: Any) -> set[str]:

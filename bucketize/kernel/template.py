@@ -23,7 +23,7 @@ Shapes: TypeAlias = tuple[Shape, ...]
 
 @dataclass(frozen=True, eq=False)
 class Workload:
-    """A fused group: `body` has one result; `constant[i]` tells that parameter i is a weight."""
+    """A fused group, or one op; `constant[i]` tells that parameter i of `body` is a weight."""
 
     body: Function
     constant: tuple[bool, ...]
@@ -34,9 +34,15 @@ class Workload:
         return next((b for b in self.body.body if b.op.scalar is None), self.body.body[0])
 
     @property
+    def results(self) -> tuple[TensorType, ...]:
+        """The types of what the group computes."""
+        return tuple(r.type for r in self.body.results)
+
+    @property
     def result(self) -> TensorType:
-        """The type of what the group computes."""
-        return self.body.results[0].type
+        """The type of the only result."""
+        (type_,) = self.results
+        return type_
 
     @cached_property
     def key(self) -> str:
@@ -51,10 +57,10 @@ class Workload:
         for b in self.body.body:
             args = [atoms.get(a) or names.constant(a) for a in b.args]
             attrs = [f"{k}={names.attr(v)}" for k, v in sorted(b.attrs.items())]
-            atoms[b.out] = f"%{len(atoms)}"
-            lines.append(f"{atoms[b.out]} = {b.op.name}({', '.join(args + attrs)})")
-        result = self.body.results[0]
-        lines.append(f"return {atoms.get(result) or names.constant(result)}")
+            made = [atoms.setdefault(v, f"%{len(atoms)}") for v in b.outs]
+            lines.append(f"{', '.join(made)} = {b.op.name}({', '.join(args + attrs)})")
+        results = (atoms.get(r) or names.constant(r) for r in self.body.results)
+        lines.append(f"return {', '.join(results)}")
         return f"({params}) " + "; ".join(lines)
 
     @cached_property
@@ -94,7 +100,7 @@ class _Names:
 class Launch:
     """How a kernel is run, over dims: a launch rule is read once, at link time.
 
-    The block is [out, in_0, ..., in_n-1, workspace, begin, end, dims...]; begin..end is a part of
+    The block is [out_0, ..., in_0, ..., workspace, begin, end, dims...]; begin..end is a part of
     range(extent) that begins at a multiple of `grain`; each thread has its own `workspace` bytes.
     """
 
@@ -118,7 +124,7 @@ REPORT = 3 * 8  # bytes
 
 @dataclass(frozen=True, eq=False)
 class Template:
-    """A generator of kernels. `Shapes` are those of the arguments, then that of the result."""
+    """A generator of kernels. `Shapes` are those of the arguments, then of all results."""
 
     name: str
     accepts: Callable[[Workload], bool]

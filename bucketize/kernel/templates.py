@@ -16,6 +16,7 @@ from bucketize.kernel.loops.movement import BROADCAST, CONCAT, SLICE, TILE
 from bucketize.kernel.loops.norm import ARGMAX, CUMSUM, LAYER_NORM, SOFTMAX
 from bucketize.kernel.loops.pool import POOL
 from bucketize.kernel.loops.reduce import REDUCE
+from bucketize.kernel.loops.topk import TOPK
 from bucketize.kernel.loops.transpose import TRANSPOSE
 from bucketize.kernel.template import TEMPLATES, candidates
 
@@ -27,6 +28,7 @@ LOOP = (
     *(REDUCE, SOFTMAX, LAYER_NORM, ARGMAX, CUMSUM),
     POOL,
     *(GATHER, GATHER_ELEMENTS, GATHER_ND, SCATTER_ELEMENTS, SCATTER_ND),
+    TOPK,
 )
 TEMPLATES.update({t.name: t for t in (*VECTOR, *LOOP)})
 

@@ -20,6 +20,7 @@ from bucketize.ir import (
     Function,
     Var,
     copy_binding,
+    map_blocks,
     rewrite,
 )
 from bucketize.ops import conv2d, matmul
@@ -32,7 +33,11 @@ MAX_INPUTS = 8
 
 
 def fuse(fn: Function) -> Function:
-    """`fn` with groups of ops bound as `fused`."""
+    """`fn` with groups of ops bound as `fused`, each of the members of one block."""
+    return _block(map_blocks(fn, _block))
+
+
+def _block(fn: Function) -> Function:
     groups = _groups(fn)
     if not groups:
         return fn
@@ -75,7 +80,7 @@ def group_function(members: list[Binding]) -> tuple[list[Atom], Function]:
                 inputs.append(atom)
         copy_binding(out, b, env)
     params = [p for a in inputs if isinstance(p := env[a], Var)]
-    return inputs, out.function("", params, [env[members[-1].out]])
+    return inputs, out.function("", params, [env[v] for v in members[-1].outs])
 
 
 def _is_number(atom: Atom) -> bool:

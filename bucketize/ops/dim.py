@@ -52,9 +52,9 @@ def dims_within(*, dims: Shape, box: tuple[Interval, ...]) -> Array:
 
 
 def fill_number(value: float, dtype: np.dtype[Any]) -> Array:
-    """`value` as a scalar of `dtype`; of integers an infinity is the least or the greatest."""
-    if dtype.kind in "biu" and math.isinf(value):
-        return np.asarray(limits(dtype)[value > 0], dtype)
+    """`value` as a scalar of `dtype`; infinities and NaN are the least or the greatest integer."""
+    if dtype.kind in "biu" and not math.isfinite(value):
+        return np.asarray(limits(dtype)[value != -math.inf], dtype)
     return np.asarray(value).astype(dtype)
 
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from bucketize.errors import TypeRelError
 from bucketize.op import Array, Attrs, Op, first_dtype, op
+from bucketize.ops.index import top, top_dtype, top_shape, topk
 from bucketize.ops.rules import (
     at_least,
     range_extent,
@@ -221,6 +222,31 @@ def dyn_pad(
 def dyn_tile(x: Array, repeats: Array) -> Array:
     """`x` repeated along each axis."""
     return np.tile(x, _integers(repeats))
+
+
+# --- selecting -----------------------------------------------------------------------------------
+
+
+def _topk_shape(x: Shape, k: Shape, *, axis: int, **_: Any) -> tuple[Shape, Shape]:
+    return top_shape(x, k=k[0], axis=axis)
+
+
+@op(
+    name="dyn.topk",
+    results=2,
+    shape=_topk_shape,
+    dtype=top_dtype,
+    padding=unsafe,
+    reads=(1,),
+    static=lambda _, k, **attrs: _twin(topk, k=_read(k)[0], **attrs),
+    example="float32[N, C+2], int64[1] = (2,) {axis=1}; "
+    "int64[C+3, N], int64[1] = (C,) {axis=0, largest=False}",
+)
+def dyn_topk(
+    x: Array, k: Array, *, axis: int, largest: bool = True, sorted: bool = True
+) -> tuple[Array, Array]:
+    """As many of the greatest or smallest along `axis` as `k` holds, and their indices."""
+    return top(x, int(k[0]), axis, largest, sorted)
 
 
 # --- making --------------------------------------------------------------------------------------

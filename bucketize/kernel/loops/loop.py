@@ -119,23 +119,25 @@ def kernel_text(
     moved: Sequence[int] | None = None,
     checked: bool = False,
 ) -> str:
-    """The file of a workload of one op: y is the result, x0, x1, ... the arguments.
+    """The file of a workload of one op: x0, x1, ... are the arguments, y is the result.
 
-    Where elements of the arguments `moved`, or none, are put into the result unchanged, both are
-    taken for unsigned integers, so that all dtypes of one size share the code. A `checked` kernel
-    finds its report in `wrong`.
+    Several results are y0, y1, ... Where elements of the arguments `moved`, or none, are put into
+    the result unchanged, both are taken for unsigned integers, so that all dtypes of one size share
+    the code. A `checked` kernel finds its report in `wrong`.
     """
-    result = workload.result.dtype
-    kind = dtype_text(result) if moved is None else bits_name(result)
-    pointers = [f"y = pointer(block[0], {kind})"]
+    results = [t.dtype for t in workload.results]
+    kinds = [dtype_text(r) if moved is None else bits_name(r) for r in results]
+    names = ["y"] if len(results) == 1 else [f"y{i}" for i in range(len(results))]
+    pairs = zip(names, kinds, strict=True)
+    pointers = [f"{y} = pointer(block[{i}], {kind})" for i, (y, kind) in enumerate(pairs)]
     for i, arg in enumerate(workload.anchor.args):
         dtype = arg.type.dtype
         kind = bits_name(dtype) if i in (moved or ()) else dtype_text(dtype)
         pointers += _argument(workload, f"x{i}", arg, kind)
+    workspace = len(results) + len(workload.body.params)
     if checked:
-        workspace = len(workload.body.params) + 1
         pointers += [f"wrong = pointer(block[{workspace}], int64)", "wrong[0] = 0"]
-    return body.kernel(title, pointers, len(workload.body.params) + 2, dims)
+    return body.kernel(title, pointers, workspace + 1, dims)
 
 
 def _argument(workload: Workload, name: str, arg: Atom, kind: str) -> list[str]:
@@ -143,7 +145,8 @@ def _argument(workload: Workload, name: str, arg: Atom, kind: str) -> list[str]:
         value = arg.value.reshape(-1)[0]
         text = literal(value.view(kind) if kind.startswith("uint") else value)
         return [f"{name} = scratch(1, {kind})", f"{name}[0] = {text}"]
-    return [f"{name} = pointer(block[{1 + workload.body.params.index(arg)}], {kind})"]
+    place = len(workload.results) + workload.body.params.index(arg)
+    return [f"{name} = pointer(block[{place}], {kind})"]
 
 
 def literal(value: Any) -> str:
@@ -164,7 +167,7 @@ def argument_shapes(workload: Workload, shapes: Shapes) -> list[Shape]:
 def only_op(workload: Workload) -> Binding | None:
     """The binding of a workload of one op whose elements loop source can hold."""
     (first, *rest) = workload.body.body
-    known = all(t.dtype.char in DTYPES for t in (first.out.type, *(a.type for a in first.args)))
+    known = all(a.type.dtype.char in DTYPES for a in (*first.outs, *first.args))
     return first if known and not rest else None
 
 
