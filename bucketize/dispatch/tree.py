@@ -73,7 +73,7 @@ def dispatch(
     main = out.function(function, leaves.fn.params, results)
     leaves.clones.entries = {**mod.clones, **leaves.clones.entries}
     functions = mod.functions.updated({**leaves.made, function: main})
-    return Module(functions, leaves.clones, mod.outputs)
+    return Module(functions, leaves.clones, mod.names)
 
 
 def _decided(fn: Function, answer: Answer, policy: str, fallback: bool) -> tuple[_Leaves, Emit]:

@@ -152,20 +152,24 @@ class Module:
 
     functions: Functions
     clones: Mapping[str, Clone]
-    outputs: tuple[str, ...]
-    """The names of the results of `main`."""
+    names: tuple[str, ...]
+    """Of the results of `main`, if they have any."""
 
     def __init__(
         self,
         functions: Mapping[str, Function | Recipe],
         clones: Mapping[str, Clone] | None = None,
-        outputs: Sequence[str] = (),
+        names: Sequence[str] = (),
     ) -> None:
         lazy = functions if isinstance(functions, Functions) else Functions(functions)
         object.__setattr__(self, "functions", lazy)
         object.__setattr__(self, "clones", {} if clones is None else clones)
-        names = outputs or [f"output_{i}" for i in range(len(lazy["main"].results))]
-        object.__setattr__(self, "outputs", tuple(names))
+        object.__setattr__(self, "names", tuple(names))
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The names of the results of `main`; `output_0`, ... where it has none."""
+        return self.names or tuple(f"output_{i}" for i in range(len(self.main.results)))
 
     @property
     def main(self) -> Function:
@@ -181,12 +185,12 @@ class Module:
     def replace(self, *functions: Function) -> Module:
         """The module with `functions` put in under their names."""
         return Module(
-            self.functions.updated({f.name: f for f in functions}), self.clones, self.outputs
+            self.functions.updated({f.name: f for f in functions}), self.clones, self.names
         )
 
     def mapped(self, transform: Callable[[Function], Function]) -> Module:
         """The module with each function transformed when first asked for."""
-        return Module(self.functions.mapped(transform), self.clones, self.outputs)
+        return Module(self.functions.mapped(transform), self.clones, self.names)
 
 
 def _mentioned(value: Any) -> set[str]:

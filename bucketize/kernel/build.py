@@ -8,41 +8,32 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import json
 import logging
 import os
+import subprocess
+import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import replace
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
+from threading import local
 from types import ModuleType
+from typing import Self, TypeAlias
 
 import platformdirs
 from filelock import FileLock
 
 from bucketize.errors import KernelError
-from bucketize.kernel.object import compiled, load, sealed, unsealed
+from bucketize.kernel.object import Kernel, compiled, load, sealed, unsealed
 from bucketize.kernel.target import host
 
 VARIABLE = "BUCKETIZE_CACHE"
 LOGGER = logging.getLogger("bucketize")
-
-
-@dataclass(frozen=True)
-class Kernel:
-    """Native code: `address` is of a function void(int64* block)."""
-
-    name: str
-    code: bytes
-    """The object file."""
-    address: int
-    path: Path
-    """The source."""
-    cached: bool
-    """Whether it came from the disk, compiled earlier."""
-    compile_s: float
-    """Seconds that getting it took."""
 
 
 _built: dict[Path, Kernel] = {}
@@ -70,7 +61,8 @@ def build(source: str, *, name_hint: str) -> Kernel:
         stored = _stored(path)
         code, cached = _compiled(path, source) if stored is None else (stored, True)
         address = load(path.stem, code)
-        _built[path] = Kernel(path.stem, code, address, path, cached, time.perf_counter() - start)
+        seconds = time.perf_counter() - start
+        _built[path] = Kernel(path.stem, code, address, path, cached, seconds)
     return _built[path]
 
 
@@ -78,6 +70,79 @@ def is_built(source: str, name_hint: str) -> bool:
     """Whether `build` would find the kernel, in this process or on the disk."""
     path = cache_directory() / f"{kernel_name(source, name_hint)}.py"
     return path in _built or _code_path(path).exists()
+
+
+Progress: TypeAlias = Callable[[str, int, int], None]  # (what, done, total)
+
+PARALLEL = 3  # kernels from which on it pays to start processes: each imports numba first
+
+
+def build_all(sources: Mapping[str, str], progress: Progress | None = None) -> None:
+    """Build the kernels of some sources, each with its hint; missing ones in several processes.
+
+    `progress` is told the kernels compiled of those that were missing.
+    """
+    missing = {s: hint for s, hint in sources.items() if not is_built(s, hint)}
+    processes = min(len(os.sched_getaffinity(0)), len(missing) // PARALLEL + 1)
+    tell = progress or (lambda *_: None)
+    if processes > 1:
+        with ThreadPoolExecutor(processes) as threads, Builders() as builders:
+            jobs = {threads.submit(builders.build, s, h): h for s, h in missing.items()}
+            for i, job in enumerate(as_completed(jobs)):
+                tell(f"compiled {jobs[job]}", i, len(missing))
+                job.result()
+    for i, (source, hint) in enumerate(missing.items()):
+        if processes <= 1:
+            tell(f"compiling {hint}", i, len(missing))
+        kernel = build(source, name_hint=hint)
+        assert kernel.path is not None
+        _built[kernel.path] = replace(kernel, cached=False)
+    if missing:
+        tell("compiled", len(missing), len(missing))
+
+
+class Builders:
+    """Processes that build kernels into the cache, one for each thread that asks."""
+
+    def __init__(self) -> None:
+        self._mine = local()
+        self._all: list[subprocess.Popen[str]] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self._all:
+            process.communicate()  # its input ends, and so does it
+
+    def build(self, source: str, hint: str) -> None:
+        """Have a kernel built; what its process says when it fails is the error."""
+        if not hasattr(self._mine, "process"):
+            self._mine.process = self._started()
+        process: subprocess.Popen[str] = self._mine.process
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            process.stdin.write(json.dumps([source, hint]) + "\n")
+            process.stdin.flush()
+            said = process.stdout.readline()
+        except BrokenPipeError:
+            said = ""
+        if not said:
+            raise KernelError(f"a process that compiles kernels died (exit {process.wait()})")
+        if error := json.loads(said):
+            raise KernelError(f"cannot compile {hint}: {error}")
+
+    def _started(self) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "bucketize.kernel.builder"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
+        )
+        self._all.append(process)
+        return process
 
 
 @cache

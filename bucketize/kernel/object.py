@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from threading import Lock
 
 import llvmlite.binding as llvm
@@ -14,6 +16,22 @@ MAGIC = b"bucketize object 1\n"
 DIGEST = hashlib.sha256().digest_size
 
 _loading = Lock()
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """Native code: `address` is of a function void(int64* block)."""
+
+    name: str
+    code: bytes
+    """The object file."""
+    address: int
+    path: Path | None = None
+    """The source; None of one that was loaded."""
+    cached: bool = True
+    """Whether it was compiled earlier."""
+    compile_s: float = 0.0
+    """Seconds that getting it took."""
 
 
 def compiled(text: str, entry: str, name: str) -> bytes:

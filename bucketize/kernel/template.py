@@ -164,8 +164,9 @@ class Implementation:
 
 def default_implementation(workload: Workload, target: Target) -> Implementation | None:
     """The first template that takes the workload, on its own default; None if none does."""
-    template = next(iter(candidates(workload)), None)
-    return template and Implementation(template.name, template.default(workload, target))
+    for template in candidates(workload):
+        return Implementation(template.name, template.default(workload, target))
+    return None
 
 
 def combinations(knobs: Mapping[str, Sequence[Knob]]) -> list[dict[str, Knob]]:

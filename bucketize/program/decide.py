@@ -65,7 +65,7 @@ def decide(
     sources: dict[str, str] = {}
     decider = _Decider(module, choose, target, executor, sources)
     routines = Routines(module.functions, decider.routine)
-    return Program(routines, module.outputs, threads, target.features, sources)
+    return Program(routines, module.clones, module.outputs, threads, target, sources)
 
 
 @dataclass(frozen=True, eq=False)
@@ -231,7 +231,7 @@ class _Cutter:
         elif b.op is IF:
             yield self._decision(b, brings_sizes, env)
         else:
-            yield Compute(b)
+            yield Compute(b, brings_sizes)
 
     def _decision(self, b: Binding, brings_sizes: bool, env: Env) -> Instruction:
         (condition,) = b.args

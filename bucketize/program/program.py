@@ -12,7 +12,9 @@ from functools import cached_property
 from threading import RLock
 from typing import TypeAlias
 
-from bucketize.ir import Atom, Binding, Function, Var
+from bucketize.errors import CompileError
+from bucketize.ir import Atom, Binding, Clone, Function, Var
+from bucketize.kernel.target import Target
 from bucketize.kernel.template import Implementation, Launch, Workload
 from bucketize.ops import from_dims, reshape, squeeze, unsqueeze
 from bucketize.types import Dim, Symbol
@@ -85,6 +87,7 @@ class Compute:
     """Compute one op on the host: its shape depends on values, or no template takes it."""
 
     binding: Binding
+    brings_sizes: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,10 +202,16 @@ class Routines(Mapping[str, Routine]):
         self._decide = decide
         self._deciding = RLock()
         self._decided: dict[str, Routine] = {}
+        self.is_closed = False
+        """Whether what was not decided so far stays undecided."""
 
     def __getitem__(self, name: str) -> Routine:
         if name not in self._decided:
             with self._deciding:
+                if self.is_closed:
+                    raise CompileError(
+                        f"{name} is not compiled, and compiling at a call is forbidden"
+                    )
                 if name not in self._decided:
                     self._decided[name] = self._decide(name)
         return self._decided[name]
@@ -223,12 +232,48 @@ class Routines(Mapping[str, Routine]):
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """Everything decided for a module; printed, compared, saved; `link` makes it run."""
+    """Everything decided for a module; printed, compared, saved; `link` makes it run.
+
+    Programs are equal if their texts are, and the constants that these mention.
+    """
 
     routines: Routines
+    clones: Mapping[str, Clone]
     outputs: tuple[str, ...]
+    """The names of the results of `main`."""
     threads: int
-    target: str
-    """What the kernels are for; see `Target.features`."""
+    target: Target
+    """What the kernels are for."""
     sources: dict[str, str] = field(default_factory=dict)
     """The kernels' sources by name, of the routines decided so far."""
+
+    def decide(self, name: str, *, whole: bool = True) -> Routine:
+        """The routine of a function; `whole`, the blocks below its decisions, too."""
+        routine = self.routines[name]
+        for instruction in instructions(routine.code) if whole else ():
+            if isinstance(instruction, Decide):
+                for i in range(len(instruction.leaves)):
+                    _ = instruction.leaves[i]
+        return routine
+
+    def segments(self) -> Iterator[Segment]:
+        """The distinct segments decided so far."""
+        found = {
+            i.segment: None
+            for routine in self.routines.decided().values()
+            for i in instructions(routine.code)
+            if isinstance(i, RunSegment)
+        }
+        yield from found
+
+
+def instructions(code: Code) -> Iterator[Instruction]:
+    """The instructions of code and of the blocks below it that have been decided."""
+    for instruction in code.instructions:
+        yield instruction
+        if isinstance(instruction, Decide):
+            for leaf in instruction.leaves.made().values():
+                yield from instructions(leaf)
+        elif isinstance(instruction, Branch):
+            yield from instructions(instruction.then)
+            yield from instructions(instruction.orelse)
