@@ -148,10 +148,3 @@ def compiled(mod: Module, title: str, **options: Any) -> Executable:
 
     with compiling_bar(title) as progress:
         return compile(mod, progress=progress, **options)
-
-
-def worst_error(results: Results, wanted: Results) -> float:
-    """The largest difference by the largest magnitude, over all results."""
-    from bucketize.tune.case import relative_error
-
-    return max(relative_error(a, b) for a, b in zip(results, wanted, strict=True))
