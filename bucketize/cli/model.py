@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from bucketize.runtime.executable import Executable
 
     Arrays = dict[str, NDArray[Any]]
-    Results = list[NDArray[Any]]
 
 ZOO = "zoo:"
 UNDISPATCHED = "none"

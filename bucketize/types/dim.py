@@ -326,6 +326,3 @@ def _choose(fn: str, a: Dim, b: Dim) -> Dim:
     if hi <= 0:
         return a if fn == "min" else b
     return term(fn, a, b)
-
-
-"""What the functions in terms mean, on integers and on dims."""

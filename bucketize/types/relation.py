@@ -111,6 +111,7 @@ FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {
     "max": maximum,
     "broadcast": broadcast,
 }
+"""What the functions in terms mean, on integers and on dims."""
 
 
 def _is_never_one(dim: Dim) -> bool:
