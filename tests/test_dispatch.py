@@ -219,6 +219,19 @@ def test_two_functions_of_a_module_keep_their_clones() -> None:
     assert len(mod.clones) == 8
 
 
+def test_clones_share_what_they_are_copies_of() -> None:
+    mod = module(Symbol("H", 1, 8), Symbol("W", 1, 8))
+    exact = dispatch(mod, log_dispatcher)
+    assert len({id(clone.origin) for clone in exact.clones.values()}) == 1
+    cuts = [(1, 2), (2, 4), (4, 9)]
+    pad = dispatch(mod, lambda shapes: {"data": {0: cuts, 1: cuts}}, policy="pad")
+    origins = {name: clone.origin for name, clone in pad.clones.items()}
+    assert origins["main[H=2..4,W=2..4]"] is origins["main[H=4..9,W=4..9]"]
+    assert len(set(origins.values())) == 4  # of two symbols each is padded or of one size
+    assert pad.functions["main[H=2..4,W=4..9]"].params[0].type == tensor("float32", 3, 8)
+    assert pad.clones["main[H=2..4,W=4..9]"].policy == "pad"
+
+
 def test_without_fallback_an_uncovered_size_is_refused() -> None:
     mod = dispatch(module(Symbol("N", 1, 9)), intervals(0, (2, 4), (4, 8)), fallback=False)
     assert clones(mod) == ["main[N=2..4]", "main[N=4..8]"]

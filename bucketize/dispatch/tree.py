@@ -16,7 +16,7 @@ from bucketize.dispatch.bucket import (
     show_interval,
 )
 from bucketize.dispatch.decision import Leaf, decisions
-from bucketize.dispatch.pad import Padding
+from bucketize.dispatch.pad import Padding, padded, tops_of
 from bucketize.dispatch.profile import Box, boxes_of
 from bucketize.errors import BucketizeError, DispatchError, unknown_name
 from bucketize.ir import (
@@ -178,6 +178,8 @@ class _Leaves:
     fallback: bool
     intervals: dict[Symbol, list[Interval]]
     made: dict[str, Function | Recipe] = field(default_factory=dict)
+    paddings: dict[frozenset[str], Padding] = field(default_factory=dict)
+    """By the symbols that are padded."""
 
     @cached_property
     def clones(self) -> _Clones:
@@ -198,20 +200,31 @@ class _Leaves:
     def clone(self, out: Builder, clone: Clone) -> tuple[Atom, ...]:
         """Call a clone that has more of its own than a bucket."""
         name = clone_name(self.fn.name, clone)
-        if self.policy == "pad":
-            padding = Padding(self.fn, clone.bucket)
-            self.clones.entries[name] = replace(clone, origin=padding.symbolic)
-            self.made[name] = padding.clone
-            return padding.call(out, name)
-        self.clones.entries[name] = clone
-        self.made[name] = self.specialised
-        return self._call(out, name)
+        if self.policy != "pad":
+            self.clones.entries[name] = clone
+            self.made[name] = self.specialised
+            return self._call(out, name)
+        padding = self._padding(clone.bucket)
+        self.clones.entries[name] = replace(clone, origin=padding.symbolic)
+        self.made[name] = self.padded
+        return padding.call(out, clone, name)
+
+    def _padding(self, bucket: Mapping[str, Interval]) -> Padding:
+        names = padded(bucket)
+        if names not in self.paddings:
+            self.paddings[names] = Padding(self.fn, bucket)
+        return self.paddings[names]
 
     def specialised(self, name: str) -> Function:
         """The recipe of all clones that run at the true sizes."""
         bucket = self.clones[name].bucket
         dims = {s: narrowed(self.symbols[s], i) for s, i in bucket.items()}
         return specialise(self.fn, dims, name)
+
+    def padded(self, name: str) -> Function:
+        """The recipe of static clones: inputs at the bucket's top, then extents for the masks."""
+        bucket = self.clones[name].bucket
+        return specialise(self._padding(bucket).symbolic, tops_of(bucket), name)
 
     def uncovered(self, out: Builder) -> tuple[Atom, ...]:
         """Call the fallback clone, or refuse."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 
 import numpy as np
@@ -12,6 +11,7 @@ from bucketize.op import Array
 from bucketize.runtime.launch import run_parallel, run_serial
 from bucketize.runtime.parallel import split
 from bucketize.runtime.storage import address, empty_bytes
+from bucketize.timing import interleaved, processor_seconds, wall_seconds
 
 REPEATS = (3, 30)  # at least, at most
 ENOUGH_S = 0.25  # of repeats, what happens between them included
@@ -48,8 +48,6 @@ class Call:
 def timed(call: Call, warm: Sequence[Array], between: int) -> list[float]:
     """Seconds of each of some calls.
 
-    On one thread, time that the system gave to other processes in the midst of a call is left out.
-
     Args:
         call: what is timed.
         warm: arrays that the op before has just touched, and left in the caches.
@@ -58,25 +56,17 @@ def timed(call: Call, warm: Sequence[Array], between: int) -> list[float]:
     """
     scratch = np.zeros(between, np.uint8)
     lines = [scratch[::LINE], *(a.reshape(-1).view(np.uint8)[::LINE] for a in warm)]
-    stopwatch = _seconds_on_processor if call.threads == 1 else _seconds
-    taken: list[float] = []
-    least, most = REPEATS
-    end = time.perf_counter() + ENOUGH_S
-    while len(taken) < least or (len(taken) < most and time.perf_counter() < end):
+
+    def touch() -> None:
         for line in lines:
             line.max(initial=0)
-        taken.append(stopwatch(call))
-    return taken
 
-
-def _seconds(call: Call) -> float:
-    start = time.perf_counter()
-    call()
-    return time.perf_counter() - start
-
-
-def _seconds_on_processor(call: Call) -> float:
-    """By the wall's clock, or by the thread's if that is less: asking it takes longer."""
-    start = time.thread_time()
-    seconds = _seconds(call)
-    return min(seconds, time.thread_time() - start)
+    least, most = REPEATS
+    return interleaved(
+        {"kernel": call},
+        least=least,
+        most=most,
+        enough_s=ENOUGH_S,
+        before={"kernel": touch},
+        stopwatch=processor_seconds if call.threads == 1 else wall_seconds,
+    )["kernel"]

@@ -19,6 +19,7 @@ from typing import IO
 
 import numpy as np
 
+from bucketize.compare import relative_error
 from bucketize.errors import BucketizeError, unknown_name
 from bucketize.kernel.build import Kernel, build
 from bucketize.kernel.target import Target, host
@@ -29,7 +30,7 @@ from bucketize.runtime.launch import use_threads
 from bucketize.runtime.parallel import parts
 from bucketize.runtime.storage import aligned
 from bucketize.tune.call import Call, timed
-from bucketize.tune.case import Case, Output, case_of, fault, relative_error
+from bucketize.tune.case import Case, Output, case_of, fault
 from bucketize.tune.measure import Job, Limits, Outcome
 
 GRACE_S = 5.0  # the parent's limit comes first
