@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 
 from bucketize.ir import Atom, Binding, Const
-from bucketize.kernel.emit.expression import IMPORTS, dtype_text
+from bucketize.kernel.emit.expression import IMPORTS, dtype_text, stored_text
 from bucketize.kernel.target import Target
 from bucketize.kernel.template import Knob, Launch, Schedule, Shapes, Template, Workload
 from bucketize.op import Op
 from bucketize.ops.dim import fill_number
 
 GRAIN = 64  # elements: two threads should not write to one cache line
-DTYPES = frozenset("?bhilqBHILQfd")  # what numba computes with
+DTYPES = frozenset("?bhilqBHILQefd")  # what numba computes with, and float16
 HEAD = f"""\
 {IMPORTS}\
 from numba import cfunc, types
@@ -125,11 +125,11 @@ def kernel_text(
     finds its report in `wrong`.
     """
     result = workload.result.dtype
-    kind = dtype_text(result) if moved is None else bits_name(result)
+    kind = stored_text(result) if moved is None else bits_name(result)
     pointers = [f"y = pointer(block[0], {kind})"]
     for i, arg in enumerate(workload.anchor.args):
         dtype = arg.type.dtype
-        kind = bits_name(dtype) if i in (moved or ()) else dtype_text(dtype)
+        kind = bits_name(dtype) if i in (moved or ()) else stored_text(dtype)
         pointers += _argument(workload, f"x{i}", arg, kind)
     if checked:
         workspace = len(workload.body.params) + 1
@@ -140,8 +140,8 @@ def kernel_text(
 def _argument(workload: Workload, name: str, arg: Atom, kind: str) -> list[str]:
     if isinstance(arg, Const):  # a lone number, part of the workload
         value = arg.value.reshape(-1)[0]
-        text = literal(value.view(kind) if kind.startswith("uint") else value)
-        return [f"{name} = scratch(1, {kind})", f"{name}[0] = {text}"]
+        held = value.view(kind) if kind.startswith("uint") else value
+        return [f"{name} = scratch(1, {dtype_text(held.dtype)})", f"{name}[0] = {literal(held)}"]
     return [f"{name} = pointer(block[{1 + workload.body.params.index(arg)}], {kind})"]
 
 
