@@ -51,7 +51,12 @@ def run(
     launch = template.launch(concrete, schedule, shapes, host())
     memory = np.full(like.nbytes + 2 * RIM, POISON, np.uint8)
     inside = memory[RIM : RIM + like.nbytes]
-    held = [np.ascontiguousarray(a) for a in args]
+    packed = [
+        template.pack(load, schedule, i, a) if fixed else None
+        for i, (a, fixed) in enumerate(zip(args, load.constant, strict=True))
+    ]
+    pairs = zip(args, packed, strict=True)
+    held = [np.ascontiguousarray(a if p is None else p) for a, p in pairs]
     workspace = np.full(launch.workspace, POISON, np.uint8)
     arrays = [inside, *held, workspace]
     call = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(kernel.address)

@@ -70,7 +70,6 @@ WITHOUT = {
     *("reshape", "squeeze", "unsqueeze"),  # views
     *("shape_of", "size_of", "from_dims", "dim_less", "dims_within"),  # dims, known to the host
     *("nonzero", "compress", "topk", "topk_indices"),  # the VM runs their compute
-    *("matmul", "conv2d"),  # vector code
 }
 
 

@@ -119,19 +119,21 @@ class HalfPointer(types.CPointer):
 
 
 register_model(HalfPointer)(PointerModel)
-lower: Any = lower_builtin  # numba's is untyped
 
 
 def _element(builder: ir.IRBuilder, pointer: ir.Value, index: ir.Value) -> ir.Value:
     return builder.gep(builder.bitcast(pointer, HALF.as_pointer()), [index])
 
 
-@lower(operator.getitem, HalfPointer, types.Integer)
 def _get(_context: Any, builder: ir.IRBuilder, _signature: Any, args: Any) -> ir.Value:
     return widened(builder, builder.load(_element(builder, *args)))
 
 
-@lower(operator.setitem, HalfPointer, types.Integer, types.Any)
 def _set(_context: Any, builder: ir.IRBuilder, _signature: Any, args: Any) -> None:
     pointer, index, value = args
     builder.store(narrowed(builder, value), _element(builder, pointer, index))
+
+
+lower: Any = lower_builtin  # which is untyped
+lower(operator.getitem, HalfPointer, types.Integer)(_get)
+lower(operator.setitem, HalfPointer, types.Integer, types.Any)(_set)

@@ -26,7 +26,7 @@ DTYPES = frozenset("?bhilqBHILQefd")  # what numba computes with, and float16
 HEAD = f"""\
 {IMPORTS}\
 from numba import cfunc, types
-from bucketize.kernel.emit.accumulate import greatest, least, plus, scratch, times
+from bucketize.kernel.emit.accumulate import greatest, least, multiply_add, plus, scratch, times
 from bucketize.kernel.emit.native import pointer
 
 
