@@ -10,7 +10,6 @@ from bucketize.errors import unknown_name
 from bucketize.ir import Module
 from bucketize.kernel.target import Target, host
 from bucketize.kernel.template import (
-    TEMPLATES,
     Implementation,
     Workload,
     candidates,
@@ -20,7 +19,7 @@ from bucketize.program.decide import Choose, decide
 from bucketize.runtime.executable import Executable
 from bucketize.runtime.link import Progress, link
 from bucketize.runtime.native import check_threads
-from bucketize.tune.choice import Choices
+from bucketize.tune.choice import Choice, Choices
 from bucketize.tune.log import rows, select
 
 EXECUTORS = ("auto", "graph", "vm")
@@ -66,7 +65,7 @@ def default_choice(target: Target) -> Choose:
 
     def choose(workload: Workload) -> tuple[Implementation, str] | None:
         implementation = default_implementation(workload, target)
-        return implementation and (implementation, "default")
+        return None if implementation is None else (implementation, "default")
 
     return choose
 
@@ -81,18 +80,20 @@ def logged_choice(log: str | Path, threads: int, target: Target) -> Choose:
 
     def choose(workload: Workload) -> tuple[Implementation, str] | None:
         best = choices.best(workload.hash, [p.type for p in workload.body.params])
-        known = best and _completed(best.implementation, workload, target)
-        return (known, "log") if known else otherwise(workload)
+        known = None if best is None else _completed(best, workload, target)
+        return otherwise(workload) if known is None else (known, "log")
 
     return choose
 
 
-def _completed(logged: Implementation, workload: Workload, target: Target) -> Implementation | None:
-    """What was logged, with the defaults of knobs that are newer than the log; None if illegal."""
-    template = TEMPLATES.get(logged.template)
-    if template is None or template not in candidates(workload):
-        return None
-    schedule = {**template.default(workload, target), **logged.schedule}
-    if template.valid(workload, schedule, target) is not None:
-        return None
-    return Implementation(logged.template, schedule)
+def _completed(logged: Choice, workload: Workload, target: Target) -> Implementation | None:
+    """What was logged, with the defaults of knobs that are newer than the log; None if illegal.
+
+    A row from before templates were logged means the one that was the only candidate then.
+    """
+    for template in candidates(workload):
+        if logged.template in (template.name, ""):
+            schedule = {**template.default(workload, target), **logged.schedule}
+            legal = template.valid(workload, schedule, target) is None
+            return Implementation(template.name, schedule) if legal else None
+    return None

@@ -52,7 +52,12 @@ def run(
     results = [
         m[RIM:-RIM].view(n.dtype).reshape(n.shape) for m, n in zip(memories, likes, strict=True)
     ]
-    held = [np.ascontiguousarray(a) for a in args]
+    packed = [
+        template.pack(load, schedule, i, a) if fixed else None
+        for i, (a, fixed) in enumerate(zip(args, load.constant, strict=True))
+    ]
+    pairs = zip(args, packed, strict=True)
+    held = [np.ascontiguousarray(a if p is None else p) for a, p in pairs]
     workspace = np.full(launch.workspace, POISON, np.uint8)
     arrays = [*results, *held, workspace]
     call = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(kernel.address)
@@ -97,7 +102,8 @@ def check(
     whole = run(template, load, schedule, args, env, expected, 1)
     for got, want in zip(whole, expected, strict=True):
         scale = np.abs(want[np.isfinite(want)]).max(initial=1) if want.size else 1
-        np.testing.assert_allclose(got, want, rtol=1e-5, atol=2e-6 * float(scale))
+        rtol, atol = (2e-3, 2e-3) if want.dtype == np.float16 else (1e-5, 2e-6)
+        np.testing.assert_allclose(got, want, rtol=rtol, atol=atol * float(scale))
     for parts in (2, 3):
         split = run(template, load, schedule, args, env, expected, parts)
         for got, want in zip(split, whole, strict=True):

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from bucketize.runtime.parallel import split
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,7 +21,6 @@ from bucketize.errors import LogError, TuneError, UnknownNameError
 from bucketize.ir import Builder, Module, Var
 from bucketize.kernel.template import TEMPLATES, Launch
 from bucketize.ops import relu
-from bucketize.runtime.parallel import split
 from bucketize.tune.log import LogWarning, Trial, append, rows
 from bucketize.tune.measure import Limits, Replay, Worker
 from bucketize.tune.session import Progress, tune

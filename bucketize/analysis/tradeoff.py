@@ -88,7 +88,7 @@ def _told(progress: Progress, name: str, function: str, done: int, total: int) -
 def _cost(exe: Executable) -> dict[str, Any]:
     """What an executable came to: clones, distinct kernels, seconds and bytes."""
     return {
-        "clones": max(len(exe.module.functions) - 1, 1),
+        "clones": max(len(exe.program.routines) - 1, 1),
         "kernels": exe.counts.kernels,
         "compile_s": exe.counts.seconds,
         "weight_mib": exe.constant_bytes() / 2**20,

@@ -101,18 +101,17 @@ class _Table:
         """The index of the first node of a test; None if the tree is not such a table."""
         self.tests.update(test.outs)
         asked = list(_questions(test))
-        if any(not isinstance(dim, Symbol) for dim, _, _ in asked):
+        if any(name is None for name, _, _ in asked):
             return None
         at = len(self.nodes)
         self.nodes += [("", 0, 0, 0)] * len(asked)
         then, orelse = self.block(fork.attrs["then"]), self.block(fork.attrs["orelse"])
         if then is None or orelse is None:
             return None
-        for i, (dim, bound, below) in enumerate(asked, at):
+        for i, (name, bound, below) in enumerate(asked, at):
             yes = i + 1 if i + 1 < at + len(asked) else then
-            self.nodes[i] = (
-                (dim.name, bound, yes, orelse) if below else (dim.name, bound, orelse, yes)
-            )
+            sides = (yes, orelse) if below else (orelse, yes)
+            self.nodes[i] = (str(name), bound, *sides)
         return at
 
     def block(self, block: Function) -> int | None:
@@ -129,12 +128,16 @@ class _Table:
         return ~(len(self.leaves) - 1)
 
 
-def _questions(test: Binding) -> Iterator[tuple[Dim, int, bool]]:
-    """(dim, bound, below): a test holds where each dim is below its bound, or is not."""
+def _questions(test: Binding) -> Iterator[tuple[str | None, int, bool]]:
+    """(symbol, bound, below): a test holds where each size is below its bound, or is not."""
     if test.op is dim_less:
-        yield test.attrs["dim"], test.attrs["than"], True
+        yield _name(test.attrs["dim"]), test.attrs["than"], True
         return
     for dim, (lo, hi) in zip(test.attrs["dims"], test.attrs["box"], strict=True):
-        yield dim, lo, False
+        yield _name(dim), lo, False
         if hi is not None:
-            yield dim, hi, True
+            yield _name(dim), hi, True
+
+
+def _name(dim: Dim) -> str | None:
+    return dim.name if isinstance(dim, Symbol) else None

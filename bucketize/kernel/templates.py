@@ -3,6 +3,7 @@
 from bucketize.kernel.gemm.conv import TEMPLATE as CONV
 from bucketize.kernel.gemm.depthwise import TEMPLATE as DEPTHWISE
 from bucketize.kernel.gemm.matmul import TEMPLATE as MATMUL
+from bucketize.kernel.loops.conv import CONV_LOOPS
 from bucketize.kernel.loops.elementwise import ELEMENTWISE
 from bucketize.kernel.loops.fill import ARANGE, FULL, MASK_TAIL, PAD
 from bucketize.kernel.loops.index import (
@@ -15,6 +16,7 @@ from bucketize.kernel.loops.index import (
 from bucketize.kernel.loops.movement import BROADCAST, CONCAT, SLICE, TILE
 from bucketize.kernel.loops.norm import ARGMAX, CUMSUM, LAYER_NORM, SOFTMAX
 from bucketize.kernel.loops.pool import POOL
+from bucketize.kernel.loops.product import MATMUL_LOOPS
 from bucketize.kernel.loops.reduce import REDUCE
 from bucketize.kernel.loops.topk import TOPK
 from bucketize.kernel.loops.transpose import TRANSPOSE
@@ -29,6 +31,7 @@ LOOP = (
     POOL,
     *(GATHER, GATHER_ELEMENTS, GATHER_ND, SCATTER_ELEMENTS, SCATTER_ND),
     TOPK,
+    *(MATMUL_LOOPS, CONV_LOOPS),
 )
 TEMPLATES.update({t.name: t for t in (*VECTOR, *LOOP)})
 

@@ -168,7 +168,7 @@ def conv2d(
     weights = w.reshape(groups, o // groups, inner, *kernel)
     total = np.zeros((n, groups, o // groups, math.prod(out)), x.dtype)
     for i, j, tap in _taps(images, kernel, strides, dilations, out):
-        total += weights[..., i, j] @ tap.reshape(n, groups, inner, -1)
+        total += weights[..., i, j] @ tap.reshape(n, groups, inner, math.prod(out))
     return _from_nchw(total.reshape(n, o, *out), layout)
 
 

@@ -236,7 +236,7 @@ class _Cutter:
     def _decision(self, b: Binding, brings_sizes: bool, env: Env) -> Instruction:
         (condition,) = b.args
         test = self.tests.get(condition)
-        tree = test and tree_of(test, b)
+        tree = None if test is None else tree_of(test, b)
         if tree is None:
             blocks = self._block(b.attrs["then"], env), self._block(b.attrs["orelse"], env)
             return Branch(condition, *blocks, b.outs, brings_sizes)

@@ -40,8 +40,8 @@ class State:
         self.filling = _block(FILL, self._fill_words())
         self.walking = _block(WALK, self._walk_words())
         # views of single words: an index into an array costs more than into a memoryview
-        self.fill_word, self.walk_word = memoryview(self.filling), memoryview(self.walking)
-        self.base = memoryview(self.bases)
+        self.fill_word, self.walk_word = self.filling.data, self.walking.data
+        self.base = self.bases.data
         self.places = address(self.filling), address(self.walking)
 
     def _fill_words(self) -> dict[str, int]:

@@ -16,7 +16,7 @@ from bucketize.kernel.target import host
 from bucketize.kernel.template import Shapes, Template, Workload
 from bucketize.kernel.templates import TEMPLATES
 from bucketize.lower.pipeline import lower
-from bucketize.runtime.segment import workload_of
+from bucketize.program.decide import workload_of
 from bucketize.tune.choice import shape_text
 from bucketize.tune.search import Space
 from bucketize.types import ANY, Symbol, evaluate, symbols
@@ -41,7 +41,7 @@ class Point:
     @property
     def shape(self) -> str:
         """The shapes as the log has them."""
-        return shape_text(self.shapes)
+        return shape_text(self.shapes)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, eq=False)

@@ -52,6 +52,21 @@ plus, times = _step("fadd", "add"), _step("fmul", "mul")
 greatest, least = _extreme("maximum", ">"), _extreme("minimum", "<")
 
 
+@intrinsic
+def multiply_add(_typing: Any, _x: Any, _y: Any, total: Any) -> Any:
+    """The sum x * y + total, of floats in one operation where the machine has one."""
+
+    def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        if isinstance(total, types.Float):
+            kind = args[0].type
+            suffix = "f64" if isinstance(kind, ir.DoubleType) else "f32"
+            step = Writer(builder).declare(f"llvm.fmuladd.{suffix}", kind, [kind] * 3)
+            return builder.call(step, args)
+        return builder.add(builder.mul(*args[:2]), args[2])
+
+    return total(total, total, total), codegen
+
+
 @intrinsic(prefer_literal=True)
 def scratch(_typing: Any, count: Any, dtype: Any) -> Any:
     """A pointer to `count` elements on the stack; LLVM knows that nothing else points there."""

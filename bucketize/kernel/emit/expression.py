@@ -22,6 +22,8 @@ IMPORTS = """\
 import math
 from numba import boolean, float32, float64, int8, int16, int32, int64
 from numba import uint8, uint16, uint32, uint64
+from numba.types import float16
+from bucketize.kernel.emit.half import rounded, rounded_double
 from bucketize.kernel.emit.scalar import (
     ceil, erf, exp, floor, log, maximum, minimum, round_even, rsqrt, sigmoid, sqrt, tanh, where
 )
@@ -153,12 +155,17 @@ def write(
     return _Vector(writer, values, width).visit(parse(scalar))
 
 
-BOOL = np.dtype(bool)
+BOOL, HALF = np.dtype(bool), np.dtype(np.float16)
+
+
+def stored_text(dtype: np.dtype[Any]) -> str:
+    """The numba name of a dtype in memory."""
+    return "boolean" if dtype == BOOL else dtype.name
 
 
 def dtype_text(dtype: np.dtype[Any]) -> str:
-    """The numba name of a dtype."""
-    return "boolean" if dtype == BOOL else dtype.name
+    """The numba name of what a dtype is computed in."""
+    return "float32" if dtype == HALF else stored_text(dtype)
 
 
 class _Loop:
@@ -237,7 +244,10 @@ def loop_text(
     out: np.dtype[Any],
     attrs: Mapping[str, Any],
 ) -> str:
-    """The expression over these operand texts, as Python whose value has the dtype `out`."""
+    """The expression over these operand texts, as Python whose value has the dtype `out`.
+
+    That of float16 is a float32 which is yet to be rounded.
+    """
     names: dict[str, Typed] = {
         f"x{i}": (t, d) for i, (t, d) in enumerate(zip(operands, dtypes, strict=True))
     }
@@ -252,4 +262,6 @@ def convert(value: Typed, dtype: np.dtype[Any]) -> str:
     text, now = value
     if now == dtype:
         return text
+    if now == np.float64 and dtype == HALF:
+        return f"rounded_double({text})"
     return f"({text} != 0)" if dtype == BOOL else f"{dtype_text(dtype)}({text})"

@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 
 from bucketize.ir import Atom, Const
-from bucketize.kernel.emit.expression import dtype_text, loop_text
+from bucketize.kernel.emit.expression import HALF, loop_text, stored_text
 from bucketize.kernel.loops.loop import (
     DTYPES,
     GRAIN,
@@ -82,9 +82,9 @@ def _source(workload: Workload) -> str:
         with s.loops(t="m"):
             s(*(line for k in operands for line in _load(k, groups[-1])))
             s(*_computed(workload), f"y[i + t] = {_text(workload, workload.body.results[0])}")
-    pointers = [f"y = pointer(block[0], {dtype_text(out.dtype)})"]
+    pointers = [f"y = pointer(block[0], {stored_text(out.dtype)})"]
     for k, p in enumerate(params):
-        pointers.append(f"x{k} = pointer(block[{k + 1}], {dtype_text(p.type.dtype)})")
+        pointers.append(f"x{k} = pointer(block[{k + 1}], {stored_text(p.type.dtype)})")
     strides = [f"s{k}_{a}" for k in operands for a in range(rank)]
     names = [*(f"e{a}" for a in range(rank)), *strides]
     title = f"elementwise: {', '.join(b.op.name for b in workload.body.body)}"
@@ -123,7 +123,8 @@ def _computed(workload: Workload) -> Iterator[str]:
         operands = [_text(workload, a) for a in b.args]
         dtypes = [a.type.dtype for a in b.args]
         text = loop_text(b.op.scalar, operands, dtypes, b.out.type.dtype, b.attrs)
-        yield f"t{i} = {text}"
+        stays = b.out.type.dtype == HALF and b.out != workload.body.results[0]  # a store rounds
+        yield f"t{i} = rounded({text})" if stays else f"t{i} = {text}"
 
 
 def run_time_strides(shape: Shape, out: Shape) -> tuple[Dim, ...]:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from bucketize.ir import Atom, Binding, Const
-from bucketize.kernel.emit.expression import IMPORTS, dtype_text
+from bucketize.kernel.emit.expression import IMPORTS, dtype_text, stored_text
 from bucketize.kernel.target import Target
 from bucketize.kernel.template import Knob, Launch, Schedule, Shapes, Template, Workload
 from bucketize.op import Op
@@ -23,11 +23,11 @@ from bucketize.ops.dim import fill_number
 from bucketize.types import Dim, Shape, minimum, product
 
 GRAIN = 64  # elements: two threads should not write to one cache line
-DTYPES = frozenset("?bhilqBHILQfd")  # what numba computes with
+DTYPES = frozenset("?bhilqBHILQefd")  # what numba computes with, and float16
 HEAD = f"""\
 {IMPORTS}\
 from numba import cfunc, types
-from bucketize.kernel.emit.accumulate import greatest, least, plus, scratch, times
+from bucketize.kernel.emit.accumulate import greatest, least, multiply_add, plus, scratch, times
 from bucketize.kernel.emit.native import pointer
 
 
@@ -126,13 +126,13 @@ def kernel_text(
     the code. A `checked` kernel finds its report in `wrong`.
     """
     results = [t.dtype for t in workload.results]
-    kinds = [dtype_text(r) if moved is None else bits_name(r) for r in results]
+    kinds = [stored_text(r) if moved is None else bits_name(r) for r in results]
     names = ["y"] if len(results) == 1 else [f"y{i}" for i in range(len(results))]
     pairs = zip(names, kinds, strict=True)
     pointers = [f"{y} = pointer(block[{i}], {kind})" for i, (y, kind) in enumerate(pairs)]
     for i, arg in enumerate(workload.anchor.args):
         dtype = arg.type.dtype
-        kind = bits_name(dtype) if i in (moved or ()) else dtype_text(dtype)
+        kind = bits_name(dtype) if i in (moved or ()) else stored_text(dtype)
         pointers += _argument(workload, f"x{i}", arg, kind)
     workspace = len(results) + len(workload.body.params)
     if checked:
@@ -143,8 +143,8 @@ def kernel_text(
 def _argument(workload: Workload, name: str, arg: Atom, kind: str) -> list[str]:
     if isinstance(arg, Const):  # a lone number, part of the workload
         value = arg.value.reshape(-1)[0]
-        text = literal(value.view(kind) if kind.startswith("uint") else value)
-        return [f"{name} = scratch(1, {kind})", f"{name}[0] = {text}"]
+        held = value.view(kind) if kind.startswith("uint") else value
+        return [f"{name} = scratch(1, {dtype_text(held.dtype)})", f"{name}[0] = {literal(held)}"]
     place = len(workload.results) + workload.body.params.index(arg)
     return [f"{name} = pointer(block[{place}], {kind})"]
 

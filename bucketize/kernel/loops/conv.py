@@ -1,0 +1,167 @@
+"""Convolutions of any numbers, by weights known or not: what the vector code declines.
+
+For each place in the window a convolution is a matrix product. In NHWC the rows are pixels of a
+line of the result and the columns its channels, along which the weights must lie: each thread
+packs them first, unless they are constant. In NCHW the rows are channels and the columns pixels.
+Pads are places where no product is added.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from bucketize.ir import Binding
+from bucketize.kernel.emit.expression import dtype_text
+from bucketize.kernel.loops.loop import (
+    Source,
+    argument_shapes,
+    kernel_text,
+    loop_template,
+    takes,
+)
+from bucketize.kernel.loops.product import COLUMNS, ROWS, STRIP, Product, scratch_sums, sums
+from bucketize.kernel.template import Launch, Schedule, Shapes, Workload
+from bucketize.op import Array
+from bucketize.ops import conv2d
+
+IMAGE = ("h", "w", "channels", "oh", "ow")
+WINDOW = ("groups", "outer", "inner", "kh", "kw", "sh", "sw", "dh", "dw", "top", "left")
+PACK_KEY = "channels out last"
+
+
+def _is_nhwc(workload: Workload) -> bool:
+    return bool(workload.anchor.attrs["layout"] == "NHWC")
+
+
+def _weights(workload: Workload) -> int | None:
+    """Which parameter the weights are, if they are known and thus packed beforehand."""
+    params, weights = workload.body.params, workload.anchor.args[1]
+    known = weights in params and workload.constant[params.index(weights)]
+    return params.index(weights) if known and _is_nhwc(workload) else None
+
+
+def _source(workload: Workload) -> str:
+    s = Source()
+    scratch_sums(s, dtype_text(workload.result.dtype))
+    (_pixels if _is_nhwc(workload) else _lines)(s, workload)
+    title = f"conv2d: {workload.anchor.attrs['layout']}"
+    return kernel_text(title, workload, s, (*IMAGE, *WINDOW))
+
+
+def _columns(first: str, step: str) -> tuple[str, str]:
+    """The first and the last pixel, from `first` on, that see the image at `o` from their place."""
+    return f"greatest(-(o // {step}) - {first}, 0)", f"-((o - w) // {step}) - {first}"
+
+
+@contextmanager
+def _taps(s: Source, line: str) -> Iterator[None]:
+    """The lines of the context for each place u, v of the window that lies on a line `iy`."""
+    with s.loops(u="kh"):
+        s(f"iy = {line} * sh - top + u * dh")
+        with s.block("if iy >= 0 and iy < h:"), s.loops(v="kw"):
+            s("o = v * dw - left")
+            yield
+
+
+# --- NHWC ----------------------------------------------------------------------------------------
+
+
+def _pixels(s: Source, workload: Workload) -> None:
+    """A strip of the pixels of a line of the result at a time."""
+    kind, packed = dtype_text(workload.result.dtype), _weights(workload)
+    if packed is None:
+        _pack_here(s, workload, kind)
+    else:
+        s(f"b = pointer(block[{packed + 1}], {kind})")
+    product = Product("x0[p + {r} * sw * channels + {k}]", "b[q + {k} * outer + t]", "inner", "n")
+    low, high = _columns("j", "sw")
+    with s.pieces(["_", "oh", "ow"], STRIP), s.loops(g="groups", c=f"0, outer, {COLUMNS}"):
+        s(f"n = least(outer - c, {COLUMNS})")
+        with sums(s, "m", "n", "y[((i + r) * groups + g) * outer + c + t]", kind), _taps(s, "c1"):
+            s(f"low = {low}", f"high = greatest(least({high}, m), low)")
+            s("p = ((c0 * h + iy) * w + j * sw + o) * channels + g * inner")
+            s("q = ((g * kh + u) * kw + v) * inner * outer + c")
+            product.write(s, "low", "high")
+
+
+def _pack_here(s: Source, workload: Workload, kind: str) -> None:
+    """The weights as [group, height, width, channel in, channel out] in the thread's workspace."""
+    s(f"b = pointer(block[{len(workload.body.params) + 1}], {kind})", "taps = kh * kw")
+    with s.loops(g="groups", x="taps", k="inner", t="outer"):
+        at = "((g * outer + t) * inner + k) * taps + x"
+        s(f"b[((g * taps + x) * inner + k) * outer + t] = x1[{at}]")
+
+
+def _pack(workload: Workload, _schedule: Schedule, index: int, value: Array) -> Array | None:
+    if index != _weights(workload):
+        return None
+    groups = workload.anchor.attrs["groups"]
+    out, inner, height, width = value.shape
+    apart = value.reshape(groups, out // groups, inner, height, width)
+    return np.ascontiguousarray(apart.transpose(0, 3, 4, 2, 1), _summed(workload))
+
+
+# --- NCHW ----------------------------------------------------------------------------------------
+
+
+def _lines(s: Source, workload: Workload) -> None:
+    """All channels of a line of the result at a time; the stride is part of the code."""
+    kind, stride = dtype_text(workload.result.dtype), workload.anchor.attrs["strides"][1]
+    product = Product(
+        "x1[p + ({r} * inner + {k}) * kh * kw]",
+        f"x0[q + {{k}} * h * w + t * {stride}]",
+        "inner",
+        "low, high",
+    )
+    low, high = _columns("c", str(stride))
+    with s.loops(i="begin, end"):
+        s("image = i // oh", "line = i % oh")
+        with s.loops(g="groups", f=f"0, outer, {STRIP}", c=f"0, ow, {COLUMNS}"):
+            s(f"m = least(outer - f, {STRIP})", f"n = least(ow - c, {COLUMNS})")
+            s("at = (image * groups + g) * outer + f")
+            result = "y[((at + r) * oh + line) * ow + c + t]"
+            with sums(s, "m", "n", result, kind), _taps(s, "line"):
+                s(f"low = {low}", f"high = least({high}, n)")
+                s("p = ((g * outer + f) * inner * kh + u) * kw + v")
+                s("plane = image * channels + g * inner")
+                s(f"q = (plane * h + iy) * w + o + c * {stride}")
+                product.write(s, "0", "m")
+
+
+# --- launching -----------------------------------------------------------------------------------
+
+
+def _launch(workload: Workload, shapes: Shapes) -> Launch:
+    (x, weights), out = argument_shapes(workload, shapes), shapes[-1]
+    attrs = workload.anchor.attrs
+    c, h, w = (3, 1, 2) if _is_nhwc(workload) else (1, 2, 3)
+    groups, (top, left, _, _) = attrs["groups"], attrs["pads"]
+    window = (groups, weights[0] // groups, *weights[1:])
+    steps = (*attrs["strides"], *attrs["dilations"], top, left)
+    dims = (x[h], x[w], x[c], out[h], out[w], *window, *steps)
+    if not _is_nhwc(workload):
+        return Launch(dims, out[0] * out[h])
+    space = 0 if _weights(workload) is not None else math.prod(weights)
+    return Launch(dims, math.prod(out[:3]), ROWS, space * _summed(workload).itemsize)
+
+
+def _summed(workload: Workload) -> np.dtype[Any]:
+    """The dtype of the sums, in which packed weights lie."""
+    return np.dtype(dtype_text(workload.result.dtype))
+
+
+def _sums(b: Binding) -> bool:
+    return b.out.type.dtype.kind in "iuf"
+
+
+CONV_LOOPS = replace(
+    loop_template("conv2d_loops", takes(conv2d, where=_sums), _source, _launch),
+    pack=_pack,
+    pack_key=lambda workload, _, index: PACK_KEY if index == _weights(workload) else "",
+)

@@ -1,0 +1,127 @@
+"""Matrix products of any numbers, as loops over the columns of the result.
+
+The vector code of `gemm` is for float32; here LLVM's vectoriser widens the innermost loop. It takes
+a few rows and a few steps of the sum at once, so that sums are seldom moved. Those of float16 are
+float32.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from bucketize.ir import Binding
+from bucketize.kernel.emit.expression import dtype_text
+from bucketize.kernel.loops.elementwise import run_time_strides
+from bucketize.kernel.loops.loop import (
+    Source,
+    argument_shapes,
+    kernel_text,
+    loop_template,
+    takes,
+)
+from bucketize.kernel.template import Launch, Shapes, Workload
+from bucketize.ops import matmul
+
+ROWS, STEPS = 4, 4  # at once: 16 numbers of A in registers, and the sums read once for 4 steps
+STRIP = 32  # rows that share a block of B while it is in the cache
+COLUMNS, DEPTH = 256, 64  # of that block: 128 KiB of float64, less than any second level
+
+
+@dataclass(frozen=True)
+class Product:
+    """Rows of A times columns of B, as the text of their elements; the sums are in `total`.
+
+    There `{r}` stands for the row, `{k}` for the step of the sum, and t is the column.
+    """
+
+    a: str
+    b: str
+    depth: str
+    columns: str
+    """The columns that are computed, as of a `range`."""
+
+    def write(self, s: Source, begin: str, end: str) -> None:
+        """Add the products to the sums of the rows from `begin` to `end`."""
+        s(f"full = {end} - ({end} - {begin}) % {ROWS}")
+        with s.loops(first=f"0, {self.depth}, {DEPTH}"):
+            s(f"last = least(first + {DEPTH}, {self.depth})")
+            s(f"even = last - (last - first) % {STEPS}")
+            for bounds, rows in ((f"{begin}, full, {ROWS}", ROWS), (f"full, {end}", 1)):
+                with s.loops(r=bounds):
+                    self._steps(s, f"first, even, {STEPS}", rows, STEPS)
+                    self._steps(s, "even, last", rows, 1)
+
+    def _steps(self, s: Source, bounds: str, rows: int, steps: int) -> None:
+        places = [f"(k + {u})" for u in range(steps)]
+        with s.loops(k=bounds):
+            for r in range(rows):
+                row = f"(r + {r})"
+                s(*(f"a{r}_{u} = {self.a.format(r=row, k=k)}" for u, k in enumerate(places)))
+            with s.loops(t=self.columns):
+                s(*(f"b{u} = {self.b.format(k=k)}" for u, k in enumerate(places)))
+                s(*(f"{_sum(r)} = {_chain(r, steps)}" for r in range(rows)))
+
+
+def _sum(row: int) -> str:
+    return f"total[(r + {row}) * {COLUMNS} + t]"
+
+
+def _chain(row: int, steps: int) -> str:
+    """The sum of a row and `steps` products."""
+    text = _sum(row)
+    for u in range(steps):
+        text = f"multiply_add(a{row}_{u}, b{u}, {text})"
+    return text
+
+
+@contextmanager
+def sums(s: Source, rows: str, columns: str, result: str, kind: str) -> Iterator[None]:
+    """The lines of the context add to sums that are zero before and stored as `result` after."""
+    with s.loops(r=rows, t=columns):
+        s(f"{_sum(0)} = {kind}(0)")
+    yield
+    with s.loops(r=rows, t=columns):
+        s(f"{result} = {_sum(0)}")
+
+
+def scratch_sums(s: Source, kind: str) -> None:
+    """The line that makes the sums."""
+    s(f"total = scratch({STRIP * COLUMNS}, {kind})")
+
+
+# --- matmul --------------------------------------------------------------------------------------
+
+
+def _source(workload: Workload) -> str:
+    batch = range(len(workload.result.shape) - 2)
+    kind = dtype_text(workload.result.dtype)
+    product = Product("x0[p + {r} * depth + {k}]", "x1[q + {k} * columns + t]", "depth", "w")
+    s = Source()
+    scratch_sums(s, kind)
+    with s.pieces([*(f"e{a}" for a in batch), "rows"], STRIP):
+        s(f"p = {' + '.join([*(f'c{a} * s0_{a}' for a in batch), 'j * depth'])}")
+        s(f"matrix = {' + '.join(f'c{a} * s1_{a}' for a in batch) or '0'}")
+        with s.loops(c=f"0, columns, {COLUMNS}"):
+            s(f"w = least(columns - c, {COLUMNS})", "q = matrix + c")
+            with sums(s, "m", "w", "y[(i + r) * columns + c + t]", kind):
+                product.write(s, "0", "m")
+    names = [f"{n}{a}" for n in ("e", "s0_", "s1_") for a in batch]
+    return kernel_text("matmul", workload, s, [*names, "rows", "depth", "columns"])
+
+
+def _launch(workload: Workload, shapes: Shapes) -> Launch:
+    x, y = argument_shapes(workload, shapes)
+    batch, (rows, columns), depth = shapes[-1][:-2], shapes[-1][-2:], x[-1]
+    matrices = [[s * math.prod(a[-2:]) for s in run_time_strides(a[:-2], batch)] for a in (x, y)]
+    dims = (*batch, *matrices[0], *matrices[1], rows, depth, columns)
+    return Launch(dims, math.prod(batch) * rows, ROWS)
+
+
+def _sums(b: Binding) -> bool:
+    return b.out.type.dtype.kind in "iuf"
+
+
+MATMUL_LOOPS = loop_template("matmul_loops", takes(matmul, where=_sums), _source, _launch)

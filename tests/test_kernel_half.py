@@ -1,0 +1,118 @@
+"""float16 in loop source: conversions to the last bit, and every op that loop kernels know."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from kernel_call import Group, M, N, check, loop_template, number, run, workload
+from llvmlite import ir
+from samples import Sample, samples
+from test_kernel_loops import CASES, workload_of
+
+from bucketize import ops
+from bucketize.kernel.emit.half import narrowed, widened
+from bucketize.op import Array, Op
+from bucketize.types import tensor
+
+HALVES = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+FINITE = np.sort(HALVES[np.isfinite(HALVES)]).astype(np.float64)
+TIES = (FINITE[1:] + FINITE[:-1]) / 2
+
+
+def converted(x: Array, dtype: str) -> Array:
+    load = workload(ops.cast, tensor(x.dtype.name, N), dtype=dtype)
+    template = loop_template(load)
+    assert template is not None
+    with np.errstate(all="ignore"):
+        want = x.astype(dtype)
+    got = run(template, load, {}, [x], {"N": x.size}, want, 1)
+    np.testing.assert_array_equal(got, want)
+    np.testing.assert_array_equal(np.signbit(got), np.signbit(want))
+    return got
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_every_half_is_read_and_written_as_it_is(dtype: str) -> None:
+    back = converted(converted(HALVES, dtype), "float16")
+    np.testing.assert_array_equal(back, HALVES)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_ties_go_to_the_even_half_and_their_neighbours_to_the_nearest(dtype: str) -> None:
+    ties = TIES.astype(dtype)
+    edges = np.array([65519.99, 65520, 65536, 1e30, np.inf, np.nan, 1e-30, 2.0**-25, 0], dtype)
+    for x in (ties, np.nextafter(ties, ties - 1), np.nextafter(ties, ties + 1), edges, -edges):
+        converted(x, "float16")
+
+
+@pytest.mark.parametrize("dtype", ["int64", "int32", "int8", "uint8", "bool"])
+def test_casts_between_halves_and_integers(dtype: str) -> None:
+    x = np.array([0, 1, -1, 2.5, -2.5, 100, -127.5], np.float16)
+    converted(np.abs(x) if dtype == "uint8" else x, dtype)
+    converted(np.array([0, 1, 100, 2047, 2049, 70000]).astype(dtype), "float16")
+
+
+def halved(sample: Sample) -> Sample:
+    """The sample with float16 in place of float32."""
+    args = tuple(
+        replace(a, dtype=np.dtype(a.dtype.name.replace("t32", "t16"))) for a in sample.args
+    )
+    return replace(sample, args=args)
+
+
+HALF_CASES = [halved(s) for s in CASES if any(a.dtype == np.float32 for a in s.args)]
+
+
+@pytest.mark.parametrize("case", HALF_CASES, ids=str)
+def test_a_kernel_is_its_op_in_float16(case: Sample) -> None:
+    load, rng = workload_of(case), np.random.default_rng(7)
+    for size in (1, 3, 9, 40):
+        env = {n: int(rng.integers(1, size + 1)) for n in case.names}
+        check(load, case.draw(rng, env), env)
+
+
+def test_every_op_of_a_group_rounds() -> None:
+    """2048 + 1 is no half, so that adding 1 twice leaves 2048."""
+    g = Group(tensor("float16", N))
+    once = g(ops.add, g.params[0], number(1, np.float16))
+    load = g.returns(g(ops.add, once, number(1, np.float16)))
+    check(load, [np.full(9, 2048, np.float16)], {"N": 9})
+    x = np.full(3, 2048, np.float16)
+    template = loop_template(load)
+    assert template is not None
+    np.testing.assert_array_equal(run(template, load, {}, [x], {"N": 3}, x, 1), x)
+
+
+@pytest.mark.parametrize("op", [ops.add, ops.sub, ops.mul, ops.div, ops.sqrt], ids=str)
+def test_arithmetic_rounds_as_numpy_does(op: Op) -> None:
+    rng = np.random.default_rng(1)
+    count = len(samples(op)[0].args)
+    load = workload(op, *[tensor("float16", N)] * count)
+    args = [rng.integers(0, 1 << 16, 5000, np.uint16).view(np.float16) for _ in range(count)]
+    want = op.compute(*args)
+    template = loop_template(load)
+    assert template is not None
+    got = run(template, load, {}, args, {"N": 5000}, want, 2)
+    np.testing.assert_array_equal(got, want)
+
+
+def test_a_sum_of_halves_is_rounded_once() -> None:
+    load = workload(ops.reduce_sum, tensor("float16", N, M), axes=(0,))
+    x = np.full((4096, 3), 0.25, np.float16)  # half by half the sum would end at 512
+    template = loop_template(load)
+    assert template is not None
+    got = run(template, load, {}, [x], {"N": 4096, "M": 3}, x[0], 1)
+    assert got.tolist() == [1024] * 3
+
+
+def test_no_conversion_is_left_to_a_library() -> None:
+    """Where the machine lacks F16C, LLVM's own conversions are calls that nothing answers."""
+    kind = ir.FunctionType(ir.FloatType(), [ir.FloatType()])
+    function = ir.Function(ir.Module(), kind, "f")
+    builder = ir.IRBuilder(function.append_basic_block())
+    builder.ret(widened(builder, narrowed(builder, function.args[0])))
+    text = str(function.module)
+    assert "half" not in text
+    assert "call" not in text
