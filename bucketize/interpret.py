@@ -45,23 +45,17 @@ def run_function(
         elif b.op is NO_BUCKET:
             raise no_bucket(b, dims)
         else:
-            outs = compute_all(b, operands, dims)
+            outs = compute(b, operands, dims)
         env.update(zip(b.outs, outs, strict=True))
     return [value(r) for r in fn.results]
 
 
-def compute_all(b: Binding, operands: Sequence[Array], sizes: Mapping[str, int]) -> list[Array]:
+def compute(b: Binding, operands: Sequence[Array], sizes: Mapping[str, int]) -> list[Array]:
     """What one binding makes of its operands, by the meaning of its op or of its group."""
     if b.op is FUSED:
         return run_function(b.attrs["body"], operands, symbols=sizes)
     attrs = {k: substitute_attr(v, sizes) for k, v in b.attrs.items()}
     return list(b.op.run(*operands, **attrs))
-
-
-def compute(b: Binding, operands: Sequence[Array], sizes: Mapping[str, int]) -> Array:
-    """What a binding of one result makes of its operands."""
-    (out,) = compute_all(b, operands, sizes)
-    return out
 
 
 def evaluate_module(module: Module, *args: Array, **named: Array) -> list[Array]:
