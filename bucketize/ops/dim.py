@@ -9,6 +9,7 @@ import numpy as np
 
 from bucketize.op import FREE, UNSAFE, Array, op
 from bucketize.ops.rules import limits
+from bucketize.ops.values import both, is_less, is_not_less
 from bucketize.types import Dim, Interval, Shape
 
 
@@ -28,22 +29,36 @@ def from_dims(*, dims: Shape, scalar: bool = False) -> Array:
     return np.asarray(dims[0] if scalar else dims, dtype=np.int64)
 
 
+def _if_known(truth: Dim) -> Shape | None:
+    return (truth,) if isinstance(truth, int) else None
+
+
 @op(
     shape=lambda **_: (),
     dtype=lambda **_: np.dtype(np.bool_),
     padding=lambda *_, **__: UNSAFE,
-    example="{dim=3, than=4}",
+    value=lambda *, dim, than: _if_known(is_less(dim, than)),
+    example="{dim=N, than=4}",
 )
 def dim_less(*, dim: Dim, than: int) -> Array:
     """Whether an extent is smaller than a bound: a node of a decision tree."""
     return np.asarray(dim < than)  # type: ignore[operator]
 
 
+def _within_value(*, dims: Shape, box: tuple[Interval, ...]) -> Shape | None:
+    truth: Dim = 1
+    for dim, (lo, hi) in zip(dims, box, strict=True):
+        below = 1 if hi is None else is_less(dim, hi)
+        truth = both(truth, both(is_not_less(dim, lo), below))
+    return _if_known(truth)
+
+
 @op(
     shape=lambda **_: (),
     dtype=lambda **_: np.dtype(np.bool_),
     padding=lambda *_, **__: UNSAFE,
-    example="{dims=(3, 4), box=((1, 4), (2, None))}",
+    value=_within_value,
+    example="{dims=(N, 4), box=((1, 4), (2, None))}",
 )
 def dims_within(*, dims: Shape, box: tuple[Interval, ...]) -> Array:
     """Whether extents lie in half-open intervals, one for each."""
