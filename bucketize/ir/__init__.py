@@ -14,6 +14,7 @@ from bucketize.ir.build import (
     refine,
     specialise,
     substitute_attr,
+    taken_block,
 )
 from bucketize.ir.core import Atom, Binding, Const, Function, Functions, Module, Recipe, Var
 from bucketize.ir.rewrite import Atoms, Rule, all_bindings, map_blocks, rewrite
@@ -46,4 +47,5 @@ __all__ = [
     "rewrite",
     "specialise",
     "substitute_attr",
+    "taken_block",
 ]

@@ -86,12 +86,16 @@ def map_blocks(fn: Function, transform: Callable[[Function], Function]) -> Funct
 
     A block sees the variables around it. Returns `fn` itself when no block changes.
     """
+    body = tuple(_with_blocks(b, transform) for b in fn.body)
+    if body == fn.body:
+        return fn
+    out, env = Builder(), Env()
+    for b in body:
+        copy_binding(out, b, env)
+    return out.function(fn.name, fn.params, [env.get(r, r) for r in fn.results])
 
-    def rule(out: Builder, b: Binding, args: tuple[Atom, ...]) -> Atoms | None:
-        blocks = blocks_of(b)
-        new = {k: transform(block) for k, block in blocks.items()}
-        if all(new[k] is block for k, block in blocks.items()):
-            return None
-        return out.emit_all(IF, *args, **new)
 
-    return rewrite(fn, rule)
+def _with_blocks(b: Binding, transform: Callable[[Function], Function]) -> Binding:
+    old = blocks_of(b)
+    new = {k: transform(map_blocks(block, transform)) for k, block in old.items()}
+    return b if new == old else Binding(b.outs, b.op, b.args, new)

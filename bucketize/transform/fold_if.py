@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bucketize.ir import Function, rewrite
+from bucketize.ir import IF, Function, all_bindings, rewrite, taken_block
 
 
 def fold_if(fn: Function) -> Function:
@@ -10,4 +10,7 @@ def fold_if(fn: Function) -> Function:
 
     Known is what is constant, and what the bounds of dims decide.
     """
+    ifs = (b for b in all_bindings(fn) if b.op is IF)
+    if not any(taken_block(b, b.args[0]) for b in ifs):
+        return fn
     return rewrite(fn, lambda _out, _b, _args: None)  # which folds them by itself
