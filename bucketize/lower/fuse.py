@@ -56,14 +56,14 @@ def _block(fn: Function) -> Function:
 def unfuse(fn: Function, keep: Callable[[Binding], bool]) -> Function:
     """`fn` with the groups that `keep` declines bound op by op again."""
 
-    def rule(out: Builder, b: Binding, args: tuple[Atom, ...]) -> list[Atom] | None:
+    def rule(out: Builder, b: Binding, args: tuple[Atom, ...]) -> Atom | None:
         if b.op is not FUSED or keep(b):
             return None
         body: Function = b.attrs["body"]
         env: Env = dict(zip(body.params, args, strict=True))
         for inner in body.body:
             copy_binding(out, inner, env)
-        return [env[r] for r in body.results]
+        return env[body.results[0]]
 
     return rewrite(fn, rule)
 
