@@ -293,43 +293,62 @@ def test_refine_shares_symbols():
 
 def test_specialise_narrows_types_attributes_branches_and_groups():
     fn = parse_function("""
-    def @f(%x: float32[N, 4]) where N in [1, 8] {
+    def @f(%x: float32[N, 4], %c: bool[]) where N in [1, 8] {
       %0 = reshape(%x, newshape=(2*N, 2)) : float32[2*N, 2]
       %1 = fused(%a = %0) {
         %0 = reshape(%a, newshape=(N, 4)) : float32[N, 4]
         yield %0
       } : float32[N, 4]
-      %2 = dim_less(dim=N, than=3) : bool[]
-      %3 = if %2 {
-        %4 = reshape(%1, newshape=(4*N,)) : float32[4*N]
-        yield %4
+      %2 = if %c {
+        %3 = reshape(%1, newshape=(4*N,)) : float32[4*N]
+        yield %3
       } else {
         yield float32[1](0.0)
       } : float32[?]
-      return %3
+      return %2
     }""")
     text = show(specialise(fn, {"N": 2}, "g"))
     assert text == show(
         parse_function("""
-    def @g(%x: float32[2, 4]) {
+    def @g(%x: float32[2, 4], %c: bool[]) {
       %0 = reshape(%x, newshape=(4, 2))
       %1 = fused(%a = %0) {
         %0 = reshape(%a, newshape=(2, 4))
         yield %0
       }
-      %2 = dim_less(dim=2, than=3)
-      %3 = if %2 {
-        %4 = reshape(%1, newshape=(8,))
-        yield %4
+      %2 = if %c {
+        %3 = reshape(%1, newshape=(8,))
+        yield %3
       } else {
         yield float32[1](0.0)
       }
-      return %3
+      return %2
     }""")
     )
     narrow = specialise(fn, {"N": Symbol("N", 2, 4)})
     assert narrow.symbols() == {"N": Symbol("N", 2, 4)}
     assert "where N in [2, 4]" in show(narrow)
+
+
+def test_specialise_leaves_out_the_branch_that_does_not_fit():
+    fn = parse_function("""
+    def @f(%x: float32[N, 2], %y: float32[4, 2]) where N in [1, 8] {
+      %0 = dim_less(dim=N, than=4) : bool[]
+      %1 = if %0 {
+        %2 = relu(%x) : float32[N, 2]
+        yield %2
+      } else {
+        %3 = add(%x, %y) : float32[4, 2]
+        yield %3
+      } : float32[?, 2]
+      return %1
+    }""")
+    with pytest.raises(TypeRelError, match="extents differ: 3 and 4"):
+        Builder().emit(add, Var("x", tensor("float32", 3, 2)), fn.params[1])
+    few = specialise(fn, {"N": 3})
+    assert [b.op.name for b in few.body] == ["dim_less", "relu"]
+    assert few.results[0].type == tensor("float32", 3, 2)
+    assert len(specialise(fn, {"N": Symbol("N", 2, 4)}).body) == 2
 
 
 # --- running -----------------------------------------------------------------------------------

@@ -204,6 +204,14 @@ def test_infinite_fills_of_integers(text: str, dtype: str) -> None:
         check_padding(sample, np.random.default_rng(0), sizes, padding_rules(sample, "N"))
 
 
+def test_padding_ranks_behind_infinity_and_nan() -> None:
+    numbers = "float32[N] = (1.0, 1e999-1e999, 1e999, -1e999)"
+    for largest in (True, False):
+        sample = parse(ops.topk, f"{numbers} {{k=4, axis=0, largest={largest}}}", 0)
+        sizes = ({"N": 4}, {"N": 7})
+        check_padding(sample, np.random.default_rng(0), sizes, padding_rules(sample, "N"))
+
+
 def check_padding(
     sample: Sample, rng: np.random.Generator, sizes: tuple[dict[str, int], ...], rules: Rules
 ) -> None:

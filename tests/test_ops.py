@@ -106,6 +106,11 @@ FAULTS: list[tuple[str, Callable[[], object]]] = [
     ("a mask has rank 1, got 2", lambda: infer(ops.compress, F, tensor("bool", 2, 3), axis=0)),
     ("the first 4 of 3", lambda: infer_all(ops.topk, F, k=4, axis=1)),
     ("the first -1 of 3", lambda: infer_all(ops.dyn_topk, F, known(-1), axis=1)),
+    (
+        "k is a vector of one number, got [1, 2]",
+        lambda: infer_all(ops.dyn_topk, F, known(1, 2), axis=1),
+    ),
+    ("k is a vector of one number, got 1", lambda: infer_all(ops.dyn_topk, F, scalar(1), axis=1)),
     ("the first 4 of 3", lambda: ops.topk.run(np.ones(3), k=4, **TOP)),
     ("images of rank 4, got rank 2", lambda: infer(ops.conv2d, F, IMAGE)),
     ("extents differ: 4 and 3", lambda: infer(ops.conv2d, IMAGE, f32(8, 3, 1, 1))),

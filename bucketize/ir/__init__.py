@@ -15,6 +15,7 @@ from bucketize.ir.build import (
     refine,
     specialise,
     substitute_attr,
+    taken_block,
 )
 from bucketize.ir.core import (
     Atom,
@@ -59,4 +60,5 @@ __all__ = [
     "rewrite",
     "specialise",
     "substitute_attr",
+    "taken_block",
 ]

@@ -228,6 +228,10 @@ def dyn_tile(x: Array, repeats: Array) -> Array:
 
 
 def _topk_shape(x: Shape, k: Shape, *, axis: int, **_: Any) -> tuple[Shape, Shape]:
+    if not isinstance(k, tuple) or len(k) != 1:
+        raise TypeRelError(
+            f"k is a vector of one number, got {text(k) if isinstance(k, tuple) else k}"
+        )
     return top_shape(x, k=k[0], axis=axis)
 
 
