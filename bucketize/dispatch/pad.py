@@ -127,7 +127,7 @@ class Padding:
 
     def _check_growth(self, b: Binding) -> None:
         """The padded result must hold the true one: no extent shrinks as a symbol grows."""
-        for axis, dim in enumerate(b.out.type.shape):
+        for axis, dim in ((i, d) for out in b.outs for i, d in enumerate(out.type.shape)):
             if not _is_monotone(dim, self.tops):
                 raise PaddingError(f"{self._where(b)}: axis {axis}, {dim}, need not grow with it")
         if b.op is reshape:

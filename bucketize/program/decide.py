@@ -80,8 +80,8 @@ class _Decider:
 
     def routine(self, name: str) -> Routine:
         """The function as instructions."""
-        fn = self.module.functions[name]
         try:
+            fn = self.module.functions[name]
             lowered = fn if _is_tree(fn) else lower(fn)
         except BucketizeError as e:
             e.add_note(f"in {name}: if the model is not legal at these sizes, bound its symbols")
