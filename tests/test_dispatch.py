@@ -291,8 +291,11 @@ def test_illegal_calls() -> None:
         dispatch(mod, log_dispatcher, function="mein")
     with pytest.raises(DispatchError, match="expected a dispatcher"):
         dispatch(mod, 3)  # type: ignore[arg-type]
-    with pytest.raises(DispatchError, match="dispatched already"):
-        dispatch(dispatch(mod, log_dispatcher), log_dispatcher)
+    twice = dispatch(mod, log_dispatcher)
+    with pytest.raises(DispatchError, match="main is dispatched already; dispatch the original"):
+        dispatch(twice, intervals(0, (1, 3)))
+    with pytest.raises(DispatchError, match=r"has a function main\[N=1..2\] already; dispatch the"):
+        dispatch(Module(twice.functions), log_dispatcher)
 
 
 def test_a_dispatchers_own_error_names_it() -> None:

@@ -71,6 +71,8 @@ def dispatch(
     out = Builder()
     results = body(out)
     main = out.function(function, leaves.fn.params, results)
+    if taken := [name for name in mod.functions if name in leaves.made]:
+        raise DispatchError(f"the module has a function {taken[0]} already; dispatch the original")
     leaves.clones.entries = {**mod.clones, **leaves.clones.entries}
     return Module(mod.functions.updated({**leaves.made, function: main}), leaves.clones)
 
@@ -186,27 +188,19 @@ class _Leaves:
         common = Clone({}, self.policy, origin=self.fn)
         return _Clones(common, [s.name for s in self.intervals])
 
-    def bucket(self, out: Builder, intervals: tuple[Interval, ...]) -> tuple[Atom, ...]:
-        """Call the clone that serves a bucket."""
-        clone = self.clones.of(intervals)
-        if self.policy == "pad":
-            return self.clone(out, clone)
+    def clone(
+        self, out: Builder, clone: Clone, short: tuple[Interval, ...] | None = None
+    ) -> tuple[Atom, ...]:
+        """Call a clone; `short` is what it can be made of again, if it has a bucket alone."""
         name = clone_name(self.fn.name, clone)
-        self.clones.entries[name] = intervals
+        if self.policy == "pad":
+            padding = self._padding(clone.bucket)
+            self.clones.entries[name] = replace(clone, origin=padding.symbolic)
+            self.made[name] = self.padded
+            return padding.call(out, clone, name)
+        self.clones.entries[name] = short or clone
         self.made[name] = self.specialised
         return self._call(out, name)
-
-    def clone(self, out: Builder, clone: Clone) -> tuple[Atom, ...]:
-        """Call a clone that has more of its own than a bucket."""
-        name = clone_name(self.fn.name, clone)
-        if self.policy != "pad":
-            self.clones.entries[name] = clone
-            self.made[name] = self.specialised
-            return self._call(out, name)
-        padding = self._padding(clone.bucket)
-        self.clones.entries[name] = replace(clone, origin=padding.symbolic)
-        self.made[name] = self.padded
-        return padding.call(out, clone, name)
 
     def _padding(self, bucket: Mapping[str, Interval]) -> Padding:
         names = padded(bucket)
@@ -298,7 +292,7 @@ def _emit_tree(
 ) -> tuple[Atom, ...]:
     """Decide by the first of the trees and the others below it; some intervals are chosen."""
     if not trees:
-        return leaves.bucket(out, chosen)
+        return leaves.clone(out, leaves.clones.of(chosen), chosen)
     tree, *rest = trees
     if isinstance(tree, _Fork):
         (first,) = out.repeat(tree.test, ())
