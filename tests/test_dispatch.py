@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 from math import ceil, log2
 from typing import Any
@@ -17,6 +18,7 @@ from bucketize.errors import (
     BucketizeError,
     DispatchError,
     NoBucketError,
+    PaddingError,
     ParseError,
     UnknownNameError,
 )
@@ -172,6 +174,12 @@ def test_ten_thousand_buckets_are_shown_abridged() -> None:
     steps = list(decisions(mod.main, abridged=True))
     assert [s.callees for s in steps if isinstance(s, Leaf)] == [[c] for c in calls]
     assert sum(s.leaves for s in steps if isinstance(s, Gap)) == 10201 - 6
+
+
+def test_garbage_is_collected_again_after_an_error() -> None:
+    with pytest.raises(PaddingError):
+        dispatch(module(Symbol("N")), log_dispatcher, policy="pad")
+    assert gc.isenabled()
 
 
 def test_too_many_buckets_are_refused_before_any_work() -> None:
