@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 from math import ceil, log2
 from typing import Any
@@ -17,6 +18,7 @@ from bucketize.errors import (
     BucketizeError,
     DispatchError,
     NoBucketError,
+    PaddingError,
     ParseError,
     UnknownNameError,
 )
@@ -174,6 +176,12 @@ def test_ten_thousand_buckets_are_shown_abridged() -> None:
     assert sum(s.leaves for s in steps if isinstance(s, Gap)) == 10201 - 6
 
 
+def test_garbage_is_collected_again_after_an_error() -> None:
+    with pytest.raises(PaddingError):
+        dispatch(module(Symbol("N")), log_dispatcher, policy="pad")
+    assert gc.isenabled()
+
+
 def test_too_many_buckets_are_refused_before_any_work() -> None:
     sizes = [(i, i + 1) for i in range(1, 482)]
     with pytest.raises(
@@ -291,8 +299,11 @@ def test_illegal_calls() -> None:
         dispatch(mod, log_dispatcher, function="mein")
     with pytest.raises(DispatchError, match="expected a dispatcher"):
         dispatch(mod, 3)  # type: ignore[arg-type]
-    with pytest.raises(DispatchError, match="dispatched already"):
-        dispatch(dispatch(mod, log_dispatcher), log_dispatcher)
+    twice = dispatch(mod, log_dispatcher)
+    with pytest.raises(DispatchError, match="main is dispatched already; dispatch the original"):
+        dispatch(twice, intervals(0, (1, 3)))
+    with pytest.raises(DispatchError, match=r"has a function main\[N=1..2\] already; dispatch the"):
+        dispatch(Module(twice.functions), log_dispatcher)
 
 
 def test_a_dispatchers_own_error_names_it() -> None:

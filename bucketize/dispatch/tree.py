@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, TypeAlias
@@ -69,11 +71,26 @@ def dispatch(
         raise DispatchError(f"{function} is dispatched already; dispatch the original")
     leaves, body = _decided(named, _ask(dispatcher, named), policy, fallback)
     out = Builder()
-    results = body(out)
+    with _no_collecting():
+        results = body(out)
     main = out.function(function, leaves.fn.params, results)
+    if taken := [name for name in mod.functions if name in leaves.made]:
+        raise DispatchError(f"the module has a function {taken[0]} already; dispatch the original")
     leaves.clones.entries = {**mod.clones, **leaves.clones.entries}
     functions = mod.functions.updated({**leaves.made, function: main})
     return Module(functions, leaves.clones, mod.names)
+
+
+@contextmanager
+def _no_collecting() -> Iterator[None]:
+    """Without cyclic garbage collection, which walks a growing tree over and over: 5 of 7 s."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _decided(fn: Function, answer: Answer, policy: str, fallback: bool) -> tuple[_Leaves, Emit]:
@@ -187,27 +204,19 @@ class _Leaves:
         common = Clone({}, self.policy, origin=self.fn)
         return _Clones(common, [s.name for s in self.intervals])
 
-    def bucket(self, out: Builder, intervals: tuple[Interval, ...]) -> tuple[Atom, ...]:
-        """Call the clone that serves a bucket."""
-        clone = self.clones.of(intervals)
-        if self.policy == "pad":
-            return self.clone(out, clone)
+    def clone(
+        self, out: Builder, clone: Clone, short: tuple[Interval, ...] | None = None
+    ) -> tuple[Atom, ...]:
+        """Call a clone; `short` is what it can be made of again, if it has a bucket alone."""
         name = clone_name(self.fn.name, clone)
-        self.clones.entries[name] = intervals
+        if self.policy == "pad":
+            padding = self._padding(clone.bucket)
+            self.clones.entries[name] = replace(clone, origin=padding.symbolic)
+            self.made[name] = self.padded
+            return padding.call(out, clone, name)
+        self.clones.entries[name] = short or clone
         self.made[name] = self.specialised
         return self._call(out, name)
-
-    def clone(self, out: Builder, clone: Clone) -> tuple[Atom, ...]:
-        """Call a clone that has more of its own than a bucket."""
-        name = clone_name(self.fn.name, clone)
-        if self.policy != "pad":
-            self.clones.entries[name] = clone
-            self.made[name] = self.specialised
-            return self._call(out, name)
-        padding = self._padding(clone.bucket)
-        self.clones.entries[name] = replace(clone, origin=padding.symbolic)
-        self.made[name] = self.padded
-        return padding.call(out, clone, name)
 
     def _padding(self, bucket: Mapping[str, Interval]) -> Padding:
         names = padded(bucket)
@@ -299,7 +308,7 @@ def _emit_tree(
 ) -> tuple[Atom, ...]:
     """Decide by the first of the trees and the others below it; some intervals are chosen."""
     if not trees:
-        return leaves.bucket(out, chosen)
+        return leaves.clone(out, leaves.clones.of(chosen), chosen)
     tree, *rest = trees
     if isinstance(tree, _Fork):
         (first,) = out.repeat(tree.test, ())
