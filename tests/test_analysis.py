@@ -237,7 +237,8 @@ def test_a_trade_off_is_measured_from_python() -> None:
     latency, cost = measure_trade_off(
         modules, cases, progress=lambda what, done, total: told.append(what)
     )
-    assert told[:2] == ["none: main", "oracle: main"]
+    assert "none: deciding main" in told
+    assert "oracle: deciding main" in told
     assert os.environ["BUCKETIZE_CACHE"] == cache
     assert cost["dispatcher"].tolist() == ["none"]
     assert latency["clone"].tolist() == ["main", "main[N=2..3]", "main", "main[N=5..6]"]

@@ -71,7 +71,7 @@ def test_rows_come_back_typed_and_in_order(log: Path) -> None:
 
 
 def test_columns_are_those_of_the_design() -> None:
-    assert len(COLUMNS) == len(dataclasses.fields(Trial)) == 34
+    assert len(COLUMNS) == len(dataclasses.fields(Trial)) == 35
     assert COLUMNS[13:20] == (
         "threads", "model", "function", "bucket", "shape", "weight", "op",
     )  # fmt: skip
@@ -100,7 +100,7 @@ def test_a_torn_last_line_is_reported_skipped_and_removed(log: Path, cut: int) -
     log.write_bytes(log.read_bytes()[: -min(cut, row - 1)])
     with pytest.warns(LogWarning, match=r"skipped 1 torn line\(s\): 3"):
         assert rows(log) == [trial(0)]
-    with pytest.warns(LogWarning, match="removed a torn last line: '1"):
+    with pytest.warns(LogWarning, match="removed a torn last line: '2"):
         append(log, trial(2))
     assert rows(log) == [trial(0), trial(2)]
 

@@ -24,7 +24,7 @@ from bucketize.ir import (
     all_bindings,
     specialise,
 )
-from bucketize.lower.fuse import fuse, unfuse
+from bucketize.lower.fuse import fuse
 from bucketize.lower.layout import layout
 from bucketize.lower.pipeline import lower
 from bucketize.onnx import from_onnx
@@ -404,13 +404,6 @@ def test_fuse_keeps_out_what_a_tile_cannot_read() -> None:
     whole = b.emit(ops.cast, scores, dtype="int64")
     fused = fuse(b.function("main", [x, y], [wider, whole]))
     assert [f.op.name for f in fused.body] == ["matmul", "add", "cast"]
-
-
-def test_unfuse_gives_the_members_back() -> None:
-    before = fold_constant(layout(network()))
-    fused = fuse(before)
-    assert show(unfuse(fused, lambda b: False)) == show(before)
-    assert unfuse(fused, lambda b: True) is fused
 
 
 def test_lower_names_the_transform_that_fails() -> None:

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-from bucketize.runtime.parallel import split
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,6 +20,7 @@ from bucketize.errors import LogError, TuneError, UnknownNameError
 from bucketize.ir import Builder, Module, Var
 from bucketize.kernel.template import TEMPLATES, Launch
 from bucketize.ops import relu
+from bucketize.tune.call import parts
 from bucketize.tune.log import LogWarning, Trial, append, rows
 from bucketize.tune.measure import Limits, Replay, Worker
 from bucketize.tune.session import Progress, tune
@@ -443,7 +443,7 @@ def test_choosing_schedules_loads_neither_pandas_nor_the_search() -> None:
 
 @given(st.integers(0, 1000), st.integers(1, 40), st.integers(1, 8))
 def test_threads_share_out_the_whole_extent(extent: int, grain: int, threads: int) -> None:
-    parts = split(Launch((), extent, grain), threads)
-    assert len(parts) == threads
-    assert [i for begin, end in parts for i in range(begin, end)] == list(range(extent))
-    assert all(begin % grain == 0 or begin == extent for begin, _ in parts)
+    cuts = parts(Launch((), extent, grain), threads)
+    assert len(cuts) == threads
+    assert [i for begin, end in cuts for i in range(begin, end)] == list(range(extent))
+    assert all(begin % grain == 0 or begin == extent for begin, _ in cuts)

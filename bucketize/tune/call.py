@@ -25,7 +25,7 @@ class Call:
     def __init__(self, kernel: int, launch: Launch, arrays: Sequence[Array], threads: int) -> None:
         """Fill the blocks; `kernel` is an address, `arrays` are the result and the arguments."""
         self.threads = threads
-        ranges = _parts(launch, threads)
+        ranges = parts(launch, threads)
         self._spaces = [empty_bytes(evaluate(launch.workspace, {})) for _ in ranges]
         self._arrays = arrays  # kept alive
         pointers = [address(array) for array in arrays]
@@ -48,7 +48,7 @@ class Call:
             run_parallel(self._kernels, self._place, stride, self.threads, self._chunks)
 
 
-def _parts(launch: Launch, count: int) -> list[tuple[int, int]]:
+def parts(launch: Launch, count: int) -> list[tuple[int, int]]:
     """The parallel axis in `count` ranges that begin at multiples of the grain."""
     extent = evaluate(launch.extent, {})
     grains = -(-extent // launch.grain)
