@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +12,7 @@ import bucketize
 from bucketize import ops
 from bucketize.ir import Builder, Function, Module, Var
 from bucketize.runtime.vm import Decide
+from bucketize.timing import interleaved
 from bucketize.types import Symbol, tensor
 from dispatchers import log_dispatcher
 
@@ -31,13 +31,12 @@ def chain(*dims: Any) -> Function:
 
 def microseconds(call: Callable[[], Any], number: int = 2000, repeats: int = 25) -> float:
     """The median over repeats of the mean over `number` calls."""
-    means = []
-    for _ in range(repeats):
-        start = time.perf_counter()
+
+    def many() -> None:
         for _ in range(number):
             call()
-        means.append((time.perf_counter() - start) / number)
-    return statistics.median(means) * 1e6
+
+    return statistics.median(interleaved({"many": many}, least=repeats)["many"]) / number * 1e6
 
 
 def main() -> None:

@@ -8,14 +8,14 @@ from __future__ import annotations
 import importlib.util
 import os
 import statistics
-import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
-
-import numpy as np
 
 import bucketize
 from bucketize import zoo
+from bucketize.compare import relative_error
+from bucketize.timing import interleaved
 
 Run = Callable[[Mapping[str, Any]], list[Any]]
 
@@ -68,19 +68,14 @@ def engines() -> dict[str, Callable[[Any, str], Run]]:
     return {"bucketize": ours, **installed}
 
 
-def interleaved(
+def medians_of(
     runs: Mapping[str, Run], inputs: Mapping[str, Any], seconds: float = 6
 ) -> dict[str, float]:
     """The median seconds of each engine, their calls taking turns."""
-    times: dict[str, list[float]] = {name: [] for name in runs}
-    for run in runs.values():
-        run(inputs)
-    end = time.perf_counter() + seconds
-    while time.perf_counter() < end or len(times["bucketize"]) < 5:
-        for name, run in runs.items():
-            start = time.perf_counter()
-            run(inputs)
-            times[name].append(time.perf_counter() - start)
+    calls = {name: partial(run, inputs) for name, run in runs.items()}
+    for call in calls.values():
+        call()
+    times = interleaved(calls, least=5, enough_s=seconds)
     return {name: statistics.median(t) for name, t in times.items()}
 
 
@@ -94,18 +89,13 @@ def main() -> None:
             model = zoo.build(name)
             built = {name: {n: make(model, name) for n, make in names.items()}}
         runs, inputs = built[name], zoo.inputs(name, sizes)
-        medians = interleaved(runs, inputs)
+        medians = medians_of(runs, inputs)
         outputs = {n: run(inputs)[0] for n, run in runs.items()}
         error = max(relative_error(outputs["bucketize"], o) for o in outputs.values())
         shown = f"{name} " + " ".join(f"{k}={v}" for k, v in sizes.items())
         cells = "".join(f"{medians[n] * 1e3:>11.2f} ms" for n in names)
         ratio = medians["bucketize"] / medians.get("onnxruntime", float("nan"))
         print(f"{shown:<34}{cells}{ratio:>9.2f}x{error:>10.1e}", flush=True)
-
-
-def relative_error(got: Any, want: Any) -> float:
-    """The greatest difference relative to the greatest value."""
-    return float(np.abs(got - want).max() / np.abs(want).max())
 
 
 if __name__ == "__main__":

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import statistics
-import time
+from functools import partial
 
 import bucketize
 from bucketize import zoo
+from bucketize.timing import interleaved
 
 CASES = (
     ("resnet18", {"N": 1, "H": 224, "W": 224}),
@@ -21,13 +22,9 @@ def main() -> None:
     for name, sizes in CASES:
         module = bucketize.from_onnx(zoo.build(name), bounds=zoo.BOUNDS[name])
         inputs = zoo.inputs(name, sizes)
-        executables = {n: bucketize.compile(module, threads=n) for n in (1, 2)}
-        times: dict[int, list[float]] = {n: [] for n in executables}
-        for _ in range(ROUNDS):
-            for n, executable in executables.items():
-                start = time.perf_counter()
-                executable.run(**inputs)
-                times[n].append(time.perf_counter() - start)
+        executables = {str(n): bucketize.compile(module, threads=n) for n in (1, 2)}
+        calls = {n: partial(exe.run, **inputs) for n, exe in executables.items()}
+        times = interleaved(calls, least=ROUNDS)
         one, two = (statistics.median(t) * 1e3 for t in times.values())
         print(f"{name}: 1 thread {one:.2f} ms, 2 threads {two:.2f} ms, {one / two:.2f}x")
 

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from pathlib import Path
 
+from bucketize.errors import unknown_name
 from bucketize.ir import Module
-from bucketize.kernel.target import host
-from bucketize.kernel.template import Schedule, Template, Workload
-from bucketize.runtime.executable import Executable, Progress
-from bucketize.runtime.segment import Chooser
-from bucketize.tune.choice import Choices
+from bucketize.kernel.target import Target, host
+from bucketize.kernel.template import (
+    Implementation,
+    Workload,
+    candidates,
+    default_implementation,
+)
+from bucketize.program.decide import Choose, decide
+from bucketize.runtime.executable import Executable
+from bucketize.runtime.link import Progress, link
+from bucketize.runtime.native import check_threads
+from bucketize.tune.choice import Choice, Choices
 from bucketize.tune.log import rows, select
+
+EXECUTORS = ("auto", "graph", "vm")
+LOGGER = logging.getLogger("bucketize")
 
 
 def compile(
@@ -29,40 +42,58 @@ def compile(
     static. With `lazy` a clone compiles at its first use; with `strict` that is an error.
     `Executable.counts` says how many workloads the log served.
     """
-    choose = default_choice if log is None else logged_choice(log, threads)
-    return Executable(
-        mod,
-        choose,
-        threads=threads,
-        executor=executor,
-        lazy=lazy,
-        strict=strict,
-        progress=progress,
-    )
+    if executor not in EXECUTORS:
+        raise unknown_name("executor", executor, EXECUTORS)
+    check_threads(threads)
+    start = time.perf_counter()
+    target = host()
+    choose = default_choice(target) if log is None else logged_choice(log, threads, target)
+    program = decide(mod, choose, target=target, threads=threads, executor=executor)
+    for i, name in enumerate(["main"] if lazy else mod.functions):
+        if progress is not None:
+            progress(f"deciding {name}", i, len(mod.functions))
+        program.decide(name, whole=not lazy)
+    program.routines.is_closed = strict
+    image = link(program, progress)
+    executable = Executable(image, mod, time.perf_counter() - start)
+    LOGGER.info("%s", executable.counts)
+    return executable
 
 
-def default_choice(workload: Workload, template: Template) -> tuple[Schedule, str]:
-    """The template's own schedule for this machine."""
-    return template.default(workload, host()), "default"
+def default_choice(target: Target) -> Choose:
+    """The first template that takes a workload, with its own schedule for this machine."""
 
-
-def logged_choice(log: str | Path, threads: int) -> Chooser:
-    """The best schedule of the log for a workload within its bucket's bounds, else the default.
-
-    A schedule that the template no longer allows is as good as none.
-    """
-    choices = Choices(select(rows(log)), threads)
-
-    def choose(workload: Workload, template: Template) -> tuple[Schedule, str]:
-        best = choices.best(workload.hash, [p.type for p in workload.body.params])
-        if best is None or not _is_legal(template, workload, best.schedule):
-            return default_choice(workload, template)
-        return best.schedule, "log"
+    def choose(workload: Workload) -> tuple[Implementation, str] | None:
+        implementation = default_implementation(workload, target)
+        return None if implementation is None else (implementation, "default")
 
     return choose
 
 
-def _is_legal(template: Template, workload: Workload, schedule: Schedule) -> bool:
-    """Whether the template still has these knobs and allows these values."""
-    knobs = template.knobs(workload, host())
-    return schedule.keys() == knobs.keys() and template.valid(workload, schedule, host()) is None
+def logged_choice(log: str | Path, threads: int, target: Target) -> Choose:
+    """The best implementation of the log for a workload within its bucket's bounds, or the default.
+
+    One that its template no longer allows is as good as none.
+    """
+    choices = Choices(select(rows(log)), threads)
+    otherwise = default_choice(target)
+
+    def choose(workload: Workload) -> tuple[Implementation, str] | None:
+        best = choices.best(workload.hash, [p.type for p in workload.body.params])
+        known = None if best is None else _completed(best, workload, target)
+        return otherwise(workload) if known is None else (known, "log")
+
+    return choose
+
+
+def _completed(logged: Choice, workload: Workload, target: Target) -> Implementation | None:
+    """What was logged, with the defaults of knobs that are newer than the log; None if illegal.
+
+    A row from before templates were logged means the one that was the only candidate then.
+    """
+    for template in candidates(workload):
+        if logged.template in (template.name, ""):
+            schedule = {**template.default(workload, target), **logged.schedule}
+            legal = template.valid(workload, schedule, target) is None
+            return Implementation(template.name, schedule) if legal else None
+    return None

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-
 from bucketize.call import arrange_inputs, bind_shapes, no_bucket
 from bucketize.ir import (
     CALL,
@@ -47,17 +45,17 @@ def run_function(
         elif b.op is NO_BUCKET:
             raise no_bucket(b, dims)
         else:
-            outs = [compute(b, operands, dims)]
+            outs = compute(b, operands, dims)
         env.update(zip(b.outs, outs, strict=True))
     return [value(r) for r in fn.results]
 
 
-def compute(b: Binding, operands: Sequence[Array], sizes: Mapping[str, int]) -> Array:
+def compute(b: Binding, operands: Sequence[Array], sizes: Mapping[str, int]) -> list[Array]:
     """What one binding makes of its operands, by the meaning of its op or of its group."""
     if b.op is FUSED:
-        return run_function(b.attrs["body"], operands, symbols=sizes)[0]
+        return run_function(b.attrs["body"], operands, symbols=sizes)
     attrs = {k: substitute_attr(v, sizes) for k, v in b.attrs.items()}
-    return np.asarray(b.op.compute(*operands, **attrs))
+    return list(b.op.run(*operands, **attrs))
 
 
 def evaluate_module(module: Module, *args: Array, **named: Array) -> list[Array]:

@@ -24,7 +24,7 @@ MAX_VALUE = 64  # elements of an integer tensor that are followed as dims
 class Fill:
     """Padding is safe if the padded part of the argument holds this value.
 
-    For integers an infinity stands for the least or the greatest one.
+    For integers an infinity stands for the least or the greatest one, NaN for the greatest.
     """
 
     value: float
@@ -45,12 +45,13 @@ Padding: TypeAlias = Fill | Rule
 class Op:
     """An operator. Positional parameters of its rules are tensors, keyword-only ones attributes.
 
-    `compute` is the meaning, on numpy arrays.
+    `compute` is the meaning, on numpy arrays. An op of several `results` says them as tuples: of
+    arrays in `compute`, of shapes in `shape` and `shape_from_values`, of dtypes in `dtype`.
     `shape` maps shapes to the shape of the result. It is read over dims as the type relation and
     over integers as the shape function. For the positions in `reads` it gets the elements of the
     argument (a tuple, or one dim for rank 0) in place of its shape.
     `shape_from_values` maps arrays to a shape, for ops whose shape no dims can tell (nonzero).
-    `value` maps types to the elements of the result as dims, or None where they are not known.
+    `value` maps types to the elements of the only result as dims, or None where they are not known.
     `padding` maps (argument, axis, *shapes) to what must hold of a padded axis.
     `scalar` is the meaning of an elementwise op as an expression over x0, x1, ...
     `static` (of `dyn` ops) maps types whose `reads` are known to the static twin and its
@@ -61,14 +62,15 @@ class Op:
     """
 
     name: str
-    compute: Callable[..., Array]
-    shape: Callable[..., Shape]
-    dtype: Callable[..., np.dtype[Any]]
+    compute: Callable[..., Any]
+    shape: Callable[..., Any]
+    dtype: Callable[..., Any]
     padding: Callable[..., Padding]
     example: str
+    results: int = 1
     scalar: str | None = None
     reads: frozenset[int] = frozenset()
-    shape_from_values: Callable[..., Shape] | None = None
+    shape_from_values: Callable[..., Any] | None = None
     value: Callable[..., Shape | None] | None = None
     static: Callable[..., tuple[Op, Attrs] | None] | None = None
     defaults: Attrs = field(init=False)
@@ -76,6 +78,7 @@ class Op:
 
     def __post_init__(self) -> None:
         """Read the attributes off the signature of `compute`."""
+        assert self.results == 1 or not (self.value or self.scalar), f"{self.name} has one result"
         params = inspect.signature(self.compute).parameters.values()
         defaults = {p.name: p.default for p in params if p.kind is p.KEYWORD_ONLY}
         object.__setattr__(self, "defaults", defaults)
@@ -85,6 +88,8 @@ class Op:
 
     def complete(self, attrs: Attrs) -> dict[str, Any]:
         """`attrs` with the defaults filled in; unknown and missing ones are errors."""
+        if attrs.keys() == self.defaults.keys():
+            return {name: attrs[name] for name in self.defaults}
         for name in attrs:
             if name not in self.defaults:
                 raise unknown_name(f"attribute of {self.name}", name, self.defaults)
@@ -94,12 +99,23 @@ class Op:
             raise TypeRelError(f"{self.name} needs the attribute {', '.join(missing)}")
         return full
 
-    def infer(self, *types: TensorType, **attrs: Any) -> TensorType:
+    def each(self, said: Any) -> tuple[Any, ...]:
+        """What a rule or `compute` says, one entry for each result."""
+        return tuple(said) if self.results > 1 else (said,)
+
+    def run(self, *args: Array, **attrs: Any) -> tuple[Array, ...]:
+        """What `compute` makes of the arguments, an array for each result."""
+        return tuple(map(np.asarray, self.each(self.compute(*args, **attrs))))
+
+    def infer(self, *types: TensorType, **attrs: Any) -> tuple[TensorType, ...]:
         """The type relation: the shape rule read over dims, some of them unknown."""
         seen = [_seen(t) if i in self.reads else t.shape for i, t in enumerate(types)]
-        shape = tuple(self.shape(*seen, **attrs))
-        dtype = np.dtype(self.dtype(*(t.dtype for t in types), **attrs))
-        return TensorType(dtype, shape, self._known_value(types, dtype, shape, attrs))
+        shapes = map(tuple, self.each(self.shape(*seen, **attrs)))
+        dtypes = map(np.dtype, self.each(self.dtype(*(t.dtype for t in types), **attrs)))
+        return tuple(
+            TensorType(dtype, shape, self._known_value(types, dtype, shape, attrs))
+            for dtype, shape in zip(dtypes, shapes, strict=True)
+        )
 
     def _known_value(
         self, types: tuple[TensorType, ...], dtype: np.dtype[Any], shape: Shape, attrs: Attrs
@@ -112,14 +128,14 @@ class Op:
         value = self.value(*types, **attrs)
         return value and tuple(d if _fits(d, dtype) else ANY for d in value)
 
-    def run_time_shape(self, *args: Array, **attrs: Any) -> tuple[int, ...]:
+    def run_time_shapes(self, *args: Array, **attrs: Any) -> tuple[tuple[int, ...], ...]:
         """The shape function: the same rule read over integers, or over values if it must be."""
         if self.shape_from_values is not None:
-            shape = self.shape_from_values(*args, **attrs)
+            shapes = self.each(self.shape_from_values(*args, **attrs))
         else:
             seen = [_elements(a) if i in self.reads else a.shape for i, a in enumerate(args)]
-            shape = self.shape(*seen, **attrs)
-        return tuple(int(d) for d in shape)  # type: ignore[arg-type]
+            shapes = self.each(self.shape(*seen, **attrs))
+        return tuple(tuple(map(int, shape)) for shape in shapes)
 
 
 def _fits(dim: Dim, dtype: np.dtype[Any]) -> bool:
@@ -189,24 +205,25 @@ def same_dtype(*dtypes: np.dtype[Any], **_: Any) -> np.dtype[Any]:
 
 def op(  # noqa: PLR0913  (one name for each rule: a misspelt rule is an error)
     *,
-    shape: Callable[..., Shape],
+    shape: Callable[..., Any],
     padding: Callable[..., Padding],
     example: str,
     name: str | None = None,
-    dtype: Callable[..., np.dtype[Any]] = same_dtype,
+    results: int = 1,
+    dtype: Callable[..., Any] = same_dtype,
     scalar: str | None = None,
     reads: tuple[int, ...] = (),
-    shape_from_values: Callable[..., Shape] | None = None,
+    shape_from_values: Callable[..., Any] | None = None,
     value: Callable[..., Shape | None] | bool = False,
     static: Callable[..., tuple[Op, Attrs] | None] | None = None,
-) -> Callable[[Callable[..., Array]], Op]:
+) -> Callable[[Callable[..., Any]], Op]:
     """Declare an operator: the decorated function is its meaning, the arguments its rules.
 
     `value=True` says that `compute` also works on arrays of dims. The name is the function's,
     less a trailing underscore, unless `name` is given.
     """
 
-    def declare(compute: Callable[..., Array]) -> Op:
+    def declare(compute: Callable[..., Any]) -> Op:
         compute = np.errstate(all="ignore")(compute)  # infinities and NaN are results like others
         return register(
             Op(
@@ -216,6 +233,7 @@ def op(  # noqa: PLR0913  (one name for each rule: a misspelt rule is an error)
                 dtype=dtype,
                 padding=padding,
                 example=example,
+                results=results,
                 scalar=scalar,
                 reads=frozenset(reads),
                 shape_from_values=shape_from_values,

@@ -12,11 +12,11 @@ import numpy as np
 from bucketize.interpret import run_function
 from bucketize.ir import Atom, Builder, Const, Var, specialise
 from bucketize.kernel.build import build
-from bucketize.kernel.target import host
-from bucketize.kernel.template import Knob, Template, Workload
+from bucketize.kernel.target import Target, host
+from bucketize.kernel.template import Knob, Launch, Template, Workload
 from bucketize.kernel.templates import LOOP
 from bucketize.op import Array, Op
-from bucketize.types import Symbol, TensorType
+from bucketize.types import ANY, Symbol, TensorType
 
 RIM, POISON = 192, 0xFF  # bytes; all ones is a NaN
 N, M, C = Symbol("N"), Symbol("M"), Symbol("C", 2)
@@ -27,8 +27,8 @@ def workload(op: Op, *types: TensorType, **attrs: Any) -> Workload:
     """The workload of one op."""
     params = [Var(f"x{i}", t) for i, t in enumerate(types)]
     body = Builder()
-    out = body.emit(op, *params, **attrs)
-    return Workload(body.function("", params, [out]), (False,) * len(params))
+    outs = body.emit_all(op, *params, **attrs)
+    return Workload(body.function("", params, outs), (False,) * len(params))
 
 
 def loop_template(load: Workload) -> Template | None:
@@ -41,16 +41,17 @@ def run(
     schedule: Mapping[str, Knob],
     args: Sequence[Array],
     env: Mapping[str, int],
-    like: Array,
+    likes: Sequence[Array],
     parts: int,
-) -> Array:
+) -> list[Array]:
     """What the kernel makes of `args`, in parts, each a call with its own block."""
     kernel = build(template.source(load, schedule, host()), name_hint=template.name)
-    concrete = Workload(specialise(load.body, env), load.constant)
-    shapes = (*(a.shape for a in args), like.shape)
-    launch = template.launch(concrete, schedule, shapes, host())
-    memory = np.full(like.nbytes + 2 * RIM, POISON, np.uint8)
-    inside = memory[RIM : RIM + like.nbytes]
+    shapes = tuple(a.shape for a in (*args, *likes))
+    launch = launch_at(template, load, schedule, shapes, env, host())
+    memories = [np.full(like.nbytes + 2 * RIM, POISON, np.uint8) for like in likes]
+    results = [
+        m[RIM:-RIM].view(n.dtype).reshape(n.shape) for m, n in zip(memories, likes, strict=True)
+    ]
     packed = [
         template.pack(load, schedule, i, a) if fixed else None
         for i, (a, fixed) in enumerate(zip(args, load.constant, strict=True))
@@ -58,7 +59,7 @@ def run(
     pairs = zip(args, packed, strict=True)
     held = [np.ascontiguousarray(a if p is None else p) for a, p in pairs]
     workspace = np.full(launch.workspace, POISON, np.uint8)
-    arrays = [inside, *held, workspace]
+    arrays = [*results, *held, workspace]
     call = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(kernel.address)
     steps = -(-launch.extent // launch.grain)
     cuts = [min(steps * p // parts * launch.grain, launch.extent) for p in range(parts + 1)]
@@ -66,9 +67,25 @@ def run(
         block = np.array([*(a.ctypes.data for a in arrays), begin, end, *launch.dims], np.int64)
         call(block.ctypes.data)
         assert not launch.checked or workspace.view(np.int64)[0] == 0, "an index out of range"
-    rims = np.concatenate([memory[:RIM], memory[RIM + like.nbytes :]])
+    rims = np.concatenate([rim for m in memories for rim in (m[:RIM], m[-RIM:])])
     assert (rims == POISON).all(), "written outside of the result"
-    return inside.view(like.dtype).reshape(like.shape)
+    return results
+
+
+def launch_at(
+    template: Template,
+    load: Workload,
+    schedule: Mapping[str, Knob],
+    shapes: tuple[tuple[int, ...], ...],
+    env: Mapping[str, int],
+    target: Target,
+) -> Launch:
+    """The launch rule read over the types, then evaluated; over `shapes` where types have `?`."""
+    types = (*(p.type for p in load.body.params), *(r.type for r in load.body.results))
+    if any(ANY in t.shape for t in types):
+        concrete = Workload(specialise(load.body, env), load.constant)
+        return template.launch(concrete, schedule, shapes, target)
+    return template.launch(load, schedule, tuple(t.shape for t in types), target).at(env)
 
 
 def check(
@@ -81,14 +98,16 @@ def check(
     template = loop_template(load)
     assert template is not None, load.key
     schedule = template.default(load, host()) if schedule is None else schedule
-    (expected,) = run_function(specialise(load.body, env), args)
+    expected = run_function(specialise(load.body, env), args)
     whole = run(template, load, schedule, args, env, expected, 1)
-    scale = np.abs(expected[np.isfinite(expected)]).max(initial=1) if expected.size else 1
-    rtol, atol = (2e-3, 2e-3) if expected.dtype == np.float16 else (1e-5, 2e-6)
-    np.testing.assert_allclose(whole, expected, rtol=rtol, atol=atol * float(scale))
+    for got, want in zip(whole, expected, strict=True):
+        scale = np.abs(want[np.isfinite(want)]).max(initial=1) if want.size else 1
+        rtol, atol = (2e-3, 2e-3) if want.dtype == np.float16 else (1e-5, 2e-6)
+        np.testing.assert_allclose(got, want, rtol=rtol, atol=atol * float(scale))
     for parts in (2, 3):
         split = run(template, load, schedule, args, env, expected, parts)
-        np.testing.assert_array_equal(split, whole)
+        for got, want in zip(split, whole, strict=True):
+            np.testing.assert_array_equal(got, want)
 
 
 def floats(*shape: int, seed: int = 0) -> Array:

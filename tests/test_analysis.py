@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import os
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,13 @@ import pandas as pd
 import pytest
 from test_log import trial
 
+from bucketize import zoo
 from bucketize.analysis import (
+    Case,
     best_schedules,
     failures,
     load,
+    measure_trade_off,
     plot_latency,
     plot_progress,
     plot_trade_off,
@@ -23,7 +27,9 @@ from bucketize.analysis import (
     trade_off,
     versus_oracle,
 )
+from bucketize.dispatch.tree import dispatch
 from bucketize.errors import BucketizeError, LogError
+from bucketize.onnx import from_onnx
 from bucketize.tune.choice import Choices, best_choice, parse_shapes, shape_text
 from bucketize.tune.frame import trial_frame, trials_of
 from bucketize.tune.log import COLUMNS, Trial, append, schedule_hash, schedule_json
@@ -215,3 +221,27 @@ def test_figures_are_drawn(tmp_path: Path) -> None:
     course = plot_progress(progress(trial_frame([measured(mr, s) for mr, s in LATENCIES])))
     assert course.axes[0].lines[0].get_label() == "matmul w N=[1,2);H=[32,64)"
     drawn(course, tmp_path / "progress.png")
+
+
+# --- measured ------------------------------------------------------------------------------------
+
+
+def test_a_trade_off_is_measured_from_python() -> None:
+    mod = from_onnx(zoo.build("mlp"), bounds={"N": (1, 8)})
+    cases = [Case.of(mod, **zoo.inputs("mlp", {"N": size})) for size in (2, 5)]
+    assert [(c.shape, c.sizes) for c in cases] == [("N=2", {"N": 2}), ("N=5", {"N": 5})]
+    exact = dispatch(mod, lambda shapes: {"data": {0: [(2, 3), (3, 5), (5, 6)]}})
+    told: list[str] = []
+    cache = os.environ["BUCKETIZE_CACHE"]
+    modules = {"none": mod, "oracle": exact}
+    latency, cost = measure_trade_off(
+        modules, cases, progress=lambda what, done, total: told.append(what)
+    )
+    assert told[:2] == ["none: main", "oracle: main"]
+    assert os.environ["BUCKETIZE_CACHE"] == cache
+    assert cost["dispatcher"].tolist() == ["none"]
+    assert latency["clone"].tolist() == ["main", "main[N=2..3]", "main", "main[N=5..6]"]
+    assert latency["max_rel_err"].max() < 1e-5
+    trade = trade_off(latency, cost)
+    assert trade.loc[0, ["dispatcher", "clones", "tuned"]].tolist() == ["none", 1, 0]
+    assert trade.loc[0, "worst_slowdown"] >= trade.loc[0, "mean_slowdown"] > 0

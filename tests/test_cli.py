@@ -112,6 +112,21 @@ def test_show_prints_the_stages(run: Run, net: str) -> None:
     assert "fused(" in after
 
 
+def test_show_abridges_very_many_buckets(run: Run, net: str) -> None:
+    options = ["show", net, "--dim", "N=1..10001", "-d", "exact"]
+    text = run(*options, "--section", "decisions", "--section", "clones").output
+    decisions, clones = text.split("\n\n")
+    assert clones.splitlines() == [
+        "# clones",
+        *(f"main[N={i}..{i + 1}]" for i in (1, 2, 3)),
+        "... (clones left out: 9,995)",
+        *(f"main[N={i}..{i + 1}]" for i in (9999, 10000, 10001)),
+    ]
+    assert decisions.count("main[") == 6
+    assert "    ... (leaves left out: 1,250)\n" in decisions
+    assert len(json.loads(run(*options, "--json").output)["clones"]) == 10001
+
+
 def test_show_tells_scripts(run: Run, net: str) -> None:
     told = json.loads(run("show", net, "-d", "log:high=2", "--no-fallback", "--json").output)
     assert told == {

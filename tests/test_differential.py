@@ -11,7 +11,6 @@ import pytest
 
 import bucketize
 from bucketize import zoo
-from bucketize.dispatch.bucket import bucket_of
 from bucketize.ir import Const
 from dispatchers import log_dispatcher, uniform_dispatcher
 
@@ -81,7 +80,7 @@ def test_installed_dispatchers_at_the_edges_of_their_buckets(dispatcher: Any, po
     module = bucketize.from_onnx(model, bounds={"N": (1, 33)})
     dispatched = bucketize.dispatch(module, dispatcher, policy=policy)
     exe = bucketize.compile(dispatched)
-    intervals = [bucket_of(n)["N"] for n in dispatched.functions if n != "main"]
+    intervals = [clone.bucket["N"] for clone in dispatched.clones.values()]
     sizes = {s for lo, hi in intervals if hi for s in (lo, lo + 1, hi - 1)} & set(range(1, 34))
     for size in sorted(sizes):
         inputs = zoo.inputs("mlp", {"N": size})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from math import ceil, log2
 from typing import Any
 
@@ -9,12 +10,19 @@ import numpy as np
 import pytest
 
 from bucketize import ops
-from bucketize.dispatch.bucket import bucket_of, show_bucket
+from bucketize.dispatch.bucket import show_bucket
+from bucketize.dispatch.decision import Gap, Leaf, Side, decisions
 from bucketize.dispatch.tree import dispatch
-from bucketize.errors import BucketizeError, DispatchError, NoBucketError, UnknownNameError
+from bucketize.errors import (
+    BucketizeError,
+    DispatchError,
+    NoBucketError,
+    ParseError,
+    UnknownNameError,
+)
 from bucketize.interpret import evaluate_module
-from bucketize.ir import CALL, IF, Builder, Const, Function, Module, Var
-from bucketize.text import show
+from bucketize.ir import CALL, IF, Builder, Clone, Const, Function, Module, Var, specialise
+from bucketize.text import parse, show
 from bucketize.types import ANY, Dim, Profile, Symbol, tensor
 from bucketize.verify import verify
 from dispatchers import log_dispatcher
@@ -79,11 +87,10 @@ def test_a_shared_symbol_is_decided_once() -> None:
 def test_every_size_reaches_the_bucket_that_holds_it() -> None:
     mod = dispatch(module(Symbol("N", 1, 40)), intervals(0, (2, 3), (3, 9), (9, 32)))
     for size in range(1, 41):
-        bucket = bucket_of(callee(mod, size))
         if not 2 <= size < 32:
             assert callee(mod, size) == "main[fallback]"
         else:
-            lo, hi = bucket["N"]
+            lo, hi = mod.clones[callee(mod, size)].bucket["N"]
             assert hi is not None
             assert lo <= size < hi
 
@@ -93,7 +100,10 @@ def test_clones_carry_the_bounds_and_one_size_is_static() -> None:
     assert mod.functions["main[N=1..2]"].results[0].type == tensor("float32", 1, 3)
     bounded = mod.functions["main[N=2..4]"].params[0].type.shape[0]
     assert bounded == Symbol("N", 2, 3)
-    assert show_bucket(bucket_of("main[N=2..4]")) == "N=[2,4)"
+    clone = mod.clones["main[N=2..4]"]
+    assert show_bucket(clone.bucket) == "N=[2,4)"
+    assert clone.origin is not None
+    assert clone.origin.params[0].type.shape[0] == Symbol("N", 1, 8)
 
 
 def test_names_of_unknown_axes_are_fresh() -> None:
@@ -138,6 +148,88 @@ def test_6561_buckets_are_dispatched_without_making_a_clone() -> None:
     assert len(clones(mod)) == 6561
     assert list(mod.functions.made()) == ["main"]
     assert depth(mod.main) <= 4 * ceil(log2(9))
+
+
+def test_ten_thousand_buckets_are_shown_abridged() -> None:
+    sizes = [(i, i + 1) for i in range(1, 102)]
+    mod = dispatch(
+        module(Symbol("H", 1, 101), Symbol("W", 1, 101)),
+        lambda shapes: {"data": {0: sizes, 1: sizes}},
+    )
+    assert len(clones(mod)) == len(mod.clones) == 10201
+    text = show(mod, ["main"])
+    calls = re.findall(r"call @(\S+)\(", text)
+    assert calls[:3] == ["main[H=1..2,W=1..2]", "main[H=1..2,W=2..3]", "main[H=1..2,W=3..4]"]
+    assert calls[3:] == [
+        "main[H=101..102,W=99..100]",
+        "main[H=101..102,W=100..101]",
+        "main[H=101..102,W=101..102]",
+    ]
+    gaps = re.findall(r"\.\.\. \(leaves left out: ([\d,]+)\)", text)
+    assert sum(int(n.replace(",", "")) for n in gaps) == 10201 - 6
+    with pytest.raises(ParseError, match=r"no token begins with '\.'"):
+        parse(text)
+    steps = list(decisions(mod.main, abridged=True))
+    assert [s.callees for s in steps if isinstance(s, Leaf)] == [[c] for c in calls]
+    assert sum(s.leaves for s in steps if isinstance(s, Gap)) == 10201 - 6
+
+
+def test_too_many_buckets_are_refused_before_any_work() -> None:
+    sizes = [(i, i + 1) for i in range(1, 482)]
+    with pytest.raises(
+        DispatchError,
+        match=r"9 x 481 x 481 = 2,082,249 buckets of N, H, W; the most is 100,000: use fewer "
+        r"intervals \(exact makes one for each size\)",
+    ):
+        dispatch(
+            module(Symbol("N"), 3, Symbol("H"), Symbol("W")),
+            lambda shapes: {"data": {0: sizes[:9], 2: sizes, 3: sizes}},
+        )
+    many = [(i, i + 1) for i in range(1, 100_002)]
+    with pytest.raises(DispatchError, match=r"^100,001 buckets of N; the most is 100,000"):
+        dispatch(module(Symbol("N")), lambda shapes: {"data": {0: many}})
+
+
+def test_the_decisions_in_the_order_of_their_text() -> None:
+    mod = dispatch(module(Symbol("N", 1, 8), 3), intervals(0, (2, 4)))
+    told = [
+        (s.depth, s.test.attrs["than"], s.holds) if isinstance(s, Side) else (s.depth, s.callees)
+        for s in decisions(mod.main)
+        if not isinstance(s, Gap)
+    ]
+    assert told == [
+        (0, 2, True),
+        (1, ["main[fallback]"]),
+        (0, 2, False),
+        (1, 4, True),
+        (2, ["main[N=2..4]"]),
+        (1, 4, False),
+        (2, ["main[fallback]"]),
+    ]
+    (whole,) = decisions(module(3).main)
+    assert whole == Leaf(0, whole.block)
+    assert whole.callees == []
+
+
+def test_two_functions_of_a_module_keep_their_clones() -> None:
+    one = module(Symbol("N", 1, 8), 3)
+    mod = Module({**one.functions, "f": specialise(one.main, {}, "f")})
+    mod = dispatch(dispatch(mod, log_dispatcher), log_dispatcher, function="f")
+    assert mod.clones["main[N=2..4]"].bucket == mod.clones["f[N=2..4]"].bucket == {"N": (2, 4)}
+    assert len(mod.clones) == 8
+
+
+def test_clones_share_what_they_are_copies_of() -> None:
+    mod = module(Symbol("H", 1, 8), Symbol("W", 1, 8))
+    exact = dispatch(mod, log_dispatcher)
+    assert len({id(clone.origin) for clone in exact.clones.values()}) == 1
+    cuts = [(1, 2), (2, 4), (4, 9)]
+    pad = dispatch(mod, lambda shapes: {"data": {0: cuts, 1: cuts}}, policy="pad")
+    origins = {name: clone.origin for name, clone in pad.clones.items()}
+    assert origins["main[H=2..4,W=2..4]"] is origins["main[H=4..9,W=4..9]"]
+    assert len(set(origins.values())) == 4  # of two symbols each is padded or of one size
+    assert pad.functions["main[H=2..4,W=4..9]"].params[0].type == tensor("float32", 3, 8)
+    assert pad.clones["main[H=2..4,W=4..9]"].policy == "pad"
 
 
 def test_without_fallback_an_uncovered_size_is_refused() -> None:
@@ -223,7 +315,10 @@ def test_the_first_profile_that_covers_wins() -> None:
     answer = [profile(1, 8, 16, "big"), profile(8, 24, 32)]
     mod = dispatch(module(Symbol("N", 1, 64), 3), lambda shapes: answer)
     assert clones(mod) == ["main[big:N=1..17]", "main[profile1:N=8..33]", "main[fallback]"]
-    assert mod.opt == {"main[big:N=1..17]": {"N": 8}, "main[profile1:N=8..33]": {"N": 24}}
+    assert list(mod.clones.values()) == [
+        Clone({"N": (1, 17)}, opt={"N": 8}, label="big"),
+        Clone({"N": (8, 33)}, opt={"N": 24}, label="profile1"),
+    ]
     verify(mod)
     for size in (1, 8, 16, 17, 32, 33):
         x = np.full((size, 3), -2, np.float32)

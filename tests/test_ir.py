@@ -12,11 +12,14 @@ from bucketize.ir import (
     FUSED,
     IF,
     Builder,
+    Clone,
     Const,
     Function,
     Functions,
     Module,
     Var,
+    all_bindings,
+    map_blocks,
     refine,
     rewrite,
     specialise,
@@ -26,6 +29,7 @@ from bucketize.ops import add, relu, reshape, softmax
 from bucketize.ops.dim import dim_less, from_dims
 from bucketize.text import parse, parse_function, show
 from bucketize.types import ANY, Symbol, TensorType, tensor
+from bucketize.verify import verify
 
 N = Symbol("N", 1, 8)
 
@@ -136,9 +140,9 @@ def test_values_print_for_messages(mlp):
 def test_a_recipe_is_followed_once_and_late(mlp):
     asked = []
 
-    def recipe():
-        asked.append(1)
-        return specialise(mlp, {"N": 1}, "one")
+    def recipe(name):
+        asked.append(name)
+        return specialise(mlp, {"N": 1}, name)
 
     functions = Functions({"main": mlp, "one": recipe})
     module = Module(functions).replace(mlp)
@@ -147,7 +151,7 @@ def test_a_recipe_is_followed_once_and_late(mlp):
     assert list(module.functions.made()) == ["main"]
     assert asked == []
     assert module.function("one") is module.function("one")
-    assert asked == [1]
+    assert asked == ["one"]
     assert list(module.functions.made()) == ["main", "one"]
 
 
@@ -163,11 +167,12 @@ def test_a_module_is_mapped_lazily(mlp):
         seen.append(fn.name)
         return fn
 
-    module = Module({"main": mlp, "f": lambda: mlp}, {"f": {"N": 2}}).mapped(note)
+    clones = {"f": Clone({"N": (1, 3)})}
+    module = Module({"main": mlp, "f": lambda name: mlp}, clones).mapped(note)
     assert seen == []
     assert module.main is mlp
     assert seen == ["main"]
-    assert module.opt == {"f": {"N": 2}}
+    assert module.clones == module.replace(mlp).clones == clones
 
 
 # --- rewriting ---------------------------------------------------------------------------------
@@ -205,6 +210,54 @@ def test_a_rule_reaches_into_branches():
     assert new.body[2].attrs["orelse"].results[0] is new.body[0].out
 
 
+def test_a_rule_sees_an_if_behind_its_blocks():
+    seen = []
+
+    def note(out, b, args):
+        seen.append(b)
+        return args[0] if b.op is add else None
+
+    rewrite(parse(BRANCHES).main, note)
+    assert [b.op.name for b in seen] == ["relu", "dim_less", "call", "add", "if"]
+    assert seen[-1].attrs["orelse"].body == ()
+
+
+def test_a_rule_answers_for_each_result():
+    fn = parse(BRANCHES).main
+    new = rewrite(fn, lambda out, b, args: [fn.params[0]] * 2 if b.op is IF else None)
+    assert new.results == fn.params * 2
+    with pytest.raises(ValueError, match="zip"):
+        rewrite(fn, lambda out, b, args: fn.params if b.op is IF else None)
+
+
+def test_all_bindings_are_those_of_the_blocks_too():
+    names = [b.op.name for b in all_bindings(parse(BRANCHES).main)]
+    assert names == ["relu", "dim_less", "if", "call", "add"]
+
+
+def test_blocks_are_mapped_inside_out():
+    text = """
+    def @main(%x: float32[2], %c: bool[]) -> float32[2] {
+      %0 = if %c {
+        %1 = if %c { yield %x } else { %2 = relu(%x) yield %2 }
+        yield %1
+      } else { yield %x }
+      return %0
+    }"""
+    fn = parse(text).main
+    seen = []
+
+    def outer_first(block):
+        seen.append(len(block.body))
+        return block
+
+    assert map_blocks(fn, outer_first) is fn
+    assert seen == [0, 1, 1, 0]
+    empty = map_blocks(fn, lambda f: Function(f.name, (), (), fn.params[:1]))
+    assert [b.op for b in all_bindings(empty)] == [IF]
+    verify(Module({"main": empty}))
+
+
 def test_a_rule_must_not_emit_and_decline(mlp):
     with pytest.raises(AssertionError, match="must not emit"):
         rewrite(mlp, lambda out, b, args: out.emit(relu, args[0]) and None)
@@ -240,43 +293,62 @@ def test_refine_shares_symbols():
 
 def test_specialise_narrows_types_attributes_branches_and_groups():
     fn = parse_function("""
-    def @f(%x: float32[N, 4]) where N in [1, 8] {
+    def @f(%x: float32[N, 4], %c: bool[]) where N in [1, 8] {
       %0 = reshape(%x, newshape=(2*N, 2)) : float32[2*N, 2]
       %1 = fused(%a = %0) {
         %0 = reshape(%a, newshape=(N, 4)) : float32[N, 4]
         yield %0
       } : float32[N, 4]
-      %2 = dim_less(dim=N, than=3) : bool[]
-      %3 = if %2 {
-        %4 = reshape(%1, newshape=(4*N,)) : float32[4*N]
-        yield %4
+      %2 = if %c {
+        %3 = reshape(%1, newshape=(4*N,)) : float32[4*N]
+        yield %3
       } else {
         yield float32[1](0.0)
       } : float32[?]
-      return %3
+      return %2
     }""")
     text = show(specialise(fn, {"N": 2}, "g"))
     assert text == show(
         parse_function("""
-    def @g(%x: float32[2, 4]) {
+    def @g(%x: float32[2, 4], %c: bool[]) {
       %0 = reshape(%x, newshape=(4, 2))
       %1 = fused(%a = %0) {
         %0 = reshape(%a, newshape=(2, 4))
         yield %0
       }
-      %2 = dim_less(dim=2, than=3)
-      %3 = if %2 {
-        %4 = reshape(%1, newshape=(8,))
-        yield %4
+      %2 = if %c {
+        %3 = reshape(%1, newshape=(8,))
+        yield %3
       } else {
         yield float32[1](0.0)
       }
-      return %3
+      return %2
     }""")
     )
     narrow = specialise(fn, {"N": Symbol("N", 2, 4)})
     assert narrow.symbols() == {"N": Symbol("N", 2, 4)}
     assert "where N in [2, 4]" in show(narrow)
+
+
+def test_specialise_leaves_out_the_branch_that_does_not_fit():
+    fn = parse_function("""
+    def @f(%x: float32[N, 2], %y: float32[4, 2]) where N in [1, 8] {
+      %0 = dim_less(dim=N, than=4) : bool[]
+      %1 = if %0 {
+        %2 = relu(%x) : float32[N, 2]
+        yield %2
+      } else {
+        %3 = add(%x, %y) : float32[4, 2]
+        yield %3
+      } : float32[?, 2]
+      return %1
+    }""")
+    with pytest.raises(TypeRelError, match="extents differ: 3 and 4"):
+        Builder().emit(add, Var("x", tensor("float32", 3, 2)), fn.params[1])
+    few = specialise(fn, {"N": 3})
+    assert [b.op.name for b in few.body] == ["dim_less", "relu"]
+    assert few.results[0].type == tensor("float32", 3, 2)
+    assert len(specialise(fn, {"N": Symbol("N", 2, 4)}).body) == 2
 
 
 # --- running -----------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import errno
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -18,6 +19,7 @@ from bucketize.errors import KernelError
 from bucketize.kernel import build as module
 from bucketize.kernel.build import Kernel, build
 from bucketize.kernel.emit.native import call_address
+from bucketize.kernel.object import compiled, load, unsealed
 from bucketize.kernel.target import Target, cache_sizes, host, vectors
 
 SOURCE = '''"""Adds a number to every element."""
@@ -27,7 +29,7 @@ from numba import cfunc, float32, types
 from bucketize.kernel.emit.native import pointer
 
 
-@cfunc(types.void(types.CPointer(types.int64)), cache=True)
+@cfunc(types.void(types.CPointer(types.int64)))
 def kernel(block):
     out, x = pointer(block[0], float32), pointer(block[1], float32)
     for i in range(block[3], block[4]):
@@ -62,6 +64,10 @@ def run(kernel: Kernel, x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 def check(kernel: Kernel, number: float) -> None:
     x = np.arange(37, dtype=np.float32)
     np.testing.assert_array_equal(run(kernel, x), x + np.float32(number))
+
+
+def flipped(file: bytes) -> bytes:
+    return file[:-9] + bytes([file[-9] ^ 4]) + file[-8:]
 
 
 def start_child(text: str) -> subprocess.Popen[str]:
@@ -123,36 +129,41 @@ def test_two_processes_at_once_compile_once(cache: Path) -> None:
     assert not list(cache.glob("*.tmp"))
 
 
-@pytest.mark.parametrize("torn", [b"", b"def kernel(", source(9).encode()], ids=str)
-def test_a_torn_file_is_written_anew(
-    cache: Path, torn: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    kernel = build(source(5), name_hint="add")
-    kernel.path.write_bytes(torn)
-    monkeypatch.setattr(module, "_built", {})
-    again = build(source(5), name_hint="add")
-    assert again.path.read_text() == source(5)
-    check(again, 5)
-
-
-@pytest.mark.parametrize("torn", [b"", b"garbage", b"\x80\x05K\x01."], ids=str)
-@pytest.mark.parametrize("kind", ["*.nbi", "*.nbc"])
+@pytest.mark.parametrize(
+    "tear", [lambda _: b"", lambda f: f[:-1], flipped], ids=["empty", "cut", "bit"]
+)
 def test_torn_machine_code_is_compiled_anew(
-    cache: Path, kind: str, torn: bytes, monkeypatch: pytest.MonkeyPatch
+    cache: Path, tear: Callable[[bytes], bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    build(source(6), name_hint="add")
-    (file,) = (cache / "__pycache__").glob(kind)
-    file.write_bytes(torn)
+    file = build(source(6), name_hint="add").path.with_suffix(".o")
+    file.write_bytes(tear(file.read_bytes()))
     monkeypatch.setattr(module, "_built", {})
     again = build(source(6), name_hint="add")
     check(again, 6)
     assert not again.cached
+    assert unsealed(file.read_bytes()) == again.code
+
+
+def test_a_cache_that_is_whole_needs_no_lock_and_no_writing(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build(source(5), name_hint="add")
+    monkeypatch.setattr(module, "_built", {})
+    monkeypatch.setattr(module, "FileLock", None)
+    monkeypatch.setattr(module, "_write", None)
+    assert build(source(5), name_hint="add").cached
+
+
+def test_an_object_without_the_function_is_refused() -> None:
+    code = compiled("define void @f() { ret void }", "f", "one")
+    with pytest.raises(KernelError, match="lacks its function two"):
+        load("two", code)
 
 
 def test_a_kernel_that_does_not_compile_says_why(cache: Path) -> None:
     with pytest.raises(NameError, match="cfun"):
         build(source(7).replace("@cfunc", "@cfun"), name_hint="add")
-    assert not {p.stem for p in cache.glob("*.py")} & sys.modules.keys()
+    assert not list(cache.glob("*.o"))
 
 
 def test_a_place_that_cannot_hold_the_cache_is_named(

@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 LAYERS = [
-    ["errors"],
+    ["errors", "timing", "compare"],
     ["types"],
     ["op"],
     ["ops"],

@@ -36,8 +36,13 @@ def scalar(element: Dim) -> TensorType:
     return TensorType(np.dtype(np.int64), (), (element,))
 
 
-def infer(op: Op, *types: TensorType, **attrs: Any) -> TensorType:
+def infer_all(op: Op, *types: TensorType, **attrs: Any) -> tuple[TensorType, ...]:
     return op.infer(*types, **op.complete(attrs))
+
+
+def infer(op: Op, *types: TensorType, **attrs: Any) -> TensorType:
+    (out,) = infer_all(op, *types, **attrs)
+    return out
 
 
 def shape(op: Op, *types: TensorType, **attrs: Any) -> str:
@@ -48,6 +53,7 @@ def shape(op: Op, *types: TensorType, **attrs: Any) -> str:
 
 F, G = f32(2, 3), i64(2, 3)
 IMAGE = f32(1, 4, 5, 6)
+TOP = {"axis": 0, "largest": True, "sorted": True}
 
 
 def cut(begin: Dim, end: Dim, stride: Dim = 1, axis: int = 0) -> dict[str, Any]:
@@ -98,7 +104,14 @@ FAULTS: list[tuple[str, Callable[[], object]]] = [
     ("ranks differ: 2, 2 and 1", lambda: infer(ops.scatter_elements, F, G, f32(2), axis=0)),
     ("a mask is bool, got int64", lambda: infer(ops.compress, F, i64(2), axis=0)),
     ("a mask has rank 1, got 2", lambda: infer(ops.compress, F, tensor("bool", 2, 3), axis=0)),
-    ("the first 4 of 3", lambda: infer(ops.topk, F, k=4, axis=1)),
+    ("the first 4 of 3", lambda: infer_all(ops.topk, F, k=4, axis=1)),
+    ("the first -1 of 3", lambda: infer_all(ops.dyn_topk, F, known(-1), axis=1)),
+    (
+        "k is a vector of one number, got [1, 2]",
+        lambda: infer_all(ops.dyn_topk, F, known(1, 2), axis=1),
+    ),
+    ("k is a vector of one number, got 1", lambda: infer_all(ops.dyn_topk, F, scalar(1), axis=1)),
+    ("the first 4 of 3", lambda: ops.topk.run(np.ones(3), k=4, **TOP)),
     ("images of rank 4, got rank 2", lambda: infer(ops.conv2d, F, IMAGE)),
     ("extents differ: 4 and 3", lambda: infer(ops.conv2d, IMAGE, f32(8, 3, 1, 1))),
     ("5 output channels in 2 groups", lambda: infer(ops.conv2d, IMAGE, f32(5, 2, 1, 1), groups=2)),
@@ -353,7 +366,7 @@ def rule(op: Op, arg: int, axis: int, /, *shapes: tuple[Dim, ...], **attrs: Any)
         (rule(ops.pad, 0, 0, (N, 3), pads=((0, 1), (0, 0)), value=7.0), Fill(7.0)),
         (rule(ops.argmax, 0, 1, (N, S), axis=1), Fill(-math.inf)),
         (rule(ops.cumsum, 0, 0, (N,), axis=0), FREE),
-        (rule(ops.topk, 0, 1, (N, S), k=3, axis=1, largest=False), Fill(math.inf)),
+        (rule(ops.topk, 0, 1, (N, S), k=3, axis=1, largest=True), Fill(-math.inf)),
         (rule(ops.nonzero, 0, 0, (N,)), Fill(0)),
         (rule(ops.shape_of, 0, 0, (N,)), UNSAFE),
         (rule(ops.tile, 0, 0, (N, 2), repeats=(1, 2)), FREE),

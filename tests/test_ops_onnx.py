@@ -73,9 +73,10 @@ def test_slice(size: int, begin: int, end: int, step: int) -> None:
     agree(compute(ops.dyn_strided_slice, x, *operands, axes=(1,)), want)
     attrs = {"begin": (begin,), "end": (end,), "strides": (step,), "axes": (1,)}
     agree(compute(ops.strided_slice, x, **attrs), want)
-    assert ops.strided_slice.infer(tensor("float32", 2, size), **attrs).shape == want.shape
-    symbolic = ops.strided_slice.infer(tensor("float32", 2, Symbol("K", lo=0)), **attrs).shape[1]
-    assert evaluate(symbolic, {"K": size}) == want.shape[1]
+    (known,) = ops.strided_slice.infer(tensor("float32", 2, size), **attrs)
+    assert known.shape == want.shape
+    (symbolic,) = ops.strided_slice.infer(tensor("float32", 2, Symbol("K", lo=0)), **attrs)
+    assert evaluate(symbolic.shape[1], {"K": size}) == want.shape[1]
 
 
 small, flag = st.integers(1, 3), st.booleans()
@@ -196,10 +197,19 @@ def test_cast(to: str) -> None:
 @pytest.mark.parametrize("largest", [True, False])
 def test_topk_puts_equals_in_their_order(largest: bool) -> None:
     x = np.array([[2, 3, 3, 1, 3], [0, 0, 0, 0, 1]], np.float32)
-    got = compute(ops.topk_indices, x, k=3, axis=1, largest=largest)
+    values, indices = ops.topk.run(x, k=3, axis=1, largest=largest, sorted=True)
     want = {True: [[1, 2, 4], [4, 0, 1]], False: [[3, 0, 1], [0, 1, 2]]}[largest]
-    agree(got, np.array(want))
-    agree(compute(ops.topk, x, k=3, axis=1, largest=largest), np.take_along_axis(x, got, 1))
+    agree(indices, np.array(want))
+    agree(values, np.take_along_axis(x, indices, 1))
+    _, unsorted = ops.topk.run(x, k=3, axis=1, largest=largest, sorted=False)
+    agree(unsorted, np.sort(indices, 1))
+
+
+def test_topk_takes_nan_for_the_greatest() -> None:
+    x = np.array([1, math.nan, math.inf, math.nan, -math.inf])
+    attrs = {"k": 5, "axis": 0, "sorted": True}
+    assert ops.topk.run(x, largest=True, **attrs)[1].tolist() == [1, 3, 2, 0, 4]
+    assert ops.topk.run(x, largest=False, **attrs)[1].tolist() == [4, 0, 2, 1, 3]
 
 
 def test_argmax_takes_the_first() -> None:

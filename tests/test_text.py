@@ -15,6 +15,7 @@ from bucketize.ir import (
     FUSED,
     STRUCTURAL,
     Builder,
+    Clone,
     Const,
     Function,
     Module,
@@ -87,11 +88,42 @@ def @f(%x: float32[N, 4]) -> float32[N, 4] where N in [1, 32] {
 
 
 def test_some_functions_of_a_module():
-    module = Module({"main": parse_function(FUNCTION), "f": lambda: pytest.fail("not asked for")})
+    module = Module(
+        {"main": parse_function(FUNCTION), "f": lambda name: pytest.fail("not asked for")}
+    )
     assert show(module, ["main"]) == FUNCTION
     assert constants(module, functions=["main"]) == []
     with pytest.raises(UnknownNameError, match="no function named 'g'; known: f, main"):
         show(module, ["g"])
+
+
+CLONES = [
+    (Clone({}), "clone(bucket)"),
+    (Clone({"N": (2, 4), "H": (1, None)}), "clone(bucket N=2..4 H=1..)"),
+    (
+        Clone({"N": (1, 9)}, "pad", {"N": 3}, 2.5, "big"),
+        "clone(bucket N=1..9, policy pad, opt N=3, weight 2.5, label big)",
+    ),
+    (
+        Clone({"batch size": (0, 1), 'é"': (1, None), "opt": (2, 3)}, opt={}, label="where {"),
+        r'clone(bucket "batch size"=0..1 "\u00e9\""=1.. opt=2..3, opt, label "where {")',
+    ),
+    (
+        Clone({"where": (0, 1), "x.1": (3, 4)}, opt={"2": 2}, weight=1e-7, label="a]b:c"),
+        'clone(bucket "where"=0..1 x.1=3..4, opt "2"=2, weight 1e-07, label "a]b:c")',
+    ),
+]
+
+
+@pytest.mark.parametrize(("clone", "clause"), CLONES)
+@pytest.mark.parametrize(
+    "fn", ["def @f(%x: float32[N]) where N in [1, 3] { return %x }", "def @f() { return }"]
+)
+def test_a_clone_says_what_it_serves(clone, clause, fn):
+    again = round_trip(Module({"f": parse_function(fn)}, {"f": clone}))
+    assert again.clones == {"f": clone}
+    assert f" {clause} {{" in show(again)
+    assert "clone" not in show(again.function("f"))
 
 
 def test_constants_are_shared_by_identity():
@@ -227,7 +259,7 @@ def emit_example(op, text, out):
         else:
             dims = known if isinstance(known, tuple) else (known,)
             args.append(out.emit(from_dims, dims=dims, scalar=not type_.shape))
-    return params, out.emit(op, *args, **eval(f"dict({attrs.rstrip('}')})", {}, Names()))
+    return params, out.emit_all(op, *args, **eval(f"dict({attrs.rstrip('}')})", {}, Names()))
 
 
 CASES = [
@@ -241,11 +273,11 @@ CASES = [
 @pytest.mark.parametrize(("op", "text"), CASES)
 def test_every_op_comes_back(op, text):
     out = Builder()
-    params, y = emit_example(op, text, out)
-    new = round_trip(Module({"main": out.function("main", params, [y])})).main.body[-1]
+    params, made = emit_example(op, text, out)
+    new = round_trip(Module({"main": out.function("main", params, made)})).main.body[-1]
     assert new.op is op
     assert new.attrs == out.body[-1].attrs
-    assert new.out.type == y.type
+    assert [v.type for v in new.outs] == [v.type for v in made]
 
 
 @given(modules())
@@ -296,6 +328,16 @@ def wrong(old, new):
         (wrong("return %1", "return float32[2](1.0)"), "1 elements for float32[2], line 4:10"),
         (wrong("return %1", "return int8(300)"), "elements that are no int8 ("),
         (FUNCTION + FUNCTION, "function 'f' is defined twice, line 5:2"),
+        (
+            wrong("32] {", "32] clone(size 3) {"),
+            "a clone has no 'size'; known: bucket, policy, opt, weight, label, line 1:69",
+        ),
+        (wrong("32] {", "32] clone(opt, opt) {"), "the clone's opt is given twice, line 1:74"),
+        (wrong("32] {", "32] clone(opt N=1 N=2) {"), "N is given twice, line 1:77"),
+        (wrong("32] {", "32] clone(bucket N=1) {"), "expected '..', got ')', line 1:79"),
+        (wrong("32] {", "32] clone(weight N) {"), "expected a number, got Symbol("),
+        (wrong("32] {", "32] clone(label 3) {"), "expected a string, got '3', line 1:75"),
+        (wrong("32] {", "32] clone(label 'a') {"), "a string that is no JSON (Expecting value"),
     ],
 )
 def test_bad_text(text, message):

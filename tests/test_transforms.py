@@ -6,21 +6,36 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx_model import parse
 
 from bucketize import ops
 from bucketize.dispatch.tree import dispatch
 from bucketize.errors import BucketizeError, PaddingError, TransformError
 from bucketize.interpret import evaluate_module, run_function
-from bucketize.ir import FUSED, IF, Atom, Builder, Const, Function, Module, Var
+from bucketize.ir import (
+    FUSED,
+    IF,
+    Atom,
+    Builder,
+    Const,
+    Function,
+    Module,
+    Var,
+    all_bindings,
+    specialise,
+)
 from bucketize.lower.fuse import fuse, unfuse
 from bucketize.lower.layout import layout
 from bucketize.lower.pipeline import lower
+from bucketize.onnx import from_onnx
 from bucketize.ops.dim import mask_tail
 from bucketize.text import show
 from bucketize.transform.cse import cse
 from bucketize.transform.dead_code import dead_code
 from bucketize.transform.dynamic_to_static import dynamic_to_static
 from bucketize.transform.fold_constant import fold_constant
+from bucketize.transform.fold_if import fold_if
+from bucketize.transform.simplify import simplify
 from bucketize.types import ANY, Symbol, tensor
 from bucketize.verify import verify
 
@@ -45,10 +60,13 @@ def check(golden: Any, before: Function, after: Function, *shapes: tuple[int, ..
     verify(Module({"main": after}))
     golden.check(f"{show(before)}\n// becomes\n{show(after)}\n")
     rng = np.random.default_rng(1)
-    pairs = zip(before.params, shapes, strict=True)
-    args = [rng.standard_normal(s).astype(p.type.dtype) for p, s in pairs]
-    for got, want in zip(run_function(after, args), run_function(before, args), strict=True):
-        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+    for flag in (True, False):
+        args = [
+            np.asarray(flag) if p.type.dtype == bool else rng.standard_normal(s).astype(np.float32)
+            for p, s in zip(before.params, shapes, strict=True)
+        ]
+        for got, want in zip(run_function(after, args), run_function(before, args), strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
 
 
 def test_dynamic_to_static(golden: Any) -> None:
@@ -91,6 +109,21 @@ def test_cse(golden: Any) -> None:
     check(golden, before, cse(before), (2, 3))
 
 
+def test_several_results_are_folded_and_found_again() -> None:
+    x = Var("x", tensor("float32", N, 3))
+    b = Builder()
+    values, _ = b.emit_all(ops.topk, x, k=2, axis=1)
+    _, again = b.emit_all(ops.topk, x, k=2, axis=1)
+    (top, at) = b.emit_all(ops.topk, const(3), k=1, axis=0)
+    fn = b.function("main", [x], [values, again, top, at])
+    once = cse(fold_constant(fn))
+    assert [new.op for new in once.body] == [ops.topk]
+    assert once.results[:2] == once.body[0].outs
+    arg = np.ones((2, 3), np.float32)
+    for got, want in zip(run_function(once, [arg]), run_function(fn, [arg]), strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
 def test_cse_keeps_the_branches_apart() -> None:
     c, x = Var("c", tensor("bool")), Var("x", tensor("float32", 3))
     halves = []
@@ -108,6 +141,113 @@ def test_dead_code(golden: Any) -> None:
     b.emit(ops.exp, b.emit(ops.relu, x))
     before = b.function("main", [x], [b.emit(ops.neg, x)])
     check(golden, before, dead_code(before), (2, 3))
+
+
+def test_dead_code_in_branches(golden: Any) -> None:
+    c, x = Var("c", tensor("bool")), Var("x", tensor("float32", N, 3))
+    b = Builder()
+    unused = b.emit(ops.exp, x)
+    halves = []
+    for op in (ops.relu, ops.neg):
+        inner = Builder()
+        inner.emit(op, unused)
+        halves.append(inner.function("", (), [inner.emit(op, x)]))
+    outs = b.emit_all(IF, c, then=halves[0], orelse=halves[1])
+    before = b.function("main", [c, x], outs)
+    check(golden, before, dead_code(before), (), (2, 3))
+
+
+def test_cse_in_a_branch_alone() -> None:
+    c, x = Var("c", tensor("bool")), Var("x", tensor("float32", 3))
+    b, inner = Builder(), Builder()
+    twice = [inner.emit(ops.relu, x), inner.emit(ops.relu, x)]
+    then = inner.function("", (), [inner.emit(ops.add, *twice)])
+    outs = b.emit_all(IF, c, then=then, orelse=Builder().function("", (), [x]))
+    (found,) = cse(b.function("main", [c, x], outs)).body
+    assert [n.op for n in found.attrs["then"].body] == [ops.relu, ops.add]
+
+
+def choice(b: Builder, condition: Atom, x: Atom) -> Atom:
+    """`x` or its negative."""
+    inner = Builder()
+    orelse = inner.function("", (), [inner.emit(ops.neg, x)])
+    then = Builder().function("", (), [x])
+    return b.emit_all(IF, condition, then=then, orelse=orelse)[0]
+
+
+def test_fold_if(golden: Any) -> None:
+    x, c = Var("x", tensor("float32", N, 3)), Var("c", tensor("bool"))
+    b = Builder()
+    y = choice(b, Const(np.asarray(False)), x)
+    y = choice(b, b.emit(ops.dim_less, dim=N, than=9), y)
+    y = choice(b, b.emit(ops.dims_within, dims=(N, 3), box=((1, 9), (4, None))), y)
+    size = b.emit(ops.gather, b.emit(ops.shape_of, x), Const(np.asarray(0, np.int64)), axis=0)
+    nine = Const(np.asarray(9, np.int64))
+    y = choice(b, b.emit(ops.logical_not, b.emit(ops.equal, size, nine)), y)
+    y = choice(b, b.emit(ops.dim_less, dim=N, than=8), y)
+    y = choice(b, b.emit(ops.dims_within, dims=(N, N), box=((1, 9), (2, None))), y)
+    before = b.function("main", [x, c], [choice(b, c, y)])
+    after = dead_code(fold_if(before))
+    check(golden, before, after, (2, 3), ())
+    assert fold_if(after) is after
+
+
+def test_what_constants_decide_is_folded_too() -> None:
+    x = Var("x", tensor("float32", N, 3))
+    b = Builder()
+    y = choice(b, b.emit(ops.greater, scalar(1), scalar(2)), x)
+    simple = simplify(
+        b.function("main", [x], [choice(b, b.emit(ops.less, scalar(1), scalar(2)), y)])
+    )
+    assert [n.op for n in simple.body] == [ops.neg]
+
+
+def test_a_branch_not_taken_need_not_fit() -> None:
+    """What the first `if` leaves has three rows; the second one adds five of them elsewhere."""
+    x = Var("x", tensor("float32", ANY, 3))
+    b, first = Builder(), Builder()
+    cut = first.emit(ops.strided_slice, x, begin=(0,), end=(3,), strides=(1,), axes=(0,))
+    three = first.function("", (), [first.emit(ops.add, cut, const(3, 3))])
+    (y,) = b.emit_all(
+        IF, Const(np.asarray(True)), then=three, orelse=Builder().function("", (), [x])
+    )
+    size = b.emit(ops.gather, b.emit(ops.shape_of, y), Const(np.asarray(0, np.int64)), axis=0)
+    second = Builder()
+    five = second.function("", (), [second.emit(ops.add, y, const(5, 3))])
+    is_five = b.emit(ops.equal, size, Const(np.asarray(5, np.int64)))
+    outs = b.emit_all(IF, is_five, then=five, orelse=Builder().function("", (), [y]))
+    simple = simplify(b.function("main", [x], outs))
+    assert [n.op for n in simple.body] == [ops.strided_slice, ops.add]
+
+
+def grey_or_colour() -> Module:
+    """Images of one channel are made to have three; else they are taken as they are."""
+    return from_onnx(
+        parse(
+            "(float[N, C, H, W] x, float[8, 3, 3, 3] w) => (y) <int64 at = {1}, int64 one = {1}> "
+            "{ s = Shape(x) c = Gather(s, at) grey = Equal(c, one) "
+            "rgb = If(grey) <then_branch = t () => (a) { a = Concat<axis = 1>(x, x, x) }, "
+            "else_branch = e () => (b) { b = Identity(x) }> "
+            "y = Conv(rgb, w) }"
+        )
+    )
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_a_bucket_decides_a_branch(golden: Any, channels: int) -> None:
+    mod = dispatch(grey_or_colour(), lambda shapes: {"x": {1: [(channels, channels + 1)]}})
+    clone = mod.function(f"main[C={channels}..{channels + 1}]")
+    after = simplify(specialise(clone, {}, "main"))
+    sizes = (2, channels, 5, 6), (8, 3, 3, 3)
+    check(golden, grey_or_colour().main, after, *sizes)
+    assert all(b.op is not IF for b in all_bindings(after))
+    shapes = [v.type for b in after.body for v in b.outs]
+    assert {s.name for t in shapes for s in t.symbols()} <= {"N", "H", "W"}
+    assert all(d is not ANY for t in shapes for d in t.shape)
+    rng = np.random.default_rng(0)
+    args = [rng.standard_normal(s).astype(np.float32) for s in sizes]
+    for got, want in zip(run_function(clone, args), run_function(after, args), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
 
 
 def conv(b: Builder, x: Atom, weight: Const, bias: Const, pad: int) -> Var:
@@ -178,6 +318,41 @@ def test_layout_around_a_branch() -> None:
         args = [np.asarray(flag), np.ones((2, 3, 4, 4), np.float32)]
         got, want = run_function(lower(before), args), run_function(before, args)
         np.testing.assert_allclose(got[0], want[0], rtol=1e-6)
+
+
+def branches_with_convolutions() -> Function:
+    """Around an outer convolution; the branches read it, and one ends in its own epilogue."""
+    c, x = Var("c", tensor("bool")), Var("x", tensor("float32", N, 4, S, S))
+    b = Builder()
+    y = b.emit(ops.relu, conv(b, x, const(4, 4, 1, 1), const(1, 4, 1, 1), 0))
+    then, orelse = Builder(), Builder()
+    z = conv(then, y, const(4, 4, 3, 3, seed=1), const(1, 4, 1, 1, seed=2), 1)
+    blocks = {
+        "then": then.function("", (), [then.emit(ops.relu, z)]),
+        "orelse": orelse.function("", (), [orelse.emit(ops.neg, y)]),
+    }
+    (out,) = b.emit_all(IF, c, **blocks)
+    return b.function("main", [c, x], [b.emit(ops.exp, out)])
+
+
+def test_branches_are_lowered(golden: Any) -> None:
+    before = branches_with_convolutions()
+    check(golden, before, lower(before), (), (2, 4, 6, 6))
+    after = lower(before)
+    heavy = [b for b in all_bindings(after) if b.op is FUSED]
+    inner = [m for b in heavy for m in b.attrs["body"].body if m.op is ops.conv2d]
+    assert [m.attrs["layout"] for m in inner] == ["NHWC", "NHWC"]
+
+
+def test_fuse_keeps_what_a_branch_reads() -> None:
+    c, x = Var("c", tensor("bool")), Var("x", tensor("float32", N, 8))
+    b, inner = Builder(), Builder()
+    y = b.emit(ops.matmul, x, const(8, 8))
+    z = b.emit(ops.relu, y)
+    then = inner.function("", (), [inner.emit(ops.neg, y)])
+    outs = b.emit_all(IF, c, then=then, orelse=Builder().function("", (), [z]))
+    fused = fuse(b.function("main", [c, x], outs))
+    assert [f.op.name for f in fused.body] == ["matmul", "relu", "if"]
 
 
 def test_layout_leaves_other_functions_alone() -> None:

@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import psutil
 import pytest
+from bucketize.runtime.parallel import split
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,8 +21,6 @@ from bucketize.errors import LogError, TuneError, UnknownNameError
 from bucketize.ir import Builder, Module, Var
 from bucketize.kernel.template import TEMPLATES, Launch
 from bucketize.ops import relu
-from bucketize.runtime.parallel import split
-from bucketize.tune.case import relative_error
 from bucketize.tune.log import LogWarning, Trial, append, rows
 from bucketize.tune.measure import Limits, Replay, Worker
 from bucketize.tune.session import Progress, tune
@@ -449,21 +447,3 @@ def test_threads_share_out_the_whole_extent(extent: int, grain: int, threads: in
     assert len(parts) == threads
     assert [i for begin, end in parts for i in range(begin, end)] == list(range(extent))
     assert all(begin % grain == 0 or begin == extent for begin, _ in parts)
-
-
-@pytest.mark.parametrize(
-    ("got", "expected", "error"),
-    [
-        ([1.0, 2.0], [1.0, 2.0], 0.0),
-        ([1.0, 2.5], [1.0, 2.0], 0.25),
-        ([0.5], [0.0], 0.5),
-        ([], [], 0.0),
-        ([np.inf, 1.0], [np.inf, 1.0], 0.0),
-        ([np.nan, 1.0], [0.0, 1.0], np.inf),
-        ([0.0, 1.0], [-np.inf, 1.0], np.inf),
-        ([1, 2], [1, 2], 0.0),
-        ([1, 2], [1, 3], np.inf),
-    ],
-)
-def test_relative_error(got: list[float], expected: list[float], error: float) -> None:
-    assert relative_error(np.array(got), np.array(expected)) == error

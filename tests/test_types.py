@@ -33,7 +33,9 @@ from bucketize.types import (
 
 N, M, K = Symbol("N"), Symbol("M", 2, 9), Symbol("K", 0, 4)
 SYMBOLS = {s.name: s for s in (N, M, K)}
-BINARY = {"+": operator.add, "-": operator.sub, "*": operator.mul} | FUNCTIONS
+BINARY = {"+": operator.add, "-": operator.sub, "*": operator.mul} | {
+    name: f.value for name, f in FUNCTIONS.items()
+}
 
 leaves = st.sampled_from("NMK") | st.integers(-4, 9)
 divisors = st.integers(1, 6) | st.sampled_from(

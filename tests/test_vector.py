@@ -98,7 +98,7 @@ def test_activations_vanish_far_below_zero(op: Op) -> None:
     load = workload(op, tensor(F32, N))
     template = template_for(load)
     schedule = template.default(load, host())
-    for got in (op.compute(x), run(template, load, schedule, [x], {"N": x.size}, x, 1)):
+    for got in (op.compute(x), *run(template, load, schedule, [x], {"N": x.size}, [x], 1)):
         np.testing.assert_allclose(got[:4], 0, atol=1e-30 if op is not ops.silu else 1e-5)
         np.testing.assert_allclose(got[4:], x[4:], rtol=1e-6)
 

@@ -16,10 +16,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from kernel_call import launch_at
 
 from bucketize import ops
 from bucketize.interpret import run_function
-from bucketize.ir import Builder, Const, Var, specialise
+from bucketize.ir import Builder, Const, Var
 from bucketize.kernel.build import build
 from bucketize.kernel.gemm import conv, depthwise, matmul
 from bucketize.kernel.gemm.epilogue import of_workload
@@ -120,7 +121,9 @@ def convolution(
         return b.emit(ops.clip, b.emit(ops.add, b.emit(ops.add, y, bias), other), lo=0.0, hi=9.0)
 
     x, w = tensor("float32", N, H, W, channels), tensor("float32", *weights)
-    y = ops.conv2d.infer(x, w, **ops.conv2d.complete({"groups": groups, "layout": "NHWC", **attrs}))
+    (y,) = ops.conv2d.infer(
+        x, w, **ops.conv2d.complete({"groups": groups, "layout": "NHWC", **attrs})
+    )
     depthwise_ = inner == 1 and groups == out
     return Case(
         depthwise.TEMPLATE if depthwise_ else conv.TEMPLATE,
@@ -164,7 +167,7 @@ def run(
 ) -> Array:
     """What the kernel makes of `args`, its parallel axis cut in three.
 
-    It is made from the symbolic group, and launched by the concrete one, as the runtime does.
+    It is made and launched from the symbolic group, as the runtime does.
     """
     kernel = build(template.source(load, schedule, target), name_hint=template.name)
     shape = run_function(load.body, args)[0].shape
@@ -172,8 +175,7 @@ def run(
     memory = np.full(size + 2 * RIM, 7, np.float32)
     out = memory[RIM : RIM + size]
     out[...] = np.nan
-    concrete = Workload(specialise(load.body, sizes), load.constant)
-    launch = template.launch(concrete, schedule, (*(a.shape for a in args), shape), target)
+    launch = launch_at(template, load, schedule, (*(a.shape for a in args), shape), sizes, target)
     given = [
         template.pack(load, schedule, i, a) if template.pack_key(load, schedule, i) else a
         for i, a in enumerate(args)

@@ -73,8 +73,7 @@ def test_clones_that_are_recipes_remain_so(module):
         return parse_function(f"def @{name}(%x: float32[2]) {{ return }}")
 
     names = [f"main[N={i}..{i + 1}]" for i in range(1, 5000)]
-    recipes = {n: lambda n=n: clone(n) for n in names}
-    lazy = Module({"main": module.main, **recipes})
+    lazy = Module({"main": module.main, **dict.fromkeys(names, clone)})
     assert verify(lazy) is lazy
     assert verify(lazy, functions=["main"]) is lazy
     assert asked == []

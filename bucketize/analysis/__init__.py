@@ -13,11 +13,14 @@ from bucketize.analysis.frame import (
     versus_oracle,
 )
 from bucketize.analysis.plot import plot_latency, plot_progress, plot_trade_off
+from bucketize.analysis.tradeoff import Case, measure_trade_off
 
 __all__ = [
+    "Case",
     "best_schedules",
     "failures",
     "load",
+    "measure_trade_off",
     "plot_latency",
     "plot_progress",
     "plot_trade_off",

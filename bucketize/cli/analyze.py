@@ -80,7 +80,7 @@ def of_log(log: Path, name: str) -> Analysis:
 def of_dispatchers(log: Path, name: str, options: dict[str, Any]) -> Analysis:
     """The trade-off of dispatchers, measured now."""
     from bucketize.analysis import plot_trade_off, trade_off
-    from bucketize.cli.compare import cases_of, compare, shown_latency, shown_trade
+    from bucketize.cli.compare import measured, shown_latency, shown_trade
     from bucketize.cli.model import ORACLE, dispatched, load_model
 
     points = list(options["points"])
@@ -90,8 +90,7 @@ def of_dispatchers(log: Path, name: str, options: dict[str, Any]) -> Analysis:
     specs = [*(options["specs"] or ("none", "log", "uniform")), ORACLE]
     common = {"policy": options["policy"], "fallback": True, "points": points}
     modules = {spec: dispatched(model, {**common, "dispatcher": spec}) for spec in specs}
-    cases = cases_of(model, points)
-    cost, latency = compare(modules, cases, log=log, threads=options["threads"])
+    latency, cost = measured(model, modules, points, log=log, threads=options["threads"])
     trade = trade_off(latency, cost)
     text = f"{shown_latency(latency)}\n\n{shown_trade(trade)}"
     return trade, text, plot_trade_off(trade)

@@ -45,7 +45,7 @@ def demo(output: Path, seconds: float, threads: int) -> None:
       bucketize demo --seconds 600 --output long-demo
     """
     from bucketize.analysis import plot_trade_off, trade_off
-    from bucketize.cli.compare import cases_of, compare, shown_latency, shown_trade
+    from bucketize.cli.compare import measured, shown_latency, shown_trade
     from bucketize.cli.model import load_model
 
     output.mkdir(parents=True, exist_ok=True)
@@ -55,7 +55,7 @@ def demo(output: Path, seconds: float, threads: int) -> None:
     tune_all(modules, log, seconds, threads)
     points = ", ".join(map(parameter.shown_sizes, POINTS))
     say(f"Compiling from an empty cache, then running {points} ...")
-    cost, latency = compare(modules, cases_of(model, POINTS), log=log, threads=threads)
+    latency, cost = measured(model, modules, POINTS, log=log, threads=threads)
     check(latency)
     trade = trade_off(latency, cost)
     click.echo(shown_latency(latency) + "\n\n" + shown_trade(trade))

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from bucketize.runtime.executable import Executable
 
     Arrays = dict[str, NDArray[Any]]
-    Results = list[NDArray[Any]]
 
 ZOO = "zoo:"
 UNDISPATCHED = "none"
@@ -148,10 +147,3 @@ def compiled(mod: Module, title: str, **options: Any) -> Executable:
 
     with compiling_bar(title) as progress:
         return compile(mod, progress=progress, **options)
-
-
-def worst_error(results: Results, wanted: Results) -> float:
-    """The largest difference by the largest magnitude, over all results."""
-    from bucketize.tune.case import relative_error
-
-    return max(relative_error(a, b) for a, b in zip(results, wanted, strict=True))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
-import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,6 @@ from bucketize.cli.model import (
     dispatched,
     load_inputs,
     load_model,
-    worst_error,
 )
 
 if TYPE_CHECKING:
@@ -75,7 +74,7 @@ def run(model: str, bounds: list[parameter.Bound], as_json: bool, **options: Any
         arrays = {**loaded.inputs(sizes), **given}
         results, row = timed(exe, sizes, arrays, options["repeat"])
         if options["check"]:
-            row["max_rel_err"] = worst_error(results, reference(loaded.module, arrays))
+            row["max_rel_err"] = error(results, loaded.module, arrays)
         rows.append(row)
         if options["explain"] and not as_json:
             click.echo(exe.explain(**sizes))
@@ -89,15 +88,12 @@ def timed(
 ) -> tuple[list[NDArray[Any]], dict[str, Any]]:
     """The results, and what to tell of the run; the first call, which compiles, is not timed."""
     from bucketize.cli.progress import progress_bar
+    from bucketize.timing import interleaved
 
     with progress_bar("compiling") as tell:
         tell(0, 1, parameter.shown_sizes(sizes))
         results = exe.run(**arrays)
-    times = []
-    for _ in range(repeat):
-        start = time.perf_counter()
-        results = exe.run(**arrays)
-        times.append(time.perf_counter() - start)
+    times = interleaved({"run": partial(exe.run, **arrays)}, least=repeat)["run"]
     told = exe.explain(**sizes)
     return results, {
         "sizes": sizes,
@@ -108,11 +104,12 @@ def timed(
     }
 
 
-def reference(mod: Module, arrays: Arrays) -> list[NDArray[Any]]:
-    """What the ops mean, computed one by one."""
+def error(results: list[NDArray[Any]], mod: Module, arrays: Arrays) -> float:
+    """How far the results are from what the ops mean, computed one by one."""
+    from bucketize.compare import worst_error
     from bucketize.interpret import evaluate_module
 
-    return evaluate_module(mod, **arrays)
+    return worst_error(results, evaluate_module(mod, **arrays))
 
 
 def save(path: Path, results: list[NDArray[Any]]) -> None:

@@ -65,9 +65,9 @@ def lines(section: str, mod: Module, after: Module, function: str) -> Iterator[s
     if section == "before":
         yield text(mod.main)
     elif section == "decisions":
-        yield from tree_lines(after.main)
+        yield from tree_lines(after.main, abridged=True)
     elif section == "clones":
-        yield from clones(after)
+        yield from abridged(clones(after))
     else:
         yield text(lower(after.function(function)))
 
@@ -75,6 +75,15 @@ def lines(section: str, mod: Module, after: Module, function: str) -> Iterator[s
 def clones(mod: Module) -> list[str]:
     """The names of the functions that `main` decides between."""
     return [name for name in mod.functions if name != "main"]
+
+
+def abridged(names: list[str]) -> list[str]:
+    """The first and last of very many names, and how many are between them."""
+    from bucketize.ir.abridge import ENDS, MOST
+
+    if len(names) <= MOST:
+        return names
+    return [*names[:ENDS], f"... (clones left out: {len(names) - 2 * ENDS:,})", *names[-ENDS:]]
 
 
 def summary(mod: Module) -> dict[str, object]:

@@ -4,36 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bucketize.ir import CALL, IF, NO_BUCKET, Atom, Binding, Function
+from bucketize.dispatch.decision import Gap, Leaf, Side, Step, decisions
+from bucketize.ir import NO_BUCKET, Binding, Function
 from bucketize.ops.dim import dim_less
 from bucketize.types import Dim, Interval
 
 
-def tree_lines(block: Function) -> Iterator[str]:
-    """The tree below a block: `if N < 2:`, and the clones at its leaves."""
-    for binding in block.body:
-        if binding.op is IF:
-            yield f"if {condition(block, binding.args[0])}:"
-            yield from ("  " + line for line in tree_lines(binding.attrs["then"]))
-            yield "else:"
-            yield from ("  " + line for line in tree_lines(binding.attrs["orelse"]))
-        elif binding.op is CALL:
-            yield binding.attrs["callee"]
-        elif binding.op is NO_BUCKET:
-            yield "error: no bucket"
+def tree_lines(fn: Function, *, abridged: bool = False) -> Iterator[str]:
+    """The tree of a function: `if N < 2:`, and the clones at its leaves."""
+    for step in decisions(fn, abridged=abridged):
+        yield from ("  " * step.depth + line for line in step_lines(step))
 
 
-def condition(block: Function, atom: Atom) -> str:
-    """What the branch that hangs on `atom` asks of the sizes."""
-    (asked,) = (b for b in block.body if atom in b.outs)
-    if asked.op is dim_less:
-        return f"{asked.attrs['dim']} < {asked.attrs['than']}"
-    return inside(asked)
+def step_lines(step: Step) -> Iterator[str]:
+    """One step of the tree, at most one line but for a leaf of several calls."""
+    match step:
+        case Side(_, test, holds):
+            yield f"if {condition(test)}:" if holds else "else:"
+        case Gap(_, leaves):
+            yield f"... (leaves left out: {leaves:,})"
+        case Leaf(_, block):
+            yield from step.callees
+            if any(b.op is NO_BUCKET for b in block.body):
+                yield "error: no bucket"
 
 
-def inside(asked: Binding) -> str:
-    """The condition of a box of sizes."""
-    pairs = zip(asked.attrs["dims"], asked.attrs["box"], strict=True)
+def condition(test: Binding) -> str:
+    """What a test asks of the sizes."""
+    if test.op is dim_less:
+        return f"{test.attrs['dim']} < {test.attrs['than']}"
+    pairs = zip(test.attrs["dims"], test.attrs["box"], strict=True)
     return " and ".join(between(dim, interval) for dim, interval in pairs)
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, TypeAlias
 
 from bucketize.errors import DispatchError, unknown_name
-from bucketize.ir import Function, Var
+from bucketize.ir import Clone, Function, Var
 from bucketize.types import Dim, Interval, Symbol
 
 Bucket: TypeAlias = dict[str, Interval]  # symbol name -> half-open interval
@@ -20,24 +19,20 @@ def show_interval(interval: Interval) -> str:
     return f"[{lo}, {'inf' if hi is None else hi})"
 
 
-def show_bucket(bucket: Bucket) -> str:
+def show_bucket(bucket: Mapping[str, Interval]) -> str:
     """The form of the logs: `N=[1,2);H=[32,64)`."""
     return ";".join(f"{n}={show_interval(i).replace(' ', '')}" for n, i in bucket.items())
 
 
-def clone_name(function: str, bucket: Bucket, label: str = "") -> str:
+def clone_name(function: str, clone: Clone) -> str:
     """`main[N=1..2,H=32..64]`, half-open; nothing behind the dots is unbounded.
 
-    A named profile's clone is `main[big:N=1..9]`.
+    A named profile's clone is `main[big:N=1..9]`. Names are for people: nothing reads a bucket
+    back from one.
     """
-    parts = (f"{n}={lo}..{'' if hi is None else hi}" for n, (lo, hi) in bucket.items())
-    return f"{function}[{label and label + ':'}{','.join(parts)}]"
-
-
-def bucket_of(name: str) -> Bucket:
-    """The bucket that a clone's name tells; empty for functions that are no clones."""
-    found = re.findall(r"([^\[\],:=]+)=(\d+)\.\.(\d*)", name)
-    return {symbol: (int(lo), int(hi) if hi else None) for symbol, lo, hi in found}
+    intervals = clone.bucket.items()
+    parts = (f"{n}={lo}..{'' if hi is None else hi}" for n, (lo, hi) in intervals)
+    return f"{function}[{clone.label and clone.label + ':'}{','.join(parts)}]"
 
 
 def clip(interval: Interval, symbol: Symbol) -> Interval | None:

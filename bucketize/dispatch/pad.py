@@ -7,12 +7,12 @@ names the op. The true extents that masks need are extra scalar parameters of th
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
-from bucketize.dispatch.bucket import Bucket, show_interval
+from bucketize.dispatch.bucket import show_interval
 from bucketize.errors import PaddingError
 from bucketize.ir import (
     CALL,
@@ -20,19 +20,19 @@ from bucketize.ir import (
     Atom,
     Binding,
     Builder,
+    Clone,
     Env,
     Function,
     Var,
     copy_binding,
-    specialise,
 )
 from bucketize.op import FREE, UNSAFE, Fill
 from bucketize.ops.dim import from_dims, mask_tail
 from bucketize.ops.shape import pad, reshape, strided_slice
-from bucketize.transform.simplify import simplify
 from bucketize.types import (
     Dim,
     Expr,
+    Interval,
     Symbol,
     Symbolic,
     TensorType,
@@ -52,44 +52,45 @@ SIZING = {
 }
 
 
-class Padding:
-    """The padded form of a function in one bucket: proved on construction, made on demand."""
+def tops_of(bucket: Mapping[str, Interval]) -> dict[str, int]:
+    """The sizes that a bucket is padded to; `PaddingError` if one of its symbols has no top."""
+    tops = {}
+    for name, (lo, hi) in bucket.items():
+        if hi is None:
+            shown = f"{name} in {show_interval((lo, hi))}"
+            raise PaddingError(f"{shown} has no top to pad to: bound {name}, or use 'exact'")
+        tops[name] = hi - 1
+    return tops
 
-    def __init__(self, fn: Function, bucket: Bucket) -> None:
-        """Prove that `fn` may be padded to the top of `bucket`, or raise `PaddingError`."""
-        self.fn = simplify(fn)
-        self.tops: dict[str, Dim] = {}
-        self.exact: dict[str, Dim] = {}
-        for name, (lo, hi) in bucket.items():
-            if hi is None:
-                shown = f"{name} in {show_interval((lo, hi))}"
-                raise PaddingError(f"{shown} has no top to pad to: bound {name}, or use 'exact'")
-            (self.exact if hi == lo + 1 else self.tops)[name] = hi - 1
+
+def padded(bucket: Mapping[str, Interval]) -> frozenset[str]:
+    """The symbols that are padded: those of more than one size."""
+    return frozenset(name for name, (lo, hi) in bucket.items() if hi != lo + 1)
+
+
+class Padding:
+    """The padded form of a function, proved on construction: one for all tops of some symbols."""
+
+    def __init__(self, fn: Function, bucket: Mapping[str, Interval]) -> None:
+        """Prove that `fn`, simplified, may be padded to the bucket's top; else `PaddingError`."""
+        self.fn = fn
+        names = padded(bucket)
+        self.tops = {n: top for n, top in tops_of(bucket).items() if n in names}  # for errors
         self.extents: dict[Dim, Var] = {}
         self._masked: Env = {}
         self._masks: dict[tuple[Atom, int, float], Atom] = {}
         self._filled: dict[tuple[Atom, int], float] = {}
         self.symbolic = self._masked_function()
 
-    def clone(self, name: str) -> Function:
-        """The static clone: the inputs at the bucket's top, then the extents for the masks."""
-        return specialise(self.symbolic, {**self.tops, **self.exact}, name)
-
-    def call(self, out: Builder, name: str) -> tuple[Atom, ...]:
+    def call(self, out: Builder, clone: Clone, name: str) -> tuple[Atom, ...]:
         """Pad the inputs, call the clone, crop its results."""
-        args = [self._pad_input(out, p) for p in self.fn.params]
+        tops = {n: top for n, top in tops_of(clone.bucket).items() if n in self.tops}
+        args = [_pad_input(out, p, tops) for p in self.fn.params]
         extents = [out.emit(from_dims, dims=(d,), scalar=True) for d in self.extents]
-        types = tuple(r.type.substitute(self.tops) for r in self.fn.results)
+        types = tuple(r.type.substitute(tops) for r in self.fn.results)
         results = out.emit_all(CALL, *args, *extents, callee=name, types=types)
         pairs = zip(results, self.fn.results, strict=True)
         return tuple(self._crop(out, r, want.type) for r, want in pairs)
-
-    def _pad_input(self, out: Builder, param: Var) -> Atom:
-        shape = param.type.shape
-        pads = tuple((0, substitute(d, self.tops) - d) for d in shape)
-        if all(hi == 0 for _, hi in pads):
-            return param
-        return out.emit(pad, param, pads=pads, value=0)
 
     def _crop(self, out: Builder, result: Var, want: TensorType) -> Atom:
         axes = tuple(i for i, d in enumerate(want.shape) if self._grows(d))
@@ -165,6 +166,13 @@ class Padding:
     def _where(self, b: Binding) -> str:
         padded = ", ".join(f"{n} to {t}" for n, t in self.tops.items())
         return f"padding {padded}: {b.op.name}"
+
+
+def _pad_input(out: Builder, param: Var, tops: Mapping[str, Dim]) -> Atom:
+    pads = tuple((0, substitute(d, tops) - d) for d in param.type.shape)
+    if all(hi == 0 for _, hi in pads):
+        return param
+    return out.emit(pad, param, pads=pads, value=0)
 
 
 def _is_monotone(dim: Dim, names: Container[str]) -> bool:

@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
-from typing import TypeAlias
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from typing import Any, TypeAlias
 
-from bucketize.call import bind_shapes
 from bucketize.dispatch.bucket import (
-    Bucket,
     clip,
     clone_name,
     intervals_by_symbol,
     narrowed,
     show_interval,
 )
-from bucketize.dispatch.pad import Padding
+from bucketize.dispatch.decision import Leaf, decisions
+from bucketize.dispatch.pad import Padding, padded, tops_of
+from bucketize.dispatch.profile import Box, boxes_of
 from bucketize.errors import BucketizeError, DispatchError, unknown_name
 from bucketize.ir import (
     CALL,
     IF,
     NO_BUCKET,
     Atom,
+    Binding,
     Builder,
+    Clone,
     Function,
     Module,
     Recipe,
@@ -37,10 +40,10 @@ from bucketize.types import AnyDim, Dim, Interval, Profile, Symbol, TensorType
 
 Answer: TypeAlias = Mapping[str, Mapping[int, Sequence[Interval]]] | Sequence[Profile]
 Dispatcher: TypeAlias = Callable[[dict[str, tuple[Dim, ...]]], Answer]
-Leaf: TypeAlias = Callable[[Builder], tuple[Atom, ...]]
+Emit: TypeAlias = Callable[[Builder], tuple[Atom, ...]]
 
 POLICIES = ("exact", "pad")
-MAX_PROFILES = 64  # each is one more `if` around the next
+MAX_BUCKETS = 100_000  # of these, about ten seconds and 200 MB
 
 
 def dispatch(
@@ -61,24 +64,33 @@ def dispatch(
     """
     if policy not in POLICIES:
         raise unknown_name("policy", policy, POLICIES)
-    fn = simplify(name_dims(mod.function(function)))
-    if any(n.startswith(f"{function}[") for n in mod.functions):
+    named = name_dims(mod.function(function))
+    if _is_dispatched(named, mod):
         raise DispatchError(f"{function} is dispatched already; dispatch the original")
-    answer = _ask(dispatcher, fn)
-    if isinstance(answer, Mapping):
-        intervals = intervals_by_symbol(fn, answer)
-        if not intervals:
-            raise DispatchError("the dispatcher named no axis: nothing to dispatch on")
-        leaves = _Leaves(fn, policy, fallback, intervals)
-        body: Leaf = partial(_emit_tree, leaves, {})
-    else:
-        boxes = _boxes(fn, answer)
-        leaves = _Leaves(fn, policy, fallback, {})
-        body = partial(_emit_profiles, leaves, boxes)
+    leaves, body = _decided(named, _ask(dispatcher, named), policy, fallback)
     out = Builder()
     results = body(out)
-    main = out.function(function, fn.params, results)
-    return Module(mod.functions.updated({**leaves.made, function: main}), {**mod.opt, **leaves.opt})
+    main = out.function(function, leaves.fn.params, results)
+    leaves.clones.entries = {**mod.clones, **leaves.clones.entries}
+    functions = mod.functions.updated({**leaves.made, function: main})
+    return Module(functions, leaves.clones, mod.names)
+
+
+def _decided(fn: Function, answer: Answer, policy: str, fallback: bool) -> tuple[_Leaves, Emit]:
+    """What makes the leaves, and what emits the tree above them."""
+    if isinstance(answer, Mapping):
+        intervals = _intervals(fn, answer)
+        leaves = _Leaves(simplify(fn), policy, fallback, intervals)
+        trees = tuple(_halved(s, _regions(s, i)) for s, i in intervals.items())
+        return leaves, partial(_emit_tree, leaves, trees, ())
+    boxes = boxes_of(fn, answer)
+    leaves = _Leaves(simplify(fn), policy, fallback, {})
+    return leaves, partial(_emit_profiles, leaves, boxes)
+
+
+def _is_dispatched(fn: Function, mod: Module) -> bool:
+    leaves = (step for step in decisions(fn) if isinstance(step, Leaf))
+    return any(name in mod.clones for leaf in leaves for name in leaf.callees)
 
 
 def name_dims(fn: Function) -> Function:
@@ -118,6 +130,45 @@ def _ask(dispatcher: Dispatcher, fn: Function) -> Answer:
     return answer
 
 
+def _intervals(fn: Function, answer: Mapping[Any, Any]) -> dict[Symbol, list[Interval]]:
+    """What a dispatcher said of axes, by symbol, if it is not too much."""
+    intervals = intervals_by_symbol(fn, answer)
+    if not intervals:
+        raise DispatchError("the dispatcher named no axis: nothing to dispatch on")
+    counts = [len(i) for i in intervals.values()]
+    if (total := math.prod(counts)) > MAX_BUCKETS:
+        shown = " x ".join(map(str, counts)) + " = " if len(counts) > 1 else ""
+        names = ", ".join(s.name for s in intervals)
+        raise DispatchError(
+            f"{shown}{total:,} buckets of {names}; the most is {MAX_BUCKETS:,}: "
+            "use fewer intervals (exact makes one for each size)"
+        )
+    return intervals
+
+
+class _Clones(Mapping[str, Clone]):
+    """Clones by name; one that differs from others by its bucket alone is made when asked for."""
+
+    def __init__(self, common: Clone, symbols: Sequence[str]) -> None:
+        self.common = common
+        self.symbols = symbols
+        self.entries: dict[str, Clone | tuple[Interval, ...]] = {}
+
+    def of(self, intervals: tuple[Interval, ...]) -> Clone:
+        """The clone of these intervals, one for each symbol."""
+        return replace(self.common, bucket=dict(zip(self.symbols, intervals, strict=True)))
+
+    def __getitem__(self, name: str) -> Clone:
+        entry = self.entries[name]
+        return entry if isinstance(entry, Clone) else self.of(entry)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.entries)
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+
 @dataclass
 class _Leaves:
     """Makes the leaves of the tree and remembers the clones that they call."""
@@ -127,44 +178,89 @@ class _Leaves:
     fallback: bool
     intervals: dict[Symbol, list[Interval]]
     made: dict[str, Function | Recipe] = field(default_factory=dict)
-    opt: dict[str, dict[str, int]] = field(default_factory=dict)
+    paddings: dict[frozenset[str], Padding] = field(default_factory=dict)
+    """By the symbols that are padded."""
 
-    def clone(self, out: Builder, bucket: Bucket, label: str = "") -> tuple[Atom, ...]:
-        """Call the clone that serves `bucket`."""
-        name = clone_name(self.fn.name, bucket, label)
+    @cached_property
+    def clones(self) -> _Clones:
+        """The clones so far."""
+        common = Clone({}, self.policy, origin=self.fn)
+        return _Clones(common, [s.name for s in self.intervals])
+
+    def bucket(self, out: Builder, intervals: tuple[Interval, ...]) -> tuple[Atom, ...]:
+        """Call the clone that serves a bucket."""
+        clone = self.clones.of(intervals)
         if self.policy == "pad":
-            padding = Padding(self.fn, bucket)
-            self.made[name] = partial(padding.clone, name)
-            return padding.call(out, name)
-        dims = {s.name: narrowed(s, bucket[s.name]) for s in self._symbols() if s.name in bucket}
-        self.made[name] = partial(specialise, self.fn, dims, name)
+            return self.clone(out, clone)
+        name = clone_name(self.fn.name, clone)
+        self.clones.entries[name] = intervals
+        self.made[name] = self.specialised
         return self._call(out, name)
+
+    def clone(self, out: Builder, clone: Clone) -> tuple[Atom, ...]:
+        """Call a clone that has more of its own than a bucket."""
+        name = clone_name(self.fn.name, clone)
+        if self.policy != "pad":
+            self.clones.entries[name] = clone
+            self.made[name] = self.specialised
+            return self._call(out, name)
+        padding = self._padding(clone.bucket)
+        self.clones.entries[name] = replace(clone, origin=padding.symbolic)
+        self.made[name] = self.padded
+        return padding.call(out, clone, name)
+
+    def _padding(self, bucket: Mapping[str, Interval]) -> Padding:
+        names = padded(bucket)
+        if names not in self.paddings:
+            self.paddings[names] = Padding(self.fn, bucket)
+        return self.paddings[names]
+
+    def specialised(self, name: str) -> Function:
+        """The recipe of all clones that run at the true sizes."""
+        bucket = self.clones[name].bucket
+        dims = {s: narrowed(self.symbols[s], i) for s, i in bucket.items()}
+        return specialise(self.fn, dims, name)
+
+    def padded(self, name: str) -> Function:
+        """The recipe of static clones: inputs at the bucket's top, then extents for the masks."""
+        bucket = self.clones[name].bucket
+        return specialise(self._padding(bucket).symbolic, tops_of(bucket), name)
 
     def uncovered(self, out: Builder) -> tuple[Atom, ...]:
         """Call the fallback clone, or refuse."""
         if not self.fallback:
-            types = tuple(r.type for r in self.fn.results)
-            sizes = tuple(self._symbols())
-            return out.emit_all(NO_BUCKET, sizes=sizes, buckets=self._shown(), types=types)
+            sizes = tuple(self.intervals) or tuple(self.symbols.values())
+            return out.emit_all(NO_BUCKET, sizes=sizes, buckets=self.shown, types=self.types)
         name = f"{self.fn.name}[fallback]"
         self.made[name] = Function(name, self.fn.params, self.fn.body, self.fn.results)
         return self._call(out, name)
 
     def _call(self, out: Builder, name: str) -> tuple[Atom, ...]:
-        types = tuple(r.type for r in self.fn.results)
-        return out.emit_all(CALL, *self.fn.params, callee=name, types=types)
+        return out.emit_all(CALL, *self.fn.params, callee=name, types=self.types)
 
-    def _symbols(self) -> list[Symbol]:
-        return list(self.intervals) or list(self.fn.symbols().values())
+    @cached_property
+    def types(self) -> tuple[TensorType, ...]:
+        """What the tree knows of its results: one tuple, for every leaf has it."""
+        return tuple(r.type for r in self.fn.results)
 
-    def _shown(self) -> str:
+    @cached_property
+    def symbols(self) -> dict[str, Symbol]:
+        """Those of the function, by name."""
+        return self.fn.symbols()
+
+    @cached_property
+    def shown(self) -> str:
+        """The buckets, for whom none serves."""
         if not self.intervals:
             return ", ".join(self.made)
         rows = self.intervals.items()
         return "; ".join(f"{s.name} in {' '.join(map(show_interval, i))}" for s, i in rows)
 
 
-def _regions(symbol: Symbol, intervals: list[Interval]) -> list[tuple[Interval, bool]]:
+Region: TypeAlias = tuple[Interval, bool]  # and whether a bucket covers it
+
+
+def _regions(symbol: Symbol, intervals: list[Interval]) -> list[Region]:
     """The intervals and what they leave uncovered within the bounds, in order."""
     first, last = intervals[0][0], intervals[-1][1]
     regions = [(i, True) for i in intervals]
@@ -175,100 +271,63 @@ def _regions(symbol: Symbol, intervals: list[Interval]) -> list[tuple[Interval, 
     return regions
 
 
-def _emit_tree(leaves: _Leaves, chosen: Bucket, out: Builder) -> tuple[Atom, ...]:
-    for symbol, intervals in leaves.intervals.items():
-        if symbol.name not in chosen:
-            regions = _regions(symbol, intervals)
-            return _emit_choice(leaves, chosen, symbol, regions, out)
-    return leaves.clone(out, chosen)
+@dataclass(frozen=True, slots=True)
+class _Fork:
+    """A test of one symbol, and its regions on either side."""
+
+    test: Binding
+    then: _Half
+    orelse: _Half
 
 
-def _emit_choice(
-    leaves: _Leaves,
-    chosen: Bucket,
-    symbol: Symbol,
-    regions: list[tuple[Interval, bool]],
-    out: Builder,
-) -> tuple[Atom, ...]:
+_Half: TypeAlias = _Fork | Region
+
+
+def _halved(symbol: Symbol, regions: Sequence[Region]) -> _Half:
+    """The balanced tree over one symbol's regions; it is repeated below each of another's."""
     if len(regions) == 1:
-        interval, covered = regions[0]
-        if not covered:
-            return leaves.uncovered(out)
-        return _emit_tree(leaves, {**chosen, symbol.name: interval}, out)
+        return regions[0]
     middle = len(regions) // 2
-    first = out.emit(dim_less, dim=symbol, than=regions[middle][0][0])
-    halves = regions[:middle], regions[middle:]
-    blocks = [_block(partial(_emit_choice, leaves, chosen, symbol, half)) for half in halves]
-    return out.emit_all(IF, first, then=blocks[0], orelse=blocks[1])
+    test = Builder()
+    test.emit(dim_less, dim=symbol, than=regions[middle][0][0])
+    first, second = (_halved(symbol, part) for part in (regions[:middle], regions[middle:]))
+    return _Fork(test.body[0], first, second)
 
 
-def _block(leaf: Leaf) -> Function:
+def _emit_tree(
+    leaves: _Leaves, trees: tuple[_Half, ...], chosen: tuple[Interval, ...], out: Builder
+) -> tuple[Atom, ...]:
+    """Decide by the first of the trees and the others below it; some intervals are chosen."""
+    if not trees:
+        return leaves.bucket(out, chosen)
+    tree, *rest = trees
+    if isinstance(tree, _Fork):
+        (first,) = out.repeat(tree.test, ())
+        blocks = [
+            _block(partial(_emit_tree, leaves, (half, *rest), chosen))
+            for half in (tree.then, tree.orelse)
+        ]
+        return out.emit_all(IF, first, then=blocks[0], orelse=blocks[1])
+    interval, covered = tree
+    if not covered:
+        return leaves.uncovered(out)
+    return _emit_tree(leaves, tuple(rest), (*chosen, interval), out)
+
+
+def _block(emit: Emit) -> Function:
     inner = Builder()
-    results = leaf(inner)
+    results = emit(inner)
     return inner.function("", (), results)
 
 
-def _boxes(fn: Function, profiles: Sequence[Profile]) -> list[tuple[str, Bucket, dict[str, int]]]:
-    if not profiles:
-        raise DispatchError("the dispatcher gave no profile: nothing to dispatch on")
-    if len(profiles) > MAX_PROFILES:
-        raise DispatchError(f"{len(profiles)} profiles, but a chain holds {MAX_PROFILES} at most")
-    boxes = [_box(fn, p, i) for i, p in enumerate(profiles)]
-    names = [label for label, _, _ in boxes]
-    for name in names:
-        if names.count(name) > 1:
-            raise DispatchError(f"two profiles are named {name!r}")
-    return boxes
-
-
-def _box(fn: Function, profile: Profile, index: int) -> tuple[str, Bucket, dict[str, int]]:
-    label = profile.name or f"profile{index}"
-    low, opt, high = (_sizes(fn, p, label) for p in (profile.min, profile.opt, profile.max))
-    for name, lo in low.items():
-        if not lo <= opt[name] <= high[name]:
-            raise DispatchError(
-                f"profile {label!r}: expected min <= opt <= max of {name}, "
-                f"got {lo}, {opt[name]}, {high[name]}"
-            )
-    bucket: Bucket = {}
-    for symbol in fn.symbols().values():
-        interval = clip((low[symbol.name], high[symbol.name] + 1), symbol)
-        if interval is None:
-            shown = f"{symbol.name} in [{low[symbol.name]}, {high[symbol.name]}]"
-            raise DispatchError(f"profile {label!r}: {shown} is out of the symbol's bounds")
-        bucket[symbol.name] = interval
-    return label, bucket, opt
-
-
-def _sizes(fn: Function, shapes: Mapping[str, tuple[int, ...]], label: str) -> dict[str, int]:
-    names = [p.name for p in fn.params]
-    for name in shapes:
-        if name not in names:
-            raise unknown_name("input", name, names)
-    try:
-        return bind_shapes(
-            [_unbounded(p) for p in fn.params], [tuple(shapes.get(n, ())) for n in names]
-        )
-    except BucketizeError as e:
-        e.add_note(f"in profile {label!r}")
-        raise
-
-
-def _unbounded(param: Var) -> Var:
-    shape = (Symbol(d.name, 0) if isinstance(d, Symbol) else d for d in param.type.shape)
-    return Var(param.name, TensorType(param.type.dtype, tuple(shape)))
-
-
-def _emit_profiles(
-    leaves: _Leaves, boxes: list[tuple[str, Bucket, dict[str, int]]], out: Builder
-) -> tuple[Atom, ...]:
+def _emit_profiles(leaves: _Leaves, boxes: Sequence[Box], out: Builder) -> tuple[Atom, ...]:
     """A chain, for boxes may overlap: the first that covers the sizes serves them."""
     if not boxes:
         return leaves.uncovered(out)
     (label, bucket, opt), *rest = boxes
-    leaves.opt[clone_name(leaves.fn.name, bucket, label)] = opt
-    dims = tuple(s for s in leaves.fn.symbols().values())
+    clone = replace(leaves.clones.common, bucket=bucket, opt=opt, label=label)
+    dims = tuple(leaves.symbols.values())
     inside = out.emit(dims_within, dims=dims, box=tuple(bucket[s.name] for s in dims))
-    then = _block(partial(leaves.clone, bucket=bucket, label=label))
+    then = _block(partial(leaves.clone, clone=clone))
     orelse = _block(partial(_emit_profiles, leaves, rest))
     return out.emit_all(IF, inside, then=then, orelse=orelse)

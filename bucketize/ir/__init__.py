@@ -5,6 +5,7 @@ exist. `If` holds its branches as functions without parameters that see the vari
 `fused` holds its group as a closed function.
 """
 
+from bucketize.ir.abridge import left_out
 from bucketize.ir.build import (
     Builder,
     Env,
@@ -14,9 +15,20 @@ from bucketize.ir.build import (
     refine,
     specialise,
     substitute_attr,
+    taken_block,
 )
-from bucketize.ir.core import Atom, Binding, Const, Function, Functions, Module, Recipe, Var
-from bucketize.ir.rewrite import Rule, rewrite
+from bucketize.ir.core import (
+    Atom,
+    Binding,
+    Clone,
+    Const,
+    Function,
+    Functions,
+    Module,
+    Recipe,
+    Var,
+)
+from bucketize.ir.rewrite import Atoms, Rule, all_bindings, map_blocks, rewrite
 from bucketize.ir.structure import CALL, FUSED, IF, NO_BUCKET, STRUCTURAL
 
 __all__ = [
@@ -26,8 +38,10 @@ __all__ = [
     "NO_BUCKET",
     "STRUCTURAL",
     "Atom",
+    "Atoms",
     "Binding",
     "Builder",
+    "Clone",
     "Const",
     "Env",
     "Function",
@@ -36,11 +50,15 @@ __all__ = [
     "Recipe",
     "Rule",
     "Var",
+    "all_bindings",
     "copy_binding",
     "copy_block",
     "infer",
+    "left_out",
+    "map_blocks",
     "refine",
     "rewrite",
     "specialise",
     "substitute_attr",
+    "taken_block",
 ]

@@ -34,8 +34,9 @@ def infer(op: Op, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType
         then, orelse = attrs["then"].results, attrs["orelse"].results
         if len(then) != len(orelse):
             raise TypeRelError(f"branches return {len(then)} and {len(orelse)} results")
-        return tuple(join_types(a.type, b.type) for a, b in zip(then, orelse, strict=True))
-    return (op.infer(*types, **attrs),)
+        pairs = [(a.type, b.type) for a, b in zip(then, orelse, strict=True)]
+        return tuple([a if a is b else join_types(a, b) for a, b in pairs])
+    return op.infer(*types, **attrs)
 
 
 @dataclass(eq=False)
@@ -77,8 +78,15 @@ Env: TypeAlias = dict[Atom, Atom]
 
 
 def copy_binding(out: Builder, b: Binding, env: Env, dims: Mapping[str, Dim] | None = None) -> None:
-    """Emit `b` again with `env` applied to its arguments and `dims` to its attributes."""
+    """Emit `b` again with `env` applied to its arguments and `dims` to its attributes.
+
+    Under `dims`, of an `If` whose condition they decide only the branch that it takes: the types
+    of the other need not fit any more.
+    """
     args = tuple([env.get(a, a) for a in b.args])
+    if dims is not None and b.op is IF and (block := taken_block(b, args[0])):
+        env.update(zip(b.outs, splice(out, block, env, dims), strict=True))
+        return
     if (
         not dims
         and b.op is not IF
@@ -106,10 +114,27 @@ def substitute_attr(value: Any, dims: Mapping[str, Dim], env: Env | None = None)
 
 def copy_block(block: Function, env: Env, dims: Mapping[str, Dim] | None = None) -> Function:
     """A branch of an `If` again, with the variables around it replaced."""
-    inner, out = dict(env), Builder()
+    out = Builder()
+    return out.function(block.name, (), splice(out, block, env, dims))
+
+
+def splice(
+    out: Builder, block: Function, env: Env, dims: Mapping[str, Dim] | None = None
+) -> list[Atom]:
+    """Emit the bindings of a block again; what its results have become."""
+    inner = dict(env)
     for b in block.body:
         copy_binding(out, b, inner, dims)
-    return out.function(block.name, (), [inner.get(r, r) for r in block.results])
+    return [inner.get(r, r) for r in block.results]
+
+
+def taken_block(b: Binding, condition: Atom) -> Function | None:
+    """The branch that an `If` takes on this condition, or None if that is not known."""
+    match condition.type.value:
+        case (int(truth),):
+            block: Function = b.attrs["then" if truth else "orelse"]
+            return block
+    return None
 
 
 def refine(fn: Function, types: Sequence[TensorType], name: str | None = None) -> Function:

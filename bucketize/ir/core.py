@@ -5,16 +5,16 @@ Everything is frozen and compared by identity.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from bucketize.errors import unknown_name
 from bucketize.op import MAX_VALUE, Array, Attrs, Op
-from bucketize.types import Dim, Symbol, TensorType
+from bucketize.types import Dim, Expr, Interval, Symbol, TensorType, symbols
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, slots=True)
 class Var:
     """A name for a tensor; two variables are the same only if they are the same object."""
 
@@ -25,7 +25,7 @@ class Var:
         return f"%{self.name}: {self.type}"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, slots=True)
 class Const:
     """A tensor known at compile time; never written to."""
 
@@ -46,9 +46,9 @@ class Const:
 Atom: TypeAlias = Var | Const
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, slots=True)
 class Binding:
-    """`outs = op(*args) {attrs}`; all ops but `If` and `call` have one out."""
+    """`outs = op(*args) {attrs}`, with an out for each result of the op."""
 
     outs: tuple[Var, ...]
     op: Op
@@ -65,7 +65,7 @@ class Binding:
         return f"{', '.join(map(repr, self.outs))} = {self.op.name}{self.args}"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, slots=True)
 class Function:
     """Parameters, bindings in order, and the atoms that it returns."""
 
@@ -78,11 +78,18 @@ class Function:
         """The symbols of the parameters, by name."""
         return {s.name: s for p in self.params for d in p.type.shape for s in _symbols(d)}
 
+    def mentioned(self) -> set[str]:
+        """The names of all symbols in its types and attributes."""
+        types = [v.type for v in (*self.params, *(o for b in self.body for o in b.outs))]
+        names = {s.name for t in types for s in t.symbols()}
+        return names.union(*(_mentioned(value) for b in self.body for value in b.attrs.values()))
+
     def __repr__(self) -> str:
         return f"<function {self.name}({', '.join(map(repr, self.params))})>"
 
 
-Recipe: TypeAlias = Callable[[], Function]
+Recipe: TypeAlias = Callable[[str], Function]
+"""Makes the function of a name: one recipe serves all clones of a function."""
 
 
 class Functions(Mapping[str, Function]):
@@ -94,7 +101,7 @@ class Functions(Mapping[str, Function]):
     def __getitem__(self, name: str) -> Function:
         entry = self._entries[name]
         if not isinstance(entry, Function):
-            entry = self._entries[name] = entry()
+            entry = self._entries[name] = entry(name)
         return entry
 
     def __iter__(self) -> Iterator[str]:
@@ -116,27 +123,53 @@ class Functions(Mapping[str, Function]):
 
     def mapped(self, transform: Callable[[Function], Function]) -> Functions:
         """Each function transformed when first asked for."""
-        return Functions({n: lambda n=n: transform(self[n]) for n in self})  # type: ignore[misc]
+        return Functions(dict.fromkeys(self, lambda name: transform(self[name])))
+
+
+@dataclass(frozen=True, slots=True)
+class Clone:
+    """What a copy of a function is for: the sizes that it serves, and how.
+
+    Clones are equal if their text is: `origin` does not count.
+    """
+
+    bucket: Mapping[str, Interval]
+    """Half-open, by the symbol's name."""
+    policy: str = "exact"
+    opt: Mapping[str, int] | None = None
+    """The sizes that it is tuned for, where a profile names them."""
+    weight: float = 1.0
+    """Its share of the traffic, relative to the other clones'."""
+    label: str = ""
+    """The name of its profile."""
+    origin: Function | None = field(default=None, compare=False, repr=False)
+    """The simplified function that it specialises; not known of a clone that was parsed."""
 
 
 @dataclass(frozen=True, eq=False)
 class Module:
-    """Named functions; `main` is where a run begins.
-
-    `opt` holds the sizes that a clone is tuned for, where a profile named them.
-    """
+    """Named functions, and which of them are clones; `main` is where a run begins."""
 
     functions: Functions
-    opt: Mapping[str, Mapping[str, int]]
+    clones: Mapping[str, Clone]
+    names: tuple[str, ...]
+    """Of the results of `main`, if they have any."""
 
     def __init__(
         self,
         functions: Mapping[str, Function | Recipe],
-        opt: Mapping[str, Mapping[str, int]] | None = None,
+        clones: Mapping[str, Clone] | None = None,
+        names: Sequence[str] = (),
     ) -> None:
         lazy = functions if isinstance(functions, Functions) else Functions(functions)
         object.__setattr__(self, "functions", lazy)
-        object.__setattr__(self, "opt", opt or {})
+        object.__setattr__(self, "clones", {} if clones is None else clones)
+        object.__setattr__(self, "names", tuple(names))
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The names of the results of `main`; `output_0`, ... where it has none."""
+        return self.names or tuple(f"output_{i}" for i in range(len(self.main.results)))
 
     @property
     def main(self) -> Function:
@@ -151,11 +184,22 @@ class Module:
 
     def replace(self, *functions: Function) -> Module:
         """The module with `functions` put in under their names."""
-        return Module(self.functions.updated({f.name: f for f in functions}), self.opt)
+        return Module(
+            self.functions.updated({f.name: f for f in functions}), self.clones, self.names
+        )
 
     def mapped(self, transform: Callable[[Function], Function]) -> Module:
         """The module with each function transformed when first asked for."""
-        return Module(self.functions.mapped(transform), self.opt)
+        return Module(self.functions.mapped(transform), self.clones, self.names)
+
+
+def _mentioned(value: Any) -> set[str]:
+    """The names of the symbols in an attribute."""
+    if isinstance(value, Function):
+        return value.mentioned()
+    if isinstance(value, tuple):
+        return set[str]().union(*map(_mentioned, value))
+    return {s.name for s in symbols(value)} if isinstance(value, Symbol | Expr) else set()
 
 
 def _symbols(dim: Dim) -> Iterator[Symbol]:

@@ -1,42 +1,39 @@
-"""Kernels from source text: real files in a cache directory, compiled once for all processes."""
+"""Kernels from source text: real files in a cache directory, compiled once for all processes.
+
+A kernel is two files, named by all that it depends on: its source, which anybody may read, and
+its machine code. Who finds the code whole needs no lock, no compiler and no writable disk.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import importlib.util
+import json
 import logging
 import os
+import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import replace
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
+from threading import local
 from types import ModuleType
+from typing import Self, TypeAlias
 
-import llvmlite
-import numba
 import platformdirs
 from filelock import FileLock
 
 from bucketize.errors import KernelError
+from bucketize.kernel.object import Kernel, compiled, load, sealed, unsealed
 from bucketize.kernel.target import host
 
 VARIABLE = "BUCKETIZE_CACHE"
 LOGGER = logging.getLogger("bucketize")
-
-
-@dataclass(frozen=True)
-class Kernel:
-    """Native code: `address` is of a function void(int64* block)."""
-
-    address: int
-    name: str
-    path: Path
-    cached: bool
-    """Whether it came from the disk, compiled earlier."""
-    compile_s: float
-    """Seconds that getting it took."""
 
 
 _built: dict[Path, Kernel] = {}
@@ -47,20 +44,105 @@ def cache_directory() -> Path:
     return Path(os.environ.get(VARIABLE) or platformdirs.user_cache_dir("bucketize"))
 
 
+def kernel_name(source: str, hint: str) -> str:
+    """The name of the kernel of a source: `hint`, and a digest of all that it depends on."""
+    digest = hashlib.sha256(f"{_environment()}\n{source}".encode()).hexdigest()[:16]
+    return f"k_{hint}_{digest}"
+
+
 def build(source: str, *, name_hint: str) -> Kernel:
     """The kernel of this source, a module with a numba cfunc `kernel` of void(CPointer(int64)).
 
     The source names itself by `__name__`. Raises KernelError when the cache cannot be written.
     """
-    name = f"k_{name_hint}_{_digest(source)}"
-    path = cache_directory() / f"{name}.py"
+    path = cache_directory() / f"{kernel_name(source, name_hint)}.py"
     if path not in _built:
-        _built[path] = _locked(path, source)
+        start = time.perf_counter()
+        stored = _stored(path)
+        code, cached = _compiled(path, source) if stored is None else (stored, True)
+        address = load(path.stem, code)
+        seconds = time.perf_counter() - start
+        _built[path] = Kernel(path.stem, code, address, path, cached, seconds)
     return _built[path]
 
 
-def _digest(source: str) -> str:
-    return hashlib.sha256(f"{_environment()}\n{source}".encode()).hexdigest()[:16]
+def is_built(source: str, name_hint: str) -> bool:
+    """Whether `build` would find the kernel, in this process or on the disk."""
+    path = cache_directory() / f"{kernel_name(source, name_hint)}.py"
+    return path in _built or _code_path(path).exists()
+
+
+Progress: TypeAlias = Callable[[str, int, int], None]  # (what, done, total)
+
+PARALLEL = 3  # kernels from which on it pays to start processes: each imports numba first
+
+
+def build_all(sources: Mapping[str, str], progress: Progress | None = None) -> None:
+    """Build the kernels of some sources, each with its hint; missing ones in several processes.
+
+    `progress` is told the kernels compiled of those that were missing.
+    """
+    missing = {s: hint for s, hint in sources.items() if not is_built(s, hint)}
+    processes = min(len(os.sched_getaffinity(0)), len(missing) // PARALLEL + 1)
+    tell = progress or (lambda *_: None)
+    if processes > 1:
+        with ThreadPoolExecutor(processes) as threads, Builders() as builders:
+            jobs = {threads.submit(builders.build, s, h): h for s, h in missing.items()}
+            for i, job in enumerate(as_completed(jobs)):
+                tell(f"compiled {jobs[job]}", i, len(missing))
+                job.result()
+    for i, (source, hint) in enumerate(missing.items()):
+        if processes <= 1:
+            tell(f"compiling {hint}", i, len(missing))
+        kernel = build(source, name_hint=hint)
+        assert kernel.path is not None
+        _built[kernel.path] = replace(kernel, cached=False)
+    if missing:
+        tell("compiled", len(missing), len(missing))
+
+
+class Builders:
+    """Processes that build kernels into the cache, one for each thread that asks."""
+
+    def __init__(self) -> None:
+        self._mine = local()
+        self._all: list[subprocess.Popen[str]] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self._all:
+            process.communicate()  # its input ends, and so does it
+
+    def build(self, source: str, hint: str) -> None:
+        """Have a kernel built; what its process says when it fails is the error."""
+        if not hasattr(self._mine, "process"):
+            self._mine.process = self._started()
+        process: subprocess.Popen[str] = self._mine.process
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            process.stdin.write(json.dumps([source, hint]) + "\n")
+            process.stdin.flush()
+            said = process.stdout.readline()
+        except BrokenPipeError:
+            said = ""
+        if not said:
+            raise KernelError(f"a process that compiles kernels died (exit {process.wait()})")
+        if error := json.loads(said):
+            raise KernelError(f"cannot compile {hint}: {error}")
+
+    def _started(self) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "bucketize.kernel.builder"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
+        )
+        self._all.append(process)
+        return process
 
 
 @cache
@@ -69,66 +151,68 @@ def _environment() -> str:
     code = hashlib.sha256()
     for path in sorted(Path(__file__).parent.rglob("*.py")):
         code.update(path.read_bytes())
-    return f"{numba.__version__} {llvmlite.__version__} {code.hexdigest()} {host().features}"
+    return f"{version('numba')} {version('llvmlite')} {code.hexdigest()} {host().features}"
 
 
-def _locked(path: Path, source: str) -> Kernel:
+def _code_path(path: Path) -> Path:
+    return path.with_suffix(".o")
+
+
+def _stored(path: Path) -> bytes | None:
+    """The machine code on the disk, if it is there and whole."""
+    try:
+        file = _code_path(path).read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as e:
+        raise _unusable(path, e) from e
+    code = unsealed(file)
+    if code is None:
+        LOGGER.warning("%s: stored machine code is torn; compiling anew", path)
+    return code
+
+
+def _unusable(path: Path, error: OSError) -> KernelError:
+    return KernelError(f"cannot keep a kernel in {path.parent} (set {VARIABLE}): {error}")
+
+
+def _compiled(path: Path, source: str) -> tuple[bytes, bool]:
+    """The machine code, made by the first process that holds the lock; the others find it there."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(path.with_suffix(".lock")):
-            _write(path, source)
-            return _load(path)
+            stored = _stored(path)
+            if stored is not None:
+                return stored, True
+            _write(path, source.encode())
+            code = _compile(path)
+            _write(_code_path(path), sealed(code))
+            return code, False
     except OSError as e:
-        raise KernelError(f"cannot keep a kernel in {path.parent} (set {VARIABLE}): {e}") from e
+        raise _unusable(path, e) from e
 
 
-def _write(path: Path, source: str) -> None:
-    """Put the source there, whole or not at all; a torn file is written anew."""
-    text = source.encode()
-    if path.exists() and path.read_bytes() == text:
-        return
+def _write(path: Path, data: bytes) -> None:
+    """Put the file there, whole or not at all."""
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.stem, suffix=".tmp")
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(text)
+            file.write(data)
         os.replace(temporary, path)
     except OSError:
         Path(temporary).unlink(missing_ok=True)
         raise
 
 
-def _load(path: Path) -> Kernel:
-    start = time.perf_counter()
-    stored = _stored(path)
-    try:
-        module = _import(path)
-    except Exception as e:  # whatever unpickling torn machine code raises
-        if isinstance(e, OSError) or not stored:
-            raise
-        LOGGER.warning("%s: stored machine code cannot be read (%s); compiling anew", path, e)
-        for file in stored:
-            file.unlink()
-        module = _import(path)
-    seconds = time.perf_counter() - start
-    cfunc = module.kernel
-    return Kernel(cfunc.address, path.stem, path, cfunc.cache_hits > 0, seconds)
-
-
-def _stored(path: Path) -> list[Path]:
-    """Numba's files of this kernel."""
-    return list((path.parent / "__pycache__").glob(f"{path.stem}.*.nb[ci]"))
+def _compile(path: Path) -> bytes:
+    cfunc = _import(path).kernel
+    return compiled(cfunc.inspect_llvm(), cfunc.native_name, path.stem)
 
 
 def _import(path: Path) -> ModuleType:
-    """The module, under its name in sys.modules: numba reads its cache through that."""
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
-    try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[path.stem]
-        raise
+    spec.loader.exec_module(module)
     return module

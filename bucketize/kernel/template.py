@@ -5,26 +5,25 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from bucketize.errors import KernelError
 from bucketize.ir import Atom, Binding, Const, Function
 from bucketize.kernel.target import Target
 from bucketize.op import Array
-from bucketize.types import Dim, Symbol, TensorType, substitute, symbols
+from bucketize.types import Dim, Shape, Symbol, TensorType, evaluate, substitute, symbols
 
 Knob: TypeAlias = int | str
 Schedule: TypeAlias = Mapping[str, Knob]
-Shapes: TypeAlias = tuple[tuple[int, ...], ...]
+Shapes: TypeAlias = tuple[Shape, ...]
 
 
 @dataclass(frozen=True, eq=False)
 class Workload:
-    """A fused group: `body` has one result; `constant[i]` tells that parameter i is a weight."""
+    """A fused group, or one op; `constant[i]` tells that parameter i of `body` is a weight."""
 
     body: Function
     constant: tuple[bool, ...]
@@ -35,9 +34,15 @@ class Workload:
         return next((b for b in self.body.body if b.op.scalar is None), self.body.body[0])
 
     @property
+    def results(self) -> tuple[TensorType, ...]:
+        """The types of what the group computes."""
+        return tuple(r.type for r in self.body.results)
+
+    @property
     def result(self) -> TensorType:
-        """The type of what the group computes."""
-        return self.body.results[0].type
+        """The type of the only result."""
+        (type_,) = self.results
+        return type_
 
     @cached_property
     def key(self) -> str:
@@ -52,10 +57,10 @@ class Workload:
         for b in self.body.body:
             args = [atoms.get(a) or names.constant(a) for a in b.args]
             attrs = [f"{k}={names.attr(v)}" for k, v in sorted(b.attrs.items())]
-            atoms[b.out] = f"%{len(atoms)}"
-            lines.append(f"{atoms[b.out]} = {b.op.name}({', '.join(args + attrs)})")
-        result = self.body.results[0]
-        lines.append(f"return {atoms.get(result) or names.constant(result)}")
+            made = [atoms.setdefault(v, f"%{len(atoms)}") for v in b.outs]
+            lines.append(f"{', '.join(made)} = {b.op.name}({', '.join(args + attrs)})")
+        results = (atoms.get(r) or names.constant(r) for r in self.body.results)
+        lines.append(f"return {', '.join(results)}")
         return f"({params}) " + "; ".join(lines)
 
     @cached_property
@@ -93,19 +98,25 @@ class _Names:
 
 @dataclass(frozen=True)
 class Launch:
-    """How a kernel is run at concrete shapes.
+    """How a kernel is run, over dims: a launch rule is read once, at link time.
 
-    The block is [out, in_0, ..., in_n-1, workspace, begin, end, dims...]; begin..end is a part of
+    The block is [out_0, ..., in_0, ..., workspace, begin, end, dims...]; begin..end is a part of
     range(extent) that begins at a multiple of `grain`; each thread has its own `workspace` bytes.
     """
 
-    dims: tuple[int, ...]
-    extent: int
+    dims: tuple[Dim, ...]
+    extent: Dim
     grain: int = 1
-    workspace: int = 0
+    workspace: Dim = 0
     checked: bool = False
     """Whether the workspace begins with a report: 0 if all was well, or 1, an index that is out of
     range, and the extent of its axis. The kernel writes it before all else, in each part."""
+
+    def at(self, sizes: Mapping[str, int]) -> Launch:
+        """The launch when the symbols have these sizes."""
+        dims = tuple(evaluate(d, sizes) for d in self.dims)
+        extent, workspace = evaluate(self.extent, sizes), evaluate(self.workspace, sizes)
+        return replace(self, dims=dims, extent=extent, workspace=workspace)
 
 
 REPORT = 3 * 8  # bytes
@@ -113,7 +124,7 @@ REPORT = 3 * 8  # bytes
 
 @dataclass(frozen=True, eq=False)
 class Template:
-    """A generator of kernels. `Shapes` are those of the arguments, then that of the result."""
+    """A generator of kernels. `Shapes` are those of the arguments, then of all results."""
 
     name: str
     accepts: Callable[[Workload], bool]
@@ -132,15 +143,30 @@ class Template:
 
 
 TEMPLATES: dict[str, Template] = {}
-"""By name; of several that accept a workload the first is taken. Filled by the package."""
+"""By name, in order of preference: the first that accepts a workload is its default."""
 
 
-def template_for(workload: Workload) -> Template:
-    """The first template that can compute the workload."""
-    for template in TEMPLATES.values():
-        if template.accepts(workload):
-            return template
-    raise KernelError(f"no template of {', '.join(TEMPLATES)} takes {workload.key}")
+def candidates(workload: Workload) -> list[Template]:
+    """All templates that can compute the workload, the default one first."""
+    return [t for t in TEMPLATES.values() if t.accepts(workload)]
+
+
+@dataclass(frozen=True)
+class Implementation:
+    """One way to compute a workload: a template, and a value for each of its knobs."""
+
+    template: str
+    schedule: Schedule
+
+    def __str__(self) -> str:
+        return " ".join([self.template, *(f"{k}={v}" for k, v in self.schedule.items())])
+
+
+def default_implementation(workload: Workload, target: Target) -> Implementation | None:
+    """The first template that takes the workload, on its own default; None if none does."""
+    for template in candidates(workload):
+        return Implementation(template.name, template.default(workload, target))
+    return None
 
 
 def combinations(knobs: Mapping[str, Sequence[Knob]]) -> list[dict[str, Knob]]:

@@ -18,8 +18,9 @@ from bucketize.kernel.loops.norm import ARGMAX, CUMSUM, LAYER_NORM, SOFTMAX
 from bucketize.kernel.loops.pool import POOL
 from bucketize.kernel.loops.product import MATMUL_LOOPS
 from bucketize.kernel.loops.reduce import REDUCE
+from bucketize.kernel.loops.topk import TOPK
 from bucketize.kernel.loops.transpose import TRANSPOSE
-from bucketize.kernel.template import TEMPLATES, Workload, template_for
+from bucketize.kernel.template import TEMPLATES, candidates
 
 VECTOR = (MATMUL, DEPTHWISE, CONV)
 LOOP = (
@@ -29,14 +30,9 @@ LOOP = (
     *(REDUCE, SOFTMAX, LAYER_NORM, ARGMAX, CUMSUM),
     POOL,
     *(GATHER, GATHER_ELEMENTS, GATHER_ND, SCATTER_ELEMENTS, SCATTER_ND),
+    TOPK,
     *(MATMUL_LOOPS, CONV_LOOPS),
 )
 TEMPLATES.update({t.name: t for t in (*VECTOR, *LOOP)})
 
-
-def has_template(workload: Workload) -> bool:
-    """Whether any template can compute the workload."""
-    return any(t.accepts(workload) for t in TEMPLATES.values())
-
-
-__all__ = ["TEMPLATES", "has_template", "template_for"]
+__all__ = ["TEMPLATES", "candidates"]

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from bucketize.ir import Atom, Binding, Builder, Const, Env, Function, copy_binding
+from bucketize.ir import Atom, Binding, Builder, Const, Env, Function, copy_binding, map_blocks
 from bucketize.ops import (
     avg_pool2d,
     concat,
@@ -32,7 +32,14 @@ AXIS = (0, 3, 1, 2)  # where an NCHW axis is found in NHWC
 
 
 def layout(fn: Function) -> Function:
-    """`fn` with convolutions, pools and what surrounds them in NHWC."""
+    """`fn` with convolutions, pools and what surrounds them in NHWC, in branches too.
+
+    What passes into a branch or out of it is in NCHW.
+    """
+    return _block(map_blocks(fn, _block))
+
+
+def _block(fn: Function) -> Function:
     if not any(b.op in ANCHORS and b.attrs.get("layout") == "NCHW" for b in fn.body):
         return fn
     return _Layouts().function(fn)

@@ -33,7 +33,7 @@ def from_onnx(model: Source, *, bounds: Bounds | None = None) -> Module:
     translation = Translation(opsets(proto))
     main = translation.function("main", proto.graph, params, {})
     translation.check()
-    return Module({"main": main})
+    return Module({"main": main}, names=[output.name for output in proto.graph.output])
 
 
 def parameters(graph: GraphProto, bounds: Bounds) -> list[Var]:

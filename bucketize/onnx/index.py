@@ -6,6 +6,7 @@ from bucketize.ir import Atom
 from bucketize.onnx.node import Node, Unsupported, converts, converts_directly
 from bucketize.onnx.shape import reshaped
 from bucketize.ops import index as i
+from bucketize.ops.dyn import dyn_topk
 from bucketize.types import product
 
 
@@ -55,7 +56,5 @@ def _compress(n: Node) -> Atom:
 
 @converts("TopK")
 def _topk(n: Node) -> tuple[Atom, ...]:
-    n.attr("sorted")  # they always are
-    (k,) = n.dims(1, "k is") or (0,)
-    attrs = {"k": k, "axis": n.axis("axis", -1), "largest": bool(n.attr("largest", 1))}
-    return n.emit(i.topk, n[0], **attrs), n.emit(i.topk_indices, n[0], **attrs)
+    flags = {name: bool(n.attr(name, 1)) for name in ("largest", "sorted")}
+    return n.emit_dynamic_all(dyn_topk, n[0], n[1], axis=n.axis("axis", -1), **flags)

@@ -96,14 +96,19 @@ class Node:
 
     def emit_dynamic(self, op: Op, *args: Atom, **attrs: Any) -> Var:
         """Bind a `dyn` op, or its static twin where the operands that it reads are constant."""
+        (out,) = self.emit_dynamic_all(op, *args, **attrs)
+        return out
+
+    def emit_dynamic_all(self, op: Op, *args: Atom, **attrs: Any) -> tuple[Var, ...]:
+        """The same for an op of several results."""
         read = [a for i, a in enumerate(args) if i in op.reads]
         if op.static is not None and all(isinstance(a, Const) for a in read):
             twin = op.static(*(a.type for a in args), **op.complete(attrs))
             if twin is not None:
                 static, static_attrs = twin
                 kept = [a for i, a in enumerate(args) if i not in op.reads]
-                return self.emit(static, *kept, **static_attrs)
-        return self.emit(op, *args, **attrs)
+                return self.builder.emit_all(static, *kept, **static_attrs)
+        return self.builder.emit_all(op, *args, **attrs)
 
     def like(self, x: Atom, value: float) -> Const:
         """A scalar constant of the dtype of `x`."""

@@ -9,6 +9,7 @@ from bucketize.ops.dyn import (
     dyn_reshape,
     dyn_strided_slice,
     dyn_tile,
+    dyn_topk,
 )
 from bucketize.ops.elementwise import (
     abs_,
@@ -69,7 +70,6 @@ from bucketize.ops.index import (
     scatter_elements,
     scatter_nd,
     topk,
-    topk_indices,
 )
 from bucketize.ops.linalg import matmul
 from bucketize.ops.nn import avg_pool2d, conv2d, max_pool2d
@@ -128,6 +128,7 @@ __all__ = [
     "dyn_reshape",
     "dyn_strided_slice",
     "dyn_tile",
+    "dyn_topk",
     "equal",
     "erf",
     "exp",
@@ -194,7 +195,6 @@ __all__ = [
     "tanh",
     "tile",
     "topk",
-    "topk_indices",
     "transpose",
     "trunc_div",
     "unsqueeze",

@@ -9,7 +9,7 @@ import numpy as np
 
 from bucketize.op import FREE, UNSAFE, Array, op
 from bucketize.ops.rules import limits
-from bucketize.types import Dim, Interval, Shape
+from bucketize.types import Dim, Interval, Shape, bounds
 
 
 def _from_dims_value(*, dims: Shape, scalar: bool) -> Shape:  # noqa: ARG001
@@ -28,11 +28,27 @@ def from_dims(*, dims: Shape, scalar: bool = False) -> Array:
     return np.asarray(dims[0] if scalar else dims, dtype=np.int64)
 
 
+def _within_value(*, dims: Shape, box: tuple[Interval, ...]) -> Shape | None:
+    """By the bounds alone: a tree of decisions has thousands of these."""
+    inside = True
+    for dim, (lo, hi) in zip(dims, box, strict=True):
+        least, most = bounds(dim)
+        if (hi is not None and least >= hi) or (most is not None and most < lo):
+            return (0,)
+        inside &= least >= lo and (hi is None or (most is not None and most < hi))
+    return (1,) if inside else None
+
+
+def _less_value(*, dim: Dim, than: int) -> Shape | None:
+    return _within_value(dims=(dim,), box=((0, than),))
+
+
 @op(
     shape=lambda **_: (),
     dtype=lambda **_: np.dtype(np.bool_),
     padding=lambda *_, **__: UNSAFE,
-    example="{dim=3, than=4}",
+    value=_less_value,
+    example="{dim=N, than=4}",
 )
 def dim_less(*, dim: Dim, than: int) -> Array:
     """Whether an extent is smaller than a bound: a node of a decision tree."""
@@ -43,7 +59,8 @@ def dim_less(*, dim: Dim, than: int) -> Array:
     shape=lambda **_: (),
     dtype=lambda **_: np.dtype(np.bool_),
     padding=lambda *_, **__: UNSAFE,
-    example="{dims=(3, 4), box=((1, 4), (2, None))}",
+    value=_within_value,
+    example="{dims=(N, 4), box=((1, 4), (2, None))}",
 )
 def dims_within(*, dims: Shape, box: tuple[Interval, ...]) -> Array:
     """Whether extents lie in half-open intervals, one for each."""
@@ -52,9 +69,9 @@ def dims_within(*, dims: Shape, box: tuple[Interval, ...]) -> Array:
 
 
 def fill_number(value: float, dtype: np.dtype[Any]) -> Array:
-    """`value` as a scalar of `dtype`; of integers an infinity is the least or the greatest."""
-    if dtype.kind in "biu" and math.isinf(value):
-        return np.asarray(limits(dtype)[value > 0], dtype)
+    """`value` as a scalar of `dtype`; infinities and NaN are the least or the greatest integer."""
+    if dtype.kind in "biu" and not math.isfinite(value):
+        return np.asarray(limits(dtype)[value != -math.inf], dtype)
     return np.asarray(value).astype(dtype)
 
 

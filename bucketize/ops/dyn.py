@@ -14,6 +14,7 @@ import numpy as np
 
 from bucketize.errors import TypeRelError
 from bucketize.op import Array, Attrs, Op, first_dtype, op
+from bucketize.ops.index import top, top_dtype, top_shape, topk
 from bucketize.ops.rules import (
     at_least,
     range_extent,
@@ -101,7 +102,7 @@ def _reshape_twin(x: TensorType, shape: TensorType, *, allow_zero: bool) -> Twin
 
 def _reshape_shape(x: Shape, shape: Shape, *, allow_zero: bool) -> Shape:
     newshape = resolve_reshape(x, shape, allow_zero=allow_zero)
-    return reshape.shape(x, newshape=newshape)
+    return tuple(reshape.shape(x, newshape=newshape))
 
 
 @op(
@@ -140,7 +141,7 @@ def dyn_broadcast_to(x: Array, shape: Array) -> Array:
 def _slice_shape(
     x: Shape, begin: Shape, end: Shape, strides: Shape, *, axes: tuple[int, ...]
 ) -> Shape:
-    return strided_slice.shape(x, begin=begin, end=end, strides=strides, axes=axes)
+    return tuple(strided_slice.shape(x, begin=begin, end=end, strides=strides, axes=axes))
 
 
 def _slice_twin(_x: TensorType, *ends: TensorType, axes: tuple[int, ...]) -> Twin:
@@ -179,7 +180,7 @@ def _pads(rank: int, pads: Shape, axes: tuple[int, ...]) -> Pads:
 
 
 def _pad_shape(x: Shape, pads: Shape, *, axes: tuple[int, ...], **_: Any) -> Shape:
-    return pad.shape(x, pads=_pads(len(x), pads, axes))
+    return tuple(pad.shape(x, pads=_pads(len(x), pads, axes)))
 
 
 def _pad_twin(x: TensorType, pads: TensorType, *, axes: tuple[int, ...], **attrs: Any) -> Twin:
@@ -221,6 +222,35 @@ def dyn_pad(
 def dyn_tile(x: Array, repeats: Array) -> Array:
     """`x` repeated along each axis."""
     return np.tile(x, _integers(repeats))
+
+
+# --- selecting -----------------------------------------------------------------------------------
+
+
+def _topk_shape(x: Shape, k: Shape, *, axis: int, **_: Any) -> tuple[Shape, Shape]:
+    if not isinstance(k, tuple) or len(k) != 1:
+        raise TypeRelError(
+            f"k is a vector of one number, got {text(k) if isinstance(k, tuple) else k}"
+        )
+    return top_shape(x, k=k[0], axis=axis)
+
+
+@op(
+    name="dyn.topk",
+    results=2,
+    shape=_topk_shape,
+    dtype=top_dtype,
+    padding=unsafe,
+    reads=(1,),
+    static=lambda _, k, **attrs: _twin(topk, k=_read(k)[0], **attrs),
+    example="float32[N, C+2], int64[1] = (2,) {axis=1}; "
+    "int64[C+3, N], int64[1] = (C,) {axis=0, largest=False}",
+)
+def dyn_topk(
+    x: Array, k: Array, *, axis: int, largest: bool = True, sorted: bool = True
+) -> tuple[Array, Array]:
+    """As many of the greatest or smallest along `axis` as `k` holds, and their indices."""
+    return top(x, int(k[0]), axis, largest, sorted)
 
 
 # --- making --------------------------------------------------------------------------------------
@@ -277,3 +307,7 @@ def dyn_arange(start: Array, stop: Array, step: Array) -> Array:
     """The numbers from `start` to `stop`, which is left out (ONNX Range)."""
     count = max(0, math.ceil((stop - start) / step))
     return np.asarray(start + np.arange(count, dtype=start.dtype) * step)
+
+
+EXTENTS = {dyn_broadcast_to: 1, dyn_full: 0, dyn_tile: 1}
+"""By op: the operand whose elements are extents or counts, none of them negative."""

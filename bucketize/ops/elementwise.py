@@ -24,9 +24,13 @@ from bucketize.ops.rules import (
 from bucketize.ops.values import (
     COMPARISONS,
     ValueRule,
+    any_of,
+    both,
     converted,
     either,
+    is_unequal,
     magnitude,
+    negated,
     per_element,
     quotient,
     remainder,
@@ -351,25 +355,25 @@ def greater_equal(x: Array, y: Array) -> Array:
     return np.greater_equal(x, y)
 
 
-@elementwise("x0 & x1", BOOLS, bools)
+@elementwise("x0 & x1", BOOLS, bools, per_element(both))
 def logical_and(x: Array, y: Array) -> Array:
     """Whether both are true."""
     return np.logical_and(x, y)
 
 
-@elementwise("x0 | x1", BOOLS, bools)
+@elementwise("x0 | x1", BOOLS, bools, per_element(any_of))
 def logical_or(x: Array, y: Array) -> Array:
     """Whether one of them is true."""
     return np.logical_or(x, y)
 
 
-@elementwise("x0 ^ x1", BOOLS, bools)
+@elementwise("x0 ^ x1", BOOLS, bools, per_element(is_unequal))
 def logical_xor(x: Array, y: Array) -> Array:
     """Whether just one of them is true."""
     return np.logical_xor(x, y)
 
 
-@elementwise("~x0", "bool[N, C]", bools)
+@elementwise("~x0", "bool[N, C]", bools, per_element(negated))
 def logical_not(x: Array) -> Array:
     """Whether `x` is false."""
     return np.logical_not(x)

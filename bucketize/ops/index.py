@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from bucketize.errors import TypeRelError
-from bucketize.op import FREE, UNSAFE, Array, Fill, Op, Padding, by_dims, op
+from bucketize.op import FREE, UNSAFE, Array, Fill, Padding, by_dims, op
 from bucketize.ops.rules import check_axes, same, unsafe
 from bucketize.types import ANY, Dim, Shape, TensorType, meet
 
@@ -236,45 +235,55 @@ def compress(x: Array, mask: Array, *, axis: int) -> Array:
     return np.compress(mask, x, axis)
 
 
-def _top_shape(x: Shape, *, k: Dim, axis: int, **_: Any) -> Shape:
+def top_shape(x: Shape, *, k: Dim, axis: int, **_: Any) -> tuple[Shape, Shape]:
+    """The shape rule of `topk`, for values and indices."""
     check_axes(len(x), axis)
     size = x[axis]
-    if isinstance(k, int) and isinstance(size, int) and k > size:
+    if isinstance(k, int) and (k < 0 or (isinstance(size, int) and k > size)):
         raise TypeRelError(f"the first {k} of {size}")
-    return (*x[:axis], k, *x[axis + 1 :])
+    shape = (*x[:axis], k, *x[axis + 1 :])
+    return shape, shape
 
 
 def _top_padding(_arg: int, at: int, _x: Shape, *, axis: int, largest: bool, **_: Any) -> Padding:
     if at != axis:
         return FREE
-    return Fill(-math.inf if largest else math.inf)
+    return Fill(-math.inf if largest else math.nan)  # behind all else: equals keep their order
 
 
-def _ranking(x: Array, k: int, axis: int, largest: bool) -> Array:
-    """The indices of the first `k` along `axis` in order of size; equals in their order."""
-    if not largest:
-        return np.argsort(x, axis, kind="stable").take(range(k), axis)
-    backwards = np.argsort(np.flip(x, axis), axis, kind="stable")
-    forwards: Array = x.shape[axis] - 1 - np.flip(backwards, axis)
-    return forwards.take(range(k), axis)
+def top_dtype(x: DType, *_: DType, **__: Any) -> tuple[DType, DType]:
+    """The dtype rule of `topk`, for values and indices."""
+    return x, np.dtype(np.int64)
 
 
-def _top(dtype: Callable[..., DType]) -> Callable[[Callable[..., Array]], Op]:
-    return op(
-        shape=_top_shape,
-        dtype=dtype,
-        padding=_top_padding,
-        example="float32[N, C+2] {k=2, axis=1}; int64[C+3, N] {k=C, axis=0, largest=False}",
-    )
+def top(x: Array, k: int, axis: int, largest: bool, sorted: bool) -> tuple[Array, Array]:
+    """The first `k` along `axis` in order of size, equals in their own, and where they are."""
+    top_shape(x.shape, k=k, axis=axis)
+    if largest:
+        backwards = np.argsort(np.flip(x, axis), axis, kind="stable")
+        ranking: Array = x.shape[axis] - 1 - np.flip(backwards, axis)
+    else:
+        ranking = np.argsort(x, axis, kind="stable")
+    indices = ranking.take(range(k), axis)
+    if not sorted:
+        indices = np.sort(indices, axis)
+    return np.take_along_axis(x, indices, axis), indices
 
 
-@_top(lambda x, **_: x)
-def topk(x: Array, *, k: int, axis: int, largest: bool = True) -> Array:
-    """The `k` greatest or smallest along `axis`, in order."""
-    return np.take_along_axis(x, _ranking(x, k, axis, largest), axis)
+@op(
+    results=2,
+    shape=top_shape,
+    dtype=top_dtype,
+    padding=_top_padding,
+    example="float32[N, C+2] {k=2, axis=1}; int64[C+3, N] {k=C, axis=0, largest=False}; "
+    "int64[N, C, 2] in [0, 2) {k=C, axis=1, sorted=False}; bool[N+1] {k=1, axis=0}",
+)
+def topk(
+    x: Array, *, k: int, axis: int, largest: bool = True, sorted: bool = True
+) -> tuple[Array, Array]:
+    """The `k` greatest or smallest along `axis`, and their indices (ONNX TopK).
 
-
-@_top(lambda _, **__: np.dtype(np.int64))
-def topk_indices(x: Array, *, k: int, axis: int, largest: bool = True) -> Array:
-    """Where the `k` greatest or smallest along `axis` are; equals in their order."""
-    return _ranking(x, k, axis, largest)
+    Of equals the first go first, and NaN is greater than every number. They come in order of
+    size, or if not `sorted` in their own.
+    """
+    return top(x, k, axis, largest, sorted)

@@ -80,6 +80,25 @@ def is_not_less(a: Dim, b: Dim) -> Dim:
     return is_less(b, a + 1)
 
 
+def both(a: Dim, b: Dim) -> Dim:
+    """1 if both are 1, 0 if one is 0."""
+    if 0 in (a, b):
+        return 0
+    return 1 if a == b == 1 else ANY
+
+
+def any_of(a: Dim, b: Dim) -> Dim:
+    """1 if one of them is 1, 0 if both are 0."""
+    if 1 in (a, b):
+        return 1
+    return 0 if a == b == 0 else ANY
+
+
+def negated(a: Dim) -> Dim:
+    """1 if `a` is 0, 0 if it is 1."""
+    return 1 - a
+
+
 def either(c: Dim, a: Dim, b: Dim) -> Dim:
     """`a` if `c` is 1, `b` if it is 0."""
     if isinstance(c, int):

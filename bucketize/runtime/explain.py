@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from bucketize.call import bind_shapes, no_bucket
 from bucketize.errors import ShapeError, unknown_name
 from bucketize.ir import Binding, Function
-from bucketize.runtime.route import Compiled
-from bucketize.runtime.segment import Segment, Step
-from bucketize.runtime.vm import (
+from bucketize.program.program import (
     Branch,
     Call,
     Code,
     Compute,
     Decide,
     Instruction,
+    KernelCall,
     Refuse,
     RunSegment,
 )
+from bucketize.runtime.vm import Context
 from bucketize.types import Symbol, evaluate
 
 
@@ -65,45 +65,44 @@ def sizes_of(main: Function, given: Mapping[str, Any]) -> dict[str, int]:
     return sizes
 
 
-def explain(name: str, sizes: dict[str, int], routine: Callable[[str], Compiled]) -> Explanation:
-    """Follow the decisions from the function `name` down to kernels."""
+def explain(sizes: dict[str, int], context: Context) -> Explanation:
+    """Follow the decisions from `main` down to kernels."""
     told = Explanation(dict(sizes))
-    _follow(name, sizes, routine, told)
+    for instruction, known in path(context, "main", sizes, told):
+        _tell(context, instruction, known, told)
     return told
 
 
-def _follow(
-    name: str, sizes: dict[str, int], routine: Callable[[str], Compiled], told: Explanation
-) -> None:
-    compiled = routine(name)
-    told.clone = name
-    told.executor = type(compiled).__name__.lower().replace("routine", "vm")
+def path(
+    context: Context, name: str, sizes: dict[str, int], told: Explanation
+) -> Iterator[tuple[Instruction, dict[str, int]]]:
+    """The instructions that a call at these sizes comes to, with the sizes there."""
+    routine = context.image.program.routines[name]
+    told.clone, told.executor = name, routine.executor
     told.path.append(name)
-    _walk(compiled.code, sizes, routine, told)
+    yield from _walk(context, routine.code, sizes, told)
 
 
 def _walk(
-    code: Code, sizes: dict[str, int], routine: Callable[[str], Compiled], told: Explanation
-) -> None:
+    context: Context, code: Code, sizes: dict[str, int], told: Explanation
+) -> Iterator[tuple[Instruction, dict[str, int]]]:
     for instruction in code.instructions:
         if isinstance(instruction, Decide):
-            block = instruction.choose(*(sizes[s] for s in instruction.symbols))
-            _walk(instruction.blocks[block], sizes, routine, told)
+            leaf = instruction.leaves[instruction.leaf(sizes)]
+            yield from _walk(context, leaf, sizes, told)
         elif isinstance(instruction, Call):
-            _enter_call(instruction, sizes, routine, told)
+            b = instruction.binding
+            callee = context.image.program.routines[b.attrs["callee"]]
+            shapes = [tuple(evaluate(d, sizes) for d in a.type.shape) for a in b.args]
+            inner = bind_shapes(callee.fn.params, shapes)
+            yield from path(context, callee.name, inner, told)
         else:
-            _tell(instruction, sizes, told)
+            yield instruction, sizes
 
 
-def _enter_call(
-    call: Call, sizes: dict[str, int], routine: Callable[[str], Compiled], told: Explanation
+def _tell(
+    context: Context, instruction: Instruction, sizes: dict[str, int], told: Explanation
 ) -> None:
-    callee = call.binding.attrs["callee"]
-    shapes = [tuple(evaluate(d, sizes) for d in a.type.shape) for a in call.binding.args]
-    _follow(callee, bind_shapes(routine(callee).fn.params, shapes), routine, told)
-
-
-def _tell(instruction: Instruction, sizes: dict[str, int], told: Explanation) -> None:
     if isinstance(instruction, Refuse):
         raise no_bucket(instruction.binding, sizes)
     if isinstance(instruction, Branch):
@@ -111,14 +110,13 @@ def _tell(instruction: Instruction, sizes: dict[str, int], told: Explanation) ->
     elif isinstance(instruction, Compute):
         told.steps.append(_host_step(instruction.binding))
     elif isinstance(instruction, RunSegment):
-        known = all(s in sizes for s in instruction.segment.symbols)
-        told.steps += [_step(s, sizes if known else {}) for s in instruction.segment.steps]
+        segment = instruction.segment
+        known = all(s in sizes for s in segment.symbols)
+        told.steps += [_step(call, sizes if known else {}) for call in segment.calls]
         if known:
-            told.arena_bytes = max(told.arena_bytes, _arena(instruction.segment, sizes))
-
-
-def _arena(segment: Segment, sizes: Mapping[str, int]) -> int:
-    return segment.plan(sizes).arena_bytes
+            state = context.state(segment)
+            state.prepare(tuple(sizes[s] for s in segment.symbols))
+            told.arena_bytes = max(told.arena_bytes, state.arena_bytes)
 
 
 def _host_step(b: Binding) -> dict[str, Any]:
@@ -128,16 +126,16 @@ def _host_step(b: Binding) -> dict[str, Any]:
     return {**step, "why": why}
 
 
-def _step(step: Step, sizes: Mapping[str, int]) -> dict[str, Any]:
-    members = [b.op.name for b in step.workload.body.body]
+def _step(call: KernelCall, sizes: Mapping[str, int]) -> dict[str, Any]:
+    members = [b.op.name for b in call.workload.body.body]
     shape = tuple(
         evaluate(d, sizes) if sizes or not isinstance(d, Symbol) else d
-        for d in step.binding.out.type.shape
+        for d in call.binding.outs[0].type.shape
     )
     return {
         "op": "+".join(members),
         "shape": shape,
-        "kernel": step.template.name,
-        "schedule": dict(step.schedule),
-        "why": step.source,
+        "kernel": call.implementation.template,
+        "schedule": dict(call.implementation.schedule),
+        "why": call.why,
     }

@@ -10,8 +10,9 @@ import numpy as np
 
 import bucketize.ops  # noqa: F401  (fills the table of operators)
 from bucketize.errors import BucketizeError, ParseError
-from bucketize.ir import CALL, FUSED, IF, Atom, Builder, Const, Function, Module, Var
+from bucketize.ir import CALL, FUSED, IF, Atom, Builder, Clone, Const, Function, Module, Var
 from bucketize.op import Array, get
+from bucketize.text.clone import read_clone
 from bucketize.text.reader import TYPES, Reader, Token, joined, unquoted
 from bucketize.types import Symbol, TensorType, evaluate, product
 
@@ -27,7 +28,7 @@ def parse(text: str, constants: Sequence[Array] = ()) -> Module:
         if fn.name in functions:
             parser.fail(f"function {fn.name!r} is defined twice", at)
         functions[fn.name] = fn
-    return Module(functions)
+    return Module(functions, parser.clones)
 
 
 def parse_function(text: str, constants: Sequence[Array] = ()) -> Function:
@@ -45,6 +46,7 @@ class _Parser(Reader):
         super().__init__(text)
         self.table = [Const(a) for a in table]
         self.names: dict[str, Atom] = {}
+        self.clones: dict[str, Clone] = {}
         self.structural = {"if": self.conditional, "fused": self.fused, "call": self.call}
 
     @contextmanager
@@ -69,6 +71,9 @@ class _Parser(Reader):
             params = self.listed(self.parameter, ")")
             at = self.now
             types = self.several(self.type) if self.accept("->") else None
+            self.where()  # read by `bounds_ahead`
+            if self.accept("clone"):
+                self.clones[name] = read_clone(self)
             fn = self.block(name, params, "return")
             self.agree(types, fn.results, at)
         return fn
@@ -90,7 +95,6 @@ class _Parser(Reader):
         return var
 
     def block(self, name: str, params: Sequence[Var], end: str) -> Function:
-        self.where()  # read by `bounds_ahead`
         self.expect("{")
         out = Builder()
         while not self.accept(end):
@@ -167,6 +171,7 @@ class _Parser(Reader):
         with self.scope(self.names, self.bounds_ahead(self.bounds)):
             operands = self.listed(self.operand, ")")
             bounds = self.bounds
+        self.where()  # read by `bounds_ahead`
         with self.scope({}, bounds):
             for token, param, _ in operands:
                 self.define(token, param)

@@ -9,8 +9,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from bucketize.ir import CALL, FUSED, IF, Atom, Binding, Function, Module, Var
+from bucketize.ir import CALL, FUSED, IF, Atom, Binding, Clone, Function, Module, Var, left_out
 from bucketize.op import Array
+from bucketize.text.clone import show_clone
 from bucketize.text.reader import PLAIN_FUNCTION, PLAIN_NAME, TYPES, joined, quoted
 from bucketize.types import Symbol, Symbolic, TensorType, symbols
 
@@ -20,9 +21,13 @@ INLINE = 8  # elements of a constant that is written where it is used
 
 
 def show(what: Module | Function, functions: Iterable[str] | None = None) -> str:
-    """A module, some `functions` of it by name, or one function as text."""
-    printer = _Printer()
-    return "\n\n".join("\n".join(printer.function(f)) for f in _chosen(what, functions))
+    """A module, some `functions` of it by name, or one function as text.
+
+    Of a tree of more than 10,000 leaves the first and last are shown; `parse` does not take that.
+    """
+    printer = _Printer(clones=what.clones if isinstance(what, Module) else {})
+    texts = (printer.function(f, left_out(f)) for f in _chosen(what, functions))
+    return "\n\n".join(map("\n".join, texts))
 
 
 def constants(what: Module | Function, functions: Iterable[str] | None = None) -> list[Array]:
@@ -70,20 +75,28 @@ class _Scope:
 
 @dataclass
 class _Printer:
+    clones: Mapping[str, Clone] = field(default_factory=dict)
     table: list[Array] = field(default_factory=list)
     places: dict[int, int] = field(default_factory=dict)
     heads: dict[Binding, str] = field(default_factory=dict)
 
-    def function(self, fn: Function) -> Iterator[str]:
+    gaps: Mapping[Function, int] = field(default_factory=dict)
+
+    def function(self, fn: Function, gaps: Mapping[Function, int] | None = None) -> Iterator[str]:
+        self.gaps = gaps or {}
         own = _symbols_of(fn)
         scope = _Scope(own)
         params = joined(f"{scope.param(p)}: {p.type}" for p in fn.params)
         returns = joined((r.type for r in fn.results), " -> ")
-        yield f"def {_function_name(fn.name)}({params}){returns}{_where(own, {})} {{"
+        clone = f" {show_clone(self.clones[fn.name])}" if fn.name in self.clones else ""
+        yield f"def {_function_name(fn.name)}({params}){returns}{_where(own, {})}{clone} {{"
         yield from self.block(fn, scope, "return")
         yield "}"
 
     def block(self, fn: Function, scope: _Scope, end: str) -> Iterator[str]:
+        if fn in self.gaps:
+            yield f"  ... (leaves left out: {self.gaps[fn]:,})"
+            return
         for b in fn.body:
             yield from (f"  {line}" for line in self.binding(b, scope))
         yield "  " + end + joined((self.atom(r, scope) for r in fn.results), " ")

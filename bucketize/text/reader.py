@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 DTYPES = {np.dtype(c).name: np.dtype(c) for c in "?bBhHiIqQefdFD"}
 WORDS = {"True": True, "False": False, "None": None, "inf": math.inf, "nan": math.nan}
-CALLS = {n: f for n, f in FUNCTIONS.items() if n.isidentifier()}
+CALLS = {n: f.value for n, f in FUNCTIONS.items() if not f.sign}
 RESERVED = frozenset((*DTYPES, *WORDS, *CALLS, "const", "where", "in"))
 """Names that no symbol can have."""
 
@@ -34,10 +34,10 @@ _TOKEN = re.compile(
     rf"""(?P<space>(?:\s|\#[^\n]*)+)
     | (?P<variable>%(?:\d+|{PLAIN_NAME}|{_STRING}))
     | (?P<function>@(?:{PLAIN_FUNCTION}|{_STRING}))
-    | (?P<number>\d+(?:\.\d*)?(?:e[-+]?\d+)?)
+    | (?P<number>\d+(?:\.(?!\.)\d*)?(?:e[-+]?\d+)?)
     | (?P<name>{PLAIN_NAME})
     | (?P<string>'(?:[^'\\\n]|\\.)*'|{_STRING})
-    | (?P<mark>->|//|>=|[-+*%(){{}}\[\],:=?])
+    | (?P<mark>->|//|>=|\.\.|[-+*%(){{}}\[\],:=?])
     | (?P<end>\Z)""",
     re.VERBOSE,
 )
@@ -55,6 +55,11 @@ class Token:
 def quoted(sigil: str, plain: str, name: str) -> str:
     """`name` behind its sigil, in quotes unless it has the `plain` form."""
     return sigil + (name if re.fullmatch(plain, name) else json.dumps(name))
+
+
+def word(name: str) -> str:
+    """`name`, in quotes unless it reads as a word of its own."""
+    return json.dumps(name) if name in RESERVED else quoted("", PLAIN_NAME, name)
 
 
 def unquoted(token: str) -> str:
@@ -192,6 +197,16 @@ class Reader:
         self.expect("]")
         return Symbol(name, lo, hi)
 
+    def word(self) -> str:
+        """What `word` made a name or a string of."""
+        if self.now.kind == "name":
+            return self.kind("name")
+        at = self.now
+        try:
+            return str(json.loads(self.kind("string")))
+        except ValueError as e:
+            self.fail(f"a string that is no JSON ({e})", at)
+
     def _dims(self, at: Token, *values: Any) -> Sequence[Dim]:
         for v in values:
             if type(v) is not int and not isinstance(v, Symbolic):
@@ -216,7 +231,7 @@ class Reader:
         if mark in FUNCTIONS and b == 0:
             self.fail(f"{a} divided by 0", at)
         fns = {"+": lambda: a + b, "-": lambda: a - b, "*": lambda: a * b}
-        return FUNCTIONS[mark](a, b) if mark in FUNCTIONS else fns[mark]()
+        return FUNCTIONS[mark].value(a, b) if mark in FUNCTIONS else fns[mark]()
 
     def _unary(self) -> Any:
         if not self.accept("-"):

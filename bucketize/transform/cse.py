@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from bucketize.ir import STRUCTURAL, Atom, Binding, Builder, Const, Function, rewrite
+from bucketize.ir import (
+    STRUCTURAL,
+    Atom,
+    Binding,
+    Builder,
+    Const,
+    Function,
+    Var,
+    all_bindings,
+    rewrite,
+)
 from bucketize.op import Op
 
 
@@ -13,19 +23,22 @@ def cse(fn: Function) -> Function:
 
     Constants are the same when they are one object, or small and equal.
     """
-    seen: dict[Any, Atom] = {}
+    seen: dict[Any, tuple[Var, ...]] = {}
 
-    def rule(out: Builder, b: Binding, args: tuple[Atom, ...]) -> Atom | None:
+    def rule(out: Builder, b: Binding, args: tuple[Atom, ...]) -> tuple[Var, ...] | None:
         if b.op in STRUCTURAL:
             return None
         key = out, *_key(b.op, args, b)  # a branch of an `if` sees no other branch's variables
-        if key in seen:
-            return seen[key]
-        seen[key] = out.emit(b.op, *args, **b.attrs)
+        if key not in seen:
+            seen[key] = out.emit_all(b.op, *args, **b.attrs)
         return seen[key]
 
     new = rewrite(fn, rule)
-    return fn if len(new.body) == len(fn.body) else new
+    return fn if _count(new) == _count(fn) else new
+
+
+def _count(fn: Function) -> int:
+    return sum(1 for _ in all_bindings(fn))
 
 
 def _key(op: Op, args: tuple[Atom, ...], b: Binding) -> tuple[Any, ...]:

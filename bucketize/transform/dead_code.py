@@ -1,12 +1,16 @@
-"""Dead code elimination: one sweep from the results up."""
+"""Dead code elimination: in each block one sweep from the results up."""
 
 from __future__ import annotations
 
-from bucketize.ir import IF, Atom, Binding, Builder, Env, Function, copy_binding
+from bucketize.ir import IF, Atom, Binding, Builder, Env, Function, copy_binding, map_blocks
 
 
 def dead_code(fn: Function) -> Function:
-    """`fn` without the bindings that no result needs."""
+    """`fn` without the bindings that no result needs, nor the result of a branch."""
+    return _sweep(map_blocks(fn, _sweep))  # the branches first: what only dead code read is dead
+
+
+def _sweep(fn: Function) -> Function:
     live = live_bindings(fn)
     if len(live) == len(fn.body):
         return fn

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypeGuard
 
-from bucketize.ir import STRUCTURAL, Atom, Binding, Builder, Const, Function, rewrite
+from bucketize.ir import STRUCTURAL, Atom, Atoms, Binding, Builder, Const, Function, rewrite
 from bucketize.ops.dim import from_dims
 from bucketize.types import AnyDim, Shape
 
@@ -18,15 +18,15 @@ def dynamic_to_static(fn: Function) -> Function:
     return rewrite(fn, _staticise)
 
 
-def _staticise(out: Builder, b: Binding, args: tuple[Atom, ...]) -> Atom | None:
+def _staticise(out: Builder, b: Binding, args: tuple[Atom, ...]) -> Atoms | None:
     if b.op in STRUCTURAL or b.op is from_dims:
         return None
     if b.op.static is not None:
         return _static_twin(out, b, args)
-    return _known_dims(out, b)
+    return _known_dims(out, b) if len(b.outs) == 1 else None
 
 
-def _static_twin(out: Builder, b: Binding, args: tuple[Atom, ...]) -> Atom | None:
+def _static_twin(out: Builder, b: Binding, args: tuple[Atom, ...]) -> Atoms | None:
     assert b.op.static is not None
     types = [a.type for a in args]
     if not all(_is_known(types[i].value) for i in b.op.reads if i < len(args)):
@@ -36,7 +36,7 @@ def _static_twin(out: Builder, b: Binding, args: tuple[Atom, ...]) -> Atom | Non
         return None
     op, attrs = twin
     kept = [a for i, a in enumerate(args) if i not in b.op.reads]
-    return out.emit(op, *kept, **attrs)
+    return out.emit_all(op, *kept, **attrs)
 
 
 def _known_dims(out: Builder, b: Binding) -> Atom | None:

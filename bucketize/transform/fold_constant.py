@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
+import math
 
 from bucketize.errors import TransformError
 from bucketize.ir import STRUCTURAL, Atom, Binding, Builder, Const, Function, rewrite
-from bucketize.types import Symbolic
+from bucketize.types import Symbolic, TensorType
 
 MAX_BYTES = 1 << 28  # a folded constant must not outgrow what a model may hold
 
@@ -16,21 +16,22 @@ def fold_constant(fn: Function) -> Function:
     return rewrite(fn, _fold)
 
 
-def _fold(_out: Builder, b: Binding, args: tuple[Atom, ...]) -> Atom | None:
+def _fold(_out: Builder, b: Binding, args: tuple[Atom, ...]) -> list[Const] | None:
     if b.op in STRUCTURAL:
         return None
     values = [a.value for a in args if isinstance(a, Const)]
     if len(values) < len(args) or _has_symbol(tuple(b.attrs.values())):
         return None
-    size = b.out.type.dtype.itemsize
-    for dim in b.out.type.shape:
-        size *= dim if isinstance(dim, int) else 1
-    if size > MAX_BYTES:
+    if sum(_nbytes(v.type) for v in b.outs) > MAX_BYTES:
         return None
     try:
-        return Const(np.asarray(b.op.compute(*values, **b.attrs)))
+        return [Const(array) for array in b.op.run(*values, **b.attrs)]
     except (IndexError, ValueError, ZeroDivisionError) as e:
         raise TransformError(f"{b.op.name} of constants cannot be computed: {e}") from e
+
+
+def _nbytes(type_: TensorType) -> int:
+    return type_.dtype.itemsize * math.prod(d for d in type_.shape if isinstance(d, int))
 
 
 def _has_symbol(value: object) -> bool:

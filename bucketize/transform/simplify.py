@@ -11,11 +11,13 @@ from bucketize.transform.cse import cse
 from bucketize.transform.dead_code import dead_code
 from bucketize.transform.dynamic_to_static import dynamic_to_static
 from bucketize.transform.fold_constant import fold_constant
+from bucketize.transform.fold_if import fold_if
 
 Transform: TypeAlias = Callable[[Function], Function]
 Pipeline: TypeAlias = Mapping[str, Transform]
 
 SIMPLIFY: Pipeline = {
+    "fold_if": fold_if,
     "dynamic_to_static": dynamic_to_static,
     "fold_constant": fold_constant,
     "cse": cse,
@@ -24,8 +26,9 @@ SIMPLIFY: Pipeline = {
 
 
 def simplify(fn: Function) -> Function:
-    """`fn` with known shapes static, constants folded, repeats and dead code gone."""
-    return apply(fn, SIMPLIFY)
+    """`fn` with known shapes static, constants and branches folded, repeats and dead code gone."""
+    new = apply(fn, SIMPLIFY)
+    return new if fold_if(new) is new else simplify(new)  # constants may decide a branch
 
 
 def apply(fn: Function, pipeline: Pipeline) -> Function:

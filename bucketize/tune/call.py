@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import time
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
 
 from bucketize.kernel.template import Launch
 from bucketize.op import Array
-from bucketize.runtime.launch import run_parallel, run_serial
-from bucketize.runtime.parallel import split
+from bucketize.runtime.native import function_at, run_parallel
 from bucketize.runtime.storage import address, empty_bytes
+from bucketize.timing import interleaved, processor_seconds, wall_seconds
+from bucketize.types import evaluate
 
 REPEATS = (3, 30)  # at least, at most
 ENOUGH_S = 0.25  # of repeats, what happens between them included
@@ -24,8 +25,8 @@ class Call:
     def __init__(self, kernel: int, launch: Launch, arrays: Sequence[Array], threads: int) -> None:
         """Fill the blocks; `kernel` is an address, `arrays` are the result and the arguments."""
         self.threads = threads
-        ranges = split(launch, threads)
-        self._spaces = [empty_bytes(launch.workspace) for _ in ranges]
+        ranges = _parts(launch, threads)
+        self._spaces = [empty_bytes(evaluate(launch.workspace, {})) for _ in ranges]
         self._arrays = arrays  # kept alive
         pointers = [address(array) for array in arrays]
         rows = [
@@ -34,21 +35,29 @@ class Call:
         ]
         self._blocks = np.array(rows, np.int64)
         self._kernels = np.array([kernel], np.int64)
-        self._place = address(self._blocks), self._blocks.strides[0]
+        self._kernel = function_at(kernel)
+        self._place = address(self._blocks)
         self._chunks = np.array([threads], np.int64)
 
     def __call__(self) -> None:
         """Run the kernel over its whole extent."""
         if self.threads == 1:
-            run_serial(self._kernels, *self._place)
+            self._kernel(self._place)
         else:
-            run_parallel(self._kernels, *self._place, self.threads, self._chunks)
+            stride = self._blocks.strides[0]
+            run_parallel(self._kernels, self._place, stride, self.threads, self._chunks)
+
+
+def _parts(launch: Launch, count: int) -> list[tuple[int, int]]:
+    """The parallel axis in `count` ranges that begin at multiples of the grain."""
+    extent = evaluate(launch.extent, {})
+    grains = -(-extent // launch.grain)
+    cuts = [min(grains * t // count * launch.grain, extent) for t in range(count + 1)]
+    return list(itertools.pairwise(cuts))
 
 
 def timed(call: Call, warm: Sequence[Array], between: int) -> list[float]:
     """Seconds of each of some calls.
-
-    On one thread, time that the system gave to other processes in the midst of a call is left out.
 
     Args:
         call: what is timed.
@@ -58,25 +67,17 @@ def timed(call: Call, warm: Sequence[Array], between: int) -> list[float]:
     """
     scratch = np.zeros(between, np.uint8)
     lines = [scratch[::LINE], *(a.reshape(-1).view(np.uint8)[::LINE] for a in warm)]
-    stopwatch = _seconds_on_processor if call.threads == 1 else _seconds
-    taken: list[float] = []
-    least, most = REPEATS
-    end = time.perf_counter() + ENOUGH_S
-    while len(taken) < least or (len(taken) < most and time.perf_counter() < end):
+
+    def touch() -> None:
         for line in lines:
             line.max(initial=0)
-        taken.append(stopwatch(call))
-    return taken
 
-
-def _seconds(call: Call) -> float:
-    start = time.perf_counter()
-    call()
-    return time.perf_counter() - start
-
-
-def _seconds_on_processor(call: Call) -> float:
-    """By the wall's clock, or by the thread's if that is less: asking it takes longer."""
-    start = time.thread_time()
-    seconds = _seconds(call)
-    return min(seconds, time.thread_time() - start)
+    least, most = REPEATS
+    return interleaved(
+        {"kernel": call},
+        least=least,
+        most=most,
+        enough_s=ENOUGH_S,
+        before={"kernel": touch},
+        stopwatch=processor_seconds if call.threads == 1 else wall_seconds,
+    )["kernel"]

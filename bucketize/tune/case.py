@@ -84,18 +84,6 @@ class Output:
         return bool((before == PATTERN).all() and (after == PATTERN).all())
 
 
-def relative_error(got: Array, expected: Array) -> float:
-    """The largest difference by the largest magnitude; infinite where only one is finite."""
-    if got.dtype.kind != "f":
-        return 0.0 if np.array_equal(got, expected) else float("inf")
-    finite = np.isfinite(expected)
-    if not np.array_equal(finite, np.isfinite(got)):
-        return float("inf")
-    a, b = got[finite].astype(np.float64), expected[finite].astype(np.float64)
-    scale = np.abs(b).max(initial=0.0) or 1.0
-    return float(np.abs(a - b).max(initial=0.0) / scale)
-
-
 def fault(error: float, output: Output) -> str:
     """What is wrong with a result; nothing, if it is right."""
     if not output.rim_is_whole():

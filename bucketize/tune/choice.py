@@ -18,6 +18,7 @@ Shape = tuple[int, ...]
 class Choice:
     """The best schedule of some trials, and what it costs relative to the default."""
 
+    template: str  # empty where the log does not tell
     schedule: Schedule
     relative: float  # weighted geometric mean over the shapes of latency / baseline
     trials: tuple[Trial, ...]  # the measurements it rests on, one per shape
@@ -44,9 +45,9 @@ def best_choice(trials: Iterable[Trial]) -> Choice | None:
     compare. Only schedules measured at as many shapes as any are compared; one that failed at a
     shape is out; of repeated measurements the last counts.
     """
-    measured: dict[str, dict[str, Trial]] = defaultdict(dict)
+    measured: dict[tuple[str, str], dict[str, Trial]] = defaultdict(dict)
     for trial in trials:
-        measured[trial.schedule_hash][trial.shape] = trial
+        measured[trial.template, trial.schedule_hash][trial.shape] = trial
     whole = [
         tuple(by_shape.values())
         for by_shape in measured.values()
@@ -54,7 +55,7 @@ def best_choice(trials: Iterable[Trial]) -> Choice | None:
     ]
     most = max(map(len, whole), default=0)
     choices = [
-        Choice(json.loads(group[0].schedule), geometric_mean(group), group)
+        Choice(group[0].template, json.loads(group[0].schedule), geometric_mean(group), group)
         for group in whole
         if len(group) == most
     ]

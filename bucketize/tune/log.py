@@ -25,7 +25,7 @@ from filelock import FileLock
 from bucketize.errors import LogError
 from bucketize.tune.environment import HOST, VERSIONS, Environment, here
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2  # 2 added `template`
 LOCK_TIMEOUT_S = 60.0
 HEADER_BYTES = 1 << 16  # no header is longer
 TAIL_BYTES = 1 << 20  # no row is longer
@@ -87,6 +87,7 @@ class Trial:
     latency_std_s: float | None = None
     baseline_s: float | None = None  # the default schedule's median latency at this shape
     max_rel_err: float | None = None
+    template: str = ""  # of the kernel; empty in rows of schema 1
 
     @property
     def environment(self) -> Environment:
@@ -95,6 +96,7 @@ class Trial:
 
 
 COLUMNS = tuple(field.name for field in fields(Trial))
+ADDED = ("template",)  # columns that logs of an older schema lack
 
 
 def schedule_json(schedule: Schedule) -> str:
@@ -257,7 +259,7 @@ def _difference(trial: Trial, wanted: Environment, names: Iterable[str]) -> str:
 
 def _checked_columns(header: str, path: Path) -> tuple[str, ...]:
     columns = tuple(next(csv.reader([header]), ()))
-    missing = [name for name in COLUMNS if name not in columns]
+    missing = [name for name in COLUMNS if name not in columns and name not in ADDED]
     if missing:
         raise LogError(_schema_message(path, header, f"it lacks {', '.join(missing)}"))
     return columns
@@ -273,7 +275,7 @@ def _parsed(
     _check_version(cells, columns, path)
     named = dict(zip(columns, cells, strict=True))
     try:
-        known = {name: parse(named.pop(name)) for name, parse in PARSERS.items()}
+        known = {n: parse(named.pop(n)) for n, parse in PARSERS.items() if n in named}
     except ValueError:
         return None
     return Trial(**known), named
@@ -288,7 +290,7 @@ def _cells(line: bytes) -> list[str]:
 
 def _check_version(cells: Sequence[str], columns: Sequence[str], path: Path) -> None:
     version = dict(zip(columns, cells, strict=False)).get("schema_version", str(SCHEMA_VERSION))
-    if version.isdigit() and int(version) != SCHEMA_VERSION:
+    if version.isdigit() and int(version) > SCHEMA_VERSION:
         reason = f"its rows are of schema {version}"
         raise LogError(_schema_message(path, ",".join(columns), reason))
 

@@ -7,7 +7,6 @@ strategy says. No schedule is proposed twice, and a space that is used up ends t
 from __future__ import annotations
 
 import itertools
-import json
 import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from bucketize.errors import TuneError, unknown_name
-from bucketize.tune.log import Schedule, Source, Trial, schedule_hash
+from bucketize.tune.log import Schedule, Source, schedule_hash
 from bucketize.tune.surrogate import most_promising
 
 ENUMERATED = 5000  # a space with more points is sampled
@@ -171,37 +170,3 @@ STRATEGIES: dict[str, Callable[[Space, Costs, int], tuple[int, Source]]] = {
     "random": _by_chance,
     "grid": _by_grid,
 }
-
-
-def recorded_space(trials: Sequence[Trial]) -> Space:
-    """The space of the schedules in a log: rows of one workload at one shape.
-
-    Its default is that of the log's sessions, or the first schedule.
-    """
-    schedules = {t.schedule_hash: json.loads(t.schedule) for t in trials}
-    first, *_ = sorted(trials, key=lambda t: t.source != "default")
-    names = list(json.loads(first.schedule))
-    return Space(
-        {name: sorted({s[name] for s in schedules.values()}) for name in names},
-        json.loads(first.schedule),
-        lambda schedule: None if schedule_hash(schedule) in schedules else "not recorded",
-    )
-
-
-def replay(trials: Sequence[Trial]) -> Measure:
-    """A measurement that looks the cost up in a log: rows of one workload at one shape.
-
-    Of repeated measurements of a schedule the last counts.
-    """
-    recorded = {t.schedule_hash: t.latency_median_s for t in trials}
-
-    def measure(proposal: Proposal) -> float | None:
-        key = schedule_hash(proposal.schedule)
-        if key not in recorded:
-            raise TuneError(
-                f"the replayed log has no trial of {dict(proposal.schedule)};"
-                f" it has {len(recorded)} others"
-            )
-        return recorded[key]
-
-    return measure

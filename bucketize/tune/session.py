@@ -224,6 +224,7 @@ class Session:
             shape=point.shape,
             weight=point.weight,
             op=task.op,
+            template=task.template.name,
             workload=task.workload.hash,
             schedule=schedule_json(proposal.schedule),
             schedule_hash=schedule_hash(proposal.schedule),

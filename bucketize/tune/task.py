@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeAlias
 
-from bucketize.dispatch.bucket import bucket_of, show_bucket
+from bucketize.dispatch.bucket import show_bucket
 from bucketize.errors import TuneError, unknown_name
-from bucketize.ir import CALL, FUSED, IF, STRUCTURAL, Binding, Const, Function, Module
+from bucketize.ir import CALL, FUSED, IF, STRUCTURAL, Binding, Clone, Const, Function, Module
 from bucketize.kernel.target import host
 from bucketize.kernel.template import Shapes, Template, Workload
 from bucketize.kernel.templates import TEMPLATES
 from bucketize.lower.pipeline import lower
-from bucketize.runtime.segment import workload_of
+from bucketize.program.decide import workload_of
 from bucketize.tune.choice import shape_text
 from bucketize.tune.search import Space
 from bucketize.types import ANY, Symbol, evaluate, symbols
@@ -26,6 +26,7 @@ Weighted: TypeAlias = list[tuple[Sizes, float]]
 Traffic: TypeAlias = Sequence[Sizes | tuple[Sizes, float]]  # of weight 1 where none is given
 
 CHOICES = ("middle", "bounds")
+WHOLE = Clone({})  # what a function is that is no clone: one for all sizes
 OPEN_TOP = 32  # an unbounded bucket is judged as if it ended at this, or at twice its begin
 
 
@@ -40,7 +41,7 @@ class Point:
     @property
     def shape(self) -> str:
         """The shapes as the log has them."""
-        return shape_text(self.shapes)
+        return shape_text(self.shapes)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,12 +94,13 @@ def tasks_of(mod: Module, sizes: str | Traffic = "middle") -> list[Task]:
         TuneError: no bucket holds any of the sizes, or they lack a symbol.
 
     """
-    leaves = [fn for fn in map(mod.function, mod.functions) if not _calls(fn)]
+    working = [fn for fn in map(mod.function, mod.functions) if not _calls(fn)]
+    leaves = [(fn, mod.clones.get(fn.name, WHOLE)) for fn in working]
     if isinstance(sizes, str):
-        judged = {fn.name: _representatives(fn, mod.opt.get(fn.name), sizes) for fn in leaves}
+        judged = {fn.name: _representatives(fn, clone.opt, sizes) for fn, clone in leaves}
     else:
         judged = _shared_out(leaves, sizes)
-    return [task for fn in leaves for task in _tasks(fn, judged[fn.name])]
+    return [task for fn, clone in leaves for task in _tasks(fn, clone, judged[fn.name])]
 
 
 def _calls(fn: Function) -> bool:
@@ -136,13 +138,13 @@ def _middle(symbol: Symbol) -> int:
     return round(math.sqrt(max(symbol.lo, 1) * _top(symbol)))
 
 
-def _shared_out(leaves: Sequence[Function], traffic: Traffic) -> dict[str, Weighted]:
+def _shared_out(leaves: Sequence[tuple[Function, Clone]], traffic: Traffic) -> dict[str, Weighted]:
     """Each of the sizes given to the first clone that serves it; the fallback takes the rest."""
-    given: dict[str, Weighted] = {fn.name: [] for fn in leaves}
-    in_order = sorted(leaves, key=lambda fn: not bucket_of(fn.name))
+    given: dict[str, Weighted] = {fn.name: [] for fn, _ in leaves}
+    in_order = sorted(leaves, key=lambda leaf: leaf[1] is WHOLE)
     for entry in traffic:
         sizes, weight = entry if isinstance(entry, tuple) else (entry, 1.0)
-        server = next((fn for fn in in_order if _serves(fn, sizes)), None)
+        server = next((fn for fn, clone in in_order if _serves(fn, clone, sizes)), None)
         if server is not None:
             given[server.name].append((sizes, weight))
     if not any(given.values()):
@@ -150,8 +152,8 @@ def _shared_out(leaves: Sequence[Function], traffic: Traffic) -> dict[str, Weigh
     return given
 
 
-def _serves(fn: Function, sizes: Sizes) -> bool:
-    bucket = bucket_of(fn.name).items()
+def _serves(fn: Function, clone: Clone, sizes: Sizes) -> bool:
+    bucket = clone.bucket.items()
     ranges = {name: (lo, None if hi is None else hi - 1) for name, (lo, hi) in bucket}
     ranges |= {s.name: (s.lo, s.hi) for s in fn.symbols().values()}
     lacking = sorted(ranges.keys() - sizes.keys())
@@ -163,7 +165,7 @@ def _serves(fn: Function, sizes: Sizes) -> bool:
 # --- the tasks of one function -------------------------------------------------------------------
 
 
-def _tasks(fn: Function, judged: Weighted) -> list[Task]:
+def _tasks(fn: Function, clone: Clone, judged: Weighted) -> list[Task]:
     """The distinct workloads of `fn` that have knobs, in order of appearance."""
     found: dict[str, tuple[Workload, Template, dict[Shapes, Point]]] = {}
     lowered = lower(fn) if judged else fn
@@ -176,7 +178,7 @@ def _tasks(fn: Function, judged: Weighted) -> list[Task]:
             before = points.get(point.shapes)
             weight = point.weight + (before.weight if before else 0.0)
             points[point.shapes] = replace(point, weight=weight)
-    bucket, weight_bytes = show_bucket(bucket_of(fn.name)), _weight_bytes(lowered)
+    bucket, weight_bytes = show_bucket(clone.bucket), _weight_bytes(lowered)
     return [
         Task(fn.name, bucket, workload, template, tuple(points.values()), weight_bytes)
         for workload, template, points in found.values()

@@ -19,18 +19,21 @@ from typing import IO
 
 import numpy as np
 
+from bucketize.compare import relative_error
 from bucketize.errors import BucketizeError, unknown_name
-from bucketize.kernel.build import Kernel, build
+from bucketize.kernel.build import build
+from bucketize.kernel.object import Kernel
 from bucketize.kernel.target import Target, host
 from bucketize.kernel.template import Template, Workload
 from bucketize.kernel.templates import TEMPLATES
+from bucketize.kernel.work import FORK, work
 from bucketize.op import Array
-from bucketize.runtime.launch import use_threads
-from bucketize.runtime.parallel import parts
+from bucketize.runtime.native import check_threads
 from bucketize.runtime.storage import aligned
 from bucketize.tune.call import Call, timed
-from bucketize.tune.case import Case, Output, case_of, fault, relative_error
+from bucketize.tune.case import Case, Output, case_of, fault
 from bucketize.tune.measure import Job, Limits, Outcome
+from bucketize.types import evaluate
 
 GRACE_S = 5.0  # the parent's limit comes first
 
@@ -61,7 +64,7 @@ def _compiled(job: Job, case: Case, template: Template, output: Output) -> tuple
         _packed(template, job, workload, i, array) if job.constant[i] else array
         for i, array in enumerate(case.inputs)
     ]
-    threads = parts(workload, case.shapes, job.threads)
+    threads = job.threads if evaluate(work(case.concrete).total, {}) >= FORK else 1
     return kernel, Call(kernel.address, launch, [output.array, *arguments], threads)
 
 
@@ -140,7 +143,7 @@ def _serve(events: IO[str], limits: Limits) -> None:
 def _prepared(job: Job) -> Case:
     if job.template not in TEMPLATES:
         raise unknown_name("template", job.template, TEMPLATES)
-    use_threads(job.threads)
+    check_threads(job.threads)
     return case_of(job)
 
 

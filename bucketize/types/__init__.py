@@ -1,7 +1,10 @@
 """Dims, how they relate, and tensor types: everybody imports them from here."""
 
 from bucketize.types.dim import (
+    ADD,
     ANY,
+    FUNCTIONS,
+    MULTIPLY,
     AnyDim,
     Bounds,
     Dim,
@@ -12,17 +15,21 @@ from bucketize.types.dim import (
     Symbolic,
     Term,
     bounds,
+    extremes,
     maximum,
     minimum,
     symbols,
 )
 from bucketize.types.relation import (
-    FUNCTIONS,
+    Assumption,
+    assumptions,
     broadcast,
     broadcast_shapes,
+    ceil_div,
     evaluate,
     join,
     meet,
+    positive,
     product,
     substitute,
 )
@@ -35,9 +42,12 @@ from bucketize.types.tensor import (
 )
 
 __all__ = [
+    "ADD",
     "ANY",
     "FUNCTIONS",
+    "MULTIPLY",
     "AnyDim",
+    "Assumption",
     "Bounds",
     "Dim",
     "Expr",
@@ -48,16 +58,20 @@ __all__ = [
     "Symbolic",
     "TensorType",
     "Term",
+    "assumptions",
     "bounds",
     "broadcast",
     "broadcast_shapes",
+    "ceil_div",
     "evaluate",
+    "extremes",
     "join",
     "join_types",
     "maximum",
     "meet",
     "meet_types",
     "minimum",
+    "positive",
     "product",
     "substitute",
     "symbols",

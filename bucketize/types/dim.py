@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping
+import operator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from bucketize.errors import TypeRelError
 
 Monomial: TypeAlias = tuple["Atom", ...]
 Bounds: TypeAlias = tuple[int, int | None]
+Span: TypeAlias = tuple[float, float]
 Interval: TypeAlias = tuple[int, int | None]  # half-open; None is infinity
 
 
@@ -85,8 +87,9 @@ class Term:
     args: tuple[Dim, ...]
 
     def __str__(self) -> str:
-        if self.fn in ("//", "%"):  # a bare `%` would read as the sigil of a variable
-            return {"//": "//", "%": " % "}[self.fn].join(_operand(a) for a in self.args)
+        sign = FUNCTIONS[self.fn].sign
+        if sign:
+            return sign.join(map(_operand, self.args))
         return f"{self.fn}({', '.join(map(str, self.args))})"
 
 
@@ -255,7 +258,7 @@ def _modulo(a: Dim, b: Dim) -> Dim:
     return rest if quotient == 0 or isinstance(rest, int) else term("%", a, b)
 
 
-def extremes(dim: Dim) -> tuple[float, float]:
+def extremes(dim: Dim) -> Span:
     """The least and greatest value of `dim`, infinite where it is unbounded."""
     if isinstance(dim, AnyDim):
         return 0, math.inf
@@ -267,7 +270,7 @@ def extremes(dim: Dim) -> tuple[float, float]:
     return dim, dim
 
 
-def _span(monomial: Monomial, factor: int) -> tuple[float, float]:
+def _span(monomial: Monomial, factor: int) -> Span:
     lo: float = factor
     hi: float = factor
     for atom in monomial:
@@ -277,17 +280,15 @@ def _span(monomial: Monomial, factor: int) -> tuple[float, float]:
     return lo, hi
 
 
-def _term_span(term: Term) -> tuple[float, float]:
-    (alo, ahi), (blo, bhi) = (extremes(a) for a in term.args)
-    if term.fn == "//":
-        low = alo // (bhi if alo >= 0 else max(blo, 1))
-        high = ahi // (max(blo, 1) if ahi >= 0 else bhi)
-        return (-math.inf if math.isnan(low) else low), (math.inf if math.isnan(high) else high)
-    if term.fn == "%":
-        return 0, bhi - 1
-    if term.fn == "min":
-        return min(alo, blo), min(ahi, bhi)
-    return min(alo, blo) if term.fn == "broadcast" else max(alo, blo), max(ahi, bhi)
+def _term_span(term: Term) -> Span:
+    a, b = (extremes(d) for d in term.args)
+    return FUNCTIONS[term.fn].span(a, b)
+
+
+def _span_of_quotient(a: Span, b: Span) -> Span:
+    low = a[0] // (b[1] if a[0] >= 0 else max(b[0], 1))
+    high = a[1] // (max(b[0], 1) if a[1] >= 0 else b[1])
+    return (-math.inf if math.isnan(low) else low), (math.inf if math.isnan(high) else high)
 
 
 def bounds(dim: Dim) -> Bounds:
@@ -328,4 +329,28 @@ def _choose(fn: str, a: Dim, b: Dim) -> Dim:
     return term(fn, a, b)
 
 
-"""What the functions in terms mean, on integers and on dims."""
+# --- the functions that terms are made of --------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class DimFunction:
+    """All that is known of a function of two dims."""
+
+    value: Callable[[Any, Any], Any]
+    """On integers and on dims."""
+    span: Callable[[Span, Span], Span]
+    """The least and the greatest value, from those of the arguments."""
+    code: int
+    """Its number in native code, `kernel.core.fill`; sums are 0, products 1."""
+    sign: str = ""
+    """Its sign in text, if it has one; a bare `%` would read as the sigil of a variable."""
+
+
+ADD, MULTIPLY = 0, 1
+FUNCTIONS: dict[str, DimFunction] = {
+    "//": DimFunction(operator.floordiv, _span_of_quotient, 2, "//"),
+    "%": DimFunction(operator.mod, lambda _, b: (0, b[1] - 1), 3, " % "),
+    "min": DimFunction(minimum, lambda a, b: (min(a[0], b[0]), min(a[1], b[1])), 4),
+    "max": DimFunction(maximum, lambda a, b: (max(a[0], b[0]), max(a[1], b[1])), 5),
+}
+"""By name; `broadcast` joins them where relations are known."""

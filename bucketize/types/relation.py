@@ -6,22 +6,24 @@ Everybody imports these from `bucketize.types`.
 from __future__ import annotations
 
 import functools
-import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TypeAlias
 
 from bucketize.errors import TypeRelError
 from bucketize.types.dim import (
     ANY,
+    FUNCTIONS,
     AnyDim,
     Dim,
+    DimFunction,
     Expr,
     Shape,
     Symbol,
     bounds,
     extremes,
     lone_term,
-    maximum,
     minimum,
     term,
 )
@@ -40,7 +42,9 @@ def substitute(dim: Dim, env: Mapping[str, Dim]) -> Dim:
             if isinstance(atom, Symbol):
                 product = product * env.get(atom.name, atom)
             else:
-                product = product * FUNCTIONS[atom.fn](*(substitute(a, env) for a in atom.args))
+                product = product * FUNCTIONS[atom.fn].value(
+                    *(substitute(a, env) for a in atom.args)
+                )
         total = total + product
     return total
 
@@ -55,6 +59,29 @@ def evaluate(dim: Dim, env: Mapping[str, int]) -> int:
     return value
 
 
+Assumption: TypeAlias = tuple[str, Dim, Dim]
+"""A relation that types leave to run time: `a == b`, or `a` is `b` or 1 (broadcast)."""
+
+_made: ContextVar[list[Assumption] | None] = ContextVar("assumptions", default=None)
+
+
+@contextmanager
+def assumptions() -> Iterator[list[Assumption]]:
+    """The relations that rules read in the context rely on and cannot prove."""
+    noted: list[Assumption] = []
+    token = _made.set(noted)
+    try:
+        yield noted
+    finally:
+        _made.reset(token)
+
+
+def _assume(relation: str, a: Dim, b: Dim) -> None:
+    noted = _made.get()
+    if noted is not None:
+        noted.append((relation, a, b))
+
+
 def meet(a: Dim, b: Dim) -> Dim:
     """The dim when both must hold, the one that says more; the rest is checked at run time."""
     if a == b or isinstance(b, AnyDim):
@@ -63,6 +90,7 @@ def meet(a: Dim, b: Dim) -> Dim:
         return b
     if not _may_be_equal(a, b):
         raise TypeRelError(f"extents differ: {a} and {b}")
+    _assume("==", a, b)
     if isinstance(a, int) or isinstance(b, int):
         return a if isinstance(a, int) else b
     return a if isinstance(a, Symbol) else b
@@ -88,7 +116,10 @@ def broadcast(a: Dim, b: Dim) -> Dim:
     if a_wins and b_wins:
         return meet(a, b)
     if a_wins or b_wins:
-        return a if a_wins else b
+        wins, other = (a, b) if a_wins else (b, a)
+        if not isinstance(other, AnyDim):
+            _assume("broadcast", wins, other)
+        return wins
     if isinstance(a, AnyDim) or isinstance(b, AnyDim):
         return ANY
     extents = sorted({*_broadcast_extents(a), *_broadcast_extents(b)}, key=str)
@@ -104,13 +135,7 @@ def _broadcast_extents(dim: Dim) -> Iterator[Dim]:
         yield dim
 
 
-FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {
-    "//": operator.floordiv,
-    "%": operator.mod,
-    "min": minimum,
-    "max": maximum,
-    "broadcast": broadcast,
-}
+FUNCTIONS["broadcast"] = DimFunction(broadcast, lambda a, b: (min(a[0], b[0]), max(a[1], b[1])), 6)
 
 
 def _is_never_one(dim: Dim) -> bool:
@@ -129,6 +154,16 @@ def broadcast_shapes(*shapes: Shape) -> Shape:
     for shape in shapes:
         out = tuple(broadcast(a, b) for a, b in zip(out, _pad_left(shape, rank), strict=True))
     return out
+
+
+def ceil_div(a: Dim, b: Dim) -> Dim:
+    """How many of `b` cover `a`, for positive `b`."""
+    return (a + b - 1) // b
+
+
+def positive(dim: Dim) -> Dim:
+    """1 where an extent is not 0, else 0."""
+    return minimum(dim, 1)
 
 
 def product(dims: Iterable[Dim]) -> Dim:

@@ -6,8 +6,6 @@ and the weights; the rows of a tile may belong to several lines or images.
 
 from __future__ import annotations
 
-import math
-
 from bucketize.kernel.emit.vector import FLOAT_BYTES
 from bucketize.kernel.gemm import epilogue, matmul
 from bucketize.kernel.gemm.macrokernel import source
@@ -15,7 +13,7 @@ from bucketize.kernel.gemm.microkernel import Form
 from bucketize.kernel.target import Target
 from bucketize.kernel.template import Knob, Launch, Schedule, Shapes, Template, Workload
 from bucketize.op import Array, Attrs
-from bucketize.types import Dim, TensorType, product
+from bucketize.types import Dim, Shape, TensorType, ceil_div, product
 
 
 def is_native(attrs: Attrs) -> bool:
@@ -73,9 +71,11 @@ def _launch(workload: Workload, schedule: Schedule, shapes: Shapes, target: Targ
     groups = attrs["groups"]
     batch, out_height, out_width, _ = shapes[-1]
     columns = channels_out // groups
-    dims = matmul.balanced(batch * out_height * out_width, f.rows) | _reading(workload, shapes[f.a])
-    number = -(-columns // f.width)
-    total = dims["taps"] * dims["inner_taps"] * dims["depth"]
+    rows = batch * out_height * out_width
+    reading = _reading(workload, shapes[f.a])
+    dims = matmul.balanced(rows, f.rows) | reading
+    number = ceil_div(columns, f.width)
+    total = product(reading[name] for name in ("taps", "inner_taps", "depth"))
     dims |= {
         "panels": number,
         "columns": columns,
@@ -89,16 +89,19 @@ def _launch(workload: Workload, schedule: Schedule, shapes: Shapes, target: Targ
     operands = [shapes[o.place] for o in f.epilogue.operands]
     dims |= {f"e{i}_step": row_step(shape) for i, shape in enumerate(operands)}
     steps = [inner * FLOAT_BYTES, number * dims["panel_step"], columns * FLOAT_BYTES]
-    steps += [columns * FLOAT_BYTES if s and s[-1] > 1 else 0 for s in operands]
-    return matmul.finish_launch(f, dims, [(groups, steps)], 0)
+    steps += [columns * FLOAT_BYTES if s and s[-1] != 1 else 0 for s in operands]
+    return matmul.finish_launch(f, dims, rows, [(groups, steps)], 0)
 
 
-def row_step(operand: tuple[int, ...]) -> int:
-    """Bytes from one row of an epilogue's operand to the next; 0 if there is but one."""
-    return operand[-1] * FLOAT_BYTES if math.prod(operand[:-1]) > 1 else 0
+def row_step(operand: Shape) -> Dim:
+    """Bytes from one row of an epilogue's operand to the next; 0 if there is but one.
+
+    Where rows are as many as the result's, one row is no more than one there.
+    """
+    return operand[-1] * FLOAT_BYTES if any(d != 1 for d in operand[:-1]) else 0
 
 
-def _reading(workload: Workload, image: tuple[int, ...]) -> dict[str, int]:
+def _reading(workload: Workload, image: Shape) -> dict[str, Dim]:
     """The dims that tell how windows lie in the image.
 
     The columns of a window lie next to each other in memory, so that a line of it is one stretch,

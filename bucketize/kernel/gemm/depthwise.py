@@ -13,6 +13,7 @@ from bucketize.kernel.loops.loop import schedule_error
 from bucketize.kernel.target import Target
 from bucketize.kernel.template import Knob, Launch, Schedule, Shapes, Template, Workload
 from bucketize.op import Array
+from bucketize.types import positive
 
 
 def _accepts(workload: Workload) -> bool:
@@ -87,7 +88,7 @@ def _launch(workload: Workload, schedule: Schedule, shapes: Shapes, target: Targ
         "channels": channels,
     }
     steps = [row_step(shapes[o.place]) for o in form.epilogue.operands]
-    extent = batch * height if across and channels else 0
+    extent = batch * height * positive(across * channels)
     return Launch((*(dims[n] for n in DIMS), *steps), extent)
 
 

@@ -84,10 +84,13 @@ def of_workload(workload: Workload) -> Epilogue | None:
     if anchor is not workload.anchor or workload.body.results[0] is not (rest or [anchor])[-1].out:
         return None
     reader = _Reader(workload, anchor)
-    steps = [reader.step(b) for b in rest]
-    if any(s is None for s in steps):
-        return None
-    return reader.finished([s for s in steps if s is not None])
+    steps = []
+    for b in rest:
+        step = reader.step(b)
+        if step is None:
+            return None
+        steps.append(step)
+    return reader.finished(steps)
 
 
 @dataclass

@@ -45,7 +45,7 @@ parameters = {{
 body = vector_kernel(__name__, emit, parameters)
 
 
-@cfunc(types.void(types.CPointer(types.int64)), cache=True)
+@cfunc(types.void(types.CPointer(types.int64)))
 def kernel(block):
     body(block)
 '''

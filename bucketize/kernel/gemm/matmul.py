@@ -11,13 +11,14 @@ from bucketize.kernel.emit.vector import FLOAT_BYTES
 from bucketize.kernel.gemm import epilogue
 from bucketize.kernel.gemm.macrokernel import CHUNK, source
 from bucketize.kernel.gemm.microkernel import Form
-from bucketize.kernel.loops.loop import schedule_error
+from bucketize.kernel.loops.loop import schedule_error, spread, strides_of
 from bucketize.kernel.target import Target
 from bucketize.kernel.template import Knob, Launch, Schedule, Shapes, Template, Workload
+from bucketize.kernel.work import tile_cycles
 from bucketize.op import Array
-from bucketize.types import Dim, bounds, product
+from bucketize.types import Dim, Shape, bounds, ceil_div, maximum, positive, product
 
-Level = tuple[int, list[int]]  # a batch axis: its size, and the bytes that each array moves by
+Level = tuple[Dim, list[Dim]]  # a batch axis: its size, and the bytes that each array moves by
 
 ORDERS = ("panels", "rows")
 KC = (0, 128, 256, 512, 1024)
@@ -63,7 +64,7 @@ def valid(schedule: Schedule, target: Target, packed: bool) -> str | None:
 def default(rows: Dim, columns: Dim, depth: Dim, target: Target, packed: bool) -> dict[str, Knob]:
     """The tile that a count of cycles prefers; passes where a panel would fill the cache."""
     m, n, k = typical(rows, TYPICAL_ROWS), typical(columns, TYPICAL_COLUMNS), typical(depth, 0)
-    mr, nv = min(tiles(target), key=lambda t: cycles(m, n, t, target.lanes))
+    mr, nv = min(tiles(target), key=lambda t: tile_cycles(m, n, t, target))
     nr, cache = nv * target.lanes, target.l2 // FLOAT_BYTES
     fits = k * nr <= cache / 3 or m <= 2 * mr
     kc = 0 if fits else max(k for k in KC if k * nr <= cache / 8)
@@ -79,16 +80,6 @@ def typical(dim: Dim, fallback: int) -> int:
     """An extent that stands for `dim`: the geometric middle of its bounds."""
     low, high = bounds(dim)
     return round(math.sqrt(max(low, 1) * high)) if high else max(low, fallback)
-
-
-def cycles(m: int, n: int, tile: tuple[int, int], lanes: int) -> float:
-    """Of one step of the reduction: two fused operations, two loads, 32 bytes of B a cycle."""
-    mr, nv = tile
-    count = -(-m // mr)
-    low, tall = divmod(m, count)
-    tile_cycles = [max(h * nv, h + nv, nv * lanes / 4) / 2 + (h + nv) / 20 for h in (low, low + 1)]
-    strip = tile_cycles[0] * (count - tall) + tile_cycles[1] * tall
-    return -(-n // (nv * lanes)) * strip
 
 
 # --- where things lie ------------------------------------------------------------------------
@@ -114,29 +105,29 @@ def aligned(shape: tuple[int, ...]) -> Array:
     return memory[start : start + size].view(np.float32).reshape(shape)
 
 
-def balanced(rows: int, most: int) -> dict[str, int]:
+def balanced(rows: Dim, most: int) -> dict[str, Dim]:
     """The dims that cut `rows` into tiles of `low` rows, `tall` of them with one more."""
-    count = max(-(-rows // most), 1)
-    low, tall = divmod(rows, count)
-    return {"tiles": count, "low": low, "tall": tall}
+    count = maximum(ceil_div(rows, most), 1)
+    return {"tiles": count, "low": rows // count, "tall": rows % count}
 
 
-def passes(units: int, depth: int, most: int) -> int:
+def passes(units: Dim, depth: Dim, most: int) -> Dim:
     """How many of the units of a reduction a pass takes, so that it is `most` deep at most."""
-    count = -(-units * depth // most) if most else 1
-    return max(-(-units // max(count, 1)), 1)
+    count = maximum(ceil_div(units * depth, most), 1) if most else 1
+    return maximum(ceil_div(units, count), 1)
 
 
 def finish_launch(
-    form: Form, dims: dict[str, int], levels: Sequence[Level], workspace: int
+    form: Form, dims: dict[str, Dim], rows: Dim, levels: Sequence[Level], workspace: Dim
 ) -> Launch:
-    """The launch of a product with these dims; levels are given from the outermost."""
+    """The launch of a product of so many rows; levels are given from the outermost."""
     table = [n for size, steps in reversed(levels) for n in (size, *steps)]
-    entries = math.prod(size for size, _ in levels)
+    entries = product(size for size, _ in levels)
     dims["levels"] = len(levels)
-    extent = entries * dims["tiles"] * dims["panels"] if dims["low"] or dims["tall"] else 0
+    extent = entries * dims["tiles"] * dims["panels"] * positive(rows)
     kept = CHUNK * form.rows * form.width * FLOAT_BYTES if form.passes else 0
-    return Launch((*(dims[name] for name in form.dims), *table), extent, workspace=kept + workspace)
+    words = (*(dims[name] for name in form.dims), *table)
+    return Launch(words, extent, workspace=kept + workspace)
 
 
 # --- the template ----------------------------------------------------------------------------
@@ -214,12 +205,19 @@ def _launch(workload: Workload, schedule: Schedule, shapes: Shapes, target: Targ
     *arguments, out = shapes
     depth, columns = arguments[f.a][-1], out[-1]
     operands = [arguments[o.place] for o in f.epilogue.operands]
-    strides = [_strides(s, len(out)) for s in (arguments[f.a], arguments[f.b], out, *operands)]
-    levels = [(size, [s[i] for s in strides]) for i, size in enumerate(out[:-2])]
-    levels, rows, steps = _flattened(_merged(levels), out[-2], [s[-2] for s in strides])
+    a, b, own = (_bytes(s, len(out)) for s in (arguments[f.a], arguments[f.b], out))
+    factors = [
+        spread(arguments[f.a][:-1], out[:-1], a[:-1]),
+        spread(arguments[f.b][:-2], out[:-2], b[:-2]),
+    ]
+    others = [spread(s, out, _bytes(s, len(out))) for s in operands]
+    strides = [*factors, own, *others]
+    levels: list[Level] = [(size, [s[i] for s in strides]) for i, size in enumerate(out[:-2])]
+    steps = [factors[0][-1], b[-2], *(s[-2] for s in strides[2:])]
+    levels, rows, steps = _flattened(_merged(levels), out[-2], steps)
     b_bytes = (depth if f.packed else 1) * f.width * FLOAT_BYTES
     dims = balanced(rows, f.rows) | {
-        "panels": -(-columns // f.width),
+        "panels": ceil_div(columns, f.width),
         "columns": columns,
         "depth": depth,
         "a_step": steps[0],
@@ -230,17 +228,14 @@ def _launch(workload: Workload, schedule: Schedule, shapes: Shapes, target: Targ
         "pass_units": passes(depth, 1, int(schedule["kc"])),
     }
     dims |= {f"e{i}_step": step for i, step in enumerate(steps[3:])}
-    copies = not f.packed and (dims["copied"] or columns % f.width)
-    return finish_launch(f, dims, levels, depth * f.width * FLOAT_BYTES if copies else 0)
+    copies = not f.packed and (dims["copied"] or columns % f.width != 0)
+    space = depth * f.width * FLOAT_BYTES if copies else 0
+    return finish_launch(f, dims, rows, levels, space)
 
 
-def _strides(shape: tuple[int, ...], rank: int) -> list[int]:
-    """Bytes between neighbours along each axis of a broadcast array, 0 where it is repeated."""
-    out, step = [], FLOAT_BYTES
-    for size in reversed(shape):
-        out.append(step if size > 1 else 0)
-        step *= size
-    return [0] * (rank - len(shape)) + out[::-1]
+def _bytes(shape: Shape, rank: int) -> list[Dim]:
+    """Bytes between neighbours along each of the last `rank` axes of a dense array."""
+    return [0] * (rank - len(shape)) + [s * FLOAT_BYTES for s in strides_of(shape)]
 
 
 def _merged(levels: Sequence[Level]) -> list[Level]:
@@ -257,8 +252,8 @@ def _merged(levels: Sequence[Level]) -> list[Level]:
 
 
 def _flattened(
-    levels: list[Level], rows: int, steps: list[int]
-) -> tuple[list[Level], int, list[int]]:
+    levels: list[Level], rows: Dim, steps: list[Dim]
+) -> tuple[list[Level], Dim, list[Dim]]:
     """The innermost axis made part of the rows, if B is the same along it."""
     if levels and levels[-1][1][1] == 0:
         size, inner = levels[-1]

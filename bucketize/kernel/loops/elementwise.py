@@ -8,7 +8,6 @@ dim. The innermost loop then reads elements in order, or one element throughout.
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterator, Sequence
 
 from bucketize.ir import Atom, Const
@@ -19,10 +18,11 @@ from bucketize.kernel.loops.loop import (
     Source,
     literal,
     loop_template,
+    spread,
     strides_of,
 )
 from bucketize.kernel.template import Launch, Shapes, Workload
-from bucketize.types import AnyDim, Dim, Shape, bounds
+from bucketize.types import AnyDim, Dim, Shape, bounds, product
 
 RUNS, STANDS, OPEN = "runs", "stands", "open"
 Axis = tuple[str, ...]  # what each operand does along an axis of the result
@@ -30,7 +30,7 @@ Group = tuple[list[int], Axis]  # axes that are one, and what each operand does 
 
 
 def _accepts(workload: Workload) -> bool:
-    atoms = [*workload.body.params, *(a for b in workload.body.body for a in (*b.args, b.out))]
+    atoms = [*workload.body.params, *(a for b in workload.body.body for a in (*b.args, *b.outs))]
     numbers = all(a.value.size == 1 for a in atoms if isinstance(a, Const))
     known = all(a.type.dtype.char in DTYPES for a in atoms)
     return numbers and known and all(b.op.scalar is not None for b in workload.body.body)
@@ -127,17 +127,15 @@ def _computed(workload: Workload) -> Iterator[str]:
         yield f"t{i} = rounded({text})" if stays else f"t{i} = {text}"
 
 
-def run_time_strides(shape: tuple[int, ...], out: tuple[int, ...]) -> tuple[int, ...]:
-    """The strides of an array read along the axes of `out`: 0 where it is repeated."""
-    missing = len(out) - len(shape)
-    aligned = zip(shape, out[missing:], strides_of(shape), strict=True)
-    return (0,) * missing + tuple(0 if d == 1 != o else s for d, o, s in aligned)
+def run_time_strides(shape: Shape, out: Shape) -> tuple[Dim, ...]:
+    """The strides of a dense array read along the axes of `out`: 0 where it is repeated."""
+    return spread(shape, out, strides_of(shape))
 
 
 def _launch(_workload: Workload, shapes: Shapes) -> Launch:
     *ins, out = shapes
     strides = itertools.chain.from_iterable(run_time_strides(x, out) for x in ins)
-    return Launch((*out, *strides), math.prod(out), GRAIN)
+    return Launch((*out, *strides), product(out), GRAIN)
 
 
 ELEMENTWISE = loop_template("elementwise", _accepts, _source, _launch)

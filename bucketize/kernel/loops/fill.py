@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from bucketize.ir import Binding
@@ -20,8 +19,9 @@ from bucketize.kernel.loops.loop import (
 from bucketize.kernel.template import Launch, Shapes, Workload
 from bucketize.ops import arange, full, pad
 from bucketize.ops.dim import mask_tail
+from bucketize.types import Dim, product
 
-PadAxis = tuple[int, int, int]  # the extent of the result, that of the argument, pads before it
+PadAxis = tuple[Dim, Dim, Dim]  # the extent of the result, that of the argument, pads before it
 INDEX = {
     "edge": ("{k} = least(greatest({k}, 0), {d} - 1)",),
     "wrap": ("{k} %= {d}",),
@@ -95,7 +95,7 @@ def _pad_launch(workload: Workload, shapes: Shapes) -> Launch:
     axes = [(1, 1, 0)] * (rank - len(axes)) + axes
     bits = bits_of(attrs["value"], workload.result.dtype) if attrs["mode"] == "constant" else 0
     return Launch(
-        (*(n for column in zip(*axes, strict=True) for n in column), bits), math.prod(out), GRAIN
+        (*(n for column in zip(*axes, strict=True) for n in column), bits), product(out), GRAIN
     )
 
 
@@ -135,9 +135,9 @@ def _mask_source(workload: Workload) -> str:
 
 def _mask_launch(workload: Workload, shapes: Shapes) -> Launch:
     x, attrs = argument_shapes(workload, shapes)[0], workload.anchor.attrs
-    inner = math.prod(x[attrs["axis"] + 1 :])
+    inner = product(x[attrs["axis"] + 1 :])
     bits = bits_of(attrs["value"], workload.result.dtype)
-    return Launch((x[attrs["axis"]], inner, bits), math.prod(x), GRAIN)
+    return Launch((x[attrs["axis"]], inner, bits), product(x), GRAIN)
 
 
 MASK_TAIL = loop_template("mask_tail", takes(mask_tail), _mask_source, _mask_launch)
@@ -156,7 +156,7 @@ def _full_source(workload: Workload) -> str:
 
 def _full_launch(workload: Workload, shapes: Shapes) -> Launch:
     bits = bits_of(workload.anchor.attrs["value"], workload.result.dtype)
-    return Launch((bits,), math.prod(shapes[-1]), GRAIN)
+    return Launch((bits,), product(shapes[-1]), GRAIN)
 
 
 def _arange_source(workload: Workload) -> str:
@@ -168,7 +168,7 @@ def _arange_source(workload: Workload) -> str:
 
 def _arange_launch(workload: Workload, shapes: Shapes) -> Launch:
     attrs = workload.anchor.attrs
-    return Launch((attrs["start"], attrs["step"]), math.prod(shapes[-1]), GRAIN)
+    return Launch((attrs["start"], attrs["step"]), product(shapes[-1]), GRAIN)
 
 
 FULL = loop_template("full", takes(full), _full_source, _full_launch)

@@ -5,7 +5,6 @@ Those that are out of range move nothing, but are reported; see `Launch.checked`
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
@@ -20,6 +19,7 @@ from bucketize.kernel.loops.loop import (
 )
 from bucketize.kernel.template import REPORT, Launch, Shapes, Workload
 from bucketize.ops import gather, gather_elements, gather_nd, scatter_elements, scatter_nd
+from bucketize.types import Dim, product
 
 
 @contextmanager
@@ -34,8 +34,8 @@ def _index(s: Source, index: str, extent: str) -> Iterator[None]:
         yield
 
 
-def _checked(dims: Sequence[int], shapes: Shapes) -> Launch:
-    return Launch(tuple(dims), math.prod(shapes[-1]), GRAIN, REPORT, checked=True)
+def _checked(dims: Sequence[Dim], shapes: Shapes) -> Launch:
+    return Launch(tuple(dims), product(shapes[-1]), GRAIN, REPORT, checked=True)
 
 
 # --- gather: rows of `inner` elements ------------------------------------------------------------
@@ -54,7 +54,7 @@ def _gather_source(workload: Workload) -> str:
 def _gather_launch(workload: Workload, shapes: Shapes) -> Launch:
     x, indices = argument_shapes(workload, shapes)
     axis = workload.anchor.attrs["axis"]
-    return _checked((x[axis], math.prod(indices), math.prod(x[axis + 1 :])), shapes)
+    return _checked((x[axis], product(indices), product(x[axis + 1 :])), shapes)
 
 
 GATHER = loop_template("gather", takes(gather), _gather_source, _gather_launch)
@@ -148,8 +148,8 @@ def _rows_launch(workload: Workload, shapes: Shapes) -> Launch:
     x, indices, *_ = argument_shapes(workload, shapes)
     first, depth = workload.anchor.attrs.get("batch_dims", 0), _depth(workload)
     named = slice(first, first + depth)
-    rows, inner = math.prod(indices[first:-1]), math.prod(x[first + depth :])
-    dims = (rows, inner, math.prod(x[first:]), *x[named], *strides_of(x)[named])
+    rows, inner = product(indices[first:-1]), product(x[first + depth :])
+    dims = (rows, inner, product(x[first:]), *x[named], *strides_of(x)[named])
     return _checked(dims, shapes)
 
 

@@ -20,6 +20,7 @@ from bucketize.kernel.target import Target
 from bucketize.kernel.template import Knob, Launch, Schedule, Shapes, Template, Workload
 from bucketize.op import Op
 from bucketize.ops.dim import fill_number
+from bucketize.types import Dim, Shape, minimum, product
 
 GRAIN = 64  # elements: two threads should not write to one cache line
 DTYPES = frozenset("?bhilqBHILQefd")  # what numba computes with, and float16
@@ -33,7 +34,7 @@ from bucketize.kernel.emit.native import pointer
 SIGNATURE = types.void(types.CPointer(types.int64))
 
 
-@cfunc(SIGNATURE, cache=True, error_model="numpy")
+@cfunc(SIGNATURE, error_model="numpy")
 def kernel(block):
 """
 
@@ -118,23 +119,25 @@ def kernel_text(
     moved: Sequence[int] | None = None,
     checked: bool = False,
 ) -> str:
-    """The file of a workload of one op: y is the result, x0, x1, ... the arguments.
+    """The file of a workload of one op: x0, x1, ... are the arguments, y is the result.
 
-    Where elements of the arguments `moved`, or none, are put into the result unchanged, both are
-    taken for unsigned integers, so that all dtypes of one size share the code. A `checked` kernel
-    finds its report in `wrong`.
+    Several results are y0, y1, ... Where elements of the arguments `moved`, or none, are put into
+    the result unchanged, both are taken for unsigned integers, so that all dtypes of one size share
+    the code. A `checked` kernel finds its report in `wrong`.
     """
-    result = workload.result.dtype
-    kind = stored_text(result) if moved is None else bits_name(result)
-    pointers = [f"y = pointer(block[0], {kind})"]
+    results = [t.dtype for t in workload.results]
+    kinds = [stored_text(r) if moved is None else bits_name(r) for r in results]
+    names = ["y"] if len(results) == 1 else [f"y{i}" for i in range(len(results))]
+    pairs = zip(names, kinds, strict=True)
+    pointers = [f"{y} = pointer(block[{i}], {kind})" for i, (y, kind) in enumerate(pairs)]
     for i, arg in enumerate(workload.anchor.args):
         dtype = arg.type.dtype
         kind = bits_name(dtype) if i in (moved or ()) else stored_text(dtype)
         pointers += _argument(workload, f"x{i}", arg, kind)
+    workspace = len(results) + len(workload.body.params)
     if checked:
-        workspace = len(workload.body.params) + 1
         pointers += [f"wrong = pointer(block[{workspace}], int64)", "wrong[0] = 0"]
-    return body.kernel(title, pointers, len(workload.body.params) + 2, dims)
+    return body.kernel(title, pointers, workspace + 1, dims)
 
 
 def _argument(workload: Workload, name: str, arg: Atom, kind: str) -> list[str]:
@@ -142,7 +145,8 @@ def _argument(workload: Workload, name: str, arg: Atom, kind: str) -> list[str]:
         value = arg.value.reshape(-1)[0]
         held = value.view(kind) if kind.startswith("uint") else value
         return [f"{name} = scratch(1, {dtype_text(held.dtype)})", f"{name}[0] = {literal(held)}"]
-    return [f"{name} = pointer(block[{1 + workload.body.params.index(arg)}], {kind})"]
+    place = len(workload.results) + workload.body.params.index(arg)
+    return [f"{name} = pointer(block[{place}], {kind})"]
 
 
 def literal(value: Any) -> str:
@@ -154,8 +158,8 @@ def literal(value: Any) -> str:
     return text if value.dtype == np.bool_ else f"{dtype_text(value.dtype)}({text})"
 
 
-def argument_shapes(workload: Workload, shapes: Shapes) -> list[tuple[int, ...]]:
-    """The concrete shape of each argument of the only op, from those of the parameters."""
+def argument_shapes(workload: Workload, shapes: Shapes) -> list[Shape]:
+    """The shape of each argument of the only op, from those of the parameters."""
     given = dict(zip(workload.body.params, shapes, strict=False))
     return [a.value.shape if isinstance(a, Const) else given[a] for a in workload.anchor.args]
 
@@ -163,7 +167,7 @@ def argument_shapes(workload: Workload, shapes: Shapes) -> list[tuple[int, ...]]
 def only_op(workload: Workload) -> Binding | None:
     """The binding of a workload of one op whose elements loop source can hold."""
     (first, *rest) = workload.body.body
-    known = all(t.dtype.char in DTYPES for t in (first.out.type, *(a.type for a in first.args)))
+    known = all(a.type.dtype.char in DTYPES for a in (*first.outs, *first.args))
     return first if known and not rest else None
 
 
@@ -179,9 +183,20 @@ def takes(
     return accepts
 
 
-def strides_of(shape: Sequence[int]) -> tuple[int, ...]:
+def strides_of(shape: Shape) -> tuple[Dim, ...]:
     """The distances, in elements, between neighbours along each axis of a dense array."""
-    return tuple(math.prod(shape[a + 1 :]) for a in range(len(shape)))
+    return tuple(product(shape[a + 1 :]) for a in range(len(shape)))
+
+
+def spread(shape: Shape, out: Shape, strides: Sequence[Dim]) -> tuple[Dim, ...]:
+    """Strides of an array read along the last axes of `out`: 0 where it is repeated.
+
+    Where an extent is 1 in both the stride does not matter, so that only an extent that may be 1
+    beside a greater one asks at run time.
+    """
+    missing = len(out) - len(shape)
+    aligned = zip(shape, out[missing:], strides[len(strides) - len(shape) :], strict=True)
+    return (0,) * missing + tuple(s if d == o else s * minimum(d - 1, 1) for d, o, s in aligned)
 
 
 def bits_name(dtype: np.dtype[Any]) -> str:

@@ -6,7 +6,6 @@ puts axes of extent 1 in front, so that a kernel depends on the rank alone.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from bucketize.kernel.loops.elementwise import OPEN, RUNS, STANDS, axes_of, run_time_strides
@@ -22,6 +21,7 @@ from bucketize.kernel.loops.loop import (
 from bucketize.kernel.template import Launch, Shapes, Workload
 from bucketize.ops import broadcast_to, concat, strided_slice, tile
 from bucketize.ops.rules import slice_ends
+from bucketize.types import Dim, product
 
 
 def nest(rank: int, inner: str) -> Source:
@@ -44,18 +44,18 @@ def nest_text(workload: Workload, rank: int, inner: str) -> str:
     return kernel_text("copy", workload, nest(rank, inner), names, moved=(0,))
 
 
-def nest_launch(extents: Sequence[int], strides: Sequence[int], base: int = 0) -> Launch:
+def nest_launch(extents: Sequence[Dim], strides: Sequence[Dim], base: Dim = 0) -> Launch:
     """The dims of a nest, as few axes as it takes and axes of extent 1 in front of them."""
     axes = collapsed_axes(extents, strides)
-    axes = [(1, 0)] * (len(extents) - len(axes)) + axes
+    axes = [(1, 0)] * (max(len(extents), 1) - len(axes)) + axes
     dims = (*(e for e, _ in axes), base, *(s for _, s in axes))
-    return Launch(dims, math.prod(extents), GRAIN)
+    return Launch(dims, product(extents), GRAIN)
 
 
-def collapsed_axes(extents: Sequence[int], strides: Sequence[int]) -> list[tuple[int, int]]:
+def collapsed_axes(extents: Sequence[Dim], strides: Sequence[Dim]) -> list[tuple[Dim, Dim]]:
     """Extents and strides when axes that follow each other in memory become one."""
     axes = list(zip(extents, strides, strict=True)) or [(1, 1)]
-    kept: list[tuple[int, int]] = []
+    kept: list[tuple[Dim, Dim]] = []
     for extent, stride in [*(a for a in axes[:-1] if a[0] != 1), axes[-1]]:
         # a last axis of one element stays: whether it runs or stands, the kernel knows by itself
         if kept and kept[-1][1] == extent * stride and extent != 1:
@@ -84,11 +84,11 @@ def _slice_source(workload: Workload) -> str:
 
 def _slice_launch(workload: Workload, shapes: Shapes) -> Launch:
     (x,) = argument_shapes(workload, shapes)
-    attrs, strides, base = workload.anchor.attrs, list(strides_of(x)), 0
+    attrs, strides = workload.anchor.attrs, list(strides_of(x))
+    base: Dim = 0
     ends = zip(attrs["axes"], attrs["begin"], attrs["end"], attrs["strides"], strict=True)
     for axis, begin, end, step in ends:
         first, _ = slice_ends(x[axis], begin, end, step)
-        assert isinstance(first, int), f"{first} is evaluated before the launch"
         base += first * strides[axis]
         strides[axis] *= step
     return nest_launch(shapes[-1], strides, base)
@@ -130,8 +130,8 @@ def _concat_source(workload: Workload) -> str:
 
 def _concat_launch(workload: Workload, shapes: Shapes) -> Launch:
     axis = workload.anchor.attrs["axis"]
-    parts = [math.prod(x[axis:]) for x in argument_shapes(workload, shapes)]
-    return Launch((sum(parts), *parts), math.prod(shapes[-1]), GRAIN)
+    parts = [product(x[axis:]) for x in argument_shapes(workload, shapes)]
+    return Launch((sum(parts, start=0), *parts), product(shapes[-1]), GRAIN)
 
 
 CONCAT = loop_template("concat", takes(concat), _concat_source, _concat_launch)

@@ -7,7 +7,6 @@ the other; otherwise a block of `inner` is taken along the axis at a time.
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Callable
 
 from bucketize.ir import Binding
@@ -33,6 +32,7 @@ from bucketize.kernel.loops.reduce import BLOCK, highest, lowest
 from bucketize.kernel.template import Launch, Shapes, Template, Workload
 from bucketize.op import Op
 from bucketize.ops import argmax, argmin, cumsum, layer_norm, log_softmax, softmax
+from bucketize.types import product
 
 Body = Callable[[Source, Workload], None]
 
@@ -55,9 +55,9 @@ def _along(name: str, ops: tuple[Op, ...], kinds: str, lines: Body, blocks: Body
 
     def launch(workload: Workload, shapes: Shapes) -> Launch:
         x, axis = argument_shapes(workload, shapes)[0], workload.anchor.attrs["axis"]
-        inner = math.prod(x[axis + 1 :])
+        inner = product(x[axis + 1 :])
         grain = 1 if _is_last(workload.anchor) else GRAIN
-        return Launch((x[axis], inner), math.prod(x[:axis]) * inner, grain)
+        return Launch((x[axis], inner), product(x[:axis]) * inner, grain)
 
     def fits(b: Binding) -> bool:
         return b.args[0].type.dtype.kind in kinds
@@ -221,7 +221,7 @@ def _norm_launch(workload: Workload, shapes: Shapes) -> Launch:
     axis = workload.anchor.attrs["axis"]
     tail = x[axis:]
     strides = itertools.chain(run_time_strides(scale, tail), run_time_strides(bias, tail))
-    return Launch((math.prod(tail), *tail, *strides), math.prod(x[:axis]))
+    return Launch((product(tail), *tail, *strides), product(x[:axis]))
 
 
 def _is_float(b: Binding) -> bool:

@@ -5,8 +5,6 @@ A block of the result is accumulated over the window: of channels in NHWC, of a 
 
 from __future__ import annotations
 
-import math
-
 from bucketize.ir import Binding
 from bucketize.kernel.emit.expression import dtype_text
 from bucketize.kernel.loops.loop import (
@@ -21,6 +19,7 @@ from bucketize.kernel.loops.loop import (
 from bucketize.kernel.loops.reduce import BLOCK, lowest
 from bucketize.kernel.template import Launch, Shapes, Workload
 from bucketize.ops import avg_pool2d, max_pool2d
+from bucketize.types import product
 
 PLANE = ("h", "w", "c", "oh", "ow")
 WINDOW = ("kh", "kw", "sh", "sw", "dh", "dw", "top", "left", "bottom", "right")
@@ -111,7 +110,7 @@ def _launch(workload: Workload, shapes: Shapes) -> Launch:
     (x,), out, attrs = argument_shapes(workload, shapes), shapes[-1], workload.anchor.attrs
     c, h, w = (3, 1, 2) if attrs["layout"] == "NHWC" else (1, 2, 3)
     window = (*attrs["kernel"], *attrs["strides"], *attrs["dilations"], *attrs["pads"])
-    return Launch((x[h], x[w], x[c], out[h], out[w], *window), math.prod(out), GRAIN)
+    return Launch((x[h], x[w], x[c], out[h], out[w], *window), product(out), GRAIN)
 
 
 POOL = loop_template("pool", takes(max_pool2d, avg_pool2d, where=_accepts), _source, _launch)

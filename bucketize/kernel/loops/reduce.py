@@ -28,6 +28,7 @@ from bucketize.kernel.loops.loop import (
 from bucketize.kernel.template import Launch, Shapes, Workload
 from bucketize.op import Op
 from bucketize.ops import reduce_max, reduce_mean, reduce_min, reduce_prod, reduce_sum
+from bucketize.types import product
 
 BLOCK = 256  # elements that are accumulated at a time: a few KiB of stack
 ROW_GRAIN = 16
@@ -128,8 +129,8 @@ def _rows(s: Source, workload: Workload, kept: list[int], gone: list[int]) -> No
 
 def _launch(workload: Workload, shapes: Shapes) -> Launch:
     (x,), groups = argument_shapes(workload, shapes), _runs(workload)
-    dims = tuple(math.prod(x[a] for a in members) for _, members in groups)
-    return Launch(dims, math.prod(shapes[-1]), ROW_GRAIN if groups and groups[-1][0] else GRAIN)
+    dims = tuple(product(x[a] for a in members) for _, members in groups)
+    return Launch(dims, product(shapes[-1]), ROW_GRAIN if groups and groups[-1][0] else GRAIN)
 
 
 REDUCE = loop_template("reduce", takes(*STEPS, where=_accepts), _source, _launch)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -19,10 +18,11 @@ from bucketize.kernel.loops.movement import nest_launch, nest_text
 from bucketize.kernel.target import Target
 from bucketize.kernel.template import Knob, Launch, Schedule, Shapes, Template, Workload
 from bucketize.ops import transpose
+from bucketize.types import Dim, ceil_div, maximum, minimum, product
 
 BLOCKS = (16, 32, 64)  # elements along the result's rows, so that both sides stay in cache
 DEFAULT_BLOCK = 32
-Groups = tuple[list[int], list[int]]
+Groups = tuple[list[Dim], list[Dim]]
 STRIP = 4096  # elements of a strip, where one block spans the rows
 
 
@@ -49,7 +49,7 @@ def _groups(workload: Workload, shapes: Shapes) -> Groups:
     """Extents and strides in the argument, along the merged axes of the result."""
     (x,) = argument_shapes(workload, shapes)
     groups, strides = merged(workload.anchor.attrs["axes"]), strides_of(x)
-    return [math.prod(x[a] for a in g) for g in groups], [strides[g[-1]] for g in groups]
+    return [product(x[a] for a in g) for g in groups], [strides[g[-1]] for g in groups]
 
 
 def _fast(axes: Sequence[int]) -> int:
@@ -81,10 +81,11 @@ def _blocks_source(workload: Workload, schedule: Schedule) -> str:
 def _blocks_launch(workload: Workload, schedule: Schedule, groups: Groups) -> Launch:
     extents, strides = groups
     block = int(schedule["block"])
-    rows = block if extents[-1] > block else STRIP // block
+    many = minimum(maximum(extents[-1] - block, 0), 1)  # whether it takes more than one block
+    rows = STRIP // block + (block - STRIP // block) * many
     fast = _fast(workload.anchor.attrs["axes"])
-    others = math.prod(extents[:-1]) // max(extents[fast], 1)
-    return Launch((*extents, rows, *strides), others * -(-extents[fast] // rows))
+    others = product(e for a, e in enumerate(extents[:-1]) if a != fast)
+    return Launch((*extents, rows, *strides), others * ceil_div(extents[fast], rows))
 
 
 def _stays(workload: Workload) -> bool:

@@ -1,0 +1,28 @@
+"""How far a result is from the one that is wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array: TypeAlias = NDArray[Any]
+
+
+def relative_error(got: Array, expected: Array) -> float:
+    """The largest difference by the largest magnitude; infinite where only one is finite."""
+    if got.dtype.kind != "f":
+        return 0.0 if np.array_equal(got, expected) else float("inf")
+    finite = np.isfinite(expected)
+    if not np.array_equal(finite, np.isfinite(got)):
+        return float("inf")
+    a, b = got[finite].astype(np.float64), expected[finite].astype(np.float64)
+    scale = np.abs(b).max(initial=0.0) or 1.0
+    return float(np.abs(a - b).max(initial=0.0) / scale)
+
+
+def worst_error(got: Sequence[Array], expected: Sequence[Array]) -> float:
+    """The largest relative error of several results."""
+    return max(relative_error(a, b) for a, b in zip(got, expected, strict=True))

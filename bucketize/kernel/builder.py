@@ -1,0 +1,30 @@
+"""A process that compiles kernels into the cache: `python -m bucketize.kernel.builder`.
+
+A line of JSON, [source, hint], is a job; the answer is a line, too: null, or what went wrong.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+from bucketize.kernel.build import build
+
+
+def main() -> None:
+    """Serve jobs until stdin ends."""
+    said = os.fdopen(os.dup(sys.stdout.fileno()), "w", buffering=1)
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what numba prints is no answer
+    for line in sys.stdin:
+        source, hint = json.loads(line)
+        try:
+            build(source, name_hint=hint)
+            error = None
+        except Exception as e:  # whatever numba raises is told to who asked
+            error = f"{type(e).__name__}: {e}"
+        said.write(json.dumps(error) + "\n")
+
+
+if __name__ == "__main__":
+    main()

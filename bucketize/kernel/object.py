@@ -1,0 +1,96 @@
+"""Machine code: object files made of LLVM IR, and loaded into the process without a compiler."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from threading import Lock
+
+import llvmlite.binding as llvm
+
+from bucketize.errors import KernelError
+
+MAGIC = b"bucketize object 1\n"
+DIGEST = hashlib.sha256().digest_size
+
+_loading = Lock()
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """Native code: `address` is of a function void(int64* block)."""
+
+    name: str
+    code: bytes
+    """The object file."""
+    address: int
+    path: Path | None = None
+    """The source; None of one that was loaded."""
+    cached: bool = True
+    """Whether it was compiled earlier."""
+    compile_s: float = 0.0
+    """Seconds that getting it took."""
+
+
+def compiled(text: str, entry: str, name: str) -> bytes:
+    """The object file of LLVM IR that is optimised already; its function `entry` is called `name`.
+
+    Everything else stays inside the object: two of them never share a symbol.
+    """
+    module = llvm.parse_assembly(text)
+    for function in module.functions:
+        if not function.is_declaration and function.name != entry:
+            function.linkage = "internal"
+    module.get_function(entry).name = name
+    code: bytes = _machine().emit_object(module)
+    return code
+
+
+def sealed(code: bytes) -> bytes:
+    """The bytes of a file that holds an object: with a digest, so that a torn one is known."""
+    return MAGIC + hashlib.sha256(code).digest() + code
+
+
+def unsealed(file: bytes) -> bytes | None:
+    """The object of such a file; None if it is not whole."""
+    start = len(MAGIC) + DIGEST
+    code = file[start:]
+    whole = file[:start] == MAGIC + hashlib.sha256(code).digest()
+    return code if whole else None
+
+
+_addresses: dict[str, int] = {}
+
+
+def load(name: str, code: bytes) -> int:
+    """The address of the function `name` of an object; of one that is loaded already, its own."""
+    with _loading:
+        if name not in _addresses:
+            engine = _engine()
+            engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+            engine.finalize_object()
+            address = engine.get_function_address(name)
+            if not address:
+                raise KernelError(f"an object file lacks its function {name}")
+            _addresses[name] = address
+    return _addresses[name]
+
+
+@cache
+def _machine() -> llvm.TargetMachine:
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    return llvm.Target.from_default_triple().create_target_machine(
+        cpu=llvm.get_host_cpu_name(),
+        features=llvm.get_host_cpu_features().flatten(),
+        opt=3,
+        jit=True,
+        codemodel="jitdefault",
+    )
+
+
+@cache
+def _engine() -> llvm.ExecutionEngine:
+    return llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine())

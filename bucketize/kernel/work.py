@@ -1,0 +1,60 @@
+"""The one model of a kernel's work: what it multiplies and moves, and what its tiles take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bucketize.kernel.target import Target
+from bucketize.kernel.template import Workload
+from bucketize.types import Dim, product
+
+FORK = 200_000
+"""Multiplications, or bytes, below which a fork of threads costs more than it gives: about 10 us
+of work on a core, and 8 us to fork and join."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a workload takes at least, over dims."""
+
+    multiplications: Dim
+    moved: Dim
+    """Bytes read and written."""
+
+    @property
+    def total(self) -> Dim:
+        """One number for both: what `FORK` is held against."""
+        return self.multiplications + self.moved
+
+
+def work(workload: Workload) -> Work:
+    """The work of a workload; of ops that reduce nothing the multiplications do not count."""
+    types = [a.type for a in (*workload.body.params, *workload.body.results)]
+    moved = sum((product(t.shape) * t.dtype.itemsize for t in types), start=0)
+    return Work(_multiplications(workload), moved)
+
+
+def _multiplications(workload: Workload) -> Dim:
+    anchor = workload.anchor
+    if anchor.op.name == "matmul":
+        return product(anchor.outs[0].type.shape) * anchor.args[0].type.shape[-1]
+    if anchor.op.name == "conv2d":
+        return product(anchor.outs[0].type.shape) * product(anchor.args[1].type.shape[1:])
+    return 0
+
+
+def tile_cycles(rows: int, columns: int, tile: tuple[int, int], target: Target) -> float:
+    """Cycles of one step of the reduction of rows x columns in tiles of (rows, vectors).
+
+    A cycle does two fused operations and two loads, and brings 32 bytes of the second factor; a
+    tile's last rows are balanced, 7 of 4 at most being 4 + 3.
+    """
+    height, vectors = tile
+    count = -(-rows // height)
+    low, tall = divmod(rows, count)
+    of_tile = [
+        max(h * vectors, h + vectors, vectors * target.lanes / 4) / 2 + (h + vectors) / 20
+        for h in (low, low + 1)
+    ]
+    strip = of_tile[0] * (count - tall) + of_tile[1] * tall
+    return -(-columns // (vectors * target.lanes)) * strip

@@ -1,0 +1,1 @@
+"""What was decided of a module: plain data between choosing and running."""

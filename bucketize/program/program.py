@@ -1,0 +1,279 @@
+"""The program of a module: for each function the instructions, for each kernel what it is.
+
+It is decided, not linked: no address, no lock, no open file. Segments are straight runs of kernels
+whose shapes follow from the shapes at their entry; everything else is an instruction of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from threading import RLock
+from typing import TypeAlias
+
+from bucketize.errors import CompileError
+from bucketize.ir import Atom, Binding, Clone, Function, Var
+from bucketize.kernel.target import Target
+from bucketize.kernel.template import Implementation, Launch, Workload
+from bucketize.ops import from_dims, reshape, squeeze, unsqueeze
+from bucketize.types import Dim, Symbol
+
+VIEWS = (reshape, squeeze, unsqueeze)
+"""Ops whose result is their argument's memory: they have no kernel."""
+
+
+@dataclass(frozen=True, eq=False)
+class KernelCall:
+    """One kernel of a segment: which, on what, and where the choice comes from."""
+
+    binding: Binding
+    workload: Workload
+    args: tuple[Atom, ...]
+    implementation: Implementation
+    why: str
+    """Where the implementation comes from: "log" or "default"."""
+    kernel: str
+    """The name of the kernel, which tells all that its code depends on."""
+    launch: Launch
+    packs: Mapping[int, str]
+    """By the place of a constant argument: the layout that the kernel wants it in."""
+
+    def __str__(self) -> str:
+        return f"{self.kernel}: {self.implementation} of {self.workload.key} [{self.why}]"
+
+
+@dataclass(frozen=True, eq=False)
+class Segment:
+    """A straight-line function and the kernels of its bindings; views and dims have none."""
+
+    fn: Function
+    calls: tuple[KernelCall, ...]
+
+    @cached_property
+    def symbols(self) -> tuple[str, ...]:
+        """The names that the segment's dims are made of."""
+        return tuple(sorted(self.fn.mentioned()))
+
+    @cached_property
+    def views(self) -> dict[Atom, Atom]:
+        """What each view is a view of."""
+        return {b.out: b.args[0] for b in self.fn.body if b.op in VIEWS}
+
+    @cached_property
+    def dims(self) -> dict[Atom, tuple[Dim, ...]]:
+        """The tensors that hold dims."""
+        return {b.out: b.attrs["dims"] for b in self.fn.body if b.op is from_dims}
+
+    def root(self, atom: Atom) -> Atom:
+        """The atom whose memory this one is a view of."""
+        while atom in self.views:
+            atom = self.views[atom]
+        return atom
+
+
+# --- instructions --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class RunSegment:
+    """Run native kernels."""
+
+    segment: Segment
+
+
+@dataclass(frozen=True, eq=False)
+class Compute:
+    """Compute one op on the host: its shape depends on values, or no template takes it."""
+
+    binding: Binding
+    brings_sizes: bool
+
+
+@dataclass(frozen=True, eq=False)
+class ReadSizes:
+    """Learn extents from the elements of an integer tensor; none may be negative."""
+
+    atom: Atom
+    symbols: tuple[Symbol, ...]
+    op: str
+    """Whose extents they are."""
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """Call a function of the module."""
+
+    binding: Binding
+
+
+@dataclass(frozen=True, eq=False)
+class Branch:
+    """Take one of two blocks by a computed condition."""
+
+    condition: Atom
+    then: Code
+    orelse: Code
+    outs: tuple[Var, ...]
+    brings_sizes: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Decide:
+    """Take one of several blocks by the sizes alone.
+
+    `nodes` is a tree: a node (symbol, bound, below, above) asks whether the size is below the
+    bound; what follows is another node, or, as ~i, leaf i.
+    """
+
+    nodes: tuple[tuple[str, int, int, int], ...]
+    leaves: Leaves
+    outs: tuple[Var, ...]
+    brings_sizes: bool
+
+    def leaf(self, sizes: Mapping[str, int]) -> int:
+        """The leaf that serves these sizes."""
+        at = 0
+        while at >= 0:
+            symbol, bound, below, above = self.nodes[at]
+            at = below if sizes[symbol] < bound else above
+        return ~at
+
+
+class Leaves:
+    """The blocks below a tree, each made when first asked for."""
+
+    def __init__(self, blocks: tuple[Function, ...], make: Callable[[Function], Code]) -> None:
+        self.blocks = blocks
+        self._make = make
+        self._made: dict[int, Code] = {}
+
+    def __len__(self) -> int:
+        return len(self.blocks)
+
+    def __getitem__(self, index: int) -> Code:
+        if index not in self._made:
+            self._made[index] = self._make(self.blocks[index])
+        return self._made[index]
+
+    def made(self) -> dict[int, Code]:
+        """The leaves that have been asked for."""
+        return dict(self._made)
+
+
+@dataclass(frozen=True, eq=False)
+class Refuse:
+    """The leaf of a decision tree that no bucket covers."""
+
+    binding: Binding
+
+
+Instruction: TypeAlias = RunSegment | Compute | ReadSizes | Call | Decide | Branch | Refuse
+
+
+@dataclass(frozen=True, eq=False)
+class Code:
+    """Instructions, and the atoms that hold the results afterwards."""
+
+    instructions: tuple[Instruction, ...]
+    results: tuple[Atom, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Routine:
+    """A function as instructions."""
+
+    name: str
+    fn: Function
+    """Its parameters are the function's; the body is what the code was cut from."""
+    code: Code
+    executor: str
+    """"graph" if it is static and one segment, else "vm"."""
+
+
+# --- the program ---------------------------------------------------------------------------------
+
+
+class Routines(Mapping[str, Routine]):
+    """Routines by name, each decided when first asked for."""
+
+    def __init__(self, names: Mapping[str, object], decide: Callable[[str], Routine]) -> None:
+        self._names = names
+        self._decide = decide
+        self._deciding = RLock()
+        self._decided: dict[str, Routine] = {}
+        self.is_closed = False
+        """Whether what was not decided so far stays undecided."""
+
+    def __getitem__(self, name: str) -> Routine:
+        if name not in self._decided:
+            with self._deciding:
+                if self.is_closed:
+                    raise CompileError(
+                        f"{name} is not compiled, and compiling at a call is forbidden"
+                    )
+                if name not in self._decided:
+                    self._decided[name] = self._decide(name)
+        return self._decided[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
+    def decided(self) -> dict[str, Routine]:
+        """Those that have been asked for."""
+        return dict(self._decided)
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """Everything decided for a module; printed, compared, saved; `link` makes it run.
+
+    Programs are equal if their texts are, and the constants that these mention.
+    """
+
+    routines: Routines
+    clones: Mapping[str, Clone]
+    outputs: tuple[str, ...]
+    """The names of the results of `main`."""
+    threads: int
+    target: Target
+    """What the kernels are for."""
+    sources: dict[str, str] = field(default_factory=dict)
+    """The kernels' sources by name, of the routines decided so far."""
+
+    def decide(self, name: str, *, whole: bool = True) -> Routine:
+        """The routine of a function; `whole`, the blocks below its decisions, too."""
+        routine = self.routines[name]
+        for instruction in instructions(routine.code) if whole else ():
+            if isinstance(instruction, Decide):
+                for i in range(len(instruction.leaves)):
+                    _ = instruction.leaves[i]
+        return routine
+
+    def segments(self) -> Iterator[Segment]:
+        """The distinct segments decided so far."""
+        found = {
+            i.segment: None
+            for routine in self.routines.decided().values()
+            for i in instructions(routine.code)
+            if isinstance(i, RunSegment)
+        }
+        yield from found
+
+
+def instructions(code: Code) -> Iterator[Instruction]:
+    """The instructions of code and of the blocks below it that have been decided."""
+    for instruction in code.instructions:
+        yield instruction
+        if isinstance(instruction, Decide):
+            for leaf in instruction.leaves.made().values():
+                yield from instructions(leaf)
+        elif isinstance(instruction, Branch):
+            yield from instructions(instruction.then)
+            yield from instructions(instruction.orelse)

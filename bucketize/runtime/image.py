@@ -1,0 +1,98 @@
+"""An image: a program that is linked. Kernels have addresses, constants are packed, once for all.
+
+Where kernels and constants come from is the supply's affair: a compiler and its cache, or a file.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from threading import Lock
+from typing import Protocol
+
+import numpy as np
+
+from bucketize.kernel.object import Kernel
+from bucketize.op import Array
+from bucketize.program.plan import Plan
+from bucketize.program.program import KernelCall, Program, Segment
+from bucketize.runtime.native import function_at
+
+CORE = ("fill", "walk")
+"""The kernels that every image has."""
+
+
+class Supply(Protocol):
+    """What an image is linked from."""
+
+    def core(self, name: str) -> int:
+        """The address of one of `CORE`."""
+
+    def plan(self, segment: Segment) -> Plan:
+        """The plan of a segment."""
+
+    def kernel(self, name: str) -> int:
+        """The address of a kernel of the program."""
+
+    def constant(self, value: Array, call: KernelCall | None, argument: int) -> Array:
+        """A constant as the kernel of `call` wants its argument, or in its own layout."""
+
+    def kernels(self) -> dict[str, Kernel]:
+        """The kernels that were asked for so far, by name."""
+
+    def constant_bytes(self) -> int:
+        """Bytes of the constants that were asked for so far."""
+
+
+@dataclass(frozen=True, eq=False)
+class Linked:
+    """What the contexts of an image share of a segment."""
+
+    plan: Plan
+    kernels: Array
+    """Addresses, in the order of the calls."""
+    constants: tuple[Array, ...]
+    """In the order of the plan's."""
+    held: tuple[Array, ...]
+    """The constants that are results."""
+
+    @cached_property
+    def fixed(self) -> int:
+        """How many pointers move with sizes only."""
+        return self.plan.fixed
+
+    @cached_property
+    def copies(self) -> bool:
+        """Whether a result is something that no kernel writes."""
+        return any(r.source != "own" for r in self.plan.results)
+
+
+class Image:
+    """A program and what its segments are linked to, each when it is first run."""
+
+    def __init__(self, program: Program, supply: Supply) -> None:
+        self.program, self.supply = program, supply
+        self.fill, self.walk = (function_at(supply.core(name)) for name in CORE)
+        self._linking = Lock()
+        self._linked: dict[Segment, Linked] = {}
+
+    def linked(self, segment: Segment) -> Linked:
+        """The segment's kernels and constants."""
+        if segment not in self._linked:
+            with self._linking:
+                if segment not in self._linked:
+                    self._linked[segment] = self._link(segment)
+        return self._linked[segment]
+
+    def _link(self, segment: Segment) -> Linked:
+        plan, supply = self.supply.plan(segment), self.supply
+        kernels = [supply.kernel(name) for name in plan.kernels]
+        held = tuple(supply.constant(c.value, None, 0) for c in plan.held)
+        constants = []
+        for _, step, index in plan.constants:
+            if step < 0:
+                constants.append(held[index])
+            else:
+                call = segment.calls[step]
+                constants.append(supply.constant(call.args[index].value, call, index))  # type: ignore[union-attr]
+        return Linked(plan, np.array(kernels, np.int64), tuple(constants), held)

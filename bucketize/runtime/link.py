@@ -1,0 +1,87 @@
+"""Linking a program that was just decided: kernels are built, constants are packed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from pathlib import Path
+from threading import Lock
+from typing import TypeAlias
+
+from bucketize.kernel import core
+from bucketize.kernel.build import build, build_all
+from bucketize.kernel.object import Kernel
+from bucketize.kernel.template import TEMPLATES
+from bucketize.op import Array
+from bucketize.program.plan import Plan, plan_of
+from bucketize.program.program import KernelCall, Program, Segment
+from bucketize.runtime.image import CORE, Image
+from bucketize.runtime.storage import aligned
+
+Progress: TypeAlias = Callable[[str, int, int], None]  # (what, done, total)
+
+
+def core_source(name: str) -> str:
+    """The source of one of the kernels that every image has."""
+    return (Path(core.__file__).parent / f"{name}.py").read_text()
+
+
+class Linker:
+    """The supply of an image from a compiler: `runtime.image.Supply`."""
+
+    def __init__(self, program: Program) -> None:
+        """Nothing is built or packed before it is asked for."""
+        self.program = program
+        self._kernels: dict[str, Kernel] = {}
+        self._constants: dict[Hashable, tuple[Array, Array]] = {}
+        self._packing = Lock()
+
+    def core(self, name: str) -> int:
+        return build(core_source(name), name_hint=name).address
+
+    def plan(self, segment: Segment) -> Plan:
+        return plan_of(segment, self.program.threads)
+
+    def kernel(self, name: str) -> int:
+        if name not in self._kernels:
+            self._kernels[name] = build(self.program.sources[name], name_hint=_hint(name))
+        return self._kernels[name].address
+
+    def kernels(self) -> dict[str, Kernel]:
+        return dict(self._kernels)
+
+    def constant(self, value: Array, call: KernelCall | None, argument: int) -> Array:
+        """One copy for all who want the same layout."""
+        layout = "" if call is None else call.packs[argument]
+        with self._packing:
+            key = (id(value), layout)
+            if key not in self._constants:  # `value` is kept: its id must stay its own
+                self._constants[key] = (value, aligned(_packed(value, call, argument, layout)))
+            return self._constants[key][1]
+
+    def constant_bytes(self) -> int:
+        """Those used as they are included."""
+        return sum(a.nbytes for a in {id(a): a for _, a in self._constants.values()}.values())
+
+
+def _hint(name: str) -> str:
+    return name.removeprefix("k_").rpartition("_")[0]
+
+
+def _packed(value: Array, call: KernelCall | None, argument: int, layout: str) -> Array:
+    if call is None or not layout:
+        return value
+    template = TEMPLATES[call.implementation.template]
+    packed = template.pack(call.workload, call.implementation.schedule, argument, value)
+    return value if packed is None else packed
+
+
+def link(program: Program, progress: Progress | None = None) -> Image:
+    """The image of a program; of what is decided already, everything is built and packed."""
+    wanted = {name for s in program.segments() for name in (c.kernel for c in s.calls)}
+    sources = {name: program.sources[name] for name in sorted(wanted)}
+    texts = {core_source(name): name for name in CORE}
+    build_all({**{t: _hint(n) for n, t in sources.items()}, **texts}, progress)
+    image = Image(program, Linker(program))
+    for segment in program.segments():
+        image.linked(segment)
+    return image

@@ -1,0 +1,188 @@
+"""The state of a plan in one context: its registers, its table, its blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from bucketize.errors import BucketizeError, ShapeError
+from bucketize.ir import specialise
+from bucketize.kernel.work import FORK
+from bucketize.op import Array
+from bucketize.program.plan import BASES, FAILURES, FILL, WALK, WORD, Result
+from bucketize.program.program import Segment
+from bucketize.runtime.image import Image, Linked
+from bucketize.runtime.native import run_parallel
+from bucketize.runtime.storage import Arena, address, empty_result
+
+POINT, RUN, REPORT = 1, 2, 4  # what `kernel.core.walk` is asked for
+
+
+class State:
+    """A segment that has been linked, with memory of its own: one run at a time."""
+
+    def __init__(self, segment: Segment, linked: Linked, image: Image, arena: Arena) -> None:
+        plan = linked.plan
+        self.segment, self.plan, self.linked, self.arena = segment, plan, linked, arena
+        self.fill, self.walk = image.fill, image.walk
+        self.sizes: tuple[int, ...] | None = None
+        self.shapes: list[tuple[int, ...]] = []
+        self.registers = plan.initial.copy()
+        self.table = np.zeros(plan.size + 1, np.int64)  # never empty: it has an address
+        for (word, _, _), constant in zip(plan.constants, linked.constants, strict=True):
+            self.table[word] = address(constant)
+        self.behind = plan.behind.copy()
+        self.chunks = np.ones(len(plan.kernels), np.int64)
+        self.scratch = np.zeros((3, len(plan.tensors)), np.int64)
+        self.bases = np.zeros(len(BASES) + len(segment.fn.params) + len(plan.results), np.int64)
+        self.bases[BASES.index("table")] = address(self.table)
+        self.filling = _block(FILL, self._fill_words())
+        self.walking = _block(WALK, self._walk_words())
+        # views of single words: an index into an array costs more than into a memoryview
+        self.fill_word, self.walk_word = self.filling.data, self.walking.data
+        self.base = self.bases.data
+        self.places = address(self.filling), address(self.walking)
+
+    def _fill_words(self) -> dict[str, int]:
+        plan = self.plan
+        arrays = {"code": plan.code, "checks": plan.checks, "words": plan.words}
+        arrays |= {"parts": plan.parts, "tensors": plan.tensors, "pointers": plan.pointers}
+        offsets, strides, live = (address(row) for row in self.scratch)
+        return {
+            **_rows(arrays),
+            "registers": address(self.registers),
+            "table": address(self.table),
+            "threads": plan.threads,
+            "width": plan.width,
+            "chunks": address(self.chunks),
+            "fork": FORK,
+            "offsets": offsets,
+            "strides": strides,
+            "live": live,
+            "behind": address(self.behind),
+        }
+
+    def _walk_words(self) -> dict[str, int]:
+        plan = self.plan
+        arrays = {"kernels": self.linked.kernels, "pointers": plan.pointers}
+        return {
+            **_rows({**arrays, "reports": plan.reports}),
+            "what": POINT | RUN | REPORT,
+            "table": address(self.table),
+            "bases": address(self.bases),
+            "behind": address(self.behind),
+            "stride": plan.threads * plan.width * WORD,
+            "chunks": address(self.chunks),
+        }
+
+    # Filling.
+
+    def prepare(self, sizes: tuple[int, ...]) -> None:
+        """Fill the table for these sizes of the plan's symbols, if it is not filled for them."""
+        if sizes == self.sizes:
+            return
+        self.sizes = None
+        self.registers[: len(sizes)] = sizes
+        self.fill(self.places[0])
+        if self.fill_word[FILL.index("status")]:
+            self._refuse(dict(zip(self.plan.symbols, sizes, strict=True)))
+        registers = self.registers.tolist()
+        self.shapes = [tuple([registers[r] for r in result.shape]) for result in self.plan.results]
+        self.base[0] = 0  # the offsets changed: put all pointers in again
+        self.sizes = sizes
+
+    def _refuse(self, sizes: Mapping[str, int]) -> None:
+        """Raise what the types say of these sizes; they are inferred again for the words of it."""
+        status = self.fill_word[FILL.index("status")]
+        shown = ", ".join(f"{n}={s}" for n, s in sizes.items())
+        try:
+            specialise(self.segment.fn, sizes)
+        except BucketizeError as e:
+            e.add_note(f"at {shown}")
+            raise
+        raise ShapeError(f"at {shown}: {FAILURES[status]}")
+
+    @property
+    def arena_bytes(self) -> int:
+        """What the kernels need between them, at the sizes that the table is filled for."""
+        return int(self.fill_word[FILL.index("arena_bytes")])
+
+    # Running.
+
+    def run(self, sizes: tuple[int, ...], arrays: Sequence[Array]) -> list[Array]:
+        """The results for these inputs; the caller owns them."""
+        self.prepare(sizes)
+        base, first = self.base, len(BASES)
+        arena = self.arena.reserve(self.fill_word[ARENA_BYTES])
+        self.walk_word[FIRST] = self.linked.fixed if base[0] == arena else 0
+        base[0] = arena
+        inputs = [a if a.flags.c_contiguous else np.ascontiguousarray(a) for a in arrays]
+        outputs = [
+            empty_result(shape, result.type.dtype)
+            for shape, result in zip(self.shapes, self.segment.fn.results, strict=True)
+        ]
+        for i, array in enumerate((*inputs, *outputs), first):
+            base[i] = array.__array_interface__["data"][0]
+        self._walk()
+        if self.linked.copies:
+            self._copy(inputs, outputs)
+        return outputs
+
+    def _walk(self) -> None:
+        if self.plan.threads == 1:
+            self.walk(self.places[1])
+        else:
+            self._walk_in_parts()
+        if self.walk_word[WRONG]:
+            self._report()
+
+    def _walk_in_parts(self) -> None:
+        plan = self.plan
+        self.walk_word[0] = POINT
+        self.walk(self.places[1])
+        stride = plan.width * WORD
+        table = address(self.table)
+        run_parallel(self.linked.kernels, table, stride, plan.threads, self.chunks)
+        self.walk_word[0] = REPORT
+        self.walk(self.places[1])
+
+    def _report(self) -> None:
+        """Raise what a kernel that checks its indices found."""
+        wrong, index, extent = (
+            self.walk_word[WALK.index(w)] for w in ("wrong", "wrong_index", "extent")
+        )
+        op = self.segment.calls[wrong - 1].workload.anchor.op.name
+        raise ShapeError(f"in {op}: index {index} is out of range for extent {extent}")
+
+    def _copy(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+        """Fill the results that no kernel writes."""
+        for result, output in zip(self.plan.results, outputs, strict=True):
+            if result.source != "own":
+                output[...] = self._source(result, inputs, outputs).reshape(output.shape)
+
+    def _source(self, result: Result, inputs: Sequence[Array], outputs: Sequence[Array]) -> Array:
+        if result.source == "input":
+            return inputs[result.index]
+        if result.source == "result":
+            return outputs[result.index]
+        if result.source == "constant":
+            return self.linked.held[result.index]
+        root = self.plan.results.index(result)
+        size = int(np.prod(self.shapes[root], dtype=np.int64))
+        return self.table[result.index : result.index + size]
+
+
+FIRST, WRONG = WALK.index("first"), WALK.index("wrong")
+ARENA_BYTES = FILL.index("arena_bytes")
+
+
+def _rows(arrays: Mapping[str, Array]) -> dict[str, int]:
+    """The words of arrays: address and number of rows."""
+    words = {name: address(array) for name, array in arrays.items()}
+    return words | {f"n_{name}": len(array) for name, array in arrays.items()}
+
+
+def _block(names: Sequence[str], words: Mapping[str, int]) -> Array:
+    assert words.keys() <= set(names)
+    return np.array([words.get(name, 0) for name in names], np.int64)

@@ -1,0 +1,60 @@
+"""The timing loop, and how far results are apart."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+
+from bucketize.compare import relative_error, worst_error
+from bucketize.timing import interleaved, processor_seconds, wall_seconds
+
+
+def test_calls_take_turns_each_after_what_goes_before_it() -> None:
+    order: list[str] = []
+    calls = {name: lambda name=name: order.append(name) for name in "ab"}  # type: ignore[misc]
+    before = {name: lambda name=name: order.append(name.upper()) for name in "ab"}  # type: ignore[misc]
+    taken = interleaved(calls, least=3, before=before)
+    assert "".join(order) == "AaBb" * 3
+    assert {name: len(seconds) for name, seconds in taken.items()} == {"a": 3, "b": 3}
+    assert all(s >= 0 for seconds in taken.values() for s in seconds)
+
+
+@pytest.mark.parametrize(
+    ("least", "most", "enough_s", "rounds"),
+    [(2, 5, 60.0, 5), (2, 5, 0.0, 2), (7, 5, 60.0, 7)],
+)
+def test_rounds_go_on_until_there_are_enough(
+    least: int, most: int, enough_s: float, rounds: int
+) -> None:
+    calls = {"a": lambda: None}
+    taken = interleaved(
+        calls, least=least, most=most, enough_s=enough_s, stopwatch=lambda call: 1.0
+    )
+    assert taken == {"a": [1.0] * rounds}
+
+
+def test_a_thread_that_sleeps_takes_no_time_on_the_processor() -> None:
+    assert wall_seconds(lambda: time.sleep(0.02)) >= 0.02
+    assert processor_seconds(lambda: time.sleep(0.02)) < 0.02
+
+
+@pytest.mark.parametrize(
+    ("got", "expected", "error"),
+    [
+        ([1.0, 2.0], [1.0, 2.0], 0.0),
+        ([1.0, 2.5], [1.0, 2.0], 0.25),
+        ([0.5], [0.0], 0.5),
+        ([], [], 0.0),
+        ([np.inf, 1.0], [np.inf, 1.0], 0.0),
+        ([np.nan, 1.0], [0.0, 1.0], np.inf),
+        ([0.0, 1.0], [-np.inf, 1.0], np.inf),
+        ([1, 2], [1, 2], 0.0),
+        ([1, 2], [1, 3], np.inf),
+    ],
+)
+def test_relative_error(got: list[float], expected: list[float], error: float) -> None:
+    mine, theirs = np.array(got), np.array(expected)
+    assert relative_error(mine, theirs) == error
+    assert worst_error([theirs, mine], [theirs, theirs]) == error
