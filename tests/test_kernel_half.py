@@ -27,7 +27,7 @@ def converted(x: Array, dtype: str) -> Array:
     assert template is not None
     with np.errstate(all="ignore"):
         want = x.astype(dtype)
-    got = run(template, load, {}, [x], {"N": x.size}, want, 1)
+    (got,) = run(template, load, {}, [x], {"N": x.size}, [want], 1)
     np.testing.assert_array_equal(got, want)
     np.testing.assert_array_equal(np.signbit(got), np.signbit(want))
     return got
@@ -82,7 +82,8 @@ def test_every_op_of_a_group_rounds() -> None:
     x = np.full(3, 2048, np.float16)
     template = loop_template(load)
     assert template is not None
-    np.testing.assert_array_equal(run(template, load, {}, [x], {"N": 3}, x, 1), x)
+    (got,) = run(template, load, {}, [x], {"N": 3}, [x], 1)
+    np.testing.assert_array_equal(got, x)
 
 
 @pytest.mark.parametrize("op", [ops.add, ops.sub, ops.mul, ops.div, ops.sqrt], ids=str)
@@ -94,7 +95,7 @@ def test_arithmetic_rounds_as_numpy_does(op: Op) -> None:
     want = op.compute(*args)
     template = loop_template(load)
     assert template is not None
-    got = run(template, load, {}, args, {"N": 5000}, want, 2)
+    (got,) = run(template, load, {}, args, {"N": 5000}, [want], 2)
     np.testing.assert_array_equal(got, want)
 
 
@@ -103,7 +104,7 @@ def test_a_sum_of_halves_is_rounded_once() -> None:
     x = np.full((4096, 3), 0.25, np.float16)  # half by half the sum would end at 512
     template = loop_template(load)
     assert template is not None
-    got = run(template, load, {}, [x], {"N": 4096, "M": 3}, x[0], 1)
+    (got,) = run(template, load, {}, [x], {"N": 4096, "M": 3}, [x[0]], 1)
     assert got.tolist() == [1024] * 3
 
 

@@ -83,7 +83,7 @@ def test_the_table_holds_all_templates_by_name() -> None:
     assert candidates(workload(ops.add, tensor(F32, N), tensor(F32, N)))[0].name == "elementwise"
 
 
-def test_an_op_whose_shape_depends_on_values_has_no_template() -> None:
+def test_what_no_template_takes_has_no_candidates() -> None:
     assert candidates(workload(ops.nonzero, tensor(F32, N))) == []
 
 
@@ -184,7 +184,8 @@ def test_topk_of_lines_of_any_length(axis: int, largest: bool, sorted_: bool) ->
 @pytest.mark.parametrize("largest", [True, False], ids=["largest", "smallest"])
 @pytest.mark.parametrize("dtype", sorted(DTYPES))
 def test_topk_of_every_dtype(dtype: str, largest: bool) -> None:
-    x = np.random.default_rng(0).integers(0, 2**64, (6, 30), np.uint64).astype(dtype)
+    with np.errstate(over="ignore"):  # of float16: infinities, which tie
+        x = np.random.default_rng(0).integers(0, 2**64, (6, 30), np.uint64).astype(dtype)
     load = workload(ops.topk, tensor(dtype, N, M), k=5, axis=1, largest=largest)
     check(load, [x], {"N": 6, "M": 30})
 
@@ -193,7 +194,7 @@ def test_topk_of_more_than_there_are_is_reported() -> None:
     load = workload(ops.topk, tensor(F32, N, M), k=Symbol("K"), axis=1)
     likes = [np.empty((2, 5), np.float32), np.empty((2, 5), np.int64)]
     with pytest.raises(AssertionError, match="an index out of range"):
-        run(TEMPLATES["topk"], load, {}, [floats(2, 4)], {}, likes, 1)
+        run(TEMPLATES["topk"], load, {}, [floats(2, 4)], {"N": 2, "M": 4, "K": 5}, likes, 1)
 
 
 def test_topk_launches_at_dims_that_are_not_known() -> None:

@@ -80,7 +80,7 @@ def test_halves_are_summed_as_floats() -> None:
     template = loop_template(load)
     assert template is not None
     like = np.empty((2, 3), np.float16)
-    got = run(template, load, {}, [x, y], {"N": 2, "K": 4096, "M": 3}, like, 1)
+    (got,) = run(template, load, {}, [x, y], {"N": 2, "K": 4096, "M": 3}, [like], 1)
     assert (got == 1024).all()
 
 
@@ -104,6 +104,7 @@ WINDOWS: list[tuple[dict[str, Any], tuple[int, ...], tuple[int, ...]]] = [
     ({"dilations": (3, 2), "strides": (1, 2), "pads": (3, 1, 2, 4)}, (1, 9, 8, 2), (2, 2, 2, 3)),
     ({"groups": 3, "pads": (1, 2, 0, 1)}, (2, 5, 6, 6), (9, 2, 2, 3)),
     ({"groups": 6, "pads": (1, 1, 1, 1), "strides": (2, 2)}, (1, 8, 9, 6), (6, 1, 3, 3)),
+    ({"groups": 300, "pads": (2, 1, 0, 1), "strides": (1, 2)}, (2, 3, 5, 300), (300, 1, 3, 2)),
     ({"pads": (0, 9, 0, 9)}, (1, 3, 2, 1), (1, 1, 1, 3)),  # pads wider than the image
     ({}, (1, 2, 300, 70), (300, 70, 2, 1)),  # more than a block of everything
 ]
@@ -141,11 +142,23 @@ def test_pads_may_be_dims() -> None:
     check(load, [drawn("float64", 1, 3, 5, 4), drawn("float64", 2, 3, 3, 2)], {"N": 5})
 
 
+def test_whether_each_channel_has_its_weights_is_the_source_s_affair() -> None:
+    """A launch, which may know more than the types did, is the same."""
+    shapes = ((1, 9, 9, 6), (6, 1, 3, 3), (1, 7, 7, 6))
+    loads = [conv("float64", [ANY] * 4, (o, 1, 3, 3), layout="NHWC", groups=6) for o in (6, N)]
+    template = TEMPLATES["conv2d_loops"]
+    sources = [template.source(load, {}, host()) for load in loads]
+    assert ["depthwise" in text for text in sources] == [True, False]
+    launches = [template.launch(load, {}, shapes, host()) for load in loads]
+    assert launches[0] == launches[1]
+
+
 def test_known_weights_of_nhwc_are_packed_once() -> None:
     template = TEMPLATES["conv2d_loops"]
     load = conv("float64", (N, 9, 9, 4), (6, 2, 3, 3), layout="NHWC", groups=2)
     known = Workload(load.body, (False, True))
-    assert [template.pack_key(known, {}, i) for i in (0, 1)] == ["", "channels out last"]
+    keys = [template.pack_key(known, {}, i) for i in (0, 1)]
+    assert keys == ["", "channels out last in 2 groups"]
     packed = template.pack(known, {}, 1, drawn("float64", 6, 2, 3, 3))
     assert packed is not None
     assert packed.shape == (2, 3, 3, 2, 3)

@@ -3,7 +3,8 @@
 For each place in the window a convolution is a matrix product. In NHWC the rows are pixels of a
 line of the result and the columns its channels, along which the weights must lie: each thread
 packs them first, unless they are constant. In NCHW the rows are channels and the columns pixels.
-Pads are places where no product is added.
+Where each channel has weights of its own, NHWC pixels are multiplied channel by channel. Pads are
+places where no product is added.
 """
 
 from __future__ import annotations
@@ -32,7 +33,11 @@ from bucketize.ops import conv2d
 
 IMAGE = ("h", "w", "channels", "oh", "ow")
 WINDOW = ("groups", "outer", "inner", "kh", "kw", "sh", "sw", "dh", "dw", "top", "left")
-PACK_KEY = "channels out last"
+
+
+CHANNELS = Product(
+    "x0[p + {r} * sw * channels + g * inner + {k}]", "b[q + {k} * outer + t]", "inner", "n"
+)
 
 
 def _is_nhwc(workload: Workload) -> bool:
@@ -46,11 +51,17 @@ def _weights(workload: Workload) -> int | None:
     return params.index(weights) if known and _is_nhwc(workload) else None
 
 
+def _is_depthwise(workload: Workload) -> bool:
+    weights = workload.anchor.args[1].type.shape
+    return _is_nhwc(workload) and weights[:2] == (workload.anchor.attrs["groups"], 1)
+
+
 def _source(workload: Workload) -> str:
     s = Source()
     scratch_sums(s, dtype_text(workload.result.dtype))
     (_pixels if _is_nhwc(workload) else _lines)(s, workload)
-    title = f"conv2d: {workload.anchor.attrs['layout']}"
+    kind = " depthwise" if _is_depthwise(workload) else ""
+    title = f"conv2d: {workload.anchor.attrs['layout']}{kind}"
     return kernel_text(title, workload, s, (*IMAGE, *WINDOW))
 
 
@@ -75,19 +86,29 @@ def _taps(s: Source, line: str) -> Iterator[None]:
 def _pixels(s: Source, workload: Workload) -> None:
     """A strip of the pixels of a line of the result at a time."""
     kind, packed = dtype_text(workload.result.dtype), _weights(workload)
+    if _is_depthwise(workload):  # all channels as one group
+        s("groups = 1", "outer = channels")
     if packed is None:
         _pack_here(s, workload, kind)
     else:
         s(f"b = pointer(block[{packed + 1}], {kind})")
-    product = Product("x0[p + {r} * sw * channels + {k}]", "b[q + {k} * outer + t]", "inner", "n")
     low, high = _columns("j", "sw")
     with s.pieces(["_", "oh", "ow"], STRIP), s.loops(g="groups", c=f"0, outer, {COLUMNS}"):
         s(f"n = least(outer - c, {COLUMNS})")
         with sums(s, "m", "n", "y[((i + r) * groups + g) * outer + c + t]", kind), _taps(s, "c1"):
             s(f"low = {low}", f"high = greatest(least({high}, m), low)")
-            s("p = ((c0 * h + iy) * w + j * sw + o) * channels + g * inner")
+            s("p = ((c0 * h + iy) * w + j * sw + o) * channels")
             s("q = ((g * kh + u) * kw + v) * inner * outer + c")
-            product.write(s, "low", "high")
+            if _is_depthwise(workload):
+                _each_channel(s)
+            else:
+                CHANNELS.write(s, "low", "high")
+
+
+def _each_channel(s: Source) -> None:
+    with s.loops(r="low, high", t="n"):
+        at, pixel = f"r * {COLUMNS} + t", "x0[p + r * sw * channels + c + t]"
+        s(f"total[{at}] = multiply_add({pixel}, b[q + t], total[{at}])")
 
 
 def _pack_here(s: Source, workload: Workload, kind: str) -> None:
@@ -98,10 +119,19 @@ def _pack_here(s: Source, workload: Workload, kind: str) -> None:
         s(f"b[((g * taps + x) * inner + k) * outer + t] = x1[{at}]")
 
 
+def _packed_groups(workload: Workload) -> int:
+    return 1 if _is_depthwise(workload) else int(workload.anchor.attrs["groups"])
+
+
+def _pack_key(workload: Workload, index: int) -> str:
+    packed = index == _weights(workload)
+    return f"channels out last in {_packed_groups(workload)} groups" if packed else ""
+
+
 def _pack(workload: Workload, _schedule: Schedule, index: int, value: Array) -> Array | None:
     if index != _weights(workload):
         return None
-    groups = workload.anchor.attrs["groups"]
+    groups = _packed_groups(workload)
     out, inner, height, width = value.shape
     apart = value.reshape(groups, out // groups, inner, height, width)
     return np.ascontiguousarray(apart.transpose(0, 3, 4, 2, 1), _summed(workload))
@@ -163,5 +193,5 @@ def _sums(b: Binding) -> bool:
 CONV_LOOPS = replace(
     loop_template("conv2d_loops", takes(conv2d, where=_sums), _source, _launch),
     pack=_pack,
-    pack_key=lambda workload, _, index: PACK_KEY if index == _weights(workload) else "",
+    pack_key=lambda workload, _, index: _pack_key(workload, index),
 )
