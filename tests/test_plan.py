@@ -123,8 +123,11 @@ def test_a_dim_without_a_value_is_noticed(fn: str, a: int, b: int, status: int) 
 
 @pytest.mark.parametrize(
     ("relation", "a", "b", "holds"),
-    [(0, 3, 3, True), (0, 3, 1, False), (1, 3, 1, True), (1, 3, 3, True), (1, 3, 2, False)]
-    + [(2, 0, 0, True), (2, -1, 0, False)],
+    [
+        *((0, 3, 3, True), (0, 3, 1, False)),
+        *((1, 3, 1, True), (1, 3, 3, True), (1, 3, 2, False)),
+        *((2, 0, 0, True), (2, -1, 0, False)),
+    ],
 )
 def test_relations_are_checked(relation: int, a: int, b: int, holds: bool) -> None:
     block, _, _ = filled([a, b], checks=[(0, 0, 0), (relation, 0, 1)])
