@@ -11,7 +11,7 @@ import numpy as np
 import bucketize
 from bucketize import ops
 from bucketize.ir import Builder, Function, Module, Var
-from bucketize.runtime.vm import Decide
+from bucketize.program.program import Decide
 from bucketize.timing import interleaved
 from bucketize.types import Symbol, tensor
 from dispatchers import log_dispatcher
@@ -49,13 +49,13 @@ def main() -> None:
     print(f"a call of a {OPS}-op graph on a shape seen before: {one:.1f} us")
     exe = bucketize.compile(bucketize.dispatch(module, log_dispatcher), lazy=True)
     one = microseconds(lambda: exe.run(x), 500)
-    print(f"the same behind {len(exe.module.functions) - 1} buckets: {one:.1f} us")
+    print(f"the same behind {len(exe.program.routines) - 1} buckets: {one:.1f} us")
     two = Function("main", *_two_axes())
     exe = bucketize.compile(bucketize.dispatch(Module({"main": two}), log_dispatcher), lazy=True)
     (decide,) = (i for i in exe.routines["main"].code.instructions if isinstance(i, Decide))
     sizes = {"H": 200, "W": 3}
-    cost = microseconds(lambda: decide.choose(*[sizes[s] for s in decide.symbols]), 20000)
-    print(f"the decision among {len(decide.blocks)} clones: {cost:.2f} us")
+    cost = microseconds(lambda: decide.leaf(sizes), 20000)
+    print(f"the decision among {len(decide.leaves)} clones: {cost:.2f} us")
 
 
 def _two_axes() -> tuple[Any, Any, Any]:

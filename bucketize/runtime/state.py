@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -27,7 +29,8 @@ class State:
         self.segment, self.plan, self.linked, self.arena = segment, plan, linked, arena
         self.fill, self.walk = image.fill, image.walk
         self.sizes: tuple[int, ...] | None = None
-        self.shapes: list[tuple[int, ...]] = []
+        self.results: list[tuple[tuple[int, ...], np.dtype[Any]]] = []
+        """Shape and dtype of each, at the sizes that the table is filled for."""
         self.registers = plan.initial.copy()
         self.table = np.zeros(plan.size + 1, np.int64)  # never empty: it has an address
         for (word, _, _), constant in zip(plan.constants, linked.constants, strict=True):
@@ -87,8 +90,12 @@ class State:
         self.fill(self.places[0])
         if self.fill_word[FILL.index("status")]:
             self._refuse(dict(zip(self.plan.symbols, sizes, strict=True)))
+        self.arena.reserve(self.arena_bytes)
         registers = self.registers.tolist()
-        self.shapes = [tuple([registers[r] for r in result.shape]) for result in self.plan.results]
+        self.results = [
+            (tuple([registers[r] for r in result.shape]), atom.type.dtype)
+            for result, atom in zip(self.plan.results, self.segment.fn.results, strict=True)
+        ]
         self.base[0] = 0  # the offsets changed: put all pointers in again
         self.sizes = sizes
 
@@ -110,32 +117,29 @@ class State:
 
     # Running.
 
-    def run(self, sizes: tuple[int, ...], arrays: Sequence[Array]) -> list[Array]:
-        """The results for these inputs; the caller owns them."""
-        self.prepare(sizes)
-        base, first = self.base, len(BASES)
-        arena = self.arena.reserve(self.fill_word[ARENA_BYTES])
+    def run(self, arrays: Sequence[Array]) -> list[Array]:
+        """The results for inputs of the sizes that the table is filled for; they are the caller's."""
+        base, arena = self.base, self.arena.base
         self.walk_word[FIRST] = self.linked.fixed if base[0] == arena else 0
         base[0] = arena
         inputs = [a if a.flags.c_contiguous else np.ascontiguousarray(a) for a in arrays]
-        outputs = [
-            empty_result(shape, result.type.dtype)
-            for shape, result in zip(self.shapes, self.segment.fn.results, strict=True)
-        ]
-        for i, array in enumerate((*inputs, *outputs), first):
+        outputs = [empty_result(shape, dtype) for shape, dtype in self.results]
+        i = len(BASES)
+        for array in inputs:
             base[i] = array.__array_interface__["data"][0]
-        self._walk()
-        if self.linked.copies:
-            self._copy(inputs, outputs)
-        return outputs
-
-    def _walk(self) -> None:
+            i += 1
+        for array in outputs:
+            base[i] = array.__array_interface__["data"][0]
+            i += 1
         if self.plan.threads == 1:
             self.walk(self.places[1])
         else:
             self._walk_in_parts()
         if self.walk_word[WRONG]:
             self._report()
+        if self.linked.copies:
+            self._copy(inputs, outputs)
+        return outputs
 
     def _walk_in_parts(self) -> None:
         plan = self.plan
@@ -169,12 +173,11 @@ class State:
         if result.source == "constant":
             return self.linked.held[result.index]
         root = self.plan.results.index(result)
-        size = int(np.prod(self.shapes[root], dtype=np.int64))
+        size = math.prod(self.results[root][0])
         return self.table[result.index : result.index + size]
 
 
 FIRST, WRONG = WALK.index("first"), WALK.index("wrong")
-ARENA_BYTES = FILL.index("arena_bytes")
 
 
 def _rows(arrays: Mapping[str, Array]) -> dict[str, int]:

@@ -7,6 +7,7 @@ Contexts of one image run side by side.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -31,10 +32,25 @@ from bucketize.program.program import (
 from bucketize.runtime.image import Image
 from bucketize.runtime.state import State
 from bucketize.runtime.storage import Arena
+from bucketize.types import evaluate
 
 Registers: TypeAlias = dict[Atom, Array]
 Sizes: TypeAlias = dict[str, int]
 Shapes: TypeAlias = tuple[tuple[int, ...], ...]
+
+
+Route: TypeAlias = tuple[State, tuple[int, ...], tuple[int, ...]]
+"""A segment's state, its sizes, and which inputs of the call it reads, in its order."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """Where inputs of some shapes go."""
+
+    shapes: Shapes
+    sizes: Sizes
+    route: Route | None
+    """Straight to a segment, or, as None, through the instructions."""
 
 
 class Context:
@@ -45,9 +61,7 @@ class Context:
         self.image = image
         self.arena = Arena()
         self._states: dict[Segment, State] = {}
-        self._seen: dict[Routine, tuple[Shapes, Sizes]] = {}
-        self.told: dict[Call, tuple[Shapes, Sizes]] = {}
-        """The last results of calls that were as the caller was told, at which sizes."""
+        self._seen: dict[Routine, _Way] = {}
 
     def state(self, segment: Segment) -> State:
         """The segment's table in this context."""
@@ -58,18 +72,56 @@ class Context:
         return state
 
     def invoke(self, routine: Routine, arrays: Sequence[Array]) -> list[Array]:
-        """The results of a routine."""
-        sizes = self._sizes(routine, arrays)
-        registers: Registers = dict(zip(routine.fn.params, arrays, strict=True))
-        return self.run(routine.code, registers, dict(sizes))
-
-    def _sizes(self, routine: Routine, arrays: Sequence[Array]) -> Sizes:
-        """What the inputs' shapes say of the symbols; checked, unless they are the last ones."""
+        """The results of a routine; inputs of the shapes of the last call go the same way."""
         shapes = tuple([a.shape for a in arrays])
         seen = self._seen.get(routine)
-        if seen is None or seen[0] != shapes:
-            seen = self._seen[routine] = shapes, bind_shapes(routine.fn.params, shapes)
-        return seen[1]
+        if seen is None or seen.shapes != shapes:
+            seen = self._seen[routine] = self._way(routine, shapes)
+        if seen.route is not None:
+            state, sizes, inputs = seen.route
+            state.prepare(sizes)
+            return state.run([arrays[i] for i in inputs])
+        registers: Registers = dict(zip(routine.fn.params, arrays, strict=True))
+        return self.run(routine.code, registers, dict(seen.sizes))
+
+    def _way(self, routine: Routine, shapes: Shapes) -> _Way:
+        """The sizes that the shapes tell, checked, and where they lead."""
+        sizes = bind_shapes(routine.fn.params, shapes)
+        return _Way(shapes, sizes, self._route(routine, sizes))
+
+    def _route(self, routine: Routine, sizes: Sizes) -> Route | None:
+        """The one segment that these sizes lead to, if nothing else is on the way."""
+        fn, code = routine.fn, routine.code
+        while len(code.instructions) == 1 and isinstance(code.instructions[0], Decide):
+            decide = code.instructions[0]
+            if code.results != decide.outs or decide.brings_sizes:
+                return None
+            code = decide.leaves[decide.leaf(sizes)]
+        if len(code.instructions) != 1:
+            return None
+        last = code.instructions[0]
+        if isinstance(last, Call):
+            return self._behind_call(last, routine, code, sizes)
+        if isinstance(last, RunSegment) and code.results == last.segment.fn.results:
+            inputs = last.segment.fn.params
+            if all(p in fn.params for p in inputs):
+                key = tuple([sizes[s] for s in last.segment.symbols])
+                return self.state(last.segment), key, tuple(map(fn.params.index, inputs))
+        return None
+
+    def _behind_call(self, call: Call, caller: Routine, code: Code, sizes: Sizes) -> Route | None:
+        """The route of a call that hands on what its caller got, and back what it made."""
+        b = call.binding
+        if b.args != caller.fn.params or code.results != b.outs:
+            return None
+        callee = self.image.program.routines[b.attrs["callee"]]
+        shapes = [tuple([evaluate(d, sizes) for d in a.type.shape]) for a in b.args]
+        route = self._route(callee, bind_shapes(callee.fn.params, shapes))
+        if route is not None:  # what the caller was told of the results holds at these sizes
+            state, key, _ = route
+            state.prepare(key)
+            bind_shapes(b.outs, [shape for shape, _ in state.results], sizes, what="result")
+        return route
 
     def run(self, code: Code, registers: Registers, sizes: Sizes) -> list[Array]:
         """Run instructions; the results."""
@@ -81,8 +133,8 @@ class Context:
 def _run_segment(context: Context, i: RunSegment, registers: Registers, sizes: Sizes) -> None:
     segment = i.segment
     state = context.state(segment)
-    arrays = [registers[p] for p in segment.fn.params]
-    results = state.run(tuple([sizes[s] for s in segment.symbols]), arrays)
+    state.prepare(tuple([sizes[s] for s in segment.symbols]))
+    results = state.run([registers[p] for p in segment.fn.params])
     registers.update(zip(segment.fn.results, results, strict=True))
 
 
@@ -110,12 +162,7 @@ def _call(context: Context, i: Call, registers: Registers, sizes: Sizes) -> None
     routine = context.image.program.routines[b.attrs["callee"]]
     results = context.invoke(routine, _all(registers, b.args))
     registers.update(zip(b.outs, results, strict=True))
-    seen = tuple([r.shape for r in results]), sizes
-    if context.told.get(i) != seen:
-        before = dict(sizes)
-        _learn(b.outs, registers, sizes)
-        if sizes == before:
-            context.told[i] = seen
+    _learn(b.outs, registers, sizes)
 
 
 def _decide(context: Context, i: Decide, registers: Registers, sizes: Sizes) -> None:
