@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from bucketize.errors import unknown_name
 from bucketize.ir import Module
 from bucketize.kernel.target import Target, host
-from bucketize.kernel.template import (
-    Implementation,
-    Workload,
-    candidates,
-    default_implementation,
-)
-from bucketize.program.decide import Choose, decide
+from bucketize.kernel.template import Implementation, Template, Workload
+from bucketize.program.decide import decide
+from bucketize.program.family import Choose
 from bucketize.runtime.executable import Executable
 from bucketize.runtime.link import Progress, link
 from bucketize.runtime.native import check_threads
@@ -63,9 +60,8 @@ def compile(
 def default_choice(target: Target) -> Choose:
     """The first template that takes a workload, with its own schedule for this machine."""
 
-    def choose(workload: Workload) -> tuple[Implementation, str] | None:
-        implementation = default_implementation(workload, target)
-        return None if implementation is None else (implementation, "default")
+    def choose(workload: Workload, able: Sequence[Template]) -> tuple[Implementation, str]:
+        return Implementation(able[0].name, able[0].default(workload, target)), "default"
 
     return choose
 
@@ -78,20 +74,22 @@ def logged_choice(log: str | Path, threads: int, target: Target) -> Choose:
     choices = Choices(select(rows(log)), threads)
     otherwise = default_choice(target)
 
-    def choose(workload: Workload) -> tuple[Implementation, str] | None:
+    def choose(workload: Workload, able: Sequence[Template]) -> tuple[Implementation, str]:
         best = choices.best(workload.hash, [p.type for p in workload.body.params])
-        known = None if best is None else _completed(best, workload, target)
-        return otherwise(workload) if known is None else (known, "log")
+        known = None if best is None else _completed(best, workload, able, target)
+        return otherwise(workload, able) if known is None else (known, "log")
 
     return choose
 
 
-def _completed(logged: Choice, workload: Workload, target: Target) -> Implementation | None:
+def _completed(
+    logged: Choice, workload: Workload, able: Sequence[Template], target: Target
+) -> Implementation | None:
     """What was logged, with the defaults of knobs that are newer than the log; None if illegal.
 
     A row from before templates were logged means the one that was the only candidate then.
     """
-    for template in candidates(workload):
+    for template in able:
         if logged.template in (template.name, ""):
             schedule = {**template.default(workload, target), **logged.schedule}
             legal = template.valid(workload, schedule, target) is None

@@ -51,7 +51,7 @@ class Model:
         for symbol, size in self.held.items():
             if given.get(symbol, size) != size:
                 raise ShapeError(f"{symbol} is held to {size}, but given as {given[symbol]}")
-        return sizes_of(self.main, {k: v for k, v in given.items() if k not in self.held})
+        return sizes_of(self.main.params, {k: v for k, v in given.items() if k not in self.held})
 
     @property
     def held(self) -> Sizes:

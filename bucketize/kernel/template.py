@@ -162,13 +162,6 @@ class Implementation:
         return " ".join([self.template, *(f"{k}={v}" for k, v in self.schedule.items())])
 
 
-def default_implementation(workload: Workload, target: Target) -> Implementation | None:
-    """The first template that takes the workload, on its own default; None if none does."""
-    for template in candidates(workload):
-        return Implementation(template.name, template.default(workload, target))
-    return None
-
-
 def combinations(knobs: Mapping[str, Sequence[Knob]]) -> list[dict[str, Knob]]:
     """Every schedule that the values of `knobs` allow, legal or not."""
     return [dict(zip(knobs, v, strict=True)) for v in itertools.product(*knobs.values())]

@@ -2,60 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
 
-from bucketize.dispatch.decision import tree_of
+from bucketize.dispatch.decision import TESTS
 from bucketize.errors import BucketizeError, CompileError
-from bucketize.ir import (
-    CALL,
-    FUSED,
-    IF,
-    NO_BUCKET,
-    Atom,
-    Binding,
-    Builder,
-    Const,
-    Env,
-    Function,
-    Module,
-    Var,
-    all_bindings,
-    copy_binding,
-    refine,
-)
+from bucketize.ir import FUSED, IF, Atom, Binding, Const, Function, Module, all_bindings, refine
 from bucketize.kernel.build import kernel_name
 from bucketize.kernel.target import Target
-from bucketize.kernel.template import TEMPLATES, Implementation, Workload
+from bucketize.kernel.template import Implementation, Workload
+from bucketize.kernel.templates import TEMPLATES, candidates
 from bucketize.lower.fuse import group_function
 from bucketize.lower.pipeline import lower
-from bucketize.ops.dim import dim_less, dims_within, from_dims
-from bucketize.program.program import (
-    VIEWS,
-    Branch,
-    Call,
-    Code,
-    Compute,
-    Decide,
-    Instruction,
-    KernelCall,
-    Leaves,
-    Program,
-    Refuse,
-    Routine,
-    Routines,
-    RunSegment,
-    Segment,
-)
-from bucketize.transform.dead_code import used_atoms
-from bucketize.types import AnyDim, Symbol, TensorType
-
-Choose: TypeAlias = Callable[[Workload], tuple[Implementation, str] | None]
-"""An implementation of a workload and where it comes from; None if no template takes it."""
-Typed: TypeAlias = list[tuple[Binding, bool]]  # whether sizes are known once it is run
-
-TESTS = (dim_less, dims_within)
+from bucketize.program.cut import Cutter
+from bucketize.program.family import Choose, Family, family_of
+from bucketize.program.program import Code, KernelCall, Program, Routine, Routines, RunSegment
 
 
 def decide(
@@ -77,19 +37,47 @@ class _Decider:
     target: Target
     executor: str
     sources: dict[str, str]
+    families: dict[object, Family | None] = field(default_factory=dict)
 
     def routine(self, name: str) -> Routine:
         """The function as instructions."""
         try:
-            fn = self.module.functions[name]
-            lowered = fn if _is_tree(fn) else lower(fn)
+            family = self._family(name)
+            if family is not None:
+                return family.member(name, self.module.clones[name])
+            return self._routine(self.module.functions[name])
         except BucketizeError as e:
             e.add_note(f"in {name}: if the model is not legal at these sizes, bound its symbols")
             raise
+
+    def _family(self, name: str) -> Family | None:
+        """The clones that differ from this one by bounds alone, and are lowered together."""
+        clone = self.module.clones.get(name)
+        if clone is None or clone.policy != "exact" or self.executor == "graph":
+            return None
+        shared = family_of(clone)
+        if shared is None:
+            return None
+        key, function = shared
+        if key not in self.families:
+            base = self._routine(function())
+            able = not any(b.op is IF or b.op.static for b in all_bindings(base.fn))
+            self.families[key] = (
+                Family(base, self.target, self.choose, self.implement) if able else None
+            )
+        return self.families[key]
+
+    def _routine(self, fn: Function) -> Routine:
+        tree = _is_tree(fn)
+        lowered = fn if tree else lower(fn)
         if self.executor == "graph":
             check_static(lowered)
-        code = _Cutter(self).code(lowered, {})
-        return Routine(name, lowered, code, self._executor(lowered, code))
+
+        def leaf(block: Function) -> Function:
+            return lower(Function(fn.name, fn.params, block.body, block.results))
+
+        code = (Cutter(self.call, leaf) if tree else Cutter(self.call)).code(lowered, {})
+        return Routine(fn.name, lowered.params, lowered, code, self._executor(lowered, code))
 
     def _executor(self, fn: Function, code: Code) -> str:
         if self.executor == "graph":
@@ -103,10 +91,23 @@ class _Decider:
     def call(self, b: Binding) -> KernelCall | None:
         """The kernel of a binding; None if no template takes it."""
         workload, args = workload_of(b)
-        chosen = self.choose(workload)
-        if chosen is None:
+        able = candidates(workload)
+        if not able:
             return None
-        implementation, why = chosen
+        return self._implemented(b, workload, args, *self.choose(workload, able))
+
+    def implement(self, call: KernelCall, implementation: Implementation, why: str) -> KernelCall:
+        """The same call with another implementation."""
+        return self._implemented(call.binding, call.workload, call.args, implementation, why)
+
+    def _implemented(
+        self,
+        b: Binding,
+        workload: Workload,
+        args: tuple[Atom, ...],
+        implementation: Implementation,
+        why: str,
+    ) -> KernelCall:
         template, schedule = TEMPLATES[implementation.template], implementation.schedule
         types = [a.type for a in (*workload.body.params, *workload.body.results)]
         shapes = tuple(t.shape for t in types)
@@ -140,128 +141,6 @@ def _is_tree(fn: Function) -> bool:
     """Whether a function does nothing but decide by sizes: only its leaves want lowering."""
     *tests, last = fn.body or (None,)
     return last is not None and last.op is IF and bool(tests) and all(b.op in TESTS for b in tests)
-
-
-# --- cutting a function into instructions --------------------------------------------------------
-
-
-@dataclass
-class _Cutter:
-    """Cuts a function into segments and what lies between them."""
-
-    decider: _Decider
-    count: int = 0
-    tests: dict[Atom, Binding] = field(default_factory=dict)
-
-    def code(self, fn: Function, outer: Mapping[Atom, Atom]) -> Code:
-        """The code of a function, or of a block that sees the variables of `outer`."""
-        env: Env = dict(outer)
-        typed = self._named_sizes(fn, env)
-        results = tuple(env.get(r, r) for r in fn.results)
-        run: list[tuple[Binding, KernelCall | None]] = []
-        instructions: list[Instruction] = []
-        later = _used_later([b for b, _ in typed], results)
-        for i, (b, brings_sizes) in enumerate(typed):
-            if b.op in TESTS and not _is_read(b, typed, results):
-                self.tests[b.out] = b
-                continue
-            native = None if brings_sizes else self._native(b)
-            if native is not None:
-                run.append(native)
-                continue
-            self._flush(run, instructions, later[i])
-            instructions += self._instructions(b, brings_sizes, env)
-        self._flush(run, instructions, set(results))
-        return Code(tuple(instructions), results)
-
-    def _native(self, b: Binding) -> tuple[Binding, KernelCall | None] | None:
-        """The binding and its kernel, if a segment can hold it; views and dims need none."""
-        if b.op in (IF, CALL, NO_BUCKET) or b.op in TESTS:
-            return None
-        if b.op in VIEWS or b.op is from_dims:
-            return b, None
-        call = self.decider.call(b)
-        return None if call is None else (b, call)
-
-    def _named_sizes(self, fn: Function, env: Env) -> Typed:
-        """The bindings, typed anew with a symbol for each extent that is known only when made."""
-        typed: Typed = []
-        for b in fn.body:
-            out = Builder()
-            copy_binding(out, b, env)
-            (made,) = out.body
-            outs = tuple(map(self._named, made.outs))
-            env.update(zip(b.outs, outs, strict=True))
-            typed.append((Binding(outs, made.op, made.args, made.attrs), outs != made.outs))
-        return typed
-
-    def _named(self, var: Var) -> Var:
-        if not any(isinstance(d, AnyDim) for d in var.type.shape):
-            return var
-        shape = tuple(self._fresh() if isinstance(d, AnyDim) else d for d in var.type.shape)
-        return Var(var.name, TensorType(var.type.dtype, shape))
-
-    def _fresh(self) -> Symbol:
-        self.count += 1
-        return Symbol(f"?{self.count}", 0)
-
-    def _flush(
-        self,
-        run: list[tuple[Binding, KernelCall | None]],
-        to: list[Instruction],
-        needed: set[Atom],
-    ) -> None:
-        """Make a segment of what was gathered so far."""
-        if not run:
-            return
-        body = tuple(b for b, _ in run)
-        made = {o for b in body for o in b.outs}
-        read = {a for b in body for a in b.args if isinstance(a, Var)} - made
-        results = tuple(o for b in body for o in b.outs if o in needed)
-        params = tuple(sorted(read, key=lambda v: v.name))
-        calls = tuple(c for _, c in run if c is not None)
-        to.append(RunSegment(Segment(Function("", params, body, results), calls)))
-        run.clear()
-
-    def _instructions(self, b: Binding, brings_sizes: bool, env: Env) -> Iterator[Instruction]:
-        if b.op is CALL:
-            yield Call(b)
-        elif b.op is NO_BUCKET:
-            yield Refuse(b)
-        elif b.op is IF:
-            yield self._decision(b, brings_sizes, env)
-        else:
-            yield Compute(b, brings_sizes)
-
-    def _decision(self, b: Binding, brings_sizes: bool, env: Env) -> Instruction:
-        (condition,) = b.args
-        test = self.tests.get(condition)
-        tree = None if test is None else tree_of(test, b)
-        if tree is None:
-            blocks = self._block(b.attrs["then"], env), self._block(b.attrs["orelse"], env)
-            return Branch(condition, *blocks, b.outs, brings_sizes)
-        leaves = Leaves(tree.leaves, lambda leaf: self._block(leaf, env))
-        return Decide(tree.nodes, leaves, b.outs, brings_sizes)
-
-    def _block(self, block: Function, env: Env) -> Code:
-        return self.code(block, env)
-
-
-def _is_read(test: Binding, typed: Typed, results: Sequence[Atom]) -> bool:
-    """Whether anything but an `if` on it reads a test."""
-    if test.out in results:
-        return True
-    readers = [b for b, _ in typed if test.out in used_atoms(b)]
-    return any(b.op is not IF or tree_of(test, b) is None for b in readers)
-
-
-def _used_later(body: Sequence[Binding], results: Sequence[Atom]) -> list[set[Atom]]:
-    """For each position, what the bindings from there on and the results read."""
-    needed, sets = set(results), []
-    for b in reversed(body):
-        needed = needed | used_atoms(b)
-        sets.append(needed)
-    return sets[::-1]
 
 
 # --- what the graph executor asks for ------------------------------------------------------------

@@ -184,8 +184,10 @@ class Routine:
     """A function as instructions."""
 
     name: str
+    params: tuple[Var, ...]
+    """Its inputs, with the bounds of its bucket."""
     fn: Function
-    """Its parameters are the function's; the body is what the code was cut from."""
+    """What the code was cut from, perhaps with wider bounds; its parameters are what code reads."""
     code: Code
     executor: str
     """"graph" if it is static and one segment, else "vm"."""

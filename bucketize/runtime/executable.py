@@ -70,7 +70,7 @@ class Executable:
         """What was compiled; None if the executable was loaded."""
         self._seconds = seconds
         self._idle: deque[Context] = deque()
-        self._params = self.program.routines["main"].fn.params
+        self._params = self.program.routines["main"].params
 
     @property
     def program(self) -> Program:
@@ -104,7 +104,7 @@ class Executable:
     def run_clone(self, clone: str, *arrays: Array, **named: Array) -> list[Array]:
         """The results of one clone, chosen by its name or its profile's, not by the sizes."""
         routine = self.program.routines[self._clone(clone)]
-        return self._run(routine.name, arrange_inputs(routine.fn.params, arrays, named))
+        return self._run(routine.name, arrange_inputs(routine.params, arrays, named))
 
     def context(self) -> Callable[..., list[Array]]:
         """A `run` with memory of its own that no other call shares: one call at a time."""
@@ -148,7 +148,7 @@ class Executable:
         for i, name in enumerate(names):
             if progress is not None:
                 progress(name, i, len(names))
-            self._run(name, [_zeros(p) for p in self.program.routines[name].fn.params])
+            self._run(name, [_zeros(p) for p in self.program.routines[name].params])
 
     # What it came to.
 
@@ -187,6 +187,6 @@ class Executable:
 
         `exe.explain(data=(3, 3, 224, 224))` or `exe.explain(N=3, H=224, W=224)`.
         """
-        sizes = sizes_of(self.program.routines["main"].fn, shapes)
+        sizes = sizes_of(self.program.routines["main"].params, shapes)
         with self._borrowed() as context:
             return explain(sizes, context)

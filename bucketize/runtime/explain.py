@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from bucketize.call import bind_shapes, no_bucket
 from bucketize.errors import ShapeError, unknown_name
-from bucketize.ir import Binding, Function
+from bucketize.ir import Binding, Var
 from bucketize.program.program import (
     Branch,
     Call,
@@ -21,7 +21,7 @@ from bucketize.program.program import (
     RunSegment,
 )
 from bucketize.runtime.vm import Context
-from bucketize.types import Symbol, evaluate
+from bucketize.types import Symbol, evaluate, symbols
 
 
 @dataclass
@@ -47,10 +47,10 @@ def _line(step: Mapping[str, Any]) -> str:
     return f"  {step['op']:<28} {step['shape']!s:<22} {step['kernel']:<12} {knobs}  [{step['why']}]"
 
 
-def sizes_of(main: Function, given: Mapping[str, Any]) -> dict[str, int]:
+def sizes_of(inputs: Sequence[Var], given: Mapping[str, Any]) -> dict[str, int]:
     """Symbol sizes from input shapes (by input name) or sizes (by symbol name)."""
-    params = {p.name: p for p in main.params}
-    known = main.symbols()
+    params = {p.name: p for p in inputs}
+    known = {s.name: s for p in inputs for d in p.type.shape for s in symbols(d)}
     sizes: dict[str, int] = {}
     for name, value in given.items():
         if name in params:
@@ -94,7 +94,7 @@ def _walk(
             b = instruction.binding
             callee = context.image.program.routines[b.attrs["callee"]]
             shapes = [tuple(evaluate(d, sizes) for d in a.type.shape) for a in b.args]
-            inner = bind_shapes(callee.fn.params, shapes)
+            inner = bind_shapes(callee.params, shapes)
             yield from path(context, callee.name, inner, told)
         else:
             yield instruction, sizes

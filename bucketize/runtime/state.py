@@ -118,7 +118,7 @@ class State:
     # Running.
 
     def run(self, arrays: Sequence[Array]) -> list[Array]:
-        """The results for inputs of the sizes that the table is filled for; they are the caller's."""
+        """The results for inputs of the sizes that the table is filled for, in fresh memory."""
         base, arena = self.base, self.arena.base
         self.walk_word[FIRST] = self.linked.fixed if base[0] == arena else 0
         base[0] = arena

@@ -86,7 +86,7 @@ class Context:
 
     def _way(self, routine: Routine, shapes: Shapes) -> _Way:
         """The sizes that the shapes tell, checked, and where they lead."""
-        sizes = bind_shapes(routine.fn.params, shapes)
+        sizes = bind_shapes(routine.params, shapes)
         return _Way(shapes, sizes, self._route(routine, sizes))
 
     def _route(self, routine: Routine, sizes: Sizes) -> Route | None:
@@ -116,7 +116,7 @@ class Context:
             return None
         callee = self.image.program.routines[b.attrs["callee"]]
         shapes = [tuple([evaluate(d, sizes) for d in a.type.shape]) for a in b.args]
-        route = self._route(callee, bind_shapes(callee.fn.params, shapes))
+        route = self._route(callee, bind_shapes(callee.params, shapes))
         if route is not None:  # what the caller was told of the results holds at these sizes
             state, key, _ = route
             state.prepare(key)
