@@ -10,7 +10,8 @@ from pathlib import Path
 from bucketize.errors import unknown_name
 from bucketize.ir import Module
 from bucketize.kernel.target import Target, host
-from bucketize.kernel.template import Implementation, Template, Workload
+from bucketize.kernel.template import Implementation, Template
+from bucketize.kernel.workload import Workload
 from bucketize.program.decide import decide
 from bucketize.program.family import Choose
 from bucketize.runtime.executable import Executable

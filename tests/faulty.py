@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from bucketize.kernel.template import TEMPLATES, Launch, Schedule, Template, Workload
+from bucketize.kernel.template import TEMPLATES, Launch, Schedule, Template
+from bucketize.kernel.workload import Workload
 
 RELU = "out[i] = max(x[i], float32(0))"
 LOOPS = {

@@ -21,8 +21,9 @@ from bucketize.kernel.loops.movement import collapsed_axes
 from bucketize.kernel.loops.reduce import runs
 from bucketize.kernel.loops.transpose import merged
 from bucketize.kernel.target import host
-from bucketize.kernel.template import Workload, combinations
+from bucketize.kernel.template import combinations
 from bucketize.kernel.templates import LOOP, TEMPLATES, candidates
+from bucketize.kernel.workload import Workload
 from bucketize.op import OPS, Op
 from bucketize.types import ANY, Dim, Symbol, TensorType, tensor
 

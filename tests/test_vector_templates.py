@@ -25,7 +25,8 @@ from bucketize.kernel.build import build
 from bucketize.kernel.gemm import conv, depthwise, matmul
 from bucketize.kernel.gemm.epilogue import of_workload
 from bucketize.kernel.target import Target, host
-from bucketize.kernel.template import Knob, Schedule, Template, Workload, combinations
+from bucketize.kernel.template import Knob, Schedule, Template, combinations
+from bucketize.kernel.workload import Workload
 from bucketize.op import Array
 from bucketize.types import ANY, Dim, Symbol, TensorType, tensor
 

@@ -2,98 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
-import numpy as np
-
-from bucketize.ir import Atom, Binding, Const, Function
 from bucketize.kernel.target import Target
+from bucketize.kernel.workload import Workload
 from bucketize.op import Array
-from bucketize.types import Dim, Shape, Symbol, TensorType, evaluate, substitute, symbols
+from bucketize.types import Dim, Shape, evaluate
 
 Knob: TypeAlias = int | str
 Schedule: TypeAlias = Mapping[str, Knob]
 Shapes: TypeAlias = tuple[Shape, ...]
-
-
-@dataclass(frozen=True, eq=False)
-class Workload:
-    """A fused group, or one op; `constant[i]` tells that parameter i of `body` is a weight."""
-
-    body: Function
-    constant: tuple[bool, ...]
-
-    @cached_property
-    def anchor(self) -> Binding:
-        """The first op that is not elementwise; it decides which kernels can serve the group."""
-        return next((b for b in self.body.body if b.op.scalar is None), self.body.body[0])
-
-    @property
-    def results(self) -> tuple[TensorType, ...]:
-        """The types of what the group computes."""
-        return tuple(r.type for r in self.body.results)
-
-    @property
-    def result(self) -> TensorType:
-        """The type of the only result."""
-        (type_,) = self.results
-        return type_
-
-    @cached_property
-    def key(self) -> str:
-        """Canonical text: symbols are d0, d1, ... in order of appearance, without bounds."""
-        names = _Names()
-        params = ", ".join(
-            f"{names.type(p.type)}{' const' if c else ''}"
-            for p, c in zip(self.body.params, self.constant, strict=True)
-        )
-        atoms: dict[Atom, str] = {p: f"%{i}" for i, p in enumerate(self.body.params)}
-        lines = []
-        for b in self.body.body:
-            args = [atoms.get(a) or names.constant(a) for a in b.args]
-            attrs = [f"{k}={names.attr(v)}" for k, v in sorted(b.attrs.items())]
-            made = [atoms.setdefault(v, f"%{len(atoms)}") for v in b.outs]
-            lines.append(f"{', '.join(made)} = {b.op.name}({', '.join(args + attrs)})")
-        results = (atoms.get(r) or names.constant(r) for r in self.body.results)
-        lines.append(f"return {', '.join(results)}")
-        return f"({params}) " + "; ".join(lines)
-
-    @cached_property
-    def hash(self) -> str:
-        """Sixteen digits that stand for the key."""
-        return hashlib.sha256(self.key.encode()).hexdigest()[:16]
-
-
-class _Names:
-    """Symbols renamed in the order in which they are met."""
-
-    def __init__(self) -> None:
-        self.env: dict[str, Dim] = {}
-
-    def dim(self, dim: Dim) -> str:
-        for symbol in sorted(symbols(dim), key=lambda s: s.name):
-            self.env.setdefault(symbol.name, Symbol(f"d{len(self.env)}"))
-        return str(substitute(dim, self.env))
-
-    def type(self, type_: TensorType) -> str:
-        return f"{type_.dtype}[{', '.join(map(self.dim, type_.shape))}]"
-
-    def attr(self, value: Any) -> str:
-        if isinstance(value, tuple):
-            return f"({', '.join(map(self.attr, value))})"
-        return self.dim(value) if isinstance(value, Dim) else repr(value)
-
-    def constant(self, atom: Atom) -> str:
-        assert isinstance(atom, Const), f"{atom} is not bound in the group"
-        if atom.value.size == 1:
-            return f"{atom.value.dtype}{list(atom.value.shape)}({atom.value.item()!r})"
-        digest = hashlib.sha256(np.ascontiguousarray(atom.value).tobytes()).hexdigest()[:16]
-        return f"{self.type(atom.type)}({digest})"
 
 
 @dataclass(frozen=True)

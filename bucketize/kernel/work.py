@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bucketize.kernel.target import Target
-from bucketize.kernel.template import Workload
+from bucketize.kernel.workload import Workload
 from bucketize.types import Dim, product
 
 FORK = 200_000

@@ -15,12 +15,11 @@ from bucketize.ir import (
     Const,
     Env,
     Function,
-    Var,
     copy_binding,
     map_blocks,
 )
-from bucketize.kernel.template import Workload
 from bucketize.kernel.templates import candidates
+from bucketize.kernel.workload import Workload, group_function
 from bucketize.transform.dead_code import used_atoms
 
 MAX_MEMBERS = 16
@@ -46,25 +45,6 @@ def _block(fn: Function) -> Function:
         elif b not in inside:
             copy_binding(out, b, env)
     return out.function(fn.name, fn.params, [env.get(r, r) for r in fn.results])
-
-
-def group_function(members: list[Binding]) -> tuple[list[Atom], Function]:
-    """The inputs of a group, and the group as a closed function; lone numbers become part of it."""
-    out = Builder()
-    env: Env = {}
-    inputs: list[Atom] = []
-    for b in members:
-        for atom in b.args:
-            if atom not in env and not _is_number(atom):
-                env[atom] = Var(f"x{len(inputs)}", atom.type)
-                inputs.append(atom)
-        copy_binding(out, b, env)
-    params = [p for a in inputs if isinstance(p := env[a], Var)]
-    return inputs, out.function("", params, [env[v] for v in members[-1].outs])
-
-
-def _is_number(atom: Atom) -> bool:
-    return isinstance(atom, Const) and atom.value.size == 1
 
 
 def _groups(fn: Function) -> dict[Binding, list[Binding]]:

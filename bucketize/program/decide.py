@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 
 from bucketize.dispatch.decision import TESTS
 from bucketize.errors import BucketizeError, CompileError
-from bucketize.ir import FUSED, IF, Atom, Binding, Const, Function, Module, all_bindings, refine
+from bucketize.ir import IF, Atom, Binding, Const, Function, Module, all_bindings
 from bucketize.kernel.build import kernel_name
 from bucketize.kernel.target import Target
-from bucketize.kernel.template import Implementation, Workload
+from bucketize.kernel.template import Implementation
 from bucketize.kernel.templates import TEMPLATES, candidates
-from bucketize.lower.fuse import group_function
+from bucketize.kernel.workload import Workload, workload_of
 from bucketize.lower.pipeline import lower
 from bucketize.program.cut import Cutter
 from bucketize.program.family import Choose, Family, family_of
@@ -109,11 +109,8 @@ class _Decider:
         why: str,
     ) -> KernelCall:
         template, schedule = TEMPLATES[implementation.template], implementation.schedule
-        types = [a.type for a in (*workload.body.params, *workload.body.results)]
-        shapes = tuple(t.shape for t in types)
         try:
             source = template.source(workload, schedule, self.target)
-            launch = template.launch(workload, schedule, shapes, self.target)
         except BucketizeError as e:
             e.add_note(f"in the kernel of {workload.key} under {implementation}")
             raise
@@ -124,17 +121,7 @@ class _Decider:
             for i, a in enumerate(args)
             if isinstance(a, Const)
         }
-        return KernelCall(b, workload, args, implementation, why, name, launch, packs)
-
-
-def workload_of(b: Binding) -> tuple[Workload, tuple[Atom, ...]]:
-    """The workload of a binding, and the arguments that its kernel takes."""
-    if b.op is FUSED:
-        body, args = refine(b.attrs["body"], [a.type for a in b.args]), b.args
-    else:
-        inputs, body = group_function([b])
-        args = tuple(inputs)
-    return Workload(body, tuple(isinstance(a, Const) for a in args)), args
+        return KernelCall(b, workload, args, implementation, why, name, packs)
 
 
 def _is_tree(fn: Function) -> bool:

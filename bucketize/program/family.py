@@ -13,8 +13,9 @@ from typing import TypeAlias
 from bucketize.dispatch.bucket import narrowed
 from bucketize.ir import Atom, Binding, Clone, Const, Function, Var, specialise
 from bucketize.kernel.target import Target
-from bucketize.kernel.template import Implementation, Template, Workload
+from bucketize.kernel.template import Implementation, Template
 from bucketize.kernel.templates import candidates
+from bucketize.kernel.workload import Workload
 from bucketize.program.program import Code, Instruction, KernelCall, Routine, RunSegment, Segment
 from bucketize.types import Dim, TensorType, substitute
 

@@ -7,18 +7,10 @@ rest: `kernel.core.fill` and `kernel.core.walk`, whose blocks have the words nam
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
-import numpy as np
-
-from bucketize.ir import FUSED, STRUCTURAL, Atom, Binding, Const, Function, infer
-from bucketize.kernel.work import work
+from bucketize.ir import Const
 from bucketize.op import Array
-from bucketize.program.code import DimCode, table
-from bucketize.program.program import KernelCall, Segment
-from bucketize.types import Assumption, Dim, assumptions, extremes, product
 
 # The words of the two blocks, in order. "x" is the address of an array, "n_x" its rows.
 FILL = (
@@ -34,12 +26,9 @@ WALK = (
 FAILURES = ("", "a relation does not hold", "a tensor is too large", "a division by zero")
 """What the status of a fill says; with the first, `index` is the check, or -1 for a dim."""
 
-RELATIONS = {"==": 0, "broadcast": 1, ">=": 2}
 WORD = 8  # bytes of an entry of a block
 BASES = ("arena", "table")
 """What pointers are relative to; the inputs follow, then the results."""
-
-Spot: TypeAlias = tuple[int, int, int, int]  # word, base, tensor (-1: none), copy of the tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,182 +75,3 @@ class Plan:
     def fixed(self) -> int:
         """How many pointers are relative to arena and table: they move with sizes only."""
         return int((self.pointers[:, 1] < len(BASES)).sum())
-
-
-def plan_of(segment: Segment, threads: int) -> Plan:
-    """The plan of a segment whose kernels are run by so many threads."""
-    return _Planner(segment, threads).plan()
-
-
-class _Planner:
-    """Reads a segment once, kernel by kernel."""
-
-    def __init__(self, segment: Segment, threads: int) -> None:
-        self.segment, self.threads = segment, threads
-        self.code = DimCode(segment.symbols)
-        calls = segment.calls
-        self.width = max((_row_width(c) for c in calls), default=1)
-        self.size = len(calls) * threads * self.width
-        self.words: list[tuple[int, int]] = []
-        self.parts: list[tuple[int, int, int, int]] = []
-        self.tensors: list[tuple[int, int, int, int]] = []
-        self.places: dict[Atom, int] = {}
-        self.spots: list[tuple[Spot, int]] = []
-        self.reports: list[tuple[int, int, int]] = []
-        self.constants: list[tuple[int, int, int]] = []
-        self.held: list[Const] = []
-        self.dims: dict[Atom, int] = {}
-        self.last = {segment.root(a): i for i, c in enumerate(calls) for a in c.args}
-        roots = [segment.root(r) for r in segment.fn.results]
-        made = {o for c in calls for o in c.binding.outs}
-        self.own = {r: i for i, r in reversed(list(enumerate(roots))) if r in made}
-
-    def plan(self) -> Plan:
-        self._hold_dims()
-        for step, call in enumerate(self.segment.calls):
-            self._place_results(step, call)
-            space = self._place_workspace(step, call)
-            for thread in range(self.threads):
-                self._fill_row(step, call, thread, space)
-            begin = step * self.threads * self.width + len(call.binding.outs) + len(call.args) + 1
-            total = self.code.register(work(call.workload).total) if self.threads > 1 else 0
-            extent = self.code.register(call.launch.extent)
-            self.parts.append((begin, extent, call.launch.grain, total))
-        results = tuple(self._result(i) for i in range(len(self.segment.fn.results)))
-        checks = self._checks()
-        return self._tables(results, checks)
-
-    def _tables(self, results: tuple[Result, ...], checks: Sequence[tuple[int, ...]]) -> Plan:
-        self.spots.sort(key=lambda s: s[0][1] >= len(BASES))
-        initial, code = self.code.arrays()
-        return Plan(
-            symbols=self.segment.symbols,
-            initial=initial,
-            code=code,
-            checks=table(checks, 3),
-            words=table(self.words, 2),
-            parts=table(self.parts, 4),
-            tensors=table(self.tensors, 4),
-            pointers=table([spot for spot, _ in self.spots], 4),
-            behind=np.array([offset for _, offset in self.spots], np.int64),
-            reports=table(self.reports, 3),
-            constants=tuple(self.constants),
-            held=tuple(self.held),
-            results=results,
-            kernels=tuple(c.kernel for c in self.segment.calls),
-            width=self.width,
-            size=self.size,
-            threads=self.threads,
-        )
-
-    def _hold_dims(self) -> None:
-        """Tensors of dims are words behind the rows."""
-        for atom, dims in self.segment.dims.items():
-            self.dims[atom] = self.size
-            self.words += [(self.size + i, self.code.register(d)) for i, d in enumerate(dims)]
-            self.size += len(dims)
-
-    # Memory: a result that a kernel makes is written where the caller gets it; the rest that
-    # kernels make lies in the arena.
-
-    def _place_results(self, step: int, call: KernelCall) -> None:
-        for out in call.binding.outs:
-            if out not in self.own:
-                size = product(out.type.shape) * out.type.dtype.itemsize
-                self.places[out] = self._tensor(size, step, self.last.get(out, step), 1)
-
-    def _place_workspace(self, step: int, call: KernelCall) -> int:
-        if call.launch.workspace == 0:
-            return -1
-        last = len(self.segment.calls) - 1 if call.launch.checked else step
-        return self._tensor(call.launch.workspace, step, last, self.threads)
-
-    def _tensor(self, size: Dim, first: int, last: int, copies: int) -> int:
-        self.tensors.append((self.code.register(size), first, last, copies))
-        return len(self.tensors) - 1
-
-    def _fill_row(self, step: int, call: KernelCall, thread: int, space: int) -> None:
-        row = (step * self.threads + thread) * self.width
-        outs = len(call.binding.outs)
-        for k, out in enumerate(call.binding.outs):
-            self._point(row + k, out)
-        for k, atom in enumerate(call.args):
-            if isinstance(atom, Const):
-                self.constants.append((row + outs + k, step, k))
-            else:
-                self._point(row + outs + k, atom)
-        word = row + outs + len(call.args)
-        if space >= 0:
-            self.spots.append(((word, BASES.index("arena"), space, thread), 0))
-            if call.launch.checked:
-                self.reports.append((word, step, thread))
-        first = word + 3
-        dims = enumerate(call.launch.dims)
-        self.words += [(first + i, self.code.register(d)) for i, d in dims]
-
-    def _point(self, word: int, atom: Atom) -> None:
-        root, inputs = self.segment.root(atom), self.segment.fn.params
-        if root in self.own:
-            base = len(BASES) + len(inputs) + self.own[root]
-            self.spots.append(((word, base, -1, 0), 0))
-        elif root in self.dims:
-            self.spots.append(((word, BASES.index("table"), -1, 0), self.dims[root] * WORD))
-        elif root in self.places:
-            self.spots.append(((word, BASES.index("arena"), self.places[root], 0), 0))
-        elif isinstance(root, Const):
-            self.constants.append((word, -1, self._hold(root)))
-        else:
-            base = len(BASES) + inputs.index(root)
-            self.spots.append(((word, base, -1, 0), 0))
-
-    def _hold(self, const: Const) -> int:
-        self.held.append(const)
-        return len(self.held) - 1
-
-    def _result(self, index: int) -> Result:
-        atom = self.segment.fn.results[index]
-        shape = tuple(self.code.register(d) for d in atom.type.shape)
-        root = self.segment.root(atom)
-        if root in self.own:
-            mine = self.own[root] == index
-            return Result(shape, "own" if mine else "result", self.own[root])
-        if root in self.dims:
-            return Result(shape, "dims", self.dims[root])
-        if isinstance(root, Const):
-            return Result(shape, "constant", self._hold(root))
-        return Result(shape, "input", self.segment.fn.params.index(root))
-
-    # What types leave to run time.
-
-    def _checks(self) -> list[tuple[int, ...]]:
-        rows = [
-            (RELATIONS[relation], self.code.register(a), self.code.register(b))
-            for relation, a, b in [*relied_on(self.segment.fn), *_extents(self.segment.fn)]
-        ]
-        return [row for row in dict.fromkeys(rows) if row[1] != row[2]]
-
-
-def _row_width(call: KernelCall) -> int:
-    return len(call.binding.outs) + len(call.args) + 3 + len(call.launch.dims)
-
-
-def relied_on(fn: Function) -> Iterator[Assumption]:
-    """What the types of a straight-line function rely on and cannot prove."""
-    for b in _flat(fn):
-        if b.op not in STRUCTURAL:
-            with assumptions() as made:
-                infer(b.op, [a.type for a in b.args], b.attrs)
-            yield from made
-
-
-def _flat(fn: Function) -> Iterator[Binding]:
-    for b in fn.body:
-        yield b
-        if b.op is FUSED:
-            yield from b.attrs["body"].body
-
-
-def _extents(fn: Function) -> Iterator[Assumption]:
-    """Extents that bounds do not keep from being negative."""
-    dims = {d for b in fn.body for o in b.outs for d in o.type.shape}
-    yield from ((">=", d, 0) for d in dims if extremes(d)[0] < 0)

@@ -15,7 +15,8 @@ from typing import TypeAlias
 from bucketize.errors import CompileError
 from bucketize.ir import Atom, Binding, Clone, Function, Var
 from bucketize.kernel.target import Target
-from bucketize.kernel.template import Implementation, Launch, Workload
+from bucketize.kernel.template import Implementation
+from bucketize.kernel.workload import Workload
 from bucketize.ops import from_dims, reshape, squeeze, unsqueeze
 from bucketize.types import Dim, Symbol
 
@@ -35,7 +36,6 @@ class KernelCall:
     """Where the implementation comes from: "log" or "default"."""
     kernel: str
     """The name of the kernel, which tells all that its code depends on."""
-    launch: Launch
     packs: Mapping[int, str]
     """By the place of a constant argument: the layout that the kernel wants it in."""
 

@@ -12,7 +12,8 @@ from bucketize.kernel.build import build, build_all
 from bucketize.kernel.object import Kernel
 from bucketize.kernel.template import TEMPLATES
 from bucketize.op import Array
-from bucketize.program.plan import Plan, plan_of
+from bucketize.program.plan import Plan
+from bucketize.program.planner import plan_of
 from bucketize.program.program import KernelCall, Program, Segment
 from bucketize.runtime.image import CORE, Image
 from bucketize.runtime.storage import aligned
@@ -39,7 +40,7 @@ class Linker:
         return build(core_source(name), name_hint=name).address
 
     def plan(self, segment: Segment) -> Plan:
-        return plan_of(segment, self.program.threads)
+        return plan_of(segment, self.program.threads, self.program.target)
 
     def kernel(self, name: str) -> int:
         if name not in self._kernels:

@@ -9,7 +9,8 @@ import numpy as np
 
 from bucketize.interpret import run_function
 from bucketize.ir import specialise
-from bucketize.kernel.template import Shapes, Workload
+from bucketize.kernel.template import Shapes
+from bucketize.kernel.workload import Workload
 from bucketize.op import Array
 from bucketize.runtime.storage import aligned, empty_bytes
 from bucketize.text import parse_function

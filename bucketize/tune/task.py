@@ -13,10 +13,10 @@ from bucketize.dispatch.bucket import show_bucket
 from bucketize.errors import TuneError, unknown_name
 from bucketize.ir import CALL, FUSED, IF, STRUCTURAL, Binding, Clone, Const, Function, Module
 from bucketize.kernel.target import host
-from bucketize.kernel.template import Shapes, Template, Workload
+from bucketize.kernel.template import Shapes, Template
 from bucketize.kernel.templates import TEMPLATES
+from bucketize.kernel.workload import Workload, workload_of
 from bucketize.lower.pipeline import lower
-from bucketize.program.decide import workload_of
 from bucketize.tune.choice import shape_text
 from bucketize.tune.search import Space
 from bucketize.types import ANY, Symbol, evaluate, symbols

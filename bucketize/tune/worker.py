@@ -24,9 +24,10 @@ from bucketize.errors import BucketizeError, unknown_name
 from bucketize.kernel.build import build
 from bucketize.kernel.object import Kernel
 from bucketize.kernel.target import Target, host
-from bucketize.kernel.template import Template, Workload
+from bucketize.kernel.template import Template
 from bucketize.kernel.templates import TEMPLATES
 from bucketize.kernel.work import FORK, work
+from bucketize.kernel.workload import Workload
 from bucketize.op import Array
 from bucketize.runtime.native import check_threads
 from bucketize.runtime.storage import aligned

@@ -11,7 +11,8 @@ from bucketize.kernel.gemm import epilogue, matmul
 from bucketize.kernel.gemm.macrokernel import source
 from bucketize.kernel.gemm.microkernel import Form
 from bucketize.kernel.target import Target
-from bucketize.kernel.template import Knob, Launch, Schedule, Shapes, Template, Workload
+from bucketize.kernel.template import Knob, Launch, Schedule, Shapes, Template
+from bucketize.kernel.workload import Workload
 from bucketize.op import Array, Attrs
 from bucketize.types import Dim, Shape, TensorType, ceil_div, product
 

@@ -11,7 +11,8 @@ from bucketize.kernel.gemm.matmul import aligned, balanced
 from bucketize.kernel.gemm.sliding import DIMS, ORDERS, Form, source
 from bucketize.kernel.loops.loop import schedule_error
 from bucketize.kernel.target import Target
-from bucketize.kernel.template import Knob, Launch, Schedule, Shapes, Template, Workload
+from bucketize.kernel.template import Knob, Launch, Schedule, Shapes, Template
+from bucketize.kernel.workload import Workload
 from bucketize.op import Array
 from bucketize.types import positive
 

@@ -17,7 +17,7 @@ from llvmlite import ir
 from bucketize.ir import Atom, Binding, Const
 from bucketize.kernel.emit import expression
 from bucketize.kernel.emit.vector import Writer
-from bucketize.kernel.template import Workload
+from bucketize.kernel.workload import Workload
 from bucketize.types import AnyDim, Dim, TensorType
 
 Step: TypeAlias = tuple[str, tuple[int | float, ...], tuple[tuple[str, float], ...]]

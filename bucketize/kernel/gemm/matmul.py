@@ -13,8 +13,9 @@ from bucketize.kernel.gemm.macrokernel import CHUNK, source
 from bucketize.kernel.gemm.microkernel import Form
 from bucketize.kernel.loops.loop import schedule_error, spread, strides_of
 from bucketize.kernel.target import Target
-from bucketize.kernel.template import Knob, Launch, Schedule, Shapes, Template, Workload
+from bucketize.kernel.template import Knob, Launch, Schedule, Shapes, Template
 from bucketize.kernel.work import tile_cycles
+from bucketize.kernel.workload import Workload
 from bucketize.op import Array
 from bucketize.types import Dim, Shape, bounds, ceil_div, maximum, positive, product
 

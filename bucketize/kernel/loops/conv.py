@@ -27,7 +27,8 @@ from bucketize.kernel.loops.loop import (
     takes,
 )
 from bucketize.kernel.loops.product import COLUMNS, ROWS, STRIP, Product, scratch_sums, sums
-from bucketize.kernel.template import Launch, Schedule, Shapes, Workload
+from bucketize.kernel.template import Launch, Schedule, Shapes
+from bucketize.kernel.workload import Workload
 from bucketize.op import Array
 from bucketize.ops import conv2d
 

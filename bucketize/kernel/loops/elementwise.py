@@ -21,7 +21,8 @@ from bucketize.kernel.loops.loop import (
     spread,
     strides_of,
 )
-from bucketize.kernel.template import Launch, Shapes, Workload
+from bucketize.kernel.template import Launch, Shapes
+from bucketize.kernel.workload import Workload
 from bucketize.types import AnyDim, Dim, Shape, bounds, product
 
 RUNS, STANDS, OPEN = "runs", "stands", "open"

@@ -16,7 +16,8 @@ from bucketize.kernel.loops.loop import (
     loop_template,
     takes,
 )
-from bucketize.kernel.template import Launch, Shapes, Workload
+from bucketize.kernel.template import Launch, Shapes
+from bucketize.kernel.workload import Workload
 from bucketize.ops import arange, full, pad
 from bucketize.ops.dim import mask_tail
 from bucketize.types import Dim, product

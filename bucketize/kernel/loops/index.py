@@ -17,7 +17,8 @@ from bucketize.kernel.loops.loop import (
     strides_of,
     takes,
 )
-from bucketize.kernel.template import REPORT, Launch, Shapes, Workload
+from bucketize.kernel.template import REPORT, Launch, Shapes
+from bucketize.kernel.workload import Workload
 from bucketize.ops import gather, gather_elements, gather_nd, scatter_elements, scatter_nd
 from bucketize.types import Dim, product
 

@@ -17,7 +17,8 @@ import numpy as np
 from bucketize.ir import Atom, Binding, Const
 from bucketize.kernel.emit.expression import IMPORTS, dtype_text, stored_text
 from bucketize.kernel.target import Target
-from bucketize.kernel.template import Knob, Launch, Schedule, Shapes, Template, Workload
+from bucketize.kernel.template import Knob, Launch, Schedule, Shapes, Template
+from bucketize.kernel.workload import Workload
 from bucketize.op import Op
 from bucketize.ops.dim import fill_number
 from bucketize.types import Dim, Shape, minimum, product

@@ -18,7 +18,8 @@ from bucketize.kernel.loops.loop import (
     strides_of,
     takes,
 )
-from bucketize.kernel.template import Launch, Shapes, Workload
+from bucketize.kernel.template import Launch, Shapes
+from bucketize.kernel.workload import Workload
 from bucketize.ops import broadcast_to, concat, strided_slice, tile
 from bucketize.ops.rules import slice_ends
 from bucketize.types import Dim, product

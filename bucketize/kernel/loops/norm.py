@@ -29,7 +29,8 @@ from bucketize.kernel.loops.loop import (
     takes,
 )
 from bucketize.kernel.loops.reduce import BLOCK, highest, lowest
-from bucketize.kernel.template import Launch, Shapes, Template, Workload
+from bucketize.kernel.template import Launch, Shapes, Template
+from bucketize.kernel.workload import Workload
 from bucketize.op import Op
 from bucketize.ops import argmax, argmin, cumsum, layer_norm, log_softmax, softmax
 from bucketize.types import product

@@ -17,7 +17,8 @@ from bucketize.kernel.loops.loop import (
     takes,
 )
 from bucketize.kernel.loops.reduce import BLOCK, lowest
-from bucketize.kernel.template import Launch, Shapes, Workload
+from bucketize.kernel.template import Launch, Shapes
+from bucketize.kernel.workload import Workload
 from bucketize.ops import avg_pool2d, max_pool2d
 from bucketize.types import product
 

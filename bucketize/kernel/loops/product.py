@@ -22,7 +22,8 @@ from bucketize.kernel.loops.loop import (
     loop_template,
     takes,
 )
-from bucketize.kernel.template import Launch, Shapes, Workload
+from bucketize.kernel.template import Launch, Shapes
+from bucketize.kernel.workload import Workload
 from bucketize.ops import matmul
 
 ROWS, STEPS = 4, 4  # at once: 16 numbers of A in registers, and the sums read once for 4 steps

@@ -25,7 +25,8 @@ from bucketize.kernel.loops.loop import (
     loop_template,
     takes,
 )
-from bucketize.kernel.template import Launch, Shapes, Workload
+from bucketize.kernel.template import Launch, Shapes
+from bucketize.kernel.workload import Workload
 from bucketize.op import Op
 from bucketize.ops import reduce_max, reduce_mean, reduce_min, reduce_prod, reduce_sum
 from bucketize.types import product

@@ -18,7 +18,8 @@ from bucketize.kernel.loops.loop import (
     loop_template,
     takes,
 )
-from bucketize.kernel.template import REPORT, Launch, Shapes, Workload
+from bucketize.kernel.template import REPORT, Launch, Shapes
+from bucketize.kernel.workload import Workload
 from bucketize.ops import topk
 
 

@@ -16,7 +16,8 @@ from bucketize.kernel.loops.loop import (
 )
 from bucketize.kernel.loops.movement import nest_launch, nest_text
 from bucketize.kernel.target import Target
-from bucketize.kernel.template import Knob, Launch, Schedule, Shapes, Template, Workload
+from bucketize.kernel.template import Knob, Launch, Schedule, Shapes, Template
+from bucketize.kernel.workload import Workload
 from bucketize.ops import transpose
 from bucketize.types import Dim, ceil_div, maximum, minimum, product
 
