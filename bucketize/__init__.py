@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from bucketize.ir import Function, Module
     from bucketize.onnx import from_onnx
     from bucketize.runtime.executable import Executable
+    from bucketize.runtime.load import load
     from bucketize.text import show
     from bucketize.tune.session import tune
     from bucketize.types import ANY, Profile
@@ -31,6 +32,7 @@ _HOMES = {
     "compile": "bucketize.compiler",
     "dispatch": "bucketize.dispatch.tree",
     "from_onnx": "bucketize.onnx",
+    "load": "bucketize.runtime.load",
     "show": "bucketize.text",
     "tune": "bucketize.tune.session",
     "zoo": "",
@@ -47,6 +49,7 @@ __all__ = [
     "compile",
     "dispatch",
     "from_onnx",
+    "load",
     "show",
     "tune",
     "zoo",

@@ -12,10 +12,12 @@ from bucketize.ir import Module
 from bucketize.kernel.target import Target, host
 from bucketize.kernel.template import Implementation, Template
 from bucketize.kernel.workload import Workload
-from bucketize.program.decide import decide
+from bucketize.program.decide import decide, redecided
 from bucketize.program.family import Choose
+from bucketize.program.program import Program
 from bucketize.runtime.executable import Executable
 from bucketize.runtime.link import Progress, link
+from bucketize.runtime.load import Stored
 from bucketize.runtime.native import check_threads
 from bucketize.tune.choice import Choice, Choices
 from bucketize.tune.log import rows, select
@@ -56,6 +58,16 @@ def compile(
     executable = Executable(image, mod, time.perf_counter() - start)
     LOGGER.info("%s", executable.counts)
     return executable
+
+
+def rebuilt(program: Program, stored: Stored) -> Executable:
+    """The executable of a stored program of another processor or version, compiled for this one."""
+    stored.check()
+    start, target = time.perf_counter(), host()
+    here = redecided(program, default_choice(target), target)
+    for name in here.routines:
+        here.decide(name)
+    return Executable(link(here), seconds=time.perf_counter() - start)
 
 
 def default_choice(target: Target) -> Choose:

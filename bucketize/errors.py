@@ -55,6 +55,10 @@ class KernelError(BucketizeError):
     """A kernel that cannot be built or a schedule that is not legal."""
 
 
+class ProgramError(BucketizeError):
+    """A saved program that cannot be written, read, or run on this machine."""
+
+
 class LogError(BucketizeError):
     """A tuning log that cannot be read or written."""
 

@@ -30,6 +30,7 @@ PROMISED = {
     "compile",
     "dispatch",
     "from_onnx",
+    "load",
     "show",
     "tune",
     "zoo",

@@ -40,20 +40,14 @@ from bucketize.types import AnyDim, Symbol, TensorType
 Typed: TypeAlias = list[tuple[Binding, bool]]  # whether sizes are known once it is run
 
 
-def _unchanged(block: Function) -> Function:
-    return block
-
-
 @dataclass
 class Cutter:
     """Cuts a function into segments and what lies between them.
 
-    `call` gives the kernel of a binding, or None; `leaf` is applied to a block below a tree of
-    decisions before it is cut.
+    `call` gives the kernel of a binding, or None if none computes it.
     """
 
     call: Callable[[Binding], KernelCall | None]
-    leaf: Callable[[Function], Function] = _unchanged
     count: int = 0
     tests: dict[Atom, Binding] = field(default_factory=dict)
 
@@ -123,11 +117,12 @@ class Cutter:
             return
         body = tuple(b for b, _ in run)
         made = {o for b in body for o in b.outs}
-        read = {a for b in body for a in b.args if isinstance(a, Var)} - made
+        read = dict.fromkeys(a for b in body for a in b.args if isinstance(a, Var))
         results = tuple(o for b in body for o in b.outs if o in needed)
-        params = tuple(sorted(read, key=lambda v: v.name))
+        params = tuple(v for v in read if v not in made)
         calls = tuple(c for _, c in run if c is not None)
-        to.append(RunSegment(Segment(Function("", params, body, results), calls)))
+        fn = Function("", params, body, results)
+        to.append(RunSegment(Segment(fn, calls), params, results))
         run.clear()
 
     def _instructions(self, b: Binding, brings_sizes: bool, env: Env) -> Iterator[Instruction]:
@@ -147,7 +142,7 @@ class Cutter:
         if tree is None:
             blocks = self._block(b.attrs["then"], env), self._block(b.attrs["orelse"], env)
             return Branch(condition, *blocks, b.outs, brings_sizes)
-        leaves = Leaves(tree.leaves, lambda leaf: self._block(self.leaf(leaf), env))
+        leaves = Leaves(tree.leaves, lambda leaf: self._block(leaf, env))
         return Decide(tree.nodes, leaves, b.outs, brings_sizes)
 
     def _block(self, block: Function, env: Env) -> Code:

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from bucketize.dispatch.decision import TESTS
 from bucketize.errors import BucketizeError, CompileError
-from bucketize.ir import IF, Atom, Binding, Const, Function, Module, all_bindings
+from bucketize.ir import CALL, IF, NO_BUCKET, Atom, Binding, Const, Function, Module, all_bindings
 from bucketize.kernel.build import kernel_name
 from bucketize.kernel.target import Target
 from bucketize.kernel.template import Implementation
 from bucketize.kernel.templates import TEMPLATES, candidates
 from bucketize.kernel.workload import Workload, workload_of
 from bucketize.lower.pipeline import lower
+from bucketize.ops import pad, reshape, strided_slice
+from bucketize.ops.dim import from_dims
 from bucketize.program.cut import Cutter
 from bucketize.program.family import Choose, Family, family_of
-from bucketize.program.program import Code, KernelCall, Program, Routine, Routines, RunSegment
+from bucketize.program.program import (
+    Code,
+    KernelCall,
+    Program,
+    Routine,
+    Routines,
+    RunSegment,
+    Segment,
+    with_segments,
+)
 
 
 def decide(
@@ -68,15 +79,10 @@ class _Decider:
         return self.families[key]
 
     def _routine(self, fn: Function) -> Routine:
-        tree = _is_tree(fn)
-        lowered = fn if tree else lower(fn)
+        lowered = fn if _is_tree(fn) else lower(fn)
         if self.executor == "graph":
             check_static(lowered)
-
-        def leaf(block: Function) -> Function:
-            return lower(Function(fn.name, fn.params, block.body, block.results))
-
-        code = (Cutter(self.call, leaf) if tree else Cutter(self.call)).code(lowered, {})
+        code = Cutter(self.call).code(lowered, {})
         return Routine(fn.name, lowered.params, lowered, code, self._executor(lowered, code))
 
     def _executor(self, fn: Function, code: Code) -> str:
@@ -124,10 +130,39 @@ class _Decider:
         return KernelCall(b, workload, args, implementation, why, name, packs)
 
 
+def redecided(program: Program, choose: Choose, target: Target) -> Program:
+    """A program for another target: its implementations where they are legal there."""
+    sources: dict[str, str] = {}
+    decider = _Decider(Module({}), choose, target, "auto", sources)
+    segments: dict[Segment, Segment] = {}
+
+    def call(old: KernelCall) -> KernelCall:
+        made, why = old.implementation, old.why
+        template = TEMPLATES.get(made.template)
+        if template is None or template.valid(old.workload, made.schedule, target) is not None:
+            made, why = choose(old.workload, candidates(old.workload))
+        return decider.implement(old, made, why)
+
+    def segment(old: Segment) -> Segment:
+        if old not in segments:
+            segments[old] = Segment(old.fn, tuple(map(call, old.calls)))
+        return segments[old]
+
+    def routine(name: str) -> Routine:
+        old = program.routines[name]
+        return replace(old, code=with_segments(old.code, segment))
+
+    routines = Routines(program.routines, routine)
+    return replace(program, routines=routines, target=target, sources=sources)
+
+
+LEAN = frozenset((*TESTS, IF, CALL, NO_BUCKET, from_dims, pad, strided_slice, reshape))
+"""What dispatch puts around clones: there is nothing to lower, however many there are."""
+
+
 def _is_tree(fn: Function) -> bool:
-    """Whether a function does nothing but decide by sizes: only its leaves want lowering."""
-    *tests, last = fn.body or (None,)
-    return last is not None and last.op is IF and bool(tests) and all(b.op in TESTS for b in tests)
+    """Whether a function only decides, calls, pads and crops."""
+    return any(b.op is IF for b in fn.body) and all(b.op in LEAN for b in all_bindings(fn))
 
 
 # --- what the graph executor asks for ------------------------------------------------------------

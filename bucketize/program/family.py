@@ -16,7 +16,7 @@ from bucketize.kernel.target import Target
 from bucketize.kernel.template import Implementation, Template
 from bucketize.kernel.templates import candidates
 from bucketize.kernel.workload import Workload
-from bucketize.program.program import Code, Instruction, KernelCall, Routine, RunSegment, Segment
+from bucketize.program.program import KernelCall, Routine, Segment, with_segments
 from bucketize.types import Dim, TensorType, substitute
 
 Choose: TypeAlias = Callable[[Workload, Sequence[Template]], tuple[Implementation, str]]
@@ -59,24 +59,18 @@ class Family:
         symbols = self.base.fn.symbols()
         bounds = {n: narrowed(symbols[n], i) for n, i in clone.bucket.items() if n in symbols}
         narrow = _Narrowing(bounds)
-        code = Code(
-            tuple(self._instruction(i, narrow) for i in self.base.code.instructions),
-            self.base.code.results,
-        )
+        code = with_segments(self.base.code, lambda segment: self._segment(segment, narrow))
         params = tuple(Var(p.name, narrow.type(p.type)) for p in self.base.params)
         return Routine(name, params, self.base.fn, code, self.base.executor)
 
-    def _instruction(self, instruction: Instruction, narrow: _Narrowing) -> Instruction:
-        if not isinstance(instruction, RunSegment):
-            return instruction
-        base = instruction.segment
+    def _segment(self, base: Segment, narrow: _Narrowing) -> Segment:
         calls = tuple(self._call(c, narrow) for c in base.calls)
         if all(new is old for new, old in zip(calls, base.calls, strict=True)):
-            return instruction
+            return base
         key = (base, *calls)
         if key not in self.segments:
             self.segments[key] = Segment(base.fn, calls)
-        return RunSegment(self.segments[key])
+        return self.segments[key]
 
     def _call(self, base: KernelCall, narrow: _Narrowing) -> KernelCall:
         if base not in self.able:

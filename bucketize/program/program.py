@@ -6,11 +6,11 @@ whose shapes follow from the shapes at their entry; everything else is an instru
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from threading import RLock
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from bucketize.errors import CompileError
 from bucketize.ir import Atom, Binding, Clone, Function, Var
@@ -80,6 +80,8 @@ class RunSegment:
     """Run native kernels."""
 
     segment: Segment
+    args: tuple[Atom, ...]
+    outs: tuple[Var, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,7 +145,8 @@ class Decide:
 class Leaves:
     """The blocks below a tree, each made when first asked for."""
 
-    def __init__(self, blocks: tuple[Function, ...], make: Callable[[Function], Code]) -> None:
+    def __init__(self, blocks: Sequence[Any], make: Callable[[Any], Code]) -> None:
+        """What is to be made of each of `blocks`."""
         self.blocks = blocks
         self._make = make
         self._made: dict[int, Code] = {}
@@ -267,6 +270,28 @@ class Program:
             if isinstance(i, RunSegment)
         }
         yield from found
+
+
+def with_segments(code: Code, new: Callable[[Segment], Segment]) -> Code:
+    """Code that runs other segments on the same variables; unchanged, it is the same object."""
+    steps = tuple(_with_segments(i, new) for i in code.instructions)
+    if all(a is b for a, b in zip(steps, code.instructions, strict=True)):
+        return code
+    return Code(steps, code.results)
+
+
+def _with_segments(i: Instruction, new: Callable[[Segment], Segment]) -> Instruction:
+    if isinstance(i, RunSegment):
+        segment = new(i.segment)
+        return i if segment is i.segment else replace(i, segment=segment)
+    if isinstance(i, Branch):
+        return replace(i, then=with_segments(i.then, new), orelse=with_segments(i.orelse, new))
+    if isinstance(i, Decide):
+        leaves = i.leaves
+        return replace(
+            i, leaves=Leaves(range(len(leaves)), lambda k: with_segments(leaves[k], new))
+        )
+    return i
 
 
 def instructions(code: Code) -> Iterator[Instruction]:

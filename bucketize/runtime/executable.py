@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -18,6 +19,7 @@ from bucketize.op import Array
 from bucketize.program.program import Compute, Program, Routine, RunSegment, instructions
 from bucketize.runtime.explain import Explanation, explain, sizes_of
 from bucketize.runtime.image import Image
+from bucketize.runtime.save import save
 from bucketize.runtime.vm import Context
 from bucketize.types import bounds
 
@@ -149,6 +151,18 @@ class Executable:
             if progress is not None:
                 progress(name, i, len(names))
             self._run(name, [_zeros(p) for p in self.program.routines[name].params])
+
+    def save(self, path: str | Path) -> None:
+        """Write a file that `bucketize.load` runs without model, log, compiler or cache.
+
+        Constants stand in it twice where kernels want them packed, so that kernels can be built
+        anew on another processor.
+
+        Raises:
+            ProgramError: the file cannot be written.
+
+        """
+        save(self.image, path)
 
     # What it came to.
 

@@ -25,14 +25,14 @@ CORE = ("fill", "walk")
 class Supply(Protocol):
     """What an image is linked from."""
 
-    def core(self, name: str) -> int:
-        """The address of one of `CORE`."""
+    def core(self, name: str) -> Kernel:
+        """One of `CORE`."""
 
     def plan(self, segment: Segment) -> Plan:
         """The plan of a segment."""
 
-    def kernel(self, name: str) -> int:
-        """The address of a kernel of the program."""
+    def kernel(self, name: str) -> Kernel:
+        """A kernel of the program."""
 
     def constant(self, value: Array, call: KernelCall | None, argument: int) -> Array:
         """A constant as the kernel of `call` wants its argument, or in its own layout."""
@@ -72,7 +72,7 @@ class Image:
 
     def __init__(self, program: Program, supply: Supply) -> None:
         self.program, self.supply = program, supply
-        self.fill, self.walk = (function_at(supply.core(name)) for name in CORE)
+        self.fill, self.walk = (function_at(supply.core(name).address) for name in CORE)
         self._linking = Lock()
         self._linked: dict[Segment, Linked] = {}
 
@@ -86,7 +86,7 @@ class Image:
 
     def _link(self, segment: Segment) -> Linked:
         plan, supply = self.supply.plan(segment), self.supply
-        kernels = [supply.kernel(name) for name in plan.kernels]
+        kernels = [supply.kernel(name).address for name in plan.kernels]
         held = tuple(supply.constant(c.value, None, 0) for c in plan.held)
         constants = []
         for _, step, index in plan.constants:

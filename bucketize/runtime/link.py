@@ -36,16 +36,16 @@ class Linker:
         self._constants: dict[Hashable, tuple[Array, Array]] = {}
         self._packing = Lock()
 
-    def core(self, name: str) -> int:
-        return build(core_source(name), name_hint=name).address
+    def core(self, name: str) -> Kernel:
+        return build(core_source(name), name_hint=name)
 
     def plan(self, segment: Segment) -> Plan:
         return plan_of(segment, self.program.threads, self.program.target)
 
-    def kernel(self, name: str) -> int:
+    def kernel(self, name: str) -> Kernel:
         if name not in self._kernels:
             self._kernels[name] = build(self.program.sources[name], name_hint=_hint(name))
-        return self._kernels[name].address
+        return self._kernels[name]
 
     def kernels(self) -> dict[str, Kernel]:
         return dict(self._kernels)

@@ -102,12 +102,13 @@ class Context:
         last = code.instructions[0]
         if isinstance(last, Call):
             return self._behind_call(last, routine, code, sizes)
-        if isinstance(last, RunSegment) and code.results == last.segment.fn.results:
-            inputs = last.segment.fn.params
-            if all(p in fn.params for p in inputs):
-                key = tuple([sizes[s] for s in last.segment.symbols])
-                return self.state(last.segment), key, tuple(map(fn.params.index, inputs))
-        return None
+        if not isinstance(last, RunSegment) or code.results != last.outs:
+            return None
+        if any(a not in fn.params for a in last.args):
+            return None
+        state = self.state(last.segment)
+        key = tuple([sizes[s] for s in state.plan.symbols])
+        return state, key, tuple([fn.params.index(a) for a in last.args])
 
     def _behind_call(self, call: Call, caller: Routine, code: Code, sizes: Sizes) -> Route | None:
         """The route of a call that hands on what its caller got, and back what it made."""
@@ -131,11 +132,10 @@ class Context:
 
 
 def _run_segment(context: Context, i: RunSegment, registers: Registers, sizes: Sizes) -> None:
-    segment = i.segment
-    state = context.state(segment)
-    state.prepare(tuple([sizes[s] for s in segment.symbols]))
-    results = state.run([registers[p] for p in segment.fn.params])
-    registers.update(zip(segment.fn.results, results, strict=True))
+    state = context.state(i.segment)
+    state.prepare(tuple([sizes[s] for s in state.plan.symbols]))
+    results = state.run(_all(registers, i.args))
+    registers.update(zip(i.outs, results, strict=True))
 
 
 def _compute(_: Context, i: Compute, registers: Registers, sizes: Sizes) -> None:

@@ -1,0 +1,126 @@
+"""A file of a header and blobs: plain JSON, then bytes in aligned places, each with its digest.
+
+Nothing in it is executed by reading it, and nothing is read that is not asked for: blobs are
+views of the file, mapped into memory.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import mmap
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from bucketize.errors import ProgramError
+from bucketize.op import Array
+
+NAME = b"bucketize program "
+FORMAT = 1
+HEAD = len(NAME) + 8 + 8 + 32  # name, format, bytes of the header, its digest
+PLACE = 4096  # blobs begin at multiples: a page, so that what is mapped is aligned
+BETWEEN = 64  # a cache line
+
+Blob: TypeAlias = bytes | Array
+
+
+def write(path: str | Path, header: Mapping[str, Any], blobs: Sequence[Blob]) -> None:
+    """Put the file there, whole or not at all."""
+    views = [memoryview(b).cast("B") if isinstance(b, bytes) else _bytes(b) for b in blobs]
+    places: list[tuple[int, int, str]] = []
+    end = 0
+    for view in views:
+        start = -(-end // BETWEEN) * BETWEEN
+        end = start + len(view)
+        places.append((start, len(view), _digest(view).hex()))
+    text = json.dumps({**header, "blobs": places}).encode()
+    head = NAME + FORMAT.to_bytes(8, "little") + len(text).to_bytes(8, "little") + _digest(text)
+    path = Path(path)
+    try:
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".tmp")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(head + text)
+                first = _first(len(text))
+                for (start, _, _), view in zip(places, views, strict=True):
+                    file.write(bytes(first + start - file.tell()))
+                    file.write(view)
+            os.chmod(temporary, 0o644)
+            os.replace(temporary, path)
+        except OSError:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+    except OSError as e:
+        raise ProgramError(f"cannot write {path}: {e.strerror or e}") from e
+
+
+def _bytes(array: Array) -> memoryview:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+
+
+def _first(header: int) -> int:
+    return -(-(HEAD + header) // PLACE) * PLACE
+
+
+def _digest(data: bytes | memoryview) -> bytes:
+    return hashlib.blake2b(data, digest_size=32).digest()
+
+
+class File:
+    """An open file; its blobs are checked when they are asked for."""
+
+    def __init__(self, path: str | Path) -> None:
+        """Read the header, or raise a `ProgramError` that says what is wrong with the file."""
+        self.path = Path(path)
+        try:
+            with self.path.open("rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                head = file.read(HEAD)
+                self._check_head(head)
+                length = int.from_bytes(head[len(NAME) + 8 : len(NAME) + 16], "little")
+                text = file.read(min(length, size))
+                self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except OSError as e:
+            raise ProgramError(f"cannot read {path}: {e.strerror or e}") from e
+        if len(text) < length or _digest(text) != head[-32:]:
+            raise ProgramError(f"{path} is damaged: its header is torn or has changed")
+        self.header: dict[str, Any] = json.loads(text)
+        self._first = _first(length)
+        self._places = self.header["blobs"]
+        end = max((start + n for start, n, _ in self._places), default=0)
+        if self._places and size < self._first + end:
+            raise ProgramError(f"{path} is torn: it has {size:,} bytes of {self._first + end:,}")
+
+    def _check_head(self, head: bytes) -> None:
+        if not head.startswith(NAME):
+            raise ProgramError(f"{self.path} is no program that `save` wrote")
+        format_ = int.from_bytes(head[len(NAME) : len(NAME) + 8], "little")
+        if format_ != FORMAT:
+            raise ProgramError(
+                f"{self.path} is of format {format_}, this bucketize reads format {FORMAT}: "
+                "load it with the version that saved it, or save it again"
+            )
+
+    def blob(self, index: int) -> memoryview:
+        """The bytes of a blob, if they are what was written."""
+        view = self._view(index)
+        if _digest(view).hex() != self._places[index][2]:
+            raise ProgramError(f"{self.path} is damaged: blob {index} is not what was saved")
+        return view
+
+    def array(self, index: int, dtype: str, shape: Sequence[int], *, check: bool = True) -> Array:
+        """A blob as an array that nobody may write to."""
+        view = self.blob(index) if check else self._view(index)
+        if not view:
+            return np.empty(shape, dtype)
+        array: Array = np.frombuffer(view, dtype).reshape(shape)
+        return array
+
+    def _view(self, index: int) -> memoryview:
+        start, length, _ = self._places[index]
+        return memoryview(self._map)[self._first + start : self._first + start + length]

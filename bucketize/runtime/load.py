@@ -1,0 +1,279 @@
+"""Loading: an executable from a file, without model, log, compiler, cache or writable disk."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from bucketize.errors import ProgramError
+from bucketize.ir import CALL, Atom, Binding, Clone, Const, Function, Var
+from bucketize.kernel.object import Kernel
+from bucketize.kernel.object import load as load_object
+from bucketize.kernel.target import Target, host
+from bucketize.kernel.template import Implementation
+from bucketize.kernel.workload import workload_of
+from bucketize.op import Array
+from bucketize.ops.dim import from_dims
+from bucketize.program.file import File
+from bucketize.program.plan import Plan, Result
+from bucketize.program.program import (
+    VIEWS,
+    Branch,
+    Call,
+    Code,
+    Compute,
+    Decide,
+    Instruction,
+    KernelCall,
+    Leaves,
+    Program,
+    ReadSizes,
+    Refuse,
+    Routine,
+    Routines,
+    RunSegment,
+    Segment,
+)
+from bucketize.runtime.executable import Executable
+from bucketize.runtime.image import Image
+from bucketize.runtime.save import TABLES
+from bucketize.runtime.storage import aligned
+from bucketize.text import parse_function, parse_type
+from bucketize.types import Symbol
+
+Json: TypeAlias = Mapping[str, Any]
+
+
+def load(path: str | Path, *, rebuild: bool = False) -> Executable:
+    """The executable that `Executable.save` wrote.
+
+    Machine code runs on the processor that it was made for, and its tables are those of one
+    version of bucketize. Elsewhere that is an error, unless `rebuild` allows to compile the
+    kernels anew; the schedules are then the file's where they are legal here.
+
+    Raises:
+        ProgramError: the file is none of ours, damaged, of a newer format, or of another
+            processor or version.
+
+    """
+    stored = Stored(File(path))
+    reason = stored.foreign()
+    if reason is None:
+        return Executable(Image(stored.program(), stored))
+    if not rebuild:
+        raise ProgramError(f"{path} {reason}; rebuild=True compiles its kernels anew")
+    # The compiler is loaded by name, so that loading without it pays nothing for it.
+    compiler = importlib.import_module("bucketize.compiler")
+    executable: Executable = compiler.rebuilt(stored.program(), stored)
+    return executable
+
+
+class Stored:
+    """A file as the supply of an image: `runtime.image.Supply`."""
+
+    def __init__(self, file: File) -> None:
+        """Nothing but the header is read before it is asked for."""
+        self.file = file
+        self.header = file.header
+        self._kernels: dict[str, Kernel] = {}
+        self._consts: dict[int, Const] = {}
+        self._numbers: dict[int, int] = {}
+        """The number of a constant, by the id of its array."""
+        self._packed = {(i, layout): entry for i, layout, entry in self.header["packed"]}
+        self._arrays: dict[tuple[int, str], Array] = {}
+        self._segments: dict[int, Segment] = {}
+        self._plans: dict[Segment, Json] = {}
+
+    def foreign(self) -> str | None:
+        """Why the machine code is of no use here; None if it is."""
+        here, there = host(), self.header["target"]
+        if there["features"] != here.features:
+            return f"was compiled for {there['name']}, another processor than this {here.name}"
+        mine, theirs = version("bucketize"), self.header["bucketize"]
+        return None if mine == theirs else f"is of bucketize {theirs}, this is {mine}"
+
+    def program(self) -> Program:
+        """The program; each routine is read when it is asked for."""
+        entries = {entry["name"]: entry for entry in self.header["routines"]}
+        routines = Routines(entries, lambda name: _Decoder(self, entries[name]).routine())
+        clones = {name: _clone(facts) for name, facts in self.header["clones"].items()}
+        target = Target(**self.header["target"])
+        return Program(
+            routines, clones, tuple(self.header["outputs"]), self.header["threads"], target
+        )
+
+    # What an image asks for.
+
+    def core(self, name: str) -> Kernel:
+        return self._loaded(*self.header["core"][name])
+
+    def plan(self, segment: Segment) -> Plan:
+        stored = self._plans[segment]
+        tables = {name: self._array(stored[name]) for name in TABLES}
+        return Plan(
+            **tables,
+            symbols=tuple(stored["symbols"]),
+            constants=tuple(tuple(row) for row in stored["constants"]),
+            held=tuple(self.const(i) for i in stored["held"]),
+            results=tuple(Result(tuple(s), source, i) for s, source, i in stored["results"]),
+            kernels=tuple(stored["kernels"]),
+            width=stored["width"],
+            size=stored["size"],
+            threads=stored["threads"],
+        )
+
+    def kernel(self, name: str) -> Kernel:
+        if name not in self._kernels:
+            self._kernels[name] = self._loaded(name, self.header["kernels"][name])
+        return self._kernels[name]
+
+    def _loaded(self, name: str, blob: int) -> Kernel:
+        code = bytes(self.file.blob(blob))
+        return Kernel(name, code, load_object(name, code))
+
+    def kernels(self) -> dict[str, Kernel]:
+        return dict(self._kernels)
+
+    def constant(self, value: Array, call: KernelCall | None, argument: int) -> Array:
+        number, layout = self._numbers[id(value)], "" if call is None else call.packs[argument]
+        key = (number, layout)
+        if key not in self._arrays:
+            entry = self._packed[key] if layout else self.header["constants"][number]
+            self._arrays[key] = aligned(self._array(entry))
+        return self._arrays[key]
+
+    def constant_bytes(self) -> int:
+        return sum(array.nbytes for array in self._arrays.values())
+
+    # What decoding asks for.
+
+    def _array(self, entry: Json, *, check: bool = True) -> Array:
+        return self.file.array(entry["blob"], entry["dtype"], entry["shape"], check=check)
+
+    def const(self, number: int) -> Const:
+        """A constant in its own layout; it is checked when a kernel reads it."""
+        if number not in self._consts:
+            entry = self.header["constants"][number]
+            const = Const(self._array(entry, check=False))
+            self._consts[number] = const
+            self._numbers[id(const.value)] = number
+        return self._consts[number]
+
+    def function(self, entry: Json) -> Function:
+        """A function without branches."""
+        table = [self.const(i).value for i in entry["constants"]]
+        return parse_function(entry["text"], table)
+
+    def check(self, numbers: Iterable[int] | None = None) -> None:
+        """Constants in their own layout, all or some, are what was saved."""
+        entries = self.header["constants"]
+        for number in range(len(entries)) if numbers is None else numbers:
+            self.file.blob(entries[number]["blob"])
+
+    def _call(self, b: Binding, facts: Json) -> KernelCall:
+        """A kernel call; its constants are the file's, whatever the text says of them."""
+        workload, args = workload_of(b)
+        held = {int(i): self.const(number) for i, number in facts["constants"].items()}
+        args = tuple(held.get(i, a) for i, a in enumerate(args))
+        made = Implementation(facts["template"], facts["schedule"])
+        packs = {int(i): layout for i, layout in facts["packs"].items()}
+        return KernelCall(b, workload, args, made, facts["why"], facts["kernel"], packs)
+
+    def segment(self, number: int) -> Segment:
+        """A segment, one object for all who run it."""
+        if number not in self._segments:
+            entry = self.header["segments"][number]
+            fn = self.function(entry)
+            bindings = [b for b in fn.body if b.op not in VIEWS and b.op is not from_dims]
+            pairs = zip(bindings, entry["calls"], strict=True)
+            segment = Segment(fn, tuple(self._call(b, facts) for b, facts in pairs))
+            self._segments[number] = segment
+            self._plans[segment] = entry["plan"]
+        return self._segments[number]
+
+
+def _clone(facts: Json) -> Clone:
+    bucket = {name: (lo, hi) for name, (lo, hi) in facts["bucket"].items()}
+    return Clone(bucket, facts["policy"], facts["opt"], facts["weight"], facts["label"])
+
+
+class _Decoder:
+    """One routine from plain data: the inverse of `save._Encoder`."""
+
+    def __init__(self, stored: Stored, entry: Json) -> None:
+        self.stored, self.entry = stored, entry
+        self.symbols = _symbols(entry["symbols"])
+        self.vars = [
+            Var(str(i), parse_type(text, self.symbols)) for i, text in enumerate(entry["types"])
+        ]
+
+    def routine(self) -> Routine:
+        entry = self.entry
+        inputs = tuple(self.vars[i] for i in entry["inputs"])
+        narrow = {**self.symbols, **_symbols(entry["bounds"])}
+        params = tuple(
+            Var(name, v.type.substitute(narrow))
+            for name, v in zip(entry["names"], inputs, strict=True)
+        )
+        code = self.code(entry["code"])
+        fn = Function(entry["name"], inputs, (), code.results)
+        return Routine(entry["name"], params, fn, code, entry["executor"])
+
+    def atom(self, number: int | Json) -> Atom:
+        if isinstance(number, int):
+            return self.vars[number]
+        return self.stored.const(number["constant"])
+
+    def outs(self, numbers: Sequence[int]) -> tuple[Var, ...]:
+        return tuple(self.vars[i] for i in numbers)
+
+    def code(self, entry: Json) -> Code:
+        steps = (getattr(self, f"_{step['do']}")(step) for step in entry["steps"])
+        return Code(tuple(steps), tuple(self.atom(r) for r in entry["results"]))
+
+    def bound(self, step: Json) -> Binding:
+        """One op, on the routine's variables."""
+        self.stored.check(step["constants"])
+        fn = self.stored.function(step)
+        (b,) = fn.body
+        env = dict(zip(fn.params, self.outs(step["args"]), strict=True))
+        args = tuple(env[a] if isinstance(a, Var) else a for a in b.args)
+        return Binding(self.outs(step["outs"]), b.op, args, b.attrs)
+
+    # Instructions, by what the step says it does.
+
+    def _run(self, step: Json) -> Instruction:
+        segment = self.stored.segment(step["segment"])
+        return RunSegment(segment, self.outs(step["args"]), self.outs(step["outs"]))
+
+    def _compute(self, step: Json) -> Instruction:
+        return Compute(self.bound(step), step["brings_sizes"])
+
+    def _read_sizes(self, step: Json) -> Instruction:
+        symbols = tuple(Symbol(name, 0) for name in step["symbols"])
+        return ReadSizes(self.atom(step["atom"]), symbols, step["op"])
+
+    def _call(self, step: Json) -> Instruction:
+        outs, args = self.outs(step["outs"]), tuple(self.atom(a) for a in step["args"])
+        attrs = {"callee": step["callee"], "types": tuple(o.type for o in outs)}
+        return Call(Binding(outs, CALL, args, attrs))
+
+    def _decide(self, step: Json) -> Instruction:
+        nodes = tuple((name, bound, below, above) for name, bound, below, above in step["nodes"])
+        leaves = Leaves(step["leaves"], self.code)
+        return Decide(nodes, leaves, self.outs(step["outs"]), step["brings_sizes"])
+
+    def _branch(self, step: Json) -> Instruction:
+        blocks = self.code(step["then"]), self.code(step["orelse"])
+        outs = self.outs(step["outs"])
+        return Branch(self.atom(step["condition"]), *blocks, outs, step["brings_sizes"])
+
+    def _refuse(self, step: Json) -> Instruction:
+        return Refuse(self.bound(step))
+
+
+def _symbols(bounds: Json) -> dict[str, Symbol]:
+    return {name: Symbol(name, lo, hi) for name, (lo, hi) in bounds.items()}
