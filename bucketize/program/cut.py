@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -48,11 +49,13 @@ class Cutter:
     """
 
     call: Callable[[Binding], KernelCall | None]
-    count: int = 0
+    taken: set[str] = field(default_factory=set)
+    """The names of symbols so far."""
     tests: dict[Atom, Binding] = field(default_factory=dict)
 
     def code(self, fn: Function, outer: Mapping[Atom, Atom]) -> Code:
         """The code of a function, or of a block that sees the variables of `outer`."""
+        self.taken |= fn.mentioned()
         env: Env = dict(outer)
         typed = self._named_sizes(fn, env)
         results = tuple(env.get(r, r) for r in fn.results)
@@ -103,8 +106,10 @@ class Cutter:
         return Var(var.name, TensorType(var.type.dtype, shape))
 
     def _fresh(self) -> Symbol:
-        self.count += 1
-        return Symbol(f"?{self.count}", 0)
+        """A symbol for an extent that only a run can tell."""
+        name = next(n for i in itertools.count(1) if (n := f"any{i}") not in self.taken)
+        self.taken.add(name)
+        return Symbol(name, 0)
 
     def _flush(
         self,

@@ -1,0 +1,292 @@
+"""Saved programs: the same results bit for bit, without compiler or cache; damage is named."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bucketize
+from bucketize import ops, zoo
+from bucketize.errors import NoBucketError, ProgramError, ShapeError
+from bucketize.ir import CALL, IF, Builder, Const, Module, Var
+from bucketize.kernel.target import host
+from bucketize.program import file as file_module
+from bucketize.program.file import HEAD, File, write
+from bucketize.runtime import load as load_module
+from bucketize.types import ANY, Symbol, tensor
+from dispatchers import log_dispatcher
+
+N = Symbol("N", 1, 16)
+
+
+def weight(*shape: int) -> Const:
+    return Const(np.random.default_rng(0).standard_normal(shape).astype(np.float32))
+
+
+def mlp() -> Module:
+    x = Var("data", tensor("float32", N, 12))
+    b = Builder()
+    y = b.emit(ops.relu, b.emit(ops.add, b.emit(ops.matmul, x, weight(12, 20)), weight(20)))
+    z = b.emit(ops.softmax, b.emit(ops.matmul, y, weight(20, 2)), axis=1)
+    return Module({"main": b.function("main", [x], [z, y])}, names=["scores", "hidden"])
+
+
+def values() -> Module:
+    """Shapes that depend on values, a branch, a call, constants and inputs as results."""
+    x = Var("x", tensor("float32", N, 4))
+    m = Var("m", tensor("bool", N))
+    flag = Var("flag", tensor("bool"))
+    inner = Builder()
+    p = Var("p", tensor("float32", ANY, 4))
+    callee = inner.function("double", [p], [inner.emit(ops.add, p, p)])
+    b = Builder()
+    kept = b.emit(ops.compress, x, m, axis=0)
+    type_ = tensor("float32", ANY, 4)
+    (twice,) = b.emit_all(CALL, kept, callee="double", types=(type_,))
+    then, orelse = Builder(), Builder()
+    one = then.function("", (), [then.emit(ops.matmul, twice, weight(4, 4))])
+    two = orelse.function("", (), [orelse.emit(ops.neg, twice)])
+    (picked,) = b.emit_all(IF, flag, then=one, orelse=two)
+    main = b.function("main", [x, m, flag], [picked, x, weight(3), weight(2)])
+    return Module({"main": main, "double": callee})
+
+
+def saved(exe: bucketize.Executable, path: Path) -> bucketize.Executable:
+    exe.save(path)
+    return bucketize.load(path)
+
+
+def same(a: list[Any], b: list[Any]) -> None:
+    assert len(a) == len(b)
+    for x, y in zip(a, b, strict=True):
+        assert x.dtype == y.dtype
+        np.testing.assert_array_equal(x, y)
+
+
+@pytest.mark.parametrize("policy", ["exact", "pad"])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_loaded_program_gives_the_same_bits(tmp_path: Path, policy: str, threads: int) -> None:
+    mod = bucketize.dispatch(mlp(), log_dispatcher, policy=policy)
+    exe = bucketize.compile(mod, threads=threads)
+    again = saved(exe, tmp_path / "mlp.bkt")
+    assert again.inputs == ("data",)
+    assert again.outputs == exe.outputs == ("scores", "hidden")
+    assert again.program.threads == threads
+    for n in (1, 2, 7, 16, 3):
+        x = np.random.default_rng(n).standard_normal((n, 12)).astype(np.float32)
+        same(again.run(data=x), exe.run(data=x))
+        assert str(again.explain(N=n)) == str(exe.explain(N=n))
+    with pytest.raises(ShapeError, match=r"input 'data', axis 0: expected N in \[1, 16\], got 17"):
+        again.run(np.zeros((17, 12), np.float32))
+    assert again.run_clone("main[N=2..4]", np.zeros((3, 12), np.float32))[0].shape == (3, 2)
+    expected = r"N in \[2, 3\]" if policy == "exact" else "3"
+    with pytest.raises(ShapeError, match=f"expected {expected}, got 5"):
+        again.run_clone("main[N=2..4]", np.zeros((5, 12), np.float32))
+
+
+def test_control_flow_and_data_dependent_shapes(tmp_path: Path) -> None:
+    exe = bucketize.compile(values())
+    again = saved(exe, tmp_path / "values.bkt")
+    x = np.random.default_rng(0).standard_normal((6, 4)).astype(np.float32)
+    for mask in (np.array([1, 0, 1, 1, 0, 0], bool), np.zeros(6, bool)):
+        for flag in (True, False):
+            same(again.run(x, mask, np.array(flag)), exe.run(x, mask, np.array(flag)))
+
+
+def test_no_bucket_and_profiles(tmp_path: Path) -> None:
+    profile = bucketize.Profile({"data": (2, 12)}, {"data": (4, 12)}, {"data": (8, 12)}, "mid")
+    mod = bucketize.dispatch(mlp(), lambda _: [profile], fallback=False)
+    again = saved(bucketize.compile(mod), tmp_path / "p.bkt")
+    assert again.program.clones == mod.clones
+    assert again.run_clone("mid", np.zeros((3, 12), np.float32))[0].shape == (3, 2)
+    with pytest.raises(NoBucketError, match="no bucket covers N=9"):
+        again.run(np.zeros((9, 12), np.float32))
+
+
+def test_results_by_name(tmp_path: Path) -> None:
+    exe = bucketize.compile(mlp())
+    x = np.zeros((2, 12), np.float32)
+    assert list(exe.run_named(x)) == ["scores", "hidden"]
+    assert saved(exe, tmp_path / "m.bkt").run_named(data=x)["hidden"].shape == (2, 20)
+
+
+SCRIPT = """
+import sys
+import numpy as np
+import bucketize
+exe = bucketize.load(sys.argv[1])
+(y,) = exe.run(np.ones((3, 784), np.float32))
+np.save(sys.argv[2], y)
+print(sorted(m for m in ("numba", "onnx", "pandas", "skopt", "filelock") if m in sys.modules))
+"""
+
+
+def test_loading_needs_neither_compiler_nor_cache_nor_a_writable_disk(tmp_path: Path) -> None:
+    exe = bucketize.compile(bucketize.from_onnx(zoo.build("mlp"), bounds={"N": (1, 4)}))
+    home = tmp_path / "read-only"
+    home.mkdir()
+    exe.save(home / "mlp.bkt")
+    home.chmod(0o555)
+    environment = {
+        "HOME": str(home),
+        "BUCKETIZE_CACHE": str(home / "no"),
+        "PATH": os.environ["PATH"],
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, str(home / "mlp.bkt"), str(tmp_path / "y.npy")],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=environment,
+        cwd=Path(__file__).parent.parent,
+        timeout=60,
+    )
+    assert done.stdout.strip() == "[]"
+    same([np.load(tmp_path / "y.npy")], exe.run(np.ones((3, 784), np.float32)))
+
+
+# --- what can be wrong with a file ---------------------------------------------------------------
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    bucketize.compile(mlp()).save(tmp_path / "m.bkt")
+    return tmp_path / "m.bkt"
+
+
+def use(path: Path) -> None:
+    bucketize.load(path).run(np.zeros((2, 12), np.float32))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda data: b"", "is no program that `save` wrote"),
+        (lambda data: b"PK" + data[2:], "is no program that `save` wrote"),
+        (lambda data: data[:30], "header is torn"),
+        (lambda data: data[: HEAD + 100], "header is torn"),
+        (lambda data: data[:-1], "is torn: it has"),
+        (lambda data: data[:HEAD] + b"?" + data[HEAD + 1 :], "header is torn or has changed"),
+        (lambda data: data[:18] + b"\x07" + data[19:], "is of format 7, this .* reads format 1"),
+    ],
+    ids=["empty", "other", "head", "header", "tail", "byte", "newer"],
+)  # fmt: skip
+def test_a_file_that_is_not_whole_is_refused(
+    path: Path, change: Callable[[bytes], bytes], message: str
+) -> None:
+    path.write_bytes(change(path.read_bytes()))
+    with pytest.raises(ProgramError, match=message):
+        use(path)
+
+
+def test_a_flipped_bit_is_noticed_wherever_something_is_read(path: Path) -> None:
+    whole, read = path.read_bytes(), File(path)
+    raw = {entry["blob"] for entry in read.header["constants"]}
+    packed = {layout[2]["blob"] for layout in read.header["packed"]}
+    used = [i for i in range(len(read.header["blobs"])) if i not in raw or i in packed]
+    for i in used:
+        start, length, _ = read.header["blobs"][i]
+        if length:
+            at = read._first + start + length // 2
+            path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+            with pytest.raises(ProgramError, match=f"is damaged: blob {i} is not what was saved"):
+                use(path)
+
+
+def test_a_missing_file_and_a_place_that_cannot_hold_one(tmp_path: Path) -> None:
+    with pytest.raises(ProgramError, match=r"cannot read .*none.bkt: No such file"):
+        bucketize.load(tmp_path / "none.bkt")
+    with pytest.raises(ProgramError, match=r"cannot write .*: No such file or directory"):
+        bucketize.compile(mlp()).save(tmp_path / "none" / "m.bkt")
+    with pytest.raises(ProgramError, match="cannot write"):
+        bucketize.compile(mlp()).save(tmp_path)
+    assert not list(tmp_path.glob("*.tmp"))
+
+
+def test_a_full_disk_leaves_the_file_that_was_there(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = path.read_bytes()
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(file_module.os, "replace", full)
+    with pytest.raises(ProgramError, match="No space left on device"):
+        bucketize.compile(mlp()).save(path)
+    assert path.read_bytes() == before
+    assert [p.name for p in path.parent.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize("what", ["target", "version"])
+def test_another_machine_or_version_says_so_and_may_rebuild(
+    path: Path, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    want = bucketize.compile(mlp()).run(np.ones((5, 12), np.float32))
+    read = File(path)
+    header = dict(read.header)
+    if what == "target":
+        there = {**header["target"], "features": "0" * 16, "name": "z80", "lanes": 4}
+        header["target"] = there
+        message = f"was compiled for z80, another processor than this {host().name}; rebuild=True"
+    else:
+        header["bucketize"] = "0.0.1"
+        message = "is of bucketize 0.0.1, this is .*; rebuild=True"
+    blobs = [bytes(read.blob(i)) for i in range(len(header.pop("blobs")))]
+    write(path, header, blobs)
+    with pytest.raises(ProgramError, match=message):
+        bucketize.load(path)
+    exe = bucketize.load(path, rebuild=True)
+    assert exe.program.target == host()
+    same(exe.run(np.ones((5, 12), np.float32)), want)
+    again = saved(exe, path.with_name("again.bkt"))
+    same(again.run(np.ones((5, 12), np.float32)), want)
+
+
+def test_a_schedule_that_is_not_legal_here_gives_way_to_the_default(path: Path) -> None:
+    read = File(path)
+    header = dict(read.header)
+    header["bucketize"] = "0.0.1"
+    changed = 0
+    for segment in header["segments"]:
+        for call in segment["calls"]:
+            if call["template"] == "matmul":
+                call["schedule"]["mr"] = 1000
+                changed += 1
+    assert changed == 2
+    blobs = [bytes(read.blob(i)) for i in range(len(header.pop("blobs")))]
+    write(path, header, blobs)
+    exe = bucketize.load(path, rebuild=True)
+    same(
+        exe.run(np.ones((5, 12), np.float32)),
+        bucketize.compile(mlp()).run(np.ones((5, 12), np.float32)),
+    )
+    assert exe.counts.defaults == len(exe.explain(N=5).steps)
+
+
+def test_what_is_read_is_only_what_is_asked_for(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    blob = File.blob
+    monkeypatch.setattr(load_module.File, "blob", lambda f, i: asked.append(i) or blob(f, i))  # type: ignore[func-returns-value]
+    exe = bucketize.load(path)
+    assert len(asked) == 2  # fill and walk
+    exe.run(np.zeros((2, 12), np.float32))
+    raw = {entry["blob"] for entry in File(path).header["constants"]}
+    packed = {i for i, (_, layout, _) in enumerate(File(path).header["packed"]) if layout}
+    assert packed
+    assert not raw <= set(asked)
+
+
+def test_functions_are_text_in_the_file(path: Path) -> None:
+    texts = [segment["text"] for segment in File(path).header["segments"]]
+    assert "matmul" in texts[0]
+    assert isinstance(texts[0], str)
