@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from bucketize.ir import Atom, Binding, Const, Function, Var
+from bucketize.ir import Atom, Binding, Const, Function, Var, infer
 from bucketize.kernel.object import Kernel
 from bucketize.op import Array
 from bucketize.program.file import Blob, write
@@ -206,7 +206,9 @@ class _Encoder:
     def bound(self, b: Binding) -> Json:
         """One op, as a function of what it reads."""
         params = tuple(dict.fromkeys(a for a in b.args if isinstance(a, Var)))
-        fn = Function("", params, (b,), b.outs)
+        types = infer(b.op, [a.type for a in b.args], b.attrs)  # as text has them, without names
+        outs = tuple(Var(str(i), t) for i, t in enumerate(types))
+        fn = Function("", params, (Binding(outs, b.op, b.args, b.attrs),), outs)
         return {**self.saver.function(fn), "args": self.atoms(params), "outs": self.atoms(b.outs)}
 
     @singledispatchmethod
