@@ -5,7 +5,10 @@ from __future__ import annotations
 import argparse
 import importlib
 
-NAMES = ("dispatch", "overhead", "memory", "startup", "threads", "peers")
+NAMES = (
+    *("dispatch", "clones", "overhead", "newshape", "memory", "startup", "load"),
+    *("threads", "contexts", "peers"),
+)
 
 
 def main() -> None:

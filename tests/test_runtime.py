@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from bucketize.dispatch.tree import dispatch
 from bucketize.errors import CompileError, NoBucketError, ShapeError, TypeRelError, UnknownNameError
 from bucketize.interpret import evaluate_module
 from bucketize.ir import CALL, IF, Builder, Const, Function, Module, Var
+from bucketize.ops.dyn import dyn_broadcast_to, dyn_full, dyn_tile
 from bucketize.types import ANY, Profile, Symbol, tensor
 from dispatchers import log_dispatcher
 
@@ -352,3 +354,52 @@ def test_without_fallback_the_error_names_size_and_buckets() -> None:
     for attempt in (lambda: exe.run(random(1, 12)), lambda: exe.explain(N=1)):
         with pytest.raises(NoBucketError, match=r"covers N=1; buckets: N in \[2, 4\) \[4, 8\)"):
             attempt()
+
+
+def test_extents_that_a_tensor_tells_are_read_and_the_op_runs_natively() -> None:
+    x = Var("x", tensor("float32", N, 1))
+    shape, repeats = Var("shape", tensor("int64", 2)), Var("repeats", tensor("int64", 2))
+    b = Builder()
+    wide = b.emit(ops.relu, b.emit(dyn_broadcast_to, x, shape))
+    tiled = b.emit(dyn_tile, wide, repeats)
+    twos = b.emit(ops.neg, b.emit(dyn_full, shape, value=2.0, dtype="float32"))
+    exe = bucketize.compile(
+        Module({"main": b.function("main", [x, shape, repeats], [tiled, twos])})
+    )
+    assert exe.counts.host == {}
+    for extents, times in (([3, 4], [2, 1]), ([1, 7], [1, 3]), ([3, 1], [0, 1])):
+        same(exe, random(3, 1), np.array(extents), np.array(times))
+    with pytest.raises(TypeRelError, match="extents differ: 3 and 2") as e:
+        exe.run(random(3, 1), np.array([2, 4]), np.array([1, 1]))
+    assert "at N=3, any1=2, any2=4" in e.value.__notes__
+    with pytest.raises(ShapeError, match=r"in dyn.broadcast_to: a negative extent in \[-3, 4\]"):
+        exe.run(random(3, 1), np.array([-3, 4]), np.array([1, 1]))
+
+
+def test_contexts_of_one_executable_run_side_by_side() -> None:
+    exe = bucketize.compile(Module({"main": mlp()}))
+    inputs = [random(n, 12) for n in range(1, 17)]
+    want = [exe.run(x)[0] for x in inputs]
+    contexts = [exe.context() for _ in range(3)]
+    runs = [*contexts, exe.run, exe.run, exe.run]
+
+    def check(k: int) -> None:
+        for _ in range(30):
+            for i in dice(k).permutation(len(inputs)):
+                np.testing.assert_array_equal(runs[k](data=inputs[i])[0], want[i])
+
+    with ThreadPoolExecutor(len(runs)) as pool:
+        list(pool.map(check, range(len(runs))))
+
+
+def dice(seed: int) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+def test_a_call_inside_which_a_call_is_made_has_its_own_memory() -> None:
+    """What a context holds is not lent twice, even when its call has failed."""
+    exe = bucketize.compile(Module({"main": mlp()}))
+    with pytest.raises(ShapeError):
+        exe.run(random(17, 12))
+    same(exe, random(3, 12))
+    assert len(exe._idle) == 1

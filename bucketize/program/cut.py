@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
 
 from bucketize.dispatch.decision import TESTS, tree_of
 from bucketize.ir import (
@@ -21,6 +20,7 @@ from bucketize.ir import (
     copy_binding,
 )
 from bucketize.ops.dim import from_dims
+from bucketize.ops.dyn import EXTENTS
 from bucketize.program.program import (
     VIEWS,
     Branch,
@@ -31,14 +31,29 @@ from bucketize.program.program import (
     Instruction,
     KernelCall,
     Leaves,
+    ReadSizes,
     Refuse,
     RunSegment,
     Segment,
 )
 from bucketize.transform.dead_code import used_atoms
-from bucketize.types import AnyDim, Symbol, TensorType
+from bucketize.types import ANY, AnyDim, Symbol, TensorType
 
-Typed: TypeAlias = list[tuple[Binding, bool]]  # whether sizes are known once it is run
+
+@dataclass(frozen=True, eq=False)
+class _Typed:
+    """A binding whose extents all have names."""
+
+    binding: Binding
+    brings_sizes: bool
+    """Whether some of them are known only once it is run."""
+    reads: ReadSizes | None = None
+    """What tells them before it is run."""
+
+    @property
+    def atoms(self) -> set[Atom]:
+        """What it reads."""
+        return used_atoms(self.binding) | ({self.reads.atom} if self.reads else set())
 
 
 @dataclass
@@ -61,17 +76,22 @@ class Cutter:
         results = tuple(env.get(r, r) for r in fn.results)
         run: list[tuple[Binding, KernelCall | None]] = []
         instructions: list[Instruction] = []
-        later = _used_later([b for b, _ in typed], results)
-        for i, (b, brings_sizes) in enumerate(typed):
+        last = {a: i for i, t in enumerate(typed) for a in t.atoms} | dict.fromkeys(
+            results, len(typed)
+        )
+        for i, step in enumerate(typed):
+            b = step.binding
             if b.op in TESTS and not _is_read(b, typed, results):
                 self.tests[b.out] = b
                 continue
-            native = None if brings_sizes else self._native(b)
+            native = None if step.brings_sizes else self._native(b)
+            if step.reads is not None or native is None:
+                self._flush(run, instructions, {a for a, end in last.items() if end >= i})
+                instructions += [] if step.reads is None else [step.reads]
             if native is not None:
                 run.append(native)
-                continue
-            self._flush(run, instructions, later[i])
-            instructions += self._instructions(b, brings_sizes, env)
+            else:
+                instructions += self._instructions(b, step.brings_sizes, env)
         self._flush(run, instructions, set(results))
         return Code(tuple(instructions), results)
 
@@ -84,23 +104,47 @@ class Cutter:
         call = self.call(b)
         return None if call is None else (b, call)
 
-    def _named_sizes(self, fn: Function, env: Env) -> Typed:
+    def _named_sizes(self, fn: Function, env: Env) -> list[_Typed]:
         """The bindings, typed anew with a symbol for each extent that is known only when made."""
-        typed: Typed = []
+        typed = []
         for b in fn.body:
-            if not env and not any(isinstance(d, AnyDim) for o in b.outs for d in o.type.shape):
-                typed.append((b, False))  # nothing before it changed: neither does it
+            if not env and not any(map(_has_unknown, b.outs)):
+                typed.append(_Typed(b, False))  # nothing before it changed: neither does it
                 continue
             out = Builder()
             copy_binding(out, b, env)
             (made,) = out.body
-            outs = tuple(map(self._named, made.outs))
-            env.update(zip(b.outs, outs, strict=True))
-            typed.append((Binding(outs, made.op, made.args, made.attrs), outs != made.outs))
+            step = self._read_before(made) or self._named_after(made)
+            env.update(zip(b.outs, step.binding.outs, strict=True))
+            typed.append(step)
         return typed
 
+    def _named_after(self, b: Binding) -> _Typed:
+        """The binding; extents that it makes known get names."""
+        outs = tuple(map(self._named, b.outs))
+        return _Typed(Binding(outs, b.op, b.args, b.attrs), outs != b.outs)
+
+    def _read_before(self, b: Binding) -> _Typed | None:
+        """The static twin of an op that is told its extents by a tensor: they are read before."""
+        place = EXTENTS.get(b.op)
+        if place is None or not any(map(_has_unknown, b.outs)):
+            return None
+        told = b.args[place]
+        (count,) = told.type.shape
+        value = told.type.value or (ANY,) * int(count)  # type: ignore[arg-type]
+        dims = tuple(self._fresh() for _ in value)
+        types = [a.type for a in b.args]
+        types[place] = TensorType(told.type.dtype, told.type.shape, dims)
+        assert b.op.static is not None
+        twin = b.op.static(*types, **b.attrs)
+        assert twin is not None, "every extent has a name"
+        op, attrs = twin
+        out = Builder()
+        out.emit_all(op, *(a for i, a in enumerate(b.args) if i != place), **attrs)
+        return _Typed(out.body[0], False, ReadSizes(told, dims, b.op.name))
+
     def _named(self, var: Var) -> Var:
-        if not any(isinstance(d, AnyDim) for d in var.type.shape):
+        if not _has_unknown(var):
             return var
         shape = tuple(self._fresh() if isinstance(d, AnyDim) else d for d in var.type.shape)
         return Var(var.name, TensorType(var.type.dtype, shape))
@@ -154,18 +198,13 @@ class Cutter:
         return self.code(block, env)
 
 
-def _is_read(test: Binding, typed: Typed, results: Sequence[Atom]) -> bool:
+def _has_unknown(var: Var) -> bool:
+    return any(isinstance(d, AnyDim) for d in var.type.shape)
+
+
+def _is_read(test: Binding, typed: Sequence[_Typed], results: Sequence[Atom]) -> bool:
     """Whether anything but an `if` on it reads a test."""
     if test.out in results:
         return True
-    readers = [b for b, _ in typed if test.out in used_atoms(b)]
+    readers = [t.binding for t in typed if test.out in t.atoms]
     return any(b.op is not IF or tree_of(test, b) is None for b in readers)
-
-
-def _used_later(body: Sequence[Binding], results: Sequence[Atom]) -> list[set[Atom]]:
-    """For each position, what the bindings from there on and the results read."""
-    needed, sets = set(results), []
-    for b in reversed(body):
-        needed = needed | used_atoms(b)
-        sets.append(needed)
-    return sets[::-1]

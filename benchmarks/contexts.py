@@ -1,0 +1,63 @@
+"""Two contexts on two cores beside one: requests in the same time, taking turns."""
+
+from __future__ import annotations
+
+import statistics
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import bucketize
+from bucketize import zoo
+
+CASES = (
+    ("mlp", {"N": 64}),
+    ("bert-mini", {"B": 1, "S": 64}),
+    ("mobilenetv2", {"N": 1, "H": 224, "W": 224}),
+    ("resnet18", {"N": 1, "H": 224, "W": 224}),
+)
+SECONDS, ROUNDS = 1.0, 7
+
+
+def served(calls: list[Callable[[], Any]]) -> float:
+    """Requests a second that callers in threads of their own get served."""
+    counts = [0] * len(calls)
+    end = time.perf_counter() + SECONDS
+
+    def serve(k: int) -> None:
+        while time.perf_counter() < end:
+            calls[k]()
+            counts[k] += 1
+
+    threads = [threading.Thread(target=serve, args=(k,)) for k in range(len(calls))]
+    start = time.perf_counter()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return sum(counts) / (time.perf_counter() - start)
+
+
+def main() -> None:
+    """Print the ratio for each case."""
+    for name, sizes in CASES:
+        exe = bucketize.compile(bucketize.from_onnx(zoo.build(name), bounds=zoo.BOUNDS[name]))
+        inputs = zoo.inputs(name, sizes)
+        runs = [exe.context() for _ in range(2)]
+        calls = [lambda run=run: run(**inputs) for run in runs]  # type: ignore[misc]
+        for call in calls:
+            call()
+        ratios = []
+        for _ in range(ROUNDS):
+            one, two = served(calls[:1]), served(calls)
+            ratios.append(two / one)
+        spread = f"{min(ratios):.2f} .. {max(ratios):.2f}"
+        print(
+            f"{name:<12} two contexts over one: {statistics.median(ratios):.2f}x ({spread})",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()
