@@ -6,6 +6,7 @@ import statistics
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import bucketize
@@ -45,18 +46,15 @@ def main() -> None:
         exe = bucketize.compile(bucketize.from_onnx(zoo.build(name), bounds=zoo.BOUNDS[name]))
         inputs = zoo.inputs(name, sizes)
         runs = [exe.context() for _ in range(2)]
-        calls = [lambda run=run: run(**inputs) for run in runs]  # type: ignore[misc]
+        calls = [partial(run, **inputs) for run in runs]
         for call in calls:
             call()
         ratios = []
         for _ in range(ROUNDS):
             one, two = served(calls[:1]), served(calls)
             ratios.append(two / one)
-        spread = f"{min(ratios):.2f} .. {max(ratios):.2f}"
-        print(
-            f"{name:<12} two contexts over one: {statistics.median(ratios):.2f}x ({spread})",
-            flush=True,
-        )
+        middle, spread = statistics.median(ratios), f"{min(ratios):.2f} .. {max(ratios):.2f}"
+        print(f"{name:<12} two contexts over one: {middle:.2f}x ({spread})", flush=True)
 
 
 if __name__ == "__main__":
