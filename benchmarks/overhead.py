@@ -11,7 +11,7 @@ import numpy as np
 import bucketize
 from bucketize import ops
 from bucketize.ir import Builder, Function, Module, Var
-from bucketize.program.program import Decide
+from bucketize.program.instruction import Decide
 from bucketize.timing import interleaved
 from bucketize.types import Symbol, tensor
 from dispatchers import log_dispatcher

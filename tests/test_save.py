@@ -110,6 +110,59 @@ def test_no_bucket_and_profiles(tmp_path: Path) -> None:
         again.run(np.zeros((9, 12), np.float32))
 
 
+@pytest.mark.parametrize("make", [mlp, values])
+def test_a_program_is_a_value(tmp_path: Path, make: Callable[[], Module]) -> None:
+    """It prints, and is equal to itself compiled again or read back, and to no other."""
+    mod = bucketize.dispatch(make(), log_dispatcher) if make is mlp else make()
+    programs = [bucketize.compile(mod).program for _ in range(2)]
+    bucketize.compile(mod).save(tmp_path / "m.bkt")
+    read = bucketize.load(tmp_path / "m.bkt").program
+    for name in read.routines:
+        read.decide(name)
+    assert programs[0] == programs[1] == read
+    assert str(read) == str(programs[0])
+    assert programs[0] != bucketize.compile(Module({"main": callee()})).program
+    assert programs[0] != "a program"
+
+
+def test_programs_differ_in_constants() -> None:
+    def scaled(factor: float) -> bucketize.Executable:
+        x = Var("x", tensor("float32", N, 9))
+        b = Builder()
+        scale = Const(np.full(9, factor, np.float32))
+        return bucketize.compile(
+            Module({"main": b.function("main", [x], [b.emit(ops.mul, x, scale)])})
+        )
+
+    one, same_, other = scaled(2), scaled(2), scaled(3)
+    assert str(one.program) == str(other.program)
+    assert one.program == same_.program
+    assert one.program != other.program
+
+
+def test_the_text_of_a_program() -> None:
+    text = str(bucketize.compile(bucketize.dispatch(mlp(), log_dispatcher)).program)
+    assert text.startswith(f"program for {host().name}, 1 thread: scores, hidden\n")
+    assert "main(data: float32[N, 12]) on the vm executor" in text
+    assert "decide by (('N', 4, 1, 3)" in text
+    assert "call main[N=2..4] on float32[N, 12]" in text
+    assert "main[N=1..2](data: float32[1, 12]) on the graph executor\n  run segment 0" in text
+    assert "matmul mr=" in text
+    text = str(bucketize.compile(values()).program)
+    for line in (
+        "compress on float32[N, 4], bool[N]",
+        "call double on float32[any1, 4]",
+        "if\n  then",
+    ):
+        assert line in text
+
+
+def callee() -> Function:
+    x = Var("x", tensor("float32", N))
+    b = Builder()
+    return b.function("main", [x], [b.emit(ops.relu, x)])
+
+
 def test_results_by_name(tmp_path: Path) -> None:
     exe = bucketize.compile(mlp())
     x = np.zeros((2, 12), np.float32)

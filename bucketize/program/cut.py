@@ -21,7 +21,7 @@ from bucketize.ir import (
 )
 from bucketize.ops.dim import from_dims
 from bucketize.ops.dyn import EXTENTS
-from bucketize.program.program import (
+from bucketize.program.instruction import (
     VIEWS,
     Branch,
     Call,

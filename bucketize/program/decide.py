@@ -17,16 +17,8 @@ from bucketize.ops import pad, reshape, strided_slice
 from bucketize.ops.dim import from_dims
 from bucketize.program.cut import Cutter
 from bucketize.program.family import Choose, Family, family_of
-from bucketize.program.program import (
-    Code,
-    KernelCall,
-    Program,
-    Routine,
-    Routines,
-    RunSegment,
-    Segment,
-    with_segments,
-)
+from bucketize.program.instruction import Code, KernelCall, RunSegment, Segment, with_segments
+from bucketize.program.program import Program, Routine, Routines
 
 
 def decide(

@@ -16,7 +16,8 @@ from bucketize.kernel.target import Target
 from bucketize.kernel.template import Implementation, Template
 from bucketize.kernel.templates import candidates
 from bucketize.kernel.workload import Workload
-from bucketize.program.program import KernelCall, Routine, Segment, with_segments
+from bucketize.program.instruction import KernelCall, Segment, with_segments
+from bucketize.program.program import Routine
 from bucketize.types import Dim, TensorType, substitute
 
 Choose: TypeAlias = Callable[[Workload, Sequence[Template]], tuple[Implementation, str]]

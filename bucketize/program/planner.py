@@ -13,8 +13,8 @@ from bucketize.kernel.template import Launch
 from bucketize.kernel.templates import TEMPLATES
 from bucketize.kernel.work import work
 from bucketize.program.code import DimCode, table
+from bucketize.program.instruction import KernelCall, Segment
 from bucketize.program.plan import BASES, WORD, Plan, Result
-from bucketize.program.program import KernelCall, Segment
 from bucketize.types import Assumption, Dim, assumptions, extremes, product
 
 RELATIONS = {"==": 0, "broadcast": 1, ">=": 2}

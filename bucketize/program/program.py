@@ -1,185 +1,33 @@
 """The program of a module: for each function the instructions, for each kernel what it is.
 
-It is decided, not linked: no address, no lock, no open file. Segments are straight runs of kernels
-whose shapes follow from the shapes at their entry; everything else is an instruction of its own.
+It is decided, not linked: a value that is printed, compared, saved and loaded.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, field
 from threading import RLock
-from typing import Any, TypeAlias
+
+import numpy as np
 
 from bucketize.errors import CompileError
-from bucketize.ir import Atom, Binding, Clone, Function, Var
+from bucketize.ir import Atom, Clone, Function, Var
 from bucketize.kernel.target import Target
-from bucketize.kernel.template import Implementation
-from bucketize.kernel.workload import Workload
-from bucketize.ops import from_dims, reshape, squeeze, unsqueeze
-from bucketize.types import Dim, Symbol
-
-VIEWS = (reshape, squeeze, unsqueeze)
-"""Ops whose result is their argument's memory: they have no kernel."""
-
-
-@dataclass(frozen=True, eq=False)
-class KernelCall:
-    """One kernel of a segment: which, on what, and where the choice comes from."""
-
-    binding: Binding
-    workload: Workload
-    args: tuple[Atom, ...]
-    implementation: Implementation
-    why: str
-    """Where the implementation comes from: "log" or "default"."""
-    kernel: str
-    """The name of the kernel, which tells all that its code depends on."""
-    packs: Mapping[int, str]
-    """By the place of a constant argument: the layout that the kernel wants it in."""
-
-    def __str__(self) -> str:
-        return f"{self.kernel}: {self.implementation} of {self.workload.key} [{self.why}]"
-
-
-@dataclass(frozen=True, eq=False)
-class Segment:
-    """A straight-line function and the kernels of its bindings; views and dims have none."""
-
-    fn: Function
-    calls: tuple[KernelCall, ...]
-
-    @cached_property
-    def symbols(self) -> tuple[str, ...]:
-        """The names that the segment's dims are made of."""
-        return tuple(sorted(self.fn.mentioned()))
-
-    @cached_property
-    def views(self) -> dict[Atom, Atom]:
-        """What each view is a view of."""
-        return {b.out: b.args[0] for b in self.fn.body if b.op in VIEWS}
-
-    @cached_property
-    def dims(self) -> dict[Atom, tuple[Dim, ...]]:
-        """The tensors that hold dims."""
-        return {b.out: b.attrs["dims"] for b in self.fn.body if b.op is from_dims}
-
-    def root(self, atom: Atom) -> Atom:
-        """The atom whose memory this one is a view of."""
-        while atom in self.views:
-            atom = self.views[atom]
-        return atom
-
-
-# --- instructions --------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, eq=False)
-class RunSegment:
-    """Run native kernels."""
-
-    segment: Segment
-    args: tuple[Atom, ...]
-    outs: tuple[Var, ...]
-
-
-@dataclass(frozen=True, eq=False)
-class Compute:
-    """Compute one op on the host: its shape depends on values, or no template takes it."""
-
-    binding: Binding
-    brings_sizes: bool
-
-
-@dataclass(frozen=True, eq=False)
-class ReadSizes:
-    """Learn extents from the elements of an integer tensor; none may be negative."""
-
-    atom: Atom
-    symbols: tuple[Symbol, ...]
-    op: str
-    """Whose extents they are."""
-
-
-@dataclass(frozen=True, eq=False)
-class Call:
-    """Call a function of the module."""
-
-    binding: Binding
-
-
-@dataclass(frozen=True, eq=False)
-class Branch:
-    """Take one of two blocks by a computed condition."""
-
-    condition: Atom
-    then: Code
-    orelse: Code
-    outs: tuple[Var, ...]
-    brings_sizes: bool
-
-
-@dataclass(frozen=True, eq=False)
-class Decide:
-    """Take one of several blocks by the sizes alone.
-
-    `nodes` is a tree: a node (symbol, bound, below, above) asks whether the size is below the
-    bound; what follows is another node, or, as ~i, leaf i.
-    """
-
-    nodes: tuple[tuple[str, int, int, int], ...]
-    leaves: Leaves
-    outs: tuple[Var, ...]
-    brings_sizes: bool
-
-    def leaf(self, sizes: Mapping[str, int]) -> int:
-        """The leaf that serves these sizes."""
-        at = 0
-        while at >= 0:
-            symbol, bound, below, above = self.nodes[at]
-            at = below if sizes[symbol] < bound else above
-        return ~at
-
-
-class Leaves:
-    """The blocks below a tree, each made when first asked for."""
-
-    def __init__(self, blocks: Sequence[Any], make: Callable[[Any], Code]) -> None:
-        """What is to be made of each of `blocks`."""
-        self.blocks = blocks
-        self._make = make
-        self._made: dict[int, Code] = {}
-
-    def __len__(self) -> int:
-        return len(self.blocks)
-
-    def __getitem__(self, index: int) -> Code:
-        if index not in self._made:
-            self._made[index] = self._make(self.blocks[index])
-        return self._made[index]
-
-    def made(self) -> dict[int, Code]:
-        """The leaves that have been asked for."""
-        return dict(self._made)
-
-
-@dataclass(frozen=True, eq=False)
-class Refuse:
-    """The leaf of a decision tree that no bucket covers."""
-
-    binding: Binding
-
-
-Instruction: TypeAlias = RunSegment | Compute | ReadSizes | Call | Decide | Branch | Refuse
-
-
-@dataclass(frozen=True, eq=False)
-class Code:
-    """Instructions, and the atoms that hold the results afterwards."""
-
-    instructions: tuple[Instruction, ...]
-    results: tuple[Atom, ...]
+from bucketize.program.instruction import (
+    Branch,
+    Call,
+    Code,
+    Compute,
+    Decide,
+    Instruction,
+    ReadSizes,
+    Refuse,
+    RunSegment,
+    Segment,
+    instructions,
+)
+from bucketize.text import constants, show
 
 
 @dataclass(frozen=True, eq=False)
@@ -252,6 +100,19 @@ class Program:
     sources: dict[str, str] = field(default_factory=dict)
     """The kernels' sources by name, of the routines decided so far."""
 
+    def __str__(self) -> str:
+        return "\n".join(_Text(self).lines())
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Program):
+            return NotImplemented
+        if str(self) != str(other):
+            return False
+        pairs = zip(_held(self), _held(other), strict=True)
+        return all(a is b or np.array_equal(a, b) for a, b in pairs)
+
+    __hash__ = object.__hash__
+
     def decide(self, name: str, *, whole: bool = True) -> Routine:
         """The routine of a function; `whole`, the blocks below its decisions, too."""
         routine = self.routines[name]
@@ -272,35 +133,56 @@ class Program:
         yield from found
 
 
-def with_segments(code: Code, new: Callable[[Segment], Segment]) -> Code:
-    """Code that runs other segments on the same variables; unchanged, it is the same object."""
-    steps = tuple(_with_segments(i, new) for i in code.instructions)
-    if all(a is b for a, b in zip(steps, code.instructions, strict=True)):
-        return code
-    return Code(steps, code.results)
+class _Text:
+    """A program as text: routines as instructions, then the segments that they run."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.numbers = {segment: i for i, segment in enumerate(program.segments())}
+
+    def lines(self) -> Iterator[str]:
+        program = self.program
+        threads = f"{program.threads} thread{'s' * (program.threads > 1)}"
+        yield f"program for {program.target.name}, {threads}: {', '.join(program.outputs)}"
+        for routine in program.routines.decided().values():
+            inputs = ", ".join(f"{p.name}: {p.type}" for p in routine.params)
+            yield f"{routine.name}({inputs}) on the {routine.executor} executor"
+            yield from self.code(routine.code, 1)
+        for segment, number in self.numbers.items():
+            yield f"segment {number}"
+            yield from (f"  {line}" for line in show(segment.fn).splitlines())
+            yield from (f"  {call}" for call in segment.calls)
+
+    def code(self, code: Code, depth: int) -> Iterator[str]:
+        for i in code.instructions:
+            yield "  " * depth + self.head(i)
+            for title, block in self.blocks(i):
+                yield "  " * depth + title
+                yield from self.code(block, depth + 1)
+
+    def head(self, i: Instruction) -> str:
+        """The line of an instruction."""
+        if isinstance(i, RunSegment):
+            return f"run segment {self.numbers[i.segment]} on {_types(i.args)}"
+        if isinstance(i, Compute | Call | Refuse):
+            b = i.binding
+            return f"{b.op.name} {b.attrs.get('callee', '')} on {_types(b.args)}".replace("  ", " ")
+        if isinstance(i, ReadSizes):
+            return f"read {', '.join(s.name for s in i.symbols)} for {i.op}"
+        return "if" if isinstance(i, Branch) else f"decide by {i.nodes}"
+
+    def blocks(self, i: Instruction) -> Iterator[tuple[str, Code]]:
+        """The blocks below an instruction, as far as they are decided."""
+        if isinstance(i, Branch):
+            yield from (("then", i.then), ("else", i.orelse))
+        elif isinstance(i, Decide):
+            yield from ((f"leaf {k}", code) for k, code in sorted(i.leaves.made().items()))
 
 
-def _with_segments(i: Instruction, new: Callable[[Segment], Segment]) -> Instruction:
-    if isinstance(i, RunSegment):
-        segment = new(i.segment)
-        return i if segment is i.segment else replace(i, segment=segment)
-    if isinstance(i, Branch):
-        return replace(i, then=with_segments(i.then, new), orelse=with_segments(i.orelse, new))
-    if isinstance(i, Decide):
-        leaves = i.leaves
-        return replace(
-            i, leaves=Leaves(range(len(leaves)), lambda k: with_segments(leaves[k], new))
-        )
-    return i
+def _types(atoms: Sequence[Atom]) -> str:
+    return ", ".join(str(a.type) for a in atoms) or "nothing"
 
 
-def instructions(code: Code) -> Iterator[Instruction]:
-    """The instructions of code and of the blocks below it that have been decided."""
-    for instruction in code.instructions:
-        yield instruction
-        if isinstance(instruction, Decide):
-            for leaf in instruction.leaves.made().values():
-                yield from instructions(leaf)
-        elif isinstance(instruction, Branch):
-            yield from instructions(instruction.then)
-            yield from instructions(instruction.orelse)
+def _held(program: Program) -> list[np.ndarray]:
+    """The constants that the text of a program refers to, in order."""
+    return [array for s in program.segments() for array in constants(s.fn)]

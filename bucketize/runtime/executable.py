@@ -16,7 +16,8 @@ from bucketize.errors import unknown_name
 from bucketize.ir import Module, Var
 from bucketize.kernel.object import Kernel
 from bucketize.op import Array
-from bucketize.program.program import Compute, Program, Routine, RunSegment, instructions
+from bucketize.program.instruction import Compute, RunSegment, instructions
+from bucketize.program.program import Program, Routine
 from bucketize.runtime.explain import Explanation, explain, sizes_of
 from bucketize.runtime.image import Image
 from bucketize.runtime.save import save

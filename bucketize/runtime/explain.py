@@ -9,7 +9,7 @@ from typing import Any
 from bucketize.call import bind_shapes, no_bucket
 from bucketize.errors import ShapeError, unknown_name
 from bucketize.ir import Binding, Var
-from bucketize.program.program import (
+from bucketize.program.instruction import (
     Branch,
     Call,
     Code,

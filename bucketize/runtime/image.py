@@ -14,8 +14,9 @@ import numpy as np
 
 from bucketize.kernel.object import Kernel
 from bucketize.op import Array
+from bucketize.program.instruction import KernelCall, Segment
 from bucketize.program.plan import Plan
-from bucketize.program.program import KernelCall, Program, Segment
+from bucketize.program.program import Program
 from bucketize.runtime.native import function_at
 
 CORE = ("fill", "walk")

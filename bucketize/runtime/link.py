@@ -12,9 +12,10 @@ from bucketize.kernel.build import build, build_all
 from bucketize.kernel.object import Kernel
 from bucketize.kernel.template import TEMPLATES
 from bucketize.op import Array
+from bucketize.program.instruction import KernelCall, Segment
 from bucketize.program.plan import Plan
 from bucketize.program.planner import plan_of
-from bucketize.program.program import KernelCall, Program, Segment
+from bucketize.program.program import Program
 from bucketize.runtime.image import CORE, Image
 from bucketize.runtime.storage import aligned
 

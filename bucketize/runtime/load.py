@@ -18,8 +18,7 @@ from bucketize.kernel.workload import workload_of
 from bucketize.op import Array
 from bucketize.ops.dim import from_dims
 from bucketize.program.file import File
-from bucketize.program.plan import Plan, Result
-from bucketize.program.program import (
+from bucketize.program.instruction import (
     VIEWS,
     Branch,
     Call,
@@ -29,14 +28,13 @@ from bucketize.program.program import (
     Instruction,
     KernelCall,
     Leaves,
-    Program,
     ReadSizes,
     Refuse,
-    Routine,
-    Routines,
     RunSegment,
     Segment,
 )
+from bucketize.program.plan import Plan, Result
+from bucketize.program.program import Program, Routine, Routines
 from bucketize.runtime.executable import Executable
 from bucketize.runtime.image import Image
 from bucketize.runtime.save import TABLES

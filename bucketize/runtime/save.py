@@ -19,8 +19,7 @@ from bucketize.ir import Atom, Binding, Const, Function, Var, infer
 from bucketize.kernel.object import Kernel
 from bucketize.op import Array
 from bucketize.program.file import Blob, write
-from bucketize.program.plan import Plan
-from bucketize.program.program import (
+from bucketize.program.instruction import (
     Branch,
     Call,
     Code,
@@ -29,10 +28,11 @@ from bucketize.program.program import (
     KernelCall,
     ReadSizes,
     Refuse,
-    Routine,
     RunSegment,
     Segment,
 )
+from bucketize.program.plan import Plan
+from bucketize.program.program import Routine
 from bucketize.runtime.image import CORE, Image
 from bucketize.text import constants, show
 

@@ -12,8 +12,8 @@ from bucketize.errors import BucketizeError, ShapeError
 from bucketize.ir import specialise
 from bucketize.kernel.work import FORK
 from bucketize.op import Array
+from bucketize.program.instruction import Segment
 from bucketize.program.plan import BASES, FAILURES, FILL, WALK, WORD, Result
-from bucketize.program.program import Segment
 from bucketize.runtime.image import Image, Linked
 from bucketize.runtime.native import run_parallel
 from bucketize.runtime.storage import Arena, address, empty_result

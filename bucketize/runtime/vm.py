@@ -17,7 +17,7 @@ from bucketize.errors import ShapeError
 from bucketize.interpret import compute
 from bucketize.ir import Atom, Const, Var
 from bucketize.op import Array
-from bucketize.program.program import (
+from bucketize.program.instruction import (
     Branch,
     Call,
     Code,
@@ -25,10 +25,10 @@ from bucketize.program.program import (
     Decide,
     ReadSizes,
     Refuse,
-    Routine,
     RunSegment,
     Segment,
 )
+from bucketize.program.program import Routine
 from bucketize.runtime.image import Image
 from bucketize.runtime.state import State
 from bucketize.runtime.storage import Arena

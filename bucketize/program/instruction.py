@@ -1,0 +1,213 @@
+"""Instructions: what a function becomes. No address, no lock, no open file is in any of them.
+
+Segments are straight runs of kernels whose shapes follow from the shapes at their entry; everything
+else is an instruction of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, TypeAlias
+
+from bucketize.ir import Atom, Binding, Function, Var
+from bucketize.kernel.template import Implementation
+from bucketize.kernel.workload import Workload
+from bucketize.ops import from_dims, reshape, squeeze, unsqueeze
+from bucketize.types import Dim, Symbol
+
+VIEWS = (reshape, squeeze, unsqueeze)
+"""Ops whose result is their argument's memory: they have no kernel."""
+
+
+@dataclass(frozen=True, eq=False)
+class KernelCall:
+    """One kernel of a segment: which, on what, and where the choice comes from."""
+
+    binding: Binding
+    workload: Workload
+    args: tuple[Atom, ...]
+    implementation: Implementation
+    why: str
+    """Where the implementation comes from: "log" or "default"."""
+    kernel: str
+    """The name of the kernel, which tells all that its code depends on."""
+    packs: Mapping[int, str]
+    """By the place of a constant argument: the layout that the kernel wants it in."""
+
+    def __str__(self) -> str:
+        return f"{self.kernel}: {self.implementation} of {self.workload.key} [{self.why}]"
+
+
+@dataclass(frozen=True, eq=False)
+class Segment:
+    """A straight-line function and the kernels of its bindings; views and dims have none."""
+
+    fn: Function
+    calls: tuple[KernelCall, ...]
+
+    @cached_property
+    def symbols(self) -> tuple[str, ...]:
+        """The names that the segment's dims are made of."""
+        return tuple(sorted(self.fn.mentioned()))
+
+    @cached_property
+    def views(self) -> dict[Atom, Atom]:
+        """What each view is a view of."""
+        return {b.out: b.args[0] for b in self.fn.body if b.op in VIEWS}
+
+    @cached_property
+    def dims(self) -> dict[Atom, tuple[Dim, ...]]:
+        """The tensors that hold dims."""
+        return {b.out: b.attrs["dims"] for b in self.fn.body if b.op is from_dims}
+
+    def root(self, atom: Atom) -> Atom:
+        """The atom whose memory this one is a view of."""
+        while atom in self.views:
+            atom = self.views[atom]
+        return atom
+
+
+# --- instructions --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class RunSegment:
+    """Run native kernels."""
+
+    segment: Segment
+    args: tuple[Atom, ...]
+    outs: tuple[Var, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Compute:
+    """Compute one op on the host: its shape depends on values, or no template takes it."""
+
+    binding: Binding
+    brings_sizes: bool
+
+
+@dataclass(frozen=True, eq=False)
+class ReadSizes:
+    """Learn extents from the elements of an integer tensor; none may be negative."""
+
+    atom: Atom
+    symbols: tuple[Symbol, ...]
+    op: str
+    """Whose extents they are."""
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """Call a function of the module."""
+
+    binding: Binding
+
+
+@dataclass(frozen=True, eq=False)
+class Branch:
+    """Take one of two blocks by a computed condition."""
+
+    condition: Atom
+    then: Code
+    orelse: Code
+    outs: tuple[Var, ...]
+    brings_sizes: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Decide:
+    """Take one of several blocks by the sizes alone.
+
+    `nodes` is a tree: a node (symbol, bound, below, above) asks whether the size is below the
+    bound; what follows is another node, or, as ~i, leaf i.
+    """
+
+    nodes: tuple[tuple[str, int, int, int], ...]
+    leaves: Leaves
+    outs: tuple[Var, ...]
+    brings_sizes: bool
+
+    def leaf(self, sizes: Mapping[str, int]) -> int:
+        """The leaf that serves these sizes."""
+        at = 0
+        while at >= 0:
+            symbol, bound, below, above = self.nodes[at]
+            at = below if sizes[symbol] < bound else above
+        return ~at
+
+
+class Leaves:
+    """The blocks below a tree, each made when first asked for."""
+
+    def __init__(self, blocks: Sequence[Any], make: Callable[[Any], Code]) -> None:
+        """What is to be made of each of `blocks`."""
+        self.blocks = blocks
+        self._make = make
+        self._made: dict[int, Code] = {}
+
+    def __len__(self) -> int:
+        return len(self.blocks)
+
+    def __getitem__(self, index: int) -> Code:
+        if index not in self._made:
+            self._made[index] = self._make(self.blocks[index])
+        return self._made[index]
+
+    def made(self) -> dict[int, Code]:
+        """The leaves that have been asked for."""
+        return dict(self._made)
+
+
+@dataclass(frozen=True, eq=False)
+class Refuse:
+    """The leaf of a decision tree that no bucket covers."""
+
+    binding: Binding
+
+
+Instruction: TypeAlias = RunSegment | Compute | ReadSizes | Call | Decide | Branch | Refuse
+
+
+@dataclass(frozen=True, eq=False)
+class Code:
+    """Instructions, and the atoms that hold the results afterwards."""
+
+    instructions: tuple[Instruction, ...]
+    results: tuple[Atom, ...]
+
+
+def with_segments(code: Code, new: Callable[[Segment], Segment]) -> Code:
+    """Code that runs other segments on the same variables; unchanged, it is the same object."""
+    steps = tuple(_with_segments(i, new) for i in code.instructions)
+    if all(a is b for a, b in zip(steps, code.instructions, strict=True)):
+        return code
+    return Code(steps, code.results)
+
+
+def _with_segments(i: Instruction, new: Callable[[Segment], Segment]) -> Instruction:
+    if isinstance(i, RunSegment):
+        segment = new(i.segment)
+        return i if segment is i.segment else replace(i, segment=segment)
+    if isinstance(i, Branch):
+        return replace(i, then=with_segments(i.then, new), orelse=with_segments(i.orelse, new))
+    if isinstance(i, Decide):
+        leaves = i.leaves
+        return replace(
+            i, leaves=Leaves(range(len(leaves)), lambda k: with_segments(leaves[k], new))
+        )
+    return i
+
+
+def instructions(code: Code) -> Iterator[Instruction]:
+    """The instructions of code and of the blocks below it that have been decided."""
+    for instruction in code.instructions:
+        yield instruction
+        if isinstance(instruction, Decide):
+            for leaf in instruction.leaves.made().values():
+                yield from instructions(leaf)
+        elif isinstance(instruction, Branch):
+            yield from instructions(instruction.then)
+            yield from instructions(instruction.orelse)
