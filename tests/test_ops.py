@@ -374,3 +374,17 @@ def rule(op: Op, arg: int, axis: int, /, *shapes: tuple[Dim, ...], **attrs: Any)
 )
 def test_padding_is_as_free_as_it_can_be(got: Padding, want: Padding) -> None:
     assert got == want
+
+
+def test_a_value_is_not_followed_through_symbolic_attributes() -> None:
+    three = TensorType(np.dtype(np.int64), (3,), (1, 2, 3))
+    (wide,) = ops.broadcast_to.infer(three, shape=(Symbol("N"),))
+    assert wide == TensorType(np.dtype(np.int64), (3,))
+    none = TensorType(np.dtype(np.int64), (0,), ())
+    assert ops.tile.infer(none, repeats=(Symbol("N"),))[0].shape == (0,)
+
+
+def test_no_elements_are_no_elements_in_any_shape() -> None:
+    assert ops.reshape.shape((20, 0), newshape=(0,)) == (0,)
+    with pytest.raises(TypeRelError, match="has 20 elements, not 0"):
+        ops.reshape.shape((20,), newshape=(0,))

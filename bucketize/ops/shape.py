@@ -31,8 +31,11 @@ from bucketize.types import (
     Shape,
     TensorType,
     broadcast_shapes,
+    maximum,
     meet,
+    minimum,
     product,
+    rely_on_least,
     symbols,
 )
 
@@ -67,6 +70,8 @@ def size_of(x: Array) -> Array:
 
 
 def _reshape_shape(x: Shape, *, newshape: Shape) -> Shape:
+    if 0 in x and 0 in newshape:
+        return newshape
     before, after = uncancelled(x, newshape)
     try:
         meet(before, after)
@@ -290,10 +295,15 @@ def strided_slice(
 Pads = tuple[tuple[Dim, Dim], ...]
 
 
-def pad_shape(x: Shape, *, pads: Pads, **_: Any) -> Shape:
-    """The shape rule of `pad`."""
+def pad_shape(x: Shape, *, pads: Pads, mode: str, **_: Any) -> Shape:
+    """The shape rule of `pad`; what repeats elements wants one at least."""
     if len(pads) != len(x):
         raise TypeRelError(f"pads for {len(pads)} axes, of rank {len(x)}")
+    for d, (lo, hi) in zip(x, pads, strict=True) if mode != "constant" else ():
+        least = minimum(maximum(lo, hi), 1)
+        if d == 0 and least == 1:
+            raise TypeRelError(f"pads of {text(x)} by {mode}: an axis of no elements has no {mode}")
+        rely_on_least(d, least)
     return tuple(lo + d + hi for d, (lo, hi) in zip(x, pads, strict=True))
 
 
