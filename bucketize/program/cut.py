@@ -18,6 +18,7 @@ from bucketize.ir import (
     Function,
     Var,
     copy_binding,
+    refine,
 )
 from bucketize.ops.dim import from_dims
 from bucketize.program.program import (
@@ -56,6 +57,11 @@ class Cutter:
     leaf: Callable[[Function], Function] = _unchanged
     count: int = 0
     tests: dict[Atom, Binding] = field(default_factory=dict)
+
+    def named(self, fn: Function) -> Function:
+        """The function with a symbol for each extent of its inputs that has no name."""
+        params = tuple(map(self._named, fn.params))
+        return fn if params == fn.params else refine(fn, [p.type for p in params], fn.name)
 
     def code(self, fn: Function, outer: Mapping[Atom, Atom]) -> Code:
         """The code of a function, or of a block that sees the variables of `outer`."""

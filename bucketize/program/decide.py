@@ -68,15 +68,16 @@ class _Decider:
         return self.families[key]
 
     def _routine(self, fn: Function) -> Routine:
+        def leaf(block: Function) -> Function:
+            return lower(Function(named.name, named.params, block.body, block.results))
+
         tree = _is_tree(fn)
-        lowered = fn if tree else lower(fn)
+        cutter = Cutter(self.call, leaf) if tree else Cutter(self.call)
+        named = cutter.named(fn)
+        lowered = named if tree else lower(named)
         if self.executor == "graph":
             check_static(lowered)
-
-        def leaf(block: Function) -> Function:
-            return lower(Function(fn.name, fn.params, block.body, block.results))
-
-        code = (Cutter(self.call, leaf) if tree else Cutter(self.call)).code(lowered, {})
+        code = cutter.code(lowered, {})
         return Routine(fn.name, lowered.params, lowered, code, self._executor(lowered, code))
 
     def _executor(self, fn: Function, code: Code) -> str:

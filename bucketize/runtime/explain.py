@@ -21,7 +21,7 @@ from bucketize.program.program import (
     RunSegment,
 )
 from bucketize.runtime.vm import Context
-from bucketize.types import Symbol, evaluate, symbols
+from bucketize.types import evaluate, symbols
 
 
 @dataclass
@@ -48,7 +48,10 @@ def _line(step: Mapping[str, Any]) -> str:
 
 
 def sizes_of(inputs: Sequence[Var], given: Mapping[str, Any]) -> dict[str, int]:
-    """Symbol sizes from input shapes (by input name) or sizes (by symbol name)."""
+    """Symbol sizes from input shapes (by input name) or sizes (by symbol name).
+
+    Those of extents without names may be left out.
+    """
     params = {p.name: p for p in inputs}
     known = {s.name: s for p in inputs for d in p.type.shape for s in symbols(d)}
     sizes: dict[str, int] = {}
@@ -59,7 +62,7 @@ def sizes_of(inputs: Sequence[Var], given: Mapping[str, Any]) -> dict[str, int]:
             sizes[name] = int(value)
         else:
             raise unknown_name("input or symbol", name, [*params, *known])
-    missing = sorted(known.keys() - sizes.keys())
+    missing = sorted(n for n in known.keys() - sizes.keys() if not n.startswith("?"))
     if missing:
         raise ShapeError(f"the size of {', '.join(missing)} is missing; got {sizes or 'none'}")
     return sizes
@@ -128,10 +131,7 @@ def _host_step(b: Binding) -> dict[str, Any]:
 
 def _step(call: KernelCall, sizes: Mapping[str, int]) -> dict[str, Any]:
     members = [b.op.name for b in call.workload.body.body]
-    shape = tuple(
-        evaluate(d, sizes) if sizes or not isinstance(d, Symbol) else d
-        for d in call.binding.outs[0].type.shape
-    )
+    shape = tuple(evaluate(d, sizes) if sizes else d for d in call.binding.outs[0].type.shape)
     return {
         "op": "+".join(members),
         "shape": shape,
