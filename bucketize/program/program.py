@@ -146,6 +146,7 @@ class Leaves:
     def __init__(self, blocks: tuple[Function, ...], make: Callable[[Function], Code]) -> None:
         self.blocks = blocks
         self._make = make
+        self._making = RLock()
         self._made: dict[int, Code] = {}
 
     def __len__(self) -> int:
@@ -153,7 +154,9 @@ class Leaves:
 
     def __getitem__(self, index: int) -> Code:
         if index not in self._made:
-            self._made[index] = self._make(self.blocks[index])
+            with self._making:
+                if index not in self._made:
+                    self._made[index] = self._make(self.blocks[index])
         return self._made[index]
 
     def made(self) -> dict[int, Code]:
