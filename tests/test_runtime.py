@@ -423,6 +423,20 @@ def test_what_numpy_refuses_on_the_host_is_an_error_of_the_input() -> None:
         exe.run(np.array([-1]))
 
 
+def test_a_bucket_that_no_size_of_is_legal_compiles_and_refuses() -> None:
+    x = Var("x", tensor("float32", N, 12))
+    b = Builder()
+    tail = b.emit(ops.pad, x, pads=((-4, 0), (0, 0)))
+    fn = b.function("main", [x], [b.emit(ops.matmul, tail, weight(12, 5))])
+    exe = bucketize.compile(
+        dispatch(Module({"main": fn}), lambda _: {"x": {0: [(1, 3), (3, None)]}})
+    )
+    same(exe, random(7, 12))
+    with pytest.raises(TypeRelError, match="cut more than there is"):
+        exe.run(random(2, 12))
+    same(exe, random(4, 12))
+
+
 def test_inputs_of_extents_without_names() -> None:
     """They are named, so that kernels serve them like any other."""
     x, y = Var("x", tensor("float32", N, 4)), Var("y", tensor("float32", ANY, ANY))
