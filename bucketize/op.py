@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bucketize.errors import TypeRelError, unknown_name
-from bucketize.types import ANY, Dim, Shape, TensorType, maximum, minimum, product
+from bucketize.types import ANY, Dim, Shape, Symbolic, TensorType, maximum, minimum, product
 
 Array: TypeAlias = NDArray[Any]
 Attrs: TypeAlias = Mapping[str, Any]
@@ -166,12 +166,16 @@ def by_dims(compute: Callable[..., Array]) -> Callable[..., Shape | None]:
 
     def value(*types: TensorType, **attrs: Any) -> Shape | None:
         arrays = [_dims_array(t) for t in types]
-        if any(a is None for a in arrays):
+        if any(a is None for a in arrays) or any(map(_is_symbolic, attrs.values())):
             return None
         out = np.asarray(compute(*arrays, **attrs), dtype=object)
         return tuple(int(d) if isinstance(d, np.integer) else d for d in out.reshape(-1))
 
     return value
+
+
+def _is_symbolic(attr: Any) -> bool:
+    return any(map(_is_symbolic, attr)) if isinstance(attr, tuple) else isinstance(attr, Symbolic)
 
 
 def _dims_array(type_: TensorType) -> Array | None:

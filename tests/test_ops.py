@@ -374,3 +374,28 @@ def rule(op: Op, arg: int, axis: int, /, *shapes: tuple[Dim, ...], **attrs: Any)
 )
 def test_padding_is_as_free_as_it_can_be(got: Padding, want: Padding) -> None:
     assert got == want
+
+
+def test_a_value_is_not_followed_through_symbolic_attributes() -> None:
+    three = TensorType(np.dtype(np.int64), (3,), (1, 2, 3))
+    (wide,) = ops.broadcast_to.infer(three, shape=(Symbol("N"),))
+    assert wide == TensorType(np.dtype(np.int64), (3,))
+    none = TensorType(np.dtype(np.int64), (0,), ())
+    assert ops.tile.infer(none, repeats=(Symbol("N"),))[0].shape == (0,)
+
+
+def test_no_elements_are_no_elements_in_any_shape() -> None:
+    assert ops.reshape.shape((20, 0), newshape=(0,)) == (0,)
+    with pytest.raises(TypeRelError, match="has 20 elements, not 0"):
+        ops.reshape.shape((20,), newshape=(0,))
+
+
+def test_what_is_certain_to_be_out_of_range_is_refused() -> None:
+    pair = TensorType(np.dtype(np.int64), (2,), (N, M))
+    assert ops.gather.infer(pair, known(-2, 1), axis=0)[0].value == (N, M)
+    with pytest.raises(TypeRelError, match="index 2 is out of range for extent 2"):
+        ops.gather.infer(pair, known(0, 2), axis=0)
+    with pytest.raises(TypeRelError, match="cut more than there is of"):
+        ops.pad.infer(f32(2), pads=((-3, 0),))
+    with pytest.raises(TypeRelError, match="cut more than there is of"):
+        ops.pad.compute(np.zeros(2, np.float32), pads=((-2, -1),))

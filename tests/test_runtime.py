@@ -347,6 +347,129 @@ def test_illegal_calls() -> None:
         bucketize.compile(mod, threads=99)
 
 
+def only(op: Any, *types: Any, **attrs: Any) -> bucketize.Executable:
+    """An executable of one op."""
+    params = [Var(f"x{i}", t) for i, t in enumerate(types)]
+    b = Builder()
+    return bucketize.compile(
+        Module({"main": b.function("main", params, b.emit_all(op, *params, **attrs))})
+    )
+
+
+def test_an_axis_that_may_be_1_is_broadcast_to_a_greater_one() -> None:
+    exe = only(ops.broadcast_to, tensor("float32", N), shape=(2, 5))
+    same(exe, random(1))
+    same(exe, random(5))
+    with pytest.raises(TypeRelError, match="extents differ: 3 and 5"):
+        exe.run(random(3))
+    same(exe, random(1))
+
+
+EMPTY = tensor("float32", Symbol("E", 0, 9), 4)
+
+
+@pytest.mark.parametrize(
+    ("op", "attrs"),
+    [
+        (ops.reduce_max, {"axes": (0,)}),
+        (ops.reduce_min, {"axes": (0,), "keepdims": True}),
+        (ops.softmax, {"axis": 0}),
+        (ops.log_softmax, {"axis": 0}),
+        (ops.reshape, {"newshape": (Symbol("E", 0, 9) * 4,)}),
+    ],
+)
+def test_an_axis_of_no_elements(op: Any, attrs: dict[str, Any]) -> None:
+    exe = only(op, EMPTY, **attrs)
+    for size in (3, 0, 2):
+        same(exe, random(size, 4))
+
+
+@pytest.mark.parametrize(
+    ("op", "attrs", "message"),
+    [
+        (ops.argmax, {"axis": 0}, r"axis 0 of \[0, 4\] has no elements"),
+        (ops.pad, {"pads": ((1, 0), (0, 0)), "mode": "edge"}, "an axis of no elements has no edge"),
+        (ops.pad, {"pads": ((0, 1), (0, 0)), "mode": "wrap"}, "an axis of no elements has no wrap"),
+    ],
+)
+def test_an_axis_of_no_elements_that_needs_one(op: Any, attrs: Any, message: str) -> None:
+    exe = only(op, EMPTY, **attrs)
+    same(exe, random(2, 4))
+    with pytest.raises(TypeRelError, match=message):
+        exe.run(random(0, 4))
+    same(exe, random(3, 4))
+
+
+@pytest.mark.parametrize("stride", [1, 2, 3])
+def test_a_window_that_does_not_fit_at_run_time(stride: int) -> None:
+    image = tensor("float32", 1, 2, Symbol("H"), 8)
+    steps = {"strides": (stride, 1)}
+    for exe, *more in (
+        (only(ops.max_pool2d, image, kernel=(3, 1), **steps),),
+        (only(ops.conv2d, image, tensor("float32", 2, 2, 3, 1), **steps), random(2, 2, 3, 1)),
+    ):
+        same(exe, random(1, 2, 4, 8), *more)
+        for height in (1, 2):
+            with pytest.raises(TypeRelError, match="a window of 3"):
+                exe.run(random(1, 2, height, 8), *more)
+        same(exe, random(1, 2, 3, 8), *more)
+
+
+def test_what_numpy_refuses_on_the_host_is_an_error_of_the_input() -> None:
+    exe = only(ops.dyn_reshape, tensor("float32", N, 4), tensor("int64", 2))
+    same(exe, random(2, 4), np.array([4, 2]))
+    with pytest.raises(ShapeError, match=r"in dyn.reshape: cannot reshape array of size 8"):
+        exe.run(random(2, 4), np.array([3, 3]))
+    exe = only(ops.dyn_full, tensor("int64", 1), value=1.0, dtype="float32")
+    with pytest.raises(ShapeError, match=r"in dyn.full: a negative extent in \[-1\]"):
+        exe.run(np.array([-1]))
+
+
+def test_a_bucket_that_no_size_of_is_legal_compiles_and_refuses() -> None:
+    x = Var("x", tensor("float32", N, 12))
+    b = Builder()
+    tail = b.emit(ops.pad, x, pads=((-4, 0), (0, 0)))
+    fn = b.function("main", [x], [b.emit(ops.matmul, tail, weight(12, 5))])
+    exe = bucketize.compile(
+        dispatch(Module({"main": fn}), lambda _: {"x": {0: [(1, 3), (3, None)]}})
+    )
+    same(exe, random(7, 12))
+    with pytest.raises(TypeRelError, match="cut more than there is"):
+        exe.run(random(2, 12))
+    same(exe, random(4, 12))
+
+
+def test_inputs_of_extents_without_names() -> None:
+    """They are named, so that kernels serve them like any other."""
+    x, y = Var("x", tensor("float32", N, 4)), Var("y", tensor("float32", ANY, ANY))
+    b = Builder()
+    total = b.emit(ops.add, b.emit(ops.tanh, x), y)
+    fn = b.function("main", [x, y], [total, b.emit(ops.transpose, y, axes=(1, 0))])
+    exe = bucketize.compile(Module({"main": fn}), executor="vm")
+    assert not exe.counts.host
+    for shape in ((3, 4), (1, 4), (3, 1), (1, 1)):
+        same(exe, random(3, 4), random(*shape))
+    with pytest.raises(TypeRelError, match="extents differ"):
+        exe.run(random(3, 4), random(2, 4))
+    assert exe.explain(x=(3, 4), y=(1, 4)).steps[0]["kernel"] == "elementwise"
+    with pytest.raises(ShapeError, match="the size of y_0, y_1 is missing"):
+        exe.explain(N=3)
+
+
+def test_a_run_without_memory_leaves_the_table_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    exe = bucketize.compile(Module({"main": mlp()}))
+    same(exe, random(2, 12))
+
+    def full(shape: tuple[int, ...], _dtype: Any) -> Any:
+        raise ShapeError(f"no memory for {shape}")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("bucketize.runtime.state.empty_result", full)
+        with pytest.raises(ShapeError, match="no memory"):
+            exe.run(random(16, 12))
+    same(exe, random(16, 12))
+
+
 def test_without_fallback_the_error_names_size_and_buckets() -> None:
     mod = Module({"main": mlp()})
     mod = dispatch(mod, lambda shapes: {"data": {0: [(2, 4), (4, 8)]}}, fallback=False)

@@ -179,8 +179,8 @@ def _pads(rank: int, pads: Shape, axes: tuple[int, ...]) -> Pads:
     return tuple(at.get(i, (0, 0)) for i in range(rank))
 
 
-def _pad_shape(x: Shape, pads: Shape, *, axes: tuple[int, ...], **_: Any) -> Shape:
-    return tuple(pad.shape(x, pads=_pads(len(x), pads, axes)))
+def _pad_shape(x: Shape, pads: Shape, *, axes: tuple[int, ...], **attrs: Any) -> Shape:
+    return tuple(pad.shape(x, pads=_pads(len(x), pads, axes), **attrs))
 
 
 def _pad_twin(x: TensorType, pads: TensorType, *, axes: tuple[int, ...], **attrs: Any) -> Twin:

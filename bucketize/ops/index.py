@@ -38,6 +38,10 @@ def _gather_padding(arg: int, at: int, _x: Shape, _indices: Shape, *, axis: int)
 def _gather_value(x: TensorType, indices: TensorType, *, axis: int) -> Shape | None:
     if indices.value is None or not all(isinstance(i, int) for i in indices.value):
         return None
+    size = x.shape[axis]
+    for i in indices.value:
+        if isinstance(size, int) and not -size <= int(i) < size:  # type: ignore[arg-type]
+            raise TypeRelError(f"index {i} is out of range for extent {size}")
     where = np.array(indices.value, np.int64).reshape(indices.shape)  # type: ignore[arg-type]
     return by_dims(lambda dims: np.take(dims, where, axis))(x)
 

@@ -12,7 +12,7 @@ import numpy as np
 from bucketize.errors import TypeRelError
 from bucketize.op import FREE, UNSAFE, Array, Fill, Op, Padding, op
 from bucketize.ops.rules import same
-from bucketize.types import Dim, Shape, meet, minimum
+from bucketize.types import Dim, Shape, meet, minimum, rely_on_least
 
 Pair = tuple[int, int]
 Pads = tuple[Dim, Dim, Dim, Dim]
@@ -46,6 +46,7 @@ def _windows(size: Dim, kernel: Dim, stride: int, dilation: int, lo: Dim, hi: Di
     room = size + lo + hi - (kernel - 1) * dilation - 1
     if isinstance(room, int) and room < 0:
         raise TypeRelError(f"a window of {kernel} (dilated by {dilation}) over {size}+{lo}+{hi}")
+    rely_on_least(room, 0)
     return room // stride + 1
 
 

@@ -11,8 +11,8 @@ import numpy as np
 
 from bucketize.errors import TypeRelError
 from bucketize.op import FREE, UNSAFE, Array, Fill, Op, Padding, op
-from bucketize.ops.rules import check_axes
-from bucketize.types import Dim, Shape, TensorType, maximum, meet, minimum
+from bucketize.ops.rules import check_axes, extreme_numbers, text
+from bucketize.types import Dim, Shape, TensorType, maximum, meet, minimum, rely_on_least
 
 EXAMPLE = "float32[N, C, H] {axes=(0, 2), keepdims=True}; float32[N, C] {axes=(1,)}"
 NEAR_ONE = EXAMPLE.replace("]", "] in [0.9, 1.1)")  # products of many stay finite
@@ -67,21 +67,25 @@ def reduce_mean(x: Array, *, axes: tuple[int, ...], keepdims: bool = False) -> A
 
 @_reduction(Fill(-math.inf), EXAMPLE + INTEGERS, _fold(maximum))
 def reduce_max(x: Array, *, axes: tuple[int, ...], keepdims: bool = False) -> Array:
-    """The greatest of `x` along `axes`."""
-    return np.asarray(np.max(x, axes, keepdims=keepdims))
+    """The greatest of `x` along `axes`; of none the least number of the dtype."""
+    return np.asarray(np.max(x, axes, keepdims=keepdims, initial=extreme_numbers(x.dtype)[0]))
 
 
 @_reduction(Fill(math.inf), EXAMPLE + INTEGERS, _fold(minimum))
 def reduce_min(x: Array, *, axes: tuple[int, ...], keepdims: bool = False) -> Array:
-    """The smallest of `x` along `axes`."""
-    return np.asarray(np.min(x, axes, keepdims=keepdims))
+    """The smallest of `x` along `axes`; of none the greatest number of the dtype."""
+    return np.asarray(np.min(x, axes, keepdims=keepdims, initial=extreme_numbers(x.dtype)[1]))
 
 
 # --- the first extreme ---------------------------------------------------------------------------
 
 
 def _arg_shape(x: Shape, *, axis: int, keepdims: bool) -> Shape:
-    return _reduced(x, axes=(axis,), keepdims=keepdims)
+    kept = _reduced(x, axes=(axis,), keepdims=keepdims)
+    if x[axis] == 0:
+        raise TypeRelError(f"axis {axis} of {text(x)} has no elements, thus no first extreme")
+    rely_on_least(x[axis], 1)
+    return kept
 
 
 def _arg_extreme(fill: float) -> Callable[[Callable[..., Array]], Op]:
@@ -124,7 +128,7 @@ def _kept(x: Shape, *, axis: int, **_: Any) -> Shape:
 )
 def softmax(x: Array, *, axis: int) -> Array:
     """`x` made positive and to sum to one along `axis`."""
-    e = np.exp(x - x.max(axis, keepdims=True))
+    e = np.exp(x - x.max(axis, keepdims=True, initial=-math.inf))
     return e / e.sum(axis, keepdims=True)  # type: ignore[no-any-return]
 
 
@@ -135,7 +139,7 @@ def softmax(x: Array, *, axis: int) -> Array:
 )
 def log_softmax(x: Array, *, axis: int) -> Array:
     """The logarithm of `softmax`."""
-    shifted = x - x.max(axis, keepdims=True)
+    shifted = x - x.max(axis, keepdims=True, initial=-math.inf)
     return shifted - np.log(np.exp(shifted).sum(axis, keepdims=True))  # type: ignore[no-any-return]
 
 

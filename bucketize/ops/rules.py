@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -32,6 +33,11 @@ def limits(dtype: DType) -> tuple[int, int]:
         return 0, 1
     found = np.iinfo(dtype)
     return int(found.min), int(found.max)
+
+
+def extreme_numbers(dtype: DType) -> tuple[float, float]:
+    """The least and the greatest number of a dtype: infinities, if it has them."""
+    return (-math.inf, math.inf) if dtype.kind == "f" else limits(dtype)
 
 
 def text(shape: Shape) -> str:

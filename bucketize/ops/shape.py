@@ -31,8 +31,11 @@ from bucketize.types import (
     Shape,
     TensorType,
     broadcast_shapes,
+    maximum,
     meet,
+    minimum,
     product,
+    rely_on_least,
     symbols,
 )
 
@@ -67,6 +70,8 @@ def size_of(x: Array) -> Array:
 
 
 def _reshape_shape(x: Shape, *, newshape: Shape) -> Shape:
+    if 0 in x and 0 in newshape:
+        return newshape
     before, after = uncancelled(x, newshape)
     try:
         meet(before, after)
@@ -290,11 +295,19 @@ def strided_slice(
 Pads = tuple[tuple[Dim, Dim], ...]
 
 
-def pad_shape(x: Shape, *, pads: Pads, **_: Any) -> Shape:
-    """The shape rule of `pad`."""
+def pad_shape(x: Shape, *, pads: Pads, mode: str = "constant", **_: Any) -> Shape:
+    """The shape rule of `pad`; what repeats elements wants one at least."""
     if len(pads) != len(x):
         raise TypeRelError(f"pads for {len(pads)} axes, of rank {len(x)}")
-    return tuple(lo + d + hi for d, (lo, hi) in zip(x, pads, strict=True))
+    for d, (lo, hi) in zip(x, pads, strict=True) if mode != "constant" else ():
+        least = minimum(maximum(lo, hi), 1)
+        if d == 0 and least == 1:
+            raise TypeRelError(f"pads of {text(x)} by {mode}: an axis of no elements has no {mode}")
+        rely_on_least(d, least)
+    out = tuple(lo + d + hi for d, (lo, hi) in zip(x, pads, strict=True))
+    if any(isinstance(d, int) and d < 0 for d in out):
+        raise TypeRelError(f"pads {pads} cut more than there is of {text(x)}")
+    return out
 
 
 def _pad_padding(
@@ -310,6 +323,7 @@ def _pad_padding(
 
 def padded(x: Array, pads: Any, value: float, mode: str) -> Array:
     """`x` with `pads` elements before and after each axis; negative ones cut off."""
+    pad_shape(x.shape, pads=pads, mode=mode)
     width = [(max(lo, 0), max(hi, 0)) for lo, hi in pads]
     filled = {"constant_values": value} if mode == "constant" else {}
     out = np.pad(x, width, mode, **filled)  # type: ignore[call-overload]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from bucketize.dispatch.decision import TESTS
+from bucketize.dispatch.tree import name_dims
 from bucketize.errors import BucketizeError, CompileError
 from bucketize.ir import CALL, IF, NO_BUCKET, Atom, Binding, Const, Function, Module, all_bindings
 from bucketize.kernel.build import kernel_name
@@ -71,6 +72,7 @@ class _Decider:
         return self.families[key]
 
     def _routine(self, fn: Function) -> Routine:
+        fn = name_dims(fn, least=0)
         lowered = fn if _is_tree(fn) else lower(fn)
         if self.executor == "graph":
             check_static(lowered)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from threading import RLock
 from typing import Any, TypeAlias
 
 from bucketize.ir import Atom, Binding, Function, Var
@@ -146,6 +147,7 @@ class Leaves:
         """What is to be made of each of `blocks`."""
         self.blocks = blocks
         self._make = make
+        self._making = RLock()
         self._made: dict[int, Code] = {}
 
     def __len__(self) -> int:
@@ -153,7 +155,9 @@ class Leaves:
 
     def __getitem__(self, index: int) -> Code:
         if index not in self._made:
-            self._made[index] = self._make(self.blocks[index])
+            with self._making:
+                if index not in self._made:
+                    self._made[index] = self._make(self.blocks[index])
         return self._made[index]
 
     def made(self) -> dict[int, Code]:

@@ -21,7 +21,7 @@ from bucketize.program.instruction import (
     RunSegment,
 )
 from bucketize.runtime.vm import Context
-from bucketize.types import Symbol, evaluate, symbols
+from bucketize.types import evaluate, symbols
 
 
 @dataclass
@@ -128,10 +128,7 @@ def _host_step(b: Binding) -> dict[str, Any]:
 
 def _step(call: KernelCall, sizes: Mapping[str, int]) -> dict[str, Any]:
     members = [b.op.name for b in call.workload.body.body]
-    shape = tuple(
-        evaluate(d, sizes) if sizes or not isinstance(d, Symbol) else d
-        for d in call.binding.outs[0].type.shape
-    )
+    shape = tuple(evaluate(d, sizes) if sizes else d for d in call.binding.outs[0].type.shape)
     return {
         "op": "+".join(members),
         "shape": shape,

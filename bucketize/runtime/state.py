@@ -16,7 +16,7 @@ from bucketize.program.instruction import Segment
 from bucketize.program.plan import BASES, FAILURES, FILL, WALK, WORD, Result
 from bucketize.runtime.image import Image, Linked
 from bucketize.runtime.native import run_parallel
-from bucketize.runtime.storage import Arena, address, empty_result
+from bucketize.runtime.storage import Arena, address, contiguous, empty_result
 
 POINT, RUN, REPORT = 1, 2, 4  # what `kernel.core.walk` is asked for
 
@@ -120,10 +120,10 @@ class State:
     def run(self, arrays: Sequence[Array]) -> list[Array]:
         """The results for inputs of the sizes that the table is filled for, in fresh memory."""
         base, arena = self.base, self.arena.base
-        self.walk_word[FIRST] = self.linked.fixed if base[0] == arena else 0
-        base[0] = arena
-        inputs = [a if a.flags.c_contiguous else np.ascontiguousarray(a) for a in arrays]
+        inputs = [a if a.flags.c_contiguous else contiguous(a) for a in arrays]
         outputs = [empty_result(shape, dtype) for shape, dtype in self.results]
+        self.walk_word[FIRST] = self.linked.fixed if base[0] == arena else 0
+        base[0] = arena  # only now: what was raised above left the pointers as they were
         i = len(BASES)
         for array in inputs:
             base[i] = array.__array_interface__["data"][0]

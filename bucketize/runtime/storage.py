@@ -40,6 +40,14 @@ def empty_result(shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> Array:
         raise ShapeError(f"no memory for a result of {dtype}{list(shape)}") from e
 
 
+def contiguous(array: Array) -> Array:
+    """A copy of an input without gaps; a ShapeError that names it where there is not enough."""
+    try:
+        return np.ascontiguousarray(array)
+    except MemoryError as e:
+        raise ShapeError(f"no memory for a copy of {array.dtype}{list(array.shape)}") from e
+
+
 class Arena:
     """Memory that all kernels of a context share; it moves when it has to grow."""
 

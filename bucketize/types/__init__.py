@@ -31,6 +31,7 @@ from bucketize.types.relation import (
     meet,
     positive,
     product,
+    rely_on_least,
     substitute,
 )
 from bucketize.types.tensor import (
@@ -73,6 +74,7 @@ __all__ = [
     "minimum",
     "positive",
     "product",
+    "rely_on_least",
     "substitute",
     "symbols",
     "tensor",

@@ -60,7 +60,7 @@ def evaluate(dim: Dim, env: Mapping[str, int]) -> int:
 
 
 Assumption: TypeAlias = tuple[str, Dim, Dim]
-"""A relation that types leave to run time: `a == b`, or `a` is `b` or 1 (broadcast)."""
+"""A relation that types leave to run time: `a == b`, `b` is `a` or 1 (broadcast), `a >= b`."""
 
 _made: ContextVar[list[Assumption] | None] = ContextVar("assumptions", default=None)
 
@@ -80,6 +80,12 @@ def _assume(relation: str, a: Dim, b: Dim) -> None:
     noted = _made.get()
     if noted is not None:
         noted.append((relation, a, b))
+
+
+def rely_on_least(dim: Dim, least: Dim) -> None:
+    """Rely on `dim >= least`: where it is not certain it is checked at run time."""
+    if extremes(dim - least)[0] < 0:
+        _assume(">=", dim, least)
 
 
 def meet(a: Dim, b: Dim) -> Dim:

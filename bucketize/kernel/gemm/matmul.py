@@ -80,7 +80,7 @@ def default(rows: Dim, columns: Dim, depth: Dim, target: Target, packed: bool) -
 def typical(dim: Dim, fallback: int) -> int:
     """An extent that stands for `dim`: the geometric middle of its bounds."""
     low, high = bounds(dim)
-    return round(math.sqrt(max(low, 1) * high)) if high else max(low, fallback)
+    return round(math.sqrt(max(low, 1) * high)) if high and high > 0 else max(low, fallback)
 
 
 # --- where things lie ------------------------------------------------------------------------

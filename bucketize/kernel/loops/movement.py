@@ -68,7 +68,7 @@ def collapsed_axes(extents: Sequence[Dim], strides: Sequence[Dim]) -> list[tuple
 
 def _broadcast_source(workload: Workload) -> str:
     x, out = workload.anchor.args[0].type.shape, workload.result.shape
-    along = axes_of([x], out)
+    along = axes_of([x, workload.anchor.attrs["shape"]], out)
     return nest_text(workload, len(out), along[-1][0] if along else RUNS)
 
 
