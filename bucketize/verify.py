@@ -25,6 +25,8 @@ from bucketize.ir import (
     Function,
     Module,
     Var,
+    all_bindings,
+    functions_of,
     infer,
 )
 from bucketize.text import mentioned, show_binding
@@ -65,14 +67,7 @@ def _inside(where: Callable[..., str], *args: object) -> Iterator[None]:
 
 def bindings(fn: Function) -> Iterator[Binding]:
     """Every binding of `fn`, those of branches and groups behind their own."""
-    for b in fn.body:
-        yield b
-        for inner in _functions(b):
-            yield from bindings(inner)
-
-
-def _functions(b: Binding) -> list[Function]:
-    return [v for v in b.attrs.values() if isinstance(v, Function)]
+    return all_bindings(fn, functions_of)
 
 
 def _verify_closed(fn: Function) -> None:
@@ -93,7 +88,7 @@ def _verify_block(whole: Function, block: Function, visible: set[Var], defined: 
             check_definitions(b, defined)
             for law in LAWS:
                 law(b)
-        for inner in _functions(b):
+        for inner in functions_of(b).values():
             if b.op is FUSED:
                 with _inside(show_binding, whole, b):
                     _verify_closed(inner)

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +19,10 @@ from click.testing import CliRunner, Result
 
 from bucketize.cli.dispatcher import find_dispatcher, parse_options
 from bucketize.cli.group import main
+from bucketize.cli.progress import Tell
+from bucketize.cli.run import save as save_results
 from bucketize.errors import BucketizeError, DispatchError, UnknownNameError
+from bucketize.program.file import File, write
 from bucketize.types import Symbol
 
 Run = Callable[..., Result]
@@ -153,7 +161,154 @@ def test_run_checks_and_times(run: Run, net: str) -> None:
 def test_run_takes_arrays_and_gives_arrays(run: Run, net: str, tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.ones((2, 16), np.float32))
     run("run", net, "--input", "x=x.npy", "-o", "y.npz", "--repeat", "1")
-    assert np.load(tmp_path / "y.npz")["output_0"].shape == (2, 8)
+    assert np.load(tmp_path / "y.npz")["y"].shape == (2, 8)
+
+
+def test_results_may_have_any_names(tmp_path: Path) -> None:
+    results = {"file": np.ones(2), "/fc/add:0": np.asarray(3, np.int64)}
+    save_results(tmp_path / "r.npz", results)
+    found = np.load(tmp_path / "r.npz")
+    assert list(found) == list(results)
+    assert all((found[name] == value).all() for name, value in results.items())
+
+
+# --- saved programs ---
+
+
+@pytest.fixture
+def program(run: Run, net: str) -> str:
+    """The small model, compiled into a file."""
+    assert run("compile", net, "--dim", "N=2..8", "-d", "log", "-o", "net.bkt").exit_code == 0
+    return "net.bkt"
+
+
+def test_compile_says_what_it_wrote_and_how_to_run_it(run: Run, net: str, tmp_path: Path) -> None:
+    result = run("compile", net, "--dim", "N=2..8", "-d", "log")
+    size = (tmp_path / "net.bkt").stat().st_size
+    assert re.fullmatch(
+        rf"net.bkt: 3 clones, \d kernels, {size / 2**20:.1f} MiB\n"
+        r"  input x: float32\[N, 16\]\n"
+        r"  output y: float32\[N, 8\]\n"
+        r"run it: bucketize run net.bkt --at N=2\n",
+        result.stdout,
+    )
+    assert "3 workloads" in result.stderr
+    assert run(*result.stdout.splitlines()[-1].split()[3:]).exit_code == 0
+
+
+def test_compile_tells_scripts(run: Run, net: str, tmp_path: Path) -> None:
+    told = json.loads(run("compile", net, "-d", "log:low=4,high=4", "-o", "a.bkt", "--json").stdout)
+    assert told.pop("kernels") > 0
+    assert told == {
+        "path": "a.bkt",
+        "clones": 2,
+        "bytes": (tmp_path / "a.bkt").stat().st_size,
+        "inputs": {"x": "float32[N, 16]"},
+        "outputs": {"y": "float32[N, 8]"},
+        "symbols": {"N": [1, None]},
+        "run": "bucketize run a.bkt --at N=1",
+    }
+    static = json.loads(run("compile", net, "--dim", "N=3", "-o", "b.bkt", "--json").stdout)
+    assert static["run"] == "bucketize run b.bkt"
+    lone = json.loads(run("compile", net, "-d", "oracle", "--at", "N=7", "--json").stdout)
+    assert lone["run"] == "bucketize run net.bkt --at N=7"
+
+
+def test_compiling_counts_functions_then_kernels(
+    run: Run, net: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[tuple[float, float, str]] = []
+
+    @contextmanager
+    def bar(title: str) -> Iterator[Tell]:
+        yield lambda *at: told.append(at)
+
+    monkeypatch.setattr("bucketize.cli.progress.progress_bar", bar)
+    monkeypatch.setattr("bucketize.kernel.build.is_built", lambda *_: False)
+    run("compile", net, "--dim", "N=2..3", "-d", "log")
+    assert told[:2] == [(0, 2, "0 of 2: deciding main"), (1, 2, "1 of 2: deciding main[N=2..4]")]
+    assert (told[-1][0], told[-1][1]) == (3, 3)
+    assert told[-1][2] == "3 of 3: compiled"
+
+
+def test_a_saved_program_runs(run: Run, program: str, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.ones((5, 16), np.float32))
+    files = ("--input", "x=x.npy", "-o")
+    (row,) = json.loads(run("run", program, *files, "a.npz", "--rebuild", "--json").stdout)
+    assert row["clone"] == "main[N=4..8]"
+    assert row["outputs"] == [[5, 8]]
+    run("run", "net.onnx", *files, "b.npz")
+    np.testing.assert_array_equal(
+        np.load(tmp_path / "a.npz")["y"], np.load(tmp_path / "b.npz")["y"]
+    )
+    shown = run("run", program, "--at", "N=3", "--explain")
+    assert "main -> main[N=2..4] (vm executor)" in shown.stdout
+    assert shown.stderr == ""  # nothing was compiled
+
+
+def test_a_program_of_elsewhere_is_rebuilt_if_asked(run: Run, program: str, tmp_path: Path) -> None:
+    file = File(tmp_path / program)
+    header = {**file.header, "bucketize": "0.0.1"}
+    blobs = [bytes(file.blob(i)) for i in range(len(header.pop("blobs")))]
+    write(tmp_path / program, header, blobs)
+    refused = run("run", program, "--at", "N=3")
+    assert refused.exit_code == 2
+    assert "net.bkt is of bucketize 0.0.1" in refused.stderr
+    rebuilt = run("run", program, "--at", "N=3", "--rebuild")
+    assert rebuilt.exit_code == 0
+    assert "3 workloads" in rebuilt.stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["--dim", "N=3"], "net.bkt is a saved program: --dim was decided when it was compiled"),
+        (["-d", "log"], "saved program: --dispatcher was decided when it was compiled"),
+        (["--policy", "exact"], "saved program: --policy was decided when it was compiled"),
+        (["--no-fallback"], "saved program: --fallback was decided when it was compiled"),
+        (["--log", "t.csv"], "saved program: --log was decided when it was compiled"),
+        (["--threads", "2"], "saved program: --threads was decided when it was compiled"),
+        (["--check"], "--check needs the model, of which it holds the kernels only"),
+        ([], "the size of N is missing"),
+        (["--at", "N=9"], "expected N in [2, 8], got 9"),
+        (["--at", "M=9"], "no input or symbol named 'M'; known: N, x"),
+    ],
+)
+def test_what_a_saved_program_does_not_take(
+    run: Run, program: str, args: list[str], message: str
+) -> None:
+    result = run("run", program, *args)
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
+def test_only_run_takes_a_saved_program_and_only_that_is_rebuilt(run: Run, program: str) -> None:
+    assert "net.bkt is a saved program; `bucketize run` takes it" in run("show", program).stderr
+    refused = run("run", "net.onnx", "--rebuild")
+    assert refused.exit_code == 2
+    assert "net.onnx is no saved program: --rebuild is for those" in refused.stderr
+    assert run("compile", "net.onnx", "-o", "no/where.bkt").exit_code == 2
+
+
+SCRIPT = """
+import sys
+from bucketize.cli.group import main
+main(["run", "net.bkt", "--at", "N=3", "--explain", "-o", "y.npz"], standalone_mode=False)
+print(sorted(m for m in ("numba", "onnx", "pandas", "skopt", "filelock") if m in sys.modules))
+"""
+
+
+def test_running_a_saved_program_pays_for_no_compiler(program: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)},
+        timeout=60,
+    )
+    assert done.stdout.splitlines()[-1] == "[]"
 
 
 def test_tune_then_analyze(run: Run, net: str, tmp_path: Path) -> None:

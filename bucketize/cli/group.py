@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from bucketize.cli.analyze import analyze
+from bucketize.cli.compile import compile
 from bucketize.cli.demo import demo
 from bucketize.cli.dispatchers import dispatchers
 from bucketize.cli.run import run
@@ -58,7 +59,8 @@ def show_warning(message: Warning | str, *_where: object) -> None:
 def main(debug: bool) -> None:
     """Dispatch ONNX models with dynamic shapes to clones tuned for buckets of sizes.
 
-    MODEL is the path of an ONNX file, or zoo:NAME for a model of the zoo.
+    MODEL is the path of an ONNX file, or zoo:NAME for a model of the zoo; `run` also takes a
+    program that `compile` saved.
 
     \b
     Examples:
@@ -66,8 +68,9 @@ def main(debug: bool) -> None:
       bucketize show zoo:mlp --dispatcher log
       bucketize tune resnet50.onnx --dim N=1..32 --dispatcher log --log trials.csv
       bucketize run resnet50.onnx --at N=4,H=224,W=224 --dispatcher log --log trials.csv
+      bucketize compile resnet50.onnx --dispatcher log --log trials.csv -o resnet50.bkt
     """
 
 
-for command in (demo, zoo, show, tune, run, analyze, dispatchers):
+for command in (demo, zoo, show, tune, compile, run, analyze, dispatchers):
     main.add_command(command)

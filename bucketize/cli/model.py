@@ -1,8 +1,8 @@
-"""MODEL on the command line, dispatched and compiled as asked, and arrays to run it on."""
+"""MODEL on the command line, dispatched and compiled or loaded, and arrays to run it on."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -64,7 +64,7 @@ class Model:
             from bucketize.zoo import inputs
 
             return inputs(self.name, {**self.held, **sizes})
-        return {param.name: random_input(param, sizes) for param in self.main.params}
+        return random_inputs(self.main.params, sizes)
 
     def shapes(self, sizes: Sizes) -> dict[str, tuple[int, ...]]:
         """The shapes of the inputs."""
@@ -75,10 +75,41 @@ class Model:
         }
 
 
+@dataclass(frozen=True, eq=False)
+class Saved:
+    """MODEL where it is a saved program: of the model, its inputs are known."""
+
+    params: Sequence[Var]
+
+    def sizes(self, given: Mapping[str, Any]) -> Sizes:
+        """The size of every symbol, from sizes by symbol and shapes by input."""
+        from bucketize.runtime.explain import sizes_of
+
+        return sizes_of(self.params, given)
+
+    def inputs(self, sizes: Sizes) -> Arrays:
+        """Random inputs: normal floats, and integers of 0 and 1."""
+        return random_inputs(self.params, sizes)
+
+
+def is_saved(model: str) -> bool:
+    """Whether MODEL is a file that `bucketize compile` wrote."""
+    from bucketize.program.file import NAME
+
+    path = Path(model)
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(len(NAME)) == NAME
+
+
 def load_model(model: str, bounds: Iterable[Bound]) -> Model:
     """MODEL, a path or zoo:NAME; `--dim` goes before the bounds that the zoo gives."""
+    from bucketize.errors import UnsupportedModelError
     from bucketize.onnx import from_onnx
 
+    if is_saved(model):
+        raise UnsupportedModelError(f"{model} is a saved program; `bucketize run` takes it")
     own = dict(bounds)
     if not model.startswith(ZOO):
         return Model(from_onnx(model, bounds=own), own, Path(model).stem, zoo=False)
@@ -88,6 +119,11 @@ def load_model(model: str, bounds: Iterable[Bound]) -> Model:
     proto = build(name)
     own = {**BOUNDS[name], **own}
     return Model(from_onnx(proto, bounds=own), own, name, zoo=True)
+
+
+def random_inputs(params: Iterable[Var], sizes: Sizes) -> Arrays:
+    """Random arrays of the parameters' types, by name."""
+    return {param.name: random_input(param, sizes) for param in params}
 
 
 def random_input(param: Var, sizes: Sizes) -> NDArray[Any]:

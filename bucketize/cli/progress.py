@@ -46,6 +46,6 @@ def tuning_bar(title: str) -> Iterator[Callable[[Progress], None]]:
 
 @contextmanager
 def compiling_bar(title: str) -> Iterator[Callable[[str, int, int], None]]:
-    """A bar over the functions of `compile` or `warm_up`."""
+    """A bar over what `compile` does now: functions to decide, then kernels that are missing."""
     with progress_bar(title) as tell:
-        yield lambda function, done, total: tell(done, total, function)
+        yield lambda what, done, total: tell(done, total, f"{done} of {total}: {what}")

@@ -9,11 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from bucketize.cli import parameter
 from bucketize.cli.model import (
+    Model,
+    Saved,
     compiled,
     dispatched,
+    is_saved,
     load_inputs,
     load_model,
 )
@@ -51,21 +55,24 @@ def input_file(text: str) -> tuple[str, Path]:
 @click.option("--log", type=click.Path(path_type=Path), help="Take schedules from this tuning log.")
 @parameter.threads_option
 @click.option("--repeat", type=click.IntRange(1), default=10, show_default=True, help="Timed runs.")
+@click.option("--rebuild", is_flag=True, help="Compile a saved program anew if it is foreign here.")
 @click.option("--check", is_flag=True, help="Compare with the reference evaluator (slow).")
 @click.option("--explain", is_flag=True, help="Say which kernels run, and why.")
 @parameter.json_option
 def run(model: str, bounds: list[parameter.Bound], as_json: bool, **options: Any) -> None:
     """Run MODEL at given sizes on random arrays, or on arrays of yours, and time it.
 
+    MODEL may be a program that `bucketize compile` saved: it is loaded, not compiled.
+
     \b
     Examples:
       bucketize run zoo:mlp --at N=1 --at N=17
       bucketize run net.onnx --dim N=1..32 -d log --log trials.csv --at N=4,H=224,W=224 --explain
       bucketize run net.onnx --input data=image.npy -o result.npz
+      bucketize run net.bkt --at N=4,H=224,W=224
     """
-    loaded = load_model(model, bounds)
-    behind = dispatched(loaded, options)
-    exe = compiled(behind, "compiling", log=options["log"], threads=options["threads"], lazy=True)
+    check_options(model)
+    loaded, exe = ready(model, bounds, options)
     given = load_inputs(options["inputs"])
     shapes = {name: array.shape for name, array in given.items()}
     rows = []
@@ -73,24 +80,59 @@ def run(model: str, bounds: list[parameter.Bound], as_json: bool, **options: Any
         sizes = loaded.sizes({**shapes, **point})
         arrays = {**loaded.inputs(sizes), **given}
         results, row = timed(exe, sizes, arrays, options["repeat"])
-        if options["check"]:
+        if options["check"] and isinstance(loaded, Model):
             row["max_rel_err"] = error(results, loaded.module, arrays)
         rows.append(row)
         if options["explain"] and not as_json:
             click.echo(exe.explain(**sizes))
         if options["output"]:
-            save(options["output"], results)
+            save(options["output"], dict(zip(exe.outputs, results, strict=True)))
     report(exe, rows, as_json)
+
+
+DECIDED = ("bounds", "dispatcher", "policy", "fallback", "log", "threads")
+NOT_OF_SAVED = {
+    **dict.fromkeys(DECIDED, "was decided when it was compiled"),
+    "check": "needs the model, of which it holds the kernels only",
+}
+"""Why a saved program does not take an option, by the option's name."""
+NOT_OF_MODELS = {"rebuild": "is for those"}
+
+
+def check_options(model: str) -> None:
+    """Raise a `UsageError` for an option that makes no sense with this MODEL."""
+    saved, context = is_saved(model), click.get_current_context()
+    for option in context.command.params:
+        name = option.name or ""
+        why = (NOT_OF_SAVED if saved else NOT_OF_MODELS).get(name)
+        if why and context.get_parameter_source(name) is not ParameterSource.DEFAULT:
+            what = "a saved program" if saved else "no saved program"
+            raise click.UsageError(f"{model} is {what}: {option.opts[0]} {why}")
+
+
+def ready(
+    model: str, bounds: list[parameter.Bound], options: dict[str, Any]
+) -> tuple[Model | Saved, Executable]:
+    """MODEL and what runs it: loaded if it is a saved program, else compiled as far as it runs."""
+    if is_saved(model):
+        from bucketize.runtime.load import load
+
+        exe = load(model, rebuild=options["rebuild"])
+        return Saved(exe.program.routines["main"].params), exe
+    loaded = load_model(model, bounds)
+    behind = dispatched(loaded, options)
+    log, threads = options["log"], options["threads"]
+    return loaded, compiled(behind, "compiling", log=log, threads=threads, lazy=True)
 
 
 def timed(
     exe: Executable, sizes: parameter.Sizes, arrays: Arrays, repeat: int
 ) -> tuple[list[NDArray[Any]], dict[str, Any]]:
-    """The results, and what to tell of the run; the first call, which compiles, is not timed."""
+    """The results, and what to tell of the run; the first call, which may compile, is not timed."""
     from bucketize.cli.progress import progress_bar
     from bucketize.timing import interleaved
 
-    with progress_bar("compiling") as tell:
+    with progress_bar("first run") as tell:
         tell(0, 1, parameter.shown_sizes(sizes))
         results = exe.run(**arrays)
     times = interleaved({"run": partial(exe.run, **arrays)}, least=repeat)["run"]
@@ -112,14 +154,16 @@ def error(results: list[NDArray[Any]], mod: Module, arrays: Arrays) -> float:
     return worst_error(results, evaluate_module(mod, **arrays))
 
 
-def save(path: Path, results: list[NDArray[Any]]) -> None:
-    """Write the results as output_0, output_1, ..."""
-    import numpy as np
+def save(path: Path, results: Arrays) -> None:
+    """Write the results as `np.savez` does, under any names: "file" is one that it takes itself."""
+    from zipfile import ZipFile
 
-    with path.open("wb") as file:
-        np.savez(
-            file, allow_pickle=False, **{f"output_{i}": result for i, result in enumerate(results)}
-        )
+    from numpy.lib.format import write_array
+
+    with ZipFile(path, "w") as archive:
+        for name, result in results.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                write_array(member, result, allow_pickle=False)
 
 
 def report(exe: Executable, rows: list[dict[str, Any]], as_json: bool) -> None:
@@ -135,4 +179,5 @@ def report(exe: Executable, rows: list[dict[str, Any]], as_json: bool) -> None:
         "max_rel_err": "{:.1e}".format,
     }
     click.echo(table(rows, formats))
-    click.echo(str(exe.counts), err=True)
+    if exe.counts.seconds:  # else it was loaded
+        click.echo(str(exe.counts), err=True)

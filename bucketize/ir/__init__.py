@@ -28,7 +28,7 @@ from bucketize.ir.core import (
     Recipe,
     Var,
 )
-from bucketize.ir.rewrite import Atoms, Rule, all_bindings, map_blocks, rewrite
+from bucketize.ir.rewrite import Atoms, Rule, all_bindings, functions_of, map_blocks, rewrite
 from bucketize.ir.structure import CALL, FUSED, IF, NO_BUCKET, STRUCTURAL
 
 __all__ = [
@@ -53,6 +53,7 @@ __all__ = [
     "all_bindings",
     "copy_binding",
     "copy_block",
+    "functions_of",
     "infer",
     "left_out",
     "map_blocks",

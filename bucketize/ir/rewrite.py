@@ -13,17 +13,24 @@ Atoms: TypeAlias = Atom | Sequence[Atom]
 Rule: TypeAlias = Callable[[Builder, Binding, tuple[Atom, ...]], Atoms | None]
 
 
-def all_bindings(fn: Function) -> Iterator[Binding]:
-    """Every binding of a function, those of the blocks of an `If` behind it."""
-    for b in fn.body:
-        yield b
-        for block in blocks_of(b).values():
-            yield from all_bindings(block)
-
-
 def blocks_of(b: Binding) -> dict[str, Function]:
     """The nested blocks of a binding: the branches of an `If`, by their attribute."""
     return {k: b.attrs[k] for k in ("then", "orelse")} if b.op is IF else {}
+
+
+def functions_of(b: Binding) -> dict[str, Function]:
+    """The functions that a binding holds, blocks and groups, by their attribute."""
+    return {k: v for k, v in b.attrs.items() if isinstance(v, Function)}
+
+
+def all_bindings(
+    fn: Function, inside: Callable[[Binding], dict[str, Function]] = blocks_of
+) -> Iterator[Binding]:
+    """Every binding of a function, those of what is `inside` of one behind it."""
+    for b in fn.body:
+        yield b
+        for inner in inside(b).values():
+            yield from all_bindings(inner, inside)
 
 
 def rewrite(fn: Function, rule: Rule) -> Function:

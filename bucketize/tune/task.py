@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from bucketize.dispatch.bucket import show_bucket
 from bucketize.errors import TuneError, unknown_name
-from bucketize.ir import CALL, FUSED, IF, STRUCTURAL, Binding, Clone, Const, Function, Module
+from bucketize.ir import CALL, FUSED, STRUCTURAL, Clone, Const, Function, Module, all_bindings
 from bucketize.kernel.target import host
 from bucketize.kernel.template import Shapes, Template
 from bucketize.kernel.templates import TEMPLATES
@@ -104,16 +104,7 @@ def tasks_of(mod: Module, sizes: str | Traffic = "middle") -> list[Task]:
 
 
 def _calls(fn: Function) -> bool:
-    return any(b.op is CALL for b in _bindings(fn))
-
-
-def _bindings(fn: Function) -> Iterator[Binding]:
-    """The bindings of a function and of its branches."""
-    for b in fn.body:
-        yield b
-        if b.op is IF:
-            yield from _bindings(b.attrs["then"])
-            yield from _bindings(b.attrs["orelse"])
+    return any(b.op is CALL for b in all_bindings(fn))
 
 
 # --- where schedules are judged ------------------------------------------------------------------
@@ -187,7 +178,7 @@ def _tasks(fn: Function, clone: Clone, judged: Weighted) -> list[Task]:
 
 
 def _workloads(fn: Function) -> Iterator[Workload]:
-    for b in _bindings(fn):
+    for b in all_bindings(fn):
         if b.op not in STRUCTURAL or b.op is FUSED:
             yield workload_of(b)[0]
 
@@ -204,5 +195,5 @@ def _points(workload: Workload, judged: Weighted) -> Iterator[Point]:
 
 
 def _weight_bytes(fn: Function) -> int:
-    held = {id(a.value): a.value for b in _bindings(fn) for a in b.args if isinstance(a, Const)}
+    held = {id(a.value): a.value for b in all_bindings(fn) for a in b.args if isinstance(a, Const)}
     return sum(array.nbytes for array in held.values())

@@ -1,0 +1,84 @@
+"""`bucketize compile`: a model into a file that runs by itself."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from bucketize.cli import parameter
+from bucketize.cli.model import compiled, dispatched, load_model
+
+if TYPE_CHECKING:
+    from bucketize.ir import Module
+    from bucketize.runtime.executable import Executable
+
+
+@click.command()
+@parameter.model_options
+@parameter.dispatch_options
+@parameter.at_option
+@click.option("--output", "-o", type=click.Path(path_type=Path), help="Default: NAME.bkt.")
+@click.option("--log", type=click.Path(path_type=Path), help="Take schedules from this tuning log.")
+@parameter.threads_option
+@parameter.json_option
+def compile(
+    model: str,
+    bounds: list[parameter.Bound],
+    output: Path | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Compile every clone of MODEL, and write a program that runs without model, log or compiler.
+
+    \b
+    Examples:
+      bucketize compile zoo:mlp -o mlp.bkt
+      bucketize compile net.onnx --dim N=1..32 -d log --log trials.csv --threads 2 -o net.bkt
+    """
+    loaded = load_model(model, bounds)
+    behind = dispatched(loaded, options)
+    exe = compiled(behind, "compiling", log=options["log"], threads=options["threads"])
+    path = output or Path(f"{loaded.name}.bkt")
+    exe.save(path)
+    told = summary(path, behind, exe)
+    click.echo(json.dumps(told, indent=2) if as_json else shown(told))
+    click.echo(str(exe.counts), err=True)
+
+
+def summary(path: Path, mod: Module, exe: Executable) -> dict[str, Any]:
+    """What was written, for scripts."""
+    return {
+        "path": str(path),
+        "clones": len(mod.clones),
+        "kernels": len(exe.kernels),
+        "bytes": path.stat().st_size,
+        "inputs": {p.name: str(p.type) for p in mod.main.params},
+        "outputs": {n: str(r.type) for n, r in zip(exe.outputs, mod.main.results, strict=True)},
+        "symbols": {s.name: [s.lo, s.hi] for s in mod.main.symbols().values()},
+        "run": command(path, mod),
+    }
+
+
+def command(path: Path, mod: Module) -> str:
+    """How to run it: at the least sizes of its first clone."""
+    least = {s.name: s.lo for s in mod.main.symbols().values()}
+    for clone in list(mod.clones.values())[:1]:
+        least |= {name: lo for name, (lo, _) in clone.bucket.items()}
+    at = [f"--at {parameter.shown_sizes(least)}"] if least else []
+    return " ".join(["bucketize run", str(path), *at])
+
+
+def shown(told: dict[str, Any]) -> str:
+    """What was written, as text."""
+    mib = told["bytes"] / 2**20
+    return "\n".join(
+        [
+            f"{told['path']}: {told['clones']} clones, {told['kernels']} kernels, {mib:.1f} MiB",
+            *(f"  input {name}: {type_}" for name, type_ in told["inputs"].items()),
+            *(f"  output {name}: {type_}" for name, type_ in told["outputs"].items()),
+            f"run it: {told['run']}",
+        ]
+    )

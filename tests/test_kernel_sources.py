@@ -1,0 +1,109 @@
+"""The text of generated kernels: one workload for each template, on a machine that does not exist.
+
+The text of a loop kernel is all of it; that of a vector kernel names what its code is made from.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from conftest import Golden
+from kernel_call import F32, C, Group, M, N, number
+from samples import parse
+from test_kernel_loops import workload_of
+
+from bucketize import ops
+from bucketize.kernel.target import Target
+from bucketize.kernel.template import Implementation
+from bucketize.kernel.templates import TEMPLATES
+from bucketize.kernel.workload import Workload
+from bucketize.op import Op
+from bucketize.types import tensor
+
+MACHINE = Target(
+    "golden", lanes=8, registers=16, l1=32 << 10, l2=512 << 10, l3=32 << 20, features=""
+)
+
+
+def dense() -> Workload:
+    """Weights and a bias that are known, a residual, and no negative results."""
+    g = Group(tensor(F32, N, 64), tensor(F32, 64, 48), tensor(F32, 48), tensor(F32, N, 48))
+    x, weights, bias, residual = g.params
+    y = g(ops.add, g(ops.add, g(ops.matmul, x, weights), bias), residual)
+    return replace(g.returns(g(ops.relu, y)), constant=(False, True, True, False))
+
+
+def convolution(*weights: int, **attrs: Any) -> Workload:
+    """Weights and a bias that are known, and a clipped result."""
+    g = Group(tensor(F32, N, 9, 9, 16), tensor(F32, *weights), tensor(F32, weights[0]))
+    x, w, bias = g.params
+    y = g(ops.add, g(ops.conv2d, x, w, layout="NHWC", strides=(2, 2), **attrs), bias)
+    return replace(g.returns(g(ops.clip, y, lo=0.0, hi=6.0)), constant=(False, True, True))
+
+
+def elementwise() -> Workload:
+    """A bias along rows, a factor along the outermost axis, and a number."""
+    g = Group(tensor(F32, N, M, C), tensor(F32, C), tensor(F32, N, 1, 1))
+    x, bias, factor = g.params
+    y = g(ops.mul, g(ops.sigmoid, g(ops.add, x, bias)), factor)
+    return g.returns(g(ops.sub, y, number(0.5)))
+
+
+def lone(op: Op, sample: str) -> Workload:
+    """One op, in the grammar of `samples`."""
+    return workload_of(parse(op, sample, 0))
+
+
+WORKLOADS = {
+    "matmul": dense(),
+    "depthwise": convolution(16, 1, 3, 3, groups=16),
+    "conv2d": convolution(24, 16, 3, 3),
+    "elementwise": elementwise(),
+    "transpose": lone(ops.transpose, "float32[N, C, H, W] {axes=(0, 2, 3, 1)}"),
+    "broadcast_to": lone(ops.broadcast_to, "float32[N, 1] {shape=(M, N, C)}"),
+    "strided_slice": lone(
+        ops.strided_slice, "int64[N, C] {begin=(1, 0), end=(9, -1), strides=(1, 2), axes=(0, 1)}"
+    ),
+    "tile": lone(ops.tile, "float32[N, C] {repeats=(M, 3)}"),
+    "concat": lone(ops.concat, "float32[N, C], float32[N, D] {axis=1}"),
+    "pad": lone(ops.pad, "float32[N, H, C] {pads=((0, 0), (1, 2), (0, 0)), value=7.0}"),
+    "mask_tail": lone(ops.mask_tail, "float32[N, M, C], int64[] {axis=1, value=0.0}"),
+    "full": lone(ops.full, '{shape=(N, C), value=1.5, dtype="float32"}'),
+    "arange": lone(ops.arange, "{start=2, stop=N}"),
+    "reduce": lone(ops.reduce_mean, "float32[N, C, H] {axes=(0, 2)}"),
+    "softmax": lone(ops.softmax, "float32[N, C] {axis=1}"),
+    "layer_norm": lone(ops.layer_norm, "float32[N, C, H], float32[H], float32[H] {axis=2}"),
+    "argmax": lone(ops.argmax, "float32[N, C] {axis=1}"),
+    "cumsum": lone(ops.cumsum, "int64[N, C] {axis=0, exclusive=True, reverse=True}"),
+    "pool": lone(
+        ops.max_pool2d,
+        'float32[N, H+2, W+2, C] {kernel=(3, 3), strides=(2, 2), pads=(1, 1, 1, 1), layout="NHWC"}',
+    ),
+    "gather": lone(ops.gather, "float32[N, C, H], int64[M] {axis=1}"),
+    "gather_elements": lone(ops.gather_elements, "float32[N, C], int64[N, M] {axis=1}"),
+    "gather_nd": lone(ops.gather_nd, "float32[B, 2, C], int64[B, M, 1] {batch_dims=1}"),
+    "scatter_elements": lone(
+        ops.scatter_elements, "float32[N, C], int64[N, M], float32[N, M] {axis=1}"
+    ),
+    "scatter_nd": lone(ops.scatter_nd, "float32[N, C], int64[M, 1], float32[M, C]"),
+    "topk": lone(ops.topk, "float32[N, C] {k=5, axis=1}"),
+    "matmul_loops": lone(ops.matmul, "int32[B, M, K], int32[K, N]"),
+    "conv2d_loops": lone(
+        ops.conv2d, "float64[N, H+2, W+2, C], float64[D, C, 3, 3] {layout='NHWC'}"
+    ),
+}
+
+
+def test_every_template_has_a_text() -> None:
+    assert list(WORKLOADS) == list(TEMPLATES)
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_source(name: str, golden: Golden) -> None:
+    load, template = WORKLOADS[name], TEMPLATES[name]
+    assert template.accepts(load)
+    schedule = template.default(load, MACHINE)
+    made = Implementation(name, schedule)
+    golden.check(f"# {load.key}\n# {made}\n\n{template.source(load, schedule, MACHINE)}")
