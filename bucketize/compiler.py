@@ -12,7 +12,7 @@ from bucketize.ir import Module
 from bucketize.kernel.target import Target, host
 from bucketize.kernel.template import Implementation, Template
 from bucketize.kernel.workload import Workload
-from bucketize.program.decide import decide, redecided
+from bucketize.program.decide import decide, defaults, redecided
 from bucketize.program.family import Choose
 from bucketize.program.program import Program
 from bucketize.runtime.executable import Executable
@@ -47,7 +47,7 @@ def compile(
     check_threads(threads)
     start = time.perf_counter()
     target = host()
-    choose = default_choice(target) if log is None else logged_choice(log, threads, target)
+    choose = defaults(target) if log is None else logged_choice(log, threads, target)
     program = decide(mod, choose, target=target, threads=threads, executor=executor)
     for i, name in enumerate(["main"] if lazy else mod.functions):
         if progress is not None:
@@ -64,19 +64,10 @@ def rebuilt(program: Program, stored: Stored) -> Executable:
     """The executable of a stored program of another processor or version, compiled for this one."""
     stored.check()
     start, target = time.perf_counter(), host()
-    here = redecided(program, default_choice(target), target)
+    here = redecided(program, defaults(target), target)
     for name in here.routines:
         here.decide(name)
     return Executable(link(here), seconds=time.perf_counter() - start)
-
-
-def default_choice(target: Target) -> Choose:
-    """The first template that takes a workload, with its own schedule for this machine."""
-
-    def choose(workload: Workload, able: Sequence[Template]) -> tuple[Implementation, str]:
-        return Implementation(able[0].name, able[0].default(workload, target)), "default"
-
-    return choose
 
 
 def logged_choice(log: str | Path, threads: int, target: Target) -> Choose:
@@ -85,7 +76,7 @@ def logged_choice(log: str | Path, threads: int, target: Target) -> Choose:
     One that its template no longer allows is as good as none.
     """
     choices = Choices(select(rows(log)), threads)
-    otherwise = default_choice(target)
+    otherwise = defaults(target)
 
     def choose(workload: Workload, able: Sequence[Template]) -> tuple[Implementation, str]:
         best = choices.best(workload.hash, [p.type for p in workload.body.params])

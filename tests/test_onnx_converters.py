@@ -184,7 +184,6 @@ def test_constant_operands_give_static_ops(name):
     assert not [b for b in body if b.op.name.startswith("dyn.")]
 
 
-@pytest.mark.xfail(reason="runtime under reconstruction", strict=False)
 @pytest.mark.parametrize("name", ["topk", "topk_run_time"])
 def test_topk_compiles(name):
     mod = from_onnx(parse(CASES[name]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from bucketize.dispatch.decision import TESTS
@@ -10,7 +11,7 @@ from bucketize.errors import BucketizeError, CompileError
 from bucketize.ir import CALL, IF, NO_BUCKET, Atom, Binding, Const, Function, Module, all_bindings
 from bucketize.kernel.build import kernel_name
 from bucketize.kernel.target import Target
-from bucketize.kernel.template import Implementation
+from bucketize.kernel.template import Implementation, Template
 from bucketize.kernel.templates import TEMPLATES, candidates
 from bucketize.kernel.workload import Workload, workload_of
 from bucketize.lower.pipeline import lower
@@ -122,6 +123,15 @@ class _Decider:
             if isinstance(a, Const)
         }
         return KernelCall(b, workload, args, implementation, why, name, packs)
+
+
+def defaults(target: Target) -> Choose:
+    """The first template that takes a workload, with its own schedule for this machine."""
+
+    def choose(workload: Workload, able: Sequence[Template]) -> tuple[Implementation, str]:
+        return Implementation(able[0].name, able[0].default(workload, target)), "default"
+
+    return choose
 
 
 def redecided(program: Program, choose: Choose, target: Target) -> Program:

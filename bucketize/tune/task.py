@@ -11,12 +11,14 @@ from typing import TypeAlias
 
 from bucketize.dispatch.bucket import show_bucket
 from bucketize.errors import TuneError, unknown_name
-from bucketize.ir import CALL, FUSED, STRUCTURAL, Clone, Const, Function, Module, all_bindings
-from bucketize.kernel.target import host
-from bucketize.kernel.template import Shapes, Template
-from bucketize.kernel.templates import TEMPLATES
-from bucketize.kernel.workload import Workload, workload_of
-from bucketize.lower.pipeline import lower
+from bucketize.ir import CALL, Clone, Const, Function, Module, all_bindings
+from bucketize.kernel.target import Target, host
+from bucketize.kernel.template import Implementation, Shapes, Template
+from bucketize.kernel.templates import TEMPLATES, candidates
+from bucketize.kernel.workload import Workload
+from bucketize.program.decide import decide, defaults
+from bucketize.program.instruction import KernelCall, RunSegment, instructions
+from bucketize.program.program import Routine
 from bucketize.tune.choice import shape_text
 from bucketize.tune.search import Space
 from bucketize.types import ANY, Symbol, evaluate, symbols
@@ -51,19 +53,24 @@ class Task:
     function: str
     bucket: str
     workload: Workload
-    template: Template
+    default: Implementation
     points: tuple[Point, ...]
     weight_bytes: int
     """Of the whole function: what passes through the caches between two runs of a kernel."""
+    target: Target
+
+    @property
+    def template(self) -> Template:
+        """Whose schedules are searched."""
+        return TEMPLATES[self.default.template]
 
     @cached_property
     def space(self) -> Space:
         """The schedules that may be tried."""
-        target = host()
         return Space(
-            self.template.knobs(self.workload, target),
-            self.template.default(self.workload, target),
-            lambda schedule: self.template.valid(self.workload, schedule, target),
+            self.template.knobs(self.workload, self.target),
+            self.default.schedule,
+            lambda schedule: self.template.valid(self.workload, schedule, self.target),
         )
 
     @property
@@ -94,16 +101,23 @@ def tasks_of(mod: Module, sizes: str | Traffic = "middle") -> list[Task]:
         TuneError: no bucket holds any of the sizes, or they lack a symbol.
 
     """
-    working = [fn for fn in map(mod.function, mod.functions) if not _calls(fn)]
+    target = host()
+    program = decide(mod, defaults(target), target=target, threads=1, executor="auto")
+    working = [fn for fn in map(mod.function, mod.functions) if not _delegates(fn)]
     leaves = [(fn, mod.clones.get(fn.name, WHOLE)) for fn in working]
     if isinstance(sizes, str):
         judged = {fn.name: _representatives(fn, clone.opt, sizes) for fn, clone in leaves}
     else:
         judged = _shared_out(leaves, sizes)
-    return [task for fn, clone in leaves for task in _tasks(fn, clone, judged[fn.name])]
+    return [
+        task
+        for fn, clone in leaves
+        if judged[fn.name]
+        for task in _tasks(program.decide(fn.name), clone, judged[fn.name], target)
+    ]
 
 
-def _calls(fn: Function) -> bool:
+def _delegates(fn: Function) -> bool:
     return any(b.op is CALL for b in all_bindings(fn))
 
 
@@ -156,31 +170,40 @@ def _serves(fn: Function, clone: Clone, sizes: Sizes) -> bool:
 # --- the tasks of one function -------------------------------------------------------------------
 
 
-def _tasks(fn: Function, clone: Clone, judged: Weighted) -> list[Task]:
-    """The distinct workloads of `fn` that have knobs, in order of appearance."""
-    found: dict[str, tuple[Workload, Template, dict[Shapes, Point]]] = {}
-    lowered = lower(fn) if judged else fn
-    for workload in _workloads(lowered):
-        template = next((t for t in TEMPLATES.values() if t.accepts(workload)), None)
-        if template is None or not template.knobs(workload, host()):
-            continue
-        _, _, points = found.setdefault(workload.hash, (workload, template, {}))
-        for point in _points(workload, judged):
-            before = points.get(point.shapes)
-            weight = point.weight + (before.weight if before else 0.0)
-            points[point.shapes] = replace(point, weight=weight)
-    bucket, weight_bytes = show_bucket(clone.bucket), _weight_bytes(lowered)
+def _tasks(routine: Routine, clone: Clone, judged: Weighted, target: Target) -> list[Task]:
+    """The distinct workloads of a routine that have knobs, in order of appearance."""
+    found: dict[tuple[str, str], tuple[Workload, Implementation, dict[Shapes, Point]]] = {}
+    calls = list(_calls(routine))
+    for call in calls:
+        for made in _choices(call, target):
+            key = call.workload.hash, made.template
+            _, _, points = found.setdefault(key, (call.workload, made, {}))
+            for point in _points(call.workload, judged):
+                before = points.get(point.shapes)
+                weight = point.weight + (before.weight if before else 0.0)
+                points[point.shapes] = replace(point, weight=weight)
+    bucket, weight_bytes = show_bucket(clone.bucket), _weight_bytes(calls)
     return [
-        Task(fn.name, bucket, workload, template, tuple(points.values()), weight_bytes)
-        for workload, template, points in found.values()
+        Task(routine.name, bucket, workload, made, tuple(points.values()), weight_bytes, target)
+        for workload, made, points in found.values()
         if points
     ]
 
 
-def _workloads(fn: Function) -> Iterator[Workload]:
-    for b in all_bindings(fn):
-        if b.op not in STRUCTURAL or b.op is FUSED:
-            yield workload_of(b)[0]
+def _calls(routine: Routine) -> Iterator[KernelCall]:
+    """The kernels of a routine: just those that `compile` would run."""
+    for i in instructions(routine.code):
+        if isinstance(i, RunSegment):
+            yield from i.segment.calls
+
+
+def _choices(call: KernelCall, target: Target) -> Iterator[Implementation]:
+    """Every template that takes the call's workload and has knobs, with its default schedule."""
+    for template in candidates(call.workload):
+        if template.knobs(call.workload, target):
+            default = template.default(call.workload, target)
+            mine = call.implementation.template == template.name
+            yield call.implementation if mine else Implementation(template.name, default)
 
 
 def _points(workload: Workload, judged: Weighted) -> Iterator[Point]:
@@ -194,6 +217,6 @@ def _points(workload: Workload, judged: Weighted) -> Iterator[Point]:
         yield Point(shapes, {s.name: sizes[s.name] for s in known}, weight)
 
 
-def _weight_bytes(fn: Function) -> int:
-    held = {id(a.value): a.value for b in all_bindings(fn) for a in b.args if isinstance(a, Const)}
+def _weight_bytes(calls: Sequence[KernelCall]) -> int:
+    held = {id(a.value): a.value for c in calls for a in c.args if isinstance(a, Const)}
     return sum(array.nbytes for array in held.values())

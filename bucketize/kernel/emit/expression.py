@@ -87,7 +87,7 @@ def has_vector_form(scalar: str) -> bool:
     return known and called(scalar) <= FUNCTIONS.keys() | set(CHOICES)
 
 
-def is_costly(scalar: str) -> bool:
+def is_long(scalar: str) -> bool:
     """Whether the vector form is long, so that its code should not be repeated."""
     return not called(scalar) <= {*CHOICES, "abs", "floor", "ceil", "round"}
 

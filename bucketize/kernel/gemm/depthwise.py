@@ -7,7 +7,7 @@ import math
 from bucketize.kernel.emit.vector import FLOAT_BYTES
 from bucketize.kernel.gemm import epilogue
 from bucketize.kernel.gemm.conv import accepts_windows, row_step, window
-from bucketize.kernel.gemm.matmul import aligned, balanced
+from bucketize.kernel.gemm.matmul import aligned, balanced, balances
 from bucketize.kernel.gemm.sliding import DIMS, ORDERS, Form, source
 from bucketize.kernel.loops.loop import schedule_error
 from bucketize.kernel.target import Target
@@ -58,7 +58,7 @@ def _form(workload: Workload, schedule: Schedule, target: Target) -> Form:
     assert tail is not None, "asked of a workload that was not accepted"
     x, w = (params.index(a) for a in workload.anchor.args)
     most, across = int(schedule["columns"]), workload.anchor.out.type.shape[2]
-    even = isinstance(across, int) and across > most * (most - 2)
+    even = isinstance(across, int) and balances(across, most)
     return Form(
         lanes=target.lanes,
         columns=most,

@@ -52,9 +52,9 @@ class Epilogue:
     steps: tuple[Step, ...] = ()
 
     @property
-    def is_costly(self) -> bool:
+    def is_long(self) -> bool:
         """Whether its code is long, so that it should be written once and looped over."""
-        return any(expression.is_costly(scalar) for scalar, _, _ in self.steps)
+        return any(expression.is_long(scalar) for scalar, _, _ in self.steps)
 
     @property
     def plain(self) -> tuple[tuple[tuple[int, str], ...], tuple[Step, ...]]:

@@ -16,7 +16,8 @@ from bucketize.kernel.gemm.epilogue import Epilogue
 from bucketize.kernel.gemm.microkernel import Form, Tiles, Words
 
 CHUNK = 16
-"""Tiles of rows that one pass over a block of the depth covers."""
+"""Tiles of rows that one pass over a block of the depth covers: their sums, 16 x 6 rows x 64
+columns x 4 bytes = 24 KiB, stay in a first-level cache of 32 KiB beside what streams through."""
 
 Bases: TypeAlias = dict[str, ir.Value]
 

@@ -67,7 +67,10 @@ def default(rows: Dim, columns: Dim, depth: Dim, target: Target, packed: bool) -
     m, n, k = typical(rows, TYPICAL_ROWS), typical(columns, TYPICAL_COLUMNS), typical(depth, 0)
     mr, nv = min(tiles(target), key=lambda t: tile_cycles(m, n, t, target))
     nr, cache = nv * target.lanes, target.l2 // FLOAT_BYTES
+    # A panel of B is read by every tile of rows: beside it a third of the cache is for A's rows and
+    # a third for what is written. With two tiles or fewer nothing is read again.
     fits = k * nr <= cache / 3 or m <= 2 * mr
+    # Where it does not fit, an eighth leaves room for the sums of a chunk of tiles, too.
     kc = 0 if fits else max(k for k in KC if k * nr <= cache / 8)
     common: dict[str, Knob] = {"mr": mr, "nr": nr, "unroll": 2, "kc": kc}
     if not packed:
@@ -110,6 +113,14 @@ def balanced(rows: Dim, most: int) -> dict[str, Dim]:
     """The dims that cut `rows` into tiles of `low` rows, `tall` of them with one more."""
     count = maximum(ceil_div(rows, most), 1)
     return {"tiles": count, "low": rows // count, "tall": rows % count}
+
+
+def balances(rows: int, most: int) -> bool:
+    """Whether the balanced cut of `rows` has tiles of `most` and `most - 1` rows only.
+
+    n tiles hold more than (n - 1) * most rows; from n = most - 1 on that is (most - 1) a tile.
+    """
+    return rows > most * (most - 2)
 
 
 def passes(units: Dim, depth: Dim, most: int) -> Dim:
@@ -155,7 +166,7 @@ def form(
     return Form(
         lanes=target.lanes,
         rows=most,
-        least=max(most - 1, 1) if isinstance(rows, int) and rows > most * (most - 2) else 1,
+        least=max(most - 1, 1) if isinstance(rows, int) and balances(rows, most) else 1,
         vectors=int(schedule["nr"]) // target.lanes,
         unroll=int(schedule["unroll"]),
         order=str(schedule.get("order", "panels")),

@@ -233,7 +233,7 @@ class _Tile:
             for (m, v), value in zip(self.cells, sums, strict=True):
                 store.value(value, m, v * w.lanes, None)
 
-        if form.epilogue.is_costly:
+        if form.epilogue.is_long:
             through_memory()
         else:
             whole = w.compare(self.frame.word("columns"), ">=", form.width)

@@ -24,7 +24,7 @@ from bucketize.types import Dim, ceil_div, maximum, minimum, product
 BLOCKS = (16, 32, 64)  # elements along the result's rows, so that both sides stay in cache
 DEFAULT_BLOCK = 32
 Groups = tuple[list[Dim], list[Dim]]
-STRIP = 4096  # elements of a strip, where one block spans the rows
+STRIP = 4096  # elements of a strip where one block spans the rows: 16 KiB, half of a small L1
 
 
 def merged(axes: Sequence[int]) -> list[list[int]]:
