@@ -16,6 +16,7 @@ from samples import Sample, samples
 
 from bucketize import ops
 from bucketize.ir import STRUCTURAL, Const
+from bucketize.kernel.loops.axis import joined
 from bucketize.kernel.loops.loop import DTYPES, Source, bits_of
 from bucketize.kernel.loops.movement import collapsed_axes
 from bucketize.kernel.loops.reduce import runs
@@ -245,6 +246,11 @@ def test_transposes_of_more_than_a_block(
     load = workload(ops.transpose, tensor(F32, *dims), axes=axes)
     env = {d.name: size for d, size in zip(dims, shape, strict=True)}
     check(load, [floats(*shape)], env, {"block": block})
+
+
+def test_neighbours_that_belong_together_are_joined() -> None:
+    assert joined([1, 2, 4, 5, 6], lambda a, b: b == a + 1) == [[1, 2], [4, 5, 6]]
+    assert joined(iter(()), lambda a, b: True) == []
 
 
 def test_axes_that_stay_neighbours_are_transposed_as_one() -> None:

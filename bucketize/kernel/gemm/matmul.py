@@ -11,6 +11,7 @@ from bucketize.kernel.emit.vector import FLOAT_BYTES
 from bucketize.kernel.gemm import epilogue
 from bucketize.kernel.gemm.macrokernel import CHUNK, source
 from bucketize.kernel.gemm.microkernel import Form
+from bucketize.kernel.loops.axis import joined
 from bucketize.kernel.loops.loop import schedule_error, spread, strides_of
 from bucketize.kernel.target import Target
 from bucketize.kernel.template import Knob, Launch, Schedule, Shapes, Template
@@ -252,15 +253,9 @@ def _bytes(shape: Shape, rank: int) -> list[Dim]:
 
 def _merged(levels: Sequence[Level]) -> list[Level]:
     """Axes of size 1 left out, and neighbours that every array passes evenly made one."""
-    out: list[Level] = []
-    for size, steps in levels:
-        if size == 1:
-            continue
-        if out and out[-1][1] == [size * s for s in steps]:
-            out[-1] = (out[-1][0] * size, steps)
-        else:
-            out.append((size, steps))
-    return out
+    kept = [level for level in levels if level[0] != 1]
+    runs = joined(kept, lambda a, b: a[1] == [b[0] * step for step in b[1]])
+    return [(product(size for size, _ in run), run[-1][1]) for run in runs]
 
 
 def _flattened(

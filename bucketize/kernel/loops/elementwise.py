@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 
 from bucketize.ir import Atom, Const
 from bucketize.kernel.emit.expression import HALF, loop_text, stored_text
+from bucketize.kernel.loops.axis import joined
 from bucketize.kernel.loops.loop import (
     DTYPES,
     GRAIN,
@@ -60,13 +61,8 @@ def _along(dim: Dim, others: Sequence[Dim], out: Dim) -> str:
 def collapsed(axes: Sequence[Axis]) -> list[Group]:
     """Neighbouring axes on which all operands do the same, as one; axes of extent 1 left out."""
     kept = [a for a, axis in enumerate(axes) if set(axis) != {STANDS}]
-    groups: list[Group] = []
-    for a in kept:
-        if groups and groups[-1][1] == axes[a] and OPEN not in axes[a]:
-            groups[-1][0].append(a)
-        else:
-            groups.append(([a], axes[a]))
-    return groups
+    runs = joined(kept, lambda a, b: axes[a] == axes[b] and OPEN not in axes[a])
+    return [(members, axes[members[0]]) for members in runs]
 
 
 def _source(workload: Workload) -> str:

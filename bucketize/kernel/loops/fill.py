@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from bucketize.ir import Binding
 from bucketize.kernel.emit.expression import dtype_text
+from bucketize.kernel.loops.axis import joined
 from bucketize.kernel.loops.loop import (
     GRAIN,
     Source,
@@ -102,13 +103,9 @@ def _pad_launch(workload: Workload, shapes: Shapes) -> Launch:
 
 def _merged(axes: Sequence[PadAxis]) -> list[PadAxis]:
     """Axes without pads as part of the axis before them."""
-    kept: list[PadAxis] = []
-    for extent, size, before in axes:
-        if kept and extent == size and before == 0:
-            kept[-1] = tuple(n * extent for n in kept[-1])  # type: ignore[assignment]
-        else:
-            kept.append((extent, size, before))
-    return kept
+    runs = joined(axes, lambda _, axis: axis[0] == axis[1] and axis[2] == 0)
+    inner = [product(extent for extent, _, _ in rest) for _, *rest in runs]
+    return [(e * n, d * n, b * n) for ((e, d, b), *_), n in zip(runs, inner, strict=True)]
 
 
 def _known_mode(b: Binding) -> bool:

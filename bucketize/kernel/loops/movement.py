@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from bucketize.kernel.loops.axis import joined
 from bucketize.kernel.loops.elementwise import OPEN, RUNS, STANDS, axes_of, run_time_strides
 from bucketize.kernel.loops.loop import (
     GRAIN,
@@ -55,15 +56,11 @@ def nest_launch(extents: Sequence[Dim], strides: Sequence[Dim], base: Dim = 0) -
 
 def collapsed_axes(extents: Sequence[Dim], strides: Sequence[Dim]) -> list[tuple[Dim, Dim]]:
     """Extents and strides when axes that follow each other in memory become one."""
-    axes = list(zip(extents, strides, strict=True)) or [(1, 1)]
-    kept: list[tuple[Dim, Dim]] = []
-    for extent, stride in [*(a for a in axes[:-1] if a[0] != 1), axes[-1]]:
-        # a last axis of one element stays: whether it runs or stands, the kernel knows by itself
-        if kept and kept[-1][1] == extent * stride and extent != 1:
-            kept[-1] = (kept[-1][0] * extent, stride)
-        else:
-            kept.append((extent, stride))
-    return kept
+    *outer, last = list(zip(extents, strides, strict=True)) or [(1, 1)]
+    # a last axis of one element stays: whether it runs or stands, the kernel knows by itself
+    kept = [*(a for a in outer if a[0] != 1), last]
+    runs = joined(kept, lambda a, b: b[0] != 1 and a[1] == b[0] * b[1])
+    return [(product(extent for extent, _ in run), run[-1][1]) for run in runs]
 
 
 def _broadcast_source(workload: Workload) -> str:

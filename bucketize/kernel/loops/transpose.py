@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 
+from bucketize.kernel.loops.axis import joined
 from bucketize.kernel.loops.elementwise import RUNS
 from bucketize.kernel.loops.loop import (
     Source,
@@ -29,13 +29,7 @@ STRIP = 4096  # elements of a strip where one block spans the rows: 16 KiB, half
 
 def merged(axes: Sequence[int]) -> list[list[int]]:
     """The axes of the argument in the result's order, those that stay neighbours together."""
-    groups = [[a] for a in axes[:1]]
-    for a, b in pairwise(axes):
-        if b == a + 1:
-            groups[-1].append(b)
-        else:
-            groups.append([b])
-    return groups
+    return joined(axes, lambda a, b: b == a + 1)
 
 
 def _keeps_last(axes: Sequence[int]) -> bool:
