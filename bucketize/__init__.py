@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from bucketize.dispatch.tree import dispatch
     from bucketize.errors import BucketizeError
     from bucketize.ir import Function, Module
+    from bucketize.loader import load
     from bucketize.onnx import from_onnx
     from bucketize.runtime.executable import Executable
-    from bucketize.runtime.load import load
     from bucketize.text import show
     from bucketize.tune.session import tune
     from bucketize.types import ANY, Profile
@@ -32,7 +32,7 @@ _HOMES = {
     "compile": "bucketize.compiler",
     "dispatch": "bucketize.dispatch.tree",
     "from_onnx": "bucketize.onnx",
-    "load": "bucketize.runtime.load",
+    "load": "bucketize.loader",
     "show": "bucketize.text",
     "tune": "bucketize.tune.session",
     "zoo": "",

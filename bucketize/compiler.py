@@ -17,7 +17,6 @@ from bucketize.program.family import Choose
 from bucketize.program.program import Program
 from bucketize.runtime.executable import Executable
 from bucketize.runtime.link import Progress, link
-from bucketize.runtime.load import Stored
 from bucketize.runtime.native import check_threads
 from bucketize.tune.choice import Choice, Choices
 from bucketize.tune.log import rows, select
@@ -60,9 +59,8 @@ def compile(
     return executable
 
 
-def rebuilt(program: Program, stored: Stored) -> Executable:
+def rebuilt(program: Program) -> Executable:
     """The executable of a stored program of another processor or version, compiled for this one."""
-    stored.check()
     start, target = time.perf_counter(), host()
     here = redecided(program, defaults(target), target)
     for name in here.routines:

@@ -28,6 +28,7 @@ LAYERS = [
     ["runtime"],
     ["tune"],
     ["compiler"],
+    ["loader"],
     ["analysis"],
     ["zoo"],
     ["cli"],

@@ -19,7 +19,6 @@ from bucketize.ir import CALL, IF, Builder, Const, Function, Module, Var
 from bucketize.kernel.target import host
 from bucketize.program import file as file_module
 from bucketize.program.file import HEAD, File, write
-from bucketize.runtime import load as load_module
 from bucketize.types import ANY, Symbol, tensor
 from dispatchers import log_dispatcher
 
@@ -329,7 +328,7 @@ def test_what_is_read_is_only_what_is_asked_for(
 ) -> None:
     asked: list[int] = []
     blob = File.blob
-    monkeypatch.setattr(load_module.File, "blob", lambda f, i: asked.append(i) or blob(f, i))  # type: ignore[func-returns-value]
+    monkeypatch.setattr(File, "blob", lambda f, i: asked.append(i) or blob(f, i))  # type: ignore[func-returns-value]
     exe = bucketize.load(path)
     assert len(asked) == 2  # fill and walk
     exe.run(np.zeros((2, 12), np.float32))

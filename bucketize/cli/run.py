@@ -115,7 +115,7 @@ def ready(
 ) -> tuple[Model | Saved, Executable]:
     """MODEL and what runs it: loaded if it is a saved program, else compiled as far as it runs."""
     if is_saved(model):
-        from bucketize.runtime.load import load
+        from bucketize.loader import load
 
         exe = load(model, rebuild=options["rebuild"])
         return Saved(exe.program.routines["main"].params), exe

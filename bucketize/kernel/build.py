@@ -88,17 +88,15 @@ def build_all(sources: Mapping[str, str], progress: Progress | None = None) -> N
     if processes > 1:
         with ThreadPoolExecutor(processes) as threads, Builders() as builders:
             jobs = {threads.submit(builders.build, s, h): h for s, h in missing.items()}
-            for i, job in enumerate(as_completed(jobs)):
-                tell(f"compiled {jobs[job]}", i, len(missing))
+            for i, job in enumerate(as_completed(jobs), 1):
                 job.result()
+                tell(f"compiled {jobs[job]}", i, len(missing))
     for i, (source, hint) in enumerate(missing.items()):
-        if processes <= 1:
-            tell(f"compiling {hint}", i, len(missing))
         kernel = build(source, name_hint=hint)
         assert kernel.path is not None
         _built[kernel.path] = replace(kernel, cached=False)
-    if missing:
-        tell("compiled", len(missing), len(missing))
+        if processes <= 1:
+            tell(f"compiled {hint}", i + 1, len(missing))
 
 
 class Builders:

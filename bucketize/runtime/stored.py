@@ -1,14 +1,11 @@
-"""Loading: an executable from a file, without model, log, compiler, cache or writable disk."""
+"""A saved program: read from its file as far as it is asked for."""
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any, TypeAlias
 
-from bucketize.errors import ProgramError
 from bucketize.ir import CALL, Atom, Binding, Clone, Const, Function, Var
 from bucketize.kernel.object import Kernel
 from bucketize.kernel.object import load as load_object
@@ -35,38 +32,12 @@ from bucketize.program.instruction import (
 )
 from bucketize.program.plan import Plan, Result
 from bucketize.program.program import Program, Routine, Routines
-from bucketize.runtime.executable import Executable
-from bucketize.runtime.image import Image
 from bucketize.runtime.save import TABLES
 from bucketize.runtime.storage import aligned
 from bucketize.text import parse_function, parse_type
 from bucketize.types import Symbol
 
 Json: TypeAlias = Mapping[str, Any]
-
-
-def load(path: str | Path, *, rebuild: bool = False) -> Executable:
-    """The executable that `Executable.save` wrote.
-
-    Machine code runs on the processor that it was made for, and its tables are those of one
-    version of bucketize. Elsewhere that is an error, unless `rebuild` allows to compile the
-    kernels anew; the schedules are then the file's where they are legal here.
-
-    Raises:
-        ProgramError: the file is none of ours, damaged, of a newer format, or of another
-            processor or version.
-
-    """
-    stored = Stored(File(path))
-    reason = stored.foreign()
-    if reason is None:
-        return Executable(Image(stored.program(), stored))
-    if not rebuild:
-        raise ProgramError(f"{path} {reason}; rebuild=True compiles its kernels anew")
-    # The compiler is loaded by name, so that loading without it pays nothing for it.
-    compiler = importlib.import_module("bucketize.compiler")
-    executable: Executable = compiler.rebuilt(stored.program(), stored)
-    return executable
 
 
 class Stored:
