@@ -143,7 +143,7 @@ def test_the_text_of_a_program() -> None:
     text = str(bucketize.compile(bucketize.dispatch(mlp(), log_dispatcher)).program)
     assert text.startswith(f"program for {host().name}, 1 thread: scores, hidden\n")
     assert "main(data: float32[N, 12]) on the vm executor" in text
-    assert "decide by (('N', " in text
+    assert "decide by N: [0, " in text
     assert "call main[N=2..4] on float32[N, 12]" in text
     assert "main[N=1..2](data: float32[1, 12]) on the graph executor\n  run segment 0" in text
     assert "matmul mr=" in text

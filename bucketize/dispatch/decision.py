@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from array import array
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -71,16 +73,17 @@ def _walk(block: Function, depth: int, gaps: Mapping[Function, int]) -> Iterator
 
 # --- as a table ----------------------------------------------------------------------------------
 
-Node: TypeAlias = tuple[str, int, int, int]
-"""(symbol, bound, below, above): where the size is below the bound, and where it is not; what
-follows is the index of another node, or ~i for leaf i."""
+Nodes: TypeAlias = "array[int]"
+"""Four numbers a node, the root first: a symbol, a bound, and what follows where the symbol's size
+is below the bound, and where it is not: where another node begins, or ~i for leaf i."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """A tree of tests as a table of nodes, the root first, and the blocks at its leaves."""
+    """A tree of tests as a table of nodes, and the blocks at its leaves."""
 
-    nodes: tuple[Node, ...]
+    symbols: tuple[str, ...]
+    nodes: Nodes
     leaves: tuple[Function, ...]
 
 
@@ -88,30 +91,32 @@ def tree_of(test: Binding, fork: Binding) -> Tree | None:
     """The tree below an `if` on a test, if symbols alone decide and nobody else reads the tests."""
     found = _Table()
     root = found.fork(test, fork)
-    return Tree(tuple(found.nodes), tuple(found.leaves)) if root == 0 else None
+    return Tree(tuple(found.symbols), found.nodes, tuple(found.leaves)) if root == 0 else None
 
 
 class _Table:
     def __init__(self) -> None:
-        self.nodes: list[Node] = []
+        self.symbols: dict[str, int] = {}
+        self.nodes: Nodes = array("q")
         self.leaves: list[Function] = []
         self.tests: set[Atom] = set()
 
     def fork(self, test: Binding, fork: Binding) -> int | None:
-        """The index of the first node of a test; None if the tree is not such a table."""
+        """Where the first node of a test begins; None if the tree is not such a table."""
         self.tests.update(test.outs)
         asked = list(_questions(test))
         if any(name is None for name, _, _ in asked):
             return None
         at = len(self.nodes)
-        self.nodes += [("", 0, 0, 0)] * len(asked)
+        self.nodes.extend([0] * (4 * len(asked)))
         then, orelse = self.block(fork.attrs["then"]), self.block(fork.attrs["orelse"])
         if then is None or orelse is None:
             return None
-        for i, (name, bound, below) in enumerate(asked, at):
-            yes = i + 1 if i + 1 < at + len(asked) else then
+        for i, (name, bound, below) in zip(itertools.count(at, 4), asked, strict=False):
+            yes = i + 4 if i + 4 < at + 4 * len(asked) else then
             sides = (yes, orelse) if below else (orelse, yes)
-            self.nodes[i] = (str(name), bound, *sides)
+            symbol = self.symbols.setdefault(str(name), len(self.symbols))
+            self.nodes[i : i + 4] = array("q", (symbol, bound, *sides))
         return at
 
     def block(self, block: Function) -> int | None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
-from bucketize.dispatch.decision import TESTS, tree_of
+from bucketize.dispatch.decision import TESTS, Tree, tree_of
 from bucketize.ir import (
     CALL,
     IF,
@@ -65,34 +66,34 @@ class Cutter:
 
     call: Callable[[Binding], KernelCall | None]
     taken: set[str] = field(default_factory=set)
-    """The names of symbols so far."""
+    """The names of symbols so far, but for those of the functions in `unnamed`."""
+    unnamed: list[Function] = field(default_factory=list)
+    trees: dict[Binding, Tree | None] = field(default_factory=dict)
     tests: dict[Atom, Binding] = field(default_factory=dict)
 
     def code(self, fn: Function, outer: Mapping[Atom, Atom]) -> Code:
         """The code of a function, or of a block that sees the variables of `outer`."""
-        self.taken |= fn.mentioned()
+        self.unnamed.append(fn)
         env: Env = dict(outer)
         typed = self._named_sizes(fn, env)
         results = tuple(env.get(r, r) for r in fn.results)
         run: list[tuple[Binding, KernelCall | None]] = []
         instructions: list[Instruction] = []
-        last = {a: i for i, t in enumerate(typed) for a in t.atoms} | dict.fromkeys(
-            results, len(typed)
-        )
+        needed = _Needed(typed, results)
         for i, step in enumerate(typed):
             b = step.binding
-            if b.op in TESTS and not _is_read(b, typed, results):
+            if b.op in TESTS and not self._is_read(b, typed, results):
                 self.tests[b.out] = b
                 continue
             native = None if step.brings_sizes else self._native(b)
             if step.reads is not None or native is None:
-                self._flush(run, instructions, {a for a, end in last.items() if end >= i})
+                self._flush(run, instructions, needed, i)
                 instructions += [] if step.reads is None else [step.reads]
             if native is not None:
                 run.append(native)
             else:
                 instructions += self._instructions(b, step.brings_sizes, env)
-        self._flush(run, instructions, set(results))
+        self._flush(run, instructions, needed, len(typed))
         return Code(tuple(instructions), results)
 
     def _native(self, b: Binding) -> tuple[Binding, KernelCall | None] | None:
@@ -151,6 +152,8 @@ class Cutter:
 
     def _fresh(self) -> Symbol:
         """A symbol for an extent that only a run can tell."""
+        while self.unnamed:
+            self.taken |= self.unnamed.pop().mentioned()
         name = next(n for i in itertools.count(1) if (n := f"any{i}") not in self.taken)
         self.taken.add(name)
         return Symbol(name, 0)
@@ -159,7 +162,8 @@ class Cutter:
         self,
         run: list[tuple[Binding, KernelCall | None]],
         to: list[Instruction],
-        needed: set[Atom],
+        needed: _Needed,
+        at: int,
     ) -> None:
         """Make a segment of what was gathered so far."""
         if not run:
@@ -167,7 +171,7 @@ class Cutter:
         body = tuple(b for b, _ in run)
         made = {o for b in body for o in b.outs}
         read = dict.fromkeys(a for b in body for a in b.args if isinstance(a, Var))
-        results = tuple(o for b in body for o in b.outs if o in needed)
+        results = tuple(o for b in body for o in b.outs if needed.last.get(o, -1) >= at)
         params = tuple(v for v in read if v not in made)
         calls = tuple(c for _, c in run if c is not None)
         fn = Function("", params, body, results)
@@ -186,13 +190,26 @@ class Cutter:
 
     def _decision(self, b: Binding, brings_sizes: bool, env: Env) -> Instruction:
         (condition,) = b.args
-        test = self.tests.get(condition)
-        tree = None if test is None else tree_of(test, b)
+        tree = self._tree(self.tests[condition], b) if condition in self.tests else None
         if tree is None:
             blocks = self._block(b.attrs["then"], env), self._block(b.attrs["orelse"], env)
             return Branch(condition, *blocks, b.outs, brings_sizes)
         leaves = Leaves(tree.leaves, lambda leaf: self._block(leaf, env))
-        return Decide(tree.nodes, leaves, b.outs, brings_sizes)
+        return Decide(tree.symbols, tree.nodes, leaves, b.outs, brings_sizes)
+
+    def _tree(self, test: Binding, b: Binding) -> Tree | None:
+        if b not in self.trees:
+            self.trees[b] = tree_of(test, b)
+        return self.trees[b]
+
+    def _is_read(self, test: Binding, typed: Sequence[_Typed], results: Sequence[Atom]) -> bool:
+        """Whether anything but an `if` on it reads a test."""
+        return test.out in results or any(self._reads(t.binding, test) for t in typed)
+
+    def _reads(self, b: Binding, test: Binding) -> bool:
+        if b.op is IF and b.args == test.outs:
+            return self._tree(test, b) is None
+        return test.out in used_atoms(b)
 
     def _block(self, block: Function, env: Env) -> Code:
         return self.code(block, env)
@@ -202,9 +219,14 @@ def _has_unknown(var: Var) -> bool:
     return any(isinstance(d, AnyDim) for d in var.type.shape)
 
 
-def _is_read(test: Binding, typed: Sequence[_Typed], results: Sequence[Atom]) -> bool:
-    """Whether anything but an `if` on it reads a test."""
-    if test.out in results:
-        return True
-    readers = [t.binding for t in typed if test.out in t.atoms]
-    return any(b.op is not IF or tree_of(test, b) is None for b in readers)
+class _Needed:
+    """Until which position of a function each variable is read."""
+
+    def __init__(self, typed: Sequence[_Typed], results: Sequence[Atom]) -> None:
+        self.typed, self.results = typed, results
+
+    @cached_property
+    def last(self) -> dict[Atom, int]:
+        """The last position; behind all of them for what is a result."""
+        found = {a: i for i, t in enumerate(self.typed) for a in t.atoms}
+        return found | dict.fromkeys(self.results, len(self.typed))

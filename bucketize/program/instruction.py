@@ -12,6 +12,7 @@ from functools import cached_property
 from threading import RLock
 from typing import Any, TypeAlias
 
+from bucketize.dispatch.decision import Nodes
 from bucketize.ir import Atom, Binding, Function, Var
 from bucketize.kernel.template import Implementation
 from bucketize.kernel.workload import Workload
@@ -122,21 +123,21 @@ class Branch:
 class Decide:
     """Take one of several blocks by the sizes alone.
 
-    `nodes` is a tree: a node (symbol, bound, below, above) asks whether the size is below the
-    bound; what follows is another node, or, as ~i, leaf i.
+    `nodes` is a tree: see `dispatch.decision.Nodes`.
     """
 
-    nodes: tuple[tuple[str, int, int, int], ...]
+    symbols: tuple[str, ...]
+    nodes: Nodes
     leaves: Leaves
     outs: tuple[Var, ...]
     brings_sizes: bool
 
     def leaf(self, sizes: Mapping[str, int]) -> int:
         """The leaf that serves these sizes."""
-        at = 0
+        nodes, at = self.nodes, 0
         while at >= 0:
-            symbol, bound, below, above = self.nodes[at]
-            at = below if sizes[symbol] < bound else above
+            size = sizes[self.symbols[nodes[at]]]
+            at = nodes[at + 2] if size < nodes[at + 1] else nodes[at + 3]
         return ~at
 
 

@@ -169,7 +169,11 @@ class _Text:
             return f"{b.op.name} {b.attrs.get('callee', '')} on {_types(b.args)}".replace("  ", " ")
         if isinstance(i, ReadSizes):
             return f"read {', '.join(s.name for s in i.symbols)} for {i.op}"
-        return "if" if isinstance(i, Branch) else f"decide by {i.nodes}"
+        return (
+            "if"
+            if isinstance(i, Branch)
+            else f"decide by {', '.join(i.symbols)}: {i.nodes.tolist()}"
+        )
 
     def blocks(self, i: Instruction) -> Iterator[tuple[str, Code]]:
         """The blocks below an instruction, as far as they are decided."""

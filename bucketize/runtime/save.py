@@ -240,7 +240,8 @@ class _Encoder:
     def _(self, i: Decide) -> Json:
         leaves = [self.code(i.leaves[k]) for k in range(len(i.leaves))]
         outs = {"outs": self.atoms(i.outs), "brings_sizes": i.brings_sizes}
-        return {"do": "decide", "nodes": i.nodes, "leaves": leaves, **outs}
+        tree = {"symbols": i.symbols, "nodes": i.nodes.tolist()}
+        return {"do": "decide", **tree, "leaves": leaves, **outs}
 
     @step.register
     def _(self, i: Branch) -> Json:

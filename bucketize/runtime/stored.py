@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import version
 from typing import Any, TypeAlias
@@ -231,9 +232,10 @@ class _Decoder:
         return Call(Binding(outs, CALL, args, attrs))
 
     def _decide(self, step: Json) -> Instruction:
-        nodes = tuple((name, bound, below, above) for name, bound, below, above in step["nodes"])
+        symbols, nodes = tuple(step["symbols"]), array("q", step["nodes"])
         leaves = Leaves(step["leaves"], self.code)
-        return Decide(nodes, leaves, self.outs(step["outs"]), step["brings_sizes"])
+        outs = self.outs(step["outs"])
+        return Decide(symbols, nodes, leaves, outs, step["brings_sizes"])
 
     def _branch(self, step: Json) -> Instruction:
         blocks = self.code(step["then"]), self.code(step["orelse"])

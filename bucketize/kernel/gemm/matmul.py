@@ -25,6 +25,7 @@ Level = tuple[Dim, list[Dim]]  # a batch axis: its size, and the bytes that each
 ORDERS = ("panels", "rows")
 KC = (0, 128, 256, 512, 1024)
 MOST_ROWS = 14
+WORTH_A_COPY = 0.85  # of the time with the widest panels
 TYPICAL_ROWS, TYPICAL_COLUMNS = 64, 512  # where the types leave the extent open
 
 
@@ -64,9 +65,9 @@ def valid(schedule: Schedule, target: Target, packed: bool) -> str | None:
 
 
 def default(rows: Dim, columns: Dim, depth: Dim, target: Target, packed: bool) -> dict[str, Knob]:
-    """The tile that a count of cycles prefers; passes where a panel would fill the cache."""
+    """A tile by its cycles; passes where a panel would fill the cache."""
     m, n, k = typical(rows, TYPICAL_ROWS), typical(columns, TYPICAL_COLUMNS), typical(depth, 0)
-    mr, nv = min(tiles(target), key=lambda t: tile_cycles(m, n, t, target))
+    mr, nv = default_tile(m, n, target)
     nr, cache = nv * target.lanes, target.l2 // FLOAT_BYTES
     # A panel of B is read by every tile of rows: beside it a third of the cache is for A's rows and
     # a third for what is written. With two tiles or fewer nothing is read again.
@@ -79,6 +80,17 @@ def default(rows: Dim, columns: Dim, depth: Dim, target: Target, packed: bool) -
     stays = nr < n and k and k * n <= cache / 2 and m > 4 * mr  # B, while the rows pass
     ahead = 4 if m <= 2 * mr else 1  # few tiles have little time to fetch the next panel
     return common | {"order": "rows" if stays else "panels", "ahead": ahead}
+
+
+def default_tile(rows: int, columns: int, target: Target) -> tuple[int, int]:
+    """Rows and vectors of the tile of the fewest cycles, if it pays for weights of its own.
+
+    Clones share weights that are packed in panels of one width; another width is a second copy of
+    them all, for which a tenth of the time is too little.
+    """
+    every = {tile: tile_cycles(rows, columns, tile, target) for tile in tiles(target)}
+    widest, best = max(every, key=lambda tile: tile[1]), min(every, key=every.__getitem__)
+    return best if every[best] < WORTH_A_COPY * every[widest] else widest
 
 
 def typical(dim: Dim, fallback: int) -> int:
