@@ -457,6 +457,12 @@ def test_pad_a_batch_needs_no_mask() -> None:
         (lambda b, x: b.emit(ops.arange, stop=20 - S), "need not grow with it"),
         (lambda b, x: b.emit(ops.full, shape=(20 - S,), value=0, dtype="int64"), "need not grow"),
         (lambda b, x: b.emit(ops.reshape, x, newshape=(N, S // 2, 16)), "elements need not agree"),
+        (
+            lambda b, x: b.emit(
+                ops.broadcast_to, b.emit(ops.reduce_max, x, axes=(1, 2)), shape=(S,)
+            ),
+            r"broadcast_to: an extent need not grow with S",
+        ),
     ],
 )
 def test_pad_names_the_op_that_leaks(make: Any, message: str) -> None:

@@ -28,11 +28,13 @@ from bucketize.ir import (
 )
 from bucketize.op import FREE, UNSAFE, Fill
 from bucketize.ops.dim import from_dims, mask_tail
-from bucketize.ops.shape import pad, reshape, strided_slice
+from bucketize.ops.rules import broadcast_padding
+from bucketize.ops.shape import broadcast_to, pad, reshape, strided_slice
 from bucketize.types import (
     Dim,
     Expr,
     Interval,
+    Shape,
     Symbol,
     Symbolic,
     TensorType,
@@ -134,6 +136,12 @@ class Padding:
             have, want = product(b.args[0].type.shape), product(b.out.type.shape)
             if have != want and self._grows(have):
                 raise PaddingError(f"{self._where(b)}: {have} and {want} elements need not agree")
+
+        if b.op is broadcast_to:
+            shapes: tuple[Shape, Shape] = b.args[0].type.shape, b.attrs["shape"]
+            for axis, dim in enumerate(shapes[1]):
+                if self._grows(dim) and broadcast_padding(1, axis, *shapes) is not FREE:
+                    raise PaddingError(f"{self._where(b)}: an extent need not grow with {dim}")
 
     def _safe(self, out: Builder, b: Binding, index: int) -> Atom:
         atom = b.args[index]

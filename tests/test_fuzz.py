@@ -1,0 +1,428 @@
+"""Random graphs over symbolic extents, compiled in every way, against the reference interpreter.
+
+One executable serves many sizes in turn, legal and not, from several threads. What the reference
+refuses must be refused, what it computes computed, and inputs left as they were.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bucketize
+from bucketize import ops
+from bucketize.dispatch.tree import dispatch
+from bucketize.errors import BucketizeError, DispatchError, PaddingError, ShapeError, TypeRelError
+from bucketize.interpret import evaluate_module
+from bucketize.ir import IF, Atom, Builder, Const, Module, Var
+from bucketize.op import Op
+from bucketize.transform.simplify import simplify
+from bucketize.types import (
+    ANY,
+    Dim,
+    Symbol,
+    evaluate,
+    maximum,
+    minimum,
+    product,
+    tensor,
+)
+from bucketize.verify import verify
+from dispatchers import exact_dispatcher, log_dispatcher, uniform_dispatcher
+
+Sizes = dict[str, int]
+Case = tuple[list[np.ndarray], list[np.ndarray] | None]  # inputs, and results unless illegal
+
+DISPATCHERS = (log_dispatcher, uniform_dispatcher, exact_dispatcher)
+SMOOTH = {"float16": 6e-2, "float32": 2e-3, "float64": 2e-3}
+END = 2**63 - 1
+
+
+class Graph:
+    """A module that grows step by step; steps whose types do not fit are left out.
+
+    An atom is exact if no rounding was on the way to it: only then may a step decide by it.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.n = Symbol("N", self.rng.choice((0, 1, 2)), self.rng.choice((None, 9)))
+        self.m = Symbol("M", self.rng.choice((0, 1)), self.rng.choice((None, 6)))
+        self.out = Builder()
+        last = self.rng.choice((2, 3, 16))
+        self.params = [Var("p0", tensor("float32", self.n, self.m, last))]
+        for i in range(self.rng.randrange(4)):
+            dtype = self.rng.choice(("float32", "float32", "float64", "float16", "int64", "bool"))
+            dims = [self.dim() for _ in range(self.rng.choice((0, 1, 2, 2, 3)))]
+            if dims and self.rng.random() < 0.1:
+                dims[-1] = ANY
+            self.params.append(Var(f"p{i + 1}", tensor(dtype, *dims)))
+        self.pool: list[Atom] = list(self.params)
+        self.exact: set[Atom] = set(self.pool)
+
+    def dim(self) -> Dim:
+        n, m = self.n, self.m
+        few = [1, 1, 2, 4, n + 1, 2 * n, n // 2, n + m, maximum(n, 3), minimum(m, 4)]
+        return self.rng.choice([n, n, m, *few])
+
+    def pick(self, kinds: str = "f", rank: int = 0, *, exact: bool = False) -> Any:
+        """An atom of such dtypes and at least this rank; IndexError if there is none."""
+        able = [a for a in self.pool if a.type.dtype.kind in kinds and len(a.type.shape) >= rank]
+        return self.rng.choice([a for a in able if a in self.exact or not exact])
+
+    def like(self, atom: Atom, *, exact: bool = False) -> Any:
+        """An atom of the same dtype."""
+        able = [a for a in self.pool if a.type.dtype == atom.type.dtype]
+        return self.rng.choice([a for a in able if a in self.exact or not exact])
+
+    def emit(self, op: Op, *args: Atom, exact: bool = True, **attrs: Any) -> Any:
+        made = self.out.emit_all(op, *args, **attrs)
+        self.pool.extend(made)
+        if exact and self.exact.issuperset(a for a in args if isinstance(a, Var)):
+            self.exact.update(made)
+        return made[0]
+
+    def axis(self, atom: Atom) -> int:
+        return self.rng.randrange(len(atom.type.shape))
+
+    def dims(self, *dims: Dim) -> Var:
+        """A tensor of dims."""
+        made = self.out.emit(ops.from_dims, dims=dims)
+        self.exact.add(made)
+        return made
+
+    def step(self) -> None:
+        with suppress(BucketizeError, IndexError):
+            self.rng.choice(STEPS)(self)
+
+    def module(self) -> Module:
+        for _ in range(self.rng.randint(2, 10)):
+            self.step()
+        results = [self.rng.choice(self.pool[-5:]) for _ in range(self.rng.randint(1, 4))]
+        fn = self.out.function("main", self.params, results)
+        return verify(Module({"main": simplify(fn)}))  # what is dead may be illegal
+
+    def sizes(self) -> Iterator[Sizes]:
+        """Some of everything, small and large in turn; the first come back."""
+        some = [{s.name: self.size(s) for s in (self.n, self.m)} for _ in range(9)]
+        yield from [*some, *some[:3]]
+
+    def size(self, symbol: Symbol) -> int:
+        top = 20 if symbol.hi is None else symbol.hi
+        among = self.rng.randint(symbol.lo, top)
+        return self.rng.choice((symbol.lo, min(symbol.lo + 1, top), top, among))
+
+    def draw(self, sizes: Sizes) -> list[np.ndarray]:
+        """Inputs, some of them not contiguous and some passed twice."""
+        rng = np.random.default_rng(self.rng.randrange(2**32))
+        drawn: list[np.ndarray] = []
+        for p in self.params:
+            options = (1, 3, sizes["N"])
+            shape = [
+                self.rng.choice(options) if d is ANY else evaluate(d, sizes) for d in p.type.shape
+            ]
+            array = np.asarray(rng.integers(-6, 7, shape) / 4).astype(p.type.dtype)
+            if self.rng.random() < 0.2:
+                array = np.repeat(array, 2, axis=-1)[..., ::2] if array.ndim else array
+            same = [a for a in drawn if (a.dtype, a.shape) == (array.dtype, array.shape)]
+            drawn.append(self.rng.choice([array, *same]))
+        return drawn
+
+
+# --- steps ---------------------------------------------------------------------------------------
+
+Step = Callable[[Graph], Any]
+
+
+def unary(g: Graph) -> None:
+    g.emit(g.rng.choice((ops.relu, ops.neg, ops.abs_)), g.pick())
+    g.emit(g.rng.choice((ops.tanh, ops.sigmoid)), g.pick(), exact=False)
+
+
+def binary(g: Graph) -> None:
+    a = g.pick("fi")
+    g.emit(g.rng.choice((ops.add, ops.sub, ops.mul)), a, g.like(a), exact=a.type.dtype.kind == "i")
+    g.emit(g.rng.choice((ops.maximum_, ops.minimum_)), a, g.like(a))
+
+
+def decide(g: Graph) -> None:
+    a = g.pick("fi", exact=True)
+    g.emit(g.rng.choice((ops.less, ops.equal)), a, g.like(a, exact=True))
+    b = g.pick("fib")
+    g.emit(ops.where, g.pick("b"), b, g.like(b))
+
+
+def cast(g: Graph) -> None:
+    g.emit(ops.cast, g.pick("fib", exact=True), dtype=g.rng.choice(("float32", "float16", "int64")))
+
+
+def matmul(g: Graph) -> None:
+    a = g.pick(rank=2)
+    depth = a.type.shape[-1]
+    if isinstance(depth, int):
+        drawn = np.random.default_rng(0).standard_normal((depth, g.rng.choice((1, 5, 17))))
+        g.emit(ops.matmul, a, Const(drawn.astype(a.type.dtype)), exact=False)
+    axes = tuple(range(len(a.type.shape)))
+    g.emit(ops.matmul, a, g.emit(ops.transpose, a, axes=(*axes[:-2], axes[-1], axes[-2])))
+    g.emit(ops.matmul, a, g.like(a), exact=False)
+
+
+def window(g: Graph) -> None:
+    a = g.pick(rank=2)
+    rank = len(a.type.shape)
+    image = g.emit(ops.unsqueeze, a, axes=tuple(sorted(g.rng.sample(range(4), 4 - rank))))
+    layout = g.rng.choice(("NCHW", "NHWC"))
+    attrs = {"strides": (g.rng.choice((1, 2)), 1), "layout": layout}
+    pads = g.rng.choice(((0, 0, 0, 0), (1, 0, 1, 1)))
+    pool = g.rng.choice((ops.max_pool2d, ops.avg_pool2d))
+    g.emit(pool, image, kernel=(3, 2), pads=pads, ceil_mode=g.rng.random() < 0.3, **attrs)
+    g.exact.discard(g.pool[-1])
+    channels = image.type.shape[1 if layout == "NCHW" else 3]
+    if not isinstance(channels, int):
+        return
+    drawn = np.random.default_rng(1).standard_normal((6, channels, 2, 3)).astype(a.type.dtype)
+    total = g.emit(ops.conv2d, image, Const(drawn), pads=pads, **attrs, exact=False)
+    g.emit(ops.relu, total)
+
+
+def reduce(g: Graph) -> None:
+    a = g.pick("fi", rank=1)
+    rank = len(a.type.shape)
+    axes = tuple(sorted(g.rng.sample(range(rank), g.rng.randint(1, rank))))
+    keep = g.rng.random() < 0.5
+    g.emit(g.rng.choice((ops.reduce_max, ops.reduce_min)), a, axes=axes, keepdims=keep)
+    g.emit(ops.reduce_sum, a, axes=axes, keepdims=keep, exact=a.type.dtype.kind == "i")
+
+
+def along(g: Graph) -> None:
+    a = g.pick(rank=1)
+    g.emit(g.rng.choice((ops.softmax, ops.cumsum)), a, axis=g.axis(a), exact=False)
+    a = g.pick("fi", rank=1, exact=True)
+    g.emit(g.rng.choice((ops.argmax, ops.argmin)), a, axis=g.axis(a))
+    k = g.rng.choice((1, 2, g.n, g.n // 2, g.n - 1))
+    g.emit(ops.topk, a, k=k, axis=g.axis(a), largest=g.rng.random() < 0.5)
+
+
+def norm(g: Graph) -> None:
+    a = g.pick(rank=1)
+    if a.type.dtype != np.float16:
+        last = a.type.shape[-1]
+        scale = Const(np.linspace(1, 2, last if isinstance(last, int) else 1).astype(a.type.dtype))
+        g.emit(ops.layer_norm, a, scale, scale, axis=g.axis(a), epsilon=0.5, exact=False)
+
+
+def view(g: Graph) -> None:
+    a = g.pick("fib", rank=1)
+    shape = a.type.shape
+    if ANY not in shape:
+        merged = (shape[0] * shape[1], *shape[2:]) if len(shape) > 1 else (1, *shape)
+        new = g.rng.choice((merged, (product(shape),), (*shape, 1), (g.n, product(shape) // 2)))
+        g.emit(ops.reshape, a, newshape=new)
+        g.emit(ops.dyn_reshape, a, g.dims(-1, *shape[1:]))
+
+
+def move(g: Graph) -> None:
+    a = g.pick("fib", rank=1)
+    axes = list(range(len(a.type.shape)))
+    g.rng.shuffle(axes)
+    g.emit(ops.transpose, a, axes=tuple(axes))
+    g.emit(ops.concat, a, g.rng.choice((a, g.like(a))), axis=g.axis(a))
+
+
+def cut(g: Graph) -> None:
+    a = g.pick("fib", rank=1)
+    begin, end = g.rng.choice((0, 1, -2, g.n // 2)), g.rng.choice((END, -1, 2, g.n, g.n + 1))
+    if g.rng.random() < 0.3:
+        ends = [g.dims(d) for d in (begin, end, g.rng.choice((1, 2)))]
+        g.emit(ops.dyn_strided_slice, a, *ends, axes=(g.axis(a),))
+    elif g.rng.random() < 0.3:
+        backwards = {"begin": (-1,), "end": (-END,), "strides": (-1,)}
+        g.emit(ops.strided_slice, a, axes=(g.axis(a),), **backwards)
+    else:
+        step = g.rng.choice((1, 1, 2))
+        forwards = {"begin": (begin,), "end": (end,), "strides": (step,)}
+        g.emit(ops.strided_slice, a, axes=(g.axis(a),), **forwards)
+
+
+def pad(g: Graph) -> None:
+    a = g.pick("fi", rank=1)
+    mode = g.rng.choice(("constant", "constant", "edge", "reflect"))
+    some = (0, 0, 1, g.n, -1) if mode == "constant" else (0, 1, 2)
+    pads = tuple((g.rng.choice(some), g.rng.choice(some)) for _ in a.type.shape)
+    g.emit(ops.pad, a, pads=pads, mode=mode)
+
+
+def gather(g: Graph) -> None:
+    a = g.pick("fib", rank=1)
+    numbers = g.out.emit(ops.arange, stop=g.rng.choice((g.n, g.m, 2)))
+    last = Const(np.array([0, -1]))
+    g.exact.update((numbers, last))
+    g.emit(ops.gather, a, g.rng.choice((numbers, last)), axis=g.axis(a))
+
+
+def spread(g: Graph) -> None:
+    a = g.pick("fib", rank=1)
+    shape = tuple(g.rng.choice((1, g.dim(), 1 if d is ANY else d)) for d in a.type.shape)
+    if g.rng.random() < 0.3:
+        g.emit(ops.dyn_broadcast_to, a, g.dims(*shape))
+        return
+    g.emit(ops.broadcast_to, a, shape=shape)
+    g.emit(ops.tile, a, repeats=tuple(g.rng.choice((1, 2, g.m)) for _ in a.type.shape))
+
+
+def make(g: Graph) -> None:
+    g.emit(ops.full, shape=(g.dim(), g.dim()), value=2, dtype=g.rng.choice(("float32", "int64")))
+    g.emit(ops.arange, start=g.rng.choice((0, g.n)), stop=2 * g.n + 1, step=2, dtype="float32")
+    g.emit(ops.shape_of, g.pick("fib"))
+
+
+def by_values(g: Graph) -> None:
+    g.emit(ops.nonzero, g.pick("fib", rank=1, exact=True))
+
+
+def branch(g: Graph) -> None:
+    """An `if` on a size, or on values."""
+    a = g.pick(rank=1, exact=True)
+    if g.rng.random() < 0.6:
+        condition = g.out.emit(ops.dim_less, dim=g.rng.choice((g.n, g.m, g.n + 1)), than=3)
+    else:
+        top = g.out.emit(ops.reduce_max, a, axes=tuple(range(len(a.type.shape))))
+        condition = g.out.emit(ops.greater, top, Const(np.asarray(1, a.type.dtype)))
+    out, pool = g.out, g.pool
+    ends, blocks = [], []
+    for _ in range(2):
+        g.out, g.pool = Builder(), list(pool)
+        g.step()
+        ends.append([*g.pool[-3:], a])
+        blocks.append(g.out)
+    g.out, g.pool = out, pool
+    then = g.rng.choice(ends[0])
+    fits = [e for e in (*ends[1], then) if e in (*pool, *ends[1])]
+    orelse = g.rng.choice([e for e in fits if e.type.dtype == then.type.dtype])
+    halves = [b.function("", (), [r]) for b, r in zip(blocks, (then, orelse), strict=True)]
+    exact = g.exact.issuperset((then, orelse))
+    g.emit(IF, condition, then=halves[0], orelse=halves[1], exact=exact)
+
+
+STEPS: tuple[Step, ...] = (
+    *(unary, binary, binary, decide, cast, matmul, window, reduce, along, norm, view, view),
+    *(move, cut, pad, gather, spread, make, by_values, branch),
+)
+
+
+# --- comparing -----------------------------------------------------------------------------------
+
+
+def reference(module: Module, inputs: list[np.ndarray]) -> list[np.ndarray] | None:
+    """The results, or None where numpy or a rule refuses."""
+    try:
+        return evaluate_module(module, *inputs)
+    except (BucketizeError, ValueError, IndexError, ZeroDivisionError):
+        return None
+
+
+def cases_of(graph: Graph, module: Module) -> list[Case]:
+    cases = []
+    for sizes in graph.sizes():
+        with suppress(ValueError):  # an extent of an input below 0
+            inputs = graph.draw(sizes)
+            cases.append((inputs, reference(module, inputs)))
+    return cases
+
+
+def agree(got: list[np.ndarray], want: list[np.ndarray], tolerance: float) -> None:
+    for g, w in zip(got, want, strict=True):
+        assert (g.shape, g.dtype) == (w.shape, w.dtype)
+        if w.dtype.kind != "f":
+            np.testing.assert_array_equal(g, w)
+            continue
+        finite = np.abs(w[np.isfinite(w)].astype(np.float64))
+        scale = max(1.0, finite.max(initial=0))
+        if tolerance < 1e-2 or scale < 1e3:  # halves overflow, here or there
+            np.testing.assert_allclose(g, w, tolerance, tolerance * scale)
+
+
+def check(run: Callable[..., list[np.ndarray]], case: Case, tolerance: float) -> None:
+    inputs, want = case
+    before = [a.copy() for a in inputs]
+    try:
+        got = run(*inputs)
+    except (TypeRelError, ShapeError):
+        assert want is None or any(0 in a.shape for a in inputs), "refused"  # `?` is 1 at least
+        return
+    if want is not None:
+        agree(got, want, tolerance)
+    for i, result in enumerate(got):
+        assert not any(np.shares_memory(result, o) for o in (*inputs, *got[:i]))
+    for a, b in zip(inputs, before, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def versions(graph: Graph, module: Module) -> Iterator[bucketize.Executable]:
+    yield bucketize.compile(module)
+    yield bucketize.compile(module, threads=2)
+    cut_up = graph.rng.choice(DISPATCHERS)
+    for policy in ("exact", "pad"):
+        with suppress(PaddingError, DispatchError):  # some need bounds
+            cloned = dispatch(module, lambda s: cut_up({"p0": s["p0"]}), policy=policy)
+            yield bucketize.compile(cloned, lazy=True, threads=graph.rng.choice((1, 2)))
+
+
+def has_value_branch(module: Module) -> bool:
+    """Whether both branches must be legal in a bucket, also where one is never taken."""
+    return any(b.op is IF for b in module.main.body)
+
+
+def fuzz(seed: int) -> None:
+    graph = Graph(seed)
+    module = graph.module()
+    dtypes = {o.type.dtype.name for b in module.main.body for o in b.outs}
+    dtypes |= {p.type.dtype.name for p in graph.params}
+    tolerance = max(SMOOTH.get(d, 0) for d in dtypes)
+    cases = cases_of(graph, module)
+    for i, exe in enumerate(versions(graph, module)):
+        if i > 1 and has_value_branch(module):
+            break
+        for case in cases:
+            check(exe.run, case, tolerance)
+        if i == 1:
+            in_threads(exe, cases, tolerance)
+
+
+def in_threads(exe: bucketize.Executable, cases: list[Case], tolerance: float) -> None:
+    failed: list[BaseException] = []
+
+    def work(mine: list[Case]) -> None:
+        try:
+            for case in mine:
+                check(exe.run, case, tolerance)
+        except BaseException as e:  # raised again by the thread that waits
+            failed.append(e)
+
+    threads = [threading.Thread(target=work, args=(cases[i::2] + cases[::3],)) for i in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failed:
+        raise failed[0]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("seed", range(40))
+def test_random_graphs(seed: int) -> None:
+    fuzz(seed)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("seed", range(1000, 1020))
+def test_many_random_graphs(seed: int) -> None:
+    for i in range(12):
+        fuzz(100 * seed + i)
