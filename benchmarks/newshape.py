@@ -1,8 +1,8 @@
 """A stream of shapes never seen before, beside the same shapes seen: what newness costs.
 
-Three means over one stream of random shapes, on fresh executables: the first time that each shape
-comes, the second time that the stream comes, and a call right after one of the same shape. The
-third is the strictest: table, arena and caches are all of that shape.
+Each step of the stream times a shape that is new, one that came a few steps ago, and that one
+once more right away: table, arena and caches are all of its shape then. All engines take each
+step in turn. Of each pair there are the ratio of the means over the stream and the median ratio.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from functools import partial
+from typing import Any, TypeAlias
 
 import numpy as np
 import psutil
@@ -21,7 +22,11 @@ from benchmarks.peers import Run, onnxruntime
 from bucketize import zoo
 from bucketize.runtime.executable import Executable
 
+Inputs: TypeAlias = Mapping[str, Any]
+Times: TypeAlias = tuple[float, float, float]
+
 SHAPES = 200
+LAG = 5  # steps until a shape comes again
 MANY = 20_000
 RANGES: dict[str, dict[str, tuple[int, int]]] = {
     "mlp": {"N": (1, 256)},
@@ -34,7 +39,7 @@ RANGES: dict[str, dict[str, tuple[int, int]]] = {
 FEW = {"bert-base": 60, "resnet50": 60}  # where 200 shapes would take too long
 
 
-def stream(name: str, seed: int = 0) -> list[Mapping[str, Any]]:
+def stream(name: str, seed: int = 0) -> list[Inputs]:
     """Inputs of distinct random shapes."""
     dice, sizes = np.random.default_rng(seed), set()
     ranges = RANGES[name]
@@ -44,23 +49,40 @@ def stream(name: str, seed: int = 0) -> list[Mapping[str, Any]]:
     return [zoo.inputs(name, dict(zip(ranges, map(int, s), strict=True))) for s in order]
 
 
-def seconds(run: Callable[..., Any], inputs: Mapping[str, Any]) -> float:
+def called(exe: Executable, inputs: Inputs) -> Any:
+    """One call of ours."""
+    return exe.run(**inputs)
+
+
+def seconds(run: Callable[..., Any], inputs: Inputs) -> float:
     """One call."""
     start = time.perf_counter()
     run(inputs)
     return time.perf_counter() - start
 
 
-def means(run: Run, inputs: list[Mapping[str, Any]]) -> tuple[float, float, float]:
-    """Mean seconds of a shape that is new, seen, and just seen."""
-    run(inputs[0])  # what a first call does once
-    new = [seconds(run, x) for x in inputs[1:]]
-    seen = [seconds(run, x) for x in inputs[1:]]
-    just = []
-    for x in inputs[1:]:
-        run(x)
-        just.append(seconds(run, x))
-    return statistics.fmean(new), statistics.fmean(seen), statistics.fmean(just)
+def steps(runs: Mapping[str, Run], inputs: list[Inputs]) -> dict[str, list[Times]]:
+    """Seconds of every step: a shape that is new, one seen, and one just seen."""
+    for run in runs.values():
+        for x in inputs[:LAG]:
+            run(x)
+    taken: dict[str, list[Times]] = {name: [] for name in runs}
+    for before, now in zip(inputs, inputs[LAG:], strict=False):
+        for name, run in runs.items():
+            new, seen = seconds(run, now), seconds(run, before)
+            taken[name].append((new, seen, seconds(run, before)))
+    return taken
+
+
+def ratios(taken: list[Times], of: int) -> str:
+    """New beside seen (1) or just seen (2): of the means, and the median by shape.
+
+    A shape is new in one step, and seen in the step that is `LAG` later.
+    """
+    new = [times[0] for times in taken[:-LAG]]
+    other = [times[of] for times in taken[LAG:]]
+    pairs = [a / b for a, b in zip(new, other, strict=True)]
+    return f"{statistics.fmean(new) / statistics.fmean(other):>8.3f} {statistics.median(pairs):.3f}"
 
 
 def fills(exe: Executable, repeats: int = 200) -> float:
@@ -96,19 +118,15 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("models", nargs="*", default=list(RANGES))
     names = [n for n in parser.parse_known_args()[0].models if n in RANGES] or list(RANGES)
-    print(
-        f"{'model':<13}{'shapes':>7}{'new/seen':>10}{'new/just':>10}{'fill':>10}{'ort':>8}{'ort':>8}"
-    )
+    print("            new/seen: mean, median    new/just seen          fill   onnxruntime's")
     for name in names:
         model, inputs = zoo.build(name), stream(name)
         exe = bucketize.compile(bucketize.from_onnx(model, bounds=zoo.BOUNDS[name]))
-        new, seen, just = means(lambda x, exe=exe: exe.run(**x), inputs)  # type: ignore[misc]
-        peer = means(onnxruntime(model, name), inputs)
-        print(
-            f"{name:<13}{len(inputs):>7}{new / seen:>10.3f}{new / just:>10.3f}"
-            f"{fills(exe) * 1e6:>8.1f}us{peer[0] / peer[1]:>8.3f}{peer[0] / peer[2]:>8.3f}",
-            flush=True,
-        )
+        runs = {"ours": partial(called, exe), "onnxruntime": onnxruntime(model, name)}
+        taken = steps(runs, inputs)
+        mine, theirs = ([ratios(times, of) for of in (1, 2)] for times in taken.values())
+        fill = f"{fills(exe) * 1e6:.1f} us"
+        print(f"{name:<12}{'    '.join(mine)}{fill:>12}{'    '.join(theirs)}", flush=True)
     memory()
 
 
