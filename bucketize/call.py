@@ -9,7 +9,7 @@ import numpy as np
 from bucketize.errors import NoBucketError, ShapeError, unknown_name
 from bucketize.ir import Binding, Var
 from bucketize.op import Array
-from bucketize.types import AnyDim, Expr, Symbol, evaluate
+from bucketize.types import Dim, Expr, Symbol, evaluate
 
 
 def bind_shapes(
@@ -23,36 +23,39 @@ def bind_shapes(
     `known` holds the sizes of symbols that the parameters need not tell.
     """
     env = dict(known or {})
+    derived: list[tuple[Var, int, int]] = []
     for param, shape in zip(params, shapes, strict=True):
-        if len(shape) != len(param.type.shape):
-            want, got = len(param.type.shape), len(shape)
+        dims = param.type.shape
+        if len(shape) != len(dims):
+            want, got = len(dims), len(shape)
             raise ShapeError(f"{what} {param.name!r}: expected rank {want} {param.type}, got {got}")
-        for axis, (dim, size) in enumerate(zip(param.type.shape, shape, strict=True)):
-            where = f"{what} {param.name!r}, axis {axis}"
-            if isinstance(dim, Symbol):
-                _bind_symbol(env, dim, size, where)
-            elif not isinstance(dim, Expr | AnyDim) and dim != size:
-                raise ShapeError(f"{where}: expected {dim}, got {size}")
-    _check_expressions(params, shapes, env, what)
+        for axis, size in enumerate(shape):
+            if isinstance(dims[axis], Expr):
+                derived.append((param, axis, size))
+            elif (wanted := _refused(env, dims[axis], size)) is not None:
+                raise _mismatch(what, param, axis, wanted, size)
+    for param, axis, size in derived:
+        dim = param.type.shape[axis]
+        if (value := evaluate(dim, env)) != size:
+            raise _mismatch(what, param, axis, f"{dim}={value}", size)
     return env
 
 
-def _bind_symbol(env: dict[str, int], symbol: Symbol, size: int, where: str) -> None:
-    if env.setdefault(symbol.name, size) != size:
-        raise ShapeError(f"{where}: expected {symbol.name}={env[symbol.name]}, got {size}")
-    if size < symbol.lo or (symbol.hi is not None and size > symbol.hi):
-        top = "..." if symbol.hi is None else symbol.hi
-        raise ShapeError(f"{where}: expected {symbol.name} in [{symbol.lo}, {top}], got {size}")
+def _refused(env: dict[str, int], dim: Dim, size: int) -> object:
+    """What was expected in place of `size`; None if it is right. Notes what it says of a symbol."""
+    if isinstance(dim, int):
+        return None if dim == size else dim
+    if not isinstance(dim, Symbol):
+        return None
+    if env.setdefault(dim.name, size) != size:
+        return f"{dim.name}={env[dim.name]}"
+    if dim.lo <= size and (dim.hi is None or size <= dim.hi):
+        return None
+    return f"{dim.name} in [{dim.lo}, {'...' if dim.hi is None else dim.hi}]"
 
 
-def _check_expressions(
-    params: Sequence[Var], shapes: Sequence[tuple[int, ...]], env: Mapping[str, int], what: str
-) -> None:
-    for param, shape in zip(params, shapes, strict=True):
-        for axis, (dim, size) in enumerate(zip(param.type.shape, shape, strict=True)):
-            if isinstance(dim, Expr) and evaluate(dim, env) != size:
-                want = f"{dim}={evaluate(dim, env)}"
-                raise ShapeError(f"{what} {param.name!r}, axis {axis}: expected {want}, got {size}")
+def _mismatch(what: str, param: Var, axis: int, wanted: object, size: int) -> ShapeError:
+    return ShapeError(f"{what} {param.name!r}, axis {axis}: expected {wanted}, got {size}")
 
 
 def no_bucket(b: Binding, sizes: Mapping[str, int]) -> NoBucketError:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from threading import Lock
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -56,6 +56,8 @@ class Linked:
     """In the order of the plan's."""
     held: tuple[Array, ...]
     """The constants that are results."""
+    results: tuple[tuple[tuple[int, ...], np.dtype[Any]], ...]
+    """The registers of each result's shape, and its dtype."""
 
     @cached_property
     def fixed(self) -> int:
@@ -96,4 +98,8 @@ class Image:
             else:
                 call = segment.calls[step]
                 constants.append(supply.constant(call.args[index].value, call, index))  # type: ignore[union-attr]
-        return Linked(plan, np.array(kernels, np.int64), tuple(constants), held)
+        results = tuple(
+            (result.shape, atom.type.dtype)
+            for result, atom in zip(plan.results, segment.fn.results, strict=True)
+        )
+        return Linked(plan, np.array(kernels, np.int64), tuple(constants), held, results)

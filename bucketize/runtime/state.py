@@ -44,7 +44,7 @@ class State:
         self.walking = _block(WALK, self._walk_words())
         # views of single words: an index into an array costs more than into a memoryview
         self.fill_word, self.walk_word = self.filling.data, self.walking.data
-        self.base = self.bases.data
+        self.base, self.register = self.bases.data, self.registers.data
         self.places = address(self.filling), address(self.walking)
 
     def _fill_words(self) -> dict[str, int]:
@@ -86,15 +86,15 @@ class State:
         if sizes == self.sizes:
             return
         self.sizes = None
-        self.registers[: len(sizes)] = sizes
+        register = self.register
+        for i, size in enumerate(sizes):
+            register[i] = size
         self.fill(self.places[0])
         if self.fill_word[FILL.index("status")]:
             self._refuse(dict(zip(self.plan.symbols, sizes, strict=True)))
         self.arena.reserve(self.arena_bytes)
-        registers = self.registers.tolist()
         self.results = [
-            (tuple([registers[r] for r in result.shape]), atom.type.dtype)
-            for result, atom in zip(self.plan.results, self.segment.fn.results, strict=True)
+            (tuple([register[r] for r in shape]), dtype) for shape, dtype in self.linked.results
         ]
         self.base[0] = 0  # the offsets changed: put all pointers in again
         self.sizes = sizes
