@@ -1,8 +1,9 @@
 """A stream of shapes never seen before, beside the same shapes seen: what newness costs.
 
 Each step of the stream times a shape that is new, one that came a few steps ago, and that one
-once more right away: table, arena and caches are all of its shape then. Before the first two the
-engine is called at a shape that is always the same, so that its weights are as warm for either.
+once more right away: table and arena are all of its shape then. Every call has arrays of its own,
+so that what is measured is the shape's newness and not the data's; before the first two the engine
+is called at a shape that is always the same, so that its weights are as warm for either.
 All engines take each step in turn. Of each pair there are the ratio of the means over the stream
 and the median ratio.
 """
@@ -29,6 +30,7 @@ Times: TypeAlias = tuple[float, float, float]
 
 SHAPES = 200
 LAG = 5  # steps until a shape comes again
+TIMES = 3  # that a shape comes
 MANY = 20_000
 RANGES: dict[str, dict[str, tuple[int, int]]] = {
     "mlp": {"N": (1, 256)},
@@ -41,14 +43,14 @@ RANGES: dict[str, dict[str, tuple[int, int]]] = {
 FEW = {"bert-base": 60, "resnet50": 60}  # where 200 shapes would take too long
 
 
-def stream(name: str, seed: int = 0) -> list[Inputs]:
-    """Inputs of distinct random shapes."""
+def stream(name: str, seed: int = 0) -> list[list[Inputs]]:
+    """Inputs of distinct random shapes, each in arrays of its own for every time that it comes."""
     dice, sizes = np.random.default_rng(seed), set()
     ranges = RANGES[name]
     while len(sizes) < min(SHAPES, FEW.get(name, SHAPES)):
         sizes.add(tuple(int(dice.integers(lo, hi + 1)) for lo, hi in ranges.values()))
-    order = dice.permutation(sorted(sizes))
-    return [zoo.inputs(name, dict(zip(ranges, map(int, s), strict=True))) for s in order]
+    named = [dict(zip(ranges, map(int, s), strict=True)) for s in dice.permutation(sorted(sizes))]
+    return [[zoo.inputs(name, shape) for _ in range(TIMES)] for shape in named]
 
 
 def called(exe: Executable, inputs: Inputs) -> Any:
@@ -63,18 +65,20 @@ def seconds(run: Callable[..., Any], inputs: Inputs) -> float:
     return time.perf_counter() - start
 
 
-def steps(runs: Mapping[str, Run], inputs: list[Inputs]) -> dict[str, list[Times]]:
+def steps(runs: Mapping[str, Run], inputs: list[list[Inputs]]) -> dict[str, list[Times]]:
     """Seconds of every step: a shape that is new, one seen, and one just seen."""
+    always = inputs[0][0]
     for run in runs.values():
-        for x in inputs[:LAG]:
-            run(x)
+        for arrays in inputs[:LAG]:
+            run(arrays[0])
     taken: dict[str, list[Times]] = {name: [] for name in runs}
-    for before, now in zip(inputs, inputs[LAG:], strict=False):
-        for name, run in runs.items():
-            run(inputs[0])
-            new = seconds(run, now)
-            run(inputs[0])
-            taken[name].append((new, seconds(run, before), seconds(run, before)))
+    for k, (before, now) in enumerate(zip(inputs, inputs[LAG:], strict=False)):
+        order = list(runs.items())
+        for name, run in order if k % 2 else reversed(order):
+            run(always)
+            new = seconds(run, now[0])
+            run(always)
+            taken[name].append((new, seconds(run, before[1]), seconds(run, before[2])))
     return taken
 
 

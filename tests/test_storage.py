@@ -26,8 +26,10 @@ def test_the_arena_moves_only_to_grow() -> None:
     assert first % ALIGNMENT == 0
     assert arena.reserve(10) == first
     assert arena.nbytes == 1000
-    arena.reserve(2000)
-    assert arena.nbytes == 2000
+    arena.reserve(1001)
+    assert arena.nbytes == 2000  # twice what it was: the next size does not move it
+    arena.reserve(10_000)
+    assert arena.nbytes == 10_000
 
 
 def test_too_much_memory_is_an_error_that_says_how_much() -> None:

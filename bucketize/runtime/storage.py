@@ -56,14 +56,23 @@ class Arena:
         self.base = address(self._bytes)
 
     def reserve(self, size: int) -> int:
-        """The address of at least `size` bytes."""
+        """The address of at least `size` bytes.
+
+        It at least doubles when it moves, so that growing sizes move it seldom: what is not
+        touched costs no memory.
+        """
         if size > self._bytes.nbytes:
-            try:
-                self._bytes = empty_bytes(size)
-            except (MemoryError, ValueError) as e:
-                raise ShapeError(f"no memory for the {size:,} bytes between the kernels") from e
+            self._bytes = self._grown(size)
             self.base = address(self._bytes)
         return self.base
+
+    def _grown(self, size: int) -> Array:
+        for wanted in (max(size, 2 * self.nbytes), size):
+            try:
+                return empty_bytes(wanted)
+            except (MemoryError, ValueError) as e:
+                error = e
+        raise ShapeError(f"no memory for the {size:,} bytes between the kernels") from error
 
     @property
     def nbytes(self) -> int:
