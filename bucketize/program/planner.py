@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -21,20 +21,26 @@ RELATIONS = {"==": 0, "broadcast": 1, ">=": 2}
 Spot: TypeAlias = tuple[int, int, int, int]  # word, base, tensor (-1: none), copy of the tensor
 
 
-def plan_of(segment: Segment, threads: int, target: Target) -> Plan:
+def plan_of(segment: Segment, threads: int, launch_of: Callable[[KernelCall], Launch]) -> Plan:
     """The plan of a segment whose kernels are run by so many threads."""
-    return _Planner(segment, threads, target).plan()
+    return _Planner(segment, threads, [launch_of(call) for call in segment.calls]).plan()
+
+
+def launch_of(call: KernelCall, target: Target) -> Launch:
+    """A kernel's launch rule, read over the dims of its workload."""
+    types = [a.type for a in (*call.workload.body.params, *call.workload.body.results)]
+    shapes, made = tuple(t.shape for t in types), call.implementation
+    return TEMPLATES[made.template].launch(call.workload, made.schedule, shapes, target)
 
 
 class _Planner:
     """Reads a segment once, kernel by kernel."""
 
-    def __init__(self, segment: Segment, threads: int, target: Target) -> None:
-        self.segment, self.threads = segment, threads
+    def __init__(self, segment: Segment, threads: int, launches: Sequence[Launch]) -> None:
+        self.segment, self.threads, self.launches = segment, threads, launches
         self.code = DimCode(segment.symbols)
         calls = segment.calls
-        self.launches = [_launch(c, target) for c in calls]
-        pairs = zip(calls, self.launches, strict=True)
+        pairs = zip(calls, launches, strict=True)
         self.width = max((_row_width(c, launch) for c, launch in pairs), default=1)
         self.size = len(calls) * threads * self.width
         self.words: list[tuple[int, int]] = []
@@ -175,12 +181,6 @@ class _Planner:
             for relation, a, b in [*relied_on(self.segment.fn), *_extents(self.segment.fn)]
         ]
         return [row for row in dict.fromkeys(rows) if row[1] != row[2]]
-
-
-def _launch(call: KernelCall, target: Target) -> Launch:
-    types = [a.type for a in (*call.workload.body.params, *call.workload.body.results)]
-    shapes, made = tuple(t.shape for t in types), call.implementation
-    return TEMPLATES[made.template].launch(call.workload, made.schedule, shapes, target)
 
 
 def _row_width(call: KernelCall, launch: Launch) -> int:

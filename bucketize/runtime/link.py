@@ -10,11 +10,11 @@ from typing import TypeAlias
 from bucketize.kernel import core
 from bucketize.kernel.build import build, build_all
 from bucketize.kernel.object import Kernel
-from bucketize.kernel.template import TEMPLATES
+from bucketize.kernel.template import TEMPLATES, Launch
 from bucketize.op import Array
 from bucketize.program.instruction import KernelCall, Segment
 from bucketize.program.plan import Plan
-from bucketize.program.planner import plan_of
+from bucketize.program.planner import launch_of, plan_of
 from bucketize.program.program import Program
 from bucketize.runtime.image import CORE, Image
 from bucketize.runtime.storage import aligned
@@ -34,6 +34,7 @@ class Linker:
         """Nothing is built or packed before it is asked for."""
         self.program = program
         self._kernels: dict[str, Kernel] = {}
+        self._launches: dict[KernelCall, Launch] = {}
         self._constants: dict[Hashable, tuple[Array, Array]] = {}
         self._packing = Lock()
 
@@ -41,7 +42,13 @@ class Linker:
         return build(core_source(name), name_hint=name)
 
     def plan(self, segment: Segment) -> Plan:
-        return plan_of(segment, self.program.threads, self.program.target)
+        return plan_of(segment, self.program.threads, self._launch)
+
+    def _launch(self, call: KernelCall) -> Launch:
+        """Read once for all segments that share the call."""
+        if call not in self._launches:
+            self._launches[call] = launch_of(call, self.program.target)
+        return self._launches[call]
 
     def kernel(self, name: str) -> Kernel:
         if name not in self._kernels:
