@@ -166,5 +166,5 @@ def test_expressions_say_whether_they_have_a_vector_form() -> None:
     }
     assert {o.name for o in (ops.pow_, ops.sin, ops.mod, ops.trunc_div, ops.cast)} <= without
     assert not without & {"gelu", "relu", "clip", "silu", "where", "softplus", "hard_swish"}
-    assert expression.is_costly("tanh(x0)")
-    assert not expression.is_costly("min(max(x0, 0), 6)")
+    assert expression.is_long("tanh(x0)")
+    assert not expression.is_long("min(max(x0, 0), 6)")
