@@ -12,13 +12,13 @@ from bucketize.ir import Module
 from bucketize.kernel.target import Target, host
 from bucketize.kernel.template import Implementation, Template
 from bucketize.kernel.workload import Workload
-from bucketize.program.decide import decide, defaults, redecided
+from bucketize.program.decide import completed, decide, defaults, redecided
 from bucketize.program.family import Choose
 from bucketize.program.program import Program
 from bucketize.runtime.executable import Executable
 from bucketize.runtime.link import Progress, link
 from bucketize.runtime.native import check_threads
-from bucketize.tune.choice import Choice, Choices
+from bucketize.tune.choice import Choices
 from bucketize.tune.log import rows, select
 
 EXECUTORS = ("auto", "graph", "vm")
@@ -78,22 +78,9 @@ def logged_choice(log: str | Path, threads: int, target: Target) -> Choose:
 
     def choose(workload: Workload, able: Sequence[Template]) -> tuple[Implementation, str]:
         best = choices.best(workload.hash, [p.type for p in workload.body.params])
-        known = None if best is None else _completed(best, workload, able, target)
+        if best is None:
+            return otherwise(workload, able)
+        known = completed(best.template, best.schedule, workload, able, target)
         return otherwise(workload, able) if known is None else (known, "log")
 
     return choose
-
-
-def _completed(
-    logged: Choice, workload: Workload, able: Sequence[Template], target: Target
-) -> Implementation | None:
-    """What was logged, with the defaults of knobs that are newer than the log; None if illegal.
-
-    A row from before templates were logged means the one that was the only candidate then.
-    """
-    for template in able:
-        if logged.template in (template.name, ""):
-            schedule = {**template.default(workload, target), **logged.schedule}
-            legal = template.valid(workload, schedule, target) is None
-            return Implementation(template.name, schedule) if legal else None
-    return None

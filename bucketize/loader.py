@@ -1,4 +1,7 @@
-"""`load`: an executable from a file, without model, log, compiler, cache or writable disk."""
+"""`load`: an executable from a file, without model, log, compiler, cache or writable disk.
+
+Only a program for several threads needs numba: the loop that forks is its own.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from bucketize.errors import ProgramError
 from bucketize.program.file import File
 from bucketize.runtime.executable import Executable
 from bucketize.runtime.image import Image
+from bucketize.runtime.native import check_threads
 from bucketize.runtime.stored import Stored
 
 
@@ -26,6 +30,7 @@ def load(path: str | Path, *, rebuild: bool = False) -> Executable:
     """
     stored = Stored(File(path))
     reason = stored.foreign()
+    check_threads(stored.header["threads"])
     if reason is None:
         return Executable(Image(stored.program(), stored))
     if not rebuild:

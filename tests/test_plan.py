@@ -105,6 +105,7 @@ def test_a_dim_is_evaluated_once() -> None:
     ("fn", "a", "b", "status"),
     [
         ("*", 3_000_000_000, 3_000_000_000, 2),
+        ("+", 2**62, 2**62, 2),
         ("//", 3, 0, 3),
         ("%", 3, 0, 3),
         ("broadcast", 3, 2, 1),
@@ -114,7 +115,7 @@ def test_a_dim_is_evaluated_once() -> None:
     ],
 )
 def test_a_dim_without_a_value_is_noticed(fn: str, a: int, b: int, status: int) -> None:
-    number = 1 if fn == "*" else FUNCTIONS[fn].code
+    number = {"+": 0, "*": 1}[fn] if fn in "+*" else FUNCTIONS[fn].code
     block, registers, _ = filled([a, b, -7], [(2, number, 0, 1)])
     assert block[STATUS] == status
     if not status:
@@ -153,6 +154,11 @@ def test_tensors_that_live_at_once_do_not_overlap(drawn: list[tuple[int, int, in
             other, extent = spans[j]
             if rows[j][2] >= i:
                 assert start + size <= other or other + extent <= start or 0 in (size, extent)
+
+
+def test_more_memory_than_there_are_addresses_is_noticed() -> None:
+    assert filled([2**61], tensors=[(0, 0, 0, 8)])[0][STATUS] == 2
+    assert filled([2**61], tensors=[(0, i, 9, 1) for i in range(4)])[0][STATUS] == 2
 
 
 def test_a_chain_needs_two_buffers() -> None:

@@ -526,3 +526,31 @@ def test_a_call_inside_which_a_call_is_made_has_its_own_memory() -> None:
         exe.run(random(17, 12))
     same(exe, random(3, 12))
     assert len(exe._idle) == 1
+
+
+def test_an_interrupt_in_the_midst_of_a_run_leaves_no_stale_pointers() -> None:
+    exe = bucketize.compile(Module({"main": mlp()}))
+    same(exe, random(2, 12))
+    (context,) = exe._idle
+    (state,) = context._states.values()
+    walk = state.walk
+
+    def interrupted(_: int) -> None:
+        raise KeyboardInterrupt
+
+    state.prepare((3,))
+    state.walk = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        exe.run(random(3, 12))
+    state.walk = walk
+    same(exe, random(3, 12))
+    assert len(exe._idle) == 1
+
+
+def test_explaining_what_fails_keeps_the_context() -> None:
+    mod = dispatch(Module({"main": mlp()}), lambda _: {"data": {0: [(1, 4)]}}, fallback=False)
+    exe = bucketize.compile(mod)
+    exe.run(random(2, 12))
+    with pytest.raises(NoBucketError):
+        exe.explain(N=9)
+    assert len(exe._idle) == 1

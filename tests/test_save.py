@@ -14,7 +14,7 @@ import pytest
 
 import bucketize
 from bucketize import ops, zoo
-from bucketize.errors import NoBucketError, ProgramError, ShapeError
+from bucketize.errors import CompileError, NoBucketError, ProgramError, ShapeError
 from bucketize.ir import CALL, IF, Builder, Const, Function, Module, Var
 from bucketize.kernel.target import host
 from bucketize.program import file as file_module
@@ -277,7 +277,7 @@ def test_a_full_disk_leaves_the_file_that_was_there(
     assert [p.name for p in path.parent.iterdir()] == [path.name]
 
 
-@pytest.mark.parametrize("what", ["target", "version"])
+@pytest.mark.parametrize("what", ["target", "version", "blocks"])
 def test_another_machine_or_version_says_so_and_may_rebuild(
     path: Path, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -288,6 +288,9 @@ def test_another_machine_or_version_says_so_and_may_rebuild(
         there = {**header["target"], "features": "0" * 16, "name": "z80", "lanes": 4}
         header["target"] = there
         message = f"was compiled for z80, another processor than this {host().name}; rebuild=True"
+    elif what == "blocks":
+        header["blocks"] = "0" * 16
+        message = "is of another build of bucketize .*, whose tables differ; rebuild=True"
     else:
         header["bucketize"] = "0.0.1"
         message = "is of bucketize 0.0.1, this is .*; rebuild=True"
@@ -342,3 +345,24 @@ def test_functions_are_text_in_the_file(path: Path) -> None:
     texts = [segment["text"] for segment in File(path).header["segments"]]
     assert "matmul" in texts[0]
     assert isinstance(texts[0], str)
+
+
+def test_a_program_for_more_threads_than_there_are_says_so(path: Path) -> None:
+    read = File(path)
+    header = {**read.header, "threads": 1000}
+    blobs = [bytes(read.blob(i)) for i in range(len(header.pop("blobs")))]
+    write(path, header, blobs)
+    with pytest.raises(CompileError, match=r"threads: expected 1 to .*, got 1000"):
+        bucketize.load(path)
+
+
+def test_a_constant_that_is_a_result_is_checked(tmp_path: Path) -> None:
+    path = tmp_path / "values.bkt"
+    bucketize.compile(values()).save(path)
+    whole, read = path.read_bytes(), File(path)
+    shapes = [entry["shape"] for entry in read.header["constants"]]
+    start, _, _ = read.header["blobs"][read.header["constants"][shapes.index([3])]["blob"]]
+    at = read._first + start
+    path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+    with pytest.raises(ProgramError, match="is damaged"):
+        bucketize.load(path).run(np.zeros((2, 4), np.float32), np.ones(2, bool), np.array(True))

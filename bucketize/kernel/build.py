@@ -83,20 +83,31 @@ def build_all(sources: Mapping[str, str], progress: Progress | None = None) -> N
     `progress` is told the kernels compiled of those that were missing.
     """
     missing = {s: hint for s, hint in sources.items() if not is_built(s, hint)}
-    processes = min(len(os.sched_getaffinity(0)), len(missing) // PARALLEL + 1)
+    processes = min(_cores(), len(missing) // PARALLEL + 1)
     tell = progress or (lambda *_: None)
     if processes > 1:
-        with ThreadPoolExecutor(processes) as threads, Builders() as builders:
+        with Builders() as builders, ThreadPoolExecutor(processes) as threads:
             jobs = {threads.submit(builders.build, s, h): h for s, h in missing.items()}
-            for i, job in enumerate(as_completed(jobs), 1):
-                job.result()
-                tell(f"compiled {jobs[job]}", i, len(missing))
+            try:
+                for i, job in enumerate(as_completed(jobs), 1):
+                    job.result()
+                    tell(f"compiled {jobs[job]}", i, len(missing))
+            except BaseException:  # an interrupt, too: what was not begun is not wanted any more
+                threads.shutdown(cancel_futures=True)
+                raise
     for i, (source, hint) in enumerate(missing.items()):
         kernel = build(source, name_hint=hint)
         assert kernel.path is not None
         _built[kernel.path] = replace(kernel, cached=False)
         if processes <= 1:
             tell(f"compiled {hint}", i + 1, len(missing))
+
+
+def _cores() -> int:
+    """The cores that this process may use, where the system tells."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 class Builders:
@@ -132,8 +143,8 @@ class Builders:
             raise KernelError(f"cannot compile {hint}: {error}")
 
     def _started(self) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "bucketize.kernel.builder"],
+        process = subprocess.Popen(  # -P: what lies about in this folder is no module
+            [sys.executable, "-P", "-m", "bucketize.kernel.builder"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -197,7 +208,7 @@ def _write(path: Path, data: bytes) -> None:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
         os.replace(temporary, path)
-    except OSError:
+    except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
 

@@ -69,8 +69,11 @@ def load(name: str, code: bytes) -> int:
     with _loading:
         if name not in _addresses:
             engine = _engine()
-            engine.add_object_file(llvm.ObjectFileRef.from_data(code))
-            engine.finalize_object()
+            try:
+                engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+                engine.finalize_object()
+            except RuntimeError as e:
+                raise KernelError(f"the machine code of {name} cannot be loaded: {e}") from e
             address = engine.get_function_address(name)
             if not address:
                 raise KernelError(f"an object file lacks its function {name}")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
+from threading import RLock
 
 from bucketize.dispatch.decision import TESTS, Tree, tree_of
 from bucketize.ir import (
@@ -70,6 +72,7 @@ class Cutter:
     unnamed: list[Function] = field(default_factory=list)
     trees: dict[Binding, Tree | None] = field(default_factory=dict)
     tests: dict[Atom, Binding] = field(default_factory=dict)
+    cutting: AbstractContextManager[object] = field(default_factory=RLock)
 
     def code(self, fn: Function, outer: Mapping[Atom, Atom]) -> Code:
         """The code of a function, or of a block that sees the variables of `outer`."""
@@ -212,7 +215,8 @@ class Cutter:
         return test.out in used_atoms(b)
 
     def _block(self, block: Function, env: Env) -> Code:
-        return self.code(block, env)
+        with self.cutting:  # leaves are cut when they are first taken, by whichever thread
+            return self.code(block, env)
 
 
 def _has_unknown(var: Var) -> bool:

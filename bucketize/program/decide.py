@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 
 from bucketize.dispatch.decision import TESTS
 from bucketize.dispatch.tree import name_dims
-from bucketize.errors import BucketizeError, CompileError
+from bucketize.errors import BucketizeError, CompileError, ShapeError, TypeRelError
 from bucketize.ir import CALL, IF, NO_BUCKET, Atom, Binding, Const, Function, Module, all_bindings
 from bucketize.kernel.build import kernel_name
 from bucketize.kernel.target import Target
-from bucketize.kernel.template import Implementation, Template
+from bucketize.kernel.template import Implementation, Schedule, Template
 from bucketize.kernel.templates import TEMPLATES, candidates
 from bucketize.kernel.workload import Workload, workload_of
 from bucketize.lower.pipeline import lower
@@ -51,7 +51,7 @@ class _Decider:
             if family is not None:
                 return family.member(name, self.module.clones[name])
             return self._routine(self.module.functions[name])
-        except BucketizeError as e:
+        except (TypeRelError, ShapeError) as e:
             e.add_note(f"in {name}: if the model is not legal at these sizes, bound its symbols")
             raise
 
@@ -134,6 +134,25 @@ def defaults(target: Target) -> Choose:
     return choose
 
 
+def completed(
+    name: str,
+    schedule: Schedule,
+    workload: Workload,
+    able: Sequence[Template],
+    target: Target,
+) -> Implementation | None:
+    """What a log or a file says, newer knobs at their defaults; None if it is not legal here.
+
+    Without a name, as in rows from before templates were logged, it is the default template's.
+    """
+    for template in able:
+        if name in (template.name, ""):
+            whole = {**template.default(workload, target), **schedule}
+            legal = template.valid(workload, whole, target) is None
+            return Implementation(template.name, whole) if legal else None
+    return None
+
+
 def redecided(program: Program, choose: Choose, target: Target) -> Program:
     """A program for another target: its implementations where they are legal there."""
     sources: dict[str, str] = {}
@@ -141,11 +160,13 @@ def redecided(program: Program, choose: Choose, target: Target) -> Program:
     segments: dict[Segment, Segment] = {}
 
     def call(old: KernelCall) -> KernelCall:
-        made, why = old.implementation, old.why
-        template = TEMPLATES.get(made.template)
-        if template is None or template.valid(old.workload, made.schedule, target) is not None:
-            made, why = choose(old.workload, candidates(old.workload))
-        return decider.implement(old, made, why)
+        made, able = old.implementation, candidates(old.workload)
+        if not able:
+            raise CompileError(f"no template of this version takes {old.workload.key}")
+        known = completed(made.template, made.schedule, old.workload, able, target)
+        if known is not None:
+            return decider.implement(old, known, old.why)
+        return decider.implement(old, *choose(old.workload, able))
 
     def segment(old: Segment) -> Segment:
         if old not in segments:

@@ -52,7 +52,7 @@ def write(path: str | Path, header: Mapping[str, Any], blobs: Sequence[Blob]) ->
                     file.write(view)
             os.chmod(temporary, 0o644)
             os.replace(temporary, path)
-        except OSError:
+        except BaseException:
             Path(temporary).unlink(missing_ok=True)
             raise
     except OSError as e:

@@ -7,9 +7,13 @@ rest: `kernel.core.fill` and `kernel.core.walk`, whose blocks have the words nam
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
 
 from bucketize.ir import Const
+from bucketize.kernel import core
 from bucketize.op import Array
 
 # The words of the two blocks, in order. "x" is the address of an array, "n_x" its rows.
@@ -29,6 +33,14 @@ FAILURES = ("", "a relation does not hold", "a tensor is too large", "a division
 WORD = 8  # bytes of an entry of a block
 BASES = ("arena", "table")
 """What pointers are relative to; the inputs follow, then the results."""
+
+
+def agreed() -> str:
+    """A digest of what native code and tables must agree on: the words, and `core`'s kernels."""
+    text = hashlib.sha256(repr((FILL, WALK, BASES)).encode())
+    for path in sorted(Path(core.__file__).parent.glob("*.py")):
+        text.update(path.read_bytes())
+    return text.hexdigest()[:16]
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +67,7 @@ class Plan:
     parts: Array
     tensors: Array
     pointers: Array
-    """Those relative to arena and table first: `moving` of them follow."""
+    """Those relative to arena and table first: there are `fixed` of them."""
     behind: Array
     """How far pointers lie behind their bases, where no tensor tells."""
     reports: Array
@@ -71,7 +83,7 @@ class Plan:
     """Words of the table, the dims that it holds included."""
     threads: int
 
-    @property
+    @cached_property
     def fixed(self) -> int:
         """How many pointers are relative to arena and table: they move with sizes only."""
         return int((self.pointers[:, 1] < len(BASES)).sum())

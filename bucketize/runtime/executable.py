@@ -120,10 +120,7 @@ class Executable:
         return run
 
     def _run(self, name: str, inputs: Sequence[Array]) -> list[Array]:
-        try:
-            context = self._idle.pop()
-        except IndexError:
-            context = Context(self.image)
+        context = self._taken()
         try:
             return _owned(context.invoke(self.program.routines[name], inputs), inputs)
         finally:
@@ -131,10 +128,18 @@ class Executable:
 
     @contextmanager
     def _borrowed(self) -> Iterator[Context]:
-        """A context for other uses than running."""
-        context = self._idle.pop() if self._idle else Context(self.image)
-        yield context
-        self._idle.append(context)
+        """A context for other uses than running; `run` does without the overhead of this."""
+        context = self._taken()
+        try:
+            yield context
+        finally:
+            self._idle.append(context)
+
+    def _taken(self) -> Context:
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return Context(self.image)
 
     def _clone(self, clone: str) -> str:
         known = self.program.clones

@@ -60,11 +60,6 @@ class Linked:
     """The registers of each result's shape, and its dtype."""
 
     @cached_property
-    def fixed(self) -> int:
-        """How many pointers move with sizes only."""
-        return self.plan.fixed
-
-    @cached_property
     def copies(self) -> bool:
         """Whether a result is something that no kernel writes."""
         return any(r.source != "own" for r in self.plan.results)

@@ -69,7 +69,9 @@ class Linker:
 
     def constant_bytes(self) -> int:
         """Those used as they are included."""
-        return sum(a.nbytes for a in {id(a): a for _, a in self._constants.values()}.values())
+        with self._packing:
+            held = {id(a): a for _, a in self._constants.values()}
+        return sum(a.nbytes for a in held.values())
 
 
 def _hint(name: str) -> str:

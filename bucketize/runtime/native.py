@@ -1,4 +1,4 @@
-"""Native functions: called by address, without the interpreter's lock, alone or by two threads."""
+"""Native functions: called by address, without the interpreter's lock, alone or by threads."""
 
 from __future__ import annotations
 

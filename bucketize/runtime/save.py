@@ -31,7 +31,7 @@ from bucketize.program.instruction import (
     RunSegment,
     Segment,
 )
-from bucketize.program.plan import Plan
+from bucketize.program.plan import Plan, agreed
 from bucketize.program.program import Routine
 from bucketize.runtime.image import CORE, Image
 from bucketize.text import constants, show
@@ -53,6 +53,7 @@ def save(image: Image, path: str | Path) -> None:
     routines = [_Encoder(saver).routine(program.decide(name)) for name in program.routines]
     header = {
         "bucketize": version("bucketize"),
+        "blocks": agreed(),
         "target": asdict(program.target),
         "threads": program.threads,
         "outputs": list(program.outputs),

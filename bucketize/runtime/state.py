@@ -29,6 +29,8 @@ class State:
         self.segment, self.plan, self.linked, self.arena = segment, plan, linked, arena
         self.fill, self.walk = image.fill, image.walk
         self.sizes: tuple[int, ...] | None = None
+        self.pointed = 0
+        """The arena that the table's pointers are put in for; 0, none."""
         self.results: list[tuple[tuple[int, ...], np.dtype[Any]]] = []
         """Shape and dtype of each, at the sizes that the table is filled for."""
         self.registers = plan.initial.copy()
@@ -96,7 +98,7 @@ class State:
         self.results = [
             (tuple([register[r] for r in shape]), dtype) for shape, dtype in self.linked.results
         ]
-        self.base[0] = 0  # the offsets changed: put all pointers in again
+        self.pointed = 0  # the offsets changed: put all pointers in again
         self.sizes = sizes
 
     def _refuse(self, sizes: Mapping[str, int]) -> None:
@@ -122,8 +124,9 @@ class State:
         base, arena = self.base, self.arena.base
         inputs = [a if a.flags.c_contiguous else contiguous(a) for a in arrays]
         outputs = [empty_result(shape, dtype) for shape, dtype in self.results]
-        self.walk_word[FIRST] = self.linked.fixed if base[0] == arena else 0
-        base[0] = arena  # only now: what was raised above left the pointers as they were
+        self.walk_word[FIRST] = self.plan.fixed if self.pointed == arena else 0
+        self.pointed = 0  # until they are: an interrupt leaves them to be put in again
+        base[0] = arena
         i = len(BASES)
         for array in inputs:
             base[i] = array.__array_interface__["data"][0]
@@ -135,6 +138,7 @@ class State:
             self.walk(self.places[1])
         else:
             self._walk_in_parts()
+        self.pointed = arena
         if self.walk_word[WRONG]:
             self._report()
         if self.linked.copies:

@@ -31,7 +31,7 @@ from bucketize.program.instruction import (
     RunSegment,
     Segment,
 )
-from bucketize.program.plan import Plan, Result
+from bucketize.program.plan import Plan, Result, agreed
 from bucketize.program.program import Program, Routine, Routines
 from bucketize.runtime.save import TABLES
 from bucketize.runtime.storage import aligned
@@ -63,7 +63,10 @@ class Stored:
         if there["features"] != here.features:
             return f"was compiled for {there['name']}, another processor than this {here.name}"
         mine, theirs = version("bucketize"), self.header["bucketize"]
-        return None if mine == theirs else f"is of bucketize {theirs}, this is {mine}"
+        if mine != theirs:
+            return f"is of bucketize {theirs}, this is {mine}"
+        same = self.header["blocks"] == agreed()
+        return None if same else f"is of another build of bucketize {mine}, whose tables differ"
 
     def program(self) -> Program:
         """The program; each routine is read when it is asked for."""
@@ -195,6 +198,7 @@ class _Decoder:
     def atom(self, number: int | Json) -> Atom:
         if isinstance(number, int):
             return self.vars[number]
+        self.stored.check([number["constant"]])
         return self.stored.const(number["constant"])
 
     def outs(self, numbers: Sequence[int]) -> tuple[Var, ...]:

@@ -34,6 +34,8 @@ from bucketize.runtime.state import State
 from bucketize.runtime.storage import Arena
 from bucketize.types import evaluate
 
+LARGEST = 1 << 62  # of an extent: sums of two stay within int64
+
 Registers: TypeAlias = dict[Atom, Array]
 Sizes: TypeAlias = dict[str, int]
 Shapes: TypeAlias = tuple[tuple[int, ...], ...]
@@ -159,8 +161,9 @@ def _computed(b: Binding, operands: Sequence[Array], sizes: Sizes) -> list[Array
 def _read_sizes(_: Context, i: ReadSizes, registers: Registers, sizes: Sizes) -> None:
     elements = _read(registers, i.atom).reshape(-1).tolist()
     for symbol, size in zip(i.symbols, elements, strict=True):
-        if size < 0:
-            raise ShapeError(f"in {i.op}: a negative extent in {elements}")
+        if not 0 <= size < LARGEST:
+            kind = "a negative extent" if size < 0 else "an extent that is too large"
+            raise ShapeError(f"in {i.op}: {kind} in {elements}")
         sizes[symbol.name] = size
 
 

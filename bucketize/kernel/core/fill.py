@@ -36,6 +36,8 @@ def dim(fn, a, b):  # noqa: PLR0911
 @inlined
 def dim_failure(fn, a, b):
     """Why a dim function has no value: 1 a relation, 2 too large, 3 division by 0; 0 it has one."""
+    if fn == 0 and abs(float(a) + float(b)) > HUGE:
+        return 2
     if fn == 1 and abs(float(a) * float(b)) > HUGE:
         return 2
     if (fn == 2 or fn == 3) and b == 0:  # noqa: PLR1714  (numba has no sets of this kind)
@@ -83,7 +85,10 @@ def cut(block, regs):
 
 @inlined
 def place(block, regs):
-    """Best fit among what lives: rows of (bytes, first step, last step, copies); the total."""
+    """Best fit among what lives: rows of (bytes, first step, last step, copies).
+
+    The total; -1 if no memory could hold it.
+    """
     tensors, offsets = pointer(block[16], int64), pointer(block[18], int64)
     strides, live = pointer(block[19], int64), pointer(block[20], int64)
     alive, total = 0, 0
@@ -95,6 +100,8 @@ def place(block, regs):
                 kept += 1
         alive = kept
         strides[i] = (regs[tensors[4 * i]] + LINE - 1) // LINE * LINE
+        if float(strides[i]) * float(tensors[4 * i + 3]) + float(total) > HUGE:
+            return -1
         size = strides[i] * tensors[4 * i + 3]
         end, at, best, gap = 0, alive, -1, 0
         for k in range(alive):  # they are kept in the order of their offsets
@@ -142,4 +149,7 @@ def kernel(block):
     gather(block, regs)
     cut(block, regs)
     block[21] = place(block, regs)
+    if block[21] < 0:
+        block[1], block[2] = 2, -1
+        return
     point(block)
