@@ -51,7 +51,7 @@ def compile(
     for i, name in enumerate(["main"] if lazy else mod.functions):
         if progress is not None:
             progress(f"deciding {name}", i, len(mod.functions))
-        program.decide(name, whole=not lazy)
+        program.decide(name, whole=strict or not lazy)
     program.routines.is_closed = strict
     image = link(program, progress)
     executable = Executable(image, mod, time.perf_counter() - start)

@@ -144,16 +144,14 @@ def test_the_text_of_a_program() -> None:
     assert text.startswith(f"program for {host().name}, 1 thread: scores, hidden\n")
     assert "main(data: float32[N, 12]) on the vm executor" in text
     assert "decide by N: [0, " in text
-    assert "call main[N=2..4] on float32[N, 12]" in text
-    assert "main[N=1..2](data: float32[1, 12]) on the graph executor\n  run segment 0" in text
+    assert "call(callee=main[N=2..4]) on %data: float32[N, 12] -> %3: float32[N, 2]" in text
+    assert "main[N=1..2](data: float32[1, 12]) on the graph executor\n  run segment 0 on" in text
     assert "matmul mr=" in text
     text = str(bucketize.compile(values()).program)
-    for line in (
-        "compress on float32[N, 4], bool[N]",
-        "call double on float32[any1, 4]",
-        "if\n  then",
-    ):
-        assert line in text
+    assert "compress(axis=0) on %x: float32[N, 4], %m: bool[N] -> %3: float32[any1, 4]" in text
+    assert "call(callee=double) on %3: float32[any1, 4] -> %4: float32[any2, 4]" in text
+    assert "  if %flag: bool[] -> %5: float32[any2, 4]\n  then" in text
+    assert "return %5: float32[any2, 4], %x: float32[N, 4], const: float32[3]" in text
 
 
 def callee() -> Function:

@@ -39,7 +39,7 @@ class KernelCall:
     """By the place of a constant argument: the layout that the kernel wants it in."""
 
     def __str__(self) -> str:
-        return f"{self.kernel}: {self.implementation} of {self.workload.key} [{self.why}]"
+        return f"{self.kernel}: {self.implementation} [{self.why}]"
 
 
 @dataclass(frozen=True, eq=False)

@@ -139,6 +139,7 @@ class _Text:
     def __init__(self, program: Program) -> None:
         self.program = program
         self.numbers = {segment: i for i, segment in enumerate(program.segments())}
+        self.variables: dict[Var, str] = {}
 
     def lines(self) -> Iterator[str]:
         program = self.program
@@ -147,6 +148,8 @@ class _Text:
         for routine in program.routines.decided().values():
             inputs = ", ".join(f"{p.name}: {p.type}" for p in routine.params)
             yield f"{routine.name}({inputs}) on the {routine.executor} executor"
+            pairs = zip(routine.fn.params, routine.params, strict=True)
+            self.variables = {p: f"%{named.name}" for p, named in pairs}
             yield from self.code(routine.code, 1)
         for segment, number in self.numbers.items():
             yield f"segment {number}"
@@ -159,21 +162,33 @@ class _Text:
             for title, block in self.blocks(i):
                 yield "  " * depth + title
                 yield from self.code(block, depth + 1)
+        yield "  " * depth + f"return {self.atoms(code.results)}"
+
+    def atoms(self, atoms: Sequence[Atom]) -> str:
+        """Variables, numbered as they are met, and the types of constants."""
+        return ", ".join(f"{self.name(a)}: {a.type}" for a in atoms) or "nothing"
+
+    def name(self, atom: Atom) -> str:
+        if not isinstance(atom, Var):
+            return "const"
+        return self.variables.setdefault(atom, f"%{len(self.variables)}")
 
     def head(self, i: Instruction) -> str:
         """The line of an instruction."""
         if isinstance(i, RunSegment):
-            return f"run segment {self.numbers[i.segment]} on {_types(i.args)}"
+            what = f"run segment {self.numbers[i.segment]} on {self.atoms(i.args)}"
+            return f"{what} -> {self.atoms(i.outs)}"
         if isinstance(i, Compute | Call | Refuse):
             b = i.binding
-            return f"{b.op.name} {b.attrs.get('callee', '')} on {_types(b.args)}".replace("  ", " ")
+            attrs = {k: v for k, v in b.attrs.items() if not isinstance(v, Function)}
+            listed = ", ".join(f"{k}={v}" for k, v in attrs.items() if k != "types")
+            return f"{b.op.name}({listed}) on {self.atoms(b.args)} -> {self.atoms(b.outs)}"
         if isinstance(i, ReadSizes):
-            return f"read {', '.join(s.name for s in i.symbols)} for {i.op}"
-        return (
-            "if"
-            if isinstance(i, Branch)
-            else f"decide by {', '.join(i.symbols)}: {i.nodes.tolist()}"
-        )
+            names = ", ".join(s.name for s in i.symbols)
+            return f"read {names} of {self.atoms([i.atom])} for {i.op}"
+        told = self.atoms([i.condition]) if isinstance(i, Branch) else ", ".join(i.symbols)
+        tree = f": {i.nodes.tolist()}" if isinstance(i, Decide) else ""
+        return f"{'decide by' if tree else 'if'} {told}{tree} -> {self.atoms(i.outs)}"
 
     def blocks(self, i: Instruction) -> Iterator[tuple[str, Code]]:
         """The blocks below an instruction, as far as they are decided."""
@@ -181,10 +196,6 @@ class _Text:
             yield from (("then", i.then), ("else", i.orelse))
         elif isinstance(i, Decide):
             yield from ((f"leaf {k}", code) for k, code in sorted(i.leaves.made().items()))
-
-
-def _types(atoms: Sequence[Atom]) -> str:
-    return ", ".join(str(a.type) for a in atoms) or "nothing"
 
 
 def _held(program: Program) -> list[np.ndarray]:

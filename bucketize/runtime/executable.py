@@ -22,7 +22,7 @@ from bucketize.runtime.explain import Explanation, explain, sizes_of
 from bucketize.runtime.image import Image
 from bucketize.runtime.save import save
 from bucketize.runtime.vm import Context
-from bucketize.types import bounds
+from bucketize.types import evaluate
 
 Progress: TypeAlias = Callable[[str, int, int], None]  # (what, done, total)
 
@@ -59,8 +59,10 @@ def _owned(results: Sequence[Array], inputs: Sequence[Array]) -> list[Array]:
     return mine
 
 
-def _zeros(param: Var) -> Array:
-    return np.zeros([bounds(d)[0] for d in param.type.shape], param.type.dtype)
+def _zeros(params: Sequence[Var]) -> list[Array]:
+    """Arrays of the least sizes that the symbols of the parameters may have."""
+    least = {s.name: s.lo for p in params for s in p.type.symbols()}
+    return [np.zeros([evaluate(d, least) for d in p.type.shape], p.type.dtype) for p in params]
 
 
 class Executable:
@@ -156,7 +158,7 @@ class Executable:
         for i, name in enumerate(names):
             if progress is not None:
                 progress(name, i, len(names))
-            self._run(name, [_zeros(p) for p in self.program.routines[name].params])
+            self._run(name, _zeros(self.program.routines[name].params))
 
     def save(self, path: str | Path) -> None:
         """Write a file that `bucketize.load` runs without model, log, compiler or cache.

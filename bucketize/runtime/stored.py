@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
 from importlib.metadata import version
 from typing import Any, TypeAlias
 
@@ -73,7 +74,8 @@ class Stored:
         entries = {entry["name"]: entry for entry in self.header["routines"]}
         routines = Routines(entries, lambda name: _Decoder(self, entries[name]).routine())
         clones = {name: _clone(facts) for name, facts in self.header["clones"].items()}
-        target = Target(**self.header["target"])
+        names = [f.name for f in fields(Target)]  # another version's may have others
+        target = Target(**{n: v for n, v in self.header["target"].items() if n in names})
         return Program(
             routines, clones, tuple(self.header["outputs"]), self.header["threads"], target
         )
