@@ -144,7 +144,7 @@ def test_the_text_of_a_program() -> None:
     assert text.startswith(f"program for {host().name}, 1 thread: scores, hidden\n")
     assert "main(data: float32[N, 12]) on the vm executor" in text
     assert "decide by N: [0, " in text
-    assert "call(callee=main[N=2..4]) on %data: float32[N, 12] -> %3: float32[N, 2]" in text
+    assert "call(callee=main[N=2..4]) on %data: float32[N, 12] -> %5: float32[N, 2]" in text
     assert "main[N=1..2](data: float32[1, 12]) on the graph executor\n  run segment 0 on" in text
     assert "matmul mr=" in text
     text = str(bucketize.compile(values()).program)
