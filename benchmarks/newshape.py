@@ -3,7 +3,8 @@
 Each step of the stream times a shape that is new, one that came a few steps ago, and that one
 once more right away: table and arena are all of its shape then. Every call has arrays of its own,
 so that what is measured is the shape's newness and not the data's; before the first two the engine
-is called at a shape that is always the same, so that its weights are as warm for either.
+is called at a shape that is always the same, and which comes first changes from step to step: what
+runs first after another engine finds cold caches.
 All engines take each step in turn. Of each pair there are the ratio of the means over the stream
 and the median ratio.
 """
@@ -31,6 +32,7 @@ Times: TypeAlias = tuple[float, float, float]
 SHAPES = 200
 LAG = 5  # steps until a shape comes again
 TIMES = 3  # that a shape comes
+NEW, SEEN = 0, 1
 MANY = 20_000
 RANGES: dict[str, dict[str, tuple[int, int]]] = {
     "mlp": {"N": (1, 256)},
@@ -75,10 +77,12 @@ def steps(runs: Mapping[str, Run], inputs: list[list[Inputs]]) -> dict[str, list
     for k, (before, now) in enumerate(zip(inputs, inputs[LAG:], strict=False)):
         order = list(runs.items())
         for name, run in order if k % 2 else reversed(order):
-            run(always)
-            new = seconds(run, now[0])
-            run(always)
-            taken[name].append((new, seconds(run, before[1]), seconds(run, before[2])))
+            pair = {}
+            for kind in (NEW, SEEN) if k // 2 % 2 else (SEEN, NEW):
+                run(always)
+                pair[kind] = seconds(run, now[0] if kind == NEW else before[1])
+            run(before[1])
+            taken[name].append((pair[NEW], pair[SEEN], seconds(run, before[2])))
     return taken
 
 
