@@ -79,7 +79,11 @@ class Family:
             self.able[base] = able if self.is_choice(base.workload, able) else []
         if not self.able[base]:
             return base
-        chosen, why = self.choose(narrow.workload(base.workload), self.able[base])
+        alike = base.workload.key, *(p.type.shape for p in base.workload.body.params)
+        if alike not in narrow.chosen:
+            workload = narrow.workload(base.workload)
+            narrow.chosen[alike] = self.choose(workload, self.able[base])
+        chosen, why = narrow.chosen[alike]
         if chosen == base.implementation and why == base.why:
             return base
         key = (base, str(chosen), why)
@@ -94,6 +98,8 @@ class _Narrowing:
     def __init__(self, bounds: Mapping[str, Dim]) -> None:
         self.bounds = bounds
         self._dims: dict[Dim, Dim] = {}
+        self.chosen: dict[object, tuple[Implementation, str]] = {}
+        """What was chosen for workloads, by their key and the shapes of their parameters."""
 
     def dim(self, dim: Dim) -> Dim:
         if isinstance(dim, int):
