@@ -19,10 +19,6 @@ class UnknownNameError(BucketizeError):
     """A name that nothing answers to; the message lists the known ones."""
 
 
-class VerifyError(BucketizeError):
-    """A module that breaks a law of the IR."""
-
-
 class ParseError(BucketizeError):
     """Text that is no module."""
 

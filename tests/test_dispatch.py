@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from verify import verify
 
 from bucketize import ops
 from bucketize.dispatch.bucket import show_bucket
@@ -26,7 +27,6 @@ from bucketize.interpret import evaluate_module
 from bucketize.ir import CALL, IF, Builder, Clone, Const, Function, Module, Var, specialise
 from bucketize.text import parse, show
 from bucketize.types import ANY, Dim, Profile, Symbol, tensor
-from bucketize.verify import verify
 from dispatchers import log_dispatcher
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from verify import verify
 
 import bucketize
 from bucketize import ops
@@ -33,7 +34,6 @@ from bucketize.types import (
     product,
     tensor,
 )
-from bucketize.verify import verify
 from dispatchers import exact_dispatcher, log_dispatcher, uniform_dispatcher
 
 Sizes = dict[str, int]

@@ -18,7 +18,6 @@ LAYERS = [
     ["call"],
     ["interpret"],
     ["text"],
-    ["verify"],
     ["onnx"],
     ["transform"],
     ["dispatch"],

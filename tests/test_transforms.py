@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx_model import parse
+from verify import verify
 
 from bucketize import ops
 from bucketize.dispatch.tree import dispatch
@@ -37,7 +38,6 @@ from bucketize.transform.fold_constant import fold_constant
 from bucketize.transform.fold_if import fold_if
 from bucketize.transform.simplify import simplify
 from bucketize.types import ANY, Symbol, tensor
-from bucketize.verify import verify
 
 N = Symbol("N", 1, 8)
 S = Symbol("S", 1, 16)

@@ -5,14 +5,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from verify import VerifyError, verify
 
-from bucketize.errors import UnknownNameError, VerifyError
+from bucketize.errors import UnknownNameError
 from bucketize.ir import CALL, FUSED, IF, Binding, Builder, Const, Function, Module, Var
 from bucketize.ops import add, relu, softmax
 from bucketize.ops.dim import dim_less
 from bucketize.text import parse, parse_function
 from bucketize.types import Symbol, TensorType, tensor
-from bucketize.verify import verify
 
 MODULE = """
 def @main(%x: float32[N, 4]) -> float32[N, 4] where N in [1, 8] {

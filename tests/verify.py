@@ -1,4 +1,4 @@
-"""The IR's legality: one `check_*` for each law.
+"""The IR's legality, an oracle of tests: one `check_*` for each law.
 
 The builder keeps most laws by itself; `verify` is for transforms that place bindings by hand and
 for modules that come from elsewhere.
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from bucketize.errors import BucketizeError, VerifyError
+from bucketize.errors import BucketizeError
 from bucketize.ir import (
     CALL,
     FUSED,
@@ -32,6 +32,11 @@ from bucketize.ir import (
 from bucketize.text import mentioned, show_binding
 from bucketize.text.reader import RESERVED
 from bucketize.types import Symbol, Symbolic, TensorType, meet_types
+
+
+class VerifyError(BucketizeError):
+    """A module that breaks a law of the IR."""
+
 
 PLAIN = (int, float, str, TensorType, Symbolic, Function, type(None))
 
