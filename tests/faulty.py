@@ -28,11 +28,12 @@ IMPORTS = {
 def source(_: Workload, schedule: Schedule, *_args: Any) -> str:
     fault = str(schedule["fault"])
     return f"""\
-from numba import cfunc, float32, types
+from numba import float32
+from bucketize.kernel.emit.entry import entry
 from bucketize.kernel.emit.native import pointer
 {IMPORTS.get(fault, "")}
 
-@cfunc(types.void(types.CPointer(types.int64)), cache=True)
+@entry
 def kernel(block):
     out, x = pointer(block[0], float32), pointer(block[1], float32)
     for i in range(block[3], block[4]):

@@ -24,12 +24,13 @@ from bucketize.kernel.target import Target, cache_sizes, host, vectors
 
 SOURCE = '''"""Adds a number to every element."""
 
-from numba import cfunc, float32, types
+from numba import float32
 
+from bucketize.kernel.emit.entry import entry
 from bucketize.kernel.emit.native import pointer
 
 
-@cfunc(types.void(types.CPointer(types.int64)))
+@entry
 def kernel(block):
     out, x = pointer(block[0], float32), pointer(block[1], float32)
     for i in range(block[3], block[4]):
@@ -161,8 +162,8 @@ def test_an_object_without_the_function_is_refused() -> None:
 
 
 def test_a_kernel_that_does_not_compile_says_why(cache: Path) -> None:
-    with pytest.raises(NameError, match="cfun"):
-        build(source(7).replace("@cfunc", "@cfun"), name_hint="add")
+    with pytest.raises(NameError, match="entri"):
+        build(source(7).replace("@entry", "@entri"), name_hint="add")
     assert not list(cache.glob("*.o"))
 
 

@@ -16,8 +16,9 @@ from numba import cfunc, njit, types
 from bucketize import ops
 from bucketize.errors import KernelError
 from bucketize.kernel.emit import expression, scalar
+from bucketize.kernel.emit.entry import BLOCK
 from bucketize.kernel.emit.math import FUNCTIONS
-from bucketize.kernel.emit.vector import BLOCK, Writer, vector_kernel
+from bucketize.kernel.emit.vector import Writer, vector_kernel
 from bucketize.kernel.target import host
 from bucketize.kernel.template import candidates
 from bucketize.op import OPS, Array, Op

@@ -15,15 +15,17 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cache
 from importlib.metadata import version
+from itertools import count
 from pathlib import Path
-from threading import local
+from threading import Lock, local
 from types import ModuleType
-from typing import Self, TypeAlias
+from typing import Self, TypeAlias, TypeVar
 
 import platformdirs
 from filelock import FileLock
@@ -35,6 +37,7 @@ from bucketize.kernel.target import host
 VARIABLE = "BUCKETIZE_CACHE"
 LOGGER = logging.getLogger("bucketize")
 
+Job = TypeVar("Job")
 
 _built: dict[Path, Kernel] = {}
 
@@ -50,8 +53,8 @@ def kernel_name(source: str, hint: str) -> str:
     return f"k_{hint}_{digest}"
 
 
-def build(source: str, *, name_hint: str) -> Kernel:
-    """The kernel of this source, a module with a numba cfunc `kernel` of void(CPointer(int64)).
+def build(source: str, name_hint: str) -> Kernel:
+    """The kernel of this source, a module with an `entry` called `kernel`.
 
     The source names itself by `__name__`. Raises KernelError when the cache cannot be written.
     """
@@ -74,33 +77,48 @@ def is_built(source: str, name_hint: str) -> bool:
 
 Progress: TypeAlias = Callable[[str, int, int], None]  # (what, done, total)
 
-PARALLEL = 3  # kernels from which on it pays to start processes: each imports numba first
+WORTH = 8  # kernels for each process beside this one, which has to import numba first
 
 
 def build_all(sources: Mapping[str, str], progress: Progress | None = None) -> None:
-    """Build the kernels of some sources, each with its hint; missing ones in several processes.
+    """Build the kernels of some sources, each with its hint; many missing in several processes.
 
     `progress` is told the kernels compiled of those that were missing.
     """
     missing = {s: hint for s, hint in sources.items() if not is_built(s, hint)}
-    processes = min(_cores(), len(missing) // PARALLEL + 1)
     tell = progress or (lambda *_: None)
-    if processes > 1:
-        with Builders() as builders, ThreadPoolExecutor(processes) as threads:
-            jobs = {threads.submit(builders.build, s, h): h for s, h in missing.items()}
-            try:
-                for i, job in enumerate(as_completed(jobs), 1):
-                    job.result()
-                    tell(f"compiled {jobs[job]}", i, len(missing))
-            except BaseException:  # an interrupt, too: what was not begun is not wanted any more
-                threads.shutdown(cancel_futures=True)
-                raise
-    for i, (source, hint) in enumerate(missing.items()):
-        kernel = build(source, name_hint=hint)
+    waiting, telling, done = deque(missing.items()), Lock(), count(1)
+
+    def work(make: Callable[[str, str], object]) -> None:
+        try:
+            for source, hint in _taken(waiting):
+                make(source, hint)
+                with telling:
+                    tell(f"compiled {hint}", next(done), len(missing))
+        except BaseException:  # an interrupt, too: what was not begun is not wanted any more
+            waiting.clear()
+            raise
+
+    others = min(_cores() - 1, len(missing) // WORTH)
+    with Builders() as builders, ThreadPoolExecutor(max(others, 1)) as threads:
+        jobs = [threads.submit(work, builders.build) for _ in range(others)]
+        work(build)
+        for job in jobs:
+            job.result()
+    for source, hint in missing.items():
+        kernel = build(source, hint)
         assert kernel.path is not None
         _built[kernel.path] = replace(kernel, cached=False)
-        if processes <= 1:
-            tell(f"compiled {hint}", i + 1, len(missing))
+
+
+def _taken(jobs: deque[Job]) -> Iterator[Job]:
+    """Jobs until there are none left; several threads may take them."""
+    while True:
+        try:
+            job = jobs.popleft()
+        except IndexError:
+            return
+        yield job
 
 
 def _cores() -> int:
@@ -214,8 +232,8 @@ def _write(path: Path, data: bytes) -> None:
 
 
 def _compile(path: Path) -> bytes:
-    cfunc = _import(path).kernel
-    return compiled(cfunc.inspect_llvm(), cfunc.native_name, path.stem)
+    text, symbol = _import(path).kernel
+    return compiled(text, symbol, path.stem)
 
 
 def _import(path: Path) -> ModuleType:

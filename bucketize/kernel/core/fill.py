@@ -4,9 +4,10 @@ The words of the block are those of `program.plan.FILL`. The first failure ends 
 `status` and `index` say which, as `program.plan.FAILURES` does.
 """
 
-from numba import cfunc, int64, njit, types
+from numba import int64, njit
 
 from bucketize.kernel.emit.accumulate import greatest, least
+from bucketize.kernel.emit.entry import entry
 from bucketize.kernel.emit.native import pointer
 
 LINE = 64  # bytes: a cache line, and the widest vector; arena blocks begin at multiples
@@ -129,7 +130,7 @@ def point(block):
             behind[i] = offsets[tensor] + pointers[4 * i + 3] * strides[tensor]
 
 
-@cfunc(types.void(types.CPointer(types.int64)), error_model="numpy")
+@entry
 def kernel(block):
     """Fill the table of a plan."""
     regs, code = pointer(block[0], int64), pointer(block[3], int64)

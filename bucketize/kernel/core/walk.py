@@ -3,8 +3,9 @@
 The words of the block are those of `program.plan.WALK`.
 """
 
-from numba import cfunc, int64, njit, types
+from numba import int64, njit
 
+from bucketize.kernel.emit.entry import entry
 from bucketize.kernel.emit.native import call_address, pointer
 
 POINT, RUN, REPORT = 1, 2, 4  # what is asked for, in the first word
@@ -34,7 +35,7 @@ def report(block):
             block[2], block[14], block[15] = step + 1, said[1], said[2]
 
 
-@cfunc(types.void(types.CPointer(types.int64)), error_model="numpy")
+@entry
 def kernel(block):
     """Run the kernels of a table one after the other."""
     if block[0] & POINT:

@@ -14,6 +14,8 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
+from bucketize.kernel.emit.entry import BLOCK
+
 Size: TypeAlias = int | ir.Value
 Values: TypeAlias = list[ir.Value]
 
@@ -21,7 +23,6 @@ BIT, BYTE, INT, WORD = ir.IntType(1), ir.IntType(8), ir.IntType(32), ir.IntType(
 FLOAT = ir.FloatType()
 POINTER, VOID = ir.PointerType(), ir.VoidType()
 FLOAT_BYTES, WORD_BYTES = 4, 8
-BLOCK = types.CPointer(types.int64)  # type: ignore[no-untyped-call]
 
 
 def vector_type(element: ir.Type, width: int) -> ir.Type:

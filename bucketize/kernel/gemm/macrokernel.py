@@ -35,9 +35,8 @@ def kernel_source(module: str, parameters: dict[str, Any]) -> str:
 
 from math import inf, nan
 
-from numba import cfunc, types
-
 from bucketize.kernel.gemm.{module} import emit
+from bucketize.kernel.emit.entry import entry
 from bucketize.kernel.emit.vector import vector_kernel
 
 parameters = {{
@@ -46,7 +45,7 @@ parameters = {{
 body = vector_kernel(__name__, emit, parameters)
 
 
-@cfunc(types.void(types.CPointer(types.int64)))
+@entry
 def kernel(block):
     body(block)
 '''

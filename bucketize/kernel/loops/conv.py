@@ -36,9 +36,7 @@ IMAGE = ("h", "w", "channels", "oh", "ow")
 WINDOW = ("groups", "outer", "inner", "kh", "kw", "sh", "sw", "dh", "dw", "top", "left")
 
 
-CHANNELS = Product(
-    "x0[p + {r} * sw * channels + g * inner + {k}]", "b[q + {k} * outer + t]", "inner", "n"
-)
+CHANNELS = Product("x0", "sw * channels", "1", "b", "outer", "t", "inner", "n")
 
 
 def _is_nhwc(workload: Workload) -> bool:
@@ -98,7 +96,7 @@ def _pixels(s: Source, workload: Workload) -> None:
         s(f"n = least(outer - c, {COLUMNS})")
         with sums(s, "m", "n", "y[((i + r) * groups + g) * outer + c + t]", kind), _taps(s, "c1"):
             s(f"low = {low}", f"high = greatest(least({high}, m), low)")
-            s("p = ((c0 * h + iy) * w + j * sw + o) * channels")
+            s("p = ((c0 * h + iy) * w + j * sw + o) * channels + g * inner")
             s("q = ((g * kh + u) * kw + v) * inner * outer + c")
             if _is_depthwise(workload):
                 _each_channel(s)
@@ -144,11 +142,9 @@ def _pack(workload: Workload, _schedule: Schedule, index: int, value: Array) -> 
 def _lines(s: Source, workload: Workload) -> None:
     """All channels of a line of the result at a time; the stride is part of the code."""
     kind, stride = dtype_text(workload.result.dtype), workload.anchor.attrs["strides"][1]
+    column = "t" if stride == 1 else f"t * {stride}"
     product = Product(
-        "x1[p + ({r} * inner + {k}) * kh * kw]",
-        f"x0[q + {{k}} * h * w + t * {stride}]",
-        "inner",
-        "low, high",
+        "x1", "inner * kh * kw", "kh * kw", "x0", "h * w", column, "inner", "low, high"
     )
     low, high = _columns("c", str(stride))
     with s.loops(i="begin, end"):

@@ -27,15 +27,12 @@ GRAIN = 64  # elements: two threads should not write to one cache line
 DTYPES = frozenset("?bhilqBHILQefd")  # what numba computes with, and float16
 HEAD = f"""\
 {IMPORTS}\
-from numba import cfunc, types
 from bucketize.kernel.emit.accumulate import greatest, least, multiply_add, plus, scratch, times
+from bucketize.kernel.emit.entry import entry
 from bucketize.kernel.emit.native import pointer
 
 
-SIGNATURE = types.void(types.CPointer(types.int64))
-
-
-@cfunc(SIGNATURE, error_model="numpy")
+@entry
 def kernel(block):
 """
 

@@ -33,46 +33,55 @@ COLUMNS, DEPTH = 256, 64  # of that block: 128 KiB of float64, less than any sec
 
 @dataclass(frozen=True)
 class Product:
-    """Rows of A times columns of B, as the text of their elements; the sums are in `total`.
+    """Rows of A times columns of B, as the names of pointers and the text of what lies between.
 
-    There `{r}` stands for the row, `{k}` for the step of the sum, and t is the column.
+    A begins at `p` and B at `q`; the sums are in `total`, and t is the column.
     """
 
     a: str
+    row: str
+    """From a row of A to the next."""
+    step: str
+    """From an element of a row to the next, which meets the next row of B."""
     b: str
+    lead: str
+    """From a row of B to the next."""
+    column: str
+    """Where in a row of B the column t is."""
     depth: str
     columns: str
     """The columns that are computed, as of a `range`."""
 
     def write(self, s: Source, begin: str, end: str) -> None:
         """Add the products to the sums of the rows from `begin` to `end`."""
-        s(f"full = {end} - ({end} - {begin}) % {ROWS}")
+        s(f"full = {end} - ({end} - {begin}) % {ROWS}", f"row = {self.row}")
+        s(f"step = {self.step}", f"lead = {self.lead}")
         with s.loops(first=f"0, {self.depth}, {DEPTH}"):
             s(f"last = least(first + {DEPTH}, {self.depth})")
             s(f"even = last - (last - first) % {STEPS}")
             for bounds, rows in ((f"{begin}, full, {ROWS}", ROWS), (f"full, {end}", 1)):
                 with s.loops(r=bounds):
+                    s("p0 = p + r * row", f"s0 = r * {COLUMNS}")
+                    for r in range(1, rows):
+                        s(f"p{r} = p{r - 1} + row", f"s{r} = s{r - 1} + {COLUMNS}")
                     self._steps(s, f"first, even, {STEPS}", rows, STEPS)
                     self._steps(s, "even, last", rows, 1)
 
     def _steps(self, s: Source, bounds: str, rows: int, steps: int) -> None:
-        places = [f"(k + {u})" for u in range(steps)]
         with s.loops(k=bounds):
-            for r in range(rows):
-                row = f"(r + {r})"
-                s(*(f"a{r}_{u} = {self.a.format(r=row, k=k)}" for u, k in enumerate(places)))
+            s("along = k * step", "q0 = q + k * lead")
+            for u in range(steps):
+                if u:
+                    s("along += step", f"q{u} = q{u - 1} + lead")
+                s(*(f"a{r}_{u} = {self.a}[p{r} + along]" for r in range(rows)))
             with s.loops(t=self.columns):
-                s(*(f"b{u} = {self.b.format(k=k)}" for u, k in enumerate(places)))
-                s(*(f"{_sum(r)} = {_chain(r, steps)}" for r in range(rows)))
-
-
-def _sum(row: int) -> str:
-    return f"total[(r + {row}) * {COLUMNS} + t]"
+                s(*(f"b{u} = {self.b}[q{u} + {self.column}]" for u in range(steps)))
+                s(*(f"total[s{r} + t] = {_chain(r, steps)}" for r in range(rows)))
 
 
 def _chain(row: int, steps: int) -> str:
     """The sum of a row and `steps` products."""
-    text = _sum(row)
+    text = f"total[s{row} + t]"
     for u in range(steps):
         text = f"multiply_add(a{row}_{u}, b{u}, {text})"
     return text
@@ -82,10 +91,10 @@ def _chain(row: int, steps: int) -> str:
 def sums(s: Source, rows: str, columns: str, result: str, kind: str) -> Iterator[None]:
     """The lines of the context add to sums that are zero before and stored as `result` after."""
     with s.loops(r=rows, t=columns):
-        s(f"{_sum(0)} = {kind}(0)")
+        s(f"total[r * {COLUMNS} + t] = {kind}(0)")
     yield
     with s.loops(r=rows, t=columns):
-        s(f"{result} = {_sum(0)}")
+        s(f"{result} = total[r * {COLUMNS} + t]")
 
 
 def scratch_sums(s: Source, kind: str) -> None:
@@ -99,7 +108,7 @@ def scratch_sums(s: Source, kind: str) -> None:
 def _source(workload: Workload) -> str:
     batch = range(len(workload.result.shape) - 2)
     kind = dtype_text(workload.result.dtype)
-    product = Product("x0[p + {r} * depth + {k}]", "x1[q + {k} * columns + t]", "depth", "w")
+    product = Product("x0", "depth", "1", "x1", "columns", "t", "depth", "w")
     s = Source()
     scratch_sums(s, kind)
     with s.pieces([*(f"e{a}" for a in batch), "rows"], STRIP):
