@@ -4,7 +4,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.installed
 JOBS   ?= 2
 
-.PHONY: help demo test lint format bench clean
+.PHONY: help demo test fuzz lint format bench clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -16,6 +16,9 @@ demo: $(READY) ## dispatch, tune, run and compare a model; writes demo-output/
 test: lint ## everything that CI runs: lint, types, tests, size table
 	@$(BIN)/python benchmarks/size_table.py
 	@$(BIN)/pytest -q -n $(JOBS) --dist worksteal
+
+fuzz: $(READY) ## thousands of random graphs, compiled in every way, beside the reference
+	@$(BIN)/pytest -q -n $(JOBS) --dist worksteal --graphs 5000 tests/test_fuzz.py
 
 lint: $(READY) ## ruff and mypy, without changing a file
 	@$(BIN)/ruff check .
@@ -36,5 +39,5 @@ $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit(f"bucketize needs Python >= 3.11; $(PYTHON) is {sys.version.split()[0]} (try: make PYTHON=python3.12)")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing into $(VENV) ..."
-	@$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --editable '.[test,bench]'
+	@$(BIN)/python -m pip install --quiet --quiet --no-compile --disable-pip-version-check --editable '.[test,bench]'
 	@touch $@

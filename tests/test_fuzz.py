@@ -416,15 +416,10 @@ def in_threads(exe: bucketize.Executable, cases: list[Case], tolerance: float) -
         raise failed[0]
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    metafunc.parametrize("seed", range(metafunc.config.getoption("--graphs")))
+
+
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("seed", range(40))
 def test_random_graphs(seed: int) -> None:
     fuzz(seed)
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("seed", range(1000, 1020))
-def test_many_random_graphs(seed: int) -> None:
-    for i in range(12):
-        fuzz(100 * seed + i)
