@@ -30,51 +30,54 @@ def _source(workload: Workload) -> str:
     with s.block("elif k > 0:"), s.loops(i="begin, end"):
         s("p = i // inner * n * inner + i % inner", "q = i // inner * k * inner + i % inner")
         _select(s, workload.anchor)
-        _take_down(s, workload.anchor)
     return kernel_text("topk", workload, s, ["n", "inner", "k"], checked=True)
 
 
 def _select(s: Source, b: Binding) -> None:
-    """The lines that leave the first k by rank in the heap at q, of the line at p."""
+    """The lines that put the first k by rank, of the line at p, at q: in order if it is asked."""
     with s.loops(t="k"):
         s("y0[q + t * inner] = x0[p + t * inner]", "y1[q + t * inner] = t")
-    _heapify(s, _ranks_before(b))
-    with s.loops(t="k, n"):
-        s("v = x0[p + t * inner]", "at = t")
-        with s.block(f"if {_precedes(b, 'v', 'y0[q]')}:"):  # of equals the earlier one stays
-            _sift(s, "0", "k", _ranks_before(b))
+    if b.attrs["sorted"]:
+        _rounds(s, _ranks_before(b), _precedes(b, LATER, "y0[q]"), "k - 1")
+    else:
+        _rounds(s, _ranks_before(b), _precedes(b, LATER, "y0[q]"), "0")
+        _rounds(s, "{at} < {at2}", "", "k - 1")
 
 
-def _take_down(s: Source, b: Binding) -> None:
-    """The lines that put the heap at q in order: by rank, or by index if not sorted."""
-    before = _ranks_before(b) if b.attrs["sorted"] else "{at} < {at2}"
-    if not b.attrs["sorted"]:
-        _heapify(s, before)
-    with s.loops(h="k - 1"):
-        s(
-            "e = q + (k - 1 - h) * inner",
-            "v = y0[e]",
-            "at = y1[e]",
-            "y0[e] = y0[q]",
-            "y1[e] = y1[q]",
-        )
-        _sift(s, "0", "k - 1 - h", before)
+LATER = "x0[p + (t + k - made) * inner]"
 
 
-def _heapify(s: Source, before: str) -> None:
-    with s.loops(h="k // 2"):
-        s("e = q + (k // 2 - 1 - h) * inner", "v = y0[e]", "at = y1[e]")
-        _sift(s, "k // 2 - 1 - h", "k", before)
+def _rounds(s: Source, before: str, enters: str, taken: str) -> None:
+    """Rounds that each vacate a place of the heap at q and sift an element down from there.
+
+    First k elements become a heap; then each later one that `enters` takes the root's place; the
+    last rounds, as many as `taken`, put the root behind what stays in the heap.
+    """
+    s("made = k // 2", f"chosen = made + {'n - k' if enters else '0'}", "t = 0")
+    with s.block(f"while t < chosen + {taken}:"):
+        with s.block("if t < made:"):
+            s("c = made - 1 - t", "count = k", "e = q + c * inner", "v = y0[e]", "at = y1[e]")
+        if enters:
+            with s.block("elif t < chosen:"):
+                with s.block(f"while t < chosen and not {enters}:"):  # of equals the earlier stays
+                    s("t += 1")
+                with s.block("if t == chosen:"):
+                    s("continue")
+                s("c = 0", "count = k", "at = t + k - made", f"v = {LATER}")
+        with s.block("else:"):
+            s("c = 0", "count = chosen + k - 1 - t", "e = q + count * inner")
+            s("v = y0[e]", "at = y1[e]", "y0[e] = y0[q]", "y1[e] = y1[q]")
+        _sift(s, before)
+        s("t += 1")
 
 
-def _sift(s: Source, root: str, count: str, before: str) -> None:
-    """The lines that put v, of index `at`, into the heap of `count` whose `root` is vacant."""
+def _sift(s: Source, before: str) -> None:
+    """The lines that put v, of index `at`, into the heap of `count` whose place c is vacant."""
     left = {"v": "y0[e]", "at": "y1[e]"}
-    s(f"c = {root}")
-    with s.block(f"while 2 * c + 1 < {count}:"):
+    with s.block("while 2 * c + 1 < count:"):
         s("d = 2 * c + 1", "e = q + d * inner")
         right = {"v2": "y0[e + inner]", "at2": "y1[e + inner]"}
-        with s.block(f"if d + 1 < {count} and ({before.format(**left, **right)}):"):
+        with s.block(f"if d + 1 < count and ({before.format(**left, **right)}):"):
             s("d += 1", "e += inner")
         with s.block(f"if not ({before.format(v='v', at='at', v2='y0[e]', at2='y1[e]')}):"):
             s("break")
