@@ -39,5 +39,6 @@ $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit(f"bucketize needs Python >= 3.11; $(PYTHON) is {sys.version.split()[0]} (try: make PYTHON=python3.12)")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing into $(VENV) ..."
-	@$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --editable '.[test,bench]'
+	@$(BIN)/python -m pip install --quiet --quiet --no-compile --disable-pip-version-check --editable '.[test,bench]'
+	@$(BIN)/python -m compileall -qq -j 0 -x '/tests?/' $(VENV)/lib # pip would use one core, and take the packages' tests too
 	@touch $@
