@@ -29,10 +29,13 @@ def draw(rng: np.random.Generator, param, sizes):
 
 
 def run_ort(model, inputs):
+    return ort_session(model).run(None, inputs)
+
+
+def ort_session(model):
     options = onnxruntime.SessionOptions()
     options.log_severity_level, options.intra_op_num_threads = ERRORS_ONLY, 1
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options)
-    return session.run(None, inputs)
+    return onnxruntime.InferenceSession(model.SerializeToString(), options)
 
 
 def agree(model, *all_sizes, bounds=None, **given):
