@@ -7,7 +7,6 @@ leave to reorder (see `accumulate.py`).
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,6 +15,7 @@ import numpy as np
 
 from bucketize.ir import Binding
 from bucketize.kernel.emit.expression import dtype_text
+from bucketize.kernel.loops.axis import joined
 from bucketize.kernel.loops.loop import (
     GRAIN,
     Source,
@@ -62,8 +62,8 @@ def _accepts(b: Binding) -> bool:
 
 def runs(rank: int, axes: Sequence[int]) -> list[tuple[bool, list[int]]]:
     """Runs of axes, each with whether it is reduced."""
-    groups = itertools.groupby(range(rank), lambda a: a in axes)
-    return [(reduced, list(members)) for reduced, members in groups]
+    groups = joined(range(rank), lambda one, next_: (one in axes) == (next_ in axes))
+    return [(members[0] in axes, members) for members in groups]
 
 
 def _runs(workload: Workload) -> list[tuple[bool, list[int]]]:
