@@ -61,6 +61,18 @@ def test_zoo_lists_and_writes(run: Run, tmp_path: Path) -> None:
     assert (tmp_path / "m.onnx").stat().st_size > 1_000_000
 
 
+def test_the_cache_is_shown_and_pruned(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BUCKETIZE_CACHE", str(tmp_path / "kernels"))
+    assert run("cache").stdout == f"{tmp_path}/kernels: 0 kernels, 0.0 MiB\n"
+    (tmp_path / "kernels").mkdir()
+    (tmp_path / "kernels" / "k_add_0.o").write_bytes(bytes(2**20))
+    assert "1 kernels, 1.0 MiB" in run("cache", "--prune", "1").stdout
+    facts = json.loads(run("cache", "--prune", "0", "--json").stdout)
+    assert (facts["kernels"], facts["bytes"], facts["removed"]) == (0, 0, 1)
+
+
 def test_dispatchers_are_listed(run: Run) -> None:
     listed = {row["name"]: row for row in json.loads(run("dispatchers", "--json").output)}
     assert listed.keys() >= {"exact", "log", "uniform"}

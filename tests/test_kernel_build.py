@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import importlib.util
 import os
+import py_compile
 import subprocess
 import sys
 from collections.abc import Callable
@@ -17,6 +19,7 @@ from numba import int64, njit
 
 from bucketize.errors import KernelError
 from bucketize.kernel import build as module
+from bucketize.kernel import cache as files
 from bucketize.kernel.build import Kernel, build
 from bucketize.kernel.emit.native import call_address
 from bucketize.kernel.object import compiled, load, unsealed
@@ -46,7 +49,7 @@ print(kernel.cached, kernel.name)
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv(module.VARIABLE, str(tmp_path))
+    monkeypatch.setenv(files.VARIABLE, str(tmp_path))
     monkeypatch.setattr(module, "_built", {})
     return tmp_path
 
@@ -128,6 +131,7 @@ def test_two_processes_at_once_compile_once(cache: Path) -> None:
     children = [start_child(source(4)) for _ in range(3)]
     assert sorted(answer(c)[0] for c in children) == ["False", "True", "True"]
     assert not list(cache.glob("*.tmp"))
+    assert not list(cache.glob("*.lock"))
 
 
 @pytest.mark.parametrize(
@@ -150,8 +154,8 @@ def test_a_cache_that_is_whole_needs_no_lock_and_no_writing(
 ) -> None:
     build(source(5), name_hint="add")
     monkeypatch.setattr(module, "_built", {})
-    monkeypatch.setattr(module, "FileLock", None)
-    monkeypatch.setattr(module, "_write", None)
+    monkeypatch.setattr(files, "FileLock", None)
+    monkeypatch.setattr(files, "_write", None)
     assert build(source(5), name_hint="add").cached
 
 
@@ -172,7 +176,7 @@ def test_a_place_that_cannot_hold_the_cache_is_named(
 ) -> None:
     occupied = tmp_path / "file"
     occupied.write_text("")
-    monkeypatch.setenv(module.VARIABLE, str(occupied / "cache"))
+    monkeypatch.setenv(files.VARIABLE, str(occupied / "cache"))
     with pytest.raises(KernelError, match=rf"{occupied}/cache .set BUCKETIZE_CACHE.*directory"):
         build(source(8), name_hint="add")
 
@@ -190,8 +194,61 @@ def test_a_full_disk_is_named_and_leaves_nothing(
 
 
 def test_the_cache_is_the_users_unless_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(module.VARIABLE)
-    assert module.cache_directory().name == "bucketize"
+    monkeypatch.delenv(files.VARIABLE)
+    assert files.cache_directory().name == "bucketize"
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o775])
+def test_a_directory_that_others_may_write_to_is_refused(
+    cache: Path, mode: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build(source(9), "add")
+    monkeypatch.setattr(module, "_built", {})
+    cache.chmod(mode)
+    for text in (source(9), source(10)):  # to read, to write
+        with pytest.raises(KernelError, match=f"others may write to {cache}, .*chmod go-w"):
+            build(text, "add")
+
+
+def test_machine_code_that_others_may_write_is_refused(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = build(source(11), "add").path.with_suffix(".o")
+    monkeypatch.setattr(module, "_built", {})
+    file.chmod(0o666)
+    with pytest.raises(KernelError, match=f"others may write to {file}"):
+        build(source(11), "add")
+
+
+def test_what_belongs_to_others_is_refused_but_to_root_is_not(tmp_path: Path) -> None:
+    told = list(tmp_path.stat())
+    for owner in (os.getuid(), 0):
+        files._check_owner(tmp_path, os.stat_result([0o40755, *told[1:4], owner, *told[5:]]))
+    with pytest.raises(KernelError, match=r"belongs to user 4242.*set BUCKETIZE_CACHE"):
+        files._check_owner(tmp_path, os.stat_result([0o40755, *told[1:4], 4242, *told[5:]]))
+
+
+def test_compiled_python_files_are_not_believed(cache: Path) -> None:
+    """A planted __pycache__ would run before any digest is looked at."""
+    name = module.kernel_name(source(12), "add")
+    planted = Path(importlib.util.cache_from_source(str(cache / f"{name}.py")))
+    planted.parent.mkdir()
+    (cache / "evil.py").write_text("raise SystemExit('planted code has run')")
+    py_compile.compile(
+        str(cache / "evil.py"),
+        str(planted),
+        invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
+    )
+    check(build(source(12), "add"), 12)
+
+
+def test_kernels_out_of_use_are_removed(cache: Path) -> None:
+    old, new = (build(source(n), "add") for n in (13, 14))
+    os.utime(old.path.with_suffix(".o"), (0, 0))
+    assert [k.source for k in files.kernels()] == [old.path, new.path]
+    assert all(k.size > len(k.source.read_bytes()) for k in files.kernels())
+    assert [k.source for k in files.prune(30)] == [old.path]
+    assert sorted(p.suffix for p in cache.iterdir()) == [".o", ".py"]
 
 
 # --- the target ------------------------------------------------------------------------------

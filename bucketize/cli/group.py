@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from bucketize.cli.analyze import analyze
+from bucketize.cli.cache import cache
 from bucketize.cli.compile import compile
 from bucketize.cli.demo import demo
 from bucketize.cli.dispatchers import dispatchers
@@ -72,5 +73,5 @@ def main(debug: bool) -> None:
     """
 
 
-for command in (demo, zoo, show, tune, compile, run, analyze, dispatchers):
+for command in (demo, zoo, show, tune, compile, run, analyze, dispatchers, cache):
     main.add_command(command)

@@ -1,19 +1,16 @@
 """Kernels from source text: real files in a cache directory, compiled once for all processes.
 
 A kernel is two files, named by all that it depends on: its source, which anybody may read, and
-its machine code. Who finds the code whole needs no lock, no compiler and no writable disk.
+its machine code.
 """
 
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import json
-import logging
 import os
 import subprocess
 import sys
-import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
@@ -27,24 +24,14 @@ from threading import Lock, local
 from types import ModuleType
 from typing import Self, TypeAlias, TypeVar
 
-import platformdirs
-from filelock import FileLock
-
 from bucketize.errors import KernelError
-from bucketize.kernel.object import Kernel, compiled, load, sealed, unsealed
+from bucketize.kernel.cache import cache_directory, code_path, made, stored
+from bucketize.kernel.object import Kernel, compiled, load
 from bucketize.kernel.target import host
-
-VARIABLE = "BUCKETIZE_CACHE"
-LOGGER = logging.getLogger("bucketize")
 
 Job = TypeVar("Job")
 
 _built: dict[Path, Kernel] = {}
-
-
-def cache_directory() -> Path:
-    """Where kernels are kept: the environment's BUCKETIZE_CACHE, or the user's cache directory."""
-    return Path(os.environ.get(VARIABLE) or platformdirs.user_cache_dir("bucketize"))
 
 
 def kernel_name(source: str, hint: str) -> str:
@@ -61,8 +48,9 @@ def build(source: str, name_hint: str) -> Kernel:
     path = cache_directory() / f"{kernel_name(source, name_hint)}.py"
     if path not in _built:
         start = time.perf_counter()
-        stored = _stored(path)
-        code, cached = _compiled(path, source) if stored is None else (stored, True)
+        code, cached = stored(path), True
+        if code is None:
+            code, cached = made(path, source, _compile)
         address = load(path.stem, code)
         seconds = time.perf_counter() - start
         _built[path] = Kernel(path.stem, code, address, path, cached, seconds)
@@ -72,7 +60,7 @@ def build(source: str, name_hint: str) -> Kernel:
 def is_built(source: str, name_hint: str) -> bool:
     """Whether `build` would find the kernel, in this process or on the disk."""
     path = cache_directory() / f"{kernel_name(source, name_hint)}.py"
-    return path in _built or _code_path(path).exists()
+    return path in _built or code_path(path).exists()
 
 
 Progress: TypeAlias = Callable[[str, int, int], None]  # (what, done, total)
@@ -181,65 +169,9 @@ def _environment() -> str:
     return f"{version('numba')} {version('llvmlite')} {code.hexdigest()} {host().features}"
 
 
-def _code_path(path: Path) -> Path:
-    return path.with_suffix(".o")
-
-
-def _stored(path: Path) -> bytes | None:
-    """The machine code on the disk, if it is there and whole."""
-    try:
-        file = _code_path(path).read_bytes()
-    except FileNotFoundError:
-        return None
-    except OSError as e:
-        raise _unusable(path, e) from e
-    code = unsealed(file)
-    if code is None:
-        LOGGER.warning("%s: stored machine code is torn; compiling anew", path)
-    return code
-
-
-def _unusable(path: Path, error: OSError) -> KernelError:
-    return KernelError(f"cannot keep a kernel in {path.parent} (set {VARIABLE}): {error}")
-
-
-def _compiled(path: Path, source: str) -> tuple[bytes, bool]:
-    """The machine code, made by the first process that holds the lock; the others find it there."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(path.with_suffix(".lock")):
-            stored = _stored(path)
-            if stored is not None:
-                return stored, True
-            _write(path, source.encode())
-            code = _compile(path)
-            _write(_code_path(path), sealed(code))
-            return code, False
-    except OSError as e:
-        raise _unusable(path, e) from e
-
-
-def _write(path: Path, data: bytes) -> None:
-    """Put the file there, whole or not at all."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.stem, suffix=".tmp")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-
-
 def _compile(path: Path) -> bytes:
-    text, symbol = _import(path).kernel
+    """Python's own cache of compiled files takes no part: it would be believed unseen."""
+    module = ModuleType(path.stem)
+    exec(compile(path.read_text(), path, "exec"), module.__dict__)
+    text, symbol = module.kernel
     return compiled(text, symbol, path.stem)
-
-
-def _import(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module

@@ -1,0 +1,48 @@
+"""`bucketize cache`: what the kernels on the disk take, and fewer of them."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from bucketize.cli.parameter import json_option
+
+
+@click.command()
+@click.option(
+    "--prune",
+    type=click.FloatRange(min=0),
+    metavar="DAYS",
+    help="Remove the kernels that were not used for so long; 0 removes all.",
+)
+@json_option
+def cache(prune: float | None, as_json: bool) -> None:
+    """Show where compiled kernels are kept and what they take; remove old ones.
+
+    What is removed is compiled anew when a model needs it. The environment's BUCKETIZE_CACHE names
+    another directory.
+
+    \b
+    Examples:
+      bucketize cache
+      bucketize cache --prune 30
+    """
+    from bucketize.kernel import cache as files
+
+    removed = [] if prune is None else files.prune(prune)
+    held = files.kernels()
+    facts: dict[str, str | int] = {
+        "directory": str(files.cache_directory()),
+        "kernels": len(held),
+        "bytes": sum(k.size for k in held),
+        "removed": len(removed),
+    }
+    click.echo(json.dumps(facts) if as_json else shown(facts))
+
+
+def shown(facts: dict[str, str | int]) -> str:
+    """The facts as a person reads them."""
+    size = int(facts["bytes"]) / 2**20
+    more = f", {facts['removed']} removed" if facts["removed"] else ""
+    return f"{facts['directory']}: {facts['kernels']} kernels, {size:.1f} MiB{more}"

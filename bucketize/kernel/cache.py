@@ -1,0 +1,153 @@
+"""The directory of kernels: whose it has to be, how files get into it, how it is kept small.
+
+A file is machine code that this process is going to run, so nothing is read that another user
+could have written. Who finds a kernel whole needs no lock, no compiler and no writable disk.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import stat
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import platformdirs
+from filelock import FileLock
+
+from bucketize.errors import KernelError
+from bucketize.kernel.object import sealed, unsealed
+
+VARIABLE = "BUCKETIZE_CACHE"
+LOGGER = logging.getLogger("bucketize")
+DAY_S = 24 * 3600
+
+
+def cache_directory() -> Path:
+    """Where kernels are kept: the environment's BUCKETIZE_CACHE, or the user's cache directory."""
+    return Path(os.environ.get(VARIABLE) or platformdirs.user_cache_dir("bucketize"))
+
+
+def code_path(source: Path) -> Path:
+    """The machine code beside a kernel's source."""
+    return source.with_suffix(".o")
+
+
+def stored(source: Path) -> bytes | None:
+    """The machine code of a kernel, if it is there and whole.
+
+    Raises KernelError when it, or the directory, may be written by another user.
+    """
+    path = code_path(source)
+    try:
+        with path.open("rb") as file:
+            _check_owner(path.parent, path.parent.stat())
+            _check_owner(path, os.fstat(file.fileno()))
+            code = unsealed(file.read())
+    except FileNotFoundError:
+        return None
+    except OSError as e:
+        raise _unusable(source, e) from e
+    if code is None:
+        LOGGER.warning("%s: stored machine code is torn; compiling anew", source)
+    return code
+
+
+def made(source: Path, text: str, compiled: Callable[[Path], bytes]) -> tuple[bytes, bool]:
+    """The machine code, and whether another process that held the lock before has made it."""
+    try:
+        source.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        _check_owner(source.parent, source.parent.stat())
+        with _locked(source):
+            code = stored(source)
+            if code is not None:
+                return code, True
+            _write(source, text.encode())
+            code = compiled(source)
+            _write(code_path(source), sealed(code))
+            return code, False
+    except OSError as e:
+        raise _unusable(source, e) from e
+
+
+@contextmanager
+def _locked(source: Path) -> Iterator[None]:
+    """Hold the lock of a kernel, whose file goes with it: at worst two make the same code."""
+    path = source.with_suffix(".lock")
+    with FileLock(path):
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
+
+
+def _check_owner(path: Path, status: os.stat_result) -> None:
+    """Raise KernelError if anybody but this user and root may write there."""
+    if not hasattr(os, "getuid"):
+        return
+    if status.st_uid not in (os.getuid(), 0):
+        raise KernelError(
+            f"{path} belongs to user {status.st_uid}, and machine code of others is not run; "
+            f"set {VARIABLE} to a directory of your own"
+        )
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise KernelError(
+            f"others may write to {path}, and machine code of others is not run; "
+            f"use chmod go-w, or set {VARIABLE} to a directory of your own"
+        )
+
+
+def _unusable(source: Path, error: OSError) -> KernelError:
+    return KernelError(f"cannot keep a kernel in {source.parent} (set {VARIABLE}): {error}")
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Put the file there, whole or not at all; a cache made by root serves all users."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.stem, suffix=".tmp")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        Path(temporary).chmod(0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+# --- how it is kept small ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A kernel in the cache."""
+
+    source: Path
+    size: int
+    """Bytes of source and machine code."""
+    used: float
+    """When it was read or written last, in seconds of the epoch, as far as the system notes it."""
+
+
+def kernels() -> list[Stored]:
+    """What the cache holds, the least recently used first."""
+    held = [_described(path) for path in cache_directory().glob("k_*.o")]
+    return sorted(held, key=lambda kernel: kernel.used)
+
+
+def _described(path: Path) -> Stored:
+    status, source = path.stat(), path.with_suffix(".py")
+    more = source.stat().st_size if source.exists() else 0
+    return Stored(source, status.st_size + more, max(status.st_atime, status.st_mtime))
+
+
+def prune(days: float) -> list[Stored]:
+    """Remove kernels that were not used for so many days; they are compiled anew when needed."""
+    old = [k for k in kernels() if k.used < time.time() - days * DAY_S]
+    for kernel in old:
+        for suffix in (".o", ".py"):
+            kernel.source.with_suffix(suffix).unlink(missing_ok=True)
+    return old
