@@ -15,6 +15,17 @@ from bucketize.kernel.loops.elementwise import OPEN, RUNS, STANDS, axes_of, coll
 from bucketize.types import ANY, Dim, tensor
 
 
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16", "int32"])
+@pytest.mark.parametrize("source", ["float32", "float64", "float16"])
+def test_floats_beyond_an_integer_wrap_as_in_numpy(source: str, dtype: str) -> None:
+    """The same in the vector code and in what is left over for the scalar code."""
+    load = workload(ops.cast, tensor(source, N), dtype=dtype)
+    with np.errstate(all="ignore"):
+        values = np.array([300.7, -200.3, 7e4, -7e4, 1e10, -3e9, np.nan, np.inf, -np.inf])
+        x = np.repeat(values.astype(source), 67)
+        check(load, [x], {"N": x.size})
+
+
 def test_a_chain_with_lone_numbers() -> None:
     """The gelu that exporters write, with a bias and a residual."""
     g = Group(tensor(F32, N, M), tensor(F32, M), tensor(F32, N, M))

@@ -10,14 +10,15 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper, parser
 from onnx_model import agree, parse, run_ort
 
-from bucketize import zoo
+from bucketize import compile, dispatch, zoo
 from bucketize.errors import BucketizeError, TypeRelError, UnknownNameError, UnsupportedModelError
 from bucketize.interpret import evaluate_module
 from bucketize.ir import Const
 from bucketize.onnx import from_onnx
 from bucketize.onnx.load import OPSETS
 from bucketize.onnx.node import CONVERTERS
-from bucketize.types import Symbol
+from bucketize.types import Symbol, evaluate
+from dispatchers import log_dispatcher
 
 
 def ops_of(module):
@@ -274,9 +275,32 @@ def test_bounds():
     model = parse("(float[N, M] x) => (y) { y = Relu(x) }")
     known = "no symbol named 'K'; known: M, N"
     fails(model, known, UnknownNameError, bounds={"K": (1, 2)})
-    for bad in ((0, 3), (4, 3), (1,), 7, (1.5, 2), ("1", "2")):
-        wanted = r"the bounds of N must be a pair \(lo, hi\) with 1 <= lo <= hi, got "
+    for bad in ((-1, 3), (4, 3), (1,), 7, (1.5, 2), ("1", "2")):
+        wanted = r"the bounds of N must be a pair \(lo, hi\) with 0 <= lo <= hi, got "
         fails(model, wanted, BucketizeError, bounds={"N": bad})
+
+
+@pytest.mark.parametrize(
+    ("graph", "empty"),
+    [
+        ("(float[N, 3] x) => (y) { y = Relu(x) }", "N"),
+        ("(float[1, P, 4] p, float[1, S, 4] x) => (y) { y = Concat <axis = 1> (p, x) }", "P"),
+        ("(float[N, 1, 4, 4] x, float[2, 1, 3, 3] w) => (y) { y = Conv (x, w) }", "N"),
+        ("(float[N, 3] x, float[3, M] w) => (y) { y = MatMul (x, w) }", "NM"),
+    ],
+    ids=["batch", "past", "convolution", "product"],
+)
+def test_extents_may_be_0_where_bounds_allow_it(graph, empty):
+    model = parse(graph)
+    module = agree(model, bounds=dict.fromkeys(empty, (0, 9)))
+    plain, cut = compile(module), compile(dispatch(module, log_dispatcher, fallback=True))
+    symbols = dict.fromkeys(module.main.symbols(), 3)
+    for sizes in (symbols, {s: 0 if s in empty else n for s, n in symbols.items()}):
+        shapes = [[evaluate(d, sizes) for d in p.type.shape] for p in module.main.params]
+        inputs = [np.ones(s, np.float32) for s in shapes]
+        want = run_ort(model, dict(zip((p.name for p in module.main.params), inputs, strict=True)))
+        for exe in (plain, cut):
+            np.testing.assert_allclose(exe.run(*inputs)[0], want[0], rtol=1e-6)
 
 
 def test_initializers_that_cannot_be_read():

@@ -95,9 +95,9 @@ def _is_name(text: str) -> bool:
 def _bounded(name: str, bounds: tuple[int, int | None]) -> Dim:
     """A symbol with inclusive bounds; the only extent within them, if there is but one."""
     match bounds:
-        case (int(lo), None) if lo >= 1:
+        case (int(lo), None) if lo >= 0:
             return Symbol(name, lo)
-        case (int(lo), int(hi)) if 1 <= lo <= hi:
+        case (int(lo), int(hi)) if 0 <= lo <= hi:
             return lo if lo == hi else Symbol(name, lo, hi)
-    wanted = "a pair (lo, hi) with 1 <= lo <= hi"
+    wanted = "a pair (lo, hi) with 0 <= lo <= hi"
     raise BucketizeError(f"the bounds of {name} must be {wanted}, got {bounds!r}")

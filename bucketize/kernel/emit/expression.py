@@ -155,7 +155,7 @@ def write(
     return _Vector(writer, values, width).visit(parse(scalar))
 
 
-BOOL, HALF = np.dtype(bool), np.dtype(np.float16)
+BOOL, HALF, INT = np.dtype(bool), np.dtype(np.float16), np.dtype(np.int32)
 
 
 def stored_text(dtype: np.dtype[Any]) -> str:
@@ -258,10 +258,15 @@ def loop_text(
 
 
 def convert(value: Typed, dtype: np.dtype[Any]) -> str:
-    """The value as another dtype."""
+    """The value as another dtype; floats become small integers by way of int32, as in numpy.
+
+    Vector code for them at once would saturate, where that of the last few elements wraps.
+    """
     text, now = value
     if now == dtype:
         return text
     if now == np.float64 and dtype == HALF:
         return f"rounded_double({text})"
+    if now is not None and now.kind == "f" and dtype.kind in "iu" and dtype.itemsize < INT.itemsize:
+        text = f"int32({text})"
     return f"({text} != 0)" if dtype == BOOL else f"{dtype_text(dtype)}({text})"
