@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,14 @@ import pytest
 import bucketize
 from bucketize import ops
 from bucketize.dispatch.tree import dispatch
-from bucketize.errors import CompileError, NoBucketError, ShapeError, TypeRelError, UnknownNameError
+from bucketize.errors import (
+    CompileError,
+    KernelError,
+    NoBucketError,
+    ShapeError,
+    TypeRelError,
+    UnknownNameError,
+)
 from bucketize.interpret import evaluate_module
 from bucketize.ir import CALL, IF, Builder, Const, Function, Module, Var
 from bucketize.ops.dyn import dyn_broadcast_to, dyn_full, dyn_tile
@@ -64,6 +72,24 @@ def test_two_threads_agree_on_work_worth_splitting() -> None:
     exe = bucketize.compile(Module({"main": fn}), threads=2)
     for size in (1, 2, 3, 16):
         same(exe, random(size, 256))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no forking here")
+@pytest.mark.filterwarnings("ignore:.*fork")
+def test_a_child_of_a_process_with_threads_is_told_before_it_dies() -> None:
+    x = Var("x", tensor("float32", N, 256))
+    b = Builder()
+    fn = b.function("main", [x], [b.emit(ops.matmul, x, weight(256, 512))])
+    exe = bucketize.compile(Module({"main": fn}), threads=2)
+    exe.run(random(16, 256))
+    child = os.fork()
+    if child == 0:
+        try:
+            exe.run(random(16, 256))
+        except KernelError as e:
+            os._exit(3 if "fork before the first run" in str(e) else 4)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
 
 
 def test_results_belong_to_the_caller() -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import importlib
+import os
 import warnings
 from collections.abc import Callable
 from functools import cache
 from threading import Lock
 from typing import Any, TypeAlias
 
-from bucketize.errors import CompileError
+from bucketize.errors import CompileError, KernelError
 from bucketize.op import Array
 
 Block: TypeAlias = int
@@ -32,6 +33,7 @@ _forking = Lock()  # numba's workqueue layer takes one caller at a time
 def run_parallel(kernels: Array, table: int, stride: int, threads: int, chunks: Array) -> None:
     """Call each kernel on its `threads` blocks, `chunks[i]` of them in use, forking for each."""
     loop = _parallel_loop()
+    _check_process()
     with _forking:
         loop.set_num_threads(threads)  # of the calling thread, whichever it is
         loop.run_parallel(kernels, table, stride, threads, chunks)
@@ -42,6 +44,21 @@ def run_parallel(kernels: Array, table: int, stride: int, threads: int, chunks: 
                 RuntimeWarning,
                 stacklevel=2,
             )
+
+
+_users: list[int] = []  # the first process that forked threads, and no other
+
+
+def _check_process() -> None:
+    """Raise KernelError in a child of a process that forked threads: OpenMP would end it."""
+    if not _users:
+        _users.append(os.getpid())
+    elif _users[0] != os.getpid():
+        raise KernelError(
+            "this process was forked from one that had run with several threads, which its copy of "
+            "OpenMP does not survive: fork before the first run, start processes by 'spawn' "
+            "(multiprocessing.set_start_method), or compile with threads=1"
+        )
 
 
 @cache
