@@ -6,6 +6,8 @@ import io
 import json
 import math
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -246,3 +248,8 @@ def test_a_trade_off_is_measured_from_python() -> None:
     trade = trade_off(latency, cost)
     assert trade.loc[0, ["dispatcher", "clones", "tuned"]].tolist() == ["none", 1, 0]
     assert trade.loc[0, "worst_slowdown"] >= trade.loc[0, "mean_slowdown"] > 0
+
+
+def test_who_draws_nothing_does_not_import_matplotlib() -> None:
+    script = "import sys, bucketize.analysis; print('matplotlib' in sys.modules)"
+    assert subprocess.check_output([sys.executable, "-c", script], text=True) == "False\n"

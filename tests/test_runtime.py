@@ -247,6 +247,22 @@ def test_calls_between_functions() -> None:
     same(bucketize.compile(Module({"main": main, "inner": inner})), random(3, 12))
 
 
+@pytest.mark.parametrize("given", [(ANY, ANY), (Symbol("N"), 10), (Symbol("N"), Symbol("M"))])
+@pytest.mark.parametrize("taken", [(10, 10), (Symbol("K"), Symbol("K")), (Symbol("K", 1, 12), 10)])
+def test_a_function_checks_what_its_caller_could_not_tell(given: Any, taken: Any) -> None:
+    p, x = Var("p", tensor("float32", *taken)), Var("x", tensor("float32", *given))
+    b = Builder()
+    inner = b.function("inner", [p], [b.emit(ops.relu, p)])
+    b = Builder()
+    (y,) = b.emit_all(CALL, x, callee="inner", types=(p.type,))
+    mod = Module({"main": b.function("main", [x], [y]), "inner": inner})
+    exe = bucketize.compile(mod)
+    same(exe, random(10, 10))
+    for run in (exe.run, lambda a: evaluate_module(mod, a)):
+        with pytest.raises(ShapeError, match=r"'[px]', axis [01]: expected"):
+            run(random(9, 11))
+
+
 def test_the_pad_policy_runs_static_clones() -> None:
     x = Var("data", tensor("float32", N, 8))
     b = Builder()

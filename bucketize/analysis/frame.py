@@ -85,7 +85,7 @@ def progress(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _course(task: pd.DataFrame) -> pd.DataFrame:
-    groups = [trials_of(group) for _, group in task.groupby("schedule_hash", sort=False)]
+    groups = list(_by_schedule(trials_of(task)).values())
     course = pd.DataFrame(
         {
             "step": range(1, len(groups) + 1),
@@ -94,6 +94,14 @@ def _course(task: pd.DataFrame) -> pd.DataFrame:
         }
     )
     return course.assign(best=course["relative"].cummin().ffill())
+
+
+def _by_schedule(trials: Iterable[Trial]) -> dict[str, list[Trial]]:
+    """The trials of each schedule, in the order in which they were tried first."""
+    groups: dict[str, list[Trial]] = {}
+    for trial in trials:
+        groups.setdefault(trial.schedule_hash, []).append(trial)
+    return groups
 
 
 def _relative(trials: list[Trial]) -> float:

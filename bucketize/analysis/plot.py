@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import itertools
+from typing import TYPE_CHECKING
 
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from bucketize.analysis.frame import ORACLE, tasks, versus_oracle
+
+if TYPE_CHECKING:  # matplotlib takes a third of a second to import: only who draws pays
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 SIZE = (8.0, 5.0)  # inches
 MARKERS = "osD^vP*X"
@@ -17,7 +20,7 @@ LEGEND_ROOM = 12  # lines that a legend can still name
 
 def plot_latency(latency: pd.DataFrame, oracle: str = ORACLE) -> Figure:
     """Latency over shape, one line per dispatcher, and below it the slowdown against the oracle."""
-    figure = Figure(figsize=(SIZE[0], 1.4 * SIZE[1]), layout="constrained")
+    figure = _empty(1.4 * SIZE[1])
     above, below = figure.subplots(2, 1, sharex=True)
     frame = versus_oracle(latency, oracle)
     shapes = list(frame["shape"].unique())
@@ -64,8 +67,14 @@ def plot_progress(progress: pd.DataFrame) -> Figure:
     return figure
 
 
+def _empty(height: float) -> Figure:
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(SIZE[0], height), layout="constrained")
+
+
 def _figure(x: str, y: str) -> tuple[Figure, Axes]:
-    figure = Figure(figsize=SIZE, layout="constrained")
+    figure = _empty(SIZE[1])
     axes = figure.subplots()
     axes.set_xlabel(x)
     axes.set_ylabel(y)

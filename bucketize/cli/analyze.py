@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,11 +59,11 @@ def analyze(
     if csv:
         frame.to_csv(csv, index=False)
     if plot:
-        figure.savefig(plot, dpi=120)
+        figure().savefig(plot, dpi=120)
     click.echo(as_records(frame) if as_json else text)
 
 
-Analysis = tuple["pd.DataFrame", str, "Figure"]
+Analysis = tuple["pd.DataFrame", str, Callable[[], "Figure"]]
 
 
 def of_log(log: Path, name: str) -> Analysis:
@@ -74,7 +75,7 @@ def of_log(log: Path, name: str) -> Analysis:
     made = {"best": best_schedules, "failures": failures, "progress": progress}
     frame = made[name](trials)
     text = shown_best(frame) if name == "best" else frame_table(frame)
-    return frame, text, plot_progress(progress(trials))
+    return frame, text, lambda: plot_progress(progress(trials))
 
 
 def of_dispatchers(log: Path, name: str, options: dict[str, Any]) -> Analysis:
@@ -93,7 +94,7 @@ def of_dispatchers(log: Path, name: str, options: dict[str, Any]) -> Analysis:
     latency, cost = measured(model, modules, points, log=log, threads=options["threads"])
     trade = trade_off(latency, cost)
     text = f"{shown_latency(latency)}\n\n{shown_trade(trade)}"
-    return trade, text, plot_trade_off(trade)
+    return trade, text, lambda: plot_trade_off(trade)
 
 
 def as_records(frame: pd.DataFrame) -> str:
