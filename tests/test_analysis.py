@@ -112,6 +112,14 @@ def test_the_last_of_repeated_measurements_counts() -> None:
     assert best_choice([*again, measured(1, None)]) is not None
 
 
+def test_a_schedule_that_failed_anywhere_is_no_choice() -> None:
+    failed = [measured(1, 1e-9, shape="1x4"), measured(1, None, shape="8x4")]
+    assert best_choice(failed) is None
+    choice = best_choice([*failed, measured(2, 2e-3, shape="1x4")])
+    assert choice is not None
+    assert choice.schedule == {"mr": 2}
+
+
 def test_runs_on_a_busy_machine_compare_by_their_baselines() -> None:
     busy = [measured(1, 8e-3, baseline_s=8e-3), measured(2, 5e-3, baseline_s=8e-3)]
     quiet = [measured(4, 4.5e-3, baseline_s=4e-3)]

@@ -247,6 +247,21 @@ def test_calls_between_functions() -> None:
     same(bucketize.compile(Module({"main": main, "inner": inner})), random(3, 12))
 
 
+@pytest.mark.parametrize("reduced", [ops.reduce_max, ops.reduce_min, ops.reduce_prod], ids=str)
+def test_each_reader_of_padding_finds_the_value_that_it_leaves_out(reduced: Any) -> None:
+    """Inputs are padded with 0, which is no element that leaves a maximum or a product as it is."""
+    x = Var("data", tensor("float32", N, 4))
+    b = Builder()
+    results = [b.emit(op, x, axes=(0,)) for op in (ops.reduce_sum, reduced, ops.reduce_sum)]
+    mod = Module({"main": b.function("main", [x], [*results, b.emit(ops.relu, x)])})
+    exe = bucketize.compile(dispatch(mod, log_dispatcher, policy="pad"))
+    for size in (3, 5, 11):
+        for sign in (1, -1):
+            given = sign * (np.abs(random(size, 4)) + 0.5)
+            for got, want in zip(exe.run(given), evaluate_module(mod, given), strict=True):
+                np.testing.assert_allclose(got, want, rtol=1e-4)
+
+
 @pytest.mark.parametrize("given", [(ANY, ANY), (Symbol("N"), 10), (Symbol("N"), Symbol("M"))])
 @pytest.mark.parametrize("taken", [(10, 10), (Symbol("K"), Symbol("K")), (Symbol("K", 1, 12), 10)])
 def test_a_function_checks_what_its_caller_could_not_tell(given: Any, taken: Any) -> None:
