@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -85,6 +86,9 @@ class Op:
 
     def __repr__(self) -> str:
         return f"<op {self.name}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _registered, (self.compute.__module__, self.name)
 
     def complete(self, attrs: Attrs) -> dict[str, Any]:
         """`attrs` with the defaults filled in; unknown and missing ones are errors."""
@@ -247,6 +251,12 @@ def op(  # noqa: PLR0913  (one name for each rule: a misspelt rule is an error)
         )
 
     return declare
+
+
+def _registered(module: str, name: str) -> Op:
+    """The operator that a module declares: what a pickle holds in its place."""
+    importlib.import_module(module)
+    return get(name)
 
 
 def get(name: str) -> Op:

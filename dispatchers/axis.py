@@ -33,6 +33,10 @@ class AxisDispatcher:
             )
         self.rule, self.options = rule, options
 
+    def __repr__(self) -> str:
+        options = ", ".join(f"{name}={value!r}" for name, value in self.options.items())
+        return f"<dispatcher {self.rule.__name__}({options})>"
+
     def with_options(self, **options: Any) -> AxisDispatcher:
         """The same dispatcher with some of its options set."""
         return AxisDispatcher(self.rule, **self.options | options)

@@ -128,7 +128,8 @@ def test_an_op_is_declared_once():
 
 
 def test_values_print_for_messages(mlp):
-    assert repr(mlp) == "<function main(%x: float32[N, 3], %w: float32[3, 3])>"
+    result = "float32[N, 3]"
+    assert repr(mlp) == f"<function main(%x: float32[N, 3], %w: float32[3, 3]) -> {result}>"
     assert repr(mlp.body[2]) == "%2: float32[N, 3] = relu(%1: float32[N, 3],)"
     assert repr(mlp.body[1].args[1]) == "const float32[3]"
     assert repr(mlp.body[2].op) == "<op relu>"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import pickle
 import re
 import runpy
 import subprocess
@@ -15,7 +16,9 @@ import pytest
 
 import bucketize
 import dispatchers
+from bucketize import zoo
 from bucketize.tune.session import tune
+from dispatchers import log_dispatcher
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -109,3 +112,32 @@ def test_running_pays_for_nothing_else(tmp_path: Path) -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
     assert not heavy & set(loaded.stdout.split())
+
+
+def test_objects_show_what_they_are() -> None:
+    mod = bucketize.from_onnx(zoo.build("mlp"), bounds={"N": (1, 16)})
+    main = "<function main(%data: float32[N, 784]) -> float32[N, 10]>"
+    assert repr(mod) == f"<module of {main}>"
+    cut = bucketize.dispatch(mod, log_dispatcher)
+    assert repr(cut) == f"<module of {main}, 5 clones>"
+    exe = bucketize.compile(cut)
+    assert repr(exe) == "<executable of (%data: float32[N, 784]) -> (output), 5 clones>"
+    assert repr(exe.explain(N=3)) == str(exe.explain(N=3))
+    assert repr(log_dispatcher.with_options(base=4)) == "<dispatcher log_dispatcher(base=4)>"
+
+
+def test_a_module_survives_a_pickle_and_an_executable_says_how_it_travels() -> None:
+    mod = bucketize.dispatch(
+        bucketize.from_onnx(zoo.build("mlp"), bounds={"N": (1, 4)}), log_dispatcher, policy="pad"
+    )
+    script = (
+        "import pickle, sys, bucketize;"
+        "mod = pickle.load(sys.stdin.buffer);"
+        "print(bucketize.show(mod), end='')"
+    )
+    shown = subprocess.run(
+        [sys.executable, "-c", script], input=pickle.dumps(mod), stdout=subprocess.PIPE, check=True
+    )
+    assert shown.stdout.decode() == bucketize.show(mod)
+    with pytest.raises(TypeError, match=r"save\(path\) writes, and bucketize.load\(path\)"):
+        pickle.dumps(bucketize.compile(mod))

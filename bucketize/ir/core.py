@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from bucketize.errors import unknown_name
@@ -64,6 +65,14 @@ class Binding:
     def __repr__(self) -> str:
         return f"{', '.join(map(repr, self.outs))} = {self.op.name}{self.args}"
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _bound, (self.outs, self.op, self.args, dict(self.attrs))
+
+
+def _bound(outs: tuple[Var, ...], op: Op, args: tuple[Atom, ...], attrs: Attrs) -> Binding:
+    """A binding out of a pickle, which has no read-only dict."""
+    return Binding(outs, op, args, MappingProxyType(attrs))
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Function:
@@ -85,7 +94,8 @@ class Function:
         return names.union(*(_mentioned(value) for b in self.body for value in b.attrs.values()))
 
     def __repr__(self) -> str:
-        return f"<function {self.name}({', '.join(map(repr, self.params))})>"
+        results = ", ".join(str(r.type) for r in self.results)
+        return f"<function {self.name}({', '.join(map(repr, self.params))}) -> {results}>"
 
 
 Recipe: TypeAlias = Callable[[str], Function]
@@ -165,6 +175,13 @@ class Module:
         object.__setattr__(self, "functions", lazy)
         object.__setattr__(self, "clones", {} if clones is None else clones)
         object.__setattr__(self, "names", tuple(names))
+
+    def __repr__(self) -> str:
+        more = f", {len(self.clones)} clones" if self.clones else ""
+        return f"<module of {self.main!r}{more}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Module, (dict(self.functions), dict(self.clones), self.names)
 
     @property
     def outputs(self) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 
@@ -76,6 +76,18 @@ class Executable:
         self._seconds = seconds
         self._idle: deque[Context] = deque()
         self._params = self.program.routines["main"].params
+
+    def __repr__(self) -> str:
+        program = self.program
+        inputs = ", ".join(map(repr, self._params))
+        buckets = f", {len(program.routines) - 1} clones" if len(program.routines) > 1 else ""
+        return f"<executable of ({inputs}) -> ({', '.join(self.outputs)}){buckets}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "an executable is tied to this process: send the file that save(path) writes, and "
+            "bucketize.load(path) it there"
+        )
 
     @property
     def program(self) -> Program:

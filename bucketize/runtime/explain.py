@@ -24,7 +24,7 @@ from bucketize.runtime.vm import Context
 from bucketize.types import evaluate, symbols
 
 
-@dataclass
+@dataclass(repr=False)
 class Explanation:
     """The way that sizes take: `clone` serves them; `steps` are its kernels, in order."""
 
@@ -34,6 +34,10 @@ class Explanation:
     path: list[str] = field(default_factory=list)
     steps: list[dict[str, Any]] = field(default_factory=list)
     arena_bytes: int = 0
+
+    def __repr__(self) -> str:
+        """The text of `str`: what a session or a notebook shows."""
+        return str(self)
 
     def __str__(self) -> str:
         sizes = ", ".join(f"{k}={v}" for k, v in self.sizes.items())

@@ -66,6 +66,9 @@ class AnyDim(Symbolic):
     def __str__(self) -> str:
         return "?"
 
+    def __reduce__(self) -> str:
+        return "ANY"  # the one there is, also out of a pickle
+
 
 @dataclass(frozen=True, slots=True)
 class Symbol(Symbolic):
