@@ -28,13 +28,7 @@ class Environment:
     host_cores: int
 
 
-VERSIONS = (
-    "bucketize_version",
-    "python_version",
-    "numpy_version",
-    "numba_version",
-    "llvmlite_version",
-)
+VERSIONS = ("bucketize_version", "numba_version", "llvmlite_version")  # that write machine code
 HOST = ("target_triple", "target_features", "host_cpu", "host_cores")
 
 

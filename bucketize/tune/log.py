@@ -235,7 +235,7 @@ def select(
         trials: rows of a log.
         environment: what they are compared with; by default that of this process.
         host: whether another processor matters.
-        versions: whether other versions of bucketize, Python, numpy, numba, llvmlite matter.
+        versions: whether other versions of bucketize, numba and llvmlite matter: of what writes code.
 
     """
     wanted = environment or here()
