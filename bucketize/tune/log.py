@@ -92,7 +92,7 @@ class Trial:
     @property
     def environment(self) -> Environment:
         """Where and with what the trial was measured."""
-        return Environment(**{name: getattr(self, name) for name in VERSIONS + HOST})
+        return Environment(**{f.name: getattr(self, f.name) for f in fields(Environment)})
 
 
 COLUMNS = tuple(field.name for field in fields(Trial))
@@ -235,7 +235,7 @@ def select(
         trials: rows of a log.
         environment: what they are compared with; by default that of this process.
         host: whether another processor matters.
-        versions: whether other versions of bucketize, numba and llvmlite matter: of what writes code.
+        versions: whether other versions of what writes machine code matter.
 
     """
     wanted = environment or here()
