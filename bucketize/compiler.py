@@ -11,6 +11,7 @@ from bucketize.errors import unknown_name
 from bucketize.ir import Module
 from bucketize.kernel.target import Target, host
 from bucketize.kernel.template import Implementation, Template
+from bucketize.kernel.templates import TEMPLATES
 from bucketize.kernel.workload import Workload
 from bucketize.program.decide import completed, decide, defaults, redecided
 from bucketize.program.family import Choose
@@ -73,7 +74,7 @@ def logged_choice(log: str | Path, threads: int, target: Target) -> Choose:
 
     One that its template no longer allows is as good as none.
     """
-    choices = Choices(select(rows(log)), threads)
+    choices = Choices(select(rows(log, TEMPLATES)), threads)
     otherwise = defaults(target)
 
     def choose(workload: Workload, able: Sequence[Template]) -> tuple[Implementation, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from bucketize.errors import CompileError, NoBucketError, ShapeError, TypeRelErr
 from bucketize.interpret import evaluate_module
 from bucketize.ir import CALL, IF, Builder, Const, Function, Module, Var
 from bucketize.ops.dyn import dyn_broadcast_to, dyn_full, dyn_tile
+from bucketize.tune.log import LogWarning, append, rows
 from bucketize.types import ANY, Profile, Symbol, tensor
 from dispatchers import log_dispatcher
 
@@ -282,6 +284,18 @@ def test_a_logged_schedule_of_other_knobs_is_no_schedule(tmp_path: Path) -> None
     assert bucketize.compile(mod, log=log).counts.found == 2
     log.write_text(log.read_text().replace("unroll", "unfurl"))
     assert bucketize.compile(mod, log=log).counts.found == 0
+
+
+def test_bad_rows_of_a_log_end_neither_compile_nor_tune(tmp_path: Path) -> None:
+    log, mod = tmp_path / "trials.csv", Module({"main": mlp(3)})
+    bucketize.tune(mod, log=log, trials=1)
+    good = rows(log)
+    for change in ({"schedule": "[1]"}, {"weight": 0.0}, {"shape": "x"}, {"template": "none"}):
+        append(log, replace(good[0], **change))
+    with pytest.warns(LogWarning, match=r"left out 4 bad row\(s\), the first in line 4: schedule"):
+        assert bucketize.compile(mod, log=log).counts.found == 2
+    with pytest.warns(LogWarning, match="left out 4"):
+        assert bucketize.tune(mod, log=log, trials=1).empty
 
 
 def test_the_graph_executor_takes_static_functions_only() -> None:

@@ -344,6 +344,7 @@ def test_the_model_is_named_after_the_log(log: Path) -> None:
         ({"search": "luck"}, UnknownNameError, "'luck'; known: grid, random, skopt"),
         ({"sizes": "top"}, UnknownNameError, "'top'; known: bounds, middle"),
         ({"sizes": [{"N": 999}]}, TuneError, r"no bucket of main holds any of .*999"),
+        ({"sizes": [({"N": 3}, 0.0)]}, TuneError, r"weight of .* is 0.0, expected a number above"),
         ({"sizes": [{"M": 3}]}, TuneError, r"the sizes \{'M': 3\} lack N of main"),
     ],
 )

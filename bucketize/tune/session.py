@@ -19,6 +19,7 @@ from numba import config
 
 from bucketize.errors import TuneError
 from bucketize.ir import Module
+from bucketize.kernel.templates import TEMPLATES
 from bucketize.text import constants, show
 from bucketize.tune.environment import here
 from bucketize.tune.frame import trial_frame
@@ -160,7 +161,7 @@ class Session:
     def __post_init__(self) -> None:
         """Take up what the log knows."""
         self.known = defaultdict(lambda: defaultdict(dict))
-        for trial in select(rows(self.log)) if self.log.exists() else ():
+        for trial in select(rows(self.log, TEMPLATES)) if self.log.exists() else ():
             if trial.threads == self.threads:
                 self._learn(trial)
 
