@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bucketize.errors import unknown_name
-from bucketize.ir import Module
+from bucketize.ir import Module, check_module
 from bucketize.kernel.target import Target, host
 from bucketize.kernel.template import Implementation, Template
 from bucketize.kernel.templates import TEMPLATES
@@ -42,6 +42,7 @@ def compile(
     static. With `lazy` a clone compiles at its first use; with `strict` that is an error.
     `Executable.counts` says how many workloads the log served.
     """
+    check_module(mod)
     if executor not in EXECUTORS:
         raise unknown_name("executor", executor, EXECUTORS)
     check_threads(threads)

@@ -315,6 +315,16 @@ def test_a_dispatchers_own_error_names_it() -> None:
     assert e.value.__notes__ == ["from dispatcher broken"]
 
 
+def test_what_a_dispatcher_stumbles_over_is_an_error_of_it() -> None:
+    def broken(shapes: Any) -> Any:
+        return {"data": {0: {"M": [(1, 9)]}["N"]}}
+
+    message = r"dispatcher broken raised KeyError: 'N', asked about data: float32\[N\]"
+    with pytest.raises(DispatchError, match=message) as e:
+        dispatch(module(Symbol("N", 1, 8)), broken)
+    assert isinstance(e.value.__cause__, KeyError)
+
+
 # --- profiles ------------------------------------------------------------------------------------
 
 

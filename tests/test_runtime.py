@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,14 @@ import pytest
 import bucketize
 from bucketize import ops
 from bucketize.dispatch.tree import dispatch
-from bucketize.errors import CompileError, NoBucketError, ShapeError, TypeRelError, UnknownNameError
+from bucketize.errors import (
+    ArgumentError,
+    CompileError,
+    NoBucketError,
+    ShapeError,
+    TypeRelError,
+    UnknownNameError,
+)
 from bucketize.interpret import evaluate_module
 from bucketize.ir import CALL, IF, Builder, Const, Function, Module, Var
 from bucketize.ops.dyn import dyn_broadcast_to, dyn_full, dyn_tile
@@ -315,7 +323,11 @@ def test_the_graph_executor_takes_static_functions_only() -> None:
         (lambda e: e.run(random(17, 12)), r"input 'data', axis 0: expected N in \[1, 16\], got 17"),
         (lambda e: e.run(random(2, 13)), "input 'data', axis 1: expected 12, got 13"),
         (lambda e: e.run(random(2, 3, 4)), "expected rank 2 .* got 3"),
-        (lambda e: e.run(np.zeros((2, 12))), "expected float32, got float64"),
+        (
+            lambda e: e.run(np.zeros((2, 12))),
+            r"expected float32, got float64; \.astype\(numpy\.float32\) converts it$",
+        ),
+        (lambda e: e.run(np.zeros((2, 12), bool).astype("U1")), "expected float32, got <U1$"),
         (lambda e: e.run(), "expected the inputs data; missing: data"),
         (lambda e: e.run(random(2, 12), random(2, 12)), "expected 1 inputs"),
         (lambda e: e.run(random(2, 12), data=random(2, 12)), "given twice"),
@@ -355,6 +367,19 @@ def test_illegal_calls() -> None:
         exe.explain(M=3)
     with pytest.raises(ShapeError, match="the size of N is missing"):
         exe.explain()
+    with pytest.raises(ShapeError, match=r"expected N in \[1, 16\], got 77"):
+        exe.explain(N=77)
+    for wrong in ("a", 1.5):
+        with pytest.raises(ShapeError, match=f"N: expected an integer, got {wrong!r}"):
+            exe.explain(N=wrong)
+    with pytest.raises(ShapeError, match=r"input 'data': expected a shape, .* got 3"):
+        exe.explain(data=3)
+    for given in ({"N": 2, "data": (3, 12)}, {"data": (3, 12), "N": 2}):
+        with pytest.raises(ShapeError, match="input 'data', axis 0: expected N=2, got 3"):
+            exe.explain(**given)
+    for run in (exe.run, exe.run_named, partial(evaluate_module, mod)):
+        with pytest.raises(ArgumentError, match=r"got a mapping; unpack it: run\(\*\*inputs\), or"):
+            run({"data": random(2, 12)})
     with pytest.raises(UnknownNameError, match="no executor named 'gpu'"):
         bucketize.compile(mod, executor="gpu")
     with pytest.raises(CompileError, match="threads: expected 1 to"):

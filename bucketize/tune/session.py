@@ -18,7 +18,7 @@ import pandas as pd
 from numba import config
 
 from bucketize.errors import TuneError
-from bucketize.ir import Module
+from bucketize.ir import Module, check_module
 from bucketize.kernel.templates import TEMPLATES
 from bucketize.text import constants, show
 from bucketize.tune.environment import here
@@ -108,6 +108,7 @@ def tune(  # noqa: PLR0913  (a session has that many choices, nearly all with a 
         LogError: a log that cannot be read or written.
 
     """
+    check_module(mod)
     _check(trials, threads)
     tasks = tasks_of(mod, sizes)
     with ExitStack() as stack:
