@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from bucketize.errors import DispatchError, did_you_mean
+from bucketize.errors import ArgumentError, DispatchError, did_you_mean
 from bucketize.types import Dim, Interval, Shape, Symbol, bounds
 from dispatchers.axis import Dispatcher, Intervals, is_free
 
@@ -14,6 +14,9 @@ def per_symbol(rules: Mapping[str, Dispatcher]) -> Dispatcher:
 
     An axis that is `?` goes by its place, as in `"data[2]"`.
     """
+    if not isinstance(rules, Mapping) or not all(map(callable, rules.values())):
+        wanted = '{"N": log_dispatcher}, a dispatcher by symbol'
+        raise ArgumentError(f"per_symbol: expected {wanted}, got {rules!r}")
 
     def symbol_dispatcher(shapes: Mapping[str, Shape]) -> Intervals:
         """One rule for each symbol."""

@@ -278,6 +278,7 @@ def test_illegal_intervals(pairs: Any, message: str) -> None:
         ({}, "named no axis"),
         ([], "gave no profile"),
         (7, "expected intervals or profiles, got 7"),
+        (log_dispatcher, r"<lambda> makes a dispatcher: pass <lambda>\(\.\.\.\), what it makes"),
     ],
 )
 def test_illegal_answers(answer: Any, message: str) -> None:

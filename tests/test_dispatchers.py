@@ -219,6 +219,19 @@ def test_errors_name_the_value(dispatcher: Dispatcher, message: str) -> None:
         cut(dispatcher, Symbol("N"))
 
 
+@pytest.mark.parametrize(
+    ("misuse", "message"),
+    [
+        (lambda: from_traffic([1, 8]), r'expected {"N": \[1, 8, 8\]} by symbol, got list'),
+        (lambda: per_symbol(log_dispatcher), r'per_symbol: expected {"N": log_dispatcher}'),
+        (lambda: per_symbol({"N": 4}), r"a dispatcher by symbol, got {'N': 4}"),
+    ],
+)
+def test_what_is_asked_for_by_symbol_is_given_by_symbol(misuse: Any, message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        misuse()
+
+
 def test_an_error_says_which_axis_it_is_about() -> None:
     with pytest.raises(DispatchError) as e:
         exact_dispatcher({"data": (1, Symbol("W", 4))})

@@ -380,6 +380,8 @@ def test_illegal_calls() -> None:
     for run in (exe.run, exe.run_named, partial(evaluate_module, mod)):
         with pytest.raises(ArgumentError, match=r"got a mapping; unpack it: run\(\*\*inputs\), or"):
             run({"data": random(2, 12)})
+    with pytest.raises(CompileError, match=r"threads: expected 1 to \d+, got '2'"):
+        bucketize.compile(mod, threads="2")  # type: ignore[arg-type]
     with pytest.raises(UnknownNameError, match="no executor named 'gpu'"):
         bucketize.compile(mod, executor="gpu")
     with pytest.raises(CompileError, match="threads: expected 1 to"):

@@ -341,6 +341,8 @@ def test_the_model_is_named_after_the_log(log: Path) -> None:
     [
         ({"trials": 0}, TuneError, "trials: expected at least 1, got 0"),
         ({"threads": 999}, TuneError, r"threads: expected 1 to \d+, got 999"),
+        ({"trials": "8"}, TuneError, "trials: expected at least 1, got '8'"),
+        ({"threads": "2"}, TuneError, r"threads: expected 1 to \d+, got '2'"),
         ({"search": "luck"}, UnknownNameError, "'luck'; known: grid, random, skopt"),
         ({"sizes": "top"}, UnknownNameError, "'top'; known: bounds, middle"),
         ({"sizes": [{"N": 999}]}, TuneError, r"no bucket of main holds any of .*999"),

@@ -152,6 +152,8 @@ def _ask(dispatcher: Dispatcher, fn: Function) -> Answer:
         ) from e
     if isinstance(answer, Mapping):
         return answer
+    if callable(answer):
+        raise DispatchError(f"{name} makes a dispatcher: pass {name}(...), what it makes")
     if not isinstance(answer, Sequence) or not all(isinstance(a, Profile) for a in answer):
         raise DispatchError(f"dispatcher {name}: expected intervals or profiles, got {answer!r}")
     return answer

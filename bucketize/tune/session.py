@@ -130,11 +130,11 @@ def tune(  # noqa: PLR0913  (a session has that many choices, nearly all with a 
 
 
 def _check(trials: int, threads: int) -> None:
-    if trials < 1:
-        raise TuneError(f"trials: expected at least 1, got {trials}")
+    if not isinstance(trials, int) or trials < 1:
+        raise TuneError(f"trials: expected at least 1, got {trials!r}")
     most = int(config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
-    if not 1 <= threads <= most:
-        raise TuneError(f"threads: expected 1 to {most}, got {threads}")
+    if not isinstance(threads, int) or not 1 <= threads <= most:
+        raise TuneError(f"threads: expected 1 to {most}, got {threads!r}")
 
 
 ByShape: TypeAlias = dict[str, Trial]
