@@ -7,6 +7,8 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from bucketize.errors import did_you_mean
+
 if TYPE_CHECKING:
     from bucketize import analysis, zoo
     from bucketize.compiler import compile
@@ -61,7 +63,8 @@ class _Public(ModuleType):
 
     def __getattr__(self, name: str) -> Any:
         if name not in _HOMES:
-            raise AttributeError(f"module 'bucketize' has no attribute {name!r}")
+            guess = did_you_mean(name, _HOMES)
+            raise AttributeError(f"module 'bucketize' has no attribute {name!r}{guess}")
         home = _HOMES[name]
         module = importlib.import_module(home or f"bucketize.{name}")
         value = getattr(module, name) if home else module

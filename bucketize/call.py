@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import operator
+from collections.abc import Iterable, Mapping, Sequence
+from typing import SupportsIndex
 
 import numpy as np
 
-from bucketize.errors import NoBucketError, ShapeError, unknown_name
+from bucketize.errors import ArgumentError, NoBucketError, ShapeError, unknown_name
 from bucketize.ir import Binding, Var
 from bucketize.op import Array
 from bucketize.types import Dim, Expr, Symbol, evaluate
@@ -54,6 +56,27 @@ def _refused(env: dict[str, int], dim: Dim, size: int) -> object:
     return f"{dim.name} in [{dim.lo}, {'...' if dim.hi is None else dim.hi}]"
 
 
+def checked_size(symbol: Symbol, value: SupportsIndex) -> int:
+    """A size that was given by its symbol, if it is an integer within the bounds."""
+    try:
+        size = operator.index(value)
+    except TypeError as e:
+        raise ShapeError(f"{symbol.name}: expected an integer, got {value!r}") from e
+    wanted = _refused({}, symbol, size)
+    if wanted is not None:
+        raise ShapeError(f"expected {wanted}, got {size}")
+    return size
+
+
+def checked_shape(param: Var, value: Iterable[SupportsIndex]) -> tuple[int, ...]:
+    """A shape that was given by its input, if it is one."""
+    try:
+        return tuple(map(operator.index, value))
+    except TypeError as e:
+        name, wanted = param.name, "a shape, a tuple of integers"
+        raise ShapeError(f"input {name!r}: expected {wanted}, got {value!r}") from e
+
+
 def _mismatch(what: str, param: Var, axis: int, wanted: object, size: int) -> ShapeError:
     return ShapeError(f"{what} {param.name!r}, axis {axis}: expected {wanted}, got {size}")
 
@@ -79,6 +102,8 @@ def _in_order(
     for name in named:
         if name not in names:
             raise unknown_name("input", name, names)
+    for name, array in zip(names, args, strict=False):
+        _refuse_mapping(name, array)
     if len(args) > len(names):
         raise ShapeError(f"expected {len(names)} inputs ({', '.join(names)}), got {len(args)}")
     given = dict(zip(names, args, strict=False))
@@ -95,7 +120,19 @@ def _in_order(
 
 
 def _checked(param: Var, array: Array) -> Array:
-    array = np.asarray(array)
-    if array.dtype != param.type.dtype:
-        raise ShapeError(f"input {param.name!r}: expected {param.type.dtype}, got {array.dtype}")
-    return array
+    try:
+        given, wanted = np.asarray(array), param.type.dtype
+    except ValueError as e:
+        raise ShapeError(f"input {param.name!r}: expected an array: {e}") from e
+    if given.dtype == wanted:
+        return given
+    _refuse_mapping(param.name, array)
+    alike = np.can_cast(given.dtype, wanted, "same_kind")
+    how = f"; .astype(numpy.{wanted}) converts it" if alike else ""
+    raise ShapeError(f"input {param.name!r}: expected {wanted}, got {given.dtype}{how}")
+
+
+def _refuse_mapping(name: str, array: object) -> None:
+    if isinstance(array, Mapping):
+        how = "unpack it: run(**inputs), or run_named(**inputs) for results by name, too"
+        raise ArgumentError(f"input {name!r}: expected an array, got a mapping; {how}")

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bucketize.errors import unknown_name
-from bucketize.ir import Module
+from bucketize.ir import Module, check_module
 from bucketize.kernel.target import Target, host
 from bucketize.kernel.template import Implementation, Template
+from bucketize.kernel.templates import TEMPLATES
 from bucketize.kernel.workload import Workload
 from bucketize.program.decide import completed, decide, defaults, redecided
 from bucketize.program.family import Choose
@@ -41,6 +42,7 @@ def compile(
     static. With `lazy` a clone compiles at its first use; with `strict` that is an error.
     `Executable.counts` says how many workloads the log served.
     """
+    check_module(mod)
     if executor not in EXECUTORS:
         raise unknown_name("executor", executor, EXECUTORS)
     check_threads(threads)
@@ -73,7 +75,7 @@ def logged_choice(log: str | Path, threads: int, target: Target) -> Choose:
 
     One that its template no longer allows is as good as none.
     """
-    choices = Choices(select(rows(log)), threads)
+    choices = Choices(select(rows(log, TEMPLATES)), threads)
     otherwise = defaults(target)
 
     def choose(workload: Workload, able: Sequence[Template]) -> tuple[Implementation, str]:

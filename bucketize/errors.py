@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from difflib import get_close_matches
+
 
 class BucketizeError(Exception):
     """The root of every error that bad input or a bad environment can cause."""
+
+
+class ArgumentError(BucketizeError, TypeError):
+    """An argument of another kind than was asked for; the message says how to make one."""
 
 
 class TypeRelError(BucketizeError):
@@ -63,7 +70,16 @@ class TuneError(BucketizeError):
     """A tuning session that cannot start or go on."""
 
 
-def unknown_name(kind: str, name: object, known: object) -> UnknownNameError:
+def unknown_name(kind: str, name: object, known: Iterable[object]) -> UnknownNameError:
     """The error for a name that is not among `known` (any iterable of names)."""
-    listed = ", ".join(sorted(map(str, known)))  # type: ignore[call-overload]
-    return UnknownNameError(f"no {kind} named {str(name)!r}; known: {listed or 'none'}")
+    names = sorted(map(str, known))
+    listed = ", ".join(names) or "none"
+    guess = did_you_mean(name, names)
+    return UnknownNameError(f"no {kind} named {str(name)!r}; known: {listed}{guess}")
+
+
+def did_you_mean(name: object, known: Iterable[object]) -> str:
+    """The end of a message that names the known one most like `name`; empty if none is."""
+    by_lower = {str(k).lower(): str(k) for k in known}
+    close = get_close_matches(str(name).lower(), by_lower, n=1)
+    return f"; did you mean {by_lower[close[0]]!r}?" if close else ""

@@ -15,6 +15,7 @@ from bucketize.ir import (
     Const,
     Function,
     Module,
+    check_module,
     substitute_attr,
 )
 from bucketize.op import Array
@@ -60,4 +61,5 @@ def compute(b: Binding, operands: Sequence[Array], sizes: Mapping[str, int]) -> 
 
 def evaluate_module(module: Module, *args: Array, **named: Array) -> list[Array]:
     """The results of `main` by the reference meaning of every op."""
+    check_module(module)
     return run_function(module.main, arrange_inputs(module.main.params, args, named), module)

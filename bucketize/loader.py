@@ -6,9 +6,10 @@ Only a program for several threads needs numba: the loop that forks is its own.
 from __future__ import annotations
 
 import importlib
+import os
 from pathlib import Path
 
-from bucketize.errors import ProgramError
+from bucketize.errors import ArgumentError, ProgramError
 from bucketize.program.file import File
 from bucketize.runtime.executable import Executable
 from bucketize.runtime.image import Image
@@ -28,6 +29,9 @@ def load(path: str | Path, *, rebuild: bool = False) -> Executable:
             processor or version.
 
     """
+    if not isinstance(path, str | os.PathLike):
+        kind = type(path).__name__
+        raise ArgumentError(f"expected the path of what `Executable.save` wrote, got {kind}")
     stored = Stored(File(path))
     reason = stored.foreign()
     check_threads(stored.header["threads"])

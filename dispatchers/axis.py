@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
-from bucketize.errors import DispatchError
+from bucketize.errors import ArgumentError, DispatchError, did_you_mean
 from bucketize.types import AnyDim, Dim, Interval, Profile, Shape, Symbol, bounds
 
 Intervals: TypeAlias = dict[str, dict[int, list[Interval]]]
@@ -24,12 +24,11 @@ class AxisDispatcher:
 
     def __init__(self, rule: Rule, **options: Any) -> None:
         functools.update_wrapper(self, rule)
-        known = [
-            p.name for p in inspect.signature(rule).parameters.values() if p.kind is p.KEYWORD_ONLY
-        ]
-        if unknown := sorted(options.keys() - known):
+        if unknown := sorted(options.keys() - _options_of(rule).keys()):
+            known = ", ".join(_options_of(rule))
+            guess = did_you_mean(unknown[0], _options_of(rule))
             raise DispatchError(
-                f"{rule.__name__} has no option {unknown[0]!r}; it has: {', '.join(known)}"
+                f"{rule.__name__} has no option {unknown[0]!r}; it has: {known}{guess}"
             )
         self.rule, self.options = rule, options
 
@@ -41,9 +40,17 @@ class AxisDispatcher:
         """The same dispatcher with some of its options set."""
         return AxisDispatcher(self.rule, **self.options | options)
 
-    def __call__(self, shapes: Mapping[str, Shape]) -> Intervals:
+    def __call__(self, shapes: Mapping[str, Shape] | None = None, **options: Any) -> Intervals:
+        if options or not isinstance(shapes, Mapping):
+            raise self._misused(options)
         cut = {name: self._cut_axes(name, shape) for name, shape in shapes.items()}
         return {name: axes for name, axes in cut.items() if axes}
+
+    def _misused(self, options: Mapping[str, Any]) -> ArgumentError:
+        name = self.rule.__name__
+        shown = ", ".join(f"{n}={v!r}" for n, v in options.items()) or "..."
+        how = f"pass it as it is, or with options set: {name}.with_options({shown})"
+        return ArgumentError(f"{name} is a dispatcher, not a function that makes one: {how}")
 
     def _cut_axes(self, name: str, shape: Shape) -> dict[int, list[Interval]]:
         return {i: self._cut(f"{name}[{i}]", dim) for i, dim in enumerate(shape) if is_free(dim)}
@@ -61,9 +68,21 @@ class AxisDispatcher:
     def _cuts(self, lo: int, hi: int | None) -> Iterable[int]:
         try:
             return self.rule(lo, hi, **self.options)
-        except (TypeError, ValueError) as e:
-            given = ", ".join(f"{name}={value!r}" for name, value in self.options.items())
-            raise DispatchError(f"{self.rule.__name__} cannot use {given}: {e}") from e
+        except (TypeError, ValueError, ArithmeticError) as e:
+            name, kinds = self.rule.__name__, _options_of(self.rule).items()
+            given = ", ".join(f"{n}={v!r}" for n, v in self.options.items()) or "its defaults"
+            takes = ", ".join(f"{n}: {kind}" for n, kind in kinds) or "no options"
+            raise DispatchError(f"{name} cannot use {given}: {e}; it takes {takes}") from e
+
+
+def _options_of(rule: Rule) -> dict[str, str]:
+    """The options of a rule, and how each is annotated."""
+    parameters = inspect.signature(rule).parameters.values()
+    return {
+        p.name: inspect.formatannotation(p.annotation).strip("'")
+        for p in parameters
+        if p.kind is p.KEYWORD_ONLY
+    }
 
 
 def is_free(dim: Dim) -> bool:

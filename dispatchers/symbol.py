@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from bucketize.errors import DispatchError
+from bucketize.errors import ArgumentError, DispatchError, did_you_mean
 from bucketize.types import Dim, Interval, Shape, Symbol, bounds
 from dispatchers.axis import Dispatcher, Intervals, is_free
 
@@ -14,13 +14,17 @@ def per_symbol(rules: Mapping[str, Dispatcher]) -> Dispatcher:
 
     An axis that is `?` goes by its place, as in `"data[2]"`.
     """
+    if not isinstance(rules, Mapping) or not all(map(callable, rules.values())):
+        wanted = '{"N": log_dispatcher}, a dispatcher by symbol'
+        raise ArgumentError(f"per_symbol: expected {wanted}, got {rules!r}")
 
     def symbol_dispatcher(shapes: Mapping[str, Shape]) -> Intervals:
         """One rule for each symbol."""
         axes = free_axes(shapes)
         if unknown := sorted(rules.keys() - axes.values()):
             known = ", ".join(sorted(set(axes.values()))) or "none"
-            raise DispatchError(f"no dynamic axis is named {unknown[0]!r}; known: {known}")
+            guess = did_you_mean(unknown[0], axes.values())
+            raise DispatchError(f"no dynamic axis is named {unknown[0]!r}; known: {known}{guess}")
         cuts: Intervals = {}
         for (name, axis), key in axes.items():
             if key in rules:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
+from bucketize.errors import ArgumentError
 from dispatchers.axis import AxisDispatcher, Dispatcher, demand
 from dispatchers.symbol import per_symbol
 
@@ -17,6 +18,9 @@ def from_traffic(requests: Mapping[str, Histogram], *, count: int = 8) -> Dispat
 
     `requests[symbol]` is a histogram, `{size: requests}`, or the sizes one by one.
     """
+    if not isinstance(requests, Mapping):
+        kind = type(requests).__name__
+        raise ArgumentError(f'from_traffic: expected {{"N": [1, 8, 8]}} by symbol, got {kind}')
     rules = {s: _quantiles.with_options(seen=seen, count=count) for s, seen in requests.items()}
     return per_symbol(rules)
 

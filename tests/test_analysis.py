@@ -32,7 +32,8 @@ from bucketize.analysis import (
 from bucketize.dispatch.tree import dispatch
 from bucketize.errors import BucketizeError, LogError
 from bucketize.onnx import from_onnx
-from bucketize.tune.choice import Choices, best_choice, parse_shapes, shape_text
+from bucketize.tune.cells import parse_shapes, shape_text
+from bucketize.tune.choice import Choices, best_choice
 from bucketize.tune.frame import trial_frame, trials_of
 from bucketize.tune.log import COLUMNS, Trial, append, schedule_hash, schedule_json
 from bucketize.types import ANY, Symbol, tensor

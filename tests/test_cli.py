@@ -379,6 +379,9 @@ def test_demo(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         (["run", "net.onnx", "--dim", "N=2", "--at", "N=3"], "N is held to 2, but given as 3"),
         (["run", "net.onnx", "--input", "x"], "'x' names no file; write INPUT=FILE.npy"),
         (["run", "net.onnx", "--input", "x=net.onnx"], "not an array in .npy format"),
+        (["run", "net.onnx", "--input", "x=two.npy", "--at", "N=3"], "axis 0: expected N=3, got 2"),
+        (["run", "net.onnx", "-d", "log:base=x", "--at", "N=3"], "base='x'"),
+        (["run", "net.onnx", "-d", "lgo", "--at", "N=3"], "did you mean 'log'?"),
         (["run", "net.onnx", "-d", "log:base=1", "--at", "N=3"], "while log_dispatcher cuts axis"),
         (
             ["run", "net.onnx", "--log", "no.csv", "--at", "N=3"],
@@ -392,6 +395,7 @@ def test_demo(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     ],
 )
 def test_errors_about_models_exit_with_2(run: Run, net: str, args: list[str], message: str) -> None:
+    np.save("two.npy", np.ones((2, 16), np.float32))
     result = run(*args)
     assert result.exit_code == 2
     assert message in result.stderr

@@ -278,6 +278,7 @@ def test_illegal_intervals(pairs: Any, message: str) -> None:
         ({}, "named no axis"),
         ([], "gave no profile"),
         (7, "expected intervals or profiles, got 7"),
+        (log_dispatcher, r"<lambda> makes a dispatcher: pass <lambda>\(\.\.\.\), what it makes"),
     ],
 )
 def test_illegal_answers(answer: Any, message: str) -> None:
@@ -313,6 +314,16 @@ def test_a_dispatchers_own_error_names_it() -> None:
     with pytest.raises(DispatchError, match="no idea") as e:
         dispatch(module(Symbol("N", 1, 8)), broken)
     assert e.value.__notes__ == ["from dispatcher broken"]
+
+
+def test_what_a_dispatcher_stumbles_over_is_an_error_of_it() -> None:
+    def broken(shapes: Any) -> Any:
+        return {"data": {0: {"M": [(1, 9)]}["N"]}}
+
+    message = r"dispatcher broken raised KeyError: 'N', asked about data: float32\[N\]"
+    with pytest.raises(DispatchError, match=message) as e:
+        dispatch(module(Symbol("N", 1, 8)), broken)
+    assert isinstance(e.value.__cause__, KeyError)
 
 
 # --- profiles ------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bucketize.errors import DispatchError
+from bucketize.errors import ArgumentError, DispatchError
 from bucketize.types import ANY, Dim, Profile, Symbol
 from dispatchers import (
     Dispatcher,
@@ -172,10 +173,22 @@ def test_a_file_that_is_not_there() -> None:
 
 
 def test_an_unknown_option_lists_the_known_ones() -> None:
-    with pytest.raises(
-        DispatchError, match="log_dispatcher has no option 'bse'; it has: base, low"
-    ):
+    message = "log_dispatcher has no option 'bse'; it has: base, low, high; did you mean 'base'"
+    with pytest.raises(DispatchError, match=message):
         log_dispatcher.with_options(bse=4)
+
+
+@pytest.mark.parametrize(
+    ("misuse", "cure"),
+    [
+        (lambda: log_dispatcher(base=4), r"log_dispatcher\.with_options\(base=4\)"),
+        (lambda: log_dispatcher(4), r"log_dispatcher\.with_options\(\.\.\.\)"),
+        (uniform_dispatcher, r"uniform_dispatcher\.with_options"),
+    ],
+)
+def test_who_calls_a_dispatcher_for_its_options_is_told_how(misuse: Any, cure: str) -> None:
+    with pytest.raises(ArgumentError, match=f"not a function that makes one: .*{cure}"):
+        misuse()
 
 
 @pytest.mark.parametrize(
@@ -184,8 +197,9 @@ def test_an_unknown_option_lists_the_known_ones() -> None:
         (log_dispatcher.with_options(base=1), "base must be at least 1.1, got 1"),
         (
             log_dispatcher.with_options(base="x"),
-            "log_dispatcher cannot use base='x': .*not supported",
+            "log_dispatcher cannot use base='x': .*not supported.*; it takes base: float, low: int",
         ),
+        (log_dispatcher.with_options(base=math.inf), "log_dispatcher cannot use base=inf: "),
         (uniform_dispatcher.with_options(step=1.5), "uniform_dispatcher cannot use step=1.5: "),
         (log_dispatcher.with_options(low=0), "low must be at least 1, got 0"),
         (uniform_dispatcher.with_options(step=0), "step must be at least 1, got 0"),
@@ -196,12 +210,26 @@ def test_an_unknown_option_lists_the_known_ones() -> None:
         (from_traffic({"N": {4: -1}}), "requests are counted from 0, got {4: -1}"),
         (from_traffic({"N": {4: 1}}, count=0), "count must be at least 1, got 0"),
         (per_symbol({"M": log_dispatcher}), "no dynamic axis is named 'M'; known: N"),
+        (per_symbol({"n": log_dispatcher}), "named 'n'; known: N; did you mean 'N'"),
         (per_symbol({"N": profiles(Profile({}, {}, {}))}), "takes dispatchers that give intervals"),
     ],
 )
 def test_errors_name_the_value(dispatcher: Dispatcher, message: str) -> None:
     with pytest.raises(DispatchError, match=message):
         cut(dispatcher, Symbol("N"))
+
+
+@pytest.mark.parametrize(
+    ("misuse", "message"),
+    [
+        (lambda: from_traffic([1, 8]), r'expected {"N": \[1, 8, 8\]} by symbol, got list'),
+        (lambda: per_symbol(log_dispatcher), r'per_symbol: expected {"N": log_dispatcher}'),
+        (lambda: per_symbol({"N": 4}), r"a dispatcher by symbol, got {'N': 4}"),
+    ],
+)
+def test_what_is_asked_for_by_symbol_is_given_by_symbol(misuse: Any, message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        misuse()
 
 
 def test_an_error_says_which_axis_it_is_about() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import math
 import resource
 import subprocess
 import sys
@@ -77,7 +78,11 @@ def test_columns_are_those_of_the_design() -> None:
     )  # fmt: skip
 
 
-@given(error=st.text(), latency=st.none() | st.floats(allow_nan=False), number=st.integers())
+@given(
+    error=st.text(),
+    latency=st.none() | st.floats(0, exclude_min=True, allow_infinity=False),
+    number=st.integers(),
+)
 def test_any_text_and_number_survive(
     tmp_path_factory: pytest.TempPathFactory, error: str, latency: float | None, number: int
 ) -> None:
@@ -120,6 +125,62 @@ def test_a_number_that_is_none_counts_as_torn(log: Path) -> None:
     log.write_text(log.read_text().replace("12345", "12x45"))
     with pytest.warns(LogWarning, match=r"torn line\(s\): 2"):
         assert rows(log) == [trial(1)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"schedule": "[6]"}, r"schedule is '\[6\]', expected a JSON object"),
+        ({"schedule": '{"mr": 6'}, "expected a JSON object"),
+        ({"schedule": '{"mr": null}'}, "expected a JSON object of integers and words"),
+        ({"latency_median_s": -1e-4}, "latency_median_s is -0.0001, expected a number above 0"),
+        ({"latency_median_s": math.nan}, "latency_median_s is nan"),
+        ({"baseline_s": -1.0}, "baseline_s is -1.0"),
+        ({"weight": 0.0}, "weight is 0.0"),
+        ({"weight": -2.0}, "weight is -2.0"),
+        ({"shape": "1xjunk"}, "shape is '1xjunk', expected sizes such as"),
+        ({"shape": "-3x4"}, "shape is '-3x4'"),
+        ({"template": "matmull"}, "no template is named 'matmull'"),
+    ],
+)
+def test_a_row_that_cannot_count_is_left_out(
+    log: Path, changes: dict[str, object], reason: str
+) -> None:
+    for one in (trial(0), trial(1, **changes), trial(2), trial(3, **changes)):
+        append(log, one)
+    with pytest.warns(
+        LogWarning, match=rf"left out 2 bad row\(s\), the first in line 3: .*{reason}"
+    ):
+        assert rows(log, {"matmul"}) == [trial(0), trial(2)]
+
+
+@pytest.fixture
+def held(log: Path) -> Iterator[int]:
+    """The log's lock, held by another process, whose number this is."""
+    log.parent.mkdir()
+    code = f"import filelock; lock = filelock.FileLock({str(log) + '.lock'!r}); lock.acquire()"
+    holder = subprocess.Popen(
+        [sys.executable, "-c", f"{code}; print(flush=True); input()"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert holder.stdout is not None
+    holder.stdout.readline()
+    yield holder.pid
+    holder.communicate(b"\n")
+
+
+def test_who_waits_for_the_lock_says_so_and_for_whom(
+    log: Path, held: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = sys.modules[append.__module__]
+    monkeypatch.setattr(module, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(module, "LOCK_TIMEOUT_S", 0.3)
+    with (
+        pytest.warns(LogWarning, match=rf"waiting for the lock .*csv\.lock, which process {held}"),
+        pytest.raises(LogError, match=rf"waited 0.3 s for the lock .* which process {held} holds"),
+    ):
+        append(log, trial())
 
 
 def test_a_torn_header_is_written_anew(log: Path) -> None:

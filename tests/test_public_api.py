@@ -12,11 +12,14 @@ from collections.abc import Callable
 from importlib.metadata import entry_points
 from pathlib import Path
 
+import onnx
 import pytest
 
 import bucketize
 import dispatchers
 from bucketize import zoo
+from bucketize.errors import ArgumentError, BucketizeError, unknown_name
+from bucketize.interpret import evaluate_module
 from bucketize.tune.session import tune
 from dispatchers import log_dispatcher
 
@@ -55,6 +58,53 @@ def test_all_dispatchers_say_what_they_are() -> None:
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="module 'bucketize' has no attribute 'compille'"):
         bucketize.compille  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_a_name_in_error_is_told_the_one_that_is_meant() -> None:
+    with pytest.raises(AttributeError, match="'compille'; did you mean 'compile'\\?"):
+        bucketize.compille  # type: ignore[attr-defined]  # noqa: B018
+    for meant, got in (("policy", "poliky"), ("N", "n")):
+        expected = f"no name named {got!r}; known: N, policy; did you mean {meant!r}\\?$"
+        with pytest.raises(BucketizeError, match=expected):
+            raise unknown_name("name", got, ["policy", "N"])
+    assert str(unknown_name("name", "zzz", ["policy"])) == "no name named 'zzz'; known: policy"
+
+
+MODEL = onnx.ModelProto()
+NO_MODULE = [
+    lambda given: bucketize.dispatch(given, dispatchers.log_dispatcher),
+    bucketize.compile,
+    lambda given: tune(given, log="never.csv"),
+    bucketize.show,
+    lambda given: evaluate_module(given, 0),
+]
+
+
+@pytest.mark.parametrize("use", NO_MODULE)
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (
+            MODEL,
+            r"expected a Module, got ModelProto: make one by bucketize.from_onnx\(model\) first",
+        ),
+        ("x.onnx", r"expected a Module, got str: bucketize.from_onnx\('x.onnx'\) first"),
+        (Path("x.bkt"), r"got PosixPath: .* run by bucketize.load\('x.bkt'\)"),
+        (None, "got NoneType: make one"),
+    ],
+)
+def test_what_is_no_module_is_told_how_to_become_one(
+    use: Callable[[object], object], given: object, message: str
+) -> None:
+    with pytest.raises(ArgumentError, match=message) as caught:
+        use(given)
+    assert isinstance(caught.value, BucketizeError)
+    assert isinstance(caught.value, TypeError)
+
+
+def test_what_is_no_path_is_not_loaded() -> None:
+    with pytest.raises(ArgumentError, match=r"expected the path of what .* wrote, got ModelProto"):
+        bucketize.load(MODEL)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

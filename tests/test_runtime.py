@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ import bucketize
 from bucketize import ops
 from bucketize.dispatch.tree import dispatch
 from bucketize.errors import (
+    ArgumentError,
     CompileError,
     KernelError,
     NoBucketError,
@@ -24,6 +27,7 @@ from bucketize.errors import (
 from bucketize.interpret import evaluate_module
 from bucketize.ir import CALL, IF, Builder, Const, Function, Module, Var
 from bucketize.ops.dyn import dyn_broadcast_to, dyn_full, dyn_tile
+from bucketize.tune.log import LogWarning, append, rows
 from bucketize.types import ANY, Profile, Symbol, tensor
 from dispatchers import log_dispatcher
 
@@ -341,6 +345,18 @@ def test_a_logged_schedule_of_other_knobs_is_no_schedule(tmp_path: Path) -> None
     assert bucketize.compile(mod, log=log).counts.found == 0
 
 
+def test_bad_rows_of_a_log_end_neither_compile_nor_tune(tmp_path: Path) -> None:
+    log, mod = tmp_path / "trials.csv", Module({"main": mlp(3)})
+    bucketize.tune(mod, log=log, trials=1)
+    good = rows(log)
+    for change in ({"schedule": "[1]"}, {"weight": 0.0}, {"shape": "x"}, {"template": "none"}):
+        append(log, replace(good[0], **change))
+    with pytest.warns(LogWarning, match=r"left out 4 bad row\(s\), the first in line 4: schedule"):
+        assert bucketize.compile(mod, log=log).counts.found == 2
+    with pytest.warns(LogWarning, match="left out 4"):
+        assert bucketize.tune(mod, log=log, trials=1).empty
+
+
 def test_the_graph_executor_takes_static_functions_only() -> None:
     with pytest.raises(CompileError, match=r"input 'data', axis 0 is N; first in fused"):
         bucketize.compile(Module({"main": mlp()}), executor="graph")
@@ -358,7 +374,11 @@ def test_the_graph_executor_takes_static_functions_only() -> None:
         (lambda e: e.run(random(17, 12)), r"input 'data', axis 0: expected N in \[1, 16\], got 17"),
         (lambda e: e.run(random(2, 13)), "input 'data', axis 1: expected 12, got 13"),
         (lambda e: e.run(random(2, 3, 4)), "expected rank 2 .* got 3"),
-        (lambda e: e.run(np.zeros((2, 12))), "expected float32, got float64"),
+        (
+            lambda e: e.run(np.zeros((2, 12))),
+            r"expected float32, got float64; \.astype\(numpy\.float32\) converts it$",
+        ),
+        (lambda e: e.run(np.zeros((2, 12), bool).astype("U1")), "expected float32, got <U1$"),
         (lambda e: e.run(), "expected the inputs data; missing: data"),
         (lambda e: e.run(random(2, 12), random(2, 12)), "expected 1 inputs"),
         (lambda e: e.run(random(2, 12), data=random(2, 12)), "given twice"),
@@ -398,6 +418,28 @@ def test_illegal_calls() -> None:
         exe.explain(M=3)
     with pytest.raises(ShapeError, match="the size of N is missing"):
         exe.explain()
+    with pytest.raises(ShapeError, match=r"expected N in \[1, 16\], got 77"):
+        exe.explain(N=77)
+    for wrong in ("a", 1.5):
+        with pytest.raises(ShapeError, match=f"N: expected an integer, got {wrong!r}"):
+            exe.explain(N=wrong)
+    with pytest.raises(ShapeError, match=r"input 'data': expected a shape, .* got 3"):
+        exe.explain(data=3)
+    for given in ({"N": 2, "data": (3, 12)}, {"data": (3, 12), "N": 2}):
+        with pytest.raises(ShapeError, match="input 'data', axis 0: expected N=2, got 3"):
+            exe.explain(**given)
+    for run in (exe.run, exe.run_named, partial(evaluate_module, mod)):
+        with pytest.raises(ArgumentError, match=r"got a mapping; unpack it: run\(\*\*inputs\), or"):
+            run({"data": random(2, 12)})
+    with pytest.raises(ShapeError, match=r"input 'data': expected an array: .*inhomogeneous"):
+        exe.run([[1.0], [1.0, 2.0]])
+    x, y = Var("x", tensor("float32", 2)), Var("y", tensor("float32", 2))
+    b = Builder()
+    two = bucketize.compile(Module({"main": b.function("main", [x, y], [b.emit(ops.add, x, y)])}))
+    with pytest.raises(ArgumentError, match="input 'x': expected an array, got a mapping; unpack"):
+        two.run({"x": random(2), "y": random(2)})
+    with pytest.raises(CompileError, match=r"threads: expected 1 to \d+, got '2'"):
+        bucketize.compile(mod, threads="2")  # type: ignore[arg-type]
     with pytest.raises(UnknownNameError, match="no executor named 'gpu'"):
         bucketize.compile(mod, executor="gpu")
     with pytest.raises(CompileError, match="threads: expected 1 to"):

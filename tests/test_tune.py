@@ -341,9 +341,12 @@ def test_the_model_is_named_after_the_log(log: Path) -> None:
     [
         ({"trials": 0}, TuneError, "trials: expected at least 1, got 0"),
         ({"threads": 999}, TuneError, r"threads: expected 1 to \d+, got 999"),
+        ({"trials": "8"}, TuneError, "trials: expected at least 1, got '8'"),
+        ({"threads": "2"}, TuneError, r"threads: expected 1 to \d+, got '2'"),
         ({"search": "luck"}, UnknownNameError, "'luck'; known: grid, random, skopt"),
         ({"sizes": "top"}, UnknownNameError, "'top'; known: bounds, middle"),
         ({"sizes": [{"N": 999}]}, TuneError, r"no bucket of main holds any of .*999"),
+        ({"sizes": [({"N": 3}, 0.0)]}, TuneError, r"weight of .* is 0.0, expected a number above"),
         ({"sizes": [{"M": 3}]}, TuneError, r"the sizes \{'M': 3\} lack N of main"),
     ],
 )
@@ -427,7 +430,7 @@ def test_the_public_name_is_callable_whatever_was_imported_first() -> None:
             text=True,
             check=False,
         )
-        assert "TuneError: trials: expected at least 1, got 0" in done.stderr
+        assert "ArgumentError: expected a Module, got NoneType" in done.stderr
 
 
 def test_choosing_schedules_loads_neither_pandas_nor_the_search() -> None:

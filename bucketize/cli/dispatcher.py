@@ -19,7 +19,7 @@ from typing import Any, cast
 import yaml
 
 from bucketize.dispatch.tree import Dispatcher
-from bucketize.errors import DispatchError, unknown_name
+from bucketize.errors import DispatchError, did_you_mean, unknown_name
 
 GROUP = "bucketize.dispatchers"  # each entry is a dispatcher
 FILES = "bucketize.dispatcher_files"  # each is named by a suffix and maps a path to a dispatcher
@@ -49,7 +49,8 @@ def find_dispatcher(spec: str) -> Dispatcher:
     name, _, options = rest.partition(":")
     module = load_module(head)
     if not callable(getattr(module, name, None)):
-        raise DispatchError(f"{head} has no function named {name!r}")
+        guess = did_you_mean(name, [n for n, value in vars(module).items() if callable(value)])
+        raise DispatchError(f"{head} has no function named {name!r}{guess}")
     return with_options(getattr(module, name), options)
 
 

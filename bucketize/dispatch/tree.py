@@ -33,6 +33,7 @@ from bucketize.ir import (
     Module,
     Recipe,
     Var,
+    check_module,
     refine,
     specialise,
 )
@@ -64,6 +65,7 @@ def dispatch(
     original (`main[fallback]`), or raise `NoBucketError` with `fallback=False`. Under the policy
     "pad" a clone runs at its bucket's top and the result is cropped, where that is proved safe.
     """
+    check_module(mod)
     if policy not in POLICIES:
         raise unknown_name("policy", policy, POLICIES)
     named = name_dims(mod.function(function))
@@ -135,15 +137,23 @@ def _fresh(name: str, taken: set[str], least: int) -> Symbol:
 
 def _ask(dispatcher: Dispatcher, fn: Function) -> Answer:
     if not callable(dispatcher):
-        raise DispatchError(f"expected a dispatcher (a callable), got {dispatcher!r}")
+        wanted = "a dispatcher (a callable) such as dispatchers.log_dispatcher"
+        raise DispatchError(f"expected {wanted}, got {dispatcher!r}")
     name = getattr(dispatcher, "__name__", repr(dispatcher))
     try:
         answer = dispatcher({p.name: p.type.shape for p in fn.params})
     except BucketizeError as e:
         e.add_note(f"from dispatcher {name}")
         raise
+    except (LookupError, ArithmeticError, AttributeError, TypeError, ValueError) as e:
+        asked = ", ".join(f"{p.name}: {p.type}" for p in fn.params)
+        raise DispatchError(
+            f"dispatcher {name} raised {type(e).__name__}: {e}, asked about {asked}"
+        ) from e
     if isinstance(answer, Mapping):
         return answer
+    if callable(answer):
+        raise DispatchError(f"{name} makes a dispatcher: pass {name}(...), what it makes")
     if not isinstance(answer, Sequence) or not all(isinstance(a, Profile) for a in answer):
         raise DispatchError(f"dispatcher {name}: expected intervals or profiles, got {answer!r}")
     return answer

@@ -27,6 +27,7 @@ from bucketize.ir.core import (
     Module,
     Recipe,
     Var,
+    check_module,
 )
 from bucketize.ir.rewrite import Atoms, Rule, all_bindings, functions_of, map_blocks, rewrite
 from bucketize.ir.structure import CALL, FUSED, IF, NO_BUCKET, STRUCTURAL
@@ -51,6 +52,7 @@ __all__ = [
     "Rule",
     "Var",
     "all_bindings",
+    "check_module",
     "copy_binding",
     "copy_block",
     "functions_of",

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from os import PathLike
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
-from bucketize.errors import unknown_name
+from bucketize.errors import ArgumentError, unknown_name
 from bucketize.op import MAX_VALUE, Array, Attrs, Op
 from bucketize.types import Dim, Expr, Interval, Symbol, TensorType, symbols
 
@@ -208,6 +210,18 @@ class Module:
     def mapped(self, transform: Callable[[Function], Function]) -> Module:
         """The module with each function transformed when first asked for."""
         return Module(self.functions.mapped(transform), self.clones, self.names)
+
+
+def check_module(given: object) -> None:
+    """Raise an `ArgumentError` that says how to make a module of what was given in place of one."""
+    if isinstance(given, Module):
+        return
+    how = "make one by bucketize.from_onnx(model) first"
+    if isinstance(given, str | PathLike):
+        how = f"bucketize.from_onnx({str(given)!r}) first"
+        if Path(given).suffix == ".bkt":
+            how = f"what `save` wrote is run by bucketize.load({str(given)!r})"
+    raise ArgumentError(f"expected a Module, got {type(given).__name__}: {how}")
 
 
 def _mentioned(value: Any) -> set[str]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from bucketize.call import bind_shapes, no_bucket
+from bucketize.call import bind_shapes, checked_shape, checked_size, no_bucket
 from bucketize.errors import ShapeError, unknown_name
 from bucketize.ir import Binding, Var
 from bucketize.program.instruction import (
@@ -52,17 +52,15 @@ def _line(step: Mapping[str, Any]) -> str:
 
 
 def sizes_of(inputs: Sequence[Var], given: Mapping[str, Any]) -> dict[str, int]:
-    """Symbol sizes from input shapes (by input name) or sizes (by symbol name)."""
+    """Symbol sizes from input shapes (by input name) and sizes (by symbol name) that agree."""
     params = {p.name: p for p in inputs}
     known = {s.name: s for p in inputs for d in p.type.shape for s in symbols(d)}
-    sizes: dict[str, int] = {}
-    for name, value in given.items():
-        if name in params:
-            sizes |= bind_shapes([params[name]], [tuple(value)])
-        elif name in known:
-            sizes[name] = int(value)
-        else:
+    for name in given:
+        if name not in params and name not in known:
             raise unknown_name("input or symbol", name, [*params, *known])
+    shapes = {n: checked_shape(params[n], v) for n, v in given.items() if n in params}
+    named = {n: checked_size(known[n], v) for n, v in given.items() if n not in params}
+    sizes = bind_shapes([params[n] for n in shapes], list(shapes.values()), named)
     missing = sorted(known.keys() - sizes.keys())
     if missing:
         raise ShapeError(f"the size of {', '.join(missing)} is missing; got {sizes or 'none'}")

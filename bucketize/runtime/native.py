@@ -72,5 +72,5 @@ def check_threads(threads: int) -> None:
     if threads == 1:
         return
     most = _parallel_loop().MOST
-    if not 1 <= threads <= most:
-        raise CompileError(f"threads: expected 1 to {most}, got {threads}")
+    if not isinstance(threads, int) or not 1 <= threads <= most:
+        raise CompileError(f"threads: expected 1 to {most}, got {threads!r}")

@@ -9,7 +9,19 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from bucketize.ir import CALL, FUSED, IF, Atom, Binding, Clone, Function, Module, Var, left_out
+from bucketize.ir import (
+    CALL,
+    FUSED,
+    IF,
+    Atom,
+    Binding,
+    Clone,
+    Function,
+    Module,
+    Var,
+    check_module,
+    left_out,
+)
 from bucketize.op import Array
 from bucketize.text.clone import show_clone
 from bucketize.text.reader import PLAIN_FUNCTION, PLAIN_NAME, TYPES, joined, quoted
@@ -25,6 +37,8 @@ def show(what: Module | Function, functions: Iterable[str] | None = None) -> str
 
     Of a tree of more than 10,000 leaves the first and last are shown; `parse` does not take that.
     """
+    if not isinstance(what, Function):
+        check_module(what)
     printer = _Printer(clones=what.clones if isinstance(what, Module) else {})
     texts = (printer.function(f, left_out(f)) for f in _chosen(what, functions))
     return "\n\n".join(map("\n".join, texts))

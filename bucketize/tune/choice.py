@@ -8,10 +8,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from bucketize.tune.cells import Shape, parse_shapes
 from bucketize.tune.log import Schedule, Trial
 from bucketize.types import ANY, Dim, TensorType, bounds
-
-Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -22,19 +21,6 @@ class Choice:
     schedule: Schedule
     relative: float  # weighted geometric mean over the shapes of latency / baseline
     trials: tuple[Trial, ...]  # the measurements it rests on, one per shape
-
-
-def shape_text(shapes: Iterable[Shape]) -> str:
-    """The shapes of a workload's parameters in the log: "128x768,768x768"; "-" has no axes."""
-    return ",".join("x".join(map(str, shape)) or "-" for shape in shapes)
-
-
-def parse_shapes(text: str) -> tuple[Shape, ...]:
-    """The inverse of `shape_text`."""
-    return tuple(
-        () if shape == "-" else tuple(int(size) for size in shape.split("x"))
-        for shape in text.split(",")
-    )
 
 
 def best_choice(trials: Iterable[Trial]) -> Choice | None:

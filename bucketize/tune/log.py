@@ -14,19 +14,21 @@ import os
 import re
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
-from filelock import FileLock
+from filelock import BaseFileLock, FileLock, Timeout
 
 from bucketize.errors import LogError
+from bucketize.tune.cells import row_fault
 from bucketize.tune.environment import HOST, VERSIONS, Environment, here
 
 SCHEMA_VERSION = 2  # 2 added `template`
 LOCK_TIMEOUT_S = 60.0
+PATIENCE_S = 1.0  # of which this much is waited in silence
 HEADER_BYTES = 1 << 16  # no header is longer
 TAIL_BYTES = 1 << 20  # no row is longer
 ERROR_LENGTH = 500  # characters of an error's message that a row keeps
@@ -122,12 +124,47 @@ def append(path: str | Path, trial: Trial) -> None:
     path = Path(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(f"{path}.lock", timeout=LOCK_TIMEOUT_S), _opened(path) as fd:
+        with _locked(path), _opened(path) as fd:
             columns = _header_of(fd, path)
             _cut_torn_tail(fd, path)
             _write_whole(fd, _text(trial, columns or COLUMNS, header=columns is None))
     except OSError as e:
         raise LogError(f"cannot add a trial to {path}: {e.strerror or e}") from e
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """With the lock of the log, for which the user knows that we wait."""
+    lock = FileLock(f"{path}.lock", timeout=LOCK_TIMEOUT_S)
+    try:
+        lock.acquire(timeout=PATIENCE_S)
+    except Timeout:
+        held = f"{lock.lock_file}, which {_holder(Path(lock.lock_file))} holds"
+        _warn(f"{path}: waiting for the lock {held}; up to {LOCK_TIMEOUT_S:g} s")
+        _wait(lock, held)
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _wait(lock: BaseFileLock, held: str) -> None:
+    try:
+        lock.acquire()
+    except Timeout as e:
+        reason = f"waited {LOCK_TIMEOUT_S:g} s for the lock {held}; end that, or take another log"
+        raise LogError(f"cannot add a trial: {reason}") from e
+
+
+def _holder(lock: Path) -> str:
+    """Who holds a lock, as far as Linux tells."""
+    try:
+        held = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
+        inode = str(lock.stat().st_ino)
+    except OSError:
+        return "another process"
+    pids = [cells[4] for cells in held if "->" not in cells and cells[5].endswith(f":{inode}")]
+    return f"process {pids[0]}" if pids else "another process"
 
 
 @contextmanager
@@ -191,17 +228,23 @@ def _encoded(cells: Sequence[str]) -> bytes:
     return buffer.getvalue().encode(errors="backslashreplace")
 
 
-def rows(path: str | Path) -> list[Trial]:
-    """The log's trials, in order. Torn lines are skipped with a LogWarning.
+def rows(path: str | Path, templates: Container[str] | None = None) -> list[Trial]:
+    """The log's trials, in order. Torn lines, and rows that cannot count, make a LogWarning.
+
+    Args:
+        path: of the log.
+        templates: the known ones; rows of others are left out. By default any will do.
 
     Raises:
         LogError: there is no such file, or it is of another schema.
 
     """
-    return [trial for trial, _ in lines(path)]
+    return [trial for trial, _ in lines(path, templates)]
 
 
-def lines(path: str | Path) -> list[tuple[Trial, dict[str, str]]]:
+def lines(
+    path: str | Path, templates: Container[str] | None = None
+) -> list[tuple[Trial, dict[str, str]]]:
     """The log's trials, each with the cells of the columns that this version does not know."""
     path = Path(path)
     try:
@@ -219,7 +262,26 @@ def lines(path: str | Path) -> list[tuple[Trial, dict[str, str]]]:
         torn.append(len(body) + 1)
     if torn:
         _warn(f"{path}: skipped {len(torn)} torn line(s): {', '.join(map(str, torn))}")
-    return [row for row in read.values() if row is not None]
+    return _sound({number: row for number, row in read.items() if row is not None}, templates, path)
+
+
+Row: TypeAlias = tuple[Trial, dict[str, str]]
+
+
+def _sound(read: Mapping[int, Row], templates: Container[str] | None, path: Path) -> list[Row]:
+    """The rows that can count, of those read, by line; a LogWarning tells of the others."""
+    faults = {number: _fault(trial, templates) for number, (trial, _) in read.items()}
+    bad = [number for number, fault in faults.items() if fault]
+    if bad:
+        first = f"line {bad[0]}: {faults[bad[0]]}"
+        _warn(f"{path}: left out {len(bad)} bad row(s), the first in {first}")
+    return [row for number, row in read.items() if not faults[number]]
+
+
+def _fault(trial: Trial, templates: Container[str] | None) -> str:
+    if trial.template and templates is not None and trial.template not in templates:
+        return f"no template is named {trial.template!r}"
+    return row_fault(vars(trial))
 
 
 def select(

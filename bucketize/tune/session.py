@@ -18,7 +18,8 @@ import pandas as pd
 from numba import config
 
 from bucketize.errors import TuneError
-from bucketize.ir import Module
+from bucketize.ir import Module, check_module
+from bucketize.kernel.templates import TEMPLATES
 from bucketize.text import constants, show
 from bucketize.tune.environment import here
 from bucketize.tune.frame import trial_frame
@@ -107,6 +108,7 @@ def tune(  # noqa: PLR0913  (a session has that many choices, nearly all with a 
         LogError: a log that cannot be read or written.
 
     """
+    check_module(mod)
     _check(trials, threads)
     tasks = tasks_of(mod, sizes)
     with ExitStack() as stack:
@@ -128,11 +130,11 @@ def tune(  # noqa: PLR0913  (a session has that many choices, nearly all with a 
 
 
 def _check(trials: int, threads: int) -> None:
-    if trials < 1:
-        raise TuneError(f"trials: expected at least 1, got {trials}")
+    if not isinstance(trials, int) or trials < 1:
+        raise TuneError(f"trials: expected at least 1, got {trials!r}")
     most = int(config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
-    if not 1 <= threads <= most:
-        raise TuneError(f"threads: expected 1 to {most}, got {threads}")
+    if not isinstance(threads, int) or not 1 <= threads <= most:
+        raise TuneError(f"threads: expected 1 to {most}, got {threads!r}")
 
 
 ByShape: TypeAlias = dict[str, Trial]
@@ -160,7 +162,7 @@ class Session:
     def __post_init__(self) -> None:
         """Take up what the log knows."""
         self.known = defaultdict(lambda: defaultdict(dict))
-        for trial in select(rows(self.log)) if self.log.exists() else ():
+        for trial in select(rows(self.log, TEMPLATES)) if self.log.exists() else ():
             if trial.threads == self.threads:
                 self._learn(trial)
 

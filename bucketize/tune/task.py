@@ -19,7 +19,7 @@ from bucketize.kernel.workload import Workload
 from bucketize.program.decide import decide, defaults
 from bucketize.program.instruction import KernelCall, RunSegment, instructions
 from bucketize.program.program import Routine
-from bucketize.tune.choice import shape_text
+from bucketize.tune.cells import shape_text
 from bucketize.tune.search import Space
 from bucketize.types import ANY, Symbol, evaluate, symbols
 
@@ -149,6 +149,8 @@ def _shared_out(leaves: Sequence[tuple[Function, Clone]], traffic: Traffic) -> d
     in_order = sorted(leaves, key=lambda leaf: leaf[1] is WHOLE)
     for entry in traffic:
         sizes, weight = entry if isinstance(entry, tuple) else (entry, 1.0)
+        if not 0 < weight < math.inf:
+            raise TuneError(f"the weight of {sizes} is {weight}, expected a number above 0")
         server = next((fn for fn, clone in in_order if _serves(fn, clone, sizes)), None)
         if server is not None:
             given[server.name].append((sizes, weight))
