@@ -231,6 +231,30 @@ def test_why_a_node_is_not_supported(name):
     fails(parse(graph), reason)
 
 
+WINDOWS = {
+    "Conv<kernel_shape = [5, 5]>(x, w)": r"kernel_shape is \(5, 5\), the weights are float32\[",
+    "Conv<strides = [0, 1]>(x, w)": r"strides must be 2 numbers from 1 up, got \(0, 1\)",
+    "Conv<dilations = [1]>(x, w)": r"dilations must be 2 numbers from 1 up, got \(1,\)",
+    "Conv<pads = [1, 1]>(x, w)": r"pads must be 4 numbers from 0 up, got \(1, 1\)",
+    "MaxPool<kernel_shape = [0, 1]>(x)": "kernel_shape must be 2 numbers from 1 up",
+    "MaxPool<kernel_shape = [1, 1], pads = [0, 0, 0, -1]>(x)": "pads must be 4 numbers from 0 up",
+    "AveragePool<kernel_shape = [1, 1], strides = [1]>(x)": "strides must be 2 numbers from 1 up",
+}
+
+
+@pytest.mark.parametrize("node", WINDOWS)
+def test_windows_that_cannot_slide_are_refused(node):
+    graph = f"(float[N, 4, H, W] x, float[6, 4, 3, 2] w) => (y) {{ y = {node} }}"
+    fails(parse(graph), f"{node.partition('<')[0]}: {WINDOWS[node]}")
+
+
+def test_groups_that_do_not_share_the_channels_are_refused():
+    graph = "(float[N, 4, H, W] x, float[6, 4, 3, 2] w) => (y) { y = Conv<group = %d>(x, w) }"
+    for group in (0, -1, 3):
+        error = fails(parse(graph % group), "groups|extents differ", TypeRelError)
+        assert error.__notes__[-1] == "from ONNX node 'y' (Conv)"
+
+
 def test_an_operand_that_is_left_out():
     model = parse("(float[N] x) => (y) { y = Max(x, x) }")
     model.graph.node[0].input[1] = ""
