@@ -193,6 +193,14 @@ REASONS = {
     "training_norm": ("(float[N, 2] x, float[2] w) => (y) "
                       "{ y, m, v = BatchNormalization<training_mode = 1>(x, w, w, w, w) }",
                       "BatchNormalization: training_mode is 1"),
+    "pad_mode": ('(float[N] x, int64[2] p) => (y) { y = Pad<mode = "empty">(x, p) }',
+                 "Pad: mode is 'empty', known: constant, edge, reflect"),
+    "pad_wrap": ('(float[N] x, int64[2] p) => (y) { y = Pad<mode = "wrap">(x, p) }',
+                 "Pad: mode is 'wrap', known: constant, edge, reflect"),
+    "auto_pad": ('(float[N, 2, W] x) => (y) { y = MaxPool<auto_pad = "F", kernel_shape = [1]>(x) }',
+                 "MaxPool: auto_pad is 'F', known: NOTSET, VALID, SAME_UPPER, SAME_LOWER"),
+    "depth": ('(float[N, 4, H, W] x) => (y) { y = DepthToSpace<blocksize = 2, mode = "RCD">(x) }',
+              "DepthToSpace: mode is 'RCD', known: DCR, CRD"),
     "last_index": ("(float[N] x) => (y) { y = ArgMax<select_last_index = 1>(x) }",
                    "ArgMax: select_last_index is 1"),
     "scatter": ('(float[N, 2] x, int64[M, 1] i, float[M, 2] u) => (y) '
@@ -253,6 +261,12 @@ def test_groups_that_do_not_share_the_channels_are_refused():
     for group in (0, -1, 3):
         error = fails(parse(graph % group), "groups|extents differ", TypeRelError)
         assert error.__notes__[-1] == "from ONNX node 'y' (Conv)"
+
+
+def test_an_attribute_that_is_no_text():
+    model = parse('(float[N] x, int64[2] p) => (y) { y = Pad<mode = "edge">(x, p) }')
+    model.graph.node[0].attribute[0].s = b"\xff"
+    fails(model, r"Pad: the attribute value b'\\xff' is no UTF-8 \(y\)")
 
 
 def test_an_operand_that_is_left_out():

@@ -87,6 +87,8 @@ FAULTS: list[tuple[str, Callable[[], object]]] = [
     ("axis 2 is out of range for rank 2", lambda: infer(ops.strided_slice, F, **cut(0, 1, 1, 2))),
     ("a step of 0 from 0 to 1", lambda: infer(ops.strided_slice, F, **cut(0, 1, 0))),
     ("pads for 1 axes, of rank 2", lambda: infer(ops.pad, F, pads=((0, 0),))),
+    ("no mode 'empty' of pads; known: constant", lambda: infer(ops.pad, F, mode="empty", pads=())),
+    ("no dtype 'half a float'", lambda: infer(ops.cast, F, dtype="half a float")),
     ("repeats for 1 axes, of rank 2", lambda: infer(ops.tile, F, repeats=(2,))),
     ("a step of 0 from 0 to 5", lambda: infer(ops.arange, stop=5, step=0)),
     ("more than one -1 in [-1, -1]", lambda: infer(ops.dyn_reshape, F, known(-1, -1))),

@@ -160,7 +160,9 @@ def _hard_sigmoid(n: Node) -> Atom:
 
 @converts("Gelu", since=20)
 def _gelu(n: Node) -> Atom:
-    return n.emit(e.gelu_tanh if n.attr("approximate", "none") == "tanh" else e.gelu, n[0])
+    return n.emit(
+        e.gelu if n.choice("approximate", "none", "tanh") == "none" else e.gelu_tanh, n[0]
+    )
 
 
 @converts("Mish", since=18)

@@ -112,7 +112,7 @@ def _expand(n: Node) -> Atom:
 @converts("DepthToSpace")
 def _depth_to_space(n: Node) -> Atom:
     size = n.attr("blocksize")
-    column_first = n.attr("mode", "DCR") == "CRD"
+    column_first = n.choice("mode", "DCR", "CRD") == "CRD"
     b, c, h, w = n[0].type.shape
     c = c // (size * size)
     split = (b, c, size, size, h, w) if column_first else (b, size, size, c, h, w)
@@ -183,7 +183,16 @@ def _tile(n: Node) -> Atom:
 
 @converts("Pad")
 def _pad(n: Node) -> Atom:
-    mode, value = n.attr("mode", "constant"), n.number(2, "the value is") or 0
+    return _padded(n, n.choice("mode", "constant", "edge", "reflect"))
+
+
+@converts("Pad", since=19)
+def _pad_19(n: Node) -> Atom:
+    return _padded(n, n.choice("mode", "constant", "edge", "reflect", "wrap"))
+
+
+def _padded(n: Node, mode: str) -> Atom:
+    value = n.number(2, "the value is") or 0
     axes = n.ints(3, "axes are")  # opset 18
     front = tuple(range(len(n[0].type.shape))) if axes is None else n.front(axes)
     return n.emit_dynamic(dyn_pad, n[0], n[1], axes=front, value=value, mode=mode)

@@ -169,7 +169,7 @@ def _attributes(node: NodeProto) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     """An attribute as a converter reads it."""
     if isinstance(value, bytes):
-        return value.decode()
+        return _decoded(value)
     if isinstance(value, float):
         return short(np.float32(value))
     if isinstance(value, TensorProto):
@@ -177,6 +177,13 @@ def _plain(value: Any) -> Any:
     if isinstance(value, int | str):
         return value
     return tuple(map(_plain, value))
+
+
+def _decoded(text: bytes) -> str:
+    try:
+        return text.decode()
+    except UnicodeDecodeError as e:
+        raise Unsupported(f"the attribute value {text!r} is no UTF-8") from e
 
 
 def _op_type(node: NodeProto) -> str:

@@ -89,7 +89,7 @@ def _check_numbers(name: str, numbers: Sizes, count: int, least: int) -> None:
 
 def _pads(n: Node, kernel: Sizes, strides: Sizes, dilations: Sizes) -> Shape:
     """The pads before each axis, then those after each."""
-    rule = n.attr("auto_pad", "NOTSET")
+    rule = n.choice("auto_pad", "NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER")
     given = _numbers(n, "pads", 2 * len(kernel), 0)
     if rule == "NOTSET":
         return given

@@ -17,6 +17,7 @@ from bucketize.op import Array, Attrs, Op, first_dtype, op
 from bucketize.ops.index import top, top_dtype, top_shape, topk
 from bucketize.ops.rules import (
     at_least,
+    named_dtype,
     range_extent,
     same,
     text,
@@ -40,7 +41,6 @@ from bucketize.ops.shape import (
 from bucketize.types import ANY, AnyDim, Dim, Shape, TensorType, broadcast_shapes, product
 
 Twin = tuple[Op, Attrs] | None
-DType = np.dtype[Any]
 
 
 def _twin(op: Op, **attrs: Any) -> Twin:
@@ -256,10 +256,6 @@ def dyn_topk(
 # --- making --------------------------------------------------------------------------------------
 
 
-def _full_dtype(_shape: DType, *, dtype: str, **_: Any) -> DType:
-    return np.dtype(dtype)
-
-
 def _full_value(shape: TensorType, *, value: float, **_: Any) -> Shape | None:
     return None if shape.value is None else full_value(shape.value, value)
 
@@ -267,7 +263,7 @@ def _full_value(shape: TensorType, *, value: float, **_: Any) -> Shape | None:
 @op(
     name="dyn.full",
     shape=lambda shape, **_: shape,
-    dtype=_full_dtype,
+    dtype=named_dtype,
     padding=unsafe,
     reads=(0,),
     value=_full_value,

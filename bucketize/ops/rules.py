@@ -103,7 +103,10 @@ def int64(*_: Any, **__: Any) -> DType:
 
 def named_dtype(*_: Any, dtype: str, **__: Any) -> DType:
     """The dtype rule of an op that is told its dtype."""
-    return np.dtype(dtype)
+    try:
+        return np.dtype(dtype)
+    except TypeError as e:
+        raise TypeRelError(f"no dtype {dtype!r}") from e
 
 
 def unsafe(*_: Any, **__: Any) -> Padding:
