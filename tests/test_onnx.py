@@ -17,6 +17,7 @@ from bucketize.ir import Const
 from bucketize.onnx import from_onnx
 from bucketize.onnx.load import OPSETS
 from bucketize.onnx.node import CONVERTERS
+from bucketize.transform.simplify import simplify
 from bucketize.types import Symbol
 
 
@@ -201,6 +202,13 @@ REASONS = {
                  "MaxPool: auto_pad is 'F', known: NOTSET, VALID, SAME_UPPER, SAME_LOWER"),
     "depth": ('(float[N, 4, H, W] x) => (y) { y = DepthToSpace<blocksize = 2, mode = "RCD">(x) }',
               "DepthToSpace: mode is 'RCD', known: DCR, CRD"),
+    "celu": ("(float[N] x) => (y) { y = Celu<alpha = 0.0>(x) }", "Celu: alpha is 0"),
+    "blocks": ("(float[N, 4, H, W] x) => (y) { y = DepthToSpace<blocksize = 0>(x) }",
+               "DepthToSpace: blocks of 0 by 0 of "),
+    "negative": ("(float[N, 4, H, W] x) => (y) { y = SpaceToDepth<blocksize = -1>(x) }",
+                 "SpaceToDepth: blocks of -1 by -1 of "),
+    "rank": ("(float[N, 4, H] x) => (y) { y = SpaceToDepth<blocksize = 2>(x) }",
+             "SpaceToDepth: blocks of 2 by 2 of .*, which must have rank 4"),
     "last_index": ("(float[N] x) => (y) { y = ArgMax<select_last_index = 1>(x) }",
                    "ArgMax: select_last_index is 1"),
     "scatter": ('(float[N, 2] x, int64[M, 1] i, float[M, 2] u) => (y) '
@@ -261,6 +269,25 @@ def test_groups_that_do_not_share_the_channels_are_refused():
     for group in (0, -1, 3):
         error = fails(parse(graph % group), "groups|extents differ", TypeRelError)
         assert error.__notes__[-1] == "from ONNX node 'y' (Conv)"
+
+
+RANGE = "(float[N] x) => (y) <%s a = {%s}, %s b = {%s}, %s c = {%s}> { y = Range(a, b, c) }"
+
+
+def a_range(dtype, *ends):
+    return parse(RANGE % tuple(part for end in ends for part in (dtype, end)))
+
+
+def test_ranges_without_end_are_refused():
+    model = a_range("int64", -(2**63), 2**63 - 1, 1)
+    fails(model, "elements from .*: no axis is that long", TypeRelError)
+    error = fails(a_range("float", 0, 1, 0), "no number of steps of 0.0", TypeRelError)
+    assert error.__notes__[-1] == "from ONNX node 'y' (Range)"
+
+
+def test_a_range_too_large_to_be_held_is_left_to_run_time():
+    for model in (a_range("float", 0, "1e12", 1), a_range("int64", 0, 10**12, 1)):
+        assert simplify(from_onnx(model).main).body
 
 
 def test_an_attribute_that_is_no_text():

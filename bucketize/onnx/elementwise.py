@@ -132,6 +132,8 @@ def _elu(n: Node) -> Atom:
 @converts("Celu")
 def _celu(n: Node) -> Atom:
     alpha = n.attr("alpha", 1.0)
+    if alpha == 0:
+        raise Unsupported("alpha is 0, by which it divides")
     return _below_zero(n, _exponential(n, alpha, 1 / alpha))
 
 

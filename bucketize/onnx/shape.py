@@ -8,9 +8,11 @@ import numpy as np
 
 from bucketize.ir import Atom, Const, Var
 from bucketize.onnx.node import Node, Unsupported, converts, short
+from bucketize.op import MAX_BYTES
 from bucketize.ops import shape as s
 from bucketize.ops.dim import from_dims
 from bucketize.ops.dyn import (
+    arange_count,
     dyn_arange,
     dyn_broadcast_to,
     dyn_full,
@@ -58,8 +60,9 @@ def _constant_of_shape(n: Node) -> Atom:
 @converts("Range")
 def _range(n: Node) -> Atom:
     if all(isinstance(o, Const) for o in n.operands) and n[0].type.dtype.kind == "f":
-        start, stop, step = (o.value for o in n.operands if isinstance(o, Const))
-        return Const(dyn_arange.compute(start, stop, step))
+        ends = [o.value for o in n.operands if isinstance(o, Const)]
+        if arange_count(*ends) * ends[0].itemsize <= MAX_BYTES:
+            return Const(dyn_arange.compute(*ends))
     return n.emit_dynamic(dyn_arange, *n.operands)
 
 
@@ -111,7 +114,7 @@ def _expand(n: Node) -> Atom:
 
 @converts("DepthToSpace")
 def _depth_to_space(n: Node) -> Atom:
-    size = n.attr("blocksize")
+    size = _block_size(n)
     column_first = n.choice("mode", "DCR", "CRD") == "CRD"
     b, c, h, w = n[0].type.shape
     c = c // (size * size)
@@ -123,12 +126,19 @@ def _depth_to_space(n: Node) -> Atom:
 
 @converts("SpaceToDepth")
 def _space_to_depth(n: Node) -> Atom:
-    size = n.attr("blocksize")
+    size = _block_size(n)
     b, c, h, w = n[0].type.shape
     h, w = h // size, w // size
     x = reshaped(n, n[0], (b, c, h, size, w, size))
     x = n.emit(s.transpose, x, axes=(0, 3, 5, 1, 2, 4))
     return reshaped(n, x, (b, c * size * size, h, w))
+
+
+def _block_size(n: Node) -> int:
+    size: int = n.attr("blocksize")
+    if size < 1 or len(n[0].type.shape) != 4:
+        raise Unsupported(f"blocks of {size} by {size} of {n[0].type}, which must have rank 4")
+    return size
 
 
 def reshaped(n: Node, x: Atom, dims: Shape) -> Atom:

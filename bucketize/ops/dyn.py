@@ -288,10 +288,21 @@ def _arange_twin(start: TensorType, stop: TensorType, step: TensorType) -> Twin:
     return _twin(arange, start=first, stop=last, step=by, dtype=str(start.dtype))
 
 
+@np.errstate(all="ignore")
+def arange_count(start: Array, stop: Array, step: Array) -> int:
+    """The number of elements from `start` up, or down, to `stop`, which is left out."""
+    if start.dtype.kind != "f":
+        return int(range_extent(int(start), int(stop), int(step)))  # type: ignore[arg-type]
+    steps = (stop - start) / step
+    if not np.isfinite(steps):
+        raise TypeRelError(f"no number of steps of {step} leads from {start} to {stop}")
+    return max(0, math.ceil(steps))
+
+
 @op(
     name="dyn.arange",
     shape=lambda start, stop, step: (range_extent(start, stop, step),),
-    shape_from_values=lambda start, stop, step: (max(0, math.ceil((stop - start) / step)),),
+    shape_from_values=lambda *ends: (arange_count(*ends),),
     padding=unsafe,
     reads=(0, 1, 2),
     value=_arange_value,
@@ -301,7 +312,7 @@ def _arange_twin(start: TensorType, stop: TensorType, step: TensorType) -> Twin:
 )
 def dyn_arange(start: Array, stop: Array, step: Array) -> Array:
     """The numbers from `start` to `stop`, which is left out (ONNX Range)."""
-    count = max(0, math.ceil((stop - start) / step))
+    count = arange_count(start, stop, step)
     return np.asarray(start + np.arange(count, dtype=start.dtype) * step)
 
 
