@@ -204,11 +204,14 @@ REASONS = {
               "DepthToSpace: mode is 'RCD', known: DCR, CRD"),
     "celu": ("(float[N] x) => (y) { y = Celu<alpha = 0.0>(x) }", "Celu: alpha is 0"),
     "blocks": ("(float[N, 4, H, W] x) => (y) { y = DepthToSpace<blocksize = 0>(x) }",
-               "DepthToSpace: blocks of 0 by 0 of "),
+               "DepthToSpace: blocksize is 0, expected 1 or more"),
     "negative": ("(float[N, 4, H, W] x) => (y) { y = SpaceToDepth<blocksize = -1>(x) }",
-                 "SpaceToDepth: blocks of -1 by -1 of "),
+                 "SpaceToDepth: blocksize is -1, expected 1 or more"),
     "rank": ("(float[N, 4, H] x) => (y) { y = SpaceToDepth<blocksize = 2>(x) }",
-             "SpaceToDepth: blocks of 2 by 2 of .*, which must have rank 4"),
+             r"SpaceToDepth: blocks of float32\[N, 4, H\], which must have rank 4"),
+    "branch": ("(float[N] x, bool c) => (y) "
+               "{ y = If(c)<then_branch = t () => (a) { a = Neg(x) }> }",
+               "If: a branch is left out"),
     "last_index": ("(float[N] x) => (y) { y = ArgMax<select_last_index = 1>(x) }",
                    "ArgMax: select_last_index is 1"),
     "scatter": ('(float[N, 2] x, int64[M, 1] i, float[M, 2] u) => (y) '
@@ -316,6 +319,41 @@ def test_a_value_that_nothing_makes():
     fails(model, "node 'late' reads 'z', which nothing before it makes")
     model = parse("(float[N] x) => (w) { y = Relu(x) }")
     fails(model, "the output of main reads 'w', which nothing before it makes")
+
+
+def test_names_that_are_given_twice():
+    model = parse("(float[N] x) => (y) { y = Relu(x) }")
+    model.graph.output.append(model.graph.output[0])
+    fails(model, "2 outputs are named 'y'")
+    fails(parse("(float[N] x, float[N] x) => (y) { y = Relu(x) }"), "2 inputs are named 'x'")
+    fails(parse("(float[N] x) => (y) { y = Relu(x) y = Neg(x) }"), "2 values are named 'y'")
+
+
+@pytest.mark.parametrize("name", [b"name", b"size", b"Relu"])
+def test_names_that_are_no_text(name, tmp_path):
+    data = parse("(float[size] name) => (y) { y = Relu(name) }").SerializeToString()
+    data, path = data.replace(name, b"\xff\xfe\xff\xff"), tmp_path / "odd.onnx"
+    path.write_bytes(data)
+    for source in (data, path):
+        fails(source, "is no ONNX model: the name .* is no UTF-8")
+
+
+FUNCTIONS = {
+    "twice (a) => (b) { b = my.twice(a) }": "Cycle detected",
+    "twice (a, a2) => (b) { b = my.thrice(a) } "
+    '<domain: "my", opset_import: ["" : 17, "my" : 1]> thrice (a) => (b) { b = my.twice(a) }':
+    "Cycle detected",
+    "twice () => (b) { b = Constant<value_int = 1>() }": "Number of actual",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_functions_that_cannot_be_inlined(function):
+    model = parser.parse_model(
+        '<ir_version: 10, opset_import: ["" : 17, "my" : 1]> g (float[N] x) => (y) '
+        f'{{ y = my.twice(x) }} <domain: "my", opset_import: ["" : 17, "my" : 1]> {function}'
+    )
+    fails(model, f"the functions of the model cannot be inlined: .*{FUNCTIONS[function]}")
 
 
 def test_opsets():

@@ -136,8 +136,10 @@ def _space_to_depth(n: Node) -> Atom:
 
 def _block_size(n: Node) -> int:
     size: int = n.attr("blocksize")
-    if size < 1 or len(n[0].type.shape) != 4:
-        raise Unsupported(f"blocks of {size} by {size} of {n[0].type}, which must have rank 4")
+    if size < 1:
+        raise Unsupported(f"blocksize is {size}, expected 1 or more")
+    if len(n[0].type.shape) != 4:
+        raise Unsupported(f"blocks of {n[0].type}, which must have rank 4")
     return size
 
 

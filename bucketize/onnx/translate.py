@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
@@ -38,6 +39,7 @@ class Translation:
         """The function of a graph that may also see the values of `outer`."""
         values: Values = {**outer, **_constants(graph), **{p.name: p for p in params}}
         builder = Builder()
+        check_different("value", [o for node in graph.node for o in node.output if o])
         used = {o.name for o in graph.output}.union(*map(_reads, graph.node))
         for node in graph.node:
             made = self._convert(node, values, builder, used)
@@ -102,6 +104,13 @@ class Translation:
             checker.check_node(node, context)
         except checker.ValidationError as e:
             raise Unsupported(f"not valid: {str(e).splitlines()[0]}") from e
+
+
+def check_different(what: str, names: Sequence[str]) -> None:
+    """Raise an error unless no two of these names are the same."""
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise UnsupportedModelError(f"{count} {what}s are named {name!r}")
 
 
 def _constants(graph: GraphProto) -> dict[str, Const]:
