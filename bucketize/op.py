@@ -19,6 +19,7 @@ Array: TypeAlias = NDArray[Any]
 Attrs: TypeAlias = Mapping[str, Any]
 
 MAX_VALUE = 64  # elements of an integer tensor that are followed as dims
+MAX_BYTES = 1 << 28  # a folded constant must not outgrow what a model may hold
 
 
 @dataclass(frozen=True)

@@ -267,11 +267,6 @@ def test_images_are_padded(mode: str) -> None:
         check(load, [floats(n, 9, m, c)], {"N": n, "M": m, "C": c})
 
 
-def test_pads_of_the_reference_s_unknown_modes_are_declined() -> None:
-    load = workload(ops.pad, tensor(F32, N), pads=((1, 1),), mode="linear_ramp")
-    assert loop_template(load) is None
-
-
 def test_kernels_that_move_are_shared_by_dtypes_of_a_size() -> None:
     loads = [workload(ops.concat, tensor(d, N), tensor(d, M), axis=0) for d in ("float32", "int32")]
     sources = {TEMPLATES["concat"].source(load, {}, host()) for load in loads}

@@ -17,6 +17,7 @@ from bucketize.ir import Const
 from bucketize.onnx import from_onnx
 from bucketize.onnx.load import OPSETS
 from bucketize.onnx.node import CONVERTERS
+from bucketize.transform.simplify import simplify
 from bucketize.types import Symbol, evaluate
 from dispatchers import log_dispatcher
 
@@ -194,6 +195,24 @@ REASONS = {
     "training_norm": ("(float[N, 2] x, float[2] w) => (y) "
                       "{ y, m, v = BatchNormalization<training_mode = 1>(x, w, w, w, w) }",
                       "BatchNormalization: training_mode is 1"),
+    "pad_mode": ('(float[N] x, int64[2] p) => (y) { y = Pad<mode = "empty">(x, p) }',
+                 "Pad: mode is 'empty', known: constant, edge, reflect"),
+    "pad_wrap": ('(float[N] x, int64[2] p) => (y) { y = Pad<mode = "wrap">(x, p) }',
+                 "Pad: mode is 'wrap', known: constant, edge, reflect"),
+    "auto_pad": ('(float[N, 2, W] x) => (y) { y = MaxPool<auto_pad = "F", kernel_shape = [1]>(x) }',
+                 "MaxPool: auto_pad is 'F', known: NOTSET, VALID, SAME_UPPER, SAME_LOWER"),
+    "depth": ('(float[N, 4, H, W] x) => (y) { y = DepthToSpace<blocksize = 2, mode = "RCD">(x) }',
+              "DepthToSpace: mode is 'RCD', known: DCR, CRD"),
+    "celu": ("(float[N] x) => (y) { y = Celu<alpha = 0.0>(x) }", "Celu: alpha is 0"),
+    "blocks": ("(float[N, 4, H, W] x) => (y) { y = DepthToSpace<blocksize = 0>(x) }",
+               "DepthToSpace: blocksize is 0, expected 1 or more"),
+    "negative": ("(float[N, 4, H, W] x) => (y) { y = SpaceToDepth<blocksize = -1>(x) }",
+                 "SpaceToDepth: blocksize is -1, expected 1 or more"),
+    "rank": ("(float[N, 4, H] x) => (y) { y = SpaceToDepth<blocksize = 2>(x) }",
+             r"SpaceToDepth: blocks of float32\[N, 4, H\], which must have rank 4"),
+    "branch": ("(float[N] x, bool c) => (y) "
+               "{ y = If(c)<then_branch = t () => (a) { a = Neg(x) }> }",
+               "If: a branch is left out"),
     "last_index": ("(float[N] x) => (y) { y = ArgMax<select_last_index = 1>(x) }",
                    "ArgMax: select_last_index is 1"),
     "scatter": ('(float[N, 2] x, int64[M, 1] i, float[M, 2] u) => (y) '
@@ -232,6 +251,55 @@ def test_why_a_node_is_not_supported(name):
     fails(parse(graph), reason)
 
 
+WINDOWS = {
+    "Conv<kernel_shape = [5, 5]>(x, w)": r"kernel_shape is \(5, 5\), the weights are float32\[",
+    "Conv<strides = [0, 1]>(x, w)": r"strides must be 2 numbers from 1 up, got \(0, 1\)",
+    "Conv<dilations = [1]>(x, w)": r"dilations must be 2 numbers from 1 up, got \(1,\)",
+    "Conv<pads = [1, 1]>(x, w)": r"pads must be 4 numbers from 0 up, got \(1, 1\)",
+    "MaxPool<kernel_shape = [0, 1]>(x)": "kernel_shape must be 2 numbers from 1 up",
+    "MaxPool<kernel_shape = [1, 1], pads = [0, 0, 0, -1]>(x)": "pads must be 4 numbers from 0 up",
+    "AveragePool<kernel_shape = [1, 1], strides = [1]>(x)": "strides must be 2 numbers from 1 up",
+}
+
+
+@pytest.mark.parametrize("node", WINDOWS)
+def test_windows_that_cannot_slide_are_refused(node):
+    graph = f"(float[N, 4, H, W] x, float[6, 4, 3, 2] w) => (y) {{ y = {node} }}"
+    fails(parse(graph), f"{node.partition('<')[0]}: {WINDOWS[node]}")
+
+
+def test_groups_that_do_not_share_the_channels_are_refused():
+    graph = "(float[N, 4, H, W] x, float[6, 4, 3, 2] w) => (y) { y = Conv<group = %d>(x, w) }"
+    for group in (0, -1, 3):
+        error = fails(parse(graph % group), "groups|extents differ", TypeRelError)
+        assert error.__notes__[-1] == "from ONNX node 'y' (Conv)"
+
+
+RANGE = "(float[N] x) => (y) <%s a = {%s}, %s b = {%s}, %s c = {%s}> { y = Range(a, b, c) }"
+
+
+def a_range(dtype, *ends):
+    return parse(RANGE % tuple(part for end in ends for part in (dtype, end)))
+
+
+def test_ranges_without_end_are_refused():
+    model = a_range("int64", -(2**63), 2**63 - 1, 1)
+    fails(model, "elements from .*: no axis is that long", TypeRelError)
+    error = fails(a_range("float", 0, 1, 0), "no number of steps of 0.0", TypeRelError)
+    assert error.__notes__[-1] == "from ONNX node 'y' (Range)"
+
+
+def test_a_range_too_large_to_be_held_is_left_to_run_time():
+    for model in (a_range("float", 0, "1e12", 1), a_range("int64", 0, 10**12, 1)):
+        assert simplify(from_onnx(model).main).body
+
+
+def test_an_attribute_that_is_no_text():
+    model = parse('(float[N] x, int64[2] p) => (y) { y = Pad<mode = "edge">(x, p) }')
+    model.graph.node[0].attribute[0].s = b"\xff"
+    fails(model, r"Pad: the attribute value b'\\xff' is no UTF-8 \(y\)")
+
+
 def test_an_operand_that_is_left_out():
     model = parse("(float[N] x) => (y) { y = Max(x, x) }")
     model.graph.node[0].input[1] = ""
@@ -252,6 +320,41 @@ def test_a_value_that_nothing_makes():
     fails(model, "node 'late' reads 'z', which nothing before it makes")
     model = parse("(float[N] x) => (w) { y = Relu(x) }")
     fails(model, "the output of main reads 'w', which nothing before it makes")
+
+
+def test_names_that_are_given_twice():
+    model = parse("(float[N] x) => (y) { y = Relu(x) }")
+    model.graph.output.append(model.graph.output[0])
+    fails(model, "2 outputs are named 'y'")
+    fails(parse("(float[N] x, float[N] x) => (y) { y = Relu(x) }"), "2 inputs are named 'x'")
+    fails(parse("(float[N] x) => (y) { y = Relu(x) y = Neg(x) }"), "2 values are named 'y'")
+
+
+@pytest.mark.parametrize("name", [b"name", b"size", b"Relu"])
+def test_names_that_are_no_text(name, tmp_path):
+    data = parse("(float[size] name) => (y) { y = Relu(name) }").SerializeToString()
+    data, path = data.replace(name, b"\xff\xfe\xff\xff"), tmp_path / "odd.onnx"
+    path.write_bytes(data)
+    for source in (data, path):
+        fails(source, "is no ONNX model: the name .* is no UTF-8")
+
+
+FUNCTIONS = {
+    "twice (a) => (b) { b = my.twice(a) }": "Cycle detected",
+    "twice (a, a2) => (b) { b = my.thrice(a) } "
+    '<domain: "my", opset_import: ["" : 17, "my" : 1]> thrice (a) => (b) { b = my.twice(a) }':
+    "Cycle detected",
+    "twice () => (b) { b = Constant<value_int = 1>() }": "Number of actual",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_functions_that_cannot_be_inlined(function):
+    model = parser.parse_model(
+        '<ir_version: 10, opset_import: ["" : 17, "my" : 1]> g (float[N] x) => (y) '
+        f'{{ y = my.twice(x) }} <domain: "my", opset_import: ["" : 17, "my" : 1]> {function}'
+    )
+    fails(model, f"the functions of the model cannot be inlined: .*{FUNCTIONS[function]}")
 
 
 def test_opsets():

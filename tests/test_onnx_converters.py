@@ -206,6 +206,8 @@ LATER = {
     "split_symbol": (18, "(float[N] x) => (a, b) { a, b = Split<num_outputs = 2>(x) }"),
     "pad_18": (18, "(float[N, 4] x) => (y) <int64[2] p = {1, 2}, int64[1] a = {-1}> "
                '{ y = Pad<mode = "edge">(x, p, , a) }'),
+    "pad_wrap": (19, "(float[N, 4] x) => (y) <int64[4] p = {0, 1, 0, 2}> "
+                 '{ y = Pad<mode = "wrap">(x, p) }'),
     "average_pool_19": (19, "(float[N, 2, 7, 9] x) => (y) { y = AveragePool"
                         "<kernel_shape = [2, 3], dilations = [2, 1], pads = [1, 1, 1, 1]>(x) }"),
     "mish": (18, "(float[N] x) => (y) { y = Mish(x) }"),

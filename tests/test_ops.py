@@ -87,6 +87,8 @@ FAULTS: list[tuple[str, Callable[[], object]]] = [
     ("axis 2 is out of range for rank 2", lambda: infer(ops.strided_slice, F, **cut(0, 1, 1, 2))),
     ("a step of 0 from 0 to 1", lambda: infer(ops.strided_slice, F, **cut(0, 1, 0))),
     ("pads for 1 axes, of rank 2", lambda: infer(ops.pad, F, pads=((0, 0),))),
+    ("no mode 'empty' of pads; known: constant", lambda: infer(ops.pad, F, mode="empty", pads=())),
+    ("no dtype 'half a float'", lambda: infer(ops.cast, F, dtype="half a float")),
     ("repeats for 1 axes, of rank 2", lambda: infer(ops.tile, F, repeats=(2,))),
     ("a step of 0 from 0 to 5", lambda: infer(ops.arange, stop=5, step=0)),
     ("more than one -1 in [-1, -1]", lambda: infer(ops.dyn_reshape, F, known(-1, -1))),
@@ -124,6 +126,10 @@ FAULTS: list[tuple[str, Callable[[], object]]] = [
         lambda: infer(ops.conv2d, IMAGE, f32(8, 4, 1, 1), layout="CHWN"),
     ),
     ("pooling takes images of rank 4", lambda: infer(ops.max_pool2d, F, kernel=(1, 1))),
+    ("4 output channels in 0 groups", lambda: infer(ops.conv2d, IMAGE, f32(4, 4, 1, 1), groups=0)),
+    ("1 output channels in -1 groups", lambda: infer(ops.conv2d, IMAGE, IMAGE, groups=-1)),
+    ("0 output channels in 1 groups", lambda: infer(ops.conv2d, IMAGE, f32(0, 4, 1, 1))),
+    ("kernel must be 2 numbers from 1 up", lambda: infer(ops.conv2d, IMAGE, f32(8, 4, 0, 1))),
 ]
 
 
@@ -131,6 +137,34 @@ FAULTS: list[tuple[str, Callable[[], object]]] = [
 def test_types_that_do_not_fit_are_named(message: str, infer_wrongly: Callable[[], object]) -> None:
     with pytest.raises(TypeRelError, match=re.escape(message)):
         infer_wrongly()
+
+
+GEOMETRY = [
+    ({"strides": (0, 1)}, "strides must be 2 numbers from 1 up, got (0, 1)"),
+    ({"strides": (1,)}, "strides must be 2 numbers from 1 up, got (1,)"),
+    ({"strides": 2}, "strides must be 2 numbers from 1 up, got 2"),
+    ({"strides": (1.5, 1)}, "strides must be 2 numbers from 1 up, got (1.5, 1)"),
+    ({"dilations": (1, -1)}, "dilations must be 2 numbers from 1 up, got (1, -1)"),
+    ({"dilations": (1, 1, 1)}, "dilations must be 2 numbers from 1 up, got (1, 1, 1)"),
+    ({"pads": (0, 0, -1, 0)}, "pads must be 4 numbers from 0 up, got (0, 0, -1, 0)"),
+    ({"pads": (1, 1)}, "pads must be 4 numbers from 0 up, got (1, 1)"),
+]
+
+
+@pytest.mark.parametrize(("attrs", "message"), GEOMETRY, ids=[g[1] for g in GEOMETRY])
+def test_windows_that_cannot_slide_are_refused(attrs: dict[str, Any], message: str) -> None:
+    with pytest.raises(TypeRelError, match=re.escape(message)):
+        infer(ops.conv2d, IMAGE, f32(8, 4, 1, 1), **attrs)
+    for pool in (ops.max_pool2d, ops.avg_pool2d):
+        with pytest.raises(TypeRelError, match=re.escape(message)):
+            infer(pool, IMAGE, kernel=(1, 1), **attrs)
+
+
+@pytest.mark.parametrize("kernel", [(0, 1), (1, -1), (1,), (1, 1, 1), 2])
+def test_windows_without_extent_are_refused(kernel: Any) -> None:
+    for pool in (ops.max_pool2d, ops.avg_pool2d):
+        with pytest.raises(TypeRelError, match="kernel must be 2 numbers from 1 up, got"):
+            infer(pool, IMAGE, kernel=kernel)
 
 
 def test_attributes_and_operators_are_known_by_name() -> None:

@@ -226,6 +226,14 @@ def test_cumsum(exclusive: int, reverse: int) -> None:
     agree(got, onnx_says("CumSum", x, np.array(1), exclusive=exclusive, reverse=reverse))
 
 
+@pytest.mark.parametrize("reverse", [0, 1])
+def test_an_infinity_does_not_reach_exclusive_sums_before_it(reverse: int) -> None:
+    x = np.float32([[1, math.inf, 2, 3], [1, 2, -math.inf, 3]])
+    got = compute(ops.cumsum, x, axis=1, exclusive=True, reverse=bool(reverse))
+    agree(got, onnx_says("CumSum", x, np.array(1), exclusive=1, reverse=reverse))
+    assert not np.isnan(got).any()
+
+
 @pytest.mark.parametrize("mode", ["constant", "edge", "reflect"])
 @pytest.mark.parametrize("pads", [(1, 0, 2, 3), (0, 2, 0, 0), (-1, 1, 0, -2)])
 def test_pad(mode: str, pads: tuple[int, ...]) -> None:

@@ -132,6 +132,8 @@ def _elu(n: Node) -> Atom:
 @converts("Celu")
 def _celu(n: Node) -> Atom:
     alpha = n.attr("alpha", 1.0)
+    if alpha == 0:
+        raise Unsupported("alpha is 0, by which it divides")
     return _below_zero(n, _exponential(n, alpha, 1 / alpha))
 
 
@@ -160,7 +162,9 @@ def _hard_sigmoid(n: Node) -> Atom:
 
 @converts("Gelu", since=20)
 def _gelu(n: Node) -> Atom:
-    return n.emit(e.gelu_tanh if n.attr("approximate", "none") == "tanh" else e.gelu, n[0])
+    return n.emit(
+        e.gelu if n.choice("approximate", "none", "tanh") == "none" else e.gelu_tanh, n[0]
+    )
 
 
 @converts("Mish", since=18)

@@ -12,7 +12,7 @@ from bucketize.errors import BucketizeError, UnsupportedModelError, unknown_name
 from bucketize.ir import Module, Var
 from bucketize.onnx.load import Source, load, opsets
 from bucketize.onnx.node import Unsupported, native_dtype
-from bucketize.onnx.translate import Translation
+from bucketize.onnx.translate import Translation, check_different
 from bucketize.text.reader import RESERVED
 from bucketize.types import Dim, Symbol, TensorType
 
@@ -30,16 +30,19 @@ def from_onnx(model: Source, *, bounds: Bounds | None = None) -> Module:
     """
     proto = load(model)
     params = parameters(proto.graph, bounds or {})
+    names = [output.name for output in proto.graph.output]
+    check_different("output", names)
     translation = Translation(opsets(proto))
     main = translation.function("main", proto.graph, params, {})
     translation.check()
-    return Module({"main": main}, names=[output.name for output in proto.graph.output])
+    return Module({"main": main}, names=names)
 
 
 def parameters(graph: GraphProto, bounds: Bounds) -> list[Var]:
     """The inputs of a graph as variables; those with an initializer are constants, not inputs."""
     constant = {t.name for t in graph.initializer}
     inputs = [i for i in graph.input if i.name not in constant]
+    check_different("input", [i.name for i in inputs])
     shapes = [[_extent(i, axis, d) for axis, d in enumerate(_dims(i))] for i in inputs]
     names = _symbol_names(d for shape in shapes for d in shape if not isinstance(d, int))
     for name in bounds:

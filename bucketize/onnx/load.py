@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeAlias
 
 import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
-from onnx import ModelProto, inliner
+from onnx import GraphProto, ModelProto, inliner
 from onnx.checker import ValidationError
 
 from bucketize.errors import UnsupportedModelError
@@ -28,7 +29,11 @@ def load(source: Source) -> ModelProto:
         known = f"bucketize reads {OPSETS[0]} to {OPSETS[-1]}"
         cure = "onnx.version_converter can convert it"
         raise UnsupportedModelError(f"{where} has opset {version}, but {known}; {cure}")
-    return inliner.inline_local_functions(model) if model.functions else model
+    model = _inlined(model, where)
+    for name in (*(o.domain for o in model.opset_import), *_names(model.graph)):
+        if isinstance(name, bytes):
+            raise UnsupportedModelError(f"{where} is no ONNX model: the name {name!r} is no UTF-8")
+    return model
 
 
 def opsets(model: ModelProto) -> dict[str, int]:
@@ -41,13 +46,35 @@ def domain(name: str) -> str:
     return "" if name == "ai.onnx" else name
 
 
+def _inlined(model: ModelProto, where: str) -> ModelProto:
+    """The model without functions of its own."""
+    if not model.functions:
+        return model
+    try:
+        return inliner.inline_local_functions(model)
+    except (ValidationError, RuntimeError, ValueError) as e:
+        raise UnsupportedModelError(f"the functions of {where} cannot be inlined: {e}") from e
+
+
+def _names(graph: GraphProto) -> Iterator[str | bytes]:
+    """All names in a graph: those that are no UTF-8 are read as bytes."""
+    yield from (t.name for t in graph.initializer)
+    for value in (*graph.input, *graph.output):
+        yield from (value.name, *(d.dim_param for d in value.type.tensor_type.shape.dim))
+    for node in graph.node:
+        yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
+        for attribute in node.attribute:
+            yield attribute.name
+            yield from _names(attribute.g)
+
+
 def _message(source: Source) -> tuple[ModelProto, str]:
     if isinstance(source, ModelProto):
         return source, "the model"
     if isinstance(source, bytes):
         try:
             return onnx.load_model_from_string(source), "the model"
-        except DecodeError as e:
+        except (DecodeError, ValueError) as e:
             raise UnsupportedModelError(f"{len(source)} bytes are no ONNX model: {e}") from e
     if not isinstance(source, str | os.PathLike):
         kind = type(source).__name__

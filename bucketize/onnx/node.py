@@ -50,6 +50,13 @@ class Node:
         """An attribute: int, float, str, array, function, or a tuple of them."""
         return self.attrs.pop(name, default)
 
+    def choice(self, name: str, *known: str) -> str:
+        """An attribute that is one of `known`, the first of them unless it is given."""
+        value: str = self.attr(name, known[0])
+        if value not in known:
+            raise Unsupported(f"{name} is {value!r}, known: {', '.join(known)}")
+        return value
+
     def axis(self, name: str, default: int, rank: int | None = None) -> int:
         """An attribute that is an axis of the first operand, counted from the front."""
         return self.front((self.attr(name, default),), rank)[0]

@@ -136,6 +136,8 @@ def _instance_norm(n: Node) -> Atom:
 def _group_norm(n: Node) -> Atom:
     n.attr("stash_type")
     groups, epsilon, dims = n.attr("num_groups"), n.attr("epsilon", 1e-5), n[0].type.shape
+    if groups < 1:
+        raise Unsupported(f"num_groups is {groups}")
     split = (dims[0], groups, dims[1] // groups, *dims[2:])
     one, zero = n.like(n[0], 1), n.like(n[0], 0)
     x = n.emit(r.layer_norm, reshaped(n, n[0], split), one, zero, axis=2, epsilon=epsilon)

@@ -8,9 +8,11 @@ import numpy as np
 
 from bucketize.ir import Atom, Const, Var
 from bucketize.onnx.node import Node, Unsupported, converts, short
+from bucketize.op import MAX_BYTES
 from bucketize.ops import shape as s
 from bucketize.ops.dim import from_dims
 from bucketize.ops.dyn import (
+    arange_count,
     dyn_arange,
     dyn_broadcast_to,
     dyn_full,
@@ -58,8 +60,9 @@ def _constant_of_shape(n: Node) -> Atom:
 @converts("Range")
 def _range(n: Node) -> Atom:
     if all(isinstance(o, Const) for o in n.operands) and n[0].type.dtype.kind == "f":
-        start, stop, step = (o.value for o in n.operands if isinstance(o, Const))
-        return Const(dyn_arange.compute(start, stop, step))
+        ends = [o.value for o in n.operands if isinstance(o, Const)]
+        if arange_count(*ends) * ends[0].itemsize <= MAX_BYTES:
+            return Const(dyn_arange.compute(*ends))
     return n.emit_dynamic(dyn_arange, *n.operands)
 
 
@@ -111,8 +114,8 @@ def _expand(n: Node) -> Atom:
 
 @converts("DepthToSpace")
 def _depth_to_space(n: Node) -> Atom:
-    size = n.attr("blocksize")
-    column_first = n.attr("mode", "DCR") == "CRD"
+    size = _block_size(n)
+    column_first = n.choice("mode", "DCR", "CRD") == "CRD"
     b, c, h, w = n[0].type.shape
     c = c // (size * size)
     split = (b, c, size, size, h, w) if column_first else (b, size, size, c, h, w)
@@ -123,12 +126,21 @@ def _depth_to_space(n: Node) -> Atom:
 
 @converts("SpaceToDepth")
 def _space_to_depth(n: Node) -> Atom:
-    size = n.attr("blocksize")
+    size = _block_size(n)
     b, c, h, w = n[0].type.shape
     h, w = h // size, w // size
     x = reshaped(n, n[0], (b, c, h, size, w, size))
     x = n.emit(s.transpose, x, axes=(0, 3, 5, 1, 2, 4))
     return reshaped(n, x, (b, c * size * size, h, w))
+
+
+def _block_size(n: Node) -> int:
+    size: int = n.attr("blocksize")
+    if size < 1:
+        raise Unsupported(f"blocksize is {size}, expected 1 or more")
+    if len(n[0].type.shape) != 4:
+        raise Unsupported(f"blocks of {n[0].type}, which must have rank 4")
+    return size
 
 
 def reshaped(n: Node, x: Atom, dims: Shape) -> Atom:
@@ -183,7 +195,16 @@ def _tile(n: Node) -> Atom:
 
 @converts("Pad")
 def _pad(n: Node) -> Atom:
-    mode, value = n.attr("mode", "constant"), n.number(2, "the value is") or 0
+    return _padded(n, n.choice("mode", "constant", "edge", "reflect"))
+
+
+@converts("Pad", since=19)
+def _pad_19(n: Node) -> Atom:
+    return _padded(n, n.choice("mode", "constant", "edge", "reflect", "wrap"))
+
+
+def _padded(n: Node, mode: str) -> Atom:
+    value = n.number(2, "the value is") or 0
     axes = n.ints(3, "axes are")  # opset 18
     front = tuple(range(len(n[0].type.shape))) if axes is None else n.front(axes)
     return n.emit_dynamic(dyn_pad, n[0], n[1], axes=front, value=value, mode=mode)

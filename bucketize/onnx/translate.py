@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
@@ -38,6 +39,7 @@ class Translation:
         """The function of a graph that may also see the values of `outer`."""
         values: Values = {**outer, **_constants(graph), **{p.name: p for p in params}}
         builder = Builder()
+        check_different("value", [o for node in graph.node for o in node.output if o])
         used = {o.name for o in graph.output}.union(*map(_reads, graph.node))
         for node in graph.node:
             made = self._convert(node, values, builder, used)
@@ -102,6 +104,13 @@ class Translation:
             checker.check_node(node, context)
         except checker.ValidationError as e:
             raise Unsupported(f"not valid: {str(e).splitlines()[0]}") from e
+
+
+def check_different(what: str, names: Sequence[str]) -> None:
+    """Raise an error unless no two of these names are the same."""
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise UnsupportedModelError(f"{count} {what}s are named {name!r}")
 
 
 def _constants(graph: GraphProto) -> dict[str, Const]:
@@ -169,7 +178,7 @@ def _attributes(node: NodeProto) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     """An attribute as a converter reads it."""
     if isinstance(value, bytes):
-        return value.decode()
+        return _decoded(value)
     if isinstance(value, float):
         return short(np.float32(value))
     if isinstance(value, TensorProto):
@@ -177,6 +186,13 @@ def _plain(value: Any) -> Any:
     if isinstance(value, int | str):
         return value
     return tuple(map(_plain, value))
+
+
+def _decoded(text: bytes) -> str:
+    try:
+        return text.decode()
+    except UnicodeDecodeError as e:
+        raise Unsupported(f"the attribute value {text!r} is no UTF-8") from e
 
 
 def _op_type(node: NodeProto) -> str:

@@ -20,10 +20,11 @@ Sizes = tuple[int, ...]
 
 @converts("Conv")
 def _conv(n: Node) -> Atom:
-    n.attr("kernel_shape")  # the weights tell
     kernel = tuple(k for k in n[1].type.shape[2:] if isinstance(k, int))
     if len(kernel) < len(n[1].type.shape) - 2:
         raise Unsupported(f"the window of the weights {n[1].type} is not known")
+    if (given := n.attr("kernel_shape") or kernel) != kernel:
+        raise Unsupported(f"kernel_shape is {given}, the weights are {n[1].type}")
     y = _slide(n, conv2d, kernel, 0.0, groups=n.attr("group", 1))
     bias = n.optional(2)
     return y if bias is None else n.emit(add, y, channelwise(n, bias, y))
@@ -62,7 +63,8 @@ def _slide(n: Node, op: Op, window: Sizes, fill: float | None, **attrs: Any) -> 
     rank = len(window)
     if rank not in (1, 2):
         raise Unsupported(f"a window over {rank} axes, expected 1 or 2")
-    sizes = {name: n.attr(name, (1,) * rank) for name in ("strides", "dilations")}
+    _check_numbers("kernel_shape", window, rank, 1)
+    sizes = {name: _numbers(n, name, rank, 1) for name in ("strides", "dilations")}
     args, pads = [n[i] for i in range(2 if op is conv2d else 1)], _pads(n, window, **sizes)
     if not all(isinstance(p, int) for p in pads):
         args[0], pads = _padded(n, args[0], pads, fill), (0,) * len(pads)
@@ -73,10 +75,22 @@ def _slide(n: Node, op: Op, window: Sizes, fill: float | None, **attrs: Any) -> 
     return n.emit(squeeze, n.emit(op, *args, pads=(0, pads[0], 0, pads[1]), **flat), axes=(2,))
 
 
+def _numbers(n: Node, name: str, count: int, least: int) -> Sizes:
+    """An attribute of so many numbers; an empty one is as good as none: the least of each."""
+    numbers: Sizes = n.attr(name) or (least,) * count
+    _check_numbers(name, numbers, count, least)
+    return numbers
+
+
+def _check_numbers(name: str, numbers: Sizes, count: int, least: int) -> None:
+    if len(numbers) != count or min(numbers) < least:
+        raise Unsupported(f"{name} must be {count} numbers from {least} up, got {numbers}")
+
+
 def _pads(n: Node, kernel: Sizes, strides: Sizes, dilations: Sizes) -> Shape:
     """The pads before each axis, then those after each."""
-    rule = n.attr("auto_pad", "NOTSET")
-    given: Shape = n.attr("pads", (0,) * 2 * len(kernel))
+    rule = n.choice("auto_pad", "NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER")
+    given = _numbers(n, "pads", 2 * len(kernel), 0)
     if rule == "NOTSET":
         return given
     if rule == "VALID":

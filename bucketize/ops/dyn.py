@@ -17,6 +17,7 @@ from bucketize.op import Array, Attrs, Op, first_dtype, op
 from bucketize.ops.index import top, top_dtype, top_shape, topk
 from bucketize.ops.rules import (
     at_least,
+    named_dtype,
     range_extent,
     same,
     text,
@@ -40,7 +41,6 @@ from bucketize.ops.shape import (
 from bucketize.types import ANY, AnyDim, Dim, Shape, TensorType, broadcast_shapes, product
 
 Twin = tuple[Op, Attrs] | None
-DType = np.dtype[Any]
 
 
 def _twin(op: Op, **attrs: Any) -> Twin:
@@ -256,10 +256,6 @@ def dyn_topk(
 # --- making --------------------------------------------------------------------------------------
 
 
-def _full_dtype(_shape: DType, *, dtype: str, **_: Any) -> DType:
-    return np.dtype(dtype)
-
-
 def _full_value(shape: TensorType, *, value: float, **_: Any) -> Shape | None:
     return None if shape.value is None else full_value(shape.value, value)
 
@@ -267,7 +263,7 @@ def _full_value(shape: TensorType, *, value: float, **_: Any) -> Shape | None:
 @op(
     name="dyn.full",
     shape=lambda shape, **_: shape,
-    dtype=_full_dtype,
+    dtype=named_dtype,
     padding=unsafe,
     reads=(0,),
     value=_full_value,
@@ -292,10 +288,21 @@ def _arange_twin(start: TensorType, stop: TensorType, step: TensorType) -> Twin:
     return _twin(arange, start=first, stop=last, step=by, dtype=str(start.dtype))
 
 
+@np.errstate(all="ignore")
+def arange_count(start: Array, stop: Array, step: Array) -> int:
+    """The number of elements from `start` up, or down, to `stop`, which is left out."""
+    if start.dtype.kind != "f":
+        return int(range_extent(int(start), int(stop), int(step)))  # type: ignore[arg-type]
+    steps = (stop - start) / step
+    if not np.isfinite(steps):
+        raise TypeRelError(f"no number of steps of {step} leads from {start} to {stop}")
+    return max(0, math.ceil(steps))
+
+
 @op(
     name="dyn.arange",
     shape=lambda start, stop, step: (range_extent(start, stop, step),),
-    shape_from_values=lambda start, stop, step: (max(0, math.ceil((stop - start) / step)),),
+    shape_from_values=lambda *ends: (arange_count(*ends),),
     padding=unsafe,
     reads=(0, 1, 2),
     value=_arange_value,
@@ -305,7 +312,7 @@ def _arange_twin(start: TensorType, stop: TensorType, step: TensorType) -> Twin:
 )
 def dyn_arange(start: Array, stop: Array, step: Array) -> Array:
     """The numbers from `start` to `stop`, which is left out (ONNX Range)."""
-    count = max(0, math.ceil((stop - start) / step))
+    count = arange_count(start, stop, step)
     return np.asarray(start + np.arange(count, dtype=start.dtype) * step)
 
 

@@ -19,6 +19,7 @@ from bucketize.ops.rules import (
     broadcast_rule,
     floats,
     integers,
+    named_dtype,
     to_bool,
 )
 from bucketize.ops.values import (
@@ -403,7 +404,7 @@ def where(c: Array, x: Array, y: Array) -> Array:
     'float32[N, C] {dtype="int64"}; int64[N] {dtype="int32"}; int64[N] {dtype="float32"}; '
     'bool[N] {dtype="int64"}; float32[] {dtype="bool"}; int64[N] in [-2, 3) {dtype="bool"}; '
     'int64[N] in [100, 400) {dtype="int8"}',
-    lambda _, dtype: np.dtype(dtype),
+    named_dtype,
     converted,
 )
 def cast(x: Array, *, dtype: str) -> Array:

@@ -12,7 +12,7 @@ import numpy as np
 from bucketize.errors import TypeRelError
 from bucketize.op import FREE, UNSAFE, Array, Fill, Op, Padding, op
 from bucketize.ops.rules import same
-from bucketize.types import Dim, Shape, meet, minimum, rely_on_least
+from bucketize.types import Dim, Shape, Symbolic, meet, minimum, rely_on_least
 
 Pair = tuple[int, int]
 Pads = tuple[Dim, Dim, Dim, Dim]
@@ -53,6 +53,30 @@ def _windows(size: Dim, kernel: Dim, stride: int, dilation: int, lo: Dim, hi: Di
 def _rank_4(name: str, x: Shape) -> None:
     if len(x) != 4:
         raise TypeRelError(f"{name} takes images of rank 4, got rank {len(x)}")
+
+
+def _check_window(kernel: Sequence[Dim], strides: Any, dilations: Any, pads: Any) -> None:
+    """Two extents of a window, two steps of each kind and four pads, all of them numbers."""
+    _check_numbers("kernel", kernel, 2, 1)
+    _check_numbers("strides", strides, 2, 1)
+    _check_numbers("dilations", dilations, 2, 1)
+    _check_numbers("pads", pads, 4, 0)
+
+
+def _check_numbers(name: str, numbers: Any, count: int, least: int) -> None:
+    """So many numbers, none of them less than `least`: of those that are dims it is relied on."""
+    listed = numbers if isinstance(numbers, tuple | list) else ()
+    if len(listed) != count or any(_is_below(n, least) for n in listed):
+        raise TypeRelError(f"{name} must be {count} numbers from {least} up, got {numbers!r}")
+    for number in listed:
+        rely_on_least(number, least)
+
+
+def _is_below(number: Any, least: int) -> bool:
+    """Whether it is certain that this is no number from `least` up."""
+    if isinstance(number, Symbolic):
+        return False
+    return not isinstance(number, int | np.integer) or int(number) < least
 
 
 def _reaches_end(at: int, layout: str, pads: Pads, fill: Padding) -> Padding:
@@ -105,14 +129,29 @@ def _conv_shape(
     _rank_4("conv2d", x)
     _rank_4("conv2d", w)
     c, *plane = _planes(layout)
-    meet(x[c], w[1] * groups)
-    if isinstance(w[0], int) and w[0] % groups:
-        raise TypeRelError(f"{w[0]} output channels in {groups} groups")
+    _check_window(w[2:], strides, dilations, pads)
+    _check_channels(x[c], w, groups)
     height, width = (
         _windows(x[at], w[2 + i], strides[i], dilations[i], pads[i], pads[i + 2])
         for i, at in enumerate(plane)
     )
     return _arrange(layout, x[0], w[0], height, width)
+
+
+def _check_channels(channels: Dim, w: Shape, groups: int) -> None:
+    """As many channels as the weights read, and outputs, at least one, that the groups share."""
+    if _is_below(groups, 1) or _is_below(w[0], 1) or not _divides(groups, w[0]):
+        raise TypeRelError(f"{w[0]} output channels in {groups} groups")
+    meet(channels, w[1] * groups)
+    rely_on_least(w[0], 1)
+
+
+def _divides(groups: int, outputs: Dim) -> bool:
+    """Whether the groups may have as many outputs each, which is relied on."""
+    if isinstance(outputs, int):
+        return outputs % groups == 0
+    meet(outputs % groups, 0)
+    return True
 
 
 def _conv_padding(
@@ -198,6 +237,7 @@ def _pool_shape(
     **_: Any,
 ) -> Shape:
     _rank_4("pooling", x)
+    _check_window(kernel, strides, dilations, pads)
     c, *plane = _planes(layout)
     height, width = (
         _pool_windows(x[at], kernel[i], strides[i], dilations[i], (pads[i], pads[i + 2]), ceil_mode)

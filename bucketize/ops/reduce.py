@@ -158,9 +158,14 @@ def _cumsum_padding(
 def cumsum(x: Array, *, axis: int, exclusive: bool = False, reverse: bool = False) -> Array:
     """The sums of all elements up to each along `axis`, or from it on, with or without itself."""
     y = np.flip(x, axis) if reverse else x
-    total = np.cumsum(y, axis, x.dtype)
-    out = total - y if exclusive else total
-    return np.flip(out, axis) if reverse else out
+    total = np.cumsum(_behind_zero(y, axis) if exclusive else y, axis, x.dtype)
+    return np.flip(total, axis) if reverse else total
+
+
+def _behind_zero(x: Array, axis: int) -> Array:
+    """`x` one place further along `axis`, without its last element, behind a zero."""
+    longer = np.pad(x, [(int(a == axis), 0) for a in range(x.ndim)])
+    return longer.take(range(x.shape[axis]), axis)
 
 
 def _norm_shape(x: Shape, scale: Shape, bias: Shape, *, axis: int, **_: Any) -> Shape:

@@ -103,7 +103,10 @@ def int64(*_: Any, **__: Any) -> DType:
 
 def named_dtype(*_: Any, dtype: str, **__: Any) -> DType:
     """The dtype rule of an op that is told its dtype."""
-    return np.dtype(dtype)
+    try:
+        return np.dtype(dtype)
+    except TypeError as e:
+        raise TypeRelError(f"no dtype {dtype!r}") from e
 
 
 def unsafe(*_: Any, **__: Any) -> Padding:
@@ -147,4 +150,7 @@ def range_extent(start: Dim, stop: Dim, step: Dim) -> Dim:
     if step == 0:
         raise TypeRelError(f"a step of 0 from {start} to {stop}")
     way = stop - start if step > 0 else start - stop
-    return maximum((way + (abs(step) - 1)) // abs(step), 0)
+    count = maximum((way + (abs(step) - 1)) // abs(step), 0)
+    if isinstance(count, int) and count > limits(np.dtype(np.int64))[1]:
+        raise TypeRelError(f"{count} elements from {start} to {stop}: no axis is that long")
+    return count

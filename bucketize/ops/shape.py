@@ -294,9 +294,13 @@ def strided_slice(
 
 Pads = tuple[tuple[Dim, Dim], ...]
 
+MODES = ("constant", "edge", "reflect", "symmetric", "wrap")
+
 
 def pad_shape(x: Shape, *, pads: Pads, mode: str = "constant", **_: Any) -> Shape:
     """The shape rule of `pad`; what repeats elements wants one at least."""
+    if mode not in MODES:
+        raise TypeRelError(f"no mode {mode!r} of pads; known: {', '.join(MODES)}")
     if len(pads) != len(x):
         raise TypeRelError(f"pads for {len(pads)} axes, of rank {len(x)}")
     for d, (lo, hi) in zip(x, pads, strict=True) if mode != "constant" else ():

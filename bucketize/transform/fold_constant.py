@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from bucketize.errors import TransformError
 from bucketize.ir import STRUCTURAL, Atom, Binding, Builder, Const, Function, rewrite
-from bucketize.types import Symbolic, TensorType
-
-MAX_BYTES = 1 << 28  # a folded constant must not outgrow what a model may hold
+from bucketize.op import MAX_BYTES, Array
+from bucketize.types import Symbolic
 
 
 def fold_constant(fn: Function) -> Function:
@@ -22,16 +22,17 @@ def _fold(_out: Builder, b: Binding, args: tuple[Atom, ...]) -> list[Const] | No
     values = [a.value for a in args if isinstance(a, Const)]
     if len(values) < len(args) or _has_symbol(tuple(b.attrs.values())):
         return None
-    if sum(_nbytes(v.type) for v in b.outs) > MAX_BYTES:
-        return None
     try:
+        if _nbytes(b, values) > MAX_BYTES:
+            return None
         return [Const(array) for array in b.op.run(*values, **b.attrs)]
     except (IndexError, ValueError, ZeroDivisionError) as e:
         raise TransformError(f"{b.op.name} of constants cannot be computed: {e}") from e
 
 
-def _nbytes(type_: TensorType) -> int:
-    return type_.dtype.itemsize * math.prod(d for d in type_.shape if isinstance(d, int))
+def _nbytes(b: Binding, values: Sequence[Array]) -> int:
+    shapes = b.op.run_time_shapes(*values, **b.attrs)
+    return sum(v.type.dtype.itemsize * math.prod(s) for v, s in zip(b.outs, shapes, strict=True))
 
 
 def _has_symbol(value: object) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bucketize.ir import Binding
 from bucketize.kernel.emit.expression import dtype_text
 from bucketize.kernel.loops.axis import joined
 from bucketize.kernel.loops.loop import (
@@ -108,11 +107,7 @@ def _merged(axes: Sequence[PadAxis]) -> list[PadAxis]:
     return [(e * n, d * n, b * n) for ((e, d, b), *_), n in zip(runs, inner, strict=True)]
 
 
-def _known_mode(b: Binding) -> bool:
-    return b.attrs["mode"] in ("constant", *INDEX)
-
-
-PAD = loop_template("pad", takes(pad, where=_known_mode), _pad_source, _pad_launch)
+PAD = loop_template("pad", takes(pad), _pad_source, _pad_launch)
 
 
 # --- mask_tail -----------------------------------------------------------------------------------
