@@ -213,6 +213,12 @@ REASONS = {
     "branch": ("(float[N] x, bool c) => (y) "
                "{ y = If(c)<then_branch = t () => (a) { a = Neg(x) }> }",
                "If: a branch is left out"),
+    "ends": ("(float[N] x, float[1] a) => (y) { y = Range(a, a, a) }",
+             "Range: start, limit and delta must be scalars"),
+    "lone_row": ("(float[N] x) => (y) { y = Trilu(x) }",
+                 r"Trilu: a triangle of float32\[N\], which must have rank 2 or more"),
+    "image": ('(float[N, C, H] x) => (y) { y = MaxPool<kernel_shape = [1, 1]>(x) }',
+              "MaxPool: a window over 2 axes of .*, expected rank 4"),
     "last_index": ("(float[N] x) => (y) { y = ArgMax<select_last_index = 1>(x) }",
                    "ArgMax: select_last_index is 1"),
     "scatter": ('(float[N, 2] x, int64[M, 1] i, float[M, 2] u) => (y) '
@@ -292,6 +298,12 @@ def test_ranges_without_end_are_refused():
 def test_a_range_too_large_to_be_held_is_left_to_run_time():
     for model in (a_range("float", 0, "1e12", 1), a_range("int64", 0, 10**12, 1)):
         assert simplify(from_onnx(model).main).body
+
+
+def test_split_makes_as_many_parts_as_there_are_outputs():
+    for count in (0, -1, 2**40):
+        model = parse(f"(float[N] x) => (y) {{ y = Split<num_outputs = {count}>(x) }}", 18)
+        fails(model, f"Split: num_outputs is {count}, there are 1")
 
 
 def test_an_attribute_that_is_no_text():

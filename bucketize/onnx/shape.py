@@ -59,6 +59,8 @@ def _constant_of_shape(n: Node) -> Atom:
 
 @converts("Range")
 def _range(n: Node) -> Atom:
+    if any(o.type.shape for o in n.operands):
+        raise Unsupported("start, limit and delta must be scalars")
     if all(isinstance(o, Const) for o in n.operands) and n[0].type.dtype.kind == "f":
         ends = [o.value for o in n.operands if isinstance(o, Const)]
         if arange_count(*ends) * ends[0].itemsize <= MAX_BYTES:
@@ -166,6 +168,8 @@ def _concat(n: Node) -> Atom:
 def _split(n: Node) -> tuple[Atom, ...]:
     axis = n.axis("axis", 0)
     size, parts = n[0].type.shape[axis], n.attr("num_outputs", n.outputs)  # opset 18
+    if parts != n.outputs:
+        raise Unsupported(f"num_outputs is {parts}, there are {n.outputs}")
     sizes = n.dims(1, "split sizes are")
     if sizes is None:
         each = (size + (parts - 1)) // parts
@@ -213,6 +217,8 @@ def _padded(n: Node, mode: str) -> Atom:
 @converts("Trilu", since=14)
 def _trilu(n: Node) -> Atom:
     """The triangle where column - row is at least (upper) or at most (lower) k."""
+    if len(n[0].type.shape) < 2:
+        raise Unsupported(f"a triangle of {n[0].type}, which must have rank 2 or more")
     rows, columns = n[0].type.shape[-2:]
     k, upper = n.number(1, "k is") or 0, n.attr("upper", 1)
     if isinstance(rows, AnyDim) or isinstance(columns, AnyDim):

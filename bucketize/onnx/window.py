@@ -63,6 +63,8 @@ def _slide(n: Node, op: Op, window: Sizes, fill: float | None, **attrs: Any) -> 
     rank = len(window)
     if rank not in (1, 2):
         raise Unsupported(f"a window over {rank} axes, expected 1 or 2")
+    if len(n[0].type.shape) != rank + 2:
+        raise Unsupported(f"a window over {rank} axes of {n[0].type}, expected rank {rank + 2}")
     _check_numbers("kernel_shape", window, rank, 1)
     sizes = {name: _numbers(n, name, rank, 1) for name in ("strides", "dilations")}
     args, pads = [n[i] for i in range(2 if op is conv2d else 1)], _pads(n, window, **sizes)

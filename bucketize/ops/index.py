@@ -92,6 +92,8 @@ def _depth(x: Shape, indices: Shape, batch_dims: int) -> int:
     depth = indices[-1]
     if not isinstance(depth, int):
         raise TypeRelError(f"the rank of the result is unknown: indices are rows of {depth}")
+    if not 0 <= batch_dims < len(indices):
+        raise TypeRelError(f"batch_dims is {batch_dims}, indices have rank {len(indices)}")
     if batch_dims + depth > len(x):
         raise TypeRelError(f"rows of {depth} indices after {batch_dims} axes, of rank {len(x)}")
     return depth

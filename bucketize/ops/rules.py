@@ -57,7 +57,9 @@ def uncancelled(a: Shape, b: Shape) -> tuple[Dim, Dim]:
 
 
 def check_axes(rank: int, *axes: int) -> None:
-    """Axes must be those of a tensor of `rank`, counted from the front."""
+    """Axes must be those of a tensor of `rank`, counted from the front, each of them once."""
+    if len(set(axes)) < len(axes):
+        raise TypeRelError(f"axes {axes} name one of them twice")
     for a in axes:
         if not 0 <= a < rank:
             raise TypeRelError(f"axis {a} is out of range for rank {rank}")
