@@ -38,7 +38,7 @@ class Golden:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="accept the new golden text")
-    parser.addoption("--graphs", type=int, default=30, help="how many graphs test_fuzz.py draws")
+    parser.addoption("--graphs", type=int, default=280, help="how many graphs test_fuzz.py draws")
 
 
 @pytest.fixture

@@ -62,9 +62,7 @@ def halved(sample: Sample) -> Sample:
     return replace(sample, args=args)
 
 
-PRODUCTS = {ops.matmul, ops.conv2d}  # test_kernel_products.py has them in float16
-FIRST = {s.op: s for s in reversed(CASES) if any(a.dtype == np.float32 for a in s.args)}
-HALF_CASES = [halved(s) for op, s in FIRST.items() if op not in PRODUCTS]
+HALF_CASES = [halved(s) for s in CASES if any(a.dtype == np.float32 for a in s.args)]
 
 
 @pytest.mark.parametrize("case", HALF_CASES, ids=str)
