@@ -169,9 +169,9 @@ def test_objects_show_what_they_are() -> None:
     main = "<function main(%data: float32[N, 784]) -> float32[N, 10]>"
     assert repr(mod) == f"<module of {main}>"
     cut = bucketize.dispatch(mod, log_dispatcher)
-    assert repr(cut) == f"<module of {main}, 5 clones>"
+    assert repr(cut) == f"<module of {main}, 4 clones>"
     exe = bucketize.compile(cut)
-    assert repr(exe) == "<executable of (%data: float32[N, 784]) -> (output), 5 clones>"
+    assert repr(exe) == "<executable of (%data: float32[N, 784]) -> (output), 4 clones>"
     assert repr(exe.explain(N=3)) == str(exe.explain(N=3))
     assert repr(log_dispatcher.with_options(base=4)) == "<dispatcher log_dispatcher(base=4)>"
 
