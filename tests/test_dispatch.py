@@ -13,7 +13,6 @@ from verify import verify
 
 from bucketize import ops
 from bucketize.dispatch.bucket import show_bucket
-from bucketize.dispatch.decision import Gap, Leaf, Side, decisions
 from bucketize.dispatch.tree import dispatch
 from bucketize.errors import (
     BucketizeError,
@@ -24,7 +23,21 @@ from bucketize.errors import (
     UnknownNameError,
 )
 from bucketize.interpret import evaluate_module
-from bucketize.ir import CALL, IF, Builder, Clone, Const, Function, Module, Var, specialise
+from bucketize.ir import (
+    CALL,
+    IF,
+    Builder,
+    Clone,
+    Const,
+    Function,
+    Gap,
+    Leaf,
+    Module,
+    Side,
+    Var,
+    decisions,
+    specialise,
+)
 from bucketize.text import parse, show
 from bucketize.types import ANY, Dim, Profile, Symbol, tensor
 from dispatchers import log_dispatcher
