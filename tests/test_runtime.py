@@ -431,6 +431,10 @@ def test_illegal_calls() -> None:
     for run in (exe.run, exe.run_named, partial(evaluate_module, mod)):
         with pytest.raises(ArgumentError, match=r"got a mapping; unpack it: run\(\*\*inputs\), or"):
             run({"data": random(2, 12)})
+        with pytest.raises(
+            ArgumentError, match="input 1: expected an array, got a mapping; unpack"
+        ):
+            run(None, {"data": random(2, 12)})
     with pytest.raises(ShapeError, match=r"input 'data': expected an array: .*inhomogeneous"):
         exe.run([[1.0], [1.0, 2.0]])
     x, y = Var("x", tensor("float32", 2)), Var("y", tensor("float32", 2))
