@@ -11,6 +11,7 @@ from bucketize.ir.build import (
     Env,
     copy_binding,
     copy_block,
+    illegal,
     infer,
     refine,
     specialise,
@@ -30,12 +31,13 @@ from bucketize.ir.core import (
     check_module,
 )
 from bucketize.ir.rewrite import Atoms, Rule, all_bindings, functions_of, map_blocks, rewrite
-from bucketize.ir.structure import CALL, FUSED, IF, NO_BUCKET, STRUCTURAL
+from bucketize.ir.structure import CALL, FUSED, IF, ILLEGAL, NO_BUCKET, STRUCTURAL
 
 __all__ = [
     "CALL",
     "FUSED",
     "IF",
+    "ILLEGAL",
     "NO_BUCKET",
     "STRUCTURAL",
     "Atom",
@@ -56,6 +58,7 @@ __all__ = [
     "copy_binding",
     "copy_block",
     "functions_of",
+    "illegal",
     "infer",
     "left_out",
     "map_blocks",

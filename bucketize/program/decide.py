@@ -8,7 +8,18 @@ from dataclasses import dataclass, field, replace
 from bucketize.dispatch.decision import TESTS
 from bucketize.dispatch.tree import name_dims
 from bucketize.errors import BucketizeError, CompileError, ShapeError, TypeRelError
-from bucketize.ir import CALL, IF, NO_BUCKET, Atom, Binding, Const, Function, Module, all_bindings
+from bucketize.ir import (
+    CALL,
+    IF,
+    NO_BUCKET,
+    Atom,
+    Binding,
+    Const,
+    Function,
+    Module,
+    all_bindings,
+    illegal,
+)
 from bucketize.kernel.build import kernel_name
 from bucketize.kernel.target import Target
 from bucketize.kernel.template import Implementation, Schedule, Template
@@ -53,7 +64,10 @@ class _Decider:
             return self._routine(self.module.functions[name])
         except (TypeRelError, ShapeError) as e:
             e.add_note(f"in {name}: if the model is not legal at these sizes, bound its symbols")
-            raise
+            clone = self.module.clones.get(name)
+            if clone is None or clone.origin is None:
+                raise
+            return self._routine(replace(illegal(clone.origin, e), name=name))
 
     def _family(self, name: str) -> Family | None:
         """The clones that differ from this one by bounds alone, and are lowered together."""
