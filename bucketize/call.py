@@ -8,8 +8,15 @@ from typing import SupportsIndex
 
 import numpy as np
 
-from bucketize.errors import ArgumentError, NoBucketError, ShapeError, unknown_name
-from bucketize.ir import Binding, Var
+from bucketize.errors import (
+    ArgumentError,
+    BucketizeError,
+    NoBucketError,
+    ShapeError,
+    TypeRelError,
+    unknown_name,
+)
+from bucketize.ir import ILLEGAL, Binding, Var
 from bucketize.op import Array
 from bucketize.types import Dim, Expr, Symbol, evaluate
 
@@ -81,8 +88,10 @@ def _mismatch(what: str, param: Var, axis: int, wanted: object, size: int) -> Sh
     return ShapeError(f"{what} {param.name!r}, axis {axis}: expected {wanted}, got {size}")
 
 
-def no_bucket(b: Binding, sizes: Mapping[str, int]) -> NoBucketError:
-    """The error of a leaf that no bucket covers."""
+def refusal(b: Binding, sizes: Mapping[str, int]) -> BucketizeError:
+    """The error of a leaf that no bucket covers, or of a branch that is not legal."""
+    if b.op is ILLEGAL:
+        return TypeRelError(b.attrs["reason"])
     shown = ", ".join(f"{d}={evaluate(d, sizes)}" for d in b.attrs["sizes"])
     return NoBucketError(f"no bucket covers {shown}; buckets: {b.attrs['buckets']}")
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from bucketize.call import arrange_inputs, bind_shapes, no_bucket
+from bucketize.call import arrange_inputs, bind_shapes, refusal
 from bucketize.ir import (
     CALL,
     FUSED,
     IF,
+    ILLEGAL,
     NO_BUCKET,
     Atom,
     Binding,
@@ -43,8 +44,8 @@ def run_function(
         elif b.op is CALL:
             assert module is not None, "a call needs its module"
             outs = run_function(module.function(b.attrs["callee"]), operands, module)
-        elif b.op is NO_BUCKET:
-            raise no_bucket(b, dims)
+        elif b.op in (NO_BUCKET, ILLEGAL):
+            raise refusal(b, dims)
         else:
             outs = compute(b, operands, dims)
         env.update(zip(b.outs, outs, strict=True))

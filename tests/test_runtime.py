@@ -17,6 +17,7 @@ from bucketize import ops
 from bucketize.dispatch.tree import dispatch
 from bucketize.errors import (
     ArgumentError,
+    BucketizeError,
     CompileError,
     KernelError,
     NoBucketError,
@@ -28,10 +29,11 @@ from bucketize.interpret import evaluate_module
 from bucketize.ir import CALL, IF, Builder, Const, Function, Module, Var
 from bucketize.ops.dyn import dyn_broadcast_to, dyn_full, dyn_tile
 from bucketize.tune.log import LogWarning, append, rows
-from bucketize.types import ANY, Profile, Symbol, tensor
+from bucketize.types import ANY, Profile, Symbol, broadcast, tensor
 from dispatchers import log_dispatcher
 
 N = Symbol("N", 1, 16)
+M = Symbol("M", 1, 16)
 RNG = np.random.default_rng(0)
 
 
@@ -41,6 +43,10 @@ def weight(*shape: int) -> Const:
 
 def random(*shape: int) -> np.ndarray:
     return RNG.standard_normal(shape).astype(np.float32)
+
+
+def scalar(value: float) -> Const:
+    return Const(np.asarray(value, np.float32))
 
 
 def mlp(n: Any = N) -> Function:
@@ -177,9 +183,53 @@ def test_a_bucket_where_the_model_is_not_legal_names_the_clone() -> None:
     b = Builder()
     fn = b.function("main", [x], [b.emit(ops.conv2d, x, weight(4, 3, 3, 3))])
     mod = dispatch(Module({"main": fn}), lambda _: {"x": {2: [(1, 2), (2, None)]}})
-    with pytest.raises(TypeRelError, match="a window of 3") as e:
-        bucketize.compile(mod)
-    assert any("in main[H=1..2]: if the model" in note for note in e.value.__notes__)
+    exe = bucketize.compile(mod)
+    same(exe, random(1, 3, 5, 8))
+    wanted = r"a window of 3(.|\n)*, in main\[H=1..2\]: if the model is not legal at these sizes"
+    for attempt in (lambda: exe.run(random(1, 3, 1, 8)), lambda: exe.explain(H=1)):
+        with pytest.raises(TypeRelError, match=wanted):
+            attempt()
+
+
+def test_a_branch_that_is_not_legal_in_a_bucket_is_refused_where_it_is_taken() -> None:
+    x, y = Var("x", tensor("float32", N, 4)), Var("y", tensor("float32", M, 4))
+    then, orelse, b = Builder(), Builder(), Builder()
+    halves = {
+        "then": then.function("", (), [then.emit(ops.add, x, y)]),
+        "orelse": orelse.function("", (), [orelse.emit(ops.neg, x)]),
+    }
+    positive = b.emit(ops.greater, b.emit(ops.reduce_max, x, axes=(0, 1)), scalar(0))
+    fn = b.function("main", [x, y], [b.emit(IF, positive, **halves)])
+    cuts = {"x": {0: [(2, 3), (3, 4)]}, "y": {0: [(3, 4)]}}
+    exe = bucketize.compile(dispatch(Module({"main": fn}), lambda _: cuts))
+    ones = np.ones((3, 4), np.float32)
+    for sign in (1, -1):
+        same(exe, sign * ones, ones)
+    same(exe, -ones[:2], ones)
+    with pytest.raises(TypeRelError, match=r"extents differ: 2 and 3, in add\("):
+        exe.run(ones[:2], ones)
+
+
+def test_extents_that_must_broadcast_are_checked_inside_groups_and_among_dims() -> None:
+    x = Var("x", tensor("float32", N, 1, 3))
+    b = Builder()
+    where = b.emit(ops.nonzero, x)
+    chosen = b.emit(ops.where, b.emit(ops.less, where, where), x, x)
+    exe = bucketize.compile(Module({"main": b.function("main", [x], [b.emit(ops.neg, chosen)])}))
+    ones = np.ones((2, 1, 3), np.float32)
+    same(exe, np.where([True, False, False], ones[:1], 0).astype(np.float32))
+    same(exe, ones[:1])
+    with pytest.raises(BucketizeError, match=r"does not hold|extents differ"):
+        exe.run(ones)
+    y, b = Var("y", tensor("float32", N, M)), Builder()
+    told = b.emit(ops.from_dims, dims=(broadcast(N, M), 3))
+    cuts = {"y": {0: [(1, 2), (2, 3), (3, None)]}}
+    mod = dispatch(Module({"main": b.function("main", [y], [told])}), lambda _: cuts)
+    exe = bucketize.compile(mod)
+    same(exe, random(1, 7))
+    for size in (2, 3):
+        with pytest.raises(BucketizeError, match=r"does not hold|extents differ"):
+            exe.run(random(size, 7))
 
 
 def test_fused_ops_round_one_by_one() -> None:

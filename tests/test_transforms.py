@@ -11,7 +11,7 @@ from verify import verify
 
 from bucketize import ops
 from bucketize.dispatch.tree import dispatch
-from bucketize.errors import BucketizeError, PaddingError, TransformError
+from bucketize.errors import BucketizeError, PaddingError, TypeRelError
 from bucketize.interpret import evaluate_module, run_function
 from bucketize.ir import (
     FUSED,
@@ -30,7 +30,7 @@ from bucketize.lower.layout import layout
 from bucketize.lower.pipeline import lower
 from bucketize.onnx import from_onnx
 from bucketize.ops.dim import mask_tail
-from bucketize.text import show
+from bucketize.text import parse_function, show
 from bucketize.transform.cse import cse
 from bucketize.transform.dead_code import dead_code
 from bucketize.transform.dynamic_to_static import dynamic_to_static
@@ -407,13 +407,38 @@ def test_fuse_keeps_out_what_a_tile_cannot_read() -> None:
 
 
 def test_lower_names_the_transform_that_fails() -> None:
-    x = Var("x", tensor("float32", N, 4))
     b = Builder()
-    flat = b.emit(ops.gather, const(3, 2), indices(5), axis=0)
-    fn = b.function("main", [x], [flat])
-    with pytest.raises(TransformError, match="gather of constants cannot be computed") as e:
+    halves = [b.function("", (), [const(size)]) for size in (4, 3)]
+    either = b.emit(IF, Const(np.array(True)), then=halves[0], orelse=halves[1])
+    fn = b.function("main", [], [b.emit(ops.add, either, const(5))])
+    with pytest.raises(TypeRelError, match="extents differ: 4 and 5") as e:
         lower(fn)
-    assert "while running fold_constant" in e.value.__notes__
+    assert "while running fold_if" in e.value.__notes__
+
+
+def test_constants_that_cannot_be_computed_stay_for_the_run_to_refuse() -> None:
+    b = Builder()
+    fn = b.function("main", [], [b.emit(ops.gather, const(3, 2), indices(5), axis=0)])
+    assert fold_constant(fn) is fn
+
+
+def test_a_branch_that_is_not_legal_becomes_its_error() -> None:
+    """Once sizes are known; the `if` has the types of the other branch, and text round-trips."""
+    x, y = Var("x", tensor("float32", N, 4)), Var("y", tensor("float32", S, 4))
+    c = Var("c", tensor("bool"))
+    then, orelse, b = Builder(), Builder(), Builder()
+    halves = {
+        "then": then.function("", (), [then.emit(ops.add, x, y)]),
+        "orelse": orelse.function("", (), [orelse.emit(ops.relu, x)]),
+    }
+    fn = specialise(b.function("main", [x, y, c], [b.emit(IF, c, **halves)]), {"N": 2, "S": 3})
+    assert str(fn.results[0].type) == "float32[2, 4]"
+    assert show(parse_function(show(fn))) == show(fn)
+    inputs = np.ones((2, 4), np.float32), np.ones((3, 4), np.float32)
+    for whole in (fn, lower(fn)):
+        run_function(whole, [*inputs, np.array(False)])
+        with pytest.raises(TypeRelError, match=r"extents differ: 2 and 3, in add\(float32\[2, 4"):
+            run_function(whole, [*inputs, np.array(True)])
 
 
 # --- the policy "pad" ----------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from bucketize.ir.build import (
     Env,
     copy_binding,
     copy_block,
+    illegal,
     infer,
     refine,
     specialise,
@@ -27,12 +28,13 @@ from bucketize.ir.core import (
 from bucketize.ir.decision import TESTS, Gap, Leaf, Side, decisions, tree_lines
 from bucketize.ir.module import Clone, Functions, Module, Recipe, check_module
 from bucketize.ir.rewrite import Atoms, Rule, all_bindings, functions_of, map_blocks, rewrite
-from bucketize.ir.structure import CALL, FUSED, IF, NO_BUCKET, STRUCTURAL
+from bucketize.ir.structure import CALL, FUSED, IF, ILLEGAL, NO_BUCKET, STRUCTURAL
 
 __all__ = [
     "CALL",
     "FUSED",
     "IF",
+    "ILLEGAL",
     "NO_BUCKET",
     "STRUCTURAL",
     "TESTS",
@@ -58,6 +60,7 @@ __all__ = [
     "copy_block",
     "decisions",
     "functions_of",
+    "illegal",
     "infer",
     "left_out",
     "map_blocks",

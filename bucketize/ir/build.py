@@ -9,9 +9,10 @@ from typing import Any, TypeAlias
 
 from bucketize.errors import BucketizeError, TypeRelError
 from bucketize.ir.core import Atom, Binding, Function, Var
-from bucketize.ir.structure import CALL, FUSED, IF, NO_BUCKET
+from bucketize.ir.structure import CALL, FUSED, IF, ILLEGAL, NO_BUCKET
 from bucketize.op import Attrs, Op
 from bucketize.types import (
+    ANY,
     AnyDim,
     Dim,
     Expr,
@@ -28,15 +29,24 @@ def infer(op: Op, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType
     """The types of what `op` makes of arguments of `types`."""
     if op is FUSED:
         return tuple(r.type for r in refine(attrs["body"], types).results)
-    if op is CALL or op is NO_BUCKET:
+    if op in (CALL, NO_BUCKET, ILLEGAL):
         return tuple(attrs["types"])
     if op is IF:
-        then, orelse = attrs["then"].results, attrs["orelse"].results
-        if len(then) != len(orelse):
-            raise TypeRelError(f"branches return {len(then)} and {len(orelse)} results")
-        pairs = [(a.type, b.type) for a, b in zip(then, orelse, strict=True)]
-        return tuple([a if a is b else join_types(a, b) for a, b in pairs])
+        return _join_blocks(attrs["then"], attrs["orelse"])
     return op.infer(*types, **attrs)
+
+
+def _join_blocks(then: Function, orelse: Function) -> tuple[TensorType, ...]:
+    if len(then.results) != len(orelse.results):
+        raise TypeRelError(f"branches return {len(then.results)} and {len(orelse.results)} results")
+    pairs = [(a.type, b.type) for a, b in zip(then.results, orelse.results, strict=True)]
+    if _is_illegal(then) or _is_illegal(orelse):  # which returns nothing
+        return tuple([b if _is_illegal(then) else a for a, b in pairs])
+    return tuple([a if a is b else join_types(a, b) for a, b in pairs])
+
+
+def _is_illegal(block: Function) -> bool:
+    return bool(block.body) and block.body[-1].op is ILLEGAL
 
 
 @dataclass(eq=False)
@@ -115,7 +125,22 @@ def substitute_attr(value: Any, dims: Mapping[str, Dim], env: Env | None = None)
 def copy_block(block: Function, env: Env, dims: Mapping[str, Dim] | None = None) -> Function:
     """A branch of an `If` again, with the variables around it replaced."""
     out = Builder()
-    return out.function(block.name, (), splice(out, block, env, dims))
+    try:
+        return out.function(block.name, (), splice(out, block, env, dims))
+    except TypeRelError as e:
+        return illegal(block, e)
+
+
+def illegal(fn: Function, error: BucketizeError) -> Function:
+    """A function, or a block, whose run is an error: at the sizes that lead to it, `fn` is one."""
+    reason = ", ".join([str(error), *(n.rstrip() for n in getattr(error, "__notes__", ()))])
+    out = Builder()
+    made = out.emit_all(ILLEGAL, reason=reason, types=tuple(_rank_only(r.type) for r in fn.results))
+    return out.function(fn.name, fn.params, made)
+
+
+def _rank_only(t: TensorType) -> TensorType:
+    return TensorType(t.dtype, tuple(d if isinstance(d, int) else ANY for d in t.shape))
 
 
 def splice(

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
-from bucketize.ir.build import Builder, Env, copy_binding, taken_block
+from bucketize.errors import TypeRelError
+from bucketize.ir.build import Builder, Env, copy_binding, illegal, taken_block
 from bucketize.ir.core import Atom, Binding, Function
 from bucketize.ir.structure import IF
 
@@ -75,7 +76,11 @@ def _rewrite_branches(
     blocks, changed = dict[str, Function](), False
     for name, block in blocks_of(b).items():
         out, inner = Builder(), dict(env)
-        changed |= _rewrite_block(out, block, rule, inner)
+        try:
+            changed |= _rewrite_block(out, block, rule, inner)
+        except TypeRelError as e:
+            blocks[name], changed = illegal(block, e), True
+            continue
         results = [inner.get(r, r) for r in block.results]
         blocks[name] = out.function(block.name, block.params, results)
     return (Binding(b.outs, b.op, args, blocks) if blocks else b), changed

@@ -42,8 +42,14 @@ def _no_bucket(*, sizes: tuple[Dim, ...], buckets: str, types: tuple[TensorType,
     _no_rule(sizes=sizes, buckets=buckets, types=types)
 
 
+def _illegal(*, reason: str, types: tuple[TensorType, ...]) -> Array:
+    """What is not legal at the sizes that would lead here; `types` are of what it would make."""
+    _no_rule(reason=reason, types=types)
+
+
 FUSED = _structural(_fused)
 IF = _structural(_if)
 CALL = _structural(_call)
 NO_BUCKET = _structural(_no_bucket)
-STRUCTURAL = frozenset((FUSED, IF, CALL, NO_BUCKET))  # ops that no table of rules covers
+ILLEGAL = _structural(_illegal)
+STRUCTURAL = frozenset((FUSED, IF, CALL, NO_BUCKET, ILLEGAL))  # ops that no table of rules covers

@@ -10,9 +10,11 @@ from functools import cached_property
 from threading import RLock
 
 from bucketize.dispatch.decision import Tree, tree_of
+from bucketize.errors import TypeRelError
 from bucketize.ir import (
     CALL,
     IF,
+    ILLEGAL,
     NO_BUCKET,
     TESTS,
     Atom,
@@ -22,6 +24,7 @@ from bucketize.ir import (
     Function,
     Var,
     copy_binding,
+    illegal,
 )
 from bucketize.ops.dim import from_dims
 from bucketize.ops.dyn import EXTENTS
@@ -102,7 +105,7 @@ class Cutter:
 
     def _native(self, b: Binding) -> tuple[Binding, KernelCall | None] | None:
         """The binding and its kernel, if a segment can hold it; views and dims need none."""
-        if b.op in (IF, CALL, NO_BUCKET) or b.op in TESTS:
+        if b.op in (IF, CALL, NO_BUCKET, ILLEGAL) or b.op in TESTS:
             return None
         if b.op in VIEWS or b.op is from_dims:
             return b, None
@@ -185,7 +188,7 @@ class Cutter:
     def _instructions(self, b: Binding, brings_sizes: bool, env: Env) -> Iterator[Instruction]:
         if b.op is CALL:
             yield Call(b)
-        elif b.op is NO_BUCKET:
+        elif b.op in (NO_BUCKET, ILLEGAL):
             yield Refuse(b)
         elif b.op is IF:
             yield self._decision(b, brings_sizes, env)
@@ -217,7 +220,10 @@ class Cutter:
 
     def _block(self, block: Function, env: Env) -> Code:
         with self.cutting:  # leaves are cut when they are first taken, by whichever thread
-            return self.code(block, env)
+            try:
+                return self.code(block, env)
+            except TypeRelError as e:
+                return self.code(illegal(block, e), {})
 
 
 def _has_unknown(var: Var) -> bool:

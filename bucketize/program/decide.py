@@ -18,6 +18,7 @@ from bucketize.ir import (
     Function,
     Module,
     all_bindings,
+    illegal,
 )
 from bucketize.kernel.build import kernel_name
 from bucketize.kernel.target import Target
@@ -70,7 +71,10 @@ class _Decider:
             return self._routine(self.module.functions[name])
         except (TypeRelError, ShapeError) as e:
             e.add_note(f"in {name}: if the model is not legal at these sizes, bound its symbols")
-            raise
+            clone = self.module.clones.get(name)
+            if clone is None or clone.origin is None:
+                raise
+            return self._routine(replace(illegal(clone.origin, e), name=name))
 
     def _family(self, name: str) -> Family | None:
         """The clones that differ from this one by bounds alone, and are lowered together."""

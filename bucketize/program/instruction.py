@@ -171,7 +171,7 @@ class Leaves:
 
 @dataclass(frozen=True, eq=False)
 class Refuse:
-    """The leaf of a decision tree that no bucket covers."""
+    """The leaf of a decision tree that no bucket covers, or a branch that is not legal."""
 
     binding: Binding
 

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from bucketize.ir import FUSED, STRUCTURAL, Atom, Binding, Const, Function, infer
+from bucketize.ir import FUSED, STRUCTURAL, Atom, Binding, Const, Function, infer, refine
 from bucketize.kernel.target import Target
 from bucketize.kernel.template import Launch
 from bucketize.kernel.templates import TEMPLATES
@@ -199,8 +199,8 @@ def relied_on(fn: Function) -> Iterator[Assumption]:
 def _flat(fn: Function) -> Iterator[Binding]:
     for b in fn.body:
         yield b
-        if b.op is FUSED:
-            yield from b.attrs["body"].body
+        if b.op is FUSED:  # typed by its arguments, whose extents have names by now
+            yield from refine(b.attrs["body"], [a.type for a in b.args]).body
 
 
 def _extents(fn: Function) -> Iterator[Assumption]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from bucketize.call import bind_shapes, checked_shape, checked_size, no_bucket
+from bucketize.call import bind_shapes, checked_shape, checked_size, refusal
 from bucketize.errors import ShapeError, unknown_name
 from bucketize.ir import Binding, Var
 from bucketize.program.instruction import (
@@ -106,7 +106,7 @@ def _tell(
     context: Context, instruction: Instruction, sizes: dict[str, int], told: Explanation
 ) -> None:
     if isinstance(instruction, Refuse):
-        raise no_bucket(instruction.binding, sizes)
+        raise refusal(instruction.binding, sizes)
     if isinstance(instruction, Branch):
         told.path.append("a branch that depends on values")
     elif isinstance(instruction, Compute):

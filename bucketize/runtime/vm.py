@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from bucketize.call import bind_shapes, no_bucket
+from bucketize.call import bind_shapes, refusal
 from bucketize.errors import ShapeError
 from bucketize.interpret import compute
 from bucketize.ir import Atom, Binding, Const, Var
@@ -192,7 +192,7 @@ def _branch(context: Context, i: Branch, registers: Registers, sizes: Sizes) -> 
 
 
 def _refuse(_: Context, i: Refuse, _registers: Registers, sizes: Sizes) -> None:
-    raise no_bucket(i.binding, sizes)
+    raise refusal(i.binding, sizes)
 
 
 _RUN: Mapping[type, Callable[[Context, Any, Registers, Sizes], None]] = {
