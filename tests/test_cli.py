@@ -14,15 +14,19 @@ from pathlib import Path
 import numpy as np
 import onnx
 import onnx.parser
+import pandas as pd
 import pytest
 from click.testing import CliRunner, Result
 
 from bucketize.cli.dispatcher import find_dispatcher, parse_options
 from bucketize.cli.group import main
+from bucketize.cli.profile import shortened
 from bucketize.cli.progress import Tell
 from bucketize.cli.run import save as save_results
 from bucketize.errors import BucketizeError, DispatchError, UnknownNameError
 from bucketize.program.file import File, write
+from bucketize.runtime import profile as profile_module
+from bucketize.runtime.roofline import Roofline
 from bucketize.types import Symbol
 
 Run = Callable[..., Result]
@@ -305,6 +309,7 @@ def test_only_run_takes_a_saved_program_and_only_that_is_rebuilt(run: Run, progr
 SCRIPT = """
 import sys
 from bucketize.cli.group import main
+from bucketize.cli.profile import shortened
 main(["run", "net.bkt", "--at", "N=3", "--explain", "-o", "y.npz"], standalone_mode=False)
 print(sorted(m for m in ("numba", "onnx", "pandas", "skopt", "filelock") if m in sys.modules))
 """
@@ -398,6 +403,59 @@ def test_errors_about_models_exit_with_2(run: Run, net: str, args: list[str], me
     result = run(*args)
     assert result.exit_code == 2
     assert message in result.stderr
+
+
+# --- profiles ---
+
+
+def test_a_profile_in_every_form(run: Run, net: str, roof: None, tmp_path: Path) -> None:
+    args = ["--dim", "N=1..8", "-d", "log", "--at", "N=3", "--at", "N=1", "--repeat", "2"]
+    result = run("profile", net, *args, "--csv", "p.csv", "--trace", "p.json")
+    lines = result.stdout.splitlines()
+    assert re.fullmatch(r"N=3: main\[N=2\.\.4\], \S+ ms a call, 1 kernels", lines[0])
+    assert re.fullmatch(r"name +time \[us\] +iqr \[us\] +share +GFLOP/s +GB/s +roof", lines[1])
+    assert re.fullmatch(r"h \+1( +\d+\.\d){2} +\d+\.\d%( +\d+\.\d){2} +\d+%", lines[2])
+    assert re.fullmatch(r"\(between kernels\) +\d+\.\d +- +\d+\.\d%( +-){3}", lines[3])
+    assert lines[-1].startswith("roof with 1 thread, measured: 100.0 GFLOP/s, 10.0 GB/s, ridge")
+    assert max(map(len, lines)) <= 80
+    frame = pd.read_csv(tmp_path / "p.csv")
+    assert list(frame["sizes"]) == ["N=3", "N=3", "N=1", "N=1"]
+    assert list(frame["name"][:2]) == ["h+y", "(between kernels)"]
+    events = json.loads((tmp_path / "p.json").read_text())["traceEvents"]
+    assert {e["args"]["name"] for e in events if e["ph"] == "M"} == {"N=3", "N=1"}
+
+
+def test_a_profile_of_a_saved_program_tells_scripts(
+    run: Run, program: str, roof: None, tmp_path: Path
+) -> None:
+    np.save(tmp_path / "x.npy", np.ones((3, 16), np.float32))
+    args = ["--input", "x=x.npy", "--repeat", "1", "--json"]
+    (told,) = json.loads(run("profile", program, *args).stdout)
+    assert (told["sizes"], told["threads"], told["roofline"]["ridge"]) == ({"N": 3}, 1, 10.0)
+    assert told["clone"].startswith("main[N=")
+    kernel, between = told["kernels"]
+    assert (kernel["name"], kernel["op"], kernel["shape"]) == ("h+y", "matmul+relu", [3, 8])
+    assert kernel["share"] + between["share"] == pytest.approx(1)
+    assert between["flops"] is None
+
+
+@pytest.fixture
+def roof(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that need not be measured."""
+    monkeypatch.setattr(profile_module, "measured", lambda _: Roofline(100.0, 10.0))
+
+
+@pytest.mark.parametrize(
+    ("name", "short"),
+    [
+        ("/layers.0/Gemm", "/layers.0/Gemm"),
+        ("fc1+act+bias", "fc1 +2"),
+        ("/encoder.layer.0/self/MatMul", "…coder.layer.0/self/MatMul"),
+        ("/encoder.layer.0/self/MatMul+b", "…er.layer.0/self/MatMul +1"),
+    ],
+)
+def test_names_are_shortened_in_front(name: str, short: str) -> None:
+    assert shortened(name) == short
 
 
 # --- dispatchers by name ---

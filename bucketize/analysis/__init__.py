@@ -1,7 +1,7 @@
 """Analysis: DataFrames of tuning logs and of dispatchers, and their plots; no files, no printing.
 
-`load` is the only function that reads a file; every other maps a DataFrame to a DataFrame, or to a
-matplotlib figure.
+`load` is the only function that reads a file; every other maps a DataFrame to a DataFrame, a
+matplotlib figure or, `chrome_trace`, JSON.
 """
 
 from bucketize.analysis.frame import (
@@ -13,11 +13,13 @@ from bucketize.analysis.frame import (
     versus_oracle,
 )
 from bucketize.analysis.plot import plot_latency, plot_progress, plot_trade_off
+from bucketize.analysis.trace import chrome_trace
 from bucketize.analysis.tradeoff import Case, measure_trade_off
 
 __all__ = [
     "Case",
     "best_schedules",
+    "chrome_trace",
     "failures",
     "load",
     "measure_trade_off",

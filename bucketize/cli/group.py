@@ -12,6 +12,7 @@ from bucketize.cli.cache import cache
 from bucketize.cli.compile import compile
 from bucketize.cli.demo import demo
 from bucketize.cli.dispatchers import dispatchers
+from bucketize.cli.profile import profile
 from bucketize.cli.run import run
 from bucketize.cli.show import show
 from bucketize.cli.tune import tune
@@ -73,5 +74,5 @@ def main(debug: bool) -> None:
     """
 
 
-for command in (demo, zoo, show, tune, compile, run, analyze, dispatchers, cache):
+for command in (demo, zoo, show, tune, compile, run, profile, analyze, dispatchers, cache):
     main.add_command(command)
