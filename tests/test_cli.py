@@ -18,6 +18,8 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner, Result
 
+from bucketize.analysis import ENGINES
+from bucketize.analysis.engines import Engine
 from bucketize.cli.dispatcher import find_dispatcher, parse_options
 from bucketize.cli.group import main
 from bucketize.cli.profile import shortened
@@ -395,10 +397,19 @@ def test_demo(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         (["show", "net.onnx", "-d", "oracle"], "the oracle has a clone for each --at"),
         (["tune", "net.onnx", "--log", "t.csv", "--trials", "0"], "expected at least 1, got 0"),
         (["analyze", "no.csv"], "cannot read the tuning log no.csv"),
+        (["profile", "net.onnx"], "the size of N is missing"),
+        (["profile", "net.onnx", "--rebuild"], "net.onnx is no saved program: --rebuild is"),
+        (["bench", "net.onnx"], "the size of N is missing"),
+        (["bench", "net.onnx", "--against", "tvm"], "no adapter for an engine named 'tvm'; known:"),
+        (["bench", "net.onnx", "--against", "absent"], "absent is not installed: pip install it"),
         (["analyze", "t.csv", "--model", "net.onnx"], "--model wants sizes to measure at"),
     ],
 )
-def test_errors_about_models_exit_with_2(run: Run, net: str, args: list[str], message: str) -> None:
+def test_errors_about_models_exit_with_2(
+    run: Run, net: str, args: list[str], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    absent = Engine("no_such_module", "it", lambda model, threads: pytest.fail("started"))
+    monkeypatch.setitem(ENGINES, "absent", absent)
     np.save("two.npy", np.ones((2, 16), np.float32))
     result = run(*args)
     assert result.exit_code == 2
@@ -456,6 +467,33 @@ def roof(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_names_are_shortened_in_front(name: str, short: str) -> None:
     assert shortened(name) == short
+
+
+# --- benchmarks ---
+
+
+def test_a_benchmark_beside_another_engine(run: Run, net: str) -> None:
+    result = run("bench", net, "--dim", "N=1..8", "-d", "log", "--at", "N=3", "--rounds", "2")
+    head, ours, theirs, *settings = result.stdout.splitlines()
+    assert re.fullmatch(r"N=3 +median \[ms\] +quartiles +ratio +its quartiles +error", head)
+    times = r" +\d+\.\d{3} +\d+\.\d{3}\.\.\d+\.\d{3}"
+    assert re.fullmatch(rf"bucketize{times} +- +- +\d\.\de[-+]\d\d", ours)
+    assert re.fullmatch(rf"onnxruntime{times} +\S+ +\S+\.\.\S+ +\d\.\de[-+]\d\d", theirs)
+    assert settings[0] == "bucketize 0.1.0: 1 thread, default schedules, dispatcher log"
+    assert settings[1].startswith("onnxruntime 1.")
+    assert max(map(len, result.stdout.splitlines())) <= 80
+
+
+def test_a_benchmark_tells_scripts(run: Run) -> None:
+    args = ["--at", "N=1", "--at", "N=2", "--rounds", "1", "--threads", "2", "--json"]
+    told = json.loads(run("bench", "zoo:mlp", *args).stdout)
+    assert told["engines"].keys() == {"bucketize", "onnxruntime"}
+    assert told["engines"]["onnxruntime"]["settings"].startswith("2 threads, ")
+    assert [p["sizes"] for p in told["points"]] == [{"N": 1}, {"N": 2}]
+    ours, theirs = told["points"][0]["engines"]
+    assert ours["ratio"] is None
+    assert theirs["ratio"] > 0
+    assert theirs["error"] < 1e-4
 
 
 # --- dispatchers by name ---

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from bucketize.cli.analyze import analyze
+from bucketize.cli.bench import bench
 from bucketize.cli.cache import cache
 from bucketize.cli.compile import compile
 from bucketize.cli.demo import demo
@@ -74,5 +75,5 @@ def main(debug: bool) -> None:
     """
 
 
-for command in (demo, zoo, show, tune, compile, run, profile, analyze, dispatchers, cache):
+for command in (demo, zoo, show, tune, compile, run, profile, bench, analyze, dispatchers, cache):
     main.add_command(command)

@@ -65,7 +65,7 @@ def profile(
     \b
     Examples:
       bucketize profile zoo:mlp --at N=1
-      bucketize profile net.onnx --dim N=1..32 -d log --log trials.csv --at N=4 --trace trace.json
+      bucketize profile net.onnx -d log --log trials.csv --at N=4 --trace t.json
       bucketize profile net.bkt --at N=4,H=224,W=224 --csv layers.csv
     """
     check_options(model)
