@@ -22,12 +22,13 @@ from bucketize.analysis import ENGINES
 from bucketize.analysis.engines import Engine
 from bucketize.cli.dispatcher import find_dispatcher, parse_options
 from bucketize.cli.group import main
-from bucketize.cli.profile import shortened
+from bucketize.cli.profile import labels, shortened
 from bucketize.cli.progress import Tell
 from bucketize.cli.run import save as save_results
 from bucketize.errors import BucketizeError, DispatchError, UnknownNameError
 from bucketize.program.file import File, write
 from bucketize.runtime import profile as profile_module
+from bucketize.runtime.profile import BETWEEN
 from bucketize.runtime.roofline import Roofline
 from bucketize.types import Symbol
 
@@ -300,8 +301,13 @@ def test_what_a_saved_program_does_not_take(
     assert message in result.stderr
 
 
-def test_only_run_takes_a_saved_program_and_only_that_is_rebuilt(run: Run, program: str) -> None:
-    assert "net.bkt is a saved program; `bucketize run` takes it" in run("show", program).stderr
+def test_not_every_command_takes_a_saved_program_and_only_that_is_rebuilt(
+    run: Run, program: str
+) -> None:
+    assert (
+        "net.bkt is a saved program; `bucketize run` and `profile` take it"
+        in run("show", program).stderr
+    )
     refused = run("run", "net.onnx", "--rebuild")
     assert refused.exit_code == 2
     assert "net.onnx is no saved program: --rebuild is for those" in refused.stderr
@@ -311,7 +317,6 @@ def test_only_run_takes_a_saved_program_and_only_that_is_rebuilt(run: Run, progr
 SCRIPT = """
 import sys
 from bucketize.cli.group import main
-from bucketize.cli.profile import shortened
 main(["run", "net.bkt", "--at", "N=3", "--explain", "-o", "y.npz"], standalone_mode=False)
 print(sorted(m for m in ("numba", "onnx", "pandas", "skopt", "filelock") if m in sys.modules))
 """
@@ -457,16 +462,23 @@ def roof(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "short"),
+    ("name", "kernel", "short"),
     [
-        ("/layers.0/Gemm", "/layers.0/Gemm"),
-        ("fc1+act+bias", "fc1 +2"),
-        ("/encoder.layer.0/self/MatMul", "…coder.layer.0/self/MatMul"),
-        ("/encoder.layer.0/self/MatMul+b", "…er.layer.0/self/MatMul +1"),
+        ("/layers.0/Gemm", "", "/layers.0/Gemm"),
+        ("fc1+act+bias", "", "fc1 +2"),
+        ("/encoder.layer.0/self/MatMul", "", "…coder.layer.0/self/MatMul"),
+        ("/encoder.layer.0/self/MatMul+b", "", "…er.layer.0/self/MatMul +1"),
+        ("/features.1/depthwise/Conv+a", "conv2d", "…epthwise/Conv [conv2d] +1"),
     ],
 )
-def test_names_are_shortened_in_front(name: str, short: str) -> None:
-    assert shortened(name) == short
+def test_names_are_shortened_in_front(name: str, kernel: str, short: str) -> None:
+    assert shortened(name, kernel) == short
+
+
+def test_kernels_of_one_node_are_told_apart() -> None:
+    rows = [("conv", "pad"), ("conv+act", "conv2d"), ("fc", "matmul"), (BETWEEN, "")]
+    frame = pd.DataFrame(rows, columns=["name", "kernel"])
+    assert labels(frame) == ["conv [pad]", "conv [conv2d] +1", "fc", BETWEEN]
 
 
 # --- benchmarks ---

@@ -62,8 +62,8 @@ def show_warning(message: Warning | str, *_where: object) -> None:
 def main(debug: bool) -> None:
     """Dispatch ONNX models with dynamic shapes to clones tuned for buckets of sizes.
 
-    MODEL is the path of an ONNX file, or zoo:NAME for a model of the zoo; `run` also takes a
-    program that `compile` saved.
+    MODEL is the path of an ONNX file, or zoo:NAME for a model of the zoo; `run` and
+    `profile` also take a program that `compile` saved.
 
     \b
     Examples:

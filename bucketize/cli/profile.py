@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -140,7 +141,6 @@ def shown(frame: pd.DataFrame) -> str:
     from bucketize.cli.table import table
 
     formats: dict[str, Format] = {
-        "name": shortened,
         "time [us]": number("{:.1f}"),
         "iqr [us]": number("{:.1f}"),
         "share": number("{:.1%}"),
@@ -149,7 +149,7 @@ def shown(frame: pd.DataFrame) -> str:
         "roof": number("{:.0%}"),
     }
     columns = {
-        "name": frame["name"],
+        "name": labels(frame),
         "time [us]": 1e6 * frame["time_s"],
         "iqr [us]": 1e6 * frame["iqr_s"],
         "share": frame["share"],
@@ -161,10 +161,18 @@ def shown(frame: pd.DataFrame) -> str:
     return table([dict(zip(columns, row, strict=True)) for row in rows], formats)
 
 
-def shortened(name: str) -> str:
+def labels(frame: pd.DataFrame) -> list[str]:
+    """The names, with the kernel where a node has several: its padding may be one of its own."""
+    rows = list(zip(frame["name"], frame["kernel"], strict=True))
+    often = Counter(name.split("+")[0] for name, _ in rows)
+    return [shortened(n, kernel if often[n.split("+")[0]] > 1 else "") for n, kernel in rows]
+
+
+def shortened(name: str, kernel: str = "") -> str:
     """The end of the first node's name, which tells the most, and how many more there are."""
     first, *others = name.split("+")
-    more = f" +{len(others)}" if others else ""
+    more = f" [{kernel}]" if kernel else ""
+    more += f" +{len(others)}" if others else ""
     width = NAME - len(more)
     return (first if len(first) <= width else f"…{first[1 - width :]}") + more
 

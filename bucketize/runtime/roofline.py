@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 
@@ -18,13 +18,13 @@ from bucketize.kernel.target import Target, host
 from bucketize.op import Array
 from bucketize.runtime.native import Native, function_at
 from bucketize.runtime.storage import address, empty_bytes
-from bucketize.timing import interleaved
+from bucketize.timing import processor_seconds
 
 CHAINS = 12
 """Sums that do not wait for each other: more than two units with four cycles of latency keep busy,
 and few enough for 16 registers."""
-STEPS = 1_000_000  # of multiplications: some milliseconds
-ROUNDS = 7  # of which the best counts
+STEPS = 200_000  # of multiplications: half a millisecond
+SHORT_ROUNDS, LONG_ROUNDS = 50, 7  # of which the best counts: multiplying, moving memory
 LEAST_BYTES, MOST_BYTES = 96 << 20, 768 << 20
 """Of the triad's arrays: twice the last cache, but no more than a small machine has to spare."""
 PIECE = 4096  # bytes: parts of threads are multiples, so that no vector is torn
@@ -82,7 +82,8 @@ def _flops_per_second(pool: ThreadPoolExecutor, threads: int) -> float:
     lanes = host().lanes
     floats = [np.full(lanes, 0.5, np.float32) for _ in range(threads)]
     blocks = [np.array([STEPS, address(f)], np.int64) for f in floats]
-    seconds = _best(pool, _kernel("multiply", lanes=lanes, chains=CHAINS), blocks)
+    kernel = _kernel("multiply", lanes=lanes, chains=CHAINS)
+    seconds = _best(pool, kernel, blocks, SHORT_ROUNDS)
     return 2 * CHAINS * lanes * STEPS * threads / seconds
 
 
@@ -94,7 +95,8 @@ def _bytes_per_second(pool: ThreadPoolExecutor, threads: int) -> float:
         array.fill(0)  # pages that nobody wrote to are all the same one
     begins = [[address(a) + part * i for a in arrays] for i in range(threads)]
     blocks = [np.array([part // 4, *places], np.int64) for places in begins]
-    return 3 * part * threads / _best(pool, _kernel("triad", lanes=host().lanes), blocks)
+    seconds = _best(pool, _kernel("triad", lanes=host().lanes), blocks, LONG_ROUNDS)
+    return 3 * part * threads / seconds
 
 
 def arrays_bytes(target: Target) -> int:
@@ -107,8 +109,10 @@ def _kernel(name: str, **parameters: int) -> Native:
     return function_at(build(source, name_hint=name).address)
 
 
-def _best(pool: ThreadPoolExecutor, kernel: Native, blocks: Sequence[Array]) -> float:
-    """The seconds of the best round: each thread runs the kernel on a block of its own."""
-    places = [address(block) for block in blocks]
-    times = interleaved({"": lambda: list(pool.map(kernel, places))}, least=ROUNDS)
-    return min(times[""])
+def _best(pool: ThreadPoolExecutor, kernel: Native, blocks: Sequence[Array], rounds: int) -> float:
+    """The seconds of the best round: each thread runs the kernel on a block of its own.
+
+    A thread's seconds are those on the processor: other processes make no machine slower.
+    """
+    calls = [partial(kernel, address(block)) for block in blocks]
+    return min(max(pool.map(processor_seconds, calls)) for _ in range(rounds))
