@@ -22,8 +22,9 @@ import numpy as np
 import psutil
 
 import bucketize
-from benchmarks.peers import Run, onnxruntime
+from benchmarks.peers import peers
 from bucketize import zoo
+from bucketize.analysis.engines import Run
 from bucketize.runtime.executable import Executable
 
 Inputs: TypeAlias = Mapping[str, Any]
@@ -134,11 +135,11 @@ def main() -> None:
     for name in names:
         model, inputs = zoo.build(name), stream(name)
         exe = bucketize.compile(bucketize.from_onnx(model, bounds=zoo.BOUNDS[name]))
-        runs = {"ours": partial(called, exe), "onnxruntime": onnxruntime(model, name)}
-        taken = steps(runs, inputs)
-        mine, theirs = ([ratios(times, of) for of in (1, 2)] for times in taken.values())
+        with peers(model, ["onnxruntime"]) as theirs:
+            taken = steps({"ours": partial(called, exe), **theirs}, inputs)
+        mine, other = ([ratios(times, of) for of in (1, 2)] for times in taken.values())
         fill = f"{fills(exe) * 1e6:.1f} us"
-        print(f"{name:<12}{'    '.join(mine)}{fill:>12}{'    '.join(theirs)}", flush=True)
+        print(f"{name:<12}{'    '.join(mine)}{fill:>12}{'    '.join(other)}", flush=True)
     memory()
 
 

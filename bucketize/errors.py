@@ -70,6 +70,10 @@ class TuneError(BucketizeError):
     """A tuning session that cannot start or go on."""
 
 
+class EngineError(BucketizeError):
+    """An engine to compare with that is not installed, or does not take the model."""
+
+
 def unknown_name(kind: str, name: object, known: Iterable[object]) -> UnknownNameError:
     """The error for a name that is not among `known` (any iterable of names)."""
     names = sorted(map(str, known))

@@ -18,13 +18,18 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner, Result
 
-from bucketize.analysis import load
+from bucketize.analysis import ENGINES, load
+from bucketize.analysis.engines import Engine
 from bucketize.cli.dispatcher import find_dispatcher, parse_options
 from bucketize.cli.group import main
+from bucketize.cli.profile import labels, shortened
 from bucketize.cli.progress import Tell
 from bucketize.cli.run import save as save_results
 from bucketize.errors import BucketizeError, DispatchError, UnknownNameError
 from bucketize.program.file import File, write
+from bucketize.runtime import profile as profile_module
+from bucketize.runtime.profile import BETWEEN
+from bucketize.runtime.roofline import Roofline
 from bucketize.types import Symbol
 
 Run = Callable[..., Result]
@@ -296,8 +301,13 @@ def test_what_a_saved_program_does_not_take(
     assert message in result.stderr
 
 
-def test_only_run_takes_a_saved_program_and_only_that_is_rebuilt(run: Run, program: str) -> None:
-    assert "net.bkt is a saved program; `bucketize run` takes it" in run("show", program).stderr
+def test_not_every_command_takes_a_saved_program_and_only_that_is_rebuilt(
+    run: Run, program: str
+) -> None:
+    assert (
+        "net.bkt is a saved program; `bucketize run` and `profile` take it"
+        in run("show", program).stderr
+    )
     refused = run("run", "net.onnx", "--rebuild")
     assert refused.exit_code == 2
     assert "net.onnx is no saved program: --rebuild is for those" in refused.stderr
@@ -397,14 +407,110 @@ def test_demo(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         (["show", "net.onnx", "-d", "oracle"], "the oracle has a clone for each --at"),
         (["tune", "net.onnx", "--log", "t.csv", "--trials", "0"], "expected at least 1, got 0"),
         (["analyze", "no.csv"], "cannot read the tuning log no.csv"),
+        (["profile", "net.onnx"], "the size of N is missing"),
+        (["profile", "net.onnx", "--rebuild"], "net.onnx is no saved program: --rebuild is"),
+        (["bench", "net.onnx"], "the size of N is missing"),
+        (["bench", "net.onnx", "--against", "tvm"], "no adapter for an engine named 'tvm'; known:"),
+        (["bench", "net.onnx", "--against", "absent"], "absent is not installed: pip install it"),
         (["analyze", "t.csv", "--model", "net.onnx"], "--model wants sizes to measure at"),
     ],
 )
-def test_errors_about_models_exit_with_2(run: Run, net: str, args: list[str], message: str) -> None:
+def test_errors_about_models_exit_with_2(
+    run: Run, net: str, args: list[str], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    absent = Engine("no_such_module", "it", lambda model, threads: pytest.fail("started"))
+    monkeypatch.setitem(ENGINES, "absent", absent)
     np.save("two.npy", np.ones((2, 16), np.float32))
     result = run(*args)
     assert result.exit_code == 2
     assert message in result.stderr
+
+
+# --- profiles ---
+
+
+def test_a_profile_in_every_form(run: Run, net: str, roof: None, tmp_path: Path) -> None:
+    args = ["--dim", "N=1..8", "-d", "log", "--at", "N=3", "--at", "N=1", "--repeat", "2"]
+    result = run("profile", net, *args, "--csv", "p.csv", "--trace", "p.json")
+    lines = result.stdout.splitlines()
+    assert re.fullmatch(r"N=3: main\[N=2\.\.4\], \S+ ms a call, 1 kernels", lines[0])
+    assert re.fullmatch(r"name +time \[us\] +iqr \[us\] +share +GFLOP/s +GB/s +roof", lines[1])
+    assert re.fullmatch(r"h \+1( +\d+\.\d){2} +\d+\.\d%( +\d+\.\d){2} +\d+%", lines[2])
+    assert re.fullmatch(r"\(between kernels\) +\d+\.\d +- +\d+\.\d%( +-){3}", lines[3])
+    assert lines[-1].startswith("roof with 1 thread, measured: 100.0 GFLOP/s, 10.0 GB/s, ridge")
+    assert max(map(len, lines)) <= 80
+    frame = pd.read_csv(tmp_path / "p.csv")
+    assert list(frame["sizes"]) == ["N=3", "N=3", "N=1", "N=1"]
+    assert list(frame["name"][:2]) == ["h+y", "(between kernels)"]
+    events = json.loads((tmp_path / "p.json").read_text())["traceEvents"]
+    assert {e["args"]["name"] for e in events if e["ph"] == "M"} == {"N=3", "N=1"}
+
+
+def test_a_profile_of_a_saved_program_tells_scripts(
+    run: Run, program: str, roof: None, tmp_path: Path
+) -> None:
+    np.save(tmp_path / "x.npy", np.ones((3, 16), np.float32))
+    args = ["--input", "x=x.npy", "--repeat", "1", "--json"]
+    (told,) = json.loads(run("profile", program, *args).stdout)
+    assert (told["sizes"], told["threads"], told["roofline"]["ridge"]) == ({"N": 3}, 1, 10.0)
+    assert told["clone"].startswith("main[N=")
+    kernel, between = told["kernels"]
+    assert (kernel["name"], kernel["op"], kernel["shape"]) == ("h+y", "matmul+relu", [3, 8])
+    assert kernel["share"] + between["share"] == pytest.approx(1)
+    assert between["flops"] is None
+
+
+@pytest.fixture
+def roof(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that need not be measured."""
+    monkeypatch.setattr(profile_module, "measured", lambda _: Roofline(100.0, 10.0))
+
+
+@pytest.mark.parametrize(
+    ("name", "kernel", "short"),
+    [
+        ("/layers.0/Gemm", "", "/layers.0/Gemm"),
+        ("fc1+act+bias", "", "fc1 +2"),
+        ("/encoder.layer.0/self/MatMul", "", "…coder.layer.0/self/MatMul"),
+        ("/encoder.layer.0/self/MatMul+b", "", "…er.layer.0/self/MatMul +1"),
+        ("/features.1/depthwise/Conv+a", "conv2d", "…epthwise/Conv [conv2d] +1"),
+    ],
+)
+def test_names_are_shortened_in_front(name: str, kernel: str, short: str) -> None:
+    assert shortened(name, kernel) == short
+
+
+def test_kernels_of_one_node_are_told_apart() -> None:
+    rows = [("conv", "pad"), ("conv+act", "conv2d"), ("fc", "matmul"), (BETWEEN, "")]
+    frame = pd.DataFrame(rows, columns=["name", "kernel"])
+    assert labels(frame) == ["conv [pad]", "conv [conv2d] +1", "fc", BETWEEN]
+
+
+# --- benchmarks ---
+
+
+def test_a_benchmark_beside_another_engine(run: Run, net: str) -> None:
+    result = run("bench", net, "--dim", "N=1..8", "-d", "log", "--at", "N=3", "--rounds", "2")
+    head, ours, theirs, *settings = result.stdout.splitlines()
+    assert re.fullmatch(r"N=3 +median \[ms\] +quartiles +ratio +its quartiles +error", head)
+    times = r" +\d+\.\d{3} +\d+\.\d{3}\.\.\d+\.\d{3}"
+    assert re.fullmatch(rf"bucketize{times} +- +- +\d\.\de[-+]\d\d", ours)
+    assert re.fullmatch(rf"onnxruntime{times} +\S+ +\S+\.\.\S+ +\d\.\de[-+]\d\d", theirs)
+    assert settings[0] == "bucketize 0.1.0: 1 thread, default schedules, dispatcher log"
+    assert settings[1].startswith("onnxruntime 1.")
+    assert max(map(len, result.stdout.splitlines())) <= 80
+
+
+def test_a_benchmark_tells_scripts(run: Run) -> None:
+    args = ["--at", "N=1", "--at", "N=2", "--rounds", "1", "--threads", "2", "--json"]
+    told = json.loads(run("bench", "zoo:mlp", *args).stdout)
+    assert told["engines"].keys() == {"bucketize", "onnxruntime"}
+    assert told["engines"]["onnxruntime"]["settings"].startswith("2 threads, ")
+    assert [p["sizes"] for p in told["points"]] == [{"N": 1}, {"N": 2}]
+    ours, theirs = told["points"][0]["engines"]
+    assert ours["ratio"] is None
+    assert theirs["ratio"] > 0
+    assert theirs["error"] < 1e-4
 
 
 # --- dispatchers by name ---

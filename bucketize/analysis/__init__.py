@@ -1,9 +1,11 @@
-"""Analysis: DataFrames of tuning logs and of dispatchers, and their plots; no files, no printing.
+"""Analysis: DataFrames of tuning logs, of dispatchers and of engines, and their plots; no printing.
 
-`load` is the only function that reads a file; every other maps a DataFrame to a DataFrame, or to a
-matplotlib figure.
+`load` and `session` are the only functions that read a file; most others map a DataFrame to a
+DataFrame, a matplotlib figure or, `chrome_trace`, JSON.
 """
 
+from bucketize.analysis.benchmark import OURS, bench
+from bucketize.analysis.engines import ENGINES, Session, engine_of, session, threads_text
 from bucketize.analysis.frame import (
     best_schedules,
     failures,
@@ -14,11 +16,18 @@ from bucketize.analysis.frame import (
     versus_oracle,
 )
 from bucketize.analysis.plot import plot_latency, plot_progress, plot_trade_off
+from bucketize.analysis.trace import chrome_trace
 from bucketize.analysis.tradeoff import Case, measure_trade_off
 
 __all__ = [
+    "ENGINES",
+    "OURS",
     "Case",
+    "Session",
+    "bench",
     "best_schedules",
+    "chrome_trace",
+    "engine_of",
     "failures",
     "load",
     "measure_trade_off",
@@ -26,7 +35,9 @@ __all__ = [
     "plot_progress",
     "plot_trade_off",
     "progress",
+    "session",
     "tasks",
+    "threads_text",
     "trade_off",
     "versus_oracle",
 ]

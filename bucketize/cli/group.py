@@ -8,10 +8,12 @@ from typing import Any
 import click
 
 from bucketize.cli.analyze import analyze
+from bucketize.cli.bench import bench
 from bucketize.cli.cache import cache
 from bucketize.cli.compile import compile
 from bucketize.cli.demo import demo
 from bucketize.cli.dispatchers import dispatchers
+from bucketize.cli.profile import profile
 from bucketize.cli.run import run
 from bucketize.cli.show import show
 from bucketize.cli.tune import tune
@@ -60,8 +62,8 @@ def show_warning(message: Warning | str, *_where: object) -> None:
 def main(debug: bool) -> None:
     """Dispatch ONNX models with dynamic shapes to clones tuned for buckets of sizes.
 
-    MODEL is the path of an ONNX file, or zoo:NAME for a model of the zoo; `run` also takes a
-    program that `compile` saved.
+    MODEL is the path of an ONNX file, or zoo:NAME for a model of the zoo; `run` and
+    `profile` also take a program that `compile` saved.
 
     \b
     Examples:
@@ -73,5 +75,5 @@ def main(debug: bool) -> None:
     """
 
 
-for command in (demo, zoo, show, tune, compile, run, analyze, dispatchers, cache):
+for command in (demo, zoo, show, tune, compile, run, profile, bench, analyze, dispatchers, cache):
     main.add_command(command)

@@ -109,7 +109,9 @@ def load_model(model: str, bounds: Iterable[Bound]) -> Model:
     from bucketize.onnx import from_onnx
 
     if is_saved(model):
-        raise UnsupportedModelError(f"{model} is a saved program; `bucketize run` takes it")
+        raise UnsupportedModelError(
+            f"{model} is a saved program; `bucketize run` and `profile` take it"
+        )
     own = dict(bounds)
     if not model.startswith(ZOO):
         return Model(from_onnx(model, bounds=own), own, Path(model).stem, zoo=False)

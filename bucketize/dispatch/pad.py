@@ -116,7 +116,7 @@ class Padding:
             self._check_attrs(b)
             self._check_growth(b)
             args = [self._safe(out, b, i) for i in range(len(b.args))]
-            safe = Binding(b.outs, b.op, tuple(args), b.attrs)
+            safe = Binding(b.outs, b.op, tuple(args), b.attrs, b.origin)
             copy_binding(out, safe, self._masked)
         results = [self._masked.get(r, r) for r in self.fn.results]
         return out.function(self.fn.name, (*self.fn.params, *self.extents.values()), results)

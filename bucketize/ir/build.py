@@ -54,6 +54,8 @@ class Builder:
     """Appends bindings; the only place where types are inferred."""
 
     body: list[Binding] = field(default_factory=list)
+    origin: tuple[str, ...] = ()
+    """That of what is emitted next."""
 
     def emit(self, op: Op, *args: Atom, **attrs: Any) -> Var:
         """Bind `op(*args)` to a new variable."""
@@ -70,13 +72,13 @@ class Builder:
             e.add_note(f"in {op.name}({', '.join(str(a.type) for a in args)}) {shown or ''}")
             raise
         outs = tuple(Var(str(len(self.body)), t) for t in types)
-        self.body.append(Binding(outs, op, args, full))
+        self.body.append(Binding(outs, op, args, full, self.origin))
         return outs
 
     def repeat(self, b: Binding, args: tuple[Atom, ...]) -> tuple[Var, ...]:
         """Bind what `b` binds, on arguments of the very same types: nothing to infer."""
         outs = tuple([Var(str(len(self.body)), v.type) for v in b.outs])
-        self.body.append(Binding(outs, b.op, args, b.attrs))
+        self.body.append(Binding(outs, b.op, args, b.attrs, self.origin))
         return outs
 
     def function(self, name: str, params: Sequence[Var], results: Sequence[Atom]) -> Function:
@@ -94,6 +96,7 @@ def copy_binding(out: Builder, b: Binding, env: Env, dims: Mapping[str, Dim] | N
     of the other need not fit any more.
     """
     args = tuple([env.get(a, a) for a in b.args])
+    out.origin = b.origin
     if dims is not None and b.op is IF and (block := taken_block(b, args[0])):
         env.update(zip(b.outs, splice(out, block, env, dims), strict=True))
         return

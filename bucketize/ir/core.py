@@ -54,6 +54,8 @@ class Binding:
     op: Op
     args: tuple[Atom, ...]
     attrs: Attrs
+    origin: tuple[str, ...] = ()
+    """The nodes of the model that it comes from, by name; it says nothing of what is computed."""
 
     @property
     def out(self) -> Var:
@@ -65,12 +67,14 @@ class Binding:
         return f"{', '.join(map(repr, self.outs))} = {self.op.name}{self.args}"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _bound, (self.outs, self.op, self.args, dict(self.attrs))
+        return _bound, (self.outs, self.op, self.args, dict(self.attrs), self.origin)
 
 
-def _bound(outs: tuple[Var, ...], op: Op, args: tuple[Atom, ...], attrs: Attrs) -> Binding:
+def _bound(
+    outs: tuple[Var, ...], op: Op, args: tuple[Atom, ...], attrs: Attrs, origin: tuple[str, ...]
+) -> Binding:
     """A binding out of a pickle, which has no read-only dict."""
-    return Binding(outs, op, args, MappingProxyType(attrs))
+    return Binding(outs, op, args, MappingProxyType(attrs), origin)
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -58,7 +58,7 @@ def _rewrite_block(out: Builder, fn: Function, rule: Rule, env: Env) -> bool:
             changed = True
             continue
         new, inside = _rewrite_branches(b, args, rule, env)
-        before = len(out.body)
+        before, out.origin = len(out.body), b.origin
         made = rule(out, new, args)
         if made is not None:
             env.update(zip(b.outs, made if isinstance(made, Sequence) else (made,), strict=True))
@@ -83,7 +83,7 @@ def _rewrite_branches(
             continue
         results = [inner.get(r, r) for r in block.results]
         blocks[name] = out.function(block.name, block.params, results)
-    return (Binding(b.outs, b.op, args, blocks) if blocks else b), changed
+    return (Binding(b.outs, b.op, args, blocks, b.origin) if blocks else b), changed
 
 
 def _repeat(out: Builder, b: Binding, env: Env) -> None:
@@ -110,4 +110,4 @@ def map_blocks(fn: Function, transform: Callable[[Function], Function]) -> Funct
 def _with_blocks(b: Binding, transform: Callable[[Function], Function]) -> Binding:
     old = blocks_of(b)
     new = {k: transform(map_blocks(block, transform)) for k, block in old.items()}
-    return b if new == old else Binding(b.outs, b.op, b.args, new)
+    return b if new == old else Binding(b.outs, b.op, b.args, new, b.origin)

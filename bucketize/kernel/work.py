@@ -27,9 +27,16 @@ class Work:
         return self.multiplications + self.moved
 
 
+READ_IN_PART = ("gather", "gather_elements", "gather_nd", "strided_slice")
+"""Ops that read as much of their first operand as they write."""
+
+
 def work(workload: Workload) -> Work:
     """The work of a workload; of ops that reduce nothing the multiplications do not count."""
-    types = [a.type for a in (*workload.body.params, *workload.body.results)]
+    anchor = workload.anchor
+    part = anchor.args[0] if anchor.op.name in READ_IN_PART else None
+    atoms = (*workload.body.params, *workload.body.results)
+    types = [anchor.out.type if a is part else a.type for a in atoms]
     moved = sum((product(t.shape) * t.dtype.itemsize for t in types), start=0)
     return Work(_multiplications(workload), moved)
 

@@ -41,6 +41,7 @@ def _block(fn: Function) -> Function:
     for b in fn.body:
         if b in groups:
             inputs, body = group_function(groups[b])
+            out.origin = tuple(dict.fromkeys(name for m in groups[b] for name in m.origin))
             env[b.out] = out.emit(FUSED, *(env.get(a, a) for a in inputs), body=body)
         elif b not in inside:
             copy_binding(out, b, env)

@@ -55,6 +55,7 @@ class _Layouts:
 
     def function(self, fn: Function) -> Function:
         for b in fn.body:
+            self.out.origin = b.origin
             rule = RULES.get(b.op, _elementwise if b.op.scalar is not None else None)
             if rule is None or not rule(self, b):
                 self.plain(b)

@@ -85,6 +85,7 @@ class Translation:
         if _is_lost(node, inputs, graphs, blocks):
             return [None] * len(node.output)
         attrs = {**_attributes(node), **blocks}
+        builder.origin = (_title(node),)
         view = Node(tuple(inputs), attrs, len(node.output), builder)
         made = convert(view)
         if attrs:

@@ -130,7 +130,7 @@ class Cutter:
     def _named_after(self, b: Binding) -> _Typed:
         """The binding; extents that it makes known get names."""
         outs = tuple(map(self._named, b.outs))
-        return _Typed(Binding(outs, b.op, b.args, b.attrs), outs != b.outs)
+        return _Typed(Binding(outs, b.op, b.args, b.attrs, b.origin), outs != b.outs)
 
     def _read_before(self, b: Binding) -> _Typed | None:
         """The static twin of an op that is told its extents by a tensor: they are read before."""
@@ -147,7 +147,7 @@ class Cutter:
         twin = b.op.static(*types, **b.attrs)
         assert twin is not None, "every extent has a name"
         op, attrs = twin
-        out = Builder()
+        out = Builder(origin=b.origin)
         out.emit_all(op, *(a for i, a in enumerate(b.args) if i != place), **attrs)
         return _Typed(out.body[0], False, ReadSizes(told, dims, b.op.name))
 

@@ -21,7 +21,7 @@ from bucketize.errors import ProgramError
 from bucketize.op import Array
 
 NAME = b"bucketize program "
-FORMAT = 1
+FORMAT = 2  # 2: the nodes that kernels come from
 HEAD = len(NAME) + 8 + 8 + 32  # name, format, bytes of the header, its digest
 PLACE = 4096  # blobs begin at multiples: a page, so that what is mapped is aligned
 BETWEEN = 64  # a cache line

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import numpy as np
 
@@ -24,6 +25,11 @@ from bucketize.runtime.image import Image
 from bucketize.runtime.save import save
 from bucketize.runtime.vm import Context
 from bucketize.types import evaluate
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from bucketize.runtime.roofline import Roofline
 
 Progress: TypeAlias = Callable[[str, int, int], None]  # (what, done, total)
 
@@ -239,3 +245,31 @@ class Executable:
         sizes = sizes_of(self.program.routines["main"].params, shapes)
         with self._borrowed() as context:
             return explain(sizes, context)
+
+    def profile(
+        self,
+        *arrays: Array,
+        repetitions: int = 20,
+        roofline: Roofline | None = None,
+        **named: Array,
+    ) -> pd.DataFrame:
+        """Where the time of `run` goes for these inputs: a row for each kernel, in order.
+
+        Columns: name (the nodes of the model, joined by "+"), op, kernel (its template), shape (of
+        the result), time_s (the median over `repetitions`), iqr_s (the distance between the
+        quartiles), share, flops, bytes, gflops, gbytes_s, intensity (FLOP per byte), roofline
+        (attained by attainable), bound ("compute" or "memory"), schedule, why ("log" or "default").
+        The last row, "(between kernels)", is what the whole call takes beyond them, so that the
+        shares add up to 1; of it, and of ops that numpy computes, work and rates are missing.
+        `attrs` has "whole_s", "whole_iqr_s" and "roofline", which is measured once if not given.
+
+        Bytes are those of operands and results, each once. What lies in a cache comes faster than
+        from memory, so `roofline` may exceed 1; so it does where an op reads a part of an operand.
+        """
+        # pandas and what measures the machine are loaded by who asks for them
+        module: Any = importlib.import_module("bucketize.runtime.profile")
+        inputs = arrange_inputs(self._params, arrays, named)
+        frame: pd.DataFrame = module.profile(
+            self.image, inputs, lambda: self._run("main", inputs), repetitions, roofline
+        )
+        return frame

@@ -139,6 +139,7 @@ class _Saver:
             "kernel": call.kernel,
             "packs": {str(i): layout for i, layout in call.packs.items()},
             "constants": held,
+            "origin": call.binding.origin,
         }
 
     def constant(self, value: Array) -> int:
@@ -210,7 +211,8 @@ class _Encoder:
         types = infer(b.op, [a.type for a in b.args], b.attrs)  # as text has them, without names
         outs = tuple(Var(str(i), t) for i, t in enumerate(types))
         fn = Function("", params, (Binding(outs, b.op, b.args, b.attrs),), outs)
-        return {**self.saver.function(fn), "args": self.atoms(params), "outs": self.atoms(b.outs)}
+        ends = {"args": self.atoms(params), "outs": self.atoms(b.outs)}
+        return {**self.saver.function(fn), **ends, "origin": b.origin}
 
     @singledispatchmethod
     def step(self, instruction: Any) -> Json:

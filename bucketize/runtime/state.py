@@ -29,6 +29,8 @@ class State:
         self.segment, self.plan, self.linked, self.arena = segment, plan, linked, arena
         self.fill, self.walk = image.fill, image.walk
         self.sizes: tuple[int, ...] | None = None
+        self.at_once = plan.threads == 1
+        """Whether one native call runs all kernels."""
         self.pointed = 0
         """The arena that the table's pointers are put in for; 0, none."""
         self.results: list[tuple[tuple[int, ...], np.dtype[Any]]] = []
@@ -134,7 +136,7 @@ class State:
         for array in outputs:
             base[i] = array.__array_interface__["data"][0]
             i += 1
-        if self.plan.threads == 1:
+        if self.at_once:
             self.walk(self.places[1])
         else:
             self._walk_in_parts()
@@ -146,14 +148,17 @@ class State:
         return outputs
 
     def _walk_in_parts(self) -> None:
-        plan = self.plan
         self.walk_word[0] = POINT
         self.walk(self.places[1])
-        stride = plan.width * WORD
-        table = address(self.table)
-        run_parallel(self.linked.kernels, table, stride, plan.threads, self.chunks)
+        self.run_kernels()
         self.walk_word[0] = REPORT
         self.walk(self.places[1])
+
+    def run_kernels(self) -> None:
+        """Run the kernels on a table that its pointers are in, forking for each."""
+        plan = self.plan
+        table, stride = address(self.table), plan.width * WORD
+        run_parallel(self.linked.kernels, table, stride, plan.threads, self.chunks)
 
     def _report(self) -> None:
         """Raise what a kernel that checks its indices found."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from importlib.metadata import version
 from typing import Any, TypeAlias
 
@@ -150,6 +150,7 @@ class Stored:
 
     def _call(self, b: Binding, facts: Json) -> KernelCall:
         """A kernel call; its constants are the file's, whatever the text says of them."""
+        b = replace(b, origin=tuple(facts["origin"]))
         workload, args = workload_of(b)
         held = {int(i): self.const(number) for i, number in facts["constants"].items()}
         args = tuple(held.get(i, a) for i, a in enumerate(args))
@@ -217,7 +218,7 @@ class _Decoder:
         (b,) = fn.body
         env = dict(zip(fn.params, self.outs(step["args"]), strict=True))
         args = tuple(env[a] if isinstance(a, Var) else a for a in b.args)
-        return Binding(self.outs(step["outs"]), b.op, args, b.attrs)
+        return Binding(self.outs(step["outs"]), b.op, args, b.attrs, tuple(step["origin"]))
 
     # Instructions, by what the step says it does.
 

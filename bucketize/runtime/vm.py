@@ -23,6 +23,7 @@ from bucketize.program.instruction import (
     Code,
     Compute,
     Decide,
+    Instruction,
     ReadSizes,
     Refuse,
     RunSegment,
@@ -69,9 +70,12 @@ class Context:
         """The segment's table in this context."""
         state = self._states.get(segment)
         if state is None:
-            linked = self.image.linked(segment)
-            state = self._states[segment] = State(segment, linked, self.image, self.arena)
+            state = self._states[segment] = self.new_state(segment)
         return state
+
+    def new_state(self, segment: Segment) -> State:
+        """A table that is filled for no sizes yet."""
+        return State(segment, self.image.linked(segment), self.image, self.arena)
 
     def invoke(self, routine: Routine, arrays: Sequence[Array]) -> list[Array]:
         """The results of a routine; inputs of the shapes of the last call go the same way."""
@@ -129,8 +133,12 @@ class Context:
     def run(self, code: Code, registers: Registers, sizes: Sizes) -> list[Array]:
         """Run instructions; the results."""
         for instruction in code.instructions:
-            _RUN[type(instruction)](self, instruction, registers, sizes)
+            self.step(instruction, registers, sizes)
         return [registers[r] if isinstance(r, Var) else r.value.copy() for r in code.results]
+
+    def step(self, instruction: Instruction, registers: Registers, sizes: Sizes) -> None:
+        """Run one instruction: write what it makes, and the sizes that it brings."""
+        _RUN[type(instruction)](self, instruction, registers, sizes)
 
 
 def _run_segment(context: Context, i: RunSegment, registers: Registers, sizes: Sizes) -> None:

@@ -1,0 +1,83 @@
+"""A fair benchmark: engines on the same arrays, taking turns, checked against each other."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from bucketize.analysis.engines import Run
+from bucketize.compare import worst_error
+from bucketize.errors import ArgumentError
+from bucketize.op import Array
+from bucketize.timing import interleaved
+
+OURS = "bucketize"
+APART = 1e-2
+"""Relative error from which on two engines do not compute the same: float32 in another order, and
+approximate exponentials, are a hundred times closer."""
+
+
+def bench(runs: Mapping[str, Run], inputs: Mapping[str, Array], rounds: int) -> pd.DataFrame:
+    """A row for each engine, the first being the one that the others are held against.
+
+    Columns: engine, time_s, time_q1_s and time_q3_s (median and quartiles), ratio, ratio_q1 and
+    ratio_q3 (the first one's time by this one's in the same round: below 1 the first is faster),
+    error (the worst relative difference of its outputs from another engine's). Engines whose
+    outputs are apart are warned of.
+    """
+    if not isinstance(rounds, int) or rounds < 1:
+        raise ArgumentError(f"rounds: expected at least 1, got {rounds!r}")
+    calls = {name: partial(run, inputs) for name, run in runs.items()}
+    errors = cross_checked({name: call() for name, call in calls.items()})
+    interleaved(calls, least=2)  # the first calls of a shape may prepare what later ones use
+    times = interleaved(calls, least=rounds)
+    first = np.array(next(iter(times.values())))
+    rows: list[dict[str, Any]] = []
+    for name, taken in times.items():
+        ratios = first / np.array(taken) if rows else np.full(3, np.nan)
+        rows.append(
+            {
+                "engine": name,
+                **_quartiles("time{}_s", taken),
+                **_quartiles("ratio{}", ratios),
+                "error": errors[name],
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def _quartiles(name: str, values: Any) -> dict[str, float]:
+    low, middle, high = np.quantile(values, [0.25, 0.5, 0.75])
+    return {
+        name.format(""): float(middle),
+        name.format("_q1"): float(low),
+        name.format("_q3"): float(high),
+    }
+
+
+def cross_checked(results: Mapping[str, Sequence[Array]]) -> dict[str, float]:
+    """By engine, the worst error beside another one; what is more than `APART` is warned of."""
+    worst = dict.fromkeys(results, 0.0)
+    for (a, got), (b, expected) in itertools.combinations(results.items(), 2):
+        error = _error(got, expected)
+        worst[a], worst[b] = max(worst[a], error), max(worst[b], error)
+        if error > APART:
+            warnings.warn(
+                f"the outputs of {a} and {b} are apart: relative error {error:.1e}",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+    return worst
+
+
+def _error(got: Sequence[Array], expected: Sequence[Array]) -> float:
+    """Infinite where the shapes differ."""
+    if [a.shape for a in got] != [a.shape for a in expected]:
+        return float("inf")
+    return worst_error(got, expected)

@@ -1,0 +1,201 @@
+"""Other engines, each as it runs best: float32, all graph optimisations, dynamic shapes.
+
+None is imported before it is asked for.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from bucketize.errors import EngineError, unknown_name
+from bucketize.op import Array
+
+Run: TypeAlias = Callable[[Mapping[str, Array]], Sequence[Array]]
+"""From the inputs by name to the outputs, in the order of the model."""
+
+
+@dataclass(frozen=True)
+class Session:
+    """An engine that has read a model."""
+
+    engine: str
+    version: str
+    settings: str
+    run: Run
+
+
+@dataclass(frozen=True)
+class Engine:
+    """How an engine is had and started."""
+
+    module: str
+    package: str
+    """Its name for pip."""
+    start: Callable[[Path, int], tuple[Run, str]]
+    """From a model and a number of threads to what runs it, and the settings in words."""
+
+    @property
+    def is_installed(self) -> bool:
+        """Whether it can be imported."""
+        return importlib.util.find_spec(self.module) is not None
+
+    @property
+    def how(self) -> str:
+        """How to install it."""
+        return f"pip install {self.package}"
+
+
+def session(name: str, model: Path, threads: int = 1) -> Session:
+    """The engine of this name, ready to run the model of this path.
+
+    Raises:
+        EngineError: it is not installed, or does not take the model.
+        UnknownNameError: there is no adapter for it.
+
+    """
+    engine = engine_of(name)
+    try:
+        with _stdout_on_stderr():
+            run, settings = engine.start(model, threads)
+    except Exception as e:  # whatever the engine raises
+        raise EngineError(f"{name} does not take {model.name}: {e}") from e
+
+    def guarded(inputs: Mapping[str, Array]) -> Sequence[Array]:
+        try:
+            return run(inputs)
+        except Exception as e:
+            raise EngineError(f"{name} does not run {model.name}: {e}") from e
+
+    return Session(name, version(engine.package), f"{threads_text(threads)}, {settings}", guarded)
+
+
+def engine_of(name: str) -> Engine:
+    """The engine of this name, which must be installed."""
+    if name not in ENGINES:
+        raise unknown_name("adapter for an engine", name, ENGINES)
+    if not ENGINES[name].is_installed:
+        raise EngineError(f"{name} is not installed: {ENGINES[name].how}")
+    return ENGINES[name]
+
+
+def threads_text(count: int) -> str:
+    """`2 threads`."""
+    return f"{count} thread{'s' * (count > 1)}"
+
+
+@contextmanager
+def _stdout_on_stderr() -> Iterator[None]:
+    """What native code prints goes where it disturbs no JSON."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    try:
+        os.dup2(2, 1)
+        yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+
+
+# --- adapters ------------------------------------------------------------------------------------
+
+
+def _onnxruntime(model: Path, threads: int) -> tuple[Run, str]:
+    ort: Any = importlib.import_module("onnxruntime")
+    options = ort.SessionOptions()
+    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+    options.log_severity_level = 3  # errors
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
+    # its threads would go on spinning while the next engine has its turn
+    options.add_session_config_entry("session.force_spinning_stop", "1")
+    session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    return (
+        lambda inputs: session.run(None, dict(inputs)),
+        "all graph optimisations, no spinning after runs",
+    )
+
+
+def _openvino(model: Path, threads: int) -> tuple[Run, str]:
+    ov: Any = importlib.import_module("openvino")
+    core = ov.Core()
+    settings = {
+        "PERFORMANCE_HINT": "LATENCY",
+        "NUM_STREAMS": 1,
+        "INFERENCE_NUM_THREADS": threads,
+        "INFERENCE_PRECISION_HINT": "f32",  # where the processor has bfloat16, that is its default
+    }
+    request = core.compile_model(core.read_model(model), "CPU", settings).create_infer_request()
+    return (
+        lambda inputs: list(request.infer(dict(inputs), share_inputs=True).values()),
+        "f32, latency hint, one stream, inputs not copied",
+    )
+
+
+def _mnn(model: Path, threads: int) -> tuple[Run, str]:
+    expr: Any = importlib.import_module("MNN.expr")
+    nn: Any = importlib.import_module("MNN.nn")
+    with tempfile.TemporaryDirectory() as folder:
+        path = _as_mnn(model, Path(folder))
+        settings = {"backend": "CPU", "precision": "high", "numThread": threads}
+        runtime = nn.create_runtime_manager((settings,))
+        onnx: Any = importlib.import_module("onnx")
+        graph = onnx.load(model, load_external_data=False).graph
+        constant = {t.name for t in graph.initializer}
+        names = [i.name for i in graph.input if i.name not in constant]
+        outputs = [o.name for o in graph.output]
+        module = nn.load_module_from_file(
+            path, names, outputs, runtime_manager=runtime, shape_mutable=True
+        )
+
+    def run(inputs: Mapping[str, Array]) -> list[Array]:
+        results = module.forward([_mnn_variable(expr, inputs[name]) for name in names])
+        return [_mnn_array(expr, r) for r in results]
+
+    return run, "precision high, shapes mutable; integers are int32"
+
+
+def _as_mnn(model: Path, folder: Path) -> str:
+    """The path of the model in MNN's own format."""
+    # the native half of MNN.tools.mnnconvert, whose other half installs packages when imported
+    tools: Any = importlib.import_module("_tools")
+    path = str(folder / "model.mnn")
+    arguments = ["-f", "ONNX", "--modelFile", str(model), "--MNNModel", path]
+    tools.mnnconvert(["mnnconvert", *arguments, "--bizCode", "bucketize"])
+    if not Path(path).exists():
+        raise EngineError("its converter failed")
+    return path
+
+
+def _mnn_variable(expr: Any, array: Array) -> Any:
+    if array.dtype.kind in "iub":  # it has no int64
+        array = array.astype(np.int32)
+    kind = {"float32": expr.float, "int32": expr.int}.get(array.dtype.name)
+    if kind is None:
+        raise EngineError(f"it has no {array.dtype}")
+    variable = expr.placeholder(list(array.shape), expr.NCHW, kind)
+    variable.write(np.ascontiguousarray(array))
+    return variable
+
+
+def _mnn_array(expr: Any, variable: Any) -> Array:
+    if variable.data_format == expr.NC4HW4:
+        variable = expr.convert(variable, expr.NCHW)
+    return np.array(variable.read())
+
+
+ENGINES: dict[str, Engine] = {
+    "onnxruntime": Engine("onnxruntime", "onnxruntime", _onnxruntime),
+    "openvino": Engine("openvino", "openvino", _openvino),
+    "mnn": Engine("MNN", "MNN", _mnn),
+}

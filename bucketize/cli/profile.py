@@ -1,0 +1,182 @@
+"""`bucketize profile`: where the time of a call goes, kernel by kernel."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from bucketize.cli import parameter
+from bucketize.cli.model import load_inputs
+from bucketize.cli.run import check_options, input_file, ready
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from bucketize.cli.table import Format
+    from bucketize.runtime.executable import Executable
+
+    Profiles = list[tuple[parameter.Sizes, pd.DataFrame]]
+
+NAME = 26  # characters of a name: what the other columns leave of 80
+
+
+@click.command()
+@parameter.model_options
+@parameter.dispatch_options
+@parameter.at_option
+@click.option(
+    "--input",
+    "inputs",
+    type=input_file,
+    metavar="INPUT=FILE.npy",
+    multiple=True,
+    help="An array of yours; inputs without one are random.",
+)
+@click.option("--log", type=click.Path(path_type=Path), help="Take schedules from this tuning log.")
+@parameter.threads_option
+@click.option("--repeat", type=click.IntRange(1), default=20, show_default=True, help="Timed runs.")
+@click.option("--rebuild", is_flag=True, help="Compile a saved program anew if it is foreign here.")
+@click.option("--csv", type=click.Path(path_type=Path), help="Write all columns as CSV.")
+@click.option(
+    "--trace",
+    type=click.Path(path_type=Path),
+    help="Write a time line for chrome://tracing and Perfetto.",
+)
+@parameter.json_option
+def profile(
+    model: str,
+    bounds: list[parameter.Bound],
+    csv: Path | None,
+    trace: Path | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Time each kernel of MODEL at given sizes, beside what this machine could do.
+
+    A row is a kernel, by the names of the ONNX nodes that it computes ("+2": and two more). Times
+    are medians, "iqr" the distance between their quartiles. GFLOP/s counts matrix products and
+    convolutions; GB/s counts operands and results once each. "roof" is what was attained of
+    min(peak GFLOP/s, intensity x peak GB/s), both measured here in a second; what lies in a cache
+    comes faster than from memory, so it may exceed 100 %.
+
+    \b
+    Examples:
+      bucketize profile zoo:mlp --at N=1
+      bucketize profile net.onnx -d log --log trials.csv --at N=4 --trace t.json
+      bucketize profile net.bkt --at N=4,H=224,W=224 --csv layers.csv
+    """
+    check_options(model)
+    loaded, exe = ready(model, bounds, options)
+    given = load_inputs(options["inputs"])
+    shapes = {name: array.shape for name, array in given.items()}
+    profiles: Profiles = []
+    for point in options["points"] or [{}]:
+        sizes = loaded.sizes({**shapes, **point})
+        arrays = {**loaded.inputs(sizes), **given}
+        in_order = [arrays[name] for name in exe.inputs]  # a name may be one of profile's own
+        profiles.append((sizes, exe.profile(*in_order, repetitions=options["repeat"])))
+    write(profiles, csv, trace)
+    report(exe, profiles, as_json)
+
+
+def write(profiles: Profiles, csv: Path | None, trace: Path | None) -> None:
+    """Write the files that are asked for."""
+    import pandas as pd
+
+    from bucketize.analysis import chrome_trace
+
+    titled = {parameter.shown_sizes(sizes): frame for sizes, frame in profiles}
+    if csv is not None:
+        every = pd.concat([f.assign(sizes=s) for s, f in titled.items()], ignore_index=True)
+        order = ["sizes", *(c for c in every.columns if c != "sizes")]
+        csv.write_text(every[order].to_csv(index=False))
+    if trace is not None:
+        trace.write_text(json.dumps(chrome_trace(titled)))
+
+
+def report(exe: Executable, profiles: Profiles, as_json: bool) -> None:
+    """Print where the time went."""
+    if as_json:
+        click.echo(json.dumps([told(exe, *each) for each in profiles], indent=2))
+        return
+    for sizes, frame in profiles:
+        click.echo(headline(exe, sizes, frame))
+        click.echo(shown(frame))
+    threads = exe.program.threads
+    roof = profiles[0][1].attrs["roofline"]
+    click.echo(f"roof with {threads} thread{'s' * (threads > 1)}, measured: {roof}")
+
+
+def told(exe: Executable, sizes: parameter.Sizes, frame: pd.DataFrame) -> dict[str, Any]:
+    """A profile for scripts."""
+    from bucketize.cli.table import records
+
+    roof = frame.attrs["roofline"]
+    return {
+        "sizes": sizes,
+        "clone": exe.explain(**sizes).clone,
+        "threads": exe.program.threads,
+        "whole_s": frame.attrs["whole_s"],
+        "whole_iqr_s": frame.attrs["whole_iqr_s"],
+        "roofline": {"gflops": roof.gflops, "gbytes_s": roof.gbytes_s, "ridge": roof.ridge},
+        "kernels": records(frame),
+    }
+
+
+def headline(exe: Executable, sizes: parameter.Sizes, frame: pd.DataFrame) -> str:
+    """What the rows are of."""
+    from bucketize.cli.table import milliseconds
+
+    clone, whole = exe.explain(**sizes).clone, milliseconds(frame.attrs["whole_s"])
+    at = f"{parameter.shown_sizes(sizes)}: " if sizes else ""
+    return f"{at}{clone}, {whole} a call, {len(frame) - 1} kernels"
+
+
+def shown(frame: pd.DataFrame) -> str:
+    """The rows in 80 columns."""
+    from bucketize.cli.table import table
+
+    formats: dict[str, Format] = {
+        "time [us]": number("{:.1f}"),
+        "iqr [us]": number("{:.1f}"),
+        "share": number("{:.1%}"),
+        "GFLOP/s": number("{:.1f}", least=0.05),  # 0 of what does not count
+        "GB/s": number("{:.1f}"),
+        "roof": number("{:.0%}"),
+    }
+    columns = {
+        "name": labels(frame),
+        "time [us]": 1e6 * frame["time_s"],
+        "iqr [us]": 1e6 * frame["iqr_s"],
+        "share": frame["share"],
+        "GFLOP/s": frame["gflops"],
+        "GB/s": frame["gbytes_s"],
+        "roof": frame["roofline"],
+    }
+    rows = zip(*columns.values(), strict=True)
+    return table([dict(zip(columns, row, strict=True)) for row in rows], formats)
+
+
+def labels(frame: pd.DataFrame) -> list[str]:
+    """The names, with the kernel where a node has several: its padding may be one of its own."""
+    rows = list(zip(frame["name"], frame["kernel"], strict=True))
+    often = Counter(name.split("+")[0] for name, _ in rows)
+    return [shortened(n, kernel if often[n.split("+")[0]] > 1 else "") for n, kernel in rows]
+
+
+def shortened(name: str, kernel: str = "") -> str:
+    """The end of the first node's name, which tells the most, and how many more there are."""
+    first, *others = name.split("+")
+    more = f" [{kernel}]" if kernel else ""
+    more += f" +{len(others)}" if others else ""
+    width = NAME - len(more)
+    return (first if len(first) <= width else f"…{first[1 - width :]}") + more
+
+
+def number(form: str, least: float = 0.0) -> Format:
+    """A number, or a dash where there is none or it is less."""
+    return lambda value: form.format(value) if value is not None and value >= least else "-"

@@ -1,0 +1,179 @@
+"""Benchmarks beside other engines: adapters, cross-checks, paired ratios; no timing is asserted."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+
+from bucketize.analysis import ENGINES, bench, engine_of, session
+from bucketize.analysis import engines as engines_module
+from bucketize.analysis.benchmark import cross_checked
+from bucketize.analysis.engines import Engine
+from bucketize.errors import ArgumentError, EngineError, UnknownNameError
+
+INSTALLED = [name for name, engine in ENGINES.items() if engine.is_installed]
+
+
+@pytest.fixture
+def net(tmp_path: Path) -> Path:
+    model = onnx.parser.parse_model("""
+        <ir_version: 8, opset_import: ["": 17]>
+        net (float[N, 4] x, float[N, 1] y) => (float[N, 4] s, float[N, 4] d) {
+            s = Add(x, y)  d = Sub(x, y)
+        }
+    """)
+    onnx.save(model, tmp_path / "net.onnx")
+    return tmp_path / "net.onnx"
+
+
+# --- adapters ---
+
+
+@pytest.mark.parametrize("name", INSTALLED)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_an_engine_runs_a_model_at_any_size(
+    net: Path, name: str, threads: int, capfd: pytest.CaptureFixture[str]
+) -> None:
+    made = session(name, net, threads)
+    assert made.engine == name
+    assert made.version[0].isdigit()
+    assert made.settings.startswith(f"{threads} thread")
+    for n in (1, 5):
+        x, y = (np.random.default_rng(n).random((n, k), np.float32) for k in (4, 1))
+        s, d = made.run({"y": y, "x": x})  # named, and results in the model's order
+        np.testing.assert_allclose(s, x + y, rtol=1e-6)
+        np.testing.assert_allclose(d, x - y, rtol=1e-6, atol=1e-6)
+    assert capfd.readouterr().out == ""
+
+
+@pytest.mark.parametrize("name", INSTALLED)
+def test_what_an_engine_refuses_is_an_error_that_names_it(net: Path, name: str) -> None:
+    (net.parent / "torn.onnx").write_bytes(net.read_bytes()[:-20])
+    with pytest.raises(EngineError, match=f"{name} does not take torn.onnx: "):
+        session(name, net.parent / "torn.onnx")
+    with pytest.raises(EngineError, match=f"{name} does not run net.onnx: "):
+        session(name, net).run({"z": np.zeros((2, 4), np.float32)})
+
+
+def test_an_engine_that_is_not_there_says_how_to_get_it(
+    net: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    absent = Engine("no_such_module", "the-package", lambda model, threads: pytest.fail("started"))
+    monkeypatch.setitem(ENGINES, "absent", absent)
+    for ask in (engine_of, lambda name: session(name, net)):
+        with pytest.raises(EngineError, match="absent is not installed: pip install the-package"):
+            ask("absent")
+        with pytest.raises(UnknownNameError, match="no adapter for an engine named 'tvm'; known:"):
+            ask("tvm")
+
+
+class Expr:
+    """As much of MNN.expr as the adapter uses."""
+
+    float, int, NCHW, NC4HW4 = "float", "int", "NCHW", "NC4HW4"
+
+    class Placeholder:
+        data_format = "NC4HW4"
+
+        def write(self, array: Any) -> None:
+            self.array = array
+
+        def read(self) -> Any:
+            return self.array
+
+    def placeholder(self, shape: Sequence[int], layout: str, kind: str) -> Any:
+        made = self.Placeholder()
+        made.shape, made.kind = shape, kind  # type: ignore[attr-defined]
+        return made
+
+    def convert(self, variable: Any, layout: str) -> Any:
+        variable.data_format = layout
+        return variable
+
+
+@pytest.mark.parametrize(
+    ("array", "kind", "dtype"),
+    [
+        (np.ones((2, 3), np.float32), "float", "float32"),
+        (np.ones(2, np.int64), "int", "int32"),
+        (np.ones(2, np.bool_), "int", "int32"),
+    ],
+)
+def test_arrays_for_mnn_are_of_what_it_has(array: Any, kind: str, dtype: str) -> None:
+    expr = Expr()
+    variable = engines_module._mnn_variable(expr, array)
+    assert (variable.kind, variable.shape) == (kind, list(array.shape))
+    back = engines_module._mnn_array(expr, variable)
+    assert (back.dtype, variable.data_format) == (dtype, "NCHW")
+    np.testing.assert_array_equal(back, array)
+    with pytest.raises(EngineError, match="it has no float64"):
+        engines_module._mnn_variable(expr, array.astype(np.float64))
+
+
+# --- measuring ---
+
+
+def test_engines_take_turns_and_are_held_against_the_first() -> None:
+    calls: list[str] = []
+
+    def run(name: str, seconds: float) -> Any:
+        def call(inputs: Mapping[str, Any]) -> list[Any]:
+            calls.append(name)
+            time.sleep(seconds)
+            return [inputs["x"]]
+
+        return call
+
+    runs = {"first": run("a", 0.002), "second": run("b", 0.0)}
+    frame = bench(runs, {"x": np.ones(3, np.float32)}, rounds=5)
+    assert "".join(calls) == "ab" * (1 + 2 + 5)
+    assert list(frame["engine"]) == ["first", "second"]
+    assert (frame["time_q1_s"] <= frame["time_s"]).all()
+    assert (frame["time_s"] <= frame["time_q3_s"]).all()
+    assert np.isnan(frame["ratio"][0])
+    assert frame["ratio_q1"][1] <= frame["ratio"][1] <= frame["ratio_q3"][1]
+    assert frame["error"].sum() == 0
+
+
+def test_ratios_are_those_of_each_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = {"a": [1.0, 2.0, 30.0], "b": [2.0, 4.0, 60.0]}  # the machine was slow in the last round
+    monkeypatch.setattr("bucketize.analysis.benchmark.interleaved", lambda calls, least: times)
+    runs = dict.fromkeys(times, lambda inputs: [np.ones(1, np.float32)])
+    with pytest.raises(ArgumentError, match="rounds: expected at least 1, got 0"):
+        bench(runs, {}, rounds=0)
+    row = bench(runs, {}, rounds=3).iloc[1]
+    assert (row["time_s"], row["time_q1_s"], row["time_q3_s"]) == (4, 3, 32)
+    assert (row["ratio"], row["ratio_q1"], row["ratio_q3"]) == (0.5, 0.5, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("other", "error"),
+    [([1.0, 2.0], 0.0), ([1.0, 2.001], 0.001), ([1.0, 3.0], 0.5), ([1.0, 2.0, 3.0], np.inf)],
+)
+def test_outputs_are_held_against_each_other(other: list[float], error: float) -> None:
+    same = [np.array([1.0, 2.0], np.float32)]
+    results = {"one": same, "two": same, "odd": [np.array(other, np.float32)]}
+    if error > 0.01:
+        with pytest.warns(RuntimeWarning, match="the outputs of .* and odd are apart"):
+            worst = cross_checked(results)
+    else:
+        worst = cross_checked(results)
+    assert worst == {name: pytest.approx(error, rel=0.6) for name in results}
+
+
+def test_no_engine_is_imported_before_it_is_asked_for() -> None:
+    modules = [engine.module for engine in ENGINES.values()]
+    script = f"import sys, bucketize.analysis; print([m for m in {modules} if m in sys.modules])"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout == "[]\n"

@@ -1,0 +1,235 @@
+"""Profiles: which nodes kernels come from, what a kernel takes, and the bounds of the machine."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+
+import bucketize
+from bucketize import ops
+from bucketize.errors import ArgumentError, ShapeError
+from bucketize.ir import Builder, Const, Module, Var
+from bucketize.kernel.target import host
+from bucketize.program.instruction import Compute, RunSegment, instructions
+from bucketize.runtime import roofline
+from bucketize.runtime.profile import BETWEEN
+from bucketize.runtime.roofline import Roofline
+from bucketize.runtime.storage import address
+from bucketize.types import Symbol, tensor
+from dispatchers import log_dispatcher
+
+
+def weight(name: str, *shape: int) -> onnx.TensorProto:
+    value = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    return numpy_helper.from_array(value, name)
+
+
+def model(*names: str, bias: float = 0.5) -> onnx.ModelProto:
+    """Two products, an elementwise op behind each; a node without a name is known by its output."""
+    one, two, three, four = names or ("", "", "", "")
+    nodes = [
+        helper.make_node("MatMul", ["x", "a"], ["h"], one),
+        helper.make_node("Relu", ["h"], ["r"], two),
+        helper.make_node("MatMul", ["r", "b"], ["p"], three),
+        helper.make_node("Add", ["p", "c"], ["y"], four),
+    ]
+    x = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["N", 32])
+    y = helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, ["N", 16])
+    c = numpy_helper.from_array(np.full(16, bias, np.float32), "c")
+    weights = [weight("a", 32, 24), weight("b", 24, 16), c]
+    graph = helper.make_graph(nodes, "g", [x], [y], weights)
+    return helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)])
+
+
+def module(*names: str) -> Module:
+    return bucketize.from_onnx(model(*names), bounds={"N": (1, 8)})
+
+
+NAMES = ("fc1", "act", "fc2", "bias")
+X = np.ones((3, 32), np.float32)
+
+
+def origins(exe: bucketize.Executable) -> set[str]:
+    steps = [i for r in exe.routines.values() for i in instructions(r.code)]
+    native = [c.binding for i in steps if isinstance(i, RunSegment) for c in i.segment.calls]
+    host = [i.binding for i in steps if isinstance(i, Compute)]
+    return {"+".join(b.origin) for b in native + host}
+
+
+# --- the nodes of the model that a kernel comes from ---
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [(NAMES, {"fc1+act", "fc2+bias"}), ((), {"h+r", "p+y"})],
+)
+@pytest.mark.parametrize("policy", ["none", "exact", "pad"])
+def test_kernels_know_the_nodes_that_they_come_from(
+    names: tuple[str, ...], expected: set[str], policy: str, tmp_path: Path
+) -> None:
+    mod = module(*names)
+    if policy != "none":
+        mod = bucketize.dispatch(mod, log_dispatcher, policy=policy)
+    exe = bucketize.compile(pickle.loads(pickle.dumps(mod)))
+    exe.run(x=X)
+    assert expected <= origins(exe)
+    exe.save(tmp_path / "net.bkt")
+    loaded = bucketize.load(tmp_path / "net.bkt")
+    loaded.run(x=X)
+    assert expected <= origins(loaded)
+
+
+def test_nodes_change_neither_programs_nor_kernels() -> None:
+    exe, other = (bucketize.compile(module(*names)) for names in (NAMES, ()))
+    assert exe.program == other.program
+    assert exe.kernels.keys() == other.kernels.keys()
+    assert str(exe.module.main) == str(other.module.main)  # type: ignore[union-attr]
+
+
+def test_ops_that_numpy_computes_and_convolutions_know_their_nodes() -> None:
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["h"], "conv", pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["h"], ["r"], "act"),
+        helper.make_node("NonZero", ["r"], ["y"], "where"),
+    ]
+    x = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1, 4, "H", 8])
+    y = helper.make_tensor_value_info("y", onnx.TensorProto.INT64, [4, None])
+    graph = helper.make_graph(nodes, "g", [x], [y], [weight("w", 8, 4, 3, 3)])
+    proto = helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)])
+    exe = bucketize.compile(bucketize.from_onnx(proto))
+    assert origins(exe) >= {"conv", "conv+act", "where"}  # its padding is a kernel of its own
+
+
+# --- the time of each kernel ---
+
+ROOF = Roofline(gflops=100.0, gbytes_s=10.0)  # measuring a real one takes a second
+
+
+@pytest.mark.parametrize("policy", ["none", "exact", "pad"])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_profile_has_a_row_for_each_kernel_and_one_for_the_rest(
+    policy: str, threads: int
+) -> None:
+    mod = module(*NAMES)
+    if policy != "none":
+        mod = bucketize.dispatch(mod, log_dispatcher, policy=policy)
+    exe = bucketize.compile(mod, threads=threads)
+    before = exe.run(x=X)
+    frame = exe.profile(x=X, repetitions=3, roofline=ROOF)
+    kernels = list(frame["name"])
+    assert [n for n in kernels if n in ("fc1+act", "fc2+bias")] == ["fc1+act", "fc2+bias"]
+    assert kernels[-1] == BETWEEN
+    assert kernels.count(BETWEEN) == 1
+    assert frame["share"].sum() == pytest.approx(1)
+    assert (frame["time_s"] >= 0).all()
+    assert frame["time_s"].sum() >= 0.999 * frame.attrs["whole_s"]
+    assert frame.attrs["roofline"] == ROOF
+    np.testing.assert_array_equal(exe.run(x=X)[0], before[0])
+
+
+def test_work_is_that_of_the_actual_sizes() -> None:
+    exe = bucketize.compile(module(*NAMES))
+    rows = exe.profile(X, repetitions=1, roofline=ROOF).set_index("name")
+    first = rows.loc["fc1+act"]
+    assert (first["op"], first["shape"], first["why"]) == ("matmul+relu", (3, 24), "default")
+    assert first["flops"] == 2 * 3 * 32 * 24
+    assert first["bytes"] == 4 * (3 * 32 + 32 * 24 + 3 * 24)
+    assert first["intensity"] == first["flops"] / first["bytes"]
+    least = max(first["flops"] / 100e9, first["bytes"] / 10e9)
+    assert first["roofline"] == pytest.approx(least / first["time_s"])
+    assert first["gflops"] == pytest.approx(first["flops"] / first["time_s"] / 1e9)
+    assert first["bound"] == "memory"
+    assert rows.loc[BETWEEN, ["flops", "gflops", "roofline", "bound"]].isna().all()
+
+
+def test_of_a_table_only_the_rows_that_are_read_count() -> None:
+    x = Var("x", tensor("int64", 3))
+    b = Builder()
+    table = Const(np.zeros((1000, 8), np.float32))
+    exe = bucketize.compile(
+        Module({"main": b.function("main", [x], [b.emit(ops.gather, table, x, axis=0)])})
+    )
+    frame = exe.profile(np.zeros(3, np.int64), repetitions=1, roofline=ROOF)
+    assert frame["bytes"][0] == 3 * 8 + 2 * 3 * 8 * 4
+
+
+def test_what_numpy_computes_is_a_row_without_work() -> None:
+    x = Var("x", tensor("float32", Symbol("N")))
+    b = Builder()
+    y = b.emit(ops.relu, b.emit(ops.nonzero, b.emit(ops.neg, x)))
+    exe = bucketize.compile(Module({"main": b.function("main", [x], [y])}))
+    frame = exe.profile(np.array([0, 1, 2], np.float32), repetitions=2, roofline=ROOF)
+    assert list(frame["name"]) == ["neg", "nonzero", "relu", BETWEEN]
+    host = frame.iloc[1]
+    assert (host["kernel"], host["shape"]) == ("numpy", (1, 2))
+    assert np.isnan(host["flops"])
+    assert host["time_s"] > 0
+
+
+def test_a_call_that_fails_fails_in_a_profile_too() -> None:
+    exe = bucketize.compile(module())
+    with pytest.raises(ArgumentError, match="repetitions: expected at least 1, got 0"):
+        exe.profile(x=X, repetitions=0, roofline=ROOF)
+    with pytest.raises(ShapeError, match="expected N in"):
+        exe.profile(x=np.ones((9, 32), np.float32), roofline=ROOF)
+
+
+def test_a_trace_draws_the_call_around_its_kernels() -> None:
+    exe = bucketize.compile(module(*NAMES))
+    frame = exe.profile(x=X, repetitions=1, roofline=ROOF)
+    trace = json.loads(json.dumps(bucketize.analysis.chrome_trace({"N=3": frame, "again": frame})))
+    mine = [e for e in trace["traceEvents"] if e["pid"] == 1]
+    head, whole, *kernels = mine
+    assert (head["ph"], head["args"]) == ("M", {"name": "N=3"})
+    assert [e["name"] for e in kernels] == list(frame["name"])
+    assert {e["ph"] for e in (whole, *kernels)} == {"X"}
+    for event, following in pairwise(kernels):
+        assert event["ts"] + event["dur"] == pytest.approx(following["ts"])
+    assert whole["ts"] + whole["dur"] == pytest.approx(kernels[-1]["ts"] + kernels[-1]["dur"])
+    assert kernels[0]["args"]["shape"] == [3, 24]
+    assert "NaN" not in json.dumps(trace)
+
+
+# --- what the machine does at most ---
+
+
+def test_a_roof_is_the_lower_of_two() -> None:
+    assert ROOF.ridge == 10
+    assert ROOF.seconds(flops=100e9, moved=1) == 1
+    assert ROOF.seconds(flops=1, moved=20e9) == 2
+    assert str(ROOF) == "100.0 GFLOP/s, 10.0 GB/s, ridge at 10.0 FLOP/byte"
+
+
+def test_the_kernels_that_measure_it_do_what_they_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("STEPS", "SHORT_ROUNDS", "LONG_ROUNDS"):
+        monkeypatch.setattr(roofline, name, 2)
+    monkeypatch.setattr(roofline, "arrays_bytes", lambda _: 3 * 4096 * 4)
+    roof = roofline.measured.__wrapped__(2)
+    assert roof.gflops > 0
+    assert roof.gbytes_s > 0
+    lanes = host().lanes
+    a, b, c = (np.full(4 * lanes + 1, value, np.float32) for value in (2, 3, 7))
+    block = np.array([4 * lanes, *map(address, (a, b, c))], np.int64)
+    roofline._kernel("triad", lanes=lanes)(address(block))
+    assert (c[:-1] == 4).all()
+    assert c[-1] == 7
+    x = np.array([0.5, 1, *np.zeros(lanes)], np.float32)
+    block = np.array([2, address(x)], np.int64)
+    roofline._kernel("multiply", lanes=lanes, chains=2)(address(block))
+    assert x[0] == ((1 * 0.5 + 1) * 0.5 + 1) * 0.5 + 1
+
+
+@pytest.mark.parametrize(
+    ("l2", "l3", "mib"), [(1 << 20, 0, 96), (1 << 20, 128 << 20, 256), (1 << 20, 1 << 30, 768)]
+)
+def test_the_arrays_do_not_fit_the_last_cache(l2: int, l3: int, mib: int) -> None:
+    target = replace(host(), l2=l2, l3=l3)
+    assert roofline.arrays_bytes(target) == mib << 20
