@@ -24,11 +24,11 @@ from bucketize.tune.log import (
     LogWarning,
     Trial,
     append,
-    lines,
     rows,
     schedule_hash,
     schedule_json,
     select,
+    table,
 )
 
 
@@ -72,7 +72,7 @@ def test_rows_come_back_typed_and_in_order(log: Path) -> None:
 
 
 def test_columns_are_those_of_the_design() -> None:
-    assert len(COLUMNS) == len(dataclasses.fields(Trial)) == 35
+    assert len(COLUMNS) == len(dataclasses.fields(Trial)) == 38
     assert COLUMNS[13:20] == (
         "threads", "model", "function", "bucket", "shape", "weight", "op",
     )  # fmt: skip
@@ -140,7 +140,8 @@ def test_a_number_that_is_none_counts_as_torn(log: Path) -> None:
         ({"weight": -2.0}, "weight is -2.0"),
         ({"shape": "1xjunk"}, "shape is '1xjunk', expected sizes such as"),
         ({"shape": "-3x4"}, "shape is '-3x4'"),
-        ({"template": "matmull"}, "no template is named 'matmull'"),
+        ({"template": "matmull"}, "template is 'matmull', and no template has this name"),
+        ({"timestamp": "yesterday"}, "timestamp is 'yesterday', expected a time such as 2026-"),
     ],
 )
 def test_a_row_that_cannot_count_is_left_out(
@@ -206,10 +207,21 @@ def test_unknown_columns_are_kept(log: Path) -> None:
     header, row = log.read_text().splitlines()
     log.write_text(f"note,{header},watts\nmine,{row},65\n")
     append(log, trial(1))
-    assert lines(log) == [
-        (trial(0), {"note": "mine", "watts": "65"}),
-        (trial(1), {"note": "", "watts": ""}),
-    ]
+    read = table(log)
+    assert read.trials == [trial(0), trial(1)]
+    assert read.unknown == {"note": ["mine", ""], "watts": ["65", ""]}
+
+
+def test_a_log_of_an_older_version_has_no_columns_for_what_came_later(log: Path) -> None:
+    append(log, trial(0))
+    later = "template", "layer", "flops", "bytes"
+    with log.open() as file:
+        kept = [row[: -len(later)] for row in csv.reader(file)]
+    with log.open("w", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows(kept)
+    append(log, trial(1, layer="%1", flops=8.0))
+    assert rows(log) == [trial(0), trial(1)]
+    assert COLUMNS[-len(later) :] == later
 
 
 @pytest.mark.parametrize(

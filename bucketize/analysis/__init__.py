@@ -4,6 +4,12 @@
 matplotlib figure.
 """
 
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from bucketize.analysis.column import buckets, knobs
 from bucketize.analysis.frame import (
     best_schedules,
     failures,
@@ -13,12 +19,16 @@ from bucketize.analysis.frame import (
     versus_oracle,
 )
 from bucketize.analysis.plot import plot_latency, plot_progress, plot_trade_off
-from bucketize.analysis.tradeoff import Case, measure_trade_off
+
+if TYPE_CHECKING:
+    from bucketize.analysis.tradeoff import Case, measure_trade_off
 
 __all__ = [
     "Case",
     "best_schedules",
+    "buckets",
     "failures",
+    "knobs",
     "load",
     "measure_trade_off",
     "plot_latency",
@@ -28,3 +38,11 @@ __all__ = [
     "trade_off",
     "versus_oracle",
 ]
+
+MEASURING = ("Case", "measure_trade_off")  # need the compiler, which who reads a log does not
+
+
+def __getattr__(name: str) -> Any:
+    if name in MEASURING:
+        return getattr(importlib.import_module("bucketize.analysis.tradeoff"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -2,32 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import pandas as pd
 
-from bucketize.tune.log import COLUMNS, PARSERS, Trial
+from bucketize.tune.log import COLUMNS, PARSERS, Table, Trial
 
 
-def trial_frame(trials: Iterable[Trial], extras: Iterable[dict[str, str]] = ()) -> pd.DataFrame:
-    """One row per trial, the columns in their types also when there are none.
-
-    Args:
-        trials: rows of a log.
-        extras: for each of them, cells of columns that this version does not know.
-
-    """
-    known = pd.DataFrame([vars(trial) for trial in trials], columns=list(COLUMNS))
-    frame = known.astype({name: _dtype(parse("0")) for name, parse in PARSERS.items()})
-    return frame.join(pd.DataFrame(list(extras), index=frame.index))
+def trial_frame(trials: Iterable[Trial]) -> pd.DataFrame:
+    """One row per trial, the columns in their types also when there are none."""
+    return table_frame(Table.of(list(trials)))
 
 
-def _dtype(example: object) -> str:
-    return {int: "int64", float: "float64"}.get(type(example), "str")
+def table_frame(table: Table) -> pd.DataFrame:
+    """The rows of a log, times as moments in UTC; columns that nobody knows are kept as text."""
+    known = {name: _series(name, values) for name, values in table.known.items()}
+    return pd.DataFrame({name: known[name] for name in COLUMNS} | dict(table.unknown))
+
+
+def _series(name: str, values: Sequence[Any]) -> pd.Series:
+    if name == "timestamp":
+        return pd.Series(pd.to_datetime(list(values), utc=True, format="ISO8601"))
+    kind = {int: "int64", float: "float64"}.get(type(PARSERS[name]("0")), "str")
+    return pd.Series(values, dtype=kind)
 
 
 def trials_of(frame: pd.DataFrame) -> list[Trial]:
     """The inverse of `trial_frame`, without unknown columns."""
-    known = frame[list(COLUMNS)]
-    values = known.astype(object).where(known.notna(), None).itertuples(index=False, name=None)
-    return [Trial(**dict(zip(COLUMNS, row, strict=True))) for row in values]
+    known = frame[list(COLUMNS)].assign(timestamp=frame["timestamp"].map(pd.Timestamp.isoformat))
+    columns = known.astype(object).where(known.notna(), None)
+    return Table({name: columns[name].tolist() for name in COLUMNS}, {}).trials
