@@ -14,9 +14,11 @@ from pathlib import Path
 import numpy as np
 import onnx
 import onnx.parser
+import pandas as pd
 import pytest
 from click.testing import CliRunner, Result
 
+from bucketize.analysis import load
 from bucketize.cli.dispatcher import find_dispatcher, parse_options
 from bucketize.cli.group import main
 from bucketize.cli.progress import Tell
@@ -347,25 +349,30 @@ def test_the_trade_off_of_dispatchers(run: Run, net: str) -> None:
     result = run(
         "analyze", "t.csv", "--model", net, *bounds, "-d", "none", "-d", "log", *at, "--json"
     )
-    none, log = json.loads(result.stdout)
-    assert none["clones"] == 1
-    assert log["clones"] == 4
-    assert log["worst_slowdown"] > 0
+    rows = {(row["dispatcher"], row["shape"]): row for row in json.loads(result.stdout)}
+    names = ("untuned", "none", "log", "oracle")
+    assert rows.keys() == {(name, shape) for name in names for shape in ("N=1", "N=5")}
+    assert [rows[name, "N=1"]["clones"] for name in names] == [1, 1, 4, None]
+    assert [rows[name, "N=1"]["searched"] for name in names[:3]] == [0, 0, 1]  # N=1 is a clone
+    assert all(row["slowdown_q3"] >= row["slowdown"] > 0 for row in rows.values())
 
 
 @pytest.mark.slow
 def test_demo(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bucketize.cli.demo.MODEL", "zoo:mlp")  # the demo, with less to compile
-    monkeypatch.setattr("bucketize.cli.demo.BOUNDS", {"N": (1, 8)})
+    monkeypatch.setattr("bucketize.cli.demo.BOUNDS", {"N": (1, 8)})  # with less to compile
     monkeypatch.setattr("bucketize.cli.demo.POINTS", ({"N": 1}, {"N": 3}))
-    result = run("demo", "--seconds", "10", "-o", "out")
-    assert "mean_slowdown" in result.stdout
+    result = run("demo", "--trials", "2", "-o", "out")
+    assert "by oracle" in result.stdout
     assert "within" in result.stderr
-    assert {p.name for p in (tmp_path / "out").iterdir()} >= {
-        "trials.csv",
-        "tradeoff.csv",
-        "tradeoff.png",
-    }
+    specs = {"none": 3, "uniform-count=4": 12, "log": 12, "oracle": 6}
+    for spec, tasks in specs.items():  # two trials for every task of every module
+        assert len(load(tmp_path / "out" / f"trials-{spec}.csv")) == 2 * tasks
+    assert (tmp_path / "out" / "tradeoff.png").exists()
+    rows = pd.read_csv(tmp_path / "out" / "tradeoff.csv")
+    assert set(rows["shape"]) == {"N=1", "N=3"}
+    assert set(rows["dispatcher"]) == {"untuned", "none", "uniform:count=4", "log", "oracle"}
+    assert (rows["model"] == "mlp").all()
+    assert {"date", "host_cpu", "threads", "n", "slowdown_q1", "compile_s"} <= set(rows)
 
 
 @pytest.mark.parametrize(

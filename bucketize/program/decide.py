@@ -19,7 +19,14 @@ from bucketize.ops import pad, reshape, strided_slice
 from bucketize.ops.dim import from_dims
 from bucketize.program.cut import Cutter
 from bucketize.program.family import Choose, Family, family_of
-from bucketize.program.instruction import Code, KernelCall, RunSegment, Segment, with_segments
+from bucketize.program.instruction import (
+    DEFAULT,
+    Code,
+    KernelCall,
+    RunSegment,
+    Segment,
+    with_segments,
+)
 from bucketize.program.program import Program, Routine, Routines
 
 
@@ -129,7 +136,7 @@ def defaults(target: Target) -> Choose:
     """The first template that takes a workload, with its own schedule for this machine."""
 
     def choose(workload: Workload, able: Sequence[Template]) -> tuple[Implementation, str]:
-        return Implementation(able[0].name, able[0].default(workload, target)), "default"
+        return Implementation(able[0].name, able[0].default(workload, target)), DEFAULT
 
     return choose
 

@@ -16,7 +16,7 @@ from bucketize.errors import unknown_name
 from bucketize.ir import Module, Var
 from bucketize.kernel.object import Kernel
 from bucketize.op import Array
-from bucketize.program.instruction import Compute, RunSegment, instructions
+from bucketize.program.instruction import DEFAULT, Compute, RunSegment, instructions
 from bucketize.program.program import Program, Routine
 from bucketize.runtime.explain import Explanation, explain, sizes_of
 from bucketize.runtime.image import Image
@@ -194,7 +194,7 @@ class Executable:
         for routine in self.routines.values():
             for i in instructions(routine.code):
                 if isinstance(i, RunSegment):
-                    found = sum(call.why != "default" for call in i.segment.calls)
+                    found = sum(call.why != DEFAULT for call in i.segment.calls)
                     counts.found += found
                     counts.defaults += len(i.segment.calls) - found
                 elif isinstance(i, Compute) and not i.brings_sizes:
