@@ -9,7 +9,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
@@ -24,9 +23,6 @@ from bucketize.analysis import (
     knobs,
     load,
     measure_trade_off,
-    plot_latency,
-    plot_progress,
-    plot_trade_off,
     progress,
     trade_off,
     versus_oracle,
@@ -80,7 +76,7 @@ def test_load_types_every_column_and_keeps_unknown_ones(tmp_path: Path) -> None:
     extended = tmp_path / "extended.csv"
     extended.write_text("\n".join([f"{header},note", *(f"{row},hot" for row in rows), ""]))
     frame = load([log, extended])
-    assert list(frame.columns) == [*COLUMNS, "note", "gflops"]
+    assert list(frame.columns) == [*COLUMNS, "gflops", "note"]
     assert (frame["trial"].dtype, frame["latency_median_s"].dtype) == ("int64", "float64")
     assert frame["note"].isna().tolist() == [True, True, False, False]
     assert frame["timestamp"][0] == pd.Timestamp("2024-01-01T00:00:00Z")
@@ -90,7 +86,7 @@ def test_load_types_every_column_and_keeps_unknown_ones(tmp_path: Path) -> None:
 
 def test_an_empty_log_is_an_empty_typed_frame() -> None:
     frame = trial_frame([])
-    assert list(frame.columns) == list(COLUMNS)
+    assert list(frame.columns) == [*COLUMNS, "gflops"]
     assert frame["weight"].dtype == "float64"
     assert best_schedules(frame).empty
     assert progress(frame).empty
@@ -156,7 +152,7 @@ def test_bounds_of_buckets_are_columns() -> None:
 
 
 def test_texts_that_hold_no_columns_are_errors() -> None:
-    with pytest.raises(BucketizeError, match="no column 'schedule', only bucket"):
+    with pytest.raises(BucketizeError, match="the frame lacks schedule; expected one of `load`"):
         knobs(pd.DataFrame({"bucket": [""]}))
     with pytest.raises(BucketizeError, match=r"'N=1\.\.2' is no bucket, expected intervals: N="):
         buckets(pd.DataFrame({"bucket": ["N=1..2"]}))
@@ -258,6 +254,12 @@ def test_trade_off_compares_with_the_oracle() -> None:
     assert trade.loc["log", ["worst_shape", "mean_s", "clones"]].tolist() == ["N=7", 3.0, 2]
 
 
+def test_trade_off_says_what_was_measured_where() -> None:
+    where = {"model": "mlp", "host_cpu": "znver4", "threads": 2, "date": "2026-01-31"}
+    trade = trade_off(LATENCY.assign(**where), COST)
+    assert trade[[*where, "shapes"]].to_dict("records") == [{**where, "shapes": "N=1; N=7"}] * 3
+
+
 def test_trade_off_weighs_shapes_by_traffic() -> None:
     weighted = LATENCY.assign(weight=[9.0, 1.0] * 3)
     trade = trade_off(weighted, COST).set_index("dispatcher")
@@ -299,26 +301,6 @@ def test_a_shape_without_oracle_is_an_error() -> None:
         versus_oracle(LATENCY.drop(index=1))
     with pytest.raises(BucketizeError, match="no latency of 'best' at N=1, N=7; known: none"):
         trade_off(LATENCY, COST, oracle="best")
-
-
-def drawn(figure: Any, path: Path) -> None:
-    figure.savefig(path)
-    assert path.stat().st_size > 5000
-
-
-def test_figures_are_drawn(tmp_path: Path) -> None:
-    latency = plot_latency(LATENCY)
-    assert [line.get_label() for line in latency.axes[0].lines] == ["oracle", "log", "none"]
-    assert [tick.get_text() for tick in latency.axes[1].get_xticklabels()] == ["N=1", "N=7"]
-    drawn(latency, tmp_path / "latency.png")
-
-    trade = plot_trade_off(trade_off(LATENCY, COST))
-    assert [text.get_text() for text in trade.axes[0].texts] == ["none", "log", "oracle"]
-    drawn(trade, tmp_path / "trade.png")
-
-    course = plot_progress(progress(trial_frame([measured(mr, s) for mr, s in LATENCIES])))
-    assert course.axes[0].lines[0].get_label() == "matmul w N=[1,2);H=[32,64)"
-    drawn(course, tmp_path / "progress.png")
 
 
 # --- measured ------------------------------------------------------------------------------------

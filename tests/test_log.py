@@ -224,28 +224,38 @@ def test_a_log_of_an_older_version_has_no_columns_for_what_came_later(log: Path)
     assert COLUMNS[-len(later) :] == later
 
 
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("time,seconds\n1,2\n", "it lacks schema_version, run_id"),
-        ("not a log at all", "its first line is no header"),
-    ],
-)
-def test_a_file_of_another_schema_is_refused_with_both_headers(
-    log: Path, text: str, reason: str
-) -> None:
+NO_LOGS = [
+    b"time,seconds\n1,2\n",
+    b"not a log at all",
+    b'{"model": "mlp"}\n',
+    b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR",
+    b"\x7fELF\x02\x01\0\r" * 50_000,
+    b'"never closed\n1\n',
+    b"\n\n",
+]
+
+
+@pytest.mark.parametrize("content", NO_LOGS)
+def test_a_file_that_is_no_log_is_refused_and_left_alone(log: Path, content: bytes) -> None:
     log.parent.mkdir()
-    log.write_text(text)
-    with pytest.raises(LogError, match="is of another schema") as caught:
-        append(log, trial())
-    message = str(caught.value)
-    assert reason in message
-    assert text.splitlines()[0] in message
-    assert ",".join(COLUMNS) in message
-    assert log.read_text() == text
-    if "\n" in text:
-        with pytest.raises(LogError, match=reason):
-            rows(log)
+    log.write_bytes(content)
+    for use in (lambda: rows(log), lambda: append(log, trial())):
+        with pytest.raises(LogError, match=r"log\.csv is no tuning log: its first line") as caught:
+            use()
+        assert "a log's with schema_version,run_id," in str(caught.value)
+        assert len(str(caught.value)) < 600
+    assert log.read_bytes() == content
+
+
+def test_a_file_of_another_schema_is_refused_with_both_headers(log: Path) -> None:
+    log.parent.mkdir()
+    log.write_text("run_id,seconds\n1,2\n")
+    for use in (lambda: rows(log), lambda: append(log, trial())):
+        with pytest.raises(LogError, match="is of another schema: it lacks schema_ver") as caught:
+            use()
+        assert "its header: run_id,seconds\n" in str(caught.value)
+        assert ",".join(COLUMNS) in str(caught.value)
+    assert log.read_text() == "run_id,seconds\n1,2\n"
 
 
 def test_a_missing_column_is_named(log: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias
 
 import pandas as pd
@@ -40,11 +40,16 @@ def buckets(frame: pd.DataFrame) -> pd.DataFrame:
     return _spread(frame, "bucket", _bounds)
 
 
+def require(frame: pd.DataFrame, names: Iterable[str], maker: str) -> None:
+    """Raise an error that says which function makes the frame, if columns are missing."""
+    missing = [name for name in names if name not in frame]
+    if missing:
+        raise BucketizeError(f"the frame lacks {', '.join(missing)}; expected one of `{maker}`")
+
+
 def _spread(frame: pd.DataFrame, name: str, cells_of: Callable[[str], Cells]) -> pd.DataFrame:
     """A column for each key of what the texts of one hold, on the frame's index."""
-    if name not in frame:
-        known = ", ".join(map(str, frame.columns))
-        raise BucketizeError(f"the frame has no column {name!r}, only {known}")
+    require(frame, [name], "load")
     read = {text: cells_of(text) for text in frame[name].unique()}  # few are distinct
     cells = pd.DataFrame([read[text] for text in frame[name]], index=frame.index, dtype=object)
     return cells.convert_dtypes()

@@ -11,10 +11,11 @@ from typing import Any, cast
 import numpy as np
 import pandas as pd
 
+from bucketize.analysis.column import require
 from bucketize.errors import BucketizeError
 from bucketize.tune.choice import best_choice, geometric_mean
 from bucketize.tune.frame import table_frame, trial_frame, trials_of
-from bucketize.tune.log import Trial, schedule_json, table
+from bucketize.tune.log import COLUMNS, Trial, schedule_json, table
 
 TASK = ["host_cpu", "threads", "model", "function", "bucket", "workload", "op"]
 BEST = [
@@ -30,19 +31,19 @@ BEST = [
     "failed",
 ]
 ORACLE = "oracle"
+WHERE = ["model", "host_cpu", "threads", "date"]
 
 
 def load(paths: str | Path | Iterable[str | Path]) -> pd.DataFrame:
     """The trials of one or more logs, one row each, with the log's columns in their types.
 
     `timestamp` is a moment in UTC. Columns that this version does not know are kept as text, after
-    the known ones. The last, `gflops`, is the log's `flops` by its `latency_median_s`, in GFLOP/s;
-    it is missing for failures, and for workloads that contain no product.
+    the known ones. One is added: `gflops`, `flops` by `latency_median_s`, in GFLOP/s; it is missing
+    for failures, and for workloads that contain no product.
     """
     several = [paths] if isinstance(paths, str | Path) else list(paths)
     frames = [table_frame(table(path)) for path in several] or [trial_frame([])]
-    frame = pd.concat(frames, ignore_index=True)
-    return frame.assign(gflops=frame["flops"] / frame["latency_median_s"] / 1e9)
+    return pd.concat(frames, ignore_index=True)
 
 
 def tasks(frame: pd.DataFrame) -> Iterator[tuple[dict[str, Any], pd.DataFrame]]:
@@ -53,6 +54,7 @@ def tasks(frame: pd.DataFrame) -> Iterator[tuple[dict[str, Any], pd.DataFrame]]:
 
 def _trials_by_task(frame: pd.DataFrame) -> Iterator[tuple[dict[str, Any], list[Trial]]]:
     """The trials of each task: thousands of tasks are many small frames, which take seconds."""
+    require(frame, COLUMNS, "load")
     named = attrgetter(*TASK)
     for key, group in _grouped(trials_of(frame), named).items():
         yield dict(zip(TASK, key, strict=True)), group
@@ -107,6 +109,7 @@ def _mean(values: Iterable[float | None], trials: Iterable[Trial]) -> float:
 
 def failures(frame: pd.DataFrame) -> pd.DataFrame:
     """How many trials failed, by op and kind of error, with one example of the message."""
+    require(frame, ["op", "error_kind", "trial", "error"], "load")
     failed = frame[frame["error_kind"] != "none"]
     groups = failed.groupby(["op", "error_kind"], as_index=False, sort=True)
     return groups.agg(trials=("trial", "size"), example=("error", "first"))
@@ -158,6 +161,7 @@ def versus_oracle(latency: pd.DataFrame, oracle: str = ORACLE) -> pd.DataFrame:
         BucketizeError: a shape was not measured on the oracle.
 
     """
+    require(latency, ["dispatcher", "shape", "latency_s"], "measure_trade_off")
     paired = _paired(latency, oracle)
     groups = paired.groupby(["dispatcher", "shape"], sort=False)
     seconds, slowdown = groups["latency_s"], groups["slowdown"]
@@ -190,16 +194,19 @@ def trade_off(latency: pd.DataFrame, cost: pd.DataFrame, oracle: str = ORACLE) -
 
     Args:
         latency: as for `versus_oracle`.
-        cost: a column `dispatcher`; whatever else is in it is kept.
+        cost: a column `dispatcher`; whatever else is in it, such as `measure_trade_off`'s `clones`
+            and `compile_s`, is kept.
         oracle: the oracle's name.
 
     Returns:
         The columns of `cost`, then, expected over the shapes, the medians of the latency, `mean_s`,
         and of the slowdown against the oracle, `mean_slowdown`, with its quartiles
         `mean_slowdown_q1` and `mean_slowdown_q3`; `worst_slowdown` at `worst_shape`; `n`, the
-        rounds that every shape had at least.
+        rounds that every shape had at least; all `shapes`, "N=1; N=7"; and those of `model`,
+        `host_cpu`, `threads` and `date` that `latency` tells.
 
     """
+    require(cost, ["dispatcher"], "measure_trade_off")
     groups = versus_oracle(latency, oracle).groupby("dispatcher", sort=False)
     rows = [{"dispatcher": name, **_expected(shapes)} for name, shapes in groups]
     return cost.merge(pd.DataFrame(rows), on="dispatcher", how="left")
@@ -217,4 +224,6 @@ def _expected(shapes: pd.DataFrame) -> dict[str, Any]:
         "worst_slowdown": worst["slowdown"],
         "worst_shape": worst["shape"],
         "n": shapes["n"].min(),
+        "shapes": "; ".join(shapes["shape"]),
+        **{name: shapes[name].iloc[0] for name in WHERE if name in shapes},
     }

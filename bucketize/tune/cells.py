@@ -67,6 +67,11 @@ def parsed(cells: Sequence[str], parse: Callable[[str], Any]) -> tuple[list[Any]
     return [values.get(cell) for cell in cells], rows
 
 
+def picked(columns: Mapping[str, Sequence[Any]], rows: Sequence[int]) -> dict[str, list[Any]]:
+    """Some rows of columns."""
+    return {name: [column[row] for row in rows] for name, column in columns.items()}
+
+
 def row_faults(columns: Mapping[str, Sequence[Any]], more: Mapping[str, Check]) -> dict[int, str]:
     """Why rows cannot count though every cell has its type: by row, the first reason.
 

@@ -11,14 +11,18 @@ from bucketize.tune.log import COLUMNS, PARSERS, Table, Trial
 
 
 def trial_frame(trials: Iterable[Trial]) -> pd.DataFrame:
-    """One row per trial, the columns in their types also when there are none."""
+    """One row per trial, as `table_frame`; the columns have their types also when there is none."""
     return table_frame(Table.of(list(trials)))
 
 
 def table_frame(table: Table) -> pd.DataFrame:
-    """The rows of a log, times as moments in UTC; columns that nobody knows are kept as text."""
-    known = {name: _series(name, values) for name, values in table.known.items()}
-    return pd.DataFrame({name: known[name] for name in COLUMNS} | dict(table.unknown))
+    """The rows of a log: its columns in their types, unknown ones as text, and `gflops`.
+
+    `timestamp` is a moment in UTC; `gflops`, `flops` by `latency_median_s`, in GFLOP/s.
+    """
+    known = {name: _series(name, table.known[name]) for name in COLUMNS}
+    frame = pd.DataFrame(known | dict(table.unknown))
+    return frame.assign(gflops=frame["flops"] / frame["latency_median_s"] / 1e9)
 
 
 def _series(name: str, values: Sequence[Any]) -> pd.Series:
@@ -29,7 +33,7 @@ def _series(name: str, values: Sequence[Any]) -> pd.Series:
 
 
 def trials_of(frame: pd.DataFrame) -> list[Trial]:
-    """The inverse of `trial_frame`, without unknown columns."""
+    """The inverse of `trial_frame`; columns that are none of a trial's do not matter."""
     known = frame[list(COLUMNS)].assign(timestamp=frame["timestamp"].map(pd.Timestamp.isoformat))
     columns = known.astype(object).where(known.notna(), None)
     return Table({name: columns[name].tolist() for name in COLUMNS}, {}).trials

@@ -6,7 +6,6 @@ takes, so several processes may share a log; whoever reads needs no lock.
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import json
 import os
@@ -22,7 +21,7 @@ from typing import Any, Literal, TypeAlias
 from filelock import BaseFileLock, FileLock, Timeout
 
 from bucketize.errors import LogError
-from bucketize.tune.cells import encoded, optional_number, parsed, row_faults, split
+from bucketize.tune.cells import encoded, optional_number, parsed, picked, row_faults, split
 from bucketize.tune.environment import HOST, VERSIONS, Environment, here
 
 SCHEMA_VERSION = 2  # 2 added `template`
@@ -183,10 +182,9 @@ def _header_of(fd: int, path: Path) -> tuple[str, ...] | None:
     """The columns of the open log; None when it has no whole header yet."""
     head, newline, rest = os.pread(fd, HEADER_BYTES, 0).partition(b"\n")
     if not newline:
-        if not encoded(COLUMNS).startswith(head):
-            raise LogError(_schema_message(path, head.decode(errors="replace")))
+        _check_torn_header(head, path)
         return None
-    columns = _checked_columns(head.decode(errors="replace"), path)
+    columns = _checked_columns(head, path)
     first = dict(zip(columns, split(rest.partition(b"\n")[0]), strict=False))
     _check_versions([first.get("schema_version", "")], columns, path)
     return columns
@@ -263,12 +261,13 @@ def table(path: str | Path, templates: Container[str] | None = None) -> Table:
     check = {"template": partial(_template_fault, templates)}
     faults = {row: f for row, f in row_faults(known, check).items() if row not in mangled}
     if faults:
-        first = next(f"line {numbers[row]}: {fault}" for row, fault in faults.items())
+        row, fault = next(iter(faults.items()))
+        first = f"line {numbers[row]}: {fault}"
         _warn(f"{path}: left out {len(faults)} bad row(s), the first in {first}")
     unknown = {name: column for name, column in cells.items() if name not in known}
     left_out = mangled | faults.keys()
     kept = [row for row in range(len(numbers)) if row not in left_out]
-    return Table(_picked(known, kept), _picked(unknown, kept))
+    return Table(picked(known, kept), picked(unknown, kept))
 
 
 Cells: TypeAlias = Mapping[str, Sequence[str]]
@@ -281,10 +280,11 @@ def _cells_by_column(path: Path) -> tuple[Cells, list[int], list[int]]:
     except OSError as e:
         raise LogError(f"cannot read the tuning log {path}: {e.strerror or e}") from e
     if not body:
+        _check_torn_header(header, path)
         if header:
             _warn(f"{path}: skipped a torn header")
         return dict.fromkeys(COLUMNS, ()), [], []
-    columns = _checked_columns(header.decode(errors="replace"), path)
+    columns = _checked_columns(header, path)
     lines = {number: split(line) for number, line in enumerate(body[:-1], 2)}
     whole = {number: cells for number, cells in lines.items() if len(cells) == len(columns)}
     by_column = list(zip(*whole.values(), strict=True)) or [()] * len(columns)
@@ -314,10 +314,6 @@ def _tell_torn(path: Path, numbers: Sequence[int]) -> None:
 def _template_fault(templates: Container[str] | None, name: str) -> str:
     known = not name or templates is None or name in templates
     return "" if known else f"{name!r}, and no template has this name"
-
-
-def _picked(columns: Mapping[str, Sequence[Any]], kept: Sequence[int]) -> dict[str, list[Any]]:
-    return {name: [column[row] for row in kept] for name, column in columns.items()}
 
 
 def select(
@@ -355,27 +351,38 @@ def _difference(trial: Trial, wanted: Environment, names: Iterable[str]) -> str:
     return ""
 
 
-def _checked_columns(header: str, path: Path) -> tuple[str, ...]:
-    columns = tuple(next(csv.reader([header]), ()))
+def _check_torn_header(header: bytes, path: Path) -> None:
+    if not encoded(COLUMNS).startswith(header):
+        raise _no_log(path, header)
+
+
+def _checked_columns(header: bytes, path: Path) -> tuple[str, ...]:
+    columns = tuple(split(header))
+    if not set(COLUMNS).intersection(columns):
+        raise _no_log(path, header)
     missing = [name for name in COLUMNS if name not in columns and name not in ADDED]
     if missing:
-        raise LogError(_schema_message(path, header, f"it lacks {', '.join(missing)}"))
+        raise _other_schema(path, columns, f"it lacks {', '.join(missing)}")
     return columns
 
 
 def _check_versions(versions: Iterable[str], columns: Sequence[str], path: Path) -> None:
     newer = [v for v in set(versions) if v.isdigit() and int(v) > SCHEMA_VERSION]
     if newer:
-        reason = f"its rows are of schema {', '.join(sorted(newer))}"
-        raise LogError(_schema_message(path, ",".join(columns), reason))
+        raise _other_schema(path, columns, f"its rows are of schema {', '.join(sorted(newer))}")
 
 
-def _schema_message(path: Path, header: str, reason: str = "its first line is no header") -> str:
-    ours = ",".join(COLUMNS)
-    return (
+def _no_log(path: Path, header: bytes) -> LogError:
+    begin, ours = header[:60].decode(errors="replace"), ",".join(COLUMNS[:4])
+    lines = f"its first line begins with {begin!r}, a log's with {ours}; `tune` writes logs"
+    return LogError(f"{path} is no tuning log: {lines}")
+
+
+def _other_schema(path: Path, columns: Sequence[str], reason: str) -> LogError:
+    return LogError(
         f"{path} is of another schema: {reason}\n"
-        f"  its header: {header}\n"
-        f"  schema {SCHEMA_VERSION}:   {ours}"
+        f"  its header: {','.join(columns)}\n"
+        f"  schema {SCHEMA_VERSION}:   {','.join(COLUMNS)}"
     )
 
 
