@@ -5,10 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from bucketize.dispatch.decision import TESTS
 from bucketize.dispatch.tree import name_dims
 from bucketize.errors import BucketizeError, CompileError, ShapeError, TypeRelError
-from bucketize.ir import CALL, IF, NO_BUCKET, Atom, Binding, Const, Function, Module, all_bindings
+from bucketize.ir import (
+    CALL,
+    IF,
+    NO_BUCKET,
+    TESTS,
+    Atom,
+    Binding,
+    Const,
+    Function,
+    Module,
+    all_bindings,
+)
 from bucketize.kernel.build import kernel_name
 from bucketize.kernel.target import Target
 from bucketize.kernel.template import Implementation, Schedule, Template
