@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any, TypeAlias
 
 Shape = tuple[int, ...]
+Cells: TypeAlias = Mapping[str, Sequence[str]]  # by column
 Check: TypeAlias = Callable[[Any], str]  # of a value: what is wrong with it, empty if nothing is
 
 
@@ -54,8 +55,16 @@ def optional_number(cell: str) -> float | None:
     return float(cell) if cell else None
 
 
-def parsed(cells: Sequence[str], parse: Callable[[str], Any]) -> tuple[list[Any], set[int]]:
-    """The values of a column's cells, and the rows whose cell holds none."""
+def typed(
+    cells: Cells, parsers: Mapping[str, Callable[[str], Any]]
+) -> tuple[dict[str, list[Any]], set[int]]:
+    """The columns that have a parser, and the rows with a cell that is none of its values."""
+    read = {name: _parsed(cells[name], parse) for name, parse in parsers.items() if name in cells}
+    values = {name: values for name, (values, _) in read.items()}
+    return values, {row for _, rows in read.values() for row in rows}
+
+
+def _parsed(cells: Sequence[str], parse: Callable[[str], Any]) -> tuple[list[Any], set[int]]:
     values: dict[str, Any] = {}
     torn: set[str] = set()
     for cell in set(cells):  # few are distinct

@@ -16,12 +16,12 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 from filelock import BaseFileLock, FileLock, Timeout
 
 from bucketize.errors import LogError
-from bucketize.tune.cells import encoded, optional_number, parsed, picked, row_faults, split
+from bucketize.tune.cells import Cells, encoded, optional_number, picked, row_faults, split, typed
 from bucketize.tune.environment import HOST, VERSIONS, Environment, here
 
 SCHEMA_VERSION = 2  # 2 added `template`
@@ -264,7 +264,8 @@ def table(path: str | Path, templates: Container[str] | None = None) -> Table:
     """The log's trials by column, those that this version does not know included; as `rows`."""
     path = Path(path)
     cells, numbers, torn = _cells_by_column(path)
-    known, mangled = _typed(cells, len(numbers))
+    read, mangled = typed(cells, PARSERS)
+    known = {name: [default] * len(numbers) for name, default in ADDED.items()} | read
     _tell_torn(path, [*torn, *(numbers[row] for row in mangled)])
     check = {"template": partial(_template_fault, templates)}
     faults = {row: f for row, f in row_faults(known, check).items() if row not in mangled}
@@ -276,9 +277,6 @@ def table(path: str | Path, templates: Container[str] | None = None) -> Table:
     left_out = mangled | faults.keys()
     kept = [row for row in range(len(numbers)) if row not in left_out]
     return Table(picked(known, kept), picked(unknown, kept))
-
-
-Cells: TypeAlias = Mapping[str, Sequence[str]]
 
 
 def _cells_by_column(path: Path) -> tuple[Cells, list[int], list[int]]:
@@ -302,15 +300,6 @@ def _cells_by_column(path: Path) -> tuple[Cells, list[int], list[int]]:
     if body[-1]:  # no line end: the writer was killed, and a cell may look whole though it is not
         torn.append(len(body) + 1)
     return cells, list(whole), torn
-
-
-def _typed(cells: Cells, count: int) -> tuple[dict[str, Sequence[Any]], set[int]]:
-    """The columns of `Trial` in their types, and the rows that hold a number that is none."""
-    read = {name: parsed(cells[name], parse) for name, parse in PARSERS.items() if name in cells}
-    known: dict[str, Sequence[Any]] = {name: [default] * count for name, default in ADDED.items()}
-    return known | {name: values for name, (values, _) in read.items()}, {
-        row for _, rows in read.values() for row in rows
-    }
 
 
 def _tell_torn(path: Path, numbers: Sequence[int]) -> None:
