@@ -9,22 +9,20 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
 from test_log import trial
 
-from bucketize import zoo
+from bucketize import analysis, zoo
 from bucketize.analysis import (
     Case,
     best_schedules,
+    buckets,
     failures,
+    knobs,
     load,
     measure_trade_off,
-    plot_latency,
-    plot_progress,
-    plot_trade_off,
     progress,
     trade_off,
     versus_oracle,
@@ -78,16 +76,17 @@ def test_load_types_every_column_and_keeps_unknown_ones(tmp_path: Path) -> None:
     extended = tmp_path / "extended.csv"
     extended.write_text("\n".join([f"{header},note", *(f"{row},hot" for row in rows), ""]))
     frame = load([log, extended])
-    assert list(frame.columns) == [*COLUMNS, "note"]
+    assert list(frame.columns) == [*COLUMNS, "gflops", "note"]
     assert (frame["trial"].dtype, frame["latency_median_s"].dtype) == ("int64", "float64")
     assert frame["note"].isna().tolist() == [True, True, False, False]
+    assert frame["timestamp"][0] == pd.Timestamp("2024-01-01T00:00:00Z")
     assert trials_of(frame[:2]) == [SEARCHED[0], SEARCHED[5]]
     assert load(log)["latency_median_s"].isna().tolist() == [False, True]
 
 
 def test_an_empty_log_is_an_empty_typed_frame() -> None:
     frame = trial_frame([])
-    assert list(frame.columns) == list(COLUMNS)
+    assert list(frame.columns) == [*COLUMNS, "gflops"]
     assert frame["weight"].dtype == "float64"
     assert best_schedules(frame).empty
     assert progress(frame).empty
@@ -105,6 +104,58 @@ def test_best_schedules_weighs_shapes_and_leaves_failures_out() -> None:
     assert row["relative"] == pytest.approx(0.25 ** (1 / 4) * 0.5 ** (3 / 4))
     assert row["latency_s"] == pytest.approx((1e-3 + 3 * 2e-3) / 4)
     assert (row["shapes"], row["tried"], row["failed"]) == (2, 4, 1)
+
+
+def test_schedules_of_different_templates_are_different(tmp_path: Path) -> None:
+    log = tmp_path / "log.csv"
+    for template, latency_s in (("gemm", 4e-3), ("winograd", 2e-3)):
+        append(log, measured(1, latency_s, template=template, layer="%3", flops=8e6))
+    frame = load(log)
+    assert frame["gflops"].tolist() == pytest.approx([2.0, 4.0])
+    (row,) = best_schedules(frame).to_dict("records")
+    assert (row["template"], row["layer"], row["tried"]) == ("winograd", "%3", 2)
+    assert row["gflops"] == pytest.approx(4.0)
+    assert progress(frame)["best"].tolist() == [1.0, 0.5]
+
+
+def test_work_that_the_log_does_not_tell_is_missing(tmp_path: Path) -> None:
+    append(tmp_path / "log.csv", measured(1, 4e-3))
+    frame = load(tmp_path / "log.csv")
+    assert frame["gflops"].isna().all()
+    assert best_schedules(frame)["gflops"].isna().all()
+
+
+def test_tasks_come_in_the_order_of_the_log() -> None:
+    trials = [measured(mr, 4e-3, workload=name) for mr, name in [(1, "b"), (1, "a"), (2, "b")]]
+    assert best_schedules(trial_frame(trials))["workload"].tolist() == ["b", "a"]
+    assert progress(trial_frame(trials))["step"].tolist() == [1, 2, 1]
+
+
+def test_knobs_are_columns() -> None:
+    schedules = ['{"mr": 6, "order": "nk"}', '{"unroll": 4}']
+    frame = pd.DataFrame({"schedule": schedules}, index=[7, 9])
+    columns = knobs(frame)
+    assert list(columns.index) == [7, 9]
+    assert columns.loc[7, ["mr", "order"]].tolist() == [6, "nk"]
+    assert columns.isna().to_numpy().tolist() == [[False, False, True], [True, True, False]]
+    assert columns["mr"].dtype == "Int64"
+    assert knobs(trial_frame(SEARCHED))["mr"].tolist() == [1, 1, 2, 2, 4, 4, 6, 8]
+    assert knobs(trial_frame([])).empty
+
+
+def test_bounds_of_buckets_are_columns() -> None:
+    columns = buckets(pd.DataFrame({"bucket": ["N=[1,2);H=[32,inf)", "N=[0,9)", ""]}))
+    assert columns.columns.tolist() == ["N_lo", "N_hi", "H_lo", "H_hi"]
+    assert set(columns.dtypes) == {pd.Int64Dtype()}
+    cells = columns.astype(object).where(columns.notna(), None).to_numpy().tolist()
+    assert cells == [[1, 2, 32, None], [0, 9, None, None], [None] * 4]
+
+
+def test_texts_that_hold_no_columns_are_errors() -> None:
+    with pytest.raises(BucketizeError, match="the frame lacks schedule; expected one of `load`"):
+        knobs(pd.DataFrame({"bucket": [""]}))
+    with pytest.raises(BucketizeError, match=r"'N=1\.\.2' is no bucket, expected intervals: N="):
+        buckets(pd.DataFrame({"bucket": ["N=1..2"]}))
 
 
 def test_the_last_of_repeated_measurements_counts() -> None:
@@ -203,6 +254,12 @@ def test_trade_off_compares_with_the_oracle() -> None:
     assert trade.loc["log", ["worst_shape", "mean_s", "clones"]].tolist() == ["N=7", 3.0, 2]
 
 
+def test_trade_off_says_what_was_measured_where() -> None:
+    where = {"model": "mlp", "host_cpu": "znver4", "threads": 2, "date": "2026-01-31"}
+    trade = trade_off(LATENCY.assign(**where), COST)
+    assert trade[[*where, "shapes"]].to_dict("records") == [{**where, "shapes": "N=1; N=7"}] * 3
+
+
 def test_trade_off_weighs_shapes_by_traffic() -> None:
     weighted = LATENCY.assign(weight=[9.0, 1.0] * 3)
     trade = trade_off(weighted, COST).set_index("dispatcher")
@@ -246,26 +303,6 @@ def test_a_shape_without_oracle_is_an_error() -> None:
         trade_off(LATENCY, COST, oracle="best")
 
 
-def drawn(figure: Any, path: Path) -> None:
-    figure.savefig(path)
-    assert path.stat().st_size > 5000
-
-
-def test_figures_are_drawn(tmp_path: Path) -> None:
-    latency = plot_latency(LATENCY)
-    assert [line.get_label() for line in latency.axes[0].lines] == ["oracle", "log", "none"]
-    assert [tick.get_text() for tick in latency.axes[1].get_xticklabels()] == ["N=1", "N=7"]
-    drawn(latency, tmp_path / "latency.png")
-
-    trade = plot_trade_off(trade_off(LATENCY, COST))
-    assert [text.get_text() for text in trade.axes[0].texts] == ["none", "log", "oracle"]
-    drawn(trade, tmp_path / "trade.png")
-
-    course = plot_progress(progress(trial_frame([measured(mr, s) for mr, s in LATENCIES])))
-    assert course.axes[0].lines[0].get_label() == "matmul w N=[1,2);H=[32,64)"
-    drawn(course, tmp_path / "progress.png")
-
-
 # --- measured ------------------------------------------------------------------------------------
 
 
@@ -303,6 +340,14 @@ def test_a_trade_off_is_measured_from_python(tmp_path: Path) -> None:
     assert trade.loc["none", "worst_slowdown"] >= trade.loc["none", "mean_slowdown"] > 0
 
 
-def test_who_draws_nothing_does_not_import_matplotlib() -> None:
-    script = "import sys, bucketize.analysis; print('matplotlib' in sys.modules)"
-    assert subprocess.check_output([sys.executable, "-c", script], text=True) == "False\n"
+def test_who_reads_a_log_imports_neither_matplotlib_nor_the_compiler() -> None:
+    script = (
+        "import sys, bucketize.analysis;"
+        "print([name for name in ('matplotlib', 'numba', 'onnx', 'skopt') if name in sys.modules])"
+    )
+    assert subprocess.check_output([sys.executable, "-c", script], text=True) == "[]\n"
+
+
+def test_an_unknown_name_of_the_package_is_an_error() -> None:
+    with pytest.raises(AttributeError, match=r"'bucketize\.analysis' has no attribute 'best'"):
+        analysis.best  # noqa: B018

@@ -356,9 +356,9 @@ def test_the_trade_off_of_dispatchers(run: Run, net: str) -> None:
     bounds = ("--dim", "N=1..8")
     at = ("--at", "N=1", "--at", "N=5")
     run("tune", net, *bounds, "-d", "oracle", *at, "--log", "t.csv", "--trials", "1")
-    result = run(
-        "analyze", "t.csv", "--model", net, *bounds, "-d", "none", "-d", "log", *at, "--json"
-    )
+    args = ("t.csv", "--model", net, *bounds, "-d", "none", "-d", "log", *at)
+    result = run("analyze", *args, "--json", "--plot", "p.svg", "--figure", "latency")
+    assert "latency by that of oracle" in Path("p.svg").read_text()
     rows = {(row["dispatcher"], row["shape"]): row for row in json.loads(result.stdout)}
     names = ("untuned", "none", "log", "oracle")
     assert rows.keys() == {(name, shape) for name in names for shape in ("N=1", "N=5")}
@@ -412,6 +412,17 @@ def test_demo(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         (["bench", "net.onnx"], "the size of N is missing"),
         (["bench", "net.onnx", "--against", "tvm"], "no adapter for an engine named 'tvm'; known:"),
         (["bench", "net.onnx", "--against", "absent"], "absent is not installed: pip install it"),
+        (["analyze", "net.onnx"], "net.onnx is no tuning log: its first line begins with"),
+        (["analyze", "t.csv", "--frame", "worst"], "'worst' is not one of 'best', 'failures'"),
+        (["analyze", "t.csv", "--plot", "p.xyz"], "p.xyz does not end in a picture's suffix: "),
+        (["analyze", "t.csv", "--plot", "p"], "p does not end in a picture's suffix: "),
+        (["analyze", "t.csv", "--plot", "no/p.png"], "there is no directory no"),
+        (["analyze", "t.csv", "--csv", "no/p.csv"], "there is no directory no"),
+        (["analyze", "t.csv", "--figure", "latency"], "without --model it is progress"),
+        (
+            ["analyze", "t.csv", "--model", "net.onnx", "--figure", "progress"],
+            "--figure progress: with --model it is trade-off or latency",
+        ),
         (["analyze", "t.csv", "--model", "net.onnx"], "--model wants sizes to measure at"),
     ],
 )

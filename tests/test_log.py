@@ -25,11 +25,11 @@ from bucketize.tune.log import (
     LogWarning,
     Trial,
     append,
-    lines,
     rows,
     schedule_hash,
     schedule_json,
     select,
+    table,
 )
 
 
@@ -73,7 +73,7 @@ def test_rows_come_back_typed_and_in_order(log: Path) -> None:
 
 
 def test_columns_are_those_of_the_design() -> None:
-    assert len(COLUMNS) == len(dataclasses.fields(Trial)) == 35
+    assert len(COLUMNS) == len(dataclasses.fields(Trial)) == 38
     assert COLUMNS[13:20] == (
         "threads", "model", "function", "bucket", "shape", "weight", "op",
     )  # fmt: skip
@@ -150,7 +150,8 @@ def test_a_number_that_is_none_counts_as_torn(log: Path) -> None:
         ({"weight": -2.0}, "weight is -2.0"),
         ({"shape": "1xjunk"}, "shape is '1xjunk', expected sizes such as"),
         ({"shape": "-3x4"}, "shape is '-3x4'"),
-        ({"template": "matmull"}, "no template is named 'matmull'"),
+        ({"template": "matmull"}, "template is 'matmull', and no template has this name"),
+        ({"timestamp": "yesterday"}, "timestamp is 'yesterday', expected a time such as 2026-"),
     ],
 )
 def test_a_row_that_cannot_count_is_left_out(
@@ -216,34 +217,55 @@ def test_unknown_columns_are_kept(log: Path) -> None:
     header, row = log.read_text().splitlines()
     log.write_text(f"note,{header},watts\nmine,{row},65\n")
     append(log, trial(1))
-    assert lines(log) == [
-        (trial(0), {"note": "mine", "watts": "65"}),
-        (trial(1), {"note": "", "watts": ""}),
-    ]
+    read = table(log)
+    assert read.trials == [trial(0), trial(1)]
+    assert read.unknown == {"note": ["mine", ""], "watts": ["65", ""]}
 
 
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("time,seconds\n1,2\n", "it lacks schema_version, run_id"),
-        ("not a log at all", "its first line is no header"),
-    ],
-)
-def test_a_file_of_another_schema_is_refused_with_both_headers(
-    log: Path, text: str, reason: str
-) -> None:
+def test_a_log_of_an_older_version_has_no_columns_for_what_came_later(log: Path) -> None:
+    append(log, trial(0))
+    later = "template", "layer", "flops", "bytes"
+    with log.open() as file:
+        kept = [row[: -len(later)] for row in csv.reader(file)]
+    with log.open("w", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows(kept)
+    append(log, trial(1, layer="%1", flops=8.0))
+    assert rows(log) == [trial(0), trial(1)]
+    assert COLUMNS[-len(later) :] == later
+
+
+NO_LOGS = [
+    b"time,seconds\n1,2\n",
+    b"not a log at all",
+    b'{"model": "mlp"}\n',
+    b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR",
+    b"\x7fELF\x02\x01\0\r" * 50_000,
+    b'"never closed\n1\n',
+    b"\n\n",
+]
+
+
+@pytest.mark.parametrize("content", NO_LOGS)
+def test_a_file_that_is_no_log_is_refused_and_left_alone(log: Path, content: bytes) -> None:
     log.parent.mkdir()
-    log.write_text(text)
-    with pytest.raises(LogError, match="is of another schema") as caught:
-        append(log, trial())
-    message = str(caught.value)
-    assert reason in message
-    assert text.splitlines()[0] in message
-    assert ",".join(COLUMNS) in message
-    assert log.read_text() == text
-    if "\n" in text:
-        with pytest.raises(LogError, match=reason):
-            rows(log)
+    log.write_bytes(content)
+    for use in (lambda: rows(log), lambda: append(log, trial())):
+        with pytest.raises(LogError, match=r"log\.csv is no tuning log: its first line") as caught:
+            use()
+        assert "a log's with schema_version,run_id," in str(caught.value)
+        assert len(str(caught.value)) < 600
+    assert log.read_bytes() == content
+
+
+def test_a_file_of_another_schema_is_refused_with_both_headers(log: Path) -> None:
+    log.parent.mkdir()
+    log.write_text("run_id,seconds\n1,2\n")
+    for use in (lambda: rows(log), lambda: append(log, trial())):
+        with pytest.raises(LogError, match="is of another schema: it lacks schema_ver") as caught:
+            use()
+        assert "its header: run_id,seconds\n" in str(caught.value)
+        assert ",".join(COLUMNS) in str(caught.value)
+    assert log.read_text() == "run_id,seconds\n1,2\n"
 
 
 def test_a_missing_column_is_named(log: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 import time
@@ -10,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import psutil
 import pytest
 from hypothesis import given
@@ -17,9 +19,9 @@ from hypothesis import strategies as st
 
 from bucketize.dispatch.tree import dispatch
 from bucketize.errors import LogError, TuneError, UnknownNameError
-from bucketize.ir import Builder, Module, Var
+from bucketize.ir import Builder, Const, Module, Var
 from bucketize.kernel.template import TEMPLATES, Launch
-from bucketize.ops import relu
+from bucketize.ops import matmul, relu
 from bucketize.tune.call import parts
 from bucketize.tune.log import LogWarning, Trial, append, rows
 from bucketize.tune.measure import Limits, Replay, Worker
@@ -415,6 +417,21 @@ def test_a_workload_that_occurs_twice_is_one_task() -> None:
     mod = Module({"main": out.function("main", [x, z], results)})
     (task,) = tasks_of(mod, [({"N": 2, "M": 4}, 1.0), ({"N": 4, "M": 4}, 1.0)])
     assert [(p.shape, p.weight) for p in task.points] == [("2x8", 1.0), ("4x8", 3.0)]
+
+
+def test_tasks_tell_their_layer_and_their_work(log: Path, worker: Worker) -> None:
+    x = Var("x", tensor("float32", Symbol("N", 1, 4), 8))
+    out = Builder()
+    product = out.emit(matmul, x, Const(np.ones((8, 16), np.float32)))
+    results = [out.emit(relu, product)]
+    matmul_task, *_ = tasks_of(Module({"main": out.function("main", [x], results)}))
+    (point,) = matmul_task.points
+    assert point.sizes == {"N": 2}
+    assert matmul_task.flops(point) == 2 * 2 * 8 * 16
+    assert matmul_task.bytes(point) == 4 * (2 * 8 + 8 * 16 + 2 * 16)
+    row = tune(module(), log=log, trials=1, measurer=worker).iloc[0]
+    assert row[["layer", "bytes"]].tolist() == ["%0", 2 * 4 * 8 * 8]
+    assert math.isnan(row["flops"])  # no product in a relu
 
 
 def test_the_public_name_is_callable_whatever_was_imported_first() -> None:

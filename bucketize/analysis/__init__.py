@@ -4,8 +4,12 @@
 DataFrame, a matplotlib figure or, `chrome_trace`, JSON.
 """
 
-from bucketize.analysis.benchmark import OURS, bench
-from bucketize.analysis.engines import ENGINES, Session, engine_of, session, threads_text
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from bucketize.analysis.column import buckets, knobs
 from bucketize.analysis.frame import (
     best_schedules,
     failures,
@@ -17,7 +21,11 @@ from bucketize.analysis.frame import (
 )
 from bucketize.analysis.plot import plot_latency, plot_progress, plot_trade_off
 from bucketize.analysis.trace import chrome_trace
-from bucketize.analysis.tradeoff import Case, measure_trade_off
+
+if TYPE_CHECKING:
+    from bucketize.analysis.benchmark import OURS, bench
+    from bucketize.analysis.engines import ENGINES, Session, engine_of, session, threads_text
+    from bucketize.analysis.tradeoff import Case, measure_trade_off
 
 __all__ = [
     "ENGINES",
@@ -26,9 +34,11 @@ __all__ = [
     "Session",
     "bench",
     "best_schedules",
+    "buckets",
     "chrome_trace",
     "engine_of",
     "failures",
+    "knobs",
     "load",
     "measure_trade_off",
     "plot_latency",
@@ -41,3 +51,16 @@ __all__ = [
     "trade_off",
     "versus_oracle",
 ]
+
+# What measures needs the compiler, which who reads a log does not.
+_HOMES = {
+    **dict.fromkeys(("OURS", "bench"), "benchmark"),
+    **dict.fromkeys(("ENGINES", "Session", "engine_of", "session", "threads_text"), "engines"),
+    **dict.fromkeys(("Case", "measure_trade_off"), "tradeoff"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(importlib.import_module(f"bucketize.analysis.{_HOMES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

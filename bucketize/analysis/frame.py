@@ -2,30 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import math
+from collections.abc import Callable, Iterable, Iterator
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 import pandas as pd
 
+from bucketize.analysis.column import require
 from bucketize.errors import BucketizeError
 from bucketize.tune.choice import best_choice, geometric_mean
-from bucketize.tune.frame import trial_frame, trials_of
-from bucketize.tune.log import Trial, lines, schedule_json
+from bucketize.tune.frame import table_frame, trial_frame, trials_of
+from bucketize.tune.log import COLUMNS, Trial, schedule_json, table
 
 TASK = ["host_cpu", "threads", "model", "function", "bucket", "workload", "op"]
+BEST = [
+    "layer",
+    "template",
+    "schedule",
+    "schedule_hash",
+    "relative",
+    "shapes",
+    "latency_s",
+    "gflops",
+    "tried",
+    "failed",
+]
 ORACLE = "oracle"
+WHERE = ["model", "host_cpu", "threads", "date"]
 
 
 def load(paths: str | Path | Iterable[str | Path]) -> pd.DataFrame:
     """The trials of one or more logs, one row each, with the log's columns in their types.
 
-    Columns that this version does not know are kept as text, after the known ones.
+    `timestamp` is a moment in UTC. Columns that this version does not know are kept as text, after
+    the known ones. One is added: `gflops`, `flops` by `latency_median_s`, in GFLOP/s; it is missing
+    for failures, and for workloads that contain no product.
     """
     several = [paths] if isinstance(paths, str | Path) else list(paths)
-    read = [line for path in several for line in lines(path)]
-    return trial_frame([trial for trial, _ in read], [extra for _, extra in read])
+    frames = [table_frame(table(path)) for path in several] or [trial_frame([])]
+    return pd.concat(frames, ignore_index=True)
 
 
 def tasks(frame: pd.DataFrame) -> Iterator[tuple[dict[str, Any], pd.DataFrame]]:
@@ -34,31 +52,54 @@ def tasks(frame: pd.DataFrame) -> Iterator[tuple[dict[str, Any], pd.DataFrame]]:
         yield dict(zip(TASK, cast("tuple[Any, ...]", key), strict=True)), group
 
 
+def _trials_by_task(frame: pd.DataFrame) -> Iterator[tuple[dict[str, Any], list[Trial]]]:
+    """The trials of each task: thousands of tasks are many small frames, which take seconds."""
+    require(frame, COLUMNS, "load")
+    named = attrgetter(*TASK)
+    for key, group in _grouped(trials_of(frame), named).items():
+        yield dict(zip(TASK, key, strict=True)), group
+
+
+def _grouped(trials: Iterable[Trial], by: Callable[[Trial], Any]) -> dict[Any, list[Trial]]:
+    """Trials by a key, in order of appearance."""
+    groups: dict[Any, list[Trial]] = {}
+    for trial in trials:
+        groups.setdefault(by(trial), []).append(trial)
+    return groups
+
+
 def best_schedules(frame: pd.DataFrame) -> pd.DataFrame:
     """The best schedule of each task: one row per workload and bucket, in order of appearance.
 
-    Columns: those of the task; `schedule`, `schedule_hash`; `relative`, the geometric mean over the
-    `shapes` measured of latency by the default's; `latency_s`, the weighted mean over them; `tried`
-    and `failed`, how many schedules were and did. A task whose every schedule failed has no row.
+    Columns: those of the task; `layer`, the first that it computes; `template`, `schedule`,
+    `schedule_hash`; `relative`, the geometric mean over the `shapes` measured of latency by the
+    default's; `latency_s`, the weighted mean over them; `gflops`, the weighted mean work by it, in
+    GFLOP/s, missing where the log tells no work; `tried` and `failed`, how many schedules were and
+    did. A task whose every schedule failed has no row.
     """
-    found = [task | best for task, group in tasks(frame) if (best := _best(group))]
-    measured = ["schedule", "schedule_hash", "relative", "shapes", "latency_s", "tried", "failed"]
-    return pd.DataFrame(found, columns=[*TASK, *measured])
+    groups = _trials_by_task(frame)
+    found = [task | best for task, trials in groups if (best := _best(trials))]
+    return pd.DataFrame(found, columns=[*TASK, *BEST])
 
 
-def _best(task: pd.DataFrame) -> dict[str, Any]:
-    choice = best_choice(trials_of(task))
+def _best(trials: list[Trial]) -> dict[str, Any]:
+    choice = best_choice(trials)
     if choice is None:
         return {}
-    failed = task["latency_median_s"].isna().groupby(task["schedule_hash"]).any()
+    schedules = _by_schedule(trials)
+    latency_s = _mean([t.latency_median_s for t in choice.trials], choice.trials)
+    flops = _mean([t.flops for t in choice.trials], choice.trials)
     return {
+        "layer": choice.trials[0].layer,
+        "template": choice.template,
         "schedule": schedule_json(choice.schedule),
         "schedule_hash": choice.trials[0].schedule_hash,
         "relative": choice.relative,
         "shapes": len(choice.trials),
-        "latency_s": _mean([t.latency_median_s for t in choice.trials], choice.trials),
-        "tried": len(failed),
-        "failed": int(failed.sum()),
+        "latency_s": latency_s,
+        "gflops": flops / latency_s / 1e9,
+        "tried": len(schedules),
+        "failed": sum(map(_failed, schedules)),
     }
 
 
@@ -68,6 +109,7 @@ def _mean(values: Iterable[float | None], trials: Iterable[Trial]) -> float:
 
 def failures(frame: pd.DataFrame) -> pd.DataFrame:
     """How many trials failed, by op and kind of error, with one example of the message."""
+    require(frame, ["op", "error_kind", "trial", "error"], "load")
     failed = frame[frame["error_kind"] != "none"]
     groups = failed.groupby(["op", "error_kind"], as_index=False, sort=True)
     return groups.agg(trials=("trial", "size"), example=("error", "first"))
@@ -79,34 +121,25 @@ def progress(frame: pd.DataFrame) -> pd.DataFrame:
     Columns: those of the task; `step`, counted from 1; `source`; `relative` latency of this
     schedule by the default's (NaN when it failed); `best`, the least of it so far.
     """
-    parts = [_course(group).assign(**task) for task, group in tasks(frame)]
-    columns = [*TASK, "step", "source", "relative", "best"]
-    return pd.concat(parts, ignore_index=True)[columns] if parts else pd.DataFrame(columns=columns)
+    found = [task | step for task, trials in _trials_by_task(frame) for step in _course(trials)]
+    return pd.DataFrame(found, columns=[*TASK, "step", "source", "relative", "best"])
 
 
-def _course(task: pd.DataFrame) -> pd.DataFrame:
-    groups = list(_by_schedule(trials_of(task)).values())
-    course = pd.DataFrame(
-        {
-            "step": range(1, len(groups) + 1),
-            "source": [group[0].source for group in groups],
-            "relative": [_relative(group) for group in groups],
-        }
-    )
-    return course.assign(best=course["relative"].cummin().ffill())
+def _course(trials: list[Trial]) -> Iterator[dict[str, Any]]:
+    best = math.nan
+    for step, group in enumerate(_by_schedule(trials), 1):
+        relative = math.nan if _failed(group) else geometric_mean(group)
+        best = float(np.fmin(best, relative))  # of a number and NaN the number
+        yield {"step": step, "source": group[0].source, "relative": relative, "best": best}
 
 
-def _by_schedule(trials: Iterable[Trial]) -> dict[str, list[Trial]]:
+def _by_schedule(trials: Iterable[Trial]) -> list[list[Trial]]:
     """The trials of each schedule, in the order in which they were tried first."""
-    groups: dict[str, list[Trial]] = {}
-    for trial in trials:
-        groups.setdefault(trial.schedule_hash, []).append(trial)
-    return groups
+    return list(_grouped(trials, attrgetter("template", "schedule_hash")).values())
 
 
-def _relative(trials: list[Trial]) -> float:
-    failed = any(trial.latency_median_s is None for trial in trials)
-    return float("nan") if failed else geometric_mean(trials)
+def _failed(trials: Iterable[Trial]) -> bool:
+    return any(trial.latency_median_s is None for trial in trials)
 
 
 def versus_oracle(latency: pd.DataFrame, oracle: str = ORACLE) -> pd.DataFrame:
@@ -128,6 +161,7 @@ def versus_oracle(latency: pd.DataFrame, oracle: str = ORACLE) -> pd.DataFrame:
         BucketizeError: a shape was not measured on the oracle.
 
     """
+    require(latency, ["dispatcher", "shape", "latency_s"], "measure_trade_off")
     paired = _paired(latency, oracle)
     groups = paired.groupby(["dispatcher", "shape"], sort=False)
     seconds, slowdown = groups["latency_s"], groups["slowdown"]
@@ -160,16 +194,19 @@ def trade_off(latency: pd.DataFrame, cost: pd.DataFrame, oracle: str = ORACLE) -
 
     Args:
         latency: as for `versus_oracle`.
-        cost: a column `dispatcher`; whatever else is in it is kept.
+        cost: a column `dispatcher`; whatever else is in it, such as `measure_trade_off`'s `clones`
+            and `compile_s`, is kept.
         oracle: the oracle's name.
 
     Returns:
         The columns of `cost`, then, expected over the shapes, the medians of the latency, `mean_s`,
         and of the slowdown against the oracle, `mean_slowdown`, with its quartiles
         `mean_slowdown_q1` and `mean_slowdown_q3`; `worst_slowdown` at `worst_shape`; `n`, the
-        rounds that every shape had at least.
+        rounds that every shape had at least; all `shapes`, "N=1; N=7"; and those of `model`,
+        `host_cpu`, `threads` and `date` that `latency` tells.
 
     """
+    require(cost, ["dispatcher"], "measure_trade_off")
     groups = versus_oracle(latency, oracle).groupby("dispatcher", sort=False)
     rows = [{"dispatcher": name, **_expected(shapes)} for name, shapes in groups]
     return cost.merge(pd.DataFrame(rows), on="dispatcher", how="left")
@@ -187,4 +224,6 @@ def _expected(shapes: pd.DataFrame) -> dict[str, Any]:
         "worst_slowdown": worst["slowdown"],
         "worst_shape": worst["shape"],
         "n": shapes["n"].min(),
+        "shapes": "; ".join(shapes["shape"]),
+        **{name: shapes[name].iloc[0] for name in WHERE if name in shapes},
     }

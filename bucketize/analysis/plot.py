@@ -3,80 +3,195 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING
+import math
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from bucketize.analysis.frame import ORACLE, tasks, versus_oracle
+from bucketize.analysis.column import require
+from bucketize.analysis.frame import ORACLE, TASK, WHERE, tasks, versus_oracle
 
 if TYPE_CHECKING:  # matplotlib takes a third of a second to import: only who draws pays
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+SLOWDOWN = ["mean_slowdown", "mean_slowdown_q1", "mean_slowdown_q3", "worst_slowdown"]
 SIZE = (8.0, 5.0)  # inches
 MARKERS = "osD^vP*X"
-LEGEND_ROOM = 12  # lines that a legend can still name
+LEGEND_ROWS = 24  # that stand beside a figure of this size
+NAMED = 10  # lines that a reader can still tell from one another
+TICKS = 16  # shapes that an axis can name
+LINE = 96  # characters of a title
 
 
 def plot_latency(latency: pd.DataFrame, oracle: str = ORACLE) -> Figure:
-    """Latency over shape, one line per dispatcher, and below it the slowdown against the oracle."""
-    figure = _empty(1.4 * SIZE[1])
-    above, below = figure.subplots(2, 1, sharex=True)
+    """Latency over shape, one line per dispatcher, and below it the slowdown against the oracle.
+
+    Args:
+        latency: as for `versus_oracle`; medians are drawn with a bar between their quartiles where
+            shapes were measured in rounds.
+        oracle: the oracle's name; its line is dashed.
+
+    Raises:
+        BucketizeError: the frame is another, or a shape was not measured on the oracle.
+
+    """
     frame = versus_oracle(latency, oracle)
+    figure = _empty(1.4 * SIZE[1], _title(frame))
+    above, below = figure.subplots(2, 1, sharex=True)
     shapes = list(frame["shape"].unique())
-    for marker, (name, line) in zip(itertools.cycle(MARKERS), _lines(frame), strict=False):
+    for style, (name, line) in zip(_styles(), _by_dispatcher(frame), strict=False):
+        style |= {"label": name, "linestyle": "--" if name == oracle else "-"}
         at = line["shape"].map(shapes.index)
-        dashes = "--" if name == oracle else "-"
-        above.plot(at, 1e3 * line["latency_s"], dashes, marker=marker, label=name)
-        below.plot(at, line["slowdown"], dashes, marker=marker, label=name)
-    above.set_yscale("log")
+        _spread(above, at, 1e3 * line[["latency_s", "latency_q1_s", "latency_q3_s"]], style)
+        _spread(below, at, line[["slowdown", "slowdown_q1", "slowdown_q3"]], style)
+    above.set_yscale("log", subs=[])
+    above.yaxis.get_major_locator().set_params(subs=(1, 2, 3, 5))
+    above.yaxis.set_major_formatter("{x:g}")
     above.set_ylabel("latency [ms]")
-    above.legend()
     below.set_ylabel(f"latency by that of {oracle}")
-    below.set_xticks(range(len(shapes)), shapes, rotation=30, ha="right")
+    named = range(0, len(shapes), math.ceil(len(shapes) / TICKS) or 1)
+    below.set_xticks(named, [shapes[i] for i in named], rotation=30, ha="right")
+    _legend(figure, above)
     return figure
 
 
-def _lines(frame: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
-    return [(str(name), line) for name, line in frame.groupby("dispatcher", sort=False)]
-
-
 def plot_trade_off(trade: pd.DataFrame) -> Figure:
-    """Slowdown against the oracle over the number of clones: the mean, a bar up to the worst."""
-    figure, axes = _figure("clones", "slowdown against the oracle: mean, worst")
+    """Slowdown against the oracle over the number of clones, and over the seconds of compiling.
+
+    A full point is the mean over the shapes, with a bar between the quartiles where shapes were
+    measured in rounds; a hollow one is the worst shape.
+
+    Args:
+        trade: of `trade_off`; dispatchers that were not measured are left out.
+
+    Raises:
+        BucketizeError: the frame is another.
+
+    """
+    require(trade, ["dispatcher", "clones", "compile_s", *SLOWDOWN], "trade_off")
     measured = trade.dropna(subset=["mean_slowdown"])
-    points = measured[["clones", "mean_slowdown", "worst_slowdown"]].to_numpy(float)
-    for name, (clones, mean, worst) in zip(measured["dispatcher"], points, strict=True):
-        axes.errorbar([clones], [mean], [[0.0], [worst - mean]], fmt="o", capsize=5)
-        axes.annotate(name, (clones, mean), xytext=(8, -4), textcoords="offset points")
-    axes.margins(x=0.15)  # room for the names
-    axes.set_xscale("log", base=2)
-    axes.xaxis.set_major_formatter("{x:g}")
-    axes.axhline(1.0, color="grey", linewidth=0.8)
+    figure = _empty(SIZE[1], _title(measured))
+    clones, seconds = figure.subplots(1, 2, sharey=True)
+    for style, row in zip(_styles(), measured.to_dict("records"), strict=False):
+        _point(clones, row["clones"], row, style)
+        _point(seconds, row["compile_s"], row, style)
+    clones.set_xscale("log", base=2)
+    clones.xaxis.set_major_formatter("{x:g}")
+    clones.set_xlabel("clones")
+    seconds.set_xlabel("compile time from an empty cache [s]")
+    seconds.set_xlim(left=0)
+    clones.set_ylabel("slowdown against the oracle: mean; hollow: worst")
+    for axes in (clones, seconds):
+        axes.margins(0.1)
+        axes.grid(alpha=0.3)
+        axes.axhline(1.0, color="grey", linewidth=0.8)
+    _legend(figure, clones)
     return figure
 
 
 def plot_progress(progress: pd.DataFrame) -> Figure:
-    """The best schedule so far, relative to the default, over the schedules tried of each task."""
-    figure, axes = _figure("schedules tried", "best latency by that of the default")
-    for task, line in tasks(progress):
-        label = f"{task['op']} {task['workload'][:6]} {task['bucket']}"
-        axes.step(line["step"], line["best"], where="post", label=label)
-    if 0 < len(axes.lines) <= LEGEND_ROOM:
-        axes.legend(fontsize="small")
+    """The best schedule so far, relative to the default, over the schedules tried of each task.
+
+    The tasks that gained most have a colour and a name, the others are grey.
+
+    Args:
+        progress: of `progress`.
+
+    Raises:
+        BucketizeError: the frame is another.
+
+    """
+    require(progress, [*TASK, "step", "best"], "progress")
+    figure = _empty(SIZE[1], _title(progress))
+    axes = figure.subplots()
+    axes.set_xlabel("schedules tried")
+    axes.locator_params(axis="x", integer=True)
+    axes.set_ylabel("best latency by that of the default")
+    axes.grid(alpha=0.3)
+    gained = sorted(tasks(progress), key=lambda task: task[1]["best"].min())
+    named, others = gained[:NAMED], gained[NAMED:]
+    varying = [name for name in ("model", "host_cpu", "threads") if progress[name].nunique() > 1]
+    for task, line in named:
+        axes.step(line["step"], line["best"], where="post", label=_task_name(task, varying))
+    for i, (_, line) in enumerate(others):
+        label = None if i else f"{len(others)} more"
+        axes.step(line["step"], line["best"], "lightgrey", where="post", zorder=1, label=label)
+    _legend(figure, axes)
     return figure
 
 
-def _empty(height: float) -> Figure:
+def _task_name(task: Mapping[str, Any], varying: Iterable[str]) -> str:
+    """The op, workload and bucket of a task, and what else tells it from the others."""
+    parts = [task["op"], task["workload"][:6], task["bucket"]]
+    parts += [f"{task[name]} threads" if name == "threads" else task[name] for name in varying]
+    return " ".join(filter(None, parts))
+
+
+# --- parts of figures ----------------------------------------------------------------------------
+
+
+def _styles() -> Iterator[dict[str, Any]]:
+    """Markers and colours for any number of lines."""
+    markers = itertools.cycle(MARKERS)
+    return ({"marker": m, "color": f"C{i % 10}"} for i, m in enumerate(markers))
+
+
+def _by_dispatcher(frame: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
+    return [(str(name), line) for name, line in frame.groupby("dispatcher", sort=False)]
+
+
+def _spread(axes: Axes, at: pd.Series[int], line: pd.DataFrame, style: dict[str, Any]) -> None:
+    """A line of medians, with bars between their quartiles."""
+    middle, low, high = line.to_numpy(float).T
+    axes.errorbar(at, middle, [middle - low, high - middle], capsize=3, **style)
+
+
+def _point(axes: Axes, at: float, row: Mapping[Any, Any], style: dict[str, Any]) -> None:
+    """A mean, its quartiles and the worst."""
+    mean, low, high, worst = (row[name] for name in SLOWDOWN)
+    quartiles = [[mean - low], [high - mean]]
+    style = style | {"linestyle": "", "alpha": 0.8}
+    axes.plot([at], [worst], fillstyle="none", **style)
+    axes.errorbar([at], [mean], quartiles, capsize=4, label=row["dispatcher"], **style)
+
+
+def _title(frame: pd.DataFrame) -> str:
+    """The model, the machine, the threads, the day and the sizes, as far as the frame tells."""
+    told = {name: [str(v) for v in frame[name].unique()] for name in WHERE if name in frame}
+    cells = {name: _listed(values) for name, values in told.items() if any(values)}
+    if "threads" in cells:
+        cells["threads"] += " thread" if cells["threads"] == "1" else " threads"
+    if "date" in cells:
+        cells["date"] = cells["date"][: len("2026-01-31")]
+    sizes = f"at {_listed(_shapes(frame))}" if "shape" in frame or "shapes" in frame else ""
+    return "\n".join(filter(None, [", ".join(cells.values()), textwrap.fill(sizes, LINE)]))
+
+
+def _shapes(frame: pd.DataFrame) -> list[str]:
+    every = frame["shape"] if "shape" in frame else frame["shapes"].str.split("; ").explode()
+    return [str(shape) for shape in every.unique()]
+
+
+def _listed(names: list[str], most: int = 6) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return "; ".join(names[:most]) + more
+
+
+def _legend(figure: Figure, axes: Axes) -> None:
+    """The names of all lines, beside the axes."""
+    handles, labels = axes.get_legend_handles_labels()
+    if labels:
+        columns = math.ceil(len(labels) / LEGEND_ROWS)
+        figure.set_figwidth(figure.get_figwidth() + 2.0 * columns)
+        figure.legend(handles, labels, loc="outside right upper", fontsize="small", ncols=columns)
+
+
+def _empty(height: float, title: str) -> Figure:
     from matplotlib.figure import Figure
 
-    return Figure(figsize=(SIZE[0], height), layout="constrained")
-
-
-def _figure(x: str, y: str) -> tuple[Figure, Axes]:
-    figure = _empty(SIZE[1])
-    axes = figure.subplots()
-    axes.set_xlabel(x)
-    axes.set_ylabel(y)
-    axes.grid(alpha=0.3)
-    return figure, axes
+    figure = Figure(figsize=(SIZE[0], height), layout="constrained")
+    figure.suptitle(title, fontsize="medium")
+    return figure

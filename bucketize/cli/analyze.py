@@ -16,6 +16,26 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PATH = click.Path(path_type=Path)
+COURSE, TRADE, LATENCY = "progress", "trade-off", "latency"
+
+
+def writable(_ctx: click.Context, _param: click.Parameter, path: Path | None) -> Path | None:
+    """The path of a file to write; refused at once, not after minutes of measuring."""
+    if path is not None and not path.parent.is_dir():
+        raise click.BadParameter(f"there is no directory {path.parent}")
+    return path
+
+
+def picture(ctx: click.Context, param: click.Parameter, path: Path | None) -> Path | None:
+    """The path of a picture to write, in a format that its suffix names."""
+    if path is not None:
+        from matplotlib.backend_bases import FigureCanvasBase
+
+        known = sorted(FigureCanvasBase.get_supported_filetypes())
+        if path.suffix.removeprefix(".").lower() not in known:
+            suffixes = ", ".join(f".{name}" for name in known)
+            raise click.BadParameter(f"{path} does not end in a picture's suffix: {suffixes}")
+    return writable(ctx, param, path)
 
 
 @click.command()
@@ -35,11 +55,23 @@ PATH = click.Path(path_type=Path)
 @parameter.policy_option
 @parameter.at_option
 @parameter.threads_option
-@click.option("--csv", type=PATH, help="Write the frame here.")
-@click.option("--plot", type=PATH, help="Draw the course of the search, or the trade-off, here.")
+@click.option("--csv", type=PATH, callback=writable, help="Write the frame here.")
+@click.option("--plot", type=PATH, callback=picture, help="Draw a figure here: .png, .svg, .pdf.")
+@click.option(
+    "--figure",
+    "drawn",
+    type=click.Choice([COURSE, TRADE, LATENCY]),
+    help="Which: the course of the search; with --model, the trade-off or latency by shape.",
+)
 @parameter.json_option
 def analyze(
-    log: Path, model: str | None, csv: Path | None, plot: Path | None, as_json: bool, **options: Any
+    log: Path,
+    model: str | None,
+    csv: Path | None,
+    plot: Path | None,
+    drawn: str | None,
+    as_json: bool,
+    **options: Any,
 ) -> None:
     """Print the best schedules of LOG, or, for --model, what dispatchers buy and cost with it.
 
@@ -51,11 +83,19 @@ def analyze(
       bucketize analyze trials.csv
       bucketize analyze trials.csv --frame progress --csv progress.csv --plot progress.png
       bucketize analyze trials.csv --model zoo:mlp -d none -d log -d uniform --at N=3 --at N=100
+      bucketize analyze trials.csv --model zoo:mlp --at N=3 --plot latency.png --figure latency
     """
+    figures = [COURSE] if model is None else [TRADE, LATENCY]
+    drawn = drawn or figures[0]
+    if drawn not in figures:
+        raise click.UsageError(
+            f"--figure {drawn}: {'with' if model else 'without'} --model it is"
+            f" {' or '.join(figures)}"
+        )
     if model is None:
         frame, text, figure = of_log(log, options["frame"])
     else:
-        frame, text, figure = of_dispatchers(log, model, options)
+        frame, text, figure = of_dispatchers(log, model, drawn, options)
     if csv:
         frame.to_csv(csv, index=False)
     if plot:
@@ -78,9 +118,9 @@ def of_log(log: Path, name: str) -> Analysis:
     return frame, text, lambda: plot_progress(progress(trials))
 
 
-def of_dispatchers(log: Path, name: str, options: dict[str, Any]) -> Analysis:
+def of_dispatchers(log: Path, name: str, drawn: str, options: dict[str, Any]) -> Analysis:
     """The trade-off of dispatchers, measured now."""
-    from bucketize.analysis import plot_trade_off, trade_off, versus_oracle
+    from bucketize.analysis import plot_latency, plot_trade_off, trade_off, versus_oracle
     from bucketize.cli.compare import (
         UNTUNED,
         dispatchers_of,
@@ -100,6 +140,8 @@ def of_dispatchers(log: Path, name: str, options: dict[str, Any]) -> Analysis:
     latency, cost = measured(model, modules, points, logs=logs, threads=options["threads"])
     text = f"{shown_latency(latency)}\n\n{shown_trade(latency, cost)}"
     beside = versus_oracle(latency).merge(cost, how="left", on="dispatcher")
+    if drawn == LATENCY:
+        return beside, text, lambda: plot_latency(latency)
     return beside, text, lambda: plot_trade_off(trade_off(latency, cost))
 
 

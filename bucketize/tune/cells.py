@@ -1,16 +1,19 @@
-"""Cells of a log's row that hold more than a word, and what makes a row one that cannot count."""
+"""Cells of a log: what they mean, and what makes a row one that cannot count."""
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import math
-from collections.abc import Iterable, Mapping
-from typing import Any
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, TypeAlias
 
 Shape = tuple[int, ...]
-
-POSITIVE = ("weight", "latency_median_s", "baseline_s")
-"""What means are made of: their logarithms, and shares of their sum."""
+Cells: TypeAlias = Mapping[str, Sequence[str]]  # by column
+Check: TypeAlias = Callable[[Any], str]  # of a value: what is wrong with it, empty if nothing is
 
 
 def shape_text(shapes: Iterable[Shape]) -> str:
@@ -27,29 +30,110 @@ def parse_shapes(text: str) -> tuple[Shape, ...]:
     )
 
 
-def row_fault(row: Mapping[str, Any]) -> str:
-    """Why a row, by column, cannot count, though every cell has its type; empty if it can."""
-    for name in POSITIVE:
-        value = row[name]
-        if value is not None and not 0 < value < math.inf:
-            return f"{name} is {value}, expected a number above 0"
-    if not _are_shapes(row["shape"]):
-        return f"shape is {row['shape']!r}, expected sizes such as 128x768,768x768"
-    if not _is_schedule(row["schedule"]):
-        return f"schedule is {row['schedule']!r}, expected a JSON object of integers and words"
+def split(line: bytes) -> list[str]:
+    """The cells of a line; none if it has a quote without its twin."""
+    try:
+        return next(csv.reader([line.decode(errors="replace")], strict=True), [])
+    except csv.Error:
+        return []
+
+
+def encoded(cells: Iterable[object]) -> bytes:
+    """The inverse of `split`, with the line end; None is an empty cell."""
+    buffer = io.StringIO()
+    csv.writer(buffer, lineterminator="\n").writerow(map(_text, cells))
+    return buffer.getvalue().encode(errors="backslashreplace")
+
+
+def _text(value: object) -> str:
+    """The text of a value, on one line: a reader splits at line ends before it looks at quotes."""
+    return "" if value is None else re.sub(r"[\r\n]+", " ", str(value))
+
+
+def optional_number(cell: str) -> float | None:
+    """The number in a cell; None in an empty one."""
+    return float(cell) if cell else None
+
+
+def typed(
+    cells: Cells, parsers: Mapping[str, Callable[[str], Any]]
+) -> tuple[dict[str, list[Any]], set[int]]:
+    """The columns that have a parser, and the rows with a cell that is none of its values."""
+    read = {name: _parsed(cells[name], parse) for name, parse in parsers.items() if name in cells}
+    values = {name: values for name, (values, _) in read.items()}
+    return values, {row for _, rows in read.values() for row in rows}
+
+
+def _parsed(cells: Sequence[str], parse: Callable[[str], Any]) -> tuple[list[Any], set[int]]:
+    values: dict[str, Any] = {}
+    torn: set[str] = set()
+    for cell in set(cells):  # few are distinct
+        try:
+            values[cell] = parse(cell)
+        except ValueError:
+            torn.add(cell)
+    rows = {row for row, cell in enumerate(cells) if cell in torn} if torn else set()
+    return [values.get(cell) for cell in cells], rows
+
+
+def picked(columns: Mapping[str, Sequence[Any]], rows: Sequence[int]) -> dict[str, list[Any]]:
+    """Some rows of columns."""
+    return {name: [column[row] for row in rows] for name, column in columns.items()}
+
+
+def row_faults(columns: Mapping[str, Sequence[Any]], more: Mapping[str, Check]) -> dict[int, str]:
+    """Why rows cannot count though every cell has its type: by row, the first reason.
+
+    Args:
+        columns: the values, by column.
+        more: checks besides those that hold for every log, by column.
+
+    """
+    found: dict[int, str] = {}
+    for name, check in (*more.items(), *CHECKS.items()):
+        verdicts = {value: check(value) for value in set(columns[name])}  # few are distinct
+        if any(verdicts.values()):
+            for row, value in enumerate(columns[name]):
+                if verdicts[value]:
+                    found.setdefault(row, f"{name} is {verdicts[value]}")
+    return dict(sorted(found.items()))
+
+
+def _positive(value: float | None) -> str:
+    fits = value is None or 0 < value < math.inf
+    return "" if fits else f"{value}, expected a number above 0"
+
+
+def _shapes(text: str) -> str:
+    try:
+        fits = all(size >= 0 for shape in parse_shapes(text) for size in shape)
+    except ValueError:
+        fits = False
+    return "" if fits else f"{text!r}, expected sizes such as 128x768,768x768"
+
+
+def _schedule(text: str) -> str:
+    try:
+        schedule = json.loads(text)
+        fits = isinstance(schedule, dict) and all(type(v) in (int, str) for v in schedule.values())
+    except (ValueError, RecursionError):
+        fits = False
+    return "" if fits else f"{text!r}, expected a JSON object of integers and words"
+
+
+def _moment(text: str) -> str:
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        return f"{text!r}, expected a time such as 2026-01-31T12:00:00+00:00"
     return ""
 
 
-def _are_shapes(text: str) -> bool:
-    try:
-        return all(size >= 0 for shape in parse_shapes(text) for size in shape)
-    except ValueError:
-        return False
-
-
-def _is_schedule(text: str) -> bool:
-    try:
-        schedule = json.loads(text)
-    except (ValueError, RecursionError):
-        return False
-    return isinstance(schedule, dict) and all(type(v) in (int, str) for v in schedule.values())
+CHECKS: Mapping[str, Check] = {
+    "weight": _positive,  # means are made of these: of their logarithms, by shares of their sum
+    "latency_median_s": _positive,
+    "baseline_s": _positive,
+    "shape": _shapes,
+    "schedule": _schedule,
+    "timestamp": _moment,
+}

@@ -2,32 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import pandas as pd
 
-from bucketize.tune.log import COLUMNS, PARSERS, Trial
+from bucketize.tune.log import COLUMNS, PARSERS, Table, Trial
 
 
-def trial_frame(trials: Iterable[Trial], extras: Iterable[dict[str, str]] = ()) -> pd.DataFrame:
-    """One row per trial, the columns in their types also when there are none.
+def trial_frame(trials: Iterable[Trial]) -> pd.DataFrame:
+    """One row per trial, as `table_frame`; the columns have their types also when there is none."""
+    return table_frame(Table.of(list(trials)))
 
-    Args:
-        trials: rows of a log.
-        extras: for each of them, cells of columns that this version does not know.
 
+def table_frame(table: Table) -> pd.DataFrame:
+    """The rows of a log: its columns in their types, unknown ones as text, and `gflops`.
+
+    `timestamp` is a moment in UTC; `gflops`, `flops` by `latency_median_s`, in GFLOP/s.
     """
-    known = pd.DataFrame([vars(trial) for trial in trials], columns=list(COLUMNS))
-    frame = known.astype({name: _dtype(parse("0")) for name, parse in PARSERS.items()})
-    return frame.join(pd.DataFrame(list(extras), index=frame.index))
+    known = {name: _series(name, table.known[name]) for name in COLUMNS}
+    frame = pd.DataFrame(known | dict(table.unknown))
+    return frame.assign(gflops=frame["flops"] / frame["latency_median_s"] / 1e9)
 
 
-def _dtype(example: object) -> str:
-    return {int: "int64", float: "float64"}.get(type(example), "str")
+def _series(name: str, values: Sequence[Any]) -> pd.Series:
+    if name == "timestamp":
+        return pd.Series(pd.to_datetime(list(values), utc=True, format="ISO8601"))
+    kind = {int: "int64", float: "float64"}.get(type(PARSERS[name]("0")), "str")
+    return pd.Series(values, dtype=kind)
 
 
 def trials_of(frame: pd.DataFrame) -> list[Trial]:
-    """The inverse of `trial_frame`, without unknown columns."""
-    known = frame[list(COLUMNS)]
-    values = known.astype(object).where(known.notna(), None).itertuples(index=False, name=None)
-    return [Trial(**dict(zip(COLUMNS, row, strict=True))) for row in values]
+    """The inverse of `trial_frame`; columns that are none of a trial's do not matter."""
+    known = frame[list(COLUMNS)].assign(timestamp=frame["timestamp"].map(pd.Timestamp.isoformat))
+    columns = known.astype(object).where(known.notna(), None)
+    return Table({name: columns[name].tolist() for name in COLUMNS}, {}).trials

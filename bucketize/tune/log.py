@@ -6,24 +6,22 @@ takes, so several processes may share a log; whoever reads needs no lock.
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
 import json
 import os
-import re
 import warnings
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 from filelock import BaseFileLock, FileLock, Timeout
 
 from bucketize.errors import LogError
-from bucketize.tune.cells import row_fault
+from bucketize.tune.cells import Cells, encoded, optional_number, picked, row_faults, split, typed
 from bucketize.tune.environment import HOST, VERSIONS, Environment, here
 
 SCHEMA_VERSION = 2  # 2 added `template`
@@ -90,6 +88,9 @@ class Trial:
     baseline_s: float | None = None  # the default schedule's median latency at this shape
     max_rel_err: float | None = None
     template: str = ""  # of the kernel; empty in rows of schema 1
+    layer: str = ""  # the first layer of the function that the workload computes
+    flops: float | None = None  # at this shape; a product's multiplication and sum are two
+    bytes: float | None = None  # that the kernel reads and writes at least
 
     @property
     def environment(self) -> Environment:
@@ -98,7 +99,8 @@ class Trial:
 
 
 COLUMNS = tuple(field.name for field in fields(Trial))
-ADDED = ("template",)  # columns that logs of an older schema lack
+ADDED: Mapping[str, str | None] = {"template": "", "layer": "", "flops": None, "bytes": None}
+"""What columns hold that logs of an older version lack."""
 
 
 def schedule_json(schedule: Schedule) -> str:
@@ -180,11 +182,11 @@ def _header_of(fd: int, path: Path) -> tuple[str, ...] | None:
     """The columns of the open log; None when it has no whole header yet."""
     head, newline, rest = os.pread(fd, HEADER_BYTES, 0).partition(b"\n")
     if not newline:
-        if not _encoded(COLUMNS).startswith(head):
-            raise LogError(_schema_message(path, head.decode(errors="replace")))
+        _check_torn_header(head, path)
         return None
-    columns = _checked_columns(head.decode(errors="replace"), path)
-    _check_version(_cells(rest.partition(b"\n")[0]), columns, path)
+    columns = _checked_columns(head, path)
+    first = dict(zip(columns, split(rest.partition(b"\n")[0]), strict=False))
+    _check_versions([first.get("schema_version", "")], columns, path)
     return columns
 
 
@@ -221,19 +223,27 @@ def _write_whole(fd: int, line: bytes) -> None:
 
 def _text(trial: Trial, columns: Sequence[str], *, header: bool) -> bytes:
     cells = asdict(trial)
-    row = _encoded([_cell(cells.get(name)) for name in columns])
-    return _encoded(columns) + row if header else row
+    row = encoded([cells.get(name) for name in columns])
+    return encoded(columns) + row if header else row
 
 
-def _cell(value: object) -> str:
-    """The text of a value, on one line: a reader splits at line ends before it looks at quotes."""
-    return "" if value is None else re.sub(r"[\r\n]+", " ", str(value))
+@dataclass(frozen=True)
+class Table:
+    """The rows of a log by column: those of `Trial` in their types, unknown ones as text."""
 
+    known: Mapping[str, Sequence[Any]]
+    unknown: Mapping[str, Sequence[str]]
 
-def _encoded(cells: Sequence[str]) -> bytes:
-    buffer = io.StringIO()
-    csv.writer(buffer, lineterminator="\n").writerow(cells)
-    return buffer.getvalue().encode(errors="backslashreplace")
+    @classmethod
+    def of(cls, trials: Sequence[Trial]) -> Table:
+        """The table of these rows."""
+        return cls({name: [getattr(t, name) for t in trials] for name in COLUMNS}, {})
+
+    @property
+    def trials(self) -> list[Trial]:
+        """The rows, one by one."""
+        cells = zip(*self.known.values(), strict=True)
+        return [Trial(**dict(zip(self.known, row, strict=True))) for row in cells]
 
 
 def rows(path: str | Path, templates: Container[str] | None = None) -> list[Trial]:
@@ -247,49 +257,60 @@ def rows(path: str | Path, templates: Container[str] | None = None) -> list[Tria
         LogError: there is no such file, or it is of another schema.
 
     """
-    return [trial for trial, _ in lines(path, templates)]
+    return table(path, templates).trials
 
 
-def lines(
-    path: str | Path, templates: Container[str] | None = None
-) -> list[tuple[Trial, dict[str, str]]]:
-    """The log's trials, each with the cells of the columns that this version does not know."""
+def table(path: str | Path, templates: Container[str] | None = None) -> Table:
+    """The log's trials by column, those that this version does not know included; as `rows`."""
     path = Path(path)
+    cells, numbers, torn = _cells_by_column(path)
+    read, mangled = typed(cells, PARSERS)
+    known = {name: [default] * len(numbers) for name, default in ADDED.items()} | read
+    _tell_torn(path, [*torn, *(numbers[row] for row in mangled)])
+    check = {"template": partial(_template_fault, templates)}
+    faults = {row: f for row, f in row_faults(known, check).items() if row not in mangled}
+    if faults:
+        row, fault = next(iter(faults.items()))
+        first = f"line {numbers[row]}: {fault}"
+        _warn(f"{path}: left out {len(faults)} bad row(s), the first in {first}")
+    unknown = {name: column for name, column in cells.items() if name not in known}
+    left_out = mangled | faults.keys()
+    kept = [row for row in range(len(numbers)) if row not in left_out]
+    return Table(picked(known, kept), picked(unknown, kept))
+
+
+def _cells_by_column(path: Path) -> tuple[Cells, list[int], list[int]]:
+    """The cells of whole lines, by column; their numbers; the numbers of torn lines."""
     try:
         header, *body = path.read_bytes().split(b"\n")
     except OSError as e:
         raise LogError(f"cannot read the tuning log {path}: {e.strerror or e}") from e
     if not body:
+        _check_torn_header(header, path)
         if header:
             _warn(f"{path}: skipped a torn header")
-        return []
-    columns = _checked_columns(header.decode(errors="replace"), path)
-    read = {number: _parsed(line, columns, path) for number, line in enumerate(body[:-1], 2)}
-    torn = [number for number, row in read.items() if row is None]
+        return dict.fromkeys(COLUMNS, ()), [], []
+    columns = _checked_columns(header, path)
+    lines = {number: split(line) for number, line in enumerate(body[:-1], 2)}
+    whole = {number: cells for number, cells in lines.items() if len(cells) == len(columns)}
+    by_column = list(zip(*whole.values(), strict=True)) or [()] * len(columns)
+    cells = dict(zip(columns, by_column, strict=True))
+    _check_versions(cells["schema_version"], columns, path)
+    torn = list(lines.keys() - whole.keys())
     if body[-1]:  # no line end: the writer was killed, and a cell may look whole though it is not
         torn.append(len(body) + 1)
-    if torn:
-        _warn(f"{path}: skipped {len(torn)} torn line(s): {', '.join(map(str, torn))}")
-    return _sound({number: row for number, row in read.items() if row is not None}, templates, path)
+    return cells, list(whole), torn
 
 
-Row: TypeAlias = tuple[Trial, dict[str, str]]
+def _tell_torn(path: Path, numbers: Sequence[int]) -> None:
+    if numbers:
+        listed = ", ".join(map(str, sorted(numbers)))
+        _warn(f"{path}: skipped {len(numbers)} torn line(s): {listed}")
 
 
-def _sound(read: Mapping[int, Row], templates: Container[str] | None, path: Path) -> list[Row]:
-    """The rows that can count, of those read, by line; a LogWarning tells of the others."""
-    faults = {number: _fault(trial, templates) for number, (trial, _) in read.items()}
-    bad = [number for number, fault in faults.items() if fault]
-    if bad:
-        first = f"line {bad[0]}: {faults[bad[0]]}"
-        _warn(f"{path}: left out {len(bad)} bad row(s), the first in {first}")
-    return [row for number, row in read.items() if not faults[number]]
-
-
-def _fault(trial: Trial, templates: Container[str] | None) -> str:
-    if trial.template and templates is not None and trial.template not in templates:
-        return f"no template is named {trial.template!r}"
-    return row_fault(vars(trial))
+def _template_fault(templates: Container[str] | None, name: str) -> str:
+    known = not name or templates is None or name in templates
+    return "" if known else f"{name!r}, and no template has this name"
 
 
 def select(
@@ -327,62 +348,46 @@ def _difference(trial: Trial, wanted: Environment, names: Iterable[str]) -> str:
     return ""
 
 
-def _checked_columns(header: str, path: Path) -> tuple[str, ...]:
-    columns = tuple(next(csv.reader([header]), ()))
+def _check_torn_header(header: bytes, path: Path) -> None:
+    if not encoded(COLUMNS).startswith(header):
+        raise _no_log(path, header)
+
+
+def _checked_columns(header: bytes, path: Path) -> tuple[str, ...]:
+    columns = tuple(split(header))
+    if not set(COLUMNS).intersection(columns):
+        raise _no_log(path, header)
     missing = [name for name in COLUMNS if name not in columns and name not in ADDED]
     if missing:
-        raise LogError(_schema_message(path, header, f"it lacks {', '.join(missing)}"))
+        raise _other_schema(path, columns, f"it lacks {', '.join(missing)}")
     return columns
 
 
-def _parsed(
-    line: bytes, columns: tuple[str, ...], path: Path
-) -> tuple[Trial, dict[str, str]] | None:
-    """The trial of one line, and its unknown cells; None when the line is torn."""
-    cells = _cells(line)
-    if len(cells) != len(columns):
-        return None
-    _check_version(cells, columns, path)
-    named = dict(zip(columns, cells, strict=True))
-    try:
-        known = {n: parse(named.pop(n)) for n, parse in PARSERS.items() if n in named}
-    except ValueError:
-        return None
-    return Trial(**known), named
+def _check_versions(versions: Iterable[str], columns: Sequence[str], path: Path) -> None:
+    newer = [v for v in set(versions) if v.isdigit() and int(v) > SCHEMA_VERSION]
+    if newer:
+        raise _other_schema(path, columns, f"its rows are of schema {', '.join(sorted(newer))}")
 
 
-def _cells(line: bytes) -> list[str]:
-    try:
-        return next(csv.reader([line.decode(errors="replace")], strict=True), [])
-    except csv.Error:  # a quote without its twin
-        return []
+def _no_log(path: Path, header: bytes) -> LogError:
+    begin, ours = header[:60].decode(errors="replace"), ",".join(COLUMNS[:4])
+    lines = f"its first line begins with {begin!r}, a log's with {ours}; `tune` writes logs"
+    return LogError(f"{path} is no tuning log: {lines}")
 
 
-def _check_version(cells: Sequence[str], columns: Sequence[str], path: Path) -> None:
-    version = dict(zip(columns, cells, strict=False)).get("schema_version", str(SCHEMA_VERSION))
-    if version.isdigit() and int(version) > SCHEMA_VERSION:
-        reason = f"its rows are of schema {version}"
-        raise LogError(_schema_message(path, ",".join(columns), reason))
-
-
-def _schema_message(path: Path, header: str, reason: str = "its first line is no header") -> str:
-    ours = ",".join(COLUMNS)
-    return (
+def _other_schema(path: Path, columns: Sequence[str], reason: str) -> LogError:
+    return LogError(
         f"{path} is of another schema: {reason}\n"
-        f"  its header: {header}\n"
-        f"  schema {SCHEMA_VERSION}:   {ours}"
+        f"  its header: {','.join(columns)}\n"
+        f"  schema {SCHEMA_VERSION}:   {','.join(COLUMNS)}"
     )
-
-
-def _seconds(cell: str) -> float | None:
-    return float(cell) if cell else None
 
 
 TYPES: dict[str, Callable[[str], Any]] = {
     "int": int,
     "float": float,
     "str": str,
-    "float | None": _seconds,
+    "float | None": optional_number,
 }
 PARSERS = {field.name: TYPES[str(field.type)] for field in fields(Trial)}
 

@@ -234,6 +234,9 @@ class Session:
             status="ok" if outcome.error_kind == "none" else "failed",
             **{**asdict(outcome), "error": outcome.error[:ERROR_LENGTH]},
             baseline_s=baseline,
+            layer=task.layer,
+            flops=task.flops(point),
+            bytes=task.bytes(point),
         )
         append(self.log, trial)
         self.written.append(trial)

@@ -15,13 +15,14 @@ from bucketize.ir import CALL, Clone, Const, Function, Module, all_bindings
 from bucketize.kernel.target import Target, host
 from bucketize.kernel.template import Implementation, Shapes, Template
 from bucketize.kernel.templates import TEMPLATES, candidates
+from bucketize.kernel.work import work
 from bucketize.kernel.workload import Workload
 from bucketize.program.decide import decide, defaults
 from bucketize.program.instruction import KernelCall, RunSegment, instructions
 from bucketize.program.program import Routine
 from bucketize.tune.cells import shape_text
 from bucketize.tune.search import Space
-from bucketize.types import ANY, Symbol, evaluate, symbols
+from bucketize.types import ANY, Dim, Symbol, evaluate, symbols
 
 Sizes: TypeAlias = Mapping[str, int]  # symbol name -> size
 Weighted: TypeAlias = list[tuple[Sizes, float]]
@@ -52,6 +53,8 @@ class Task:
 
     function: str
     bucket: str
+    layer: str
+    """The first binding of the function that the workload computes: `%11`."""
     workload: Workload
     default: Implementation
     points: tuple[Point, ...]
@@ -78,12 +81,27 @@ class Task:
         """The op that decides which template serves."""
         return self.workload.anchor.op.name
 
+    def flops(self, point: Point) -> int | None:
+        """Floating-point operations at a point, two for each product of a sum; None without one."""
+        multiplications = _size(work(self.workload).multiplications, point)
+        return 2 * multiplications if multiplications else None
+
+    def bytes(self, point: Point) -> int | None:
+        """Bytes that the kernel reads and writes at least; None where values decide."""
+        return _size(work(self.workload).moved, point)
+
     @property
     def family(self) -> tuple[object, ...]:
         """What tasks have in common whose schedules are worth a try for each other."""
         body, constant = self.workload.body, self.workload.constant
         weights = tuple(str(p.type) for p, c in zip(body.params, constant, strict=True) if c)
         return (self.template.name, tuple(b.op.name for b in body.body), weights)
+
+
+def _size(dim: Dim, point: Point) -> int | None:
+    """A dim at a point; None where its sizes do not tell it."""
+    known = dim != ANY and all(s.name in point.sizes for s in symbols(dim))
+    return evaluate(dim, point.sizes) if known else None
 
 
 def tasks_of(mod: Module, sizes: str | Traffic = "middle") -> list[Task]:
@@ -174,20 +192,29 @@ def _serves(fn: Function, clone: Clone, sizes: Sizes) -> bool:
 
 def _tasks(routine: Routine, clone: Clone, judged: Weighted, target: Target) -> list[Task]:
     """The distinct workloads of a routine that have knobs, in order of appearance."""
-    found: dict[tuple[str, str], tuple[Workload, Implementation, dict[Shapes, Point]]] = {}
+    found: dict[tuple[str, str], tuple[KernelCall, Implementation, dict[Shapes, Point]]] = {}
     calls = list(_calls(routine))
     for call in calls:
         for made in _choices(call, target):
             key = call.workload.hash, made.template
-            _, _, points = found.setdefault(key, (call.workload, made, {}))
+            _, _, points = found.setdefault(key, (call, made, {}))
             for point in _points(call.workload, judged):
                 before = points.get(point.shapes)
                 weight = point.weight + (before.weight if before else 0.0)
                 points[point.shapes] = replace(point, weight=weight)
-    bucket, weight_bytes = show_bucket(clone.bucket), _weight_bytes(calls)
+    weight_bytes = _weight_bytes(calls)
     return [
-        Task(routine.name, bucket, workload, made, tuple(points.values()), weight_bytes, target)
-        for workload, made, points in found.values()
+        Task(
+            function=routine.name,
+            bucket=show_bucket(clone.bucket),
+            layer=f"%{call.binding.outs[0].name}",
+            workload=call.workload,
+            default=made,
+            points=tuple(points.values()),
+            weight_bytes=weight_bytes,
+            target=target,
+        )
+        for call, made, points in found.values()
         if points
     ]
 

@@ -1,0 +1,144 @@
+"""Figures say what they show, of what, and where it was measured; nothing sticks out of them."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING
+
+import pandas as pd
+import pytest
+from test_analysis import COST, LATENCIES, LATENCY, measured
+
+from bucketize.analysis import plot_latency, plot_progress, plot_trade_off, progress, trade_off
+from bucketize.errors import BucketizeError
+from bucketize.tune.frame import trial_frame
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+WHERE = {"model": "mlp", "host_cpu": "znver4", "threads": 2, "date": "2026-01-31T12:00:00+00:00"}
+ROUNDS = pd.concat([LATENCY.assign(round=i) for i in range(3)], ignore_index=True)
+ROUNDS["latency_s"] *= 1 + ROUNDS["round"] * (ROUNDS["dispatcher"] == "none")
+
+
+def many(count: int) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Latency and cost of that many dispatchers at as many shapes."""
+    names = ["oracle", *(f"uniform:count={i}" for i in range(count))]
+    shapes = [f"N={i},H=224,W=224" for i in range(count)]
+    rows = [{"dispatcher": d, "shape": s, "latency_s": 1e-3} for s in shapes for d in names]
+    cost = {"dispatcher": names[1:], "clones": range(1, count + 1), "compile_s": 1.0}
+    return pd.DataFrame(rows), pd.DataFrame(cost)
+
+
+def course(tasks: int = 1) -> pd.DataFrame:
+    trials = [
+        measured(mr, seconds and seconds / (1 + i), workload=f"{i:016x}", threads=1 + i % 2)
+        for i in range(tasks)
+        for mr, seconds in LATENCIES
+    ]
+    return progress(trial_frame(trials))
+
+
+def names(figure: Figure) -> list[str]:
+    """Of the legend."""
+    return [text.get_text() for legend in figure.legends for text in legend.get_texts()]
+
+
+def title(figure: Figure) -> str:
+    return figure.get_suptitle()
+
+
+FIGURES = {
+    "latency": lambda: plot_latency(LATENCY),
+    "latency in rounds": lambda: plot_latency(ROUNDS.assign(**WHERE)),
+    "latency of many": lambda: plot_latency(many(60)[0]),
+    "trade-off": lambda: plot_trade_off(trade_off(LATENCY, COST)),
+    "trade-off of many": lambda: plot_trade_off(trade_off(*many(60))),
+    "progress": lambda: plot_progress(course()),
+    "progress of many": lambda: plot_progress(course(40)),
+    "no progress": lambda: plot_progress(course(0)),
+}
+
+
+@cache
+def figure_of(name: str) -> Figure:
+    return FIGURES[name]()
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_everything_is_inside_the_frame(name: str) -> None:
+    figure = figure_of(name)
+    figure.draw_without_rendering()
+    width, height = figure.bbox.size
+    for artist in (*figure.axes, *figure.legends, *figure.texts):
+        box = artist.get_tightbbox()
+        assert box is not None
+        assert min(box.x0, box.y0) >= -1
+        assert box.x1 <= width + 1
+        assert box.y1 <= height + 1
+
+
+@pytest.mark.parametrize(
+    ("name", "named"),
+    [
+        ("latency", ["oracle", "log", "none"]),
+        ("latency of many", ["oracle", *(f"uniform:count={i}" for i in range(60))]),
+        ("trade-off", ["none", "log", "oracle"]),
+        ("trade-off of many", [f"uniform:count={i}" for i in range(60)]),
+        ("progress", ["matmul 000000 N=[1,2);H=[32,64)"]),
+        ("no progress", []),
+    ],
+)
+def test_every_line_has_its_name(name: str, named: list[str]) -> None:
+    assert names(figure_of(name)) == named
+
+
+def test_of_many_tasks_those_that_gained_most_are_named() -> None:
+    *first, last = names(figure_of("progress of many"))
+    assert len(first) == 10
+    assert all(name.startswith("matmul 000000 N=[1,2);H=[32,64) ") for name in first)
+    assert {name.rsplit(" ", 2)[1] for name in first} == {"1", "2"}  # threads
+    assert last == "30 more"
+
+
+def test_titles_say_what_was_measured_where() -> None:
+    assert (
+        title(figure_of("latency in rounds")) == "mlp, znver4, 2 threads, 2026-01-31\nat N=1; N=7"
+    )
+    trade = plot_trade_off(trade_off(ROUNDS.assign(**WHERE), COST))
+    assert title(trade) == "mlp, znver4, 2 threads, 2026-01-31\nat N=1; N=7"
+    assert title(figure_of("latency")) == "at N=1; N=7"  # the frame tells no more
+    assert title(figure_of("latency of many")).endswith("and 54 more")
+    assert title(figure_of("progress")).endswith(", 1 thread")
+
+
+def test_quartiles_are_drawn() -> None:
+    axes = figure_of("latency in rounds").axes[1]
+    none = axes.containers[-1]
+    assert none.get_label() == "none"
+    (bars,) = none.lines[2]
+    ends = [[y for _, y in segment] for segment in bars.get_segments()]
+    assert ends == [pytest.approx([4.5, 7.5]), pytest.approx([1.5, 2.5])]  # of 3, 6, 9; 1, 2, 3
+
+
+def test_compile_seconds_stand_beside_clones() -> None:
+    clones, seconds = figure_of("trade-off").axes
+    assert (clones.get_xlabel(), seconds.get_xlabel()[-3:]) == ("clones", "[s]")
+    at = [[c.lines[0].get_xdata()[0] for c in axes.containers] for axes in (clones, seconds)]
+    assert at == [COST["clones"].tolist(), COST["compile_s"].tolist()]
+
+
+@pytest.mark.parametrize(
+    ("draw", "reason"),
+    [
+        (lambda: plot_latency(COST), "lacks shape, latency_s; expected one of `measure_trade_off`"),
+        (lambda: trade_off(LATENCY, LATENCY[["shape"]]), "lacks dispatcher; expected one of `mea"),
+        (lambda: plot_trade_off(LATENCY), "lacks clones, compile_s, .*expected one of `trade_off`"),
+        (lambda: plot_progress(trial_frame([])), "lacks step, best; expected one of `progress`"),
+        (lambda: progress(LATENCY), "lacks schema_version, .*; expected one of `load`"),
+    ],
+)
+def test_another_frame_is_an_error(draw: object, reason: str) -> None:
+    assert callable(draw)
+    with pytest.raises(BucketizeError, match=reason):
+        draw()
