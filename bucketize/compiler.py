@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
+import warnings
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,11 +19,12 @@ from bucketize.program.decide import completed, decide, defaults, redecided
 from bucketize.program.family import Choose
 from bucketize.program.instruction import AGREED, LOGGED
 from bucketize.program.program import Program
+from bucketize.progress import Tell, shown
 from bucketize.runtime.executable import Executable
-from bucketize.runtime.link import Progress, link
+from bucketize.runtime.link import link
 from bucketize.runtime.native import check_threads
 from bucketize.tune.choice import Choices
-from bucketize.tune.log import rows, select
+from bucketize.tune.log import LogWarning, Trial, rows, select
 
 EXECUTORS = ("auto", "graph", "vm")
 LOGGER = logging.getLogger("bucketize")
@@ -35,13 +38,15 @@ def compile(
     executor: str = "auto",
     lazy: bool = False,
     strict: bool = False,
-    progress: Progress | None = None,
+    progress: Tell | bool | None = None,
 ) -> Executable:
     """Compile `mod` with each clone's best valid schedules of `log`, else on defaults.
 
     `executor` is "graph" (static functions only), "vm", or "auto": the graph executor for what is
     static. With `lazy` a clone compiles at its first use; with `strict` that is an error.
-    `Executable.counts` says how many workloads the log served.
+    `progress=True` shows a bar on stderr; a function of yours is told what is being worked on,
+    how many are done (functions, then kernels), and of how many. `Executable.counts` says how many
+    workloads the log served.
     """
     check_module(mod)
     if executor not in EXECUTORS:
@@ -51,12 +56,13 @@ def compile(
     target = host()
     choose = defaults(target) if log is None else logged_choice(log, threads, target)
     program = decide(mod, choose, target=target, threads=threads, executor=executor)
-    for i, name in enumerate(["main"] if lazy else mod.functions):
-        if progress is not None:
-            progress(f"deciding {name}", i, len(mod.functions))
-        program.decide(name, whole=strict or not lazy)
-    program.routines.is_closed = strict
-    image = link(program, progress)
+    with shown("compiling", progress) as tell:
+        for i, name in enumerate(["main"] if lazy else mod.functions):
+            if tell is not None:
+                tell(f"deciding {name}", i, len(mod.functions))
+            program.decide(name, whole=strict or not lazy)
+        program.routines.is_closed = strict
+        image = link(program, tell)
     executable = Executable(image, mod, time.perf_counter() - start)
     LOGGER.info("%s", executable.counts)
     return executable
@@ -76,7 +82,9 @@ def logged_choice(log: str | Path, threads: int, target: Target) -> Choose:
 
     One that its template no longer allows is as good as none.
     """
-    choices = Choices(select(rows(log, TEMPLATES)), threads)
+    trials = select(rows(log, TEMPLATES))
+    _warn_of_threads(trials, log, threads)
+    choices = Choices(trials, threads)
     otherwise = defaults(target)
 
     def choose(workload: Workload, able: Sequence[Template]) -> tuple[Implementation, str]:
@@ -90,3 +98,17 @@ def logged_choice(log: str | Path, threads: int, target: Target) -> Choose:
         return known, AGREED if known == default else LOGGED
 
     return choose
+
+
+def _warn_of_threads(trials: Sequence[Trial], log: str | Path, threads: int) -> None:
+    """Count the trials of workloads that were never measured with so many threads."""
+    served = {trial.workload for trial in trials if trial.threads == threads}
+    others = Counter(trial.threads for trial in trials if trial.workload not in served)
+    if others:
+        counts = ", ".join(f"{n} with threads={t}" for t, n in sorted(others.items()))
+        warnings.warn(
+            f"{log}: left out {others.total()} of {len(trials)} trials, whose workloads were not "
+            f"measured with threads={threads} ({counts}); tune with threads={threads}, too",
+            LogWarning,
+            stacklevel=4,
+        )

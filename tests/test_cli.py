@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
+import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,10 +26,10 @@ from bucketize.analysis.engines import Engine
 from bucketize.cli.dispatcher import find_dispatcher, parse_options
 from bucketize.cli.group import main
 from bucketize.cli.profile import labels, shortened
-from bucketize.cli.progress import Tell
 from bucketize.cli.run import save as save_results
 from bucketize.errors import BucketizeError, DispatchError, UnknownNameError
 from bucketize.program.file import File, write
+from bucketize.progress import Tell
 from bucketize.runtime import profile as profile_module
 from bucketize.runtime.profile import BETWEEN
 from bucketize.runtime.roofline import Roofline
@@ -93,7 +96,10 @@ def test_dispatchers_are_listed(run: Run) -> None:
     ("args", "message"),
     [
         (["zoo", "nope"], "error: no zoo model named 'nope'; known: bert-base,"),
-        (["zoo", "mlp", "-o", "no/where.onnx"], "error: [Errno 2] No such file or directory"),
+        (
+            ["zoo", "mlp", "-o", "no/where.onnx"],
+            "error: no/where.onnx: No such file or",
+        ),
         (["dispatchers", "--dim", "N"], "'N' is no bound; write N=1..32, N=1.. or N=8"),
         (["dispatchers", "--dim", "N=4..2"], "'N=4..2' is empty: 4 exceeds 2"),
     ],
@@ -103,6 +109,53 @@ def test_errors_exit_with_2(run: Run, args: list[str], message: str) -> None:
     assert result.exit_code == 2
     assert result.stdout == ""
     assert message in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "errors"),
+    [
+        (["zoo", "--nope"], ["error: No such option '--nope'.", "  see main zoo --help"]),
+        (["tune", "m"], ["error: Missing option '--log'.", "  see main tune --help"]),
+        (["nope"], ["error: No such command 'nope'.", "  see main --help"]),
+        (["cache", "--prune", "x"], None),
+        (["analyze", "t.csv", "--model", "m"], None),
+        (["zoo", "nope"], None),
+        (["run", "no.onnx"], None),
+        (["run", "zoo:mlp", "--input", "data=no.npy", "--at", "N=1"], None),
+    ],
+)
+def test_all_errors_have_one_form(run: Run, args: list[str], errors: list[str] | None) -> None:
+    result = run(*args)
+    assert result.exit_code == 2
+    lines = result.stderr[result.stderr.index("error: ") :].splitlines()  # after progress
+    assert lines[: len(errors or ())] == (errors or [])
+    assert all(line.startswith("  ") for line in lines[1:])
+
+
+def test_without_a_command_there_is_help(run: Run) -> None:
+    result = run()
+    assert result.exit_code == 2
+    assert "Usage: main" in result.output
+    assert "Examples:" in result.output
+
+
+@pytest.mark.filterwarnings("always")
+def test_a_warning_is_told_once(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def warn(*_: object) -> None:
+        for text in ("a log is torn", "a log is torn", "another"):
+            warnings.warn(text, stacklevel=1)
+
+    monkeypatch.setattr(main.commands["cache"], "callback", lambda **_: warn())
+    assert run("cache").stderr == "warning: a log is torn\nwarning: another\n"
+
+
+def test_an_interrupt_ends_with_130(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(**_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(main.commands["cache"], "callback", interrupt)
+    result = run("cache")
+    assert (result.exit_code, result.stderr.split()) == (130, ["interrupted"])
 
 
 def test_debug_shows_the_traceback(run: Run) -> None:
@@ -163,6 +216,38 @@ def test_show_tells_scripts(run: Run, net: str) -> None:
         "clones": ["main[N=1..2]", "main[N=2..]"],
         "decisions": ["if N < 2:", "  main[N=1..2]", "else:", "  main[N=2..]"],
     }
+
+
+def test_show_takes_the_sizes_of_the_oracle(run: Run, net: str) -> None:
+    told = json.loads(run("show", net, "-d", "oracle", "--at", "N=3", "--json").stdout)
+    assert told["clones"] == ["main[at0:N=3..4]"]
+    text = run("show", net, "-d", "oracle", "--at", "N=3", "--section", "after").stdout
+    assert "float32[3, 16]" in text
+
+
+@pytest.mark.parametrize("command", ["show", "compile"])
+def test_sizes_that_nothing_asks_for_are_refused(run: Run, net: str, command: str) -> None:
+    result = run(command, net, "-d", "log", "--at", "N=3")
+    assert result.exit_code == 2
+    assert "--at is for -d oracle" in result.stderr
+
+
+def test_an_explanation_is_kept_for_scripts(run: Run, net: str) -> None:
+    (row,) = json.loads(run("run", net, "-d", "log", "--at", "N=3", "--explain", "--json").stdout)
+    told = row["explanation"]
+    assert told["path"] == ["main", "main[N=2..4]"]
+    (step,) = told["steps"]
+    assert step["op"] == "matmul+relu"
+    assert step["shape"] == [3, 8]
+    assert step["schedule"]
+    assert step["why"] == "default"
+
+
+def test_kernels_that_are_built_lazily_count(run: Run, net: str, tmp_path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BUCKETIZE_CACHE", str(tmp_path / "kernels"))
+        said = run("run", net, "-d", "log", "--at", "N=3").stderr
+    assert said.splitlines()[-1] == "1 kernels, 1 of them compiled now, 0 from the cache"
 
 
 def test_run_checks_and_times(run: Run, net: str) -> None:
@@ -236,18 +321,19 @@ def test_compile_tells_scripts(run: Run, net: str, tmp_path: Path) -> None:
 def test_compiling_counts_functions_then_kernels(
     run: Run, net: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[tuple[float, float, str]] = []
+    told: list[tuple[str, int, int]] = []
 
     @contextmanager
     def bar(title: str) -> Iterator[Tell]:
         yield lambda *at: told.append(at)
 
-    monkeypatch.setattr("bucketize.cli.progress.progress_bar", bar)
+    monkeypatch.setattr("bucketize.progress.progress_bar", bar)
     monkeypatch.setattr("bucketize.kernel.build.is_built", lambda *_: False)
     run("compile", net, "--dim", "N=2..3", "-d", "log")
-    assert told[:2] == [(0, 2, "0 of 2: deciding main"), (1, 2, "1 of 2: deciding main[N=2..4]")]
-    assert (told[-1][0], told[-1][1]) == (3, 3)
-    assert told[-1][2].startswith("3 of 3: compiled")
+    assert told[:3] == [("deciding main", 0, 2), ("deciding main[N=2..4]", 1, 2), ("kernels", 0, 3)]
+    kernels = [at for at in told if at[0].startswith("kernel ")]
+    assert [(done, total) for _, done, total in kernels] == [(1, 3), (2, 3), (3, 3)]
+    assert told[-1] == ("packing weights", 0, 1)
 
 
 def test_a_saved_program_runs(run: Run, program: str, tmp_path: Path) -> None:
@@ -341,15 +427,61 @@ def test_tune_then_analyze(run: Run, net: str, tmp_path: Path) -> None:
     assert told["trials"] == 4
     assert told["failed"] == 0
     assert [row["function"] for row in told["best"]] == ["main[N=1..2]", "main[N=2..3]"]
-    assert "0 trials" in run(*args).stderr
+    again = run(*args)
+    assert "0 trials in 0 s, 0 failed; t.csv has 4 of this model" in again.stderr
+    assert again.stdout.count("main[N=") == 2  # its table again
+    more = json.loads(run(*args[:-1], "3", "--json").stdout)
+    assert (more["trials"], more["trials_in_log"]) == (2, 6)
+    assert [row["tried"] for row in more["best"]] == [3, 3]  # the whole log's
     best = json.loads(run("analyze", "t.csv", "--json").output)
-    assert [row["tried"] for row in best] == [2, 2]
+    assert [row["tried"] for row in best] == [3, 3]
     progress = run("analyze", "t.csv", "--frame", "progress", "--csv", "p.csv", "--plot", "p.png")
     assert progress.output.startswith("host_cpu")
     assert (tmp_path / "p.csv").read_text().startswith("host_cpu")
     assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
     chosen = run("run", net, "-d", "exact", "--dim", "N=1..2", "--log", "t.csv", "--at", "N=2")
     assert "1 with schedules from the log" in chosen.stderr
+
+
+@pytest.mark.filterwarnings("default")
+def test_a_log_of_other_threads_is_told_of(run: Run, net: str) -> None:
+    run("tune", net, "--dim", "N=1..2", "--log", "t.csv", "--trials", "2")
+    for command in (["run", net, "--at", "N=2"], ["compile", net]):
+        result = run(*command, "--dim", "N=1..2", "--log", "t.csv", "--threads", "2")
+        assert result.exit_code == 0
+        assert (
+            "warning: t.csv: left out 2 of 2 trials, whose workloads were not measured with "
+            "threads=2 (2 with threads=1); tune with threads=2, too\n"
+        ) in result.stderr
+    run("tune", net, "--dim", "N=1..2", "--log", "t.csv", "--trials", "2", "--threads", "2")
+    assert "warning" not in run(*command, "--dim", "N=1..2", "--log", "t.csv").stderr
+
+
+@pytest.mark.slow
+def test_who_interrupts_tuning_is_told_what_is_kept(net: str, tmp_path: Path) -> None:
+    log = tmp_path / "t.csv"
+    command = [sys.executable, "-m", "bucketize.cli", "tune", net, "-d", "log", "--log", str(log)]
+    child = subprocess.Popen(
+        [*command, "--dim", "N=1..4", "--trials", "64"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)},
+        start_new_session=True,
+    )
+    deadline = time.monotonic() + 120
+    while not log.exists() or log.read_bytes().count(b"\n") < 3:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    os.killpg(child.pid, signal.SIGINT)  # as a terminal does: to all processes of the group
+    out, err = child.communicate(timeout=60)
+    kept = log.read_bytes().count(b"\n") - 1
+    assert child.returncode == 130
+    assert out.splitlines()[1].startswith("main[N=1..2]")
+    assert re.search(rf"interrupted: {kept} trials in \d+ s, \d failed; {log} has {kept} of", err)
+    assert err.endswith("the same command goes on from there\n")
+    assert "Traceback" not in err
 
 
 def test_the_trade_off_of_dispatchers(run: Run, net: str) -> None:

@@ -25,7 +25,8 @@ from bucketize.ops import matmul, relu
 from bucketize.tune.call import parts
 from bucketize.tune.log import LogWarning, Trial, append, rows
 from bucketize.tune.measure import Limits, Replay, Worker
-from bucketize.tune.session import Progress, tune
+from bucketize.tune.progress import Progress
+from bucketize.tune.session import tune
 from bucketize.tune.task import tasks_of
 from bucketize.types import Profile, Symbol, tensor
 
@@ -214,8 +215,10 @@ def test_an_interrupt_leaves_a_good_log_and_no_child(log: Path) -> None:
         if progress.tried == 2:
             raise KeyboardInterrupt
 
-    with Worker(LIMITS, plugins=["faulty"]) as worker, pytest.raises(KeyboardInterrupt):
+    with Worker(LIMITS, plugins=["faulty"]) as worker, pytest.raises(KeyboardInterrupt) as e:
         tune(module(), log=log, search="grid", measurer=worker, progress=interrupt)
+    kept = f"{log} keeps the 2 trials of this session; the same call goes on from there"
+    assert e.value.__notes__ == [kept]
     assert len(rows(log)) == 2
     assert not children()
 
@@ -298,6 +301,22 @@ def test_progress_names_bucket_workload_and_best(log: Path) -> None:
     assert [p.best for p in told[:5]] == [None, 1.0, 1.0, 0.5, 0.5]
     assert {(p.tasks, p.trials, p.op) for p in told} == {(3, 4, "relu")}
     assert [p.bucket for p in told[::5]] == ["N=[1,2)", "N=[2,16)", "N=[16,65)"]
+    assert [p.done for p in told] == [0, 1, 2, 3, 4, 4, 5, 6, 7, 8, 8, 9, 10, 11, 12]
+    assert {(p.total, p.left_s) for p in told} == {(12, None)}
+
+
+def test_progress_counts_what_a_log_leaves_to_do(log: Path) -> None:
+    record(log, dispatched(), trials=4)
+    told: list[Progress] = []
+    record(log, dispatched(), trials=99, seconds=1e6, progress=told.append)
+    schedules = len(KINDS) + 1
+    assert (told[0].done, told[0].total) == (0, 3 * (schedules - 4))
+    assert told[-1].done == told[-1].total == 3 * (schedules - 4)
+    assert all(0 < p.left_s <= 1e6 for p in told if p.left_s is not None)
+    assert told[0].left_s is not None
+    again: list[Progress] = []
+    record(log, dispatched(), trials=99, progress=again.append)
+    assert {(p.done, p.total) for p in again} == {(0, 0)}
 
 
 def test_bounds_measure_each_schedule_at_three_shapes(log: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -23,11 +23,10 @@ from bucketize.interpret import evaluate_module
 from bucketize.ir import Module
 from bucketize.op import Array
 from bucketize.program.instruction import DEFAULT, LOGGED, RunSegment, instructions
+from bucketize.progress import Tell
 from bucketize.runtime.executable import Executable
 from bucketize.timing import interleaved
 from bucketize.tune.environment import here
-
-Progress: TypeAlias = Callable[[str, int, int], None]  # (what, done, total)
 
 ROUNDS = 15  # of calls at least, at each case
 ENOUGH_S, MOST = 3.0, 301  # more rounds until this time has passed, at most so many
@@ -66,7 +65,7 @@ def measure_trade_off(
     log: Logs = None,
     threads: int = 1,
     model: str = "",
-    progress: Progress | None = None,
+    progress: Tell | None = None,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The latency of each module at each case, and its cost: `trade_off(*measure_trade_off(...))`.
 
@@ -111,7 +110,7 @@ def _here() -> dict[str, str]:
     return {"host_cpu": here().host_cpu, "date": now}
 
 
-def _told(progress: Progress, name: str, function: str, done: int, total: int) -> None:
+def _told(progress: Tell, name: str, function: str, done: int, total: int) -> None:
     progress(f"{name}: {function}", done, total)
 
 

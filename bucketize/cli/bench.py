@@ -71,7 +71,7 @@ def bench(
         engine_of(name)  # what is not there is said before anything is compiled
     loaded = load_model(model, bounds)
     behind, threads = dispatched(loaded, options), options["threads"]
-    exe = compiled(behind, "compiling", log=options["log"], threads=threads, lazy=True)
+    exe = compiled(behind, log=options["log"], threads=threads, lazy=True)
     benched: Benched = []
     with model_file(model) as path:
         sessions = [ours(exe, options), *(session(name, path, threads) for name in against)]

@@ -46,9 +46,9 @@ def measured(
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Latency at the given sizes and cost, with a bar while it goes on."""
     from bucketize.analysis.tradeoff import Case, measure_trade_off
-    from bucketize.cli.progress import compiling_bar
+    from bucketize.progress import progress_bar
 
-    with compiling_bar("comparing") as progress:
+    with progress_bar("comparing") as progress:
         cases = []
         for i, point in enumerate(points):
             sizes = model.sizes(point)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bucketize.cli import parameter
-from bucketize.cli.model import compiled, dispatched, load_model
+from bucketize.cli.model import compiled, dispatched_at, load_model
 
 if TYPE_CHECKING:
     from bucketize.ir import Module
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @click.command()
 @parameter.model_options
 @parameter.dispatch_options
-@parameter.at_option
+@parameter.oracle_at_option
 @click.option("--output", "-o", type=click.Path(path_type=Path), help="Default: NAME.bkt.")
 @click.option("--log", type=click.Path(path_type=Path), help="Take schedules from this tuning log.")
 @parameter.threads_option
@@ -38,14 +38,18 @@ def compile(
       bucketize compile zoo:mlp -o mlp.bkt
       bucketize compile net.onnx --dim N=1..32 -d log --log trials.csv --threads 2 -o net.bkt
     """
+    from bucketize.progress import progress_bar
+
     loaded = load_model(model, bounds)
-    behind = dispatched(loaded, options)
-    exe = compiled(behind, "compiling", log=options["log"], threads=options["threads"])
+    behind = dispatched_at(loaded, options)
+    exe = compiled(behind, log=options["log"], threads=options["threads"])
     path = output or Path(f"{loaded.name}.bkt")
-    exe.save(path)
+    with progress_bar(f"writing {path}"):
+        exe.save(path)
     told = summary(path, behind, exe)
     click.echo(json.dumps(told, indent=2) if as_json else shown(told))
-    click.echo(str(exe.counts), err=True)
+    counts = str(exe.counts).replace("; ", "\n")
+    click.echo(f"{counts}; {exe.counts.seconds:.1f} s", err=True)
 
 
 def summary(path: Path, mod: Module, exe: Executable) -> dict[str, Any]:

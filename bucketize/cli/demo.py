@@ -89,7 +89,7 @@ def tune_all(modules: Modules, output: Path, trials: int, threads: int) -> dict[
 def tune_one(spec: str, module: Module, log: Path, trials: int, threads: int) -> None:
     """Search schedules for one module."""
     from bucketize.analysis import tasks
-    from bucketize.cli.progress import tuning_bar
+    from bucketize.tune.progress import tuning_bar
     from bucketize.tune.session import tune
 
     with tuning_bar(f"tuning {spec}") as progress:

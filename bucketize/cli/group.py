@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import click
@@ -13,6 +16,7 @@ from bucketize.cli.cache import cache
 from bucketize.cli.compile import compile
 from bucketize.cli.demo import demo
 from bucketize.cli.dispatchers import dispatchers
+from bucketize.cli.parameter import INTERRUPTED
 from bucketize.cli.profile import profile
 from bucketize.cli.run import run
 from bucketize.cli.show import show
@@ -31,29 +35,71 @@ PATH_ERRORS = (
 
 
 class Group(click.Group):
-    """A group whose commands end a user's error with its message and notes, and exit code 2."""
+    """A group that tells every error of a user in one form: `error: ...`, and exit code 2."""
+
+    def main(self, *args: Any, **options: Any) -> Any:
+        """Run a command line, and exit as the shell expects it."""
+        standalone = options.pop("standalone_mode", True)
+        run = partial(super().main, *args, standalone_mode=False, **options)
+        if not standalone:
+            return run()
+        try:
+            sys.exit(run() or 0)
+        except click.exceptions.NoArgsIsHelpError as e:
+            e.show()
+            sys.exit(2)
+        except click.ClickException as e:
+            tell(e.format_message(), [hint(e)] if isinstance(e, click.UsageError) else [])
+            sys.exit(2)
+        except click.Abort:
+            click.echo("interrupted", err=True)
+            sys.exit(INTERRUPTED)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the subcommand; warnings are one line each on stderr."""
+        """Run the subcommand; each warning is one line on stderr, and told once."""
         with warnings.catch_warnings():
-            warnings.showwarning = show_warning  # type: ignore[assignment]
+            warnings.showwarning = once(show_warning)
             try:
                 return super().invoke(ctx)
             except (BucketizeError, *PATH_ERRORS) as e:
                 if ctx.params["debug"]:
                     raise
-                click.echo("\n".join([f"error: {e}", *("  " + n for n in notes(e))]), err=True)
+                tell(message(e), getattr(e, "__notes__", ()))
                 ctx.exit(2)
 
 
-def notes(error: BaseException) -> list[str]:
-    """What outer layers added to an error, inner first."""
-    return list(getattr(error, "__notes__", ()))
+def tell(error: str, notes: Iterable[str]) -> None:
+    """Print an error, and below it what outer layers know of it, inner first."""
+    click.echo("\n".join([f"error: {error}", *("  " + note for note in notes)]), err=True)
 
 
-def show_warning(message: Warning | str, *_where: object) -> None:
+def message(error: BaseException) -> str:
+    """What an error says; the system's own with the path in front."""
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)
+
+
+def hint(error: click.UsageError) -> str:
+    """Where to read how the command is used."""
+    return f"see {error.ctx.command_path if error.ctx else 'bucketize'} --help"
+
+
+def show_warning(message: str) -> None:
     """Print a warning without the place in the code that it comes from."""
     click.echo(f"warning: {message}", err=True)
+
+
+def once(show: Callable[[str], None]) -> Any:
+    """What `warnings.showwarning` may be: a text that comes again is not shown again."""
+    seen: set[str] = set()
+
+    def shown(message: Warning | str, *_where: object) -> None:
+        if str(message) not in seen:
+            seen.add(str(message))
+            show(str(message))
+
+    return shown
 
 
 @click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"]})

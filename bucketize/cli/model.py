@@ -106,13 +106,19 @@ def is_saved(model: str) -> bool:
 def load_model(model: str, bounds: Iterable[Bound]) -> Model:
     """MODEL, a path or zoo:NAME; `--dim` goes before the bounds that the zoo gives."""
     from bucketize.errors import UnsupportedModelError
-    from bucketize.onnx import from_onnx
+    from bucketize.progress import progress_bar
 
     if is_saved(model):
         raise UnsupportedModelError(
             f"{model} is a saved program; `bucketize run` and `profile` take it"
         )
-    own = dict(bounds)
+    with progress_bar(f"reading {model}"):
+        return _read(model, dict(bounds))
+
+
+def _read(model: str, own: dict[str, tuple[int, int | None]]) -> Model:
+    from bucketize.onnx import from_onnx
+
     if not model.startswith(ZOO):
         return Model(from_onnx(model, bounds=own), own, Path(model).stem, zoo=False)
     from bucketize.zoo import BOUNDS, build
@@ -166,6 +172,15 @@ def dispatched(model: Model, options: Mapping[str, Any]) -> Module:
     return dispatch(model.module, find_dispatcher(spec), policy=policy, fallback=fallback)
 
 
+def dispatched_at(model: Model, options: Mapping[str, Any]) -> Module:
+    """The same where --at is the oracle's alone."""
+    from bucketize.errors import DispatchError
+
+    if options["points"] and options["dispatcher"] != ORACLE:
+        raise DispatchError("--at is for -d oracle, which has a clone for each, but it is not used")
+    return dispatched(model, options)
+
+
 def oracle(model: Model, points: Iterable[Sizes]) -> Dispatcher:
     """A static clone for exactly each of the points: the yardstick of all other dispatchers."""
     from bucketize.errors import DispatchError
@@ -173,15 +188,16 @@ def oracle(model: Model, points: Iterable[Sizes]) -> Dispatcher:
 
     shapes = [model.shapes(model.sizes(point)) for point in points]
     if not shapes:
-        raise DispatchError("the oracle has a clone for each --at, but there is none")
+        raise DispatchError("the oracle has a clone for each --at, but there is none; give sizes")
     boxes = [Profile(s, s, s, f"at{i}") for i, s in enumerate(shapes)]
     return lambda _: boxes
 
 
-def compiled(mod: Module, title: str, **options: Any) -> Executable:
+def compiled(mod: Module, **options: Any) -> Executable:
     """The executable of a module, with a bar while it compiles."""
-    from bucketize.cli.progress import compiling_bar
-    from bucketize.compiler import compile
+    from bucketize.progress import progress_bar
 
-    with compiling_bar(title) as progress:
-        return compile(mod, progress=progress, **options)
+    with progress_bar("loading the compiler"):
+        from bucketize.compiler import compile
+
+    return compile(mod, progress=True, **options)

@@ -12,6 +12,7 @@ import click
 F = TypeVar("F", bound=Callable[..., Any])
 Bound: TypeAlias = tuple[str, tuple[int, int | None]]
 Sizes: TypeAlias = dict[str, int]
+INTERRUPTED = 128 + 2  # the exit code that shells expect of who was ended by SIGINT
 
 
 def bound(text: str) -> Bound:
@@ -90,7 +91,7 @@ def fallback_option(command: F) -> F:
     )(command)
 
 
-def at_option(command: F) -> F:
+def at_option(command: F, what: str = "Sizes") -> F:
     """--at, the sizes that something is done at."""
     return click.option(
         "--at",
@@ -98,8 +99,13 @@ def at_option(command: F) -> F:
         type=sizes,
         metavar="SYMBOL=SIZE,...",
         multiple=True,
-        help="Sizes, as in N=4,H=224,W=224; may be repeated.",
+        help=f"{what}, as in N=4,H=224,W=224; may be repeated.",
     )(command)
+
+
+def oracle_at_option(command: F) -> F:
+    """--at where nothing but the oracle wants sizes."""
+    return at_option(command, "With -d oracle: the sizes of its clones")
 
 
 def threads_option(command: F) -> F:

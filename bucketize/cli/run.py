@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import statistics
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -82,9 +83,9 @@ def run(model: str, bounds: list[parameter.Bound], as_json: bool, **options: Any
         results, row = timed(exe, sizes, arrays, options["repeat"])
         if options["check"] and isinstance(loaded, Model):
             row["max_rel_err"] = error(results, loaded.module, arrays)
+        if options["explain"]:
+            row["explanation"] = exe.explain(**sizes)
         rows.append(row)
-        if options["explain"] and not as_json:
-            click.echo(exe.explain(**sizes))
         if options["output"]:
             save(options["output"], dict(zip(exe.outputs, results, strict=True)))
     report(exe, rows, as_json)
@@ -116,26 +117,31 @@ def ready(
     """MODEL and what runs it: loaded if it is a saved program, else compiled as far as it runs."""
     if is_saved(model):
         from bucketize.loader import load
+        from bucketize.progress import progress_bar
 
-        exe = load(model, rebuild=options["rebuild"])
+        with progress_bar(f"loading {model}"):
+            exe = load(model, rebuild=options["rebuild"])
         return Saved(exe.program.routines["main"].params), exe
     loaded = load_model(model, bounds)
     behind = dispatched(loaded, options)
     log, threads = options["log"], options["threads"]
-    return loaded, compiled(behind, "compiling", log=log, threads=threads, lazy=True)
+    return loaded, compiled(behind, log=log, threads=threads, lazy=True)
 
 
 def timed(
     exe: Executable, sizes: parameter.Sizes, arrays: Arrays, repeat: int
 ) -> tuple[list[NDArray[Any]], dict[str, Any]]:
     """The results, and what to tell of the run; the first call, which may compile, is not timed."""
-    from bucketize.cli.progress import progress_bar
+    from bucketize.progress import progress_bar
     from bucketize.timing import interleaved
 
-    with progress_bar("first run") as tell:
-        tell(0, 1, parameter.shown_sizes(sizes))
+    done = count(1)
+    with progress_bar(f"running {parameter.shown_sizes(sizes)}".strip()) as tell:
+        tell("first run", 0, repeat + 1)
         results = exe.run(**arrays)
-    times = interleaved({"run": partial(exe.run, **arrays)}, least=repeat)["run"]
+        again = {"run": partial(exe.run, **arrays)}
+        told_of = {"run": lambda: tell("timed runs", next(done), repeat + 1)}
+        times = interleaved(again, least=repeat, before=told_of)["run"]
     told = exe.explain(**sizes)
     return results, {
         "sizes": sizes,
@@ -150,8 +156,10 @@ def error(results: list[NDArray[Any]], mod: Module, arrays: Arrays) -> float:
     """How far the results are from what the ops mean, computed one by one."""
     from bucketize.compare import worst_error
     from bucketize.interpret import evaluate_module
+    from bucketize.progress import progress_bar
 
-    return worst_error(results, evaluate_module(mod, **arrays))
+    with progress_bar("computing the reference"):
+        return worst_error(results, evaluate_module(mod, **arrays))
 
 
 def save(path: Path, results: Arrays) -> None:
@@ -166,13 +174,23 @@ def save(path: Path, results: Arrays) -> None:
                 write_array(member, result, allow_pickle=False)
 
 
+def plain(value: object) -> Any:
+    """An explanation by its fields; extents that only a run can tell as text."""
+    from bucketize.runtime.explain import Explanation
+
+    return vars(value) if isinstance(value, Explanation) else str(value)
+
+
 def report(exe: Executable, rows: list[dict[str, Any]], as_json: bool) -> None:
     """Print what ran."""
     from bucketize.cli.table import milliseconds, table
 
     if as_json:
-        click.echo(json.dumps(rows, indent=2))
+        click.echo(json.dumps(rows, indent=2, default=plain))
         return
+    for row in rows:
+        if "explanation" in row:
+            click.echo(row.pop("explanation"))
     formats: dict[str, Format] = {
         "sizes": parameter.shown_sizes,
         "latency_s": milliseconds,
@@ -180,4 +198,4 @@ def report(exe: Executable, rows: list[dict[str, Any]], as_json: bool) -> None:
     }
     click.echo(table(rows, formats))
     if exe.counts.seconds:  # else it was loaded
-        click.echo(str(exe.counts), err=True)
+        click.echo(str(exe.counts).replace("; ", "\n"), err=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bucketize.cli import parameter
-from bucketize.cli.model import dispatched, load_model
+from bucketize.cli.model import dispatched_at, load_model
 
 if TYPE_CHECKING:
     from bucketize.ir import Module
@@ -20,6 +20,7 @@ SECTIONS = ("before", "decisions", "clones", "after")
 @click.command()
 @parameter.model_options
 @parameter.dispatch_options
+@parameter.oracle_at_option
 @click.option(
     "--section",
     "sections",
@@ -44,7 +45,7 @@ def show(
       bucketize show zoo:mlp --dim N=1..8 -d log --section after --function "main[N=4..8]"
     """
     loaded = load_model(model, bounds)
-    after = dispatched(loaded, options)
+    after = dispatched_at(loaded, options)
     if as_json:
         click.echo(json.dumps(summary(after), indent=2))
         return

@@ -1,31 +1,131 @@
-"""Rows as text."""
+"""Rows as text: whole in a pipe or a file; on a terminal by `rich`, cut to fit its width."""
 
 from __future__ import annotations
 
+import shutil
+import sys
+import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     import pandas as pd
 
 Format = Callable[[Any], str]
+GAP = 2  # columns between two columns
+LEGIBLE = 7  # characters: text that is cut to fewer says nothing
+
+
+@dataclass(frozen=True)
+class Field:
+    """A column of a table."""
+
+    name: str
+    cells: list[str]
+    numeric: bool
+
+    @property
+    def width(self) -> int:
+        """Of its widest cell or its name."""
+        return max(map(len, [self.name, *self.cells]))
+
+    @property
+    def least(self) -> int:
+        """How narrow it may become: numbers are never cut."""
+        return self.width if self.numeric else min(self.width, LEGIBLE)
+
+    @property
+    def constant(self) -> bool:
+        """Whether all rows say the same."""
+        return len(set(self.cells)) == 1
 
 
 def table(rows: Sequence[Mapping[str, Any]], formats: Mapping[str, Format] | None = None) -> str:
-    """Rows of the same keys in aligned columns, numbers to the right."""
+    """Rows of the same keys in aligned columns, numbers to the right.
+
+    Where they are wider than the terminal, columns that say the same in every row are told once
+    below; then text is cut, and at last columns are left out, which is said.
+    """
     if not rows:
         return "nothing"
-    columns = [column(name, rows, (formats or {}).get(name, str)) for name in rows[0]]
-    return "\n".join("  ".join(cells).rstrip() for cells in zip(*columns, strict=True))
+    fields = [column(name, rows, (formats or {}).get(name, str)) for name in rows[0]]
+    width = terminal_width()
+    return whole(fields) if width is None else fitted(fields, width)
 
 
-def column(name: str, rows: Iterable[Mapping[str, Any]], shown: Format) -> list[str]:
-    """The cells of one column under its name, of one width."""
+def column(name: str, rows: Iterable[Mapping[str, Any]], shown: Format) -> Field:
+    """The column of the rows' values under a key."""
     values = [row[name] for row in rows]
-    cells = [name, *("-" if value is None else shown(value) for value in values)]
-    width = max(map(len, cells))
-    right = all(isinstance(value, int | float) for value in values)
-    return [cell.rjust(width) if right else cell.ljust(width) for cell in cells]
+    cells = ["-" if value is None else shown(value) for value in values]
+    return Field(name, cells, all(isinstance(value, int | float) for value in values))
+
+
+def terminal_width() -> int | None:
+    """The columns of the terminal that stdout is, or that COLUMNS says; None for no terminal."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def whole(fields: Sequence[Field]) -> str:
+    """The table at its full width: `rich` would take a millisecond for each row."""
+    padded = [
+        [cell.rjust(f.width) if f.numeric else cell.ljust(f.width) for cell in (f.name, *f.cells)]
+        for f in fields
+    ]
+    return "\n".join((GAP * " ").join(cells).rstrip() for cells in zip(*padded, strict=True))
+
+
+def fitted(fields: Sequence[Field], width: int) -> str:
+    """The table in `width` columns, and below it what did not fit."""
+    kept, same = list(fields), []
+    while total(f.width for f in kept) > width and (found := [f for f in kept if f.constant]):
+        same.append(max(found, key=lambda f: f.width))
+        kept.remove(same[-1])
+    left_out: list[Field] = []
+    while total(f.least for f in kept) > width and len(kept) > 1:
+        left_out.append(kept.pop())
+    notes = [f"{f.name}: {f.cells[0]}" for f in sorted(same, key=fields.index)]
+    if left_out:
+        names = ", ".join(f.name for f in reversed(left_out))
+        notes.append(f"left out for want of width (a pipe gets all): {names}")
+    return "\n".join([*([drawn(kept, width)] if kept else []), *(filled(n, width) for n in notes)])
+
+
+def filled(note: str, width: int) -> str:
+    """A note on as many lines as it takes, broken between words."""
+    return textwrap.fill(note, width, subsequent_indent="  ", break_long_words=False)
+
+
+def total(widths: Iterable[int]) -> int:
+    """The width of a table of such columns."""
+    every = list(widths)
+    return sum(every) + GAP * (len(every) - 1)
+
+
+def drawn(fields: Sequence[Field], width: int) -> str:
+    """The table as `rich` draws it; texts are cut, the last columns first."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    grid = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
+    for f, w in zip(fields, widths(fields, width), strict=True):
+        side: Literal["left", "right"] = "right" if f.numeric else "left"
+        grid.add_column(Text(f.name, overflow="ellipsis", no_wrap=True), justify=side, width=w)
+    for cells in zip(*(f.cells for f in fields), strict=True):
+        grid.add_row(*(Text(cell, overflow="ellipsis", no_wrap=True) for cell in cells))
+    console = Console(force_terminal=True, width=width)
+    with console.capture() as captured:
+        console.print(grid)
+    return "\n".join(line.rstrip() for line in captured.get().splitlines())
+
+
+def widths(fields: Sequence[Field], width: int) -> list[int]:
+    """The widths of columns that fit; what comes first is cut last."""
+    made = [f.width for f in fields]
+    for i in reversed(range(len(fields))):
+        made[i] = max(fields[i].least, made[i] - max(total(made) - width, 0))
+    return made
 
 
 def frame_table(frame: pd.DataFrame, formats: Mapping[str, Format] | None = None) -> str:

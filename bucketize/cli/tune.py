@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,9 +13,13 @@ import click
 
 from bucketize.cli import parameter
 from bucketize.cli.model import dispatched, load_model
+from bucketize.cli.parameter import INTERRUPTED
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from bucketize.ir import Module
+    from bucketize.tune.log import Trial
 
 
 @click.command()
@@ -51,36 +57,100 @@ def tune(model: str, bounds: list[parameter.Bound], as_json: bool, **options: An
       bucketize tune zoo:mlp -d log --log trials.csv --trials 16
       bucketize tune net.onnx --dim N=1..32 -d log --log trials.csv --seconds 600 --at N=1 --at N=8
     """
-    from bucketize.cli.progress import tuning_bar
-    from bucketize.tune.session import tune as session
+    from bucketize.progress import progress_bar
 
     loaded = load_model(model, bounds)
+    with progress_bar("loading the search"):
+        from bucketize.tune.session import tune as session
+
     behind = dispatched(loaded, options)
-    start = time.monotonic()
-    with tuning_bar("tuning") as progress:
-        trials = session(
+    own = {"model": loaded.name, "functions": working(behind), "threads": options["threads"]}
+    log: Path = options["log"]
+    before, start, interrupted = len(trials_of(log, **own)), time.monotonic(), False
+    try:
+        session(
             behind,
-            log=options["log"],
+            log=log,
             sizes=list(options["points"]) or options["judged"],
             model=loaded.name,
-            progress=progress,
+            progress=True,
             **{name: options[name] for name in ("trials", "search", "seed", "threads", "seconds")},
         )
-    report(options["log"], trials, time.monotonic() - start, as_json)
+    except KeyboardInterrupt:
+        interrupted = True
+    came = Session(log, trials_of(log, **own), before, time.monotonic() - start, interrupted)
+    click.echo(came.json() if as_json else came.table())
+    click.echo(came.summary(), err=True)
+    if interrupted:
+        click.get_current_context().exit(INTERRUPTED)
 
 
-def report(log: Path, trials: pd.DataFrame, seconds: float, as_json: bool) -> None:
-    """Print what the session did, and the best schedule of each task that it worked on."""
-    from bucketize.analysis import best_schedules
-    from bucketize.cli.analyze import shown_best
-    from bucketize.cli.table import records
+def working(mod: Module) -> set[str]:
+    """The functions of a module that have tasks, by name."""
+    return {name for name in mod.functions if name != "main"} or {"main"}
 
-    failed = int((trials["error_kind"] != "none").sum())
-    best = best_schedules(trials)
-    if as_json:
-        summary = {"log": str(log), "trials": len(trials), "failed": failed, "seconds": seconds}
-        click.echo(json.dumps({**summary, "best": records(best)}, indent=2))
-        return
-    if len(best):
-        click.echo(shown_best(best))
-    click.echo(f"{len(trials)} trials in {seconds:.0f} s, {failed} failed; log: {log}", err=True)
+
+def trials_of(log: Path, *, model: str, functions: set[str], threads: int) -> list[Trial]:
+    """What the log has of a model's functions, measured on this machine."""
+    from bucketize.kernel.templates import TEMPLATES
+    from bucketize.tune.log import rows, select
+
+    return [
+        trial
+        for trial in (select(rows(log, TEMPLATES)) if log.exists() else ())
+        if trial.model == model and trial.function in functions and trial.threads == threads
+    ]
+
+
+@dataclass(frozen=True)
+class Session:
+    """What tuning came to: the trials of this run, and those that the log had before."""
+
+    log: Path
+    trials: list[Trial]
+    before: int
+    seconds: float
+    interrupted: bool
+
+    @cached_property
+    def best(self) -> pd.DataFrame:
+        """The best schedule of each task in the whole log."""
+        from bucketize.analysis import best_schedules
+        from bucketize.tune.frame import trial_frame
+
+        return best_schedules(trial_frame(self.trials))
+
+    @property
+    def failed(self) -> int:
+        """How many trials of this run failed."""
+        return sum(trial.error_kind != "none" for trial in self.trials[self.before :])
+
+    def json(self) -> str:
+        """For scripts."""
+        from bucketize.cli.table import records
+
+        told = {
+            "log": str(self.log),
+            "trials": len(self.trials) - self.before,
+            "failed": self.failed,
+            "trials_in_log": len(self.trials),
+            "seconds": self.seconds,
+            "interrupted": self.interrupted,
+            "best": records(self.best),
+        }
+        return json.dumps(told, indent=2)
+
+    def table(self) -> str:
+        """The best schedules as text."""
+        from bucketize.cli.analyze import shown_best
+
+        return shown_best(self.best)
+
+    def summary(self) -> str:
+        """How much was done, and how to go on if that is not all."""
+        new = len(self.trials) - self.before
+        done = f"{new} trials in {self.seconds:.0f} s, {self.failed} failed"
+        kept = f"{self.log} has {len(self.trials)} of this model"
+        if self.interrupted:
+            return f"interrupted: {done}; {kept}\nthe same command goes on from there"
+        return f"{done}; {kept}"

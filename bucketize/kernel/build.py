@@ -22,12 +22,15 @@ from itertools import count
 from pathlib import Path
 from threading import Lock, local
 from types import ModuleType
-from typing import Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from bucketize.errors import KernelError
 from bucketize.kernel.cache import cache_directory, code_path, made, stored
 from bucketize.kernel.object import Kernel, compiled, load
 from bucketize.kernel.target import host
+
+if TYPE_CHECKING:
+    from bucketize.progress import Tell
 
 Job = TypeVar("Job")
 
@@ -63,12 +66,10 @@ def is_built(source: str, name_hint: str) -> bool:
     return path in _built or code_path(path).exists()
 
 
-Progress: TypeAlias = Callable[[str, int, int], None]  # (what, done, total)
-
 WORTH = 8  # kernels for each process beside this one, which has to import numba first
 
 
-def build_all(sources: Mapping[str, str], progress: Progress | None = None) -> None:
+def build_all(sources: Mapping[str, str], progress: Tell | None = None) -> None:
     """Build the kernels of some sources, each with its hint; many missing in several processes.
 
     `progress` is told the kernels compiled of those that were missing.
@@ -76,13 +77,15 @@ def build_all(sources: Mapping[str, str], progress: Progress | None = None) -> N
     missing = {s: hint for s, hint in sources.items() if not is_built(s, hint)}
     tell = progress or (lambda *_: None)
     waiting, telling, done = deque(missing.items()), Lock(), count(1)
+    if missing:
+        tell("kernels", 0, len(missing))
 
     def work(make: Callable[[str, str], object]) -> None:
         try:
             for source, hint in _taken(waiting):
                 make(source, hint)
                 with telling:
-                    tell(f"compiled {hint}", next(done), len(missing))
+                    tell(f"kernel {hint}", next(done), len(missing))
         except BaseException:  # an interrupt, too: what was not begun is not wanted any more
             waiting.clear()
             raise
@@ -155,6 +158,7 @@ class Builders:
             stdout=subprocess.PIPE,
             text=True,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
+            start_new_session=True,  # an interrupt from the keyboard is the parent's to handle
         )
         self._all.append(process)
         return process

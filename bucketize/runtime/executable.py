@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -29,9 +29,8 @@ from bucketize.types import evaluate
 if TYPE_CHECKING:
     import pandas as pd
 
+    from bucketize.progress import Tell
     from bucketize.runtime.roofline import Roofline
-
-Progress: TypeAlias = Callable[[str, int, int], None]  # (what, done, total)
 
 
 @dataclass
@@ -43,6 +42,7 @@ class Counts:
     kernels: int = 0
     built: int = 0
     seconds: float = 0.0
+    """What compiling took, without what was put off until it is used; 0 if it was loaded."""
     host: dict[str, int] = field(default_factory=dict)
     """Ops without a template, which numpy computes, and how often they occur."""
 
@@ -51,7 +51,7 @@ class Counts:
         return (
             f"{self.found + self.defaults} workloads: {self.found} with schedules from the log, "
             f"{self.defaults} on defaults; {self.kernels} kernels, {self.built} of them compiled "
-            f"now, {self.kernels - self.built} from the cache; {self.seconds:.2f} s"
+            f"now, {self.kernels - self.built} from the cache"
             f"{slow and f'; on the host, for want of a template: {slow}'}"
         )
 
@@ -185,7 +185,7 @@ class Executable:
             raise unknown_name("function", clone, self.program.routines)
         return labelled[0]
 
-    def warm_up(self, progress: Progress | None = None) -> None:
+    def warm_up(self, progress: Tell | None = None) -> None:
         """Link and run every clone once at its smallest sizes, on zeros."""
         names = [n for n in self.program.routines if n != "main"] or ["main"]
         for i, name in enumerate(names):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from pathlib import Path
 from threading import Lock
-from typing import TypeAlias
+from typing import TYPE_CHECKING
 
 from bucketize.kernel import core
 from bucketize.kernel.build import build, build_all
@@ -19,7 +19,8 @@ from bucketize.program.program import Program
 from bucketize.runtime.image import CORE, Image
 from bucketize.runtime.storage import aligned
 
-Progress: TypeAlias = Callable[[str, int, int], None]  # (what, done, total)
+if TYPE_CHECKING:
+    from bucketize.progress import Tell
 
 
 def core_source(name: str) -> str:
@@ -86,13 +87,16 @@ def _packed(value: Array, call: KernelCall | None, argument: int, layout: str) -
     return value if packed is None else packed
 
 
-def link(program: Program, progress: Progress | None = None) -> Image:
+def link(program: Program, progress: Tell | None = None) -> Image:
     """The image of a program; of what is decided already, everything is built and packed."""
+    tell = progress or (lambda *_: None)
     wanted = {name for s in program.segments() for name in (c.kernel for c in s.calls)}
     sources = {name: program.sources[name] for name in sorted(wanted)}
     texts = {core_source(name): name for name in CORE}
     build_all({**{t: _hint(n) for n, t in sources.items()}, **texts}, progress)
     image = Image(program, Linker(program))
-    for segment in program.segments():
+    segments = list(program.segments())
+    for i, segment in enumerate(segments):
+        tell("packing weights", i, len(segments))
         image.linked(segment)
     return image

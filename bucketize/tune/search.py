@@ -53,14 +53,21 @@ class Space:
     @cached_property
     def points(self) -> list[Schedule]:
         """The valid schedules in the order of the grid, or, of too many, a fixed sample."""
-        size = math.prod(len(values) for values in self.knobs.values())
-        schedules = self._grid() if size <= ENUMERATED else self._sample()
-        return [schedule for schedule in schedules if not self.invalid(schedule)]
+        return list(self._valid())
 
     @cached_property
     def index(self) -> dict[str, int]:
         """Where among the points each schedule is, by its hash."""
         return {schedule_hash(schedule): i for i, schedule in enumerate(self.points)}
+
+    def count(self, most: int) -> int:
+        """How many points there are, up to `most`: so many are found sooner than all."""
+        return sum(1 for _ in itertools.islice(self._valid(), most))
+
+    def _valid(self) -> Iterator[Schedule]:
+        size = math.prod(len(values) for values in self.knobs.values())
+        schedules = self._grid() if size <= ENUMERATED else self._sample()
+        return (schedule for schedule in schedules if not self.invalid(schedule))
 
     def _grid(self) -> Iterator[Schedule]:
         for values in itertools.product(*self.knobs.values()):

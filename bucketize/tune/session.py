@@ -7,8 +7,8 @@ import math
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -35,6 +35,7 @@ from bucketize.tune.log import (
     select,
 )
 from bucketize.tune.measure import Job, Outcome, Worker
+from bucketize.tune.progress import Progress, shown
 from bucketize.tune.search import Proposal
 from bucketize.tune.search import search as explore
 from bucketize.tune.task import Point, Task, Traffic, tasks_of
@@ -51,21 +52,6 @@ class Measurer(Protocol):
     def measure(self, job: Job) -> Outcome: ...
 
 
-@dataclass(frozen=True)
-class Progress:
-    """How far tuning has come: told before a task's first trial and after each."""
-
-    task: int  # counted from 0
-    tasks: int
-    function: str
-    bucket: str
-    op: str
-    workload: str
-    tried: int  # schedules of this task so far, earlier runs included
-    trials: int  # how many there will be
-    best: float | None  # of this task: latency relative to the default schedule's
-
-
 def tune(  # noqa: PLR0913  (a session has that many choices, nearly all with a default)
     mod: Module,
     *,
@@ -78,7 +64,7 @@ def tune(  # noqa: PLR0913  (a session has that many choices, nearly all with a 
     seconds: float | None = None,
     model: str | None = None,
     measurer: Measurer | None = None,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Callable[[Progress], None] | bool | None = None,
 ) -> pd.DataFrame:
     """Search a schedule for every distinct workload of every clone; each trial is a row of the log.
 
@@ -98,7 +84,7 @@ def tune(  # noqa: PLR0913  (a session has that many choices, nearly all with a 
             finished.
         model: the name in the log; by default that of the log's file.
         measurer: a `Worker` with time limits and plugins of your own, or a `Replay` of another log.
-        progress: called before each task and after each trial.
+        progress: called before each task and after each trial; True shows a bar on stderr.
 
     Returns:
         The rows of this session.
@@ -110,8 +96,9 @@ def tune(  # noqa: PLR0913  (a session has that many choices, nearly all with a 
     """
     check_module(mod)
     _check(trials, threads)
-    tasks = tasks_of(mod, sizes)
     with ExitStack() as stack:
+        tell = stack.enter_context(shown(progress))
+        tasks = tasks_of(mod, sizes)
         session = Session(
             log=Path(log),
             model=Path(log).stem if model is None else model,
@@ -120,13 +107,26 @@ def tune(  # noqa: PLR0913  (a session has that many choices, nearly all with a 
             seed=seed,
             threads=threads,
             measurer=measurer or stack.enter_context(Worker()),
-            tell=progress or (lambda _: None),
+            tell=tell,
         )
-        end = math.inf if seconds is None else time.monotonic() + seconds
+        session.agenda = [session.left(task) for task in tasks]
+        session.end = end = math.inf if seconds is None else time.monotonic() + seconds
+        stack.enter_context(_kept(session))
         for i, task in enumerate(tasks):
             now = time.monotonic()
             session.run(task, (i, len(tasks)), now + (end - now) / (len(tasks) - i))
     return trial_frame(session.written)
+
+
+@contextmanager
+def _kept(session: Session) -> Iterator[None]:
+    """Who interrupts the session is told what it leaves."""
+    try:
+        yield
+    except KeyboardInterrupt as e:
+        kept = f"{session.log} keeps the {len(session.written)} trials of this session"
+        e.add_note(f"{kept}; the same call goes on from there")
+        raise
 
 
 def _check(trials: int, threads: int) -> None:
@@ -152,6 +152,10 @@ class Session:
     threads: int
     measurer: Measurer
     tell: Callable[[Progress], None]
+    agenda: Sequence[int] = ()
+    """How many schedules are left to try, by task, when the session begins."""
+    end: float = math.inf
+    tried: int = 0
     run_id: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
     written: list[Trial] = field(default_factory=list)
     known: dict[str, dict[str, ByShape]] = field(init=False)
@@ -169,6 +173,10 @@ class Session:
     def _learn(self, trial: Trial) -> None:
         self.known[trial.workload][trial.schedule_hash][trial.shape] = trial
 
+    def left(self, task: Task) -> int:
+        """How many schedules of a task are to be tried that the log does not have."""
+        return max(task.space.count(self.trials) - len(self._history(task)), 0)
+
     def run(self, task: Task, place: tuple[int, int], end: float) -> None:
         """Try schedules for a task until it has had its trials or its time."""
         history = self._history(task)
@@ -185,6 +193,7 @@ class Session:
         while time.monotonic() < end and (tried := next(found, None)):
             proposal, cost = tried
             history.append((proposal.schedule, cost))
+            self.tried += 1
             self._report(task, place, history)
         schedule, cost = min(history, key=lambda h: h[1] or math.inf, default=({}, None))
         if cost is not None:
@@ -267,6 +276,9 @@ class Session:
         costs = {schedule_hash(schedule): cost for schedule, cost in history}
         default = costs.get(schedule_hash(task.space.default))
         best = min((cost for cost in costs.values() if cost is not None), default=None)
+        trials = max(len(history), task.space.count(self.trials))
+        ahead = trials - len(history) + sum(self.agenda[place[0] + 1 :])
+        left_s = None if self.end == math.inf else max(self.end - time.monotonic(), 0.0)
         self.tell(
             Progress(
                 *place,
@@ -275,8 +287,11 @@ class Session:
                 op=task.op,
                 workload=task.workload.hash,
                 tried=len(history),
-                trials=max(len(history), min(self.trials, len(task.space.points))),
+                trials=trials,
                 best=best / default if best and default else None,
+                done=self.tried,
+                total=self.tried + ahead,
+                left_s=left_s,
             )
         )
 

@@ -1,0 +1,155 @@
+"""Progress on stderr: a bar on a terminal, elsewhere a line after two seconds and every ten."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from threading import Event, Thread
+from typing import TypeAlias
+
+from rich.console import Console
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.spinner import Spinner
+from rich.table import Table
+from rich.text import Text
+
+Tell: TypeAlias = Callable[[str, int, int], None]
+"""Is told what is being worked on, and how many pieces of the work are done, of how many."""
+
+BAR = 12  # columns, so that counters and the begin of a name fit into 80
+FIRST_S, EVERY_S = 2.0, 10.0  # without a terminal: when lines are written
+
+
+@dataclass
+class Meter:
+    """How far a piece of work has come, and what follows for the rest of it."""
+
+    title: str
+    clock: Callable[[], float] = time.monotonic
+    what: str = ""
+    done: int = 0
+    total: int | None = None
+    """None until something is told."""
+    end: float | None = None
+    """The latest time of the clock at which the work stops, finished or not."""
+
+    def __post_init__(self) -> None:
+        """The time runs from now on."""
+        self.begin = self.start = self.last = self.clock()
+
+    def tell(self, what: str, done: int, total: int, *, left_s: float | None = None) -> None:
+        """Take a step; where the count begins anew, so does the rate."""
+        self.last = self.clock()
+        if self.total is None or done < self.done:
+            self.start = self.last
+        self.what, self.done, self.total = what, done, total
+        self.end = None if left_s is None else self.last + left_s
+
+    @property
+    def rate(self) -> float | None:
+        """Pieces a second; None before there is one."""
+        seconds = self.last - self.start
+        return self.done / seconds if self.done and seconds > 0 else None
+
+    @property
+    def left_s(self) -> float | None:
+        """Seconds until the end, as far as the rate and the time limit tell."""
+        guesses = [] if self.end is None else [self.end - self.clock()]
+        if self.rate and self.total is not None:
+            guesses.append(self.last + (self.total - self.done) / self.rate - self.clock())
+        return max(min(guesses), 0.0) if guesses else None
+
+    def counters(self) -> str:
+        """`12/40  0.8/s  0:00:35 left`; the time that has passed until more is known."""
+        count = [] if self.total is None else [f"{self.done}/{self.total}"]
+        rate = [] if self.rate is None else [per_time(self.rate)]
+        left = self.left_s
+        passed = f"{span(self.clock() - self.begin)} so far"
+        return "  ".join([*count, *rate, passed if left is None else f"{span(left)} left"])
+
+    def line(self) -> str:
+        """All of it as a line of text."""
+        return "  ".join(part for part in (self.title + ":", self.counters(), self.what) if part)
+
+
+def per_time(rate: float) -> str:
+    """`1.5/s`, or what is slower by the minute."""
+    return f"{rate:.1f}/s" if rate >= 1 else f"{60 * rate:.1f}/min"
+
+
+def span(seconds: float) -> str:
+    """`0:01:35`."""
+    return str(timedelta(seconds=round(seconds)))
+
+
+@contextmanager
+def progress_bar(title: str) -> Iterator[Tell]:
+    """A bar that lasts as long as the context; it is moved by the function that it gives."""
+    with metered(title) as meter:
+        yield meter.tell
+
+
+@contextmanager
+def shown(title: str, progress: Tell | bool | None) -> Iterator[Tell | None]:
+    """Who is to be told, of what a caller gave for `progress`: True is a bar."""
+    if progress is True:
+        with progress_bar(title) as tell:
+            yield tell
+    else:
+        yield progress or None
+
+
+@contextmanager
+def metered(title: str) -> Iterator[Meter]:
+    """A meter that is shown as long as the context lasts."""
+    console, meter = Console(stderr=True), Meter(title)
+    drawn = console.is_terminal and not console.is_dumb_terminal
+    with _drawn(meter, console) if drawn else _written(meter):
+        yield meter
+
+
+@contextmanager
+def _drawn(meter: Meter, console: Console) -> Iterator[None]:
+    """Drawn anew all the time: seconds pass between two steps, too."""
+    spinner = Spinner("dots")
+
+    def picture() -> Table:
+        return _picture(meter, spinner)
+
+    with Live(get_renderable=picture, console=console, transient=True, redirect_stdout=False):
+        yield
+
+
+def _picture(meter: Meter, spinner: Spinner) -> Table:
+    """What does not fit is cut from the name at the end, not from the counters."""
+    grid = Table.grid(padding=(0, 1), expand=True)
+    for ratio in (None, None, None, None, 1):
+        grid.add_column(no_wrap=True, overflow="ellipsis", ratio=ratio)
+    bar = ProgressBar(meter.total or None, meter.done, width=BAR)
+    grid.add_row(spinner, Text(meter.title), bar, meter.counters(), Text(f" {meter.what}"))
+    return grid
+
+
+@contextmanager
+def _written(meter: Meter) -> Iterator[None]:
+    stop = Event()
+    thread = Thread(target=write_lines, args=(meter, stop.wait), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def write_lines(meter: Meter, wait: Callable[[float], bool]) -> None:
+    """Write the meter's line now and then, until `wait`, given seconds, returns True."""
+    seconds = FIRST_S
+    while not wait(seconds):
+        print(meter.line(), file=sys.stderr, flush=True)
+        seconds = EVERY_S

@@ -1,0 +1,52 @@
+"""How far tuning has come, and a bar of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from bucketize.progress import metered
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far tuning has come: told before a task's first trial and after each."""
+
+    task: int  # counted from 0
+    tasks: int
+    function: str
+    bucket: str
+    op: str
+    workload: str
+    tried: int  # schedules of this task so far, earlier runs included
+    trials: int  # how many there will be
+    best: float | None  # of this task: latency relative to the default schedule's
+    done: int  # schedules tried by this session, of all tasks
+    total: int  # how many it will try, if time suffices: less as earlier tasks turn out to serve
+    left_s: float | None  # until the session's time is up, if it has a limit
+
+
+@contextmanager
+def tuning_bar(title: str) -> Iterator[Callable[[Progress], None]]:
+    """A bar over the trials of `tune`: the best so far, the workload, its bucket."""
+    with metered(title) as meter:
+
+        def told(at: Progress) -> None:
+            best = "" if at.best is None else f"best {at.best:.2f} of default, "
+            what = f"{best}{at.op} {at.workload[:8]} {at.bucket or at.function}"
+            meter.tell(what, at.done, at.total, left_s=at.left_s)
+
+        yield told
+
+
+@contextmanager
+def shown(
+    progress: Callable[[Progress], None] | bool | None,
+) -> Iterator[Callable[[Progress], None]]:
+    """Who is to be told, of what a caller gave for `progress`: True is a bar."""
+    if progress is True:
+        with tuning_bar("tuning") as told:
+            yield told
+    else:
+        yield progress or (lambda _: None)

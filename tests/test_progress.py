@@ -1,0 +1,133 @@
+"""Progress: what its meter says as time passes, the bar on a terminal, the lines elsewhere."""
+
+from __future__ import annotations
+
+import io
+from contextlib import nullcontext
+
+import pytest
+from rich.console import Console
+from rich.spinner import Spinner
+
+from bucketize import progress
+from bucketize.progress import Meter, write_lines
+from bucketize.tune import progress as tuning
+
+
+class Clock:
+    """Time that passes when told to."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def wait(self, seconds: float) -> bool:
+        """As of an event that is set after half a minute."""
+        self.now += seconds
+        return self.now > 130.0
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+# (seconds passed, done, total, left_s), then what the counters say
+COURSES = [
+    ([], "0:00:00 so far"),
+    ([(5, 0, 40, None)], "0/40  0:00:05 so far"),
+    ([(5, 0, 40, None), (10, 20, 40, None)], "20/40  2.0/s  0:00:10 left"),
+    ([(5, 0, 40, None), (60, 4, 40, None)], "4/40  4.0/min  0:09:00 left"),
+    ([(0, 0, 40, 15.0), (10, 20, 400, 5.0)], "20/400  2.0/s  0:00:05 left"),  # the limit is nearer
+    ([(0, 0, 40, 99.0), (10, 20, 40, 89.0)], "20/40  2.0/s  0:00:10 left"),
+    ([(0, 0, 9, None), (9, 9, 9, None), (1, 0, 4, None), (1, 1, 4, None)], "1/4  1.0/s  0:00:03 l"),
+    ([(0, 0, 0, None)], "0/0  0:00:00 so far"),
+]
+
+
+@pytest.mark.parametrize(("course", "counters"), COURSES)
+def test_counters(clock: Clock, course: list[tuple], counters: str) -> None:
+    meter = Meter("compiling", clock)
+    for passed, done, total, left_s in course:
+        clock.now += passed
+        meter.tell("kernel matmul", done, total, left_s=left_s)
+    assert meter.counters().startswith(counters)
+
+
+def test_the_time_left_runs_between_two_steps(clock: Clock) -> None:
+    meter = Meter("tuning", clock)
+    meter.tell("", 0, 40)
+    clock.now += 10
+    meter.tell("", 20, 40)
+    clock.now += 4
+    assert meter.left_s == 6
+    clock.now += 40
+    assert meter.left_s == 0
+
+
+def test_lines_come_after_two_seconds_and_every_ten(
+    clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    meter = Meter("compiling", clock)
+    meter.tell("kernel matmul", 0, 40)
+    write_lines(meter, clock.wait)
+    assert capsys.readouterr().err.splitlines() == [
+        f"compiling:  0/40  0:00:{seconds} so far  kernel matmul" for seconds in ("02", "12", "22")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("progress_", "lines"), [(True, ["compiling:  1/2"]), (False, []), (None, [])]
+)
+def test_true_is_a_bar(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    progress_: bool | None,
+    lines: list[str],
+) -> None:
+    monkeypatch.setattr(progress, "FIRST_S", 0.01)
+    with progress.shown("compiling", progress_) as tell:
+        if tell:
+            tell("kernel matmul", 1, 2)
+            while not (said := capsys.readouterr().err):
+                pass
+            assert said.startswith(lines[0])
+    assert capsys.readouterr().err == ""
+    assert (tell is not None) == bool(lines)
+
+
+def test_a_function_is_told_itself() -> None:
+    told: list[str] = []
+    with progress.shown("compiling", lambda what, done, total: told.append(what)) as tell:
+        assert tell is not None
+        tell("kernels", 0, 1)
+    assert told == ["kernels"]
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_a_bar_is_one_line_and_only_the_name_is_cut(clock: Clock, width: int) -> None:
+    meter = Meter("tuning", clock)
+    meter.tell("", 0, 1000)
+    clock.now += 10
+    meter.tell("best 0.83 of default, matmul 0123abcd N=[1,2);H=[32,64);W=[32,64)", 100, 1000)
+    text = io.StringIO()
+    console = Console(file=text, width=width, force_terminal=True, color_system=None)
+    console.print(progress._picture(meter, Spinner("dots")))
+    (line,) = text.getvalue().splitlines()
+    assert len(line) <= width
+    assert "100/1000  10.0/s  0:01:30 left" in line
+    assert ("…" in line) == (width < 120)
+
+
+def test_the_bar_of_tuning_tells_trials_and_the_best(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    meter = Meter("tuning", clock)
+    monkeypatch.setattr(tuning, "metered", lambda title: nullcontext(meter))
+    told_ = {"task": 0, "tasks": 1, "function": "main", "bucket": "", "op": "matmul"}
+    told_ |= {"workload": "0123456789", "tried": 2, "trials": 4, "done": 1, "total": 3}
+    with tuning.shown(True) as told:
+        told(tuning.Progress(**told_, best=0.834, left_s=7.0))
+    assert meter.line() == "tuning:  1/3  0:00:07 left  best 0.83 of default, matmul 01234567 main"

@@ -1,0 +1,89 @@
+"""Tables: whole in a pipe, fitted to a terminal without a cut in a number or a break in a word."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from bucketize.cli import table as tables
+from bucketize.cli.table import table
+
+ROWS = [
+    {
+        "host": "Intel(R) Xeon(R) Platinum 8573C",
+        "function": f"main[B=2..4,S={size}..{2 * size}]",
+        "op": op,
+        "latency_s": size / 3,
+        "tried": 64,
+        "schedule": f"kc=0 mr={size} nr=32 threads=1 ahead=4 copy=no",
+    }
+    for size, op in ((16, "matmul"), (128, "softmax"))
+]
+FORMATS = {"latency_s": "{:.3f}".format}
+
+
+@pytest.fixture(params=[24, 50, 80, 120])
+def width(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    monkeypatch.setattr(tables, "terminal_width", lambda: request.param)
+    return int(request.param)
+
+
+def plain(text: str) -> list[str]:
+    return re.sub(r"\x1b\[[0-9;]*m", "", text).splitlines()
+
+
+def test_a_pipe_gets_all_of_it() -> None:
+    head, first, _ = table(ROWS, FORMATS).splitlines()
+    assert head.split() == list(ROWS[0])
+    assert first.endswith("  kc=0 mr=16 nr=32 threads=1 ahead=4 copy=no")
+    assert len(head) < len(first)
+    assert len(first) > 120
+
+
+def test_nothing_is_wider_than_the_terminal(width: int) -> None:
+    lines = plain(table(ROWS, FORMATS))
+    assert max(map(len, lines)) <= max(width, len("Platinum") + 2)
+    assert "host: Intel(R)" in "\n".join(lines)
+
+
+def test_numbers_are_whole_or_left_out_with_a_note(width: int) -> None:
+    lines = plain(table(ROWS, FORMATS))
+    assert ("5.333" in lines[1]) == (width >= 50)
+    assert any(line.startswith("left out for want of") for line in lines) == (width < 50)
+    for line in lines[1:3]:
+        assert set(re.findall(r"\d+\.\d+", re.sub(r"main\S*", "", line))) <= {"5.333", "42.667"}
+
+
+def test_the_first_columns_are_cut_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "terminal_width", lambda: 80)
+    _, first, _, *notes = plain(table(ROWS, FORMATS))
+    assert first.startswith("main[B=2..4,S=16..32]    matmul       5.333  kc=0 mr=16")
+    assert first.endswith("…")
+    assert notes == ["host: Intel(R) Xeon(R) Platinum 8573C", "tried: 64"]
+
+
+def test_a_row_that_is_too_wide_becomes_a_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "terminal_width", lambda: 50)
+    lines = plain(table(ROWS[:1], FORMATS))
+    assert "schedule: kc=0 mr=16 nr=32 threads=1 ahead=4" in lines
+    assert "  copy=no" in lines
+
+
+def test_a_table_that_fits_is_the_same_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [{"name": "[red]a[/red] :smile:", "n": 1, "x": None}, {"name": "b", "n": 12, "x": None}]
+    whole = table(rows)
+    monkeypatch.setattr(tables, "terminal_width", lambda: 80)
+    assert plain(table(rows)) == whole.splitlines()
+    assert whole.splitlines()[1] == "[red]a[/red] :smile:   1  -"
+
+
+def test_no_rows_are_nothing() -> None:
+    assert table([]) == "nothing"
+
+
+def test_the_environment_may_set_the_width(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert tables.terminal_width() is None  # a test's stdout is no terminal
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", "101")
+    assert tables.terminal_width() == 101
