@@ -102,8 +102,8 @@ def _in_order(
     for name in named:
         if name not in names:
             raise unknown_name("input", name, names)
-    for name, array in zip(names, args, strict=False):
-        _refuse_mapping(name, array)
+    for i, array in enumerate(args):
+        _refuse_mapping(names[i] if i < len(names) else i, array)
     if len(args) > len(names):
         raise ShapeError(f"expected {len(names)} inputs ({', '.join(names)}), got {len(args)}")
     given = dict(zip(names, args, strict=False))
@@ -132,7 +132,7 @@ def _checked(param: Var, array: Array) -> Array:
     raise ShapeError(f"input {param.name!r}: expected {wanted}, got {given.dtype}{how}")
 
 
-def _refuse_mapping(name: str, array: object) -> None:
+def _refuse_mapping(name: str | int, array: object) -> None:
     if isinstance(array, Mapping):
         how = "unpack it: run(**inputs), or run_named(**inputs) for results by name, too"
         raise ArgumentError(f"input {name!r}: expected an array, got a mapping; {how}")

@@ -17,6 +17,7 @@ from bucketize.kernel.templates import TEMPLATES
 from bucketize.kernel.workload import Workload
 from bucketize.program.decide import completed, decide, defaults, redecided
 from bucketize.program.family import Choose
+from bucketize.program.instruction import AGREED, LOGGED
 from bucketize.program.program import Program
 from bucketize.progress import Tell, shown
 from bucketize.runtime.executable import Executable
@@ -89,10 +90,13 @@ def logged_choice(log: str | Path, threads: int, target: Target) -> Choose:
 
     def choose(workload: Workload, able: Sequence[Template]) -> tuple[Implementation, str]:
         best = choices.best(workload.hash, [p.type for p in workload.body.params])
+        default, why = otherwise(workload, able)
         if best is None:
-            return otherwise(workload, able)
+            return default, why
         known = completed(best.template, best.schedule, workload, able, target)
-        return otherwise(workload, able) if known is None else (known, "log")
+        if known is None:
+            return default, why
+        return known, AGREED if known == default else LOGGED
 
     return choose
 

@@ -11,9 +11,9 @@ from dispatchers.axis import AxisDispatcher, demand
 def log_dispatcher(
     _lo: int, hi: int | None, *, base: float = 2, low: int = 1, high: int | None = None
 ) -> list[int]:
-    """Buckets that grow by `base`, from `low` to `high` (the axis' bound, or 256, if not given)."""
+    """Buckets that grow by `base`, from `low` to `high` (below the axis' bound, or 256)."""
     demand(base >= 1.1, "log_dispatcher: base must be at least 1.1", base)
     demand(low >= 1, "log_dispatcher: low must be at least 1", low)
-    top = high or hi or 256
+    top = high or (256 if hi is None else hi - 1)  # no bucket for the axis' bound alone
     powers = (round(low * base**k) for k in itertools.count())
     return list(itertools.takewhile(lambda cut: cut <= top, powers))

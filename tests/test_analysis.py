@@ -29,6 +29,7 @@ from bucketize.analysis import (
     trade_off,
     versus_oracle,
 )
+from bucketize.cli.compare import shown_ratio, verdict
 from bucketize.dispatch.tree import dispatch
 from bucketize.errors import BucketizeError, LogError
 from bucketize.onnx import from_onnx
@@ -36,6 +37,7 @@ from bucketize.tune.cells import parse_shapes, shape_text
 from bucketize.tune.choice import Choices, best_choice
 from bucketize.tune.frame import trial_frame, trials_of
 from bucketize.tune.log import COLUMNS, Trial, append, schedule_hash, schedule_json
+from bucketize.tune.session import tune
 from bucketize.types import ANY, Symbol, tensor
 
 
@@ -207,6 +209,36 @@ def test_trade_off_weighs_shapes_by_traffic() -> None:
     assert trade["mean_slowdown"].tolist() == pytest.approx([2.8, 1.025, 1.0])
 
 
+def test_calls_of_one_round_are_compared() -> None:
+    """The machine is twice as slow in the second round: no ratio tells."""
+    rounds = pd.concat([LATENCY.assign(round=0), LATENCY.assign(round=1)], ignore_index=True)
+    rounds.loc[rounds["round"] == 1, "latency_s"] *= 2
+    beside = versus_oracle(rounds).set_index(["dispatcher", "shape"])
+    assert beside.loc[("none", "N=1"), ["n", "latency_s", "slowdown"]].tolist() == [2, 4.5, 3.0]
+    quartiles = ["latency_q1_s", "latency_q3_s", "slowdown_q1", "slowdown_q3"]
+    assert beside.loc[("none", "N=1"), quartiles].tolist() == [3.75, 5.25, 3.0, 3.0]
+    assert trade_off(rounds, COST)["n"].tolist() == [2, 2, 2]
+
+
+def test_quartiles_are_expected_over_the_shapes() -> None:
+    rounds = pd.concat([LATENCY.assign(round=i) for i in range(5)], ignore_index=True)
+    noisy = (rounds["dispatcher"] == "none") & (rounds["shape"] == "N=1")
+    rounds.loc[noisy, "latency_s"] = [1.0, 2.0, 3.0, 4.0, 9.0]
+    none = trade_off(rounds, COST).set_index("dispatcher").loc["none"]
+    columns = ["mean_slowdown_q1", "mean_slowdown", "mean_slowdown_q3", "worst_slowdown"]
+    assert none[columns].tolist() == [1.5, 2.0, 2.5, 3.0]
+    assert verdict(none) == "slower"
+    assert shown_ratio(none) == "2.00 ±0.50"
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "word"),
+    [(0.8, 0.9, "faster"), (0.9, 1.0, "same"), (1.0, 1.1, "same"), (1.1, 1.2, "slower")],
+)
+def test_a_difference_within_the_noise_is_none(low: float, high: float, word: str) -> None:
+    assert verdict({"mean_slowdown_q1": low, "mean_slowdown_q3": high}) == word
+
+
 def test_a_shape_without_oracle_is_an_error() -> None:
     with pytest.raises(BucketizeError, match="no latency of 'oracle' at N=7; known: N=1"):
         versus_oracle(LATENCY.drop(index=1))
@@ -237,26 +269,38 @@ def test_figures_are_drawn(tmp_path: Path) -> None:
 # --- measured ------------------------------------------------------------------------------------
 
 
-def test_a_trade_off_is_measured_from_python() -> None:
+def test_a_trade_off_is_measured_from_python(tmp_path: Path) -> None:
     mod = from_onnx(zoo.build("mlp"), bounds={"N": (1, 8)})
     cases = [Case.of(mod, **zoo.inputs("mlp", {"N": size})) for size in (2, 5)]
     assert [(c.shape, c.sizes) for c in cases] == [("N=2", {"N": 2}), ("N=5", {"N": 5})]
     exact = dispatch(mod, lambda shapes: {"data": {0: [(2, 3), (3, 5), (5, 6)]}})
     told: list[str] = []
     cache = os.environ["BUCKETIZE_CACHE"]
-    modules = {"none": mod, "oracle": exact}
+    tune(mod, log=tmp_path / "none.csv", trials=1)
+    modules = {"untuned": mod, "none": mod, "oracle": exact}
     latency, cost = measure_trade_off(
-        modules, cases, progress=lambda what, done, total: told.append(what)
+        modules,
+        cases,
+        log={"none": tmp_path / "none.csv"},
+        model="mlp",
+        progress=lambda what, done, total: told.append(what),
     )
     assert "none: deciding main" in told
     assert "oracle: deciding main" in told
+    assert told[-2:] == ["measuring N=2", "measuring N=5"]
     assert os.environ["BUCKETIZE_CACHE"] == cache
-    assert cost["dispatcher"].tolist() == ["none"]
-    assert latency["clone"].tolist() == ["main", "main[N=2..3]", "main", "main[N=5..6]"]
+    assert cost["dispatcher"].tolist() == ["untuned", "none"]
     assert latency["max_rel_err"].max() < 1e-5
-    trade = trade_off(latency, cost)
-    assert trade.loc[0, ["dispatcher", "clones", "tuned"]].tolist() == ["none", 1, 0]
-    assert trade.loc[0, "worst_slowdown"] >= trade.loc[0, "mean_slowdown"] > 0
+    assert set(latency["model"]) == {"mlp"}
+    beside = versus_oracle(latency)
+    clones = ["main", "main", "main", "main", "main[N=2..3]", "main[N=5..6]"]
+    assert beside.sort_values("clone")["clone"].tolist() == clones
+    assert (beside["n"] >= 15).all()
+    trade = trade_off(latency, cost).set_index("dispatcher")
+    # one trial is the default's: searched, and nothing better found
+    assert trade.loc["none", ["clones", "tasks", "searched", "tuned"]].tolist() == [1, 3, 3, 0]
+    assert trade.loc["untuned", ["tasks", "searched", "tuned"]].tolist() == [3, 0, 0]
+    assert trade.loc["none", "worst_slowdown"] >= trade.loc["none", "mean_slowdown"] > 0
 
 
 def test_who_draws_nothing_does_not_import_matplotlib() -> None:

@@ -53,7 +53,10 @@ def test_static_inputs_and_expressions_are_left_alone() -> None:
         ({"high": 4}, ANY, [(1, 2), (2, 4), (4, None)]),
         ({"high": 4}, Symbol("N", 3, 9), [(3, 4), (4, 10)]),
         ({}, Symbol("N", 1, 600), [*RFC[:-1], (256, 512), (512, 601)]),
-        ({}, Symbol("N", 0, 2), [(0, 1), (1, 2), (2, 3)]),
+        ({}, Symbol("N", 0, 2), [(0, 1), (1, 3)]),
+        ({}, Symbol("N", 1, 4), [(1, 2), (2, 5)]),
+        ({"high": 4}, Symbol("N", 1, 4), [(1, 2), (2, 4), (4, 5)]),
+        ({"base": 4, "low": 4}, Symbol("N", 1, 64), [(1, 4), (4, 16), (16, 65)]),
     ],
 )
 def test_log_options(options: dict[str, Any], dim: Dim, intervals: object) -> None:

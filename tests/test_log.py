@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from bucketize.errors import LogError
 from bucketize.tune.environment import here
 from bucketize.tune.log import (
+    BLOCK_BYTES,
     COLUMNS,
     SCHEMA_VERSION,
     LogWarning,
@@ -88,7 +89,7 @@ def test_any_text_and_number_survive(
 ) -> None:
     log = tmp_path_factory.mktemp("log") / "log.csv"
     append(log, trial(number, error=error, latency_median_s=latency))
-    append(log, trial())
+    append(log, trial(0))
     first, second = rows(log)
     assert (first.trial, first.latency_median_s) == (number, latency)
     if error.isprintable():
@@ -108,6 +109,15 @@ def test_a_torn_last_line_is_reported_skipped_and_removed(log: Path, cut: int) -
     with pytest.warns(LogWarning, match="removed a torn last line: '2"):
         append(log, trial(2))
     assert rows(log) == [trial(0), trial(2)]
+
+
+def test_a_long_torn_tail_takes_no_row_with_it(log: Path) -> None:
+    append(log, trial(0))
+    with log.open("a") as file:
+        file.write("x" * (2 * BLOCK_BYTES + 5))
+    with pytest.warns(LogWarning, match="removed a torn last line: 'xxx"):
+        append(log, trial(1))
+    assert rows(log) == [trial(0), trial(1)]
 
 
 def test_a_torn_line_in_the_middle_takes_no_other_with_it(log: Path) -> None:
@@ -197,7 +207,7 @@ def test_an_empty_file_is_an_empty_log(log: Path) -> None:
     log.parent.mkdir()
     log.touch()
     assert rows(log) == []
-    append(log, trial())
+    append(log, trial(0))
     assert rows(log) == [trial()]
 
 
@@ -237,7 +247,7 @@ def test_a_file_of_another_schema_is_refused_with_both_headers(
 
 
 def test_a_missing_column_is_named(log: Path) -> None:
-    append(log, trial())
+    append(log, trial(0))
     with log.open() as file:
         kept = [[cell for i, cell in enumerate(row) if i != 17] for row in csv.reader(file)]
     with log.open("w", newline="") as file:
@@ -297,7 +307,7 @@ for number in range(int(sys.argv[2])):
 
 
 def test_several_writers_lose_nothing(log: Path) -> None:
-    append(log, trial())
+    append(log, trial(0))
     writers = [
         subprocess.Popen([sys.executable, "-c", WRITER, str(log), "40", name]) for name in "abc"
     ]

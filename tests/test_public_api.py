@@ -8,6 +8,7 @@ import re
 import runpy
 import subprocess
 import sys
+import xml.etree.ElementTree
 from collections.abc import Callable
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -21,7 +22,7 @@ from bucketize import zoo
 from bucketize.errors import ArgumentError, BucketizeError, unknown_name
 from bucketize.interpret import evaluate_module
 from bucketize.tune.session import tune
-from dispatchers import log_dispatcher
+from dispatchers import exact_dispatcher, log_dispatcher
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -164,14 +165,37 @@ def test_running_pays_for_nothing_else(tmp_path: Path) -> None:
     assert not heavy & set(loaded.stdout.split())
 
 
+def test_notebooks_show_the_tree_and_the_clones() -> None:
+    mod = bucketize.from_onnx(zoo.build("mlp"), bounds={"N": (1, 16)})
+    assert "<table>" not in mod._repr_html_()
+    cut = bucketize.dispatch(mod, log_dispatcher)
+    html = cut._repr_html_()
+    xml.etree.ElementTree.fromstring(f"<div>{html}</div>")  # well-formed
+    assert "if N &lt; 4:" in html
+    assert html.count("<tr>") == 1 + 4
+    assert "N=2..3" in html
+    exe = bucketize.compile(cut)
+    shown = exe._repr_html_()
+    xml.etree.ElementTree.fromstring(f"<div>{shown}</div>")
+    assert shown.count("<tr>") == 1 + 5
+    many = bucketize.dispatch(
+        mod, exact_dispatcher.with_options(sizes=[*range(1, 17)])
+    )._repr_html_()
+    assert many.count("<tr>") == 1 + 16
+    great = bucketize.from_onnx(zoo.build("mlp"), bounds={"N": (1, 500)})
+    abridged = bucketize.dispatch(great, exact_dispatcher)._repr_html_()
+    assert "... 484 more" in abridged
+    assert abridged.count("<tr>") == 1 + 8 + 1 + 8
+
+
 def test_objects_show_what_they_are() -> None:
     mod = bucketize.from_onnx(zoo.build("mlp"), bounds={"N": (1, 16)})
     main = "<function main(%data: float32[N, 784]) -> float32[N, 10]>"
     assert repr(mod) == f"<module of {main}>"
     cut = bucketize.dispatch(mod, log_dispatcher)
-    assert repr(cut) == f"<module of {main}, 5 clones>"
+    assert repr(cut) == f"<module of {main}, 4 clones>"
     exe = bucketize.compile(cut)
-    assert repr(exe) == "<executable of (%data: float32[N, 784]) -> (output), 5 clones>"
+    assert repr(exe) == "<executable of (%data: float32[N, 784]) -> (output), 4 clones>"
     assert repr(exe.explain(N=3)) == str(exe.explain(N=3))
     assert repr(log_dispatcher.with_options(base=4)) == "<dispatcher log_dispatcher(base=4)>"
 

@@ -9,6 +9,7 @@ from bucketize.analysis.frame import (
     failures,
     load,
     progress,
+    tasks,
     trade_off,
     versus_oracle,
 )
@@ -25,6 +26,7 @@ __all__ = [
     "plot_progress",
     "plot_trade_off",
     "progress",
+    "tasks",
     "trade_off",
     "versus_oracle",
 ]

@@ -110,25 +110,49 @@ def _relative(trials: list[Trial]) -> float:
 
 
 def versus_oracle(latency: pd.DataFrame, oracle: str = ORACLE) -> pd.DataFrame:
-    """The rows of `latency` with `oracle_s` and `slowdown` (1 for the oracle itself) added.
+    """What was measured beside the oracle: one row per dispatcher and shape, in their order.
 
     Args:
-        latency: columns `dispatcher`, `shape`, `latency_s` and, if shapes are not equally likely,
-            `weight`. The dispatcher named like `oracle` holds the latency, at each shape, of a
-            static clone tuned for exactly that shape.
-        oracle: the oracle's name.
+        latency: columns `dispatcher`, `shape`, `latency_s`; `round` where a shape was measured
+            more than once: calls of one round are compared with one another; `weight` if shapes are
+            not equally likely. The dispatcher named like `oracle` holds the latency, at each shape,
+            of a static clone tuned for exactly that shape.
+        oracle: the oracle's name; any dispatcher may be it.
+
+    Returns:
+        The columns of `latency` but `round`, with the medians over the `n` rounds of `latency_s`
+        and of `slowdown`, the latency by the oracle's in the same round, and their quartiles
+        `latency_q1_s`, `latency_q3_s`, `slowdown_q1`, `slowdown_q3`.
 
     Raises:
         BucketizeError: a shape was not measured on the oracle.
 
     """
-    best = latency[latency["dispatcher"] == oracle].set_index("shape")["latency_s"]
-    missing = sorted(set(latency["shape"]) - set(best.index))
+    paired = _paired(latency, oracle)
+    groups = paired.groupby(["dispatcher", "shape"], sort=False)
+    seconds, slowdown = groups["latency_s"], groups["slowdown"]
+    medians = {"n": groups.size(), "latency_s": seconds.median(), "slowdown": slowdown.median()}
+    quartiles = {
+        "latency_q1_s": seconds.quantile(0.25),
+        "latency_q3_s": seconds.quantile(0.75),
+        "slowdown_q1": slowdown.quantile(0.25),
+        "slowdown_q3": slowdown.quantile(0.75),
+    }
+    same = groups.first().drop(columns=["round", "latency_s", "slowdown"])
+    return same.assign(**medians, **quartiles).reset_index()
+
+
+def _paired(latency: pd.DataFrame, oracle: str) -> pd.DataFrame:
+    """Every call with its `slowdown`: its latency by the oracle's in the same round."""
+    calls = latency if "round" in latency else latency.assign(round=0)
+    best = calls[calls["dispatcher"] == oracle].set_index(["shape", "round"])["latency_s"]
+    known = best.index.unique("shape")
+    missing = sorted(set(calls["shape"]) - set(known))
     if missing:
-        known = ", ".join(best.index) or "none"
-        raise BucketizeError(f"no latency of {oracle!r} at {', '.join(missing)}; known: {known}")
-    oracle_s = latency["shape"].map(best)
-    return latency.assign(oracle_s=oracle_s, slowdown=latency["latency_s"] / oracle_s)
+        names = ", ".join(known) or "none"
+        raise BucketizeError(f"no latency of {oracle!r} at {', '.join(missing)}; known: {names}")
+    oracle_s = calls[["shape", "round"]].join(best, on=["shape", "round"])["latency_s"]
+    return calls.assign(slowdown=calls["latency_s"] / oracle_s)
 
 
 def trade_off(latency: pd.DataFrame, cost: pd.DataFrame, oracle: str = ORACLE) -> pd.DataFrame:
@@ -136,27 +160,31 @@ def trade_off(latency: pd.DataFrame, cost: pd.DataFrame, oracle: str = ORACLE) -
 
     Args:
         latency: as for `versus_oracle`.
-        cost: columns `dispatcher`, `clones`, `kernels` (distinct), `compile_s`, `bytes`.
+        cost: a column `dispatcher`; whatever else is in it is kept.
         oracle: the oracle's name.
 
     Returns:
-        The columns of `cost`, then `mean_s`, the expected latency; `mean_slowdown` and
-        `worst_slowdown` against the oracle; `worst_shape`.
+        The columns of `cost`, then, expected over the shapes, the medians of the latency, `mean_s`,
+        and of the slowdown against the oracle, `mean_slowdown`, with its quartiles
+        `mean_slowdown_q1` and `mean_slowdown_q3`; `worst_slowdown` at `worst_shape`; `n`, the
+        rounds that every shape had at least.
 
     """
-    slow = versus_oracle(latency, oracle)
-    rows = [
-        {"dispatcher": name, **_slowdown(group)}
-        for name, group in slow.groupby("dispatcher", sort=False)
-    ]
+    groups = versus_oracle(latency, oracle).groupby("dispatcher", sort=False)
+    rows = [{"dispatcher": name, **_expected(shapes)} for name, shapes in groups]
     return cost.merge(pd.DataFrame(rows), on="dispatcher", how="left")
 
 
-def _slowdown(of: pd.DataFrame) -> dict[str, Any]:
-    weights = of.get("weight", None)
+def _expected(shapes: pd.DataFrame) -> dict[str, Any]:
+    """The latency and slowdown of one dispatcher, expected over the shapes."""
+    weights = shapes.get("weight", None)
+    worst = shapes.iloc[shapes["slowdown"].argmax()]
     return {
-        "mean_s": np.average(of["latency_s"], weights=weights),
-        "mean_slowdown": np.average(of["slowdown"], weights=weights),
-        "worst_slowdown": of["slowdown"].max(),
-        "worst_shape": of["shape"].iloc[of["slowdown"].argmax()],
+        "mean_s": np.average(shapes["latency_s"], weights=weights),
+        "mean_slowdown": np.average(shapes["slowdown"], weights=weights),
+        "mean_slowdown_q1": np.average(shapes["slowdown_q1"], weights=weights),
+        "mean_slowdown_q3": np.average(shapes["slowdown_q3"], weights=weights),
+        "worst_slowdown": worst["slowdown"],
+        "worst_shape": worst["shape"],
+        "n": shapes["n"].min(),
     }

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import statistics
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -22,12 +22,15 @@ from bucketize.dispatch.tree import name_dims
 from bucketize.interpret import evaluate_module
 from bucketize.ir import Module
 from bucketize.op import Array
+from bucketize.program.instruction import DEFAULT, LOGGED, RunSegment, instructions
 from bucketize.runtime.executable import Executable
 from bucketize.timing import interleaved
+from bucketize.tune.environment import here
 
 Progress: TypeAlias = Callable[[str, int, int], None]  # (what, done, total)
 
-ROUNDS = 15
+ROUNDS = 15  # of calls at least, at each case
+ENOUGH_S, MOST = 3.0, 301  # more rounds until this time has passed, at most so many
 CACHE = "BUCKETIZE_CACHE"
 
 
@@ -53,32 +56,59 @@ class Case:
         return ",".join(f"{symbol}={size}" for symbol, size in self.sizes.items())
 
 
+Logs: TypeAlias = str | Path | Mapping[str, str | Path] | None  # by dispatcher, or one for all
+
+
 def measure_trade_off(
     modules: Mapping[str, Module],
     cases: Sequence[Case],
     *,
-    log: str | Path | None = None,
+    log: Logs = None,
     threads: int = 1,
+    model: str = "",
     progress: Progress | None = None,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The latency of each module at each case, and its cost: `trade_off(*measure_trade_off(...))`.
 
+    The modules are called in turn, round by round, so that whatever slows the machine slows all.
+
     Args:
         modules: by dispatcher; "oracle" has a static clone for exactly each case.
         cases: where latency is measured; see `Case.of`.
-        log: the tuning log whose schedules serve; defaults without one.
+        log: the tuning log whose schedules serve, or one log for each dispatcher that has one; the
+            rest run on defaults.
         threads: of the executables.
-        progress: told what compiles, how many functions of a module are done, and of how many.
+        model: its name, for the frames.
+        progress: told what goes on, and how much of it is done, of how much.
+
+    Returns:
+        A row per dispatcher, shape and round: `latency_s`, the `clone` that served, the largest
+        relative error of its results, and which model, on which machine, when. And a row per
+        dispatcher but the oracle, with what it cost: `clones`, distinct `kernels`, `compile_s` from
+        an empty cache, `weight_mib` of constants as kernels hold them, and of its `tasks` (the
+        workloads of each clone that have knobs) how many the log knows, `searched`, and for how
+        many it knows better than the default, `tuned`.
 
     """
     executables: dict[str, Executable] = {}
     for name, mod in modules.items():
         told = progress and partial(_told, progress, name)
+        own = log.get(name) if isinstance(log, Mapping) else log
         with _empty_cache():
-            executables[name] = compile(mod, log=log, threads=threads, progress=told)
+            executables[name] = compile(mod, log=own, threads=threads, progress=told)
+    where: dict[str, Any] = {"model": model, **_here(), "threads": threads}
     costs = [{"dispatcher": n, **_cost(e)} for n, e in executables.items() if n != ORACLE]
-    rows = [row for case in cases for row in _latencies(executables, case)]
-    return pd.DataFrame(rows), pd.DataFrame(costs)
+    latencies: list[dict[str, Any]] = []
+    for i, case in enumerate(cases):
+        if progress is not None:
+            progress(f"measuring {case.shape}", i, len(cases))
+        latencies += _latencies(executables, case)
+    return pd.DataFrame(latencies).assign(**where), pd.DataFrame(costs)
+
+
+def _here() -> dict[str, str]:
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    return {"host_cpu": here().host_cpu, "date": now}
 
 
 def _told(progress: Progress, name: str, function: str, done: int, total: int) -> None:
@@ -86,14 +116,28 @@ def _told(progress: Progress, name: str, function: str, done: int, total: int) -
 
 
 def _cost(exe: Executable) -> dict[str, Any]:
-    """What an executable came to: clones, distinct kernels, seconds and bytes."""
+    """What an executable came to: clones, distinct kernels, seconds, bytes, and tuned workloads."""
+    why = _sources(exe)
     return {
         "clones": max(len(exe.program.routines) - 1, 1),
         "kernels": exe.counts.kernels,
         "compile_s": exe.counts.seconds,
         "weight_mib": exe.constant_bytes() / 2**20,
-        "tuned": exe.counts.found,
-        "workloads": exe.counts.found + exe.counts.defaults,
+        "tasks": len(why),
+        "searched": sum(source != DEFAULT for source in why.values()),
+        "tuned": sum(source == LOGGED for source in why.values()),
+    }
+
+
+def _sources(exe: Executable) -> dict[tuple[str, str], str]:
+    """Where each clone's choice comes from for each distinct workload that has knobs."""
+    return {
+        (routine.name, call.workload.hash): call.why
+        for routine in exe.routines.values()
+        for i in instructions(routine.code)
+        if isinstance(i, RunSegment)
+        for call in i.segment.calls
+        if call.implementation.schedule
     }
 
 
@@ -112,16 +156,21 @@ def _empty_cache() -> Iterator[None]:
 
 
 def _latencies(executables: Mapping[str, Executable], case: Case) -> Iterator[dict[str, Any]]:
-    """The median latency of every executable at one case, measured in turns, and its error."""
+    """The latency of every executable in every round at one case, and its error."""
     errors = {n: worst_error(e.run(**case.arrays), case.wanted) for n, e in executables.items()}
     calls = {name: partial(exe.run, **case.arrays) for name, exe in executables.items()}
-    times = interleaved(calls, least=ROUNDS, before=calls)  # its own weights are warm then
+    times = interleaved(  # each right after a call of its own: its weights are warm then
+        calls, least=ROUNDS, most=MOST, enough_s=ENOUGH_S, before=calls
+    )
     shapes = {name: array.shape for name, array in case.arrays.items()}
-    for name, exe in executables.items():
-        yield {
-            "dispatcher": name,
-            "shape": case.shape,
-            "clone": exe.explain(**shapes).clone,
-            "latency_s": statistics.median(times[name]),
-            "max_rel_err": errors[name],
-        }
+    clones = {name: exe.explain(**shapes).clone for name, exe in executables.items()}
+    for name, taken in times.items():
+        for i, seconds in enumerate(taken):
+            yield {
+                "dispatcher": name,
+                "shape": case.shape,
+                "clone": clones[name],
+                "round": i,
+                "latency_s": seconds,
+                "max_rel_err": errors[name],
+            }

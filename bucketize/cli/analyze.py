@@ -80,21 +80,27 @@ def of_log(log: Path, name: str) -> Analysis:
 
 def of_dispatchers(log: Path, name: str, options: dict[str, Any]) -> Analysis:
     """The trade-off of dispatchers, measured now."""
-    from bucketize.analysis import plot_trade_off, trade_off
-    from bucketize.cli.compare import measured, shown_latency, shown_trade
-    from bucketize.cli.model import ORACLE, dispatched, load_model
+    from bucketize.analysis import plot_trade_off, trade_off, versus_oracle
+    from bucketize.cli.compare import (
+        UNTUNED,
+        dispatchers_of,
+        measured,
+        shown_latency,
+        shown_trade,
+    )
+    from bucketize.cli.model import load_model
 
     points = list(options["points"])
     if not points:
         raise click.UsageError("--model wants sizes to measure at: --at, once or more")
     model = load_model(name, options["bounds"])
-    specs = [*(options["specs"] or ("none", "log", "uniform")), ORACLE]
-    common = {"policy": options["policy"], "fallback": True, "points": points}
-    modules = {spec: dispatched(model, {**common, "dispatcher": spec}) for spec in specs}
-    latency, cost = measured(model, modules, points, log=log, threads=options["threads"])
-    trade = trade_off(latency, cost)
-    text = f"{shown_latency(latency)}\n\n{shown_trade(trade)}"
-    return trade, text, lambda: plot_trade_off(trade)
+    specs = options["specs"] or ("none", "log", "uniform")
+    modules = dispatchers_of(model, specs, points, options["policy"])
+    logs = {spec: log for spec in modules if spec != UNTUNED}
+    latency, cost = measured(model, modules, points, logs=logs, threads=options["threads"])
+    text = f"{shown_latency(latency)}\n\n{shown_trade(latency, cost)}"
+    beside = versus_oracle(latency).merge(cost, how="left", on="dispatcher")
+    return beside, text, lambda: plot_trade_off(trade_off(latency, cost))
 
 
 def as_records(frame: pd.DataFrame) -> str:

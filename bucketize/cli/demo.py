@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
     from bucketize.cli.compare import Modules
     from bucketize.cli.model import Model
+    from bucketize.ir import Module
 
-MODEL = "zoo:resnet18"
-BOUNDS = {"N": (1, 1), "H": (32, 128), "W": (32, 128)}
-POINTS = tuple({"H": size, "W": size} for size in (32, 56, 96, 128))
-DISPATCHERS = ("none", "uniform:count=2", "log")
-TRIALS = 12  # schedules of a workload at most; the time limit comes first
+MODEL = "zoo:mlp"
+BOUNDS = {"N": (1, 256)}
+POINTS = tuple({"N": size} for size in (3, 13, 50, 200))  # no bucket begins, ends or is tuned there
+DISPATCHERS = ("none", "uniform:count=4", "log")
 TOLERANCE = 1e-4
 
 
@@ -32,75 +32,79 @@ TOLERANCE = 1e-4
     show_default=True,
     help="Where the files go; a log found there is carried on.",
 )
-@click.option("--seconds", default=120.0, show_default=True, help="For the search in all.")
+@click.option("--trials", default=8, show_default=True, help="Schedules to try per task.")
 @parameter.threads_option
-def demo(output: Path, seconds: float, threads: int) -> None:
-    """Dispatch a ResNet-18 on the image size, tune, run, check the results, and show the trade-off.
+def demo(output: Path, trials: int, threads: int) -> None:
+    """Dispatch an MLP on the batch size, tune, run, check the results, and show the trade-off.
 
-    Writes trials.csv, tradeoff.csv and tradeoff.png. Takes a few minutes.
+    Every dispatcher has a log of its own and as many trials for each of its tasks. Writes the logs,
+    tradeoff.csv and tradeoff.png. Takes a few minutes.
 
     \b
     Examples:
       bucketize demo
-      bucketize demo --seconds 600 --output long-demo
+      bucketize demo --trials 64 --output long-demo
     """
-    from bucketize.analysis import plot_trade_off, trade_off
-    from bucketize.cli.compare import measured, shown_latency, shown_trade
+    from bucketize.analysis import plot_trade_off, trade_off, versus_oracle
+    from bucketize.cli.compare import dispatchers_of, measured, shown_latency, shown_trade
     from bucketize.cli.model import load_model
 
     output.mkdir(parents=True, exist_ok=True)
-    log = output / "trials.csv"
     model = load_model(MODEL, BOUNDS.items())
-    modules = dispatch_all(model)
-    tune_all(modules, log, seconds, threads)
+    modules = dispatchers_of(model, DISPATCHERS, POINTS)
+    show_clones(model, modules)
+    logs = tune_all(modules, output, trials, threads)
     points = ", ".join(map(parameter.shown_sizes, POINTS))
     say(f"Compiling from an empty cache, then running {points} ...")
-    latency, cost = measured(model, modules, POINTS, log=log, threads=threads)
+    latency, cost = measured(model, modules, POINTS, logs=logs, threads=threads)
     check(latency)
-    trade = trade_off(latency, cost)
-    click.echo(shown_latency(latency) + "\n\n" + shown_trade(trade))
-    trade.to_csv(output / "tradeoff.csv", index=False)
-    plot_trade_off(trade).savefig(output / "tradeoff.png", dpi=120)
-    say(f"Wrote trials.csv, tradeoff.csv and tradeoff.png to {output}/.")
+    click.echo(shown_latency(latency) + "\n\n" + shown_trade(latency, cost))
+    beside = versus_oracle(latency).merge(cost, how="left", on="dispatcher")
+    beside.to_csv(output / "tradeoff.csv", index=False)
+    plot_trade_off(trade_off(latency, cost)).savefig(output / "tradeoff.png", dpi=120)
+    say(f"Wrote the logs, tradeoff.csv and tradeoff.png to {output}/.")
 
 
-def dispatch_all(model: Model) -> Modules:
-    """The module behind every dispatcher, and behind the oracle: a static clone per point."""
-    from bucketize.cli.model import ORACLE, dispatched
-
+def show_clones(model: Model, modules: Modules) -> None:
+    """What each dispatcher makes of the module."""
     ranges = (f"{s.name} in [{s.lo}, {s.hi}]" for s in model.main.symbols().values())
     say(f"Dispatching {MODEL}, {model.main.params[0].type}, {', '.join(ranges)}:")
-    options = {"policy": "exact", "fallback": True, "points": POINTS}
-    specs = (*DISPATCHERS, ORACLE)
-    modules = {spec: dispatched(model, {**options, "dispatcher": spec}) for spec in specs}
     for spec, module in modules.items():
         names = [name for name in module.functions if name != "main"] or ["main"]
-        more = f", ... {len(names) - 4} more" if len(names) > 4 else ""
-        click.echo(f"  {spec:16} {', '.join(names[:4])}{more}", err=True)
-    return modules
+        more = f", ... {len(names) - 3} more" if len(names) > 3 else ""
+        click.echo(f"  {spec:16} {', '.join(names[:3])}{more}", err=True)
 
 
-def tune_all(modules: Modules, log: Path, seconds: float, threads: int) -> None:
-    """Search schedules for all modules into one log; more clones get more of the time."""
+def tune_all(modules: Modules, output: Path, trials: int, threads: int) -> dict[str, Path]:
+    """Search schedules for every module but the untuned, each in its own log; the logs."""
+    from bucketize.cli.compare import UNTUNED
+
+    say(f"Tuning, {trials} schedules for each task; every trial is a row of a log ...")
+    logs = {s: output / f"trials-{s.replace(':', '-')}.csv" for s in modules if s != UNTUNED}
+    for spec, log in logs.items():
+        tune_one(spec, modules[spec], log, trials, threads)
+    return logs
+
+
+def tune_one(spec: str, module: Module, log: Path, trials: int, threads: int) -> None:
+    """Search schedules for one module."""
+    from bucketize.analysis import tasks
     from bucketize.cli.progress import tuning_bar
     from bucketize.tune.session import tune
 
-    say(f"Tuning for {seconds:.0f} s; every trial is a row of {log} ...")
-    clones = {name: len(mod.functions) for name, mod in modules.items()}
-    for name, mod in modules.items():
-        share = seconds * (clones[name] + 1) / sum(n + 1 for n in clones.values())
-        with tuning_bar(f"tuning {name}") as progress:
-            trials = tune(
-                mod,
-                log=log,
-                trials=TRIALS,
-                seconds=share,
-                threads=threads,
-                model=MODEL.removeprefix("zoo:"),
-                progress=progress,
-            )
-        failed = int((trials["error_kind"] != "none").sum())
-        click.echo(f"  {name:16} {len(trials)} trials, {failed} failed", err=True)
+    with tuning_bar(f"tuning {spec}") as progress:
+        tried = tune(
+            module,
+            log=log,
+            trials=trials,
+            threads=threads,
+            model=MODEL.removeprefix("zoo:"),
+            progress=progress,
+        )
+    failed = int((tried["error_kind"] != "none").sum())
+    searched = len(list(tasks(tried)))
+    told = f"{len(tried)} trials of {searched} tasks, {failed} failed; {log.name}"
+    click.echo(f"  {spec:16} {told}", err=True)
 
 
 def check(latency: pd.DataFrame) -> None:

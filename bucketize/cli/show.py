@@ -59,7 +59,7 @@ def show(
 
 def lines(section: str, mod: Module, after: Module, function: str) -> Iterator[str]:
     """The text of one section."""
-    from bucketize.cli.tree import tree_lines
+    from bucketize.ir import tree_lines
     from bucketize.lower.pipeline import lower
     from bucketize.text import show as text
 
@@ -89,7 +89,7 @@ def abridged(names: list[str]) -> list[str]:
 
 def summary(mod: Module) -> dict[str, object]:
     """What a script may ask of a dispatched module."""
-    from bucketize.cli.tree import tree_lines
+    from bucketize.ir import tree_lines
 
     return {
         "inputs": {p.name: str(p.type) for p in mod.main.params},

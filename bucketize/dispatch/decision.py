@@ -1,77 +1,17 @@
-"""The decisions of a dispatched function, one after the other, and the leaves below them."""
+"""The decisions of a dispatched function as a table of numbers."""
 
 from __future__ import annotations
 
 import itertools
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from bucketize.ir import CALL, IF, Atom, Binding, Function, left_out
-from bucketize.ops.dim import dim_less, dims_within
+from bucketize.ir import IF, TESTS, Atom, Binding, Function
+from bucketize.ops.dim import dim_less
 from bucketize.transform.dead_code import used_atoms
 from bucketize.types import Dim, Symbol
-
-TESTS = frozenset((dim_less, dims_within))  # what decides by sizes alone
-
-
-@dataclass(frozen=True, slots=True)
-class Side:
-    """What follows, deeper by one, is for sizes where the test holds, or where it does not."""
-
-    depth: int
-    test: Binding
-    holds: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Leaf:
-    """A block that decides nothing by sizes: it calls a clone, or refuses."""
-
-    depth: int
-    block: Function
-
-    @property
-    def callees(self) -> list[str]:
-        """The functions that the leaf calls: one, if dispatch made it."""
-        return [b.attrs["callee"] for b in self.block.body if b.op is CALL]
-
-
-@dataclass(frozen=True, slots=True)
-class Gap:
-    """Leaves in the middle of a great tree that are left out."""
-
-    depth: int
-    leaves: int
-
-
-Step: TypeAlias = Side | Leaf | Gap
-
-
-def decisions(fn: Function, *, abridged: bool = False) -> Iterator[Step]:
-    """The tree in the order of its text: each test's side where it holds, then the other.
-
-    Abridged, a tree of more than 10,000 leaves shows the first and last of them.
-    """
-    return _walk(fn, 0, left_out(fn) if abridged else {})
-
-
-def _walk(block: Function, depth: int, gaps: Mapping[Function, int]) -> Iterator[Step]:
-    if block in gaps:
-        yield Gap(depth, gaps[block])
-        return
-    tests = {b.out: b for b in block.body if b.op in TESTS}
-    forks = [b for b in block.body if b.op is IF and b.args[0] in tests]
-    for fork in forks:
-        for holds, inner in ((True, fork.attrs["then"]), (False, fork.attrs["orelse"])):
-            yield Side(depth, tests[fork.args[0]], holds)  # type: ignore[index]
-            yield from _walk(inner, depth + 1, gaps)
-    if not forks:
-        yield Leaf(depth, block)
-
-
-# --- as a table ----------------------------------------------------------------------------------
 
 Nodes: TypeAlias = "array[int]"
 """Four numbers a node, the root first: a symbol, a bound, and what follows where the symbol's size

@@ -17,7 +17,6 @@ from bucketize.dispatch.bucket import (
     narrowed,
     show_interval,
 )
-from bucketize.dispatch.decision import Leaf, decisions
 from bucketize.dispatch.pad import Padding, padded, tops_of
 from bucketize.dispatch.profile import Box, boxes_of
 from bucketize.errors import BucketizeError, DispatchError, unknown_name
@@ -30,10 +29,12 @@ from bucketize.ir import (
     Builder,
     Clone,
     Function,
+    Leaf,
     Module,
     Recipe,
     Var,
     check_module,
+    decisions,
     refine,
     specialise,
 )

@@ -20,15 +20,12 @@ from bucketize.ir.build import (
 from bucketize.ir.core import (
     Atom,
     Binding,
-    Clone,
     Const,
     Function,
-    Functions,
-    Module,
-    Recipe,
     Var,
-    check_module,
 )
+from bucketize.ir.decision import TESTS, Gap, Leaf, Side, decisions, tree_lines
+from bucketize.ir.module import Clone, Functions, Module, Recipe, check_module
 from bucketize.ir.rewrite import Atoms, Rule, all_bindings, functions_of, map_blocks, rewrite
 from bucketize.ir.structure import CALL, FUSED, IF, NO_BUCKET, STRUCTURAL
 
@@ -38,6 +35,7 @@ __all__ = [
     "IF",
     "NO_BUCKET",
     "STRUCTURAL",
+    "TESTS",
     "Atom",
     "Atoms",
     "Binding",
@@ -47,14 +45,18 @@ __all__ = [
     "Env",
     "Function",
     "Functions",
+    "Gap",
+    "Leaf",
     "Module",
     "Recipe",
     "Rule",
+    "Side",
     "Var",
     "all_bindings",
     "check_module",
     "copy_binding",
     "copy_block",
+    "decisions",
     "functions_of",
     "infer",
     "left_out",
@@ -64,4 +66,5 @@ __all__ = [
     "specialise",
     "substitute_attr",
     "taken_block",
+    "tree_lines",
 ]

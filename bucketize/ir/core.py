@@ -1,20 +1,17 @@
-"""The values of the IR: variables, constants, bindings, functions, modules.
+"""The values of the IR: variables, constants, bindings, functions.
 
 Everything is frozen and compared by identity.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from os import PathLike
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
-from bucketize.errors import ArgumentError, unknown_name
 from bucketize.op import MAX_VALUE, Array, Attrs, Op
-from bucketize.types import Dim, Expr, Interval, Symbol, TensorType, symbols
+from bucketize.types import Dim, Expr, Symbol, TensorType, symbols
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -98,130 +95,6 @@ class Function:
     def __repr__(self) -> str:
         results = ", ".join(str(r.type) for r in self.results)
         return f"<function {self.name}({', '.join(map(repr, self.params))}) -> {results}>"
-
-
-Recipe: TypeAlias = Callable[[str], Function]
-"""Makes the function of a name: one recipe serves all clones of a function."""
-
-
-class Functions(Mapping[str, Function]):
-    """Functions by name; those given as a recipe are made when first asked for."""
-
-    def __init__(self, entries: Mapping[str, Function | Recipe]) -> None:
-        self._entries = dict(entries)
-
-    def __getitem__(self, name: str) -> Function:
-        entry = self._entries[name]
-        if not isinstance(entry, Function):
-            entry = self._entries[name] = entry(name)
-        return entry
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._entries)
-
-    def __len__(self) -> int:
-        return len(self._entries)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._entries
-
-    def made(self) -> dict[str, Function]:
-        """The functions that no recipe stands for any more."""
-        return {n: f for n, f in self._entries.items() if isinstance(f, Function)}
-
-    def updated(self, entries: Mapping[str, Function | Recipe]) -> Functions:
-        """These functions with `entries` put in; recipes stay recipes."""
-        return Functions({**self._entries, **entries})
-
-    def mapped(self, transform: Callable[[Function], Function]) -> Functions:
-        """Each function transformed when first asked for."""
-        return Functions(dict.fromkeys(self, lambda name: transform(self[name])))
-
-
-@dataclass(frozen=True, slots=True)
-class Clone:
-    """What a copy of a function is for: the sizes that it serves, and how.
-
-    Clones are equal if their text is: `origin` does not count.
-    """
-
-    bucket: Mapping[str, Interval]
-    """Half-open, by the symbol's name."""
-    policy: str = "exact"
-    opt: Mapping[str, int] | None = None
-    """The sizes that it is tuned for, where a profile names them."""
-    weight: float = 1.0
-    """Its share of the traffic, relative to the other clones'."""
-    label: str = ""
-    """The name of its profile."""
-    origin: Function | None = field(default=None, compare=False, repr=False)
-    """The simplified function that it specialises; not known of a clone that was parsed."""
-
-
-@dataclass(frozen=True, eq=False)
-class Module:
-    """Named functions, and which of them are clones; `main` is where a run begins."""
-
-    functions: Functions
-    clones: Mapping[str, Clone]
-    names: tuple[str, ...]
-    """Of the results of `main`, if they have any."""
-
-    def __init__(
-        self,
-        functions: Mapping[str, Function | Recipe],
-        clones: Mapping[str, Clone] | None = None,
-        names: Sequence[str] = (),
-    ) -> None:
-        lazy = functions if isinstance(functions, Functions) else Functions(functions)
-        object.__setattr__(self, "functions", lazy)
-        object.__setattr__(self, "clones", {} if clones is None else clones)
-        object.__setattr__(self, "names", tuple(names))
-
-    def __repr__(self) -> str:
-        more = f", {len(self.clones)} clones" if self.clones else ""
-        return f"<module of {self.main!r}{more}>"
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Module, (dict(self.functions), dict(self.clones), self.names)
-
-    @property
-    def outputs(self) -> tuple[str, ...]:
-        """The names of the results of `main`; `output_0`, ... where it has none."""
-        return self.names or tuple(f"output_{i}" for i in range(len(self.main.results)))
-
-    @property
-    def main(self) -> Function:
-        """The entry."""
-        return self.functions["main"]
-
-    def function(self, name: str) -> Function:
-        """The function of this name, or an error that lists the known ones."""
-        if name not in self.functions:
-            raise unknown_name("function", name, self.functions)
-        return self.functions[name]
-
-    def replace(self, *functions: Function) -> Module:
-        """The module with `functions` put in under their names."""
-        return Module(
-            self.functions.updated({f.name: f for f in functions}), self.clones, self.names
-        )
-
-    def mapped(self, transform: Callable[[Function], Function]) -> Module:
-        """The module with each function transformed when first asked for."""
-        return Module(self.functions.mapped(transform), self.clones, self.names)
-
-
-def check_module(given: object) -> None:
-    """Raise an `ArgumentError` that says how to make a module of what was given in place of one."""
-    if isinstance(given, Module):
-        return
-    how = "make one by bucketize.from_onnx(model) first"
-    if isinstance(given, str | PathLike):
-        how = f"bucketize.from_onnx({str(given)!r}) first"
-        if Path(given).suffix == ".bkt":
-            how = f"what `save` wrote is run by bucketize.load({str(given)!r})"
-    raise ArgumentError(f"expected a Module, got {type(given).__name__}: {how}")
 
 
 def _mentioned(value: Any) -> set[str]:

@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from threading import RLock
 
-from bucketize.dispatch.decision import TESTS, Tree, tree_of
+from bucketize.dispatch.decision import Tree, tree_of
 from bucketize.ir import (
     CALL,
     IF,
     NO_BUCKET,
+    TESTS,
     Atom,
     Binding,
     Builder,

@@ -5,10 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from bucketize.dispatch.decision import TESTS
 from bucketize.dispatch.tree import name_dims
 from bucketize.errors import BucketizeError, CompileError, ShapeError, TypeRelError
-from bucketize.ir import CALL, IF, NO_BUCKET, Atom, Binding, Const, Function, Module, all_bindings
+from bucketize.ir import (
+    CALL,
+    IF,
+    NO_BUCKET,
+    TESTS,
+    Atom,
+    Binding,
+    Const,
+    Function,
+    Module,
+    all_bindings,
+)
 from bucketize.kernel.build import kernel_name
 from bucketize.kernel.target import Target
 from bucketize.kernel.template import Implementation, Schedule, Template
@@ -19,7 +29,14 @@ from bucketize.ops import pad, reshape, strided_slice
 from bucketize.ops.dim import from_dims
 from bucketize.program.cut import Cutter
 from bucketize.program.family import Choose, Family, family_of
-from bucketize.program.instruction import Code, KernelCall, RunSegment, Segment, with_segments
+from bucketize.program.instruction import (
+    DEFAULT,
+    Code,
+    KernelCall,
+    RunSegment,
+    Segment,
+    with_segments,
+)
 from bucketize.program.program import Program, Routine, Routines
 
 
@@ -129,7 +146,7 @@ def defaults(target: Target) -> Choose:
     """The first template that takes a workload, with its own schedule for this machine."""
 
     def choose(workload: Workload, able: Sequence[Template]) -> tuple[Implementation, str]:
-        return Implementation(able[0].name, able[0].default(workload, target)), "default"
+        return Implementation(able[0].name, able[0].default(workload, target)), DEFAULT
 
     return choose
 

@@ -22,6 +22,9 @@ from bucketize.types import Dim, Symbol
 VIEWS = (reshape, squeeze, unsqueeze)
 """Ops whose result is their argument's memory: they have no kernel."""
 
+LOGGED, AGREED, DEFAULT = "log", "default (log)", "default"
+"""Where an implementation comes from: the log, the log that found the default best, no trial."""
+
 
 @dataclass(frozen=True, eq=False)
 class KernelCall:
@@ -32,7 +35,7 @@ class KernelCall:
     args: tuple[Atom, ...]
     implementation: Implementation
     why: str
-    """Where the implementation comes from: "log" or "default"."""
+    """Where the implementation comes from: `LOGGED`, `AGREED` or `DEFAULT`."""
     kernel: str
     """The name of the kernel, which tells all that its code depends on."""
     packs: Mapping[int, str]

@@ -14,9 +14,10 @@ import numpy as np
 from bucketize.call import arrange_inputs
 from bucketize.errors import unknown_name
 from bucketize.ir import Module, Var
+from bucketize.ir.html import html_heading, html_table
 from bucketize.kernel.object import Kernel
 from bucketize.op import Array
-from bucketize.program.instruction import Compute, RunSegment, instructions
+from bucketize.program.instruction import DEFAULT, LOGGED, Compute, RunSegment, instructions
 from bucketize.program.program import Program, Routine
 from bucketize.runtime.explain import Explanation, explain, sizes_of
 from bucketize.runtime.image import Image
@@ -61,6 +62,14 @@ def _owned(results: Sequence[Array], inputs: Sequence[Array]) -> list[Array]:
     return mine
 
 
+def _facts(routine: Routine) -> list[object]:
+    """How many kernels a routine runs, how many of them tuned, and what it computes on the host."""
+    every = list(instructions(routine.code))
+    calls = [call for i in every if isinstance(i, RunSegment) for call in i.segment.calls]
+    host = [i.binding.op.name for i in every if isinstance(i, Compute) and not i.brings_sizes]
+    return [len(calls), sum(call.why == LOGGED for call in calls), ", ".join(host)]
+
+
 def _zeros(params: Sequence[Var]) -> list[Array]:
     """Arrays of the least sizes that the symbols of the parameters may have."""
     least = {s.name: s.lo for p in params for s in p.type.symbols()}
@@ -84,6 +93,12 @@ class Executable:
         inputs = ", ".join(map(repr, self._params))
         buckets = f", {len(program.routines) - 1} clones" if len(program.routines) > 1 else ""
         return f"<executable of ({inputs}) -> ({', '.join(self.outputs)}){buckets}>"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: what it takes and gives, and the functions that were decided so far."""
+        rows = [[r.name, r.executor, *_facts(r)] for r in self.routines.values()]
+        table = html_table(["function", "executor", "kernels", "tuned", "on the host"], rows)
+        return html_heading("executable", repr(self)) + table
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
@@ -196,7 +211,7 @@ class Executable:
         for routine in self.routines.values():
             for i in instructions(routine.code):
                 if isinstance(i, RunSegment):
-                    found = sum(call.why != "default" for call in i.segment.calls)
+                    found = sum(call.why != DEFAULT for call in i.segment.calls)
                     counts.found += found
                     counts.defaults += len(i.segment.calls) - found
                 elif isinstance(i, Compute) and not i.brings_sizes:

@@ -30,7 +30,7 @@ SCHEMA_VERSION = 2  # 2 added `template`
 LOCK_TIMEOUT_S = 60.0
 PATIENCE_S = 1.0  # of which this much is waited in silence
 HEADER_BYTES = 1 << 16  # no header is longer
-TAIL_BYTES = 1 << 20  # no row is longer
+BLOCK_BYTES = 1 << 20  # that are searched at once for the end of the last row
 ERROR_LENGTH = 500  # characters of an error's message that a row keeps
 
 Schedule = Mapping[str, int | str]
@@ -190,13 +190,21 @@ def _header_of(fd: int, path: Path) -> tuple[str, ...] | None:
 
 def _cut_torn_tail(fd: int, path: Path) -> None:
     size = os.fstat(fd).st_size
-    tail = os.pread(fd, TAIL_BYTES, max(0, size - TAIL_BYTES))
-    torn = len(tail) - (tail.rfind(b"\n") + 1)
-    if torn:
-        os.ftruncate(fd, size - torn)
-        _warn(
-            f"{path}: removed a torn last line: {tail[-torn:][:60].decode(errors='replace')!r}..."
-        )
+    end = _end_of_lines(fd, size)
+    if end < size:
+        shown = os.pread(fd, 60, end).decode(errors="replace")
+        os.ftruncate(fd, end)
+        _warn(f"{path}: removed a torn last line: {shown!r}...")
+
+
+def _end_of_lines(fd: int, end: int) -> int:
+    """Where the last whole line ends: searched for from the file's end, a block at a time."""
+    while end:
+        start = max(0, end - BLOCK_BYTES)
+        if at := os.pread(fd, end - start, start).rfind(b"\n") + 1:
+            return start + at
+        end = start
+    return 0
 
 
 def _write_whole(fd: int, line: bytes) -> None:

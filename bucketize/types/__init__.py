@@ -18,6 +18,7 @@ from bucketize.types.dim import (
     extremes,
     maximum,
     minimum,
+    show_interval,
     symbols,
 )
 from bucketize.types.relation import (
@@ -75,6 +76,7 @@ __all__ = [
     "positive",
     "product",
     "rely_on_least",
+    "show_interval",
     "substitute",
     "symbols",
     "tensor",

@@ -22,6 +22,14 @@ Span: TypeAlias = tuple[float, float]
 Interval: TypeAlias = tuple[int, int | None]  # half-open; None is infinity
 
 
+def show_interval(interval: Interval) -> str:
+    """The sizes in it as people read them, both ends inclusive: `3`, `2..3`, `256..`."""
+    lo, hi = interval
+    if hi is None:
+        return f"{lo}.."
+    return str(lo) if hi == lo + 1 else f"{lo}..{hi - 1}"
+
+
 class Symbolic:
     """Arithmetic that the dims which are no integers share."""
 
