@@ -35,10 +35,16 @@ bench: $(READY) ## side by side with the engines that are installed
 clean: ## remove everything that make made
 	@rm -rf $(VENV) build demo-output .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
+# What takes long is done beside a line that counts every second, for as long as the shell lives that runs both.
+COUNTING = end='\n'; test -t 1 && end='\r'; \
+	(s=0; while sleep 1 && kill -0 $$$$ 2>/dev/null; do s=$$((s + 1)); printf "  %s packages, %s s $$end" \
+	"$$(ls -d $(VENV)/lib/python*/site-packages/*.dist-info 2>/dev/null | wc -l)" $$s; done) &
+
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit(f"bucketize needs Python >= 3.11; $(PYTHON) is {sys.version.split()[0]} (try: make PYTHON=python3.12)")'
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@echo "installing into $(VENV) ..."
-	@$(BIN)/python -m pip install --quiet --quiet --no-compile --disable-pip-version-check --editable '.[test,bench]'
-	@$(BIN)/python -m compileall -qq -j 0 -x '/tests?/' $(VENV)/lib # pip would use one core, and take the packages' tests too
+	@test -x $(BIN)/python || { echo "making $(VENV) ..."; $(PYTHON) -m venv $(VENV); }
+	@echo "installing into $(VENV): some hundred megabytes the first time"
+	@$(COUNTING) $(BIN)/python -m pip install --quiet --quiet --no-compile --disable-pip-version-check --editable '.[test,bench]'
+	@$(COUNTING) $(BIN)/python -m compileall -qq -j 0 -x '/tests?/' $(VENV)/lib # pip would use one core, and take the packages' tests too
+	@printf '%-40s\n' "installed: $(BIN)/bucketize"
 	@touch $@

@@ -56,10 +56,11 @@ def compile(
     target = host()
     choose = defaults(target) if log is None else logged_choice(log, threads, target)
     program = decide(mod, choose, target=target, threads=threads, executor=executor)
+    names = ["main"] if lazy else list(mod.functions)
     with shown("compiling", progress) as tell:
-        for i, name in enumerate(["main"] if lazy else mod.functions):
+        for i, name in enumerate(names):
             if tell is not None:
-                tell(f"deciding {name}", i, len(mod.functions))
+                tell(f"deciding {name}", i, len(names))
             program.decide(name, whole=strict or not lazy)
         program.routines.is_closed = strict
         image = link(program, tell)

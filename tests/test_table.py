@@ -87,3 +87,14 @@ def test_the_environment_may_set_the_width(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
     monkeypatch.setenv("COLUMNS", "101")
     assert tables.terminal_width() == 101
+
+
+def test_fractions_have_the_digits_that_tell_something() -> None:
+    assert table([{"x": 1.0989772022523796, "n": 123456}]).split() == ["x", "n", "1.099", "123456"]
+
+
+def test_lines_break_between_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    line = "    N in [1, 64]: [1, 2) [2, 4) [4, 8)"
+    assert tables.fitting(line) == line
+    monkeypatch.setattr(tables, "terminal_width", lambda: 30)
+    assert tables.fitting(line).splitlines() == ["    N in [1, 64]: [1, 2) [2,", "      4) [4, 8)"]

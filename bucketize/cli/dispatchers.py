@@ -36,6 +36,7 @@ def dispatchers(bound: parameter.Bound, as_json: bool) -> None:
       bucketize dispatchers --dim N=1..1024
     """
     from bucketize.cli.dispatcher import installed
+    from bucketize.cli.table import fitting
 
     symbol = Symbol(bound[0], *bound[1])
     rows = [describe(name, entry.load(), symbol) for name, entry in installed().items()]
@@ -43,11 +44,10 @@ def dispatchers(bound: parameter.Bound, as_json: bool) -> None:
         click.echo(json.dumps(rows, indent=2))
         return
     for row in rows:
-        click.echo(f"{row['name']}  {row['help']}")
+        click.echo(fitting(f"{row['name']}  {row['help']}"))
         click.echo(f"    options: {', '.join(row['options']) or 'none'}")
-        click.echo(
-            f"    {symbol} in [{symbol.lo}, {symbol.hi or 'inf'}]: {shown(row['buckets'])}\n"
-        )
+        axis = f"{symbol} in [{symbol.lo}, {symbol.hi or 'inf'}]"
+        click.echo(fitting(f"    {axis}: {shown(row['buckets'])}") + "\n")
 
 
 def describe(name: str, dispatcher: Any, symbol: Symbol) -> dict[str, Any]:

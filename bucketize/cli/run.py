@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from bucketize.cli.table import Format
     from bucketize.ir import Module
     from bucketize.runtime.executable import Executable
+    from bucketize.runtime.explain import Explanation
 
 
 def input_file(text: str) -> tuple[str, Path]:
@@ -181,6 +182,18 @@ def plain(value: object) -> Any:
     return vars(value) if isinstance(value, Explanation) else str(value)
 
 
+def explained(told: Explanation) -> str:
+    """An explanation whose kernels are a table."""
+    from bucketize.cli.table import table
+
+    formats: dict[str, Format] = {
+        "shape": lambda shape: "x".join(map(str, shape)),
+        "schedule": lambda knobs: " ".join(f"{k}={v}" for k, v in knobs.items()),
+    }
+    first, *_, last = str(told).splitlines()
+    return "\n".join([first, table(told.steps, formats), last])
+
+
 def report(exe: Executable, rows: list[dict[str, Any]], as_json: bool) -> None:
     """Print what ran."""
     from bucketize.cli.table import milliseconds, table
@@ -190,7 +203,7 @@ def report(exe: Executable, rows: list[dict[str, Any]], as_json: bool) -> None:
         return
     for row in rows:
         if "explanation" in row:
-            click.echo(row.pop("explanation"))
+            click.echo(explained(row.pop("explanation")))
     formats: dict[str, Format] = {
         "sizes": parameter.shown_sizes,
         "latency_s": milliseconds,

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 Format = Callable[[Any], str]
 GAP = 2  # columns between two columns
-LEGIBLE = 7  # characters: text that is cut to fewer says nothing
+FAIR, LEGIBLE = 20, 7  # characters: text that is cut to fewer says nothing
 
 
 @dataclass(frozen=True)
@@ -49,9 +49,14 @@ def table(rows: Sequence[Mapping[str, Any]], formats: Mapping[str, Format] | Non
     """
     if not rows:
         return "nothing"
-    fields = [column(name, rows, (formats or {}).get(name, str)) for name in rows[0]]
+    fields = [column(name, rows, (formats or {}).get(name, text)) for name in rows[0]]
     width = terminal_width()
     return whole(fields) if width is None else fitted(fields, width)
+
+
+def text(value: object) -> str:
+    """A value as it is, of a fraction the digits that tell something."""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def column(name: str, rows: Iterable[Mapping[str, Any]], shown: Format) -> Field:
@@ -88,12 +93,16 @@ def fitted(fields: Sequence[Field], width: int) -> str:
     if left_out:
         names = ", ".join(f.name for f in reversed(left_out))
         notes.append(f"left out for want of width (a pipe gets all): {names}")
-    return "\n".join([*([drawn(kept, width)] if kept else []), *(filled(n, width) for n in notes)])
+    return "\n".join([*([drawn(kept, width)] if kept else []), *(fitting(n, width) for n in notes)])
 
 
-def filled(note: str, width: int) -> str:
-    """A note on as many lines as it takes, broken between words."""
-    return textwrap.fill(note, width, subsequent_indent="  ", break_long_words=False)
+def fitting(line: str, width: int | None = None) -> str:
+    """A line on as many as it takes in `width` columns, the terminal's, broken between words."""
+    columns = width or terminal_width()
+    indent = " " * (2 + len(line) - len(line.lstrip()))
+    if columns is None or len(line) <= columns:
+        return line
+    return textwrap.fill(line, columns, subsequent_indent=indent, break_long_words=False)
 
 
 def total(widths: Iterable[int]) -> int:
@@ -121,10 +130,12 @@ def drawn(fields: Sequence[Field], width: int) -> str:
 
 
 def widths(fields: Sequence[Field], width: int) -> list[int]:
-    """The widths of columns that fit; what comes first is cut last."""
+    """The widths of columns that fit; the last are cut first, and none badly before all fairly."""
     made = [f.width for f in fields]
-    for i in reversed(range(len(fields))):
-        made[i] = max(fields[i].least, made[i] - max(total(made) - width, 0))
+    for floor in (FAIR, LEGIBLE):
+        for i in reversed(range(len(fields))):
+            least = max(fields[i].least, min(fields[i].width, floor))
+            made[i] = max(least, made[i] - max(total(made) - width, 0))
     return made
 
 
