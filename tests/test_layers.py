@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 LAYERS = [
-    ["errors", "timing", "compare"],
+    ["errors", "timing", "compare", "lock"],
     ["types"],
     ["op"],
     ["ops"],
