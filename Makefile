@@ -18,7 +18,7 @@ test: lint ## everything that CI runs: lint, types, tests, size table
 	@$(BIN)/pytest -q -n $(JOBS) --dist worksteal
 
 fuzz: $(READY) ## thousands of random graphs, compiled in every way, beside the reference
-	@$(BIN)/pytest -q -n $(JOBS) --dist worksteal --graphs 5000 tests/test_fuzz.py
+	@$(BIN)/pytest -q -n $(JOBS) --dist worksteal --graphs 5000 tests/test_fuzz.py tests/test_fuzz_onnx.py
 
 lint: $(READY) ## ruff and mypy, without changing a file
 	@$(BIN)/ruff check .

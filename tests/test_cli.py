@@ -524,6 +524,7 @@ def test_demo(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         (["run", "net.onnx"], "the size of N is missing"),
         (["run", "net.onnx", "--at", "M=3"], "no input or symbol named 'M'; known: N, x"),
         (["run", "net.onnx", "--at", "3"], "'3' names no sizes; write N=4,H=224,W=224"),
+        (["run", "net.onnx", "--at", "N=3,N=5"], "'N=3,N=5' gives N two sizes"),
         (["run", "net.onnx", "--dim", "N=2", "--at", "N=3"], "N is held to 2, but given as 3"),
         (["run", "net.onnx", "--input", "x"], "'x' names no file; write INPUT=FILE.npy"),
         (["run", "net.onnx", "--input", "x=net.onnx"], "not an array in .npy format"),

@@ -43,6 +43,7 @@ Case = tuple[list[np.ndarray], list[np.ndarray] | None]  # inputs, and results u
 DISPATCHERS = (log_dispatcher, uniform_dispatcher, exact_dispatcher)
 SMOOTH = {"float16": 6e-2, "float32": 2e-3, "float64": 2e-3}
 END = 2**63 - 1
+SHARE = 280  # of the graphs, in every run of the tests
 
 
 class Graph:
@@ -418,7 +419,7 @@ def in_threads(exe: bucketize.Executable, cases: list[Case], tolerance: float) -
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    metafunc.parametrize("seed", range(metafunc.config.getoption("--graphs")))
+    metafunc.parametrize("seed", range(metafunc.config.getoption("--graphs") or SHARE))
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -7,6 +7,7 @@ import errno
 import importlib.util
 import os
 import py_compile
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 import pytest
+from filelock import FileLock
 from numba import int64, njit
 
 from bucketize.errors import KernelError
@@ -154,9 +156,24 @@ def test_a_cache_that_is_whole_needs_no_lock_and_no_writing(
 ) -> None:
     build(source(5), name_hint="add")
     monkeypatch.setattr(module, "_built", {})
-    monkeypatch.setattr(files, "FileLock", None)
+    monkeypatch.setattr(files, "locked", None)
     monkeypatch.setattr(files, "_write", None)
     assert build(source(5), name_hint="add").cached
+
+
+def test_who_waits_for_the_lock_of_a_kernel_says_so_and_for_whom(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("bucketize.lock.PATIENCE_S", 0.1)
+    monkeypatch.setattr(files, "LOCK_TIMEOUT_S", 0.3)
+    cache.mkdir(exist_ok=True)
+    holder = rf"the lock .*k_1\.lock, which process {os.getpid()} holds"
+    with (
+        FileLock(cache / "k_1.lock"),
+        pytest.raises(KernelError, match=rf"cannot keep a kernel in .*: waited 0.3 s for {holder}"),
+    ):
+        files.made(cache / "k_1.py", "", lambda _: b"")
+    assert re.search(rf"k_1\.py: waiting for {holder}; up to 0.3 s", caplog.text)
 
 
 def test_an_object_without_the_function_is_refused() -> None:

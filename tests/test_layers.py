@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 LAYERS = [
-    ["errors", "timing", "compare", "progress"],
+    ["errors", "timing", "compare", "lock", "progress"],
     ["types"],
     ["op"],
     ["ops"],

@@ -185,7 +185,7 @@ def test_who_waits_for_the_lock_says_so_and_for_whom(
     log: Path, held: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = sys.modules[append.__module__]
-    monkeypatch.setattr(module, "PATIENCE_S", 0.1)
+    monkeypatch.setattr("bucketize.lock.PATIENCE_S", 0.1)
     monkeypatch.setattr(module, "LOCK_TIMEOUT_S", 0.3)
     with (
         pytest.warns(LogWarning, match=rf"waiting for the lock .*csv\.lock, which process {held}"),

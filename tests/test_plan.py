@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -180,8 +181,27 @@ def test_an_extent_below_zero_is_an_error_before_a_byte_is_touched() -> None:
     fn = b.function("main", [x], [b.emit(ops.relu, room)])
     assert run(fn, np.zeros(60, np.float32))[0].shape == (4, 2)
     assert run(fn, np.zeros(64, np.float32))[0].shape == (0, 2)
-    with pytest.raises(ShapeError, match="at N=65: a relation does not hold"):
+    with pytest.raises(ShapeError, match=r"at N=65: -N \+ 64 must be at least 0, got -1 and 0"):
         run(fn, np.zeros(65, np.float32))
+
+
+@pytest.mark.parametrize(
+    ("emit", "note"),
+    [
+        (lambda b, x, y: b.emit(ops.concat, x, y, axis=1), "N and M must be equal, got 3 and 2"),
+        (
+            lambda b, x, y: b.emit(ops.add, b.emit(ops.pad, x, pads=((2, 0), (0, 0))), y),
+            r"N \+ 2 and M must be equal, or the latter 1, got 5 and 2",
+        ),
+    ],
+)
+def test_extents_that_disagree_are_named(emit: Any, note: str) -> None:
+    x, y = Var("x", tensor("float32", N, 4)), Var("y", tensor("float32", Symbol("M", 1), 4))
+    b = Builder()
+    fn = b.function("main", [x, y], [emit(b, x, y)])
+    with pytest.raises(TypeRelError, match="extents differ") as e:
+        run(fn, np.zeros((3, 4), np.float32), np.zeros((2, 4), np.float32))
+    assert re.search(note, e.value.__notes__[-1])
 
 
 def test_a_tensor_that_no_memory_holds_is_an_error() -> None:

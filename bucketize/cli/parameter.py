@@ -32,7 +32,11 @@ def sizes(text: str) -> Sizes:
     pairs = [re.fullmatch(r"\s*([^=]+)=(\d+)\s*", part) for part in text.split(",")]
     if not all(pairs):
         raise click.BadParameter(f"{text!r} names no sizes; write N=4,H=224,W=224")
-    return {pair[1]: int(pair[2]) for pair in pairs if pair}
+    given: Sizes = {}
+    for symbol, size in (pair.groups() for pair in pairs if pair):
+        if given.setdefault(symbol, int(size)) != int(size):
+            raise click.BadParameter(f"{text!r} gives {symbol} two sizes")
+    return given
 
 
 def shown_sizes(given: Sizes) -> str:

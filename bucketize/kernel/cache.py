@@ -17,14 +17,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import platformdirs
-from filelock import FileLock
 
 from bucketize.errors import KernelError
 from bucketize.kernel.object import sealed, unsealed
+from bucketize.lock import locked
 
 VARIABLE = "BUCKETIZE_CACHE"
 LOGGER = logging.getLogger("bucketize")
 DAY_S = 24 * 3600
+LOCK_TIMEOUT_S = 600.0  # no kernel takes as long to compile
 
 
 def cache_directory() -> Path:
@@ -78,7 +79,7 @@ def made(source: Path, text: str, compiled: Callable[[Path], bytes]) -> tuple[by
 def _locked(source: Path) -> Iterator[None]:
     """Hold the lock of a kernel, whose file goes with it: at worst two make the same code."""
     path = source.with_suffix(".lock")
-    with FileLock(path):
+    with locked(path, LOCK_TIMEOUT_S, lambda said: LOGGER.warning("%s: %s", source, said)):
         try:
             yield
         finally:

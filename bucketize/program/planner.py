@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 import numpy as np
 
-from bucketize.ir import FUSED, STRUCTURAL, Atom, Binding, Const, Function, infer, refine
+from bucketize.ir import Atom, Const
 from bucketize.kernel.target import Target
 from bucketize.kernel.template import Launch
 from bucketize.kernel.templates import TEMPLATES
@@ -15,7 +15,8 @@ from bucketize.kernel.work import work
 from bucketize.program.code import DimCode, table
 from bucketize.program.instruction import KernelCall, Segment
 from bucketize.program.plan import BASES, WORD, Plan, Result
-from bucketize.types import Assumption, Dim, assumptions, extremes, product
+from bucketize.program.relation import relations
+from bucketize.types import Dim, product
 
 RELATIONS = {"==": 0, "broadcast": 1, ">=": 2}
 Spot: TypeAlias = tuple[int, int, int, int]  # word, base, tensor (-1: none), copy of the tensor
@@ -178,32 +179,10 @@ class _Planner:
     def _checks(self) -> list[tuple[int, ...]]:
         rows = [
             (RELATIONS[relation], self.code.register(a), self.code.register(b))
-            for relation, a, b in [*relied_on(self.segment.fn), *_extents(self.segment.fn)]
+            for relation, a, b in relations(self.segment.fn)
         ]
         return [row for row in dict.fromkeys(rows) if row[1] != row[2]]
 
 
 def _row_width(call: KernelCall, launch: Launch) -> int:
     return len(call.binding.outs) + len(call.args) + 3 + len(launch.dims)
-
-
-def relied_on(fn: Function) -> Iterator[Assumption]:
-    """What the types of a straight-line function rely on and cannot prove."""
-    for b in _flat(fn):
-        if b.op not in STRUCTURAL:
-            with assumptions() as made:
-                infer(b.op, [a.type for a in b.args], b.attrs)
-            yield from made
-
-
-def _flat(fn: Function) -> Iterator[Binding]:
-    for b in fn.body:
-        yield b
-        if b.op is FUSED:  # typed by its arguments, whose extents have names by now
-            yield from refine(b.attrs["body"], [a.type for a in b.args]).body
-
-
-def _extents(fn: Function) -> Iterator[Assumption]:
-    """Extents that bounds do not keep from being negative."""
-    dims = {d for b in fn.body for o in b.outs for d in o.type.shape}
-    yield from ((">=", d, 0) for d in dims if extremes(d)[0] < 0)

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import operator
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from bucketize.errors import BucketizeError, ShapeError
-from bucketize.ir import specialise
+from bucketize.errors import BucketizeError, ShapeError, TypeRelError
+from bucketize.ir import Function, specialise
 from bucketize.kernel.work import FORK
 from bucketize.op import Array
 from bucketize.program.instruction import Segment
 from bucketize.program.plan import BASES, FAILURES, FILL, WALK, WORD, Result
+from bucketize.program.relation import relations
 from bucketize.runtime.image import Image, Linked
 from bucketize.runtime.native import run_parallel
 from bucketize.runtime.storage import Arena, address, contiguous, empty_result
+from bucketize.types import evaluate
 
 POINT, RUN, REPORT = 1, 2, 4  # what `kernel.core.walk` is asked for
 
@@ -106,13 +109,14 @@ class State:
     def _refuse(self, sizes: Mapping[str, int]) -> None:
         """Raise what the types say of these sizes; they are inferred again for the words of it."""
         status = self.fill_word[FILL.index("status")]
-        shown = ", ".join(f"{n}={s}" for n, s in sizes.items())
+        fn, shown = self.segment.fn, ", ".join(f"{n}={s}" for n, s in sizes.items())
+        broken = _broken(fn, sizes) if status == RELATION else ""
         try:
-            specialise(self.segment.fn, sizes)
+            specialise(fn, sizes)
         except BucketizeError as e:
-            e.add_note(f"at {shown}")
+            e.add_note(f"at {shown}{broken and ': '}{broken}")
             raise
-        raise ShapeError(f"at {shown}: {FAILURES[status]}")
+        raise ShapeError(f"at {shown}: {broken or FAILURES[status]}")
 
     @property
     def arena_bytes(self) -> int:
@@ -184,6 +188,27 @@ class State:
         root = self.plan.results.index(result)
         size = math.prod(self.results[root][0])
         return self.table[result.index : result.index + size]
+
+
+RELATION = FAILURES.index("a relation does not hold")
+HOLDS: Mapping[str, tuple[Callable[[int, int], bool], str]] = {
+    "==": (operator.eq, "{} and {} must be equal"),
+    "broadcast": (lambda a, b: b in (a, 1), "{} and {} must be equal, or the latter 1"),
+    ">=": (operator.ge, "{} must be at least {}"),
+}
+
+
+def _broken(fn: Function, sizes: Mapping[str, int]) -> str:
+    """The first relation that does not hold at these sizes, by its dims."""
+    for relation, a, b in relations(fn):
+        holds, wanted = HOLDS[relation]
+        try:
+            got = evaluate(a, sizes), evaluate(b, sizes)
+        except TypeRelError as e:  # a dim that is itself of extents that must be equal
+            return f"{wanted.format(a, b)}, but {e}"
+        if not holds(*got):
+            return f"{wanted.format(a, b)}, got {got[0]} and {got[1]}"
+    return ""
 
 
 FIRST, WRONG = WALK.index("first"), WALK.index("wrong")

@@ -18,15 +18,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from filelock import BaseFileLock, FileLock, Timeout
-
 from bucketize.errors import LogError
+from bucketize.lock import locked
 from bucketize.tune.cells import Cells, encoded, optional_number, picked, row_faults, split, typed
 from bucketize.tune.environment import HOST, VERSIONS, Environment, here
 
 SCHEMA_VERSION = 2  # 2 added `template`
 LOCK_TIMEOUT_S = 60.0
-PATIENCE_S = 1.0  # of which this much is waited in silence
 HEADER_BYTES = 1 << 16  # no header is longer
 BLOCK_BYTES = 1 << 20  # that are searched at once for the end of the last row
 ERROR_LENGTH = 500  # characters of an error's message that a row keeps
@@ -126,47 +124,15 @@ def append(path: str | Path, trial: Trial) -> None:
     path = Path(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with _locked(path), _opened(path) as fd:
+        with (
+            locked(Path(f"{path}.lock"), LOCK_TIMEOUT_S, lambda said: _warn(f"{path}: {said}")),
+            _opened(path) as fd,
+        ):
             columns = _header_of(fd, path)
             _cut_torn_tail(fd, path)
             _write_whole(fd, _text(trial, columns or COLUMNS, header=columns is None))
     except OSError as e:
         raise LogError(f"cannot add a trial to {path}: {e.strerror or e}") from e
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """With the lock of the log, for which the user knows that we wait."""
-    lock = FileLock(f"{path}.lock", timeout=LOCK_TIMEOUT_S)
-    try:
-        lock.acquire(timeout=PATIENCE_S)
-    except Timeout:
-        held = f"{lock.lock_file}, which {_holder(Path(lock.lock_file))} holds"
-        _warn(f"{path}: waiting for the lock {held}; up to {LOCK_TIMEOUT_S:g} s")
-        _wait(lock, held)
-    try:
-        yield
-    finally:
-        lock.release()
-
-
-def _wait(lock: BaseFileLock, held: str) -> None:
-    try:
-        lock.acquire()
-    except Timeout as e:
-        reason = f"waited {LOCK_TIMEOUT_S:g} s for the lock {held}; end that, or take another log"
-        raise LogError(f"cannot add a trial: {reason}") from e
-
-
-def _holder(lock: Path) -> str:
-    """Who holds a lock, as far as Linux tells."""
-    try:
-        held = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
-        inode = str(lock.stat().st_ino)
-    except OSError:
-        return "another process"
-    pids = [cells[4] for cells in held if "->" not in cells and cells[5].endswith(f":{inode}")]
-    return f"process {pids[0]}" if pids else "another process"
 
 
 @contextmanager

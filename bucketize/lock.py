@@ -1,0 +1,48 @@
+"""Locks between processes: whoever waits for one says for whom."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from filelock import BaseFileLock, FileLock, Timeout
+
+PATIENCE_S = 1.0  # this much is waited in silence
+
+
+@contextmanager
+def locked(path: Path, timeout_s: float, say: Callable[[str], None]) -> Iterator[None]:
+    """With the lock file at `path`, after `timeout_s` at most; a longer wait is said.
+
+    Raises TimeoutError, which names the lock and who holds it.
+    """
+    lock = FileLock(path)
+    try:
+        lock.acquire(timeout=min(PATIENCE_S, timeout_s))
+    except Timeout:
+        held = f"the lock {path}, which {_holder(path)} holds"
+        say(f"waiting for {held}; up to {timeout_s:g} s")
+        _wait(lock, timeout_s, held)
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _wait(lock: BaseFileLock, timeout_s: float, held: str) -> None:
+    try:
+        lock.acquire(timeout=timeout_s)
+    except Timeout as e:
+        raise TimeoutError(f"waited {timeout_s:g} s for {held}") from e
+
+
+def _holder(lock: Path) -> str:
+    """Who holds a lock, as far as Linux tells."""
+    try:
+        held = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
+        inode = str(lock.stat().st_ino)
+    except OSError:
+        return "another process"
+    pids = [cells[4] for cells in held if "->" not in cells and cells[5].endswith(f":{inode}")]
+    return f"process {pids[0]}" if pids else "another process"

@@ -1,0 +1,35 @@
+"""Relations between extents that types leave to run time, of a straight-line function."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bucketize.ir import FUSED, STRUCTURAL, Binding, Function, infer, refine
+from bucketize.types import Assumption, assumptions, extremes
+
+
+def relations(fn: Function) -> list[Assumption]:
+    """What is checked of the function's sizes when it is run."""
+    return [*relied_on(fn), *_extents(fn)]
+
+
+def relied_on(fn: Function) -> Iterator[Assumption]:
+    """What the types of a straight-line function rely on and cannot prove."""
+    for b in _flat(fn):
+        if b.op not in STRUCTURAL:
+            with assumptions() as made:
+                infer(b.op, [a.type for a in b.args], b.attrs)
+            yield from made
+
+
+def _flat(fn: Function) -> Iterator[Binding]:
+    for b in fn.body:
+        yield b
+        if b.op is FUSED:  # typed by its arguments, whose extents have names by now
+            yield from refine(b.attrs["body"], [a.type for a in b.args]).body
+
+
+def _extents(fn: Function) -> Iterator[Assumption]:
+    """Extents that bounds do not keep from being negative."""
+    dims = {d for b in fn.body for o in b.outs for d in o.type.shape}
+    yield from ((">=", d, 0) for d in dims if extremes(d)[0] < 0)
