@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -19,6 +20,7 @@ from bucketize.errors import ArgumentError, ShapeError
 from bucketize.ir import Builder, Const, Module, Var
 from bucketize.kernel.target import host
 from bucketize.program.instruction import Compute, RunSegment, instructions
+from bucketize.runtime import profile as profile_module
 from bucketize.runtime import roofline
 from bucketize.runtime.profile import BETWEEN
 from bucketize.runtime.roofline import Roofline
@@ -55,6 +57,7 @@ def module(*names: str) -> Module:
 
 NAMES = ("fc1", "act", "fc2", "bias")
 X = np.ones((3, 32), np.float32)
+ROOF = Roofline(gflops=100.0, gbytes_s=10.0)  # measuring a real one takes a second
 
 
 def origins(exe: bucketize.Executable) -> set[str]:
@@ -108,9 +111,53 @@ def test_ops_that_numpy_computes_and_convolutions_know_their_nodes() -> None:
     assert origins(exe) >= {"conv", "conv+act", "where"}  # its padding is a kernel of its own
 
 
-# --- the time of each kernel ---
+def dynamic() -> onnx.ModelProto:
+    """Extents told by values, by a tensor, by another's shape; a branch of two."""
 
-ROOF = Roofline(gflops=100.0, gbytes_s=10.0)  # measuring a real one takes a second
+    def value(name: str, type_: int, *shape: object) -> onnx.ValueInfoProto:
+        return helper.make_tensor_value_info(name, type_, shape)
+
+    def branch(op: str, name: str) -> onnx.GraphProto:
+        return helper.make_graph([helper.make_node(op, ["r"], ["b"], name)], name, [], [b])
+
+    b = helper.make_tensor_value_info("b", onnx.TensorProto.FLOAT, None)
+    branches = {"then_branch": branch("Neg", "minus"), "else_branch": branch("Exp", "power")}
+    nodes = [
+        helper.make_node("NonZero", ["x"], ["n"], "where"),
+        helper.make_node("Cast", ["n"], ["f"], "float", to=onnx.TensorProto.FLOAT),
+        helper.make_node("Reshape", ["f", "s"], ["r"], "flat"),
+        helper.make_node("If", ["c"], ["y"], "choice", **branches),
+        helper.make_node("Tile", ["y", "k"], ["z"], "tiled"),
+        helper.make_node("Shape", ["x"], ["extent"], "shape"),
+        helper.make_node("Expand", ["e", "extent"], ["w"], "grown"),
+    ]
+    floats, ints = onnx.TensorProto.FLOAT, onnx.TensorProto.INT64
+    inputs = [
+        value("x", floats, "N"),
+        value("c", onnx.TensorProto.BOOL),
+        value("s", ints, 1),
+        value("k", ints, 1),
+        value("e", floats, 1),
+    ]
+    graph = helper.make_graph(
+        nodes, "g", inputs, [value("z", floats, None), value("w", floats, "N")]
+    )
+    return helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)])
+
+
+@pytest.mark.parametrize("taken", [True, False])
+def test_dynamic_models_know_their_nodes_and_are_profiled(taken: bool, tmp_path: Path) -> None:
+    exe = bucketize.compile(bucketize.from_onnx(dynamic()))
+    exe.save(tmp_path / "net.bkt")
+    one, three = np.ones(1, np.float32), np.ones(3, np.float32)
+    arrays = [three, np.array(taken), np.array([3]), np.array([2]), one]
+    expected = ["where", "float", "flat", "minus" if taken else "power", "tiled", "grown"]
+    for each in (exe, bucketize.load(tmp_path / "net.bkt")):
+        frame = each.profile(*arrays, repetitions=2, roofline=ROOF)
+        assert sorted(frame["name"]) == sorted([*expected, BETWEEN])
+
+
+# --- the time of each kernel ---
 
 
 @pytest.mark.parametrize("policy", ["none", "exact", "pad"])
@@ -133,6 +180,29 @@ def test_a_profile_has_a_row_for_each_kernel_and_one_for_the_rest(
     assert frame["time_s"].sum() >= 0.999 * frame.attrs["whole_s"]
     assert frame.attrs["roofline"] == ROOF
     np.testing.assert_array_equal(exe.run(x=X)[0], before[0])
+
+
+@pytest.mark.parametrize(
+    ("whole", "between", "shares"), [(9.0, 5.0, [2 / 9, 2 / 9, 5 / 9]), (3.0, 0.0, [0.5, 0.5, 0])]
+)
+def test_looking_at_the_clock_is_left_out(
+    monkeypatch: pytest.MonkeyPatch, whole: float, between: float, shares: list[float]
+) -> None:
+    def seconds(call: Callable[[], object]) -> float:
+        call()
+        return {"_nothing": 1.0, "<lambda>": 3.0}[call.__name__]
+
+    def taken(calls: Mapping[str, Callable[[], object]], **_: object) -> dict[str, list[float]]:
+        for call in calls.values():
+            call()
+            call()
+        return {"": [1.0], "whole": [whole]}
+
+    monkeypatch.setattr(profile_module, "stopwatch", lambda threads: seconds)
+    monkeypatch.setattr(profile_module, "interleaved", taken)
+    frame = bucketize.compile(module(*NAMES)).profile(x=X, roofline=ROOF)
+    assert list(frame["time_s"]) == [2.0, 2.0, between]  # 3 by the clock, 1 for nothing
+    assert list(frame["share"]) == pytest.approx(shares)
 
 
 def test_work_is_that_of_the_actual_sizes() -> None:
