@@ -398,6 +398,7 @@ def test_demo(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         (["tune", "net.onnx", "--log", "t.csv", "--trials", "0"], "expected at least 1, got 0"),
         (["analyze", "no.csv"], "cannot read the tuning log no.csv"),
         (["analyze", "net.onnx"], "net.onnx is no tuning log: its first line begins with"),
+        (["analyze", "t.csv", "-d", "log"], "--dispatcher and --at want a model to measure"),
         (["analyze", "t.csv", "--frame", "worst"], "'worst' is not one of 'best', 'failures'"),
         (["analyze", "t.csv", "--plot", "p.xyz"], "p.xyz does not end in a picture's suffix: "),
         (["analyze", "t.csv", "--plot", "p"], "p does not end in a picture's suffix: "),
