@@ -546,6 +546,7 @@ def test_demo(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         (["bench", "net.onnx", "--against", "tvm"], "no adapter for an engine named 'tvm'; known:"),
         (["bench", "net.onnx", "--against", "absent"], "absent is not installed: pip install it"),
         (["analyze", "net.onnx"], "net.onnx is no tuning log: its first line begins with"),
+        (["analyze", "t.csv", "-d", "log"], "--dispatcher and --at want a model to measure"),
         (["analyze", "t.csv", "--frame", "worst"], "'worst' is not one of 'best', 'failures'"),
         (["analyze", "t.csv", "--plot", "p.xyz"], "p.xyz does not end in a picture's suffix: "),
         (["analyze", "t.csv", "--plot", "p"], "p does not end in a picture's suffix: "),

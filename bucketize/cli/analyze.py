@@ -85,22 +85,27 @@ def analyze(
       bucketize analyze trials.csv --model zoo:mlp -d none -d log -d uniform --at N=3 --at N=100
       bucketize analyze trials.csv --model zoo:mlp --at N=3 --plot latency.png --figure latency
     """
-    figures = [COURSE] if model is None else [TRADE, LATENCY]
-    drawn = drawn or figures[0]
-    if drawn not in figures:
-        raise click.UsageError(
-            f"--figure {drawn}: {'with' if model else 'without'} --model it is"
-            f" {' or '.join(figures)}"
-        )
+    figure_name = checked_figure(drawn, model, options)
     if model is None:
         frame, text, figure = of_log(log, options["frame"])
     else:
-        frame, text, figure = of_dispatchers(log, model, drawn, options)
+        frame, text, figure = of_dispatchers(log, model, figure_name, options)
     if csv:
         frame.to_csv(csv, index=False)
     if plot:
         figure().savefig(plot, dpi=120)
     click.echo(as_records(frame) if as_json else text)
+
+
+def checked_figure(drawn: str | None, model: str | None, options: dict[str, Any]) -> str:
+    """The figure that is meant; a usage error if options of the two ways are mixed."""
+    if model is None and (options["specs"] or options["points"]):
+        raise click.UsageError("--dispatcher and --at want a model to measure: --model")
+    known = [COURSE] if model is None else [TRADE, LATENCY]
+    if drawn is not None and drawn not in known:
+        way = "without" if model is None else "with"
+        raise click.UsageError(f"--figure {drawn}: {way} --model it is {' or '.join(known)}")
+    return drawn or known[0]
 
 
 Analysis = tuple["pd.DataFrame", str, Callable[[], "Figure"]]
@@ -118,7 +123,7 @@ def of_log(log: Path, name: str) -> Analysis:
     return frame, text, lambda: plot_progress(progress(trials))
 
 
-def of_dispatchers(log: Path, name: str, drawn: str, options: dict[str, Any]) -> Analysis:
+def of_dispatchers(log: Path, name: str, figure: str, options: dict[str, Any]) -> Analysis:
     """The trade-off of dispatchers, measured now."""
     from bucketize.analysis import plot_latency, plot_trade_off, trade_off, versus_oracle
     from bucketize.cli.compare import (
@@ -140,7 +145,7 @@ def of_dispatchers(log: Path, name: str, drawn: str, options: dict[str, Any]) ->
     latency, cost = measured(model, modules, points, logs=logs, threads=options["threads"])
     text = f"{shown_latency(latency)}\n\n{shown_trade(latency, cost)}"
     beside = versus_oracle(latency).merge(cost, how="left", on="dispatcher")
-    if drawn == LATENCY:
+    if figure == LATENCY:
         return beside, text, lambda: plot_latency(latency)
     return beside, text, lambda: plot_trade_off(trade_off(latency, cost))
 
