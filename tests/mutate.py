@@ -121,11 +121,19 @@ def _share_kernels() -> None:
         build.symlink_to("../build")
 
 
+def _forget_plain(modules: Iterable[str]) -> None:
+    """Copies of modules that were not mutated the last time, which mutmut takes for mutated."""
+    for copy in (Path("mutants") / module for module in modules):
+        if copy.exists() and "_mutmut_" not in copy.read_text():
+            copy.unlink()
+
+
 def run(modules: list[str], sample: int) -> None:
     """Make mutants of the modules and try each against its tests, in one process at a time."""
     _configure(modules)
     STATS.unlink(missing_ok=True)  # which tests reach what may have changed
     _share_kernels()
+    _forget_plain(modules)
     collect_stats, collect_mutants = (
         mutmut.collect_or_load_stats,
         mutmut.collect_source_file_mutation_data,
@@ -136,7 +144,7 @@ def run(modules: list[str], sample: int) -> None:
         _keep_fast_tests()
 
     def mutants(**options: Any) -> Any:
-        for _, data in {str(m.path): (0, m) for m, *_ in collect_mutants(**options)[0]}.values():
+        for data in collect_mutants(**options)[1].values():
             _tried(data, sample)
         return collect_mutants(**options)
 
@@ -156,7 +164,7 @@ def results(modules: Iterable[str]) -> Iterator[Mutant]:
 
 def report(mutants: list[Mutant], known: Mapping[Change, str]) -> bool:
     """Print what survived and a table; whether 90 % were caught and no explanation is stale."""
-    console = Console()
+    console = Console(width=100)
     changes = {m: m.change() for m in mutants if m.status not in CAUGHT | {"skipped"}}
     for mutant, change in changes.items():
         if change not in known:

@@ -252,15 +252,15 @@ def test_without_fallback_an_uncovered_size_is_refused() -> None:
     [
         (((1, 2), (4, 8)), r"\[1, 2\), \[4, 8\) leave a gap: sizes 2 to 3 are in none"),
         (((1, 4), (3, 8)), r"overlap: one ends at 4, the next begins at 3"),
-        (((4, 8), (1, 4)), "are out of order"),
+        (((4, 8), (1, 4)), r"\[1, 4\) are out of order: one ends at 8, the next begins at 1"),
         (((4, 2),), r"\[4, 2\) is reversed"),
         (((4, 4),), r"\[4, 4\) is empty"),
-        (((-1, 2),), "begins below 0"),
+        (((-1, 2),), r"axis 0 \(N\): intervals \[-1, 2\): \[-1, 2\) begins below 0"),
         (((1, None), (4, 8)), "unbounded interval is not the last"),
-        (((100, 200),), r"out of its range \[1, 65\)"),
-        (((1, 2.5),), "no pair of integers"),
-        (((1,),), "no pair of integers"),
-        ((), "expected a list of intervals"),
+        (((100, 200),), r"intervals \[100, 200\) are all out of its range \[1, 65\)"),
+        (((1, 2.5),), r"intervals \[1, 2.5\): \(1, 2.5\) is no pair of integers"),
+        (((1,),), r"intervals \(1,\): \(1,\) is no pair of integers"),
+        ((), r"input 'data', axis 0 \(N\): expected a list of intervals"),
     ],
 )
 def test_illegal_intervals(pairs: Any, message: str) -> None:
@@ -268,12 +268,24 @@ def test_illegal_intervals(pairs: Any, message: str) -> None:
         dispatch(module(Symbol("N", 1, 64), 3), intervals(0, *pairs))
 
 
+def test_intervals_out_of_the_range_of_a_symbol_without_end() -> None:
+    with pytest.raises(DispatchError, match=r"\[1, 3\) are all out of its range \[5, inf\)"):
+        dispatch(module(Symbol("N", 5), 3), intervals(0, (1, 3)))
+
+
+def test_a_bucket_may_begin_at_0() -> None:
+    mod = dispatch(module(Symbol("N", 0, 8), 3), intervals(0, (0, 1), (1, 9)))
+    assert clones(mod) == ["main[N=0..1]", "main[N=1..9]"]
+
+
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
         ({"dota": {0: [(1, 2)]}}, "no input named 'dota'; known: data"),
         ({"data": {1: [(1, 2)]}}, "axis 1 is 3: not dynamic"),
-        ({"data": {5: [(1, 2)]}}, "it has no axis 5"),
+        ({"data": {2: [(1, 2)]}}, "it has no axis 2"),
+        ({"data": {-3: [(1, 2)]}}, "it has no axis -3"),
+        ({"data": {"0": [(1, 2)]}}, "it has no axis '0'"),
         ({"data": [(1, 2)]}, "expected axis -> intervals"),
         ({}, "named no axis"),
         ([], "gave no profile"),
@@ -288,7 +300,8 @@ def test_illegal_answers(answer: Any, message: str) -> None:
 
 def test_two_axes_of_one_symbol_must_agree() -> None:
     n = Symbol("N", 1, 8)
-    with pytest.raises(DispatchError, match="has intervals"):
+    message = r"axis 0 \(N\) has intervals \[1, 9\), but input 'data', axis 1 \(N\) has \[1, 4\)"
+    with pytest.raises(DispatchError, match=message):
         dispatch(module(n, n), lambda shapes: {"data": {0: [(1, 9)], 1: [(1, 4), (4, 9)]}})
 
 
