@@ -368,9 +368,24 @@ def test_the_first_profile_that_covers_wins() -> None:
         ([profile(1, 1, 1, "a"), profile(2, 2, 2, "a")], "two profiles are named 'a'"),
         ([profile(1, 1, 1, str(i)) for i in range(65)], "65 profiles, but a chain holds 64"),
         ([Profile({"x": (1, 3)}, {}, {})], "no input named 'x'"),
-        ([Profile({"data": (1, 4)}, {}, {})], "expected 3, got 4"),
+        ([Profile({"data": (1, 4)}, {}, {})], "^input 'data', axis 1: expected 3, got 4"),
+        ([Profile({}, {}, {})], r"^input 'data': expected rank 2 float32\[N, 3\], got 0"),
+        ([], "^the dispatcher gave no profile"),
     ],
 )
 def test_illegal_profiles(profiles: list[Profile], message: str) -> None:
     with pytest.raises(BucketizeError, match=message):
         dispatch(module(Symbol("N", 1, 64), 3), lambda shapes: profiles)
+
+
+def test_a_profile_that_does_not_fit_is_named() -> None:
+    with pytest.raises(BucketizeError) as e:
+        dispatch(module(3), lambda shapes: [Profile({"data": (4,)}, {}, {}, "big")])
+    assert e.value.__notes__ == ["in profile 'big'"]
+
+
+def test_as_many_profiles_as_there_may_be_and_one_from_0() -> None:
+    answer = [profile(i, i, i + 1) for i in range(64)]
+    mod = dispatch(module(Symbol("N", 0, 80), 3), lambda shapes: answer)
+    assert clones(mod)[0] == "main[profile0:N=0..2]"
+    assert len(mod.clones) == 64
