@@ -124,7 +124,8 @@ def _tried(data: SourceFileMutationData, sample: int) -> None:
 def _share_kernels() -> None:
     """Mutants use the tests' cache of kernels: what is in it is named by content."""
     build = Path("mutants/build")
-    build.parent.mkdir(exist_ok=True)
+    for folder in (Path("build"), build.parent):
+        folder.mkdir(exist_ok=True)
     if not build.is_symlink():
         build.symlink_to("../build")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import re
+from importlib import import_module
 from math import ceil, log2
 from typing import Any
 
@@ -14,7 +15,7 @@ from verify import verify
 from bucketize import ops
 from bucketize.dispatch.bucket import show_bucket
 from bucketize.dispatch.decision import Gap, Leaf, Side, decisions
-from bucketize.dispatch.tree import dispatch
+from bucketize.dispatch.tree import dispatch, name_dims
 from bucketize.errors import (
     BucketizeError,
     DispatchError,
@@ -116,6 +117,11 @@ def test_names_of_unknown_axes_are_fresh() -> None:
     assert clones(mod) == ["main[x_0_=1..4]", "main[x_0_=4..]"]
 
 
+def test_symbols_for_unknown_axes_begin_where_they_are_told() -> None:
+    (x,) = name_dims(module(ANY, 3).main, 0).params
+    assert x.type.shape == (Symbol("data_0", 0), 3)
+
+
 def test_bounds_clip_and_drop_intervals() -> None:
     mod = dispatch(module(Symbol("N", 3, 20)), log_dispatcher)
     assert clones(mod) == ["main[N=3..4]", "main[N=4..8]", "main[N=8..16]", "main[N=16..21]"]
@@ -196,6 +202,14 @@ def test_too_many_buckets_are_refused_before_any_work() -> None:
     many = [(i, i + 1) for i in range(1, 100_002)]
     with pytest.raises(DispatchError, match=r"^100,001 buckets of N; the most is 100,000"):
         dispatch(module(Symbol("N")), lambda shapes: {"data": {0: many}})
+
+
+def test_as_many_buckets_as_there_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(import_module("bucketize.dispatch.tree"), "MAX_BUCKETS", 3)
+    mod = module(Symbol("N", 1, 8))
+    assert len(clones(dispatch(mod, intervals(0, (1, 2), (2, 4), (4, 9))))) == 3
+    with pytest.raises(DispatchError, match=r"^4 buckets of N; the most is 3"):
+        dispatch(mod, log_dispatcher)
 
 
 def test_the_decisions_in_the_order_of_their_text() -> None:
@@ -358,6 +372,14 @@ def test_the_first_profile_that_covers_wins() -> None:
     for size in (1, 8, 16, 17, 32, 33):
         x = np.full((size, 3), -2, np.float32)
         np.testing.assert_array_equal(evaluate_module(mod, x)[0], np.ones_like(x))
+
+
+def test_without_fallback_a_size_that_no_profile_covers_is_refused() -> None:
+    answer = [profile(1, 2, 4, "small"), profile(8, 8, 8)]
+    mod = dispatch(module(Symbol("N", 1, 64), 3), lambda shapes: answer, fallback=False)
+    message = r"covers N=5; buckets: main\[small:N=1\.\.5\], main\[profile1:N=8\.\.9\]"
+    with pytest.raises(NoBucketError, match=message):
+        evaluate_module(mod, np.zeros((5, 3), np.float32))
 
 
 @pytest.mark.parametrize(

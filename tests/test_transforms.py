@@ -37,10 +37,11 @@ from bucketize.transform.dynamic_to_static import dynamic_to_static
 from bucketize.transform.fold_constant import fold_constant
 from bucketize.transform.fold_if import fold_if
 from bucketize.transform.simplify import simplify
-from bucketize.types import ANY, Symbol, tensor
+from bucketize.types import ANY, Dim, Symbol, minimum, tensor
 
 N = Symbol("N", 1, 8)
 S = Symbol("S", 1, 16)
+M = Symbol("M")
 
 
 def const(*shape: int, seed: int = 0) -> Const:
@@ -591,14 +592,69 @@ def test_pad_a_batch_needs_no_mask() -> None:
     assert all(b.op is not mask_tail for b in mod.functions["main[N=4..9]"].body)
 
 
+def full(b: Builder, extent: Dim) -> Var:
+    return b.emit(ops.full, shape=(extent,), value=0, dtype="int64")
+
+
+def either(b: Builder, x: Var) -> Var:
+    any_of = b.emit(ops.cast, b.emit(ops.reduce_max, x, axes=(0, 1, 2)), dtype="bool")
+    blocks = [Builder().function("", (), [x])] * 2
+    (out,) = b.emit_all(IF, any_of, then=blocks[0], orelse=blocks[1])
+    return out
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda b, x: x,
+        lambda b, x: b.emit(ops.neg, x),
+        lambda b, x: full(b, (S + 1) // 2),
+        lambda b, x: full(b, minimum(S, 5)),
+        lambda b, x: full(b, N % 3 + 1),
+        lambda b, x: full(b, 20 - N + S),
+        lambda b, x: full(b, N * S),
+        lambda b, x: b.emit(
+            ops.broadcast_to, b.emit(ops.reduce_max, x, axes=(0, 1)), shape=(N, S, 8)
+        ),
+    ],
+)
+def test_pad_keeps_what_grows_with_it(make: Any) -> None:
+    x = Var("x", tensor("float32", N, S, 8))
+    b = Builder()
+    fn = b.function("main", [x], [make(b, x)])
+    mod = dispatch(Module({"main": fn}), by_log(1, 4, 9, axis=1), policy="pad")
+    for size in (1, 2, 3, 4, 8, 9):
+        args = [np.random.default_rng(0).standard_normal((2, size, 8)).astype(np.float32)]
+        (got,), (want,) = evaluate_module(mod, *args), run_function(fn, args)
+        np.testing.assert_array_equal(got, want)
+
+
+def test_pad_leaves_open_what_other_symbols_are() -> None:
+    x, y = Var("x", tensor("float32", N, S, 8)), Var("y", tensor("float32", M, 1, 8))
+    b = Builder()
+    fn = b.function("main", [x, y], [b.emit(ops.broadcast_to, y, shape=(N, S, 8))])
+    mod = dispatch(Module({"main": fn}), by_log(1, 4, 9, axis=1), policy="pad")
+    args = [np.zeros((2, 3, 8), np.float32), np.ones((1, 1, 8), np.float32)]
+    (got,), (want,) = evaluate_module(mod, *args), run_function(fn, args)
+    np.testing.assert_array_equal(got, want)
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
         (lambda b, x: b.emit(ops.reduce_mean, x, axes=(1,), keepdims=False), "reduce_mean leaks"),
-        (lambda b, x: b.emit(ops.shape_of, x), "from_dims computes with a padded extent"),
+        (
+            lambda b, x: b.emit(ops.shape_of, x),
+            r"^padding S to 3: from_dims computes with a padded extent \(dims=\(Symbol\(name='N'",
+        ),
+        (either, "^padding S to 3: if has no padding rule"),
+        (lambda b, x: full(b, (21 - S) // 2), r"axis 0, \(-S \+ 21\)//2, need not grow with it"),
+        (lambda b, x: full(b, minimum(20 - S, 13)), r"min\(-S \+ 20, 13\), need not grow"),
+        (lambda b, x: full(b, S % 3 + 1), r"S % 3 \+ 1, need not grow"),
+        (lambda b, x: full(b, 20 // S + 1), r"20//S \+ 1, need not grow"),
         (lambda b, x: b.emit(ops.reshape, x, newshape=(N * S, 8)), "reshape leaks padding: axis 1"),
         (lambda b, x: b.emit(ops.arange, stop=20 - S), "need not grow with it"),
-        (lambda b, x: b.emit(ops.full, shape=(20 - S,), value=0, dtype="int64"), "need not grow"),
+        (lambda b, x: full(b, 20 - S), "need not grow"),
         (lambda b, x: b.emit(ops.reshape, x, newshape=(N, S // 2, 16)), "elements need not agree"),
         (
             lambda b, x: b.emit(
