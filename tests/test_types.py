@@ -156,6 +156,24 @@ def test_equal_polynomials_are_one_object_in_a_set(a, b, c):
         (lambda: 7 % N, "7 % N"),
         (lambda: M // 10, "0"),
         (lambda: M % 10, "M"),
+        (lambda: 0 // (N + M), "0//(M + N)"),
+        (lambda: (N + M) // (N + M), "1"),
+        (lambda: (N // 2 + 3) // 4, "(N + 6)//8"),
+        (lambda: (M // 2 + N) // 3, "(M//2 + N)//3"),
+        (lambda: K // 4, "K//4"),
+        (lambda: K // 5, "0"),
+        (lambda: N % 3 * M, "M*(N % 3)"),
+        (lambda: (N + 1) * (N - 1), "N*N - 1"),
+        (lambda: (N + 1) * (N + 1), "N*N + 2*N + 1"),
+        (lambda: minimum(N, M) // 2, "min(N, M)//2"),
+        (lambda: broadcast(N, K) // 2, "broadcast(K, N)//2"),
+        (lambda: minimum(N, 1), "1"),
+        (lambda: maximum(N, 1), "N"),
+        (lambda: minimum(K, 4), "K"),
+        (lambda: maximum(K, 4), "4"),
+        (lambda: minimum(K, 3), "min(K, 3)"),
+        (lambda: maximum(ANY, 3), "?"),
+        (lambda: minimum(3, ANY), "?"),
     ],
 )
 def test_canonical_text(dim, text):
@@ -172,6 +190,8 @@ def test_canonical_text(dim, text):
         (lambda: N // M, (0, None)),
         (lambda: ANY, (0, None)),
         (lambda: 3 - N, (0, 2)),
+        (lambda: K * (-N // 4), (0, 0)),
+        (lambda: N // Symbol("Z", 0, 0), (1, None)),  # it has no value, and no bounds that matter
         (lambda: minimum(N, M), (1, 9)),
         (lambda: N % M, (0, 8)),
         (lambda: 7, (7, 7)),
@@ -262,6 +282,8 @@ def test_join_widens(a, b):
 def test_meet_says_more():
     assert meet(ANY, 3) == 3
     assert meet(N, 3) == meet(3, N) == 3
+    assert meet(K, 4) == 4
+    assert meet(K, 0) == 0
     assert meet(N + 1, M) == M
 
 
