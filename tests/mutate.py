@@ -46,7 +46,7 @@ TESTS = {  # module: the tests that ought to catch its mutants, tests/test_<name
     "bucketize/tune/log.py": ("log",),
 }
 EXPLAINED = Path("tests/equal_mutants.toml")
-SLOW_S = 3.0  # tests that take longer try no mutant
+SLOW_S = 10.0  # tests that take longer try no mutant
 CAUGHT = {"killed", "timeout", "segfault"}
 SKIPPED = 34  # mutmut's exit code of a mutant that is not tried
 STATS = Path("mutants/mutmut-stats.json")
@@ -63,7 +63,9 @@ class Change:
 
     @property
     def is_of_a_guard(self) -> bool:
-        """Whether it takes `strict=True` from a zip: what our own faults alone would break."""
+        """Whether it weakens an assertion or a zip's `strict`, which our own faults alone break."""
+        if self.was.startswith("assert "):
+            return True
         guard = re.compile(r",\s*(strict=\w+)?(?=\s*\))")
         return "strict=True" in self.was and guard.sub("", self.was) == guard.sub("", self.now)
 
@@ -82,6 +84,11 @@ class Mutant:
         diff = get_diff_for_mutant(self.name, path=self.module).splitlines()[2:]
         was, now = ("\n".join(s[1:].strip() for s in diff if s[0] == sign) for sign in "-+")
         return Change(self.module, f"{owner}.{function}" if owner else function, was, now)
+
+
+def _status(code: int | None) -> str:
+    """What mutmut's exit code means; whatever signal ended a test, it ended."""
+    return "segfault" if code is not None and code < 0 else status_by_exit_code[code]
 
 
 def explained() -> dict[Change, str]:
@@ -116,7 +123,7 @@ def _tried(data: SourceFileMutationData, sample: int) -> None:
     random.Random(str(data.path)).shuffle(names)
     chosen = set(names[: sample or None])
     for name, code in data.exit_code_by_key.items():
-        stands = status_by_exit_code[code] in CAUGHT
+        stands = _status(code) in CAUGHT
         data.exit_code_by_key[name] = (code if stands else None) if name in chosen else SKIPPED
     data.save()
 
@@ -168,7 +175,7 @@ def results(modules: Iterable[str]) -> Iterator[Mutant]:
         data = SourceFileMutationData(path=module)
         data.load()
         for name, code in data.exit_code_by_key.items():
-            yield Mutant(name, module, status_by_exit_code[code])
+            yield Mutant(name, module, _status(code))
 
 
 def report(mutants: list[Mutant], known: Mapping[Change, str]) -> bool:
