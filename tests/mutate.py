@@ -29,7 +29,7 @@ from rich.console import Console
 from rich.table import Table
 
 DISPATCH = ("dispatch", "verify", "transforms", "text")
-CUT = ("plan", "transforms", "save", "runtime")
+CUT = ("plan", "bounds", "transforms", "save", "runtime")
 TESTS = {  # module: the tests that ought to catch its mutants, tests/test_<name>.py
     "bucketize/types/dim.py": ("types",),
     "bucketize/types/relation.py": ("types", "plan"),
