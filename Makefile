@@ -3,8 +3,10 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.installed
 JOBS   ?= 2
+SAMPLE ?= 150
+ONLY   ?=
 
-.PHONY: help demo test fuzz lint format bench clean
+.PHONY: help demo test fuzz mutate lint format bench clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -20,6 +22,9 @@ test: lint ## everything that CI runs: lint, types, tests, size table
 fuzz: $(READY) ## thousands of random graphs, compiled in every way, beside the reference
 	@$(BIN)/pytest -q -n $(JOBS) --dist worksteal --graphs 5000 tests/test_fuzz.py tests/test_fuzz_onnx.py
 
+mutate: $(VENV)/.mutate ## seed faults into the core: do tests notice? (SAMPLE=0 for all, ONLY=dispatch/pad)
+	@$(BIN)/python -P tests/mutate.py --sample $(SAMPLE) --only '$(ONLY)'
+
 lint: $(READY) ## ruff and mypy, without changing a file
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
@@ -33,7 +38,7 @@ bench: $(READY) ## side by side with the engines that are installed
 	@$(BIN)/python -m benchmarks
 
 clean: ## remove everything that make made
-	@rm -rf $(VENV) build demo-output .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@rm -rf $(VENV) build demo-output mutants .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 # What takes long is done beside a line that counts every second, for as long as the shell lives that runs both.
 COUNTING = end='\n'; test -t 1 && end='\r'; \
@@ -47,4 +52,8 @@ $(READY): pyproject.toml
 	@$(COUNTING) $(BIN)/python -m pip install --quiet --quiet --no-compile --disable-pip-version-check --editable '.[test,bench]'
 	@$(COUNTING) $(BIN)/python -m compileall -qq -j 0 -x '/tests?/' $(VENV)/lib # pip would use one core, and take the packages' tests too
 	@printf '%-40s\n' "installed: $(BIN)/bucketize"
+	@touch $@
+
+$(VENV)/.mutate: $(READY)
+	@$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --editable '.[mutate]'
 	@touch $@

@@ -168,6 +168,12 @@ def test_the_last_of_repeated_measurements_counts() -> None:
     assert best_choice([*again, measured(1, None)]) is not None
 
 
+def test_a_choice_names_its_template_and_what_it_costs() -> None:
+    choice = best_choice([measured(1, 3e-3, template="gemm", baseline_s=None)])
+    assert choice is not None
+    assert (choice.template, choice.relative) == ("gemm", pytest.approx(3e-3))
+
+
 def test_a_schedule_that_failed_anywhere_is_no_choice() -> None:
     failed = [measured(1, 1e-9, shape="1x4"), measured(1, None, shape="8x4")]
     assert best_choice(failed) is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import re
+from importlib import import_module
 from math import ceil, log2
 from typing import Any
 
@@ -13,7 +14,7 @@ from verify import verify
 
 from bucketize import ops
 from bucketize.dispatch.bucket import show_bucket
-from bucketize.dispatch.tree import dispatch
+from bucketize.dispatch.tree import dispatch, name_dims
 from bucketize.errors import (
     BucketizeError,
     DispatchError,
@@ -129,6 +130,11 @@ def test_names_of_unknown_axes_are_fresh() -> None:
     assert clones(mod) == ["main[x_0_=1..4]", "main[x_0_=4..]"]
 
 
+def test_symbols_for_unknown_axes_begin_where_they_are_told() -> None:
+    (x,) = name_dims(module(ANY, 3).main, 0).params
+    assert x.type.shape == (Symbol("data_0", 0), 3)
+
+
 def test_bounds_clip_and_drop_intervals() -> None:
     mod = dispatch(module(Symbol("N", 3, 20)), log_dispatcher)
     assert clones(mod) == ["main[N=3..4]", "main[N=4..8]", "main[N=8..16]", "main[N=16..21]"]
@@ -211,6 +217,14 @@ def test_too_many_buckets_are_refused_before_any_work() -> None:
         dispatch(module(Symbol("N")), lambda shapes: {"data": {0: many}})
 
 
+def test_as_many_buckets_as_there_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(import_module("bucketize.dispatch.tree"), "MAX_BUCKETS", 3)
+    mod = module(Symbol("N", 1, 8))
+    assert len(clones(dispatch(mod, intervals(0, (1, 2), (2, 4), (4, 9))))) == 3
+    with pytest.raises(DispatchError, match=r"^4 buckets of N; the most is 3"):
+        dispatch(mod, log_dispatcher)
+
+
 def test_the_decisions_in_the_order_of_their_text() -> None:
     mod = dispatch(module(Symbol("N", 1, 8), 3), intervals(0, (2, 4)))
     told = [
@@ -265,15 +279,15 @@ def test_without_fallback_an_uncovered_size_is_refused() -> None:
     [
         (((1, 2), (4, 8)), r"\[1, 2\), \[4, 8\) leave a gap: sizes 2 to 3 are in none"),
         (((1, 4), (3, 8)), r"overlap: one ends at 4, the next begins at 3"),
-        (((4, 8), (1, 4)), "are out of order"),
+        (((4, 8), (1, 4)), r"\[1, 4\) are out of order: one ends at 8, the next begins at 1"),
         (((4, 2),), r"\[4, 2\) is reversed"),
         (((4, 4),), r"\[4, 4\) is empty"),
-        (((-1, 2),), "begins below 0"),
+        (((-1, 2),), r"axis 0 \(N\): intervals \[-1, 2\): \[-1, 2\) begins below 0"),
         (((1, None), (4, 8)), "unbounded interval is not the last"),
-        (((100, 200),), r"out of its range \[1, 65\)"),
-        (((1, 2.5),), "no pair of integers"),
-        (((1,),), "no pair of integers"),
-        ((), "expected a list of intervals"),
+        (((100, 200),), r"intervals \[100, 200\) are all out of its range \[1, 65\)"),
+        (((1, 2.5),), r"intervals \[1, 2.5\): \(1, 2.5\) is no pair of integers"),
+        (((1,),), r"intervals \(1,\): \(1,\) is no pair of integers"),
+        ((), r"input 'data', axis 0 \(N\): expected a list of intervals"),
     ],
 )
 def test_illegal_intervals(pairs: Any, message: str) -> None:
@@ -281,12 +295,24 @@ def test_illegal_intervals(pairs: Any, message: str) -> None:
         dispatch(module(Symbol("N", 1, 64), 3), intervals(0, *pairs))
 
 
+def test_intervals_out_of_the_range_of_a_symbol_without_end() -> None:
+    with pytest.raises(DispatchError, match=r"\[1, 3\) are all out of its range \[5, inf\)"):
+        dispatch(module(Symbol("N", 5), 3), intervals(0, (1, 3)))
+
+
+def test_a_bucket_may_begin_at_0() -> None:
+    mod = dispatch(module(Symbol("N", 0, 8), 3), intervals(0, (0, 1), (1, 9)))
+    assert clones(mod) == ["main[N=0..1]", "main[N=1..9]"]
+
+
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
         ({"dota": {0: [(1, 2)]}}, "no input named 'dota'; known: data"),
         ({"data": {1: [(1, 2)]}}, "axis 1 is 3: not dynamic"),
-        ({"data": {5: [(1, 2)]}}, "it has no axis 5"),
+        ({"data": {2: [(1, 2)]}}, "it has no axis 2"),
+        ({"data": {-3: [(1, 2)]}}, "it has no axis -3"),
+        ({"data": {"0": [(1, 2)]}}, "it has no axis '0'"),
         ({"data": [(1, 2)]}, "expected axis -> intervals"),
         ({}, "named no axis"),
         ([], "gave no profile"),
@@ -301,7 +327,8 @@ def test_illegal_answers(answer: Any, message: str) -> None:
 
 def test_two_axes_of_one_symbol_must_agree() -> None:
     n = Symbol("N", 1, 8)
-    with pytest.raises(DispatchError, match="has intervals"):
+    message = r"axis 0 \(N\) has intervals \[1, 9\), but input 'data', axis 1 \(N\) has \[1, 4\)"
+    with pytest.raises(DispatchError, match=message):
         dispatch(module(n, n), lambda shapes: {"data": {0: [(1, 9)], 1: [(1, 4), (4, 9)]}})
 
 
@@ -360,6 +387,14 @@ def test_the_first_profile_that_covers_wins() -> None:
         np.testing.assert_array_equal(evaluate_module(mod, x)[0], np.ones_like(x))
 
 
+def test_without_fallback_a_size_that_no_profile_covers_is_refused() -> None:
+    answer = [profile(1, 2, 4, "small"), profile(8, 8, 8)]
+    mod = dispatch(module(Symbol("N", 1, 64), 3), lambda shapes: answer, fallback=False)
+    message = r"covers N=5; buckets: main\[small:N=1\.\.5\], main\[profile1:N=8\.\.9\]"
+    with pytest.raises(NoBucketError, match=message):
+        evaluate_module(mod, np.zeros((5, 3), np.float32))
+
+
 @pytest.mark.parametrize(
     ("profiles", "message"),
     [
@@ -368,9 +403,24 @@ def test_the_first_profile_that_covers_wins() -> None:
         ([profile(1, 1, 1, "a"), profile(2, 2, 2, "a")], "two profiles are named 'a'"),
         ([profile(1, 1, 1, str(i)) for i in range(65)], "65 profiles, but a chain holds 64"),
         ([Profile({"x": (1, 3)}, {}, {})], "no input named 'x'"),
-        ([Profile({"data": (1, 4)}, {}, {})], "expected 3, got 4"),
+        ([Profile({"data": (1, 4)}, {}, {})], "^input 'data', axis 1: expected 3, got 4"),
+        ([Profile({}, {}, {})], r"^input 'data': expected rank 2 float32\[N, 3\], got 0"),
+        ([], "^the dispatcher gave no profile"),
     ],
 )
 def test_illegal_profiles(profiles: list[Profile], message: str) -> None:
     with pytest.raises(BucketizeError, match=message):
         dispatch(module(Symbol("N", 1, 64), 3), lambda shapes: profiles)
+
+
+def test_a_profile_that_does_not_fit_is_named() -> None:
+    with pytest.raises(BucketizeError) as e:
+        dispatch(module(3), lambda shapes: [Profile({"data": (4,)}, {}, {}, "big")])
+    assert e.value.__notes__ == ["in profile 'big'"]
+
+
+def test_as_many_profiles_as_there_may_be_and_one_from_0() -> None:
+    answer = [profile(i, i, i + 1) for i in range(64)]
+    mod = dispatch(module(Symbol("N", 0, 80), 3), lambda shapes: answer)
+    assert clones(mod)[0] == "main[profile0:N=0..2]"
+    assert len(mod.clones) == 64

@@ -138,6 +138,39 @@ def test_a_number_that_is_none_counts_as_torn(log: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("error", "kept"),
+    [("one\r\ntwo\n\nthree", "one two three"), ("half \udcff a pair", r"half \udcff a pair")],
+)
+def test_what_a_line_of_text_cannot_hold_is_replaced(log: Path, error: str, kept: str) -> None:
+    append(log, trial(0, error=error))
+    assert [row.error for row in rows(log)] == [kept]
+
+
+def test_a_quote_amid_a_cell_counts_as_torn(log: Path) -> None:
+    append(log, trial(0, op="matmul"))
+    append(log, trial(1))
+    log.write_text(log.read_text().replace(",matmul,", ',"mat"mul,', 1))
+    with pytest.warns(LogWarning, match=r"torn line\(s\): 2"):
+        assert rows(log) == [trial(1)]
+
+
+def test_bytes_that_are_no_text_are_read_as_such(log: Path) -> None:
+    append(log, trial(0, model="MODEL"))
+    log.write_bytes(log.read_bytes().replace(b"MODEL", b"\xff"))
+    assert [row.model for row in rows(log)] == ["\ufffd"]
+    log.write_bytes(log.read_bytes() + b"2,r\xff")
+    with pytest.warns(LogWarning, match="removed a torn last line: '2,r\ufffd'"):
+        append(log, trial(2))
+    log.write_bytes(b"\xff" + log.read_bytes())
+    for use in (lambda: rows(log), lambda: append(log, trial())):
+        with pytest.raises(LogError, match="its header: \ufffdschema_version,run_id"):
+            use()
+    log.write_bytes(b"\xff")
+    with pytest.raises(LogError, match="is no header\n  its header: \ufffd\n"):
+        append(log, trial())
+
+
+@pytest.mark.parametrize(
     ("changes", "reason"),
     [
         ({"schedule": "[6]"}, r"schedule is '\[6\]', expected a JSON object"),
@@ -281,8 +314,13 @@ def test_a_missing_column_is_named(log: Path) -> None:
 def test_rows_of_another_schema_version_are_refused(log: Path) -> None:
     append(log, trial(schema_version=SCHEMA_VERSION + 1))
     for use in (lambda: rows(log), lambda: append(log, trial())):
-        with pytest.raises(LogError, match=f"its rows are of schema {SCHEMA_VERSION + 1}\n"):
+        with pytest.raises(LogError) as caught:
             use()
+        assert str(caught.value).splitlines() == [
+            f"{log} is of another schema: its rows are of schema {SCHEMA_VERSION + 1}",
+            f"  its header: {','.join(COLUMNS)}",
+            f"  schema {SCHEMA_VERSION}:   {','.join(COLUMNS)}",
+        ]
 
 
 def test_a_missing_log_is_an_error(tmp_path: Path) -> None:

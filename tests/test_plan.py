@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,16 @@ from hypothesis import strategies as st
 import bucketize
 from bucketize import ops
 from bucketize.errors import ShapeError, TypeRelError
-from bucketize.ir import Builder, Function, Module, Var
+from bucketize.interpret import run_function
+from bucketize.ir import Builder, Const, Function, Module, Var
 from bucketize.kernel.build import build
+from bucketize.kernel.target import host
+from bucketize.kernel.work import work
 from bucketize.program.code import DimCode, table
-from bucketize.program.plan import FILL
+from bucketize.program.decide import decide, defaults
+from bucketize.program.instruction import RunSegment, Segment
+from bucketize.program.plan import FILL, Plan
+from bucketize.program.planner import launch_of, plan_of
 from bucketize.runtime.link import core_source
 from bucketize.runtime.native import function_at
 from bucketize.runtime.storage import address
@@ -227,3 +234,84 @@ def test_broadcasting_that_types_leave_open_is_checked_at_run_time() -> None:
     np.testing.assert_array_equal(
         exe.run(*[np.ones((2, 3), np.float32)] * 2)[0], np.full((2, 3), 2)
     )
+
+
+def plan(fn: Function, threads: int = 1) -> tuple[Plan, Segment]:
+    """The plan of a function that is one segment, and the segment."""
+    module, target = Module({"main": fn}), host()
+    program = decide(module, defaults(target), target=target, threads=threads, executor="vm")
+    (step,) = program.decide("main").code.instructions
+    assert isinstance(step, RunSegment)
+    return plan_of(step.segment, threads, partial(launch_of, target=target)), step.segment
+
+
+def test_where_results_are_found() -> None:
+    x = Var("x", tensor("float32", N, 4))
+    held = Const(np.ones(8, np.float32))
+    b = Builder()
+    y = b.emit(ops.relu, x)
+    z = b.emit(ops.reshape, y, newshape=(N, 2, 2))
+    flat = b.emit(ops.reshape, x, newshape=(N * 4,))
+    view = b.emit(ops.reshape, held, newshape=(N, 4))
+    n = b.emit(ops.from_dims, dims=(N + 1,), scalar=True)
+    made, _ = plan(b.function("main", [x], [n, view, flat, z, y]))
+    sources = ["own", "result", "input", "constant", "dims"]
+    assert [r.source for r in made.results] == sources
+    assert [r.index for r in made.results] == [0, 0, 0, 0, made.size - 1]
+    assert [len(r.shape) for r in made.results] == [2, 3, 1, 2, 0]
+    assert made.held == (held,)
+
+
+def test_kernels_are_split_by_their_work() -> None:
+    x = Var("x", tensor("float32", 4, 8))
+    b = Builder()
+    weight = Const(np.ones((8, 8), np.float32))
+    y = b.emit(ops.softmax, b.emit(ops.matmul, x, weight), axis=1)
+    fn = b.function("main", [x], [y])
+    made, segment = plan(fn, threads=2)
+    totals = [work(call.workload).total for call in segment.calls]
+    assert len(totals) == 2
+    assert made.initial[made.parts[:, 3]].tolist() == totals
+    assert made.size == 2 * 2 * made.width
+
+
+def checked(fn: Function, *arrays: np.ndarray) -> None:
+    for got, want in zip(run(fn, *arrays), run_function(fn, arrays), strict=True):
+        assert got.dtype == want.dtype
+        np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("wanted", [(0, 1), (1, 0), (0,), (1,), (1, 1)])
+def test_results_of_one_kernel_that_nobody_asks_for(wanted: tuple[int, ...]) -> None:
+    x = Var("x", tensor("float32", N, 8))
+    b = Builder()
+    found = b.emit_all(ops.topk, b.emit(ops.neg, x), k=3, axis=1)
+    fn = b.function("main", [x], [found[i] for i in wanted])
+    checked(fn, np.random.default_rng(0).random((5, 8), np.float32))
+
+
+def test_tensors_of_dims_lie_side_by_side() -> None:
+    x = Var("x", tensor("float32", N, M))
+    b = Builder()
+    one = b.emit(ops.from_dims, dims=(N, M * 2), scalar=False)
+    two = b.emit(ops.from_dims, dims=(M, N, N + 1), scalar=False)
+    fn = b.function("main", [x], [b.emit(ops.concat, one, two, two, axis=0), two])
+    checked(fn, np.zeros((3, 5), np.float32))
+
+
+def test_a_kernel_reads_a_constant_through_a_view() -> None:
+    x = Var("x", tensor("float32", N, 2))
+    b = Builder()
+    view = b.emit(ops.reshape, Const(np.arange(6, dtype=np.float32)), newshape=(N, 2))
+    fn = b.function("main", [x], [b.emit(ops.sub, x, view), view])
+    checked(fn, np.ones((3, 2), np.float32))
+
+
+def test_extents_that_only_a_run_can_tell_get_names_of_their_own() -> None:
+    n = Symbol("any1", 0)
+    x, mask = Var("x", tensor("float32", n)), Var("mask", tensor("bool", n))
+    b = Builder()
+    kept = b.emit(ops.neg, b.emit(ops.compress, x, mask, axis=0))
+    again = b.emit(ops.exp, b.emit(ops.compress, x, mask, axis=0))
+    fn = b.function("main", [x, mask], [kept, again, b.emit(ops.relu, x)])
+    checked(fn, np.zeros(5, np.float32), np.array([1, 0, 1, 1, 0], bool))

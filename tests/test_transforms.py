@@ -25,7 +25,7 @@ from bucketize.ir import (
     all_bindings,
     specialise,
 )
-from bucketize.lower.fuse import fuse
+from bucketize.lower.fuse import MAX_INPUTS, MAX_MEMBERS, fuse
 from bucketize.lower.layout import layout
 from bucketize.lower.pipeline import lower
 from bucketize.onnx import from_onnx
@@ -37,10 +37,11 @@ from bucketize.transform.dynamic_to_static import dynamic_to_static
 from bucketize.transform.fold_constant import fold_constant
 from bucketize.transform.fold_if import fold_if
 from bucketize.transform.simplify import simplify
-from bucketize.types import ANY, Symbol, tensor
+from bucketize.types import ANY, Dim, Symbol, minimum, tensor
 
 N = Symbol("N", 1, 8)
 S = Symbol("S", 1, 16)
+M = Symbol("M")
 
 
 def const(*shape: int, seed: int = 0) -> Const:
@@ -355,6 +356,103 @@ def test_fuse_keeps_what_a_branch_reads() -> None:
     assert [f.op.name for f in fused.body] == ["matmul", "relu", "if"]
 
 
+POOL = {"kernel": (3, 2), "strides": (2, 1), "pads": (1, 0, 1, 1)}
+AFTER_CONVOLUTION = {  # what follows one: y is its result, w a parameter; and the ops that it takes
+    "max_pool2d": (lambda b, y, w: b.emit(ops.max_pool2d, y, **POOL), "max_pool2d transpose"),
+    "avg_pool2d": (lambda b, y, w: b.emit(ops.avg_pool2d, y, **POOL), "avg_pool2d transpose"),
+    "pool in NHWC": (
+        lambda b, y, w: b.emit(ops.max_pool2d, w, layout="NHWC", **POOL),
+        "max_pool2d",
+    ),
+    "convolution in NHWC": (
+        lambda b, y, w: b.emit(ops.conv2d, w, const(2, 8, 1, 1), layout="NHWC"),
+        "conv2d",
+    ),
+    "mean of pixels": (
+        lambda b, y, w: b.emit(ops.reduce_mean, y, axes=(2, 3), keepdims=False),
+        "reduce_mean",
+    ),
+    "sum of channels, kept": (
+        lambda b, y, w: b.emit(ops.reduce_sum, y, axes=(1,), keepdims=True),
+        "reduce_sum transpose",
+    ),
+    "max of rows, kept": (
+        lambda b, y, w: b.emit(ops.relu, b.emit(ops.reduce_max, y, axes=(2,), keepdims=True)),
+        "reduce_max relu transpose",
+    ),
+    "sum of channels": (
+        lambda b, y, w: b.emit(ops.reduce_sum, y, axes=(1,), keepdims=False),
+        "transpose reduce_sum",
+    ),
+    "mean of what is in NCHW": (
+        lambda b, y, w: b.emit(ops.reduce_mean, w, axes=(2, 3), keepdims=True),
+        "reduce_mean",
+    ),
+    "mean of what has no channels": (
+        lambda b, y, w: b.emit(
+            ops.reduce_mean, b.emit(ops.reshape, w, newshape=(N, 256)), axes=(1,), keepdims=True
+        ),
+        "reshape reduce_mean",
+    ),
+    "reshape": (
+        lambda b, y, w: b.emit(ops.reshape, y, newshape=(N, 4 * 8 * 8)),
+        "transpose reshape",
+    ),
+    "reshape of what is in NCHW": (
+        lambda b, y, w: b.emit(
+            ops.reshape,
+            b.emit(ops.reduce_mean, w, axes=(2, 3), keepdims=True),
+            newshape=(N, 4),
+        ),
+        "reduce_mean reshape",
+    ),
+    "concat of channels": (
+        lambda b, y, w: b.emit(ops.concat, y, w, axis=1),
+        "transpose concat transpose",
+    ),
+    "concat of rows": (
+        lambda b, y, w: b.emit(ops.concat, y, y, axis=2),
+        "concat transpose",
+    ),
+    "concat of what is in NCHW": (lambda b, y, w: b.emit(ops.concat, w, w, axis=1), "concat"),
+    "concat of what has no channels": (
+        lambda b, y, w: b.emit(
+            ops.concat,
+            b.emit(ops.reduce_mean, y, axes=(2, 3), keepdims=False),
+            const(2, 4),
+            axis=0,
+        ),
+        "reduce_mean concat",
+    ),
+    "attributes": (lambda b, y, w: b.emit(ops.clip, y, lo=-0.25, hi=0.5), "clip transpose"),
+    "a number": (lambda b, y, w: b.emit(ops.mul, y, scalar(3)), "mul transpose"),
+    "a constant of channels": (lambda b, y, w: b.emit(ops.mul, y, const(4, 1, 1)), "mul transpose"),
+    "a variable of rank 3": (
+        lambda b, y, w: b.emit(ops.add, y, b.emit(ops.reduce_max, w, axes=(0,), keepdims=False)),
+        "reduce_max transpose add",
+    ),
+    "elementwise of what is in NCHW": (lambda b, y, w: b.emit(ops.neg, w), "neg"),
+    "elementwise of what has no channels": (
+        lambda b, y, w: b.emit(ops.neg, b.emit(ops.reduce_mean, y, axes=(2, 3), keepdims=False)),
+        "reduce_mean neg",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", AFTER_CONVOLUTION)
+def test_layout_behind_a_convolution(case: str) -> None:
+    make, expected = AFTER_CONVOLUTION[case]
+    x, w = (Var(name, tensor("float32", N, 4, 8, 8)) for name in "xw")
+    b = Builder()
+    y = b.emit(ops.conv2d, x, const(4, 4, 1, 1))
+    before = b.function("main", [x, w], [make(b, y, w)])
+    after = verify(Module({"main": layout(before)})).main
+    assert " ".join(a.op.name for a in after.body) == f"transpose conv2d {expected}"
+    args = list(np.random.default_rng(1).standard_normal((2, 2, 4, 8, 8)).astype(np.float32))
+    (got,), (want,) = run_function(after, args), run_function(before, args)
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+
+
 def test_layout_leaves_other_functions_alone() -> None:
     x = Var("x", tensor("float32", N, 4))
     b = Builder()
@@ -386,6 +484,52 @@ def test_fuse_keeps_what_others_read() -> None:
     w = b.emit(ops.reduce_max, y, axes=(1,), keepdims=True)
     fused = fuse(b.function("main", [x], [b.emit(ops.div, z, w)]))
     assert [f.op.name for f in fused.body] == ["matmul", "reduce_max", "fused"]
+
+
+def groups(fn: Function) -> list[str]:
+    """The ops of each binding of `fn` fused, those of a group joined."""
+    fused = verify(Module({"main": fuse(fn)})).main
+    bodies = [b.attrs["body"].body if b.op is FUSED else (b,) for b in fused.body]
+    return ["+".join(m.op.name for m in body) for body in bodies]
+
+
+def test_fuse_ends_groups_where_values_escape() -> None:
+    x = Var("x", tensor("float32", N, 8))
+    b = Builder()
+    y = b.emit(ops.relu, b.emit(ops.matmul, x, const(8, 8)))
+    z = b.emit(ops.neg, y)
+    assert groups(b.function("main", [x], [y, z, x])) == ["matmul+relu", "neg"]
+    w = b.emit(ops.reduce_max, y, axes=(1,), keepdims=True)
+    out = b.emit(ops.div, z, w)
+    assert groups(b.function("main", [x], [out])) == ["matmul+relu", "reduce_max", "neg+div"]
+
+
+def test_fuse_passes_over_what_nobody_reads() -> None:
+    x = Var("x", tensor("float32", N, 8))
+    b = Builder()
+    y = b.emit(ops.matmul, x, const(8, 8))
+    b.emit(ops.relu, y)
+    z = b.emit(ops.neg, y)
+    b.emit(ops.exp, x)
+    assert groups(b.function("main", [x], [z])) == ["matmul+relu+neg", "exp"]
+
+
+def test_fuse_cuts_long_chains_into_several_groups() -> None:
+    x = Var("x", tensor("float32", N, 8))
+    b, y = Builder(), x
+    for _ in range(MAX_MEMBERS + 4):
+        y = b.emit(ops.neg, y)
+    chain = groups(b.function("main", [x], [y]))
+    assert [g.count("neg") for g in chain] == [MAX_MEMBERS, 4]
+
+
+def test_fuse_cuts_groups_of_too_many_inputs() -> None:
+    params = [Var(f"p{i}", tensor("float32", N, 8)) for i in range(MAX_INPUTS + 2)]
+    b, y = Builder(), params[0]
+    for p in params[1:]:
+        y = b.emit(ops.add, y, p)
+    sums = groups(b.function("main", params, [y]))
+    assert [g.count("add") for g in sums] == [MAX_INPUTS - 1, 2]
 
 
 def test_fuse_takes_the_mask_of_attention() -> None:
@@ -473,14 +617,69 @@ def test_pad_a_batch_needs_no_mask() -> None:
     assert all(b.op is not mask_tail for b in mod.functions["main[N=4..9]"].body)
 
 
+def full(b: Builder, extent: Dim) -> Var:
+    return b.emit(ops.full, shape=(extent,), value=0, dtype="int64")
+
+
+def either(b: Builder, x: Var) -> Var:
+    any_of = b.emit(ops.cast, b.emit(ops.reduce_max, x, axes=(0, 1, 2)), dtype="bool")
+    blocks = [Builder().function("", (), [x])] * 2
+    (out,) = b.emit_all(IF, any_of, then=blocks[0], orelse=blocks[1])
+    return out
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda b, x: x,
+        lambda b, x: b.emit(ops.neg, x),
+        lambda b, x: full(b, (S + 1) // 2),
+        lambda b, x: full(b, minimum(S, 5)),
+        lambda b, x: full(b, N % 3 + 1),
+        lambda b, x: full(b, 20 - N + S),
+        lambda b, x: full(b, N * S),
+        lambda b, x: b.emit(
+            ops.broadcast_to, b.emit(ops.reduce_max, x, axes=(0, 1)), shape=(N, S, 8)
+        ),
+    ],
+)
+def test_pad_keeps_what_grows_with_it(make: Any) -> None:
+    x = Var("x", tensor("float32", N, S, 8))
+    b = Builder()
+    fn = b.function("main", [x], [make(b, x)])
+    mod = dispatch(Module({"main": fn}), by_log(1, 4, 9, axis=1), policy="pad")
+    for size in (1, 2, 3, 4, 8, 9):
+        args = [np.random.default_rng(0).standard_normal((2, size, 8)).astype(np.float32)]
+        (got,), (want,) = evaluate_module(mod, *args), run_function(fn, args)
+        np.testing.assert_array_equal(got, want)
+
+
+def test_pad_leaves_open_what_other_symbols_are() -> None:
+    x, y = Var("x", tensor("float32", N, S, 8)), Var("y", tensor("float32", M, 1, 8))
+    b = Builder()
+    fn = b.function("main", [x, y], [b.emit(ops.broadcast_to, y, shape=(N, S, 8))])
+    mod = dispatch(Module({"main": fn}), by_log(1, 4, 9, axis=1), policy="pad")
+    args = [np.zeros((2, 3, 8), np.float32), np.ones((1, 1, 8), np.float32)]
+    (got,), (want,) = evaluate_module(mod, *args), run_function(fn, args)
+    np.testing.assert_array_equal(got, want)
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
         (lambda b, x: b.emit(ops.reduce_mean, x, axes=(1,), keepdims=False), "reduce_mean leaks"),
-        (lambda b, x: b.emit(ops.shape_of, x), "from_dims computes with a padded extent"),
+        (
+            lambda b, x: b.emit(ops.shape_of, x),
+            r"^padding S to 3: from_dims computes with a padded extent \(dims=\(Symbol\(name='N'",
+        ),
+        (either, "^padding S to 3: if has no padding rule"),
+        (lambda b, x: full(b, (21 - S) // 2), r"axis 0, \(-S \+ 21\)//2, need not grow with it"),
+        (lambda b, x: full(b, minimum(20 - S, 13)), r"min\(-S \+ 20, 13\), need not grow"),
+        (lambda b, x: full(b, S % 3 + 1), r"S % 3 \+ 1, need not grow"),
+        (lambda b, x: full(b, 20 // S + 1), r"20//S \+ 1, need not grow"),
         (lambda b, x: b.emit(ops.reshape, x, newshape=(N * S, 8)), "reshape leaks padding: axis 1"),
         (lambda b, x: b.emit(ops.arange, stop=20 - S), "need not grow with it"),
-        (lambda b, x: b.emit(ops.full, shape=(20 - S,), value=0, dtype="int64"), "need not grow"),
+        (lambda b, x: full(b, 20 - S), "need not grow"),
         (lambda b, x: b.emit(ops.reshape, x, newshape=(N, S // 2, 16)), "elements need not agree"),
         (
             lambda b, x: b.emit(

@@ -1,6 +1,7 @@
 """Dims and types: random expressions against Python's own arithmetic, and the lattice's laws."""
 
 import itertools
+import math
 import operator
 
 import numpy as np
@@ -15,9 +16,11 @@ from bucketize.types import (
     FUNCTIONS,
     Symbol,
     TensorType,
+    assumptions,
     bounds,
     broadcast,
     broadcast_shapes,
+    ceil_div,
     evaluate,
     join,
     join_types,
@@ -25,13 +28,16 @@ from bucketize.types import (
     meet,
     meet_types,
     minimum,
+    positive,
     product,
+    rely_on_least,
     substitute,
     symbols,
     tensor,
 )
 
 N, M, K = Symbol("N"), Symbol("M", 2, 9), Symbol("K", 0, 4)
+INF = math.inf
 SYMBOLS = {s.name: s for s in (N, M, K)}
 BINARY = {"+": operator.add, "-": operator.sub, "*": operator.mul} | {
     name: f.value for name, f in FUNCTIONS.items()
@@ -121,55 +127,105 @@ def test_equal_polynomials_are_one_object_in_a_set(a, b, c):
 @pytest.mark.parametrize(
     ("dim", "text"),
     [
-        ((N + 2 * 3 - 7) // 2 + 1, "(N - 1)//2 + 1"),
-        (2 * N // 2, "N"),
-        ((2 * N + 1) // 2, "N"),
-        ((N * M + M) // M, "N + 1"),
-        (N // 2 // 3, "N//6"),
-        (M // (N // (M + 1)), "M//(N//(M + 1))"),
-        (3 - N, "-N + 3"),
-        (N * N * M - 2 * N, "M*N*N - 2*N"),
-        (-(-N // 4), "-((-N)//4)"),
-        ((N + 1) % 2, "(N + 1) % 2"),
-        ((4 * N) % 2, "0"),
-        (2 * (N // 2) * M, "2*M*(N//2)"),
-        (maximum(N, M), "max(N, M)"),
-        (minimum(N, 0), "0"),
-        (maximum(N - 3, 1) // 2, "max(N - 3, 1)//2"),
-        (broadcast(N, K), "broadcast(K, N)"),
-        (broadcast(broadcast(2 * K, N), broadcast(N, K)), "broadcast(broadcast(2*K, K), N)"),
-        (broadcast(broadcast(K, N), broadcast(N, K)), "broadcast(K, N)"),
-        (ANY * 2 + N, "?"),
-        (ANY * 0, "0"),
-        (N - N, "0"),
-        (-1 // M + -1 // N, "(-1)//M + (-1)//N"),
-        (7 // N, "7//N"),
-        (7 % N, "7 % N"),
-        (M // 10, "0"),
-        (M % 10, "M"),
+        (lambda: (N + 2 * 3 - 7) // 2 + 1, "(N - 1)//2 + 1"),
+        (lambda: 2 * N // 2, "N"),
+        (lambda: (2 * N + 1) // 2, "N"),
+        (lambda: (N * M + M) // M, "N + 1"),
+        (lambda: N // 2 // 3, "N//6"),
+        (lambda: M // (N // (M + 1)), "M//(N//(M + 1))"),
+        (lambda: 3 - N, "-N + 3"),
+        (lambda: N * N * M - 2 * N, "M*N*N - 2*N"),
+        (lambda: -(-N // 4), "-((-N)//4)"),
+        (lambda: (N + 1) % 2, "(N + 1) % 2"),
+        (lambda: (4 * N) % 2, "0"),
+        (lambda: 2 * (N // 2) * M, "2*M*(N//2)"),
+        (lambda: maximum(N, M), "max(N, M)"),
+        (lambda: minimum(N, 0), "0"),
+        (lambda: maximum(N - 3, 1) // 2, "max(N - 3, 1)//2"),
+        (lambda: broadcast(N, K), "broadcast(K, N)"),
+        (
+            lambda: broadcast(broadcast(2 * K, N), broadcast(N, K)),
+            "broadcast(broadcast(2*K, K), N)",
+        ),
+        (lambda: broadcast(broadcast(K, N), broadcast(N, K)), "broadcast(K, N)"),
+        (lambda: ANY * 2 + N, "?"),
+        (lambda: ANY * 0, "0"),
+        (lambda: N - N, "0"),
+        (lambda: -1 // M + -1 // N, "(-1)//M + (-1)//N"),
+        (lambda: 7 // N, "7//N"),
+        (lambda: 7 % N, "7 % N"),
+        (lambda: M // 10, "0"),
+        (lambda: M % 10, "M"),
+        (lambda: 0 // (N + M), "0//(M + N)"),
+        (lambda: (N + M) // (N + M), "1"),
+        (lambda: (N // 2 + 3) // 4, "(N + 6)//8"),
+        (lambda: (M // 2 + N) // 3, "(M//2 + N)//3"),
+        (lambda: K // 4, "K//4"),
+        (lambda: K // 5, "0"),
+        (lambda: N % 3 * M, "M*(N % 3)"),
+        (lambda: (N + 1) * (N - 1), "N*N - 1"),
+        (lambda: (N + 1) * (N + 1), "N*N + 2*N + 1"),
+        (lambda: minimum(N, M) // 2, "min(N, M)//2"),
+        (lambda: broadcast(N, K) // 2, "broadcast(K, N)//2"),
+        (lambda: minimum(N, 1), "1"),
+        (lambda: maximum(N, 1), "N"),
+        (lambda: minimum(K, 4), "K"),
+        (lambda: maximum(K, 4), "4"),
+        (lambda: minimum(K, 3), "min(K, 3)"),
+        (lambda: maximum(ANY, 3), "?"),
+        (lambda: minimum(3, ANY), "?"),
     ],
 )
 def test_canonical_text(dim, text):
-    assert str(dim) == text
+    assert str(dim()) == text  # built here, not when the module is read
 
 
 @pytest.mark.parametrize(
     ("dim", "expected"),
     [
-        (N, (1, None)),
-        (M * M - 1, (3, 80)),
-        (2 * M + K, (4, 22)),
-        (M // 2, (1, 4)),
-        (N // M, (0, None)),
-        (ANY, (0, None)),
-        (minimum(N, M), (1, 9)),
-        (N % M, (0, 8)),
-        (7, (7, 7)),
-        (Symbol("A", 0, 2**60) * 3, (0, 3 * 2**60)),
+        (lambda: N, (1, None)),
+        (lambda: M * M - 1, (3, 80)),
+        (lambda: 2 * M + K, (4, 22)),
+        (lambda: M // 2, (1, 4)),
+        (lambda: N // M, (0, None)),
+        (lambda: ANY, (0, None)),
+        (lambda: 3 - N, (0, 2)),
+        (lambda: K * (-N // 4), (0, 0)),
+        (lambda: N // Symbol("Z", 0, 0), (1, None)),  # it has no value, and no bounds that matter
+        (lambda: minimum(N, M), (1, 9)),
+        (lambda: N % M, (0, 8)),
+        (lambda: 7, (7, 7)),
+        (lambda: Symbol("A", 0, 2**60) * 3, (0, 3 * 2**60)),
     ],
 )
 def test_bounds(dim, expected):
-    assert bounds(dim) == expected
+    assert bounds(dim()) == expected
+
+
+SMALL = range(-5, 6)
+
+
+@pytest.mark.parametrize("fn", ["//", "min", "max"])
+def test_spans_are_no_wider_than_they_must_be(fn):
+    function = FUNCTIONS[fn]
+    spans = itertools.combinations_with_replacement(SMALL, 2)
+    for a, b in itertools.product(spans, [(0, 1), (0, 3), (1, 1), (1, 4), (2, 3)]):
+        firsts, seconds = range(a[0], a[1] + 1), range(b[0] or fn == "//", b[1] + 1)
+        found = [function.value(x, y) for x in firsts for y in seconds]
+        assert function.span(a, b) == (min(found), max(found)), (a, b)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "expected"),
+    [
+        ((-INF, INF), (1, INF), (-INF, INF)),
+        ((1, INF), (2, INF), (0, INF)),
+        ((-7, -3), (2, INF), (-4, -1)),
+        ((7, 9), (2, INF), (0, 4)),
+    ],
+)
+def test_spans_of_quotients_without_end(a, b, expected):
+    assert FUNCTIONS["//"].span(a, b) == expected
 
 
 def test_ceiling_division_keeps_its_rest():
@@ -226,6 +282,8 @@ def test_join_widens(a, b):
 def test_meet_says_more():
     assert meet(ANY, 3) == 3
     assert meet(N, 3) == meet(3, N) == 3
+    assert meet(K, 4) == 4
+    assert meet(K, 0) == 0
     assert meet(N + 1, M) == M
 
 
@@ -300,6 +358,42 @@ def test_shapes_broadcast_from_the_right():
 def test_product():
     assert product((N, 3, M)) == 3 * N * M
     assert product(()) == 1
+
+
+# --- what is left to run time ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("combine", "expected"),
+    [
+        (lambda: meet(N, N), []),
+        (lambda: meet(N, ANY), []),
+        (lambda: meet(N, 3), [("==", N, 3)]),
+        (lambda: meet(N, M), [("==", N, M)]),
+        (lambda: broadcast(N, M), [("broadcast", M, N)]),
+        (lambda: broadcast(0, N), [("broadcast", 0, N)]),
+        (lambda: broadcast(M, ANY), []),
+        (lambda: broadcast(N, K), []),
+        (lambda: broadcast(M, M + 1 - N), [("broadcast", M, M + 1 - N)]),
+        (lambda: broadcast(M, N + 1), [("==", M, N + 1)]),
+        (lambda: rely_on_least(N, 1), []),
+        (lambda: rely_on_least(N, 2), [(">=", N, 2)]),
+        (lambda: rely_on_least(M, N), [(">=", M, N)]),
+    ],
+)
+def test_what_is_relied_on_is_noted(combine, expected):
+    with assumptions() as made:
+        combine()
+    assert made == expected
+    combine()  # nobody listens
+    assert made == expected
+
+
+@given(st.integers(0, 40), st.integers(1, 9))
+def test_ceil_div_and_positive_are_those_of_integers(a, b):
+    assert ceil_div(a, b) == -(-a // b)
+    assert evaluate(ceil_div(N, b), {"N": a}) == -(-a // b)
+    assert evaluate(positive(K), {"K": a}) == positive(a) == (a > 0)
 
 
 # --- types -------------------------------------------------------------------------------------

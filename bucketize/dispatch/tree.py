@@ -286,7 +286,7 @@ def _regions(symbol: Symbol, intervals: list[Interval]) -> list[Region]:
     """The intervals and what they leave uncovered within the bounds, in order."""
     first, last = intervals[0][0], intervals[-1][1]
     regions = [(i, True) for i in intervals]
-    if below := clip((symbol.lo, first), symbol) if first > symbol.lo else None:
+    if below := clip((symbol.lo, first), symbol):
         regions.insert(0, (below, False))
     if last is not None and (above := clip((last, None), symbol)):
         regions.append((above, False))

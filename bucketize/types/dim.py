@@ -145,7 +145,7 @@ def _terms(dim: Dim) -> dict[Monomial, int]:
         return dict(dim.terms)
     if isinstance(dim, Symbol):
         return {(dim,): 1}
-    return {(): int(dim)} if dim else {}  # type: ignore[arg-type]
+    return {(): int(dim)}  # type: ignore[arg-type]
 
 
 @functools.lru_cache(maxsize=1 << 16)
@@ -297,8 +297,9 @@ def _term_span(term: Term) -> Span:
 
 
 def _span_of_quotient(a: Span, b: Span) -> Span:
-    low = a[0] // (b[1] if a[0] >= 0 else max(b[0], 1))
-    high = a[1] // (max(b[0], 1) if a[1] >= 0 else b[1])
+    least, most = max(b[0], 1), max(b[1], 1)
+    low = a[0] // (most if a[0] >= 0 else least)
+    high = a[1] // (least if a[1] >= 0 else most)
     return (-math.inf if math.isnan(low) else low), (math.inf if math.isnan(high) else high)
 
 
