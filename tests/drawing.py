@@ -79,7 +79,5 @@ def call(draw, out, pool, depth):
     args = draw(st.lists(st.sampled_from(pool), max_size=2))
     types = tuple(a.type for a in draw(st.lists(st.sampled_from(pool), max_size=2)))
     if draw(st.booleans()):
-        return out.emit_all(
-            CALL, *args, callee=draw(st.sampled_from(["f", "f[N=1..2]"])), types=types
-        )
+        return out.emit_all(CALL, *args, callee=draw(st.sampled_from(["f", "f[N=1]"])), types=types)
     return out.emit_all(NO_BUCKET, sizes=(3,), buckets="it's", types=types)

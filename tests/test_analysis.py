@@ -66,7 +66,7 @@ SEARCHED = [
     measured(4, 1e-9, shape="1x4"),
     measured(4, None, shape="8x4", weight=3.0),
     measured(6, 1e-9, shape="1x4"),  # never measured at 8x4
-    measured(8, None, bucket="N=[2,4)"),
+    measured(8, None, bucket="N=2..3"),
 ]
 
 
@@ -146,18 +146,18 @@ def test_knobs_are_columns() -> None:
 
 
 def test_bounds_of_buckets_are_columns() -> None:
-    columns = buckets(pd.DataFrame({"bucket": ["N=[1,2);H=[32,inf)", "N=[0,9)", ""]}))
+    columns = buckets(pd.DataFrame({"bucket": ["N=1;H=32..", "N=0..8", ""]}))
     assert columns.columns.tolist() == ["N_lo", "N_hi", "H_lo", "H_hi"]
     assert set(columns.dtypes) == {pd.Int64Dtype()}
     cells = columns.astype(object).where(columns.notna(), None).to_numpy().tolist()
-    assert cells == [[1, 2, 32, None], [0, 9, None, None], [None] * 4]
+    assert cells == [[1, 1, 32, None], [0, 8, None, None], [None] * 4]
 
 
 def test_texts_that_hold_no_columns_are_errors() -> None:
     with pytest.raises(BucketizeError, match="the frame lacks schedule; expected one of `load`"):
         knobs(pd.DataFrame({"bucket": [""]}))
-    with pytest.raises(BucketizeError, match=r"'N=1\.\.2' is no bucket, expected intervals: N="):
-        buckets(pd.DataFrame({"bucket": ["N=1..2"]}))
+    with pytest.raises(BucketizeError, match=r"'N=\[1,2\)' is no bucket, expected sizes: N="):
+        buckets(pd.DataFrame({"bucket": ["N=[1,2)"]}))
 
 
 def test_the_last_of_repeated_measurements_counts() -> None:
@@ -338,7 +338,7 @@ def test_a_trade_off_is_measured_from_python(tmp_path: Path) -> None:
     assert latency["max_rel_err"].max() < 1e-5
     assert set(latency["model"]) == {"mlp"}
     beside = versus_oracle(latency)
-    clones = ["main", "main", "main", "main", "main[N=2..3]", "main[N=5..6]"]
+    clones = ["main", "main", "main", "main", "main[N=2]", "main[N=5]"]
     assert beside.sort_values("clone")["clone"].tolist() == clones
     assert (beside["n"] >= 15).all()
     trade = trade_off(latency, cost).set_index("dispatcher")

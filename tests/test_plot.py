@@ -85,7 +85,7 @@ def test_everything_is_inside_the_frame(name: str) -> None:
         ("latency of many", ["oracle", *(f"uniform:count={i}" for i in range(60))]),
         ("trade-off", ["none", "log", "oracle"]),
         ("trade-off of many", [f"uniform:count={i}" for i in range(60)]),
-        ("progress", ["matmul 000000 N=[1,2);H=[32,64)"]),
+        ("progress", ["matmul 000000 N=1;H=32..63"]),
         ("no progress", []),
     ],
 )
@@ -96,7 +96,7 @@ def test_every_line_has_its_name(name: str, named: list[str]) -> None:
 def test_of_many_tasks_those_that_gained_most_are_named() -> None:
     *first, last = names(figure_of("progress of many"))
     assert len(first) == 10
-    assert all(name.startswith("matmul 000000 N=[1,2);H=[32,64) ") for name in first)
+    assert all(name.startswith("matmul 000000 N=1;H=32..63 ") for name in first)
     assert {name.rsplit(" ", 2)[1] for name in first} == {"1", "2"}  # threads
     assert last == "30 more"
 

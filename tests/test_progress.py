@@ -111,7 +111,7 @@ def test_a_bar_is_one_line_and_only_the_name_is_cut(clock: Clock, width: int) ->
     meter = Meter("tuning", clock)
     meter.tell("", 0, 1000)
     clock.now += 10
-    meter.tell("best 0.83 of default, matmul 0123abcd N=[1,2);H=[32,64);W=[32,64)", 100, 1000)
+    meter.tell("best 0.83 of default, matmul 0123abcd N=1;H=32..63;W=32..63", 100, 1000)
     text = io.StringIO()
     console = Console(file=text, width=width, force_terminal=True, color_system=None)
     console.print(progress._picture(meter, Spinner("dots")))

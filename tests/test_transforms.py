@@ -237,7 +237,7 @@ def grey_or_colour() -> Module:
 @pytest.mark.parametrize("channels", [1, 3])
 def test_a_bucket_decides_a_branch(golden: Any, channels: int) -> None:
     mod = dispatch(grey_or_colour(), lambda shapes: {"x": {1: [(channels, channels + 1)]}})
-    clone = mod.function(f"main[C={channels}..{channels + 1}]")
+    clone = mod.function(f"main[C={channels}]")
     after = simplify(specialise(clone, {}, "main"))
     sizes = (2, channels, 5, 6), (8, 3, 3, 3)
     check(golden, grey_or_colour().main, after, *sizes)
@@ -613,8 +613,8 @@ def test_pad_puts_masks_in(golden: Any) -> None:
 
 def test_pad_a_batch_needs_no_mask() -> None:
     mod = dispatch(Module({"main": attention()}), by_log(1, 4, 9), policy="pad")
-    assert [p.name for p in mod.functions["main[N=4..9]"].params] == ["x"]
-    assert all(b.op is not mask_tail for b in mod.functions["main[N=4..9]"].body)
+    assert [p.name for p in mod.functions["main[N=4..8]"].params] == ["x"]
+    assert all(b.op is not mask_tail for b in mod.functions["main[N=4..8]"].body)
 
 
 def full(b: Builder, extent: Dim) -> Var:
@@ -701,7 +701,7 @@ def test_pad_needs_a_top() -> None:
     x = Var("x", tensor("float32", Symbol("N"), 3))
     b = Builder()
     mod = Module({"main": b.function("main", [x], [b.emit(ops.relu, x)])})
-    with pytest.raises(PaddingError, match=r"N in \[4, inf\) has no top to pad to"):
+    with pytest.raises(PaddingError, match=r"N=4.. has no top to pad to"):
         dispatch(mod, lambda shapes: {"x": {0: [(1, 4), (4, None)]}}, policy="pad")
 
 

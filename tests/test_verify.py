@@ -19,7 +19,7 @@ def @main(%x: float32[N, 4]) -> float32[N, 4] where N in [1, 8] {
   %0 = relu(%x) : float32[N, 4]
   %1 = dim_less(dim=N, than=2) : bool[]
   %2 = if %1 {
-    %3 = call @main[N=1..2](%0) : float32[N, 4]
+    %3 = call @main[N=1](%0) : float32[N, 4]
     yield %3
   } else {
     %4 = fused(%a = %0, %b = %x) {
@@ -31,7 +31,7 @@ def @main(%x: float32[N, 4]) -> float32[N, 4] where N in [1, 8] {
   return %2
 }
 
-def @main[N=1..2](%x: float32[1, 4]) -> float32[1, 4] {
+def @main[N=1](%x: float32[1, 4]) -> float32[1, 4] {
   %0 = softmax(%x, axis=1) : float32[1, 4]
   return %0
 }"""
@@ -72,7 +72,7 @@ def test_clones_that_are_recipes_remain_so(module):
         asked.append(name)
         return parse_function(f"def @{name}(%x: float32[2]) {{ return }}")
 
-    names = [f"main[N={i}..{i + 1}]" for i in range(1, 5000)]
+    names = [f"main[N={i}]" for i in range(1, 5000)]
     lazy = Module({"main": module.main, **dict.fromkeys(names, clone)})
     assert verify(lazy) is lazy
     assert verify(lazy, functions=["main"]) is lazy

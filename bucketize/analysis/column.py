@@ -13,7 +13,7 @@ from bucketize.errors import BucketizeError
 
 Cells: TypeAlias = Mapping[str, int | str | None]
 
-INTERVAL = re.compile(r"(?P<symbol>.+)=\[(?P<lo>\d+),(?P<hi>\d+|inf)\)")
+INTERVAL = re.compile(r"(?P<symbol>.+)=(?P<lo>\d+)(?P<dots>\.\.)?(?P<hi>\d*)")
 
 
 def knobs(frame: pd.DataFrame) -> pd.DataFrame:
@@ -29,7 +29,7 @@ def knobs(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def buckets(frame: pd.DataFrame) -> pd.DataFrame:
-    """The bounds of each row's `bucket`, half-open: columns `N_lo`, `N_hi` for a symbol `N`.
+    """The bounds of each row's `bucket`, both inclusive: columns `N_lo`, `N_hi` for a symbol `N`.
 
     Both are `Int64`; missing where a bucket has no end, or does not divide the symbol.
 
@@ -60,7 +60,8 @@ def _bounds(bucket: str) -> Cells:
     for text in filter(None, bucket.split(";")):
         interval = INTERVAL.fullmatch(text)
         if interval is None:
-            raise BucketizeError(f"{bucket!r} is no bucket, expected intervals: N=[1,2);H=[32,64)")
-        symbol, lo, hi = interval.groups()
-        found |= {f"{symbol}_lo": int(lo), f"{symbol}_hi": None if hi == "inf" else int(hi)}
+            raise BucketizeError(f"{bucket!r} is no bucket, expected sizes: N=1;H=32..63")
+        symbol, lo, dots, hi = interval.groups()
+        top = (int(hi) if hi else None) if dots else int(lo)
+        found |= {f"{symbol}_lo": int(lo), f"{symbol}_hi": top}
     return found

@@ -74,7 +74,7 @@ def shown(buckets: Any) -> str:
     """The first of the buckets on one line."""
     if isinstance(buckets, str):
         return buckets
-    from bucketize.dispatch.bucket import show_interval
+    from bucketize.types import show_interval
 
     first = [b if isinstance(b, str) else show_interval(b) for b in buckets[:12]]
     more = [f"... {len(buckets) - 12} more"] if len(buckets) > 12 else []

@@ -42,7 +42,7 @@ def show(
     Examples:
       bucketize show zoo:mlp
       bucketize show zoo:bert-mini -d log --section decisions
-      bucketize show zoo:mlp --dim N=1..8 -d log --section after --function "main[N=4..8]"
+      bucketize show zoo:mlp --dim N=1..8 -d log --section after --function "main[N=4..7]"
     """
     loaded = load_model(model, bounds)
     after = dispatched_at(loaded, options)

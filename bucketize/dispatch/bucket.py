@@ -8,31 +8,24 @@ from typing import Any, TypeAlias
 
 from bucketize.errors import DispatchError, unknown_name
 from bucketize.ir import Clone, Function, Var
-from bucketize.types import Dim, Interval, Symbol
+from bucketize.types import Dim, Interval, Symbol, show_interval
 
 Bucket: TypeAlias = dict[str, Interval]  # symbol name -> half-open interval
 
 
-def show_interval(interval: Interval) -> str:
-    """`[2, 4)`, or `[256, inf)`."""
-    lo, hi = interval
-    return f"[{lo}, {'inf' if hi is None else hi})"
-
-
 def show_bucket(bucket: Mapping[str, Interval]) -> str:
-    """The form of the logs: `N=[1,2);H=[32,64)`."""
-    return ";".join(f"{n}={show_interval(i).replace(' ', '')}" for n, i in bucket.items())
+    """The form of the logs: `N=1;H=32..63`."""
+    return ";".join(f"{n}={show_interval(i)}" for n, i in bucket.items())
 
 
 def clone_name(function: str, clone: Clone) -> str:
-    """`main[N=1..2,H=32..64]`, half-open; nothing behind the dots is unbounded.
+    """`main[N=1,H=32..63]`, both ends inclusive; nothing behind the dots is unbounded.
 
-    A named profile's clone is `main[big:N=1..9]`. Names are for people: nothing reads a bucket
+    A named profile's clone is `main[big:N=1..8]`. Names are for people: nothing reads a bucket
     back from one.
     """
-    intervals = clone.bucket.items()
-    parts = (f"{n}={lo}..{'' if hi is None else hi}" for n, (lo, hi) in intervals)
-    return f"{function}[{clone.label and clone.label + ':'}{','.join(parts)}]"
+    parts = ",".join(f"{n}={show_interval(i)}" for n, i in clone.bucket.items())
+    return f"{function}[{clone.label and clone.label + ':'}{parts}]"
 
 
 def clip(interval: Interval, symbol: Symbol) -> Interval | None:
@@ -71,12 +64,8 @@ def check_intervals(intervals: Any, where: str) -> list[Interval]:
 
 
 def _show_all(intervals: Iterable[Any]) -> str:
-    return ", ".join(map(_show_any, intervals))
-
-
-def _show_any(interval: Any) -> str:
-    pair = isinstance(interval, Sequence) and len(interval) == 2
-    return show_interval((interval[0], interval[1])) if pair else repr(interval)
+    """As they were given: half-open pairs."""
+    return ", ".join(map(repr, intervals))
 
 
 def _check_interval(interval: Any, shown: str) -> None:
@@ -85,10 +74,10 @@ def _check_interval(interval: Any, shown: str) -> None:
         raise DispatchError(f"{shown}: {interval!r} is no pair of integers (lo, hi)")
     lo, hi = interval
     if lo < 0:
-        raise DispatchError(f"{shown}: {show_interval((lo, hi))} begins below 0")
+        raise DispatchError(f"{shown}: {(lo, hi)} begins below 0")
     if hi is not None and hi <= lo:
         kind = "is empty" if hi == lo else "is reversed"
-        raise DispatchError(f"{shown}: {show_interval((lo, hi))} {kind}")
+        raise DispatchError(f"{shown}: {(lo, hi)} {kind}")
 
 
 def intervals_by_symbol(fn: Function, answer: Mapping[Any, Any]) -> dict[Symbol, list[Interval]]:
@@ -113,10 +102,9 @@ def intervals_by_symbol(fn: Function, answer: Mapping[Any, Any]) -> dict[Symbol,
 def _clipped(symbol: Symbol, where: str, intervals: list[Interval]) -> list[Interval]:
     kept = [c for i in intervals if (c := clip(i, symbol)) is not None]
     if not kept:
-        top = None if symbol.hi is None else symbol.hi + 1
-        within = show_interval((symbol.lo, top))
+        within = f"[{symbol.lo}, {'...' if symbol.hi is None else symbol.hi}]"
         shown = _show_all(intervals)
-        raise DispatchError(f"{where}: intervals {shown} are all out of its range {within}")
+        raise DispatchError(f"{where}: intervals {shown} are all out of its bounds {within}")
     return kept
 
 

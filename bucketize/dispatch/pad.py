@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from bucketize.dispatch.bucket import show_interval
 from bucketize.errors import PaddingError
 from bucketize.ir import (
     CALL,
@@ -40,6 +39,7 @@ from bucketize.types import (
     TensorType,
     Term,
     product,
+    show_interval,
     substitute,
     symbols,
 )
@@ -59,7 +59,7 @@ def tops_of(bucket: Mapping[str, Interval]) -> dict[str, int]:
     tops = {}
     for name, (lo, hi) in bucket.items():
         if hi is None:
-            shown = f"{name} in {show_interval((lo, hi))}"
+            shown = f"{name}={show_interval((lo, hi))}"
             raise PaddingError(f"{shown} has no top to pad to: bound {name}, or use 'exact'")
         tops[name] = hi - 1
     return tops

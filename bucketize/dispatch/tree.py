@@ -15,7 +15,6 @@ from bucketize.dispatch.bucket import (
     clone_name,
     intervals_by_symbol,
     narrowed,
-    show_interval,
 )
 from bucketize.dispatch.pad import Padding, padded, tops_of
 from bucketize.dispatch.profile import Box, boxes_of
@@ -40,7 +39,7 @@ from bucketize.ir import (
 )
 from bucketize.ops.dim import dim_less, dims_within
 from bucketize.transform.simplify import simplify
-from bucketize.types import AnyDim, Dim, Interval, Profile, Symbol, TensorType
+from bucketize.types import AnyDim, Dim, Interval, Profile, Symbol, TensorType, show_interval
 
 Answer: TypeAlias = Mapping[str, Mapping[int, Sequence[Interval]]] | Sequence[Profile]
 Dispatcher: TypeAlias = Callable[[dict[str, tuple[Dim, ...]]], Answer]
@@ -276,7 +275,7 @@ class _Leaves:
         if not self.intervals:
             return ", ".join(self.made)
         rows = self.intervals.items()
-        return "; ".join(f"{s.name} in {' '.join(map(show_interval, i))}" for s, i in rows)
+        return "; ".join(f"{s.name}={', '.join(map(show_interval, i))}" for s, i in rows)
 
 
 Region: TypeAlias = tuple[Interval, bool]  # and whether a bucket covers it

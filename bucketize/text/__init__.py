@@ -9,7 +9,7 @@
 Variables are numbered in order of appearance, attributes at their defaults are left out, and a
 constant of more than a few elements is an entry of a table that travels beside the text. Types
 may be left out of hand-written text. A clone's head ends in a clause that says what it serves:
-`clone(bucket N=2..4, policy pad)`. `parse(show(m), constants(m))` shows as the same text.
+`clone(bucket N=2..3, policy pad)`. `parse(show(m), constants(m))` shows as the same text.
 """
 
 from bucketize.text.parser import parse, parse_function

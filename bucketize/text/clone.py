@@ -1,6 +1,6 @@
-"""What a clone is for, as a clause of its head: `clone(bucket N=2..4 H=1.., weight 2.0)`.
+"""What a clone is for, as a clause of its head: `clone(bucket N=2..3 H=1.., weight 2.0)`.
 
-Intervals are half-open; what is as usual is left out.
+Both ends are inclusive; what is as usual is left out.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from bucketize.ir import Clone
 from bucketize.text.reader import Reader, joined, word
-from bucketize.types import Interval
+from bucketize.types import Interval, show_interval
 
 T = TypeVar("T")
 
@@ -21,7 +21,7 @@ def show_clone(clone: Clone) -> str:
 
 
 def _facts(clone: Clone) -> Iterator[str]:
-    yield " ".join(["bucket", *(f"{word(n)}={_shown(i)}" for n, i in clone.bucket.items())])
+    yield " ".join(["bucket", *(f"{word(n)}={show_interval(i)}" for n, i in clone.bucket.items())])
     if clone.policy != "exact":
         yield f"policy {word(clone.policy)}"
     if clone.opt is not None:
@@ -30,11 +30,6 @@ def _facts(clone: Clone) -> Iterator[str]:
         yield f"weight {clone.weight}"
     if clone.label:
         yield f"label {word(clone.label)}"
-
-
-def _shown(interval: Interval) -> str:
-    lo, hi = interval
-    return f"{lo}..{'' if hi is None else hi}"
 
 
 def read_clone(reader: Reader) -> Clone:
@@ -74,8 +69,9 @@ def _by_symbol(reader: Reader, item: Callable[[], T]) -> dict[str, T]:
 
 def _interval(reader: Reader) -> Interval:
     lo = reader.integer()
-    reader.expect("..")
-    return lo, reader.integer() if reader.now.kind == "number" else None
+    if not reader.accept(".."):
+        return lo, lo + 1
+    return lo, reader.integer() + 1 if reader.now.kind == "number" else None
 
 
 def _weight(reader: Reader) -> float:

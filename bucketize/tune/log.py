@@ -23,7 +23,7 @@ from bucketize.lock import locked
 from bucketize.tune.cells import Cells, encoded, optional_number, picked, row_faults, split, typed
 from bucketize.tune.environment import HOST, VERSIONS, Environment, here
 
-SCHEMA_VERSION = 2  # 2 added `template`
+SCHEMA_VERSION = 3  # 2 added `template`, 3 writes buckets with both ends inclusive
 LOCK_TIMEOUT_S = 60.0
 HEADER_BYTES = 1 << 16  # no header is longer
 BLOCK_BYTES = 1 << 20  # that are searched at once for the end of the last row
@@ -67,7 +67,7 @@ class Trial:
     threads: int
     model: str
     function: str
-    bucket: str  # "N=[1,2);H=[32,64)"
+    bucket: str  # "N=1;H=32..63"
     shape: str  # of the workload's parameters: "128x768,768x768"
     weight: float  # what the shape counts among those of its bucket
     op: str
