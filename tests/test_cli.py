@@ -64,6 +64,11 @@ def test_every_command_has_help(run: Run, command: str) -> None:
     assert f"Examples:\n    bucketize {command}" in result.output, result.output
 
 
+@pytest.mark.parametrize("command", sorted(set(COMMANDS) - {"analyze", "demo"}))
+def test_the_list_of_commands_has_whole_sentences(command: str) -> None:
+    assert re.fullmatch(r"[A-Z].*\w\.", main.commands[command].get_short_help_str(limit=61))
+
+
 def test_zoo_lists_and_writes(run: Run, tmp_path: Path) -> None:
     assert json.loads(run("zoo", "--json").output)["mlp"] == {"N": [1, 1024]}
     assert run("zoo").output.startswith("mlp          N in [1, 1024]")

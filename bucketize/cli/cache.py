@@ -9,7 +9,7 @@ import click
 from bucketize.cli.parameter import json_option
 
 
-@click.command()
+@click.command(short_help="Show what compiled kernels take on the disk; remove some.")
 @click.option(
     "--prune",
     type=click.FloatRange(min=0),

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from bucketize.runtime.executable import Executable
 
 
-@click.command()
+@click.command(short_help="Write a program that runs without model, log or compiler.")
 @parameter.model_options
 @parameter.dispatch_options
 @parameter.oracle_at_option
@@ -36,13 +36,13 @@ def compile(
     \b
     Examples:
       bucketize compile zoo:mlp -o mlp.bkt
-      bucketize compile net.onnx --dim N=1..32 -d log --log trials.csv --threads 2 -o net.bkt
+      bucketize compile net.onnx -d log --log trials.csv --threads 2 -o net.bkt
     """
     from bucketize.progress import progress_bar
 
     loaded = load_model(model, bounds)
     behind = dispatched_at(loaded, options)
-    exe = compiled(behind, log=options["log"], threads=options["threads"])
+    exe = compiled(behind, "compiling", log=options["log"], threads=options["threads"])
     path = output or Path(f"{loaded.name}.bkt")
     with progress_bar(f"writing {path}"):
         exe.save(path)

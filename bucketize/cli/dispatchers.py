@@ -14,7 +14,7 @@ from bucketize.errors import BucketizeError
 from bucketize.types import Symbol
 
 
-@click.command()
+@click.command(short_help="List the installed dispatchers, and an example of each.")
 @click.option(
     "--dim",
     "bound",

@@ -114,10 +114,10 @@ def main(debug: bool) -> None:
     \b
     Examples:
       bucketize demo
-      bucketize show zoo:mlp --dispatcher log
-      bucketize tune resnet50.onnx --dim N=1..32 --dispatcher log --log trials.csv
-      bucketize run resnet50.onnx --at N=4,H=224,W=224 --dispatcher log --log trials.csv
-      bucketize compile resnet50.onnx --dispatcher log --log trials.csv -o resnet50.bkt
+      bucketize show zoo:mlp -d log
+      bucketize tune resnet50.onnx --dim N=1..32 -d log --log trials.csv
+      bucketize run resnet50.onnx --at N=4,H=224,W=224 -d log --log trials.csv
+      bucketize compile resnet50.onnx -d log --log trials.csv -o resnet50.bkt
     """
 
 

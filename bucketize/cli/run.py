@@ -41,7 +41,7 @@ def input_file(text: str) -> tuple[str, Path]:
     return name, Path(path)
 
 
-@click.command()
+@click.command(short_help="Run MODEL at given sizes, and time it.")
 @parameter.model_options
 @parameter.dispatch_options
 @parameter.at_option
@@ -69,7 +69,7 @@ def run(model: str, bounds: list[parameter.Bound], as_json: bool, **options: Any
     \b
     Examples:
       bucketize run zoo:mlp --at N=1 --at N=17
-      bucketize run net.onnx --dim N=1..32 -d log --log trials.csv --at N=4,H=224,W=224 --explain
+      bucketize run net.onnx --dim N=1..32 -d log --log t.csv --at N=4 --explain
       bucketize run net.onnx --input data=image.npy -o result.npz
       bucketize run net.bkt --at N=4,H=224,W=224
     """
@@ -126,7 +126,7 @@ def ready(
     loaded = load_model(model, bounds)
     behind = dispatched(loaded, options)
     log, threads = options["log"], options["threads"]
-    return loaded, compiled(behind, log=log, threads=threads, lazy=True)
+    return loaded, compiled(behind, "compiling", log=log, threads=threads, lazy=True)
 
 
 def timed(

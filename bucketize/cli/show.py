@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 SECTIONS = ("before", "decisions", "clones", "after")
 
 
-@click.command()
+@click.command(short_help="Print MODEL before and after dispatch, decisions, clones.")
 @parameter.model_options
 @parameter.dispatch_options
 @parameter.oracle_at_option
@@ -42,7 +42,7 @@ def show(
     Examples:
       bucketize show zoo:mlp
       bucketize show zoo:bert-mini -d log --section decisions
-      bucketize show zoo:mlp --dim N=1..8 -d log --section after --function "main[N=4..7]"
+      bucketize show zoo:mlp -d log --section after --function "main[N=4..7]"
     """
     loaded = load_model(model, bounds)
     after = dispatched_at(loaded, options)

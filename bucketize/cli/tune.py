@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from bucketize.tune.log import Trial
 
 
-@click.command()
+@click.command(short_help="Search schedules for the clones of MODEL, into a log.")
 @parameter.model_options
 @parameter.dispatch_options
 @parameter.at_option
@@ -55,7 +55,7 @@ def tune(model: str, bounds: list[parameter.Bound], as_json: bool, **options: An
     \b
     Examples:
       bucketize tune zoo:mlp -d log --log trials.csv --trials 16
-      bucketize tune net.onnx --dim N=1..32 -d log --log trials.csv --seconds 600 --at N=1 --at N=8
+      bucketize tune net.onnx -d log --log t.csv --at N=1 --at N=8 --seconds 600
     """
     from bucketize.progress import progress_bar
 

@@ -11,7 +11,7 @@ import click
 from bucketize.cli.parameter import json_option
 
 
-@click.command()
+@click.command(short_help="List the built-in models, or write one as ONNX.")
 @click.argument("name", required=False)
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Default: NAME.onnx.")
 @click.option("--seed", default=0, show_default=True, help="Of the random weights.")

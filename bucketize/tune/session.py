@@ -109,12 +109,8 @@ def tune(  # noqa: PLR0913  (a session has that many choices, nearly all with a 
             measurer=measurer or stack.enter_context(Worker()),
             tell=tell,
         )
-        session.agenda = [session.left(task) for task in tasks]
-        session.end = end = math.inf if seconds is None else time.monotonic() + seconds
         stack.enter_context(_kept(session))
-        for i, task in enumerate(tasks):
-            now = time.monotonic()
-            session.run(task, (i, len(tasks)), now + (end - now) / (len(tasks) - i))
+        session.work(tasks, math.inf if seconds is None else seconds)
     return trial_frame(session.written)
 
 
@@ -172,6 +168,14 @@ class Session:
 
     def _learn(self, trial: Trial) -> None:
         self.known[trial.workload][trial.schedule_hash][trial.shape] = trial
+
+    def work(self, tasks: Sequence[Task], seconds: float) -> None:
+        """Run all tasks, one after the other, each with its share of the time that is left."""
+        self.agenda = [self.left(task) for task in tasks]
+        self.end = time.monotonic() + seconds
+        for i, task in enumerate(tasks):
+            now = time.monotonic()
+            self.run(task, (i, len(tasks)), now + (self.end - now) / (len(tasks) - i))
 
     def left(self, task: Task) -> int:
         """How many schedules of a task are to be tried that the log does not have."""
