@@ -41,10 +41,11 @@ __all__ = [
     "versus_oracle",
 ]
 
-MEASURING = ("Case", "measure_trade_off")  # need the compiler, which who reads a log does not
+# Loaded at first use: they need the compiler, which who reads a log does not.
+_HOMES = {"Case": "tradeoff", "measure_trade_off": "tradeoff"}
 
 
 def __getattr__(name: str) -> Any:
-    if name in MEASURING:
-        return getattr(importlib.import_module("bucketize.analysis.tradeoff"), name)
+    if name in _HOMES:
+        return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
