@@ -95,6 +95,19 @@ def test_an_empty_log_is_an_empty_typed_frame() -> None:
     assert failures(frame).empty
 
 
+def test_moments_are_in_utc_however_the_log_writes_them() -> None:
+    texts = [
+        "2026-01-31T12:00:00+00:00",
+        "2026-01-31T13:00:00+01:00",
+        "2026-W05-6T12",
+        "20260131T12",
+    ]
+    frame = trial_frame([measured(1, 4e-3, timestamp=text) for text in texts])
+    assert frame["timestamp"].unique().tolist() == [pd.Timestamp(texts[0])]
+    written = frame.assign(timestamp=frame["timestamp"].astype(str))  # as a CSV file gives it
+    assert {t.timestamp for t in [*trials_of(frame), *trials_of(written)]} == {texts[0]}
+
+
 def test_load_of_no_file(tmp_path: Path) -> None:
     with pytest.raises(LogError, match=r"no\.csv"):
         load(tmp_path / "no.csv")

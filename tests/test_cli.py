@@ -440,6 +440,9 @@ def test_tune_then_analyze(run: Run, net: str, tmp_path: Path) -> None:
     assert [row["tried"] for row in more["best"]] == [3, 3]  # the whole log's
     best = json.loads(run("analyze", "t.csv", "--json").output)
     assert [row["tried"] for row in best] == [3, 3]
+    header, *_ = run("analyze", "t.csv").stdout.splitlines()
+    shown = "function layer op workload latency_s gflops relative tried failed schedule"
+    assert header.split() == shown.split()
     progress = run("analyze", "t.csv", "--frame", "progress", "--csv", "p.csv", "--plot", "p.png")
     assert progress.output.startswith("host_cpu")
     assert (tmp_path / "p.csv").read_text().startswith("host_cpu")

@@ -245,9 +245,7 @@ def test_trials_of_other_versions_do_not_count(log: Path) -> None:
 
 def test_what_is_no_log_is_refused(log: Path) -> None:
     log.write_text("time,seconds\n1,2\n")
-    with pytest.raises(
-        LogError, match="is no tuning log: its first line begins with"
-    ):
+    with pytest.raises(LogError, match="is no tuning log: its first line begins with"):
         tune(module(), log=log, measurer=Replay([]))
 
 

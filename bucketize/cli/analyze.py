@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 
 PATH = click.Path(path_type=Path)
 COURSE, TRADE, LATENCY = "progress", "trade-off", "latency"
+SHOWN = (
+    *("function", "layer", "op", "workload", "latency_s", "gflops"),
+    *("relative", "tried", "failed", "schedule"),
+)
 
 
 def writable(_ctx: click.Context, _param: click.Parameter, path: Path | None) -> Path | None:
@@ -158,17 +162,18 @@ def as_records(frame: pd.DataFrame) -> str:
 
 
 def shown_best(best: pd.DataFrame) -> str:
-    """The best schedules, without the columns that tell little."""
+    """The best schedules, without the columns that tell little, or nothing in an older log."""
     from bucketize.cli.table import frame_table, milliseconds
 
-    columns = ["function", "op", "workload", "latency_s", "relative", "tried", "failed", "schedule"]
     formats = {
         "latency_s": milliseconds,
+        "gflops": "{:.1f}".format,
         "relative": "{:.2f}".format,
         "workload": lambda workload: workload[:8],
         "schedule": knobs,
     }
-    return frame_table(best[columns], formats)
+    told = [name for name in SHOWN if name not in ("layer", "gflops") or best[name].any()]
+    return frame_table(best[told], formats)
 
 
 def knobs(schedule: str) -> str:

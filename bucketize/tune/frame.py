@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from typing import Any
 
 import pandas as pd
@@ -27,13 +28,15 @@ def table_frame(table: Table) -> pd.DataFrame:
 
 def _series(name: str, values: Sequence[Any]) -> pd.Series:
     if name == "timestamp":
-        return pd.Series(pd.to_datetime(list(values), utc=True, format="ISO8601"))
+        moments = [datetime.fromisoformat(text) for text in values]  # as the log's check reads them
+        return pd.Series(pd.to_datetime(moments, utc=True))
     kind = {int: "int64", float: "float64"}.get(type(PARSERS[name]("0")), "str")
     return pd.Series(values, dtype=kind)
 
 
 def trials_of(frame: pd.DataFrame) -> list[Trial]:
     """The inverse of `trial_frame`; columns that are none of a trial's do not matter."""
-    known = frame[list(COLUMNS)].assign(timestamp=frame["timestamp"].map(pd.Timestamp.isoformat))
+    moments = pd.to_datetime(frame["timestamp"], utc=True)
+    known = frame[list(COLUMNS)].assign(timestamp=moments.map(pd.Timestamp.isoformat))
     columns = known.astype(object).where(known.notna(), None)
     return Table({name: columns[name].tolist() for name in COLUMNS}, {}).trials
