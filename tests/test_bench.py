@@ -135,7 +135,7 @@ def test_engines_take_turns_and_are_held_against_the_first() -> None:
 
     runs = {"first": run("a", 0.002), "second": run("b", 0.0)}
     frame = bench(runs, {"x": np.ones(3, np.float32)}, rounds=5)
-    assert "".join(calls) == "ab" * (1 + 2 + 5)
+    assert "".join(calls) == "ab" * (1 + 2) + "aabb" * 5
     assert list(frame["engine"]) == ["first", "second"]
     assert (frame["time_q1_s"] <= frame["time_s"]).all()
     assert (frame["time_s"] <= frame["time_q3_s"]).all()
@@ -146,7 +146,7 @@ def test_engines_take_turns_and_are_held_against_the_first() -> None:
 
 def test_ratios_are_those_of_each_round(monkeypatch: pytest.MonkeyPatch) -> None:
     times = {"a": [1.0, 2.0, 30.0], "b": [2.0, 4.0, 60.0]}  # the machine was slow in the last round
-    monkeypatch.setattr("bucketize.analysis.benchmark.interleaved", lambda calls, least: times)
+    monkeypatch.setattr("bucketize.analysis.benchmark.interleaved", lambda calls, **_: times)
     runs = dict.fromkeys(times, lambda inputs: [np.ones(1, np.float32)])
     with pytest.raises(ArgumentError, match="rounds: expected at least 1, got 0"):
         bench(runs, {}, rounds=0)

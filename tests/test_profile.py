@@ -182,30 +182,33 @@ def test_a_profile_has_a_row_for_each_kernel_and_one_for_the_rest(
     np.testing.assert_array_equal(exe.run(x=X)[0], before[0])
 
 
+def ticks(call: Callable[[], object]) -> float:
+    """A clock that says 1 of nothing and 3 of everything else."""
+    call()
+    return 1.0 if call.__name__ == "_nothing" else 3.0
+
+
 @pytest.mark.parametrize(
     ("whole", "between", "shares"), [(9.0, 5.0, [2 / 9, 2 / 9, 5 / 9]), (3.0, 0.0, [0.5, 0.5, 0])]
 )
 def test_looking_at_the_clock_is_left_out(
     monkeypatch: pytest.MonkeyPatch, whole: float, between: float, shares: list[float]
 ) -> None:
-    def seconds(call: Callable[[], object]) -> float:
-        call()
-        return {"_nothing": 1.0, "<lambda>": 3.0}[call.__name__]
-
     def taken(calls: Mapping[str, Callable[[], object]], **_: object) -> dict[str, list[float]]:
         for call in calls.values():
             call()
             call()
         return {"": [1.0], "whole": [whole]}
 
-    monkeypatch.setattr(profile_module, "stopwatch", lambda threads: seconds)
+    monkeypatch.setattr(profile_module, "stopwatch", lambda threads: ticks)
     monkeypatch.setattr(profile_module, "interleaved", taken)
     frame = bucketize.compile(module(*NAMES)).profile(x=X, roofline=ROOF)
     assert list(frame["time_s"]) == [2.0, 2.0, between]  # 3 by the clock, 1 for nothing
     assert list(frame["share"]) == pytest.approx(shares)
 
 
-def test_work_is_that_of_the_actual_sizes() -> None:
+def test_work_is_that_of_the_actual_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(profile_module, "stopwatch", lambda threads: ticks)
     exe = bucketize.compile(module(*NAMES))
     rows = exe.profile(X, repetitions=1, roofline=ROOF).set_index("name")
     first = rows.loc["fc1+act"]

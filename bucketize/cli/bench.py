@@ -56,8 +56,9 @@ def bench(
 
     All have the same number of threads, all graph optimisations, float32 and dynamic shapes. Their
     outputs are checked against each other ("error": the worst relative difference), then they take
-    turns. "ratio" is the time of bucketize by the engine's in the same round: below 1 bucketize is
-    faster. Times and ratios are medians with their quartiles.
+    turns, each timed call behind another one of the same engine. "ratio" is the time of bucketize
+    by the engine's in the same round: below 1 bucketize is faster. Times and ratios are medians
+    with their quartiles.
 
     \b
     Examples:

@@ -261,10 +261,12 @@ class Executable:
         (attained by attainable), bound ("compute" or "memory"), schedule, why ("log" or "default").
         The last row, "(between kernels)", is what the whole call takes beyond them, so that the
         shares add up to 1; of it, and of ops that numpy computes, work and rates are missing.
-        `attrs` has "whole_s", "whole_iqr_s" and "roofline", which is measured once if not given.
+        `attrs` has "whole_s", "whole_iqr_s" and "roofline"; where none is given, this machine's is
+        measured, in a second, once in a process, by two small kernels that have to be compiled.
 
-        Bytes are those of operands and results, each once. What lies in a cache comes faster than
-        from memory, so `roofline` may exceed 1; so it does where an op reads a part of an operand.
+        Operations are those of matrix products and convolutions, done directly; bytes are those of
+        operands and results, each once. `roofline` may exceed 1: what lies in a cache comes faster
+        than from memory, and the roof is that of float32.
         """
         # pandas and what measures the machine are loaded by who asks for them
         module: Any = importlib.import_module("bucketize.runtime.profile")
