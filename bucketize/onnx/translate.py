@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, checker, helper, numpy_helper
+from onnx import (
+    AttributeProto,
+    GraphProto,
+    NodeProto,
+    TensorProto,
+    checker,
+    defs,
+    helper,
+    numpy_helper,
+)
 
 from bucketize.errors import BucketizeError, UnsupportedModelError
 from bucketize.ir import Atom, Builder, Const, Function, Var
@@ -84,6 +94,7 @@ class Translation:
         blocks = {k: self.function(g.name, g, (), values) for k, g in graphs.items()}
         if _is_lost(node, inputs, graphs, blocks):
             return [None] * len(node.output)
+        _check_dtypes(node, inputs, self._opset(node))
         attrs = {**_attributes(node), **blocks}
         view = Node(tuple(inputs), attrs, len(node.output), builder)
         made = convert(view)
@@ -134,6 +145,27 @@ def _array(tensor: TensorProto) -> np.ndarray[Any, Any]:
         return numpy_helper.to_array(tensor)
     except ValueError as e:
         raise Unsupported(f"corrupt: {e}") from e
+
+
+def _check_dtypes(node: NodeProto, inputs: Sequence[Atom | None], opset: int) -> None:
+    """Raise Unsupported for an operand of a dtype that the standard does not allow there."""
+    allowed = _allowed(node.op_type, opset, domain(node.domain))
+    for i, atom in enumerate(inputs):
+        kinds = allowed[min(i, len(allowed) - 1)]  # the last may stand for several
+        if atom is not None and _type_name(atom.type.dtype) not in kinds:
+            raise Unsupported(f"input {i} is {atom.type}, which ONNX does not allow there")
+
+
+@functools.cache
+def _allowed(op_type: str, opset: int, name: str) -> tuple[frozenset[str], ...]:
+    """The types that each operand may have."""
+    return tuple(frozenset(i.types) for i in defs.get_schema(op_type, opset, name).inputs)
+
+
+def _type_name(dtype: np.dtype[Any]) -> str:
+    """A tensor's type as the standard writes it."""
+    name = helper.tensor_dtype_to_string(helper.np_dtype_to_tensor_dtype(dtype))
+    return f"tensor({name.removeprefix('TensorProto.').lower()})"
 
 
 def _find(values: Values, name: str, reader: str) -> Atom | None:

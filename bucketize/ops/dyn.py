@@ -17,6 +17,7 @@ from bucketize.op import Array, Attrs, Op, first_dtype, op
 from bucketize.ops.index import top, top_dtype, top_shape, topk
 from bucketize.ops.rules import (
     at_least,
+    check_extents,
     named_dtype,
     range_extent,
     same,
@@ -123,7 +124,7 @@ def dyn_reshape(x: Array, shape: Array, *, allow_zero: bool = False) -> Array:
 
 @op(
     name="dyn.broadcast_to",
-    shape=broadcast_shapes,
+    shape=lambda x, shape: broadcast_shapes(x, check_extents(shape)),
     dtype=first_dtype,
     padding=unsafe,
     reads=(1,),
@@ -262,7 +263,7 @@ def _full_value(shape: TensorType, *, value: float, **_: Any) -> Shape | None:
 
 @op(
     name="dyn.full",
-    shape=lambda shape, **_: shape,
+    shape=lambda shape, **_: check_extents(shape),
     dtype=named_dtype,
     padding=unsafe,
     reads=(0,),
