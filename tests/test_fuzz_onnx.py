@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -134,8 +134,8 @@ class Graph:
         self, op_type: str, *names: str, outputs: int = 1, exact: bool = True, **attrs: Any
     ) -> str:
         """Append a node, once the evaluator computes it; ValueError if it does not."""
-        if not onnx.defs.has(op_type, self.opset):
-            raise ValueError(f"{op_type} is newer than opset {self.opset}")
+        if not self.allows(op_type, names):
+            raise ValueError(f"opset {self.opset} has no {op_type} of these dtypes")
         outs = [f"v{len(self.nodes)}_{i}" for i in range(outputs)]
         node = helper.make_node(op_type, list(names), outs, **attrs)
         made = evaluated(self.model([node], names, outs), {n: self.values[n] for n in names if n})
@@ -146,6 +146,17 @@ class Graph:
         if exact and self.exact.issuperset(n for n in names if n):
             self.exact.update(outs)
         return outs[0]
+
+    def allows(self, op_type: str, names: Sequence[str]) -> bool:
+        """Whether the standard has the operator for operands of these dtypes."""
+        if not onnx.defs.has(op_type, self.opset):
+            return False
+        formal = onnx.defs.get_schema(op_type, self.opset).inputs
+        for i, name in enumerate(names):
+            kinds = formal[min(i, len(formal) - 1)].types
+            if name and type_name(self.values[name].dtype) not in kinds:
+                return False
+        return True
 
     def model(self, nodes: Any, inputs: Any, outputs: Any) -> onnx.ModelProto:
         """The model of some nodes; their inputs from other nodes are of the sizes they have now."""
@@ -191,6 +202,11 @@ class Graph:
             shapes = {n: [sizes.get(d, d) for d in dims] for n, dims in self.dims.items()}  # type: ignore[call-overload]
             inputs = {n: self.draw(self.values[n].dtype.name, s) for n, s in shapes.items()}
             yield inputs, evaluated(evaluator, inputs)
+
+
+def type_name(dtype: np.dtype[Any]) -> str:
+    """A tensor's type as the standard writes it."""
+    return f"tensor({ {'float32': 'float', 'float64': 'double'}.get(dtype.name, dtype.name) })"
 
 
 def fits(a: np.ndarray, b: np.ndarray) -> bool:

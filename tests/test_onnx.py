@@ -181,6 +181,9 @@ def test_unsupported_nodes_inside_branches_are_listed_too():
 
 
 REASONS = {
+    "attribute": ("(float[N, 2] x, bool c) => (y) { y = If <then_branch = 1, else_branch = "
+                  "g () => (z) { z = Neg(x) }> (c) }",
+                  "If: the attribute then_branch has another type than GRAPH"),
     "dtype": ("(int64[N] x) => (y) { y = IsInf(x) }",
               r"IsInf: input 0 is int64\[N\], which ONNX does not allow there"),
     "no_vector": ("(float[N] x) => (y) <int64 b = {0}, int64 e = {1}> { y = Slice(x, b, e) }",
@@ -341,6 +344,9 @@ def test_a_type_error_names_the_node():
 
 
 NEGATIVE = {
+    "Reshape(x, long)": r"int64\[65\] tells of 65 axes; the most is 64",
+    "TopK(x, none)": r"k is a vector of one number, got \[\]",
+    "Reshape(x, s)": "an extent of -3: only -1 stands for what is left",
     "Expand(x, s)": r"a negative extent in \[-3, 1\]",
     "ConstantOfShape(s)": r"a negative extent in \[-3, 1\]",
     "Tile(x, s)": r"a negative extent in \[-3, 1\]",
@@ -350,8 +356,10 @@ NEGATIVE = {
 
 @pytest.mark.parametrize("node", NEGATIVE)
 def test_constants_that_no_shape_can_be_made_of(node):
-    constants = "<int64[2] s = {-3, 1}, int64 i = {0}>"
-    fails(parse(f"(float[N, 2] x) => (y) {constants} {{ y = {node} }}"), NEGATIVE[node], TypeRelError)
+    constants = "<int64[2] s = {-3, 1}, int64 i = {0}, int64[0] none = {}>"
+    outputs = "y, z" if "TopK" in node else "y"
+    model = parse(f"(float[N, 2] x, int64[65] long) => (y) {constants} {{ {outputs} = {node} }}")
+    fails(model, NEGATIVE[node], TypeRelError)
 
 
 def test_a_value_that_nothing_makes():

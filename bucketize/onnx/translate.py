@@ -106,6 +106,7 @@ class Translation:
         return self.opsets.get(domain(node.domain), 0)
 
     def _check_schema(self, node: NodeProto) -> None:
+        _check_attributes(node, self._opset(node))
         if any(_subgraphs(node)):
             return  # the checker would miss the names around the graph
         context = checker.C.CheckerContext()
@@ -145,6 +146,15 @@ def _array(tensor: TensorProto) -> np.ndarray[Any, Any]:
         return numpy_helper.to_array(tensor)
     except ValueError as e:
         raise Unsupported(f"corrupt: {e}") from e
+
+
+def _check_attributes(node: NodeProto, opset: int) -> None:
+    """Raise Unsupported for an attribute of another type than the standard says."""
+    known = defs.get_schema(node.op_type, opset, domain(node.domain)).attributes
+    for a in node.attribute:
+        wanted = known[a.name].type.name if a.name in known else None  # type: ignore[attr-defined]
+        if wanted not in (None, AttributeProto.AttributeType.Name(a.type)):
+            raise Unsupported(f"the attribute {a.name} has another type than {wanted}")
 
 
 def _check_dtypes(node: NodeProto, inputs: Sequence[Atom | None], opset: int) -> None:
