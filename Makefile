@@ -19,8 +19,8 @@ test: lint ## everything that CI runs: lint, types, tests, size table
 	@$(BIN)/python benchmarks/size_table.py
 	@$(BIN)/pytest -q -n $(JOBS) --dist worksteal
 
-fuzz: $(READY) ## thousands of random graphs, compiled in every way, beside the reference
-	@$(BIN)/pytest -q -n $(JOBS) --dist worksteal --graphs 5000 tests/test_fuzz.py tests/test_fuzz_onnx.py
+fuzz: $(READY) ## thousands of random graphs, compiled in every way, beside references; mutated models
+	@$(BIN)/pytest -q -n $(JOBS) --dist worksteal --graphs 5000 tests/test_fuzz.py tests/test_fuzz_onnx.py tests/test_mutants.py
 
 mutate: $(VENV)/.mutate ## seed faults into the core: do tests notice? (SAMPLE=0 for all, ONLY=dispatch/pad)
 	@$(BIN)/python -P tests/mutate.py --sample $(SAMPLE) --only '$(ONLY)'

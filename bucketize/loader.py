@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 
 from bucketize.errors import ArgumentError, ProgramError
-from bucketize.program.file import File
+from bucketize.program.file import File, sound
 from bucketize.runtime.executable import Executable
 from bucketize.runtime.image import Image
 from bucketize.runtime.native import check_threads
@@ -32,11 +32,13 @@ def load(path: str | Path, *, rebuild: bool = False) -> Executable:
     if not isinstance(path, str | os.PathLike):
         kind = type(path).__name__
         raise ArgumentError(f"expected the path of what `Executable.save` wrote, got {kind}")
-    stored = Stored(File(path))
-    reason = stored.foreign()
-    check_threads(stored.header["threads"])
-    if reason is None:
-        return Executable(Image(stored.program(), stored))
+    file = File(path)
+    with sound(path):
+        stored = Stored(file)
+        reason = stored.foreign()
+        check_threads(stored.header["threads"])
+        if reason is None:
+            return Executable(Image(stored.program(), stored))
     if not rebuild:
         raise ProgramError(f"{path} {reason}; rebuild=True compiles its kernels anew")
     stored.check()

@@ -19,6 +19,7 @@ Array: TypeAlias = NDArray[Any]
 Attrs: TypeAlias = Mapping[str, Any]
 
 MAX_VALUE = 64  # elements of an integer tensor that are followed as dims
+MAX_RANK = 64  # of numpy's arrays
 MAX_BYTES = 1 << 28  # a folded constant must not outgrow what a model may hold
 
 
@@ -159,6 +160,8 @@ def _seen(type_: TensorType) -> Dim | Shape:
     size = type_.shape[0]
     if len(type_.shape) > 1 or not isinstance(size, int):
         raise TypeRelError(f"the rank of the result is unknown: it is the extent of {type_}")
+    if size > MAX_RANK:
+        raise TypeRelError(f"{type_} tells of {size} axes; the most is {MAX_RANK}")
     return (ANY,) * size
 
 

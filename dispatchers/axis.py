@@ -68,11 +68,16 @@ class AxisDispatcher:
     def _cuts(self, lo: int, hi: int | None) -> Iterable[int]:
         try:
             return self.rule(lo, hi, **self.options)
-        except (TypeError, ValueError, ArithmeticError) as e:
-            name, kinds = self.rule.__name__, _options_of(self.rule).items()
-            given = ", ".join(f"{n}={v!r}" for n, v in self.options.items()) or "its defaults"
-            takes = ", ".join(f"{n}: {kind}" for n, kind in kinds) or "no options"
-            raise DispatchError(f"{name} cannot use {given}: {e}; it takes {takes}") from e
+        except TypeError as e:  # its text is about the rule's code, not about the options
+            raise self._unusable("") from e
+        except (ValueError, ArithmeticError) as e:
+            raise self._unusable(f": {e}") from e
+
+    def _unusable(self, why: str) -> DispatchError:
+        name, kinds = self.rule.__name__, _options_of(self.rule).items()
+        given = ", ".join(f"{n}={v!r}" for n, v in self.options.items()) or "its defaults"
+        takes = ", ".join(f"{n}: {kind}" for n, kind in kinds) or "no options"
+        return DispatchError(f"{name} cannot use {given}{why}; it takes {takes}")
 
 
 def _options_of(rule: Rule) -> dict[str, str]:

@@ -200,10 +200,10 @@ def test_who_calls_a_dispatcher_for_its_options_is_told_how(misuse: Any, cure: s
         (log_dispatcher.with_options(base=1), "base must be at least 1.1, got 1"),
         (
             log_dispatcher.with_options(base="x"),
-            "log_dispatcher cannot use base='x': .*not supported.*; it takes base: float, low: int",
+            "log_dispatcher cannot use base='x'; it takes base: float, low: int",
         ),
         (log_dispatcher.with_options(base=math.inf), "log_dispatcher cannot use base=inf: "),
-        (uniform_dispatcher.with_options(step=1.5), "uniform_dispatcher cannot use step=1.5: "),
+        (uniform_dispatcher.with_options(step=1.5), "uniform_dispatcher cannot use step=1.5; "),
         (log_dispatcher.with_options(low=0), "low must be at least 1, got 0"),
         (uniform_dispatcher.with_options(step=0), "step must be at least 1, got 0"),
         (uniform_dispatcher.with_options(count=0), "count must be at least 1, got 0"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -134,8 +134,8 @@ class Graph:
         self, op_type: str, *names: str, outputs: int = 1, exact: bool = True, **attrs: Any
     ) -> str:
         """Append a node, once the evaluator computes it; ValueError if it does not."""
-        if not onnx.defs.has(op_type, self.opset):
-            raise ValueError(f"{op_type} is newer than opset {self.opset}")
+        if not self.allows(op_type, names):
+            raise ValueError(f"opset {self.opset} has no {op_type} of these dtypes")
         outs = [f"v{len(self.nodes)}_{i}" for i in range(outputs)]
         node = helper.make_node(op_type, list(names), outs, **attrs)
         made = evaluated(self.model([node], names, outs), {n: self.values[n] for n in names if n})
@@ -146,6 +146,17 @@ class Graph:
         if exact and self.exact.issuperset(n for n in names if n):
             self.exact.update(outs)
         return outs[0]
+
+    def allows(self, op_type: str, names: Sequence[str]) -> bool:
+        """Whether the standard has the operator for operands of these dtypes."""
+        if not onnx.defs.has(op_type, self.opset):
+            return False
+        formal = onnx.defs.get_schema(op_type, self.opset).inputs
+        for i, name in enumerate(names):
+            kinds = formal[min(i, len(formal) - 1)].types
+            if name and type_name(self.values[name].dtype) not in kinds:
+                return False
+        return True
 
     def model(self, nodes: Any, inputs: Any, outputs: Any) -> onnx.ModelProto:
         """The model of some nodes; their inputs from other nodes are of the sizes they have now."""
@@ -182,11 +193,20 @@ class Graph:
     def cases(self, model: onnx.ModelProto) -> Iterator[Case]:
         """Sizes of its own and others, an extent of 0 and of 1 among them."""
         evaluator = ReferenceEvaluator(model)
-        some = [{n: self.rng.randint(lo, hi) for n, (lo, hi) in BOUNDS.items()} for _ in range(3)]
+        pooled = any(n.op_type == "MaxPool" for n in model.graph.node)  # of pads alone it makes 0
+        some = [
+            {n: self.rng.randint(lo + pooled, hi) for n, (lo, hi) in BOUNDS.items()}
+            for _ in range(3)
+        ]
         for sizes in (self.sizes, *some, {"N": 1, "M": 1}, self.sizes):
             shapes = {n: [sizes.get(d, d) for d in dims] for n, dims in self.dims.items()}  # type: ignore[call-overload]
             inputs = {n: self.draw(self.values[n].dtype.name, s) for n, s in shapes.items()}
             yield inputs, evaluated(evaluator, inputs)
+
+
+def type_name(dtype: np.dtype[Any]) -> str:
+    """A tensor's type as the standard writes it."""
+    return f"tensor({ {'float32': 'float', 'float64': 'double'}.get(dtype.name, dtype.name) })"
 
 
 def fits(a: np.ndarray, b: np.ndarray) -> bool:
@@ -211,7 +231,7 @@ def evaluated(
 Step = Callable[[Graph], Any]
 
 EXACT = ("Abs", "Neg", "Relu", "Identity", "LeakyRelu", "ThresholdedRelu")
-STEPPED = ("Ceil", "Floor", "Round", "Sign", "IsNaN", "IsInf")
+STEPPED = ("Ceil", "Floor", "Round", "IsNaN", "IsInf")
 SMOOTH = (
     *("Celu", "Cos", "Elu", "Erf", "Exp", "HardSigmoid", "HardSwish", "Log", "Reciprocal", "Selu"),
     *("Sigmoid", "Sin", "Softplus", "Softsign", "Sqrt", "Tanh", "Gelu", "Mish", "Swish"),
@@ -225,7 +245,16 @@ def unary(g: Graph) -> None:
 
 
 def stepped(g: Graph) -> None:
-    g.emit(g.rng.choice(STEPPED), g.pick("f", exact=True))
+    x = g.pick("f", exact=True)
+    g.emit(g.rng.choice(STEPPED), x)
+    without_sign_of_zero(g, g.emit("Sign", x))
+
+
+def without_sign_of_zero(g: Graph, name: str) -> None:
+    """0 in place of -0, of what ONNX leaves open; the reciprocals would differ."""
+    zero = g.constant(0, g.values[name].dtype.name)
+    g.emit("Add", name, zero)
+    del g.values[name]
 
 
 def smooth(g: Graph) -> None:
@@ -248,7 +277,7 @@ def division(g: Graph) -> None:
     by = g.constant(g.rng.choice((-3, -2, 1, 2, 4)), dtype.name)
     if dtype.kind == "f":
         g.emit("Div", x, g.rng.choice((by, g.like(x))), exact=False)
-        g.emit("Mod", x, by, fmod=1)
+        without_sign_of_zero(g, g.emit("Mod", x, by, fmod=1))
     else:
         g.emit("Div", x, by)
         g.emit("Mod", x, by, fmod=g.rng.choice((0, 1)))
@@ -312,7 +341,7 @@ def matmul(g: Graph) -> None:
 
 
 def window(g: Graph) -> None:
-    """Pools of numbers alone: the evaluator drops NaN, which it takes for padding."""
+    """Pools of inputs without NaN alone: the evaluator drops it, it takes it for padding."""
     x = g.pick("f", rank=3, most=4)
     rank, dtype = g.values[x].ndim - 2, g.values[x].dtype.name
     pads = [g.rng.choice((0, 1)) for _ in range(2 * rank)]
@@ -321,7 +350,7 @@ def window(g: Graph) -> None:
     if g.rng.random() < 0.5 and isinstance(channels := g.static(x, 1), int):
         w = g.draw(dtype, [3, channels, *shape["kernel_shape"]])
         g.emit("Conv", x, g.constant(w, dtype), exact=False, **attrs)
-    elif max(pads) < min(shape["kernel_shape"]) and not g.wild:
+    elif max(pads) < min(shape["kernel_shape"]) and not g.wild and x in g.exact:
         if rank == 2:  # the evaluator loses windows of other ranks
             g.emit("MaxPool", x, **shape, **attrs)
         counted = g.rng.choice((0, 1))

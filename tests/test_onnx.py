@@ -11,7 +11,13 @@ from onnx import TensorProto, helper, numpy_helper, parser
 from onnx_model import agree, parse, run_ort
 
 from bucketize import compile, dispatch, zoo
-from bucketize.errors import BucketizeError, TypeRelError, UnknownNameError, UnsupportedModelError
+from bucketize.errors import (
+    ArgumentError,
+    BucketizeError,
+    TypeRelError,
+    UnknownNameError,
+    UnsupportedModelError,
+)
 from bucketize.interpret import evaluate_module
 from bucketize.ir import Const
 from bucketize.onnx import from_onnx
@@ -175,6 +181,16 @@ def test_unsupported_nodes_inside_branches_are_listed_too():
 
 
 REASONS = {
+    "attribute": ("(float[N, 2] x, bool c) => (y) { y = If <then_branch = 1, else_branch = "
+                  "g () => (z) { z = Neg(x) }> (c) }",
+                  "If: the attribute then_branch has another type than GRAPH"),
+    "dtype": ("(int64[N] x) => (y) { y = IsInf(x) }",
+              r"IsInf: input 0 is int64\[N\], which ONNX does not allow there"),
+    "no_vector": ("(float[N] x) => (y) <int64 b = {0}, int64 e = {1}> { y = Slice(x, b, e) }",
+                  r"Slice: input 1 is int64\[\], expected a vector"),
+    "values": ("(float[N] x) => (y) <int64[1] s = {2}> "
+               "{ y = ConstantOfShape<value = float[2] {1, 2}>(s) }",
+               "ConstantOfShape: value has 2 elements, expected one"),
     "pool_3d": ("(float[N, 2, 4, 4, 4] x) => (y) { y = MaxPool<kernel_shape = [2, 2, 2]>(x) }",
                 "MaxPool: a window over 3 axes, expected 1 or 2"),
     "same_average": ("(float[N, 2, H, 4] x) => (y) { y = AveragePool<kernel_shape = [2, 2], "
@@ -327,6 +343,25 @@ def test_a_type_error_names_the_node():
     assert error.__notes__[-1] == "from ONNX node 'y' (Add)"
 
 
+NEGATIVE = {
+    "Reshape(x, long)": r"int64\[65\] tells of 65 axes; the most is 64",
+    "TopK(x, none)": r"k is a vector of one number, got \[\]",
+    "Reshape(x, s)": "an extent of -3: only -1 stands for what is left",
+    "Expand(x, s)": r"a negative extent in \[-3, 1\]",
+    "ConstantOfShape(s)": r"a negative extent in \[-3, 1\]",
+    "Tile(x, s)": r"a negative extent in \[-3, 1\]",
+    "GatherND(x, i)": "indices are rows: of rank 1 at least, got rank 0",
+}
+
+
+@pytest.mark.parametrize("node", NEGATIVE)
+def test_constants_that_no_shape_can_be_made_of(node):
+    constants = "<int64[2] s = {-3, 1}, int64 i = {0}, int64[0] none = {}>"
+    outputs = "y, z" if "TopK" in node else "y"
+    model = parse(f"(float[N, 2] x, int64[65] long) => (y) {constants} {{ {outputs} = {node} }}")
+    fails(model, NEGATIVE[node], TypeRelError)
+
+
 def test_a_value_that_nothing_makes():
     model = parse("(float[N] x) => (y) { [late] y = Relu(z) }")
     fails(model, "node 'late' reads 'z', which nothing before it makes")
@@ -393,6 +428,7 @@ def test_bounds():
     for bad in ((-1, 3), (4, 3), (1,), 7, (1.5, 2), ("1", "2")):
         wanted = r"the bounds of N must be a pair \(lo, hi\) with 0 <= lo <= hi, got "
         fails(model, wanted, BucketizeError, bounds={"N": bad})
+    fails(model, 'expected bounds by symbol, as in .*"N": .*, got 4', ArgumentError, bounds=4)
 
 
 @pytest.mark.parametrize(

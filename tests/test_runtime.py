@@ -462,6 +462,14 @@ def test_what_types_leave_open_is_checked_at_run_time() -> None:
     ]
 
 
+def test_sizes_are_explained_by_name() -> None:
+    exe = bucketize.compile(Module({"main": mlp()}), lazy=True)
+    with pytest.raises(ArgumentError, match=r"by name, as in explain\(.*\), got 77"):
+        exe.explain(77)
+    with pytest.raises(ShapeError, match="axis 0: expected N=5, got 3"):
+        exe.explain(data=(3, 12), N=5)
+
+
 def test_illegal_calls() -> None:
     mod = Module({"main": mlp()})
     exe = bucketize.compile(mod)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import copy
+import functools
+import operator
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +17,7 @@ import pytest
 
 import bucketize
 from bucketize import ops, zoo
-from bucketize.errors import CompileError, NoBucketError, ProgramError, ShapeError
+from bucketize.errors import BucketizeError, CompileError, NoBucketError, ProgramError, ShapeError
 from bucketize.ir import CALL, IF, Builder, Const, Function, Module, Var
 from bucketize.kernel.target import host
 from bucketize.program import file as file_module
@@ -248,6 +251,39 @@ def test_a_flipped_bit_is_noticed_wherever_something_is_read(path: Path) -> None
             path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
             with pytest.raises(ProgramError, match=f"is damaged: blob {i} is not what was saved"):
                 use(path)
+
+
+def places(entry: Any, above: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The way to each field of a header."""
+    items = entry.items() if isinstance(entry, dict) else enumerate(entry[:2])
+    for key, value in items:
+        if isinstance(entry, dict):
+            yield (*above, key)
+        if isinstance(value, dict | list):
+            yield from places(value, (*above, key))
+
+
+@pytest.mark.parametrize("wrong", ["missing", "another kind"])
+def test_a_header_whose_fields_are_not_what_they_were_is_damaged(path: Path, wrong: str) -> None:
+    """Or serves: its digest is right, and not every field is read here."""
+    read = File(path)
+    head, blobs = read.header, [bytes(read.blob(i)) for i in range(len(read.header["blobs"]))]
+    del head["blobs"]  # they are written anew
+    damaged = 0
+    for *above, last in places(head):
+        if wrong == "another kind" and above:
+            continue
+        changed = copy.deepcopy(head)
+        holder = functools.reduce(operator.getitem, above, changed)
+        holder[last] = 7
+        if wrong == "missing":
+            del holder[last]
+        write(path, changed, blobs)
+        try:
+            use(path)
+        except BucketizeError as e:
+            damaged += "is damaged: its header does not hold together" in str(e)
+    assert damaged > 5
 
 
 def test_a_missing_file_and_a_place_that_cannot_hold_one(tmp_path: Path) -> None:

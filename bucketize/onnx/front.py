@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from onnx import GraphProto, TensorShapeProto, ValueInfoProto
 
-from bucketize.errors import BucketizeError, UnsupportedModelError, unknown_name
+from bucketize.errors import ArgumentError, BucketizeError, UnsupportedModelError, unknown_name
 from bucketize.ir import Module, Var
 from bucketize.onnx.load import Source, load, opsets
 from bucketize.onnx.node import Unsupported, native_dtype
@@ -28,6 +28,8 @@ def from_onnx(model: Source, *, bounds: Bounds | None = None) -> Module:
     symbol of its own, `{input}_{axis}`. Raises an UnsupportedModelError
     that lists all nodes that cannot be converted, or says what is wrong with the file.
     """
+    if bounds is not None and not isinstance(bounds, Mapping):
+        raise ArgumentError(f'expected bounds by symbol, as in {{"N": (1, 32)}}, got {bounds!r}')
     proto = load(model)
     params = parameters(proto.graph, bounds or {})
     names = [output.name for output in proto.graph.output]

@@ -46,6 +46,13 @@ class Node:
         """All operands, of a node where none may be left out."""
         return tuple(self[i] for i in range(len(self.inputs)))
 
+    def vector(self, index: int) -> Atom:
+        """An operand that must be a vector."""
+        atom = self[index]
+        if len(atom.type.shape) != 1:
+            raise Unsupported(f"input {index} is {atom.type}, expected a vector")
+        return atom
+
     def attr(self, name: str, default: Any = None) -> Any:
         """An attribute: int, float, str, array, function, or a tuple of them."""
         return self.attrs.pop(name, default)

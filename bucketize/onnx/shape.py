@@ -53,8 +53,11 @@ def _constant(n: Node) -> Atom:
 
 @converts("ConstantOfShape")
 def _constant_of_shape(n: Node) -> Atom:
-    value = n.attr("value", np.zeros(1, np.float32)).reshape(())[()]
-    return n.emit_dynamic(dyn_full, n[0], value=short(value), dtype=value.dtype.name)
+    given = n.attr("value", np.zeros(1, np.float32))
+    if given.size != 1:
+        raise Unsupported(f"value has {given.size} elements, expected one")
+    value = given.reshape(())[()]
+    return n.emit_dynamic(dyn_full, n.vector(0), value=short(value), dtype=value.dtype.name)
 
 
 @converts("Range")
@@ -74,7 +77,7 @@ def _range(n: Node) -> Atom:
 @converts("Reshape")
 def _reshape(n: Node) -> Atom:
     allow_zero = bool(n.attr("allowzero", 0))  # opset 14
-    return n.emit_dynamic(dyn_reshape, n[0], n[1], allow_zero=allow_zero)
+    return n.emit_dynamic(dyn_reshape, n[0], n.vector(1), allow_zero=allow_zero)
 
 
 @converts("Flatten")
@@ -111,7 +114,7 @@ def _unsqueeze(n: Node) -> Atom:
 
 @converts("Expand")
 def _expand(n: Node) -> Atom:
-    return n.emit_dynamic(dyn_broadcast_to, n[0], n[1])
+    return n.emit_dynamic(dyn_broadcast_to, n[0], n.vector(1))
 
 
 @converts("DepthToSpace")
@@ -184,17 +187,20 @@ def _split(n: Node) -> tuple[Atom, ...]:
 
 @converts("Slice")
 def _slice(n: Node) -> Atom:
-    count = n[1].type.shape[0]
+    count = n.vector(1).type.shape[0]
     if not isinstance(count, int):
         raise Unsupported(f"the number of axes that are cut is not known: starts are {n[1].type}")
     axes = n.ints(3, "axes are") or tuple(range(count))
-    strides = n.optional(4) or Const(np.ones(count, np.int64))
-    return n.emit_dynamic(dyn_strided_slice, n[0], n[1], n[2], strides, axes=n.front(axes))
+    ones = Const(np.ones(count, np.int64))
+    strides = n.optional(4) and n.vector(4)
+    return n.emit_dynamic(
+        dyn_strided_slice, n[0], n[1], n.vector(2), strides or ones, axes=n.front(axes)
+    )
 
 
 @converts("Tile")
 def _tile(n: Node) -> Atom:
-    return n.emit_dynamic(dyn_tile, n[0], n[1])
+    return n.emit_dynamic(dyn_tile, n[0], n.vector(1))
 
 
 @converts("Pad")
@@ -211,7 +217,7 @@ def _padded(n: Node, mode: str) -> Atom:
     value = n.number(2, "the value is") or 0
     axes = n.ints(3, "axes are")  # opset 18
     front = tuple(range(len(n[0].type.shape))) if axes is None else n.front(axes)
-    return n.emit_dynamic(dyn_pad, n[0], n[1], axes=front, value=value, mode=mode)
+    return n.emit_dynamic(dyn_pad, n[0], n.vector(1), axes=front, value=value, mode=mode)
 
 
 @converts("Trilu", since=14)

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, checker, helper, numpy_helper
+from onnx import (
+    AttributeProto,
+    GraphProto,
+    NodeProto,
+    TensorProto,
+    checker,
+    defs,
+    helper,
+    numpy_helper,
+)
 
 from bucketize.errors import BucketizeError, UnsupportedModelError
 from bucketize.ir import Atom, Builder, Const, Function, Var
@@ -84,6 +94,7 @@ class Translation:
         blocks = {k: self.function(g.name, g, (), values) for k, g in graphs.items()}
         if _is_lost(node, inputs, graphs, blocks):
             return [None] * len(node.output)
+        _check_dtypes(node, inputs, self._opset(node))
         attrs = {**_attributes(node), **blocks}
         builder.origin = (_title(node),)
         view = Node(tuple(inputs), attrs, len(node.output), builder)
@@ -96,6 +107,7 @@ class Translation:
         return self.opsets.get(domain(node.domain), 0)
 
     def _check_schema(self, node: NodeProto) -> None:
+        _check_attributes(node, self._opset(node))
         if any(_subgraphs(node)):
             return  # the checker would miss the names around the graph
         context = checker.C.CheckerContext()
@@ -135,6 +147,36 @@ def _array(tensor: TensorProto) -> np.ndarray[Any, Any]:
         return numpy_helper.to_array(tensor)
     except ValueError as e:
         raise Unsupported(f"corrupt: {e}") from e
+
+
+def _check_attributes(node: NodeProto, opset: int) -> None:
+    """Raise Unsupported for an attribute of another type than the standard says."""
+    known = defs.get_schema(node.op_type, opset, domain(node.domain)).attributes
+    for a in node.attribute:
+        wanted = known[a.name].type.name if a.name in known else None  # type: ignore[attr-defined]
+        if wanted not in (None, AttributeProto.AttributeType.Name(a.type)):
+            raise Unsupported(f"the attribute {a.name} has another type than {wanted}")
+
+
+def _check_dtypes(node: NodeProto, inputs: Sequence[Atom | None], opset: int) -> None:
+    """Raise Unsupported for an operand of a dtype that the standard does not allow there."""
+    allowed = _allowed(node.op_type, opset, domain(node.domain))
+    for i, atom in enumerate(inputs):
+        kinds = allowed[min(i, len(allowed) - 1)]  # the last may stand for several
+        if atom is not None and _type_name(atom.type.dtype) not in kinds:
+            raise Unsupported(f"input {i} is {atom.type}, which ONNX does not allow there")
+
+
+@functools.cache
+def _allowed(op_type: str, opset: int, name: str) -> tuple[frozenset[str], ...]:
+    """The types that each operand may have."""
+    return tuple(frozenset(i.types) for i in defs.get_schema(op_type, opset, name).inputs)
+
+
+def _type_name(dtype: np.dtype[Any]) -> str:
+    """A tensor's type as the standard writes it."""
+    name = helper.tensor_dtype_to_string(helper.np_dtype_to_tensor_dtype(dtype))
+    return f"tensor({name.removeprefix('TensorProto.').lower()})"
 
 
 def _find(values: Values, name: str, reader: str) -> Atom | None:

@@ -17,6 +17,7 @@ from bucketize.op import Array, Attrs, Op, first_dtype, op
 from bucketize.ops.index import top, top_dtype, top_shape, topk
 from bucketize.ops.rules import (
     at_least,
+    check_extents,
     named_dtype,
     range_extent,
     same,
@@ -86,6 +87,8 @@ def _resolve_extent(x: Shape, at: int, dim: Dim, allow_zero: bool) -> Dim:
         if at >= len(x):
             raise TypeRelError(f"the 0 at {at} copies no axis of {text(x)}")
         return x[at]
+    if isinstance(dim, int):
+        raise TypeRelError(f"an extent of {dim}: only -1 stands for what is left")
     return dim if at < len(x) and same(dim, x[at]) else ANY
 
 
@@ -123,7 +126,7 @@ def dyn_reshape(x: Array, shape: Array, *, allow_zero: bool = False) -> Array:
 
 @op(
     name="dyn.broadcast_to",
-    shape=broadcast_shapes,
+    shape=lambda x, shape: broadcast_shapes(x, check_extents(shape)),
     dtype=first_dtype,
     padding=unsafe,
     reads=(1,),
@@ -235,6 +238,11 @@ def _topk_shape(x: Shape, k: Shape, *, axis: int, **_: Any) -> tuple[Shape, Shap
     return top_shape(x, k=k[0], axis=axis)
 
 
+def _topk_twin(_x: TensorType, k: TensorType, **attrs: Any) -> Twin:
+    count = _read(k)
+    return _twin(topk, k=count[0], **attrs) if len(count) == 1 else None  # else no legal one
+
+
 @op(
     name="dyn.topk",
     results=2,
@@ -242,7 +250,7 @@ def _topk_shape(x: Shape, k: Shape, *, axis: int, **_: Any) -> tuple[Shape, Shap
     dtype=top_dtype,
     padding=unsafe,
     reads=(1,),
-    static=lambda _, k, **attrs: _twin(topk, k=_read(k)[0], **attrs),
+    static=_topk_twin,
     example="float32[N, C+2], int64[1] = (2,) {axis=1}; "
     "int64[C+3, N], int64[1] = (C,) {axis=0, largest=False}",
 )
@@ -262,7 +270,7 @@ def _full_value(shape: TensorType, *, value: float, **_: Any) -> Shape | None:
 
 @op(
     name="dyn.full",
-    shape=lambda shape, **_: shape,
+    shape=lambda shape, **_: check_extents(shape),
     dtype=named_dtype,
     padding=unsafe,
     reads=(0,),

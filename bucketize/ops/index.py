@@ -89,6 +89,8 @@ def gather_elements(x: Array, indices: Array, *, axis: int) -> Array:
 
 def _depth(x: Shape, indices: Shape, batch_dims: int) -> int:
     """The number of axes of `x` that a row of `indices` names."""
+    if not indices:
+        raise TypeRelError("indices are rows: of rank 1 at least, got rank 0")
     depth = indices[-1]
     if not isinstance(depth, int):
         raise TypeRelError(f"the rank of the result is unknown: indices are rows of {depth}")

@@ -56,6 +56,14 @@ def uncancelled(a: Shape, b: Shape) -> tuple[Dim, Dim]:
     return product(left), product(right)
 
 
+def check_extents(shape: Shape) -> Shape:
+    """The shape, of which no extent may be negative as far as they are known."""
+    for d in shape:
+        if isinstance(d, int) and d < 0:
+            raise TypeRelError(f"a negative extent in {text(shape)}")
+    return shape
+
+
 def check_axes(rank: int, *axes: int) -> None:
     """Axes must be those of a tensor of `rank`, counted from the front, each of them once."""
     if len(set(axes)) < len(axes):

@@ -15,6 +15,7 @@ from bucketize.ops.rules import (
     at_least,
     broadcast_padding,
     check_axes,
+    check_extents,
     free,
     int64,
     named_dtype,
@@ -160,7 +161,7 @@ def unsqueeze(x: Array, *, axes: tuple[int, ...]) -> Array:
 
 
 def _broadcast_to_shape(x: Shape, *, shape: Shape) -> Shape:
-    return broadcast_shapes(x, shape)
+    return broadcast_shapes(x, check_extents(shape))
 
 
 def _broadcast_to_padding(arg: int, axis: int, x: Shape, *, shape: Shape) -> Padding:
@@ -168,7 +169,7 @@ def _broadcast_to_padding(arg: int, axis: int, x: Shape, *, shape: Shape) -> Pad
 
 
 @op(
-    shape=lambda x, *, shape: broadcast_shapes(x, shape),
+    shape=_broadcast_to_shape,
     padding=_broadcast_to_padding,
     value=True,
     example="float32[N, 1] {shape=(M, N, C)}; float32[N, C] {shape=(1, C)}; "
@@ -356,6 +357,7 @@ def tile_shape(x: Shape, *, repeats: tuple[Dim, ...]) -> Shape:
     """The shape rule of `tile`."""
     if len(repeats) != len(x):
         raise TypeRelError(f"repeats for {len(repeats)} axes, of rank {len(x)}")
+    check_extents(repeats)
     return tuple(d * r for d, r in zip(x, repeats, strict=True))
 
 
@@ -382,7 +384,7 @@ def full_value(shape: Shape, value: float) -> Shape:
 
 
 @op(
-    shape=lambda shape, **_: shape,
+    shape=lambda shape, **_: check_extents(shape),
     dtype=named_dtype,
     padding=free,
     value=lambda shape, value, **_: full_value(shape, value),

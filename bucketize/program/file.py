@@ -11,7 +11,8 @@ import json
 import mmap
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -71,6 +72,16 @@ def _digest(data: bytes | memoryview) -> bytes:
     return hashlib.blake2b(data, digest_size=32).digest()
 
 
+@contextmanager
+def sound(path: str | Path) -> Iterator[None]:
+    """Read fields of a header: one that is missing, or of another kind, is damage to the file."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError) as e:
+        fault = f"{type(e).__name__}: {e}"
+        raise ProgramError(f"{path} is damaged: its header does not hold together ({fault})") from e
+
+
 class File:
     """An open file; its blobs are checked when they are asked for."""
 
@@ -89,10 +100,11 @@ class File:
             raise ProgramError(f"cannot read {path}: {e.strerror or e}") from e
         if len(text) < length or _digest(text) != head[-32:]:
             raise ProgramError(f"{path} is damaged: its header is torn or has changed")
-        self.header: dict[str, Any] = json.loads(text)
         self._first = _first(length)
-        self._places = self.header["blobs"]
-        end = max((start + n for start, n, _ in self._places), default=0)
+        with sound(path):
+            self.header: dict[str, Any] = json.loads(text)
+            self._places = self.header["blobs"]
+            end = max((start + n for start, n, _ in self._places), default=0)
         if self._places and size < self._first + end:
             raise ProgramError(f"{path} is torn: it has {size:,} bytes of {self._first + end:,}")
 

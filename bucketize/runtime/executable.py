@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from bucketize.call import arrange_inputs
-from bucketize.errors import unknown_name
+from bucketize.errors import ArgumentError, unknown_name
 from bucketize.ir import Module, Var
 from bucketize.ir.html import html_heading, html_table
 from bucketize.kernel.object import Kernel
@@ -237,11 +237,14 @@ class Executable:
         """Bytes of the constants as the kernels hold them; one copy serves all clones."""
         return self.image.supply.constant_bytes()
 
-    def explain(self, **shapes: Any) -> Explanation:
+    def explain(self, *unnamed: Any, **shapes: Any) -> Explanation:
         """What runs for these input shapes or symbol sizes, and why; decides what it names.
 
         `exe.explain(data=(3, 3, 224, 224))` or `exe.explain(N=3, H=224, W=224)`.
         """
+        if unnamed:
+            how = "explain(data=(3, 224)) or explain(N=3)"
+            raise ArgumentError(f"sizes are given by name, as in {how}, got {unnamed[0]!r}")
         sizes = sizes_of(self.program.routines["main"].params, shapes)
         with self._borrowed() as context:
             return explain(sizes, context)

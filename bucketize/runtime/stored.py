@@ -6,6 +6,7 @@ from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from importlib.metadata import version
+from operator import index
 from typing import Any, TypeAlias
 
 from bucketize.ir import CALL, Atom, Binding, Clone, Const, Function, Var
@@ -16,7 +17,7 @@ from bucketize.kernel.template import Implementation
 from bucketize.kernel.workload import workload_of
 from bucketize.op import Array
 from bucketize.ops.dim import from_dims
-from bucketize.program.file import File
+from bucketize.program.file import File, sound
 from bucketize.program.instruction import (
     VIEWS,
     Branch,
@@ -72,13 +73,17 @@ class Stored:
     def program(self) -> Program:
         """The program; each routine is read when it is asked for."""
         entries = {entry["name"]: entry for entry in self.header["routines"]}
-        routines = Routines(entries, lambda name: _Decoder(self, entries[name]).routine())
+        routines = Routines(entries, lambda name: self._routine(entries[name]))
         clones = {name: _clone(facts) for name, facts in self.header["clones"].items()}
         names = [f.name for f in fields(Target)]  # another version's may have others
         target = Target(**{n: v for n, v in self.header["target"].items() if n in names})
         return Program(
             routines, clones, tuple(self.header["outputs"]), self.header["threads"], target
         )
+
+    def _routine(self, entry: Json) -> Routine:
+        with sound(self.file.path):
+            return _Decoder(self, entry).routine()
 
     # What an image asks for.
 
@@ -87,22 +92,24 @@ class Stored:
 
     def plan(self, segment: Segment) -> Plan:
         stored = self._plans[segment]
-        tables = {name: self._array(stored[name]) for name in TABLES}
-        return Plan(
-            **tables,
-            symbols=tuple(stored["symbols"]),
-            constants=tuple(tuple(row) for row in stored["constants"]),
-            held=tuple(self.const(i) for i in stored["held"]),
-            results=tuple(Result(tuple(s), source, i) for s, source, i in stored["results"]),
-            kernels=tuple(stored["kernels"]),
-            width=stored["width"],
-            size=stored["size"],
-            threads=stored["threads"],
-        )
+        with sound(self.file.path):
+            tables = {name: self._array(stored[name]) for name in TABLES}
+            return Plan(
+                **tables,
+                symbols=tuple(stored["symbols"]),
+                constants=tuple(tuple(row) for row in stored["constants"]),
+                held=tuple(self.const(i) for i in stored["held"]),
+                results=tuple(Result(tuple(s), source, i) for s, source, i in stored["results"]),
+                kernels=tuple(stored["kernels"]),
+                width=stored["width"],
+                size=stored["size"],
+                threads=stored["threads"],
+            )
 
     def kernel(self, name: str) -> Kernel:
         if name not in self._kernels:
-            self._kernels[name] = self._loaded(name, self.header["kernels"][name])
+            with sound(self.file.path):
+                self._kernels[name] = self._loaded(name, self.header["kernels"][name])
         return self._kernels[name]
 
     def _loaded(self, name: str, blob: int) -> Kernel:
@@ -113,12 +120,13 @@ class Stored:
         return dict(self._kernels)
 
     def constant(self, value: Array, call: KernelCall | None, argument: int) -> Array:
-        number, layout = self._numbers[id(value)], "" if call is None else call.packs[argument]
-        key = (number, layout)
-        if key not in self._arrays:
-            entry = self._packed[key] if layout else self.header["constants"][number]
-            self._arrays[key] = aligned(self._array(entry))
-        return self._arrays[key]
+        with sound(self.file.path):
+            number, layout = self._numbers[id(value)], "" if call is None else call.packs[argument]
+            key = (number, layout)
+            if key not in self._arrays:
+                entry = self._packed[key] if layout else self.header["constants"][number]
+                self._arrays[key] = aligned(self._array(entry))
+            return self._arrays[key]
 
     def constant_bytes(self) -> int:
         return sum(array.nbytes for array in self._arrays.values())
@@ -211,6 +219,10 @@ class _Decoder:
         steps = (getattr(self, f"_{step['do']}")(step) for step in entry["steps"])
         return Code(tuple(steps), tuple(self.atom(r) for r in entry["results"]))
 
+    def _leaf(self, entry: Json) -> Code:
+        with sound(self.stored.file.path):
+            return self.code(entry)
+
     def bound(self, step: Json) -> Binding:
         """One op, on the routine's variables."""
         self.stored.check(step["constants"])
@@ -240,7 +252,7 @@ class _Decoder:
 
     def _decide(self, step: Json) -> Instruction:
         symbols, nodes = tuple(step["symbols"]), array("q", step["nodes"])
-        leaves = Leaves(step["leaves"], self.code)
+        leaves = Leaves(step["leaves"], self._leaf)
         outs = self.outs(step["outs"])
         return Decide(symbols, nodes, leaves, outs, step["brings_sizes"])
 
@@ -254,4 +266,7 @@ class _Decoder:
 
 
 def _symbols(bounds: Json) -> dict[str, Symbol]:
-    return {name: Symbol(name, lo, hi) for name, (lo, hi) in bounds.items()}
+    return {
+        name: Symbol(name, index(lo), None if hi is None else index(hi))
+        for name, (lo, hi) in bounds.items()
+    }
