@@ -214,10 +214,11 @@ def test_threads_share_out_an_extent(extent: int, grain: int, threads: int, wort
 
 
 def test_each_kernel_is_cut_by_its_own_extent() -> None:
-    parts = [(2, 0, 1, 2), (12, 1, 2, 3)]
-    made = filled([4, 7, 10, 9], parts=parts, threads=2, fork=10)
-    assert made.chunks[:2].tolist() == [2, 1]
-    assert made.table[[2, 3, 7, 8, 12, 13]].tolist() == [0, 2, 2, 4, 0, 7]
+    parts = [(2, 0, 1, 2), (12, 1, 2, 3), (22, 1, 3, 4)]
+    made = filled([4, 7, 10, 9, 20], parts=parts, threads=2, fork=10)
+    assert made.chunks[:3].tolist() == [2, 1, 2]
+    cuts = made.table[:30].reshape(6, 5)[:, 2:4].tolist()
+    assert cuts == [[0, 2], [2, 4], [0, 7], [-1, -1], [0, 3], [3, 7]]
 
 
 def test_pointers_into_the_arena_lie_behind_its_beginning() -> None:
