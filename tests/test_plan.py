@@ -152,9 +152,7 @@ def test_a_dim_without_a_value_is_noticed(fn: str, a: int, b: int, status: int) 
 )
 def test_relations_are_checked(relation: int, a: int, b: int, holds: bool) -> None:
     block = filled([a, b], checks=[(0, 0, 0), (relation, 0, 1)]).block
-    assert (block[STATUS] == 0) == holds
-    if not holds:
-        assert block[INDEX] == 1
+    assert (block[STATUS], block[INDEX]) == ((0, 0) if holds else (1, 1))
 
 
 tensors = st.lists(
@@ -178,8 +176,9 @@ def test_tensors_that_live_at_once_do_not_overlap(drawn: list[tuple[int, int, in
 
 
 def test_more_memory_than_there_are_addresses_is_noticed() -> None:
-    for rows in ([(0, 0, 0, 8)], [(0, i, 9, 1) for i in range(4)]):
-        block = filled([2**61], tensors=rows).block
+    small = (1, 0, 0, 1)
+    for rows in ([small, (0, 0, 0, 8), small], [(0, i, 9, 1) for i in range(2)]):
+        block = filled([2**61, 1], tensors=rows).block
         assert (block[STATUS], block[INDEX]) == (2, -1)
 
 
@@ -188,11 +187,24 @@ def test_a_chain_needs_two_buffers() -> None:
     assert filled([640], tensors=chain).block[TOTAL] == 2 * 640
 
 
-def test_the_smallest_hole_that_is_large_enough_is_taken() -> None:
-    sizes = [4 * LINE, LINE, 2 * LINE, LINE, 3 * LINE, LINE, 2 * LINE]
-    lives = [(0, 0), (0, 9), (0, 0), (0, 9), (0, 0), (0, 9), (1, 9)]
-    rows = [(i, first, last, 1) for i, (first, last) in enumerate(lives)]
-    assert filled(sizes, tensors=rows).offsets[-1] == 5 * LINE
+def test_no_tensors_need_no_memory() -> None:
+    assert filled([640]).block[TOTAL] == 0
+
+
+@pytest.mark.parametrize(
+    ("holes", "size", "place"),
+    [
+        *(((4, 2, 3), 1, 5), ((4, 2, 3), 2, 5), ((4, 2, 3), 3, 8), ((4, 2, 3), 4, 0)),
+        *(((4, 2, 3), 5, 12), ((2, 4), 2, 0), ((2, 4), 3, 3)),
+    ],
+)
+def test_the_smallest_hole_that_is_large_enough_is_taken(
+    holes: tuple[int, ...], size: int, place: int
+) -> None:
+    sizes = [LINE, size * LINE, *(hole * LINE for hole in holes)]
+    rows = [row for i in range(len(holes)) for row in ((2 + i, 0, 0, 1), (0, 0, 9, 1))]
+    made = filled(sizes, tensors=[*rows, (1, 1, 9, 1)])
+    assert made.offsets[-1] == place * LINE
 
 
 def test_dims_go_to_the_words_that_ask_for_them() -> None:
