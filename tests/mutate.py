@@ -35,7 +35,7 @@ TESTS = {  # module: the tests that ought to catch its mutants, tests/test_<name
     "bucketize/types/relation.py": ("types", "plan"),
     "bucketize/dispatch/bucket.py": ("dispatch",),
     "bucketize/dispatch/profile.py": ("dispatch",),
-    "bucketize/dispatch/decision.py": ("dispatch", "plan"),
+    "bucketize/dispatch/decision.py": ("decision", "dispatch"),
     "bucketize/dispatch/pad.py": DISPATCH,
     "bucketize/dispatch/tree.py": DISPATCH,
     "bucketize/lower/fuse.py": ("transforms",),

@@ -193,6 +193,8 @@ def test_ten_thousand_buckets_are_shown_abridged() -> None:
     steps = list(decisions(mod.main, abridged=True))
     assert [s.callees for s in steps if isinstance(s, Leaf)] == [[c] for c in calls]
     assert sum(s.leaves for s in steps if isinstance(s, Gap)) == 10201 - 6
+    assert all(s.depth > 0 for s in steps if isinstance(s, Gap))
+    assert sum(isinstance(s, Leaf) for s in decisions(mod.main)) == 10201
 
 
 def test_garbage_is_collected_again_after_an_error() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -44,26 +44,37 @@ LINE = 64
 STATUS, INDEX, TOTAL = map(FILL.index, ("status", "index", "arena_bytes"))
 
 
-def filled(
-    initial: Sequence[int],
-    code: Any = (),
-    checks: Any = (),
-    tensors: Any = (),
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The block, the registers and the tensors' offsets after a fill."""
+class Filled(NamedTuple):
+    """What a fill leaves behind."""
+
+    block: np.ndarray
+    registers: np.ndarray
+    offsets: np.ndarray
+    """Of the tensors."""
+    table: np.ndarray
+    chunks: np.ndarray
+    behind: np.ndarray
+
+
+WIDTHS = {"code": 4, "checks": 3, "words": 2, "parts": 4, "tensors": 4, "pointers": 4}
+
+
+def filled(initial: Sequence[int], *, threads: int = 1, fork: int = 0, **rows: Any) -> Filled:
+    """Fill a table of rows of 5 words for these registers, with these rows of instructions."""
     fill = function_at(build(core_source("fill"), name_hint="fill").address)
-    registers = np.array(initial, np.int64)
-    scratch = np.zeros((3, len(tensors) + 1), np.int64)
-    held = {"code": table(code, 4), "checks": table(checks, 3), "tensors": table(tensors, 4)}
-    held |= {"words": table([], 2), "parts": table([], 4), "pointers": table([], 4)}
-    words = {name: address(a) for name, a in held.items()}
-    words |= {f"n_{name}": len(a) for name, a in held.items()}
-    words |= {"registers": address(registers), "threads": 1}
-    pairs = zip(("offsets", "strides", "live"), scratch, strict=True)
-    words |= {name: address(row) for name, row in pairs}
+    held = {name: table(rows.get(name, ()), width) for name, width in WIDTHS.items()}
+    count = len(held["tensors"])
+    made = {name: np.zeros(count + 1, np.int64) for name in ("offsets", "strides", "live")}
+    made["registers"] = np.array(initial, np.int64)
+    made["table"], made["behind"] = np.full(64, -1), np.full(8, -1)
+    made["chunks"] = np.zeros(len(held["parts"]) + 1, np.int64)
+    words = {name: address(array) for name, array in (held | made).items()}
+    words |= {f"n_{name}": len(array) for name, array in held.items()}
+    words |= {"threads": threads, "width": 5, "fork": fork}
     block = np.array([words.get(name, 0) for name in FILL], np.int64)
     fill(address(block))
-    return block, registers, scratch[0][: len(tensors)]
+    made["offsets"] = made["offsets"][:count]
+    return Filled(block, **{n: made[n] for n in Filled._fields[1:]})
 
 
 dims = st.recursive(
@@ -95,9 +106,9 @@ def test_native_code_gives_dims_the_values_that_they_have(
     places = [code.register(d) for d in wanted]
     initial, rows = code.arrays()
     initial[:2] = m, n
-    block, registers, _ = filled(initial, rows)
-    assert block[STATUS] == 0
-    assert [registers[p] for p in places] == [evaluate(d, {"N": n, "M": m}) for d in wanted]
+    made = filled(initial, code=rows)
+    assert made.block[STATUS] == 0
+    assert [made.registers[p] for p in places] == [evaluate(d, {"N": n, "M": m}) for d in wanted]
 
 
 def test_a_dim_is_evaluated_once() -> None:
@@ -124,10 +135,12 @@ def test_a_dim_is_evaluated_once() -> None:
 )
 def test_a_dim_without_a_value_is_noticed(fn: str, a: int, b: int, status: int) -> None:
     number = {"+": 0, "*": 1}[fn] if fn in "+*" else FUNCTIONS[fn].code
-    block, registers, _ = filled([a, b, -7], [(2, number, 0, 1)])
-    assert block[STATUS] == status
-    if not status:
-        assert registers[2] == broadcast(a, b)
+    made = filled([a, b, -7], code=[(2, number, 0, 1)])
+    assert made.block[STATUS] == status
+    if status:
+        assert made.block[INDEX] == -1
+    else:
+        assert made.registers[2] == broadcast(a, b)
 
 
 @pytest.mark.parametrize(
@@ -135,14 +148,12 @@ def test_a_dim_without_a_value_is_noticed(fn: str, a: int, b: int, status: int) 
     [
         *((0, 3, 3, True), (0, 3, 1, False)),
         *((1, 3, 1, True), (1, 3, 3, True), (1, 3, 2, False)),
-        *((2, 0, 0, True), (2, -1, 0, False)),
+        *((2, 0, 0, True), (2, -1, 0, False), (2, 7, 3, True)),
     ],
 )
 def test_relations_are_checked(relation: int, a: int, b: int, holds: bool) -> None:
-    block, _, _ = filled([a, b], checks=[(0, 0, 0), (relation, 0, 1)])
-    assert (block[STATUS] == 0) == holds
-    if not holds:
-        assert block[INDEX] == 1
+    block = filled([a, b], checks=[(0, 0, 0), (relation, 0, 1)]).block
+    assert (block[STATUS], block[INDEX]) == ((0, 0) if holds else (1, 1))
 
 
 tensors = st.lists(
@@ -153,7 +164,8 @@ tensors = st.lists(
 @given(tensors)
 def test_tensors_that_live_at_once_do_not_overlap(drawn: list[tuple[int, int, int]]) -> None:
     rows = [(i, i, i + more, copies) for i, (_, more, copies) in enumerate(drawn)]
-    block, _, offsets = filled([size for size, _, _ in drawn] or [0], tensors=rows)
+    made = filled([size for size, _, _ in drawn] or [0], tensors=rows)
+    block, offsets = made.block, made.offsets
     spans = [(o, -(-s // LINE) * LINE * c) for o, (s, _, c) in zip(offsets, drawn, strict=True)]
     for i, (start, size) in enumerate(spans):
         assert start % LINE == 0
@@ -165,13 +177,71 @@ def test_tensors_that_live_at_once_do_not_overlap(drawn: list[tuple[int, int, in
 
 
 def test_more_memory_than_there_are_addresses_is_noticed() -> None:
-    assert filled([2**61], tensors=[(0, 0, 0, 8)])[0][STATUS] == 2
-    assert filled([2**61], tensors=[(0, i, 9, 1) for i in range(4)])[0][STATUS] == 2
+    small = (1, 0, 0, 1)
+    for rows in ([small, (0, 0, 0, 8), small], [(0, i, 9, 1) for i in range(2)]):
+        block = filled([2**61, 1], tensors=rows).block
+        assert (block[STATUS], block[INDEX]) == (2, -1)
 
 
 def test_a_chain_needs_two_buffers() -> None:
     chain = [(0, i, i + 1, 1) for i in range(50)]
-    assert filled([640], tensors=chain)[0][TOTAL] == 2 * 640
+    assert filled([640], tensors=chain).block[TOTAL] == 2 * 640
+
+
+def test_no_tensors_need_no_memory() -> None:
+    assert filled([640]).block[TOTAL] == 0
+
+
+@pytest.mark.parametrize(
+    ("holes", "size", "place"),
+    [
+        *(((4, 2, 3), 1, 5), ((4, 2, 3), 2, 5), ((4, 2, 3), 3, 8), ((4, 2, 3), 4, 0)),
+        *(((4, 2, 3), 5, 12), ((2, 4), 2, 0), ((2, 4), 3, 3)),
+    ],
+)
+def test_the_smallest_hole_that_is_large_enough_is_taken(
+    holes: tuple[int, ...], size: int, place: int
+) -> None:
+    sizes = [LINE, size * LINE, *(hole * LINE for hole in holes)]
+    rows = [row for i in range(len(holes)) for row in ((2 + i, 0, 0, 1), (0, 0, 9, 1))]
+    made = filled(sizes, tensors=[*rows, (1, 1, 9, 1)])
+    assert made.offsets[-1] == place * LINE
+
+
+def test_dims_go_to_the_words_that_ask_for_them() -> None:
+    made = filled([7, 9], words=[(0, 1), (3, 0), (4, 1)])
+    assert made.table[:6].tolist() == [9, -1, -1, 7, 9, -1]
+
+
+@given(st.integers(0, 1000), st.integers(1, 40), st.integers(1, 8), st.booleans())
+def test_threads_share_out_an_extent(extent: int, grain: int, threads: int, worth: bool) -> None:
+    made = filled(
+        [extent, 100], parts=[(2, 0, grain, 1)], threads=threads, fork=100 if worth else 101
+    )
+    used = threads if worth else 1
+    assert made.chunks[0] == used
+    cuts = made.table[2 : 2 + 5 * threads].reshape(threads, 5)[:, :2].tolist()
+    assert [i for begin, end in cuts[:used] for i in range(begin, end)] == list(range(extent))
+    assert all(begin % grain == 0 or begin == extent for begin, _ in cuts[:used])
+    assert cuts[used:] == [[-1, -1]] * (threads - used)
+
+
+def test_each_kernel_is_cut_by_its_own_extent() -> None:
+    parts = [(2, 0, 1, 2), (12, 1, 2, 3), (22, 1, 3, 4)]
+    made = filled([4, 7, 10, 9, 20], parts=parts, threads=2, fork=10)
+    assert made.chunks[:3].tolist() == [2, 1, 2]
+    cuts = made.table[:30].reshape(6, 5)[:, 2:4].tolist()
+    assert cuts == [[0, 2], [2, 4], [0, 7], [-1, -1], [0, 3], [3, 7]]
+
+
+def test_pointers_into_the_arena_lie_behind_its_beginning() -> None:
+    made = filled(
+        [100, 70],
+        tensors=[(0, 0, 1, 2), (1, 0, 1, 3)],
+        pointers=[(0, 0, 0, 0), (1, 0, 0, 1), (2, 0, -1, 0), (3, 0, 1, 2)],
+    )
+    first, second = made.offsets
+    assert made.behind[:5].tolist() == [first, first + 128, -1, second + 2 * 128, -1]
 
 
 # --- plans of segments ---------------------------------------------------------------------------

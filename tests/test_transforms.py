@@ -498,7 +498,9 @@ def test_fuse_ends_groups_where_values_escape() -> None:
     b = Builder()
     y = b.emit(ops.relu, b.emit(ops.matmul, x, const(8, 8)))
     z = b.emit(ops.neg, y)
-    assert groups(b.function("main", [x], [y, z, x])) == ["matmul+relu", "neg"]
+    fn = b.function("main", [x], [y, z, x])
+    assert groups(fn) == ["matmul+relu", "neg"]
+    assert fuse(fn).results[2] is x
     w = b.emit(ops.reduce_max, y, axes=(1,), keepdims=True)
     out = b.emit(ops.div, z, w)
     assert groups(b.function("main", [x], [out])) == ["matmul+relu", "reduce_max", "neg+div"]

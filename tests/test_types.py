@@ -3,6 +3,7 @@
 import itertools
 import math
 import operator
+import pickle
 
 import numpy as np
 import pytest
@@ -174,6 +175,8 @@ def test_equal_polynomials_are_one_object_in_a_set(a, b, c):
         (lambda: minimum(K, 3), "min(K, 3)"),
         (lambda: maximum(ANY, 3), "?"),
         (lambda: minimum(3, ANY), "?"),
+        (lambda: minimum(ANY, 3), "?"),
+        (lambda: maximum(3, ANY), "?"),
     ],
 )
 def test_canonical_text(dim, text):
@@ -230,6 +233,11 @@ def test_spans_of_quotients_without_end(a, b, expected):
 
 def test_ceiling_division_keeps_its_rest():
     assert [evaluate(-(-N // 4), {"N": n}) for n in (1, 4, 5)] == [1, 1, 2]
+
+
+def test_the_unknown_extent_is_itself_out_of_a_pickle():
+    assert pickle.loads(pickle.dumps((ANY, N))) == (ANY, N)
+    assert pickle.loads(pickle.dumps(ANY)) is ANY
 
 
 def test_evaluating_names_what_is_unknown():

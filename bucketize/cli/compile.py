@@ -42,7 +42,7 @@ def compile(
 
     loaded = load_model(model, bounds)
     behind = dispatched_at(loaded, options)
-    exe = compiled(behind, "compiling", log=options["log"], threads=options["threads"])
+    exe = compiled(behind, log=options["log"], threads=options["threads"])
     path = output or Path(f"{loaded.name}.bkt")
     with progress_bar(f"writing {path}"):
         exe.save(path)

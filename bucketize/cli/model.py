@@ -193,11 +193,11 @@ def oracle(model: Model, points: Iterable[Sizes]) -> Dispatcher:
     return lambda _: boxes
 
 
-def compiled(mod: Module, title: str, **options: Any) -> Executable:
+def compiled(mod: Module, **options: Any) -> Executable:
     """The executable of a module, with a bar while it compiles."""
     from bucketize.progress import progress_bar
 
-    with progress_bar(title) as tell:
+    with progress_bar("compiling") as tell:
         from bucketize.compiler import compile
 
         return compile(mod, progress=tell, **options)

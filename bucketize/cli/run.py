@@ -126,7 +126,7 @@ def ready(
     loaded = load_model(model, bounds)
     behind = dispatched(loaded, options)
     log, threads = options["log"], options["threads"]
-    return loaded, compiled(behind, "compiling", log=log, threads=threads, lazy=True)
+    return loaded, compiled(behind, log=log, threads=threads, lazy=True)
 
 
 def timed(
