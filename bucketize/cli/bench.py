@@ -52,7 +52,7 @@ def bench(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Time MODEL beside other engines, at given sizes, on the same random arrays.
+    """Time MODEL beside other engines, on the same arrays.
 
     All have the same number of threads, all graph optimisations, float32 and dynamic shapes. Their
     outputs are checked against each other ("error": the worst relative difference), then they take

@@ -55,7 +55,7 @@ def profile(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Time each kernel of MODEL at given sizes, beside what this machine could do.
+    """Time each kernel of MODEL, beside what the machine could do.
 
     A row is a kernel, by the names of the ONNX nodes that it computes ("+2": and two more). Times
     are medians, "iqr" the distance between their quartiles. GFLOP/s counts matrix products and
