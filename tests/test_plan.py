@@ -16,10 +16,11 @@ import bucketize
 from bucketize import ops
 from bucketize.errors import ShapeError, TypeRelError
 from bucketize.interpret import run_function
-from bucketize.ir import Builder, Const, Function, Module, Var
+from bucketize.ir import IF, Builder, Const, Function, Module, Var
 from bucketize.kernel.build import build
 from bucketize.kernel.target import host
 from bucketize.kernel.work import work
+from bucketize.ops.dim import dim_less
 from bucketize.program.code import DimCode, table
 from bucketize.program.decide import decide, defaults
 from bucketize.program.instruction import RunSegment, Segment
@@ -29,6 +30,7 @@ from bucketize.runtime.link import core_source
 from bucketize.runtime.native import function_at
 from bucketize.runtime.storage import address
 from bucketize.types import (
+    ANY,
     FUNCTIONS,
     Dim,
     Symbol,
@@ -385,3 +387,17 @@ def test_extents_that_only_a_run_can_tell_get_names_of_their_own() -> None:
     again = b.emit(ops.exp, b.emit(ops.compress, x, mask, axis=0))
     fn = b.function("main", [x, mask], [kept, again, b.emit(ops.relu, x)])
     checked(fn, np.zeros(5, np.float32), np.array([1, 0, 1, 1, 0], bool))
+
+
+@pytest.mark.parametrize("by", ["value", "size"])
+def test_extents_that_a_branch_decides_reach_what_follows(by: str) -> None:
+    x, flag = Var("x", tensor("float32", N)), Var("flag", tensor("bool"))
+    b, then = Builder(), Builder()
+    test = flag if by == "value" else b.emit(dim_less, dim=N, than=4)
+    twice = then.function("", (), [then.emit(ops.concat, x, x, axis=0)])
+    (picked,) = b.emit_all(IF, test, then=twice, orelse=Builder().function("", (), [x]))
+    assert picked.type == tensor("float32", ANY)
+    fn = b.function("main", [x, flag], [b.emit(ops.neg, picked)])
+    for size in (3, 4):
+        for value in (True, False):
+            checked(fn, np.arange(size, dtype=np.float32), np.asarray(value))
