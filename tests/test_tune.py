@@ -17,10 +17,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bucketize import zoo
 from bucketize.dispatch.tree import dispatch
 from bucketize.errors import LogError, TuneError, UnknownNameError
 from bucketize.ir import Builder, Const, Module, Var
 from bucketize.kernel.template import TEMPLATES, Launch
+from bucketize.onnx import from_onnx
 from bucketize.ops import matmul, relu
 from bucketize.tune.call import parts
 from bucketize.tune.log import LogWarning, Trial, append, rows
@@ -451,6 +453,8 @@ def test_tasks_tell_their_layer_and_their_work(log: Path, worker: Worker) -> Non
     row = tune(module(), log=log, trials=1, measurer=worker).iloc[0]
     assert row[["layer", "bytes"]].tolist() == ["%0", 2 * 4 * 8 * 8]
     assert math.isnan(row["flops"])  # no product in a relu
+    layers = [task.layer for task in tasks_of(from_onnx(zoo.build("mlp")))]
+    assert layers[::2] == ["/layers.0/Gemm+/layers.1/Relu", "/layers.4/Gemm"]
 
 
 def test_the_public_name_is_callable_whatever_was_imported_first() -> None:

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from bucketize.dispatch.bucket import show_bucket
 from bucketize.errors import TuneError, unknown_name
-from bucketize.ir import CALL, Clone, Const, Function, Module, all_bindings
+from bucketize.ir import CALL, Binding, Clone, Const, Function, Module, all_bindings
 from bucketize.kernel.target import Target, host
 from bucketize.kernel.template import Implementation, Shapes, Template
 from bucketize.kernel.templates import TEMPLATES, candidates
@@ -54,7 +54,7 @@ class Task:
     function: str
     bucket: str
     layer: str
-    """The first binding of the function that the workload computes: `%11`."""
+    """What the workload computes first in the function: nodes of the model, else a binding."""
     workload: Workload
     default: Implementation
     points: tuple[Point, ...]
@@ -207,7 +207,7 @@ def _tasks(routine: Routine, clone: Clone, judged: Weighted, target: Target) -> 
         Task(
             function=routine.name,
             bucket=show_bucket(clone.bucket),
-            layer=f"%{call.binding.outs[0].name}",
+            layer=_layer(call.binding),
             workload=call.workload,
             default=made,
             points=tuple(points.values()),
@@ -217,6 +217,10 @@ def _tasks(routine: Routine, clone: Clone, judged: Weighted, target: Target) -> 
         for call, made, points in found.values()
         if points
     ]
+
+
+def _layer(b: Binding) -> str:
+    return "+".join(b.origin) or f"%{b.outs[0].name}"
 
 
 def _calls(routine: Routine) -> Iterator[KernelCall]:
