@@ -441,7 +441,7 @@ def test_tune_then_analyze(run: Run, net: str, tmp_path: Path) -> None:
     best = json.loads(run("analyze", "t.csv", "--json").output)
     assert [row["tried"] for row in best] == [3, 3]
     header, *_ = run("analyze", "t.csv").stdout.splitlines()
-    shown = "function layer op workload latency_s gflops relative tried failed schedule"
+    shown = "function layer latency_s gflops relative schedule tried failed op workload"
     assert header.split() == shown.split()
     progress = run("analyze", "t.csv", "--frame", "progress", "--csv", "p.csv", "--plot", "p.png")
     assert progress.output.startswith("host_cpu")

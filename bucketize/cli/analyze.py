@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 PATH = click.Path(path_type=Path)
 COURSE, TRADE, LATENCY = "progress", "trade-off", "latency"
 SHOWN = (
-    *("function", "layer", "op", "workload", "latency_s", "gflops"),
-    *("relative", "tried", "failed", "schedule"),
+    *("function", "layer", "latency_s", "gflops", "relative"),
+    *("schedule", "tried", "failed", "op", "workload"),
 )
 
 

@@ -114,6 +114,8 @@ def ours(exe: Executable, options: dict[str, Any]) -> Session:
 
 def report(benched: Benched, sessions: list[Session], as_json: bool) -> None:
     """Print what was measured, and of whom."""
+    from bucketize.cli.table import fitting
+
     if as_json:
         click.echo(json.dumps(told(benched, sessions), indent=2))
         return
@@ -122,7 +124,7 @@ def report(benched: Benched, sessions: list[Session], as_json: bool) -> None:
     for s in sessions:
         click.echo(f"{s.engine} {s.version}: {s.settings}")
     if others := missing():
-        click.echo(f"not installed, and not compared with: {others}", err=True)
+        click.echo(fitting(f"not installed, and not compared with: {others}"), err=True)
 
 
 def told(benched: Benched, sessions: list[Session]) -> dict[str, Any]:
