@@ -116,7 +116,7 @@ def test_what_is_no_path_is_not_loaded() -> None:
         (bucketize.compile, "mod *log *threads *executor *lazy *strict"),
         (bucketize.Executable.run, "self arrays named"),
         (bucketize.Executable.warm_up, "self"),
-        (bucketize.Executable.explain, "self shapes"),
+        (bucketize.Executable.explain, "self unnamed shapes"),
     ],
 )
 def test_the_parameters(function: Callable[..., object], parameters: str) -> None:
