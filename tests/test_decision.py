@@ -10,9 +10,9 @@ import pytest
 from test_dispatch import callee, module, profile
 
 from bucketize import ops
-from bucketize.dispatch.decision import Leaf, Tree, decisions, tree_of
+from bucketize.dispatch.decision import Tree, tree_of
 from bucketize.dispatch.tree import dispatch
-from bucketize.ir import IF, Builder, Const, Function, Var
+from bucketize.ir import IF, Builder, Const, Function, Leaf, Var, decisions
 from bucketize.ops.dim import dim_less, dims_within
 from bucketize.types import Symbol, tensor
 
