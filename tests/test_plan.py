@@ -354,7 +354,8 @@ def test_tensors_of_dims_lie_side_by_side() -> None:
     b = Builder()
     one = b.emit(ops.from_dims, dims=(N, M * 2), scalar=False)
     two = b.emit(ops.from_dims, dims=(M, N, N + 1), scalar=False)
-    fn = b.function("main", [x], [b.emit(ops.concat, one, two, two, axis=0), two])
+    read = b.emit(ops.neg, b.emit(ops.cast, two, dtype="float32"))
+    fn = b.function("main", [x], [b.emit(ops.concat, one, two, two, axis=0), two, read])
     checked(fn, np.zeros((3, 5), np.float32))
 
 
