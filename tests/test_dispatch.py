@@ -155,6 +155,11 @@ def test_parameters_keep_their_order_and_results_their_values() -> None:
             np.testing.assert_array_equal(got, want)
 
 
+def test_results_keep_their_names() -> None:
+    mod = Module(module(Symbol("N", 1, 8), 3).functions, names=["scores"])
+    assert dispatch(mod, log_dispatcher).names == mod.names
+
+
 def test_constants_are_shared_by_all_clones() -> None:
     x = Var("data", tensor("float32", Symbol("N", 1, 64), 3))
     weight = Const(np.ones((3, 3), np.float32))
@@ -282,6 +287,7 @@ def test_without_fallback_an_uncovered_size_is_refused() -> None:
         (((1, 2), (4, 8)), r"\(1, 2\), \(4, 8\) leave a gap: sizes 2 to 3 are in none"),
         (((1, 4), (3, 8)), r"overlap: one ends at 4, the next begins at 3"),
         (((4, 8), (1, 4)), r"\(1, 4\) are out of order: one ends at 8, the next begins at 1"),
+        (((4, 8), (4, 9)), r"\(4, 9\) are out of order: one ends at 8, the next begins at 4"),
         (((4, 2),), r"\(4, 2\) is reversed"),
         (((4, 4),), r"\(4, 4\) is empty"),
         (((-1, 2),), r"axis 0 \(N\): intervals \(-1, 2\): \(-1, 2\) begins below 0"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import math
+import os
 import resource
 import subprocess
 import sys
@@ -190,7 +191,7 @@ def test_bytes_that_are_no_text_are_read_as_such(log: Path) -> None:
 def test_a_row_that_cannot_count_is_left_out(
     log: Path, changes: dict[str, object], reason: str
 ) -> None:
-    for one in (trial(0), trial(1, **changes), trial(2), trial(3, **changes)):
+    for one in (trial(0), trial(1, **changes), trial(2), trial(3, weight=-9.0)):
         append(log, one)
     with pytest.warns(
         LogWarning, match=rf"left out 2 bad row\(s\), the first in line 3: .*{reason}"
@@ -350,6 +351,16 @@ def test_a_full_disk_loses_only_the_trial_at_hand(log: Path, room: int) -> None:
     assert rows(log) == [trial(0)]
     append(log, trial(2))
     assert rows(log) == [trial(0), trial(2)]
+
+
+def test_a_line_that_is_written_in_pieces_is_whole(
+    log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = os.write
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "write", lambda fd, line: whole(fd, line[:100]))
+        append(log, trial())
+    assert rows(log) == [trial()]
 
 
 def test_a_log_in_an_impossible_place_is_an_error(tmp_path: Path) -> None:

@@ -348,6 +348,13 @@ def test_kernels_are_split_by_their_work() -> None:
     assert made.size == 2 * 2 * made.width
 
 
+def test_without_a_workspace_there_are_pointers_to_arguments_alone() -> None:
+    x = Var("x", tensor("float32", N, 8))
+    b = Builder()
+    made, _ = plan(b.function("main", [x], [b.emit(ops.relu, x)]))
+    assert (len(made.pointers), len(made.tensors), len(made.reports)) == (2, 0, 0)
+
+
 def checked(fn: Function, *arrays: np.ndarray) -> None:
     for got, want in zip(run(fn, *arrays), run_function(fn, arrays), strict=True):
         assert got.dtype == want.dtype
@@ -368,7 +375,8 @@ def test_tensors_of_dims_lie_side_by_side() -> None:
     b = Builder()
     one = b.emit(ops.from_dims, dims=(N, M * 2), scalar=False)
     two = b.emit(ops.from_dims, dims=(M, N, N + 1), scalar=False)
-    fn = b.function("main", [x], [b.emit(ops.concat, one, two, two, axis=0), two])
+    read = b.emit(ops.neg, b.emit(ops.cast, two, dtype="float32"))
+    fn = b.function("main", [x], [b.emit(ops.concat, one, two, two, axis=0), two, read])
     checked(fn, np.zeros((3, 5), np.float32))
 
 
@@ -399,6 +407,8 @@ def test_extents_that_a_branch_decides_reach_what_follows(by: str) -> None:
     (picked,) = b.emit_all(IF, test, then=twice, orelse=Builder().function("", (), [x]))
     assert picked.type == tensor("float32", ANY)
     fn = b.function("main", [x, flag], [b.emit(ops.neg, picked)])
+    program = bucketize.compile(Module({"main": fn})).program
+    assert isinstance(program.routines["main"].code.instructions[-1], RunSegment)
     for size in (3, 4):
         for value in (True, False):
             checked(fn, np.arange(size, dtype=np.float32), np.asarray(value))

@@ -516,6 +516,13 @@ def test_fuse_passes_over_what_nobody_reads() -> None:
     assert groups(b.function("main", [x], [z])) == ["matmul+relu+neg", "exp"]
 
 
+def test_fuse_keeps_out_what_has_several_results() -> None:
+    x = Var("x", tensor("float32", N, 8))
+    b = Builder()
+    values, _ = b.emit_all(ops.topk, x, k=3, axis=1)
+    assert groups(b.function("main", [x], [b.emit(ops.neg, values)])) == ["topk", "neg"]
+
+
 def test_fuse_cuts_long_chains_into_several_groups() -> None:
     x = Var("x", tensor("float32", N, 8))
     b, y = Builder(), x
@@ -661,6 +668,7 @@ def test_pad_leaves_open_what_other_symbols_are() -> None:
     b = Builder()
     fn = b.function("main", [x, y], [b.emit(ops.broadcast_to, y, shape=(N, S, 8))])
     mod = dispatch(Module({"main": fn}), by_log(1, 4, 9, axis=1), policy="pad")
+    assert {b.args[0] for b in all_bindings(mod.main) if b.op is ops.pad} == {x}
     args = [np.zeros((2, 3, 8), np.float32), np.ones((1, 1, 8), np.float32)]
     (got,), (want,) = evaluate_module(mod, *args), run_function(fn, args)
     np.testing.assert_array_equal(got, want)
