@@ -82,12 +82,12 @@ def plot_trade_off(trade: pd.DataFrame) -> Figure:
     clones.xaxis.set_major_formatter("{x:g}")
     clones.set_xlabel("clones")
     seconds.set_xlabel("compile time from an empty cache [s]")
-    seconds.set_xlim(left=0)
     clones.set_ylabel("slowdown against the oracle: mean; hollow: worst")
     for axes in (clones, seconds):
         axes.margins(0.1)
         axes.grid(alpha=0.3)
         axes.axhline(1.0, color="grey", linewidth=0.8)
+    seconds.set_xlim(left=0)
     _legend(figure, clones)
     return figure
 
