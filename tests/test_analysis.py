@@ -29,7 +29,7 @@ from bucketize.analysis import (
     trade_off,
     versus_oracle,
 )
-from bucketize.cli.compare import shown_ratio, verdict
+from bucketize.cli.compare import shown_latency, shown_ratio, verdict
 from bucketize.dispatch.tree import dispatch
 from bucketize.errors import BucketizeError, LogError
 from bucketize.onnx import from_onnx
@@ -296,6 +296,13 @@ def test_calls_of_one_round_are_compared() -> None:
     quartiles = ["latency_q1_s", "latency_q3_s", "slowdown_q1", "slowdown_q3"]
     assert beside.loc[("none", "N=1"), quartiles].tolist() == [3.75, 5.25, 3.0, 3.0]
     assert trade_off(rounds, COST)["n"].tolist() == [2, 2, 2]
+
+
+def test_latencies_are_told_with_their_spread_and_rounds() -> None:
+    rounds = pd.concat([LATENCY.assign(round=i, latency_s=i + 1.0) for i in range(5)])
+    header, *lines = shown_latency(rounds).splitlines()
+    assert header.split() == ["ms", "oracle", "log", "none", "rounds"]
+    assert lines[0].split() == ["N=1", *["3000.00", "±1000.00"] * 3, "5"]
 
 
 def test_quartiles_are_expected_over_the_shapes() -> None:

@@ -60,7 +60,7 @@ def measured(
 
 
 def shown_latency(latency: pd.DataFrame) -> str:
-    """Latency in milliseconds, a row per shape, a column per dispatcher."""
+    """Latency in milliseconds, a row per shape, a column per dispatcher, and how many rounds."""
     from bucketize.analysis import versus_oracle
     from bucketize.cli.table import table
 
@@ -69,7 +69,8 @@ def shown_latency(latency: pd.DataFrame) -> str:
     for shape, of in frame.groupby("shape", sort=False):
         half = (of["latency_q3_s"] - of["latency_q1_s"]) / 2
         cells = [spread(1e3 * s, 1e3 * h) for s, h in zip(of["latency_s"], half, strict=True)]
-        rows.append({"ms": shape, **dict(zip(of["dispatcher"], cells, strict=True))})
+        by = dict(zip(of["dispatcher"], cells, strict=True))
+        rows.append({"ms": shape, **by, "rounds": of["n"].min()})
     return table(rows)
 
 
