@@ -23,10 +23,10 @@ from bucketize.errors import LogError, TuneError, UnknownNameError
 from bucketize.ir import Builder, Const, Module, Var
 from bucketize.kernel.template import TEMPLATES, Launch
 from bucketize.onnx import from_onnx
-from bucketize.ops import matmul, relu
+from bucketize.ops import conv2d, matmul, relu
 from bucketize.tune.call import parts
 from bucketize.tune.log import LogWarning, Trial, append, rows
-from bucketize.tune.measure import Limits, Replay, Worker
+from bucketize.tune.measure import Job, Limits, Outcome, Replay, Worker
 from bucketize.tune.progress import Progress
 from bucketize.tune.session import tune
 from bucketize.tune.task import tasks_of
@@ -438,6 +438,30 @@ def test_a_workload_that_occurs_twice_is_one_task() -> None:
     mod = Module({"main": out.function("main", [x, z], results)})
     (task,) = tasks_of(mod, [({"N": 2, "M": 4}, 1.0), ({"N": 4, "M": 4}, 1.0)])
     assert [(p.shape, p.weight) for p in task.points] == [("2x8", 1.0), ("4x8", 3.0)]
+
+
+def test_every_template_of_a_workload_has_its_trials(log: Path) -> None:
+    """A depthwise convolution is a task for two templates; one's trials are not the other's."""
+    x = Var("x", tensor("float32", 1, 16, 8, 8))
+    out = Builder()
+    y = out.emit(conv2d, x, Const(np.ones((16, 1, 3, 3), np.float32)), groups=16)
+    mod = Module({"main": out.function("main", [x], [y])})
+    templates = {task.template.name for task in tasks_of(mod)} - {"transpose"}
+    assert templates == {"conv2d", "depthwise"}
+
+    class Steady:
+        source = None
+
+        def measure(self, job: Job) -> Outcome:
+            return Outcome(latency_median_s=latency[job.template], repeats=1)
+
+    latency = {"conv2d": 1e-3, "depthwise": 2e-3, "transpose": 1e-3}
+    tune(mod, log=log, trials=3, measurer=Steady())
+    tried = Counter(trial.template for trial in rows(log))
+    assert {name: tried[name] for name in templates} == dict.fromkeys(templates, 3)
+    first = next(task.baseline.template for task in tasks_of(mod) if task.op == "conv2d")
+    both = [trial for trial in rows(log) if trial.template in templates]
+    assert {trial.baseline_s for trial in both} == {latency[first]}  # so that they compare
 
 
 def test_tasks_tell_their_layer_and_their_work(log: Path, worker: Worker) -> None:

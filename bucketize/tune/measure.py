@@ -231,11 +231,16 @@ class Replay:
     source: Source | None = "replay"
 
     def __init__(self, trials: Iterable[Trial]) -> None:
-        self._recorded = {(t.workload, t.schedule_hash, t.shape, t.threads): t for t in trials}
+        self._recorded = {
+            (t.workload, t.template, t.schedule_hash, t.shape, t.threads): t for t in trials
+        }
 
     def measure(self, job: Job) -> Outcome:
         """The recorded outcome of the same schedule at the same shape; of several the last."""
-        key = (job.workload, schedule_hash(job.schedule), job.shape, job.threads)
+        key = (
+            *(job.workload, job.template, schedule_hash(job.schedule)),
+            *(job.shape, job.threads),
+        )
         if key not in self._recorded:
             raise TuneError(
                 f"the replayed log has no trial of {dict(job.schedule)} for workload"

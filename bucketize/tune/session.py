@@ -19,6 +19,7 @@ from numba import config
 
 from bucketize.errors import TuneError
 from bucketize.ir import Module, check_module
+from bucketize.kernel.template import Implementation
 from bucketize.kernel.templates import TEMPLATES
 from bucketize.text import constants, show
 from bucketize.tune.environment import here
@@ -154,8 +155,8 @@ class Session:
     tried: int = 0
     run_id: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
     written: list[Trial] = field(default_factory=list)
-    known: dict[str, dict[str, ByShape]] = field(init=False)
-    """Workload -> schedule -> shape -> trial."""
+    known: dict[tuple[str, str], dict[str, ByShape]] = field(init=False)
+    """Workload and template -> schedule -> shape -> trial."""
     best: dict[object, list[Schedule]] = field(default_factory=lambda: defaultdict(list))
     """Family of tasks -> their best schedules, the latest last."""
 
@@ -167,7 +168,7 @@ class Session:
                 self._learn(trial)
 
     def _learn(self, trial: Trial) -> None:
-        self.known[trial.workload][trial.schedule_hash][trial.shape] = trial
+        self.known[trial.workload, trial.template][trial.schedule_hash][trial.shape] = trial
 
     def work(self, tasks: Sequence[Task], seconds: float) -> None:
         """Run all tasks, one after the other, each with its share of the time that is left."""
@@ -176,6 +177,9 @@ class Session:
         for i, task in enumerate(tasks):
             now = time.monotonic()
             self.run(task, (i, len(tasks)), now + (self.end - now) / (len(tasks) - i))
+
+    def _tried(self, task: Task) -> dict[str, ByShape]:
+        return self.known[task.workload.hash, task.template.name]
 
     def left(self, task: Task) -> int:
         """How many schedules of a task are to be tried that the log does not have."""
@@ -205,7 +209,7 @@ class Session:
 
     def _history(self, task: Task) -> list[tuple[Schedule, float | None]]:
         """The schedules whose cost follows from trials that the log has."""
-        tried = self.known[task.workload.hash].values()
+        tried = self._tried(task).values()
         return [
             (json.loads(next(iter(by_shape.values())).schedule), _cost(task, by_shape))
             for by_shape in tried
@@ -214,7 +218,7 @@ class Session:
 
     def _cost(self, task: Task, proposal: Proposal) -> float | None:
         """Measure what is not known yet of a schedule, up to its first failure."""
-        by_shape = self.known[task.workload.hash][schedule_hash(proposal.schedule)]
+        by_shape = self._tried(task)[schedule_hash(proposal.schedule)]
         for point in task.points:
             if point.shape not in by_shape:
                 self._measure(task, point, proposal)
@@ -225,7 +229,7 @@ class Session:
     def _measure(self, task: Task, point: Point, proposal: Proposal) -> None:
         outcome = self.measurer.measure(self._job(task, point, proposal.schedule))
         baseline = outcome.latency_median_s
-        if schedule_hash(proposal.schedule) != schedule_hash(task.space.default):
+        if Implementation(task.template.name, proposal.schedule) != task.baseline:
             baseline = self._baseline(task, point)
         trial = Trial(
             run_id=self.run_id,
@@ -256,7 +260,8 @@ class Session:
         self._learn(trial)
 
     def _baseline(self, task: Task, point: Point) -> float | None:
-        by_shape = self.known[task.workload.hash][schedule_hash(task.space.default)]
+        tried = self.known[task.workload.hash, task.baseline.template]
+        by_shape = tried[schedule_hash(task.baseline.schedule)]
         return by_shape[point.shape].latency_median_s if point.shape in by_shape else None
 
     def _job(self, task: Task, point: Point, schedule: Schedule) -> Job:

@@ -57,6 +57,9 @@ class Task:
     """What the workload computes first in the function: nodes of the model, else a binding."""
     workload: Workload
     default: Implementation
+    """Of the template whose schedules are searched."""
+    baseline: Implementation
+    """What runs without a log: of the template that comes first."""
     points: tuple[Point, ...]
     weight_bytes: int
     """Of the whole function: what passes through the caches between two runs of a kernel."""
@@ -210,6 +213,7 @@ def _tasks(routine: Routine, clone: Clone, judged: Weighted, target: Target) -> 
             layer=_layer(call.binding),
             workload=call.workload,
             default=made,
+            baseline=call.implementation,
             points=tuple(points.values()),
             weight_bytes=weight_bytes,
             target=target,
