@@ -312,6 +312,28 @@ def test_a_missing_column_is_named(log: Path) -> None:
         rows(log)
 
 
+@pytest.mark.parametrize(
+    ("function", "bucket", "now"),
+    [
+        ("main[N=1..2]", "N=[1,2)", ("main[N=1]", "N=1")),
+        (
+            "main[big:N=2..16,H=32..]",
+            "N=[2,16);H=[32,inf)",
+            ("main[big:N=2..15,H=32..]", "N=2..15;H=32.."),
+        ),
+        ("main", "", ("main", "")),
+    ],
+)
+def test_half_open_buckets_of_older_rows_are_read_as_they_are_written_now(
+    log: Path, function: str, bucket: str, now: tuple[str, str]
+) -> None:
+    append(log, trial(0, schema_version=2, function=function, bucket=bucket))
+    append(log, trial(1, function="main[N=2..4]", bucket="N=2..4"))
+    old, new = rows(log)
+    assert (old.function, old.bucket) == now
+    assert (new.function, new.bucket) == ("main[N=2..4]", "N=2..4")
+
+
 def test_rows_of_another_schema_version_are_refused(log: Path) -> None:
     append(log, trial(schema_version=SCHEMA_VERSION + 1))
     log.write_text(log.read_text() + log.read_text().splitlines()[1] + "\n")

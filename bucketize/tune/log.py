@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import warnings
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
@@ -22,6 +23,7 @@ from bucketize.errors import LogError
 from bucketize.lock import locked
 from bucketize.tune.cells import Cells, encoded, optional_number, picked, row_faults, split, typed
 from bucketize.tune.environment import HOST, VERSIONS, Environment, here
+from bucketize.types import show_interval
 
 SCHEMA_VERSION = 3  # 2 added `template`, 3 writes buckets with both ends inclusive
 LOCK_TIMEOUT_S = 60.0
@@ -231,7 +233,7 @@ def table(path: str | Path, templates: Container[str] | None = None) -> Table:
     path = Path(path)
     cells, numbers, torn = _cells_by_column(path)
     read, mangled = typed(cells, PARSERS)
-    known = {name: [default] * len(numbers) for name, default in ADDED.items()} | read
+    known = {name: [default] * len(numbers) for name, default in ADDED.items()} | _up_to_date(read)
     _tell_torn(path, [*torn, *(numbers[row] for row in mangled)])
     check = {"template": partial(_template_fault, templates)}
     faults = {row: f for row, f in row_faults(known, check).items() if row not in mangled}
@@ -266,6 +268,28 @@ def _cells_by_column(path: Path) -> tuple[Cells, list[int], list[int]]:
     if body[-1]:  # no line end: the writer was killed, and a cell may look whole though it is not
         torn.append(len(body) + 1)
     return cells, list(whole), torn
+
+
+HALF_OPEN = re.compile(r"=\[(\d+),(\d+|inf)\)|=(\d+)\.\.(\d*)(?=[],])")  # buckets, clones' names
+
+
+def _up_to_date(columns: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
+    """Buckets of rows older than schema 3, which wrote them half-open, as they are written now."""
+    older = [version is not None and version < 3 for version in columns["schema_version"]]
+    if not any(older):
+        return dict(columns)
+    now = {name: _inclusive(columns[name], older) for name in ("function", "bucket")}
+    return {**columns, **now}
+
+
+def _inclusive(texts: Sequence[str], older: Sequence[bool]) -> list[str]:
+    new = {text: HALF_OPEN.sub(_sizes, text) for text in set(texts)}
+    return [new[text] if old else text for text, old in zip(texts, older, strict=True)]
+
+
+def _sizes(found: re.Match[str]) -> str:
+    lo, hi = (a or b or "inf" for a, b in zip(found.group(1, 2), found.group(3, 4), strict=True))
+    return f"={show_interval((int(lo), None if hi == 'inf' else int(hi)))}"
 
 
 def _tell_torn(path: Path, numbers: Sequence[int]) -> None:
