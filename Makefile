@@ -4,6 +4,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.installed
 JOBS   ?= 2
 SAMPLE ?= 150
+SEED   ?= 0
 ONLY   ?=
 
 .PHONY: help demo test fuzz mutate lint format bench clean
@@ -23,7 +24,7 @@ fuzz: $(READY) ## thousands of random graphs, compiled in every way, beside refe
 	@$(BIN)/pytest -q -n $(JOBS) --dist worksteal --graphs 5000 tests/test_fuzz.py tests/test_fuzz_onnx.py tests/test_mutants.py
 
 mutate: $(VENV)/.mutate ## seed faults into the core: do tests notice? (SAMPLE=0 for all, ONLY=dispatch/pad)
-	@$(BIN)/python -P tests/mutate.py --sample $(SAMPLE) --only '$(ONLY)'
+	@$(BIN)/python -P tests/mutate.py --sample $(SAMPLE) --seed $(SEED) --only '$(ONLY)'
 
 lint: $(READY) ## ruff and mypy, without changing a file
 	@$(BIN)/ruff check .

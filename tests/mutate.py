@@ -118,10 +118,10 @@ def _keep_fast_tests() -> None:
         tests[function] = sorted(kept, key=lambda n: (seconds[n], n))  # type: ignore[assignment]
 
 
-def _tried(data: SourceFileMutationData, sample: int) -> None:
-    """Leave all but a sample out, always the same, and let those that survived be tried again."""
+def _tried(data: SourceFileMutationData, sample: int, seed: int) -> None:
+    """Leave all but a sample out, the same for a seed, and let those that survived be tried again."""
     names = sorted(data.exit_code_by_key)
-    random.Random(str(data.path)).shuffle(names)
+    random.Random(f"{data.path}{seed or ''}").shuffle(names)
     chosen = set(names[: sample or None])
     for name, code in data.exit_code_by_key.items():
         stands = _status(code) in CAUGHT
@@ -145,7 +145,7 @@ def _forget_plain(modules: Iterable[str]) -> None:
             copy.unlink()
 
 
-def run(modules: list[str], sample: int) -> None:
+def run(modules: list[str], sample: int, seed: int) -> None:
     """Make mutants of the modules and try each against its tests, in one process at a time."""
     _configure(modules)
     STATS.unlink(missing_ok=True)  # which tests reach what may have changed
@@ -162,7 +162,7 @@ def run(modules: list[str], sample: int) -> None:
 
     def mutants(**options: Any) -> Any:
         for data in collect_mutants(**options)[1].values():
-            _tried(data, sample)
+            _tried(data, sample, seed)
         return collect_mutants(**options)
 
     mutmut.collect_or_load_stats = stats
@@ -232,13 +232,14 @@ def _stale(mutants: Iterable[Mutant], known: set[Change]) -> dict[Change, str]:
 
 @click.command()
 @click.option("--sample", default=150, help="mutants tried per module; 0 tries all")
+@click.option("--seed", default=0, help="of the sample")
 @click.option("--only", default="", help="modules whose path contains this")
-def main(sample: int, only: str) -> None:
+def main(sample: int, seed: int, only: str) -> None:
     """Seed faults into the core and count those that tests catch."""
     modules = [m for m in TESTS if only in m]
     if not modules:
         raise click.UsageError(f"no module's path contains {only!r}; there are {', '.join(TESTS)}")
-    run(modules, sample)
+    run(modules, sample, seed)
     if not report(list(results(modules)), explained()):
         raise SystemExit(1)
 
