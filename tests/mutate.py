@@ -119,7 +119,7 @@ def _keep_fast_tests() -> None:
 
 
 def _tried(data: SourceFileMutationData, sample: int, seed: int) -> None:
-    """Leave all but a sample out, the same for a seed, and let those that survived be tried again."""
+    """Leave all but the sample of a seed out, and let those that survived be tried again."""
     names = sorted(data.exit_code_by_key)
     random.Random(f"{data.path}{seed or ''}").shuffle(names)
     chosen = set(names[: sample or None])
