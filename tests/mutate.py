@@ -36,7 +36,7 @@ TESTS = {  # module: the tests that ought to catch its mutants, tests/test_<name
     "bucketize/dispatch/bucket.py": ("dispatch",),
     "bucketize/dispatch/profile.py": ("dispatch",),
     "bucketize/dispatch/decision.py": ("decision", "dispatch"),
-    "bucketize/ir/decision.py": ("decision", "dispatch", "cli"),
+    "bucketize/ir/decision.py": ("decision", "dispatch"),
     "bucketize/dispatch/pad.py": DISPATCH,
     "bucketize/dispatch/tree.py": DISPATCH,
     "bucketize/lower/fuse.py": ("transforms",),

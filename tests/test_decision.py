@@ -12,7 +12,7 @@ from test_dispatch import callee, module, profile
 from bucketize import ops
 from bucketize.dispatch.decision import Tree, tree_of
 from bucketize.dispatch.tree import dispatch
-from bucketize.ir import IF, Builder, Const, Function, Leaf, Var, decisions
+from bucketize.ir import IF, Builder, Const, Function, Leaf, Var, decisions, tree_lines
 from bucketize.ops.dim import dim_less, dims_within
 from bucketize.types import Symbol, tensor
 
@@ -51,6 +51,35 @@ def test_a_table_of_profiles_leads_to_the_first_that_covers() -> None:
     first, second, third = list(mod.clones)
     fallback = "main[fallback]"
     assert found == [third, first, first, first, *[second] * 5, fallback]
+
+
+def test_a_tree_as_text() -> None:
+    mod = dispatch(
+        module(Symbol("N", 1, 8), 3), lambda shapes: {"data": {0: [(2, 4), (4, 9)]}}, fallback=False
+    )
+    assert list(tree_lines(mod.main)) == [
+        "if N < 2:",
+        "  error: no bucket",
+        "else:",
+        "  if N < 4:",
+        "    main[N=2..3]",
+        "  else:",
+        "    main[N=4..8]",
+    ]
+
+
+def test_a_chain_of_profiles_as_text() -> None:
+    answer = [profile(2, 3, 4, "few"), profile(8, 8, 8, "eight")]
+    mod = dispatch(module(Symbol("N", 1, 64), 3), lambda shapes: answer)
+    assert list(tree_lines(mod.main)) == [
+        "if 2 <= N < 5:",
+        "  main[few:N=2..4]",
+        "else:",
+        "  if 8 <= N < 9:",
+        "    main[eight:N=8]",
+        "  else:",
+        "    main[fallback]",
+    ]
 
 
 def fork(test: Var, then: Function, orelse: Function, out: Builder) -> tuple[Var, ...]:
