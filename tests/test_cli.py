@@ -231,6 +231,14 @@ def test_show_takes_the_sizes_of_the_oracle(run: Run, net: str) -> None:
     assert "float32[3, 16]" in text
 
 
+def test_explained_extents_and_nodes_are_text(run: Run) -> None:
+    nodes = "[find] f = NonZero(x) [cast] c = Cast<to = 1>(f) [e] y = Exp(c)"
+    onnx.save(parse(f"(float[N] x) => (y) {{ {nodes} }}"), "net.onnx")
+    (row,) = json.loads(run("run", "net.onnx", "--at", "N=3", "--explain", "--json").stdout)
+    steps = [(step["name"], step["shape"]) for step in row["explanation"]["steps"]]
+    assert steps == [("find", [1, "any1"]), ("cast+e", [1, "any1"])]
+
+
 @pytest.mark.filterwarnings("default")
 def test_clones_that_are_not_legal_are_passed_by(run: Run) -> None:
     graph = "(float[N, 1, H, 8] x) => (y) <float[1, 1, 3, 3] w = {1, 2, 3, 4, 5, 6, 7, 8, 9}> "
