@@ -191,9 +191,8 @@ def explained(told: Explanation) -> str:
         "schedule": lambda knobs: " ".join(f"{k}={v}" for k, v in knobs.items()),
     }
     first, *_, last = str(told).splitlines()
-    rows = [
-        {k: v for k, v in step.items() if k != "name"} for step in told.steps
-    ]  # for want of room
+    # There is no room for the nodes' names.
+    rows = [{k: v for k, v in step.items() if k != "name"} for step in told.steps]
     return "\n".join([first, table(rows, formats), last])
 
 
