@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from bucketize.errors import unknown_name
+from bucketize.errors import BucketizeWarning, unknown_name
 from bucketize.ir import Module, check_module
 from bucketize.kernel.target import Target, host
 from bucketize.kernel.template import Implementation, Template
@@ -27,6 +27,7 @@ from bucketize.tune.choice import Choices
 from bucketize.tune.log import LogWarning, Trial, rows, select
 
 EXECUTORS = ("auto", "graph", "vm")
+SHOWN = 3  # illegal clones that a warning names
 LOGGER = logging.getLogger("bucketize")
 
 
@@ -66,7 +67,22 @@ def compile(
         image = link(program, tell)
     executable = Executable(image, mod, time.perf_counter() - start)
     LOGGER.info("%s", executable.counts)
+    _warn_of_illegal(program)
     return executable
+
+
+def _warn_of_illegal(program: Program) -> None:
+    """Name the clones, as far as they are decided, that refuse every run."""
+    refusals = {n: r.refusal for n, r in program.routines.decided().items() if r.refusal}
+    if refusals:
+        named = ", ".join([*list(refusals)[:SHOWN], *(["..."] if len(refusals) > SHOWN else [])])
+        reason = next(iter(refusals.values()))
+        warnings.warn(
+            f"{len(refusals)} of {len(program.clones)} clones are not legal and refuse every run "
+            f"({named}): {reason}",
+            BucketizeWarning,
+            stacklevel=3,
+        )
 
 
 def rebuilt(program: Program) -> Executable:

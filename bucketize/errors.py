@@ -74,6 +74,10 @@ class EngineError(BucketizeError):
     """An engine to compare with that is not installed, or does not take the model."""
 
 
+class BucketizeWarning(UserWarning):
+    """What a user ought to know though nothing fails, and what to do about it."""
+
+
 def unknown_name(kind: str, name: object, known: Iterable[object]) -> UnknownNameError:
     """The error for a name that is not among `known` (any iterable of names)."""
     names = sorted(map(str, known))

@@ -32,7 +32,7 @@ def locked(path: Path, timeout_s: float, say: Callable[[str], None]) -> Iterator
 
 def _wait(lock: BaseFileLock, timeout_s: float, held: str) -> None:
     try:
-        lock.acquire(timeout=timeout_s)
+        lock.acquire(timeout=max(timeout_s - PATIENCE_S, 0.0))
     except Timeout as e:
         raise TimeoutError(f"waited {timeout_s:g} s for {held}") from e
 

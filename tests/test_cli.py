@@ -20,6 +20,7 @@ import onnx.parser
 import pandas as pd
 import pytest
 from click.testing import CliRunner, Result
+from onnx_model import parse
 
 from bucketize.analysis import ENGINES, load
 from bucketize.analysis.engines import Engine
@@ -228,6 +229,31 @@ def test_show_takes_the_sizes_of_the_oracle(run: Run, net: str) -> None:
     assert told["clones"] == ["main[at0:N=3]"]
     text = run("show", net, "-d", "oracle", "--at", "N=3", "--section", "after").stdout
     assert "float32[3, 16]" in text
+
+
+def test_explained_extents_and_nodes_are_text(run: Run) -> None:
+    nodes = "[find] f = NonZero(x) [cast] c = Cast<to = 1>(f) [e] y = Exp(c)"
+    onnx.save(parse(f"(float[N] x) => (y) {{ {nodes} }}"), "net.onnx")
+    (row,) = json.loads(run("run", "net.onnx", "--at", "N=3", "--explain", "--json").stdout)
+    steps = [(step["name"], step["shape"]) for step in row["explanation"]["steps"]]
+    assert steps == [("find", [1, "any1"]), ("cast+e", [1, "any1"])]
+
+
+@pytest.mark.filterwarnings("default")
+def test_clones_that_are_not_legal_are_passed_by(run: Run) -> None:
+    graph = "(float[N, 1, H, 8] x) => (y) <float[1, 1, 3, 3] w = {1, 2, 3, 4, 5, 6, 7, 8, 9}> "
+    onnx.save(parse(graph + "{ y = Conv(x, w) }"), "net.onnx")  # legal from H=3 on
+    options = ("net.onnx", "--dim", "H=1..8", "--dim", "N=1", "-d", "log")
+    done = run("compile", *options, "-o", "net.bkt")
+    assert done.stderr.startswith("warning: 1 of 3 clones are not legal and refuse every run (")
+    assert done.stdout.endswith("run it: bucketize run net.bkt --at H=3\n")
+    assert run("run", "net.bkt", "--at", "H=3").exit_code == 0
+    bound = json.loads(run("compile", "net.onnx", "--dim", "H=1..2", "--json").stdout)
+    assert bound["run"] is None
+    assert 'illegal(reason="a window of 3' in run("show", *options, "--section", "after").stdout
+    shown = run("show", "net.onnx", "--dim", "H=1", "--section", "after")
+    assert shown.exit_code == 2
+    assert shown.stderr.startswith("error: a window of 3")
 
 
 @pytest.mark.parametrize("command", ["show", "compile"])

@@ -294,6 +294,8 @@ def test_without_fallback_an_uncovered_size_is_refused() -> None:
         (((1, None), (4, 8)), "unbounded interval is not the last"),
         (((100, 200),), r"intervals \(100, 200\) are all out of its bounds \[1, 64\]"),
         (((1, 2.5),), r"intervals \(1, 2.5\): \(1, 2.5\) is no pair of integers"),
+        (((True, 2),), r"\(True, 2\) is no pair of integers"),
+        (((0, True), (True, 2)), r"\(0, True\) is no pair of integers"),
         (((1,),), r"intervals \(1,\): \(1,\) is no pair of integers"),
         ((), r"input 'data', axis 0 \(N\): expected a list of intervals"),
     ],

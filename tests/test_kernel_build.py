@@ -7,7 +7,6 @@ import errno
 import importlib.util
 import os
 import py_compile
-import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -16,16 +15,17 @@ from typing import Any, NoReturn
 
 import numpy as np
 import pytest
-from filelock import FileLock
+from filelock import FileLock, Timeout
 from numba import int64, njit
 
-from bucketize.errors import KernelError
+from bucketize.errors import BucketizeWarning, KernelError
 from bucketize.kernel import build as module
 from bucketize.kernel import cache as files
 from bucketize.kernel.build import Kernel, build
 from bucketize.kernel.emit.native import call_address
 from bucketize.kernel.object import compiled, load, unsealed
 from bucketize.kernel.target import Target, cache_sizes, host, vectors
+from bucketize.lock import locked
 
 SOURCE = '''"""Adds a number to every element."""
 
@@ -162,7 +162,7 @@ def test_a_cache_that_is_whole_needs_no_lock_and_no_writing(
 
 
 def test_who_waits_for_the_lock_of_a_kernel_says_so_and_for_whom(
-    cache: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("bucketize.lock.PATIENCE_S", 0.1)
     monkeypatch.setattr(files, "LOCK_TIMEOUT_S", 0.3)
@@ -170,10 +170,24 @@ def test_who_waits_for_the_lock_of_a_kernel_says_so_and_for_whom(
     holder = rf"the lock .*k_1\.lock, which process {os.getpid()} holds"
     with (
         FileLock(cache / "k_1.lock"),
+        pytest.warns(BucketizeWarning, match=rf"^waiting for {holder}; up to 0.3 s$"),
         pytest.raises(KernelError, match=rf"cannot keep a kernel in .*: waited 0.3 s for {holder}"),
     ):
         files.made(cache / "k_1.py", "", lambda _: b"")
-    assert re.search(rf"k_1\.py: waiting for {holder}; up to 0.3 s", caplog.text)
+
+
+def test_what_is_waited_in_silence_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+
+    def acquire(_lock: FileLock, timeout: float) -> None:
+        waits.append(timeout)
+        raise Timeout("a")
+
+    monkeypatch.setattr("bucketize.lock.FileLock.acquire", acquire)
+    for timeout in (60.0, 0.5):
+        with pytest.raises(TimeoutError), locked(Path("a"), timeout, lambda _: None):
+            pass
+    assert waits == [1.0, 59.0, 0.5, 0.0]
 
 
 def test_an_object_without_the_function_is_refused() -> None:

@@ -83,7 +83,7 @@ def test_columns_are_those_of_the_design() -> None:
 @given(
     error=st.text(),
     latency=st.none() | st.floats(0, exclude_min=True, allow_infinity=False),
-    number=st.integers(),
+    number=st.integers(-(2**63), 2**63 - 1),
 )
 def test_any_text_and_number_survive(
     tmp_path_factory: pytest.TempPathFactory, error: str, latency: float | None, number: int
@@ -185,6 +185,12 @@ def test_bytes_that_are_no_text_are_read_as_such(log: Path) -> None:
         ({"shape": "1xjunk"}, "shape is '1xjunk', expected sizes such as"),
         ({"shape": "-3x4"}, "shape is '-3x4'"),
         ({"template": "matmull"}, "template is 'matmull', and no template has this name"),
+        ({"threads": 10**20}, "threads is 100000000000000000000, more than 64 bits hold"),
+        ({"repeats": -(10**20)}, "repeats is -100000000000000000000, more than"),
+        ({"trial": 2**63}, "trial is 9223372036854775808"),
+        ({"flops": -1.0}, "flops is -1.0, expected a number from 0 on"),
+        ({"bytes": math.inf}, "bytes is inf, expected a number from 0"),
+        ({"bytes": math.nan}, "bytes is nan"),
         ({"timestamp": "yesterday"}, "timestamp is 'yesterday', expected a time such as 2026-"),
     ],
 )

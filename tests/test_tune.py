@@ -424,6 +424,29 @@ def test_the_fallback_gets_the_traffic_that_no_bucket_serves() -> None:
     }
 
 
+def conv_of(high: int, window: int = 3) -> Module:
+    """A convolution that is legal where the height is at least that of its window."""
+    x = Var("x", tensor("float32", Symbol("N", 1, 3), 3, Symbol("H", 1, high), 8))
+    kernel = Const(np.ones((4, 3, window, 3), np.float32))
+    out = Builder()
+    return Module({"main": out.function("main", [x], [out.emit(conv2d, x, kernel)])})
+
+
+def test_clones_that_are_not_legal_have_no_tasks() -> None:
+    mod = dispatch(conv_of(8), lambda _: {"x": {2: [(1, 2), (2, 3), (3, 5)]}})
+    assert {task.function for task in tasks_of(mod)} == {"main[H=3..4]", "main[fallback]"}
+    mod = dispatch(conv_of(8), lambda _: {"x": {2: [(1, 2), (2, 3)]}}, fallback=False)
+    with pytest.raises(TuneError, match="no clone is legal at any of its sizes: bound the symbols"):
+        tasks_of(mod)
+
+
+def test_schedules_are_judged_at_legal_sizes_only() -> None:
+    mod = dispatch(conv_of(8), lambda _: {"x": {2: [(1, 3), (3, 9)]}}, fallback=False)
+    assert set(points(mod)) == {"main[H=3..8]"}  # of H=1..2 none is legal, which no bound tells
+    assert {p.sizes.get("H") for t in tasks_of(conv_of(8, 5)) for p in t.points} == {8}
+    assert {p.sizes.get("H") for t in tasks_of(conv_of(8), "bounds") for p in t.points} == {3, 8}
+
+
 def test_a_profile_is_judged_at_its_opt() -> None:
     profile = Profile({"x": (1, 8)}, {"x": (7, 8)}, {"x": (64, 8)}, name="all")
     mod = dispatch(module(), lambda _: [profile], fallback=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,17 +63,34 @@ def summary(path: Path, mod: Module, exe: Executable) -> dict[str, Any]:
         "inputs": {p.name: str(p.type) for p in mod.main.params},
         "outputs": {n: str(r.type) for n, r in zip(exe.outputs, mod.main.results, strict=True)},
         "symbols": {s.name: [s.lo, s.hi] for s in mod.main.symbols().values()},
-        "run": command(path, mod),
+        "run": command(path, exe),
     }
 
 
-def command(path: Path, mod: Module) -> str:
-    """How to run it: at the least sizes of its first clone."""
-    least = {s.name: s.lo for s in mod.main.symbols().values()}
-    for clone in list(mod.clones.values())[:1]:
-        least |= {name: lo for name, (lo, _) in clone.bucket.items()}
-    at = [f"--at {parameter.shown_sizes(least)}"] if least else []
-    return " ".join(["bucketize run", str(path), *at])
+def command(path: Path, exe: Executable) -> str | None:
+    """How to run it: at the first sizes of a clone that are legal; None if none are known."""
+    from bucketize.errors import ShapeError, TypeRelError
+
+    for sizes in candidates(exe):
+        try:
+            exe.explain(**sizes)
+        except (TypeRelError, ShapeError):
+            continue  # these are not legal
+        at = [f"--at {parameter.shown_sizes(sizes)}"] if sizes else []
+        return " ".join(["bucketize run", str(path), *at])
+    return None
+
+
+def candidates(exe: Executable) -> Iterator[parameter.Sizes]:
+    """Sizes of each clone, from the least on; of the model where there are no clones."""
+    from bucketize.runtime.executable import rising_sizes
+
+    routines, clones = exe.program.routines, exe.program.clones
+    for name in clones or ["main"]:
+        bucket = clones[name].bucket if clones else {}
+        fixed = {symbol: lo for symbol, (lo, _) in bucket.items()}
+        if not routines[name].refusal:
+            yield from ({**fixed, **sizes} for sizes in rising_sizes(routines[name].params))
 
 
 def shown(told: dict[str, Any]) -> str:
@@ -83,6 +101,6 @@ def shown(told: dict[str, Any]) -> str:
             f"{told['path']}: {told['clones']} clones, {told['kernels']} kernels, {mib:.1f} MiB",
             *(f"  input {name}: {type_}" for name, type_ in told["inputs"].items()),
             *(f"  output {name}: {type_}" for name, type_ in told["outputs"].items()),
-            f"run it: {told['run']}",
+            *([f"run it: {told['run']}"] if told["run"] else []),
         ]
     )

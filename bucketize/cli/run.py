@@ -191,7 +191,9 @@ def explained(told: Explanation) -> str:
         "schedule": lambda knobs: " ".join(f"{k}={v}" for k, v in knobs.items()),
     }
     first, *_, last = str(told).splitlines()
-    return "\n".join([first, table(told.steps, formats), last])
+    # There is no room for the nodes' names.
+    rows = [{k: v for k, v in step.items() if k != "name"} for step in told.steps]
+    return "\n".join([first, table(rows, formats), last])
 
 
 def report(exe: Executable, rows: list[dict[str, Any]], as_json: bool) -> None:

@@ -12,7 +12,7 @@ from bucketize.cli import parameter
 from bucketize.cli.model import dispatched_at, load_model
 
 if TYPE_CHECKING:
-    from bucketize.ir import Module
+    from bucketize.ir import Function, Module
 
 SECTIONS = ("before", "decisions", "clones", "after")
 
@@ -60,7 +60,6 @@ def show(
 def lines(section: str, mod: Module, after: Module, function: str) -> Iterator[str]:
     """The text of one section."""
     from bucketize.ir import tree_lines
-    from bucketize.lower.pipeline import lower
     from bucketize.text import show as text
 
     if section == "before":
@@ -70,7 +69,22 @@ def lines(section: str, mod: Module, after: Module, function: str) -> Iterator[s
     elif section == "clones":
         yield from abridged(clones(after))
     else:
-        yield text(lower(after.function(function)))
+        yield text(lowered(after, function))
+
+
+def lowered(mod: Module, name: str) -> Function:
+    """The function that kernels are made of; a clone that is not legal as one that says why."""
+    from bucketize.errors import ShapeError, TypeRelError
+    from bucketize.lower.pipeline import lower
+    from bucketize.program.decide import refusing
+
+    try:
+        return lower(mod.function(name))
+    except (TypeRelError, ShapeError) as e:
+        refused = refusing(mod, name, e)
+        if refused is None:
+            raise
+        return refused
 
 
 def clones(mod: Module) -> list[str]:

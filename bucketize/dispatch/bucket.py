@@ -70,7 +70,7 @@ def _show_all(intervals: Iterable[Any]) -> str:
 
 def _check_interval(interval: Any, shown: str) -> None:
     pair = isinstance(interval, Sequence) and len(interval) == 2
-    if not pair or not isinstance(interval[0], int) or not isinstance(interval[1], int | None):
+    if not pair or not _is_size(interval[0]) or not (interval[1] is None or _is_size(interval[1])):
         raise DispatchError(f"{shown}: {interval!r} is no pair of integers (lo, hi)")
     lo, hi = interval
     if lo < 0:
@@ -78,6 +78,10 @@ def _check_interval(interval: Any, shown: str) -> None:
     if hi is not None and hi <= lo:
         kind = "is empty" if hi == lo else "is reversed"
         raise DispatchError(f"{shown}: {(lo, hi)} {kind}")
+
+
+def _is_size(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def intervals_by_symbol(fn: Function, answer: Mapping[Any, Any]) -> dict[Symbol, list[Interval]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import warnings
 
 from bucketize.kernel.build import build
 
@@ -16,6 +17,7 @@ def main() -> None:
     """Serve jobs until stdin ends."""
     said = os.fdopen(os.dup(sys.stdout.fileno()), "w", buffering=1)
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what numba prints is no answer
+    warnings.formatwarning = _line
     for line in sys.stdin:
         source, hint = json.loads(line)
         try:
@@ -24,6 +26,11 @@ def main() -> None:
         except Exception as e:  # whatever numba raises is told to who asked
             error = f"{type(e).__name__}: {e}"
         said.write(json.dumps(error) + "\n")
+
+
+def _line(message: Warning | str, *_where: object, **_line: object) -> str:
+    """A warning as the command line prints it."""
+    return f"warning: {message}\n"
 
 
 if __name__ == "__main__":

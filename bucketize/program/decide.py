@@ -70,11 +70,10 @@ class _Decider:
                 return family.member(name, self.module.clones[name])
             return self._routine(self.module.functions[name])
         except (TypeRelError, ShapeError) as e:
-            e.add_note(f"in {name}: if the model is not legal at these sizes, bound its symbols")
-            clone = self.module.clones.get(name)
-            if clone is None or clone.origin is None:
+            refused = refusing(self.module, name, e)
+            if refused is None:
                 raise
-            return self._routine(replace(illegal(clone.origin, e), name=name))
+            return self._routine(refused)
 
     def _family(self, name: str) -> Family | None:
         """The clones that differ from this one by bounds alone, and are lowered together."""
@@ -144,6 +143,15 @@ class _Decider:
             if isinstance(a, Const)
         }
         return KernelCall(b, workload, args, implementation, why, name, packs)
+
+
+def refusing(module: Module, name: str, error: BucketizeError) -> Function | None:
+    """The clone whose types do not fit, as one that refuses every run; None if it is no clone."""
+    error.add_note(f"in {name}: if the model is not legal at these sizes, bound its symbols")
+    clone = module.clones.get(name)
+    if clone is None or clone.origin is None:
+        return None
+    return replace(illegal(clone.origin, error), name=name)
 
 
 def defaults(target: Target) -> Choose:

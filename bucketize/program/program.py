@@ -12,7 +12,7 @@ from threading import RLock
 import numpy as np
 
 from bucketize.errors import CompileError
-from bucketize.ir import Atom, Clone, Function, Var
+from bucketize.ir import ILLEGAL, Atom, Clone, Function, Var
 from bucketize.kernel.target import Target
 from bucketize.program.instruction import (
     Branch,
@@ -42,6 +42,12 @@ class Routine:
     code: Code
     executor: str
     """"graph" if it is static and one segment, else "vm"."""
+
+    @property
+    def refusal(self) -> str:
+        """Why it refuses every run, as it is not legal; empty if it may run."""
+        refused = [i.binding for i in self.code.instructions if isinstance(i, Refuse)]
+        return next((b.attrs["reason"] for b in refused if b.op is ILLEGAL), "")
 
 
 # --- the program ---------------------------------------------------------------------------------

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import warnings
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +14,14 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from bucketize.call import arrange_inputs
-from bucketize.errors import ArgumentError, unknown_name
+from bucketize.errors import (
+    ArgumentError,
+    BucketizeError,
+    BucketizeWarning,
+    ShapeError,
+    TypeRelError,
+    unknown_name,
+)
 from bucketize.ir import Module, Var
 from bucketize.ir.html import html_heading, html_table
 from bucketize.kernel.object import Kernel
@@ -24,13 +32,15 @@ from bucketize.runtime.explain import Explanation, explain, sizes_of
 from bucketize.runtime.image import Image
 from bucketize.runtime.save import save
 from bucketize.runtime.vm import Context
-from bucketize.types import evaluate
+from bucketize.types import Symbol, evaluate
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from bucketize.progress import Tell
     from bucketize.runtime.roofline import Roofline
+
+MOST_TIMES = 512  # of the least size: no window of a usual model is wider
 
 
 @dataclass
@@ -74,10 +84,28 @@ def _facts(routine: Routine) -> list[object]:
     return [len(calls), sum(call.why == LOGGED for call in calls), ", ".join(host)]
 
 
-def _zeros(params: Sequence[Var]) -> list[Array]:
-    """Arrays of the least sizes that the symbols of the parameters may have."""
-    least = {s.name: s.lo for p in params for s in p.type.symbols()}
-    return [np.zeros([evaluate(d, least) for d in p.type.shape], p.type.dtype) for p in params]
+def rising_sizes(params: Iterable[Var]) -> Iterator[dict[str, int]]:
+    """The least sizes of the symbols, and multiples of them: a window may want more than the least.
+
+    They double up to `MOST_TIMES`, none beyond its bound.
+    """
+    symbols = {s.name: s for p in params for s in p.type.symbols()}
+    before, times = None, 1
+    while times <= MOST_TIMES:
+        sizes = {name: _times(symbol, times) for name, symbol in symbols.items()}
+        if sizes == before:
+            return
+        yield sizes
+        before, times = sizes, 2 * times
+
+
+def _times(symbol: Symbol, times: int) -> int:
+    size = symbol.lo if times == 1 else times * max(symbol.lo, 1)
+    return size if symbol.hi is None else min(size, symbol.hi)
+
+
+def _zeros(params: Sequence[Var], sizes: Mapping[str, int]) -> list[Array]:
+    return [np.zeros([evaluate(d, sizes) for d in p.type.shape], p.type.dtype) for p in params]
 
 
 class Executable:
@@ -186,12 +214,30 @@ class Executable:
         return labelled[0]
 
     def warm_up(self, progress: Tell | None = None) -> None:
-        """Link and run every clone once at its smallest sizes, on zeros."""
+        """Link and run every clone once at its smallest legal sizes, on zeros.
+
+        A clone that is not legal at all is passed by. Of one that refuses all sizes that are tried
+        (the least, doubled and doubled again) a BucketizeWarning says so.
+        """
         names = [n for n in self.program.routines if n != "main"] or ["main"]
         for i, name in enumerate(names):
             if progress is not None:
                 progress(name, i, len(names))
-            self._run(name, _zeros(self.program.routines[name].params))
+            routine = self.program.routines[name]
+            if not routine.refusal:
+                self._warm_up(routine)
+
+    def _warm_up(self, routine: Routine) -> None:
+        refused: BucketizeError | None = None
+        for sizes in rising_sizes(routine.params):
+            try:
+                self._run(routine.name, _zeros(routine.params, sizes))
+            except (TypeRelError, ShapeError) as e:
+                refused = refused or e
+            else:
+                return
+        told = f"{routine.name} stays cold: it runs at none of the sizes tried; at the least"
+        warnings.warn(f"{told}: {refused}", BucketizeWarning, stacklevel=3)
 
     def save(self, path: str | Path) -> None:
         """Write a file that `bucketize.load` runs without model, log, compiler or cache.

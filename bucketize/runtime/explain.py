@@ -26,7 +26,11 @@ from bucketize.types import evaluate, symbols
 
 @dataclass(repr=False)
 class Explanation:
-    """The way that sizes take: `clone` serves them; `steps` are its kernels, in order."""
+    """The way that sizes take: `clone` serves them; `steps` are its kernels, in order.
+
+    A step has the names of its nodes in the model, joined by "+", its ops, the shape of its result,
+    its kernel's template, that one's schedule, and why it was chosen.
+    """
 
     sizes: dict[str, int]
     clone: str = "main"
@@ -48,7 +52,8 @@ class Explanation:
 
 def _line(step: Mapping[str, Any]) -> str:
     knobs = " ".join(f"{k}={v}" for k, v in step["schedule"].items())
-    return f"  {step['op']:<28} {step['shape']!s:<22} {step['kernel']:<12} {knobs}  [{step['why']}]"
+    shape = f"({', '.join(map(str, step['shape']))})"
+    return f"  {step['op']:<28} {shape:<22} {step['kernel']:<12} {knobs}  [{step['why']}]"
 
 
 def sizes_of(inputs: Sequence[Var], given: Mapping[str, Any]) -> dict[str, int]:
@@ -124,14 +129,21 @@ def _tell(
 def _host_step(b: Binding) -> dict[str, Any]:
     data_dependent = b.op.shape_from_values is not None or b.op.reads
     why = "its shape depends on values" if data_dependent else "no template takes it"
-    step = {"op": b.op.name, "shape": b.outs[0].type.shape, "kernel": "numpy", "schedule": {}}
-    return {**step, "why": why}
+    return {
+        "name": "+".join(b.origin),
+        "op": b.op.name,
+        "shape": b.outs[0].type.shape,
+        "kernel": "numpy",
+        "schedule": {},
+        "why": why,
+    }
 
 
 def _step(call: KernelCall, sizes: Mapping[str, int]) -> dict[str, Any]:
     members = [b.op.name for b in call.workload.body.body]
     shape = tuple(evaluate(d, sizes) if sizes else d for d in call.binding.outs[0].type.shape)
     return {
+        "name": "+".join(call.binding.origin),
         "op": "+".join(members),
         "shape": shape,
         "kernel": call.implementation.template,

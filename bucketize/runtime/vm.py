@@ -15,7 +15,7 @@ import numpy as np
 from bucketize.call import bind_shapes, refusal
 from bucketize.errors import ShapeError
 from bucketize.interpret import compute
-from bucketize.ir import Atom, Binding, Const, Var
+from bucketize.ir import Atom, Const, Var
 from bucketize.op import Array
 from bucketize.program.instruction import (
     Branch,
@@ -151,19 +151,11 @@ def _run_segment(context: Context, i: RunSegment, registers: Registers, sizes: S
 def _compute(_: Context, i: Compute, registers: Registers, sizes: Sizes) -> None:
     """Write the results, and the sizes that they bring."""
     operands = _all(registers, i.binding.args)
-    for out, value in zip(i.binding.outs, _computed(i.binding, operands, sizes), strict=True):
+    for out, value in zip(i.binding.outs, compute(i.binding, operands, sizes), strict=True):
         own = np.asarray(value, order="C")
         shared = any(np.may_share_memory(own, o) for o in operands)
         registers[out] = own.copy() if shared else own
     _learn(i.binding.outs, registers, sizes)
-
-
-def _computed(b: Binding, operands: Sequence[Array], sizes: Sizes) -> list[Array]:
-    """What numpy makes of the operands; what it refuses is an error of theirs."""
-    try:
-        return compute(b, operands, sizes)
-    except (ValueError, IndexError, ArithmeticError, MemoryError) as e:
-        raise ShapeError(f"in {b.op.name}: {e}") from e
 
 
 def _read_sizes(_: Context, i: ReadSizes, registers: Registers, sizes: Sizes) -> None:

@@ -68,10 +68,16 @@ def _by_symbol(reader: Reader, item: Callable[[], T]) -> dict[str, T]:
 
 
 def _interval(reader: Reader) -> Interval:
-    lo = reader.integer()
-    if not reader.accept(".."):
-        return lo, lo + 1
-    return lo, reader.integer() + 1 if reader.now.kind == "number" else None
+    at, lo = reader.now, reader.integer()
+    last: int | None = lo
+    if reader.accept(".."):
+        last = reader.integer() if reader.now.kind == "number" else None
+    interval = lo, None if last is None else last + 1
+    if lo < 0 or (last is not None and last < lo):
+        reader.fail(
+            f"no sizes are {show_interval(interval)}: they begin at 0 or above, and ascend", at
+        )
+    return interval
 
 
 def _weight(reader: Reader) -> float:

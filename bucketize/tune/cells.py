@@ -104,6 +104,16 @@ def _positive(value: float | None) -> str:
     return "" if fits else f"{value}, expected a number above 0"
 
 
+def _integer(value: int | None) -> str:
+    fits = value is None or -(2**63) <= value < 2**63  # None of a torn cell, whose row is told
+    return "" if fits else f"{value}, more than 64 bits hold"
+
+
+def _amount(value: float | None) -> str:
+    fits = value is None or 0 <= value < math.inf
+    return "" if fits else f"{value}, expected a number from 0 on"
+
+
 def _shapes(text: str) -> str:
     try:
         fits = all(size >= 0 for shape in parse_shapes(text) for size in shape)
@@ -136,4 +146,7 @@ CHECKS: Mapping[str, Check] = {
     "shape": _shapes,
     "schedule": _schedule,
     "timestamp": _moment,
+    "flops": _amount,
+    "bytes": _amount,
+    **dict.fromkeys(("schema_version", "trial", "host_cores", "threads", "repeats"), _integer),
 }

@@ -10,8 +10,8 @@ from functools import cached_property
 from typing import TypeAlias
 
 from bucketize.dispatch.bucket import show_bucket
-from bucketize.errors import TuneError, unknown_name
-from bucketize.ir import CALL, Binding, Clone, Const, Function, Module, all_bindings
+from bucketize.errors import ShapeError, TuneError, TypeRelError, unknown_name
+from bucketize.ir import CALL, Binding, Clone, Const, Function, Module, all_bindings, specialise
 from bucketize.kernel.target import Target, host
 from bucketize.kernel.template import Implementation, Shapes, Template
 from bucketize.kernel.templates import TEMPLATES, candidates
@@ -116,7 +116,7 @@ def tasks_of(mod: Module, sizes: str | Traffic = "middle") -> list[Task]:
             the sizes that its profile names; "bounds": at its low end, middle and top; or a list of
             sizes met in practice, `[{"N": 1}, {"N": 8}]` or, weighted, `[({"N": 1}, 0.9), ...]`:
             each counts in the first clone whose bucket holds it, and a clone that gets none has no
-            tasks.
+            tasks. Sizes at which the model is not legal are not chosen, but an error if given.
 
     Raises:
         TuneError: no bucket holds any of the sizes, or they lack a symbol.
@@ -124,17 +124,21 @@ def tasks_of(mod: Module, sizes: str | Traffic = "middle") -> list[Task]:
     """
     target = host()
     program = decide(mod, defaults(target), target=target, threads=1, executor="auto")
-    working = [fn for fn in map(mod.function, mod.functions) if not _delegates(fn)]
-    leaves = [(fn, mod.clones.get(fn.name, WHOLE)) for fn in working]
+    routines = [program.decide(name, whole=False) for name in mod.functions]
+    working = [r for r in routines if not r.refusal and not _delegates(r.fn)]
+    if not working:
+        raise TuneError("no clone is legal at any of its sizes: bound the symbols of the model")
+    leaves = [(routine, mod.clones.get(routine.name, WHOLE)) for routine in working]
     if isinstance(sizes, str):
-        judged = {fn.name: _representatives(fn, clone.opt, sizes) for fn, clone in leaves}
+        whole = [(program.decide(r.name), clone) for r, clone in leaves]
+        judged = {r.name: _representatives(r, clone.opt, sizes) for r, clone in whole}
     else:
         judged = _shared_out(leaves, sizes)
     return [
         task
-        for fn, clone in leaves
-        if judged[fn.name]
-        for task in _tasks(program.decide(fn.name), clone, judged[fn.name], target)
+        for routine, clone in leaves
+        if judged[routine.name]
+        for task in _tasks(program.decide(routine.name), clone, judged[routine.name], target)
     ]
 
 
@@ -145,15 +149,32 @@ def _delegates(fn: Function) -> bool:
 # --- where schedules are judged ------------------------------------------------------------------
 
 
-def _representatives(fn: Function, opt: Sizes | None, choice: str) -> Weighted:
-    symbols = fn.symbols().values()
+def _representatives(routine: Routine, opt: Sizes | None, choice: str) -> Weighted:
+    symbols = _symbols(routine)
     middle = {s.name: _middle(s) for s in symbols} | dict(opt or {})
-    if choice == "middle":
-        return [(middle, 1.0)]
+    low, top = {s.name: s.lo for s in symbols}, {s.name: _top(s) for s in symbols}
+    if choice not in CHOICES:
+        raise unknown_name("choice of sizes", choice, CHOICES)
     if choice == "bounds":
-        low, top = {s.name: s.lo for s in symbols}, {s.name: _top(s) for s in symbols}
-        return [(low, 1.0), (middle, 1.0), (top, 1.0)]
-    raise unknown_name("choice of sizes", choice, CHOICES)
+        return [(sizes, 1.0) for sizes in (low, middle, top) if _is_legal(routine, sizes)]
+    legal = (sizes for sizes in (middle, top) if _is_legal(routine, sizes))
+    return [(sizes, 1.0) for sizes in itertools.islice(legal, 1)]
+
+
+def _is_legal(routine: Routine, sizes: Sizes) -> bool:
+    """Whether every workload has a result at these sizes, as far as they tell its shapes."""
+    bodies = {call.workload.hash: call.workload.body for call in _calls(routine)}
+    try:
+        for body in bodies.values():
+            specialise(body, sizes)
+    except (TypeRelError, ShapeError):
+        return False
+    return True
+
+
+def _symbols(routine: Routine) -> list[Symbol]:
+    """Of its inputs, with the bounds of its bucket."""
+    return list({s.name: s for p in routine.params for s in p.type.symbols()}.values())
 
 
 def _top(symbol: Symbol) -> int:
@@ -164,15 +185,15 @@ def _middle(symbol: Symbol) -> int:
     return round(math.sqrt(max(symbol.lo, 1) * _top(symbol)))
 
 
-def _shared_out(leaves: Sequence[tuple[Function, Clone]], traffic: Traffic) -> dict[str, Weighted]:
+def _shared_out(leaves: Sequence[tuple[Routine, Clone]], traffic: Traffic) -> dict[str, Weighted]:
     """Each of the sizes given to the first clone that serves it; the fallback takes the rest."""
-    given: dict[str, Weighted] = {fn.name: [] for fn, _ in leaves}
+    given: dict[str, Weighted] = {routine.name: [] for routine, _ in leaves}
     in_order = sorted(leaves, key=lambda leaf: leaf[1] is WHOLE)
     for entry in traffic:
         sizes, weight = entry if isinstance(entry, tuple) else (entry, 1.0)
         if not 0 < weight < math.inf:
             raise TuneError(f"the weight of {sizes} is {weight}, expected a number above 0")
-        server = next((fn for fn, clone in in_order if _serves(fn, clone, sizes)), None)
+        server = next((r for r, clone in in_order if _serves(r, clone, sizes)), None)
         if server is not None:
             given[server.name].append((sizes, weight))
     if not any(given.values()):
@@ -180,13 +201,13 @@ def _shared_out(leaves: Sequence[tuple[Function, Clone]], traffic: Traffic) -> d
     return given
 
 
-def _serves(fn: Function, clone: Clone, sizes: Sizes) -> bool:
+def _serves(routine: Routine, clone: Clone, sizes: Sizes) -> bool:
     bucket = clone.bucket.items()
     ranges = {name: (lo, None if hi is None else hi - 1) for name, (lo, hi) in bucket}
-    ranges |= {s.name: (s.lo, s.hi) for s in fn.symbols().values()}
+    ranges |= {s.name: (s.lo, s.hi) for s in _symbols(routine)}
     lacking = sorted(ranges.keys() - sizes.keys())
     if lacking:
-        raise TuneError(f"the sizes {dict(sizes)} lack {', '.join(lacking)} of {fn.name}")
+        raise TuneError(f"the sizes {dict(sizes)} lack {', '.join(lacking)} of {routine.name}")
     return all(lo <= sizes[n] and (hi is None or sizes[n] <= hi) for n, (lo, hi) in ranges.items())
 
 
