@@ -12,6 +12,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +34,8 @@ from bucketize.progress import Tell
 from bucketize.runtime import profile as profile_module
 from bucketize.runtime.profile import BETWEEN
 from bucketize.runtime.roofline import Roofline
+from bucketize.tune import session
+from bucketize.tune.log import Trial
 from bucketize.types import Symbol
 
 Run = Callable[..., Result]
@@ -449,6 +452,29 @@ def test_tune_then_analyze(run: Run, net: str, tmp_path: Path) -> None:
     assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
     chosen = run("run", net, "-d", "exact", "--dim", "N=1..2", "--log", "t.csv", "--at", "N=2")
     assert "1 with schedules from the log" in chosen.stderr
+
+
+def test_tuning_counts_its_tasks_in_a_shared_log(
+    run: Run, net: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = ("--log", "t.csv", "--trials", "2")
+    run("tune", net, "-d", "log", "--dim", "N=1..4", *log)
+    shared = run("tune", net, "--dim", "N=2..4", *log)
+    assert "0 trials in 0 s, 0 failed; t.csv has 2 of this model" in shared.stderr
+    assert shared.stdout.splitlines()[1].startswith("main ")  # of the clone N=2..4
+    renamed = Path("net.onnx").rename("other.onnx")
+    assert json.loads(run("tune", str(renamed), "--dim", "N=2..4", *log, "--json").stdout)["best"]
+    append_ = session.append
+
+    def beside(path: Path, trial: Trial) -> None:
+        """Another session writes at the same time."""
+        append_(path, trial)
+        append_(path, replace(trial, run_id="other"))
+
+    monkeypatch.setattr(session, "append", beside)
+    more = run("tune", str(renamed), "--dim", "N=2..4", *log[:-1], "3", "--json")
+    told = json.loads(more.stdout)
+    assert (told["trials"], told["trials_in_log"], len(load("t.csv"))) == (1, 3, 6)
 
 
 @pytest.mark.filterwarnings("default")
