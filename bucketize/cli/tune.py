@@ -27,7 +27,11 @@ if TYPE_CHECKING:
 @parameter.at_option
 @click.option("--log", required=True, type=click.Path(path_type=Path), help="The CSV to add to.")
 @click.option("--trials", default=64, show_default=True, help="Schedules to try per workload.")
-@click.option("--seconds", type=float, help="Stop after this time, shared among the workloads.")
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Stop after this time, shared among the workloads.",
+)
 @click.option(
     "--search",
     type=click.Choice(["skopt", "random", "grid"]),

@@ -20,6 +20,7 @@ from bucketize.kernel.object import Kernel
 from bucketize.op import Array
 from bucketize.program.instruction import DEFAULT, LOGGED, Compute, RunSegment, instructions
 from bucketize.program.program import Program, Routine
+from bucketize.progress import Tell, progress_bar, shown
 from bucketize.runtime.explain import Explanation, explain, sizes_of
 from bucketize.runtime.image import Image
 from bucketize.runtime.save import save
@@ -29,7 +30,6 @@ from bucketize.types import evaluate
 if TYPE_CHECKING:
     import pandas as pd
 
-    from bucketize.progress import Tell
     from bucketize.runtime.roofline import Roofline
 
 
@@ -185,13 +185,19 @@ class Executable:
             raise unknown_name("function", clone, self.program.routines)
         return labelled[0]
 
-    def warm_up(self, progress: Tell | None = None) -> None:
-        """Link and run every clone once at its smallest sizes, on zeros."""
+    def warm_up(self, progress: Tell | bool | None = None) -> None:
+        """Link and run every clone once at its smallest sizes, on zeros; `progress` as `compile`'s.
+
+        Raises:
+            ArgumentError: a `progress` that is no function, True or None.
+
+        """
         names = [n for n in self.program.routines if n != "main"] or ["main"]
-        for i, name in enumerate(names):
-            if progress is not None:
-                progress(name, i, len(names))
-            self._run(name, _zeros(self.program.routines[name].params))
+        with shown(progress, progress_bar("warming up")) as tell:
+            for i, name in enumerate(names):
+                if tell is not None:
+                    tell(name, i, len(names))
+                self._run(name, _zeros(self.program.routines[name].params))
 
     def save(self, path: str | Path) -> None:
         """Write a file that `bucketize.load` runs without model, log, compiler or cache.

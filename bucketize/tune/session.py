@@ -21,6 +21,7 @@ from bucketize.errors import TuneError
 from bucketize.ir import Module, check_module
 from bucketize.kernel.template import Implementation
 from bucketize.kernel.templates import TEMPLATES
+from bucketize.progress import shown
 from bucketize.text import constants, show
 from bucketize.tune.environment import here
 from bucketize.tune.frame import trial_frame
@@ -36,7 +37,7 @@ from bucketize.tune.log import (
     select,
 )
 from bucketize.tune.measure import Job, Outcome, Worker
-from bucketize.tune.progress import Progress, shown
+from bucketize.tune.progress import Progress, tuning_bar
 from bucketize.tune.search import Proposal
 from bucketize.tune.search import search as explore
 from bucketize.tune.task import Point, Task, Traffic, tasks_of
@@ -129,9 +130,9 @@ def opened(  # noqa: PLR0913  (those of `tune`)
 ) -> Iterator[Session]:
     """The session of `tune` with these arguments, ready to work; `tune` has what they mean."""
     check_module(mod)
-    _check(trials, threads)
+    _check(trials, threads, seconds)
     with ExitStack() as stack:
-        tell = stack.enter_context(shown(progress))
+        tell = stack.enter_context(shown(progress, tuning_bar("tuning")))
         session = Session(
             tasks=tasks_of(mod, sizes),
             log=Path(log),
@@ -142,7 +143,7 @@ def opened(  # noqa: PLR0913  (those of `tune`)
             threads=threads,
             seconds=math.inf if seconds is None else seconds,
             measurer=measurer or stack.enter_context(Worker()),
-            tell=tell,
+            tell=tell or (lambda _: None),
         )
         stack.enter_context(_kept(session))
         yield session
@@ -159,12 +160,14 @@ def _kept(session: Session) -> Iterator[None]:
         raise
 
 
-def _check(trials: int, threads: int) -> None:
+def _check(trials: int, threads: int, seconds: float | None) -> None:
     if not isinstance(trials, int) or trials < 1:
         raise TuneError(f"trials: expected at least 1, got {trials!r}")
     most = int(config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
     if not isinstance(threads, int) or not 1 <= threads <= most:
         raise TuneError(f"threads: expected 1 to {most}, got {threads!r}")
+    if seconds is not None and not (isinstance(seconds, int | float) and 0 < seconds < math.inf):
+        raise TuneError(f"seconds: expected a finite number above 0, or None, got {seconds!r}")
 
 
 ByShape: TypeAlias = dict[str, Trial]
