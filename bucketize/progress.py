@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import count
 from threading import Event, Thread
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
@@ -117,6 +118,27 @@ def shown(progress: T | bool | None, bar: AbstractContextManager[T]) -> Iterator
         yield progress
     else:
         raise ArgumentError(f"progress: expected True, None or a function, got {progress!r}")
+
+
+def steps(tell: Tell | None, total: int) -> Callable[[str], None]:
+    """Tells, each time it is called with what is worked on now, of one more step of `total`."""
+    done = count()
+
+    def step(what: str) -> None:
+        if tell is not None:
+            tell(what, next(done), total)
+
+    return step
+
+
+def announced(call: Callable[[], T], step: Callable[[str], None], what: str) -> Callable[[], T]:
+    """The call behind a step that tells of it."""
+
+    def told_and_called() -> T:
+        step(what)
+        return call()
+
+    return told_and_called
 
 
 @contextmanager

@@ -22,6 +22,7 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner, Result
 
+from bucketize import progress
 from bucketize.analysis import ENGINES, load
 from bucketize.analysis.engines import Engine
 from bucketize.cli.dispatcher import find_dispatcher, parse_options
@@ -30,7 +31,7 @@ from bucketize.cli.profile import labels, shortened
 from bucketize.cli.run import save as save_results
 from bucketize.errors import BucketizeError, DispatchError, UnknownNameError
 from bucketize.program.file import File, write
-from bucketize.progress import Tell
+from bucketize.progress import Meter, Tell
 from bucketize.runtime import profile as profile_module
 from bucketize.runtime.profile import BETWEEN
 from bucketize.runtime.roofline import Roofline
@@ -446,8 +447,8 @@ def test_tune_then_analyze(run: Run, net: str, tmp_path: Path) -> None:
     header, *_ = run("analyze", "t.csv").stdout.splitlines()
     shown = "function layer latency_s gflops relative schedule tried failed op workload"
     assert header.split() == shown.split()
-    progress = run("analyze", "t.csv", "--frame", "progress", "--csv", "p.csv", "--plot", "p.png")
-    assert progress.output.startswith("host_cpu")
+    course = run("analyze", "t.csv", "--frame", "progress", "--csv", "p.csv", "--plot", "p.png")
+    assert course.output.startswith("host_cpu")
     assert (tmp_path / "p.csv").read_text().startswith("host_cpu")
     assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
     chosen = run("run", net, "-d", "exact", "--dim", "N=1..2", "--log", "t.csv", "--at", "N=2")
@@ -637,6 +638,34 @@ def test_a_profile_of_a_saved_program_tells_scripts(
     assert (kernel["name"], kernel["op"], kernel["shape"]) == ("h+y", "matmul+relu", [3, 8])
     assert kernel["share"] + between["share"] == pytest.approx(1)
     assert between["flops"] is None
+
+
+@pytest.mark.parametrize(
+    ("args", "titles"),
+    [
+        (["bench", "--rounds", "1"], ["starting", "timing N=3"]),
+        (["profile", "--repeat", "1"], ["profiling N=3"]),
+    ],
+)
+def test_what_measures_draws_a_bar(
+    run: Run,
+    net: str,
+    roof: None,
+    args: list[str],
+    titles: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    drawn: list[Meter] = []
+
+    @contextmanager
+    def metered(title: str) -> Iterator[Meter]:
+        drawn.append(Meter(title))
+        yield drawn[-1]
+
+    monkeypatch.setattr(progress, "metered", metered)
+    run(*args[:1], net, "--at", "N=3", *args[1:])
+    counted = [meter.title for meter in drawn if meter.total]
+    assert counted == ["compiling", *titles]
 
 
 @pytest.fixture

@@ -69,6 +69,8 @@ def profile(
       bucketize profile net.onnx -d log --log trials.csv --at N=4 --trace t.json
       bucketize profile net.bkt --at N=4,H=224,W=224 --csv layers.csv
     """
+    from bucketize.progress import progress_bar
+
     check_options(model)
     loaded, exe = ready(model, bounds, options)
     given = load_inputs(options["inputs"])
@@ -78,7 +80,9 @@ def profile(
         sizes = loaded.sizes({**shapes, **point})
         arrays = {**loaded.inputs(sizes), **given}
         in_order = [arrays[name] for name in exe.inputs]  # a name may be one of profile's own
-        profiles.append((sizes, exe.profile(*in_order, repetitions=options["repeat"])))
+        with progress_bar(f"profiling {parameter.shown_sizes(sizes)}".strip()) as tell:
+            frame = exe.profile(*in_order, repetitions=options["repeat"], progress=tell)
+        profiles.append((sizes, frame))
     write(profiles, csv, trace)
     report(exe, profiles, as_json)
 
@@ -106,9 +110,10 @@ def report(exe: Executable, profiles: Profiles, as_json: bool) -> None:
     for sizes, frame in profiles:
         click.echo(headline(exe, sizes, frame))
         click.echo(shown(frame))
-    threads = exe.program.threads
+    from bucketize.program.program import threads_text
+
     roof = profiles[0][1].attrs["roofline"]
-    click.echo(f"roof with {threads} thread{'s' * (threads > 1)}, measured: {roof}")
+    click.echo(f"roof with {threads_text(exe.program.threads)}, measured: {roof}")
 
 
 def told(exe: Executable, sizes: parameter.Sizes, frame: pd.DataFrame) -> dict[str, Any]:

@@ -260,6 +260,7 @@ class Executable:
         *arrays: Array,
         repetitions: int = 20,
         roofline: Roofline | None = None,
+        progress: Tell | bool | None = None,
         **named: Array,
     ) -> pd.DataFrame:
         """Where the time of `run` goes for these inputs: a row for each kernel, in order.
@@ -275,12 +276,18 @@ class Executable:
 
         Operations are those of matrix products and convolutions, done directly; bytes are those of
         operands and results, each once. `roofline` may exceed 1: what lies in a cache comes faster
-        than from memory, and the roof is that of float32.
+        than from memory, and the roof is that of float32. `progress` is told of each run; True
+        shows a bar on stderr.
         """
         # pandas and what measures the machine are loaded by who asks for them
         module: Any = importlib.import_module("bucketize.runtime.profile")
         inputs = arrange_inputs(self._params, arrays, named)
         frame: pd.DataFrame = module.profile(
-            self.image, inputs, lambda: self._run("main", inputs), repetitions, roofline
+            self.image,
+            inputs,
+            lambda: self._run("main", inputs),
+            repetitions,
+            roofline,
+            progress,
         )
         return frame
