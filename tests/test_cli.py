@@ -107,7 +107,7 @@ def test_dispatchers_are_listed(run: Run) -> None:
         (["zoo", "nope"], "error: no zoo model named 'nope'; known: bert-base,"),
         (
             ["zoo", "mlp", "-o", "no/where.onnx"],
-            "error: no/where.onnx: No such file or",
+            "error: Invalid value for '-o' / '--output': there is no directory no",
         ),
         (["dispatchers", "--dim", "N"], "'N' is no bound; write N=1..32, N=1.. or N=8"),
         (["dispatchers", "--dim", "N=4..2"], "'N=4..2' is empty: 4 exceeds 2"),
@@ -581,15 +581,54 @@ def test_demo(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         (["bench", "net.onnx", "--against", "tvm"], "no adapter for an engine named 'tvm'; known:"),
         (["bench", "net.onnx", "--against", "absent"], "absent is not installed: pip install it"),
         (["analyze", "net.onnx"], "net.onnx is no tuning log: its first line begins with"),
-        (["analyze", "t.csv", "-d", "log"], "--dispatcher and --at want a model to measure"),
+        *(
+            (["analyze", "t.csv", *given], f"nothing is measured: {given[0]} wants a model to mea")
+            for given in (
+                ["--dispatcher", "log"],
+                ["--at", "N=3"],
+                ["--policy", "exact"],
+                ["--threads", "1"],
+                ["--dim", "N=3"],
+            )
+        ),
+        (
+            ["analyze", "t.csv", "--model", "net.onnx", "--frame", "best"],
+            "dispatchers are measured: --frame is for a log without --model",
+        ),
+        (
+            ["analyze", "t.csv", "--figure", "progress"],
+            "nothing is drawn: --figure wants a file to draw into: --plot",
+        ),
+        (["run", "net.onnx", "-o", "no/r.npz"], "there is no directory no"),
+        (["run", "net.onnx", "-o", "."], "File '.' is a directory"),
+        (["compile", "net.onnx", "-o", "no/p.bkt"], "there is no directory no"),
+        (["profile", "net.onnx", "--csv", "no/p.csv"], "there is no directory no"),
+        (["profile", "net.onnx", "--trace", "no/t.json"], "there is no directory no"),
+        (["run", "net.onnx", "--input", "x=no.npy"], "error: no.npy: No such file or directory"),
+        (["tune", "net.onnx", "--log", "t.csv", "--seconds", "0"], "0.0 is not in the range x>0"),
+        (["tune", "net.onnx", "--log", "t.csv", "--seconds", "inf"], "expected a finite number"),
         (["analyze", "t.csv", "--frame", "worst"], "'worst' is not one of 'best', 'failures'"),
         (["analyze", "t.csv", "--plot", "p.xyz"], "p.xyz does not end in a picture's suffix: "),
         (["analyze", "t.csv", "--plot", "p"], "p does not end in a picture's suffix: "),
         (["analyze", "t.csv", "--plot", "no/p.png"], "there is no directory no"),
         (["analyze", "t.csv", "--csv", "no/p.csv"], "there is no directory no"),
-        (["analyze", "t.csv", "--figure", "latency"], "without --model it is progress"),
         (
-            ["analyze", "t.csv", "--model", "net.onnx", "--figure", "progress"],
+            ["analyze", "t.csv", "--plot", "p.svg", "--figure", "latency"],
+            "without --model it is progress",
+        ),
+        (
+            [
+                *[
+                    "analyze",
+                    "t.csv",
+                    "--plot",
+                    "p.svg",
+                    "--model",
+                    "net.onnx",
+                    "--figure",
+                    "progress",
+                ]
+            ],
             "--figure progress: with --model it is trade-off or latency",
         ),
         (["analyze", "t.csv", "--model", "net.onnx"], "--model wants sizes to measure at"),
@@ -610,13 +649,15 @@ def test_errors_about_models_exit_with_2(
 
 
 def test_a_profile_in_every_form(run: Run, net: str, roof: None, tmp_path: Path) -> None:
-    args = ["--dim", "N=1..8", "-d", "log", "--at", "N=3", "--at", "N=1", "--repeat", "2"]
+    at = ["--at", "N=3", "--at", "N=1", "--at", "N=3"]
+    args = ["--dim", "N=1..8", "-d", "log", *at, "--repeat", "2"]
     result = run("profile", net, *args, "--csv", "p.csv", "--trace", "p.json")
     lines = result.stdout.splitlines()
     assert re.fullmatch(r"N=3: main\[N=2\.\.3\], \S+ ms a call, 1 kernels", lines[0])
     assert re.fullmatch(r"name +time \[us\] +iqr \[us\] +share +GFLOP/s +GB/s +roof", lines[1])
     assert lines[2].split() == ["h", "+1", "2.0", "0.0", "66.7%", "0.4", "0.4", "4%"]
     assert lines[3].split() == ["(between", "kernels)", "1.0", "-", "33.3%", "-", "-", "-"]
+    assert sum(line.startswith("N=") for line in lines) == 2  # a point given twice is one
     assert lines[-1].startswith("roof with 1 thread, measured: 100.0 GFLOP/s, 10.0 GB/s, ridge")
     assert max(map(len, lines)) <= 80
     frame = pd.read_csv(tmp_path / "p.csv")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,12 +41,8 @@ NAME = 26  # characters of a name: what the other columns leave of 80
 @parameter.threads_option
 @click.option("--repeat", type=click.IntRange(1), default=20, show_default=True, help="Timed runs.")
 @click.option("--rebuild", is_flag=True, help="Compile a saved program anew if it is foreign here.")
-@click.option("--csv", type=click.Path(path_type=Path), help="Write all columns as CSV.")
-@click.option(
-    "--trace",
-    type=click.Path(path_type=Path),
-    help="Write a time line for chrome://tracing and Perfetto.",
-)
+@parameter.written_option("--csv", help="Write all columns as CSV.")
+@parameter.written_option("--trace", help="Write a time line for chrome://tracing and Perfetto.")
 @parameter.json_option
 def profile(
     model: str,
@@ -76,8 +73,7 @@ def profile(
     given = load_inputs(options["inputs"])
     shapes = {name: array.shape for name, array in given.items()}
     profiles: Profiles = []
-    for point in options["points"] or [{}]:
-        sizes = loaded.sizes({**shapes, **point})
+    for sizes in distinct(loaded.sizes({**shapes, **p}) for p in options["points"] or [{}]):
         arrays = {**loaded.inputs(sizes), **given}
         in_order = [arrays[name] for name in exe.inputs]  # a name may be one of profile's own
         with progress_bar(f"profiling {parameter.shown_sizes(sizes)}".strip()) as tell:
@@ -85,6 +81,11 @@ def profile(
         profiles.append((sizes, frame))
     write(profiles, csv, trace)
     report(exe, profiles, as_json)
+
+
+def distinct(points: Iterable[parameter.Sizes]) -> list[parameter.Sizes]:
+    """The points without those that came before, in whatever order they name their sizes."""
+    return list({frozenset(sizes.items()): sizes for sizes in points}.values())
 
 
 def write(profiles: Profiles, csv: Path | None, trace: Path | None) -> None:
