@@ -15,7 +15,8 @@ import onnx
 
 import bucketize
 from bucketize import zoo
-from bucketize.analysis import ENGINES, OURS, bench, session
+from bucketize.analysis import ENGINES, bench, session
+from bucketize.analysis.benchmark import OURS
 from bucketize.analysis.engines import Run
 
 ROUNDS = 40

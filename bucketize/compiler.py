@@ -19,7 +19,7 @@ from bucketize.program.decide import completed, decide, defaults, redecided
 from bucketize.program.family import Choose
 from bucketize.program.instruction import AGREED, LOGGED
 from bucketize.program.program import Program
-from bucketize.progress import Tell, shown
+from bucketize.progress import Tell, progress_bar, shown
 from bucketize.runtime.executable import Executable
 from bucketize.runtime.link import link
 from bucketize.runtime.native import check_threads
@@ -58,7 +58,7 @@ def compile(
     choose = defaults(target) if log is None else logged_choice(log, threads, target)
     program = decide(mod, choose, target=target, threads=threads, executor=executor)
     names = ["main"] if lazy else list(mod.functions)
-    with shown("compiling", progress) as tell:
+    with shown(progress, progress_bar("compiling")) as tell:
         for i, name in enumerate(names):
             if tell is not None:
                 tell(f"deciding {name}", i, len(names))

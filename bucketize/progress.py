@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import count
 from threading import Event, Thread
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
-from rich.console import Console
-from rich.live import Live
-from rich.progress_bar import ProgressBar
-from rich.spinner import Spinner
-from rich.table import Table
-from rich.text import Text
+from bucketize.errors import ArgumentError
 
+if TYPE_CHECKING:  # rich takes 30 ms to import: only where a bar is drawn
+    from rich.spinner import Spinner
+    from rich.table import Table
+
+T = TypeVar("T")
 Tell: TypeAlias = Callable[[str, int, int], None]
 """Is told what is being worked on, and how many pieces of the work are done, of how many."""
 
 BAR = 12  # columns, so that counters and the begin of a name fit into 80
 FIRST_S, EVERY_S = 2.0, 10.0  # without a terminal: when lines are written
+LONGEST_S = 99 * 86400.0  # that is told exactly
 
 
 @dataclass
@@ -41,12 +44,13 @@ class Meter:
     def __post_init__(self) -> None:
         """The time runs from now on."""
         self.begin = self.start = self.last = self.clock()
+        self.first = 0
 
     def tell(self, what: str, done: int, total: int, *, left_s: float | None = None) -> None:
-        """Take a step; where the count begins anew, so does the rate."""
+        """Take a step; where something else is counted, the rate begins anew."""
         self.last = self.clock()
-        if self.total is None or done < self.done:
-            self.start = self.last
+        if total != self.total or done < self.done:
+            self.start, self.first = self.last, done
         self.what, self.done, self.total = what, done, total
         self.end = None if left_s is None else self.last + left_s
 
@@ -54,7 +58,8 @@ class Meter:
     def rate(self) -> float | None:
         """Pieces a second; None before there is one."""
         seconds = self.last - self.start
-        return self.done / seconds if self.done and seconds > 0 else None
+        done = self.done - self.first
+        return done / seconds if done and seconds > 0 else None
 
     @property
     def left_s(self) -> float | None:
@@ -83,7 +88,9 @@ def per_time(rate: float) -> str:
 
 
 def span(seconds: float) -> str:
-    """`0:01:35`."""
+    """`0:01:35`; what is longer than anybody waits, roughly."""
+    if seconds > LONGEST_S:
+        return f"over {timedelta(seconds=LONGEST_S).days} days"
     return str(timedelta(seconds=round(seconds)))
 
 
@@ -95,28 +102,62 @@ def progress_bar(title: str) -> Iterator[Tell]:
 
 
 @contextmanager
-def shown(title: str, progress: Tell | bool | None) -> Iterator[Tell | None]:
-    """Who is to be told, of what a caller gave for `progress`: True is a bar."""
+def shown(progress: T | bool | None, bar: AbstractContextManager[T]) -> Iterator[T | None]:
+    """Who is to be told, of what a caller gave for `progress`: True is `bar`, None nobody.
+
+    Raises:
+        ArgumentError: it is neither of these nor a function.
+
+    """
     if progress is True:
-        with progress_bar(title) as tell:
+        with bar as tell:
             yield tell
+    elif progress is None or progress is False:
+        yield None
+    elif callable(progress):
+        yield progress
     else:
-        yield progress or None
+        raise ArgumentError(f"progress: expected True, None or a function, got {progress!r}")
+
+
+def steps(tell: Tell | None, total: int) -> Callable[[str], None]:
+    """Tells, each time it is called with what is worked on now, of one more step of `total`."""
+    done = count()
+
+    def step(what: str) -> None:
+        if tell is not None:
+            tell(what, next(done), total)
+
+    return step
+
+
+def announced(call: Callable[[], T], step: Callable[[str], None], what: str) -> Callable[[], T]:
+    """The call behind a step that tells of it."""
+
+    def told_and_called() -> T:
+        step(what)
+        return call()
+
+    return told_and_called
 
 
 @contextmanager
 def metered(title: str) -> Iterator[Meter]:
     """A meter that is shown as long as the context lasts."""
-    console, meter = Console(stderr=True), Meter(title)
-    drawn = console.is_terminal and not console.is_dumb_terminal
-    with _drawn(meter, console) if drawn else _written(meter):
+    meter = Meter(title)
+    drawn = sys.stderr.isatty() and os.environ.get("TERM", "").lower() not in ("dumb", "unknown")
+    with _drawn(meter) if drawn else _written(meter):
         yield meter
 
 
 @contextmanager
-def _drawn(meter: Meter, console: Console) -> Iterator[None]:
+def _drawn(meter: Meter) -> Iterator[None]:
     """Drawn anew all the time: seconds pass between two steps, too."""
-    spinner = Spinner("dots")
+    from rich.console import Console
+    from rich.live import Live
+    from rich.spinner import Spinner
+
+    console, spinner = Console(stderr=True), Spinner("dots")
 
     def picture() -> Table:
         return _picture(meter, spinner)
@@ -127,6 +168,10 @@ def _drawn(meter: Meter, console: Console) -> Iterator[None]:
 
 def _picture(meter: Meter, spinner: Spinner) -> Table:
     """What does not fit is cut from the name at the end, not from the counters."""
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
+    from rich.text import Text
+
     grid = Table.grid(padding=(0, 1), expand=True)
     for ratio in (None, None, None, None, 1):
         grid.add_column(no_wrap=True, overflow="ellipsis", ratio=ratio)

@@ -31,7 +31,7 @@ from bucketize.analysis import (
 )
 from bucketize.cli.compare import shown_latency, shown_ratio, verdict
 from bucketize.dispatch.tree import dispatch
-from bucketize.errors import BucketizeError, LogError
+from bucketize.errors import ArgumentError, BucketizeError, LogError
 from bucketize.onnx import from_onnx
 from bucketize.tune.cells import parse_shapes, shape_text
 from bucketize.tune.choice import Choices, best_choice
@@ -350,6 +350,8 @@ def test_a_trade_off_is_measured_from_python(tmp_path: Path) -> None:
         model="mlp",
         progress=lambda what, done, total: told.append(what),
     )
+    with pytest.raises(ArgumentError, match="progress: expected True, None or a function"):
+        measure_trade_off(modules, cases, progress=7)
     assert "none: deciding main" in told
     assert "oracle: deciding main" in told
     assert told[-2:] == ["measuring N=2", "measuring N=5"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,10 @@ import onnx
 import onnx.parser
 import pytest
 
-from bucketize.analysis import ENGINES, bench, engine_of, session
+from bucketize.analysis import ENGINES, bench, session
 from bucketize.analysis import engines as engines_module
 from bucketize.analysis.benchmark import cross_checked
-from bucketize.analysis.engines import Engine
+from bucketize.analysis.engines import Engine, engine_of
 from bucketize.errors import ArgumentError, EngineError, UnknownNameError
 
 INSTALLED = [name for name, engine in ENGINES.items() if engine.is_installed]
@@ -134,7 +134,11 @@ def test_engines_take_turns_and_are_held_against_the_first() -> None:
         return call
 
     runs = {"first": run("a", 0.002), "second": run("b", 0.0)}
-    frame = bench(runs, {"x": np.ones(3, np.float32)}, rounds=5)
+    told: list[tuple[str, int, int]] = []
+    x = np.ones(3, np.float32)
+    frame = bench(runs, {"x": x}, rounds=5, progress=lambda *at: told.append(at))
+    engines = ["first", "second"] * 8
+    assert told == [(name, i, 16) for i, name in enumerate(engines)]
     assert "".join(calls) == "ab" * (1 + 2) + "aabb" * 5
     assert list(frame["engine"]) == ["first", "second"]
     assert (frame["time_q1_s"] <= frame["time_s"]).all()
@@ -142,6 +146,25 @@ def test_engines_take_turns_and_are_held_against_the_first() -> None:
     assert np.isnan(frame["ratio"][0])
     assert frame["ratio_q1"][1] <= frame["ratio"][1] <= frame["ratio_q3"][1]
     assert frame["error"].sum() == 0
+
+
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        (lambda: bench({}, {}, 3), "runs: expected at least one engine, as in"),
+        (lambda: bench({"a": lambda _: []}, {}, 3, progress=7), "progress: expected True, None or"),
+        (lambda: session("onnxruntime", b"x"), "model: expected a path, got bytes; give the path"),
+        (lambda: session("onnxruntime", "x", progress=7), "progress: expected True, None or"),
+    ],
+)
+def test_arguments_of_another_kind_are_refused(ask: Callable[[], object], message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        ask()
+
+
+def test_a_path_may_be_text() -> None:
+    with pytest.raises(EngineError, match=r"onnxruntime does not take x\.onnx: "):
+        session("onnxruntime", "no/x.onnx")
 
 
 def test_ratios_are_those_of_each_round(monkeypatch: pytest.MonkeyPatch) -> None:

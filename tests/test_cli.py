@@ -12,6 +12,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,7 @@ import pytest
 from click.testing import CliRunner, Result
 from onnx_model import parse
 
+from bucketize import progress
 from bucketize.analysis import ENGINES, load
 from bucketize.analysis.engines import Engine
 from bucketize.cli.dispatcher import find_dispatcher, parse_options
@@ -30,10 +32,12 @@ from bucketize.cli.profile import labels, shortened
 from bucketize.cli.run import save as save_results
 from bucketize.errors import BucketizeError, DispatchError, UnknownNameError
 from bucketize.program.file import File, write
-from bucketize.progress import Tell
+from bucketize.progress import Meter, Tell
 from bucketize.runtime import profile as profile_module
 from bucketize.runtime.profile import BETWEEN
 from bucketize.runtime.roofline import Roofline
+from bucketize.tune import session
+from bucketize.tune.log import Trial
 from bucketize.types import Symbol
 
 Run = Callable[..., Result]
@@ -104,7 +108,7 @@ def test_dispatchers_are_listed(run: Run) -> None:
         (["zoo", "nope"], "error: no zoo model named 'nope'; known: bert-base,"),
         (
             ["zoo", "mlp", "-o", "no/where.onnx"],
-            "error: no/where.onnx: No such file or",
+            "error: Invalid value for '-o' / '--output': there is no directory no",
         ),
         (["dispatchers", "--dim", "N"], "'N' is no bound; write N=1..32, N=1.. or N=8"),
         (["dispatchers", "--dim", "N=4..2"], "'N=4..2' is empty: 4 exceeds 2"),
@@ -469,12 +473,35 @@ def test_tune_then_analyze(run: Run, net: str, tmp_path: Path) -> None:
     header, *_ = run("analyze", "t.csv").stdout.splitlines()
     shown = "function layer latency_s gflops relative schedule tried failed op workload"
     assert header.split() == shown.split()
-    progress = run("analyze", "t.csv", "--frame", "progress", "--csv", "p.csv", "--plot", "p.png")
-    assert progress.output.startswith("host_cpu")
+    course = run("analyze", "t.csv", "--frame", "progress", "--csv", "p.csv", "--plot", "p.png")
+    assert course.output.startswith("host_cpu")
     assert (tmp_path / "p.csv").read_text().startswith("host_cpu")
     assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
     chosen = run("run", net, "-d", "exact", "--dim", "N=1..2", "--log", "t.csv", "--at", "N=2")
     assert "1 with schedules from the log" in chosen.stderr
+
+
+def test_tuning_counts_its_tasks_in_a_shared_log(
+    run: Run, net: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = ("--log", "t.csv", "--trials", "2")
+    run("tune", net, "-d", "log", "--dim", "N=1..4", *log)
+    shared = run("tune", net, "--dim", "N=2..4", *log)
+    assert "0 trials in 0 s, 0 failed; t.csv has 2 of this model" in shared.stderr
+    assert shared.stdout.splitlines()[1].startswith("main ")  # of the clone N=2..4
+    renamed = Path("net.onnx").rename("other.onnx")
+    assert json.loads(run("tune", str(renamed), "--dim", "N=2..4", *log, "--json").stdout)["best"]
+    append_ = session.append
+
+    def beside(path: Path, trial: Trial) -> None:
+        """Another session writes at the same time."""
+        append_(path, trial)
+        append_(path, replace(trial, run_id="other"))
+
+    monkeypatch.setattr(session, "append", beside)
+    more = run("tune", str(renamed), "--dim", "N=2..4", *log[:-1], "3", "--json")
+    told = json.loads(more.stdout)
+    assert (told["trials"], told["trials_in_log"], len(load("t.csv"))) == (1, 3, 6)
 
 
 @pytest.mark.filterwarnings("default")
@@ -580,15 +607,54 @@ def test_demo(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         (["bench", "net.onnx", "--against", "tvm"], "no adapter for an engine named 'tvm'; known:"),
         (["bench", "net.onnx", "--against", "absent"], "absent is not installed: pip install it"),
         (["analyze", "net.onnx"], "net.onnx is no tuning log: its first line begins with"),
-        (["analyze", "t.csv", "-d", "log"], "--dispatcher and --at want a model to measure"),
+        *(
+            (["analyze", "t.csv", *given], f"nothing is measured: {given[0]} wants a model to mea")
+            for given in (
+                ["--dispatcher", "log"],
+                ["--at", "N=3"],
+                ["--policy", "exact"],
+                ["--threads", "1"],
+                ["--dim", "N=3"],
+            )
+        ),
+        (
+            ["analyze", "t.csv", "--model", "net.onnx", "--frame", "best"],
+            "dispatchers are measured: --frame is for a log without --model",
+        ),
+        (
+            ["analyze", "t.csv", "--figure", "progress"],
+            "nothing is drawn: --figure wants a file to draw into: --plot",
+        ),
+        (["run", "net.onnx", "-o", "no/r.npz"], "there is no directory no"),
+        (["run", "net.onnx", "-o", "."], "File '.' is a directory"),
+        (["compile", "net.onnx", "-o", "no/p.bkt"], "there is no directory no"),
+        (["profile", "net.onnx", "--csv", "no/p.csv"], "there is no directory no"),
+        (["profile", "net.onnx", "--trace", "no/t.json"], "there is no directory no"),
+        (["run", "net.onnx", "--input", "x=no.npy"], "error: no.npy: No such file or directory"),
+        (["tune", "net.onnx", "--log", "t.csv", "--seconds", "0"], "0.0 is not in the range x>0"),
+        (["tune", "net.onnx", "--log", "t.csv", "--seconds", "inf"], "expected a finite number"),
         (["analyze", "t.csv", "--frame", "worst"], "'worst' is not one of 'best', 'failures'"),
         (["analyze", "t.csv", "--plot", "p.xyz"], "p.xyz does not end in a picture's suffix: "),
         (["analyze", "t.csv", "--plot", "p"], "p does not end in a picture's suffix: "),
         (["analyze", "t.csv", "--plot", "no/p.png"], "there is no directory no"),
         (["analyze", "t.csv", "--csv", "no/p.csv"], "there is no directory no"),
-        (["analyze", "t.csv", "--figure", "latency"], "without --model it is progress"),
         (
-            ["analyze", "t.csv", "--model", "net.onnx", "--figure", "progress"],
+            ["analyze", "t.csv", "--plot", "p.svg", "--figure", "latency"],
+            "without --model it is progress",
+        ),
+        (
+            [
+                *[
+                    "analyze",
+                    "t.csv",
+                    "--plot",
+                    "p.svg",
+                    "--model",
+                    "net.onnx",
+                    "--figure",
+                    "progress",
+                ]
+            ],
             "--figure progress: with --model it is trade-off or latency",
         ),
         (["analyze", "t.csv", "--model", "net.onnx"], "--model wants sizes to measure at"),
@@ -609,13 +675,15 @@ def test_errors_about_models_exit_with_2(
 
 
 def test_a_profile_in_every_form(run: Run, net: str, roof: None, tmp_path: Path) -> None:
-    args = ["--dim", "N=1..8", "-d", "log", "--at", "N=3", "--at", "N=1", "--repeat", "2"]
+    at = ["--at", "N=3", "--at", "N=1", "--at", "N=3"]
+    args = ["--dim", "N=1..8", "-d", "log", *at, "--repeat", "2"]
     result = run("profile", net, *args, "--csv", "p.csv", "--trace", "p.json")
     lines = result.stdout.splitlines()
     assert re.fullmatch(r"N=3: main\[N=2\.\.3\], \S+ ms a call, 1 kernels", lines[0])
     assert re.fullmatch(r"name +time \[us\] +iqr \[us\] +share +GFLOP/s +GB/s +roof", lines[1])
     assert lines[2].split() == ["h", "+1", "2.0", "0.0", "66.7%", "0.4", "0.4", "4%"]
     assert lines[3].split() == ["(between", "kernels)", "1.0", "-", "33.3%", "-", "-", "-"]
+    assert sum(line.startswith("N=") for line in lines) == 2  # a point given twice is one
     assert lines[-1].startswith("roof with 1 thread, measured: 100.0 GFLOP/s, 10.0 GB/s, ridge")
     assert max(map(len, lines)) <= 80
     frame = pd.read_csv(tmp_path / "p.csv")
@@ -637,6 +705,34 @@ def test_a_profile_of_a_saved_program_tells_scripts(
     assert (kernel["name"], kernel["op"], kernel["shape"]) == ("h+y", "matmul+relu", [3, 8])
     assert kernel["share"] + between["share"] == pytest.approx(1)
     assert between["flops"] is None
+
+
+@pytest.mark.parametrize(
+    ("args", "titles"),
+    [
+        (["bench", "--rounds", "1"], ["starting", "timing N=3"]),
+        (["profile", "--repeat", "1"], ["profiling N=3"]),
+    ],
+)
+def test_what_measures_draws_a_bar(
+    run: Run,
+    net: str,
+    roof: None,
+    args: list[str],
+    titles: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    drawn: list[Meter] = []
+
+    @contextmanager
+    def metered(title: str) -> Iterator[Meter]:
+        drawn.append(Meter(title))
+        yield drawn[-1]
+
+    monkeypatch.setattr(progress, "metered", metered)
+    run(*args[:1], net, "--at", "N=3", *args[1:])
+    counted = [meter.title for meter in drawn if meter.total]
+    assert counted == ["compiling", *titles]
 
 
 @pytest.fixture

@@ -48,7 +48,10 @@ def title(figure: Figure) -> str:
     return figure.get_suptitle()
 
 
+CPU = {"model": "resnet50-with-a-head", "host_cpu": "Intel(R) Xeon(R) Platinum 8573C @ 2.60GHz"}
+
 FIGURES = {
+    "three symbols": lambda: plot_latency(many(8)[0].assign(**(WHERE | CPU))),
     "latency": lambda: plot_latency(LATENCY),
     "latency in rounds": lambda: plot_latency(ROUNDS.assign(**WHERE)),
     "latency of many": lambda: plot_latency(many(60)[0]),
@@ -76,6 +79,14 @@ def test_everything_is_inside_the_frame(name: str) -> None:
         assert min(box.x0, box.y0) >= -1
         assert box.x1 <= width + 1
         assert box.y1 <= height + 1
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_the_title_stays_over_the_axes(name: str) -> None:
+    figure = figure_of(name)
+    figure.draw_without_rendering()
+    (text,) = figure.texts  # the title
+    assert text.get_tightbbox().x1 <= max(axes.bbox.x1 for axes in figure.axes)
 
 
 @pytest.mark.parametrize(

@@ -255,6 +255,16 @@ def test_a_call_that_fails_fails_in_a_profile_too() -> None:
         exe.profile(x=np.ones((9, 32), np.float32), roofline=ROOF)
 
 
+def test_a_profile_tells_of_every_run() -> None:
+    told: list[tuple[str, int, int]] = []
+    exe = bucketize.compile(module())
+    exe.profile(X, repetitions=2, roofline=ROOF, progress=lambda *at: told.append(at))
+    runs = ["whole runs", "kernel by kernel"] * 2 + ["what the machine could do"]
+    assert told == [(what, i, 5) for i, what in enumerate(runs)]
+    with pytest.raises(ArgumentError, match="progress: expected True, None or a function"):
+        exe.profile(X, roofline=ROOF, progress=7)
+
+
 def test_a_trace_draws_the_call_around_its_kernels() -> None:
     exe = bucketize.compile(module(*NAMES))
     frame = exe.profile(x=X, repetitions=1, roofline=ROOF)

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import io
+import math
+import os
+import subprocess
+import sys
 from contextlib import nullcontext
 
 import pytest
@@ -10,6 +14,7 @@ from rich.console import Console
 from rich.spinner import Spinner
 
 from bucketize import progress
+from bucketize.errors import ArgumentError
 from bucketize.progress import Meter, write_lines
 from bucketize.tune import progress as tuning
 
@@ -40,7 +45,12 @@ COURSES = [
     ([(5, 0, 40, None)], "0/40  0:00:05 so far"),
     ([(5, 0, 40, None), (10, 20, 40, None)], "20/40  2.0/s  0:00:10 left"),
     ([(5, 0, 40, None), (60, 4, 40, None)], "4/40  4.0/min  0:09:00 left"),
-    ([(0, 0, 40, 15.0), (10, 20, 400, 5.0)], "20/400  2.0/s  0:00:05 left"),  # the limit is nearer
+    ([(0, 0, 400, 15.0), (10, 20, 400, 5.0)], "20/400  2.0/s  0:00:05 left"),  # the limit is nearer
+    ([(0, 0, 1, None), (20, 0, 10, None), (5, 5, 10, None)], "5/10  1.0/s  0:00:05 left"),
+    ([(20, 30, 40, None)], "30/40  0:00:20 so far"),  # not of this run
+    ([(20, 30, 40, None), (5, 35, 40, None)], "35/40  1.0/s  0:00:05 left"),
+    ([(0, 0, 9, 1e15)], "0/9  over 99 days left"),
+    ([(0, 0, 9, math.inf)], "0/9  over 99 days left"),
     ([(0, 0, 40, 99.0), (10, 20, 40, 89.0)], "20/40  2.0/s  0:00:10 left"),
     ([(0, 0, 9, None), (9, 9, 9, None), (1, 0, 4, None), (1, 1, 4, None)], "1/4  1.0/s  0:00:03 l"),
     ([(0, 0, 0, None)], "0/0  0:00:00 so far"),
@@ -88,7 +98,7 @@ def test_true_is_a_bar(
     lines: list[str],
 ) -> None:
     monkeypatch.setattr(progress, "FIRST_S", 0.01)
-    with progress.shown("compiling", progress_) as tell:
+    with progress.shown(progress_, progress.progress_bar("compiling")) as tell:
         if tell:
             tell("kernel matmul", 1, 2)
             while not (said := capsys.readouterr().err):
@@ -100,10 +110,27 @@ def test_true_is_a_bar(
 
 def test_a_function_is_told_itself() -> None:
     told: list[str] = []
-    with progress.shown("compiling", lambda what, done, total: told.append(what)) as tell:
+    bar = progress.progress_bar("compiling")
+    with progress.shown(lambda what, done, total: told.append(what), bar) as tell:
         assert tell is not None
         tell("kernels", 0, 1)
     assert told == ["kernels"]
+
+
+@pytest.mark.parametrize("progress_", [1, "yes", [print]])
+def test_what_is_no_function_is_refused(progress_: object) -> None:
+    with (
+        pytest.raises(ArgumentError, match="progress: expected True, None or a function, got "),
+        progress.shown(progress_, nullcontext()),
+    ):
+        pass
+
+
+def test_who_draws_nothing_does_not_load_rich() -> None:
+    code = "import sys, bucketize.compiler; print([m for m in sys.modules if 'rich' in m])"
+    command = [sys.executable, "-P", "-c", code]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    assert subprocess.check_output(command, text=True, env=environment).strip() == "[]"
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
@@ -128,6 +155,6 @@ def test_the_bar_of_tuning_tells_trials_and_the_best(
     monkeypatch.setattr(tuning, "metered", lambda title: nullcontext(meter))
     told_ = {"task": 0, "tasks": 1, "function": "main", "bucket": "", "op": "matmul"}
     told_ |= {"workload": "0123456789", "tried": 2, "trials": 4, "done": 1, "total": 3}
-    with tuning.shown(True) as told:
+    with tuning.tuning_bar("tuning") as told:
         told(tuning.Progress(**told_, best=0.834, left_s=7.0))
     assert meter.line() == "tuning:  1/3  0:00:07 left  best 0.83 of default, matmul 01234567 main"

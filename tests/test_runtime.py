@@ -412,6 +412,9 @@ def test_warm_up_runs_every_clone() -> None:
     exe.warm_up(progress=lambda name, done, total: seen.append(f"{name} {done}/{total}"))
     assert len(exe.routines) == 5
     assert seen[1] == "main[N=2..3] 1/4"
+    exe.warm_up(progress=True)
+    with pytest.raises(ArgumentError, match="progress: expected True, None or a function"):
+        exe.warm_up(progress=7)
 
 
 def test_the_counts_say_what_was_compiled() -> None:

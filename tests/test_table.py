@@ -78,6 +78,36 @@ def test_a_table_that_fits_is_the_same_on_a_terminal(monkeypatch: pytest.MonkeyP
     assert whole.splitlines()[1] == "[red]a[/red] :smile:   1  -"
 
 
+def test_a_column_is_left_out_before_it_is_cut_to_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [
+        {"function": f"main[N={i}]", "layer": "features.0.conv.weight" + "x" * i, "latency_s": 0.25}
+        | {"explanation of it": "because of that", "schedule": f"ahead={i} copy=no mr=12"}
+        for i in range(2)
+    ]
+    for width in range(40, 90):
+        monkeypatch.setattr(tables, "terminal_width", lambda width=width: width)
+        head, first, *_ = plain(table(rows))
+        assert "…" not in head
+        cut = [cell for cell in re.split(r"\s{2,}", first) if cell.endswith("…")]
+        assert all(len(cell) >= 11 for cell in cut)  # in at least 12 columns, less a blank
+
+
+WIDE = [{"node": "行列積" * 3, "n": 1}, {"node": "a\nb\x1b[1m", "n": 22}]
+
+
+def test_wide_characters_take_two_columns_and_control_characters_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    expected = [
+        "node                 n",
+        "行列積行列積行列積   1",
+        "a\\nb\\x1b[1m         22",
+    ]
+    assert table(WIDE).splitlines() == expected
+    monkeypatch.setattr(tables, "terminal_width", lambda: 80)
+    assert plain(table(WIDE)) == expected
+
+
 def test_no_rows_are_nothing() -> None:
     assert table([]) == "nothing"
 

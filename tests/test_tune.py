@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from bucketize import zoo
 from bucketize.dispatch.tree import dispatch
-from bucketize.errors import LogError, TuneError, UnknownNameError
+from bucketize.errors import ArgumentError, LogError, TuneError, UnknownNameError
 from bucketize.ir import Builder, Const, Module, Var
 from bucketize.kernel.template import TEMPLATES, Launch
 from bucketize.onnx import from_onnx
@@ -348,7 +348,7 @@ def test_a_workload_that_buckets_share_is_measured_once(log: Path) -> None:
 
 
 def test_a_session_ends_in_time(log: Path) -> None:
-    assert tune(module(), log=log, seconds=0.0, measurer=Pretend()).empty
+    assert tune(module(), log=log, seconds=1e-9, measurer=Pretend()).empty
     assert len(tune(module(), log=log, seconds=1e9, trials=3, measurer=Pretend())) == 3
 
 
@@ -366,6 +366,11 @@ def test_the_model_is_named_after_the_log(log: Path) -> None:
         ({"threads": 999}, TuneError, r"threads: expected 1 to \d+, got 999"),
         ({"trials": "8"}, TuneError, "trials: expected at least 1, got '8'"),
         ({"threads": "2"}, TuneError, r"threads: expected 1 to \d+, got '2'"),
+        ({"seconds": 0.0}, TuneError, "seconds: expected a finite number above 0, or None, got 0"),
+        ({"seconds": math.inf}, TuneError, "seconds: expected .*, got inf"),
+        ({"seconds": math.nan}, TuneError, "seconds: expected .*, got nan"),
+        ({"seconds": "8"}, TuneError, "seconds: expected .*, got '8'"),
+        ({"progress": 7}, ArgumentError, "progress: expected True, None or a function, got 7"),
         ({"search": "luck"}, UnknownNameError, "'luck'; known: grid, random, skopt"),
         ({"sizes": "top"}, UnknownNameError, "'top'; known: bounds, middle"),
         ({"sizes": [{"N": 999}]}, TuneError, r"no bucket of main holds any of .*999"),

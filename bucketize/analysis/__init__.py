@@ -23,20 +23,18 @@ from bucketize.analysis.plot import plot_latency, plot_progress, plot_trade_off
 from bucketize.analysis.trace import chrome_trace
 
 if TYPE_CHECKING:
-    from bucketize.analysis.benchmark import OURS, bench
-    from bucketize.analysis.engines import ENGINES, Session, engine_of, session, threads_text
+    from bucketize.analysis.benchmark import bench
+    from bucketize.analysis.engines import ENGINES, Session, session
     from bucketize.analysis.tradeoff import Case, measure_trade_off
 
 __all__ = [
     "ENGINES",
-    "OURS",
     "Case",
     "Session",
     "bench",
     "best_schedules",
     "buckets",
     "chrome_trace",
-    "engine_of",
     "failures",
     "knobs",
     "load",
@@ -47,15 +45,14 @@ __all__ = [
     "progress",
     "session",
     "tasks",
-    "threads_text",
     "trade_off",
     "versus_oracle",
 ]
 
 # What measures needs the compiler, which who reads a log does not.
 _HOMES = {
-    **dict.fromkeys(("OURS", "bench"), "benchmark"),
-    **dict.fromkeys(("ENGINES", "Session", "engine_of", "session", "threads_text"), "engines"),
+    "bench": "benchmark",
+    **dict.fromkeys(("ENGINES", "Session", "session"), "engines"),
     **dict.fromkeys(("Case", "measure_trade_off"), "tradeoff"),
 }
 

@@ -15,6 +15,7 @@ from bucketize.analysis.engines import Run
 from bucketize.compare import worst_error
 from bucketize.errors import ArgumentError
 from bucketize.op import Array
+from bucketize.progress import Tell, announced, progress_bar, shown, steps
 from bucketize.timing import interleaved
 
 OURS = "bucketize"
@@ -23,21 +24,46 @@ APART = 1e-2
 approximate exponentials, are a hundred times closer."""
 
 
-def bench(runs: Mapping[str, Run], inputs: Mapping[str, Array], rounds: int) -> pd.DataFrame:
+WARMING = 2  # rounds: the first calls of a shape may prepare what later ones use
+
+
+def bench(
+    runs: Mapping[str, Run],
+    inputs: Mapping[str, Array],
+    rounds: int,
+    *,
+    progress: Tell | bool | None = None,
+) -> pd.DataFrame:
     """A row for each engine, the first being the one that the others are held against.
 
     Columns: engine, time_s, time_q1_s and time_q3_s (median and quartiles), ratio, ratio_q1 and
     ratio_q3 (the first one's time by this one's in the same round: below 1 the first is faster),
     error (the worst relative difference of its outputs from another engine's). Engines whose
-    outputs are apart are warned of.
+    outputs are apart are warned of. `progress` is told which engine runs, and how many calls of how
+    many are done; True shows a bar on stderr.
+
+    Raises:
+        ArgumentError: no engine, no round, or a `progress` of another kind.
+
     """
+    if not runs:
+        raise ArgumentError(
+            'runs: expected at least one engine, as in {"mine": lambda inputs: exe.run(**inputs)}'
+        )
     if not isinstance(rounds, int) or rounds < 1:
         raise ArgumentError(f"rounds: expected at least 1, got {rounds!r}")
     calls = {name: partial(run, inputs) for name, run in runs.items()}
-    errors = cross_checked({name: call() for name, call in calls.items()})
-    interleaved(calls, least=2)  # the first calls of a shape may prepare what later ones use
-    # each after one of its own: caches are its own, and the threads of the last one went to sleep
-    times = interleaved(calls, least=rounds, before=calls)
+    with shown(progress, progress_bar("timing")) as tell:
+        step = steps(tell, len(runs) * (1 + WARMING + rounds))
+        before = {name: announced(call, step, name) for name, call in calls.items()}
+        errors = cross_checked({name: call() for name, call in before.items()})
+        interleaved(before, least=WARMING)
+        # each after one of its own: caches are its own, and the threads of the last went to sleep
+        times = interleaved(calls, least=rounds, before=before)
+    return _frame(times, errors)
+
+
+def _frame(times: Mapping[str, Sequence[float]], errors: Mapping[str, float]) -> pd.DataFrame:
     first = np.array(next(iter(times.values())))
     rows: list[dict[str, Any]] = []
     for name, taken in times.items():

@@ -19,8 +19,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from bucketize.errors import EngineError, unknown_name
+from bucketize.errors import ArgumentError, EngineError, unknown_name
 from bucketize.op import Array
+from bucketize.program.program import threads_text
+from bucketize.progress import Tell, progress_bar, shown, steps
 
 Run: TypeAlias = Callable[[Mapping[str, Array]], Sequence[Array]]
 """From the inputs by name to the outputs, in the order of the model."""
@@ -57,28 +59,44 @@ class Engine:
         return f"pip install {self.package}"
 
 
-def session(name: str, model: Path, threads: int = 1) -> Session:
-    """The engine of this name, ready to run the model of this path.
+def session(
+    name: str, model: str | Path, threads: int = 1, *, progress: Tell | bool | None = None
+) -> Session:
+    """The engine of this name, ready to run the model of this path; `progress=True` shows a bar.
 
     Raises:
+        ArgumentError: the model is no path, or the `progress` of another kind.
         EngineError: it is not installed, or does not take the model.
         UnknownNameError: there is no adapter for it.
 
     """
-    engine = engine_of(name)
-    try:
-        with _stdout_on_stderr():
-            run, settings = engine.start(model, threads)
-    except Exception as e:  # whatever the engine raises
-        raise EngineError(f"{name} does not take {model.name}: {e}") from e
+    engine, path = engine_of(name), _path(model)
+    with shown(progress, progress_bar("starting")) as tell:
+        steps(tell, 1)(name)
+        run, settings = _started(name, engine, path, threads)
 
     def guarded(inputs: Mapping[str, Array]) -> Sequence[Array]:
         try:
             return run(inputs)
         except Exception as e:
-            raise EngineError(f"{name} does not run {model.name}: {e}") from e
+            raise EngineError(f"{name} does not run {path.name}: {e}") from e
 
     return Session(name, version(engine.package), f"{threads_text(threads)}, {settings}", guarded)
+
+
+def _path(model: str | Path) -> Path:
+    if not isinstance(model, str | Path):
+        how = 'give the path of an ONNX file, as in session("onnxruntime", "net.onnx")'
+        raise ArgumentError(f"model: expected a path, got {type(model).__name__}; {how}")
+    return Path(model)
+
+
+def _started(name: str, engine: Engine, path: Path, threads: int) -> tuple[Run, str]:
+    try:
+        with _stdout_on_stderr():
+            return engine.start(path, threads)
+    except Exception as e:  # whatever the engine raises
+        raise EngineError(f"{name} does not take {path.name}: {e}") from e
 
 
 def engine_of(name: str) -> Engine:
@@ -88,11 +106,6 @@ def engine_of(name: str) -> Engine:
     if not ENGINES[name].is_installed:
         raise EngineError(f"{name} is not installed: {ENGINES[name].how}")
     return ENGINES[name]
-
-
-def threads_text(count: int) -> str:
-    """`2 threads`."""
-    return f"{count} thread{'s' * (count > 1)}"
 
 
 @contextmanager

@@ -23,7 +23,7 @@ MARKERS = "osD^vP*X"
 LEGEND_ROWS = 24  # that stand beside a figure of this size
 NAMED = 10  # lines that a reader can still tell from one another
 TICKS = 16  # shapes that an axis can name
-LINE = 96  # characters of a title
+LINE = 84  # characters of a title, so that it ends before the axes do
 
 
 def plot_latency(latency: pd.DataFrame, oracle: str = ORACLE) -> Figure:
@@ -167,7 +167,7 @@ def _title(frame: pd.DataFrame) -> str:
     if "date" in cells:
         cells["date"] = cells["date"][: len("2026-01-31")]
     sizes = f"at {_listed(_shapes(frame))}" if "shape" in frame or "shapes" in frame else ""
-    return "\n".join(filter(None, [", ".join(cells.values()), textwrap.fill(sizes, LINE)]))
+    return "\n".join(textwrap.fill(t, LINE) for t in (", ".join(cells.values()), sizes) if t)
 
 
 def _shapes(frame: pd.DataFrame) -> list[str]:
@@ -193,5 +193,6 @@ def _empty(height: float, title: str) -> Figure:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(SIZE[0], height), layout="constrained")
-    figure.suptitle(title, fontsize="medium")
+    # from the left: the middle of the figure moves with the legend, which stands beside
+    figure.suptitle(title, x=0.01, ha="left", fontsize="medium")
     return figure

@@ -24,7 +24,7 @@ from bucketize.ir import Builder, Module, Var
 from bucketize.op import Array
 from bucketize.ops import relu
 from bucketize.program.instruction import DEFAULT, LOGGED, RunSegment, instructions
-from bucketize.progress import Tell
+from bucketize.progress import Tell, progress_bar, shown
 from bucketize.runtime.executable import Executable
 from bucketize.timing import interleaved
 from bucketize.tune.environment import here
@@ -67,7 +67,7 @@ def measure_trade_off(
     log: Logs = None,
     threads: int = 1,
     model: str = "",
-    progress: Tell | None = None,
+    progress: Tell | bool | None = None,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The latency of each module at each case, and its cost: `trade_off(*measure_trade_off(...))`.
 
@@ -80,7 +80,8 @@ def measure_trade_off(
             rest run on defaults.
         threads: of the executables.
         model: its name, for the frames.
-        progress: told what goes on, and how much of it is done, of how much.
+        progress: told what goes on, and how much of it is done, of how much; True shows a bar on
+            stderr.
 
     Returns:
         A row per dispatcher, shape and round: `latency_s`, the `clone` that served, the largest
@@ -91,21 +92,30 @@ def measure_trade_off(
         many it knows better than the default, `tuned`.
 
     """
+    with shown(progress, progress_bar("comparing")) as tell:
+        executables = _compiled(modules, log, threads, tell)
+        where: dict[str, Any] = {"model": model, **_here(), "threads": threads}
+        costs = [{"dispatcher": n, **_cost(e)} for n, e in executables.items() if n != ORACLE]
+        latencies: list[dict[str, Any]] = []
+        for i, case in enumerate(cases):
+            if tell is not None:
+                tell(f"measuring {case.shape}", i, len(cases))
+            latencies += _latencies(executables, case)
+    return pd.DataFrame(latencies).assign(**where), pd.DataFrame(costs)
+
+
+def _compiled(
+    modules: Mapping[str, Module], log: Logs, threads: int, tell: Tell | None
+) -> dict[str, Executable]:
+    """The executables, each from an empty cache."""
     executables: dict[str, Executable] = {}
     _load_compiler()
     for name, mod in modules.items():
-        told = progress and partial(_told, progress, name)
+        told = tell and partial(_told, tell, name)
         own = log.get(name) if isinstance(log, Mapping) else log
         with _empty_cache():
             executables[name] = compile(mod, log=own, threads=threads, progress=told)
-    where: dict[str, Any] = {"model": model, **_here(), "threads": threads}
-    costs = [{"dispatcher": n, **_cost(e)} for n, e in executables.items() if n != ORACLE]
-    latencies: list[dict[str, Any]] = []
-    for i, case in enumerate(cases):
-        if progress is not None:
-            progress(f"measuring {case.shape}", i, len(cases))
-        latencies += _latencies(executables, case)
-    return pd.DataFrame(latencies).assign(**where), pd.DataFrame(costs)
+    return executables
 
 
 def _here() -> dict[str, str]:

@@ -15,19 +15,11 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-PATH = click.Path(path_type=Path)
 COURSE, TRADE, LATENCY = "progress", "trade-off", "latency"
 SHOWN = (
     *("function", "layer", "latency_s", "gflops", "relative"),
     *("schedule", "tried", "failed", "op", "workload"),
 )
-
-
-def writable(_ctx: click.Context, _param: click.Parameter, path: Path | None) -> Path | None:
-    """The path of a file to write; refused at once, not after minutes of measuring."""
-    if path is not None and not path.parent.is_dir():
-        raise click.BadParameter(f"there is no directory {path.parent}")
-    return path
 
 
 def picture(ctx: click.Context, param: click.Parameter, path: Path | None) -> Path | None:
@@ -39,11 +31,11 @@ def picture(ctx: click.Context, param: click.Parameter, path: Path | None) -> Pa
         if path.suffix.removeprefix(".").lower() not in known:
             suffixes = ", ".join(f".{name}" for name in known)
             raise click.BadParameter(f"{path} does not end in a picture's suffix: {suffixes}")
-    return writable(ctx, param, path)
+    return parameter.writable(ctx, param, path)
 
 
 @click.command()
-@click.argument("log", type=PATH)
+@click.argument("log", type=click.Path(path_type=Path))
 @click.option(
     "--frame",
     type=click.Choice(["best", "failures", "progress"]),
@@ -59,8 +51,8 @@ def picture(ctx: click.Context, param: click.Parameter, path: Path | None) -> Pa
 @parameter.policy_option
 @parameter.at_option
 @parameter.threads_option
-@click.option("--csv", type=PATH, callback=writable, help="Write the frame here.")
-@click.option("--plot", type=PATH, callback=picture, help="Draw a figure here: .png, .svg, .pdf.")
+@parameter.written_option("--csv", help="Write the frame here.")
+@parameter.written_option("--plot", callback=picture, help="Draw a figure here: .png, .svg, .pdf.")
 @click.option(
     "--figure",
     "drawn",
@@ -89,7 +81,8 @@ def analyze(
       bucketize analyze trials.csv --model zoo:mlp -d none -d log -d uniform --at N=3 --at N=100
       bucketize analyze trials.csv --model zoo:mlp --at N=3 --plot latency.png --figure latency
     """
-    figure_name = checked_figure(drawn, model, options)
+    check_options(model, plot)
+    figure_name = checked_figure(drawn, model)
     if model is None:
         frame, text, figure = of_log(log, options["frame"])
     else:
@@ -101,10 +94,24 @@ def analyze(
     click.echo(as_records(frame) if as_json else text)
 
 
-def checked_figure(drawn: str | None, model: str | None, options: dict[str, Any]) -> str:
-    """The figure that is meant; a usage error if options of the two ways are mixed."""
-    if model is None and (options["specs"] or options["points"]):
-        raise click.UsageError("--dispatcher and --at want a model to measure: --model")
+MEASURING = dict.fromkeys(
+    ("specs", "points", "policy", "threads", "bounds"), "wants a model to measure: --model"
+)
+"""Why options make no sense where a log alone is read, by name."""
+
+
+def check_options(model: str | None, plot: Path | None) -> None:
+    """Raise a `UsageError` for an option that would have no effect."""
+    if model is None:
+        parameter.refuse("nothing is measured", MEASURING)
+    else:
+        parameter.refuse("dispatchers are measured", {"frame": "is for a log without --model"})
+    if plot is None:
+        parameter.refuse("nothing is drawn", {"drawn": "wants a file to draw into: --plot"})
+
+
+def checked_figure(drawn: str | None, model: str | None) -> str:
+    """The figure that is meant; a usage error if it is one of the other way."""
     known = [COURSE] if model is None else [TRADE, LATENCY]
     if drawn is not None and drawn not in known:
         way = "without" if model is None else "with"

@@ -66,7 +66,9 @@ def bench(
       bucketize bench net.onnx -d log --log trials.csv --at N=4 --threads 2
       bucketize bench zoo:bert-mini --against onnxruntime,openvino --at B=1,S=64
     """
-    from bucketize.analysis import bench, engine_of, session
+    from bucketize.analysis import bench, session
+    from bucketize.analysis.engines import engine_of
+    from bucketize.progress import progress_bar
 
     for name in against:
         engine_of(name)  # what is not there is said before anything is compiled
@@ -75,11 +77,14 @@ def bench(
     exe = compiled(behind, log=options["log"], threads=threads, lazy=True)
     benched: Benched = []
     with model_file(model) as path:
-        sessions = [ours(exe, options), *(session(name, path, threads) for name in against)]
+        others = [session(name, path, threads, progress=True) for name in against]
+        sessions = [ours(exe, options), *others]
         runs = {s.engine: s.run for s in sessions}
         for point in options["points"] or [{}]:
             sizes = loaded.sizes(point)
-            benched.append((sizes, bench(runs, loaded.inputs(sizes), rounds)))
+            with progress_bar(f"timing {parameter.shown_sizes(sizes)}".strip()) as tell:
+                frame = bench(runs, loaded.inputs(sizes), rounds, progress=tell)
+            benched.append((sizes, frame))
     report(benched, sessions, as_json)
 
 
@@ -91,12 +96,14 @@ def model_file(model: str) -> Iterator[Path]:
         return
     import onnx
 
+    from bucketize.progress import progress_bar
     from bucketize.zoo import build
 
     name = model.removeprefix(ZOO)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"{name}.onnx"
-        onnx.save(build(name), path)
+        with progress_bar(f"writing {model} for other engines"):
+            onnx.save(build(name), path)
         yield path
 
 
@@ -104,7 +111,9 @@ def ours(exe: Executable, options: dict[str, Any]) -> Session:
     """What the engines are held against."""
     from importlib.metadata import version
 
-    from bucketize.analysis import OURS, Session, threads_text
+    from bucketize.analysis import Session
+    from bucketize.analysis.benchmark import OURS
+    from bucketize.program.program import threads_text
 
     log, dispatcher = options["log"], options["dispatcher"]
     schedules = f"schedules of {log}" if log else "default schedules"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @parameter.model_options
 @parameter.dispatch_options
 @parameter.oracle_at_option
-@click.option("--output", "-o", type=click.Path(path_type=Path), help="Default: NAME.bkt.")
+@parameter.written_option("--output", "-o", help="Default: NAME.bkt.")
 @click.option("--log", type=click.Path(path_type=Path), help="Take schedules from this tuning log.")
 @parameter.threads_option
 @parameter.json_option

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 import click
+from click.core import ParameterSource
 
 F = TypeVar("F", bound=Callable[..., Any])
 Bound: TypeAlias = tuple[str, tuple[int, int | None]]
@@ -42,6 +44,30 @@ def sizes(text: str) -> Sizes:
 def shown_sizes(given: Sizes) -> str:
     """`N=4,H=224,W=224`."""
     return ",".join(f"{symbol}={size}" for symbol, size in given.items())
+
+
+def refuse(because: str, options: Mapping[str, str]) -> None:
+    """Raise a `UsageError` if one of these options is given, by name with what to say of it."""
+    context = click.get_current_context()
+    for option in context.command.params:
+        name = option.name or ""
+        if name in options and context.get_parameter_source(name) is not ParameterSource.DEFAULT:
+            raise click.UsageError(f"{because}: {option.opts[0]} {options[name]}")
+
+
+def writable(_ctx: click.Context, _param: click.Parameter, path: Path | None) -> Path | None:
+    """The path of a file to write; refused at once, not after minutes of work."""
+    if path is not None and not path.parent.is_dir():
+        raise click.BadParameter(f"there is no directory {path.parent}")
+    return path
+
+
+def written_option(
+    *names: str, help: str, callback: Callable[..., Path | None] = writable
+) -> Callable[[F], F]:
+    """An option that names a file to write."""
+    kind = click.Path(path_type=Path, dir_okay=False, writable=True)
+    return click.option(*names, type=kind, callback=callback, help=help)
 
 
 def model_options(command: F) -> F:

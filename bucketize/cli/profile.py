@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,12 +41,8 @@ NAME = 26  # characters of a name: what the other columns leave of 80
 @parameter.threads_option
 @click.option("--repeat", type=click.IntRange(1), default=20, show_default=True, help="Timed runs.")
 @click.option("--rebuild", is_flag=True, help="Compile a saved program anew if it is foreign here.")
-@click.option("--csv", type=click.Path(path_type=Path), help="Write all columns as CSV.")
-@click.option(
-    "--trace",
-    type=click.Path(path_type=Path),
-    help="Write a time line for chrome://tracing and Perfetto.",
-)
+@parameter.written_option("--csv", help="Write all columns as CSV.")
+@parameter.written_option("--trace", help="Write a time line for chrome://tracing and Perfetto.")
 @parameter.json_option
 def profile(
     model: str,
@@ -69,18 +66,26 @@ def profile(
       bucketize profile net.onnx -d log --log trials.csv --at N=4 --trace t.json
       bucketize profile net.bkt --at N=4,H=224,W=224 --csv layers.csv
     """
+    from bucketize.progress import progress_bar
+
     check_options(model)
     loaded, exe = ready(model, bounds, options)
     given = load_inputs(options["inputs"])
     shapes = {name: array.shape for name, array in given.items()}
     profiles: Profiles = []
-    for point in options["points"] or [{}]:
-        sizes = loaded.sizes({**shapes, **point})
+    for sizes in distinct(loaded.sizes({**shapes, **p}) for p in options["points"] or [{}]):
         arrays = {**loaded.inputs(sizes), **given}
         in_order = [arrays[name] for name in exe.inputs]  # a name may be one of profile's own
-        profiles.append((sizes, exe.profile(*in_order, repetitions=options["repeat"])))
+        with progress_bar(f"profiling {parameter.shown_sizes(sizes)}".strip()) as tell:
+            frame = exe.profile(*in_order, repetitions=options["repeat"], progress=tell)
+        profiles.append((sizes, frame))
     write(profiles, csv, trace)
     report(exe, profiles, as_json)
+
+
+def distinct(points: Iterable[parameter.Sizes]) -> list[parameter.Sizes]:
+    """The points without those that came before, in whatever order they name their sizes."""
+    return list({frozenset(sizes.items()): sizes for sizes in points}.values())
 
 
 def write(profiles: Profiles, csv: Path | None, trace: Path | None) -> None:
@@ -106,9 +111,10 @@ def report(exe: Executable, profiles: Profiles, as_json: bool) -> None:
     for sizes, frame in profiles:
         click.echo(headline(exe, sizes, frame))
         click.echo(shown(frame))
-    threads = exe.program.threads
+    from bucketize.program.program import threads_text
+
     roof = profiles[0][1].attrs["roofline"]
-    click.echo(f"roof with {threads} thread{'s' * (threads > 1)}, measured: {roof}")
+    click.echo(f"roof with {threads_text(exe.program.threads)}, measured: {roof}")
 
 
 def told(exe: Executable, sizes: parameter.Sizes, frame: pd.DataFrame) -> dict[str, Any]:

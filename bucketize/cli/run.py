@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 
 from bucketize.cli import parameter
 from bucketize.cli.model import (
@@ -53,7 +52,7 @@ def input_file(text: str) -> tuple[str, Path]:
     multiple=True,
     help="An array of yours; inputs without one are random.",
 )
-@click.option("--output", "-o", type=click.Path(path_type=Path), help="Write results as .npz.")
+@parameter.written_option("--output", "-o", help="Write results as .npz.")
 @click.option("--log", type=click.Path(path_type=Path), help="Take schedules from this tuning log.")
 @parameter.threads_option
 @click.option("--repeat", type=click.IntRange(1), default=10, show_default=True, help="Timed runs.")
@@ -103,13 +102,10 @@ NOT_OF_MODELS = {"rebuild": "is for those"}
 
 def check_options(model: str) -> None:
     """Raise a `UsageError` for an option that makes no sense with this MODEL."""
-    saved, context = is_saved(model), click.get_current_context()
-    for option in context.command.params:
-        name = option.name or ""
-        why = (NOT_OF_SAVED if saved else NOT_OF_MODELS).get(name)
-        if why and context.get_parameter_source(name) is not ParameterSource.DEFAULT:
-            what = "a saved program" if saved else "no saved program"
-            raise click.UsageError(f"{model} is {what}: {option.opts[0]} {why}")
+    if is_saved(model):
+        parameter.refuse(f"{model} is a saved program", NOT_OF_SAVED)
+    else:
+        parameter.refuse(f"{model} is no saved program", NOT_OF_MODELS)
 
 
 def ready(

@@ -7,6 +7,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 Format = Callable[[Any], str]
 GAP = 2  # columns between two columns
-FAIR, LEGIBLE = 20, 7  # characters: text that is cut to fewer says nothing
+FAIR, LEGIBLE = 20, 12  # columns: text that is cut to fewer says nothing
 
 
 @dataclass(frozen=True)
@@ -27,13 +28,13 @@ class Field:
 
     @property
     def width(self) -> int:
-        """Of its widest cell or its name."""
-        return max(map(len, [self.name, *self.cells]))
+        """Columns of its widest cell or its name."""
+        return max(map(cell_len, [self.name, *self.cells]))
 
     @property
     def least(self) -> int:
-        """How narrow it may become: numbers are never cut."""
-        return self.width if self.numeric else min(self.width, LEGIBLE)
+        """How narrow it may become: numbers and heads are never cut."""
+        return self.width if self.numeric else min(self.width, max(LEGIBLE, cell_len(self.name)))
 
     @property
     def constant(self) -> bool:
@@ -62,8 +63,24 @@ def text(value: object) -> str:
 def column(name: str, rows: Iterable[Mapping[str, Any]], shown: Format) -> Field:
     """The column of the rows' values under a key."""
     values = [row[name] for row in rows]
-    cells = ["-" if value is None else shown(value) for value in values]
-    return Field(name, cells, all(isinstance(value, int | float) for value in values))
+    cells = ["-" if value is None else visible(shown(value)) for value in values]
+    return Field(visible(name), cells, all(isinstance(value, int | float) for value in values))
+
+
+def visible(cell: str) -> str:
+    """The text with its control characters, which would break a row, as `\\n` and the like."""
+    if cell.isprintable():
+        return cell
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in cell)
+
+
+def cell_len(cell: str) -> int:
+    """The columns that a terminal takes for a text: two for each wide character."""
+    if cell.isascii():
+        return len(cell)
+    from rich.cells import cell_len as measured
+
+    return measured(cell)
 
 
 def terminal_width() -> int | None:
@@ -73,11 +90,14 @@ def terminal_width() -> int | None:
 
 def whole(fields: Sequence[Field]) -> str:
     """The table at its full width: `rich` would take a millisecond for each row."""
-    padded = [
-        [cell.rjust(f.width) if f.numeric else cell.ljust(f.width) for cell in (f.name, *f.cells)]
-        for f in fields
-    ]
+    padded = [list(map(partial(aligned, f, f.width), (f.name, *f.cells))) for f in fields]
     return "\n".join((GAP * " ").join(cells).rstrip() for cells in zip(*padded, strict=True))
+
+
+def aligned(field: Field, width: int, cell: str) -> str:
+    """A cell in so many columns, numbers to the right."""
+    room = " " * (width - cell_len(cell))
+    return room + cell if field.numeric else cell + room
 
 
 def fitted(fields: Sequence[Field], width: int) -> str:

@@ -18,8 +18,7 @@ from bucketize.cli.parameter import INTERRUPTED
 if TYPE_CHECKING:
     import pandas as pd
 
-    from bucketize.ir import Module
-    from bucketize.tune.log import Trial
+    from bucketize.tune.session import Session
 
 
 @click.command(short_help="Search schedules for the clones of MODEL, into a log.")
@@ -28,7 +27,11 @@ if TYPE_CHECKING:
 @parameter.at_option
 @click.option("--log", required=True, type=click.Path(path_type=Path), help="The CSV to add to.")
 @click.option("--trials", default=64, show_default=True, help="Schedules to try per workload.")
-@click.option("--seconds", type=float, help="Stop after this time, shared among the workloads.")
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Stop after this time, shared among the workloads.",
+)
 @click.option(
     "--search",
     type=click.Choice(["skopt", "random", "grid"]),
@@ -61,54 +64,41 @@ def tune(model: str, bounds: list[parameter.Bound], as_json: bool, **options: An
 
     loaded = load_model(model, bounds)
     with progress_bar("loading the search"):
-        from bucketize.tune.session import tune as session
+        from bucketize.tune.session import opened
 
-    behind = dispatched(loaded, options)
-    own = {"model": loaded.name, "functions": working(behind), "threads": options["threads"]}
-    log: Path = options["log"]
-    before, start, interrupted = len(trials_of(log, **own)), time.monotonic(), False
-    try:
-        session(
-            behind,
-            log=log,
-            sizes=list(options["points"]) or options["judged"],
-            model=loaded.name,
-            progress=True,
-            **{name: options[name] for name in ("trials", "search", "seed", "threads", "seconds")},
-        )
-    except KeyboardInterrupt:
-        interrupted = True
-    came = Session(log, trials_of(log, **own), before, time.monotonic() - start, interrupted)
+    with opened(
+        dispatched(loaded, options),
+        sizes=list(options["points"]) or options["judged"],
+        model=loaded.name,
+        measurer=None,
+        progress=True,
+        **{name: options[name] for name in PASSED},
+    ) as session:
+        came = worked(session)
     click.echo(came.json() if as_json else came.table())
     click.echo(came.summary(), err=True)
-    if interrupted:
+    if came.interrupted:
         click.get_current_context().exit(INTERRUPTED)
 
 
-def working(mod: Module) -> set[str]:
-    """The functions of a module that have tasks, by name."""
-    return {name for name in mod.functions if name != "main"} or {"main"}
+PASSED = ("log", "trials", "search", "seed", "threads", "seconds")
 
 
-def trials_of(log: Path, *, model: str, functions: set[str], threads: int) -> list[Trial]:
-    """What the log has of a model's functions, measured on this machine."""
-    from bucketize.kernel.templates import TEMPLATES
-    from bucketize.tune.log import rows, select
-
-    return [
-        trial
-        for trial in (select(rows(log, TEMPLATES)) if log.exists() else ())
-        if trial.model == model and trial.function in functions and trial.threads == threads
-    ]
+def worked(session: Session) -> Report:
+    """What a session comes to that works until it is through, or interrupted."""
+    start, interrupted = time.monotonic(), False
+    try:
+        session.work()
+    except KeyboardInterrupt:
+        interrupted = True
+    return Report(session, time.monotonic() - start, interrupted)
 
 
 @dataclass(frozen=True)
-class Session:
-    """What tuning came to: the trials of this run, and those that the log had before."""
+class Report:
+    """What tuning came to: the trials of this run, and all that are known of its tasks."""
 
-    log: Path
-    trials: list[Trial]
-    before: int
+    session: Session
     seconds: float
     interrupted: bool
 
@@ -116,24 +106,29 @@ class Session:
     def best(self) -> pd.DataFrame:
         """The best schedule of each task in the whole log."""
         from bucketize.analysis import best_schedules
-        from bucketize.tune.frame import trial_frame
 
-        return best_schedules(trial_frame(self.trials))
+        return best_schedules(self.session.known_by_task())
+
+    @cached_property
+    def known(self) -> int:
+        """How many trials serve the tasks; one that serves several counts once."""
+        session = self.session
+        return len({id(trial) for task in session.tasks for trial in session.trials_of(task)})
 
     @property
     def failed(self) -> int:
         """How many trials of this run failed."""
-        return sum(trial.error_kind != "none" for trial in self.trials[self.before :])
+        return sum(trial.error_kind != "none" for trial in self.session.written)
 
     def json(self) -> str:
         """For scripts."""
         from bucketize.cli.table import records
 
         told = {
-            "log": str(self.log),
-            "trials": len(self.trials) - self.before,
+            "log": str(self.session.log),
+            "trials": len(self.session.written),
             "failed": self.failed,
-            "trials_in_log": len(self.trials),
+            "trials_in_log": self.known,
             "seconds": self.seconds,
             "interrupted": self.interrupted,
             "best": records(self.best),
@@ -148,9 +143,8 @@ class Session:
 
     def summary(self) -> str:
         """How much was done, and how to go on if that is not all."""
-        new = len(self.trials) - self.before
-        done = f"{new} trials in {self.seconds:.0f} s, {self.failed} failed"
-        kept = f"{self.log} has {len(self.trials)} of this model"
+        done = f"{len(self.session.written)} trials in {self.seconds:.0f} s, {self.failed} failed"
+        kept = f"{self.session.log} has {self.known} of this model"
         if self.interrupted:
             return f"interrupted: {done}; {kept}\nthe same command goes on from there"
         return f"{done}; {kept}"

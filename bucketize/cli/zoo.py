@@ -8,12 +8,12 @@ from pathlib import Path
 
 import click
 
-from bucketize.cli.parameter import json_option
+from bucketize.cli.parameter import json_option, written_option
 
 
 @click.command(short_help="List the built-in models, or write one as ONNX.")
 @click.argument("name", required=False)
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Default: NAME.onnx.")
+@written_option("-o", "--output", help="Default: NAME.onnx.")
 @click.option("--seed", default=0, show_default=True, help="Of the random weights.")
 @json_option
 def zoo(name: str | None, output: Path | None, seed: int, as_json: bool) -> None:

@@ -139,6 +139,11 @@ class Program:
         yield from found
 
 
+def threads_text(count: int) -> str:
+    """`2 threads`."""
+    return f"{count} thread{'s' * (count > 1)}"
+
+
 class _Text:
     """A program as text: routines as instructions, then the segments that they run."""
 
@@ -149,7 +154,7 @@ class _Text:
 
     def lines(self) -> Iterator[str]:
         program = self.program
-        threads = f"{program.threads} thread{'s' * (program.threads > 1)}"
+        threads = threads_text(program.threads)
         yield f"program for {program.target.name}, {threads}: {', '.join(program.outputs)}"
         for routine in program.routines.decided().values():
             inputs = ", ".join(f"{p.name}: {p.type}" for p in routine.params)

@@ -28,6 +28,7 @@ from bucketize.kernel.object import Kernel
 from bucketize.op import Array
 from bucketize.program.instruction import DEFAULT, LOGGED, Compute, RunSegment, instructions
 from bucketize.program.program import Program, Routine
+from bucketize.progress import Tell, progress_bar, shown
 from bucketize.runtime.explain import Explanation, explain, sizes_of
 from bucketize.runtime.image import Image
 from bucketize.runtime.save import save
@@ -37,7 +38,6 @@ from bucketize.types import Symbol, evaluate
 if TYPE_CHECKING:
     import pandas as pd
 
-    from bucketize.progress import Tell
     from bucketize.runtime.roofline import Roofline
 
 MOST_TIMES = 512  # of the least size: no window of a usual model is wider
@@ -213,19 +213,25 @@ class Executable:
             raise unknown_name("function", clone, self.program.routines)
         return labelled[0]
 
-    def warm_up(self, progress: Tell | None = None) -> None:
+    def warm_up(self, progress: Tell | bool | None = None) -> None:
         """Link and run every clone once at its smallest legal sizes, on zeros.
 
         A clone that is not legal at all is passed by. Of one that refuses all sizes that are tried
-        (the least, doubled and doubled again) a BucketizeWarning says so.
+        (the least, doubled and doubled again) a BucketizeWarning says so. `progress` is as that of
+        `compile`.
+
+        Raises:
+            ArgumentError: a `progress` that is no function, True or None.
+
         """
         names = [n for n in self.program.routines if n != "main"] or ["main"]
-        for i, name in enumerate(names):
-            if progress is not None:
-                progress(name, i, len(names))
-            routine = self.program.routines[name]
-            if not routine.refusal:
-                self._warm_up(routine)
+        with shown(progress, progress_bar("warming up")) as tell:
+            for i, name in enumerate(names):
+                if tell is not None:
+                    tell(name, i, len(names))
+                routine = self.program.routines[name]
+                if not routine.refusal:
+                    self._warm_up(routine)
 
     def _warm_up(self, routine: Routine) -> None:
         refused: BucketizeError | None = None
@@ -300,6 +306,7 @@ class Executable:
         *arrays: Array,
         repetitions: int = 20,
         roofline: Roofline | None = None,
+        progress: Tell | bool | None = None,
         **named: Array,
     ) -> pd.DataFrame:
         """Where the time of `run` goes for these inputs: a row for each kernel, in order.
@@ -315,12 +322,18 @@ class Executable:
 
         Operations are those of matrix products and convolutions, done directly; bytes are those of
         operands and results, each once. `roofline` may exceed 1: what lies in a cache comes faster
-        than from memory, and the roof is that of float32.
+        than from memory, and the roof is that of float32. `progress` is told of each run; True
+        shows a bar on stderr.
         """
         # pandas and what measures the machine are loaded by who asks for them
         module: Any = importlib.import_module("bucketize.runtime.profile")
         inputs = arrange_inputs(self._params, arrays, named)
         frame: pd.DataFrame = module.profile(
-            self.image, inputs, lambda: self._run("main", inputs), repetitions, roofline
+            self.image,
+            inputs,
+            lambda: self._run("main", inputs),
+            repetitions,
+            roofline,
+            progress,
         )
         return frame

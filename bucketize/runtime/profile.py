@@ -20,6 +20,7 @@ from bucketize.op import Array
 from bucketize.program.instruction import Compute, Instruction, KernelCall, Segment
 from bucketize.program.plan import WORD
 from bucketize.program.program import Routine
+from bucketize.progress import Tell, announced, progress_bar, shown, steps
 from bucketize.runtime.image import Image, Linked
 from bucketize.runtime.native import function_at, run_parallel
 from bucketize.runtime.roofline import Roofline, measured
@@ -30,6 +31,8 @@ from bucketize.timing import Call, interleaved, processor_seconds, wall_seconds
 from bucketize.types import evaluate
 
 BETWEEN = "(between kernels)"
+RUNS = {"whole": "whole runs", "kernels": "kernel by kernel"}
+"""What goes on, in words."""
 
 
 @dataclass(frozen=True)
@@ -146,6 +149,7 @@ def profile(
     call: Callable[[], object],
     repetitions: int,
     roofline: Roofline | None,
+    progress: Tell | bool | None = None,
 ) -> pd.DataFrame:
     """A row for each kernel of `main`, in order, and one for what `call` takes beyond them."""
     if not isinstance(repetitions, int) or repetitions < 1:
@@ -157,10 +161,14 @@ def profile(
         runs.append(context.run_once(routine, inputs))
 
     calls, threads = {"whole": call, "kernels": by_kernel}, image.program.threads
-    # each after one of its own kind: the caches hold what they hold in a stream of calls
-    times = interleaved(calls, least=repetitions, before=calls, stopwatch=stopwatch(threads))
-    whole, roof = times["whole"], roofline or measured(threads)
-    return _frame(list(zip(*runs[1::2], strict=True)), whole, roof)
+    with shown(progress, progress_bar("profiling")) as tell:
+        step = steps(tell, 2 * repetitions + 1)
+        before = {name: announced(run, step, RUNS[name]) for name, run in calls.items()}
+        # each after one of its own kind: the caches hold what they hold in a stream of calls
+        times = interleaved(calls, least=repetitions, before=before, stopwatch=stopwatch(threads))
+        step("what the machine could do")
+        roof = roofline or measured(threads)
+    return _frame(list(zip(*runs[1::2], strict=True)), times["whole"], roof)
 
 
 # --- the frame -----------------------------------------------------------------------------------

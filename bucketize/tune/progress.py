@@ -38,15 +38,3 @@ def tuning_bar(title: str) -> Iterator[Callable[[Progress], None]]:
             meter.tell(what, at.done, at.total, left_s=at.left_s)
 
         yield told
-
-
-@contextmanager
-def shown(
-    progress: Callable[[Progress], None] | bool | None,
-) -> Iterator[Callable[[Progress], None]]:
-    """Who is to be told, of what a caller gave for `progress`: True is a bar."""
-    if progress is True:
-        with tuning_bar("tuning") as told:
-            yield told
-    else:
-        yield progress or (lambda _: None)

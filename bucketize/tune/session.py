@@ -9,7 +9,7 @@ import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol, TypeAlias
@@ -21,6 +21,7 @@ from bucketize.errors import TuneError
 from bucketize.ir import Module, check_module
 from bucketize.kernel.template import Implementation
 from bucketize.kernel.templates import TEMPLATES
+from bucketize.progress import shown
 from bucketize.text import constants, show
 from bucketize.tune.environment import here
 from bucketize.tune.frame import trial_frame
@@ -36,7 +37,7 @@ from bucketize.tune.log import (
     select,
 )
 from bucketize.tune.measure import Job, Outcome, Worker
-from bucketize.tune.progress import Progress, shown
+from bucketize.tune.progress import Progress, tuning_bar
 from bucketize.tune.search import Proposal
 from bucketize.tune.search import search as explore
 from bucketize.tune.task import Point, Task, Traffic, tasks_of
@@ -95,24 +96,57 @@ def tune(  # noqa: PLR0913  (a session has that many choices, nearly all with a 
         LogError: a log that cannot be read or written.
 
     """
+    with opened(
+        mod,
+        log=log,
+        trials=trials,
+        search=search,
+        seed=seed,
+        threads=threads,
+        sizes=sizes,
+        seconds=seconds,
+        model=model,
+        measurer=measurer,
+        progress=progress,
+    ) as session:
+        session.work()
+    return trial_frame(session.written)
+
+
+@contextmanager
+def opened(  # noqa: PLR0913  (those of `tune`)
+    mod: Module,
+    *,
+    log: str | Path,
+    trials: int,
+    search: str,
+    seed: int,
+    threads: int,
+    sizes: str | Traffic,
+    seconds: float | None,
+    model: str | None,
+    measurer: Measurer | None,
+    progress: Callable[[Progress], None] | bool | None,
+) -> Iterator[Session]:
+    """The session of `tune` with these arguments, ready to work; `tune` has what they mean."""
     check_module(mod)
-    _check(trials, threads)
+    _check(trials, threads, seconds)
     with ExitStack() as stack:
-        tell = stack.enter_context(shown(progress))
-        tasks = tasks_of(mod, sizes)
+        tell = stack.enter_context(shown(progress, tuning_bar("tuning")))
         session = Session(
+            tasks=tasks_of(mod, sizes),
             log=Path(log),
             model=Path(log).stem if model is None else model,
             trials=trials,
             strategy=search,
             seed=seed,
             threads=threads,
+            seconds=math.inf if seconds is None else seconds,
             measurer=measurer or stack.enter_context(Worker()),
-            tell=tell,
+            tell=tell or (lambda _: None),
         )
         stack.enter_context(_kept(session))
-        session.work(tasks, math.inf if seconds is None else seconds)
-    return trial_frame(session.written)
+        yield session
 
 
 @contextmanager
@@ -126,12 +160,14 @@ def _kept(session: Session) -> Iterator[None]:
         raise
 
 
-def _check(trials: int, threads: int) -> None:
+def _check(trials: int, threads: int, seconds: float | None) -> None:
     if not isinstance(trials, int) or trials < 1:
         raise TuneError(f"trials: expected at least 1, got {trials!r}")
     most = int(config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
     if not isinstance(threads, int) or not 1 <= threads <= most:
         raise TuneError(f"threads: expected 1 to {most}, got {threads!r}")
+    if seconds is not None and not (isinstance(seconds, int | float) and 0 < seconds < math.inf):
+        raise TuneError(f"seconds: expected a finite number above 0, or None, got {seconds!r}")
 
 
 ByShape: TypeAlias = dict[str, Trial]
@@ -141,12 +177,14 @@ ByShape: TypeAlias = dict[str, Trial]
 class Session:
     """One run of `tune`: what is known of each schedule, and what this run has added."""
 
+    tasks: Sequence[Task]
     log: Path
     model: str
     trials: int
     strategy: str
     seed: int
     threads: int
+    seconds: float
     measurer: Measurer
     tell: Callable[[Progress], None]
     agenda: Sequence[int] = ()
@@ -170,13 +208,40 @@ class Session:
     def _learn(self, trial: Trial) -> None:
         self.known[trial.workload, trial.template][trial.schedule_hash][trial.shape] = trial
 
-    def work(self, tasks: Sequence[Task], seconds: float) -> None:
+    def work(self) -> None:
         """Run all tasks, one after the other, each with its share of the time that is left."""
-        self.agenda = [self.left(task) for task in tasks]
-        self.end = time.monotonic() + seconds
-        for i, task in enumerate(tasks):
+        self.agenda = [self.left(task) for task in self.tasks]
+        self.end = time.monotonic() + self.seconds
+        for i, task in enumerate(self.tasks):
             now = time.monotonic()
-            self.run(task, (i, len(tasks)), now + (self.end - now) / (len(tasks) - i))
+            self.run(task, (i, len(self.tasks)), now + (self.end - now) / (len(self.tasks) - i))
+
+    def trials_of(self, task: Task) -> list[Trial]:
+        """What is known at the points of a task, whoever measured it for which model and bucket."""
+        return [
+            by_shape[point.shape]
+            for by_shape in self._tried(task).values()
+            for point in task.points
+            if point.shape in by_shape
+        ]
+
+    def known_by_task(self) -> pd.DataFrame:
+        """The trials of every task, in the name of its function and bucket, with its weights.
+
+        A workload that several functions share has its rows in each of them.
+        """
+        return trial_frame(
+            replace(
+                trial,
+                model=self.model,
+                function=task.function,
+                bucket=task.bucket,
+                layer=task.layer,
+                weight=next(p.weight for p in task.points if p.shape == trial.shape),
+            )
+            for task in self.tasks
+            for trial in self.trials_of(task)
+        )
 
     def _tried(self, task: Task) -> dict[str, ByShape]:
         return self.known[task.workload.hash, task.template.name]
