@@ -14,7 +14,8 @@ from bucketize.dispatch.decision import Tree, tree_of
 from bucketize.dispatch.tree import dispatch
 from bucketize.ir import IF, Builder, Const, Function, Leaf, Var, decisions, tree_lines
 from bucketize.ops.dim import dim_less, dims_within
-from bucketize.types import Symbol, tensor
+from bucketize.types import Profile, Symbol, tensor
+from dispatchers import exact_dispatcher
 
 
 def table_of(fn: Function) -> Tree | None:
@@ -80,6 +81,22 @@ def test_a_chain_of_profiles_as_text() -> None:
         "  else:",
         "    main[fallback]",
     ]
+
+
+def test_a_box_of_two_symbols_as_text() -> None:
+    box = Profile({"data": (2, 3)}, {"data": (2, 3)}, {"data": (4, 8)}, "box")
+    mod = dispatch(module(Symbol("N", 1, 9), Symbol("M", 1, 9)), lambda shapes: [box])
+    assert next(tree_lines(mod.main)) == "if 2 <= N < 5 and 3 <= M < 9:"
+
+
+def test_a_great_tree_as_text_is_abridged_if_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bucketize.ir.abridge.MOST", 8)
+    mod = dispatch(module(Symbol("N", 1, 16), 3), exact_dispatcher)
+    clones = [f"main[N={n}]" for n in range(1, 17)]
+    assert [line.strip() for line in tree_lines(mod.main) if "main" in line] == clones
+    abridged = [line.strip() for line in tree_lines(mod.main, abridged=True)]
+    assert [line for line in abridged if "main" in line] == [*clones[:3], *clones[-3:]]
+    assert any("leaves left out" in line for line in abridged)
 
 
 def fork(test: Var, then: Function, orelse: Function, out: Builder) -> tuple[Var, ...]:

@@ -13,7 +13,7 @@ import pytest
 from verify import verify
 
 from bucketize import ops
-from bucketize.dispatch.bucket import show_bucket
+from bucketize.dispatch.bucket import clip, show_bucket
 from bucketize.dispatch.tree import dispatch, name_dims
 from bucketize.errors import (
     BucketizeError,
@@ -40,7 +40,7 @@ from bucketize.ir import (
     specialise,
 )
 from bucketize.text import parse, show
-from bucketize.types import ANY, Dim, Profile, Symbol, tensor
+from bucketize.types import ANY, Dim, Interval, Profile, Symbol, tensor
 from dispatchers import log_dispatcher
 
 
@@ -303,6 +303,24 @@ def test_without_fallback_an_uncovered_size_is_refused() -> None:
 def test_illegal_intervals(pairs: Any, message: str) -> None:
     with pytest.raises(DispatchError, match=message):
         dispatch(module(Symbol("N", 1, 64), 3), intervals(0, *pairs))
+
+
+@pytest.mark.parametrize(
+    ("interval", "symbol", "clipped"),
+    [
+        ((4, 100), Symbol("N", 1, 9), (4, 10)),
+        ((4, None), Symbol("N", 1, 9), (4, 10)),
+        ((4, 10), Symbol("N", 1, 9), (4, 10)),
+        ((1, 4), Symbol("N", 3, 9), (3, 4)),
+        ((1, 3), Symbol("N", 3, 9), None),
+        ((10, 12), Symbol("N", 3, 9), None),
+        ((2, None), Symbol("N", 5), (5, None)),
+    ],
+)
+def test_a_bucket_is_cut_to_the_bounds(
+    interval: Interval, symbol: Symbol, clipped: Interval | None
+) -> None:
+    assert clip(interval, symbol) == clipped
 
 
 def test_intervals_out_of_the_range_of_a_symbol_without_end() -> None:
