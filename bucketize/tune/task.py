@@ -116,29 +116,29 @@ def tasks_of(mod: Module, sizes: str | Traffic = "middle") -> list[Task]:
             the sizes that its profile names; "bounds": at its low end, middle and top; or a list of
             sizes met in practice, `[{"N": 1}, {"N": 8}]` or, weighted, `[({"N": 1}, 0.9), ...]`:
             each counts in the first clone whose bucket holds it, and a clone that gets none has no
-            tasks. Sizes at which the model is not legal are not chosen, but an error if given.
+            tasks. Sizes at which the model is not legal are not chosen.
 
     Raises:
-        TuneError: no bucket holds any of the sizes, or they lack a symbol.
+        TuneError: no bucket holds any of the sizes, they lack a symbol, or are of a clone that is
+            not legal, as all may be.
 
     """
     target = host()
     program = decide(mod, defaults(target), target=target, threads=1, executor="auto")
     routines = [program.decide(name, whole=False) for name in mod.functions]
-    working = [r for r in routines if not r.refusal and not _delegates(r.fn)]
-    if not working:
+    working = [program.decide(r.name) for r in routines if not _delegates(r.fn)]
+    if all(r.refusal for r in working):
         raise TuneError("no clone is legal at any of its sizes: bound the symbols of the model")
     leaves = [(routine, mod.clones.get(routine.name, WHOLE)) for routine in working]
     if isinstance(sizes, str):
-        whole = [(program.decide(r.name), clone) for r, clone in leaves]
-        judged = {r.name: _representatives(r, clone.opt, sizes) for r, clone in whole}
+        judged = {r.name: _representatives(r, clone.opt, sizes) for r, clone in leaves}
     else:
         judged = _shared_out(leaves, sizes)
     return [
         task
         for routine, clone in leaves
         if judged[routine.name]
-        for task in _tasks(program.decide(routine.name), clone, judged[routine.name], target)
+        for task in _tasks(routine, clone, judged[routine.name], target)
     ]
 
 
@@ -194,6 +194,8 @@ def _shared_out(leaves: Sequence[tuple[Routine, Clone]], traffic: Traffic) -> di
         if not 0 < weight < math.inf:
             raise TuneError(f"the weight of {sizes} is {weight}, expected a number above 0")
         server = next((r for r, clone in in_order if _serves(r, clone, sizes)), None)
+        if server is not None and server.refusal:
+            raise TuneError(f"the model is not legal at {dict(sizes)}: {server.refusal}")
         if server is not None:
             given[server.name].append((sizes, weight))
     if not any(given.values()):
@@ -202,9 +204,9 @@ def _shared_out(leaves: Sequence[tuple[Routine, Clone]], traffic: Traffic) -> di
 
 
 def _serves(routine: Routine, clone: Clone, sizes: Sizes) -> bool:
-    bucket = clone.bucket.items()
-    ranges = {name: (lo, None if hi is None else hi - 1) for name, (lo, hi) in bucket}
-    ranges |= {s.name: (s.lo, s.hi) for s in _symbols(routine)}
+    ranges = {s.name: (s.lo, s.hi) for s in _symbols(routine)}
+    for name, (lo, hi) in clone.bucket.items():
+        ranges[name] = lo, None if hi is None else hi - 1
     lacking = sorted(ranges.keys() - sizes.keys())
     if lacking:
         raise TuneError(f"the sizes {dict(sizes)} lack {', '.join(lacking)} of {routine.name}")
