@@ -32,7 +32,7 @@ TOLERANCE = 1e-4
     show_default=True,
     help="Where the files go; a log found there is carried on.",
 )
-@click.option("--trials", default=8, show_default=True, help="Schedules to try per task.")
+@click.option("--trials", default=16, show_default=True, help="Schedules to try per task.")
 @parameter.threads_option
 def demo(output: Path, trials: int, threads: int) -> None:
     """Dispatch an MLP on the batch size, tune, run, check the results, and show the trade-off.
