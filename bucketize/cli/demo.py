@@ -32,13 +32,14 @@ TOLERANCE = 1e-4
     show_default=True,
     help="Where the files go; a log found there is carried on.",
 )
-@click.option("--trials", default=16, show_default=True, help="Schedules to try per task.")
+@click.option("--trials", default=10, show_default=True, help="Schedules to try per task.")
 @parameter.threads_option
 def demo(output: Path, trials: int, threads: int) -> None:
     """Dispatch an MLP on the batch size, tune, run, check the results, and show the trade-off.
 
-    Every dispatcher has a log of its own and as many trials for each of its tasks. Writes the logs,
-    tradeoff.csv and tradeoff.png. Takes a few minutes.
+    Every dispatcher has a log of its own, and as many schedules are tried for each of its tasks, at
+    the ends and in the middle of the bucket. Writes the logs, tradeoff.csv and tradeoff.png. Takes
+    a few minutes.
 
     \b
     Examples:
@@ -97,6 +98,7 @@ def tune_one(spec: str, module: Module, log: Path, trials: int, threads: int) ->
             module,
             log=log,
             trials=trials,
+            sizes="bounds",  # what serves all of a bucket is less a matter of luck
             threads=threads,
             model=MODEL.removeprefix("zoo:"),
             progress=progress,
