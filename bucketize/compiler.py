@@ -6,7 +6,7 @@ import logging
 import time
 import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from bucketize.errors import BucketizeWarning, unknown_name
@@ -23,7 +23,7 @@ from bucketize.progress import Tell, progress_bar, shown
 from bucketize.runtime.executable import Executable
 from bucketize.runtime.link import link
 from bucketize.runtime.native import check_threads
-from bucketize.tune.choice import Choices
+from bucketize.tune.choice import Digests, Verdict, verdicts
 from bucketize.tune.log import LogWarning, Trial, rows, select
 
 EXECUTORS = ("auto", "graph", "vm")
@@ -55,7 +55,7 @@ def compile(
     check_threads(threads)
     start = time.perf_counter()
     target = host()
-    choose = defaults(target) if log is None else logged_choice(log, threads, target)
+    choose = defaults(target) if log is None else logged_choice(mod, log, threads, target)
     program = decide(mod, choose, target=target, threads=threads, executor=executor)
     names = ["main"] if lazy else list(mod.functions)
     with shown(progress, progress_bar("compiling")) as tell:
@@ -94,27 +94,43 @@ def rebuilt(program: Program) -> Executable:
     return Executable(link(here), seconds=time.perf_counter() - start)
 
 
-def logged_choice(log: str | Path, threads: int, target: Target) -> Choose:
-    """The best implementation of the log for a workload within its bucket's bounds, or the default.
+def logged_choice(mod: Module, log: str | Path, threads: int, target: Target) -> Choose:
+    """What the log confirmed for each clone of a module, the default for what it did not.
 
-    One that its template no longer allows is as good as none.
+    An implementation that its template no longer allows is as good as none.
     """
     trials = select(rows(log, TEMPLATES))
     _warn_of_threads(trials, log, threads)
-    choices = Choices(trials, threads)
-    otherwise = defaults(target)
+    known, digests, otherwise = verdicts(trials, threads), Digests(mod), defaults(target)
+    _warn_of_unconfirmed(trials, known, log)
 
-    def choose(workload: Workload, able: Sequence[Template]) -> tuple[Implementation, str]:
-        best = choices.best(workload.hash, [p.type for p in workload.body.params])
-        default, why = otherwise(workload, able)
-        if best is None:
+    def choose(
+        name: str, workload: Workload, able: Sequence[Template]
+    ) -> tuple[Implementation, str]:
+        default, why = otherwise(name, workload, able)
+        verdict = known.get(digests[name]) if name in mod.functions else None
+        if verdict is None:
             return default, why
-        known = completed(best.template, best.schedule, workload, able, target)
-        if known is None:
-            return default, why
-        return known, AGREED if known == default else LOGGED
+        made = verdict.implementations.get(workload.hash)
+        if made is None:
+            return default, AGREED
+        chosen = completed(made.template, made.schedule, workload, able, target)
+        return (default, why) if chosen is None else (chosen, LOGGED)
 
     return choose
+
+
+def _warn_of_unconfirmed(
+    trials: Sequence[Trial], known: Mapping[str, Verdict], log: Path | str
+) -> None:
+    """Say so where a log has trials and no verdict: nothing of it is used."""
+    if trials and not known:
+        warnings.warn(
+            f"{log}: none of its {len(trials)} trials is confirmed in a clone, so the defaults "
+            f"stay; `tune` confirms what it finds",
+            LogWarning,
+            stacklevel=4,
+        )
 
 
 def _warn_of_threads(trials: Sequence[Trial], log: str | Path, threads: int) -> None:

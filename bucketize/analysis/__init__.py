@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from bucketize.analysis.column import buckets, knobs
 from bucketize.analysis.frame import (
     best_schedules,
+    confirmed,
     failures,
     load,
     progress,
@@ -35,6 +36,7 @@ __all__ = [
     "best_schedules",
     "buckets",
     "chrome_trace",
+    "confirmed",
     "failures",
     "knobs",
     "load",

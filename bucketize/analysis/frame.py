@@ -13,9 +13,9 @@ import pandas as pd
 
 from bucketize.analysis.column import require
 from bucketize.errors import BucketizeError
-from bucketize.tune.choice import best_choice, geometric_mean
+from bucketize.tune.choice import Interval, best_choice, geometric_mean, verdicts
 from bucketize.tune.frame import table_frame, trial_frame, trials_of
-from bucketize.tune.log import COLUMNS, Trial, schedule_json, table
+from bucketize.tune.log import CLONE, COLUMNS, KERNEL, Trial, schedule_json, table
 
 TASK = ["host_cpu", "threads", "model", "function", "bucket", "workload", "op"]
 BEST = [
@@ -30,6 +30,7 @@ BEST = [
     "tried",
     "failed",
 ]
+CONFIRMED = ["host_cpu", "threads", "model", "function", "bucket"]
 ORACLE = "oracle"
 WHERE = ["model", "host_cpu", "threads", "date"]
 
@@ -53,10 +54,13 @@ def tasks(frame: pd.DataFrame) -> Iterator[tuple[dict[str, Any], pd.DataFrame]]:
 
 
 def _trials_by_task(frame: pd.DataFrame) -> Iterator[tuple[dict[str, Any], list[Trial]]]:
-    """The trials of each task: thousands of tasks are many small frames, which take seconds."""
+    """The trials of each task: thousands of tasks are many small frames, which take seconds.
+
+    What was timed in a running clone is no trial of a kernel.
+    """
     require(frame, COLUMNS, "load")
     named = attrgetter(*TASK)
-    for key, group in _grouped(trials_of(frame), named).items():
+    for key, group in _grouped(trials_of(frame[frame["level"] == KERNEL]), named).items():
         yield dict(zip(TASK, key, strict=True)), group
 
 
@@ -107,6 +111,35 @@ def _mean(values: Iterable[float | None], trials: Iterable[Trial]) -> float:
     return float(np.average(np.array(list(values), float), weights=[t.weight for t in trials]))
 
 
+def confirmed(frame: pd.DataFrame) -> pd.DataFrame:
+    """What each clone's implementations bought when they were timed in it: a row per clone.
+
+    Columns: `host_cpu`, `threads`, `model`, `function`, `bucket`; `chosen`, how many workloads do
+    not run on their default; `ratio`, the clone's latency by that on defaults, the weighted
+    geometric mean over the `shapes` judged, and the ends of its 95 % interval, `ratio_low` and
+    `ratio_high`: 1 where the defaults stay.
+    """
+    require(frame, COLUMNS, "load")
+    by = attrgetter(*CONFIRMED)
+    groups = _grouped(trials_of(frame[frame["level"] == CLONE]), by)
+    rows = [dict(zip(CONFIRMED, key, strict=True)) | _bought(g) for key, g in groups.items()]
+    columns = [*CONFIRMED, "chosen", "ratio", "ratio_low", "ratio_high", "shapes"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def _bought(trials: list[Trial]) -> dict[str, Any]:
+    (verdict,) = verdicts(trials, trials[0].threads).values()
+    found = verdict.interval if verdict.pays else Interval(1.0, 1.0, 1.0)
+    assert found is not None
+    return {
+        "chosen": len(verdict.implementations),
+        "ratio": found.median,
+        "ratio_low": found.low,
+        "ratio_high": found.high,
+        "shapes": "; ".join(row.shape for row in verdict.rows),
+    }
+
+
 def failures(frame: pd.DataFrame) -> pd.DataFrame:
     """How many trials failed, by op and kind of error, with one example of the message."""
     require(frame, ["op", "error_kind", "trial", "error"], "load")
@@ -127,7 +160,8 @@ def progress(frame: pd.DataFrame) -> pd.DataFrame:
 
 def _course(trials: list[Trial]) -> Iterator[dict[str, Any]]:
     best = math.nan
-    for step, group in enumerate(_by_schedule(trials), 1):
+    searched = [trial for trial in trials if trial.source != "confirm"]
+    for step, group in enumerate(_by_schedule(searched), 1):
         relative = math.nan if _failed(group) else geometric_mean(group)
         best = float(np.fmin(best, relative))  # of a number and NaN the number
         yield {"step": step, "source": group[0].source, "relative": relative, "best": best}

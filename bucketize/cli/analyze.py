@@ -38,10 +38,11 @@ def picture(ctx: click.Context, param: click.Parameter, path: Path | None) -> Pa
 @click.argument("log", type=click.Path(path_type=Path))
 @click.option(
     "--frame",
-    type=click.Choice(["best", "failures", "progress"]),
+    type=click.Choice(["best", "confirmed", "failures", "progress"]),
     default="best",
     show_default=True,
-    help="The best schedule per task, what failed, or the course of the search.",
+    help="The best schedule per task, what they bought each clone, what failed, or the course of "
+    "the search.",
 )
 @click.option("--model", metavar="MODEL", help="Measure the trade-off of dispatchers on this.")
 @parameter.dim_option
@@ -124,13 +125,26 @@ Analysis = tuple["pd.DataFrame", str, Callable[[], "Figure"]]
 
 def of_log(log: Path, name: str) -> Analysis:
     """A frame of the log, its text, and the course of the search."""
-    from bucketize.analysis import best_schedules, failures, load, plot_progress, progress
+    from bucketize.analysis import (
+        best_schedules,
+        confirmed,
+        failures,
+        load,
+        plot_progress,
+        progress,
+    )
     from bucketize.cli.table import frame_table
 
     trials = load(log)
-    made = {"best": best_schedules, "failures": failures, "progress": progress}
+    made = {
+        "best": best_schedules,
+        "confirmed": confirmed,
+        "failures": failures,
+        "progress": progress,
+    }
     frame = made[name](trials)
-    text = shown_best(frame) if name == "best" else frame_table(frame)
+    texts = {"best": shown_best, "confirmed": shown_confirmed}
+    text = texts.get(name, frame_table)(frame)
     return frame, text, lambda: plot_progress(progress(trials))
 
 
@@ -181,6 +195,25 @@ def shown_best(best: pd.DataFrame) -> str:
     }
     told = [name for name in SHOWN if name not in ("layer", "gflops") or best[name].any()]
     return frame_table(best[told], formats)
+
+
+def shown_confirmed(confirmed: pd.DataFrame) -> str:
+    """What each clone's implementations bought, and whether that is anything."""
+    from bucketize.cli.table import table
+
+    rows = [
+        {
+            "function": row["function"],
+            "not on default": row["chosen"],
+            "by default": f"{row['ratio']:.3f}",
+            "95 %": f"{row['ratio_low']:.3f} to {row['ratio_high']:.3f}" if row["chosen"] else "",
+        }
+        for row in confirmed.to_dict("records")
+    ]
+    if not rows:
+        return "Nothing is confirmed in any clone yet: all of them run on defaults."
+    pays = sum(row["not on default"] > 0 for row in rows)
+    return f"{table(rows)}\n{pays} of {len(rows)} clones are faster than on defaults."
 
 
 def knobs(schedule: str) -> str:

@@ -101,6 +101,17 @@ def dispatch_options(command: F) -> F:
     )(command)
 
 
+def dispatchers_options(command: F) -> F:
+    """--dispatcher, as often as wanted, and how each is followed."""
+    return all_of(
+        click.option(
+            "--dispatcher", "-d", "specs", metavar="SPEC", multiple=True, help=f"{SPEC} Repeat it."
+        ),
+        policy_option,
+        fallback_option,
+    )(command)
+
+
 def policy_option(command: F) -> F:
     """--policy."""
     return click.option(

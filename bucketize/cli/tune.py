@@ -23,28 +23,35 @@ if TYPE_CHECKING:
 
 @click.command(short_help="Search schedules for the clones of MODEL, into a log.")
 @parameter.model_options
-@parameter.dispatch_options
+@parameter.dispatchers_options
 @parameter.at_option
 @click.option("--log", required=True, type=click.Path(path_type=Path), help="The CSV to add to.")
-@click.option("--trials", default=64, show_default=True, help="Schedules to try per workload.")
+@click.option("--trials", default=64, show_default=True, help="To try per workload at most.")
 @click.option(
     "--seconds",
     type=click.FloatRange(min=0, min_open=True),
-    help="Stop after this time, shared among the workloads.",
+    help="Stop after this time, which goes where it is expected to bring most.",
+)
+@click.option(
+    "--until",
+    type=click.FloatRange(min=0, max=1, max_open=True),
+    default=0.01,
+    show_default=True,
+    help="Stop when further trials are expected to save less than this share of the latency.",
 )
 @click.option(
     "--search",
     type=click.Choice(["skopt", "random", "grid"]),
     default="skopt",
     show_default=True,
-    help="How schedules are chosen after the default and the neighbours' best.",
+    help="How schedules are chosen after the default and what is best elsewhere.",
 )
 @click.option("--seed", default=0, show_default=True, help="Of the search.")
 @click.option(
     "--sizes",
     "judged",
     type=click.Choice(["middle", "bounds"]),
-    default="middle",
+    default="bounds",
     show_default=True,
     help="Where in its bucket a schedule is judged, if --at does not say.",
 )
@@ -53,11 +60,14 @@ if TYPE_CHECKING:
 def tune(model: str, bounds: list[parameter.Bound], as_json: bool, **options: Any) -> None:
     """Search schedules for every workload of every clone of MODEL; each trial is a row of --log.
 
-    Trials that the log already has are not repeated, so a session that was interrupted goes on.
+    What is found is timed again in the running clone, and kept only if it is faster there beyond
+    the noise. With several dispatchers what their clones share is measured once. Trials that the
+    log already has are not repeated, so a session that was interrupted goes on.
 
     \b
     Examples:
-      bucketize tune zoo:mlp -d log --log trials.csv --trials 16
+      bucketize tune zoo:mlp -d log --log trials.csv --seconds 60
+      bucketize tune zoo:mlp -d none -d log -d uniform:count=4 --log trials.csv
       bucketize tune net.onnx -d log --log t.csv --at N=1 --at N=8 --seconds 600
     """
     from bucketize.progress import progress_bar
@@ -66,8 +76,9 @@ def tune(model: str, bounds: list[parameter.Bound], as_json: bool, **options: An
     with progress_bar("loading the search"):
         from bucketize.tune.session import opened
 
+    specs = options["specs"] or (None,)
     with opened(
-        dispatched(loaded, options),
+        [dispatched(loaded, {**options, "dispatcher": spec}) for spec in specs],
         sizes=list(options["points"]) or options["judged"],
         model=loaded.name,
         measurer=None,
@@ -81,7 +92,7 @@ def tune(model: str, bounds: list[parameter.Bound], as_json: bool, **options: An
         click.get_current_context().exit(INTERRUPTED)
 
 
-PASSED = ("log", "trials", "search", "seed", "threads", "seconds")
+PASSED = ("log", "trials", "search", "seed", "threads", "seconds", "until")
 
 
 def worked(session: Session) -> Report:
@@ -110,6 +121,16 @@ class Report:
         return best_schedules(self.session.known_by_task())
 
     @cached_property
+    def confirmed(self) -> pd.DataFrame:
+        """What the clones' implementations bought when they were timed in them."""
+        from bucketize.analysis import confirmed
+        from bucketize.tune.frame import trial_frame
+
+        session = self.session
+        told = [v for s in session.subjects if (v := session.verdicts.get(s.clone)) is not None]
+        return confirmed(trial_frame(row for verdict in told for row in verdict.rows))
+
+    @cached_property
     def known(self) -> int:
         """How many trials serve the tasks; one that serves several counts once."""
         session = self.session
@@ -132,14 +153,15 @@ class Report:
             "seconds": self.seconds,
             "interrupted": self.interrupted,
             "best": records(self.best),
+            "confirmed": records(self.confirmed),
         }
         return json.dumps(told, indent=2)
 
     def table(self) -> str:
-        """The best schedules as text."""
-        from bucketize.cli.analyze import shown_best
+        """The best schedules, and what came of them in their clones, as text."""
+        from bucketize.cli.analyze import shown_best, shown_confirmed
 
-        return shown_best(self.best)
+        return f"{shown_best(self.best)}\n\n{shown_confirmed(self.confirmed)}"
 
     def summary(self) -> str:
         """How much was done, and how to go on if that is not all."""

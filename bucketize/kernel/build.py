@@ -90,7 +90,7 @@ def build_all(sources: Mapping[str, str], progress: Tell | None = None) -> None:
             waiting.clear()
             raise
 
-    others = min(_cores() - 1, len(missing) // WORTH)
+    others = min(cores() - 1, len(missing) // WORTH)
     with Builders() as builders, ThreadPoolExecutor(max(others, 1)) as threads:
         jobs = [threads.submit(work, builders.build) for _ in range(others)]
         work(build)
@@ -112,7 +112,7 @@ def _taken(jobs: deque[Job]) -> Iterator[Job]:
         yield job
 
 
-def _cores() -> int:
+def cores() -> int:
     """The cores that this process may use, where the system tells."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))

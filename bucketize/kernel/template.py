@@ -82,6 +82,18 @@ class Implementation:
     def __str__(self) -> str:
         return " ".join([self.template, *(f"{k}={v}" for k, v in self.schedule.items())])
 
+    @classmethod
+    def parse(cls, text: str) -> Implementation:
+        """The inverse of `str`; raises ValueError."""
+        template, *knobs = text.split(" ")
+        pairs = (knob.split("=") for knob in knobs)
+        return cls(template, {k: int(v) if v.isdigit() else v for k, v in pairs})
+
+    @property
+    def key(self) -> tuple[str, frozenset[tuple[str, Knob]]]:
+        """Equal for equal ones, whatever the order of the knobs."""
+        return self.template, frozenset(self.schedule.items())
+
 
 def combinations(knobs: Mapping[str, Sequence[Knob]]) -> list[dict[str, Knob]]:
     """Every schedule that the values of `knobs` allow, legal or not."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from bucketize.dispatch.tree import name_dims
 from bucketize.errors import BucketizeError, CompileError, ShapeError, TypeRelError
@@ -97,7 +98,7 @@ class _Decider:
         lowered = fn if _is_tree(fn) else lower(fn)
         if self.executor == "graph":
             check_static(lowered)
-        code = Cutter(self.call).code(lowered, {})
+        code = Cutter(partial(self.call, fn.name)).code(lowered, {})
         return Routine(fn.name, lowered.params, lowered, code, self._executor(lowered, code))
 
     def _executor(self, fn: Function, code: Code) -> str:
@@ -109,13 +110,13 @@ class _Decider:
         single = len(code.instructions) <= 1
         return "graph" if self.executor == "auto" and static and straight and single else "vm"
 
-    def call(self, b: Binding) -> KernelCall | None:
-        """The kernel of a binding; None if no template takes it."""
+    def call(self, function: str, b: Binding) -> KernelCall | None:
+        """The kernel of a binding of a function; None if no template takes it."""
         workload, args = workload_of(b)
         able = candidates(workload)
         if not able:
             return None
-        return self._implemented(b, workload, args, *self.choose(workload, able))
+        return self._implemented(b, workload, args, *self.choose(function, workload, able))
 
     def implement(self, call: KernelCall, implementation: Implementation, why: str) -> KernelCall:
         """The same call with another implementation."""
@@ -157,7 +158,7 @@ def refusing(module: Module, name: str, error: BucketizeError) -> Function | Non
 def defaults(target: Target) -> Choose:
     """The first template that takes a workload, with its own schedule for this machine."""
 
-    def choose(workload: Workload, able: Sequence[Template]) -> tuple[Implementation, str]:
+    def choose(_: str, workload: Workload, able: Sequence[Template]) -> tuple[Implementation, str]:
         return Implementation(able[0].name, able[0].default(workload, target)), DEFAULT
 
     return choose
@@ -188,23 +189,23 @@ def redecided(program: Program, choose: Choose, target: Target) -> Program:
     decider = _Decider(Module({}), choose, target, "auto", sources)
     segments: dict[Segment, Segment] = {}
 
-    def call(old: KernelCall) -> KernelCall:
+    def call(name: str, old: KernelCall) -> KernelCall:
         made, able = old.implementation, candidates(old.workload)
         if not able:
             raise CompileError(f"no template of this version takes {old.workload.key}")
         known = completed(made.template, made.schedule, old.workload, able, target)
         if known is not None:
             return decider.implement(old, known, old.why)
-        return decider.implement(old, *choose(old.workload, able))
+        return decider.implement(old, *choose(name, old.workload, able))
 
-    def segment(old: Segment) -> Segment:
+    def segment(name: str, old: Segment) -> Segment:
         if old not in segments:
-            segments[old] = Segment(old.fn, tuple(map(call, old.calls)))
+            segments[old] = Segment(old.fn, tuple(call(name, c) for c in old.calls))
         return segments[old]
 
     def routine(name: str) -> Routine:
         old = program.routines[name]
-        return replace(old, code=with_segments(old.code, segment))
+        return replace(old, code=with_segments(old.code, partial(segment, name)))
 
     routines = Routines(program.routines, routine)
     return replace(program, routines=routines, target=target, sources=sources)

@@ -20,8 +20,9 @@ from bucketize.program.instruction import KernelCall, Segment, with_segments
 from bucketize.program.program import Routine
 from bucketize.types import Dim, TensorType, substitute
 
-Choose: TypeAlias = Callable[[Workload, Sequence[Template]], tuple[Implementation, str]]
-"""One of the candidates for a workload, its schedule, and where the choice comes from."""
+Choose: TypeAlias = Callable[[str, Workload, Sequence[Template]], tuple[Implementation, str]]
+"""For a function, by its name, one of the candidates for a workload, its schedule, and where the
+choice comes from."""
 Implement: TypeAlias = Callable[[KernelCall, Implementation, str], KernelCall]
 """The same call with another implementation."""
 
@@ -59,7 +60,7 @@ class Family:
         """The routine of one clone."""
         symbols = self.base.fn.symbols()
         bounds = {n: narrowed(symbols[n], i) for n, i in clone.bucket.items() if n in symbols}
-        narrow = _Narrowing(bounds)
+        narrow = _Narrowing(name, bounds)
         code = with_segments(self.base.code, lambda segment: self._segment(segment, narrow))
         params = tuple(Var(p.name, narrow.type(p.type)) for p in self.base.params)
         return Routine(name, params, self.base.fn, code, self.base.executor)
@@ -82,7 +83,7 @@ class Family:
         alike = base.workload.key, *(p.type.shape for p in base.workload.body.params)
         if alike not in narrow.chosen:
             workload = narrow.workload(base.workload)
-            narrow.chosen[alike] = self.choose(workload, self.able[base])
+            narrow.chosen[alike] = self.choose(narrow.name, workload, self.able[base])
         chosen, why = narrow.chosen[alike]
         if chosen == base.implementation and why == base.why:
             return base
@@ -95,8 +96,8 @@ class Family:
 class _Narrowing:
     """Types under a clone's bounds; what they are inferred from is not looked at again."""
 
-    def __init__(self, bounds: Mapping[str, Dim]) -> None:
-        self.bounds = bounds
+    def __init__(self, name: str, bounds: Mapping[str, Dim]) -> None:
+        self.name, self.bounds = name, bounds
         self._dims: dict[Dim, Dim] = {}
         self.chosen: dict[object, tuple[Implementation, str]] = {}
         """What was chosen for workloads, by their key and the shapes of their parameters."""

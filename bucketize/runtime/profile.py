@@ -59,7 +59,7 @@ class Layer:
 
 
 @dataclass(frozen=True, slots=True)
-class _Timed:
+class Timed:
     """A kernel or an op of the host in one run."""
 
     what: KernelCall | Compute
@@ -77,7 +77,7 @@ class _TimedState(State):
     """A segment whose kernels are run one by one, from here."""
 
     def __init__(
-        self, segment: Segment, linked: Linked, image: Image, arena: Arena, taken: list[_Timed]
+        self, segment: Segment, linked: Linked, image: Image, arena: Arena, taken: list[Timed]
     ) -> None:
         super().__init__(segment, linked, image, arena)
         self.taken = taken
@@ -93,7 +93,7 @@ class _TimedState(State):
         sizes = dict(zip(self.plan.symbols, self.sizes, strict=True))
         for what, call in zip(self.segment.calls, self.calls, strict=True):
             seconds = self.stopwatch(call)
-            self.taken.append(_Timed(what, sizes, None, max(seconds - self.idle_s, 0.0)))
+            self.taken.append(Timed(what, sizes, None, max(seconds - self.idle_s, 0.0)))
 
     def _call(self, i: int) -> Callable[[], None]:
         """The kernel of one row of the table; the threads' rows, if there are several."""
@@ -115,12 +115,12 @@ class _TimedState(State):
             run_parallel(self.linked.kernels[:0], 0, 0, self.plan.threads, self.chunks)
 
 
-class _TimedContext(Context):
+class TimedContext(Context):
     """A context that notes how long each kernel and each op of the host takes."""
 
     def __init__(self, image: Image) -> None:
         super().__init__(image)
-        self.taken: list[_Timed] = []
+        self.taken: list[Timed] = []
         self.stopwatch = stopwatch(image.program.threads)
 
     def new_state(self, segment: Segment) -> State:
@@ -134,9 +134,9 @@ class _TimedContext(Context):
         step = super().step
         seconds = self.stopwatch(lambda: step(instruction, registers, sizes))
         shape = registers[instruction.binding.outs[0]].shape
-        self.taken.append(_Timed(instruction, {}, shape, seconds))
+        self.taken.append(Timed(instruction, {}, shape, seconds))
 
-    def run_once(self, routine: Routine, inputs: Sequence[Array]) -> list[_Timed]:
+    def run_once(self, routine: Routine, inputs: Sequence[Array]) -> list[Timed]:
         """What one run took, in order."""
         self.taken.clear()
         self.invoke(routine, inputs)
@@ -154,8 +154,8 @@ def profile(
     """A row for each kernel of `main`, in order, and one for what `call` takes beyond them."""
     if not isinstance(repetitions, int) or repetitions < 1:
         raise ArgumentError(f"repetitions: expected at least 1, got {repetitions!r}")
-    context, routine = _TimedContext(image), image.program.routines["main"]
-    runs: list[list[_Timed]] = []
+    context, routine = TimedContext(image), image.program.routines["main"]
+    runs: list[list[Timed]] = []
 
     def by_kernel() -> None:
         runs.append(context.run_once(routine, inputs))
@@ -175,7 +175,7 @@ def profile(
 
 
 def _frame(
-    layers: Sequence[tuple[_Timed, ...]], whole: Sequence[float], roof: Roofline
+    layers: Sequence[tuple[Timed, ...]], whole: Sequence[float], roof: Roofline
 ) -> pd.DataFrame:
     rows = [_row(runs, roof) for runs in layers]
     rest = max(statistics.median(whole) - sum(row["time_s"] for row in rows), 0.0)
@@ -193,7 +193,7 @@ COLUMNS = [
 ]
 
 
-def _row(runs: Sequence[_Timed], roof: Roofline) -> dict[str, Any]:
+def _row(runs: Sequence[Timed], roof: Roofline) -> dict[str, Any]:
     """A kernel over all runs: the median, and how far apart the quartiles are."""
     times = [run.seconds for run in runs]
     layer, seconds = _layer(runs[0]), statistics.median(times)
@@ -221,7 +221,7 @@ def iqr(values: Sequence[float]) -> float:
     return float(high - low)
 
 
-def _layer(timed: _Timed) -> Layer:
+def _layer(timed: Timed) -> Layer:
     what = timed.what
     if isinstance(what, Compute):
         name = what.binding.op.name

@@ -1,9 +1,10 @@
-"""A kernel called as a segment calls it, and timed with caches as they are in its graph."""
+"""Kernels called as a segment calls them, and timed with caches as they are in the graph."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,38 +15,66 @@ from bucketize.runtime.storage import address, empty_bytes
 from bucketize.timing import interleaved, processor_seconds, wall_seconds
 from bucketize.types import evaluate
 
-REPEATS = (3, 30)  # at least, at most
-ENOUGH_S = 0.25  # of repeats, what happens between them included
+if TYPE_CHECKING:
+    from bucketize.tune.measure import Rounds
+
 LINE = 64  # bytes of a cache line
 
 
 class Call:
-    """A kernel on its argument blocks, one per thread."""
+    """A kernel on its argument blocks, one per thread, with other copies of its weights each time.
 
-    def __init__(self, kernel: int, launch: Launch, arrays: Sequence[Array], threads: int) -> None:
-        """Fill the blocks; `kernel` is an address, `arrays` are the result and the arguments."""
+    What passes through the caches between two uses of a copy is all other copies: so weights are
+    as cold as in a graph that has as many bytes of them.
+    """
+
+    def __init__(
+        self, kernel: int, launch: Launch, arrays: Sequence[Sequence[Array]], threads: int
+    ) -> None:
+        """Fill the blocks.
+
+        Args:
+            kernel: its address.
+            launch: at the sizes of the arrays.
+            arrays: copies of the result, and of each argument.
+            threads: that share the extent.
+
+        """
         self.threads = threads
+        self.arrays = arrays  # kept alive
         ranges = parts(launch, threads)
         self._spaces = [empty_bytes(evaluate(launch.workspace, {})) for _ in ranges]
-        self._arrays = arrays  # kept alive
-        pointers = [address(array) for array in arrays]
+        self._turns = max(len(copies) for copies in arrays)
+        begins = list(zip(self._spaces, ranges, strict=True))
         rows = [
             [*pointers, address(space), begin, end, *launch.dims]
-            for space, (begin, end) in zip(self._spaces, ranges, strict=True)
+            for pointers in self._pointers()
+            for space, (begin, end) in begins
         ]
         self._blocks = np.array(rows, np.int64)
         self._kernels = np.array([kernel], np.int64)
         self._kernel = function_at(kernel)
         self._place = address(self._blocks)
         self._chunks = np.array([threads], np.int64)
+        self._turn = 0
+
+    def _pointers(self) -> Iterator[list[int]]:
+        """The addresses of the arrays, turn by turn."""
+        for turn in range(self._turns):
+            yield [address(copies[turn % len(copies)]) for copies in self.arrays]
+
+    def advance(self) -> None:
+        """Take the next copies."""
+        self._turn = (self._turn + 1) % self._turns
 
     def __call__(self) -> None:
         """Run the kernel over its whole extent."""
+        stride = self._blocks.strides[0]
+        place = self._place + self._turn * self.threads * stride
         if self.threads == 1:
-            self._kernel(self._place)
+            self._kernel(place)
         else:
-            stride = self._blocks.strides[0]
-            run_parallel(self._kernels, self._place, stride, self.threads, self._chunks)
+            run_parallel(self._kernels, place, stride, self.threads, self._chunks)
 
 
 def parts(launch: Launch, count: int) -> list[tuple[int, int]]:
@@ -56,28 +85,44 @@ def parts(launch: Launch, count: int) -> list[tuple[int, int]]:
     return list(itertools.pairwise(cuts))
 
 
-def timed(call: Call, warm: Sequence[Array], between: int) -> list[float]:
-    """Seconds of each of some calls.
+def timed(
+    calls: Sequence[Call], warm: Sequence[Array], rounds: Rounds, announce: Callable[[], None]
+) -> list[list[float]]:
+    """Seconds of each of some calls, in each of some rounds.
 
     Args:
-        call: what is timed.
-        warm: arrays that the op before has just touched, and left in the caches.
-        between: bytes that the other ops of the graph move between two calls: their weights.
+        calls: what is timed; they take turns.
+        warm: inputs that the op before has just touched, and left in the caches.
+        rounds: how many.
+        announce: called before each round.
 
     """
-    scratch = np.zeros(between, np.uint8)
-    lines = [scratch[::LINE], *(a.reshape(-1).view(np.uint8)[::LINE] for a in warm)]
+    if not calls:
+        return []
+    lines = [a.reshape(-1).view(np.uint8)[::LINE] for a in warm]
 
-    def touch() -> None:
-        for line in lines:
-            line.max(initial=0)
+    def ready(call: Call, *, first: bool) -> Callable[[], None]:
+        output = call.arrays[0][0].reshape(-1).view(np.uint8)[::LINE]
 
-    least, most = REPEATS
-    return interleaved(
-        {"kernel": call},
-        least=least,
-        most=most,
-        enough_s=ENOUGH_S,
-        before={"kernel": touch},
-        stopwatch=processor_seconds if call.threads == 1 else wall_seconds,
-    )["kernel"]
+        def touch() -> None:
+            if first:
+                announce()
+            call.advance()
+            for line in (*lines, output):
+                line.max(initial=0)
+
+        return touch
+
+    named = {str(i): call for i, call in enumerate(calls)}
+    before = {name: ready(call, first=name == "0") for name, call in named.items()}
+    stopwatch = processor_seconds if calls[0].threads == 1 else wall_seconds
+    enough_s = rounds.enough_s * len(calls)
+    taken = interleaved(
+        named,
+        least=rounds.least,
+        most=rounds.most,
+        enough_s=enough_s,
+        before=before,
+        stopwatch=stopwatch,
+    )
+    return list(taken.values())

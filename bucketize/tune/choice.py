@@ -1,16 +1,118 @@
-"""The choice among measured schedules: which one a bucket should run."""
+"""The choice among measured implementations: which ones a clone should run.
+
+A clone runs what was *confirmed* in it, by the rows that tell so in its own name; everything else
+in the log, its own unconfirmed trials included, changes nothing.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
-from bucketize.tune.cells import Shape, parse_shapes
-from bucketize.tune.log import Schedule, Trial
-from bucketize.types import ANY, Dim, TensorType, bounds
+from bucketize.dispatch.bucket import show_bucket
+from bucketize.ir import CALL, Function, Module, all_bindings
+from bucketize.kernel.template import Implementation
+from bucketize.text import show
+from bucketize.tune.log import CLONE, Schedule, Trial
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A median, and the ends of what holds the true one with 95 % certainty."""
+
+    median: float
+    low: float
+    high: float
+
+
+# --- what belongs to a clone ----------------------------------------------------------------------
+
+
+class Digests:
+    """The identities of a module's functions: what they compute, in which bucket, how."""
+
+    def __init__(self, module: Module) -> None:
+        self.module = module
+        self._texts: dict[int, str] = {}
+        self._known: dict[str, str] = {}
+
+    def __getitem__(self, name: str) -> str:
+        """The identity of a function; constants count by their types."""
+        if name not in self._known:
+            clone = self.module.clones.get(name)
+            if clone is None or clone.origin is None:
+                fn = self.module.functions[name]
+                # what only calls has nothing to tune, and may call a hundred thousand clones
+                words = [] if any(b.op is CALL for b in all_bindings(fn)) else [self._text(fn)]
+            else:
+                words = [self._text(clone.origin), show_bucket(clone.bucket), clone.policy]
+            self._known[name] = hashlib.sha256("\n".join(words).encode()).hexdigest()[:16]
+        return self._known[name]
+
+    def _text(self, fn: Function) -> str:
+        if id(fn) not in self._texts:
+            self._texts[id(fn)] = show(fn)
+        return self._texts[id(fn)]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What was confirmed for a clone as a whole; nothing, where the defaults stay."""
+
+    rows: tuple[Trial, ...]
+    """One for each point at which it was judged."""
+
+    @cached_property
+    def implementations(self) -> Mapping[str, Implementation]:
+        """By the hash of the workload: what runs in place of the default."""
+        if not self.pays:
+            return {}
+        made = json.loads(self.rows[-1].schedule)
+        return {workload: Implementation.parse(text) for workload, text in made.items()}
+
+    @property
+    def pays(self) -> bool:
+        """Whether the clone is faster by it beyond the noise, and slower at no point."""
+        found = self.interval
+        slower = any(row.ratio_low is None or row.ratio_low > 1 for row in self.rows)
+        return found is not None and found.high < 1 and not slower
+
+    @property
+    def interval(self) -> Interval | None:
+        """Latency by that on defaults: the weighted geometric mean over the points."""
+        ends = [(r.weight, r.ratio_low, r.ratio_high) for r in self.rows]
+        known = [(w, low, high) for w, low, high in ends if low is not None and high is not None]
+        if len(known) < len(ends) or not known:
+            return None
+        total = sum(weight for weight, _, _ in known)
+        mean = sum(w * math.log(low * high) / 2 for w, low, high in known) / total
+        half = math.hypot(*(w * math.log(high / low) / 2 for w, low, high in known)) / total
+        return Interval(*(math.exp(mean + h) for h in (0, -half, half)))
+
+
+def verdicts(trials: Iterable[Trial], threads: int) -> dict[str, Verdict]:
+    """The last verdict on each clone, by its identity."""
+    told: dict[str, dict[str, list[Trial]]] = defaultdict(lambda: defaultdict(list))
+    for trial in trials:
+        if trial.op == CLONE and trial.threads == threads:
+            told[trial.clone][trial.run_id].append(trial)
+    return {clone: _last(runs.values()) for clone, runs in told.items()}
+
+
+def _last(runs: Iterable[list[Trial]]) -> Verdict:
+    """The verdict of the latest run, whatever the order of the rows; of its rows the last set."""
+    rows = max(runs, key=lambda of: max((t.timestamp, t.run_id) for t in of))
+    last = max(rows, key=lambda t: t.trial)
+    same = {t.shape: t for t in sorted(rows, key=lambda t: t.trial) if t.schedule == last.schedule}
+    return Verdict(tuple(same.values()))
+
+
+# --- what is best of some trials ------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -24,10 +126,10 @@ class Choice:
 
 
 def best_choice(trials: Iterable[Trial]) -> Choice | None:
-    """The schedule with the least geometric mean latency over the shapes that were measured.
+    """The schedule of a task with the least geometric mean latency over the shapes measured.
 
     The geometric mean gives every shape its weight whatever its absolute time. Latencies count
-    relative to the default's in the same run, so that runs of a busy and of a quiet machine
+    relative to the default's in the same rounds, so that runs of a busy and of a quiet machine
     compare. Only schedules measured at as many shapes as any are compared; one that failed at a
     shape is out; of repeated measurements the last counts.
     """
@@ -56,40 +158,3 @@ def geometric_mean(trials: Sequence[Trial]) -> float:
         for trial in trials
     )
     return math.exp(sum(logs) / total)
-
-
-class Choices:
-    """The trials of a log, asked for the best schedule of a workload in a bucket."""
-
-    def __init__(self, trials: Iterable[Trial], threads: int) -> None:
-        self._by_workload: dict[str, list[Trial]] = defaultdict(list)
-        for trial in trials:
-            if trial.threads == threads:
-                self._by_workload[trial.workload].append(trial)
-
-    def best(self, workload: str, types: Sequence[TensorType]) -> Choice | None:
-        """The best schedule for parameters of these types; None when no measured shape fits them.
-
-        Args:
-            workload: the hash of the workload.
-            types: of its parameters, with the bounds of the bucket; trials outside do not count.
-
-        """
-        trials = self._by_workload.get(workload, [])
-        return best_choice(trial for trial in trials if admits(types, parse_shapes(trial.shape)))
-
-
-def admits(types: Sequence[TensorType], shapes: Sequence[Shape]) -> bool:
-    """Whether arrays of these shapes may be given where these types are asked for."""
-    sizes: dict[Dim, int] = {}
-    return len(types) == len(shapes) and all(
-        len(type_.shape) == len(shape)
-        and all(_fits(dim, size, sizes) for dim, size in zip(type_.shape, shape, strict=True))
-        for type_, shape in zip(types, shapes, strict=True)
-    )
-
-
-def _fits(dim: Dim, size: int, sizes: dict[Dim, int]) -> bool:
-    lo, hi = bounds(dim)
-    inside = lo <= size and (hi is None or size <= hi)
-    return inside and (dim == ANY or sizes.setdefault(dim, size) == size)

@@ -32,7 +32,10 @@ BLOCK_BYTES = 1 << 20  # that are searched at once for the end of the last row
 ERROR_LENGTH = 500  # characters of an error's message that a row keeps
 
 Schedule = Mapping[str, int | str]
-Source = Literal["default", "random", "grid", "skopt", "transfer", "replay"]
+Source = Literal["default", "random", "grid", "model", "skopt", "transfer", "confirm", "replay"]
+KERNEL, PLACE, CLONE = "kernel", "place", "clone"
+"""Where a latency was taken: of a kernel by itself, of one between its neighbours in a clone, of a
+clone as a whole. Of the last, op is CLONE, too, and the schedule names implementations."""
 ErrorKind = Literal[
     "none",
     "invalid",
@@ -85,12 +88,16 @@ class Trial:
     latency_median_s: float | None = None
     latency_min_s: float | None = None
     latency_std_s: float | None = None
-    baseline_s: float | None = None  # the default schedule's median latency at this shape
+    baseline_s: float | None = None  # the default's median latency in the same rounds
     max_rel_err: float | None = None
     template: str = ""  # of the kernel; empty in rows of schema 1
     layer: str = ""  # the first layer of the function that the workload computes
     flops: float | None = None  # at this shape; a product's multiplication and sum are two
     bytes: float | None = None  # that the kernel reads and writes at least
+    clone: str = ""  # the identity of the function in its bucket
+    level: str = KERNEL  # or PLACE, or CLONE
+    ratio_low: float | None = None  # of latency to the default's, round by round: the ends of the
+    ratio_high: float | None = None  # interval that holds its median with 95 % certainty
 
     @property
     def environment(self) -> Environment:
@@ -99,7 +106,11 @@ class Trial:
 
 
 COLUMNS = tuple(field.name for field in fields(Trial))
-ADDED: Mapping[str, str | None] = {"template": "", "layer": "", "flops": None, "bytes": None}
+ADDED: Mapping[str, str | None] = {
+    **dict.fromkeys(("template", "layer", "clone"), ""),
+    "level": KERNEL,
+    **dict.fromkeys(("flops", "bytes", "ratio_low", "ratio_high")),
+}
 """What columns hold that logs of an older version lack."""
 
 

@@ -1,66 +1,79 @@
-"""Measurement of schedules in a child process that may crash, hang or be wrong.
-
-The parent sends one job a line and reads events; each stage of a job has a time limit, after which
-the child is killed. The next job starts a new one. A child whose parent is gone ends by itself.
-"""
+"""Measurement: jobs, which time implementations of a workload in turns, and what comes of them."""
 
 from __future__ import annotations
 
 import base64
 import io
-import json
-import os
-import select
-import signal
-import subprocess
-import sys
-import tempfile
-import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
-from typing import IO, Any, Self
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
 
 import numpy as np
 
 from bucketize.errors import TuneError
+from bucketize.kernel.build import cores, is_built
+from bucketize.kernel.target import host
+from bucketize.kernel.template import TEMPLATES, Implementation
+from bucketize.kernel.workload import Workload
 from bucketize.op import Array
-from bucketize.tune.log import ErrorKind, Schedule, Source, Trial, schedule_hash
+from bucketize.text import parse_function
+from bucketize.tune.child import Child, DeathError, Limits
+from bucketize.tune.log import ErrorKind, Source, Trial, schedule_hash
 
-START_LIMIT_S = 120.0
-LAST_WORDS = 500  # characters of what a dead child said that are kept
+
+@dataclass(frozen=True)
+class Rounds:
+    """How often a job's implementations take turns: until there were enough, or `enough_s`."""
+
+    least: int = 5
+    most: int = 30
+    enough_s: float = 0.02
+    """For each implementation."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """One schedule of one workload at one shape, as it is sent to the worker."""
+    """Implementations of one workload at one shape, to be timed in turns."""
 
     workload: str  # hash
     shape: str  # of the parameters, as in the log
     body: str  # the workload's function as text
     table: tuple[Array, ...] = ()  # the constants that the text refers to
     constant: tuple[bool, ...]
-    template: str
-    schedule: Schedule
+    implementations: tuple[Implementation, ...]
     sizes: Mapping[str, int]  # of the symbols in the body
     threads: int = 1
     weight_bytes: int = 0  # of the whole graph: what else goes through the caches between two runs
+    rounds: Rounds = Rounds()
 
-    def encode(self) -> str:
-        """The job as a line of JSON."""
-        plain = {**vars(self), "schedule": dict(self.schedule), "sizes": dict(self.sizes)}
-        return json.dumps({**plain, "table": [_encode_array(a) for a in self.table]})
+    def plain(self) -> dict[str, Any]:
+        """The job as what JSON knows."""
+        return {
+            **vars(self),
+            "table": [_encode_array(a) for a in self.table],
+            "implementations": [[i.template, dict(i.schedule)] for i in self.implementations],
+            "sizes": dict(self.sizes),
+            "rounds": vars(self.rounds),
+        }
 
     @staticmethod
-    def decode(line: str) -> Job:
-        """The job of a line."""
-        plain = json.loads(line)
+    def of_plain(plain: Mapping[str, Any]) -> Job:
+        """The inverse of `plain`."""
         return Job(
             **{
                 **plain,
                 "table": tuple(_decode_array(text) for text in plain["table"]),
                 "constant": tuple(plain["constant"]),
+                "implementations": tuple(Implementation(*i) for i in plain["implementations"]),
+                "rounds": Rounds(**plain["rounds"]),
             }
         )
+
+    def parsed(self) -> Workload:
+        """What is computed."""
+        return Workload(parse_function(self.body, self.table), self.constant)
 
 
 def _encode_array(array: Array) -> str:
@@ -76,52 +89,52 @@ def _decode_array(text: str) -> Array:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What came of a job; its fields are columns of the log."""
+    """What came of an implementation in a job."""
 
     error_kind: ErrorKind = "none"
     error: str = ""
     compile_s: float | None = None
-    repeats: int = 0
-    latency_median_s: float | None = None
-    latency_min_s: float | None = None
-    latency_std_s: float | None = None
     max_rel_err: float | None = None
+    seconds: tuple[float, ...] = ()
+    """Of its turns, one a round: those of a job's implementations are pairs."""
 
+    @property
+    def failed(self) -> bool:
+        """Whether there is no latency."""
+        return self.error_kind != "none"
 
-@dataclass(frozen=True)
-class Limits:
-    """Seconds that each stage of a measurement may take."""
-
-    prepare_s: float = 300.0  # parse, make inputs, evaluate the reference: no schedule's fault
-    compile_s: float = 60.0
-    run_s: float = 20.0
-
-    def of(self, stage: str) -> float:
-        """The limit of a stage, by its name."""
-        return float(getattr(self, f"{stage}_s"))
-
-
-TIMEOUTS: dict[str, ErrorKind] = {
-    "prepare": "run_timeout",
-    "compile": "compile_timeout",
-    "run": "run_timeout",
-}
+    @property
+    def columns(self) -> dict[str, Any]:
+        """What the log keeps."""
+        told = {name: value for name, value in vars(self).items() if name != "seconds"}
+        if not self.seconds:
+            return told
+        return told | {
+            "repeats": len(self.seconds),
+            "latency_median_s": float(np.median(self.seconds)),
+            "latency_min_s": min(self.seconds),
+            "latency_std_s": float(np.std(self.seconds)),
+        }
 
 
 @dataclass
 class Worker:
-    """The parent's end of the child process; a context manager that leaves no child behind.
+    """Measures in processes of its own; a context manager that leaves none behind.
 
-    `plugins` are modules that the child imports first, by name: the way to bring own templates,
+    Kernels are compiled by as many as there are cores, and timed by one of them while the others
+    rest. `plugins` are modules that they import first, by name: the way to bring own templates,
     which such a module puts into `bucketize.kernel.template.TEMPLATES`.
     """
 
     limits: Limits = field(default_factory=Limits)
     plugins: Sequence[str] = ()
     source: Source | None = None
-    _child: subprocess.Popen[bytes] | None = None
-    _said: IO[bytes] | None = None  # the child's stderr: why it died
-    _unread: bytes = b""
+    has_clock: bool = True
+    _children: list[Child] = field(default_factory=list)
+    _workloads: dict[str, Workload] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        self._children = [Child(self.limits, self.plugins) for _ in range(cores())]
 
     def __enter__(self) -> Self:
         return self
@@ -129,130 +142,138 @@ class Worker:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def measure(self, job: Job) -> Outcome:
-        """The outcome of `job`; whatever the kernel does is an outcome, too."""
-        child = self._started()
-        stage, outcome = "prepare", Outcome()
-        try:
-            self._send(child, job.encode())
-            while True:
-                event = self._receive(child, self.limits.of(stage))
-                if "refused" in event:
-                    raise TuneError(f"cannot measure {job.workload}: {event['refused']}")
-                if "outcome" in event:
-                    return replace(outcome, **event["outcome"])
-                stage, outcome = event["stage"], replace(outcome, **event["so_far"])
-        except TimeoutError:
-            limit = self.limits.of(stage)
-            self.close()
-            error = f"still in {stage} after {limit:g} s"
-            return replace(outcome, error_kind=TIMEOUTS[stage], error=error)
-        except (EOFError, BrokenPipeError):
-            return replace(outcome, error_kind="crash", error=f"{self._death()} in {stage}")
-        except BaseException:  # an interrupt: the child may be in the midst of a job
-            self.close()
-            raise
-
     def close(self) -> None:
-        """End the child, whatever it is doing."""
-        if self._child is not None:
-            self._child.kill()
-            self._child.wait()
-            for pipe in (self._child.stdin, self._child.stdout, self._said):
-                _close(pipe)
-        self._child, self._said, self._unread = None, None, b""
+        """End the processes, whatever they are doing."""
+        for child in self._children:
+            child.close()
 
-    def _started(self) -> subprocess.Popen[bytes]:
-        if self._child is not None and self._child.poll() is None:
-            return self._child
-        self.close()
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115  (closed with the child)
-        self._child = subprocess.Popen(
-            self._command(),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._said,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
-            start_new_session=True,  # an interrupt from the keyboard is the parent's to handle
-        )
+    def measure(self, jobs: Sequence[Job]) -> Iterator[list[Outcome]]:
+        """The outcomes of each job's implementations; whatever a kernel does is an outcome, too."""
+        sources = [self._sources(job) for job in jobs]
+        built = self._build({s: hint for of in sources for s, hint in of if s})
+        for job, of in zip(jobs, sources, strict=True):
+            yield self._timed(job, [built.get(source, Outcome()) for source, _ in of])
+
+    # --- compiling, on all cores -----------------------------------------------------------------
+
+    def _sources(self, job: Job) -> list[tuple[str, str]]:
+        """The text of each kernel, and its hint; none for what is the timing child's to refuse."""
+        if job.workload not in self._workloads:
+            self._workloads[job.workload] = job.parsed()
+        workload = self._workloads[job.workload]
+        return [(_source(workload, i), i.template) for i in job.implementations]
+
+    def _build(self, sources: Mapping[str, str]) -> dict[str, Outcome]:
+        """What came of compiling those of the kernels that are missing."""
+        waiting = deque((s, hint) for s, hint in sources.items() if not is_built(s, hint))
+        built: dict[str, Outcome] = {}
+
+        def work(child: Child) -> None:
+            try:
+                while waiting:
+                    source, hint = waiting.popleft()
+                    built[source] = _built(child, source, hint)
+            except IndexError:  # another took the last one
+                return
+            except BaseException:
+                waiting.clear()
+                raise
+
+        others = self._children[1 : len(waiting)]
+        with ThreadPoolExecutor(max(len(others), 1)) as threads:
+            begun = [threads.submit(work, child) for child in others]
+            try:
+                work(self._children[0])
+            except BaseException:
+                self.close()  # an interrupt: nobody waits for what the others compile
+                raise
+            for one in begun:
+                one.result()
+        return built
+
+    # --- timing, in one process ------------------------------------------------------------------
+
+    def _timed(self, job: Job, outcomes: list[Outcome]) -> list[Outcome]:
+        """The outcomes of those that did not fail yet, and the others' as they are."""
+        left = [i for i, outcome in enumerate(outcomes) if not outcome.failed]
+        if not left:
+            return outcomes
+        part = replace(job, implementations=tuple(job.implementations[i] for i in left))
         try:
-            self._receive(self._child, START_LIMIT_S)
-        except (TimeoutError, EOFError):
-            raise TuneError(f"the measuring process did not start: {self._death()}") from None
-        except BaseException:
-            self.close()
-            raise
-        return self._child
+            answer = self._children[0].ask({"job": part.plain()})
+        except TuneError as e:
+            raise TuneError(f"cannot measure {job.workload}: {e}") from e
+        except DeathError as death:
+            return self._survived(job, outcomes, left, death)
+        for i, told in zip(left, answer["outcomes"], strict=True):
+            fresh = Outcome(**{**told, "seconds": tuple(told["seconds"])})
+            seconds = outcomes[i].compile_s
+            outcomes[i] = fresh if seconds is None else replace(fresh, compile_s=seconds)
+        return outcomes
 
-    def _command(self) -> list[str]:
-        limits = json.dumps(asdict(self.limits))
-        plugins = [word for name in self.plugins for word in ("--import", name)]
-        return [sys.executable, "-m", "bucketize.tune.worker", "--limits", limits, *plugins]
+    def _survived(
+        self, job: Job, outcomes: list[Outcome], left: Sequence[int], death: DeathError
+    ) -> list[Outcome]:
+        """The outcomes when one of the implementations ended the child: it alone is to blame."""
+        culprit = death.last.get("implementation", 0 if len(left) == 1 else None)
+        if culprit is not None:
+            i = left[culprit]
+            outcomes[i] = replace(outcomes[i], error_kind=death.kind, error=death.error)
+            return self._timed(job, outcomes)
+        for i in left:
+            alone = replace(job, implementations=(job.implementations[i],))
+            (outcomes[i],) = self._timed(alone, [outcomes[i]])
+        return outcomes
 
-    def _send(self, child: subprocess.Popen[bytes], line: str) -> None:
-        assert child.stdin is not None
-        child.stdin.write(line.encode() + b"\n")
-        child.stdin.flush()
 
-    def _receive(self, child: subprocess.Popen[bytes], limit_s: float) -> dict[str, Any]:
-        """The next event of the child."""
-        assert child.stdout is not None
-        deadline = time.monotonic() + limit_s
-        while b"\n" not in self._unread:
-            left = deadline - time.monotonic()
-            if left <= 0 or not select.select([child.stdout], [], [], left)[0]:
-                raise TimeoutError
-            chunk = os.read(child.stdout.fileno(), 1 << 16)
-            if not chunk:
-                raise EOFError
-            self._unread += chunk
-        line, _, self._unread = self._unread.partition(b"\n")
-        event: dict[str, Any] = json.loads(line)
-        return event
+def _source(workload: Workload, implementation: Implementation) -> str:
+    template = TEMPLATES.get(implementation.template)
+    if template is None or template.valid(workload, implementation.schedule, host()):
+        return ""
+    return template.source(workload, implementation.schedule, host())
 
-    def _death(self) -> str:
-        """How the child ended, and the last thing it said; leaves no child."""
-        assert self._child is not None
-        assert self._said is not None
-        try:
-            code = self._child.wait(timeout=5.0)
-        except subprocess.TimeoutExpired:
-            code = 0
-        self._said.seek(0)
-        said = self._said.read().decode(errors="replace").strip()[-LAST_WORDS:]
-        self.close()
-        ending = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
-        return f"{ending} ({said})" if said else ending
+
+def _built(child: Child, source: str, hint: str) -> Outcome:
+    try:
+        answer = child.ask({"build": [source, hint]})
+    except DeathError as death:
+        return Outcome(error_kind=death.kind, error=death.error)
+    if answer["error"]:
+        return Outcome(error_kind="compile", error=answer["error"])
+    return Outcome(compile_s=answer["compile_s"])
 
 
 class Replay:
     """A measurer that looks outcomes up in the rows of a log; needs neither clock nor child."""
 
     source: Source | None = "replay"
+    has_clock = False
 
     def __init__(self, trials: Iterable[Trial]) -> None:
         self._recorded = {
             (t.workload, t.template, t.schedule_hash, t.shape, t.threads): t for t in trials
         }
 
-    def measure(self, job: Job) -> Outcome:
-        """The recorded outcome of the same schedule at the same shape; of several the last."""
+    def measure(self, jobs: Sequence[Job]) -> Iterator[list[Outcome]]:
+        """The recorded outcomes of the same schedules at the same shapes; of several the last."""
+        for job in jobs:
+            yield [self._outcome(job, i) for i in job.implementations]
+
+    def _outcome(self, job: Job, made: Implementation) -> Outcome:
         key = (
-            *(job.workload, job.template, schedule_hash(job.schedule)),
+            *(job.workload, made.template, schedule_hash(made.schedule)),
             *(job.shape, job.threads),
         )
         if key not in self._recorded:
             raise TuneError(
-                f"the replayed log has no trial of {dict(job.schedule)} for workload"
-                f" {job.workload} at {job.shape} with {job.threads} thread(s)"
+                f"the replayed log has no trial of {made} for workload {job.workload} at "
+                f"{job.shape} with {job.threads} thread(s)"
             )
         trial = self._recorded[key]
-        return Outcome(**{f.name: getattr(trial, f.name) for f in fields(Outcome)})
-
-
-def _close(pipe: IO[bytes] | None) -> None:
-    if pipe is not None:
-        try:
-            pipe.close()
-        except BrokenPipeError:  # what could not be sent to a dead child
-            return
+        return Outcome(
+            error_kind=trial.error_kind,  # type: ignore[arg-type]
+            error=trial.error,
+            compile_s=trial.compile_s,
+            max_rel_err=trial.max_rel_err,
+            seconds=() if trial.latency_median_s is None else (trial.latency_median_s,),
+        )

@@ -11,19 +11,15 @@ from bucketize.progress import metered
 
 @dataclass(frozen=True)
 class Progress:
-    """How far tuning has come: told before a task's first trial and after each."""
+    """How far tuning has come: told after each trial."""
 
-    task: int  # counted from 0
-    tasks: int
     function: str
     bucket: str
     op: str
     workload: str
-    tried: int  # schedules of this task so far, earlier runs included
-    trials: int  # how many there will be
-    best: float | None  # of this task: latency relative to the default schedule's
-    done: int  # schedules tried by this session, of all tasks
-    total: int  # how many it will try, if time suffices: less as earlier tasks turn out to serve
+    best: float | None  # of this task: latency relative to the default's
+    done: int  # implementations tried by this session, of all tasks
+    total: int  # how many it will try at most, if time suffices and all are worth it
     left_s: float | None  # until the session's time is up, if it has a limit
 
 

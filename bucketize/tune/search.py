@@ -1,7 +1,7 @@
-"""The search over a template's finite space of schedules: pure, seeded, blind to what it measures.
+"""The search over the implementations of a workload: pure, seeded, blind to what it measures.
 
-The order of proposals: the default, then the best schedules of neighbouring buckets, then what the
-strategy says. No schedule is proposed twice, and a space that is used up ends the search.
+The order of proposals: the default, then what serves elsewhere, then what the strategy says. No
+implementation is proposed twice, and a space that is used up ends the search.
 """
 
 from __future__ import annotations
@@ -10,169 +10,189 @@ import itertools
 import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from bucketize.errors import TuneError, unknown_name
-from bucketize.tune.log import Schedule, Source, schedule_hash
-from bucketize.tune.surrogate import most_promising
+from bucketize.kernel.target import Target
+from bucketize.kernel.template import Implementation, Knob, Template
+from bucketize.kernel.templates import candidates
+from bucketize.kernel.workload import Workload
+from bucketize.tune.log import Source
+from bucketize.tune.surrogate import Surrogate
 
-ENUMERATED = 5000  # a space with more points is sampled
-FIRST_RANDOM = 4  # random points before the surrogate has enough to say
+ENUMERATED = 5000  # of a template with more schedules a sample is taken
+FIRST_RANDOM = 4  # random points before a surrogate that knows nothing has enough to say
+
+Believe = Callable[[Sequence[Implementation]], Sequence[float]]
+"""Expected logarithms of latency by the default's."""
 
 
 @dataclass(frozen=True)
 class Proposal:
-    """A schedule to measure, and who asked for it."""
+    """An implementation to measure, and who asked for it."""
 
-    schedule: Schedule
+    implementation: Implementation
     source: Source
-
-
-Measure = Callable[[Proposal], float | None]  # a cost in seconds; None: the schedule failed
-History = Sequence[tuple[Schedule, float | None]]
-
-
-def _always(_: Schedule) -> str | None:
-    return None
 
 
 @dataclass(frozen=True, eq=False)
 class Space:
-    """Every combination of a workload's knobs that `invalid` has no reason to refuse."""
+    """The implementations that may be tried."""
 
-    knobs: Mapping[str, Sequence[int | str]]
-    default: Schedule
-    invalid: Callable[[Schedule], str | None] = field(default=_always)
+    points: Sequence[Implementation]
+    default: Implementation
+    believed: Sequence[float] | None = None
+    """For each point the expected logarithm of its latency by the default's, if any is known."""
 
     def __post_init__(self) -> None:
-        reason = self.invalid(self.default)
-        if reason:
-            raise TuneError(f"the default schedule {dict(self.default)} is invalid: {reason}")
+        if self.default.key not in self.index:
+            raise TuneError(f"the default, {self.default}, is none that may be tried")
 
     @cached_property
-    def points(self) -> list[Schedule]:
-        """The valid schedules in the order of the grid, or, of too many, a fixed sample."""
-        return list(self._valid())
+    def index(self) -> dict[object, int]:
+        """Where among the points each implementation is, by its key."""
+        return {made.key: i for i, made in enumerate(self.points)}
 
     @cached_property
-    def index(self) -> dict[str, int]:
-        """Where among the points each schedule is, by its hash."""
-        return {schedule_hash(schedule): i for i, schedule in enumerate(self.points)}
+    def surrogate(self) -> Surrogate:
+        """What expects something of every point."""
+        return Surrogate(self.points, self.believed)
 
-    def count(self, most: int) -> int:
-        """How many points there are, up to `most`: so many are found sooner than all."""
-        return sum(1 for _ in itertools.islice(self._valid(), most))
 
-    def _valid(self) -> Iterator[Schedule]:
-        size = math.prod(len(values) for values in self.knobs.values())
-        schedules = self._grid() if size <= ENUMERATED else self._sample()
-        return (schedule for schedule in schedules if not self.invalid(schedule))
-
-    def _grid(self) -> Iterator[Schedule]:
-        for values in itertools.product(*self.knobs.values()):
-            yield dict(zip(self.knobs, values, strict=True))
-
-    def _sample(self) -> Iterator[Schedule]:
-        dice = random.Random(0)
-        drawn = (
-            {name: dice.choice(values) for name, values in self.knobs.items()}
-            for _ in range(ENUMERATED)
+def space_of(workload: Workload, default: Implementation, target: Target) -> Space:
+    """Every legal schedule of every template that takes a workload, the default's first."""
+    able = candidates(workload)
+    found = [made for t in able for made in _legal(t, workload, target)]
+    if default.key not in {made.key for made in found}:  # of another template, or of a sample
+        reason = next(
+            (
+                t.valid(workload, default.schedule, target)
+                for t in able
+                if t.name == default.template
+            ),
+            "no such template",
         )
-        return iter({schedule_hash(schedule): schedule for schedule in drawn}.values())
+        if reason:
+            raise TuneError(f"the default, {default}, is invalid: {reason}")
+        found = [default, *found]
+    return Space(found, default)
 
 
-def search(
-    space: Space,
-    measure: Measure,
-    trials: int,
-    *,
-    strategy: str = "skopt",
-    seed: int = 0,
-    transfer: Sequence[Schedule] = (),
-    history: History = (),
-) -> Iterator[tuple[Proposal, float | None]]:
-    """Measured proposals, until `trials` schedules are tried or the space is used up.
-
-    Args:
-        space: what to search.
-        measure: a proposal's cost, or None when it failed.
-        trials: how many schedules to try, those of `history` included.
-        strategy: "skopt", "random" or "grid".
-        seed: of the strategy; the same seed and costs give the same proposals.
-        transfer: the best schedules of neighbouring buckets, to try right after the default.
-        history: schedules with known costs, which are not measured again.
-
-    """
-    known = list(history)
-    while len(known) < trials:
-        proposal = propose(space, known, strategy=strategy, seed=seed, transfer=transfer)
-        if proposal is None:
-            return
-        cost = measure(proposal)
-        known.append((proposal.schedule, cost))
-        yield proposal, cost
+def _legal(template: Template, workload: Workload, target: Target) -> Iterator[Implementation]:
+    knobs = template.knobs(workload, target)
+    for schedule in schedules(knobs) if knobs else [template.default(workload, target)]:
+        if template.valid(workload, schedule, target) is None:
+            yield Implementation(template.name, schedule)
 
 
-def propose(
-    space: Space,
-    history: History,
-    *,
-    strategy: str = "skopt",
-    seed: int = 0,
-    transfer: Sequence[Schedule] = (),
-) -> Proposal | None:
-    """The next schedule to measure after `history`; None when every schedule has been tried."""
-    if strategy not in STRATEGIES:
-        raise unknown_name("search strategy", strategy, STRATEGIES)
-    tried = {schedule_hash(schedule): cost for schedule, cost in history}
-    for schedule, source in _first(space, transfer):
-        if schedule_hash(schedule) not in tried:
-            return Proposal(schedule, source)
-    costs = {space.index[key]: cost for key, cost in tried.items() if key in space.index}
-    if len(costs) == len(space.points):
-        return None
-    index, source = STRATEGIES[strategy](space, costs, seed)
-    return Proposal(space.points[index], source)
+def schedules(knobs: Mapping[str, Sequence[Knob]]) -> list[dict[str, Knob]]:
+    """The grid of some knobs in its order, or, of one too large, a fixed sample."""
+    if math.prod(len(values) for values in knobs.values()) <= ENUMERATED:
+        return [dict(zip(knobs, v, strict=True)) for v in itertools.product(*knobs.values())]
+    dice = random.Random(0)
+    drawn = [tuple(dice.choice(values) for values in knobs.values()) for _ in range(ENUMERATED)]
+    return [dict(zip(knobs, values, strict=True)) for values in dict.fromkeys(drawn)]
 
 
-def _first(space: Space, transfer: Sequence[Schedule]) -> Iterator[tuple[Schedule, Source]]:
-    """What is measured before any strategy has a say."""
-    yield space.default, "default"
-    for schedule in transfer:
-        fits = all(schedule.get(name) in values for name, values in space.knobs.items())
-        if fits and len(schedule) == len(space.knobs) and not space.invalid(schedule):
-            yield schedule, "transfer"
+History = Mapping[int, float | None]
+"""What the points tried so far cost, relative to the default; None: it failed."""
 
 
-# Strategies: tried points (index -> cost) to the index of the next, and its source.
-Costs = Mapping[int, float | None]
+@dataclass
+class Search:
+    """The search over one space: told costs, it says what to try next."""
+
+    space: Space
+    strategy: str = "skopt"
+    seed: int = 0
+    transfer: Sequence[Implementation] = ()
+    """What serves elsewhere, to try right after the default."""
+    tried: dict[int, float | None] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.strategy not in STRATEGIES:
+            raise unknown_name("search strategy", self.strategy, STRATEGIES)
+
+    def tell(self, made: Implementation, cost: float | None) -> None:
+        """Learn what an implementation costs relative to the default; None: it failed."""
+        if made.key in self.space.index:
+            self.tried[self.space.index[made.key]] = cost
+
+    def ask(self, count: int = 1) -> list[Proposal]:
+        """The next so many proposals, fewer when the space is used up; nothing is changed."""
+        later = replace(self, tried=dict(self.tried))
+        asked: list[Proposal] = []
+        while len(asked) < count and (found := later.next()) is not None:
+            index, source = found
+            asked.append(Proposal(self.space.points[index], source))
+            later.tried[index] = later.expected(index)
+        return asked
+
+    def next(self) -> tuple[int, Source] | None:
+        """The point to try next, and who says so."""
+        for made, source in self.first():
+            index = self.space.index.get(made.key)
+            if index is not None and index not in self.tried:
+                return index, source
+        if len(self.tried) == len(self.space.points):
+            return None
+        return STRATEGIES[self.strategy](self)
+
+    def first(self) -> Iterator[tuple[Implementation, Source]]:
+        """What is measured before any strategy has a say."""
+        yield self.space.default, "default"
+        for made in self.transfer:
+            yield made, "transfer"
+
+    def expected(self, index: int) -> float | None:
+        """What a point is taken to cost until it is measured."""
+        if self.strategy != "skopt":
+            return None
+        return math.exp(self.space.surrogate.expected(self.logs(), index))
+
+    def logs(self) -> dict[int, float]:
+        """The logarithms of costs; a failure counts as twice the worst."""
+        known = [cost for cost in self.tried.values() if cost is not None]
+        penalty = 2 * max(known, default=1.0)
+        return {i: math.log(penalty if c is None else c) for i, c in self.tried.items()}
+
+    @property
+    def best(self) -> tuple[Implementation, float] | None:
+        """What costs least of all that was tried, and how much."""
+        known = [(cost, i) for i, cost in self.tried.items() if cost is not None]
+        return (self.space.points[min(known)[1]], min(known)[0]) if known else None
+
+    def better(self, few: int) -> list[Implementation]:
+        """The best few of those that cost less than the default."""
+        known = [(cost, i) for i, cost in self.tried.items() if cost is not None and cost < 1]
+        return [self.space.points[i] for _, i in sorted(known)[:few]]
+
+    def gain(self) -> float:
+        """By how much, as a share of its latency, the next trial is expected to better the best."""
+        if len(self.tried) == len(self.space.points):
+            return 0.0
+        return self.space.surrogate.gain(self.logs())
 
 
-def _by_grid(space: Space, tried: Costs, _seed: int) -> tuple[int, Source]:
-    return next(i for i in range(len(space.points)) if i not in tried), "grid"
+def _by_grid(search: Search) -> tuple[int, Source]:
+    return next(i for i in range(len(search.space.points)) if i not in search.tried), "grid"
 
 
-def _by_chance(space: Space, tried: Costs, seed: int) -> tuple[int, Source]:
-    order = list(range(len(space.points)))
-    random.Random(seed).shuffle(order)
-    return next(i for i in order if i not in tried), "random"
+def _by_chance(search: Search) -> tuple[int, Source]:
+    order = list(range(len(search.space.points)))
+    random.Random(search.seed).shuffle(order)
+    return next(i for i in order if i not in search.tried), "random"
 
 
-def _by_surrogate(space: Space, tried: Costs, seed: int) -> tuple[int, Source]:
-    """A few random points, then the greatest expected improvement.
-
-    A failure counts as twice the worst latency.
-    """
-    latencies = [cost for cost in tried.values() if cost is not None]
-    if len(tried) < FIRST_RANDOM or not latencies:
-        return _by_chance(space, tried, seed)
-    penalty = 2 * max(latencies)
-    logs = {i: math.log(penalty if cost is None else cost) for i, cost in tried.items()}
-    return most_promising(space.knobs, logs, space.points, seed + len(tried)), "skopt"
+def _by_surrogate(search: Search) -> tuple[int, Source]:
+    """The greatest expected improvement; without any belief, a few random points before."""
+    if search.space.believed is None and len(search.tried) < FIRST_RANDOM:
+        return _by_chance(search)
+    return search.space.surrogate.most_promising(search.logs(), search.seed), "skopt"
 
 
-STRATEGIES: dict[str, Callable[[Space, Costs, int], tuple[int, Source]]] = {
+STRATEGIES: dict[str, Callable[[Search], tuple[int, Source]]] = {
     "skopt": _by_surrogate,
     "random": _by_chance,
     "grid": _by_grid,

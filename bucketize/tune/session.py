@@ -1,4 +1,4 @@
-"""`tune`: the tasks of a module, searched one after the other, every trial written to the log."""
+"""`tune`: tasks searched, each as long as it is worth it, what was found confirmed, all logged."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ import math
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
+import numpy as np
 import pandas as pd
 from numba import config
 
@@ -23,11 +25,15 @@ from bucketize.kernel.template import Implementation
 from bucketize.kernel.templates import TEMPLATES
 from bucketize.progress import shown
 from bucketize.text import constants, show
+from bucketize.tune.choice import Verdict, geometric_mean, verdicts
+from bucketize.tune.confirm import Confirmation
 from bucketize.tune.environment import here
 from bucketize.tune.frame import trial_frame
+from bucketize.tune.interval import of_median, ratios
 from bucketize.tune.log import (
+    CLONE,
     ERROR_LENGTH,
-    Schedule,
+    KERNEL,
     Source,
     Trial,
     append,
@@ -36,57 +42,73 @@ from bucketize.tune.log import (
     schedule_json,
     select,
 )
-from bucketize.tune.measure import Job, Outcome, Worker
+from bucketize.tune.measure import Job, Outcome, Rounds, Worker
 from bucketize.tune.progress import Progress, tuning_bar
-from bucketize.tune.search import Proposal
-from bucketize.tune.search import search as explore
-from bucketize.tune.task import Point, Task, Traffic, tasks_of
+from bucketize.tune.race import Race
+from bucketize.tune.search import Proposal, Search
+from bucketize.tune.task import Point, Subject, Task, Traffic, subjects_of
 
-NEIGHBOURS = 2  # whose best schedules are tried early
+TOGETHER = 4  # proposals of a task that are timed in turns with the default
+BATCH = 16  # proposals that are compiled before any is timed
+NEIGHBOURS = 4  # whose best are tried early
+FEW = 3  # of the best of a task are confirmed
+UNTIL = 0.01  # of the whole latency: if all next trials are expected to save less, it is enough
+CONFIRM_S, CONFIRM_RUNS = 1.0, 60  # what confirming a clone takes: seconds, and runs of it
+GUESS_S = 2e-11  # of a float operation or a byte, before anything is known
 
 
 class Measurer(Protocol):
-    """What turns a job into an outcome: a `Worker`, or a `Replay`."""
+    """What turns jobs into outcomes: a `Worker`, or a `Replay`."""
 
     source: Source | None
     """Written to the log in place of the proposal's own, if given."""
 
-    def measure(self, job: Job) -> Outcome: ...
+    def measure(self, jobs: Sequence[Job]) -> Iterable[list[Outcome]]:
+        """What came of each implementation of each job."""
+
+    has_clock: bool
+    """Whether it can tell what a clone takes as a whole."""
 
 
 def tune(  # noqa: PLR0913  (a session has that many choices, nearly all with a default)
-    mod: Module,
+    mod: Module | Iterable[Module],
     *,
     log: str | Path,
     trials: int = 64,
     search: str = "skopt",
     seed: int = 0,
     threads: int = 1,
-    sizes: str | Traffic = "middle",
+    sizes: str | Traffic = "bounds",
     seconds: float | None = None,
+    until: float = UNTIL,
     model: str | None = None,
     measurer: Measurer | None = None,
     progress: Callable[[Progress], None] | bool | None = None,
 ) -> pd.DataFrame:
-    """Search a schedule for every distinct workload of every clone; each trial is a row of the log.
+    """Search an implementation for every distinct workload of every clone, and confirm it there.
 
-    Trials that the log already has, from this host and these versions, are not repeated: a session
-    that was interrupted, even killed, goes on where it stopped.
+    Each trial is a row of the log. Time goes where the next trial is expected to save most of the
+    latency, each size counting by its weight, relative to its own latency. What is found is timed
+    again beside the default, by itself, then in the running clone, then all of a clone together;
+    `compile` uses what was faster every time. Trials that the log already has, from this host and
+    these versions, are not repeated: a session that was interrupted, even killed, goes on where it
+    stopped.
 
     Args:
-        mod: the module, dispatched or not.
+        mod: the module, dispatched or not; or several, which share what they have in common.
         log: the CSV file that trials are added to; made if there is none.
-        trials: schedules to try per task, those of earlier sessions included.
+        trials: implementations to try per task at most, those of earlier sessions included.
         search: "skopt", "random" or "grid".
         seed: of the search; with the same measurements it makes the same proposals.
         threads: that a kernel runs on.
         sizes: where schedules are judged: "middle" or "bounds" of each bucket, or a list of sizes
             met in practice, such as `[{"N": 1}, {"N": 8}]` or, weighted, `[({"N": 1}, 0.9), ...]`.
-        seconds: an end to the session, shared out fairly among the tasks; a trial that has begun is
-            finished.
+        seconds: an end to the session; a measurement that has begun is finished.
+        until: the share of the latency that a trial must be expected to save to be worth it; 0
+            goes on until `trials` or `seconds`. Only "skopt" expects anything.
         model: the name in the log; by default that of the log's file.
         measurer: a `Worker` with time limits and plugins of your own, or a `Replay` of another log.
-        progress: called before each task and after each trial; True shows a bar on stderr.
+        progress: called before each batch and after each trial; True shows a bar on stderr.
 
     Returns:
         The rows of this session.
@@ -105,6 +127,7 @@ def tune(  # noqa: PLR0913  (a session has that many choices, nearly all with a 
         threads=threads,
         sizes=sizes,
         seconds=seconds,
+        until=until,
         model=model,
         measurer=measurer,
         progress=progress,
@@ -115,7 +138,7 @@ def tune(  # noqa: PLR0913  (a session has that many choices, nearly all with a 
 
 @contextmanager
 def opened(  # noqa: PLR0913  (those of `tune`)
-    mod: Module,
+    mod: Module | Iterable[Module],
     *,
     log: str | Path,
     trials: int,
@@ -124,17 +147,20 @@ def opened(  # noqa: PLR0913  (those of `tune`)
     threads: int,
     sizes: str | Traffic,
     seconds: float | None,
+    until: float,
     model: str | None,
     measurer: Measurer | None,
     progress: Callable[[Progress], None] | bool | None,
 ) -> Iterator[Session]:
     """The session of `tune` with these arguments, ready to work; `tune` has what they mean."""
-    check_module(mod)
-    _check(trials, threads, seconds)
+    mods = [mod] if isinstance(mod, Module) or not isinstance(mod, Iterable) else list(mod)
+    for each in mods:
+        check_module(each)
+    _check(trials, threads, seconds, until)
     with ExitStack() as stack:
         tell = stack.enter_context(shown(progress, tuning_bar("tuning")))
         session = Session(
-            tasks=tasks_of(mod, sizes),
+            subjects=_distinct(s for each in mods for s in subjects_of(each, sizes, threads)),
             log=Path(log),
             model=Path(log).stem if model is None else model,
             trials=trials,
@@ -142,11 +168,17 @@ def opened(  # noqa: PLR0913  (those of `tune`)
             seed=seed,
             threads=threads,
             seconds=math.inf if seconds is None else seconds,
+            until=until,
             measurer=measurer or stack.enter_context(Worker()),
             tell=tell or (lambda _: None),
         )
         stack.enter_context(_kept(session))
         yield session
+
+
+def _distinct(subjects: Iterable[Subject]) -> list[Subject]:
+    """Each clone once, however many modules have it."""
+    return list({subject.clone: subject for subject in subjects}.values())
 
 
 @contextmanager
@@ -160,7 +192,7 @@ def _kept(session: Session) -> Iterator[None]:
         raise
 
 
-def _check(trials: int, threads: int, seconds: float | None) -> None:
+def _check(trials: int, threads: int, seconds: float | None, until: float) -> None:
     if not isinstance(trials, int) or trials < 1:
         raise TuneError(f"trials: expected at least 1, got {trials!r}")
     most = int(config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
@@ -168,16 +200,19 @@ def _check(trials: int, threads: int, seconds: float | None) -> None:
         raise TuneError(f"threads: expected 1 to {most}, got {threads!r}")
     if seconds is not None and not (isinstance(seconds, int | float) and 0 < seconds < math.inf):
         raise TuneError(f"seconds: expected a finite number above 0, or None, got {seconds!r}")
+    if not isinstance(until, int | float) or not 0 <= until < 1:
+        raise TuneError(f"until: expected a share of the latency, from 0 to 1, got {until!r}")
 
 
 ByShape: TypeAlias = dict[str, Trial]
+Asked: TypeAlias = tuple[Task, list[Proposal]]
 
 
 @dataclass
 class Session:
-    """One run of `tune`: what is known of each schedule, and what this run has added."""
+    """One run of `tune`: what is known of each implementation, and what this run has added."""
 
-    tasks: Sequence[Task]
+    subjects: Sequence[Subject]
     log: Path
     model: str
     trials: int
@@ -185,42 +220,51 @@ class Session:
     seed: int
     threads: int
     seconds: float
+    until: float
     measurer: Measurer
     tell: Callable[[Progress], None]
-    agenda: Sequence[int] = ()
-    """How many schedules are left to try, by task, when the session begins."""
     end: float = math.inf
     tried: int = 0
     run_id: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
     written: list[Trial] = field(default_factory=list)
-    known: dict[tuple[str, str], dict[str, ByShape]] = field(init=False)
-    """Workload and template -> schedule -> shape -> trial."""
-    best: dict[object, list[Schedule]] = field(default_factory=lambda: defaultdict(list))
-    """Family of tasks -> their best schedules, the latest last."""
+    known: dict[str, dict[object, ByShape]] = field(init=False)
+    """By workload, implementation and shape."""
+    verdicts: dict[str, Verdict] = field(init=False)
+    """By clone, those of earlier sessions."""
+    searches: dict[Task, Search] = field(init=False)
 
     def __post_init__(self) -> None:
         """Take up what the log knows."""
+        trials = select(rows(self.log, TEMPLATES)) if self.log.exists() else []
         self.known = defaultdict(lambda: defaultdict(dict))
-        for trial in select(rows(self.log, TEMPLATES)) if self.log.exists() else ():
+        for trial in trials:
             if trial.threads == self.threads:
                 self._learn(trial)
+        self.verdicts = verdicts(trials, self.threads)
+        self.searches = {t: Search(t.space, self.strategy, self.seed) for t in self.tasks}
+        for task in self.tasks:
+            self.refresh(task)
 
     def _learn(self, trial: Trial) -> None:
-        self.known[trial.workload, trial.template][trial.schedule_hash][trial.shape] = trial
+        if trial.level == KERNEL and trial.template:
+            key = Implementation(trial.template, json.loads(trial.schedule)).key
+            self.known[trial.workload][key][trial.shape] = trial
 
-    def work(self) -> None:
-        """Run all tasks, one after the other, each with its share of the time that is left."""
-        self.agenda = [self.left(task) for task in self.tasks]
-        self.end = time.monotonic() + self.seconds
-        for i, task in enumerate(self.tasks):
-            now = time.monotonic()
-            self.run(task, (i, len(self.tasks)), now + (self.end - now) / (len(self.tasks) - i))
+    @cached_property
+    def owners(self) -> dict[Task, Subject]:
+        """Whose each task is."""
+        return {task: subject for subject in self.subjects for task in subject.tasks}
+
+    @property
+    def tasks(self) -> Sequence[Task]:
+        """Of all clones."""
+        return list(self.owners)
 
     def trials_of(self, task: Task) -> list[Trial]:
         """What is known at the points of a task, whoever measured it for which model and bucket."""
         return [
             by_shape[point.shape]
-            for by_shape in self._tried(task).values()
+            for by_shape in self.known[task.workload.hash].values()
             for point in task.points
             if point.shape in by_shape
         ]
@@ -243,131 +287,257 @@ class Session:
             for trial in self.trials_of(task)
         )
 
-    def _tried(self, task: Task) -> dict[str, ByShape]:
-        return self.known[task.workload.hash, task.template.name]
+    # --- searching -------------------------------------------------------------------------------
+
+    def work(self) -> None:
+        """Search while it is worth it and there is time; then confirm what was found."""
+        self.end = time.monotonic() + self.seconds
+        while batch := self.batch():
+            self.run(batch)
+        for subject in self.subjects:
+            if time.monotonic() < self.end:
+                self.confirm(subject)
+
+    def batch(self) -> list[Asked]:
+        """What to compile and time next: most of it where most is expected; nothing if enough."""
+        if time.monotonic() >= self.end - self.reserve():
+            return []
+        worth = {task: self.worth(task) for task in self.tasks if self.left(task)}
+        if self.strategy == "skopt" and sum(worth.values()) < self.until:
+            return []
+        chosen: list[Asked] = []
+        room = BATCH
+        for task in sorted(worth, key=lambda t: worth[t], reverse=True):
+            self.searches[task].transfer = self.elsewhere(task)
+            asked = self.searches[task].ask(min(TOGETHER, room, self.left(task)))
+            chosen += [(task, asked)] if asked else []
+            room -= len(asked)
+        return chosen
 
     def left(self, task: Task) -> int:
-        """How many schedules of a task are to be tried that the log does not have."""
-        return max(task.space.count(self.trials) - len(self._history(task)), 0)
+        """How many implementations of a task may be tried yet."""
+        most = min(self.trials, len(task.space.points))
+        return max(most - len(self.searches[task].tried), 0)
 
-    def run(self, task: Task, place: tuple[int, int], end: float) -> None:
-        """Try schedules for a task until it has had its trials or its time."""
-        history = self._history(task)
-        found = explore(
-            task.space,
-            lambda proposal: self._cost(task, proposal),
-            self.trials,
-            strategy=self.strategy,
-            seed=self.seed,
-            transfer=self.best[task.family][: -NEIGHBOURS - 1 : -1],
-            history=tuple(history),
-        )
-        self._report(task, place, history)
-        while time.monotonic() < end and (tried := next(found, None)):
-            proposal, cost = tried
-            history.append((proposal.schedule, cost))
-            self.tried += 1
-            self._report(task, place, history)
-        schedule, cost = min(history, key=lambda h: h[1] or math.inf, default=({}, None))
-        if cost is not None:
-            self.best[task.family].append(schedule)
+    def worth(self, task: Task) -> float:
+        """The share of all latency that the next trial is expected to save; blind, by turns."""
+        search = self.searches[task]
+        if self.strategy != "skopt":
+            return 1.0 / (1 + len(search.tried))
+        return search.gain() * self.share(task)
 
-    def _history(self, task: Task) -> list[tuple[Schedule, float | None]]:
-        """The schedules whose cost follows from trials that the log has."""
-        tried = self._tried(task).values()
-        return [
-            (json.loads(next(iter(by_shape.values())).schedule), _cost(task, by_shape))
-            for by_shape in tried
-            if _failed(task, by_shape) or all(point.shape in by_shape for point in task.points)
-        ]
+    def share(self, task: Task) -> float:
+        """What a task takes of all latency: of its clone's, and that by the weight of its sizes."""
+        subject = self.owners[task]
+        whole = sum(map(self.takes, subject.tasks))
+        return self.takes(task) / whole * subject.weight / sum(s.weight for s in self.subjects)
 
-    def _cost(self, task: Task, proposal: Proposal) -> float | None:
-        """Measure what is not known yet of a schedule, up to its first failure."""
-        by_shape = self._tried(task)[schedule_hash(proposal.schedule)]
-        for point in task.points:
-            if point.shape not in by_shape:
-                self._measure(task, point, proposal)
-            if by_shape[point.shape].latency_median_s is None:
-                return None
-        return _cost(task, by_shape)
+    def takes(self, task: Task) -> float:
+        """Seconds of a task on its default, at all its points."""
+        return sum(point.weight * self.default_s(task, point) for point in task.points)
 
-    def _measure(self, task: Task, point: Point, proposal: Proposal) -> None:
-        outcome = self.measurer.measure(self._job(task, point, proposal.schedule))
-        baseline = outcome.latency_median_s
-        if Implementation(task.template.name, proposal.schedule) != task.baseline:
-            baseline = self._baseline(task, point)
-        trial = Trial(
-            run_id=self.run_id,
-            trial=len(self.written),
-            timestamp=datetime.now(UTC).isoformat(timespec="seconds"),
-            **asdict(here()),
-            threads=self.threads,
-            model=self.model,
-            function=task.function,
-            bucket=task.bucket,
-            shape=point.shape,
-            weight=point.weight,
-            op=task.op,
-            template=task.template.name,
+    def default_s(self, task: Task, point: Point) -> float:
+        """Seconds of the default: measured, or else by the work."""
+        known = self.known[task.workload.hash][task.default.key].get(point.shape)
+        if known is not None and known.latency_median_s is not None:
+            return known.latency_median_s
+        return ((task.flops(point) or 0) + (task.bytes(point) or 0) + 1) * GUESS_S
+
+    def reserve(self) -> float:
+        """Seconds that confirming will take; none where there is no clock."""
+        if self.seconds == math.inf or not self.measurer.has_clock:
+            return 0.0
+        runs = sum(self.takes(task) for task in self.tasks)
+        return min(CONFIRM_S * len(self.subjects) + CONFIRM_RUNS * runs, self.seconds / 2)
+
+    def run(self, batch: Sequence[Asked]) -> None:
+        """Time proposals: at the first point all, at the others those that did not fail."""
+        for i in range(max(len(task.points) for task, _ in batch)):
+            jobs: list[tuple[Task, Point, list[Proposal]]] = []
+            for task, proposals in batch:
+                left = self.unknown(task, i, proposals)
+                if left:
+                    jobs.append((task, task.points[i], left))
+            came = self.measurer.measure(
+                [self.job(t, p, [x.implementation for x in left], Rounds()) for t, p, left in jobs]
+            )
+            for (task, point, left), outcomes in zip(jobs, came, strict=True):
+                self.record(task, point, left, outcomes)
+        self.tried += sum(len(proposals) for _, proposals in batch)
+        for task in self.tasks:
+            if any(task.workload.hash == other.workload.hash for other, _ in batch):
+                self.refresh(task)
+
+    def unknown(self, task: Task, i: int, proposals: Sequence[Proposal]) -> list[Proposal]:
+        """Those not measured at the i-th point of a task, and not failed at another."""
+        if i >= len(task.points):
+            return []
+        known, shape = self.known[task.workload.hash], task.points[i].shape
+        by_shape = [(p, known[p.implementation.key]) for p in proposals]
+        return [p for p, of in by_shape if shape not in of and not _failed(task, of)]
+
+    def job(self, task: Task, point: Point, made: Sequence[Implementation], rounds: Rounds) -> Job:
+        """The implementations beside the default, which comes first."""
+        others = [one for one in made if one.key != task.default.key]
+        return Job(
             workload=task.workload.hash,
-            schedule=schedule_json(proposal.schedule),
-            schedule_hash=schedule_hash(proposal.schedule),
-            source=self.measurer.source or proposal.source,
-            status="ok" if outcome.error_kind == "none" else "failed",
-            **{**asdict(outcome), "error": outcome.error[:ERROR_LENGTH]},
-            baseline_s=baseline,
-            layer=task.layer,
-            flops=task.flops(point),
-            bytes=task.bytes(point),
+            shape=point.shape,
+            body=show(task.workload.body),
+            table=tuple(constants(task.workload.body)),
+            constant=task.workload.constant,
+            implementations=(task.default, *others),
+            sizes=point.sizes,
+            threads=self.threads,
+            weight_bytes=task.weight_bytes,
+            rounds=rounds,
+        )
+
+    def record(
+        self, task: Task, point: Point, asked: Sequence[Proposal], outcomes: Sequence[Outcome]
+    ) -> None:
+        """A row for each proposal; the first outcome is the default's."""
+        default, *rest = outcomes
+        others = iter(rest)
+        for proposal in asked:
+            mine = proposal.implementation.key == task.default.key
+            self.write(
+                task=task,
+                point=point,
+                made=proposal.implementation,
+                outcome=default if mine else next(others),
+                default=default,
+                source=self.measurer.source or proposal.source,
+            )
+            self.report(task)
+
+    def refresh(self, task: Task) -> None:
+        """Tell the search of a task what is known."""
+        search = self.searches[task]
+        for key, by_shape in self.known[task.workload.hash].items():
+            whole = all(point.shape in by_shape for point in task.points)
+            if key in task.space.index and (whole or _failed(task, by_shape)):
+                search.tell(task.space.points[task.space.index[key]], _cost(task, by_shape))
+
+    def elsewhere(self, task: Task) -> list[Implementation]:
+        """What is best for tasks of the same family, and better than their defaults."""
+        found = [
+            best
+            for other, search in self.searches.items()
+            if other is not task
+            and other.family == task.family
+            and (best := search.best) is not None
+            and best[1] < 1
+        ]
+        found.sort(key=lambda best: best[1])
+        return [made for made, _ in found[:NEIGHBOURS]]
+
+    # --- confirming ------------------------------------------------------------------------------
+
+    def confirm(self, subject: Subject) -> None:
+        """Time what was found for a clone again, if there is anything new, and say what stays."""
+        shapes = {subject.shape(sizes) for sizes, _ in subject.judged}
+        told = self.verdicts.get(subject.clone)
+        mine = {task.workload.hash for task in subject.tasks}
+        fresh = any(trial.workload in mine for trial in self.written)
+        if told is not None and not fresh and {row.shape for row in told.rows} == shapes:
+            return
+        if not self.measurer.has_clock:
+            return
+        self.verdicts[subject.clone] = Confirmation(
+            subject=subject,
+            candidates={t: best for t in subject.tasks if (best := self.searches[t].better(FEW))},
+            measure=self.measurer.measure,
+            job=self.job,
+            race=Race(subject),
+            write=partial(self.write, subject=subject, source="confirm"),
+        ).run()
+
+    # --- rows ------------------------------------------------------------------------------------
+
+    def write(
+        self,
+        *,
+        made: Implementation | Mapping[str, str],
+        outcome: Outcome,
+        default: Outcome,
+        source: Source,
+        task: Task | None = None,
+        point: Point | None = None,
+        subject: Subject | None = None,
+        **more: Any,
+    ) -> Trial:
+        """Add a row: of a task at a point, or of a clone."""
+        whose = task or subject
+        assert whose is not None
+        paired = bool(outcome.seconds and default.seconds)
+        interval = (
+            of_median(ratios([(outcome.seconds, default.seconds)], [1.0])) if paired else None
+        )
+        schedule = made.schedule if isinstance(made, Implementation) else made
+        about = _about_task(task, point) if task and point else {}
+        trial = Trial(
+            **{
+                "run_id": self.run_id,
+                "trial": len(self.written),
+                "timestamp": datetime.now(UTC).isoformat(timespec="seconds"),
+                **asdict(here()),
+                "threads": self.threads,
+                "model": self.model,
+                "function": whose.function,
+                "bucket": whose.bucket,
+                "clone": whose.clone,
+                "op": CLONE,
+                "workload": whose.clone,
+                "template": made.template if isinstance(made, Implementation) else "",
+                "schedule": schedule_json(schedule),
+                "schedule_hash": schedule_hash(schedule),
+                "source": source,
+                "status": "failed" if outcome.failed else "ok",
+                **outcome.columns,
+                "error": outcome.error[:ERROR_LENGTH],
+                "baseline_s": float(np.median(default.seconds)) if default.seconds else None,
+                "ratio_low": interval.low if interval else None,
+                "ratio_high": interval.high if interval else None,
+                **about,
+                **more,
+            }
         )
         append(self.log, trial)
         self.written.append(trial)
         self._learn(trial)
+        return trial
 
-    def _baseline(self, task: Task, point: Point) -> float | None:
-        tried = self.known[task.workload.hash, task.baseline.template]
-        by_shape = tried[schedule_hash(task.baseline.schedule)]
-        return by_shape[point.shape].latency_median_s if point.shape in by_shape else None
-
-    def _job(self, task: Task, point: Point, schedule: Schedule) -> Job:
-        workload = task.workload
-        return Job(
-            workload=workload.hash,
-            shape=point.shape,
-            body=show(workload.body),
-            table=tuple(constants(workload.body)),
-            constant=workload.constant,
-            template=task.template.name,
-            schedule=schedule,
-            sizes=point.sizes,
-            threads=self.threads,
-            weight_bytes=task.weight_bytes,
-        )
-
-    def _report(
-        self, task: Task, place: tuple[int, int], history: list[tuple[Schedule, float | None]]
-    ) -> None:
-        costs = {schedule_hash(schedule): cost for schedule, cost in history}
-        default = costs.get(schedule_hash(task.space.default))
-        best = min((cost for cost in costs.values() if cost is not None), default=None)
-        trials = max(len(history), task.space.count(self.trials))
-        ahead = trials - len(history) + sum(self.agenda[place[0] + 1 :])
-        left_s = None if self.end == math.inf else max(self.end - time.monotonic(), 0.0)
+    def report(self, task: Task) -> None:
+        """Tell how far things are."""
+        search = self.searches[task]
+        known = search.best
+        done = self.tried
         self.tell(
             Progress(
-                *place,
                 function=task.function,
                 bucket=task.bucket,
                 op=task.op,
                 workload=task.workload.hash,
-                tried=len(history),
-                trials=trials,
-                best=best / default if best and default else None,
-                done=self.tried,
-                total=self.tried + ahead,
-                left_s=left_s,
+                best=known[1] if known else None,
+                done=done,
+                total=done + sum(map(self.left, self.tasks)),
+                left_s=None if self.end == math.inf else max(self.end - time.monotonic(), 0.0),
             )
         )
+
+
+def _about_task(task: Task, point: Point) -> dict[str, Any]:
+    """What a row tells of a task at a point."""
+    return {
+        "level": KERNEL,
+        "op": task.op,
+        "workload": task.workload.hash,
+        "layer": task.layer,
+        "shape": point.shape,
+        "weight": point.weight,
+        "flops": task.flops(point),
+        "bytes": task.bytes(point),
+    }
 
 
 def _failed(task: Task, by_shape: ByShape) -> bool:
@@ -376,12 +546,7 @@ def _failed(task: Task, by_shape: ByShape) -> bool:
 
 
 def _cost(task: Task, by_shape: ByShape) -> float | None:
-    """The weighted geometric mean latency of a schedule at the task's points."""
+    """Latency by the default's: the weighted geometric mean over the task's points."""
     if _failed(task, by_shape):
         return None
-    total = sum(point.weight for point in task.points)
-    logs = (
-        point.weight * math.log(by_shape[point.shape].latency_median_s or math.inf)
-        for point in task.points
-    )
-    return math.exp(sum(logs) / total)
+    return geometric_mean([replace(by_shape[p.shape], weight=p.weight) for p in task.points])

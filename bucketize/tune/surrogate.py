@@ -1,69 +1,133 @@
-"""The surrogate of a tuning search: a random forest over schedules, by scikit-optimize.
+"""The surrogate of a search: what is believed of every point, corrected by what was measured.
 
-`skopt.Optimizer.ask` repeats points on a finite space, so the forest and the acquisition function
-are used directly, to rank the schedules that were not tried yet. Importing scikit-optimize takes
-seconds: only a search should import this module.
+A Gaussian process by scikit-optimize models what the belief does not explain. Its kernel is fixed:
+spaces are small and alike, and a dozen trials tell no hyperparameters. `skopt.Optimizer.ask`
+repeats points of a finite space, so the process and the acquisition function are used directly.
+Importing scikit-optimize takes seconds: only a search should import this module.
 """
 
 from __future__ import annotations
 
-import random
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 from skopt.acquisition import gaussian_ei
-from skopt.learning import RandomForestRegressor
-from skopt.space import Categorical, Integer, Space
+from skopt.learning import GaussianProcessRegressor
+from skopt.learning.gaussian_process.kernels import ConstantKernel, Matern
 
-from bucketize.tune.log import Schedule
+from bucketize.kernel.template import Implementation, Knob
 
-TREES = 20
-FEATURES = 0.6  # the share of the knobs that a split may look at: trees that differ show doubt
-VARIANCE = 0.1**2  # of log latency at a point that was measured: one tenth is soon noise
+Floats = NDArray[np.float64]
+
+SPREAD = 0.15  # of log latency around what is believed
+IGNORANCE = 0.5  # of log latency where nothing is believed
+NOISE = 0.02  # of log latency that is measured twice
+LENGTH = 1.0  # how far apart points are of which one tells little about the other
+APART = 2.0  # between templates
 XI = 0.01  # an improvement by less than one per cent is none
 
 
-def most_promising(
-    knobs: Mapping[str, Sequence[int | str]],
-    tried: Mapping[int, float],
-    points: Sequence[Schedule],
-    seed: int,
-) -> int:
-    """The index of the untried point with the greatest expected improvement.
+class Surrogate:
+    """Expects a log latency, relative to the default's, of every point of a space."""
 
-    Args:
-        knobs: the values of each knob.
-        tried: index of a tried point -> its log latency.
-        points: all points.
-        seed: of the forest.
+    def __init__(self, points: Sequence[Implementation], believed: Sequence[float] | None) -> None:
+        """`believed` are log latencies relative to the default's, a point each, if any are."""
+        self.encoded = encoded(points)
+        known = believed is not None
+        self.believed = np.array(believed, float) if known else np.zeros(len(points))
+        self.spread = SPREAD if known else IGNORANCE
+        self._last: tuple[tuple[tuple[int, float], ...], Floats, Floats] | None = None
 
+    def most_promising(self, tried: Mapping[int, float], seed: int) -> int:
+        """The untried point with the greatest expected improvement; of several, one by chance."""
+        improvement = self.improvement(tried).round(9)
+        improvement[list(tried)] = -1.0
+        best = np.flatnonzero(improvement == improvement.max())
+        return int(np.random.default_rng(seed + len(tried)).choice(best))
+
+    def gain(self, tried: Mapping[int, float]) -> float:
+        """The greatest expected improvement of the untried, in log latency."""
+        improvement = self.improvement(tried)
+        improvement[list(tried)] = 0.0
+        return float(improvement.max())
+
+    def expected(self, tried: Mapping[int, float], index: int) -> float:
+        """The log latency of a point."""
+        return float(self._expected(tried)[0][index])
+
+    def improvement(self, tried: Mapping[int, float]) -> Floats:
+        """By how much each point is expected to be below the least that was tried."""
+        mean, deviation = self._expected(tried)
+        least = min(tried.values(), default=0.0)
+        found = gaussian_ei(mean, _Known(mean, deviation), y_opt=least, xi=XI)
+        return np.asarray(found, float).copy()
+
+    def _expected(self, tried: Mapping[int, float]) -> tuple[Floats, Floats]:
+        """Mean and deviation of the log latency of every point."""
+        key = tuple(tried.items())
+        if self._last is None or self._last[0] != key:
+            self._last = (key, *self._computed(tried))
+        return self._last[1], self._last[2]
+
+    def _computed(self, tried: Mapping[int, float]) -> tuple[Floats, Floats]:
+        if not tried:
+            return self.believed, np.full(len(self.believed), self.spread)
+        at = list(tried)
+        process = self._process()
+        process.fit(self.encoded[at], np.array(list(tried.values())) - self.believed[at])
+        residual, deviation = process.predict(self.encoded, return_std=True)
+        return self.believed + residual, np.maximum(deviation, 1e-9)
+
+    def _process(self) -> GaussianProcessRegressor:
+        kernel = ConstantKernel(self.spread**2) * Matern(length_scale=LENGTH, nu=1.5)
+        return GaussianProcessRegressor(
+            kernel, alpha=NOISE**2, optimizer=None, normalize_y=False, copy_X_train=False
+        )
+
+
+class _Known:
+    """A model whose predictions are known: what the acquisition function asks."""
+
+    def __init__(self, mean: Floats, deviation: Floats) -> None:
+        self.known = mean, deviation
+
+    def predict(self, _: Floats, return_std: bool) -> tuple[Floats, Floats]:
+        assert return_std
+        return self.known
+
+
+def encoded(points: Sequence[Implementation]) -> Floats:
+    """One row per point: its template, and for each knob of it where its value stands, 0 to 1.
+
+    Numbers stand in order; of words each has an axis of its own.
     """
-    encoded = _encoded(knobs, points)
-    costs = np.array(list(tried.values()))
-    forest = RandomForestRegressor(
-        n_estimators=TREES, max_features=FEATURES, min_variance=VARIANCE, random_state=seed
-    )
-    forest.fit(encoded[list(tried)], costs)
-    rest = [i for i in range(len(points)) if i not in tried]
-    gain = gaussian_ei(encoded[rest], forest, y_opt=costs.min(), xi=XI).round(9)
-    # A forest cannot tell apart what falls into the same leaves: the first of them is no better.
-    return random.Random(seed).choice(
-        [i for i, g in zip(rest, gain, strict=True) if g == gain.max()]
-    )
+    values: dict[tuple[str, str], set[Knob]] = {}
+    for point in points:
+        for name, value in point.schedule.items():
+            values.setdefault((point.template, name), set()).add(value)
+    templates = sorted({point.template for point in points})
+    columns = [_template_column(points, t) for t in templates if len(templates) > 1]
+    for (template, name), known in values.items():
+        if len(known) > 1:
+            columns += _knob_columns(points, template, name, sorted(known, key=_order))
+    return np.column_stack(columns) if columns else np.zeros((len(points), 1))
 
 
-def _encoded(
-    knobs: Mapping[str, Sequence[int | str]], points: Sequence[Schedule]
-) -> NDArray[np.float64]:
-    """One row of numbers per point: numeric knobs as they are, the others one-hot."""
-    free = {name: values for name, values in knobs.items() if len(values) > 1}
-    space = Space([_dimension(values) for values in free.values()])
-    return np.asarray(space.transform([[point[name] for name in free] for point in points]), float)
+def _order(value: Knob) -> tuple[bool, float, str]:
+    return (True, 0.0, value) if isinstance(value, str) else (False, value, "")
 
 
-def _dimension(values: Sequence[int | str]) -> Categorical | Integer:
-    numbers = [value for value in values if isinstance(value, int)]
-    return (
-        Integer(min(numbers), max(numbers)) if len(numbers) == len(values) else Categorical(values)
-    )
+def _template_column(points: Sequence[Implementation], template: str) -> Floats:
+    return np.array([APART * (p.template == template) for p in points])
+
+
+def _knob_columns(
+    points: Sequence[Implementation], template: str, name: str, known: Sequence[Knob]
+) -> list[Floats]:
+    mine = [p.schedule.get(name) if p.template == template else None for p in points]
+    if any(isinstance(v, str) for v in known):
+        return [np.array([float(v == word) for v in mine]) * math.sqrt(0.5) for word in known]
+    places = {value: i / (len(known) - 1) for i, value in enumerate(known)}
+    return [np.array([places.get(v, 0.5) for v in mine])]  # type: ignore[arg-type]

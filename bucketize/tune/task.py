@@ -11,17 +11,27 @@ from typing import TypeAlias
 
 from bucketize.dispatch.bucket import show_bucket
 from bucketize.errors import ShapeError, TuneError, TypeRelError, unknown_name
-from bucketize.ir import CALL, Binding, Clone, Const, Function, Module, all_bindings, specialise
+from bucketize.ir import (
+    CALL,
+    Binding,
+    Clone,
+    Const,
+    Function,
+    Module,
+    Var,
+    all_bindings,
+    specialise,
+)
 from bucketize.kernel.target import Target, host
-from bucketize.kernel.template import Implementation, Shapes, Template
-from bucketize.kernel.templates import TEMPLATES, candidates
+from bucketize.kernel.template import Implementation, Shapes
 from bucketize.kernel.work import work
 from bucketize.kernel.workload import Workload
 from bucketize.program.decide import decide, defaults
 from bucketize.program.instruction import KernelCall, RunSegment, instructions
-from bucketize.program.program import Routine
+from bucketize.program.program import Program, Routine
 from bucketize.tune.cells import shape_text
-from bucketize.tune.search import Space
+from bucketize.tune.choice import Digests
+from bucketize.tune.search import Space, space_of
 from bucketize.types import ANY, Dim, Symbol, evaluate, symbols
 
 Sizes: TypeAlias = Mapping[str, int]  # symbol name -> size
@@ -49,35 +59,28 @@ class Point:
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """A workload in a bucket, and the points at which its schedules are judged."""
+    """A workload in a bucket, and the points at which its implementations are judged."""
 
     function: str
     bucket: str
+    clone: str
+    """The identity of the function in its bucket."""
     layer: str
     """What the workload computes first in the function: nodes of the model, else a binding."""
     workload: Workload
     default: Implementation
-    """Of the template whose schedules are searched."""
-    baseline: Implementation
-    """What runs without a log: of the template that comes first."""
+    """What runs without a log."""
     points: tuple[Point, ...]
+    count: int
+    """How often the function computes it."""
     weight_bytes: int
     """Of the whole function: what passes through the caches between two runs of a kernel."""
     target: Target
 
-    @property
-    def template(self) -> Template:
-        """Whose schedules are searched."""
-        return TEMPLATES[self.default.template]
-
     @cached_property
     def space(self) -> Space:
-        """The schedules that may be tried."""
-        return Space(
-            self.template.knobs(self.workload, self.target),
-            self.default.schedule,
-            lambda schedule: self.template.valid(self.workload, schedule, self.target),
-        )
+        """The implementations that may be tried."""
+        return space_of(self.workload, self.default, self.target)
 
     @property
     def op(self) -> str:
@@ -95,10 +98,39 @@ class Task:
 
     @property
     def family(self) -> tuple[object, ...]:
-        """What tasks have in common whose schedules are worth a try for each other."""
+        """What tasks have in common whose implementations are worth a try for each other."""
         body, constant = self.workload.body, self.workload.constant
         weights = tuple(str(p.type) for p, c in zip(body.params, constant, strict=True) if c)
-        return (self.template.name, tuple(b.op.name for b in body.body), weights)
+        return (tuple(b.op.name for b in body.body), weights)
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """What is tuned as a whole: a function that does the work, for one bucket of sizes."""
+
+    module: Module
+    program: Program
+    """Of the module, on defaults."""
+    function: str
+    bucket: str
+    clone: str
+    judged: Weighted
+    tasks: tuple[Task, ...]
+
+    @property
+    def params(self) -> tuple[Var, ...]:
+        """The inputs of the clone."""
+        return self.program.routines[self.function].params
+
+    @property
+    def weight(self) -> float:
+        """Of all its sizes."""
+        return sum(weight for _, weight in self.judged)
+
+    def shape(self, sizes: Sizes) -> str:
+        """The shapes of the inputs, as the log has them."""
+        dims = (p.type.shape for p in self.params)
+        return shape_text(tuple(evaluate(d, sizes) for d in shape) for shape in dims)
 
 
 def _size(dim: Dim, point: Point) -> int | None:
@@ -107,8 +139,8 @@ def _size(dim: Dim, point: Point) -> int | None:
     return evaluate(dim, point.sizes) if known else None
 
 
-def tasks_of(mod: Module, sizes: str | Traffic = "middle") -> list[Task]:
-    """The tasks of all functions that do the work, clone by clone.
+def subjects_of(mod: Module, sizes: str | Traffic = "middle", threads: int = 1) -> list[Subject]:
+    """The functions that do the work, clone by clone, and what each has to tune.
 
     Args:
         mod: a module, dispatched or not.
@@ -117,6 +149,7 @@ def tasks_of(mod: Module, sizes: str | Traffic = "middle") -> list[Task]:
             sizes met in practice, `[{"N": 1}, {"N": 8}]` or, weighted, `[({"N": 1}, 0.9), ...]`:
             each counts in the first clone whose bucket holds it, and a clone that gets none has no
             tasks. Sizes at which the model is not legal are not chosen.
+        threads: that the clones run on.
 
     Raises:
         TuneError: no bucket holds any of the sizes, they lack a symbol, or are of a clone that is
@@ -124,7 +157,7 @@ def tasks_of(mod: Module, sizes: str | Traffic = "middle") -> list[Task]:
 
     """
     target = host()
-    program = decide(mod, defaults(target), target=target, threads=1, executor="auto")
+    program = decide(mod, defaults(target), target=target, threads=threads, executor="auto")
     routines = [program.decide(name, whole=False) for name in mod.functions]
     working = [program.decide(r.name) for r in routines if not _delegates(r.fn)]
     if all(r.refusal for r in working):
@@ -134,12 +167,25 @@ def tasks_of(mod: Module, sizes: str | Traffic = "middle") -> list[Task]:
         judged = {r.name: _representatives(r, clone.opt, sizes) for r, clone in leaves}
     else:
         judged = _shared_out(leaves, sizes)
+    digests = Digests(mod)
     return [
-        task
+        Subject(
+            mod,
+            program,
+            routine.name,
+            show_bucket(clone.bucket),
+            digests[routine.name],
+            judged[routine.name],
+            tuple(_tasks(routine, clone, digests[routine.name], judged[routine.name], target)),
+        )
         for routine, clone in leaves
         if judged[routine.name]
-        for task in _tasks(routine, clone, judged[routine.name], target)
     ]
+
+
+def tasks_of(mod: Module, sizes: str | Traffic = "middle") -> list[Task]:
+    """The tasks of all functions that do the work; as `subjects_of`."""
+    return [task for subject in subjects_of(mod, sizes) for task in subject.tasks]
 
 
 def _delegates(fn: Function) -> bool:
@@ -216,34 +262,35 @@ def _serves(routine: Routine, clone: Clone, sizes: Sizes) -> bool:
 # --- the tasks of one function -------------------------------------------------------------------
 
 
-def _tasks(routine: Routine, clone: Clone, judged: Weighted, target: Target) -> list[Task]:
-    """The distinct workloads of a routine that have knobs, in order of appearance."""
-    found: dict[tuple[str, str], tuple[KernelCall, Implementation, dict[Shapes, Point]]] = {}
+def _tasks(
+    routine: Routine, clone: Clone, digest: str, judged: Weighted, target: Target
+) -> Iterator[Task]:
+    """The distinct workloads of a routine that leave a choice, in order of appearance."""
     calls = list(_calls(routine))
-    for call in calls:
-        for made in _choices(call, target):
-            key = call.workload.hash, made.template
-            _, _, points = found.setdefault(key, (call, made, {}))
-            for point in _points(call.workload, judged):
-                before = points.get(point.shapes)
-                weight = point.weight + (before.weight if before else 0.0)
-                points[point.shapes] = replace(point, weight=weight)
     weight_bytes = _weight_bytes(calls)
-    return [
-        Task(
+    alike: dict[str, list[KernelCall]] = {}
+    for call in calls:
+        alike.setdefault(call.workload.hash, []).append(call)
+    for first, *more in alike.values():
+        points: dict[Shapes, Point] = {}
+        for point in (p for c in (first, *more) for p in _points(c.workload, judged)):
+            before = points.get(point.shapes)
+            weight = point.weight + (before.weight if before else 0.0)
+            points[point.shapes] = replace(point, weight=weight)
+        task = Task(
             function=routine.name,
             bucket=show_bucket(clone.bucket),
-            layer=_layer(call.binding),
-            workload=call.workload,
-            default=made,
-            baseline=call.implementation,
+            clone=digest,
+            layer=_layer(first.binding),
+            workload=first.workload,
+            default=first.implementation,
             points=tuple(points.values()),
+            count=1 + len(more),
             weight_bytes=weight_bytes,
             target=target,
         )
-        for call, made, points in found.values()
-        if points
-    ]
+        if points and len(task.space.points) > 1:
+            yield task
 
 
 def _layer(b: Binding) -> str:
@@ -255,15 +302,6 @@ def _calls(routine: Routine) -> Iterator[KernelCall]:
     for i in instructions(routine.code):
         if isinstance(i, RunSegment):
             yield from i.segment.calls
-
-
-def _choices(call: KernelCall, target: Target) -> Iterator[Implementation]:
-    """Every template that takes the call's workload and has knobs, with its default schedule."""
-    for template in candidates(call.workload):
-        if template.knobs(call.workload, target):
-            default = template.default(call.workload, target)
-            mine = call.implementation.template == template.name
-            yield call.implementation if mine else Implementation(template.name, default)
 
 
 def _points(workload: Workload, judged: Weighted) -> Iterator[Point]:

@@ -1,0 +1,128 @@
+"""What a search found is timed again before it counts: by itself, in its place, and all of it.
+
+The best of many noisy measurements is better than it will ever be again. So the best few are timed
+anew beside the default, in turns; an implementation is kept only if the whole interval of its ratio
+is below 1. What wins by itself may lose between its neighbours, and what wins there, one by one,
+may lose together: each time the default comes back.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bucketize.kernel.template import Implementation
+from bucketize.tune.choice import Interval, Verdict
+from bucketize.tune.interval import of_median, ratios
+from bucketize.tune.log import CLONE, PLACE, Trial
+from bucketize.tune.measure import Job, Outcome, Rounds
+from bucketize.tune.race import Pair, Race
+from bucketize.tune.task import Point, Sizes, Subject, Task
+
+ROUNDS = Rounds(least=15, most=60, enough_s=0.06)
+Write = Callable[..., Trial]
+
+
+@dataclass(frozen=True, eq=False)
+class Confirmation:
+    """The way of a clone's candidates to a verdict; every measurement is a row."""
+
+    subject: Subject
+    candidates: Mapping[Task, Sequence[Implementation]]
+    """The best few of each task that has any better than the default."""
+    measure: Callable[[Sequence[Job]], Iterable[list[Outcome]]]
+    job: Callable[[Task, Point, Sequence[Implementation], Rounds], Job]
+    race: Race
+    write: Write
+
+    def run(self) -> Verdict:
+        """Measure; what stays."""
+        return self.together(self.in_place(self.alone()))
+
+    # --- by itself -------------------------------------------------------------------------------
+
+    def alone(self) -> dict[Task, Implementation]:
+        """Of each task the candidate that is the fastest, if it is faster beyond the noise."""
+        asked = [(task, point) for task in self.candidates for point in task.points]
+        jobs = [self.job(t, p, self.candidates[t], ROUNDS) for t, p in asked]
+        came: dict[Task, list[list[Outcome]]] = defaultdict(list)
+        for (task, point), outcomes in zip(asked, self.measure(jobs), strict=True):
+            default, *others = outcomes
+            for one, outcome in zip(self.candidates[task], others, strict=True):
+                self.write(task=task, point=point, made=one, outcome=outcome, default=default)
+            came[task].append(outcomes)
+        winners = {}
+        for task, made in self.candidates.items():
+            found = {i: _interval(task, came[task], i) for i in range(1, len(made) + 1)}
+            winning = {i: f for i, f in found.items() if f is not None and f.high < 1}
+            if winning:
+                winners[task] = made[min(winning, key=lambda i: winning[i].median) - 1]
+        return winners
+
+    # --- in its place ----------------------------------------------------------------------------
+
+    def in_place(self, made: Mapping[Task, Implementation]) -> dict[Task, Implementation]:
+        """Those that are faster beyond the noise inside the running clone, too."""
+        if not made:
+            return {}
+        named = {task.workload.hash: one for task, one in made.items()}
+        by_size = [self.race.places(named, sizes) for sizes, _ in self.subject.judged]
+        weights = [weight for _, weight in self.subject.judged]
+        kept = {}
+        for task, one in made.items():
+            pairs = [places[task.workload.hash] for places in by_size]
+            for (sizes, weight), pair in zip(self.subject.judged, pairs, strict=True):
+                self.write(
+                    task=task,
+                    point=task.points[0],
+                    made=one,
+                    **self.where(sizes, weight, PLACE),
+                    **_timed(pair),
+                )
+            found = of_median(ratios(pairs, weights))
+            if found is not None and found.high < 1:
+                kept[task] = one
+        return kept
+
+    def where(self, sizes: Sizes, weight: float, level: str) -> dict[str, Any]:
+        """What a row tells of the clone's inputs."""
+        return {"level": level, "shape": self.subject.shape(sizes), "weight": weight}
+
+    # --- all together ----------------------------------------------------------------------------
+
+    def together(self, made: Mapping[Task, Implementation]) -> Verdict:
+        """All of them, if the clone is faster by them beyond the noise; else the defaults.
+
+        The last rows are the verdict, and `Verdict` reads them as `compile` will.
+        """
+        named = {task.workload.hash: one for task, one in made.items()}
+        told = self.verdict(named)
+        return self.verdict({}) if named and not told.pays else told
+
+    def verdict(self, made: Mapping[str, Implementation]) -> Verdict:
+        """Time the clone with these implementations, at each of its sizes; none need no timing."""
+        rows = []
+        for sizes, weight in self.subject.judged:
+            pair = self.race.whole(made, sizes) if made else ([], [])
+            row = self.write(
+                made={workload: str(one) for workload, one in made.items()},
+                **self.where(sizes, weight, CLONE),
+                **_timed(pair),
+            )
+            rows.append(row)
+        return Verdict(tuple(rows))
+
+
+def _timed(pair: Pair) -> dict[str, Outcome]:
+    ours, theirs = pair
+    return {"outcome": Outcome(seconds=tuple(ours)), "default": Outcome(seconds=tuple(theirs))}
+
+
+def _interval(task: Task, outcomes: Sequence[Sequence[Outcome]], i: int) -> Interval | None:
+    """Of the i-th implementation by the first, over the points of a task; None if one failed."""
+    pairs = [(of[i].seconds, of[0].seconds) for of in outcomes]
+    if not all(ours and theirs for ours, theirs in pairs):
+        return None
+    return of_median(ratios(pairs, [point.weight for point in task.points]))

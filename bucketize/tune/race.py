@@ -1,0 +1,129 @@
+"""A clone timed against itself: on defaults, and with other implementations, round by round."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bucketize.kernel.target import host
+from bucketize.kernel.template import Implementation, Template
+from bucketize.kernel.workload import Workload
+from bucketize.op import Array
+from bucketize.program.decide import decide, defaults
+from bucketize.program.instruction import LOGGED, KernelCall
+from bucketize.program.program import Routine
+from bucketize.runtime.image import Image
+from bucketize.runtime.link import link
+from bucketize.runtime.profile import TimedContext, stopwatch
+from bucketize.runtime.vm import Context
+from bucketize.timing import Call, interleaved
+from bucketize.tune.case import random_array
+
+if TYPE_CHECKING:
+    from bucketize.tune.task import Sizes, Subject
+
+Made = Mapping[str, Implementation]
+"""By the hash of the workload, what runs in place of the default."""
+Pair = tuple[list[float], list[float]]
+"""The seconds of the rounds, and the default's."""
+
+LEAST, MOST, ENOUGH_S = 15, 201, 0.6
+
+
+@dataclass(eq=False)
+class Race:
+    """What times one clone, in this process."""
+
+    subject: Subject
+
+    @cached_property
+    def baseline(self) -> tuple[Image, Routine]:
+        """The clone on defaults."""
+        program = self.subject.program
+        alone = decide(
+            self.subject.module,
+            defaults(host()),
+            target=host(),
+            threads=program.threads,
+            executor="auto",
+        )
+        routine = alone.decide(self.subject.function)
+        return link(alone), routine
+
+    def contender(self, made: Made) -> tuple[Image, Routine]:
+        """The clone with other implementations."""
+        otherwise = defaults(host())
+
+        def choose(
+            name: str, workload: Workload, able: Sequence[Template]
+        ) -> tuple[Implementation, str]:
+            chosen = made.get(workload.hash)
+            return otherwise(name, workload, able) if chosen is None else (chosen, LOGGED)
+
+        threads = self.subject.program.threads
+        module = self.subject.module
+        program = decide(module, choose, target=host(), threads=threads, executor="auto")
+        routine = program.decide(self.subject.function)
+        return link(program), routine
+
+    def places(self, made: Made, sizes: Sizes) -> dict[str, Pair]:
+        """The seconds of each of these workloads between its neighbours, all that are alike."""
+        inputs = self.inputs(sizes)
+        found: dict[str, Pair] = defaultdict(lambda: ([], []))
+        runs = [
+            _Watched(TimedContext(image), routine, inputs)
+            for image, routine in (self.contender(made), self.baseline)
+        ]
+        self.rounds(runs)
+        for side, run in enumerate(runs):
+            for by_workload in run.seconds[2::2]:
+                for workload in made:
+                    found[workload][side].append(by_workload[workload])
+        return dict(found)
+
+    def whole(self, made: Made, sizes: Sizes) -> Pair:
+        """The seconds of the whole clone."""
+        inputs = self.inputs(sizes)
+        ours, theirs = self.rounds(
+            [
+                partial(Context(image).invoke, routine, inputs)
+                for image, routine in (self.contender(made), self.baseline)
+            ]
+        )
+        return ours, theirs
+
+    def rounds(self, runs: Sequence[Call]) -> list[list[float]]:
+        """The seconds of each of some runs in each round, after one that warms up."""
+        for run in runs:
+            run()
+        named = {str(i): run for i, run in enumerate(runs)}
+        watch = stopwatch(self.subject.program.threads)
+        taken = interleaved(
+            named, least=LEAST, most=MOST, enough_s=ENOUGH_S, before=named, stopwatch=watch
+        )
+        return list(taken.values())
+
+    def inputs(self, sizes: Sizes) -> list[Array]:
+        """Arrays for the clone's parameters."""
+        dice = np.random.default_rng(0)
+        return [random_array(dice, p.type, sizes) for p in self.subject.params]
+
+
+class _Watched:
+    """Runs of a clone whose kernels are timed one by one."""
+
+    def __init__(self, context: TimedContext, routine: Routine, inputs: Sequence[Array]) -> None:
+        self.context, self.routine, self.inputs = context, routine, inputs
+        self.seconds: list[dict[str, float]] = []
+
+    def __call__(self) -> None:
+        of: dict[str, float] = defaultdict(float)
+        for timed in self.context.run_once(self.routine, self.inputs):
+            if isinstance(timed.what, KernelCall):
+                of[timed.what.workload.hash] += timed.seconds
+        self.seconds.append(of)
