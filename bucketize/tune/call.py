@@ -22,11 +22,7 @@ LINE = 64  # bytes of a cache line
 
 
 class Call:
-    """A kernel on its argument blocks, one per thread, with other copies of its weights each time.
-
-    What passes through the caches between two uses of a copy is all other copies: so weights are
-    as cold as in a graph that has as many bytes of them.
-    """
+    """A kernel on its argument blocks, one per thread; if wanted, on other arrays each time."""
 
     def __init__(
         self, kernel: int, launch: Launch, arrays: Sequence[Sequence[Array]], threads: int
@@ -36,7 +32,7 @@ class Call:
         Args:
             kernel: its address.
             launch: at the sizes of the arrays.
-            arrays: copies of the result, and of each argument.
+            arrays: the result and each argument, or several that take turns.
             threads: that share the extent.
 
         """
@@ -44,7 +40,7 @@ class Call:
         self.arrays = arrays  # kept alive
         ranges = parts(launch, threads)
         self._spaces = [empty_bytes(evaluate(launch.workspace, {})) for _ in ranges]
-        self._turns = max(len(copies) for copies in arrays)
+        self._turns = max(map(len, arrays))
         begins = list(zip(self._spaces, ranges, strict=True))
         rows = [
             [*pointers, address(space), begin, end, *launch.dims]
@@ -61,11 +57,11 @@ class Call:
     def _pointers(self) -> Iterator[list[int]]:
         """The addresses of the arrays, turn by turn."""
         for turn in range(self._turns):
-            yield [address(copies[turn % len(copies)]) for copies in self.arrays]
+            yield [address(several[turn % len(several)]) for several in self.arrays]
 
-    def advance(self) -> None:
-        """Take the next copies."""
-        self._turn = (self._turn + 1) % self._turns
+    def take(self, turn: int) -> None:
+        """Take the arrays of this turn."""
+        self._turn = turn % self._turns
 
     def __call__(self) -> None:
         """Run the kernel over its whole extent."""
@@ -99,6 +95,7 @@ def timed(
     """
     if not calls:
         return []
+    turns = itertools.count()
     lines = [a.reshape(-1).view(np.uint8)[::LINE] for a in warm]
 
     def ready(call: Call, *, first: bool) -> Callable[[], None]:
@@ -107,7 +104,7 @@ def timed(
         def touch() -> None:
             if first:
                 announce()
-            call.advance()
+            call.take(next(turns))
             for line in (*lines, output):
                 line.max(initial=0)
 

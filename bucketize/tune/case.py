@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -18,10 +18,9 @@ from bucketize.tune.measure import Job
 from bucketize.types import TensorType, evaluate
 
 TOLERANCE = 1e-4  # of the largest magnitude in the reference
-MOST_COPIES = 256  # of a constant: of small ones no more bytes than these pass by
 RIM = 1024  # guarded bytes on either side of a result
 PATTERN = 0xA5
-KEPT_BYTES = 1 << 29  # of cases that are remembered, copies of weights included
+KEPT_BYTES = 1 << 29  # of cases that are remembered, the memory of their rings included
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,27 +31,37 @@ class Case:
     concrete: Workload
     inputs: tuple[Array, ...]
     expected: Array
-    copies: dict[tuple[int, str], list[Array]] = field(default_factory=dict)
-    """Of constants as kernels want them laid out, by place and layout."""
+    layouts: dict[tuple[int, str], Array] = field(default_factory=dict)
+    """Constants as kernels want them laid out, by place and layout."""
+    rings: dict[int, list[Array]] = field(default_factory=dict)
+    """By the place of a constant, memory that holds numbers like its own, in any layout."""
 
     @property
     def nbytes(self) -> int:
         """What it takes in memory."""
-        held = (*self.inputs, self.expected, *(a for of in self.copies.values() for a in of))
-        return sum(array.nbytes for array in held)
+        rings = (array for ring in self.rings.values() for array in ring)
+        return sum(a.nbytes for a in (*self.inputs, self.expected, *self.layouts.values(), *rings))
 
-    def packed(
-        self, place: int, key: str, pass_by: int, pack: Callable[[int], Array | None]
-    ) -> list[Array]:
-        """As many copies of a constant as hold `pass_by` bytes, at least one; `pack` makes it."""
-        if (place, key) not in self.copies:
-            if self.nbytes > KEPT_BYTES:
-                self.copies.clear()
-            packed = pack(place)
-            one = aligned(self.inputs[place] if packed is None else packed)
-            more = min(pass_by // max(one.nbytes, 1), MOST_COPIES)
-            self.copies[place, key] = [one, *(_copy(one) for _ in range(more))]
-        return self.copies[place, key]
+    def laid_out(self, place: int, key: str, pack: Callable[[], Array | None]) -> Array:
+        """A constant in a layout that `pack` makes."""
+        if (place, key) not in self.layouts:
+            packed = pack()
+            self.layouts[place, key] = aligned(self.inputs[place] if packed is None else packed)
+        return self.layouts[place, key]
+
+    def ring(self, place: int, like: Array, turns: int) -> Sequence[Array]:
+        """So many arrays in place of a constant in some layout, all in memory of their own.
+
+        Which floats they hold changes no timing; all layouts share them. Integers may be indices,
+        and stay what they are.
+        """
+        if like.dtype.kind != "f":
+            return [like]
+        ring = self.rings.get(place, [])
+        if len(ring) < turns or ring[0].nbytes < like.nbytes:
+            ring = [_filled(like) for _ in range(turns)]
+            self.rings[place] = ring
+        return [a[: like.nbytes].view(like.dtype).reshape(like.shape) for a in ring[:turns]]
 
     @property
     def shapes(self) -> Shapes:
@@ -92,10 +101,12 @@ def random_array(dice: np.random.Generator, type_: TensorType, sizes: Mapping[st
     return aligned(np.asarray(values).astype(type_.dtype))
 
 
-def _copy(array: Array) -> Array:
-    out = empty_bytes(array.nbytes).view(array.dtype).reshape(array.shape)
-    out[...] = array
-    return out
+def _filled(like: Array) -> Array:
+    """Bytes with the numbers of an array, and some more: layouts differ in what they fill up."""
+    size = like.nbytes + like.nbytes // 4
+    raw = empty_bytes(size)
+    raw[:] = np.resize(like.reshape(-1).view(np.uint8), size)
+    return raw
 
 
 class Output:

@@ -15,16 +15,17 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from typing import IO, Any
 
 from bucketize.compare import relative_error
 from bucketize.errors import BucketizeError, unknown_name
 from bucketize.kernel.build import build
-from bucketize.kernel.object import Kernel
 from bucketize.kernel.target import Target, host
 from bucketize.kernel.template import Implementation
 from bucketize.kernel.templates import TEMPLATES
 from bucketize.kernel.work import FORK, work
+from bucketize.op import Array
 from bucketize.runtime.native import check_threads
 from bucketize.tune.call import Call, timed
 from bucketize.tune.case import Case, Output, case_of, fault
@@ -33,6 +34,7 @@ from bucketize.tune.measure import Job, Outcome
 from bucketize.types import evaluate
 
 GRACE_S = 5.0  # the parent's limit comes first
+MOST_TURNS = 64  # arrays: small constants are colder in the graph, and cost little
 
 Say = Callable[..., None]
 
@@ -57,10 +59,14 @@ def measured(job: Job, case: Case, say: Say) -> list[Outcome]:
     tried = [_Trial(job, case, made) for made in job.implementations]
     for i, trial in enumerate(tried):
         trial.check(i, say)
-    calls = [t.call for t in tried if t.call is not None]
+    able = [trial for trial in tried if not trial.outcome.failed]
     warm = [a for a, c in zip(case.inputs, job.constant, strict=True) if not c]
-    seconds = iter(timed(calls, warm, job.rounds, lambda: say("run")))
-    return [t.outcome if t.call is None else t.with_seconds(next(seconds)) for t in tried]
+    taken = timed([t.call(_turns(job, case)) for t in able], warm, job.rounds, lambda: say("run"))
+    seconds = iter(taken)
+    return [
+        t.outcome if t.outcome.failed else replace(t.outcome, seconds=tuple(next(seconds)))
+        for t in tried
+    ]
 
 
 class _Trial:
@@ -68,57 +74,63 @@ class _Trial:
 
     def __init__(self, job: Job, case: Case, made: Implementation) -> None:
         self.job, self.case, self.made = job, case, made
+        self.template = TEMPLATES[made.template]
         self.outcome = Outcome()
-        self.call: Call | None = None
 
     def check(self, number: int, say: Say) -> None:
         """Compile, run once, compare."""
         say("compile", implementation=number)
-        reason = TEMPLATES[self.made.template].valid(self.case.workload, self.made.schedule, host())
+        reason = self.template.valid(self.case.workload, self.made.schedule, host())
         if reason:
             self.outcome = Outcome(error_kind="invalid", error=reason)
             return
-        output = Output(self.case.expected)
+        self.output = Output(self.case.expected)
         try:
-            kernel, call = self.compiled(output)
+            seconds = self.prepare()
+            call = self.call()
         except Exception as e:  # whatever a template or numba raises is an outcome
             self.outcome = Outcome(error_kind="compile", error=f"{type(e).__name__}: {e}")
             return
         say("run", implementation=number)
         call()
-        error = relative_error(output.array, self.case.expected)
-        wrong = fault(error, output)
-        self.outcome = Outcome(compile_s=kernel.compile_s, max_rel_err=error)
-        if wrong:
+        error = relative_error(self.output.array, self.case.expected)
+        self.outcome = Outcome(compile_s=seconds, max_rel_err=error)
+        if wrong := fault(error, self.output):
             self.outcome = replace(self.outcome, error_kind="wrong_answer", error=wrong)
-        else:
-            self.call = call
 
-    def compiled(self, output: Output) -> tuple[Kernel, Call]:
-        """The kernel, and the call of it with as cold weights as in the graph."""
-        case, job, target = self.case, self.job, host()
-        template, schedule = TEMPLATES[self.made.template], self.made.schedule
-        kernel = build(template.source(case.workload, schedule, target), name_hint=template.name)
-        launch = template.launch(case.concrete, schedule, case.shapes, target)
-        keys = [
-            template.pack_key(case.workload, schedule, i) if job.constant[i] else ""
-            for i in range(len(case.inputs))
-        ]
-        pass_by = _others(job.weight_bytes, target)
-        arguments = [
-            case.packed(
-                i, key, pass_by, lambda i: template.pack(case.workload, schedule, i, case.inputs[i])
-            )
-            if job.constant[i]
-            else (case.inputs[i],)
-            for i, key in enumerate(keys)
-        ]
+    def prepare(self) -> float:
+        """Get the kernel, and its layouts of the constants; the seconds of the first."""
+        case, schedule, target = self.case, self.made.schedule, host()
+        source = self.template.source(case.workload, schedule, target)
+        kernel = build(source, name_hint=self.template.name)
+        self.address = kernel.address
+        self.launch = self.template.launch(case.concrete, schedule, case.shapes, target)
+        self.keys = {
+            i: self.template.pack_key(case.workload, schedule, i)
+            for i, constant in enumerate(self.job.constant)
+            if constant
+        }
+        return kernel.compile_s
+
+    def call(self, turns: int = 0) -> Call:
+        """The call, with so many arrays in place of each constant, or with the constants."""
+        case, job = self.case, self.job
+        arguments: list[Sequence[Array]] = [[array] for array in case.inputs]
+        for i, key in self.keys.items():
+            pack = partial(self.template.pack, case.workload, self.made.schedule, i, case.inputs[i])
+            constant = case.laid_out(i, key, pack)
+            arguments[i] = case.ring(i, constant, turns) if turns else [constant]
         threads = job.threads if evaluate(work(case.concrete).total, {}) >= FORK else 1
-        return kernel, Call(kernel.address, launch, [(output.array,), *arguments], threads)
+        return Call(self.address, self.launch, [[self.output.array], *arguments], threads)
 
-    def with_seconds(self, seconds: Sequence[float]) -> Outcome:
-        """What came of it in the end."""
-        return replace(self.outcome, seconds=tuple(seconds))
+
+def _turns(job: Job, case: Case) -> int:
+    """How many arrays take turns in place of each constant, to be as cold as in the graph.
+
+    Until one comes again as many bytes have passed through the caches as the graph has weights.
+    """
+    weights = sum(a.nbytes for a, c in zip(case.inputs, job.constant, strict=True) if c)
+    return min(max(round(_others(job.weight_bytes, host()) / max(weights, 1)), 1), MOST_TURNS)
 
 
 def _others(weight_bytes: int, target: Target) -> int:
