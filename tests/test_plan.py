@@ -260,9 +260,21 @@ def test_an_extent_below_zero_is_an_error_before_a_byte_is_touched() -> None:
     fn = b.function("main", [x], [b.emit(ops.relu, room)])
     assert run(fn, np.zeros(60, np.float32))[0].shape == (4, 2)
     assert run(fn, np.zeros(64, np.float32))[0].shape == (0, 2)
-    with pytest.raises(TypeRelError, match=r"a negative extent in \[-1, 2\]") as e:
+    with pytest.raises(ShapeError, match=r"^a negative extent in \[-1, 2\]") as e:
         run(fn, np.zeros(65, np.float32))
-    assert e.value.__notes__[-1] == "at N=65: -N + 64 must be at least 0, got -1 and 0"
+    in_op, at = e.value.__notes__
+    assert in_op.startswith("in full(")
+    assert at == "at N=65: -N + 64 must be at least 0, got -1 and 0"
+    assert isinstance(e.value.__cause__, TypeRelError)
+
+
+def test_a_window_that_does_not_fit_stays_an_error_of_types() -> None:
+    x = Var("x", tensor("float32", 1, 1, N, 8))
+    b = Builder()
+    fn = b.function("main", [x], [b.emit(ops.max_pool2d, x, kernel=(3, 1), strides=(1, 1))])
+    with pytest.raises(TypeRelError, match="a window of 3") as e:
+        run(fn, np.zeros((1, 1, 2, 8), np.float32))
+    assert e.value.__notes__[-1] == "at N=2: N - 3 must be at least 0, got -1 and 0"
 
 
 @pytest.mark.parametrize(
