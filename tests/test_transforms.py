@@ -530,6 +530,20 @@ def test_fuse_ends_groups_where_values_escape() -> None:
     assert groups(b.function("main", [x], [out])) == ["matmul+relu", "reduce_max", "neg+div"]
 
 
+def test_fuse_knows_the_nodes_of_its_members() -> None:
+    x = Var("x", tensor("float32", N, 8))
+    b = Builder(origin=("dense",))
+    y = b.emit(ops.add, b.emit(ops.matmul, x, const(8, 8)), const(8))
+    b.origin = ("act", "dense")
+    y = b.emit(ops.relu, y)
+    b.origin = ("soft",)
+    fused = fuse(b.function("main", [x], [b.emit(ops.softmax, y, axis=1)]))
+    assert [(f.op.name, f.origin) for f in fused.body] == [
+        ("fused", ("dense", "act")),
+        ("softmax", ("soft",)),
+    ]
+
+
 def test_fuse_passes_over_what_nobody_reads() -> None:
     x = Var("x", tensor("float32", N, 8))
     b = Builder()
