@@ -3,25 +3,39 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import shutil
 import stat
+import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
-from test_log import held, log, trial
+from test_log import WRITER, held, log, trial
 
 from bucketize.cli.group import main
 from bucketize.errors import LogError
 from bucketize.tune.cells import encoded, moment
-from bucketize.tune.ledger import merge
-from bucketize.tune.log import COLUMNS, SCHEMA_VERSION, LogWarning, Trial, append, rows, table
+from bucketize.tune.choice import best_choice
+from bucketize.tune.environment import here
+from bucketize.tune.ledger import Scope, merge, prune
+from bucketize.tune.log import (
+    COLUMNS,
+    SCHEMA_VERSION,
+    LogWarning,
+    Trial,
+    append,
+    rows,
+    select,
+    table,
+)
 
 __all__ = ["held", "log"]  # fixtures
 
@@ -56,7 +70,7 @@ def files(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir() if path.suffix != ".lock"}
 
 
-@pytest.mark.parametrize("command", ["merge"])
+@pytest.mark.parametrize("command", ["merge", "prune"])
 def test_every_subcommand_has_help_with_examples(run: Run, command: str) -> None:
     result = run(command, "--help")
     assert result.exit_code == 0
@@ -309,3 +323,275 @@ def test_laws_of_merging(folder: Path, logs: Sequence[tuple[list[Trial], dict[st
     assert len(set(lines)) == len(lines)
     first = dict.fromkeys(replace(t, schema_version=SCHEMA_VERSION) for t in rows(a))
     assert rows(merged(folder, a)) == sorted(first, key=lambda t: moment(t.timestamp))
+
+
+# Pruning
+
+
+OLD = {"numba_version": "0.1"}
+OTHER = {"host_cpu": "znver9", "host_cores": 96}
+REASON = f"numba_version 0.1 (here {here().numba_version})"
+
+
+def test_rows_of_other_versions_are_dropped_and_the_old_log_stays_beside(
+    run: Run, tmp_path: Path
+) -> None:
+    log = written(Path("a.csv"), trial(0, **OLD), trial(1), trial(2, **OLD), trial(3, shape="1"))
+    before = log.read_bytes()
+    result = run("prune", "a.csv")
+    assert result.output == (
+        f"a.csv: dropped 2 of 4 rows; the old log is a.csv.bak\nrows  because\n   2  {REASON}\n"
+    )
+    assert rows("a.csv") == [trial(1), trial(3, shape="1")]
+    assert Path("a.csv.bak").read_bytes() == before
+    assert files(tmp_path) == {"a.csv", "a.csv.bak"}
+    assert run("prune", "a.csv").output == "a.csv: 2 rows, nothing to drop\n"
+    assert Path("a.csv.bak").read_bytes() == before
+
+
+def test_versions_that_write_no_machine_code_and_other_hosts_stay(tmp_path: Path) -> None:
+    trials = [trial(0, python_version="3.11.99"), trial(1, numpy_version="9"), trial(2, **OTHER)]
+    trials = [replace(t, shape=str(t.trial)) for t in trials]
+    assert prune(written(tmp_path / "a.csv", *trials)).dropped == {}
+
+
+def test_the_old_log_is_for_the_same_eyes(tmp_path: Path) -> None:
+    log = written(tmp_path / "a.csv", trial(0, **OLD))
+    log.chmod(0o600)
+    backup = prune(log).backup
+    assert backup == tmp_path / "a.csv.bak"
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (log, backup)] == [0o600, 0o600]
+
+
+def test_without_a_backup_only_the_log_is_there(run: Run, tmp_path: Path) -> None:
+    written(Path("a.csv"), trial(0, **OLD))
+    result = run("prune", "a.csv", "--no-backup")
+    assert result.output.startswith("a.csv: dropped 1 of 1 row\n")
+    assert files(tmp_path) == {"a.csv"}
+    assert rows("a.csv") == []
+
+
+def test_a_dry_run_says_what_it_would_drop_and_writes_nothing(run: Run, tmp_path: Path) -> None:
+    before = written(Path("a.csv"), trial(0, **OLD), trial(1)).read_bytes()
+    for option in ("-n", "--dry-run"):
+        result = run("prune", "a.csv", option)
+        assert result.output.startswith("a.csv: would drop 1 of 2 rows\nrows  because\n   1  numba")
+    assert Path("a.csv").read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["a.csv"]
+    assert json.loads(run("prune", "a.csv", "-n", "--json").output) == {
+        "log": "a.csv", "kept": 1, "dropped": {REASON: 1}, "backup": None,
+    }  # fmt: skip
+    assert json.loads(run("prune", "a.csv", "--json").output)["backup"] == "a.csv.bak"
+
+
+CHANGES: Sequence[dict[str, object]] = (
+    {"workload": "v"}, {"template": "t"}, {"schedule_hash": "s"}, {"shape": "2"}, {"threads": 2},
+    {"host_cpu": "znver9"}, {"host_cores": 96}, {"target_triple": "t"}, {"target_features": "f"},
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: next(iter(change)))
+def test_of_repeated_measurements_the_last_stays(tmp_path: Path, change: dict[str, object]) -> None:
+    repeats = [trial(i, model=f"m{i}", latency_median_s=i or None) for i in range(3)]
+    log = written(tmp_path / "a.csv", trial(9, **change), *repeats)
+    assert prune(log).dropped == {"repeated": 2}
+    assert rows(log) == [trial(9, **change), repeats[-1]]
+
+
+def test_rows_that_confirm_are_evidence_and_replace_none(tmp_path: Path) -> None:
+    sources = ["confirm", "skopt", "confirm", "confirm"]
+    trials = [trial(i, source=source) for i, source in enumerate(sources)]
+    log = written(tmp_path / "a.csv", *trials, trial(8, source="confirm", **OLD))
+    assert prune(log).dropped == {REASON: 1}
+    assert rows(log) == trials
+
+
+def test_torn_and_bad_rows_are_dropped_and_no_warning_is_made(run: Run) -> None:
+    log = written(Path("a.csv"), trial(0), trial(1, weight=-1.0), trial(2, weight=-2.0))
+    with log.open("a") as file:
+        file.write("3,r,torn\n\n3,r")
+    result = run("prune", "a.csv")
+    assert result.output == (
+        "a.csv: dropped 5 of 6 rows; the old log is a.csv.bak\n"
+        "rows  because\n   3  torn\n   2  bad weight\n"
+    )
+    assert rows("a.csv") == [trial(0)]
+
+
+def test_a_torn_header_is_all_that_a_log_loses(tmp_path: Path) -> None:
+    log = tmp_path / "a.csv"
+    log.write_text("schema_version,run")
+    assert prune(log).dropped == {"torn": 1}
+    assert rows(log) == []
+
+
+def test_lines_that_stay_are_not_touched(tmp_path: Path) -> None:
+    """Neither unknown columns nor the schema they were written in."""
+    stays = trial(0, schema_version=2, function="main[N=2..4]", bucket="N=[2,4)")
+    log = written(tmp_path / "a.csv", stays, trial(1, **OLD), note="mine")
+    log.write_bytes(log.read_bytes().replace(b",1.0,", b",1.00,").replace(b"mine", b'"a\rb"'))
+    header, first, _, end = log.read_bytes().split(b"\n")
+    assert prune(log).dropped == {REASON: 1}
+    assert log.read_bytes() == b"\n".join([header, first, end])
+
+
+def test_failures_stay_unless_told_otherwise(run: Run) -> None:
+    failed = {"status": "failed", "error_kind": "crash", "latency_median_s": None}
+    trials = [trial(0), trial(1, **failed), trial(2, shape="1", **failed)]
+    written(Path("a.csv"), *trials)
+    written(Path("b.csv"), *trials)
+    assert "1  repeated" in run("prune", "a.csv", "--keep-failed").output
+    assert rows("a.csv") == trials[1:]
+    assert "2  failed" in run("prune", "b.csv", "--drop-failed").output
+    assert rows("b.csv") == trials[:1], "a failure that is dropped replaces no other measurement"
+
+
+def test_only_what_is_older_is_dropped(tmp_path: Path) -> None:
+    ages = (datetime.now(UTC) - timedelta(days=days) for days in (9, 11))
+    new, old = (trial(i, timestamp=t.isoformat(), **OLD) for i, t in enumerate(ages))
+    log = written(tmp_path / "a.csv", new, old)
+    with log.open("a") as file:
+        file.write("torn")
+    assert prune(log, Scope(older_days=1e12)).dropped == {}
+    assert prune(log, Scope(older_days=10)).dropped == {REASON: 1}
+    with pytest.warns(LogWarning, match="torn"):  # nobody knows how old
+        assert rows(log) == [new]
+
+
+def test_only_rows_of_a_host_or_a_model_are_dropped(run: Run) -> None:
+    trials = [
+        trial(0, model="mlp", **OLD),
+        trial(1, model="bert", **OLD),
+        trial(2, model="bert", **OTHER, **OLD),
+    ]
+    written(Path("a.csv"), *trials)
+    assert "2  numba" in run("prune", "a.csv", "-n", "--model", "bert").output
+    assert "1  numba" in run("prune", "a.csv", "-n", "--host", "znver9").output
+    assert "nothing" in run("prune", "a.csv", "-n", "--host", "znver9", "--model", "mlp").output
+    run("prune", "a.csv", "--model", "bert", "--host", "znver9")
+    assert rows("a.csv") == trials[:2]
+
+
+def test_what_is_out_of_scope_is_repeated_but_not_dropped(tmp_path: Path) -> None:
+    a, b, c = (trial(i, model=model) for i, model in enumerate(("mlp", "bert", "mlp")))
+    log = written(tmp_path / "a.csv", a, b, c)
+    prune(log, Scope(model="bert"))
+    assert rows(log) == [a, c]
+
+
+@pytest.mark.parametrize("kind", ["host", "model"])
+def test_a_name_that_no_row_has_is_an_error(run: Run, tmp_path: Path, kind: str) -> None:
+    changes = {"model": "znver3", "host_cpu": "znver3", **OLD}
+    written(Path("a.csv"), trial(0, **changes))
+    result = run("prune", "a.csv", f"--{kind}", "znver4")
+    assert (result.exit_code, result.output) == (
+        2,
+        f"error: no {kind} named 'znver4'; known: znver3; did you mean 'znver3'?\n  in a.csv\n",
+    )
+    assert files(tmp_path) == {"a.csv"}
+
+
+def test_errors_of_pruning(run: Run, tmp_path: Path) -> None:
+    result = run("prune", "no.csv")
+    assert result.output == "error: cannot read the tuning log no.csv: No such file or directory\n"
+    assert list(tmp_path.iterdir()) == [], "a lock beside a log that is not there"
+    written(Path("new.csv"), trial(0, schema_version=SCHEMA_VERSION + 1))
+    assert "schema 3:" in run("prune", "new.csv").output
+    assert "-1.0 is not in the range" in run("prune", "new.csv", "--older", "-1").output
+    assert "Missing argument 'LOG'" in run("prune").output
+
+
+def test_a_prune_that_cannot_write_leaves_the_log_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = written(tmp_path / "a.csv", trial(0), trial(0))
+    before = log.read_bytes()
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(LogError, match=r"cannot write .*a\.csv: No space left on device"):
+        prune(log)
+    assert log.read_bytes() == before
+    assert files(tmp_path) == {"a.csv"}
+
+
+def test_what_is_appended_while_a_log_is_replaced_is_not_lost(log: Path) -> None:
+    append(log, trial(0, source="confirm"))
+    writers = [
+        subprocess.Popen([sys.executable, "-c", WRITER, str(log), "40", name]) for name in "ab"
+    ]
+    while any(writer.poll() is None for writer in writers):
+        append(log, trial(0, **OLD))
+        assert prune(log, backup=False).dropped == {REASON: 1}
+        merge([log], log)
+    assert [writer.wait() for writer in writers] == [0, 0]
+    for name in "ab":
+        assert [t.trial for t in rows(log) if t.run_id == name] == list(range(40))
+
+
+MEASURED = st.lists(
+    st.builds(
+        trial,
+        st.integers(0, 99),
+        model=st.sampled_from(["mlp", "bert"]),
+        host_cpu=st.sampled_from([here().host_cpu, "znver9"]),
+        numba_version=st.sampled_from([here().numba_version, "0.1"]),
+        timestamp=st.sampled_from([FIRST, SECOND]),
+        schedule_hash=st.sampled_from("st"),
+        shape=st.sampled_from("12"),
+        threads=st.integers(1, 2),
+        source=st.sampled_from(["skopt", "confirm"]),
+        latency_median_s=st.none() | st.floats(0.5, 2.0),
+    ),
+    max_size=12,
+)
+SINCE_SECOND = (datetime.now(UTC) - moment(SECOND)) / timedelta(days=1)
+SCOPES = [Scope(), Scope(model="bert"), Scope(older_days=SINCE_SECOND)]
+
+
+def measured_on(log: Path, host_cpu: str) -> list[Trial]:
+    return select(rows(log), environment=replace(here(), host_cpu=host_cpu))
+
+
+def selected(log: Path, host_cpu: str) -> dict[tuple[object, ...], Trial]:
+    """What `tune` knows of a log on a host: of repeated measurements the last."""
+    trials = measured_on(log, host_cpu)
+    return {(t.workload, t.template, t.schedule_hash, t.shape, t.threads): t for t in trials}
+
+
+def relative(log: Path, host_cpu: str) -> list[float]:
+    """How fast is what `compile` chooses on a host, for each number of threads; 0 for nothing."""
+    trials = measured_on(log, host_cpu)
+    choices = [best_choice(t for t in trials if t.threads == n) for n in (1, 2)]
+    return [choice.relative if choice else 0.0 for choice in choices]
+
+
+@pytest.mark.filterwarnings("ignore::bucketize.tune.log.LogWarning")
+@pytest.mark.parametrize("scope", SCOPES, ids=["all", "model", "older"])
+@given(trials=MEASURED)
+def test_pruning_keeps_what_a_reader_selects(
+    folder: Path, scope: Scope, trials: list[Trial]
+) -> None:
+    log = written(folder / "a.csv", *trials, trial(model="bert"))
+    hosts = here().host_cpu, "znver9"
+    before = [selected(log, host) for host in hosts]
+    chosen = [relative(log, host) for host in hosts]
+    pruned = prune(log, scope)
+    kept = rows(log)
+    assert pruned.kept == len(kept) == len(trials) + 1 - sum(pruned.dropped.values())
+    assert [selected(log, host) for host in hosts] == before
+    assert [relative(log, host) for host in hosts] == [pytest.approx(x) for x in chosen]
+    assert all(t in kept for t in trials if t.source == "confirm" and t.numba_version != "0.1")
+    assert prune(log, scope).dropped == {}
+
+
+@given(trials=MEASURED)
+def test_a_whole_prune_leaves_no_row_that_cannot_count(folder: Path, trials: list[Trial]) -> None:
+    log = written(folder / "a.csv", *trials)
+    prune(log)
+    left = [t for t in rows(log) if t.source != "confirm"]
+    assert all(t.numba_version != "0.1" for t in rows(log))
+    keys = [(t.schedule_hash, t.shape, t.threads, t.host_cpu) for t in left]
+    assert len(set(keys)) == len(keys)

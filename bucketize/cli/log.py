@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from bucketize.cli.parameter import json_option, written_option
+
+if TYPE_CHECKING:
+    from bucketize.tune.ledger import Pruning
 
 LOGS = click.argument(
     "logs", metavar="LOG...", type=click.Path(path_type=Path), nargs=-1, required=True
@@ -22,6 +26,7 @@ def log() -> None:
     \b
     Examples:
       bucketize log merge mine.csv theirs.csv -o all.csv
+      bucketize log prune all.csv --dry-run
     """
 
 
@@ -50,6 +55,63 @@ def merge(logs: tuple[Path, ...], output: Path, force: bool, as_json: bool) -> N
     repeated = f"; {counted(merged.repeated, 'repeated row')} left out" if merged.repeated else ""
     held = f"{counted(merged.rows, 'row')} of {counted(len(logs), 'log')}"
     click.echo(f"{output}: {held}{repeated}")
+
+
+@log.command(short_help="Drop the rows that can no longer count.")
+@click.argument("log", type=click.Path(path_type=Path))
+@click.option(
+    "--older",
+    "older_days",
+    type=click.FloatRange(min=0),
+    metavar="DAYS",
+    help="Drop only rows older than that.",
+)
+@click.option("--host", metavar="NAME", help="Drop only rows of this processor, as `stats` tells.")
+@click.option("--model", metavar="NAME", help="Drop only rows of this model.")
+@click.option(
+    "--keep-failed/--drop-failed",
+    default=True,
+    help="Keep trials that failed, so that they are not tried again (default), or drop them.",
+)
+@click.option("-n", "--dry-run", is_flag=True, help="Say what would be dropped, and stop.")
+@click.option("--backup/--no-backup", default=True, help="Keep the old log as LOG.bak (default).")
+@json_option
+def prune(
+    log: Path, keep_failed: bool, dry_run: bool, backup: bool, as_json: bool, **scope: Any
+) -> None:
+    """Drop the rows of LOG that can no longer count, and say how many for which reason.
+
+    These are rows of other versions of what writes machine code, all but the last of repeated
+    measurements, and lines that are torn or make no sense. With --older, --host or --model, only
+    those of them to which all that is given applies.
+
+    \b
+    Examples:
+      bucketize log prune trials.csv --dry-run
+      bucketize log prune trials.csv --host znver3 --older 90
+    """
+    from bucketize.tune.ledger import Scope, prune
+
+    pruned = prune(log, Scope(**scope), drop_failed=not keep_failed, dry_run=dry_run, backup=backup)
+    if as_json:
+        beside = pruned.backup and str(pruned.backup)
+        click.echo(json.dumps({"log": str(log), **asdict(pruned), "backup": beside}))
+    else:
+        click.echo(shown_pruning(log, pruned, dry_run))
+
+
+def shown_pruning(log: Path, pruned: Pruning, dry_run: bool) -> str:
+    """What was dropped, or would be, as a person reads it."""
+    from bucketize.cli.table import table
+
+    dropped = sum(pruned.dropped.values())
+    rows = counted(pruned.kept + dropped, "row")
+    if not dropped:
+        return f"{log}: {rows}, nothing to drop"
+    backup = f"; the old log is {pruned.backup}" if pruned.backup else ""
+    what = f"{'would drop' if dry_run else 'dropped'} {dropped} of {rows}{backup}"
+    reasons = [{"rows": n, "because": reason} for reason, n in pruned.dropped.items()]
+    return f"{log}: {what}\n{table(reasons)}"
 
 
 def counted(number: int, noun: str) -> str:
