@@ -39,6 +39,7 @@ from bucketize.tune.log import (
 
 __all__ = ["held", "log"]  # fixtures
 
+GRID = Path(__file__).parent.parent / "tuning_logs" / "mlp-grid.csv"
 Run = Callable[..., Result]
 FIRST, SECOND, THIRD = (f"2026-01-0{day}T00:00:00+00:00" for day in (1, 2, 3))
 
@@ -70,7 +71,7 @@ def files(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir() if path.suffix != ".lock"}
 
 
-@pytest.mark.parametrize("command", ["merge", "prune"])
+@pytest.mark.parametrize("command", ["merge", "prune", "stats"])
 def test_every_subcommand_has_help_with_examples(run: Run, command: str) -> None:
     result = run(command, "--help")
     assert result.exit_code == 0
@@ -595,3 +596,113 @@ def test_a_whole_prune_leaves_no_row_that_cannot_count(folder: Path, trials: lis
     assert all(t.numba_version != "0.1" for t in rows(log))
     keys = [(t.schedule_hash, t.shape, t.threads, t.host_cpu) for t in left]
     assert len(set(keys)) == len(keys)
+
+
+# Counting
+
+
+@pytest.fixture
+def counted(run: Run) -> Path:  # in the empty directory of `run`
+    log = written(
+        Path("a.csv"),
+        trial(0, compile_s=2.0, repeats=10, latency_median_s=0.5, timestamp=SECOND),
+        trial(1, shape="1", compile_s=1.5, function="main[N=1]", model="bert", threads=2),
+        trial(2, schedule_hash="s", template="t", source="skopt", bucket="", **OTHER),
+        trial(3, status="failed", error_kind="crash", latency_median_s=None, workload="v", **OLD),
+        trial(4, timestamp="2020-01-01T02:00:00+09:00", template="t", numba_version="0.2"),
+        trial(5, weight=-1.0),
+    )
+    with log.open("a") as file:
+        file.write("3,r,torn\n")
+    return log
+
+
+def test_stats_count_the_rows_of_several_logs(run: Run, counted: Path) -> None:
+    written(Path("b.csv"), trial(0, timestamp=THIRD))
+    told = json.loads(run("stats", "a.csv", "b.csv", "--json").output)
+    cpu, cores, numba = here().host_cpu, here().host_cores, here().numba_version
+    host = f"{cpu}, {cores} {'core' if cores == 1 else 'cores'}"
+    others = f"bucketize {here().bucketize_version}", f"llvmlite {here().llvmlite_version}"
+    assert told == {
+        "logs": ["a.csv", "b.csv"],
+        "rows": 6,
+        "workloads": 2,
+        "schedules": 3,
+        "compile_s": 3.5,
+        "timing_s": 5.0,
+        "first": "2020-01-01T02:00:00+09:00",
+        "last": THIRD,
+        "source": {"default": 5, "skopt": 1},
+        "status": {"ok": 5, "failed: crash": 1},
+        "model": {"mlp": 5, "bert": 1},
+        "function": {"main": 5, "main[N=1]": 1},
+        "bucket": {"N=1;H=32..63": 5, "": 1},
+        "host": {f"{host}, 1 thread": 4, f"{host}, 2 threads": 1, "znver9, 96 cores, 1 thread": 1},
+        "versions": {
+            f"{others[0]}, numba {numba}, {others[1]}": 4,
+            f"{others[0]}, numba 0.1, {others[1]}": 1,
+            f"{others[0]}, numba 0.2, {others[1]}": 1,
+        },
+        "left_out": {
+            f"host_cpu znver9 (here {cpu})": 1,
+            f"numba_version 0.1 (here {numba})": 1,
+            f"numba_version 0.2 (here {numba})": 1,
+            "bad weight": 1,
+            "torn": 1,
+        },
+    }
+
+
+def test_stats_are_one_table_for_people(run: Run, counted: Path) -> None:
+    facts, _, table = run("stats", "a.csv").output.partition("\n\n")
+    assert facts.splitlines() == [
+        "5 rows of 1 log, 2020-01-01T02:00:00+09:00 to 2026-01-02T00:00:00+00:00",
+        "2 workloads, 3 schedules; 3.5 s of compiling, 5.0 s of timing",
+    ]
+    lines = table.splitlines()
+    assert lines[:3] == [
+        f"by        {'value':{lines[0].index('rows') - 12}}  rows",
+        f"source    {'default':{lines[0].index('rows') - 12}}     4",
+        f"source    {'skopt':{lines[0].index('rows') - 12}}     1",
+    ]
+    assert [line.split() for line in lines if line.startswith("bucket")] == [
+        ["bucket", "N=1;H=32..63", "4"],
+        ["bucket", "-", "1"],
+    ]
+    assert lines[-1].split() == ["left", "out", "bad", "weight", "1"]
+
+
+def test_every_row_is_counted_once_in_every_way(run: Run) -> None:
+    told = json.loads(run("stats", str(GRID), "--json").output)
+    assert told["rows"] == len(rows(GRID)) > 400
+    ways = "source", "status", "model", "function", "bucket", "host", "versions"
+    assert [sum(told[way].values()) for way in ways] == [told["rows"]] * len(ways)
+    assert told["schedules"] == len({t.schedule for t in rows(GRID)})
+    assert told["compile_s"] == pytest.approx(sum(t.compile_s or 0 for t in rows(GRID)))
+    times = [t.repeats * (t.latency_median_s or 0) for t in rows(GRID)]
+    assert told["timing_s"] == pytest.approx(sum(times))
+
+
+def test_stats_of_no_rows(run: Run) -> None:
+    written(Path("a.csv"))
+    assert run("stats", "a.csv").output == (
+        "0 rows of 1 log\n0 workloads, 0 schedules; 0.0 s of compiling, 0.0 s of timing\n"
+    )
+    told = json.loads(run("stats", "a.csv", "--json").output)
+    assert (told["first"], told["source"], told["left_out"]) == (None, {}, {})
+
+
+def test_seconds_that_are_no_number_are_none_that_were_spent(run: Run) -> None:
+    written(Path("a.csv"), trial(0, compile_s=float("nan")), trial(1, compile_s=1.0))
+    assert json.loads(run("stats", "a.csv", "--json").output)["compile_s"] == 1.0
+
+
+def test_errors_of_stats(run: Run) -> None:
+    result = run("stats", "no.csv")
+    assert (result.exit_code, result.output) == (
+        2,
+        "error: cannot read the tuning log no.csv: No such file or directory\n",
+    )
+    assert "Missing argument 'LOG...'" in run("stats").output
+    written(Path("new.csv"), trial(0, schema_version=SCHEMA_VERSION + 1))
+    assert "new.csv is of another schema" in run("stats", "new.csv").output

@@ -27,6 +27,7 @@ def log() -> None:
     Examples:
       bucketize log merge mine.csv theirs.csv -o all.csv
       bucketize log prune all.csv --dry-run
+      bucketize log stats all.csv
     """
 
 
@@ -47,13 +48,14 @@ def merge(logs: tuple[Path, ...], output: Path, force: bool, as_json: bool) -> N
       bucketize log merge all.csv more.csv -o all.csv
     """
     from bucketize.tune.ledger import merge
+    from bucketize.tune.stock import several
 
     merged = merge(logs, output, force=force)
     if as_json:
         click.echo(json.dumps({"log": str(output), **asdict(merged)}))
         return
-    repeated = f"; {counted(merged.repeated, 'repeated row')} left out" if merged.repeated else ""
-    held = f"{counted(merged.rows, 'row')} of {counted(len(logs), 'log')}"
+    repeated = f"; {several(merged.repeated, 'repeated row')} left out" if merged.repeated else ""
+    held = f"{several(merged.rows, 'row')} of {several(len(logs), 'log')}"
     click.echo(f"{output}: {held}{repeated}")
 
 
@@ -103,9 +105,10 @@ def prune(
 def shown_pruning(log: Path, pruned: Pruning, dry_run: bool) -> str:
     """What was dropped, or would be, as a person reads it."""
     from bucketize.cli.table import table
+    from bucketize.tune.stock import several
 
     dropped = sum(pruned.dropped.values())
-    rows = counted(pruned.kept + dropped, "row")
+    rows = several(pruned.kept + dropped, "row")
     if not dropped:
         return f"{log}: {rows}, nothing to drop"
     backup = f"; the old log is {pruned.backup}" if pruned.backup else ""
@@ -114,6 +117,45 @@ def shown_pruning(log: Path, pruned: Pruning, dry_run: bool) -> str:
     return f"{log}: {what}\n{table(reasons)}"
 
 
-def counted(number: int, noun: str) -> str:
-    """`1 row`, `2 rows`."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+@log.command(short_help="Count the rows of logs.")
+@LOGS
+@json_option
+def stats(logs: tuple[Path, ...], as_json: bool) -> None:
+    """Count the rows of every LOG by source, status, model, function, bucket, host and versions.
+
+    Those left out do not count for readers on this machine with these versions. Compiling is the
+    sum of `compile_s`, timing that of repeats by median latency. Schedules are distinct pairs of
+    template and knobs.
+
+    \b
+    Examples:
+      bucketize log stats trials.csv
+      bucketize log stats mine.csv theirs.csv --json
+    """
+    from bucketize.tune.stock import stock
+
+    held = asdict(stock(logs))
+    counts = {**held.pop("counts"), "left_out": held.pop("left_out")}
+    if as_json:
+        click.echo(json.dumps({"logs": list(map(str, logs)), **held, **counts}, indent=2))
+    else:
+        click.echo(shown_stock(len(logs), held, counts))
+
+
+def shown_stock(logs: int, held: dict[str, Any], counts: dict[str, dict[str, int]]) -> str:
+    """What logs hold, as a person reads it."""
+    from bucketize.cli.table import table
+    from bucketize.tune.stock import several
+
+    when = f", {held['first']} to {held['last']}" if held["rows"] else ""
+    distinct = f"{several(held['workloads'], 'workload')}, {several(held['schedules'], 'schedule')}"
+    lines = [
+        f"{several(held['rows'], 'row')} of {several(logs, 'log')}{when}",
+        f"{distinct}; {held['compile_s']:.1f} s of compiling, {held['timing_s']:.1f} s of timing",
+    ]
+    rows = [
+        {"by": way.replace("_", " "), "value": value or None, "rows": n}
+        for way, of in counts.items()
+        for value, n in of.items()
+    ]
+    return "\n".join([*lines, *(["", table(rows)] if rows else [])])

@@ -188,15 +188,19 @@ def _pruned(path: Path, scope: Scope, drop_failed: bool) -> tuple[Pruning, bytes
     dropped |= dict.fromkeys(covered & _superseded(left), "repeated")
     lines = enumerate(re.findall(rb"[^\n]*\n|[^\n]+", old), 1)
     new = b"".join(text for line, text in lines if line not in dropped)
-    counts = Counter(dropped.values())
     total = len(rows) + len(reading.torn) + len(reading.bad)
-    return Pruning(total - len(dropped), dict(counts.most_common())), old, new
+    return Pruning(total - len(dropped), counts(dropped.values())), old, new
 
 
 def left_out(reading: Reading) -> dict[int, str]:
     """Why lines hold no row that a reader takes, by line."""
     bad = {line: f"bad {fault.partition(' ')[0]}" for line, fault in reading.bad.items()}
     return dict.fromkeys(reading.torn, "torn") | bad
+
+
+def counts(names: Iterable[str]) -> dict[str, int]:
+    """How often each name is there, the most frequent first."""
+    return dict(Counter(names).most_common())
 
 
 def _void(trial: Trial, drop_failed: bool) -> str:
@@ -217,11 +221,16 @@ def _replacing(path: Path) -> Iterator[None]:
     """With the locks of those who write the log by this name, or by that which it links to."""
     try:
         with ExitStack() as locks:
-            for name in dict.fromkeys((path.absolute(), path.resolve())):
+            for name in dict.fromkeys((path.absolute(), _real(path))):
                 locks.enter_context(writing(name))
             yield
     except OSError as e:
         raise LogError(f"cannot write {path}: {e.strerror or e}") from e
+
+
+def _real(path: Path) -> Path:
+    """The file itself, whatever links lead to it."""
+    return Path(os.path.realpath(path))
 
 
 def _put(path: Path, text: bytes, like: Path | None = None) -> None:
@@ -229,7 +238,7 @@ def _put(path: Path, text: bytes, like: Path | None = None) -> None:
 
     Where `like` exists, by default the file itself, the new one is for those who may read that.
     """
-    real = path.resolve()
+    real = _real(path)
     model = like or real
     temporary = Path(f"{real}.{uuid.uuid4().hex}.tmp")
     handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)  # as `append` does
