@@ -331,6 +331,7 @@ def test_laws_of_merging(folder: Path, logs: Sequence[tuple[list[Trial], dict[st
 
 OLD = {"numba_version": "0.1"}
 OTHER = {"host_cpu": "znver9", "host_cores": 96}
+SINCE_SECOND = (datetime.now(UTC) - moment(SECOND)) / timedelta(days=1)
 REASON = f"numba_version 0.1 (here {here().numba_version})"
 
 
@@ -346,7 +347,9 @@ def test_rows_of_other_versions_are_dropped_and_the_old_log_stays_beside(
     assert rows("a.csv") == [trial(1), trial(3, shape="1")]
     assert Path("a.csv.bak").read_bytes() == before
     assert files(tmp_path) == {"a.csv", "a.csv.bak"}
+    file = Path("a.csv").stat().st_ino
     assert run("prune", "a.csv").output == "a.csv: 2 rows, nothing to drop\n"
+    assert Path("a.csv").stat().st_ino == file, "written though nothing changed"
     assert Path("a.csv.bak").read_bytes() == before
 
 
@@ -473,6 +476,11 @@ def test_only_rows_of_a_host_or_a_model_are_dropped(run: Run) -> None:
     assert rows("a.csv") == trials[:2]
 
 
+def test_a_measurement_with_other_versions_replaces_none(tmp_path: Path) -> None:
+    log = written(tmp_path / "a.csv", trial(0, timestamp=FIRST), trial(1, timestamp=THIRD, **OLD))
+    assert prune(log, Scope(older_days=SINCE_SECOND)).dropped == {}
+
+
 def test_what_is_out_of_scope_is_repeated_but_not_dropped(tmp_path: Path) -> None:
     a, b, c = (trial(i, model=model) for i, model in enumerate(("mlp", "bert", "mlp")))
     log = written(tmp_path / "a.csv", a, b, c)
@@ -548,8 +556,7 @@ MEASURED = st.lists(
     ),
     max_size=12,
 )
-SINCE_SECOND = (datetime.now(UTC) - moment(SECOND)) / timedelta(days=1)
-SCOPES = [Scope(), Scope(model="bert"), Scope(older_days=SINCE_SECOND)]
+SCOPES = [Scope(), Scope(model="bert"), Scope(older_days=SINCE_SECOND + 0.5)]
 
 
 def measured_on(log: Path, host_cpu: str) -> list[Trial]:
@@ -601,13 +608,18 @@ def test_a_whole_prune_leaves_no_row_that_cannot_count(folder: Path, trials: lis
 # Counting
 
 
+LATER = "2026-01-03T01:00:00+02:00"  # than the second, before the third
+
+
 @pytest.fixture
 def counted(run: Run) -> Path:  # in the empty directory of `run`
     log = written(
         Path("a.csv"),
         trial(0, compile_s=2.0, repeats=10, latency_median_s=0.5, timestamp=SECOND),
         trial(1, shape="1", compile_s=1.5, function="main[N=1]", model="bert", threads=2),
-        trial(2, schedule_hash="s", template="t", source="skopt", bucket="", **OTHER),
+        trial(
+            2, schedule_hash="s", template="t", source="skopt", bucket="", timestamp=LATER, **OTHER
+        ),
         trial(3, status="failed", error_kind="crash", latency_median_s=None, workload="v", **OLD),
         trial(4, timestamp="2020-01-01T02:00:00+09:00", template="t", numba_version="0.2"),
         trial(5, weight=-1.0),
@@ -656,7 +668,7 @@ def test_stats_count_the_rows_of_several_logs(run: Run, counted: Path) -> None:
 def test_stats_are_one_table_for_people(run: Run, counted: Path) -> None:
     facts, _, table = run("stats", "a.csv").output.partition("\n\n")
     assert facts.splitlines() == [
-        "5 rows of 1 log, 2020-01-01T02:00:00+09:00 to 2026-01-02T00:00:00+00:00",
+        "5 rows of 1 log, 2020-01-01T02:00:00+09:00 to 2026-01-03T01:00:00+02:00",
         "2 workloads, 3 schedules; 3.5 s of compiling, 5.0 s of timing",
     ]
     lines = table.splitlines()
