@@ -71,11 +71,14 @@ def writable(_ctx: click.Context, _param: click.Parameter, path: Path | None) ->
 
 
 def written_option(
-    *names: str, help: str, callback: Callable[..., Path | None] = writable
+    *names: str,
+    help: str,
+    callback: Callable[..., Path | None] = writable,
+    required: bool = False,
 ) -> Callable[[F], F]:
     """An option that names a file to write."""
     kind = click.Path(path_type=Path, dir_okay=False, writable=True)
-    return click.option(*names, type=kind, callback=callback, help=help)
+    return click.option(*names, type=kind, callback=callback, help=help, required=required)
 
 
 def model_options(command: F) -> F:
