@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from agreement import agree
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
@@ -511,16 +512,6 @@ STEPS: tuple[Step, ...] = (
 
 
 # --- comparing -----------------------------------------------------------------------------------
-
-
-def agree(got: list[np.ndarray], want: list[np.ndarray], tolerance: float) -> None:
-    for g, w in zip(got, want, strict=True):
-        assert (g.shape, g.dtype) == (w.shape, w.dtype)
-        if w.dtype.kind != "f":
-            np.testing.assert_array_equal(g, w)
-            continue
-        scale = max(1.0, np.abs(w[np.isfinite(w)].astype(np.float64)).max(initial=0))
-        np.testing.assert_allclose(g, w, tolerance, tolerance * scale)
 
 
 def check(run: Callable[..., list[np.ndarray]], case: Case, tolerance: float) -> None:

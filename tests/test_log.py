@@ -297,6 +297,17 @@ def test_a_file_that_is_no_log_is_refused_and_left_alone(log: Path, content: byt
     assert log.read_bytes() == content
 
 
+def test_a_file_that_is_no_log_is_shown_by_its_first_60_bytes(log: Path) -> None:
+    log.parent.mkdir()
+    log.write_text("0123456789" * 9 + "\n")
+    with pytest.raises(LogError) as caught:
+        rows(log)
+    assert str(caught.value) == (
+        f"{log} is no tuning log: its first line begins with '{'0123456789' * 6}', "
+        "a log's with schema_version,run_id,trial,timestamp; `tune` writes logs"
+    )
+
+
 def test_a_file_of_another_schema_is_refused_with_both_headers(log: Path) -> None:
     log.parent.mkdir()
     log.write_text("run_id,seconds\n1,2\n")

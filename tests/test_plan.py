@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -19,11 +20,12 @@ from bucketize.interpret import run_function
 from bucketize.ir import IF, Builder, Const, Function, Module, Var
 from bucketize.kernel.build import build
 from bucketize.kernel.target import host
+from bucketize.kernel.template import Launch
 from bucketize.kernel.work import work
 from bucketize.ops.dim import dim_less
 from bucketize.program.code import DimCode, table
 from bucketize.program.decide import decide, defaults
-from bucketize.program.instruction import RunSegment, Segment
+from bucketize.program.instruction import KernelCall, RunSegment, Segment
 from bucketize.program.plan import FILL, Plan
 from bucketize.program.planner import launch_of, plan_of
 from bucketize.runtime.link import core_source
@@ -260,9 +262,21 @@ def test_an_extent_below_zero_is_an_error_before_a_byte_is_touched() -> None:
     fn = b.function("main", [x], [b.emit(ops.relu, room)])
     assert run(fn, np.zeros(60, np.float32))[0].shape == (4, 2)
     assert run(fn, np.zeros(64, np.float32))[0].shape == (0, 2)
-    with pytest.raises(TypeRelError, match=r"a negative extent in \[-1, 2\]") as e:
+    with pytest.raises(ShapeError, match=r"^a negative extent in \[-1, 2\]") as e:
         run(fn, np.zeros(65, np.float32))
-    assert e.value.__notes__[-1] == "at N=65: -N + 64 must be at least 0, got -1 and 0"
+    in_op, at = e.value.__notes__
+    assert in_op.startswith("in full(")
+    assert at == "at N=65: -N + 64 must be at least 0, got -1 and 0"
+    assert isinstance(e.value.__cause__, TypeRelError)
+
+
+def test_a_window_that_does_not_fit_stays_an_error_of_types() -> None:
+    x = Var("x", tensor("float32", 1, 1, N, 8))
+    b = Builder()
+    fn = b.function("main", [x], [b.emit(ops.max_pool2d, x, kernel=(3, 1), strides=(1, 1))])
+    with pytest.raises(TypeRelError, match="a window of 3") as e:
+        run(fn, np.zeros((1, 1, 2, 8), np.float32))
+    assert e.value.__notes__[-1] == "at N=2: N - 3 must be at least 0, got -1 and 0"
 
 
 @pytest.mark.parametrize(
@@ -353,6 +367,29 @@ def test_without_a_workspace_there_are_pointers_to_arguments_alone() -> None:
     b = Builder()
     made, _ = plan(b.function("main", [x], [b.emit(ops.relu, x)]))
     assert (len(made.pointers), len(made.tensors), len(made.reports)) == (2, 0, 0)
+
+
+@pytest.mark.parametrize(("reports", "last"), [(False, 0), (True, 2)])
+def test_a_workspace_lives_for_its_step_and_what_it_reports_to_the_end(
+    reports: bool, last: int
+) -> None:
+    x = Var("x", tensor("float32", N, 8))
+    b = Builder()
+    y = x
+    for axis in (1, 0, 1):
+        y = b.emit(ops.softmax, y, axis=axis)
+    fn, target = b.function("main", [x], [y]), host()
+    _, segment = plan(fn)
+    first = segment.calls[0]
+
+    def launch(call: KernelCall) -> Launch:
+        made = launch_of(call, target)
+        return replace(made, workspace=192, checked=reports) if call is first else made
+
+    made = plan_of(segment, 2, launch)
+    (row,) = [row for row in made.tensors.tolist() if made.initial[row[0]] == 192]
+    assert row[1:] == [0, last, 2]  # from, until, and one for each thread
+    assert len(made.reports) == (2 if reports else 0)
 
 
 def checked(fn: Function, *arrays: np.ndarray) -> None:

@@ -431,6 +431,18 @@ AFTER_CONVOLUTION = {  # what follows one: y is its result, w a parameter; and t
         lambda b, y, w: b.emit(ops.add, y, b.emit(ops.reduce_max, w, axes=(0,), keepdims=False)),
         "reduce_max transpose add",
     ),
+    "a variable of rank 1": (
+        lambda b, y, w: b.emit(
+            ops.add, y, b.emit(ops.reduce_max, w, axes=(0, 1, 2), keepdims=False)
+        ),
+        "reduce_max transpose add",
+    ),
+    "a variable of rank 0": (
+        lambda b, y, w: b.emit(
+            ops.mul, y, b.emit(ops.reduce_max, w, axes=(0, 1, 2, 3), keepdims=False)
+        ),
+        "reduce_max mul transpose",
+    ),
     "elementwise of what is in NCHW": (lambda b, y, w: b.emit(ops.neg, w), "neg"),
     "elementwise of what has no channels": (
         lambda b, y, w: b.emit(ops.neg, b.emit(ops.reduce_mean, y, axes=(2, 3), keepdims=False)),
@@ -449,6 +461,18 @@ def test_layout_behind_a_convolution(case: str) -> None:
     after = verify(Module({"main": layout(before)})).main
     assert " ".join(a.op.name for a in after.body) == f"transpose conv2d {expected}"
     args = list(np.random.default_rng(1).standard_normal((2, 2, 4, 8, 8)).astype(np.float32))
+    (got,), (want,) = run_function(after, args), run_function(before, args)
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+
+
+def test_layout_takes_a_number_that_is_a_parameter() -> None:
+    x, k = Var("x", tensor("float32", N, 4, 8, 8)), Var("k", tensor("float32"))
+    b = Builder()
+    y = b.emit(ops.conv2d, x, const(4, 4, 1, 1))
+    before = b.function("main", [x, k], [b.emit(ops.mul, y, k)])
+    after = verify(Module({"main": layout(before)})).main
+    assert [a.op.name for a in after.body] == ["transpose", "conv2d", "mul", "transpose"]
+    args = [np.ones((2, 4, 8, 8), np.float32), np.array(3, np.float32)]
     (got,), (want,) = run_function(after, args), run_function(before, args)
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
 
@@ -504,6 +528,20 @@ def test_fuse_ends_groups_where_values_escape() -> None:
     w = b.emit(ops.reduce_max, y, axes=(1,), keepdims=True)
     out = b.emit(ops.div, z, w)
     assert groups(b.function("main", [x], [out])) == ["matmul+relu", "reduce_max", "neg+div"]
+
+
+def test_fuse_knows_the_nodes_of_its_members() -> None:
+    x = Var("x", tensor("float32", N, 8))
+    b = Builder(origin=("dense",))
+    y = b.emit(ops.add, b.emit(ops.matmul, x, const(8, 8)), const(8))
+    b.origin = ("act", "dense")
+    y = b.emit(ops.relu, y)
+    b.origin = ("soft",)
+    fused = fuse(b.function("main", [x], [b.emit(ops.softmax, y, axis=1)]))
+    assert [(f.op.name, f.origin) for f in fused.body] == [
+        ("fused", ("dense", "act")),
+        ("softmax", ("soft",)),
+    ]
 
 
 def test_fuse_passes_over_what_nobody_reads() -> None:

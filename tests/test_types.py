@@ -32,6 +32,7 @@ from bucketize.types import (
     positive,
     product,
     rely_on_least,
+    show_interval,
     substitute,
     symbols,
     tensor,
@@ -325,6 +326,14 @@ def test_types_that_do_not_fit(a, b, message):
         assert str(e.value) == message
 
 
+@pytest.mark.parametrize(
+    ("interval", "shown"),
+    [((3, 4), "3"), ((0, 1), "0"), ((2, 4), "2..3"), ((1, 33), "1..32"), ((256, None), "256..")],
+)
+def test_an_interval_is_shown_with_both_ends(interval, shown):
+    assert show_interval(interval) == shown
+
+
 # --- broadcasting ------------------------------------------------------------------------------
 
 
@@ -356,6 +365,30 @@ def test_broadcast_decides_what_it_can():
     assert broadcast(N, 1) == broadcast(N, N) == N
     assert broadcast(N, M) == M  # M > 1
     assert str(broadcast(N, K)) == str(broadcast(K, N)) == "broadcast(K, N)"
+
+
+@pytest.mark.parametrize(
+    ("narrower", "expected"),
+    [
+        ({"A": M}, "broadcast(M, B)"),  # M > 1, but B is M or 1 only if a run says so
+        ({"B": M}, "broadcast(A, M)"),
+        ({"A": M, "B": N + 1}, "broadcast(M, N + 1)"),
+        ({"A": M, "B": 1}, "M"),
+        ({"A": 1}, "B"),
+        ({"A": N, "B": N}, "N"),
+    ],
+)
+def test_what_was_broadcast_under_narrower_bounds(narrower, expected):
+    both = broadcast(Symbol("A", 0), Symbol("B", 0))
+    with assumptions() as made:
+        assert str(substitute(both, narrower)) == expected
+    assert made == []  # noted where it was broadcast first
+
+
+def test_what_was_broadcast_of_extents_that_differ_is_an_error():
+    both = broadcast(Symbol("A", 0), Symbol("B", 0))
+    with pytest.raises(TypeRelError, match="extents differ: M and M \\+ 1"):
+        substitute(both, {"A": M, "B": M + 1})
 
 
 def test_shapes_broadcast_from_the_right():

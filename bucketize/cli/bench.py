@@ -40,7 +40,7 @@ def names(text: str) -> list[str]:
     metavar="ENGINE,...",
     help="Of onnxruntime, openvino and mnn, those to compare with.",
 )
-@click.option("--log", type=click.Path(path_type=Path), help="Take schedules from this tuning log.")
+@parameter.log_option
 @parameter.threads_option
 @click.option("--rounds", type=click.IntRange(1), default=30, show_default=True, help="Timed.")
 @parameter.json_option

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @parameter.dispatch_options
 @parameter.oracle_at_option
 @parameter.written_option("--output", "-o", help="Default: NAME.bkt.")
-@click.option("--log", type=click.Path(path_type=Path), help="Take schedules from this tuning log.")
+@parameter.log_option
 @parameter.threads_option
 @parameter.json_option
 def compile(

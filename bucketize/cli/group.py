@@ -16,6 +16,7 @@ from bucketize.cli.cache import cache
 from bucketize.cli.compile import compile
 from bucketize.cli.demo import demo
 from bucketize.cli.dispatchers import dispatchers
+from bucketize.cli.log import log
 from bucketize.cli.parameter import INTERRUPTED
 from bucketize.cli.profile import profile
 from bucketize.cli.run import run
@@ -121,5 +122,7 @@ def main(debug: bool) -> None:
     """
 
 
-for command in (demo, zoo, show, tune, compile, run, profile, bench, analyze, dispatchers, cache):
+for command in (
+    *(demo, zoo, show, tune, compile, run, profile, bench, analyze, log, dispatchers, cache),
+):
     main.add_command(command)

@@ -41,6 +41,14 @@ def sizes(text: str) -> Sizes:
     return given
 
 
+def input_file(text: str) -> tuple[str, Path]:
+    """The input and the path of `data=image.npy`."""
+    name, equals, path = text.partition("=")
+    if not equals:
+        raise click.BadParameter(f"{text!r} names no file; write INPUT=FILE.npy")
+    return name, Path(path)
+
+
 def shown_sizes(given: Sizes) -> str:
     """`N=4,H=224,W=224`."""
     return ",".join(f"{symbol}={size}" for symbol, size in given.items())
@@ -63,11 +71,14 @@ def writable(_ctx: click.Context, _param: click.Parameter, path: Path | None) ->
 
 
 def written_option(
-    *names: str, help: str, callback: Callable[..., Path | None] = writable
+    *names: str,
+    help: str,
+    callback: Callable[..., Path | None] = writable,
+    required: bool = False,
 ) -> Callable[[F], F]:
     """An option that names a file to write."""
     kind = click.Path(path_type=Path, dir_okay=False, writable=True)
-    return click.option(*names, type=kind, callback=callback, help=help)
+    return click.option(*names, type=kind, callback=callback, help=help, required=required)
 
 
 def model_options(command: F) -> F:
@@ -153,6 +164,31 @@ def threads_option(command: F) -> F:
     """--threads."""
     return click.option(
         "--threads", type=click.IntRange(1), default=1, show_default=True, help="Of each kernel."
+    )(command)
+
+
+def input_option(command: F) -> F:
+    """--input, the arrays that something is done with."""
+    return click.option(
+        "--input",
+        "inputs",
+        type=input_file,
+        metavar="INPUT=FILE.npy",
+        multiple=True,
+        help="An array of yours; inputs without one are random.",
+    )(command)
+
+
+def log_option(command: F) -> F:
+    """--log, a tuning log to read."""
+    kind = click.Path(path_type=Path)
+    return click.option("--log", type=kind, help="Take schedules from this tuning log.")(command)
+
+
+def rebuild_option(command: F) -> F:
+    """--rebuild."""
+    return click.option(
+        "--rebuild", is_flag=True, help="Compile a saved program anew if it is foreign here."
     )(command)
 
 

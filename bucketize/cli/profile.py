@@ -12,7 +12,7 @@ import click
 
 from bucketize.cli import parameter
 from bucketize.cli.model import load_inputs
-from bucketize.cli.run import check_options, input_file, ready
+from bucketize.cli.run import check_options, ready
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,18 +29,11 @@ NAME = 26  # characters of a name: what the other columns leave of 80
 @parameter.model_options
 @parameter.dispatch_options
 @parameter.at_option
-@click.option(
-    "--input",
-    "inputs",
-    type=input_file,
-    metavar="INPUT=FILE.npy",
-    multiple=True,
-    help="An array of yours; inputs without one are random.",
-)
-@click.option("--log", type=click.Path(path_type=Path), help="Take schedules from this tuning log.")
+@parameter.input_option
+@parameter.log_option
 @parameter.threads_option
 @click.option("--repeat", type=click.IntRange(1), default=20, show_default=True, help="Timed runs.")
-@click.option("--rebuild", is_flag=True, help="Compile a saved program anew if it is foreign here.")
+@parameter.rebuild_option
 @parameter.written_option("--csv", help="Write all columns as CSV.")
 @parameter.written_option("--trace", help="Write a time line for chrome://tracing and Perfetto.")
 @parameter.json_option

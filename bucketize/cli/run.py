@@ -32,31 +32,16 @@ if TYPE_CHECKING:
     from bucketize.runtime.explain import Explanation
 
 
-def input_file(text: str) -> tuple[str, Path]:
-    """The input and the path of `data=image.npy`."""
-    name, equals, path = text.partition("=")
-    if not equals:
-        raise click.BadParameter(f"{text!r} names no file; write INPUT=FILE.npy")
-    return name, Path(path)
-
-
 @click.command(short_help="Run MODEL at given sizes, and time it.")
 @parameter.model_options
 @parameter.dispatch_options
 @parameter.at_option
-@click.option(
-    "--input",
-    "inputs",
-    type=input_file,
-    metavar="INPUT=FILE.npy",
-    multiple=True,
-    help="An array of yours; inputs without one are random.",
-)
+@parameter.input_option
 @parameter.written_option("--output", "-o", help="Write results as .npz.")
-@click.option("--log", type=click.Path(path_type=Path), help="Take schedules from this tuning log.")
+@parameter.log_option
 @parameter.threads_option
 @click.option("--repeat", type=click.IntRange(1), default=10, show_default=True, help="Timed runs.")
-@click.option("--rebuild", is_flag=True, help="Compile a saved program anew if it is foreign here.")
+@parameter.rebuild_option
 @click.option("--check", is_flag=True, help="Compare with the reference evaluator (slow).")
 @click.option("--explain", is_flag=True, help="Say which kernels run, and why.")
 @parameter.json_option

@@ -81,7 +81,6 @@ class Padding:
         self.extents: dict[Dim, Var] = {}
         self._masked: Env = {}
         self._masks: dict[tuple[Atom, int, float], Atom] = {}
-        self._filled: dict[tuple[Atom, int], float] = {}
         self.symbolic = self._masked_function()
 
     def call(self, out: Builder, clone: Clone, name: str) -> tuple[Atom, ...]:
@@ -109,7 +108,6 @@ class Padding:
 
     def _masked_function(self) -> Function:
         out = Builder()
-        self._filled = {(p, i): 0.0 for p in self.fn.params for i in range(len(p.type.shape))}
         for b in self.fn.body:
             if b.op in STRUCTURAL:
                 raise PaddingError(f"{self._where(b)} has no padding rule")
@@ -159,7 +157,7 @@ class Padding:
         return atom
 
     def _mask(self, out: Builder, atom: Atom, axis: int, value: float, dim: Dim) -> Atom:
-        if self._filled.get((atom, axis)) == value:
+        if value == 0 and atom in self.fn.params:  # `_pad_input` fills with zeros
             return atom
         key = (atom, axis, value)
         if key not in self._masks:
@@ -168,7 +166,6 @@ class Padding:
             )
             new = self._masked.get(atom, atom)
             self._masks[key] = out.emit(mask_tail, new, extent, axis=axis, value=value)
-            self._filled[self._masks[key], axis] = value
         return self._masks[key]
 
     def _where(self, b: Binding) -> str:

@@ -144,7 +144,7 @@ def _elementwise(to: _Layouts, b: Binding) -> bool:
         return False
     if any(0 < len(a.type.shape) < 4 and not isinstance(a, Const) for a in b.args):
         return False
-    args = [to.as_nhwc(a) if a.type.shape else a for a in b.args]
+    args = [to.as_nhwc(a) if a.type.shape else to.as_nchw(a) for a in b.args]
     to.nhwc[b.out] = to.out.emit(b.op, *args, **b.attrs)
     return True
 

@@ -10,7 +10,7 @@ from bucketize.types import Assumption, assumptions, extremes
 
 def relations(fn: Function) -> list[Assumption]:
     """What is checked of the function's sizes when it is run."""
-    return [*relied_on(fn), *_extents(fn)]
+    return [*relied_on(fn), *extents(fn)]
 
 
 def relied_on(fn: Function) -> Iterator[Assumption]:
@@ -29,7 +29,7 @@ def _flat(fn: Function) -> Iterator[Binding]:
             yield from refine(b.attrs["body"], [a.type for a in b.args]).body
 
 
-def _extents(fn: Function) -> Iterator[Assumption]:
+def extents(fn: Function) -> Iterator[Assumption]:
     """Extents that bounds do not keep from being negative."""
     dims = {d for b in fn.body for o in b.outs for d in o.type.shape}
     yield from ((">=", d, 0) for d in dims if extremes(d)[0] < 0)

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from bucketize.errors import BucketizeError, ShapeError, TypeRelError
-from bucketize.ir import Function, specialise
+from bucketize.ir import specialise
 from bucketize.kernel.work import FORK
 from bucketize.op import Array
 from bucketize.program.instruction import Segment
 from bucketize.program.plan import BASES, FAILURES, FILL, WALK, WORD, Result
-from bucketize.program.relation import relations
+from bucketize.program.relation import extents, relied_on
 from bucketize.runtime.image import Image, Linked
 from bucketize.runtime.native import run_parallel
 from bucketize.runtime.storage import Arena, address, contiguous, empty_result
-from bucketize.types import evaluate
+from bucketize.types import Assumption, evaluate
 
 POINT, RUN, REPORT = 1, 2, 4  # what `kernel.core.walk` is asked for
 
@@ -110,11 +110,17 @@ class State:
         """Raise what the types say of these sizes; they are inferred again for the words of it."""
         status = self.fill_word[FILL.index("status")]
         fn, shown = self.segment.fn, ", ".join(f"{n}={s}" for n, s in sizes.items())
-        broken = _broken(fn, sizes) if status == RELATION else ""
+        relied = negative = ""
+        if status == RELATION:
+            relied = _broken(relied_on(fn), sizes)
+            negative = "" if relied else _broken(extents(fn), sizes)
+        broken = relied or negative
         try:
             specialise(fn, sizes)
         except BucketizeError as e:
             e.add_note(f"at {shown}{broken and ': '}{broken}")
+            if negative:  # no two types disagree: these sizes alone are at fault
+                raise _as_shape_error(e) from e
             raise
         raise ShapeError(f"at {shown}: {broken or FAILURES[status]}")
 
@@ -198,9 +204,9 @@ HOLDS: Mapping[str, tuple[Callable[[int, int], bool], str]] = {
 }
 
 
-def _broken(fn: Function, sizes: Mapping[str, int]) -> str:
+def _broken(relations: Iterable[Assumption], sizes: Mapping[str, int]) -> str:
     """The first relation that does not hold at these sizes, by its dims."""
-    for relation, a, b in relations(fn):
+    for relation, a, b in relations:
         holds, wanted = HOLDS[relation]
         try:
             got = evaluate(a, sizes), evaluate(b, sizes)
@@ -209,6 +215,13 @@ def _broken(fn: Function, sizes: Mapping[str, int]) -> str:
         if not holds(*got):
             return f"{wanted.format(a, b)}, got {got[0]} and {got[1]}"
     return ""
+
+
+def _as_shape_error(error: BucketizeError) -> ShapeError:
+    made = ShapeError(str(error))
+    for note in error.__notes__:
+        made.add_note(note)
+    return made
 
 
 FIRST, WRONG = WALK.index("first"), WALK.index("wrong")

@@ -8,7 +8,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
 Shape = tuple[int, ...]
@@ -131,9 +131,15 @@ def _schedule(text: str) -> str:
     return "" if fits else f"{text!r}, expected a JSON object of integers and words"
 
 
+def moment(text: str) -> datetime:
+    """The moment of a timestamp, in UTC where it names no zone; a ValueError if it is none."""
+    read = datetime.fromisoformat(text)
+    return read if read.tzinfo else read.replace(tzinfo=UTC)
+
+
 def _moment(text: str) -> str:
     try:
-        datetime.fromisoformat(text)
+        moment(text)
     except ValueError:
         return f"{text!r}, expected a time such as 2026-01-31T12:00:00+00:00"
     return ""

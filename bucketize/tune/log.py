@@ -137,15 +137,20 @@ def append(path: str | Path, trial: Trial) -> None:
     path = Path(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with (
-            locked(Path(f"{path}.lock"), LOCK_TIMEOUT_S, lambda said: _warn(f"{path}: {said}")),
-            _opened(path) as fd,
-        ):
+        with writing(path), _opened(path) as fd:
             columns = _header_of(fd, path)
             _cut_torn_tail(fd, path)
             _write_whole(fd, _text(trial, columns or COLUMNS, header=columns is None))
     except OSError as e:
         raise LogError(f"cannot add a trial to {path}: {e.strerror or e}") from e
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """With the lock that every writer of the log holds; TimeoutError where it is not to be had."""
+    lock = Path(f"{path}.lock")
+    with locked(lock, LOCK_TIMEOUT_S, lambda said: _warn(f"{path}: {said}")):
+        yield
 
 
 @contextmanager
@@ -225,6 +230,28 @@ class Table:
         return [Trial(**dict(zip(self.known, row, strict=True))) for row in cells]
 
 
+@dataclass(frozen=True)
+class Reading:
+    """A log as it was read, and the lines that hold no row of it; the header is line 1."""
+
+    table: Table
+    lines: Sequence[int]  # of the table's rows
+    torn: Sequence[int]  # lines
+    bad: Mapping[int, str]  # why rows cannot count, by line
+
+    def tell(self, path: Path) -> None:
+        """Make a LogWarning of the lines that hold no row."""
+        if 1 in self.torn:
+            _warn(f"{path}: skipped a torn header")
+        elif self.torn:
+            listed = ", ".join(map(str, self.torn))
+            _warn(f"{path}: skipped {len(self.torn)} torn line(s): {listed}")
+        if self.bad:
+            line, fault = next(iter(self.bad.items()))
+            first = f"line {line}: {fault}"
+            _warn(f"{path}: left out {len(self.bad)} bad row(s), the first in {first}")
+
+
 def rows(path: str | Path, templates: Container[str] | None = None) -> list[Trial]:
     """The log's trials, in order. Torn lines, and rows that cannot count, make a LogWarning.
 
@@ -242,33 +269,44 @@ def rows(path: str | Path, templates: Container[str] | None = None) -> list[Tria
 def table(path: str | Path, templates: Container[str] | None = None) -> Table:
     """The log's trials by column, those that this version does not know included; as `rows`."""
     path = Path(path)
-    cells, numbers, torn = _cells_by_column(path)
-    read, mangled = typed(cells, PARSERS)
-    known = {name: [default] * len(numbers) for name, default in ADDED.items()} | _up_to_date(read)
-    _tell_torn(path, [*torn, *(numbers[row] for row in mangled)])
+    reading = read(content(path), path, templates)
+    reading.tell(path)
+    return reading.table
+
+
+def content(path: Path) -> bytes:
+    """The bytes of a log; a LogError where there is none to be read."""
+    try:
+        return path.read_bytes()
+    except OSError as e:
+        raise LogError(f"cannot read the tuning log {path}: {e.strerror or e}") from e
+
+
+def read(text: bytes, path: Path, templates: Container[str] | None = None) -> Reading:
+    """What the bytes of the log at `path` hold, without a warning; as `rows`."""
+    cells, numbers, torn = _cells_by_column(text, path)
+    parsed, mangled = typed(cells, PARSERS)
+    added = {name: [default] * len(numbers) for name, default in ADDED.items()}
+    known = added | _up_to_date(parsed)
     check = {"template": partial(_template_fault, templates)}
     faults = {row: f for row, f in row_faults(known, check).items() if row not in mangled}
-    if faults:
-        row, fault = next(iter(faults.items()))
-        first = f"line {numbers[row]}: {fault}"
-        _warn(f"{path}: left out {len(faults)} bad row(s), the first in {first}")
     unknown = {name: column for name, column in cells.items() if name not in known}
     left_out = mangled | faults.keys()
     kept = [row for row in range(len(numbers)) if row not in left_out]
-    return Table(picked(known, kept), picked(unknown, kept))
+    return Reading(
+        Table(picked(known, kept), picked(unknown, kept)),
+        lines=[numbers[row] for row in kept],
+        torn=sorted([*torn, *(numbers[row] for row in mangled)]),
+        bad={numbers[row]: fault for row, fault in faults.items()},
+    )
 
 
-def _cells_by_column(path: Path) -> tuple[Cells, list[int], list[int]]:
+def _cells_by_column(text: bytes, path: Path) -> tuple[Cells, list[int], list[int]]:
     """The cells of whole lines, by column; their numbers; the numbers of torn lines."""
-    try:
-        header, *body = path.read_bytes().split(b"\n")
-    except OSError as e:
-        raise LogError(f"cannot read the tuning log {path}: {e.strerror or e}") from e
+    header, *body = text.split(b"\n")
     if not body:
         _check_torn_header(header, path)
-        if header:
-            _warn(f"{path}: skipped a torn header")
-        return dict.fromkeys(COLUMNS, ()), [], []
+        return dict.fromkeys(COLUMNS, ()), [], [1] if header else []
     columns = _checked_columns(header, path)
     lines = {number: split(line) for number, line in enumerate(body[:-1], 2)}
     whole = {number: cells for number, cells in lines.items() if len(cells) == len(columns)}
@@ -303,12 +341,6 @@ def _sizes(found: re.Match[str]) -> str:
     return f"={show_interval((int(lo), None if hi == 'inf' else int(hi)))}"
 
 
-def _tell_torn(path: Path, numbers: Sequence[int]) -> None:
-    if numbers:
-        listed = ", ".join(map(str, sorted(numbers)))
-        _warn(f"{path}: skipped {len(numbers)} torn line(s): {listed}")
-
-
 def _template_fault(templates: Container[str] | None, name: str) -> str:
     known = not name or templates is None or name in templates
     return "" if known else f"{name!r}, and no template has this name"
@@ -333,7 +365,7 @@ def select(
     wanted = environment or here()
     names = (HOST if host else ()) + (VERSIONS if versions else ())
     trials = list(trials)
-    reasons = [_difference(trial, wanted, names) for trial in trials]
+    reasons = [difference(trial, wanted, names) for trial in trials]
     skipped = Counter(reason for reason in reasons if reason)
     if skipped:
         listed = "; ".join(f"{n} with {reason}" for reason, n in skipped.most_common())
@@ -341,7 +373,8 @@ def select(
     return [trial for trial, reason in zip(trials, reasons, strict=True) if not reason]
 
 
-def _difference(trial: Trial, wanted: Environment, names: Iterable[str]) -> str:
+def difference(trial: Trial, wanted: Environment, names: Iterable[str]) -> str:
+    """The first of these columns in which a trial is of another environment; empty if none is."""
     for name in names:
         theirs, ours = getattr(trial, name), getattr(wanted, name)
         if theirs != ours:
