@@ -39,7 +39,7 @@ def interleaved(
     """The seconds of every call in each of some rounds; whatever slows the machine, slows all.
 
     Args:
-        calls: what is timed, by name; they take turns.
+        calls: what is timed, by name; they take turns, every other round in reverse.
         least: rounds at least.
         most: rounds at most, if they are more than `least`.
         enough_s: no round begins after this time, once there were `least`.
@@ -48,11 +48,11 @@ def interleaved(
 
     """
     taken: dict[str, list[float]] = {name: [] for name in calls}
-    rounds, end = 0, time.perf_counter() + enough_s
+    rounds, end, names = 0, time.perf_counter() + enough_s, list(calls)
     while rounds < least or (rounds < most and time.perf_counter() < end):
-        for name, call in calls.items():
+        for name in names[:: -1 if rounds % 2 else 1]:
             if before is not None:
                 before[name]()
-            taken[name].append(stopwatch(call))
+            taken[name].append(stopwatch(calls[name]))
         rounds += 1
     return taken

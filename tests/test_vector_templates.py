@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import re
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -236,7 +237,7 @@ def test_the_kernel_is_the_same_for_all_sizes_of_a_layer() -> None:
         Case(matmul.TEMPLATE, product, ((N, k), (k, n)), (), (1,)).workload()
         for k, n in ((64, 256), (1024, 512))
     )
-    schedule = {"mr": 4, "nr": 64, "unroll": 2, "kc": 0, "order": "panels", "ahead": 1}
+    schedule = {"mr": 4, "nr": 64, "kc": 0}
     sources = {matmul.TEMPLATE.source(w, schedule, TARGETS[0]) for w in (one, other)}
     assert len(sources) == 1
 
@@ -244,7 +245,7 @@ def test_the_kernel_is_the_same_for_all_sizes_of_a_layer() -> None:
 def test_depths_of_nothing_sum_to_zero_and_no_rows_are_no_work() -> None:
     rows_, depth_ = Symbol("N", 0), Symbol("K", 0)
     load = Case(matmul.TEMPLATE, product, ((rows_, depth_), (depth_, 64)), ()).workload()
-    schedule = {"mr": 4, "nr": 16, "unroll": 1, "kc": 128, "copy": "yes"}
+    schedule = {"mr": 4, "nr": 16, "kc": 128, "copy": "yes"}
     for rows, depth in ((3, 0), (0, 3)):
         args = [np.ones((rows, depth), np.float32), np.ones((depth, 64), np.float32)]
         sizes = {"N": rows, "K": depth}
@@ -259,12 +260,11 @@ def test_illegal_schedules_say_why() -> None:
     load, target = PRODUCTS[0].workload(), TARGETS[0]
     good = matmul.TEMPLATE.default(load, target)
     for change, why in (
-        ({"mr": 14, "nr": 64}, "a tile of 14 x 4 vectors needs 61 registers, there are 32"),
-        ({"nr": 10}, "nr=10 is not in (16, 32, 48, 64)"),
-        ({"order": "rows", "kc": 128}, "kc=128 needs order=panels, not order=rows"),
+        ({"mr": 14, "nr": 64}, "32 registers are for tiles of 8 x 1, .* vectors, not 14 x 4"),
+        ({"nr": 10}, r"nr=10 is not in \(16, 32, 48, 64\)"),
     ):
         reason = matmul.TEMPLATE.valid(load, {**good, **change}, target)
-        assert reason == why
+        assert re.fullmatch(why, reason or "")
     wide = CONVOLUTIONS[9].workload()
     schedule = {"columns": 14, "channels": 16, "order": "channels"}
     reason = depthwise.TEMPLATE.valid(wide, schedule, replace(target, lanes=8, registers=16))

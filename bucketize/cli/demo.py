@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from bucketize.cli.compare import Modules
     from bucketize.cli.model import Model
-    from bucketize.ir import Module
-
 MODEL = "zoo:mlp"
 BOUNDS = {"N": (1, 256)}
 POINTS = tuple({"N": size} for size in (3, 13, 50, 200))  # no bucket begins, ends or is tuned there
@@ -32,38 +30,40 @@ TOLERANCE = 1e-4
     show_default=True,
     help="Where the files go; a log found there is carried on.",
 )
-@click.option("--trials", default=10, show_default=True, help="Schedules to try per task.")
+@click.option("--seconds", default=100.0, show_default=True, help="Of tuning, in one sweep.")
 @parameter.threads_option
-def demo(output: Path, trials: int, threads: int) -> None:
+def demo(output: Path, seconds: float, threads: int) -> None:
     """Dispatch an MLP on the batch size, tune, run, check the results, and show the trade-off.
 
-    Every dispatcher has a log of its own, and as many schedules are tried for each of its tasks, at
-    the ends and in the middle of the bucket. Writes the logs, tradeoff.csv and tradeoff.png. Takes
-    a few minutes.
+    All dispatchers are tuned in one sweep: what their clones share is measured once, and time goes
+    where it is expected to bring most. Writes the log, tradeoff.csv and tradeoff.png. Takes a few
+    minutes.
 
     \b
     Examples:
       bucketize demo
-      bucketize demo --trials 64 --output long-demo
+      bucketize demo --seconds 600 --output long-demo
     """
     from bucketize.analysis import plot_trade_off, trade_off, versus_oracle
     from bucketize.cli.compare import dispatchers_of, measured, shown_latency, shown_trade
-    from bucketize.cli.model import load_model
+    from bucketize.cli.model import ORACLE, load_model
 
     output.mkdir(parents=True, exist_ok=True)
     model = load_model(MODEL, BOUNDS.items())
     modules = dispatchers_of(model, DISPATCHERS, POINTS)
     show_clones(model, modules)
-    logs = tune_all(modules, output, trials, threads)
+    log = output / "trials.csv"
+    tune_all(modules, log, seconds, threads)
     points = ", ".join(map(parameter.shown_sizes, POINTS))
     say(f"Compiling from an empty cache, then running {points} ...")
+    logs = dict.fromkeys((*DISPATCHERS, ORACLE), log)
     latency, cost = measured(model, modules, POINTS, logs=logs, threads=threads)
     check(latency)
     click.echo(shown_latency(latency) + "\n\n" + shown_trade(latency, cost))
     beside = versus_oracle(latency).merge(cost, how="left", on="dispatcher")
     beside.to_csv(output / "tradeoff.csv", index=False)
     plot_trade_off(trade_off(latency, cost)).savefig(output / "tradeoff.png", dpi=120)
-    say(f"Wrote the logs, tradeoff.csv and tradeoff.png to {output}/.")
+    say(f"Wrote the log, tradeoff.csv and tradeoff.png to {output}/.")
 
 
 def show_clones(model: Model, modules: Modules) -> None:
@@ -76,37 +76,27 @@ def show_clones(model: Model, modules: Modules) -> None:
         click.echo(f"  {spec:16} {', '.join(names[:3])}{more}", err=True)
 
 
-def tune_all(modules: Modules, output: Path, trials: int, threads: int) -> dict[str, Path]:
-    """Search schedules for every module but the untuned, each in its own log; the logs."""
+def tune_all(modules: Modules, log: Path, seconds: float, threads: int) -> None:
+    """Search and confirm schedules for every module but the untuned, in one sweep."""
+    from bucketize.analysis import confirmed
+    from bucketize.cli.analyze import shown_confirmed
     from bucketize.cli.compare import UNTUNED
-
-    say(f"Tuning, {trials} schedules for each task; every trial is a row of a log ...")
-    logs = {s: output / f"trials-{s.replace(':', '-')}.csv" for s in modules if s != UNTUNED}
-    for spec, log in logs.items():
-        tune_one(spec, modules[spec], log, trials, threads)
-    return logs
-
-
-def tune_one(spec: str, module: Module, log: Path, trials: int, threads: int) -> None:
-    """Search schedules for one module."""
-    from bucketize.analysis import tasks
     from bucketize.tune.progress import tuning_bar
     from bucketize.tune.session import tune
 
-    with tuning_bar(f"tuning {spec}") as progress:
+    say(f"Tuning for {seconds:g} s; what clones share is measured once, every trial is a row ...")
+    with tuning_bar("tuning") as progress:
         tried = tune(
-            module,
+            [module for spec, module in modules.items() if spec != UNTUNED],
             log=log,
-            trials=trials,
-            sizes="bounds",  # what serves all of a bucket is less a matter of luck
+            seconds=seconds,
             threads=threads,
             model=MODEL.removeprefix("zoo:"),
             progress=progress,
         )
     failed = int((tried["error_kind"] != "none").sum())
-    searched = len(list(tasks(tried)))
-    told = f"{len(tried)} trials of {searched} tasks, {failed} failed; {log.name}"
-    click.echo(f"  {spec:16} {told}", err=True)
+    click.echo(f"  {len(tried)} trials, {failed} failed; {log.name}", err=True)
+    click.echo(shown_confirmed(confirmed(tried)), err=True)
 
 
 def check(latency: pd.DataFrame) -> None:

@@ -27,8 +27,8 @@ from bucketize.tune.log import ErrorKind, Source, Trial, schedule_hash
 class Rounds:
     """How often a job's implementations take turns: until there were enough, or `enough_s`."""
 
-    least: int = 5
-    most: int = 30
+    least: int = 7
+    most: int = 100
     enough_s: float = 0.02
     """For each implementation."""
 

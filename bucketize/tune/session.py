@@ -537,6 +537,7 @@ def _about_task(task: Task, point: Point) -> dict[str, Any]:
         "weight": point.weight,
         "flops": task.flops(point),
         "bytes": task.bytes(point),
+        "graph_bytes": task.weight_bytes,
     }
 
 

@@ -1,7 +1,7 @@
 """The loops around the tiles of matrix products and convolutions, over a part of the output.
 
 The output is cut into panels of columns and balanced tiles of rows (7 rows are 4 + 3). The
-parallel axis counts (batch entry, panel, tile) or (batch entry, tile, panel), the last one fastest.
+parallel axis counts (batch entry, panel, tile), the last one fastest.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from llvmlite import ir
 
 from bucketize.kernel.emit.vector import FLOAT_BYTES, WORD, WORD_BYTES, Size, Values, Writer
 from bucketize.kernel.gemm.epilogue import Epilogue
-from bucketize.kernel.gemm.microkernel import Form, Tiles, Words
+from bucketize.kernel.gemm.microkernel import LINE, Form, Tiles, Words
 
 CHUNK = 16
 """Tiles of rows that one pass over a block of the depth covers: their sums, 16 x 6 rows x 64
@@ -66,18 +66,16 @@ class _Loops:
 
     def write(self) -> None:
         w, d = self.w, self.d
-        by_panels = self.form.order == "panels"
-        slow, fast = (d["panels"], d["tiles"]) if by_panels else (d["tiles"], d["panels"])
+        tiles, panels = d["tiles"], d["panels"]
         begin, end = self.block.word("begin"), self.block.word("end")
 
         def outer(o: ir.Value, _: Values) -> None:
-            lo = w.greatest(w.sub(begin, w.mul(o, fast)), 0)
-            hi = w.least(w.sub(end, w.mul(o, fast)), fast)
-            entry = w.div(o, slow)
-            body = self.panel if by_panels else self.strip
-            body(self.bases(entry), w.sub(o, w.mul(entry, slow)), lo, hi)
+            lo = w.greatest(w.sub(begin, w.mul(o, tiles)), 0)
+            hi = w.least(w.sub(end, w.mul(o, tiles)), tiles)
+            entry = w.div(o, panels)
+            self.panel(self.bases(entry), w.sub(o, w.mul(entry, panels)), lo, hi)
 
-        w.loop(w.div(begin, fast), w.ceildiv(end, fast), outer)
+        w.loop(w.div(begin, tiles), w.ceildiv(end, tiles), outer)
 
     # --- where a batch entry's arrays begin -----------------------------------------------------
 
@@ -192,7 +190,7 @@ class _Loops:
     def copy_panel(self, b: ir.Value, columns: ir.Value) -> None:
         """The panel laid out as a packed one in the workspace, zeros where it is cut."""
         w, form = self.w, self.form
-        kept = CHUNK * form.rows * form.width * FLOAT_BYTES if form.passes else 0
+        kept = CHUNK * form.rows * form.width * FLOAT_BYTES
         copy = w.at(self.block.pointer("workspace"), kept)
         starts = [v * w.lanes for v in range(form.vectors)]
         masks = [w.mask(w.sub(columns, s)) for s in starts]
@@ -208,11 +206,8 @@ class _Loops:
         self.frame.put("b_step", form.width * FLOAT_BYTES)
 
     def panel(self, bases: Bases, panel: Size, lo: Size, hi: Size) -> None:
-        """Tiles lo..hi of one panel."""
+        """Tiles lo..hi of one panel, in passes over its depth."""
         b, step = self.put_panel(bases, panel)
-        if not self.form.passes:
-            self.column_of_tiles(bases, panel, lo, hi, self.d["panel_step"])
-            return
         w, units, size = self.w, self.d[self.form.unit], self.d["pass_units"]
         skip: Size = FLOAT_BYTES
         if self.form.image:
@@ -244,33 +239,25 @@ class _Loops:
             height = self.height_of(i)
             cursor = self.put_rows(cursor, height)
             self.put_place(bases, self.first_row(i), panel)
-            if form.passes:
-                kept = w.at(self.block.pointer("workspace"), w.mul(w.sub(i, lo), slot))
-                self.frame.put("partial", kept)
-            self.put_ahead(b, w.sub(i, lo), bytes_)
+            kept = w.at(self.block.pointer("workspace"), w.mul(w.sub(i, lo), slot))
+            self.frame.put("partial", kept)
+            self.put_ahead(b, w.sub(i, lo), w.sub(hi, lo), bytes_)
             self.tiles.call(w, height, self.memory, self.frame.memory)
             return cursor
 
         w.loop(lo, hi, tile, self.cursor(bases["a"], self.first_row(lo)))
 
-    def put_ahead(self, b: ir.Value, tile: Size, bytes_: Size) -> None:
-        """Tell the tile which part of what follows its part of B it may fetch."""
-        w, form = self.w, self.form
-        if form.ahead:
-            depth = w.div(bytes_, form.width * FLOAT_BYTES)
-            done = w.mul(tile, w.mul(depth, form.fetched))
-            wanted = w.compare(done, "<", bytes_)
-            self.frame.put("ahead", w.builder.select(wanted, w.at(b, w.add(bytes_, done)), b))
+    def put_ahead(self, b: ir.Value, tile: Size, tiles: Size, bytes_: Size) -> None:
+        """Tell the tile which part of what follows its part of B it is to fetch.
 
-    def strip(self, bases: Bases, tile: Size, lo: Size, hi: Size) -> None:
-        """Panels lo..hi of one tile's rows."""
-        w, row = self.w, self.first_row(tile)
-        height = self.height_of(w.word(tile))
-        self.put_rows(self.cursor(bases["a"], row), height)
-
-        def panel(j: ir.Value, _: Values) -> None:
-            self.put_panel(bases, j)
-            self.put_place(bases, row, j)
-            self.tiles.call(w, height, self.memory, self.frame.memory)
-
-        w.loop(lo, hi, panel)
+        The tiles share what comes next. One that is alone reads B as a stream, which the processor
+        fetches ahead by itself.
+        """
+        if not self.form.packed:
+            return
+        w = self.w
+        lines = w.ceildiv(w.ceildiv(bytes_, LINE), tiles)
+        done = w.mul(w.mul(tile, lines), LINE)
+        alone = w.compare(tiles, "==", 1)
+        self.frame.put("ahead", w.at(b, w.add(bytes_, done)))
+        self.frame.put("lines", w.builder.select(alone, w.word(0), w.word(lines)))

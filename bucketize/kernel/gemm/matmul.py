@@ -22,8 +22,7 @@ from bucketize.types import Dim, Shape, bounds, ceil_div, maximum, positive, pro
 
 Level = tuple[Dim, list[Dim]]  # a batch axis: its size, and the bytes that each array moves by
 
-ORDERS = ("panels", "rows")
-KC = (0, 128, 256, 512, 1024)
+KC = (0, 128, 256, 512)
 MOST_ROWS = 14
 WORTH_A_COPY = 0.85  # of the time with the widest panels
 TYPICAL_ROWS, TYPICAL_COLUMNS = 64, 512  # where the types leave the extent open
@@ -33,21 +32,25 @@ TYPICAL_ROWS, TYPICAL_COLUMNS = 64, 512  # where the types leave the extent open
 
 
 def tiles(target: Target) -> Iterator[tuple[int, int]]:
-    """Rows and vectors of the tiles that fill the registers; each row needs an address too."""
-    for vectors in range(1, 5):
-        rows = min((target.registers - vectors - 1) // vectors, MOST_ROWS)
-        yield rows - rows % 2, vectors
+    """Rows and vectors of the tiles worth a try: those that fill the registers, and lower ones.
+
+    Each row needs an address, too. Below half of what fits, arithmetic waits for loads.
+    """
+    tallest = {v: min((target.registers - v - 1) // v, MOST_ROWS) // 2 * 2 for v in range(1, 5)}
+    heights = sorted({*tallest.values(), 4})
+    for vectors, most in tallest.items():
+        yield from ((rows, vectors) for rows in heights if most <= 2 * rows <= 2 * most)
 
 
 def knobs(target: Target, packed: bool) -> dict[str, tuple[Knob, ...]]:
-    """The knobs of every product: rows and columns of a tile, and the order of the work."""
+    """The knobs of every product: rows and columns of a tile, and how deep a pass is."""
+    shapes = list(tiles(target))
     common: dict[str, tuple[Knob, ...]] = {
-        "mr": tuple(sorted({r for r, _ in tiles(target)} | {1, 4})),
-        "nr": tuple(target.lanes * v for _, v in tiles(target)),
-        "unroll": (1, 2, 4),
+        "mr": tuple(sorted({rows for rows, _ in shapes})),
+        "nr": tuple(sorted({target.lanes * vectors for _, vectors in shapes})),
         "kc": KC,
     }
-    return common | ({"order": ORDERS, "ahead": (0, 1, 4)} if packed else {"copy": ("no", "yes")})
+    return common if packed else common | {"copy": ("no", "yes")}
 
 
 def valid(schedule: Schedule, target: Target, packed: bool) -> str | None:
@@ -56,11 +59,9 @@ def valid(schedule: Schedule, target: Target, packed: bool) -> str | None:
     if wrong:
         return wrong
     mr, nv = int(schedule["mr"]), int(schedule["nr"]) // target.lanes
-    used = mr * nv + nv + 1
-    if used > target.registers:
-        return f"a tile of {mr} x {nv} vectors needs {used} registers, there are {target.registers}"
-    if schedule.get("order") == "rows" and schedule["kc"]:
-        return f"kc={schedule['kc']} needs order=panels, not order=rows"
+    if (mr, nv) not in tiles(target):
+        known = ", ".join(f"{m} x {v}" for m, v in tiles(target))
+        return f"{target.registers} registers are for tiles of {known} vectors, not {mr} x {nv}"
     return None
 
 
@@ -74,12 +75,8 @@ def default(rows: Dim, columns: Dim, depth: Dim, target: Target, packed: bool) -
     fits = k * nr <= cache / 3 or m <= 2 * mr
     # Where it does not fit, an eighth leaves room for the sums of a chunk of tiles, too.
     kc = 0 if fits else max(k for k in KC if k * nr <= cache / 8)
-    common: dict[str, Knob] = {"mr": mr, "nr": nr, "unroll": 2, "kc": kc}
-    if not packed:
-        return common | {"copy": "no"}
-    stays = nr < n and k and k * n <= cache / 2 and m > 4 * mr  # B, while the rows pass
-    ahead = 4 if m <= 2 * mr else 1  # few tiles have little time to fetch the next panel
-    return common | {"order": "rows" if stays else "panels", "ahead": ahead}
+    common: dict[str, Knob] = {"mr": mr, "nr": nr, "kc": kc}
+    return common if packed else common | {"copy": "no"}
 
 
 def default_tile(rows: int, columns: int, target: Target) -> tuple[int, int]:
@@ -150,7 +147,7 @@ def finish_launch(
     entries = product(size for size, _ in levels)
     dims["levels"] = len(levels)
     extent = entries * dims["tiles"] * dims["panels"] * positive(rows)
-    kept = CHUNK * form.rows * form.width * FLOAT_BYTES if form.passes else 0
+    kept = CHUNK * form.rows * form.width * FLOAT_BYTES
     words = (*(dims[name] for name in form.dims), *table)
     return Launch(words, extent, workspace=kept + workspace)
 
@@ -181,10 +178,6 @@ def form(
         rows=most,
         least=max(most - 1, 1) if isinstance(rows, int) and balances(rows, most) else 1,
         vectors=int(schedule["nr"]) // target.lanes,
-        unroll=int(schedule["unroll"]),
-        order=str(schedule.get("order", "panels")),
-        passes=bool(schedule["kc"]),
-        ahead=int(schedule["ahead"]) if schedule.get("order") == "panels" else 0,
         inputs=len(workload.body.params),
         a=a,
         b=b,

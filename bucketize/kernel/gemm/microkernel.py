@@ -19,6 +19,7 @@ from bucketize.kernel.gemm.epilogue import Epilogue
 Turn: TypeAlias = Callable[[ir.Value, Values], Values]
 
 TAPS = ("taps", "tap_step", "inner_taps", "inner_tap_step", "tap_bytes")
+UNROLL = 4  # steps of the reduction in a turn of its loop: 1 and 2 are slower at all sizes
 LINE = 64  # bytes that a prefetch brings, on all machines that matter
 IMAGE = ("width", "height", "line_step", "image_step")
 
@@ -34,14 +35,6 @@ class Form:
     """Rows of the lowest one that the balanced cut of the rows can ask for."""
     vectors: int
     """Vectors of a row of a tile."""
-    unroll: int
-    """Steps of the reduction in one turn of its loop."""
-    order: str
-    """The outer loop: "panels" or "rows"."""
-    passes: bool
-    """Whether the reduction is cut into passes over the rows, the sums being kept between them."""
-    ahead: int
-    """Cache lines of the part of B that comes next that are fetched in one turn."""
     inputs: int
     """Arguments of the kernel."""
     a: int
@@ -59,11 +52,6 @@ class Form:
         return self.lanes * self.vectors
 
     @property
-    def fetched(self) -> int:
-        """Bytes fetched ahead in one step of the reduction."""
-        return self.ahead * LINE // self.unroll
-
-    @property
     def unit(self) -> str:
         """What the passes cut: the window's lines, or the depth."""
         return "taps" if self.image else "depth"
@@ -76,7 +64,7 @@ class Form:
         extent of 1 hides whether the operand was meant to vary.
         """
         names = ["tiles", "low", "tall", "panels", "columns", "depth", "a_step", "c_step"]
-        names += ["panel_step", "levels"] + (["pass_units"] if self.passes else [])
+        names += ["panel_step", "levels", "pass_units"]
         names += [] if self.packed else ["b_step", "copied"]
         names += [*TAPS, *IMAGE] if self.image else []
         return (*names, *(f"e{i}_step" for i in range(len(self.epilogue.operands))))
@@ -90,9 +78,8 @@ class Form:
     @property
     def frame_names(self) -> tuple[str, ...]:
         """The words that tell a tile its place."""
-        names = ["b", "c", "columns"] + ([] if self.packed else ["b_step"])
-        names += ["units", "skip", "first", "last", "partial"] if self.passes else []
-        names += ["ahead"] if self.ahead else []
+        names = ["b", "c", "columns", "units", "skip", "first", "last", "partial"]
+        names += ["ahead", "lines"] if self.packed else ["b_step"]
         operands = (f"e{i}" for i in range(len(self.epilogue.operands)))
         return (*names, *operands, *(f"row{m}" for m in range(self.rows)))
 
@@ -192,9 +179,7 @@ class _Tile:
         self.cells = [(m, v) for m in range(height) for v in range(self.form.vectors)]
 
     def write(self) -> None:
-        if not self.form.passes:
-            self.store(self.reduce([self.w.number(0)] * len(self.cells)))
-            return
+        """The sums of the passes before, and of this one; after the last they are stored."""
         w, partial = self.w, self.frame.pointer("partial")
         first = w.compare(self.frame.word("first"), "!=", 0)
         sums = self.reduce(self.partial_sums(first, partial))
@@ -243,12 +228,11 @@ class _Tile:
         """The sums with the whole reduction, or one pass of it, added."""
         w = self.w
         rows = [self.frame.pointer(f"row{m}") for m in range(self.height)]
-        if self.form.passes:
-            skip = self.frame.word("skip")
-            rows = [w.at(r, skip) for r in rows]
+        skip = self.frame.word("skip")
+        rows = [w.at(r, skip) for r in rows]
         b = self.frame.pointer("b")
         if not self.form.image:
-            return self.along_depth(self.units(), rows, b, sums)
+            return self.along_depth(self.frame.word("units"), rows, b, sums)
         names = ("tap_step", "inner_taps", "inner_tap_step", "tap_bytes", "depth")
         step, count, inner_step, tap_bytes, depth = map(self.block.word, names)
 
@@ -261,17 +245,13 @@ class _Tile:
 
             return w.loop(0, count, tap, sums)
 
-        return w.loop(0, self.units(), line, sums)
-
-    def units(self) -> ir.Value:
-        form = self.form
-        return self.frame.word("units") if form.passes else self.block.word(form.unit)
+        return w.loop(0, self.frame.word("units"), line, sums)
 
     def along_depth(
         self, depth: ir.Value, rows: Values, b: ir.Value, sums: Values, done: Size = 0
     ) -> Values:
         """The sums with `depth` steps added, of a reduction of which `done` steps went before."""
-        w, unroll = self.w, self.form.unroll
+        w = self.w
         b_step: Size = self.form.width * FLOAT_BYTES
         if not self.form.packed:
             b_step = self.frame.word("b_step")
@@ -279,7 +259,7 @@ class _Tile:
         def turn(steps: int) -> Turn:
             def body(k: ir.Value, sums: Values) -> Values:
                 here, at = [w.item(r, k) for r in rows], w.at(b, w.mul(k, b_step))
-                if steps == unroll:
+                if steps == UNROLL:
                     self.fetch_ahead(w.add(done, k))
                 for u in range(steps):
                     sums = self.step([w.item(r, u) for r in here], w.at(at, w.mul(b_step, u)), sums)
@@ -287,16 +267,25 @@ class _Tile:
 
             return body
 
-        whole = w.mul(w.div(depth, unroll), unroll)
-        sums = w.loop(0, whole, turn(unroll), sums, step=unroll)
-        return w.loop(whole, depth, turn(1), sums) if unroll > 1 else sums
+        whole = w.mul(w.div(depth, UNROLL), UNROLL)
+        sums = w.loop(0, whole, turn(UNROLL), sums, step=UNROLL)
+        return w.loop(whole, depth, turn(1), sums)
 
     def fetch_ahead(self, k: Size) -> None:
-        """Ask for a part of the next panel."""
-        if self.form.ahead:
-            at = self.w.at(self.frame.pointer("ahead"), self.w.mul(k, self.form.fetched))
-            for line in range(self.form.ahead):
-                self.w.prefetch(self.w.at(at, line * LINE))
+        """Ask for lines of the part of B that comes next, as many in a turn as it has steps.
+
+        They are asked for at the begin of the tile's reduction, until it has had its share.
+        """
+        if not self.form.packed:
+            return
+        w = self.w
+
+        def ask() -> None:
+            at = w.at(self.frame.pointer("ahead"), w.mul(k, LINE))
+            for line in range(UNROLL):
+                w.prefetch(w.at(at, line * LINE))
+
+        w.when(w.compare(k, "<", self.frame.word("lines")), ask)
 
     def step(self, rows: Values, b: ir.Value, sums: Values) -> Values:
         """One step of the reduction: an outer product."""

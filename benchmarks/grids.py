@@ -1,0 +1,142 @@
+"""Exhaustive grids: every implementation of kernels at sizes of all kinds, for `replay`.
+
+`python -m benchmarks grids` adds to `tuning_logs/<processor>-<name>.csv` what is missing there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+
+from bucketize.ir import Atom, Builder, Const, Module, Var
+from bucketize.kernel.template import Implementation
+from bucketize.ops import add, conv2d, matmul, relu
+from bucketize.tune.environment import here
+from bucketize.tune.measure import Rounds, Worker
+from bucketize.tune.search import Proposal
+from bucketize.tune.session import Session, opened
+from bucketize.tune.task import Point, Task
+from bucketize.types import Symbol, tensor
+
+LOGS = Path(__file__).parent.parent / "tuning_logs"
+ROWS = (1, 2, 3, 5, 8, 13, 17, 32, 64, 100, 256)
+DENSE = ((256, 256), (1024, 1024), (768, 3072), (3072, 768), (2048, 1000))  # depth, columns
+CONV = (  # extent, channels in, channels out, window, stride
+    *((224, 3, 64, 7, 2), (56, 64, 64, 3, 1), (56, 64, 128, 3, 2)),
+    *((28, 128, 128, 3, 1), (14, 256, 256, 3, 1), (7, 512, 512, 3, 1)),
+    *((56, 64, 256, 1, 1), (28, 512, 128, 1, 1), (14, 1024, 256, 1, 1), (7, 960, 160, 1, 1)),
+)
+DEPTHWISE = ((112, 32, 1), (112, 96, 2), (56, 144, 1), (14, 576, 1), (7, 960, 1))
+HEADS, WIDTH = 12, 64
+LENGTHS = (8, 16, 64, 128, 384)
+REFINED = 15
+
+
+def dense() -> tuple[Module, list[Mapping[str, int]]]:
+    """Layers of a perceptron, side by side: together they have as many weights as a model."""
+    rows, out = Symbol("M", 1, 256), Builder()
+    inputs, results = [], []
+    for depth, columns in DENSE:
+        x = Var(f"x{depth}", tensor("float32", rows, depth))
+        y = out.emit(matmul, x, _constant(depth, columns))
+        inputs.append(x)
+        results.append(out.emit(relu, out.emit(add, y, _constant(columns))))
+    return _module(out, inputs, results), [{"M": m} for m in ROWS]
+
+
+def convolution() -> tuple[Module, list[Mapping[str, int]]]:
+    """Convolutions and depthwise ones of image models, at their own sizes."""
+    batch, out = Symbol("N", 1, 4), Builder()
+    inputs, results = [], []
+    shapes = [(*shape, 1) for shape in CONV] + [(e, c, c, 3, s, c) for e, c, s in DEPTHWISE]
+    for i, (extent, channels, wanted, window, stride, groups) in enumerate(shapes):
+        x = Var(f"x{i}", tensor("float32", batch, channels, extent, extent))
+        weights = _constant(wanted, channels // groups, window, window)
+        pads = (window // 2,) * 4
+        y = out.emit(conv2d, x, weights, pads=pads, strides=(stride, stride), groups=groups)
+        inputs.append(x)
+        results.append(out.emit(relu, out.emit(add, y, _constant(1, wanted, 1, 1))))
+    return _module(out, inputs, results), [{"N": 1}]
+
+
+def attention() -> tuple[Module, list[Mapping[str, int]]]:
+    """The two products of attention, neither of a constant."""
+    length, out = Symbol("S", 1, 512), Builder()
+    shapes = [(length, WIDTH), (WIDTH, length), (length, length), (length, WIDTH)]
+    inputs = [Var(f"x{i}", tensor("float32", HEADS, *s)) for i, s in enumerate(shapes)]
+    results = [out.emit(matmul, inputs[0], inputs[1]), out.emit(matmul, inputs[2], inputs[3])]
+    return _module(out, inputs, results), [{"S": s} for s in LENGTHS]
+
+
+def _constant(*shape: int) -> Const:
+    return Const(np.random.default_rng(0).standard_normal(shape).astype(np.float32))
+
+
+def _module(out: Builder, inputs: list[Var], results: list[Atom]) -> Module:
+    return Module({"main": out.function("main", inputs, results)})
+
+
+GRIDS: Mapping[str, Callable[[], tuple[Module, list[Mapping[str, int]]]]] = {
+    "dense": dense,
+    "convolution": convolution,
+    "attention": attention,
+}
+
+
+def main() -> None:
+    """Record all grids, or go on with them."""
+    for name, made in GRIDS.items():
+        module, sizes = made()
+        log = LOGS / f"{here().host_cpu}-{name}.csv"
+        with (
+            Worker(has_clock=False) as worker,  # nothing to confirm: there is no model
+            opened(
+                module,
+                log=log,
+                trials=10**6,
+                search="grid",
+                seed=0,
+                threads=1,
+                sizes=sizes,
+                seconds=None,
+                until=0.0,
+                model=name,
+                measurer=worker,
+                progress=True,
+            ) as session,
+        ):
+            session.work()
+            refine(session)
+        print(f"{log.name}: {len(session.written)} rows added")
+
+
+def refine(session: Session) -> None:
+    """Time the best of each size again: the best of many noisy ones looks better than it is."""
+    for task in session.tasks:
+        for point in task.points:
+            best = _best(session, task, point)
+            asked = [Proposal(made, "confirm") for made in best]
+            job = session.job(task, point, best, Rounds(15, 200, 0.06))
+            (outcomes,) = session.measurer.measure([job])
+            session.record(task, point, asked, outcomes)
+
+
+def _best(session: Session, task: Task, point: Point) -> list[Implementation]:
+    """The fastest at a point, by the default of the same rounds, and the default."""
+    known = session.known[task.workload.hash]
+    costs = {
+        key: trial.latency_median_s / trial.baseline_s
+        for key, by_shape in known.items()
+        if (trial := by_shape.get(point.shape)) is not None
+        and trial.latency_median_s
+        and trial.baseline_s
+    }
+    keys = sorted(costs, key=lambda key: costs[key])[:REFINED]
+    points = [task.space.points[task.space.index[key]] for key in keys]
+    return [task.default, *(made for made in points if made.key != task.default.key)]
+
+
+if __name__ == "__main__":
+    main()
