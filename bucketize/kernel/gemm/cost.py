@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bucketize.kernel.emit.vector import FLOAT_BYTES
-from bucketize.kernel.gemm.microkernel import LINE, UNROLL
+from bucketize.kernel.gemm.microkernel import LINE
 from bucketize.kernel.target import Target
 from bucketize.kernel.template import Schedule
 
@@ -54,115 +54,92 @@ class Constants:
     tile: float
     """To begin and end a tile."""
     row: float
-    """To find a row of a tile, an image's beside that of a matrix."""
+    """To find a row of a tile."""
+    pixel: float
+    """To find one of an image."""
     store: float
     """Of a vector of a tile, with its epilogue."""
     spill: float
     """Of a vector of sums that is kept between passes."""
     panel: float
-    """To begin a panel, or one pass over it."""
+    """To begin a pass over a panel."""
     call: float
+    l1: float
+    """Bytes in a cycle that B costs beside the arithmetic, from the first cache; and so on."""
     l2: float
-    """Bytes in a cycle from the second cache, and so on."""
     l3: float
     memory: float
+    share: float
+    """Of the first cache, that B may fill."""
+    held: float
+    """The share of the last cache that others leave."""
     hidden: float
-    """The share of the traffic from far away that the processor's own prefetching hides."""
-    asked: float
-    """Cycles of a line that is fetched ahead."""
+    """How much of a tile's time hides what it waits for."""
 
 
 def arrays(schedules: Sequence[Schedule], lanes: int) -> dict[str, Floats]:
     """The knobs of schedules, a column each."""
     rows = [
-        (
-            float(s["mr"]),
-            float(s["nr"]) / lanes,
-            float(s["kc"]),
-            float(s.get("order") == "rows"),
-            float(s.get("ahead", 0)),
-            float(s.get("copy") == "yes"),
-        )
-        for s in schedules
+        (s["mr"], int(s["nr"]) / lanes, s["kc"], float(s.get("copy") == "yes")) for s in schedules
     ]
-    names = ("mr", "nv", "kc", "by_rows", "ahead", "copy")
-    return dict(zip(names, np.array(rows).T, strict=True))
+    return dict(zip(("mr", "nv", "kc", "copy"), np.array(rows, float).T, strict=True))
 
 
 def seconds(p: Product, k: Mapping[str, Floats], c: Constants, target: Target) -> Floats:
     """The seconds that a product takes under each schedule."""
-    lanes = target.lanes
     mr, nv = k["mr"], k["nv"]
-    width = nv * lanes
+    width = nv * target.lanes
     tiles = np.ceil(p.rows / mr)
     low, tall = np.floor(p.rows / tiles), p.rows % tiles
     panels = np.ceil(p.columns / width)
-    kc = np.where(k["kc"] > 0, np.minimum(k["kc"], p.depth), p.depth)
-    passes = np.ceil(p.depth / kc)
+    passes = np.ceil(p.depth / np.where(k["kc"] > 0, k["kc"], p.depth))
     depth = p.depth / passes  # of a pass
+    part = depth * width * FLOAT_BYTES  # of B in a pass
 
-    # where B is read from again, and by which bytes
-    panel_bytes = depth * width * FLOAT_BYTES
-    near = np.where(panel_bytes <= 0.6 * target.l1, np.inf, c.l2)
-    near = np.where(panel_bytes > 0.6 * target.l2, c.l3, near)
+    # B comes again from the cache that holds a pass over a panel beside the rows of A
+    near = np.where(part <= c.share * target.l1, c.l1, c.l2)
 
     def step(height: Floats) -> Floats:
-        """Cycles of one step of a tile, B being near."""
+        """Cycles of a step of the reduction, B being near."""
         arithmetic = np.maximum(height * nv / c.fma, c.latency)
-        return np.maximum(
-            np.maximum(arithmetic, (height + nv) / c.loads), width * FLOAT_BYTES / near
-        )
+        return np.maximum(arithmetic, (height + nv) / c.loads) + width * FLOAT_BYTES / near
 
-    tile_cycles = (
-        step(low) * (tiles - tall) + step(low + 1) * tall
-    ) * depth  # of a pass, all tiles
-    first = step(np.minimum(low + 1, p.rows)) * depth
     far = _far(p, c, target)
-    fetch = panel_bytes / far * (1 - c.hidden)
-    lines = depth / UNROLL * k["ahead"] * tiles
-    ahead = np.where(k["by_rows"] > 0, 0.0, np.minimum(lines * LINE / panel_bytes, 1.0))
-    wait = np.maximum(panel_bytes * (1 - ahead) / far - first, 0) + fetch * (1 - ahead)
-    of_pass = np.maximum(tile_cycles + wait, panel_bytes / far)
-    of_pass = of_pass + np.minimum(lines, panel_bytes / LINE) * c.asked
-    by_panels = panels * passes * (of_pass + c.panel)
+    tall_step = step(low + 1)
+    reduction = (step(low) * (tiles - tall) + tall_step * tall) * depth
+    first = np.where(tall > 0, tall_step, step(low)) * depth
+    fetched = np.where(tiles > 1, np.minimum(tiles * LINE / (width * FLOAT_BYTES), 1), 0)
+    waits = (1 - fetched) * np.maximum(part / far - c.hidden * first, 0)
+    of_part = np.maximum(reduction + waits, part / far)
+    cycles = panels * passes * (of_part + c.panel)
 
-    # all panels for each tile of rows: B is read again for each
-    whole = panels * panel_bytes
-    again = np.where(whole <= 0.6 * target.l2, c.l2, c.l3)
-    by_rows = panels * (tile_cycles + c.panel * tiles) + whole / far * (1 - c.hidden)
-    by_rows = np.maximum(by_rows, whole / far + (tiles - 1) * whole / again)
-
-    cycles = np.where(k["by_rows"] > 0, by_rows, by_panels)
     vectors = p.rows * nv * panels
     cycles = cycles + panels * tiles * passes * c.tile + vectors * c.store
     cycles = cycles + 2 * vectors * (passes - 1) * c.spill
-    cycles = cycles + p.rows * panels * passes * c.row * (2.0 if p.image else 1.0)
-    cycles = cycles + _rows_again(p, panels, k, c, target)
+    cycles = cycles + p.rows * panels * passes * (c.pixel if p.image else c.row)
+    cycles = cycles + _rows_again(p, panels, c, target)
     if not p.packed:
-        cut = np.where((k["copy"] > 0) | (p.columns % width > 0), 1.0, 0.0)
-        cycles = cycles + cut * panels * p.depth * nv * (c.store + 1 / c.loads)
-    return (p.batch * cycles + c.call) / c.ghz / 1e9
+        copied = (k["copy"] > 0) | (p.columns % width > 0)
+        cycles = cycles + np.where(copied, panels * p.depth * nv * (c.store + 1 / c.loads), 0)
+    found: Floats = (p.batch * cycles + c.call) / c.ghz / 1e9
+    return found
 
 
 def _far(p: Product, c: Constants, target: Target) -> float:
     """Bytes in a cycle from where B is when the product begins."""
-    own = p.depth * p.columns * FLOAT_BYTES
-    between = max(p.cold_bytes, own)
-    if between <= target.l2 * 0.8:
+    between = max(p.cold_bytes, p.depth * p.columns * FLOAT_BYTES)
+    if between <= 0.8 * target.l2:
         return c.l2
-    return c.l3 if between <= target.l3 * 0.15 else c.memory
+    return c.l3 if between <= c.held * target.l3 else c.memory
 
 
-def _rows_again(
-    p: Product, panels: Floats, k: Mapping[str, Floats], c: Constants, target: Target
-) -> Floats:
+def _rows_again(p: Product, panels: Floats, c: Constants, target: Target) -> Floats:
     """Cycles of reading A once for each panel, and of writing the result."""
     a = p.a_bytes or p.rows * p.depth * FLOAT_BYTES
-    again = np.where(k["by_rows"] > 0, 1.0, panels)
-    rate = np.inf if a <= target.l2 * 0.6 else c.l3
     out = p.rows * p.columns * FLOAT_BYTES
-    written = out / (c.l2 if out <= target.l2 * 0.6 else c.l3)
-    return a * again / rate + written
+    rate = np.inf if a <= 0.6 * target.l2 else c.l3
+    found: Floats = a * panels / rate + out / (c.l2 if out <= 0.6 * target.l2 else c.l3)
+    return found
 
 
 NAMES = tuple(f.name for f in fields(Constants))
