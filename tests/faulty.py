@@ -17,16 +17,22 @@ LOOPS = {
     "crash": "pointer(block[0] - block[0] + 8, float32)[i] = float32(1)",
     "hang": "while block[0] != 0: out[i] = out[i] + float32(1)",
     "broken": "out[i] = there_is_no_such_name",
+    # not in their first run, which finds no result yet: while they are timed
+    "tires": "pointer(block[0] if out[i] != out[i] else i + 8, float32)[i] = max(x[i], float32(0))",
+    "stalls": f"while out[i] == out[i]: out[i] = out[i] + float32(1)\n        {RELU}",
 }
 IMPORTS = {
     "die": "import os; os.abort()",
     "endless": "import time; time.sleep(1000)",
     "chatter": "print('{}')",
 }
+REFUSES = "refuses"
 
 
 def source(_: Workload, schedule: Schedule, *_args: Any) -> str:
     fault = str(schedule["fault"])
+    if fault == REFUSES:
+        raise ArithmeticError("no text for this")
     return f"""\
 from numba import float32
 from bucketize.kernel.emit.entry import entry
@@ -49,7 +55,7 @@ def reason(_: Workload, schedule: Schedule, *_args: Any) -> str | None:
 FAULTY = Template(
     name="faulty",
     accepts=lambda workload: [b.op.name for b in workload.body.body] == ["relu"],
-    knobs=lambda *_: {"fault": (*LOOPS, *IMPORTS), "copy": (1, 2)},
+    knobs=lambda *_: {"fault": (*LOOPS, *IMPORTS, REFUSES), "copy": (1, 2)},
     default=lambda *_: {"fault": "none", "copy": 1},
     valid=reason,
     source=source,

@@ -21,11 +21,13 @@ from bucketize.analysis import (
     Case,
     best_schedules,
     buckets,
+    confirmed,
     failures,
     knobs,
     load,
     measure_trade_off,
     progress,
+    tasks,
     trade_off,
     versus_oracle,
 )
@@ -34,11 +36,10 @@ from bucketize.dispatch.tree import dispatch
 from bucketize.errors import ArgumentError, BucketizeError, LogError
 from bucketize.onnx import from_onnx
 from bucketize.tune.cells import parse_shapes, shape_text
-from bucketize.tune.choice import Choices, best_choice
+from bucketize.tune.choice import best_choice
 from bucketize.tune.frame import trial_frame, trials_of
-from bucketize.tune.log import COLUMNS, Trial, append, schedule_hash, schedule_json
+from bucketize.tune.log import CLONE, COLUMNS, PLACE, Trial, append, schedule_hash, schedule_json
 from bucketize.tune.session import tune
-from bucketize.types import ANY, Symbol, tensor
 
 
 def measured(mr: int, latency_s: float | None, **changes: object) -> Trial:
@@ -203,30 +204,50 @@ def test_runs_on_a_busy_machine_compare_by_their_baselines() -> None:
     assert choice.schedule == {"mr": 2}
 
 
-def test_choices_are_made_among_the_shapes_of_the_bucket() -> None:
-    n = Symbol("N", 1, 3)
-    choices = Choices(
-        [
-            measured(2, 1e-3, shape="2x4,2x4"),
-            measured(4, 2e-3, shape="2x4,2x4"),
-            measured(4, 1e-9, shape="2x4,3x4"),
-            measured(6, 1e-9, shape="8x4,8x4"),
-            measured(8, 1e-9, shape="2x4,2x4", threads=2),
-        ],
-        threads=1,
-    )
-    choice = choices.best("w", [tensor("f4", n, 4), tensor("f4", n, 4)])
-    assert choice is not None
-    assert choice.schedule == {"mr": 2}
-    assert choices.best("w", [tensor("f4", n * 4, 4), tensor("f4", ANY, 4)]) is not None
-    assert choices.best("w", [tensor("f4", n, 5), tensor("f4", n, 5)]) is None
-    assert choices.best("w", [tensor("f4", n, 4)]) is None
-    assert choices.best("another", [tensor("f4", n, 4)]) is None
-
-
 @pytest.mark.parametrize("shapes", [((1, 2), (), (3,)), ((128, 768), (768, 768)), ((),)])
 def test_shape_text_is_read_back(shapes: tuple[tuple[int, ...], ...]) -> None:
     assert parse_shapes(shape_text(shapes)) == shapes
+
+
+def told(ratio: float | None, **changes: object) -> Trial:
+    """A row of a verdict on a clone, whose interval is five per cent to either side."""
+    ends = {} if ratio is None else {"ratio_low": ratio / 1.05, "ratio_high": ratio * 1.05}
+    made = {"schedule": "{}" if ratio is None else '{"w": "gemm mr=2", "v": "gemm mr=4"}'}
+    about = {"level": CLONE, "op": CLONE, "workload": "c", "clone": "c", "source": "confirm"}
+    return trial(**{**about, **made, **ends, **changes})
+
+
+def test_what_a_clone_gained_is_a_row_of_its_own() -> None:
+    trials = [
+        *SEARCHED,
+        told(0.8, function="main[N=1]", shape="1x4"),
+        told(0.8, function="main[N=1]", shape="8x4"),
+        told(0.9, function="main[N=2]", run_id="a", timestamp="2024-01-01T00:00:00+00:00"),
+        told(None, function="main[N=2]", run_id="b", timestamp="2024-01-02T00:00:00+00:00"),
+    ]
+    first, second = confirmed(trial_frame(trials)).to_dict("records")
+    assert (first["function"], first["chosen"], first["shapes"]) == ("main[N=1]", 2, "1x4; 8x4")
+    assert first["ratio"] == pytest.approx(0.8)
+    assert 0.8 / 1.05 < first["ratio_low"] < 0.8 < first["ratio_high"] < 0.8 * 1.05
+    assert [second[name] for name in ("function", "chosen")] == ["main[N=2]", 0]
+    assert [second[name] for name in ("ratio", "ratio_low", "ratio_high")] == [1.0, 1.0, 1.0]
+    assert confirmed(trial_frame(SEARCHED)).empty
+
+
+def test_what_was_timed_in_a_clone_is_no_trial_of_a_kernel() -> None:
+    more = [measured(6, 1e-9, shape=shape, level=PLACE) for shape in ("1x4", "8x4")]
+    alone, with_more = trial_frame(SEARCHED), trial_frame([*SEARCHED, *more, told(0.8)])
+    assert best_schedules(with_more).equals(best_schedules(alone))
+    assert progress(with_more).equals(progress(alone))
+    assert [task for task, _ in tasks(with_more)] == [task for task, _ in tasks(alone)]
+    assert knobs(with_more).columns.tolist() == ["mr"]
+
+
+def test_what_is_timed_again_is_no_step_of_the_search_but_counts() -> None:
+    again = measured(2, 3e-3, source="confirm")
+    frame = trial_frame([measured(1, 4e-3), measured(2, 1e-3), again])
+    assert progress(frame)["best"].tolist() == pytest.approx([1.0, 0.25])
+    assert best_schedules(frame)["relative"].tolist() == pytest.approx([0.75])
 
 
 def test_failures_are_counted_with_an_example() -> None:

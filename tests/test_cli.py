@@ -634,7 +634,10 @@ def test_demo(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         (["run", "net.onnx", "--input", "x=no.npy"], "error: no.npy: No such file or directory"),
         (["tune", "net.onnx", "--log", "t.csv", "--seconds", "0"], "0.0 is not in the range x>0"),
         (["tune", "net.onnx", "--log", "t.csv", "--seconds", "inf"], "expected a finite number"),
-        (["analyze", "t.csv", "--frame", "worst"], "'worst' is not one of 'best', 'failures'"),
+        (
+            ["analyze", "t.csv", "--frame", "worst"],
+            "'worst' is not one of 'best', 'confirmed', 'failures'",
+        ),
         (["analyze", "t.csv", "--plot", "p.xyz"], "p.xyz does not end in a picture's suffix: "),
         (["analyze", "t.csv", "--plot", "p"], "p does not end in a picture's suffix: "),
         (["analyze", "t.csv", "--plot", "no/p.png"], "there is no directory no"),

@@ -74,7 +74,7 @@ def test_rows_come_back_typed_and_in_order(log: Path) -> None:
 
 
 def test_columns_are_those_of_the_design() -> None:
-    assert len(COLUMNS) == len(dataclasses.fields(Trial)) == 38
+    assert len(COLUMNS) == len(dataclasses.fields(Trial)) == 42
     assert COLUMNS[13:20] == (
         "threads", "model", "function", "bucket", "shape", "weight", "op",
     )  # fmt: skip
@@ -264,12 +264,12 @@ def test_unknown_columns_are_kept(log: Path) -> None:
 
 def test_a_log_of_an_older_version_has_no_columns_for_what_came_later(log: Path) -> None:
     append(log, trial(0))
-    later = "template", "layer", "flops", "bytes"
+    later = "template", "layer", "flops", "bytes", "clone", "level", "ratio_low", "ratio_high"
     with log.open() as file:
         kept = [row[: -len(later)] for row in csv.reader(file)]
     with log.open("w", newline="") as file:
         csv.writer(file, lineterminator="\n").writerows(kept)
-    append(log, trial(1, layer="%1", flops=8.0))
+    append(log, trial(1, layer="%1", flops=8.0, clone="c", ratio_low=0.5))
     assert rows(log) == [trial(0), trial(1)]
     assert COLUMNS[-len(later) :] == later
 

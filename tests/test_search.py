@@ -4,26 +4,33 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from bucketize.errors import TuneError, UnknownNameError
+from bucketize.ir import FUSED, Builder, Const, Var, all_bindings
+from bucketize.kernel.target import host
+from bucketize.kernel.template import TEMPLATES, Implementation, Template
+from bucketize.kernel.templates import candidates
+from bucketize.kernel.workload import Workload, workload_of
+from bucketize.lower.pipeline import lower
+from bucketize.ops import conv2d, relu
 from bucketize.tune.log import Schedule, Trial, rows, schedule_hash
-from bucketize.tune.search import (
-    STRATEGIES,
-    Measure,
-    Proposal,
-    Space,
-    propose,
-    search,
-)
+from bucketize.tune.search import STRATEGIES, Proposal, Search, Space, schedules, space_of
+from bucketize.types import tensor
 
 LOGS = Path(__file__).parent.parent / "tuning_logs"
 
 KNOBS = {"mr": (1, 2, 4, 6, 8), "nv": (1, 2, 3, 4), "order": ("mn", "nm"), "unroll": (1, 2, 4)}
 DEFAULT = {"mr": 4, "nv": 2, "order": "mn", "unroll": 1}
+
+Cost = Callable[[Implementation], float | None]
+Tried = list[tuple[Proposal, float | None]]
 
 
 def too_many_registers(schedule: Schedule) -> str | None:
@@ -31,47 +38,76 @@ def too_many_registers(schedule: Schedule) -> str | None:
     return f"{used} registers of 24" if used > 24 else None
 
 
-SPACE = Space(KNOBS, DEFAULT, too_many_registers)
+def made(schedule: Schedule, template: str = "gemm") -> Implementation:
+    return Implementation(template, schedule)
 
 
-def cost(proposal: Proposal) -> float | None:
-    """A bowl with its bottom at mr=6, nv=4, nm, unroll 4; mr=8 fails."""
-    mr, nv, order, unroll = proposal.schedule.values()
+def space(knobs: Mapping[str, Sequence[int | str]], default: Schedule) -> Space:
+    return Space([made(schedule) for schedule in schedules(knobs)], made(default))
+
+
+SPACE = Space([made(s) for s in schedules(KNOBS) if not too_many_registers(s)], made(DEFAULT))
+
+
+OF_DEFAULT = 1 + 2 / 4 + 2 / 4 + 3 / 16 + 1
+
+
+def cost(one: Implementation) -> float | None:
+    """By the default's; a bowl with its bottom at mr=6, nv=4, nm, unroll 4; mr=8 fails."""
+    mr, nv, order, unroll = one.schedule.values()
     if mr == 8:
         return None
     away = abs(int(mr) - 6) / 4 + abs(int(nv) - 4) / 4 + abs(int(unroll) - 4) / 16
-    return 1e-4 * (1 + away + (order == "mn"))
+    return (1 + away + (order == "mn")) / OF_DEFAULT
 
 
-def best(tried: Sequence[tuple[Proposal, float | None]]) -> float:
+def best(tried: Tried) -> float:
     return min(found for _, found in tried if found is not None)
 
 
-def run(strategy: str, trials: int = 30, seed: int = 0) -> list[tuple[Proposal, float | None]]:
-    return list(search(SPACE, cost, trials, strategy=strategy, seed=seed))
+def walk(search: Search, cost: Cost, trials: int) -> Tried:
+    """Ask and tell, one by one, until so many are tried or the space is used up."""
+    tried: Tried = []
+    while len(search.tried) < trials and (asked := search.ask()):
+        (proposal,) = asked
+        tried.append((proposal, cost(proposal.implementation)))
+        search.tell(*_told(tried[-1]))
+    return tried
+
+
+def _told(one: tuple[Proposal, float | None]) -> tuple[Implementation, float | None]:
+    return one[0].implementation, one[1]
+
+
+def run(strategy: str, trials: int = 30, seed: int = 0) -> Tried:
+    return walk(Search(SPACE, strategy, seed), cost, trials)
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_default_first_then_valid_and_never_repeated(strategy: str) -> None:
     tried = run(strategy)
-    assert tried[0] == (Proposal(DEFAULT, "default"), cost(Proposal(DEFAULT, "default")))
+    assert tried[0] == (Proposal(made(DEFAULT), "default"), cost(made(DEFAULT)))
     assert len(tried) == 30
-    assert len({schedule_hash(proposal.schedule) for proposal, _ in tried}) == 30
-    assert not any(too_many_registers(proposal.schedule) for proposal, _ in tried)
+    assert len({proposal.implementation.key for proposal, _ in tried}) == 30
+    assert not any(too_many_registers(proposal.implementation.schedule) for proposal, _ in tried)
     assert {proposal.source for proposal, _ in tried[1:]} <= {strategy, "random"}
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_used_up_space_ends_the_search(strategy: str) -> None:
-    space = Space({"a": (1, 2, 3), "b": ("x", "y"), "c": (7,)}, {"a": 2, "b": "x", "c": 7})
-    tried = list(search(space, lambda p: float(p.schedule["a"]), 100, strategy=strategy))
-    assert len(tried) == 6
-    assert propose(space, [(p.schedule, c) for p, c in tried], strategy=strategy) is None
+    small = space({"a": (1, 2, 3), "b": ("x", "y"), "c": (7,)}, {"a": 2, "b": "x", "c": 7})
+    search = Search(small, strategy)
+    assert len(walk(search, lambda one: float(one.schedule["a"]), 100)) == 6
+    assert search.ask(4) == []
+    assert search.gain() == 0.0
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_space_whose_every_schedule_fails_is_still_walked(strategy: str) -> None:
-    assert len(list(search(SPACE, lambda _: None, 12, strategy=strategy))) == 12
+    search = Search(SPACE, strategy)
+    assert len(walk(search, lambda _: None, 12)) == 12
+    assert search.best is None
+    assert search.better(3) == []
 
 
 def test_a_seed_fixes_the_proposals() -> None:
@@ -82,22 +118,73 @@ def test_a_seed_fixes_the_proposals() -> None:
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_search_goes_on_where_it_stopped(strategy: str) -> None:
     whole = run(strategy, 16)
-    history = [(proposal.schedule, found) for proposal, found in whole[:9]]
-    rest = list(search(SPACE, cost, 16, strategy=strategy, history=history))
-    assert rest == whole[9:]
+    resumed = Search(SPACE, strategy)
+    for one in whole[:9]:
+        resumed.tell(*_told(one))
+    assert walk(resumed, cost, 16) == whole[9:]
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_batch_is_distinct_and_changes_nothing(strategy: str) -> None:
+    search = Search(SPACE, strategy)
+    walk(search, cost, 5)
+    before = dict(search.tried)
+    asked = search.ask(6)
+    assert len({p.implementation.key for p in asked}) == 6
+    assert not {SPACE.index[p.implementation.key] for p in asked} & before.keys()
+    assert search.ask(6) == asked
+    assert search.tried == before
+    assert Search(SPACE, strategy).ask()[0] == Proposal(made(DEFAULT), "default")
+
+
+def test_what_is_no_point_of_the_space_is_not_learnt() -> None:
+    search = Search(SPACE)
+    search.tell(made({"mr": 5, "nv": 1, "order": "nm", "unroll": 4}), 0.5)
+    search.tell(made(DEFAULT, "winograd"), 0.5)
+    assert search.tried == {}
 
 
 def test_neighbours_best_come_second_when_they_fit() -> None:
     fits = {"mr": 6, "nv": 4, "order": "nm", "unroll": 4}
     strangers = [
-        {"mr": 8, "nv": 4, "order": "nm", "unroll": 4},  # invalid here
-        {"mr": 5, "nv": 1, "order": "nm", "unroll": 4},  # no such value
-        {"tile": 8},  # another template
-        {**fits, "depth": 2},
+        made({"mr": 8, "nv": 4, "order": "nm", "unroll": 4}),  # invalid here
+        made({"mr": 5, "nv": 1, "order": "nm", "unroll": 4}),  # no such value
+        made({"tile": 8}),
+        made({**fits, "depth": 2}),
+        made(fits, "winograd"),  # another template
     ]
-    proposals = search(SPACE, cost, 3, transfer=[*strangers, fits, DEFAULT])
-    assert [proposal.source for proposal, _ in proposals] == ["default", "transfer", "random"]
-    assert propose(SPACE, [(DEFAULT, 1.0)], transfer=[fits]) == Proposal(fits, "transfer")
+    search = Search(SPACE, transfer=[*strangers, made(fits), made(DEFAULT)])
+    assert [proposal.source for proposal in search.ask(3)] == ["default", "transfer", "random"]
+    search.tell(made(DEFAULT), 1.0)
+    assert search.ask() == [Proposal(made(fits), "transfer")]
+
+
+def test_the_best_few_are_better_than_the_default_and_it_is_none_of_them() -> None:
+    search = Search(SPACE)
+    points = [p for p in SPACE.points if p.key != SPACE.default.key][:4]
+    for point, found in zip(points, (0.9, 0.7, 1.1, None), strict=True):
+        search.tell(point, found)
+    search.tell(SPACE.default, 0.8)  # by a baseline of another day
+    assert search.better(3) == [points[1], points[0]]
+    assert search.better(1) == [points[1]]
+    assert search.best == (points[1], 0.7)
+
+
+def test_what_is_expected_to_be_gained_shrinks_as_the_best_is_found() -> None:
+    search = Search(SPACE)
+    walk(search, cost, 4)
+    early = search.gain()
+    walk(search, cost, 40)
+    assert 0 <= search.gain() < early
+
+
+def test_a_point_that_is_believed_to_be_good_comes_first() -> None:
+    belief = [0.0] * len(SPACE.points)
+    belief[17] = -0.7
+    search = Search(Space(SPACE.points, SPACE.default, belief))
+    search.tell(SPACE.default, 1.0)
+    assert search.ask() == [Proposal(SPACE.points[17], "skopt")]
+    assert search.gain() == pytest.approx(0.7, abs=0.05)
 
 
 def test_the_surrogate_beats_chance() -> None:
@@ -116,25 +203,28 @@ def landscapes() -> dict[str, list[Trial]]:
     return found
 
 
-def recorded(trials: list[Trial], default: Schedule) -> tuple[Space, Measure]:
-    """The space of the schedules in a log, and what each of them took."""
+def recorded(trials: list[Trial], default: Schedule) -> tuple[Space, Cost]:
+    """The space of the schedules in a log, and what each of them took by the default."""
     costs = {t.schedule_hash: t.latency_median_s for t in trials}
-    schedules = [json.loads(t.schedule) for t in trials]
-    knobs = {name: sorted({s[name] for s in schedules}) for name in default}
+    known = {t.schedule_hash: made(json.loads(t.schedule)) for t in trials}
+    base = costs[schedule_hash(default)]
+    assert base is not None
 
-    def unknown(schedule: Schedule) -> str | None:
-        return None if schedule_hash(schedule) in costs else "not recorded"
+    def measure(one: Implementation) -> float | None:
+        found = costs[schedule_hash(one.schedule)]
+        return None if found is None else found / base
 
-    return Space(knobs, default, unknown), lambda p: costs[schedule_hash(p.schedule)]
+    return Space(list(known.values()), made(default)), measure
 
 
 def excess(trials: list[Trial], strategy: str, seed: int) -> float:
     """How much slower than the best of all is the best of 20, from an ordinary start."""
     by_latency = sorted(trials, key=lambda t: t.latency_median_s or math.inf)
-    ordinary = json.loads(by_latency[len(trials) // 2].schedule)
-    space, measure = recorded(trials, ordinary)
-    found = best(list(search(space, measure, 20, strategy=strategy, seed=seed)))
-    return found / (by_latency[0].latency_median_s or math.inf) - 1
+    ordinary = by_latency[len(trials) // 2]
+    space, measure = recorded(trials, json.loads(ordinary.schedule))
+    found = best(walk(Search(space, strategy, seed), measure, 20))
+    least = (by_latency[0].latency_median_s or math.inf) / (ordinary.latency_median_s or math.inf)
+    return found / least - 1
 
 
 def test_the_surrogate_beats_chance_at_equal_trials_on_recorded_kernels() -> None:
@@ -151,15 +241,17 @@ def test_the_surrogate_beats_chance_at_equal_trials_on_recorded_kernels() -> Non
 def test_the_grid_finds_the_best_of_all() -> None:
     everything = run("grid", 1000)
     assert len(everything) == len(SPACE.points) < math.prod(map(len, KNOBS.values()))
-    assert best(everything) == 1e-4
+    assert best(everything) == 1 / OF_DEFAULT
 
 
 def test_a_huge_space_is_sampled() -> None:
     knobs = {name: tuple(range(12)) for name in "abcde"}
-    space = Space(knobs, dict.fromkeys(knobs, 0))
-    tried = list(search(space, lambda p: 1.0 + sum(map(int, p.schedule.values())), 8))
-    assert len({schedule_hash(proposal.schedule) for proposal, _ in tried}) == 8
-    assert 4000 < len(space.points) <= 5000
+    drawn = schedules(knobs)
+    assert drawn == schedules(knobs)
+    assert 4000 < len(drawn) <= 5000
+    search = Search(Space([made(s) for s in drawn], made(drawn[0])))
+    tried = walk(search, lambda one: 1.0 + sum(map(int, one.schedule.values())), 8)
+    assert len({proposal.implementation.key for proposal, _ in tried}) == 8
 
 
 def test_an_unknown_strategy_lists_the_known() -> None:
@@ -167,6 +259,84 @@ def test_an_unknown_strategy_lists_the_known() -> None:
         run("annealing")
 
 
-def test_an_invalid_default_is_an_error() -> None:
-    with pytest.raises(TuneError, match=r"default schedule .* is invalid: 32 registers of 24"):
-        Space(KNOBS, {**DEFAULT, "mr": 8, "nv": 4}, too_many_registers)
+# --- the space of a workload ----------------------------------------------------------------------
+
+
+def rectified() -> Workload:
+    x = Var("x", tensor("float32", 4, 8))
+    out = Builder()
+    return Workload(out.function("main", [x], [out.emit(relu, x)]), (False,))
+
+
+@pytest.fixture
+def knobbed(monkeypatch: pytest.MonkeyPatch) -> Template:
+    """A template for `relu` whose grid is too large, or partly illegal."""
+
+    def never(*_: object) -> Any:
+        raise AssertionError
+
+    template = Template(
+        name="knobbed",
+        accepts=lambda workload: workload.anchor.op is relu,
+        knobs=lambda *_: KNOBS,
+        default=lambda *_: DEFAULT,
+        valid=lambda _, schedule, __: too_many_registers(schedule),
+        source=never,
+        launch=never,
+        pack=never,
+        pack_key=never,
+    )
+    monkeypatch.setitem(TEMPLATES, template.name, template)
+    return template
+
+
+def test_the_space_has_every_legal_schedule_of_every_template(knobbed: Template) -> None:
+    found = space_of(rectified(), made(DEFAULT, "knobbed"), host())
+    assert {p.template for p in found.points} == {"elementwise", "knobbed"}
+    legal = {p.key for p in found.points if p.template == "knobbed"}
+    assert legal == {made(s, "knobbed").key for s in schedules(KNOBS) if not too_many_registers(s)}
+
+
+def test_two_templates_of_one_workload_are_searched_as_one() -> None:
+    """A depthwise convolution is for two templates; the default of one is the base of both."""
+    x = Var("x", tensor("float32", 1, 16, 8, 8))
+    out = Builder()
+    y = out.emit(conv2d, x, Const(np.ones((16, 1, 3, 3), np.float32)), groups=16)
+    lowered = lower(out.function("main", [x], [y]))
+    (product,) = [b for b in all_bindings(lowered) if b.op in (conv2d, FUSED)]
+    workload, _ = workload_of(product)
+    able = candidates(workload)
+    default = made(able[0].default(workload, host()), able[0].name)
+    found = space_of(workload, default, host())
+    assert {p.template for p in found.points} == {t.name for t in able} >= {"depthwise", "conv2d"}
+
+
+def test_a_default_that_a_sample_missed_is_tried_all_the_same(
+    knobbed: Template, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.modules[space_of.__module__], "ENUMERATED", 5)
+    found = space_of(rectified(), made(DEFAULT, "knobbed"), host())
+    assert found.points[0] == made(DEFAULT, "knobbed")
+    assert len(found.points) < 10
+
+
+@pytest.mark.parametrize(
+    ("default", "message"),
+    [
+        (
+            made({**DEFAULT, "mr": 8, "nv": 4}, "knobbed"),
+            r"default, knobbed mr=8 nv=4 .*, is invalid: 32 registers of 24",
+        ),
+        (made({}, "gemm"), "the default, gemm, is invalid: no such template"),
+    ],
+)
+def test_an_invalid_default_is_an_error(
+    knobbed: Template, default: Implementation, message: str
+) -> None:
+    with pytest.raises(TuneError, match=message):
+        space_of(rectified(), default, host())
+
+
+def test_a_default_outside_of_the_space_is_an_error() -> None:
+    with pytest.raises(TuneError, match="the default, gemm a=2, is none that may be tried"):
+        Space([made({"a": 1})], made({"a": 2}))

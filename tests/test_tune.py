@@ -8,7 +8,8 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,12 +22,14 @@ from bucketize import zoo
 from bucketize.dispatch.tree import dispatch
 from bucketize.errors import ArgumentError, LogError, TuneError, UnknownNameError
 from bucketize.ir import Builder, Const, Module, Var
-from bucketize.kernel.template import TEMPLATES, Launch
+from bucketize.kernel.template import TEMPLATES, Implementation, Launch
 from bucketize.onnx import from_onnx
 from bucketize.ops import conv2d, matmul, relu
+from bucketize.text import show
 from bucketize.tune.call import parts
-from bucketize.tune.log import LogWarning, Trial, append, rows
-from bucketize.tune.measure import Job, Limits, Outcome, Replay, Worker
+from bucketize.tune.child import Limits
+from bucketize.tune.log import PLACE, LogWarning, Trial, append, rows
+from bucketize.tune.measure import Job, Outcome, Replay, Worker
 from bucketize.tune.progress import Progress
 from bucketize.tune.session import tune
 from bucketize.tune.task import tasks_of
@@ -43,7 +46,11 @@ KINDS = {
     "die": "crash",
     "endless": "compile_timeout",
     "chatter": "none",
+    "tires": "crash",
+    "stalls": "run_timeout",
+    "refuses": "compile",
 }
+OTHERS = 1  # implementations of other templates
 LIMITS = Limits(compile_s=6.0, run_s=2.0)
 
 
@@ -64,7 +71,7 @@ def plugin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture
 def worker() -> Iterator[Worker]:
-    with Worker(LIMITS, plugins=["faulty"]) as worker:
+    with Worker(LIMITS, plugins=["faulty"], has_clock=False) as worker:
         yield worker
 
 
@@ -86,11 +93,26 @@ def dispatched(hi: int | None = 64) -> Module:
 
 
 def fault(trial: Trial) -> str:
-    return str(json.loads(trial.schedule)["fault"])
+    """What is wrong with the kernel; the template's name where it is none of ours."""
+    return str(json.loads(trial.schedule).get("fault", trial.template))
 
 
-def identity(trial: Trial) -> tuple[str, str, str]:
-    return trial.workload, trial.schedule_hash, trial.shape
+def identity(trial: Trial) -> tuple[str, str, str, str]:
+    return trial.workload, trial.template, trial.schedule_hash, trial.shape
+
+
+def faulty_job(*faults: str) -> Job:
+    """A job of these implementations."""
+    (task,) = tasks_of(module(), [{"N": 4}])
+    (point,) = task.points
+    return Job(
+        workload=task.workload.hash,
+        shape=point.shape,
+        body=show(task.workload.body),
+        constant=task.workload.constant,
+        implementations=tuple(Implementation("faulty", {"fault": f, "copy": 1}) for f in faults),
+        sizes=point.sizes,
+    )
 
 
 def children() -> list[psutil.Process]:
@@ -101,32 +123,64 @@ def children() -> list[psutil.Process]:
 
 
 def test_every_way_to_go_wrong_is_a_row_and_tuning_goes_on(log: Path, worker: Worker) -> None:
-    frame = tune(module(), log=log, trials=99, search="grid", measurer=worker)
+    options = {"log": log, "trials": 99, "search": "grid", "sizes": "middle", "measurer": worker}
+    frame = tune(module(), **options)
     written = rows(log)
-    assert len(frame) == len(written) == len(KINDS) + 1
+    assert len(frame) == len(written) == len(KINDS) + 1 + OTHERS
     assert fault(written[0]) == "none"
-    assert {fault(t): t.error_kind for t in written} == KINDS
+    kinds = {fault(t): t.error_kind for t in written}
+    assert kinds == {**KINDS, "elementwise": "none"}
     for trial in written:
         good = trial.error_kind == "none"
         assert trial.status == ("ok" if good else "failed")
         assert (trial.latency_median_s is not None) == good
         assert bool(trial.error) != good
-        assert trial.baseline_s == written[0].latency_median_s
-        assert (trial.repeats >= 3) == good
+        assert trial.baseline_s is not None  # the default's, in the same rounds
+        assert (trial.repeats >= 5) == good
+        assert (trial.ratio_low is None) != good
     errors = {fault(t): t.error for t in written}
     assert "killed by SIGSEGV in run" in errors["crash"]
+    assert "killed by SIGSEGV in run" in errors["tires"]
+    assert "still in run after 2 s" in errors["stalls"]
     assert "still in compile after 6 s" in errors["endless"]
     assert "there_is_no_such_name" in errors["broken"]
     assert "outside" in errors["rim"]
+    assert errors["refuses"] == "ArithmeticError: no text for this"
     assert frame["error_kind"].tolist() == [t.error_kind for t in written]
     before = log.read_bytes()
-    assert tune(module(), log=log, trials=99, search="grid", measurer=worker).empty
+    assert tune(module(), **options).empty
     assert log.read_bytes() == before
 
 
+@pytest.mark.parametrize("late", ["tires", "stalls"])
+def test_who_fails_in_the_rounds_is_found_and_the_others_are_timed(
+    worker: Worker, late: str
+) -> None:
+    """No event tells which of them was running: each is timed alone."""
+    (outcomes,) = worker.measure([faulty_job("none", late, "chatter", "wrong")])
+    kinds = [outcome.error_kind for outcome in outcomes]
+    assert kinds == ["none", KINDS[late], "none", "wrong_answer"]
+    assert [len(outcome.seconds) >= 5 for outcome in outcomes] == [True, False, True, False]
+
+
+def test_implementations_of_a_job_have_as_many_rounds(worker: Worker) -> None:
+    (outcomes,) = worker.measure([faulty_job("none", "chatter")])
+    ours, theirs = (len(outcome.seconds) for outcome in outcomes)
+    assert ours == theirs
+    assert outcomes[0].columns["repeats"] == ours
+
+
+def test_a_job_is_read_back() -> None:
+    job = replace(faulty_job("none", "wrong"), table=(np.arange(6.0).reshape(2, 3),), threads=2)
+    again = Job.of_plain(json.loads(json.dumps(job.plain())))
+    assert np.array_equal(again.table[0], job.table[0])
+    assert replace(again, table=()) == replace(job, table=())
+
+
 def test_two_threads_are_measured_apart(log: Path, worker: Worker) -> None:
-    tune(module(), log=log, trials=1, measurer=worker)
-    (trial,) = tune(module(), log=log, trials=1, threads=2, measurer=worker).itertuples()
+    options = {"log": log, "trials": 1, "sizes": "middle", "measurer": worker}
+    tune(module(), **options)
+    (trial,) = tune(module(), threads=2, **options).itertuples()
     assert (trial.threads, trial.error_kind) == (2, "none")
 
 
@@ -145,11 +199,12 @@ def test_a_worker_that_knows_no_such_template_is_an_error(log: Path) -> None:
 
 
 def test_a_worker_that_died_in_between_is_started_anew(log: Path, worker: Worker) -> None:
-    tune(module(), log=log, trials=1, measurer=worker)
-    (child,) = children()
-    child.kill()
-    child.wait()
-    (trial,) = tune(module(), log=log, trials=2, search="grid", measurer=worker).itertuples()
+    options = {"log": log, "search": "grid", "sizes": "middle", "measurer": worker}
+    tune(module(), trials=1, **options)
+    for child in children():
+        child.kill()
+        child.wait()
+    (trial,) = tune(module(), trials=2, **options).itertuples()
     assert trial.error_kind == "none"
 
 
@@ -159,8 +214,10 @@ SCRIPT = """
 import sys
 import faulty
 from test_tune import LIMITS, Worker, module, tune
-with Worker(LIMITS, plugins=["faulty"]) as worker:
-    frame = tune(module(), log=sys.argv[1], trials=6, search="grid", measurer=worker)
+with Worker(LIMITS, plugins=["faulty"], has_clock=False) as worker:
+    frame = tune(
+        module(), log=sys.argv[1], trials=6, search="grid", sizes="middle", measurer=worker
+    )
 print(len(frame))
 """
 
@@ -198,7 +255,7 @@ def test_a_killed_session_resumes_without_loss_or_repetition(log: Path, worker: 
     child.communicate()
     kept = rows(log)
     assert 2 <= len(kept) < 6
-    frame = tune(module(), log=log, trials=6, search="grid", measurer=worker)
+    frame = tune(module(), log=log, trials=6, search="grid", sizes="middle", measurer=worker)
     assert rows(log)[: len(kept)] == kept
     assert len(rows(log)) == len(kept) + len(frame) == 6
     assert max(Counter(map(identity, rows(log))).values()) == 1
@@ -214,22 +271,26 @@ def test_two_sessions_on_one_log_lose_nothing(log: Path) -> None:
 
 def test_an_interrupt_leaves_a_good_log_and_no_child(log: Path) -> None:
     def interrupt(progress: Progress) -> None:
-        if progress.tried == 2:
+        if progress.done:
             raise KeyboardInterrupt
 
     with Worker(LIMITS, plugins=["faulty"]) as worker, pytest.raises(KeyboardInterrupt) as e:
-        tune(module(), log=log, search="grid", measurer=worker, progress=interrupt)
-    kept = f"{log} keeps the 2 trials of this session; the same call goes on from there"
-    assert e.value.__notes__ == [kept]
-    assert len(rows(log)) == 2
+        tune(module(), log=log, sizes="middle", measurer=worker, progress=interrupt)
+    (kept,) = e.value.__notes__
+    number = len(rows(log))
+    assert number > 0
+    assert kept == (
+        f"{log} keeps the {number} trials of this session; the same call goes on from there"
+    )
     assert not children()
 
 
 def test_a_truncated_log_loses_one_trial_which_is_measured_again(log: Path, worker: Worker) -> None:
-    tune(module(), log=log, trials=3, search="grid", measurer=worker)
+    options = {"log": log, "trials": 3, "search": "grid", "sizes": "middle", "measurer": worker}
+    tune(module(), **options)
     log.write_bytes(log.read_bytes()[:-20])
     with pytest.warns(LogWarning) as warned:
-        frame = tune(module(), log=log, trials=3, search="grid", measurer=worker)
+        frame = tune(module(), **options)
     assert [str(w.message).split(": ")[1][:7] for w in warned] == ["skipped", "removed"]
     assert [fault(t) for t in rows(log)] == ["none", "none", "wrong"]
     assert len(frame) == 1
@@ -240,8 +301,9 @@ def test_trials_of_other_versions_do_not_count(log: Path) -> None:
     older = log.with_name("older.csv")
     for trial in recorded:
         append(older, Trial(**{**vars(trial), "numba_version": "0.1"}))
+    replay = Replay(recorded)
     with pytest.warns(LogWarning, match=r"skipped 2 of 2 .* numba_version 0\.1"):
-        frame = tune(module(), log=older, trials=2, search="grid", measurer=Replay(recorded))
+        frame = tune(module(), log=older, trials=2, search="grid", sizes="middle", measurer=replay)
     assert len(frame) == 2
 
 
@@ -259,97 +321,168 @@ class Pretend:
 
     source = None
 
-    def __init__(self, **speed: float) -> None:
+    def __init__(self, *, has_clock: bool = False, **speed: float) -> None:
+        self.has_clock = has_clock
         self.speed = speed
-        self.jobs: list[str] = []
+        self.jobs: list[tuple[str, ...]] = []
+        """The shape of each, and what was timed beside the default."""
 
-    def measure(self, job):
-        from bucketize.tune.measure import Outcome
+    def measure(self, jobs: Sequence[Job]) -> Iterator[list[Outcome]]:
+        for job in jobs:
+            named = [str(i.schedule.get("fault", i.template)) for i in job.implementations]
+            self.jobs.append((job.shape, *named))
+            yield [Outcome(seconds=(self.seconds(name, job),) * 15) for name in named]
 
-        self.jobs.append(f"{job.schedule['fault']} {job.shape}")
-        speed = self.speed.get(str(job.schedule["fault"]), 50.0)
-        return Outcome(latency_median_s=speed * 1e-6, repeats=3)
+    def seconds(self, name: str, _: Job) -> float:
+        return self.speed.get(name, 50.0) * 1e-6
 
 
 def record(log: Path, mod: Module, **options: object) -> list[Trial]:
-    tune(mod, log=log, **{"search": "grid", "measurer": Pretend(), **options})
+    asked = {"search": "grid", "sizes": "middle", "measurer": Pretend(), **options}
+    tune(mod, log=log, **asked)
     return rows(log)
 
 
 def test_replay_needs_no_worker_and_says_so_in_the_log(log: Path, tmp_path: Path) -> None:
     recorded = record(log, module(), measurer=Pretend(hang=3.0))
     replayed = tmp_path / "replayed.csv"
-    frame = tune(module(), log=replayed, trials=5, search="skopt", measurer=Replay(recorded))
+    options = {"sizes": "middle", "measurer": Replay(recorded)}
+    frame = tune(module(), log=replayed, trials=5, search="skopt", **options)
     assert frame["source"].unique().tolist() == ["replay"]
-    latencies = {t.schedule_hash: t.latency_median_s for t in recorded}
+    latencies = {identity(t): t.latency_median_s for t in recorded}
     for trial in rows(replayed):
-        assert trial.latency_median_s == latencies[trial.schedule_hash]
+        assert trial.latency_median_s == latencies[identity(trial)]
     with pytest.raises(TuneError, match=r"replayed log has no trial of .* at 22x8 with 1 thread"):
-        tune(module(16 * 31), log=replayed, measurer=Replay(recorded))
+        tune(module(16 * 31), log=replayed, **options)
+
+
+def test_what_was_timed_in_a_clone_is_not_replayed_as_a_kernel(log: Path) -> None:
+    recorded = record(log, module(), trials=1)
+    (trial,) = recorded
+    in_place = replace(trial, level=PLACE, latency_median_s=1.0)
+    job = replace(faulty_job("none"), shape=trial.shape)
+    ((outcome,),) = Replay([trial, in_place]).measure([job])
+    assert outcome.seconds == (trial.latency_median_s,)
 
 
 def test_neighbours_best_comes_second(log: Path) -> None:
-    record(log, dispatched(), measurer=Pretend(rim=1.0), trials=11)
-    sources = [(t.bucket, t.source, fault(t)) for t in rows(log)]
-    second = sources.index(("N=2..15", "default", "none"))
-    assert sources[second + 1] == ("N=2..15", "transfer", "rim")
+    speed = Pretend(rim=1.0)
+    record(log, dispatched(), measurer=speed, trials=11, sizes=[{"N": 1}])
+    assert {t.bucket for t in rows(log)} == {"N=1"}
+    told = record(log, dispatched(), measurer=speed, trials=3)
+    sources = [(t.source, fault(t)) for t in told if t.bucket == "N=2..15"]
+    assert sources[:2] == [("default", "none"), ("transfer", "rim")]
 
 
 def test_progress_names_bucket_workload_and_best(log: Path) -> None:
     told: list[Progress] = []
     options = {"measurer": Pretend(none=10.0, wrong=5.0), "progress": told.append, "trials": 4}
     record(log, dispatched(), **options)
-    assert [(p.task, p.tried) for p in told] == [(t, i) for t in range(3) for i in range(5)]
-    assert [p.best for p in told[:5]] == [None, 1.0, 1.0, 0.5, 0.5]
-    assert {(p.tasks, p.trials, p.op) for p in told} == {(3, 4, "relu")}
-    assert [p.bucket for p in told[::5]] == ["N=1", "N=2..15", "N=16..64"]
-    assert [p.done for p in told] == [0, 1, 2, 3, 4, 4, 5, 6, 7, 8, 8, 9, 10, 11, 12]
-    assert {(p.total, p.left_s) for p in told} == {(12, None)}
+    assert [p.best for p in told] == [None, 0.5, 0.5, 0.5]  # before, and after each job
+    assert [p.bucket for p in told] == ["N=1", "N=1", "N=2..15", "N=16..64"]
+    assert {p.op for p in told} == {"relu"}
+    assert [(p.done, p.total) for p in told] == [(0, 12), (4, 12), (8, 12), (12, 12)]
+    assert {p.left_s for p in told} == {None}
 
 
 def test_progress_counts_what_a_log_leaves_to_do(log: Path) -> None:
     record(log, dispatched(), trials=4)
     told: list[Progress] = []
     record(log, dispatched(), trials=99, seconds=1e6, progress=told.append)
-    schedules = len(KINDS) + 1
-    assert (told[0].done, told[0].total) == (0, 3 * (schedules - 4))
-    assert told[-1].done == told[-1].total == 3 * (schedules - 4)
-    assert all(0 < p.left_s <= 1e6 for p in told if p.left_s is not None)
-    assert told[0].left_s is not None
+    left = 3 * (len(KINDS) + 1 + OTHERS - 4)
+    assert (told[0].done, told[0].total) == (0, left)
+    assert told[-1].done == told[-1].total == left
+    assert all(p.left_s is not None and 0 < p.left_s <= 1e6 for p in told)
     again: list[Progress] = []
     record(log, dispatched(), trials=99, progress=again.append)
-    assert {(p.done, p.total) for p in again} == {(0, 0)}
+    assert not again
 
 
 def test_bounds_measure_each_schedule_at_three_shapes(log: Path) -> None:
     pretend = Pretend()
-    record(log, dispatched(), sizes="bounds", trials=2, measurer=pretend)
-    assert pretend.jobs[:2] == ["none 1x8", "none 1x8"]  # both copies
-    assert pretend.jobs[2:5] == ["none 2x8", "none 5x8", "none 15x8"]
+    record(log, dispatched(), sizes="bounds", trials=3, measurer=pretend)
+    both = ("none", "none", "wrong")  # both copies
+    assert pretend.jobs[:3] == [("1x8", *both), ("2x8", *both), ("16x8", *both)]
+    assert {shape for shape, *_ in pretend.jobs[3:]} == {"5x8", "15x8", "32x8", "64x8"}
     again = Pretend()
-    record(log, dispatched(), sizes="bounds", trials=2, measurer=again)
+    record(log, dispatched(), sizes="bounds", trials=3, measurer=again)
     assert again.jobs == []
 
 
-def test_a_workload_that_buckets_share_is_measured_once(log: Path) -> None:
-    x = Var("x", tensor("float32", Symbol("N", 1, 64), 8))
+def test_who_failed_at_one_shape_is_not_timed_at_the_next(log: Path) -> None:
+    class Failing(Pretend):
+        def measure(self, jobs: Sequence[Job]) -> Iterator[list[Outcome]]:
+            for job, outcomes in zip(jobs, super().measure(jobs), strict=True):
+                bad = [i.schedule.get("fault") == "wrong" for i in job.implementations]
+                failed = Outcome(error_kind="crash", error="it was")
+                yield [failed if b else o for b, o in zip(bad, outcomes, strict=True)]
+
+    pretend = Failing()
+    record(log, module(), sizes="bounds", trials=3, measurer=pretend)
+    timed = [sum("wrong" in job for job in pretend.jobs), len(pretend.jobs)]
+    assert timed == [1, 3]
+    assert [fault(t) for t in rows(log) if t.status == "failed"] == ["wrong"]
+
+
+def two(hi: int = 64) -> Module:
+    """A workload whose size is open, and one that all clones share."""
+    x = Var("x", tensor("float32", Symbol("N", 1, hi), 8))
     z = Var("z", tensor("float32", 3, 3))
     out = Builder()
     results = [out.emit(relu, x), out.emit(relu, z)]
-    mod = Module({"main": out.function("main", [x, z], results)})
+    return Module({"main": out.function("main", [x, z], results)})
+
+
+def test_a_workload_that_buckets_share_is_measured_once(log: Path) -> None:
     pretend = Pretend()
-    record(
-        log,
-        dispatch(mod, lambda _: {"x": {0: [(1, 8), (8, None)]}}),
-        trials=2,
-        measurer=pretend,
-    )
-    assert [job.split()[1] for job in pretend.jobs] == ["3x8", "3x8", "3x3", "3x3", "23x8", "23x8"]
+    mod = dispatch(two(), lambda _: {"x": {0: [(1, 8), (8, None)]}})
+    written = record(log, mod, trials=2, measurer=pretend)
+    assert sorted(shape for shape, *_ in pretend.jobs) == ["23x8", "3x3", "3x8"]
+    assert max(Counter(map(identity, written)).values()) == 1
+
+
+def test_what_several_dispatchers_share_is_measured_once(log: Path) -> None:
+    coarse, fine = ([(1, 2), (2, None)], [(1, 2), (2, 9), (9, None)])
+    mods = [dispatch(module(), lambda _, cut=cut: {"x": {0: cut}}) for cut in (coarse, fine)]
+    pretend = Pretend()
+    written = record(log, mods, trials=3, sizes="bounds", measurer=pretend)
+    assert max(Counter(map(identity, written)).values()) == 1
+    assert sum(shape == "1x8" for shape, *_ in pretend.jobs) == 1
+    assert {t.bucket for t in written} == {"N=1", "N=2..64", "N=2..8", "N=9..64"}
+    again = Pretend()
+    record(log, mods[::-1], trials=3, sizes="bounds", measurer=again)
+    assert again.jobs == []
 
 
 def test_a_session_ends_in_time(log: Path) -> None:
-    assert tune(module(), log=log, seconds=1e-9, measurer=Pretend()).empty
-    assert len(tune(module(), log=log, seconds=1e9, trials=3, measurer=Pretend())) == 3
+    options = {"log": log, "sizes": "middle", "measurer": Pretend()}
+    assert tune(module(), seconds=1e-9, **options).empty
+    assert len(tune(module(), seconds=1e9, trials=3, **options)) == 3
+
+
+def test_a_session_ends_when_little_is_left_to_gain(log: Path, tmp_path: Path) -> None:
+    options = {"sizes": "middle", "trials": 99, "search": "skopt"}
+    everything = len(KINDS) + 1 + OTHERS
+    few = tune(module(), log=log, until=0.9, measurer=Pretend(), **options)
+    assert len(few) < everything
+    all_ = tune(module(), log=tmp_path / "all.csv", until=0.0, measurer=Pretend(), **options)
+    assert len(all_) == everything
+    grid = tune(module(), log=tmp_path / "grid.csv", until=0.9, measurer=Pretend(),
+                **{**options, "search": "grid"})  # fmt: skip
+    assert len(grid) == everything  # which expects nothing
+
+
+def test_time_goes_to_what_takes_most(log: Path) -> None:
+    class Uneven(Pretend):
+        def seconds(self, name: str, job: Job) -> float:
+            return super().seconds(name, job) * (1e6 if job.shape == "3x7" else 1.0)
+
+    out, several = Builder(), [Var(f"x{i}", tensor("float32", 3, i)) for i in range(1, 10)]
+    results = [out.emit(relu, x) for x in several]
+    mod = Module({"main": out.function("main", several, results)})
+    tune(mod, log=log, sizes="middle", trials=99, until=0.05, measurer=Uneven())
+    tried = Counter(trial.shape for trial in rows(log))
+    assert tried["3x7"] > max(n for shape, n in tried.items() if shape != "3x7")
 
 
 def test_the_model_is_named_after_the_log(log: Path) -> None:
@@ -370,6 +503,10 @@ def test_the_model_is_named_after_the_log(log: Path) -> None:
         ({"seconds": math.inf}, TuneError, "seconds: expected .*, got inf"),
         ({"seconds": math.nan}, TuneError, "seconds: expected .*, got nan"),
         ({"seconds": "8"}, TuneError, "seconds: expected .*, got '8'"),
+        ({"until": 1.0}, TuneError, "until: expected a share of the latency, from 0 to 1, got 1.0"),
+        ({"until": -0.1}, TuneError, "until: expected a share .*, got -0.1"),
+        ({"until": math.nan}, TuneError, "until: expected .*, got nan"),
+        ({"until": "8"}, TuneError, "until: expected .*, got '8'"),
         ({"progress": 7}, ArgumentError, "progress: expected True, None or a function, got 7"),
         ({"search": "luck"}, UnknownNameError, "'luck'; known: grid, random, skopt"),
         ({"sizes": "top"}, UnknownNameError, "'top'; known: bounds, middle"),
@@ -471,27 +608,24 @@ def test_a_workload_that_occurs_twice_is_one_task() -> None:
 
 
 def test_every_template_of_a_workload_has_its_trials(log: Path) -> None:
-    """A depthwise convolution is a task for two templates; one's trials are not the other's."""
+    """A depthwise convolution is one task; two templates compete for it."""
     x = Var("x", tensor("float32", 1, 16, 8, 8))
     out = Builder()
     y = out.emit(conv2d, x, Const(np.ones((16, 1, 3, 3), np.float32)), groups=16)
     mod = Module({"main": out.function("main", [x], [y])})
-    templates = {task.template.name for task in tasks_of(mod)} - {"transpose"}
-    assert templates == {"conv2d", "depthwise"}
+    (task,) = [task for task in tasks_of(mod) if task.op == "conv2d"]
+    assert {p.template for p in task.space.points} == {"conv2d", "depthwise"}
 
-    class Steady:
-        source = None
-
-        def measure(self, job: Job) -> Outcome:
-            return Outcome(latency_median_s=latency[job.template], repeats=1)
+    class Steady(Pretend):
+        def measure(self, jobs: Sequence[Job]) -> Iterator[list[Outcome]]:
+            for job in jobs:
+                yield [Outcome(seconds=(latency[i.template],)) for i in job.implementations]
 
     latency = {"conv2d": 1e-3, "depthwise": 2e-3, "transpose": 1e-3}
-    tune(mod, log=log, trials=3, measurer=Steady())
-    tried = Counter(trial.template for trial in rows(log))
-    assert {name: tried[name] for name in templates} == dict.fromkeys(templates, 3)
-    first = next(task.baseline.template for task in tasks_of(mod) if task.op == "conv2d")
-    both = [trial for trial in rows(log) if trial.template in templates]
-    assert {trial.baseline_s for trial in both} == {latency[first]}  # so that they compare
+    tune(mod, log=log, trials=9999, search="grid", measurer=Steady())
+    mine = [trial for trial in rows(log) if trial.workload == task.workload.hash]
+    assert Counter(t.template for t in mine) == Counter(p.template for p in task.space.points)
+    assert {t.baseline_s for t in mine} == {latency[task.default.template]}  # so that they compare
 
 
 def test_tasks_tell_their_layer_and_their_work(log: Path, worker: Worker) -> None:
@@ -504,7 +638,7 @@ def test_tasks_tell_their_layer_and_their_work(log: Path, worker: Worker) -> Non
     assert point.sizes == {"N": 2}
     assert matmul_task.flops(point) == 2 * 2 * 8 * 16
     assert matmul_task.bytes(point) == 4 * (2 * 8 + 8 * 16 + 2 * 16)
-    row = tune(module(), log=log, trials=1, measurer=worker).iloc[0]
+    row = tune(module(), log=log, trials=1, sizes="middle", measurer=worker).iloc[0]
     assert row[["layer", "bytes"]].tolist() == ["%0", 2 * 4 * 8 * 8]
     assert math.isnan(row["flops"])  # no product in a relu
     layers = [task.layer for task in tasks_of(from_onnx(zoo.build("mlp")))]

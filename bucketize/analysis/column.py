@@ -10,6 +10,7 @@ from typing import TypeAlias
 import pandas as pd
 
 from bucketize.errors import BucketizeError
+from bucketize.tune.log import CLONE
 
 Cells: TypeAlias = Mapping[str, int | str | None]
 
@@ -19,12 +20,17 @@ INTERVAL = re.compile(r"(?P<symbol>.+)=(?P<lo>\d+)(?P<dots>\.\.)?(?P<hi>\d*)")
 def knobs(frame: pd.DataFrame) -> pd.DataFrame:
     """The knobs of each row's `schedule`, a column for each: `frame.join(knobs(frame))`.
 
-    Numbers are `Int64`, words text; a knob that a row's template does not have is missing.
+    Numbers are `Int64`, words text; a knob that a row's template does not have is missing, and all
+    are in a row of a whole clone.
 
     Raises:
         BucketizeError: the frame has no column `schedule`.
 
     """
+    require(frame, ["schedule"], "load")
+    if "level" in frame:
+        schedules = frame["schedule"].where(frame["level"] != CLONE, "{}")
+        frame = frame.assign(schedule=schedules)
     return _spread(frame, "schedule", json.loads)
 
 

@@ -49,7 +49,8 @@ def load(paths: str | Path | Iterable[str | Path]) -> pd.DataFrame:
 
 def tasks(frame: pd.DataFrame) -> Iterator[tuple[dict[str, Any], pd.DataFrame]]:
     """The rows of each task, in order of appearance, and the columns that name it."""
-    for key, group in frame.groupby(TASK, sort=False):
+    kernels = frame[frame["level"] == KERNEL] if "level" in frame else frame
+    for key, group in kernels.groupby(TASK, sort=False):
         yield dict(zip(TASK, cast("tuple[Any, ...]", key), strict=True)), group
 
 

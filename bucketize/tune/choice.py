@@ -76,6 +76,16 @@ class Verdict:
         return {workload: Implementation.parse(text) for workload, text in made.items()}
 
     @property
+    def timestamp(self) -> str:
+        """When it was known."""
+        return max(row.timestamp for row in self.rows)
+
+    @property
+    def shapes(self) -> set[str]:
+        """Those of the inputs at which the clone was judged."""
+        return {row.shape for row in self.rows}
+
+    @property
     def pays(self) -> bool:
         """Whether the clone is faster by it beyond the noise, and slower at no point."""
         found = self.interval

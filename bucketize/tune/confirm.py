@@ -87,8 +87,9 @@ class Confirmation:
         return kept
 
     def where(self, sizes: Sizes, weight: float, level: str) -> dict[str, Any]:
-        """What a row tells of the clone's inputs."""
-        return {"level": level, "shape": self.subject.shape(sizes), "weight": weight}
+        """What a row tells of the clone's inputs; not the work, which is that of a point."""
+        shape = self.subject.shape(sizes)
+        return {"level": level, "shape": shape, "weight": weight, "flops": None, "bytes": None}
 
     # --- all together ----------------------------------------------------------------------------
 

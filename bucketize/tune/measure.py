@@ -20,7 +20,7 @@ from bucketize.kernel.workload import Workload
 from bucketize.op import Array
 from bucketize.text import parse_function
 from bucketize.tune.child import Child, DeathError, Limits
-from bucketize.tune.log import ErrorKind, Source, Trial, schedule_hash
+from bucketize.tune.log import KERNEL, ErrorKind, Source, Trial, schedule_hash
 
 
 @dataclass(frozen=True)
@@ -230,7 +230,10 @@ def _source(workload: Workload, implementation: Implementation) -> str:
     template = TEMPLATES.get(implementation.template)
     if template is None or template.valid(workload, implementation.schedule, host()):
         return ""
-    return template.source(workload, implementation.schedule, host())
+    try:
+        return template.source(workload, implementation.schedule, host())
+    except Exception:  # whatever a template raises the child meets, too: there it is an outcome
+        return ""
 
 
 def _built(child: Child, source: str, hint: str) -> Outcome:
@@ -251,7 +254,9 @@ class Replay:
 
     def __init__(self, trials: Iterable[Trial]) -> None:
         self._recorded = {
-            (t.workload, t.template, t.schedule_hash, t.shape, t.threads): t for t in trials
+            (t.workload, t.template, t.schedule_hash, t.shape, t.threads): t
+            for t in trials
+            if t.level == KERNEL
         }
 
     def measure(self, jobs: Sequence[Job]) -> Iterator[list[Outcome]]:

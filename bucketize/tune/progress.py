@@ -11,7 +11,7 @@ from bucketize.progress import metered
 
 @dataclass(frozen=True)
 class Progress:
-    """How far tuning has come: told after each trial."""
+    """How far tuning has come: told when some were compiled, and when some were timed."""
 
     function: str
     bucket: str

@@ -33,6 +33,7 @@ Pair = tuple[list[float], list[float]]
 """The seconds of the rounds, and the default's."""
 
 LEAST, MOST, ENOUGH_S = 15, 201, 0.6
+TICK_S = 1e-9  # of the clock: what is too short for it, of which nothing is left, takes one
 
 
 @dataclass(eq=False)
@@ -83,7 +84,7 @@ class Race:
         for side, run in enumerate(runs):
             for by_workload in run.seconds[2::2]:
                 for workload in made:
-                    found[workload][side].append(by_workload[workload])
+                    found[workload][side].append(max(by_workload[workload], TICK_S))
         return dict(found)
 
     def whole(self, made: Made, sizes: Sizes) -> Pair:

@@ -165,8 +165,9 @@ class Search:
 
     def better(self, few: int) -> list[Implementation]:
         """The best few of those that cost less than the default."""
-        known = [(cost, i) for i, cost in self.tried.items() if cost is not None and cost < 1]
-        return [self.space.points[i] for _, i in sorted(known)[:few]]
+        default = self.space.index[self.space.default.key]
+        known = [(cost, i) for i, cost in self.tried.items() if cost is not None and i != default]
+        return [self.space.points[i] for cost, i in sorted(known)[:few] if cost < 1]
 
     def gain(self) -> float:
         """By how much, as a share of its latency, the next trial is expected to better the best."""

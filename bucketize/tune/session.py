@@ -108,7 +108,8 @@ def tune(  # noqa: PLR0913  (a session has that many choices, nearly all with a 
             goes on until `trials` or `seconds`. Only "skopt" expects anything.
         model: the name in the log; by default that of the log's file.
         measurer: a `Worker` with time limits and plugins of your own, or a `Replay` of another log.
-        progress: called before each batch and after each trial; True shows a bar on stderr.
+        progress: called before a batch is compiled, and after some were timed in turns; True shows
+            a bar on stderr.
 
     Returns:
         The rows of this session.
@@ -153,7 +154,7 @@ def opened(  # noqa: PLR0913  (those of `tune`)
     progress: Callable[[Progress], None] | bool | None,
 ) -> Iterator[Session]:
     """The session of `tune` with these arguments, ready to work; `tune` has what they mean."""
-    mods = [mod] if isinstance(mod, Module) or not isinstance(mod, Iterable) else list(mod)
+    mods = list(mod) if isinstance(mod, Iterable) and not isinstance(mod, str) else [mod]
     for each in mods:
         check_module(each)
     _check(trials, threads, seconds, until)
@@ -224,14 +225,17 @@ class Session:
     measurer: Measurer
     tell: Callable[[Progress], None]
     end: float = math.inf
-    tried: int = 0
     run_id: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
     written: list[Trial] = field(default_factory=list)
     known: dict[str, dict[object, ByShape]] = field(init=False)
     """By workload, implementation and shape."""
+    searched: dict[tuple[str, str], str] = field(default_factory=dict)
+    """When a workload was last searched at a shape."""
     verdicts: dict[str, Verdict] = field(init=False)
     """By clone, those of earlier sessions."""
     searches: dict[Task, Search] = field(init=False)
+    before: int = field(init=False)
+    """How many implementations were known."""
 
     def __post_init__(self) -> None:
         """Take up what the log knows."""
@@ -244,11 +248,20 @@ class Session:
         self.searches = {t: Search(t.space, self.strategy, self.seed) for t in self.tasks}
         for task in self.tasks:
             self.refresh(task)
+        self.before = self.tried
+
+    @property
+    def tried(self) -> int:
+        """Implementations that are known, of all tasks."""
+        return sum(len(search.tried) for search in self.searches.values())
 
     def _learn(self, trial: Trial) -> None:
         if trial.level == KERNEL and trial.template:
             key = Implementation(trial.template, json.loads(trial.schedule)).key
             self.known[trial.workload][key][trial.shape] = trial
+            if trial.source != "confirm":
+                last = self.searched.get((trial.workload, trial.shape), "")
+                self.searched[trial.workload, trial.shape] = max(trial.timestamp, last)
 
     @cached_property
     def owners(self) -> dict[Task, Subject]:
@@ -352,10 +365,12 @@ class Session:
 
     def run(self, batch: Sequence[Asked]) -> None:
         """Time proposals: at the first point all, at the others those that did not fail."""
+        self.report(batch[0][0])
         for i in range(max(len(task.points) for task, _ in batch)):
             jobs: list[tuple[Task, Point, list[Proposal]]] = []
+            asked: set[object] = set()
             for task, proposals in batch:
-                left = self.unknown(task, i, proposals)
+                left = self.unknown(task, i, proposals, asked)
                 if left:
                     jobs.append((task, task.points[i], left))
             came = self.measurer.measure(
@@ -363,18 +378,25 @@ class Session:
             )
             for (task, point, left), outcomes in zip(jobs, came, strict=True):
                 self.record(task, point, left, outcomes)
-        self.tried += sum(len(proposals) for _, proposals in batch)
         for task in self.tasks:
             if any(task.workload.hash == other.workload.hash for other, _ in batch):
                 self.refresh(task)
 
-    def unknown(self, task: Task, i: int, proposals: Sequence[Proposal]) -> list[Proposal]:
-        """Those not measured at the i-th point of a task, and not failed at another."""
+    def unknown(
+        self, task: Task, i: int, proposals: Sequence[Proposal], asked: set[object]
+    ) -> list[Proposal]:
+        """Those not measured at the i-th point of a task, not failed at another, nor yet asked."""
         if i >= len(task.points):
             return []
-        known, shape = self.known[task.workload.hash], task.points[i].shape
-        by_shape = [(p, known[p.implementation.key]) for p in proposals]
-        return [p for p, of in by_shape if shape not in of and not _failed(task, of)]
+        name, shape = task.workload.hash, task.points[i].shape
+        left = []
+        for proposal in proposals:
+            key = proposal.implementation.key
+            of = self.known[name][key]
+            if shape not in of and not _failed(task, of) and (name, key, shape) not in asked:
+                asked.add((name, key, shape))
+                left.append(proposal)
+        return left
 
     def job(self, task: Task, point: Point, made: Sequence[Implementation], rounds: Rounds) -> Job:
         """The implementations beside the default, which comes first."""
@@ -408,7 +430,8 @@ class Session:
                 default=default,
                 source=self.measurer.source or proposal.source,
             )
-            self.report(task)
+        self.refresh(task)
+        self.report(task)
 
     def refresh(self, task: Task) -> None:
         """Tell the search of a task what is known."""
@@ -437,9 +460,7 @@ class Session:
         """Time what was found for a clone again, if there is anything new, and say what stays."""
         shapes = {subject.shape(sizes) for sizes, _ in subject.judged}
         told = self.verdicts.get(subject.clone)
-        mine = {task.workload.hash for task in subject.tasks}
-        fresh = any(trial.workload in mine for trial in self.written)
-        if told is not None and not fresh and {row.shape for row in told.rows} == shapes:
+        if told is not None and not self.is_news(subject, told) and told.shapes == shapes:
             return
         if not self.measurer.has_clock:
             return
@@ -451,6 +472,11 @@ class Session:
             race=Race(subject),
             write=partial(self.write, subject=subject, source="confirm"),
         ).run()
+
+    def is_news(self, subject: Subject, told: Verdict) -> bool:
+        """Whether any of its tasks was searched since, by this session or one that was stopped."""
+        places = ((task.workload.hash, p.shape) for task in subject.tasks for p in task.points)
+        return any(self.searched.get(place, "") > told.timestamp for place in places)
 
     # --- rows ------------------------------------------------------------------------------------
 
@@ -479,7 +505,7 @@ class Session:
             **{
                 "run_id": self.run_id,
                 "trial": len(self.written),
-                "timestamp": datetime.now(UTC).isoformat(timespec="seconds"),
+                "timestamp": datetime.now(UTC).isoformat(timespec="microseconds"),
                 **asdict(here()),
                 "threads": self.threads,
                 "model": self.model,
@@ -511,7 +537,7 @@ class Session:
         """Tell how far things are."""
         search = self.searches[task]
         known = search.best
-        done = self.tried
+        done = self.tried - self.before
         self.tell(
             Progress(
                 function=task.function,

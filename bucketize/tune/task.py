@@ -167,6 +167,7 @@ def subjects_of(mod: Module, sizes: str | Traffic = "middle", threads: int = 1) 
         judged = {r.name: _representatives(r, clone.opt, sizes) for r, clone in leaves}
     else:
         judged = _shared_out(leaves, sizes)
+    judged = {routine.name: _once_each(routine, judged[routine.name]) for routine, _ in leaves}
     digests = Digests(mod)
     return [
         Subject(
@@ -205,6 +206,17 @@ def _representatives(routine: Routine, opt: Sizes | None, choice: str) -> Weight
         return [(sizes, 1.0) for sizes in (low, middle, top) if _is_legal(routine, sizes)]
     legal = (sizes for sizes in (middle, top) if _is_legal(routine, sizes))
     return [(sizes, 1.0) for sizes in itertools.islice(legal, 1)]
+
+
+def _once_each(routine: Routine, judged: Weighted) -> Weighted:
+    """Sizes that are the same to a routine as one, of their weights together."""
+    names = [s.name for s in _symbols(routine)]
+    found: dict[tuple[int, ...], tuple[Sizes, float]] = {}
+    for sizes, weight in judged:
+        key = tuple(sizes[name] for name in names)
+        first, so_far = found.get(key, (sizes, 0.0))
+        found[key] = first, so_far + weight
+    return list(found.values())
 
 
 def _is_legal(routine: Routine, sizes: Sizes) -> bool:
