@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import ctypes
 import math
-import re
 import random
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
