@@ -17,6 +17,14 @@ Schedule: TypeAlias = Mapping[str, Knob]
 Shapes: TypeAlias = tuple[Shape, ...]
 
 
+Seconds: TypeAlias = Callable[
+    [Workload, Sequence[Schedule], Sequence[Mapping[str, int]], Target, int],
+    Array,
+]
+"""Of a workload under some schedules, at some sizes, on a target, when so many bytes pass through
+the caches between two calls: a row for each of the sizes, a column for each schedule."""
+
+
 @dataclass(frozen=True)
 class Launch:
     """How a kernel is run, over dims: a launch rule is read once, at link time.
@@ -61,6 +69,8 @@ class Template:
     """Constant argument i as the schedule wants it laid out; None: as it is."""
     pack_key: Callable[[Workload, Schedule, int], str]
     """Equal keys: equal layouts, so that packed copies can be shared."""
+    seconds: Seconds | None = None
+    """What the workload takes, as far as a model knows."""
 
 
 TEMPLATES: dict[str, Template] = {}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bucketize.kernel.target import Target
 from bucketize.kernel.workload import Workload
 from bucketize.types import Dim, product
 
@@ -48,20 +47,3 @@ def _multiplications(workload: Workload) -> Dim:
     if anchor.op.name == "conv2d":
         return product(anchor.outs[0].type.shape) * product(anchor.args[1].type.shape[1:])
     return 0
-
-
-def tile_cycles(rows: int, columns: int, tile: tuple[int, int], target: Target) -> float:
-    """Cycles of one step of the reduction of rows x columns in tiles of (rows, vectors).
-
-    A cycle does two fused operations and two loads, and brings 32 bytes of the second factor; a
-    tile's last rows are balanced, 7 of 4 at most being 4 + 3.
-    """
-    height, vectors = tile
-    count = -(-rows // height)
-    low, tall = divmod(rows, count)
-    of_tile = [
-        max(h * vectors, h + vectors, vectors * target.lanes / 4) / 2 + (h + vectors) / 20
-        for h in (low, low + 1)
-    ]
-    strip = of_tile[0] * (count - tall) + of_tile[1] * tall
-    return -(-columns // (vectors * target.lanes)) * strip

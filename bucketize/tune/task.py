@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeAlias
 
+import numpy as np
+
 from bucketize.dispatch.bucket import show_bucket
 from bucketize.errors import ShapeError, TuneError, TypeRelError, unknown_name
 from bucketize.ir import (
@@ -23,7 +25,7 @@ from bucketize.ir import (
     specialise,
 )
 from bucketize.kernel.target import Target, host
-from bucketize.kernel.template import Implementation, Shapes
+from bucketize.kernel.template import TEMPLATES, Implementation, Shapes
 from bucketize.kernel.work import work
 from bucketize.kernel.workload import Workload
 from bucketize.program.decide import decide, defaults
@@ -80,7 +82,8 @@ class Task:
     @cached_property
     def space(self) -> Space:
         """The implementations that may be tried."""
-        return space_of(self.workload, self.default, self.target)
+        found = space_of(self.workload, self.default, self.target)
+        return replace(found, believed=believed(self, found))
 
     @property
     def op(self) -> str:
@@ -131,6 +134,23 @@ class Subject:
         """The shapes of the inputs, as the log has them."""
         dims = (p.type.shape for p in self.params)
         return shape_text(tuple(evaluate(d, sizes) for d in shape) for shape in dims)
+
+
+def believed(task: Task, space: Space) -> list[float] | None:
+    """By the templates' own models, the logarithm of each point's latency by the default's."""
+    sizes = [point.sizes for point in task.points]
+    weights = [point.weight for point in task.points]
+    found: dict[object, float] = {}
+    for name in {made.template for made in space.points}:
+        model = TEMPLATES[name].seconds
+        if model is None:
+            return None
+        mine = [made for made in space.points if made.template == name]
+        schedules = [made.schedule for made in mine]
+        seconds = model(task.workload, schedules, sizes, task.target, task.weight_bytes)
+        logs = np.average(np.log(seconds), axis=0, weights=weights)
+        found |= {made.key: float(log) for made, log in zip(mine, logs, strict=True)}
+    return [found[made.key] - found[space.default.key] for made in space.points]
 
 
 def _size(dim: Dim, point: Point) -> int | None:

@@ -6,12 +6,15 @@ and the weights; the rows of a tile may belong to several lines or images.
 
 from __future__ import annotations
 
+import math
+
 from bucketize.kernel.emit.vector import FLOAT_BYTES
-from bucketize.kernel.gemm import epilogue, matmul
+from bucketize.kernel.gemm import cost, epilogue, matmul
 from bucketize.kernel.gemm.macrokernel import source
 from bucketize.kernel.gemm.microkernel import Form
+from bucketize.kernel.gemm.schedule import knobs, valid
 from bucketize.kernel.target import Target
-from bucketize.kernel.template import Knob, Launch, Schedule, Shapes, Template
+from bucketize.kernel.template import Launch, Schedule, Shapes, Template
 from bucketize.kernel.workload import Workload
 from bucketize.op import Array, Attrs
 from bucketize.types import Dim, Shape, TensorType, ceil_div, product
@@ -59,10 +62,22 @@ def _rows(workload: Workload) -> Dim:
     return product(workload.anchor.out.type.shape[:3])
 
 
-def _default(workload: Workload, target: Target) -> dict[str, Knob]:
+def _extents(workload: Workload) -> cost.Extents:
+    """Those of the product that the convolution is, of a group: its batch are the groups."""
     out, *reduced = window(workload)
-    columns = out // workload.anchor.attrs["groups"]
-    return matmul.default(_rows(workload), columns, product(reduced), target, packed=True)
+    attrs, image = workload.anchor.attrs, not _pointwise(workload)
+    _, height, width = reduced
+    step = workload.anchor.args[0].type.shape[3] * attrs["strides"][1] * FLOAT_BYTES
+    groups = attrs["groups"]
+    return cost.Extents(
+        rows=_rows(workload),
+        columns=out // groups,
+        depth=product(reduced),
+        batch=groups,
+        image=image,
+        a_step=step,
+        a_share=min(math.prod(attrs["strides"]) / (height * width), 1.0),
+    )
 
 
 def _launch(workload: Workload, schedule: Schedule, shapes: Shapes, target: Target) -> Launch:
@@ -146,11 +161,12 @@ def _pack(workload: Workload, schedule: Schedule, index: int, value: Array) -> A
 TEMPLATE = Template(
     name="conv2d",
     accepts=accepts_windows,
-    knobs=lambda _, target: matmul.knobs(target, packed=True),
-    default=_default,
-    valid=lambda _, schedule, target: matmul.valid(schedule, target, packed=True),
+    knobs=lambda _, target: knobs(target, packed=True),
+    default=lambda workload, target: cost.default(_extents(workload), target),
+    valid=lambda _, schedule, target: valid(schedule, target, packed=True),
     source=lambda workload, schedule, target: source(_form(workload, schedule, target)),
     launch=_launch,
     pack=_pack,
     pack_key=_pack_key,
+    seconds=lambda *asked: cost.predicted(_extents(asked[0]), *asked),
 )

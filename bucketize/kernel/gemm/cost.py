@@ -7,37 +7,99 @@ from a cache for the others, unless it was fetched ahead while the panel before 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bucketize.kernel.emit.vector import FLOAT_BYTES
 from bucketize.kernel.gemm.microkernel import LINE
+from bucketize.kernel.gemm.schedule import schedules
 from bucketize.kernel.target import Target
-from bucketize.kernel.template import Schedule
+from bucketize.kernel.template import Knob, Schedule
+from bucketize.kernel.workload import Workload
+from bucketize.types import Dim, bounds, evaluate
 
 Floats = NDArray[np.float64]
+
+PAGE = 4096  # bytes, after which addresses fall into the same set of a first cache
 
 
 @dataclass(frozen=True)
 class Product:
-    """The extents of a product, or of a convolution as one."""
+    """The extents of a product, or of a convolution as one, at one or several sizes."""
 
-    batch: int
-    """Products side by side."""
-    rows: int
+    rows: tuple[int, ...]
     columns: int
     depth: int
+    batch: tuple[int, ...] = (1,)
+    """Products side by side: as many entries as rows has, or one for all."""
     packed: bool = True
     """Whether B lies in panels."""
     image: bool = False
     """Whether the rows of A are windows of an image."""
-    a_bytes: int = 0
-    """Of A in memory: an image is less than its windows."""
+    a_step: int = 0
+    """Bytes from one row of A to the next."""
+    a_share: float = 1.0
+    """Of A that is in memory: the windows of an image overlap."""
     cold_bytes: int = 0
     """What passes through the caches until B is read again."""
+
+
+@dataclass(frozen=True)
+class Extents:
+    """Those of a product over dims."""
+
+    rows: Dim
+    columns: Dim
+    depth: Dim
+    batch: Dim = 1
+    packed: bool = True
+    image: bool = False
+    a_step: Dim = 0
+    a_share: float = 1.0
+
+    def product(self, sizes: Sequence[Mapping[str, int]], cold_bytes: int = 0) -> Product:
+        """At some sizes of the symbols; those of columns and depth must be the same at all."""
+        rows, batch = (tuple(evaluate(d, s) for s in sizes) for d in (self.rows, self.batch))
+        columns, depth, step = (
+            evaluate(d, sizes[0]) for d in (self.columns, self.depth, self.a_step)
+        )
+        shape = rows, columns, depth, batch, self.packed, self.image, step, self.a_share
+        return Product(*shape, cold_bytes)
+
+    def typical(self, cold_bytes: int = 0) -> Product:
+        """Within the bounds of the symbols: rows at their ends and in the middle."""
+        columns, depth, batch, step = (
+            middle(d, TYPICAL) for d in (self.columns, self.depth, self.batch, self.a_step)
+        )
+        rows = judged(self.rows, TYPICAL_ROWS)
+        shape = rows, columns, depth, (batch,), self.packed, self.image, step, self.a_share
+        return Product(*shape, cold_bytes)
+
+
+TYPICAL, TYPICAL_ROWS = 512, 64  # where the types leave an extent open
+
+
+def judged(dim: Dim, fallback: int) -> tuple[int, ...]:
+    """Where a bounded extent is judged: at its ends and in their geometric middle."""
+    low, high = _ends(dim, fallback)
+    return tuple(sorted({low, round(math.sqrt(low * high)), high}))
+
+
+def middle(dim: Dim, fallback: int) -> int:
+    """An extent that stands for `dim`: the geometric middle of its bounds."""
+    low, high = _ends(dim, fallback)
+    return round(math.sqrt(low * high))
+
+
+def _ends(dim: Dim, fallback: int) -> tuple[int, int]:
+    low, high = bounds(dim)
+    low = max(low, 1)
+    return low, max(low, fallback if high is None else high)
 
 
 @dataclass(frozen=True)
@@ -64,17 +126,20 @@ class Constants:
     panel: float
     """To begin a pass over a panel."""
     call: float
-    l1: float
-    """Bytes in a cycle that B costs beside the arithmetic, from the first cache; and so on."""
     l2: float
+    """Bytes in a cycle from the second cache; and so on."""
     l3: float
     memory: float
     share: float
     """Of the first cache, that B may fill."""
     held: float
     """The share of the last cache that others leave."""
-    hidden: float
-    """How much of a tile's time hides what it waits for."""
+    asked: float
+    """How much of what is asked for ahead comes in time."""
+    overlap: float
+    """How well arithmetic and traffic overlap: 1, one after the other; many, the longer alone."""
+    conflict: float
+    """For a line of A that rows which lie a page apart have driven out of the first cache."""
 
 
 def arrays(schedules: Sequence[Schedule], lanes: int) -> dict[str, Floats]:
@@ -86,42 +151,53 @@ def arrays(schedules: Sequence[Schedule], lanes: int) -> dict[str, Floats]:
 
 
 def seconds(p: Product, k: Mapping[str, Floats], c: Constants, target: Target) -> Floats:
-    """The seconds that a product takes under each schedule."""
+    """The seconds that a product takes: a row for each of its sizes, a column for each schedule."""
     mr, nv = k["mr"], k["nv"]
+    rows, batch = (np.array(n, float)[:, None] for n in (p.rows, p.batch))
     width = nv * target.lanes
-    tiles = np.ceil(p.rows / mr)
-    low, tall = np.floor(p.rows / tiles), p.rows % tiles
+    tiles = np.ceil(rows / mr)
+    low, tall = np.floor(rows / tiles), rows % tiles
     panels = np.ceil(p.columns / width)
     passes = np.ceil(p.depth / np.where(k["kc"] > 0, k["kc"], p.depth))
     depth = p.depth / passes  # of a pass
     part = depth * width * FLOAT_BYTES  # of B in a pass
 
-    # B comes again from the cache that holds a pass over a panel beside the rows of A
-    near = np.where(part <= c.share * target.l1, c.l1, c.l2)
-
     def step(height: Floats) -> Floats:
-        """Cycles of a step of the reduction, B being near."""
+        """Cycles of a step of the reduction."""
         arithmetic = np.maximum(height * nv / c.fma, c.latency)
-        return np.maximum(arithmetic, (height + nv) / c.loads) + width * FLOAT_BYTES / near
+        lost = np.where(height * _alike(p) > ways, height * c.conflict * FLOAT_BYTES / LINE, 0)
+        return np.maximum(arithmetic, (height + nv) / c.loads) + lost
 
+    ways = target.l1 / PAGE - 2  # of which B takes some
     far = _far(p, c, target)
     tall_step = step(low + 1)
     reduction = (step(low) * (tiles - tall) + tall_step * tall) * depth
     first = np.where(tall > 0, tall_step, step(low)) * depth
-    fetched = np.where(tiles > 1, np.minimum(tiles * LINE / (width * FLOAT_BYTES), 1), 0)
-    waits = (1 - fetched) * np.maximum(part / far - c.hidden * first, 0)
-    of_part = np.maximum(reduction + waits, part / far)
+    fetched = np.where(tiles > 1, np.minimum(c.asked * tiles * LINE / (width * FLOAT_BYTES), 1), 0)
+    # beside what comes from afar, B comes again for each tile if the first cache does not hold it
+    again = np.where(part <= c.share * target.l1, 0, (tiles - 1) * part / c.l2)
+    overlapped = _joined(reduction, part / far + again, c.overlap)
+    waited = np.maximum(reduction + np.maximum(part / far - first, 0), part / far)
+    waited = np.where(tiles > 1, waited, overlapped)
+    of_part = fetched * overlapped + (1 - fetched) * waited
     cycles = panels * passes * (of_part + c.panel)
 
-    vectors = p.rows * nv * panels
+    vectors = rows * nv * panels
     cycles = cycles + panels * tiles * passes * c.tile + vectors * c.store
     cycles = cycles + 2 * vectors * (passes - 1) * c.spill
-    cycles = cycles + p.rows * panels * passes * (c.pixel if p.image else c.row)
-    cycles = cycles + _rows_again(p, panels, c, target)
+    cycles = cycles + rows * panels * passes * (c.pixel if p.image else c.row)
+    cycles = cycles + _rows_again(p, rows, panels, c, target)
     if not p.packed:
         copied = (k["copy"] > 0) | (p.columns % width > 0)
         cycles = cycles + np.where(copied, panels * p.depth * nv * (c.store + 1 / c.loads), 0)
-    found: Floats = (p.batch * cycles + c.call) / c.ghz / 1e9
+    found: Floats = (batch * cycles + c.call) / c.ghz / 1e9
+    return found
+
+
+def _joined(a: Floats, b: Floats, overlap: float) -> Floats:
+    """Between the sum of two times, and the longer."""
+    longer, shorter = np.maximum(a, b), np.minimum(a, b)
+    found: Floats = longer * (1 + (shorter / longer) ** overlap) ** (1 / overlap)
     return found
 
 
@@ -133,13 +209,94 @@ def _far(p: Product, c: Constants, target: Target) -> float:
     return c.l3 if between <= c.held * target.l3 else c.memory
 
 
-def _rows_again(p: Product, panels: Floats, c: Constants, target: Target) -> Floats:
+def _alike(p: Product) -> float:
+    """The share of rows whose lines fall into the same set of the first cache."""
+    return math.gcd(p.a_step or p.depth * FLOAT_BYTES, PAGE) / PAGE
+
+
+def _rows_again(p: Product, rows: Floats, panels: Floats, c: Constants, target: Target) -> Floats:
     """Cycles of reading A once for each panel, and of writing the result."""
-    a = p.a_bytes or p.rows * p.depth * FLOAT_BYTES
-    out = p.rows * p.columns * FLOAT_BYTES
-    rate = np.inf if a <= 0.6 * target.l2 else c.l3
-    found: Floats = a * panels / rate + out / (c.l2 if out <= 0.6 * target.l2 else c.l3)
+    a = rows * p.depth * FLOAT_BYTES * p.a_share
+    out = rows * p.columns * FLOAT_BYTES
+    read = np.where(a <= 0.6 * target.l2, 0, a * panels / c.l3)
+    found: Floats = read + out / np.where(out <= 0.6 * target.l2, c.l2, c.l3)
     return found
 
 
-NAMES = tuple(f.name for f in fields(Constants))
+GENERIC = Constants(
+    ghz=2.43,
+    fma=2.0,
+    loads=2.0,
+    latency=4.18,
+    tile=5.1,
+    row=3.6,
+    pixel=13.5,
+    store=0.81,
+    spill=0.30,
+    panel=6.4,
+    call=3280.0,
+    l2=67.6,
+    l3=10.8,
+    memory=5.0,
+    share=0.6,
+    held=0.2,
+    asked=3.0,
+    overlap=3.8,
+    conflict=1.3,
+)
+PROCESSORS: Mapping[str, Constants] = {}
+
+
+def constants_of(target: Target) -> Constants:
+    """The constants of a processor; of one that was not measured those of another."""
+    return PROCESSORS.get(target.name, GENERIC)
+
+
+# --- the best of some schedules -------------------------------------------------------------------
+
+
+LARGE = Product((256,), 512, 512)
+WORTH_A_COPY = 0.95  # of the time with panels of the usual width
+ALIKE = 0.02  # of the logarithm of a time: what is so close is the same
+
+
+@cache
+def usual_width(target: Target, packed: bool) -> int:
+    """The width of panels that is best for a large product."""
+    able = schedules(target, packed)
+    found = seconds(LARGE, arrays(able, target.lanes), constants_of(target), target)
+    return int(able[int(found.argmin())]["nr"])
+
+
+@cache
+def best(product: Product, target: Target) -> Schedule:
+    """The schedule of the least mean logarithm of seconds, if it pays for weights of its own.
+
+    Clones share weights that are packed in panels of one width; another width is a second copy of
+    them all, for which a twentieth of the time is too little.
+    """
+    able = schedules(target, product.packed)
+    found = seconds(product, arrays(able, target.lanes), constants_of(target), target)
+    score = np.round(np.log(found).mean(axis=0) / ALIKE) * ALIKE
+    width = usual_width(target, product.packed)
+    mine = np.where([s["nr"] == width for s in able], score, np.inf)
+    other = score.min() < mine.min() + math.log(WORTH_A_COPY) or not product.packed
+    return able[int((score if other else mine).argmin())]
+
+
+def default(extents: Extents, target: Target) -> dict[str, Knob]:
+    """What is best within the bounds of the extents."""
+    return dict(best(extents.typical(4 * target.l2), target))
+
+
+def predicted(
+    extents: Extents,
+    _: Workload,
+    able: Sequence[Schedule],
+    sizes: Sequence[Mapping[str, int]],
+    target: Target,
+    cold_bytes: int,
+) -> Floats:
+    """Seconds, a row for each of some sizes, a column for each schedule."""
+    product = extents.product(sizes, cold_bytes)
+    return seconds(product, arrays(able, target.lanes), constants_of(target), target)

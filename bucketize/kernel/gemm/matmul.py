@@ -3,98 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from bucketize.kernel.emit.vector import FLOAT_BYTES
-from bucketize.kernel.gemm import epilogue
+from bucketize.kernel.gemm import cost, epilogue
 from bucketize.kernel.gemm.macrokernel import CHUNK, source
 from bucketize.kernel.gemm.microkernel import Form
+from bucketize.kernel.gemm.schedule import knobs, valid
 from bucketize.kernel.loops.axis import joined
-from bucketize.kernel.loops.loop import schedule_error, spread, strides_of
+from bucketize.kernel.loops.loop import spread, strides_of
 from bucketize.kernel.target import Target
-from bucketize.kernel.template import Knob, Launch, Schedule, Shapes, Template
-from bucketize.kernel.work import tile_cycles
+from bucketize.kernel.template import Launch, Schedule, Shapes, Template
 from bucketize.kernel.workload import Workload
 from bucketize.op import Array
-from bucketize.types import Dim, Shape, bounds, ceil_div, maximum, positive, product
+from bucketize.types import Dim, Shape, ceil_div, maximum, positive, product
 
 Level = tuple[Dim, list[Dim]]  # a batch axis: its size, and the bytes that each array moves by
-
-KC = (0, 128, 256, 512)
-MOST_ROWS = 14
-WORTH_A_COPY = 0.85  # of the time with the widest panels
-TYPICAL_ROWS, TYPICAL_COLUMNS = 64, 512  # where the types leave the extent open
-
-
-# --- what a schedule may be ------------------------------------------------------------------
-
-
-def tiles(target: Target) -> Iterator[tuple[int, int]]:
-    """Rows and vectors of the tiles worth a try: those that fill the registers, and lower ones.
-
-    Each row needs an address, too. Below half of what fits, arithmetic waits for loads.
-    """
-    tallest = {v: min((target.registers - v - 1) // v, MOST_ROWS) // 2 * 2 for v in range(1, 5)}
-    heights = sorted({*tallest.values(), 4})
-    for vectors, most in tallest.items():
-        yield from ((rows, vectors) for rows in heights if most <= 2 * rows <= 2 * most)
-
-
-def knobs(target: Target, packed: bool) -> dict[str, tuple[Knob, ...]]:
-    """The knobs of every product: rows and columns of a tile, and how deep a pass is."""
-    shapes = list(tiles(target))
-    common: dict[str, tuple[Knob, ...]] = {
-        "mr": tuple(sorted({rows for rows, _ in shapes})),
-        "nr": tuple(sorted({target.lanes * vectors for _, vectors in shapes})),
-        "kc": KC,
-    }
-    return common if packed else common | {"copy": ("no", "yes")}
-
-
-def valid(schedule: Schedule, target: Target, packed: bool) -> str | None:
-    """Why a product cannot have this schedule."""
-    wrong = schedule_error(knobs(target, packed), schedule)
-    if wrong:
-        return wrong
-    mr, nv = int(schedule["mr"]), int(schedule["nr"]) // target.lanes
-    if (mr, nv) not in tiles(target):
-        known = ", ".join(f"{m} x {v}" for m, v in tiles(target))
-        return f"{target.registers} registers are for tiles of {known} vectors, not {mr} x {nv}"
-    return None
-
-
-def default(rows: Dim, columns: Dim, depth: Dim, target: Target, packed: bool) -> dict[str, Knob]:
-    """A tile by its cycles; passes where a panel would fill the cache."""
-    m, n, k = typical(rows, TYPICAL_ROWS), typical(columns, TYPICAL_COLUMNS), typical(depth, 0)
-    mr, nv = default_tile(m, n, target)
-    nr, cache = nv * target.lanes, target.l2 // FLOAT_BYTES
-    # A panel of B is read by every tile of rows: beside it a third of the cache is for A's rows and
-    # a third for what is written. With two tiles or fewer nothing is read again.
-    fits = k * nr <= cache / 3 or m <= 2 * mr
-    # Where it does not fit, an eighth leaves room for the sums of a chunk of tiles, too.
-    kc = 0 if fits else max(k for k in KC if k * nr <= cache / 8)
-    common: dict[str, Knob] = {"mr": mr, "nr": nr, "kc": kc}
-    return common if packed else common | {"copy": "no"}
-
-
-def default_tile(rows: int, columns: int, target: Target) -> tuple[int, int]:
-    """Rows and vectors of the tile of the fewest cycles, if it pays for weights of its own.
-
-    Clones share weights that are packed in panels of one width; another width is a second copy of
-    them all, for which a tenth of the time is too little.
-    """
-    every = {tile: tile_cycles(rows, columns, tile, target) for tile in tiles(target)}
-    widest, best = max(every, key=lambda tile: tile[1]), min(every, key=every.__getitem__)
-    return best if every[best] < WORTH_A_COPY * every[widest] else widest
-
-
-def typical(dim: Dim, fallback: int) -> int:
-    """An extent that stands for `dim`: the geometric middle of its bounds."""
-    low, high = bounds(dim)
-    return round(math.sqrt(max(low, 1) * high)) if high and high > 0 else max(low, fallback)
-
 
 # --- where things lie ------------------------------------------------------------------------
 
@@ -210,12 +136,14 @@ def _rows(workload: Workload) -> Dim:
     return workload.anchor.out.type.shape[-2]
 
 
-def _default(workload: Workload, target: Target) -> dict[str, Knob]:
-    packed, rows = _packed(workload), _rows(workload)
-    *batch, _, depth = workload.anchor.args[0].type.shape
-    if packed:
-        rows = product([*batch, rows])
-    return default(rows, workload.anchor.out.type.shape[-1], depth, target, packed)
+def _extents(workload: Workload) -> cost.Extents:
+    """Those of the product; where B is one matrix the batch is more rows."""
+    a, b = (atom.type.shape for atom in workload.anchor.args)
+    *batch, rows, columns = workload.anchor.out.type.shape
+    if len(b) == 2:
+        rows, batch = product([*batch, rows]), []
+    step = a[-1] * FLOAT_BYTES
+    return cost.Extents(rows, columns, a[-1], product(batch), _packed(workload), a_step=step)
 
 
 def _launch(workload: Workload, schedule: Schedule, shapes: Shapes, target: Target) -> Launch:
@@ -292,10 +220,11 @@ TEMPLATE = Template(
     name="matmul",
     accepts=_accepts,
     knobs=lambda workload, target: knobs(target, _packed(workload)),
-    default=_default,
+    default=lambda workload, target: cost.default(_extents(workload), target),
     valid=lambda workload, schedule, target: valid(schedule, target, _packed(workload)),
     source=lambda workload, schedule, target: source(_form(workload, schedule, target)),
     launch=_launch,
     pack=_pack,
     pack_key=_pack_key,
+    seconds=lambda *asked: cost.predicted(_extents(asked[0]), *asked),
 )
