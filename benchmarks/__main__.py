@@ -7,7 +7,7 @@ import importlib
 
 NAMES = (
     *("dispatch", "clones", "overhead", "newshape", "memory", "startup", "load"),
-    *("threads", "contexts", "peers"),
+    *("threads", "contexts", "peers", "replay"),
 )
 RECORDERS = ("grids",)
 """What writes into the project; only by name."""

@@ -11,7 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from bucketize.ir import Atom, Builder, Const, Module, Var
+from bucketize.kernel.gemm.cost import best
 from bucketize.kernel.template import Implementation
+from bucketize.kernel.templates import candidates
 from bucketize.ops import add, conv2d, matmul, relu
 from bucketize.tune.environment import here
 from bucketize.tune.measure import Rounds, Worker
@@ -135,7 +137,18 @@ def _best(session: Session, task: Task, point: Point) -> list[Implementation]:
     }
     keys = sorted(costs, key=lambda key: costs[key])[:REFINED]
     points = [task.space.points[task.space.index[key]] for key in keys]
+    points = list({made.key: made for made in (*_defaults(task, point), *points)}.values())
     return [task.default, *(made for made in points if made.key != task.default.key)]
+
+
+def _defaults(task: Task, point: Point) -> list[Implementation]:
+    """What the model says is best at a point."""
+    found = []
+    for template in candidates(task.workload):
+        if template.extents is not None:
+            product = template.extents(task.workload).product([point.sizes], 4 * task.target.l2)
+            found.append(Implementation(template.name, best(product, task.target)))
+    return found
 
 
 if __name__ == "__main__":

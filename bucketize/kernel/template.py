@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from bucketize.kernel.product import Extents
 from bucketize.kernel.target import Target
 from bucketize.kernel.workload import Workload
 from bucketize.op import Array
@@ -15,14 +16,6 @@ from bucketize.types import Dim, Shape, evaluate
 Knob: TypeAlias = int | str
 Schedule: TypeAlias = Mapping[str, Knob]
 Shapes: TypeAlias = tuple[Shape, ...]
-
-
-Seconds: TypeAlias = Callable[
-    [Workload, Sequence[Schedule], Sequence[Mapping[str, int]], Target, int],
-    Array,
-]
-"""Of a workload under some schedules, at some sizes, on a target, when so many bytes pass through
-the caches between two calls: a row for each of the sizes, a column for each schedule."""
 
 
 @dataclass(frozen=True)
@@ -69,8 +62,8 @@ class Template:
     """Constant argument i as the schedule wants it laid out; None: as it is."""
     pack_key: Callable[[Workload, Schedule, int], str]
     """Equal keys: equal layouts, so that packed copies can be shared."""
-    seconds: Seconds | None = None
-    """What the workload takes, as far as a model knows."""
+    extents: Callable[[Workload], Extents] | None = None
+    """Those of the product that the workload is, if it is one, for the model of what it takes."""
 
 
 TEMPLATES: dict[str, Template] = {}

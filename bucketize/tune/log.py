@@ -94,6 +94,7 @@ class Trial:
     layer: str = ""  # the first layer of the function that the workload computes
     flops: float | None = None  # at this shape; a product's multiplication and sum are two
     bytes: float | None = None  # that the kernel reads and writes at least
+    baseline: str = ""  # the default: "matmul mr=6 nr=64 kc=128"
     graph_bytes: float | None = None  # of the constants of the whole function: how cold they are
     clone: str = ""  # the identity of the function in its bucket
     level: str = KERNEL  # or PLACE, or CLONE
@@ -108,7 +109,7 @@ class Trial:
 
 COLUMNS = tuple(field.name for field in fields(Trial))
 ADDED: Mapping[str, str | None] = {
-    **dict.fromkeys(("template", "layer", "clone"), ""),
+    **dict.fromkeys(("template", "layer", "baseline", "clone"), ""),
     "level": KERNEL,
     **dict.fromkeys(("flops", "bytes", "graph_bytes", "ratio_low", "ratio_high")),
 }

@@ -439,7 +439,21 @@ class Session:
         for key, by_shape in self.known[task.workload.hash].items():
             whole = all(point.shape in by_shape for point in task.points)
             if key in task.space.index and (whole or _failed(task, by_shape)):
-                search.tell(task.space.points[task.space.index[key]], _cost(task, by_shape))
+                made = task.space.points[task.space.index[key]]
+                search.tell(made, None if _failed(task, by_shape) else self.cost(task, by_shape))
+
+    def cost(self, task: Task, by_shape: ByShape) -> float:
+        """Latency by the default's: the weighted geometric mean over the task's points.
+
+        A row that another default stood beside counts by what this task's takes.
+        """
+        rows = []
+        for point in task.points:
+            row = by_shape[point.shape]
+            beside = row.baseline in ("", str(task.default))
+            base = row.baseline_s if beside else self.default_s(task, point)
+            rows.append(replace(row, weight=point.weight, baseline_s=base))
+        return geometric_mean(rows)
 
     def elsewhere(self, task: Task) -> list[Implementation]:
         """What is best for tasks of the same family, and better than their defaults."""
@@ -564,16 +578,10 @@ def _about_task(task: Task, point: Point) -> dict[str, Any]:
         "flops": task.flops(point),
         "bytes": task.bytes(point),
         "graph_bytes": task.weight_bytes,
+        "baseline": str(task.default),
     }
 
 
 def _failed(task: Task, by_shape: ByShape) -> bool:
     tried = (by_shape.get(point.shape) for point in task.points)
     return any(trial is not None and trial.latency_median_s is None for trial in tried)
-
-
-def _cost(task: Task, by_shape: ByShape) -> float | None:
-    """Latency by the default's: the weighted geometric mean over the task's points."""
-    if _failed(task, by_shape):
-        return None
-    return geometric_mean([replace(by_shape[p.shape], weight=p.weight) for p in task.points])

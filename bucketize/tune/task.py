@@ -24,15 +24,18 @@ from bucketize.ir import (
     all_bindings,
     specialise,
 )
+from bucketize.kernel.product import Extents
 from bucketize.kernel.target import Target, host
-from bucketize.kernel.template import TEMPLATES, Implementation, Shapes
+from bucketize.kernel.template import TEMPLATES, Implementation, Schedule, Shapes
 from bucketize.kernel.work import work
 from bucketize.kernel.workload import Workload
+from bucketize.op import Array
 from bucketize.program.decide import decide, defaults
 from bucketize.program.instruction import KernelCall, RunSegment, instructions
 from bucketize.program.program import Program, Routine
 from bucketize.tune.cells import shape_text
 from bucketize.tune.choice import Digests
+from bucketize.tune.forest import forest
 from bucketize.tune.search import Space, space_of
 from bucketize.types import ANY, Dim, Symbol, evaluate, symbols
 
@@ -137,20 +140,28 @@ class Subject:
 
 
 def believed(task: Task, space: Space) -> list[float] | None:
-    """By the templates' own models, the logarithm of each point's latency by the default's."""
-    sizes = [point.sizes for point in task.points]
-    weights = [point.weight for point in task.points]
+    """What is expected of each point: the logarithm of its latency by the default's.
+
+    By the templates' own models, and by what recorded logs say beside them; None where a template
+    of the workload has no model.
+    """
     found: dict[object, float] = {}
     for name in {made.template for made in space.points}:
-        model = TEMPLATES[name].seconds
-        if model is None:
+        extents = TEMPLATES[name].extents
+        if extents is None:
             return None
         mine = [made for made in space.points if made.template == name]
-        schedules = [made.schedule for made in mine]
-        seconds = model(task.workload, schedules, sizes, task.target, task.weight_bytes)
-        logs = np.average(np.log(seconds), axis=0, weights=weights)
+        logs = _expected(task, extents(task.workload), [made.schedule for made in mine])
         found |= {made.key: float(log) for made, log in zip(mine, logs, strict=True)}
     return [found[made.key] - found[space.default.key] for made in space.points]
+
+
+def _expected(task: Task, extents: Extents, schedules: Sequence[Schedule]) -> Array:
+    """Logarithms of seconds, the weighted mean over the points of a task."""
+    known = forest(task.target)
+    products = [extents.product([point.sizes], task.weight_bytes) for point in task.points]
+    logs = [known.expected(product, schedules) for product in products]
+    return np.average(logs, axis=0, weights=[point.weight for point in task.points])
 
 
 def _size(dim: Dim, point: Point) -> int | None:

@@ -18,88 +18,13 @@ from numpy.typing import NDArray
 from bucketize.kernel.emit.vector import FLOAT_BYTES
 from bucketize.kernel.gemm.microkernel import LINE
 from bucketize.kernel.gemm.schedule import schedules
+from bucketize.kernel.product import Extents, Product
 from bucketize.kernel.target import Target
 from bucketize.kernel.template import Knob, Schedule
-from bucketize.kernel.workload import Workload
-from bucketize.types import Dim, bounds, evaluate
 
 Floats = NDArray[np.float64]
 
 PAGE = 4096  # bytes, after which addresses fall into the same set of a first cache
-
-
-@dataclass(frozen=True)
-class Product:
-    """The extents of a product, or of a convolution as one, at one or several sizes."""
-
-    rows: tuple[int, ...]
-    columns: int
-    depth: int
-    batch: tuple[int, ...] = (1,)
-    """Products side by side: as many entries as rows has, or one for all."""
-    packed: bool = True
-    """Whether B lies in panels."""
-    image: bool = False
-    """Whether the rows of A are windows of an image."""
-    a_step: int = 0
-    """Bytes from one row of A to the next."""
-    a_share: float = 1.0
-    """Of A that is in memory: the windows of an image overlap."""
-    cold_bytes: int = 0
-    """What passes through the caches until B is read again."""
-
-
-@dataclass(frozen=True)
-class Extents:
-    """Those of a product over dims."""
-
-    rows: Dim
-    columns: Dim
-    depth: Dim
-    batch: Dim = 1
-    packed: bool = True
-    image: bool = False
-    a_step: Dim = 0
-    a_share: float = 1.0
-
-    def product(self, sizes: Sequence[Mapping[str, int]], cold_bytes: int = 0) -> Product:
-        """At some sizes of the symbols; those of columns and depth must be the same at all."""
-        rows, batch = (tuple(evaluate(d, s) for s in sizes) for d in (self.rows, self.batch))
-        columns, depth, step = (
-            evaluate(d, sizes[0]) for d in (self.columns, self.depth, self.a_step)
-        )
-        shape = rows, columns, depth, batch, self.packed, self.image, step, self.a_share
-        return Product(*shape, cold_bytes)
-
-    def typical(self, cold_bytes: int = 0) -> Product:
-        """Within the bounds of the symbols: rows at their ends and in the middle."""
-        columns, depth, batch, step = (
-            middle(d, TYPICAL) for d in (self.columns, self.depth, self.batch, self.a_step)
-        )
-        rows = judged(self.rows, TYPICAL_ROWS)
-        shape = rows, columns, depth, (batch,), self.packed, self.image, step, self.a_share
-        return Product(*shape, cold_bytes)
-
-
-TYPICAL, TYPICAL_ROWS = 512, 64  # where the types leave an extent open
-
-
-def judged(dim: Dim, fallback: int) -> tuple[int, ...]:
-    """Where a bounded extent is judged: at its ends and in their geometric middle."""
-    low, high = _ends(dim, fallback)
-    return tuple(sorted({low, round(math.sqrt(low * high)), high}))
-
-
-def middle(dim: Dim, fallback: int) -> int:
-    """An extent that stands for `dim`: the geometric middle of its bounds."""
-    low, high = _ends(dim, fallback)
-    return round(math.sqrt(low * high))
-
-
-def _ends(dim: Dim, fallback: int) -> tuple[int, int]:
-    low, high = bounds(dim)
-    low = max(low, 1)
-    return low, max(low, fallback if high is None else high)
 
 
 @dataclass(frozen=True)
@@ -132,6 +57,8 @@ class Constants:
     memory: float
     share: float
     """Of the first cache, that B may fill."""
+    share_l2: float
+    """Of the second."""
     held: float
     """The share of the last cache that others leave."""
     asked: float
@@ -175,7 +102,8 @@ def seconds(p: Product, k: Mapping[str, Floats], c: Constants, target: Target) -
     first = np.where(tall > 0, tall_step, step(low)) * depth
     fetched = np.where(tiles > 1, np.minimum(c.asked * tiles * LINE / (width * FLOAT_BYTES), 1), 0)
     # beside what comes from afar, B comes again for each tile if the first cache does not hold it
-    again = np.where(part <= c.share * target.l1, 0, (tiles - 1) * part / c.l2)
+    near = np.where(part <= c.share_l2 * target.l2, c.l2, c.l3)
+    again = np.where(part <= c.share * target.l1, 0, (tiles - 1) * part / near)
     overlapped = _joined(reduction, part / far + again, c.overlap)
     waited = np.maximum(reduction + np.maximum(part / far - first, 0), part / far)
     waited = np.where(tiles > 1, waited, overlapped)
@@ -239,6 +167,7 @@ GENERIC = Constants(
     l3=10.8,
     memory=5.0,
     share=0.6,
+    share_l2=0.4,
     held=0.2,
     asked=3.0,
     overlap=3.8,
@@ -256,8 +185,8 @@ def constants_of(target: Target) -> Constants:
 
 
 LARGE = Product((256,), 512, 512)
-WORTH_A_COPY = 0.95  # of the time with panels of the usual width
-ALIKE = 0.02  # of the logarithm of a time: what is so close is the same
+WORTH_A_COPY = 0.9  # of the time with panels of the usual width
+ALIKE = 0.04  # of the logarithm of a time: what is so close is the same
 
 
 @cache
@@ -273,30 +202,18 @@ def best(product: Product, target: Target) -> Schedule:
     """The schedule of the least mean logarithm of seconds, if it pays for weights of its own.
 
     Clones share weights that are packed in panels of one width; another width is a second copy of
-    them all, for which a twentieth of the time is too little.
+    them all, for which a tenth of the time is too little.
     """
     able = schedules(target, product.packed)
     found = seconds(product, arrays(able, target.lanes), constants_of(target), target)
-    score = np.round(np.log(found).mean(axis=0) / ALIKE) * ALIKE
+    score = np.log(found).mean(axis=0)
     width = usual_width(target, product.packed)
     mine = np.where([s["nr"] == width for s in able], score, np.inf)
     other = score.min() < mine.min() + math.log(WORTH_A_COPY) or not product.packed
-    return able[int((score if other else mine).argmin())]
+    asked = score if other else mine
+    return able[int(np.argmax(asked <= asked.min() + ALIKE))]
 
 
 def default(extents: Extents, target: Target) -> dict[str, Knob]:
     """What is best within the bounds of the extents."""
     return dict(best(extents.typical(4 * target.l2), target))
-
-
-def predicted(
-    extents: Extents,
-    _: Workload,
-    able: Sequence[Schedule],
-    sizes: Sequence[Mapping[str, int]],
-    target: Target,
-    cold_bytes: int,
-) -> Floats:
-    """Seconds, a row for each of some sizes, a column for each schedule."""
-    product = extents.product(sizes, cold_bytes)
-    return seconds(product, arrays(able, target.lanes), constants_of(target), target)

@@ -1,0 +1,186 @@
+"""Model, defaults and search against recorded grids, without a clock: `tuning_logs/*.csv`.
+
+What is judged was not learnt from: the model is fitted to one half and judged on the other, the
+forest of a search has not seen the product that is searched.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from bucketize.kernel.gemm.cost import best
+from bucketize.kernel.target import Target
+from bucketize.kernel.template import Implementation
+from bucketize.tune.fit import expected, fitted, measured
+from bucketize.tune.forest import Forest
+from bucketize.tune.log import schedule_json
+from bucketize.tune.record import Record, reference
+from bucketize.tune.search import Search, Space
+
+TARGETS = {
+    "emeraldrapids": Target("emeraldrapids", 16, 32, 48 << 10, 2 << 20, 300 << 20, ""),
+}
+"""The processors that recorded."""
+FOLDS = 6
+TRIALS = (1, 2, 5, 10, 20, 50)
+BUCKETS = ((1, 1), (2, 3), (4, 7), (8, 15), (16, 31), (32, 63), (64, 127), (128, 256))
+WIDE = (1, 16, 256)
+"""Rows at which a schedule for all of 1..256 is judged."""
+
+
+@dataclass(frozen=True)
+class Excess:
+    """By how much something is slower than the best recorded: ratios, one for each product."""
+
+    ratios: tuple[float, ...]
+
+    @property
+    def mean(self) -> float:
+        """The geometric mean."""
+        return math.exp(sum(map(math.log, self.ratios)) / len(self.ratios))
+
+    def __str__(self) -> str:
+        return f"{100 * (self.mean - 1):.1f} % (worst {100 * (max(self.ratios) - 1):.0f} %)"
+
+
+def main() -> None:
+    """Print what model, defaults and search come to."""
+    for processor, target in TARGETS.items():
+        print(f"{processor}, {target.lanes} lanes")
+        judge([r for r in judged() if r.host == processor], target)
+
+
+def judged() -> list[Record]:
+    """The products recorded, without those that their template is no default for."""
+    return [r for r in reference() if not (r.product.image and max(r.product.batch) > 1)]
+
+
+def judge(records: Sequence[Record], target: Target) -> None:
+    """Print what is said of one processor."""
+    print(f"{len(records)} products, {sum(len(r.schedules) for r in records)} schedules")
+    print(f"model, median error on the other half: {100 * model_error(records, target):.1f} %")
+    print(f"default at its own size, above the best: {default_excess(records, target)}")
+    print(f"default of all sizes, above the best: {default_excess(records, target, wide)}")
+    print(f"narrow default by the wide one's: {narrow_by_wide(records, target)}")
+    print("search: above the best after so many trials, from the default of all sizes")
+    print(f"{'':12}" + "".join(f"{n:>8}" for n in TRIALS))
+    for name, options in SEARCHES.items():
+        means = searched(records, target, **options)
+        print(f"{name:12}" + "".join(f"{100 * (m - 1):>7.1f}%" for m in means))
+
+
+# --- the model, and defaults ---------------------------------------------------------------------
+
+
+def model_error(records: Sequence[Record], target: Target) -> float:
+    """The median over all schedules of the error by a model fitted to the other half."""
+    errors: list[float] = []
+    for half in (0, 1):
+        constants = fitted(records[half::2], target)
+        for record in records[1 - half :: 2]:
+            errors += np.abs(expected(record, constants, target) - measured(record)).tolist()
+    return float(np.median(np.exp(errors)) - 1)
+
+
+def narrow(record: Record, target: Target) -> str:
+    """The default for just the size of a record."""
+    return schedule_json(best(replace(record.product, cold_bytes=4 * target.l2), target))
+
+
+def wide(record: Record, target: Target) -> str:
+    """The default for all sizes, where the rows are a batch; an image has one."""
+    if record.product.image or not record.product.packed:
+        return narrow(record, target)
+    product = replace(record.product, rows=WIDE, batch=(1,), cold_bytes=4 * target.l2)
+    return schedule_json(best(product, target))
+
+
+def bucketed(record: Record, target: Target) -> str:
+    """The default of the bucket that holds the size of a record."""
+    (rows,) = record.product.rows
+    low, high = next((b for b in BUCKETS if b[0] <= rows <= b[1]), (rows, rows))
+    judged = (low, round(math.sqrt(low * high)), high)
+    product = replace(record.product, rows=judged, batch=(1,), cold_bytes=4 * target.l2)
+    return schedule_json(best(product, target))
+
+
+def default_excess(
+    records: Sequence[Record],
+    target: Target,
+    default: Callable[[Record, Target], str] = narrow,
+) -> Excess:
+    """How much slower defaults are than the best recorded."""
+    found = []
+    for record in records:
+        logs = _logs(record)
+        found.append(math.exp(logs[default(record, target)] - min(logs.values())))
+    return Excess(tuple(found))
+
+
+def narrow_by_wide(records: Sequence[Record], target: Target) -> Excess:
+    """How much slower the default of a bucket is than that of all sizes, at the same size."""
+    found = []
+    for record in records:
+        if record.product.packed and not record.product.image:
+            logs = _logs(record)
+            found.append(math.exp(logs[bucketed(record, target)] - logs[wide(record, target)]))
+    return Excess(tuple(found))
+
+
+def _logs(record: Record) -> dict[str, float]:
+    return dict(zip(map(schedule_json, record.schedules), record.logs, strict=True))
+
+
+# --- the search ----------------------------------------------------------------------------------
+
+SEARCHES = {
+    "model": {"strategy": "skopt", "believes": True, "seeds": 1},
+    "skopt": {"strategy": "skopt", "believes": False, "seeds": 2},
+    "random": {"strategy": "random", "believes": False, "seeds": 8},
+}
+
+
+def searched(
+    records: Sequence[Record], target: Target, *, strategy: str, believes: bool, seeds: int
+) -> list[float]:
+    """The geometric mean of what is found after `TRIALS`, by the best recorded."""
+    courses = []
+    for fold in range(FOLDS):
+        mine = records[fold::FOLDS]
+        others = [r for i, r in enumerate(records) if i % FOLDS != fold]
+        forest = Forest(others, target) if believes else None
+        courses += [
+            _course(record, target, forest, strategy, seed)
+            for record in mine
+            for seed in range(seeds)
+        ]
+    return [math.exp(np.mean([course[n - 1] for course in courses])) for n in TRIALS]
+
+
+def _course(
+    record: Record, target: Target, forest: Forest | None, strategy: str, seed: int
+) -> list[float]:
+    """After each trial the logarithm of the best so far, by that of the best recorded."""
+    points = [Implementation("product", schedule) for schedule in record.schedules]
+    costs = dict(zip((p.key for p in points), record.logs, strict=True))
+    start = wide(record, target)
+    default = next(p for p in points if schedule_json(p.schedule) == start)
+    believed = None
+    if forest is not None:
+        logs = forest.expected(record.product, record.schedules)
+        believed = (logs - logs[points.index(default)]).tolist()
+    search = Search(Space(points, default, believed), strategy, seed)
+    course: list[float] = []
+    while len(course) < TRIALS[-1] and (asked := search.ask(1)):
+        cost = costs[asked[0].implementation.key]
+        search.tell(asked[0].implementation, math.exp(cost - costs[default.key]))
+        course.append(min([cost - min(record.logs), *course[-1:]]))
+    return course + course[-1:] * (TRIALS[-1] - len(course))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,127 @@
+"""Model, defaults and search against the recorded grids: what `-m benchmarks replay` prints."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from benchmarks import replay
+from bucketize.kernel.gemm.cost import GENERIC, arrays, best, constants_of, seconds
+from bucketize.kernel.gemm.schedule import schedules
+from bucketize.kernel.product import Extents, Product
+from bucketize.tune.fit import expected, fitted, measured
+from bucketize.tune.record import Record, records
+from bucketize.types import Symbol
+
+TARGET = replay.TARGETS["emeraldrapids"]
+RECORDS = [r for r in replay.judged() if r.host == TARGET.name]
+SMALL = RECORDS[::4]
+
+
+def test_the_grids_are_exhaustive() -> None:
+    assert len(RECORDS) > 60
+    for record in RECORDS:
+        legal = schedules(TARGET, record.product.packed)
+        assert {tuple(sorted(s.items())) for s in record.schedules} == {
+            tuple(sorted(s.items())) for s in legal
+        }
+
+
+def test_a_model_fitted_to_one_half_knows_the_other() -> None:
+    assert replay.model_error(SMALL, TARGET) < 0.15
+
+
+def test_defaults_are_near_the_best_and_narrow_ones_no_worse_than_wide_ones() -> None:
+    assert replay.default_excess(RECORDS, TARGET).mean < 1.05
+    assert max(replay.narrow_by_wide(RECORDS, TARGET).ratios) <= 1.02
+
+
+def test_the_search_finds_in_ten_trials_what_chance_does_not() -> None:
+    ours = replay.searched(SMALL, TARGET, **replay.SEARCHES["model"])
+    chance = replay.searched(SMALL, TARGET, **{**replay.SEARCHES["random"], "seeds": 2})
+    ten = replay.TRIALS.index(10)
+    assert ours[ten] < 1.03
+    assert ours[ten] < chance[ten]
+
+
+# --- the model -----------------------------------------------------------------------------------
+
+
+def test_more_work_takes_longer_under_every_schedule() -> None:
+    knobs = arrays(schedules(TARGET, True), TARGET.lanes)
+    product = Product((64,), 1024, 1024)
+    whole = seconds(product, knobs, GENERIC, TARGET)
+    for more in ({"rows": (256,)}, {"columns": 4096}, {"depth": 4096}, {"batch": (3,)}):
+        assert (seconds(replace(product, **more), knobs, GENERIC, TARGET) > whole).all()
+
+
+def test_sizes_are_rows_and_schedules_are_columns() -> None:
+    knobs = arrays(schedules(TARGET, True), TARGET.lanes)
+    product = Product((1, 5, 64), 256, 512)
+    together = seconds(product, knobs, GENERIC, TARGET)
+    assert together.shape == (3, len(schedules(TARGET, True)))
+    for i, rows in enumerate(product.rows):
+        alone = seconds(replace(product, rows=(rows,)), knobs, GENERIC, TARGET)
+        np.testing.assert_allclose(alone[0], together[i])
+
+
+def test_an_unknown_processor_has_the_constants_of_another() -> None:
+    assert constants_of(replace(TARGET, name="nobody's")) == GENERIC
+
+
+@pytest.mark.parametrize("lanes", [4, 8, 16])
+def test_the_default_is_legal_whatever_the_vectors(lanes: int) -> None:
+    target = replace(TARGET, name="", lanes=lanes, registers=32 if lanes == 16 else 16)
+    for rows, columns, depth in ((1, 1, 1), (7, 10, 64), (256, 3072, 768), (100_000, 64, 27)):
+        for packed in (True, False):
+            product = Product((rows,), columns, depth, packed=packed)
+            assert best(product, target) in schedules(target, packed)
+
+
+def test_panels_have_one_width_unless_another_pays() -> None:
+    widths = {best(Product((m,), 1024, 1024), TARGET)["nr"] for m in (1, 3, 17, 64, 256)}
+    assert len(widths) == 1
+    assert best(Product((64,), 10, 1024), TARGET)["nr"] == 16  # most of a wider one is empty
+
+
+def test_extents_are_judged_at_the_ends_of_their_bounds() -> None:
+    rows = Symbol("N", 1, 256)
+    typical = Extents(rows, 64, 32).typical()
+    assert typical.rows == (1, 16, 256)
+    assert Extents(Symbol("N", 4, None), 64, 32).typical().rows == (4, 16, 64)
+    assert Extents(rows, 64, 32, a_step=128).product([{"N": 3}, {"N": 7}]).rows == (3, 7)
+
+
+# --- fitting -------------------------------------------------------------------------------------
+
+
+def made_of(constants: object, products: list[Product]) -> list[Record]:
+    """What a machine would record that is just as a model says."""
+    found = []
+    for product in products:
+        able = list(schedules(TARGET, True))
+        taken = seconds(product, arrays(able, TARGET.lanes), constants, TARGET)[0]  # type: ignore[arg-type]
+        logs = np.log(taken / taken[0]).tolist()
+        found.append(Record("", "", product, TARGET.lanes, able, logs, [float(taken[0])]))
+    return found
+
+
+def test_fitting_finds_the_machine_that_made_the_records() -> None:
+    true = replace(GENERIC, ghz=3.5, l3=6.0, store=2.0)
+    products = [
+        Product((m,), n, k, cold_bytes=30 << 20)
+        for m in (1, 5, 17, 64, 256)
+        for n, k in ((1024, 1024), (3072, 768), (64, 256))
+    ]
+    mine = made_of(true, products)
+    found = fitted(mine, TARGET)
+    error = max(float(np.abs(expected(r, found, TARGET) - measured(r)).max()) for r in mine)
+    assert error < math.log(1.05)
+    assert found.ghz == pytest.approx(true.ghz, rel=0.05)
+
+
+def test_what_is_no_product_is_no_record() -> None:
+    assert records([]) == []
