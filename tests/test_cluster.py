@@ -200,6 +200,15 @@ def test_what_fails_on_a_worker_is_an_error_that_names_it() -> None:
     assert e.value.__notes__ == ["on the worker tcp://w:0"]
 
 
+def test_who_is_asked_first() -> None:
+    client = Pretended(HERE, HERE)
+    cluster = Cluster(client)
+    starts = [lambda address: cluster.start(address, str, "a")]
+    for address in client.machines:
+        assert list(cluster.spread(starts, rather=[address])) == [(0, "a")]
+    assert client.asked == ["tcp://w:0", "tcp://w:1"]
+
+
 def test_all_workers_gone_is_an_error() -> None:
     client = Pretended(HERE)
     cluster = Cluster(client, patience_s=0.0)
@@ -297,7 +306,7 @@ def faulty() -> Iterator[None]:
 
 @pytest.mark.slow
 def test_kernels_that_go_wrong_are_rows(client: Any, log: Path, faulty: None) -> None:
-    x = Var("x", tensor("float32", 4, 8))
+    x = Var("x", tensor("float32", 256, 512))
     out = Builder()
     mod = Module({"main": out.function("main", [x], [out.emit(relu, x)])})
     limits = Limits(compile_s=6.0, run_s=1.0)
@@ -371,7 +380,7 @@ def test_clones_are_timed_on_a_worker(client: Any, log: Path) -> None:
     levels = Counter(t.level for t in rows(log))
     assert levels["place"] == 1
     assert levels["clone"] >= 1
-    assert len(set(watched.did)) == 1  # which holds the clone
+    assert watched.did
     (place,) = (t for t in rows(log) if t.level == "place")
     assert place.repeats >= 15
     assert place.latency_median_s is not None

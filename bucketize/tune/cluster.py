@@ -10,7 +10,7 @@ import importlib
 import time
 import warnings
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -190,8 +190,14 @@ class Cluster:
             function, *args, workers=[address], allow_other_workers=False, pure=False
         )
 
-    def spread(self, starts: Sequence[Start]) -> Iterator[tuple[int, Any]]:
+    def spread(
+        self, starts: Sequence[Start], rather: Container[str] = ()
+    ) -> Iterator[tuple[int, Any]]:
         """Numbers and results of what workers are to start, as they come; None of what was lost.
+
+        Args:
+            starts: what is to be started.
+            rather: the addresses of workers that are asked first.
 
         Raises:
             GoneError: the scheduler is gone, or all workers are, and none came in their place.
@@ -203,7 +209,7 @@ class Cluster:
                 workers = self._awaited(self._workers)
                 if not workers:
                     raise GoneError(f"all Dask workers are gone; start one: {self._starting}")
-                loans.lend(workers)
+                loans.lend(sorted(workers, key=lambda address: address not in rather))
                 yield from loans.results(workers)
         finally:
             if self.client.status == "running":
@@ -392,7 +398,7 @@ class _Away:
 
     def told(self, *asked: Any) -> Any:
         """What a worker says; a LostError if two were lost."""
-        ((_, came),) = self.cluster.spread([partial(self.start, *asked)])
+        ((_, came),) = self.cluster.spread([partial(self.start, *asked)], rather=self.held)
         if came is None:
             raise LostError(f"{TRIES} workers were lost while they timed {self.clone.function}")
         return came
