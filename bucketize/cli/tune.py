@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,6 +20,7 @@ from bucketize.cli.parameter import INTERRUPTED
 if TYPE_CHECKING:
     import pandas as pd
 
+    from bucketize.tune.cluster import Cluster
     from bucketize.tune.session import Session
 
 
@@ -56,6 +59,16 @@ if TYPE_CHECKING:
     help="Where in its bucket a schedule is judged, if --at does not say.",
 )
 @parameter.threads_option
+@click.option(
+    "--scheduler",
+    metavar="ADDRESS",
+    help="Measure on the workers of the Dask cluster of this scheduler (tcp://host:port).",
+)
+@click.option(
+    "--host",
+    metavar="NAME",
+    help="With --scheduler: the workers of this kind, a part of its name, if there are several.",
+)
 @parameter.json_option
 def tune(model: str, bounds: list[parameter.Bound], as_json: bool, **options: Any) -> None:
     """Search schedules for every workload of every clone of MODEL; each trial is a row of --log.
@@ -69,22 +82,29 @@ def tune(model: str, bounds: list[parameter.Bound], as_json: bool, **options: An
       bucketize tune zoo:mlp -d log --log trials.csv --seconds 60
       bucketize tune zoo:mlp -d none -d log -d uniform:count=4 --log trials.csv
       bucketize tune net.onnx -d log --log t.csv --at N=1 --at N=8 --seconds 600
+      bucketize tune net.onnx -d log --log t.csv --scheduler tcp://10.0.0.1:8786
     """
     from bucketize.progress import progress_bar
 
+    if options["host"] and not options["scheduler"]:
+        raise click.UsageError("--host is for --scheduler, but it is not used")
     loaded = load_model(model, bounds)
     with progress_bar("loading the search"):
         from bucketize.tune.session import opened
 
     specs = options["specs"] or (None,)
-    with opened(
-        [dispatched(loaded, {**options, "dispatcher": spec}) for spec in specs],
-        sizes=list(options["points"]) or options["judged"],
-        model=loaded.name,
-        measurer=None,
-        progress=True,
-        **{name: options[name] for name in PASSED},
-    ) as session:
+    with (
+        on_cluster(options["scheduler"], options["host"]) as cluster,
+        opened(
+            [dispatched(loaded, {**options, "dispatcher": spec}) for spec in specs],
+            sizes=list(options["points"]) or options["judged"],
+            model=loaded.name,
+            measurer=cluster,
+            client=None,
+            progress=True,
+            **{name: options[name] for name in PASSED},
+        ) as session,
+    ):
         came = worked(session)
     click.echo(came.json() if as_json else came.table())
     click.echo(came.summary(), err=True)
@@ -93,6 +113,18 @@ def tune(model: str, bounds: list[parameter.Bound], as_json: bool, **options: An
 
 
 PASSED = ("log", "trials", "search", "seed", "threads", "seconds", "until")
+
+
+@contextmanager
+def on_cluster(scheduler: str | None, host: str | None) -> Iterator[Cluster | None]:
+    """What measures on the workers of a scheduler; None without one."""
+    if scheduler is None:
+        yield None
+        return
+    from bucketize.tune.cluster import Cluster, connected
+
+    with connected(scheduler) as client:
+        yield Cluster(client, host=host or "")
 
 
 def worked(session: Session) -> Report:

@@ -18,7 +18,8 @@ from bucketize.tune.choice import Interval, Verdict
 from bucketize.tune.interval import of_median, ratios
 from bucketize.tune.log import CLONE, PLACE, Trial
 from bucketize.tune.measure import Job, Outcome, Rounds
-from bucketize.tune.race import Pair, Race
+from bucketize.tune.race import Pair
+from bucketize.tune.site import LostError, Racer
 from bucketize.tune.task import Point, Sizes, Subject, Task
 
 ROUNDS = Rounds(least=15, most=60, enough_s=0.06)
@@ -32,9 +33,9 @@ class Confirmation:
     subject: Subject
     candidates: Mapping[Task, Sequence[Implementation]]
     """The best few of each task that has any better than the default."""
-    measure: Callable[[Sequence[Job]], Iterable[list[Outcome]]]
+    measured: Callable[[Sequence[Job]], Iterable[tuple[int, list[Outcome]]]]
     job: Callable[[Task, Point, Sequence[Implementation], Rounds], Job]
-    race: Race
+    race: Racer
     write: Write
 
     def run(self) -> Verdict:
@@ -47,12 +48,15 @@ class Confirmation:
         """Of each task the candidate that is the fastest, if it is faster beyond the noise."""
         asked = [(task, point) for task in self.candidates for point in task.points]
         jobs = [self.job(t, p, self.candidates[t], ROUNDS) for t, p in asked]
-        came: dict[Task, list[list[Outcome]]] = defaultdict(list)
-        for (task, point), outcomes in zip(asked, self.measure(jobs), strict=True):
+        came: dict[Task, dict[str, list[Outcome]]] = defaultdict(dict)
+        for k, outcomes in self.measured(jobs):
+            task, point = asked[k]
+            if not outcomes:
+                raise LostError(f"what measured {task.workload.hash} was lost")
             default, *others = outcomes
             for one, outcome in zip(self.candidates[task], others, strict=True):
                 self.write(task=task, point=point, made=one, outcome=outcome, default=default)
-            came[task].append(outcomes)
+            came[task][point.shape] = outcomes
         winners = {}
         for task, made in self.candidates.items():
             found = {i: _interval(task, came[task], i) for i in range(1, len(made) + 1)}
@@ -121,9 +125,9 @@ def _timed(pair: Pair) -> dict[str, Outcome]:
     return {"outcome": Outcome(seconds=tuple(ours)), "default": Outcome(seconds=tuple(theirs))}
 
 
-def _interval(task: Task, outcomes: Sequence[Sequence[Outcome]], i: int) -> Interval | None:
+def _interval(task: Task, came: Mapping[str, Sequence[Outcome]], i: int) -> Interval | None:
     """Of the i-th implementation by the first, over the points of a task; None if one failed."""
-    pairs = [(of[i].seconds, of[0].seconds) for of in outcomes]
+    pairs = [(of[i].seconds, of[0].seconds) for of in (came[p.shape] for p in task.points)]
     if not all(ours and theirs for ours, theirs in pairs):
         return None
     return of_median(ratios(pairs, [point.weight for point in task.points]))

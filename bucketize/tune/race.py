@@ -6,15 +6,17 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bucketize.ir import Module
 from bucketize.kernel.target import host
 from bucketize.kernel.template import Implementation, Template
 from bucketize.kernel.workload import Workload
 from bucketize.op import Array
 from bucketize.program.decide import decide, defaults
+from bucketize.program.family import Choose
 from bucketize.program.instruction import LOGGED, KernelCall
 from bucketize.program.program import Routine
 from bucketize.runtime.image import Image
@@ -38,23 +40,24 @@ TICK_S = 1e-9  # of the clock: what is too short for it, of which nothing is lef
 
 @dataclass(eq=False)
 class Race:
-    """What times one clone, in this process."""
+    """What times one clone, in this process; a pickle of it has nothing that is linked."""
 
-    subject: Subject
+    module: Module
+    function: str
+    threads: int
+
+    @classmethod
+    def of(cls, subject: Subject) -> Race:
+        """That of a subject's clone."""
+        return cls(subject.module, subject.function, subject.program.threads)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Race, (self.module, self.function, self.threads)
 
     @cached_property
     def baseline(self) -> tuple[Image, Routine]:
         """The clone on defaults."""
-        program = self.subject.program
-        alone = decide(
-            self.subject.module,
-            defaults(host()),
-            target=host(),
-            threads=program.threads,
-            executor="auto",
-        )
-        routine = alone.decide(self.subject.function)
-        return link(alone), routine
+        return self.linked(defaults(host()))
 
     def contender(self, made: Made) -> tuple[Image, Routine]:
         """The clone with other implementations."""
@@ -66,10 +69,12 @@ class Race:
             chosen = made.get(workload.hash)
             return otherwise(name, workload, able) if chosen is None else (chosen, LOGGED)
 
-        threads = self.subject.program.threads
-        module = self.subject.module
-        program = decide(module, choose, target=host(), threads=threads, executor="auto")
-        routine = program.decide(self.subject.function)
+        return self.linked(choose)
+
+    def linked(self, choose: Choose) -> tuple[Image, Routine]:
+        """The clone with the implementations chosen."""
+        program = decide(self.module, choose, target=host(), threads=self.threads, executor="auto")
+        routine = program.decide(self.function)
         return link(program), routine
 
     def places(self, made: Made, sizes: Sizes) -> dict[str, Pair]:
@@ -103,7 +108,7 @@ class Race:
         for run in runs:
             run()
         named = {str(i): run for i, run in enumerate(runs)}
-        watch = stopwatch(self.subject.program.threads)
+        watch = stopwatch(self.threads)
         taken = interleaved(
             named, least=LEAST, most=MOST, enough_s=ENOUGH_S, before=named, stopwatch=watch
         )
@@ -112,7 +117,8 @@ class Race:
     def inputs(self, sizes: Sizes) -> list[Array]:
         """Arrays for the clone's parameters."""
         dice = np.random.default_rng(0)
-        return [random_array(dice, p.type, sizes) for p in self.subject.params]
+        _, routine = self.baseline
+        return [random_array(dice, p.type, sizes) for p in routine.params]
 
 
 class _Watched:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import time
 import uuid
+import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -13,21 +15,20 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
-from numba import config
 
-from bucketize.errors import TuneError
+from bucketize.errors import BucketizeWarning, TuneError
 from bucketize.ir import Module, check_module
 from bucketize.kernel.template import Implementation
 from bucketize.kernel.templates import TEMPLATES
 from bucketize.progress import shown
 from bucketize.text import constants, show
 from bucketize.tune.choice import Verdict, geometric_mean, verdicts
+from bucketize.tune.cluster import Cluster, GoneError
 from bucketize.tune.confirm import Confirmation
-from bucketize.tune.environment import here
 from bucketize.tune.frame import trial_frame
 from bucketize.tune.interval import of_median, ratios
 from bucketize.tune.log import (
@@ -44,8 +45,8 @@ from bucketize.tune.log import (
 )
 from bucketize.tune.measure import Job, Outcome, Rounds, Worker
 from bucketize.tune.progress import Progress, tuning_bar
-from bucketize.tune.race import Race
 from bucketize.tune.search import Proposal, Search
+from bucketize.tune.site import Bench, LostError, Measurer, Site
 from bucketize.tune.task import Point, Subject, Task, Traffic, subjects_of
 
 TOGETHER = 4  # proposals of a task that are timed in turns with the default
@@ -55,19 +56,6 @@ FEW = 3  # of the best of a task are confirmed
 UNTIL = 0.01  # of the whole latency: if all next trials are expected to save less, it is enough
 CONFIRM_S, CONFIRM_RUNS = 1.0, 60  # what confirming a clone takes: seconds, and runs of it
 GUESS_S = 2e-11  # of a float operation or a byte, before anything is known
-
-
-class Measurer(Protocol):
-    """What turns jobs into outcomes: a `Worker`, or a `Replay`."""
-
-    source: Source | None
-    """Written to the log in place of the proposal's own, if given."""
-
-    def measure(self, jobs: Sequence[Job]) -> Iterable[list[Outcome]]:
-        """What came of each implementation of each job."""
-
-    has_clock: bool
-    """Whether it can tell what a clone takes as a whole."""
 
 
 def tune(  # noqa: PLR0913  (a session has that many choices, nearly all with a default)
@@ -83,6 +71,7 @@ def tune(  # noqa: PLR0913  (a session has that many choices, nearly all with a 
     until: float = UNTIL,
     model: str | None = None,
     measurer: Measurer | None = None,
+    client: Any = None,
     progress: Callable[[Progress], None] | bool | None = None,
 ) -> pd.DataFrame:
     """Search an implementation for every distinct workload of every clone, and confirm it there.
@@ -107,7 +96,10 @@ def tune(  # noqa: PLR0913  (a session has that many choices, nearly all with a 
         until: the share of the latency that a trial must be expected to save to be worth it; 0
             goes on until `trials` or `seconds`. Only "skopt" expects anything.
         model: the name in the log; by default that of the log's file.
-        measurer: a `Worker` with time limits and plugins of your own, or a `Replay` of another log.
+        measurer: a `Worker` with time limits and plugins of your own, a `Replay` of another log, or
+            a `Cluster`.
+        client: a `distributed.Client`: measure on the workers of its cluster, as docs/cluster.md
+            says. The rows are theirs, and `compile` uses them on machines like theirs.
         progress: called before a batch is compiled, and after some were timed in turns; True shows
             a bar on stderr.
 
@@ -131,6 +123,7 @@ def tune(  # noqa: PLR0913  (a session has that many choices, nearly all with a 
         until=until,
         model=model,
         measurer=measurer,
+        client=client,
         progress=progress,
     ) as session:
         session.work()
@@ -151,17 +144,22 @@ def opened(  # noqa: PLR0913  (those of `tune`)
     until: float,
     model: str | None,
     measurer: Measurer | None,
+    client: Any,
     progress: Callable[[Progress], None] | bool | None,
 ) -> Iterator[Session]:
     """The session of `tune` with these arguments, ready to work; `tune` has what they mean."""
     mods = list(mod) if isinstance(mod, Iterable) and not isinstance(mod, str) else [mod]
     for each in mods:
         check_module(each)
-    _check(trials, threads, seconds, until)
+    _check(trials, seconds, until)
     with ExitStack() as stack:
-        tell = stack.enter_context(shown(progress, tuning_bar("tuning")))
+        site = _site(measurer, client, stack)
+        _check_threads(threads, site.threads)
+        subjects = (subjects_of(each, sizes, threads, site.target) for each in mods)
+        where = f" on {site.lanes} workers" if isinstance(site, Cluster) else ""
+        tell = stack.enter_context(shown(progress, tuning_bar(f"tuning{where}")))
         session = Session(
-            subjects=_distinct(s for each in mods for s in subjects_of(each, sizes, threads)),
+            subjects=_distinct(itertools.chain.from_iterable(subjects)),
             log=Path(log),
             model=Path(log).stem if model is None else model,
             trials=trials,
@@ -170,11 +168,22 @@ def opened(  # noqa: PLR0913  (those of `tune`)
             threads=threads,
             seconds=math.inf if seconds is None else seconds,
             until=until,
-            measurer=measurer or stack.enter_context(Worker()),
+            site=site,
             tell=tell or (lambda _: None),
         )
         stack.enter_context(_kept(session))
         yield session
+
+
+def _site(measurer: Measurer | None, client: Any, stack: ExitStack) -> Site:
+    """Where the session measures."""
+    if client is not None:
+        if measurer is not None:
+            raise TuneError("give a measurer or a client, not both: Cluster(client) is a measurer")
+        return Cluster(client)
+    if isinstance(measurer, Cluster):
+        return measurer
+    return Bench(measurer or stack.enter_context(Worker()))
 
 
 def _distinct(subjects: Iterable[Subject]) -> list[Subject]:
@@ -184,25 +193,27 @@ def _distinct(subjects: Iterable[Subject]) -> list[Subject]:
 
 @contextmanager
 def _kept(session: Session) -> Iterator[None]:
-    """Who interrupts the session is told what it leaves."""
+    """Who interrupts the session, or takes its cluster away, is told what it leaves."""
     try:
         yield
-    except KeyboardInterrupt as e:
+    except (KeyboardInterrupt, GoneError) as e:
         kept = f"{session.log} keeps the {len(session.written)} trials of this session"
         e.add_note(f"{kept}; the same call goes on from there")
         raise
 
 
-def _check(trials: int, threads: int, seconds: float | None, until: float) -> None:
+def _check(trials: int, seconds: float | None, until: float) -> None:
     if not isinstance(trials, int) or trials < 1:
         raise TuneError(f"trials: expected at least 1, got {trials!r}")
-    most = int(config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
-    if not isinstance(threads, int) or not 1 <= threads <= most:
-        raise TuneError(f"threads: expected 1 to {most}, got {threads!r}")
     if seconds is not None and not (isinstance(seconds, int | float) and 0 < seconds < math.inf):
         raise TuneError(f"seconds: expected a finite number above 0, or None, got {seconds!r}")
     if not isinstance(until, int | float) or not 0 <= until < 1:
         raise TuneError(f"until: expected a share of the latency, from 0 to 1, got {until!r}")
+
+
+def _check_threads(threads: int, most: int) -> None:
+    if not isinstance(threads, int) or not 1 <= threads <= most:
+        raise TuneError(f"threads: expected 1 to {most}, got {threads!r}")
 
 
 ByShape: TypeAlias = dict[str, Trial]
@@ -222,7 +233,7 @@ class Session:
     threads: int
     seconds: float
     until: float
-    measurer: Measurer
+    site: Site
     tell: Callable[[Progress], None]
     end: float = math.inf
     run_id: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
@@ -239,7 +250,8 @@ class Session:
 
     def __post_init__(self) -> None:
         """Take up what the log knows."""
-        trials = select(rows(self.log, TEMPLATES)) if self.log.exists() else []
+        known = rows(self.log, TEMPLATES) if self.log.exists() else []
+        trials = select(known, environment=self.site.environment)
         self.known = defaultdict(lambda: defaultdict(dict))
         for trial in trials:
             if trial.threads == self.threads:
@@ -319,11 +331,14 @@ class Session:
         if self.strategy == "skopt" and sum(worth.values()) < self.until:
             return []
         chosen: list[Asked] = []
-        room = BATCH
+        lanes = max(self.site.lanes, 1)
+        room = max(BATCH, TOGETHER * lanes)
+        together = TOGETHER * math.ceil(lanes / max(len(worth), 1))  # that no lane is idle
         for task in sorted(worth, key=lambda t: worth[t], reverse=True):
             self.searches[task].transfer = self.elsewhere(task)
-            asked = self.searches[task].ask(min(TOGETHER, room, self.left(task)))
-            chosen += [(task, asked)] if asked else []
+            asked = self.searches[task].ask(min(together, room, self.left(task)))
+            parts = range(0, len(asked), TOGETHER)
+            chosen += [(task, asked[i : i + TOGETHER]) for i in parts]
             room -= len(asked)
         return chosen
 
@@ -358,7 +373,7 @@ class Session:
 
     def reserve(self) -> float:
         """Seconds that confirming will take; none where there is no clock."""
-        if self.seconds == math.inf or not self.measurer.has_clock:
+        if self.seconds == math.inf or not self.site.has_clock:
             return 0.0
         runs = sum(self.takes(task) for task in self.tasks)
         return min(CONFIRM_S * len(self.subjects) + CONFIRM_RUNS * runs, self.seconds / 2)
@@ -373,11 +388,11 @@ class Session:
                 left = self.unknown(task, i, proposals, asked)
                 if left:
                     jobs.append((task, task.points[i], left))
-            came = self.measurer.measure(
+            came = self.site.measured(
                 [self.job(t, p, [x.implementation for x in left], Rounds()) for t, p, left in jobs]
             )
-            for (task, point, left), outcomes in zip(jobs, came, strict=True):
-                self.record(task, point, left, outcomes)
+            for k, outcomes in came:
+                self.record(*jobs[k], outcomes)
         for task in self.tasks:
             if any(task.workload.hash == other.workload.hash for other, _ in batch):
                 self.refresh(task)
@@ -417,7 +432,13 @@ class Session:
     def record(
         self, task: Task, point: Point, asked: Sequence[Proposal], outcomes: Sequence[Outcome]
     ) -> None:
-        """A row for each proposal; the first outcome is the default's."""
+        """A row for each proposal; the first outcome is the default's.
+
+        Without outcomes there is no row, and this session does not try it again.
+        """
+        if not outcomes:
+            self.give_up(task, point, asked)
+            return
         default, *rest = outcomes
         others = iter(rest)
         for proposal in asked:
@@ -428,10 +449,18 @@ class Session:
                 made=proposal.implementation,
                 outcome=default if mine else next(others),
                 default=default,
-                source=self.measurer.source or proposal.source,
+                source=self.site.source or proposal.source,
             )
         self.refresh(task)
         self.report(task)
+
+    def give_up(self, task: Task, point: Point, asked: Sequence[Proposal]) -> None:
+        """Leave to later sessions what was lost with those who measured it."""
+        for proposal in asked:
+            self.searches[task].tell(proposal.implementation, None)
+        _warn(
+            f"{len(asked)} trials of {task.workload.hash} at {point.shape} were lost with workers"
+        )
 
     def refresh(self, task: Task) -> None:
         """Tell the search of a task what is known."""
@@ -476,16 +505,20 @@ class Session:
         told = self.verdicts.get(subject.clone)
         if told is not None and not self.is_news(subject, told) and told.shapes == shapes:
             return
-        if not self.measurer.has_clock:
+        if not self.site.has_clock:
             return
-        self.verdicts[subject.clone] = Confirmation(
+        confirmation = Confirmation(
             subject=subject,
             candidates={t: best for t in subject.tasks if (best := self.searches[t].better(FEW))},
-            measure=self.measurer.measure,
+            measured=self.site.measured,
             job=self.job,
-            race=Race(subject),
+            race=self.site.race(subject),
             write=partial(self.write, subject=subject, source="confirm"),
-        ).run()
+        )
+        try:
+            self.verdicts[subject.clone] = confirmation.run()
+        except LostError as e:
+            _warn(f"nothing is confirmed for {subject.function}: {e}")
 
     def is_news(self, subject: Subject, told: Verdict) -> bool:
         """Whether any of its tasks was searched since, by this session or one that was stopped."""
@@ -520,7 +553,7 @@ class Session:
                 "run_id": self.run_id,
                 "trial": len(self.written),
                 "timestamp": datetime.now(UTC).isoformat(timespec="microseconds"),
-                **asdict(here()),
+                **asdict(self.site.environment),
                 "threads": self.threads,
                 "model": self.model,
                 "function": whose.function,
@@ -564,6 +597,10 @@ class Session:
                 left_s=None if self.end == math.inf else max(self.end - time.monotonic(), 0.0),
             )
         )
+
+
+def _warn(message: str) -> None:
+    warnings.warn(f"{message}; the same call tries again", BucketizeWarning, stacklevel=2)
 
 
 def _about_task(task: Task, point: Point) -> dict[str, Any]:

@@ -170,7 +170,9 @@ def _size(dim: Dim, point: Point) -> int | None:
     return evaluate(dim, point.sizes) if known else None
 
 
-def subjects_of(mod: Module, sizes: str | Traffic = "middle", threads: int = 1) -> list[Subject]:
+def subjects_of(
+    mod: Module, sizes: str | Traffic = "middle", threads: int = 1, target: Target | None = None
+) -> list[Subject]:
     """The functions that do the work, clone by clone, and what each has to tune.
 
     Args:
@@ -181,13 +183,14 @@ def subjects_of(mod: Module, sizes: str | Traffic = "middle", threads: int = 1) 
             each counts in the first clone whose bucket holds it, and a clone that gets none has no
             tasks. Sizes at which the model is not legal are not chosen.
         threads: that the clones run on.
+        target: the machine that they are tuned for; by default this one.
 
     Raises:
         TuneError: no bucket holds any of the sizes, they lack a symbol, or are of a clone that is
             not legal, as all may be.
 
     """
-    target = host()
+    target = target or host()
     program = decide(mod, defaults(target), target=target, threads=threads, executor="auto")
     routines = [program.decide(name, whole=False) for name in mod.functions]
     working = [program.decide(r.name) for r in routines if not _delegates(r.fn)]

@@ -1,0 +1,93 @@
+"""Where measurements are taken: on this machine, or on others (`cluster`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from numba import config
+
+from bucketize.errors import TuneError
+from bucketize.kernel.target import Target, host
+from bucketize.tune.environment import Environment, here
+from bucketize.tune.log import Source
+from bucketize.tune.measure import Job, Outcome
+from bucketize.tune.race import Made, Pair, Race
+from bucketize.tune.task import Sizes, Subject
+
+MOST_THREADS = int(config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
+
+
+class LostError(TuneError):
+    """What measured was lost, and what was tried in its place, too."""
+
+
+class Measurer(Protocol):
+    """What turns jobs into outcomes: a `Worker`, a `Replay` or a `Cluster`."""
+
+    @property
+    def source(self) -> Source | None:
+        """Written to the log in place of the proposal's own, if given."""
+
+    @property
+    def has_clock(self) -> bool:
+        """Whether it can tell what a clone takes as a whole."""
+
+    def measure(self, jobs: Sequence[Job]) -> Iterable[list[Outcome]]:
+        """What came of each implementation of each job."""
+
+
+class Racer(Protocol):
+    """What times a clone against itself: a `Race`, here or elsewhere."""
+
+    def places(self, made: Made, sizes: Sizes) -> dict[str, Pair]:
+        """The seconds of each of these workloads between its neighbours."""
+
+    def whole(self, made: Made, sizes: Sizes) -> Pair:
+        """The seconds of the whole clone."""
+
+
+class Site(Protocol):
+    """The processors of one kind that measure for a session."""
+
+    source: Source | None
+    has_clock: bool
+    environment: Environment
+    """What the rows tell of where they come from."""
+    target: Target
+    """What implementations are made for."""
+    threads: int
+    """That a kernel can run on at most."""
+
+    @property
+    def lanes(self) -> int:
+        """How many jobs are measured at once."""
+
+    def measured(self, jobs: Sequence[Job]) -> Iterable[tuple[int, list[Outcome]]]:
+        """As they come: the number of a job, and its outcomes; none if it was lost."""
+
+    def race(self, subject: Subject) -> Racer:
+        """What times a clone here."""
+
+
+@dataclass
+class Bench:
+    """The site that is this machine, and its measurer."""
+
+    measurer: Measurer
+    environment: Environment = field(default_factory=here)
+    target: Target = field(default_factory=host)
+    threads: int = MOST_THREADS
+    lanes: int = 1
+
+    def __post_init__(self) -> None:
+        self.source, self.has_clock = self.measurer.source, self.measurer.has_clock
+
+    def measured(self, jobs: Sequence[Job]) -> Iterable[tuple[int, list[Outcome]]]:
+        """In the order of the jobs."""
+        return enumerate(self.measurer.measure(jobs))
+
+    def race(self, subject: Subject) -> Racer:
+        """In this process."""
+        return Race.of(subject)
