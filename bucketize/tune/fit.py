@@ -34,6 +34,7 @@ BOUNDS: Mapping[str, tuple[float, float]] = {
 """What is fitted, and within which physical bounds; the rest is the target's, or not seen."""
 NEAR = 0.3  # of log latency: schedules that much slower than the best need not be known well
 FAR_WEIGHT, LEVEL_WEIGHT = 0.4, 2.0
+QUIET = 0.25  # the quantile of the default's times in all rounds that tells a quiet machine's
 NOISE = 0.1  # of log latency, beyond which an error counts no more than in proportion
 EVALUATIONS = 100
 
@@ -45,8 +46,8 @@ def expected(record: Record, constants: Constants, target: Target) -> Floats:
 
 
 def measured(record: Record) -> Floats:
-    """Those that it took: beside the default's, whose median over all rounds is the level."""
-    return np.asarray(np.array(record.logs) + np.log(np.median(record.baselines)), float)
+    """Those that it took on a quiet machine: by the default's, at its better times."""
+    return np.asarray(np.array(record.logs) + np.log(np.quantile(record.baselines, QUIET)), float)
 
 
 def fitted(records: Sequence[Record], target: Target, start: Constants = GENERIC) -> Constants:
