@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import time
 import uuid
+import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -19,7 +21,7 @@ import numpy as np
 import pandas as pd
 from numba import config
 
-from bucketize.errors import TuneError
+from bucketize.errors import ArgumentError, BucketizeWarning, TuneError
 from bucketize.ir import Module, check_module
 from bucketize.kernel.template import Implementation
 from bucketize.kernel.templates import TEMPLATES
@@ -155,6 +157,8 @@ def opened(  # noqa: PLR0913  (those of `tune`)
 ) -> Iterator[Session]:
     """The session of `tune` with these arguments, ready to work; `tune` has what they mean."""
     mods = list(mod) if isinstance(mod, Iterable) and not isinstance(mod, str) else [mod]
+    if not mods:
+        raise ArgumentError("expected a Module or several, got none")
     for each in mods:
         check_module(each)
     _check(trials, threads, seconds, until)
@@ -234,6 +238,8 @@ class Session:
     verdicts: dict[str, Verdict] = field(init=False)
     """By clone, those of earlier sessions."""
     searches: dict[Task, Search] = field(init=False)
+    broken: set[Subject] = field(default_factory=set)
+    """Those that fail on defaults: there is nothing to hold other implementations against."""
     before: int = field(init=False)
     """How many implementations were known."""
 
@@ -316,11 +322,13 @@ class Session:
         if time.monotonic() >= self.end - self.reserve():
             return []
         worth = {task: self.worth(task) for task in self.tasks if self.left(task)}
-        if self.strategy == "skopt" and sum(worth.values()) < self.until:
-            return []
+        order = sorted(worth, key=lambda t: worth[t], reverse=True)
+        rest = list(itertools.accumulate(worth[task] for task in reversed(order)))
         chosen: list[Asked] = []
         room = BATCH
-        for task in sorted(worth, key=lambda t: worth[t], reverse=True):
+        for task in order:
+            if self.strategy == "skopt" and rest.pop() < self.until:  # it, and all worth less
+                break
             self.searches[task].transfer = self.elsewhere(task)
             asked = self.searches[task].ask(min(TOGETHER, room, self.left(task)))
             chosen += [(task, asked)] if asked else []
@@ -329,6 +337,8 @@ class Session:
 
     def left(self, task: Task) -> int:
         """How many implementations of a task may be tried yet."""
+        if self.owners[task] in self.broken:
+            return 0
         most = min(self.trials, len(task.space.points))
         return max(most - len(self.searches[task].tried), 0)
 
@@ -386,7 +396,7 @@ class Session:
         self, task: Task, i: int, proposals: Sequence[Proposal], asked: set[object]
     ) -> list[Proposal]:
         """Those not measured at the i-th point of a task, not failed at another, nor yet asked."""
-        if i >= len(task.points):
+        if i >= len(task.points) or self.owners[task] in self.broken:
             return []
         name, shape = task.workload.hash, task.points[i].shape
         left = []
@@ -436,10 +446,22 @@ class Session:
     def refresh(self, task: Task) -> None:
         """Tell the search of a task what is known."""
         search = self.searches[task]
+        self.judge(task)
         for key, by_shape in self.known[task.workload.hash].items():
             whole = all(point.shape in by_shape for point in task.points)
             if key in task.space.index and (whole or _failed(task, by_shape)):
                 search.tell(task.space.points[task.space.index[key]], _cost(task, by_shape))
+
+    def judge(self, task: Task) -> None:
+        """Give the clone up if the default of a task failed, and say so."""
+        subject = self.owners[task]
+        by_shape = self.known[task.workload.hash][task.default.key]
+        if subject in self.broken or not _failed(task, by_shape):
+            return
+        self.broken.add(subject)
+        error = next(t.error for t in by_shape.values() if t.latency_median_s is None)
+        reason = f"the default of {task.workload.key} fails: {error}"
+        warnings.warn(f"{task.function} is not tuned: {reason}", BucketizeWarning, stacklevel=2)
 
     def elsewhere(self, task: Task) -> list[Implementation]:
         """What is best for tasks of the same family, and better than their defaults."""
@@ -462,7 +484,7 @@ class Session:
         told = self.verdicts.get(subject.clone)
         if told is not None and not self.is_news(subject, told) and told.shapes == shapes:
             return
-        if not self.measurer.has_clock:
+        if not self.measurer.has_clock or subject in self.broken:
             return
         self.verdicts[subject.clone] = Confirmation(
             subject=subject,
@@ -574,6 +596,6 @@ def _failed(task: Task, by_shape: ByShape) -> bool:
 
 def _cost(task: Task, by_shape: ByShape) -> float | None:
     """Latency by the default's: the weighted geometric mean over the task's points."""
-    if _failed(task, by_shape):
+    if _failed(task, by_shape) or any(by_shape[p.shape].baseline_s is None for p in task.points):
         return None
     return geometric_mean([replace(by_shape[p.shape], weight=p.weight) for p in task.points])
