@@ -102,7 +102,7 @@ def logged_choice(mod: Module, log: str | Path, threads: int, target: Target) ->
     trials = select(rows(log, TEMPLATES))
     _warn_of_threads(trials, log, threads)
     known, digests, otherwise = verdicts(trials, threads), Digests(mod), defaults(target)
-    _warn_of_unconfirmed(trials, known, log)
+    _warn_of_unconfirmed([t for t in trials if t.threads == threads], known, log)
 
     def choose(
         name: str, workload: Workload, able: Sequence[Template]
@@ -123,7 +123,7 @@ def logged_choice(mod: Module, log: str | Path, threads: int, target: Target) ->
 def _warn_of_unconfirmed(
     trials: Sequence[Trial], known: Mapping[str, Verdict], log: Path | str
 ) -> None:
-    """Say so where a log has trials and no verdict: nothing of it is used."""
+    """Say so where there are trials with so many threads, and no verdict: none is used."""
     if trials and not known:
         warnings.warn(
             f"{log}: none of its {len(trials)} trials is confirmed in a clone, so the defaults "

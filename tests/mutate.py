@@ -43,7 +43,9 @@ TESTS = {  # module: the tests that ought to catch its mutants, tests/test_<name
     "bucketize/lower/layout.py": ("transforms",),
     "bucketize/program/cut.py": CUT,
     "bucketize/program/planner.py": CUT,
-    "bucketize/tune/choice.py": ("analysis",),
+    "bucketize/tune/choice.py": ("choice", "analysis"),
+    "bucketize/tune/confirm.py": ("confirm",),
+    "bucketize/tune/interval.py": ("choice",),
     "bucketize/tune/log.py": ("log",),
 }
 EXPLAINED = Path("tests/equal_mutants.toml")

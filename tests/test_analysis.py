@@ -220,8 +220,8 @@ def told(ratio: float | None, **changes: object) -> Trial:
 def test_what_a_clone_gained_is_a_row_of_its_own() -> None:
     trials = [
         *SEARCHED,
-        told(0.8, function="main[N=1]", shape="1x4"),
-        told(0.8, function="main[N=1]", shape="8x4"),
+        told(0.8, function="main[N=1]", shape="1x4", weight=0.5),
+        told(0.8, function="main[N=1]", shape="8x4", weight=0.5),
         told(0.9, function="main[N=2]", run_id="a", timestamp="2024-01-01T00:00:00+00:00"),
         told(None, function="main[N=2]", run_id="b", timestamp="2024-01-02T00:00:00+00:00"),
     ]
@@ -232,6 +232,13 @@ def test_what_a_clone_gained_is_a_row_of_its_own() -> None:
     assert [second[name] for name in ("function", "chosen")] == ["main[N=2]", 0]
     assert [second[name] for name in ("ratio", "ratio_low", "ratio_high")] == [1.0, 1.0, 1.0]
     assert confirmed(trial_frame(SEARCHED)).empty
+
+
+def test_clones_of_one_name_have_a_row_each_and_half_a_verdict_has_none() -> None:
+    """A model that was changed, or bounded otherwise, has its functions' names as before."""
+    trials = [told(0.8, clone="c"), told(0.9, clone="d"), told(0.7, clone="e", weight=0.5)]
+    ratios = confirmed(trial_frame(trials))["ratio"].tolist()
+    assert ratios == pytest.approx([0.8, 0.9])
 
 
 def test_what_was_timed_in_a_clone_is_no_trial_of_a_kernel() -> None:

@@ -137,9 +137,10 @@ def test_engines_take_turns_and_are_held_against_the_first() -> None:
     told: list[tuple[str, int, int]] = []
     x = np.ones(3, np.float32)
     frame = bench(runs, {"x": x}, rounds=5, progress=lambda *at: told.append(at))
-    engines = ["first", "second"] * 8
+    there = ["first", "second"]
+    engines = there + (there + there[::-1]) * 3 + there  # there and back
     assert told == [(name, i, 16) for i, name in enumerate(engines)]
-    assert "".join(calls) == "ab" * (1 + 2) + "aabb" * 5
+    assert "".join(calls) == "ab" + "abba" + "aabbbbaa" * 2 + "aabb"
     assert list(frame["engine"]) == ["first", "second"]
     assert (frame["time_q1_s"] <= frame["time_s"]).all()
     assert (frame["time_s"] <= frame["time_q3_s"]).all()

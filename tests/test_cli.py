@@ -457,14 +457,16 @@ def test_running_a_saved_program_pays_for_no_compiler(program: str, tmp_path: Pa
 
 
 def test_tune_then_analyze(run: Run, net: str, tmp_path: Path) -> None:
-    args = ("tune", net, "-d", "exact", "--dim", "N=1..2", "--log", "t.csv", "--trials", "2")
+    args = ("tune", net, "-d", "exact", "--dim", "N=1..2", "--log", "t.csv")
+    args = (*args, "--until", "0", "--trials", "2")  # whatever is expected
     told = json.loads(run(*args, "--json").stdout)
     assert told["trials"] == 4
     assert told["failed"] == 0
     assert [row["function"] for row in told["best"]] == ["main[N=1]", "main[N=2]"]
     again = run(*args)
-    assert "0 trials in 0 s, 0 failed; t.csv has 4 of this model" in again.stderr
-    assert again.stdout.count("main[N=") == 2  # its table again
+    nothing = "0 trials in 0 s, 0 failed, 0 measurements to confirm; t.csv has 4 of this model"
+    assert nothing in again.stderr
+    assert again.stdout.count("main[N=") == 4  # its tables again
     more = json.loads(run(*args[:-1], "3", "--json").stdout)
     assert (more["trials"], more["trials_in_log"]) == (2, 6)
     assert [row["tried"] for row in more["best"]] == [3, 3]  # the whole log's
@@ -484,13 +486,14 @@ def test_tune_then_analyze(run: Run, net: str, tmp_path: Path) -> None:
 def test_tuning_counts_its_tasks_in_a_shared_log(
     run: Run, net: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    log = ("--log", "t.csv", "--trials", "2")
+    log = ("--log", "t.csv", "--until", "0", "--trials", "2")
     run("tune", net, "-d", "log", "--dim", "N=1..4", *log)
     shared = run("tune", net, "--dim", "N=2..4", *log)
-    assert "0 trials in 0 s, 0 failed; t.csv has 2 of this model" in shared.stderr
+    assert re.search(r"^0 trials in \d s, 0 failed, .*; t.csv has 6 of this", shared.stderr, re.M)
     assert shared.stdout.splitlines()[1].startswith("main ")  # of the clone N=2..4
     renamed = Path("net.onnx").rename("other.onnx")
     assert json.loads(run("tune", str(renamed), "--dim", "N=2..4", *log, "--json").stdout)["best"]
+    before = searched("t.csv")
     append_ = session.append
 
     def beside(path: Path, trial: Trial) -> None:
@@ -501,7 +504,13 @@ def test_tuning_counts_its_tasks_in_a_shared_log(
     monkeypatch.setattr(session, "append", beside)
     more = run("tune", str(renamed), "--dim", "N=2..4", *log[:-1], "3", "--json")
     told = json.loads(more.stdout)
-    assert (told["trials"], told["trials_in_log"], len(load("t.csv"))) == (1, 3, 6)
+    assert (told["trials"], told["trials_in_log"]) == (3, 9)
+    assert searched("t.csv") == before + 2 * 3
+
+
+def searched(log: str) -> int:
+    """How many rows of a log do not confirm others."""
+    return int((load(log)["source"] != "confirm").sum())
 
 
 @pytest.mark.filterwarnings("default")
@@ -510,10 +519,12 @@ def test_a_log_of_other_threads_is_told_of(run: Run, net: str) -> None:
     for command in (["run", net, "--at", "N=2"], ["compile", net]):
         result = run(*command, "--dim", "N=1..2", "--log", "t.csv", "--threads", "2")
         assert result.exit_code == 0
-        assert (
-            "warning: t.csv: left out 2 of 2 trials, whose workloads were not measured with "
-            "threads=2 (2 with threads=1); tune with threads=2, too\n"
-        ) in result.stderr
+        (warning,) = re.findall("warning: (.*)", result.stderr)
+        n = len(load("t.csv"))
+        assert warning == (
+            f"t.csv: left out {n} of {n} trials, whose workloads were not measured with "
+            f"threads=2 ({n} with threads=1); tune with threads=2, too"
+        )
     run("tune", net, "--dim", "N=1..2", "--log", "t.csv", "--trials", "2", "--threads", "2")
     assert "warning" not in run(*command, "--dim", "N=1..2", "--log", "t.csv").stderr
 
@@ -540,7 +551,12 @@ def test_who_interrupts_tuning_is_told_what_is_kept(net: str, tmp_path: Path) ->
     kept = log.read_bytes().count(b"\n") - 1
     assert child.returncode == 130
     assert out.splitlines()[1].startswith("main[N=1]")
-    assert re.search(rf"interrupted: {kept} trials in \d+ s, \d failed; {log} has {kept} of", err)
+    told = rf"interrupted: (\d+) trials in \d+ s, \d failed, (\d+) meas.*; {log} has (\d+) of"
+    found = re.search(told, err)
+    assert found is not None
+    trials, confirmations, known = map(int, found.groups())
+    assert trials + confirmations == kept
+    assert known == trials
     assert err.endswith("the same command goes on from there\n")
     assert "Traceback" not in err
 
@@ -561,16 +577,19 @@ def test_the_trade_off_of_dispatchers(run: Run, net: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("default:.*trials is confirmed")  # by the clock
 def test_demo(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bucketize.cli.demo.BOUNDS", {"N": (1, 8)})  # with less to compile
     monkeypatch.setattr("bucketize.cli.demo.POINTS", ({"N": 1}, {"N": 3}))
-    result = run("demo", "--trials", "2", "-o", "out")
+    result = run("demo", "--seconds", "3", "-o", "out")
     assert "by oracle" in result.stdout
     assert "within" in result.stderr
-    specs = {"none": 3, "uniform-count=4": 12, "log": 9, "oracle": 6}
-    for spec, tasks in specs.items():  # two schedules for every task of every module
-        trials = load(tmp_path / "out" / f"trials-{spec}.csv")
-        assert trials.groupby(["bucket", "workload", "schedule_hash"]).ngroups == 2 * tasks
+    trials = load(tmp_path / "out" / "trials.csv")  # one for all of them
+    told = re.search(r"^  (\d+) trials, 0 failed; trials.csv", result.stderr, re.M)
+    assert told is not None
+    assert int(told[1]) == searched(str(tmp_path / "out" / "trials.csv")) > 0
+    key = ["workload", "template", "schedule_hash", "shape", "source"]
+    assert not trials[trials["level"] == "kernel"].duplicated(key).any()
     assert (tmp_path / "out" / "tradeoff.png").exists()
     rows = pd.read_csv(tmp_path / "out" / "tradeoff.csv")
     assert set(rows["shape"]) == {"N=1", "N=3"}

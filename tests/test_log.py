@@ -74,7 +74,7 @@ def test_rows_come_back_typed_and_in_order(log: Path) -> None:
 
 
 def test_columns_are_those_of_the_design() -> None:
-    assert len(COLUMNS) == len(dataclasses.fields(Trial)) == 42
+    assert len(COLUMNS) == len(dataclasses.fields(Trial)) == 43
     assert COLUMNS[13:20] == (
         "threads", "model", "function", "bucket", "shape", "weight", "op",
     )  # fmt: skip
@@ -180,6 +180,8 @@ def test_bytes_that_are_no_text_are_read_as_such(log: Path) -> None:
         ({"latency_median_s": -1e-4}, "latency_median_s is -0.0001, expected a number above 0"),
         ({"latency_median_s": math.nan}, "latency_median_s is nan"),
         ({"baseline_s": -1.0}, "baseline_s is -1.0"),
+        ({"ratio_low": 0.0}, "ratio_low is 0.0"),
+        ({"ratio_high": -1.0}, "ratio_high is -1.0"),
         ({"weight": 0.0}, "weight is 0.0"),
         ({"weight": -2.0}, "weight is -2.0"),
         ({"shape": "1xjunk"}, "shape is '1xjunk', expected sizes such as"),
@@ -264,7 +266,10 @@ def test_unknown_columns_are_kept(log: Path) -> None:
 
 def test_a_log_of_an_older_version_has_no_columns_for_what_came_later(log: Path) -> None:
     append(log, trial(0))
-    later = "template", "layer", "flops", "bytes", "clone", "level", "ratio_low", "ratio_high"
+    later = (
+        *("template", "layer", "flops", "bytes", "graph_bytes", "clone", "level"),
+        *("ratio_low", "ratio_high"),
+    )
     with log.open() as file:
         kept = [row[: -len(later)] for row in csv.reader(file)]
     with log.open("w", newline="") as file:

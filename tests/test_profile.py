@@ -259,7 +259,8 @@ def test_a_profile_tells_of_every_run() -> None:
     told: list[tuple[str, int, int]] = []
     exe = bucketize.compile(module())
     exe.profile(X, repetitions=2, roofline=ROOF, progress=lambda *at: told.append(at))
-    runs = ["whole runs", "kernel by kernel"] * 2 + ["what the machine could do"]
+    there = ["whole runs", "kernel by kernel"]
+    runs = [*there, *there[::-1], "what the machine could do"]
     assert told == [(what, i, 5) for i, what in enumerate(runs)]
     with pytest.raises(ArgumentError, match="progress: expected True, None or a function"):
         exe.profile(X, roofline=ROOF, progress=7)

@@ -13,7 +13,7 @@ import pandas as pd
 
 from bucketize.analysis.column import require
 from bucketize.errors import BucketizeError
-from bucketize.tune.choice import Interval, best_choice, geometric_mean, verdicts
+from bucketize.tune.choice import Interval, Verdict, best_choice, geometric_mean, verdicts
 from bucketize.tune.frame import table_frame, trial_frame, trials_of
 from bucketize.tune.log import CLONE, COLUMNS, KERNEL, Trial, schedule_json, table
 
@@ -121,15 +121,17 @@ def confirmed(frame: pd.DataFrame) -> pd.DataFrame:
     `ratio_high`: 1 where the defaults stay.
     """
     require(frame, COLUMNS, "load")
-    by = attrgetter(*CONFIRMED)
-    groups = _grouped(trials_of(frame[frame["level"] == CLONE]), by)
-    rows = [dict(zip(CONFIRMED, key, strict=True)) | _bought(g) for key, g in groups.items()]
+    by = attrgetter(*CONFIRMED, "clone")  # of a name there may be several
+    rows = [
+        dict(zip(CONFIRMED, key, strict=False)) | _bought(verdict)
+        for key, trials in _grouped(trials_of(frame[frame["level"] == CLONE]), by).items()
+        for verdict in verdicts(trials, trials[0].threads).values()
+    ]
     columns = [*CONFIRMED, "chosen", "ratio", "ratio_low", "ratio_high", "shapes"]
     return pd.DataFrame(rows, columns=columns)
 
 
-def _bought(trials: list[Trial]) -> dict[str, Any]:
-    (verdict,) = verdicts(trials, trials[0].threads).values()
+def _bought(verdict: Verdict) -> dict[str, Any]:
     found = verdict.interval if verdict.pays else Interval(1.0, 1.0, 1.0)
     assert found is not None
     return {

@@ -94,8 +94,9 @@ def tune_all(modules: Modules, log: Path, seconds: float, threads: int) -> None:
             model=MODEL.removeprefix("zoo:"),
             progress=progress,
         )
-    failed = int((tried["error_kind"] != "none").sum())
-    click.echo(f"  {len(tried)} trials, {failed} failed; {log.name}", err=True)
+    searched = tried[tried["source"] != "confirm"]
+    failed = int((searched["error_kind"] != "none").sum())
+    click.echo(f"  {len(searched)} trials, {failed} failed; {log.name}", err=True)
     click.echo(shown_confirmed(confirmed(tried)), err=True)
 
 

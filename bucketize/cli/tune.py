@@ -18,9 +18,12 @@ from bucketize.cli.model import dispatched, load_model
 from bucketize.cli.parameter import INTERRUPTED
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pandas as pd
 
     from bucketize.tune.cluster import Cluster
+    from bucketize.tune.log import Trial
     from bucketize.tune.session import Session
 
 
@@ -168,10 +171,20 @@ class Report:
         session = self.session
         return len({id(trial) for task in session.tasks for trial in session.trials_of(task)})
 
+    @cached_property
+    def searched(self) -> Sequence[Trial]:
+        """The trials of this run; what confirms them is counted apart."""
+        return [trial for trial in self.session.written if trial.source != "confirm"]
+
+    @property
+    def confirmations(self) -> int:
+        """How many measurements of this run confirm, or do not confirm, what was found."""
+        return len(self.session.written) - len(self.searched)
+
     @property
     def failed(self) -> int:
         """How many trials of this run failed."""
-        return sum(trial.error_kind != "none" for trial in self.session.written)
+        return sum(trial.error_kind != "none" for trial in self.searched)
 
     def json(self) -> str:
         """For scripts."""
@@ -179,8 +192,9 @@ class Report:
 
         told = {
             "log": str(self.session.log),
-            "trials": len(self.session.written),
+            "trials": len(self.searched),
             "failed": self.failed,
+            "confirmations": self.confirmations,
             "trials_in_log": self.known,
             "seconds": self.seconds,
             "interrupted": self.interrupted,
@@ -197,7 +211,10 @@ class Report:
 
     def summary(self) -> str:
         """How much was done, and how to go on if that is not all."""
-        done = f"{len(self.session.written)} trials in {self.seconds:.0f} s, {self.failed} failed"
+        done = (
+            f"{len(self.searched)} trials in {self.seconds:.0f} s, {self.failed} failed, "
+            f"{self.confirmations} measurements to confirm"
+        )
         kept = f"{self.session.log} has {self.known} of this model"
         if self.interrupted:
             return f"interrupted: {done}; {kept}\nthe same command goes on from there"

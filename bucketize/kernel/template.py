@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
@@ -83,19 +85,41 @@ class Implementation:
     schedule: Schedule
 
     def __str__(self) -> str:
-        return " ".join([self.template, *(f"{k}={v}" for k, v in self.schedule.items())])
+        return " ".join([self.template, *(f"{k}={_word(v)}" for k, v in self.schedule.items())])
 
     @classmethod
     def parse(cls, text: str) -> Implementation:
         """The inverse of `str`; raises ValueError."""
-        template, *knobs = text.split(" ")
-        pairs = (knob.split("=") for knob in knobs)
-        return cls(template, {k: int(v) if v.isdigit() else v for k, v in pairs})
+        template = text.partition(" ")[0]
+        try:
+            made = cls(template, {name: _value(word) for name, word in KNOB.findall(text)})
+        except ValueError:
+            made = None
+        if made is None or str(made) != text or not WORD.fullmatch(template):
+            raise ValueError(f"{text!r} is no implementation, which is 'template knob=value ...'")
+        return made
 
     @property
     def key(self) -> tuple[str, frozenset[tuple[str, Knob]]]:
         """Equal for equal ones, whatever the order of the knobs."""
         return self.template, frozenset(self.schedule.items())
+
+
+WORD = re.compile(r"[A-Za-z_]\w*")
+KNOB = re.compile(r' (\w+)=("(?:[^"\\]|\\.)*"|[^ "]+)')
+
+
+def _word(value: Knob) -> str:
+    """The text of a knob's value; quoted where it could be taken for something else."""
+    plain = isinstance(value, int) or WORD.fullmatch(value)
+    return str(value) if plain else json.dumps(value)
+
+
+def _value(word: str) -> Knob:
+    """The inverse of `_word`, of all that it gives."""
+    if WORD.fullmatch(word):
+        return word
+    return str(json.loads(word)) if word.startswith('"') else int(word)
 
 
 def combinations(knobs: Mapping[str, Sequence[Knob]]) -> list[dict[str, Knob]]:

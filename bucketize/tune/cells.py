@@ -149,6 +149,8 @@ CHECKS: Mapping[str, Check] = {
     "weight": _positive,  # means are made of these: of their logarithms, by shares of their sum
     "latency_median_s": _positive,
     "baseline_s": _positive,
+    "ratio_low": _positive,
+    "ratio_high": _positive,
     "shape": _shapes,
     "schedule": _schedule,
     "timestamp": _moment,

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from bucketize.dispatch.bucket import show_bucket
+from bucketize.errors import LogError
 from bucketize.ir import CALL, Function, Module, all_bindings
 from bucketize.kernel.template import Implementation
 from bucketize.text import show
@@ -65,7 +66,12 @@ class Verdict:
     """What was confirmed for a clone as a whole; nothing, where the defaults stay."""
 
     rows: tuple[Trial, ...]
-    """One for each point at which it was judged."""
+    """One for each point at which it was judged; their weights are shares of 1."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether none of its rows is missing, as of a session that was killed."""
+        return math.isclose(sum(row.weight for row in self.rows), 1.0)
 
     @cached_property
     def implementations(self) -> Mapping[str, Implementation]:
@@ -73,7 +79,10 @@ class Verdict:
         if not self.pays:
             return {}
         made = json.loads(self.rows[-1].schedule)
-        return {workload: Implementation.parse(text) for workload, text in made.items()}
+        try:
+            return {workload: Implementation.parse(text) for workload, text in made.items()}
+        except ValueError as e:
+            raise LogError(f"a row of run {self.rows[-1].run_id} confirms what is none: {e}") from e
 
     @property
     def timestamp(self) -> str:
@@ -106,20 +115,18 @@ class Verdict:
 
 
 def verdicts(trials: Iterable[Trial], threads: int) -> dict[str, Verdict]:
-    """The last verdict on each clone, by its identity."""
-    told: dict[str, dict[str, list[Trial]]] = defaultdict(lambda: defaultdict(list))
-    for trial in trials:
-        if trial.op == CLONE and trial.threads == threads:
-            told[trial.clone][trial.run_id].append(trial)
-    return {clone: _last(runs.values()) for clone, runs in told.items()}
+    """The last verdict on each clone that is whole, by its identity, whatever the rows' order."""
+    mine = [trial for trial in trials if trial.op == CLONE and trial.threads == threads]
+    told: dict[tuple[str, str, str], dict[str, Trial]] = defaultdict(dict)
+    for trial in sorted(mine, key=_moment):
+        told[trial.clone, trial.run_id, trial.schedule][trial.shape] = trial
+    found = [Verdict(tuple(by_shape.values())) for by_shape in told.values()]
+    found.sort(key=lambda verdict: max(map(_moment, verdict.rows)))
+    return {verdict.rows[0].clone: verdict for verdict in found if verdict.is_whole}
 
 
-def _last(runs: Iterable[list[Trial]]) -> Verdict:
-    """The verdict of the latest run, whatever the order of the rows; of its rows the last set."""
-    rows = max(runs, key=lambda of: max((t.timestamp, t.run_id) for t in of))
-    last = max(rows, key=lambda t: t.trial)
-    same = {t.shape: t for t in sorted(rows, key=lambda t: t.trial) if t.schedule == last.schedule}
-    return Verdict(tuple(same.values()))
+def _moment(trial: Trial) -> tuple[str, str, int]:
+    return trial.timestamp, trial.run_id, trial.trial
 
 
 # --- what is best of some trials ------------------------------------------------------------------

@@ -113,7 +113,7 @@ class Confirmation:
             pair = self.race.whole(made, sizes) if made else ([], [])
             row = self.write(
                 made={workload: str(one) for workload, one in made.items()},
-                **self.where(sizes, weight, CLONE),
+                **self.where(sizes, weight / self.subject.weight, CLONE),
                 **_timed(pair),
             )
             rows.append(row)

@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import pandas as pd
 
-from bucketize.errors import BucketizeWarning, TuneError
+from bucketize.errors import ArgumentError, BucketizeWarning, TuneError
 from bucketize.ir import Module, check_module
 from bucketize.kernel.template import Implementation
 from bucketize.kernel.templates import TEMPLATES
@@ -149,6 +149,8 @@ def opened(  # noqa: PLR0913  (those of `tune`)
 ) -> Iterator[Session]:
     """The session of `tune` with these arguments, ready to work; `tune` has what they mean."""
     mods = list(mod) if isinstance(mod, Iterable) and not isinstance(mod, str) else [mod]
+    if not mods:
+        raise ArgumentError("expected a Module or several, got none")
     for each in mods:
         check_module(each)
     _check(trials, seconds, until)
@@ -245,6 +247,8 @@ class Session:
     verdicts: dict[str, Verdict] = field(init=False)
     """By clone, those of earlier sessions."""
     searches: dict[Task, Search] = field(init=False)
+    broken: set[Subject] = field(default_factory=set)
+    """Those that fail on defaults: there is nothing to hold other implementations against."""
     before: int = field(init=False)
     """How many implementations were known."""
 
@@ -328,13 +332,15 @@ class Session:
         if time.monotonic() >= self.end - self.reserve():
             return []
         worth = {task: self.worth(task) for task in self.tasks if self.left(task)}
-        if self.strategy == "skopt" and sum(worth.values()) < self.until:
-            return []
+        order = sorted(worth, key=lambda t: worth[t], reverse=True)
+        rest = list(itertools.accumulate(worth[task] for task in reversed(order)))
         chosen: list[Asked] = []
         lanes = max(self.site.lanes, 1)
         room = max(BATCH, TOGETHER * lanes)
         together = TOGETHER * math.ceil(lanes / max(len(worth), 1))  # that no lane is idle
-        for task in sorted(worth, key=lambda t: worth[t], reverse=True):
+        for task in order:
+            if self.strategy == "skopt" and rest.pop() < self.until:  # it, and all worth less
+                break
             self.searches[task].transfer = self.elsewhere(task)
             asked = self.searches[task].ask(min(together, room, self.left(task)))
             parts = range(0, len(asked), TOGETHER)
@@ -344,6 +350,8 @@ class Session:
 
     def left(self, task: Task) -> int:
         """How many implementations of a task may be tried yet."""
+        if self.owners[task] in self.broken:
+            return 0
         most = min(self.trials, len(task.space.points))
         return max(most - len(self.searches[task].tried), 0)
 
@@ -401,7 +409,7 @@ class Session:
         self, task: Task, i: int, proposals: Sequence[Proposal], asked: set[object]
     ) -> list[Proposal]:
         """Those not measured at the i-th point of a task, not failed at another, nor yet asked."""
-        if i >= len(task.points):
+        if i >= len(task.points) or self.owners[task] in self.broken:
             return []
         name, shape = task.workload.hash, task.points[i].shape
         left = []
@@ -465,24 +473,40 @@ class Session:
     def refresh(self, task: Task) -> None:
         """Tell the search of a task what is known."""
         search = self.searches[task]
+        self.judge(task)
         for key, by_shape in self.known[task.workload.hash].items():
             whole = all(point.shape in by_shape for point in task.points)
             if key in task.space.index and (whole or _failed(task, by_shape)):
                 made = task.space.points[task.space.index[key]]
-                search.tell(made, None if _failed(task, by_shape) else self.cost(task, by_shape))
+                search.tell(made, self.cost(task, by_shape))
 
-    def cost(self, task: Task, by_shape: ByShape) -> float:
+    def cost(self, task: Task, by_shape: ByShape) -> float | None:
         """Latency by the default's: the weighted geometric mean over the task's points.
 
         A row that another default stood beside counts by what this task's takes.
         """
+        if _failed(task, by_shape):
+            return None
         rows = []
         for point in task.points:
             row = by_shape[point.shape]
             beside = row.baseline in ("", str(task.default))
             base = row.baseline_s if beside else self.default_s(task, point)
+            if base is None:
+                return None
             rows.append(replace(row, weight=point.weight, baseline_s=base))
         return geometric_mean(rows)
+
+    def judge(self, task: Task) -> None:
+        """Give the clone up if the default of a task failed, and say so."""
+        subject = self.owners[task]
+        by_shape = self.known[task.workload.hash][task.default.key]
+        if subject in self.broken or not _failed(task, by_shape):
+            return
+        self.broken.add(subject)
+        error = next(t.error for t in by_shape.values() if t.latency_median_s is None)
+        reason = f"the default of {task.workload.key} fails: {error}"
+        warnings.warn(f"{task.function} is not tuned: {reason}", BucketizeWarning, stacklevel=2)
 
     def elsewhere(self, task: Task) -> list[Implementation]:
         """What is best for tasks of the same family, and better than their defaults."""
@@ -505,7 +529,7 @@ class Session:
         told = self.verdicts.get(subject.clone)
         if told is not None and not self.is_news(subject, told) and told.shapes == shapes:
             return
-        if not self.site.has_clock:
+        if not self.site.has_clock or subject in self.broken:
             return
         confirmation = Confirmation(
             subject=subject,

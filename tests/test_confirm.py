@@ -1,0 +1,339 @@
+"""What was found is timed again, in its place and all together; with pretended clocks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bucketize.compiler import logged_choice
+from bucketize.errors import BucketizeWarning
+from bucketize.ir import Builder, Const, Module, Var
+from bucketize.kernel.target import host
+from bucketize.kernel.template import Implementation
+from bucketize.kernel.templates import candidates
+from bucketize.ops import matmul
+from bucketize.program.instruction import AGREED, DEFAULT, LOGGED
+from bucketize.tune import session
+from bucketize.tune.choice import Verdict, verdicts
+from bucketize.tune.confirm import ROUNDS
+from bucketize.tune.log import CLONE, KERNEL, PLACE, LogWarning, Trial, rows
+from bucketize.tune.measure import Job, Outcome
+from bucketize.tune.race import Made, Pair
+from bucketize.tune.session import tune
+from bucketize.tune.task import Sizes, Subject, Task, tasks_of
+from bucketize.types import Symbol, tensor
+
+TRIALS = 3  # the default and two others
+NOISE = tuple(1 + 0.01 * i for i in (-3, 2, -1, 3, 1, -2, 0) * 3)
+
+
+def model() -> Module:
+    """Two products, a task each."""
+    x = Var("x", tensor("float32", Symbol("N", 1, 16), 8))
+    out = Builder()
+    first = out.emit(matmul, x, Const(np.ones((8, 32), np.float32)))
+    second = out.emit(matmul, first, Const(np.ones((32, 16), np.float32)))
+    return Module({"main": out.function("main", [x], [second])})
+
+
+Ratio = Callable[[Job, Implementation], float]
+
+
+@dataclass
+class Clock:
+    """A measurer: `ratio` is latency by the default's, `failing` an outcome in place of some."""
+
+    ratio: Ratio
+    failing: Callable[[Job, Implementation], bool] = lambda *_: False
+    again: Ratio | None = None  # when what was found is timed anew
+    source = None
+    has_clock = True
+    jobs: list[Job] = field(default_factory=list)
+
+    def measure(self, jobs: Sequence[Job]) -> Iterator[list[Outcome]]:
+        for job in jobs:
+            self.jobs.append(job)
+            default, *others = job.implementations
+            yield [self.outcome(job, default, 1.0), *(self.other(job, one) for one in others)]
+
+    def other(self, job: Job, made: Implementation) -> Outcome:
+        ratio = self.again if self.again and job.rounds == ROUNDS else self.ratio
+        return self.outcome(job, made, ratio(job, made))
+
+    def outcome(self, job: Job, made: Implementation, ratio: float) -> Outcome:
+        if self.failing(job, made):
+            return Outcome(error_kind="crash", error="it crashed")
+        return Outcome(seconds=seconds(ratio))
+
+
+def seconds(ratio: float) -> tuple[float, ...]:
+    """Rounds of which the default's take a millisecond each; where equal, half are slower."""
+    return tuple(1e-3 * ratio * (x if 0.95 < ratio < 1.05 and ratio != 1 else 1.0) for x in NOISE)
+
+
+@dataclass
+class Track:
+    """A race in which workloads take what `places` says, and all of them what `together` says."""
+
+    places_: Mapping[str, float]
+    together: Callable[[Made], float]
+    asked: list[tuple[str, Made]] = field(default_factory=list)
+
+    def __call__(self, _: Subject) -> Track:
+        return self
+
+    def places(self, made: Made, _: Sizes) -> dict[str, Pair]:
+        self.asked.append((PLACE, made))
+        return {w: pair(self.places_.get(w, 0.8)) for w in made}
+
+    def whole(self, made: Made, _: Sizes) -> Pair:
+        self.asked.append((CLONE, made))
+        return pair(self.together(made))
+
+
+def pair(ratio: float) -> Pair:
+    return list(seconds(ratio)), list(seconds(1.0))
+
+
+@dataclass
+class Scene:
+    """A log, the model's two tasks, and what they are raced on."""
+
+    log: Path
+    patch: pytest.MonkeyPatch
+    first: Task
+    second: Task
+
+    def tuned(
+        self,
+        clock: Clock,
+        places: Mapping[str, float] | None = None,
+        together: Callable[[Made], float] = lambda _: 0.9,
+        **options: object,
+    ) -> Track:
+        track = Track(places or {}, together)
+        self.patch.setattr(session, "Race", track)
+        asked = {"trials": TRIALS, "search": "grid", "sizes": "bounds", "measurer": clock}
+        tune(model(), log=self.log, **{**asked, **options})
+        return track
+
+    @property
+    def rows(self) -> list[Trial]:
+        return rows(self.log)
+
+    @property
+    def verdict(self) -> Verdict:
+        return verdicts(self.rows, 1)[self.first.clone]
+
+    def levels(self) -> Counter[str]:
+        """How many rows confirm, by level."""
+        return Counter(row.level for row in self.rows if row.source == "confirm")
+
+    def others(self, task: Task) -> list[Implementation]:
+        """Those that are tried beside the default."""
+        default = task.default.key
+        points = [made for made in task.space.points if made.key != default]
+        return points[: TRIALS - 1]
+
+    def all(self, number: int) -> Made:
+        """Of both tasks the how-manieth of the others."""
+        both = (self.first, self.second)
+        return {task.workload.hash: self.others(task)[number] for task in both}
+
+
+@pytest.fixture
+def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
+    return Scene(tmp_path / "log.csv", monkeypatch, *tasks_of(model(), "bounds"))
+
+
+def steady(ratio: float) -> Clock:
+    return Clock(lambda *_: ratio)
+
+
+def best_first(scene: Scene, best: float = 0.5, next_: float = 0.7) -> Ratio:
+    """The first of the others is the fastest, the second comes next."""
+    fast = {made.key for made in scene.all(0).values()}
+    return lambda _, made: best if made.key in fast else next_
+
+
+# --- the way to a verdict -------------------------------------------------------------------------
+
+
+def test_what_is_faster_every_time_is_chosen_and_every_measurement_is_a_row(scene: Scene) -> None:
+    track = scene.tuned(Clock(best_first(scene)))
+    best = scene.all(0)
+    assert scene.verdict.implementations == best
+    assert [what for what, _ in track.asked] == [PLACE] * 3 + [CLONE] * 3  # at three sizes
+    assert all(made == best for _, made in track.asked)
+    points, candidates_ = 3, TRIALS - 1
+    assert scene.levels() == {KERNEL: 2 * candidates_ * points, PLACE: 2 * points, CLONE: points}
+    confirming = [row for row in scene.rows if row.source == "confirm"]
+    assert {row.clone for row in confirming} == {scene.first.clone}
+    assert {row.model for row in confirming} == {"log"}
+    assert [row.trial for row in scene.rows] == list(range(len(scene.rows)))
+    in_place = [row for row in confirming if row.level == PLACE]
+    assert [row.ratio_high for row in in_place] == pytest.approx([0.8] * 6)
+    assert {row.workload for row in in_place} == set(best)
+    assert {row.flops for row in in_place} == {None}  # the shapes are the clone's
+    assert [row.shape for row in scene.verdict.rows] == ["1x8", "4x8", "16x8"]
+    assert sum(row.weight for row in scene.verdict.rows) == pytest.approx(1)
+
+
+def test_compile_reads_the_verdict_as_tuning_told_it(scene: Scene) -> None:
+    scene.tuned(Clock(best_first(scene)))
+    choose = logged_choice(model(), scene.log, 1, host())
+    for task in (scene.first, scene.second):
+        chosen = choose("main", task.workload, candidates(task.workload))
+        assert chosen == (scene.others(task)[0], LOGGED)
+
+
+def test_the_fastest_at_the_first_time_need_not_be_at_the_second(scene: Scene) -> None:
+    again = best_first(scene, 0.9, 0.8)
+    scene.tuned(Clock(best_first(scene), again=again))
+    assert scene.verdict.implementations == scene.all(1)
+
+
+@pytest.mark.parametrize("ratio", [1.01, 0.999, 1.2])
+def test_what_is_not_faster_beyond_the_noise_at_the_second_time_is_not_raced(
+    scene: Scene, ratio: float
+) -> None:
+    track = scene.tuned(Clock(lambda *_: 0.5, again=lambda *_: ratio))
+    assert track.asked == []
+    assert scene.levels() == {KERNEL: 12, CLONE: 3}
+    assert [row.ratio_low for row in scene.verdict.rows] == [None] * 3
+    choose = logged_choice(model(), scene.log, 1, host())
+    task = scene.first
+    chosen = choose("main", task.workload, candidates(task.workload))
+    assert chosen == (task.default, AGREED)
+
+
+def test_nothing_better_than_the_defaults_is_a_verdict_too(scene: Scene) -> None:
+    track = scene.tuned(steady(1.5))
+    assert track.asked == []
+    assert scene.levels() == {CLONE: 3}
+    assert scene.verdict.implementations == {}
+
+
+@pytest.mark.parametrize("ratio", [1.01, 1.3])
+def test_who_wins_alone_and_loses_in_its_place_is_dropped(scene: Scene, ratio: float) -> None:
+    track = scene.tuned(Clock(best_first(scene)), {scene.first.workload.hash: ratio})
+    left = {scene.second.workload.hash: scene.others(scene.second)[0]}
+    assert scene.verdict.implementations == left
+    assert [made for what, made in track.asked if what == CLONE] == [left] * 3
+    assert scene.levels()[PLACE] == 2 * 3  # what was dropped has its rows
+
+
+def test_winners_that_lose_together_are_all_taken_back(scene: Scene) -> None:
+    track = scene.tuned(Clock(best_first(scene)), together=lambda _: 1.1)
+    assert [what for what, _ in track.asked] == [PLACE] * 3 + [CLONE] * 3
+    assert scene.verdict.implementations == {}
+    assert scene.levels()[CLONE] == 3 + 3  # what lost, and that nothing stays
+    lost = [row for row in scene.rows if row.level == CLONE][:3]
+    assert [row.ratio_low for row in lost] == pytest.approx([1.1] * 3)
+    assert all(len(row.schedule) > 2 for row in lost)
+
+
+def test_a_candidate_that_fails_at_the_second_time_is_out(scene: Scene) -> None:
+    best = {made.key for made in scene.all(0).values()}
+    crashing = Clock(best_first(scene))
+    crashing.failing = lambda job, made: job.rounds == ROUNDS and made.key in best
+    scene.tuned(crashing)
+    assert scene.verdict.implementations == scene.all(1)
+    failed = [row for row in scene.rows if row.status == "failed"]
+    assert {(row.source, row.level, row.error) for row in failed} == {
+        ("confirm", KERNEL, "it crashed")
+    }
+    assert len(failed) == 2 * 3
+
+
+def test_a_measurer_without_a_clock_confirms_nothing(scene: Scene) -> None:
+    clock = Clock(best_first(scene))
+    clock.has_clock = False
+    assert scene.tuned(clock).asked == []
+    assert scene.levels() == {}
+
+
+# --- resuming -------------------------------------------------------------------------------------
+
+
+def test_the_same_call_again_measures_and_confirms_nothing(scene: Scene) -> None:
+    scene.tuned(Clock(best_first(scene)))
+    before, again = scene.log.read_bytes(), steady(0.1)
+    assert scene.tuned(again).asked == []
+    assert again.jobs == []
+    assert scene.log.read_bytes() == before
+
+
+def test_after_new_trials_it_is_confirmed_again(scene: Scene) -> None:
+    scene.tuned(Clock(best_first(scene)))
+    track = scene.tuned(steady(0.3), trials=TRIALS + 1)
+    assert [what for what, _ in track.asked] == [PLACE] * 3 + [CLONE] * 3
+    new = {made.key for _, named in track.asked for made in named.values()}
+    known = {one.key for task in (scene.first, scene.second) for one in scene.others(task)}
+    assert len({row.run_id for row in scene.rows}) == 2
+    assert new - known  # what was found since
+    assert {made.key for made in scene.verdict.implementations.values()} == new
+
+
+def test_at_other_sizes_it_is_confirmed_again(scene: Scene) -> None:
+    scene.tuned(Clock(best_first(scene)))
+    track = scene.tuned(Clock(best_first(scene)), sizes=[{"N": 1}, {"N": 16}])
+    assert [what for what, _ in track.asked] == [PLACE] * 2 + [CLONE] * 2
+    assert [row.shape for row in scene.verdict.rows] == ["1x8", "16x8"]
+
+
+@pytest.mark.filterwarnings("ignore:.*trials is confirmed")
+def test_a_session_killed_in_the_midst_of_a_verdict_goes_on_and_chooses_nothing_till_then(
+    scene: Scene,
+) -> None:
+    scene.tuned(Clock(best_first(scene)))
+    *most, _ = scene.log.read_text().splitlines(keepends=True)
+    scene.log.write_text("".join(most))
+    task = scene.first
+    choose = logged_choice(model(), scene.log, 1, host())
+    assert choose("main", task.workload, candidates(task.workload)) == (task.default, DEFAULT)
+    again = Clock(best_first(scene))
+    assert scene.tuned(again).asked
+    assert {job.rounds for job in again.jobs} == {ROUNDS}  # no trial is repeated
+    assert scene.verdict.pays
+
+
+def test_a_log_of_trials_alone_is_confirmed_without_any_new(scene: Scene) -> None:
+    silent = Clock(best_first(scene))
+    silent.has_clock = False
+    scene.tuned(silent)
+    with pytest.warns(LogWarning, match="none of its 18 trials is confirmed"):
+        logged_choice(model(), scene.log, 1, host())
+    again = Clock(best_first(scene))
+    assert scene.tuned(again).asked
+    assert {job.rounds for job in again.jobs} == {ROUNDS}
+
+
+# --- defaults that fail ---------------------------------------------------------------------------
+
+
+def test_a_clone_that_fails_on_defaults_is_told_of_and_left(scene: Scene) -> None:
+    """There is nothing to hold others against; running the clone would fail as the kernel did."""
+    default = scene.second.default.key
+    clock = Clock(lambda *_: 0.5)
+    clock.failing = lambda job, made: (
+        job.workload == scene.second.workload.hash and made.key == default
+    )
+    failing = r"main is not tuned: the default of .*matmul.* fails: it crashed"
+    with pytest.warns(BucketizeWarning, match=failing) as warned:
+        track = scene.tuned(clock, trials=99)
+    assert len(warned) == 1
+    assert track.asked == []
+    assert scene.levels() == {}
+    mine = [row for row in scene.rows if row.workload == scene.second.workload.hash]
+    assert len({row.shape for row in mine}) == 1  # not tried at a second
+    assert {row.baseline_s for row in mine} == {None}
+    again = replace(clock, jobs=[])
+    with pytest.warns(BucketizeWarning, match=failing):
+        scene.tuned(again, trials=99)
+    assert again.jobs == []
