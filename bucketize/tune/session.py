@@ -39,6 +39,7 @@ from bucketize.tune.log import (
     Source,
     Trial,
     append,
+    check_takes_verdicts,
     rows,
     schedule_hash,
     schedule_json,
@@ -246,6 +247,8 @@ class Session:
     def __post_init__(self) -> None:
         """Take up what the log knows."""
         trials = select(rows(self.log, TEMPLATES)) if self.log.exists() else []
+        if self.log.exists() and self.measurer.has_clock:
+            check_takes_verdicts(self.log)
         self.known = defaultdict(lambda: defaultdict(dict))
         for trial in trials:
             if trial.threads == self.threads:
