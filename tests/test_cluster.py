@@ -254,7 +254,7 @@ def test_a_malformed_address_makes_no_client(address: str, monkeypatch: pytest.M
 def client() -> Iterator[Any]:
     with (
         distributed.LocalCluster(
-            processes=True, n_workers=2, threads_per_worker=1, dashboard_address=None
+            processes=True, n_workers=2, threads_per_worker=1, dashboard_address=":0"
         ) as local,
         distributed.Client(local, set_as_default=False) as client,
     ):
@@ -311,7 +311,7 @@ def test_kernels_that_go_wrong_are_rows(client: Any, log: Path, faulty: None) ->
     mod = Module({"main": out.function("main", [x], [out.emit(relu, x)])})
     limits = Limits(compile_s=6.0, run_s=1.0)
     measurer = Cluster(client, plugins=["faulty"], limits=limits)
-    tune(mod, log=log, measurer=measurer, **{**GRID, "trials": 10})
+    tune(mod, log=log, measurer=measurer, **{**GRID, "trials": 99})
     kinds = {json.loads(t.schedule).get("fault"): t.error_kind for t in rows(log)}
     known = {"none": "none", "crash": "crash", "broken": "compile", "endless": "compile_timeout"}
     assert kinds | known == kinds

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,16 +13,17 @@ import numpy as np
 import pytest
 
 from bucketize.compiler import logged_choice
-from bucketize.errors import BucketizeWarning
+from bucketize.errors import BucketizeWarning, LogError
 from bucketize.ir import Builder, Const, Module, Var
 from bucketize.kernel.target import host
 from bucketize.kernel.template import Implementation
 from bucketize.kernel.templates import candidates
 from bucketize.ops import matmul
 from bucketize.program.instruction import AGREED, DEFAULT, LOGGED
-from bucketize.tune import session
+from bucketize.tune import site
 from bucketize.tune.choice import Verdict, verdicts
 from bucketize.tune.confirm import ROUNDS
+from bucketize.tune.ledger import merge
 from bucketize.tune.log import CLONE, KERNEL, PLACE, LogWarning, Trial, rows
 from bucketize.tune.measure import Job, Outcome
 from bucketize.tune.race import Made, Pair
@@ -84,7 +87,7 @@ class Track:
     together: Callable[[Made], float]
     asked: list[tuple[str, Made]] = field(default_factory=list)
 
-    def __call__(self, _: Subject) -> Track:
+    def of(self, _: Subject) -> Track:
         return self
 
     def places(self, made: Made, _: Sizes) -> dict[str, Pair]:
@@ -117,7 +120,7 @@ class Scene:
         **options: object,
     ) -> Track:
         track = Track(places or {}, together)
-        self.patch.setattr(session, "Race", track)
+        self.patch.setattr(site, "Race", track)
         asked = {"trials": TRIALS, "search": "grid", "sizes": "bounds", "measurer": clock}
         tune(model(), log=self.log, **{**asked, **options})
         return track
@@ -312,6 +315,34 @@ def test_a_log_of_trials_alone_is_confirmed_without_any_new(scene: Scene) -> Non
     again = Clock(best_first(scene))
     assert scene.tuned(again).asked
     assert {job.rounds for job in again.jobs} == {ROUNDS}
+
+
+def test_a_log_without_the_columns_of_verdicts_is_refused_until_it_is_merged(scene: Scene) -> None:
+    """What is written to it would be no verdict, after all the time that it took."""
+    scene.tuned(Clock(best_first(scene)))
+    lines = list(csv.reader(scene.log.read_text().splitlines()))
+    with scene.log.open("w", newline="") as file:
+        kernels = [line[:-4] for line in lines if line[-3] not in (CLONE, PLACE)]
+        csv.writer(file, lineterminator="\n").writerows(kernels)
+    again = Clock(best_first(scene))
+    advice = re.escape(f"`bucketize log merge {scene.log} -o {scene.log}` adds what is new")
+    with pytest.raises(LogError, match=f"lacks clone, level, ratio_low, ratio_high: {advice}"):
+        scene.tuned(again)
+    assert again.jobs == []
+    merge([scene.log], scene.log)
+    assert scene.tuned(again).asked
+    assert scene.verdict.pays
+
+
+def test_a_log_with_a_torn_header_is_begun_anew(scene: Scene) -> None:
+    scene.log.write_text("schema_ver")
+    with pytest.warns(LogWarning) as warned:
+        scene.tuned(Clock(best_first(scene)))
+    assert [str(w.message).split(": ")[1][:14] for w in warned] == [
+        "skipped a torn",
+        "removed a torn",
+    ]
+    assert scene.verdict.pays
 
 
 # --- defaults that fail ---------------------------------------------------------------------------

@@ -74,7 +74,7 @@ def test_rows_come_back_typed_and_in_order(log: Path) -> None:
 
 
 def test_columns_are_those_of_the_design() -> None:
-    assert len(COLUMNS) == len(dataclasses.fields(Trial)) == 43
+    assert len(COLUMNS) == len(dataclasses.fields(Trial)) == 44
     assert COLUMNS[13:20] == (
         "threads", "model", "function", "bucket", "shape", "weight", "op",
     )  # fmt: skip
@@ -267,7 +267,7 @@ def test_unknown_columns_are_kept(log: Path) -> None:
 def test_a_log_of_an_older_version_has_no_columns_for_what_came_later(log: Path) -> None:
     append(log, trial(0))
     later = (
-        *("template", "layer", "flops", "bytes", "graph_bytes", "clone", "level"),
+        *("template", "layer", "flops", "bytes", "baseline", "graph_bytes", "clone", "level"),
         *("ratio_low", "ratio_high"),
     )
     with log.open() as file:

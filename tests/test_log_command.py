@@ -41,7 +41,7 @@ from bucketize.tune.log import (
 
 __all__ = ["held", "log"]  # fixtures
 
-GRID = Path(__file__).parent.parent / "tuning_logs" / "mlp-grid.csv"
+GRID = Path(__file__).parent.parent / "tuning_logs" / "emeraldrapids-attention.csv"
 Run = Callable[..., Result]
 FIRST, SECOND, THIRD = (f"2026-01-0{day}T00:00:00+00:00" for day in (1, 2, 3))
 

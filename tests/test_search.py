@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +19,7 @@ from bucketize.kernel.templates import candidates
 from bucketize.kernel.workload import Workload, workload_of
 from bucketize.lower.pipeline import lower
 from bucketize.ops import conv2d, relu
-from bucketize.tune.log import Schedule, Trial, rows, schedule_hash
+from bucketize.tune.log import Schedule
 from bucketize.tune.search import STRATEGIES, Proposal, Search, Space, schedules, space_of
 from bucketize.types import tensor
 
@@ -192,50 +191,6 @@ def test_the_surrogate_beats_chance() -> None:
         return sum(best(run(strategy, 14, seed)) for seed in range(4)) / 4
 
     assert mean("skopt") < 0.9 * mean("random")
-
-
-def landscapes() -> dict[str, list[Trial]]:
-    """Recorded grids, by shape."""
-    found: dict[str, list[Trial]] = {}
-    for log in sorted(LOGS.glob("*-grid.csv")):
-        for one in rows(log):
-            found.setdefault(one.shape, []).append(one)
-    return found
-
-
-def recorded(trials: list[Trial], default: Schedule) -> tuple[Space, Cost]:
-    """The space of the schedules in a log, and what each of them took by the default."""
-    costs = {t.schedule_hash: t.latency_median_s for t in trials}
-    known = {t.schedule_hash: made(json.loads(t.schedule)) for t in trials}
-    base = costs[schedule_hash(default)]
-    assert base is not None
-
-    def measure(one: Implementation) -> float | None:
-        found = costs[schedule_hash(one.schedule)]
-        return None if found is None else found / base
-
-    return Space(list(known.values()), made(default)), measure
-
-
-def excess(trials: list[Trial], strategy: str, seed: int) -> float:
-    """How much slower than the best of all is the best of 20, from an ordinary start."""
-    by_latency = sorted(trials, key=lambda t: t.latency_median_s or math.inf)
-    ordinary = by_latency[len(trials) // 2]
-    space, measure = recorded(trials, json.loads(ordinary.schedule))
-    found = best(walk(Search(space, strategy, seed), measure, 20))
-    least = (by_latency[0].latency_median_s or math.inf) / (ordinary.latency_median_s or math.inf)
-    return found / least - 1
-
-
-def test_the_surrogate_beats_chance_at_equal_trials_on_recorded_kernels() -> None:
-    grids = landscapes()
-    assert len(grids) == 3
-
-    def mean(strategy: str, seeds: int) -> float:
-        found = [excess(t, strategy, seed) for t in grids.values() for seed in range(seeds)]
-        return sum(found) / len(found)
-
-    assert mean("skopt", 3) < 0.75 * mean("random", 40)
 
 
 def test_the_grid_finds_the_best_of_all() -> None:

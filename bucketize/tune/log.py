@@ -115,6 +115,9 @@ ADDED: Mapping[str, str | None] = {
 }
 """What columns hold that logs of an older version lack."""
 
+CONFIRMING = ("clone", "level", "ratio_low", "ratio_high")
+"""The columns that verdicts are read by."""
+
 
 def schedule_json(schedule: Schedule) -> str:
     """The canonical text of a schedule."""
@@ -403,6 +406,18 @@ def _check_versions(versions: Iterable[str], columns: Sequence[str], path: Path)
     newer = [v for v in set(versions) if v.isdigit() and int(v) > SCHEMA_VERSION]
     if newer:
         raise _other_schema(path, columns, f"its rows are of schema {', '.join(sorted(newer))}")
+
+
+def check_takes_verdicts(path: Path) -> None:
+    """Raise a `LogError` where the log was begun without the columns that verdicts are read by."""
+    header, newline, _ = content(path).partition(b"\n")
+    columns = _checked_columns(header, path) if newline else CONFIRMING
+    lacking = [name for name in CONFIRMING if name not in columns]
+    if lacking:
+        raise LogError(
+            f"{path} was begun by an older version and lacks {', '.join(lacking)}: "
+            f"`bucketize log merge {path} -o {path}` adds what is new"
+        )
 
 
 def _no_log(path: Path, header: bytes) -> LogError:

@@ -38,6 +38,7 @@ from bucketize.tune.log import (
     Source,
     Trial,
     append,
+    check_takes_verdicts,
     rows,
     schedule_hash,
     schedule_json,
@@ -256,6 +257,8 @@ class Session:
         """Take up what the log knows."""
         known = rows(self.log, TEMPLATES) if self.log.exists() else []
         trials = select(known, environment=self.site.environment)
+        if self.log.exists() and self.site.has_clock:
+            check_takes_verdicts(self.log)
         self.known = defaultdict(lambda: defaultdict(dict))
         for trial in trials:
             if trial.threads == self.threads:
