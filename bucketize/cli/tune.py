@@ -191,7 +191,7 @@ class Report:
         from bucketize.cli.table import records
 
         told = {
-            "log": str(self.session.log),
+            "log": str(self.session.journal.log),
             "trials": len(self.searched),
             "failed": self.failed,
             "confirmations": self.confirmations,
@@ -215,7 +215,7 @@ class Report:
             f"{len(self.searched)} trials in {self.seconds:.0f} s, {self.failed} failed, "
             f"{self.confirmations} measurements to confirm"
         )
-        kept = f"{self.session.log} has {self.known} of this model"
+        kept = f"{self.session.journal.log} has {self.known} of this model"
         if self.interrupted:
             return f"interrupted: {done}; {kept}\nthe same command goes on from there"
         return f"{done}; {kept}"

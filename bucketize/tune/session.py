@@ -6,18 +6,15 @@ import itertools
 import json
 import math
 import time
-import uuid
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field, replace
-from datetime import UTC, datetime
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import numpy as np
 import pandas as pd
 
 from bucketize.errors import ArgumentError, BucketizeWarning, TuneError
@@ -30,18 +27,12 @@ from bucketize.tune.choice import Verdict, geometric_mean, verdicts
 from bucketize.tune.cluster import Cluster, GoneError
 from bucketize.tune.confirm import Confirmation
 from bucketize.tune.frame import trial_frame
-from bucketize.tune.interval import of_median, ratios
+from bucketize.tune.journal import Journal
 from bucketize.tune.log import (
-    CLONE,
-    ERROR_LENGTH,
     KERNEL,
-    Source,
     Trial,
-    append,
     check_takes_verdicts,
     rows,
-    schedule_hash,
-    schedule_json,
     select,
 )
 from bucketize.tune.measure import Job, Outcome, Rounds, Worker
@@ -161,10 +152,10 @@ def opened(  # noqa: PLR0913  (those of `tune`)
         subjects = (subjects_of(each, sizes, threads, site.target) for each in mods)
         where = f" on {site.lanes} workers" if isinstance(site, Cluster) else ""
         tell = stack.enter_context(shown(progress, tuning_bar(f"tuning{where}")))
+        name = Path(log).stem if model is None else model
         session = Session(
             subjects=_distinct(itertools.chain.from_iterable(subjects)),
-            log=Path(log),
-            model=Path(log).stem if model is None else model,
+            journal=Journal(Path(log), name, threads, site.environment),
             trials=trials,
             strategy=search,
             seed=seed,
@@ -200,7 +191,7 @@ def _kept(session: Session) -> Iterator[None]:
     try:
         yield
     except (KeyboardInterrupt, GoneError) as e:
-        kept = f"{session.log} keeps the {len(session.written)} trials of this session"
+        kept = f"{session.journal.log} keeps the {len(session.written)} trials of this session"
         e.add_note(f"{kept}; the same call goes on from there")
         raise
 
@@ -228,8 +219,7 @@ class Session:
     """One run of `tune`: what is known of each implementation, and what this run has added."""
 
     subjects: Sequence[Subject]
-    log: Path
-    model: str
+    journal: Journal
     trials: int
     strategy: str
     seed: int
@@ -239,8 +229,6 @@ class Session:
     site: Site
     tell: Callable[[Progress], None]
     end: float = math.inf
-    run_id: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
-    written: list[Trial] = field(default_factory=list)
     known: dict[str, dict[object, ByShape]] = field(init=False)
     """By workload, implementation and shape."""
     searched: dict[tuple[str, str], str] = field(default_factory=dict)
@@ -255,10 +243,11 @@ class Session:
 
     def __post_init__(self) -> None:
         """Take up what the log knows."""
-        known = rows(self.log, TEMPLATES) if self.log.exists() else []
+        log = self.journal.log
+        known = rows(log, TEMPLATES) if log.exists() else []
         trials = select(known, environment=self.site.environment)
-        if self.log.exists() and self.site.has_clock:
-            check_takes_verdicts(self.log)
+        if log.exists() and self.site.has_clock:
+            check_takes_verdicts(log)
         self.known = defaultdict(lambda: defaultdict(dict))
         for trial in trials:
             if trial.threads == self.threads:
@@ -268,6 +257,11 @@ class Session:
         for task in self.tasks:
             self.refresh(task)
         self.before = self.tried
+
+    @property
+    def written(self) -> list[Trial]:
+        """The rows of this session."""
+        return self.journal.written
 
     @property
     def tried(self) -> int:
@@ -309,7 +303,7 @@ class Session:
         return trial_frame(
             replace(
                 trial,
-                model=self.model,
+                model=self.journal.model,
                 function=task.function,
                 bucket=task.bucket,
                 layer=task.layer,
@@ -326,7 +320,7 @@ class Session:
         self.end = time.monotonic() + self.seconds
         while batch := self.batch():
             self.run(batch)
-        for subject in self.subjects:
+        for subject in sorted(self.subjects, key=self.promise, reverse=True):
             if time.monotonic() < self.end:
                 self.confirm(subject)
 
@@ -547,63 +541,19 @@ class Session:
         except LostError as e:
             _warn(f"nothing is confirmed for {subject.function}: {e}")
 
+    def promise(self, subject: Subject) -> float:
+        """The share of all latency that the best of its tasks would save."""
+        best = {task: self.searches[task].best for task in subject.tasks}
+        return sum(self.share(t) * max(1 - b[1], 0) for t, b in best.items() if b is not None)
+
     def is_news(self, subject: Subject, told: Verdict) -> bool:
         """Whether any of its tasks was searched since, by this session or one that was stopped."""
         places = ((task.workload.hash, p.shape) for task in subject.tasks for p in task.points)
         return any(self.searched.get(place, "") > told.timestamp for place in places)
 
-    # --- rows ------------------------------------------------------------------------------------
-
-    def write(
-        self,
-        *,
-        made: Implementation | Mapping[str, str],
-        outcome: Outcome,
-        default: Outcome,
-        source: Source,
-        task: Task | None = None,
-        point: Point | None = None,
-        subject: Subject | None = None,
-        **more: Any,
-    ) -> Trial:
-        """Add a row: of a task at a point, or of a clone."""
-        whose = task or subject
-        assert whose is not None
-        paired = bool(outcome.seconds and default.seconds)
-        interval = (
-            of_median(ratios([(outcome.seconds, default.seconds)], [1.0])) if paired else None
-        )
-        schedule = made.schedule if isinstance(made, Implementation) else made
-        about = _about_task(task, point) if task and point else {}
-        trial = Trial(
-            **{
-                "run_id": self.run_id,
-                "trial": len(self.written),
-                "timestamp": datetime.now(UTC).isoformat(timespec="microseconds"),
-                **asdict(self.site.environment),
-                "threads": self.threads,
-                "model": self.model,
-                "function": whose.function,
-                "bucket": whose.bucket,
-                "clone": whose.clone,
-                "op": CLONE,
-                "workload": whose.clone,
-                "template": made.template if isinstance(made, Implementation) else "",
-                "schedule": schedule_json(schedule),
-                "schedule_hash": schedule_hash(schedule),
-                "source": source,
-                "status": "failed" if outcome.failed else "ok",
-                **outcome.columns,
-                "error": outcome.error[:ERROR_LENGTH],
-                "baseline_s": float(np.median(default.seconds)) if default.seconds else None,
-                "ratio_low": interval.low if interval else None,
-                "ratio_high": interval.high if interval else None,
-                **about,
-                **more,
-            }
-        )
-        append(self.log, trial)
-        self.written.append(trial)
+    def write(self, **about: Any) -> Trial:
+        """Add a row, and learn it; as `Journal.write`."""
+        trial = self.journal.write(**about)
         self._learn(trial)
         return trial
 
@@ -628,22 +578,6 @@ class Session:
 
 def _warn(message: str) -> None:
     warnings.warn(f"{message}; the same call tries again", BucketizeWarning, stacklevel=2)
-
-
-def _about_task(task: Task, point: Point) -> dict[str, Any]:
-    """What a row tells of a task at a point."""
-    return {
-        "level": KERNEL,
-        "op": task.op,
-        "workload": task.workload.hash,
-        "layer": task.layer,
-        "shape": point.shape,
-        "weight": point.weight,
-        "flops": task.flops(point),
-        "bytes": task.bytes(point),
-        "graph_bytes": task.weight_bytes,
-        "baseline": str(task.default),
-    }
 
 
 def _failed(task: Task, by_shape: ByShape) -> bool:

@@ -1,0 +1,127 @@
+"""The rows that a session writes: what is common to all of them, and what each is about."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bucketize.kernel.template import Implementation
+from bucketize.tune.environment import Environment
+from bucketize.tune.interval import of_median, ratios
+from bucketize.tune.log import (
+    CLONE,
+    ERROR_LENGTH,
+    KERNEL,
+    Source,
+    Trial,
+    append,
+    schedule_hash,
+    schedule_json,
+)
+from bucketize.tune.measure import Outcome
+from bucketize.tune.task import Point, Subject, Task
+
+
+@dataclass
+class Journal:
+    """A session's part of a log."""
+
+    log: Path
+    model: str
+    threads: int
+    environment: Environment
+    run_id: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
+    written: list[Trial] = field(default_factory=list)
+
+    def write(
+        self,
+        *,
+        made: Implementation | Mapping[str, str],
+        outcome: Outcome,
+        default: Outcome,
+        source: Source,
+        task: Task | None = None,
+        point: Point | None = None,
+        subject: Subject | None = None,
+        **more: Any,
+    ) -> Trial:
+        """Add a row about a task at a point, or about a clone, and the default beside it."""
+        about = _about(task, point) if task and point else {}
+        columns = {
+            **self._session(),
+            **_whose(task or subject),
+            **_schedule(made),
+            "source": source,
+            "status": "failed" if outcome.failed else "ok",
+            **outcome.columns,
+            "error": outcome.error[:ERROR_LENGTH],
+            **_beside(outcome, default),
+        }
+        trial = Trial(**(columns | about | more))
+        append(self.log, trial)
+        self.written.append(trial)
+        return trial
+
+    def _session(self) -> dict[str, Any]:
+        return {
+            "run_id": self.run_id,
+            "trial": len(self.written),
+            "timestamp": datetime.now(UTC).isoformat(timespec="microseconds"),
+            **asdict(self.environment),
+            "threads": self.threads,
+            "model": self.model,
+        }
+
+
+def _whose(whose: Task | Subject | None) -> dict[str, Any]:
+    assert whose is not None, "a row is about a task or about a clone"
+    return {
+        "function": whose.function,
+        "bucket": whose.bucket,
+        "clone": whose.clone,
+        "op": CLONE,
+        "workload": whose.clone,
+    }
+
+
+def _schedule(made: Implementation | Mapping[str, str]) -> dict[str, Any]:
+    """Of a kernel, or the implementations of a clone by workload."""
+    schedule = made.schedule if isinstance(made, Implementation) else made
+    return {
+        "template": made.template if isinstance(made, Implementation) else "",
+        "schedule": schedule_json(schedule),
+        "schedule_hash": schedule_hash(schedule),
+    }
+
+
+def _beside(outcome: Outcome, default: Outcome) -> dict[str, Any]:
+    """How it compares with the default, round by round."""
+    paired = bool(outcome.seconds and default.seconds)
+    found = of_median(ratios([(outcome.seconds, default.seconds)], [1.0])) if paired else None
+    return {
+        "baseline_s": float(np.median(default.seconds)) if default.seconds else None,
+        "ratio_low": found.low if found else None,
+        "ratio_high": found.high if found else None,
+    }
+
+
+def _about(task: Task, point: Point) -> dict[str, Any]:
+    """What a row tells of a task at a point."""
+    return {
+        "level": KERNEL,
+        "op": task.op,
+        "workload": task.workload.hash,
+        "layer": task.layer,
+        "shape": point.shape,
+        "weight": point.weight,
+        "flops": task.flops(point),
+        "bytes": task.bytes(point),
+        "graph_bytes": task.weight_bytes,
+        "baseline": str(task.default),
+    }
