@@ -9,8 +9,8 @@ NAMES = (
     *("dispatch", "clones", "overhead", "newshape", "memory", "startup", "load"),
     *("threads", "contexts", "peers", "replay"),
 )
-RECORDERS = ("grids",)
-"""What writes into the project; only by name."""
+RECORDERS = ("grids", "payoff")
+"""What writes into the project, or takes long; only by name."""
 
 
 def main() -> None:
