@@ -106,6 +106,7 @@ def main() -> None:
                 until=0.0,
                 model=name,
                 measurer=worker,
+                client=None,
                 progress=True,
             ) as session,
         ):
@@ -121,7 +122,7 @@ def refine(session: Session) -> None:
             best = _best(session, task, point)
             asked = [Proposal(made, "confirm") for made in best]
             job = session.job(task, point, best, Rounds(15, 200, 0.06))
-            (outcomes,) = session.measurer.measure([job])
+            ((_, outcomes),) = session.site.measured([job])
             session.record(task, point, asked, outcomes)
 
 
@@ -147,7 +148,7 @@ def _defaults(task: Task, point: Point) -> list[Implementation]:
     for template in candidates(task.workload):
         if template.extents is not None:
             product = template.extents(task.workload).product([point.sizes], 4 * task.target.l2)
-            found.append(Implementation(template.name, best(product, task.target)))
+            found.append(Implementation(template.name, best((product,), task.target)))
     return found
 
 

@@ -1,7 +1,8 @@
 """What tuning and buckets buy: one sweep for three dispatchers, then latency at ten sizes each.
 
-All executables are called in turn, on one thread. No size is a bucket's edge. `--seconds` of tuning
-for each model, into a log of its own, or, with `BUCKETIZE_LOG`, into one that others share.
+All executables are called in turn, on one thread; `again` is the untuned module once more: how far
+from 1 chance alone takes a ratio. No size is a bucket's edge. `BUCKETIZE_SECONDS` of tuning for
+each model, into a log of its own, or, with `BUCKETIZE_LOG`, into one that others share.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from dispatchers import log_dispatcher, uniform_dispatcher
 
 SECONDS = 120.0
 LEAST, ENOUGH_S = 15, 2.0  # rounds at a size
+COLUMNS = ("again", "none", "log", "uniform", "log/none")
 IMAGE = (40, 50, 72, 90, 110, 150, 180, 210, 300, 350)
 ROWS = (3, 5, 6, 11, 13, 22, 45, 90, 150, 200)
 MODELS: Mapping[str, tuple[dict[str, tuple[int, int]], list[dict[str, int]]]] = {
@@ -67,19 +69,20 @@ def report(name: str, log: Path, seconds: float) -> None:
     exes = compiled(mods, log)
     told = confirmed(rows)
     print(f"  {int((told['chosen'] > 0).sum())} of {len(told)} clones are not on defaults alone")
-    print(f"  {'size':>6}{'untuned':>11}" + "".join(f"{n:>21}" for n in mods) + f"{'log/none':>21}")
+    print(f"  {'size':>6}{'untuned':>11}" + "".join(f"{n:>21}" for n in COLUMNS))
     found = [_at(exes, name, at) for at in sizes]
     for at, (seconds_, by) in zip(sizes, found, strict=True):
-        shown = "".join(f"{_shown(by[n]):>21}" for n in (*mods, "log/none"))
+        shown = "".join(f"{_shown(by[n]):>21}" for n in COLUMNS)
         print(f"  {list(at.values())[-1]:>6}{seconds_ * 1e3:>8.3f} ms{shown}", flush=True)
-    means = {n: _mean([by[n].median for _, by in found]) for n in (*mods, "log/none")}
+    means = {n: _mean([by[n].median for _, by in found]) for n in COLUMNS}
     print(f"  {'mean':>6}{'':>11}" + "".join(f"{m:>13.3f}{'':8}" for m in means.values()))
 
 
 def compiled(mods: Mapping[str, Module], log: Path) -> dict[str, Executable]:
     """The module on defaults, and every one with what the log confirmed."""
     tuned = {name: bucketize.compile(mod, log=log) for name, mod in mods.items()}
-    return {"untuned": bucketize.compile(mods["none"]), **tuned}
+    untuned = {name: bucketize.compile(mods["none"]) for name in ("untuned", "again")}
+    return {**untuned, **tuned}
 
 
 def _at(

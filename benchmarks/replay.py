@@ -88,7 +88,7 @@ def model_error(records: Sequence[Record], target: Target) -> float:
 
 def narrow(record: Record, target: Target) -> str:
     """The default for just the size of a record."""
-    return schedule_json(best(replace(record.product, cold_bytes=4 * target.l2), target))
+    return schedule_json(best((replace(record.product, cold_bytes=4 * target.l2),), target))
 
 
 def wide(record: Record, target: Target) -> str:
@@ -96,7 +96,7 @@ def wide(record: Record, target: Target) -> str:
     if record.product.image or not record.product.packed:
         return narrow(record, target)
     product = replace(record.product, rows=WIDE, batch=(1,), cold_bytes=4 * target.l2)
-    return schedule_json(best(product, target))
+    return schedule_json(best((product,), target))
 
 
 def bucketed(record: Record, target: Target) -> str:
@@ -105,7 +105,7 @@ def bucketed(record: Record, target: Target) -> str:
     low, high = next((b for b in BUCKETS if b[0] <= rows <= b[1]), (rows, rows))
     judged = (low, round(math.sqrt(low * high)), high)
     product = replace(record.product, rows=judged, batch=(1,), cold_bytes=4 * target.l2)
-    return schedule_json(best(product, target))
+    return schedule_json(best((product,), target))
 
 
 def default_excess(

@@ -39,7 +39,7 @@ def interleaved(
     """The seconds of every call in each of some rounds; whatever slows the machine, slows all.
 
     Args:
-        calls: what is timed, by name; they take turns, every other round in reverse.
+        calls: what is timed, by name; they take turns, and each round another begins.
         least: rounds at least.
         most: rounds at most, if they are more than `least`.
         enough_s: no round begins after this time, once there were `least`.
@@ -50,7 +50,8 @@ def interleaved(
     taken: dict[str, list[float]] = {name: [] for name in calls}
     rounds, end, names = 0, time.perf_counter() + enough_s, list(calls)
     while rounds < least or (rounds < most and time.perf_counter() < end):
-        for name in names[:: -1 if rounds % 2 else 1]:
+        turn = rounds % len(names)
+        for name in names[turn:] + names[:turn]:
             if before is not None:
                 before[name]()
             taken[name].append(stopwatch(calls[name]))

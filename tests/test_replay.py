@@ -78,20 +78,23 @@ def test_the_default_is_legal_whatever_the_vectors(lanes: int) -> None:
     for rows, columns, depth in ((1, 1, 1), (7, 10, 64), (256, 3072, 768), (100_000, 64, 27)):
         for packed in (True, False):
             product = Product((rows,), columns, depth, packed=packed)
-            assert best(product, target) in schedules(target, packed)
+            assert best((product,), target) in schedules(target, packed)
 
 
 def test_panels_have_one_width_unless_another_pays() -> None:
-    widths = {best(Product((m,), 1024, 1024), TARGET)["nr"] for m in (1, 3, 17, 64, 256)}
+    widths = {best((Product((m,), 1024, 1024),), TARGET)["nr"] for m in (1, 3, 17, 64, 256)}
     assert len(widths) == 1
-    assert best(Product((64,), 10, 1024), TARGET)["nr"] == 16  # most of a wider one is empty
+    assert best((Product((64,), 10, 1024),), TARGET)["nr"] == 16  # most of a wider one is empty
 
 
 def test_extents_are_judged_at_the_ends_of_their_bounds() -> None:
     rows = Symbol("N", 1, 256)
-    typical = Extents(rows, 64, 32).typical()
+    (typical,) = Extents(rows, 64, 32).typical()
     assert typical.rows == (1, 16, 256)
-    assert Extents(Symbol("N", 4, None), 64, 32).typical().rows == (4, 16, 64)
+    (open_,) = Extents(Symbol("N", 4, None), 64, 32).typical()
+    assert open_.rows == (4, 32, 256)
+    three = Extents(rows, rows, 64).typical()  # rows and columns grow together
+    assert [(p.rows, p.columns) for p in three] == [((1,), 1), ((16,), 16), ((256,), 256)]
     assert Extents(rows, 64, 32, a_step=128).product([{"N": 3}, {"N": 7}]).rows == (3, 7)
 
 

@@ -11,13 +11,13 @@ from bucketize.compare import relative_error, worst_error
 from bucketize.timing import interleaved, processor_seconds, wall_seconds
 
 
-def test_calls_take_turns_there_and_back_each_after_what_goes_before_it() -> None:
+def test_calls_take_turns_each_after_what_goes_before_it() -> None:
     order: list[str] = []
-    calls = {name: lambda name=name: order.append(name) for name in "ab"}  # type: ignore[misc]
-    before = {name: lambda name=name: order.append(name.upper()) for name in "ab"}  # type: ignore[misc]
-    taken = interleaved(calls, least=3, before=before)
-    assert "".join(order) == "AaBb" + "BbAa" + "AaBb"
-    assert {name: len(seconds) for name, seconds in taken.items()} == {"a": 3, "b": 3}
+    calls = {name: lambda name=name: order.append(name) for name in "abc"}  # type: ignore[misc]
+    before = {name: lambda name=name: order.append(name.upper()) for name in "abc"}  # type: ignore[misc]
+    taken = interleaved(calls, least=4, before=before)
+    assert "".join(order) == "AaBbCc" + "BbCcAa" + "CcAaBb" + "AaBbCc"
+    assert {name: len(seconds) for name, seconds in taken.items()} == {"a": 4, "b": 4, "c": 4}
     assert all(s >= 0 for seconds in taken.values() for s in seconds)
 
 

@@ -21,7 +21,7 @@ UNTUNED = "untuned"
 HOW = """\
 by: latency by that of the other in the same round; the median, and half the
 distance of the quartiles, expected over the shapes. Where the quartiles hold 1:
-same. tuned: tasks on a schedule better than the default, tasks searched, tasks.
+same. tuned: kernels on a confirmed schedule, in a clone with a verdict, with a choice.
 worst: by the oracle, a static clone tuned for exactly the shape."""
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
-from bucketize.types import Dim, bounds, evaluate
+from bucketize.types import ANY, Dim, bounds, evaluate, symbols
 
 
 @dataclass(frozen=True)
@@ -45,39 +46,37 @@ class Extents:
 
     def product(self, sizes: Sequence[Mapping[str, int]], cold_bytes: int = 0) -> Product:
         """At some sizes of the symbols; those of columns and depth must be the same at all."""
-        rows, batch = (tuple(evaluate(d, s) for s in sizes) for d in (self.rows, self.batch))
-        columns, depth, step = (
-            evaluate(d, sizes[0]) for d in (self.columns, self.depth, self.a_step)
-        )
+        return self._at([partial(evaluate, env=s) for s in sizes], cold_bytes)
+
+    def typical(self, cold_bytes: int = 0) -> tuple[Product, ...]:
+        """Within the bounds of the symbols: all at their ends, and all in the middle."""
+        points = [partial(_at_bounds, share=share) for share in (0.0, 0.5, 1.0)]
+        if all(len({at(d) for at in points}) == 1 for d in (self.columns, self.depth)):
+            return (self._at(points, cold_bytes),)
+        return tuple(self._at([at], cold_bytes) for at in points)
+
+    def _at(self, points: Sequence[Callable[[Dim], int]], cold_bytes: int) -> Product:
+        rows, batch = (tuple(at(d) for at in points) for d in (self.rows, self.batch))
+        columns, depth, step = (points[0](d) for d in (self.columns, self.depth, self.a_step))
         shape = rows, columns, depth, batch, self.packed, self.image, step, self.a_share
         return Product(*shape, cold_bytes)
 
-    def typical(self, cold_bytes: int = 0) -> Product:
-        """Within the bounds of the symbols: rows at their ends and in the middle."""
-        columns, depth, batch, step = (
-            middle(d, TYPICAL) for d in (self.columns, self.depth, self.batch, self.a_step)
-        )
-        rows = judged(self.rows, TYPICAL_ROWS)
-        shape = rows, columns, depth, (batch,), self.packed, self.image, step, self.a_share
-        return Product(*shape, cold_bytes)
+
+TYPICAL = 256  # the top of an extent that the types leave open
 
 
-TYPICAL, TYPICAL_ROWS = 512, 64  # where the types leave an extent open
+def _at_bounds(dim: Dim, share: float) -> int:
+    """An extent when all its symbols are so far, geometrically, from their low ends to their tops.
+
+    One that is unknown is as far between its own.
+    """
+    known = symbols(dim)
+    if dim == ANY:
+        return _between(*bounds(dim), share)
+    return max(evaluate(dim, {s.name: _between(s.lo, s.hi, share) for s in known}), 1)
 
 
-def judged(dim: Dim, fallback: int) -> tuple[int, ...]:
-    """Where a bounded extent is judged: at its ends and in their geometric middle."""
-    low, high = _ends(dim, fallback)
-    return tuple(sorted({low, round(math.sqrt(low * high)), high}))
-
-
-def middle(dim: Dim, fallback: int) -> int:
-    """An extent that stands for `dim`: the geometric middle of its bounds."""
-    low, high = _ends(dim, fallback)
-    return round(math.sqrt(low * high))
-
-
-def _ends(dim: Dim, fallback: int) -> tuple[int, int]:
-    low, high = bounds(dim)
+def _between(low: int, high: int | None, share: float) -> int:
     low = max(low, 1)
-    return low, max(low, fallback if high is None else high)
+    top = max(low, TYPICAL if high is None else high)
+    return round(math.exp((1 - share) * math.log(low) + share * math.log(top)))

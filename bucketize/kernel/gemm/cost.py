@@ -198,18 +198,20 @@ def usual_width(target: Target, packed: bool) -> int:
 
 
 @cache
-def best(product: Product, target: Target) -> Schedule:
+def best(products: tuple[Product, ...], target: Target) -> Schedule:
     """The schedule of the least mean logarithm of seconds, if it pays for weights of its own.
 
     Clones share weights that are packed in panels of one width; another width is a second copy of
     them all, for which a tenth of the time is too little.
     """
-    able = schedules(target, product.packed)
-    found = seconds(product, arrays(able, target.lanes), constants_of(target), target)
-    score = np.log(found).mean(axis=0)
-    width = usual_width(target, product.packed)
+    packed = products[0].packed
+    able, constants = schedules(target, packed), constants_of(target)
+    knobs = arrays(able, target.lanes)
+    found = [seconds(product, knobs, constants, target) for product in products]
+    score = np.log(np.concatenate(found)).mean(axis=0)
+    width = usual_width(target, packed)
     mine = np.where([s["nr"] == width for s in able], score, np.inf)
-    other = score.min() < mine.min() + math.log(WORTH_A_COPY) or not product.packed
+    other = score.min() < mine.min() + math.log(WORTH_A_COPY) or not packed
     asked = score if other else mine
     return able[int(np.argmax(asked <= asked.min() + ALIKE))]
 
