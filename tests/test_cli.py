@@ -36,7 +36,7 @@ from bucketize.progress import Meter, Tell
 from bucketize.runtime import profile as profile_module
 from bucketize.runtime.profile import BETWEEN
 from bucketize.runtime.roofline import Roofline
-from bucketize.tune import session
+from bucketize.tune import journal
 from bucketize.tune.log import Trial
 from bucketize.types import Symbol
 
@@ -494,14 +494,14 @@ def test_tuning_counts_its_tasks_in_a_shared_log(
     renamed = Path("net.onnx").rename("other.onnx")
     assert json.loads(run("tune", str(renamed), "--dim", "N=2..4", *log, "--json").stdout)["best"]
     before = searched("t.csv")
-    append_ = session.append
+    append_ = journal.append
 
     def beside(path: Path, trial: Trial) -> None:
         """Another session writes at the same time."""
         append_(path, trial)
         append_(path, replace(trial, run_id="other"))
 
-    monkeypatch.setattr(session, "append", beside)
+    monkeypatch.setattr(journal, "append", beside)
     more = run("tune", str(renamed), "--dim", "N=2..4", *log[:-1], "3", "--json")
     told = json.loads(more.stdout)
     assert (told["trials"], told["trials_in_log"]) == (3, 9)
