@@ -13,6 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from statistics import geometric_mean
 
 import bucketize
 from bucketize import zoo
@@ -74,7 +75,7 @@ def report(name: str, log: Path, seconds: float) -> None:
     for at, (seconds_, by) in zip(sizes, found, strict=True):
         shown = "".join(f"{_shown(by[n]):>21}" for n in COLUMNS)
         print(f"  {list(at.values())[-1]:>6}{seconds_ * 1e3:>8.3f} ms{shown}", flush=True)
-    means = {n: _mean([by[n].median for _, by in found]) for n in COLUMNS}
+    means = {n: geometric_mean([by[n].median for _, by in found]) for n in COLUMNS}
     print(f"  {'mean':>6}{'':>11}" + "".join(f"{m:>13.3f}{'':8}" for m in means.values()))
 
 
@@ -107,13 +108,6 @@ def _ratio(ours: Sequence[float], theirs: Sequence[float]) -> Interval:
 
 def _shown(ratio: Interval) -> str:
     return f"{ratio.median:.3f} ({ratio.low:.2f}-{ratio.high:.2f})"
-
-
-def _mean(values: Sequence[float]) -> float:
-    product = 1.0
-    for value in values:
-        product *= value
-    return product ** (1 / len(values))
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from statistics import geometric_mean
 
 import numpy as np
 
@@ -41,7 +42,7 @@ class Excess:
     @property
     def mean(self) -> float:
         """The geometric mean."""
-        return math.exp(sum(map(math.log, self.ratios)) / len(self.ratios))
+        return geometric_mean(self.ratios)
 
     def __str__(self) -> str:
         return f"{100 * (self.mean - 1):.1f} % (worst {100 * (max(self.ratios) - 1):.0f} %)"

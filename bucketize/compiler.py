@@ -97,7 +97,8 @@ def rebuilt(program: Program) -> Executable:
 def logged_choice(mod: Module, log: str | Path, threads: int, target: Target) -> Choose:
     """What the log confirmed for each clone of a module, the default for what it did not.
 
-    An implementation that its template no longer allows is as good as none.
+    In place of an implementation that its template no longer allows there is the default, and a
+    LogWarning: what was confirmed was all of them together.
     """
     trials = select(rows(log, TEMPLATES))
     _warn_of_threads(trials, log, threads)
@@ -115,7 +116,15 @@ def logged_choice(mod: Module, log: str | Path, threads: int, target: Target) ->
         if made is None:
             return default, AGREED
         chosen = completed(made.template, made.schedule, workload, able, target)
-        return (default, why) if chosen is None else (chosen, LOGGED)
+        if chosen is None:
+            warnings.warn(
+                f"{log}: {name} was confirmed with {made}, which is not legal any more: its "
+                f"default stays; tune again",
+                LogWarning,
+                stacklevel=2,
+            )
+            return default, why
+        return chosen, LOGGED
 
     return choose
 

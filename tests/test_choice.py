@@ -243,13 +243,14 @@ def test_what_is_not_confirmed_is_not_used_and_that_is_said(tmp_path: Path) -> N
         assert chosen(mod, log, task) == (task.default, DEFAULT)
 
 
-def test_an_implementation_that_is_not_legal_any_more_is_as_good_as_none(tmp_path: Path) -> None:
+def test_an_implementation_that_is_not_legal_any_more_leaves_its_default(tmp_path: Path) -> None:
     log, mod = tmp_path / "log.csv", module()
     (task,) = tasks_of(mod)
     unknown = Implementation(task.default.template, {**task.default.schedule, "unfurl": 2})
     for row in confirmed(task, unknown):
         append(log, row)
-    assert chosen(mod, log, task) == (task.default, DEFAULT)
+    with pytest.warns(LogWarning, match="which is not legal any more: its default stays; tune"):
+        assert chosen(mod, log, task) == (task.default, DEFAULT)
 
 
 # --- identities -----------------------------------------------------------------------------------

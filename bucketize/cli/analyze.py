@@ -46,9 +46,7 @@ def picture(ctx: click.Context, param: click.Parameter, path: Path | None) -> Pa
 )
 @click.option("--model", metavar="MODEL", help="Measure the trade-off of dispatchers on this.")
 @parameter.dim_option
-@click.option(
-    "--dispatcher", "-d", "specs", metavar="SPEC", multiple=True, help="One to compare; repeat it."
-)
+@parameter.specs_option
 @parameter.policy_option
 @parameter.at_option
 @parameter.threads_option

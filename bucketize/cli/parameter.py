@@ -114,12 +114,13 @@ def dispatch_options(command: F) -> F:
 
 def dispatchers_options(command: F) -> F:
     """--dispatcher, as often as wanted, and how each is followed."""
-    return all_of(
-        click.option(
-            "--dispatcher", "-d", "specs", metavar="SPEC", multiple=True, help=f"{SPEC} Repeat it."
-        ),
-        policy_option,
-        fallback_option,
+    return all_of(specs_option, policy_option, fallback_option)(command)
+
+
+def specs_option(command: F) -> F:
+    """--dispatcher, as often as wanted."""
+    return click.option(
+        "--dispatcher", "-d", "specs", metavar="SPEC", multiple=True, help=f"{SPEC} Repeat it."
     )(command)
 
 

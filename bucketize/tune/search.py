@@ -6,7 +6,6 @@ implementation is proposed twice, and a space that is used up ends the search.
 
 from __future__ import annotations
 
-import itertools
 import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,7 +14,7 @@ from functools import cached_property
 
 from bucketize.errors import TuneError, unknown_name
 from bucketize.kernel.target import Target
-from bucketize.kernel.template import Implementation, Knob, Template
+from bucketize.kernel.template import Implementation, Knob, Template, combinations
 from bucketize.kernel.templates import candidates
 from bucketize.kernel.workload import Workload
 from bucketize.tune.log import Source
@@ -89,7 +88,7 @@ def _legal(template: Template, workload: Workload, target: Target) -> Iterator[I
 def schedules(knobs: Mapping[str, Sequence[Knob]]) -> list[dict[str, Knob]]:
     """The grid of some knobs in its order, or, of one too large, a fixed sample."""
     if math.prod(len(values) for values in knobs.values()) <= ENUMERATED:
-        return [dict(zip(knobs, v, strict=True)) for v in itertools.product(*knobs.values())]
+        return combinations(knobs)
     dice = random.Random(0)
     drawn = [tuple(dice.choice(values) for values in knobs.values()) for _ in range(ENUMERATED)]
     return [dict(zip(knobs, values, strict=True)) for values in dict.fromkeys(drawn)]

@@ -151,7 +151,7 @@ def _rows_again(p: Product, rows: Floats, panels: Floats, c: Constants, target: 
     return found
 
 
-GENERIC = Constants(
+EMERALD_RAPIDS = Constants(
     ghz=2.43,
     fma=2.0,
     loads=2.0,
@@ -173,7 +173,10 @@ GENERIC = Constants(
     overlap=3.8,
     conflict=1.3,
 )
-PROCESSORS: Mapping[str, Constants] = {}
+GENERIC = EMERALD_RAPIDS
+PROCESSORS: Mapping[str, Constants] = {"emeraldrapids": EMERALD_RAPIDS}
+"""Fitted by `tune.fit` to the grids in `tuning_logs`, but for `fma`, `loads`, `memory` and the
+shares of caches, which are assumed."""
 
 
 def constants_of(target: Target) -> Constants:
@@ -185,6 +188,7 @@ def constants_of(target: Target) -> Constants:
 
 
 LARGE = Product((256,), 512, 512)
+# Both were chosen by `benchmarks/replay` on the recorded grids.
 WORTH_A_COPY = 0.9  # of the time with panels of the usual width
 ALIKE = 0.04  # of the logarithm of a time: what is so close is the same
 

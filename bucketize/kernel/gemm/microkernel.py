@@ -19,7 +19,9 @@ from bucketize.kernel.gemm.epilogue import Epilogue
 Turn: TypeAlias = Callable[[ir.Value, Values], Values]
 
 TAPS = ("taps", "tap_step", "inner_taps", "inner_tap_step", "tap_bytes")
-UNROLL = 4  # steps of the reduction in a turn of its loop: 1 and 2 are slower at all sizes
+UNROLL = 4
+"""Steps of the reduction in a turn of its loop. On eleven products with 16 lanes one step took 1 to
+16 % longer, two from 2 % less to 9 % longer."""
 LINE = 64  # bytes that a prefetch brings, on all machines that matter
 IMAGE = ("width", "height", "line_step", "image_step")
 
