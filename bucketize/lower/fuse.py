@@ -7,6 +7,9 @@ template takes it: the templates say what they can do, and nothing else does.
 
 from __future__ import annotations
 
+from collections.abc import Set
+from typing import TypeAlias
+
 from bucketize.ir import (
     FUSED,
     Atom,
@@ -25,14 +28,20 @@ from bucketize.transform.dead_code import used_atoms
 MAX_MEMBERS = 16
 MAX_INPUTS = 8
 
-
-def fuse(fn: Function) -> Function:
-    """`fn` with groups of ops bound as `fused`, each of the members of one block."""
-    return _block(map_blocks(fn, _block))
+Users: TypeAlias = dict[Atom, list[Binding | None]]
+"""Who reads each variable; None stands for the function's caller."""
 
 
-def _block(fn: Function) -> Function:
-    groups = _groups(fn)
+def fuse(fn: Function, apart: Set[int] = frozenset()) -> Function:
+    """`fn` with groups of ops bound as `fused`, each of the members of one block.
+
+    What is at the places `apart` of its body joins no group; others may join it.
+    """
+    return _block(map_blocks(fn, _block), apart)
+
+
+def _block(fn: Function, apart: Set[int] = frozenset()) -> Function:
+    groups = groups_of(fn, apart)
     if not groups:
         return fn
     inside = {b for g in groups.values() for b in g}
@@ -48,25 +57,26 @@ def _block(fn: Function) -> Function:
     return out.function(fn.name, fn.params, [env.get(r, r) for r in fn.results])
 
 
-def _groups(fn: Function) -> dict[Binding, list[Binding]]:
+def groups_of(fn: Function, apart: Set[int] = frozenset()) -> dict[Binding, list[Binding]]:
     """The groups of more than one member, by their last one; elementwise anchors come last."""
-    users = _users(fn)
+    users = users_of(fn)
     taken: set[Binding] = set()
+    first = {fn.body[i] for i in apart}
     groups: dict[Binding, list[Binding]] = {}
     order = {b: i for i, b in enumerate(fn.body)}
     for anchor in sorted(fn.body, key=lambda b: (_is_elementwise(b), order[b])):
         if anchor in taken or len(anchor.outs) > 1:
             continue
-        group = _grow(anchor, users, taken, order)
+        group = _grow(anchor, users, taken | first, order)
         if len(group) > 1:
             taken.update(group)
             groups[group[-1]] = group
     return groups
 
 
-def _users(fn: Function) -> dict[Atom, list[Binding | None]]:
-    """Who reads each variable; None stands for the function's caller."""
-    users: dict[Atom, list[Binding | None]] = {}
+def users_of(fn: Function) -> Users:
+    """Who reads the variables of a function's body."""
+    users: Users = {}
     for b in fn.body:
         for atom in used_atoms(b):
             users.setdefault(atom, []).append(b)
@@ -77,7 +87,7 @@ def _users(fn: Function) -> dict[Atom, list[Binding | None]]:
 
 def _grow(
     anchor: Binding,
-    users: dict[Atom, list[Binding | None]],
+    users: Users,
     taken: set[Binding],
     order: dict[Binding, int],
 ) -> list[Binding]:
@@ -90,16 +100,17 @@ def _grow(
             sorted([*members, u], key=order.__getitem__)
             for u in sorted(fitting, key=order.__getitem__)
         )
-        grown = next((m for m in longer if _is_taken(m)), None)
+        grown = next((m for m in longer if is_taken(m)), None)
         if grown is None:
             break
         members = grown
-        if _closed(members, users) and len(group_function(members)[0]) <= MAX_INPUTS:
+        if is_closed(members, users) and len(group_function(members)[0]) <= MAX_INPUTS:
             best = members
     return best
 
 
-def _closed(members: list[Binding], users: dict[Atom, list[Binding | None]]) -> bool:
+def is_closed(members: list[Binding], users: Users) -> bool:
+    """Whether only the last one's value is read elsewhere."""
     inside = set(members)
     return all(u in inside for m in members[:-1] for u in users.get(m.out, ()))
 
@@ -112,7 +123,7 @@ def _fits(anchor: Binding, b: Binding) -> bool:
     return _is_elementwise(b) and b.out.type.shape == anchor.out.type.shape
 
 
-def _is_taken(members: list[Binding]) -> bool:
+def is_taken(members: list[Binding]) -> bool:
     """Whether a template computes the group."""
     inputs, body = group_function(members)
     return bool(candidates(Workload(body, tuple(isinstance(a, Const) for a in inputs))))

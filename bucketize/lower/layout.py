@@ -7,7 +7,7 @@ where a network enters or leaves its convolutional part.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from typing import TypeAlias
 
 import numpy as np
@@ -31,34 +31,55 @@ TO_NHWC, TO_NCHW = (0, 2, 3, 1), (0, 3, 1, 2)
 AXIS = (0, 3, 1, 2)  # where an NCHW axis is found in NHWC
 
 
-def layout(fn: Function) -> Function:
+def layout(fn: Function, planar: Set[int] = frozenset()) -> Function:
     """`fn` with convolutions, pools and what surrounds them in NHWC, in branches too.
 
-    What passes into a branch or out of it is in NCHW.
+    Those at the places `planar` of its body stay in NCHW. What passes into a branch or out of it
+    is in NCHW.
     """
-    return _block(map_blocks(fn, _block))
+    return _block(map_blocks(fn, _block), planar)
 
 
-def _block(fn: Function) -> Function:
-    if not any(b.op in ANCHORS and b.attrs.get("layout") == "NCHW" for b in fn.body):
+def _block(fn: Function, planar: Set[int] = frozenset()) -> Function:
+    if not anchors(fn) - planar:
         return fn
-    return _Layouts().function(fn)
+    layouts = Layouts()
+    for i, b in enumerate(fn.body):
+        layouts.add(b, planar=i in planar)
+    return layouts.function(fn)
 
 
-class _Layouts:
+def anchors(fn: Function) -> set[int]:
+    """The places of what has a layout, and is in NCHW."""
+    has = (b.op in ANCHORS and b.attrs.get("layout") == "NCHW" for b in fn.body)
+    return {i for i, anchor in enumerate(has) if anchor}
+
+
+class Layouts:
     """The two forms of every variable while a function is rebuilt."""
 
     def __init__(self) -> None:
+        """Nothing is rebuilt yet."""
         self.out = Builder()
         self.nchw: Env = {}
         self.nhwc: Env = {}
 
+    def fork(self) -> Layouts:
+        """The same so far; what is added to one is not in the other."""
+        other = Layouts()
+        other.out.body = list(self.out.body)
+        other.nchw, other.nhwc = dict(self.nchw), dict(self.nhwc)
+        return other
+
+    def add(self, b: Binding, *, planar: bool = False) -> None:
+        """Rebuild the next binding; one that is `planar` keeps its layout."""
+        self.out.origin = b.origin
+        rule = RULES.get(b.op, _elementwise if b.op.scalar is not None else None)
+        if planar or rule is None or not rule(self, b):
+            self.plain(b)
+
     def function(self, fn: Function) -> Function:
-        for b in fn.body:
-            self.out.origin = b.origin
-            rule = RULES.get(b.op, _elementwise if b.op.scalar is not None else None)
-            if rule is None or not rule(self, b):
-                self.plain(b)
+        """What was rebuilt of `fn`, which is all of it."""
         return self.out.function(fn.name, fn.params, [self.as_nchw(r) for r in fn.results])
 
     def plain(self, b: Binding) -> None:
@@ -80,7 +101,7 @@ class _Layouts:
         return self.nhwc[atom]
 
 
-Rule: TypeAlias = Callable[[_Layouts, Binding], bool]
+Rule: TypeAlias = Callable[[Layouts, Binding], bool]
 """Puts the result of a binding into one of the two forms, or declines."""
 
 
@@ -89,7 +110,7 @@ def _constant_nhwc(const: Const) -> Const:
     return Const(np.ascontiguousarray(value.transpose(TO_NHWC)))
 
 
-def _conv2d(to: _Layouts, b: Binding) -> bool:
+def _conv2d(to: Layouts, b: Binding) -> bool:
     if b.attrs["layout"] != "NCHW":
         return False
     x = to.as_nhwc(b.args[0])
@@ -102,7 +123,7 @@ def _conv2d(to: _Layouts, b: Binding) -> bool:
     return True
 
 
-def _pool(to: _Layouts, b: Binding) -> bool:
+def _pool(to: Layouts, b: Binding) -> bool:
     if b.attrs["layout"] != "NCHW":
         return False
     attrs = {**b.attrs, "layout": "NHWC"}
@@ -110,7 +131,7 @@ def _pool(to: _Layouts, b: Binding) -> bool:
     return True
 
 
-def _reduce(to: _Layouts, b: Binding) -> bool:
+def _reduce(to: Layouts, b: Binding) -> bool:
     x, keepdims = b.args[0], b.attrs["keepdims"]
     if x not in to.nhwc or len(x.type.shape) != 4:
         return False
@@ -122,7 +143,7 @@ def _reduce(to: _Layouts, b: Binding) -> bool:
     return True
 
 
-def _reshape(to: _Layouts, b: Binding) -> bool:
+def _reshape(to: Layouts, b: Binding) -> bool:
     """Of one pixel: the order of the channels is the same in both layouts."""
     x = b.args[0]
     if x not in to.nhwc or x.type.shape[2:] != (1, 1):
@@ -131,7 +152,7 @@ def _reshape(to: _Layouts, b: Binding) -> bool:
     return True
 
 
-def _concat(to: _Layouts, b: Binding) -> bool:
+def _concat(to: Layouts, b: Binding) -> bool:
     if len(b.out.type.shape) != 4 or not any(a in to.nhwc for a in b.args):
         return False
     args = [to.as_nhwc(a) for a in b.args]
@@ -139,7 +160,7 @@ def _concat(to: _Layouts, b: Binding) -> bool:
     return True
 
 
-def _elementwise(to: _Layouts, b: Binding) -> bool:
+def _elementwise(to: Layouts, b: Binding) -> bool:
     if len(b.out.type.shape) != 4 or not any(a in to.nhwc for a in b.args):
         return False
     if any(0 < len(a.type.shape) < 4 and not isinstance(a, Const) for a in b.args):

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from bucketize.ir import Function
 from bucketize.lower.fuse import fuse
 from bucketize.lower.layout import layout
+from bucketize.lower.strategy import USUAL, Strategy
 from bucketize.transform.dead_code import dead_code
 from bucketize.transform.fold_constant import fold_constant
-from bucketize.transform.simplify import Pipeline, apply, simplify
-
-LOWER: Pipeline = {
-    "layout": layout,
-    "fold_constant": fold_constant,  # weights that the layout transposed
-    "dead_code": dead_code,
-    "fuse": fuse,
-}
+from bucketize.transform.simplify import apply, simplify
 
 
-def lower(fn: Function) -> Function:
+def lower(fn: Function, strategy: Strategy = USUAL) -> Function:
     """`fn` simplified, channels last, in groups that one kernel computes each."""
-    return apply(simplify(fn), LOWER)
+    laid = laid_out(simplify(fn), strategy)
+    return apply(laid, {"fuse": partial(fuse, apart=strategy.apart)})
+
+
+def laid_out(simplified: Function, strategy: Strategy = USUAL) -> Function:
+    """A function in the layouts of a strategy; nothing is fused."""
+    return apply(
+        simplified,
+        {
+            "layout": partial(layout, planar=strategy.planar),
+            "fold_constant": fold_constant,  # weights that the layout transposed
+            "dead_code": dead_code,
+        },
+    )

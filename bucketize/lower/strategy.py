@@ -1,0 +1,39 @@
+"""What is decided for a function before its kernels: where layouts change, what is not fused."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+TEXT = re.compile(r"(?:planar=(\d+(?:,\d+)*))?(?: ?apart=(\d+(?:,\d+)*))?")
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """By default convolutions and pools run in NHWC, and all is fused that a template takes."""
+
+    planar: frozenset[int] = frozenset()
+    """Those that stay in NCHW: their places in the body of the simplified function."""
+    apart: frozenset[int] = frozenset()
+    """Elementwise ops that join no kernel before them: their places in the body as laid out."""
+
+    def __str__(self) -> str:
+        fields = (("planar", self.planar), ("apart", self.apart))
+        words = [f"{name}={','.join(map(str, sorted(at)))}" for name, at in fields if at]
+        return " ".join(words) or "usual"
+
+    @classmethod
+    def parse(cls, text: str) -> Strategy:
+        """The inverse of `str`; raises ValueError."""
+        found = TEXT.fullmatch("" if text == "usual" else text)
+        made = cls(*map(_places, found.groups())) if found else None
+        if made is None or str(made) != text:
+            raise ValueError(f"{text!r} is no strategy, which is 'planar=0,... apart=0,...'")
+        return made
+
+
+USUAL = Strategy()
+
+
+def _places(text: str | None) -> frozenset[int]:
+    return frozenset(map(int, text.split(","))) if text else frozenset()
