@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 from bucketize.kernel.gemm import cost as gemm
 from bucketize.kernel.target import Target
-from bucketize.kernel.template import TEMPLATES, Implementation
+from bucketize.kernel.template import Implementation
+from bucketize.kernel.templates import TEMPLATES
 from bucketize.kernel.work import work
 from bucketize.kernel.workload import Workload
 from bucketize.types import evaluate, product
