@@ -61,7 +61,7 @@ def groups_of(fn: Function, apart: Set[int] = frozenset()) -> dict[Binding, list
     """The groups of more than one member, by their last one; elementwise anchors come last."""
     users = users_of(fn)
     taken: set[Binding] = set()
-    first = {fn.body[i] for i in apart}
+    first = {b for i, b in enumerate(fn.body) if i in apart}
     groups: dict[Binding, list[Binding]] = {}
     order = {b: i for i, b in enumerate(fn.body)}
     for anchor in sorted(fn.body, key=lambda b: (_is_elementwise(b), order[b])):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+NAME = "usual"
 TEXT = re.compile(r"(?:planar=(\d+(?:,\d+)*))?(?: ?apart=(\d+(?:,\d+)*))?")
 
 
@@ -20,12 +21,12 @@ class Strategy:
     def __str__(self) -> str:
         fields = (("planar", self.planar), ("apart", self.apart))
         words = [f"{name}={','.join(map(str, sorted(at)))}" for name, at in fields if at]
-        return " ".join(words) or "usual"
+        return " ".join(words) or NAME
 
     @classmethod
     def parse(cls, text: str) -> Strategy:
         """The inverse of `str`; raises ValueError."""
-        found = TEXT.fullmatch("" if text == "usual" else text)
+        found = TEXT.fullmatch("" if text == NAME else text)
         made = cls(*map(_places, found.groups())) if found else None
         if made is None or str(made) != text:
             raise ValueError(f"{text!r} is no strategy, which is 'planar=0,... apart=0,...'")

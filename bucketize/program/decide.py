@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -27,6 +27,7 @@ from bucketize.kernel.template import Implementation, Schedule, Template
 from bucketize.kernel.templates import TEMPLATES, candidates
 from bucketize.kernel.workload import Workload, workload_of
 from bucketize.lower.pipeline import lower
+from bucketize.lower.strategy import USUAL, Strategy
 from bucketize.ops import pad, reshape, strided_slice
 from bucketize.ops.dim import from_dims
 from bucketize.program.cut import Cutter
@@ -43,11 +44,20 @@ from bucketize.program.program import Program, Routine, Routines
 
 
 def decide(
-    module: Module, choose: Choose, *, target: Target, threads: int, executor: str
+    module: Module,
+    choose: Choose,
+    *,
+    target: Target,
+    threads: int,
+    executor: str,
+    strategy: Callable[[str], Strategy] = lambda _: USUAL,
 ) -> Program:
-    """The program of a module; its routines are decided when they are asked for."""
+    """The program of a module; its routines are decided when they are asked for.
+
+    `strategy` tells that of a function, by its name.
+    """
     sources: dict[str, str] = {}
-    decider = _Decider(module, choose, target, executor, sources)
+    decider = _Decider(module, choose, target, executor, sources, strategy)
     routines = Routines(module.functions, decider.routine)
     return Program(routines, module.clones, module.outputs, threads, target, sources)
 
@@ -61,15 +71,17 @@ class _Decider:
     target: Target
     executor: str
     sources: dict[str, str]
+    strategy: Callable[[str], Strategy] = lambda _: USUAL
     families: dict[object, Family | None] = field(default_factory=dict)
 
     def routine(self, name: str) -> Routine:
         """The function as instructions."""
+        strategy = self.strategy(name)
         try:
-            family = self._family(name)
+            family = self._family(name) if strategy == USUAL else None
             if family is not None:
                 return family.member(name, self.module.clones[name])
-            return self._routine(self.module.functions[name])
+            return self._routine(self.module.functions[name], strategy)
         except (TypeRelError, ShapeError) as e:
             refused = refusing(self.module, name, e)
             if refused is None:
@@ -93,13 +105,14 @@ class _Decider:
             )
         return self.families[key]
 
-    def _routine(self, fn: Function) -> Routine:
+    def _routine(self, fn: Function, strategy: Strategy = USUAL) -> Routine:
         fn = name_dims(fn, least=0)
-        lowered = fn if _is_tree(fn) else lower(fn)
+        lowered = fn if _is_tree(fn) else lower(fn, strategy)
         if self.executor == "graph":
             check_static(lowered)
         code = Cutter(partial(self.call, fn.name)).code(lowered, {})
-        return Routine(fn.name, lowered.params, lowered, code, self._executor(lowered, code))
+        executor = self._executor(lowered, code)
+        return Routine(fn.name, lowered.params, lowered, code, executor, strategy)
 
     def _executor(self, fn: Function, code: Code) -> str:
         if self.executor == "graph":

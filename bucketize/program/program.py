@@ -14,6 +14,7 @@ import numpy as np
 from bucketize.errors import CompileError
 from bucketize.ir import ILLEGAL, Atom, Clone, Function, Var
 from bucketize.kernel.target import Target
+from bucketize.lower.strategy import USUAL, Strategy
 from bucketize.program.instruction import (
     Branch,
     Call,
@@ -42,6 +43,8 @@ class Routine:
     code: Code
     executor: str
     """"graph" if it is static and one segment, else "vm"."""
+    strategy: Strategy = USUAL
+    """How it was laid out and fused."""
 
     @property
     def refusal(self) -> str:
@@ -144,6 +147,11 @@ def threads_text(count: int) -> str:
     return f"{count} thread{'s' * (count > 1)}"
 
 
+def _how(routine: Routine) -> str:
+    strategy = "" if routine.strategy == USUAL else f", {routine.strategy}"
+    return f" on the {routine.executor} executor{strategy}"
+
+
 class _Text:
     """A program as text: routines as instructions, then the segments that they run."""
 
@@ -158,7 +166,7 @@ class _Text:
         yield f"program for {program.target.name}, {threads}: {', '.join(program.outputs)}"
         for routine in program.routines.decided().values():
             inputs = ", ".join(f"{p.name}: {p.type}" for p in routine.params)
-            yield f"{routine.name}({inputs}) on the {routine.executor} executor"
+            yield f"{routine.name}({inputs}){_how(routine)}"
             pairs = zip(routine.fn.params, routine.params, strict=True)
             self.variables = {p: f"%{named.name}" for p, named in pairs}
             yield from self.code(routine.code, 1)

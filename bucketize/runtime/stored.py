@@ -15,6 +15,7 @@ from bucketize.kernel.object import load as load_object
 from bucketize.kernel.target import Target, host
 from bucketize.kernel.template import Implementation
 from bucketize.kernel.workload import workload_of
+from bucketize.lower.strategy import USUAL, Strategy
 from bucketize.op import Array
 from bucketize.ops.dim import from_dims
 from bucketize.program.file import File, sound
@@ -204,7 +205,8 @@ class _Decoder:
         )
         code = self.code(entry["code"])
         fn = Function(entry["name"], inputs, (), code.results)
-        return Routine(entry["name"], params, fn, code, entry["executor"])
+        strategy = Strategy.parse(entry.get("strategy", str(USUAL)))  # older files have none
+        return Routine(entry["name"], params, fn, code, entry["executor"], strategy)
 
     def atom(self, number: int | Json) -> Atom:
         if isinstance(number, int):
