@@ -1,29 +1,24 @@
-"""The strategies of a function that may be best, cheapest first: by dynamic programming.
+"""The arrangements of a function that may be best, cheapest first: by dynamic programming.
 
 Layouts first: one state for each way in which the variables that are still needed may lie, of which
-the cheapest is kept; a transpose is paid where a variable is first wanted in its other form. Then
+the cheapest is kept; a transpose is paid where a variable is first wanted in its other layout. Then
 fusion: each group is cut where the sum over its parts is least. What was found is lowered and
-priced again, so that an estimate on the way can cost a better strategy, but no wrong price.
+priced again, so that an estimate on the way can cost a better arrangement, but no wrong price.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
 
-from bucketize.ir import Atom, Binding, Const, Function
-from bucketize.kernel.templates import candidates
-from bucketize.kernel.workload import Workload, group_function, workload_of
+from bucketize.ir import Atom, Binding, Function
+from bucketize.lower.arrangement import USUAL, Arrangement
 from bucketize.lower.fuse import Users, groups_of, is_closed, is_taken, users_of
 from bucketize.lower.layout import Layouts, anchors
 from bucketize.lower.pipeline import laid_out, lower
-from bucketize.lower.strategy import USUAL, Strategy
+from bucketize.lower.price import Prices, Seconds, Weighted
 from bucketize.transform.dead_code import used_atoms
 from bucketize.transform.simplify import simplify
-
-Price: TypeAlias = Callable[[Workload], float]
-"""What a kernel takes; any unit."""
 
 STATES = 64  # kept after each binding: all there are, but for very wide graphs
 LAYOUTS = 2  # of the layouts found, so many are lowered, and those with all in one
@@ -31,50 +26,25 @@ LAYOUTS = 2  # of the layouts found, so many are lowered, and those with all in 
 
 @dataclass(frozen=True)
 class Alternative:
-    """A strategy, and what the function takes under it."""
+    """An arrangement, and what the function takes in it, relative to the usual one."""
 
-    strategy: Strategy
+    arrangement: Arrangement
     price: float
 
 
-def alternatives(fn: Function, price: Price) -> list[Alternative]:
-    """The strategies that may be best, the cheapest first; the usual one is among them."""
-    known = _Known(price)
+def alternatives(fn: Function, sizes: Weighted, seconds: Seconds) -> list[Alternative]:
+    """The arrangements that may be best, the cheapest first; the usual one is among them.
+
+    Each of the sizes counts by its weight, relative to what the usual one takes there.
+    """
     simple = simplify(fn)
+    known = Prices(lower(simple).body, sizes, seconds)
     found = {USUAL}
     for planar in {frozenset[int](), frozenset(anchors(simple)), *layouts(simple, known)}:
-        laid = laid_out(simple, Strategy(planar))
-        found |= {Strategy(planar, apart) for apart in cuts(laid, known)}
-    whole = (Alternative(s, known.whole(lower(simple, s))) for s in found)
-    return sorted(whole, key=lambda a: (a.price, a.strategy != USUAL, str(a.strategy)))
-
-
-class _Known:
-    """Prices of bindings, each workload asked for once."""
-
-    def __init__(self, price: Price) -> None:
-        self._price = price
-        self._known: dict[str, float] = {}
-
-    def workload(self, workload: Workload) -> float:
-        """What a kernel takes; what has none counts nothing: no strategy changes it."""
-        if workload.key not in self._known:
-            able = candidates(workload)
-            self._known[workload.key] = self._price(workload) if able else 0.0
-        return self._known[workload.key]
-
-    def bindings(self, bindings: Iterable[Binding]) -> float:
-        """What some bindings take, one kernel each."""
-        return sum(self.workload(workload_of(b)[0]) for b in bindings)
-
-    def group(self, members: Sequence[Binding]) -> float:
-        """What they take as one kernel."""
-        inputs, body = group_function(list(members))
-        return self.workload(Workload(body, tuple(isinstance(a, Const) for a in inputs)))
-
-    def whole(self, fn: Function) -> float:
-        """What a function that was lowered takes."""
-        return self.bindings(fn.body)
+        laid = laid_out(simple, Arrangement(planar))
+        found |= {Arrangement(planar, apart) for apart in cuts(laid, known)}
+    whole = (Alternative(a, known.bindings(lower(simple, a).body)) for a in found)
+    return sorted(whole, key=lambda a: (a.price, a.arrangement != USUAL, str(a.arrangement)))
 
 
 # --- layouts -------------------------------------------------------------------------------------
@@ -88,7 +58,7 @@ class _State:
     planar: frozenset[int] = frozenset()
     price: float = 0.0
 
-    def then(self, b: Binding, place: int, known: _Known, *, planar: bool) -> _State:
+    def then(self, b: Binding, place: int, known: Prices, *, planar: bool) -> _State:
         """With the next binding laid out, too."""
         layouts = self.layouts.fork()
         before = len(layouts.out.body)
@@ -104,7 +74,7 @@ class _State:
         return nchw, nhwc
 
 
-def layouts(simple: Function, known: _Known) -> list[frozenset[int]]:
+def layouts(simple: Function, known: Prices) -> list[frozenset[int]]:
     """The sets of places that stay in NCHW, the cheapest first."""
     able, live = anchors(simple), _live(simple)
     states = [_State(Layouts())] if able else []
@@ -122,7 +92,7 @@ def layouts(simple: Function, known: _Known) -> list[frozenset[int]]:
     ]
 
 
-def _ended(state: _State, simple: Function, known: _Known) -> float:
+def _ended(state: _State, simple: Function, known: Prices) -> float:
     """The price of a state with the results as the caller wants them."""
     before = len(state.layouts.out.body)
     state.layouts.function(simple)
@@ -149,7 +119,7 @@ def _joins(b: Binding, body: Sequence[Binding]) -> bool:
 # --- fusion --------------------------------------------------------------------------------------
 
 
-def cuts(laid: Function, known: _Known) -> Iterator[frozenset[int]]:
+def cuts(laid: Function, known: Prices) -> Iterator[frozenset[int]]:
     """Where groups are cut: as is best; and once more, the least worse of all other ways."""
     places = {b: i for i, b in enumerate(laid.body)}
     users = users_of(laid)
@@ -178,7 +148,7 @@ class _Way:
 
 
 def segmentations(
-    members: Sequence[Binding], users: Users, known: _Known
+    members: Sequence[Binding], users: Users, known: Prices
 ) -> list[tuple[float, tuple[int, ...]]]:
     """The best ways to cut a group into kernels, and where; the cheapest two."""
     ways: list[list[_Way]] = [[_Way(0.0)]]

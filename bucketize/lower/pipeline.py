@@ -5,26 +5,26 @@ from __future__ import annotations
 from functools import partial
 
 from bucketize.ir import Function
+from bucketize.lower.arrangement import USUAL, Arrangement
 from bucketize.lower.fuse import fuse
 from bucketize.lower.layout import layout
-from bucketize.lower.strategy import USUAL, Strategy
 from bucketize.transform.dead_code import dead_code
 from bucketize.transform.fold_constant import fold_constant
 from bucketize.transform.simplify import apply, simplify
 
 
-def lower(fn: Function, strategy: Strategy = USUAL) -> Function:
+def lower(fn: Function, arrangement: Arrangement = USUAL) -> Function:
     """`fn` simplified, channels last, in groups that one kernel computes each."""
-    laid = laid_out(simplify(fn), strategy)
-    return apply(laid, {"fuse": partial(fuse, apart=strategy.apart)})
+    laid = laid_out(simplify(fn), arrangement)
+    return apply(laid, {"fuse": partial(fuse, apart=arrangement.apart)})
 
 
-def laid_out(simplified: Function, strategy: Strategy = USUAL) -> Function:
-    """A function in the layouts of a strategy; nothing is fused."""
+def laid_out(simplified: Function, arrangement: Arrangement = USUAL) -> Function:
+    """A function in the layouts of an arrangement; nothing is fused."""
     return apply(
         simplified,
         {
-            "layout": partial(layout, planar=strategy.planar),
+            "layout": partial(layout, planar=arrangement.planar),
             "fold_constant": fold_constant,  # weights that the layout transposed
             "dead_code": dead_code,
         },

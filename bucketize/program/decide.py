@@ -26,8 +26,8 @@ from bucketize.kernel.target import Target
 from bucketize.kernel.template import Implementation, Schedule, Template
 from bucketize.kernel.templates import TEMPLATES, candidates
 from bucketize.kernel.workload import Workload, workload_of
+from bucketize.lower.arrangement import USUAL, Arrangement
 from bucketize.lower.pipeline import lower
-from bucketize.lower.strategy import USUAL, Strategy
 from bucketize.ops import pad, reshape, strided_slice
 from bucketize.ops.dim import from_dims
 from bucketize.program.cut import Cutter
@@ -50,14 +50,14 @@ def decide(
     target: Target,
     threads: int,
     executor: str,
-    strategy: Callable[[str], Strategy] = lambda _: USUAL,
+    arrangement: Callable[[str], Arrangement] = lambda _: USUAL,
 ) -> Program:
     """The program of a module; its routines are decided when they are asked for.
 
-    `strategy` tells that of a function, by its name.
+    `arrangement` tells that of a function, by its name.
     """
     sources: dict[str, str] = {}
-    decider = _Decider(module, choose, target, executor, sources, strategy)
+    decider = _Decider(module, choose, target, executor, sources, arrangement)
     routines = Routines(module.functions, decider.routine)
     return Program(routines, module.clones, module.outputs, threads, target, sources)
 
@@ -71,17 +71,17 @@ class _Decider:
     target: Target
     executor: str
     sources: dict[str, str]
-    strategy: Callable[[str], Strategy] = lambda _: USUAL
+    arrangement: Callable[[str], Arrangement] = lambda _: USUAL
     families: dict[object, Family | None] = field(default_factory=dict)
 
     def routine(self, name: str) -> Routine:
         """The function as instructions."""
-        strategy = self.strategy(name)
+        arrangement = self.arrangement(name)
         try:
-            family = self._family(name) if strategy == USUAL else None
+            family = self._family(name) if arrangement == USUAL else None
             if family is not None:
                 return family.member(name, self.module.clones[name])
-            return self._routine(self.module.functions[name], strategy)
+            return self._routine(self.module.functions[name], arrangement)
         except (TypeRelError, ShapeError) as e:
             refused = refusing(self.module, name, e)
             if refused is None:
@@ -105,14 +105,14 @@ class _Decider:
             )
         return self.families[key]
 
-    def _routine(self, fn: Function, strategy: Strategy = USUAL) -> Routine:
+    def _routine(self, fn: Function, arrangement: Arrangement = USUAL) -> Routine:
         fn = name_dims(fn, least=0)
-        lowered = fn if _is_tree(fn) else lower(fn, strategy)
+        lowered = fn if _is_tree(fn) else lower(fn, arrangement)
         if self.executor == "graph":
             check_static(lowered)
         code = Cutter(partial(self.call, fn.name)).code(lowered, {})
         executor = self._executor(lowered, code)
-        return Routine(fn.name, lowered.params, lowered, code, executor, strategy)
+        return Routine(fn.name, lowered.params, lowered, code, executor, arrangement)
 
     def _executor(self, fn: Function, code: Code) -> str:
         if self.executor == "graph":

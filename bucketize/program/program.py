@@ -14,7 +14,7 @@ import numpy as np
 from bucketize.errors import CompileError
 from bucketize.ir import ILLEGAL, Atom, Clone, Function, Var
 from bucketize.kernel.target import Target
-from bucketize.lower.strategy import USUAL, Strategy
+from bucketize.lower.arrangement import USUAL, Arrangement
 from bucketize.program.instruction import (
     Branch,
     Call,
@@ -43,7 +43,7 @@ class Routine:
     code: Code
     executor: str
     """"graph" if it is static and one segment, else "vm"."""
-    strategy: Strategy = USUAL
+    arrangement: Arrangement = USUAL
     """How it was laid out and fused."""
 
     @property
@@ -148,8 +148,8 @@ def threads_text(count: int) -> str:
 
 
 def _how(routine: Routine) -> str:
-    strategy = "" if routine.strategy == USUAL else f", {routine.strategy}"
-    return f" on the {routine.executor} executor{strategy}"
+    arranged = "" if routine.arrangement == USUAL else f", {routine.arrangement}"
+    return f" on the {routine.executor} executor{arranged}"
 
 
 class _Text:

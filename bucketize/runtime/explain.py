@@ -9,7 +9,7 @@ from typing import Any
 from bucketize.call import bind_shapes, checked_shape, checked_size, refusal
 from bucketize.errors import ShapeError, unknown_name
 from bucketize.ir import Binding, Var
-from bucketize.lower.strategy import USUAL
+from bucketize.lower.arrangement import USUAL
 from bucketize.program.instruction import (
     Branch,
     Call,
@@ -36,7 +36,7 @@ class Explanation:
     sizes: dict[str, int]
     clone: str = "main"
     executor: str = "vm"
-    strategy: str = str(USUAL)
+    arrangement: str = str(USUAL)
     path: list[str] = field(default_factory=list)
     steps: list[dict[str, Any]] = field(default_factory=list)
     arena_bytes: int = 0
@@ -47,7 +47,9 @@ class Explanation:
 
     def __str__(self) -> str:
         sizes = ", ".join(f"{k}={v}" for k, v in self.sizes.items())
-        lines = [f"{sizes}: {' -> '.join(self.path)} ({self.executor} executor, {self.strategy})"]
+        lines = [
+            f"{sizes}: {' -> '.join(self.path)} ({self.executor} executor, {self.arrangement})"
+        ]
         lines += [_line(s) for s in self.steps]
         return "\n".join([*lines, f"arena: {self.arena_bytes / 2**20:.1f} MiB"])
 
@@ -88,7 +90,7 @@ def path(
     """The instructions that a call at these sizes comes to, with the sizes there."""
     routine = context.image.program.routines[name]
     told.clone, told.executor = name, routine.executor
-    told.strategy = str(routine.strategy)
+    told.arrangement = str(routine.arrangement)
     told.path.append(name)
     yield from _walk(context, routine.code, sizes, told)
 

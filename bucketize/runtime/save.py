@@ -184,7 +184,7 @@ class _Encoder:
         return {
             "name": routine.name,
             "executor": routine.executor,
-            "strategy": str(routine.strategy),
+            "arrangement": str(routine.arrangement),
             "names": [p.name for p in routine.params],
             "bounds": _bounds(s for p in routine.params for s in p.type.symbols()),
             "inputs": inputs,

@@ -15,7 +15,7 @@ from bucketize.kernel.object import load as load_object
 from bucketize.kernel.target import Target, host
 from bucketize.kernel.template import Implementation
 from bucketize.kernel.workload import workload_of
-from bucketize.lower.strategy import USUAL, Strategy
+from bucketize.lower.arrangement import USUAL, Arrangement
 from bucketize.op import Array
 from bucketize.ops.dim import from_dims
 from bucketize.program.file import File, sound
@@ -205,8 +205,8 @@ class _Decoder:
         )
         code = self.code(entry["code"])
         fn = Function(entry["name"], inputs, (), code.results)
-        strategy = Strategy.parse(entry.get("strategy", str(USUAL)))  # older files have none
-        return Routine(entry["name"], params, fn, code, entry["executor"], strategy)
+        told = entry.get("arrangement", str(USUAL))  # older files do not tell
+        return Routine(entry["name"], params, fn, code, entry["executor"], Arrangement.parse(told))
 
     def atom(self, number: int | Json) -> Atom:
         if isinstance(number, int):

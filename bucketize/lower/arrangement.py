@@ -1,4 +1,4 @@
-"""What is decided for a function before its kernels: where layouts change, what is not fused."""
+"""The arrangement of a function before its kernels: where layouts change, and what is not fused."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ TEXT = re.compile(r"(?:planar=(\d+(?:,\d+)*))?(?: ?apart=(\d+(?:,\d+)*))?")
 
 
 @dataclass(frozen=True)
-class Strategy:
+class Arrangement:
     """By default convolutions and pools run in NHWC, and all is fused that a template takes."""
 
     planar: frozenset[int] = frozenset()
@@ -24,16 +24,16 @@ class Strategy:
         return " ".join(words) or NAME
 
     @classmethod
-    def parse(cls, text: str) -> Strategy:
+    def parse(cls, text: str) -> Arrangement:
         """The inverse of `str`; raises ValueError."""
         found = TEXT.fullmatch("" if text == NAME else text)
         made = cls(*map(_places, found.groups())) if found else None
         if made is None or str(made) != text:
-            raise ValueError(f"{text!r} is no strategy, which is 'planar=0,... apart=0,...'")
+            raise ValueError(f"{text!r} is no arrangement, which is 'planar=0,... apart=0,...'")
         return made
 
 
-USUAL = Strategy()
+USUAL = Arrangement()
 
 
 def _places(text: str | None) -> frozenset[int]:

@@ -1,0 +1,88 @@
+"""The price of a function's kernels at the sizes that count: measured, or as the model has it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from bucketize.ir import Binding, Const, Function, all_bindings
+from bucketize.kernel.cost import seconds
+from bucketize.kernel.target import Target
+from bucketize.kernel.template import Implementation
+from bucketize.kernel.templates import candidates
+from bucketize.kernel.workload import Workload, group_function, workload_of
+from bucketize.types import ANY, symbols
+
+Sizes: TypeAlias = Mapping[str, int]
+Weighted: TypeAlias = Sequence[tuple[Sizes, float]]
+Seconds: TypeAlias = Callable[[Workload, Sizes], float]
+"""What a workload takes at sizes, known or expected."""
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """What the model expects of a workload on its default."""
+
+    target: Target
+    cold_bytes: int
+
+    @classmethod
+    def of(cls, fn: Function, target: Target) -> Predicted:
+        """That of the workloads of a function, whose weights all pass through the caches."""
+        atoms = (a for b in all_bindings(fn) for a in b.args if isinstance(a, Const))
+        held = {id(a.value): a.value.nbytes for a in atoms}
+        return cls(target, sum(held.values()))
+
+    def __call__(self, workload: Workload, sizes: Sizes) -> float:
+        """Seconds; none where the sizes do not tell its shapes."""
+        if not is_known(workload, sizes):
+            return 0.0
+        template = candidates(workload)[0]
+        made = Implementation(template.name, template.default(workload, self.target))
+        return seconds(workload, made, sizes, self.target, self.cold_bytes)
+
+
+def is_known(workload: Workload, sizes: Sizes) -> bool:
+    """Whether the sizes tell the shapes of a workload."""
+    types = (*(p.type for p in workload.body.params), *workload.results)
+    dims = list(itertools.chain.from_iterable(t.shape for t in types))
+    return ANY not in dims and all(s.name in sizes for d in dims for s in symbols(d))
+
+
+class Prices:
+    """What kernels take by what the whole of a usual function takes, each size by its weight."""
+
+    def __init__(self, usual: Iterable[Binding], sizes: Weighted, seconds: Seconds) -> None:
+        """`usual` are the bindings of the function, lowered, whose price is 1."""
+        self._seconds = seconds
+        self._known: dict[str, list[float]] = {}
+        self._sizes = [size for size, _ in sizes]
+        self._shares = [1.0] * len(sizes)
+        total = sum(weight for _, weight in sizes)
+        each = zip(*(self._each(workload_of(b)[0]) for b in usual), strict=True)
+        whole = [sum(column) for column in each] or [1.0] * len(sizes)
+        self._shares = [w / total / (s or 1.0) for (_, w), s in zip(sizes, whole, strict=True)]
+
+    def _each(self, workload: Workload) -> list[float]:
+        """Seconds at each of the sizes; what has no kernel counts nothing."""
+        if workload.key not in self._known:
+            able = bool(candidates(workload))
+            self._known[workload.key] = [
+                self._seconds(workload, size) if able else 0.0 for size in self._sizes
+            ]
+        return self._known[workload.key]
+
+    def workload(self, workload: Workload) -> float:
+        """What a kernel takes."""
+        return sum(a * b for a, b in zip(self._shares, self._each(workload), strict=True))
+
+    def bindings(self, bindings: Iterable[Binding]) -> float:
+        """What some bindings take, one kernel each."""
+        return sum(self.workload(workload_of(b)[0]) for b in bindings)
+
+    def group(self, members: Sequence[Binding]) -> float:
+        """What they take as one kernel."""
+        inputs, body = group_function(list(members))
+        return self.workload(Workload(body, tuple(isinstance(a, Const) for a in inputs)))

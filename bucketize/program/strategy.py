@@ -1,0 +1,36 @@
+"""A strategy: all that is decided for one clone, its kernels' arrangement and implementations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from bucketize.kernel.template import Implementation
+from bucketize.lower.arrangement import USUAL, Arrangement
+
+ARRANGEMENT = "arrangement"  # what stands in a row beside the workloads, if it is not the usual one
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """What a clone runs in place of its defaults; nothing, they are what it runs."""
+
+    implementations: Mapping[str, Implementation] = field(default_factory=dict)
+    """By the hash of the workload."""
+    arrangement: Arrangement = USUAL
+
+    def __bool__(self) -> bool:
+        return self != Strategy()
+
+    @property
+    def words(self) -> dict[str, str]:
+        """The strategy as plain words."""
+        words = {workload: str(made) for workload, made in self.implementations.items()}
+        usual = self.arrangement == USUAL
+        return words if usual else {ARRANGEMENT: str(self.arrangement), **words}
+
+    @classmethod
+    def of(cls, words: Mapping[str, str]) -> Strategy:
+        """The inverse of `words`; raises ValueError."""
+        made = {w: Implementation.parse(text) for w, text in words.items() if w != ARRANGEMENT}
+        return cls(made, Arrangement.parse(words.get(ARRANGEMENT, str(USUAL))))
