@@ -11,14 +11,11 @@ from pathlib import Path
 
 from bucketize.errors import BucketizeWarning, unknown_name
 from bucketize.ir import Module, check_module
-from bucketize.kernel.target import Target, host
-from bucketize.kernel.template import Implementation, Template
+from bucketize.kernel.target import host
 from bucketize.kernel.templates import TEMPLATES
-from bucketize.kernel.workload import Workload
-from bucketize.program.decide import completed, decide, defaults, redecided
-from bucketize.program.family import Choose
-from bucketize.program.instruction import AGREED, LOGGED
+from bucketize.program.decide import decide, redecided
 from bucketize.program.program import Program
+from bucketize.program.strategy import Strategies, Strategy, defaults
 from bucketize.progress import Tell, progress_bar, shown
 from bucketize.runtime.executable import Executable
 from bucketize.runtime.link import link
@@ -55,8 +52,8 @@ def compile(
     check_threads(threads)
     start = time.perf_counter()
     target = host()
-    choose = defaults(target) if log is None else logged_choice(mod, log, threads, target)
-    program = decide(mod, choose, target=target, threads=threads, executor=executor)
+    strategies = defaults if log is None else logged(mod, log, threads)
+    program = decide(mod, strategies, target=target, threads=threads, executor=executor)
     names = ["main"] if lazy else list(mod.functions)
     with shown(progress, progress_bar("compiling")) as tell:
         for i, name in enumerate(names):
@@ -88,45 +85,24 @@ def _warn_of_illegal(program: Program) -> None:
 def rebuilt(program: Program) -> Executable:
     """The executable of a stored program of another processor or version, compiled for this one."""
     start, target = time.perf_counter(), host()
-    here = redecided(program, defaults(target), target)
+    here = redecided(program, target)
     for name in here.routines:
         here.decide(name)
     return Executable(link(here), seconds=time.perf_counter() - start)
 
 
-def logged_choice(mod: Module, log: str | Path, threads: int, target: Target) -> Choose:
-    """What the log confirmed for each clone of a module, the default for what it did not.
-
-    In place of an implementation that its template no longer allows there is the default, and a
-    LogWarning: what was confirmed was all of them together.
-    """
+def logged(mod: Module, log: str | Path, threads: int) -> Strategies:
+    """What the log confirmed for each clone of a module."""
     trials = select(rows(log, TEMPLATES))
     _warn_of_threads(trials, log, threads)
-    known, digests, otherwise = verdicts(trials, threads), Digests(mod), defaults(target)
+    known, digests = verdicts(trials, threads), Digests(mod)
     _warn_of_unconfirmed([t for t in trials if t.threads == threads], known, log)
 
-    def choose(
-        name: str, workload: Workload, able: Sequence[Template]
-    ) -> tuple[Implementation, str]:
-        default, why = otherwise(name, workload, able)
-        verdict = known.get(digests[name]) if name in mod.functions else None
-        if verdict is None:
-            return default, why
-        made = verdict.implementations.get(workload.hash)
-        if made is None:
-            return default, AGREED
-        chosen = completed(made.template, made.schedule, workload, able, target)
-        if chosen is None:
-            warnings.warn(
-                f"{log}: {name} was confirmed with {made}, which is not legal any more: its "
-                f"default stays; tune again",
-                LogWarning,
-                stacklevel=2,
-            )
-            return default, why
-        return chosen, LOGGED
+    def strategy(name: str) -> Strategy | None:
+        verdict = known.get(digests[name])
+        return None if verdict is None else verdict.strategy
 
-    return choose
+    return strategy
 
 
 def _warn_of_unconfirmed(

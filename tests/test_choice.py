@@ -15,13 +15,11 @@ from hypothesis import strategies as st
 from test_log import trial
 
 import bucketize
-from bucketize.compiler import logged_choice
 from bucketize.dispatch.tree import dispatch
-from bucketize.errors import LogError
+from bucketize.errors import BucketizeWarning, LogError
 from bucketize.ir import Builder, Const, Module, Var
-from bucketize.kernel.target import host
 from bucketize.kernel.template import Implementation
-from bucketize.kernel.templates import TEMPLATES, candidates
+from bucketize.kernel.templates import TEMPLATES
 from bucketize.ops import matmul, relu
 from bucketize.program.instruction import AGREED, DEFAULT, LOGGED
 from bucketize.tune.choice import Digests, Interval, Verdict, verdicts
@@ -29,6 +27,7 @@ from bucketize.tune.interval import of_median, ratios
 from bucketize.tune.log import CLONE, LogWarning, Trial, append, rows
 from bucketize.tune.task import Task, tasks_of
 from bucketize.types import Symbol, tensor
+from tests.choosing import chosen
 
 Bounds = tuple[float, float]
 MADE = {"w": "gemm mr=2"}
@@ -82,7 +81,7 @@ def test_implementations_pay_if_all_is_faster_and_no_point_slower(
     verdict = told(judged(*bounds))
     assert verdict.pays is pays
     made = {"w": Implementation("gemm", {"mr": 2})}
-    assert verdict.implementations == (made if pays else {})
+    assert verdict.strategy.implementations == (made if pays else {})
 
 
 def test_the_interval_is_that_of_the_weighted_geometric_mean() -> None:
@@ -105,13 +104,13 @@ def test_a_set_that_does_not_pay_leaves_the_defaults() -> None:
         verdict = told(trials)
         assert verdict.rows == tuple(none)
         assert not verdict.pays
-        assert verdict.implementations == {}
+        assert verdict.strategy.implementations == {}
 
 
 def test_the_last_run_counts_whatever_the_order() -> None:
     old, new = judged((0.5, 0.6), run=1), judged((0.8, 0.9), made={"w": "gemm mr=4"}, run=2)
     for trials in ([*old, *new], [*new, *old]):
-        assert told(trials).implementations == {"w": Implementation("gemm", {"mr": 4})}
+        assert told(trials).strategy.implementations == {"w": Implementation("gemm", {"mr": 4})}
 
 
 def test_a_verdict_that_lacks_rows_is_none() -> None:
@@ -133,7 +132,7 @@ def test_rows_of_other_threads_and_other_clones_do_not_count() -> None:
 def test_what_no_implementation_can_be_read_of_is_an_error() -> None:
     verdict = told(judged((0.5, 0.6), made={"w": "gemm mr"}))
     with pytest.raises(LogError, match=r"row of run run0 confirms what is none: 'gemm mr' is no"):
-        _ = verdict.implementations
+        _ = verdict.strategy
 
 
 # --- the law: the order of a log, and other modules in it, change nothing -------------------------
@@ -167,7 +166,7 @@ def test_neither_order_nor_other_modules_change_a_choice(
     assert after.keys() - {"d"} == before.keys()
     if ours:
         assert after["c"] == before["c"]
-        assert after["c"].implementations == before["c"].implementations
+        assert after["c"].strategy == before["c"].strategy
 
 
 # --- what `compile` makes of it -------------------------------------------------------------------
@@ -183,11 +182,6 @@ def module(width: int = 8, hi: int = 16) -> Module:
 def other(task: Task) -> Implementation:
     """One that is not the default."""
     return next(made for made in task.space.points if made.key != task.default.key)
-
-
-def chosen(mod: Module, log: Path, task: Task) -> tuple[Implementation, str]:
-    choose = logged_choice(mod, log, 1, host())
-    return choose(task.function, task.workload, candidates(task.workload))
 
 
 def confirmed(task: Task, made: Implementation | None, **changes: object) -> list[Trial]:
@@ -249,7 +243,7 @@ def test_an_implementation_that_is_not_legal_any_more_leaves_its_default(tmp_pat
     unknown = Implementation(task.default.template, {**task.default.schedule, "unfurl": 2})
     for row in confirmed(task, unknown):
         append(log, row)
-    with pytest.warns(LogWarning, match="which is not legal any more: its default stays; tune"):
+    with pytest.warns(BucketizeWarning, match="which is not legal any more: its default stays"):
         assert chosen(mod, log, task) == (task.default, DEFAULT)
 
 

@@ -32,6 +32,7 @@ from bucketize.ir import Builder, Const, Module, Var
 from bucketize.kernel.target import host
 from bucketize.kernel.template import TEMPLATES
 from bucketize.ops import matmul, relu
+from bucketize.program.strategy import Strategy
 from bucketize.tune import cluster as cluster_module
 from bucketize.tune.child import Limits
 from bucketize.tune.cluster import Cluster, GoneError, Machine, connected
@@ -391,12 +392,12 @@ def test_a_clone_whose_worker_is_lost_is_timed_by_another(client: Any) -> None:
     watched = Watched(client)
     watched.kill = lambda count: count == 1
     (subject,) = subjects_of(module())
-    ours, theirs = watched.race(subject).whole({}, {"N": 3})
+    ours, theirs = watched.race(subject).whole(Strategy(), {"N": 3})
     assert len(ours) == len(theirs) >= 15
     assert len(set(watched.did)) == len(watched.did) == 2
     watched.kill = lambda _: True
     with pytest.raises(LostError, match="2 workers were lost while they timed main"):
-        watched.race(subject).places({}, {"N": 3})
+        watched.race(subject).places(Strategy(), {"N": 3})
 
 
 @pytest.mark.slow
@@ -434,7 +435,7 @@ def test_a_race_travels_without_what_it_linked() -> None:
     (subject,) = subjects_of(module())
     race = Race.of(subject)
     before = pickle.dumps(race)
-    race.whole({}, {"N": 3})
+    race.whole(Strategy(), {"N": 3})
     assert len(pickle.dumps(race)) <= len(before) + 100
     assert pickle.loads(before).function == "main"
 

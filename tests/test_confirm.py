@@ -12,24 +12,24 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bucketize.compiler import logged_choice
+from bucketize.compiler import logged
 from bucketize.errors import BucketizeWarning, LogError
 from bucketize.ir import Builder, Const, Module, Var
-from bucketize.kernel.target import host
 from bucketize.kernel.template import Implementation
-from bucketize.kernel.templates import candidates
 from bucketize.ops import matmul
 from bucketize.program.instruction import AGREED, DEFAULT, LOGGED
+from bucketize.program.strategy import Strategy
 from bucketize.tune import site
 from bucketize.tune.choice import Verdict, verdicts
 from bucketize.tune.confirm import ROUNDS
 from bucketize.tune.ledger import merge
 from bucketize.tune.log import CLONE, KERNEL, PLACE, LogWarning, Trial, rows
 from bucketize.tune.measure import Job, Outcome
-from bucketize.tune.race import Made, Pair
+from bucketize.tune.race import Pair
 from bucketize.tune.session import tune
 from bucketize.tune.task import Sizes, Subject, Task, tasks_of
 from bucketize.types import Symbol, tensor
+from tests.choosing import chosen
 
 TRIALS = 3  # the default and two others
 NOISE = tuple(1 + 0.01 * i for i in (-3, 2, -1, 3, 1, -2, 0) * 3)
@@ -84,19 +84,19 @@ class Track:
     """A race in which workloads take what `places` says, and all of them what `together` says."""
 
     places_: Mapping[str, float]
-    together: Callable[[Made], float]
-    asked: list[tuple[str, Made]] = field(default_factory=list)
+    together: Callable[[Strategy], float]
+    asked: list[tuple[str, Mapping[str, Implementation]]] = field(default_factory=list)
 
     def of(self, _: Subject) -> Track:
         return self
 
-    def places(self, made: Made, _: Sizes) -> dict[str, Pair]:
-        self.asked.append((PLACE, made))
-        return {w: pair(self.places_.get(w, 0.8)) for w in made}
+    def places(self, strategy: Strategy, _: Sizes) -> dict[str, Pair]:
+        self.asked.append((PLACE, strategy.implementations))
+        return {w: pair(self.places_.get(w, 0.8)) for w in strategy.implementations}
 
-    def whole(self, made: Made, _: Sizes) -> Pair:
-        self.asked.append((CLONE, made))
-        return pair(self.together(made))
+    def whole(self, strategy: Strategy, _: Sizes) -> Pair:
+        self.asked.append((CLONE, strategy.implementations))
+        return pair(self.together(strategy))
 
 
 def pair(ratio: float) -> Pair:
@@ -116,7 +116,7 @@ class Scene:
         self,
         clock: Clock,
         places: Mapping[str, float] | None = None,
-        together: Callable[[Made], float] = lambda _: 0.9,
+        together: Callable[[Strategy], float] = lambda _: 0.9,
         **options: object,
     ) -> Track:
         track = Track(places or {}, together)
@@ -143,7 +143,7 @@ class Scene:
         points = [made for made in task.space.points if made.key != default]
         return points[: TRIALS - 1]
 
-    def all(self, number: int) -> Made:
+    def all(self, number: int) -> Mapping[str, Implementation]:
         """Of both tasks the how-manieth of the others."""
         both = (self.first, self.second)
         return {task.workload.hash: self.others(task)[number] for task in both}
@@ -170,7 +170,7 @@ def best_first(scene: Scene, best: float = 0.5, next_: float = 0.7) -> Ratio:
 def test_what_is_faster_every_time_is_chosen_and_every_measurement_is_a_row(scene: Scene) -> None:
     track = scene.tuned(Clock(best_first(scene)))
     best = scene.all(0)
-    assert scene.verdict.implementations == best
+    assert scene.verdict.strategy.implementations == best
     assert [what for what, _ in track.asked] == [PLACE] * 3 + [CLONE] * 3  # at three sizes
     assert all(made == best for _, made in track.asked)
     points, candidates_ = 3, TRIALS - 1
@@ -189,16 +189,14 @@ def test_what_is_faster_every_time_is_chosen_and_every_measurement_is_a_row(scen
 
 def test_compile_reads_the_verdict_as_tuning_told_it(scene: Scene) -> None:
     scene.tuned(Clock(best_first(scene)))
-    choose = logged_choice(model(), scene.log, 1, host())
     for task in (scene.first, scene.second):
-        chosen = choose("main", task.workload, candidates(task.workload))
-        assert chosen == (scene.others(task)[0], LOGGED)
+        assert chosen(model(), scene.log, task) == (scene.others(task)[0], LOGGED)
 
 
 def test_the_fastest_at_the_first_time_need_not_be_at_the_second(scene: Scene) -> None:
     again = best_first(scene, 0.9, 0.8)
     scene.tuned(Clock(best_first(scene), again=again))
-    assert scene.verdict.implementations == scene.all(1)
+    assert scene.verdict.strategy.implementations == scene.all(1)
 
 
 @pytest.mark.parametrize("ratio", [1.01, 0.999, 1.2])
@@ -209,24 +207,21 @@ def test_what_is_not_faster_beyond_the_noise_at_the_second_time_is_not_raced(
     assert track.asked == []
     assert scene.levels() == {KERNEL: 12, CLONE: 3}
     assert [row.ratio_low for row in scene.verdict.rows] == [None] * 3
-    choose = logged_choice(model(), scene.log, 1, host())
-    task = scene.first
-    chosen = choose("main", task.workload, candidates(task.workload))
-    assert chosen == (task.default, AGREED)
+    assert chosen(model(), scene.log, scene.first) == (scene.first.default, AGREED)
 
 
 def test_nothing_better_than_the_defaults_is_a_verdict_too(scene: Scene) -> None:
     track = scene.tuned(steady(1.5))
     assert track.asked == []
     assert scene.levels() == {CLONE: 3}
-    assert scene.verdict.implementations == {}
+    assert scene.verdict.strategy.implementations == {}
 
 
 @pytest.mark.parametrize("ratio", [1.01, 1.3])
 def test_who_wins_alone_and_loses_in_its_place_is_dropped(scene: Scene, ratio: float) -> None:
     track = scene.tuned(Clock(best_first(scene)), {scene.first.workload.hash: ratio})
     left = {scene.second.workload.hash: scene.others(scene.second)[0]}
-    assert scene.verdict.implementations == left
+    assert scene.verdict.strategy.implementations == left
     assert [made for what, made in track.asked if what == CLONE] == [left] * 3
     assert scene.levels()[PLACE] == 2 * 3  # what was dropped has its rows
 
@@ -234,7 +229,7 @@ def test_who_wins_alone_and_loses_in_its_place_is_dropped(scene: Scene, ratio: f
 def test_winners_that_lose_together_are_all_taken_back(scene: Scene) -> None:
     track = scene.tuned(Clock(best_first(scene)), together=lambda _: 1.1)
     assert [what for what, _ in track.asked] == [PLACE] * 3 + [CLONE] * 3
-    assert scene.verdict.implementations == {}
+    assert scene.verdict.strategy.implementations == {}
     assert scene.levels()[CLONE] == 3 + 3  # what lost, and that nothing stays
     lost = [row for row in scene.rows if row.level == CLONE][:3]
     assert [row.ratio_low for row in lost] == pytest.approx([1.1] * 3)
@@ -246,7 +241,7 @@ def test_a_candidate_that_fails_at_the_second_time_is_out(scene: Scene) -> None:
     crashing = Clock(best_first(scene))
     crashing.failing = lambda job, made: job.rounds == ROUNDS and made.key in best
     scene.tuned(crashing)
-    assert scene.verdict.implementations == scene.all(1)
+    assert scene.verdict.strategy.implementations == scene.all(1)
     failed = [row for row in scene.rows if row.status == "failed"]
     assert {(row.source, row.level, row.error) for row in failed} == {
         ("confirm", KERNEL, "it crashed")
@@ -280,7 +275,7 @@ def test_after_new_trials_it_is_confirmed_again(scene: Scene) -> None:
     known = {one.key for task in (scene.first, scene.second) for one in scene.others(task)}
     assert len({row.run_id for row in scene.rows}) == 2
     assert new - known  # what was found since
-    assert {made.key for made in scene.verdict.implementations.values()} == new
+    assert {made.key for made in scene.verdict.strategy.implementations.values()} == new
 
 
 def test_at_other_sizes_it_is_confirmed_again(scene: Scene) -> None:
@@ -298,8 +293,7 @@ def test_a_session_killed_in_the_midst_of_a_verdict_goes_on_and_chooses_nothing_
     *most, _ = scene.log.read_text().splitlines(keepends=True)
     scene.log.write_text("".join(most))
     task = scene.first
-    choose = logged_choice(model(), scene.log, 1, host())
-    assert choose("main", task.workload, candidates(task.workload)) == (task.default, DEFAULT)
+    assert chosen(model(), scene.log, task) == (task.default, DEFAULT)
     again = Clock(best_first(scene))
     assert scene.tuned(again).asked
     assert {job.rounds for job in again.jobs} == {ROUNDS}  # no trial is repeated
@@ -311,7 +305,7 @@ def test_a_log_of_trials_alone_is_confirmed_without_any_new(scene: Scene) -> Non
     silent.has_clock = False
     scene.tuned(silent)
     with pytest.warns(LogWarning, match="none of its 18 trials is confirmed"):
-        logged_choice(model(), scene.log, 1, host())
+        logged(model(), scene.log, 1)
     again = Clock(best_first(scene))
     assert scene.tuned(again).asked
     assert {job.rounds for job in again.jobs} == {ROUNDS}

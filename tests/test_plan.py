@@ -326,7 +326,7 @@ def test_broadcasting_that_types_leave_open_is_checked_at_run_time() -> None:
 def plan(fn: Function, threads: int = 1) -> tuple[Plan, Segment]:
     """The plan of a function that is one segment, and the segment."""
     module, target = Module({"main": fn}), host()
-    program = decide(module, defaults(target), target=target, threads=threads, executor="vm")
+    program = decide(module, defaults, target=target, threads=threads, executor="vm")
     (step,) = program.decide("main").code.instructions
     assert isinstance(step, RunSegment)
     return plan_of(step.segment, threads, partial(launch_of, target=target)), step.segment

@@ -457,8 +457,8 @@ def test_a_logged_schedule_of_other_knobs_is_no_schedule(tmp_path: Path) -> None
     append(log, replace(verdict, schedule=json.dumps(made), **faster))
     assert bucketize.compile(mod, log=log).counts.found == 2
     log.write_text(log.read_text().replace("mr=", "rm="))
-    told = r"main was confirmed with matmul .*rm=.*, which is not legal any more: its default stays"
-    with pytest.warns(LogWarning, match=told):
+    told = "main was tuned to matmul .*rm=.*, which is not legal any more: its default stays"
+    with pytest.warns(BucketizeWarning, match=told):
         assert bucketize.compile(mod, log=log).counts.found == 0
 
 

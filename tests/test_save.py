@@ -84,7 +84,9 @@ def test_a_loaded_program_gives_the_same_bits(tmp_path: Path, policy: str, threa
     for n in (1, 2, 7, 16, 3):
         x = np.random.default_rng(n).standard_normal((n, 12)).astype(np.float32)
         same(again.run(data=x), exe.run(data=x))
-        assert str(again.explain(N=n)) == str(exe.explain(N=n))
+        told = exe.explain(N=n)
+        told.alternatives = tuple  # what was loaded has no IR to arrange otherwise
+        assert str(again.explain(N=n)) == str(told)
     with pytest.raises(ShapeError, match=r"input 'data', axis 0: expected N in \[1, 16\], got 17"):
         again.run(np.zeros((17, 12), np.float32))
     assert again.run_clone("main[N=2..3]", np.zeros((3, 12), np.float32))[0].shape == (3, 2)

@@ -135,7 +135,7 @@ def _bought(verdict: Verdict) -> dict[str, Any]:
     found = verdict.interval if verdict.pays else Interval(1.0, 1.0, 1.0)
     assert found is not None
     return {
-        "chosen": len(verdict.implementations),
+        "chosen": len(verdict.strategy.implementations),
         "ratio": found.median,
         "ratio_low": found.low,
         "ratio_high": found.high,

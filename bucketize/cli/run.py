@@ -160,7 +160,14 @@ def plain(value: object) -> Any:
     """An explanation by its fields; extents that only a run can tell as text."""
     from bucketize.runtime.explain import Explanation
 
-    return vars(value) if isinstance(value, Explanation) else str(value)
+    if not isinstance(value, Explanation):
+        return str(value)
+    hidden, second = ("alternatives", "inside", "second", "arrangement"), value.second
+    told = {k: v for k, v in vars(value).items() if k not in hidden}
+    told["arrangement"] = str(value.arrangement)
+    if second is not None:
+        told["next_best"] = {"arrangement": str(second.arrangement), "relative": second.price}
+    return told
 
 
 def explained(told: Explanation) -> str:
@@ -171,10 +178,10 @@ def explained(told: Explanation) -> str:
         "shape": lambda shape: "x".join(map(str, shape)),
         "schedule": lambda knobs: " ".join(f"{k}={v}" for k, v in knobs.items()),
     }
-    first, *_, last = str(told).splitlines()
+    first, *_, arranged, last = str(told).splitlines()
     # There is no room for the nodes' names.
     rows = [{k: v for k, v in step.items() if k != "name"} for step in told.steps]
-    return "\n".join([first, table(rows, formats), last])
+    return "\n".join([first, table(rows, formats), arranged, last])
 
 
 def report(exe: Executable, rows: list[dict[str, Any]], as_json: bool) -> None:

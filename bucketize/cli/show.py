@@ -14,7 +14,7 @@ from bucketize.cli.model import dispatched_at, load_model
 if TYPE_CHECKING:
     from bucketize.ir import Function, Module
 
-SECTIONS = ("before", "decisions", "clones", "after")
+SECTIONS = ("before", "decisions", "clones", "after", "arrangements")
 
 
 @click.command(short_help="Print MODEL before and after dispatch, decisions, clones.")
@@ -36,7 +36,9 @@ def show(
     """Print the IR of MODEL before, the decisions and clones of dispatch, and a clone after.
 
     "After" is what the kernels are made of: types under the bucket's bounds, constants folded,
-    channels last, elementwise ops fused.
+    channels last, elementwise ops fused. "Arrangements" are the ways that may be best, of which
+    tuning may choose another than the usual one: "planar" convolutions stay in NCHW, ops "apart"
+    begin a kernel of their own.
 
     \b
     Examples:
@@ -68,8 +70,24 @@ def lines(section: str, mod: Module, after: Module, function: str) -> Iterator[s
         yield from tree_lines(after.main, abridged=True)
     elif section == "clones":
         yield from abridged(clones(after))
-    else:
+    elif section == "after":
         yield text(lowered(after, function))
+    else:
+        yield from arranged(after, function)
+
+
+def arranged(mod: Module, name: str) -> Iterator[str]:
+    """The arrangements of a clone's kernels, the best first, priced in the middle of its bucket."""
+    from bucketize.kernel.product import between
+    from bucketize.runtime.arrange import arrangements
+
+    symbols = mod.function(name).symbols().values()
+    sizes = {s.name: between(s.lo, s.hi, 0.5) for s in symbols}
+    found = arrangements(mod, name, sizes)
+    best = found[0].price or 1.0
+    yield f"{name} at {parameter.shown_sizes(sizes)}, as predicted:" if sizes else f"{name}:"
+    for each in found:
+        yield f"  {100 * (each.price / best - 1):+7.1f} %  {each.arrangement}"
 
 
 def lowered(mod: Module, name: str) -> Function:

@@ -72,11 +72,12 @@ def _at_bounds(dim: Dim, share: float) -> int:
     """
     known = symbols(dim)
     if dim == ANY:
-        return _between(*bounds(dim), share)
-    return max(evaluate(dim, {s.name: _between(s.lo, s.hi, share) for s in known}), 1)
+        return between(*bounds(dim), share)
+    return max(evaluate(dim, {s.name: between(s.lo, s.hi, share) for s in known}), 1)
 
 
-def _between(low: int, high: int | None, share: float) -> int:
+def between(low: int, high: int | None, share: float) -> int:
+    """What is so far, geometrically, from one bound to the other."""
     low = max(low, 1)
     top = max(low, TYPICAL if high is None else high)
     return round(math.exp((1 - share) * math.log(low) + share * math.log(top)))

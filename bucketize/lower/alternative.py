@@ -32,14 +32,16 @@ class Alternative:
     price: float
 
 
-def alternatives(fn: Function, sizes: Weighted, seconds: Seconds) -> list[Alternative]:
-    """The arrangements that may be best, the cheapest first; the usual one is among them.
+def alternatives(
+    fn: Function, sizes: Weighted, seconds: Seconds, chosen: Arrangement = USUAL
+) -> list[Alternative]:
+    """The arrangements that may be best, the cheapest first; the usual and `chosen` are among them.
 
     Each of the sizes counts by its weight, relative to what the usual one takes there.
     """
     simple = simplify(fn)
     known = Prices(lower(simple).body, sizes, seconds)
-    found = {USUAL}
+    found = {USUAL, chosen}
     for planar in {frozenset[int](), frozenset(anchors(simple)), *layouts(simple, known)}:
         laid = laid_out(simple, Arrangement(planar))
         found |= {Arrangement(planar, apart) for apart in cuts(laid, known)}

@@ -39,9 +39,14 @@ class Predicted:
         """Seconds; none where the sizes do not tell its shapes."""
         if not is_known(workload, sizes):
             return 0.0
-        template = candidates(workload)[0]
-        made = Implementation(template.name, template.default(workload, self.target))
-        return seconds(workload, made, sizes, self.target, self.cold_bytes)
+        default = default_of(workload, self.target)
+        return seconds(workload, default, sizes, self.target, self.cold_bytes)
+
+
+def default_of(workload: Workload, target: Target) -> Implementation:
+    """What runs where nothing is known: the first template that takes it, on its own schedule."""
+    template = candidates(workload)[0]
+    return Implementation(template.name, template.default(workload, target))
 
 
 def is_known(workload: Workload, sizes: Sizes) -> bool:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 from bucketize.dispatch.tree import name_dims
-from bucketize.errors import BucketizeError, CompileError, ShapeError, TypeRelError
+from bucketize.errors import (
+    BucketizeError,
+    BucketizeWarning,
+    CompileError,
+    ShapeError,
+    TypeRelError,
+)
 from bucketize.ir import (
     CALL,
     IF,
@@ -28,12 +35,15 @@ from bucketize.kernel.templates import TEMPLATES, candidates
 from bucketize.kernel.workload import Workload, workload_of
 from bucketize.lower.arrangement import USUAL, Arrangement
 from bucketize.lower.pipeline import lower
+from bucketize.lower.price import default_of
 from bucketize.ops import pad, reshape, strided_slice
 from bucketize.ops.dim import from_dims
 from bucketize.program.cut import Cutter
-from bucketize.program.family import Choose, Family, family_of
+from bucketize.program.family import Family, family_of
 from bucketize.program.instruction import (
+    AGREED,
     DEFAULT,
+    LOGGED,
     Code,
     KernelCall,
     RunSegment,
@@ -41,23 +51,15 @@ from bucketize.program.instruction import (
     with_segments,
 )
 from bucketize.program.program import Program, Routine, Routines
+from bucketize.program.strategy import Strategies, defaults
 
 
 def decide(
-    module: Module,
-    choose: Choose,
-    *,
-    target: Target,
-    threads: int,
-    executor: str,
-    arrangement: Callable[[str], Arrangement] = lambda _: USUAL,
+    module: Module, strategies: Strategies, *, target: Target, threads: int, executor: str
 ) -> Program:
-    """The program of a module; its routines are decided when they are asked for.
-
-    `arrangement` tells that of a function, by its name.
-    """
+    """The program of a module; its routines are decided when they are asked for."""
     sources: dict[str, str] = {}
-    decider = _Decider(module, choose, target, executor, sources, arrangement)
+    decider = _Decider(module, strategies, target, executor, sources)
     routines = Routines(module.functions, decider.routine)
     return Program(routines, module.clones, module.outputs, threads, target, sources)
 
@@ -67,16 +69,16 @@ class _Decider:
     """Decides the functions of one module."""
 
     module: Module
-    choose: Choose
+    strategies: Strategies
     target: Target
     executor: str
     sources: dict[str, str]
-    arrangement: Callable[[str], Arrangement] = lambda _: USUAL
     families: dict[object, Family | None] = field(default_factory=dict)
 
     def routine(self, name: str) -> Routine:
         """The function as instructions."""
-        arrangement = self.arrangement(name)
+        strategy = self.strategies(name)
+        arrangement = USUAL if strategy is None else strategy.arrangement
         try:
             family = self._family(name) if arrangement == USUAL else None
             if family is not None:
@@ -131,6 +133,27 @@ class _Decider:
             return None
         return self._implemented(b, workload, args, *self.choose(function, workload, able))
 
+    def choose(
+        self, function: str, workload: Workload, able: Sequence[Template]
+    ) -> tuple[Implementation, str]:
+        """What the function's strategy says, or else the default, and which of both it is."""
+        default, strategy = default_of(workload, self.target), self.strategies(function)
+        if strategy is None:
+            return default, DEFAULT
+        made = strategy.implementations.get(workload.hash)
+        if made is None:
+            return default, AGREED
+        chosen = completed(made.template, made.schedule, workload, able, self.target)
+        if chosen is not None:
+            return chosen, LOGGED
+        warnings.warn(
+            f"{function} was tuned to {made}, which is not legal any more: its default stays; tune "
+            f"again",
+            BucketizeWarning,
+            stacklevel=2,
+        )
+        return default, DEFAULT
+
     def implement(self, call: KernelCall, implementation: Implementation, why: str) -> KernelCall:
         """The same call with another implementation."""
         return self._implemented(call.binding, call.workload, call.args, implementation, why)
@@ -168,15 +191,6 @@ def refusing(module: Module, name: str, error: BucketizeError) -> Function | Non
     return replace(illegal(clone.origin, error), name=name)
 
 
-def defaults(target: Target) -> Choose:
-    """The first template that takes a workload, with its own schedule for this machine."""
-
-    def choose(_: str, workload: Workload, able: Sequence[Template]) -> tuple[Implementation, str]:
-        return Implementation(able[0].name, able[0].default(workload, target)), DEFAULT
-
-    return choose
-
-
 def completed(
     name: str,
     schedule: Schedule,
@@ -196,10 +210,10 @@ def completed(
     return None
 
 
-def redecided(program: Program, choose: Choose, target: Target) -> Program:
+def redecided(program: Program, target: Target) -> Program:
     """A program for another target: its implementations where they are legal there."""
     sources: dict[str, str] = {}
-    decider = _Decider(Module({}), choose, target, "auto", sources)
+    decider = _Decider(Module({}), defaults, target, "auto", sources)
     segments: dict[Segment, Segment] = {}
 
     def call(name: str, old: KernelCall) -> KernelCall:
@@ -209,7 +223,7 @@ def redecided(program: Program, choose: Choose, target: Target) -> Program:
         known = completed(made.template, made.schedule, old.workload, able, target)
         if known is not None:
             return decider.implement(old, known, old.why)
-        return decider.implement(old, *choose(name, old.workload, able))
+        return decider.implement(old, *decider.choose(name, old.workload, able))
 
     def segment(name: str, old: Segment) -> Segment:
         if old not in segments:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from bucketize.kernel.template import Implementation
 from bucketize.lower.arrangement import USUAL, Arrangement
@@ -34,3 +35,12 @@ class Strategy:
         """The inverse of `words`; raises ValueError."""
         made = {w: Implementation.parse(text) for w, text in words.items() if w != ARRANGEMENT}
         return cls(made, Arrangement.parse(words.get(ARRANGEMENT, str(USUAL))))
+
+
+Strategies: TypeAlias = Callable[[str], Strategy | None]
+"""For a function, by its name: its strategy, or None where nothing is known."""
+
+
+def defaults(_: str) -> Strategy | None:
+    """Nothing is known."""
+    return None

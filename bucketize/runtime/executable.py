@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -299,7 +300,14 @@ class Executable:
             raise ArgumentError(f"sizes are given by name, as in {how}, got {unnamed[0]!r}")
         sizes = sizes_of(self.program.routines["main"].params, shapes)
         with self._borrowed() as context:
-            return explain(sizes, context)
+            told = explain(sizes, context)
+        if self.module is not None:
+            # loads all templates, which a loaded executable does without
+            module: Any = importlib.import_module("bucketize.runtime.arrange")
+            told.alternatives = partial(
+                module.arrangements, self.module, told.clone, told.inside, told.arrangement
+            )
+        return told
 
     def profile(
         self,

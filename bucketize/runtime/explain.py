@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from bucketize.call import bind_shapes, checked_shape, checked_size, refusal
 from bucketize.errors import ShapeError, unknown_name
 from bucketize.ir import Binding, Var
-from bucketize.lower.arrangement import USUAL
+from bucketize.lower.arrangement import USUAL, Arrangement
 from bucketize.program.instruction import (
     Branch,
     Call,
@@ -24,6 +25,9 @@ from bucketize.program.instruction import (
 from bucketize.runtime.vm import Context
 from bucketize.types import evaluate, symbols
 
+if TYPE_CHECKING:
+    from bucketize.lower.alternative import Alternative
+
 
 @dataclass(repr=False)
 class Explanation:
@@ -36,10 +40,23 @@ class Explanation:
     sizes: dict[str, int]
     clone: str = "main"
     executor: str = "vm"
-    arrangement: str = str(USUAL)
+    arrangement: Arrangement = USUAL
     path: list[str] = field(default_factory=list)
     steps: list[dict[str, Any]] = field(default_factory=list)
     arena_bytes: int = 0
+    inside: dict[str, int] = field(default_factory=dict)
+    """The sizes by the names that the clone has for them."""
+    alternatives: Callable[[], Sequence[Alternative]] = tuple
+    """The arrangements of the clone's kernels by what the model expects of them, the best first;
+    none of an executable that was loaded. To find them can take a second."""
+
+    @cached_property
+    def second(self) -> Alternative | None:
+        """The best of the other arrangements, its price relative to that of what runs."""
+        found = {a.arrangement: a for a in self.alternatives()}
+        mine = found.pop(self.arrangement, None)
+        best = min(found.values(), key=lambda a: a.price, default=None)
+        return best and mine and replace(best, price=best.price / (mine.price or 1.0))
 
     def __repr__(self) -> str:
         """The text of `str`: what a session or a notebook shows."""
@@ -47,11 +64,18 @@ class Explanation:
 
     def __str__(self) -> str:
         sizes = ", ".join(f"{k}={v}" for k, v in self.sizes.items())
-        lines = [
-            f"{sizes}: {' -> '.join(self.path)} ({self.executor} executor, {self.arrangement})"
-        ]
+        lines = [f"{sizes}: {' -> '.join(self.path)} ({self.executor} executor)"]
         lines += [_line(s) for s in self.steps]
-        return "\n".join([*lines, f"arena: {self.arena_bytes / 2**20:.1f} MiB"])
+        return "\n".join([*lines, self.arranged, f"arena: {self.arena_bytes / 2**20:.1f} MiB"])
+
+    @property
+    def arranged(self) -> str:
+        """The line of the arrangement."""
+        told, second = f"arrangement: {self.arrangement}", self.second
+        if second is None:
+            return told
+        more = f"{100 * (second.price - 1):+.1f} %"
+        return f"{told}; the next best, {second.arrangement}, is expected to take {more}"
 
 
 def _line(step: Mapping[str, Any]) -> str:
@@ -90,7 +114,7 @@ def path(
     """The instructions that a call at these sizes comes to, with the sizes there."""
     routine = context.image.program.routines[name]
     told.clone, told.executor = name, routine.executor
-    told.arrangement = str(routine.arrangement)
+    told.arrangement, told.inside = routine.arrangement, sizes
     told.path.append(name)
     yield from _walk(context, routine.code, sizes, told)
 

@@ -10,14 +10,14 @@ import hashlib
 import json
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from bucketize.dispatch.bucket import show_bucket
 from bucketize.errors import LogError
 from bucketize.ir import CALL, Function, Module, all_bindings
-from bucketize.kernel.template import Implementation
+from bucketize.program.strategy import Strategy
 from bucketize.text import show
 from bucketize.tune.log import CLONE, Schedule, Trial
 
@@ -74,13 +74,12 @@ class Verdict:
         return math.isclose(sum(row.weight for row in self.rows), 1.0)
 
     @cached_property
-    def implementations(self) -> Mapping[str, Implementation]:
-        """By the hash of the workload: what runs in place of the default."""
+    def strategy(self) -> Strategy:
+        """What runs in place of the defaults."""
         if not self.pays:
-            return {}
-        made = json.loads(self.rows[-1].schedule)
+            return Strategy()
         try:
-            return {workload: Implementation.parse(text) for workload, text in made.items()}
+            return Strategy.of(json.loads(self.rows[-1].schedule))
         except ValueError as e:
             raise LogError(f"a row of run {self.rows[-1].run_id} confirms what is none: {e}") from e
 
@@ -100,6 +99,13 @@ class Verdict:
         found = self.interval
         slower = any(row.ratio_low is None or row.ratio_low > 1 for row in self.rows)
         return found is not None and found.high < 1 and not slower
+
+    def beats(self, other: Verdict) -> bool:
+        """Whether it pays, and more than the other beyond the noise."""
+        mine, its = self.interval, other.interval
+        if not self.pays or mine is None:
+            return False
+        return its is None or not other.pays or mine.high < its.low
 
     @property
     def interval(self) -> Interval | None:

@@ -21,11 +21,12 @@ from typing import Any, TypeAlias, TypeVar, cast
 
 from bucketize.errors import BucketizeError, BucketizeWarning, TuneError, unknown_name
 from bucketize.kernel.target import Target, host
+from bucketize.program.strategy import Strategy
 from bucketize.tune.child import Limits
 from bucketize.tune.environment import VERSIONS, Environment, here
 from bucketize.tune.log import Source
 from bucketize.tune.measure import Job, Outcome, Worker
-from bucketize.tune.race import Made, Pair, Race
+from bucketize.tune.race import Pair, Race
 from bucketize.tune.site import MOST_THREADS, LostError, Racer
 from bucketize.tune.task import Sizes, Subject
 
@@ -109,10 +110,10 @@ def _measured(limits: Limits, plugins: Plugins, job: Job) -> list[Outcome]:
     return outcomes
 
 
-def _raced(race: Race, plugins: Plugins, what: str, made: Made, sizes: Sizes) -> Any:
+def _raced(race: Race, plugins: Plugins, what: str, strategy: Strategy, sizes: Sizes) -> Any:
     with _measuring:
         _load(plugins)
-        return getattr(race, what)(made, sizes)
+        return getattr(race, what)(strategy, sizes)
 
 
 def _load(plugins: Plugins) -> None:
@@ -388,13 +389,13 @@ class _Away:
     held: dict[str, Future] = field(default_factory=dict)
     """By address, the clone on workers: it is large, and linked once."""
 
-    def places(self, made: Made, sizes: Sizes) -> dict[str, Pair]:
+    def places(self, strategy: Strategy, sizes: Sizes) -> dict[str, Pair]:
         """The seconds of each of these workloads between its neighbours."""
-        return cast("dict[str, Pair]", self.told("places", made, sizes))
+        return cast("dict[str, Pair]", self.told("places", strategy, sizes))
 
-    def whole(self, made: Made, sizes: Sizes) -> Pair:
+    def whole(self, strategy: Strategy, sizes: Sizes) -> Pair:
         """The seconds of the whole clone."""
-        return cast("Pair", self.told("whole", made, sizes))
+        return cast("Pair", self.told("whole", strategy, sizes))
 
     def told(self, *asked: Any) -> Any:
         """What a worker says; a LostError if two were lost."""
@@ -403,10 +404,10 @@ class _Away:
             raise LostError(f"{TRIES} workers were lost while they timed {self.clone.function}")
         return came
 
-    def start(self, what: str, made: Made, sizes: Sizes, address: str) -> Future:
+    def start(self, what: str, strategy: Strategy, sizes: Sizes, address: str) -> Future:
         """Have a worker time the clone."""
         if address not in self.held:
             client = self.cluster.client
             self.held[address] = client.scatter(self.clone, workers=[address], hash=False)
         clone, plugins = self.held[address], tuple(self.cluster.plugins)
-        return self.cluster.start(address, _raced, clone, plugins, what, made, sizes)
+        return self.cluster.start(address, _raced, clone, plugins, what, strategy, sizes)

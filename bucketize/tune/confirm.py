@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from bucketize.kernel.template import Implementation
+from bucketize.lower.arrangement import Arrangement
+from bucketize.program.strategy import Strategy
 from bucketize.tune.choice import Interval, Verdict
 from bucketize.tune.interval import of_median, ratios
 from bucketize.tune.log import CLONE, PLACE, Trial
@@ -33,6 +35,8 @@ class Confirmation:
     subject: Subject
     candidates: Mapping[Task, Sequence[Implementation]]
     """The best few of each task that has any better than the default."""
+    arrangement: Arrangement
+    """The one that is expected to be the best."""
     measured: Callable[[Sequence[Job]], Iterable[tuple[int, list[Outcome]]]]
     job: Callable[[Task, Point, Sequence[Implementation], Rounds], Job]
     race: Racer
@@ -72,7 +76,7 @@ class Confirmation:
         if not made:
             return {}
         named = {task.workload.hash: one for task, one in made.items()}
-        by_size = [self.race.places(named, sizes) for sizes, _ in self.subject.judged]
+        by_size = [self.race.places(Strategy(named), sizes) for sizes, _ in self.subject.judged]
         weights = [weight for _, weight in self.subject.judged]
         kept = {}
         for task, one in made.items():
@@ -100,19 +104,24 @@ class Confirmation:
     def together(self, made: Mapping[Task, Implementation]) -> Verdict:
         """All of them, if the clone is faster by them beyond the noise; else the defaults.
 
-        The last rows are the verdict, and `Verdict` reads them as `compile` will.
+        Arranged otherwise it must be faster still. The last rows are the verdict, and `Verdict`
+        reads them as `compile` will.
         """
         named = {task.workload.hash: one for task, one in made.items()}
-        told = self.verdict(named)
-        return self.verdict({}) if named and not told.pays else told
+        asked, arranged = Strategy(named), Strategy(named, self.arrangement)
+        first = self.verdict(arranged) if arranged != asked else None
+        told = self.verdict(asked)
+        if first is not None and first.beats(told):
+            asked, told = arranged, self.verdict(arranged)
+        return self.verdict(Strategy()) if asked and not told.pays else told
 
-    def verdict(self, made: Mapping[str, Implementation]) -> Verdict:
-        """Time the clone with these implementations, at each of its sizes; none need no timing."""
+    def verdict(self, strategy: Strategy) -> Verdict:
+        """Time the clone under a strategy, at each of its sizes; its defaults need no timing."""
         rows = []
         for sizes, weight in self.subject.judged:
-            pair = self.race.whole(made, sizes) if made else ([], [])
+            pair = self.race.whole(strategy, sizes) if strategy else ([], [])
             row = self.write(
-                made={workload: str(one) for workload, one in made.items()},
+                made=strategy.words,
                 **self.where(sizes, weight / self.subject.weight, CLONE),
                 **_timed(pair),
             )

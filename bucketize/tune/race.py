@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -12,13 +12,11 @@ import numpy as np
 
 from bucketize.ir import Module
 from bucketize.kernel.target import host
-from bucketize.kernel.template import Implementation, Template
-from bucketize.kernel.workload import Workload
 from bucketize.op import Array
-from bucketize.program.decide import decide, defaults
-from bucketize.program.family import Choose
-from bucketize.program.instruction import LOGGED, KernelCall
+from bucketize.program.decide import decide
+from bucketize.program.instruction import KernelCall
 from bucketize.program.program import Routine
+from bucketize.program.strategy import Strategy
 from bucketize.runtime.image import Image
 from bucketize.runtime.link import link
 from bucketize.runtime.profile import TimedContext, stopwatch
@@ -29,8 +27,6 @@ from bucketize.tune.case import random_array
 if TYPE_CHECKING:
     from bucketize.tune.task import Sizes, Subject
 
-Made = Mapping[str, Implementation]
-"""By the hash of the workload, what runs in place of the default."""
 Pair = tuple[list[float], list[float]]
 """The seconds of the rounds, and the default's."""
 
@@ -57,48 +53,38 @@ class Race:
     @cached_property
     def baseline(self) -> tuple[Image, Routine]:
         """The clone on defaults."""
-        return self.linked(defaults(host()))
+        return self.contender(Strategy())
 
-    def contender(self, made: Made) -> tuple[Image, Routine]:
-        """The clone with other implementations."""
-        otherwise = defaults(host())
-
-        def choose(
-            name: str, workload: Workload, able: Sequence[Template]
-        ) -> tuple[Implementation, str]:
-            chosen = made.get(workload.hash)
-            return otherwise(name, workload, able) if chosen is None else (chosen, LOGGED)
-
-        return self.linked(choose)
-
-    def linked(self, choose: Choose) -> tuple[Image, Routine]:
-        """The clone with the implementations chosen."""
-        program = decide(self.module, choose, target=host(), threads=self.threads, executor="auto")
+    def contender(self, strategy: Strategy) -> tuple[Image, Routine]:
+        """The clone under a strategy."""
+        program = decide(
+            self.module, lambda _: strategy, target=host(), threads=self.threads, executor="auto"
+        )
         routine = program.decide(self.function)
         return link(program), routine
 
-    def places(self, made: Made, sizes: Sizes) -> dict[str, Pair]:
-        """The seconds of each of these workloads between its neighbours, all that are alike."""
+    def places(self, strategy: Strategy, sizes: Sizes) -> dict[str, Pair]:
+        """The seconds of its workloads between their neighbours, of those that are alike all."""
         inputs = self.inputs(sizes)
         found: dict[str, Pair] = defaultdict(lambda: ([], []))
         runs = [
             _Watched(TimedContext(image), routine, inputs)
-            for image, routine in (self.contender(made), self.baseline)
+            for image, routine in (self.contender(strategy), self.baseline)
         ]
         self.rounds(runs)
         for side, run in enumerate(runs):
             for by_workload in run.seconds[2::2]:
-                for workload in made:
+                for workload in strategy.implementations:
                     found[workload][side].append(max(by_workload[workload], TICK_S))
         return dict(found)
 
-    def whole(self, made: Made, sizes: Sizes) -> Pair:
+    def whole(self, strategy: Strategy, sizes: Sizes) -> Pair:
         """The seconds of the whole clone."""
         inputs = self.inputs(sizes)
         ours, theirs = self.rounds(
             [
                 partial(Context(image).invoke, routine, inputs)
-                for image, routine in (self.contender(made), self.baseline)
+                for image, routine in (self.contender(strategy), self.baseline)
             ]
         )
         return ours, theirs

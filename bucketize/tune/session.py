@@ -19,9 +19,11 @@ from bucketize.errors import ArgumentError, BucketizeWarning, TuneError
 from bucketize.ir import Module, check_module
 from bucketize.kernel.template import Implementation
 from bucketize.kernel.templates import TEMPLATES
+from bucketize.lower.arrangement import Arrangement
 from bucketize.progress import shown
 from bucketize.text import constants, show
 from bucketize.tune.agenda import Agenda, Asked
+from bucketize.tune.arrange import Arranging
 from bucketize.tune.cluster import Cluster, GoneError
 from bucketize.tune.confirm import Confirmation
 from bucketize.tune.frame import trial_frame
@@ -366,6 +368,7 @@ class Session:
         confirmation = Confirmation(
             subject=subject,
             candidates=self.agenda.candidates(subject),
+            arrangement=self.arrangement(subject),
             measured=self.site.measured,
             job=self.job,
             race=self.site.race(subject),
@@ -375,6 +378,20 @@ class Session:
             self.knowledge.verdicts[subject.clone] = confirmation.run()
         except LostError as e:
             _warn(f"nothing is confirmed for {subject.function}: {e}")
+
+    def arrangement(self, subject: Subject) -> Arrangement:
+        """What a clone may be faster in; kernels that tell it apart from the usual are timed."""
+
+        def measure(tasks: Sequence[Task]) -> None:
+            asked = [(task, point) for task in tasks for point in task.points]
+            jobs = [self.job(task, point, [], Rounds()) for task, point in asked]
+            for k, outcomes in self.site.measured(jobs):
+                task, point = asked[k]
+                for default in outcomes:
+                    about = {"task": task, "point": point, "made": task.default}
+                    self.write(**about, outcome=default, default=default, source="default")
+
+        return Arranging(subject, self.site.target, self.knowledge, measure).run()
 
     def write(self, **about: Any) -> Trial:
         """Add a row, and learn it; as `Journal.write`."""

@@ -10,10 +10,11 @@ from numba import config
 
 from bucketize.errors import TuneError
 from bucketize.kernel.target import Target, host
+from bucketize.program.strategy import Strategy
 from bucketize.tune.environment import Environment, here
 from bucketize.tune.log import Source
 from bucketize.tune.measure import Job, Outcome
-from bucketize.tune.race import Made, Pair, Race
+from bucketize.tune.race import Pair, Race
 from bucketize.tune.task import Sizes, Subject
 
 MOST_THREADS = int(config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
@@ -41,10 +42,10 @@ class Measurer(Protocol):
 class Racer(Protocol):
     """What times a clone against itself: a `Race`, here or elsewhere."""
 
-    def places(self, made: Made, sizes: Sizes) -> dict[str, Pair]:
-        """The seconds of each of these workloads between its neighbours."""
+    def places(self, strategy: Strategy, sizes: Sizes) -> dict[str, Pair]:
+        """The seconds of each of its workloads between their neighbours."""
 
-    def whole(self, made: Made, sizes: Sizes) -> Pair:
+    def whole(self, strategy: Strategy, sizes: Sizes) -> Pair:
         """The seconds of the whole clone."""
 
 

@@ -30,9 +30,10 @@ from bucketize.kernel.template import TEMPLATES, Implementation, Schedule, Shape
 from bucketize.kernel.work import work
 from bucketize.kernel.workload import Workload
 from bucketize.op import Array
-from bucketize.program.decide import decide, defaults
+from bucketize.program.decide import decide
 from bucketize.program.instruction import KernelCall, RunSegment, instructions
 from bucketize.program.program import Program, Routine
+from bucketize.program.strategy import defaults
 from bucketize.tune.cells import shape_text
 from bucketize.tune.choice import Digests
 from bucketize.tune.forest import forest
@@ -191,7 +192,7 @@ def subjects_of(
 
     """
     target = target or host()
-    program = decide(mod, defaults(target), target=target, threads=threads, executor="auto")
+    program = decide(mod, defaults, target=target, threads=threads, executor="auto")
     routines = [program.decide(name, whole=False) for name in mod.functions]
     working = [program.decide(r.name) for r in routines if not _delegates(r.fn)]
     if all(r.refusal for r in working):
@@ -211,7 +212,13 @@ def subjects_of(
             show_bucket(clone.bucket),
             digests[routine.name],
             judged[routine.name],
-            tuple(_tasks(routine, clone, digests[routine.name], judged[routine.name], target)),
+            tuple(
+                task
+                for task in tasks_in(
+                    routine, clone, digests[routine.name], judged[routine.name], target
+                )
+                if len(task.space.points) > 1
+            ),
         )
         for routine, clone in leaves
         if judged[routine.name]
@@ -308,10 +315,10 @@ def _serves(routine: Routine, clone: Clone, sizes: Sizes) -> bool:
 # --- the tasks of one function -------------------------------------------------------------------
 
 
-def _tasks(
+def tasks_in(
     routine: Routine, clone: Clone, digest: str, judged: Weighted, target: Target
 ) -> Iterator[Task]:
-    """The distinct workloads of a routine that leave a choice, in order of appearance."""
+    """The distinct workloads of a routine, in order of appearance."""
     calls = list(_calls(routine))
     weight_bytes = _weight_bytes(calls)
     alike: dict[str, list[KernelCall]] = {}
@@ -335,7 +342,7 @@ def _tasks(
             weight_bytes=weight_bytes,
             target=target,
         )
-        if points and len(task.space.points) > 1:
+        if points:
             yield task
 
 

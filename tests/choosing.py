@@ -1,0 +1,23 @@
+"""What `compile` chooses by a log."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bucketize.compiler import logged
+from bucketize.ir import Module
+from bucketize.kernel.target import host
+from bucketize.kernel.template import Implementation
+from bucketize.program.decide import decide
+from bucketize.program.instruction import RunSegment, instructions
+from bucketize.tune.task import Task
+
+
+def chosen(mod: Module, log: Path, task: Task) -> tuple[Implementation, str]:
+    """What a task runs, and why."""
+    strategies = logged(mod, log, 1)
+    program = decide(mod, strategies, target=host(), threads=1, executor="auto")
+    code = program.decide(task.function).code
+    calls = (c for i in instructions(code) if isinstance(i, RunSegment) for c in i.segment.calls)
+    call = next(call for call in calls if call.workload.hash == task.workload.hash)
+    return call.implementation, call.why

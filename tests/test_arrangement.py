@@ -1,0 +1,360 @@
+"""Arrangements: all compute the same; the best is found, measured, confirmed, run and told."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import bucketize
+from bucketize.interpret import run_function
+from bucketize.ir import FUSED, Builder, Const, Function, Module, Var
+from bucketize.kernel.target import host
+from bucketize.kernel.workload import Workload
+from bucketize.lower.alternative import Alternative, alternatives
+from bucketize.lower.arrangement import USUAL, Arrangement
+from bucketize.lower.layout import anchors
+from bucketize.lower.pipeline import laid_out, lower
+from bucketize.lower.price import Predicted, Prices, Sizes
+from bucketize.op import Op
+from bucketize.ops import add, avg_pool2d, conv2d, max_pool2d, mul, relu, sigmoid, tanh
+from bucketize.program.strategy import Strategy
+from bucketize.runtime.arrange import arrangements
+from bucketize.transform.simplify import simplify
+from bucketize.tune import site
+from bucketize.tune.choice import verdicts
+from bucketize.tune.log import CLONE, KERNEL, Trial, rows
+from bucketize.tune.measure import Job, Outcome
+from bucketize.tune.race import Pair
+from bucketize.tune.session import tune
+from bucketize.tune.task import Subject
+from bucketize.types import Symbol, tensor
+from tests.verify import verify
+
+DICE = np.random.default_rng(0)
+POINTS = [({"N": 1}, 1.0), ({"N": 4}, 3.0)]
+
+
+def weights(*shape: int) -> Const:
+    return Const(DICE.standard_normal(shape).astype(np.float32))
+
+
+def net() -> Function:
+    """A residual block, a pool, and a second user of the block's result."""
+    out = Builder()
+    x = Var("x", tensor("float32", Symbol("N", 1, 4), 4, 8, 8))
+    first = out.emit(relu, out.emit(conv2d, x, weights(8, 4, 3, 3), pads=(1, 1, 1, 1)))
+    second = out.emit(conv2d, first, weights(8, 8, 1, 1))
+    joined = out.emit(relu, out.emit(add, second, first))
+    pooled = out.emit(max_pool2d, joined, kernel=(2, 2), strides=(2, 2))
+    third = out.emit(sigmoid, out.emit(conv2d, pooled, weights(4, 8, 3, 3)))
+    return out.function("main", [x], [third, out.emit(tanh, joined)])
+
+
+def gated() -> Function:
+    """A chain whose links may be cut, and a value that is read twice on the way."""
+    out = Builder()
+    x = Var("x", tensor("float32", Symbol("N", 1, 4), 4, 8, 8))
+    y = out.emit(conv2d, x, weights(8, 4, 1, 1))
+    gate = out.emit(mul, y, out.emit(sigmoid, y))
+    last = out.emit(tanh, out.emit(relu, out.emit(add, gate, weights(1, 8, 1, 1))))
+    return out.function("main", [x], [last])
+
+
+def pool() -> Module:
+    """No convolution: to change the layout for it is two transposes."""
+    out = Builder()
+    x = Var("x", tensor("float32", Symbol("N", 1, 4), 4, 16, 16))
+    y = out.emit(avg_pool2d, x, kernel=(2, 2), strides=(2, 2))
+    return Module({"main": out.function("main", [x], [y])})
+
+
+# --- text -----------------------------------------------------------------------------------------
+
+PLACES = st.frozensets(st.integers(0, 200), max_size=5)
+ARRANGEMENTS = st.builds(Arrangement, PLACES, PLACES)
+
+
+@given(ARRANGEMENTS)
+def test_an_arrangement_is_read_back_from_its_text(made: Arrangement) -> None:
+    assert Arrangement.parse(str(made)) == made
+
+
+def test_the_text_of_an_arrangement() -> None:
+    made = Arrangement(frozenset({7, 3}), frozenset({12}))
+    assert str(made) == "planar=3,7 apart=12"
+    assert str(USUAL) == "usual"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "planar=", "planar=3,", "planar=7,3", "apart=1 planar=2", "planar=03", "as usual"]
+)
+def test_what_is_no_arrangement_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"is no arrangement, which is 'planar=0,\.\.\. apart"):
+        Arrangement.parse(text)
+
+
+@given(ARRANGEMENTS)
+def test_a_strategy_is_read_back_from_its_words(made: Arrangement) -> None:
+    strategy = Strategy({}, made)
+    assert Strategy.of(strategy.words) == strategy
+    assert bool(strategy) is (made != USUAL)
+
+
+# --- the law: every arrangement computes the same -------------------------------------------------
+
+
+@pytest.mark.parametrize("model", [net, gated])
+def test_every_arrangement_computes_the_same(model: Callable[[], Function]) -> None:
+    fn = simplify(model())
+    x = DICE.standard_normal((2, 4, 8, 8)).astype(np.float32)
+    expected = run_function(fn, [x])
+    able = sorted(anchors(fn))
+    for count in range(len(able) + 1):
+        for planar in itertools.combinations(able, count):
+            size = len(laid_out(fn, Arrangement(frozenset(planar))).body)
+            for step in (size + 1, 1, 2, 3):
+                made = Arrangement(frozenset(planar), frozenset(range(0, size, step)))
+                lowered = lower(fn, made)
+                verify(Module({"main": lowered}))
+                for a, b in zip(run_function(lowered, [x]), expected, strict=True):
+                    np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+def test_what_is_planar_stays_and_the_usual_leaves_nothing_in_nchw() -> None:
+    fn = simplify(net())
+    able = anchors(fn)
+    assert len(able) == 4
+    layouts = [b.attrs["layout"] for b in laid_out(fn).body if "layout" in b.attrs]
+    assert layouts == ["NHWC"] * 4
+    planar = laid_out(fn, Arrangement(frozenset(able)))
+    assert [b.attrs["layout"] for b in planar.body if "layout" in b.attrs] == ["NCHW"] * 4
+    assert len(planar.body) == len(fn.body)
+
+
+def first_ops(fn: Function) -> list[Op]:
+    """Of each group."""
+    return [b.attrs["body"].body[0].op for b in fn.body if b.op is FUSED]
+
+
+def test_what_is_apart_joins_nothing_before_it() -> None:
+    fn = simplify(gated())
+    laid = laid_out(fn)
+    relu_at = next(i for i, b in enumerate(laid.body) if b.op is relu)
+    kernels = [b for b in lower(fn).body if b.op.name == "fused"]
+    cut = [
+        b for b in lower(fn, Arrangement(apart=frozenset({relu_at}))).body if b.op.name == "fused"
+    ]
+    assert len(kernels) == 1
+    assert [b.attrs["body"].body[0].op for b in cut] == [conv2d, relu]
+
+
+# --- the search, beside all that there are --------------------------------------------------------
+
+
+def drawn(seed: int) -> Callable[[Workload, Sizes], float]:
+    """Prices out of nowhere, the same for the same workload; elementwise ops cost nothing."""
+
+    def seconds(workload: Workload, sizes: Sizes) -> float:
+        if workload.anchor.op.scalar is not None:
+            return 0.0
+        anchor = workload.anchor
+        text = f"{seed} {anchor.op.name} {sorted(anchor.attrs)} {workload.key}"
+        words = (
+            f"{seed} {anchor.op.name} {anchor.attrs.get('layout')} {anchor.out.type.shape} {sizes}"
+        )
+        digest = hashlib.sha256((words if anchor.op.name != "fused" else text).encode()).digest()
+        return 1 + digest[0]
+
+    return seconds
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_best_layouts_are_found(seed: int) -> None:
+    fn = simplify(net())
+    prices = Prices(lower(fn).body, POINTS, drawn(seed))
+    subsets = itertools.chain.from_iterable(
+        itertools.combinations(sorted(anchors(fn)), n) for n in range(5)
+    )
+    least = min(
+        prices.bindings(lower(fn, Arrangement(frozenset(planar))).body) for planar in subsets
+    )
+    first, *_ = alternatives(fn, POINTS, drawn(seed))
+    assert first.price == pytest.approx(least)
+
+
+def by_ops(seed: int) -> Callable[[Workload, Sizes], float]:
+    """Prices by the ops of a kernel alone."""
+
+    def seconds(workload: Workload, _: Sizes) -> float:
+        words = f"{seed} {[b.op.name for b in workload.body.body]}"
+        return 1 + hashlib.sha256(words.encode()).digest()[0]
+
+    return seconds
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_best_cuts_are_found(seed: int) -> None:
+    fn = simplify(gated())
+    laid = laid_out(fn)
+    prices = Prices(lower(fn).body, POINTS, by_ops(seed))
+    able = [i for i, b in enumerate(laid.body) if b.op.scalar is not None]
+    subsets = itertools.chain.from_iterable(
+        itertools.combinations(able, n) for n in range(len(able) + 1)
+    )
+    least = min(
+        prices.bindings(lower(fn, Arrangement(apart=frozenset(apart))).body) for apart in subsets
+    )
+    found = alternatives(fn, POINTS, by_ops(seed))
+    assert min(a.price for a in found if not a.arrangement.planar) == pytest.approx(least)
+
+
+def test_the_usual_one_is_among_them_at_the_price_of_one() -> None:
+    found = {a.arrangement: a.price for a in alternatives(net(), POINTS, drawn(0))}
+    assert found[USUAL] == pytest.approx(1)
+    assert len(found) >= 3
+    assert sorted(found.values()) == list(found.values())
+
+
+def test_one_that_was_chosen_is_among_them() -> None:
+    chosen = Arrangement(apart=frozenset({3}))
+    found = alternatives(net(), POINTS, drawn(0), chosen)
+    assert chosen in {a.arrangement for a in found}
+
+
+def test_what_the_sizes_do_not_tell_is_no_reason() -> None:
+    predicted = Predicted.of(net(), host())
+    assert predicted.cold_bytes == 4 * (8 * 4 * 9 + 8 * 8 + 4 * 8 * 9)
+    found = alternatives(net(), [({}, 1.0)], predicted)
+    assert {a.price for a in found} == {0.0}
+
+
+# --- tuning: measured, raced, written, run --------------------------------------------------------
+
+
+@dataclass
+class Clock:
+    """A measurer by whom a pool takes so long in a layout, and all else a microsecond."""
+
+    nchw: float
+    nhwc: float
+    source = None
+    has_clock = True
+    asked: list[str] = field(default_factory=list)
+
+    def measure(self, jobs: Sequence[Job]) -> Iterator[list[Outcome]]:
+        for job in jobs:
+            self.asked.append(job.body)
+            pool = self.nhwc if "NHWC" in job.body else self.nchw
+            one = pool if "avg_pool2d" in job.body else 1e-6
+            yield [Outcome(seconds=(one,) * 9) for _ in job.implementations]
+
+
+@dataclass
+class Track:
+    """A race that a strategy runs in the share of the default's time that `takes` says."""
+
+    takes: Callable[[Strategy], float]
+    asked: list[Strategy] = field(default_factory=list)
+
+    def of(self, _: Subject) -> Track:
+        return self
+
+    def whole(self, strategy: Strategy, _: Sizes) -> Pair:
+        self.asked.append(strategy)
+        return [1e-3 * self.takes(strategy)] * 21, [1e-3] * 21
+
+
+PLANAR = Strategy({}, Arrangement(frozenset({0})))
+
+
+def tuned(
+    log: Path, patch: pytest.MonkeyPatch, clock: Clock, takes: Callable[[Strategy], float]
+) -> Track:
+    track = Track(takes)
+    patch.setattr(site, "Race", track)
+    tune(pool(), log=log, trials=1, search="grid", measurer=clock)
+    return track
+
+
+def of_clones(log: Path) -> list[Trial]:
+    return [row for row in rows(log) if row.level == CLONE]
+
+
+def test_what_is_better_is_measured_raced_and_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "log.csv"
+    track = tuned(log, monkeypatch, Clock(1e-6, 1e-6), lambda _: 0.5)
+    assert track.asked == [PLANAR] * 6  # at three sizes, to be compared, then as the verdict
+    (verdict,) = verdicts(rows(log), 1).values()
+    assert verdict.strategy == PLANAR
+    kernels = {row.op for row in rows(log) if row.level == KERNEL}
+    assert kernels == {"avg_pool2d", "transpose"}
+    exe = bucketize.compile(pool(), log=log)
+    assert exe.routines["main"].arrangement == PLANAR.arrangement
+    assert [step["op"] for step in exe.explain(N=2).steps] == ["avg_pool2d"]
+    x = DICE.standard_normal((3, 4, 16, 16)).astype(np.float32)
+    np.testing.assert_array_equal(exe.run(x), bucketize.compile(pool()).run(x))
+    assert "on the vm executor, planar=0" in str(exe.program)
+
+
+def test_what_measuring_shows_to_be_worse_is_not_raced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, clock = tmp_path / "log.csv", Clock(1.0, 1e-6)
+    assert tuned(log, monkeypatch, clock, lambda _: 0.5).asked == []
+    assert any("avg_pool2d" in body for body in clock.asked)
+    assert not verdicts(rows(log), 1)[of_clones(log)[0].clone].strategy
+
+
+@pytest.mark.parametrize("ratio", [0.999, 1.0, 1.2])
+def test_what_loses_the_race_is_taken_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ratio: float
+) -> None:
+    log = tmp_path / "log.csv"
+    noise = iter(itertools.cycle([1.01, 0.99]))
+    tuned(log, monkeypatch, Clock(1e-6, 1e-6), lambda _: ratio * next(noise))
+    (verdict,) = verdicts(rows(log), 1).values()
+    assert not verdict.strategy
+    assert len(of_clones(log)) == 6  # that it lost, and that nothing stays
+    assert bucketize.compile(pool(), log=log).routines["main"].arrangement == USUAL
+
+
+# --- told -----------------------------------------------------------------------------------------
+
+
+def test_an_explanation_tells_the_next_best() -> None:
+    told = bucketize.compile(pool()).explain(N=2)
+    first, second = sorted(arrangements(pool(), "main", {"N": 2}), key=lambda a: a.price)
+    price = {first.arrangement: first.price, second.arrangement: second.price}
+    assert told.second == Alternative(PLANAR.arrangement, price[PLANAR.arrangement] / price[USUAL])
+    more = 100 * (told.second.price - 1)
+    line = f"arrangement: usual; the next best, planar=0, is expected to take {more:+.1f} %"
+    assert line in str(told).splitlines()
+
+
+def test_a_clone_tells_it_at_its_own_sizes() -> None:
+    mod = bucketize.dispatch(pool(), lambda _: {"x": {0: [(1, 2), (2, 5)]}})
+    exe = bucketize.compile(mod)
+    for n in (1, 3):
+        told = exe.explain(N=n)
+        assert told.second is not None
+        fn_sizes = {"N": n} if n > 1 else {}
+        assert told.inside == fn_sizes
+        found = {a.arrangement: a.price for a in arrangements(mod, told.clone, fn_sizes)}
+        assert told.second.price == found[PLANAR.arrangement] / found[USUAL]
+
+
+def test_a_program_that_was_loaded_tells_its_own_alone(tmp_path: Path) -> None:
+    bucketize.compile(pool()).save(tmp_path / "pool.bkt")
+    told = bucketize.load(tmp_path / "pool.bkt").explain(N=2)
+    assert told.second is None
+    assert "arrangement: usual" in str(told).splitlines()
