@@ -22,11 +22,11 @@ from bucketize.kernel.target import Target, host
 from bucketize.tune.child import Limits
 from bucketize.tune.environment import VERSIONS, Environment, here
 from bucketize.tune.loan import POLL_S, TRIES, Future, Loans, Start, distributed
-from bucketize.tune.log import Source
 from bucketize.tune.measure import Job, Outcome, Worker
 from bucketize.tune.race import Made, Pair, Race
 from bucketize.tune.site import MOST_THREADS, LostError, Racer
 from bucketize.tune.task import Sizes, Subject
+from bucketize.tune.trial import Source
 
 PATIENCE_S = 20.0  # for a scheduler to answer, and for the first worker, or the next, to come
 
