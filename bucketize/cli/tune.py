@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from bucketize.tune.cluster import Cluster
-    from bucketize.tune.log import Trial
     from bucketize.tune.session import Session
+    from bucketize.tune.trial import Trial
 
 
 @click.command(short_help="Search schedules for the clones of MODEL, into a log.")

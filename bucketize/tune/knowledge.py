@@ -13,8 +13,8 @@ import pandas as pd
 from bucketize.kernel.template import Implementation
 from bucketize.tune.choice import Verdict, geometric_mean, verdicts
 from bucketize.tune.frame import trial_frame
-from bucketize.tune.log import KERNEL, Trial
 from bucketize.tune.task import Point, Subject, Task
+from bucketize.tune.trial import KERNEL, Trial
 
 GUESS_S = 2e-11  # of a float operation or a byte, before anything is known
 

@@ -29,12 +29,13 @@ from bucketize.tune.confirm import Confirmation
 from bucketize.tune.frame import trial_frame
 from bucketize.tune.journal import Journal
 from bucketize.tune.knowledge import Knowledge, failed
-from bucketize.tune.log import Trial, check_takes_verdicts, rows, select
+from bucketize.tune.log import check_takes_verdicts, rows, select
 from bucketize.tune.measure import Job, Outcome, Rounds, Worker
 from bucketize.tune.progress import Progress, tuning_bar
 from bucketize.tune.search import Proposal
 from bucketize.tune.site import Bench, LostError, Measurer, Site
 from bucketize.tune.task import Point, Subject, Task, Traffic, subjects_of
+from bucketize.tune.trial import Trial
 
 UNTIL = 0.01  # of the whole latency: if all next trials are expected to save less, it is enough
 CONFIRM_S, CONFIRM_RUNS = 1.0, 60  # what confirming a clone takes: seconds, and runs of it
