@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -21,7 +21,7 @@ CASES = (
 SECONDS, ROUNDS = 1.0, 7
 
 
-def served(calls: list[Callable[[], Any]]) -> float:
+def served(calls: Sequence[Callable[[], Any]]) -> float:
     """Requests a second that callers in threads of their own get served."""
     counts = [0] * len(calls)
     end = time.perf_counter() + SECONDS

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +20,7 @@ from bucketize.tune.measure import Rounds, Worker
 from bucketize.tune.search import Proposal
 from bucketize.tune.session import Session, opened
 from bucketize.tune.task import Point, Task
-from bucketize.types import Symbol, tensor
+from bucketize.types import Dim, Symbol, tensor
 
 LOGS = Path(__file__).parent.parent / "tuning_logs"
 ROWS = (1, 2, 3, 5, 8, 13, 17, 32, 64, 100, 256)
@@ -33,7 +33,8 @@ CONV = (  # extent, channels in, channels out, window, stride
 DEPTHWISE = ((112, 32, 1), (112, 96, 2), (56, 144, 1), (14, 576, 1), (7, 960, 1))
 HEADS, WIDTH = 12, 64
 LENGTHS = (8, 16, 64, 128, 384)
-REFINED = 15
+TRIALS = 10**6  # all of them
+REFINED, ROUNDS = 15, Rounds(15, 200, 0.06)
 
 
 def dense() -> tuple[Module, list[Mapping[str, int]]]:
@@ -66,6 +67,7 @@ def convolution() -> tuple[Module, list[Mapping[str, int]]]:
 def attention() -> tuple[Module, list[Mapping[str, int]]]:
     """The two products of attention, neither of a constant."""
     length, out = Symbol("S", 1, 512), Builder()
+    shapes: list[tuple[Dim, Dim]]
     shapes = [(length, WIDTH), (WIDTH, length), (length, length), (length, WIDTH)]
     inputs = [Var(f"x{i}", tensor("float32", HEADS, *s)) for i, s in enumerate(shapes)]
     results = [out.emit(matmul, inputs[0], inputs[1]), out.emit(matmul, inputs[2], inputs[3])]
@@ -76,7 +78,7 @@ def _constant(*shape: int) -> Const:
     return Const(np.random.default_rng(0).standard_normal(shape).astype(np.float32))
 
 
-def _module(out: Builder, inputs: list[Var], results: list[Atom]) -> Module:
+def _module(out: Builder, inputs: Sequence[Var], results: Sequence[Atom]) -> Module:
     return Module({"main": out.function("main", inputs, results)})
 
 
@@ -97,7 +99,7 @@ def main() -> None:
             opened(
                 module,
                 log=log,
-                trials=10**6,
+                trials=TRIALS,
                 search="grid",
                 seed=0,
                 threads=1,
@@ -121,14 +123,14 @@ def refine(session: Session) -> None:
         for point in task.points:
             best = _best(session, task, point)
             asked = [Proposal(made, "confirm") for made in best]
-            job = session.job(task, point, best, Rounds(15, 200, 0.06))
+            job = session.job(task, point, best, ROUNDS)
             ((_, outcomes),) = session.site.measured([job])
             session.record(task, point, asked, outcomes)
 
 
 def _best(session: Session, task: Task, point: Point) -> list[Implementation]:
     """The fastest at a point, by the default of the same rounds, and the default."""
-    known = session.known[task.workload.hash]
+    known = session.knowledge.of_task(task)
     costs = {
         key: trial.latency_median_s / trial.baseline_s
         for key, by_shape in known.items()

@@ -22,7 +22,7 @@ import numpy as np
 import psutil
 
 import bucketize
-from benchmarks.peers import peers
+from benchmarks.peers import called, peers
 from bucketize import zoo
 from bucketize.analysis.engines import Run
 from bucketize.runtime.executable import Executable
@@ -48,17 +48,12 @@ FEW = {"bert-base": 60, "resnet50": 60}  # where 200 shapes would take too long
 
 def stream(name: str, seed: int = 0) -> list[list[Inputs]]:
     """Inputs of distinct random shapes, each in arrays of its own for every time that it comes."""
-    dice, sizes = np.random.default_rng(seed), set()
-    ranges = RANGES[name]
+    dice, ranges = np.random.default_rng(seed), RANGES[name]
+    sizes: set[tuple[int, ...]] = set()
     while len(sizes) < min(SHAPES, FEW.get(name, SHAPES)):
         sizes.add(tuple(int(dice.integers(lo, hi + 1)) for lo, hi in ranges.values()))
     named = [dict(zip(ranges, map(int, s), strict=True)) for s in dice.permutation(sorted(sizes))]
     return [[zoo.inputs(name, shape) for _ in range(TIMES)] for shape in named]
-
-
-def called(exe: Executable, inputs: Inputs) -> Any:
-    """One call of ours."""
-    return exe.run(**inputs)
 
 
 def seconds(run: Callable[..., Any], inputs: Inputs) -> float:
@@ -106,7 +101,9 @@ def fills(exe: Executable, repeats: int = 200) -> float:
     for _ in range(repeats):
         start = time.perf_counter()
         for state in states:
-            sizes, state.sizes = state.sizes, None
+            sizes = state.sizes
+            assert sizes is not None, "a context that has run knows its sizes"
+            state.sizes = None
             state.prepare(sizes)
         taken.append(time.perf_counter() - start)
     return statistics.median(taken)

@@ -17,6 +17,7 @@ from bucketize.types import Symbol, tensor
 from dispatchers import log_dispatcher
 
 OPS = 100
+REPEATS = 25
 
 
 def chain(*dims: Any) -> Function:
@@ -29,14 +30,14 @@ def chain(*dims: Any) -> Function:
     return b.function("main", [x], [y])
 
 
-def microseconds(call: Callable[[], Any], number: int = 2000, repeats: int = 25) -> float:
-    """The median over repeats of the mean over `number` calls."""
+def microseconds(call: Callable[[], Any], number: int) -> float:
+    """The median over `REPEATS` of the mean over `number` calls."""
 
     def many() -> None:
         for _ in range(number):
             call()
 
-    return statistics.median(interleaved({"many": many}, least=repeats)["many"]) / number * 1e6
+    return statistics.median(interleaved({"many": many}, least=REPEATS)["many"]) / number * 1e6
 
 
 def main() -> None:

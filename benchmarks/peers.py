@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import onnx
 
@@ -18,6 +20,7 @@ from bucketize import zoo
 from bucketize.analysis import ENGINES, bench, session
 from bucketize.analysis.benchmark import OURS
 from bucketize.analysis.engines import Run
+from bucketize.runtime.executable import Executable
 
 ROUNDS = 40
 
@@ -42,6 +45,11 @@ def peers(model: onnx.ModelProto, names: list[str]) -> Iterator[dict[str, Run]]:
         yield {name: session(name, path).run for name in names}
 
 
+def called(exe: Executable, inputs: Mapping[str, Any]) -> Any:
+    """One call of ours."""
+    return exe.run(**inputs)
+
+
 def main() -> None:
     """Print a row for each case."""
     names = [name for name, engine in ENGINES.items() if engine.is_installed]
@@ -52,7 +60,7 @@ def main() -> None:
         module = bucketize.from_onnx(model, bounds=zoo.BOUNDS[name])
         exe = bucketize.compile(module, log=os.environ.get("BUCKETIZE_LOG"))
         with peers(model, names) as others:
-            runs = {OURS: lambda inputs, exe=exe: exe.run(**inputs), **others}
+            runs: dict[str, Run] = {OURS: partial(called, exe), **others}
             for sizes in (sizes for case, sizes in CASES if case == name):
                 frame = bench(runs, zoo.inputs(name, sizes), ROUNDS).set_index("engine")
                 shown = f"{name} " + " ".join(f"{k}={v}" for k, v in sizes.items())

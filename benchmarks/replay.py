@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from statistics import geometric_mean
+from typing import TypedDict
 
 import numpy as np
 
@@ -138,7 +139,16 @@ def _logs(record: Record) -> dict[str, float]:
 
 # --- the search ----------------------------------------------------------------------------------
 
-SEARCHES = {
+
+class Options(TypedDict):
+    """How a search goes."""
+
+    strategy: str
+    believes: bool
+    seeds: int
+
+
+SEARCHES: dict[str, Options] = {
     "model": {"strategy": "skopt", "believes": True, "seeds": 1},
     "skopt": {"strategy": "skopt", "believes": False, "seeds": 2},
     "random": {"strategy": "random", "believes": False, "seeds": 8},

@@ -1,0 +1,113 @@
+"""The benchmarks run: each that can in seconds, on settings so small that its figures mean nothing.
+
+`replay` and `transfer` have tests of their own; the others start processes on whole models.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from benchmarks import contexts, dispatch, grids, newshape, overhead, payoff, peers, threads
+from bucketize.tune.log import rows
+
+pytestmark = pytest.mark.filterwarnings("default:.*trials is confirmed")  # by the clock
+
+Patch = pytest.MonkeyPatch
+Output = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def few(monkeypatch: Patch) -> None:
+    """A grid of one product at two sizes."""
+    monkeypatch.setattr(grids, "DENSE", ((8, 16),))
+    monkeypatch.setattr(grids, "ROWS", (1, 2))
+    monkeypatch.setattr(grids, "GRIDS", {"dense": grids.dense})
+    monkeypatch.setattr(grids, "TRIALS", 5)
+    monkeypatch.setattr(grids, "ROUNDS", grids.Rounds(2, 2, 0.0))
+
+
+def test_a_grid_is_recorded_and_its_best_are_timed_again(
+    few: None, monkeypatch: Patch, tmp_path: Path, capsys: Output
+) -> None:
+    monkeypatch.setattr(grids, "LOGS", tmp_path)
+    grids.main()
+    (log,) = tmp_path.glob("*-dense.csv")
+    written = rows(log)
+    by_size = {t.shape: [u for u in written if u.shape == t.shape] for t in written}
+    assert len(by_size) == 2
+    for of in by_size.values():
+        found = [t.schedule_hash for t in of if t.source != "confirm"]
+        assert len(found) == len(set(found)) == 5
+        assert {t.schedule_hash for t in of if t.source == "confirm"} >= set(found)
+    assert all(t.error_kind == "none" for t in written)
+    assert f"{log.name}: {len(written)} rows added" in capsys.readouterr().out
+
+
+def test_the_other_grids_have_tasks() -> None:
+    for made, least in ((grids.convolution, 15), (grids.attention, 2)):
+        module, sizes = made()
+        (main,) = module.functions.values()
+        assert len(main.results) == least
+        assert main.symbols().keys() == sizes[0].keys()
+
+
+def test_payoff_prints_a_row_for_each_size(monkeypatch: Patch, capsys: Output) -> None:
+    monkeypatch.setattr(payoff, "MODELS", {"mlp": ({"N": (1, 4)}, [{"N": 3}, {"N": 4}])})
+    monkeypatch.setattr(payoff, "LEAST", 6)
+    monkeypatch.setattr(payoff, "ENOUGH_S", 0.0)
+    monkeypatch.setenv("BUCKETIZE_SECONDS", "2")
+    monkeypatch.delenv("BUCKETIZE_LOG", raising=False)
+    payoff.main()
+    told = capsys.readouterr().out
+    assert re.search(r"^mlp: \d+ trials, \d+ of them searched, in \d+ s$", told, re.M)
+    assert re.findall(r"^ +(3|4|mean) ", told, re.M) == ["3", "4", "mean"]
+
+
+SMALL = ("mlp", {"N": 2})
+
+
+def test_peers(monkeypatch: Patch, capsys: Output) -> None:
+    monkeypatch.setattr(peers, "CASES", [SMALL])
+    monkeypatch.setattr(peers, "ROUNDS", 3)
+    peers.main()
+    assert re.search(r"^mlp N=2 .* ms .*x +\d\.\de-\d\d$", capsys.readouterr().out, re.M)
+
+
+def test_threads(monkeypatch: Patch, capsys: Output) -> None:
+    monkeypatch.setattr(threads, "CASES", [SMALL])
+    monkeypatch.setattr(threads, "ROUNDS", 3)
+    threads.main()
+    assert "mlp: 1 thread" in capsys.readouterr().out
+
+
+def test_contexts(monkeypatch: Patch, capsys: Output) -> None:
+    monkeypatch.setattr(contexts, "CASES", [SMALL])
+    monkeypatch.setattr(contexts, "SECONDS", 0.01)
+    contexts.main()
+    assert re.search(r"^mlp +two contexts over one: .*x", capsys.readouterr().out)
+
+
+def test_new_shapes(monkeypatch: Patch, capsys: Output) -> None:
+    monkeypatch.setattr(newshape, "RANGES", {"mlp": {"N": (1, 16)}})
+    monkeypatch.setattr(newshape, "SHAPES", 14)
+    monkeypatch.setattr(newshape, "MANY", 300)
+    monkeypatch.setattr("sys.argv", ["benchmarks", "newshape"])
+    newshape.main()
+    told = capsys.readouterr().out
+    assert re.search(r"^mlp .* us ", told, re.M)
+    assert "MiB resident" in told
+
+
+def test_overhead(monkeypatch: Patch, capsys: Output) -> None:
+    monkeypatch.setattr(overhead, "OPS", 5)
+    monkeypatch.setattr(overhead, "REPEATS", 2)
+    overhead.main()
+    assert re.search(r"^the decision among 81 clones: .* us$", capsys.readouterr().out, re.M)
+
+
+def test_the_dispatch_of_four_axes(capsys: Output) -> None:
+    dispatch.main()
+    assert capsys.readouterr().out.startswith("6561 buckets in ")
