@@ -130,7 +130,7 @@ def refine(session: Session) -> None:
 
 def _best(session: Session, task: Task, point: Point) -> list[Implementation]:
     """The fastest at a point, by the default of the same rounds, and the default."""
-    known = session.known[task.workload.hash]
+    known = session.knowledge.of_task(task)
     costs = {
         key: trial.latency_median_s / trial.baseline_s
         for key, by_shape in known.items()

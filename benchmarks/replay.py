@@ -19,9 +19,9 @@ from bucketize.kernel.target import Target
 from bucketize.kernel.template import Implementation
 from bucketize.tune.fit import expected, fitted, measured
 from bucketize.tune.forest import Forest
-from bucketize.tune.log import schedule_json
 from bucketize.tune.record import Record, reference
 from bucketize.tune.search import Search, Space
+from bucketize.tune.trial import schedule_json
 
 TARGETS = {
     "emeraldrapids": Target("emeraldrapids", 16, 32, 48 << 10, 2 << 20, 300 << 20, ""),

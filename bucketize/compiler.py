@@ -24,7 +24,8 @@ from bucketize.runtime.executable import Executable
 from bucketize.runtime.link import link
 from bucketize.runtime.native import check_threads
 from bucketize.tune.choice import Digests, Verdict, verdicts
-from bucketize.tune.log import LogWarning, Trial, rows, select
+from bucketize.tune.log import LogWarning, rows, select
+from bucketize.tune.trial import Trial
 
 EXECUTORS = ("auto", "graph", "vm")
 SHOWN = 3  # illegal clones that a warning names

@@ -47,6 +47,7 @@ TESTS = {  # module: the tests that ought to catch its mutants, tests/test_<name
     "bucketize/tune/confirm.py": ("confirm",),
     "bucketize/tune/interval.py": ("choice",),
     "bucketize/tune/log.py": ("log",),
+    "bucketize/tune/trial.py": ("log",),
 }
 EXPLAINED = Path("tests/equal_mutants.toml")
 SLOW_S = 10.0  # tests that take longer try no mutant

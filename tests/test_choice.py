@@ -26,8 +26,9 @@ from bucketize.ops import matmul, relu
 from bucketize.program.instruction import AGREED, DEFAULT, LOGGED
 from bucketize.tune.choice import Digests, Interval, Verdict, verdicts
 from bucketize.tune.interval import of_median, ratios
-from bucketize.tune.log import CLONE, LogWarning, Trial, append, rows
+from bucketize.tune.log import LogWarning, append, rows
 from bucketize.tune.task import Task, tasks_of
+from bucketize.tune.trial import CLONE, Trial
 from bucketize.types import Symbol, tensor
 
 Bounds = tuple[float, float]

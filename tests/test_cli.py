@@ -37,7 +37,7 @@ from bucketize.runtime import profile as profile_module
 from bucketize.runtime.profile import BETWEEN
 from bucketize.runtime.roofline import Roofline
 from bucketize.tune import journal
-from bucketize.tune.log import Trial
+from bucketize.tune.trial import Trial
 from bucketize.types import Symbol
 
 Run = Callable[..., Result]

@@ -36,12 +36,13 @@ from bucketize.tune import cluster as cluster_module
 from bucketize.tune.child import Limits
 from bucketize.tune.cluster import Cluster, GoneError, Machine, connected
 from bucketize.tune.environment import here
-from bucketize.tune.log import LogWarning, Trial, rows, select
+from bucketize.tune.log import LogWarning, rows, select
 from bucketize.tune.measure import Outcome, Worker
 from bucketize.tune.race import Race
 from bucketize.tune.session import tune
 from bucketize.tune.site import LostError
 from bucketize.tune.task import subjects_of
+from bucketize.tune.trial import Trial
 from bucketize.types import Symbol, tensor
 
 GRID: Mapping[str, Any] = {"search": "grid", "trials": 8, "sizes": "middle"}

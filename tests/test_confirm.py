@@ -24,11 +24,12 @@ from bucketize.tune import site
 from bucketize.tune.choice import Verdict, verdicts
 from bucketize.tune.confirm import ROUNDS
 from bucketize.tune.ledger import merge
-from bucketize.tune.log import CLONE, KERNEL, PLACE, LogWarning, Trial, rows
+from bucketize.tune.log import LogWarning, rows
 from bucketize.tune.measure import Job, Outcome
 from bucketize.tune.race import Made, Pair
 from bucketize.tune.session import tune
 from bucketize.tune.task import Sizes, Subject, Task, tasks_of
+from bucketize.tune.trial import CLONE, KERNEL, PLACE, Trial
 from bucketize.types import Symbol, tensor
 
 TRIALS = 3  # the default and two others

@@ -19,19 +19,8 @@ from hypothesis import strategies as st
 
 from bucketize.errors import LogError
 from bucketize.tune.environment import here
-from bucketize.tune.log import (
-    BLOCK_BYTES,
-    COLUMNS,
-    SCHEMA_VERSION,
-    LogWarning,
-    Trial,
-    append,
-    rows,
-    schedule_hash,
-    schedule_json,
-    select,
-    table,
-)
+from bucketize.tune.log import BLOCK_BYTES, LogWarning, append, rows, select, table
+from bucketize.tune.trial import COLUMNS, SCHEMA_VERSION, Trial, schedule_hash, schedule_json
 
 
 def trial(number: int = 0, **changes: object) -> Trial:

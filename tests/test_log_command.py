@@ -27,17 +27,8 @@ from bucketize.tune.cells import encoded, moment
 from bucketize.tune.choice import best_choice
 from bucketize.tune.environment import here
 from bucketize.tune.ledger import Scope, merge, prune
-from bucketize.tune.log import (
-    ADDED,
-    COLUMNS,
-    SCHEMA_VERSION,
-    LogWarning,
-    Trial,
-    append,
-    rows,
-    select,
-    table,
-)
+from bucketize.tune.log import LogWarning, append, rows, select, table
+from bucketize.tune.trial import ADDED, COLUMNS, SCHEMA_VERSION, Trial
 
 __all__ = ["held", "log"]  # fixtures
 

@@ -19,8 +19,8 @@ from bucketize.kernel.templates import candidates
 from bucketize.kernel.workload import Workload, workload_of
 from bucketize.lower.pipeline import lower
 from bucketize.ops import conv2d, relu
-from bucketize.tune.log import Schedule
 from bucketize.tune.search import STRATEGIES, Proposal, Search, Space, schedules, space_of
+from bucketize.tune.trial import Schedule
 from bucketize.types import tensor
 
 LOGS = Path(__file__).parent.parent / "tuning_logs"

@@ -28,11 +28,12 @@ from bucketize.ops import conv2d, matmul, relu
 from bucketize.text import show
 from bucketize.tune.call import parts
 from bucketize.tune.child import Limits
-from bucketize.tune.log import PLACE, LogWarning, Trial, append, rows
+from bucketize.tune.log import LogWarning, append, rows
 from bucketize.tune.measure import Job, Outcome, Replay, Worker
 from bucketize.tune.progress import Progress
 from bucketize.tune.session import tune
 from bucketize.tune.task import tasks_of
+from bucketize.tune.trial import PLACE, Trial
 from bucketize.types import Profile, Symbol, tensor
 
 KINDS = {

@@ -15,7 +15,8 @@ from bucketize.analysis.column import require
 from bucketize.errors import BucketizeError
 from bucketize.tune.choice import Interval, Verdict, best_choice, geometric_mean, verdicts
 from bucketize.tune.frame import table_frame, trial_frame, trials_of
-from bucketize.tune.log import CLONE, COLUMNS, KERNEL, Trial, schedule_json, table
+from bucketize.tune.log import table
+from bucketize.tune.trial import CLONE, COLUMNS, KERNEL, Trial, schedule_json
 
 TASK = ["host_cpu", "threads", "model", "function", "bucket", "workload", "op"]
 BEST = [

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from bucketize.tune.cluster import Cluster
-    from bucketize.tune.log import Trial
     from bucketize.tune.session import Session
+    from bucketize.tune.trial import Trial
 
 
 @click.command(short_help="Search schedules for the clones of MODEL, into a log.")
@@ -153,7 +153,8 @@ class Report:
         """The best schedule of each task in the whole log."""
         from bucketize.analysis import best_schedules
 
-        return best_schedules(self.session.known_by_task())
+        session = self.session
+        return best_schedules(session.knowledge.frame(session.tasks, session.journal.model))
 
     @cached_property
     def confirmed(self) -> pd.DataFrame:
@@ -162,14 +163,15 @@ class Report:
         from bucketize.tune.frame import trial_frame
 
         session = self.session
-        told = [v for s in session.subjects if (v := session.verdicts.get(s.clone)) is not None]
+        known = session.knowledge.verdicts
+        told = [v for s in session.subjects if (v := known.get(s.clone)) is not None]
         return confirmed(trial_frame(row for verdict in told for row in verdict.rows))
 
     @cached_property
     def known(self) -> int:
         """How many trials serve the tasks; one that serves several counts once."""
-        session = self.session
-        return len({id(trial) for task in session.tasks for trial in session.trials_of(task)})
+        known = self.session.knowledge
+        return len({id(trial) for task in self.session.tasks for trial in known.at_points(task)})
 
     @cached_property
     def searched(self) -> Sequence[Trial]:

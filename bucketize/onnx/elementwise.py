@@ -10,6 +10,7 @@ import numpy as np
 from bucketize.ir import Atom, Const
 from bucketize.onnx.node import Node, Unsupported, converts, converts_directly, native_dtype
 from bucketize.op import Op
+from bucketize.ops import activation
 from bucketize.ops import elementwise as e
 
 DIRECT = {
@@ -33,12 +34,12 @@ DIRECT = {
     "Not": e.logical_not,
     "Or": e.logical_or,
     "Reciprocal": e.reciprocal,
-    "Relu": e.relu,
+    "Relu": activation.relu,
     "Round": e.round_,
-    "Sigmoid": e.sigmoid,
+    "Sigmoid": activation.sigmoid,
     "Sign": e.sign,
     "Sin": e.sin,
-    "Softplus": e.softplus,
+    "Softplus": activation.softplus,
     "Sqrt": e.sqrt,
     "Sub": e.sub,
     "Tanh": e.tanh,
@@ -47,7 +48,7 @@ DIRECT = {
 }
 for _op_type, _op in DIRECT.items():
     converts_directly(_op_type, _op)
-converts_directly("HardSwish", e.hard_swish, since=14)
+converts_directly("HardSwish", activation.hard_swish, since=14)
 
 
 # --- arithmetic ----------------------------------------------------------------------------------
@@ -96,7 +97,7 @@ def _clip(n: Node) -> Atom:
     x, lo, hi = n[0], n.optional(1), n.optional(2)
     if _is_float(x) and all(b is None or isinstance(b, Const) for b in (lo, hi)):
         bounds = {"lo": n.number(1, "min"), "hi": n.number(2, "max")}
-        return n.emit(e.clip, x, **{k: v for k, v in bounds.items() if v is not None})
+        return n.emit(activation.clip, x, **{k: v for k, v in bounds.items() if v is not None})
     if lo is not None:
         x = n.emit(e.maximum_, x, lo)
     return x if hi is None else n.emit(e.minimum_, x, hi)
@@ -116,7 +117,7 @@ def _is_inf(n: Node) -> Atom:
 
 @converts("LeakyRelu")
 def _leaky_relu(n: Node) -> Atom:
-    return n.emit(e.leaky_relu, n[0], alpha=n.attr("alpha", 0.01))
+    return n.emit(activation.leaky_relu, n[0], alpha=n.attr("alpha", 0.01))
 
 
 @converts("PRelu")
@@ -157,28 +158,31 @@ def _softsign(n: Node) -> Atom:
 @converts("HardSigmoid")
 def _hard_sigmoid(n: Node) -> Atom:
     alpha, beta = n.attr("alpha", 0.2), n.attr("beta", 0.5)
-    return n.emit(e.hard_sigmoid, n[0], alpha=alpha, beta=beta)
+    return n.emit(activation.hard_sigmoid, n[0], alpha=alpha, beta=beta)
 
 
 @converts("Gelu", since=20)
 def _gelu(n: Node) -> Atom:
     return n.emit(
-        e.gelu if n.choice("approximate", "none", "tanh") == "none" else e.gelu_tanh, n[0]
+        activation.gelu
+        if n.choice("approximate", "none", "tanh") == "none"
+        else activation.gelu_tanh,
+        n[0],
     )
 
 
 @converts("Mish", since=18)
 def _mish(n: Node) -> Atom:
-    return n.emit(e.mul, n[0], n.emit(e.tanh, n.emit(e.softplus, n[0])))
+    return n.emit(e.mul, n[0], n.emit(e.tanh, n.emit(activation.softplus, n[0])))
 
 
 @converts("Swish", since=24)
 def _swish(n: Node) -> Atom:
     alpha = n.attr("alpha", 1.0)
     if alpha == 1:
-        return n.emit(e.silu, n[0])
+        return n.emit(activation.silu, n[0])
     scaled = n.emit(e.mul, n[0], n.like(n[0], alpha))
-    return n.emit(e.mul, n[0], n.emit(e.sigmoid, scaled))
+    return n.emit(e.mul, n[0], n.emit(activation.sigmoid, scaled))
 
 
 def _exponential(n: Node, factor: float, rate: float = 1.0) -> Atom:

@@ -22,6 +22,7 @@ from bucketize.ops.dyn import (
     dyn_tile,
 )
 from bucketize.ops.elementwise import greater_equal, less_equal, where
+from bucketize.ops.fill import arange
 from bucketize.types import AnyDim, Dim, Shape, product
 
 # --- measuring and making ------------------------------------------------------------------------
@@ -229,8 +230,8 @@ def _trilu(n: Node) -> Atom:
     k, upper = n.number(1, "k is") or 0, n.attr("upper", 1)
     if isinstance(rows, AnyDim) or isinstance(columns, AnyDim):
         raise Unsupported(f"the extents of {n[0].type} are not known")
-    row = n.emit(s.unsqueeze, n.emit(s.arange, start=int(k), stop=rows + int(k)), axes=(1,))
-    column = n.emit(s.arange, stop=columns)
+    row = n.emit(s.unsqueeze, n.emit(arange, start=int(k), stop=rows + int(k)), axes=(1,))
+    column = n.emit(arange, stop=columns)
     kept = n.emit(greater_equal if upper else less_equal, column, row)
     return n.emit(where, kept, n[0], n.like(n[0], 0))
 

@@ -1,5 +1,17 @@
 """The operators; importing this package fills the table in `bucketize.op`."""
 
+from bucketize.ops.activation import (
+    clip,
+    gelu,
+    gelu_tanh,
+    hard_sigmoid,
+    hard_swish,
+    leaky_relu,
+    relu,
+    sigmoid,
+    silu,
+    softplus,
+)
 from bucketize.ops.dim import dim_less, dims_within, from_dims, mask_tail
 from bucketize.ops.dyn import (
     dyn_arange,
@@ -16,7 +28,6 @@ from bucketize.ops.elementwise import (
     add,
     cast,
     ceil,
-    clip,
     cos,
     div,
     equal,
@@ -24,14 +35,9 @@ from bucketize.ops.elementwise import (
     exp,
     floor,
     fmod,
-    gelu,
-    gelu_tanh,
     greater,
     greater_equal,
-    hard_sigmoid,
-    hard_swish,
     isnan,
-    leaky_relu,
     less,
     less_equal,
     log,
@@ -47,20 +53,17 @@ from bucketize.ops.elementwise import (
     not_equal,
     pow_,
     reciprocal,
-    relu,
     round_,
     rsqrt,
-    sigmoid,
     sign,
-    silu,
     sin,
-    softplus,
     sqrt,
     sub,
     tanh,
     trunc_div,
     where,
 )
+from bucketize.ops.fill import arange, full
 from bucketize.ops.index import (
     compress,
     gather,
@@ -87,10 +90,8 @@ from bucketize.ops.reduce import (
     softmax,
 )
 from bucketize.ops.shape import (
-    arange,
     broadcast_to,
     concat,
-    full,
     pad,
     reshape,
     shape_of,

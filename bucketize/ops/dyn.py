@@ -14,6 +14,7 @@ import numpy as np
 
 from bucketize.errors import TypeRelError
 from bucketize.op import Array, Attrs, Op, first_dtype, op
+from bucketize.ops.fill import arange, arange_value, full, full_value
 from bucketize.ops.index import top, top_dtype, top_shape, topk
 from bucketize.ops.rules import (
     at_least,
@@ -27,12 +28,8 @@ from bucketize.ops.rules import (
 )
 from bucketize.ops.shape import (
     Pads,
-    arange,
-    arange_value,
     broadcast_to,
     cut,
-    full,
-    full_value,
     pad,
     padded,
     reshape,

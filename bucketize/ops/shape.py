@@ -1,4 +1,4 @@
-"""Operators that move, make or measure tensors, and compute nothing.
+"""Operators that move or measure tensors, and compute nothing.
 
 Their attributes may hold dims, so that a static op can say `newshape=(B, S*12)`.
 """
@@ -18,8 +18,6 @@ from bucketize.ops.rules import (
     check_extents,
     free,
     int64,
-    named_dtype,
-    range_extent,
     same,
     slice_ends,
     slice_extent,
@@ -371,46 +369,3 @@ def tile_shape(x: Shape, *, repeats: tuple[Dim, ...]) -> Shape:
 def tile(x: Array, *, repeats: tuple[int, ...]) -> Array:
     """`x` repeated along each axis."""
     return np.tile(x, repeats)
-
-
-# --- making --------------------------------------------------------------------------------------
-
-
-def full_value(shape: Shape, value: float) -> Shape:
-    """The elements of a tensor of `shape` that holds one value."""
-    size = product(shape)
-    assert isinstance(size, int)
-    return (int(value),) * size
-
-
-@op(
-    shape=lambda shape, **_: check_extents(shape),
-    dtype=named_dtype,
-    padding=free,
-    value=lambda shape, value, **_: full_value(shape, value),
-    example='{shape=(N, C), value=1.5, dtype="float32"}; {shape=(2, 3), value=7, dtype="int64"}; '
-    '{shape=(), value=True, dtype="bool"}',
-)
-def full(*, shape: tuple[int, ...], value: float, dtype: str) -> Array:
-    """A tensor of one value throughout."""
-    return np.full(shape, value, dtype)
-
-
-def arange_value(start: Dim, stop: Dim, step: Dim) -> Shape:
-    """The elements of an `arange` whose number is known."""
-    count = range_extent(start, stop, step)
-    assert isinstance(count, int)
-    return tuple(start + i * step for i in range(count))
-
-
-@op(
-    shape=lambda start, stop, step, **_: (range_extent(start, stop, step),),
-    dtype=named_dtype,
-    padding=free,
-    value=lambda start, stop, step, **_: arange_value(start, stop, step),
-    example="{stop=N}; {start=2, stop=N}; {start=N, stop=-3, step=-2}; "
-    '{start=1, stop=9, step=3, dtype="int32"}; {start=N, stop=N+3}',
-)
-def arange(*, start: int = 0, stop: int, step: int = 1, dtype: str = "int64") -> Array:
-    """The integers from `start` to `stop`, which is left out."""
-    return np.arange(start, stop, step).astype(dtype)

@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, field
 from typing import IO, Any
 
 from bucketize.errors import TuneError
-from bucketize.tune.log import ErrorKind
+from bucketize.tune.trial import ErrorKind
 
 START_LIMIT_S = 120.0
 LAST_WORDS = 500  # characters of what a dead child said that are kept

@@ -19,7 +19,7 @@ from bucketize.errors import LogError
 from bucketize.ir import CALL, Function, Module, all_bindings
 from bucketize.kernel.template import Implementation
 from bucketize.text import show
-from bucketize.tune.log import CLONE, Schedule, Trial
+from bucketize.tune.trial import CLONE, Schedule, Trial
 
 
 @dataclass(frozen=True)

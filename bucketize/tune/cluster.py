@@ -9,33 +9,27 @@ from __future__ import annotations
 import importlib
 import time
 import warnings
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, partial
-from queue import Empty, SimpleQueue
 from threading import Lock
 from typing import Any, TypeAlias, TypeVar, cast
 
-from bucketize.errors import BucketizeError, BucketizeWarning, TuneError, unknown_name
+from bucketize.errors import BucketizeWarning, TuneError, unknown_name
 from bucketize.kernel.target import Target, host
 from bucketize.tune.child import Limits
 from bucketize.tune.environment import VERSIONS, Environment, here
-from bucketize.tune.log import Source
+from bucketize.tune.loan import POLL_S, TRIES, Future, Loans, Start, distributed
 from bucketize.tune.measure import Job, Outcome, Worker
 from bucketize.tune.race import Made, Pair, Race
 from bucketize.tune.site import MOST_THREADS, LostError, Racer
 from bucketize.tune.task import Sizes, Subject
+from bucketize.tune.trial import Source
 
 PATIENCE_S = 20.0  # for a scheduler to answer, and for the first worker, or the next, to come
-POLL_S = 0.2  # how often it is asked which workers there are
-TRIES = 2  # of what was lost with its worker
 
-Future: TypeAlias = Any  # distributed has no types
-Start: TypeAlias = Callable[[str], Future]
-"""Starts something on the worker of this address."""
 Plugins: TypeAlias = tuple[str, ...]
 Found = TypeVar("Found", list[str], dict[str, int])
 
@@ -52,7 +46,7 @@ def connected(address: str, patience_s: float = PATIENCE_S) -> Iterator[Any]:
         TuneError: Dask distributed is not installed, or no scheduler answers.
 
     """
-    dask = _distributed()
+    dask = distributed()
     try:
         dask.comm.get_address_host_port(address)  # a client waits long before it finds it malformed
         client = dask.Client(address, timeout=patience_s, set_as_default=False)
@@ -60,15 +54,6 @@ def connected(address: str, patience_s: float = PATIENCE_S) -> Iterator[Any]:
         raise TuneError(f"no Dask scheduler answers at {address}: {e}") from e
     with client:
         yield client
-
-
-def _distributed() -> Any:
-    try:
-        return importlib.import_module("distributed")
-    except ModuleNotFoundError as e:
-        raise TuneError(
-            "measuring on a cluster needs Dask distributed: pip install 'bucketize[cluster]'"
-        ) from e
 
 
 # --- on the workers ------------------------------------------------------------------------------
@@ -203,7 +188,7 @@ class Cluster:
             GoneError: the scheduler is gone, or all workers are, and none came in their place.
 
         """
-        loans = _Loans(starts, self.patience_s)
+        loans = Loans(starts, self.patience_s)
         try:
             while loans:
                 workers = self._awaited(self._workers)
@@ -299,84 +284,6 @@ def _of_one_kind(machines: Mapping[str, Machine], host: str) -> Machine:
 
 def _warn(message: str) -> None:
     warnings.warn(message, BucketizeWarning, stacklevel=2)
-
-
-class _Loans:
-    """What workers are given to do: each one thing at a time."""
-
-    def __init__(self, starts: Sequence[Start], patience_s: float) -> None:
-        self.starts, self.patience_s = starts, patience_s
-        self.waiting = deque(range(len(starts)))
-        self.lent: dict[str, tuple[int, str, Future]] = {}  # by the future's key
-        self.losses: Counter[int] = Counter()
-        self.ended: SimpleQueue[Future] = SimpleQueue()
-
-    def __bool__(self) -> bool:
-        return bool(self.waiting or self.lent)
-
-    @property
-    def futures(self) -> list[Future]:
-        """Of what is under way."""
-        return [future for _, _, future in self.lent.values()]
-
-    def lend(self, workers: Sequence[str]) -> None:
-        """Give those something that have nothing to do."""
-        busy = {address for _, address, _ in self.lent.values()}
-        for address in workers:
-            if self.waiting and address not in busy:
-                i = self.waiting.popleft()
-                future = self.starts[i](address)
-                self.lent[future.key] = i, address, future
-                future.add_done_callback(self.ended.put)
-
-    def results(self, workers: Sequence[str]) -> Iterator[tuple[int, Any]]:
-        """What came, within a moment; None of what was lost, and may not be tried again."""
-        for key, (_, address, future) in list(self.lent.items()):
-            if address not in workers:
-                future.cancel()
-                yield from self.lost(key)
-        try:
-            key = self.ended.get(timeout=POLL_S).key
-        except Empty:
-            return
-        if key in self.lent:  # not given up
-            yield from self.result(key)
-
-    def result(self, key: str) -> Iterator[tuple[int, Any]]:
-        """What came of something that has ended."""
-        i, address, future = self.lent[key]
-        if future.status == "error":
-            failure = future.exception()
-            if not isinstance(failure, _distributed().KilledWorker):
-                raise _told(failure, address)
-        elif future.status == "finished":
-            try:
-                came = future.result(self.patience_s)
-            except (TimeoutError, CancelledError):  # the worker went before it was fetched
-                return (yield from self.lost(key))
-            del self.lent[key]
-            yield i, came
-            return
-        yield from self.lost(key)
-
-    def lost(self, key: str) -> Iterator[tuple[int, Any]]:
-        """Have it tried again, unless it was."""
-        i, _, _ = self.lent.pop(key)
-        self.losses[i] += 1
-        if self.losses[i] < TRIES:
-            self.waiting.appendleft(i)
-        else:
-            yield i, None
-
-
-def _told(failure: BaseException, address: str) -> BaseException:
-    """What went wrong on a worker, as an error of the session."""
-    if isinstance(failure, BucketizeError):
-        failure.add_note(f"on the worker {address}")
-        return failure
-    error = TuneError(f"the worker {address} fails: {type(failure).__name__}: {failure}")
-    error.__cause__ = failure
-    return error
 
 
 @dataclass(eq=False)

@@ -8,7 +8,8 @@ from typing import Any
 
 import pandas as pd
 
-from bucketize.tune.log import COLUMNS, PARSERS, Table, Trial
+from bucketize.tune.log import Table
+from bucketize.tune.trial import COLUMNS, PARSERS, Trial
 
 
 def trial_frame(trials: Iterable[Trial]) -> pd.DataFrame:

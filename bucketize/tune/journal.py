@@ -14,18 +14,18 @@ import numpy as np
 from bucketize.kernel.template import Implementation
 from bucketize.tune.environment import Environment
 from bucketize.tune.interval import of_median, ratios
-from bucketize.tune.log import (
+from bucketize.tune.log import append
+from bucketize.tune.measure import Outcome
+from bucketize.tune.task import Point, Subject, Task
+from bucketize.tune.trial import (
     CLONE,
     ERROR_LENGTH,
     KERNEL,
     Source,
     Trial,
-    append,
     schedule_hash,
     schedule_json,
 )
-from bucketize.tune.measure import Outcome
-from bucketize.tune.task import Point, Subject, Task
 
 
 @dataclass

@@ -21,18 +21,8 @@ from pathlib import Path
 from bucketize.errors import LogError, unknown_name
 from bucketize.tune.cells import encoded, moment
 from bucketize.tune.environment import HOST, VERSIONS, here
-from bucketize.tune.log import (
-    COLUMNS,
-    SCHEMA_VERSION,
-    Reading,
-    Table,
-    Trial,
-    content,
-    difference,
-    read,
-    table,
-    writing,
-)
+from bucketize.tune.log import Reading, Table, content, difference, read, table, writing
+from bucketize.tune.trial import COLUMNS, SCHEMA_VERSION, Trial
 
 CONFIRM = "confirm"  # the source of rows that measure a choice once more
 IDENTITY = attrgetter(

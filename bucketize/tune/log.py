@@ -6,127 +6,31 @@ takes, so several processes may share a log; whoever reads needs no lock.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import re
 import warnings
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from bucketize.errors import LogError
 from bucketize.lock import locked
-from bucketize.tune.cells import Cells, encoded, optional_number, picked, row_faults, split, typed
+from bucketize.tune.cells import Cells, encoded, picked, row_faults, split, typed
 from bucketize.tune.environment import HOST, VERSIONS, Environment, here
+from bucketize.tune.trial import ADDED, COLUMNS, CONFIRMING, PARSERS, SCHEMA_VERSION, Trial
 from bucketize.types import show_interval
 
-SCHEMA_VERSION = 3  # 2 added `template`, 3 writes buckets with both ends inclusive
 LOCK_TIMEOUT_S = 60.0
 HEADER_BYTES = 1 << 16  # no header is longer
 BLOCK_BYTES = 1 << 20  # that are searched at once for the end of the last row
-ERROR_LENGTH = 500  # characters of an error's message that a row keeps
-
-Schedule = Mapping[str, int | str]
-Source = Literal["default", "random", "grid", "model", "skopt", "transfer", "confirm", "replay"]
-KERNEL, PLACE, CLONE = "kernel", "place", "clone"
-"""Where a latency was taken: of a kernel by itself, of one between its neighbours in a clone, of a
-clone as a whole. Of the last, op is CLONE, too, and the schedule names implementations."""
-ErrorKind = Literal[
-    "none",
-    "invalid",
-    "compile",
-    "compile_timeout",
-    "run",
-    "run_timeout",
-    "wrong_answer",
-    "crash",
-]
 
 
 class LogWarning(UserWarning):
     """Lines of a tuning log that are left out of account, and why."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Trial:
-    """One measured schedule, one line of the log; times in seconds, None an empty field."""
-
-    schema_version: int = SCHEMA_VERSION
-    run_id: str
-    trial: int  # the how-manieth of its run
-    timestamp: str  # ISO 8601, UTC
-    bucketize_version: str
-    python_version: str
-    numpy_version: str
-    numba_version: str
-    llvmlite_version: str
-    target_triple: str
-    target_features: str
-    host_cpu: str
-    host_cores: int
-    threads: int
-    model: str
-    function: str
-    bucket: str  # "N=1;H=32..63"
-    shape: str  # of the workload's parameters: "128x768,768x768"
-    weight: float  # what the shape counts among those of its bucket
-    op: str
-    workload: str  # hash
-    schedule: str  # JSON
-    schedule_hash: str
-    source: str
-    status: str  # "ok" or "failed"
-    error_kind: str
-    error: str
-    compile_s: float | None = None
-    repeats: int = 0
-    latency_median_s: float | None = None
-    latency_min_s: float | None = None
-    latency_std_s: float | None = None
-    baseline_s: float | None = None  # the default's median latency in the same rounds
-    max_rel_err: float | None = None
-    template: str = ""  # of the kernel; empty in rows of schema 1
-    layer: str = ""  # the first layer of the function that the workload computes
-    flops: float | None = None  # at this shape; a product's multiplication and sum are two
-    bytes: float | None = None  # that the kernel reads and writes at least
-    baseline: str = ""  # the default: "matmul mr=6 nr=64 kc=128"
-    graph_bytes: float | None = None  # of the constants of the whole function: how cold they are
-    clone: str = ""  # the identity of the function in its bucket
-    level: str = KERNEL  # or PLACE, or CLONE
-    ratio_low: float | None = None  # of latency to the default's, round by round: the ends of the
-    ratio_high: float | None = None  # interval that holds its median with 95 % certainty
-
-    @property
-    def environment(self) -> Environment:
-        """Where and with what the trial was measured."""
-        return Environment(**{f.name: getattr(self, f.name) for f in fields(Environment)})
-
-
-COLUMNS = tuple(field.name for field in fields(Trial))
-ADDED: Mapping[str, str | None] = {
-    **dict.fromkeys(("template", "layer", "baseline", "clone"), ""),
-    "level": KERNEL,
-    **dict.fromkeys(("flops", "bytes", "graph_bytes", "ratio_low", "ratio_high")),
-}
-"""What columns hold that logs of an older version lack."""
-
-CONFIRMING = ("clone", "level", "ratio_low", "ratio_high")
-"""The columns that verdicts are read by."""
-
-
-def schedule_json(schedule: Schedule) -> str:
-    """The canonical text of a schedule."""
-    return json.dumps(dict(schedule), sort_keys=True)
-
-
-def schedule_hash(schedule: Schedule) -> str:
-    """The identity of a schedule, whatever the order of its knobs."""
-    return hashlib.sha256(schedule_json(schedule).encode()).hexdigest()[:16]
 
 
 def append(path: str | Path, trial: Trial) -> None:
@@ -432,15 +336,6 @@ def _other_schema(path: Path, columns: Sequence[str], reason: str) -> LogError:
         f"  its header: {','.join(columns)}\n"
         f"  schema {SCHEMA_VERSION}:   {','.join(COLUMNS)}"
     )
-
-
-TYPES: dict[str, Callable[[str], Any]] = {
-    "int": int,
-    "float": float,
-    "str": str,
-    "float | None": optional_number,
-}
-PARSERS = {field.name: TYPES[str(field.type)] for field in fields(Trial)}
 
 
 def _warn(message: str) -> None:

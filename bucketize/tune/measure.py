@@ -20,7 +20,7 @@ from bucketize.kernel.workload import Workload
 from bucketize.op import Array
 from bucketize.text import parse_function
 from bucketize.tune.child import Child, DeathError, Limits
-from bucketize.tune.log import KERNEL, ErrorKind, Source, Trial, schedule_hash
+from bucketize.tune.trial import KERNEL, ErrorKind, Source, Trial, schedule_hash
 
 
 @dataclass(frozen=True)

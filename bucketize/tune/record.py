@@ -14,7 +14,8 @@ from bucketize.kernel.emit.vector import FLOAT_BYTES
 from bucketize.kernel.product import Product
 from bucketize.kernel.template import Schedule
 from bucketize.tune.cells import parse_shapes
-from bucketize.tune.log import KERNEL, Trial, rows
+from bucketize.tune.log import rows
+from bucketize.tune.trial import KERNEL, Trial
 
 TEMPLATES = ("matmul", "conv2d")
 

@@ -17,8 +17,8 @@ from bucketize.kernel.target import Target
 from bucketize.kernel.template import Implementation, Knob, Template, combinations
 from bucketize.kernel.templates import candidates
 from bucketize.kernel.workload import Workload
-from bucketize.tune.log import Source
 from bucketize.tune.surrogate import Surrogate
+from bucketize.tune.trial import Source
 
 ENUMERATED = 5000  # of a template with more schedules a sample is taken
 FIRST_RANDOM = 4  # random points before a surrogate that knows nothing has enough to say

@@ -11,10 +11,10 @@ from numba import config
 from bucketize.errors import TuneError
 from bucketize.kernel.target import Target, host
 from bucketize.tune.environment import Environment, here
-from bucketize.tune.log import Source
 from bucketize.tune.measure import Job, Outcome
 from bucketize.tune.race import Made, Pair, Race
 from bucketize.tune.task import Sizes, Subject
+from bucketize.tune.trial import Source
 
 MOST_THREADS = int(config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
 

@@ -11,7 +11,8 @@ from pathlib import Path
 from bucketize.tune.cells import moment
 from bucketize.tune.environment import HOST, VERSIONS, here
 from bucketize.tune.ledger import counts, left_out
-from bucketize.tune.log import Trial, content, difference, read
+from bucketize.tune.log import content, difference, read
+from bucketize.tune.trial import Trial
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,153 @@
+"""The agenda of a session: of which task to try what next, and when it is enough."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TypeAlias
+
+from bucketize.errors import BucketizeWarning
+from bucketize.kernel.template import Implementation
+from bucketize.tune.knowledge import Knowledge, failed
+from bucketize.tune.search import Proposal, Search
+from bucketize.tune.task import Subject, Task
+
+TOGETHER = 4  # proposals of a task that are timed in turns with the default
+BATCH = 16  # proposals that are compiled before any is timed
+NEIGHBOURS = 4  # whose best are tried early
+FEW = 3  # of the best of a task are confirmed
+
+Asked: TypeAlias = tuple[Task, list[Proposal]]
+
+
+@dataclass
+class Agenda:
+    """The searches of all tasks, and what of the latency each may still save."""
+
+    subjects: Sequence[Subject]
+    knowledge: Knowledge
+    strategy: str
+    seed: int
+    trials: int
+    """Implementations of a task at most."""
+    until: float
+    """The share of the latency below which the next trials are worth nothing."""
+    searches: dict[Task, Search] = field(init=False)
+    broken: set[Subject] = field(default_factory=set)
+    """Those that fail on defaults: there is nothing to hold other implementations against."""
+
+    def __post_init__(self) -> None:
+        """Tell the searches what is known."""
+        self.searches = {t: Search(t.space, self.strategy, self.seed) for t in self.tasks}
+        for task in self.tasks:
+            self.refresh(task)
+
+    @cached_property
+    def owners(self) -> dict[Task, Subject]:
+        """Whose each task is."""
+        return {task: subject for subject in self.subjects for task in subject.tasks}
+
+    @property
+    def tasks(self) -> Sequence[Task]:
+        """Of all clones."""
+        return list(self.owners)
+
+    @property
+    def tried(self) -> int:
+        """Implementations that are known, of all tasks."""
+        return sum(len(search.tried) for search in self.searches.values())
+
+    # --- what is next ----------------------------------------------------------------------------
+
+    def batch(self, lanes: int) -> list[Asked]:
+        """What to compile and time next: most of it where most is expected; nothing if enough."""
+        worth = {task: self.worth(task) for task in self.tasks if self.left(task)}
+        order = sorted(worth, key=lambda t: worth[t], reverse=True)
+        rest = list(itertools.accumulate(worth[task] for task in reversed(order)))
+        chosen: list[Asked] = []
+        lanes = max(lanes, 1)
+        room = max(BATCH, TOGETHER * lanes)
+        together = TOGETHER * math.ceil(lanes / max(len(worth), 1))  # that no lane is idle
+        for task in order:
+            if self.strategy == "skopt" and rest.pop() < self.until:  # it, and all worth less
+                break
+            self.searches[task].transfer = self.elsewhere(task)
+            asked = self.searches[task].ask(min(together, room, self.left(task)))
+            parts = range(0, len(asked), TOGETHER)
+            chosen += [(task, asked[i : i + TOGETHER]) for i in parts]
+            room -= len(asked)
+        return chosen
+
+    def left(self, task: Task) -> int:
+        """How many implementations of a task may be tried yet."""
+        if self.is_broken(task):
+            return 0
+        most = min(self.trials, len(task.space.points))
+        return max(most - len(self.searches[task].tried), 0)
+
+    def worth(self, task: Task) -> float:
+        """The share of all latency that the next trial is expected to save; blind, by turns."""
+        search = self.searches[task]
+        if self.strategy != "skopt":
+            return 1.0 / (1 + len(search.tried))
+        return search.gain() * self.share(task)
+
+    def share(self, task: Task) -> float:
+        """What a task takes of all latency: of its clone's, and that by the weight of its sizes."""
+        subject = self.owners[task]
+        whole = sum(map(self.knowledge.takes, subject.tasks))
+        weight = subject.weight / sum(s.weight for s in self.subjects)
+        return self.knowledge.takes(task) / whole * weight
+
+    def promise(self, subject: Subject) -> float:
+        """The share of all latency that the best of its tasks would save."""
+        best = {task: self.searches[task].best for task in subject.tasks}
+        return sum(self.share(t) * max(1 - b[1], 0) for t, b in best.items() if b is not None)
+
+    def candidates(self, subject: Subject) -> dict[Task, list[Implementation]]:
+        """Of each task the best few, if there are any better than its default."""
+        return {t: best for t in subject.tasks if (best := self.searches[t].better(FEW))}
+
+    def elsewhere(self, task: Task) -> list[Implementation]:
+        """What is best for tasks of the same family, and better than their defaults."""
+        found = [
+            best
+            for other, search in self.searches.items()
+            if other is not task
+            and other.family == task.family
+            and (best := search.best) is not None
+            and best[1] < 1
+        ]
+        found.sort(key=lambda best: best[1])
+        return [made for made, _ in found[:NEIGHBOURS]]
+
+    # --- what came of it -------------------------------------------------------------------------
+
+    def refresh(self, task: Task) -> None:
+        """Tell the search of a task what is known."""
+        search = self.searches[task]
+        self.judge(task)
+        for key, by_shape in self.knowledge.of_task(task).items():
+            whole = all(point.shape in by_shape for point in task.points)
+            if key in task.space.index and (whole or failed(task, by_shape)):
+                made = task.space.points[task.space.index[key]]
+                search.tell(made, self.knowledge.cost(task, by_shape))
+
+    def judge(self, task: Task) -> None:
+        """Give the clone up if the default of a task failed, and say so."""
+        subject = self.owners[task]
+        by_shape = self.knowledge.made(task, task.default.key)
+        if subject in self.broken or not failed(task, by_shape):
+            return
+        self.broken.add(subject)
+        error = next(t.error for t in by_shape.values() if t.latency_median_s is None)
+        reason = f"the default of {task.workload.key} fails: {error}"
+        warnings.warn(f"{task.function} is not tuned: {reason}", BucketizeWarning, stacklevel=2)
+
+    def is_broken(self, task: Task) -> bool:
+        """Whether its clone was given up."""
+        return self.owners[task] in self.broken

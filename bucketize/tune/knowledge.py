@@ -1,0 +1,131 @@
+"""What a session knows of implementations: the rows of its log, and what it has measured since."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+import pandas as pd
+
+from bucketize.kernel.template import Implementation
+from bucketize.tune.choice import Verdict, geometric_mean, verdicts
+from bucketize.tune.frame import trial_frame
+from bucketize.tune.task import Point, Subject, Task
+from bucketize.tune.trial import KERNEL, Trial
+
+GUESS_S = 2e-11  # of a float operation or a byte, before anything is known
+
+ByShape: TypeAlias = dict[str, Trial]
+
+
+@dataclass
+class Knowledge:
+    """What is known, whoever measured it for which model and bucket."""
+
+    trials: dict[str, dict[object, ByShape]] = field(
+        default_factory=lambda: defaultdict(lambda: defaultdict(dict))
+    )
+    """By workload, implementation and shape."""
+    searched: dict[tuple[str, str], str] = field(default_factory=dict)
+    """When a workload was last searched at a shape."""
+    verdicts: dict[str, Verdict] = field(default_factory=dict)
+    """By clone, those of earlier sessions."""
+
+    @classmethod
+    def of(cls, trials: Iterable[Trial], threads: int) -> Knowledge:
+        """What the rows of a log tell of so many threads."""
+        trials = list(trials)
+        knowledge = cls(verdicts=verdicts(trials, threads))
+        for trial in trials:
+            if trial.threads == threads:
+                knowledge.learn(trial)
+        return knowledge
+
+    def learn(self, trial: Trial) -> None:
+        """Take up a row; only those of kernels tell anything."""
+        if trial.level == KERNEL and trial.template:
+            key = Implementation(trial.template, json.loads(trial.schedule)).key
+            self.trials[trial.workload][key][trial.shape] = trial
+            if trial.source != "confirm":
+                last = self.searched.get((trial.workload, trial.shape), "")
+                self.searched[trial.workload, trial.shape] = max(trial.timestamp, last)
+
+    # --- of a task -------------------------------------------------------------------------------
+
+    def of_task(self, task: Task) -> Mapping[object, ByShape]:
+        """The rows of a task's workload at any shape, by implementation."""
+        return self.trials[task.workload.hash]
+
+    def made(self, task: Task, key: object) -> ByShape:
+        """Those of one implementation of it."""
+        return self.trials[task.workload.hash][key]
+
+    def at_points(self, task: Task) -> list[Trial]:
+        """What is known at the points of a task."""
+        return [
+            by_shape[point.shape]
+            for by_shape in self.of_task(task).values()
+            for point in task.points
+            if point.shape in by_shape
+        ]
+
+    def frame(self, tasks: Iterable[Task], model: str) -> pd.DataFrame:
+        """The trials of every task, in the name of its function and bucket, with its weights.
+
+        A workload that several functions share has its rows in each of them.
+        """
+        return trial_frame(
+            replace(
+                trial,
+                model=model,
+                function=task.function,
+                bucket=task.bucket,
+                layer=task.layer,
+                weight=next(p.weight for p in task.points if p.shape == trial.shape),
+            )
+            for task in tasks
+            for trial in self.at_points(task)
+        )
+
+    def takes(self, task: Task) -> float:
+        """Seconds of a task on its default, at all its points."""
+        return sum(point.weight * self.default_s(task, point) for point in task.points)
+
+    def default_s(self, task: Task, point: Point) -> float:
+        """Seconds of the default: measured, or else by the work."""
+        known = self.made(task, task.default.key).get(point.shape)
+        if known is not None and known.latency_median_s is not None:
+            return known.latency_median_s
+        return ((task.flops(point) or 0) + (task.bytes(point) or 0) + 1) * GUESS_S
+
+    def cost(self, task: Task, by_shape: ByShape) -> float | None:
+        """Latency by the default's: the weighted geometric mean over the task's points.
+
+        A row that another default stood beside counts by what this task's takes. None of what
+        failed.
+        """
+        if failed(task, by_shape):
+            return None
+        rows = []
+        for point in task.points:
+            row = by_shape[point.shape]
+            beside = row.baseline in ("", str(task.default))
+            base = row.baseline_s if beside else self.default_s(task, point)
+            if base is None:
+                return None
+            rows.append(replace(row, weight=point.weight, baseline_s=base))
+        return geometric_mean(rows)
+
+    def is_news(self, subject: Subject, told: Verdict) -> bool:
+        """Whether any of its tasks was searched since, by this session or one that was stopped."""
+        places = ((task.workload.hash, p.shape) for task in subject.tasks for p in task.points)
+        return any(self.searched.get(place, "") > told.timestamp for place in places)
+
+
+def failed(task: Task, by_shape: ByShape) -> bool:
+    """Whether an implementation failed at any of the points."""
+    tried = (by_shape.get(point.shape) for point in task.points)
+    return any(trial is not None and trial.latency_median_s is None for trial in tried)
