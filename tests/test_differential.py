@@ -1,4 +1,4 @@
-"""The six models of the zoo, dispatched, against onnxruntime: at the edges of every bucket."""
+"""The models of the zoo, dispatched, against onnxruntime: at the edges of every bucket."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ TEXTS: Cuts = {"B": [(1, 2), (2, 3)], "S": [(2, 5), (5, 17)]}
 CASES: dict[str, tuple[Cuts, dict[str, tuple[int, int]]]] = {
     "mlp": ({"N": [(2, 3), (3, 8), (8, 32)]}, {"N": (1, 40)}),
     "resnet18": (IMAGES, {"N": (1, 3), "H": (32, 64), "W": (32, 64)}),
+    "resnet34": (IMAGES, {"N": (1, 3), "H": (32, 64), "W": (32, 64)}),
     "resnet50": (IMAGES, {"N": (1, 3), "H": (32, 64), "W": (32, 64)}),
     "mobilenetv2": (IMAGES, {"N": (1, 3), "H": (32, 64), "W": (32, 64)}),
     "bert-mini": (TEXTS, {"B": (1, 3), "S": (1, 32)}),

@@ -118,6 +118,7 @@ def test_functions_of_the_model_are_inlined():
 SIZES = {
     "mlp": ({"N": 1}, {"N": 17}),
     "resnet18": ({"N": 1, "H": 32, "W": 40}, {"N": 2, "H": 65, "W": 33}),
+    "resnet34": ({"N": 1, "H": 32, "W": 40},),
     "resnet50": ({"N": 1, "H": 32, "W": 40},),
     "mobilenetv2": ({"N": 1, "H": 32, "W": 40}, {"N": 2, "H": 65, "W": 33}),
     "bert-mini": ({"B": 1, "S": 1}, {"B": 2, "S": 17}),

@@ -11,6 +11,7 @@ from bucketize.errors import BucketizeError, UnknownNameError
 SMALL = {
     "mlp": ({"N": 1}, {"N": 17}),
     "resnet18": ({"N": 1, "H": 32, "W": 40}, {"N": 2, "H": 65, "W": 33}),
+    "resnet34": ({"N": 1, "H": 32, "W": 32}, {"N": 2, "H": 33, "W": 64}),
     "resnet50": ({"N": 1, "H": 32, "W": 32}, {"N": 2, "H": 33, "W": 64}),
     "mobilenetv2": ({"N": 1, "H": 32, "W": 40}, {"N": 2, "H": 65, "W": 33}),
     "bert-mini": ({"B": 1, "S": 1}, {"B": 2, "S": 17}),
@@ -66,7 +67,7 @@ def test_bert_is_written_with_shape_arithmetic():
 
 
 def test_unknown_name():
-    known = "bert-base, bert-mini, mlp, mobilenetv2, resnet18, resnet50"
+    known = "bert-base, bert-mini, mlp, mobilenetv2, resnet18, resnet34, resnet50"
     with pytest.raises(UnknownNameError, match=f"no zoo model named 'vgg'; known: {known}"):
         zoo.build("vgg")
 

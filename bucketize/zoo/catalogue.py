@@ -13,7 +13,7 @@ from onnx import ModelProto
 from bucketize.errors import BucketizeError, unknown_name
 from bucketize.zoo.bert import POSITIONS, VOCABULARY, bert_base, bert_mini
 from bucketize.zoo.mlp import WIDTHS, mlp
-from bucketize.zoo.vision import mobilenetv2, resnet18, resnet50
+from bucketize.zoo.vision import mobilenetv2, resnet18, resnet34, resnet50
 
 Arrays = dict[str, NDArray[Any]]
 Draw = Callable[[np.random.Generator, Mapping[str, int]], Arrays]
@@ -54,6 +54,7 @@ _TOKENS = {"B": (1, 16), "S": (1, POSITIONS)}
 ARCHITECTURES = {
     "mlp": Architecture(mlp, {"N": (1, 1024)}, _rows),
     "resnet18": Architecture(resnet18, _IMAGES, _images),
+    "resnet34": Architecture(resnet34, _IMAGES, _images),
     "resnet50": Architecture(resnet50, _IMAGES, _images),
     "mobilenetv2": Architecture(mobilenetv2, _IMAGES, _images),
     "bert-mini": Architecture(bert_mini, _TOKENS, _tokens),

@@ -29,6 +29,11 @@ def resnet18(seed: int) -> ModelProto:
     return _resnet("resnet18", seed, (2, 2, 2, 2), BASIC)
 
 
+def resnet34(seed: int) -> ModelProto:
+    """ResNet-34: the blocks of ResNet-18, more of them."""
+    return _resnet("resnet34", seed, (3, 4, 6, 3), BASIC)
+
+
 def resnet50(seed: int) -> ModelProto:
     """ResNet-50 v1.5: the stride of a block is in its 3x3 convolution."""
     return _resnet("resnet50", seed, (3, 4, 6, 3), BOTTLENECK)
