@@ -17,12 +17,12 @@ import bucketize
 from bucketize.interpret import run_function
 from bucketize.ir import FUSED, Builder, Const, Function, Module, Var
 from bucketize.kernel.target import host
-from bucketize.kernel.workload import Workload
-from bucketize.lower.alternative import Alternative, alternatives
+from bucketize.kernel.workload import Workload, workload_of
+from bucketize.lower.alternative import Alternative, Alternatives
 from bucketize.lower.arrangement import USUAL, Arrangement
 from bucketize.lower.layout import anchors
 from bucketize.lower.pipeline import laid_out, lower
-from bucketize.lower.price import Predicted, Prices, Sizes
+from bucketize.lower.price import Predicted, Prices, Seconds, Sizes, Weighted
 from bucketize.op import Op
 from bucketize.ops import add, avg_pool2d, conv2d, max_pool2d, mul, relu, sigmoid, tanh
 from bucketize.program.strategy import Strategy
@@ -30,11 +30,12 @@ from bucketize.runtime.arrange import arrangements
 from bucketize.transform.simplify import simplify
 from bucketize.tune import site
 from bucketize.tune.choice import verdicts
-from bucketize.tune.log import CLONE, KERNEL, Trial, rows
+from bucketize.tune.log import rows
 from bucketize.tune.measure import Job, Outcome
 from bucketize.tune.race import Pair
 from bucketize.tune.session import tune
 from bucketize.tune.task import Subject
+from bucketize.tune.trial import CLONE, KERNEL, Trial
 from bucketize.types import Symbol, tensor
 from tests.verify import verify
 
@@ -156,6 +157,17 @@ def test_what_is_apart_joins_nothing_before_it() -> None:
     assert [b.attrs["body"].body[0].op for b in cut] == [conv2d, relu]
 
 
+def kernels(lowered: Function) -> list[Workload]:
+    return [workload_of(b)[0] for b in lowered.body]
+
+
+def priced(
+    fn: Function, sizes: Weighted, seconds: Seconds, *chosen: Arrangement
+) -> list[Alternative]:
+    """The alternatives that are found at these sizes, priced there."""
+    return Alternatives(fn, [sizes], seconds, *chosen).priced(sizes, seconds)
+
+
 # --- the search, beside all that there are --------------------------------------------------------
 
 
@@ -179,14 +191,12 @@ def drawn(seed: int) -> Callable[[Workload, Sizes], float]:
 @pytest.mark.parametrize("seed", range(12))
 def test_the_best_layouts_are_found(seed: int) -> None:
     fn = simplify(net())
-    prices = Prices(lower(fn).body, POINTS, drawn(seed))
+    prices = Prices(kernels(lower(fn)), POINTS, drawn(seed))
     subsets = itertools.chain.from_iterable(
         itertools.combinations(sorted(anchors(fn)), n) for n in range(5)
     )
-    least = min(
-        prices.bindings(lower(fn, Arrangement(frozenset(planar))).body) for planar in subsets
-    )
-    first, *_ = alternatives(fn, POINTS, drawn(seed))
+    least = min(prices.of_all(lower(fn, Arrangement(frozenset(planar))).body) for planar in subsets)
+    first, *_ = priced(fn, POINTS, drawn(seed))
     assert first.price == pytest.approx(least)
 
 
@@ -204,20 +214,20 @@ def by_ops(seed: int) -> Callable[[Workload, Sizes], float]:
 def test_the_best_cuts_are_found(seed: int) -> None:
     fn = simplify(gated())
     laid = laid_out(fn)
-    prices = Prices(lower(fn).body, POINTS, by_ops(seed))
+    prices = Prices(kernels(lower(fn)), POINTS, by_ops(seed))
     able = [i for i, b in enumerate(laid.body) if b.op.scalar is not None]
     subsets = itertools.chain.from_iterable(
         itertools.combinations(able, n) for n in range(len(able) + 1)
     )
     least = min(
-        prices.bindings(lower(fn, Arrangement(apart=frozenset(apart))).body) for apart in subsets
+        prices.of_all(lower(fn, Arrangement(apart=frozenset(apart))).body) for apart in subsets
     )
-    found = alternatives(fn, POINTS, by_ops(seed))
+    found = priced(fn, POINTS, by_ops(seed))
     assert min(a.price for a in found if not a.arrangement.planar) == pytest.approx(least)
 
 
 def test_the_usual_one_is_among_them_at_the_price_of_one() -> None:
-    found = {a.arrangement: a.price for a in alternatives(net(), POINTS, drawn(0))}
+    found = {a.arrangement: a.price for a in priced(net(), POINTS, drawn(0))}
     assert found[USUAL] == pytest.approx(1)
     assert len(found) >= 3
     assert sorted(found.values()) == list(found.values())
@@ -225,14 +235,14 @@ def test_the_usual_one_is_among_them_at_the_price_of_one() -> None:
 
 def test_one_that_was_chosen_is_among_them() -> None:
     chosen = Arrangement(apart=frozenset({3}))
-    found = alternatives(net(), POINTS, drawn(0), chosen)
+    found = priced(net(), POINTS, drawn(0), chosen)
     assert chosen in {a.arrangement for a in found}
 
 
 def test_what_the_sizes_do_not_tell_is_no_reason() -> None:
     predicted = Predicted.of(net(), host())
     assert predicted.cold_bytes == 4 * (8 * 4 * 9 + 8 * 8 + 4 * 8 * 9)
-    found = alternatives(net(), [({}, 1.0)], predicted)
+    found = priced(net(), [({}, 1.0)], predicted)
     assert {a.price for a in found} == {0.0}
 
 

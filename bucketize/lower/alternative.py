@@ -8,14 +8,15 @@ priced again, so that an estimate on the way can cost a better arrangement, but 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from bucketize.ir import Atom, Binding, Function
+from bucketize.kernel.workload import Workload, workload_of
 from bucketize.lower.arrangement import USUAL, Arrangement
 from bucketize.lower.fuse import Users, groups_of, is_closed, is_taken, users_of
 from bucketize.lower.layout import Layouts, anchors
-from bucketize.lower.pipeline import laid_out, lower
+from bucketize.lower.pipeline import fused, laid_out
 from bucketize.lower.price import Prices, Seconds, Weighted
 from bucketize.transform.dead_code import used_atoms
 from bucketize.transform.simplify import simplify
@@ -32,21 +33,42 @@ class Alternative:
     price: float
 
 
-def alternatives(
-    fn: Function, sizes: Weighted, seconds: Seconds, chosen: Arrangement = USUAL
-) -> list[Alternative]:
-    """The arrangements that may be best, the cheapest first; the usual and `chosen` are among them.
+class Alternatives:
+    """The arrangements of a function that may be best, each lowered once, to be priced often."""
 
-    Each of the sizes counts by its weight, relative to what the usual one takes there.
-    """
-    simple = simplify(fn)
-    known = Prices(lower(simple).body, sizes, seconds)
-    found = {USUAL, chosen}
-    for planar in {frozenset[int](), frozenset(anchors(simple)), *layouts(simple, known)}:
-        laid = laid_out(simple, Arrangement(planar))
-        found |= {Arrangement(planar, apart) for apart in cuts(laid, known)}
-    whole = (Alternative(a, known.bindings(lower(simple, a).body)) for a in found)
-    return sorted(whole, key=lambda a: (a.price, a.arrangement != USUAL, str(a.arrangement)))
+    def __init__(
+        self, fn: Function, sizes: Iterable[Weighted], seconds: Seconds, chosen: Arrangement = USUAL
+    ) -> None:
+        """Look for them at each of `sizes`; the usual one is among them, and `chosen`."""
+        self.simple = simplify(fn)
+        self._laid = {frozenset[int](): laid_out(self.simple)}
+        self.kernels = {a: self._workloads(a) for a in (USUAL, chosen)}
+        for each in sizes:
+            prices = Prices(self.kernels[USUAL], each, seconds)
+            for arrangement in self._search(prices):
+                if arrangement not in self.kernels:
+                    self.kernels[arrangement] = self._workloads(arrangement)
+
+    def _search(self, prices: Prices) -> Iterator[Arrangement]:
+        able = frozenset(anchors(self.simple))
+        for planar in {frozenset[int](), able, *layouts(self.simple, prices)}:
+            for apart in cuts(self._laid_out(planar), prices):
+                yield Arrangement(planar, apart)
+
+    def _laid_out(self, planar: frozenset[int]) -> Function:
+        if planar not in self._laid:
+            self._laid[planar] = laid_out(self.simple, Arrangement(planar))
+        return self._laid[planar]
+
+    def _workloads(self, arrangement: Arrangement) -> list[Workload]:
+        lowered = fused(self._laid_out(arrangement.planar), arrangement)
+        return [workload_of(b)[0] for b in lowered.body]
+
+    def priced(self, sizes: Weighted, seconds: Seconds) -> list[Alternative]:
+        """The cheapest first; each of the sizes counts by its weight, relative to the usual one."""
+        prices = Prices(self.kernels[USUAL], sizes, seconds)
+        found = [Alternative(a, sum(map(prices.of, ws))) for a, ws in self.kernels.items()]
+        return sorted(found, key=lambda a: (a.price, a.arrangement != USUAL, str(a.arrangement)))
 
 
 # --- layouts -------------------------------------------------------------------------------------
@@ -60,13 +82,13 @@ class _State:
     planar: frozenset[int] = frozenset()
     price: float = 0.0
 
-    def then(self, b: Binding, place: int, known: Prices, *, planar: bool) -> _State:
+    def then(self, b: Binding, place: int, prices: Prices, *, planar: bool) -> _State:
         """With the next binding laid out, too."""
         layouts = self.layouts.fork()
         before = len(layouts.out.body)
         layouts.add(b, planar=planar)
         made = layouts.out.body[before:]
-        price = self.price + known.bindings(m for m in made if not _joins(m, layouts.out.body))
+        price = self.price + prices.of_all(m for m in made if not _joins(m, layouts.out.body))
         return _State(layouts, self.planar | {place} if planar else self.planar, price)
 
     def forms(self, live: frozenset[Atom]) -> tuple[frozenset[Atom], frozenset[Atom]]:
@@ -76,7 +98,7 @@ class _State:
         return nchw, nhwc
 
 
-def layouts(simple: Function, known: Prices) -> list[frozenset[int]]:
+def layouts(simple: Function, prices: Prices) -> list[frozenset[int]]:
     """The sets of places that stay in NCHW, the cheapest first."""
     able, live = anchors(simple), _live(simple)
     states = [_State(Layouts())] if able else []
@@ -84,21 +106,21 @@ def layouts(simple: Function, known: Prices) -> list[frozenset[int]]:
         kept: dict[object, _State] = {}
         for state in states:
             for planar in (False, True) if place in able else (False,):
-                then = state.then(b, place, known, planar=planar)
+                then = state.then(b, place, prices, planar=planar)
                 best = kept.setdefault(then.forms(live[place]), then)
                 if then.price < best.price:
                     kept[then.forms(live[place])] = then
         states = sorted(kept.values(), key=lambda s: s.price)[:STATES]
-    return [state.planar for state in sorted(states, key=lambda s: _ended(s, simple, known))][
+    return [state.planar for state in sorted(states, key=lambda s: _ended(s, simple, prices))][
         :LAYOUTS
     ]
 
 
-def _ended(state: _State, simple: Function, known: Prices) -> float:
+def _ended(state: _State, simple: Function, prices: Prices) -> float:
     """The price of a state with the results as the caller wants them."""
     before = len(state.layouts.out.body)
     state.layouts.function(simple)
-    return state.price + known.bindings(state.layouts.out.body[before:])
+    return state.price + prices.of_all(state.layouts.out.body[before:])
 
 
 def _live(fn: Function) -> list[frozenset[Atom]]:
@@ -121,14 +143,14 @@ def _joins(b: Binding, body: Sequence[Binding]) -> bool:
 # --- fusion --------------------------------------------------------------------------------------
 
 
-def cuts(laid: Function, known: Prices) -> Iterator[frozenset[int]]:
+def cuts(laid: Function, prices: Prices) -> Iterator[frozenset[int]]:
     """Where groups are cut: as is best; and once more, the least worse of all other ways."""
     places = {b: i for i, b in enumerate(laid.body)}
     users = users_of(laid)
     best: set[int] = set()
     others: list[tuple[float, frozenset[int], frozenset[int]]] = []
     for members in groups_of(laid).values():
-        ways = segmentations(members, users, known)
+        ways = segmentations(members, users, prices)
         (least, first), *rest = (
             (price, frozenset(places[members[i]] for i in at)) for price, at in ways
         )
@@ -144,19 +166,23 @@ def cuts(laid: Function, known: Prices) -> Iterator[frozenset[int]]:
 class _Way:
     """A group's first members, cut."""
 
-    price: float
+    price: float = 0.0
     at: tuple[int, ...] = ()
     """Where a part begins, but for the first."""
 
+    def then(self, begin: int, price: float) -> _Way:
+        """With one more part."""
+        return _Way(self.price + price, (*self.at, begin) if begin else ())
+
 
 def segmentations(
-    members: Sequence[Binding], users: Users, known: Prices
+    members: Sequence[Binding], users: Users, prices: Prices
 ) -> list[tuple[float, tuple[int, ...]]]:
     """The best ways to cut a group into kernels, and where; the cheapest two."""
-    ways: list[list[_Way]] = [[_Way(0.0)]]
+    ways = [[_Way()]]
     for end in range(1, len(members) + 1):
         found = [
-            replace(way, price=way.price + known.group(part), at=(*way.at, *[begin][: begin > 0]))
+            way.then(begin, prices.of_group(part))
             for begin in range(end)
             if _is_kernel(part := list(members[begin:end]), users)
             for way in ways[begin]

@@ -15,8 +15,7 @@ from bucketize.transform.simplify import apply, simplify
 
 def lower(fn: Function, arrangement: Arrangement = USUAL) -> Function:
     """`fn` simplified, channels last, in groups that one kernel computes each."""
-    laid = laid_out(simplify(fn), arrangement)
-    return apply(laid, {"fuse": partial(fuse, apart=arrangement.apart)})
+    return fused(laid_out(simplify(fn), arrangement), arrangement)
 
 
 def laid_out(simplified: Function, arrangement: Arrangement = USUAL) -> Function:
@@ -29,3 +28,8 @@ def laid_out(simplified: Function, arrangement: Arrangement = USUAL) -> Function
             "dead_code": dead_code,
         },
     )
+
+
+def fused(laid: Function, arrangement: Arrangement = USUAL) -> Function:
+    """A function that was laid out, in groups."""
+    return apply(laid, {"fuse": partial(fuse, apart=arrangement.apart)})

@@ -59,15 +59,15 @@ def is_known(workload: Workload, sizes: Sizes) -> bool:
 class Prices:
     """What kernels take by what the whole of a usual function takes, each size by its weight."""
 
-    def __init__(self, usual: Iterable[Binding], sizes: Weighted, seconds: Seconds) -> None:
-        """`usual` are the bindings of the function, lowered, whose price is 1."""
+    def __init__(self, usual: Iterable[Workload], sizes: Weighted, seconds: Seconds) -> None:
+        """`usual` are the kernels whose price together is 1."""
         self._seconds = seconds
         self._known: dict[str, list[float]] = {}
         self._sizes = [size for size, _ in sizes]
         self._shares = [1.0] * len(sizes)
-        total = sum(weight for _, weight in sizes)
-        each = zip(*(self._each(workload_of(b)[0]) for b in usual), strict=True)
+        each = zip(*map(self._each, usual), strict=True)
         whole = [sum(column) for column in each] or [1.0] * len(sizes)
+        total = sum(weight for _, weight in sizes)
         self._shares = [w / total / (s or 1.0) for (_, w), s in zip(sizes, whole, strict=True)]
 
     def _each(self, workload: Workload) -> list[float]:
@@ -79,15 +79,15 @@ class Prices:
             ]
         return self._known[workload.key]
 
-    def workload(self, workload: Workload) -> float:
+    def of(self, workload: Workload) -> float:
         """What a kernel takes."""
         return sum(a * b for a, b in zip(self._shares, self._each(workload), strict=True))
 
-    def bindings(self, bindings: Iterable[Binding]) -> float:
+    def of_all(self, bindings: Iterable[Binding]) -> float:
         """What some bindings take, one kernel each."""
-        return sum(self.workload(workload_of(b)[0]) for b in bindings)
+        return sum(self.of(workload_of(b)[0]) for b in bindings)
 
-    def group(self, members: Sequence[Binding]) -> float:
+    def of_group(self, members: Sequence[Binding]) -> float:
         """What they take as one kernel."""
         inputs, body = group_function(list(members))
-        return self.workload(Workload(body, tuple(isinstance(a, Const) for a in inputs)))
+        return self.of(Workload(body, tuple(isinstance(a, Const) for a in inputs)))

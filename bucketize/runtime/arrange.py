@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from bucketize.dispatch.tree import name_dims
 from bucketize.ir import Module
 from bucketize.kernel.target import host
-from bucketize.lower.alternative import Alternative, alternatives
+from bucketize.lower.alternative import Alternative, Alternatives
 from bucketize.lower.arrangement import USUAL, Arrangement
 from bucketize.lower.price import Predicted
 
@@ -17,4 +17,5 @@ def arrangements(
 ) -> list[Alternative]:
     """Those of a clone that may be best at sizes, the cheapest first, `chosen` among them."""
     fn = name_dims(module.functions[clone], least=0)
-    return alternatives(fn, [(sizes, 1.0)], Predicted.of(fn, host()), chosen)
+    asked, predicted = [(sizes, 1.0)], Predicted.of(fn, host())
+    return Alternatives(fn, [asked], predicted, chosen).priced(asked, predicted)

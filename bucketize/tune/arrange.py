@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeAlias
 
 from bucketize.dispatch.tree import name_dims
 from bucketize.ir import Function
 from bucketize.kernel.target import Target
 from bucketize.kernel.workload import Workload
-from bucketize.lower.alternative import Alternative, alternatives
+from bucketize.lower.alternative import Alternatives
 from bucketize.lower.arrangement import USUAL, Arrangement
-from bucketize.lower.price import Predicted, default_of, is_known
+from bucketize.lower.price import Predicted, is_known
 from bucketize.program.decide import decide
+from bucketize.program.family import family_of
 from bucketize.program.strategy import Strategy
+from bucketize.transform.simplify import simplify
 from bucketize.tune.cells import shape_text
 from bucketize.tune.knowledge import Knowledge
 from bucketize.tune.task import WHOLE, Sizes, Subject, Task, tasks_in
 from bucketize.types import evaluate
 
 WORTH = 0.02  # of the latency: less is not worth a race
+
+
+Known: TypeAlias = dict[object, Alternatives]
+"""By the family of clones, or the clone."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,48 +38,66 @@ class Arranging:
     subject: Subject
     target: Target
     knowledge: Knowledge
+    known: Known
+    """What other clones of the family have looked for is not looked for again."""
     measure: Callable[[Sequence[Task]], None]
     """Has each task's default timed at its points; what came of it is in `knowledge`."""
 
     def run(self) -> Arrangement:
         """What may be better than the usual: by what is known or predicted, then by measurement."""
         first = self.best
-        if first != USUAL:
-            ours, usual = self.tasks(first), self.tasks(USUAL)
-            apart = ((ours | usual)[h] for h in sorted(ours.keys() ^ usual.keys()))
-            self.measure([task for task in apart if not self.is_measured(task)])
-            first = self.best
-        return first
+        if first == USUAL or not self.is_alike:
+            return USUAL
+        ours, usual = self.tasks(first), self.tasks(USUAL)
+        apart = ((ours | usual)[h] for h in sorted(ours.keys() ^ usual.keys()))
+        self.measure([task for task in apart if not self.is_measured(task)])
+        return self.best
 
     @property
     def best(self) -> Arrangement:
         """The cheapest, if it is worth the trouble; else the usual one."""
-        first, *_ = self.alternatives()
+        first, *_ = self.alternatives.priced(self.subject.judged, self.seconds)
         return first.arrangement if first.price < 1 - WORTH else USUAL
 
-    def alternatives(self) -> list[Alternative]:
-        """All that may be best, the cheapest first."""
-        return alternatives(self.function, self.subject.judged, self.seconds)
-
     @cached_property
-    def function(self) -> Function:
-        """What is arranged."""
-        return name_dims(self.subject.module.functions[self.subject.function], least=0)
+    def alternatives(self) -> Alternatives:
+        """Those of the family, looked for at the sizes of the first of it that asks."""
+        key, function = self.family
+        if key not in self.known:
+            ends = sorted(self.subject.judged, key=lambda size: math.prod(size[0].values()))
+            sizes = [ends[:1], ends[-1:]]
+            self.known[key] = Alternatives(function(), sizes, self.seconds)
+        return self.known[key]
+
+    @property
+    def family(self) -> tuple[object, Callable[[], Function]]:
+        """What names the clones that are lowered alike, and their function."""
+        module, name = self.subject.module, self.subject.function
+        clone = module.clones.get(name)
+        found = None if clone is None or clone.policy != "exact" else family_of(clone)
+        key, function = found or (self.subject.clone, lambda: module.functions[name])
+        return key, lambda: name_dims(function(), least=0)
+
+    @property
+    def is_alike(self) -> bool:
+        """Whether the clone has the ops of its family in the same places: bounds may fold some."""
+        mine = simplify(name_dims(self.subject.module.functions[self.subject.function], least=0))
+        return [b.op for b in mine.body] == [b.op for b in self.alternatives.simple.body]
 
     @cached_property
     def predicted(self) -> Predicted:
         """What is expected of what was not measured."""
-        return Predicted.of(self.function, self.target)
+        return Predicted.of(self.subject.module.functions[self.subject.function], self.target)
 
     def seconds(self, workload: Workload, sizes: Sizes) -> float:
-        """What a workload takes on its default: as it was measured, or else as is expected."""
+        """What a workload takes: the least that was measured, or else what is expected."""
         if not is_known(workload, sizes):
             return 0.0
         shapes = (p.type.shape for p in workload.body.params)
         shape = shape_text(tuple(evaluate(d, sizes) for d in s) for s in shapes)
-        made = self.knowledge.trials[workload.hash][default_of(workload, self.target).key]
-        known = made[shape].latency_median_s if shape in made else None
-        return self.predicted(workload, sizes) if known is None else known
+        rows = (made.get(shape) for made in self.knowledge.trials[workload.hash].values())
+        known = [row.latency_median_s for row in rows if row and row.latency_median_s]
+        return min(known) if known else self.predicted(workload, sizes)
 
     def is_measured(self, task: Task) -> bool:
         """Whether a task's default was, or failed, at all its points."""

@@ -23,7 +23,7 @@ from bucketize.lower.arrangement import Arrangement
 from bucketize.progress import shown
 from bucketize.text import constants, show
 from bucketize.tune.agenda import Agenda, Asked
-from bucketize.tune.arrange import Arranging
+from bucketize.tune.arrange import Arranging, Known
 from bucketize.tune.cluster import Cluster, GoneError
 from bucketize.tune.confirm import Confirmation
 from bucketize.tune.frame import trial_frame
@@ -218,6 +218,7 @@ class Session:
     end: float = math.inf
     knowledge: Knowledge = field(init=False)
     agenda: Agenda = field(init=False)
+    arrangements: Known = field(default_factory=dict)
     before: int = field(init=False)
     """How many implementations were known."""
 
@@ -392,7 +393,8 @@ class Session:
                     about = {"task": task, "point": point, "made": task.default}
                     self.write(**about, outcome=default, default=default, source="default")
 
-        return Arranging(subject, self.site.target, self.knowledge, measure).run()
+        target, knowledge = self.site.target, self.knowledge
+        return Arranging(subject, target, knowledge, self.arrangements, measure).run()
 
     def write(self, **about: Any) -> Trial:
         """Add a row, and learn it; as `Journal.write`."""
