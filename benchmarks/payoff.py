@@ -69,7 +69,7 @@ def report(name: str, log: Path, seconds: float) -> None:
     print(f"{name}: {len(rows)} trials, {len(searched)} of them searched, in {took:.0f} s")
     exes = compiled(mods, log)
     told = confirmed(rows)
-    print(f"  {int((told['chosen'] > 0).sum())} of {len(told)} clones are not on defaults alone")
+    print(f"  {int((told['ratio'] < 1).sum())} of {len(told)} clones are not on defaults alone")
     print(f"  {'size':>6}{'untuned':>11}" + "".join(f"{n:>21}" for n in COLUMNS))
     found = [_at(exes, name, at) for at in sizes]
     for at, (seconds_, by) in zip(sizes, found, strict=True):

@@ -26,7 +26,7 @@ from bucketize.lower.price import Predicted, Prices, Seconds, Sizes, Weighted
 from bucketize.op import Op
 from bucketize.ops import add, avg_pool2d, conv2d, max_pool2d, mul, relu, sigmoid, tanh
 from bucketize.program.strategy import Strategy
-from bucketize.runtime.arrange import arrangements
+from bucketize.runtime.alternative import arrangements
 from bucketize.transform.simplify import simplify
 from bucketize.tune import site
 from bucketize.tune.choice import verdicts

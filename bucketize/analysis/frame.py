@@ -117,9 +117,9 @@ def confirmed(frame: pd.DataFrame) -> pd.DataFrame:
     """What each clone's implementations bought when they were timed in it: a row per clone.
 
     Columns: `host_cpu`, `threads`, `model`, `function`, `bucket`; `chosen`, how many workloads do
-    not run on their default; `ratio`, the clone's latency by that on defaults, the weighted
-    geometric mean over the `shapes` judged, and the ends of its 95 % interval, `ratio_low` and
-    `ratio_high`: 1 where the defaults stay.
+    not run on their default; `arrangement`, how they are laid out and fused; `ratio`, the clone's
+    latency by that on defaults, the weighted geometric mean over the `shapes` judged, and the ends
+    of its 95 % interval, `ratio_low` and `ratio_high`: 1 where the defaults stay.
     """
     require(frame, COLUMNS, "load")
     by = attrgetter(*CONFIRMED, "clone")  # of a name there may be several
@@ -128,7 +128,7 @@ def confirmed(frame: pd.DataFrame) -> pd.DataFrame:
         for key, trials in _grouped(trials_of(frame[frame["level"] == CLONE]), by).items()
         for verdict in verdicts(trials, trials[0].threads).values()
     ]
-    columns = [*CONFIRMED, "chosen", "ratio", "ratio_low", "ratio_high", "shapes"]
+    columns = [*CONFIRMED, "chosen", "arrangement", "ratio", "ratio_low", "ratio_high", "shapes"]
     return pd.DataFrame(rows, columns=columns)
 
 
@@ -137,6 +137,7 @@ def _bought(verdict: Verdict) -> dict[str, Any]:
     assert found is not None
     return {
         "chosen": len(verdict.strategy.implementations),
+        "arrangement": str(verdict.strategy.arrangement),
         "ratio": found.median,
         "ratio_low": found.low,
         "ratio_high": found.high,

@@ -199,19 +199,20 @@ def shown_confirmed(confirmed: pd.DataFrame) -> str:
     """What each clone's implementations bought, and whether that is anything."""
     from bucketize.cli.table import table
 
+    pays = (confirmed["ratio"] < 1).tolist()
     rows = [
         {
             "function": row["function"],
             "not on default": row["chosen"],
+            "arrangement": row["arrangement"],
             "by default": f"{row['ratio']:.3f}",
-            "95 %": f"{row['ratio_low']:.3f} to {row['ratio_high']:.3f}" if row["chosen"] else "",
+            "95 %": f"{row['ratio_low']:.3f} to {row['ratio_high']:.3f}" if paid else "",
         }
-        for row in confirmed.to_dict("records")
+        for row, paid in zip(confirmed.to_dict("records"), pays, strict=True)
     ]
     if not rows:
         return "Nothing is confirmed in any clone yet: all of them run on defaults."
-    pays = sum(row["not on default"] > 0 for row in rows)
-    return f"{table(rows)}\n{pays} of {len(rows)} clones are faster than on defaults."
+    return f"{table(rows)}\n{sum(pays)} of {len(rows)} clones are faster than on defaults."
 
 
 def knobs(schedule: str) -> str:

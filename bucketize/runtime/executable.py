@@ -303,7 +303,7 @@ class Executable:
             told = explain(sizes, context)
         if self.module is not None:
             # loads all templates, which a loaded executable does without
-            module: Any = importlib.import_module("bucketize.runtime.arrange")
+            module: Any = importlib.import_module("bucketize.runtime.alternative")
             told.alternatives = partial(
                 module.arrangements, self.module, told.clone, told.inside, told.arrangement
             )

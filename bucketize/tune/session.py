@@ -23,7 +23,7 @@ from bucketize.lower.arrangement import Arrangement
 from bucketize.progress import shown
 from bucketize.text import constants, show
 from bucketize.tune.agenda import Agenda, Asked
-from bucketize.tune.arrange import Arranging, Known
+from bucketize.tune.arrangement import Arranging, Known
 from bucketize.tune.cluster import Cluster, GoneError
 from bucketize.tune.confirm import Confirmation
 from bucketize.tune.frame import trial_frame
