@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+import onnx.parser
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -368,3 +369,18 @@ def test_a_program_that_was_loaded_tells_its_own_alone(tmp_path: Path) -> None:
     told = bucketize.load(tmp_path / "pool.bkt").explain(N=2)
     assert told.second is None
     assert "arrangement: usual" in str(told).splitlines()
+
+
+def test_a_branch_is_left_as_it_is() -> None:
+    text = """
+        <ir_version: 8, opset_import: ["" : 17]>
+        g (float[N,1,4,4] x, bool c) => (float[N,1,4,4] y) <float[1,1,1,1] w = {2.0}>
+        {
+          h = Conv(x, w)
+          y = If (c) <then_branch = t () => (float[N,1,4,4] a) { a = Conv(h, w) },
+                      else_branch = e () => (float[N,1,4,4] b) { b = Relu(h) }>
+        }
+    """
+    mod = bucketize.from_onnx(onnx.parser.parse_model(text), bounds={"N": (1, 4)})
+    found = arrangements(mod, "main", {"N": 2})
+    assert {a.arrangement for a in found} == {USUAL, Arrangement(frozenset({0}))}
