@@ -4,17 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from bucketize.kernel.gemm import cost as gemm
 from bucketize.kernel.target import Target
 from bucketize.kernel.template import Implementation
 from bucketize.kernel.templates import TEMPLATES
-from bucketize.kernel.work import work
 from bucketize.kernel.workload import Workload
-from bucketize.types import evaluate, product
-
-CALL = 5e-7  # seconds to call a kernel
-OPS_A_SECOND = 2e9  # of elements, each op by itself
-BYTES_A_SECOND = 1e10  # from afar
 
 
 def seconds(
@@ -38,12 +31,5 @@ def seconds(
         TypeRelError: a dim of the workload is not told by `sizes`.
 
     """
-    extents = TEMPLATES[implementation.template].extents
-    if extents is not None:
-        knobs = gemm.arrays([implementation.schedule], target.lanes)
-        asked = extents(workload).product([sizes], cold_bytes)
-        return float(gemm.seconds(asked, knobs, gemm.constants_of(target), target)[0, 0])
-    least, body = work(workload), workload.body.body
-    steps = sum(evaluate(product(v.type.shape), sizes) for b in body for v in b.outs)
-    steps += evaluate(least.multiplications, sizes)
-    return CALL + steps / OPS_A_SECOND + evaluate(least.moved, sizes) / BYTES_A_SECOND
+    cost = TEMPLATES[implementation.template].cost(workload)
+    return float(cost.seconds([implementation.schedule], sizes, target, cold_bytes)[0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 from bucketize.kernel.workload import Workload
@@ -19,6 +20,8 @@ class Work:
     multiplications: Dim
     moved: Dim
     """Bytes read and written."""
+    constant: Dim
+    """Those of them that are of constants."""
 
     @property
     def total(self) -> Dim:
@@ -36,8 +39,9 @@ def work(workload: Workload) -> Work:
     part = anchor.args[0] if anchor.op.name in READ_IN_PART else None
     atoms = (*workload.body.params, *workload.body.results)
     types = [anchor.out.type if a is part else a.type for a in atoms]
-    moved = sum((product(t.shape) * t.dtype.itemsize for t in types), start=0)
-    return Work(_multiplications(workload), moved)
+    moved = [product(t.shape) * t.dtype.itemsize for t in types]
+    fixed = itertools.compress(moved, workload.constant)
+    return Work(_multiplications(workload), sum(moved, start=0), sum(fixed, start=0))
 
 
 def _multiplications(workload: Workload) -> Dim:

@@ -24,9 +24,9 @@ from bucketize.ir import (
     all_bindings,
     specialise,
 )
-from bucketize.kernel.product import Extents
+from bucketize.kernel.gemm.cost import Extents
 from bucketize.kernel.target import Target, host
-from bucketize.kernel.template import TEMPLATES, Implementation, Schedule, Shapes
+from bucketize.kernel.template import TEMPLATES, Cost, Implementation, Schedule, Shapes
 from bucketize.kernel.work import work
 from bucketize.kernel.workload import Workload
 from bucketize.op import Array
@@ -139,29 +139,31 @@ class Subject:
         return shape_text(tuple(evaluate(d, sizes) for d in shape) for shape in dims)
 
 
-def believed(task: Task, space: Space) -> list[float] | None:
+def believed(task: Task, space: Space) -> list[float]:
     """What is expected of each point: the logarithm of its latency by the default's.
 
-    By the templates' own models, and by what recorded logs say beside them; None where a template
-    of the workload has no model.
+    By the templates' own models, and by what recorded logs say beside them of products.
     """
     found: dict[object, float] = {}
     for name in {made.template for made in space.points}:
-        extents = TEMPLATES[name].extents
-        if extents is None:
-            return None
         mine = [made for made in space.points if made.template == name]
-        logs = _expected(task, extents(task.workload), [made.schedule for made in mine])
+        cost = TEMPLATES[name].cost(task.workload)
+        logs = _expected(task, cost, [made.schedule for made in mine])
         found |= {made.key: float(log) for made, log in zip(mine, logs, strict=True)}
     return [found[made.key] - found[space.default.key] for made in space.points]
 
 
-def _expected(task: Task, extents: Extents, schedules: Sequence[Schedule]) -> Array:
+def _expected(task: Task, cost: Cost, schedules: Sequence[Schedule]) -> Array:
     """Logarithms of seconds, the weighted mean over the points of a task."""
-    known = forest(task.target)
-    products = [extents.product([point.sizes], task.weight_bytes) for point in task.points]
-    logs = [known.expected(product, schedules) for product in products]
+    logs = [_expected_at(task, point, cost, schedules) for point in task.points]
     return np.average(logs, axis=0, weights=[point.weight for point in task.points])
+
+
+def _expected_at(task: Task, point: Point, cost: Cost, schedules: Sequence[Schedule]) -> Array:
+    if isinstance(cost, Extents):
+        product = cost.product([point.sizes], task.weight_bytes)
+        return forest(task.target).expected(product, schedules)
+    return np.log(cost.seconds(schedules, point.sizes, task.target, task.weight_bytes))
 
 
 def _size(dim: Dim, point: Point) -> int | None:
@@ -171,7 +173,12 @@ def _size(dim: Dim, point: Point) -> int | None:
 
 
 def subjects_of(
-    mod: Module, sizes: str | Traffic = "middle", threads: int = 1, target: Target | None = None
+    mod: Module,
+    sizes: str | Traffic = "middle",
+    threads: int = 1,
+    target: Target | None = None,
+    *,
+    fixed: bool = False,
 ) -> list[Subject]:
     """The functions that do the work, clone by clone, and what each has to tune.
 
@@ -184,6 +191,7 @@ def subjects_of(
             tasks. Sizes at which the model is not legal are not chosen.
         threads: that the clones run on.
         target: the machine that they are tuned for; by default this one.
+        fixed: whether workloads that leave no choice are tasks, too.
 
     Raises:
         TuneError: no bucket holds any of the sizes, they lack a symbol, or are of a clone that is
@@ -211,16 +219,22 @@ def subjects_of(
             show_bucket(clone.bucket),
             digests[routine.name],
             judged[routine.name],
-            tuple(_tasks(routine, clone, digests[routine.name], judged[routine.name], target)),
+            tuple(
+                task
+                for task in _tasks(
+                    routine, clone, digests[routine.name], judged[routine.name], target
+                )
+                if fixed or len(task.space.points) > 1
+            ),
         )
         for routine, clone in leaves
         if judged[routine.name]
     ]
 
 
-def tasks_of(mod: Module, sizes: str | Traffic = "middle") -> list[Task]:
+def tasks_of(mod: Module, sizes: str | Traffic = "middle", *, fixed: bool = False) -> list[Task]:
     """The tasks of all functions that do the work; as `subjects_of`."""
-    return [task for subject in subjects_of(mod, sizes) for task in subject.tasks]
+    return [task for subject in subjects_of(mod, sizes, fixed=fixed) for task in subject.tasks]
 
 
 def _delegates(fn: Function) -> bool:
@@ -311,7 +325,7 @@ def _serves(routine: Routine, clone: Clone, sizes: Sizes) -> bool:
 def _tasks(
     routine: Routine, clone: Clone, digest: str, judged: Weighted, target: Target
 ) -> Iterator[Task]:
-    """The distinct workloads of a routine that leave a choice, in order of appearance."""
+    """The distinct workloads of a routine, in order of appearance."""
     calls = list(_calls(routine))
     weight_bytes = _weight_bytes(calls)
     alike: dict[str, list[KernelCall]] = {}
@@ -335,7 +349,7 @@ def _tasks(
             weight_bytes=weight_bytes,
             target=target,
         )
-        if points and len(task.space.points) > 1:
+        if points:
             yield task
 
 
