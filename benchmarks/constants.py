@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from functools import cache
 
-from benchmarks.grids import GRIDS, LEVELS, LOGS
-from benchmarks.replay import TARGETS, judged
+from benchmarks.replay import TARGETS, judged, observed
 from bucketize.kernel.gemm.sweep import Sweep
 from bucketize.kernel.loops.cost import Steps
 from bucketize.tune.fit import fitted, fitted_steps, fitted_sweep
-from bucketize.tune.log import rows
-from bucketize.tune.observation import C, Observation, observations
-from bucketize.tune.task import tasks_of
 
 
 def main() -> None:
@@ -25,14 +20,6 @@ def main() -> None:
         show("kernel/gemm/sweep", asdict(fitted_sweep(swept, target)))
         counted = observed("rest", processor, Steps)
         show("kernel/loops/cost", fitted_steps(counted, target))
-
-
-@cache
-def observed(grid: str, processor: str, kind: type[C]) -> list[Observation[C]]:
-    """The kernels of a recorded grid whose cost is of this kind."""
-    module, sizes = {**GRIDS, **LEVELS}[grid]()
-    trials = rows(LOGS / f"{processor}-{grid}.csv")
-    return observations(tasks_of(module, sizes, fixed=True), trials, kind)
 
 
 def show(model: str, constants: Mapping[str, float]) -> None:

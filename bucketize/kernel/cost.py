@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from bucketize.kernel.target import Target
 from bucketize.kernel.template import Implementation
 from bucketize.kernel.templates import TEMPLATES
+from bucketize.kernel.work import FORK, FORK_S, work
 from bucketize.kernel.workload import Workload
+from bucketize.types import evaluate
 
 
 def seconds(
@@ -16,8 +18,9 @@ def seconds(
     sizes: Mapping[str, int],
     target: Target,
     cold_bytes: int = 0,
+    threads: int = 1,
 ) -> float:
-    """What the implementation of a workload takes on one core of `target`.
+    """What the implementation of a workload takes on `target`.
 
     Args:
         workload: what is computed.
@@ -26,10 +29,13 @@ def seconds(
         target: the processor; one that was not measured is taken for another.
         cold_bytes: what passes through the caches between two runs of the kernel: those of the
             weights of all kernels that run in turn.
+        threads: each on a core of its own; what is too little to share runs on one.
 
     Raises:
         TypeRelError: a dim of the workload is not told by `sizes`.
 
     """
     cost = TEMPLATES[implementation.template].cost(workload)
-    return float(cost.seconds([implementation.schedule], sizes, target, cold_bytes)[0])
+    alone = float(cost.seconds([implementation.schedule], sizes, target, cold_bytes)[0])
+    shared = threads > 1 and evaluate(work(workload).total, sizes) >= FORK
+    return alone / threads + FORK_S if shared else alone

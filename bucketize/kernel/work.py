@@ -10,7 +10,9 @@ from bucketize.types import Dim, product
 
 FORK = 200_000
 """Multiplications, or bytes, below which a fork of threads costs more than it gives: about 10 us
-of work on a core, and 8 us to fork and join."""
+of work on a core, and `FORK_S`."""
+FORK_S = 8e-6
+"""Seconds to fork threads and join them."""
 
 
 @dataclass(frozen=True)
