@@ -7,9 +7,9 @@ import importlib
 
 NAMES = (
     *("dispatch", "clones", "overhead", "newshape", "memory", "startup", "load"),
-    *("threads", "contexts", "peers", "replay"),
+    *("threads", "contexts", "peers", "replay", "predict"),
 )
-RECORDERS = ("grids", "payoff")
+RECORDERS = ("grids", "payoff", "constants")
 """What writes into the project, or takes long; only by name."""
 
 

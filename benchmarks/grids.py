@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 
+from benchmarks.rest import rest
 from bucketize.ir import Atom, Builder, Const, Module, Var
-from bucketize.kernel.gemm.cost import best
+from bucketize.kernel.gemm.cost import Extents, best
 from bucketize.kernel.template import Implementation
 from bucketize.kernel.templates import candidates
 from bucketize.ops import add, conv2d, matmul, relu
@@ -19,7 +21,7 @@ from bucketize.tune.environment import here
 from bucketize.tune.measure import Rounds, Worker
 from bucketize.tune.search import Proposal
 from bucketize.tune.session import Session, opened
-from bucketize.tune.task import Point, Task
+from bucketize.tune.task import Point, Task, tasks_of
 from bucketize.types import Dim, Symbol, tensor
 
 LOGS = Path(__file__).parent.parent / "tuning_logs"
@@ -33,8 +35,9 @@ CONV = (  # extent, channels in, channels out, window, stride
 DEPTHWISE = ((112, 32, 1), (112, 96, 2), (56, 144, 1), (14, 576, 1), (7, 960, 1))
 HEADS, WIDTH = 12, 64
 LENGTHS = (8, 16, 64, 128, 384)
+COLD = 18  # times 18 MiB
 TRIALS = 10**6  # all of them
-REFINED, ROUNDS = 15, Rounds(15, 200, 0.06)
+REFINED, ROUNDS, QUICK = 15, Rounds(15, 200, 0.06), Rounds(9, 200, 0.03)
 
 
 def dense() -> tuple[Module, list[Mapping[str, int]]]:
@@ -74,6 +77,20 @@ def attention() -> tuple[Module, list[Mapping[str, int]]]:
     return _module(out, inputs, results), [{"S": s} for s in LENGTHS]
 
 
+def cold() -> tuple[Module, list[Mapping[str, int]]]:
+    """A perceptron with more weights than the last cache leaves it, of a few shapes only."""
+    rows, out = Symbol("M", 1, 256), Builder()
+    x = Var("x", tensor("float32", rows, 768))
+    weights = [_constant(768, 3072), _constant(3072, 768)]
+    results: list[Atom] = []
+    for _ in range(COLD):
+        y: Atom = x
+        for weight in weights:
+            y = out.emit(matmul, y, Const(weight.value.copy()))
+        results.append(y)
+    return _module(out, [x], results), [{"M": m} for m in (1, 16, 128)]
+
+
 def _constant(*shape: int) -> Const:
     return Const(np.random.default_rng(0).standard_normal(shape).astype(np.float32))
 
@@ -82,16 +99,16 @@ def _module(out: Builder, inputs: Sequence[Var], results: Sequence[Atom]) -> Mod
     return Module({"main": out.function("main", inputs, results)})
 
 
-GRIDS: Mapping[str, Callable[[], tuple[Module, list[Mapping[str, int]]]]] = {
-    "dense": dense,
-    "convolution": convolution,
-    "attention": attention,
-}
+Grid: TypeAlias = Callable[[], tuple[Module, list[Mapping[str, int]]]]
+GRIDS: Mapping[str, Grid] = {"dense": dense, "convolution": convolution, "attention": attention}
+"""Where much is to choose."""
+LEVELS: Mapping[str, Grid] = {"rest": rest, "cold": cold}
+"""Where what a kernel takes is of more interest than how its schedules compare."""
 
 
 def main() -> None:
     """Record all grids, or go on with them."""
-    for name, made in GRIDS.items():
+    for name, made in {**GRIDS, **LEVELS}.items():
         module, sizes = made()
         log = LOGS / f"{here().host_cpu}-{name}.csv"
         with (
@@ -112,8 +129,10 @@ def main() -> None:
                 progress=True,
             ) as session,
         ):
-            session.work()
-            refine(session)
+            if name in GRIDS:
+                session.work()
+                refine(session)
+            level(session, tasks_of(module, sizes, fixed=True), name in LEVELS)
         print(f"{log.name}: {len(session.written)} rows added")
 
 
@@ -126,6 +145,27 @@ def refine(session: Session) -> None:
             job = session.job(task, point, best, ROUNDS)
             ((_, outcomes),) = session.site.measured([job])
             session.record(task, point, asked, outcomes)
+
+
+def level(session: Session, tasks: Sequence[Task], whole: bool) -> None:
+    """Time the default of each kernel, or all of its schedules, those without a choice, too.
+
+    A grid takes hours, in which others may keep the machine busy; this takes seconds.
+    """
+    for task in tasks:
+        for point in task.points:
+            made = task.space.points if whole else [task.default]
+            job = session.job(task, point, made, QUICK)
+            ((_, (default, *others)),) = session.site.measured([job])
+            for one, outcome in zip(job.implementations, (default, *others), strict=True):
+                session.write(
+                    task=task,
+                    point=point,
+                    made=one,
+                    outcome=outcome,
+                    default=default,
+                    source="confirm",
+                )
 
 
 def _best(session: Session, task: Task, point: Point) -> list[Implementation]:
@@ -148,8 +188,9 @@ def _defaults(task: Task, point: Point) -> list[Implementation]:
     """What the model says is best at a point."""
     found = []
     for template in candidates(task.workload):
-        if template.extents is not None:
-            product = template.extents(task.workload).product([point.sizes], 4 * task.target.l2)
+        cost = template.cost(task.workload)
+        if isinstance(cost, Extents):
+            product = cost.product([point.sizes], 4 * task.target.l2)
             found.append(Implementation(template.name, best((product,), task.target)))
     return found
 

@@ -9,18 +9,33 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from statistics import geometric_mean
 from typing import TypedDict
 
 import numpy as np
 
+from benchmarks.grids import GRIDS, LEVELS, LOGS
 from bucketize.kernel.gemm.cost import best
+from bucketize.kernel.gemm.sweep import Sweep
+from bucketize.kernel.loops.cost import Steps, taken
 from bucketize.kernel.target import Target
 from bucketize.kernel.template import Implementation
-from bucketize.tune.fit import expected, fitted, measured
+from bucketize.tune.fit import (
+    counted,
+    expected,
+    fitted,
+    fitted_steps,
+    fitted_sweep,
+    measured,
+    swept,
+)
 from bucketize.tune.forest import Forest
+from bucketize.tune.log import rows
+from bucketize.tune.observation import C, Observation, observations
 from bucketize.tune.record import Record, reference
 from bucketize.tune.search import Search, Space
+from bucketize.tune.task import tasks_of
 from bucketize.tune.trial import schedule_json
 
 TARGETS = {
@@ -65,6 +80,11 @@ def judge(records: Sequence[Record], target: Target) -> None:
     """Print what is said of one processor."""
     print(f"{len(records)} products, {sum(len(r.schedules) for r in records)} schedules")
     print(f"model, median error on the other half: {100 * model_error(records, target):.1f} %")
+    processor = records[0].host
+    error = sweep_error(observed("convolution", processor, Sweep), target)
+    print(f"that of depthwise convolutions, each by the others: {100 * error:.1f} %")
+    error = steps_error(observed("rest", processor, Steps), target)
+    print(f"that of loop source, on the other half: {100 * error:.1f} %")
     print(f"default at its own size, above the best: {default_excess(records, target)}")
     print(f"default of all sizes, above the best: {default_excess(records, target, wide)}")
     print(f"narrow default by the wide one's: {narrow_by_wide(records, target)}")
@@ -85,6 +105,33 @@ def model_error(records: Sequence[Record], target: Target) -> float:
         constants = fitted(records[half::2], target)
         for record in records[1 - half :: 2]:
             errors += np.abs(expected(record, constants, target) - measured(record)).tolist()
+    return float(np.median(np.exp(errors)) - 1)
+
+
+@cache
+def observed(grid: str, processor: str, kind: type[C]) -> list[Observation[C]]:
+    """The kernels of a recorded grid whose cost is of this kind."""
+    module, sizes = {**GRIDS, **LEVELS}[grid]()
+    trials = rows(LOGS / f"{processor}-{grid}.csv")
+    return observations(tasks_of(module, sizes, fixed=True), trials, kind)
+
+
+def sweep_error(observed: Sequence[Observation[Sweep]], target: Target) -> float:
+    """The median error of each depthwise convolution by a model fitted to the others."""
+    errors: list[float] = []
+    for i, one in enumerate(observed):
+        constants = fitted_sweep([*observed[:i], *observed[i + 1 :]], target)
+        errors += np.abs(swept(one, target, constants) - one.logs).tolist()
+    return float(np.median(np.exp(errors)) - 1)
+
+
+def steps_error(observed: Sequence[Observation[Steps]], target: Target) -> float:
+    """The median error of loop source by a model fitted to the other half."""
+    errors: list[float] = []
+    for half in (0, 1):
+        each = fitted_steps(observed[half::2], target)
+        counts, logs = counted(observed[1 - half :: 2], target)
+        errors += np.abs(np.log(taken(counts, each)) - logs).tolist()
     return float(np.median(np.exp(errors)) - 1)
 
 

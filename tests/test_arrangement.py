@@ -241,7 +241,7 @@ def test_one_that_was_chosen_is_among_them() -> None:
 
 
 def test_what_the_sizes_do_not_tell_is_no_reason() -> None:
-    predicted = Predicted.of(net(), host())
+    predicted = Predicted.of(net(), host(), 1)
     assert predicted.cold_bytes == 4 * (8 * 4 * 9 + 8 * 8 + 4 * 8 * 9)
     found = priced(net(), [({}, 1.0)], predicted)
     assert {a.price for a in found} == {0.0}

@@ -702,10 +702,22 @@ def test_a_profile_in_every_form(run: Run, net: str, roof: None, tmp_path: Path)
     args = ["--dim", "N=1..8", "-d", "log", *at, "--repeat", "2"]
     result = run("profile", net, *args, "--csv", "p.csv", "--trace", "p.json")
     lines = result.stdout.splitlines()
-    assert re.fullmatch(r"N=3: main\[N=2\.\.3\], \S+ ms a call, 1 kernels", lines[0])
-    assert re.fullmatch(r"name +time \[us\] +iqr \[us\] +share +GFLOP/s +GB/s +roof", lines[1])
-    assert lines[2].split() == ["h", "+1", "2.0", "0.0", "66.7%", "0.4", "0.4", "4%"]
-    assert lines[3].split() == ["(between", "kernels)", "1.0", "-", "33.3%", "-", "-", "-"]
+    assert re.fullmatch(
+        r"N=3: main\[N=2\.\.3\], \S+ ms a call \(\S+ ms by the model\), 1 kernels", lines[0]
+    )
+    assert re.fullmatch(
+        r"name +time \[us\] +iqr \[us\] +model +share +GFLOP/s +GB/s +roof", lines[1]
+    )
+    *h, model, share, flops, moved, roof_ = lines[2].split()
+    assert (h, share, flops, moved, roof_) == (
+        ["h", "+1", "2.0", "0.0"],
+        "66.7%",
+        "0.4",
+        "0.4",
+        "4%",
+    )
+    assert float(model) > 0
+    assert lines[3].split() == ["(between", "kernels)", "1.0", "-", "15.0", "33.3%", "-", "-", "-"]
     assert sum(line.startswith("N=") for line in lines) == 2  # a point given twice is one
     assert lines[-1].startswith("roof with 1 thread, measured: 100.0 GFLOP/s, 10.0 GB/s, ridge")
     assert max(map(len, lines)) <= 80
@@ -728,6 +740,7 @@ def test_a_profile_of_a_saved_program_tells_scripts(
     assert (kernel["name"], kernel["op"], kernel["shape"]) == ("h+y", "matmul+relu", [3, 8])
     assert kernel["share"] + between["share"] == pytest.approx(1)
     assert between["flops"] is None
+    assert told["predicted_s"] == kernel["predicted_s"] + between["predicted_s"]
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from benchmarks import replay
-from bucketize.kernel.gemm.cost import GENERIC, arrays, best, constants_of, seconds
+from bucketize.kernel.gemm.cost import GENERIC, Extents, arrays, best, constants_of, seconds
 from bucketize.kernel.gemm.schedule import schedules
-from bucketize.kernel.product import Extents, Product
+from bucketize.kernel.product import Product
 from bucketize.tune.fit import expected, fitted, measured
 from bucketize.tune.record import Record, records
 from bucketize.types import Symbol

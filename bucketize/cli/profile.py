@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     Profiles = list[tuple[parameter.Sizes, pd.DataFrame]]
 
-NAME = 26  # characters of a name: what the other columns leave of 80
+NAME = 18  # characters of a name: what the other columns leave of 80
 
 
 @click.command()
@@ -48,10 +48,11 @@ def profile(
     """Time each kernel of MODEL, beside what the machine could do.
 
     A row is a kernel, by the names of the ONNX nodes that it computes ("+2": and two more). Times
-    are medians, "iqr" the distance between their quartiles. GFLOP/s counts matrix products and
-    convolutions; GB/s counts operands and results once each. "roof" is what was attained of
-    min(peak GFLOP/s, intensity x peak GB/s), both measured here in a second; what lies in a cache
-    comes faster than from memory, so it may exceed 100 %.
+    are medians, "iqr" the distance between their quartiles, "model" what the kernel's cost model
+    says, in us. GFLOP/s counts matrix products and convolutions; GB/s counts operands and results
+    once each. "roof" is what was attained of min(peak GFLOP/s, intensity x peak GB/s), both
+    measured here in a second; what lies in a cache comes faster than from memory, so it may exceed
+    100 %.
 
     \b
     Examples:
@@ -121,6 +122,7 @@ def told(exe: Executable, sizes: parameter.Sizes, frame: pd.DataFrame) -> dict[s
         "threads": exe.program.threads,
         "whole_s": frame.attrs["whole_s"],
         "whole_iqr_s": frame.attrs["whole_iqr_s"],
+        "predicted_s": frame.attrs["predicted_s"],
         "roofline": {"gflops": roof.gflops, "gbytes_s": roof.gbytes_s, "ridge": roof.ridge},
         "kernels": records(frame),
     }
@@ -130,9 +132,10 @@ def headline(exe: Executable, sizes: parameter.Sizes, frame: pd.DataFrame) -> st
     """What the rows are of."""
     from bucketize.cli.table import milliseconds
 
-    clone, whole = exe.explain(**sizes).clone, milliseconds(frame.attrs["whole_s"])
+    clone = exe.explain(**sizes).clone
+    whole, model = (milliseconds(frame.attrs[name]) for name in ("whole_s", "predicted_s"))
     at = f"{parameter.shown_sizes(sizes)}: " if sizes else ""
-    return f"{at}{clone}, {whole} a call, {len(frame) - 1} kernels"
+    return f"{at}{clone}, {whole} a call ({model} by the model), {len(frame) - 1} kernels"
 
 
 def shown(frame: pd.DataFrame) -> str:
@@ -142,6 +145,7 @@ def shown(frame: pd.DataFrame) -> str:
     formats: dict[str, Format] = {
         "time [us]": number("{:.1f}"),
         "iqr [us]": number("{:.1f}"),
+        "model": number("{:.1f}"),
         "share": number("{:.1%}"),
         "GFLOP/s": number("{:.1f}", least=0.05),  # 0 of what does not count
         "GB/s": number("{:.1f}"),
@@ -151,6 +155,7 @@ def shown(frame: pd.DataFrame) -> str:
         "name": labels(frame),
         "time [us]": 1e6 * frame["time_s"],
         "iqr [us]": 1e6 * frame["iqr_s"],
+        "model": 1e6 * frame["predicted_s"],
         "share": frame["share"],
         "GFLOP/s": frame["gflops"],
         "GB/s": frame["gbytes_s"],

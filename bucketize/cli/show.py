@@ -78,7 +78,7 @@ def lines(section: str, mod: Module, after: Module, function: str) -> Iterator[s
 
 def arranged(mod: Module, name: str) -> Iterator[str]:
     """The arrangements of a clone's kernels, the best first, priced in the middle of its bucket."""
-    from bucketize.kernel.product import between
+    from bucketize.kernel.gemm.cost import between
     from bucketize.runtime.alternative import arrangements
 
     symbols = mod.function(name).symbols().values()

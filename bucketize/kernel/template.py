@@ -7,9 +7,11 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
-from bucketize.kernel.product import Extents
+import numpy as np
+from numpy.typing import NDArray
+
 from bucketize.kernel.target import Target
 from bucketize.kernel.workload import Workload
 from bucketize.op import Array
@@ -46,6 +48,23 @@ class Launch:
 REPORT = 3 * 8  # bytes
 
 
+class Cost(Protocol):
+    """What a workload takes by the model of its template."""
+
+    def seconds(
+        self,
+        schedules: Sequence[Schedule],
+        sizes: Mapping[str, int],
+        target: Target,
+        cold_bytes: int = 0,
+    ) -> NDArray[np.float64]:
+        """Seconds on one core under each schedule, where the symbols have these sizes.
+
+        `cold_bytes` pass through the caches between two runs of the kernel: they are those of the
+        weights of all kernels that run in turn.
+        """
+
+
 @dataclass(frozen=True, eq=False)
 class Template:
     """A generator of kernels. `Shapes` are those of the arguments, then of all results."""
@@ -64,8 +83,8 @@ class Template:
     """Constant argument i as the schedule wants it laid out; None: as it is."""
     pack_key: Callable[[Workload, Schedule, int], str]
     """Equal keys: equal layouts, so that packed copies can be shared."""
-    extents: Callable[[Workload], Extents] | None = None
-    """Those of the product that the workload is, if it is one, for the model of what it takes."""
+    cost: Callable[[Workload], Cost]
+    """What it takes, to rank schedules by and to predict."""
 
 
 TEMPLATES: dict[str, Template] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 from bucketize.kernel.workload import Workload
@@ -9,7 +10,9 @@ from bucketize.types import Dim, product
 
 FORK = 200_000
 """Multiplications, or bytes, below which a fork of threads costs more than it gives: about 10 us
-of work on a core, and 8 us to fork and join."""
+of work on a core, and `FORK_S`."""
+FORK_S = 8e-6
+"""Seconds to fork threads and join them."""
 
 
 @dataclass(frozen=True)
@@ -19,6 +22,8 @@ class Work:
     multiplications: Dim
     moved: Dim
     """Bytes read and written."""
+    constant: Dim
+    """Those of them that are of constants."""
 
     @property
     def total(self) -> Dim:
@@ -36,8 +41,9 @@ def work(workload: Workload) -> Work:
     part = anchor.args[0] if anchor.op.name in READ_IN_PART else None
     atoms = (*workload.body.params, *workload.body.results)
     types = [anchor.out.type if a is part else a.type for a in atoms]
-    moved = sum((product(t.shape) * t.dtype.itemsize for t in types), start=0)
-    return Work(_multiplications(workload), moved)
+    moved = [product(t.shape) * t.dtype.itemsize for t in types]
+    fixed = itertools.compress(moved, workload.constant)
+    return Work(_multiplications(workload), sum(moved, start=0), sum(fixed, start=0))
 
 
 def _multiplications(workload: Workload) -> Dim:

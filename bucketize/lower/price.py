@@ -27,20 +27,21 @@ class Predicted:
 
     target: Target
     cold_bytes: int
+    threads: int
 
     @classmethod
-    def of(cls, fn: Function, target: Target) -> Predicted:
+    def of(cls, fn: Function, target: Target, threads: int) -> Predicted:
         """That of the workloads of a function, whose weights all pass through the caches."""
         atoms = (a for b in all_bindings(fn) for a in b.args if isinstance(a, Const))
         held = {id(a.value): a.value.nbytes for a in atoms}
-        return cls(target, sum(held.values()))
+        return cls(target, sum(held.values()), threads)
 
     def __call__(self, workload: Workload, sizes: Sizes) -> float:
         """Seconds; none where the sizes do not tell its shapes."""
         if not is_known(workload, sizes):
             return 0.0
         default = default_of(workload, self.target)
-        return seconds(workload, default, sizes, self.target, self.cold_bytes)
+        return seconds(workload, default, sizes, self.target, self.cold_bytes, self.threads)
 
 
 def default_of(workload: Workload, target: Target) -> Implementation:

@@ -13,9 +13,13 @@ from bucketize.lower.price import Predicted
 
 
 def arrangements(
-    module: Module, clone: str, sizes: Mapping[str, int], chosen: Arrangement = USUAL
+    module: Module,
+    clone: str,
+    sizes: Mapping[str, int],
+    chosen: Arrangement = USUAL,
+    threads: int = 1,
 ) -> list[Alternative]:
     """Those of a clone that may be best at sizes, the cheapest first, `chosen` among them."""
     fn = name_dims(module.functions[clone], least=0)
-    asked, predicted = [(sizes, 1.0)], Predicted.of(fn, host())
+    asked, predicted = [(sizes, 1.0)], Predicted.of(fn, host(), threads)
     return Alternatives(fn, [asked], predicted, chosen).priced(asked, predicted)

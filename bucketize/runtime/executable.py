@@ -304,9 +304,8 @@ class Executable:
         if self.module is not None:
             # loads all templates, which a loaded executable does without
             module: Any = importlib.import_module("bucketize.runtime.alternative")
-            told.alternatives = partial(
-                module.arrangements, self.module, told.clone, told.inside, told.arrangement
-            )
+            where = told.clone, told.inside, told.arrangement, self.program.threads
+            told.alternatives = partial(module.arrangements, self.module, *where)
         return told
 
     def profile(
@@ -321,12 +320,14 @@ class Executable:
 
         Columns: name (the nodes of the model, joined by "+"), op, kernel (its template), shape (of
         the result), time_s (the median over `repetitions`), iqr_s (the distance between the
-        quartiles), share, flops, bytes, gflops, gbytes_s, intensity (FLOP per byte), roofline
-        (attained by attainable), bound ("compute" or "memory"), schedule, why ("log" or "default").
+        quartiles), share, predicted_s (what the model of the template says), flops, bytes, gflops,
+        gbytes_s, intensity (FLOP per byte), roofline (attained by attainable), bound ("compute" or
+        "memory"), schedule, why ("log" or "default").
         The last row, "(between kernels)", is what the whole call takes beyond them, so that the
         shares add up to 1; of it, and of ops that numpy computes, work and rates are missing.
-        `attrs` has "whole_s", "whole_iqr_s" and "roofline"; where none is given, this machine's is
-        measured, in a second, once in a process, by two small kernels that have to be compiled.
+        `attrs` has "whole_s", "whole_iqr_s", "predicted_s" and "roofline"; where none is given,
+        this machine's is measured, in a second, once in a process, by two small kernels that have
+        to be compiled.
 
         Operations are those of matrix products and convolutions, done directly; bytes are those of
         operands and results, each once. `roofline` may exceed 1: what lies in a cache comes faster

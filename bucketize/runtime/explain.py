@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -14,14 +14,13 @@ from bucketize.lower.arrangement import USUAL, Arrangement
 from bucketize.program.instruction import (
     Branch,
     Call,
-    Code,
     Compute,
-    Decide,
     Instruction,
     KernelCall,
     Refuse,
     RunSegment,
 )
+from bucketize.program.way import way
 from bucketize.runtime.vm import Context
 from bucketize.types import evaluate, symbols
 
@@ -103,45 +102,28 @@ def sizes_of(inputs: Sequence[Var], given: Mapping[str, Any]) -> dict[str, int]:
 def explain(sizes: dict[str, int], context: Context) -> Explanation:
     """Follow the decisions from `main` down to kernels."""
     told = Explanation(dict(sizes))
-    for instruction, known in path(context, "main", sizes, told):
+    _enter(context, "main", told)
+    for instruction, known in way(context.image.program, "main", sizes):
         _tell(context, instruction, known, told)
+        if not isinstance(instruction, Call):
+            told.inside = dict(known)
     return told
 
 
-def path(
-    context: Context, name: str, sizes: dict[str, int], told: Explanation
-) -> Iterator[tuple[Instruction, dict[str, int]]]:
-    """The instructions that a call at these sizes comes to, with the sizes there."""
+def _enter(context: Context, name: str, told: Explanation) -> None:
     routine = context.image.program.routines[name]
-    told.clone, told.executor = name, routine.executor
-    told.arrangement, told.inside = routine.arrangement, sizes
+    told.clone, told.executor, told.arrangement = name, routine.executor, routine.arrangement
     told.path.append(name)
-    yield from _walk(context, routine.code, sizes, told)
-
-
-def _walk(
-    context: Context, code: Code, sizes: dict[str, int], told: Explanation
-) -> Iterator[tuple[Instruction, dict[str, int]]]:
-    for instruction in code.instructions:
-        if isinstance(instruction, Decide):
-            leaf = instruction.leaves[instruction.leaf(sizes)]
-            yield from _walk(context, leaf, sizes, told)
-        elif isinstance(instruction, Call):
-            b = instruction.binding
-            callee = context.image.program.routines[b.attrs["callee"]]
-            shapes = [tuple(evaluate(d, sizes) for d in a.type.shape) for a in b.args]
-            inner = bind_shapes(callee.params, shapes)
-            yield from path(context, callee.name, inner, told)
-        else:
-            yield instruction, sizes
 
 
 def _tell(
-    context: Context, instruction: Instruction, sizes: dict[str, int], told: Explanation
+    context: Context, instruction: Instruction, sizes: Mapping[str, int], told: Explanation
 ) -> None:
     if isinstance(instruction, Refuse):
-        raise refusal(instruction.binding, sizes)
-    if isinstance(instruction, Branch):
+        raise refusal(instruction.binding, dict(sizes))
+    if isinstance(instruction, Call):
+        _enter(context, instruction.binding.attrs["callee"], told)
+    elif isinstance(instruction, Branch):
         told.path.append("a branch that depends on values")
     elif isinstance(instruction, Compute):
         told.steps.append(_host_step(instruction.binding))

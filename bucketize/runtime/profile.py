@@ -19,7 +19,8 @@ from bucketize.kernel.work import work
 from bucketize.op import Array
 from bucketize.program.instruction import Compute, Instruction, KernelCall, Segment
 from bucketize.program.plan import WORD
-from bucketize.program.program import Routine
+from bucketize.program.predict import CALL_S, constant_bytes, predicted_kernel
+from bucketize.program.program import Program, Routine
 from bucketize.progress import Tell, announced, progress_bar, shown, steps
 from bucketize.runtime.image import Image, Linked
 from bucketize.runtime.native import function_at, run_parallel
@@ -53,6 +54,8 @@ class Layer:
     """Those of matrix products and convolutions; other ops do not count."""
     bytes: int | None = None
     """Those of operands and results, each once; None where no work model tells."""
+    predicted_s: float | None = None
+    """What the model of its template says that it takes; None for numpy."""
 
 
 # --- timing --------------------------------------------------------------------------------------
@@ -168,35 +171,44 @@ def profile(
         times = interleaved(calls, least=repetitions, before=before, stopwatch=stopwatch(threads))
         step("what the machine could do")
         roof = roofline or measured(threads)
-    return _frame(list(zip(*runs[1::2], strict=True)), times["whole"], roof)
+    return _frame(list(zip(*runs[1::2], strict=True)), times["whole"], roof, image.program)
 
 
 # --- the frame -----------------------------------------------------------------------------------
 
 
 def _frame(
-    layers: Sequence[tuple[Timed, ...]], whole: Sequence[float], roof: Roofline
+    layers: Sequence[tuple[Timed, ...]], whole: Sequence[float], roof: Roofline, program: Program
 ) -> pd.DataFrame:
-    rows = [_row(runs, roof) for runs in layers]
+    cold = constant_bytes(runs[0].what for runs in layers)
+    rows = [_row(runs, roof, program, cold) for runs in layers]
     rest = max(statistics.median(whole) - sum(row["time_s"] for row in rows), 0.0)
-    between = asdict(Layer(BETWEEN, "", "", None))
+    between = asdict(Layer(BETWEEN, "", "", None, predicted_s=CALL_S))
     rows.append({**between, **_rates(None, None, rest, roof), "time_s": rest, "iqr_s": None})
     frame = pd.DataFrame(rows)
     frame["share"] = frame["time_s"] / frame["time_s"].sum()
-    frame.attrs = {"roofline": roof, "whole_s": statistics.median(whole), "whole_iqr_s": iqr(whole)}
+    frame.attrs = {
+        "roofline": roof,
+        "whole_s": statistics.median(whole),
+        "whole_iqr_s": iqr(whole),
+        "predicted_s": frame["predicted_s"].sum(),
+    }
     return frame[COLUMNS]
 
 
 COLUMNS = [
-    *("name", "op", "kernel", "shape", "time_s", "iqr_s", "share", "flops", "bytes"),
+    *("name", "op", "kernel", "shape", "time_s", "iqr_s", "share", "predicted_s", "flops", "bytes"),
     *("gflops", "gbytes_s", "intensity", "roofline", "bound", "schedule", "why"),
 ]
 
 
-def _row(runs: Sequence[Timed], roof: Roofline) -> dict[str, Any]:
+def _row(
+    runs: Sequence[Timed], roof: Roofline, program: Program, cold_bytes: int
+) -> dict[str, Any]:
     """A kernel over all runs: the median, and how far apart the quartiles are."""
     times = [run.seconds for run in runs]
-    layer, seconds = _layer(runs[0]), statistics.median(times)
+    expected = predicted_kernel(program, runs[0].what, runs[0].sizes, cold_bytes)
+    layer, seconds = _layer(runs[0], expected), statistics.median(times)
     rates = _rates(layer.flops, layer.bytes, seconds, roof)
     return {**asdict(layer), **rates, "time_s": seconds, "iqr_s": iqr(times)}
 
@@ -221,7 +233,7 @@ def iqr(values: Sequence[float]) -> float:
     return float(high - low)
 
 
-def _layer(timed: Timed) -> Layer:
+def _layer(timed: Timed, predicted_s: float | None) -> Layer:
     what = timed.what
     if isinstance(what, Compute):
         name = what.binding.op.name
@@ -237,4 +249,5 @@ def _layer(timed: Timed) -> Layer:
         why=what.why,
         flops=2 * evaluate(least.multiplications, timed.sizes),
         bytes=evaluate(least.moved, timed.sizes),
+        predicted_s=predicted_s,
     )

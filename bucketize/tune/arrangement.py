@@ -21,6 +21,7 @@ from bucketize.program.strategy import Strategy
 from bucketize.transform.simplify import simplify
 from bucketize.tune.cells import shape_text
 from bucketize.tune.knowledge import Knowledge
+from bucketize.tune.record import CLOCK
 from bucketize.tune.task import WHOLE, Sizes, Subject, Task, tasks_in
 from bucketize.types import evaluate
 
@@ -44,14 +45,15 @@ class Arranging:
     """Has each task's default timed at its points; what came of it is in `knowledge`."""
 
     def run(self) -> Arrangement:
-        """What may be better than the usual: by what is known or predicted, then by measurement."""
-        first = self.best
-        if first == USUAL or not self.is_alike:
-            return USUAL
-        ours, usual = self.tasks(first), self.tasks(USUAL)
-        apart = ((ours | usual)[h] for h in sorted(ours.keys() ^ usual.keys()))
-        self.measure([task for task in apart if not self.is_measured(task)])
-        return self.best
+        """What may be better than the usual by what is known or predicted, once it is measured."""
+        while (first := self.best) != USUAL and self.is_alike:
+            ours, usual = self.tasks(first), self.tasks(USUAL)
+            apart = ((ours | usual)[h] for h in sorted(ours.keys() ^ usual.keys()))
+            unknown = [task for task in apart if not self.is_measured(task)]
+            if not unknown:
+                return first
+            self.measure(unknown)
+        return USUAL
 
     @property
     def best(self) -> Arrangement:
@@ -87,7 +89,9 @@ class Arranging:
     @cached_property
     def predicted(self) -> Predicted:
         """What is expected of what was not measured."""
-        return Predicted.of(self.subject.module.functions[self.subject.function], self.target)
+        subject = self.subject
+        function = subject.module.functions[subject.function]
+        return Predicted.of(function, self.target, subject.program.threads)
 
     def seconds(self, workload: Workload, sizes: Sizes) -> float:
         """What a workload takes: the least that was measured, or else what is expected."""
@@ -96,7 +100,11 @@ class Arranging:
         shapes = (p.type.shape for p in workload.body.params)
         shape = shape_text(tuple(evaluate(d, sizes) for d in s) for s in shapes)
         rows = (made.get(shape) for made in self.knowledge.trials[workload.hash].values())
-        known = [row.latency_median_s for row in rows if row and row.latency_median_s]
+        known = [
+            max(row.latency_median_s - CLOCK.get(row.host_cpu, 0.0), row.latency_median_s / 2)
+            for row in rows
+            if row and row.latency_median_s
+        ]
         return min(known) if known else self.predicted(workload, sizes)
 
     def is_measured(self, task: Task) -> bool:

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
+from bucketize.kernel.gemm import sweep
 from bucketize.kernel.gemm.cost import GENERIC, Constants, arrays, seconds
+from bucketize.kernel.gemm.sweep import Sweep
+from bucketize.kernel.loops import cost as loops
+from bucketize.kernel.loops.cost import Steps, table, taken
 from bucketize.kernel.target import Target
-from bucketize.tune.record import Record
+from bucketize.tune.observation import Observation
+from bucketize.tune.record import CLOCK, Record
 
 Floats = NDArray[np.float64]
+Bounds = Mapping[str, tuple[float, float]]
 
-BOUNDS: Mapping[str, tuple[float, float]] = {
+BOUNDS: Bounds = {
     "ghz": (1.5, 5.0),
     "latency": (3.0, 6.0),
     "tile": (5.0, 150.0),
@@ -24,45 +30,53 @@ BOUNDS: Mapping[str, tuple[float, float]] = {
     "store": (0.3, 6.0),
     "spill": (0.3, 6.0),
     "panel": (5.0, 300.0),
-    "call": (300.0, 6000.0),
+    "call": (20.0, 6000.0),
     "l2": (25.0, 120.0),
     "l3": (3.0, 25.0),
+    "memory": (1.0, 12.0),
+    "held": (0.05, 1.0),
     "asked": (0.5, 4.0),
-    "overlap": (1.5, 20.0),
     "conflict": (0.2, 20.0),
 }
-"""What is fitted, and within which physical bounds; the rest is the target's, or not seen."""
+"""What is fitted, and within which physical bounds; the rest is the target's, or not seen.
+
+`overlap` decides which panels are wide enough for all models: it stays as defaults want it.
+"""
+SWEEP: Bounds = {
+    "tile": (1.0, 100.0),
+    "run": (1.0, 300.0),
+    "store": (0.3, 12.0),
+    "call": (20.0, 6000.0),
+    "l2": (10.0, 200.0),
+    "l3": (3.0, 40.0),
+    "apart": (0.1, 40.0),
+    "late": (0.1, 40.0),
+    "latency": (1.0, 6.0),
+    "overlap": (1.0, 20.0),
+}
+"""Those of depthwise convolutions."""
+STEPS: Bounds = {**dict.fromkeys(loops.KINDS, (1e-13, 1e-5)), "overlap": (1.0, 20.0)}
+"""Those of loop source."""
 NEAR = 0.3  # of log latency: schedules that much slower than the best need not be known well
 FAR_WEIGHT, LEVEL_WEIGHT = 0.4, 2.0
-QUIET = 0.25  # the quantile of the default's times in all rounds that tells a quiet machine's
 NOISE = 0.1  # of log latency, beyond which an error counts no more than in proportion
 EVALUATIONS = 100
 
 
-def expected(record: Record, constants: Constants, target: Target) -> Floats:
-    """The logarithms of seconds that a model expects of a record's schedules."""
-    found = seconds(record.product, arrays(record.schedules, record.lanes), constants, target)
-    return np.asarray(np.log(found[0]), float)
+def nearest(
+    start: Mapping[str, float],
+    bounds: Bounds,
+    residuals: Callable[[Mapping[str, float]], Floats],
+) -> dict[str, float]:
+    """The constants within bounds for which residuals are least; those without bounds stay."""
+    low, high = np.log(np.array(list(bounds.values()))).T
+    first = np.clip(np.log([start[name] for name in bounds]), low + 1e-3, high - 1e-3)
 
-
-def measured(record: Record) -> Floats:
-    """Those that it took on a quiet machine: by the default's, at its better times."""
-    return np.asarray(np.array(record.logs) + np.log(np.quantile(record.baselines, QUIET)), float)
-
-
-def fitted(records: Sequence[Record], target: Target, start: Constants = GENERIC) -> Constants:
-    """The constants with which the model is nearest to what was measured on a processor."""
-    low, high = np.log(np.array(list(BOUNDS.values()))).T
-    first = np.clip(np.log([getattr(start, name) for name in BOUNDS]), low + 1e-3, high - 1e-3)
-
-    def constants(logs: Floats) -> Constants:
-        return replace(start, **dict(zip(BOUNDS, map(float, np.exp(logs)), strict=True)))
-
-    def residuals(logs: Floats) -> Floats:
-        return np.concatenate([_residuals(r, constants(logs), target) for r in records])
+    def constants(logs: Floats) -> dict[str, float]:
+        return {**start, **dict(zip(bounds, map(float, np.exp(logs)), strict=True))}
 
     found = least_squares(
-        residuals,
+        lambda logs: residuals(constants(logs)),
         first,
         loss="soft_l1",
         f_scale=NOISE,
@@ -72,10 +86,80 @@ def fitted(records: Sequence[Record], target: Target, start: Constants = GENERIC
     return constants(found.x)
 
 
+# --- products ------------------------------------------------------------------------------------
+
+
+def expected(record: Record, constants: Constants, target: Target) -> Floats:
+    """The logarithms of seconds that a model expects of a record's schedules."""
+    found = seconds(record.product, arrays(record.schedules, record.lanes), constants, target)
+    return np.asarray(np.log(found[0]), float)
+
+
+def measured(record: Record) -> Floats:
+    """Those that it took on a quiet machine: by the default's, in the best of all jobs.
+
+    In each it is a median, so that the least is no stroke of luck.
+    """
+    taken = np.exp(record.logs) * min(record.baselines) - CLOCK.get(record.host, 0.0)
+    return np.asarray(np.log(taken), float)
+
+
+def fitted(records: Sequence[Record], target: Target, start: Constants = GENERIC) -> Constants:
+    """The constants with which the model is nearest to what was measured on a processor."""
+
+    def residuals(constants: Mapping[str, float]) -> Floats:
+        made = replace(start, **constants)
+        return np.concatenate([_residuals(r, made, target) for r in records])
+
+    return replace(start, **nearest(asdict(start), BOUNDS, residuals))
+
+
 def _residuals(record: Record, constants: Constants, target: Target) -> Floats:
-    """How schedules compare counts first, the level of a record as one number more."""
+    """How schedules compare counts first, the level of the better ones as one number more."""
     error = expected(record, constants, target) - measured(record)
-    level = np.median(error)
     near = np.array(record.logs) < min(record.logs) + NEAR
+    level = np.median(error[near])
     weights = np.where(near, 1.0, FAR_WEIGHT) / np.sqrt(len(error))
     return np.append((error - level) * weights * 6, LEVEL_WEIGHT * level)
+
+
+# --- depthwise convolutions ----------------------------------------------------------------------
+
+
+def fitted_sweep(observed: Sequence[Observation[Sweep]], target: Target) -> sweep.Constants:
+    """The constants of depthwise convolutions; each of those observed counts the same."""
+    start = sweep.GENERIC
+
+    def residuals(constants: Mapping[str, float]) -> Floats:
+        made = sweep.Constants(**constants)
+        errors = [swept(o, target, made) - o.logs for o in observed]
+        return np.concatenate([e / np.sqrt(len(e)) * 6 for e in errors])
+
+    return sweep.Constants(**nearest(asdict(start), SWEEP, residuals))
+
+
+def swept(observed: Observation[Sweep], target: Target, constants: sweep.Constants) -> Floats:
+    """The logarithms of seconds that a model expects of a depthwise convolution's schedules."""
+    found = observed.cost.modelled(observed.schedules, observed.sizes, target, constants)
+    return np.asarray(np.log(found), float)
+
+
+# --- loop source ---------------------------------------------------------------------------------
+
+
+def counted(observed: Sequence[Observation[Steps]], target: Target) -> tuple[Floats, Floats]:
+    """What loops did, a row for each kernel and schedule, and the logarithms of its seconds."""
+    counts = [
+        o.cost.counted(schedule, o.sizes, target, o.cold_bytes)
+        for o in observed
+        for schedule in o.schedules
+    ]
+    return table(counts), np.concatenate([o.logs for o in observed])
+
+
+def fitted_steps(observed: Sequence[Observation[Steps]], target: Target) -> dict[str, float]:
+    """The constants of loop source."""
+    counts, logs = counted(observed, target)
+    return nearest(
+        loops.GENERIC, STEPS, lambda each: np.asarray(np.log(taken(counts, each)) - logs, float)
+    )

@@ -18,6 +18,9 @@ from bucketize.tune.log import rows
 from bucketize.tune.trial import KERNEL, Trial
 
 TEMPLATES = ("matmul", "conv2d")
+CLOCK = {"emeraldrapids": 0.85e-6}
+"""By processor, the seconds of a trial that are not the kernel's: two looks at the clock, and a
+call from Python. A kernel that does nothing seems to take so long."""
 
 
 @dataclass
@@ -39,18 +42,18 @@ class Record:
 def records(trials: Iterable[Trial]) -> list[Record]:
     """The products among some trials; of what was measured again the last counts."""
     latest = {
-        (t.host_cpu, t.workload, t.template, t.shape, t.baseline, t.schedule_hash): t
+        (t.host_cpu, t.workload, t.template, t.shape, t.graph_bytes, t.baseline, t.schedule_hash): t
         for t in trials
         if t.template in TEMPLATES and t.level == KERNEL and t.threads == 1
     }
-    found: dict[tuple[str, ...], Record] = {}
+    found: dict[tuple[object, ...], Record] = {}
     lanes: dict[str, int] = {}
     for key, t in latest.items():
         if t.latency_median_s and t.baseline_s and t.flops:
-            if key[:5] not in found:
+            if key[:6] not in found:
                 label = f"{t.op} {t.shape}"
-                found[key[:5]] = Record(t.host_cpu, label, product_of(t))
-            record = found[key[:5]]
+                found[key[:6]] = Record(t.host_cpu, label, product_of(t))
+            record = found[key[:6]]
             record.schedules.append(json.loads(t.schedule))
             record.logs.append(math.log(t.latency_median_s / t.baseline_s))
             record.baselines.append(t.baseline_s)

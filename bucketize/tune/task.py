@@ -24,9 +24,9 @@ from bucketize.ir import (
     all_bindings,
     specialise,
 )
-from bucketize.kernel.product import Extents
+from bucketize.kernel.gemm.cost import Extents
 from bucketize.kernel.target import Target, host
-from bucketize.kernel.template import TEMPLATES, Implementation, Schedule, Shapes
+from bucketize.kernel.template import TEMPLATES, Cost, Implementation, Schedule, Shapes
 from bucketize.kernel.work import work
 from bucketize.kernel.workload import Workload
 from bucketize.op import Array
@@ -140,29 +140,31 @@ class Subject:
         return shape_text(tuple(evaluate(d, sizes) for d in shape) for shape in dims)
 
 
-def believed(task: Task, space: Space) -> list[float] | None:
+def believed(task: Task, space: Space) -> list[float]:
     """What is expected of each point: the logarithm of its latency by the default's.
 
-    By the templates' own models, and by what recorded logs say beside them; None where a template
-    of the workload has no model.
+    By the templates' own models, and by what recorded logs say beside them of products.
     """
     found: dict[object, float] = {}
     for name in {made.template for made in space.points}:
-        extents = TEMPLATES[name].extents
-        if extents is None:
-            return None
         mine = [made for made in space.points if made.template == name]
-        logs = _expected(task, extents(task.workload), [made.schedule for made in mine])
+        cost = TEMPLATES[name].cost(task.workload)
+        logs = _expected(task, cost, [made.schedule for made in mine])
         found |= {made.key: float(log) for made, log in zip(mine, logs, strict=True)}
     return [found[made.key] - found[space.default.key] for made in space.points]
 
 
-def _expected(task: Task, extents: Extents, schedules: Sequence[Schedule]) -> Array:
+def _expected(task: Task, cost: Cost, schedules: Sequence[Schedule]) -> Array:
     """Logarithms of seconds, the weighted mean over the points of a task."""
-    known = forest(task.target)
-    products = [extents.product([point.sizes], task.weight_bytes) for point in task.points]
-    logs = [known.expected(product, schedules) for product in products]
+    logs = [_expected_at(task, point, cost, schedules) for point in task.points]
     return np.average(logs, axis=0, weights=[point.weight for point in task.points])
+
+
+def _expected_at(task: Task, point: Point, cost: Cost, schedules: Sequence[Schedule]) -> Array:
+    if isinstance(cost, Extents):
+        product = cost.product([point.sizes], task.weight_bytes)
+        return forest(task.target).expected(product, schedules)
+    return np.log(cost.seconds(schedules, point.sizes, task.target, task.weight_bytes))
 
 
 def _size(dim: Dim, point: Point) -> int | None:
@@ -172,7 +174,12 @@ def _size(dim: Dim, point: Point) -> int | None:
 
 
 def subjects_of(
-    mod: Module, sizes: str | Traffic = "middle", threads: int = 1, target: Target | None = None
+    mod: Module,
+    sizes: str | Traffic = "middle",
+    threads: int = 1,
+    target: Target | None = None,
+    *,
+    fixed: bool = False,
 ) -> list[Subject]:
     """The functions that do the work, clone by clone, and what each has to tune.
 
@@ -185,6 +192,7 @@ def subjects_of(
             tasks. Sizes at which the model is not legal are not chosen.
         threads: that the clones run on.
         target: the machine that they are tuned for; by default this one.
+        fixed: whether workloads that leave no choice are tasks, too.
 
     Raises:
         TuneError: no bucket holds any of the sizes, they lack a symbol, or are of a clone that is
@@ -217,7 +225,7 @@ def subjects_of(
                 for task in tasks_in(
                     routine, clone, digests[routine.name], judged[routine.name], target
                 )
-                if len(task.space.points) > 1
+                if fixed or len(task.space.points) > 1
             ),
         )
         for routine, clone in leaves
@@ -225,9 +233,9 @@ def subjects_of(
     ]
 
 
-def tasks_of(mod: Module, sizes: str | Traffic = "middle") -> list[Task]:
+def tasks_of(mod: Module, sizes: str | Traffic = "middle", *, fixed: bool = False) -> list[Task]:
     """The tasks of all functions that do the work; as `subjects_of`."""
-    return [task for subject in subjects_of(mod, sizes) for task in subject.tasks]
+    return [task for subject in subjects_of(mod, sizes, fixed=fixed) for task in subject.tasks]
 
 
 def _delegates(fn: Function) -> bool:

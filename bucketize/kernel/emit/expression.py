@@ -7,6 +7,7 @@ comparisons, `& | ^ ~` on booleans, and the functions below.
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, TypeAlias
@@ -49,6 +50,15 @@ LOOP_NAMES = {
     "round": "round_even",
     **{name: f"math.{name}" for name in (*TRIGONOMETRY, "log1p", "expm1", "isnan", "isinf")},
 }
+CALLS = {
+    **dict.fromkeys(("round", "isnan", "isinf"), "simple"),
+    **dict.fromkeys(("min", "max"), "choose"),
+    **dict.fromkeys(("sqrt", "rsqrt"), "root"),
+    **dict.fromkeys(("exp", "erf", "tanh", "sigmoid"), "exp"),
+    "log": "log",
+    "pow": "library",
+}
+"""What functions take; the others are the C library's, or simple."""
 BINARY: dict[type[ast.operator], str] = {
     ast.Add: "fadd",
     ast.Sub: "fsub",
@@ -72,6 +82,20 @@ Typed: TypeAlias = tuple[str, "np.dtype[Any] | None"]  # text, and its dtype; a 
 def parse(scalar: str) -> ast.expr:
     """The syntax tree of an expression."""
     return ast.parse(scalar, mode="eval").body
+
+
+def operations(scalar: str) -> Counter[str]:
+    """How many of its operations are of each kind that loop source tells apart."""
+    found: Counter[str] = Counter()
+    for node in ast.walk(parse(scalar)):
+        match node:
+            case ast.BinOp(op=ast.Div()):
+                found["divide"] += 1
+            case ast.Call(func=ast.Name(id=name)):
+                found[CALLS.get(name, "library" if name in LOOP_NAMES else "simple")] += 1
+            case ast.BinOp() | ast.Compare() | ast.UnaryOp():
+                found["simple"] += 1
+    return found
 
 
 def called(scalar: str) -> frozenset[str]:

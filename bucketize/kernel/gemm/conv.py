@@ -13,7 +13,6 @@ from bucketize.kernel.gemm import cost, epilogue, matmul
 from bucketize.kernel.gemm.macrokernel import source
 from bucketize.kernel.gemm.microkernel import Form
 from bucketize.kernel.gemm.schedule import knobs, valid
-from bucketize.kernel.product import Extents
 from bucketize.kernel.target import Target
 from bucketize.kernel.template import Launch, Schedule, Shapes, Template
 from bucketize.kernel.workload import Workload
@@ -63,14 +62,14 @@ def _rows(workload: Workload) -> Dim:
     return product(workload.anchor.out.type.shape[:3])
 
 
-def _extents(workload: Workload) -> Extents:
+def _extents(workload: Workload) -> cost.Extents:
     """Those of the product that the convolution is, of a group: its batch are the groups."""
     out, *reduced = window(workload)
     attrs, image = workload.anchor.attrs, not _pointwise(workload)
     _, height, width = reduced
     step = workload.anchor.args[0].type.shape[3] * attrs["strides"][1] * FLOAT_BYTES
     groups = attrs["groups"]
-    return Extents(
+    return cost.Extents(
         rows=_rows(workload),
         columns=out // groups,
         depth=product(reduced),
@@ -169,5 +168,5 @@ TEMPLATE = Template(
     launch=_launch,
     pack=_pack,
     pack_key=_pack_key,
-    extents=_extents,
+    cost=_extents,
 )

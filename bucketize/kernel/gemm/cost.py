@@ -8,9 +8,9 @@ from a cache for the others, unless it was fetched ahead while the panel before 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 from bucketize.kernel.emit.vector import FLOAT_BYTES
 from bucketize.kernel.gemm.microkernel import LINE
 from bucketize.kernel.gemm.schedule import schedules
-from bucketize.kernel.product import Extents, Product
+from bucketize.kernel.product import Product
 from bucketize.kernel.target import Target
 from bucketize.kernel.template import Knob, Schedule
+from bucketize.types import ANY, Dim, bounds, evaluate, symbols
 
 Floats = NDArray[np.float64]
 
@@ -134,7 +135,8 @@ def _far(p: Product, c: Constants, target: Target) -> float:
     between = max(p.cold_bytes, p.depth * p.columns * FLOAT_BYTES)
     if between <= 0.8 * target.l2:
         return c.l2
-    return c.l3 if between <= c.held * target.l3 else c.memory
+    held = min(c.held * target.l3 / between, 1)
+    return 1 / (held / c.l3 + (1 - held) / c.memory)
 
 
 def _alike(p: Product) -> float:
@@ -152,26 +154,26 @@ def _rows_again(p: Product, rows: Floats, panels: Floats, c: Constants, target: 
 
 
 EMERALD_RAPIDS = Constants(
-    ghz=2.43,
+    ghz=2.52,
     fma=2.0,
     loads=2.0,
-    latency=4.18,
-    tile=5.1,
-    row=3.6,
-    pixel=13.5,
-    store=0.81,
-    spill=0.30,
-    panel=6.4,
-    call=3280.0,
-    l2=67.6,
-    l3=10.8,
-    memory=5.0,
+    latency=4.32,
+    tile=5.0,
+    row=3.81,
+    pixel=10.1,
+    store=0.3,
+    spill=0.3,
+    panel=10.2,
+    call=492.0,
+    l2=80.5,
+    l3=11.1,
+    memory=5.32,
     share=0.6,
     share_l2=0.4,
-    held=0.2,
-    asked=3.0,
+    held=0.195,
+    asked=3.96,
     overlap=3.8,
-    conflict=1.3,
+    conflict=1.87,
 )
 GENERIC = EMERALD_RAPIDS
 PROCESSORS: Mapping[str, Constants] = {"emeraldrapids": EMERALD_RAPIDS}
@@ -182,6 +184,73 @@ shares of caches, which are assumed."""
 def constants_of(target: Target) -> Constants:
     """The constants of a processor; of one that was not measured those of another."""
     return PROCESSORS.get(target.name, GENERIC)
+
+
+# --- over dims -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Extents:
+    """Those of a product over dims: its cost."""
+
+    rows: Dim
+    columns: Dim
+    depth: Dim
+    batch: Dim = 1
+    packed: bool = True
+    image: bool = False
+    a_step: Dim = 0
+    a_share: float = 1.0
+
+    def seconds(
+        self,
+        schedules: Sequence[Schedule],
+        sizes: Mapping[str, int],
+        target: Target,
+        cold_bytes: int = 0,
+    ) -> Floats:
+        """As `Cost.seconds`."""
+        asked, knobs = self.product([sizes], cold_bytes), arrays(schedules, target.lanes)
+        found: Floats = seconds(asked, knobs, constants_of(target), target)[0]
+        return found
+
+    def product(self, sizes: Sequence[Mapping[str, int]], cold_bytes: int = 0) -> Product:
+        """At some sizes of the symbols; those of columns and depth must be the same at all."""
+        return self._at([partial(evaluate, env=s) for s in sizes], cold_bytes)
+
+    def typical(self, cold_bytes: int = 0) -> tuple[Product, ...]:
+        """Within the bounds of the symbols: all at their ends, and all in the middle."""
+        points = [partial(_at_bounds, share=share) for share in (0.0, 0.5, 1.0)]
+        if all(len({at(d) for at in points}) == 1 for d in (self.columns, self.depth)):
+            return (self._at(points, cold_bytes),)
+        return tuple(self._at([at], cold_bytes) for at in points)
+
+    def _at(self, points: Sequence[Callable[[Dim], int]], cold_bytes: int) -> Product:
+        rows, batch = (tuple(at(d) for at in points) for d in (self.rows, self.batch))
+        columns, depth, step = (points[0](d) for d in (self.columns, self.depth, self.a_step))
+        shape = rows, columns, depth, batch, self.packed, self.image, step, self.a_share
+        return Product(*shape, cold_bytes)
+
+
+TYPICAL = 256  # the top of an extent that the types leave open
+
+
+def _at_bounds(dim: Dim, share: float) -> int:
+    """An extent when all its symbols are so far, geometrically, from their low ends to their tops.
+
+    One that is unknown is as far between its own.
+    """
+    known = symbols(dim)
+    if dim == ANY:
+        return between(*bounds(dim), share)
+    return max(evaluate(dim, {s.name: between(s.lo, s.hi, share) for s in known}), 1)
+
+
+def between(low: int, high: int | None, share: float) -> int:
+    """What is so far, geometrically, from one bound to the other."""
+    low = max(low, 1)
+    top = max(low, TYPICAL if high is None else high)
+    return round(math.exp((1 - share) * math.log(low) + share * math.log(top)))
 
 
 # --- the best of some schedules -------------------------------------------------------------------

@@ -9,6 +9,7 @@ from bucketize.kernel.gemm import epilogue
 from bucketize.kernel.gemm.conv import accepts_windows, row_step, window
 from bucketize.kernel.gemm.matmul import aligned, balanced, balances
 from bucketize.kernel.gemm.sliding import DIMS, ORDERS, Form, source
+from bucketize.kernel.gemm.sweep import Sweep
 from bucketize.kernel.loops.loop import schedule_error
 from bucketize.kernel.target import Target
 from bucketize.kernel.template import Knob, Launch, Schedule, Shapes, Template
@@ -111,6 +112,21 @@ def _pack(workload: Workload, schedule: Schedule, index: int, value: Array) -> A
     return out
 
 
+def _sweep(workload: Workload) -> Sweep:
+    attrs, out = workload.anchor.attrs, workload.result
+    tail = epilogue.of_workload(workload)
+    assert tail is not None, "asked of a workload that was not accepted"
+    _, _, height, width = window(workload)
+    return Sweep(
+        workload.anchor.args[0].type.shape,
+        out.shape,
+        kernel=(height, width),
+        strides=tuple(attrs["strides"]),
+        dilations=tuple(attrs["dilations"]),
+        operands=sum(o.rows and o.columns for o in tail.operands),
+    )
+
+
 TEMPLATE = Template(
     name="depthwise",
     accepts=_accepts,
@@ -121,4 +137,5 @@ TEMPLATE = Template(
     launch=_launch,
     pack=_pack,
     pack_key=_pack_key,
+    cost=_sweep,
 )

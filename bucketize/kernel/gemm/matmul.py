@@ -14,7 +14,6 @@ from bucketize.kernel.gemm.microkernel import Form
 from bucketize.kernel.gemm.schedule import knobs, valid
 from bucketize.kernel.loops.axis import joined
 from bucketize.kernel.loops.loop import spread, strides_of
-from bucketize.kernel.product import Extents
 from bucketize.kernel.target import Target
 from bucketize.kernel.template import Launch, Schedule, Shapes, Template
 from bucketize.kernel.workload import Workload
@@ -137,14 +136,14 @@ def _rows(workload: Workload) -> Dim:
     return workload.anchor.out.type.shape[-2]
 
 
-def _extents(workload: Workload) -> Extents:
+def _extents(workload: Workload) -> cost.Extents:
     """Those of the product; where B is one matrix the batch is more rows."""
     a, b = (atom.type.shape for atom in workload.anchor.args)
     *batch, rows, columns = workload.anchor.out.type.shape
     if len(b) == 2:
         rows, batch = product([*batch, rows]), []
     step = a[-1] * FLOAT_BYTES
-    return Extents(rows, columns, a[-1], product(batch), _packed(workload), a_step=step)
+    return cost.Extents(rows, columns, a[-1], product(batch), _packed(workload), a_step=step)
 
 
 def _launch(workload: Workload, schedule: Schedule, shapes: Shapes, target: Target) -> Launch:
@@ -227,5 +226,5 @@ TEMPLATE = Template(
     launch=_launch,
     pack=_pack,
     pack_key=_pack_key,
-    extents=_extents,
+    cost=_extents,
 )

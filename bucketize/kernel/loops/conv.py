@@ -19,6 +19,7 @@ import numpy as np
 
 from bucketize.ir import Binding
 from bucketize.kernel.emit.expression import dtype_text
+from bucketize.kernel.loops.cost import Counts, Loops
 from bucketize.kernel.loops.loop import (
     Source,
     argument_shapes,
@@ -26,7 +27,15 @@ from bucketize.kernel.loops.loop import (
     loop_template,
     takes,
 )
-from bucketize.kernel.loops.product import COLUMNS, ROWS, STRIP, Product, scratch_sums, sums
+from bucketize.kernel.loops.product import (
+    COLUMNS,
+    ROWS,
+    STRIP,
+    Product,
+    block_counts,
+    scratch_sums,
+    sums,
+)
 from bucketize.kernel.template import Launch, Schedule, Shapes
 from bucketize.kernel.workload import Workload
 from bucketize.op import Array
@@ -187,8 +196,17 @@ def _sums(b: Binding) -> bool:
     return b.out.type.dtype.kind in "iuf"
 
 
+def _counts(workload: Workload, at: Loops) -> Counts:
+    dims = dict(zip((*IMAGE, *WINDOW), at.dims, strict=True))
+    channels = dims["groups"] * dims["outer"]
+    taps = channels * dims["inner"] * dims["kh"] * dims["kw"]
+    if not _is_nhwc(workload):
+        return block_counts(at.extent * dims["ow"] * taps, dims["ow"])
+    return block_counts(at.extent * taps, channels if _is_depthwise(workload) else dims["outer"])
+
+
 CONV_LOOPS = replace(
-    loop_template("conv2d_loops", takes(conv2d, where=_sums), _source, _launch),
+    loop_template("conv2d_loops", takes(conv2d, where=_sums), _source, _launch, _counts),
     pack=_pack,
     pack_key=lambda workload, _, index: _pack_key(workload, index),
 )

@@ -8,11 +8,14 @@ dim. The innermost loop then reads elements in order, or one element throughout.
 from __future__ import annotations
 
 import itertools
+import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from bucketize.ir import Atom, Const
-from bucketize.kernel.emit.expression import HALF, loop_text, stored_text
+from bucketize.kernel.emit.expression import HALF, loop_text, operations, stored_text
 from bucketize.kernel.loops.axis import joined
+from bucketize.kernel.loops.cost import Counts, Loops
 from bucketize.kernel.loops.loop import (
     DTYPES,
     GRAIN,
@@ -135,4 +138,17 @@ def _launch(_workload: Workload, shapes: Shapes) -> Launch:
     return Launch((*out, *strides), product(out), GRAIN)
 
 
-ELEMENTWISE = loop_template("elementwise", _accepts, _source, _launch)
+def _counts(workload: Workload, at: Loops) -> Counts:
+    params, out = workload.body.params, workload.result.shape
+    groups = collapsed(axes_of([p.type.shape for p in params], out))
+    every = (
+        operations(
+            b.op.scalar or "",
+        )
+        for b in workload.body.body
+    )
+    found = {kind: n * at.extent for kind, n in sum(every, Counter()).items()}
+    return found | {"row": math.prod(at.dims[a] for members, _ in groups[:-1] for a in members)}
+
+
+ELEMENTWISE = loop_template("elementwise", _accepts, _source, _launch, _counts)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from bucketize.kernel.emit.expression import dtype_text
 from bucketize.kernel.loops.axis import joined
+from bucketize.kernel.loops.cost import Counts, Loops
 from bucketize.kernel.loops.loop import (
     GRAIN,
     Source,
@@ -107,7 +109,14 @@ def _merged(axes: Sequence[PadAxis]) -> list[PadAxis]:
     return [(e * n, d * n, b * n) for ((e, d, b), *_), n in zip(runs, inner, strict=True)]
 
 
-PAD = loop_template("pad", takes(pad), _pad_source, _pad_launch)
+def _pad_counts(workload: Workload, at: Loops) -> Counts:
+    rows = math.prod(at.dims[: max(len(workload.result.shape), 1) - 1])
+    if workload.anchor.attrs["mode"] == "constant":
+        return {"row": 3 * rows}
+    return {"row": rows, "lone": at.extent}
+
+
+PAD = loop_template("pad", takes(pad), _pad_source, _pad_launch, _pad_counts)
 
 
 # --- mask_tail -----------------------------------------------------------------------------------
@@ -133,7 +142,12 @@ def _mask_launch(workload: Workload, shapes: Shapes) -> Launch:
     return Launch((x[attrs["axis"]], inner, bits), product(x), GRAIN)
 
 
-MASK_TAIL = loop_template("mask_tail", takes(mask_tail), _mask_source, _mask_launch)
+def _mask_counts(_workload: Workload, at: Loops) -> Counts:
+    extent, inner, _ = at.dims
+    return {"row": 2 * at.extent / max(extent * inner, 1)}
+
+
+MASK_TAIL = loop_template("mask_tail", takes(mask_tail), _mask_source, _mask_launch, _mask_counts)
 
 
 # --- tensors made from nothing -------------------------------------------------------------------
@@ -164,5 +178,11 @@ def _arange_launch(workload: Workload, shapes: Shapes) -> Launch:
     return Launch((attrs["start"], attrs["step"]), product(shapes[-1]), GRAIN)
 
 
-FULL = loop_template("full", takes(full), _full_source, _full_launch)
-ARANGE = loop_template("arange", takes(arange), _arange_source, _arange_launch)
+FULL = loop_template("full", takes(full), _full_source, _full_launch, lambda *_: {})
+ARANGE = loop_template(
+    "arange",
+    takes(arange),
+    _arange_source,
+    _arange_launch,
+    lambda _, at: {"simple": 2 * at.extent},
+)

@@ -5,9 +5,11 @@ Those that are out of range move nothing, but are reported; see `Launch.checked`
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
+from bucketize.kernel.loops.cost import Counts, Loops
 from bucketize.kernel.loops.loop import (
     GRAIN,
     Source,
@@ -58,7 +60,11 @@ def _gather_launch(workload: Workload, shapes: Shapes) -> Launch:
     return _checked((x[axis], product(indices), product(x[axis + 1 :])), shapes)
 
 
-GATHER = loop_template("gather", takes(gather), _gather_source, _gather_launch)
+def _gather_counts(_: Workload, at: Loops) -> Counts:
+    return {"row": at.extent / max(at.dims[-1], 1)}
+
+
+GATHER = loop_template("gather", takes(gather), _gather_source, _gather_launch, _gather_counts)
 
 
 # --- elements ------------------------------------------------------------------------------------
@@ -92,7 +98,11 @@ def _elements_launch(workload: Workload, shapes: Shapes) -> Launch:
 
 
 GATHER_ELEMENTS = loop_template(
-    "gather_elements", takes(gather_elements), _elements_source, _elements_launch
+    "gather_elements",
+    takes(gather_elements),
+    _elements_source,
+    _elements_launch,
+    lambda _, at: {"lone": at.extent},
 )
 
 
@@ -118,7 +128,11 @@ def _scatter_elements_source(workload: Workload) -> str:
 
 
 SCATTER_ELEMENTS = loop_template(
-    "scatter_elements", takes(scatter_elements), _scatter_elements_source, _elements_launch
+    "scatter_elements",
+    takes(scatter_elements),
+    _scatter_elements_source,
+    _elements_launch,
+    lambda workload, at: {"lone": math.prod(at.dims[1 : 1 + len(workload.result.shape)])},
 )
 
 
@@ -177,5 +191,16 @@ def _scatter_nd_source(workload: Workload) -> str:
     return kernel_text("scatter_nd", workload, s, _row_names(depth), moved=(0, 2), checked=True)
 
 
-GATHER_ND = loop_template("gather_nd", takes(gather_nd), _gather_nd_source, _rows_launch)
-SCATTER_ND = loop_template("scatter_nd", takes(scatter_nd), _scatter_nd_source, _rows_launch)
+def _row_counts(workload: Workload, at: Loops) -> Counts:
+    """Those of the rows that are moved: of the result or of the updates."""
+    updates, inner, *_ = at.dims
+    rows = at.extent / max(inner, 1) if workload.anchor.op is gather_nd else updates
+    return {"row": rows, "lone": rows * _depth(workload)}
+
+
+GATHER_ND = loop_template(
+    "gather_nd", takes(gather_nd), _gather_nd_source, _rows_launch, _row_counts
+)
+SCATTER_ND = loop_template(
+    "scatter_nd", takes(scatter_nd), _scatter_nd_source, _rows_launch, _row_counts
+)

@@ -16,8 +16,10 @@ import numpy as np
 
 from bucketize.ir import Atom, Binding, Const
 from bucketize.kernel.emit.expression import IMPORTS, dtype_text, stored_text
+from bucketize.kernel.loops.cost import Counts, Loops, Steps
 from bucketize.kernel.target import Target
 from bucketize.kernel.template import Knob, Launch, Schedule, Shapes, Template
+from bucketize.kernel.work import work
 from bucketize.kernel.workload import Workload
 from bucketize.op import Op
 from bucketize.ops.dim import fill_number
@@ -213,8 +215,12 @@ def loop_template(
     accepts: Callable[[Workload], bool],
     source: Callable[[Workload], str],
     launch: Callable[[Workload, Shapes], Launch],
+    counts: Callable[[Workload, Loops], Counts],
 ) -> Template:
-    """A template without knobs: one kernel serves the workload at every size."""
+    """A template without knobs: one kernel serves the workload at every size.
+
+    `counts` tells at sizes what its loops do: see `cost`.
+    """
 
     def whole_source(workload: Workload, _schedule: Schedule, _target: Target) -> str:
         return source(workload)
@@ -234,7 +240,27 @@ def loop_template(
         launch=plain_launch,
         pack=lambda *_: None,
         pack_key=lambda *_: "",
+        cost=steps(plain_launch, lambda workload, _, at: counts(workload, at)),
     )
+
+
+def steps(
+    launch: Callable[[Workload, Schedule, Shapes, Target], Launch],
+    counts: Callable[[Workload, Schedule, Loops], Counts],
+) -> Callable[[Workload], Steps]:
+    """The `cost` of a template of loop source, from what its loops do."""
+
+    def cost(workload: Workload) -> Steps:
+        types = [*(p.type for p in workload.body.params), *workload.results]
+        shapes = tuple(t.shape for t in types)
+        return Steps(
+            work(workload),
+            max(t.dtype.itemsize for t in workload.results),
+            lambda schedule, target: launch(workload, schedule, shapes, target),
+            lambda schedule, at: counts(workload, schedule, at),
+        )
+
+    return cost
 
 
 def schedule_error(knobs: Mapping[str, Sequence[Knob]], schedule: Schedule) -> str | None:

@@ -6,9 +6,11 @@ puts axes of extent 1 in front, so that a kernel depends on the rank alone.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from bucketize.kernel.loops.axis import joined
+from bucketize.kernel.loops.cost import Counts, Loops
 from bucketize.kernel.loops.elementwise import OPEN, RUNS, STANDS, axes_of, run_time_strides
 from bucketize.kernel.loops.loop import (
     GRAIN,
@@ -103,9 +105,20 @@ def _tile_launch(workload: Workload, shapes: Shapes) -> Launch:
     return nest_launch([e for pair in pairs for e in pair], strides)
 
 
-BROADCAST = loop_template("broadcast_to", takes(broadcast_to), _broadcast_source, _broadcast_launch)
-SLICE = loop_template("strided_slice", takes(strided_slice), _slice_source, _slice_launch)
-TILE = loop_template("tile", takes(tile), _tile_source, _tile_launch)
+def nest_counts(_: Workload, at: Loops) -> Counts:
+    """What a nest does."""
+    rank = len(at.dims) // 2
+    apart = at.extent if abs(at.dims[-1]) > 1 else 0
+    return {"row": math.prod(at.dims[: rank - 1]), "apart": apart}
+
+
+BROADCAST = loop_template(
+    "broadcast_to", takes(broadcast_to), _broadcast_source, _broadcast_launch, nest_counts
+)
+SLICE = loop_template(
+    "strided_slice", takes(strided_slice), _slice_source, _slice_launch, nest_counts
+)
+TILE = loop_template("tile", takes(tile), _tile_source, _tile_launch, nest_counts)
 
 
 # --- concat --------------------------------------------------------------------------------------
@@ -132,4 +145,9 @@ def _concat_launch(workload: Workload, shapes: Shapes) -> Launch:
     return Launch((sum(parts, start=0), *parts), product(shapes[-1]), GRAIN)
 
 
-CONCAT = loop_template("concat", takes(concat), _concat_source, _concat_launch)
+def _concat_counts(_: Workload, at: Loops) -> Counts:
+    row, *parts = at.dims
+    return {"row": at.extent / max(row, 1) * len(parts)}
+
+
+CONCAT = loop_template("concat", takes(concat), _concat_source, _concat_launch, _concat_counts)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from bucketize.ir import Binding
 from bucketize.kernel.emit.expression import dtype_text
+from bucketize.kernel.loops.cost import Counts, Loops
 from bucketize.kernel.loops.elementwise import (
     OPEN,
     STANDS,
@@ -38,8 +39,19 @@ from bucketize.types import product
 Body = Callable[[Source, Workload], None]
 
 
-def _along(name: str, ops: tuple[Op, ...], kinds: str, lines: Body, blocks: Body) -> Template:
-    """A template of ops along one axis: bodies for a line at x0[p], and for a block there."""
+def _along(
+    name: str,
+    ops: tuple[Op, ...],
+    kinds: str,
+    lines: Body,
+    blocks: Body,
+    passes: int,
+    counts: Callable[[Workload, float, float], Counts],
+) -> Template:
+    """A template of ops along one axis: bodies for a line at x0[p], and for a block there.
+
+    They pass over the elements so often; `counts` is told how many lines and elements there are.
+    """
 
     def source(workload: Workload) -> str:
         s, in_memory = Source(), _is_last(workload.anchor)
@@ -63,7 +75,15 @@ def _along(name: str, ops: tuple[Op, ...], kinds: str, lines: Body, blocks: Body
     def fits(b: Binding) -> bool:
         return b.args[0].type.dtype.kind in kinds
 
-    return loop_template(name, takes(*ops, where=fits), source, launch)
+    def counted(workload: Workload, at: Loops) -> Counts:
+        n, inner = at.dims
+        size = n * at.extent
+        if _is_last(workload.anchor):
+            return {"row": passes * at.extent, **counts(workload, at.extent, size)}
+        blocks = size / min(max(inner, 1), BLOCK)
+        return {"row": passes * blocks, **counts(workload, 0, size)}
+
+    return loop_template(name, takes(*ops, where=fits), source, launch, counted)
 
 
 def _is_last(b: Binding) -> bool:
@@ -107,7 +127,15 @@ def _softmax_blocks(s: Source, workload: Workload) -> None:
         s("y[q] = y[q] * total[t]" if keeps else "y[q] = x0[q] - top[t] - total[t]")
 
 
-SOFTMAX = _along("softmax", (softmax, log_softmax), "f", _softmax_lines, _softmax_blocks)
+SOFTMAX = _along(
+    "softmax",
+    (softmax, log_softmax),
+    "f",
+    _softmax_lines,
+    _softmax_blocks,
+    3,
+    lambda _, lines, size: {"fold": 2 * lines, "choose": size, "exp": size, "simple": 3 * size},
+)
 
 
 # --- argmax --------------------------------------------------------------------------------------
@@ -138,7 +166,14 @@ def _argmax_blocks(s: Source, workload: Workload) -> None:
         s("y[i + t] = at[t]")
 
 
-ARGMAX = _along("argmax", (argmax, argmin), "iuf", _argmax_lines, _argmax_blocks)
+def _argmax_counts(workload: Workload, lines: float, size: float) -> Counts:
+    """Where a line is searched for its extreme, half of it is passed on the average."""
+    if _is_last(workload.anchor):
+        return {"fold": lines, "choose": size, "lone": size / 2}
+    return {"choose": size, "simple": 6 * size}
+
+
+ARGMAX = _along("argmax", (argmax, argmin), "iuf", _argmax_lines, _argmax_blocks, 2, _argmax_counts)
 
 
 # --- cumsum --------------------------------------------------------------------------------------
@@ -169,7 +204,17 @@ def _cumsum_blocks(s: Source, workload: Workload) -> None:
         _cumulate(s, workload, "total[t]")
 
 
-CUMSUM = _along("cumsum", (cumsum,), "iuf", _cumsum_lines, _cumsum_blocks)
+CUMSUM = _along(
+    "cumsum",
+    (cumsum,),
+    "iuf",
+    _cumsum_lines,
+    _cumsum_blocks,
+    1,
+    lambda workload, _, size: (
+        {"lone": size / 2} if _is_last(workload.anchor) else {"simple": 4 * size}
+    ),
+)
 
 
 # --- layer norm ----------------------------------------------------------------------------------
@@ -230,5 +275,13 @@ def _is_float(b: Binding) -> bool:
 
 
 LAYER_NORM = loop_template(
-    "layer_norm", takes(layer_norm, where=_is_float), _norm_source, _norm_launch
+    "layer_norm",
+    takes(layer_norm, where=_is_float),
+    _norm_source,
+    _norm_launch,
+    lambda _, at: {
+        "row": at.extent,
+        "fold": 2 * at.extent,
+        "simple": 8 * at.extent * at.dims[0],
+    },
 )

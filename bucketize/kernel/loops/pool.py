@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from bucketize.ir import Binding
 from bucketize.kernel.emit.expression import dtype_text
+from bucketize.kernel.loops.cost import Counts, Loops
 from bucketize.kernel.loops.loop import (
     GRAIN,
     Source,
@@ -114,4 +115,24 @@ def _launch(workload: Workload, shapes: Shapes) -> Launch:
     return Launch((x[h], x[w], x[c], out[h], out[w], *window), product(out), GRAIN)
 
 
-POOL = loop_template("pool", takes(max_pool2d, avg_pool2d, where=_accepts), _source, _launch)
+def _counts(workload: Workload, at: Loops) -> Counts:
+    """Every tap of a window is a loop over a block of the result, whose sums lie in memory."""
+    dims = dict(zip((*PLANE, *WINDOW), at.dims, strict=True))
+    taps = at.extent * dims["kh"] * dims["kw"]
+    if workload.anchor.attrs["layout"] == "NHWC":
+        return {"row": 2 * taps / min(max(dims["c"], 1), BLOCK), _joined(workload): taps}
+    apart = taps if dims["sw"] > 1 else 0
+    return {
+        "row": 2 * taps / min(max(dims["ow"], 1), BLOCK),
+        _joined(workload): taps,
+        "apart": apart,
+    }
+
+
+def _joined(workload: Workload) -> str:
+    return "simple" if _is_mean(workload) else "choose"
+
+
+POOL = loop_template(
+    "pool", takes(max_pool2d, avg_pool2d, where=_accepts), _source, _launch, _counts
+)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from bucketize.ir import Binding
 from bucketize.kernel.emit.expression import dtype_text
+from bucketize.kernel.loops.cost import Counts, Loops
 from bucketize.kernel.loops.elementwise import run_time_strides
 from bucketize.kernel.loops.loop import (
     Source,
@@ -134,4 +135,15 @@ def _sums(b: Binding) -> bool:
     return b.out.type.dtype.kind in "iuf"
 
 
-MATMUL_LOOPS = loop_template("matmul_loops", takes(matmul, where=_sums), _source, _launch)
+def _counts(_workload: Workload, at: Loops) -> Counts:
+    *_, depth, columns = at.dims
+    return block_counts(at.extent * depth * columns, columns)
+
+
+def block_counts(multiplications: float, columns: float) -> Counts:
+    """What products do whose inner loops run over so many columns."""
+    begun = multiplications / min(max(columns, 1), COLUMNS) / (ROWS * STEPS)
+    return {"row": begun, "multiply": multiplications}
+
+
+MATMUL_LOOPS = loop_template("matmul_loops", takes(matmul, where=_sums), _source, _launch, _counts)

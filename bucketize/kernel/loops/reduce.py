@@ -16,6 +16,7 @@ import numpy as np
 from bucketize.ir import Binding
 from bucketize.kernel.emit.expression import dtype_text
 from bucketize.kernel.loops.axis import joined
+from bucketize.kernel.loops.cost import Counts, Loops
 from bucketize.kernel.loops.loop import (
     GRAIN,
     Source,
@@ -134,4 +135,15 @@ def _launch(workload: Workload, shapes: Shapes) -> Launch:
     return Launch(dims, product(shapes[-1]), ROW_GRAIN if groups and groups[-1][0] else GRAIN)
 
 
-REDUCE = loop_template("reduce", takes(*STEPS, where=_accepts), _source, _launch)
+def _counts(workload: Workload, at: Loops) -> Counts:
+    """Each element joins a sum once; sums of a block of neighbours stay in a small array."""
+    size, (*_, last), groups = math.prod(at.dims), (1, *at.dims), _runs(workload)
+    kind = "choose" if workload.anchor.op in (reduce_max, reduce_min) else "simple"
+    divided = at.extent if workload.anchor.op is reduce_mean else 0
+    if groups and groups[-1][0]:
+        lines = size / max(last, 1)
+        return {kind: size, "fold": lines, "divide": divided}
+    return {"row": size / min(max(last, 1), BLOCK), kind: 2 * size, "divide": divided}
+
+
+REDUCE = loop_template("reduce", takes(*STEPS, where=_accepts), _source, _launch, _counts)

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from bucketize.kernel.loops.axis import joined
+from bucketize.kernel.loops.cost import Counts, Loops
 from bucketize.kernel.loops.elementwise import RUNS
 from bucketize.kernel.loops.loop import (
     Source,
     argument_shapes,
     kernel_text,
     schedule_error,
+    steps,
     strides_of,
     takes,
 )
-from bucketize.kernel.loops.movement import nest_launch, nest_text
+from bucketize.kernel.loops.movement import nest_counts, nest_launch, nest_text
 from bucketize.kernel.target import Target
 from bucketize.kernel.template import Knob, Launch, Schedule, Shapes, Template
 from bucketize.kernel.workload import Workload
@@ -105,6 +108,15 @@ def _default(workload: Workload, _target: Target) -> dict[str, Knob]:
     return {} if _stays(workload) else {"block": DEFAULT_BLOCK}
 
 
+def _counts(workload: Workload, schedule: Schedule, at: Loops) -> Counts:
+    if _stays(workload):
+        return nest_counts(workload, at)
+    *_, last = extents = at.dims[: len(at.dims) // 2]
+    size = math.prod(extents)
+    rows = size / max(last, 1) * math.ceil(last / int(schedule["block"]))
+    return {"row": rows, "apart": size}
+
+
 TRANSPOSE = Template(
     name="transpose",
     accepts=takes(transpose),
@@ -115,4 +127,5 @@ TRANSPOSE = Template(
     launch=_launch,
     pack=lambda *_: None,
     pack_key=lambda *_: "",
+    cost=steps(_launch, _counts),
 )

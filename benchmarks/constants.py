@@ -1,0 +1,33 @@
+"""The constants of the models of cost, fitted to recorded grids: for the tables `PROCESSORS`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+
+from benchmarks.replay import TARGETS, judged, observed
+from bucketize.kernel.gemm.sweep import Sweep
+from bucketize.kernel.loops.cost import Steps
+from bucketize.tune.fit import fitted, fitted_steps, fitted_sweep
+
+
+def main() -> None:
+    """Print them, model by model."""
+    for processor, target in TARGETS.items():
+        products = [r for r in judged() if r.host == processor]
+        show("kernel/gemm/cost", asdict(fitted(products, target)))
+        swept = observed("convolution", processor, Sweep)
+        show("kernel/gemm/sweep", asdict(fitted_sweep(swept, target)))
+        counted = observed("rest", processor, Steps)
+        show("kernel/loops/cost", fitted_steps(counted, target))
+
+
+def show(model: str, constants: Mapping[str, float]) -> None:
+    """One line for each constant."""
+    print(model)
+    for name, value in constants.items():
+        print(f"    {name}={value:.3g}")
+
+
+if __name__ == "__main__":
+    main()

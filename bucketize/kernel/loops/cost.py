@@ -1,0 +1,138 @@
+"""What loop source takes: so much for each thing that its loops do.
+
+A template tells how many of each kind there are (`Counts`); a processor has seconds for each. Bytes
+count once more where they come from beyond the second cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bucketize.kernel.emit.vector import FLOAT_BYTES
+from bucketize.kernel.target import Target
+from bucketize.kernel.template import Launch, Schedule
+from bucketize.kernel.work import Work
+from bucketize.types import evaluate
+
+Floats: TypeAlias = NDArray[np.float64]
+Counts: TypeAlias = Mapping[str, float]
+"""By kind, how many at some sizes; those of `VECTORS` are elements."""
+
+VECTORS = ("simple", "choose", "divide", "root", "exp", "log", "multiply")
+KINDS: Mapping[str, str] = {
+    "call": "of a kernel",
+    "row": "an inner loop begun",
+    "fold": "the lanes of a vector made one",
+    "simple": "arithmetic on a vector, or a comparison",
+    "choose": "the greater or smaller of two vectors, where NaN is greatest",
+    "divide": "a division of vectors",
+    "root": "a square root",
+    "exp": "an exponential, or what is as long",
+    "log": "a logarithm",
+    "multiply": "a step of a product",
+    "library": "a call of the C library, for one element",
+    "lone": "an element by itself: by an index, or one that waits for the one before",
+    "apart": "an element whose neighbours in a loop lie apart in memory",
+    "byte": "moved",
+    "far_byte": "moved from or to beyond the second cache",
+}
+"""What is counted."""
+SHARES = 0.5, 1.2  # of the second cache: what a kernel moves stays there, and leaves it as a whole
+TRAFFIC = ("byte", "far_byte")
+
+
+def table(counts: Iterable[Counts]) -> Floats:
+    """Counts as rows, with a column for each kind."""
+    return np.array([[of.get(kind, 0) for kind in KINDS] for of in counts], float)
+
+
+def taken(counts: Floats, each: Mapping[str, float]) -> Floats:
+    """Seconds of each row of a table: what is computed and what is moved overlap in part."""
+    seconds = dict(zip(KINDS, (counts * [each[kind] for kind in KINDS]).T, strict=True))
+    moved = sum(seconds.pop(kind) for kind in TRAFFIC)
+    call = seconds.pop("call")
+    computed, overlap = sum(seconds.values()), each["overlap"]
+    found: Floats = call + (computed**overlap + moved**overlap) ** (1 / overlap)
+    return found
+
+
+@dataclass(frozen=True)
+class Loops:
+    """What a launch tells of a kernel's loops, at sizes."""
+
+    extent: int
+    dims: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Steps:
+    """The cost of a workload in loop source."""
+
+    work: Work
+    itemsize: int
+    """Of what is computed."""
+    launch: Callable[[Schedule, Target], Launch]
+    """Over dims."""
+    counts: Callable[[Schedule, Loops], Counts]
+
+    def seconds(
+        self,
+        schedules: Sequence[Schedule],
+        sizes: Mapping[str, int],
+        target: Target,
+        cold_bytes: int = 0,
+    ) -> Floats:
+        """As `Cost.seconds`."""
+        counts = [self.counted(s, sizes, target, cold_bytes) for s in schedules]
+        return taken(table(counts), constants_of(target))
+
+    def counted(
+        self, schedule: Schedule, sizes: Mapping[str, int], target: Target, cold_bytes: int
+    ) -> dict[str, float]:
+        """How many of each kind; vectors where they are of vectors."""
+        moved, constant = (evaluate(n, sizes) for n in (self.work.moved, self.work.constant))
+        low, high = (share * target.l2 for share in SHARES)
+        gone = min(max(moved - low, 0) / (high - low), 1)
+        launch = self.launch(schedule, target)
+        dims = tuple(evaluate(d, sizes) for d in launch.dims)
+        counts = self.counts(schedule, Loops(evaluate(launch.extent, sizes), dims))
+        share = self.itemsize / (target.lanes * FLOAT_BYTES)
+        return {
+            "call": 1,
+            "byte": moved,
+            "far_byte": max(moved * gone, constant if cold_bytes > high else 0),
+            **{kind: n * share if kind in VECTORS else n for kind, n in counts.items()},
+        }
+
+
+EMERALD_RAPIDS: Mapping[str, float] = {
+    "call": 3.12e-07,
+    "row": 4.32e-09,
+    "fold": 5.18e-09,
+    "simple": 4.12e-10,
+    "choose": 7.20e-10,
+    "divide": 5.36e-10,
+    "root": 3.46e-09,
+    "exp": 5.93e-09,
+    "log": 1.08e-08,
+    "multiply": 5.41e-10,
+    "library": 1.30e-08,
+    "lone": 1.19e-09,
+    "apart": 3.52e-10,
+    "byte": 1.27e-11,
+    "far_byte": 2.49e-11,
+    "overlap": 1.78,
+}
+GENERIC = EMERALD_RAPIDS
+PROCESSORS: Mapping[str, Mapping[str, float]] = {"emeraldrapids": EMERALD_RAPIDS}
+"""Seconds of one of each kind, fitted by `tune.fit` to the grid "rest" in `tuning_logs`."""
+
+
+def constants_of(target: Target) -> Mapping[str, float]:
+    """The constants of a processor; of one that was not measured those of another."""
+    return PROCESSORS.get(target.name, GENERIC)

@@ -1,0 +1,35 @@
+"""The way that sizes take through a program: past decisions and calls, down to the clone's code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TypeAlias
+
+from bucketize.call import bind_shapes
+from bucketize.program.instruction import Call, Code, Decide, Instruction
+from bucketize.program.program import Program
+from bucketize.types import evaluate
+
+Sizes: TypeAlias = Mapping[str, int]  # symbol name -> size
+
+
+def way(program: Program, name: str, sizes: Sizes) -> Iterator[tuple[Instruction, Sizes]]:
+    """The instructions that a call of a function comes to, with the sizes there.
+
+    After a `Call` come the instructions of the callee, at its own sizes.
+    """
+    yield from _walk(program, program.routines[name].code, sizes)
+
+
+def _walk(program: Program, code: Code, sizes: Sizes) -> Iterator[tuple[Instruction, Sizes]]:
+    for instruction in code.instructions:
+        if isinstance(instruction, Decide):
+            leaf = instruction.leaves[instruction.leaf(sizes)]
+            yield from _walk(program, leaf, sizes)
+            continue
+        yield instruction, sizes
+        if isinstance(instruction, Call):
+            b = instruction.binding
+            callee = program.routines[b.attrs["callee"]]
+            shapes = [tuple(evaluate(d, sizes) for d in a.type.shape) for a in b.args]
+            yield from way(program, callee.name, bind_shapes(callee.params, shapes))

@@ -1,0 +1,110 @@
+"""What calls take by the models of their kernels: of clones, of what they serve, in a profile."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import bucketize
+from bucketize import ops, zoo
+from bucketize.dispatch.tree import dispatch
+from bucketize.errors import NoBucketError, ShapeError
+from bucketize.ir import Builder, Const, Module, Var
+from bucketize.kernel.cost import seconds
+from bucketize.kernel.target import host
+from bucketize.kernel.work import FORK_S
+from bucketize.program.decide import decide
+from bucketize.program.instruction import Compute, KernelCall
+from bucketize.program.predict import CALL_S, predicted
+from bucketize.program.program import Program
+from bucketize.program.strategy import defaults
+from bucketize.runtime.roofline import Roofline
+from bucketize.types import Symbol, tensor
+from dispatchers import log_dispatcher
+
+WIDTH = 64
+BYTES = WIDTH * WIDTH * 4
+
+
+def module() -> Module:
+    """Two layers of one weight each, and a transpose."""
+    x, b = Var("x", tensor("float32", Symbol("N", 1, 8192), WIDTH)), Builder()
+    y = b.emit(ops.matmul, x, Const(np.ones((WIDTH, WIDTH), np.float32)))
+    y = b.emit(ops.matmul, y, Const(np.full((WIDTH, WIDTH), 2, np.float32)))
+    return Module({"main": b.function("main", [x], [b.emit(ops.transpose, y, axes=(1, 0))])})
+
+
+def program(mod: Module, threads: int = 1) -> Program:
+    return decide(mod, defaults, target=host(), threads=threads, executor="auto")
+
+
+def test_a_call_takes_what_its_kernels_take_with_weights_as_cold_as_there() -> None:
+    found = predicted(program(module()), {"N": 8})
+    assert [k.what.implementation.template for k in found.kernels if kernel(k.what)] == [
+        *("matmul", "matmul", "transpose")
+    ]
+    alone = [
+        seconds(k.what.workload, k.what.implementation, {"N": 8}, host(), 2 * BYTES)
+        for k in found.kernels
+        if isinstance(k.what, KernelCall)
+    ]
+    assert [k.seconds for k in found.kernels] == alone
+    assert found.seconds == pytest.approx(CALL_S + sum(alone))
+    assert predicted(program(module()), {"N": 800}).seconds > found.seconds
+
+
+def kernel(what: object) -> bool:
+    return isinstance(what, KernelCall)
+
+
+def test_of_clones_the_one_that_serves_the_sizes_is_predicted() -> None:
+    mod = dispatch(module(), log_dispatcher)
+    decided = program(mod)
+    found = predicted(decided, {"N": 5})
+    assert found.clone == "main[N=4..7]"
+    assert predicted(decided, {"N": 5}, found.clone) == found
+    assert predicted(decided, {"N": 1}).clone == "main[N=1]"
+
+
+def test_threads_share_what_is_worth_a_fork() -> None:
+    one, two = (predicted(program(module(), n), {"N": 8192}).kernels for n in (1, 2))
+    assert one[0].seconds is not None
+    assert two[0].seconds == pytest.approx(one[0].seconds / 2 + FORK_S)
+    one, two = (predicted(program(module(), n), {"N": 1}).kernels for n in (1, 2))
+    assert [k.seconds for k in one] == [k.seconds for k in two]
+
+
+def test_what_no_model_tells_is_left_out() -> None:
+    x, b = Var("x", tensor("float32", Symbol("N"))), Builder()
+    y = b.emit(ops.relu, b.emit(ops.nonzero, b.emit(ops.neg, x)))
+    found = predicted(program(Module({"main": b.function("main", [x], [y])})), {"N": 8})
+    negated, nonzero, rectified = found.kernels
+    assert isinstance(nonzero.what, Compute)
+    assert (nonzero.seconds, rectified.seconds) == (None, None)  # as many as values say
+    assert found.seconds == CALL_S + (negated.seconds or 0)
+
+
+def test_sizes_must_be_told_and_served() -> None:
+    for mod in (module(), dispatch(module(), log_dispatcher)):
+        with pytest.raises(ShapeError, match=r"the size of N is missing; got {'M': 3}"):
+            predicted(program(mod), {"M": 3})
+    mod = dispatch(module(), lambda _: {"x": {0: [(1, 4)]}}, fallback=False)
+    with pytest.raises(NoBucketError, match="N=9"):
+        predicted(program(mod), {"N": 9})
+
+
+def test_a_profile_has_the_prediction_beside_each_time() -> None:
+    exe = bucketize.compile(bucketize.dispatch(module(), log_dispatcher))
+    roof = Roofline(gflops=100.0, gbytes_s=10.0)
+    frame = exe.profile(np.ones((5, WIDTH), np.float32), repetitions=1, roofline=roof)
+    found = predicted(exe.program, {"N": 5})
+    assert frame["predicted_s"].tolist() == [*(k.seconds for k in found.kernels), CALL_S]
+    assert frame.attrs["predicted_s"] == pytest.approx(found.seconds)
+
+
+@pytest.mark.parametrize("name", zoo.NAMES)
+def test_every_kernel_of_the_zoo_is_predicted(name: str) -> None:
+    mod = bucketize.from_onnx(zoo.build(name))
+    sizes = {s: min(64, high) for s, (_, high) in zoo.BOUNDS[name].items()}
+    found = predicted(program(mod), sizes)
+    assert all(k.seconds for k in found.kernels)
