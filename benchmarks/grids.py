@@ -35,7 +35,7 @@ CONV = (  # extent, channels in, channels out, window, stride
 DEPTHWISE = ((112, 32, 1), (112, 96, 2), (56, 144, 1), (14, 576, 1), (7, 960, 1))
 HEADS, WIDTH = 12, 64
 LENGTHS = (8, 16, 64, 128, 384)
-COLD = 18  # times 18 MiB
+COPIES, COLD_ROWS = 18, (1, 16, 128)  # of 18 MiB of weights
 TRIALS = 10**6  # all of them
 REFINED, ROUNDS, QUICK = 15, Rounds(15, 200, 0.06), Rounds(9, 200, 0.03)
 
@@ -78,17 +78,17 @@ def attention() -> tuple[Module, list[Mapping[str, int]]]:
 
 
 def cold() -> tuple[Module, list[Mapping[str, int]]]:
-    """A perceptron with more weights than the last cache leaves it, of a few shapes only."""
+    """Layers of two shapes, with more weights in all than the last cache holds."""
     rows, out = Symbol("M", 1, 256), Builder()
     x = Var("x", tensor("float32", rows, 768))
     weights = [_constant(768, 3072), _constant(3072, 768)]
     results: list[Atom] = []
-    for _ in range(COLD):
+    for _ in range(COPIES):
         y: Atom = x
         for weight in weights:
             y = out.emit(matmul, y, Const(weight.value.copy()))
         results.append(y)
-    return _module(out, [x], results), [{"M": m} for m in (1, 16, 128)]
+    return _module(out, [x], results), [{"M": m} for m in COLD_ROWS]
 
 
 def _constant(*shape: int) -> Const:
@@ -188,7 +188,7 @@ def _defaults(task: Task, point: Point) -> list[Implementation]:
     """What the model says is best at a point."""
     found = []
     for template in candidates(task.workload):
-        cost = template.cost(task.workload)
+        cost = template.cost and template.cost(task.workload)
         if isinstance(cost, Extents):
             product = cost.product([point.sizes], 4 * task.target.l2)
             found.append(Implementation(template.name, best((product,), task.target)))

@@ -6,12 +6,26 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from benchmarks import contexts, dispatch, grids, newshape, overhead, payoff, peers, threads
+from benchmarks import (
+    contexts,
+    dispatch,
+    grids,
+    newshape,
+    overhead,
+    payoff,
+    peers,
+    predict,
+    threads,
+)
+from bucketize import ops
+from bucketize.ir import Builder, Module, Var
 from bucketize.tune.log import rows
+from bucketize.types import Symbol, tensor
 
 pytestmark = pytest.mark.filterwarnings("default:.*trials is confirmed")  # by the clock
 
@@ -25,6 +39,7 @@ def few(monkeypatch: Patch) -> None:
     monkeypatch.setattr(grids, "DENSE", ((8, 16),))
     monkeypatch.setattr(grids, "ROWS", (1, 2))
     monkeypatch.setattr(grids, "GRIDS", {"dense": grids.dense})
+    monkeypatch.setattr(grids, "LEVELS", {})
     monkeypatch.setattr(grids, "TRIALS", 5)
     monkeypatch.setattr(grids, "ROUNDS", grids.Rounds(2, 2, 0.0))
 
@@ -64,6 +79,40 @@ def test_payoff_prints_a_row_for_each_size(monkeypatch: Patch, capsys: Output) -
     told = capsys.readouterr().out
     assert re.search(r"^mlp: \d+ trials, \d+ of them searched, in \d+ s$", told, re.M)
     assert re.findall(r"^ +(3|4|mean) ", told, re.M) == ["3", "4", "mean"]
+
+
+def test_levels_are_of_all_kernels(few: None, monkeypatch: Patch, tmp_path: Path) -> None:
+    """The default of each, or all schedules; those that leave no choice, too."""
+    monkeypatch.setattr(grids, "LOGS", tmp_path)
+    monkeypatch.setattr(grids, "GRIDS", {})
+    monkeypatch.setattr(grids, "LEVELS", {"rest": tiny})
+    monkeypatch.setattr(grids, "QUICK", grids.Rounds(1, 1, 0.0))
+    grids.main()
+    (log,) = tmp_path.glob("*-rest.csv")
+    written = rows(log)
+    assert {t.template for t in written} == {"elementwise", "transpose"}
+    assert [t.shape for t in written if t.template == "elementwise"] == ["2x3", "4x3"]
+    assert len({t.schedule for t in written if t.template == "transpose"}) == 3
+
+
+def tiny() -> tuple[Module, list[Mapping[str, int]]]:
+    x, b = Var("x", tensor("float32", Symbol("N"), 3)), Builder()
+    results = [b.emit(ops.exp, x), b.emit(ops.transpose, x, axes=(1, 0))]
+    return Module({"main": b.function("main", [x], results)}), [{"N": 2}, {"N": 4}]
+
+
+def test_predictions_are_printed_beside_what_is_measured(
+    monkeypatch: Patch, capsys: Output
+) -> None:
+    monkeypatch.setattr(predict, "MODELS", {"mlp": [{"N": 2}, {"N": 3}]})
+    monkeypatch.setattr(predict, "LEAST", 2)
+    monkeypatch.setattr(predict, "PASSES", 1)
+    monkeypatch.setattr(predict, "ENOUGH_S", 0.0)
+    predict.main()
+    told = capsys.readouterr().out
+    assert re.findall(r"^mlp +(N=2|N=3|median) .* %$", told, re.M) == ["N=2", "N=3", "median"]
+    assert predict.Compared(2.0, 1.0).error == pytest.approx(1)
+    assert predict.Compared(1.0, 2.0).error == pytest.approx(1)
 
 
 SMALL = ("mlp", {"N": 2})

@@ -7,8 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from bucketize.errors import TypeRelError
+from bucketize.errors import KernelError, TypeRelError
 from bucketize.kernel.cost import seconds
+from bucketize.kernel.emit.expression import operations
+from bucketize.kernel.loops.cost import GENERIC, KINDS, Steps
 from bucketize.kernel.target import host
 from bucketize.kernel.template import TEMPLATES, Implementation, Template
 from bucketize.kernel.templates import candidates
@@ -52,8 +54,35 @@ def test_what_a_kernel_takes_is_positive_and_does_not_fall_as_extents_grow(load:
 
 
 @pytest.mark.parametrize("template", TEMPLATES.values(), ids=TEMPLATES)
-def test_every_template_is_among_the_cases(template: Template) -> None:
+def test_every_template_has_a_model_and_is_among_the_cases(template: Template) -> None:
+    assert template.cost is not None
     assert any(template.accepts(case.values[0]) for case in WORKLOADS)
+
+
+@pytest.mark.parametrize(
+    ("scalar", "counted"),
+    [
+        ("x0 + 1", {"simple": 1}),
+        ("max(x0, 0) / sqrt(x1)", {"choose": 1, "divide": 1, "root": 1}),
+        ("exp(-x0) * log(x0)", {"exp": 1, "log": 1, "simple": 2}),
+        ("where(x0 > 0, x0 ** 2, sin(x0))", {"simple": 3, "library": 1}),
+        ("pow(x0, x1)", {"library": 1}),
+        ("x0", {}),
+    ],
+)
+def test_operations_are_counted_by_their_kind(scalar: str, counted: dict[str, int]) -> None:
+    assert operations(scalar) == counted
+
+
+def test_the_kinds_that_templates_count_are_those_that_have_constants() -> None:
+    assert KINDS.keys() | {"overlap"} == GENERIC.keys()
+    for case in WORKLOADS:
+        load = case.values[0]
+        for template in candidates(load):
+            cost = template.cost and template.cost(load)
+            if isinstance(cost, Steps):
+                schedule = template.default(load, TARGET)
+                assert cost.counted(schedule, sizes_of(load), TARGET, 0).keys() <= KINDS.keys()
 
 
 def test_cold_weights_take_longer() -> None:
@@ -61,6 +90,14 @@ def test_cold_weights_take_longer() -> None:
     (way, *_) = ways(load)
     warm, cold = (seconds(load, way, {"N": SIZE}, TARGET, n) for n in (0, 1 << 30))
     assert cold > warm
+
+
+def test_a_template_without_a_model_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    load = VECTORS[0].workload()
+    way = ways(load)[0]
+    monkeypatch.setitem(TEMPLATES, way.template, replace(TEMPLATES[way.template], cost=None))
+    with pytest.raises(KernelError, match="matmul has no model of what it takes"):
+        seconds(load, way, {"N": SIZE}, TARGET)
 
 
 def test_a_size_that_is_not_told_is_an_error() -> None:

@@ -9,11 +9,25 @@ import numpy as np
 import pytest
 
 from benchmarks import replay
+from bucketize.kernel.gemm import sweep
 from bucketize.kernel.gemm.cost import GENERIC, Extents, arrays, best, constants_of, seconds
 from bucketize.kernel.gemm.schedule import schedules
+from bucketize.kernel.gemm.sweep import Sweep
+from bucketize.kernel.loops import cost as loops
+from bucketize.kernel.loops.cost import Steps, taken
 from bucketize.kernel.product import Product
-from bucketize.tune.fit import expected, fitted, measured
-from bucketize.tune.record import Record, records
+from bucketize.tune.fit import (
+    counted,
+    expected,
+    fitted,
+    fitted_steps,
+    fitted_sweep,
+    measured,
+    swept,
+)
+from bucketize.tune.log import rows
+from bucketize.tune.observation import SHORT
+from bucketize.tune.record import CLOCK, Record, records
 from bucketize.types import Symbol
 
 TARGET = replay.TARGETS["emeraldrapids"]
@@ -128,3 +142,52 @@ def test_fitting_finds_the_machine_that_made_the_records() -> None:
 
 def test_what_is_no_product_is_no_record() -> None:
     assert records([]) == []
+
+
+def test_a_latency_is_told_without_the_clock_by_the_best_job() -> None:
+    record = Record(TARGET.name, "", Product((1,), 1, 1), logs=[0.0, 1.0], baselines=[3e-6, 2e-6])
+    quiet, clock = 2e-6, CLOCK[TARGET.name]
+    np.testing.assert_allclose(np.exp(measured(record)), [quiet - clock, quiet * math.e - clock])
+
+
+def test_products_between_more_weights_are_others() -> None:
+    cold = [trial for trial in rows(replay.LOGS / f"{TARGET.name}-cold.csv")]
+    warm = [replace(trial, graph_bytes=0) for trial in cold]
+    found = records([*cold, *warm])
+    assert len(found) == 2 * len(records(cold))
+    assert {r.product.cold_bytes for r in found} == {0, 18 * 2 * 4 * 768 * 3072}
+
+
+# --- what is no product --------------------------------------------------------------------------
+
+
+def test_models_fitted_to_a_part_know_the_rest() -> None:
+    assert replay.steps_error(replay.observed("rest", TARGET.name, Steps)[::3], TARGET) < 0.2
+    assert replay.sweep_error(replay.observed("convolution", TARGET.name, Sweep), TARGET) < 0.2
+
+
+def test_what_is_too_short_for_the_clock_is_not_observed() -> None:
+    for kind, grid in ((Steps, "rest"), (Sweep, "convolution")):
+        observed = replay.observed(grid, TARGET.name, kind)
+        assert len(observed) >= 5
+        assert min(min(one.seconds) for one in observed) > SHORT
+
+
+def test_fitting_finds_the_constants_that_made_what_is_observed() -> None:
+    true = {**loops.GENERIC, "exp": 2e-8, "byte": 3e-11}
+    given = replay.observed("rest", TARGET.name, Steps)[::3]
+    counts, _ = counted(given, TARGET)
+    taken_s = iter(taken(counts, true).tolist())
+    made = [replace(one, seconds=[next(taken_s) for _ in one.schedules]) for one in given]
+    found = fitted_steps(made, TARGET)
+    np.testing.assert_allclose(taken(counts, found), taken(counts, true), rtol=0.05)
+    assert found["exp"] == pytest.approx(true["exp"], rel=0.1)
+
+
+def test_fitting_finds_the_sweep_that_made_what_is_observed() -> None:
+    true = replace(sweep.GENERIC, l3=6.0, store=3.0)
+    given = replay.observed("convolution", TARGET.name, Sweep)
+    made = [replace(one, seconds=np.exp(swept(one, TARGET, true)).tolist()) for one in given]
+    found = fitted_sweep(made, TARGET)
+    for one in made:
+        np.testing.assert_allclose(swept(one, TARGET, found), one.logs, atol=0.05)

@@ -608,6 +608,7 @@ def test_a_workload_that_occurs_twice_is_one_task() -> None:
     mod = Module({"main": out.function("main", [x, z], results)})
     (task,) = tasks_of(mod, [({"N": 2, "M": 4}, 1.0), ({"N": 4, "M": 4}, 1.0)])
     assert [(p.shape, p.weight) for p in task.points] == [("2x8", 1.0), ("4x8", 3.0)]
+    assert [p.sizes for p in task.points] == [{"N": 2}, {"N": 4}]  # M is N, where it is one
 
 
 def test_every_template_of_a_workload_has_its_trials(log: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from bucketize.errors import KernelError
 from bucketize.kernel.target import Target
 from bucketize.kernel.template import Implementation
 from bucketize.kernel.templates import TEMPLATES
@@ -32,10 +33,13 @@ def seconds(
         threads: each on a core of its own; what is too little to share runs on one.
 
     Raises:
+        KernelError: the template has no model.
         TypeRelError: a dim of the workload is not told by `sizes`.
 
     """
-    cost = TEMPLATES[implementation.template].cost(workload)
-    alone = float(cost.seconds([implementation.schedule], sizes, target, cold_bytes)[0])
+    cost = TEMPLATES[implementation.template].cost
+    if cost is None:
+        raise KernelError(f"{implementation.template} has no model of what it takes")
+    alone = float(cost(workload).seconds([implementation.schedule], sizes, target, cold_bytes)[0])
     shared = threads > 1 and evaluate(work(workload).total, sizes) >= FORK
     return alone / threads + FORK_S if shared else alone

@@ -83,8 +83,8 @@ class Template:
     """Constant argument i as the schedule wants it laid out; None: as it is."""
     pack_key: Callable[[Workload, Schedule, int], str]
     """Equal keys: equal layouts, so that packed copies can be shared."""
-    cost: Callable[[Workload], Cost]
-    """What it takes, to rank schedules by and to predict."""
+    cost: Callable[[Workload], Cost] | None = None
+    """What it takes, to rank schedules by and to predict; None: nothing is known of it."""
 
 
 TEMPLATES: dict[str, Template] = {}

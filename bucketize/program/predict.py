@@ -9,6 +9,7 @@ from bucketize.call import refusal
 from bucketize.errors import ShapeError
 from bucketize.ir import Const, Var
 from bucketize.kernel.cost import seconds
+from bucketize.kernel.templates import TEMPLATES
 from bucketize.program.instruction import Call, Compute, KernelCall, Refuse, RunSegment
 from bucketize.program.program import Program
 from bucketize.program.way import Sizes, way
@@ -90,7 +91,9 @@ def predicted_kernel(
     program: Program, what: KernelCall | Compute, sizes: Sizes, cold_bytes: int
 ) -> float | None:
     """The seconds of one, as `Expected` has them."""
-    if isinstance(what, Compute) or not what.workload.body.mentioned() <= sizes.keys():
+    if isinstance(what, Compute) or TEMPLATES[what.implementation.template].cost is None:
+        return None
+    if not what.workload.body.mentioned() <= sizes.keys():
         return None
     made, target, threads = what.implementation, program.target, program.threads
     return seconds(what.workload, made, sizes, target, cold_bytes, threads)

@@ -36,6 +36,7 @@ BOUNDS: Bounds = {
     "memory": (1.0, 12.0),
     "held": (0.05, 1.0),
     "asked": (0.5, 4.0),
+    "overlap_memory": (1.0, 4.0),
     "conflict": (0.2, 20.0),
 }
 """What is fitted, and within which physical bounds; the rest is the target's, or not seen.

@@ -57,7 +57,7 @@ def observations(
         _observation(task, point, template.name, cost, list(mine.values()))
         for task in tasks
         for template in candidates(task.workload)
-        if isinstance(cost := template.cost(task.workload), kind)
+        if template.cost and isinstance(cost := template.cost(task.workload), kind)
         for point in task.points
         if (mine := found.get((task.workload.hash, point.shape, template.name)))
     ]

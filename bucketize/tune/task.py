@@ -140,16 +140,19 @@ class Subject:
         return shape_text(tuple(evaluate(d, sizes) for d in shape) for shape in dims)
 
 
-def believed(task: Task, space: Space) -> list[float]:
+def believed(task: Task, space: Space) -> list[float] | None:
     """What is expected of each point: the logarithm of its latency by the default's.
 
-    By the templates' own models, and by what recorded logs say beside them of products.
+    By the templates' own models, and by what recorded logs say beside them of products; None where
+    a template of the workload has no model.
     """
     found: dict[object, float] = {}
     for name in {made.template for made in space.points}:
+        cost = TEMPLATES[name].cost
+        if cost is None:
+            return None
         mine = [made for made in space.points if made.template == name]
-        cost = TEMPLATES[name].cost(task.workload)
-        logs = _expected(task, cost, [made.schedule for made in mine])
+        logs = _expected(task, cost(task.workload), [made.schedule for made in mine])
         found |= {made.key: float(log) for made, log in zip(mine, logs, strict=True)}
     return [found[made.key] - found[space.default.key] for made in space.points]
 
@@ -334,7 +337,7 @@ def tasks_in(
         alike.setdefault(call.workload.hash, []).append(call)
     for first, *more in alike.values():
         points: dict[Shapes, Point] = {}
-        for point in (p for c in (first, *more) for p in _points(c.workload, judged)):
+        for point in (p for c in (first, *more) for p in _points_as(first, c, judged)):
             before = points.get(point.shapes)
             weight = point.weight + (before.weight if before else 0.0)
             points[point.shapes] = replace(point, weight=weight)
@@ -363,6 +366,19 @@ def _calls(routine: Routine) -> Iterator[KernelCall]:
     for i in instructions(routine.code):
         if isinstance(i, RunSegment):
             yield from i.segment.calls
+
+
+def _points_as(first: KernelCall, call: KernelCall, judged: Weighted) -> Iterator[Point]:
+    """The points of a call, with the sizes as another one of the same workload names them."""
+    named = dict(zip(_names(call.workload), _names(first.workload), strict=True))
+    for point in _points(call.workload, judged):
+        yield replace(point, sizes={named[name]: size for name, size in point.sizes.items()})
+
+
+def _names(workload: Workload) -> list[str]:
+    """The symbols of the parameters in the order in which a workload's key meets them."""
+    dims = [d for p in workload.body.params for d in p.type.shape]
+    return list(dict.fromkeys(name for d in dims for name in sorted(s.name for s in symbols(d))))
 
 
 def _points(workload: Workload, judged: Weighted) -> Iterator[Point]:

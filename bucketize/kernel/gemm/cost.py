@@ -66,6 +66,8 @@ class Constants:
     """How much of what is asked for ahead comes in time."""
     overlap: float
     """How well arithmetic and traffic overlap: 1, one after the other; many, the longer alone."""
+    overlap_memory: float
+    """The same where B comes from memory."""
     conflict: float
     """For a line of A that rows which lie a page apart have driven out of the first cache."""
 
@@ -97,7 +99,8 @@ def seconds(p: Product, k: Mapping[str, Floats], c: Constants, target: Target) -
         return np.maximum(arithmetic, (height + nv) / c.loads) + lost
 
     ways = target.l1 / PAGE - 2  # of which B takes some
-    far = _far(p, c, target)
+    held = _held(p, c, target)
+    far, overlap = _far(p, held, c, target), held * c.overlap + (1 - held) * c.overlap_memory
     tall_step = step(low + 1)
     reduction = (step(low) * (tiles - tall) + tall_step * tall) * depth
     first = np.where(tall > 0, tall_step, step(low)) * depth
@@ -105,7 +108,8 @@ def seconds(p: Product, k: Mapping[str, Floats], c: Constants, target: Target) -
     # beside what comes from afar, B comes again for each tile if the first cache does not hold it
     near = np.where(part <= c.share_l2 * target.l2, c.l2, c.l3)
     again = np.where(part <= c.share * target.l1, 0, (tiles - 1) * part / near)
-    overlapped = _joined(reduction, part / far + again, c.overlap)
+    again = again + _rows(p, rows, c, target) / passes
+    overlapped = _joined(reduction, part / far + again, overlap)
     waited = np.maximum(reduction + np.maximum(part / far - first, 0), part / far)
     waited = np.where(tiles > 1, waited, overlapped)
     of_part = fetched * overlapped + (1 - fetched) * waited
@@ -115,7 +119,7 @@ def seconds(p: Product, k: Mapping[str, Floats], c: Constants, target: Target) -
     cycles = cycles + panels * tiles * passes * c.tile + vectors * c.store
     cycles = cycles + 2 * vectors * (passes - 1) * c.spill
     cycles = cycles + rows * panels * passes * (c.pixel if p.image else c.row)
-    cycles = cycles + _rows_again(p, rows, panels, c, target)
+    cycles = cycles + _result(p, rows, c, target)
     if not p.packed:
         copied = (k["copy"] > 0) | (p.columns % width > 0)
         cycles = cycles + np.where(copied, panels * p.depth * nv * (c.store + 1 / c.loads), 0)
@@ -130,12 +134,20 @@ def _joined(a: Floats, b: Floats, overlap: float) -> Floats:
     return found
 
 
-def _far(p: Product, c: Constants, target: Target) -> float:
+def _passed(p: Product) -> int:
+    """Bytes that pass until B is read again."""
+    return max(p.cold_bytes, p.depth * p.columns * FLOAT_BYTES)
+
+
+def _held(p: Product, c: Constants, target: Target) -> float:
+    """The share of B that the caches hold when the product begins."""
+    return min(c.held * target.l3 / _passed(p), 1) if p.depth * p.columns else 1.0
+
+
+def _far(p: Product, held: float, c: Constants, target: Target) -> float:
     """Bytes in a cycle from where B is when the product begins."""
-    between = max(p.cold_bytes, p.depth * p.columns * FLOAT_BYTES)
-    if between <= 0.8 * target.l2:
+    if _passed(p) <= 0.8 * target.l2:
         return c.l2
-    held = min(c.held * target.l3 / between, 1)
     return 1 / (held / c.l3 + (1 - held) / c.memory)
 
 
@@ -144,12 +156,17 @@ def _alike(p: Product) -> float:
     return math.gcd(p.a_step or p.depth * FLOAT_BYTES, PAGE) / PAGE
 
 
-def _rows_again(p: Product, rows: Floats, panels: Floats, c: Constants, target: Target) -> Floats:
-    """Cycles of reading A once for each panel, and of writing the result."""
+def _rows(p: Product, rows: Floats, c: Constants, target: Target) -> Floats:
+    """Cycles of reading A for a panel, if the second cache does not hold it."""
     a = rows * p.depth * FLOAT_BYTES * p.a_share
+    found: Floats = np.where(a <= 0.6 * target.l2, 0, a / c.l3)
+    return found
+
+
+def _result(p: Product, rows: Floats, c: Constants, target: Target) -> Floats:
+    """Cycles of writing the result."""
     out = rows * p.columns * FLOAT_BYTES
-    read = np.where(a <= 0.6 * target.l2, 0, a * panels / c.l3)
-    found: Floats = read + out / np.where(out <= 0.6 * target.l2, c.l2, c.l3)
+    found: Floats = out / np.where(out <= 0.6 * target.l2, c.l2, c.l3)
     return found
 
 
@@ -159,26 +176,28 @@ EMERALD_RAPIDS = Constants(
     loads=2.0,
     latency=4.32,
     tile=5.0,
-    row=3.81,
-    pixel=10.1,
+    row=4.37,
+    pixel=9.92,
     store=0.3,
     spill=0.3,
-    panel=10.2,
-    call=492.0,
-    l2=80.5,
-    l3=11.1,
-    memory=5.32,
+    panel=5.0,
+    call=459.0,
+    l2=84.6,
+    l3=11.0,
+    memory=5.61,
     share=0.6,
     share_l2=0.4,
-    held=0.195,
-    asked=3.96,
+    held=0.156,
+    asked=2.73,
     overlap=3.8,
-    conflict=1.87,
+    overlap_memory=1.76,
+    conflict=2.12,
 )
 GENERIC = EMERALD_RAPIDS
 PROCESSORS: Mapping[str, Constants] = {"emeraldrapids": EMERALD_RAPIDS}
-"""Fitted by `tune.fit` to the grids in `tuning_logs`, but for `fma`, `loads`, `memory` and the
-shares of caches, which are assumed."""
+"""Fitted by `-m benchmarks constants` to the grids in `tuning_logs`, but for `fma`, `loads` and the
+shares of caches, which are assumed, and `overlap`: the usual width of panels hangs on it, and it is
+as `benchmarks/replay` likes defaults best."""
 
 
 def constants_of(target: Target) -> Constants:

@@ -166,8 +166,8 @@ EMERALD_RAPIDS = Constants(
 )
 GENERIC = EMERALD_RAPIDS
 PROCESSORS: Mapping[str, Constants] = {"emeraldrapids": EMERALD_RAPIDS}
-"""Fitted by `tune.fit` to the grid "convolution" in `tuning_logs`, but for `ghz`, `fma`, `loads`,
-`latency` and the shares of caches, which are assumed."""
+"""Fitted by `-m benchmarks constants` to the grid "convolution", but for `ghz`, `fma`, `loads`
+and the shares of caches, which are assumed."""
 
 
 def constants_of(target: Target) -> Constants:

@@ -130,7 +130,7 @@ EMERALD_RAPIDS: Mapping[str, float] = {
 }
 GENERIC = EMERALD_RAPIDS
 PROCESSORS: Mapping[str, Mapping[str, float]] = {"emeraldrapids": EMERALD_RAPIDS}
-"""Seconds of one of each kind, fitted by `tune.fit` to the grid "rest" in `tuning_logs`."""
+"""Seconds of one of each kind, fitted by `-m benchmarks constants` to the grid "rest"."""
 
 
 def constants_of(target: Target) -> Mapping[str, float]:
