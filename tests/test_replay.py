@@ -25,7 +25,6 @@ from bucketize.tune.fit import (
     measured,
     swept,
 )
-from bucketize.tune.log import rows
 from bucketize.tune.observation import SHORT
 from bucketize.tune.record import CLOCK, Record, records
 from bucketize.types import Symbol
@@ -151,7 +150,7 @@ def test_a_latency_is_told_without_the_clock_by_the_best_job() -> None:
 
 
 def test_products_between_more_weights_are_others() -> None:
-    cold = [trial for trial in rows(replay.LOGS / f"{TARGET.name}-cold.csv")]
+    cold = list(replay.rows(replay.LOGS / f"{TARGET.name}-cold.csv"))
     warm = [replace(trial, graph_bytes=0) for trial in cold]
     found = records([*cold, *warm])
     assert len(found) == 2 * len(records(cold))
