@@ -229,7 +229,7 @@ def _course(
     default = next(p for p in points if schedule_json(p.schedule) == start)
     believed = None
     if forest is not None:
-        logs = forest.expected(record.product, record.schedules)
+        (logs,) = forest.expected([record.product], record.schedules)
         believed = (logs - logs[points.index(default)]).tolist()
     search = Search(Space(points, default, believed), strategy, seed)
     course: list[float] = []

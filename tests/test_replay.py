@@ -25,6 +25,7 @@ from bucketize.tune.fit import (
     measured,
     swept,
 )
+from bucketize.tune.forest import Forest
 from bucketize.tune.observation import SHORT
 from bucketize.tune.record import CLOCK, Record, records
 from bucketize.types import Symbol
@@ -190,3 +191,19 @@ def test_fitting_finds_the_sweep_that_made_what_is_observed() -> None:
     found = fitted_sweep(made, TARGET)
     for one in made:
         np.testing.assert_allclose(swept(one, TARGET, found), one.logs, atol=0.05)
+
+
+# --- the forest ----------------------------------------------------------------------------------
+
+
+def test_a_forest_expects_of_several_products_what_it_does_of_each_and_its_trees_say() -> None:
+    one, other = SMALL[:2]
+    forest = Forest(SMALL[2:], TARGET)
+    both = forest.expected([one.product, other.product], one.schedules)
+    for record, logs in zip((one, other), both, strict=True):
+        (alone,) = forest.expected([record.product], one.schedules)
+        np.testing.assert_array_equal(logs, alone)
+        knobs = arrays(one.schedules, TARGET.lanes)
+        trees = forest._trees.predict(forest._features(record.product, knobs))
+        modelled = np.log(seconds(record.product, knobs, constants_of(TARGET), TARGET)[0])
+        np.testing.assert_array_equal(logs, modelled + trees)

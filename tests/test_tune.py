@@ -22,6 +22,7 @@ from bucketize import zoo
 from bucketize.dispatch.tree import dispatch
 from bucketize.errors import ArgumentError, LogError, TuneError, UnknownNameError
 from bucketize.ir import Builder, Const, Module, Var
+from bucketize.kernel.build import cores
 from bucketize.kernel.template import TEMPLATES, Implementation, Launch
 from bucketize.onnx import from_onnx
 from bucketize.ops import conv2d, matmul, relu
@@ -192,6 +193,14 @@ def test_a_worker_that_does_not_start_is_an_error(log: Path) -> None:
     ):
         tune(module(), log=log, measurer=worker)
     assert not children()
+
+
+def test_the_processes_of_a_worker_start_when_it_is_entered_and_end_with_it() -> None:
+    before = set(psutil.Process().children())
+    with Worker():
+        began = set(psutil.Process().children()) - before
+        assert len(began) == cores()
+    assert not any(process.is_running() for process in began)
 
 
 def test_a_worker_that_knows_no_such_template_is_an_error(log: Path) -> None:

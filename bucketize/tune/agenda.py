@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import warnings
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -56,6 +57,14 @@ class Agenda:
         """Of all clones."""
         return list(self.owners)
 
+    @cached_property
+    def families(self) -> dict[object, list[Task]]:
+        """Tasks by what those have in common whose implementations are worth a try."""
+        found: dict[object, list[Task]] = defaultdict(list)
+        for task in self.tasks:
+            found[task.family].append(task)
+        return found
+
     @property
     def tried(self) -> int:
         """Implementations that are known, of all tasks."""
@@ -65,7 +74,8 @@ class Agenda:
 
     def batch(self, lanes: int) -> list[Asked]:
         """What to compile and time next: most of it where most is expected; nothing if enough."""
-        worth = {task: self.worth(task) for task in self.tasks if self.left(task)}
+        shares = self.shares()
+        worth = {task: self.worth(task, shares[task]) for task in self.tasks if self.left(task)}
         order = sorted(worth, key=lambda t: worth[t], reverse=True)
         rest = list(itertools.accumulate(worth[task] for task in reversed(order)))
         chosen: list[Asked] = []
@@ -89,24 +99,35 @@ class Agenda:
         most = min(self.trials, len(task.space.points))
         return max(most - len(self.searches[task].tried), 0)
 
-    def worth(self, task: Task) -> float:
-        """The share of all latency that the next trial is expected to save; blind, by turns."""
+    def worth(self, task: Task, share: float) -> float:
+        """What of all latency the next trial of a task of this share of it is expected to save.
+
+        Blind, by turns.
+        """
         search = self.searches[task]
         if self.strategy != "skopt":
             return 1.0 / (1 + len(search.tried))
-        return search.gain() * self.share(task)
+        return search.gain() * share
 
-    def share(self, task: Task) -> float:
-        """What a task takes of all latency: of its clone's, and that by the weight of its sizes."""
-        subject = self.owners[task]
-        whole = sum(map(self.knowledge.takes, subject.tasks))
-        weight = subject.weight / sum(s.weight for s in self.subjects)
-        return self.knowledge.takes(task) / whole * weight
+    def shares(self) -> dict[Task, float]:
+        """What tasks take of all latency: of their clones', and these by the weight of sizes."""
+        weights = sum(subject.weight for subject in self.subjects)
+        found: dict[Task, float] = {}
+        for subject in self.subjects:
+            takes = {task: self.knowledge.takes(task) for task in subject.tasks}
+            whole = sum(takes.values())
+            found |= {t: s / whole * (subject.weight / weights) for t, s in takes.items()}
+        return found
 
-    def promise(self, subject: Subject) -> float:
-        """The share of all latency that the best of its tasks would save."""
-        best = {task: self.searches[task].best for task in subject.tasks}
-        return sum(self.share(t) * max(1 - b[1], 0) for t, b in best.items() if b is not None)
+    def promises(self) -> dict[Subject, float]:
+        """The share of all latency that the best of each clone's tasks would save."""
+        shares = self.shares()
+        found = {}
+        for subject in self.subjects:
+            best = {task: self.searches[task].best for task in subject.tasks}
+            saved = (shares[t] * max(1 - b[1], 0) for t, b in best.items() if b is not None)
+            found[subject] = sum(saved)
+        return found
 
     def candidates(self, subject: Subject) -> dict[Task, list[Implementation]]:
         """Of each task the best few, if there are any better than its default."""
@@ -116,11 +137,8 @@ class Agenda:
         """What is best for tasks of the same family, and better than their defaults."""
         found = [
             best
-            for other, search in self.searches.items()
-            if other is not task
-            and other.family == task.family
-            and (best := search.best) is not None
-            and best[1] < 1
+            for other in self.families[task.family]
+            if other is not task and (best := self.searches[other].best) is not None and best[1] < 1
         ]
         found.sort(key=lambda best: best[1])
         return [made for made, _ in found[:NEIGHBOURS]]

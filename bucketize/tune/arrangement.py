@@ -22,7 +22,7 @@ from bucketize.transform.simplify import simplify
 from bucketize.tune.cells import shape_text
 from bucketize.tune.knowledge import Knowledge
 from bucketize.tune.record import CLOCK
-from bucketize.tune.task import WHOLE, Sizes, Subject, Task, tasks_in
+from bucketize.tune.task import WHOLE, Sizes, Spaces, Subject, Task, tasks_in
 from bucketize.types import evaluate
 
 WORTH = 0.02  # of the latency: less is not worth a race
@@ -124,5 +124,5 @@ class Arranging:
         )
         routine = program.decide(subject.function)
         clone = subject.module.clones.get(subject.function, WHOLE)
-        found = tasks_in(routine, clone, subject.clone, subject.judged, self.target)
+        found = tasks_in(routine, clone, subject.clone, subject.judged, Spaces(self.target))
         return {task.workload.hash: task for task in found}

@@ -75,8 +75,8 @@ class Confirmation:
         """Those that are faster beyond the noise inside the running clone, too."""
         if not made:
             return {}
-        named = {task.workload.hash: one for task, one in made.items()}
-        by_size = [self.race.places(Strategy(named), sizes) for sizes, _ in self.subject.judged]
+        asked = Strategy({task.workload.hash: one for task, one in made.items()})
+        by_size = [self.race.places(asked, sizes) for sizes, _ in self.subject.judged]
         weights = [weight for _, weight in self.subject.judged]
         kept = {}
         for task, one in made.items():

@@ -62,18 +62,31 @@ class Forest:
             ]
         )
 
-    def expected(self, product: Product, schedules: Sequence[Schedule]) -> Floats:
-        """Logarithms of seconds, up to one number for all: the model's and what it leaves."""
+    def expected(self, products: Sequence[Product], schedules: Sequence[Schedule]) -> Floats:
+        """Logarithms of seconds, up to one number for all: the model's and what it leaves.
+
+        A row for each product, a column for each schedule.
+        """
         knobs = arrays(schedules, self.target.lanes)
-        modelled = self._modelled(product, knobs)
+        modelled = np.array([self._modelled(product, knobs) for product in products])
         if self._trees is None:
             return modelled
-        return np.asarray(modelled + self._trees.predict(self._features(product, knobs)), float)
+        asked = np.concatenate([self._features(product, knobs) for product in products])
+        return modelled + _told(self._trees, asked).reshape(modelled.shape)
 
 
 def _learnt(pairs: Sequence[tuple[Floats, Floats]]) -> ExtraTreesRegressor:
     trees = ExtraTreesRegressor(TREES, min_samples_leaf=LEAF, random_state=0, n_jobs=1)
     return trees.fit(np.concatenate([x for x, _ in pairs]), np.concatenate([y for _, y in pairs]))
+
+
+def _told(trees: ExtraTreesRegressor, features: Floats) -> Floats:
+    """What `predict` says, without its checks of each tree, which take five times as long."""
+    rows = np.ascontiguousarray(features, np.float32)
+    total = np.zeros(len(rows))
+    for tree in trees.estimators_:
+        total += tree.tree_.predict(rows)[:, 0]
+    return total / len(trees.estimators_)
 
 
 @cache
