@@ -1,6 +1,6 @@
 """The benchmarks run: each that can in seconds, on settings so small that its figures mean nothing.
 
-`replay` and `transfer` have tests of their own; the others start processes on whole models.
+`replay` has tests of its own; the others start processes on whole models.
 """
 
 from __future__ import annotations
@@ -10,7 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import contexts, dispatch, grids, newshape, overhead, payoff, peers, threads
+from benchmarks import (
+    contexts,
+    dispatch,
+    grids,
+    newshape,
+    overhead,
+    payoff,
+    peers,
+    threads,
+    transfer,
+)
 from bucketize.tune.log import rows
 
 pytestmark = pytest.mark.filterwarnings("default:.*trials is confirmed")  # by the clock
@@ -64,6 +74,21 @@ def test_payoff_prints_a_row_for_each_size(monkeypatch: Patch, capsys: Output) -
     told = capsys.readouterr().out
     assert re.search(r"^mlp: \d+ trials, \d+ of them searched, in \d+ s$", told, re.M)
     assert re.findall(r"^ +(3|4|mean) ", told, re.M) == ["3", "4", "mean"]
+
+
+def test_transfer_counts_trials_of_both_and_of_the_second_alone(
+    monkeypatch: Patch, capsys: Output
+) -> None:
+    jobs = [transfer.Job("mlp", {"N": (1, 4)}, [{"N": n}], ((1, 2), (2, 5))) for n in (1, 3)]
+    monkeypatch.setattr(transfer, "PAIRS", {"mlp": jobs})
+    monkeypatch.setattr(transfer, "UNTIL", 0.05)
+    monkeypatch.delenv("BUCKETIZE_PAIRS", raising=False)
+    transfer.main()
+    told = re.search(r"^mlp +(\d+) +(\d+) +(\d+)  ", capsys.readouterr().out, re.M)
+    assert told is not None
+    first, second, alone = map(int, told.groups())
+    assert min(first, alone) > 0
+    assert second <= alone
 
 
 SMALL = ("mlp", {"N": 2})

@@ -30,6 +30,11 @@ class Product:
     cold_bytes: int = 0
     """What passes through the caches until B is read again."""
 
+    @property
+    def kin(self) -> tuple[object, ...]:
+        """Equal for products that differ by how many rows they have, or how often, alone."""
+        return self.columns, self.depth, self.packed, self.image
+
 
 @dataclass(frozen=True)
 class Extents:

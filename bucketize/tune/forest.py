@@ -64,11 +64,16 @@ class Forest:
 
     def expected(self, product: Product, schedules: Sequence[Schedule]) -> Floats:
         """Logarithms of seconds, up to one number for all: the model's and what it leaves."""
+        return np.asarray(self.each([product], schedules)[0], float)
+
+    def each(self, products: Sequence[Product], schedules: Sequence[Schedule]) -> Floats:
+        """The same of several products, a row for each: trees take as long for one."""
         knobs = arrays(schedules, self.target.lanes)
-        modelled = self._modelled(product, knobs)
+        modelled = np.array([self._modelled(product, knobs) for product in products])
         if self._trees is None:
             return modelled
-        return np.asarray(modelled + self._trees.predict(self._features(product, knobs)), float)
+        features = np.concatenate([self._features(product, knobs) for product in products])
+        return np.asarray(modelled + self._trees.predict(features).reshape(modelled.shape), float)
 
 
 def _learnt(pairs: Sequence[tuple[Floats, Floats]]) -> ExtraTreesRegressor:

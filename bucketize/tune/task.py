@@ -35,7 +35,7 @@ from bucketize.program.instruction import KernelCall, RunSegment, instructions
 from bucketize.program.program import Program, Routine
 from bucketize.tune.cells import shape_text
 from bucketize.tune.choice import Digests
-from bucketize.tune.forest import forest
+from bucketize.tune.forest import Forest, forest
 from bucketize.tune.search import Space, space_of
 from bucketize.types import ANY, Dim, Symbol, evaluate, symbols
 
@@ -139,11 +139,11 @@ class Subject:
         return shape_text(tuple(evaluate(d, sizes) for d in shape) for shape in dims)
 
 
-def believed(task: Task, space: Space) -> list[float] | None:
+def believed(task: Task, space: Space, known: Forest | None = None) -> list[float] | None:
     """What is expected of each point: the logarithm of its latency by the default's.
 
-    By the templates' own models, and by what recorded logs say beside them; None where a template
-    of the workload has no model.
+    By the templates' own models, and by what recorded logs say beside them, those that come with
+    the project where no others are `known`; None where a template of the workload has no model.
     """
     found: dict[object, float] = {}
     for name in {made.template for made in space.points}:
@@ -151,16 +151,20 @@ def believed(task: Task, space: Space) -> list[float] | None:
         if extents is None:
             return None
         mine = [made for made in space.points if made.template == name]
-        logs = _expected(task, extents(task.workload), [made.schedule for made in mine])
+        logs = _expected(
+            task,
+            extents(task.workload),
+            [made.schedule for made in mine],
+            known or forest(task.target),
+        )
         found |= {made.key: float(log) for made, log in zip(mine, logs, strict=True)}
     return [found[made.key] - found[space.default.key] for made in space.points]
 
 
-def _expected(task: Task, extents: Extents, schedules: Sequence[Schedule]) -> Array:
+def _expected(task: Task, extents: Extents, schedules: Sequence[Schedule], known: Forest) -> Array:
     """Logarithms of seconds, the weighted mean over the points of a task."""
-    known = forest(task.target)
     products = [extents.product([point.sizes], task.weight_bytes) for point in task.points]
-    logs = [known.expected(product, schedules) for product in products]
+    logs = known.each(products, schedules)
     return np.average(logs, axis=0, weights=[point.weight for point in task.points])
 
 
