@@ -9,7 +9,7 @@ NAMES = (
     *("dispatch", "clones", "overhead", "newshape", "memory", "startup", "load"),
     *("threads", "contexts", "peers", "replay", "predict"),
 )
-RECORDERS = ("grids", "payoff", "constants")
+RECORDERS = ("grids", "payoff", "constants", "transfer")
 """What writes into the project, or takes long; only by name."""
 
 

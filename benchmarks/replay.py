@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import pairwise
 from statistics import geometric_mean
 from typing import TypedDict
 
@@ -35,6 +36,7 @@ from bucketize.tune.log import rows
 from bucketize.tune.observation import C, Observation, observations
 from bucketize.tune.record import Record, reference
 from bucketize.tune.search import Search, Space
+from bucketize.tune.surrogate import Neighbour
 from bucketize.tune.task import tasks_of
 from bucketize.tune.trial import schedule_json
 
@@ -93,6 +95,13 @@ def judge(records: Sequence[Record], target: Target) -> None:
     for name, options in SEARCHES.items():
         means = searched(records, target, **options)
         print(f"{name:12}" + "".join(f"{100 * (m - 1):>7.1f}%" for m in means))
+    print(
+        "transfer: trials until within 1 %, within 3 %, until none is worth it; above the best then"
+    )
+    for title, believes, cuts in TRANSFERS:
+        for heard, counts in transferred(records, target, believes, cuts).items():
+            shown = "".join(f"{n:>8.1f}" for n in counts[:3])
+            print(f"{title:44}{heard:18}{shown}{100 * counts[3]:>7.1f}%")
 
 
 # --- the model, and defaults ---------------------------------------------------------------------
@@ -238,6 +247,134 @@ def _course(
         search.tell(asked[0].implementation, math.exp(cost - costs[default.key]))
         course.append(min([cost - min(record.logs), *course[-1:]]))
     return course + course[-1:] * (TRIALS[-1] - len(course))
+
+
+# --- transfer ------------------------------------------------------------------------------------
+
+UNTIL = 0.01
+NEAR = (0.01, 0.03)
+ONE = tuple((rows,) for rows in (1, 2, 3, 5, 8, 13, 17, 32, 64, 100, 256))
+THREE = ((1, 2, 3), (5, 8, 13), (17, 32, 64), (64, 100, 256))
+"""The rows at which buckets are judged, one beside the other."""
+Cuts = tuple[tuple[int, ...], ...]
+TRANSFERS: tuple[tuple[str, bool, Cuts], ...] = (
+    ("logs of other products, judged at one size", True, ONE),
+    ("logs of other products, at three sizes", True, THREE),
+    ("no logs, judged at one size", False, ONE),
+    ("no logs, at three sizes", False, THREE),
+)
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """A product judged at some numbers of rows: log latencies by the default's, a point each."""
+
+    space: Space
+    believed: tuple[list[float], ...]
+    """At each number of rows."""
+    taken: tuple[list[float], ...]
+    rows: tuple[int, ...]
+
+    @property
+    def logs(self) -> list[float]:
+        """The mean over all rows."""
+        return [sum(logs) / len(logs) for logs in zip(*self.taken, strict=True)]
+
+
+@dataclass(frozen=True)
+class Course:
+    """A search: what was tried, in order, and how much of it until none was worth a trial."""
+
+    bucket: Bucket
+    tried: list[int]
+    enough: int
+
+    def until(self, near: float) -> int:
+        """Trials until something is so near to the best."""
+        logs = self.bucket.logs
+        good = (k for k, i in enumerate(self.tried, 1) if logs[i] <= min(logs) + math.log1p(near))
+        return next(good)
+
+    @property
+    def excess(self) -> float:
+        """By how much the best is slower than the best of all when it is enough; untried, 0.
+
+        The default costs nothing to keep.
+        """
+        logs = self.bucket.logs
+        return math.expm1(min([0.0, *(logs[i] for i in self.tried[: self.enough])]) - min(logs))
+
+    def told(self, other: Bucket) -> list[Neighbour]:
+        """What it is to the search of another bucket."""
+        here = math.log(geometric_mean(other.rows))
+        tried, index = self.tried[: self.enough], other.space.index
+        points = [index[self.bucket.space.points[i].key] for i in tried]
+        told = []
+        sides = zip(self.bucket.rows, self.bucket.taken, self.bucket.believed, strict=True)
+        for count, took, believed in sides:
+            beyond = {at: took[i] - believed[i] for at, i in zip(points, tried, strict=True)}
+            told.append(Neighbour(math.log(count) - here, beyond))
+        return [neighbour for neighbour in told if neighbour.beyond]
+
+
+def transferred(
+    records: Sequence[Record], target: Target, believes: bool, cuts: Cuts
+) -> dict[str, tuple[float, ...]]:
+    """Means over all buckets, alone and after each bucket beside them."""
+    found: dict[str, list[tuple[float, ...]]] = {"alone": [], "after a neighbour": []}
+    dense = [r for r in records if r.product.packed and not r.product.image]
+    for kin, cold in dict.fromkeys((r.product.kin, r.product.cold_bytes) for r in dense):
+        others = [r for r in records if r.product.kin != kin]
+        forest = Forest(others, target) if believes else None
+        mine = (r for r in dense if (r.product.kin, r.product.cold_bytes) == (kin, cold))
+        by_rows = {r.product.rows[0]: r for r in mine}
+        if not all(by_rows.keys() >= set(cut) for cut in cuts):
+            continue
+        buckets = [_bucket([by_rows[m] for m in cut], target, forest) for cut in cuts]
+        alone = [_searched(bucket, []) for bucket in buckets]
+        found["alone"] += [_counts(course) for course in alone]
+        for first, second in [*pairwise(alone), *pairwise(alone[::-1])]:
+            bucket = second.bucket
+            found["after a neighbour"].append(_counts(_searched(bucket, first.told(bucket))))
+    return {name: tuple(np.mean(counts, axis=0).tolist()) for name, counts in found.items()}
+
+
+def _counts(course: Course) -> tuple[float, ...]:
+    return *(course.until(near) for near in NEAR), course.enough, course.excess
+
+
+def _bucket(records: Sequence[Record], target: Target, forest: Forest | None) -> Bucket:
+    points = [Implementation("matmul", schedule) for schedule in records[0].schedules]
+    start = next(
+        i for i, p in enumerate(points) if schedule_json(p.schedule) == wide(records[0], target)
+    )
+    taken, believed = [], []
+    for record in records:
+        logs = _logs(record)
+        at = [logs[schedule_json(p.schedule)] for p in points]
+        taken.append([log - at[start] for log in at])
+        known = np.zeros(len(points))
+        if forest is not None:
+            (known,) = forest.expected([record.product], [p.schedule for p in points])
+        believed.append((known - known[start]).tolist())
+    mean = np.mean(believed, axis=0).tolist() if forest is not None else None
+    rows = tuple(record.product.rows[0] for record in records)
+    return Bucket(Space(points, points[start], mean), tuple(believed), tuple(taken), rows)
+
+
+def _searched(bucket: Bucket, neighbours: Sequence[Neighbour]) -> Course:
+    """Search until none is worth a trial, and on until the best is near."""
+    search, logs = Search(bucket.space, neighbours=neighbours), bucket.logs
+    near, enough = min(logs) + math.log1p(NEAR[0]), None
+    while True:
+        if enough is None and search.gain() < UNTIL:
+            enough = len(search.tried)
+        if enough is not None and min((logs[i] for i in search.tried), default=math.inf) <= near:
+            break
+        (proposal,) = search.ask()
+        i = bucket.space.index[proposal.implementation.key]
+        search.tell(proposal.implementation, math.exp(logs[i]))
+    return Course(bucket, list(search.tried), enough)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """The benchmarks run: each that can in seconds, on settings so small that its figures mean nothing.
 
-`replay` and `transfer` have tests of their own; the others start processes on whole models.
+`replay` has tests of its own; the others start processes on whole models.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from benchmarks import (
     peers,
     predict,
     threads,
+    transfer,
 )
 from bucketize import ops
 from bucketize.ir import Builder, Module, Var
@@ -113,6 +114,21 @@ def test_predictions_are_printed_beside_what_is_measured(
     assert re.findall(r"^mlp +(N=2|N=3|median) .* %$", told, re.M) == ["N=2", "N=3", "median"]
     assert predict.Compared(2.0, 1.0).error == pytest.approx(1)
     assert predict.Compared(1.0, 2.0).error == pytest.approx(1)
+
+
+def test_transfer_counts_trials_of_both_and_of_the_second_alone(
+    monkeypatch: Patch, capsys: Output
+) -> None:
+    jobs = [transfer.Job("mlp", {"N": (1, 4)}, [{"N": n}], ((1, 2), (2, 5))) for n in (1, 3)]
+    monkeypatch.setattr(transfer, "PAIRS", {"mlp": jobs})
+    monkeypatch.setattr(transfer, "UNTIL", 0.05)
+    monkeypatch.delenv("BUCKETIZE_PAIRS", raising=False)
+    transfer.main()
+    told = re.search(r"^mlp +(\d+) +(\d+) +(\d+)  ", capsys.readouterr().out, re.M)
+    assert told is not None
+    first, second, alone = map(int, told.groups())
+    assert min(first, alone) > 0
+    assert second <= alone
 
 
 SMALL = ("mlp", {"N": 2})

@@ -576,12 +576,18 @@ def test_the_trade_off_of_dispatchers(run: Run, net: str) -> None:
     assert all(row["slowdown_q3"] >= row["slowdown"] > 0 for row in rows.values())
 
 
+def never(*_: object, **__: object) -> None:
+    raise AssertionError
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("default:.*trials is confirmed")  # by the clock
 def test_demo(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bucketize.cli.demo.BOUNDS", {"N": (1, 8)})  # with less to compile
     monkeypatch.setattr("bucketize.cli.demo.POINTS", ({"N": 1}, {"N": 3}))
+    monkeypatch.setattr("bucketize.cli.compare.measured", never)  # but in a process of its own
     result = run("demo", "--seconds", "3", "-o", "out")
+    assert result.exit_code == 0, result.output
     assert "by oracle" in result.stdout
     assert "within" in result.stderr
     trials = load(tmp_path / "out" / "trials.csv")  # one for all of them
@@ -596,6 +602,19 @@ def test_demo(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert set(rows["dispatcher"]) == {"untuned", "none", "uniform:count=4", "log", "oracle"}
     assert (rows["model"] == "mlp").all()
     assert {"date", "host_cpu", "threads", "n", "slowdown_q1", "compile_s"} <= set(rows)
+
+
+def test_the_demo_ends_as_its_measuring_does(
+    run: Run, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bucketize.cli.demo.BOUNDS", {"N": (1, 8)})
+    monkeypatch.setattr("bucketize.cli.demo.POINTS", ({"N": 9},))
+    monkeypatch.setattr("bucketize.cli.demo.dispatch_all", lambda *_: {})
+    monkeypatch.setattr("bucketize.cli.demo.tune_all", lambda *_: None)
+    result = run("demo", "-o", "out")
+    assert result.exit_code == 2
+    assert not result.stdout
+    assert capfd.readouterr().err == "error: expected N in [1, 8], got 9\n"
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,15 @@ def test_the_search_finds_in_ten_trials_what_chance_does_not() -> None:
     assert ours[ten] < chance[ten]
 
 
+def test_a_neighbour_spares_most_trials_and_costs_less_than_a_trial_is_worth() -> None:
+    kin = [r for r in RECORDS if r.product.kin == (1024, 1024, True, False)]
+    others = RECORDS[::5]
+    found = replay.transferred([*kin, *others], TARGET, False, replay.THREE)
+    (_, _, alone, _), (_, _, after, excess) = found["alone"], found["after a neighbour"]
+    assert after <= alone / 4
+    assert excess < 2 * replay.UNTIL
+
+
 # --- the model -----------------------------------------------------------------------------------
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from bucketize.kernel.workload import Workload, workload_of
 from bucketize.lower.pipeline import lower
 from bucketize.ops import conv2d, relu
 from bucketize.tune.search import STRATEGIES, Proposal, Search, Space, schedules, space_of
+from bucketize.tune.surrogate import Neighbour
 from bucketize.tune.trial import Schedule
 from bucketize.types import tensor
 
@@ -184,6 +186,58 @@ def test_a_point_that_is_believed_to_be_good_comes_first() -> None:
     search.tell(SPACE.default, 1.0)
     assert search.ask() == [Proposal(SPACE.points[17], "skopt")]
     assert search.gain() == pytest.approx(0.7, abs=0.05)
+
+
+# --- what neighbours say --------------------------------------------------------------------------
+
+HOME = SPACE.index[SPACE.default.key]
+
+
+def hearing(*neighbours: Neighbour, believed: Sequence[float] | None = None) -> Search:
+    search = Search(replace(SPACE, believed=believed))
+    search.hear(neighbours)
+    search.tell(SPACE.default, 1.0)
+    return search
+
+
+def test_what_is_good_elsewhere_is_expected_here_and_less_so_from_afar() -> None:
+    near, far = (hearing(Neighbour(away, {HOME: 0.0, 17: -0.4})) for away in (0.0, 20.0))
+    assert near.ask() == far.ask() == [Proposal(SPACE.points[17], "skopt")]
+    logs = [math.log(search.expected(17) or 0) for search in (near, far, hearing())]
+    assert -0.35 < logs[0] < logs[1] < logs[2] == 0.0  # a trial of its own says -0.4
+
+
+def test_beliefs_that_were_right_elsewhere_leave_less_to_gain() -> None:
+    known = [0.0] * len(SPACE.points)
+    right, wrong = ({HOME: 0.0, **dict.fromkeys(range(20, 30), off)} for off in (0.005, 0.8))
+    sure, alone, unsure = (
+        hearing(*told, believed=known)
+        for told in ((Neighbour(0.0, right),), (), (Neighbour(0.0, wrong),))
+    )
+    assert sure.gain() < alone.gain() / 2
+    assert unsure.gain() > alone.gain()
+
+
+def test_a_default_elsewhere_tells_nothing_of_beliefs() -> None:
+    known = [0.0] * len(SPACE.points)
+    told = hearing(*(Neighbour(float(away), {HOME: 0.0}) for away in range(9)), believed=known)
+    assert told.gain() == pytest.approx(hearing(believed=known).gain(), rel=0.01)
+
+
+def test_what_neighbours_say_is_forgotten_for_what_they_say_now() -> None:
+    search = hearing(Neighbour(0.0, {HOME: 0.0, 17: -0.4}))
+    search.hear([Neighbour(0.0, {HOME: 0.0, 18: -0.4})])
+    assert search.ask() == [Proposal(SPACE.points[18], "skopt")]
+
+
+def test_expecting_is_what_a_search_will_be_if_all_goes_as_expected() -> None:
+    search = hearing(Neighbour(0.0, {HOME: 0.0, 17: -0.4}))
+    asked = search.ask(3)
+    later = search.expecting(asked)
+    assert search.tried.keys() == {HOME}
+    assert later.tried.keys() == {HOME, *(SPACE.index[p.implementation.key] for p in asked)}
+    assert later.tried[17] == search.expected(17)
+    assert later.gain() < search.gain()
 
 
 def test_the_surrogate_beats_chance() -> None:

@@ -24,3 +24,8 @@ class Product:
     """Of A that is in memory: the windows of an image overlap."""
     cold_bytes: int = 0
     """What passes through the caches until B is read again."""
+
+    @property
+    def kin(self) -> tuple[object, ...]:
+        """Equal for products that differ by how many rows they have, or how often, alone."""
+        return self.columns, self.depth, self.packed, self.image

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import warnings
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TypeAlias
 
 from bucketize.errors import BucketizeWarning
 from bucketize.kernel.template import Implementation
+from bucketize.tune.forest import Forest
 from bucketize.tune.knowledge import Knowledge, failed
-from bucketize.tune.search import Proposal, Search
-from bucketize.tune.task import Subject, Task
+from bucketize.tune.search import Proposal, Search, Space
+from bucketize.tune.task import Subject, Task, believed
+from bucketize.tune.transfer import Transfer
 
 TOGETHER = 4  # proposals of a task that are timed in turns with the default
 BATCH = 16  # proposals that are compiled before any is timed
@@ -37,13 +38,17 @@ class Agenda:
     """Implementations of a task at most."""
     until: float
     """The share of the latency below which the next trials are worth nothing."""
+    learnt: Forest | None = None
+    """What other logs than those that come with the project say, too."""
     searches: dict[Task, Search] = field(init=False)
+    transfer: Transfer = field(init=False)
     broken: set[Subject] = field(default_factory=set)
     """Those that fail on defaults: there is nothing to hold other implementations against."""
 
     def __post_init__(self) -> None:
         """Tell the searches what is known."""
-        self.searches = {t: Search(t.space, self.strategy, self.seed) for t in self.tasks}
+        self.searches = {t: Search(self._space(t), self.strategy, self.seed) for t in self.tasks}
+        self.transfer = Transfer(self.knowledge, self.learnt)
         for task in self.tasks:
             self.refresh(task)
 
@@ -52,18 +57,18 @@ class Agenda:
         """Whose each task is."""
         return {task: subject for subject in self.subjects for task in subject.tasks}
 
+    @cached_property
+    def families(self) -> dict[tuple[object, ...], list[Task]]:
+        """The tasks of each family."""
+        found: dict[tuple[object, ...], list[Task]] = defaultdict(list)
+        for task in self.tasks:
+            found[task.family].append(task)
+        return found
+
     @property
     def tasks(self) -> Sequence[Task]:
         """Of all clones."""
         return list(self.owners)
-
-    @cached_property
-    def families(self) -> dict[object, list[Task]]:
-        """Tasks by what those have in common whose implementations are worth a try."""
-        found: dict[object, list[Task]] = defaultdict(list)
-        for task in self.tasks:
-            found[task.family].append(task)
-        return found
 
     @property
     def tried(self) -> int:
@@ -73,24 +78,54 @@ class Agenda:
     # --- what is next ----------------------------------------------------------------------------
 
     def batch(self, lanes: int) -> list[Asked]:
-        """What to compile and time next: most of it where most is expected; nothing if enough."""
+        """What to compile and time next: most of it where most is expected; nothing if enough.
+
+        What was asked is taken to turn out as expected. It is enough when the next trials of all
+        tasks that may have more are worth less than `until` together.
+        """
         shares = self.shares()
-        worth = {task: self.worth(task, shares[task]) for task in self.tasks if self.left(task)}
-        order = sorted(worth, key=lambda t: worth[t], reverse=True)
-        rest = list(itertools.accumulate(worth[task] for task in reversed(order)))
-        chosen: list[Asked] = []
+        later = {task: self.heard(task) for task in self.tasks if self.left(task)}
+        worth = {task: self.worth(search, shares[task]) for task, search in later.items()}
+        asked: dict[Task, list[Proposal]] = {}
         lanes = max(lanes, 1)
         room = max(BATCH, TOGETHER * lanes)
         together = TOGETHER * math.ceil(lanes / max(len(worth), 1))  # that no lane is idle
-        for task in order:
-            if self.strategy == "skopt" and rest.pop() < self.until:  # it, and all worth less
-                break
-            self.searches[task].transfer = self.elsewhere(task)
-            asked = self.searches[task].ask(min(together, room, self.left(task)))
-            parts = range(0, len(asked), TOGETHER)
-            chosen += [(task, asked[i : i + TOGETHER]) for i in parts]
-            room -= len(asked)
-        return chosen
+        while worth and room and (self.is_blind or sum(worth.values()) >= self.until):
+            task = max(worth, key=lambda t: worth[t])
+            mine = asked.setdefault(task, [])
+            most = min(together, self.left(task))
+            found = later[task].ask(min(most, room) if self.is_blind else 1)
+            mine += found
+            room -= len(found)
+            later[task] = later[task].expecting(found)
+            worth[task] = self.worth(later[task], shares[task])
+            if len(mine) == most:
+                del worth[task]
+        return [
+            (task, mine[i : i + TOGETHER])
+            for task, mine in asked.items()
+            for i in range(0, len(mine), TOGETHER)
+        ]
+
+    def heard(self, task: Task) -> Search:
+        """The search of a task, told what is known elsewhere by now."""
+        search = self.searches[task]
+        if not self.is_blind:
+            self.transfer.tell(task, search)
+        if self.is_blind or task.space.believed is None:  # else a model knows what to try first
+            search.transfer = self.elsewhere(task)
+        return search
+
+    @property
+    def is_blind(self) -> bool:
+        """Whether the strategy expects nothing."""
+        return self.strategy != "skopt"
+
+    def _space(self, task: Task) -> Space:
+        """The implementations of a task, and what is believed of them by all that was learnt."""
+        if self.learnt is None:
+            return task.space
+        return replace(task.space, believed=believed(task, task.space, self.learnt))
 
     def left(self, task: Task) -> int:
         """How many implementations of a task may be tried yet."""
@@ -99,13 +134,12 @@ class Agenda:
         most = min(self.trials, len(task.space.points))
         return max(most - len(self.searches[task].tried), 0)
 
-    def worth(self, task: Task, share: float) -> float:
+    def worth(self, search: Search, share: float) -> float:
         """What of all latency the next trial of a task of this share of it is expected to save.
 
         Blind, by turns.
         """
-        search = self.searches[task]
-        if self.strategy != "skopt":
+        if self.is_blind:
             return 1.0 / (1 + len(search.tried))
         return search.gain() * share
 

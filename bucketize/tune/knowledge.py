@@ -6,19 +6,28 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import pandas as pd
 
 from bucketize.kernel.template import Implementation
 from bucketize.tune.choice import Verdict, geometric_mean, verdicts
 from bucketize.tune.frame import trial_frame
+from bucketize.tune.record import is_product, product_of
 from bucketize.tune.task import Point, Subject, Task
 from bucketize.tune.trial import KERNEL, Trial
 
 GUESS_S = 2e-11  # of a float operation or a byte, before anything is known
 
 ByShape: TypeAlias = dict[str, Trial]
+
+
+class Place(NamedTuple):
+    """Where implementations of one template are compared."""
+
+    workload: str
+    shape: str
+    template: str
 
 
 @dataclass
@@ -33,6 +42,10 @@ class Knowledge:
     """When a workload was last searched at a shape."""
     verdicts: dict[str, Verdict] = field(default_factory=dict)
     """By clone, those of earlier sessions."""
+    places: dict[Place, dict[object, Trial]] = field(default_factory=dict)
+    """The same trials by place, and there by implementation."""
+    kin: dict[object, list[Place]] = field(default_factory=lambda: defaultdict(list))
+    """The places of each workload, and those of all products that differ by rows alone."""
 
     @classmethod
     def of(cls, trials: Iterable[Trial], threads: int) -> Knowledge:
@@ -49,9 +62,20 @@ class Knowledge:
         if trial.level == KERNEL and trial.template:
             key = Implementation(trial.template, json.loads(trial.schedule)).key
             self.trials[trial.workload][key][trial.shape] = trial
+            self._place(trial)[key] = trial
             if trial.source != "confirm":
                 last = self.searched.get((trial.workload, trial.shape), "")
                 self.searched[trial.workload, trial.shape] = max(trial.timestamp, last)
+
+    def _place(self, trial: Trial) -> dict[object, Trial]:
+        """What is known where a trial was made; a new place gets its kin."""
+        place = Place(trial.workload, trial.shape, trial.template)
+        if place not in self.places:
+            self.places[place] = {}
+            self.kin[place.workload].append(place)
+            if is_product(trial):
+                self.kin[trial.template, *product_of(trial).kin].append(place)
+        return self.places[place]
 
     # --- of a task -------------------------------------------------------------------------------
 

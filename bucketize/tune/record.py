@@ -44,12 +44,12 @@ def records(trials: Iterable[Trial]) -> list[Record]:
     latest = {
         (t.host_cpu, t.workload, t.template, t.shape, t.graph_bytes, t.baseline, t.schedule_hash): t
         for t in trials
-        if t.template in TEMPLATES and t.level == KERNEL and t.threads == 1
+        if t.level == KERNEL and t.threads == 1
     }
     found: dict[tuple[object, ...], Record] = {}
     lanes: dict[str, int] = {}
     for key, t in latest.items():
-        if t.latency_median_s and t.baseline_s and t.flops:
+        if t.latency_median_s and t.baseline_s and is_product(t):
             if key[:6] not in found:
                 label = f"{t.op} {t.shape}"
                 found[key[:6]] = Record(t.host_cpu, label, product_of(t))
@@ -59,6 +59,11 @@ def records(trials: Iterable[Trial]) -> list[Record]:
             record.baselines.append(t.baseline_s)
             lanes[t.host_cpu] = math.gcd(lanes.get(t.host_cpu, 0), int(record.schedules[-1]["nr"]))
     return [replace(record, lanes=lanes[record.host]) for record in found.values()]
+
+
+def is_product(trial: Trial) -> bool:
+    """Whether a trial tells which product it computed."""
+    return trial.template in TEMPLATES and bool(trial.flops)
 
 
 def product_of(trial: Trial) -> Product:

@@ -17,7 +17,7 @@ from bucketize.kernel.target import Target
 from bucketize.kernel.template import Implementation, Knob, Template, combinations
 from bucketize.kernel.templates import candidates
 from bucketize.kernel.workload import Workload
-from bucketize.tune.surrogate import Surrogate
+from bucketize.tune.surrogate import Neighbour, Surrogate
 from bucketize.tune.trial import Source
 
 ENUMERATED = 5000  # of a template with more schedules a sample is taken
@@ -107,7 +107,10 @@ class Search:
     seed: int = 0
     transfer: Sequence[Implementation] = ()
     """What serves elsewhere, to try right after the default."""
+    neighbours: Sequence[Neighbour] = ()
+    """What is known elsewhere, which moves and narrows what is expected here."""
     tried: dict[int, float | None] = field(default_factory=dict)
+    _heard: Surrogate | None = None
 
     def __post_init__(self) -> None:
         if self.strategy not in STRATEGIES:
@@ -118,15 +121,35 @@ class Search:
         if made.key in self.space.index:
             self.tried[self.space.index[made.key]] = cost
 
+    def hear(self, neighbours: Sequence[Neighbour]) -> None:
+        """Learn what neighbours know by now."""
+        self.neighbours, self._heard = neighbours, None
+
+    @property
+    def surrogate(self) -> Surrogate:
+        """What expects something of every point."""
+        if not self.neighbours:
+            return self.space.surrogate
+        if self._heard is None:
+            self._heard = Surrogate(self.space.points, self.space.believed, self.neighbours)
+        return self._heard
+
     def ask(self, count: int = 1) -> list[Proposal]:
         """The next so many proposals, fewer when the space is used up; nothing is changed."""
-        later = replace(self, tried=dict(self.tried))
-        asked: list[Proposal] = []
+        later, asked = self, list[Proposal]()
         while len(asked) < count and (found := later.next()) is not None:
             index, source = found
             asked.append(Proposal(self.space.points[index], source))
-            later.tried[index] = later.expected(index)
+            later = later.expecting(asked[-1:])
         return asked
+
+    def expecting(self, asked: Sequence[Proposal]) -> Search:
+        """The search as it will be if proposals turn out as expected."""
+        later = replace(self, tried=dict(self.tried))
+        for proposal in asked:
+            index = self.space.index[proposal.implementation.key]
+            later.tried[index] = later.expected(index)
+        return later
 
     def next(self) -> tuple[int, Source] | None:
         """The point to try next, and who says so."""
@@ -148,7 +171,7 @@ class Search:
         """What a point is taken to cost until it is measured."""
         if self.strategy != "skopt":
             return None
-        return math.exp(self.space.surrogate.expected(self.logs(), index))
+        return math.exp(self.surrogate.expected(self.logs(), index))
 
     def logs(self) -> dict[int, float]:
         """The logarithms of costs; a failure counts as twice the worst."""
@@ -172,7 +195,7 @@ class Search:
         """By how much, as a share of its latency, the next trial is expected to better the best."""
         if len(self.tried) == len(self.space.points):
             return 0.0
-        return self.space.surrogate.gain(self.logs())
+        return self.surrogate.gain(self.logs())
 
 
 def _by_grid(search: Search) -> tuple[int, Source]:
@@ -187,9 +210,10 @@ def _by_chance(search: Search) -> tuple[int, Source]:
 
 def _by_surrogate(search: Search) -> tuple[int, Source]:
     """The greatest expected improvement; without any belief, a few random points before."""
-    if search.space.believed is None and len(search.tried) < FIRST_RANDOM:
+    blind = search.space.believed is None and not search.neighbours
+    if blind and len(search.tried) < FIRST_RANDOM:
         return _by_chance(search)
-    return search.space.surrogate.most_promising(search.logs(), search.seed), "skopt"
+    return search.surrogate.most_promising(search.logs(), search.seed), "skopt"
 
 
 STRATEGIES: dict[str, Callable[[Search], tuple[int, Source]]] = {

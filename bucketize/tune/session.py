@@ -26,12 +26,14 @@ from bucketize.tune.agenda import Agenda, Asked
 from bucketize.tune.arrangement import Arranging, Known
 from bucketize.tune.cluster import Cluster, GoneError
 from bucketize.tune.confirm import Confirmation
+from bucketize.tune.forest import Forest
 from bucketize.tune.frame import trial_frame
 from bucketize.tune.journal import Journal
 from bucketize.tune.knowledge import Knowledge, failed
 from bucketize.tune.log import check_takes_verdicts, rows, select
 from bucketize.tune.measure import Job, Outcome, Rounds, Worker
 from bucketize.tune.progress import Progress, tuning_bar
+from bucketize.tune.record import records, reference
 from bucketize.tune.search import Proposal
 from bucketize.tune.site import Bench, LostError, Measurer, Site
 from bucketize.tune.task import Point, Subject, Task, Traffic, subjects_of
@@ -230,6 +232,7 @@ class Session:
         if log.exists() and self.site.has_clock:
             check_takes_verdicts(log)
         self.knowledge = Knowledge.of(trials, self.threads)
+        others = records(t for t in known if t.host_cpu != self.site.environment.host_cpu)
         self.agenda = Agenda(
             subjects=self.subjects,
             knowledge=self.knowledge,
@@ -237,6 +240,7 @@ class Session:
             seed=self.seed,
             trials=self.trials,
             until=self.until,
+            learnt=Forest((*reference(), *others), self.site.target) if others else None,
         )
         self.before = self.agenda.tried
 

@@ -1,8 +1,11 @@
 """The surrogate of a search: what is believed of every point, corrected by what was measured.
 
-A Gaussian process by scikit-optimize models what the belief does not explain. Its kernel is fixed:
-spaces are small and alike, and a dozen trials tell no hyperparameters. `skopt.Optimizer.ask`
-repeats points of a finite space, so the process and the acquisition function are used directly.
+A Gaussian process by scikit-optimize models what the belief does not explain, here and, less alike
+the farther away they are, for neighbours. Its kernel is fixed: spaces are small and alike, and a
+dozen trials tell no hyperparameters. Only how far beliefs are off is learnt, from neighbours.
+
+`skopt.Optimizer.ask` repeats points of a finite space, so the process and the acquisition function
+are used directly.
 Importing scikit-optimize takes seconds: only a search should import this module.
 """
 
@@ -10,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,18 +30,42 @@ IGNORANCE = 0.5  # of log latency where nothing is believed
 NOISE = 0.02  # of log latency that is measured twice
 LENGTH = 1.0  # how far apart points are of which one tells little about the other
 APART = 2.0  # between templates
+NEIGHBOUR = 0.4  # as far as a neighbour of the same size is apart
+BY_SIZE = 0.05  # and farther by this, for each factor of e between the sizes
+DOUBT = 3  # trials of neighbours outweigh the spread that is assumed
 XI = 0.01  # an improvement by less than one per cent is none
+
+
+@dataclass(frozen=True)
+class Neighbour:
+    """What is known of the points of a space elsewhere, where about the same is computed."""
+
+    away: float
+    """The logarithm of its size by that of the space."""
+    beyond: Mapping[int, float]
+    """By point: the log latency, relative to a default's, less what was believed there."""
 
 
 class Surrogate:
     """Expects a log latency, relative to the default's, of every point of a space."""
 
-    def __init__(self, points: Sequence[Implementation], believed: Sequence[float] | None) -> None:
+    def __init__(
+        self,
+        points: Sequence[Implementation],
+        believed: Sequence[float] | None,
+        neighbours: Sequence[Neighbour] = (),
+    ) -> None:
         """`believed` are log latencies relative to the default's, a point each, if any are."""
-        self.encoded = encoded(points)
         known = believed is not None
         self.believed = np.array(believed, float) if known else np.zeros(len(points))
-        self.spread = SPREAD if known else IGNORANCE
+        knobs, places = encoded(points), _places(neighbours)
+        self.encoded = _placed(knobs, places[0])
+        theirs = [
+            _placed(knobs[[*n.beyond]], p) for n, p in zip(neighbours, places[1:], strict=True)
+        ]
+        self._there = np.concatenate([self.encoded[:0], *theirs])
+        self._beyond = np.array([log for n in neighbours for log in n.beyond.values()])
+        self.spread = _spread(SPREAD if known else IGNORANCE, self._beyond)
         self._last: tuple[tuple[tuple[int, float], ...], Floats, Floats] | None = None
 
     def most_promising(self, tried: Mapping[int, float], seed: int) -> int:
@@ -72,11 +100,14 @@ class Surrogate:
         return self._last[1], self._last[2]
 
     def _computed(self, tried: Mapping[int, float]) -> tuple[Floats, Floats]:
-        if not tried:
-            return self.believed, np.full(len(self.believed), self.spread)
         at = list(tried)
+        if not at and not len(self._beyond):
+            return self.believed, np.full(len(self.believed), self.spread)
         process = self._process()
-        process.fit(self.encoded[at], np.array(list(tried.values())) - self.believed[at])
+        own = np.array(list(tried.values())) - self.believed[at]
+        process.fit(
+            np.concatenate([self.encoded[at], self._there]), np.concatenate([own, self._beyond])
+        )
         residual, deviation = process.predict(self.encoded, return_std=True)
         return self.believed + residual, np.maximum(deviation, 1e-9)
 
@@ -85,6 +116,22 @@ class Surrogate:
         return GaussianProcessRegressor(
             kernel, alpha=NOISE**2, optimizer=None, normalize_y=False, copy_X_train=False
         )
+
+
+def _places(neighbours: Sequence[Neighbour]) -> Floats:
+    """Where the space stands, and each neighbour: all as far apart, and farther by their sizes."""
+    away = BY_SIZE * np.array([0.0, *(n.away for n in neighbours)])
+    return np.column_stack([away, NEIGHBOUR * math.sqrt(0.5) * np.eye(len(away))])
+
+
+def _placed(knobs: Floats, place: Floats) -> Floats:
+    return np.column_stack([knobs, np.tile(place, (len(knobs), 1))])
+
+
+def _spread(assumed: float, beyond: Floats) -> float:
+    """How far beliefs are off, as neighbours say; of a default, which is 0, they say nothing."""
+    count = np.count_nonzero(beyond)
+    return math.sqrt((DOUBT * assumed**2 + float(beyond @ beyond)) / (DOUBT + count))
 
 
 class _Known:

@@ -36,7 +36,7 @@ from bucketize.program.program import Program, Routine
 from bucketize.program.strategy import defaults
 from bucketize.tune.cells import shape_text
 from bucketize.tune.choice import Digests
-from bucketize.tune.forest import forest
+from bucketize.tune.forest import Forest, forest
 from bucketize.tune.search import Space, space_of
 from bucketize.types import ANY, Dim, Symbol, evaluate, symbols
 
@@ -146,11 +146,12 @@ class Subject:
         return shape_text(tuple(evaluate(d, sizes) for d in shape) for shape in dims)
 
 
-def believed(task: Task, space: Space) -> list[float] | None:
+def believed(task: Task, space: Space, known: Forest | None = None) -> list[float] | None:
     """What is expected of each point: the logarithm of its latency by the default's.
 
-    By the templates' own models, and by what recorded logs say beside them of products; None where
-    a template of the workload has no model.
+    By the templates' own models, and by what recorded logs say beside them of products, those that
+    come with the project where no others are `known`; None where a template of the workload has no
+    model.
     """
     found: dict[object, float] = {}
     for name in {made.template for made in space.points}:
@@ -158,16 +159,17 @@ def believed(task: Task, space: Space) -> list[float] | None:
         if cost is None:
             return None
         mine = [made for made in space.points if made.template == name]
-        logs = _expected(task, cost(task.workload), [made.schedule for made in mine])
+        schedules = [made.schedule for made in mine]
+        logs = _expected(task, cost(task.workload), schedules, known or forest(task.target))
         found |= {made.key: float(log) for made, log in zip(mine, logs, strict=True)}
     return [found[made.key] - found[space.default.key] for made in space.points]
 
 
-def _expected(task: Task, cost: Cost, schedules: Sequence[Schedule]) -> Array:
+def _expected(task: Task, cost: Cost, schedules: Sequence[Schedule], known: Forest) -> Array:
     """Logarithms of seconds, the weighted mean over the points of a task."""
     if isinstance(cost, Extents):
         products = [cost.product([point.sizes], task.weight_bytes) for point in task.points]
-        logs = forest(task.target).expected(products, schedules)
+        logs = known.expected(products, schedules)
     else:
         told = task.target, task.weight_bytes
         logs = np.log([cost.seconds(schedules, point.sizes, *told) for point in task.points])

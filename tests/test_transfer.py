@@ -1,0 +1,301 @@
+"""What a search hears of its kin: from a log, from other buckets, from other processors."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bucketize.dispatch.tree import dispatch
+from bucketize.ir import Builder, Const, Module, Var
+from bucketize.kernel.target import host
+from bucketize.ops import add, matmul, relu
+from bucketize.tune.forest import Forest
+from bucketize.tune.knowledge import Knowledge
+from bucketize.tune.log import append, rows
+from bucketize.tune.measure import Job, Outcome
+from bucketize.tune.record import reference
+from bucketize.tune.search import Search
+from bucketize.tune.session import Session, opened
+from bucketize.tune.task import Task, subjects_of, tasks_of
+from bucketize.tune.transfer import NEAREST, Transfer
+from bucketize.tune.trial import Trial, schedule_hash
+from bucketize.types import Symbol, tensor
+
+DEPTH, COLUMNS = 256, 128
+
+
+class Machine:
+    """A measurer of its own mind: what a schedule takes by others it takes at every size."""
+
+    source = None
+    has_clock = False
+
+    def __init__(self, spread: float) -> None:
+        self.spread = spread
+
+    def measure(self, jobs: Sequence[Job]) -> Iterator[list[Outcome]]:
+        for job in jobs:
+            logs = (self.log(schedule_hash(i.schedule)) for i in job.implementations)
+            yield [Outcome(seconds=(1e-4 * math.exp(log),) * 15) for log in logs]
+
+    def log(self, schedule: str) -> float:
+        return random.Random(schedule).gauss(0, self.spread)
+
+
+def module(depth: int = DEPTH, columns: int = COLUMNS, *, biased: bool = False) -> Module:
+    x = Var("x", tensor("float32", Symbol("N", 1, 256), depth))
+    out = Builder()
+    y = out.emit(matmul, x, Const(np.ones((depth, columns), np.float32)))
+    y = out.emit(add, y, Const(np.ones(columns, np.float32))) if biased else y
+    return Module({"main": out.function("main", [x], [out.emit(relu, y)])})
+
+
+def halves() -> Module:
+    return dispatch(module(), lambda _: {"x": {0: [(1, 16), (16, 257)]}})
+
+
+LOW, HIGH = [{"N": n} for n in (1, 4, 15)], [{"N": n} for n in (16, 64, 256)]
+MACHINE = Machine(0.1)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return tmp_path / "product.csv"
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+OPTIONS = {
+    "trials": 10**6,
+    "search": "skopt",
+    "seed": 0,
+    "threads": 1,
+    "seconds": None,
+    "until": 0.01,
+    "model": None,
+    "measurer": MACHINE,
+    "client": None,
+    "progress": None,
+}
+
+
+def begun(stack: ExitStack, log: Path, mod: Module, sizes: object, **more: object) -> Session:
+    return stack.enter_context(opened(mod, log=log, sizes=sizes, **(OPTIONS | more)))  # type: ignore[arg-type]
+
+
+def heard(knowledge: Knowledge, task: Task) -> Search:
+    search = Search(task.space)
+    Transfer(knowledge).tell(task, search)
+    return search
+
+
+def known(log: Path) -> Knowledge:
+    return Knowledge.of(rows(log), 1)
+
+
+def only(mod: Module, sizes: object) -> Task:
+    (subject,) = subjects_of(mod, sizes)  # type: ignore[arg-type]
+    (task,) = subject.tasks
+    return task
+
+
+# --- who is heard --------------------------------------------------------------------------------
+
+
+def test_the_bucket_beside_is_heard_at_each_of_its_sizes(log: Path, stack: ExitStack) -> None:
+    session = begun(stack, log, halves(), LOW)
+    session.work()
+    tried = len({t.schedule_hash for t in session.written})
+    told = heard(known(log), only(halves(), HIGH)).neighbours
+    assert [len(n.beyond) for n in told] == [tried] * 3
+    middle = math.log(16 * 64 * 256) / 3
+    assert [n.away for n in told] == pytest.approx([math.log(n) - middle for n in (15, 4, 1)])
+
+
+def test_what_is_heard_is_what_was_not_believed_there(log: Path, stack: ExitStack) -> None:
+    begun(stack, log, halves(), [{"N": 4}]).work()
+    task, there = only(halves(), HIGH), only(halves(), [{"N": 4}])
+    ((neighbour),) = heard(known(log), task).neighbours
+    assert there.space.believed is not None
+    default = MACHINE.log(schedule_hash(there.default.schedule))
+    for at, beyond in neighbour.beyond.items():
+        made = task.space.points[at]
+        found = MACHINE.log(schedule_hash(made.schedule)) - default
+        believed = there.space.believed[there.space.index[made.key]]
+        assert beyond == pytest.approx(found - believed)
+
+
+@pytest.mark.parametrize(
+    ("other", "hears"),
+    [
+        (module(), True),
+        (module(biased=True), True),  # another workload with weights of the same extents
+        (module(depth=DEPTH + 16), False),
+        (module(columns=COLUMNS + 16), False),
+    ],
+)
+def test_products_are_kin_that_differ_by_rows(
+    log: Path, stack: ExitStack, other: Module, hears: bool
+) -> None:
+    begun(stack, log, other, LOW).work()
+    assert bool(heard(known(log), only(module(), HIGH)).neighbours) == hears
+
+
+def test_a_task_does_not_hear_what_its_search_counts(log: Path, stack: ExitStack) -> None:
+    begun(stack, log, module(), LOW).work()
+    session = begun(stack, log, module(), LOW)
+    (task,) = session.tasks
+    assert session.agenda.searches[task].tried
+    assert session.agenda.heard(task).neighbours == ()
+
+
+def test_it_hears_what_is_known_at_some_of_its_sizes_only(log: Path, stack: ExitStack) -> None:
+    begun(stack, log, module(), LOW[:1]).work()
+    session = begun(stack, log, module(), LOW)
+    (task,) = session.tasks
+    assert not session.agenda.searches[task].tried
+    assert len(session.agenda.heard(task).neighbours) == 1
+
+
+def test_the_nearest_are_heard(log: Path, stack: ExitStack) -> None:
+    begun(stack, log, module(), [{"N": n} for n in range(2, NEAREST + 5)]).work()
+    told = heard(known(log), only(module(), [{"N": 1}])).neighbours
+    nearest = range(2, NEAREST + 2)
+    assert [n.away for n in told] == pytest.approx([math.log(n) for n in nearest])
+
+
+def test_rows_that_compare_with_nothing_known_tell_nothing(log: Path, stack: ExitStack) -> None:
+    begun(stack, log, module(), LOW).work()
+    for baseline in ("", "no implementation", "matmul mr=99"):
+        changed = [replace(t, baseline=baseline) for t in rows(log)]
+        assert not heard(Knowledge.of(changed, 1), only(module(), HIGH)).neighbours
+
+
+def test_failures_tell_nothing(log: Path, stack: ExitStack) -> None:
+    begun(stack, log, module(), LOW).work()
+    failed = [replace(t, latency_median_s=None) for t in rows(log)]
+    assert not heard(Knowledge.of(failed, 1), only(module(), HIGH)).neighbours
+
+
+# --- what it spares ------------------------------------------------------------------------------
+
+
+def tried(session: Session) -> int:
+    return len({(t.workload, t.schedule_hash) for t in session.written})
+
+
+def test_the_second_bucket_needs_the_default_and_what_was_best_in_the_first(
+    log: Path, tmp_path: Path, stack: ExitStack
+) -> None:
+    first = begun(stack, log, halves(), LOW)
+    first.work()
+    second, alone = (begun(stack, path, halves(), HIGH) for path in (log, tmp_path / "alone.csv"))
+    second.work()
+    alone.work()
+    best = min(first.written, key=lambda t: t.latency_median_s or math.inf).schedule_hash
+    order = dict.fromkeys(t.schedule_hash for t in second.written)
+    assert list(order) == [schedule_hash(second.tasks[0].default.schedule), best]
+    assert tried(alone) >= tried(first) >= 4
+
+
+def test_a_workload_that_is_known_where_it_is_judged_needs_no_trial(
+    log: Path, stack: ExitStack
+) -> None:
+    begun(stack, log, module(), LOW).work()
+    again = begun(stack, log, module(), LOW, model="another")
+    again.work()
+    assert not again.written
+
+
+def test_no_more_is_asked_at_once_than_is_worth_it(log: Path, stack: ExitStack) -> None:
+    """When all that was asked turns out as expected, the rest is worth less than `until`."""
+    session = begun(stack, log, module(), LOW, until=0.04)
+    (task,) = session.tasks
+    ((asked_of, asked),) = session.batch()
+    assert asked_of is task
+    search = session.agenda.heard(task)
+    assert search.expecting(asked[:-1]).gain() >= 0.04
+    assert len(asked) < 4
+    assert search.expecting(asked).gain() < 0.04
+
+
+# --- from another processor ----------------------------------------------------------------------
+
+
+def elsewhere(log: Path) -> None:
+    """Make the rows of a log those of another processor."""
+    there = [replace(t, host_cpu="znver9") for t in rows(log)]
+    log.unlink()
+    for trial in there:
+        append(log, trial)
+
+
+@pytest.mark.filterwarnings("ignore:.*measured elsewhere")
+def test_what_another_processor_found_is_no_news_from_a_neighbour(
+    log: Path, stack: ExitStack
+) -> None:
+    begun(stack, log, module(), LOW, search="grid").work()
+    elsewhere(log)
+    begun(stack, log, module(), HIGH).work()
+    session = begun(stack, log, module(), [{"N": 32}])
+    (task,) = session.tasks
+    told = session.agenda.heard(task).neighbours
+    plain = heard(session.knowledge, task).neighbours
+    assert len(told) == len(plain) == len(HIGH)
+    news, of_all = ([abs(b) for n in of for b in n.beyond.values()] for of in (told, plain))
+    assert sum(news) < 0.9 * sum(of_all)
+
+
+@pytest.mark.filterwarnings("ignore:.*measured elsewhere")
+def test_what_another_processor_found_is_believed_more_but_no_trial_of_this_one(
+    log: Path, stack: ExitStack
+) -> None:
+    begun(stack, log, module(), LOW, search="grid").work()
+    elsewhere(log)
+    (plain,) = tasks_of(module(), LOW)
+    session = begun(stack, log, module(), LOW)
+    (task,) = session.tasks
+    search = session.agenda.searches[task]
+    assert not search.tried
+    true = [MACHINE.log(schedule_hash(p.schedule)) for p in plain.space.points]
+    before, after = (
+        np.corrcoef(true, believed)[0, 1]
+        for believed in (plain.space.believed, search.space.believed)
+    )
+    assert after > before + 0.1
+
+
+def test_a_log_of_this_processor_alone_leaves_beliefs_as_they_are(
+    log: Path, stack: ExitStack
+) -> None:
+    begun(stack, log, module(), LOW).work()
+    session = begun(stack, log, module(), HIGH)
+    (task,) = session.tasks
+    assert session.agenda.searches[task].space is task.space
+
+
+def test_several_products_are_expected_as_each_is_alone() -> None:
+    target = host()
+    forest = Forest(reference()[:10], target)
+    products = [r.product for r in reference()[:3]]
+    schedules = [p.schedule for p in only(module(), LOW).space.points]
+    together = forest.each(products, schedules)
+    alone = [forest.expected(product, schedules) for product in products]
+    np.testing.assert_allclose(together, alone)
+
+
+def test_rows_of_other_threads_are_no_neighbours(log: Path, stack: ExitStack) -> None:
+    begun(stack, log, module(), LOW).work()
+    others: list[Trial] = [replace(t, threads=2) for t in rows(log)]
+    assert not heard(Knowledge.of(others, 1), only(module(), HIGH)).neighbours
