@@ -11,7 +11,7 @@ from bucketize.ir import Binding, Const, Function, all_bindings
 from bucketize.kernel.cost import seconds
 from bucketize.kernel.target import Target
 from bucketize.kernel.template import Implementation
-from bucketize.kernel.templates import candidates
+from bucketize.kernel.templates import TEMPLATES, candidates
 from bucketize.kernel.workload import Workload, group_function, workload_of
 from bucketize.types import ANY, symbols
 
@@ -37,10 +37,10 @@ class Predicted:
         return cls(target, sum(held.values()), threads)
 
     def __call__(self, workload: Workload, sizes: Sizes) -> float:
-        """Seconds; none where the sizes do not tell its shapes."""
-        if not is_known(workload, sizes):
-            return 0.0
+        """Seconds; none where the sizes do not tell its shapes, or its template has no model."""
         default = default_of(workload, self.target)
+        if not is_known(workload, sizes) or TEMPLATES[default.template].cost is None:
+            return 0.0
         return seconds(workload, default, sizes, self.target, self.cold_bytes, self.threads)
 
 

@@ -108,8 +108,8 @@ def seconds(p: Product, k: Mapping[str, Floats], c: Constants, target: Target) -
     # beside what comes from afar, B comes again for each tile if the first cache does not hold it
     near = np.where(part <= c.share_l2 * target.l2, c.l2, c.l3)
     again = np.where(part <= c.share * target.l1, 0, (tiles - 1) * part / near)
-    again = again + _rows(p, rows, c, target) / passes
     overlapped = _joined(reduction, part / far + again, overlap)
+    overlapped = _joined(overlapped, _rows(p, rows, c, target) / passes, c.overlap)
     waited = np.maximum(reduction + np.maximum(part / far - first, 0), part / far)
     waited = np.where(tiles > 1, waited, overlapped)
     of_part = fetched * overlapped + (1 - fetched) * waited
@@ -174,24 +174,24 @@ EMERALD_RAPIDS = Constants(
     ghz=2.52,
     fma=2.0,
     loads=2.0,
-    latency=4.32,
+    latency=4.27,
     tile=5.0,
-    row=4.37,
-    pixel=9.92,
+    row=4.82,
+    pixel=10.2,
     store=0.3,
     spill=0.3,
-    panel=5.0,
-    call=459.0,
-    l2=84.6,
+    panel=6.25,
+    call=432.0,
+    l2=89.8,
     l3=11.0,
-    memory=5.61,
+    memory=5.73,
     share=0.6,
     share_l2=0.4,
-    held=0.156,
-    asked=2.73,
+    held=0.133,
+    asked=2.24,
     overlap=3.8,
-    overlap_memory=1.76,
-    conflict=2.12,
+    overlap_memory=1.59,
+    conflict=2.1,
 )
 GENERIC = EMERALD_RAPIDS
 PROCESSORS: Mapping[str, Constants] = {"emeraldrapids": EMERALD_RAPIDS}
