@@ -35,6 +35,7 @@ class Forest:
         self.target = target
         pairs = [self._pair(r) for r in records if len(r.schedules) > 1]
         self._trees = _learnt(pairs) if pairs else None
+        self._known: dict[tuple[Product, bytes], Floats] = {}  # clones share many of theirs
 
     def _pair(self, record: Record) -> tuple[Floats, Floats]:
         knobs = arrays(record.schedules, record.lanes)
@@ -68,6 +69,14 @@ class Forest:
         A row for each product, a column for each schedule.
         """
         knobs = arrays(schedules, self.target.lanes)
+        columns = b"".join(knob.tobytes() for knob in knobs.values())
+        new = [p for p in dict.fromkeys(products) if (p, columns) not in self._known]
+        if new:
+            for product, logs in zip(new, self._computed(new, knobs), strict=True):
+                self._known[product, columns] = logs
+        return np.array([self._known[product, columns] for product in products])
+
+    def _computed(self, products: Sequence[Product], knobs: Knobs) -> Floats:
         modelled = np.array([self._modelled(product, knobs) for product in products])
         if self._trees is None:
             return modelled
