@@ -26,7 +26,7 @@ from bucketize.tune.interval import of_median, ratios
 from dispatchers import log_dispatcher, uniform_dispatcher
 
 SECONDS = 120.0
-LEAST, ENOUGH_S = 15, 0.6  # rounds at a size
+LEAST, ENOUGH_S = 15, 2.0  # rounds at a size
 COLUMNS = ("again", "none", "log", "uniform", "log/none")
 IMAGE = (40, 50, 72, 90, 110, 150, 180, 210, 300, 350)
 ROWS = (3, 5, 6, 11, 13, 22, 45, 90, 150, 200)
