@@ -74,12 +74,13 @@ def test_payoff_prints_a_row_for_each_size(monkeypatch: Patch, capsys: Output) -
     monkeypatch.setattr(payoff, "MODELS", {"mlp": ({"N": (1, 4)}, [{"N": 3}, {"N": 4}])})
     monkeypatch.setattr(payoff, "LEAST", 6)
     monkeypatch.setattr(payoff, "ENOUGH_S", 0.0)
+    monkeypatch.setattr(payoff, "PROCESSES", 1)
     monkeypatch.setenv("BUCKETIZE_SECONDS", "2")
     monkeypatch.delenv("BUCKETIZE_LOG", raising=False)
     payoff.main()
     told = capsys.readouterr().out
     assert re.search(r"^mlp: \d+ trials, \d+ of them searched, in \d+ s$", told, re.M)
-    assert re.findall(r"^ +(3|4|mean) ", told, re.M) == ["3", "4", "mean"]
+    assert re.findall(r"^ +(3|4|mean|worst) ", told, re.M) == ["3", "4", "mean", "worst"]
 
 
 def test_levels_are_of_all_kernels(few: None, monkeypatch: Patch, tmp_path: Path) -> None:
