@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     Profiles = list[tuple[parameter.Sizes, pd.DataFrame]]
 
-NAME = 18  # characters of a name: what the other columns leave of 80
+NAME = 26  # characters of a name: what the other columns leave of 80
 
 
 @click.command()
@@ -143,9 +143,9 @@ def shown(frame: pd.DataFrame) -> str:
     from bucketize.cli.table import table
 
     formats: dict[str, Format] = {
-        "time [us]": number("{:.1f}"),
-        "iqr [us]": number("{:.1f}"),
+        "time us": number("{:.1f}"),
         "model": number("{:.1f}"),
+        "iqr": number("{:.1f}"),
         "share": number("{:.1%}"),
         "GFLOP/s": number("{:.1f}", least=0.05),  # 0 of what does not count
         "GB/s": number("{:.1f}"),
@@ -153,9 +153,9 @@ def shown(frame: pd.DataFrame) -> str:
     }
     columns = {
         "name": labels(frame),
-        "time [us]": 1e6 * frame["time_s"],
-        "iqr [us]": 1e6 * frame["iqr_s"],
+        "time us": 1e6 * frame["time_s"],
         "model": 1e6 * frame["predicted_s"],
+        "iqr": 1e6 * frame["iqr_s"],
         "share": frame["share"],
         "GFLOP/s": frame["gflops"],
         "GB/s": frame["gbytes_s"],
