@@ -67,6 +67,7 @@ class Surrogate:
         self._beyond = np.array([log for n in neighbours for log in n.beyond.values()])
         self.spread = _spread(SPREAD if known else IGNORANCE, self._beyond)
         self._last: tuple[tuple[tuple[int, float], ...], Floats, Floats] | None = None
+        self._gain: tuple[tuple[tuple[int, float], ...], float] | None = None
 
     def most_promising(self, tried: Mapping[int, float], seed: int) -> int:
         """The untried point with the greatest expected improvement; of several, one by chance."""
@@ -77,9 +78,12 @@ class Surrogate:
 
     def gain(self, tried: Mapping[int, float]) -> float:
         """The greatest expected improvement of the untried, in log latency."""
-        improvement = self.improvement(tried)
-        improvement[list(tried)] = 0.0
-        return float(improvement.max())
+        key = tuple(tried.items())
+        if self._gain is None or self._gain[0] != key:  # asked before each batch, of all tasks
+            improvement = self.improvement(tried)
+            improvement[list(tried)] = 0.0
+            self._gain = key, float(improvement.max())
+        return self._gain[1]
 
     def expected(self, tried: Mapping[int, float], index: int) -> float:
         """The log latency of a point."""
