@@ -191,7 +191,7 @@ def _course(
     default = next(p for p in points if schedule_json(p.schedule) == start)
     believed = None
     if forest is not None:
-        logs = forest.expected(record.product, record.schedules)
+        (logs,) = forest.expected([record.product], record.schedules)
         believed = (logs - logs[points.index(default)]).tolist()
     search = Search(Space(points, default, believed), strategy, seed)
     course: list[float] = []
@@ -307,7 +307,7 @@ def _bucket(records: Sequence[Record], target: Target, forest: Forest | None) ->
         taken.append([log - at[start] for log in at])
         known = np.zeros(len(points))
         if forest is not None:
-            known = forest.expected(record.product, [p.schedule for p in points])
+            (known,) = forest.expected([record.product], [p.schedule for p in points])
         believed.append((known - known[start]).tolist())
     mean = np.mean(believed, axis=0).tolist() if forest is not None else None
     rows = tuple(record.product.rows[0] for record in records)

@@ -26,9 +26,9 @@ from bucketize.tune.confirm import ROUNDS
 from bucketize.tune.ledger import merge
 from bucketize.tune.log import LogWarning, rows
 from bucketize.tune.measure import Job, Outcome
-from bucketize.tune.race import Made, Pair
+from bucketize.tune.race import Made, Pair, Race
 from bucketize.tune.session import tune
-from bucketize.tune.task import Sizes, Subject, Task, tasks_of
+from bucketize.tune.task import Sizes, Subject, Task, subjects_of, tasks_of
 from bucketize.tune.trial import CLONE, KERNEL, PLACE, Trial
 from bucketize.types import Symbol, tensor
 
@@ -369,3 +369,19 @@ def test_a_clone_that_fails_on_defaults_is_told_of_and_left(scene: Scene) -> Non
     with pytest.warns(BucketizeWarning, match=failing):
         scene.tuned(again, trials=99)
     assert again.jobs == []
+
+
+# --- the race ------------------------------------------------------------------------------------
+
+
+def test_a_contender_is_linked_once_for_all_sizes_of_one_question(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (subject,) = subjects_of(model())
+    race, linked = Race.of(subject), list[object]()
+    monkeypatch.setattr(Race, "linked", lambda *_: linked.append(None) or (None, len(linked)))
+    made = {task.workload.hash: task.default for task in subject.tasks}
+    assert race.contender(made) is race.contender(made)
+    assert len(linked) == 1
+    race.contender(dict(made))  # another question: what is linked anew lies elsewhere
+    assert len(linked) == 2

@@ -13,6 +13,7 @@ from bucketize.kernel.gemm.cost import GENERIC, arrays, best, constants_of, seco
 from bucketize.kernel.gemm.schedule import schedules
 from bucketize.kernel.product import Extents, Product
 from bucketize.tune.fit import expected, fitted, measured
+from bucketize.tune.forest import Forest
 from bucketize.tune.record import Record, records
 from bucketize.types import Symbol
 
@@ -137,3 +138,19 @@ def test_fitting_finds_the_machine_that_made_the_records() -> None:
 
 def test_what_is_no_product_is_no_record() -> None:
     assert records([]) == []
+
+
+# --- the forest ----------------------------------------------------------------------------------
+
+
+def test_a_forest_expects_of_several_products_what_it_does_of_each_and_its_trees_say() -> None:
+    one, other = SMALL[:2]
+    forest = Forest(SMALL[2:], TARGET)
+    both = forest.expected([one.product, other.product], one.schedules)
+    for record, logs in zip((one, other), both, strict=True):
+        (alone,) = forest.expected([record.product], one.schedules)
+        np.testing.assert_array_equal(logs, alone)
+        knobs = arrays(one.schedules, TARGET.lanes)
+        trees = forest._trees.predict(forest._features(record.product, knobs))
+        modelled = np.log(seconds(record.product, knobs, constants_of(TARGET), TARGET)[0])
+        np.testing.assert_array_equal(logs, modelled + trees)

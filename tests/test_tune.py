@@ -22,11 +22,13 @@ from bucketize import zoo
 from bucketize.dispatch.tree import dispatch
 from bucketize.errors import ArgumentError, LogError, TuneError, UnknownNameError
 from bucketize.ir import Builder, Const, Module, Var
+from bucketize.kernel.build import cores
 from bucketize.kernel.template import TEMPLATES, Implementation, Launch
 from bucketize.onnx import from_onnx
 from bucketize.ops import conv2d, matmul, relu
 from bucketize.text import show
 from bucketize.tune.call import parts
+from bucketize.tune.case import case_of
 from bucketize.tune.child import Limits
 from bucketize.tune.log import LogWarning, append, rows
 from bucketize.tune.measure import Job, Outcome, Replay, Worker
@@ -178,6 +180,35 @@ def test_a_job_is_read_back() -> None:
     assert replace(again, table=()) == replace(job, table=())
 
 
+def test_sizes_of_a_workload_share_its_constants_and_their_layouts() -> None:
+    x = Var("x", tensor("float32", Symbol("N", 1, 64), 8))
+    out = Builder()
+    y = out.emit(matmul, x, Const(np.ones((8, 16), np.float32)))
+    (task,) = tasks_of(Module({"main": out.function("main", [x], [y])}), [{"N": 2}, {"N": 5}])
+    jobs = [
+        Job(
+            workload=task.workload.hash,
+            shape=point.shape,
+            body=show(task.workload.body),
+            constant=task.workload.constant,
+            implementations=(task.default,),
+            sizes=point.sizes,
+        )
+        for point in task.points
+    ]
+    two, five = map(case_of, jobs)
+    place = task.workload.constant.index(True)
+    assert two.inputs[place] is five.inputs[place]
+    packed = two.laid_out(place, "twice", lambda: np.tile(two.inputs[place], 2))
+    assert five.laid_out(place, "twice", lambda: None) is packed
+    assert len(two.ring(place, packed, 3)) == 3
+    assert five.rings is two.rings
+    for case, extent in ((two, 2), (five, 5)):
+        (a,) = (array for i, array in enumerate(case.inputs) if i != place)
+        assert a.shape == (extent, 8)
+        np.testing.assert_allclose(case.expected, a @ case.inputs[place], rtol=1e-4, atol=1e-5)
+
+
 def test_two_threads_are_measured_apart(log: Path, worker: Worker) -> None:
     options = {"log": log, "trials": 1, "sizes": "middle", "measurer": worker}
     tune(module(), **options)
@@ -192,6 +223,14 @@ def test_a_worker_that_does_not_start_is_an_error(log: Path) -> None:
     ):
         tune(module(), log=log, measurer=worker)
     assert not children()
+
+
+def test_the_processes_of_a_worker_start_when_it_is_entered_and_end_with_it() -> None:
+    before = set(psutil.Process().children())
+    with Worker():
+        began = set(psutil.Process().children()) - before
+        assert len(began) == cores()
+    assert not any(process.is_running() for process in began)
 
 
 def test_a_worker_that_knows_no_such_template_is_an_error(log: Path) -> None:

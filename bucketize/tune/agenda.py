@@ -57,18 +57,18 @@ class Agenda:
         """Whose each task is."""
         return {task: subject for subject in self.subjects for task in subject.tasks}
 
-    @cached_property
-    def families(self) -> dict[tuple[object, ...], list[Task]]:
-        """The tasks of each family."""
-        found: dict[tuple[object, ...], list[Task]] = defaultdict(list)
-        for task in self.tasks:
-            found[task.family].append(task)
-        return found
-
     @property
     def tasks(self) -> Sequence[Task]:
         """Of all clones."""
         return list(self.owners)
+
+    @cached_property
+    def families(self) -> dict[object, list[Task]]:
+        """Tasks by what those have in common whose implementations are worth a try."""
+        found: dict[object, list[Task]] = defaultdict(list)
+        for task in self.tasks:
+            found[task.family].append(task)
+        return found
 
     @property
     def tried(self) -> int:
@@ -84,7 +84,8 @@ class Agenda:
         tasks that may have more are worth less than `until` together.
         """
         later = {task: self.heard(task) for task in self.tasks if self.left(task)}
-        worth = {task: self.worth(task, search) for task, search in later.items()}
+        shares = self.shares()
+        worth = {t: self.worth(search, shares[t]) for t, search in later.items()}
         asked: dict[Task, list[Proposal]] = {}
         lanes = max(lanes, 1)
         room = max(BATCH, TOGETHER * lanes)
@@ -97,7 +98,7 @@ class Agenda:
             mine += found
             room -= len(found)
             later[task] = later[task].expecting(found)
-            worth[task] = self.worth(task, later[task])
+            worth[task] = self.worth(later[task], shares[task])
             if len(mine) == most:
                 del worth[task]
         return [
@@ -133,23 +134,34 @@ class Agenda:
         most = min(self.trials, len(task.space.points))
         return max(most - len(self.searches[task].tried), 0)
 
-    def worth(self, task: Task, search: Search) -> float:
-        """The share of all latency that the next trial is expected to save; blind, by turns."""
+    def worth(self, search: Search, share: float) -> float:
+        """What of all latency the next trial of a task of this share of it is expected to save.
+
+        Blind, by turns.
+        """
         if self.is_blind:
             return 1.0 / (1 + len(search.tried))
-        return search.gain() * self.share(task)
+        return search.gain() * share
 
-    def share(self, task: Task) -> float:
-        """What a task takes of all latency: of its clone's, and that by the weight of its sizes."""
-        subject = self.owners[task]
-        whole = sum(map(self.knowledge.takes, subject.tasks))
-        weight = subject.weight / sum(s.weight for s in self.subjects)
-        return self.knowledge.takes(task) / whole * weight
+    def shares(self) -> dict[Task, float]:
+        """What tasks take of all latency: of their clones', and these by the weight of sizes."""
+        weights = sum(subject.weight for subject in self.subjects)
+        found: dict[Task, float] = {}
+        for subject in self.subjects:
+            takes = {task: self.knowledge.takes(task) for task in subject.tasks}
+            whole = sum(takes.values())
+            found |= {t: s / whole * (subject.weight / weights) for t, s in takes.items()}
+        return found
 
-    def promise(self, subject: Subject) -> float:
-        """The share of all latency that the best of its tasks would save."""
-        best = {task: self.searches[task].best for task in subject.tasks}
-        return sum(self.share(t) * max(1 - b[1], 0) for t, b in best.items() if b is not None)
+    def promises(self) -> dict[Subject, float]:
+        """The share of all latency that the best of each clone's tasks would save."""
+        shares = self.shares()
+        found = {}
+        for subject in self.subjects:
+            best = {task: self.searches[task].best for task in subject.tasks}
+            saved = (shares[t] * max(1 - b[1], 0) for t, b in best.items() if b is not None)
+            found[subject] = sum(saved)
+        return found
 
     def candidates(self, subject: Subject) -> dict[Task, list[Implementation]]:
         """Of each task the best few, if there are any better than its default."""

@@ -37,10 +37,10 @@ class Case:
     """By the place of a constant, memory that holds numbers like its own, in any layout."""
 
     @property
-    def nbytes(self) -> int:
-        """What it takes in memory."""
+    def arrays(self) -> list[Array]:
+        """All that it keeps in memory, some of it with cases of the same workload."""
         rings = (array for ring in self.rings.values() for array in ring)
-        return sum(a.nbytes for a in (*self.inputs, self.expected, *self.layouts.values(), *rings))
+        return [*self.inputs, self.expected, *self.layouts.values(), *rings]
 
     def laid_out(self, place: int, key: str, pack: Callable[[], Array | None]) -> Array:
         """A constant in a layout that `pack` makes."""
@@ -74,31 +74,49 @@ _cases: OrderedDict[tuple[object, ...], Case] = OrderedDict()
 
 def case_of(job: Job) -> Case:
     """The case that a job is about; evaluated once for all its implementations."""
-    key = (job.workload, job.body, job.shape, job.weight_bytes)
+    group = (job.workload, job.body, job.weight_bytes)
+    key = (*group, job.shape)
     if key in _cases:
         _cases.move_to_end(key)
     else:
-        while _cases and sum(case.nbytes for case in _cases.values()) > KEPT_BYTES:
+        while _cases and _kept() > KEPT_BYTES:
             _cases.popitem(last=False)
-        _cases[key] = _new_case(job)
+        kin = next((case for other, case in _cases.items() if other[:-1] == group), None)
+        _cases[key] = _new_case(job, kin)
     return _cases[key]
 
 
-def _new_case(job: Job) -> Case:
+def _kept() -> int:
+    """The bytes of all cases, what they share counted once."""
+    arrays = {id(array): array for case in _cases.values() for array in case.arrays}
+    return sum(array.nbytes for array in arrays.values())
+
+
+def _new_case(job: Job, kin: Case | None) -> Case:
+    """One with the constants of another size's, their layouts and their rings, if there is any."""
     workload = job.parsed()
     assert workload.hash == job.workload, f"{job.workload} came as {workload.key}"
     body = specialise(workload.body, job.sizes)
     dice = np.random.default_rng(0)
-    inputs = tuple(random_array(dice, param.type, {}) for param in body.params)
+    known = {i: kin.inputs[i] for i, constant in enumerate(job.constant) if kin and constant}
+    inputs = tuple(
+        known[i] if i in known else random_array(dice, param.type, {})
+        for i, param in enumerate(body.params)
+    )
     (expected,) = run_function(body, inputs)
-    return Case(workload, Workload(body, job.constant), inputs, expected)
+    concrete = Workload(body, job.constant)
+    if kin is None:
+        return Case(workload, concrete, inputs, expected)
+    return Case(workload, concrete, inputs, expected, kin.layouts, kin.rings)
 
 
 def random_array(dice: np.random.Generator, type_: TensorType, sizes: Mapping[str, int]) -> Array:
     """Normal floats; integers of 0 and 1, which are legal indices nearly everywhere."""
     shape = tuple(evaluate(dim, sizes) for dim in type_.shape)
-    values = dice.standard_normal(shape) if type_.dtype.kind == "f" else dice.integers(0, 2, shape)
-    return aligned(np.asarray(values).astype(type_.dtype))
+    if type_.dtype.kind == "f":
+        wide = np.float64 if type_.dtype.itemsize > 4 else np.float32
+        return aligned(np.asarray(dice.standard_normal(shape, wide)).astype(type_.dtype))
+    return aligned(np.asarray(dice.integers(0, 2, shape)).astype(type_.dtype))
 
 
 def _filled(like: Array) -> Array:

@@ -67,6 +67,7 @@ class Child:
     plugins: Sequence[str] = ()
     _process: subprocess.Popen[bytes] | None = None
     _said: IO[bytes] | None = None  # its stderr: why it died
+    _starts: bool = False  # it has not said yet that it is ready
     _unread: bytes = field(default=b"", repr=False)
 
     def ask(self, what: Event) -> Event:
@@ -97,18 +98,10 @@ class Child:
             raise TuneError(event["refused"])
         return event
 
-    def close(self) -> None:
-        """End the child, whatever it is doing."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            for pipe in (self._process.stdin, self._process.stdout, self._said):
-                _close(pipe)
-        self._process, self._said, self._unread = None, None, b""
-
-    def _started(self) -> subprocess.Popen[bytes]:
-        if self._process is not None and self._process.poll() is None:
-            return self._process
+    def begin(self) -> None:
+        """Start it, if it does not live; not wait until it is ready."""
+        if self._process is not None and (self._starts or self._process.poll() is None):
+            return
         self.close()
         self._said = tempfile.TemporaryFile()  # noqa: SIM115  (closed with the child)
         self._process = subprocess.Popen(
@@ -119,10 +112,27 @@ class Child:
             env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
             start_new_session=True,  # an interrupt from the keyboard is the parent's to handle
         )
-        try:
-            self._receive(self._process, START_LIMIT_S)
-        except (TimeoutError, EOFError):
-            raise TuneError(f"the measuring process did not start: {self._death()}") from None
+        self._starts = True
+
+    def close(self) -> None:
+        """End the child, whatever it is doing."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            for pipe in (self._process.stdin, self._process.stdout, self._said):
+                _close(pipe)
+        self._process, self._said, self._unread, self._starts = None, None, b"", False
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        """The child, when it is ready."""
+        self.begin()
+        assert self._process is not None
+        if self._starts:
+            try:
+                self._receive(self._process, START_LIMIT_S)
+            except (TimeoutError, EOFError):
+                raise TuneError(f"the measuring process did not start: {self._death()}") from None
+            self._starts = False
         return self._process
 
     def _command(self) -> list[str]:

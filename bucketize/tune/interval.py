@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 
 import numpy as np
 from scipy.stats import quantile_test
@@ -32,8 +33,16 @@ def of_median(values: Sequence[float]) -> Interval | None:
     """The interval of the median by order statistics; None of too few values to have one."""
     if not values:
         return None
-    test = quantile_test(values, q=0.0, p=0.5)
-    low, high = test.confidence_interval(confidence_level=CONFIDENCE)
-    if not np.isfinite([low, high]).all():
+    ends = _ends(len(values))
+    if ends is None:
         return None
-    return Interval(float(np.median(values)), float(low), float(high))
+    in_order = sorted(values)
+    return Interval(float(np.median(values)), *(float(in_order[i]) for i in ends))
+
+
+@cache
+def _ends(count: int) -> tuple[int, int] | None:
+    """Which of so many values in order the interval ends at; each row of a log asks."""
+    test = quantile_test(range(count), q=0.0, p=0.5)
+    low, high = test.confidence_interval(confidence_level=CONFIDENCE)
+    return (int(low), int(high)) if np.isfinite([low, high]).all() else None

@@ -258,7 +258,8 @@ class Session:
         self.end = time.monotonic() + self.seconds
         while batch := self.batch():
             self.run(batch)
-        for subject in sorted(self.subjects, key=self.agenda.promise, reverse=True):
+        promises = self.agenda.promises()
+        for subject in sorted(self.subjects, key=lambda s: promises[s], reverse=True):
             if time.monotonic() < self.end:
                 self.confirm(subject)
 

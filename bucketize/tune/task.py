@@ -27,7 +27,7 @@ from bucketize.ir import (
 from bucketize.kernel.product import Extents
 from bucketize.kernel.target import Target, host
 from bucketize.kernel.template import TEMPLATES, Implementation, Schedule, Shapes
-from bucketize.kernel.work import work
+from bucketize.kernel.work import Work, work
 from bucketize.kernel.workload import Workload
 from bucketize.op import Array
 from bucketize.program.decide import decide, defaults
@@ -81,12 +81,18 @@ class Task:
     weight_bytes: int
     """Of the whole function: what passes through the caches between two runs of a kernel."""
     target: Target
+    legal: Space
+    """The implementations that may be tried; one for all tasks with this workload and default."""
 
     @cached_property
     def space(self) -> Space:
-        """The implementations that may be tried."""
-        found = space_of(self.workload, self.default, self.target)
-        return replace(found, believed=believed(self, found))
+        """The implementations that may be tried, with what is expected of them here."""
+        return replace(self.legal, believed=believed(self, self.legal))
+
+    @cached_property
+    def work(self) -> Work:
+        """What the workload takes at least."""
+        return work(self.workload)
 
     @property
     def op(self) -> str:
@@ -95,14 +101,14 @@ class Task:
 
     def flops(self, point: Point) -> int | None:
         """Floating-point operations at a point, two for each product of a sum; None without one."""
-        multiplications = _size(work(self.workload).multiplications, point)
+        multiplications = _size(self.work.multiplications, point)
         return 2 * multiplications if multiplications else None
 
     def bytes(self, point: Point) -> int | None:
         """Bytes that the kernel reads and writes at least; None where values decide."""
-        return _size(work(self.workload).moved, point)
+        return _size(self.work.moved, point)
 
-    @property
+    @cached_property
     def family(self) -> tuple[object, ...]:
         """What tasks have in common whose implementations are worth a try for each other."""
         body, constant = self.workload.body, self.workload.constant
@@ -164,7 +170,7 @@ def believed(task: Task, space: Space, known: Forest | None = None) -> list[floa
 def _expected(task: Task, extents: Extents, schedules: Sequence[Schedule], known: Forest) -> Array:
     """Logarithms of seconds, the weighted mean over the points of a task."""
     products = [extents.product([point.sizes], task.weight_bytes) for point in task.points]
-    logs = known.each(products, schedules)
+    logs = known.expected(products, schedules)
     return np.average(logs, axis=0, weights=[point.weight for point in task.points])
 
 
@@ -206,7 +212,7 @@ def subjects_of(
     else:
         judged = _shared_out(leaves, sizes)
     judged = {routine.name: _once_each(routine, judged[routine.name]) for routine, _ in leaves}
-    digests = Digests(mod)
+    digests, spaces = Digests(mod), Spaces(target)
     return [
         Subject(
             mod,
@@ -215,7 +221,7 @@ def subjects_of(
             show_bucket(clone.bucket),
             digests[routine.name],
             judged[routine.name],
-            tuple(_tasks(routine, clone, digests[routine.name], judged[routine.name], target)),
+            tuple(_tasks(routine, clone, digests[routine.name], judged[routine.name], spaces)),
         )
         for routine, clone in leaves
         if judged[routine.name]
@@ -309,11 +315,26 @@ def _serves(routine: Routine, clone: Clone, sizes: Sizes) -> bool:
     return all(lo <= sizes[n] and (hi is None or sizes[n] <= hi) for n, (lo, hi) in ranges.items())
 
 
+class Spaces:
+    """What may be tried of each workload: clones share most of theirs, and it takes a while."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self._made: dict[tuple[str, object], Space] = {}
+
+    def __getitem__(self, asked: tuple[Workload, Implementation]) -> Space:
+        workload, default = asked
+        key = workload.hash, default.key
+        if key not in self._made:
+            self._made[key] = space_of(workload, default, self.target)
+        return self._made[key]
+
+
 # --- the tasks of one function -------------------------------------------------------------------
 
 
 def _tasks(
-    routine: Routine, clone: Clone, digest: str, judged: Weighted, target: Target
+    routine: Routine, clone: Clone, digest: str, judged: Weighted, spaces: Spaces
 ) -> Iterator[Task]:
     """The distinct workloads of a routine that leave a choice, in order of appearance."""
     calls = list(_calls(routine))
@@ -327,6 +348,8 @@ def _tasks(
             before = points.get(point.shapes)
             weight = point.weight + (before.weight if before else 0.0)
             points[point.shapes] = replace(point, weight=weight)
+        if not points:
+            continue
         task = Task(
             function=routine.name,
             bucket=show_bucket(clone.bucket),
@@ -337,9 +360,10 @@ def _tasks(
             points=tuple(points.values()),
             count=1 + len(more),
             weight_bytes=weight_bytes,
-            target=target,
+            target=spaces.target,
+            legal=spaces[first.workload, first.implementation],
         )
-        if points and len(task.space.points) > 1:
+        if len(task.legal.points) > 1:
             yield task
 
 
