@@ -14,13 +14,10 @@ import pytest
 
 from bucketize.dispatch.tree import dispatch
 from bucketize.ir import Builder, Const, Module, Var
-from bucketize.kernel.target import host
 from bucketize.ops import add, matmul, relu
-from bucketize.tune.forest import Forest
 from bucketize.tune.knowledge import Knowledge
 from bucketize.tune.log import append, rows
 from bucketize.tune.measure import Job, Outcome
-from bucketize.tune.record import reference
 from bucketize.tune.search import Search
 from bucketize.tune.session import Session, opened
 from bucketize.tune.task import Task, subjects_of, tasks_of
@@ -283,16 +280,6 @@ def test_a_log_of_this_processor_alone_leaves_beliefs_as_they_are(
     session = begun(stack, log, module(), HIGH)
     (task,) = session.tasks
     assert session.agenda.searches[task].space is task.space
-
-
-def test_several_products_are_expected_as_each_is_alone() -> None:
-    target = host()
-    forest = Forest(reference()[:10], target)
-    products = [r.product for r in reference()[:3]]
-    schedules = [p.schedule for p in only(module(), LOW).space.points]
-    together = forest.each(products, schedules)
-    alone = [forest.expected(product, schedules) for product in products]
-    np.testing.assert_allclose(together, alone)
 
 
 def test_rows_of_other_threads_are_no_neighbours(log: Path, stack: ExitStack) -> None:

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     type=click.Choice(["skopt", "random", "grid"]),
     default="skopt",
     show_default=True,
-    help="How schedules are chosen after the default and what is best elsewhere.",
+    help="How schedules are chosen after the default, by what is known elsewhere, too.",
 )
 @click.option("--seed", default=0, show_default=True, help="Of the search.")
 @click.option(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -56,14 +55,6 @@ class Agenda:
     def owners(self) -> dict[Task, Subject]:
         """Whose each task is."""
         return {task: subject for subject in self.subjects for task in subject.tasks}
-
-    @cached_property
-    def families(self) -> dict[tuple[object, ...], list[Task]]:
-        """The tasks of each family."""
-        found: dict[tuple[object, ...], list[Task]] = defaultdict(list)
-        for task in self.tasks:
-            found[task.family].append(task)
-        return found
 
     @property
     def tasks(self) -> Sequence[Task]:

@@ -1,7 +1,8 @@
 """The search over the implementations of a workload: pure, seeded, blind to what it measures.
 
-The order of proposals: the default, then what serves elsewhere, then what the strategy says. No
-implementation is proposed twice, and a space that is used up ends the search.
+The order of proposals: the default, then, where no model knows better, what serves elsewhere, then
+what the strategy says, which neighbours' trials are evidence to. No implementation is proposed
+twice, and a space that is used up ends the search.
 """
 
 from __future__ import annotations

@@ -33,8 +33,9 @@ class Transfer:
     knowledge: Knowledge
     learnt: Forest | None = None
     """What is believed, where it is not what comes with the project."""
+    _sizes: dict[Task, float] = field(default_factory=dict)
+    """Logarithms of the work at a task's points, their means."""
     _heard: dict[Task, tuple[tuple[Place, int], ...]] = field(default_factory=dict)
-    _believed: dict[tuple[Task, Place], Floats] = field(default_factory=dict)
 
     def tell(self, task: Task, search: Search) -> None:
         """Let the search of a task hear of its kin, those nearest by size, if there is news."""
@@ -47,7 +48,9 @@ class Transfer:
     def _kin(self, task: Task, search: Search) -> Iterator[tuple[Place, float, Trials]]:
         """Where else about the same was measured, how far away, and what the task does not know."""
         own = {(task.workload.hash, point.shape) for point in task.points}
-        here = np.mean([math.log(_size(task.flops(p), task.bytes(p))) for p in task.points])
+        if task not in self._sizes:
+            own_sizes = [math.log(_size(task.flops(p), task.bytes(p))) for p in task.points]
+            self._sizes[task] = sum(own_sizes) / len(own_sizes)
         for place in dict.fromkeys(
             p for key in _keys(task) for p in self.knowledge.kin.get(key, ())
         ):
@@ -57,34 +60,33 @@ class Transfer:
                 tried, index = search.tried, search.space.index
                 trials = {key: t for key, t in trials.items() if index.get(key) not in tried}
             if trials:
-                yield place, math.log(_size(one.flops, one.bytes)) - float(here), trials
+                yield place, math.log(_size(one.flops, one.bytes)) - self._sizes[task], trials
 
     def _neighbours(
         self, task: Task, space: Space, near: Sequence[tuple[Place, float, Trials]]
     ) -> list[Neighbour]:
-        self._believe(task, space, [place for place, *_ in near])
+        beliefs = self._believed(task, space, [next(iter(trials.values())) for *_, trials in near])
         told = [
-            Neighbour(away, _beyond(space, trials, self._believed[task, place]))
-            for place, away, trials in near
+            Neighbour(away, _beyond(space, trials, believed))
+            for (_, away, trials), believed in zip(near, beliefs, strict=True)
         ]
         return [neighbour for neighbour in told if neighbour.beyond]
 
-    def _believe(self, task: Task, space: Space, places: Sequence[Place]) -> None:
-        """Ask, of all places at once, for logarithms of latency: a number for each point.
+    def _believed(self, task: Task, space: Space, firsts: Sequence[Trial]) -> Floats:
+        """Logarithms of latency that are believed where trials were made: a row for each.
 
         Where no product tells the size, schedules are believed to compare as at the task's own.
         """
         here = np.zeros(len(space.points)) if space.believed is None else np.array(space.believed)
-        for name in {place.template for place in places}:
+        logs = np.tile(here, (len(firsts), 1))
+        for name in {t.template for t in firsts if is_product(t) and space.believed is not None}:
+            asked = [k for k, t in enumerate(firsts) if t.template == name and is_product(t)]
             mine = [i for i, made in enumerate(space.points) if made.template == name]
-            new = [p for p in places if p.template == name and (task, p) not in self._believed]
-            firsts = [next(iter(self.knowledge.places[place].values())) for place in new]
-            logs = np.tile(here, (len(new), 1))
-            if space.believed is not None and new and all(map(is_product, firsts)):
-                schedules = [space.points[i].schedule for i in mine]
-                known = self.learnt or forest(task.target)
-                logs[:, mine] = known.expected([product_of(t) for t in firsts], schedules)
-            self._believed |= {(task, place): row for place, row in zip(new, logs, strict=True)}
+            known = self.learnt or forest(task.target)
+            schedules = [space.points[i].schedule for i in mine]
+            products = [product_of(firsts[k]) for k in asked]
+            logs[np.ix_(asked, mine)] = known.expected(products, schedules)
+        return logs
 
 
 def _keys(task: Task) -> Iterator[object]:
