@@ -56,6 +56,14 @@ class Agenda:
         """Whose each task is."""
         return {task: subject for subject in self.subjects for task in subject.tasks}
 
+    @cached_property
+    def families(self) -> dict[object, list[Task]]:
+        """Tasks by what those have in common whose implementations are worth a try."""
+        found: dict[object, list[Task]] = defaultdict(list)
+        for task in self.tasks:
+            found[task.family].append(task)
+        return found
+
     @property
     def tasks(self) -> Sequence[Task]:
         """Of all clones."""
