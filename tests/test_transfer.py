@@ -242,7 +242,7 @@ def elsewhere(log: Path) -> None:
 def test_what_another_processor_found_is_no_news_from_a_neighbour(
     log: Path, stack: ExitStack
 ) -> None:
-    begun(stack, log, module(), LOW, search="grid").work()
+    begun(stack, log, module(), [*LOW, *HIGH], search="grid").work()
     elsewhere(log)
     begun(stack, log, module(), HIGH).work()
     session = begun(stack, log, module(), [{"N": 32}])

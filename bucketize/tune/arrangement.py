@@ -14,7 +14,7 @@ from bucketize.kernel.target import Target
 from bucketize.kernel.workload import Workload
 from bucketize.lower.alternative import Alternatives
 from bucketize.lower.arrangement import USUAL, Arrangement
-from bucketize.lower.price import Predicted, is_known
+from bucketize.lower.price import Predicted, Seconds, is_known
 from bucketize.program.decide import decide
 from bucketize.program.family import family_of
 from bucketize.program.strategy import Strategy
@@ -22,7 +22,7 @@ from bucketize.transform.simplify import simplify
 from bucketize.tune.cells import shape_text
 from bucketize.tune.knowledge import Knowledge
 from bucketize.tune.record import CLOCK
-from bucketize.tune.task import WHOLE, Sizes, Spaces, Subject, Task, tasks_in
+from bucketize.tune.task import WHOLE, Point, Sizes, Spaces, Subject, Task, tasks_in
 from bucketize.types import evaluate
 
 WORTH = 0.02  # of the latency: less is not worth a race
@@ -41,25 +41,38 @@ class Arranging:
     knowledge: Knowledge
     known: Known
     """What other clones of the family have looked for is not looked for again."""
-    measure: Callable[[Sequence[Task]], None]
-    """Has each task's default timed at its points; what came of it is in `knowledge`."""
+    measure: Callable[[Sequence[tuple[Task, Point]]], None]
+    """Has each task's default timed at a point; what came of it is in `knowledge`."""
 
     def run(self) -> Arrangement:
-        """What may be better than the usual by what is known or predicted, once it is measured."""
-        while (first := self.best) != USUAL and self.is_alike:
-            ours, usual = self.tasks(first), self.tasks(USUAL)
-            apart = ((ours | usual)[h] for h in sorted(ours.keys() ^ usual.keys()))
-            unknown = [task for task in apart if not self.is_measured(task)]
-            if not unknown:
-                return first
-            self.measure(unknown)
-        return USUAL
+        """What should be better by the model, and is by what its kernels take; else the usual.
 
-    @property
-    def best(self) -> Arrangement:
-        """The cheapest, if it is worth the trouble; else the usual one."""
-        first, *_ = self.alternatives.priced(self.subject.judged, self.seconds)
-        return first.arrangement if first.price < 1 - WORTH else USUAL
+        By the model alone: what is measured of one arrangement says little beside what is expected
+        of another.
+        """
+        hopeful = self.better(self.predicted)
+        if not hopeful or not self.is_alike:
+            return USUAL
+        self.measure(self.unknown(hopeful))
+        return next((a for a in self.better(self.seconds) if a in hopeful), USUAL)
+
+    def better(self, seconds: Seconds) -> list[Arrangement]:
+        """What is worth the trouble by these costs, the best first."""
+        found = self.alternatives.priced(self.subject.judged, seconds)
+        return [a.arrangement for a in found if a.price < 1 - WORTH]
+
+    def unknown(self, hopeful: Sequence[Arrangement]) -> list[tuple[Task, Point]]:
+        """The kernels that tell arrangements from the usual one, where they were not measured."""
+        usual, found = self.tasks(USUAL), dict[str, Task]()
+        for arrangement in hopeful:
+            ours = self.tasks(arrangement)
+            found |= {h: (ours | usual)[h] for h in ours.keys() ^ usual.keys()}
+        return [
+            (task, point)
+            for task in found.values()
+            for point in task.points
+            if point.shape not in self.knowledge.made(task, task.default.key)
+        ]
 
     @cached_property
     def alternatives(self) -> Alternatives:
@@ -68,7 +81,7 @@ class Arranging:
         if key not in self.known:
             ends = sorted(self.subject.judged, key=lambda size: math.prod(size[0].values()))
             sizes = [ends[:1], ends[-1:]]
-            self.known[key] = Alternatives(function(), sizes, self.seconds)
+            self.known[key] = Alternatives(function(), sizes, self.predicted)
         return self.known[key]
 
     @property
@@ -106,11 +119,6 @@ class Arranging:
             if row and row.latency_median_s
         ]
         return min(known) if known else self.predicted(workload, sizes)
-
-    def is_measured(self, task: Task) -> bool:
-        """Whether a task's default was, or failed, at all its points."""
-        known = self.knowledge.made(task, task.default.key)
-        return all(point.shape in known for point in task.points)
 
     def tasks(self, arrangement: Arrangement) -> dict[str, Task]:
         """The workloads of the clone in an arrangement, by their hash."""

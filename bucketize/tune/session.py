@@ -389,8 +389,7 @@ class Session:
     def arrangement(self, subject: Subject) -> Arrangement:
         """What a clone may be faster in; kernels that tell it apart from the usual are timed."""
 
-        def measure(tasks: Sequence[Task]) -> None:
-            asked = [(task, point) for task in tasks for point in task.points]
+        def measure(asked: Sequence[tuple[Task, Point]]) -> None:
             jobs = [self.job(task, point, [], Rounds()) for task, point in asked]
             for k, outcomes in self.site.measured(jobs):
                 task, point = asked[k]
