@@ -3,14 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from bucketize.errors import KernelError
 from bucketize.kernel.target import Target
-from bucketize.kernel.template import Implementation
+from bucketize.kernel.template import Cost, Implementation, Schedule
 from bucketize.kernel.templates import TEMPLATES
 from bucketize.kernel.work import FORK, FORK_S, work
 from bucketize.kernel.workload import Workload
-from bucketize.types import evaluate
+from bucketize.types import Dim, evaluate
+
+
+@dataclass(frozen=True)
+class Model:
+    """What the implementation of a workload takes, over dims."""
+
+    cost: Cost
+    schedule: Schedule
+    work: Dim
+
+    def seconds(
+        self, sizes: Mapping[str, int], target: Target, cold_bytes: int = 0, threads: int = 1
+    ) -> float:
+        """As `seconds`."""
+        alone = float(self.cost.seconds([self.schedule], sizes, target, cold_bytes)[0])
+        shared = threads > 1 and evaluate(self.work, sizes) >= FORK
+        return alone / threads + FORK_S if shared else alone
+
+
+def model_of(workload: Workload, implementation: Implementation) -> Model:
+    """The model of an implementation; `KernelError` where its template has none."""
+    cost = TEMPLATES[implementation.template].cost
+    if cost is None:
+        raise KernelError(f"{implementation.template} has no model of what it takes")
+    return Model(cost(workload), implementation.schedule, work(workload).total)
 
 
 def seconds(
@@ -37,9 +63,4 @@ def seconds(
         TypeRelError: a dim of the workload is not told by `sizes`.
 
     """
-    cost = TEMPLATES[implementation.template].cost
-    if cost is None:
-        raise KernelError(f"{implementation.template} has no model of what it takes")
-    alone = float(cost(workload).seconds([implementation.schedule], sizes, target, cold_bytes)[0])
-    shared = threads > 1 and evaluate(work(workload).total, sizes) >= FORK
-    return alone / threads + FORK_S if shared else alone
+    return model_of(workload, implementation).seconds(sizes, target, cold_bytes, threads)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from bucketize.ir import Binding, Const, Function, all_bindings
-from bucketize.kernel.cost import seconds
+from bucketize.kernel.cost import Model, model_of
 from bucketize.kernel.target import Target
 from bucketize.kernel.template import Implementation
 from bucketize.kernel.templates import TEMPLATES, candidates
@@ -23,11 +23,12 @@ Seconds: TypeAlias = Callable[[Workload, Sizes], float]
 
 @dataclass(frozen=True)
 class Predicted:
-    """What the model expects of a workload on its default."""
+    """What the models expect of workloads on their defaults."""
 
     target: Target
     cold_bytes: int
     threads: int
+    _models: dict[str, Model | None] = field(default_factory=dict)
 
     @classmethod
     def of(cls, fn: Function, target: Target, threads: int) -> Predicted:
@@ -38,10 +39,17 @@ class Predicted:
 
     def __call__(self, workload: Workload, sizes: Sizes) -> float:
         """Seconds; none where the sizes do not tell its shapes, or its template has no model."""
-        default = default_of(workload, self.target)
-        if not is_known(workload, sizes) or TEMPLATES[default.template].cost is None:
+        model = self._model(workload)
+        if model is None or not is_known(workload, sizes):
             return 0.0
-        return seconds(workload, default, sizes, self.target, self.cold_bytes, self.threads)
+        return model.seconds(sizes, self.target, self.cold_bytes, self.threads)
+
+    def _model(self, workload: Workload) -> Model | None:
+        if workload.key not in self._models:
+            default = default_of(workload, self.target)
+            able = TEMPLATES[default.template].cost is not None
+            self._models[workload.key] = model_of(workload, default) if able else None
+        return self._models[workload.key]
 
 
 def default_of(workload: Workload, target: Target) -> Implementation:

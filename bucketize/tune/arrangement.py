@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
 
-from bucketize.dispatch.tree import name_dims
 from bucketize.ir import Function
 from bucketize.kernel.target import Target
 from bucketize.kernel.workload import Workload
 from bucketize.lower.alternative import Alternatives
 from bucketize.lower.arrangement import USUAL, Arrangement
-from bucketize.lower.price import Predicted, Seconds, is_known
+from bucketize.lower.price import Predicted, Seconds, Weighted, is_known
 from bucketize.program.decide import decide
-from bucketize.program.family import family_of
 from bucketize.program.strategy import Strategy
+from bucketize.text import show
 from bucketize.transform.simplify import simplify
 from bucketize.tune.cells import shape_text
 from bucketize.tune.knowledge import Knowledge
@@ -28,8 +26,8 @@ from bucketize.types import evaluate
 WORTH = 0.02  # of the latency: less is not worth a race
 
 
-Known: TypeAlias = dict[object, Alternatives]
-"""By the family of clones, or the clone."""
+Known: TypeAlias = dict[Function | str, tuple[Alternatives, Predicted]]
+"""By the function, and by its text: modules of one model have the same."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +38,7 @@ class Arranging:
     target: Target
     knowledge: Knowledge
     known: Known
-    """What other clones of the family have looked for is not looked for again."""
+    """What other clones of the same function have looked for is not looked for again."""
     measure: Callable[[Sequence[tuple[Task, Point]]], None]
     """Has each task's default timed at a point; what came of it is in `knowledge`."""
 
@@ -58,7 +56,7 @@ class Arranging:
 
     def better(self, seconds: Seconds) -> list[Arrangement]:
         """What is worth the trouble by these costs, the best first."""
-        found = self.alternatives.priced(self.subject.judged, seconds)
+        found = self.alternatives.priced(self.sizes, seconds)
         return [a.arrangement for a in found if a.price < 1 - WORTH]
 
     def unknown(self, hopeful: Sequence[Arrangement]) -> list[tuple[Task, Point]]:
@@ -75,36 +73,48 @@ class Arranging:
         ]
 
     @cached_property
-    def alternatives(self) -> Alternatives:
-        """Those of the family, looked for at the sizes of the first of it that asks."""
-        key, function = self.family
-        if key not in self.known:
-            ends = sorted(self.subject.judged, key=lambda size: math.prod(size[0].values()))
-            sizes = [ends[:1], ends[-1:]]
-            self.known[key] = Alternatives(function(), sizes, self.predicted)
-        return self.known[key]
+    def looked_for(self) -> tuple[Alternatives, Predicted]:
+        """Found at the sizes of the first clone of the function that asks, and what is expected."""
+        function = self.function
+        if function not in self.known:
+            text = show(simplify(function))
+            if text not in self.known:
+                expected = Predicted.of(function, self.target, self.subject.program.threads)
+                self.known[text] = Alternatives(function, [self.sizes], expected), expected
+            self.known[function] = self.known[text]
+        return self.known[function]
 
     @property
-    def family(self) -> tuple[object, Callable[[], Function]]:
-        """What names the clones that are lowered alike, and their function."""
+    def alternatives(self) -> Alternatives:
+        """The arrangements of the function that may be best."""
+        return self.looked_for[0]
+
+    @property
+    def predicted(self) -> Predicted:
+        """What is expected of what was not measured."""
+        return self.looked_for[1]
+
+    @cached_property
+    def function(self) -> Function:
+        """What is arranged: a clone whose shapes are its own, or what clones have in common."""
         module, name = self.subject.module, self.subject.function
-        clone = module.clones.get(name)
-        found = None if clone is None or clone.policy != "exact" else family_of(clone)
-        key, function = found or (self.subject.clone, lambda: module.functions[name])
-        return key, lambda: name_dims(function(), least=0)
+        clone = module.clones.get(name, WHOLE)
+        if clone.origin is None or clone.policy != "exact":
+            return module.functions[name]
+        return clone.origin
+
+    @cached_property
+    def sizes(self) -> Weighted:
+        """Where the clone is judged, those of its symbols that have one size included."""
+        bucket = self.subject.module.clones.get(self.subject.function, WHOLE).bucket
+        pinned = {n: lo for n, (lo, hi) in bucket.items() if hi == lo + 1}
+        return [({**pinned, **sizes}, weight) for sizes, weight in self.subject.judged]
 
     @property
     def is_alike(self) -> bool:
-        """Whether the clone has the ops of its family in the same places: bounds may fold some."""
-        mine = simplify(name_dims(self.subject.module.functions[self.subject.function], least=0))
+        """Whether the clone has the function's ops in the same places: bounds may fold some."""
+        mine = simplify(self.subject.module.functions[self.subject.function])
         return [b.op for b in mine.body] == [b.op for b in self.alternatives.simple.body]
-
-    @cached_property
-    def predicted(self) -> Predicted:
-        """What is expected of what was not measured."""
-        subject = self.subject
-        function = subject.module.functions[subject.function]
-        return Predicted.of(function, self.target, subject.program.threads)
 
     def seconds(self, workload: Workload, sizes: Sizes) -> float:
         """What a workload takes: the least that was measured, or else what is expected."""

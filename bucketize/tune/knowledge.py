@@ -123,7 +123,7 @@ class Knowledge:
         known = self.made(task, task.default.key).get(point.shape)
         if known is not None and known.latency_median_s is not None:
             return known.latency_median_s
-        return ((task.flops(point) or 0) + (task.bytes(point) or 0) + 1) * GUESS_S
+        return task.work_at(point) * GUESS_S
 
     def cost(self, task: Task, by_shape: ByShape) -> float | None:
         """Latency by the default's: the weighted geometric mean over the task's points.

@@ -109,6 +109,17 @@ class Task:
         """Bytes that the kernel reads and writes at least; None where values decide."""
         return _size(self.work.moved, point)
 
+    def work_at(self, point: Point) -> float:
+        """Operations and bytes at a point, remembered: it is asked for again and again."""
+        key = point.shapes
+        if key not in self._work_at:
+            self._work_at[key] = (self.flops(point) or 0) + (self.bytes(point) or 0) + 1
+        return self._work_at[key]
+
+    @cached_property
+    def _work_at(self) -> dict[Shapes, float]:
+        return {}
+
     @cached_property
     def family(self) -> tuple[object, ...]:
         """What tasks have in common whose implementations are worth a try for each other."""
