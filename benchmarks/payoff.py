@@ -33,8 +33,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 SECONDS = 120.0
-LEAST, ENOUGH_S = 7, 0.7  # rounds at a size, and seconds, in each process
-PROCESSES = 3
+LEAST, ENOUGH_S = 5, 0.5  # rounds at a size, and seconds, in each process
+PROCESSES = 5  # as many as executables: each of them is compiled first in one
 COLUMNS = ("again", "none", "log", "uniform", "log/none")
 IMAGE = (40, 50, 72, 90, 110, 150, 180, 210, 300, 350)
 ROWS = (3, 5, 6, 11, 13, 22, 45, 90, 150, 200)
@@ -71,7 +71,9 @@ def report(name: str, log: Path, seconds: float) -> None:
     """Tune a model, and print what came of it."""
     bounds, sizes = MODELS[name]
     print(apart(tuned, name, bounds, log, seconds), flush=True)
-    rounds = [apart(timed, name, bounds, sizes, log, LEAST, ENOUGH_S) for _ in range(PROCESSES)]
+    rounds = [
+        apart(timed, name, bounds, sizes, log, (LEAST, ENOUGH_S), i) for i in range(PROCESSES)
+    ]
     print(f"  {'size':>6}{'untuned':>11}" + "".join(f"{n:>21}" for n in COLUMNS))
     found = []
     for at, *processes in zip(sizes, *rounds, strict=True):
