@@ -71,9 +71,7 @@ def report(name: str, log: Path, seconds: float) -> None:
     """Tune a model, and print what came of it."""
     bounds, sizes = MODELS[name]
     print(apart(tuned, name, bounds, log, seconds), flush=True)
-    rounds = [
-        apart(timed, name, bounds, sizes, log, (LEAST, ENOUGH_S), i) for i in range(PROCESSES)
-    ]
+    rounds = [apart(timed, name, bounds, sizes, log, turn) for turn in range(PROCESSES)]
     print(f"  {'size':>6}{'untuned':>11}" + "".join(f"{n:>21}" for n in COLUMNS))
     found = []
     for at, *processes in zip(sizes, *rounds, strict=True):
@@ -118,19 +116,21 @@ def tuned(name: str, bounds: Bounds, log: Path, seconds: float) -> str:
     return f"{name}: {trials}\n  {paid}"
 
 
-def timed(
-    name: str, bounds: Bounds, sizes: Sequence[Sizes], log: Path, least: int, enough_s: float
-) -> list[Rounds]:
-    """At each size the seconds of the untuned module, twice, and of all with what was confirmed."""
+def timed(name: str, bounds: Bounds, sizes: Sequence[Sizes], log: Path, turn: int) -> list[Rounds]:
+    """At each size the seconds of the untuned module, twice, and of all with what was confirmed.
+
+    In each process another is compiled first: who comes later may get better memory.
+    """
     mods = modules(name, bounds)
-    exes = {n: bucketize.compile(mods["none"]) for n in ("untuned", "again")}
-    exes |= {n: bucketize.compile(mod, log=log) for n, mod in mods.items()}
+    asked = [("untuned", "none", None), *((n, n, log) for n in mods), ("again", "none", None)]
+    ordered = asked[turn:] + asked[:turn]
+    exes = {n: bucketize.compile(mods[mod], log=by) for n, mod, by in ordered}
     found = []
     for at in sizes:
         inputs = zoo.inputs(name, dict(at))
         runs = {n: partial(exe.run, **inputs) for n, exe in exes.items()}
         taken = interleaved(
-            runs, least=least, enough_s=enough_s, before=runs, stopwatch=processor_seconds
+            runs, least=LEAST, enough_s=ENOUGH_S, before=runs, stopwatch=processor_seconds
         )
         found.append({n: list(seconds) for n, seconds in taken.items()})
     return found

@@ -72,9 +72,7 @@ def test_the_other_grids_have_tasks() -> None:
 
 def test_payoff_prints_a_row_for_each_size(monkeypatch: Patch, capsys: Output) -> None:
     monkeypatch.setattr(payoff, "MODELS", {"mlp": ({"N": (1, 4)}, [{"N": 3}, {"N": 4}])})
-    monkeypatch.setattr(payoff, "LEAST", 6)
-    monkeypatch.setattr(payoff, "ENOUGH_S", 0.0)
-    monkeypatch.setattr(payoff, "PROCESSES", 1)
+    monkeypatch.setattr(payoff, "PROCESSES", 2)
     monkeypatch.setenv("BUCKETIZE_SECONDS", "2")
     monkeypatch.delenv("BUCKETIZE_LOG", raising=False)
     payoff.main()
