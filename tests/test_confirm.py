@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
+import signal
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -379,3 +380,25 @@ def test_a_contender_is_linked_once_for_all_sizes_of_one_question(
     assert len(linked) == 1
     race.contender(replace(made))  # another question: what is linked anew lies elsewhere
     assert len(linked) == 2
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_an_interruption_that_was_lost_ends_the_session_at_the_next_report(tmp_path: Path) -> None:
+    """What a signal raises is ignored where an object is being collected."""
+
+    class Collected:
+        def __del__(self) -> None:
+            signal.raise_signal(signal.SIGINT)
+
+    told: list[object] = []
+
+    def lose(progress: object) -> None:
+        told.append(progress)
+        if len(told) == 1:
+            Collected()
+
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        tune(model(), log=tmp_path / "t.csv", search="grid", measurer=steady(0.9), progress=lose)
+    assert len(told) == 1
+    assert signal.getsignal(signal.SIGINT) is before

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
+import signal
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -11,6 +13,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pandas as pd
@@ -159,6 +162,7 @@ def opened(  # noqa: PLR0913  (those of `tune`)
             tell=tell or (lambda _: None),
         )
         stack.enter_context(_kept(session))
+        stack.enter_context(_heard(session))
         yield session
 
 
@@ -187,6 +191,25 @@ def _kept(session: Session) -> Iterator[None]:
         kept = f"{session.journal.log} keeps the {len(session.written)} trials of this session"
         e.add_note(f"{kept}; the same call goes on from there")
         raise
+
+
+@contextmanager
+def _heard(session: Session) -> Iterator[None]:
+    """Ctrl-C is remembered: what it raises is lost where an object is just being collected."""
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(before):
+        yield
+        return
+
+    def hear(number: int, frame: FrameType | None) -> None:
+        session.is_interrupted = True
+        before(number, frame)
+
+    signal.signal(signal.SIGINT, hear)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _check(trials: int, seconds: float | None, until: float) -> None:
@@ -218,6 +241,7 @@ class Session:
     site: Site
     tell: Callable[[Progress], None]
     end: float = math.inf
+    is_interrupted: bool = False
     knowledge: Knowledge = field(init=False)
     agenda: Agenda = field(init=False)
     arrangements: Known = field(default_factory=dict)
@@ -407,7 +431,9 @@ class Session:
         return trial
 
     def report(self, task: Task) -> None:
-        """Tell how far things are."""
+        """Tell how far things are, unless it was interrupted."""
+        if self.is_interrupted:
+            raise KeyboardInterrupt
         search = self.agenda.searches[task]
         known = search.best
         done = self.agenda.tried - self.before
