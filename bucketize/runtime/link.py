@@ -17,7 +17,7 @@ from bucketize.program.plan import Plan
 from bucketize.program.planner import launch_of, plan_of
 from bucketize.program.program import Program
 from bucketize.runtime.image import CORE, Image
-from bucketize.runtime.storage import aligned
+from bucketize.runtime.storage import Pool, aligned
 
 if TYPE_CHECKING:
     from bucketize.progress import Tell
@@ -37,6 +37,7 @@ class Linker:
         self._kernels: dict[str, Kernel] = {}
         self._launches: dict[KernelCall, Launch] = {}
         self._constants: dict[Hashable, tuple[Array, Array]] = {}
+        self._pool = Pool()
         self._packing = Lock()
 
     def core(self, name: str) -> Kernel:
@@ -65,8 +66,12 @@ class Linker:
         with self._packing:
             key = (id(value), layout)
             if key not in self._constants:  # `value` is kept: its id must stay its own
-                self._constants[key] = (value, aligned(_packed(value, call, argument, layout)))
+                self._constants[key] = (value, self._laid_out(value, call, argument, layout))
             return self._constants[key][1]
+
+    def _laid_out(self, value: Array, call: KernelCall | None, argument: int, layout: str) -> Array:
+        packed = _packed(value, call, argument, layout)
+        return aligned(value) if packed is None else self._pool.copy(packed)
 
     def constant_bytes(self) -> int:
         """Those used as they are included."""
@@ -79,12 +84,11 @@ def _hint(name: str) -> str:
     return name.removeprefix("k_").rpartition("_")[0]
 
 
-def _packed(value: Array, call: KernelCall | None, argument: int, layout: str) -> Array:
+def _packed(value: Array, call: KernelCall | None, argument: int, layout: str) -> Array | None:
     if call is None or not layout:
-        return value
+        return None
     template = TEMPLATES[call.implementation.template]
-    packed = template.pack(call.workload, call.implementation.schedule, argument, value)
-    return value if packed is None else packed
+    return template.pack(call.workload, call.implementation.schedule, argument, value)
 
 
 def link(program: Program, progress: Tell | None = None) -> Image:

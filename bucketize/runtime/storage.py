@@ -1,6 +1,13 @@
-"""Where tensors live: aligned arrays, and the arena of a context."""
+"""Where tensors live: aligned arrays, the pool of an image's constants, the arena of a context.
+
+What is large lies on huge pages, where the system gives them: small ones are scattered, which costs
+a few percent, and how many depends on luck.
+"""
 
 from __future__ import annotations
+
+import mmap
+from contextlib import suppress
 
 import numpy as np
 
@@ -8,6 +15,9 @@ from bucketize.errors import ShapeError
 from bucketize.op import Array
 
 ALIGNMENT = 64  # bytes: a cache line, and the widest vector
+HUGE_PAGE = 1 << 21  # bytes, of x86-64 and most kernels of aarch64
+CHUNK = 1 << 23  # bytes that a pool takes at least
+SMALL = 1 << 12  # bytes; no pool is begun for less
 
 
 def address(array: Array) -> int:
@@ -17,17 +27,43 @@ def address(array: Array) -> int:
 
 
 def empty_bytes(size: int) -> Array:
-    """An aligned array of bytes that holds anything."""
-    raw = np.empty(size + ALIGNMENT, np.uint8)
-    start = -address(raw) % ALIGNMENT
-    return raw[start : start + size]
+    """An aligned array of bytes that holds anything.
+
+    Raises:
+        MemoryError: there is not enough.
+
+    """
+    raw, boundary = (_mapped, HUGE_PAGE) if size >= HUGE_PAGE else (_allocated, ALIGNMENT)
+    array = raw(size + boundary)
+    start = -address(array) % boundary
+    return array[start : start + size]
+
+
+def _allocated(size: int) -> Array:
+    return np.empty(size, np.uint8)
+
+
+def _mapped(size: int) -> Array:
+    """Fresh pages: memory that was freed before may lie on small ones."""
+    try:
+        pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except (OSError, OverflowError) as e:
+        raise MemoryError(f"no {size:,} bytes") from e
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with suppress(OSError):  # a kernel without huge pages: it stays on small ones
+            pages.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(pages, np.uint8)
 
 
 def aligned(array: Array) -> Array:
     """The array itself if it is contiguous and aligned, else a copy that is."""
     if array.flags.c_contiguous and address(array) % ALIGNMENT == 0:
         return array
-    out = empty_bytes(array.nbytes).view(array.dtype).reshape(array.shape)
+    return _copied(array, empty_bytes(array.nbytes))
+
+
+def _copied(array: Array, memory: Array) -> Array:
+    out = memory.view(array.dtype).reshape(array.shape)
     out[...] = array
     return out
 
@@ -46,6 +82,27 @@ def contiguous(array: Array) -> Array:
         return np.ascontiguousarray(array)
     except MemoryError as e:
         raise ShapeError(f"no memory for a copy of {array.dtype}{list(array.shape)}") from e
+
+
+class Pool:
+    """Memory for arrays that stay, one after the other."""
+
+    def __init__(self) -> None:
+        self._left = empty_bytes(0)
+
+    def empty_bytes(self, size: int) -> Array:
+        """An aligned array of bytes that holds anything."""
+        room = -(-size // ALIGNMENT) * ALIGNMENT
+        if room > self._left.nbytes:
+            if size < SMALL:
+                return empty_bytes(size)
+            self._left = empty_bytes(max(room, CHUNK))
+        taken, self._left = self._left[:size], self._left[room:]
+        return taken
+
+    def copy(self, array: Array) -> Array:
+        """A copy of an array, contiguous and aligned."""
+        return _copied(array, self.empty_bytes(array.nbytes))
 
 
 class Arena:
@@ -70,7 +127,7 @@ class Arena:
         for wanted in (max(size, 2 * self.nbytes), size):
             try:
                 return empty_bytes(wanted)
-            except (MemoryError, ValueError) as e:
+            except MemoryError as e:
                 error = e
         raise ShapeError(f"no memory for the {size:,} bytes between the kernels") from error
 

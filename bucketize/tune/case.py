@@ -13,7 +13,7 @@ from bucketize.ir import specialise
 from bucketize.kernel.template import Shapes
 from bucketize.kernel.workload import Workload
 from bucketize.op import Array
-from bucketize.runtime.storage import aligned, empty_bytes
+from bucketize.runtime.storage import Pool, aligned, empty_bytes
 from bucketize.tune.measure import Job
 from bucketize.types import TensorType, evaluate
 
@@ -35,6 +35,8 @@ class Case:
     """Constants as kernels want them laid out, by place and layout."""
     rings: dict[int, list[Array]] = field(default_factory=dict)
     """By the place of a constant, memory that holds numbers like its own, in any layout."""
+    pool: Pool = field(default_factory=Pool)
+    """Where they lie, as in an executable."""
 
     @property
     def arrays(self) -> list[Array]:
@@ -46,7 +48,8 @@ class Case:
         """A constant in a layout that `pack` makes."""
         if (place, key) not in self.layouts:
             packed = pack()
-            self.layouts[place, key] = aligned(self.inputs[place] if packed is None else packed)
+            given = self.inputs[place]
+            self.layouts[place, key] = given if packed is None else self.pool.copy(packed)
         return self.layouts[place, key]
 
     def ring(self, place: int, like: Array, turns: int) -> Sequence[Array]:
@@ -59,7 +62,7 @@ class Case:
             return [like]
         ring = self.rings.get(place, [])
         if len(ring) < turns or ring[0].nbytes < like.nbytes:
-            ring = [_filled(like) for _ in range(turns)]
+            ring = [_filled(like, self.pool) for _ in range(turns)]
             self.rings[place] = ring
         return [a[: like.nbytes].view(like.dtype).reshape(like.shape) for a in ring[:turns]]
 
@@ -107,7 +110,7 @@ def _new_case(job: Job, kin: Case | None) -> Case:
     concrete = Workload(body, job.constant)
     if kin is None:
         return Case(workload, concrete, inputs, expected)
-    return Case(workload, concrete, inputs, expected, kin.layouts, kin.rings)
+    return Case(workload, concrete, inputs, expected, kin.layouts, kin.rings, kin.pool)
 
 
 def random_array(dice: np.random.Generator, type_: TensorType, sizes: Mapping[str, int]) -> Array:
@@ -119,10 +122,10 @@ def random_array(dice: np.random.Generator, type_: TensorType, sizes: Mapping[st
     return aligned(np.asarray(dice.integers(0, 2, shape)).astype(type_.dtype))
 
 
-def _filled(like: Array) -> Array:
+def _filled(like: Array, pool: Pool) -> Array:
     """Bytes with the numbers of an array, and some more: layouts differ in what they fill up."""
     size = like.nbytes + like.nbytes // 4
-    raw = empty_bytes(size)
+    raw = pool.empty_bytes(size)
     raw[:] = np.resize(like.reshape(-1).view(np.uint8), size)
     return raw
 

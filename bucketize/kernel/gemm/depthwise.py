@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from bucketize.kernel.emit.vector import FLOAT_BYTES
 from bucketize.kernel.gemm import epilogue
 from bucketize.kernel.gemm.conv import accepts_windows, row_step, window
-from bucketize.kernel.gemm.matmul import aligned, balanced, balances
+from bucketize.kernel.gemm.matmul import balanced, balances
 from bucketize.kernel.gemm.sliding import DIMS, ORDERS, Form, source
 from bucketize.kernel.gemm.sweep import Sweep
 from bucketize.kernel.loops.loop import schedule_error
@@ -105,8 +107,7 @@ def _pack(workload: Workload, schedule: Schedule, index: int, value: Array) -> A
         return None
     channels, width = value.shape[0], int(schedule["channels"])
     taps = math.prod(value.shape[2:])
-    out = aligned((-(-channels // width), taps, width))
-    out[...] = 0
+    out = np.zeros((-(-channels // width), taps, width), np.float32)
     for c in range(channels):
         out[c // width, :, c % width] = value[c].reshape(taps)
     return out

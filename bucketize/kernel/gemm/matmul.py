@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -29,20 +28,12 @@ def panels(stack: Array, width: int) -> Array:
     """Matrices [count, depth, columns] as [count, panel, depth, width], filled up with zeros."""
     count, depth, columns = stack.shape
     number = -(-columns // width)
-    out = aligned((count, number, depth, width))
+    out = np.empty((count, number, depth, width), np.float32)
     for p in range(number):
         part = stack[:, :, p * width : (p + 1) * width]
         out[:, p, :, : part.shape[2]] = part
         out[:, p, :, part.shape[2] :] = 0
     return out
-
-
-def aligned(shape: tuple[int, ...]) -> Array:
-    """An empty float32 array that begins at a cache line."""
-    size = math.prod(shape) * FLOAT_BYTES
-    memory = np.empty(size + 64, np.uint8)
-    start = -memory.ctypes.data % 64
-    return memory[start : start + size].view(np.float32).reshape(shape)
 
 
 def balanced(rows: Dim, most: int) -> dict[str, Dim]:
