@@ -1,8 +1,10 @@
 """What tuning and buckets buy: one sweep for three dispatchers, then latency at ten sizes each.
 
-All executables are called in turn, on one thread, in several new processes: where memory happens to
-lie makes one up to 5 % faster or slower, for as long as its process lives. `again` is the untuned
-module once more: how far from 1 chance alone takes a ratio. No size is a bucket's edge.
+All executables are called in turn, on one thread, in several new processes, each compiled first in
+one of them: where memory lies may make one faster or slower for as long as its process lives. What
+stands for a size is the geometric mean of the processes' ratios, behind it the least and the
+greatest. `again` is the untuned module once more: how far from 1 chance alone takes a ratio. No
+size is a bucket's edge.
 `BUCKETIZE_SECONDS` of tuning for each model, into a log of its own, or, with `BUCKETIZE_LOG`, into
 one that others share.
 """
@@ -25,8 +27,6 @@ from bucketize import zoo
 from bucketize.analysis import confirmed
 from bucketize.ir import Module
 from bucketize.timing import interleaved, processor_seconds
-from bucketize.tune.choice import Interval
-from bucketize.tune.interval import of_median, ratios
 from dispatchers import log_dispatcher, uniform_dispatcher
 
 P = ParamSpec("P")
@@ -75,14 +75,13 @@ def report(name: str, log: Path, seconds: float) -> None:
     print(f"  {'size':>6}{'untuned':>11}" + "".join(f"{n:>21}" for n in COLUMNS))
     found = []
     for at, *processes in zip(sizes, *rounds, strict=True):
-        taken = {n: [s for process in processes for s in process[n]] for n in processes[0]}
-        by = {n: _ratio(taken[n], taken["untuned"]) for n in taken if n != "untuned"}
-        by["log/none"] = _ratio(taken["log"], taken["none"])
-        found.append(by)
+        by = {n: [_ratio(process, n) for process in processes] for n in COLUMNS}
+        found.append({n: geometric_mean(ratios) for n, ratios in by.items()})
         shown = "".join(f"{_shown(by[n]):>21}" for n in COLUMNS)
-        print(f"  {list(at.values())[-1]:>6}{1e3 * median(taken['untuned']):>8.3f} ms{shown}")
-    means = {n: geometric_mean([by[n].median for by in found]) for n in COLUMNS}
-    worst = {n: max(by[n].median for by in found) for n in COLUMNS}
+        untuned = median(s for process in processes for s in process["untuned"])
+        print(f"  {list(at.values())[-1]:>6}{1e3 * untuned:>8.3f} ms{shown}")
+    means = {n: geometric_mean([by[n] for by in found]) for n in COLUMNS}
+    worst = {n: max(by[n] for by in found) for n in COLUMNS}
     for title, values in (("mean", means), ("worst", worst)):
         print(f"  {title:>6}{'':>11}" + "".join(f"{v:>13.3f}{'':8}" for v in values.values()))
 
@@ -119,7 +118,7 @@ def tuned(name: str, bounds: Bounds, log: Path, seconds: float) -> str:
 def timed(name: str, bounds: Bounds, sizes: Sequence[Sizes], log: Path, turn: int) -> list[Rounds]:
     """At each size the seconds of the untuned module, twice, and of all with what was confirmed.
 
-    In each process another is compiled first: who comes later may get better memory.
+    In each process (`turn`) another is compiled first.
     """
     mods = modules(name, bounds)
     asked = [("untuned", "none", None), *((n, n, log) for n in mods), ("again", "none", None)]
@@ -136,14 +135,15 @@ def timed(name: str, bounds: Bounds, sizes: Sequence[Sizes], log: Path, turn: in
     return found
 
 
-def _ratio(ours: Sequence[float], theirs: Sequence[float]) -> Interval:
-    found = of_median(ratios([(ours, theirs)], [1.0]))
-    assert found is not None
-    return found
+def _ratio(taken: Rounds, column: str) -> float:
+    """The median of the rounds' ratios, of one executable by another, or by the untuned module."""
+    ours, _, theirs = column.partition("/")
+    pairs = zip(taken[ours], taken[theirs or "untuned"], strict=True)
+    return median(a / b for a, b in pairs)
 
 
-def _shown(ratio: Interval) -> str:
-    return f"{ratio.median:.3f} ({ratio.low:.2f}-{ratio.high:.2f})"
+def _shown(found: Sequence[float]) -> str:
+    return f"{geometric_mean(found):.3f} ({min(found):.2f}-{max(found):.2f})"
 
 
 if __name__ == "__main__":
