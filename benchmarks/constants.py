@@ -1,4 +1,4 @@
-"""The constants of the models of cost, fitted to recorded grids: for the tables `PROCESSORS`."""
+"""The constants of the models of cost, fitted to recorded grids: for the tables `FITTED`."""
 
 from __future__ import annotations
 

@@ -17,10 +17,11 @@ from bucketize.kernel.gemm.cost import Extents, best
 from bucketize.kernel.template import Implementation
 from bucketize.kernel.templates import candidates
 from bucketize.ops import add, conv2d, matmul, relu
+from bucketize.tune.entry import opened
 from bucketize.tune.environment import here
 from bucketize.tune.measure import Rounds, Worker
 from bucketize.tune.search import Proposal
-from bucketize.tune.session import Session, opened
+from bucketize.tune.session import Session
 from bucketize.tune.task import Point, Task, tasks_of
 from bucketize.types import Dim, Symbol, tensor
 

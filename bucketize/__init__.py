@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from bucketize.onnx import from_onnx
     from bucketize.runtime.executable import Executable
     from bucketize.text import show
-    from bucketize.tune.session import tune
+    from bucketize.tune.entry import tune
     from bucketize.types import ANY, Profile
 
 # Names are loaded at first use: `run` pays neither for scikit-optimize nor for pandas.
@@ -36,7 +36,7 @@ _HOMES = {
     "from_onnx": "bucketize.onnx",
     "load": "bucketize.loader",
     "show": "bucketize.text",
-    "tune": "bucketize.tune.session",
+    "tune": "bucketize.tune.entry",
     "zoo": "",
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 import time
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
@@ -39,7 +40,8 @@ def interleaved(
     """The seconds of every call in each of some rounds; whatever slows the machine, slows all.
 
     Args:
-        calls: what is timed, by name; they take turns, and each round another begins.
+        calls: what is timed, by name; they take turns, each round in another order, as one may be
+            slower after some than after others.
         least: rounds at least.
         most: rounds at most, if they are more than `least`.
         enough_s: no round begins after this time, once there were `least`.
@@ -48,10 +50,11 @@ def interleaved(
 
     """
     taken: dict[str, list[float]] = {name: [] for name in calls}
-    rounds, end, names = 0, time.perf_counter() + enough_s, list(calls)
+    rounds, end = 0, time.perf_counter() + enough_s
+    order, dice = list(calls), random.Random(0)
     while rounds < least or (rounds < most and time.perf_counter() < end):
-        turn = rounds % len(names)
-        for name in names[turn:] + names[:turn]:
+        dice.shuffle(order)
+        for name in order:
             if before is not None:
                 before[name]()
             taken[name].append(stopwatch(calls[name]))

@@ -37,9 +37,9 @@ from bucketize.errors import ArgumentError, BucketizeError, LogError
 from bucketize.onnx import from_onnx
 from bucketize.tune.cells import parse_shapes, shape_text
 from bucketize.tune.choice import best_choice
+from bucketize.tune.entry import tune
 from bucketize.tune.frame import trial_frame, trials_of
 from bucketize.tune.log import append
-from bucketize.tune.session import tune
 from bucketize.tune.trial import CLONE, COLUMNS, PLACE, Trial, schedule_hash, schedule_json
 
 

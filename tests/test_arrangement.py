@@ -23,7 +23,7 @@ from bucketize.lower.alternative import Alternative, Alternatives
 from bucketize.lower.arrangement import USUAL, Arrangement
 from bucketize.lower.layout import anchors
 from bucketize.lower.pipeline import laid_out, lower
-from bucketize.lower.price import Predicted, Prices, Seconds, Sizes, Weighted
+from bucketize.lower.price import Predicted, Prices, Seconds, Weighted
 from bucketize.op import Op
 from bucketize.ops import add, avg_pool2d, conv2d, max_pool2d, mul, relu, sigmoid, tanh
 from bucketize.program.strategy import Strategy
@@ -31,13 +31,13 @@ from bucketize.runtime.alternative import arrangements
 from bucketize.transform.simplify import simplify
 from bucketize.tune import site
 from bucketize.tune.choice import verdicts
+from bucketize.tune.entry import tune
 from bucketize.tune.log import rows
 from bucketize.tune.measure import Job, Outcome
 from bucketize.tune.race import Pair
-from bucketize.tune.session import tune
 from bucketize.tune.task import Subject
 from bucketize.tune.trial import CLONE, KERNEL, Trial
-from bucketize.types import Symbol, tensor
+from bucketize.types import Sizes, Symbol, tensor
 from tests.verify import verify
 
 DICE = np.random.default_rng(0)

@@ -36,11 +36,11 @@ from bucketize.program.strategy import Strategy
 from bucketize.tune import cluster as cluster_module
 from bucketize.tune.child import Limits
 from bucketize.tune.cluster import Cluster, GoneError, Machine, connected
+from bucketize.tune.entry import tune
 from bucketize.tune.environment import here
 from bucketize.tune.log import LogWarning, rows, select
 from bucketize.tune.measure import Outcome, Worker
 from bucketize.tune.race import Race
-from bucketize.tune.session import tune
 from bucketize.tune.site import LostError
 from bucketize.tune.task import subjects_of
 from bucketize.tune.trial import Trial

@@ -23,14 +23,14 @@ from bucketize.program.strategy import Strategy
 from bucketize.tune import site
 from bucketize.tune.choice import Verdict, verdicts
 from bucketize.tune.confirm import ROUNDS
+from bucketize.tune.entry import tune
 from bucketize.tune.ledger import merge
 from bucketize.tune.log import LogWarning, rows
 from bucketize.tune.measure import Job, Outcome
 from bucketize.tune.race import Pair, Race
-from bucketize.tune.session import tune
-from bucketize.tune.task import Sizes, Subject, Task, subjects_of, tasks_of
+from bucketize.tune.task import Subject, Task, subjects_of, tasks_of
 from bucketize.tune.trial import CLONE, KERNEL, PLACE, Trial
-from bucketize.types import Symbol, tensor
+from bucketize.types import Sizes, Symbol, tensor
 from tests.choosing import chosen
 
 TRIALS = 3  # the default and two others

@@ -10,7 +10,7 @@ import pytest
 from bucketize.errors import KernelError, TypeRelError
 from bucketize.kernel.cost import seconds
 from bucketize.kernel.emit.expression import operations
-from bucketize.kernel.loops.cost import GENERIC, KINDS, Steps
+from bucketize.kernel.loops.cost import FITTED, KINDS, Steps
 from bucketize.kernel.target import host
 from bucketize.kernel.template import TEMPLATES, Implementation, Template
 from bucketize.kernel.templates import candidates
@@ -75,7 +75,7 @@ def test_operations_are_counted_by_their_kind(scalar: str, counted: dict[str, in
 
 
 def test_the_kinds_that_templates_count_are_those_that_have_constants() -> None:
-    assert KINDS.keys() | {"overlap"} == GENERIC.keys()
+    assert KINDS.keys() | {"overlap"} == FITTED.generic.keys()
     for case in WORKLOADS:
         load = case.values[0]
         for template in candidates(load):

@@ -21,7 +21,7 @@ import dispatchers
 from bucketize import zoo
 from bucketize.errors import ArgumentError, BucketizeError, unknown_name
 from bucketize.interpret import evaluate_module
-from bucketize.tune.session import tune
+from bucketize.tune.entry import tune
 from dispatchers import exact_dispatcher, log_dispatcher
 
 ROOT = Path(__file__).parent.parent

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks import replay
 from bucketize.kernel.gemm import sweep
-from bucketize.kernel.gemm.cost import GENERIC, Extents, arrays, best, constants_of, seconds
+from bucketize.kernel.gemm.cost import FITTED, Extents, arrays, best, seconds
 from bucketize.kernel.gemm.schedule import schedules
 from bucketize.kernel.gemm.sweep import Sweep
 from bucketize.kernel.loops import cost as loops
@@ -76,23 +76,23 @@ def test_a_neighbour_spares_most_trials_and_costs_less_than_a_trial_is_worth() -
 def test_more_work_takes_longer_under_every_schedule() -> None:
     knobs = arrays(schedules(TARGET, True), TARGET.lanes)
     product = Product((64,), 1024, 1024)
-    whole = seconds(product, knobs, GENERIC, TARGET)
+    whole = seconds(product, knobs, FITTED.generic, TARGET)
     for more in ({"rows": (256,)}, {"columns": 4096}, {"depth": 4096}, {"batch": (3,)}):
-        assert (seconds(replace(product, **more), knobs, GENERIC, TARGET) > whole).all()
+        assert (seconds(replace(product, **more), knobs, FITTED.generic, TARGET) > whole).all()
 
 
 def test_sizes_are_rows_and_schedules_are_columns() -> None:
     knobs = arrays(schedules(TARGET, True), TARGET.lanes)
     product = Product((1, 5, 64), 256, 512)
-    together = seconds(product, knobs, GENERIC, TARGET)
+    together = seconds(product, knobs, FITTED.generic, TARGET)
     assert together.shape == (3, len(schedules(TARGET, True)))
     for i, rows in enumerate(product.rows):
-        alone = seconds(replace(product, rows=(rows,)), knobs, GENERIC, TARGET)
+        alone = seconds(replace(product, rows=(rows,)), knobs, FITTED.generic, TARGET)
         np.testing.assert_allclose(alone[0], together[i])
 
 
 def test_an_unknown_processor_has_the_constants_of_another() -> None:
-    assert constants_of(replace(TARGET, name="nobody's")) == GENERIC
+    assert FITTED.of(replace(TARGET, name="nobody's")) == FITTED.generic
 
 
 @pytest.mark.parametrize("lanes", [4, 8, 16])
@@ -136,7 +136,7 @@ def made_of(constants: object, products: list[Product]) -> list[Record]:
 
 
 def test_fitting_finds_the_machine_that_made_the_records() -> None:
-    true = replace(GENERIC, ghz=3.5, l3=6.0, store=2.0)
+    true = replace(FITTED.generic, ghz=3.5, l3=6.0, store=2.0)
     products = [
         Product((m,), n, k, cold_bytes=30 << 20)
         for m in (1, 5, 17, 64, 256)
@@ -183,7 +183,7 @@ def test_what_is_too_short_for_the_clock_is_not_observed() -> None:
 
 
 def test_fitting_finds_the_constants_that_made_what_is_observed() -> None:
-    true = {**loops.GENERIC, "exp": 2e-8, "byte": 3e-11}
+    true = {**loops.FITTED.generic, "exp": 2e-8, "byte": 3e-11}
     given = replay.observed("rest", TARGET.name, Steps)[::3]
     counts, _ = counted(given, TARGET)
     taken_s = iter(taken(counts, true).tolist())
@@ -194,7 +194,7 @@ def test_fitting_finds_the_constants_that_made_what_is_observed() -> None:
 
 
 def test_fitting_finds_the_sweep_that_made_what_is_observed() -> None:
-    true = replace(sweep.GENERIC, l3=6.0, store=3.0)
+    true = replace(sweep.FITTED.generic, l3=6.0, store=3.0)
     given = replay.observed("convolution", TARGET.name, Sweep)
     made = [replace(one, seconds=np.exp(swept(one, TARGET, true)).tolist()) for one in given]
     found = fitted_sweep(made, TARGET)
@@ -214,5 +214,5 @@ def test_a_forest_expects_of_several_products_what_it_does_of_each_and_its_trees
         np.testing.assert_array_equal(logs, alone)
         knobs = arrays(one.schedules, TARGET.lanes)
         trees = forest._trees.predict(forest._features(record.product, knobs))
-        modelled = np.log(seconds(record.product, knobs, constants_of(TARGET), TARGET)[0])
+        modelled = np.log(seconds(record.product, knobs, FITTED.of(TARGET), TARGET)[0])
         np.testing.assert_array_equal(logs, modelled + trees)

@@ -15,9 +15,11 @@ def test_calls_take_turns_each_after_what_goes_before_it() -> None:
     order: list[str] = []
     calls = {name: lambda name=name: order.append(name) for name in "abc"}  # type: ignore[misc]
     before = {name: lambda name=name: order.append(name.upper()) for name in "abc"}  # type: ignore[misc]
-    taken = interleaved(calls, least=4, before=before)
-    assert "".join(order) == "AaBbCc" + "BbCcAa" + "CcAaBb" + "AaBbCc"
-    assert {name: len(seconds) for name, seconds in taken.items()} == {"a": 4, "b": 4, "c": 4}
+    taken = interleaved(calls, least=40, before=before)
+    assert order[::2] == [name.upper() for name in order[1::2]]
+    rounds = ["".join(order[i + 1 : i + 6 : 2]) for i in range(0, len(order), 6)]
+    assert set(rounds) == {"abc", "acb", "bac", "bca", "cab", "cba"}, "none follows always the same"
+    assert {name: len(seconds) for name, seconds in taken.items()} == {"a": 40, "b": 40, "c": 40}
     assert all(s >= 0 for seconds in taken.values() for s in seconds)
 
 

@@ -15,11 +15,12 @@ import pytest
 from bucketize.dispatch.tree import dispatch
 from bucketize.ir import Builder, Const, Module, Var
 from bucketize.ops import add, matmul, relu
+from bucketize.tune.entry import opened
 from bucketize.tune.knowledge import Knowledge
 from bucketize.tune.log import append, rows
 from bucketize.tune.measure import Job, Outcome
 from bucketize.tune.search import Search
-from bucketize.tune.session import Session, opened
+from bucketize.tune.session import Session
 from bucketize.tune.task import Task, subjects_of, tasks_of
 from bucketize.tune.transfer import NEAREST, Transfer
 from bucketize.tune.trial import Trial, schedule_hash

@@ -30,10 +30,10 @@ from bucketize.text import show
 from bucketize.tune.call import parts
 from bucketize.tune.case import case_of
 from bucketize.tune.child import Limits
+from bucketize.tune.entry import tune
 from bucketize.tune.log import LogWarning, append, rows
 from bucketize.tune.measure import Job, Outcome, Replay, Worker
 from bucketize.tune.progress import Progress
-from bucketize.tune.session import tune
 from bucketize.tune.task import tasks_of
 from bucketize.tune.trial import PLACE, Trial
 from bucketize.types import Profile, Symbol, tensor
@@ -692,7 +692,7 @@ def test_the_public_name_is_callable_whatever_was_imported_first() -> None:
     script = "import bucketize; {}; bucketize.tune(None, log='x', trials=0)"
     for first in (
         "import bucketize.tune.log",
-        "from bucketize.tune.session import tune",
+        "from bucketize.tune.entry import tune",
         "bucketize.tune",
     ):
         done = subprocess.run(

@@ -105,8 +105,8 @@ def tune_all(modules: Modules, log: Path, seconds: float, threads: int) -> None:
     from bucketize.analysis import confirmed
     from bucketize.cli.analyze import shown_confirmed
     from bucketize.cli.compare import UNTUNED
+    from bucketize.tune.entry import tune
     from bucketize.tune.progress import tuning_bar
-    from bucketize.tune.session import tune
 
     say(f"Tuning for {seconds:g} s; what clones share is measured once, every trial is a row ...")
     with tuning_bar("tuning") as progress:

@@ -93,7 +93,7 @@ def tune(model: str, bounds: list[parameter.Bound], as_json: bool, **options: An
         raise click.UsageError("--host is for --scheduler, but it is not used")
     loaded = load_model(model, bounds)
     with progress_bar("loading the search"):
-        from bucketize.tune.session import opened
+        from bucketize.tune.entry import opened
 
     specs = options["specs"] or (None,)
     with (

@@ -12,7 +12,8 @@ from bucketize.kernel.cost import seconds
 from bucketize.kernel.templates import TEMPLATES
 from bucketize.program.instruction import Call, Compute, KernelCall, Refuse, RunSegment
 from bucketize.program.program import Program
-from bucketize.program.way import Sizes, way
+from bucketize.program.way import way
+from bucketize.types import Sizes
 
 CALL_S = 1.5e-5
 """From Python into a program at a shape seen before, and back: see `-m benchmarks overhead`."""

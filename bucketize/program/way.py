@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TypeAlias
+from collections.abc import Iterator
 
 from bucketize.call import bind_shapes
 from bucketize.program.instruction import Call, Code, Decide, Instruction
 from bucketize.program.program import Program
-from bucketize.types import evaluate
-
-Sizes: TypeAlias = Mapping[str, int]  # symbol name -> size
+from bucketize.types import Sizes, evaluate
 
 
 def way(program: Program, name: str, sizes: Sizes) -> Iterator[tuple[Instruction, Sizes]]:

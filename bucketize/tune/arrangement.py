@@ -18,10 +18,11 @@ from bucketize.program.strategy import Strategy
 from bucketize.text import show
 from bucketize.transform.simplify import simplify
 from bucketize.tune.cells import shape_text
+from bucketize.tune.judged import WHOLE
 from bucketize.tune.knowledge import Knowledge
 from bucketize.tune.record import CLOCK
-from bucketize.tune.task import WHOLE, Point, Sizes, Spaces, Subject, Task, tasks_in
-from bucketize.types import evaluate
+from bucketize.tune.task import Point, Spaces, Subject, Task, tasks_in
+from bucketize.types import Sizes, evaluate
 
 WORTH = 0.02  # of the latency: less is not worth a race
 

@@ -26,8 +26,9 @@ from bucketize.tune.loan import POLL_S, TRIES, Future, Loans, Start, distributed
 from bucketize.tune.measure import Job, Outcome, Worker
 from bucketize.tune.race import Pair, Race
 from bucketize.tune.site import MOST_THREADS, LostError, Racer
-from bucketize.tune.task import Sizes, Subject
+from bucketize.tune.task import Subject
 from bucketize.tune.trial import Source
+from bucketize.types import Sizes
 
 PATIENCE_S = 20.0  # for a scheduler to answer, and for the first worker, or the next, to come
 

@@ -21,8 +21,9 @@ from bucketize.tune.interval import of_median, ratios
 from bucketize.tune.measure import Job, Outcome, Rounds
 from bucketize.tune.race import Pair
 from bucketize.tune.site import LostError, Racer
-from bucketize.tune.task import Point, Sizes, Subject, Task
+from bucketize.tune.task import Point, Subject, Task
 from bucketize.tune.trial import CLONE, PLACE, Trial
+from bucketize.types import Sizes
 
 ROUNDS = Rounds(least=15, most=60, enough_s=0.06)
 Write = Callable[..., Trial]

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
 from bucketize.kernel.gemm import sweep
-from bucketize.kernel.gemm.cost import GENERIC, Constants, arrays, seconds
+from bucketize.kernel.gemm.cost import FITTED, Constants, arrays, seconds
 from bucketize.kernel.gemm.sweep import Sweep
 from bucketize.kernel.loops import cost as loops
 from bucketize.kernel.loops.cost import Steps, table, taken
@@ -105,7 +105,9 @@ def measured(record: Record) -> Floats:
     return np.asarray(np.log(taken), float)
 
 
-def fitted(records: Sequence[Record], target: Target, start: Constants = GENERIC) -> Constants:
+def fitted(
+    records: Sequence[Record], target: Target, start: Constants = FITTED.generic
+) -> Constants:
     """The constants with which the model is nearest to what was measured on a processor."""
 
     def residuals(constants: Mapping[str, float]) -> Floats:
@@ -129,7 +131,7 @@ def _residuals(record: Record, constants: Constants, target: Target) -> Floats:
 
 def fitted_sweep(observed: Sequence[Observation[Sweep]], target: Target) -> sweep.Constants:
     """The constants of depthwise convolutions; each of those observed counts the same."""
-    start = sweep.GENERIC
+    start = sweep.FITTED.generic
 
     def residuals(constants: Mapping[str, float]) -> Floats:
         made = sweep.Constants(**constants)
@@ -162,5 +164,7 @@ def fitted_steps(observed: Sequence[Observation[Steps]], target: Target) -> dict
     """The constants of loop source."""
     counts, logs = counted(observed, target)
     return nearest(
-        loops.GENERIC, STEPS, lambda each: np.asarray(np.log(taken(counts, each)) - logs, float)
+        loops.FITTED.generic,
+        STEPS,
+        lambda each: np.asarray(np.log(taken(counts, each)) - logs, float),
     )

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sklearn.ensemble import ExtraTreesRegressor
 
 from bucketize.kernel.emit.vector import FLOAT_BYTES
-from bucketize.kernel.gemm.cost import arrays, constants_of, seconds
+from bucketize.kernel.gemm.cost import FITTED, arrays, seconds
 from bucketize.kernel.product import Product
 from bucketize.kernel.target import Target
 from bucketize.kernel.template import Schedule
@@ -43,7 +43,7 @@ class Forest:
         return self._features(record.product, knobs), residual - residual.mean()
 
     def _modelled(self, product: Product, knobs: Knobs) -> Floats:
-        found = seconds(product, knobs, constants_of(self.target), self.target)
+        found = seconds(product, knobs, FITTED.of(self.target), self.target)
         return np.asarray(np.log(found[0]), float)
 
     def _features(self, product: Product, knobs: Knobs) -> Floats:

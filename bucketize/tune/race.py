@@ -23,9 +23,10 @@ from bucketize.runtime.profile import TimedContext, stopwatch
 from bucketize.runtime.vm import Context
 from bucketize.timing import Call, interleaved
 from bucketize.tune.case import random_array
+from bucketize.types import Sizes
 
 if TYPE_CHECKING:
-    from bucketize.tune.task import Sizes, Subject
+    from bucketize.tune.task import Subject
 
 Pair = tuple[list[float], list[float]]
 """The seconds of the rounds, and the default's."""

@@ -14,8 +14,9 @@ from bucketize.program.strategy import Strategy
 from bucketize.tune.environment import Environment, here
 from bucketize.tune.measure import Job, Outcome
 from bucketize.tune.race import Pair, Race
-from bucketize.tune.task import Sizes, Subject
+from bucketize.tune.task import Subject
 from bucketize.tune.trial import Source
+from bucketize.types import Sizes
 
 MOST_THREADS = int(config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import itertools
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TypeAlias
 
 import numpy as np
 
 from bucketize.dispatch.bucket import show_bucket
-from bucketize.errors import ShapeError, TuneError, TypeRelError, unknown_name
+from bucketize.errors import TuneError
 from bucketize.ir import (
     CALL,
     Binding,
@@ -22,31 +20,24 @@ from bucketize.ir import (
     Module,
     Var,
     all_bindings,
-    specialise,
 )
 from bucketize.kernel.gemm.cost import Extents
 from bucketize.kernel.target import Target, host
 from bucketize.kernel.template import TEMPLATES, Cost, Implementation, Schedule, Shapes
 from bucketize.kernel.work import Work, work
 from bucketize.kernel.workload import Workload
+from bucketize.lower.price import Weighted
 from bucketize.op import Array
 from bucketize.program.decide import decide
-from bucketize.program.instruction import KernelCall, RunSegment, instructions
+from bucketize.program.instruction import KernelCall
 from bucketize.program.program import Program, Routine
 from bucketize.program.strategy import defaults
 from bucketize.tune.cells import shape_text
 from bucketize.tune.choice import Digests
 from bucketize.tune.forest import Forest, forest
+from bucketize.tune.judged import WHOLE, Traffic, calls_of, judged_at
 from bucketize.tune.search import Space, space_of
-from bucketize.types import ANY, Dim, Symbol, evaluate, symbols
-
-Sizes: TypeAlias = Mapping[str, int]  # symbol name -> size
-Weighted: TypeAlias = list[tuple[Sizes, float]]
-Traffic: TypeAlias = Sequence[Sizes | tuple[Sizes, float]]  # of weight 1 where none is given
-
-CHOICES = ("middle", "bounds")
-WHOLE = Clone({})  # what a function is that is no clone: one for all sizes
-OPEN_TOP = 32  # an unbounded bucket is judged as if it ended at this, or at twice its begin
+from bucketize.types import ANY, Dim, Sizes, evaluate, symbols
 
 
 @dataclass(frozen=True)
@@ -226,11 +217,7 @@ def subjects_of(
     if all(r.refusal for r in working):
         raise TuneError("no clone is legal at any of its sizes: bound the symbols of the model")
     leaves = [(routine, mod.clones.get(routine.name, WHOLE)) for routine in working]
-    if isinstance(sizes, str):
-        judged = {r.name: _representatives(r, clone.opt, sizes) for r, clone in leaves}
-    else:
-        judged = _shared_out(leaves, sizes)
-    judged = {routine.name: _once_each(routine, judged[routine.name]) for routine, _ in leaves}
+    judged = judged_at(leaves, sizes)
     digests, spaces = Digests(mod), Spaces(target)
     return [
         Subject(
@@ -262,84 +249,6 @@ def _delegates(fn: Function) -> bool:
     return any(b.op is CALL for b in all_bindings(fn))
 
 
-# --- where schedules are judged ------------------------------------------------------------------
-
-
-def _representatives(routine: Routine, opt: Sizes | None, choice: str) -> Weighted:
-    symbols = _symbols(routine)
-    middle = {s.name: _middle(s) for s in symbols} | dict(opt or {})
-    low, top = {s.name: s.lo for s in symbols}, {s.name: _top(s) for s in symbols}
-    if choice not in CHOICES:
-        raise unknown_name("choice of sizes", choice, CHOICES)
-    if choice == "bounds":
-        return [(sizes, 1.0) for sizes in (low, middle, top) if _is_legal(routine, sizes)]
-    legal = (sizes for sizes in (middle, top) if _is_legal(routine, sizes))
-    return [(sizes, 1.0) for sizes in itertools.islice(legal, 1)]
-
-
-def _once_each(routine: Routine, judged: Weighted) -> Weighted:
-    """Sizes that are the same to a routine as one, of their weights together."""
-    names = [s.name for s in _symbols(routine)]
-    found: dict[tuple[int, ...], tuple[Sizes, float]] = {}
-    for sizes, weight in judged:
-        key = tuple(sizes[name] for name in names)
-        first, so_far = found.get(key, (sizes, 0.0))
-        found[key] = first, so_far + weight
-    return list(found.values())
-
-
-def _is_legal(routine: Routine, sizes: Sizes) -> bool:
-    """Whether every workload has a result at these sizes, as far as they tell its shapes."""
-    bodies = {call.workload.hash: call.workload.body for call in _calls(routine)}
-    try:
-        for body in bodies.values():
-            specialise(body, sizes)
-    except (TypeRelError, ShapeError):
-        return False
-    return True
-
-
-def _symbols(routine: Routine) -> list[Symbol]:
-    """Of its inputs, with the bounds of its bucket."""
-    return list({s.name: s for p in routine.params for s in p.type.symbols()}.values())
-
-
-def _top(symbol: Symbol) -> int:
-    return max(2 * symbol.lo, OPEN_TOP) if symbol.hi is None else symbol.hi
-
-
-def _middle(symbol: Symbol) -> int:
-    return round(math.sqrt(max(symbol.lo, 1) * _top(symbol)))
-
-
-def _shared_out(leaves: Sequence[tuple[Routine, Clone]], traffic: Traffic) -> dict[str, Weighted]:
-    """Each of the sizes given to the first clone that serves it; the fallback takes the rest."""
-    given: dict[str, Weighted] = {routine.name: [] for routine, _ in leaves}
-    in_order = sorted(leaves, key=lambda leaf: leaf[1] is WHOLE)
-    for entry in traffic:
-        sizes, weight = entry if isinstance(entry, tuple) else (entry, 1.0)
-        if not 0 < weight < math.inf:
-            raise TuneError(f"the weight of {sizes} is {weight}, expected a number above 0")
-        server = next((r for r, clone in in_order if _serves(r, clone, sizes)), None)
-        if server is not None and server.refusal:
-            raise TuneError(f"the model is not legal at {dict(sizes)}: {server.refusal}")
-        if server is not None:
-            given[server.name].append((sizes, weight))
-    if not any(given.values()):
-        raise TuneError(f"no bucket of {', '.join(given)} holds any of the sizes {list(traffic)}")
-    return given
-
-
-def _serves(routine: Routine, clone: Clone, sizes: Sizes) -> bool:
-    ranges = {s.name: (s.lo, s.hi) for s in _symbols(routine)}
-    for name, (lo, hi) in clone.bucket.items():
-        ranges[name] = lo, None if hi is None else hi - 1
-    lacking = sorted(ranges.keys() - sizes.keys())
-    if lacking:
-        raise TuneError(f"the sizes {dict(sizes)} lack {', '.join(lacking)} of {routine.name}")
-    return all(lo <= sizes[n] and (hi is None or sizes[n] <= hi) for n, (lo, hi) in ranges.items())
-
-
 class Spaces:
     """What may be tried of each workload: clones share most of theirs, and it takes a while."""
 
@@ -362,7 +271,7 @@ def tasks_in(
     routine: Routine, clone: Clone, digest: str, judged: Weighted, spaces: Spaces
 ) -> Iterator[Task]:
     """The distinct workloads of a routine, in order of appearance."""
-    calls = list(_calls(routine))
+    calls = list(calls_of(routine))
     weight_bytes = _weight_bytes(calls)
     alike: dict[str, list[KernelCall]] = {}
     for call in calls:
@@ -392,13 +301,6 @@ def tasks_in(
 
 def _layer(b: Binding) -> str:
     return "+".join(b.origin) or f"%{b.outs[0].name}"
-
-
-def _calls(routine: Routine) -> Iterator[KernelCall]:
-    """The kernels of a routine: just those that `compile` would run."""
-    for i in instructions(routine.code):
-        if isinstance(i, RunSegment):
-            yield from i.segment.calls
 
 
 def _points_as(first: KernelCall, call: KernelCall, judged: Weighted) -> Iterator[Point]:

@@ -18,6 +18,8 @@ from bucketize.errors import TypeRelError
 
 Monomial: TypeAlias = tuple["Atom", ...]
 Bounds: TypeAlias = tuple[int, int | None]
+Sizes: TypeAlias = Mapping[str, int]
+"""Extents by the name of each symbol."""
 Span: TypeAlias = tuple[float, float]
 Interval: TypeAlias = tuple[int, int | None]  # half-open; None is infinity
 

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bucketize.kernel.emit.vector import FLOAT_BYTES
+from bucketize.kernel.fitted import Fitted, joined
 from bucketize.kernel.gemm.microkernel import LINE
 from bucketize.kernel.gemm.schedule import schedules
 from bucketize.kernel.product import Product
@@ -108,8 +109,8 @@ def seconds(p: Product, k: Mapping[str, Floats], c: Constants, target: Target) -
     # beside what comes from afar, B comes again for each tile if the first cache does not hold it
     near = np.where(part <= c.share_l2 * target.l2, c.l2, c.l3)
     again = np.where(part <= c.share * target.l1, 0, (tiles - 1) * part / near)
-    overlapped = _joined(reduction, part / far + again, overlap)
-    overlapped = _joined(overlapped, _rows(p, rows, c, target) / passes, c.overlap)
+    overlapped = joined(reduction, part / far + again, overlap)
+    overlapped = joined(overlapped, _rows(p, rows, c, target) / passes, c.overlap)
     waited = np.maximum(reduction + np.maximum(part / far - first, 0), part / far)
     waited = np.where(tiles > 1, waited, overlapped)
     of_part = fetched * overlapped + (1 - fetched) * waited
@@ -124,13 +125,6 @@ def seconds(p: Product, k: Mapping[str, Floats], c: Constants, target: Target) -
         copied = (k["copy"] > 0) | (p.columns % width > 0)
         cycles = cycles + np.where(copied, panels * p.depth * nv * (c.store + 1 / c.loads), 0)
     found: Floats = (batch * cycles + c.call) / c.ghz / 1e9
-    return found
-
-
-def _joined(a: Floats, b: Floats, overlap: float) -> Floats:
-    """Between the sum of two times, and the longer."""
-    longer, shorter = np.maximum(a, b), np.minimum(a, b)
-    found: Floats = longer * (1 + (shorter / longer) ** overlap) ** (1 / overlap)
     return found
 
 
@@ -193,16 +187,10 @@ EMERALD_RAPIDS = Constants(
     overlap_memory=1.59,
     conflict=2.1,
 )
-GENERIC = EMERALD_RAPIDS
-PROCESSORS: Mapping[str, Constants] = {"emeraldrapids": EMERALD_RAPIDS}
+FITTED = Fitted(EMERALD_RAPIDS, {"emeraldrapids": EMERALD_RAPIDS})
 """Fitted by `-m benchmarks constants` to the grids in `tuning_logs`, but for `fma`, `loads` and the
 shares of caches, which are assumed, and `overlap`: the usual width of panels hangs on it, and it is
 as `benchmarks/replay` likes defaults best."""
-
-
-def constants_of(target: Target) -> Constants:
-    """The constants of a processor; of one that was not measured those of another."""
-    return PROCESSORS.get(target.name, GENERIC)
 
 
 # --- over dims -----------------------------------------------------------------------------------
@@ -230,7 +218,7 @@ class Extents:
     ) -> Floats:
         """As `Cost.seconds`."""
         asked, knobs = self.product([sizes], cold_bytes), arrays(schedules, target.lanes)
-        found: Floats = seconds(asked, knobs, constants_of(target), target)[0]
+        found: Floats = seconds(asked, knobs, FITTED.of(target), target)[0]
         return found
 
     def product(self, sizes: Sequence[Mapping[str, int]], cold_bytes: int = 0) -> Product:
@@ -285,7 +273,7 @@ ALIKE = 0.04  # of the logarithm of a time: what is so close is the same
 def usual_width(target: Target, packed: bool) -> int:
     """The width of panels that is best for a large product."""
     able = schedules(target, packed)
-    found = seconds(LARGE, arrays(able, target.lanes), constants_of(target), target)
+    found = seconds(LARGE, arrays(able, target.lanes), FITTED.of(target), target)
     return int(able[int(found.argmin())]["nr"])
 
 
@@ -297,7 +285,7 @@ def best(products: tuple[Product, ...], target: Target) -> Schedule:
     them all, for which a tenth of the time is too little.
     """
     packed = products[0].packed
-    able, constants = schedules(target, packed), constants_of(target)
+    able, constants = schedules(target, packed), FITTED.of(target)
     knobs = arrays(able, target.lanes)
     found = [seconds(product, knobs, constants, target) for product in products]
     score = np.log(np.concatenate(found)).mean(axis=0)

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bucketize.kernel.emit.vector import FLOAT_BYTES
+from bucketize.kernel.fitted import Fitted, joined
 from bucketize.kernel.gemm.sliding import ORDERS
 from bucketize.kernel.target import Target
 from bucketize.kernel.template import Schedule
@@ -76,7 +77,7 @@ class Sweep:
     ) -> Floats:
         """As `Cost.seconds`; the weights are too few for their coldness to matter."""
         del cold_bytes
-        return self.modelled(schedules, sizes, target, constants_of(target))
+        return self.modelled(schedules, sizes, target, FITTED.of(target))
 
     def modelled(
         self,
@@ -100,7 +101,7 @@ class Sweep:
         apart = by["columns"] * c.apart + by["lines"] * (c.apart + c.late)
         parts = apart * (channels > vectors * target.lanes) / (vectors * target.lanes * FLOAT_BYTES)
         moved = self._traffic(sizes, at_once, parts, c, target)
-        both = _joined(cycles, moved, c.overlap)
+        both = joined(cycles, moved, c.overlap)
         found: Floats = (both + c.call) / c.ghz / 1e9
         return found
 
@@ -139,14 +140,6 @@ class Sweep:
         return found
 
 
-def _joined(a: Floats, b: Floats, overlap: float) -> Floats:
-    """Between the sum of two times, and the longer."""
-    longer, shorter = np.maximum(a, b), np.minimum(a, b)
-    share = np.divide(shorter, longer, out=np.zeros_like(longer), where=longer > 0)
-    found: Floats = longer * (1 + share**overlap) ** (1 / overlap)
-    return found
-
-
 EMERALD_RAPIDS = Constants(
     ghz=2.6,
     fma=2.0,
@@ -164,12 +157,6 @@ EMERALD_RAPIDS = Constants(
     late=3.65,
     overlap=4.79,
 )
-GENERIC = EMERALD_RAPIDS
-PROCESSORS: Mapping[str, Constants] = {"emeraldrapids": EMERALD_RAPIDS}
+FITTED = Fitted(EMERALD_RAPIDS, {"emeraldrapids": EMERALD_RAPIDS})
 """Fitted by `-m benchmarks constants` to the grid "convolution", but for `ghz`, `fma`, `loads`
 and the shares of caches, which are assumed."""
-
-
-def constants_of(target: Target) -> Constants:
-    """The constants of a processor; of one that was not measured those of another."""
-    return PROCESSORS.get(target.name, GENERIC)

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bucketize.kernel.emit.vector import FLOAT_BYTES
+from bucketize.kernel.fitted import Fitted, joined
 from bucketize.kernel.target import Target
 from bucketize.kernel.template import Launch, Schedule
 from bucketize.kernel.work import Work
@@ -56,8 +57,7 @@ def taken(counts: Floats, each: Mapping[str, float]) -> Floats:
     seconds = dict(zip(KINDS, (counts * [each[kind] for kind in KINDS]).T, strict=True))
     moved = sum(seconds.pop(kind) for kind in TRAFFIC)
     call = seconds.pop("call")
-    computed, overlap = sum(seconds.values()), each["overlap"]
-    found: Floats = call + (computed**overlap + moved**overlap) ** (1 / overlap)
+    found: Floats = call + joined(sum(seconds.values()), moved, each["overlap"])
     return found
 
 
@@ -89,7 +89,7 @@ class Steps:
     ) -> Floats:
         """As `Cost.seconds`."""
         counts = [self.counted(s, sizes, target, cold_bytes) for s in schedules]
-        return taken(table(counts), constants_of(target))
+        return taken(table(counts), FITTED.of(target))
 
     def counted(
         self, schedule: Schedule, sizes: Mapping[str, int], target: Target, cold_bytes: int
@@ -128,11 +128,5 @@ EMERALD_RAPIDS: Mapping[str, float] = {
     "far_byte": 2.49e-11,
     "overlap": 1.78,
 }
-GENERIC = EMERALD_RAPIDS
-PROCESSORS: Mapping[str, Mapping[str, float]] = {"emeraldrapids": EMERALD_RAPIDS}
+FITTED = Fitted(EMERALD_RAPIDS, {"emeraldrapids": EMERALD_RAPIDS})
 """Seconds of one of each kind, fitted by `-m benchmarks constants` to the grid "rest"."""
-
-
-def constants_of(target: Target) -> Mapping[str, float]:
-    """The constants of a processor; of one that was not measured those of another."""
-    return PROCESSORS.get(target.name, GENERIC)
