@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TypeAlias
 
 Call: TypeAlias = Callable[[], object]
@@ -28,6 +28,32 @@ def processor_seconds(call: Call) -> float:
     return min(seconds, time.thread_time() - start)
 
 
+def turns(
+    calls: Mapping[str, Call],
+    *,
+    before: Mapping[str, Call] | None = None,
+    stopwatch: Callable[[Call], float] = wall_seconds,
+) -> Iterator[dict[str, float]]:
+    """The seconds of every call, round by round, without end; what slows the machine, slows all.
+
+    Args:
+        calls: what is timed, by name; they take turns, each round in another order, as one may be
+            slower after some than after others.
+        before: what runs, not timed, right before the call of the same name.
+        stopwatch: the seconds of a call.
+
+    """
+    order, dice = list(calls), random.Random(0)
+    while True:
+        dice.shuffle(order)
+        taken = {}
+        for name in order:
+            if before is not None:
+                before[name]()
+            taken[name] = stopwatch(calls[name])
+        yield taken
+
+
 def interleaved(
     calls: Mapping[str, Call],
     *,
@@ -37,26 +63,22 @@ def interleaved(
     before: Mapping[str, Call] | None = None,
     stopwatch: Callable[[Call], float] = wall_seconds,
 ) -> dict[str, list[float]]:
-    """The seconds of every call in each of some rounds; whatever slows the machine, slows all.
+    """The seconds of every call in each of some rounds; as `turns`.
 
     Args:
-        calls: what is timed, by name; they take turns, each round in another order, as one may be
-            slower after some than after others.
+        calls: as those of `turns`.
         least: rounds at least.
         most: rounds at most, if they are more than `least`.
         enough_s: no round begins after this time, once there were `least`.
-        before: what runs, not timed, right before the call of the same name.
-        stopwatch: the seconds of a call.
+        before: as that of `turns`.
+        stopwatch: as that of `turns`.
 
     """
     taken: dict[str, list[float]] = {name: [] for name in calls}
-    rounds, end = 0, time.perf_counter() + enough_s
-    order, dice = list(calls), random.Random(0)
-    while rounds < least or (rounds < most and time.perf_counter() < end):
-        dice.shuffle(order)
-        for name in order:
-            if before is not None:
-                before[name]()
-            taken[name].append(stopwatch(calls[name]))
-        rounds += 1
+    rounds, end = turns(calls, before=before, stopwatch=stopwatch), time.perf_counter() + enough_s
+    number = 0
+    while number < least or (number < most and time.perf_counter() < end):
+        for name, seconds in next(rounds).items():
+            taken[name].append(seconds)
+        number += 1
     return taken

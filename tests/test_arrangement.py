@@ -278,9 +278,9 @@ class Track:
     def of(self, _: Subject) -> Track:
         return self
 
-    def whole(self, strategy: Strategy, _: Sizes) -> Pair:
+    def whole(self, strategy: Strategy, judged: Weighted) -> list[Pair]:
         self.asked.append(strategy)
-        return [1e-3 * self.takes(strategy)] * 21, [1e-3] * 21
+        return [([1e-3 * self.takes(strategy)] * 21, [1e-3] * 21) for _ in judged]
 
 
 PLANAR = Strategy({}, Arrangement(frozenset({0})))
@@ -304,7 +304,7 @@ def test_what_is_better_is_measured_raced_and_run(
 ) -> None:
     log = tmp_path / "log.csv"
     track = tuned(log, monkeypatch, Clock(1e-6, 1e-6), lambda _: 0.5)
-    assert track.asked == [PLANAR] * 6  # at three sizes, to be compared, then as the verdict
+    assert track.asked == [PLANAR] * 2  # to be compared, then as the verdict
     (verdict,) = verdicts(rows(log), 1).values()
     assert verdict.strategy == PLANAR
     kernels = {row.op for row in rows(log) if row.level == KERNEL}

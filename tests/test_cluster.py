@@ -40,7 +40,7 @@ from bucketize.tune.entry import tune
 from bucketize.tune.environment import here
 from bucketize.tune.log import LogWarning, rows, select
 from bucketize.tune.measure import Outcome, Worker
-from bucketize.tune.race import Race
+from bucketize.tune.race import LEAST, Race
 from bucketize.tune.site import LostError
 from bucketize.tune.task import subjects_of
 from bucketize.tune.trial import Trial
@@ -384,7 +384,7 @@ def test_clones_are_timed_on_a_worker(client: Any, log: Path) -> None:
     assert levels["clone"] >= 1
     assert watched.did
     (place,) = (t for t in rows(log) if t.level == "place")
-    assert place.repeats >= 15
+    assert place.repeats >= LEAST
     assert place.latency_median_s is not None
 
 
@@ -393,12 +393,12 @@ def test_a_clone_whose_worker_is_lost_is_timed_by_another(client: Any) -> None:
     watched = Watched(client)
     watched.kill = lambda count: count == 1
     (subject,) = subjects_of(module())
-    ours, theirs = watched.race(subject).whole(Strategy(), {"N": 3})
-    assert len(ours) == len(theirs) >= 15
+    ((ours, theirs),) = watched.race(subject).whole(Strategy(), [({"N": 3}, 1.0)])
+    assert len(ours) == len(theirs) >= LEAST
     assert len(set(watched.did)) == len(watched.did) == 2
     watched.kill = lambda _: True
     with pytest.raises(LostError, match="2 workers were lost while they timed main"):
-        watched.race(subject).places(Strategy(), {"N": 3})
+        watched.race(subject).places(Strategy(), [({"N": 3}, 1.0)])
 
 
 @pytest.mark.slow
@@ -436,7 +436,7 @@ def test_a_race_travels_without_what_it_linked() -> None:
     (subject,) = subjects_of(module())
     race = Race.of(subject)
     before = pickle.dumps(race)
-    race.whole(Strategy(), {"N": 3})
+    race.whole(Strategy(), [({"N": 3}, 1.0)])
     assert len(pickle.dumps(race)) <= len(before) + 100
     assert pickle.loads(before).function == "main"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import re
 import signal
 from collections import Counter
@@ -17,20 +18,21 @@ from bucketize.compiler import logged
 from bucketize.errors import BucketizeWarning, LogError
 from bucketize.ir import Builder, Const, Module, Var
 from bucketize.kernel.template import Implementation
+from bucketize.lower.price import Weighted
 from bucketize.ops import matmul
 from bucketize.program.instruction import AGREED, DEFAULT, LOGGED
 from bucketize.program.strategy import Strategy
-from bucketize.tune import site
+from bucketize.tune import race, site
 from bucketize.tune.choice import Verdict, verdicts
 from bucketize.tune.confirm import ROUNDS
 from bucketize.tune.entry import tune
 from bucketize.tune.ledger import merge
 from bucketize.tune.log import LogWarning, rows
 from bucketize.tune.measure import Job, Outcome
-from bucketize.tune.race import Pair, Race
+from bucketize.tune.race import WHOLE, Pair, Race, is_hopeless
 from bucketize.tune.task import Subject, Task, subjects_of, tasks_of
 from bucketize.tune.trial import CLONE, KERNEL, PLACE, Trial
-from bucketize.types import Sizes, Symbol, tensor
+from bucketize.types import Symbol, tensor
 from tests.choosing import chosen
 
 TRIALS = 3  # the default and two others
@@ -92,13 +94,14 @@ class Track:
     def of(self, _: Subject) -> Track:
         return self
 
-    def places(self, strategy: Strategy, _: Sizes) -> dict[str, Pair]:
+    def places(self, strategy: Strategy, judged: Weighted) -> list[dict[str, Pair]]:
         self.asked.append((PLACE, strategy.implementations))
-        return {w: pair(self.places_.get(w, 0.8)) for w in strategy.implementations}
+        made = strategy.implementations
+        return [{w: pair(self.places_.get(w, 0.8)) for w in made} for _ in judged]
 
-    def whole(self, strategy: Strategy, _: Sizes) -> Pair:
+    def whole(self, strategy: Strategy, judged: Weighted) -> list[Pair]:
         self.asked.append((CLONE, strategy.implementations))
-        return pair(self.together(strategy))
+        return [pair(self.together(strategy)) for _ in judged]
 
 
 def pair(ratio: float) -> Pair:
@@ -173,7 +176,7 @@ def test_what_is_faster_every_time_is_chosen_and_every_measurement_is_a_row(scen
     track = scene.tuned(Clock(best_first(scene)))
     best = scene.all(0)
     assert scene.verdict.strategy.implementations == best
-    assert [what for what, _ in track.asked] == [PLACE] * 3 + [CLONE] * 3  # at three sizes
+    assert [what for what, _ in track.asked] == [PLACE, CLONE]
     assert all(made == best for _, made in track.asked)
     points, candidates_ = 3, TRIALS - 1
     assert scene.levels() == {KERNEL: 2 * candidates_ * points, PLACE: 2 * points, CLONE: points}
@@ -224,13 +227,13 @@ def test_who_wins_alone_and_loses_in_its_place_is_dropped(scene: Scene, ratio: f
     track = scene.tuned(Clock(best_first(scene)), {scene.first.workload.hash: ratio})
     left = {scene.second.workload.hash: scene.others(scene.second)[0]}
     assert scene.verdict.strategy.implementations == left
-    assert [made for what, made in track.asked if what == CLONE] == [left] * 3
+    assert [made for what, made in track.asked if what == CLONE] == [left]
     assert scene.levels()[PLACE] == 2 * 3  # what was dropped has its rows
 
 
 def test_winners_that_lose_together_are_all_taken_back(scene: Scene) -> None:
     track = scene.tuned(Clock(best_first(scene)), together=lambda _: 1.1)
-    assert [what for what, _ in track.asked] == [PLACE] * 3 + [CLONE] * 3
+    assert [what for what, _ in track.asked] == [PLACE, CLONE]
     assert scene.verdict.strategy.implementations == {}
     assert scene.levels()[CLONE] == 3 + 3  # what lost, and that nothing stays
     lost = [row for row in scene.rows if row.level == CLONE][:3]
@@ -272,7 +275,7 @@ def test_the_same_call_again_measures_and_confirms_nothing(scene: Scene) -> None
 def test_after_new_trials_it_is_confirmed_again(scene: Scene) -> None:
     scene.tuned(Clock(best_first(scene)))
     track = scene.tuned(steady(0.3), trials=TRIALS + 1)
-    assert [what for what, _ in track.asked] == [PLACE] * 3 + [CLONE] * 3
+    assert [what for what, _ in track.asked] == [PLACE, CLONE]
     new = {made.key for _, named in track.asked for made in named.values()}
     known = {one.key for task in (scene.first, scene.second) for one in scene.others(task)}
     assert len({row.run_id for row in scene.rows}) == 2
@@ -283,7 +286,7 @@ def test_after_new_trials_it_is_confirmed_again(scene: Scene) -> None:
 def test_at_other_sizes_it_is_confirmed_again(scene: Scene) -> None:
     scene.tuned(Clock(best_first(scene)))
     track = scene.tuned(Clock(best_first(scene)), sizes=[{"N": 1}, {"N": 16}])
-    assert [what for what, _ in track.asked] == [PLACE] * 2 + [CLONE] * 2
+    assert [what for what, _ in track.asked] == [PLACE, CLONE]
     assert [row.shape for row in scene.verdict.rows] == ["1x8", "16x8"]
 
 
@@ -369,17 +372,72 @@ def test_a_clone_that_fails_on_defaults_is_told_of_and_left(scene: Scene) -> Non
 # --- the race ------------------------------------------------------------------------------------
 
 
-def test_a_contender_is_linked_once_for_all_sizes_of_one_question(
-    monkeypatch: pytest.MonkeyPatch,
+@dataclass
+class Given:
+    """A runner that takes what it is given, side after side of each size."""
+
+    ratios: Iterator[float]
+
+    def __post_init__(self) -> None:
+        self.given = next(self.ratios)
+        self.seconds: dict[str, float] = {}
+
+    def __call__(self) -> None:
+        self.seconds = {WHOLE: self.given}
+
+
+@pytest.mark.parametrize(
+    ("at_sizes", "rounds"),
+    [
+        ([0.9, 0.9], race.MOST),  # goes on while there is time
+        ([1.0, 1.0], race.LEAST),
+        ([0.9, 1.2], race.LEAST),  # loses more than it wins
+        ([0.8, 1.2], race.MOST),
+    ],
+)
+def test_a_race_that_is_lost_so_far_is_given_up(
+    monkeypatch: pytest.MonkeyPatch, at_sizes: Sequence[float], rounds: int
 ) -> None:
     (subject,) = subjects_of(model())
-    race, linked = Race.of(subject), list[object]()
-    monkeypatch.setattr(Race, "linked", lambda *_: linked.append(None) or (None, len(linked)))
+    taken = itertools.chain.from_iterable((ratio, 1.0) for ratio in at_sizes)
+    monkeypatch.setattr(race, "ENOUGH_S", 60.0)
+    found = Race.of(subject).raced(
+        lambda *_: Given(taken),  # type: ignore[arg-type]
+        Strategy(),
+        [({"N": 1}, 1.0), ({"N": 4}, 1.0)],
+        [WHOLE],
+    )
+    for pairs, ratio in zip(found, at_sizes, strict=True):
+        assert pairs == {WHOLE: ([ratio] * rounds, [1.0] * rounds)}
+
+
+@pytest.mark.parametrize(
+    ("found", "is_it"),
+    [
+        ([{"a": ([2.0], [1.0]), "b": ([1.0], [1.0])}], True),
+        ([{"a": ([2.0], [1.0]), "b": ([0.9], [1.0])}], False),  # one is worth going on for
+        ([{"a": ([2.0, 0.9, 0.9], [1.0] * 3)}], False),  # more than half are faster
+        ([{"a": ([0.5, 1.1, 1.1], [1.0] * 3)}], True),
+    ],
+)
+def test_what_is_faster_in_half_of_the_rounds_only_is_hopeless(
+    found: Sequence[Mapping[str, Pair]], is_it: bool
+) -> None:
+    assert is_hopeless(found, [1.0]) is is_it
+
+
+def test_a_race_times_kernels_in_their_places_and_the_whole() -> None:
+    (subject,) = subjects_of(model(), "bounds")
     made = Strategy({task.workload.hash: task.default for task in subject.tasks})
-    assert race.contender(made) is race.contender(made)
-    assert len(linked) == 1
-    race.contender(replace(made))  # another question: what is linked anew lies elsewhere
-    assert len(linked) == 2
+    raced = Race.of(subject)
+    for places, (ours, theirs) in zip(
+        raced.places(made, subject.judged), raced.whole(made, subject.judged), strict=True
+    ):
+        assert places.keys() == made.implementations.keys()
+        assert len(ours) == len(theirs) >= race.LEAST
+        for mine, default in places.values():
+            assert len(mine) == len(default) >= race.LEAST
+            assert 0 < min(mine) < max(ours)
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

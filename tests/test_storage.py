@@ -33,7 +33,7 @@ def test_aligned_copies_only_what_is_not() -> None:
 
 @pytest.mark.parametrize(
     ("size", "boundary"),
-    [(0, ALIGNMENT), (100, ALIGNMENT), (HUGE_PAGE, HUGE_PAGE), (3 * HUGE_PAGE + 1, HUGE_PAGE)],
+    [(1, ALIGNMENT), (100, ALIGNMENT), (HUGE_PAGE, HUGE_PAGE), (3 * HUGE_PAGE + 1, HUGE_PAGE)],
 )
 def test_what_is_large_begins_at_a_huge_page(size: int, boundary: int) -> None:
     memory = empty_bytes(size)

@@ -119,7 +119,9 @@ def faulty_job(*faults: str) -> Job:
 
 
 def children() -> list[psutil.Process]:
-    return psutil.Process().children()
+    """Those that measure; other tests may have left others."""
+    found = psutil.Process().children()
+    return [child for child in found if "bucketize.tune.worker" in child.cmdline()]
 
 
 # --- measurement ---------------------------------------------------------------------------------
@@ -226,9 +228,9 @@ def test_a_worker_that_does_not_start_is_an_error(log: Path) -> None:
 
 
 def test_the_processes_of_a_worker_start_when_it_is_entered_and_end_with_it() -> None:
-    before = set(psutil.Process().children())
+    before = set(children())
     with Worker():
-        began = set(psutil.Process().children()) - before
+        began = set(children()) - before
         assert len(began) == cores()
     assert not any(process.is_running() for process in began)
 

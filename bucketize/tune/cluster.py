@@ -19,6 +19,7 @@ from typing import Any, TypeAlias, TypeVar, cast
 
 from bucketize.errors import BucketizeWarning, TuneError, unknown_name
 from bucketize.kernel.target import Target, host
+from bucketize.lower.price import Weighted
 from bucketize.program.strategy import Strategy
 from bucketize.tune.child import Limits
 from bucketize.tune.environment import VERSIONS, Environment, here
@@ -28,7 +29,6 @@ from bucketize.tune.race import Pair, Race
 from bucketize.tune.site import MOST_THREADS, LostError, Racer
 from bucketize.tune.task import Subject
 from bucketize.tune.trial import Source
-from bucketize.types import Sizes
 
 PATIENCE_S = 20.0  # for a scheduler to answer, and for the first worker, or the next, to come
 
@@ -96,10 +96,10 @@ def _measured(limits: Limits, plugins: Plugins, job: Job) -> list[Outcome]:
     return outcomes
 
 
-def _raced(race: Race, plugins: Plugins, what: str, strategy: Strategy, sizes: Sizes) -> Any:
+def _raced(race: Race, plugins: Plugins, what: str, strategy: Strategy, judged: Weighted) -> Any:
     with _measuring:
         _load(plugins)
-        return getattr(race, what)(strategy, sizes)
+        return getattr(race, what)(strategy, judged)
 
 
 def _load(plugins: Plugins) -> None:
@@ -297,13 +297,13 @@ class _Away:
     held: dict[str, Future] = field(default_factory=dict)
     """By address, the clone on workers: it is large, and linked once."""
 
-    def places(self, strategy: Strategy, sizes: Sizes) -> dict[str, Pair]:
-        """The seconds of each of these workloads between its neighbours."""
-        return cast("dict[str, Pair]", self.told("places", strategy, sizes))
+    def places(self, strategy: Strategy, judged: Weighted) -> list[dict[str, Pair]]:
+        """At each size the seconds of its workloads between their neighbours."""
+        return cast("list[dict[str, Pair]]", self.told("places", strategy, judged))
 
-    def whole(self, strategy: Strategy, sizes: Sizes) -> Pair:
-        """The seconds of the whole clone."""
-        return cast("Pair", self.told("whole", strategy, sizes))
+    def whole(self, strategy: Strategy, judged: Weighted) -> list[Pair]:
+        """At each size the seconds of the whole clone."""
+        return cast("list[Pair]", self.told("whole", strategy, judged))
 
     def told(self, *asked: Any) -> Any:
         """What a worker says; a LostError if two were lost."""
@@ -312,10 +312,10 @@ class _Away:
             raise LostError(f"{TRIES} workers were lost while they timed {self.clone.function}")
         return came
 
-    def start(self, what: str, strategy: Strategy, sizes: Sizes, address: str) -> Future:
+    def start(self, what: str, strategy: Strategy, judged: Weighted, address: str) -> Future:
         """Have a worker time the clone."""
         if address not in self.held:
             client = self.cluster.client
             self.held[address] = client.scatter(self.clone, workers=[address], hash=False)
         clone, plugins = self.held[address], tuple(self.cluster.plugins)
-        return self.cluster.start(address, _raced, clone, plugins, what, strategy, sizes)
+        return self.cluster.start(address, _raced, clone, plugins, what, strategy, judged)

@@ -77,7 +77,7 @@ class Confirmation:
         if not made:
             return {}
         asked = Strategy({task.workload.hash: one for task, one in made.items()})
-        by_size = [self.race.places(asked, sizes) for sizes, _ in self.subject.judged]
+        by_size = self.race.places(asked, self.subject.judged)
         weights = [weight for _, weight in self.subject.judged]
         kept = {}
         for task, one in made.items():
@@ -119,8 +119,9 @@ class Confirmation:
     def verdict(self, strategy: Strategy) -> Verdict:
         """Time the clone under a strategy, at each of its sizes; its defaults need no timing."""
         rows = []
-        for sizes, weight in self.subject.judged:
-            pair = self.race.whole(strategy, sizes) if strategy else ([], [])
+        judged = self.subject.judged
+        pairs = self.race.whole(strategy, judged) if strategy else [_UNTIMED] * len(judged)
+        for (sizes, weight), pair in zip(judged, pairs, strict=True):
             row = self.write(
                 made=strategy.words,
                 **self.where(sizes, weight / self.subject.weight, CLONE),
@@ -128,6 +129,9 @@ class Confirmation:
             )
             rows.append(row)
         return Verdict(tuple(rows))
+
+
+_UNTIMED: Pair = [], []
 
 
 def _timed(pair: Pair) -> dict[str, Outcome]:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
+import time
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 
 from bucketize.ir import Module
 from bucketize.kernel.target import host
+from bucketize.lower.price import Weighted
 from bucketize.op import Array
 from bucketize.program.decide import decide
 from bucketize.program.instruction import KernelCall
@@ -21,8 +24,9 @@ from bucketize.runtime.image import Image
 from bucketize.runtime.link import link
 from bucketize.runtime.profile import TimedContext, stopwatch
 from bucketize.runtime.vm import Context
-from bucketize.timing import Call, interleaved
+from bucketize.timing import turns
 from bucketize.tune.case import random_array
+from bucketize.tune.interval import ratios
 from bucketize.types import Sizes
 
 if TYPE_CHECKING:
@@ -31,8 +35,10 @@ if TYPE_CHECKING:
 Pair = tuple[list[float], list[float]]
 """The seconds of the rounds, and the default's."""
 
-LEAST, MOST, ENOUGH_S = 9, 201, 0.6  # of 9 the interval leaves out the least and the greatest
+LEAST, MOST = 9, 201  # rounds; of 9 an interval leaves out the least and the greatest
+ENOUGH_S = 0.6  # at each size, on the average; what loses so far is given up before
 TICK_S = 1e-9  # of the clock: what is too short for it, of which nothing is left, takes one
+WHOLE = ""  # in the place of a workload
 
 
 @dataclass(eq=False)
@@ -42,7 +48,6 @@ class Race:
     module: Module
     function: str
     threads: int
-    _last: tuple[Strategy, tuple[Image, Routine]] | None = field(default=None, repr=False)
 
     @classmethod
     def of(cls, subject: Subject) -> Race:
@@ -57,59 +62,41 @@ class Race:
         """The clone on defaults."""
         return self.linked(Strategy())
 
-    def contender(self, strategy: Strategy) -> tuple[Image, Routine]:
-        """The clone under a strategy, linked once for all sizes of one question.
-
-        The next question links anew: where memory lies may make a contender fast by chance.
-        """
-        if self._last is None or self._last[0] is not strategy:
-            self._last = strategy, self.linked(strategy)
-        return self._last[1]
-
     def linked(self, strategy: Strategy) -> tuple[Image, Routine]:
-        """The clone under a strategy."""
+        """The clone under a strategy; each question links anew, as luck may have a part in it."""
         program = decide(
             self.module, lambda _: strategy, target=host(), threads=self.threads, executor="auto"
         )
         routine = program.decide(self.function)
         return link(program), routine
 
-    def places(self, strategy: Strategy, sizes: Sizes) -> dict[str, Pair]:
-        """The seconds of its workloads between their neighbours, of those that are alike all."""
-        inputs = self.inputs(sizes)
-        found: dict[str, Pair] = defaultdict(lambda: ([], []))
-        runs = [
-            _Watched(TimedContext(image), routine, inputs)
-            for image, routine in (self.contender(strategy), self.baseline)
-        ]
-        self.rounds(runs)
-        for side, run in enumerate(runs):
-            for by_workload in run.seconds[2::2]:
-                for workload in strategy.implementations:
-                    found[workload][side].append(max(by_workload[workload], TICK_S))
-        return dict(found)
+    def places(self, strategy: Strategy, judged: Weighted) -> list[dict[str, Pair]]:
+        """At each size the seconds of its workloads between their neighbours, alike ones summed."""
+        return self.raced(_Places, strategy, judged, list(strategy.implementations))
 
-    def whole(self, strategy: Strategy, sizes: Sizes) -> Pair:
-        """The seconds of the whole clone."""
-        inputs = self.inputs(sizes)
-        ours, theirs = self.rounds(
-            [
-                partial(Context(image).invoke, routine, inputs)
-                for image, routine in (self.contender(strategy), self.baseline)
-            ]
-        )
-        return ours, theirs
+    def whole(self, strategy: Strategy, judged: Weighted) -> list[Pair]:
+        """At each size the seconds of the whole clone."""
+        return [pairs[WHOLE] for pairs in self.raced(_Whole, strategy, judged, [WHOLE])]
 
-    def rounds(self, runs: Sequence[Call]) -> list[list[float]]:
-        """The seconds of each of some runs in each round, after one that warms up."""
-        for run in runs:
-            run()
-        named = {str(i): run for i, run in enumerate(runs)}
-        watch = stopwatch(self.threads)
-        taken = interleaved(
-            named, least=LEAST, most=MOST, enough_s=ENOUGH_S, before=named, stopwatch=watch
-        )
-        return list(taken.values())
+    def raced(
+        self, kind: _Kind, strategy: Strategy, judged: Weighted, names: Sequence[str]
+    ) -> list[dict[str, Pair]]:
+        """Rounds of all sizes, after one that warms up, until nothing is left to be hoped for."""
+        sides = self.linked(strategy), self.baseline
+        runners = [[kind(*side, self.inputs(sizes)) for side in sides] for sizes, _ in judged]
+        for runner in itertools.chain(*runners):
+            runner()
+        found: list[dict[str, Pair]] = [{name: ([], []) for name in names} for _ in judged]
+        end = time.perf_counter() + ENOUGH_S * len(judged)
+        rounds = zip(*(turns(n, before=n) for n in map(_named, runners)), strict=True)
+        for number, _ in enumerate(rounds, 1):
+            for of, pair in zip(runners, found, strict=True):
+                for (name, taken), (side, runner) in itertools.product(pair.items(), enumerate(of)):
+                    taken[side].append(max(runner.seconds[name], TICK_S))
+            is_late = number >= MOST or time.perf_counter() >= end
+            if number >= LEAST and (is_late or is_hopeless(found, [w for _, w in judged])):
+                break
+        return found
 
     def inputs(self, sizes: Sizes) -> list[Array]:
         """Arrays for the clone's parameters."""
@@ -118,16 +105,55 @@ class Race:
         return [random_array(dice, p.type, sizes) for p in routine.params]
 
 
-class _Watched:
-    """Runs of a clone whose kernels are timed one by one."""
+def is_hopeless(found: Sequence[Mapping[str, Pair]], weights: Sequence[float]) -> bool:
+    """Whether nothing is faster than the default in more than half of the rounds.
 
-    def __init__(self, context: TimedContext, routine: Routine, inputs: Sequence[Array]) -> None:
-        self.context, self.routine, self.inputs = context, routine, inputs
-        self.seconds: list[dict[str, float]] = []
+    To stop then makes nothing look better than it is.
+    """
+    return all(
+        np.median(ratios([pairs[name] for pairs in found], weights)) >= 1 for name in found[0]
+    )
+
+
+def _named(sides: Sequence[_Runner]) -> dict[str, _Runner]:
+    return {str(i): side for i, side in enumerate(sides)}
+
+
+class _Runner(Protocol):
+    """Runs of a clone."""
+
+    @property
+    def seconds(self) -> Mapping[str, float]:
+        """What the last one took, by what is timed."""
 
     def __call__(self) -> None:
-        of: dict[str, float] = defaultdict(float)
+        """Run it."""
+
+
+_Kind: TypeAlias = Callable[[Image, Routine, Sequence[Array]], _Runner]
+
+
+class _Places:
+    """Runs of a clone whose kernels are timed one by one."""
+
+    def __init__(self, image: Image, routine: Routine, inputs: Sequence[Array]) -> None:
+        self.context, self.routine, self.inputs = TimedContext(image), routine, inputs
+        self.seconds: dict[str, float] = {}
+
+    def __call__(self) -> None:
+        self.seconds = defaultdict(float)
         for timed in self.context.run_once(self.routine, self.inputs):
             if isinstance(timed.what, KernelCall):
-                of[timed.what.workload.hash] += timed.seconds
-        self.seconds.append(of)
+                self.seconds[timed.what.workload.hash] += timed.seconds
+
+
+class _Whole:
+    """Runs of a clone that are timed from end to end."""
+
+    def __init__(self, image: Image, routine: Routine, inputs: Sequence[Array]) -> None:
+        self.run = partial(Context(image).invoke, routine, inputs)
+        self.stopwatch = stopwatch(image.program.threads)
+        self.seconds: dict[str, float] = {}
+
+    def __call__(self) -> None:
+        self.seconds = {WHOLE: self.stopwatch(self.run)}

@@ -10,13 +10,13 @@ from numba import config
 
 from bucketize.errors import TuneError
 from bucketize.kernel.target import Target, host
+from bucketize.lower.price import Weighted
 from bucketize.program.strategy import Strategy
 from bucketize.tune.environment import Environment, here
 from bucketize.tune.measure import Job, Outcome
 from bucketize.tune.race import Pair, Race
 from bucketize.tune.task import Subject
 from bucketize.tune.trial import Source
-from bucketize.types import Sizes
 
 MOST_THREADS = int(config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
 
@@ -43,11 +43,11 @@ class Measurer(Protocol):
 class Racer(Protocol):
     """What times a clone against itself: a `Race`, here or elsewhere."""
 
-    def places(self, strategy: Strategy, sizes: Sizes) -> dict[str, Pair]:
-        """The seconds of each of its workloads between their neighbours."""
+    def places(self, strategy: Strategy, judged: Weighted) -> list[dict[str, Pair]]:
+        """At each size the seconds of its workloads between their neighbours."""
 
-    def whole(self, strategy: Strategy, sizes: Sizes) -> Pair:
-        """The seconds of the whole clone."""
+    def whole(self, strategy: Strategy, judged: Weighted) -> list[Pair]:
+        """At each size the seconds of the whole clone."""
 
 
 class Site(Protocol):
