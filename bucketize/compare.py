@@ -18,9 +18,11 @@ def relative_error(got: Array, expected: Array) -> float:
     finite = np.isfinite(expected)
     if not np.array_equal(finite, np.isfinite(got)):
         return float("inf")
-    a, b = got[finite].astype(np.float64), expected[finite].astype(np.float64)
-    scale = np.abs(b).max(initial=0.0) or 1.0
-    return float(np.abs(a - b).max(initial=0.0) / scale)
+    if not finite.all():
+        got, expected = got[finite], expected[finite]
+    scale = np.abs(expected).max(initial=0.0) or 1.0
+    apart = np.subtract(got, expected, dtype=np.float64)
+    return float(np.abs(apart, out=apart).max(initial=0.0) / scale)
 
 
 def worst_error(got: Sequence[Array], expected: Sequence[Array]) -> float:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TypeAlias
 
 Call: TypeAlias = Callable[[], object]
+NOTHING: Mapping[str, Call] = {}
 
 
 def wall_seconds(call: Call) -> float:
@@ -31,7 +32,7 @@ def processor_seconds(call: Call) -> float:
 def turns(
     calls: Mapping[str, Call],
     *,
-    before: Mapping[str, Call] | None = None,
+    before: Mapping[str, Call] = NOTHING,
     stopwatch: Callable[[Call], float] = wall_seconds,
 ) -> Iterator[dict[str, float]]:
     """The seconds of every call, round by round, without end; what slows the machine, slows all.
@@ -39,7 +40,7 @@ def turns(
     Args:
         calls: what is timed, by name; they take turns, each round in another order, as one may be
             slower after some than after others.
-        before: what runs, not timed, right before the call of the same name.
+        before: what runs, not timed, right before the call of the same name, if anything.
         stopwatch: the seconds of a call.
 
     """
@@ -48,7 +49,7 @@ def turns(
         dice.shuffle(order)
         taken = {}
         for name in order:
-            if before is not None:
+            if name in before:
                 before[name]()
             taken[name] = stopwatch(calls[name])
         yield taken
@@ -60,7 +61,7 @@ def interleaved(
     least: int = 15,
     most: float = math.inf,
     enough_s: float = 0.0,
-    before: Mapping[str, Call] | None = None,
+    before: Mapping[str, Call] = NOTHING,
     stopwatch: Callable[[Call], float] = wall_seconds,
 ) -> dict[str, list[float]]:
     """The seconds of every call in each of some rounds; as `turns`.

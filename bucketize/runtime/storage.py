@@ -89,10 +89,13 @@ class Pool:
 
     def __init__(self) -> None:
         self._left = empty_bytes(0)
+        self.nbytes = 0
+        """Given so far."""
 
     def empty_bytes(self, size: int) -> Array:
         """An aligned array of bytes that holds anything."""
         room = -(-size // ALIGNMENT) * ALIGNMENT
+        self.nbytes += room
         if room > self._left.nbytes:
             if size < SMALL:
                 return empty_bytes(size)

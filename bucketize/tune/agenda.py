@@ -19,7 +19,8 @@ from bucketize.tune.task import Subject, Task, believed
 from bucketize.tune.transfer import Transfer
 
 TOGETHER = 4  # proposals of a task that are timed in turns with the default
-BATCH = 16  # proposals that are compiled before any is timed
+BATCH = 16  # proposals that are compiled before any is timed, more where there are many tasks
+SHARE = 8  # of which a batch has a proposal for one in so many
 NEIGHBOURS = 4  # whose best are tried early
 FEW = 3  # of the best of a task are confirmed
 
@@ -88,7 +89,7 @@ class Agenda:
         worth = {task: self.worth(search, shares[task]) for task, search in later.items()}
         asked: dict[Task, list[Proposal]] = {}
         lanes = max(lanes, 1)
-        room = max(BATCH, TOGETHER * lanes)
+        room = max(BATCH, TOGETHER * lanes, len(later) // SHARE)
         together = TOGETHER * math.ceil(lanes / max(len(worth), 1))  # that no lane is idle
         while worth and room and (self.is_blind or sum(worth.values()) >= self.until):
             task = max(worth, key=lambda t: worth[t])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -36,13 +36,9 @@ class Case:
     rings: dict[int, list[Array]] = field(default_factory=dict)
     """By the place of a constant, memory that holds numbers like its own, in any layout."""
     pool: Pool = field(default_factory=Pool)
-    """Where they lie, as in an executable."""
-
-    @property
-    def arrays(self) -> list[Array]:
-        """All that it keeps in memory, some of it with cases of the same workload."""
-        rings = (array for ring in self.rings.values() for array in ring)
-        return [*self.inputs, self.expected, *self.layouts.values(), *rings]
+    """Where these lie, as in an executable."""
+    fresh_bytes: int = 0
+    """Of its own arrays; the others it has from cases of the same workload."""
 
     def laid_out(self, place: int, key: str, pack: Callable[[], Array | None]) -> Array:
         """A constant in a layout that `pack` makes."""
@@ -91,8 +87,8 @@ def case_of(job: Job) -> Case:
 
 def _kept() -> int:
     """The bytes of all cases, what they share counted once."""
-    arrays = {id(array): array for case in _cases.values() for array in case.arrays}
-    return sum(array.nbytes for array in arrays.values())
+    pools = {id(case.pool): case.pool for case in _cases.values()}
+    return sum(c.fresh_bytes for c in _cases.values()) + sum(p.nbytes for p in pools.values())
 
 
 def _new_case(job: Job, kin: Case | None) -> Case:
@@ -107,10 +103,17 @@ def _new_case(job: Job, kin: Case | None) -> Case:
         for i, param in enumerate(body.params)
     )
     (expected,) = run_function(body, inputs)
-    concrete = Workload(body, job.constant)
+    fresh = [expected, *(a for i, a in enumerate(inputs) if i not in known)]
+    case = Case(
+        workload=workload,
+        concrete=Workload(body, job.constant),
+        inputs=inputs,
+        expected=expected,
+        fresh_bytes=sum(array.nbytes for array in fresh),
+    )
     if kin is None:
-        return Case(workload, concrete, inputs, expected)
-    return Case(workload, concrete, inputs, expected, kin.layouts, kin.rings, kin.pool)
+        return case
+    return replace(case, layouts=kin.layouts, rings=kin.rings, pool=kin.pool)
 
 
 def random_array(dice: np.random.Generator, type_: TensorType, sizes: Mapping[str, int]) -> Array:

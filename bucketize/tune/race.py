@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
@@ -38,6 +38,7 @@ Pair = tuple[list[float], list[float]]
 LEAST, MOST = 9, 201  # rounds; of 9 an interval leaves out the least and the greatest
 ENOUGH_S = 0.6  # at each size, on the average; what loses so far is given up before
 TICK_S = 1e-9  # of the clock: what is too short for it, of which nothing is left, takes one
+LONG_S = 5e-3  # what takes longer finds in the caches what it left there itself
 WHOLE = ""  # in the place of a workload
 
 
@@ -88,7 +89,7 @@ class Race:
             runner()
         found: list[dict[str, Pair]] = [{name: ([], []) for name in names} for _ in judged]
         end = time.perf_counter() + ENOUGH_S * len(judged)
-        rounds = zip(*(turns(n, before=n) for n in map(_named, runners)), strict=True)
+        rounds = zip(*map(_turns, runners), strict=True)
         for number, _ in enumerate(rounds, 1):
             for of, pair in zip(runners, found, strict=True):
                 for (name, taken), (side, runner) in itertools.product(pair.items(), enumerate(of)):
@@ -115,8 +116,11 @@ def is_hopeless(found: Sequence[Mapping[str, Pair]], weights: Sequence[float]) -
     )
 
 
-def _named(sides: Sequence[_Runner]) -> dict[str, _Runner]:
-    return {str(i): side for i, side in enumerate(sides)}
+def _turns(sides: Sequence[_Runner]) -> Iterator[object]:
+    """Rounds of both sides, each right after a run of its own where that makes a difference."""
+    named = {str(i): side for i, side in enumerate(sides)}
+    short = {name: side for name, side in named.items() if sum(side.seconds.values()) < LONG_S}
+    return turns(named, before=short)
 
 
 class _Runner(Protocol):
