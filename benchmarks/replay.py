@@ -241,7 +241,8 @@ def _course(
         (logs,) = forest.expected([record.product], record.schedules)
         believed = (logs - logs[points.index(default)]).tolist()
     search = Search(Space(points, default, believed), strategy, seed)
-    course: list[float] = []
+    search.tell(default, 1.0)  # the first trial of all strategies
+    course = [costs[default.key] - min(record.logs)]
     while len(course) < TRIALS[-1] and (asked := search.ask(1)):
         cost = costs[asked[0].implementation.key]
         search.tell(asked[0].implementation, math.exp(cost - costs[default.key]))
@@ -283,7 +284,10 @@ class Bucket:
 
 @dataclass(frozen=True)
 class Course:
-    """A search: what was tried, in order, and how much of it until none was worth a trial."""
+    """A search: the default, what was tried, in order, and how much until none was worth a trial.
+
+    The default is timed beside the others, and is no trial.
+    """
 
     bucket: Bucket
     tried: list[int]
@@ -292,27 +296,29 @@ class Course:
     def until(self, near: float) -> int:
         """Trials until something is so near to the best."""
         logs = self.bucket.logs
-        good = (k for k, i in enumerate(self.tried, 1) if logs[i] <= min(logs) + math.log1p(near))
+        good = (k for k, i in enumerate(self.tried) if logs[i] <= min(logs) + math.log1p(near))
         return next(good)
 
     @property
     def excess(self) -> float:
-        """By how much the best is slower than the best of all when it is enough; untried, 0.
-
-        The default costs nothing to keep.
-        """
+        """By how much the best is slower than the best of all when it is enough."""
         logs = self.bucket.logs
-        return math.expm1(min([0.0, *(logs[i] for i in self.tried[: self.enough])]) - min(logs))
+        return math.expm1(min(logs[i] for i in self.known) - min(logs))
+
+    @property
+    def known(self) -> list[int]:
+        """What was timed until it was enough."""
+        return self.tried[: 1 + self.enough]
 
     def told(self, other: Bucket) -> list[Neighbour]:
         """What it is to the search of another bucket."""
         here = math.log(geometric_mean(other.rows))
-        tried, index = self.tried[: self.enough], other.space.index
-        points = [index[self.bucket.space.points[i].key] for i in tried]
+        index = other.space.index
+        points = [index[self.bucket.space.points[i].key] for i in self.known]
         told = []
         sides = zip(self.bucket.rows, self.bucket.taken, self.bucket.believed, strict=True)
         for count, took, believed in sides:
-            beyond = {at: took[i] - believed[i] for at, i in zip(points, tried, strict=True)}
+            beyond = {at: took[i] - believed[i] for at, i in zip(points, self.known, strict=True)}
             told.append(Neighbour(math.log(count) - here, beyond))
         return [neighbour for neighbour in told if neighbour.beyond]
 
@@ -365,11 +371,12 @@ def _bucket(records: Sequence[Record], target: Target, forest: Forest | None) ->
 def _searched(bucket: Bucket, neighbours: Sequence[Neighbour]) -> Course:
     """Search until none is worth a trial, and on until the best is near."""
     search, logs = Search(bucket.space, neighbours=neighbours), bucket.logs
+    search.tell(bucket.space.default, 1.0)
     near, enough = min(logs) + math.log1p(NEAR[0]), None
     while True:
         if enough is None and search.gain() < UNTIL:
-            enough = len(search.tried)
-        if enough is not None and min((logs[i] for i in search.tried), default=math.inf) <= near:
+            enough = len(search.tried) - 1
+        if enough is not None and min(logs[i] for i in search.tried) <= near:
             break
         (proposal,) = search.ask()
         i = bucket.space.index[proposal.implementation.key]

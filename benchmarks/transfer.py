@@ -1,7 +1,8 @@
 """What a log of neighbours spares: trials until none is worth it, with their log and without.
 
 Each pair is tuned into one log, the second after the first, and the second once more into an empty
-one; `until` is the only limit. A trial is an implementation of a workload in a bucket.
+one; `until` is the only limit. A trial is an implementation of a workload in a bucket, other than
+its default.
 `BUCKETIZE_PAIRS` names some of them.
 """
 
@@ -80,8 +81,11 @@ def tuned(job: Job, log: Path) -> int:
 
 
 def trials(rows: pd.DataFrame) -> int:
-    """Implementations that a session has searched, each once for a workload in a bucket."""
-    searched = rows[rows["source"] != "confirm"]
+    """Implementations that a session has searched, each once for a workload in a bucket.
+
+    A default is timed beside them, and is no trial.
+    """
+    searched = rows[~rows["source"].isin(["confirm", "default"])]
     what = ["function", "bucket", "workload", "template", "schedule_hash"]
     return len(searched.drop_duplicates(what))
 

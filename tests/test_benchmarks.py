@@ -120,7 +120,7 @@ def test_transfer_counts_trials_of_both_and_of_the_second_alone(
 ) -> None:
     jobs = [transfer.Job("mlp", {"N": (1, 4)}, [{"N": n}], ((1, 2), (2, 5))) for n in (1, 3)]
     monkeypatch.setattr(transfer, "PAIRS", {"mlp": jobs})
-    monkeypatch.setattr(transfer, "UNTIL", 0.05)
+    monkeypatch.setattr(transfer, "UNTIL", 0.02)
     monkeypatch.delenv("BUCKETIZE_PAIRS", raising=False)
     transfer.main()
     told = re.search(r"^mlp +(\d+) +(\d+) +(\d+)  ", capsys.readouterr().out, re.M)

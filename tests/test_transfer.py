@@ -218,14 +218,14 @@ def test_a_workload_that_is_known_where_it_is_judged_needs_no_trial(
 
 def test_no_more_is_asked_at_once_than_is_worth_it(log: Path, stack: ExitStack) -> None:
     """When all that was asked turns out as expected, the rest is worth less than `until`."""
-    session = begun(stack, log, module(), LOW, until=0.04)
+    session = begun(stack, log, module(), LOW, until=0.02)
     (task,) = session.tasks
     ((asked_of, asked),) = session.batch()
     assert asked_of is task
     search = session.agenda.heard(task)
-    assert search.expecting(asked[:-1]).gain() >= 0.04
+    assert search.expecting(asked[:-1]).gain() >= 0.02
     assert len(asked) < 4
-    assert search.expecting(asked).gain() < 0.04
+    assert search.expecting(asked).gain() < 0.02
 
 
 # --- from another processor ----------------------------------------------------------------------

@@ -129,11 +129,11 @@ class Agenda:
         return replace(task.space, believed=believed(task, task.space, self.learnt))
 
     def left(self, task: Task) -> int:
-        """How many implementations of a task may be tried yet."""
+        """How many implementations of a task may be tried yet; the default is one of them."""
         if self.is_broken(task):
             return 0
-        most = min(self.trials, len(task.space.points))
-        return max(most - len(self.searches[task].tried), 0)
+        most, search = min(self.trials, len(task.space.points)), self.searches[task]
+        return max(most - max(len(search.tried), int(search.believes)), 0)
 
     def worth(self, search: Search, share: float) -> float:
         """What of all latency the next trial of a task of this share of it is expected to save.

@@ -59,7 +59,8 @@ def tune(  # noqa: PLR0913  (a session has that many choices, nearly all with a 
     Args:
         mod: the module, dispatched or not; or several, which share what they have in common.
         log: the CSV file that trials are added to; made if there is none.
-        trials: implementations to try per task at most, those of earlier sessions included.
+        trials: implementations to try per task at most, the default and those of earlier sessions
+            included.
         search: "skopt", "random" or "grid".
         seed: of the search; with the same measurements it makes the same proposals.
         threads: that a kernel runs on.

@@ -17,8 +17,6 @@ from bucketize.tune.record import is_product, product_of
 from bucketize.tune.task import Point, Subject, Task
 from bucketize.tune.trial import KERNEL, Trial
 
-GUESS_S = 2e-11  # of a float operation or a byte, before anything is known
-
 ByShape: TypeAlias = dict[str, Trial]
 
 
@@ -119,11 +117,11 @@ class Knowledge:
         return sum(point.weight * self.default_s(task, point) for point in task.points)
 
     def default_s(self, task: Task, point: Point) -> float:
-        """Seconds of the default: measured, or else by the work."""
+        """Seconds of the default: measured, or else by the model."""
         known = self.made(task, task.default.key).get(point.shape)
         if known is not None and known.latency_median_s is not None:
             return known.latency_median_s
-        return task.work_at(point) * GUESS_S
+        return task.expected_s(point)
 
     def cost(self, task: Task, by_shape: ByShape) -> float | None:
         """Latency by the default's: the weighted geometric mean over the task's points.

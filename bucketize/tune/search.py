@@ -1,7 +1,8 @@
 """The search over the implementations of a workload: pure, seeded, blind to what it measures.
 
-The order of proposals: the default, then, where no model knows better, what serves elsewhere, then
-what the strategy says, which neighbours' trials are evidence to. No implementation is proposed
+The order of proposals: where no model knows better, the default and what serves elsewhere, then
+what the strategy says, which neighbours' trials are evidence to. The default is timed beside all
+others, so that a search that believes something never asks for it. No implementation is proposed
 twice, and a space that is used up ends the search.
 """
 
@@ -158,13 +159,24 @@ class Search:
             index = self.space.index.get(made.key)
             if index is not None and index not in self.tried:
                 return index, source
-        if len(self.tried) == len(self.space.points):
+        if self.is_over:
             return None
         return STRATEGIES[self.strategy](self)
 
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is left to be tried."""
+        return len(self.logs() if self.believes else self.tried) == len(self.space.points)
+
+    @property
+    def believes(self) -> bool:
+        """Whether the strategy expects something of what nobody has tried."""
+        return self.strategy == "skopt" and self.space.believed is not None
+
     def first(self) -> Iterator[tuple[Implementation, Source]]:
         """What is measured before any strategy has a say."""
-        yield self.space.default, "default"
+        if not self.believes:
+            yield self.space.default, "default"
         for made in self.transfer:
             yield made, "transfer"
 
@@ -175,10 +187,10 @@ class Search:
         return math.exp(self.surrogate.expected(self.logs(), index))
 
     def logs(self) -> dict[int, float]:
-        """The logarithms of costs; a failure counts as twice the worst."""
-        known = [cost for cost in self.tried.values() if cost is not None]
-        penalty = 2 * max(known, default=1.0)
-        return {i: math.log(penalty if c is None else c) for i, c in self.tried.items()}
+        """Logarithms of costs, the default's among them; a failure counts as twice the worst."""
+        costs = {self.space.index[self.space.default.key]: 1.0, **self.tried}
+        penalty = 2 * max(cost for cost in [1.0, *costs.values()] if cost is not None)
+        return {i: math.log(penalty if c is None else c) for i, c in costs.items()}
 
     @property
     def best(self) -> tuple[Implementation, float] | None:
@@ -194,7 +206,7 @@ class Search:
 
     def gain(self) -> float:
         """By how much, as a share of its latency, the next trial is expected to better the best."""
-        if len(self.tried) == len(self.space.points):
+        if self.is_over:
             return 0.0
         return self.surrogate.gain(self.logs())
 

@@ -164,7 +164,7 @@ class Session:
     def record(
         self, task: Task, point: Point, asked: Sequence[Proposal], outcomes: Sequence[Outcome]
     ) -> None:
-        """A row for each proposal; the first outcome is the default's.
+        """A row for each proposal, and one for the default, which is timed beside them all.
 
         Without outcomes there is no row, and this session does not try it again.
         """
@@ -172,14 +172,16 @@ class Session:
             self.give_up(task, point, asked)
             return
         default, *rest = outcomes
-        others = iter(rest)
-        for proposal in asked:
-            mine = proposal.implementation.key == task.default.key
+        others = [proposal for proposal in asked if proposal.implementation.key != task.default.key]
+        timed = list(zip(others, rest, strict=True))
+        if point.shape not in self.knowledge.made(task, task.default.key):
+            timed.insert(0, (Proposal(task.default, "default"), default))
+        for proposal, outcome in timed:
             self.write(
                 task=task,
                 point=point,
                 made=proposal.implementation,
-                outcome=default if mine else next(others),
+                outcome=outcome,
                 default=default,
                 source=self.site.source or proposal.source,
             )

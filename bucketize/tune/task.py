@@ -21,12 +21,13 @@ from bucketize.ir import (
     Var,
     all_bindings,
 )
+from bucketize.kernel.cost import seconds
 from bucketize.kernel.gemm.cost import Extents
 from bucketize.kernel.target import Target, host
 from bucketize.kernel.template import TEMPLATES, Cost, Implementation, Schedule, Shapes
 from bucketize.kernel.work import Work, work
 from bucketize.kernel.workload import Workload
-from bucketize.lower.price import Weighted
+from bucketize.lower.price import Weighted, is_known
 from bucketize.op import Array
 from bucketize.program.decide import decide
 from bucketize.program.instruction import KernelCall
@@ -38,6 +39,8 @@ from bucketize.tune.forest import Forest, forest
 from bucketize.tune.judged import WHOLE, Traffic, calls_of, judged_at
 from bucketize.tune.search import Space, space_of
 from bucketize.types import ANY, Dim, Sizes, evaluate, symbols
+
+GUESS_S = 2e-11  # of a float operation or a byte
 
 
 @dataclass(frozen=True)
@@ -100,16 +103,22 @@ class Task:
         """Bytes that the kernel reads and writes at least; None where values decide."""
         return _size(self.work.moved, point)
 
-    def work_at(self, point: Point) -> float:
-        """Operations and bytes at a point, remembered: it is asked for again and again."""
-        key = point.shapes
-        if key not in self._work_at:
-            self._work_at[key] = (self.flops(point) or 0) + (self.bytes(point) or 0) + 1
-        return self._work_at[key]
+    def expected_s(self, point: Point) -> float:
+        """Seconds of the default at a point by the model, or where it knows nothing by the work."""
+        if point.shapes not in self._expected_s:
+            self._expected_s[point.shapes] = self._modelled_s(point)
+        return self._expected_s[point.shapes]
 
     @cached_property
-    def _work_at(self) -> dict[Shapes, float]:
+    def _expected_s(self) -> dict[Shapes, float]:
         return {}
+
+    def _modelled_s(self, point: Point) -> float:
+        has_model = TEMPLATES[self.default.template].cost is not None
+        if has_model and is_known(self.workload, point.sizes):
+            told = point.sizes, self.target, self.weight_bytes
+            return seconds(self.workload, self.default, *told)
+        return ((self.flops(point) or 0) + (self.bytes(point) or 0) + 1) * GUESS_S
 
     @cached_property
     def family(self) -> tuple[object, ...]:
