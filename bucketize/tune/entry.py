@@ -67,8 +67,9 @@ def tune(  # noqa: PLR0913  (a session has that many choices, nearly all with a 
         sizes: where schedules are judged: "middle" or "bounds" of each bucket, or a list of sizes
             met in practice, such as `[{"N": 1}, {"N": 8}]` or, weighted, `[({"N": 1}, 0.9), ...]`.
         seconds: an end to the session; a measurement that has begun is finished.
-        until: the share of the latency that a trial must be expected to save to be worth it; 0
-            goes on until `trials` or `seconds`. Only "skopt" expects anything.
+        until: the share of the latency that the next trials, one of each task, must be expected to
+            save to be worth it; 0 goes on until `trials` or `seconds`. Only "skopt" expects
+            anything.
         model: the name in the log; by default that of the log's file.
         measurer: a `Worker` with time limits and plugins of your own, a `Replay` of another log, or
             a `Cluster`.
