@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bucketize.compare import relative_error, worst_error
-from bucketize.timing import interleaved, processor_seconds, wall_seconds
+from bucketize.timing import TICK_S, interleaved, processor_seconds, wall_seconds
 
 
 def test_calls_take_turns_each_after_what_goes_before_it() -> None:
@@ -40,6 +40,11 @@ def test_rounds_go_on_until_there_are_enough(
 def test_a_thread_that_sleeps_takes_no_time_on_the_processor() -> None:
     assert wall_seconds(lambda: time.sleep(0.02)) >= 0.02
     assert processor_seconds(lambda: time.sleep(0.02)) < 0.02
+
+
+def test_what_is_too_short_for_the_clock_takes_a_tick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "thread_time", lambda: 1.0)
+    assert processor_seconds(lambda: None) == TICK_S
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from bucketize.runtime.image import Image
 from bucketize.runtime.link import link
 from bucketize.runtime.profile import TimedContext, stopwatch
 from bucketize.runtime.vm import Context
-from bucketize.timing import turns
+from bucketize.timing import TICK_S, turns
 from bucketize.tune.case import random_array
 from bucketize.tune.interval import ratios
 from bucketize.types import Sizes
@@ -37,7 +37,6 @@ Pair = tuple[list[float], list[float]]
 
 LEAST, MOST = 9, 201  # rounds; of 9 an interval leaves out the least and the greatest
 ENOUGH_S = 0.6  # at each size, on the average; what loses so far is given up before
-TICK_S = 1e-9  # of the clock: what is too short for it, of which nothing is left, takes one
 LONG_S = 5e-3  # what takes longer finds in the caches what it left there itself
 WHOLE = ""  # in the place of a workload
 
@@ -87,15 +86,16 @@ class Race:
         runners = [[kind(*side, self.inputs(sizes)) for side in sides] for sizes, _ in judged]
         for runner in itertools.chain(*runners):
             runner()
+        weights = [weight for _, weight in judged]
         found: list[dict[str, Pair]] = [{name: ([], []) for name in names} for _ in judged]
         end = time.perf_counter() + ENOUGH_S * len(judged)
-        rounds = zip(*map(_turns, runners), strict=True)
-        for number, _ in enumerate(rounds, 1):
-            for of, pair in zip(runners, found, strict=True):
-                for (name, taken), (side, runner) in itertools.product(pair.items(), enumerate(of)):
-                    taken[side].append(max(runner.seconds[name], TICK_S))
+        for number, _ in enumerate(zip(*map(_turns, runners), strict=True), 1):
+            for sides_of, pairs in zip(runners, found, strict=True):
+                for name, pair in pairs.items():
+                    for seconds, runner in zip(pair, sides_of, strict=True):
+                        seconds.append(max(runner.seconds[name], TICK_S))
             is_late = number >= MOST or time.perf_counter() >= end
-            if number >= LEAST and (is_late or is_hopeless(found, [w for _, w in judged])):
+            if number >= LEAST and (is_late or is_hopeless(found, weights)):
                 break
         return found
 

@@ -25,13 +25,15 @@ from bucketize.kernel.template import Implementation, Knob
 
 Floats = NDArray[np.float64]
 
-SPREAD = 0.15  # of log latency around what is believed
-IGNORANCE = 0.5  # of log latency where nothing is believed
-NOISE = 0.02  # of log latency that is measured twice
+# Of greatest likelihood for what the recorded products take, by what the others make believe:
+SPREAD = 0.12  # of log latency around what is believed
 LENGTH = 1.0  # how far apart points are of which one tells little about the other
-APART = 2.0  # between templates
 NEIGHBOUR = 0.4  # as far as a neighbour of the same size is apart
-BY_SIZE = 0.05  # and farther by this, for each factor of e between the sizes
+BY_SIZE = 0.12  # and farther by this, for each factor of e between the sizes
+NOISE = 0.04  # of log latency, measured or of a point by itself
+# Assumed:
+IGNORANCE = 0.5  # of log latency where nothing is believed
+APART = 2.0  # between templates
 DOUBT = 3  # trials of neighbours outweigh the spread that is assumed
 XI = 0.01  # an improvement by less than one per cent is none
 
@@ -134,8 +136,9 @@ def _placed(knobs: Floats, place: Floats) -> Floats:
 
 def _spread(assumed: float, beyond: Floats) -> float:
     """How far beliefs are off, as neighbours say; of a default, which is 0, they say nothing."""
-    count = np.count_nonzero(beyond)
-    return math.sqrt((DOUBT * assumed**2 + float(beyond @ beyond)) / (DOUBT + count))
+    known = beyond[beyond != 0]
+    squares = np.maximum(known**2 - NOISE**2, 0).sum()
+    return math.sqrt((DOUBT * assumed**2 + float(squares)) / (DOUBT + len(known)))
 
 
 class _Known:
