@@ -201,7 +201,7 @@ def hearing(*neighbours: Neighbour, believed: Sequence[float] | None = None) -> 
 
 
 def test_what_is_good_elsewhere_is_expected_here_and_less_so_from_afar() -> None:
-    near, far = (hearing(Neighbour(away, {HOME: 0.0, 17: -0.4})) for away in (0.0, 20.0))
+    near, far = (hearing(Neighbour(away, {HOME: 0.0, 17: -0.4})) for away in (0.0, 5.0))
     assert near.ask() == far.ask() == [Proposal(SPACE.points[17], "skopt")]
     logs = [math.log(search.expected(17) or 0) for search in (near, far, hearing())]
     assert -0.35 < logs[0] < logs[1] < logs[2] == 0.0  # a trial of its own says -0.4
