@@ -1,7 +1,7 @@
 """Where tensors live: aligned arrays, the pool of an image's constants, the arena of a context.
 
 What is large lies on huge pages, where the system gives them: small ones are scattered, which costs
-a few percent, and how many depends on luck.
+some time, and how much depends on luck.
 """
 
 from __future__ import annotations

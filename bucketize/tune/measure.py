@@ -30,7 +30,7 @@ class Rounds:
     least: int = 7
     most: int = 100
     enough_s: float = 0.012
-    """For each implementation: a median is then as sure as the surrogate's `NOISE` says."""
+    """For each implementation."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -37,7 +37,7 @@ Pair = tuple[list[float], list[float]]
 
 LEAST, MOST = 9, 201  # rounds; of 9 an interval leaves out the least and the greatest
 ENOUGH_S = 0.6  # at each size, on the average; what loses so far is given up before
-LONG_S = 5e-3  # what takes longer finds in the caches what it left there itself
+LONG_S = 5e-3  # what takes longer is assumed to find in the caches what it left there itself
 WHOLE = ""  # in the place of a workload
 
 
