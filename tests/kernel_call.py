@@ -94,9 +94,10 @@ def check(
     args: Sequence[Array],
     env: Mapping[str, int],
     schedule: Mapping[str, Knob] | None = None,
+    template: Template | None = None,
 ) -> None:
     """The kernel equals the reference, whether it works in one part, two or three."""
-    template = loop_template(load)
+    template = template or loop_template(load)
     assert template is not None, load.key
     schedule = template.default(load, host()) if schedule is None else schedule
     expected = run_function(specialise(load.body, env), args)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from conftest import Golden
-from kernel_call import F32, C, Group, M, N, number
+from kernel_call import F32, C, Group, M, N, number, workload
 from samples import parse
 from test_kernel_loops import workload_of
 
@@ -20,8 +20,9 @@ from bucketize.kernel.template import Implementation
 from bucketize.kernel.templates import TEMPLATES
 from bucketize.kernel.workload import Workload
 from bucketize.op import Op
-from bucketize.types import tensor
+from bucketize.types import Symbol, tensor
 
+H, W = Symbol("H"), Symbol("W")
 MACHINE = Target(
     "golden", lanes=8, registers=16, l1=32 << 10, l2=512 << 10, l3=32 << 20, features=""
 )
@@ -56,10 +57,18 @@ def lone(op: Op, sample: str) -> Workload:
     return workload_of(parse(op, sample, 0))
 
 
+def pooling(op: Op, **attrs: Any) -> Workload:
+    """Windows that hang over on all sides, of any number of channels."""
+    image = tensor(F32, N, H + 2, W + 2, C)
+    window: dict[str, Any] = {"kernel": (3, 3), "strides": (2, 2), "pads": (1, 1, 1, 1)}
+    return workload(op, image, **window, **attrs, layout="NHWC")
+
+
 WORKLOADS = {
     "matmul": dense(),
     "depthwise": convolution(16, 1, 3, 3, groups=16),
     "conv2d": convolution(24, 16, 3, 3),
+    "pool_nhwc": pooling(ops.avg_pool2d, count_include_pad=True),
     "elementwise": elementwise(),
     "transpose": lone(ops.transpose, "float32[N, C, H, W] {axes=(0, 2, 3, 1)}"),
     "broadcast_to": lone(ops.broadcast_to, "float32[N, 1] {shape=(M, N, C)}"),
@@ -77,10 +86,7 @@ WORKLOADS = {
     "layer_norm": lone(ops.layer_norm, "float32[N, C, H], float32[H], float32[H] {axis=2}"),
     "argmax": lone(ops.argmax, "float32[N, C] {axis=1}"),
     "cumsum": lone(ops.cumsum, "int64[N, C] {axis=0, exclusive=True, reverse=True}"),
-    "pool": lone(
-        ops.max_pool2d,
-        'float32[N, H+2, W+2, C] {kernel=(3, 3), strides=(2, 2), pads=(1, 1, 1, 1), layout="NHWC"}',
-    ),
+    "pool": pooling(ops.max_pool2d),
     "gather": lone(ops.gather, "float32[N, C, H], int64[M] {axis=1}"),
     "gather_elements": lone(ops.gather_elements, "float32[N, C], int64[N, M] {axis=1}"),
     "gather_nd": lone(ops.gather_nd, "float32[B, 2, C], int64[B, M, 1] {batch_dims=1}"),

@@ -3,6 +3,7 @@
 from bucketize.kernel.gemm.conv import TEMPLATE as CONV
 from bucketize.kernel.gemm.depthwise import TEMPLATE as DEPTHWISE
 from bucketize.kernel.gemm.matmul import TEMPLATE as MATMUL
+from bucketize.kernel.gemm.pool import TEMPLATE as POOL_NHWC
 from bucketize.kernel.loops.conv import CONV_LOOPS
 from bucketize.kernel.loops.elementwise import ELEMENTWISE
 from bucketize.kernel.loops.fill import ARANGE, FULL, MASK_TAIL, PAD
@@ -22,7 +23,7 @@ from bucketize.kernel.loops.topk import TOPK
 from bucketize.kernel.loops.transpose import TRANSPOSE
 from bucketize.kernel.template import TEMPLATES, candidates
 
-VECTOR = (MATMUL, DEPTHWISE, CONV)
+VECTOR = (MATMUL, DEPTHWISE, CONV, POOL_NHWC)
 LOOP = (
     ELEMENTWISE,
     *(TRANSPOSE, BROADCAST, SLICE, TILE, CONCAT),

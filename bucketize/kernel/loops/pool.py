@@ -21,7 +21,7 @@ from bucketize.kernel.loops.reduce import BLOCK, lowest
 from bucketize.kernel.template import Launch, Shapes
 from bucketize.kernel.workload import Workload
 from bucketize.ops import avg_pool2d, max_pool2d
-from bucketize.types import product
+from bucketize.types import Dim, product
 
 PLANE = ("h", "w", "c", "oh", "ow")
 WINDOW = ("kh", "kw", "sh", "sw", "dh", "dw", "top", "left", "bottom", "right")
@@ -44,25 +44,27 @@ def _source(workload: Workload) -> str:
         with s.pieces(["_", "oh", "ow"], BLOCK):
             _row(s, workload, attrs["strides"][1])
         title = f"NCHW, every {attrs['strides'][1]}"
-    title = f"{workload.anchor.op.name}: {title}{', pads count' if _counts_pads(workload) else ''}"
+    title = f"{workload.anchor.op.name}: {title}{', pads count' if counts_pads(workload) else ''}"
     return kernel_text(title, workload, s, (*PLANE, *WINDOW))
 
 
-def _counts_pads(workload: Workload) -> bool:
+def counts_pads(workload: Workload) -> bool:
+    """Whether a mean is over the pads, too."""
     return bool(workload.anchor.attrs.get("count_include_pad"))
 
 
-def _is_mean(workload: Workload) -> bool:
+def is_mean(workload: Workload) -> bool:
+    """Whether the mean of a window is wanted; else its greatest element."""
     return workload.anchor.op is avg_pool2d
 
 
 def _start(workload: Workload) -> str:
     dtype = workload.result.dtype
-    return literal(dtype.type(0) if _is_mean(workload) else lowest(dtype))
+    return literal(dtype.type(0) if is_mean(workload) else lowest(dtype))
 
 
 def _step(workload: Workload) -> str:
-    return "plus" if _is_mean(workload) else "greatest"
+    return "plus" if is_mean(workload) else "greatest"
 
 
 def _channels(s: Source, workload: Workload) -> None:
@@ -72,21 +74,21 @@ def _channels(s: Source, workload: Workload) -> None:
     s("count = 0")
     with s.loops(u="kh", v="kw"):
         s("iy = c1 * sh - top + u * dh", "ix = c2 * sw - left + v * dw")
-        if _counts_pads(workload):
+        if counts_pads(workload):
             with s.block("if iy < h + bottom and ix < w + right:"):
                 s("count += 1")
         with s.block("if iy >= 0 and iy < h and ix >= 0 and ix < w:"):
-            s(*["count += 1"][: not _counts_pads(workload)], "p = ((c0 * h + iy) * w + ix) * c + j")
+            s(*["count += 1"][: not counts_pads(workload)], "p = ((c0 * h + iy) * w + ix) * c + j")
             with s.loops(t="m"):
                 s(f"a[t] = {_step(workload)}(a[t], x0[p + t])")
-    divided = f" / {dtype_text(workload.result.dtype)}(count)" if _is_mean(workload) else ""
+    divided = f" / {dtype_text(workload.result.dtype)}(count)" if is_mean(workload) else ""
     with s.loops(t="m"):
         s(f"y[i + t] = a[t]{divided}")
 
 
 def _row(s: Source, workload: Workload, stride: int) -> None:
     """A block of a row of the result: row c1, columns from j on; the stride is part of the code."""
-    mean, pads = _is_mean(workload), _counts_pads(workload)
+    mean, pads = is_mean(workload), counts_pads(workload)
     counted = ["count[t] += 1"][:mean]
     with s.loops(t="m"):
         s(f"a[t] = {_start(workload)}", *["count[t] = 0"][:mean])
@@ -108,11 +110,16 @@ def _columns(first: str, width: str, stride: int) -> str:
     return f"{first}, least(-((o - ({width})) // {stride}) - j, m)"
 
 
-def _launch(workload: Workload, shapes: Shapes) -> Launch:
+def dims_of(workload: Workload, shapes: Shapes) -> tuple[Dim, ...]:
+    """Those that `PLANE` and `WINDOW` name."""
     (x,), out, attrs = argument_shapes(workload, shapes), shapes[-1], workload.anchor.attrs
     c, h, w = (3, 1, 2) if attrs["layout"] == "NHWC" else (1, 2, 3)
     window = (*attrs["kernel"], *attrs["strides"], *attrs["dilations"], *attrs["pads"])
-    return Launch((x[h], x[w], x[c], out[h], out[w], *window), product(out), GRAIN)
+    return (x[h], x[w], x[c], out[h], out[w], *window)
+
+
+def _launch(workload: Workload, shapes: Shapes) -> Launch:
+    return Launch(dims_of(workload, shapes), product(shapes[-1]), GRAIN)
 
 
 def _counts(workload: Workload, at: Loops) -> Counts:
@@ -130,7 +137,7 @@ def _counts(workload: Workload, at: Loops) -> Counts:
 
 
 def _joined(workload: Workload) -> str:
-    return "simple" if _is_mean(workload) else "choose"
+    return "simple" if is_mean(workload) else "choose"
 
 
 POOL = loop_template(
