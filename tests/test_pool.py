@@ -5,6 +5,7 @@ The image lies between NaNs, so that what is read outside of it shows.
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import math
 from collections.abc import Iterator, Mapping
@@ -15,6 +16,8 @@ import numpy as np
 import pytest
 from kernel_call import F32, RIM, N, check, floats, workload
 
+from bucketize.interpret import run_function
+from bucketize.kernel.build import build
 from bucketize.kernel.gemm.pool import TEMPLATE
 from bucketize.kernel.target import host
 from bucketize.kernel.template import candidates
@@ -113,6 +116,25 @@ def test_a_nan_anywhere_in_a_window_is_its_greatest(target: Any) -> None:
         x = floats(1, 3, 3, 70)
         x.reshape(9, 70)[place] = np.nan
         checked(load, x, {"N": 1, "H": 3, "W": 3, "C": 70}, target)
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_a_part_writes_its_own_pixels_alone(name: str) -> None:
+    op, more = OPS[name]
+    load = workload(op, tensor(F32, 2, 5, 6, 3), kernel=(2, 2), **more, layout="NHWC")
+    x, pixels = floats(2, 5, 6, 3), 2 * 4 * 5
+    (want,) = run_function(load.body, [x])
+    kernel = build(TEMPLATE.source(load, {}, host()), name_hint=TEMPLATE.name)
+    shapes = (load.body.params[0].type.shape, load.result.shape)
+    launch = TEMPLATE.launch(load, {}, shapes, host())
+    assert launch.extent == pixels
+    for begin, end in ((0, 16), (16, 32), (7, 8), (20, 20), (32, pixels)):
+        got = np.full((pixels, 3), 7, np.float32)
+        block = np.array([got.ctypes.data, x.ctypes.data, 0, begin, end, *launch.dims], np.int64)
+        ctypes.CFUNCTYPE(None, ctypes.c_void_p)(kernel.address)(block.ctypes.data)
+        mine = (np.arange(pixels) >= begin) & (np.arange(pixels) < end)
+        np.testing.assert_allclose(got[mine], want.reshape(pixels, 3)[mine], rtol=1e-6)
+        assert (got[~mine] == 7).all()
 
 
 def test_a_window_may_be_told_by_symbols() -> None:
