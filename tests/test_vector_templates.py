@@ -25,6 +25,7 @@ from bucketize.ir import Builder, Const, Var
 from bucketize.kernel.build import build
 from bucketize.kernel.gemm import conv, depthwise, matmul
 from bucketize.kernel.gemm.epilogue import of_workload
+from bucketize.kernel.gemm.window import ORDERS
 from bucketize.kernel.target import Target, host
 from bucketize.kernel.template import Knob, Schedule, Template, combinations
 from bucketize.kernel.workload import Workload
@@ -115,7 +116,9 @@ def convolution(
     """Bias, an image of the same shape, and a clipping around a convolution."""
     out, inner, *kernel = weights
     dilations = attrs.get("dilations", (1, 1))
-    least = ((k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True))  # one pixel comes out
+    top, left, bottom, right = attrs.get("pads", (0,) * 4)
+    reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
+    least = (max(r - p, 1) for r, p in zip(reach, (top + bottom, left + right), strict=True))
     channels = inner * groups
 
     def make(b: Builder, x: Var, w: Var, bias: Var, other: Var) -> Var:
@@ -151,7 +154,16 @@ CONVOLUTIONS = [
     convolution((16, 1, 5, 5), (1, 9, 9), groups=16),
     convolution((50, 1, 3, 2), (2, 11, 13), groups=50, strides=(1, 2), dilations=(2, 3)),
 ]
-CASES = [*PRODUCTS, *CONVOLUTIONS]
+PADDED = [
+    convolution((32, 1, 3, 3), (2, 9, 31), groups=32, pads=(1, 1, 1, 1)),
+    convolution((37, 1, 3, 3), (1, 9, 8), groups=37, strides=(2, 2), pads=(1, 0, 0, 1)),
+    convolution((16, 1, 5, 5), (1, 3, 40), groups=16, pads=(2, 2, 2, 2)),
+    convolution((50, 1, 3, 2), (2, 4, 5), groups=50, pads=(5, 9, 4, 7), dilations=(2, 3)),
+    convolution((20, 1, 3, 5), (1, 5, 50), groups=20, strides=(1, 2), pads=(0, 20, 1, 17)),
+    convolution((16, 1, 3, 3), (1, 5, 8), groups=16, pads=(1, 1, 1, 1)),  # tiles of 4 and 4
+    convolution((16, 1, 3, 3), (1, 5, 4), groups=16, pads=(1, 6, 1, 2)),  # of 4, 3 and 3
+]
+CASES = [*PRODUCTS, *CONVOLUTIONS, *PADDED]
 
 
 def shape_of(dims: Sequence[Dim], args_env: Mapping[str, int]) -> tuple[int, ...]:
@@ -230,6 +242,23 @@ def test_a_kernel_is_its_group_at_the_default_schedule(case: Case) -> None:
     for target in TARGETS:
         assert template.valid(load, template.default(load, target), target) is None
     check(case, template.default(load, TARGETS[0]), TARGETS[0])
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: f"lanes{t.lanes}")
+@pytest.mark.parametrize("case", PADDED, ids=range(len(PADDED)))
+def test_pads_are_not_read(case: Case, target: Target) -> None:
+    """What lies around the image is NaN."""
+    load, rng = case.workload(), np.random.default_rng(0)
+    for sizes in case.sizes:
+        args = [rng.standard_normal(shape_of(t, sizes)).astype(np.float32) for t in case.types]
+        memory = np.full(args[0].size + 2 * RIM, np.nan, np.float32)
+        memory[RIM:-RIM] = args[0].reshape(-1)
+        args[0] = memory[RIM:-RIM].reshape(args[0].shape)
+        want = run_function(load.body, args)[0]
+        for order in ORDERS:
+            schedule = {"columns": 4, "channels": target.lanes, "order": order}
+            got = run(case.template, load, schedule, args, target, sizes)
+            np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4, err_msg=order)
 
 
 def test_the_kernel_is_the_same_for_all_sizes_of_a_layer() -> None:

@@ -139,6 +139,10 @@ class Writer:
             return pointer
         return self.builder.gep(pointer, [self.word(offset)], inbounds=True, source_etype=BYTE)
 
+    def beyond(self, pointer: ir.Value, offset: Size) -> ir.Value:
+        """The same, maybe to where there is nothing to be read."""
+        return self.builder.gep(pointer, [self.word(offset)], source_etype=BYTE)
+
     def item(self, pointer: ir.Value, index: Size, size: int = FLOAT_BYTES) -> ir.Value:
         """The pointer to element `index` of an array of elements of `size` bytes."""
         return self.at(pointer, self.mul(index, size))

@@ -16,13 +16,12 @@ from bucketize.kernel.gemm.schedule import knobs, valid
 from bucketize.kernel.target import Target
 from bucketize.kernel.template import Launch, Schedule, Shapes, Template
 from bucketize.kernel.workload import Workload
-from bucketize.op import Array, Attrs
+from bucketize.op import Array
 from bucketize.types import Dim, Shape, TensorType, ceil_div, product
 
 
-def is_native(attrs: Attrs) -> bool:
-    """Whether a convolution reads NHWC images that need no padding."""
-    return attrs["layout"] == "NHWC" and all(isinstance(p, int) and p == 0 for p in attrs["pads"])
+def _unpadded(workload: Workload) -> bool:
+    return all(isinstance(p, int) and p == 0 for p in workload.anchor.attrs["pads"])
 
 
 def window(workload: Workload) -> tuple[int, ...]:
@@ -38,8 +37,8 @@ def even(operand: TensorType, out: TensorType) -> bool:
 
 
 def accepts_windows(workload: Workload) -> bool:
-    """Whether the anchor is a convolution by constant weights that a kernel can read in place."""
-    if not matmul.accepts_product(workload, "conv2d") or not is_native(workload.anchor.attrs):
+    """Whether the anchor is a convolution of NHWC images by constant weights, and all else fits."""
+    if not matmul.accepts_product(workload, "conv2d") or workload.anchor.attrs["layout"] != "NHWC":
         return False
     weights, out = workload.anchor.args[1], workload.anchor.out.type
     params = workload.body.params
@@ -160,7 +159,7 @@ def _pack(workload: Workload, schedule: Schedule, index: int, value: Array) -> A
 
 TEMPLATE = Template(
     name="conv2d",
-    accepts=accepts_windows,
+    accepts=lambda workload: accepts_windows(workload) and _unpadded(workload),
     knobs=lambda _, target: knobs(target, packed=True),
     default=lambda workload, target: cost.default(_extents(workload), target),
     valid=lambda _, schedule, target: valid(schedule, target, packed=True),

@@ -1,4 +1,4 @@
-"""The template of depthwise convolutions over NHWC images that are padded where they lie."""
+"""The template of depthwise convolutions over NHWC images, which need not lie padded."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from bucketize.kernel.emit.vector import FLOAT_BYTES
 from bucketize.kernel.gemm import epilogue
 from bucketize.kernel.gemm.conv import accepts_windows, row_step, window
 from bucketize.kernel.gemm.matmul import balanced, balances
-from bucketize.kernel.gemm.sliding import DIMS, ORDERS, Form, source
+from bucketize.kernel.gemm.sliding import source
 from bucketize.kernel.gemm.sweep import Sweep
+from bucketize.kernel.gemm.window import ORDERS, RIM, Form
 from bucketize.kernel.loops.loop import schedule_error
 from bucketize.kernel.target import Target
 from bucketize.kernel.template import Knob, Launch, Schedule, Shapes, Template
@@ -72,6 +73,7 @@ def _form(workload: Workload, schedule: Schedule, target: Target) -> Form:
         kernel=(height, width),
         strides=tuple(attrs["strides"]),
         dilations=tuple(attrs["dilations"]),
+        padded=any(p != 0 for p in attrs["pads"]),
         inputs=len(params),
         x=x,
         w=w,
@@ -83,17 +85,18 @@ def _launch(workload: Workload, schedule: Schedule, shapes: Shapes, target: Targ
     form = _form(workload, schedule, target)
     image, (batch, height, across, channels) = shapes[form.x], shapes[-1]
     pixel = channels * FLOAT_BYTES
-    line = image[2] * pixel
+    line, pads = image[2] * pixel, workload.anchor.attrs["pads"]
     dims = balanced(across, form.columns) | {
         "height": height,
         "pixel": pixel,
         "line": line,
         "image": image[1] * line,
         "channels": channels,
+        **dict(zip(RIM, (*image[1:3], *pads[:2]), strict=True)),
     }
     steps = [row_step(shapes[o.place]) for o in form.epilogue.operands]
     extent = batch * height * positive(across * channels)
-    return Launch((*(dims[n] for n in DIMS), *steps), extent)
+    return Launch((*(dims[n] for n in form.dims), *steps), extent)
 
 
 def _pack_key(workload: Workload, schedule: Schedule, index: int) -> str:

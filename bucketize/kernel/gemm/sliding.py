@@ -1,7 +1,8 @@
 """Vector code that slides a window over the lines of an image, each channel by itself.
 
-A tile is some neighbouring pixels of a line times some vectors of channels. Every pixel that its
-windows see is loaded once a line and joins all sums that want it. The parallel axis is the lines.
+The tiles of a line are balanced, and run over one after the other; the parallel axis is the lines.
+Where an image is padded, tiles at its rim have functions of their own: what they see of the pads is
+loaded from zeros.
 """
 
 from __future__ import annotations
@@ -16,64 +17,9 @@ from bucketize.kernel.emit.vector import FLOAT_BYTES, POINTER, WORD_BYTES, Size,
 from bucketize.kernel.gemm.epilogue import Epilogue
 from bucketize.kernel.gemm.macrokernel import kernel_source
 from bucketize.kernel.gemm.microkernel import Words
+from bucketize.kernel.gemm.window import Form, Run
 
-Pair: TypeAlias = tuple[int, int]
-
-DIMS = ("height", "pixel", "line", "image", "tiles", "low", "tall", "channels")
-ORDERS = ("channels", "columns", "lines")
-UNROLLED = 9  # taps of a window that are written out; a greater one is looped over by lines
-
-
-@dataclass(frozen=True)
-class Form:
-    """What the code of a kernel depends on; everything else is left to run time."""
-
-    lanes: int
-    columns: int
-    """Pixels of the widest tile."""
-    least: int
-    """Pixels of the narrowest one that the balanced cut of a line can ask for."""
-    vectors: int
-    """Vectors of channels of a tile."""
-    order: str
-    """The inner loop: "channels", "columns" of a line, or "lines" with all their columns."""
-    cut: bool
-    """Whether the last block of channels may be cut."""
-    kernel: Pair
-    strides: Pair
-    dilations: Pair
-    inputs: int
-    x: int
-    w: int
-    """The places of image and weights among the inputs."""
-    epilogue: Epilogue
-
-    @property
-    def width(self) -> int:
-        """Channels of a tile."""
-        return self.lanes * self.vectors
-
-    @property
-    def taps(self) -> int:
-        """Places of the window."""
-        return self.kernel[0] * self.kernel[1]
-
-    @property
-    def block_names(self) -> tuple[str, ...]:
-        """The words of the kernel's argument block."""
-        inputs = (f"in{i}" for i in range(self.inputs))
-        operands = (f"e{i}_pixel" for i in range(len(self.epilogue.operands)))
-        return ("out", *inputs, "workspace", "begin", "end", *DIMS, *operands)
-
-    @property
-    def arrays(self) -> tuple[str, ...]:
-        """What a tile reads and writes."""
-        return ("x", "w", "c", *(f"e{i}" for i in range(len(self.epilogue.operands))))
-
-    @property
-    def frame_names(self) -> tuple[str, ...]:
-        """The words that tell a run of tiles its place."""
-        return (*self.arrays, *(f"{a}_turn" for a in self.arrays), "count", "left")
+Functions: TypeAlias = dict[int, ir.Function]
 
 
 def source(form: Form) -> str:
@@ -87,82 +33,25 @@ def emit(w: Writer, block: ir.Value, /, *, epilogue: tuple[Any, Any], **form: An
     _Lines(w, block, Form(lanes=w.lanes, epilogue=Epilogue.of_plain(*epilogue), **form)).write()
 
 
-class _Run:
-    """The body of a function that computes `count` tiles of one size, one after the other."""
+@dataclass(frozen=True)
+class _Runs:
+    """The functions that compute runs of tiles, by their size."""
 
-    def __init__(self, w: Writer, form: Form, block: ir.Value, frame: ir.Value, size: int) -> None:
-        self.w, self.form, self.size = w, form, size
-        self.block = Words(w, block, form.block_names)
-        self.frame = Words(w, frame, form.frame_names)
-        self.pixel = self.block.word("pixel")
-        self.masks: list[ir.Value | None] = [None] * form.vectors
+    inner: Functions
+    rim: Functions
+    """Those of tiles that see pads."""
 
-    def write(self, *, masked: bool) -> None:
-        w, form = self.w, self.form
-        if masked:
-            left = self.frame.word("left")
-            self.masks = [w.mask(w.sub(left, v * w.lanes)) for v in range(form.vectors)]
-        turns = [self.frame.word(f"{a}_turn") for a in form.arrays]
 
-        def tile(_: ir.Value, at: Values) -> Values:
-            self.tile(dict(zip(form.arrays, at, strict=True)))
-            return [w.at(p, t) for p, t in zip(at, turns, strict=True)]
+@dataclass(frozen=True)
+class _Line:
+    """A line of the output."""
 
-        w.loop(0, self.frame.word("count"), tile, [self.frame.pointer(a) for a in form.arrays])
-
-    def tile(self, at: dict[str, ir.Value]) -> None:
-        form, w = self.form, self.w
-        sums: Values = [w.number(0)] * (self.size * form.vectors)
-        down = w.mul(self.block.word("line"), form.dilations[0])
-        row_bytes = form.kernel[1] * form.width * FLOAT_BYTES
-
-        def line(i: Size, sums: Values) -> Values:
-            return self.line(
-                w.at(at["x"], w.mul(i, down)), w.at(at["w"], w.mul(i, row_bytes)), sums
-            )
-
-        if form.taps <= UNROLLED:
-            for i in range(form.kernel[0]):
-                sums = line(i, sums)
-        else:
-            sums = w.loop(0, form.kernel[0], line, sums)
-        for t in range(self.size):
-            for v in range(form.vectors):
-                self.store(at, t, v, sums[t * form.vectors + v])
-
-    def line(self, x: ir.Value, weights: ir.Value, sums: Values) -> Values:
-        """The sums with one line of the window added, pixel by pixel."""
-        w, form, new = self.w, self.form, list(sums)
-        parts = range(form.vectors)
-        taps = [
-            [w.load(w.item(weights, j * form.width + v * w.lanes)) for v in parts]
-            for j in range(form.kernel[1])
-        ]
-        wanted: dict[int, list[Pair]] = {}
-        for t in range(self.size):
-            for j in range(form.kernel[1]):
-                wanted.setdefault(t * form.strides[1] + j * form.dilations[1], []).append((t, j))
-        here = 0
-        for place in sorted(wanted):
-            x, here = w.at(x, w.mul(self.pixel, place - here)), place
-            for v in parts:
-                value = w.load(w.item(x, v * w.lanes), self.masks[v])
-                for t, j in wanted[place]:
-                    cell = t * form.vectors + v
-                    new[cell] = w.fma(value, taps[j][v], new[cell])
-        return new
-
-    def store(self, at: dict[str, ir.Value], t: int, v: int, value: ir.Value) -> None:
-        w, mask = self.w, self.masks[v]
-
-        def operand(i: int) -> ir.Value:
-            kind = self.form.epilogue.operands[i]
-            step = self.block.word(f"e{i}_pixel") if kind.rows else 0
-            there = w.at(at[f"e{i}"], w.mul(step, t))
-            return w.load(w.item(there, v * w.lanes), mask) if kind.columns else w.load_splat(there)
-
-        done = self.form.epilogue.write(w, value, operand)
-        w.store(done, w.item(w.at(at["c"], w.mul(self.pixel, t)), v * w.lanes), mask)
+    at: dict[str, ir.Value]
+    """Where it begins, and where what it is made from does."""
+    low: Size
+    """The first tile that sees no pads."""
+    high: Size
+    """The first one behind these."""
 
 
 class _Lines:
@@ -172,22 +61,40 @@ class _Lines:
         self.w, self.form, self.memory = w, form, block
         self.block = Words(w, block, form.block_names)
         self.frame = Words(w, w.scratch(len(form.frame_names) * WORD_BYTES), form.frame_names)
-        self.d = {name: self.block.word(name) for name in DIMS}
+        self.d = {name: self.block.word(name) for name in form.dims}
         operands = form.epilogue.operands
         words = {"x": f"in{form.x}", "w": f"in{form.w}", "c": "out"}
         words |= {f"e{i}": f"in{o.place}" for i, o in enumerate(operands)}
         self.bases = {array: self.block.pointer(word) for array, word in words.items()}
         rows = (f"e{i}" for i, o in enumerate(operands) if o.rows)
         self.pixels = {array: self.block.word(f"{array}_pixel") for array in rows}
-        sizes = range(form.least, form.columns + 1)
-        self.whole = {n: self.function(n, masked=False) for n in sizes}
-        self.masked = {n: self.function(n, masked=True) for n in sizes} if form.cut else {}
+        self.whole = self.runs(masked=False)
+        self.masked = self.runs(masked=True) if form.cut else _Runs({}, {})
+        self.inner = self.inner_tiles() if form.padded else (0, self.d["tiles"])
+        if form.padded:
+            self.frame.put("zeros", self.zeros())
 
-    def function(self, size: int, *, masked: bool) -> ir.Function:
+    def runs(self, *, masked: bool) -> _Runs:
+        sizes, padded = range(self.form.least, self.form.columns + 1), self.form.padded
+        inner, rim = (
+            {n: self.function(n, masked=masked, rim=rim) for n in sizes if padded or not rim}
+            for rim in (False, True)
+        )
+        return _Runs(inner, rim)
+
+    def function(self, size: int, *, masked: bool, rim: bool) -> ir.Function:
         def body(w: Writer, block: ir.Value, frame: ir.Value) -> None:
-            _Run(w, self.form, block, frame, size).write(masked=masked)
+            Run(w, self.form, block, frame, size, rim=rim).write(masked=masked)
 
-        return self.w.define(f"{'cut' if masked else 'run'}{size}", [POINTER, POINTER], body)
+        name = f"{'rim_' if rim else ''}{'cut' if masked else 'run'}{size}"
+        return self.w.define(name, [POINTER, POINTER], body)
+
+    def zeros(self) -> ir.Value:
+        """A pixel of a pad."""
+        w, memory = self.w, self.w.scratch(self.form.width * FLOAT_BYTES)
+        for v in range(self.form.vectors):
+            w.store(w.number(0), w.item(memory, v * w.lanes))
+        return memory
 
     def write(self) -> None:
         w, begin, end = self.w, self.block.word("begin"), self.block.word("end")
@@ -197,31 +104,42 @@ class _Lines:
             if self.form.order == "channels":
                 self.tiles_through_channels(at)
             else:
-                self.each_block(lambda b, functions: self.block_along_line(at, b, functions))
+                self.each_block(lambda b, runs: self.block_along_line(at, b, runs))
 
-        def block(b: Size, functions: dict[int, ir.Function]) -> None:
-            w.loop(begin, end, lambda i, _: self.block_along_line(self.place(i), b, functions))
+        def block(b: Size, runs: _Runs) -> None:
+            w.loop(begin, end, lambda i, _: self.block_along_line(self.place(i), b, runs))
 
         if self.form.order == "lines":
             self.each_block(block)
         else:
             w.loop(begin, end, line)
 
-    def place(self, line: ir.Value) -> dict[str, ir.Value]:
-        """Where a line of the output, and what it is made from, begins."""
+    def place(self, line: ir.Value) -> _Line:
+        """Where a line of the output is, and which of its tiles see no pads."""
         w, d = self.w, self.d
         image = w.div(line, d["height"])
-        y = w.sub(line, w.mul(image, d["height"]))
-        down = w.mul(w.mul(y, d["line"]), self.form.strides[0])
+        row = w.mul(w.sub(line, w.mul(image, d["height"])), self.form.strides[0])
+        low, high = self.inner
+        across: Size = 0
+        if self.form.padded:
+            row, across = w.sub(row, d["top"]), w.mul(d["left"], d["pixel"])
+            low, high = self.inner_of_line(row)
+            self.frame.put("row", row)
+        seen = w.sub(w.mul(row, d["line"]), across)
         first = w.mul(line, w.add(w.mul(d["low"], d["tiles"]), d["tall"]))
-        offsets = {"x": w.add(w.mul(image, d["image"]), down), "c": w.mul(first, d["pixel"])}
+        offsets = {"x": w.add(w.mul(image, d["image"]), seen), "c": w.mul(first, d["pixel"])}
         offsets |= {name: w.mul(first, pixel) for name, pixel in self.pixels.items()}
-        return {a: w.at(p, offsets.get(a, 0)) for a, p in self.bases.items()}
+        at = {a: self.move(a, p, offsets.get(a, 0)) for a, p in self.bases.items()}
+        return _Line(at, low, high)
+
+    def move(self, array: str, pointer: ir.Value, offset: Size) -> ir.Value:
+        """The pointer moved; where there are pads, that to the image may leave it for a while."""
+        outside = array == "x" and self.form.padded
+        return (self.w.beyond if outside else self.w.at)(pointer, offset)
 
     def moved(self, at: dict[str, ir.Value], column: Size, channel: Size) -> dict[str, ir.Value]:
         """The places a number of columns and whole blocks of channels further."""
-        w = self.w
-        return {a: w.at(p, self.step(a, column, channel)) for a, p in at.items()}
+        return {a: self.move(a, p, self.step(a, column, channel)) for a, p in at.items()}
 
     def step(self, array: str, columns: Size, blocks: Size) -> Size:
         """Bytes from one place to another, so many columns and blocks of channels away."""
@@ -237,10 +155,53 @@ class _Lines:
         down = w.mul(columns, self.pixels[array]) if operand.rows else 0
         return w.add(down, across if operand.columns else 0)
 
+    # --- which tiles see pads ---------------------------------------------------------------------
+
+    def inner_tiles(self) -> tuple[Size, Size]:
+        """The first tile whose windows all begin inside of a line, and the first that leaves it."""
+        w, d, form = self.w, self.d, self.form
+        stride, wide = form.strides[1], w.add(d["low"], 1)
+        reach = (form.kernel[1] - 1) * form.dilations[1] + 1
+        before = w.ceildiv(d["left"], stride)  # windows that begin before the line
+        room = w.add(w.sub(w.add(d["right"], d["left"]), reach), stride)
+        inside = w.div(w.greatest(room, 0), stride)  # windows up to the last that ends in it
+        taller = w.mul(d["tall"], wide)
+
+        def lower(windows: Size) -> Size:
+            return w.greatest(w.sub(windows, taller), 0)
+
+        low = w.least(w.ceildiv(before, wide), d["tall"])
+        low = w.least(w.add(low, w.ceildiv(lower(before), d["low"])), d["tiles"])
+        high = w.least(w.div(inside, wide), d["tall"])
+        high = w.add(high, w.div(lower(inside), d["low"]))
+        return low, w.greatest(w.least(high, d["tiles"]), low)
+
+    def inner_of_line(self, row: Size) -> tuple[Size, Size]:
+        """Those of the line whose windows begin at a row of the image: none, if it has pads."""
+        w, d, form = self.w, self.d, self.form
+        last = w.add(row, (form.kernel[0] - 1) * form.dilations[0])
+        inside = w.builder.and_(w.compare(row, ">=", 0), w.compare(last, "<", d["down"]))
+        low, high = (w.builder.select(inside, w.word(n), d["tiles"]) for n in self.inner)
+        return low, high
+
+    def at_rim(self, line: _Line, body: Callable[[Size], None]) -> None:
+        """The tiles of a line that see pads, one by one."""
+        w = self.w
+        if not self.form.padded:
+            return
+
+        def tile(k: ir.Value, _: Values) -> None:
+            behind = w.add(k, w.sub(line.high, line.low))
+            body(w.builder.select(w.compare(k, "<", line.low), k, w.word(behind)))
+
+        w.loop(0, w.add(line.low, w.sub(self.d["tiles"], line.high)), tile)
+
+    # --- runs -------------------------------------------------------------------------------------
+
     def run(
         self,
-        functions: dict[int, ir.Function],
-        size: ir.Value,
+        functions: Functions,
+        size: Size,
         at: dict[str, ir.Value],
         count: Size,
     ) -> None:
@@ -251,41 +212,57 @@ class _Lines:
             turn = self.step(array, *((0, 1) if by_channels else (size, 0)))
             self.frame.put(f"{array}_turn", turn)
         self.frame.put("count", count)
-        with w.cases(size) as case:
+        with w.cases(w.word(size)) as case:
             for n, function in functions.items():
                 with case(n):
                     w.call(function, [self.memory, self.frame.memory])
 
-    def tiles_through_channels(self, at: dict[str, ir.Value]) -> None:
-        """Tile after tile of the line, each through all its channels."""
+    def tile(self, i: Size) -> tuple[Size, Size]:
+        """The first column of a tile, and how many it has; the frame is told what it sees first."""
         w, d = self.w, self.d
-        blocks = w.div(d["channels"], self.form.width)
+        first = w.add(w.mul(i, d["low"]), w.least(i, d["tall"]))
+        taller = w.builder.zext(w.compare(i, "<", d["tall"]), d["tall"].type)
+        if self.form.padded:
+            self.frame.put("column", w.sub(w.mul(first, self.form.strides[1]), d["left"]))
+        return first, w.add(d["low"], taller)
 
-        def tile(i: ir.Value, _: Values) -> None:
-            first = w.add(w.mul(i, d["low"]), w.least(i, d["tall"]))
-            taller = w.builder.zext(w.compare(i, "<", d["tall"]), i.type)
-            size = w.word(w.add(d["low"], taller))
-            self.run(self.whole, size, self.moved(at, first, 0), blocks)
-            self.rest(lambda: self.run(self.masked, size, self.moved(at, first, blocks), 1), blocks)
+    def tiles_through_channels(self, line: _Line) -> None:
+        """Tile after tile of the line, each through all its channels."""
+        w = self.w
+        blocks = w.div(self.d["channels"], self.form.width)
 
-        w.loop(0, d["tiles"], tile)
+        def tile(i: Size, whole: Functions, masked: Functions) -> None:
+            first, size = self.tile(i)
+            self.run(whole, size, self.moved(line.at, first, 0), blocks)
+            self.rest(lambda: self.run(masked, size, self.moved(line.at, first, blocks), 1), blocks)
 
-    def each_block(self, body: Callable[[Size, dict[int, ir.Function]], None]) -> None:
+        self.at_rim(line, lambda i: tile(i, self.whole.rim, self.masked.rim))
+        whole, masked = self.whole.inner, self.masked.inner
+        w.loop(line.low, line.high, lambda i, _: tile(i, whole, masked))
+
+    def each_block(self, body: Callable[[Size, _Runs], None]) -> None:
         """Block after block of channels."""
         w = self.w
         blocks = w.div(self.d["channels"], self.form.width)
         w.loop(0, blocks, lambda b, _: body(b, self.whole))
         self.rest(lambda: body(blocks, self.masked), blocks)
 
-    def block_along_line(
-        self, at: dict[str, ir.Value], block: Size, functions: dict[int, ir.Function]
-    ) -> None:
+    def block_along_line(self, line: _Line, block: Size, runs: _Runs) -> None:
         """The tiles of a line in one block of channels."""
         w, d = self.w, self.d
-        taller, wide = d["tall"], w.word(w.add(d["low"], 1))
-        lower = w.sub(d["tiles"], taller)
-        self.run(functions, wide, self.moved(at, 0, block), taller)
-        self.run(functions, d["low"], self.moved(at, w.mul(taller, wide), block), lower)
+        wide = w.add(d["low"], 1)
+
+        def tile(i: Size) -> None:
+            first, size = self.tile(i)
+            self.run(runs.rim, size, self.moved(line.at, first, block), 1)
+
+        self.at_rim(line, tile)
+        low, high = w.least(line.low, d["tall"]), w.least(line.high, d["tall"])
+        at = self.moved(line.at, w.mul(low, wide), block)
+        self.run(runs.inner, wide, at, w.sub(high, low))
+        low, high = w.greatest(line.low, d["tall"]), w.greatest(line.high, d["tall"])
+        at = self.moved(line.at, w.add(w.mul(low, d["low"]), d["tall"]), block)
+        self.run(runs.inner, d["low"], at, w.sub(high, low))
 
     def rest(self, body: Callable[[], None], blocks: Size) -> None:
         """The channels behind the whole blocks."""

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from bucketize.kernel.emit.vector import FLOAT_BYTES
 from bucketize.kernel.fitted import Fitted, joined
-from bucketize.kernel.gemm.sliding import ORDERS
+from bucketize.kernel.gemm.window import ORDERS
 from bucketize.kernel.target import Target
 from bucketize.kernel.template import Schedule
 from bucketize.types import Shape, evaluate
