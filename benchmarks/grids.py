@@ -54,14 +54,18 @@ def dense() -> tuple[Module, list[Mapping[str, int]]]:
 
 
 def convolution() -> tuple[Module, list[Mapping[str, int]]]:
-    """Convolutions and depthwise ones of image models, at their own sizes."""
+    """Convolutions and depthwise ones of image models, at their own sizes.
+
+    What the latter read lies padded: so were they recorded, before they could pad themselves.
+    """
     batch, out = Symbol("N", 1, 4), Builder()
     inputs, results = [], []
     shapes = [(*shape, 1) for shape in CONV] + [(e, c, c, 3, s, c) for e, c, s in DEPTHWISE]
     for i, (extent, channels, wanted, window, stride, groups) in enumerate(shapes):
-        x = Var(f"x{i}", tensor("float32", batch, channels, extent, extent))
+        pad, given = (0, extent + window // 2 * 2) if groups > 1 else (window // 2, extent)
+        x = Var(f"x{i}", tensor("float32", batch, channels, given, given))
         weights = _constant(wanted, channels // groups, window, window)
-        pads = (window // 2,) * 4
+        pads = (pad,) * 4
         y = out.emit(conv2d, x, weights, pads=pads, strides=(stride, stride), groups=groups)
         inputs.append(x)
         results.append(out.emit(relu, out.emit(add, y, _constant(1, wanted, 1, 1))))

@@ -477,6 +477,38 @@ def test_layout_takes_a_number_that_is_a_parameter() -> None:
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
 
 
+def depthwise(dtype: str = "float32", *, known: bool = True) -> Function:
+    """A padded convolution of each channel by itself, whose weights may be known."""
+    x, w = Var("x", tensor(dtype, N, 4, S, S)), Var("w", tensor(dtype, 4, 1, 3, 3))
+    b = Builder()
+    weights = Const(const(4, 1, 3, 3).value.astype(dtype)) if known else w
+    y = b.emit(ops.conv2d, x, weights, groups=4, pads=(1, 2, 0, 1), strides=(2, 1))
+    return b.function("main", [x, w], [y])
+
+
+@pytest.mark.parametrize(
+    ("before", "padded"),
+    [
+        (depthwise(), False),
+        (depthwise("float64"), True),
+        (depthwise(known=False), True),
+        (network(), True),
+    ],
+    ids=["depthwise", "float64", "unknown weights", "dense"],
+)
+def test_layout_pads_what_cannot_pad_itself(before: Function, padded: bool) -> None:
+    after = layout(before)
+    assert any(b.op is ops.pad for b in after.body) == padded
+    shapes = [[{"N": 2, "S": 5}.get(str(d), d) for d in p.type.shape] for p in before.params]
+    rng = np.random.default_rng(0)
+    args = [
+        rng.standard_normal(shape).astype(p.type.dtype)
+        for shape, p in zip(shapes, before.params, strict=True)
+    ]
+    for got, want in zip(run_function(after, args), run_function(before, args), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+
+
 def test_layout_leaves_other_functions_alone() -> None:
     x = Var("x", tensor("float32", N, 4))
     b = Builder()

@@ -1,4 +1,4 @@
-"""The layout transform: NCHW networks run in NHWC, with convolutions' padding made physical.
+"""The layout transform: NCHW networks run in NHWC, with padding made physical where it must be.
 
 Each variable may exist in both layouts; the other one is made by a transpose when first asked
 for. Ops that do not care follow the layout of their arguments, so that transposes remain only
@@ -13,6 +13,9 @@ from typing import TypeAlias
 import numpy as np
 
 from bucketize.ir import Atom, Binding, Builder, Const, Env, Function, copy_binding, map_blocks
+from bucketize.kernel.gemm.depthwise import TEMPLATE as DEPTHWISE
+from bucketize.kernel.workload import workload_of
+from bucketize.op import Attrs
 from bucketize.ops import (
     avg_pool2d,
     concat,
@@ -113,14 +116,22 @@ def _constant_nhwc(const: Const) -> Const:
 def _conv2d(to: Layouts, b: Binding) -> bool:
     if b.attrs["layout"] != "NCHW":
         return False
-    x = to.as_nhwc(b.args[0])
-    top, left, bottom, right = b.attrs["pads"]
-    if any(b.attrs["pads"]):
+    x, weights = to.as_nhwc(b.args[0]), to.as_nchw(b.args[1])
+    attrs = {**b.attrs, "layout": "NHWC"}
+    if any(b.attrs["pads"]) and not _pads_itself(x, weights, attrs):
+        top, left, bottom, right = b.attrs["pads"]
         pads = ((0, 0), (top, bottom), (left, right), (0, 0))
         x = to.out.emit(pad, x, pads=pads, value=0.0)
-    attrs = {**b.attrs, "layout": "NHWC", "pads": (0, 0, 0, 0)}
-    to.nhwc[b.out] = to.out.emit(conv2d, x, to.as_nchw(b.args[1]), **attrs)
+        attrs["pads"] = (0, 0, 0, 0)
+    to.nhwc[b.out] = to.out.emit(conv2d, x, weights, **attrs)
     return True
+
+
+def _pads_itself(x: Atom, weights: Atom, attrs: Attrs) -> bool:
+    """Whether a convolution has a kernel that needs no padding before it."""
+    alone = Builder()
+    alone.emit(conv2d, x, weights, **attrs)
+    return DEPTHWISE.accepts(workload_of(alone.body[-1])[0])
 
 
 def _pool(to: Layouts, b: Binding) -> bool:
