@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from llvmlite import ir
 
@@ -103,12 +103,56 @@ class Words:
         self.w.store_pointer(self.w.word(value), self.memory, self.places[name])
 
 
+class Stored(Protocol):
+    """The form of a kernel that stores through `Store`: its blocks and frames hold what it reads.
+
+    In the block `c_step` and each operand's `e{i}_step`, the bytes from one row to the next; in the
+    frame `c` and each `e{i}`, where row 0 begins, and for `finish` the `columns` that are left.
+    """
+
+    @property
+    def width(self) -> int: ...
+    @property
+    def epilogue(self) -> Epilogue: ...
+    @property
+    def block_names(self) -> tuple[str, ...]: ...
+    @property
+    def frame_names(self) -> tuple[str, ...]: ...
+
+
+def finisher(w: Writer, form: Stored, suffix: str = "finish") -> ir.Function:
+    """A function of sums that lie in memory: void(block, frame, sums, first, height).
+
+    It does the epilogue of `height` rows of them, and stores them from row `first` on, as many
+    columns as there are.
+    """
+
+    def body(w: Writer, *arguments: ir.Value) -> None:
+        block, frame, sums, first, height = arguments
+        store = Store(w, form, block, frame)
+        columns = w.least(store.frame.word("columns"), form.width)
+        whole = w.mul(w.div(columns, w.lanes), w.lanes)
+        mask = w.mask(w.sub(columns, whole))
+
+        def one(row: ir.Value, column: Size, mask: ir.Value | None) -> None:
+            at = w.item(sums, w.add(w.mul(row, form.width), column))
+            store.value(w.load(at), w.add(first, row), column, mask)
+
+        def rows(row: ir.Value, _: Values) -> None:
+            w.loop(0, whole, lambda column, _: one(row, column, None), step=w.lanes)
+            w.when(w.compare(whole, "<", columns), lambda: one(row, whole, mask))
+
+        w.loop(0, height, rows)
+
+    return w.define(suffix, [POINTER, POINTER, POINTER, WORD, WORD], body)
+
+
 class Tiles:
     """The functions that compute one tile, one for each height: void(block, frame)."""
 
     def __init__(self, w: Writer, form: Form) -> None:
         self.form = form
-        self.finish = w.define("finish", [POINTER, POINTER, POINTER, WORD], self._finish)
+        self.finish = finisher(w, form)
         heights = range(form.least, form.rows + 1)
         self.functions = {h: w.define(f"tile{h}", [POINTER, POINTER], self._of(h)) for h in heights}
 
@@ -122,30 +166,11 @@ class Tiles:
     def _of(self, height: int) -> Callable[..., None]:
         return lambda w, block, frame: _Tile(w, self, block, frame, height).write()
 
-    def _finish(
-        self, w: Writer, block: ir.Value, frame: ir.Value, sums: ir.Value, height: ir.Value
-    ) -> None:
-        """Epilogue and store of `height` rows of sums that lie in memory, at any column."""
-        store = Store(w, self.form, block, frame)
-        columns = w.least(store.frame.word("columns"), self.form.width)
-        whole = w.mul(w.div(columns, w.lanes), w.lanes)
-        mask = w.mask(w.sub(columns, whole))
-
-        def one(row: ir.Value, column: Size, mask: ir.Value | None) -> None:
-            at = w.item(sums, w.add(w.mul(row, self.form.width), column))
-            store.value(w.load(at), row, column, mask)
-
-        def rows(row: ir.Value, _: Values) -> None:
-            w.loop(0, whole, lambda column, _: one(row, column, None), step=w.lanes)
-            w.when(w.compare(whole, "<", columns), lambda: one(row, whole, mask))
-
-        w.loop(0, height, rows)
-
 
 class Store:
     """Where the values of a tile go, and the operands that join them on the way."""
 
-    def __init__(self, w: Writer, form: Form, block: ir.Value, frame: ir.Value) -> None:
+    def __init__(self, w: Writer, form: Stored, block: ir.Value, frame: ir.Value) -> None:
         self.w, self.form = w, form
         self.block = Words(w, block, form.block_names)
         self.frame = Words(w, frame, form.frame_names)
@@ -213,7 +238,7 @@ class _Tile:
         def through_memory() -> None:
             memory = w.scratch(self.height * form.width * FLOAT_BYTES)
             self.spill(sums, memory)
-            w.call(self.tiles.finish, [*self.arguments, memory, self.height])
+            w.call(self.tiles.finish, [*self.arguments, memory, 0, self.height])
 
         def at_once() -> None:
             store = Store(w, form, *self.arguments)

@@ -14,14 +14,18 @@ PREFERRED = (128, 256, 512, 0)  # depths of a pass, where a model sees no differ
 MOST_ROWS = 14
 
 
+def tallest(target: Target) -> dict[int, int]:
+    """The most rows of a tile, by its vectors: each row needs an address, too."""
+    return {v: min((target.registers - v - 1) // v, MOST_ROWS) // 2 * 2 for v in range(1, 5)}
+
+
 def tiles(target: Target) -> Iterator[tuple[int, int]]:
     """Rows and vectors of the tiles worth a try: those that fill the registers, and lower ones.
 
-    Each row needs an address, too. Below half of what fits, arithmetic waits for loads.
+    Below half of what fits, arithmetic waits for loads.
     """
-    tallest = {v: min((target.registers - v - 1) // v, MOST_ROWS) // 2 * 2 for v in range(1, 5)}
-    heights = sorted({*tallest.values(), 4})
-    for vectors, most in tallest.items():
+    heights = sorted({*tallest(target).values(), 4})
+    for vectors, most in tallest(target).items():
         yield from ((rows, vectors) for rows in heights if most <= 2 * rows <= 2 * most)
 
 
