@@ -171,6 +171,13 @@ def shape_of(dims: Sequence[Dim], args_env: Mapping[str, int]) -> tuple[int, ...
     return tuple(int(d) for d in shape)  # type: ignore[arg-type]
 
 
+def in_rim(array: Array) -> Array:
+    """The same inside a rim of NaN, so that what is read outside shows."""
+    memory = np.full(array.size + 2 * RIM, np.nan, np.float32)
+    memory[RIM : RIM + array.size] = array.reshape(-1)
+    return memory[RIM : RIM + array.size].reshape(array.shape)
+
+
 def run(
     template: Template,
     load: Workload,
@@ -178,8 +185,9 @@ def run(
     args: list[Array],
     target: Target,
     sizes: Mapping[str, int],
+    parts: int = 3,
 ) -> Array:
-    """What the kernel makes of `args`, its parallel axis cut in three.
+    """What the kernel makes of `args`, its parallel axis cut in parts.
 
     It is made and launched from the symbolic group, as the runtime does.
     """
@@ -191,13 +199,13 @@ def run(
     out[...] = np.nan
     launch = launch_at(template, load, schedule, (*(a.shape for a in args), shape), sizes, target)
     given = [
-        template.pack(load, schedule, i, a) if template.pack_key(load, schedule, i) else a
+        template.pack(load, schedule, i, a) if template.pack_key(load, schedule, i) else in_rim(a)
         for i, a in enumerate(args)
     ]
     workspace = np.full(launch.workspace // 4 + 1, np.nan, np.float32)
     arrays = [out, *given, workspace]
     head = [a.ctypes.data for a in arrays if a is not None]
-    cuts = [launch.extent * i // 3 for i in range(4)]
+    cuts = [launch.extent * i // parts for i in range(parts + 1)]
     for begin, end in pairwise(cuts):
         block = np.array([*head, begin, end, *launch.dims], np.int64)
         ctypes.CFUNCTYPE(None, ctypes.c_void_p)(kernel.address)(block.ctypes.data)
