@@ -36,11 +36,11 @@ def dense() -> Workload:
     return replace(g.returns(g(ops.relu, y)), constant=(False, True, True, False))
 
 
-def convolution(*weights: int, **attrs: Any) -> Workload:
+def convolution(*weights: int, strides: tuple[int, int] = (2, 2), **attrs: Any) -> Workload:
     """Weights and a bias that are known, and a clipped result."""
     g = Group(tensor(F32, N, 9, 9, 16), tensor(F32, *weights), tensor(F32, weights[0]))
     x, w, bias = g.params
-    y = g(ops.add, g(ops.conv2d, x, w, layout="NHWC", strides=(2, 2), **attrs), bias)
+    y = g(ops.add, g(ops.conv2d, x, w, layout="NHWC", strides=strides, **attrs), bias)
     return replace(g.returns(g(ops.clip, y, lo=0.0, hi=6.0)), constant=(False, True, True))
 
 
@@ -69,6 +69,7 @@ WORKLOADS = {
     "depthwise": convolution(16, 1, 3, 3, groups=16),
     "conv2d": convolution(24, 16, 3, 3),
     "pool_nhwc": pooling(ops.avg_pool2d, count_include_pad=True),
+    "winograd": convolution(24, 16, 3, 3, strides=(1, 1)),
     "elementwise": elementwise(),
     "transpose": lone(ops.transpose, "float32[N, C, H, W] {axes=(0, 2, 3, 1)}"),
     "broadcast_to": lone(ops.broadcast_to, "float32[N, 1] {shape=(M, N, C)}"),

@@ -1,0 +1,63 @@
+"""What a convolution by minimal filtering takes: products of its elements, and the transforms."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bucketize.kernel.emit.vector import FLOAT_BYTES
+from bucketize.kernel.gemm import cost, minimal
+from bucketize.kernel.gemm.patchwork import most_patches, row_bytes, tile_rows
+from bucketize.kernel.product import Product
+from bucketize.kernel.target import Target
+from bucketize.kernel.template import Schedule
+from bucketize.types import Dim, evaluate
+
+Floats = NDArray[np.float64]
+
+TRANSFORM = 5.0
+"""Cycles of a vector of V or M, with its share of pixels and epilogue: not fitted."""
+
+
+@dataclass(frozen=True)
+class Detour:
+    """The cost of such a convolution, over dims."""
+
+    patches: Mapping[int, Dim]
+    """Those of all images, by the lines m that one gives."""
+    channels: int
+    channels_out: int
+
+    def seconds(
+        self,
+        schedules: Sequence[Schedule],
+        sizes: Mapping[str, int],
+        target: Target,
+        cold_bytes: int = 0,
+    ) -> Floats:
+        """As `Cost.seconds`."""
+        return np.array([self._taken(s, sizes, target, cold_bytes) for s in schedules])
+
+    def _taken(
+        self, schedule: Schedule, sizes: Mapping[str, int], target: Target, cold_bytes: int
+    ) -> float:
+        m, width = int(schedule["m"]), int(schedule["nr"])
+        constants, rows = cost.FITTED.of(target), tile_rows(width, target)
+        patches, elements = max(evaluate(self.patches[m], sizes), 1), minimal.reach(m) ** 2
+        blocks = -(-patches // most_patches(self.channels, m, rows, target))
+        product = Product(
+            rows=(-(-patches // blocks),),
+            columns=self.channels_out,
+            depth=self.channels,
+            batch=(elements * blocks,),
+            a_step=row_bytes(self.channels),
+            cold_bytes=max(cold_bytes, elements * self.channels * self.channels_out * FLOAT_BYTES),
+        )
+        knobs = cost.arrays([{"mr": rows, "nr": width, "kc": 0}], target.lanes)
+        products = cost.seconds(product, knobs, constants, target)
+        sides = (self.channels, self.channels_out)
+        vectors = elements * patches * sum(-(-n // target.lanes) for n in sides)
+        return float(products[0, 0]) + vectors * TRANSFORM / constants.ghz / 1e9

@@ -1,0 +1,313 @@
+"""Convolutions by minimal filtering: the transforms, and kernels beside the reference."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from test_vector_templates import TARGETS, Case, H, N, W, legal, run, shape_of
+
+from bucketize import ops
+from bucketize.interpret import evaluate_module, run_function
+from bucketize.ir import Builder, Const, Module, Var
+from bucketize.kernel.gemm import conv, minimal, winograd
+from bucketize.kernel.target import Target, host
+from bucketize.kernel.template import Implementation, Schedule
+from bucketize.kernel.templates import candidates
+from bucketize.kernel.workload import Workload
+from bucketize.program.decide import decide
+from bucketize.program.instruction import KernelCall, RunSegment, instructions
+from bucketize.program.program import Program
+from bucketize.program.strategy import Strategy, defaults
+from bucketize.runtime.executable import Executable
+from bucketize.runtime.link import link
+from bucketize.types import Dim, Symbol, tensor
+
+TEMPLATE = winograd.TEMPLATE
+SMALL = replace(TARGETS[1], l2=1 << 10)  # blocks of 24 patches
+BOUNDS = {2: 1e-5, 4: 3e-5, 6: 1e-4}  # of the largest magnitude
+
+
+# --- the algorithm -----------------------------------------------------------------------------
+
+
+def times(matrix: minimal.Matrix, vector: list[Fraction]) -> list[Fraction]:
+    return [sum((a * b for a, b in zip(r, vector, strict=True)), Fraction(0)) for r in matrix]
+
+
+@pytest.mark.parametrize("m", minimal.POSITIVE)
+def test_a_filter_is_its_taps_at_every_place(m: int) -> None:
+    """Exactly: the algorithm is an identity of rational numbers."""
+    taps, data = ([Fraction(7 * i * i - 3 * i + 1) for i in range(n)] for n in (3, m + 2))
+    products = zip(times(minimal.taps(m), taps), times(minimal.data(m), data), strict=True)
+    found = times(minimal.result(m), [a * b for a, b in products])
+    assert found == [sum(t * data[i + k] for k, t in enumerate(taps)) for i in range(m)]
+
+
+@pytest.mark.parametrize("m", minimal.POSITIVE)
+def test_the_factors_of_the_transforms_are_exact_in_float32(m: int) -> None:
+    for factor in itertools.chain(*minimal.data(m), *minimal.result(m)):
+        assert Fraction(float(np.float32(float(factor)))) == factor
+
+
+# --- kernels -----------------------------------------------------------------------------------
+
+Make = Callable[..., Var]
+Sizes = tuple[int, int, int]
+
+
+def bare(b: Builder, x: Var, w: Var, **attrs: Any) -> Var:
+    return b.emit(ops.conv2d, x, w, layout="NHWC", **attrs)
+
+
+def biased(b: Builder, x: Var, w: Var, bias: Var) -> Var:
+    return b.emit(ops.relu, b.emit(ops.add, bare(b, x, w), bias))
+
+
+def residual(b: Builder, other: Var, x: Var, w: Var, bias: Var) -> Var:
+    y = b.emit(ops.add, other, b.emit(ops.add, bare(b, x, w), bias))
+    return b.emit(ops.clip, y, lo=0.0, hi=6.0)
+
+
+def long(b: Builder, x: Var, w: Var, factor: Var) -> Var:
+    return b.emit(ops.gelu, b.emit(ops.mul, bare(b, x, w), factor))
+
+
+def case(channels: int, out: int, *sizes: Sizes, make: Make = bare) -> Case:
+    """A convolution of symbolic images; `sizes` are batch, height and width of the result."""
+    image, weights = (N, H, W, channels), (out, channels, 3, 3)
+    types: tuple[tuple[Dim, ...], ...] = (image, weights)
+    constant: tuple[int, ...] = (1,)
+    if make is biased:
+        types, constant = (*types, (out,)), (1, 2)
+    elif make is residual:
+        types, constant = ((N, H - 2, W - 2, out), *types, (out,)), (2, 3)
+    elif make is long:  # varies along the pixels alone
+        types = (*types, (N, H - 2, W - 2, 1))
+    envs = tuple({"N": n, "H": h + 2, "W": w + 2} for n, h, w in sizes)
+    return Case(TEMPLATE, make, types, envs, constant)
+
+
+def agrees(one: Case, schedule: Schedule, target: Target, parts: int = 3) -> None:
+    load, rng = one.workload(), np.random.default_rng(0)
+    assert TEMPLATE.accepts(load), load.key
+    assert TEMPLATE.valid(load, schedule, target) is None
+    for sizes in one.sizes:
+        args = [rng.standard_normal(shape_of(t, sizes)).astype(np.float32) for t in one.types]
+        want = run_function(load.body, [a.astype(np.float64) for a in args])[0]
+        got = run(TEMPLATE, load, schedule, args, target, sizes, parts)
+        bound = BOUNDS[int(schedule["m"])] * np.abs(want).max(initial=1e-30)
+        np.testing.assert_allclose(got, want, rtol=0, atol=bound, err_msg=f"{schedule} {sizes}")
+
+
+IMAGES = [
+    case(3, 5, (1, 1, 1), (2, 5, 7), (1, 12, 13)),
+    case(16, 32, (1, 12, 12), (2, 1, 9)),
+    case(17, 65, (3, 4, 5), (1, 9, 2)),
+    case(65, 17, (1, 7, 6), (2, 3, 3)),
+    case(1, 1, (1, 2, 3), (5, 6, 6)),
+    case(256, 20, (2, 6, 7)),
+]
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: f"lanes{t.lanes}")
+@pytest.mark.parametrize("m", minimal.POSITIVE)
+def test_a_convolution_is_the_reference_at_any_size(m: int, target: Target) -> None:
+    """All images are computed by one kernel."""
+    schedule = TEMPLATE.default(IMAGES[0].workload(), target) | {"m": m}
+    assert len({TEMPLATE.source(one.workload(), schedule, target) for one in IMAGES}) == 1
+    for one in IMAGES:
+        agrees(one, schedule, target)
+
+
+@pytest.mark.parametrize("m", minimal.POSITIVE)
+def test_blocks_and_panels_may_be_cut_anywhere(m: int) -> None:
+    """49 and 48 patches, in balanced blocks of 24 at most, and three panels, the last one cut."""
+    one = case(9, 40, (1, 7 * m, 7 * m - 1), (3, 4 * m - 1, 4 * m))
+    for parts in (1, 2, 5):
+        agrees(one, {"m": m, "nr": 16}, SMALL, parts)
+
+
+@pytest.mark.parametrize("make", [biased, residual, long])
+@pytest.mark.parametrize("m", minimal.POSITIVE)
+def test_what_follows_is_fused(m: int, make: Make) -> None:
+    one = case(6, 37, (2, 7, 13), (1, 1, 1), (1, 12, 12), make=make)
+    target = TARGETS[m // 2 % 2]
+    agrees(one, TEMPLATE.default(one.workload(), target) | {"m": m}, target)
+
+
+def static(shape: tuple[int, ...], *weights: int, **attrs: Any) -> Workload:
+    def make(b: Builder, x: Var, w: Var) -> Var:
+        return bare(b, x, w, **attrs)
+
+    return Case(TEMPLATE, make, (shape, weights), ({},), (1,)).workload()
+
+
+@pytest.mark.parametrize("target", TARGETS[:2], ids=lambda t: f"lanes{t.lanes}")
+def test_every_legal_schedule_of_a_known_size(target: Target) -> None:
+    """Where the size is known, only the tiles that it asks for are written."""
+    load = static((1, 45, 43, 3), 20, 3, 3, 3)
+    args = [
+        np.random.default_rng(i).standard_normal(p.type.shape)
+        for i, p in enumerate(load.body.params)
+    ]
+    args = [a.astype(np.float32) for a in args]
+    want = run_function(load.body, [a.astype(np.float64) for a in args])[0]
+    schedules = legal(TEMPLATE, load, target)
+    assert {int(s["m"]) for s in schedules} == set(minimal.POSITIVE)
+    for schedule in schedules:
+        got = run(TEMPLATE, load, schedule, args, target, {})
+        bound = BOUNDS[int(schedule["m"])] * np.abs(want).max()
+        np.testing.assert_allclose(got, want, rtol=0, atol=bound, err_msg=str(schedule))
+
+
+def test_only_the_tiles_of_balanced_blocks_are_written() -> None:
+    known, unknown = (static((1, h, 58, 3), 16, 3, 3, 3) for h in (58, Symbol("H", 3)))
+    schedule = {"m": 2, "nr": 16}
+    least = [
+        re.search(r"'least': (\d+)", TEMPLATE.source(w, schedule, TARGETS[1]))
+        for w in (known, unknown)
+    ]
+    assert [found and found[1] for found in least] == ["5", "1"]
+
+
+def test_no_images_are_no_work() -> None:
+    load = Case(TEMPLATE, bare, ((Symbol("N", 0), 9, 9, 4), (8, 4, 3, 3)), (), (1,)).workload()
+    args = [np.ones((0, 9, 9, 4), np.float32), np.ones((8, 4, 3, 3), np.float32)]
+    schedule = TEMPLATE.default(load, TARGETS[0])
+    assert run(TEMPLATE, load, schedule, args, TARGETS[0], {"N": 0}).shape == (0, 7, 7, 8)
+
+
+def launch_of(m: int, shape: tuple[int, ...], out: int, target: Target) -> tuple[int, int]:
+    """The blocks of a convolution with one panel for all channels, and the workspace."""
+    load = static(shape, out, shape[-1], 3, 3)
+    types = (*(p.type.shape for p in load.body.params), load.result.shape)
+    launch = TEMPLATE.launch(load, {"m": m, "nr": 16}, types, target)
+    assert isinstance(launch.extent, int)
+    assert isinstance(launch.workspace, int)
+    return launch.extent // math.ceil(out / 16), launch.workspace
+
+
+@pytest.mark.parametrize(
+    ("m", "shape", "blocks"),
+    [
+        (4, (1, 58, 58, 64), 5),  # 196 patches, V of 42 in three quarters of the cache
+        (4, (1, 30, 30, 128), 3),  # 49, of 24 at least
+        (2, (1, 16, 16, 256), 1),  # 49, wide
+        (6, (1, 3, 3, 8), 1),
+    ],
+)
+def test_the_patches_of_a_block_fit_the_second_cache(
+    m: int, shape: tuple[int, ...], blocks: int
+) -> None:
+    target = replace(TARGETS[1], l2=512 << 10)
+    found, workspace = launch_of(m, shape, 48, target)
+    assert found == blocks
+    assert workspace < 2 << 20
+
+
+# --- weights -----------------------------------------------------------------------------------
+
+
+def test_weights_are_transformed_as_they_are_packed() -> None:
+    load = static((1, 9, 9, 5), 20, 5, 3, 3)
+    weights = np.zeros((20, 5, 3, 3), np.float32)
+    weights[17, 3, 1, 1] = 1
+    packed = TEMPLATE.pack(load, {"m": 4, "nr": 16}, 1, weights)
+    assert packed is not None
+    assert (packed.shape, packed.dtype) == ((2, 36, 5, 16), np.dtype("float32"))
+    middle = np.array([float(row[1]) for row in minimal.taps(4)])
+    np.testing.assert_array_equal(packed[1, :, 3, 1], np.outer(middle, middle).astype("f").ravel())
+    packed[1, :, 3, 1] = 0
+    assert not packed.any()
+    assert TEMPLATE.pack(load, {"m": 4, "nr": 16}, 0, weights) is None
+
+
+def test_weights_are_shared_by_kernels_that_pack_them_alike() -> None:
+    load = static((1, 9, 9, 5), 20, 5, 3, 3)
+    keys = [TEMPLATE.pack_key(load, s, 1) for s in legal(TEMPLATE, load, TARGETS[0])]
+    assert len(set(keys)) == len(keys)
+    assert conv.TEMPLATE.pack_key(load, conv.TEMPLATE.default(load, TARGETS[0]), 1) not in keys
+    assert TEMPLATE.pack_key(load, {"m": 4, "nr": 16}, 0) == ""
+
+
+# --- what is declined --------------------------------------------------------------------------
+
+
+def test_it_stands_beside_the_direct_one() -> None:
+    names = [t.name for t in candidates(IMAGES[0].workload())]
+    assert names.index("conv2d") == 0
+    assert "winograd" in names
+
+
+@pytest.mark.parametrize(
+    "load",
+    [
+        static((1, 9, 9, 4), 8, 4, 3, 3, strides=(1, 2)),
+        static((1, 9, 9, 4), 8, 4, 3, 3, dilations=(2, 1)),
+        static((1, 9, 9, 4), 8, 2, 3, 3, groups=2),
+        static((1, 9, 9, 4), 8, 4, 3, 1),
+        static((1, 9, 9, 4), 8, 4, 1, 1),
+        static((1, 9, 9, 4), 8, 4, 3, 3, pads=(1, 1, 1, 1)),
+        static((1, 9, 9, 0), 8, 0, 3, 3),
+        replace(static((1, 9, 9, 4), 8, 4, 3, 3), constant=(False, False)),
+    ],
+    ids=["strides", "dilations", "groups", "3x1", "1x1", "pads", "no channels", "unknown weights"],
+)
+def test_other_convolutions_are_declined(load: Workload) -> None:
+    assert not TEMPLATE.accepts(load)
+
+
+def test_illegal_schedules_say_why() -> None:
+    load, target = IMAGES[0].workload(), TARGETS[1]
+    for schedule, why in (
+        ({"m": 3, "nr": 16}, r"m=3 is not in (2, 4, 6)"),
+        ({"m": 4, "nr": 32}, r"nr=32 is not in (16, 24)"),
+        ({"m": 4}, "expected the knobs ['m', 'nr'], got ['m']"),
+    ):
+        assert TEMPLATE.valid(load, schedule, target) == why
+
+
+# --- networks ----------------------------------------------------------------------------------
+
+
+def block_of_resnet() -> Module:
+    """Two padded convolutions of NCHW images, the second one beside what went in."""
+    rng = np.random.default_rng(5)
+    weights = [rng.standard_normal((24, 24, 3, 3)).astype(np.float32) for _ in range(2)]
+    x, b = Var("x", tensor("float32", N, 24, H, W)), Builder()
+    y = b.emit(ops.conv2d, x, Const(weights[0]), pads=(1, 1, 1, 1))
+    y = b.emit(ops.conv2d, b.emit(ops.relu, y), Const(weights[1]), pads=(1, 1, 1, 1))
+    y = b.emit(ops.relu, b.emit(ops.add, y, x))
+    return Module({"main": b.function("main", [x], [y])})
+
+
+def calls_of(program: Program) -> list[KernelCall]:
+    steps = instructions(program.decide("main").code)
+    return [c for i in steps if isinstance(i, RunSegment) for c in i.segment.calls]
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_network_runs_what_its_strategy_says(threads: int) -> None:
+    """Launched by the native plan, on any sizes, each thread in a workspace of its own."""
+    module, target = block_of_resnet(), host()
+    asked = partial(decide, module, target=target, threads=threads, executor="auto")
+    able = [c.workload for c in calls_of(asked(defaults)) if TEMPLATE.accepts(c.workload)]
+    assert len({w.hash for w in able}) == 2
+    made = {w.hash: Implementation("winograd", TEMPLATE.default(w, target)) for w in able}
+    program = asked(lambda _: Strategy(made))
+    names = [c.implementation.template for c in calls_of(program)]
+    assert names.count("winograd") == 2
+    exe = Executable(link(program), module, 0.0)
+    for n, h, w in ((1, 9, 10), (3, 28, 30), (2, 1, 4)):
+        args = [np.random.default_rng(n).standard_normal((n, 24, h, w)).astype(np.float32)]
+        (got,), (want,) = exe.run(*args), evaluate_module(module, *args)
+        np.testing.assert_allclose(got, want, rtol=0, atol=3e-5 * np.abs(want).max())
