@@ -214,6 +214,23 @@ def test_the_patches_of_a_block_fit_the_second_cache(
     assert workspace < 2 << 20
 
 
+@pytest.mark.parametrize(
+    ("shape", "m"),
+    [((1, 9, 9, 512), 2), ((1, 58, 58, 64), 6), ((N, H, W, 64), 4)],
+    ids=["weights weigh most", "large", "any"],
+)
+def test_a_default_is_what_the_model_finds_best(shape: tuple[Dim, ...], m: int) -> None:
+    load = static(shape, shape[-1], shape[-1], 3, 3)
+    target = replace(TARGETS[0], name="emeraldrapids", l2=2 << 20, l3=300 << 20)
+    default = TEMPLATE.default(load, target)
+    assert default["m"] == m
+    if load.result.is_static:
+        assert TEMPLATE.cost is not None
+        taken = TEMPLATE.cost(load).seconds(legal(TEMPLATE, load, target), {}, target, 8 << 20)
+        (best,) = TEMPLATE.cost(load).seconds([default], {}, target, 8 << 20)
+        assert best == taken.min()
+
+
 # --- weights -----------------------------------------------------------------------------------
 
 

@@ -227,7 +227,7 @@ class Extents:
 
     def typical(self, cold_bytes: int = 0) -> tuple[Product, ...]:
         """Within the bounds of the symbols: all at their ends, and all in the middle."""
-        points = [partial(_at_bounds, share=share) for share in (0.0, 0.5, 1.0)]
+        points = [partial(at_bounds, share=share) for share in (0.0, 0.5, 1.0)]
         if all(len({at(d) for at in points}) == 1 for d in (self.columns, self.depth)):
             return (self._at(points, cold_bytes),)
         return tuple(self._at([at], cold_bytes) for at in points)
@@ -242,7 +242,7 @@ class Extents:
 TYPICAL = 256  # the top of an extent that the types leave open
 
 
-def _at_bounds(dim: Dim, share: float) -> int:
+def at_bounds(dim: Dim, share: float) -> int:
     """An extent when all its symbols are so far, geometrically, from their low ends to their tops.
 
     One that is unknown is as far between its own.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,14 +40,29 @@ class Detour:
         cold_bytes: int = 0,
     ) -> Floats:
         """As `Cost.seconds`."""
-        return np.array([self._taken(s, sizes, target, cold_bytes) for s in schedules])
+        return self._at(lambda dim: evaluate(dim, sizes), schedules, target, cold_bytes)
 
-    def _taken(
-        self, schedule: Schedule, sizes: Mapping[str, int], target: Target, cold_bytes: int
-    ) -> float:
+    def best(self, schedules: Sequence[Schedule], target: Target) -> Schedule:
+        """The one of the least mean logarithm of seconds within the bounds of the symbols."""
+        points = (partial(cost.at_bounds, share=share) for share in (0.0, 0.5, 1.0))
+        logs = [np.log(self._at(at, schedules, target, 4 * target.l2)) for at in points]
+        return schedules[int(np.mean(logs, axis=0).argmin())]
+
+    def _at(
+        self,
+        at: Callable[[Dim], int],
+        schedules: Sequence[Schedule],
+        target: Target,
+        cold_bytes: int,
+    ) -> Floats:
+        patches = {m: max(at(dim), 1) for m, dim in self.patches.items()}
+        taken = (self._taken(s, patches[int(s["m"])], target, cold_bytes) for s in schedules)
+        return np.fromiter(taken, float)
+
+    def _taken(self, schedule: Schedule, patches: int, target: Target, cold_bytes: int) -> float:
         m, width = int(schedule["m"]), int(schedule["nr"])
         constants, rows = cost.FITTED.of(target), tile_rows(width, target)
-        patches, elements = max(evaluate(self.patches[m], sizes), 1), minimal.reach(m) ** 2
+        elements = minimal.reach(m) ** 2
         blocks = -(-patches // most_patches(self.channels, m, rows, target))
         product = Product(
             rows=(-(-patches // blocks),),

@@ -19,7 +19,14 @@ from bucketize.kernel.gemm.patchwork import most_patches, row_bytes, source, til
 from bucketize.kernel.gemm.schedule import tallest
 from bucketize.kernel.loops.loop import schedule_error
 from bucketize.kernel.target import Target
-from bucketize.kernel.template import Knob, Launch, Schedule, Shapes, Template
+from bucketize.kernel.template import (
+    Knob,
+    Launch,
+    Schedule,
+    Shapes,
+    Template,
+    combinations,
+)
 from bucketize.kernel.workload import Workload
 from bucketize.op import Array
 from bucketize.types import Dim, Shape, ceil_div, positive, product
@@ -40,8 +47,8 @@ def _knobs(_: Workload, target: Target) -> dict[str, tuple[Knob, ...]]:
     return {"m": tuple(minimal.POSITIVE), "nr": tuple(widths)}
 
 
-def _default(_: Workload, target: Target) -> dict[str, Knob]:
-    return {"m": 4, "nr": 2 * target.lanes}
+def _default(workload: Workload, target: Target) -> dict[str, Knob]:
+    return dict(_detour(workload).best(combinations(_knobs(workload, target)), target))
 
 
 def _patches(out: Shape, m: int) -> Dim:
