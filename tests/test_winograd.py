@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import math
 import re
@@ -18,6 +19,7 @@ from test_vector_templates import TARGETS, Case, H, N, W, legal, run, shape_of
 from bucketize import ops
 from bucketize.interpret import evaluate_module, run_function
 from bucketize.ir import Builder, Const, Module, Var
+from bucketize.kernel.build import build
 from bucketize.kernel.gemm import conv, minimal, winograd
 from bucketize.kernel.target import Target, host
 from bucketize.kernel.template import Implementation, Schedule
@@ -134,6 +136,22 @@ def test_blocks_and_panels_may_be_cut_anywhere(m: int) -> None:
     one = case(9, 40, (1, 7 * m, 7 * m - 1), (3, 4 * m - 1, 4 * m))
     for parts in (1, 2, 5):
         agrees(one, {"m": m, "nr": 16}, SMALL, parts)
+
+
+def test_a_part_writes_its_own_panels_only() -> None:
+    load, schedule = static((1, 9, 9, 4), 40, 4, 3, 3), {"m": 4, "nr": 16}
+    image, weights = (np.ones(p.type.shape, np.float32) for p in load.body.params)
+    packed, out = TEMPLATE.pack(load, schedule, 1, weights), np.full((1, 7, 7, 40), np.nan, "f")
+    assert packed is not None
+    launch = TEMPLATE.launch(load, schedule, (image.shape, weights.shape, out.shape), SMALL)
+    assert launch.extent == 3
+    workspace = np.empty(launch.workspace, np.uint8)
+    head = [a.ctypes.data for a in (out, image, packed, workspace)]
+    block = np.array([*head, 1, 2, *launch.dims], np.int64)
+    kernel = build(TEMPLATE.source(load, schedule, SMALL), name_hint="winograd")
+    ctypes.CFUNCTYPE(None, ctypes.c_void_p)(kernel.address)(block.ctypes.data)
+    np.testing.assert_allclose(out[..., 16:32], 36, rtol=1e-5)
+    assert np.isnan(np.delete(out, slice(16, 32), axis=3)).all()
 
 
 @pytest.mark.parametrize("make", [biased, residual, long])
