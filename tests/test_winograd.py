@@ -234,8 +234,13 @@ def test_the_patches_of_a_block_fit_the_second_cache(
 
 @pytest.mark.parametrize(
     ("shape", "m"),
-    [((1, 9, 9, 512), 2), ((1, 58, 58, 64), 6), ((N, H, W, 64), 4)],
-    ids=["weights weigh most", "large", "any"],
+    [
+        ((1, 9, 9, 512), 2),
+        ((1, 58, 58, 64), 4),
+        ((1, 98, 98, 128), 6),
+        ((Symbol("N", 1, 8), 16, 16, 256), 4),
+    ],
+    ids=["weights weigh most", "usual", "large", "any"],
 )
 def test_a_default_is_what_the_model_finds_best(shape: tuple[Dim, ...], m: int) -> None:
     load = static(shape, shape[-1], shape[-1], 3, 3)
