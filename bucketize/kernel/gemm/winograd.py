@@ -1,7 +1,8 @@
 """The template of 3x3 convolutions of stride 1 by minimal filtering, beside the direct one.
 
-It multiplies less, ((m + 2) / 3m)^2 as often, and rounds more: by the largest magnitude of the
-result the error is as that of the direct one for m = 2, and up to 1e-5 for m = 4 and 6.
+It multiplies less, ((m + 2) / 3m)^2 as often, and rounds more: of the largest magnitude of the
+result the error is that of the direct one for m = 2, 4e-6 to 9e-6 for 4, 8e-6 to 1.5e-5 for 6. What
+is not finite spreads over all pixels of its patch.
 """
 
 from __future__ import annotations
