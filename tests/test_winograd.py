@@ -83,9 +83,14 @@ def long(b: Builder, x: Var, w: Var, factor: Var) -> Var:
     return b.emit(ops.gelu, b.emit(ops.mul, bare(b, x, w), factor))
 
 
-def case(channels: int, out: int, *sizes: Sizes, make: Make = bare) -> Case:
+def grouped(groups: int) -> Make:
+    return lambda b, x, w: bare(b, x, w, groups=groups)
+
+
+def case(channels: int, out: int, *sizes: Sizes, make: Make = bare, groups: int = 1) -> Case:
     """A convolution of symbolic images; `sizes` are batch, height and width of the result."""
-    image, weights = (N, H, W, channels), (out, channels, 3, 3)
+    image, weights = (N, H, W, channels), (out, channels // groups, 3, 3)
+    make = grouped(groups) if groups > 1 else make
     types: tuple[tuple[Dim, ...], ...] = (image, weights)
     constant: tuple[int, ...] = (1,)
     if make is biased:
@@ -117,6 +122,8 @@ IMAGES = [
     case(65, 17, (1, 7, 6), (2, 3, 3)),
     case(1, 1, (1, 2, 3), (5, 6, 6)),
     case(256, 20, (2, 6, 7)),
+    case(10, 66, (1, 8, 7), (2, 3, 3), groups=2),
+    case(96, 96, (1, 5, 4), groups=32),
 ]
 
 
@@ -131,9 +138,13 @@ def test_a_convolution_is_the_reference_at_any_size(m: int, target: Target) -> N
 
 
 @pytest.mark.parametrize("m", minimal.POSITIVE)
-def test_blocks_and_panels_may_be_cut_anywhere(m: int) -> None:
-    """49 and 48 patches, in balanced blocks of 24 at most, and three panels, the last one cut."""
-    one = case(9, 40, (1, 7 * m, 7 * m - 1), (3, 4 * m - 1, 4 * m))
+@pytest.mark.parametrize("groups", [1, 3])
+def test_blocks_and_panels_may_be_cut_anywhere(m: int, groups: int) -> None:
+    """49 and 48 patches, in balanced blocks of 24 at most, and three panels, the last one cut.
+
+    Of three groups each has a panel.
+    """
+    one = case(9, 39 + groups % 3, (1, 7 * m, 7 * m - 1), (3, 4 * m - 1, 4 * m), groups=groups)
     for parts in (1, 2, 5):
         agrees(one, {"m": m, "nr": 16}, SMALL, parts)
 
@@ -263,12 +274,26 @@ def test_weights_are_transformed_as_they_are_packed() -> None:
     weights[17, 3, 1, 1] = 1
     packed = TEMPLATE.pack(load, {"m": 4, "nr": 16}, 1, weights)
     assert packed is not None
-    assert (packed.shape, packed.dtype) == ((2, 36, 5, 16), np.dtype("float32"))
+    assert (packed.shape, packed.dtype) == ((2 * 36 + 2 * 9, 5, 16), np.dtype("float32"))
+    elements, taps = packed[:72].reshape(2, 36, 5, 16), packed[72:].reshape(2, 9, 5, 16)
     middle = np.array([float(row[1]) for row in minimal.taps(4)])
-    np.testing.assert_array_equal(packed[1, :, 3, 1], np.outer(middle, middle).astype("f").ravel())
-    packed[1, :, 3, 1] = 0
+    mine = elements[1, :, 3, 1]
+    np.testing.assert_array_equal(mine, np.outer(middle, middle).astype("f").ravel())
+    assert taps[1, 4, 3, 1] == 1
+    elements[1, :, 3, 1] = taps[1, 4, 3, 1] = 0
     assert not packed.any()
     assert TEMPLATE.pack(load, {"m": 4, "nr": 16}, 0, weights) is None
+
+
+def test_weights_of_groups_are_packed_group_by_group() -> None:
+    load = static((1, 9, 9, 4), 20, 2, 3, 3, groups=2)
+    weights = np.random.default_rng(0).standard_normal((20, 2, 3, 3)).astype(np.float32)
+    packed = TEMPLATE.pack(load, {"m": 2, "nr": 8}, 1, weights)
+    assert packed is not None
+    assert packed.shape == (2 * 2 * (16 + 9), 2, 8)
+    taps = packed[64:].reshape(2, 2, 3, 3, 2, 8)
+    np.testing.assert_array_equal(taps[1, 1, 2, 0, 1, :2], weights[18:, 1, 2, 0])
+    assert not taps[1, 1, ..., 2:].any()
 
 
 def test_weights_are_shared_by_kernels_that_pack_them_alike() -> None:
@@ -277,6 +302,9 @@ def test_weights_are_shared_by_kernels_that_pack_them_alike() -> None:
     assert len(set(keys)) == len(keys)
     assert conv.TEMPLATE.pack_key(load, conv.TEMPLATE.default(load, TARGETS[0]), 1) not in keys
     assert TEMPLATE.pack_key(load, {"m": 4, "nr": 16}, 0) == ""
+    two, four = (static((1, 9, 9, 8), 16, 8 // g, 3, 3, groups=g) for g in (2, 4))
+    keys = [TEMPLATE.pack_key(w, {"m": 4, "nr": 16}, 1) for w in (two, four)]
+    assert keys[0] != keys[1]
 
 
 # --- what is declined --------------------------------------------------------------------------
@@ -293,14 +321,23 @@ def test_it_stands_beside_the_direct_one() -> None:
     [
         static((1, 9, 9, 4), 8, 4, 3, 3, strides=(1, 2)),
         static((1, 9, 9, 4), 8, 4, 3, 3, dilations=(2, 1)),
-        static((1, 9, 9, 4), 8, 2, 3, 3, groups=2),
+        static((1, 9, 9, 4), 8, 1, 3, 3, groups=4),
         static((1, 9, 9, 4), 8, 4, 3, 1),
         static((1, 9, 9, 4), 8, 4, 1, 1),
         static((1, 9, 9, 4), 8, 4, 3, 3, pads=(1, 1, 1, 1)),
         static((1, 9, 9, 0), 8, 0, 3, 3),
         replace(static((1, 9, 9, 4), 8, 4, 3, 3), constant=(False, False)),
     ],
-    ids=["strides", "dilations", "groups", "3x1", "1x1", "pads", "no channels", "unknown weights"],
+    ids=[
+        "strides",
+        "dilations",
+        "depthwise",
+        "3x1",
+        "1x1",
+        "pads",
+        "no channels",
+        "unknown weights",
+    ],
 )
 def test_other_convolutions_are_declined(load: Workload) -> None:
     assert not TEMPLATE.accepts(load)

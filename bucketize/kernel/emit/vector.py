@@ -206,6 +206,13 @@ class Writer:
         lane = ir.Constant(ir.VectorType(INT, self.lanes), list(range(self.lanes)))
         return self.builder.icmp_signed("<", lane, self.splat(limit, self.lanes))
 
+    def any_lane(self, mask: ir.Value) -> ir.Value:
+        """Whether one of at least two lanes is on."""
+        bits = ir.IntType(self.lanes)
+        return self.builder.icmp_unsigned(
+            "!=", self.builder.bitcast(mask, bits), ir.Constant(bits, 0)
+        )
+
     def splat(self, scalar: ir.Value, width: int) -> ir.Value:
         """A scalar in every element."""
         if width == 1:

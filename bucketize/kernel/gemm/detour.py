@@ -32,6 +32,8 @@ class Detour:
     """Those of all images, by the lines m that one gives."""
     channels: int
     channels_out: int
+    """Those of a group."""
+    groups: int = 1
 
     def seconds(
         self,
@@ -64,17 +66,20 @@ class Detour:
         m, width = int(schedule["m"]), int(schedule["nr"])
         constants, rows = cost.FITTED.of(target), tile_rows(width, target)
         elements = minimal.reach(m) ** 2
-        blocks = -(-patches // most_patches(self.channels, m, rows, target))
+        channels = self.groups * self.channels
+        blocks = -(-patches // most_patches(channels, m, rows, target))
         product = Product(
             rows=(-(-patches // blocks),),
             columns=self.channels_out,
             depth=self.channels,
-            batch=(elements * blocks,),
-            a_step=row_bytes(self.channels),
-            cold_bytes=max(cold_bytes, elements * self.channels * self.channels_out * FLOAT_BYTES),
+            batch=(elements * blocks * self.groups,),
+            a_step=row_bytes(channels),
+            cold_bytes=max(cold_bytes, elements * channels * self.channels_out * FLOAT_BYTES),
         )
         knobs = cost.arrays([{"mr": rows, "nr": width, "kc": 0}], target.lanes)
         products = cost.seconds(product, knobs, constants, target)
-        sides = (self.channels, self.channels_out)
-        vectors = elements * patches * sum(-(-n // target.lanes) for n in sides)
-        return float(products[0, 0]) + vectors * TRANSFORM[m] / constants.ghz / 1e9
+        vectors = -(-channels // target.lanes) + self.groups * -(-self.channels_out // target.lanes)
+        return (
+            float(products[0, 0])
+            + elements * patches * vectors * TRANSFORM[m] / constants.ghz / 1e9
+        )

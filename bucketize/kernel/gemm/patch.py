@@ -1,4 +1,4 @@
-"""One patch of a convolution by minimal filtering: from its pixels to V, and from M to the result.
+"""One patch of a convolution by minimal filtering: where it is, and from its pixels to V.
 
 A patch is the reach x reach pixels that m x m pixels of the result are made from. V and M hold its
 elements, as many as it has pixels, each element of all patches of a block together.
@@ -6,7 +6,6 @@ elements, as many as it has pixels, each element of all patches of a block toget
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from llvmlite import ir
@@ -22,13 +21,14 @@ from bucketize.kernel.emit.vector import (
 )
 from bucketize.kernel.gemm import microkernel, minimal
 from bucketize.kernel.gemm.epilogue import Epilogue
-from bucketize.kernel.gemm.microkernel import Store, Words, finisher
+from bucketize.kernel.gemm.microkernel import Words
 
-PLACE = ("row", "lines", "pixels")
-"""Where a patch is: its first row of the result, and the lines and pixels that it has there."""
+PLACE = ("row", "lines", "pixels", "source")
+"""Where a patch is: its first row of the result, the lines and pixels that it has there, and its
+first pixel of the image."""
 PLACE_BYTES = len(PLACE) * WORD_BYTES
 DIMS = (
-    *("depth", "columns", "panels"),
+    *("groups", "channels", "depth", "columns", "panels"),
     *("low", "tall", "across", "down", "width", "height"),
     *("pixel", "line", "image", "c_step"),
     *("v_row", "v_step", "m_step", "places"),
@@ -80,7 +80,7 @@ class Form:
     def frame_names(self) -> tuple[str, ...]:
         """The words that tell a patch its place in one panel."""
         operands = (f"e{i}" for i in range(len(self.epilogue.operands)))
-        return ("products", "columns", "lines", "pixels", "c", *operands)
+        return ("products", "source", "taps", "columns", "lines", "pixels", "c", *operands)
 
     @property
     def product(self) -> microkernel.Form:
@@ -104,16 +104,13 @@ def place_of(w: Writer, places: ir.Value, patch: Size) -> Words:
     return Words(w, w.item(places, patch, PLACE_BYTES), PLACE)
 
 
-# --- pixels to V -------------------------------------------------------------------------------
-
-
 class Data:
     """Finds patches of the list, and transforms them to those of the block."""
 
     def __init__(self, w: Writer, form: Form, block: Words, places: ir.Value, v: ir.Value) -> None:
         self.w, self.form, self.block, self.places, self.v = w, form, block, places, v
         self.image = block.pointer(f"in{form.x}")
-        names = ("across", "down", "width", "height", "pixel", "line", "image", "depth", "v_row")
+        names = ("across", "down", "width", "height", "pixel", "line", "image", "channels", "v_row")
         self.d = {name: block.word(name) for name in names}
         whole = [POINTER, POINTER, WORD, WORD, POINTER, WORD]
         self.inner = w.define("inner", whole, self._inner)
@@ -129,12 +126,12 @@ class Data:
         row = w.add(w.mul(w.add(w.mul(image, d["height"]), y), d["width"]), x)
         lines = w.word(w.least(w.sub(d["height"], y), m))
         pixels = w.word(w.least(w.sub(d["width"], x), m))
-        place = place_of(w, self.places, patch)
-        for name, value in zip(PLACE, (row, lines, pixels), strict=True):
-            place.put(name, value)
         source = self.image
         for number, step in ((image, "image"), (y, "line"), (x, "pixel")):
             source = w.at(source, w.mul(number, d[step]))
+        place = place_of(w, self.places, patch)
+        for name, value in zip(PLACE, (row, lines, pixels, source), strict=True):
+            place.put(name, value)
         self.transform(source, w.at(self.v, w.mul(patch, d["v_row"])), lines, pixels)
 
     def transform(
@@ -143,9 +140,9 @@ class Data:
         """Read whole vectors of whole patches in place, the others by way of a copy."""
         w, d, b = self.w, self.d, self.w.builder
         inside = b.and_(w.compare(lines, "==", self.form.m), w.compare(pixels, "==", self.form.m))
-        count = b.select(inside, w.word(w.div(d["depth"], w.lanes)), w.word(0))
+        count = b.select(inside, w.word(w.div(d["channels"], w.lanes)), w.word(0))
         w.call(self.inner, [self.block.memory, source, d["line"], d["pixel"], target, count])
-        rest = w.compare(w.mul(count, w.lanes), "<", d["depth"])
+        rest = w.compare(w.mul(count, w.lanes), "<", d["channels"])
         arguments = [self.block.memory, source, target, lines, pixels, count]
         w.when(rest, lambda: w.call(self.edge, arguments))
 
@@ -181,7 +178,7 @@ class Data:
         """The vectors of channels from the first one on, zeros where image or channels end."""
         memory, source, target, lines, pixels, first = arguments
         form, block = self.form, Words(w, memory, self.form.block_names)
-        depth, line, pixel = (block.word(name) for name in ("depth", "line", "pixel"))
+        channels, line, pixel = (block.word(name) for name in ("channels", "line", "pixel"))
         size = form.elements * w.lanes
         copy = w.scratch(size * FLOAT_BYTES)
         w.loop(0, size, lambda i, _: w.store(w.number(0), w.item(copy, i)), step=w.lanes)
@@ -189,7 +186,8 @@ class Data:
         seen = [w.add(n, minimal.TAPS - 1) for n in (lines, pixels)]
 
         def vector(v: ir.Value, _: Values) -> None:
-            here, mask = w.item(source, w.mul(v, w.lanes)), w.mask(w.sub(depth, w.mul(v, w.lanes)))
+            begin = w.mul(v, w.lanes)
+            here, mask = w.item(source, begin), w.mask(w.sub(channels, begin))
 
             def row(i: ir.Value, _: Values) -> None:
                 left, to = w.at(here, w.mul(i, line)), w.at(copy, w.mul(i, steps[0]))
@@ -200,116 +198,6 @@ class Data:
                 w.loop(0, seen[1], one)
 
             w.loop(0, seen[0], row)
-            w.call(self.inner, [memory, copy, *steps, w.item(target, w.mul(v, w.lanes)), 1])
+            w.call(self.inner, [memory, copy, *steps, w.item(target, begin), 1])
 
-        w.loop(first, w.ceildiv(depth, w.lanes), vector)
-
-
-# --- M to the result ---------------------------------------------------------------------------
-
-
-class Results:
-    """Transforms M to pixels of the result, with the epilogue."""
-
-    def __init__(self, w: Writer, form: Form, block: Words, places: ir.Value, m: ir.Value) -> None:
-        self.w, self.form, self.block, self.places, self.m = w, form, block, places, m
-        names = form.frame_names
-        self.frame = Words(w, w.scratch(len(names) * WORD_BYTES), names)
-        self.finish = finisher(w, form, "cut")
-        self.function = w.define("results", [POINTER, POINTER], self._patch)
-
-    def write(self, panel: ir.Value, count: ir.Value) -> None:
-        """One panel of channels out of all patches of the block."""
-        w, frame, first = self.w, self.frame, self.w.mul(panel, self.form.width)
-        frame.put("columns", w.sub(self.block.word("columns"), first))
-        arrays = self.arrays(first)
-
-        def patch(t: ir.Value, _: Values) -> None:
-            place = place_of(w, self.places, t)
-            row = place.word("row")
-            for name, (pointer, step) in arrays.items():
-                frame.put(name, w.at(pointer, w.mul(row, step)))
-            for name in ("lines", "pixels"):
-                frame.put(name, place.word(name))
-            frame.put("products", w.item(self.m, w.mul(t, self.form.width)))
-            w.call(self.function, [self.block.memory, frame.memory])
-
-        w.loop(0, count, patch)
-
-    def arrays(self, column: Size) -> dict[str, tuple[ir.Value, Size]]:
-        """Where a column of the result and the operands begins, and bytes from row to row."""
-        w, block = self.w, self.block
-        arrays: dict[str, tuple[ir.Value, Size]] = {
-            "c": (w.item(block.pointer("out"), column), block.word("c_step"))
-        }
-        for i, operand in enumerate(self.form.epilogue.operands):
-            at = block.pointer(f"in{operand.place}")
-            step = block.word(f"e{i}_step") if operand.rows else 0
-            arrays[f"e{i}"] = w.item(at, column) if operand.columns else at, step
-        return arrays
-
-    def _patch(self, w: Writer, memory: ir.Value, place: ir.Value) -> None:
-        """A patch in one panel: stored at once, or by way of memory where it is cut."""
-        form, frame = self.form, Words(w, place, self.form.frame_names)
-        across = Words(w, memory, form.block_names).word("width")
-        lines, pixels = frame.word("lines"), frame.word("pixels")
-        sums = w.scratch(form.m * form.m * form.width * FLOAT_BYTES)
-        cut = w.builder.or_(
-            w.compare(pixels, "<", form.m), w.compare(frame.word("columns"), "<", form.width)
-        )
-        store = Store(w, form, memory, place)
-
-        def line(i: ir.Value, column: ir.Value, values: Values) -> None:
-            def through_memory() -> None:
-                for j, value in enumerate(values):
-                    row = w.add(w.mul(i, form.m), j)
-                    w.store(value, w.item(sums, w.add(w.mul(row, form.width), column)))
-
-            def at_once() -> None:
-                for j, value in enumerate(values):
-                    store.value(value, w.add(w.mul(i, across), j), column, None)
-
-            if form.epilogue.is_long:
-                through_memory()
-            else:
-                w.when(cut, through_memory, at_once)
-
-        def finish(i: ir.Value, _: Values) -> None:
-            mine = w.item(sums, w.mul(i, form.m * form.width))
-            w.call(self.finish, [memory, place, mine, w.mul(i, across), pixels])
-
-        self.lines(w, memory, frame, line)
-        kept = lines if form.epilogue.is_long else w.builder.select(cut, lines, w.word(0))
-        w.loop(0, kept, finish)
-
-    def lines(
-        self,
-        w: Writer,
-        memory: ir.Value,
-        frame: Words,
-        line: Callable[[ir.Value, ir.Value, Values], None],
-    ) -> None:
-        """The lines of a patch, vector after vector: `line(which, column, its pixels)`."""
-        form, reach = self.form, range(self.form.reach)
-        step = Words(w, memory, form.block_names).word("m_step")
-        products, count = frame.pointer("products"), frame.word("lines")
-        half = w.scratch(form.m * form.reach * w.lanes * FLOAT_BYTES)
-
-        def vector(column: ir.Value, _: Values) -> None:
-            here = w.item(products, column)
-
-            def down(j: ir.Value, _: Values) -> None:
-                top, to = w.at(here, w.mul(j, step)), w.item(half, w.mul(j, w.lanes))
-                values = [w.load(w.at(top, w.mul(step, i * form.reach))) for i in reach]
-                for i, value in enumerate(minimal.results(w, form.m, values)):
-                    w.store(value, w.item(to, i * form.reach * w.lanes))
-
-            def row(i: ir.Value, _: Values) -> None:
-                left = w.item(half, w.mul(i, form.reach * w.lanes))
-                values = [w.load(w.item(left, j * w.lanes)) for j in reach]
-                line(i, column, minimal.results(w, form.m, values))
-
-            w.loop(0, form.reach, down)
-            w.loop(0, count, row)
-
-        w.loop(0, form.width, vector, step=w.lanes)
+        w.loop(first, w.ceildiv(channels, w.lanes), vector)

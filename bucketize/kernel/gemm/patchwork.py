@@ -3,7 +3,8 @@
 The patches of all images make one list, which is cut into balanced blocks. For each block its
 patches are transformed, V[element][patch][channel in]; then for each panel of channels out every
 element is a product with its part of the weights, M[element][patch][channel out], and M is
-transformed to the result. The parallel axis counts (block, panel), the last one fastest.
+transformed to the result. Panels are those of all groups. The parallel axis counts (block, panel),
+the last one fastest; two parts that share a block both transform its patches.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from bucketize.kernel.gemm import minimal
 from bucketize.kernel.gemm.epilogue import Epilogue
 from bucketize.kernel.gemm.macrokernel import kernel_source
 from bucketize.kernel.gemm.microkernel import LINE, Tiles, Words
-from bucketize.kernel.gemm.patch import DIMS, Data, Form, Results
+from bucketize.kernel.gemm.patch import DIMS, Data, Form
+from bucketize.kernel.gemm.result import Results
 from bucketize.kernel.gemm.schedule import tallest
 from bucketize.kernel.target import Target
 
@@ -79,25 +81,35 @@ class _Blocks:
 
     def write(self) -> None:
         w, d = self.w, self.d
-        panels = d["panels"]
+        panels = w.mul(d["groups"], d["panels"])
         begin, end = self.block.word("begin"), self.block.word("end")
-        weights = self.block.pointer(f"in{self.form.w}")
-        step = w.mul(d["depth"], self.form.elements * self.form.width * FLOAT_BYTES)
 
         def block(o: ir.Value, _: Values) -> None:
             first = w.add(w.mul(o, d["low"]), w.least(o, d["tall"]))
             taller = w.builder.zext(w.compare(o, "<", d["tall"]), WORD)
             count = w.word(w.add(d["low"], taller))
             w.loop(0, count, lambda t, _: self.data.patch(t, w.add(first, t)))
-
-            def panel(p: ir.Value, _: Values) -> None:
-                self.products.write(w.at(weights, w.mul(p, step)), count)
-                self.results.write(p, count)
-
             lo = w.greatest(w.sub(begin, w.mul(o, panels)), 0)
-            w.loop(lo, w.least(w.sub(end, w.mul(o, panels)), panels), panel)
+            hi = w.least(w.sub(end, w.mul(o, panels)), panels)
+            w.loop(lo, hi, lambda p, _: self.panel(p, count))
 
         w.loop(w.div(begin, panels), w.ceildiv(end, panels), block)
+
+    def panel(self, panel: ir.Value, count: ir.Value) -> None:
+        """One of the panels of all groups, for so many patches.
+
+        Behind all transformed weights are the weights themselves.
+        """
+        w, d, elements = self.w, self.d, self.form.elements
+        group = w.div(panel, d["panels"])
+        weights = self.block.pointer(f"in{self.form.w}")
+        size = w.mul(d["depth"], self.form.width)
+        behind = w.mul(w.mul(w.mul(d["groups"], d["panels"]), elements), size)
+        taps = w.add(behind, w.mul(panel, w.mul(size, minimal.TAPS**2)))
+        mine = w.item(weights, w.mul(panel, w.mul(size, elements)))
+        self.products.write(group, mine, count)
+        own = w.sub(panel, w.mul(group, d["panels"]))
+        self.results.write(group, own, w.item(weights, taps), count)
 
 
 class _Products:
@@ -123,13 +135,14 @@ class _Products:
     def words(self, names: tuple[str, ...]) -> Words:
         return Words(self.w, self.w.scratch(len(names) * WORD_BYTES), names)
 
-    def write(self, weights: ir.Value, count: ir.Value) -> None:
-        """M of one panel."""
+    def write(self, group: ir.Value, weights: ir.Value, count: ir.Value) -> None:
+        """M of one panel of a group."""
         w, d, form = self.w, self.d, self.form
+        channels = w.item(self.v, w.mul(group, d["depth"]))
         bytes_ = w.mul(d["depth"], form.width * FLOAT_BYTES)
 
         def element(e: ir.Value, _: Values) -> None:
-            v, m = w.at(self.v, w.mul(e, d["v_step"])), w.at(self.m, w.mul(e, d["m_step"]))
+            v, m = w.at(channels, w.mul(e, d["v_step"])), w.at(self.m, w.mul(e, d["m_step"]))
             self.element(v, w.at(weights, w.mul(e, bytes_)), m, count)
 
         w.loop(0, form.elements, element)

@@ -1,11 +1,13 @@
 """The template of 3x3 convolutions of stride 1 by minimal filtering, beside the direct one.
 
 It multiplies less, ((m + 2) / 3m)^2 as often, and rounds more: of the largest magnitude of the
-result the error is that of the direct one for m = 2, 4e-6 to 9e-6 for 4, 8e-6 to 1.5e-5 for 6. What
-is not finite spreads over all pixels of its patch.
+result the error is that of the direct one for m = 2, 4e-6 to 9e-6 for 4, 8e-6 to 1.5e-5 for 6. A
+patch with results that are not finite, huge or denormal is computed once more, directly.
 """
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 
@@ -39,7 +41,14 @@ def _accepts(workload: Workload) -> bool:
     attrs = workload.anchor.attrs
     out, inner, *kernel = window(workload)
     once = all(tuple(attrs[name]) == (1, 1) for name in ("strides", "dilations"))
-    return once and kernel == [minimal.TAPS] * 2 and attrs["groups"] == 1 and out * inner > 0
+    several = inner > 1 or (attrs["groups"] == 1 and inner)  # there are sums over channels
+    return bool(once and kernel == [minimal.TAPS] * 2 and several and out)
+
+
+def _channels(workload: Workload) -> int:
+    """Those of the image, of all groups."""
+    _, inner, *_ = window(workload)
+    return inner * int(workload.anchor.attrs["groups"])
 
 
 def _knobs(_: Workload, target: Target) -> dict[str, tuple[Knob, ...]]:
@@ -60,9 +69,8 @@ def _patches(out: Shape, m: int) -> Dim:
 
 def _blocks(workload: Workload, schedule: Schedule, target: Target, out: Shape) -> dict[str, Dim]:
     """The dims that cut the patches of a result into balanced blocks."""
-    _, channels, *_ = window(workload)
     m, rows = int(schedule["m"]), tile_rows(int(schedule["nr"]), target)
-    return balanced(_patches(out, m), most_patches(channels, m, rows, target))
+    return balanced(_patches(out, m), most_patches(_channels(workload), m, rows, target))
 
 
 def _form(workload: Workload, schedule: Schedule, target: Target) -> Form:
@@ -89,25 +97,28 @@ def _launch(workload: Workload, schedule: Schedule, shapes: Shapes, target: Targ
     blocks, patches = _blocks(workload, schedule, target, out), _patches(out, form.m)
     dims = blocks | _reading(workload, shapes[form.x], out, form.m)
     dims |= _workspace(workload, form, ceil_div(patches, blocks["tiles"]))
-    columns, *_ = window(workload)
+    (channels_out, inner, *_), groups = window(workload), workload.anchor.attrs["groups"]
+    columns = channels_out // groups
     dims |= {
+        "groups": groups,
+        "depth": inner,
         "columns": columns,
         "panels": ceil_div(columns, form.width),
-        "c_step": columns * FLOAT_BYTES,
+        "c_step": channels_out * FLOAT_BYTES,
     }
     steps = [row_step(shapes[o.place]) for o in form.epilogue.operands]
-    extent = blocks["tiles"] * dims["panels"] * positive(patches)
+    extent = blocks["tiles"] * groups * dims["panels"] * positive(patches)
     workspace = dims["places"] + form.elements * (dims["v_step"] + dims["m_step"])
     return Launch((*(dims[n] for n in DIMS), *steps), extent, workspace=workspace)
 
 
 def _reading(workload: Workload, image: Shape, out: Shape, m: int) -> dict[str, Dim]:
     """The dims that tell how patches lie in image and result."""
-    _, channels, *_ = window(workload)
+    channels = _channels(workload)
     _, height, width, _ = out
     pixel = channels * FLOAT_BYTES
     return {
-        "depth": channels,
+        "channels": channels,
         "down": ceil_div(height, m),
         "across": ceil_div(width, m),
         "height": height,
@@ -123,35 +134,50 @@ def _workspace(workload: Workload, form: Form, patches: Dim) -> dict[str, Dim]:
 
     Between elements is a line more: all of a patch are written side by side.
     """
-    _, channels, *_ = window(workload)
+    row = row_bytes(_channels(workload))
     return {
-        "v_row": row_bytes(channels),
-        "v_step": patches * row_bytes(channels) + LINE,
+        "v_row": row,
+        "v_step": patches * row + LINE,
         "m_step": patches * form.width * FLOAT_BYTES + LINE,
         "places": ceil_div(patches * PLACE_BYTES, LINE) * LINE,
     }
 
 
 def _pack_key(workload: Workload, schedule: Schedule, index: int) -> str:
-    weights = workload.body.params.index(workload.anchor.args[1])
-    return f"winograd {schedule['m']}, panels of {schedule['nr']}" if index == weights else ""
+    if index != workload.body.params.index(workload.anchor.args[1]):
+        return ""
+    groups = workload.anchor.attrs["groups"]
+    return f"winograd {schedule['m']} in {groups} groups, panels of {schedule['nr']}"
 
 
 def _pack(workload: Workload, schedule: Schedule, index: int, value: Array) -> Array | None:
-    """Weights OIHW transformed, as [panel, element, channels in, channels out of the panel]."""
+    """Weights OIHW transformed, and behind them all as they are.
+
+    Both lie as [group, panel, element or tap, channels in, channels out of the panel].
+    """
     if not _pack_key(workload, schedule, index):
         return None
+    groups, width = workload.anchor.attrs["groups"], int(schedule["nr"])
     matrix = np.array(minimal.taps(int(schedule["m"])), np.float64)
-    high = np.tensordot(value.astype(np.float64), matrix, ([2], [1]))  # OIWy
-    elements = np.tensordot(high, matrix, ([2], [1])).transpose(2, 3, 1, 0)
-    found = panels(elements.reshape(-1, *elements.shape[2:]), int(schedule["nr"]))
-    return np.ascontiguousarray(found.swapaxes(0, 1))
+    with np.errstate(over="ignore", invalid="ignore"):  # the results will tell, and go directly
+        high = np.tensordot(value.astype(np.float64), matrix, ([2], [1]))  # OIWy
+        elements = _in_panels(np.tensordot(high, matrix, ([2], [1])), groups, width)
+    return np.concatenate([elements, _in_panels(value, groups, width)])
+
+
+def _in_panels(value: Array, groups: int, width: int) -> Array:
+    """[channels out, channels in, y, x] as [group, panel, y, x] x channels in x width."""
+    out, inner, *places = value.shape
+    apart = value.reshape(groups, out // groups, inner, -1).transpose(0, 3, 2, 1)
+    found = panels(apart.reshape(-1, inner, out // groups), width)
+    apart = found.reshape(groups, math.prod(places), -1, inner, width).swapaxes(1, 2)
+    return apart.reshape(-1, inner, width)
 
 
 def _detour(workload: Workload) -> Detour:
-    columns, channels, *_ = window(workload)
-    out = workload.anchor.out.type.shape
-    return Detour({m: _patches(out, m) for m in minimal.POSITIVE}, channels, columns)
+    (channels_out, inner, *_), groups = window(workload), workload.anchor.attrs["groups"]
+    patches = {m: _patches(workload.anchor.out.type.shape, m) for m in minimal.POSITIVE}
+    return Detour(patches, inner, channels_out // groups, groups)
 
 
 TEMPLATE = Template(
