@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from bucketize.ir import Binding, Const, Function, all_bindings
 from bucketize.kernel.cost import Model, model_of
+from bucketize.kernel.gemm.cost import between
 from bucketize.kernel.target import Target
 from bucketize.kernel.template import Implementation
 from bucketize.kernel.templates import TEMPLATES, candidates
 from bucketize.kernel.workload import Workload, group_function, workload_of
 from bucketize.types import ANY, Sizes, symbols
+
+MUCH_LESS = 0.9  # of the time: models of different templates are off by as much
 
 Weighted: TypeAlias = Sequence[tuple[Sizes, float]]
 Seconds: TypeAlias = Callable[[Workload, Sizes], float]
@@ -52,9 +56,34 @@ class Predicted:
 
 
 def default_of(workload: Workload, target: Target) -> Implementation:
-    """What runs where nothing is known: the first template that takes it, on its own schedule."""
-    template = candidates(workload)[0]
-    return Implementation(template.name, template.default(workload, target))
+    """What runs where nothing is known: the first template that takes it, on its own schedule.
+
+    Or another one, if it is expected to take much less within the bounds of the symbols.
+    """
+    made = [Implementation(t.name, t.default(workload, target)) for t in candidates(workload)]
+    points = typical(workload) if len(made) > 1 else []
+    if not points:
+        return made[0]
+    logs = [_mean_log(model_of(workload, one), points, target) for one in made]
+    least = min(logs)
+    return made[0] if least > logs[0] + math.log(MUCH_LESS) else made[logs.index(least)]
+
+
+def _mean_log(model: Model, points: Sequence[Sizes], target: Target) -> float:
+    """Of seconds, with weights as cold as where many kernels run in turn."""
+    taken = [model.seconds(sizes, target, 4 * target.l2) for sizes in points]
+    return sum(map(math.log, taken)) / len(points)
+
+
+def typical(workload: Workload) -> list[Sizes]:
+    """All symbols at their ends, and in the middle; nothing where they do not tell the shapes."""
+    types = (*(p.type for p in workload.body.params), *workload.results)
+    dims = list(itertools.chain.from_iterable(t.shape for t in types))
+    if ANY in dims:
+        return []
+    known = {s for d in dims for s in symbols(d)}
+    shares = (0.0, 0.5, 1.0) if known else (0.0,)
+    return [{s.name: between(s.lo, s.hi, share) for s in known} for share in shares]
 
 
 def is_known(workload: Workload, sizes: Sizes) -> bool:

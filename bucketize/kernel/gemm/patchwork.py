@@ -27,8 +27,8 @@ from bucketize.kernel.target import Target
 Dims: TypeAlias = dict[str, ir.Value]
 
 
-SHARE_L2 = 0.75
-"""Of the second cache, that V of a block may fill."""
+SHARE_L2 = 0.5
+"""Of the second cache, that V and M of a block may fill."""
 LEAST, LEAST_WIDE, WIDE = 24, 49, 256
 """Patches that a block has at least, so that the weights are read few times; and where they are of
 so many channels."""
@@ -41,9 +41,10 @@ def tile_rows(width: int, target: Target) -> int:
     return tallest(target)[width // target.lanes]
 
 
-def most_patches(channels: int, m: int, rows: int, target: Target) -> int:
-    """Those of a block: as many as their V may fill, in whole tiles of so many rows."""
-    held = int(SHARE_L2 * target.l2) // (minimal.reach(m) ** 2 * channels * FLOAT_BYTES)
+def most_patches(channels: int, width: int, m: int, target: Target) -> int:
+    """Those of a block: as many as their V and M of a panel may fill, in whole tiles."""
+    of_patch = minimal.reach(m) ** 2 * (channels + width) * FLOAT_BYTES
+    held, rows = int(SHARE_L2 * target.l2) // of_patch, tile_rows(width, target)
     least = LEAST_WIDE if channels >= WIDE else LEAST
     return max(held // rows, -(-least // rows)) * rows
 

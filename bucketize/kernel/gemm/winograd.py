@@ -69,8 +69,8 @@ def _patches(out: Shape, m: int) -> Dim:
 
 def _blocks(workload: Workload, schedule: Schedule, target: Target, out: Shape) -> dict[str, Dim]:
     """The dims that cut the patches of a result into balanced blocks."""
-    m, rows = int(schedule["m"]), tile_rows(int(schedule["nr"]), target)
-    return balanced(_patches(out, m), most_patches(_channels(workload), m, rows, target))
+    m, width = int(schedule["m"]), int(schedule["nr"])
+    return balanced(_patches(out, m), most_patches(_channels(workload), width, m, target))
 
 
 def _form(workload: Workload, schedule: Schedule, target: Target) -> Form:
