@@ -202,6 +202,19 @@ def test_show_prints_the_stages(run: Run, net: str) -> None:
     assert "fused(" in after
 
 
+def test_convolutions_are_as_precise_as_was_asked(run: Run) -> None:
+    graph = "(float[1, 16, 58, 58] x) => (y) <float[16, 16, 3, 3] w> { y = Conv(x, w) }"
+    model = parse(graph)
+    weights = np.ones((16, 16, 3, 3), np.float32)
+    model.graph.ClearField("initializer")
+    model.graph.initializer.append(onnx.numpy_helper.from_array(weights, "w"))
+    onnx.save(model, "conv.onnx")
+    assert "precision" not in run("show", "conv.onnx").output
+    exact = run("show", "conv.onnx", "--precision", "exact")
+    assert "precision='exact'" in exact.output
+    assert "'high' is not one of" in run("show", "conv.onnx", "--precision", "high").stderr
+
+
 def test_show_abridges_very_many_buckets(run: Run, net: str) -> None:
     options = ["show", net, "--dim", "N=1..10001", "-d", "exact"]
     text = run(*options, "--section", "decisions", "--section", "clones").output

@@ -50,6 +50,15 @@ def test_a_dim_without_a_name_gets_one_of_its_own():
     assert list(from_onnx(model).main.symbols()) == ["x_1", "x_1_", "z_0"]
 
 
+def test_convolutions_are_as_precise_as_was_asked():
+    graph = "(float[N, 2, 9, 9] x) => (y) <float[3, 2, 3, 3] w = {%s}> { y = Conv(x, w) }"
+    model = parse(graph % ", ".join(map(str, range(54))))
+    for precision in ("default", "exact"):
+        assert from_onnx(model, precision=precision).main.body[0].attrs["precision"] == precision
+    with pytest.raises(UnknownNameError, match="no precision named 'high'; known: default, exact"):
+        from_onnx(model, precision="high")
+
+
 def test_odd_names_become_names_that_can_be_written():
     model = parse("(float[a_b, A, B, C, D, D] x) => (y) { y = Identity(x) }")
     dims = model.graph.input[0].type.tensor_type.shape.dim

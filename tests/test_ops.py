@@ -128,6 +128,10 @@ FAULTS: list[tuple[str, Callable[[], object]]] = [
         "no layout 'CHWN'; known: NCHW, NHWC",
         lambda: infer(ops.conv2d, IMAGE, f32(8, 4, 1, 1), layout="CHWN"),
     ),
+    (
+        "no precision 'high'; known: default, exact",
+        lambda: infer(ops.conv2d, IMAGE, f32(8, 4, 1, 1), precision="high"),
+    ),
     ("pooling takes images of rank 4", lambda: infer(ops.max_pool2d, F, kernel=(1, 1))),
     ("4 output channels in 0 groups", lambda: infer(ops.conv2d, IMAGE, f32(4, 4, 1, 1), groups=0)),
     ("1 output channels in -1 groups", lambda: infer(ops.conv2d, IMAGE, IMAGE, groups=-1)),

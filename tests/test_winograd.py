@@ -25,13 +25,14 @@ from bucketize.kernel.target import Target, host
 from bucketize.kernel.template import Implementation, Schedule
 from bucketize.kernel.templates import candidates
 from bucketize.kernel.workload import Workload
+from bucketize.lower.price import default_of
 from bucketize.program.decide import decide
 from bucketize.program.instruction import KernelCall, RunSegment, instructions
 from bucketize.program.program import Program
 from bucketize.program.strategy import Strategy, defaults
 from bucketize.runtime.executable import Executable
 from bucketize.runtime.link import link
-from bucketize.types import Dim, Symbol, tensor
+from bucketize.types import ANY, Dim, Symbol, tensor
 
 TEMPLATE = winograd.TEMPLATE
 SMALL = replace(TARGETS[1], l2=1 << 10)  # blocks of 24 patches
@@ -228,7 +229,7 @@ def launch_of(m: int, shape: tuple[int, ...], out: int, target: Target) -> tuple
 @pytest.mark.parametrize(
     ("m", "shape", "blocks"),
     [
-        (4, (1, 58, 58, 64), 5),  # 196 patches, V of 42 in three quarters of the cache
+        (4, (1, 58, 58, 16), 4),  # 196 patches, V and M of 56 in half of the cache
         (4, (1, 30, 30, 128), 3),  # 49, of 24 at least
         (2, (1, 16, 16, 256), 1),  # 49, wide
         (6, (1, 3, 3, 8), 1),
@@ -325,6 +326,7 @@ def test_it_stands_beside_the_direct_one() -> None:
         static((1, 9, 9, 4), 8, 4, 3, 1),
         static((1, 9, 9, 4), 8, 4, 1, 1),
         static((1, 9, 9, 4), 8, 4, 3, 3, pads=(1, 1, 1, 1)),
+        static((1, 9, 9, 4), 8, 4, 3, 3, precision="exact"),
         static((1, 9, 9, 0), 8, 0, 3, 3),
         replace(static((1, 9, 9, 4), 8, 4, 3, 3), constant=(False, False)),
     ],
@@ -335,12 +337,31 @@ def test_it_stands_beside_the_direct_one() -> None:
         "3x1",
         "1x1",
         "pads",
+        "exact",
         "no channels",
         "unknown weights",
     ],
 )
 def test_other_convolutions_are_declined(load: Workload) -> None:
     assert not TEMPLATE.accepts(load)
+
+
+@pytest.mark.parametrize(
+    ("shape", "template"),
+    [
+        ((1, 3, 3, 512), "conv2d"),  # the weights alone take longer
+        ((1, 58, 58, 64), "winograd"),
+        ((Symbol("N", 1, 256), 16, 16, 256), "winograd"),
+        ((ANY, 58, 58, 64), "conv2d"),  # nothing tells how many
+    ],
+    ids=["one pixel", "usual", "any", "unknown"],
+)
+def test_it_is_the_default_where_it_is_expected_to_take_much_less(
+    shape: tuple[Dim, ...], template: str
+) -> None:
+    load = static(shape, shape[-1], shape[-1], 3, 3)
+    target = replace(TARGETS[0], name="emeraldrapids", l2=2 << 20, l3=300 << 20)
+    assert default_of(load, target).template == template
 
 
 def test_illegal_schedules_say_why() -> None:

@@ -45,7 +45,7 @@ def picture(ctx: click.Context, param: click.Parameter, path: Path | None) -> Pa
     "the search.",
 )
 @click.option("--model", metavar="MODEL", help="Measure the trade-off of dispatchers on this.")
-@parameter.dim_option
+@parameter.reading_options
 @parameter.specs_option
 @parameter.policy_option
 @parameter.at_option

@@ -8,7 +8,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bucketize.cli.parameter import Bound, Sizes
+import click
+
+from bucketize.cli.parameter import PRECISION, Bound, Sizes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -119,14 +121,16 @@ def load_model(model: str, bounds: Iterable[Bound]) -> Model:
 def _read(model: str, own: dict[str, tuple[int, int | None]]) -> Model:
     from bucketize.onnx import from_onnx
 
+    precision = click.get_current_context().meta[PRECISION]
     if not model.startswith(ZOO):
-        return Model(from_onnx(model, bounds=own), own, Path(model).stem, zoo=False)
+        module = from_onnx(model, bounds=own, precision=precision)
+        return Model(module, own, Path(model).stem, zoo=False)
     from bucketize.zoo import BOUNDS, build
 
     name = model.removeprefix(ZOO)
     proto = build(name)
     own = {**BOUNDS[name], **own}
-    return Model(from_onnx(proto, bounds=own), own, name, zoo=True)
+    return Model(from_onnx(proto, bounds=own, precision=precision), own, name, zoo=True)
 
 
 def random_inputs(params: Iterable[Var], sizes: Sizes) -> Arrays:

@@ -14,6 +14,7 @@ from click.core import ParameterSource
 F = TypeVar("F", bound=Callable[..., Any])
 Bound: TypeAlias = tuple[str, tuple[int, int | None]]
 Sizes: TypeAlias = dict[str, int]
+PRECISION = "bucketize.precision"  # where a context holds what was asked for
 INTERRUPTED = 128 + 2  # the exit code that shells expect of who was ended by SIGINT
 
 
@@ -82,19 +83,29 @@ def written_option(
 
 
 def model_options(command: F) -> F:
-    """MODEL, and the bounds of its symbols."""
-    return click.argument("model")(dim_option(command))
+    """MODEL, and how it is read."""
+    return click.argument("model")(reading_options(command))
 
 
-def dim_option(command: F) -> F:
-    """--dim, the bounds of symbols."""
-    return click.option(
-        "--dim",
-        "bounds",
-        type=bound,
-        metavar="SYMBOL=LO..HI",
-        multiple=True,
-        help="Inclusive bounds of a symbol; may be repeated.",
+def reading_options(command: F) -> F:
+    """--dim, the bounds of symbols, and --precision, which `load_model` asks the context for."""
+    return all_of(
+        click.option(
+            "--dim",
+            "bounds",
+            type=bound,
+            metavar="SYMBOL=LO..HI",
+            multiple=True,
+            help="Inclusive bounds of a symbol; may be repeated.",
+        ),
+        click.option(
+            "--precision",
+            type=click.Choice(["default", "exact"]),
+            default="default",
+            expose_value=False,
+            callback=lambda context, _, value: context.meta.update({PRECISION: value}),
+            help="Of convolutions; exact: no kernel that finds their sums by fewer products.",
+        ),
     )(command)
 
 

@@ -23,6 +23,8 @@ from bucketize.ir import (
 )
 from bucketize.types import Dim, Symbol, TensorType, substitute, symbols
 
+UNSTATED = [("precision", "default")]  # attributes that keys do not name: logs are older than they
+
 
 @dataclass(frozen=True, eq=False)
 class Workload:
@@ -59,7 +61,8 @@ class Workload:
         lines = []
         for b in self.body.body:
             args = [atoms.get(a) or names.constant(a) for a in b.args]
-            attrs = [f"{k}={names.attr(v)}" for k, v in sorted(b.attrs.items())]
+            stated = [(k, v) for k, v in sorted(b.attrs.items()) if (k, v) not in UNSTATED]
+            attrs = [f"{k}={names.attr(v)}" for k, v in stated]
             made = [atoms.setdefault(v, f"%{len(atoms)}") for v in b.outs]
             lines.append(f"{', '.join(made)} = {b.op.name}({', '.join(args + attrs)})")
         results = (atoms.get(r) or names.constant(r) for r in self.body.results)

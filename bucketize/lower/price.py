@@ -15,7 +15,7 @@ from bucketize.kernel.target import Target
 from bucketize.kernel.template import Implementation
 from bucketize.kernel.templates import TEMPLATES, candidates
 from bucketize.kernel.workload import Workload, group_function, workload_of
-from bucketize.types import ANY, Sizes, symbols
+from bucketize.types import ANY, Sizes, evaluate, symbols
 
 MUCH_LESS = 0.9  # of the time: models of different templates are off by as much
 
@@ -76,14 +76,15 @@ def _mean_log(model: Model, points: Sequence[Sizes], target: Target) -> float:
 
 
 def typical(workload: Workload) -> list[Sizes]:
-    """All symbols at their ends, and in the middle; nothing where they do not tell the shapes."""
+    """All symbols at their ends and in the middle, where they tell shapes and none is empty."""
     types = (*(p.type for p in workload.body.params), *workload.results)
     dims = list(itertools.chain.from_iterable(t.shape for t in types))
     if ANY in dims:
         return []
     known = {s for d in dims for s in symbols(d)}
     shares = (0.0, 0.5, 1.0) if known else (0.0,)
-    return [{s.name: between(s.lo, s.hi, share) for s in known} for share in shares]
+    points = [{s.name: between(s.lo, s.hi, share) for s in known} for share in shares]
+    return [p for p in points if all(evaluate(d, p) > 0 for d in dims)]
 
 
 def is_known(workload: Workload, sizes: Sizes) -> bool:

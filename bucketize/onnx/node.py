@@ -29,6 +29,8 @@ class Node:
     attrs: dict[str, Any]
     outputs: int
     builder: Builder
+    precision: str
+    """That of convolutions."""
 
     def __getitem__(self, index: int) -> Atom:
         """An operand that must be there."""

@@ -41,6 +41,7 @@ class Translation:
     """A model on its way to the IR, and what was found that cannot go along."""
 
     opsets: Mapping[str, int]
+    precision: str
     faults: dict[Fault, list[str]] = field(default_factory=dict)
 
     def function(
@@ -97,7 +98,7 @@ class Translation:
         _check_dtypes(node, inputs, self._opset(node))
         attrs = {**_attributes(node), **blocks}
         builder.origin = (_title(node),)
-        view = Node(tuple(inputs), attrs, len(node.output), builder)
+        view = Node(tuple(inputs), attrs, len(node.output), builder, self.precision)
         made = convert(view)
         if attrs:
             raise Unsupported(f"the attribute {', '.join(attrs)} is not supported")

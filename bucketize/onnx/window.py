@@ -25,7 +25,8 @@ def _conv(n: Node) -> Atom:
         raise Unsupported(f"the window of the weights {n[1].type} is not known")
     if (given := n.attr("kernel_shape") or kernel) != kernel:
         raise Unsupported(f"kernel_shape is {given}, the weights are {n[1].type}")
-    y = _slide(n, conv2d, kernel, 0.0, groups=n.attr("group", 1))
+    attrs = {"groups": n.attr("group", 1), "precision": n.precision}
+    y = _slide(n, conv2d, kernel, 0.0, **attrs)
     bias = n.optional(2)
     return y if bias is None else n.emit(add, y, channelwise(n, bias, y))
 

@@ -18,6 +18,7 @@ Pair = tuple[int, int]
 Pads = tuple[Dim, Dim, Dim, Dim]
 
 LAYOUTS = ("NCHW", "NHWC")
+PRECISIONS = ("default", "exact")
 
 
 def _planes(layout: str) -> tuple[int, int, int]:
@@ -116,7 +117,7 @@ def _from_nchw(x: Array, layout: str) -> Array:
 # --- convolution ---------------------------------------------------------------------------------
 
 
-def _conv_shape(
+def _conv_shape(  # noqa: PLR0913 of the op
     x: Shape,
     w: Shape,
     *,
@@ -125,7 +126,10 @@ def _conv_shape(
     dilations: Pair,
     groups: int,
     layout: str,
+    precision: str,
 ) -> Shape:
+    if precision not in PRECISIONS:
+        raise TypeRelError(f"no precision {precision!r}; known: {', '.join(PRECISIONS)}")
     _rank_4("conv2d", x)
     _rank_4("conv2d", w)
     c, *plane = _planes(layout)
@@ -180,7 +184,7 @@ def _conv_padding(
     "float32[1, 3, H+4, 4], float32[2, 3, 3, 2] {pads=(H, 0, 1, 0)}; "
     "float32[N, 3, H+3, W+3], float32[6, 1, 3, 3] {groups=3, pads=(0, 1, 2, 1), strides=(2, 2)}",
 )
-def conv2d(
+def conv2d(  # noqa: PLR0913 ONNX has as many
     x: Array,
     w: Array,
     *,
@@ -189,8 +193,13 @@ def conv2d(
     dilations: Pair = (1, 1),
     groups: int = 1,
     layout: str = "NCHW",
+    precision: str = "default",
 ) -> Array:
-    """Images convolved with `w` (OIHW); zeros pad the top, left, bottom, right (ONNX Conv)."""
+    """Images convolved with `w` (OIHW); zeros pad the top, left, bottom, right (ONNX Conv).
+
+    By `precision` "exact" a kernel adds up the products of the definition, in any order; by
+    "default" it may find the sums otherwise, within 1e-4 of the largest.
+    """
     shape = _conv_shape(
         x.shape,
         w.shape,
@@ -199,6 +208,7 @@ def conv2d(
         dilations=dilations,
         groups=groups,
         layout=layout,
+        precision=precision,
     )
     out = _plane(shape, layout)
     grown = _grown(_to_nchw(x, layout), pads, 0)

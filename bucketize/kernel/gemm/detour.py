@@ -97,7 +97,10 @@ class Detour:
     ) -> Floats:
         c, products = FITTED.of(target), _products(target)
         elements, vectors = (m + minimal.TAPS - 1) ** 2, width / target.lanes
-        channels, panels = self.groups * self.channels, self.groups * np.ceil(self.channels_out / width)
+        channels, panels = (
+            self.groups * self.channels,
+            self.groups * np.ceil(self.channels_out / width),
+        )
         knobs = zip(width, m, strict=True)
         most = [most_patches(channels, int(w), int(k), target) for w, k in knobs]
         blocks = np.ceil(patches / most)

@@ -42,7 +42,8 @@ def _accepts(workload: Workload) -> bool:
     out, inner, *kernel = window(workload)
     once = all(tuple(attrs[name]) == (1, 1) for name in ("strides", "dilations"))
     several = inner > 1 or (attrs["groups"] == 1 and inner)  # there are sums over channels
-    return bool(once and kernel == [minimal.TAPS] * 2 and several and out)
+    free = attrs["precision"] == "default"
+    return bool(free and once and kernel == [minimal.TAPS] * 2 and several and out)
 
 
 def _channels(workload: Workload) -> int:
