@@ -20,7 +20,8 @@ from bucketize.op import Array
 from bucketize.types import Dim, Shape, TensorType, ceil_div, product
 
 
-def _unpadded(workload: Workload) -> bool:
+def unpadded(workload: Workload) -> bool:
+    """Whether a convolution reads only what is there."""
     return all(isinstance(p, int) and p == 0 for p in workload.anchor.attrs["pads"])
 
 
@@ -159,7 +160,7 @@ def _pack(workload: Workload, schedule: Schedule, index: int, value: Array) -> A
 
 TEMPLATE = Template(
     name="conv2d",
-    accepts=lambda workload: accepts_windows(workload) and _unpadded(workload),
+    accepts=lambda workload: accepts_windows(workload) and unpadded(workload),
     knobs=lambda _, target: knobs(target, packed=True),
     default=lambda workload, target: cost.default(_extents(workload), target),
     valid=lambda _, schedule, target: valid(schedule, target, packed=True),

@@ -13,7 +13,7 @@ import numpy as np
 
 from bucketize.kernel.emit.vector import FLOAT_BYTES
 from bucketize.kernel.gemm import epilogue, minimal
-from bucketize.kernel.gemm.conv import accepts_windows, row_step, window
+from bucketize.kernel.gemm.conv import accepts_windows, row_step, unpadded, window
 from bucketize.kernel.gemm.detour import Detour
 from bucketize.kernel.gemm.matmul import balanced, balances, panels
 from bucketize.kernel.gemm.microkernel import LINE
@@ -36,7 +36,7 @@ from bucketize.types import Dim, Shape, ceil_div, positive, product
 
 
 def _accepts(workload: Workload) -> bool:
-    if not accepts_windows(workload):
+    if not (accepts_windows(workload) and unpadded(workload)):
         return False
     attrs = workload.anchor.attrs
     out, inner, *kernel = window(workload)
