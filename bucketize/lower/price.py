@@ -60,17 +60,24 @@ def default_of(workload: Workload, target: Target) -> Implementation:
 
     Or another one, if it is expected to take much less within the bounds of the symbols.
     """
-    made = [Implementation(t.name, t.default(workload, target)) for t in candidates(workload)]
-    points = typical(workload) if len(made) > 1 else []
+    first, *others = candidates(workload)
+    chosen = Implementation(first.name, first.default(workload, target))
+    points = typical(workload) if others and first.cost is not None else []
     if not points:
-        return made[0]
-    logs = [_mean_log(model_of(workload, one), points, target) for one in made]
-    least = min(logs)
-    return made[0] if least > logs[0] + math.log(MUCH_LESS) else made[logs.index(least)]
+        return chosen
+    least = _mean_log(workload, chosen, points, target) + math.log(MUCH_LESS)
+    for template in others:
+        made = Implementation(template.name, template.default(workload, target))
+        if template.cost is not None and (log := _mean_log(workload, made, points, target)) < least:
+            chosen, least = made, log
+    return chosen
 
 
-def _mean_log(model: Model, points: Sequence[Sizes], target: Target) -> float:
+def _mean_log(
+    workload: Workload, made: Implementation, points: Sequence[Sizes], target: Target
+) -> float:
     """Of seconds, with weights as cold as where many kernels run in turn."""
+    model = model_of(workload, made)
     taken = [model.seconds(sizes, target, 4 * target.l2) for sizes in points]
     return sum(map(math.log, taken)) / len(points)
 
