@@ -121,7 +121,7 @@ def load_model(model: str, bounds: Iterable[Bound]) -> Model:
 def _read(model: str, own: dict[str, tuple[int, int | None]]) -> Model:
     from bucketize.onnx import from_onnx
 
-    precision = click.get_current_context().meta[PRECISION]
+    precision = click.get_current_context().meta.get(PRECISION, "default")
     if not model.startswith(ZOO):
         module = from_onnx(model, bounds=own, precision=precision)
         return Model(module, own, Path(model).stem, zoo=False)
