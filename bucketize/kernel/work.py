@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 
+from bucketize.ir import Binding
 from bucketize.kernel.workload import Workload
 from bucketize.types import Dim, product
 
@@ -43,13 +44,13 @@ def work(workload: Workload) -> Work:
     types = [anchor.out.type if a is part else a.type for a in atoms]
     moved = [product(t.shape) * t.dtype.itemsize for t in types]
     fixed = itertools.compress(moved, workload.constant)
-    return Work(_multiplications(workload), sum(moved, start=0), sum(fixed, start=0))
+    return Work(multiplications(workload.anchor), sum(moved, start=0), sum(fixed, start=0))
 
 
-def _multiplications(workload: Workload) -> Dim:
-    anchor = workload.anchor
-    if anchor.op.name == "matmul":
-        return product(anchor.outs[0].type.shape) * anchor.args[0].type.shape[-1]
-    if anchor.op.name == "conv2d":
-        return product(anchor.outs[0].type.shape) * product(anchor.args[1].type.shape[1:])
+def multiplications(binding: Binding) -> Dim:
+    """Those of a product or a convolution, done directly; of other ops none count."""
+    if binding.op.name == "matmul":
+        return product(binding.outs[0].type.shape) * binding.args[0].type.shape[-1]
+    if binding.op.name == "conv2d":
+        return product(binding.outs[0].type.shape) * product(binding.args[1].type.shape[1:])
     return 0
