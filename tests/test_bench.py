@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -74,6 +75,25 @@ def test_an_engine_that_is_not_there_says_how_to_get_it(
             ask("absent")
         with pytest.raises(UnknownNameError, match="no adapter for an engine named 'tvm'; known:"):
             ask("tvm")
+
+
+def test_others_than_the_known_engines_may_be_asked(
+    net: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def loud(model: Path, threads: int) -> Any:
+        os.write(1, b"from native code\n")
+        if threads == 2:
+            raise ValueError("no threads")
+        return (lambda inputs: [], "as it is")
+
+    own = {"own": Engine("json", "numpy", loud)}
+    assert session("own", net, engines=own).settings == "1 thread, as it is"
+    assert capfd.readouterr() == ("", "")
+    with pytest.raises(EngineError, match=r"own does not take net\.onnx: no threads"):
+        session("own", net, 2, engines=own)
+    assert capfd.readouterr() == ("", "from native code\n")  # it may say why
+    with pytest.raises(UnknownNameError, match="named 'onnxruntime'; known: own"):
+        session("onnxruntime", net, engines=own)
 
 
 class Expr:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -27,6 +28,16 @@ approximate exponentials, are a hundred times closer."""
 WARMING = 2  # rounds: the first calls of a shape may prepare what later ones use
 
 
+@dataclass(frozen=True)
+class Measured:
+    """Engines that took turns on the same arrays."""
+
+    seconds: Mapping[str, Sequence[float]]
+    """By engine, of its call in each round."""
+    errors: Mapping[str, float]
+    """By engine, the worst relative difference of its outputs from another one's."""
+
+
 def bench(
     runs: Mapping[str, Run],
     inputs: Mapping[str, Array],
@@ -46,6 +57,18 @@ def bench(
         ArgumentError: no engine, no round, or a `progress` of another kind.
 
     """
+    found = measured(runs, inputs, rounds, progress=progress)
+    return _frame(found.seconds, found.errors)
+
+
+def measured(
+    runs: Mapping[str, Run],
+    inputs: Mapping[str, Array],
+    rounds: int,
+    *,
+    progress: Tell | bool | None = None,
+) -> Measured:
+    """What `bench` makes its rows of, round by round; arguments and errors are the same."""
     if not runs:
         raise ArgumentError(
             'runs: expected at least one engine, as in {"mine": lambda inputs: exe.run(**inputs)}'
@@ -60,7 +83,7 @@ def bench(
         interleaved(before, least=WARMING)
         # each after one of its own: caches are its own, and the threads of the last went to sleep
         times = interleaved(calls, least=rounds, before=before)
-    return _frame(times, errors)
+    return Measured(times, errors)
 
 
 def _frame(times: Mapping[str, Sequence[float]], errors: Mapping[str, float]) -> pd.DataFrame:
@@ -71,15 +94,16 @@ def _frame(times: Mapping[str, Sequence[float]], errors: Mapping[str, float]) ->
         rows.append(
             {
                 "engine": name,
-                **_quartiles("time{}_s", taken),
-                **_quartiles("ratio{}", ratios),
+                **quartiles("time{}_s", taken),
+                **quartiles("ratio{}", ratios),
                 "error": errors[name],
             }
         )
     return pd.DataFrame(rows)
 
 
-def _quartiles(name: str, values: Any) -> dict[str, float]:
+def quartiles(name: str, values: Any) -> dict[str, float]:
+    """The median under `name` with nothing put in, the quartiles with `_q1` and `_q3`."""
     low, middle, high = np.quantile(values, [0.25, 0.5, 0.75])
     return {
         name.format(""): float(middle),
@@ -92,7 +116,7 @@ def cross_checked(results: Mapping[str, Sequence[Array]]) -> dict[str, float]:
     """By engine, the worst error beside another one; what is more than `APART` is warned of."""
     worst = dict.fromkeys(results, 0.0)
     for (a, got), (b, expected) in itertools.combinations(results.items(), 2):
-        error = _error(got, expected)
+        error = output_error(got, expected)
         worst[a], worst[b] = max(worst[a], error), max(worst[b], error)
         if error > APART:
             warnings.warn(
@@ -103,8 +127,8 @@ def cross_checked(results: Mapping[str, Sequence[Array]]) -> dict[str, float]:
     return worst
 
 
-def _error(got: Sequence[Array], expected: Sequence[Array]) -> float:
-    """Infinite where the shapes differ."""
+def output_error(got: Sequence[Array], expected: Sequence[Array]) -> float:
+    """The worst relative difference; infinite where the shapes differ."""
     if [a.shape for a in got] != [a.shape for a in expected]:
         return float("inf")
     return worst_error(got, expected)

@@ -5,6 +5,7 @@ None is imported before it is asked for.
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import importlib.util
 import os
@@ -60,9 +61,16 @@ class Engine:
 
 
 def session(
-    name: str, model: str | Path, threads: int = 1, *, progress: Tell | bool | None = None
+    name: str,
+    model: str | Path,
+    threads: int = 1,
+    *,
+    progress: Tell | bool | None = None,
+    engines: Mapping[str, Engine] | None = None,
 ) -> Session:
     """The engine of this name, ready to run the model of this path; `progress=True` shows a bar.
+
+    `engines` are those to choose from, by default `ENGINES`.
 
     Raises:
         ArgumentError: the model is no path, or the `progress` of another kind.
@@ -70,7 +78,7 @@ def session(
         UnknownNameError: there is no adapter for it.
 
     """
-    engine, path = engine_of(name), _path(model)
+    engine, path = engine_of(name, engines), _path(model)
     with shown(progress, progress_bar("starting")) as tell:
         steps(tell, 1)(name)
         run, settings = _started(name, engine, path, threads)
@@ -93,32 +101,40 @@ def _path(model: str | Path) -> Path:
 
 def _started(name: str, engine: Engine, path: Path, threads: int) -> tuple[Run, str]:
     try:
-        with _stdout_on_stderr():
+        with _quiet():
             return engine.start(path, threads)
     except Exception as e:  # whatever the engine raises
         raise EngineError(f"{name} does not take {path.name}: {e}") from e
 
 
-def engine_of(name: str) -> Engine:
-    """The engine of this name, which must be installed."""
-    if name not in ENGINES:
-        raise unknown_name("adapter for an engine", name, ENGINES)
-    if not ENGINES[name].is_installed:
-        raise EngineError(f"{name} is not installed: {ENGINES[name].how}")
-    return ENGINES[name]
+def engine_of(name: str, engines: Mapping[str, Engine] | None = None) -> Engine:
+    """The engine of this name, of `ENGINES` unless others are given; it must be installed."""
+    known = ENGINES if engines is None else engines
+    if name not in known:
+        raise unknown_name("adapter for an engine", name, known)
+    if not known[name].is_installed:
+        raise EngineError(f"{name} is not installed: {known[name].how}")
+    return known[name]
 
 
 @contextmanager
-def _stdout_on_stderr() -> Iterator[None]:
-    """What native code prints goes where it disturbs no JSON."""
+def _quiet() -> Iterator[None]:
+    """What native code prints disturbs no JSON; where it fails, it is told on stderr."""
     sys.stdout.flush()
     kept = os.dup(1)
-    try:
-        os.dup2(2, 1)
-        yield
-    finally:
-        os.dup2(kept, 1)
-        os.close(kept)
+    with tempfile.TemporaryFile() as said:
+        os.dup2(said.fileno(), 1)
+        try:
+            yield
+        except BaseException:
+            ctypes.CDLL(None).fflush(None)
+            said.seek(0)
+            sys.stderr.write(said.read().decode(errors="replace"))
+            raise
+        finally:
+            ctypes.CDLL(None).fflush(None)  # what C still holds would come out later
+            os.dup2(kept, 1)
+            os.close(kept)
 
 
 # --- adapters ------------------------------------------------------------------------------------
