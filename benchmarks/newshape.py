@@ -11,21 +11,25 @@ and the median ratio.
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, TypeAlias
 
+import click
 import numpy as np
 import psutil
 
 import bucketize
-from benchmarks.peers import called, peers
+from benchmarks.side import theirs
 from bucketize import zoo
+from bucketize.analysis.benchmark import OURS
 from bucketize.analysis.engines import Run
+from bucketize.cli.bench import model_file
+from bucketize.errors import EngineError
 from bucketize.runtime.executable import Executable
+from bucketize.timing import wall_seconds
 
 Inputs: TypeAlias = Mapping[str, Any]
 Times: TypeAlias = tuple[float, float, float]
@@ -33,7 +37,7 @@ Times: TypeAlias = tuple[float, float, float]
 SHAPES = 200
 LAG = 5  # steps until a shape comes again
 TIMES = 3  # that a shape comes
-NEW, SEEN = 0, 1
+NEW, SEEN, JUST_SEEN = 0, 1, 2
 MANY = 20_000
 RANGES: dict[str, dict[str, tuple[int, int]]] = {
     "mlp": {"N": (1, 256)},
@@ -46,51 +50,60 @@ RANGES: dict[str, dict[str, tuple[int, int]]] = {
 FEW = {"bert-base": 60, "resnet50": 60}  # where 200 shapes would take too long
 
 
-def stream(name: str, seed: int = 0) -> list[list[Inputs]]:
+def stream(name: str, most: int | None = None) -> list[list[Inputs]]:
     """Inputs of distinct random shapes, each in arrays of its own for every time that it comes."""
-    dice, ranges = np.random.default_rng(seed), RANGES[name]
+    dice, ranges = np.random.default_rng(0), RANGES[name]
     sizes: set[tuple[int, ...]] = set()
-    while len(sizes) < min(SHAPES, FEW.get(name, SHAPES)):
+    while len(sizes) < min(SHAPES, FEW.get(name, SHAPES), most or SHAPES):
         sizes.add(tuple(int(dice.integers(lo, hi + 1)) for lo, hi in ranges.values()))
     named = [dict(zip(ranges, map(int, s), strict=True)) for s in dice.permutation(sorted(sizes))]
     return [[zoo.inputs(name, shape) for _ in range(TIMES)] for shape in named]
 
 
-def seconds(run: Callable[..., Any], inputs: Inputs) -> float:
-    """One call."""
-    start = time.perf_counter()
-    run(inputs)
-    return time.perf_counter() - start
+def steps(
+    runs: Mapping[str, Run], inputs: list[list[Inputs]]
+) -> tuple[dict[str, list[Times]], dict[str, str]]:
+    """Seconds of every step: a shape that is new, one seen, and one just seen.
 
-
-def steps(runs: Mapping[str, Run], inputs: list[list[Inputs]]) -> dict[str, list[Times]]:
-    """Seconds of every step: a shape that is new, one seen, and one just seen."""
-    always = inputs[0][0]
-    for run in runs.values():
-        for arrays in inputs[:LAG]:
-            run(arrays[0])
-    taken: dict[str, list[Times]] = {name: [] for name in runs}
-    for k, (before, now) in enumerate(zip(inputs, inputs[LAG:], strict=False)):
-        order = list(runs.items())
+    By name; and why others are out, from the shape on that they do not run.
+    """
+    always, taken = inputs[0][0], {name: list[Times]() for name in runs}
+    refused: dict[str, str] = {}
+    for k in range(-LAG, len(inputs) - LAG):
+        order = [(name, run) for name, run in runs.items() if name not in refused]
         for name, run in order if k % 2 else reversed(order):
-            pair = {}
-            for kind in (NEW, SEEN) if k // 2 % 2 else (SEEN, NEW):
-                run(always)
-                pair[kind] = seconds(run, now[0] if kind == NEW else before[1])
-            run(before[1])
-            taken[name].append((pair[NEW], pair[SEEN], seconds(run, before[2])))
-    return taken
+            try:
+                if k < 0:
+                    run(inputs[k + LAG][0])
+                else:
+                    first = (NEW, SEEN) if k // 2 % 2 else (SEEN, NEW)
+                    taken[name].append(step(run, always, inputs[k], inputs[k + LAG], first))
+            except EngineError as e:
+                refused[name] = str(e)
+    return {name: times for name, times in taken.items() if name not in refused}, refused
 
 
-def ratios(taken: list[Times], of: int) -> str:
-    """New beside seen (1) or just seen (2): of the means, and the median by shape.
+def step(
+    run: Run, always: Inputs, before: list[Inputs], now: list[Inputs], order: tuple[int, int]
+) -> Times:
+    """Seconds at a shape that is new, and at one seen, in this order; and just seen."""
+    pair = {}
+    for kind in order:
+        run(always)
+        pair[kind] = wall_seconds(partial(run, now[0] if kind == NEW else before[1]))
+    run(before[1])
+    return pair[NEW], pair[SEEN], wall_seconds(partial(run, before[2]))
+
+
+def ratios(taken: list[Times], of: int) -> tuple[float, float]:
+    """New beside `SEEN` or `JUST_SEEN`: of the means, and the median by shape.
 
     A shape is new in one step, and seen in the step that is `LAG` later.
     """
-    new = [times[0] for times in taken[:-LAG]]
+    new = [times[NEW] for times in taken[:-LAG]]
     other = [times[of] for times in taken[LAG:]]
     pairs = [a / b for a, b in zip(new, other, strict=True)]
-    return f"{statistics.fmean(new) / statistics.fmean(other):>8.3f} {statistics.median(pairs):.3f}"
+    return statistics.fmean(new) / statistics.fmean(other), statistics.median(pairs)
 
 
 def fills(exe: Executable, repeats: int = 200) -> float:
@@ -123,21 +136,30 @@ def memory() -> None:
     print(f"mlp, {MANY} calls of changing shapes: {(after - before) / 2**20:+.1f} MiB resident")
 
 
-def main() -> None:
-    """Print a row for each model."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("models", nargs="*", default=list(RANGES))
-    names = [n for n in parser.parse_known_args()[0].models if n in RANGES] or list(RANGES)
+@click.command()
+@click.option("--model", "names", type=click.Choice(list(RANGES)), multiple=True)
+def main(names: tuple[str, ...]) -> None:
+    """Print a row for each model: what a shape costs that was never seen before."""
     print("            new/seen: mean, median    new/just seen          fill   onnxruntime's")
-    for name in names:
-        model, inputs = zoo.build(name), stream(name)
-        exe = bucketize.compile(bucketize.from_onnx(model, bounds=zoo.BOUNDS[name]))
-        with peers(model, ["onnxruntime"]) as theirs:
-            taken = steps({"ours": partial(called, exe), **theirs}, inputs)
-        mine, other = ([ratios(times, of) for of in (1, 2)] for times in taken.values())
+    for name in names or RANGES:
+        exe = bucketize.compile(bucketize.from_onnx(zoo.build(name), bounds=zoo.BOUNDS[name]))
+        with model_file(f"zoo:{name}") as path:
+            other = theirs("onnxruntime", path, 1)
+            taken, _ = steps({OURS: partial(called, exe), other.engine: other.run}, stream(name))
+        mine, their = ([ratios(times, of) for of in (SEEN, JUST_SEEN)] for times in taken.values())
         fill = f"{fills(exe) * 1e6:.1f} us"
-        print(f"{name:<12}{'    '.join(mine)}{fill:>12}{'    '.join(other)}", flush=True)
+        print(f"{name:<12}{shown(mine)}{fill:>12}{shown(their)}", flush=True)
     memory()
+
+
+def called(exe: Executable, inputs: Inputs) -> Any:
+    """One call of ours."""
+    return exe.run(**inputs)
+
+
+def shown(found: list[tuple[float, float]]) -> str:
+    """Mean and median of both."""
+    return "    ".join(f"{mean:>8.3f} {median:.3f}" for mean, median in found)
 
 
 if __name__ == "__main__":

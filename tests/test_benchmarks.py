@@ -1,6 +1,6 @@
 """The benchmarks run: each that can in seconds, on settings so small that its figures mean nothing.
 
-`replay` has tests of its own; the others start processes on whole models.
+`bench` and `replay` have tests of their own; the others start processes on whole models.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from benchmarks import (
     newshape,
     overhead,
     payoff,
-    peers,
     predict,
     threads,
     transfer,
@@ -133,13 +132,6 @@ def test_transfer_counts_trials_of_both_and_of_the_second_alone(
 SMALL = ("mlp", {"N": 2})
 
 
-def test_peers(monkeypatch: Patch, capsys: Output) -> None:
-    monkeypatch.setattr(peers, "CASES", [SMALL])
-    monkeypatch.setattr(peers, "ROUNDS", 3)
-    peers.main()
-    assert re.search(r"^mlp N=2 .* ms .*x +\d\.\de-\d\d$", capsys.readouterr().out, re.M)
-
-
 def test_threads(monkeypatch: Patch, capsys: Output) -> None:
     monkeypatch.setattr(threads, "CASES", [SMALL])
     monkeypatch.setattr(threads, "ROUNDS", 3)
@@ -158,8 +150,7 @@ def test_new_shapes(monkeypatch: Patch, capsys: Output) -> None:
     monkeypatch.setattr(newshape, "RANGES", {"mlp": {"N": (1, 16)}})
     monkeypatch.setattr(newshape, "SHAPES", 14)
     monkeypatch.setattr(newshape, "MANY", 300)
-    monkeypatch.setattr("sys.argv", ["benchmarks", "newshape"])
-    newshape.main()
+    newshape.main([], standalone_mode=False)
     told = capsys.readouterr().out
     assert re.search(r"^mlp .* us ", told, re.M)
     assert "MiB resident" in told

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from bucketize.analysis import Session
+    from bucketize.analysis.engines import Engine
     from bucketize.runtime.executable import Executable
 
     Benched = list[tuple[parameter.Sizes, pd.DataFrame]]
@@ -123,6 +124,7 @@ def ours(exe: Executable, options: dict[str, Any]) -> Session:
 
 def report(benched: Benched, sessions: list[Session], as_json: bool) -> None:
     """Print what was measured, and of whom."""
+    from bucketize.analysis import ENGINES
     from bucketize.cli.table import fitting
 
     if as_json:
@@ -132,7 +134,7 @@ def report(benched: Benched, sessions: list[Session], as_json: bool) -> None:
         click.echo(shown(sizes, frame))
     for s in sessions:
         click.echo(f"{s.engine} {s.version}: {s.settings}")
-    if others := missing():
+    if others := missing(ENGINES):
         click.echo(fitting(f"not installed, and not compared with: {others}"), err=True)
 
 
@@ -146,11 +148,9 @@ def told(benched: Benched, sessions: list[Session]) -> dict[str, Any]:
     return {"cpu": host().name, "engines": engines, "points": points}
 
 
-def missing() -> str:
-    """The engines that could be compared with, and how to install them."""
-    from bucketize.analysis import ENGINES
-
-    return ", ".join(f"{n} ({e.how})" for n, e in ENGINES.items() if not e.is_installed)
+def missing(engines: Mapping[str, Engine]) -> str:
+    """Those that could be compared with, and how to install them."""
+    return ", ".join(f"{n} ({e.how})" for n, e in engines.items() if not e.is_installed)
 
 
 def shown(sizes: parameter.Sizes, frame: pd.DataFrame) -> str:
