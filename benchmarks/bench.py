@@ -16,6 +16,7 @@ from benchmarks import cell, newshape, picture, report, side, start
 from benchmarks.cell import Cell, Row
 from benchmarks.sheet import Sheet
 from bucketize import zoo
+from bucketize.analysis.benchmark import pause
 from bucketize.cli import parameter
 from bucketize.cli.bench import missing, model_file
 from bucketize.ir import Module
@@ -195,7 +196,7 @@ class Sweep:
         tell("a stream of new shapes", 0, 1)
         inputs = newshape.stream(one.model, self.effort.shapes)
         runs = {name: session.run for name, session in one.sides.sessions.items()}
-        taken, refused = newshape.steps(runs, inputs)
+        taken, refused = newshape.steps(runs, inputs, pause(one.threads))
         same: Row = {"model": one.model, "threads": one.threads, "shapes": len(inputs), **where()}
         rows = [same | {"engine": name} | newness(times) for name, times in taken.items()]
         for name, why in (one.sides.refused | refused).items():

@@ -11,7 +11,15 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from benchmarks.side import DISPATCHED, PEERS, TUNED, Sides
-from bucketize.analysis.benchmark import APART, OURS, Measured, measured, output_error, quartiles
+from bucketize.analysis.benchmark import (
+    APART,
+    OURS,
+    Measured,
+    measured,
+    output_error,
+    pause,
+    quartiles,
+)
 from bucketize.cli.parameter import shown_sizes
 from bucketize.errors import BucketizeError, EngineError
 from bucketize.ir import Module
@@ -72,8 +80,10 @@ class Cell:
         results, refused, round_s = tried(sides, inputs)
         refused |= odd(results)
         runs = {n: s.run for n, s in sides.sessions.items() if n not in refused}
-        rounds = max(LEAST, min(MOST, int(enough_s / (2 * round_s))))  # each call comes twice
-        found = measured(runs, inputs, rounds, progress=tell)
+        wait = pause(self.threads)
+        whole_s = 2 * round_s + wait * len(runs)  # each call comes twice
+        rounds = max(LEAST, min(MOST, int(enough_s / whole_s)))
+        found = measured(runs, inputs, rounds, pause_s=wait, progress=tell)
         peak, same = peak_gflops(self.threads), dict(zip(KEY, self.key, strict=True))
         same |= {"flops": flops, "peak_gflops": peak, "rounds": rounds, "cpu": host().name}
         same |= {"date": datetime.now(UTC).isoformat(timespec="seconds")}

@@ -61,17 +61,19 @@ def stream(name: str, most: int | None = None) -> list[list[Inputs]]:
 
 
 def steps(
-    runs: Mapping[str, Run], inputs: list[list[Inputs]]
+    runs: Mapping[str, Run], inputs: list[list[Inputs]], pause_s: float = 0.0
 ) -> tuple[dict[str, list[Times]], dict[str, str]]:
     """Seconds of every step: a shape that is new, one seen, and one just seen.
 
-    By name; and why others are out, from the shape on that they do not run.
+    By name; and why others are out, from the shape on that they do not run. `pause_s` passes
+    before each turn.
     """
     always, taken = inputs[0][0], {name: list[Times]() for name in runs}
     refused: dict[str, str] = {}
     for k in range(-LAG, len(inputs) - LAG):
         order = [(name, run) for name, run in runs.items() if name not in refused]
         for name, run in order if k % 2 else reversed(order):
+            time.sleep(pause_s)
             try:
                 if k < 0:
                     run(inputs[k + LAG][0])

@@ -15,7 +15,7 @@ import onnx
 import onnx.parser
 import pytest
 
-from bucketize.analysis import ENGINES, bench, session
+from bucketize.analysis import ENGINES, bench, benchmark, session
 from bucketize.analysis import engines as engines_module
 from bucketize.analysis.benchmark import cross_checked
 from bucketize.analysis.engines import Engine, engine_of
@@ -171,6 +171,19 @@ def test_engines_take_turns_and_are_held_against_the_first() -> None:
     assert np.isnan(frame["ratio"][0])
     assert frame["ratio_q1"][1] <= frame["ratio"][1] <= frame["ratio_q3"][1]
     assert frame["error"].sum() == 0
+
+
+def test_threads_of_the_engine_before_come_to_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    happened: list[str] = []
+
+    def run(inputs: Mapping[str, Any]) -> list[Any]:
+        happened.append("call")
+        return [np.ones(1)]
+
+    monkeypatch.setattr(benchmark.time, "sleep", lambda s: happened.append(f"{s:g}"))
+    assert [benchmark.pause(threads) for threads in (1, 2)] == [0, 0.02]
+    bench({"a": run, "b": run}, {}, rounds=3, pause_s=0.5)
+    assert happened == 6 * ["0.5", "call"] + 6 * ["0.5", "call", "call"]
 
 
 @pytest.mark.parametrize(

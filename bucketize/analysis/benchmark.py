@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -19,12 +20,15 @@ from bucketize.op import Array
 from bucketize.progress import Tell, announced, progress_bar, shown, steps
 from bucketize.timing import interleaved
 
+T = TypeVar("T")
+
 OURS = "bucketize"
 APART = 1e-2
 """Relative error from which on two engines do not compute the same: float32 in another order, and
 approximate exponentials, are a hundred times closer."""
-
-
+PAUSE_S = 0.02
+"""Seconds before an engine's turn where there are several threads: those of the one before wait
+busily for its next call, OpenMP's for up to 9 ms, on a core that this one needs."""
 WARMING = 2  # rounds: the first calls of a shape may prepare what later ones use
 
 
@@ -43,6 +47,7 @@ def bench(
     inputs: Mapping[str, Array],
     rounds: int,
     *,
+    pause_s: float = 0.0,
     progress: Tell | bool | None = None,
 ) -> pd.DataFrame:
     """A row for each engine, the first being the one that the others are held against.
@@ -50,14 +55,15 @@ def bench(
     Columns: engine, time_s, time_q1_s and time_q3_s (median and quartiles), ratio, ratio_q1 and
     ratio_q3 (the first one's time by this one's in the same round: below 1 the first is faster),
     error (the worst relative difference of its outputs from another engine's). Engines whose
-    outputs are apart are warned of. `progress` is told which engine runs, and how many calls of how
-    many are done; True shows a bar on stderr.
+    outputs are apart are warned of. `pause_s` passes before each engine's turn, as `pause` says.
+    `progress` is told which engine runs, and how many calls of how many are done; True shows a bar
+    on stderr.
 
     Raises:
         ArgumentError: no engine, no round, or a `progress` of another kind.
 
     """
-    found = measured(runs, inputs, rounds, progress=progress)
+    found = measured(runs, inputs, rounds, pause_s=pause_s, progress=progress)
     return _frame(found.seconds, found.errors)
 
 
@@ -66,6 +72,7 @@ def measured(
     inputs: Mapping[str, Array],
     rounds: int,
     *,
+    pause_s: float = 0.0,
     progress: Tell | bool | None = None,
 ) -> Measured:
     """What `bench` makes its rows of, round by round; arguments and errors are the same."""
@@ -78,12 +85,27 @@ def measured(
     calls = {name: partial(run, inputs) for name, run in runs.items()}
     with shown(progress, progress_bar("timing")) as tell:
         step = steps(tell, len(runs) * (1 + WARMING + rounds))
-        before = {name: announced(call, step, name) for name, call in calls.items()}
+        before = {name: announced(_late(call, pause_s), step, name) for name, call in calls.items()}
         errors = cross_checked({name: call() for name, call in before.items()})
         interleaved(before, least=WARMING)
         # each after one of its own: caches are its own, and the threads of the last went to sleep
         times = interleaved(calls, least=rounds, before=before)
     return Measured(times, errors)
+
+
+def pause(threads: int) -> float:
+    """What passes before the turn of an engine with so many threads."""
+    return PAUSE_S if threads > 1 else 0.0
+
+
+def _late(call: Callable[[], T], pause_s: float) -> Callable[[], T]:
+    """The call after a pause."""
+
+    def paused_and_called() -> T:
+        time.sleep(pause_s)
+        return call()
+
+    return paused_and_called
 
 
 def _frame(times: Mapping[str, Sequence[float]], errors: Mapping[str, float]) -> pd.DataFrame:

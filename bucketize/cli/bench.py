@@ -68,6 +68,7 @@ def bench(
       bucketize bench zoo:bert-mini --against onnxruntime,openvino --at B=1,S=64
     """
     from bucketize.analysis import bench, session
+    from bucketize.analysis.benchmark import pause
     from bucketize.analysis.engines import engine_of
     from bucketize.progress import progress_bar
 
@@ -84,7 +85,8 @@ def bench(
         for point in options["points"] or [{}]:
             sizes = loaded.sizes(point)
             with progress_bar(f"timing {parameter.shown_sizes(sizes)}".strip()) as tell:
-                frame = bench(runs, loaded.inputs(sizes), rounds, progress=tell)
+                inputs, wait = loaded.inputs(sizes), pause(threads)
+                frame = bench(runs, inputs, rounds, pause_s=wait, progress=tell)
             benched.append((sizes, frame))
     report(benched, sessions, as_json)
 
