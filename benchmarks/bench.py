@@ -43,7 +43,7 @@ SWEEP: Mapping[str, Points] = {
     **dict.fromkeys(("bert-mini", "bert-base"), TOKENS),
     **dict.fromkeys(("mobilenetv2", "resnet18", "resnet50"), IMAGES),
 }
-_TOKENS = [{"B": 1, "S": s} for s in (16, 64, 128)]
+_TOKENS = [{"B": 1, "S": s} for s in (8, 32, 128)]
 _IMAGES = [image(1, e) for e in (96, 160, 224)]
 QUICK: Mapping[str, Points] = {
     "mlp": [{"N": n} for n in (1, 17, 256)],
@@ -62,11 +62,14 @@ class Effort:
     points: Mapping[str, Points]
     cell_s: float
     """Of timing, in each cell."""
-    shapes: int | None
-    """Of a stream; None for as many as it has."""
+    least: int
+    """Rounds of a cell, however long they take."""
+    shapes: Mapping[str, int]
+    """Of a stream, by model; of others there is none."""
 
 
-FULL, LITTLE = Effort(SWEEP, 10.0, None), Effort(QUICK, 1.5, 16)
+FULL = Effort(SWEEP, 10.0, 7, dict.fromkeys(SWEEP, newshape.SHAPES))
+LITTLE = Effort(QUICK, 1.5, 5, dict.fromkeys(SWEEP.keys() - newshape.FEW.keys(), 16))
 
 
 def output(_ctx: click.Context, _param: click.Parameter, path: Path | None) -> Path:
@@ -78,7 +81,7 @@ def output(_ctx: click.Context, _param: click.Parameter, path: Path | None) -> P
 @click.command()
 @click.option("--model", "-m", "models", type=click.Choice(list(SWEEP)), multiple=True)
 @click.option("--threads", "-t", type=click.IntRange(1), multiple=True, help="Default: 1 and 2.")
-@click.option("--quick", is_flag=True, help="Three sizes of a model on one thread, in a minute.")
+@click.option("--quick", is_flag=True, help="Three sizes on one thread: a minute a model.")
 @parameter.at_option
 @click.option("--seconds", type=click.FloatRange(min=0), help="Of timing, for each cell.")
 @click.option("--tune", type=click.FloatRange(min=0), help="Seconds for each model, into --log.")
@@ -181,20 +184,21 @@ class Sweep:
 
     def measure_cells(self, one: Subject, tell: Tell) -> None:
         """Those that are missing."""
-        cells = self.missing(one)
+        cells, effort = self.missing(one), (self.effort.cell_s, self.effort.least)
         for i, each in enumerate(cells):
             sizes = each.key[1]
             tell(f"{sizes}: first calls", i, len(cells))
             inputs, flops = zoo.inputs(one.model, each.sizes), cell.flops(one.module, each.sizes)
             step = partial(told, tell, sizes, i, len(cells))
-            self.cells.add(each.rows(one.sides, inputs, flops, self.effort.cell_s, step))
+            self.cells.add(each.rows(one.sides, inputs, flops, effort, step))
 
     def measure_stream(self, one: Subject, tell: Tell) -> None:
         """Shapes that nobody has seen, if that is missing."""
-        if self.streams.has((one.model, one.threads)):
+        shapes = self.effort.shapes.get(one.model)
+        if shapes is None or self.streams.has((one.model, one.threads)):
             return
         tell("a stream of new shapes", 0, 1)
-        inputs = newshape.stream(one.model, self.effort.shapes)
+        inputs = newshape.stream(one.model, shapes)
         runs = {name: session.run for name, session in one.sides.sessions.items()}
         taken, refused = newshape.steps(runs, inputs, pause(one.threads))
         same: Row = {"model": one.model, "threads": one.threads, "shapes": len(inputs), **where()}

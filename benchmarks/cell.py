@@ -35,7 +35,7 @@ Row: TypeAlias = dict[str, Any]
 Sizes: TypeAlias = Mapping[str, int]
 Results: TypeAlias = Mapping[str, Sequence[Array]]
 
-LEAST, MOST = 7, 201  # rounds
+MOST = 201  # rounds
 KEY = ("model", "sizes", "threads")
 COLUMNS = (
     *(*KEY, "engine", "version", "settings", "time_s", "time_q1_s", "time_q3_s"),
@@ -68,10 +68,10 @@ class Cell:
         sides: Sides,
         inputs: Mapping[str, Array],
         flops: int,
-        enough_s: float,
+        effort: tuple[float, int],
         tell: Tell | None = None,
     ) -> list[Row]:
-        """A row for each side; timing takes about `enough_s`, unless that is too short for it.
+        """A row for each side; timing takes the seconds of `effort`, or its rounds at least.
 
         Raises:
             WrongOutputError: what bucketize computes is not what the others do.
@@ -80,9 +80,9 @@ class Cell:
         results, refused, round_s = tried(sides, inputs)
         refused |= odd(results)
         runs = {n: s.run for n, s in sides.sessions.items() if n not in refused}
-        wait = pause(self.threads)
+        (enough_s, least), wait = effort, pause(self.threads)
         whole_s = 2 * round_s + wait * len(runs)  # each call comes twice
-        rounds = max(LEAST, min(MOST, int(enough_s / whole_s)))
+        rounds = max(least, min(MOST, int(enough_s / whole_s)))
         found = measured(runs, inputs, rounds, pause_s=wait, progress=tell)
         peak, same = peak_gflops(self.threads), dict(zip(KEY, self.key, strict=True))
         same |= {"flops": flops, "peak_gflops": peak, "rounds": rounds, "cpu": host().name}

@@ -50,11 +50,11 @@ RANGES: dict[str, dict[str, tuple[int, int]]] = {
 FEW = {"bert-base": 60, "resnet50": 60}  # where 200 shapes would take too long
 
 
-def stream(name: str, most: int | None = None) -> list[list[Inputs]]:
+def stream(name: str, most: int = SHAPES) -> list[list[Inputs]]:
     """Inputs of distinct random shapes, each in arrays of its own for every time that it comes."""
     dice, ranges = np.random.default_rng(0), RANGES[name]
     sizes: set[tuple[int, ...]] = set()
-    while len(sizes) < min(SHAPES, FEW.get(name, SHAPES), most or SHAPES):
+    while len(sizes) < min(most, FEW.get(name, most)):
         sizes.add(tuple(int(dice.integers(lo, hi + 1)) for lo, hi in ranges.values()))
     named = [dict(zip(ranges, map(int, s), strict=True)) for s in dice.permutation(sorted(sizes))]
     return [[zoo.inputs(name, shape) for _ in range(TIMES)] for shape in named]
@@ -147,7 +147,9 @@ def main(names: tuple[str, ...]) -> None:
         exe = bucketize.compile(bucketize.from_onnx(zoo.build(name), bounds=zoo.BOUNDS[name]))
         with model_file(f"zoo:{name}") as path:
             other = theirs("onnxruntime", path, 1)
-            taken, _ = steps({OURS: partial(called, exe), other.engine: other.run}, stream(name))
+            taken, _ = steps(
+                {OURS: partial(called, exe), other.engine: other.run}, stream(name, SHAPES)
+            )
         mine, their = ([ratios(times, of) for of in (SEEN, JUST_SEEN)] for times in taken.values())
         fill = f"{fills(exe) * 1e6:.1f} us"
         print(f"{name:<12}{shown(mine)}{fill:>12}{shown(their)}", flush=True)

@@ -114,7 +114,7 @@ def rows_of(
 
     monkeypatch.setattr(cell, "measured", measured)
     monkeypatch.setattr(cell, "peak_gflops", lambda threads: 100.0 * threads)
-    rows = Cell("mlp", {"N": 2}, 2).rows(of, {}, 10**11, 1.0)
+    rows = Cell("mlp", {"N": 2}, 2).rows(of, {}, 10**11, (1.0, 2))
     assert all(row.keys() <= set(COLUMNS) for row in rows)
     return {row["engine"]: row for row in rows}
 
@@ -159,7 +159,7 @@ def test_an_error_of_ours_is_none_of_an_engine(ab: None) -> None:
         raise BucketizeError("no kernel")
 
     with pytest.raises(BucketizeError, match="no kernel"):
-        Cell("mlp", {"N": 2}, 1).rows(sides(bucketize=broken), {}, 1, 1.0)
+        Cell("mlp", {"N": 2}, 1).rows(sides(bucketize=broken), {}, 1, (1.0, 2))
 
 
 @pytest.mark.parametrize(
@@ -470,12 +470,12 @@ def small(ab: None, monkeypatch: Patch) -> None:
         same = Engine("json", "numpy", lambda *_: (lambda x: exe.run(**x), "as it is"))
         monkeypatch.setitem(PEERS, name, same)  # type: ignore[arg-type]
     monkeypatch.setattr(newshape, "RANGES", {"mlp": {"N": (1, 16)}})
-    monkeypatch.setattr(newshape, "SHAPES", 12)
-    monkeypatch.setattr(cell, "LEAST", 2)
+    little = bench.Effort(bench.QUICK, 0.0, 2, {"mlp": 12})
+    monkeypatch.setattr(bench, "FULL", little)
     monkeypatch.setattr(start, "started", lambda name, *_: {"cold_s": 2.0, "peak_mib": 9.0})
 
 
-ASKED = ("bench", "-m", "mlp", "-t", "1", "--seconds", "0", "--at", "N=2", "--at", "N=3")
+ASKED = ("bench", "-m", "mlp", "-t", "1", "--at", "N=2", "--at", "N=3")
 
 
 def swept(out: Path, *more: str) -> Result:
@@ -515,7 +515,7 @@ def test_an_interrupted_sweep_goes_on(small: None, tmp_path: Path, monkeypatch: 
     result = swept(tmp_path)
     assert result.exit_code == 130
     assert f"interrupted; the same command with --out {tmp_path} goes on" in result.stderr
-    assert "1.00" in result.stdout or "mlp" in result.stdout
+    assert "by the best peer" in result.stdout
     assert set(pd.read_csv(tmp_path / "cells.csv")["sizes"]) == {"N=2"}
     for _ in range(2):
         assert swept(tmp_path).exit_code == 0
