@@ -6,6 +6,7 @@ import json
 import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -191,9 +192,17 @@ def test_all_that_take_part_are_opened_or_named(ab: None, net: Path, monkeypatch
         raise ValueError(f"no {model.name} on {threads}")
 
     monkeypatch.setitem(PEERS, "b", Engine("json", "numpy", refuses))  # type: ignore[arg-type]
+    real, clones = bucketize.compile, list[int]()
+
+    def compiled(mod: bucketize.Module, **options: Any) -> bucketize.Executable:
+        clones.append(len(mod.clones))
+        return real(mod, **options)
+
+    monkeypatch.setattr(bucketize, "compile", compiled)
     mod = bucketize.from_onnx(net, bounds={"N": (1, 8)})
     found = side.opened(mod, net, 2, Ways(dispatcher="log"))
     assert list(found.sessions) == [OURS, DISPATCHED, "a", "c"]
+    assert clones == [0, 3]
     assert found.sessions[DISPATCHED].settings.endswith("dispatcher log")
     assert found.refused == {
         "b": "b does not take mlp.onnx: no mlp.onnx on 2",
@@ -214,9 +223,9 @@ def test_the_ways_that_are_asked_for() -> None:
 # --- torch ---
 
 
-def parsed(body: str) -> onnx.GraphProto:
+def parsed(body: str, more: str = "") -> onnx.GraphProto:
     text = f"""<ir_version: 8, opset_import: ["": 17]>
-        net (float[N, 4] x) => (float[N, 4] y) {{ {body} }}"""
+        net (float[N, 4] x) => (float[N, 4] y{more}) {{ {body} }}"""
     return onnx.parser.parse_model(text).graph
 
 
@@ -236,6 +245,8 @@ def test_what_nobody_wants_any_more_is_let_go() -> None:
     for step in made:
         step.run(values)
     assert values.keys() == {"s", "t", "y"}
+    first, *_ = eager.steps(parsed("a = Relu(x)  y = Neg(a)", ", float[N, 4] a"), known)[::-1]
+    assert first.dead == []  # `a` is an output, too
 
 
 def test_padding_is_the_same_at_both_ends() -> None:
@@ -544,6 +555,15 @@ def test_tuned_and_dispatched_take_part(small: None, tmp_path: Path) -> None:
     assert engines[:3] == [OURS, TUNED, DISPATCHED]
     assert (tmp_path / "trials.csv").exists()
     assert "dispatched by the best peer: " in result.stdout
+
+
+def test_a_quick_sweep_has_no_stream_of_large_models(
+    small: None, tmp_path: Path, monkeypatch: Patch
+) -> None:
+    assert set(bench.LITTLE.shapes) == {"mlp", "bert-mini", "mobilenetv2", "resnet18"}
+    monkeypatch.setattr(bench, "LITTLE", replace(bench.FULL, shapes={}))
+    assert swept(tmp_path, "--quick").exit_code == 0
+    assert {path.name for path in tmp_path.iterdir()} == {"cells.csv", "starts.csv", "bench.png"}
 
 
 def test_the_sweep_is_of_what_models_take() -> None:
