@@ -47,6 +47,10 @@ def figure(frame: pd.DataFrame) -> Figure:
         above.set_title(model, fontsize="medium")
         ratios(above, of, sizes)
         shares(below, of, sizes)
+        handles, labels = above.get_legend_handles_labels()
+        if labels:
+            told = {"title": "geometric mean", "fontsize": "x-small", "title_fontsize": "x-small"}
+            grid.legend(handles, labels, loc="outside lower center", ncols=2, **told)
         below.set_xticks(range(len(sizes)), map(short, sizes), rotation=60, ha="right", size=7)
     return made
 
@@ -64,7 +68,7 @@ def title(frame: pd.DataFrame) -> str:
 def ratios(axes: Axes, of: pd.DataFrame, sizes: list[str]) -> None:
     """A line for each way and number of threads, with bars between the quartiles."""
     for i, threads in enumerate(of["threads"].unique()):
-        for (way, name), marker in zip(WAYS.items(), MARKERS, strict=True):
+        for k, (way, name) in enumerate(WAYS.items()):
             line = of[(of["threads"] == threads) & (of["engine"] == way) & of["ratio"].notna()]
             found = summary(line, way)
             if found is None:
@@ -76,7 +80,8 @@ def ratios(axes: Axes, of: pd.DataFrame, sizes: list[str]) -> None:
                 middle,
                 [middle - low, high - middle],
                 capsize=2,
-                marker=marker,
+                marker=MARKERS[k],
+                color=f"C{k}",
                 markersize=4,
                 linestyle=STYLES[i % len(STYLES)],
                 label=f"{name}, {threads_text(int(threads))}: {found.mean:.2f}",
@@ -84,8 +89,6 @@ def ratios(axes: Axes, of: pd.DataFrame, sizes: list[str]) -> None:
     axes.axhline(1.0, color="grey", linewidth=0.8)
     axes.grid(alpha=0.3)
     axes.set_ylabel("by the best peer")
-    if axes.get_legend_handles_labels()[1]:
-        axes.legend(fontsize="x-small", title="geometric mean", title_fontsize="x-small")
 
 
 def shares(axes: Axes, of: pd.DataFrame, sizes: list[str]) -> None:
