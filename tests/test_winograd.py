@@ -46,10 +46,11 @@ def times(matrix: minimal.Matrix, vector: list[Fraction]) -> list[Fraction]:
     return [sum((a * b for a, b in zip(r, vector, strict=True)), Fraction(0)) for r in matrix]
 
 
-@pytest.mark.parametrize("m", minimal.POSITIVE)
+@pytest.mark.parametrize("m", [1, *minimal.POSITIVE])
 def test_a_filter_is_its_taps_at_every_place(m: int) -> None:
     """Exactly: the algorithm is an identity of rational numbers."""
-    taps, data = ([Fraction(7 * i * i - 3 * i + 1) for i in range(n)] for n in (3, m + 2))
+    sizes = minimal.taps_of(m), minimal.reach(m)
+    taps, data = ([Fraction(7 * i * i - 3 * i + 1) for i in range(n)] for n in sizes)
     products = zip(times(minimal.taps(m), taps), times(minimal.data(m), data), strict=True)
     found = times(minimal.result(m), [a * b for a, b in products])
     assert found == [sum(t * data[i + k] for k, t in enumerate(taps)) for i in range(m)]
@@ -88,19 +89,27 @@ def grouped(groups: int) -> Make:
     return lambda b, x, w: bare(b, x, w, groups=groups)
 
 
-def case(channels: int, out: int, *sizes: Sizes, make: Make = bare, groups: int = 1) -> Case:
+def case(
+    channels: int,
+    out: int,
+    *sizes: Sizes,
+    make: Make = bare,
+    groups: int = 1,
+    kernel: tuple[int, int] = (3, 3),
+) -> Case:
     """A convolution of symbolic images; `sizes` are batch, height and width of the result."""
-    image, weights = (N, H, W, channels), (out, channels // groups, 3, 3)
+    image, weights = (N, H, W, channels), (out, channels // groups, *kernel)
+    high, wide = (k - 1 for k in kernel)
     make = grouped(groups) if groups > 1 else make
     types: tuple[tuple[Dim, ...], ...] = (image, weights)
     constant: tuple[int, ...] = (1,)
     if make is biased:
         types, constant = (*types, (out,)), (1, 2)
     elif make is residual:
-        types, constant = ((N, H - 2, W - 2, out), *types, (out,)), (2, 3)
+        types, constant = ((N, H - high, W - wide, out), *types, (out,)), (2, 3)
     elif make is long:  # varies along the pixels alone
-        types = (*types, (N, H - 2, W - 2, 1))
-    envs = tuple({"N": n, "H": h + 2, "W": w + 2} for n, h, w in sizes)
+        types = (*types, (N, H - high, W - wide, 1))
+    envs = tuple({"N": n, "H": h + high, "W": w + wide} for n, h, w in sizes)
     return Case(TEMPLATE, make, types, envs, constant)
 
 
@@ -148,6 +157,23 @@ def test_blocks_and_panels_may_be_cut_anywhere(m: int, groups: int) -> None:
     one = case(9, 39 + groups % 3, (1, 7 * m, 7 * m - 1), (3, 4 * m - 1, 4 * m), groups=groups)
     for parts in (1, 2, 5):
         agrees(one, {"m": m, "nr": 16}, SMALL, parts)
+
+
+LINES = [(1, 3), (3, 1)]
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: f"lanes{t.lanes}")
+@pytest.mark.parametrize("kernel", LINES, ids=["1x3", "3x1"])
+@pytest.mark.parametrize("m", minimal.POSITIVE)
+def test_windows_of_one_line_are_filtered_along_it(
+    m: int, kernel: tuple[int, int], target: Target
+) -> None:
+    for one in (
+        case(5, 17, (1, 1, 1), (2, 5, 7), (3, 1, 13), (1, 13, 1), kernel=kernel),
+        case(34, 66, (1, 7, 8), kernel=kernel, groups=2),
+        case(6, 37, (2, 7, 13), (1, 1, 1), kernel=kernel, make=residual),
+    ):
+        agrees(one, {"m": m, "nr": 2 * target.lanes}, target)
 
 
 def test_a_part_writes_its_own_panels_only() -> None:
@@ -249,7 +275,7 @@ def test_the_patches_of_a_block_fit_the_second_cache(
     [
         ((1, 9, 9, 512), 2),
         ((1, 58, 58, 64), 4),
-        ((1, 98, 98, 128), 6),
+        ((1, 98, 98, 128), 4),
         ((Symbol("N", 1, 8), 16, 16, 256), 4),
     ],
     ids=["weights weigh most", "usual", "large", "any"],
@@ -261,7 +287,8 @@ def test_a_default_is_what_the_model_finds_best(shape: tuple[Dim, ...], m: int) 
     assert default["m"] == m
     if load.result.is_static:
         assert TEMPLATE.cost is not None
-        taken = TEMPLATE.cost(load).seconds(legal(TEMPLATE, load, target), {}, target, 8 << 20)
+        able = [s for s in legal(TEMPLATE, load, target) if s["m"] in winograd.UNMEASURED]
+        taken = TEMPLATE.cost(load).seconds(able, {}, target, 8 << 20)
         (best,) = TEMPLATE.cost(load).seconds([default], {}, target, 8 << 20)
         assert best == taken.min()
 
@@ -284,6 +311,20 @@ def test_weights_are_transformed_as_they_are_packed() -> None:
     elements[1, :, 3, 1] = taps[1, 4, 3, 1] = 0
     assert not packed.any()
     assert TEMPLATE.pack(load, {"m": 4, "nr": 16}, 0, weights) is None
+
+
+def test_weights_of_one_line_are_transformed_along_it() -> None:
+    weights = np.random.default_rng(0).standard_normal((4, 3, 1, 3)).astype(np.float32)
+    packed = [
+        TEMPLATE.pack(static((1, 9, 9, 3), *w.shape), {"m": 4, "nr": 8}, 1, w)
+        for w in (weights, weights.swapaxes(2, 3))
+    ]
+    matrix = np.array(minimal.taps(4), np.float64)
+    want = np.einsum("yx,oix->yio", matrix, weights[:, :, 0]).astype(np.float32)
+    for found in packed:
+        assert found is not None
+        assert found.shape == (6 + 3, 3, 8)
+        np.testing.assert_allclose(found[:6, :, :4], want, rtol=1e-6)
 
 
 def test_weights_of_groups_are_packed_group_by_group() -> None:
@@ -323,7 +364,8 @@ def test_it_stands_beside_the_direct_one() -> None:
         static((1, 9, 9, 4), 8, 4, 3, 3, strides=(1, 2)),
         static((1, 9, 9, 4), 8, 4, 3, 3, dilations=(2, 1)),
         static((1, 9, 9, 4), 8, 1, 3, 3, groups=4),
-        static((1, 9, 9, 4), 8, 4, 3, 1),
+        static((1, 9, 9, 4), 8, 4, 3, 2),
+        static((1, 9, 9, 4), 8, 4, 1, 5),
         static((1, 9, 9, 4), 8, 4, 1, 1),
         static((1, 9, 9, 4), 8, 4, 3, 3, pads=(1, 1, 1, 1)),
         static((1, 9, 9, 4), 8, 4, 3, 3, precision="exact"),
@@ -334,7 +376,8 @@ def test_it_stands_beside_the_direct_one() -> None:
         "strides",
         "dilations",
         "depthwise",
-        "3x1",
+        "3x2",
+        "1x5",
         "1x1",
         "pads",
         "exact",

@@ -104,7 +104,8 @@ def draws(draw: st.DrawFn) -> Draw:
     weights = st.tuples(st.just(1), share, st.sampled_from(VALUES))
     plants = draw(st.lists(images, max_size=4)) + draw(st.lists(weights, max_size=1))
     scale = draw(st.sampled_from((1.0, 1.0, 1e-30, 1e37)))
-    return Draw((*image, groups * inner), (out, inner, 3, 3), groups, scale, plants)
+    kernel = draw(st.sampled_from(((3, 3), (3, 3), (1, 3), (3, 1))))
+    return Draw((*image, groups * inner), (out, inner, *kernel), groups, scale, plants)
 
 
 @pytest.mark.parametrize(("m", "target"), PAIRS)
@@ -209,6 +210,15 @@ def test_what_is_denormal_is_the_direct_kernels_bit_for_bit(
     np.testing.assert_array_equal(both.winograd(args, sizes_of(args[0])), want)
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_what_is_usual_is_filtered(sign: int) -> None:
+    """Rounding tells: the direct sums round otherwise."""
+    image, weights = np.abs(normal(0, 1, 14, 14, 32)), sign * np.abs(normal(1, 16, 32, 3, 3))
+    both = beside(4, TARGETS[0], image.shape, 16)
+    got, want = (f([image, weights], sizes_of(image)) for f in (both.winograd, both.direct))
+    assert np.mean(got != want) > 0.5
+
+
 def test_a_channel_of_denormal_weights_does_not_slow_the_others() -> None:
     """Training leaves such; they are nothing beside the others, which are filtered as ever."""
     image, weights = normal(0, 1, 14, 14, 32), normal(1, 16, 32, 3, 3)
@@ -248,8 +258,8 @@ IMAGES = {
 @pytest.mark.parametrize("weights", WEIGHTS)
 @pytest.mark.parametrize("image", IMAGES)
 def test_rounding_is_a_small_share_of_the_greatest_result(m: int, weights: str, image: str) -> None:
-    for seed, channels in enumerate((3, 64, 200)):
-        args = [normal(seed, 1, 15, 16, channels), normal(seed + 9, 16, channels, 3, 3)]
+    for seed, (size, channels) in enumerate(((21, 3), (9, 64), (14, 128))):
+        args = [normal(seed, 1, size, 13, channels), normal(seed + 9, 16, channels, 3, 3)]
         args = [IMAGES[image](args[0]), WEIGHTS[weights](args[1])]
         both = beside(m, TARGETS[1], args[0].shape, 16)
         got, want = (f(args, sizes_of(args[0])) for f in (both.winograd, both.direct))

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from bucketize.kernel.emit.vector import FLOAT_BYTES
 from bucketize.kernel.fitted import Fitted, joined
-from bucketize.kernel.gemm import cost, minimal
+from bucketize.kernel.gemm import cost
 from bucketize.kernel.gemm.patchwork import most_patches, tile_rows
 from bucketize.kernel.target import Target
 from bucketize.kernel.template import Schedule
@@ -57,7 +57,9 @@ class Detour:
     """The cost of such a convolution, over dims."""
 
     patches: Mapping[int, Dim]
-    """Those of all images, by the lines m that one gives."""
+    """Those of all images, by m."""
+    elements: Mapping[int, int]
+    """Those of a patch, by m."""
     channels: int
     channels_out: int
     """Those of a group."""
@@ -96,13 +98,11 @@ class Detour:
         self, m: Floats, width: Floats, patches: Floats, target: Target, cold_bytes: int
     ) -> Floats:
         c, products = FITTED.of(target), _products(target)
-        elements, vectors = (m + minimal.TAPS - 1) ** 2, width / target.lanes
-        channels, panels = (
-            self.groups * self.channels,
-            self.groups * np.ceil(self.channels_out / width),
-        )
-        knobs = zip(width, m, strict=True)
-        most = [most_patches(channels, int(w), int(k), target) for w, k in knobs]
+        elements, vectors = np.array([self.elements[int(k)] for k in m]), width / target.lanes
+        channels = self.groups * self.channels
+        panels = self.groups * np.ceil(self.channels_out / width)
+        of_each = zip(width, elements, strict=True)
+        most = [most_patches(channels, int(w), int(e), target) for w, e in of_each]
         blocks = np.ceil(patches / most)
         tiles = np.ceil(patches / blocks / [tile_rows(int(w), target) for w in width])
         height = patches / blocks / tiles

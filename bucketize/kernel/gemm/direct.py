@@ -10,7 +10,6 @@ from __future__ import annotations
 from llvmlite import ir
 
 from bucketize.kernel.emit.vector import FLOAT_BYTES, POINTER, Values, Writer
-from bucketize.kernel.gemm import minimal
 from bucketize.kernel.gemm.microkernel import Words
 from bucketize.kernel.gemm.patch import Form
 
@@ -52,13 +51,14 @@ class Direct:
     def __init__(self, w: Writer, form: Form, finish: ir.Function) -> None:
         self.form, self.finish = form, finish
         self.function = w.define("direct", [POINTER, POINTER], self._patch)
+        self.function.attributes.add("optsize")  # it is seldom run
 
     def _patch(self, w: Writer, memory: ir.Value, place: ir.Value) -> None:
         form, block = self.form, Words(w, memory, self.form.block_names)
         frame = Words(w, place, form.frame_names)
         line, pixel, across = (block.word(name) for name in ("line", "pixel", "width"))
         lines, pixels = frame.word("lines"), frame.word("pixels")
-        source, sums = frame.pointer("source"), w.scratch(form.m * form.width * FLOAT_BYTES)
+        source, sums = frame.pointer("source"), w.scratch(form.wide * form.width * FLOAT_BYTES)
 
         def row(i: ir.Value, _: Values) -> None:
             def one(j: ir.Value, _: Values) -> None:
@@ -73,12 +73,12 @@ class Direct:
 
     def window(self, w: Writer, block: Words, frame: Words, here: ir.Value) -> Values:
         """The sums of the window that begins at a pixel, for a panel of channels out."""
-        taps, width = frame.pointer("taps"), self.form.width
+        taps, width, (high, wide) = frame.pointer("taps"), self.form.width, self.form.taps
         line, pixel, depth = (block.word(name) for name in ("line", "pixel", "depth"))
 
         def tap(t: ir.Value, sums: Values) -> Values:
-            y = w.div(t, minimal.TAPS)
-            x = w.sub(t, w.mul(y, minimal.TAPS))
+            y = w.div(t, wide)
+            x = w.sub(t, w.mul(y, wide))
             at = w.at(here, w.add(w.mul(y, line), w.mul(x, pixel)))
             row = w.item(taps, w.mul(w.mul(t, depth), width))
 
@@ -89,4 +89,4 @@ class Direct:
 
             return w.loop(0, depth, channel, sums)
 
-        return w.loop(0, minimal.TAPS**2, tap, [w.number(0)] * self.form.vectors)
+        return w.loop(0, high * wide, tap, [w.number(0)] * self.form.vectors)

@@ -3,7 +3,8 @@
 F(m, 3) of S. Winograd, "Arithmetic Complexity of Computations", 1980. The taps g and the m + 2
 values d that m results are made of are polynomials; their product is known by its values at m + 1
 points and its highest coefficient, the value "at infinity". So the results are
-result @ ((taps @ g) * (data @ d)), with the matrices of the three functions below.
+result @ ((taps @ g) * (data @ d)), with the matrices of the three functions below. m = 1 stands for
+an axis with one tap: nothing is done to it.
 """
 
 from __future__ import annotations
@@ -28,13 +29,20 @@ POSITIVE: dict[int, tuple[int | Fraction, ...]] = {
 exact in binary, and with them what rounding adds."""
 
 
+def taps_of(m: int) -> int:
+    """The taps along an axis."""
+    return 1 if m == 1 else TAPS
+
+
 def reach(m: int) -> int:
     """The values that m results are made of."""
-    return m + TAPS - 1
+    return m + taps_of(m) - 1
 
 
 def points(m: int) -> list[Fraction]:
     """The finite points of F(m, 3): 0, then pairs of a point and its negative."""
+    if m == 1:
+        return []
     return [Fraction(0), *(sign * Fraction(p) for p in POSITIVE[m] for sign in (1, -1))]
 
 
@@ -59,13 +67,13 @@ def data(m: int) -> Matrix:
 
 def taps(m: int) -> Matrix:
     """[m + 2, 3]: what is done to the taps."""
-    rows = []
+    rows, number = [], taps_of(m)
     for point in points(m):
         scale = Fraction(1)
         for other in _others(m, point):
             scale *= point - other
-        rows.append([point**i / scale for i in range(TAPS)])
-    return [*rows, _highest(TAPS)]
+        rows.append([point**i / scale for i in range(number)])
+    return [*rows, _highest(number)]
 
 
 def result(m: int) -> Matrix:
@@ -86,6 +94,8 @@ def transformed(w: Writer, m: int, values: Values) -> Values:
 
     The rows of a point and of its negative differ by the signs of their odd columns.
     """
+    if m == 1:
+        return values
     matrix = data(m)
     made = [_sum(w, matrix[0], values)]
     for row in matrix[1:-1:2]:
@@ -100,6 +110,8 @@ def results(w: Writer, m: int, products: Values) -> Values:
 
     The columns of a point and of its negative differ by the signs of their odd rows.
     """
+    if m == 1:
+        return products
     first, *middle, last = products
     pairs = list(zip(middle[::2], middle[1::2], strict=True))
     even = [w.builder.fadd(a, b) for a, b in pairs]

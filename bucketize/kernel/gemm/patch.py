@@ -1,11 +1,12 @@
 """One patch of a convolution by minimal filtering: where it is, and from its pixels to V.
 
-A patch is the reach x reach pixels that m x m pixels of the result are made from. V and M hold its
+A patch is the pixels that high x wide pixels of the result are made from. V and M hold its
 elements, as many as it has pixels, each element of all patches of a block together.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from llvmlite import ir
@@ -40,8 +41,9 @@ class Form:
     """What the code of a kernel depends on; everything else is left to run time."""
 
     lanes: int
-    m: int
-    """Lines and columns of the result that a patch gives."""
+    high: int
+    wide: int
+    """Lines and columns of the result that a patch gives: m, or 1 where the filter has one tap."""
     rows: int
     """Patches of the tallest tile of a product."""
     least: int
@@ -55,14 +57,19 @@ class Form:
     epilogue: Epilogue
 
     @property
-    def reach(self) -> int:
+    def reach(self) -> tuple[int, int]:
         """Lines and columns of a patch."""
-        return minimal.reach(self.m)
+        return minimal.reach(self.high), minimal.reach(self.wide)
+
+    @property
+    def taps(self) -> tuple[int, int]:
+        """Lines and columns of the filter."""
+        return minimal.taps_of(self.high), minimal.taps_of(self.wide)
 
     @property
     def elements(self) -> int:
         """Products that stand for the convolution."""
-        return self.reach**2
+        return math.prod(self.reach)
 
     @property
     def width(self) -> int:
@@ -118,14 +125,14 @@ class Data:
 
     def patch(self, patch: ir.Value, index: Size) -> None:
         """Patch `index` of the list, which is this one of the block."""
-        w, d, m = self.w, self.d, self.form.m
+        w, d, form = self.w, self.d, self.form
         line = w.div(index, d["across"])
-        x = w.mul(w.sub(index, w.mul(line, d["across"])), m)
+        x = w.mul(w.sub(index, w.mul(line, d["across"])), form.wide)
         image = w.div(line, d["down"])
-        y = w.mul(w.sub(line, w.mul(image, d["down"])), m)
+        y = w.mul(w.sub(line, w.mul(image, d["down"])), form.high)
         row = w.add(w.mul(w.add(w.mul(image, d["height"]), y), d["width"]), x)
-        lines = w.word(w.least(w.sub(d["height"], y), m))
-        pixels = w.word(w.least(w.sub(d["width"], x), m))
+        lines = w.word(w.least(w.sub(d["height"], y), form.high))
+        pixels = w.word(w.least(w.sub(d["width"], x), form.wide))
         source = self.image
         for number, step in ((image, "image"), (y, "line"), (x, "pixel")):
             source = w.at(source, w.mul(number, d[step]))
@@ -138,8 +145,9 @@ class Data:
         self, source: ir.Value, target: ir.Value, lines: ir.Value, pixels: ir.Value
     ) -> None:
         """Read whole vectors of whole patches in place, the others by way of a copy."""
-        w, d, b = self.w, self.d, self.w.builder
-        inside = b.and_(w.compare(lines, "==", self.form.m), w.compare(pixels, "==", self.form.m))
+        w, d, b, form = self.w, self.d, self.w.builder, self.form
+        whole = w.compare(lines, "==", form.high), w.compare(pixels, "==", form.wide)
+        inside = b.and_(*whole)
         count = b.select(inside, w.word(w.div(d["channels"], w.lanes)), w.word(0))
         w.call(self.inner, [self.block.memory, source, d["line"], d["pixel"], target, count])
         rest = w.compare(w.mul(count, w.lanes), "<", d["channels"])
@@ -149,7 +157,7 @@ class Data:
     def _inner(self, w: Writer, *arguments: ir.Value) -> None:
         """So many vectors of channels of a patch whose lines and pixels lie as told."""
         memory, source, line, pixel, target, count = arguments
-        form, reach = self.form, range(self.form.reach)
+        form, (high, wide) = self.form, self.form.reach
         step = Words(w, memory, form.block_names).word("v_step")
         half = w.scratch(form.elements * w.lanes * FLOAT_BYTES)
 
@@ -158,19 +166,19 @@ class Data:
 
             def column(j: ir.Value, _: Values) -> None:
                 top, to = w.at(here, w.mul(j, pixel)), w.item(half, w.mul(j, w.lanes))
-                values = [w.load(w.at(top, w.mul(line, i))) for i in reach]
-                for i, value in enumerate(minimal.transformed(w, form.m, values)):
-                    w.store(value, w.item(to, i * form.reach * w.lanes))
+                values = [w.load(w.at(top, w.mul(line, i))) for i in range(high)]
+                for i, value in enumerate(minimal.transformed(w, form.high, values)):
+                    w.store(value, w.item(to, i * wide * w.lanes))
 
             def row(i: ir.Value, _: Values) -> None:
-                left = w.item(half, w.mul(i, form.reach * w.lanes))
-                to = w.at(there, w.mul(w.mul(i, form.reach), step))
-                values = [w.load(w.item(left, j * w.lanes)) for j in reach]
-                for j, value in enumerate(minimal.transformed(w, form.m, values)):
+                left = w.item(half, w.mul(i, wide * w.lanes))
+                to = w.at(there, w.mul(w.mul(i, wide), step))
+                values = [w.load(w.item(left, j * w.lanes)) for j in range(wide)]
+                for j, value in enumerate(minimal.transformed(w, form.wide, values)):
                     w.store(value, w.at(to, w.mul(step, j)))
 
-            w.loop(0, form.reach, column)
-            w.loop(0, form.reach, row)
+            w.loop(0, wide, column)
+            w.loop(0, high, row)
 
         w.loop(0, count, vector)
 
@@ -182,8 +190,8 @@ class Data:
         size = form.elements * w.lanes
         copy = w.scratch(size * FLOAT_BYTES)
         w.loop(0, size, lambda i, _: w.store(w.number(0), w.item(copy, i)), step=w.lanes)
-        steps = form.reach * w.lanes * FLOAT_BYTES, w.lanes * FLOAT_BYTES
-        seen = [w.add(n, minimal.TAPS - 1) for n in (lines, pixels)]
+        steps = form.reach[1] * w.lanes * FLOAT_BYTES, w.lanes * FLOAT_BYTES
+        seen = [w.add(n, t - 1) for n, t in zip((lines, pixels), form.taps, strict=True)]
 
         def vector(v: ir.Value, _: Values) -> None:
             begin = w.mul(v, w.lanes)

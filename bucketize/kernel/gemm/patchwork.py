@@ -1,4 +1,4 @@
-"""3x3 convolutions by minimal filtering: the loops over the patches of an image.
+"""Convolutions by minimal filtering: the loops over the patches of an image.
 
 The patches of all images make one list, which is cut into balanced blocks. For each block its
 patches are transformed, V[element][patch][channel in]; then for each panel of channels out every
@@ -9,13 +9,13 @@ the last one fastest; two parts that share a block both transform its patches.
 
 from __future__ import annotations
 
+import math
 from dataclasses import fields
 from typing import Any, TypeAlias
 
 from llvmlite import ir
 
 from bucketize.kernel.emit.vector import FLOAT_BYTES, WORD, WORD_BYTES, Size, Values, Writer
-from bucketize.kernel.gemm import minimal
 from bucketize.kernel.gemm.epilogue import Epilogue
 from bucketize.kernel.gemm.macrokernel import kernel_source
 from bucketize.kernel.gemm.microkernel import LINE, Tiles, Words
@@ -41,9 +41,9 @@ def tile_rows(width: int, target: Target) -> int:
     return tallest(target)[width // target.lanes]
 
 
-def most_patches(channels: int, width: int, m: int, target: Target) -> int:
+def most_patches(channels: int, width: int, elements: int, target: Target) -> int:
     """Those of a block: as many as their V and M of a panel may fill, in whole tiles."""
-    of_patch = minimal.reach(m) ** 2 * (channels + width) * FLOAT_BYTES
+    of_patch = elements * (channels + width) * FLOAT_BYTES
     held, rows = int(SHARE_L2 * target.l2) // of_patch, tile_rows(width, target)
     least = LEAST_WIDE if channels >= WIDE else LEAST
     return max(held // rows, -(-least // rows)) * rows
@@ -106,7 +106,7 @@ class _Blocks:
         weights = self.block.pointer(f"in{self.form.w}")
         size = w.mul(d["depth"], self.form.width)
         behind = w.mul(w.mul(w.mul(d["groups"], d["panels"]), elements), size)
-        taps = w.add(behind, w.mul(panel, w.mul(size, minimal.TAPS**2)))
+        taps = w.add(behind, w.mul(panel, w.mul(size, math.prod(self.form.taps))))
         mine = w.item(weights, w.mul(panel, w.mul(size, elements)))
         self.products.write(group, mine, count)
         own = w.sub(panel, w.mul(group, d["panels"]))

@@ -62,16 +62,16 @@ class Results:
         form, frame = self.form, Words(w, place, self.form.frame_names)
         across = Words(w, memory, form.block_names).word("width")
         lines, pixels = frame.word("lines"), frame.word("pixels")
-        sums = w.scratch(form.m * form.m * form.width * FLOAT_BYTES)
+        sums = w.scratch(form.high * form.wide * form.width * FLOAT_BYTES)
         cut = w.builder.or_(
-            w.compare(pixels, "<", form.m), w.compare(frame.word("columns"), "<", form.width)
+            w.compare(pixels, "<", form.wide), w.compare(frame.word("columns"), "<", form.width)
         )
         store = Store(w, form, memory, place)
 
         def line(i: ir.Value, column: ir.Value, values: Values) -> None:
             def through_memory() -> None:
                 for j, value in enumerate(values):
-                    row = w.add(w.mul(i, form.m), j)
+                    row = w.add(w.mul(i, form.wide), j)
                     w.store(value, w.item(sums, w.add(w.mul(row, form.width), column)))
 
             def at_once() -> None:
@@ -84,7 +84,7 @@ class Results:
                 w.when(cut, through_memory, at_once)
 
         def finish(i: ir.Value, _: Values) -> None:
-            mine = w.item(sums, w.mul(i, form.m * form.width))
+            mine = w.item(sums, w.mul(i, form.wide * form.width))
             w.call(self.finish, [memory, place, mine, w.mul(i, across), pixels])
 
         seen = self.lines(w, memory, frame, line)
@@ -103,29 +103,29 @@ class Results:
 
         It gives their `witness`.
         """
-        form, reach = self.form, range(self.form.reach)
+        form, (high, wide) = self.form, self.form.reach
         step = Words(w, memory, form.block_names).word("m_step")
         products, count = frame.pointer("products"), frame.word("lines")
-        half = w.scratch(form.m * form.reach * w.lanes * FLOAT_BYTES)
+        half = w.scratch(form.high * wide * w.lanes * FLOAT_BYTES)
 
         def vector(column: ir.Value, seen: Values) -> Values:
             here = w.item(products, column)
 
             def down(j: ir.Value, _: Values) -> None:
                 top, to = w.at(here, w.mul(j, step)), w.item(half, w.mul(j, w.lanes))
-                values = [w.load(w.at(top, w.mul(step, i * form.reach))) for i in reach]
-                for i, value in enumerate(minimal.results(w, form.m, values)):
-                    w.store(value, w.item(to, i * form.reach * w.lanes))
+                values = [w.load(w.at(top, w.mul(step, i * wide))) for i in range(high)]
+                for i, value in enumerate(minimal.results(w, form.high, values)):
+                    w.store(value, w.item(to, i * wide * w.lanes))
 
             def row(i: ir.Value, seen: Values) -> Values:
-                left = w.item(half, w.mul(i, form.reach * w.lanes))
-                values = [w.load(w.item(left, j * w.lanes)) for j in reach]
-                made = minimal.results(w, form.m, values)
+                left = w.item(half, w.mul(i, wide * w.lanes))
+                values = [w.load(w.item(left, j * w.lanes)) for j in range(wide)]
+                made = minimal.results(w, form.wide, values)
                 seen = [w.builder.fadd(seen[0], witness(w, made))]
                 line(i, column, made)
                 return seen
 
-            w.loop(0, form.reach, down)
+            w.loop(0, wide, down)
             return w.loop(0, count, row, seen)
 
         return w.loop(0, form.width, vector, [w.number(0)], step=w.lanes)[0]
