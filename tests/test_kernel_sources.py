@@ -36,6 +36,16 @@ def dense() -> Workload:
     return replace(g.returns(g(ops.relu, y)), constant=(False, True, True, False))
 
 
+def heads() -> Workload:
+    """Scaled scores through a mask, and heads that lie beside each other."""
+    g = Group(*[tensor(F32, N, M, 4, C)] * 3, tensor(F32, N, 1, 1, M))
+    turns = ((0, 2, 1, 3), (0, 2, 3, 1), (0, 2, 1, 3))
+    q, k, v = (g(ops.transpose, x, axes=a) for x, a in zip(g.params, turns, strict=False))
+    scores = g(ops.add, g(ops.mul, g(ops.matmul, q, k), number(0.125)), g.params[3])
+    y = g(ops.matmul, g(ops.softmax, scores, axis=3), v)
+    return g.returns(g(ops.transpose, y, axes=(0, 2, 1, 3)))
+
+
 def convolution(*weights: int, strides: tuple[int, int] = (2, 2), **attrs: Any) -> Workload:
     """Weights and a bias that are known, and a clipped result."""
     g = Group(tensor(F32, N, 9, 9, 16), tensor(F32, *weights), tensor(F32, weights[0]))
@@ -66,6 +76,7 @@ def pooling(op: Op, **attrs: Any) -> Workload:
 
 WORKLOADS = {
     "matmul": dense(),
+    "attention": heads(),
     "depthwise": convolution(16, 1, 3, 3, groups=16),
     "conv2d": convolution(24, 16, 3, 3),
     "winograd": convolution(24, 16, 3, 3, strides=(1, 1)),

@@ -23,7 +23,7 @@ from bucketize import ops
 from bucketize.interpret import run_function
 from bucketize.ir import Builder, Const, Var
 from bucketize.kernel.build import build
-from bucketize.kernel.gemm import conv, depthwise, matmul
+from bucketize.kernel.gemm import attention, conv, depthwise, matmul
 from bucketize.kernel.gemm.epilogue import of_workload
 from bucketize.kernel.gemm.window import ORDERS
 from bucketize.kernel.target import Target, host
@@ -163,7 +163,25 @@ PADDED = [
     convolution((16, 1, 3, 3), (1, 5, 8), groups=16, pads=(1, 1, 1, 1)),  # tiles of 4 and 4
     convolution((16, 1, 3, 3), (1, 5, 4), groups=16, pads=(1, 6, 1, 2)),  # of 4, 3 and 3
 ]
-CASES = [*PRODUCTS, *CONVOLUTIONS, *PADDED]
+
+
+def heads(b: Builder, q: Var, k: Var, v: Var, mask: Var) -> Var:
+    """Attention, heads beside each other."""
+    turns = ((q, (0, 2, 1, 3)), (k, (0, 2, 3, 1)), (v, (0, 2, 1, 3)))
+    x, y, z = (b.emit(ops.transpose, a, axes=axes) for a, axes in turns)
+    weights = b.emit(ops.softmax, scores(b, x, y, mask), axis=3)
+    return b.emit(ops.transpose, b.emit(ops.matmul, weights, z), axes=(0, 2, 1, 3))
+
+
+ATTENTION = [
+    Case(
+        attention.TEMPLATE,
+        heads,
+        (*((N, n, 3, 40) for n in (S, W, W)), (N, 1, 1, W)),
+        ({"N": 2, "S": 5, "W": 19}, {"N": 1, "S": 70, "W": 130}, {"N": 3, "S": 1, "W": 1}),
+    )
+]
+CASES = [*PRODUCTS, *CONVOLUTIONS, *PADDED, *ATTENTION]
 
 
 def shape_of(dims: Sequence[Dim], args_env: Mapping[str, int]) -> tuple[int, ...]:

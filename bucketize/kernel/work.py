@@ -44,7 +44,8 @@ def work(workload: Workload) -> Work:
     types = [anchor.out.type if a is part else a.type for a in atoms]
     moved = [product(t.shape) * t.dtype.itemsize for t in types]
     fixed = itertools.compress(moved, workload.constant)
-    return Work(multiplications(workload.anchor), sum(moved, start=0), sum(fixed, start=0))
+    done = sum(map(multiplications, workload.body.body), start=0)
+    return Work(done, sum(moved, start=0), sum(fixed, start=0))
 
 
 def multiplications(binding: Binding) -> Dim:

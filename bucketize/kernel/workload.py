@@ -21,6 +21,7 @@ from bucketize.ir import (
     copy_binding,
     refine,
 )
+from bucketize.ops import transpose
 from bucketize.types import Dim, Symbol, TensorType, substitute, symbols
 
 UNSTATED = [("precision", "default")]  # attributes that keys do not name: logs are older than they
@@ -35,8 +36,12 @@ class Workload:
 
     @cached_property
     def anchor(self) -> Binding:
-        """The first op that is not elementwise; it decides which kernels can serve the group."""
-        return next((b for b in self.body.body if b.op.scalar is None), self.body.body[0])
+        """The first op that computes anything but elementwise; it decides which kernels can serve.
+
+        Before it there may be transposes, which say how it reads what it takes.
+        """
+        ops = (b for b in self.body.body if b.op.scalar is None and b.op is not transpose)
+        return next(ops, self.body.body[0])
 
     @property
     def results(self) -> tuple[TensorType, ...]:

@@ -2,12 +2,13 @@
 
 A group is an anchor (a convolution, a matrix product, or an elementwise op) and the elementwise
 ops behind it, as long as one value leaves the group, all members have the anchor's shape, and a
-template takes it: the templates say what they can do, and nothing else does.
+template takes it: the templates say what they can do, and nothing else does. A product may go on
+through a softmax to a product of that, with transposes around it all: attention.
 """
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Mapping, Set
 from typing import TypeAlias
 
 from bucketize.ir import (
@@ -23,6 +24,8 @@ from bucketize.ir import (
 )
 from bucketize.kernel.templates import candidates
 from bucketize.kernel.workload import Workload, group_function
+from bucketize.op import Op
+from bucketize.ops import softmax, transpose
 from bucketize.transform.dead_code import used_atoms
 
 MAX_MEMBERS = 16
@@ -64,10 +67,12 @@ def groups_of(fn: Function, apart: Set[int] = frozenset()) -> dict[Binding, list
     first = {b for i, b in enumerate(fn.body) if i in apart}
     groups: dict[Binding, list[Binding]] = {}
     order = {b: i for i, b in enumerate(fn.body)}
+    makers: dict[Atom, Binding] = {v: b for b in fn.body for v in b.outs}
     for anchor in sorted(fn.body, key=lambda b: (_is_elementwise(b), order[b])):
         if anchor in taken or len(anchor.outs) > 1:
             continue
         group = _grow(anchor, users, taken | first, order)
+        group = _attended(group, users, makers, taken | first)
         if len(group) > 1:
             taken.update(group)
             groups[group[-1]] = group
@@ -107,6 +112,40 @@ def _grow(
         if is_closed(members, users) and len(group_function(members)[0]) <= MAX_INPUTS:
             best = members
     return best
+
+
+def _attended(
+    members: list[Binding], users: Users, makers: Mapping[Atom, Binding], taken: Set[Binding]
+) -> list[Binding]:
+    """A product with the softmax behind it and the product of that, if a template takes them.
+
+    Transposes of what they read and of what they make join them where it takes those, too.
+    """
+    group, anchor = list(members), members[0]
+    for op in (softmax, anchor.op):
+        reader = _reader(group[-1], users, op)
+        if reader is None or reader in taken:
+            return members
+        group.append(reader)
+    if not is_taken(group):
+        return members
+    before = [makers.get(a) for a in (*anchor.args, group[-1].args[1])]
+    front: list[Binding] = []
+    for b in dict.fromkeys(before if anchor not in taken else []):
+        if b is not None and b.op is transpose and b not in taken:
+            longer = [*front, b, *group]
+            front += [b] if is_closed(longer, users) and is_taken(longer) else []
+    group = [*front, *group]
+    behind = _reader(group[-1], users, transpose)
+    able = behind is not None and behind not in taken and is_taken([*group, behind])
+    return [*group, behind] if behind is not None and able else group
+
+
+def _reader(b: Binding, users: Users, op: Op) -> Binding | None:
+    """The only reader of what a binding makes, if it is of this op."""
+    readers = users.get(b.out, [])
+    first = readers[0] if len(readers) == 1 else None
+    return first if first is not None and first.op is op else None
 
 
 def is_closed(members: list[Binding], users: Users) -> bool:

@@ -222,6 +222,20 @@ class Writer:
         zeros = ir.Constant(ir.VectorType(INT, width), [0] * width)
         return self.builder.shuffle_vector(first, blank, zeros)
 
+    def shuffle(self, x: ir.Value, y: ir.Value, order: Sequence[int]) -> ir.Value:
+        """The elements of `x`, then of `y`, that `order` counts."""
+        places = ir.Constant(ir.VectorType(INT, len(order)), list(order))
+        return self.builder.shuffle_vector(x, y, places)
+
+    def folded(self, x: ir.Value, step: Callable[[ir.Value, ir.Value], ir.Value]) -> ir.Value:
+        """What `step`, which may take them in any order, makes of all elements: in each of them."""
+        width = width_of(x)
+        apart = width // 2
+        while apart:
+            x = step(x, self.shuffle(x, x, [lane ^ apart for lane in range(width)]))
+            apart //= 2
+        return x
+
     def fma(self, x: ir.Value, y: ir.Value, z: ir.Value) -> ir.Value:
         """The sum x * y + z, fused where the target can."""
         return self.intrinsic("fmuladd", x, y, z)

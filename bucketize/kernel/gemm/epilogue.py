@@ -7,7 +7,7 @@ come the operands, then the steps; a float stands for itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -83,6 +83,11 @@ def of_workload(workload: Workload) -> Epilogue | None:
     anchor, *rest = workload.body.body
     if anchor is not workload.anchor or workload.body.results[0] is not (rest or [anchor])[-1].out:
         return None
+    return of_steps(workload, anchor, rest)
+
+
+def of_steps(workload: Workload, anchor: Binding, rest: Sequence[Binding]) -> Epilogue | None:
+    """What some bindings make of the anchor's value, or None if a kernel cannot do it."""
     reader = _Reader(workload, anchor)
     steps = []
     for b in rest:
@@ -120,7 +125,7 @@ class _Reader:
             return float(atom.value.reshape(-1)[0]) if atom.value.size == 1 else None
         if atom not in self.values:
             kind = operand_kind(atom.type, self.anchor.out.type)
-            if kind is None:
+            if kind is None or atom not in self.workload.body.params:
                 return None
             self.values[atom] = ("operand", len(self.operands))
             self.operands.append(Operand(self.workload.body.params.index(atom), kind))

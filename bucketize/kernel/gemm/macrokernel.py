@@ -13,6 +13,7 @@ from llvmlite import ir
 
 from bucketize.kernel.emit.vector import FLOAT_BYTES, WORD, WORD_BYTES, Size, Values, Writer
 from bucketize.kernel.gemm.epilogue import Epilogue
+from bucketize.kernel.gemm.level import offsets
 from bucketize.kernel.gemm.microkernel import LINE, Form, Tiles, Words
 
 CHUNK = 16
@@ -80,30 +81,13 @@ class _Loops:
     # --- where a batch entry's arrays begin -----------------------------------------------------
 
     def bases(self, entry: Size) -> Bases:
-        """The arrays at one entry; its index is taken apart by the table that follows the dims."""
+        """The arrays at one entry of the batch."""
         w = self.w
         arrays = {"a": f"in{self.form.a}", "b": f"in{self.form.b}", "c": "out"}
         arrays |= {f"e{i}": f"in{o.place}" for i, o in enumerate(self.form.epilogue.operands)}
-        table = w.item(self.memory, len(self.form.block_names), WORD_BYTES)
-        row = (1 + len(arrays)) * WORD_BYTES
-
-        def moved(level: Size, index: ir.Value, offsets: Values) -> Values:
-            at = w.item(table, level, row)
-            steps = [w.mul(index, w.load_word(at, 1 + n)) for n in range(len(arrays))]
-            return [w.word(w.add(o, s)) for o, s in zip(offsets, steps, strict=True)]
-
-        def level(i: ir.Value, carried: Values) -> Values:
-            rest, *offsets = carried
-            size = w.load_word(w.item(table, i, row), 0)
-            quotient = w.div(rest, size)
-            index = w.sub(rest, w.mul(quotient, size))
-            return [w.word(quotient), *moved(i, w.word(index), offsets)]
-
-        zeros = [ir.Constant(WORD, 0)] * len(arrays)
-        outermost = w.sub(self.d["levels"], 1)
-        rest, *offsets = w.loop(0, outermost, level, [w.word(entry), *zeros])
-        offsets = moved(outermost, rest, offsets)
-        pairs = zip(arrays.items(), offsets, strict=True)
+        rows = w.item(self.memory, len(self.form.block_names), WORD_BYTES)
+        moved = offsets(w, rows, self.d["levels"], len(arrays), entry)
+        pairs = zip(arrays.items(), moved, strict=True)
         return {name: w.at(self.block.pointer(word), o) for (name, word), o in pairs}
 
     # --- rows -----------------------------------------------------------------------------------

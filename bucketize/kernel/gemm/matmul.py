@@ -8,18 +8,16 @@ import numpy as np
 
 from bucketize.kernel.emit.vector import FLOAT_BYTES
 from bucketize.kernel.gemm import cost, epilogue
+from bucketize.kernel.gemm.level import Level, byte_strides, merged, table
 from bucketize.kernel.gemm.macrokernel import CHUNK, source
 from bucketize.kernel.gemm.microkernel import Form
 from bucketize.kernel.gemm.schedule import knobs, valid
-from bucketize.kernel.loops.axis import joined
-from bucketize.kernel.loops.loop import spread, strides_of
+from bucketize.kernel.loops.loop import spread
 from bucketize.kernel.target import Target
 from bucketize.kernel.template import Launch, Schedule, Shapes, Template
 from bucketize.kernel.workload import Workload
 from bucketize.op import Array
-from bucketize.types import Dim, Shape, ceil_div, maximum, positive, product
-
-Level = tuple[Dim, list[Dim]]  # a batch axis: its size, and the bytes that each array moves by
+from bucketize.types import Dim, ceil_div, maximum, positive, product
 
 # --- where things lie ------------------------------------------------------------------------
 
@@ -60,12 +58,11 @@ def finish_launch(
     form: Form, dims: dict[str, Dim], rows: Dim, levels: Sequence[Level], workspace: Dim
 ) -> Launch:
     """The launch of a product of so many rows; levels are given from the outermost."""
-    table = [n for size, steps in reversed(levels) for n in (size, *steps)]
     entries = product(size for size, _ in levels)
     dims["levels"] = len(levels)
     extent = entries * dims["tiles"] * dims["panels"] * positive(rows)
     kept = CHUNK * form.rows * form.width * FLOAT_BYTES
-    words = (*(dims[name] for name in form.dims), *table)
+    words = (*(dims[name] for name in form.dims), *table(levels))
     return Launch(words, extent, workspace=kept + workspace)
 
 
@@ -142,16 +139,16 @@ def _launch(workload: Workload, schedule: Schedule, shapes: Shapes, target: Targ
     *arguments, out = shapes
     depth, columns = arguments[f.a][-1], out[-1]
     operands = [arguments[o.place] for o in f.epilogue.operands]
-    a, b, own = (_bytes(s, len(out)) for s in (arguments[f.a], arguments[f.b], out))
+    a, b, own = (byte_strides(s, len(out)) for s in (arguments[f.a], arguments[f.b], out))
     factors = [
         spread(arguments[f.a][:-1], out[:-1], a[:-1]),
         spread(arguments[f.b][:-2], out[:-2], b[:-2]),
     ]
-    others = [spread(s, out, _bytes(s, len(out))) for s in operands]
+    others = [spread(s, out, byte_strides(s, len(out))) for s in operands]
     strides = [*factors, own, *others]
     levels: list[Level] = [(size, [s[i] for s in strides]) for i, size in enumerate(out[:-2])]
     steps = [factors[0][-1], b[-2], *(s[-2] for s in strides[2:])]
-    levels, rows, steps = _flattened(_merged(levels), out[-2], steps)
+    levels, rows, steps = _flattened(merged(levels), out[-2], steps)
     b_bytes = (depth if f.packed else 1) * f.width * FLOAT_BYTES
     dims = balanced(rows, f.rows) | {
         "panels": ceil_div(columns, f.width),
@@ -168,18 +165,6 @@ def _launch(workload: Workload, schedule: Schedule, shapes: Shapes, target: Targ
     copies = not f.packed and (dims["copied"] or columns % f.width != 0)
     space = depth * f.width * FLOAT_BYTES if copies else 0
     return finish_launch(f, dims, rows, levels, space)
-
-
-def _bytes(shape: Shape, rank: int) -> list[Dim]:
-    """Bytes between neighbours along each of the last `rank` axes of a dense array."""
-    return [0] * (rank - len(shape)) + [s * FLOAT_BYTES for s in strides_of(shape)]
-
-
-def _merged(levels: Sequence[Level]) -> list[Level]:
-    """Axes of size 1 left out, and neighbours that every array passes evenly made one."""
-    kept = [level for level in levels if level[0] != 1]
-    runs = joined(kept, lambda a, b: a[1] == [b[0] * step for step in b[1]])
-    return [(product(size for size, _ in run), run[-1][1]) for run in runs]
 
 
 def _flattened(

@@ -1,0 +1,251 @@
+"""The template of attention: softmax(Q K^T, scaled and masked) V, each read in place along strides.
+
+The group is two products with a softmax between them; elementwise ops may lie before the softmax,
+and transposes that keep the elements of a row together around it all.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from bucketize.ir import Atom, Binding
+from bucketize.kernel.emit import expression
+from bucketize.kernel.emit.vector import FLOAT_BYTES
+from bucketize.kernel.gemm import cost, epilogue
+from bucketize.kernel.gemm.epilogue import FLOAT32, Epilogue
+from bucketize.kernel.gemm.head import BLOCK, Heads, tallest, value_vectors
+from bucketize.kernel.gemm.headkernel import HeadForm, source
+from bucketize.kernel.gemm.level import Level, byte_strides, merged, table
+from bucketize.kernel.gemm.matmul import balanced
+from bucketize.kernel.gemm.microkernel import LINE
+from bucketize.kernel.loops.loop import schedule_error, spread
+from bucketize.kernel.target import Target
+from bucketize.kernel.template import Knob, Launch, Schedule, Shapes, Template
+from bucketize.kernel.workload import Workload
+from bucketize.ops import matmul, softmax, transpose
+from bucketize.types import Dim, ceil_div, positive, product
+
+ROWS = (12, 24, 48)  # of Q in a block
+
+# --- the group -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Read:
+    """A parameter, and the order in which its axes are read."""
+
+    place: int
+    axes: tuple[int, ...]
+
+    def seen(self, extents: Sequence[Dim]) -> tuple[Dim, ...]:
+        """What is told for each axis, in that order."""
+        return tuple(extents[a] for a in self.axes)
+
+
+@dataclass(frozen=True)
+class Attention:
+    """A workload as attention."""
+
+    query: Read
+    key: Read
+    """As the second factor of the scores: its last axis counts the keys."""
+    value: Read
+    out: tuple[int, ...]
+    """The axes of the result by those of the product."""
+    epilogue: Epilogue
+    scores: Binding
+
+
+def attention_of(workload: Workload) -> Attention | None:
+    """The workload as attention; None if it is none, or one that the kernel cannot compute."""
+    moves: dict[Atom, Binding] = {b.out: b for b in workload.body.body if b.op is transpose}
+    chain = [b for b in workload.body.body if b.op is not transpose]
+    if len(chain) < 3 or [b.op for b in (chain[0], *chain[-2:])] != [matmul, softmax, matmul]:
+        return None
+    scores, *steps, weights, last = chain
+    behind = [b for b in moves.values() if b.args[0] is last.out]
+    reads = [_read(workload, a, moves) for a in (*scores.args, last.args[1])]
+    tail = epilogue.of_steps(workload, scores, steps)
+    if tail is None or None in reads or not _is_chain([*chain, *behind], workload):
+        return None
+    query, key, value = (r for r in reads if r is not None)
+    rank = len(scores.out.type.shape)
+    out = behind[0].attrs["axes"] if behind else tuple(range(rank))
+    used = {a for b in chain for a in b.args} | {last.out}
+    whole = all(b.out in used or b in behind for b in moves.values())
+    found = Attention(query, key, value, out, tail, scores)
+    fits = whole and weights.attrs["axis"] == rank - 1 and _fits(found, last)
+    return found if fits else None
+
+
+def _read(workload: Workload, atom: Atom, moves: Mapping[Atom, Binding]) -> Read | None:
+    """What an op reads of the parameters, through a transpose where there is one."""
+    axes = tuple(range(len(atom.type.shape)))
+    if atom in moves:
+        (atom,), axes = moves[atom].args, moves[atom].attrs["axes"]
+    known = atom in workload.body.params and atom.type.dtype == FLOAT32
+    return Read(workload.body.params.index(atom), axes) if known else None
+
+
+def _is_chain(chain: Sequence[Binding], workload: Workload) -> bool:
+    """Whether each reads the one before it, where attention has it, and the last is the result."""
+    *_, softmax_at, product_at = [i for i, b in enumerate(chain) if b.op in (softmax, matmul)]
+    pairs = [(chain[i - 1], chain[i]) for i in (softmax_at, product_at)]
+    direct = all(later.args[0] is before.out for before, later in pairs)
+    return direct and workload.body.results == chain[-1].outs
+
+
+def _fits(found: Attention, last: Binding) -> bool:
+    """Whether rows lie as the kernel reads and writes them, and the batch is that of the scores."""
+    rank = len(found.scores.out.type.shape)
+    reads = found.query, found.key, found.value
+    rows = found.query.axes, found.value.axes, found.out
+    return (
+        all(len(r.axes) == rank for r in reads)
+        and all(axes[-1] == rank - 1 for axes in rows)
+        and rank - 1 in found.key.axes[-2:]
+        and found.scores.out.type.shape[:-1] == last.out.type.shape[:-1]
+    )
+
+
+# --- schedules -----------------------------------------------------------------------------------
+
+
+def _accepts(workload: Workload) -> bool:
+    return attention_of(workload) is not None
+
+
+def _knobs(_workload: Workload, target: Target) -> dict[str, tuple[Knob, ...]]:
+    """Rows of a block, and columns of a panel of keys."""
+    return {"rows": ROWS, "nr": tuple(target.lanes * v for v in sorted(tallest(target)))}
+
+
+def _default(_workload: Workload, target: Target) -> dict[str, Knob]:
+    return {"rows": BLOCK, "nr": cost.usual_width(target, True)}
+
+
+def _found(workload: Workload) -> Attention:
+    found = attention_of(workload)
+    assert found is not None, "asked of a workload that was not accepted"
+    return found
+
+
+def _form(workload: Workload, schedule: Schedule, target: Target) -> HeadForm:
+    found, vectors = _found(workload), int(schedule["nr"]) // target.lanes
+    features = workload.body.params[found.value.place].type.shape[-1]
+    wide = value_vectors(features, target)
+    return HeadForm(
+        lanes=target.lanes,
+        rows=tallest(target)[vectors],
+        vectors=vectors,
+        value_rows=tallest(target)[wide],
+        value_vectors=wide,
+        inputs=len(workload.body.params),
+        query=found.query.place,
+        key=found.key.place,
+        value=found.value.place,
+        by_key=found.key.axes[-1] != len(found.key.axes) - 1,
+        epilogue=found.epilogue,
+    )
+
+
+# --- launch --------------------------------------------------------------------------------------
+
+
+def _launch(workload: Workload, schedule: Schedule, shapes: Shapes, target: Target) -> Launch:
+    found, form = _found(workload), _form(workload, schedule, target)
+    *arguments, out = shapes
+    query, key, value = (
+        (r.seen(arguments[r.place]), r.seen(byte_strides(arguments[r.place], len(r.axes))))
+        for r in (found.query, found.key, found.value)
+    )
+    made = _undone(out, found.out), _undone(byte_strides(out, len(out)), found.out)
+    batch, (rows, features), (depth, keys) = made[0][:-2], made[0][-2:], key[0][-2:]
+    operands = [arguments[o.place] for o in found.epilogue.operands]
+    others = [spread(s, (*batch, rows, keys), byte_strides(s, len(batch) + 2)) for s in operands]
+    moved = [spread(s[:-2], batch, strides[:-2]) for s, strides in (query, key, value, made)]
+    levels: list[Level] = [
+        (size, [s[i] for s in (*moved, *others)]) for i, size in enumerate(batch)
+    ]
+    levels = merged(levels) or [(1, [0] * (len(moved) + len(others)))]
+    cut = balanced(rows, int(schedule["rows"]))
+    dims = {
+        "keys": keys,
+        "depth": depth,
+        "features": features,
+        "blocks": cut["tiles"],
+        "low": cut["low"],
+        "tall": cut["tall"],
+        "levels": len(levels),
+        "q_step": query[1][-2],
+        "k_step": key[1][-1 if form.by_key else -2],
+        "v_step": value[1][-2],
+        "c_step": made[1][-2],
+    }
+    places, space = _space(form, int(schedule["rows"]), keys, depth, features)
+    dims |= places | {f"e{i}_step": steps[-2] for i, steps in enumerate(others)}
+    extent = product(batch) * cut["tiles"] * positive(rows)
+    words = (*(dims[name] for name in form.dims), *table(levels))
+    return Launch(words, extent, workspace=space)
+
+
+def _undone(extents: Sequence[Dim], axes: Sequence[int]) -> tuple[Dim, ...]:
+    """What is told for each axis of a transpose's argument, from what is told for its result's."""
+    return tuple(extents[axes.index(a)] for a in range(len(axes)))
+
+
+def _space(
+    form: HeadForm, rows: int, keys: Dim, depth: Dim, features: Dim
+) -> tuple[dict[str, Dim], Dim]:
+    """Where the parts of the workspace begin, and its bytes: scores, inverses, keys, values.
+
+    Rows of scores are a line longer than they must be, so that they do not share sets of a cache.
+    """
+    width, wide = (v * form.lanes for v in (form.vectors, form.value_vectors))
+    panels = ceil_div(keys, width)
+    step = panels * width * FLOAT_BYTES + LINE
+    inverses = rows * step
+    key_panels = inverses + ceil_div(rows * FLOAT_BYTES, LINE) * LINE
+    whole = ceil_div(depth, form.lanes) * form.lanes
+    value_panels = key_panels + _lines(panels * width * whole * FLOAT_BYTES)
+    end = value_panels + ceil_div(features, wide) * wide * keys * FLOAT_BYTES
+    places = {
+        "score_step": step,
+        "inverses": inverses,
+        "key_panels": key_panels,
+        "value_panels": value_panels,
+    }
+    return places, end
+
+
+def _lines(size: Dim) -> Dim:
+    """Bytes of whole lines."""
+    return ceil_div(size, LINE) * LINE
+
+
+# --- the template --------------------------------------------------------------------------------
+
+
+def _cost(workload: Workload) -> Heads:
+    found = _found(workload)
+    *batch, rows, keys = found.scores.out.type.shape
+    features = workload.body.params[found.value.place].type.shape[-1]
+    depth = found.scores.args[0].type.shape[-1]
+    steps = (expression.operations(scalar) for scalar, _, _ in found.epilogue.steps)
+    return Heads(product(batch), rows, keys, depth, features, sum(steps, Counter[str]()))
+
+
+TEMPLATE = Template(
+    name="attention",
+    accepts=_accepts,
+    knobs=_knobs,
+    default=_default,
+    valid=lambda workload, schedule, target: schedule_error(_knobs(workload, target), schedule),
+    source=lambda workload, schedule, target: source(_form(workload, schedule, target)),
+    launch=_launch,
+    pack=lambda *_: None,
+    pack_key=lambda *_: "",
+    cost=_cost,
+)

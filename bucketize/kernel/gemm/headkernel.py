@@ -1,0 +1,440 @@
+"""The loops of attention: softmax(Q K^T, scaled and masked) V, over a part of the rows of Q.
+
+For each entry of the batch, a head, keys and values are laid out in panels in the workspace. Then a
+block of rows at a time: its scores beside all keys, their softmax in place, their product with the
+values. So no more scores are in memory than those of a block. The exponentials are divided by their
+sum where the product is stored (as in Dao et al. 2022, arXiv:2205.14135).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from functools import partial
+from typing import Any
+
+from llvmlite import ir
+
+from bucketize.kernel.emit.math import exp
+from bucketize.kernel.emit.vector import (
+    FLOAT_BYTES,
+    POINTER,
+    WORD,
+    WORD_BYTES,
+    Size,
+    Values,
+    Writer,
+)
+from bucketize.kernel.gemm.epilogue import Epilogue, Operand
+from bucketize.kernel.gemm.level import offsets
+from bucketize.kernel.gemm.macrokernel import Bases, kernel_source
+from bucketize.kernel.gemm.microkernel import Form, Tiles, Words
+
+JOB = ("rows", "a", "a_step", "b", "b_step", "c", "c_step", "columns", "units", "e0", "e0_step")
+CHAINS = 4  # of maxima or sums, each waiting for itself alone
+RAW = Epilogue()
+TIMES_ROW = Epilogue((Operand(0, "row"),), (("x0 * x1", (0, 1), ()),))
+
+
+@dataclass(frozen=True)
+class HeadForm:
+    """What the code of attention depends on; everything else is left to run time."""
+
+    lanes: int
+    rows: int
+    """Of the tallest tile of scores."""
+    vectors: int
+    """Of a row of it."""
+    value_rows: int
+    """Of the tallest tile of results."""
+    value_vectors: int
+    inputs: int
+    """Arguments of the kernel."""
+    query: int
+    key: int
+    value: int
+    """The places of Q, K and V among them."""
+    by_key: bool
+    """Whether the elements of a key are neighbours in memory; else those of neighbouring keys."""
+    epilogue: Epilogue
+    """What the scores go through before their softmax."""
+
+    @property
+    def dims(self) -> tuple[str, ...]:
+        """The names of the kernel's dims, in order; a table of batch levels follows them."""
+        names = ["keys", "depth", "features", "blocks", "low", "tall", "levels"]
+        names += ["q_step", "k_step", "v_step", "c_step"]
+        names += ["score_step", "inverses", "key_panels", "value_panels"]
+        return (*names, *(f"e{i}_step" for i in range(len(self.epilogue.operands))))
+
+    @property
+    def block_names(self) -> tuple[str, ...]:
+        """The words of the kernel's argument block."""
+        inputs = (f"in{i}" for i in range(self.inputs))
+        return ("out", *inputs, "workspace", "begin", "end", *self.dims)
+
+
+def widths(vectors: int) -> tuple[int, ...]:
+    """The vectors that panels of keys may have: the last one has as few as it can."""
+    return tuple(sorted({1, (vectors + 1) // 2, vectors}))
+
+
+def source(form: HeadForm) -> str:
+    """The text of the kernel of this form."""
+    values = {f.name: getattr(form, f.name) for f in fields(form)}
+    return kernel_source("headkernel", values | {"epilogue": form.epilogue.plain})
+
+
+def emit(w: Writer, block: ir.Value, /, *, epilogue: tuple[Any, Any], **form: Any) -> None:
+    """Write the body of a kernel of this form."""
+    made = HeadForm(lanes=w.lanes, epilogue=Epilogue.of_plain(*epilogue), **form)
+    _Loops(w, block, made).write()
+
+
+class _Column:
+    """A function that computes some rows of one panel of a product, in balanced tiles."""
+
+    def __init__(self, w: Writer, name: str, rows: int, vectors: int, epilogue: Epilogue) -> None:
+        self.form = Form(w.lanes, rows, 1, vectors, 0, 0, 0, False, False, epilogue)
+        self.function = w.define(name, [POINTER], self._write)
+
+    def _write(self, w: Writer, told: ir.Value) -> None:
+        form, job = self.form, Words(w, told, JOB)
+        block, frame = (_words(w, names) for names in (form.block_names, form.frame_names))
+        tiles = Tiles(w, form)
+        steps = ["c_step", *(["e0_step"] if form.epilogue.operands else [])]
+        for name in steps:
+            block.put(name, job.word(name))
+        self._put_panel(job, frame)
+        rows = job.word("rows")
+        count = w.greatest(w.ceildiv(rows, form.rows), 1)
+        low = w.div(rows, count)
+        tall = w.sub(rows, w.mul(low, count))
+
+        def tile(i: ir.Value, carried: Values) -> Values:
+            height = w.word(w.add(low, w.builder.zext(w.compare(i, "<", tall), WORD)))
+            a, *others = carried
+            for name, at in zip(("c", "e0"), others, strict=False):
+                frame.put(name, at)
+            a = self._put_rows(w, frame, a, job.word("a_step"), height)
+            tiles.call(w, height, block.memory, frame.memory)
+            moved = zip(others, steps, strict=True)
+            return [a, *(w.at(at, w.mul(height, job.word(step))) for at, step in moved)]
+
+        places = ["a", "c", "e0"][: 1 + len(steps)]
+        w.loop(0, count, tile, [job.pointer(name) for name in places])
+
+    def _put_panel(self, job: Words, frame: Words) -> None:
+        for name in ("b", "b_step", "columns", "units"):
+            frame.put(name, job.word(name))
+        for name, value in {"skip": 0, "first": 1, "last": 1, "partial": 0}.items():
+            frame.put(name, value)
+
+    def _put_rows(
+        self, w: Writer, frame: Words, a: ir.Value, step: ir.Value, height: ir.Value
+    ) -> ir.Value:
+        """Tell the tile the addresses of its rows; the one behind them."""
+        table = w.item(frame.memory, frame.places["row0"], WORD_BYTES)
+
+        def row(m: ir.Value, at: Values) -> Values:
+            w.store_pointer(at[0], table, m)
+            return [w.at(at[0], step)]
+
+        (behind,) = w.loop(0, height, row, [a])
+        return behind
+
+
+def _words(w: Writer, names: Sequence[str]) -> Words:
+    """New words on the stack."""
+    return Words(w, w.scratch(len(names) * WORD_BYTES), names)
+
+
+class _Loops:
+    def __init__(self, w: Writer, block: ir.Value, form: HeadForm) -> None:
+        self.w, self.form, self.memory = w, form, block
+        self.block = Words(w, block, form.block_names)
+        self.d = {name: self.block.word(name) for name in form.dims}
+        space = self.block.pointer("workspace")
+        self.scores = space
+        self.inverses, self.key_panels, self.value_panels = (
+            w.at(space, self.d[name]) for name in ("inverses", "key_panels", "value_panels")
+        )
+        self.job = _words(w, JOB)
+        self.columns = {
+            v: _Column(w, f"scores{v}", form.rows, v, RAW) for v in widths(form.vectors)
+        }
+        self.sums = _Column(w, "sums", form.value_rows, form.value_vectors, TIMES_ROW)
+        operands = [POINTER] * len(form.epilogue.operands)
+        self.softmax = w.define("softmax", [POINTER, WORD, POINTER, *operands], self._softmax)
+
+    def write(self) -> None:
+        w, blocks = self.w, self.d["blocks"]
+        begin, end = self.block.word("begin"), self.block.word("end")
+
+        def entry(e: ir.Value, _: Values) -> None:
+            bases = self.bases(e)
+            self.lay_out_keys(bases["k"])
+            self.lay_out_values(bases["v"])
+            lo = w.greatest(w.sub(begin, w.mul(e, blocks)), 0)
+            hi = w.least(w.sub(end, w.mul(e, blocks)), blocks)
+            w.loop(lo, hi, lambda i, _: self.rows(bases, i))
+
+        w.loop(w.div(begin, blocks), w.ceildiv(end, blocks), entry)
+
+    def bases(self, entry: Size) -> Bases:
+        """The arrays at one entry of the batch."""
+        w, form = self.w, self.form
+        arrays = {"q": f"in{form.query}", "k": f"in{form.key}", "v": f"in{form.value}", "c": "out"}
+        arrays |= {f"e{i}": f"in{o.place}" for i, o in enumerate(form.epilogue.operands)}
+        rows = w.item(self.memory, len(form.block_names), WORD_BYTES)
+        moved = offsets(w, rows, self.d["levels"], len(arrays), entry)
+        pairs = zip(arrays.items(), moved, strict=True)
+        return {name: w.at(self.block.pointer(word), o) for (name, word), o in pairs}
+
+    # --- keys and values in panels --------------------------------------------------------------
+
+    @property
+    def width(self) -> int:
+        """Keys in a panel."""
+        return self.form.lanes * self.form.vectors
+
+    def panel_bytes(self) -> Size:
+        """Of keys: its depth is that of whole squares."""
+        w, lanes = self.w, self.form.lanes
+        whole = w.mul(w.ceildiv(self.d["depth"], lanes), lanes)
+        return w.mul(whole, self.width * FLOAT_BYTES)
+
+    def panel_vectors(self, left: Size) -> Size:
+        """The vectors of a panel where so many keys are left."""
+        w = self.w
+        *lower, found = map(w.word, widths(self.form.vectors))
+        for fits in reversed(lower):
+            enough = w.compare(left, "<=", w.mul(fits, w.lanes))
+            found = w.builder.select(enough, fits, found)
+        return found
+
+    def lay_out_keys(self, k: ir.Value) -> None:
+        """K as [panel][depth][keys of a panel]; what is behind the last key may be anything."""
+        w, keys, width = self.w, self.d["keys"], self.width
+
+        def panel(p: ir.Value, _: Values) -> None:
+            first = w.mul(p, width)
+            left = w.sub(keys, first)
+            at = w.at(self.key_panels, w.mul(p, self.panel_bytes()))
+            step = w.mul(self.panel_vectors(left), w.lanes * FLOAT_BYTES)
+
+            def vector(v: ir.Value, _: Values) -> None:
+                begin = w.mul(v, w.lanes)
+                lay_out = self.square if self.form.by_key else self.copy
+                lay_out(k, w.add(first, begin), w.item(at, begin), step)
+
+            w.loop(0, w.ceildiv(w.least(left, width), w.lanes), vector)
+
+        w.loop(0, w.ceildiv(keys, width), panel)
+
+    def copy(self, k: ir.Value, first: Size, to: ir.Value, step: Size) -> None:
+        """A vector of keys that are neighbours, at each depth."""
+        w = self.w
+        mask = w.mask(w.sub(self.d["keys"], first))
+        source = w.item(k, first)
+
+        def row(i: ir.Value, _: Values) -> None:
+            value = w.load(w.at(source, w.mul(i, self.d["k_step"])), mask)
+            w.store(value, w.at(to, w.mul(i, step)))
+
+        w.loop(0, self.d["depth"], row)
+
+    def square(self, k: ir.Value, first: Size, to: ir.Value, step: Size) -> None:
+        """A vector of keys that lie apart; the last one stands for those behind it."""
+        w, d = self.w, self.d
+        last = w.sub(d["keys"], 1)
+        places = [w.least(w.add(first, j), last) for j in range(w.lanes)]
+        rows = [w.at(k, w.mul(place, d["k_step"])) for place in places]
+        whole = w.mul(w.div(d["depth"], w.lanes), w.lanes)
+
+        def part(i: ir.Value, mask: ir.Value | None) -> None:
+            vectors = transposed(w, [w.load(w.item(row, i), mask) for row in rows])
+            for j, vector in enumerate(vectors):
+                w.store(vector, w.at(to, w.mul(w.add(i, j), step)))
+
+        w.loop(0, whole, lambda i, _: part(i, None), step=w.lanes)
+        w.loop(whole, d["depth"], lambda i, _: part(i, w.mask(w.sub(d["depth"], i))), step=w.lanes)
+
+    def lay_out_values(self, v: ir.Value) -> None:
+        """V as [panel][key][features of a panel], filled up with zeros."""
+        w, d, vectors = self.w, self.d, self.form.value_vectors
+        width = vectors * w.lanes
+
+        def panel(p: ir.Value, _: Values) -> None:
+            first = w.mul(p, width)
+            to = w.item(self.value_panels, w.mul(first, d["keys"]))
+            starts = [n * w.lanes for n in range(vectors)]
+            masks = [w.mask(w.sub(w.sub(d["features"], first), s)) for s in starts]
+
+            def key(t: ir.Value, _: Values) -> None:
+                source = w.item(w.at(v, w.mul(t, d["v_step"])), first)
+                row = w.item(to, w.mul(t, width))
+                for start, mask in zip(starts, masks, strict=True):
+                    w.store(w.load(w.item(source, start), mask), w.item(row, start))
+
+            w.loop(0, d["keys"], key)
+
+        w.loop(0, w.ceildiv(d["features"], width), panel)
+
+    # --- a block of rows ------------------------------------------------------------------------
+
+    def rows(self, bases: Bases, block: ir.Value) -> None:
+        """The results of one block: `tall` blocks have one row more than `low`."""
+        w, d = self.w, self.d
+        first = w.add(w.mul(block, d["low"]), w.least(block, d["tall"]))
+        taller = w.builder.zext(w.compare(block, "<", d["tall"]), WORD)
+        self.job.put("rows", w.add(d["low"], taller))
+        self.score(w.at(bases["q"], w.mul(first, d["q_step"])))
+        self.normalise(bases, first, w.add(d["low"], taller))
+        self.sum(w.at(bases["c"], w.mul(first, d["c_step"])))
+
+    def tell(self, **words: Size) -> None:
+        for name, value in words.items():
+            self.job.put(name, value)
+
+    def score(self, q: ir.Value) -> None:
+        """Q K^T, in whole vectors."""
+        w, d = self.w, self.d
+        self.tell(a=q, a_step=d["q_step"], c_step=d["score_step"], units=d["depth"])
+
+        def panel(p: ir.Value, _: Values) -> None:
+            first = w.mul(p, self.width)
+            vectors = w.word(self.panel_vectors(w.sub(d["keys"], first)))
+            columns = w.mul(vectors, w.lanes)
+            b = w.at(self.key_panels, w.mul(p, self.panel_bytes()))
+            step = w.mul(columns, FLOAT_BYTES)
+            self.tell(b=b, b_step=step, c=w.item(self.scores, first), columns=columns)
+            with w.cases(vectors) as case:
+                for n, column in self.columns.items():
+                    with case(n):
+                        w.call(column.function, [self.job.memory])
+
+        w.loop(0, w.ceildiv(d["keys"], self.width), panel)
+
+    def normalise(self, bases: Bases, first: Size, rows: Size) -> None:
+        """Each row of scores through the epilogue and the exponential."""
+        w, d = self.w, self.d
+        kinds = self.form.epilogue.operands
+
+        def row(m: ir.Value, _: Values) -> None:
+            at = w.at(self.scores, w.mul(m, d["score_step"]))
+            index = w.add(first, m)
+            operands = [
+                w.at(bases[f"e{i}"], w.mul(index, d[f"e{i}_step"]) if kind.rows else 0)
+                for i, kind in enumerate(kinds)
+            ]
+            w.call(self.softmax, [at, d["keys"], w.item(self.inverses, m), *operands])
+
+        w.loop(0, rows, row)
+
+    def sum(self, c: ir.Value) -> None:
+        """The values, each by its weight."""
+        w, d = self.w, self.d
+        width = self.form.value_vectors * w.lanes
+        self.tell(a=self.scores, a_step=d["score_step"], b_step=width * FLOAT_BYTES)
+        self.tell(c_step=d["c_step"], units=d["keys"], e0=self.inverses, e0_step=FLOAT_BYTES)
+
+        def panel(p: ir.Value, _: Values) -> None:
+            first = w.mul(p, width)
+            b = w.item(self.value_panels, w.mul(first, d["keys"]))
+            self.tell(b=b, c=w.item(c, first), columns=w.sub(d["features"], first))
+            w.call(self.sums.function, [self.job.memory])
+
+        w.loop(0, w.ceildiv(d["features"], width), panel)
+
+    # --- a row of scores ------------------------------------------------------------------------
+
+    def _softmax(
+        self, w: Writer, row: ir.Value, keys: ir.Value, inverse: ir.Value, *operands: ir.Value
+    ) -> None:
+        """Scores become e**(score - the greatest); what is behind the last key becomes 0."""
+        masked = partial(self._masked, w, row, operands)
+        top = _chained(w, keys, masked, w.number(-math.inf), partial(_greater, w))
+        whole = w.mul(w.ceildiv(keys, w.lanes), w.lanes)
+
+        def exponential(i: Size, _: ir.Value | None) -> ir.Value:
+            at = w.item(row, i)
+            value = exp(w, w.builder.fsub(w.load(at), top))
+            w.store(value, at)
+            return value
+
+        total = _chained(w, whole, exponential, w.number(0), w.builder.fadd)
+        none = w.builder.fcmp_ordered("==", total, w.number(0))  # there are no keys
+        divided = w.builder.fdiv(w.number(1), total)
+        found = w.builder.select(none, w.number(0), divided)
+        first = w.builder.extract_element(found, w.word(0))
+        w.builder.store(first, inverse, align=FLOAT_BYTES)
+
+    def _masked(
+        self,
+        w: Writer,
+        row: ir.Value,
+        operands: Sequence[ir.Value],
+        i: Size,
+        mask: ir.Value | None,
+    ) -> ir.Value:
+        """A vector of scores through the epilogue."""
+        at = w.item(row, i)
+        kinds = self.form.epilogue.operands
+
+        def operand(n: int) -> ir.Value:
+            place = operands[n]
+            return w.load(w.item(place, i), mask) if kinds[n].columns else w.load_splat(place)
+
+        value = self.form.epilogue.write(w, w.load(at), operand)
+        if mask is not None:
+            value = w.builder.select(mask, value, w.number(-math.inf))
+        w.store(value, at)
+        return value
+
+
+def _greater(w: Writer, x: ir.Value, y: ir.Value) -> ir.Value:
+    """The greater one, y where x is NaN: a row that has one becomes NaN by its sum."""
+    return w.builder.select(w.builder.fcmp_ordered(">", x, y), x, y)
+
+
+def _chained(
+    w: Writer,
+    count: ir.Value,
+    each: Any,
+    start: ir.Value,
+    step: Any,
+) -> ir.Value:
+    """What `step` makes of `each` vector of so many elements, in all lanes."""
+    whole = w.mul(w.div(count, w.lanes), w.lanes)
+    many = w.mul(w.div(count, CHAINS * w.lanes), CHAINS * w.lanes)
+
+    def chains(i: ir.Value, found: Values) -> Values:
+        return [step(each(w.add(i, u * w.lanes), None), old) for u, old in enumerate(found)]
+
+    found = w.loop(0, many, chains, [start] * CHAINS, step=CHAINS * w.lanes)
+    one = found[0]
+    for other in found[1:]:
+        one = step(other, one)
+    (one,) = w.loop(many, whole, lambda i, v: [step(each(i, None), v[0])], [one], step=w.lanes)
+
+    def last(i: ir.Value, v: Values) -> Values:
+        return [step(each(i, w.mask(w.sub(count, i))), v[0])]
+
+    (one,) = w.loop(whole, count, last, [one], step=w.lanes)
+    return w.folded(one, step)
+
+
+def transposed(w: Writer, rows: Sequence[ir.Value]) -> Values:
+    """The columns of a square of vectors, by exchanging the halves of ever larger squares."""
+    count, step = len(rows), 1
+    while step < count:
+        new = list(rows)
+        for i in (i for i in range(count) if not i & step):
+            pair = rows[i], rows[i + step]
+            low = [count + n - step if n & step else n for n in range(count)]
+            high = [count + n if n & step else n + step for n in range(count)]
+            new[i], new[i + step] = w.shuffle(*pair, low), w.shuffle(*pair, high)
+        rows, step = new, 2 * step
+    return list(rows)

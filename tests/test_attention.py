@@ -1,0 +1,298 @@
+"""Attention as one kernel: it equals its group at any size and layout; where fusion finds it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from test_transforms import check as check_transform
+from test_vector_templates import TARGETS, Case, run, shape_of
+from verify import verify
+
+import bucketize
+from bucketize import ops
+from bucketize.dispatch.tree import dispatch
+from bucketize.interpret import evaluate_module, run_function
+from bucketize.ir import FUSED, Atom, Builder, Const, Function, Module, Var
+from bucketize.kernel.gemm import attention
+from bucketize.kernel.target import Target
+from bucketize.kernel.templates import candidates
+from bucketize.kernel.workload import Workload
+from bucketize.lower.alternative import Alternatives
+from bucketize.lower.arrangement import USUAL
+from bucketize.lower.fuse import fuse
+from bucketize.op import Array, Op
+from bucketize.types import ANY, Dim, Symbol, tensor
+
+B, H, S, T, D, E = (Symbol(name) for name in "BHSTDE")
+EXPORTED = ((0, 2, 1, 3), (0, 2, 3, 1), (0, 2, 1, 3))  # of Q, K and V
+PLAIN = ((B, H, S, D), (B, H, D, T), (B, H, T, E))
+APART = ((B, S, H, D), (B, T, H, D), (B, T, H, E))
+
+
+def number(value: float) -> Const:
+    return Const(np.asarray(value, np.float32))
+
+
+def plain(b: Builder, q: Atom, k: Atom, v: Atom, *mask: Atom) -> Var:
+    """Scores, through a mask if there is one, and what their softmax makes of the values."""
+    scores = b.emit(ops.matmul, q, k)
+    for m in mask:
+        scores = b.emit(ops.add, b.emit(ops.div, scores, number(9)), m)
+    axis = len(scores.type.shape) - 1
+    return b.emit(ops.matmul, b.emit(ops.softmax, scores, axis=axis), v)
+
+
+def exported(b: Builder, q: Atom, k: Atom, v: Atom, *mask: Atom) -> Var:
+    """The same of heads that lie beside each other, as exporters write it."""
+    turned = (b.emit(ops.transpose, x, axes=a) for x, a in zip((q, k, v), EXPORTED, strict=True))
+    return b.emit(ops.transpose, plain(b, *turned, *mask), axes=(0, 2, 1, 3))
+
+
+def case(make: Any, *types: tuple[Dim, ...]) -> Case:
+    return Case(attention.TEMPLATE, make, types, ())
+
+
+WITHOUT, PER_KEY, FULL = (
+    case(exported, *APART, *mask) for mask in ((), ((B, 1, 1, T),), ((S, T),))
+)
+IN_PLACE = case(plain, *PLAIN, (1, H, S, 1))
+
+
+def drawn(of: Case, sizes: Mapping[str, int]) -> list[Array]:
+    rng = np.random.default_rng(0)
+    shapes = (shape_of(t, sizes) for t in of.types)
+    return [rng.standard_normal(s).astype(np.float32) for s in shapes]
+
+
+def computed(of: Case, args: list[Array], sizes: Mapping[str, int], target: Target) -> Array:
+    load = of.workload()
+    schedule = of.template.default(load, target)
+    return run(of.template, load, schedule, args, target, sizes)
+
+
+def check(of: Case, sizes: Mapping[str, int], target: Target) -> None:
+    args = drawn(of, sizes)
+    (want,) = run_function(of.workload().body, [a.astype(np.float64) for a in args])
+    got = computed(of, args, sizes, target)
+    np.testing.assert_allclose(got, want, atol=3e-6, err_msg=str(sizes))
+
+
+def sized(rows: int, keys: int, depth: int, features: int, heads: int = 2) -> dict[str, int]:
+    return {"B": 2, "H": heads, "S": rows, "T": keys, "D": depth, "E": features}
+
+
+# --- the kernel -----------------------------------------------------------------------------------
+
+ROWS = (1, 2, 15, 16, 17, 64, 100, 130)
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: f"lanes{t.lanes}")
+@pytest.mark.parametrize("of", [PER_KEY, IN_PLACE], ids=["exported", "in place"])
+def test_attention_equals_its_group(of: Case, target: Target) -> None:
+    assert attention.TEMPLATE.accepts(of.workload())
+    for i, rows in enumerate(ROWS):
+        depth = (16, 32, 64, 80)[i % 4]
+        check(of, sized(rows, rows, depth, depth), target)
+        check(of, sized(rows, ROWS[-1 - i], 1 + i, 3 * i + 1), target)
+    check(of, sized(512, 512, 64, 64, heads=1) | {"B": 1}, target)
+
+
+@pytest.mark.parametrize("of", [WITHOUT, FULL], ids=["no mask", "full mask"])
+def test_attention_with_other_masks(of: Case) -> None:
+    for rows, keys in ((1, 130), (130, 1), (33, 70)):
+        # without a mask they are not divided: few elements, so that they stay small
+        check(of, sized(rows, keys, 4, 40), TARGETS[0])
+
+
+def test_heads_that_are_shared_are_read_where_they_are() -> None:
+    shared = case(plain, (B, H, S, D), (1, D, T), (T, E))
+    assert not attention.TEMPLATE.accepts(shared.workload())  # of other ranks
+    shared = case(plain, (B, H, S, D), (B, 1, D, T), (1, H, T, E))
+    check(shared, sized(7, 19, 16, 16, heads=3), TARGETS[0])
+
+
+@pytest.mark.parametrize("level", [1e3, -1e3])
+def test_scores_far_from_zero_neither_overflow_nor_vanish(level: float) -> None:
+    sizes = sized(17, 40, 64, 16)
+    q, k, v, mask = drawn(FULL, sizes)
+    args = [q, k, v, mask + np.float32(level)]
+    (want,) = run_function(FULL.workload().body, [a.astype(np.float64) for a in args])
+    rounded = np.spacing(np.float32(level))  # of each score
+    got = computed(FULL, args, sizes, TARGETS[0])
+    np.testing.assert_allclose(got, want, atol=4 * abs(float(rounded)))
+
+
+def test_infinities_and_nan_stay_in_their_rows() -> None:
+    sizes = sized(5, 37, 8, 8)
+    q, k, v, mask = drawn(FULL, sizes)
+    mask[0] = -math.inf
+    mask[1, 5:] = -math.inf
+    mask[2, 36] = math.inf
+    mask[3, 7] = math.nan
+    (want,) = run_function(FULL.workload().body, [q, k, v, mask])
+    got = computed(FULL, [q, k, v, mask], sizes, TARGETS[0])
+    np.testing.assert_allclose(got, want, atol=3e-6)
+    assert [bool(np.isnan(got[:, s]).all()) for s in range(5)] == [True, False, True, True, False]
+
+
+def test_no_keys_weigh_nothing_and_no_rows_are_no_work() -> None:
+    dims = [Symbol(name, 0) for name in "ST"]
+    empty = case(plain, (dims[0], 4), (4, dims[1]), (dims[1], 8))
+    for rows, keys in ((3, 0), (0, 3)):
+        sizes = {"S": rows, "T": keys}
+        got = computed(empty, drawn(empty, sizes), sizes, TARGETS[0])
+        np.testing.assert_array_equal(got, np.zeros((rows, 8)))
+
+
+# --- what is declined -----------------------------------------------------------------------------
+
+
+def other_axis(b: Builder, q: Atom, k: Atom, v: Atom) -> Var:
+    return b.emit(ops.matmul, b.emit(ops.softmax, b.emit(ops.matmul, q, k), axis=0), v)
+
+
+def weights_last(b: Builder, q: Atom, k: Atom, v: Atom) -> Var:
+    return b.emit(ops.matmul, v, b.emit(ops.softmax, b.emit(ops.matmul, q, k), axis=1))
+
+
+def turned(b: Builder, q: Atom, k: Atom, v: Atom, *, which: int) -> Var:
+    """One of them with the elements of its rows apart."""
+    atoms = [q, k, v]
+    atoms[which] = b.emit(ops.transpose, atoms[which], axes=(1, 0))
+    return plain(b, *atoms)
+
+
+def turned_out(b: Builder, q: Atom, k: Atom, v: Atom) -> Var:
+    return b.emit(ops.transpose, plain(b, q, k, v), axes=(1, 0))
+
+
+def values_of_scores(b: Builder, q: Atom, k: Atom, v: Atom) -> Var:
+    scores = b.emit(ops.matmul, q, k)
+    return b.emit(ops.matmul, b.emit(ops.softmax, scores, axis=1), scores)
+
+
+def after(b: Builder, q: Atom, k: Atom, v: Atom) -> Var:
+    return b.emit(ops.relu, plain(b, q, k, v))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        *(other_axis, weights_last, turned_out, values_of_scores, after),
+        *(partial(turned, which=which) for which in (0, 2)),
+    ],
+)
+def test_groups_that_are_not_read_so_are_declined(make: Any) -> None:
+    load = case(make, (8, 8), (8, 8), (8, 8)).workload()
+    assert attention.attention_of(load) is None
+    assert candidates(load) == []
+
+
+WIDER_MASK = case(plain, (S, D), (D, T), (T, E), (1, S, T))
+WIDER_VALUES = case(plain, (1, S, D), (1, D, T), (3, T, E))
+UNKNOWN = case(plain, (S, D), (D, T), (T, E), (S, ANY))
+
+
+@pytest.mark.parametrize("of", [WIDER_MASK, WIDER_VALUES, UNKNOWN])
+def test_shapes_that_are_not_those_of_heads_are_declined(of: Case) -> None:
+    assert attention.attention_of(of.workload()) is None
+
+
+def test_integers_and_weights_that_are_no_parameters_are_declined() -> None:
+    params = [Var(name, tensor("int32", 4, 4)) for name in "qkv"]
+    out = Builder()
+    scores = out.emit(ops.cast, out.emit(ops.matmul, *params[:2]), dtype="float32")
+    weights = out.emit(ops.softmax, scores, axis=1)
+    values = out.emit(ops.cast, params[2], dtype="float32")
+    last = out.emit(ops.matmul, weights, values)
+    load = Workload(out.function("", params, [last]), (False,) * 3)
+    assert attention.attention_of(load) is None
+
+
+# --- where it is found ----------------------------------------------------------------------------
+
+
+def heads(*, shared: bool = False) -> Function:
+    """Attention as exporters write it; its scores, and K turned, may be read elsewhere."""
+    types = (1, S, 4, 16), (1, S, 4, 16), (1, S, 4, 16), (1, 1, 1, S)
+    params = [Var(name, tensor("float32", *t)) for name, t in zip("qkvm", types, strict=True)]
+    out = Builder()
+    y = exported(out, *params)
+    more = [b.out for b in out.body if shared and b.op in (ops.transpose, ops.div)]
+    return out.function("main", params, [y, *more])
+
+
+TURNS = "transpose+transpose+transpose"
+
+
+def test_fuse_takes_attention_whole(golden: Any) -> None:
+    before = heads()
+    check_transform(golden, before, fuse(before), *[(1, 7, 4, 16)] * 3, (1, 1, 1, 7))
+    assert kinds(before) == [f"{TURNS}+matmul+div+add+softmax+matmul+transpose"]
+
+
+def test_fuse_leaves_out_what_others_read() -> None:
+    apart = [*["transpose"] * 3, "matmul+div", "add", "softmax", "matmul", "transpose"]
+    assert kinds(heads(shared=True)) == apart
+
+
+def kinds(fn: Function, *apart: int) -> list[str]:
+    """The ops of each kernel."""
+    fused = verify(Module({"main": fuse(fn, set(apart))})).main
+    bodies = [b.attrs["body"].body if b.op is FUSED else (b,) for b in fused.body]
+    return ["+".join(m.op.name for m in body) for body in bodies]
+
+
+def test_what_is_apart_leaves_attention() -> None:
+    fn = heads()
+    product, soft, last = (at(fn, op) for op in (ops.matmul, ops.softmax, ops.transpose))
+    turns, scores = ["transpose"] * 3, "matmul+div+add"
+    assert kinds(fn, soft[0]) == [*turns, scores, "softmax", "matmul", "transpose"]
+    assert kinds(fn, product[0]) == [*turns, f"{scores}+softmax+matmul+transpose"]
+    assert kinds(fn, product[1]) == [*turns, scores, "softmax", "matmul", "transpose"]
+    assert kinds(fn, last[3]) == [f"{TURNS}+{scores}+softmax+matmul", "transpose"]
+    assert kinds(fn, last[1]) == [
+        "transpose",
+        f"transpose+transpose+{scores}+softmax+matmul+transpose",
+    ]
+
+
+def at(fn: Function, op: Op) -> list[int]:
+    return [i for i, b in enumerate(fn.body) if b.op is op]
+
+
+def test_alternatives_cut_attention_where_that_is_cheaper() -> None:
+    """A price for attention that nobody would pay."""
+    fn = heads()
+
+    def seconds(load: Workload, _: object) -> float:
+        return 100.0 if attention.attention_of(load) else 1.0
+
+    (first, *_) = Alternatives(fn, [POINT], seconds).priced(POINT, seconds)
+    assert kinds(fn, *first.arrangement.apart) == kinds(fn, at(fn, ops.softmax)[0])
+    (first, *_) = Alternatives(fn, [POINT], lambda *_: 1.0).priced(POINT, lambda *_: 1.0)
+    assert first.arrangement == USUAL
+
+
+POINT = [({"S": 7}, 1.0)]
+
+
+# --- as a whole -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("policy", ["exact", "pad"])
+def test_an_executable_computes_what_its_module_does(policy: str) -> None:
+    module = Module({"main": heads()})
+    mod = dispatch(module, lambda _: {n: {1: [(1, 9), (9, 33)]} for n in "qkv"}, policy=policy)
+    exe = bucketize.compile(mod)
+    rng = np.random.default_rng(0)
+    for size in (1, 8, 9, 20, 32, 40):
+        shapes = [(1, size, 4, 16)] * 3 + [(1, 1, 1, size)]
+        args = [rng.standard_normal(s).astype(np.float32) for s in shapes]
+        (got,), (want,) = exe.run(*args), evaluate_module(module, *args)
+        np.testing.assert_allclose(got, want, atol=3e-6)
