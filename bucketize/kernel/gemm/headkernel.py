@@ -172,15 +172,23 @@ class _Loops:
         w, blocks = self.w, self.d["blocks"]
         begin, end = self.block.word("begin"), self.block.word("end")
 
-        def entry(e: ir.Value, _: Values) -> None:
+        def entry(e: ir.Value, before: Values) -> Values:
             bases = self.bases(e)
-            self.lay_out_keys(bases["k"])
-            self.lay_out_values(bases["v"])
+            at = [w.builder.ptrtoint(bases[name], WORD) for name in "kv"]
+            others = [w.compare(a, "!=", b) for a, b in zip(at, before, strict=True)]
+            w.when(w.builder.or_(*others), lambda: self.lay_out(bases))
             lo = w.greatest(w.sub(begin, w.mul(e, blocks)), 0)
             hi = w.least(w.sub(end, w.mul(e, blocks)), blocks)
             w.loop(lo, hi, lambda i, _: self.rows(bases, i))
+            return at
 
-        w.loop(w.div(begin, blocks), w.ceildiv(end, blocks), entry)
+        nothing = [w.word(0), w.word(0)]
+        w.loop(w.div(begin, blocks), w.ceildiv(end, blocks), entry, nothing)
+
+    def lay_out(self, bases: Bases) -> None:
+        """Keys and values in panels; heads of Q that share them follow each other."""
+        self.lay_out_keys(bases["k"])
+        self.lay_out_values(bases["v"])
 
     def bases(self, entry: Size) -> Bases:
         """The arrays at one entry of the batch."""
