@@ -34,6 +34,9 @@ PLAIN = ((B, H, S, D), (B, H, D, T), (B, H, T, E))
 APART = ((B, S, H, D), (B, T, H, D), (B, T, H, E))
 
 
+EIGHT = Const(np.arange(8, dtype=np.float32))
+
+
 def number(value: float) -> Const:
     return Const(np.asarray(value, np.float32))
 
@@ -117,6 +120,49 @@ def test_heads_that_are_shared_are_read_where_they_are() -> None:
         check(shared, sized(7, 19, 16, 16, heads=3), TARGETS[0])
 
 
+def hidden(b: Builder, q: Atom, k: Atom, v: Atom, mask: Atom) -> Var:
+    """Scores where a mask is true, else a number; as of GPT-2."""
+    scores = b.emit(ops.where, mask, b.emit(ops.matmul, q, k), number(-1e4))
+    return b.emit(ops.matmul, b.emit(ops.softmax, scores, axis=3), v)
+
+
+@pytest.mark.parametrize("mask", [(S, T), (B, 1, S, T), (B, 1, 1, T), (B, H, S, 1), (B, 1, 1, 1)])
+def test_masks_of_truths(mask: tuple[Dim, ...]) -> None:
+    of = case(hidden, *PLAIN, mask)
+    params = [
+        Var(f"p{i}", tensor("bool" if i == 3 else "float32", *t)) for i, t in enumerate(of.types)
+    ]
+    out = Builder()
+    load = Workload(out.function("", params, [hidden(out, *params)]), (False,) * 4)
+    rng = np.random.default_rng(0)
+    for rows, keys in ((3, 37), (40, 64)):
+        sizes = sized(rows, keys, 4, 16)
+        *args, drawn_mask = drawn(of, sizes)
+        truths = rng.random(drawn_mask.shape) < 0.5
+        (want,) = run_function(load.body, [*args, truths])
+        schedule = attention.TEMPLATE.default(load, TARGETS[0])
+        got = run(attention.TEMPLATE, load, schedule, [*args, truths], TARGETS[0], sizes)
+        np.testing.assert_allclose(got, want, atol=3e-6)
+
+
+def scaled(b: Builder, q: Atom, k: Atom, v: Atom, mask: Atom) -> Var:
+    """Q and K each times the root of a scale, as torch writes it."""
+    turned = (b.emit(ops.transpose, x, axes=a) for x, a in zip((q, k, v), EXPORTED, strict=True))
+    x, y, z = turned
+    x, y = b.emit(ops.mul, x, number(0.5)), b.emit(ops.div, y, number(-3))
+    scores = b.emit(ops.add, b.emit(ops.matmul, x, y), mask)
+    return b.emit(ops.matmul, b.emit(ops.softmax, scores, axis=3), z)
+
+
+def test_factors_of_queries_and_keys_become_one_of_the_scores() -> None:
+    of = case(scaled, *APART, (S, T))
+    found = attention.attention_of(of.workload())
+    assert found is not None
+    assert found.epilogue.steps[0] == ("x0 * x1", (0, float(np.float32(-0.5 / 3))), ())
+    for rows, keys in ((3, 37), (40, 64)):
+        check(of, sized(rows, keys, 16, 16), TARGETS[0])
+
+
 @pytest.mark.parametrize("level", [1e3, -1e3])
 def test_scores_far_from_zero_neither_overflow_nor_vanish(level: float) -> None:
     sizes = sized(17, 40, 64, 16)
@@ -181,9 +227,21 @@ def after(b: Builder, q: Atom, k: Atom, v: Atom) -> Var:
     return b.emit(ops.relu, plain(b, q, k, v))
 
 
+def factors(b: Builder, q: Atom, k: Atom, v: Atom, *, which: int, by: Const) -> Var:
+    """One of them times a constant that the scores cannot be multiplied by in its place."""
+    atoms = [q, k, v]
+    atoms[which] = b.emit(ops.mul, atoms[which], by)
+    return plain(b, *atoms)
+
+
+def powers(b: Builder, q: Atom, k: Atom, v: Atom) -> Var:
+    return plain(b, b.emit(ops.div, number(1), q), k, v)
+
+
 @pytest.mark.parametrize(
     "make",
     [
+        *(partial(factors, which=2, by=number(3)), partial(factors, which=0, by=EIGHT), powers),
         *(other_axis, weights_last, turned_out, values_of_scores, after),
         *(partial(turned, which=which) for which in (0, 2)),
     ],
@@ -261,6 +319,19 @@ def test_what_is_apart_leaves_attention() -> None:
         "transpose",
         f"transpose+transpose+{scores}+softmax+matmul+transpose",
     ]
+
+
+def test_fuse_takes_factors_and_masks_of_truths() -> None:
+    shapes = [(2, S, 4, 16)] * 3
+    params = [Var(n, tensor("float32", *t)) for n, t in zip("qkv", shapes, strict=True)]
+    mask = Var("m", tensor("bool", S, S))
+    out = Builder()
+    q, k, v = (out.emit(ops.transpose, x, axes=a) for x, a in zip(params, EXPORTED, strict=True))
+    q, k = out.emit(ops.mul, number(2), q), out.emit(ops.mul, k, number(2))
+    scores = out.emit(ops.where, mask, out.emit(ops.matmul, q, k), number(-1e4))
+    y = out.emit(ops.matmul, out.emit(ops.softmax, scores, axis=3), v)
+    fn = out.function("main", [*params, mask], [y])
+    assert kinds(fn) == ["transpose+mul+transpose+mul+transpose+matmul+where+softmax+matmul"]
 
 
 def at(fn: Function, op: Op) -> list[int]:

@@ -19,12 +19,12 @@ from bucketize.ir import (
     Const,
     Env,
     Function,
+    Var,
     copy_binding,
     map_blocks,
 )
 from bucketize.kernel.templates import candidates
 from bucketize.kernel.workload import Workload, group_function
-from bucketize.op import Op
 from bucketize.ops import softmax, transpose
 from bucketize.transform.dead_code import used_atoms
 
@@ -119,33 +119,47 @@ def _attended(
 ) -> list[Binding]:
     """A product with the softmax behind it and the product of that, if a template takes them.
 
-    Transposes of what they read and of what they make join them where it takes those, too.
+    Transposes of what they read and of what they make join them where it takes those, too, and
+    elementwise ops of what the first one reads.
     """
-    group, anchor = list(members), members[0]
-    for op in (softmax, anchor.op):
-        reader = _reader(group[-1], users, op)
-        if reader is None or reader in taken:
-            return members
-        group.append(reader)
-    if not is_taken(group):
+    anchor, group = members[0], _through(members, users, taken)
+    if group is None or not is_taken(group):
         return members
-    before = [makers.get(a) for a in (*anchor.args, group[-1].args[1])]
-    front: list[Binding] = []
-    for b in dict.fromkeys(before if anchor not in taken else []):
-        if b is not None and b.op is transpose and b not in taken:
-            longer = [*front, b, *group]
-            front += [b] if is_closed(longer, users) and is_taken(longer) else []
-    group = [*front, *group]
-    behind = _reader(group[-1], users, transpose)
-    able = behind is not None and behind not in taken and is_taken([*group, behind])
-    return [*group, behind] if behind is not None and able else group
+    read = (*anchor.args, group[-1].args[1]) if anchor not in taken else ()
+    for atom in reversed(read):
+        b = _maker(atom, makers, taken)
+        while b and b not in group and is_closed([b, *group], users) and is_taken([b, *group]):
+            group = [b, *group]
+            b = _maker(next(a for a in b.args if isinstance(a, Var)), makers, taken)
+    behind = _reader(group[-1], users, taken)
+    if behind is not None and behind.op is transpose and is_taken([*group, behind]):
+        group.append(behind)
+    return group
 
 
-def _reader(b: Binding, users: Users, op: Op) -> Binding | None:
-    """The only reader of what a binding makes, if it is of this op."""
+def _through(members: list[Binding], users: Users, taken: Set[Binding]) -> list[Binding] | None:
+    """The members, elementwise ops behind them, a softmax, and one more of the first's op."""
+    anchor, group = members[0], list(members)
+    while (b := _reader(group[-1], users, taken)) and _fits(anchor, b) and len(group) < MAX_MEMBERS:
+        group.append(b)
+    if b is None or b.op is not softmax:
+        return None
+    last = _reader(b, users, taken)
+    return [*group, b, last] if last is not None and last.op is anchor.op else None
+
+
+def _maker(atom: Atom, makers: Mapping[Atom, Binding], taken: Set[Binding]) -> Binding | None:
+    """The transpose, or the elementwise op, that makes an atom, if it is free."""
+    b = makers.get(atom)
+    able = b is not None and (b.op is transpose or _is_elementwise(b)) and b not in taken
+    return b if able else None
+
+
+def _reader(b: Binding, users: Users, taken: Set[Binding]) -> Binding | None:
+    """The only reader of what a binding makes, if it is free."""
     readers = users.get(b.out, [])
     first = readers[0] if len(readers) == 1 else None
-    return first if first is not None and first.op is op else None
+    return first if first not in taken else None
 
 
 def is_closed(members: list[Binding], users: Users) -> bool:

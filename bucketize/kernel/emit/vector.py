@@ -184,6 +184,23 @@ class Writer:
         """One float32 from memory, in every element."""
         return self.splat(self.builder.load(pointer, typ=FLOAT, align=FLOAT_BYTES), self.lanes)
 
+    def load_truths(self, pointer: ir.Value, mask: ir.Value | None = None) -> ir.Value:
+        """As `load`, of bytes that are 0 or 1: whether they are 1."""
+        kind = vector_type(BYTE, self.lanes)
+        none = constant(BYTE, 0, self.lanes)
+        if mask is None:
+            bytes_ = self.builder.load(pointer, typ=kind, align=1)
+        else:
+            name = f"llvm.masked.load.v{self.lanes}i8.p0"
+            fn = self.declare(name, kind, [POINTER, INT, mask.type, kind])
+            bytes_ = self.builder.call(fn, [pointer, ir.Constant(INT, 1), mask, none])
+        return self.builder.icmp_unsigned("!=", bytes_, none)
+
+    def splat_truth(self, pointer: ir.Value) -> ir.Value:
+        """Whether one byte from memory is 1, in every element."""
+        byte = self.builder.load(pointer, typ=BYTE, align=1)
+        return self.splat(self.builder.icmp_unsigned("!=", byte, ir.Constant(BYTE, 0)), self.lanes)
+
     def store(self, value: ir.Value, pointer: ir.Value, mask: ir.Value | None = None) -> None:
         """A vector to memory; where the mask is off, no access."""
         if mask is None:

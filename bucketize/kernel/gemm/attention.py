@@ -7,10 +7,12 @@ and transposes that keep the elements of a row together around it all.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bucketize.ir import Atom, Binding
+import numpy as np
+
+from bucketize.ir import Atom, Binding, Const
 from bucketize.kernel.emit import expression
 from bucketize.kernel.emit.vector import FLOAT_BYTES
 from bucketize.kernel.gemm import cost, epilogue
@@ -24,7 +26,7 @@ from bucketize.kernel.loops.loop import schedule_error, spread
 from bucketize.kernel.target import Target
 from bucketize.kernel.template import Knob, Launch, Schedule, Shapes, Template
 from bucketize.kernel.workload import Workload
-from bucketize.ops import matmul, softmax, transpose
+from bucketize.ops import div, matmul, mul, softmax, transpose
 from bucketize.types import Dim, ceil_div, positive, product
 
 ROWS = (12, 24, 48)  # of Q in a block
@@ -34,10 +36,11 @@ ROWS = (12, 24, 48)  # of Q in a block
 
 @dataclass(frozen=True)
 class Read:
-    """A parameter, and the order in which its axes are read."""
+    """A parameter, the order in which its axes are read, and what it is multiplied by."""
 
     place: int
     axes: tuple[int, ...]
+    factor: float = 1.0
 
     def seen(self, extents: Sequence[Dim]) -> tuple[Dim, ...]:
         """What is told for each axis, in that order."""
@@ -60,33 +63,54 @@ class Attention:
 
 def attention_of(workload: Workload) -> Attention | None:
     """The workload as attention; None if it is none, or one that the kernel cannot compute."""
-    moves: dict[Atom, Binding] = {b.out: b for b in workload.body.body if b.op is transpose}
-    chain = [b for b in workload.body.body if b.op is not transpose]
-    if len(chain) < 3 or [b.op for b in (chain[0], *chain[-2:])] != [matmul, softmax, matmul]:
+    body = workload.body.body
+    first = next((i for i, b in enumerate(body) if b.op is matmul), len(body))
+    before: dict[Atom, Binding] = {b.out: b for b in body[:first]}
+    behind = [b for b in body[-1:] if b.op is transpose]
+    chain = body[first : len(body) - len(behind)]
+    if len(chain) < 3 or [b.op for b in chain[-2:]] != [softmax, matmul]:
         return None
     scores, *steps, weights, last = chain
-    behind = [b for b in moves.values() if b.args[0] is last.out]
-    reads = [_read(workload, a, moves) for a in (*scores.args, last.args[1])]
-    tail = epilogue.of_steps(workload, scores, steps)
-    if tail is None or None in reads or not _is_chain([*chain, *behind], workload):
+    tail = epilogue.of_steps(workload, scores, steps, truths=True)
+    reads = [_read(workload, a, before) for a in (*scores.args, last.args[1])]
+    if tail is None or None in reads or before or not _is_chain([*chain, *behind], workload):
         return None
     query, key, value = (r for r in reads if r is not None)
     rank = len(scores.out.type.shape)
     out = behind[0].attrs["axes"] if behind else tuple(range(rank))
-    used = {a for b in chain for a in b.args} | {last.out}
-    whole = all(b.out in used or b in behind for b in moves.values())
+    tail = tail.scaled(float(np.float32(query.factor * key.factor)))
     found = Attention(query, key, value, out, tail, scores)
-    fits = whole and weights.attrs["axis"] == rank - 1 and _fits(found, last)
-    return found if fits else None
+    return found if weights.attrs["axis"] == rank - 1 and _fits(found, last) else None
 
 
-def _read(workload: Workload, atom: Atom, moves: Mapping[Atom, Binding]) -> Read | None:
-    """What an op reads of the parameters, through a transpose where there is one."""
-    axes = tuple(range(len(atom.type.shape)))
-    if atom in moves:
-        (atom,), axes = moves[atom].args, moves[atom].attrs["axes"]
-    known = atom in workload.body.params and atom.type.dtype == FLOAT32
-    return Read(workload.body.params.index(atom), axes) if known else None
+def _read(workload: Workload, atom: Atom, before: dict[Atom, Binding]) -> Read | None:
+    """What an op reads of the parameters, through a transpose and products by numbers.
+
+    They are taken out of what comes `before`.
+    """
+    axes, factor = None, 1.0
+    while b := before.pop(atom, None):
+        if b.op is transpose and axes is None:
+            atom, axes = b.args[0], b.attrs["axes"]
+        elif number := _number(b):
+            atom, factor = number[0], factor * number[1]
+        else:
+            return None
+    if atom not in workload.body.params or atom.type.dtype != FLOAT32:
+        return None
+    places = tuple(range(len(atom.type.shape)))
+    return Read(workload.body.params.index(atom), axes or places, factor)
+
+
+def _number(b: Binding) -> tuple[Atom, float] | None:
+    """What a binding multiplies by a number or divides by one, and the number."""
+    if b.op not in (mul, div):
+        return None
+    x, y = b.args if isinstance(b.args[1], Const) or b.op is div else b.args[::-1]
+    if not isinstance(y, Const) or y.value.size != 1 or len(x.type.shape) < len(y.type.shape):
+        return None
+    number = float(y.value.reshape(-1)[0])
+    return (x, number if b.op is mul else 1 / number) if number else None
 
 
 def _is_chain(chain: Sequence[Binding], workload: Workload) -> bool:
@@ -103,7 +127,8 @@ def _fits(found: Attention, last: Binding) -> bool:
     reads = found.query, found.key, found.value
     rows = found.query.axes, found.value.axes, found.out
     return (
-        all(len(r.axes) == rank for r in reads)
+        found.value.factor == 1
+        and all(len(r.axes) == rank for r in reads)
         and all(axes[-1] == rank - 1 for axes in rows)
         and rank - 1 in found.key.axes[-2:]
         and found.scores.out.type.shape[:-1] == last.out.type.shape[:-1]
@@ -164,7 +189,11 @@ def _launch(workload: Workload, schedule: Schedule, shapes: Shapes, target: Targ
     made = _undone(out, found.out), _undone(byte_strides(out, len(out)), found.out)
     batch, (rows, features), (depth, keys) = made[0][:-2], made[0][-2:], key[0][-2:]
     operands = [arguments[o.place] for o in found.epilogue.operands]
-    others = [spread(s, (*batch, rows, keys), byte_strides(s, len(batch) + 2)) for s in operands]
+    sizes = [workload.body.params[o.place].type.dtype.itemsize for o in found.epilogue.operands]
+    others = [
+        spread(shape, (*batch, rows, keys), byte_strides(shape, len(batch) + 2, size))
+        for shape, size in zip(operands, sizes, strict=True)
+    ]
     moved = [spread(s[:-2], batch, strides[:-2]) for s, strides in (query, key, value, made)]
     levels: list[Level] = [
         (size, [s[i] for s in (*moved, *others)]) for i, size in enumerate(batch)

@@ -24,14 +24,21 @@ Step: TypeAlias = tuple[str, tuple[int | float, ...], tuple[tuple[str, float], .
 
 KINDS = {(True, True): "full", (False, True): "column", (True, False): "row"}
 SCALAR = "scalar"
+FLOATS, TRUTHS = "floats", "truths"
 
 
 @dataclass(frozen=True)
 class Operand:
-    """An argument of the epilogue: its place among the kernel's inputs, and its kind."""
+    """An argument of the epilogue: its place among the kernel's inputs, its kind, what it holds."""
 
     place: int
     kind: str
+    held: str = FLOATS
+
+    @property
+    def plain(self) -> tuple[Any, ...]:
+        """As literals."""
+        return (self.place, self.kind, *([self.held] if self.held != FLOATS else []))
 
     @property
     def rows(self) -> bool:
@@ -57,14 +64,28 @@ class Epilogue:
         return any(expression.is_long(scalar) for scalar, _, _ in self.steps)
 
     @property
-    def plain(self) -> tuple[tuple[tuple[int, str], ...], tuple[Step, ...]]:
+    def plain(self) -> tuple[tuple[tuple[Any, ...], ...], tuple[Step, ...]]:
         """As literals, for a kernel's source; `of_plain` reads them."""
-        return tuple((o.place, o.kind) for o in self.operands), self.steps
+        return tuple(o.plain for o in self.operands), self.steps
 
     @staticmethod
-    def of_plain(operands: tuple[tuple[int, str], ...], steps: tuple[Step, ...]) -> Epilogue:
+    def of_plain(operands: tuple[tuple[Any, ...], ...], steps: tuple[Step, ...]) -> Epilogue:
         """The inverse of `plain`."""
         return Epilogue(tuple(Operand(*o) for o in operands), steps)
+
+    def scaled(self, factor: float) -> Epilogue:
+        """The same of the anchor's value times a number."""
+        if factor == 1:
+            return self
+        first = 1 + len(self.operands)  # the number of the new step, which stands for the anchor
+
+        def moved(ref: int | float) -> int | float:
+            if isinstance(ref, float):
+                return ref
+            return first if ref == 0 else ref + (ref >= first)
+
+        steps = [(scalar, tuple(map(moved, refs)), attrs) for scalar, refs, attrs in self.steps]
+        return Epilogue(self.operands, (("x0 * x1", (0, factor), ()), *steps))
 
     def write(self, w: Writer, value: ir.Value, operand: Callable[[int], ir.Value]) -> ir.Value:
         """The code that turns the anchor's value into what is stored; `operand(i)` loads one."""
@@ -75,7 +96,7 @@ class Epilogue:
         return values[-1] if self.steps else value
 
 
-FLOAT32 = np.dtype(np.float32)
+FLOAT32, BOOL = np.dtype(np.float32), np.dtype(np.bool_)
 
 
 def of_workload(workload: Workload) -> Epilogue | None:
@@ -86,9 +107,14 @@ def of_workload(workload: Workload) -> Epilogue | None:
     return of_steps(workload, anchor, rest)
 
 
-def of_steps(workload: Workload, anchor: Binding, rest: Sequence[Binding]) -> Epilogue | None:
-    """What some bindings make of the anchor's value, or None if a kernel cannot do it."""
-    reader = _Reader(workload, anchor)
+def of_steps(
+    workload: Workload, anchor: Binding, rest: Sequence[Binding], *, truths: bool = False
+) -> Epilogue | None:
+    """What some bindings make of the anchor's value, or None if a kernel cannot do it.
+
+    One that can reads operands of `truths`, too.
+    """
+    reader = _Reader(workload, anchor, truths)
     steps = []
     for b in rest:
         step = reader.step(b)
@@ -104,6 +130,7 @@ class _Reader:
 
     workload: Workload
     anchor: Binding
+    truths: bool
     operands: list[Operand] = field(default_factory=list)
     values: dict[Atom, tuple[str, int]] = field(default_factory=dict)
     """Where a value is: the n-th `operand`, or the n-th `step`."""
@@ -114,7 +141,8 @@ class _Reader:
     def step(self, b: Binding) -> tuple[str, list[Any], Mapping[str, Any]] | None:
         if b.op.scalar is None or not expression.has_vector_form(b.op.scalar):
             return None
-        if any(a.type.dtype != FLOAT32 for a in (*b.args, b.out)):
+        known = (FLOAT32, BOOL) if self.truths else (FLOAT32,)
+        if any(a.type.dtype not in known for a in b.args) or b.out.type.dtype != FLOAT32:
             return None
         refs = [self.ref(a) for a in b.args]
         self.values[b.out] = ("step", sum(kind == "step" for kind, _ in self.values.values()))
@@ -122,13 +150,15 @@ class _Reader:
 
     def ref(self, atom: Atom) -> tuple[str, int] | float | None:
         if isinstance(atom, Const):
-            return float(atom.value.reshape(-1)[0]) if atom.value.size == 1 else None
+            able = atom.value.size == 1 and atom.type.dtype == FLOAT32
+            return float(atom.value.reshape(-1)[0]) if able else None
         if atom not in self.values:
             kind = operand_kind(atom.type, self.anchor.out.type)
             if kind is None or atom not in self.workload.body.params:
                 return None
             self.values[atom] = ("operand", len(self.operands))
-            self.operands.append(Operand(self.workload.body.params.index(atom), kind))
+            held = TRUTHS if atom.type.dtype == BOOL else FLOATS
+            self.operands.append(Operand(self.workload.body.params.index(atom), kind, held))
         return self.values[atom]
 
     def finished(self, steps: list[tuple[str, list[Any], Mapping[str, Any]]]) -> Epilogue:

@@ -26,7 +26,7 @@ from bucketize.kernel.emit.vector import (
     Values,
     Writer,
 )
-from bucketize.kernel.gemm.epilogue import Epilogue, Operand
+from bucketize.kernel.gemm.epilogue import TRUTHS, Epilogue, Operand
 from bucketize.kernel.gemm.level import offsets
 from bucketize.kernel.gemm.macrokernel import Bases, kernel_source
 from bucketize.kernel.gemm.microkernel import Form, Tiles, Words
@@ -392,14 +392,20 @@ class _Loops:
         kinds = self.form.epilogue.operands
 
         def operand(n: int) -> ir.Value:
-            place = operands[n]
-            return w.load(w.item(place, i), mask) if kinds[n].columns else w.load_splat(place)
+            return _operand(w, kinds[n], operands[n], i, mask)
 
         value = self.form.epilogue.write(w, w.load(at), operand)
         if mask is not None:
             value = w.builder.select(mask, value, w.number(-math.inf))
         w.store(value, at)
         return value
+
+
+def _operand(w: Writer, kind: Operand, place: ir.Value, i: Size, mask: ir.Value | None) -> ir.Value:
+    """A vector of an operand of a row."""
+    if kind.held == TRUTHS:
+        return w.load_truths(w.at(place, i), mask) if kind.columns else w.splat_truth(place)
+    return w.load(w.item(place, i), mask) if kind.columns else w.load_splat(place)
 
 
 def _greater(w: Writer, x: ir.Value, y: ir.Value) -> ir.Value:

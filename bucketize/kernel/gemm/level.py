@@ -31,9 +31,12 @@ def table(levels: Sequence[Level]) -> list[Dim]:
     return [n for size, steps in reversed(levels) for n in (size, *steps)]
 
 
-def byte_strides(shape: Shape, rank: int) -> list[Dim]:
-    """Bytes between neighbours along each of the last `rank` axes of a dense array."""
-    return [0] * (rank - len(shape)) + [s * FLOAT_BYTES for s in strides_of(shape)]
+def byte_strides(shape: Shape, rank: int, size: int = FLOAT_BYTES) -> list[Dim]:
+    """Bytes between neighbours along each of the last `rank` axes of a dense array.
+
+    Its elements are of `size` bytes.
+    """
+    return [0] * (rank - len(shape)) + [s * size for s in strides_of(shape)]
 
 
 def offsets(w: Writer, rows: ir.Value, levels: Size, arrays: int, entry: Size) -> Values:
