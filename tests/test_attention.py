@@ -187,6 +187,27 @@ def test_infinities_and_nan_stay_in_their_rows() -> None:
     assert [bool(np.isnan(got[:, s]).all()) for s in range(5)] == [True, False, True, True, False]
 
 
+def cleaned(b: Builder, q: Atom, k: Atom, v: Atom, mask: Atom) -> Var:
+    """Rows that a mask hides whole weigh nothing; as torch writes it."""
+    scores = b.emit(ops.add, b.emit(ops.matmul, q, k), mask)
+    weights = b.emit(ops.softmax, scores, axis=3)
+    weights = b.emit(ops.where, b.emit(ops.isnan, weights), number(0), weights)
+    return b.emit(ops.matmul, weights, v)
+
+
+def test_rows_of_weights_that_are_no_numbers_count_as_zero() -> None:
+    of, sizes = case(cleaned, *PLAIN, (S, T)), sized(5, 37, 8, 8)
+    q, k, v, mask = drawn(of, sizes)
+    mask[0] = -math.inf
+    mask[1, 5:] = -math.inf
+    mask[2, 36] = math.inf
+    mask[3, 7] = math.nan
+    (want,) = run_function(of.workload().body, [q, k, v, mask])
+    got = computed(of, [q, k, v, mask], sizes, TARGETS[0])
+    np.testing.assert_allclose(got, want, atol=3e-6)
+    assert [bool(np.any(got[:, :, s])) for s in range(5)] == [False, True, False, False, True]
+
+
 def test_no_keys_weigh_nothing_and_no_rows_are_no_work() -> None:
     dims = [Symbol(name, 0) for name in "ST"]
     empty = case(plain, (dims[0], 4), (4, dims[1]), (dims[1], 8))
@@ -223,6 +244,13 @@ def values_of_scores(b: Builder, q: Atom, k: Atom, v: Atom) -> Var:
     return b.emit(ops.matmul, b.emit(ops.softmax, scores, axis=1), scores)
 
 
+def not_cleaned(b: Builder, q: Atom, k: Atom, v: Atom, *, by: float) -> Var:
+    """Something else is put there, or it is put elsewhere."""
+    weights = b.emit(ops.softmax, b.emit(ops.matmul, q, k), axis=1)
+    pair = (number(by), weights) if by else (weights, number(by))
+    return b.emit(ops.matmul, b.emit(ops.where, b.emit(ops.isnan, weights), *pair), v)
+
+
 def after(b: Builder, q: Atom, k: Atom, v: Atom) -> Var:
     return b.emit(ops.relu, plain(b, q, k, v))
 
@@ -242,6 +270,7 @@ def powers(b: Builder, q: Atom, k: Atom, v: Atom) -> Var:
     "make",
     [
         *(partial(factors, which=2, by=number(3)), partial(factors, which=0, by=EIGHT), powers),
+        *(partial(not_cleaned, by=by) for by in (0, 1)),
         *(other_axis, weights_last, turned_out, values_of_scores, after),
         *(partial(turned, which=which) for which in (0, 2)),
     ],
@@ -332,6 +361,20 @@ def test_fuse_takes_factors_and_masks_of_truths() -> None:
     y = out.emit(ops.matmul, out.emit(ops.softmax, scores, axis=3), v)
     fn = out.function("main", [*params, mask], [y])
     assert kinds(fn) == ["transpose+mul+transpose+mul+transpose+matmul+where+softmax+matmul"]
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_fuse_takes_what_cleans_weights(*, shared: bool) -> None:
+    params = [Var(n, tensor("float32", 2, 4, *t)) for n, t in zip("qkvm", SIZES, strict=True)]
+    out = Builder()
+    y = cleaned(out, *params)
+    more = [b.out for b in out.body if shared and b.op is ops.isnan]
+    fn = out.function("main", params, [y, *more])
+    apart = ["matmul+add", "softmax", "isnan", "where", "matmul"]
+    assert kinds(fn) == (apart if shared else ["matmul+add+softmax+isnan+where+matmul"])
+
+
+SIZES = (S, 16), (16, S), (S, 16), (S, S)
 
 
 def at(fn: Function, op: Op) -> list[int]:

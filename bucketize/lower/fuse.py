@@ -25,7 +25,7 @@ from bucketize.ir import (
 )
 from bucketize.kernel.templates import candidates
 from bucketize.kernel.workload import Workload, group_function
-from bucketize.ops import softmax, transpose
+from bucketize.ops import isnan, softmax, transpose, where
 from bucketize.transform.dead_code import used_atoms
 
 MAX_MEMBERS = 16
@@ -123,7 +123,7 @@ def _attended(
     elementwise ops of what the first one reads.
     """
     anchor, group = members[0], _through(members, users, taken)
-    if group is None or not is_taken(group):
+    if group is None or not is_closed(group, users) or not is_taken(group):
         return members
     read = (*anchor.args, group[-1].args[1]) if anchor not in taken else ()
     for atom in reversed(read):
@@ -138,14 +138,22 @@ def _attended(
 
 
 def _through(members: list[Binding], users: Users, taken: Set[Binding]) -> list[Binding] | None:
-    """The members, elementwise ops behind them, a softmax, and one more of the first's op."""
+    """The members, elementwise ops behind them, a softmax, and then one more of the first's op."""
     anchor, group = members[0], list(members)
     while (b := _reader(group[-1], users, taken)) and _fits(anchor, b) and len(group) < MAX_MEMBERS:
         group.append(b)
     if b is None or b.op is not softmax:
         return None
-    last = _reader(b, users, taken)
-    return [*group, b, last] if last is not None and last.op is anchor.op else None
+    group += _weights(b, users, taken)
+    last = _reader(group[-1], users, taken)
+    return [*group, last] if last is not None and last.op is anchor.op else None
+
+
+def _weights(soft: Binding, users: Users, taken: Set[Binding]) -> list[Binding]:
+    """A softmax, and what looks for rows of it that are no numbers, to put 0 in their place."""
+    readers = {b.op: b for b in users.get(soft.out, []) if b is not None and b not in taken}
+    more = [readers[op] for op in (isnan, where) if op in readers]
+    return [soft, *more] if len(more) == len(users.get(soft.out, [])) else [soft]
 
 
 def _maker(atom: Atom, makers: Mapping[Atom, Binding], taken: Set[Binding]) -> Binding | None:

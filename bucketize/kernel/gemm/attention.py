@@ -26,7 +26,7 @@ from bucketize.kernel.loops.loop import schedule_error, spread
 from bucketize.kernel.target import Target
 from bucketize.kernel.template import Knob, Launch, Schedule, Shapes, Template
 from bucketize.kernel.workload import Workload
-from bucketize.ops import div, matmul, mul, softmax, transpose
+from bucketize.ops import div, isnan, matmul, mul, softmax, transpose, where
 from bucketize.types import Dim, ceil_div, positive, product
 
 ROWS = (12, 24, 48)  # of Q in a block
@@ -57,6 +57,8 @@ class Attention:
     value: Read
     out: tuple[int, ...]
     """The axes of the result by those of the product."""
+    clean: bool
+    """Whether rows of weights that are no numbers count as 0."""
     epilogue: Epilogue
     scores: Binding
 
@@ -67,20 +69,33 @@ def attention_of(workload: Workload) -> Attention | None:
     first = next((i for i, b in enumerate(body) if b.op is matmul), len(body))
     before: dict[Atom, Binding] = {b.out: b for b in body[:first]}
     behind = [b for b in body[-1:] if b.op is transpose]
-    chain = body[first : len(body) - len(behind)]
-    if len(chain) < 3 or [b.op for b in chain[-2:]] != [softmax, matmul]:
+    chain = list(body[first : len(body) - len(behind)])
+    cleaning = _cleaning(chain)
+    kept = [b for b in chain if b not in cleaning]
+    if len(kept) < 3 or [b.op for b in kept[-2:]] != [softmax, matmul]:
         return None
-    scores, *steps, weights, last = chain
+    scores, *steps, weights, last = kept
     tail = epilogue.of_steps(workload, scores, steps, truths=True)
     reads = [_read(workload, a, before) for a in (*scores.args, last.args[1])]
-    if tail is None or None in reads or before or not _is_chain([*chain, *behind], workload):
+    if tail is None or None in reads or before or not _is_chain(chain, behind, workload):
         return None
     query, key, value = (r for r in reads if r is not None)
     rank = len(scores.out.type.shape)
     out = behind[0].attrs["axes"] if behind else tuple(range(rank))
     tail = tail.scaled(float(np.float32(query.factor * key.factor)))
-    found = Attention(query, key, value, out, tail, scores)
+    found = Attention(query, key, value, out, bool(cleaning), tail, scores)
     return found if weights.attrs["axis"] == rank - 1 and _fits(found, last) else None
+
+
+def _cleaning(chain: Sequence[Binding]) -> Sequence[Binding]:
+    """What puts 0 in the place of weights that are no numbers, before the last of a chain."""
+    if [b.op for b in chain[-4:-1]] != [softmax, isnan, where]:
+        return ()
+    weights, test, put = chain[-4:-1]
+    zero = isinstance(put.args[1], Const) and put.args[1].value.size == 1
+    zero = zero and not put.args[1].value.any()  # type: ignore[union-attr]
+    fits = test.args[0] is weights.out and put.args[::2] == (test.out, weights.out)
+    return (test, put) if zero and fits else ()
 
 
 def _read(workload: Workload, atom: Atom, before: dict[Atom, Binding]) -> Read | None:
@@ -113,12 +128,13 @@ def _number(b: Binding) -> tuple[Atom, float] | None:
     return (x, number if b.op is mul else 1 / number) if number else None
 
 
-def _is_chain(chain: Sequence[Binding], workload: Workload) -> bool:
+def _is_chain(chain: Sequence[Binding], behind: Sequence[Binding], workload: Workload) -> bool:
     """Whether each reads the one before it, where attention has it, and the last is the result."""
-    *_, softmax_at, product_at = [i for i, b in enumerate(chain) if b.op in (softmax, matmul)]
-    pairs = [(chain[i - 1], chain[i]) for i in (softmax_at, product_at)]
-    direct = all(later.args[0] is before.out for before, later in pairs)
-    return direct and workload.body.results == chain[-1].outs
+    soft = next(i for i, b in enumerate(chain) if b.op is softmax)
+    pairs = [(chain[soft - 1], chain[soft]), (chain[-2], chain[-1])]
+    pairs += [(chain[-1], b) for b in behind]
+    direct = all(later.args[0] is earlier.out for earlier, later in pairs)
+    return direct and workload.body.results == [*chain, *behind][-1].outs
 
 
 def _fits(found: Attention, last: Binding) -> bool:
@@ -172,6 +188,7 @@ def _form(workload: Workload, schedule: Schedule, target: Target) -> HeadForm:
         key=found.key.place,
         value=found.value.place,
         by_key=found.key.axes[-1] != len(found.key.axes) - 1,
+        clean=found.clean,
         epilogue=found.epilogue,
     )
 

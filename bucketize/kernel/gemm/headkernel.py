@@ -57,6 +57,8 @@ class HeadForm:
     """The places of Q, K and V among them."""
     by_key: bool
     """Whether the elements of a key are neighbours in memory; else those of neighbouring keys."""
+    clean: bool
+    """Whether rows of weights that are no numbers count as 0."""
     epilogue: Epilogue
     """What the scores go through before their softmax."""
 
@@ -374,10 +376,16 @@ class _Loops:
 
         total = _chained(w, whole, exponential, w.number(0), w.builder.fadd)
         none = w.builder.fcmp_ordered("==", total, w.number(0))  # there are no keys
-        divided = w.builder.fdiv(w.number(1), total)
-        found = w.builder.select(none, w.number(0), divided)
-        first = w.builder.extract_element(found, w.word(0))
-        w.builder.store(first, inverse, align=FLOAT_BYTES)
+        if self.form.clean:
+            lost = w.builder.fcmp_unordered("uno", total, total)
+            w.when(_first(w, lost), lambda: self._clear(w, row, whole))
+            none = w.builder.or_(none, lost)
+        found = w.builder.select(none, w.number(0), w.builder.fdiv(w.number(1), total))
+        w.builder.store(_first(w, found), inverse, align=FLOAT_BYTES)
+
+    def _clear(self, w: Writer, row: ir.Value, count: Size) -> None:
+        """A row of weights that are 0."""
+        w.loop(0, count, lambda i, _: w.store(w.number(0), w.item(row, i)), step=w.lanes)
 
     def _masked(
         self,
@@ -406,6 +414,10 @@ def _operand(w: Writer, kind: Operand, place: ir.Value, i: Size, mask: ir.Value 
     if kind.held == TRUTHS:
         return w.load_truths(w.at(place, i), mask) if kind.columns else w.splat_truth(place)
     return w.load(w.item(place, i), mask) if kind.columns else w.load_splat(place)
+
+
+def _first(w: Writer, x: ir.Value) -> ir.Value:
+    return w.builder.extract_element(x, w.word(0))
 
 
 def _greater(w: Writer, x: ir.Value, y: ir.Value) -> ir.Value:
