@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx_model import draw, parse
 from test_transforms import check as check_transform
 from test_vector_templates import TARGETS, Case, run, shape_of
 from verify import verify
@@ -25,7 +26,9 @@ from bucketize.kernel.workload import Workload
 from bucketize.lower.alternative import Alternatives
 from bucketize.lower.arrangement import USUAL
 from bucketize.lower.fuse import fuse
+from bucketize.onnx import from_onnx
 from bucketize.op import Array, Op
+from bucketize.transform.simplify import simplify
 from bucketize.types import ANY, Dim, Symbol, tensor
 
 B, H, S, T, D, E = (Symbol(name) for name in "BHSTDE")
@@ -395,6 +398,28 @@ def test_alternatives_cut_attention_where_that_is_cheaper() -> None:
 
 
 POINT = [({"S": 7}, 1.0)]
+
+
+def test_fuse_takes_onnx_attention_of_shared_heads_whole() -> None:
+    """Nothing is copied but the past; keys are turned twice."""
+    taken = "transpose+transpose+transpose+matmul+mul+where+softmax+matmul+transpose"
+    graph = "(float[N, S, 48] q, float[N, S, 16] k, float[N, S, 16] v"
+    attrs = "q_num_heads = 6, kv_num_heads = 2, is_causal = 1"
+    alone = from_onnx(parse(f"{graph}) => (y) {{ y = Attention<{attrs}>(q, k, v) }}", 23))
+    last = [k for k in kinds(simplify(alone.main)) if "matmul" in k]
+    assert last == [f"transpose+{taken}"]
+    past = "float[N, 2, P, 8] a, float[N, 2, P, 8] b"
+    node = f"{{ y, c, d = Attention<{attrs}>(q, k, v, , a, b) }}"
+    cached = from_onnx(parse(f"{graph}, {past}) => (y, c, d) {node}", 23))
+    last = [k for k in kinds(simplify(cached.main)) if "matmul" in k]
+    assert last == ["transpose+transpose+matmul+mul+where+softmax+matmul+transpose"]
+    compiled = bucketize.compile(cached)
+    rng = np.random.default_rng(0)
+    for rows, past_rows in ((1, 30), (7, 3)):
+        sizes = {"N": 2, "S": rows, "P": past_rows}
+        inputs = [draw(rng, p, sizes) for p in cached.main.params]
+        for got, want in zip(compiled.run(*inputs), evaluate_module(cached, *inputs), strict=True):
+            np.testing.assert_allclose(got, want, atol=3e-6)
 
 
 # --- as a whole -----------------------------------------------------------------------------------

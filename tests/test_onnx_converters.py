@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from onnx_model import agree, parse
+from onnx.reference import ReferenceEvaluator
+from onnx_model import agree, draw, parse
 
 import bucketize
+from bucketize.errors import UnsupportedModelError
 from bucketize.interpret import evaluate_module
 from bucketize.onnx import from_onnx
 from bucketize.ops import dyn_topk, topk
@@ -217,6 +219,112 @@ LATER = {
     "rms_norm": (23, "(float[N, 3, 4] x, float[4] w) => (y) { y = RMSNormalization(x, w) }"),
     "cast_like": (19, "(float[N] x, int64[1] z) => (y) { y = CastLike(x, z) }"),
 }  # fmt: skip
+
+
+SELF = "(float[N, 6, M, 8] q, float[N, 6, K, 8] k, float[N, 6, K, 5] v"
+SIDE = "(float[N, M, 48] q, float[N, K, 16] k, float[N, K, 10] v"
+SHARED = "q_num_heads = 6, kv_num_heads = 2"
+ATTENTION = {
+    "heads": f"{SELF}) => (y) {{ y = Attention(q, k, v) }}",
+    "scale": f"{SELF}) => (y) {{ y = Attention<scale = 0.25, softmax_precision = 1>(q, k, v) }}",
+    "cap": f"{SELF}) => (y) {{ y = Attention<softcap = 2.0>(q, k, v) }}",
+    "floats": f"{SELF}, float[N, 1, M, K] m) => (y) {{ y = Attention(q, k, v, m) }}",
+    "of keys": f"{SELF}, float[M, K] m) => (y) {{ y = Attention(q, k, v, m) }}",
+    "causal": f"{SELF}) => (y) {{ y = Attention<is_causal = 1>(q, k, v) }}",
+    "side": f"{SIDE}) => (y) {{ y = Attention<{SHARED}>(q, k, v) }}",
+    "side, equal": "(float[N, M, 8] q, float[N, K, 8] k, float[N, K, 6] v) => (y) "
+    "{ y = Attention<q_num_heads = 2, kv_num_heads = 2>(q, k, v) }",
+    "side, floats": f"{SIDE}, float[N, 1, M, K] m) => (y) "
+    f"{{ y = Attention<{SHARED}>(q, k, v, m) }}",
+    "side, each": f"{SIDE}, float[N, 6, M, K] m) => (y) {{ y = Attention<{SHARED}>(q, k, v, m) }}",
+    "shared": "(float[N, 6, M, 8] q, float[N, 2, K, 8] k, float[N, 2, K, 8] v) => (y) "
+    "{ y = Attention(q, k, v) }",
+    "past": "(float[N, 2, M, 8] q, float[N, 2, M, 8] k, float[N, 2, M, 8] v, "
+    "float[N, 2, P, 8] a, float[N, 2, P, 8] b) => (y, c, d) "
+    "{ y, c, d = Attention(q, k, v, , a, b) }",
+    "past of shared, in order": "(float[N, M, 48] q, float[N, M, 16] k, float[N, M, 16] v, "
+    "float[N, 2, P, 8] a, float[N, 2, P, 8] b) => (y, c, d) "
+    f"{{ y, c, d = Attention<is_causal = 1, {SHARED}>(q, k, v, , a, b) }}",
+}
+
+
+@pytest.mark.parametrize("name", ATTENTION)
+def test_attention(name):
+    agree(parse(ATTENTION[name], 23))
+
+
+HIDING = {
+    "truths": (23, f"{SELF}, bool[N, 6, M, K] m) => (y) {{ y = Attention(q, k, v, m) }}"),
+    "truths, in order": (
+        23,
+        f"{SIDE}, bool[M, K] m) => (y) {{ y = Attention<{SHARED}, is_causal = 1>(q, k, v, m) }}",
+    ),
+    "lengths": (24, f"{SELF}, int64[N] n) => (y) {{ y = Attention(q, k, v, , , , n) }}"),
+    "lengths, in order": (
+        24,
+        f"{SIDE}, int64[N] n) => (y) "
+        f"{{ y = Attention<{SHARED}, is_causal = 1>(q, k, v, , , , n) }}",
+    ),
+    "half": (
+        23,
+        "(float16[N, 2, M, 8] q, float16[N, 2, K, 8] k, float16[N, 2, K, 8] v) => (y) "
+        "{ y = Attention<softmax_precision = 1>(q, k, v) }",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HIDING)
+def test_attention_that_hides_rows_whole_by_the_reference_of_onnx(name):
+    """Where onnxruntime makes other numbers of such rows, or does not take them."""
+    model = parse(HIDING[name][1], HIDING[name][0])
+    module, rng = from_onnx(model), np.random.default_rng(0)
+    for sizes in ({"N": 1, "M": 1, "K": 1}, {"N": 3, "M": 5, "K": 4}):
+        inputs = {p.name: draw(rng, p, sizes) for p in module.main.params}
+        if "m" in inputs:
+            inputs["m"][..., 0, :] = False
+        want = ReferenceEvaluator(model).run(None, inputs)
+        got = evaluate_module(module, *inputs.values())
+        tolerance = 1e-5 if want[0].dtype == np.float32 else 2e-3
+        np.testing.assert_allclose(got[0], want[0], rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize(
+    ("graph", "reason"),
+    [
+        (f"{SIDE}) => (y) {{ y = Attention(q, k, v) }}", "None heads of Q and None of K"),
+        (
+            f"{SIDE}) => (y) {{ y = Attention<q_num_heads = 5, kv_num_heads = 2>(q, k, v) }}",
+            "5 heads of Q cannot share 2 of K",
+        ),
+        (
+            "(float[N, 4, M, 8] q, float[N, K, 8] k, float[N, K, 8] v) => (y) "
+            "{ y = Attention(q, k, v) }",
+            r"Q, K and V of ranks \[3, 4\], expected 3 or 4 of all",
+        ),
+        (
+            "(float[N, 4, M, D] q, float[N, 4, K, D] k, float[N, 4, K, D] v) => (y) "
+            "{ y = Attention(q, k, v) }",
+            "no scale is given, and heads have D elements",
+        ),
+        (
+            f"{SIDE}, float[N, 3, M, K] m) => (y) {{ y = Attention<{SHARED}>(q, k, v, m) }}",
+            "a mask of 3 heads beside 6 of Q",
+        ),
+        (
+            f"{SELF}) => (y, a, b, c) {{ y, a, b, c = Attention(q, k, v) }}",
+            "output 3 is used",
+        ),
+        (
+            "(float[M, K] c) => (y) { i = NonZero(c) j = Cast<to = 1>(i) t = Transpose(j) "
+            "at = Constant<value_ints = [0, 1]>() q = Unsqueeze(t, at) "
+            "y = Attention<is_causal = 1, scale = 1.0>(q, q, q) }",
+            r"the extents of the scores, float32\[.*\], are not known",
+        ),
+    ],
+)
+def test_attention_that_is_not_supported(graph, reason):
+    with pytest.raises(UnsupportedModelError, match=reason):
+        from_onnx(parse(graph, 23))
 
 
 @pytest.mark.parametrize("name", LATER)

@@ -1,6 +1,7 @@
 """The bridge to ONNX: models in, as modules."""
 
 from bucketize.onnx import (  # noqa: F401  importing the families fills the table of converters
+    attention,
     control,
     elementwise,
     index,

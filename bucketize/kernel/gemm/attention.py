@@ -99,22 +99,21 @@ def _cleaning(chain: Sequence[Binding]) -> Sequence[Binding]:
 
 
 def _read(workload: Workload, atom: Atom, before: dict[Atom, Binding]) -> Read | None:
-    """What an op reads of the parameters, through a transpose and products by numbers.
+    """What an op reads of the parameters, through transposes and products by numbers.
 
     They are taken out of what comes `before`.
     """
-    axes, factor = None, 1.0
+    axes, factor = tuple(range(len(atom.type.shape))), 1.0
     while b := before.pop(atom, None):
-        if b.op is transpose and axes is None:
-            atom, axes = b.args[0], b.attrs["axes"]
+        if b.op is transpose:
+            atom, axes = b.args[0], tuple(b.attrs["axes"][a] for a in axes)
         elif number := _number(b):
             atom, factor = number[0], factor * number[1]
         else:
             return None
     if atom not in workload.body.params or atom.type.dtype != FLOAT32:
         return None
-    places = tuple(range(len(atom.type.shape)))
-    return Read(workload.body.params.index(atom), axes or places, factor)
+    return Read(workload.body.params.index(atom), axes, factor)
 
 
 def _number(b: Binding) -> tuple[Atom, float] | None:
