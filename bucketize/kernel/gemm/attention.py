@@ -66,7 +66,9 @@ class Attention:
 def attention_of(workload: Workload) -> Attention | None:
     """The workload as attention; None if it is none, or one that the kernel cannot compute."""
     body = workload.body.body
-    first = next((i for i, b in enumerate(body) if b.op is matmul), len(body))
+    first, *more = [i for i, b in enumerate(body) if b.op is matmul] or [0]
+    if len(more) != 1:
+        return None
     before: dict[Atom, Binding] = {b.out: b for b in body[:first]}
     behind = [b for b in body[-1:] if b.op is transpose]
     chain = list(body[first : len(body) - len(behind)])
