@@ -12,12 +12,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from llvmlite import ir
 
 from bucketize.kernel.emit.math import exp
 from bucketize.kernel.emit.vector import (
+    BIT,
     FLOAT_BYTES,
     POINTER,
     WORD,
@@ -65,7 +66,7 @@ class HeadForm:
     @property
     def dims(self) -> tuple[str, ...]:
         """The names of the kernel's dims, in order; a table of batch levels follows them."""
-        names = ["keys", "depth", "features", "blocks", "low", "tall", "levels"]
+        names = ["keys", "depth", "features", "blocks", "low", "tall", "levels", "copied"]
         names += ["q_step", "k_step", "v_step", "c_step"]
         names += ["score_step", "inverses", "key_panels", "value_panels"]
         return (*names, *(f"e{i}_step" for i in range(len(self.epilogue.operands))))
@@ -152,6 +153,23 @@ def _words(w: Writer, names: Sequence[str]) -> Words:
     return Words(w, w.scratch(len(names) * WORD_BYTES), names)
 
 
+class _Panel(NamedTuple):
+    """A panel of keys or of values."""
+
+    first: Size
+    """The first of its columns."""
+    left: Size
+    """Columns from there on."""
+    columns: ir.Value
+    """Of the panel; more than are left, if it is the last one."""
+    copied: ir.Value
+    """Whether it was copied."""
+    at: ir.Value
+    """Where it is read, in its own place or in the copy."""
+    step: ir.Value
+    """Bytes between its rows there."""
+
+
 class _Loops:
     def __init__(self, w: Writer, block: ir.Value, form: HeadForm) -> None:
         self.w, self.form, self.memory = w, form, block
@@ -224,24 +242,44 @@ class _Loops:
             found = w.builder.select(enough, fits, found)
         return found
 
+    def is_copied(self, columns: Size, left: Size) -> ir.Value:
+        """Whether a panel of so many columns is read from a copy.
+
+        There are enough rows for one to pay, or the panel is wider than what is left.
+        """
+        enough = self.w.compare(self.d["copied"], "!=", 0)
+        return self.w.builder.or_(enough, self.w.compare(columns, ">", left))
+
+    def panel_of_keys(self, k: ir.Value, p: ir.Value) -> _Panel:
+        """Where a panel of keys is read."""
+        w, form, select = self.w, self.form, self.w.builder.select
+        first = w.mul(p, self.width)
+        left = w.sub(self.d["keys"], first)
+        columns = w.word(w.mul(self.panel_vectors(left), w.lanes))
+        place, step = w.item(k, first), self.d["k_step"]
+        copy = w.at(self.key_panels, w.mul(p, self.panel_bytes()))
+        copied = ir.Constant(BIT, 1) if form.by_key else self.is_copied(columns, left)
+        at = select(copied, copy, place), select(copied, w.word(w.mul(columns, FLOAT_BYTES)), step)
+        return _Panel(first, left, columns, copied, *at)
+
     def lay_out_keys(self, k: ir.Value) -> None:
         """K as [panel][depth][keys of a panel]; what is behind the last key may be anything."""
-        w, keys, width = self.w, self.d["keys"], self.width
+        w = self.w
 
         def panel(p: ir.Value, _: Values) -> None:
-            first = w.mul(p, width)
-            left = w.sub(keys, first)
-            at = w.at(self.key_panels, w.mul(p, self.panel_bytes()))
-            step = w.mul(self.panel_vectors(left), w.lanes * FLOAT_BYTES)
+            found = self.panel_of_keys(k, p)
 
             def vector(v: ir.Value, _: Values) -> None:
                 begin = w.mul(v, w.lanes)
                 lay_out = self.square if self.form.by_key else self.copy
-                lay_out(k, w.add(first, begin), w.item(at, begin), step)
+                lay_out(k, w.add(found.first, begin), w.item(found.at, begin), found.step)
 
-            w.loop(0, w.ceildiv(w.least(left, width), w.lanes), vector)
+            def vectors() -> None:
+                w.loop(0, w.ceildiv(w.least(found.left, self.width), w.lanes), vector)
 
-        w.loop(0, w.ceildiv(keys, width), panel)
+            w.when(found.copied, vectors)
+
+        w.loop(0, w.ceildiv(self.d["keys"], self.width), panel)
 
     def copy(self, k: ir.Value, first: Size, to: ir.Value, step: Size) -> None:
         """A vector of keys that are neighbours, at each depth."""
@@ -271,26 +309,39 @@ class _Loops:
         w.loop(0, whole, lambda i, _: part(i, None), step=w.lanes)
         w.loop(whole, d["depth"], lambda i, _: part(i, w.mask(w.sub(d["depth"], i))), step=w.lanes)
 
+    def panel_of_values(self, v: ir.Value, p: ir.Value) -> _Panel:
+        """Where a panel of values is read."""
+        w, d, select = self.w, self.d, self.w.builder.select
+        width = self.form.value_vectors * w.lanes
+        first = w.mul(p, width)
+        left = w.sub(d["features"], first)
+        copied = self.is_copied(width, left)
+        copy = w.item(self.value_panels, w.mul(first, d["keys"]))
+        at = select(copied, copy, w.item(v, first))
+        step = select(copied, w.word(width * FLOAT_BYTES), d["v_step"])
+        return _Panel(first, left, w.word(width), copied, at, step)
+
     def lay_out_values(self, v: ir.Value) -> None:
         """V as [panel][key][features of a panel], filled up with zeros."""
-        w, d, vectors = self.w, self.d, self.form.value_vectors
-        width = vectors * w.lanes
+        w, d = self.w, self.d
+        starts = [n * w.lanes for n in range(self.form.value_vectors)]
 
         def panel(p: ir.Value, _: Values) -> None:
-            first = w.mul(p, width)
-            to = w.item(self.value_panels, w.mul(first, d["keys"]))
-            starts = [n * w.lanes for n in range(vectors)]
-            masks = [w.mask(w.sub(w.sub(d["features"], first), s)) for s in starts]
+            found = self.panel_of_values(v, p)
+            masks = [w.mask(w.sub(found.left, s)) for s in starts]
 
             def key(t: ir.Value, _: Values) -> None:
-                source = w.item(w.at(v, w.mul(t, d["v_step"])), first)
-                row = w.item(to, w.mul(t, width))
+                source = w.item(w.at(v, w.mul(t, d["v_step"])), found.first)
+                row = w.at(found.at, w.mul(t, found.step))
                 for start, mask in zip(starts, masks, strict=True):
                     w.store(w.load(w.item(source, start), mask), w.item(row, start))
 
-            w.loop(0, d["keys"], key)
+            def keys() -> None:
+                w.loop(0, d["keys"], key)
 
-        w.loop(0, w.ceildiv(d["features"], width), panel)
+            w.when(found.copied, keys)
+
+        w.loop(0, w.ceildiv(d["features"], self.form.value_vectors * w.lanes), panel)
 
     # --- a block of rows ------------------------------------------------------------------------
 
@@ -300,27 +351,23 @@ class _Loops:
         first = w.add(w.mul(block, d["low"]), w.least(block, d["tall"]))
         taller = w.builder.zext(w.compare(block, "<", d["tall"]), WORD)
         self.job.put("rows", w.add(d["low"], taller))
-        self.score(w.at(bases["q"], w.mul(first, d["q_step"])))
+        self.score(w.at(bases["q"], w.mul(first, d["q_step"])), bases["k"])
         self.normalise(bases, first, w.add(d["low"], taller))
-        self.sum(w.at(bases["c"], w.mul(first, d["c_step"])))
+        self.sum(w.at(bases["c"], w.mul(first, d["c_step"])), bases["v"])
 
     def tell(self, **words: Size) -> None:
         for name, value in words.items():
             self.job.put(name, value)
 
-    def score(self, q: ir.Value) -> None:
+    def score(self, q: ir.Value, k: ir.Value) -> None:
         """Q K^T, in whole vectors."""
         w, d = self.w, self.d
         self.tell(a=q, a_step=d["q_step"], c_step=d["score_step"], units=d["depth"])
 
         def panel(p: ir.Value, _: Values) -> None:
-            first = w.mul(p, self.width)
-            vectors = w.word(self.panel_vectors(w.sub(d["keys"], first)))
-            columns = w.mul(vectors, w.lanes)
-            b = w.at(self.key_panels, w.mul(p, self.panel_bytes()))
-            step = w.mul(columns, FLOAT_BYTES)
-            self.tell(b=b, b_step=step, c=w.item(self.scores, first), columns=columns)
-            with w.cases(vectors) as case:
+            b = self.panel_of_keys(k, p)
+            self.tell(b=b.at, b_step=b.step, c=w.item(self.scores, b.first), columns=b.columns)
+            with w.cases(w.word(w.div(b.columns, w.lanes))) as case:
                 for n, column in self.columns.items():
                     with case(n):
                         w.call(column.function, [self.job.memory])
@@ -343,20 +390,18 @@ class _Loops:
 
         w.loop(0, rows, row)
 
-    def sum(self, c: ir.Value) -> None:
+    def sum(self, c: ir.Value, v: ir.Value) -> None:
         """The values, each by its weight."""
         w, d = self.w, self.d
-        width = self.form.value_vectors * w.lanes
-        self.tell(a=self.scores, a_step=d["score_step"], b_step=width * FLOAT_BYTES)
-        self.tell(c_step=d["c_step"], units=d["keys"], e0=self.inverses, e0_step=FLOAT_BYTES)
+        self.tell(a=self.scores, a_step=d["score_step"], units=d["keys"])
+        self.tell(c_step=d["c_step"], e0=self.inverses, e0_step=FLOAT_BYTES)
 
         def panel(p: ir.Value, _: Values) -> None:
-            first = w.mul(p, width)
-            b = w.item(self.value_panels, w.mul(first, d["keys"]))
-            self.tell(b=b, c=w.item(c, first), columns=w.sub(d["features"], first))
+            b = self.panel_of_values(v, p)
+            self.tell(b=b.at, b_step=b.step, c=w.item(c, b.first), columns=b.left)
             w.call(self.sums.function, [self.job.memory])
 
-        w.loop(0, w.ceildiv(d["features"], width), panel)
+        w.loop(0, w.ceildiv(d["features"], self.form.value_vectors * w.lanes), panel)
 
     # --- a row of scores ------------------------------------------------------------------------
 
