@@ -166,6 +166,29 @@ def test_factors_of_queries_and_keys_become_one_of_the_scores() -> None:
         check(of, sized(rows, keys, 16, 16), TARGETS[0])
 
 
+def repeated(b: Builder, x: Atom, count: int, *, axis: int = 2) -> Var:
+    """Each head `count` times, as exporters write it."""
+    apart = b.emit(ops.unsqueeze, x, axes=(axis,))
+    shape = tuple(count if a == axis else d for a, d in enumerate(apart.type.shape))
+    spread = b.emit(ops.broadcast_to, apart, shape=shape)
+    joined = (*shape[: axis - 1], shape[axis - 1] * count, *shape[axis + 1 :])
+    return b.emit(ops.reshape, spread, newshape=joined)
+
+
+def grouped(b: Builder, q: Atom, k: Atom, v: Atom, mask: Atom) -> Var:
+    """Three heads of Q for each of K and V, which lie beside each other; as of Llama."""
+    k, v = (b.emit(ops.transpose, x, axes=(0, 2, 1, 3)) for x in (k, v))
+    k = b.emit(ops.transpose, repeated(b, k, 3), axes=(0, 1, 3, 2))
+    return plain(b, q, k, repeated(b, v, 3), mask)
+
+
+@pytest.mark.parametrize("mask", [(B, 1, S, T), (B, 6, 1, T), (6, S, T)])
+def test_heads_that_are_repeated_are_read_where_they_are(mask: tuple[Dim, ...]) -> None:
+    of = case(grouped, (B, 6, S, D), (B, T, 2, D), (B, T, 2, E), mask)
+    for rows, keys in ((1, 37), (40, 64)):
+        check(of, sized(rows, keys, 16, 16), TARGETS[0])
+
+
 @pytest.mark.parametrize("level", [1e3, -1e3])
 def test_scores_far_from_zero_neither_overflow_nor_vanish(level: float) -> None:
     sizes = sized(17, 40, 64, 16)
@@ -284,6 +307,27 @@ def test_groups_that_are_not_read_so_are_declined(make: Any) -> None:
     assert candidates(load) == []
 
 
+def repeats(b: Builder, q: Atom, k: Atom, v: Atom, *, axes: tuple[int, ...]) -> Var:
+    """Each of them repeated along the axis before such a one, if it is any."""
+    q, k, v = (repeated(b, x, 2, axis=a) if a else x for x, a in zip((q, k, v), axes, strict=True))
+    return plain(b, q, b.emit(ops.transpose, k, axes=(0, 1, 3, 2)), v)
+
+
+@pytest.mark.parametrize(
+    ("axes", "heads"),
+    [((2, 0, 0), (2, 4, 4)), ((0, 2, 1), (4, 2, 4)), ((0, 3, 3), (4, 4, 4))],
+    ids=["queries", "other axes", "keys"],
+)
+def test_repetition_of_anything_but_heads_is_declined(
+    axes: tuple[int, ...], heads: tuple[int, ...]
+) -> None:
+    batch = (4, 4, 2) if axes[2] == 1 else (4, 4, 4)
+    of = case(
+        partial(repeats, axes=axes), *((n, h, 6, 8) for n, h in zip(batch, heads, strict=True))
+    )
+    assert attention.attention_of(of.workload()) is None
+
+
 WIDER_MASK = case(plain, (S, D), (D, T), (T, E), (1, S, T))
 WIDER_VALUES = case(plain, (1, S, D), (1, D, T), (3, T, E))
 UNKNOWN = case(plain, (S, D), (D, T), (T, E), (S, ANY))
@@ -364,6 +408,22 @@ def test_fuse_takes_factors_and_masks_of_truths() -> None:
     y = out.emit(ops.matmul, out.emit(ops.softmax, scores, axis=3), v)
     fn = out.function("main", [*params, mask], [y])
     assert kinds(fn) == ["transpose+mul+transpose+mul+transpose+matmul+where+softmax+matmul"]
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_fuse_takes_repeated_heads(*, shared: bool) -> None:
+    types = (2, 6, S, 16), (2, S, 2, 16), (2, S, 2, 16), (S, S)
+    params = [Var(n, tensor("float32", *t)) for n, t in zip("qkvm", types, strict=True)]
+    out = Builder()
+    y = grouped(out, *params)
+    more = [b.out for b in out.body if shared and b.op is ops.broadcast_to]
+    fn = out.function("main", params, [y, *more])
+    repeat, rest = "unsqueeze+broadcast_to+reshape", "matmul+div+add+softmax+matmul"
+    if not shared:
+        turned = f"transpose+{repeat}"
+        assert kinds(fn) == [f"{turned}+transpose+{turned}+{rest}"]
+    else:
+        assert kinds(fn)[-1] == f"transpose+{rest}"
 
 
 @pytest.mark.parametrize("shared", [False, True])

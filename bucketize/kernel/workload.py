@@ -21,10 +21,12 @@ from bucketize.ir import (
     copy_binding,
     refine,
 )
-from bucketize.ops import transpose
+from bucketize.ops import broadcast_to, reshape, transpose, unsqueeze
 from bucketize.types import Dim, Symbol, TensorType, substitute, symbols
 
 UNSTATED = [("precision", "default")]  # attributes that keys do not name: logs are older than they
+READING = frozenset((transpose, unsqueeze, broadcast_to, reshape))
+"""Ops that say how another one reads what it takes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,9 +40,9 @@ class Workload:
     def anchor(self) -> Binding:
         """The first op that computes anything but elementwise; it decides which kernels can serve.
 
-        Before it there may be transposes, which say how it reads what it takes.
+        Before it there may be ops that say how it reads what it takes.
         """
-        ops = (b for b in self.body.body if b.op.scalar is None and b.op is not transpose)
+        ops = (b for b in self.body.body if b.op.scalar is None and b.op not in READING)
         return next(ops, self.body.body[0])
 
     @property

@@ -19,13 +19,20 @@ from bucketize.ir import (
     Const,
     Env,
     Function,
-    Var,
     copy_binding,
     map_blocks,
 )
 from bucketize.kernel.templates import candidates
 from bucketize.kernel.workload import Workload, group_function
-from bucketize.ops import isnan, softmax, transpose, where
+from bucketize.ops import (
+    broadcast_to,
+    isnan,
+    reshape,
+    softmax,
+    transpose,
+    unsqueeze,
+    where,
+)
 from bucketize.transform.dead_code import used_atoms
 
 MAX_MEMBERS = 16
@@ -72,7 +79,7 @@ def groups_of(fn: Function, apart: Set[int] = frozenset()) -> dict[Binding, list
         if anchor in taken or len(anchor.outs) > 1:
             continue
         group = _grow(anchor, users, taken | first, order)
-        group = _attended(group, users, makers, taken | first)
+        group = _attended(group, users, makers, frozenset(taken | first))
         if len(group) > 1:
             taken.update(group)
             groups[group[-1]] = group
@@ -115,7 +122,7 @@ def _grow(
 
 
 def _attended(
-    members: list[Binding], users: Users, makers: Mapping[Atom, Binding], taken: Set[Binding]
+    members: list[Binding], users: Users, makers: Mapping[Atom, Binding], taken: frozenset[Binding]
 ) -> list[Binding]:
     """A product with the softmax behind it and the product of that, if a template takes them.
 
@@ -127,10 +134,10 @@ def _attended(
         return members
     read = (*anchor.args, group[-1].args[1]) if anchor not in taken else ()
     for atom in reversed(read):
-        b = _maker(atom, makers, taken)
-        while b and b not in group and is_closed([b, *group], users) and is_taken([b, *group]):
-            group = [b, *group]
-            b = _maker(next(a for a in b.args if isinstance(a, Var)), makers, taken)
+        front = _makers(atom, makers, taken.union(group))
+        while front and is_closed([*front, *group], users) and is_taken([*front, *group]):
+            group = [*front, *group]
+            front = [m for a in front[0].args for m in _makers(a, makers, taken.union(group))]
     behind = _reader(group[-1], users, taken)
     if behind is not None and behind.op is transpose and is_taken([*group, behind]):
         group.append(behind)
@@ -156,11 +163,26 @@ def _weights(soft: Binding, users: Users, taken: Set[Binding]) -> list[Binding]:
     return [soft, *more] if len(more) == len(users.get(soft.out, [])) else [soft]
 
 
-def _maker(atom: Atom, makers: Mapping[Atom, Binding], taken: Set[Binding]) -> Binding | None:
-    """The transpose, or the elementwise op, that makes an atom, if it is free."""
+def _makers(atom: Atom, makers: Mapping[Atom, Binding], taken: Set[Binding]) -> list[Binding]:
+    """What makes an atom, if it is free: a transpose, an elementwise op, or heads repeated."""
     b = makers.get(atom)
-    able = b is not None and (b.op is transpose or _is_elementwise(b)) and b not in taken
-    return b if able else None
+    if b is None or b in taken:
+        return []
+    if b.op in (unsqueeze, broadcast_to, reshape):
+        return _repeating(b, makers, taken)
+    return [b] if b.op is transpose or _is_elementwise(b) else []
+
+
+def _repeating(last: Binding, makers: Mapping[Atom, Binding], taken: Set[Binding]) -> list[Binding]:
+    """A new axis, what is spread along it, and the axis made one with another: all or nothing."""
+    found: list[Binding] = []
+    b: Binding | None = last
+    for op in (reshape, broadcast_to, unsqueeze):
+        if b is None or b.op is not op or b in taken:
+            return []
+        found = [b, *found]
+        b = makers.get(b.args[0])
+    return found
 
 
 def _reader(b: Binding, users: Users, taken: Set[Binding]) -> Binding | None:

@@ -26,8 +26,19 @@ from bucketize.kernel.loops.loop import schedule_error, spread
 from bucketize.kernel.target import Target
 from bucketize.kernel.template import Knob, Launch, Schedule, Shapes, Template
 from bucketize.kernel.workload import Workload
-from bucketize.ops import div, isnan, matmul, mul, softmax, transpose, where
-from bucketize.types import Dim, ceil_div, positive, product
+from bucketize.ops import (
+    broadcast_to,
+    div,
+    isnan,
+    matmul,
+    mul,
+    reshape,
+    softmax,
+    transpose,
+    unsqueeze,
+    where,
+)
+from bucketize.types import Dim, Shape, ceil_div, positive, product
 
 ROWS = (12, 24, 48)  # of Q in a block
 COPIED = 16
@@ -39,11 +50,17 @@ took 1.6 times as long with copies, 8 rows 1.25, 16 rows 0.95, 128 rows 0.7."""
 
 @dataclass(frozen=True)
 class Read:
-    """A parameter, the order in which its axes are read, and what it is multiplied by."""
+    """A parameter, the order in which its axes are read, and what it is multiplied by.
+
+    It is read `count` times along an axis, each element so often before the next: shared heads.
+    """
 
     place: int
     axes: tuple[int, ...]
     factor: float = 1.0
+    count: int = 1
+    along: int = 0
+    """That axis of what is read."""
 
     def seen(self, extents: Sequence[Dim]) -> tuple[Dim, ...]:
         """What is told for each axis, in that order."""
@@ -104,21 +121,42 @@ def _cleaning(chain: Sequence[Binding]) -> Sequence[Binding]:
 
 
 def _read(workload: Workload, atom: Atom, before: dict[Atom, Binding]) -> Read | None:
-    """What an op reads of the parameters, through transposes and products by numbers.
+    """What an op reads of the parameters, through transposes, repetition, products by numbers.
 
     They are taken out of what comes `before`.
     """
-    axes, factor = tuple(range(len(atom.type.shape))), 1.0
+    axes, factor, repeat = tuple(range(len(atom.type.shape))), 1.0, (1, 0)
     while b := before.pop(atom, None):
         if b.op is transpose:
             atom, axes = b.args[0], tuple(b.attrs["axes"][a] for a in axes)
+        elif b.op is reshape and (found := _repeated(b, before)) and repeat == (1, 0):
+            atom, count, along = found
+            repeat = count, axes.index(along)
         elif number := _number(b):
             atom, factor = number[0], factor * number[1]
         else:
             return None
     if atom not in workload.body.params or atom.type.dtype != FLOAT32:
         return None
-    return Read(workload.body.params.index(atom), axes, factor)
+    return Read(workload.body.params.index(atom), axes, factor, *repeat)
+
+
+def _repeated(b: Binding, before: dict[Atom, Binding]) -> tuple[Atom, int, int] | None:
+    """What is repeated as exporters write it, how often, and along which axis."""
+    spread_ = before.pop(b.args[0], None)
+    new = before.pop(spread_.args[0], None) if spread_ else None
+    if spread_ is None or new is None or (spread_.op, new.op) != (broadcast_to, unsqueeze):
+        return None
+    x, (axis, *more) = new.args[0], new.attrs["axes"]
+    shape = x.type.shape
+    count = spread_.out.type.shape[axis] if not more and 0 < axis < len(shape) + 1 else None
+    if not isinstance(count, int):
+        return None
+    along = axis - 1
+    apart = (*shape[:axis], count, *shape[axis:])
+    joined = (*shape[:along], shape[along] * count, *shape[axis:])
+    fits = spread_.out.type.shape == apart and b.out.type.shape == joined
+    return (x, count, along) if fits else None
 
 
 def _number(b: Binding) -> tuple[Atom, float] | None:
@@ -146,8 +184,12 @@ def _fits(found: Attention, last: Binding) -> bool:
     rank = len(found.scores.out.type.shape)
     reads = found.query, found.key, found.value
     rows = found.query.axes, found.value.axes, found.out
+    repeats = {(r.count, r.along) for r in reads if r.count > 1}
     return (
         found.value.factor == 1
+        and found.query.count == 1
+        and len(repeats) <= 1
+        and all(along < rank - 2 for _, along in repeats)
         and all(len(r.axes) == rank for r in reads)
         and all(axes[-1] == rank - 1 for axes in rows)
         and rank - 1 in found.key.axes[-2:]
@@ -203,23 +245,21 @@ def _form(workload: Workload, schedule: Schedule, target: Target) -> HeadForm:
 def _launch(workload: Workload, schedule: Schedule, shapes: Shapes, target: Target) -> Launch:
     found, form = _found(workload), _form(workload, schedule, target)
     *arguments, out = shapes
+    reads = found.query, found.key, found.value
     query, key, value = (
         (r.seen(arguments[r.place]), r.seen(byte_strides(arguments[r.place], len(r.axes))))
-        for r in (found.query, found.key, found.value)
+        for r in reads
     )
     made = _undone(out, found.out), _undone(byte_strides(out, len(out)), found.out)
     batch, (rows, features), (depth, keys) = made[0][:-2], made[0][-2:], key[0][-2:]
-    operands = [arguments[o.place] for o in found.epilogue.operands]
-    sizes = [workload.body.params[o.place].type.dtype.itemsize for o in found.epilogue.operands]
-    others = [
-        spread(shape, (*batch, rows, keys), byte_strides(shape, len(batch) + 2, size))
-        for shape, size in zip(operands, sizes, strict=True)
+    steps = [_over(batch, r, *at) for r, at in zip(reads, (query, key, value), strict=True)]
+    operands = [
+        spread(shape, (*batch, rows, keys), byte_strides(shape, len(out), size))
+        for shape, size in _operands(workload, found, arguments)
     ]
-    moved = [spread(s[:-2], batch, strides[:-2]) for s, strides in (query, key, value, made)]
-    levels: list[Level] = [
-        (size, [s[i] for s in (*moved, *others)]) for i, size in enumerate(batch)
-    ]
-    levels = merged(levels) or [(1, [0] * (len(moved) + len(others)))]
+    repeated = [*(r.count > 1 for r in reads), False, *(False for _ in operands)]
+    shared = max(reads, key=lambda r: r.count)
+    levels = _levels(batch, shared, [*steps, made[1][:-2], *operands], repeated)
     cut = balanced(rows, int(schedule["rows"]))
     dims = {
         "keys": keys,
@@ -236,10 +276,41 @@ def _launch(workload: Workload, schedule: Schedule, shapes: Shapes, target: Targ
         "c_step": made[1][-2],
     }
     places, space = _space(form, int(schedule["rows"]), keys, depth, features)
-    dims |= places | {f"e{i}_step": steps[-2] for i, steps in enumerate(others)}
+    dims |= places | {f"e{i}_step": each[-2] for i, each in enumerate(operands)}
     extent = product(batch) * cut["tiles"] * positive(rows)
     words = (*(dims[name] for name in form.dims), *table(levels))
     return Launch(words, extent, workspace=space)
+
+
+def _operands(
+    workload: Workload, found: Attention, arguments: Sequence[Shape]
+) -> list[tuple[Shape, int]]:
+    """The shapes of what the scores go through, and the bytes of an element."""
+    places = [o.place for o in found.epilogue.operands]
+    return [(arguments[p], workload.body.params[p].type.dtype.itemsize) for p in places]
+
+
+def _over(batch: Shape, read: Read, shape: Shape, strides: Sequence[Dim]) -> tuple[Dim, ...]:
+    """The steps of an argument along the axes of the batch; shared heads count once."""
+    extents = tuple(d // read.count if a == read.along else d for a, d in enumerate(batch))
+    return spread(shape[:-2], extents, strides[:-2])
+
+
+def _levels(
+    batch: Shape, shared: Read, steps: Sequence[Sequence[Dim]], repeated: Sequence[bool]
+) -> list[Level]:
+    """The levels of the batch, from the steps of each array along its axes.
+
+    An axis of shared heads is two: what is repeated stands still along the second.
+    """
+    levels: list[Level] = [(size, [s[a] for s in steps]) for a, size in enumerate(batch)]
+    if shared.count > 1:
+        (size, each), count = levels[shared.along], shared.count
+        pairs = list(zip(each, repeated, strict=True))
+        outer: list[Dim] = [step if still else step * count for step, still in pairs]
+        inner: list[Dim] = [0 if still else step for step, still in pairs]
+        levels[shared.along : shared.along + 1] = [(size // count, outer), (count, inner)]
+    return merged(levels) or [(1, [0] * len(steps))]
 
 
 def _undone(extents: Sequence[Dim], axes: Sequence[int]) -> tuple[Dim, ...]:
