@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
+import mmap
+import os
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -211,6 +214,30 @@ def test_infinities_and_nan_stay_in_their_rows() -> None:
     got = computed(FULL, [q, k, v, mask], sizes, TARGETS[0])
     np.testing.assert_allclose(got, want, atol=3e-6)
     assert [bool(np.isnan(got[:, s]).all()) for s in range(5)] == [True, False, True, True, False]
+
+
+def at_the_edge(array: Array) -> Array:
+    """The same, with memory behind it that nobody may read."""
+    size = -(-array.nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
+    memory = np.frombuffer(mmap.mmap(-1, size + mmap.PAGESIZE), np.uint8)
+    libc = ctypes.CDLL(None, use_errno=True)
+    assert libc.mprotect(ctypes.c_void_p(memory.ctypes.data + size), mmap.PAGESIZE, 0) == 0
+    placed = memory[size - array.nbytes : size].view(array.dtype).reshape(array.shape)
+    placed[...] = array
+    return placed
+
+
+@pytest.mark.parametrize("of", [PER_KEY, IN_PLACE], ids=["exported", "in place"])
+@pytest.mark.parametrize("rows", [3, 40])
+def test_nothing_is_read_behind_the_arguments(of: Case, rows: int) -> None:
+    """In a process of its own, which ends where it is."""
+    sizes = sized(rows, 37, 19, 23)
+    computed(of, drawn(of, sizes), sizes, TARGETS[0])  # the kernel is built
+    child = os.fork()
+    if not child:
+        computed(of, [at_the_edge(a) for a in drawn(of, sizes)], sizes, TARGETS[0])
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
 
 
 def cleaned(b: Builder, q: Atom, k: Atom, v: Atom, mask: Atom) -> Var:
