@@ -7,6 +7,7 @@ import math
 import mmap
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -216,6 +217,38 @@ def test_infinities_and_nan_stay_in_their_rows() -> None:
     assert [bool(np.isnan(got[:, s]).all()) for s in range(5)] == [True, False, True, True, False]
 
 
+def tailed(b: Builder, q: Atom, k: Atom, v: Atom, count: Atom, other: Atom | None = None) -> Var:
+    """Keys that are padding hidden, before and behind the softmax; as the policy pad does it."""
+    scores = b.emit(ops.mul, b.emit(ops.matmul, q, k), number(0.5))
+    scores = b.emit(ops.mask_tail, scores, count, axis=3, value=-math.inf)
+    weights = b.emit(ops.softmax, scores, axis=3)
+    weights = b.emit(ops.mask_tail, weights, other or count, axis=3, value=0.0)
+    return b.emit(ops.matmul, weights, v)
+
+
+def tail_of(*counts: str) -> Workload:
+    params = [Var(f"p{i}", tensor("float32", *t)) for i, t in enumerate(PLAIN)]
+    params += [Var(name, tensor("int64")) for name in counts]
+    out = Builder()
+    return Workload(out.function("", params, [tailed(out, *params)]), (False,) * len(params))
+
+
+def test_keys_that_are_padding_weigh_nothing() -> None:
+    load, rng, template = tail_of("n"), np.random.default_rng(0), attention.TEMPLATE
+    for rows, keys, count in ((3, 37, 5), (40, 64, 64), (40, 64, 33), (2, 9, 0), (2, 9, 99)):
+        sizes = sized(rows, keys, 4, 16)
+        args = [rng.standard_normal(shape_of(t, sizes)).astype(np.float32) for t in PLAIN]
+        args.append(np.asarray(count))
+        (want,) = run_function(load.body, args)
+        got = run(template, load, template.default(load, TARGETS[0]), args, TARGETS[0], sizes)
+        np.testing.assert_allclose(got, want, atol=3e-6)
+
+
+def test_tails_of_two_lengths_are_declined() -> None:
+    assert attention.attention_of(tail_of("n")) is not None
+    assert attention.attention_of(tail_of("n", "m")) is None
+
+
 def at_the_edge(array: Array) -> Array:
     """The same, with memory behind it that nobody may read."""
     size = -(-array.nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
@@ -235,8 +268,12 @@ def test_nothing_is_read_behind_the_arguments(of: Case, rows: int) -> None:
     computed(of, drawn(of, sizes), sizes, TARGETS[0])  # the kernel is built
     child = os.fork()
     if not child:
-        computed(of, [at_the_edge(a) for a in drawn(of, sizes)], sizes, TARGETS[0])
-        os._exit(0)
+        failed = 1
+        try:
+            computed(of, [at_the_edge(a) for a in drawn(of, sizes)], sizes, TARGETS[0])
+            failed = 0
+        finally:
+            os._exit(failed)
     assert os.waitpid(child, 0)[1] == 0
 
 
@@ -510,6 +547,14 @@ def test_fuse_takes_onnx_attention_of_shared_heads_whole() -> None:
 
 
 # --- as a whole -----------------------------------------------------------------------------------
+
+
+def test_fuse_takes_attention_of_the_policy_pad() -> None:
+    module = Module({"main": heads()})
+    mod = dispatch(module, lambda _: {n: {1: [(9, 33)]} for n in "qkv"}, policy="pad")
+    scores = "matmul+div+add+mask_tail+softmax+mask_tail+matmul"
+    clone = replace(simplify(mod.function("main[S=9..32]")), name="main")
+    assert kinds(clone)[-1].endswith(f"{scores}+transpose")
 
 
 @pytest.mark.parametrize("policy", ["exact", "pad"])

@@ -27,6 +27,7 @@ from bucketize.kernel.workload import Workload, group_function
 from bucketize.ops import (
     broadcast_to,
     isnan,
+    mask_tail,
     reshape,
     softmax,
     transpose,
@@ -147,7 +148,9 @@ def _attended(
 def _through(members: list[Binding], users: Users, taken: Set[Binding]) -> list[Binding] | None:
     """The members, elementwise ops behind them, a softmax, and then one more of the first's op."""
     anchor, group = members[0], list(members)
-    while (b := _reader(group[-1], users, taken)) and _fits(anchor, b) and len(group) < MAX_MEMBERS:
+    while (b := _reader(group[-1], users, taken)) and len(group) < MAX_MEMBERS:
+        if not _fits(anchor, b) and b.op is not mask_tail:
+            break
         group.append(b)
     if b is None or b.op is not softmax:
         return None
@@ -157,9 +160,9 @@ def _through(members: list[Binding], users: Users, taken: Set[Binding]) -> list[
 
 
 def _weights(soft: Binding, users: Users, taken: Set[Binding]) -> list[Binding]:
-    """A softmax, and what looks for rows of it that are no numbers, to put 0 in their place."""
+    """A softmax, and what puts 0 in the place of weights: of padding, of no numbers."""
     readers = {b.op: b for b in users.get(soft.out, []) if b is not None and b not in taken}
-    more = [readers[op] for op in (isnan, where) if op in readers]
+    more = [readers[op] for op in (isnan, where, mask_tail) if op in readers]
     return [soft, *more] if len(more) == len(users.get(soft.out, [])) else [soft]
 
 

@@ -6,6 +6,7 @@ and transposes that keep the elements of a row together around it all.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ from bucketize.ops import (
     broadcast_to,
     div,
     isnan,
+    mask_tail,
     matmul,
     mul,
     reshape,
@@ -79,6 +81,8 @@ class Attention:
     """The axes of the result by those of the product."""
     clean: bool
     """Whether rows of weights that are no numbers count as 0."""
+    limit: int | None
+    """The place of how many keys there are, where others are padding."""
     epilogue: Epilogue
     scores: Binding
 
@@ -97,20 +101,28 @@ def attention_of(workload: Workload) -> Attention | None:
     if len(kept) < 3 or [b.op for b in kept[-2:]] != [softmax, matmul]:
         return None
     scores, *steps, weights, last = kept
+    limit = _limit(workload, steps, cleaning)
+    if limit is not None:
+        steps.pop()
     tail = epilogue.of_steps(workload, scores, steps, truths=True)
     reads = [_read(workload, a, before) for a in (*scores.args, last.args[1])]
     if tail is None or None in reads or before or not _is_chain(chain, behind, workload):
+        return None
+    if limit is None and any(b.op is mask_tail for b in cleaning):
         return None
     query, key, value = (r for r in reads if r is not None)
     rank = len(scores.out.type.shape)
     out = behind[0].attrs["axes"] if behind else tuple(range(rank))
     tail = tail.scaled(float(np.float32(query.factor * key.factor)))
-    found = Attention(query, key, value, out, bool(cleaning), tail, scores)
+    clean = bool(cleaning) and limit is None
+    found = Attention(query, key, value, out, clean, limit, tail, scores)
     return found if weights.attrs["axis"] == rank - 1 and _fits(found, last) else None
 
 
 def _cleaning(chain: Sequence[Binding]) -> Sequence[Binding]:
-    """What puts 0 in the place of weights that are no numbers, before the last of a chain."""
+    """What puts 0 in the place of weights before the last of a chain."""
+    if [b.op for b in chain[-3:-1]] == [softmax, mask_tail]:
+        return chain[-2:-1]
     if [b.op for b in chain[-4:-1]] != [softmax, isnan, where]:
         return ()
     weights, test, put = chain[-4:-1]
@@ -118,6 +130,18 @@ def _cleaning(chain: Sequence[Binding]) -> Sequence[Binding]:
     zero = zero and not put.args[1].value.any()  # type: ignore[union-attr]
     fits = test.args[0] is weights.out and put.args[::2] == (test.out, weights.out)
     return (test, put) if zero and fits else ()
+
+
+def _limit(workload: Workload, steps: Sequence[Binding], cleaning: Sequence[Binding]) -> int | None:
+    """The parameter that tells how many keys are no padding, on both sides of the softmax."""
+    if not steps or len(cleaning) != 1:
+        return None
+    before, behind = steps[-1], cleaning[0]
+    count, last = before.args[-1], len(before.out.type.shape) - 1
+    if (before.op, count) != (behind.op, behind.args[-1]) or count not in workload.body.params:
+        return None
+    told = [(b.attrs["axis"], b.attrs["value"]) for b in (before, behind)]
+    return workload.body.params.index(count) if told == [(last, -math.inf), (last, 0)] else None
 
 
 def _read(workload: Workload, atom: Atom, before: dict[Atom, Binding]) -> Read | None:
@@ -235,6 +259,7 @@ def _form(workload: Workload, schedule: Schedule, target: Target) -> HeadForm:
         value=found.value.place,
         by_key=found.key.axes[-1] != len(found.key.axes) - 1,
         clean=found.clean,
+        limit=found.limit,
         epilogue=found.epilogue,
     )
 

@@ -60,6 +60,8 @@ class HeadForm:
     """Whether the elements of a key are neighbours in memory; else those of neighbouring keys."""
     clean: bool
     """Whether rows of weights that are no numbers count as 0."""
+    limit: int | None
+    """The place of how many keys there are, where others are padding, which weighs nothing."""
     epilogue: Epilogue
     """What the scores go through before their softmax."""
 
@@ -374,6 +376,14 @@ class _Loops:
 
         w.loop(0, w.ceildiv(d["keys"], self.width), panel)
 
+    def seen(self) -> Size:
+        """The keys that are no padding."""
+        w, keys = self.w, self.d["keys"]
+        if self.form.limit is None:
+            return keys
+        told = w.load_word(self.block.pointer(f"in{self.form.limit}"), 0)
+        return w.greatest(w.least(told, keys), 0)
+
     def normalise(self, bases: Bases, first: Size, rows: Size) -> None:
         """Each row of scores through the epilogue and the exponential."""
         w, d = self.w, self.d
@@ -386,7 +396,10 @@ class _Loops:
                 w.at(bases[f"e{i}"], w.mul(index, d[f"e{i}_step"]) if kind.rows else 0)
                 for i, kind in enumerate(kinds)
             ]
-            w.call(self.softmax, [at, d["keys"], w.item(self.inverses, m), *operands])
+            w.call(self.softmax, [at, self.seen(), w.item(self.inverses, m), *operands])
+            if self.form.limit is not None:
+                whole = w.mul(w.ceildiv(self.seen(), w.lanes), w.lanes)
+                self._clear(w, at, whole, d["keys"])
 
         w.loop(0, rows, row)
 
@@ -423,14 +436,14 @@ class _Loops:
         none = w.builder.fcmp_ordered("==", total, w.number(0))  # there are no keys
         if self.form.clean:
             lost = w.builder.fcmp_unordered("uno", total, total)
-            w.when(_first(w, lost), lambda: self._clear(w, row, whole))
+            w.when(_first(w, lost), lambda: self._clear(w, row, 0, whole))
             none = w.builder.or_(none, lost)
         found = w.builder.select(none, w.number(0), w.builder.fdiv(w.number(1), total))
         w.builder.store(_first(w, found), inverse, align=FLOAT_BYTES)
 
-    def _clear(self, w: Writer, row: ir.Value, count: Size) -> None:
-        """A row of weights that are 0."""
-        w.loop(0, count, lambda i, _: w.store(w.number(0), w.item(row, i)), step=w.lanes)
+    def _clear(self, w: Writer, row: ir.Value, first: Size, last: Size) -> None:
+        """Weights of a row become 0."""
+        w.loop(first, last, lambda i, _: w.store(w.number(0), w.item(row, i)), step=w.lanes)
 
     def _masked(
         self,
