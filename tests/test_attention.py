@@ -24,6 +24,7 @@ from bucketize.dispatch.tree import dispatch
 from bucketize.interpret import evaluate_module, run_function
 from bucketize.ir import FUSED, Atom, Builder, Const, Function, Module, Var
 from bucketize.kernel.gemm import attention
+from bucketize.kernel.gemm.pattern import attention_of
 from bucketize.kernel.target import Target
 from bucketize.kernel.templates import candidates
 from bucketize.kernel.workload import Workload
@@ -163,7 +164,7 @@ def scaled(b: Builder, q: Atom, k: Atom, v: Atom, mask: Atom) -> Var:
 
 def test_factors_of_queries_and_keys_become_one_of_the_scores() -> None:
     of = case(scaled, *APART, (S, T))
-    found = attention.attention_of(of.workload())
+    found = attention_of(of.workload())
     assert found is not None
     assert found.epilogue.steps[0] == ("x0 * x1", (0, float(np.float32(-0.5 / 3))), ())
     for rows, keys in ((3, 37), (40, 64)):
@@ -245,8 +246,8 @@ def test_keys_that_are_padding_weigh_nothing() -> None:
 
 
 def test_tails_of_two_lengths_are_declined() -> None:
-    assert attention.attention_of(tail_of("n")) is not None
-    assert attention.attention_of(tail_of("n", "m")) is None
+    assert attention_of(tail_of("n")) is not None
+    assert attention_of(tail_of("n", "m")) is None
 
 
 def at_the_edge(array: Array) -> Array:
@@ -367,7 +368,7 @@ def powers(b: Builder, q: Atom, k: Atom, v: Atom) -> Var:
 )
 def test_groups_that_are_not_read_so_are_declined(make: Any) -> None:
     load = case(make, (8, 8), (8, 8), (8, 8)).workload()
-    assert attention.attention_of(load) is None
+    assert attention_of(load) is None
     assert candidates(load) == []
 
 
@@ -389,7 +390,7 @@ def test_repetition_of_anything_but_heads_is_declined(
     of = case(
         partial(repeats, axes=axes), *((n, h, 6, 8) for n, h in zip(batch, heads, strict=True))
     )
-    assert attention.attention_of(of.workload()) is None
+    assert attention_of(of.workload()) is None
 
 
 WIDER_MASK = case(plain, (S, D), (D, T), (T, E), (1, S, T))
@@ -399,7 +400,7 @@ UNKNOWN = case(plain, (S, D), (D, T), (T, E), (S, ANY))
 
 @pytest.mark.parametrize("of", [WIDER_MASK, WIDER_VALUES, UNKNOWN])
 def test_shapes_that_are_not_those_of_heads_are_declined(of: Case) -> None:
-    assert attention.attention_of(of.workload()) is None
+    assert attention_of(of.workload()) is None
 
 
 def test_integers_and_weights_that_are_no_parameters_are_declined() -> None:
@@ -410,7 +411,7 @@ def test_integers_and_weights_that_are_no_parameters_are_declined() -> None:
     values = out.emit(ops.cast, params[2], dtype="float32")
     last = out.emit(ops.matmul, weights, values)
     load = Workload(out.function("", params, [last]), (False,) * 3)
-    assert attention.attention_of(load) is None
+    assert attention_of(load) is None
 
 
 # --- where it is found ----------------------------------------------------------------------------
@@ -513,7 +514,7 @@ def test_alternatives_cut_attention_where_that_is_cheaper() -> None:
     fn = heads()
 
     def seconds(load: Workload, _: object) -> float:
-        return 100.0 if attention.attention_of(load) else 1.0
+        return 100.0 if attention_of(load) else 1.0
 
     (first, *_) = Alternatives(fn, [POINT], seconds).priced(POINT, seconds)
     assert kinds(fn, *first.arrangement.apart) == kinds(fn, at(fn, ops.softmax)[0])

@@ -8,15 +8,12 @@ sum where the product is stored (as in Dao et al. 2022, arXiv:2205.14135).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from functools import partial
 from typing import Any, NamedTuple
 
 from llvmlite import ir
 
-from bucketize.kernel.emit.math import exp
 from bucketize.kernel.emit.vector import (
     BIT,
     FLOAT_BYTES,
@@ -27,13 +24,13 @@ from bucketize.kernel.emit.vector import (
     Values,
     Writer,
 )
-from bucketize.kernel.gemm.epilogue import TRUTHS, Epilogue, Operand
+from bucketize.kernel.gemm.column import JOB, Column, words_of
+from bucketize.kernel.gemm.epilogue import Epilogue, Operand
 from bucketize.kernel.gemm.level import offsets
 from bucketize.kernel.gemm.macrokernel import Bases, kernel_source
-from bucketize.kernel.gemm.microkernel import Form, Tiles, Words
+from bucketize.kernel.gemm.microkernel import Words
+from bucketize.kernel.gemm.weight import Weights, clear
 
-JOB = ("rows", "a", "a_step", "b", "b_step", "c", "c_step", "columns", "units", "e0", "e0_step")
-CHAINS = 4  # of maxima or sums, each waiting for itself alone
 RAW = Epilogue()
 TIMES_ROW = Epilogue((Operand(0, "row"),), (("x0 * x1", (0, 1), ()),))
 
@@ -97,64 +94,6 @@ def emit(w: Writer, block: ir.Value, /, *, epilogue: tuple[Any, Any], **form: An
     _Loops(w, block, made).write()
 
 
-class _Column:
-    """A function that computes some rows of one panel of a product, in balanced tiles."""
-
-    def __init__(self, w: Writer, name: str, rows: int, vectors: int, epilogue: Epilogue) -> None:
-        self.form = Form(w.lanes, rows, 1, vectors, 0, 0, 0, False, False, epilogue)
-        self.function = w.define(name, [POINTER], self._write)
-
-    def _write(self, w: Writer, told: ir.Value) -> None:
-        form, job = self.form, Words(w, told, JOB)
-        block, frame = (_words(w, names) for names in (form.block_names, form.frame_names))
-        tiles = Tiles(w, form)
-        steps = ["c_step", *(["e0_step"] if form.epilogue.operands else [])]
-        for name in steps:
-            block.put(name, job.word(name))
-        self._put_panel(job, frame)
-        rows = job.word("rows")
-        count = w.greatest(w.ceildiv(rows, form.rows), 1)
-        low = w.div(rows, count)
-        tall = w.sub(rows, w.mul(low, count))
-
-        def tile(i: ir.Value, carried: Values) -> Values:
-            height = w.word(w.add(low, w.builder.zext(w.compare(i, "<", tall), WORD)))
-            a, *others = carried
-            for name, at in zip(("c", "e0"), others, strict=False):
-                frame.put(name, at)
-            a = self._put_rows(w, frame, a, job.word("a_step"), height)
-            tiles.call(w, height, block.memory, frame.memory)
-            moved = zip(others, steps, strict=True)
-            return [a, *(w.at(at, w.mul(height, job.word(step))) for at, step in moved)]
-
-        places = ["a", "c", "e0"][: 1 + len(steps)]
-        w.loop(0, count, tile, [job.pointer(name) for name in places])
-
-    def _put_panel(self, job: Words, frame: Words) -> None:
-        for name in ("b", "b_step", "columns", "units"):
-            frame.put(name, job.word(name))
-        for name, value in {"skip": 0, "first": 1, "last": 1, "partial": 0}.items():
-            frame.put(name, value)
-
-    def _put_rows(
-        self, w: Writer, frame: Words, a: ir.Value, step: ir.Value, height: ir.Value
-    ) -> ir.Value:
-        """Tell the tile the addresses of its rows; the one behind them."""
-        table = w.item(frame.memory, frame.places["row0"], WORD_BYTES)
-
-        def row(m: ir.Value, at: Values) -> Values:
-            w.store_pointer(at[0], table, m)
-            return [w.at(at[0], step)]
-
-        (behind,) = w.loop(0, height, row, [a])
-        return behind
-
-
-def _words(w: Writer, names: Sequence[str]) -> Words:
-    """New words on the stack."""
-    return Words(w, w.scratch(len(names) * WORD_BYTES), names)
-
-
 class _Panel(NamedTuple):
     """A panel of keys or of values."""
 
@@ -182,13 +121,12 @@ class _Loops:
         self.inverses, self.key_panels, self.value_panels = (
             w.at(space, self.d[name]) for name in ("inverses", "key_panels", "value_panels")
         )
-        self.job = _words(w, JOB)
-        self.columns = {
-            v: _Column(w, f"scores{v}", form.rows, v, RAW) for v in widths(form.vectors)
-        }
-        self.sums = _Column(w, "sums", form.value_rows, form.value_vectors, TIMES_ROW)
+        self.job = words_of(w, JOB)
+        self.columns = {v: Column(w, f"scores{v}", form.rows, v, RAW) for v in widths(form.vectors)}
+        self.sums = Column(w, "sums", form.value_rows, form.value_vectors, TIMES_ROW)
         operands = [POINTER] * len(form.epilogue.operands)
-        self.softmax = w.define("softmax", [POINTER, WORD, POINTER, *operands], self._softmax)
+        weights = Weights(form.epilogue, form.clean)
+        self.softmax = w.define("softmax", [POINTER, WORD, POINTER, *operands], weights.write)
 
     def write(self) -> None:
         w, blocks = self.w, self.d["blocks"]
@@ -399,7 +337,7 @@ class _Loops:
             w.call(self.softmax, [at, self.seen(), w.item(self.inverses, m), *operands])
             if self.form.limit is not None:
                 whole = w.mul(w.ceildiv(self.seen(), w.lanes), w.lanes)
-                self._clear(w, at, whole, d["keys"])
+                clear(w, at, whole, d["keys"])
 
         w.loop(0, rows, row)
 
@@ -415,99 +353,6 @@ class _Loops:
             w.call(self.sums.function, [self.job.memory])
 
         w.loop(0, w.ceildiv(d["features"], self.form.value_vectors * w.lanes), panel)
-
-    # --- a row of scores ------------------------------------------------------------------------
-
-    def _softmax(
-        self, w: Writer, row: ir.Value, keys: ir.Value, inverse: ir.Value, *operands: ir.Value
-    ) -> None:
-        """Scores become e**(score - the greatest); what is behind the last key becomes 0."""
-        masked = partial(self._masked, w, row, operands)
-        top = _chained(w, keys, masked, w.number(-math.inf), partial(_greater, w))
-        whole = w.mul(w.ceildiv(keys, w.lanes), w.lanes)
-
-        def exponential(i: Size, _: ir.Value | None) -> ir.Value:
-            at = w.item(row, i)
-            value = exp(w, w.builder.fsub(w.load(at), top))
-            w.store(value, at)
-            return value
-
-        total = _chained(w, whole, exponential, w.number(0), w.builder.fadd)
-        none = w.builder.fcmp_ordered("==", total, w.number(0))  # there are no keys
-        if self.form.clean:
-            lost = w.builder.fcmp_unordered("uno", total, total)
-            w.when(_first(w, lost), lambda: self._clear(w, row, 0, whole))
-            none = w.builder.or_(none, lost)
-        found = w.builder.select(none, w.number(0), w.builder.fdiv(w.number(1), total))
-        w.builder.store(_first(w, found), inverse, align=FLOAT_BYTES)
-
-    def _clear(self, w: Writer, row: ir.Value, first: Size, last: Size) -> None:
-        """Weights of a row become 0."""
-        w.loop(first, last, lambda i, _: w.store(w.number(0), w.item(row, i)), step=w.lanes)
-
-    def _masked(
-        self,
-        w: Writer,
-        row: ir.Value,
-        operands: Sequence[ir.Value],
-        i: Size,
-        mask: ir.Value | None,
-    ) -> ir.Value:
-        """A vector of scores through the epilogue."""
-        at = w.item(row, i)
-        kinds = self.form.epilogue.operands
-
-        def operand(n: int) -> ir.Value:
-            return _operand(w, kinds[n], operands[n], i, mask)
-
-        value = self.form.epilogue.write(w, w.load(at), operand)
-        if mask is not None:
-            value = w.builder.select(mask, value, w.number(-math.inf))
-        w.store(value, at)
-        return value
-
-
-def _operand(w: Writer, kind: Operand, place: ir.Value, i: Size, mask: ir.Value | None) -> ir.Value:
-    """A vector of an operand of a row."""
-    if kind.held == TRUTHS:
-        return w.load_truths(w.at(place, i), mask) if kind.columns else w.splat_truth(place)
-    return w.load(w.item(place, i), mask) if kind.columns else w.load_splat(place)
-
-
-def _first(w: Writer, x: ir.Value) -> ir.Value:
-    return w.builder.extract_element(x, w.word(0))
-
-
-def _greater(w: Writer, x: ir.Value, y: ir.Value) -> ir.Value:
-    """The greater one, y where x is NaN: a row that has one becomes NaN by its sum."""
-    return w.builder.select(w.builder.fcmp_ordered(">", x, y), x, y)
-
-
-def _chained(
-    w: Writer,
-    count: ir.Value,
-    each: Any,
-    start: ir.Value,
-    step: Any,
-) -> ir.Value:
-    """What `step` makes of `each` vector of so many elements, in all lanes."""
-    whole = w.mul(w.div(count, w.lanes), w.lanes)
-    many = w.mul(w.div(count, CHAINS * w.lanes), CHAINS * w.lanes)
-
-    def chains(i: ir.Value, found: Values) -> Values:
-        return [step(each(w.add(i, u * w.lanes), None), old) for u, old in enumerate(found)]
-
-    found = w.loop(0, many, chains, [start] * CHAINS, step=CHAINS * w.lanes)
-    one = found[0]
-    for other in found[1:]:
-        one = step(other, one)
-    (one,) = w.loop(many, whole, lambda i, v: [step(each(i, None), v[0])], [one], step=w.lanes)
-
-    def last(i: ir.Value, v: Values) -> Values:
-        return [step(each(i, w.mask(w.sub(count, i))), v[0])]
-
-    (one,) = w.loop(whole, count, last, [one], step=w.lanes)
-    return w.folded(one, step)
 
 
 def transposed(w: Writer, rows: Sequence[ir.Value]) -> Values:
