@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx_model import draw, parse
+from onnx_model import draw, parse, run_ort
 from test_transforms import check as check_transform
 from test_vector_templates import TARGETS, Case, run, shape_of
 from verify import verify
@@ -545,6 +545,40 @@ def test_fuse_takes_onnx_attention_of_shared_heads_whole() -> None:
         inputs = [draw(rng, p, sizes) for p in cached.main.params]
         for got, want in zip(compiled.run(*inputs), evaluate_module(cached, *inputs), strict=True):
             np.testing.assert_allclose(got, want, atol=3e-6)
+
+
+BY_TORCH = """
+(float[B, S, 64] x, float[64, 64] wq, float[64, 64] wk, float[64, 64] wv) => (out) { q0 =
+MatMul(x, wq) k0 = MatMul(x, wk) v0 = MatMul(x, wv) s = Shape(x) zero = Constant<value_int =
+0>() one = Constant<value_int = 1>() b = Gather(s, zero) l = Gather(s, one) a0 =
+Constant<value_ints = [0]>() b1 = Unsqueeze(b, a0) l1 = Unsqueeze(l, a0) h =
+Constant<value_ints = [4]>() d = Constant<value_ints = [16]>() shape = Concat<axis = 0>(b1,
+l1, h, d) q1 = Reshape(q0, shape) k1 = Reshape(k0, shape) v1 = Reshape(v0, shape) q =
+Transpose<perm = [0, 2, 1, 3]>(q1) k = Transpose<perm = [0, 2, 1, 3]>(k1) v = Transpose<perm
+= [0, 2, 1, 3]>(v1) qs = Shape(q) m1 = Constant<value_ints = [-1]>() big =
+Constant<value_ints = [9223372036854775807]>() el = Slice(qs, m1, big) elf = Cast<to =
+1>(el) sq = Sqrt(elf) onef = Constant<value_floats = [1.0]>() scale = Div(onef, sq) m2 =
+Constant<value_ints = [-2]>() ql = Slice(qs, m2, m1) ks = Shape(k) kl = Slice(ks, m2, m1) ms
+= Concat<axis = 0>(ql, kl) f1 = Constant<value_float = 1.0>() ones = Expand(f1, ms) tri =
+Trilu<upper = 0>(ones) f0 = Constant<value_float = 0.0>() eq = Equal(tri, f0) ninf =
+Constant<value_float = -inf>() mask = Where(eq, ninf, f0) kt = Transpose<perm = [0, 1, 3,
+2]>(k) rt = Sqrt(scale) q2 = Mul(q, rt) k2 = Mul(kt, rt) qk = MatMul(q2, k2) sc = Add(qk,
+mask) p = Softmax<axis = -1>(sc) y = MatMul(p, v) yt = Transpose<perm = [0, 2, 1, 3]>(y) e =
+Constant<value_ints = [64]>() os = Concat<axis = 0>(b1, l1, e) out = Reshape(yt, os) }
+"""
+
+
+def test_fuse_takes_scaled_dot_product_attention_as_torch_writes_it() -> None:
+    """In order of time, by a mask that all heads share; one kernel besides what makes the mask."""
+    model = parse(BY_TORCH, 17)
+    module = from_onnx(model)
+    turned = "transpose+mul+transpose+transpose+mul+transpose"
+    assert kinds(simplify(module.main))[-2] == (f"{turned}+matmul+add+softmax+matmul+transpose")
+    rng, compiled = np.random.default_rng(0), bucketize.compile(module)
+    for sizes in ({"B": 1, "S": 1}, {"B": 2, "S": 19}):
+        inputs = {p.name: draw(rng, p, sizes) / 4 for p in module.main.params}
+        (got,), (want,) = compiled.run(**inputs), run_ort(model, inputs)
+        np.testing.assert_allclose(got, want, atol=1e-5)
 
 
 # --- as a whole -----------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ class Arrangement:
     planar: frozenset[int] = frozenset()
     """Those that stay in NCHW: their places in the body of the simplified function."""
     apart: frozenset[int] = frozenset()
-    """Elementwise ops that join no kernel before them: their places in the body as laid out."""
+    """Ops that join no kernel before them: their places in the body as laid out."""
 
     def __str__(self) -> str:
         fields = (("planar", self.planar), ("apart", self.apart))
