@@ -190,8 +190,8 @@ def shape_of(dims: Sequence[Dim], args_env: Mapping[str, int]) -> tuple[int, ...
 
 
 def in_rim(array: Array) -> Array:
-    """The same inside a rim of NaN, or of truths, so that what is read outside shows."""
-    memory = np.full(array.size + 2 * RIM, np.nan).astype(array.dtype)
+    """The same inside a rim of NaN, or of ones, so that what is read outside shows."""
+    memory = np.full(array.size + 2 * RIM, np.nan if array.dtype.kind == "f" else 1, array.dtype)
     memory[RIM : RIM + array.size] = array.reshape(-1)
     return memory[RIM : RIM + array.size].reshape(array.shape)
 
