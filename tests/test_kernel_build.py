@@ -24,7 +24,6 @@ from bucketize.kernel import cache as files
 from bucketize.kernel.build import Kernel, build
 from bucketize.kernel.emit.native import call_address
 from bucketize.kernel.object import compiled, load, unsealed
-from bucketize.kernel.target import Target, cache_sizes, host, vectors
 from bucketize.lock import locked
 
 SOURCE = '''"""Adds a number to every element."""
@@ -280,36 +279,3 @@ def test_kernels_out_of_use_are_removed(cache: Path) -> None:
     assert all(k.size > len(k.source.read_bytes()) for k in files.kernels())
     assert [k.source for k in files.prune(30)] == [old.path]
     assert sorted(p.suffix for p in cache.iterdir()) == [".o", ".py"]
-
-
-# --- the target ------------------------------------------------------------------------------
-
-
-def test_the_host_is_described() -> None:
-    target = host()
-    assert isinstance(target, Target)
-    assert target.lanes in (4, 8, 16)
-    assert target.registers in (16, 32)
-    assert 0 < target.l1 < target.l2
-    assert len(target.features) == 16
-
-
-def test_the_widest_vectors_are_taken() -> None:
-    assert vectors({"avx512f": True, "avx2": True}) == (16, 32)
-    assert vectors({"avx512f": False, "avx2": True, "sse2": True}) == (8, 16)
-    assert vectors({"neon": True}) == (4, 32)
-    assert vectors({}) == (4, 16)
-
-
-def test_caches_are_read_by_level(tmp_path: Path) -> None:
-    told = [("1", "Data", "48K"), ("1", "Instruction", "32K"), ("2", "Unified", "2M")]
-    for i, (level, kind, size) in enumerate(told):
-        index = tmp_path / f"index{i}"
-        index.mkdir()
-        for name, text in (("level", level), ("type", kind), ("size", size)):
-            (index / name).write_text(text + "\n")
-    assert cache_sizes(tmp_path) == {1: 48 << 10, 2: 2 << 20, 3: 0}
-
-
-def test_caches_that_are_not_told_are_taken_to_be_small(tmp_path: Path) -> None:
-    assert cache_sizes(tmp_path) == {1: 32 << 10, 2: 256 << 10, 3: 2 << 20}

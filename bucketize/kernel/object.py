@@ -11,6 +11,7 @@ from threading import Lock
 import llvmlite.binding as llvm
 
 from bucketize.errors import KernelError
+from bucketize.kernel.target import Processor, processor
 
 MAGIC = b"bucketize object 1\n"
 DIGEST = hashlib.sha256().digest_size
@@ -44,7 +45,7 @@ def compiled(text: str, entry: str, name: str) -> bytes:
         if not function.is_declaration and function.name != entry:
             function.linkage = "internal"
     module.get_function(entry).name = name
-    code: bytes = _machine().emit_object(module)
+    code: bytes = machine(processor()).emit_object(module)
     return code
 
 
@@ -82,12 +83,13 @@ def load(name: str, code: bytes) -> int:
 
 
 @cache
-def _machine() -> llvm.TargetMachine:
+def machine(wanted: Processor) -> llvm.TargetMachine:
+    """What makes machine code for a processor, be it another one than this."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     return llvm.Target.from_default_triple().create_target_machine(
-        cpu=llvm.get_host_cpu_name(),
-        features=llvm.get_host_cpu_features().flatten(),
+        cpu=wanted.cpu,
+        features=wanted.features,
         opt=3,
         jit=True,
         codemodel="jitdefault",
@@ -96,4 +98,4 @@ def _machine() -> llvm.TargetMachine:
 
 @cache
 def _engine() -> llvm.ExecutionEngine:
-    return llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine())
+    return llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine(processor()))

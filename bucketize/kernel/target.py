@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,6 +12,9 @@ from pathlib import Path
 
 import llvmlite.binding as llvm
 
+from bucketize.errors import unknown_name
+
+VARIABLE = "BUCKETIZE_TARGET"
 # feature -> (float32 lanes of a vector, vector registers); the first that is there wins
 VECTORS = {
     "avx512f": (16, 32),
@@ -22,6 +26,24 @@ VECTORS = {
 NO_VECTORS = (4, 16)  # LLVM splits vectors that the machine lacks
 CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 SMALL_CACHES = {1: 32 << 10, 2: 256 << 10, 3: 2 << 20}  # where the system does not tell
+
+
+@dataclass(frozen=True)
+class Processor:
+    """What machine code is made for, in LLVM's words."""
+
+    cpu: str
+    features: str
+    """`+avx2,-fma`: of two that disagree the last one holds."""
+    vectors: str
+    """The widest that may be used: of `VECTORS`, or empty."""
+    is_restricted: bool
+    """Whether it has wider ones."""
+
+    @property
+    def name(self) -> str:
+        """One that may not do all it can is another processor: `emeraldrapids:avx2`."""
+        return f"{self.cpu}:{self.vectors}" if self.is_restricted else self.cpu
 
 
 @dataclass(frozen=True)
@@ -40,19 +62,38 @@ class Target:
 
 @cache
 def host() -> Target:
-    """The machine that this runs on."""
-    features = llvm.get_host_cpu_features()
-    lanes, registers = vectors(features)
+    """The machine that this runs on; an `UnknownNameError` as of `processor`."""
+    return target_of(processor())
+
+
+def target_of(its: Processor) -> Target:
+    """What templates may know of a processor, with the caches of this machine."""
+    lanes, registers = VECTORS.get(its.vectors, NO_VECTORS)
     caches = cache_sizes()
-    name = llvm.get_host_cpu_name()
-    text = f"{llvm.get_process_triple()} {name} {features.flatten()}"
+    text = f"{llvm.get_process_triple()} {its.cpu} {its.features}"
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]
-    return Target(name, lanes, registers, caches[1], caches[2], caches[3], digest)
+    return Target(its.name, lanes, registers, caches[1], caches[2], caches[3], digest)
 
 
-def vectors(features: Mapping[str, bool]) -> tuple[int, int]:
-    """Lanes and registers of the widest float32 vectors among `features`."""
-    return next((v for name, v in VECTORS.items() if features.get(name)), NO_VECTORS)
+@cache
+def processor() -> Processor:
+    """That of this machine, as far as the environment's BUCKETIZE_TARGET lets it.
+
+    Raises UnknownNameError where it has no such vectors.
+    """
+    most = os.environ.get(VARIABLE, "")
+    return described(llvm.get_host_cpu_name(), llvm.get_host_cpu_features(), most)
+
+
+def described(cpu: str, features: Mapping[str, bool], most: str = "") -> Processor:
+    """A processor that uses no wider vectors than `most`; what is built on those goes with them."""
+    has = [name for name in VECTORS if features.get(name)]
+    if most and most not in has:
+        raise unknown_name(f"{VARIABLE} of this {cpu}", most, has)
+    wider = has[: has.index(most)] if most else []
+    told = [f"{'+' if on else '-'}{name}" for name, on in sorted(features.items())]
+    told += [f"-{name}" for name in wider]
+    return Processor(cpu, ",".join(told), most or next(iter(has), ""), bool(wider))
 
 
 def cache_sizes(root: Path = CACHES) -> dict[int, int]:

@@ -3,16 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 from numba import types
 from numba.core import compiler
-from numba.core.codegen import JITCodeLibrary
+from numba.core.codegen import JITCodeLibrary, JITCPUCodegen
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import cpu_target
 
+from bucketize.kernel.target import processor
+
 BLOCK = types.CPointer(types.int64)  # type: ignore[no-untyped-call]
 NUMBA: Any = compiler
+
+
+class _Codegen(JITCPUCodegen):
+    """LLVM's view of the processor is that of `kernel.object`, and not what numba is told of it."""
+
+    def _get_host_cpu_name(self) -> str:
+        return processor().cpu
+
+    def _get_host_cpu_features(self) -> str:
+        return processor().features
+
+
+@cache
+def _codegen() -> Any:
+    return _Codegen("bucketize")  # type: ignore[no-untyped-call]
 
 
 class _Library(JITCodeLibrary):
@@ -36,7 +54,7 @@ def entry(function: Callable[[Any], None]) -> tuple[str, str]:
     target.options.parse_as_flags(flags, {"nopython": True, "error_model": "numpy"})
     flags.no_cpython_wrapper = True
     flags.no_compile = True  # the wrapper is still to come
-    library: Any = _Library(context.codegen(), function.__qualname__)  # type: ignore[no-untyped-call]
+    library: Any = _Library(_codegen(), function.__qualname__)  # type: ignore[no-untyped-call]
     with global_compiler_lock:
         made = NUMBA.compile_extra(
             target.typing_context, context, function, (BLOCK,), types.void, flags, {}, library
