@@ -428,7 +428,7 @@ def test_select_skips_other_hosts_and_versions_and_counts_them() -> None:
     theirs = [trial(1, host_cpu="znver9"), trial(2, host_cpu="znver9"), trial(3, host_cores=999)]
     older = trial(4, numba_version="0.1")
     reasons = (
-        r"skipped 4 of 5 trials measured elsewhere: 2 with host_cpu znver9 \(here \w+\);"
+        r"skipped 4 of 5 trials measured elsewhere: 2 with host_cpu znver9 \(here \S+\);"
         r" 1 with host_cores 999 \(here \d+\); 1 with numba_version 0\.1"
     )
     with pytest.warns(LogWarning, match=reasons):

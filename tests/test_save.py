@@ -192,6 +192,7 @@ def test_loading_needs_neither_compiler_nor_cache_nor_a_writable_disk(tmp_path: 
     environment = {
         "HOME": str(home),
         "BUCKETIZE_CACHE": str(home / "no"),
+        "BUCKETIZE_TARGET": os.environ.get("BUCKETIZE_TARGET", ""),
         "PATH": os.environ["PATH"],
     }
     done = subprocess.run(
