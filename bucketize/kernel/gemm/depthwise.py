@@ -20,6 +20,8 @@ from bucketize.kernel.workload import Workload
 from bucketize.op import Array
 from bucketize.types import positive
 
+LINE_TAPS = 3  # of a window's line, that stay in registers beside the sums; more are read again
+
 
 def _accepts(workload: Workload) -> bool:
     if not accepts_windows(workload):
@@ -46,7 +48,8 @@ def _valid(workload: Workload, schedule: Schedule, target: Target) -> str | None
     if wrong:
         return wrong
     columns, vectors = int(schedule["columns"]), int(schedule["channels"]) // target.lanes
-    used = columns * vectors + 2
+    taps = min(window(workload)[3], LINE_TAPS)
+    used = (columns + taps) * vectors + 1
     if used > target.registers:
         return (
             f"a tile of {columns} x {vectors} vectors needs {used} registers, "

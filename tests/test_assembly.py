@@ -1,0 +1,159 @@
+"""The machine code of register tiles, for processors that need not be this one: no sum leaves them.
+
+It is emitted as text and read, never run. LLVM's comments tell what is a loop within no other.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from types import ModuleType
+
+import llvmlite.binding as llvm
+import pytest
+from test_vector_templates import Case, N, S, convolution, dense, product, scores
+
+from bucketize.kernel.gemm import depthwise, matmul
+from bucketize.kernel.gemm.schedule import tiles
+from bucketize.kernel.object import machine
+from bucketize.kernel.target import Processor, Target, target_of
+from bucketize.kernel.template import Schedule
+
+pytestmark = pytest.mark.skipif(
+    not llvm.get_default_triple().startswith("x86_64"), reason="LLVM emits no x86 assembly here"
+)
+WIDE = Processor("skylake-avx512", "", "avx512f", is_restricted=False)
+NARROW = Processor("haswell", "", "avx2", is_restricted=False)
+BOTH = pytest.mark.parametrize("processor", [WIDE, NARROW], ids=lambda its: its.vectors)
+
+VECTOR = re.compile(r"%[xyz]mm")
+BLOCK = re.compile(r"(?:\.LBB(?P<label>\d+_\d+)|# %bb\.\d+):")
+
+
+@dataclass(frozen=True)
+class Loop:
+    """The instructions of an innermost loop, and the function that it is in."""
+
+    function: str
+    lines: tuple[str, ...]
+
+    @property
+    def sums(self) -> int:
+        """Of vectors, in a turn."""
+        return sum("vfmadd" in line for line in self.lines)
+
+    @property
+    def on_stack(self) -> list[str]:
+        """What reads the stack or writes to it."""
+        return [line for line in self.lines if "(%rsp" in line]
+
+    @property
+    def spilled(self) -> list[str]:
+        """The same, of vectors."""
+        return [line for line in self.on_stack if VECTOR.search(line)]
+
+
+def innermost(assembly: str) -> list[Loop]:
+    """The innermost loops that sum vectors up.
+
+    The header of one says that it is one, every other block of it which header it belongs to.
+    """
+    lines: dict[tuple[str, str], list[str]] = defaultdict(list)
+    headers: set[tuple[str, str]] = set()
+    function = label = header = ""
+    for line in assembly.splitlines():
+        if begins := re.match(r"(\S+):\s+# @", line):
+            function = begins[1]
+        if block := BLOCK.match(line):
+            label, header = block["label"] or "", ""
+        elif "This Inner Loop Header" in line:
+            header = label
+            headers.add((function, header))
+        elif within := re.search(r"#\s+in Loop: Header=BB(\d+_\d+)", line):
+            header = header or within[1]
+        elif line.startswith("\t") and not line.startswith("\t."):
+            lines[function, header].append(line)
+    loops = [Loop(f, tuple(lines[f, h])) for f, h in sorted(headers)]
+    return [loop for loop in loops if loop.sums]
+
+
+def assembly(case: Case, schedule: Schedule, target: Target, processor: Processor) -> str:
+    """The text of a kernel's machine code."""
+    source = ModuleType("k_emitted")
+    exec(case.template.source(case.workload(), schedule, target), source.__dict__)
+    text, _ = source.kernel
+    emits = machine(processor)
+    emits.set_asm_verbosity(True)
+    found: str = emits.emit_assembly(llvm.parse_assembly(text))
+    return found
+
+
+def tallest(target: Target) -> list[tuple[int, int]]:
+    """Of tiles of so many vectors the one of most rows: its kernel has all lower ones, too."""
+    return [*{vectors: (rows, vectors) for rows, vectors in sorted(tiles(target))}.values()]
+
+
+PRODUCTS = {
+    "dense": Case(matmul.TEMPLATE, dense, ((N, 64), (64, 256), (256,), (N, 256)), (), (1, 2)),
+    "scores": Case(matmul.TEMPLATE, scores, ((N, 3, S, 64), (N, 3, 64, S), (N, 1, 1, S)), ()),
+    "weighted": Case(matmul.TEMPLATE, product, ((N, 3, S, S), (N, 3, S, 64)), ()),
+    "conv": convolution((64, 32, 3, 3), (1, 9, 9)),
+}
+
+
+def product_loops(kind: str, rows: int, vectors: int, target: Target, on: Processor) -> list[Loop]:
+    schedule: dict[str, int | str] = {"mr": rows, "nr": vectors * target.lanes, "kc": 0}
+    schedule |= {"copy": "yes"} if kind in ("scores", "weighted") else {}
+    loops = innermost(assembly(PRODUCTS[kind], schedule, target, on))
+    return [loop for loop in loops if ".tile" in loop.function]
+
+
+@pytest.mark.slow
+@BOTH
+@pytest.mark.parametrize("kind", PRODUCTS)
+def test_sums_of_products_stay_in_registers(kind: str, processor: Processor) -> None:
+    """At every height of every legal tile, in the turns of several steps and in single ones.
+
+    Addresses of rows do as long as there are no more of them than general registers.
+    """
+    target, image = target_of(processor), kind == "conv"
+    for rows, vectors in tallest(target):
+        loops = product_loops(kind, rows, vectors, target, processor)
+        heights = {height: f".tile{height}" for height in range(1, rows + 1)}
+        for height, name in heights.items():
+            mine = [loop for loop in loops if loop.function.endswith(name)]
+            assert {loop.sums % (height * vectors) for loop in mine} == {0}, f"{rows} x {vectors}"
+            for loop in mine:
+                where = f"{height} of {rows} x {vectors}: {loop.on_stack}"
+                assert not loop.spilled, where
+                assert height > 6 or len(loop.on_stack) <= (3 if image else 0), where
+
+
+@BOTH
+@pytest.mark.parametrize("strides", [(1, 1), (2, 2)])
+def test_sums_of_depthwise_convolutions_stay_in_registers(
+    strides: tuple[int, int], processor: Processor
+) -> None:
+    """At the default's widths. A constant of the epilogue may be read from the stack."""
+    target = target_of(processor)
+    case = convolution((64, 1, 3, 3), (1, 9, 9), groups=64, strides=strides)
+    schedule = depthwise.TEMPLATE.default(case.workload(), target)
+    loops = innermost(assembly(case, schedule, target, processor))
+    most = int(schedule["columns"])
+    vectors = int(schedule["channels"]) // target.lanes
+    for width in range(1, most + 1):
+        (loop,) = (x for x in loops if x.function.endswith(f".run{width}"))
+        assert loop.sums == 9 * width * vectors
+        assert not [line for line in loop.spilled if "Spill" in line], width
+        assert len(loop.spilled) <= 1, width
+
+
+def test_a_tile_that_does_not_fit_is_noticed() -> None:
+    """One for 32 registers, on a processor that has 16."""
+    target = replace(target_of(NARROW), registers=32)
+    loops = product_loops("dense", 14, 2, target, NARROW)
+    high = [loop for loop in loops if loop.function.endswith(".tile14")]
+    assert high
+    assert all(loop.spilled for loop in high)
+    assert not any(loop.spilled for loop in loops if loop.function.endswith(".tile4"))
