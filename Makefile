@@ -7,6 +7,9 @@ SAMPLE ?= 150
 SEED   ?= 0
 ONLY   ?=
 BENCH  ?= --tune 60 -d log
+TARGET ?= $(BUCKETIZE_TARGET)
+
+export BUCKETIZE_TARGET := $(TARGET)
 
 .PHONY: help demo test fuzz mutate lint format bench clean
 .DEFAULT_GOAL := help
@@ -17,7 +20,7 @@ help: ## list the targets
 demo: $(READY) ## dispatch, tune, run and compare a model; writes demo-output/
 	@$(BIN)/bucketize demo
 
-test: lint ## everything that CI runs: lint, types, tests, size table
+test: lint ## everything that CI runs: lint, types, tests, size table (TARGET=avx2: with narrower vectors)
 	@$(BIN)/python benchmarks/size_table.py
 	@$(BIN)/pytest -q -n $(JOBS) --dist worksteal
 
