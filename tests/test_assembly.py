@@ -14,7 +14,7 @@ import llvmlite.binding as llvm
 import pytest
 from test_vector_templates import Case, N, S, convolution, dense, product, scores
 
-from bucketize.kernel.gemm import depthwise, matmul
+from bucketize.kernel.gemm import depthwise, matmul, winograd
 from bucketize.kernel.gemm.schedule import tiles
 from bucketize.kernel.object import machine
 from bucketize.kernel.target import Processor, Target, target_of
@@ -89,22 +89,35 @@ def assembly(case: Case, schedule: Schedule, target: Target, processor: Processo
     return found
 
 
-def tallest(target: Target) -> list[tuple[int, int]]:
-    """Of tiles of so many vectors the one of most rows: its kernel has all lower ones, too."""
-    return [*{vectors: (rows, vectors) for rows, vectors in sorted(tiles(target))}.values()]
-
-
 PRODUCTS = {
     "dense": Case(matmul.TEMPLATE, dense, ((N, 64), (64, 256), (256,), (N, 256)), (), (1, 2)),
     "scores": Case(matmul.TEMPLATE, scores, ((N, 3, S, 64), (N, 3, 64, S), (N, 1, 1, S)), ()),
     "weighted": Case(matmul.TEMPLATE, product, ((N, 3, S, S), (N, 3, S, 64)), ()),
     "conv": convolution((64, 32, 3, 3), (1, 9, 9)),
+    "winograd": replace(convolution((64, 32, 3, 3), (1, 9, 9)), template=winograd.TEMPLATE),
 }
 
 
-def product_loops(kind: str, rows: int, vectors: int, target: Target, on: Processor) -> list[Loop]:
-    schedule: dict[str, int | str] = {"mr": rows, "nr": vectors * target.lanes, "kc": 0}
-    schedule |= {"copy": "yes"} if kind in ("scores", "weighted") else {}
+def schedules(kind: str, target: Target) -> dict[tuple[int, int], Schedule]:
+    """By tile, of so many vectors the one of most rows: its kernel has all lower ones, too."""
+    of_width = {vectors: rows for rows, vectors in sorted(tiles(target))}
+    found = {
+        (rows, vectors): scheduled(kind, rows, vectors * target.lanes)
+        for vectors, rows in of_width.items()
+    }
+    case = PRODUCTS[kind]
+    legal = case.template.valid
+    return {tile: s for tile, s in found.items() if not legal(case.workload(), s, target)}
+
+
+def scheduled(kind: str, rows: int, width: int) -> Schedule:
+    if kind == "winograd":
+        return {"m": 4, "nr": width}
+    copied = {"copy": "yes"} if kind in ("scores", "weighted") else {}
+    return {"mr": rows, "nr": width, "kc": 0, **copied}
+
+
+def product_loops(kind: str, schedule: Schedule, target: Target, on: Processor) -> list[Loop]:
     loops = innermost(assembly(PRODUCTS[kind], schedule, target, on))
     return [loop for loop in loops if ".tile" in loop.function]
 
@@ -118,8 +131,10 @@ def test_sums_of_products_stay_in_registers(kind: str, processor: Processor) -> 
     Addresses of rows do as long as there are no more of them than general registers.
     """
     target, image = target_of(processor), kind == "conv"
-    for rows, vectors in tallest(target):
-        loops = product_loops(kind, rows, vectors, target, processor)
+    found = schedules(kind, target)
+    assert found
+    for (rows, vectors), schedule in found.items():
+        loops = product_loops(kind, schedule, target, processor)
         heights = {height: f".tile{height}" for height in range(1, rows + 1)}
         for height, name in heights.items():
             mine = [loop for loop in loops if loop.function.endswith(name)]
@@ -152,7 +167,7 @@ def test_sums_of_depthwise_convolutions_stay_in_registers(
 def test_a_tile_that_does_not_fit_is_noticed() -> None:
     """One for 32 registers, on a processor that has 16."""
     target = replace(target_of(NARROW), registers=32)
-    loops = product_loops("dense", 14, 2, target, NARROW)
+    loops = product_loops("dense", scheduled("dense", 14, 2 * target.lanes), target, NARROW)
     high = [loop for loop in loops if loop.function.endswith(".tile14")]
     assert high
     assert all(loop.spilled for loop in high)
