@@ -48,8 +48,9 @@ EMERALD_RAPIDS = Constants(
 )
 FITTED = Fitted(EMERALD_RAPIDS, {"emeraldrapids": EMERALD_RAPIDS})
 """Least squares of logarithms over 558 trials of resnet18's layers, 40 to 384 pixels, weights as
-cold as in the graph, 16 lanes: off by 11 % (median); by it and the model of products the choice
-among all is 2 % behind the best, 22 % at worst."""
+cold as in the graph, 16 lanes. On those same trials it is off by 11 % (median), and the choice by it
+and the model of products is 2 % behind the best, 22 % at worst. `-m benchmarks constants` does not
+fit these: the trials are in no recorded grid."""
 
 
 @dataclass(frozen=True)
