@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import asdict
 
 from benchmarks.replay import TARGETS, judged, observed
+from bucketize.kernel.gemm.detour import Detour
 from bucketize.kernel.gemm.sweep import Sweep
 from bucketize.kernel.loops.cost import Steps
-from bucketize.tune.fit import fitted, fitted_steps, fitted_sweep
+from bucketize.tune.fit import fitted, fitted_detour, fitted_steps, fitted_sweep
 
 
 def main() -> None:
@@ -18,6 +19,8 @@ def main() -> None:
         show("kernel/gemm/cost", asdict(fitted(products, target)))
         swept = observed("convolution", processor, Sweep)
         show("kernel/gemm/sweep", asdict(fitted_sweep(swept, target)))
+        filtered = observed("filters", processor, Detour)
+        show("kernel/gemm/detour", asdict(fitted_detour(filtered, target)))
         counted = observed("rest", processor, Steps)
         show("kernel/loops/cost", fitted_steps(counted, target))
 

@@ -9,13 +9,15 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
+import click
 import numpy as np
 
 from benchmarks.rest import rest
-from bucketize.ir import Atom, Builder, Const, Module, Var
+from bucketize.ir import Atom, Builder, Const, Module, Var, specialise
 from bucketize.kernel.gemm.cost import Extents, best
 from bucketize.kernel.template import Implementation
 from bucketize.kernel.templates import candidates
+from bucketize.kernel.workload import Workload
 from bucketize.ops import add, conv2d, matmul, relu
 from bucketize.tune.entry import opened
 from bucketize.tune.environment import here
@@ -36,6 +38,9 @@ CONV = (  # extent, channels in, channels out, window, stride
 DEPTHWISE = ((112, 32, 1), (112, 96, 2), (56, 144, 1), (14, 576, 1), (7, 960, 1))
 HEADS, WIDTH = 12, 64
 LENGTHS = (8, 16, 64, 128, 384)
+FILTERS = ((8, 64, 64), (4, 128, 128), (2, 256, 256), (1, 512, 512), (8, 32, 48), (2, 192, 96))
+"""Extents of an image by `E`, channels in, channels out."""
+IMAGES = (*((1, e) for e in (1, 2, 3, 4, 5, 7, 9, 12)), (3, 2), (3, 7))  # batch, E
 COPIES, COLD_ROWS = 18, (1, 16, 128)  # of 18 MiB of weights
 TRIALS = 10**6  # all of them
 REFINED, ROUNDS, QUICK = 15, Rounds(15, 200, 0.06), Rounds(9, 200, 0.03)
@@ -70,6 +75,19 @@ def convolution() -> tuple[Module, list[Mapping[str, int]]]:
         inputs.append(x)
         results.append(out.emit(relu, out.emit(add, y, _constant(1, wanted, 1, 1))))
     return _module(out, inputs, results), [{"N": 1}]
+
+
+def filters() -> tuple[Module, list[Mapping[str, int]]]:
+    """Convolutions of 3 x 3 and stride 1, of which sizes decide how they are best computed."""
+    batch, extent, out = Symbol("N", 1, 4), Symbol("E", 1, 12), Builder()
+    inputs, results = [], []
+    for i, (times, channels, wanted) in enumerate(FILTERS):
+        x = Var(f"x{i}", tensor("float32", batch, channels, extent * times, extent * times))
+        weights = _constant(wanted, channels, 3, 3)
+        y = out.emit(conv2d, x, weights, pads=(1, 1, 1, 1))
+        inputs.append(x)
+        results.append(out.emit(relu, out.emit(add, y, _constant(1, wanted, 1, 1))))
+    return _module(out, inputs, results), [{"N": n, "E": e} for n, e in IMAGES]
 
 
 def attention() -> tuple[Module, list[Mapping[str, int]]]:
@@ -107,14 +125,24 @@ def _module(out: Builder, inputs: Sequence[Var], results: Sequence[Atom]) -> Mod
 Grid: TypeAlias = Callable[[], tuple[Module, list[Mapping[str, int]]]]
 GRIDS: Mapping[str, Grid] = {"dense": dense, "convolution": convolution, "attention": attention}
 """Where much is to choose."""
-LEVELS: Mapping[str, Grid] = {"rest": rest, "cold": cold}
+LEVELS: Mapping[str, Grid] = {"rest": rest, "cold": cold, "filters": filters}
 """Where what a kernel takes is of more interest than how its schedules compare."""
 
 
-def main() -> None:
-    """Record all grids, or go on with them."""
-    for name, made in {**GRIDS, **LEVELS}.items():
-        module, sizes = made()
+@click.command()
+@click.option(
+    "--grid",
+    "-g",
+    "names",
+    type=click.Choice([*GRIDS, *LEVELS]),
+    multiple=True,
+    help="Default: all.",
+)
+def main(names: tuple[str, ...]) -> None:
+    """Record exhaustive grids, or go on with them: tuning_logs/<processor>-<grid>.csv."""
+    grids = {**GRIDS, **LEVELS}
+    for name in names or grids:
+        module, sizes = grids[name]()
         log = LOGS / f"{here().host_cpu}-{name}.csv"
         with (
             Worker(has_clock=False) as worker,  # nothing to confirm: there is no model
@@ -137,7 +165,7 @@ def main() -> None:
             if name in GRIDS:
                 session.work()
                 refine(session)
-            level(session, tasks_of(module, sizes, fixed=True), name in LEVELS)
+            level(session, tasks_of(module, sizes, fixed=True), WANTED[name])
         print(f"{log.name}: {len(session.written)} rows added")
 
 
@@ -152,15 +180,14 @@ def refine(session: Session) -> None:
             session.record(task, point, asked, outcomes)
 
 
-def level(session: Session, tasks: Sequence[Task], whole: bool) -> None:
-    """Time the default of each kernel, or all of its schedules, those without a choice, too.
+def level(session: Session, tasks: Sequence[Task], wanted: Wanted) -> None:
+    """Time some implementations of each kernel, also of those without a choice.
 
     A grid takes hours, in which others may keep the machine busy; this takes seconds.
     """
     for task in tasks:
         for point in task.points:
-            made = task.space.points if whole else [task.default]
-            job = session.job(task, point, made, QUICK)
+            job = session.job(task, point, wanted(task, point), QUICK)
             ((_, (default, *others)),) = session.site.measured([job])
             for one, outcome in zip(job.implementations, (default, *others), strict=True):
                 session.write(
@@ -171,6 +198,40 @@ def level(session: Session, tasks: Sequence[Task], whole: bool) -> None:
                     default=default,
                     source="confirm",
                 )
+
+
+def default(task: Task, _: Point) -> list[Implementation]:
+    """That alone."""
+    return [task.default]
+
+
+def every(task: Task, _: Point) -> list[Implementation]:
+    """All schedules of all templates."""
+    return list(task.space.points)
+
+
+def detours(task: Task, point: Point) -> list[Implementation]:
+    """The first template's defaults, and all schedules of those that may be chosen over it."""
+    first, *others = candidates(task.workload)
+    both = task.workload, narrow(task.workload, point)
+    direct = [Implementation(first.name, first.default(w, task.target)) for w in both]
+    names = {template.name for template in others if template.cost is not None}
+    made = [*direct, *(made for made in task.space.points if made.template in names)]
+    return list({one.key: one for one in made}.values())
+
+
+def narrow(workload: Workload, point: Point) -> Workload:
+    """It at the sizes of a point alone."""
+    return Workload(specialise(workload.body, point.sizes), workload.constant)
+
+
+Wanted: TypeAlias = Callable[[Task, Point], list[Implementation]]
+WANTED: Mapping[str, Wanted] = {
+    **dict.fromkeys(GRIDS, default),
+    **dict.fromkeys(LEVELS, every),
+    "filters": detours,
+}
+"""What `level` times of each grid."""
 
 
 def _best(session: Session, task: Task, point: Point) -> list[Implementation]:

@@ -16,16 +16,21 @@ from typing import TypedDict
 
 import numpy as np
 
+from benchmarks.algorithm import chosen, chosen_by_wide
+from benchmarks.excess import Excess
 from benchmarks.grids import GRIDS, LEVELS, LOGS
 from bucketize.kernel.gemm.cost import best
+from bucketize.kernel.gemm.detour import Detour
 from bucketize.kernel.gemm.sweep import Sweep
 from bucketize.kernel.loops.cost import Steps, taken
 from bucketize.kernel.target import Target
 from bucketize.kernel.template import Implementation
 from bucketize.tune.fit import (
     counted,
+    detoured,
     expected,
     fitted,
+    fitted_detour,
     fitted_steps,
     fitted_sweep,
     measured,
@@ -51,21 +56,6 @@ WIDE = (1, 16, 256)
 """Rows at which a schedule for all of 1..256 is judged."""
 
 
-@dataclass(frozen=True)
-class Excess:
-    """By how much something is slower than the best recorded: ratios, one for each product."""
-
-    ratios: tuple[float, ...]
-
-    @property
-    def mean(self) -> float:
-        """The geometric mean."""
-        return geometric_mean(self.ratios)
-
-    def __str__(self) -> str:
-        return f"{100 * (self.mean - 1):.1f} % (worst {100 * (max(self.ratios) - 1):.0f} %)"
-
-
 def main() -> None:
     """Print what model, defaults and search come to."""
     for processor, target in TARGETS.items():
@@ -85,11 +75,15 @@ def judge(records: Sequence[Record], target: Target) -> None:
     processor = records[0].host
     error = sweep_error(observed("convolution", processor, Sweep), target)
     print(f"that of depthwise convolutions, each by the others: {100 * error:.1f} %")
+    error = detour_error(observed("filters", processor, Detour), target)
+    print(f"that of minimal filtering, on the other half: {100 * error:.1f} %")
     error = steps_error(observed("rest", processor, Steps), target)
     print(f"that of loop source, on the other half: {100 * error:.1f} %")
     print(f"default at its own size, above the best: {default_excess(records, target)}")
     print(f"default of all sizes, above the best: {default_excess(records, target, wide)}")
     print(f"narrow default by the wide one's: {narrow_by_wide(records, target)}")
+    print(f"algorithm of 3 x 3 convolutions by default, above the best: {chosen(target)}")
+    print(f"the narrow default of them by the wide one's: {chosen_by_wide(target)}")
     print("search: above the best after so many trials, from the default of all sizes")
     print(f"{'':12}" + "".join(f"{n:>8}" for n in TRIALS))
     for name, options in SEARCHES.items():
@@ -131,6 +125,16 @@ def sweep_error(observed: Sequence[Observation[Sweep]], target: Target) -> float
     for i, one in enumerate(observed):
         constants = fitted_sweep([*observed[:i], *observed[i + 1 :]], target)
         errors += np.abs(swept(one, target, constants) - one.logs).tolist()
+    return float(np.median(np.exp(errors)) - 1)
+
+
+def detour_error(observed: Sequence[Observation[Detour]], target: Target) -> float:
+    """The median error of minimal filtering by a model fitted to the other half."""
+    errors: list[float] = []
+    for half in (0, 1):
+        constants = fitted_detour(observed[half::2], target)
+        for one in observed[1 - half :: 2]:
+            errors += np.abs(detoured(one, target, constants) - one.logs).tolist()
     return float(np.median(np.exp(errors)) - 1)
 
 

@@ -48,7 +48,7 @@ def test_a_grid_is_recorded_and_its_best_are_timed_again(
     few: None, monkeypatch: Patch, tmp_path: Path, capsys: Output
 ) -> None:
     monkeypatch.setattr(grids, "LOGS", tmp_path)
-    grids.main()
+    grids.main([], standalone_mode=False)
     (log,) = tmp_path.glob("*-dense.csv")
     written = rows(log)
     by_size = {t.shape: [u for u in written if u.shape == t.shape] for t in written}
@@ -86,12 +86,28 @@ def test_levels_are_of_all_kernels(few: None, monkeypatch: Patch, tmp_path: Path
     monkeypatch.setattr(grids, "GRIDS", {})
     monkeypatch.setattr(grids, "LEVELS", {"rest": tiny})
     monkeypatch.setattr(grids, "QUICK", grids.Rounds(1, 1, 0.0))
-    grids.main()
+    grids.main(["-g", "rest"], standalone_mode=False)
     (log,) = tmp_path.glob("*-rest.csv")
     written = rows(log)
     assert {t.template for t in written} == {"elementwise", "transpose"}
     assert [t.shape for t in written if t.template == "elementwise"] == ["2x3", "4x3"]
     assert len({t.schedule for t in written if t.template == "transpose"}) == 3
+
+
+def test_filters_are_timed_by_every_algorithm(
+    few: None, monkeypatch: Patch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(grids, "LOGS", tmp_path)
+    monkeypatch.setattr(grids, "LEVELS", {"filters": grids.filters})
+    monkeypatch.setattr(grids, "FILTERS", ((4, 16, 16),))
+    monkeypatch.setattr(grids, "IMAGES", ((1, 1), (1, 3)))
+    monkeypatch.setattr(grids, "QUICK", grids.Rounds(1, 1, 0.0))
+    grids.main(["-g", "filters"], standalone_mode=False)
+    (log,) = tmp_path.glob("*-filters.csv")
+    made = {(t.shape, t.template) for t in rows(log) if t.op == "conv2d"}
+    shapes = {shape for shape, _ in made}
+    assert len(shapes) == 2
+    assert made == {(shape, name) for shape in shapes for name in ("conv2d", "winograd")}
 
 
 def tiny() -> tuple[Module, list[Mapping[str, int]]]:

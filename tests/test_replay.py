@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 from benchmarks import replay
-from bucketize.kernel.gemm import sweep
+from benchmarks.algorithm import defaults
+from bucketize.kernel.gemm import detour, sweep
 from bucketize.kernel.gemm.cost import FITTED, Extents, arrays, best, seconds
+from bucketize.kernel.gemm.detour import Detour
 from bucketize.kernel.gemm.schedule import schedules
 from bucketize.kernel.gemm.sweep import Sweep
 from bucketize.kernel.loops import cost as loops
@@ -18,8 +20,10 @@ from bucketize.kernel.loops.cost import Steps, taken
 from bucketize.kernel.product import Product
 from bucketize.tune.fit import (
     counted,
+    detoured,
     expected,
     fitted,
+    fitted_detour,
     fitted_steps,
     fitted_sweep,
     measured,
@@ -173,6 +177,7 @@ def test_products_between_more_weights_are_others() -> None:
 def test_models_fitted_to_a_part_know_the_rest() -> None:
     assert replay.steps_error(replay.observed("rest", TARGET.name, Steps)[::3], TARGET) < 0.2
     assert replay.sweep_error(replay.observed("convolution", TARGET.name, Sweep), TARGET) < 0.2
+    assert replay.detour_error(replay.observed("filters", TARGET.name, Detour), TARGET) < 0.2
 
 
 def test_what_is_too_short_for_the_clock_is_not_observed() -> None:
@@ -200,6 +205,22 @@ def test_fitting_finds_the_sweep_that_made_what_is_observed() -> None:
     found = fitted_sweep(made, TARGET)
     for one in made:
         np.testing.assert_allclose(swept(one, TARGET, found), one.logs, atol=0.05)
+
+
+def test_fitting_finds_the_detour_that_made_what_is_observed() -> None:
+    true = replace(detour.FITTED.generic, first=9.0, patch=150.0)
+    given = replay.observed("filters", TARGET.name, Detour)
+    made = [replace(one, seconds=np.exp(detoured(one, TARGET, true)).tolist()) for one in given]
+    found = fitted_detour(made, TARGET)
+    for one in made:
+        np.testing.assert_allclose(detoured(one, TARGET, found), one.logs, atol=0.05)
+
+
+def test_sizes_decide_the_algorithm_of_a_convolution() -> None:
+    assert replay.chosen(TARGET).mean < 1.08
+    assert replay.chosen_by_wide(TARGET).mean < 0.9
+    found = {made.template for made in defaults(TARGET, wide=False).values()}
+    assert found == {"conv2d", "winograd"}
 
 
 # --- the forest ----------------------------------------------------------------------------------

@@ -17,8 +17,9 @@ from bucketize import ops
 from bucketize.errors import KernelError
 from bucketize.kernel.emit import expression, scalar
 from bucketize.kernel.emit.entry import BLOCK
+from bucketize.kernel.emit.intrinsic import vector_kernel
 from bucketize.kernel.emit.math import FUNCTIONS
-from bucketize.kernel.emit.vector import Writer, vector_kernel
+from bucketize.kernel.emit.vector import Writer
 from bucketize.kernel.target import host
 from bucketize.kernel.template import candidates
 from bucketize.op import OPS, Array, Op

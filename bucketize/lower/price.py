@@ -17,7 +17,7 @@ from bucketize.kernel.templates import TEMPLATES, candidates
 from bucketize.kernel.workload import Workload, group_function, workload_of
 from bucketize.types import ANY, Sizes, evaluate, symbols
 
-MUCH_LESS = 0.9  # of the time: models of different templates are off by as much
+LESS = 0.95  # of the time: models of different templates are off by more, and nearer ones are alike
 
 Weighted: TypeAlias = Sequence[tuple[Sizes, float]]
 Seconds: TypeAlias = Callable[[Workload, Sizes], float]
@@ -58,14 +58,14 @@ class Predicted:
 def default_of(workload: Workload, target: Target) -> Implementation:
     """What runs where nothing is known: the first template that takes it, on its own schedule.
 
-    Or another one, if it is expected to take much less within the bounds of the symbols.
+    Or another one, if it is expected to take less within the bounds of the symbols.
     """
     first, *others = candidates(workload)
     chosen = Implementation(first.name, first.default(workload, target))
     points = typical(workload) if others and first.cost is not None else []
     if not points:
         return chosen
-    least = _mean_log(workload, chosen, points, target) + math.log(MUCH_LESS)
+    least = _mean_log(workload, chosen, points, target) + math.log(LESS)
     for template in others:
         made = Implementation(template.name, template.default(workload, target))
         if template.cost is not None and (log := _mean_log(workload, made, points, target)) < least:

@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
-from bucketize.kernel.gemm import sweep
+from bucketize.kernel.gemm import detour, sweep
 from bucketize.kernel.gemm.cost import FITTED, Constants, arrays, seconds
+from bucketize.kernel.gemm.detour import Detour
 from bucketize.kernel.gemm.sweep import Sweep
 from bucketize.kernel.loops import cost as loops
 from bucketize.kernel.loops.cost import Steps, table, taken
@@ -56,6 +57,15 @@ SWEEP: Bounds = {
     "overlap": (1.0, 20.0),
 }
 """Those of depthwise convolutions."""
+DETOUR: Bounds = {
+    **dict.fromkeys(("transform2", "transform4", "transform6"), (0.2, 40.0)),
+    "row": (1.0, 200.0),
+    "patch": (10.0, 2000.0),
+    "first": (1.0, 40.0),
+    "again": (1.0, 60.0),
+    "overlap": (1.0, 20.0),
+}
+"""Those of convolutions by minimal filtering."""
 STEPS: Bounds = {**dict.fromkeys(loops.KINDS, (1e-13, 1e-5)), "overlap": (1.0, 20.0)}
 """Those of loop source."""
 NEAR = 0.3  # of log latency: schedules that much slower than the best need not be known well
@@ -144,6 +154,28 @@ def fitted_sweep(observed: Sequence[Observation[Sweep]], target: Target) -> swee
 def swept(observed: Observation[Sweep], target: Target, constants: sweep.Constants) -> Floats:
     """The logarithms of seconds that a model expects of a depthwise convolution's schedules."""
     found = observed.cost.modelled(observed.schedules, observed.sizes, target, constants)
+    return np.asarray(np.log(found), float)
+
+
+# --- convolutions by minimal filtering ------------------------------------------------------------
+
+
+def fitted_detour(observed: Sequence[Observation[Detour]], target: Target) -> detour.Constants:
+    """The constants of minimal filtering; each of the convolutions counts the same."""
+    start = detour.FITTED.generic
+
+    def residuals(constants: Mapping[str, float]) -> Floats:
+        made = detour.Constants(**constants)
+        errors = [detoured(o, target, made) - o.logs for o in observed]
+        return np.concatenate([e / np.sqrt(len(e)) * 3 for e in errors])
+
+    return detour.Constants(**nearest(asdict(start), DETOUR, residuals))
+
+
+def detoured(observed: Observation[Detour], target: Target, constants: detour.Constants) -> Floats:
+    """The logarithms of seconds that a model expects of such a convolution's schedules."""
+    told = observed.sizes, target, constants, observed.cold_bytes
+    found = observed.cost.modelled(observed.schedules, *told)
     return np.asarray(np.log(found), float)
 
 

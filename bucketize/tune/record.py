@@ -22,6 +22,8 @@ CLOCK = {"emeraldrapids": 0.85e-6}
 """By processor, the seconds of a trial that are not the kernel's: two looks at the clock, and a
 call from Python. A kernel that does nothing seems to take so long."""
 
+DEFAULTS = 2  # of a product: that of its own size and that of all
+
 
 @dataclass
 class Record:
@@ -99,6 +101,10 @@ def product_of(trial: Trial) -> Product:
 
 @cache
 def reference() -> tuple[Record, ...]:
-    """The products of the logs that come with the project, of any processor."""
-    logs = (Path(str(found)) for found in files("tuning_logs").iterdir())
-    return tuple(r for log in sorted(logs) if log.suffix == ".csv" for r in records(rows(log)))
+    """The products of the logs that come with the project, of any processor.
+
+    Without those whose defaults alone were timed, beside other templates.
+    """
+    logs = sorted(Path(str(found)) for found in files("tuning_logs").iterdir())
+    made = (r for log in logs if log.suffix == ".csv" for r in records(rows(log)))
+    return tuple(r for r in made if len(r.schedules) > DEFAULTS)

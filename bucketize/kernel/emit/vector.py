@@ -1,4 +1,4 @@
-"""Vector code: a small writer of LLVM IR, and the way its functions get into numba kernels.
+"""Vector code: a small writer of LLVM IR.
 
 Integers (`Size`) fold while they are Python's; pointers are opaque and move by bytes; floats are
 float32 vectors of any width, where width 1 is a scalar.
@@ -11,10 +11,6 @@ from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
-
-from bucketize.kernel.emit.entry import BLOCK
 
 Size: TypeAlias = int | ir.Value
 Values: TypeAlias = list[ir.Value]
@@ -273,15 +269,12 @@ class Writer:
     def _select(self, relation: str, x: ir.Value, y: ir.Value) -> ir.Value:
         if isinstance(y, ir.Constant):
             x, y = y, x
-        b = (
-            self.builder
-        )  # the ordered comparison is false for NaN, so y is taken: one instruction on x86
+        b = self.builder
+        # The ordered comparison is false for NaN, so y is taken: one instruction on x86.
         picked = b.select(b.fcmp_ordered(relation, x, y), x, y)
-        return (
-            picked
-            if isinstance(x, ir.Constant)
-            else b.select(b.fcmp_unordered("uno", x, x), x, picked)
-        )
+        if isinstance(x, ir.Constant):
+            return picked
+        return b.select(b.fcmp_unordered("uno", x, x), x, picked)
 
     def clamp(self, x: ir.Value, low: float, high: float) -> ir.Value:
         """`x` kept in [low, high]; NaN stays."""
@@ -379,30 +372,3 @@ def private_function(module: ir.Module, name: str, parameters: Sequence[ir.Type]
     function = ir.Function(module, ir.FunctionType(VOID, parameters), name)
     function.linkage = "internal"
     return function
-
-
-Emit: TypeAlias = Callable[..., None]
-
-
-def vector_kernel(name: str, emit: Emit, parameters: dict[str, Any]) -> Any:
-    """A numba intrinsic void(BLOCK) whose code `emit(writer, block, **parameters)` writes.
-
-    The code is written when the intrinsic is compiled, never when a kernel comes from the cache.
-    """
-
-    def codegen(context: Any, builder: ir.IRBuilder, _signature: Any, args: Any) -> Any:
-        function = private_function(builder.module, name, [WORD])
-        inner = ir.IRBuilder(function.append_basic_block())
-        lanes = parameters["lanes"]
-        writer = Writer(inner, lanes)
-        rest = {k: v for k, v in parameters.items() if k != "lanes"}
-        emit(writer, writer.pointer(function.args[0]), **rest)
-        inner.ret_void()
-        builder.call(function, [builder.ptrtoint(args[0], WORD)])
-        return context.get_dummy_value()
-
-    @intrinsic
-    def body(_typing: Any, _block: Any) -> Any:
-        return types.void(BLOCK), codegen
-
-    return body

@@ -24,8 +24,10 @@ Floats = NDArray[np.float64]
 class Constants:
     """What a processor does beside the products, in cycles, and in bytes in a cycle."""
 
-    transform: Mapping[int, float]
+    transform2: float
     """A vector of V or M with its share of pixels and epilogue, by m, whose sums are longer."""
+    transform4: float
+    transform6: float
     row: float
     """A row of M in a panel."""
     patch: float
@@ -39,18 +41,17 @@ class Constants:
 
 
 EMERALD_RAPIDS = Constants(
-    transform={2: 0.5, 4: 4.2, 6: 8.5},
-    row=23.9,
-    patch=357.0,
-    first=4.75,
-    again=8.2,
-    overlap=1.43,
+    transform2=0.406,
+    transform4=3.83,
+    transform6=8.0,
+    row=4.39,
+    patch=364.0,
+    first=5.85,
+    again=10.8,
+    overlap=1.32,
 )
 FITTED = Fitted(EMERALD_RAPIDS, {"emeraldrapids": EMERALD_RAPIDS})
-"""Least squares of logarithms over 558 trials of resnet18's layers, 40 to 384 pixels, weights as
-cold as in the graph, 16 lanes. On those same trials it is off by 11 % (median), and the choice by it
-and the model of products is 2 % behind the best, 22 % at worst. `-m benchmarks constants` does not
-fit these: the trials are in no recorded grid."""
+"""`-m benchmarks replay` tells how far off it is, and what choosing by it costs."""
 
 
 @dataclass(frozen=True)
@@ -74,12 +75,24 @@ class Detour:
         cold_bytes: int = 0,
     ) -> Floats:
         """As `Cost.seconds`."""
-        return self._at(lambda dim: evaluate(dim, sizes), schedules, target, cold_bytes)
+        return self.modelled(schedules, sizes, target, FITTED.of(target), cold_bytes)
+
+    def modelled(
+        self,
+        schedules: Sequence[Schedule],
+        sizes: Mapping[str, int],
+        target: Target,
+        constants: Constants,
+        cold_bytes: int,
+    ) -> Floats:
+        """The same by constants of one's own."""
+        return self._at(lambda d: evaluate(d, sizes), schedules, target, constants, cold_bytes)
 
     def best(self, schedules: Sequence[Schedule], target: Target) -> Schedule:
         """The one of the least mean logarithm of seconds within the bounds of the symbols."""
         points = (partial(cost.at_bounds, share=share) for share in (0.0, 0.5, 1.0))
-        logs = [np.log(self._at(at, schedules, target, 4 * target.l2)) for at in points]
+        c = FITTED.of(target)
+        logs = [np.log(self._at(at, schedules, target, c, 4 * target.l2)) for at in points]
         return schedules[int(np.mean(logs, axis=0).argmin())]
 
     def _at(
@@ -87,18 +100,26 @@ class Detour:
         at: Callable[[Dim], int],
         schedules: Sequence[Schedule],
         target: Target,
+        c: Constants,
         cold_bytes: int,
     ) -> Floats:
         patches = {m: max(at(dim), 1) for m, dim in self.patches.items()}
         m, width = (np.array([int(s[name]) for s in schedules]) for name in ("m", "nr"))
         count = np.array([patches[each] for each in m], float)
-        found: Floats = self._cycles(m, width, count, target, cold_bytes) / _products(target).ghz
-        return found / 1e9
+        cycles = self._cycles(m, width, count, target, c, cold_bytes)
+        found: Floats = cycles / _products(target).ghz / 1e9
+        return found
 
     def _cycles(
-        self, m: Floats, width: Floats, patches: Floats, target: Target, cold_bytes: int
+        self,
+        m: Floats,
+        width: Floats,
+        patches: Floats,
+        target: Target,
+        c: Constants,
+        cold_bytes: int,
     ) -> Floats:
-        c, products = FITTED.of(target), _products(target)
+        products, each = _products(target), {2: c.transform2, 4: c.transform4, 6: c.transform6}
         elements, vectors = np.array([self.elements[int(k)] for k in m]), width / target.lanes
         channels = self.groups * self.channels
         panels = self.groups * np.ceil(self.channels_out / width)
@@ -116,7 +137,7 @@ class Detour:
         again = np.where(is_near, products.l2, c.again)
         read = weights / first + (blocks - 1) * weights / again
         sides = np.ceil(channels / target.lanes) + panels * vectors
-        transforms = elements * patches * sides * [c.transform[int(k)] for k in m]
+        transforms = elements * patches * sides * [each[int(k)] for k in m]
         rows = patches * panels * (elements * c.row + c.patch)
         found: Floats = joined(arithmetic, read, c.overlap) + transforms + rows + products.call
         return found

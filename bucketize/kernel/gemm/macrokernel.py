@@ -38,7 +38,7 @@ from math import inf, nan
 
 from bucketize.kernel.gemm.{module} import emit
 from bucketize.kernel.emit.entry import entry
-from bucketize.kernel.emit.vector import vector_kernel
+from bucketize.kernel.emit.intrinsic import vector_kernel
 
 parameters = {{
 {shown}

@@ -1,0 +1,55 @@
+"""Which algorithm defaults choose for convolutions, held against the grid "filters"."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping
+from functools import cache
+from typing import TypeAlias
+
+from benchmarks.excess import Excess
+from benchmarks.grids import LOGS, filters, narrow
+from bucketize.kernel.target import Target
+from bucketize.kernel.template import Implementation
+from bucketize.lower.price import default_of
+from bucketize.tune.log import rows
+from bucketize.tune.task import tasks_of
+
+Taken: TypeAlias = Mapping[str, Mapping[object, float]]
+"""By the shapes of a kernel: seconds of its implementations."""
+
+
+@cache
+def taken_by(processor: str) -> Taken:
+    """What a recorded grid says that implementations took, all templates beside each other."""
+    found: dict[str, dict[object, float]] = defaultdict(dict)
+    for trial in rows(LOGS / f"{processor}-filters.csv"):
+        if trial.latency_median_s:
+            made = Implementation(trial.template, json.loads(trial.schedule))
+            found[trial.shape][made.key] = trial.latency_median_s
+    return found
+
+
+def defaults(target: Target, *, wide: bool) -> dict[str, Implementation]:
+    """Those of the grid's kernels, by shapes: of just these sizes, or of all within bounds."""
+    found = {}
+    for task in tasks_of(*filters(), fixed=True):
+        for point in task.points if task.op == "conv2d" else ():
+            workload = task.workload if wide else narrow(task.workload, point)
+            found[point.shape] = default_of(workload, target)
+    return found
+
+
+def chosen(target: Target) -> Excess:
+    """How much slower the default of just its sizes is than the best recorded."""
+    took = taken_by(target.name)
+    found = defaults(target, wide=False)
+    return Excess(tuple(took[s][made.key] / min(took[s].values()) for s, made in found.items()))
+
+
+def chosen_by_wide(target: Target) -> Excess:
+    """How much slower it is than the default of all sizes."""
+    took = taken_by(target.name)
+    mine, usual = (defaults(target, wide=wide) for wide in (False, True))
+    return Excess(tuple(took[s][mine[s].key] / took[s][usual[s].key] for s in mine))
