@@ -19,7 +19,7 @@ from bucketize.program.strategy import Strategies, Strategy, defaults
 from bucketize.progress import Tell, progress_bar, shown
 from bucketize.runtime.executable import Executable
 from bucketize.runtime.link import link
-from bucketize.runtime.native import check_threads
+from bucketize.runtime.team import check_threads
 from bucketize.tune.choice import Digests, Verdict, verdicts
 from bucketize.tune.log import LogWarning, rows, select
 from bucketize.tune.trial import Trial

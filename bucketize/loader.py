@@ -1,7 +1,4 @@
-"""`load`: an executable from a file, without model, log, compiler, cache or writable disk.
-
-Only a program for several threads needs numba: the loop that forks is its own.
-"""
+"""`load`: an executable from a file, without model, log, compiler, cache or writable disk."""
 
 from __future__ import annotations
 
@@ -13,8 +10,8 @@ from bucketize.errors import ArgumentError, ProgramError
 from bucketize.program.file import File, sound
 from bucketize.runtime.executable import Executable
 from bucketize.runtime.image import Image
-from bucketize.runtime.native import check_threads
 from bucketize.runtime.stored import Stored
+from bucketize.runtime.team import check_threads
 
 
 def load(path: str | Path, *, rebuild: bool = False) -> Executable:

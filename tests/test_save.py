@@ -183,8 +183,12 @@ print(sorted(m for m in ("numba", "onnx", "pandas", "skopt", "filelock") if m in
 """
 
 
-def test_loading_needs_neither_compiler_nor_cache_nor_a_writable_disk(tmp_path: Path) -> None:
-    exe = bucketize.compile(bucketize.from_onnx(zoo.build("mlp"), bounds={"N": (1, 4)}))
+@pytest.mark.parametrize("threads", [1, 2])
+def test_loading_needs_neither_compiler_nor_cache_nor_a_writable_disk(
+    threads: int, tmp_path: Path
+) -> None:
+    mod = bucketize.from_onnx(zoo.build("mlp"), bounds={"N": (1, 4)})
+    exe = bucketize.compile(mod, threads=threads)
     home = tmp_path / "read-only"
     home.mkdir()
     exe.save(home / "mlp.bkt")
@@ -370,7 +374,7 @@ def test_what_is_read_is_only_what_is_asked_for(
     blob = File.blob
     monkeypatch.setattr(File, "blob", lambda f, i: asked.append(i) or blob(f, i))  # type: ignore[func-returns-value]
     exe = bucketize.load(path)
-    assert len(asked) == 2  # fill and walk
+    assert len(asked) == 3  # fill, walk and share
     exe.run(np.zeros((2, 12), np.float32))
     raw = {entry["blob"] for entry in File(path).header["constants"]}
     packed = {i for i, (_, layout, _) in enumerate(File(path).header["packed"]) if layout}

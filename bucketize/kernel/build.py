@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 from bucketize.errors import KernelError
 from bucketize.kernel.cache import cache_directory, code_path, made, stored
 from bucketize.kernel.object import Kernel, compiled, load
-from bucketize.kernel.target import host
+from bucketize.kernel.target import cores, host
 
 if TYPE_CHECKING:
     from bucketize.progress import Tell
@@ -110,13 +110,6 @@ def _taken(jobs: deque[Job]) -> Iterator[Job]:
         except IndexError:
             return
         yield job
-
-
-def cores() -> int:
-    """The cores that this process may use, where the system tells."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 class Builders:

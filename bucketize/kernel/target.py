@@ -113,3 +113,10 @@ def _bytes(text: str) -> int:
     match = re.fullmatch(r"(\d+)([KMG]?)", text)
     assert match is not None, f"{CACHES} has a size {text!r}"
     return int(match[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[match[2]]
+
+
+def cores() -> int:
+    """The cores that this process may use, where the system tells."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

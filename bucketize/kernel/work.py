@@ -9,11 +9,11 @@ from bucketize.ir import Binding
 from bucketize.kernel.workload import Workload
 from bucketize.types import Dim, product
 
-FORK = 200_000
-"""Multiplications, or bytes, below which a fork of threads costs more than it gives: about 10 us
-of work on a core, and `FORK_S`."""
-FORK_S = 8e-6
-"""Seconds to fork threads and join them."""
+FORK = 50_000
+"""Multiplications, or bytes, below which sharing a kernel costs more than it gives: 2 or 3 us
+of work on a core."""
+FORK_S = 1e-6
+"""Seconds to share a kernel: to tell of its parts, and to fetch what another core made."""
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from bucketize.program.plan import Plan
 from bucketize.program.program import Program
 from bucketize.runtime.native import function_at
 
-CORE = ("fill", "walk")
+CORE = ("fill", "walk", "share")
 """The kernels that every image has."""
 
 
@@ -70,7 +70,7 @@ class Image:
 
     def __init__(self, program: Program, supply: Supply) -> None:
         self.program, self.supply = program, supply
-        self.fill, self.walk = (function_at(supply.core(name).address) for name in CORE)
+        self.fill, self.walk, self.share = (function_at(supply.core(name).address) for name in CORE)
         self._linking = Lock()
         self._linked: dict[Segment, Linked] = {}
 

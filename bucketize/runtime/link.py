@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from functools import cache
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
@@ -17,6 +18,7 @@ from bucketize.program.plan import Plan
 from bucketize.program.planner import launch_of, plan_of
 from bucketize.program.program import Program
 from bucketize.runtime.image import CORE, Image
+from bucketize.runtime.native import Native, function_at
 from bucketize.runtime.storage import Pool, aligned
 
 if TYPE_CHECKING:
@@ -26,6 +28,12 @@ if TYPE_CHECKING:
 def core_source(name: str) -> str:
     """The source of one of the kernels that every image has."""
     return (Path(core.__file__).parent / f"{name}.py").read_text()
+
+
+@cache
+def shared() -> Native:
+    """What shares a table of kernels among threads, for kernels that no image has."""
+    return function_at(build(core_source("share"), name_hint="share").address)
 
 
 class Linker:

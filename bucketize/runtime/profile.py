@@ -23,10 +23,11 @@ from bucketize.program.predict import CALL_S, constant_bytes, predicted_kernel
 from bucketize.program.program import Program, Routine
 from bucketize.progress import Tell, announced, progress_bar, shown, steps
 from bucketize.runtime.image import Image, Linked
-from bucketize.runtime.native import function_at, run_parallel
+from bucketize.runtime.native import function_at
 from bucketize.runtime.roofline import Roofline, measured
 from bucketize.runtime.state import State
 from bucketize.runtime.storage import Arena, address
+from bucketize.runtime.team import TEAM, Run
 from bucketize.runtime.vm import Context, Registers, Sizes
 from bucketize.timing import Call, interleaved, processor_seconds, wall_seconds
 from bucketize.types import evaluate
@@ -88,6 +89,7 @@ class _TimedState(State):
         plan = linked.plan
         self.calls = [self._call(i) for i in range(len(segment.calls))]
         self.stopwatch = stopwatch(plan.threads)
+        self.idle = Run(linked.kernels[:0], self.chunks[:0], 0, 0, plan.threads)
         idle = interleaved({"": self._nothing}, least=100, stopwatch=self.stopwatch)
         self.idle_s = min(idle[""])
 
@@ -106,8 +108,12 @@ class _TimedState(State):
         if plan.threads == 1:
             native = function_at(int(kernels[0]))
             return lambda: native(row)
-        chunks = self.chunks[i : i + 1]
-        return lambda: run_parallel(kernels, row, stride, plan.threads, chunks)
+        run = Run(kernels, self.chunks[i : i + 1], row, stride, plan.threads)
+        return lambda: self._run(run)
+
+    def _run(self, run: Run) -> None:
+        run.cut()
+        TEAM.run(self.share, run)
 
     def _nothing(self) -> None:
         """As much around no kernel as `_call` has around one."""
@@ -115,7 +121,7 @@ class _TimedState(State):
             self.walk_word[0] = 0
             self.walk(self.places[1])
         else:
-            run_parallel(self.linked.kernels[:0], 0, 0, self.plan.threads, self.chunks)
+            self._run(self.idle)
 
 
 class TimedContext(Context):

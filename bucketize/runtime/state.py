@@ -17,8 +17,8 @@ from bucketize.program.instruction import Segment
 from bucketize.program.plan import BASES, FAILURES, FILL, WALK, WORD, Result
 from bucketize.program.relation import extents, relied_on
 from bucketize.runtime.image import Image, Linked
-from bucketize.runtime.native import run_parallel
 from bucketize.runtime.storage import Arena, address, contiguous, empty_result
+from bucketize.runtime.team import TEAM, Run
 from bucketize.types import Assumption, evaluate
 
 POINT, RUN, REPORT = 1, 2, 4  # what `kernel.core.walk` is asked for
@@ -30,7 +30,7 @@ class State:
     def __init__(self, segment: Segment, linked: Linked, image: Image, arena: Arena) -> None:
         plan = linked.plan
         self.segment, self.plan, self.linked, self.arena = segment, plan, linked, arena
-        self.fill, self.walk = image.fill, image.walk
+        self.fill, self.walk, self.share = image.fill, image.walk, image.share
         self.sizes: tuple[int, ...] | None = None
         self.at_once = plan.threads == 1
         """Whether one native call runs all kernels."""
@@ -44,6 +44,8 @@ class State:
             self.table[word] = address(constant)
         self.behind = plan.behind.copy()
         self.chunks = np.ones(len(plan.kernels), np.int64)
+        stride = plan.width * WORD
+        self.shared = Run(linked.kernels, self.chunks, address(self.table), stride, plan.threads)
         self.scratch = np.zeros((3, len(plan.tensors)), np.int64)
         self.bases = np.zeros(len(BASES) + len(segment.fn.params) + len(plan.results), np.int64)
         self.bases[BASES.index("table")] = address(self.table)
@@ -99,6 +101,7 @@ class State:
         self.fill(self.places[0])
         if self.fill_word[FILL.index("status")]:
             self._refuse(dict(zip(self.plan.symbols, sizes, strict=True)))
+        self.shared.cut()
         self.arena.reserve(self.arena_bytes)
         self.results = [
             (tuple([register[r] for r in shape]), dtype) for shape, dtype in self.linked.results
@@ -165,10 +168,8 @@ class State:
         self.walk(self.places[1])
 
     def run_kernels(self) -> None:
-        """Run the kernels on a table that its pointers are in, forking for each."""
-        plan = self.plan
-        table, stride = address(self.table), plan.width * WORD
-        run_parallel(self.linked.kernels, table, stride, plan.threads, self.chunks)
+        """Run the kernels on a table that its pointers are in, by several threads."""
+        TEAM.run(self.share, self.shared)
 
     def _report(self) -> None:
         """Raise what a kernel that checks its indices found."""

@@ -10,8 +10,10 @@ import numpy as np
 
 from bucketize.kernel.template import Launch
 from bucketize.op import Array
-from bucketize.runtime.native import function_at, run_parallel
+from bucketize.runtime.link import shared
+from bucketize.runtime.native import function_at
 from bucketize.runtime.storage import address, empty_bytes
+from bucketize.runtime.team import TEAM, Run
 from bucketize.timing import interleaved, processor_seconds, wall_seconds
 from bucketize.types import evaluate
 
@@ -48,11 +50,12 @@ class Call:
             for space, (begin, end) in begins
         ]
         self._blocks = np.array(rows, np.int64)
-        self._kernels = np.array([kernel], np.int64)
         self._kernel = function_at(kernel)
-        self._place = address(self._blocks)
-        self._chunks = np.array([threads], np.int64)
         self._turn = 0
+        one, chunks = np.array([kernel], np.int64), np.array([threads], np.int64)
+        stride = self._blocks.strides[0]
+        self._places = [address(self._blocks[i]) for i in range(0, len(rows), threads)]
+        self._runs = [Run(one, chunks, place, stride, threads) for place in self._places]
 
     def _pointers(self) -> Iterator[list[int]]:
         """The addresses of the arrays, turn by turn."""
@@ -65,12 +68,10 @@ class Call:
 
     def __call__(self) -> None:
         """Run the kernel over its whole extent."""
-        stride = self._blocks.strides[0]
-        place = self._place + self._turn * self.threads * stride
         if self.threads == 1:
-            self._kernel(place)
+            self._kernel(self._places[self._turn])
         else:
-            run_parallel(self._kernels, place, stride, self.threads, self._chunks)
+            TEAM.run(shared(), self._runs[self._turn])
 
 
 def parts(launch: Launch, count: int) -> list[tuple[int, int]]:

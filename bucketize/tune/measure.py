@@ -13,8 +13,8 @@ from typing import Any, Self
 import numpy as np
 
 from bucketize.errors import TuneError
-from bucketize.kernel.build import cores, is_built
-from bucketize.kernel.target import host
+from bucketize.kernel.build import is_built
+from bucketize.kernel.target import cores, host
 from bucketize.kernel.template import TEMPLATES, Implementation
 from bucketize.kernel.workload import Workload
 from bucketize.op import Array

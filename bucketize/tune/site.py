@@ -6,10 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from numba import config
-
 from bucketize.errors import TuneError
-from bucketize.kernel.target import Target, host
+from bucketize.kernel.target import Target, cores, host
 from bucketize.lower.price import Weighted
 from bucketize.program.strategy import Strategy
 from bucketize.tune.environment import Environment, here
@@ -18,7 +16,7 @@ from bucketize.tune.race import Pair, Race
 from bucketize.tune.task import Subject
 from bucketize.tune.trial import Source
 
-MOST_THREADS = int(config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
+MOST_THREADS = cores()
 
 
 class LostError(TuneError):

@@ -26,7 +26,7 @@ from bucketize.kernel.template import Implementation
 from bucketize.kernel.templates import TEMPLATES
 from bucketize.kernel.work import FORK, work
 from bucketize.op import Array
-from bucketize.runtime.native import check_threads
+from bucketize.runtime.team import check_threads
 from bucketize.tune.call import Call, timed
 from bucketize.tune.case import Case, Output, case_of, fault
 from bucketize.tune.child import Event, Limits

@@ -1,0 +1,169 @@
+"""Threads that share kernels: each part is run once, in order, whoever comes late."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+
+from bucketize.errors import CompileError
+from bucketize.kernel.target import cores
+from bucketize.op import Array
+from bucketize.runtime import team
+from bucketize.runtime.link import shared
+from bucketize.runtime.storage import address
+from bucketize.runtime.team import Run, Team, check_threads
+
+PROTOTYPE = ctypes.CFUNCTYPE(None, ctypes.c_int64)
+WORD = 8
+ENOUGH_S = 20.0
+
+
+class Kernels:
+    """Kernels in Python: each is told its number and its part."""
+
+    def __init__(self, bodies: Sequence[Callable[[int], None]], chunks: Sequence[int]) -> None:
+        self.threads, count = max([2, *chunks]), len(bodies)
+        self.table = np.zeros((count, self.threads), np.int64)
+        self.made = [PROTOTYPE(self._kernel(k, body)) for k, body in enumerate(bodies)]
+        places = [ctypes.cast(f, ctypes.c_void_p).value or 0 for f in self.made]
+        self.kernels, self.chunks = np.array(places, np.int64), np.array(chunks, np.int64)
+
+    def _kernel(self, k: int, body: Callable[[int], None]) -> Callable[[int], None]:
+        def call(place: int) -> None:
+            body((place - address(self.table)) // WORD - k * self.threads)
+
+        return call
+
+    def shared(self) -> Run:
+        """All of them as one run."""
+        return Run(self.kernels, self.chunks, address(self.table), WORD, self.threads)
+
+
+def test_each_part_is_run_once_and_kernels_follow_each_other() -> None:
+    done: list[tuple[int, int]] = []
+    chunks = [2, 1, 1, 2, 1, 2]
+    kernels = Kernels(
+        [lambda part, k=k: done.append((k, part)) for k in range(6)],  # type: ignore[misc]
+        chunks,
+    )
+    run, together = kernels.shared(), Team()
+    for _ in range(200):
+        done.clear()
+        together.run(shared(), run)
+        assert [k for k, _ in done] == sorted(k for k, _ in done)
+        assert sorted(done) == [(k, part) for k in range(6) for part in range(chunks[k])]
+
+
+def test_parts_are_run_side_by_side() -> None:
+    """Each waits until the other has begun: one thread alone would never end."""
+    both = threading.Barrier(2, timeout=ENOUGH_S)
+    kernels = Kernels([lambda _: _wait(both)] * 3, [2] * 3)
+    Team().run(shared(), kernels.shared())
+    assert not both.broken
+
+
+def _wait(barrier: threading.Barrier) -> None:
+    barrier.wait()
+
+
+def test_a_helper_that_sleeps_is_woken() -> None:
+    together = Team()
+    for _ in range(2):
+        both = threading.Barrier(2, timeout=ENOUGH_S)
+        kernels = Kernels([lambda _, both=both: _wait(both)], [2])  # type: ignore[misc]
+        together.run(shared(), kernels.shared())
+        assert not both.broken
+        (helper,) = together._helpers
+        end = time.monotonic() + ENOUGH_S
+        while not helper.asleep:
+            assert time.monotonic() < end
+            time.sleep(0.001)
+
+
+def test_without_helpers_the_caller_runs_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if the others never got a core."""
+    monkeypatch.setattr(team._Helper, "start", lambda _: None)
+    done: list[int] = []
+    kernels = Kernels([done.append] * 2, [2, 2])
+    Team().run(shared(), kernels.shared())
+    assert done == [0, 1, 0, 1]
+
+
+def test_what_cannot_be_shared_calls_nobody() -> None:
+    together, done = Team(), []
+    kernels = Kernels([done.append] * 3, [1, 1, 1])
+    together.run(shared(), kernels.shared())
+    together.run(shared(), Kernels([], []).shared())
+    assert done == [0, 0, 0]
+    assert not together._helpers
+
+
+def test_new_chunks_are_taken_over_when_told() -> None:
+    done: list[int] = []
+    kernels = Kernels([done.append], [2])
+    run, together = kernels.shared(), Team()
+    kernels.chunks[0] = 1
+    run.cut()
+    together.run(shared(), run)
+    assert done == [0]
+
+
+def test_memory_that_a_late_helper_reads_is_not_used_again() -> None:
+    done: list[int] = []
+    together, run = Team(), Kernels([done.append], [2]).shared()
+    together.run(shared(), run)
+    old = run.place
+    together._board[2, 0] = old  # as a helper says that is still there
+    together.run(shared(), run)
+    assert run.place != old
+    assert old in together._kept
+    for _ in range(2 * team.MOST_KEPT):
+        together.run(shared(), Kernels([done.append], [2]).shared())
+    assert old in together._kept
+    together._board[2, 0] = 0
+    kept = [Kernels([done.append], [2]).shared() for _ in range(2 * team.MOST_KEPT)]
+    for other in kept:
+        together.run(shared(), other)
+    assert old not in together._kept
+    assert len(together._kept) <= team.MOST_KEPT + 1
+    assert sorted(set(done)) == [0, 1]
+
+
+def test_callers_from_several_threads_take_turns() -> None:
+    together, counts = Team(), np.zeros(4, np.int64)
+
+    def serve(i: int) -> None:
+        def count(_: int) -> None:
+            counts[i] += 1
+
+        run = Kernels([count] * 2, [1, 1]).shared() if i % 2 else _shared(counts, i)
+        for _ in range(50):
+            together.run(shared(), run)
+
+    callers = [threading.Thread(target=serve, args=(i,)) for i in range(4)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join(ENOUGH_S)
+    assert counts.tolist() == [100] * 4
+
+
+def _shared(counts: Array, i: int) -> Run:
+    guard = threading.Lock()
+
+    def count(_: int) -> None:
+        with guard:
+            counts[i] += 1
+
+    return Kernels([count], [2]).shared()
+
+
+@pytest.mark.parametrize("threads", [0, cores() + 1, 1.5])
+def test_no_more_threads_than_cores(threads: int) -> None:
+    with pytest.raises(CompileError, match=f"threads: expected 1 to {cores()}, got {threads}"):
+        check_threads(threads)
