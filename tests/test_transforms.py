@@ -26,7 +26,7 @@ from bucketize.ir import (
     specialise,
 )
 from bucketize.lower.fuse import MAX_INPUTS, MAX_MEMBERS, fuse
-from bucketize.lower.layout import layout
+from bucketize.lower.layout import SHALLOW, layout
 from bucketize.lower.pipeline import lower
 from bucketize.onnx import from_onnx
 from bucketize.ops.dim import mask_tail
@@ -486,17 +486,25 @@ def depthwise(dtype: str = "float32", *, known: bool = True) -> Function:
     return b.function("main", [x, w], [y])
 
 
+def dense(channels: int) -> Function:
+    """A padded convolution."""
+    x, b = Var("x", tensor("float32", N, channels, S, S)), Builder()
+    y = b.emit(ops.conv2d, x, const(5, channels, 3, 3), pads=(1, 2, 0, 1))
+    return b.function("main", [x], [y])
+
+
 @pytest.mark.parametrize(
     ("before", "padded"),
     [
         (depthwise(), False),
-        (depthwise("float64"), True),
-        (depthwise(known=False), True),
-        (network(), True),
+        (depthwise("float64"), False),
+        (depthwise(known=False), False),
+        (dense(SHALLOW - 1), True),
+        (dense(SHALLOW), False),
     ],
-    ids=["depthwise", "float64", "unknown weights", "dense"],
+    ids=["depthwise", "float64", "unknown weights", "shallow", "dense"],
 )
-def test_layout_pads_what_cannot_pad_itself(before: Function, padded: bool) -> None:
+def test_layout_pads_shallow_images_alone(before: Function, padded: bool) -> None:
     after = layout(before)
     assert any(b.op is ops.pad for b in after.body) == padded
     shapes = [[{"N": 2, "S": 5}.get(str(d), d) for d in p.type.shape] for p in before.params]
