@@ -357,6 +357,13 @@ def test_fuse_keeps_what_a_branch_reads() -> None:
 
 
 POOL = {"kernel": (3, 2), "strides": (2, 1), "pads": (1, 0, 1, 1)}
+
+
+def turned(b: Builder, y: Var, *axes: int) -> Var:
+    """Two groups of two channels, transposed."""
+    return b.emit(ops.transpose, b.emit(ops.reshape, y, newshape=(N, 2, 2, 8, 8)), axes=axes)
+
+
 AFTER_CONVOLUTION = {  # what follows one: y is its result, w a parameter; and the ops that it takes
     "max_pool2d": (lambda b, y, w: b.emit(ops.max_pool2d, y, **POOL), "max_pool2d transpose"),
     "avg_pool2d": (lambda b, y, w: b.emit(ops.avg_pool2d, y, **POOL), "avg_pool2d transpose"),
@@ -423,6 +430,56 @@ AFTER_CONVOLUTION = {  # what follows one: y is its result, w a parameter; and t
             axis=0,
         ),
         "reduce_mean concat",
+    ),
+    "slice of channels and images": (
+        lambda b, y, w: b.emit(
+            ops.strided_slice, y, begin=(1, 0), end=(4, 1), strides=(2, 1), axes=(1, 0)
+        ),
+        "strided_slice transpose",
+    ),
+    "slice of lines": (
+        lambda b, y, w: b.emit(
+            ops.strided_slice, y, begin=(7, 1), end=(2, 9), strides=(-2, 3), axes=(2, 3)
+        ),
+        "strided_slice transpose",
+    ),
+    "a shuffle of channels": (
+        lambda b, y, w: b.emit(ops.reshape, turned(b, y, 0, 2, 1, 3, 4), newshape=(N, 4, 8, 8)),
+        "reshape transpose reshape transpose",
+    ),
+    "channels of rank 5": (
+        lambda b, y, w: turned(b, y, 0, 2, 1, 3, 4),
+        "reshape transpose transpose",
+    ),
+    "a transpose of images": (
+        lambda b, y, w: turned(b, y, 1, 0, 2, 3, 4),
+        "reshape transpose transpose",
+    ),
+    "reshape of pixels": (
+        lambda b, y, w: b.emit(ops.reshape, y, newshape=(N, 4, 4, 16)),
+        "transpose reshape",
+    ),
+    "reshape of images": (
+        lambda b, y, w: b.emit(ops.reshape, y, newshape=(2 * N, 2, 8, 8)),
+        "transpose reshape",
+    ),
+    "a transpose of lines": (
+        lambda b, y, w: b.emit(ops.transpose, y, axes=(0, 1, 3, 2)),
+        "transpose transpose",
+    ),
+    "a transpose to NHWC": (
+        lambda b, y, w: b.emit(ops.neg, b.emit(ops.transpose, y, axes=(0, 2, 3, 1))),
+        "neg",
+    ),
+    "a transpose to NCHW": (
+        lambda b, y, w: b.emit(
+            ops.max_pool2d, b.emit(ops.transpose, w, axes=(0, 3, 1, 2)), kernel=(1, 1)
+        ),
+        "max_pool2d transpose",
+    ),
+    "a transpose that nothing follows": (
+        lambda b, y, w: b.emit(ops.transpose, w, axes=(0, 3, 1, 2)),
+        "transpose",
     ),
     "attributes": (lambda b, y, w: b.emit(ops.clip, y, lo=-0.25, hi=0.5), "clip transpose"),
     "a number": (lambda b, y, w: b.emit(ops.mul, y, scalar(3)), "mul transpose"),

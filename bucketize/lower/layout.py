@@ -36,9 +36,10 @@ from bucketize.ops.rules import same
 from bucketize.transform.dead_code import used_atoms
 
 AXIS = (0, 3, 1, 2)  # where an NCHW axis is found in NHWC
-SHALLOW = 16
+SHALLOW = 32
 """Channels of a group below which an image is padded where it lies. To find out which taps of a
-tile see pads takes as long as some steps of its sums, and lines of a window are one piece."""
+tile see pads takes as long as some steps of its sums, and a line of a window is one piece where
+none does. Of 56 pixels with 32 channels a copy was 1 % faster, with 64 it was 3 % slower."""
 
 
 def to_nhwc(rank: int) -> tuple[int, ...]:
