@@ -248,6 +248,29 @@ def test_transposes_of_more_than_a_block(
     check(load, [floats(*shape)], env, {"block": block})
 
 
+@pytest.mark.parametrize("dtype", ["float32", "int64", "bool"])
+@pytest.mark.parametrize("few", [2, 3, 4, 5])
+@pytest.mark.parametrize(
+    ("dims", "axes", "shape"),
+    [
+        ((N, 0, M), (0, 2, 1), (2, 0, 299)),  # a few in the result's rows
+        ((N, M, 0), (0, 2, 1), (3, 70, 0)),  # in the argument's
+        ((0, N, M), (2, 1, 0), (0, 5, 37)),
+        ((M, N, 0), (2, 1, 0), (37, 5, 0)),
+        ((N, 0, 0), (0, 2, 1), (2, 0, 0)),
+    ],
+    ids=["joined", "split", "joined, apart", "split, apart", "both"],
+)
+def test_transposes_of_few_elements(
+    dims: tuple[Dim, ...], axes: tuple[int, ...], shape: tuple[int, ...], few: int, dtype: str
+) -> None:
+    """Zeros stand for the few."""
+    known, sizes = (tuple(d or few for d in each) for each in (dims, shape))
+    load = workload(ops.transpose, tensor(dtype, *known), axes=axes)
+    env = {str(d): size for d, size in zip(dims, sizes, strict=True) if d in (N, M)}
+    check(load, [(floats(*sizes) * 99).astype(dtype)], env)
+
+
 def test_neighbours_that_belong_together_are_joined() -> None:
     assert joined([1, 2, 4, 5, 6], lambda a, b: b == a + 1) == [[1, 2], [4, 5, 6]]
     assert joined(iter(()), lambda a, b: True) == []

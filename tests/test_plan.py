@@ -27,7 +27,7 @@ from bucketize.program.code import DimCode, table
 from bucketize.program.decide import decide, defaults
 from bucketize.program.instruction import KernelCall, RunSegment, Segment
 from bucketize.program.plan import FILL, Plan
-from bucketize.program.planner import launch_of, plan_of
+from bucketize.program.planner import Pitches, launch_of, plan_of
 from bucketize.runtime.link import core_source
 from bucketize.runtime.native import function_at
 from bucketize.runtime.storage import address
@@ -60,7 +60,7 @@ class Filled(NamedTuple):
     behind: np.ndarray
 
 
-WIDTHS = {"code": 4, "checks": 3, "words": 2, "parts": 4, "tensors": 4, "pointers": 4}
+WIDTHS = {"code": 4, "checks": 3, "words": 2, "parts": 4, "tensors": 4, "pointers": 5}
 
 
 def filled(initial: Sequence[int], *, threads: int = 1, fork: int = 0, **rows: Any) -> Filled:
@@ -240,12 +240,12 @@ def test_each_kernel_is_cut_by_its_own_extent() -> None:
 
 def test_pointers_into_the_arena_lie_behind_its_beginning() -> None:
     made = filled(
-        [100, 70],
+        [100, 70, 0, 12],
         tensors=[(0, 0, 1, 2), (1, 0, 1, 3)],
-        pointers=[(0, 0, 0, 0), (1, 0, 0, 1), (2, 0, -1, 0), (3, 0, 1, 2)],
+        pointers=[(0, 0, 0, 0, 2), (1, 0, 0, 1, 3), (2, 0, -1, 0, 3), (3, 0, 1, 2, 2)],
     )
     first, second = made.offsets
-    assert made.behind[:5].tolist() == [first, first + 128, -1, second + 2 * 128, -1]
+    assert made.behind[:5].tolist() == [first, first + 128 + 12, 12, second + 2 * 128, -1]
 
 
 # --- plans of segments ---------------------------------------------------------------------------
@@ -382,8 +382,8 @@ def test_a_workspace_lives_for_its_step_and_what_it_reports_to_the_end(
     _, segment = plan(fn)
     first = segment.calls[0]
 
-    def launch(call: KernelCall) -> Launch:
-        made = launch_of(call, target)
+    def launch(call: KernelCall, pitches: Pitches) -> Launch:
+        made = launch_of(call, pitches, target)
         return replace(made, workspace=192, checked=reports) if call is first else made
 
     made = plan_of(segment, 2, launch)

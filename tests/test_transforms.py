@@ -26,7 +26,7 @@ from bucketize.ir import (
     specialise,
 )
 from bucketize.lower.fuse import MAX_INPUTS, MAX_MEMBERS, fuse
-from bucketize.lower.layout import layout
+from bucketize.lower.layout import SHALLOW, layout
 from bucketize.lower.pipeline import lower
 from bucketize.onnx import from_onnx
 from bucketize.ops.dim import mask_tail
@@ -357,6 +357,13 @@ def test_fuse_keeps_what_a_branch_reads() -> None:
 
 
 POOL = {"kernel": (3, 2), "strides": (2, 1), "pads": (1, 0, 1, 1)}
+
+
+def turned(b: Builder, y: Var, *axes: int) -> Var:
+    """Two groups of two channels, transposed."""
+    return b.emit(ops.transpose, b.emit(ops.reshape, y, newshape=(N, 2, 2, 8, 8)), axes=axes)
+
+
 AFTER_CONVOLUTION = {  # what follows one: y is its result, w a parameter; and the ops that it takes
     "max_pool2d": (lambda b, y, w: b.emit(ops.max_pool2d, y, **POOL), "max_pool2d transpose"),
     "avg_pool2d": (lambda b, y, w: b.emit(ops.avg_pool2d, y, **POOL), "avg_pool2d transpose"),
@@ -424,6 +431,56 @@ AFTER_CONVOLUTION = {  # what follows one: y is its result, w a parameter; and t
         ),
         "reduce_mean concat",
     ),
+    "slice of channels and images": (
+        lambda b, y, w: b.emit(
+            ops.strided_slice, y, begin=(1, 0), end=(4, 1), strides=(2, 1), axes=(1, 0)
+        ),
+        "strided_slice transpose",
+    ),
+    "slice of lines": (
+        lambda b, y, w: b.emit(
+            ops.strided_slice, y, begin=(7, 1), end=(2, 9), strides=(-2, 3), axes=(2, 3)
+        ),
+        "strided_slice transpose",
+    ),
+    "a shuffle of channels": (
+        lambda b, y, w: b.emit(ops.reshape, turned(b, y, 0, 2, 1, 3, 4), newshape=(N, 4, 8, 8)),
+        "reshape transpose reshape transpose",
+    ),
+    "channels of rank 5": (
+        lambda b, y, w: turned(b, y, 0, 2, 1, 3, 4),
+        "reshape transpose transpose",
+    ),
+    "a transpose of images": (
+        lambda b, y, w: turned(b, y, 1, 0, 2, 3, 4),
+        "reshape transpose transpose",
+    ),
+    "reshape of pixels": (
+        lambda b, y, w: b.emit(ops.reshape, y, newshape=(N, 4, 4, 16)),
+        "transpose reshape",
+    ),
+    "reshape of images": (
+        lambda b, y, w: b.emit(ops.reshape, y, newshape=(2 * N, 2, 8, 8)),
+        "transpose reshape",
+    ),
+    "a transpose of lines": (
+        lambda b, y, w: b.emit(ops.transpose, y, axes=(0, 1, 3, 2)),
+        "transpose transpose",
+    ),
+    "a transpose to NHWC": (
+        lambda b, y, w: b.emit(ops.neg, b.emit(ops.transpose, y, axes=(0, 2, 3, 1))),
+        "neg",
+    ),
+    "a transpose to NCHW": (
+        lambda b, y, w: b.emit(
+            ops.max_pool2d, b.emit(ops.transpose, w, axes=(0, 3, 1, 2)), kernel=(1, 1)
+        ),
+        "max_pool2d transpose",
+    ),
+    "a transpose that nothing follows": (
+        lambda b, y, w: b.emit(ops.transpose, w, axes=(0, 3, 1, 2)),
+        "transpose",
+    ),
     "attributes": (lambda b, y, w: b.emit(ops.clip, y, lo=-0.25, hi=0.5), "clip transpose"),
     "a number": (lambda b, y, w: b.emit(ops.mul, y, scalar(3)), "mul transpose"),
     "a constant of channels": (lambda b, y, w: b.emit(ops.mul, y, const(4, 1, 1)), "mul transpose"),
@@ -486,17 +543,25 @@ def depthwise(dtype: str = "float32", *, known: bool = True) -> Function:
     return b.function("main", [x, w], [y])
 
 
+def dense(channels: int) -> Function:
+    """A padded convolution."""
+    x, b = Var("x", tensor("float32", N, channels, S, S)), Builder()
+    y = b.emit(ops.conv2d, x, const(5, channels, 3, 3), pads=(1, 2, 0, 1))
+    return b.function("main", [x], [y])
+
+
 @pytest.mark.parametrize(
     ("before", "padded"),
     [
         (depthwise(), False),
-        (depthwise("float64"), True),
-        (depthwise(known=False), True),
-        (network(), True),
+        (depthwise("float64"), False),
+        (depthwise(known=False), False),
+        (dense(SHALLOW - 1), True),
+        (dense(SHALLOW), False),
     ],
-    ids=["depthwise", "float64", "unknown weights", "dense"],
+    ids=["depthwise", "float64", "unknown weights", "shallow", "dense"],
 )
-def test_layout_pads_what_cannot_pad_itself(before: Function, padded: bool) -> None:
+def test_layout_pads_shallow_images_alone(before: Function, padded: bool) -> None:
     after = layout(before)
     assert any(b.op is ops.pad for b in after.body) == padded
     shapes = [[{"N": 2, "S": 5}.get(str(d), d) for d in p.type.shape] for p in before.params]

@@ -85,6 +85,7 @@ class Draw:
     groups: int
     scale: float
     plants: list[tuple[int, float, float]]  # image or weights, how far behind, what
+    pads: tuple[int, int, int, int]
 
     def arrays(self, seed: int) -> Arrays:
         made = [normal(seed, *self.image), normal(seed + 1, *self.weights)]
@@ -105,7 +106,8 @@ def draws(draw: st.DrawFn) -> Draw:
     plants = draw(st.lists(images, max_size=4)) + draw(st.lists(weights, max_size=1))
     scale = draw(st.sampled_from((1.0, 1.0, 1e-30, 1e37)))
     kernel = draw(st.sampled_from(((3, 3), (3, 3), (1, 3), (3, 1))))
-    return Draw((*image, groups * inner), (out, inner, *kernel), groups, scale, plants)
+    pads = draw(st.just((0,) * 4) | st.tuples(*[st.integers(0, 3)] * 4))
+    return Draw((*image, groups * inner), (out, inner, *kernel), groups, scale, plants, pads)
 
 
 @pytest.mark.parametrize(("m", "target"), PAIRS)
@@ -115,7 +117,7 @@ def test_any_values_are_as_the_direct_kernel_has_them(
 ) -> None:
     image, weights = drawn.arrays(seed)
     note(f"{drawn} {seed=}")
-    both = beside(m, target, image.shape, len(weights), make=grouped(drawn.groups))
+    both = beside(m, target, image.shape, len(weights), make=grouped(drawn.groups, drawn.pads))
     types = (both.case.types[0], weights.shape)
     both = Both(Case(winograd.TEMPLATE, both.case.make, types, (), (1,)), m, target)
     both.agree([image, weights], sizes_of(image), parts)

@@ -22,6 +22,22 @@ Schedule: TypeAlias = Mapping[str, Knob]
 Shapes: TypeAlias = tuple[Shape, ...]
 
 
+class Rows(tuple[Dim, ...]):
+    """A shape whose rows, along the last axis, lie apart: `pitch` elements from one to the next."""
+
+    pitch: Dim
+
+    def __new__(cls, shape: Shape, pitch: Dim) -> Rows:
+        rows = super().__new__(cls, shape)
+        rows.pitch = pitch
+        return rows
+
+
+def pitch_of(shape: Shape) -> Dim:
+    """Elements from a row to the next one."""
+    return shape.pitch if isinstance(shape, Rows) else shape[-1]
+
+
 @dataclass(frozen=True)
 class Launch:
     """How a kernel is run, over dims: a launch rule is read once, at link time.
@@ -85,6 +101,8 @@ class Template:
     """Equal keys: equal layouts, so that packed copies can be shared."""
     cost: Callable[[Workload], Cost] | None = None
     """What it takes, to rank schedules by and to predict; None: nothing is known of it."""
+    pitched: Callable[[Workload], frozenset[int]] = lambda _: frozenset()
+    """The places of arguments whose shapes may be `Rows` in a launch; -1: that of the result."""
 
 
 TEMPLATES: dict[str, Template] = {}

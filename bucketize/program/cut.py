@@ -29,7 +29,6 @@ from bucketize.ir import (
 from bucketize.ops.dim import from_dims
 from bucketize.ops.dyn import EXTENTS
 from bucketize.program.instruction import (
-    VIEWS,
     Branch,
     Call,
     Code,
@@ -43,6 +42,7 @@ from bucketize.program.instruction import (
     RunSegment,
     Segment,
 )
+from bucketize.program.placement import VIEWS
 from bucketize.transform.dead_code import used_atoms
 from bucketize.types import ANY, AnyDim, Symbol, TensorType
 

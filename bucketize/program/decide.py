@@ -179,7 +179,8 @@ class _Decider:
             for i, a in enumerate(args)
             if isinstance(a, Const)
         }
-        return KernelCall(b, workload, args, implementation, why, name, packs)
+        pitched = template.pitched(workload)
+        return KernelCall(b, workload, args, implementation, why, name, packs, pitched)
 
 
 def refusing(module: Module, name: str, error: BucketizeError) -> Function | None:
@@ -227,7 +228,7 @@ def redecided(program: Program, target: Target) -> Program:
 
     def segment(name: str, old: Segment) -> Segment:
         if old not in segments:
-            segments[old] = Segment(old.fn, tuple(call(name, c) for c in old.calls))
+            segments[old] = Segment(old.fn, tuple(call(name, c) for c in old.every))
         return segments[old]
 
     def routine(name: str) -> Routine:

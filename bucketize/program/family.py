@@ -66,8 +66,8 @@ class Family:
         return Routine(name, params, self.base.fn, code, self.base.executor)
 
     def _segment(self, base: Segment, narrow: _Narrowing) -> Segment:
-        calls = tuple(self._call(c, narrow) for c in base.calls)
-        if all(new is old for new, old in zip(calls, base.calls, strict=True)):
+        calls = tuple(self._call(c, narrow) for c in base.every)
+        if all(new is old for new, old in zip(calls, base.every, strict=True)):
             return base
         key = (base, *calls)
         if key not in self.segments:

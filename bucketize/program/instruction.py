@@ -16,11 +16,9 @@ from bucketize.dispatch.decision import Nodes
 from bucketize.ir import Atom, Binding, Function, Var
 from bucketize.kernel.template import Implementation
 from bucketize.kernel.workload import Workload
-from bucketize.ops import from_dims, reshape, squeeze, unsqueeze
+from bucketize.ops import from_dims
+from bucketize.program.placement import Able, Place, Places
 from bucketize.types import Dim, Symbol
-
-VIEWS = (reshape, squeeze, unsqueeze)
-"""Ops whose result is their argument's memory: they have no kernel."""
 
 LOGGED, AGREED, DEFAULT = "log", "default (log)", "default"
 """Where an implementation comes from: the log, the log that found the default best, no trial."""
@@ -40,6 +38,8 @@ class KernelCall:
     """The name of the kernel, which tells all that its code depends on."""
     packs: Mapping[int, str]
     """By the place of a constant argument: the layout that the kernel wants it in."""
+    pitched: frozenset[int] = frozenset()
+    """Which arguments may lie in rows that are apart: see `Template.pitched`."""
 
     def __str__(self) -> str:
         return f"{self.kernel}: {self.implementation} [{self.why}]"
@@ -50,7 +50,22 @@ class Segment:
     """A straight-line function and the kernels of its bindings; views and dims have none."""
 
     fn: Function
-    calls: tuple[KernelCall, ...]
+    every: tuple[KernelCall, ...]
+    """Those included whose results are there without them."""
+
+    @cached_property
+    def calls(self) -> tuple[KernelCall, ...]:
+        """The kernels that run."""
+        return tuple(c for c in self.every if c.binding.outs[0] not in self.places.free)
+
+    @cached_property
+    def places(self) -> Places:
+        """Where its tensors lie."""
+        return Places(self.fn, {c.binding.outs[0]: Able(c.args, c.pitched) for c in self.every})
+
+    def pitches(self, call: KernelCall) -> tuple[Dim | None, ...]:
+        """How far apart the rows of its arguments lie, and then of its results."""
+        return tuple(self.place(a).pitch for a in (*call.args, *call.binding.outs))
 
     @cached_property
     def symbols(self) -> tuple[str, ...]:
@@ -58,20 +73,17 @@ class Segment:
         return tuple(sorted(self.fn.mentioned()))
 
     @cached_property
-    def views(self) -> dict[Atom, Atom]:
-        """What each view is a view of."""
-        return {b.out: b.args[0] for b in self.fn.body if b.op in VIEWS}
-
-    @cached_property
     def dims(self) -> dict[Atom, tuple[Dim, ...]]:
         """The tensors that hold dims."""
         return {b.out: b.attrs["dims"] for b in self.fn.body if b.op is from_dims}
 
+    def place(self, atom: Atom) -> Place:
+        """Where an atom lies."""
+        return self.places.of(atom)
+
     def root(self, atom: Atom) -> Atom:
-        """The atom whose memory this one is a view of."""
-        while atom in self.views:
-            atom = self.views[atom]
-        return atom
+        """The atom in whose memory this one is."""
+        return self.place(atom).root
 
 
 # --- instructions --------------------------------------------------------------------------------

@@ -68,8 +68,6 @@ class Plan:
     tensors: Array
     pointers: Array
     """Those relative to arena and table first: there are `fixed` of them."""
-    behind: Array
-    """How far pointers lie behind their bases, where no tensor tells."""
     reports: Array
     constants: tuple[tuple[int, int, int], ...]
     """(word, call, argument): where the addresses of constants go; they never move."""

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-import numpy as np
-
 from bucketize.ir import Atom, Const
 from bucketize.kernel.target import Target
-from bucketize.kernel.template import Launch
+from bucketize.kernel.template import Launch, Rows
 from bucketize.kernel.templates import TEMPLATES
 from bucketize.kernel.work import work
 from bucketize.program.code import DimCode, table
@@ -19,18 +17,25 @@ from bucketize.program.relation import relations
 from bucketize.types import Dim, product
 
 RELATIONS = {"==": 0, "broadcast": 1, ">=": 2}
-Spot: TypeAlias = tuple[int, int, int, int]  # word, base, tensor (-1: none), copy of the tensor
+Spot: TypeAlias = tuple[int, int, int, int, int]
+"""Word, base, tensor (-1: none), copy of the tensor, the register of the bytes before it there."""
+Pitches: TypeAlias = tuple[Dim | None, ...]
+"""How far apart the rows of arguments and results lie, where they do not follow each other."""
 
 
-def plan_of(segment: Segment, threads: int, launch_of: Callable[[KernelCall], Launch]) -> Plan:
+def plan_of(
+    segment: Segment, threads: int, launch_of: Callable[[KernelCall, Pitches], Launch]
+) -> Plan:
     """The plan of a segment whose kernels are run by so many threads."""
-    return _Planner(segment, threads, [launch_of(call) for call in segment.calls]).plan()
+    launches = [launch_of(call, segment.pitches(call)) for call in segment.calls]
+    return _Planner(segment, threads, launches).plan()
 
 
-def launch_of(call: KernelCall, target: Target) -> Launch:
+def launch_of(call: KernelCall, pitches: Pitches, target: Target) -> Launch:
     """A kernel's launch rule, read over the dims of its workload."""
-    types = [a.type for a in (*call.workload.body.params, *call.workload.body.results)]
-    shapes, made = tuple(t.shape for t in types), call.implementation
+    dense = [a.type.shape for a in (*call.workload.body.params, *call.workload.body.results)]
+    pairs, made = zip(dense, pitches, strict=True), call.implementation
+    shapes = tuple(shape if pitch is None else Rows(shape, pitch) for shape, pitch in pairs)
     return TEMPLATES[made.template].launch(call.workload, made.schedule, shapes, target)
 
 
@@ -48,14 +53,15 @@ class _Planner:
         self.parts: list[tuple[int, int, int, int]] = []
         self.tensors: list[tuple[int, int, int, int]] = []
         self.places: dict[Atom, int] = {}
-        self.spots: list[tuple[Spot, int]] = []
+        self.spots: list[Spot] = []
         self.reports: list[tuple[int, int, int]] = []
         self.constants: list[tuple[int, int, int]] = []
         self.held: list[Const] = []
         self.dims: dict[Atom, int] = {}
-        self.last = {segment.root(a): i for i, c in enumerate(calls) for a in c.args}
+        used = [(i, a) for i, c in enumerate(calls) for a in (*c.args, *c.binding.outs)]
+        self.last = {segment.root(a): i for i, a in used}
         roots = [segment.root(r) for r in segment.fn.results]
-        made = {o for c in calls for o in c.binding.outs}
+        made = {segment.root(o) for c in calls for o in c.binding.outs}
         self.own = {r: i for i, r in reversed(list(enumerate(roots))) if r in made}
 
     def plan(self) -> Plan:
@@ -74,7 +80,7 @@ class _Planner:
         return self._tables(results, checks)
 
     def _tables(self, results: tuple[Result, ...], checks: Sequence[tuple[int, ...]]) -> Plan:
-        self.spots.sort(key=lambda s: s[0][1] >= len(BASES))
+        self.spots.sort(key=lambda s: s[1] >= len(BASES))
         initial, code = self.code.arrays()
         return Plan(
             symbols=self.segment.symbols,
@@ -84,8 +90,7 @@ class _Planner:
             words=table(self.words, 2),
             parts=table(self.parts, 4),
             tensors=table(self.tensors, 4),
-            pointers=table([spot for spot, _ in self.spots], 4),
-            behind=np.array([offset for _, offset in self.spots], np.int64),
+            pointers=table(self.spots, 5),
             reports=table(self.reports, 3),
             constants=tuple(self.constants),
             held=tuple(self.held),
@@ -104,13 +109,13 @@ class _Planner:
             self.size += len(dims)
 
     # Memory: a result that a kernel makes is written where the caller gets it; the rest that
-    # kernels make lies in the arena.
+    # kernels make lies in the arena, from when the first part of it is written.
 
     def _place_results(self, step: int, call: KernelCall) -> None:
-        for out in call.binding.outs:
-            if out not in self.own:
-                size = product(out.type.shape) * out.type.dtype.itemsize
-                self.places[out] = self._tensor(size, step, self.last.get(out, step), 1)
+        for root in map(self.segment.root, call.binding.outs):
+            if root not in self.own and root not in self.places:
+                size = product(root.type.shape) * root.type.dtype.itemsize
+                self.places[root] = self._tensor(size, step, self.last[root], 1)
 
     def _place_workspace(self, step: int, launch: Launch) -> int:
         if launch.workspace == 0:
@@ -135,7 +140,7 @@ class _Planner:
                 self._point(row + outs + k, atom)
         word = row + outs + len(call.args)
         if space >= 0:
-            self.spots.append(((word, BASES.index("arena"), space, thread), 0))
+            self._spot(word, BASES.index("arena"), space, thread)
             if launch.checked:
                 self.reports.append((word, step, thread))
         first = word + 3
@@ -143,19 +148,21 @@ class _Planner:
         self.words += [(first + i, self.code.register(d)) for i, d in dims]
 
     def _point(self, word: int, atom: Atom) -> None:
-        root, inputs = self.segment.root(atom), self.segment.fn.params
+        place, inputs = self.segment.place(atom), self.segment.fn.params
+        root, before = place.root, place.offset * atom.type.dtype.itemsize
         if root in self.own:
-            base = len(BASES) + len(inputs) + self.own[root]
-            self.spots.append(((word, base, -1, 0), 0))
+            self._spot(word, len(BASES) + len(inputs) + self.own[root], before=before)
         elif root in self.dims:
-            self.spots.append(((word, BASES.index("table"), -1, 0), self.dims[root] * WORD))
+            self._spot(word, BASES.index("table"), before=self.dims[root] * WORD + before)
         elif root in self.places:
-            self.spots.append(((word, BASES.index("arena"), self.places[root], 0), 0))
+            self._spot(word, BASES.index("arena"), self.places[root], before=before)
         elif isinstance(root, Const):
             self.constants.append((word, -1, self._hold(root)))
         else:
-            base = len(BASES) + inputs.index(root)
-            self.spots.append(((word, base, -1, 0), 0))
+            self._spot(word, len(BASES) + inputs.index(root), before=before)
+
+    def _spot(self, word: int, base: int, tensor: int = -1, copy: int = 0, before: Dim = 0) -> None:
+        self.spots.append((word, base, tensor, copy, self.code.register(before)))
 
     def _hold(self, const: Const) -> int:
         self.held.append(const)

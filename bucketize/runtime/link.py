@@ -15,7 +15,7 @@ from bucketize.kernel.template import TEMPLATES, Launch
 from bucketize.op import Array
 from bucketize.program.instruction import KernelCall, Segment
 from bucketize.program.plan import Plan
-from bucketize.program.planner import launch_of, plan_of
+from bucketize.program.planner import Pitches, launch_of, plan_of
 from bucketize.program.program import Program
 from bucketize.runtime.image import CORE, Image
 from bucketize.runtime.native import Native, function_at
@@ -43,7 +43,7 @@ class Linker:
         """Nothing is built or packed before it is asked for."""
         self.program = program
         self._kernels: dict[str, Kernel] = {}
-        self._launches: dict[KernelCall, Launch] = {}
+        self._launches: dict[Hashable, Launch] = {}
         self._constants: dict[Hashable, tuple[Array, Array]] = {}
         self._pool = Pool()
         self._packing = Lock()
@@ -54,11 +54,12 @@ class Linker:
     def plan(self, segment: Segment) -> Plan:
         return plan_of(segment, self.program.threads, self._launch)
 
-    def _launch(self, call: KernelCall) -> Launch:
+    def _launch(self, call: KernelCall, pitches: Pitches) -> Launch:
         """Read once for all segments that share the call."""
-        if call not in self._launches:
-            self._launches[call] = launch_of(call, self.program.target)
-        return self._launches[call]
+        key = call, pitches
+        if key not in self._launches:
+            self._launches[key] = launch_of(call, pitches, self.program.target)
+        return self._launches[key]
 
     def kernel(self, name: str) -> Kernel:
         if name not in self._kernels:

@@ -117,14 +117,19 @@ class _Saver:
             self.segments[segment] = len(self.plans)
             entry: Json = self.function(segment.fn)
             self.plans.append(entry)
-            entry["calls"] = [self.call(c) for c in segment.calls]
+            for call in segment.calls:
+                self.code(call)
+            entry["calls"] = [self.call(c) for c in segment.every]
             entry["plan"] = self.plan(self.image.linked(segment).plan)
         return self.segments[segment]
 
-    def call(self, call: KernelCall) -> Json:
-        """A kernel call, and the constants that its kernel wants in a layout of its own."""
+    def code(self, call: KernelCall) -> None:
+        """The machine code of a call that runs."""
         if call.kernel not in self.kernels:
             _, self.kernels[call.kernel] = self.kernel(self.image.supply.kernel(call.kernel))
+
+    def call(self, call: KernelCall) -> Json:
+        """A kernel call, and the constants that its kernel wants in a layout of its own."""
         held: dict[str, int] = {}
         for i, layout in call.packs.items():
             atom = call.args[i]
@@ -139,6 +144,7 @@ class _Saver:
             "kernel": call.kernel,
             "packs": {str(i): layout for i, layout in call.packs.items()},
             "constants": held,
+            "pitched": sorted(call.pitched),
             "origin": call.binding.origin,
         }
 

@@ -42,7 +42,7 @@ class State:
         self.table = np.zeros(plan.size + 1, np.int64)  # never empty: it has an address
         for (word, _, _), constant in zip(plan.constants, linked.constants, strict=True):
             self.table[word] = address(constant)
-        self.behind = plan.behind.copy()
+        self.behind = np.zeros(len(plan.pointers), np.int64)
         self.chunks = np.ones(len(plan.kernels), np.int64)
         stride = plan.width * WORD
         self.shared = Run(linked.kernels, self.chunks, address(self.table), stride, plan.threads)

@@ -20,7 +20,6 @@ from bucketize.op import Array
 from bucketize.ops.dim import from_dims
 from bucketize.program.file import File, sound
 from bucketize.program.instruction import (
-    VIEWS,
     Branch,
     Call,
     Code,
@@ -34,6 +33,7 @@ from bucketize.program.instruction import (
     RunSegment,
     Segment,
 )
+from bucketize.program.placement import VIEWS
 from bucketize.program.plan import Plan, Result, agreed
 from bucketize.program.program import Program, Routine, Routines
 from bucketize.runtime.save import TABLES
@@ -165,7 +165,9 @@ class Stored:
         args = tuple(held.get(i, a) for i, a in enumerate(args))
         made = Implementation(facts["template"], facts["schedule"])
         packs = {int(i): layout for i, layout in facts["packs"].items()}
-        return KernelCall(b, workload, args, made, facts["why"], facts["kernel"], packs)
+        pitched = frozenset(facts.get("pitched", ()))  # older files have none, and copies
+        why, kernel = facts["why"], facts["kernel"]
+        return KernelCall(b, workload, args, made, why, kernel, packs, pitched)
 
     def segment(self, number: int) -> Segment:
         """A segment, one object for all who run it."""

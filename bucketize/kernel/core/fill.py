@@ -120,14 +120,15 @@ def place(block, regs):
 
 
 @inlined
-def point(block):
-    """How far pointers lie behind their bases: rows of (word, base, tensor, copy)."""
+def point(block, regs):
+    """How far pointers lie behind their bases: rows of (word, base, tensor, copy, before)."""
     offsets, strides = pointer(block[18], int64), pointer(block[19], int64)
     pointers, behind = pointer(block[22], int64), pointer(block[24], int64)
     for i in range(block[23]):
-        tensor = pointers[4 * i + 2]
+        tensor = pointers[5 * i + 2]
+        behind[i] = regs[pointers[5 * i + 4]]
         if tensor >= 0:
-            behind[i] = offsets[tensor] + pointers[4 * i + 3] * strides[tensor]
+            behind[i] += offsets[tensor] + pointers[5 * i + 3] * strides[tensor]
 
 
 @entry
@@ -153,4 +154,4 @@ def kernel(block):
     if block[21] < 0:
         block[1], block[2] = 2, -1
         return
-    point(block)
+    point(block, regs)

@@ -15,11 +15,11 @@ inlined = njit(inline="always", error_model="numpy")
 
 @inlined
 def point(block):
-    """Put in the pointers from `first` on: rows of (word, base, tensor, copy)."""
+    """Put in the pointers from `first` on: rows of (word, base, tensor, copy, before)."""
     table, bases = pointer(block[3], int64), pointer(block[4], int64)
     pointers, behind = pointer(block[5], int64), pointer(block[7], int64)
     for i in range(block[1], block[6]):
-        table[pointers[4 * i]] = bases[pointers[4 * i + 1]] + behind[i]
+        table[pointers[5 * i]] = bases[pointers[5 * i + 1]] + behind[i]
 
 
 @inlined

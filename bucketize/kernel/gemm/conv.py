@@ -1,7 +1,8 @@
-"""The template of convolutions over NHWC images that are padded where they lie.
+"""The template of convolutions over NHWC images, which need not lie padded.
 
 A convolution is the product of a matrix whose rows are the windows of the image, read in place,
-and the weights; the rows of a tile may belong to several lines or images.
+and the weights; the rows of a tile may belong to several lines or images. What a tile sees of pads
+is read from zeros.
 """
 
 from __future__ import annotations
@@ -14,15 +15,15 @@ from bucketize.kernel.gemm.macrokernel import source
 from bucketize.kernel.gemm.microkernel import Form
 from bucketize.kernel.gemm.schedule import knobs, valid
 from bucketize.kernel.target import Target
-from bucketize.kernel.template import Launch, Schedule, Shapes, Template
+from bucketize.kernel.template import Launch, Rows, Schedule, Shapes, Template, pitch_of
 from bucketize.kernel.workload import Workload
 from bucketize.op import Array
 from bucketize.types import Dim, Shape, TensorType, ceil_div, product
 
 
-def unpadded(workload: Workload) -> bool:
-    """Whether a convolution reads only what is there."""
-    return all(isinstance(p, int) and p == 0 for p in workload.anchor.attrs["pads"])
+def is_padded(workload: Workload) -> bool:
+    """Whether the windows of a convolution may see pads."""
+    return any(p != 0 for p in workload.anchor.attrs["pads"])
 
 
 def window(workload: Workload) -> tuple[int, ...]:
@@ -50,12 +51,20 @@ def accepts_windows(workload: Workload) -> bool:
 
 
 def _pointwise(workload: Workload) -> bool:
-    return window(workload)[2:] == (1, 1) and tuple(workload.anchor.attrs["strides"]) == (1, 1)
+    once = window(workload)[2:] == (1, 1) and tuple(workload.anchor.attrs["strides"]) == (1, 1)
+    return once and not is_padded(workload)
 
 
 def _form(workload: Workload, schedule: Schedule, target: Target) -> Form:
-    image = not _pointwise(workload)
-    return matmul.form(schedule, target, workload, _rows(workload), packed=True, image=image)
+    return matmul.form(
+        schedule,
+        target,
+        workload,
+        _rows(workload),
+        packed=True,
+        image=not _pointwise(workload),
+        padded=is_padded(workload),
+    )
 
 
 def _rows(workload: Workload) -> Dim:
@@ -89,13 +98,13 @@ def _launch(workload: Workload, schedule: Schedule, shapes: Shapes, target: Targ
     columns = channels_out // groups
     rows = batch * out_height * out_width
     reading = _reading(workload, shapes[f.a])
-    dims = matmul.balanced(rows, f.rows) | reading
+    dims = matmul.balanced(rows, f.rows) | reading | _padding(workload, shapes[f.a])
     number = ceil_div(columns, f.width)
     total = product(reading[name] for name in ("taps", "inner_taps", "depth"))
     dims |= {
         "panels": number,
         "columns": columns,
-        "c_step": channels_out * FLOAT_BYTES,
+        "c_step": pitch_of(shapes[-1]) * FLOAT_BYTES,
         "panel_step": total * f.width * FLOAT_BYTES,
         "tap_bytes": dims["depth"] * f.width * FLOAT_BYTES,
         "width": out_width,
@@ -106,7 +115,8 @@ def _launch(workload: Workload, schedule: Schedule, shapes: Shapes, target: Targ
     dims |= {f"e{i}_step": row_step(shape) for i, shape in enumerate(operands)}
     steps = [inner * FLOAT_BYTES, number * dims["panel_step"], columns * FLOAT_BYTES]
     steps += [columns * FLOAT_BYTES if s and s[-1] != 1 else 0 for s in operands]
-    return matmul.finish_launch(f, dims, rows, [(groups, steps)], 0)
+    zeros = ceil_div(inner, 2) * 2 * FLOAT_BYTES if f.padded else 0
+    return matmul.finish_launch(f, dims, rows, [(groups, steps)], zeros)
 
 
 def row_step(operand: Shape) -> Dim:
@@ -114,21 +124,22 @@ def row_step(operand: Shape) -> Dim:
 
     Where rows are as many as the result's, one row is no more than one there.
     """
-    return operand[-1] * FLOAT_BYTES if any(d != 1 for d in operand[:-1]) else 0
+    return pitch_of(operand) * FLOAT_BYTES if any(d != 1 for d in operand[:-1]) else 0
 
 
 def _reading(workload: Workload, image: Shape) -> dict[str, Dim]:
     """The dims that tell how windows lie in the image.
 
     The columns of a window lie next to each other in memory, so that a line of it is one stretch,
-    unless the window is dilated or sees a group of the channels only.
+    unless the window is dilated, sees a group of the channels only, or pixels lie apart.
     """
     _, inner, height, width = window(workload)
     attrs = workload.anchor.attrs
     (stride_y, stride_x), (dilation_y, dilation_x) = attrs["strides"], attrs["dilations"]
-    pixel = image[3] * FLOAT_BYTES
+    pixel = pitch_of(image) * FLOAT_BYTES
     line = image[2] * pixel
-    whole = attrs["groups"] == 1 and (dilation_x == 1 or width == 1)
+    together = dilation_x == 1 and not isinstance(image, Rows)
+    whole = attrs["groups"] == 1 and (together or width == 1)
     return {
         "a_step": stride_x * pixel,
         "line_step": stride_y * line,
@@ -139,6 +150,36 @@ def _reading(workload: Workload, image: Shape) -> dict[str, Dim]:
         "inner_tap_step": dilation_x * pixel,
         "depth": width * inner if whole else inner,
     }
+
+
+def _padding(workload: Workload, image: Shape) -> dict[str, Dim]:
+    """The dims that tell which taps of a window see pads."""
+    _, inner, height, width = window(workload)
+    attrs, pixel = workload.anchor.attrs, pitch_of(image) * FLOAT_BYTES
+    (stride_y, stride_x), (dilation_y, dilation_x) = attrs["strides"], attrs["dilations"]
+    top, left, *_ = attrs["pads"]
+    return {
+        "before": (top * image[2] + left) * pixel,
+        "across": width,
+        "channels": inner,
+        "down": image[1],
+        "top": top,
+        "stride_y": stride_y,
+        "dilation_y": dilation_y,
+        "reach_y": (height - 1) * dilation_y + 1,
+        "right": image[2],
+        "left": left,
+        "stride_x": stride_x,
+        "dilation_x": dilation_x,
+        "reach_x": (width - 1) * dilation_x + 1,
+    }
+
+
+def pitched(workload: Workload) -> frozenset[int]:
+    """Image, operands and result are read and written row by row."""
+    params = workload.body.params
+    weights = params.index(workload.anchor.args[1])
+    return frozenset({-1, *range(len(params))} - {weights})
 
 
 def _pack_key(workload: Workload, schedule: Schedule, index: int) -> str:
@@ -160,7 +201,7 @@ def _pack(workload: Workload, schedule: Schedule, index: int, value: Array) -> A
 
 TEMPLATE = Template(
     name="conv2d",
-    accepts=lambda workload: accepts_windows(workload) and unpadded(workload),
+    accepts=accepts_windows,
     knobs=lambda _, target: knobs(target, packed=True),
     default=lambda workload, target: cost.default(_extents(workload), target),
     valid=lambda _, schedule, target: valid(schedule, target, packed=True),
@@ -169,4 +210,5 @@ TEMPLATE = Template(
     pack=_pack,
     pack_key=_pack_key,
     cost=_extents,
+    pitched=pitched,
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from bucketize.kernel.emit.vector import FLOAT_BYTES, POINTER, Values, Writer
+from bucketize.kernel.emit.vector import FLOAT_BYTES, POINTER, WORD, Size, Values, Writer
 from bucketize.kernel.gemm.microkernel import Words
 from bucketize.kernel.gemm.patch import Form
 
@@ -62,8 +62,9 @@ class Direct:
 
         def row(i: ir.Value, _: Values) -> None:
             def one(j: ir.Value, _: Values) -> None:
-                here = w.at(source, w.add(w.mul(i, line), w.mul(j, pixel)))
-                for v, total in enumerate(self.window(w, block, frame, here)):
+                here = w.beyond(source, w.add(w.mul(i, line), w.mul(j, pixel)))
+                first = w.add(frame.word("y"), i), w.add(frame.word("x"), j)
+                for v, total in enumerate(self.window(w, block, frame, here, first)):
                     w.store(total, w.item(sums, w.add(w.mul(j, form.width), v * w.lanes)))
 
             w.loop(0, pixels, one)
@@ -71,19 +72,31 @@ class Direct:
 
         w.loop(0, lines, row)
 
-    def window(self, w: Writer, block: Words, frame: Words, here: ir.Value) -> Values:
-        """The sums of the window that begins at a pixel, for a panel of channels out."""
+    def window(
+        self, w: Writer, block: Words, frame: Words, here: ir.Value, first: tuple[Size, Size]
+    ) -> Values:
+        """The sums of the window that begins at a pixel, for a panel of channels out.
+
+        The pixel is at `first`, its line and column; what the window sees of pads is a zero.
+        """
         taps, width, (high, wide) = frame.pointer("taps"), self.form.width, self.form.taps
         line, pixel, depth = (block.word(name) for name in ("line", "pixel", "depth"))
+        ends, zero = [block.word(name) for name in ("down_to", "right_to")], w.scratch(FLOAT_BYTES)
+        w.store(w.number(0, 1), zero)
 
         def tap(t: ir.Value, sums: Values) -> Values:
             y = w.div(t, wide)
             x = w.sub(t, w.mul(y, wide))
-            at = w.at(here, w.add(w.mul(y, line), w.mul(x, pixel)))
+            places = (w.word(w.add(n, k)) for n, k in zip(first, (y, x), strict=True))
+            pairs = zip(places, ends, strict=True)
+            has = w.builder.and_(*(w.builder.icmp_unsigned("<", n, end) for n, end in pairs))
+            at = w.beyond(here, w.add(w.mul(y, line), w.mul(x, pixel)))
+            at, step = w.builder.select(has, at, zero), w.builder.zext(has, WORD)
             row = w.item(taps, w.mul(w.mul(t, depth), width))
 
             def channel(k: ir.Value, sums: Values) -> Values:
-                splat, weights = w.load_splat(w.item(at, k)), w.item(row, w.mul(k, width))
+                splat = w.load_splat(w.item(at, w.mul(k, step)))
+                weights = w.item(row, w.mul(k, width))
                 loaded = [w.load(w.item(weights, v * w.lanes)) for v in range(len(sums))]
                 return [w.fma(splat, b, s) for b, s in zip(loaded, sums, strict=True)]
 

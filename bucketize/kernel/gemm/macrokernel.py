@@ -6,6 +6,7 @@ parallel axis counts (batch entry, panel, tile), the last one fastest.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import fields
 from typing import Any, TypeAlias
 
@@ -21,6 +22,11 @@ CHUNK = 16
 columns x 4 bytes = 24 KiB, stay in a first-level cache of 32 KiB beside what streams through."""
 
 Bases: TypeAlias = dict[str, ir.Value]
+
+
+def kept_bytes(form: Form) -> int:
+    """Of the sums of a chunk's tiles, with which a workspace begins."""
+    return CHUNK * form.rows * form.width * FLOAT_BYTES
 
 
 def source(form: Form) -> str:
@@ -69,6 +75,8 @@ class _Loops:
         w, d = self.w, self.d
         tiles, panels = d["tiles"], d["panels"]
         begin, end = self.block.word("begin"), self.block.word("end")
+        if self.form.padded:
+            self.put_zeros()
 
         def outer(o: ir.Value, _: Values) -> None:
             lo = w.greatest(w.sub(begin, w.mul(o, tiles)), 0)
@@ -77,6 +85,14 @@ class _Loops:
             self.panel(self.bases(entry), w.sub(o, w.mul(entry, panels)), lo, hi)
 
         w.loop(w.div(begin, tiles), w.ceildiv(end, tiles), outer)
+
+    def put_zeros(self) -> None:
+        """Tell tiles where the channels of a pad are read."""
+        w = self.w
+        zeros = w.at(self.block.pointer("workspace"), kept_bytes(self.form))
+        words = w.ceildiv(self.d["channels"], WORD_BYTES // FLOAT_BYTES)
+        w.loop(0, words, lambda i, _: w.store_pointer(w.word(0), zeros, i))
+        self.frame.put("zeros", zeros)
 
     # --- where a batch entry's arrays begin -----------------------------------------------------
 
@@ -111,9 +127,14 @@ class _Loops:
         image = w.div(line, d["height"])
         y = w.sub(line, w.mul(image, d["height"]))
         steps = ((image, "image_step"), (y, "line_step"), (x, "a_step"))
+        a = w.beyond(a, w.sub(0, d["before"])) if self.form.padded else a
         for index, step in steps:
-            a = w.at(a, w.mul(index, d[step]))
+            a = self.move(a, w.mul(index, d[step]))
         return [a, w.word(x), w.word(y)]
+
+    def move(self, pointer: ir.Value, offset: Size) -> ir.Value:
+        """The pointer to a window moved; where there are pads it may be outside of the image."""
+        return (self.w.beyond if self.form.padded else self.w.at)(pointer, offset)
 
     def advance(self, cursor: Values) -> Values:
         """The cursor of the next row."""
@@ -121,26 +142,54 @@ class _Loops:
         if not self.form.image:
             return [w.at(cursor[0], d["a_step"])]
         address, x, y = cursor
-        address, x = w.at(address, d["a_step"]), w.word(w.add(x, 1))
+        address, x = self.move(address, d["a_step"]), w.word(w.add(x, 1))
         wrap = w.compare(x, "==", d["width"])
         line_jump = w.sub(d["line_step"], w.mul(d["width"], d["a_step"]))
-        address = w.at(address, b.select(wrap, w.word(line_jump), w.word(0)))
+        address = self.move(address, b.select(wrap, w.word(line_jump), w.word(0)))
         x, y = b.select(wrap, w.word(0), x), w.word(w.add(y, b.zext(wrap, WORD)))
         wrap = w.compare(y, "==", d["height"])
         image_jump = w.sub(d["image_step"], w.mul(d["height"], d["line_step"]))
-        address = w.at(address, b.select(wrap, w.word(image_jump), w.word(0)))
+        address = self.move(address, b.select(wrap, w.word(image_jump), w.word(0)))
         return [address, x, b.select(wrap, w.word(0), y)]
 
     def put_rows(self, cursor: Values, height: ir.Value) -> Values:
         """Tell the tile the addresses of its rows; the cursor behind them."""
-        w = self.w
-        table = w.item(self.frame.memory, self.frame.places["row0"], WORD_BYTES)
+        w, padded = self.w, self.form.padded
+        table = self.table("row")
 
-        def row(m: ir.Value, cursor: Values) -> Values:
+        def row(m: ir.Value, carried: Values) -> Values:
+            cursor = carried[: len(carried) - padded]
             w.store_pointer(cursor[0], table, m)
-            return self.advance(cursor)
+            inside = [w.builder.and_(carried[-1], self.put_window(m, cursor))] if padded else []
+            return [*self.advance(cursor), *inside]
 
-        return w.loop(0, height, row, cursor)
+        if not padded:
+            return w.loop(0, height, row, cursor)
+        *cursor, inside = w.loop(0, height, row, [*cursor, w.word(1)])
+        self.put_taps(inside)
+        return cursor
+
+    def table(self, name: str) -> ir.Value:
+        """The words of the frame that hold something for each row."""
+        return self.w.item(self.frame.memory, self.frame.places[f"{name}0"], WORD_BYTES)
+
+    def put_window(self, m: ir.Value, cursor: Values) -> ir.Value:
+        """Tell the tile which line and column a row's window begins at; 1 if it sees no pads."""
+        w, d, seen = self.w, self.d, []
+        for name, at, before, extent in (("y", 2, "top", "down"), ("x", 1, "left", "right")):
+            first = w.sub(w.mul(cursor[at], d[f"stride_{name}"]), d[before])
+            w.store_pointer(w.word(first), self.table(name), m)
+            end = w.sub(d[extent], d[f"reach_{name}"])
+            seen += [w.compare(first, ">=", 0), w.compare(first, "<=", end)]
+        return w.builder.zext(functools.reduce(w.builder.and_, seen), WORD)
+
+    def put_taps(self, inside: ir.Value) -> None:
+        """Tell the tile in which pieces its windows lie: each tap is one, where some are pads."""
+        w, d = self.w, self.d
+        self.frame.put("inside", inside)
+        whole = w.compare(inside, "!=", 0)
+        for name, piece in (("inner_taps", "across"), ("depth", "channels")):
+            self.frame.put(name, w.builder.select(whole, d[name], d[piece]))
 
     # --- tiles ----------------------------------------------------------------------------------
 
@@ -174,8 +223,7 @@ class _Loops:
     def copy_panel(self, b: ir.Value, columns: ir.Value) -> None:
         """The panel laid out as a packed one in the workspace, zeros where it is cut."""
         w, form = self.w, self.form
-        kept = CHUNK * form.rows * form.width * FLOAT_BYTES
-        copy = w.at(self.block.pointer("workspace"), kept)
+        copy = w.at(self.block.pointer("workspace"), kept_bytes(form))
         starts = [v * w.lanes for v in range(form.vectors)]
         masks = [w.mask(w.sub(columns, s)) for s in starts]
 
@@ -205,6 +253,8 @@ class _Loops:
                 self.frame.put("b", w.at(b, w.mul(u, step)))
                 self.frame.put("units", w.least(left, size))
                 self.frame.put("skip", w.mul(u, skip))
+                if self.form.padded:
+                    self.frame.put("line", u)
                 self.frame.put("first", w.builder.zext(w.compare(u, "==", 0), WORD))
                 self.frame.put("last", w.builder.zext(w.compare(left, "<=", size), WORD))
                 self.column_of_tiles(bases, panel, first, last, w.mul(step, w.least(left, size)))

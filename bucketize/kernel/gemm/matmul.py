@@ -9,7 +9,7 @@ import numpy as np
 from bucketize.kernel.emit.vector import FLOAT_BYTES
 from bucketize.kernel.gemm import cost, epilogue
 from bucketize.kernel.gemm.level import Level, byte_strides, merged, table
-from bucketize.kernel.gemm.macrokernel import CHUNK, source
+from bucketize.kernel.gemm.macrokernel import kept_bytes, source
 from bucketize.kernel.gemm.microkernel import Form
 from bucketize.kernel.gemm.schedule import knobs, valid
 from bucketize.kernel.loops.loop import spread
@@ -61,9 +61,8 @@ def finish_launch(
     entries = product(size for size, _ in levels)
     dims["levels"] = len(levels)
     extent = entries * dims["tiles"] * dims["panels"] * positive(rows)
-    kept = CHUNK * form.rows * form.width * FLOAT_BYTES
     words = (*(dims[name] for name in form.dims), *table(levels))
-    return Launch(words, extent, workspace=kept + workspace)
+    return Launch(words, extent, workspace=kept_bytes(form) + workspace)
 
 
 # --- the template ----------------------------------------------------------------------------
@@ -80,7 +79,14 @@ def _packed(workload: Workload) -> bool:
 
 
 def form(
-    schedule: Schedule, target: Target, workload: Workload, rows: Dim, *, packed: bool, image: bool
+    schedule: Schedule,
+    target: Target,
+    workload: Workload,
+    rows: Dim,
+    *,
+    packed: bool,
+    image: bool,
+    padded: bool = False,
 ) -> Form:
     """The form of a product of so many rows; its factors are the first arguments of the anchor."""
     tail = epilogue.of_workload(workload)
@@ -98,6 +104,7 @@ def form(
         packed=packed,
         image=image,
         epilogue=tail,
+        padded=padded,
     )
 
 

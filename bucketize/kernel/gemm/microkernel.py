@@ -24,6 +24,14 @@ UNROLL = 4
 16 % longer, two from 2 % less to 9 % longer."""
 LINE = 64  # bytes that a prefetch brings, on all machines that matter
 IMAGE = ("width", "height", "line_step", "image_step")
+PADS = (
+    *("before", "across", "channels"),
+    *("down", "top", "stride_y", "dilation_y", "reach_y"),
+    *("right", "left", "stride_x", "dilation_x", "reach_x"),
+)
+"""Of a padded image: bytes from where the first window begins to the image, the window's columns,
+and channels of a pixel; along each axis the image's extent, the pads before it, and how a window
+goes."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +55,8 @@ class Form:
     image: bool
     """Whether rows are the pixels of a convolution, with a window of taps."""
     epilogue: Epilogue
+    padded: bool = False
+    """Whether windows see pads: zeros that are nowhere in memory."""
 
     @property
     def width(self) -> int:
@@ -69,6 +79,7 @@ class Form:
         names += ["panel_step", "levels", "pass_units"]
         names += [] if self.packed else ["b_step", "copied"]
         names += [*TAPS, *IMAGE] if self.image else []
+        names += PADS if self.padded else []
         return (*names, *(f"e{i}_step" for i in range(len(self.epilogue.operands))))
 
     @property
@@ -83,7 +94,9 @@ class Form:
         names = ["b", "c", "columns", "units", "skip", "first", "last", "partial"]
         names += ["ahead", "lines"] if self.packed else ["b_step"]
         operands = (f"e{i}" for i in range(len(self.epilogue.operands)))
-        return (*names, *operands, *(f"row{m}" for m in range(self.rows)))
+        tables = ("row", "y", "x") if self.padded else ("row",)
+        names += ["inside", "inner_taps", "depth", "line", "zeros"] if self.padded else []
+        return (*names, *operands, *(f"{t}{m}" for t in tables for m in range(self.rows)))
 
 
 class Words:
@@ -215,14 +228,20 @@ class _Tile:
 
     def partial_sums(self, first: ir.Value, partial: ir.Value) -> Values:
         """The sums of the passes before, if this is not the first one."""
-        b, zero = self.w.builder, self.w.number(0)
+        zeros = [self.w.number(0)] * len(self.cells)
+        kept = (self.cell(partial, m, v) for m, v in self.cells)
+        return self.either(first, zeros, lambda: [self.w.load(k) for k in kept])
+
+    def either(self, condition: ir.Value, these: Values, others: Callable[[], Values]) -> Values:
+        """These values where the condition holds, else the others."""
+        b = self.w.builder
         start, more, go = b.block, b.append_basic_block("more"), b.append_basic_block("go")
-        b.cbranch(first, go, more)
+        b.cbranch(condition, go, more)
         b.position_at_end(more)
-        kept = [self.w.load(self.cell(partial, m, v)) for m, v in self.cells]
+        found = others()
         b.branch(go)
         b.position_at_end(go)
-        return [self.w.phi((zero, start), (k, more)) for k in kept]
+        return [self.w.phi((t, start), (o, more)) for t, o in zip(these, found, strict=True)]
 
     def cell(self, memory: ir.Value, m: int, v: int) -> ir.Value:
         return self.w.item(memory, m * self.form.width + v * self.w.lanes)
@@ -253,26 +272,51 @@ class _Tile:
 
     def reduce(self, sums: Values) -> Values:
         """The sums with the whole reduction, or one pass of it, added."""
-        w = self.w
+        w, padded = self.w, self.form.padded
         rows = [self.frame.pointer(f"row{m}") for m in range(self.height)]
-        skip = self.frame.word("skip")
-        rows = [w.at(r, skip) for r in rows]
+        skip, move = self.frame.word("skip"), w.beyond if padded else w.at
+        rows = [move(r, skip) for r in rows]
         b = self.frame.pointer("b")
         if not self.form.image:
             return self.along_depth(self.frame.word("units"), rows, b, sums)
-        names = ("tap_step", "inner_taps", "inner_tap_step", "tap_bytes", "depth")
-        step, count, inner_step, tap_bytes, depth = map(self.block.word, names)
+        step, inner_step = self.block.word("tap_step"), self.block.word("inner_tap_step")
+        of_tile = self.frame if padded else self.block  # at the rim lines are not in one piece
+        count, depth = of_tile.word("inner_taps"), of_tile.word("depth")
 
         def line(i: ir.Value, sums: Values) -> Values:
             def tap(j: ir.Value, sums: Values) -> Values:
                 index = w.add(w.mul(i, count), j)
-                offset = w.add(w.mul(i, step), w.mul(j, inner_step))
-                there, at = [w.at(r, offset) for r in rows], w.at(b, w.mul(index, tap_bytes))
-                return self.along_depth(depth, there, at, sums, w.mul(index, depth))
+                offset, done = w.add(w.mul(i, step), w.mul(j, inner_step)), w.mul(index, depth)
+                there = [move(r, offset) for r in rows]
+                there = self.seen(i, j, there) if padded else there
+                at = w.item(b, w.mul(done, self.form.width))
+                return self.along_depth(depth, there, at, sums, done)
 
             return w.loop(0, count, tap, sums)
 
         return w.loop(0, self.frame.word("units"), line, sums)
+
+    def seen(self, i: ir.Value, j: ir.Value, there: Values) -> Values:
+        """Where tap j of line i reads for each row: a pad, from zeros.
+
+        A number before the first is a great one to an unsigned comparison.
+        """
+        w, b, names = self.w, self.w.builder, ("down", "right", "dilation_y", "dilation_x")
+
+        def at_rim() -> Values:
+            down, right, *steps = map(self.block.word, names)
+            y = w.word(w.mul(w.add(self.frame.word("line"), i), steps[0]))
+            x, zeros = w.word(w.mul(j, steps[1])), self.frame.pointer("zeros")
+            found = []
+            for m, pixel in enumerate(there):
+                row, column = b.add(self.frame.word(f"y{m}"), y), b.add(self.frame.word(f"x{m}"), x)
+                has_row, has_column = (
+                    b.icmp_unsigned("<", n, end) for n, end in ((row, down), (column, right))
+                )
+                found.append(b.select(b.and_(has_row, has_column), pixel, zeros))
+            return found
+
+        return self.either(w.compare(self.frame.word("inside"), "!=", 0), there, at_rim)
 
     def along_depth(
         self, depth: ir.Value, rows: Values, b: ir.Value, sums: Values, done: Size = 0

@@ -6,6 +6,7 @@ elements, as many as it has pixels, each element of all patches of a block toget
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 
@@ -24,14 +25,14 @@ from bucketize.kernel.gemm import microkernel, minimal
 from bucketize.kernel.gemm.epilogue import Epilogue
 from bucketize.kernel.gemm.microkernel import Words
 
-PLACE = ("row", "lines", "pixels", "source")
+PLACE = ("row", "lines", "pixels", "source", "y", "x")
 """Where a patch is: its first row of the result, the lines and pixels that it has there, and its
-first pixel of the image."""
+first pixel: its address, line and column of the image, which may be a pad's."""
 PLACE_BYTES = len(PLACE) * WORD_BYTES
 DIMS = (
     *("groups", "channels", "depth", "columns", "panels"),
     *("low", "tall", "across", "down", "width", "height"),
-    *("pixel", "line", "image", "c_step"),
+    *("pixel", "line", "image", "down_to", "right_to", "top", "left", "c_step"),
     *("v_row", "v_step", "m_step", "places"),
 )
 
@@ -87,7 +88,7 @@ class Form:
     def frame_names(self) -> tuple[str, ...]:
         """The words that tell a patch its place in one panel."""
         operands = (f"e{i}" for i in range(len(self.epilogue.operands)))
-        return ("products", "source", "taps", "columns", "lines", "pixels", "c", *operands)
+        return ("products", "taps", "columns", *PLACE[1:], "c", *operands)
 
     @property
     def product(self) -> microkernel.Form:
@@ -117,8 +118,7 @@ class Data:
     def __init__(self, w: Writer, form: Form, block: Words, places: ir.Value, v: ir.Value) -> None:
         self.w, self.form, self.block, self.places, self.v = w, form, block, places, v
         self.image = block.pointer(f"in{form.x}")
-        names = ("across", "down", "width", "height", "pixel", "line", "image", "channels", "v_row")
-        self.d = {name: block.word(name) for name in names}
+        self.d = {name: block.word(name) for name in DIMS}
         whole = [POINTER, POINTER, WORD, WORD, POINTER, WORD]
         self.inner = w.define("inner", whole, self._inner)
         self.edge = w.define("edge", [POINTER, POINTER, POINTER, WORD, WORD, WORD], self._edge)
@@ -131,27 +131,31 @@ class Data:
         image = w.div(line, d["down"])
         y = w.mul(w.sub(line, w.mul(image, d["down"])), form.high)
         row = w.add(w.mul(w.add(w.mul(image, d["height"]), y), d["width"]), x)
-        lines = w.word(w.least(w.sub(d["height"], y), form.high))
-        pixels = w.word(w.least(w.sub(d["width"], x), form.wide))
+        lines = w.least(w.sub(d["height"], y), form.high)
+        pixels = w.least(w.sub(d["width"], x), form.wide)
+        y, x = w.word(w.sub(y, d["top"])), w.word(w.sub(x, d["left"]))
         source = self.image
         for number, step in ((image, "image"), (y, "line"), (x, "pixel")):
-            source = w.at(source, w.mul(number, d[step]))
+            source = w.beyond(source, w.mul(number, d[step]))
         place = place_of(w, self.places, patch)
-        for name, value in zip(PLACE, (row, lines, pixels, source), strict=True):
+        for name, value in zip(PLACE, (row, lines, pixels, source, y, x), strict=True):
             place.put(name, value)
-        self.transform(source, w.at(self.v, w.mul(patch, d["v_row"])), lines, pixels)
+        self.transform(source, w.at(self.v, w.mul(patch, d["v_row"])), y, x)
 
-    def transform(
-        self, source: ir.Value, target: ir.Value, lines: ir.Value, pixels: ir.Value
-    ) -> None:
-        """Read whole vectors of whole patches in place, the others by way of a copy."""
-        w, d, b, form = self.w, self.d, self.w.builder, self.form
-        whole = w.compare(lines, "==", form.high), w.compare(pixels, "==", form.wide)
-        inside = b.and_(*whole)
+    def transform(self, source: ir.Value, target: ir.Value, y: ir.Value, x: ir.Value) -> None:
+        """Read whole vectors of patches inside of the image in place, the others by way of a copy.
+
+        They begin at line y and pixel x of the image.
+        """
+        w, d, b, (high, wide) = self.w, self.d, self.w.builder, self.form.reach
+        within = [w.compare(n, ">=", 0) for n in (y, x)]
+        within += [w.compare(w.add(y, high), "<=", d["down_to"])]
+        within += [w.compare(w.add(x, wide), "<=", d["right_to"])]
+        inside = functools.reduce(b.and_, within)
         count = b.select(inside, w.word(w.div(d["channels"], w.lanes)), w.word(0))
         w.call(self.inner, [self.block.memory, source, d["line"], d["pixel"], target, count])
         rest = w.compare(w.mul(count, w.lanes), "<", d["channels"])
-        arguments = [self.block.memory, source, target, lines, pixels, count]
+        arguments = [self.block.memory, source, target, y, x, count]
         w.when(rest, lambda: w.call(self.edge, arguments))
 
     def _inner(self, w: Writer, *arguments: ir.Value) -> None:
@@ -183,29 +187,35 @@ class Data:
         w.loop(0, count, vector)
 
     def _edge(self, w: Writer, *arguments: ir.Value) -> None:
-        """The vectors of channels from the first one on, zeros where image or channels end."""
-        memory, source, target, lines, pixels, first = arguments
+        """The vectors of channels from the first one on, zeros outside of image and channels."""
+        memory, source, target, y, x, first = arguments
         form, block = self.form, Words(w, memory, self.form.block_names)
         channels, line, pixel = (block.word(name) for name in ("channels", "line", "pixel"))
         size = form.elements * w.lanes
         copy = w.scratch(size * FLOAT_BYTES)
         w.loop(0, size, lambda i, _: w.store(w.number(0), w.item(copy, i)), step=w.lanes)
         steps = form.reach[1] * w.lanes * FLOAT_BYTES, w.lanes * FLOAT_BYTES
-        seen = [w.add(n, t - 1) for n, t in zip((lines, pixels), form.taps, strict=True)]
+        ends = (block.word(name) for name in ("down_to", "right_to"))
+        (top, bottom), (left, right) = (
+            (w.greatest(w.sub(0, n), 0), w.least(w.sub(end, n), reach))
+            for n, end, reach in zip((y, x), ends, form.reach, strict=True)
+        )
 
         def vector(v: ir.Value, _: Values) -> None:
-            begin = w.mul(v, w.lanes)
-            here, mask = w.item(source, begin), w.mask(w.sub(channels, begin))
+            channel = w.mul(v, w.lanes)
+            here = w.beyond(source, w.mul(channel, FLOAT_BYTES))
+            mask = w.mask(w.sub(channels, channel))
 
             def row(i: ir.Value, _: Values) -> None:
-                left, to = w.at(here, w.mul(i, line)), w.at(copy, w.mul(i, steps[0]))
+                begin, to = w.beyond(here, w.mul(i, line)), w.at(copy, w.mul(i, steps[0]))
 
                 def one(j: ir.Value, _: Values) -> None:
-                    w.store(w.load(w.at(left, w.mul(j, pixel)), mask), w.at(to, w.mul(j, steps[1])))
+                    pixels = w.load(w.beyond(begin, w.mul(j, pixel)), mask)
+                    w.store(pixels, w.at(to, w.mul(j, steps[1])))
 
-                w.loop(0, seen[1], one)
+                w.loop(left, right, one)
 
-            w.loop(0, seen[0], row)
-            w.call(self.inner, [memory, copy, *steps, w.item(target, begin), 1])
+            w.loop(top, bottom, row)
+            w.call(self.inner, [memory, copy, *steps, w.item(target, channel), 1])
 
         w.loop(first, w.ceildiv(channels, w.lanes), vector)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bucketize.ir import Binding, Const
+from bucketize.kernel.emit.vector import FLOAT_BYTES
 from bucketize.kernel.fitted import joined
 from bucketize.kernel.gemm.epilogue import FLOAT32
 from bucketize.kernel.gemm.pooling import VECTORS, Form, source
@@ -17,7 +18,7 @@ from bucketize.kernel.gemm.sweep import FITTED
 from bucketize.kernel.loops.loop import schedule_error, takes
 from bucketize.kernel.loops.pool import counts_pads, dims_of, is_mean
 from bucketize.kernel.target import Target
-from bucketize.kernel.template import Launch, Schedule, Shapes, Template
+from bucketize.kernel.template import Launch, Schedule, Shapes, Template, pitch_of
 from bucketize.kernel.work import work
 from bucketize.kernel.workload import Workload
 from bucketize.ops import avg_pool2d, max_pool2d
@@ -44,7 +45,8 @@ def _form(workload: Workload, target: Target) -> Form:
 
 
 def _launch(workload: Workload, _schedule: Schedule, shapes: Shapes, _target: Target) -> Launch:
-    return Launch(dims_of(workload, shapes), product(shapes[-1][:3]), GRAIN)
+    pixels = (pitch_of(shape) * FLOAT_BYTES for shape in shapes)
+    return Launch((*dims_of(workload, shapes), *pixels), product(shapes[-1][:3]), GRAIN)
 
 
 @dataclass(frozen=True)
@@ -108,4 +110,5 @@ TEMPLATE = Template(
     pack=lambda *_: None,
     pack_key=lambda *_: "",
     cost=_cost,
+    pitched=lambda _: frozenset({0, -1}),
 )

@@ -19,7 +19,8 @@ from bucketize.kernel.gemm.microkernel import Words
 from bucketize.kernel.loops.pool import PLANE, WINDOW
 
 VECTORS = 4  # of the widest tile: chains enough to hide the latency of one
-BLOCK_NAMES = ("out", "x", "workspace", "begin", "end", *PLANE, *WINDOW)
+PIXELS = ("pixel", "out_pixel")  # bytes from one to the next, of the image and of the result
+BLOCK_NAMES = ("out", "x", "workspace", "begin", "end", *PLANE, *WINDOW, *PIXELS)
 DOWN = ("h", "kh", "sh", "dh", "top", "bottom")
 ACROSS = ("w", "kw", "sw", "dw", "left", "right")
 
@@ -70,7 +71,7 @@ class _Windows:
         self.d: dict[str, Size] = {name: self.block.word(name) for name in (*PLANE, *WINDOW)}
         if not form.dilated:
             self.d |= {"dh": 1, "dw": 1}
-        self.pixel = w.mul(self.d["c"], FLOAT_BYTES)
+        self.pixel, self.out_pixel = map(self.block.word, PIXELS)
         self.line = w.mul(self.pixel, self.d["w"])
 
     def write(self) -> None:
@@ -92,12 +93,12 @@ class _Windows:
         rows = self.reach(w.sub(line, w.mul(image, d["oh"])), DOWN)
         above = w.add(w.mul(image, d["h"]), rows.first)
         x = w.at(self.block.pointer("x"), w.mul(above, self.line))
-        out = w.at(self.block.pointer("out"), w.mul(w.mul(line, d["ow"]), self.pixel))
+        out = w.at(self.block.pointer("out"), w.mul(w.mul(line, d["ow"]), self.out_pixel))
 
         def pixel(j: ir.Value, _: Values) -> None:
             columns = self.reach(j, ACROSS)
             there = w.at(x, w.mul(columns.first, self.pixel))
-            self.through_channels(there, w.at(out, w.mul(j, self.pixel)), rows, columns)
+            self.through_channels(there, w.at(out, w.mul(j, self.out_pixel)), rows, columns)
 
         w.loop(low, high, pixel)
 

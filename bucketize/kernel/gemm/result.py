@@ -37,9 +37,10 @@ class Results:
             row = place.word("row")
             for name, (pointer, step) in arrays.items():
                 frame.put(name, w.at(pointer, w.mul(row, step)))
-            for name in ("lines", "pixels"):
+            for name in ("lines", "pixels", "y", "x"):
                 frame.put(name, place.word(name))
-            frame.put("source", w.item(place.pointer("source"), channels))
+            source = w.beyond(place.pointer("source"), w.mul(channels, FLOAT_BYTES))
+            frame.put("source", source)
             frame.put("products", w.item(self.m, w.mul(t, self.form.width)))
             w.call(self.function, [self.block.memory, frame.memory])
 

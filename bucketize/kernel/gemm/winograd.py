@@ -14,7 +14,7 @@ import numpy as np
 
 from bucketize.kernel.emit.vector import FLOAT_BYTES
 from bucketize.kernel.gemm import epilogue, minimal
-from bucketize.kernel.gemm.conv import accepts_windows, row_step, unpadded, window
+from bucketize.kernel.gemm.conv import accepts_windows, pitched, row_step, window
 from bucketize.kernel.gemm.detour import Detour
 from bucketize.kernel.gemm.matmul import balanced, balances, panels
 from bucketize.kernel.gemm.microkernel import LINE
@@ -30,6 +30,7 @@ from bucketize.kernel.template import (
     Shapes,
     Template,
     combinations,
+    pitch_of,
 )
 from bucketize.kernel.workload import Workload
 from bucketize.op import Array
@@ -41,7 +42,7 @@ direct kernel has 8e-5; a search measures, and keeps to 1e-4."""
 
 
 def _accepts(workload: Workload) -> bool:
-    if not (accepts_windows(workload) and unpadded(workload)):
+    if not accepts_windows(workload):
         return False
     attrs = workload.anchor.attrs
     out, inner, *kernel = window(workload)
@@ -126,7 +127,7 @@ def _launch(workload: Workload, schedule: Schedule, shapes: Shapes, target: Targ
         "depth": inner,
         "columns": columns,
         "panels": ceil_div(columns, form.width),
-        "c_step": channels_out * FLOAT_BYTES,
+        "c_step": pitch_of(out) * FLOAT_BYTES,
     }
     steps = [row_step(shapes[o.place]) for o in form.epilogue.operands]
     extent = blocks["tiles"] * groups * dims["panels"] * positive(patches)
@@ -138,7 +139,7 @@ def _reading(workload: Workload, image: Shape, out: Shape, form: Form) -> dict[s
     """The dims that tell how patches lie in image and result."""
     channels = _channels(workload)
     _, height, width, _ = out
-    pixel = channels * FLOAT_BYTES
+    pixel, (top, left, *_) = pitch_of(image) * FLOAT_BYTES, workload.anchor.attrs["pads"]
     return {
         "channels": channels,
         "down": ceil_div(height, form.high),
@@ -148,6 +149,10 @@ def _reading(workload: Workload, image: Shape, out: Shape, form: Form) -> dict[s
         "pixel": pixel,
         "line": image[2] * pixel,
         "image": image[1] * image[2] * pixel,
+        "down_to": image[1],
+        "right_to": image[2],
+        "top": top,
+        "left": left,
     }
 
 
@@ -216,4 +221,5 @@ TEMPLATE = Template(
     pack=_pack,
     pack_key=_pack_key,
     cost=_detour,
+    pitched=pitched,
 )

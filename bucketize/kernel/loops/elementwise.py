@@ -151,4 +151,17 @@ def _counts(workload: Workload, at: Loops) -> Counts:
     return found | {"row": math.prod(at.dims[a] for members, _ in groups[:-1] for a in members)}
 
 
-ELEMENTWISE = loop_template("elementwise", _accepts, _source, _launch, _counts)
+def _pitched(workload: Workload) -> frozenset[int]:
+    """Operands that run along the last axis, where the loop over it is one by itself."""
+    params, out = workload.body.params, workload.result
+    groups = collapsed(axes_of([p.type.shape for p in params], out.shape))
+    if len(groups) < 2 or groups[-1][0] != [len(out.shape) - 1]:
+        return frozenset()
+    return frozenset(
+        k
+        for k, does in enumerate(groups[-1][1])
+        if does == RUNS and len(params[k].type.shape) == len(out.shape)
+    )
+
+
+ELEMENTWISE = loop_template("elementwise", _accepts, _source, _launch, _counts, pitched=_pitched)

@@ -18,7 +18,7 @@ from bucketize.ir import Atom, Binding, Const
 from bucketize.kernel.emit.expression import IMPORTS, dtype_text, stored_text
 from bucketize.kernel.loops.cost import Counts, Loops, Steps
 from bucketize.kernel.target import Target
-from bucketize.kernel.template import Knob, Launch, Schedule, Shapes, Template
+from bucketize.kernel.template import Knob, Launch, Schedule, Shapes, Template, pitch_of
 from bucketize.kernel.work import work
 from bucketize.kernel.workload import Workload
 from bucketize.op import Op
@@ -184,8 +184,9 @@ def takes(
 
 
 def strides_of(shape: Shape) -> tuple[Dim, ...]:
-    """The distances, in elements, between neighbours along each axis of a dense array."""
-    return tuple(product(shape[a + 1 :]) for a in range(len(shape)))
+    """The distances, in elements, between neighbours along each axis of an array."""
+    rows = [product(shape[a + 1 : -1]) * pitch_of(shape) for a in range(len(shape) - 1)]
+    return (*rows, 1) if shape else ()
 
 
 def spread(shape: Shape, out: Shape, strides: Sequence[Dim]) -> tuple[Dim, ...]:
@@ -216,6 +217,7 @@ def loop_template(
     source: Callable[[Workload], str],
     launch: Callable[[Workload, Shapes], Launch],
     counts: Callable[[Workload, Loops], Counts],
+    pitched: Callable[[Workload], frozenset[int]] = lambda _: frozenset(),
 ) -> Template:
     """A template without knobs: one kernel serves the workload at every size.
 
@@ -241,6 +243,7 @@ def loop_template(
         pack=lambda *_: None,
         pack_key=lambda *_: "",
         cost=steps(plain_launch, lambda workload, _, at: counts(workload, at)),
+        pitched=pitched,
     )
 
 

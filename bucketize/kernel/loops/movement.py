@@ -21,7 +21,7 @@ from bucketize.kernel.loops.loop import (
     strides_of,
     takes,
 )
-from bucketize.kernel.template import Launch, Shapes
+from bucketize.kernel.template import Launch, Shapes, pitch_of
 from bucketize.kernel.workload import Workload
 from bucketize.ops import broadcast_to, concat, strided_slice, tile
 from bucketize.ops.rules import slice_ends
@@ -116,7 +116,12 @@ BROADCAST = loop_template(
     "broadcast_to", takes(broadcast_to), _broadcast_source, _broadcast_launch, nest_counts
 )
 SLICE = loop_template(
-    "strided_slice", takes(strided_slice), _slice_source, _slice_launch, nest_counts
+    "strided_slice",
+    takes(strided_slice),
+    _slice_source,
+    _slice_launch,
+    nest_counts,
+    pitched=lambda _: frozenset({0}),
 )
 TILE = loop_template("tile", takes(tile), _tile_source, _tile_launch, nest_counts)
 
@@ -125,29 +130,48 @@ TILE = loop_template("tile", takes(tile), _tile_source, _tile_launch, nest_count
 
 
 def _concat_source(workload: Workload) -> str:
-    """The result as rows of `row` elements, to which argument k brings a part of `l{k}`."""
+    """The result as rows of `row` elements, to which argument k brings a part of `l{k}`.
+
+    Its own rows lie `p{k}` apart.
+    """
     count = len(workload.anchor.args)
     s = Source()
     with s.pieces(["_", "row"]):
         s("left = 0")
         for k in range(count):
-            s(f"right = left + l{k}", f"p = c0 * l{k} - left", "o = i - j")
+            s(f"right = left + l{k}", f"p = c0 * p{k} - left", "o = i - j")
             with s.loops(t="greatest(left, j), least(right, j + m)"):
                 s(f"y[o + t] = x{k}[p + t]")
             s("left = right")
-    names = ["row", *(f"l{k}" for k in range(count))]
+    names = ["row", *(f"{name}{k}" for name in "lp" for k in range(count))]
     return kernel_text("concat", workload, s, names, moved=range(count))
 
 
 def _concat_launch(workload: Workload, shapes: Shapes) -> Launch:
     axis = workload.anchor.attrs["axis"]
-    parts = [product(x[axis:]) for x in argument_shapes(workload, shapes)]
-    return Launch((sum(parts, start=0), *parts), product(shapes[-1]), GRAIN)
+    arguments = argument_shapes(workload, shapes)
+    parts = [product(x[axis:]) for x in arguments]
+    pitches = [product((*x[axis:-1], pitch_of(x))) for x in arguments]
+    return Launch((sum(parts, start=0), *parts, *pitches), product(shapes[-1]), GRAIN)
 
 
 def _concat_counts(_: Workload, at: Loops) -> Counts:
     row, *parts = at.dims
-    return {"row": at.extent / max(row, 1) * len(parts)}
+    return {"row": at.extent / max(row, 1) * (len(parts) // 2)}
 
 
-CONCAT = loop_template("concat", takes(concat), _concat_source, _concat_launch, _concat_counts)
+def _concat_pitched(workload: Workload) -> frozenset[int]:
+    """Along the last axis all of them may."""
+    last = len(workload.result.shape) - 1
+    known = range(len(workload.body.params))
+    return frozenset(known if workload.anchor.attrs["axis"] == last else ())
+
+
+CONCAT = loop_template(
+    "concat",
+    takes(concat),
+    _concat_source,
+    _concat_launch,
+    _concat_counts,
+    pitched=_concat_pitched,
+)

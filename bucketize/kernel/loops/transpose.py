@@ -27,6 +27,9 @@ from bucketize.types import Dim, ceil_div, maximum, minimum, product
 BLOCKS = (16, 32, 64)  # elements along the result's rows, so that both sides stay in cache
 DEFAULT_BLOCK = 32
 Groups = tuple[list[Dim], list[Dim]]
+FEW = 4
+"""Elements of an axis, side by side in the result or in the argument, up to which they are written
+out: the loop is then over the other axis, in vectors that are put together or taken apart."""
 STRIP = 4096  # elements of a strip where one block spans the rows: 16 KiB, half of a small L1
 
 
@@ -68,12 +71,39 @@ def _blocks_source(workload: Workload, schedule: Schedule) -> str:
             s(f"c{a} = r % e{a}", f"r //= e{a}")
         s(f"p = {' + '.join(['k', *(f'c{a} * s{a}' for a in rest)])}")
         s(f"q = {' + '.join([f'k * o{fast}', *(f'c{a} * o{a}' for a in rest)])}")
-        with s.loops(j=f"0, e{rank - 1}, {block}"):
-            s(f"m = least(e{rank - 1} - j, {block})")
-            with s.loops(u="h", t="m"):
-                s(f"y[q + u * o{fast} + j + t] = x0[p + u + (j + t) * s{rank - 1}]")
+        _block(s, workload, int(block))
     names = [*(f"e{a}" for a in range(rank)), "rows", *(f"s{a}" for a in range(rank))]
     return kernel_text(f"transpose: block {block}", workload, s, names, moved=(0,))
+
+
+def _block(s: Source, workload: Workload, block: int) -> None:
+    """`h` elements of the argument's rows, and all that the result's have there."""
+    extents, fast = _known(workload), _fast(workload.anchor.attrs["axes"])
+    last = len(extents) - 1
+    wide, few = extents[last], extents[fast]
+    if isinstance(wide, int) and 1 < wide <= FEW and fast == last - 1:
+        with s.loops(u="h"):
+            s(*(f"y[q + u * {wide} + {t}] = x0[p + u + {t} * s{last}]" for t in range(wide)))
+    elif isinstance(few, int) and 1 < few <= FEW and _follows(workload):
+        with s.loops(t=f"e{last}"):
+            s(*(f"y[q + {u} * o{fast} + t] = x0[p + {u} + t * {few}]" for u in range(few)))
+    else:
+        with s.loops(j=f"0, e{last}, {block}"):
+            s(f"m = least(e{last} - j, {block})")
+            with s.loops(u="h", t="m"):
+                s(f"y[q + u * o{fast} + j + t] = x0[p + u + (j + t) * s{last}]")
+
+
+def _known(workload: Workload) -> list[Dim]:
+    """The extents of the merged axes of the result."""
+    shape, axes = workload.anchor.args[0].type.shape, workload.anchor.attrs["axes"]
+    return [product(shape[a] for a in g) for g in merged(axes)]
+
+
+def _follows(workload: Workload) -> bool:
+    """Whether the result's last axis is the one before the argument's."""
+    groups = merged(workload.anchor.attrs["axes"])
+    return groups[-1][-1] + 1 == groups[_fast(workload.anchor.attrs["axes"])][0]
 
 
 def _blocks_launch(workload: Workload, schedule: Schedule, groups: Groups) -> Launch:
