@@ -210,11 +210,11 @@ class Writer:
         fn = self.declare(f"llvm.masked.store.{_suffix(value.type)}.p0", VOID, arguments)
         self.builder.call(fn, [value, pointer, ir.Constant(INT, FLOAT_BYTES), mask])
 
-    def prefetch(self, pointer: ir.Value) -> None:
-        """Ask for the cache line to be brought into the second level."""
+    def prefetch(self, pointer: ir.Value, locality: int) -> None:
+        """Ask for the cache line to be brought into the first level, 3, or the second, 2."""
         fn = self.declare("llvm.prefetch.p0", VOID, [POINTER, INT, INT, INT])
-        read, second_level, data = (ir.Constant(INT, n) for n in (0, 2, 1))
-        self.builder.call(fn, [pointer, read, second_level, data])
+        read, level, data = (ir.Constant(INT, n) for n in (0, locality, 1))
+        self.builder.call(fn, [pointer, read, level, data])
 
     def mask(self, count: Size) -> ir.Value:
         """The first `count` of at least two lanes on; any count is fine."""

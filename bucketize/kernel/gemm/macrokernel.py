@@ -234,8 +234,8 @@ class _Loops:
     def put_ahead(self, b: ir.Value, tile: Size, tiles: Size, bytes_: Size) -> None:
         """Tell the tile which part of what follows its part of B it is to fetch.
 
-        The tiles share what comes next. One that is alone reads B as a stream, which the processor
-        fetches ahead by itself.
+        The tiles share what comes next. One that is alone reads B as a stream, and fetches ahead
+        for itself: the processor would, too, but never beyond the end of a page.
         """
         if not self.form.packed:
             return
@@ -245,3 +245,4 @@ class _Loops:
         alone = w.compare(tiles, "==", 1)
         self.frame.put("ahead", w.at(b, w.add(bytes_, done)))
         self.frame.put("lines", w.builder.select(alone, w.word(0), w.word(lines)))
+        self.frame.put("alone", w.builder.zext(alone, WORD))

@@ -23,6 +23,11 @@ UNROLL = 4
 """Steps of the reduction in a turn of its loop. On eleven products with 16 lanes one step took 1 to
 16 % longer, two from 2 % less to 9 % longer."""
 LINE = 64  # bytes that a prefetch brings, on all machines that matter
+STREAM = 4096  # bytes that a tile which is alone fetches ahead: the processor stops at a page's end
+FIRST, SECOND = 3, 2  # the level of the caches that a prefetch brings a line to, as LLVM counts
+CHAINS = 8
+"""Sums that a tile keeps going at least, each of which waits for itself alone: an addition takes
+four cycles, two begin in each. A low tile has several for each element, joined at its end."""
 IMAGE = ("width", "height", "line_step", "image_step")
 
 
@@ -81,7 +86,7 @@ class Form:
     def frame_names(self) -> tuple[str, ...]:
         """The words that tell a tile its place."""
         names = ["b", "c", "columns", "units", "skip", "first", "last", "partial"]
-        names += ["ahead", "lines"] if self.packed else ["b_step"]
+        names += ["ahead", "lines", "alone"] if self.packed else ["b_step"]
         operands = (f"e{i}" for i in range(len(self.epilogue.operands)))
         return (*names, *operands, *(f"row{m}" for m in range(self.rows)))
 
@@ -209,7 +214,9 @@ class _Tile:
         """The sums of the passes before, and of this one; after the last they are stored."""
         w, partial = self.w, self.frame.pointer("partial")
         first = w.compare(self.frame.word("first"), "!=", 0)
-        sums = self.reduce(self.partial_sums(first, partial))
+        started = [*self.partial_sums(first, partial)]
+        started += [w.number(0)] * (len(self.cells) * (self.chains - 1))
+        sums = self.joined(self.reduce(started))
         last = w.compare(self.frame.word("last"), "!=", 0)
         w.when(last, lambda: self.store(sums), lambda: self.spill(sums, partial))
 
@@ -287,10 +294,12 @@ class _Tile:
             def body(k: ir.Value, sums: Values) -> Values:
                 here, at = [w.item(r, k) for r in rows], w.at(b, w.mul(k, b_step))
                 if fetches:
-                    self.fetch_ahead(w.add(done, k), steps)
+                    self.fetch_ahead(w.add(done, k), at, steps)
+                chains = self.apart(sums)
                 for u in range(steps):
-                    sums = self.step([w.item(r, u) for r in here], w.at(at, w.mul(b_step, u)), sums)
-                return sums
+                    chain, there = u % len(chains), [w.item(r, u) for r in here]
+                    chains[chain] = self.step(there, w.at(at, w.mul(b_step, u)), chains[chain])
+                return [s for chain in chains for s in chain]
 
             return body
 
@@ -311,21 +320,45 @@ class _Tile:
             return 1
         return 2 if sums >= 24 and not self.form.packed else UNROLL
 
-    def fetch_ahead(self, k: Size, lines: int) -> None:
+    @property
+    def chains(self) -> int:
+        """How many sums of an element a turn keeps apart."""
+        return min(max(CHAINS // len(self.cells), 1), self.unroll)
+
+    def apart(self, sums: Values) -> list[Values]:
+        """The sums of all elements, chain by chain."""
+        count = len(self.cells)
+        return [sums[i : i + count] for i in range(0, len(sums), count)]
+
+    def joined(self, sums: Values) -> Values:
+        """One sum of each element."""
+        total, *others = self.apart(sums)
+        for chain in others:
+            total = [self.w.builder.fadd(a, b) for a, b in zip(total, chain, strict=True)]
+        return total
+
+    def fetch_ahead(self, k: Size, b: ir.Value, steps: int) -> None:
         """Ask for lines of the part of B that comes next, as many in a turn as it has steps.
 
-        They are asked for at the begin of the tile's reduction, until it has had its share.
+        They are asked for at the begin of the tile's reduction, until it has had its share. A tile
+        that is alone asks for what it is about to read from `b` on itself.
         """
         if not self.form.packed:
             return
         w = self.w
 
-        def ask() -> None:
+        def share() -> None:
             at = w.at(self.frame.pointer("ahead"), w.mul(k, LINE))
-            for line in range(lines):
-                w.prefetch(w.at(at, line * LINE))
+            for line in range(steps):
+                w.prefetch(w.at(at, line * LINE), SECOND)
 
-        w.when(w.compare(k, "<", self.frame.word("lines")), ask)
+        def stream() -> None:
+            for line in range(0, steps * self.form.width * FLOAT_BYTES, LINE):
+                w.prefetch(w.beyond(b, STREAM + line), FIRST)
+
+        w.when(w.compare(k, "<", self.frame.word("lines")), share)
+        if not self.form.image:  # whose tiles are seldom alone, and need their registers
+            w.when(w.compare(self.frame.word("alone"), "!=", 0), stream)
 
     def step(self, rows: Values, b: ir.Value, sums: Values) -> Values:
         """One step of the reduction: an outer product."""
