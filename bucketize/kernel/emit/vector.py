@@ -19,7 +19,7 @@ from bucketize.kernel.emit.entry import BLOCK
 Size: TypeAlias = int | ir.Value
 Values: TypeAlias = list[ir.Value]
 
-BIT, BYTE, INT, WORD = ir.IntType(1), ir.IntType(8), ir.IntType(32), ir.IntType(64)
+BIT, BYTE, SHORT, INT, WORD = (ir.IntType(n) for n in (1, 8, 16, 32, 64))
 FLOAT = ir.FloatType()
 POINTER, VOID = ir.PointerType(), ir.VoidType()
 FLOAT_BYTES, WORD_BYTES = 4, 8
@@ -179,6 +179,24 @@ class Writer:
             return self.builder.load(pointer, typ=kind, align=FLOAT_BYTES)
         fn = self._intrinsic("masked.load", kind, [POINTER, INT, mask.type, kind], ".p0")
         return self.builder.call(fn, [pointer, ir.Constant(INT, FLOAT_BYTES), mask, self.number(0)])
+
+    def load_bfloat16(self, pointer: ir.Value) -> ir.Value:
+        """A vector of bfloat16 from memory."""
+        kind = vector_type(SHORT, self.lanes)
+        bits = self._widened(self.builder.load(pointer, typ=kind, align=2), signed=False)
+        shifted = self.builder.shl(bits, constant(INT, 16, self.lanes))
+        return self.builder.bitcast(shifted, vector_type(FLOAT, self.lanes))
+
+    def load_int8(self, pointer: ir.Value) -> ir.Value:
+        """A vector of signed bytes from memory, as floats."""
+        kind = vector_type(BYTE, self.lanes)
+        whole = self._widened(self.builder.load(pointer, typ=kind, align=1), signed=True)
+        return self.builder.sitofp(whole, vector_type(FLOAT, self.lanes))
+
+    def _widened(self, x: ir.Value, *, signed: bool) -> ir.Value:
+        """Integers of 32 bits."""
+        kind = vector_type(INT, self.lanes)
+        return self.builder.sext(x, kind) if signed else self.builder.zext(x, kind)
 
     def load_splat(self, pointer: ir.Value) -> ir.Value:
         """One float32 from memory, in every element."""

@@ -160,10 +160,11 @@ class _Loops:
         w, d, width = self.w, self.d, self.form.width
         columns = w.word(w.sub(d["columns"], w.mul(panel, width)))
         self.frame.put("columns", columns)
-        b, step = w.at(bases["b"], w.mul(panel, d["panel_step"])), width * FLOAT_BYTES
+        b, step = w.at(bases["b"], w.mul(panel, d["panel_step"])), self.form.b_step
         if self.form.packed:
-            self.frame.put("b", b)
-            return b, step
+            if self.form.head:
+                self.frame.put("head", b)
+            return w.at(b, self.form.head), step
         self.frame.put("b", b)
         self.frame.put("b_step", d["b_step"])
         cut = w.compare(columns, "<", width)

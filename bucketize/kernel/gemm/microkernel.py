@@ -28,6 +28,7 @@ FIRST, SECOND = 3, 2  # the level of the caches that a prefetch brings a line to
 CHAINS = 8
 """Sums that a tile keeps going at least, each of which waits for itself alone: an addition takes
 four cycles, two begin in each. A low tile has several for each element, joined at its end."""
+BYTES = {"float32": 4, "bfloat16": 2, "int8": 1}  # of an element of B
 IMAGE = ("width", "height", "line_step", "image_step")
 
 
@@ -52,6 +53,18 @@ class Form:
     image: bool
     """Whether rows are the pixels of a convolution, with a window of taps."""
     epilogue: Epilogue
+    weights: str = "float32"
+    """What a packed B holds: int8 of each column's steps, which lie before its panel."""
+
+    @property
+    def b_step(self) -> int:
+        """Bytes of a step of the reduction in a packed panel."""
+        return self.width * BYTES[self.weights]
+
+    @property
+    def head(self) -> int:
+        """Bytes before the first step of a packed panel."""
+        return self.width * FLOAT_BYTES if self.weights == "int8" else 0
 
     @property
     def width(self) -> int:
@@ -87,6 +100,7 @@ class Form:
         """The words that tell a tile its place."""
         names = ["b", "c", "columns", "units", "skip", "first", "last", "partial"]
         names += ["ahead", "lines", "alone"] if self.packed else ["b_step"]
+        names += ["head"] if self.head else []
         operands = (f"e{i}" for i in range(len(self.epilogue.operands)))
         return (*names, *operands, *(f"row{m}" for m in range(self.rows)))
 
@@ -241,6 +255,7 @@ class _Tile:
     def store(self, sums: Values) -> None:
         """Store whole tiles at once; a cut one, or a long epilogue, goes through memory."""
         w, form = self.w, self.form
+        sums = self.scaled(sums) if form.head else sums
 
         def through_memory() -> None:
             memory = w.scratch(self.height * form.width * FLOAT_BYTES)
@@ -257,6 +272,12 @@ class _Tile:
         else:
             whole = w.compare(self.frame.word("columns"), ">=", form.width)
             w.when(whole, at_once, through_memory)
+
+    def scaled(self, sums: Values) -> Values:
+        """The sums of int8 by their columns' steps."""
+        w, head = self.w, self.frame.pointer("head")
+        steps = [w.load(w.item(head, v * w.lanes)) for v in range(self.form.vectors)]
+        return [w.builder.fmul(s, steps[v]) for (_, v), s in zip(self.cells, sums, strict=True)]
 
     def reduce(self, sums: Values) -> Values:
         """The sums with the whole reduction, or one pass of it, added."""
@@ -286,7 +307,7 @@ class _Tile:
     ) -> Values:
         """The sums with `depth` steps added, of a reduction of which `done` steps went before."""
         w = self.w
-        b_step: Size = self.form.width * FLOAT_BYTES
+        b_step: Size = self.form.b_step
         if not self.form.packed:
             b_step = self.frame.word("b_step")
 
@@ -353,7 +374,7 @@ class _Tile:
                 w.prefetch(w.at(at, line * LINE), SECOND)
 
         def stream() -> None:
-            for line in range(0, steps * self.form.width * FLOAT_BYTES, LINE):
+            for line in range(0, steps * self.form.b_step, LINE):
                 w.prefetch(w.beyond(b, STREAM + line), FIRST)
 
         w.when(w.compare(k, "<", self.frame.word("lines")), share)
@@ -363,10 +384,16 @@ class _Tile:
     def step(self, rows: Values, b: ir.Value, sums: Values) -> Values:
         """One step of the reduction: an outer product."""
         w = self.w
-        vectors = [w.load(w.item(b, v * w.lanes)) for v in range(self.form.vectors)]
+        vectors = [self.load_b(b, v * w.lanes) for v in range(self.form.vectors)]
         new: Values = []  # one row after the other, so that one splat is alive at a time
         for m, row in enumerate(rows):
             splat = w.load_splat(row)
             mine = sums[m * len(vectors) : (m + 1) * len(vectors)]
             new += [w.fma(splat, v, s) for v, s in zip(vectors, mine, strict=True)]
         return new
+
+    def load_b(self, b: ir.Value, column: int) -> ir.Value:
+        """A vector of B."""
+        w, weights = self.w, self.form.weights
+        load = {"float32": w.load, "bfloat16": w.load_bfloat16, "int8": w.load_int8}[weights]
+        return load(w.item(b, column, BYTES[weights]))
