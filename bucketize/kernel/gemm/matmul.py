@@ -18,7 +18,7 @@ from bucketize.kernel.template import Knob, Launch, Schedule, Shapes, Template
 from bucketize.kernel.workload import Workload
 from bucketize.op import Array
 from bucketize.ops.rounding import FORMATS, bfloat16_bits, int8_columns, rounded
-from bucketize.types import Dim, ceil_div, maximum, positive, product
+from bucketize.types import Dim, ceil_div, maximum, minimum, positive, product
 
 # --- where things lie ------------------------------------------------------------------------
 
@@ -59,10 +59,23 @@ def balances(rows: int, most: int) -> bool:
     return rows > most * (most - 2)
 
 
-def passes(units: Dim, depth: Dim, most: int) -> Dim:
+def passes(units: Dim, depth: Dim, most: Dim) -> Dim:
     """How many of the units of a reduction a pass takes, so that it is `most` deep at most."""
-    count = maximum(ceil_div(units * depth, most), 1) if most else 1
+    count = maximum(ceil_div(units * depth, most), 1) if most != 0 else 1
     return maximum(ceil_div(units, count), 1)
+
+
+def depth_of_pass(rows: Dim, depth: Dim, most: int, target: Target) -> Dim:
+    """How deep a pass is over rows that lie side by side, `most` unless A is large.
+
+    Passes over an A that no second cache holds read short pieces of its rows, which are not fetched
+    ahead in time; many of them cost more than sums and B that stay near are worth.
+    """
+    if not most or not target.l2:
+        return passes(depth, 1, most)
+    large = minimum(rows * depth * FLOAT_BYTES // target.l2, 1)
+    many = minimum(depth // (cost.MANY * most), 1)
+    return passes(depth, 1, most + large * many * depth)
 
 
 def finish_launch(
@@ -178,7 +191,7 @@ def _launch(workload: Workload, schedule: Schedule, shapes: Shapes, target: Targ
         "panel_step": b_bytes,
         "b_step": steps[1],
         "copied": int(schedule.get("copy") == "yes"),
-        "pass_units": passes(depth, 1, int(schedule["kc"])),
+        "pass_units": depth_of_pass(rows, depth, int(schedule["kc"]), target),
     }
     dims |= {f"e{i}_step": step for i, step in enumerate(steps[3:])}
     copies = not f.packed and (dims["copied"] or columns % f.width != 0)
