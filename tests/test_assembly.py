@@ -14,7 +14,9 @@ import llvmlite.binding as llvm
 import pytest
 from test_vector_templates import Case, N, S, convolution, dense, product, scores
 
+from bucketize.kernel.emit.vector import FLOAT_BYTES
 from bucketize.kernel.gemm import depthwise, matmul, winograd
+from bucketize.kernel.gemm.microkernel import LINE
 from bucketize.kernel.gemm.schedule import tiles
 from bucketize.kernel.object import machine
 from bucketize.kernel.target import Processor, Target, target_of
@@ -42,6 +44,16 @@ class Loop:
     def sums(self) -> int:
         """Of vectors, in a turn."""
         return sum("vfmadd" in line for line in self.lines)
+
+    @property
+    def destinations(self) -> set[str]:
+        """The registers of these sums."""
+        return {line.split()[-1] for line in self.lines if "vfmadd" in line}
+
+    @property
+    def fetched(self) -> int:
+        """Lines of what is about to be read that are asked for, in a turn."""
+        return sum("prefetcht0" in line for line in self.lines)
 
     @property
     def on_stack(self) -> list[str]:
@@ -162,6 +174,19 @@ def test_sums_of_depthwise_convolutions_stay_in_registers(
         assert loop.sums == 9 * width * vectors
         assert not [line for line in loop.spilled if "Spill" in line], width
         assert len(loop.spilled) <= 1, width
+
+
+@BOTH
+def test_low_tiles_wait_for_no_sum_and_fetch_all_that_they_read(processor: Processor) -> None:
+    """Sums that wait for themselves alone are as many as fill the pipeline, where there is room."""
+    target = target_of(processor)
+    schedule = scheduled("dense", 4, 2 * target.lanes)
+    for height in (1, 2, 4):
+        loops = product_loops("dense", schedule, target, processor)
+        (turn,) = (x for x in loops if x.function.endswith(f".tile{height}") and x.fetched)
+        assert len(turn.destinations) == 8
+        steps = turn.sums // (2 * height)
+        assert turn.fetched * LINE == steps * 2 * target.lanes * FLOAT_BYTES
 
 
 def test_a_tile_that_does_not_fit_is_noticed() -> None:

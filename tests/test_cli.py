@@ -215,6 +215,12 @@ def test_convolutions_are_as_precise_as_was_asked(run: Run) -> None:
     assert "'high' is not one of" in run("show", "conv.onnx", "--precision", "high").stderr
 
 
+def test_weights_are_as_short_as_was_asked(run: Run, net: str) -> None:
+    assert "weights=" not in run("show", net).output
+    assert "weights='bfloat16'" in run("show", net, "--weights", "bfloat16").output
+    assert "'int4' is not one of" in run("show", net, "--weights", "int4").stderr
+
+
 def test_show_abridges_very_many_buckets(run: Run, net: str) -> None:
     options = ["show", net, "--dim", "N=1..10001", "-d", "exact"]
     text = run(*options, "--section", "decisions", "--section", "clones").output

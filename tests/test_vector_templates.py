@@ -314,6 +314,18 @@ def test_depths_of_nothing_sum_to_zero_and_no_rows_are_no_work() -> None:
         np.testing.assert_array_equal(got, np.zeros((rows, 64)))
 
 
+def test_a_pass_is_whole_where_rows_leave_the_second_cache() -> None:
+    """At run time: one kernel serves few rows and many."""
+    target = replace(TARGETS[0], l2=1 << 20)
+    deep = {n: matmul.depth_of_pass(n, 1024, 128, target) for n in (1, 255, 256, 5000)}
+    assert deep == {1: 128, 255: 128, 256: 1024, 5000: 1024}
+    assert matmul.depth_of_pass(5000, 511, 128, target) == 128, "they are few"
+    assert matmul.depth_of_pass(5000, 1024, 128, replace(target, l2=0)) == 128
+    assert matmul.depth_of_pass(1, 1024, 0, target) == 1024
+    case = Case(matmul.TEMPLATE, product, ((N, 520), (520, 70)), ({"N": 1}, {"N": 15}), (1,))
+    check(case, {"mr": 6, "nr": 64, "kc": 128}, replace(target, l2=1 << 13))
+
+
 # --- what is declined ------------------------------------------------------------------------
 
 

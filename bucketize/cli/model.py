@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bucketize.cli.parameter import PRECISION, Bound, Sizes
+from bucketize.cli.parameter import PRECISION, WEIGHTS, Bound, Sizes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -121,16 +121,20 @@ def load_model(model: str, bounds: Iterable[Bound]) -> Model:
 def _read(model: str, own: dict[str, tuple[int, int | None]]) -> Model:
     from bucketize.onnx import from_onnx
 
-    precision = click.get_current_context().meta.get(PRECISION, "default")
+    asked = click.get_current_context().meta
+    how = {
+        "precision": asked.get(PRECISION, "default"),
+        "weights": asked.get(WEIGHTS, "float32"),
+    }
     if not model.startswith(ZOO):
-        module = from_onnx(model, bounds=own, precision=precision)
+        module = from_onnx(model, bounds=own, **how)
         return Model(module, own, Path(model).stem, zoo=False)
     from bucketize.zoo import BOUNDS, build
 
     name = model.removeprefix(ZOO)
     proto = build(name)
     own = {**BOUNDS[name], **own}
-    return Model(from_onnx(proto, bounds=own, precision=precision), own, name, zoo=True)
+    return Model(from_onnx(proto, bounds=own, **how), own, name, zoo=True)
 
 
 def random_inputs(params: Iterable[Var], sizes: Sizes) -> Arrays:

@@ -15,6 +15,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 Bound: TypeAlias = tuple[str, tuple[int, int | None]]
 Sizes: TypeAlias = dict[str, int]
 PRECISION = "bucketize.precision"  # where a context holds what was asked for
+WEIGHTS = "bucketize.weights"
 INTERRUPTED = 128 + 2  # the exit code that shells expect of who was ended by SIGINT
 
 
@@ -88,7 +89,7 @@ def model_options(command: F) -> F:
 
 
 def reading_options(command: F) -> F:
-    """--dim, the bounds of symbols, and --precision, which `load_model` asks the context for."""
+    """--dim, the bounds of symbols, and what `load_model` asks the context for."""
     return all_of(
         click.option(
             "--dim",
@@ -105,6 +106,14 @@ def reading_options(command: F) -> F:
             expose_value=False,
             callback=lambda context, _, value: context.meta.update({PRECISION: value}),
             help="Of convolutions; exact: no kernel that finds their sums by fewer products.",
+        ),
+        click.option(
+            "--weights",
+            type=click.Choice(["float32", "bfloat16", "int8"]),
+            default="float32",
+            expose_value=False,
+            callback=lambda context, _, value: context.meta.update({WEIGHTS: value}),
+            help="Known matrices of products, rounded: few rows are faster, none is as exact.",
         ),
     )(command)
 

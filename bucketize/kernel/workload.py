@@ -24,7 +24,8 @@ from bucketize.ir import (
 from bucketize.ops import broadcast_to, reshape, transpose, unsqueeze
 from bucketize.types import Dim, Symbol, TensorType, substitute, symbols
 
-UNSTATED = [("precision", "default")]  # attributes that keys do not name: logs are older than they
+UNSTATED = [("precision", "default"), ("weights", "float32")]
+"""Attributes that keys do not name: logs are older than they."""
 READING = frozenset((transpose, unsqueeze, broadcast_to, reshape))
 """Ops that say how another one reads what it takes."""
 

@@ -14,6 +14,7 @@ from bucketize.onnx.load import Source, load, opsets
 from bucketize.onnx.node import Unsupported, native_dtype
 from bucketize.onnx.translate import Translation, check_different
 from bucketize.ops.nn import PRECISIONS
+from bucketize.ops.rounding import FORMATS
 from bucketize.text.reader import RESERVED
 from bucketize.types import Dim, Symbol, TensorType
 
@@ -21,24 +22,34 @@ Key: TypeAlias = str | tuple[str, int]  # a `dim_param`, or the place of a dim t
 Bounds: TypeAlias = Mapping[str, tuple[int, int | None]]
 
 
-def from_onnx(model: Source, *, bounds: Bounds | None = None, precision: str = "default") -> Module:
+def from_onnx(
+    model: Source,
+    *,
+    bounds: Bounds | None = None,
+    precision: str = "default",
+    weights: str = "float32",
+) -> Module:
     """The module of an ONNX model of opset 13 or later: a path, bytes, or a ModelProto.
 
     `bounds` are inclusive, by symbol: `{"N": (1, 32)}`; None as the upper one is no bound. Each
     `dim_param` becomes a symbol, with `_` for what no name can hold; a dim without one becomes a
     symbol of its own, `{input}_{axis}`. `precision` is that of `conv2d`: "exact" keeps to kernels
-    that add up the products of the definition. Raises an UnsupportedModelError
-    that lists all nodes that cannot be converted, or says what is wrong with the file.
+    that add up the products of the definition. `weights` is that of `matmul`, where a factor is a
+    known matrix: "bfloat16" and "int8" round it, and kernels of few rows read less memory. Raises
+    an UnsupportedModelError that lists all nodes that cannot be converted, or says what is wrong
+    with the file.
     """
     if bounds is not None and not isinstance(bounds, Mapping):
         raise ArgumentError(f'expected bounds by symbol, as in {{"N": (1, 32)}}, got {bounds!r}')
     if precision not in PRECISIONS:
         raise unknown_name("precision", precision, PRECISIONS)
+    if weights not in FORMATS:
+        raise unknown_name("format of weights", weights, FORMATS)
     proto = load(model)
     params = parameters(proto.graph, bounds or {})
     names = [output.name for output in proto.graph.output]
     check_different("output", names)
-    translation = Translation(opsets(proto), precision)
+    translation = Translation(opsets(proto), precision, weights)
     main = translation.function("main", proto.graph, params, {})
     translation.check()
     return Module({"main": main}, names=names)

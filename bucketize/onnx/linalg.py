@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from bucketize.ir import Atom
-from bucketize.onnx.node import Node, converts
+import numpy as np
+
+from bucketize.ir import Atom, Const
+from bucketize.onnx.node import Node, Unsupported, converts
 from bucketize.ops.elementwise import add, mul
 from bucketize.ops.linalg import matmul
+from bucketize.ops.rounding import FORMATS
 from bucketize.ops.shape import squeeze, transpose, unsqueeze
 
 
@@ -18,7 +21,7 @@ def _matmul(n: Node) -> Atom:
         x = n.emit(unsqueeze, x, axes=(0,))
     if column:
         y = n.emit(unsqueeze, y, axes=(1,))
-    out = n.emit(matmul, x, y)
+    out = _product(n, x, y)
     rank = len(out.type.shape)
     axes = (rank - 2,) * row + (rank - 1,) * column
     return n.emit(squeeze, out, axes=axes) if axes else out
@@ -29,7 +32,7 @@ def _gemm(n: Node) -> Atom:
     """`alpha * a @ b + beta * c`."""
     a = _turned(n, n[0], n.attr("transA", 0))
     b = _turned(n, n[1], n.attr("transB", 0))
-    out = _scaled(n, n.emit(matmul, a, b), n.attr("alpha", 1.0))
+    out = _scaled(n, _product(n, a, b), n.attr("alpha", 1.0))
     beta, c = n.attr("beta", 1.0), n.optional(2)
     return out if c is None or beta == 0 else n.emit(add, out, _scaled(n, c, beta))
 
@@ -40,3 +43,17 @@ def _turned(n: Node, x: Atom, turned: int) -> Atom:
 
 def _scaled(n: Node, x: Atom, factor: float) -> Atom:
     return x if factor == 1 else n.emit(mul, x, n.like(x, factor))
+
+
+def _product(n: Node, x: Atom, y: Atom) -> Atom:
+    """The product, with weights in the format that is asked for."""
+    known = n[1]
+    if n.weights == FORMATS[0] or not isinstance(known, Const) or not _is_matrix(known):
+        return n.emit(matmul, x, y)
+    if n.weights == "int8" and not np.isfinite(known.value).all():
+        raise Unsupported("weights that are not finite have no int8")
+    return n.emit(matmul, x, y, weights=n.weights)
+
+
+def _is_matrix(known: Const) -> bool:
+    return len(known.type.shape) == 2 and known.type.dtype == np.float32

@@ -31,6 +31,8 @@ class Node:
     builder: Builder
     precision: str
     """That of convolutions."""
+    weights: str = "float32"
+    """The format of the matrices that products know."""
 
     def __getitem__(self, index: int) -> Atom:
         """An operand that must be there."""

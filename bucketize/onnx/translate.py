@@ -42,6 +42,7 @@ class Translation:
 
     opsets: Mapping[str, int]
     precision: str
+    weights: str
     faults: dict[Fault, list[str]] = field(default_factory=dict)
 
     def function(
@@ -98,7 +99,7 @@ class Translation:
         _check_dtypes(node, inputs, self._opset(node))
         attrs = {**_attributes(node), **blocks}
         builder.origin = (_title(node),)
-        view = Node(tuple(inputs), attrs, len(node.output), builder, self.precision)
+        view = Node(tuple(inputs), attrs, len(node.output), builder, self.precision, self.weights)
         made = convert(view)
         if attrs:
             raise Unsupported(f"the attribute {', '.join(attrs)} is not supported")

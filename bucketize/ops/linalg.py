@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from bucketize.errors import TypeRelError
 from bucketize.op import FREE, UNSAFE, Array, Fill, Padding, op
+from bucketize.ops.rounding import FORMATS, rounded
 from bucketize.ops.rules import broadcast_padding, same
 from bucketize.types import Shape, broadcast_shapes, meet
 
 
-def _matmul_shape(x: Shape, y: Shape) -> Shape:
+def _matmul_shape(x: Shape, y: Shape, *, weights: str) -> Shape:
+    if weights not in FORMATS:
+        raise TypeRelError(f"no weights of {weights!r}; known: {', '.join(FORMATS)}")
     if len(x) < 2 or len(y) < 2:
         raise TypeRelError(f"matmul takes matrices or stacks of them, got ranks {len(x)}, {len(y)}")
     meet(x[-1], y[-2])
     return (*broadcast_shapes(x[:-2], y[:-2]), x[-2], y[-1])
 
 
-def _matmul_padding(arg: int, axis: int, x: Shape, y: Shape) -> Padding:
+def _matmul_padding(arg: int, axis: int, x: Shape, y: Shape, **_: Any) -> Padding:
     from_end = axis - len((x, y)[arg])
     if from_end < -2:
         return broadcast_padding(arg, axis, x, y)
@@ -30,8 +35,15 @@ def _matmul_padding(arg: int, axis: int, x: Shape, y: Shape) -> Padding:
     shape=_matmul_shape,
     padding=_matmul_padding,
     example="float32[M, K], float32[K, N]; float32[B, 1, M, K], float32[H, K, N]; "
-    "float32[B, M, K], float32[B, K, N]; int32[M, K], int32[K, N]",
+    "float32[B, M, K], float32[B, K, N]; int32[M, K], int32[K, N]; "
+    "float32[M, K], float32[K, N] {weights='bfloat16'}; "
+    "float32[M, K], float32[K, N] {weights='int8'}",
 )
-def matmul(x: Array, y: Array) -> Array:
-    """The matrix product over the last two axes; the others broadcast."""
-    return np.asarray(np.matmul(x, y))
+def matmul(x: Array, y: Array, *, weights: str = "float32") -> Array:
+    """The matrix product over the last two axes; the others broadcast.
+
+    By `weights` floats of `y` are rounded first: "bfloat16" each within 2**-8 of itself, "int8"
+    within a 254th of its column's largest magnitude. A product is off by so much of |x| @ |y| at
+    most, or of the sum of a row's |x| times that magnitude.
+    """
+    return np.asarray(np.matmul(x, rounded(y, weights)))

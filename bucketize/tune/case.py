@@ -33,8 +33,9 @@ class Case:
     expected: Array
     layouts: dict[tuple[int, str], Array] = field(default_factory=dict)
     """Constants as kernels want them laid out, by place and layout."""
-    rings: dict[int, list[Array]] = field(default_factory=dict)
-    """By the place of a constant, memory that holds numbers like its own, in any layout."""
+    rings: dict[tuple[int, str], list[Array]] = field(default_factory=dict)
+    """By the place of a constant and the kind of its numbers, memory that holds such, in any
+    layout."""
     pool: Pool = field(default_factory=Pool)
     """Where these lie, as in an executable."""
     fresh_bytes: int = 0
@@ -51,15 +52,16 @@ class Case:
     def ring(self, place: int, like: Array, turns: int) -> Sequence[Array]:
         """So many arrays in place of a constant in some layout, all in memory of their own.
 
-        Which floats they hold changes no timing; all layouts share them. Integers may be indices,
-        and stay what they are.
+        Which floats they hold changes no timing; all layouts share them. Integers that nobody laid
+        out may be indices, and stay what they are.
         """
-        if like.dtype.kind != "f":
+        kind = like.dtype.kind
+        if kind != "f" and like is self.inputs[place]:
             return [like]
-        ring = self.rings.get(place, [])
+        ring = self.rings.get((place, kind), [])
         if len(ring) < turns or ring[0].nbytes < like.nbytes:
             ring = [_filled(like, self.pool) for _ in range(turns)]
-            self.rings[place] = ring
+            self.rings[place, kind] = ring
         return [a[: like.nbytes].view(like.dtype).reshape(like.shape) for a in ring[:turns]]
 
     @property

@@ -15,7 +15,7 @@ from llvmlite import ir
 Size: TypeAlias = int | ir.Value
 Values: TypeAlias = list[ir.Value]
 
-BIT, BYTE, INT, WORD = ir.IntType(1), ir.IntType(8), ir.IntType(32), ir.IntType(64)
+BIT, BYTE, SHORT, INT, WORD = (ir.IntType(n) for n in (1, 8, 16, 32, 64))
 FLOAT = ir.FloatType()
 POINTER, VOID = ir.PointerType(), ir.VoidType()
 FLOAT_BYTES, WORD_BYTES = 4, 8
@@ -176,6 +176,24 @@ class Writer:
         fn = self._intrinsic("masked.load", kind, [POINTER, INT, mask.type, kind], ".p0")
         return self.builder.call(fn, [pointer, ir.Constant(INT, FLOAT_BYTES), mask, self.number(0)])
 
+    def load_bfloat16(self, pointer: ir.Value) -> ir.Value:
+        """A vector of bfloat16 from memory."""
+        kind = vector_type(SHORT, self.lanes)
+        bits = self._widened(self.builder.load(pointer, typ=kind, align=2), signed=False)
+        shifted = self.builder.shl(bits, constant(INT, 16, self.lanes))
+        return self.builder.bitcast(shifted, vector_type(FLOAT, self.lanes))
+
+    def load_int8(self, pointer: ir.Value) -> ir.Value:
+        """A vector of signed bytes from memory, as floats."""
+        kind = vector_type(BYTE, self.lanes)
+        whole = self._widened(self.builder.load(pointer, typ=kind, align=1), signed=True)
+        return self.builder.sitofp(whole, vector_type(FLOAT, self.lanes))
+
+    def _widened(self, x: ir.Value, *, signed: bool) -> ir.Value:
+        """Integers of 32 bits."""
+        kind = vector_type(INT, self.lanes)
+        return self.builder.sext(x, kind) if signed else self.builder.zext(x, kind)
+
     def load_splat(self, pointer: ir.Value) -> ir.Value:
         """One float32 from memory, in every element."""
         return self.splat(self.builder.load(pointer, typ=FLOAT, align=FLOAT_BYTES), self.lanes)
@@ -206,11 +224,11 @@ class Writer:
         fn = self.declare(f"llvm.masked.store.{_suffix(value.type)}.p0", VOID, arguments)
         self.builder.call(fn, [value, pointer, ir.Constant(INT, FLOAT_BYTES), mask])
 
-    def prefetch(self, pointer: ir.Value) -> None:
-        """Ask for the cache line to be brought into the second level."""
+    def prefetch(self, pointer: ir.Value, locality: int) -> None:
+        """Ask for the cache line to be brought into the first level, 3, or the second, 2."""
         fn = self.declare("llvm.prefetch.p0", VOID, [POINTER, INT, INT, INT])
-        read, second_level, data = (ir.Constant(INT, n) for n in (0, 2, 1))
-        self.builder.call(fn, [pointer, read, second_level, data])
+        read, level, data = (ir.Constant(INT, n) for n in (0, locality, 1))
+        self.builder.call(fn, [pointer, read, level, data])
 
     def mask(self, count: Size) -> ir.Value:
         """The first `count` of at least two lanes on; any count is fine."""

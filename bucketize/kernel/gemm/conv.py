@@ -101,6 +101,10 @@ def _launch(workload: Workload, schedule: Schedule, shapes: Shapes, target: Targ
     dims = matmul.balanced(rows, f.rows) | reading | _padding(workload, shapes[f.a])
     number = ceil_div(columns, f.width)
     total = product(reading[name] for name in ("taps", "inner_taps", "depth"))
+    most = int(schedule["kc"])
+    units = matmul.depth_of_pass(rows, total, most, target)
+    if f.image:
+        units = matmul.passes(reading["taps"], total // reading["taps"], most)
     dims |= {
         "panels": number,
         "columns": columns,
@@ -109,7 +113,7 @@ def _launch(workload: Workload, schedule: Schedule, shapes: Shapes, target: Targ
         "tap_bytes": dims["depth"] * f.width * FLOAT_BYTES,
         "width": out_width,
         "height": out_height,
-        "pass_units": matmul.passes(dims[f.unit], total // dims[f.unit], int(schedule["kc"])),
+        "pass_units": units,
     }
     operands = [shapes[o.place] for o in f.epilogue.operands]
     dims |= {f"e{i}_step": row_step(shape) for i, shape in enumerate(operands)}

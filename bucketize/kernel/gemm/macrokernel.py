@@ -209,10 +209,11 @@ class _Loops:
         w, d, width = self.w, self.d, self.form.width
         columns = w.word(w.sub(d["columns"], w.mul(panel, width)))
         self.frame.put("columns", columns)
-        b, step = w.at(bases["b"], w.mul(panel, d["panel_step"])), width * FLOAT_BYTES
+        b, step = w.at(bases["b"], w.mul(panel, d["panel_step"])), self.form.b_step
         if self.form.packed:
-            self.frame.put("b", b)
-            return b, step
+            if self.form.head:
+                self.frame.put("head", b)
+            return w.at(b, self.form.head), step
         self.frame.put("b", b)
         self.frame.put("b_step", d["b_step"])
         cut = w.compare(columns, "<", width)
@@ -284,8 +285,8 @@ class _Loops:
     def put_ahead(self, b: ir.Value, tile: Size, tiles: Size, bytes_: Size) -> None:
         """Tell the tile which part of what follows its part of B it is to fetch.
 
-        The tiles share what comes next. One that is alone reads B as a stream, which the processor
-        fetches ahead by itself.
+        The tiles share what comes next. One that is alone reads B as a stream, and fetches ahead
+        for itself: the processor would, too, but never beyond the end of a page.
         """
         if not self.form.packed:
             return
@@ -295,3 +296,4 @@ class _Loops:
         alone = w.compare(tiles, "==", 1)
         self.frame.put("ahead", w.at(b, w.add(bytes_, done)))
         self.frame.put("lines", w.builder.select(alone, w.word(0), w.word(lines)))
+        self.frame.put("alone", w.builder.zext(alone, WORD))

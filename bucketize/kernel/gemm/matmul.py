@@ -12,26 +12,37 @@ from bucketize.kernel.gemm.level import Level, byte_strides, merged, table
 from bucketize.kernel.gemm.macrokernel import kept_bytes, source
 from bucketize.kernel.gemm.microkernel import Form
 from bucketize.kernel.gemm.schedule import knobs, valid
-from bucketize.kernel.loops.loop import spread
+from bucketize.kernel.loops.loop import schedule_error, spread
 from bucketize.kernel.target import Target
-from bucketize.kernel.template import Launch, Schedule, Shapes, Template
+from bucketize.kernel.template import Knob, Launch, Schedule, Shapes, Template
 from bucketize.kernel.workload import Workload
 from bucketize.op import Array
-from bucketize.types import Dim, ceil_div, maximum, positive, product
+from bucketize.ops.rounding import FORMATS, bfloat16_bits, int8_columns, rounded
+from bucketize.types import Dim, ceil_div, maximum, minimum, positive, product
 
 # --- where things lie ------------------------------------------------------------------------
 
 
-def panels(stack: Array, width: int) -> Array:
+def panels(stack: Array, width: int, dtype: type[np.generic] = np.float32) -> Array:
     """Matrices [count, depth, columns] as [count, panel, depth, width], filled up with zeros."""
     count, depth, columns = stack.shape
     number = -(-columns // width)
-    out = np.empty((count, number, depth, width), np.float32)
+    out = np.empty((count, number, depth, width), dtype)
     for p in range(number):
         part = stack[:, :, p * width : (p + 1) * width]
         out[:, p, :, : part.shape[2]] = part
         out[:, p, :, part.shape[2] :] = 0
     return out
+
+
+def short_panels(matrix: Array, width: int, weights: str) -> Array:
+    """A matrix in panels of a shorter format, as bytes; int8 behind the steps of its columns."""
+    if weights == "bfloat16":
+        return panels(bfloat16_bits(matrix)[None], width, np.uint16).view(np.uint8)
+    levels, steps = int8_columns(matrix)
+    heads, bodies = panels(steps[None], width), panels(levels[None], width, np.int8)
+    flat = [a.view(np.uint8).reshape(a.shape[1], -1) for a in (heads, bodies)]
+    return np.concatenate(flat, axis=1)
 
 
 def balanced(rows: Dim, most: int) -> dict[str, Dim]:
@@ -48,10 +59,23 @@ def balances(rows: int, most: int) -> bool:
     return rows > most * (most - 2)
 
 
-def passes(units: Dim, depth: Dim, most: int) -> Dim:
+def passes(units: Dim, depth: Dim, most: Dim) -> Dim:
     """How many of the units of a reduction a pass takes, so that it is `most` deep at most."""
-    count = maximum(ceil_div(units * depth, most), 1) if most else 1
+    count = maximum(ceil_div(units * depth, most), 1) if most != 0 else 1
     return maximum(ceil_div(units, count), 1)
+
+
+def depth_of_pass(rows: Dim, depth: Dim, most: int, target: Target) -> Dim:
+    """How deep a pass is over rows that lie side by side, `most` unless A is large.
+
+    Passes over an A that no second cache holds read short pieces of its rows, which are not fetched
+    ahead in time; many of them cost more than sums and B that stay near are worth.
+    """
+    if not most or not target.l2:
+        return passes(depth, 1, most)
+    large = minimum(rows * depth * FLOAT_BYTES // target.l2, 1)
+    many = minimum(depth // (cost.MANY * most), 1)
+    return passes(depth, 1, most + large * many * depth)
 
 
 def finish_launch(
@@ -105,6 +129,7 @@ def form(
         image=image,
         epilogue=tail,
         padded=padded,
+        weights=str(schedule.get("weights", FORMATS[0])),
     )
 
 
@@ -118,7 +143,14 @@ def accepts_product(workload: Workload, op: str) -> bool:
 
 
 def _accepts(workload: Workload) -> bool:
-    return accepts_product(workload, "matmul")
+    if not accepts_product(workload, "matmul"):
+        return False
+    return _format(workload) == FORMATS[0] or _packed(workload)
+
+
+def _format(workload: Workload) -> str:
+    """The shortest format that holds the weights."""
+    return str(workload.anchor.attrs["weights"])
 
 
 def _form(workload: Workload, schedule: Schedule, target: Target) -> Form:
@@ -156,7 +188,7 @@ def _launch(workload: Workload, schedule: Schedule, shapes: Shapes, target: Targ
     levels: list[Level] = [(size, [s[i] for s in strides]) for i, size in enumerate(out[:-2])]
     steps = [factors[0][-1], b[-2], *(s[-2] for s in strides[2:])]
     levels, rows, steps = _flattened(merged(levels), out[-2], steps)
-    b_bytes = (depth if f.packed else 1) * f.width * FLOAT_BYTES
+    b_bytes = f.head + depth * f.b_step if f.packed else f.width * FLOAT_BYTES
     dims = balanced(rows, f.rows) | {
         "panels": ceil_div(columns, f.width),
         "columns": columns,
@@ -166,7 +198,7 @@ def _launch(workload: Workload, schedule: Schedule, shapes: Shapes, target: Targ
         "panel_step": b_bytes,
         "b_step": steps[1],
         "copied": int(schedule.get("copy") == "yes"),
-        "pass_units": passes(depth, 1, int(schedule["kc"])),
+        "pass_units": depth_of_pass(rows, depth, int(schedule["kc"]), target),
     }
     dims |= {f"e{i}_step": step for i, step in enumerate(steps[3:])}
     copies = not f.packed and (dims["copied"] or columns % f.width != 0)
@@ -189,22 +221,57 @@ def _flattened(
 
 
 def _pack_key(workload: Workload, schedule: Schedule, index: int) -> str:
-    factor = _packed(workload) and index == _places(workload)[1]
-    return f"panels of {schedule['nr']}" if factor else ""
+    if not _packed(workload) or index != _places(workload)[1]:
+        return ""
+    known, held = _format(workload), schedule.get("weights", FORMATS[0])
+    told = "" if known == FORMATS[0] else f", {known} held as {held}"
+    return f"panels of {schedule['nr']}{told}"
 
 
 def _pack(workload: Workload, schedule: Schedule, index: int, value: Array) -> Array | None:
-    return (
-        panels(value[None], int(schedule["nr"])) if _pack_key(workload, schedule, index) else None
-    )
+    if not _pack_key(workload, schedule, index):
+        return None
+    held, width = str(schedule.get("weights", FORMATS[0])), int(schedule["nr"])
+    if held != FORMATS[0]:
+        return short_panels(value, width, held)
+    return panels(rounded(value, _format(workload))[None], width)
+
+
+# --- weights in a shorter format ---------------------------------------------------------------
+
+FEW = 8
+"""Rows up to which a product waits for its weights, not for arithmetic."""
+
+
+def _knobs(workload: Workload, target: Target) -> dict[str, tuple[Knob, ...]]:
+    packed = _packed(workload)
+    known = knobs(target, packed)
+    short = packed and _format(workload) != FORMATS[0]
+    return known | {"weights": (FORMATS[0], _format(workload))} if short else known
+
+
+def _default(workload: Workload, target: Target) -> dict[str, Knob]:
+    extents = _extents(workload)
+    chosen = cost.default(extents, target)
+    if _format(workload) == FORMATS[0]:
+        return chosen
+    few = cost.at_bounds(extents.rows, 1.0) <= FEW
+    return chosen | {"weights": _format(workload) if few else FORMATS[0]}
+
+
+def _valid(workload: Workload, schedule: Schedule, target: Target) -> str | None:
+    """Why a product cannot have this schedule."""
+    wrong = schedule_error(_knobs(workload, target), schedule)
+    plain = {name: knob for name, knob in schedule.items() if name != "weights"}
+    return wrong or valid(plain, target, _packed(workload))
 
 
 TEMPLATE = Template(
     name="matmul",
     accepts=_accepts,
-    knobs=lambda workload, target: knobs(target, _packed(workload)),
-    default=lambda workload, target: cost.default(_extents(workload), target),
-    valid=lambda workload, schedule, target: valid(schedule, target, _packed(workload)),
+    knobs=_knobs,
+    default=_default,
+    valid=_valid,
     source=lambda workload, schedule, target: source(_form(workload, schedule, target)),
     launch=_launch,
     pack=_pack,

@@ -23,6 +23,12 @@ UNROLL = 4
 """Steps of the reduction in a turn of its loop. On eleven products with 16 lanes one step took 1 to
 16 % longer, two from 2 % less to 9 % longer."""
 LINE = 64  # bytes that a prefetch brings, on all machines that matter
+STREAM = 4096  # bytes that a tile which is alone fetches ahead: the processor stops at a page's end
+FIRST, SECOND = 3, 2  # the level of the caches that a prefetch brings a line to, as LLVM counts
+CHAINS = 8
+"""Sums that a tile keeps going at least, each of which waits for itself alone: an addition takes
+four cycles, two begin in each. A low tile has several for each element, joined at its end."""
+BYTES = {"float32": 4, "bfloat16": 2, "int8": 1}  # of an element of B
 IMAGE = ("width", "height", "line_step", "image_step")
 PADS = (
     *("before", "across", "channels"),
@@ -57,6 +63,18 @@ class Form:
     epilogue: Epilogue
     padded: bool = False
     """Whether windows see pads: zeros that are nowhere in memory."""
+    weights: str = "float32"
+    """What a packed B holds: int8 of each column's steps, which lie before its panel."""
+
+    @property
+    def b_step(self) -> int:
+        """Bytes of a step of the reduction in a packed panel."""
+        return self.width * BYTES[self.weights]
+
+    @property
+    def head(self) -> int:
+        """Bytes before the first step of a packed panel."""
+        return self.width * FLOAT_BYTES if self.weights == "int8" else 0
 
     @property
     def width(self) -> int:
@@ -92,7 +110,8 @@ class Form:
     def frame_names(self) -> tuple[str, ...]:
         """The words that tell a tile its place."""
         names = ["b", "c", "columns", "units", "skip", "first", "last", "partial"]
-        names += ["ahead", "lines"] if self.packed else ["b_step"]
+        names += ["ahead", "lines", "alone"] if self.packed else ["b_step"]
+        names += ["head"] if self.head else []
         operands = (f"e{i}" for i in range(len(self.epilogue.operands)))
         tables = ("row", "y", "x") if self.padded else ("row",)
         names += ["inside", "inner_taps", "depth", "line", "zeros"] if self.padded else []
@@ -222,7 +241,9 @@ class _Tile:
         """The sums of the passes before, and of this one; after the last they are stored."""
         w, partial = self.w, self.frame.pointer("partial")
         first = w.compare(self.frame.word("first"), "!=", 0)
-        sums = self.reduce(self.partial_sums(first, partial))
+        started = [*self.partial_sums(first, partial)]
+        started += [w.number(0)] * (len(self.cells) * (self.chains - 1))
+        sums = self.joined(self.reduce(started))
         last = w.compare(self.frame.word("last"), "!=", 0)
         w.when(last, lambda: self.store(sums), lambda: self.spill(sums, partial))
 
@@ -253,6 +274,7 @@ class _Tile:
     def store(self, sums: Values) -> None:
         """Store whole tiles at once; a cut one, or a long epilogue, goes through memory."""
         w, form = self.w, self.form
+        sums = self.scaled(sums) if form.head else sums
 
         def through_memory() -> None:
             memory = w.scratch(self.height * form.width * FLOAT_BYTES)
@@ -269,6 +291,12 @@ class _Tile:
         else:
             whole = w.compare(self.frame.word("columns"), ">=", form.width)
             w.when(whole, at_once, through_memory)
+
+    def scaled(self, sums: Values) -> Values:
+        """The sums of int8 by their columns' steps."""
+        w, head = self.w, self.frame.pointer("head")
+        steps = [w.load(w.item(head, v * w.lanes)) for v in range(self.form.vectors)]
+        return [w.builder.fmul(s, steps[v]) for (_, v), s in zip(self.cells, sums, strict=True)]
 
     def reduce(self, sums: Values) -> Values:
         """The sums with the whole reduction, or one pass of it, added."""
@@ -323,7 +351,7 @@ class _Tile:
     ) -> Values:
         """The sums with `depth` steps added, of a reduction of which `done` steps went before."""
         w = self.w
-        b_step: Size = self.form.width * FLOAT_BYTES
+        b_step: Size = self.form.b_step
         if not self.form.packed:
             b_step = self.frame.word("b_step")
 
@@ -331,10 +359,12 @@ class _Tile:
             def body(k: ir.Value, sums: Values) -> Values:
                 here, at = [w.item(r, k) for r in rows], w.at(b, w.mul(k, b_step))
                 if fetches:
-                    self.fetch_ahead(w.add(done, k), steps)
+                    self.fetch_ahead(w.add(done, k), at, steps)
+                chains = self.apart(sums)
                 for u in range(steps):
-                    sums = self.step([w.item(r, u) for r in here], w.at(at, w.mul(b_step, u)), sums)
-                return sums
+                    chain, there = u % len(chains), [w.item(r, u) for r in here]
+                    chains[chain] = self.step(there, w.at(at, w.mul(b_step, u)), chains[chain])
+                return [s for chain in chains for s in chain]
 
             return body
 
@@ -355,29 +385,59 @@ class _Tile:
             return 1
         return 2 if sums >= 24 and not self.form.packed else UNROLL
 
-    def fetch_ahead(self, k: Size, lines: int) -> None:
+    @property
+    def chains(self) -> int:
+        """How many sums of an element a turn keeps apart."""
+        return min(max(CHAINS // len(self.cells), 1), self.unroll)
+
+    def apart(self, sums: Values) -> list[Values]:
+        """The sums of all elements, chain by chain."""
+        count = len(self.cells)
+        return [sums[i : i + count] for i in range(0, len(sums), count)]
+
+    def joined(self, sums: Values) -> Values:
+        """One sum of each element."""
+        total, *others = self.apart(sums)
+        for chain in others:
+            total = [self.w.builder.fadd(a, b) for a, b in zip(total, chain, strict=True)]
+        return total
+
+    def fetch_ahead(self, k: Size, b: ir.Value, steps: int) -> None:
         """Ask for lines of the part of B that comes next, as many in a turn as it has steps.
 
-        They are asked for at the begin of the tile's reduction, until it has had its share.
+        They are asked for at the begin of the tile's reduction, until it has had its share. A tile
+        that is alone asks for what it is about to read from `b` on itself.
         """
         if not self.form.packed:
             return
         w = self.w
 
-        def ask() -> None:
+        def share() -> None:
             at = w.at(self.frame.pointer("ahead"), w.mul(k, LINE))
-            for line in range(lines):
-                w.prefetch(w.at(at, line * LINE))
+            for line in range(steps):
+                w.prefetch(w.at(at, line * LINE), SECOND)
 
-        w.when(w.compare(k, "<", self.frame.word("lines")), ask)
+        def stream() -> None:
+            for line in range(0, steps * self.form.b_step, LINE):
+                w.prefetch(w.beyond(b, STREAM + line), FIRST)
+
+        w.when(w.compare(k, "<", self.frame.word("lines")), share)
+        if not self.form.image:  # whose tiles are seldom alone, and need their registers
+            w.when(w.compare(self.frame.word("alone"), "!=", 0), stream)
 
     def step(self, rows: Values, b: ir.Value, sums: Values) -> Values:
         """One step of the reduction: an outer product."""
         w = self.w
-        vectors = [w.load(w.item(b, v * w.lanes)) for v in range(self.form.vectors)]
+        vectors = [self.load_b(b, v * w.lanes) for v in range(self.form.vectors)]
         new: Values = []  # one row after the other, so that one splat is alive at a time
         for m, row in enumerate(rows):
             splat = w.load_splat(row)
             mine = sums[m * len(vectors) : (m + 1) * len(vectors)]
             new += [w.fma(splat, v, s) for v, s in zip(vectors, mine, strict=True)]
         return new
+
+    def load_b(self, b: ir.Value, column: int) -> ir.Value:
+        """A vector of B."""
+        w, weights = self.w, self.form.weights
+        load = {"float32": w.load, "bfloat16": w.load_bfloat16, "int8": w.load_int8}[weights]
+        return load(w.item(b, column, BYTES[weights]))

@@ -73,7 +73,7 @@ def attention_of(workload: Workload) -> Attention | None:
     """The workload as attention; None if it is none, or one that the kernel cannot compute."""
     body = workload.body.body
     first, *more = [i for i, b in enumerate(body) if b.op is matmul] or [0]
-    if len(more) != 1:
+    if len(more) != 1 or any(body[i].attrs["weights"] != "float32" for i in (first, *more)):
         return None
     before: dict[Atom, Binding] = {b.out: b for b in body[:first]}
     behind = [b for b in body[-1:] if b.op is transpose]

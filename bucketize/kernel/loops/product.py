@@ -132,7 +132,7 @@ def _launch(workload: Workload, shapes: Shapes) -> Launch:
 
 
 def _sums(b: Binding) -> bool:
-    return b.out.type.dtype.kind in "iuf"
+    return b.out.type.dtype.kind in "iuf" and b.attrs["weights"] == "float32"
 
 
 def _counts(_workload: Workload, at: Loops) -> Counts:
