@@ -3,7 +3,8 @@
 A group is an anchor (a convolution, a matrix product, or an elementwise op) and the elementwise
 ops behind it, as long as one value leaves the group, all members have the anchor's shape, and a
 template takes it: the templates say what they can do, and nothing else does. A product may go on
-through a softmax to a product of that, with transposes around it all: attention.
+through a softmax to a product of that, with transposes around it all: attention. What brings the
+last axis together has more of its like and elementwise ops on both sides: a norm, however spelled.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from bucketize.ir import (
     copy_binding,
     map_blocks,
 )
+from bucketize.kernel.gemm.rowstep import is_along
 from bucketize.kernel.templates import candidates
 from bucketize.kernel.workload import Workload, group_function
 from bucketize.ops import (
@@ -81,6 +83,7 @@ def groups_of(fn: Function, apart: Set[int] = frozenset()) -> dict[Binding, list
             continue
         group = _grow(anchor, users, taken | first, order)
         group = _attended(group, users, makers, frozenset(taken | first))
+        group = _rowed(group, users, makers, taken, first, order)
         if len(group) > 1:
             taken.update(group)
             groups[group[-1]] = group
@@ -164,6 +167,51 @@ def _weights(soft: Binding, users: Users, taken: Set[Binding]) -> list[Binding]:
     readers = {b.op: b for b in users.get(soft.out, []) if b is not None and b not in taken}
     more = [readers[op] for op in (isnan, where, mask_tail) if op in readers]
     return [soft, *more] if len(more) == len(users.get(soft.out, [])) else [soft]
+
+
+def _rowed(
+    members: list[Binding],
+    users: Users,
+    makers: Mapping[Atom, Binding],
+    taken: Set[Binding],
+    apart: Set[Binding],
+    order: Mapping[Binding, int],
+) -> list[Binding]:
+    """A group that brings the last axis together, with what else a template does to each row.
+
+    What its arguments are made by joins it if nothing outside reads that; what reads its values, if
+    that leads to a group of one result.
+    """
+    anchor, grown, best = members[0], list(members), members
+    while is_along(anchor.op) and len(grown) < MAX_MEMBERS:
+        near = _beside(grown, users, makers, apart)
+        longer = (
+            sorted([*grown, b], key=order.__getitem__)
+            for b in sorted(near - taken, key=order.__getitem__)
+            if _is_elementwise(b) or is_along(b.op)
+        )
+        found = next((g for g in longer if is_taken(g)), None)
+        if found is None:
+            break
+        grown = found
+        if is_closed(grown, users) and len(group_function(grown)[0]) <= MAX_INPUTS:
+            best = grown
+    return best
+
+
+def _beside(
+    members: list[Binding], users: Users, makers: Mapping[Atom, Binding], apart: Set[Binding]
+) -> set[Binding]:
+    """What reads the values of members, and what makes their arguments for them alone.
+
+    One that is apart may be what a group begins with.
+    """
+    inside = set(members)
+    readers = {u for m in members for u in users.get(m.out, ()) if u is not None}
+    begun = (m for m in members if m not in apart)
+    made = {makers[a] for m in begun for a in m.args if a in makers}
+    alone = {b for b in made if len(b.outs) == 1 and set(users[b.out]) <= inside}
+    return ((readers - apart) | (alone - (readers & apart))) - inside
 
 
 def _makers(atom: Atom, makers: Mapping[Atom, Binding], taken: Set[Binding]) -> list[Binding]:
