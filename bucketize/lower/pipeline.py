@@ -8,6 +8,7 @@ from bucketize.ir import Function
 from bucketize.lower.arrangement import USUAL, Arrangement
 from bucketize.lower.fuse import fuse
 from bucketize.lower.layout import layout
+from bucketize.lower.view import sink_views
 from bucketize.transform.dead_code import dead_code
 from bucketize.transform.fold_constant import fold_constant
 from bucketize.transform.simplify import apply, simplify
@@ -19,12 +20,13 @@ def lower(fn: Function, arrangement: Arrangement = USUAL) -> Function:
 
 
 def laid_out(simplified: Function, arrangement: Arrangement = USUAL) -> Function:
-    """A function in the layouts of an arrangement; nothing is fused."""
+    """A function in the layouts of an arrangement, its views behind what joins products."""
     return apply(
         simplified,
         {
             "layout": partial(layout, planar=arrangement.planar),
             "fold_constant": fold_constant,  # weights that the layout transposed
+            "sink_views": sink_views,
             "dead_code": dead_code,
         },
     )
