@@ -18,7 +18,9 @@ from bucketize.interpret import evaluate_module, run_function
 from bucketize.ir import Atom, Builder, Const, Function, Module, Var
 from bucketize.kernel.gemm.row import TEMPLATE
 from bucketize.kernel.gemm.rowstep import CYCLE, EACH, SAME, rows_of
-from bucketize.kernel.workload import Workload
+from bucketize.kernel.target import host
+from bucketize.kernel.workload import Workload, workload_of
+from bucketize.lower.price import default_of
 from bucketize.types import ANY, Dim, Symbol, tensor
 
 N, S, C = Symbol("N"), Symbol("S"), Symbol("C")
@@ -165,7 +167,7 @@ def test_what_takes_long_is_computed_once() -> None:
     """The exponentials of a softmax wait in the result; what is added before it, nowhere."""
     found = rows_of(case("softmax").workload())
     assert found is not None
-    assert [len(found.needed(roots)) for roots in found.passes()] == [2, 3, 4]
+    assert [len(each) for each in found.computed()] == [2, 3, 1]
     assert found.steps[int(found.kept() or 0) - len(found.arguments)].how == "exp(x0 - x1)"
     norm = rows_of(case("rms").workload())
     assert norm is not None
@@ -243,3 +245,13 @@ def test_what_is_apart_leaves_a_row() -> None:
     fn = function(rms, ROWS, (C,))
     assert kinds(fn, 1) == ["mul", "reduce_mean+add+sqrt+reciprocal+mul+mul"]
     assert kinds(fn, 2) == ["mul+reduce_mean", "add+sqrt+reciprocal", "mul+mul"]
+
+
+@pytest.mark.parametrize("name", [*CASES])
+def test_loops_of_single_ops_are_no_default(name: str) -> None:
+    """By the models, which are those of the same loops."""
+    load = case(name).workload()
+    assert default_of(load, host()).template == TEMPLATE.name
+    lone = {m.op: m for m in load.body.body if m.op.scalar is None}
+    for b in lone.values():
+        assert default_of(workload_of(b)[0], host()).template == TEMPLATE.name

@@ -9,7 +9,7 @@ from collections import Counter
 
 from bucketize.kernel.emit import expression
 from bucketize.kernel.gemm.rowkernel import source
-from bucketize.kernel.gemm.rowstep import FOLDS, SUM, Rows, rows_of
+from bucketize.kernel.gemm.rowstep import FOLDS, SQUARES, SUM, Rows, rows_of
 from bucketize.kernel.loops.cost import Counts, Loops
 from bucketize.kernel.loops.loop import schedule_error, steps
 from bucketize.kernel.target import Target
@@ -49,10 +49,9 @@ def _extent(workload: Workload, shapes: Shapes) -> Dim:
 def _counts(workload: Workload, _: Schedule, at: Loops) -> Counts:
     """What the passes do."""
     found, size = _found(workload), at.extent * at.dims[0]
-    counts: Counter[str] = Counter()
-    for roots in found.passes():
-        counts["row"] += at.extent
-        for ref in found.needed(roots):
+    counts: Counter[str] = Counter({"row": at.extent if found.is_wide(found.result) else 0})
+    for computed in found.computed():
+        for ref in computed:
             step = found.step(ref)
             assert step is not None
             for kind, times in expression.operations(step.how).items():
@@ -60,7 +59,7 @@ def _counts(workload: Workload, _: Schedule, at: Loops) -> Counts:
     for step in found.steps:
         if step.how in FOLDS:
             counts["fold"] += at.extent
-            counts["simple" if step.how == SUM else "choose"] += size
+            counts["simple" if step.how in (SUM, SQUARES) else "choose"] += size
     return counts
 
 

@@ -32,6 +32,7 @@ from bucketize.kernel.gemm.rowstep import (
     MAX,
     MIN,
     SAME,
+    SQUARES,
     SUM,
     TOP,
     Argument,
@@ -44,7 +45,7 @@ Each: TypeAlias = Callable[[Size, "ir.Value | None", Values], Values]
 """A vector at an index, where a mask is on: what is carried on from there."""
 
 CHAINS = 4  # of folds, each waiting for itself alone
-START = {SUM: 0.0, MAX: -math.inf, TOP: -math.inf, MIN: math.inf}
+START = {SUM: 0.0, SQUARES: 0.0, MAX: -math.inf, TOP: -math.inf, MIN: math.inf}
 
 
 def block_names(arguments: int) -> tuple[str, ...]:
@@ -82,6 +83,14 @@ class _Loops:
         self.is_kept = False
         self.numbers: dict[int, ir.Value] = {COUNT: self.count}
         self.places: list[ir.Value] = []
+        inputs = range(len(rows.arguments))
+        self.result = self.block.pointer("out")  # read once: a store might be to the block
+        self.bases = [self.block.pointer(f"in{n}") for n in inputs]
+        self.steps = [self.block.word(f"step{n}") for n in inputs]
+        self.periods = [self.block.word(f"period{n}") for n in inputs]
+        self.whole = w.mul(w.div(self.n, w.lanes), w.lanes)
+        self.many = w.mul(w.div(self.n, CHAINS * w.lanes), CHAINS * w.lanes)
+        self.last = w.mask(w.sub(self.n, self.whole))
 
     def write(self) -> None:
         """Row after row."""
@@ -98,7 +107,7 @@ class _Loops:
         self.between(0)
         wide = self.rows.is_wide(self.rows.result)
         size = w.mul(self.n, FLOAT_BYTES) if wide else FLOAT_BYTES
-        self.out = w.at(self.block.pointer("out"), w.mul(i, size))
+        self.out = w.at(self.result, w.mul(i, size))
         self.is_kept = False
         for level, roots in enumerate(self.rows.passes(), 1):
             if roots == [self.rows.result] and wide:
@@ -112,13 +121,11 @@ class _Loops:
 
     def place(self, i: ir.Value, n: int, argument: Argument) -> ir.Value:
         """Where an argument of row i begins."""
-        w, base = self.w, self.block.pointer(f"in{n}")
+        w = self.w
         if argument.rows == SAME:
-            return base
-        period, row = self.block.word(f"period{n}"), w.word(i)
-        if argument.rows == CYCLE:
-            row = w.builder.urem(row, period)
-        return w.at(base, w.mul(row, self.block.word(f"step{n}")))
+            return self.bases[n]
+        row = w.builder.urem(i, self.periods[n]) if argument.rows == CYCLE else i
+        return w.at(self.bases[n], w.mul(row, self.steps[n]))
 
     def loaded(self, ref: int, argument: Argument) -> ir.Value:
         """An argument that is one number."""
@@ -151,7 +158,10 @@ class _Loops:
                 value = self.vector(step.refs[0], i, mask, seen)
                 if mask is not None:
                     value = w.builder.select(mask, value, w.number(START[step.how]))
-                new.append(_joined(w, step.how, value, before))
+                squares = step.how == SQUARES
+                new.append(
+                    w.fma(value, value, before) if squares else _joined(w, step.how, value, before)
+                )
             return new
 
         starts: Values = [w.number(START[step.how]) for step in steps]
@@ -170,19 +180,16 @@ class _Loops:
 
     def over(self, each: Each, starts: Sequence[ir.Value] = ()) -> Values:
         """A pass over a row: what is carried, once for each chain."""
-        w, n, size = self.w, self.n, len(starts)
-        whole = w.mul(w.div(n, w.lanes), w.lanes)
-        many = w.mul(w.div(n, CHAINS * w.lanes), CHAINS * w.lanes)
+        w, size = self.w, len(starts)
 
         def chains(i: ir.Value, old: Values) -> Values:
             parts = [old[u * size : (u + 1) * size] for u in range(CHAINS)]
             return [v for u, p in enumerate(parts) for v in each(w.add(i, u * w.lanes), None, p)]
 
-        found = w.loop(0, many, chains, [*starts] * CHAINS, step=CHAINS * w.lanes)
+        found = w.loop(0, self.many, chains, [*starts] * CHAINS, step=CHAINS * w.lanes)
         one, rest = found[:size], found[size:]
-        one = w.loop(many, whole, lambda i, v: each(i, None, v), one, step=w.lanes)
-        last = w.mask(w.sub(n, whole))
-        one = w.loop(whole, n, lambda i, v: each(i, last, v), one, step=w.lanes)
+        one = w.loop(self.many, self.whole, lambda i, v: each(i, None, v), one, step=w.lanes)
+        one = w.loop(self.whole, self.n, lambda i, v: each(i, self.last, v), one, step=w.lanes)
         return [*one, *rest]
 
     def vector(
@@ -215,7 +222,7 @@ class _Loops:
 
 def _joined(w: Writer, how: str, x: ir.Value, y: ir.Value) -> ir.Value:
     """Two vectors as one."""
-    if how == SUM:
+    if how in (SUM, SQUARES):
         return w.builder.fadd(x, y)
     if how == TOP:  # the second where the first is NaN, which shows in the sum
         return w.builder.select(w.builder.fcmp_ordered(">", x, y), x, y)

@@ -30,8 +30,8 @@ from bucketize.types import AnyDim, Dim, Shape, TensorType
 Ref: TypeAlias = int | float
 COUNT = -1
 EACH, CYCLE, SAME = "each", "cycle", "same"
-SUM, MAX, MIN, TOP = "sum", "max", "min", "top"
-FOLDS = (SUM, MAX, MIN, TOP)
+SUM, SQUARES, MAX, MIN, TOP = "sum", "squares", "max", "min", "top"
+FOLDS = (SUM, SQUARES, MAX, MIN, TOP)
 """How a row becomes a number; `TOP` is the greatest where it does not matter what a NaN does."""
 
 
@@ -97,13 +97,21 @@ class Rows:
                 folds[levels[ref] - 1].append(ref)
         return [*folds, [self.result]] if self.is_wide(self.result) else folds
 
-    def needed(self, roots: Sequence[int]) -> set[int]:
-        """The wide values of steps that a pass with these roots computes."""
+    def computed(self) -> list[set[int]]:
+        """The wide values of steps that each pass computes: what is kept but once."""
+        kept, given, found = self.kept(), None, []
+        for roots in self.passes():
+            found.append(self.needed(roots, given))
+            given = kept if kept in found[-1] else given
+        return found
+
+    def needed(self, roots: Sequence[int], given: int | None = None) -> set[int]:
+        """The wide values of steps that a pass with these roots needs, where one is given."""
         found: set[int] = set()
         waiting = [r for root in roots for r in self._read(root)]
         while waiting:
             ref = waiting.pop()
-            if ref not in found:
+            if ref not in found and ref != given:
                 found.add(ref)
                 waiting += self._read(ref)
         return found | {r for r in roots if self.is_wide(r)}
@@ -242,12 +250,11 @@ class _Reader:
             return None
         mean = self.number("x0 / x1", self.number(SUM, x), COUNT)
         centred = self.wide("x0 - x1", x, mean)
-        square = self.number(SUM, self.wide("x0 * x0", centred))
+        square = self.number(SQUARES, centred)
         epsilon = float(b.attrs["epsilon"])
         factor = self.number("rsqrt(x0 / x1 + epsilon)", square, COUNT, epsilon=epsilon)
         y = self.wide("x0 * x1", centred, factor)
-        y = y if scale == 1.0 and isinstance(scale, float) else self.wide("x0 * x1", y, scale)
-        return y if bias == 0.0 and isinstance(bias, float) else self.wide("x0 + x1", y, bias)
+        return self.wide("fma(x0, x1, x2)", y, scale, bias)
 
     def reduced(self, b: Binding) -> Ref | None:
         x, axes = self.ref(b.args[0]), b.attrs["axes"]
