@@ -9,7 +9,7 @@ last axis together has more of its like and elementwise ops on both sides: a nor
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 from typing import TypeAlias
 
 from bucketize.ir import (
@@ -26,12 +26,17 @@ from bucketize.ir import (
 from bucketize.kernel.gemm.rowstep import is_along
 from bucketize.kernel.templates import candidates
 from bucketize.kernel.workload import Workload, group_function
+from bucketize.op import Op
 from bucketize.ops import (
     broadcast_to,
+    concat,
     isnan,
     mask_tail,
+    mul,
+    neg,
     reshape,
     softmax,
+    strided_slice,
     transpose,
     unsqueeze,
     where,
@@ -84,6 +89,7 @@ def groups_of(fn: Function, apart: Set[int] = frozenset()) -> dict[Binding, list
         group = _grow(anchor, users, taken | first, order)
         group = _attended(group, users, makers, frozenset(taken | first))
         group = _rowed(group, users, makers, taken, first, order)
+        group = _rotated(group, users, makers, taken | first, order)
         if len(group) > 1:
             taken.update(group)
             groups[group[-1]] = group
@@ -197,6 +203,35 @@ def _rowed(
         if is_closed(grown, users) and len(group_function(grown)[0]) <= MAX_INPUTS:
             best = grown
     return best
+
+
+def _rotated(
+    members: list[Binding],
+    users: Users,
+    makers: Mapping[Atom, Binding],
+    taken: Set[Binding],
+    order: Mapping[Binding, int],
+) -> list[Binding]:
+    """A concatenation of halves with what makes them and what they go into: a rotary embedding.
+
+    A transpose before it joins it if nothing else reads that.
+    """
+    (anchor, *more) = members
+    product = _reader(anchor, users, taken) if anchor.op is concat and not more else None
+    total = _reader(product, users, taken) if product is not None else None
+    if total is None:
+        return members
+
+    def made(readers: Iterable[Binding], *ops: Op) -> set[Binding]:
+        found = {makers[a] for b in readers for a in b.args if a in makers}
+        return {b for b in found - taken if b.op in ops}
+
+    halves = made([anchor], neg, strided_slice)
+    halves |= made((b for b in halves if b.op is neg), strided_slice)
+    group = {anchor, total} | made([total], mul) | halves
+    ways = (group | made(halves, transpose), group)
+    listed = (sorted(way, key=order.__getitem__) for way in ways)
+    return next((g for g in listed if is_closed(g, users) and is_taken(g)), members)
 
 
 def _beside(
