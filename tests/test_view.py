@@ -13,9 +13,8 @@ import bucketize
 from bucketize import ops
 from bucketize.interpret import evaluate_module
 from bucketize.ir import Atom, Builder, Const, Function, Module, Var
-from bucketize.lower.pipeline import laid_out
+from bucketize.lower.pipeline import lower, simplified
 from bucketize.lower.view import sink_views
-from bucketize.transform.dead_code import dead_code
 from bucketize.types import ANY, Dim, Symbol, tensor
 
 N, S = Symbol("N"), Symbol("S")
@@ -75,9 +74,9 @@ JOINED = {
 @pytest.mark.parametrize("name", JOINED)
 def test_what_reads_a_view_joins_the_product(name: str) -> None:
     fn, expected = JOINED[name]
-    sunk = dead_code(sink_views(fn))
+    sunk = simplified(fn)
     verify(Module({"main": sunk}))
-    assert sorted(kinds(laid_out(fn))) == sorted(expected)
+    assert sorted(kinds(sunk)) == sorted(expected)
     exe = bucketize.compile(Module({"main": fn}))
     for n, s in ((1, 1), (3, 5)):
         shapes = [p.type.substitute({"N": n, "S": s}).shape for p in fn.params]
@@ -86,6 +85,31 @@ def test_what_reads_a_view_joins_the_product(name: str) -> None:
         (same,) = evaluate_module(Module({"main": sunk}), *args)
         np.testing.assert_array_equal(same, want)
         np.testing.assert_allclose(exe.run(*args)[0], want, atol=1e-5)
+
+
+def along(b: Builder, x: Atom) -> Var:
+    """A convolution along one axis of [N, C, S], with a bias and an activation."""
+    image = b.emit(ops.unsqueeze, x, axes=(2,))
+    y = b.emit(ops.conv2d, image, const(8, 8, 1, 3), pads=(0, 1, 0, 1))
+    y = b.emit(ops.squeeze, y, axes=(2,))
+    return b.emit(ops.gelu, b.emit(ops.add, y, const(8, 1)))
+
+
+def test_convolutions_along_one_axis_stay_in_one_layout() -> None:
+    """Two of them one behind the other: nothing is turned between them."""
+    x, b = Var("x", tensor("float32", N, 8, S)), Builder()
+    fn = b.function("main", [x], [along(b, along(b, x))])
+    layer = ["conv2d", "add", "gelu"]
+    assert [m.op.name for m in simplified(fn).body] == ["unsqueeze", *layer, *layer, "reshape"]
+    made = [m.op.name for m in lower(fn).body if m.op.name != "fused"]
+    assert made.count("transpose") == 2
+    residual = b.function("main", [x], [b.emit(ops.add, fn.results[0], x)])
+    assert [m.op.name for m in simplified(residual).body][-3:] == ["gelu", "reshape", "add"]
+    module, exe = Module({"main": fn}), bucketize.compile(Module({"main": fn}))
+    for n, s in ((1, 1), (2, 9)):
+        image = RNG.standard_normal((n, 8, s)).astype(np.float32)
+        (got,), (want,) = exe.run(image), evaluate_module(module, image)
+        np.testing.assert_allclose(got, want, atol=2e-5)
 
 
 def lone(b: Builder, x: Atom) -> Var:

@@ -16,17 +16,21 @@ from bucketize.transform.simplify import apply, simplify
 
 def lower(fn: Function, arrangement: Arrangement = USUAL) -> Function:
     """`fn` simplified, channels last, in groups that one kernel computes each."""
-    return fused(laid_out(simplify(fn), arrangement), arrangement)
+    return fused(laid_out(simplified(fn), arrangement), arrangement)
 
 
-def laid_out(simplified: Function, arrangement: Arrangement = USUAL) -> Function:
-    """A function in the layouts of an arrangement, its views behind what joins products."""
+def simplified(fn: Function) -> Function:
+    """A function simplified, its views behind what joins products: what is arranged."""
+    return apply(simplify(fn), {"sink_views": sink_views, "dead_code": dead_code})
+
+
+def laid_out(fn: Function, arrangement: Arrangement = USUAL) -> Function:
+    """A simplified function in the layouts of an arrangement; nothing is fused."""
     return apply(
-        simplified,
+        fn,
         {
             "layout": partial(layout, planar=arrangement.planar),
             "fold_constant": fold_constant,  # weights that the layout transposed
-            "sink_views": sink_views,
             "dead_code": dead_code,
         },
     )
