@@ -62,6 +62,25 @@ def elementwise() -> Workload:
     return g.returns(g(ops.sub, y, number(0.5)))
 
 
+def root_mean_square() -> Workload:
+    """A norm of several ops, and a weight for each element."""
+    g = Group(tensor(F32, N, M, C), tensor(F32, C))
+    x, weight = g.params
+    mean = g(ops.reduce_mean, g(ops.mul, x, x), axes=(2,), keepdims=True)
+    return g.returns(g(ops.mul, g(ops.mul, x, g(ops.rsqrt, mean)), weight))
+
+
+def rotary() -> Workload:
+    """Heads beside each other, and angles that they share."""
+    g = Group(tensor(F32, N, M, 4, 16), *[tensor(F32, 1, 1, M, 16)] * 2)
+    x, cos, sin = g.params
+    x = g(ops.transpose, x, axes=(0, 2, 1, 3))
+    halves = [{"begin": (b,), "end": (b + 8,), "strides": (1,), "axes": (3,)} for b in (8, 0)]
+    high, low = (g(ops.strided_slice, x, **cut) for cut in halves)
+    turned = g(ops.concat, g(ops.neg, high), low, axis=3)
+    return g.returns(g(ops.add, g(ops.mul, x, cos), g(ops.mul, turned, sin)))
+
+
 def lone(op: Op, sample: str) -> Workload:
     """One op, in the grammar of `samples`."""
     return workload_of(parse(op, sample, 0))
@@ -81,6 +100,8 @@ WORKLOADS = {
     "conv2d": convolution(24, 16, 3, 3),
     "winograd": convolution(24, 16, 3, 3, strides=(1, 1)),
     "pool_nhwc": pooling(ops.avg_pool2d, count_include_pad=True),
+    "rows": root_mean_square(),
+    "rotary": rotary(),
     "elementwise": elementwise(),
     "transpose": lone(ops.transpose, "float32[N, C, H, W] {axes=(0, 2, 3, 1)}"),
     "broadcast_to": lone(ops.broadcast_to, "float32[N, 1] {shape=(M, N, C)}"),

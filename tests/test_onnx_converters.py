@@ -51,6 +51,10 @@ CASES = {
     "pow": "(float[N] x) => (a, b, c, d) "
     "<float two = {2}, float half = {0.5}, int64[1] three = {3}> "
     "{ a = Pow(x, two) b = Pow(a, half) c = Pow(x, three) d = Pow(a, a) }",
+    "short_powers": "(float[N] x, int64[N] i) => (a, b, c, d, e, f) <float three = {3}, "
+    "float four = {4}, float less = {-1}, float root = {-0.5}, int64[1] four_i = {4}> { p = Exp(x) "
+    "a = Pow(x, three) b = Pow(x, four) c = Pow(p, less) d = Pow(p, root) e = Pow(i, four_i) "
+    "f = Pow(i, three) }",
     "sum_of_one": "(float[N] x) => (y) { y = Sum(x) }",
     "max_of_three": "(float[N] x, float[1] z, float v) => (y) { y = Max(x, z, v) }",
     "clip": "(float[N] x) => (y) <float lo = {-0.5}, float hi = {0.5}> { y = Clip(x, lo, hi) }",

@@ -602,7 +602,7 @@ def test_fuse_keeps_what_others_read() -> None:
     b = Builder()
     y = b.emit(ops.matmul, x, const(8, 8))
     z = b.emit(ops.relu, y)
-    w = b.emit(ops.reduce_max, y, axes=(1,), keepdims=True)
+    w = b.emit(ops.reduce_max, y, axes=(0,), keepdims=True)
     fused = fuse(b.function("main", [x], [b.emit(ops.div, z, w)]))
     assert [f.op.name for f in fused.body] == ["matmul", "reduce_max", "fused"]
 
@@ -622,7 +622,7 @@ def test_fuse_ends_groups_where_values_escape() -> None:
     fn = b.function("main", [x], [y, z, x])
     assert groups(fn) == ["matmul+relu", "neg"]
     assert fuse(fn).results[2] is x
-    w = b.emit(ops.reduce_max, y, axes=(1,), keepdims=True)
+    w = b.emit(ops.reduce_max, y, axes=(0,), keepdims=True)
     out = b.emit(ops.div, z, w)
     assert groups(b.function("main", [x], [out])) == ["matmul+relu", "reduce_max", "neg+div"]
 

@@ -5,6 +5,8 @@ from bucketize.kernel.gemm.conv import TEMPLATE as CONV
 from bucketize.kernel.gemm.depthwise import TEMPLATE as DEPTHWISE
 from bucketize.kernel.gemm.matmul import TEMPLATE as MATMUL
 from bucketize.kernel.gemm.pool import TEMPLATE as POOL_NHWC
+from bucketize.kernel.gemm.rotary import TEMPLATE as ROTARY
+from bucketize.kernel.gemm.row import TEMPLATE as ROWS
 from bucketize.kernel.gemm.winograd import TEMPLATE as WINOGRAD
 from bucketize.kernel.loops.conv import CONV_LOOPS
 from bucketize.kernel.loops.elementwise import ELEMENTWISE
@@ -25,7 +27,7 @@ from bucketize.kernel.loops.topk import TOPK
 from bucketize.kernel.loops.transpose import TRANSPOSE
 from bucketize.kernel.template import TEMPLATES, candidates
 
-VECTOR = (MATMUL, ATTENTION, DEPTHWISE, CONV, WINOGRAD, POOL_NHWC)
+VECTOR = (MATMUL, ATTENTION, DEPTHWISE, CONV, WINOGRAD, POOL_NHWC, ROWS, ROTARY)
 LOOP = (
     ELEMENTWISE,
     *(TRANSPOSE, BROADCAST, SLICE, TILE, CONCAT),

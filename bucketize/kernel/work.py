@@ -39,7 +39,8 @@ READ_IN_PART = ("gather", "gather_elements", "gather_nd", "strided_slice")
 def work(workload: Workload) -> Work:
     """The work of a workload; of ops that reduce nothing the multiplications do not count."""
     anchor = workload.anchor
-    part = anchor.args[0] if anchor.op.name in READ_IN_PART else None
+    alone = len(workload.body.body) == 1
+    part = anchor.args[0] if alone and anchor.op.name in READ_IN_PART else None
     atoms = (*workload.body.params, *workload.body.results)
     types = [anchor.out.type if a is part else a.type for a in atoms]
     moved = [product(t.shape) * t.dtype.itemsize for t in types]

@@ -16,10 +16,9 @@ from bucketize.kernel.workload import Workload, workload_of
 from bucketize.lower.arrangement import USUAL, Arrangement
 from bucketize.lower.fuse import Users, groups_of, is_closed, is_taken, users_of
 from bucketize.lower.layout import Layouts, anchors
-from bucketize.lower.pipeline import fused, laid_out
+from bucketize.lower.pipeline import fused, laid_out, simplified
 from bucketize.lower.price import Prices, Seconds, Weighted
 from bucketize.transform.dead_code import used_atoms
-from bucketize.transform.simplify import simplify
 
 STATES = 64  # kept after each binding: all there are, but for very wide graphs
 LAYOUTS = 2  # of the layouts found, so many are lowered, and those with all in one
@@ -40,7 +39,7 @@ class Alternatives:
         self, fn: Function, sizes: Iterable[Weighted], seconds: Seconds, chosen: Arrangement = USUAL
     ) -> None:
         """Look for them at each of `sizes`; the usual one is among them, and `chosen`."""
-        self.simple = simplify(fn)
+        self.simple = simplified(fn)
         self._laid = {frozenset[int](): laid_out(self.simple)}
         self.kernels = {a: self._workloads(a) for a in (USUAL, chosen)}
         for each in sizes:

@@ -3,12 +3,13 @@
 A group is an anchor (a convolution, a matrix product, or an elementwise op) and the elementwise
 ops behind it, as long as one value leaves the group, all members have the anchor's shape, and a
 template takes it: the templates say what they can do, and nothing else does. A product may go on
-through a softmax to a product of that, with transposes around it all: attention.
+through a softmax to a product of that, with transposes around it all: attention. What brings the
+last axis together has more of its like and elementwise ops on both sides: a norm, however spelled.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 from typing import TypeAlias
 
 from bucketize.ir import (
@@ -22,14 +23,20 @@ from bucketize.ir import (
     copy_binding,
     map_blocks,
 )
+from bucketize.kernel.gemm.rowstep import is_along
 from bucketize.kernel.templates import candidates
 from bucketize.kernel.workload import Workload, group_function
+from bucketize.op import Op
 from bucketize.ops import (
     broadcast_to,
+    concat,
     isnan,
     mask_tail,
+    mul,
+    neg,
     reshape,
     softmax,
+    strided_slice,
     transpose,
     unsqueeze,
     where,
@@ -81,6 +88,8 @@ def groups_of(fn: Function, apart: Set[int] = frozenset()) -> dict[Binding, list
             continue
         group = _grow(anchor, users, taken | first, order)
         group = _attended(group, users, makers, frozenset(taken | first))
+        group = _rowed(group, users, makers, taken, first, order)
+        group = _rotated(group, users, makers, taken | first, order)
         if len(group) > 1:
             taken.update(group)
             groups[group[-1]] = group
@@ -164,6 +173,80 @@ def _weights(soft: Binding, users: Users, taken: Set[Binding]) -> list[Binding]:
     readers = {b.op: b for b in users.get(soft.out, []) if b is not None and b not in taken}
     more = [readers[op] for op in (isnan, where, mask_tail) if op in readers]
     return [soft, *more] if len(more) == len(users.get(soft.out, [])) else [soft]
+
+
+def _rowed(
+    members: list[Binding],
+    users: Users,
+    makers: Mapping[Atom, Binding],
+    taken: Set[Binding],
+    apart: Set[Binding],
+    order: Mapping[Binding, int],
+) -> list[Binding]:
+    """A group that brings the last axis together, with what else a template does to each row.
+
+    What its arguments are made by joins it if nothing outside reads that; what reads its values, if
+    that leads to a group of one result.
+    """
+    anchor, grown, best = members[0], list(members), members
+    while is_along(anchor.op) and len(grown) < MAX_MEMBERS:
+        near = _beside(grown, users, makers, apart)
+        longer = (
+            sorted([*grown, b], key=order.__getitem__)
+            for b in sorted(near - taken, key=order.__getitem__)
+            if _is_elementwise(b) or is_along(b.op)
+        )
+        found = next((g for g in longer if is_taken(g)), None)
+        if found is None:
+            break
+        grown = found
+        if is_closed(grown, users) and len(group_function(grown)[0]) <= MAX_INPUTS:
+            best = grown
+    return best
+
+
+def _rotated(
+    members: list[Binding],
+    users: Users,
+    makers: Mapping[Atom, Binding],
+    taken: Set[Binding],
+    order: Mapping[Binding, int],
+) -> list[Binding]:
+    """A concatenation of halves with what makes them and what they go into: a rotary embedding.
+
+    A transpose before it joins it if nothing else reads that.
+    """
+    (anchor, *more) = members
+    product = _reader(anchor, users, taken) if anchor.op is concat and not more else None
+    total = _reader(product, users, taken) if product is not None else None
+    if total is None:
+        return members
+
+    def made(readers: Iterable[Binding], *ops: Op) -> set[Binding]:
+        found = {makers[a] for b in readers for a in b.args if a in makers}
+        return {b for b in found - taken if b.op in ops}
+
+    halves = made([anchor], neg, strided_slice)
+    halves |= made((b for b in halves if b.op is neg), strided_slice)
+    group = {anchor, total} | made([total], mul) | halves
+    ways = (group | made(halves, transpose), group)
+    listed = (sorted(way, key=order.__getitem__) for way in ways)
+    return next((g for g in listed if is_closed(g, users) and is_taken(g)), members)
+
+
+def _beside(
+    members: list[Binding], users: Users, makers: Mapping[Atom, Binding], apart: Set[Binding]
+) -> set[Binding]:
+    """What reads the values of members, and what makes their arguments for them alone.
+
+    One that is apart may be what a group begins with.
+    """
+    inside = set(members)
+    readers = {u for m in members for u in users.get(m.out, ()) if u is not None}
+    begun = (m for m in members if m not in apart)
+    made = {makers[a] for m in begun for a in m.args if a in makers}
+    alone = {b for b in made if len(b.outs) == 1 and set(users[b.out]) <= inside}
+    return ((readers - apart) | (alone - (readers & apart))) - inside
 
 
 def _makers(atom: Atom, makers: Mapping[Atom, Binding], taken: Set[Binding]) -> list[Binding]:

@@ -8,6 +8,7 @@ from bucketize.ir import Function
 from bucketize.lower.arrangement import USUAL, Arrangement
 from bucketize.lower.fuse import fuse
 from bucketize.lower.layout import layout
+from bucketize.lower.view import sink_views
 from bucketize.transform.dead_code import dead_code
 from bucketize.transform.fold_constant import fold_constant
 from bucketize.transform.simplify import apply, simplify
@@ -15,13 +16,18 @@ from bucketize.transform.simplify import apply, simplify
 
 def lower(fn: Function, arrangement: Arrangement = USUAL) -> Function:
     """`fn` simplified, channels last, in groups that one kernel computes each."""
-    return fused(laid_out(simplify(fn), arrangement), arrangement)
+    return fused(laid_out(simplified(fn), arrangement), arrangement)
 
 
-def laid_out(simplified: Function, arrangement: Arrangement = USUAL) -> Function:
-    """A function in the layouts of an arrangement; nothing is fused."""
+def simplified(fn: Function) -> Function:
+    """A function simplified, its views behind what joins products: what is arranged."""
+    return apply(simplify(fn), {"sink_views": sink_views, "dead_code": dead_code})
+
+
+def laid_out(fn: Function, arrangement: Arrangement = USUAL) -> Function:
+    """A simplified function in the layouts of an arrangement; nothing is fused."""
     return apply(
-        simplified,
+        fn,
         {
             "layout": partial(layout, planar=arrangement.planar),
             "fold_constant": fold_constant,  # weights that the layout transposed

@@ -7,6 +7,7 @@ from bucketize.onnx import (  # noqa: F401  importing the families fills the tab
     index,
     linalg,
     reduce,
+    rotary,
     shape,
     window,
 )

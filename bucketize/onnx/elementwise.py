@@ -68,13 +68,22 @@ def _mod(n: Node) -> Atom:
 def _pow(n: Node) -> Atom:
     x, y = n[0], n[1]
     if isinstance(y, Const) and y.value.size == 1 and len(y.type.shape) <= len(x.type.shape):
-        if y.value == 2:
-            return n.emit(e.mul, x, x)
-        if y.value == 0.5 and _is_float(x):
-            return n.emit(e.sqrt, x)
+        power = _short_power(n, x, float(y.value.reshape(-1)[0]))
+        if power is not None:
+            return power
     if _is_float(y) and not _is_float(x):
         raise Unsupported(f"{x.type.dtype} to the power of {y.type.dtype}")
     return n.emit(e.pow_, x, _cast(n, y, x.type.dtype))
+
+
+def _short_power(n: Node, x: Atom, exponent: float) -> Atom | None:
+    """A power as products, a root or a reciprocal: what exporters of GELU and norms write."""
+    if exponent in (2, 3, 4):
+        square = n.emit(e.mul, x, x)
+        factors: dict[float, Atom] = {3: x, 4: square}
+        return n.emit(e.mul, square, factors[exponent]) if exponent in factors else square
+    roots = {0.5: e.sqrt, -0.5: e.rsqrt, -1: e.reciprocal}
+    return n.emit(roots[exponent], x) if exponent in roots and _is_float(x) else None
 
 
 def _chain(op_type: str, op: Op) -> None:

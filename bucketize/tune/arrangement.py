@@ -12,6 +12,7 @@ from bucketize.kernel.target import Target
 from bucketize.kernel.workload import Workload
 from bucketize.lower.alternative import Alternatives
 from bucketize.lower.arrangement import USUAL, Arrangement
+from bucketize.lower.pipeline import simplified
 from bucketize.lower.price import Predicted, Seconds, Weighted, is_known
 from bucketize.program.decide import decide
 from bucketize.program.strategy import Strategy
@@ -114,7 +115,7 @@ class Arranging:
     @property
     def is_alike(self) -> bool:
         """Whether the clone has the function's ops in the same places: bounds may fold some."""
-        mine = simplify(self.subject.module.functions[self.subject.function])
+        mine = simplified(self.subject.module.functions[self.subject.function])
         return [b.op for b in mine.body] == [b.op for b in self.alternatives.simple.body]
 
     def seconds(self, workload: Workload, sizes: Sizes) -> float:

@@ -113,7 +113,7 @@ def has_vector_form(scalar: str) -> bool:
 
 def is_long(scalar: str) -> bool:
     """Whether the vector form is long, so that its code should not be repeated."""
-    return not called(scalar) <= {*CHOICES, "abs", "floor", "ceil", "round"}
+    return not called(scalar) <= {*CHOICES, "abs", "floor", "ceil", "round", "fma"}
 
 
 def _unknown(node: ast.AST) -> KernelError:
@@ -159,6 +159,8 @@ class _Vector:
     def call(self, name: str, args: list[ir.Value]) -> ir.Value:
         if name == "where":
             return self.w.builder.select(*args)
+        if name == "fma":  # of what is computed inside an op
+            return self.w.fma(*args)
         if name in CHOICES:
             return (self.w.minimum if name == "min" else self.w.maximum)(*args)
         return FUNCTIONS[name](self.w, *args)

@@ -26,6 +26,7 @@ from bucketize.kernel.emit.vector import (
 )
 from bucketize.kernel.gemm.column import JOB, Column, words_of
 from bucketize.kernel.gemm.epilogue import Epilogue, Operand
+from bucketize.kernel.gemm.hiding import hiding_of
 from bucketize.kernel.gemm.level import offsets
 from bucketize.kernel.gemm.macrokernel import Bases, kernel_source
 from bucketize.kernel.gemm.microkernel import Words
@@ -127,6 +128,7 @@ class _Loops:
         operands = [POINTER] * len(form.epilogue.operands)
         weights = Weights(form.epilogue, form.clean)
         self.softmax = w.define("softmax", [POINTER, WORD, POINTER, *operands], weights.write)
+        self.hiding = hiding_of(form.epilogue) if form.limit is None else None
 
     def write(self) -> None:
         w, blocks = self.w, self.d["blocks"]
@@ -290,16 +292,38 @@ class _Loops:
         w, d = self.w, self.d
         first = w.add(w.mul(block, d["low"]), w.least(block, d["tall"]))
         taller = w.builder.zext(w.compare(block, "<", d["tall"]), WORD)
-        self.job.put("rows", w.add(d["low"], taller))
-        self.score(w.at(bases["q"], w.mul(first, d["q_step"])), bases["k"])
-        self.normalise(bases, first, w.add(d["low"], taller))
-        self.sum(w.at(bases["c"], w.mul(first, d["c_step"])), bases["v"])
+        rows = w.add(d["low"], taller)
+        keys = self.reach(bases, first, rows)
+        self.job.put("rows", rows)
+        self.score(w.at(bases["q"], w.mul(first, d["q_step"])), bases["k"], keys)
+        self.normalise(bases, first, rows, keys)
+        self.sum(w.at(bases["c"], w.mul(first, d["c_step"])), bases["v"], keys)
+
+    def reach(self, bases: Bases, first: Size, rows: Size) -> Size:
+        """The keys that a block of rows is computed with: those behind them weigh nothing.
+
+        A row that sees none is one of numbers that are all as low, so that each of them weighs.
+        """
+        w, keys, hiding = self.w, self.d["keys"], self.hiding
+        if hiding is None:
+            return keys
+        name, each = f"e{hiding.operand}", self.form.epilogue.operands[hiding.operand].rows
+
+        def row(m: ir.Value, found: Values) -> Values:
+            index = w.add(first, m) if each else 0
+            at = w.at(bases[name], w.mul(index, self.d[f"{name}_step"]))
+            last = hiding.last(w, at, keys)
+            none = w.compare(last, "==", 0)
+            return [w.word(w.greatest(found[0], w.builder.select(none, w.word(keys), last)))]
+
+        (found,) = w.loop(0, rows if each else 1, row, [w.word(0)])
+        return w.least(found, keys)
 
     def tell(self, **words: Size) -> None:
         for name, value in words.items():
             self.job.put(name, value)
 
-    def score(self, q: ir.Value, k: ir.Value) -> None:
+    def score(self, q: ir.Value, k: ir.Value, keys: Size) -> None:
         """Q K^T, in whole vectors."""
         w, d = self.w, self.d
         self.tell(a=q, a_step=d["q_step"], c_step=d["score_step"], units=d["depth"])
@@ -312,17 +336,17 @@ class _Loops:
                     with case(n):
                         w.call(column.function, [self.job.memory])
 
-        w.loop(0, w.ceildiv(d["keys"], self.width), panel)
+        w.loop(0, w.ceildiv(keys, self.width), panel)
 
-    def seen(self) -> Size:
-        """The keys that are no padding."""
-        w, keys = self.w, self.d["keys"]
+    def seen(self, keys: Size) -> Size:
+        """Those of them that are no padding."""
+        w = self.w
         if self.form.limit is None:
             return keys
         told = w.load_word(self.block.pointer(f"in{self.form.limit}"), 0)
         return w.greatest(w.least(told, keys), 0)
 
-    def normalise(self, bases: Bases, first: Size, rows: Size) -> None:
+    def normalise(self, bases: Bases, first: Size, rows: Size, keys: Size) -> None:
         """Each row of scores through the epilogue and the exponential."""
         w, d = self.w, self.d
         kinds = self.form.epilogue.operands
@@ -334,17 +358,17 @@ class _Loops:
                 w.at(bases[f"e{i}"], w.mul(index, d[f"e{i}_step"]) if kind.rows else 0)
                 for i, kind in enumerate(kinds)
             ]
-            w.call(self.softmax, [at, self.seen(), w.item(self.inverses, m), *operands])
+            w.call(self.softmax, [at, self.seen(keys), w.item(self.inverses, m), *operands])
             if self.form.limit is not None:
-                whole = w.mul(w.ceildiv(self.seen(), w.lanes), w.lanes)
-                clear(w, at, whole, d["keys"])
+                whole = w.mul(w.ceildiv(self.seen(keys), w.lanes), w.lanes)
+                clear(w, at, whole, keys)
 
         w.loop(0, rows, row)
 
-    def sum(self, c: ir.Value, v: ir.Value) -> None:
+    def sum(self, c: ir.Value, v: ir.Value, keys: Size) -> None:
         """The values, each by its weight."""
         w, d = self.w, self.d
-        self.tell(a=self.scores, a_step=d["score_step"], units=d["keys"])
+        self.tell(a=self.scores, a_step=d["score_step"], units=keys)
         self.tell(c_step=d["c_step"], e0=self.inverses, e0_step=FLOAT_BYTES)
 
         def panel(p: ir.Value, _: Values) -> None:
