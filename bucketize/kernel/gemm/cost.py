@@ -27,9 +27,6 @@ from bucketize.types import ANY, Dim, bounds, evaluate, symbols
 Floats = NDArray[np.float64]
 
 PAGE = 4096  # bytes, after which addresses fall into the same set of a first cache
-MANY = 4
-"""Passes that are not worth their while over rows which no second cache holds. Of 1024 x 1024 by
-1024 x 1024 eight took 1.09 times as long as one; of 256 deep rows two took 0.97 to 1.01 of it."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +89,7 @@ def seconds(p: Product, k: Mapping[str, Floats], c: Constants, target: Target) -
     tiles = np.ceil(rows / mr)
     low, tall = np.floor(rows / tiles), rows % tiles
     panels = np.ceil(p.columns / width)
-    passes = _passes(p, rows, k["kc"], target)
+    passes = np.ceil(p.depth / np.where(k["kc"] > 0, k["kc"], p.depth))
     depth = p.depth / passes  # of a pass
     part = depth * width * FLOAT_BYTES  # of B in a pass
 
@@ -128,14 +125,6 @@ def seconds(p: Product, k: Mapping[str, Floats], c: Constants, target: Target) -
         copied = (k["copy"] > 0) | (p.columns % width > 0)
         cycles = cycles + np.where(copied, panels * p.depth * nv * (c.store + 1 / c.loads), 0)
     found: Floats = (batch * cycles + c.call) / c.ghz / 1e9
-    return found
-
-
-def _passes(p: Product, rows: Floats, kc: Floats, target: Target) -> Floats:
-    """How many there are over the depth: one where many would be over an A that is large."""
-    count = np.ceil(p.depth / np.where(kc > 0, kc, p.depth))
-    large = (rows * p.depth * FLOAT_BYTES >= target.l2) & (p.depth >= MANY * kc)
-    found: Floats = np.where(large & (not p.image), 1, count)
     return found
 
 

@@ -24,6 +24,9 @@ UNROLL = 4
 16 % longer, two from 2 % less to 9 % longer."""
 LINE = 64  # bytes that a prefetch brings, on all machines that matter
 STREAM = 4096  # bytes that a tile which is alone fetches ahead: the processor stops at a page's end
+STREAMING = 4
+"""Rows of a tile that may read B as such a stream. To ask whether they do costs higher ones 2 %
+with 16 registers, where many tiles share B; those of images are seldom alone."""
 FIRST, SECOND = 3, 2  # the level of the caches that a prefetch brings a line to, as LLVM counts
 CHAINS = 8
 """Sums that a tile keeps going at least, each of which waits for itself alone: an addition takes
@@ -405,8 +408,8 @@ class _Tile:
     def fetch_ahead(self, k: Size, b: ir.Value, steps: int) -> None:
         """Ask for lines of the part of B that comes next, as many in a turn as it has steps.
 
-        They are asked for at the begin of the tile's reduction, until it has had its share. A tile
-        that is alone asks for what it is about to read from `b` on itself.
+        They are asked for at the begin of the tile's reduction, until it has had its share. A low
+        tile that is alone asks for what it is about to read from `b` on itself.
         """
         if not self.form.packed:
             return
@@ -422,7 +425,7 @@ class _Tile:
                 w.prefetch(w.beyond(b, STREAM + line), FIRST)
 
         w.when(w.compare(k, "<", self.frame.word("lines")), share)
-        if not self.form.image:  # whose tiles are seldom alone, and need their registers
+        if not self.form.image and self.height <= STREAMING:
             w.when(w.compare(self.frame.word("alone"), "!=", 0), stream)
 
     def step(self, rows: Values, b: ir.Value, sums: Values) -> Values:
