@@ -23,7 +23,7 @@ from bucketize import ops
 from bucketize.interpret import run_function
 from bucketize.ir import Builder, Const, Var
 from bucketize.kernel.build import build
-from bucketize.kernel.gemm import attention, conv, depthwise, matmul
+from bucketize.kernel.gemm import attention, conv, depthwise, matmul, rotary, row
 from bucketize.kernel.gemm.epilogue import of_workload
 from bucketize.kernel.gemm.window import ORDERS
 from bucketize.kernel.target import Target, host
@@ -187,7 +187,33 @@ ATTENTION = [
         ({"N": 2, "S": 5, "W": 19}, {"N": 1, "S": 70, "W": 130}, {"N": 3, "S": 1, "W": 1}),
     )
 ]
-CASES = [*PRODUCTS, *CONVOLUTIONS, *PADDED, *ATTENTION]
+
+
+def embedded(b: Builder, x: Var, cos: Var, sin: Var) -> Var:
+    """A rotary embedding of heads that lie beside each other."""
+    x = b.emit(ops.transpose, x, axes=(0, 2, 1, 3))
+    ends = ({"begin": (first,), "end": (first + 20,)} for first in (20, 0))
+    high, low = (b.emit(ops.strided_slice, x, strides=(1,), axes=(3,), **e) for e in ends)
+    turned = b.emit(ops.concat, b.emit(ops.neg, high), low, axis=3)
+    return b.emit(ops.add, b.emit(ops.mul, x, cos), b.emit(ops.mul, turned, sin))
+
+
+def root_mean_square(b: Builder, x: Var, weight: Var) -> Var:
+    mean = b.emit(ops.reduce_mean, b.emit(ops.mul, x, x), axes=(2,), keepdims=True)
+    least = b.emit(ops.add, mean, Const(np.float32(1e-6)))
+    return b.emit(ops.mul, b.emit(ops.mul, x, b.emit(ops.rsqrt, least)), weight)
+
+
+ROWS = [
+    Case(
+        rotary.TEMPLATE,
+        embedded,
+        ((N, S, 3, 40), (1, 1, S, 40), (1, 1, S, 40)),
+        ({"N": 2, "S": 5}, {"N": 1, "S": 1}),
+    ),
+    Case(row.TEMPLATE, root_mean_square, ((N, S, W), (W,)), ({"N": 2, "S": 5, "W": 77},)),
+]
+CASES = [*PRODUCTS, *CONVOLUTIONS, *PADDED, *ATTENTION, *ROWS]
 
 
 def shape_of(dims: Sequence[Dim], args_env: Mapping[str, int]) -> tuple[int, ...]:
