@@ -14,9 +14,10 @@ __all__ = ["MOST", "run_parallel", "set_num_threads", "threading_layer"]
 
 
 @njit(parallel=True, cache=True, nogil=True)
-def run_parallel(kernels, table, stride, threads, chunks):  # type: ignore[no-untyped-def] # pragma: no cover
-    """Call each kernel on its blocks; they begin `stride` bytes apart."""
-    for i in range(kernels.size):
+def run_parallel(kernels, order, table, stride, threads, chunks):  # type: ignore[no-untyped-def] # pragma: no cover
+    """Call kernels on their blocks, `order[0]` of them; blocks begin `stride` bytes apart."""
+    for step in range(order[0]):
+        i = order[step + 1]
         first = table + i * threads * stride
         if chunks[i] == 1:
             call_address(kernels[i], first)  # type: ignore[call-arg]

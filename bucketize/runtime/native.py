@@ -11,6 +11,8 @@ from functools import cache
 from threading import Lock
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from bucketize.errors import CompileError, KernelError
 from bucketize.op import Array
 
@@ -18,6 +20,8 @@ Block: TypeAlias = int
 """The address of a block of words."""
 Native: TypeAlias = Callable[[Block], None]
 
+ONE, NONE = np.array([1, 0]), np.array([0])
+"""Orders: of a kernel that is alone, and of none at all."""
 PROTOTYPE = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
@@ -30,13 +34,18 @@ def function_at(address: int) -> Native:
 _forking = Lock()  # numba's workqueue layer takes one caller at a time
 
 
-def run_parallel(kernels: Array, table: int, stride: int, threads: int, chunks: Array) -> None:
-    """Call each kernel on its `threads` blocks, `chunks[i]` of them in use, forking for each."""
+def run_parallel(
+    kernels: Array, order: Array, table: int, stride: int, threads: int, chunks: Array
+) -> None:
+    """Call kernels on their `threads` blocks, `chunks[i]` of them in use, forking for each.
+
+    The order begins with how many there are.
+    """
     loop = _parallel_loop()
     _check_process()
     with _forking:
         loop.set_num_threads(threads)  # of the calling thread, whichever it is
-        loop.run_parallel(kernels, table, stride, threads, chunks)
+        loop.run_parallel(kernels, order, table, stride, threads, chunks)
         if loop.threading_layer() == "workqueue":
             warnings.warn(
                 "numba has neither OpenMP nor TBB here: its workqueue layer costs about 50 us "

@@ -18,12 +18,12 @@ from bucketize.errors import ArgumentError
 from bucketize.kernel.work import work
 from bucketize.op import Array
 from bucketize.program.instruction import Compute, Instruction, KernelCall, Segment
-from bucketize.program.plan import WORD
+from bucketize.program.plan import FILL, WORD
 from bucketize.program.predict import CALL_S, constant_bytes, predicted_kernel
 from bucketize.program.program import Program, Routine
 from bucketize.progress import Tell, announced, progress_bar, shown, steps
 from bucketize.runtime.image import Image, Linked
-from bucketize.runtime.native import function_at, run_parallel
+from bucketize.runtime.native import NONE, ONE, function_at, run_parallel
 from bucketize.runtime.roofline import Roofline, measured
 from bucketize.runtime.state import State
 from bucketize.runtime.storage import Arena, address
@@ -85,6 +85,7 @@ class _TimedState(State):
         super().__init__(segment, linked, image, arena)
         self.taken = taken
         self.at_once = False
+        self.fill_word[FILL.index("in_strips")] = 0
         plan = linked.plan
         self.calls = [self._call(i) for i in range(len(segment.calls))]
         self.stopwatch = stopwatch(plan.threads)
@@ -107,7 +108,7 @@ class _TimedState(State):
             native = function_at(int(kernels[0]))
             return lambda: native(row)
         chunks = self.chunks[i : i + 1]
-        return lambda: run_parallel(kernels, row, stride, plan.threads, chunks)
+        return lambda: run_parallel(kernels, ONE, row, stride, plan.threads, chunks)
 
     def _nothing(self) -> None:
         """As much around no kernel as `_call` has around one."""
@@ -115,7 +116,7 @@ class _TimedState(State):
             self.walk_word[0] = 0
             self.walk(self.places[1])
         else:
-            run_parallel(self.linked.kernels[:0], 0, 0, self.plan.threads, self.chunks)
+            run_parallel(self.linked.kernels, NONE, 0, 0, self.plan.threads, self.chunks)
 
 
 class TimedContext(Context):

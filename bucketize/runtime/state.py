@@ -21,6 +21,8 @@ from bucketize.runtime.native import run_parallel
 from bucketize.runtime.storage import Arena, address, contiguous, empty_result
 from bucketize.types import Assumption, evaluate
 
+SCRATCH = ("offsets", "strides", "live", "sizes", "ends")
+"""What a fill notes of each tensor."""
 POINT, RUN, REPORT = 1, 2, 4  # what `kernel.core.walk` is asked for
 
 
@@ -30,7 +32,7 @@ class State:
     def __init__(self, segment: Segment, linked: Linked, image: Image, arena: Arena) -> None:
         plan = linked.plan
         self.segment, self.plan, self.linked, self.arena = segment, plan, linked, arena
-        self.fill, self.walk = image.fill, image.walk
+        self.image, self.fill, self.walk = image, image.fill, image.walk
         self.sizes: tuple[int, ...] | None = None
         self.at_once = plan.threads == 1
         """Whether one native call runs all kernels."""
@@ -42,9 +44,14 @@ class State:
         self.table = np.zeros(plan.size + 1, np.int64)  # never empty: it has an address
         for (word, _, _), constant in zip(plan.constants, linked.constants, strict=True):
             self.table[word] = address(constant)
+        bases = address(self.table), address(linked.kernels)
+        for word, base, words in plan.links.tolist():
+            self.table[word] = bases[base] + words * WORD
         self.behind = plan.behind.copy()
-        self.chunks = np.ones(len(plan.kernels), np.int64)
-        self.scratch = np.zeros((3, len(plan.tensors)), np.int64)
+        self.chunks = np.ones(len(linked.kernels), np.int64)
+        self.order = np.zeros(len(plan.kernels) + 1, np.int64)
+        """How many rows are run, and which."""
+        self.scratch = np.zeros((len(SCRATCH), len(plan.tensors)), np.int64)
         self.bases = np.zeros(len(BASES) + len(segment.fn.params) + len(plan.results), np.int64)
         self.bases[BASES.index("table")] = address(self.table)
         self.filling = _block(FILL, self._fill_words())
@@ -58,26 +65,28 @@ class State:
         plan = self.plan
         arrays = {"code": plan.code, "checks": plan.checks, "words": plan.words}
         arrays |= {"parts": plan.parts, "tensors": plan.tensors, "pointers": plan.pointers}
-        offsets, strides, live = (address(row) for row in self.scratch)
+        arrays |= {"groups": plan.groups}
         return {
             **_rows(arrays),
+            **{name: address(row) for name, row in zip(SCRATCH, self.scratch, strict=True)},
             "registers": address(self.registers),
             "table": address(self.table),
             "threads": plan.threads,
             "width": plan.width,
             "chunks": address(self.chunks),
             "fork": FORK,
-            "offsets": offsets,
-            "strides": strides,
-            "live": live,
             "behind": address(self.behind),
+            "strip": self.image.strip,
+            "in_strips": 1,
+            "order": address(self.order),
         }
 
     def _walk_words(self) -> dict[str, int]:
         plan = self.plan
-        arrays = {"kernels": self.linked.kernels, "pointers": plan.pointers}
         return {
-            **_rows({**arrays, "reports": plan.reports}),
+            **_rows({"pointers": plan.pointers, "reports": plan.reports}),
+            "kernels": address(self.linked.kernels),
+            "order": address(self.order),
             "what": POINT | RUN | REPORT,
             "table": address(self.table),
             "bases": address(self.bases),
@@ -168,7 +177,7 @@ class State:
         """Run the kernels on a table that its pointers are in, forking for each."""
         plan = self.plan
         table, stride = address(self.table), plan.width * WORD
-        run_parallel(self.linked.kernels, table, stride, plan.threads, self.chunks)
+        run_parallel(self.linked.kernels, self.order, table, stride, plan.threads, self.chunks)
 
     def _report(self) -> None:
         """Raise what a kernel that checks its indices found."""

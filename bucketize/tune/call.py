@@ -10,7 +10,7 @@ import numpy as np
 
 from bucketize.kernel.template import Launch
 from bucketize.op import Array
-from bucketize.runtime.native import function_at, run_parallel
+from bucketize.runtime.native import ONE, function_at, run_parallel
 from bucketize.runtime.storage import address, empty_bytes
 from bucketize.timing import interleaved, processor_seconds, wall_seconds
 from bucketize.types import evaluate
@@ -70,7 +70,7 @@ class Call:
         if self.threads == 1:
             self._kernel(place)
         else:
-            run_parallel(self._kernels, place, stride, self.threads, self._chunks)
+            run_parallel(self._kernels, ONE, place, stride, self.threads, self._chunks)
 
 
 def parts(launch: Launch, count: int) -> list[tuple[int, int]]:
