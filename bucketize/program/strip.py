@@ -34,6 +34,7 @@ ROW = ("group", "states", "rows", "kernels", "begin", "end")
 RANK = 4
 SHARE = 0.25
 """Of the second cache: what a strip moves, beside constants."""
+LEAST = 3  # strips: below that tensors stay in the cache as they are
 COPIED = 4  # bytes, of the words that are copied in a buffer
 CONSTANT = 1.0
 """Of what a strip moves: the bytes of constants that it may read, too."""
@@ -77,7 +78,8 @@ class Group:
         each = [work(c.workload) for c in self.calls]
         moved = sum((w.moved - w.constant for w in each), start=0)
         some = product(positive(product(s)) for s in self.shapes)
-        return moved // self.strip_bytes * some
+        count = moved // self.strip_bytes
+        return count * positive(count // LEAST) * some
 
     @cached_property
     def height(self) -> Dim:

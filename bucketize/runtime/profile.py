@@ -18,7 +18,7 @@ from bucketize.errors import ArgumentError
 from bucketize.kernel.work import work
 from bucketize.op import Array
 from bucketize.program.instruction import Compute, Instruction, KernelCall, Segment
-from bucketize.program.plan import FILL, WORD
+from bucketize.program.plan import WORD
 from bucketize.program.predict import CALL_S, constant_bytes, predicted_kernel
 from bucketize.program.program import Program, Routine
 from bucketize.progress import Tell, announced, progress_bar, shown, steps
@@ -85,7 +85,7 @@ class _TimedState(State):
         super().__init__(segment, linked, image, arena)
         self.taken = taken
         self.at_once = False
-        self.fill_word[FILL.index("in_strips")] = 0
+        self.forbid_strips()
         plan = linked.plan
         self.calls = [self._call(i) for i in range(len(segment.calls))]
         self.stopwatch = stopwatch(plan.threads)

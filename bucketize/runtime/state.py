@@ -16,6 +16,7 @@ from bucketize.op import Array
 from bucketize.program.instruction import Segment
 from bucketize.program.plan import BASES, FAILURES, FILL, WALK, WORD, Result
 from bucketize.program.relation import extents, relied_on
+from bucketize.program.strip import GROUP
 from bucketize.runtime.image import Image, Linked
 from bucketize.runtime.native import run_parallel
 from bucketize.runtime.storage import Arena, address, contiguous, empty_result
@@ -95,6 +96,10 @@ class State:
             "chunks": address(self.chunks),
         }
 
+    def forbid_strips(self) -> None:
+        """From the next fill on kernels run one by one, each over its whole extent."""
+        self.fill_word[FILL.index("in_strips")] = 0
+
     # Filling.
 
     def prepare(self, sizes: tuple[int, ...]) -> None:
@@ -137,6 +142,15 @@ class State:
     def arena_bytes(self) -> int:
         """What the kernels need between them, at the sizes that the table is filled for."""
         return int(self.fill_word[FILL.index("arena_bytes")])
+
+    def strips(self) -> dict[int, tuple[int, int]]:
+        """Of the calls that are run in strips: their group, and the lines of its last result."""
+        groups = [g for g in self.plan.groups.tolist() if self.chunks[g[2]]]
+        return {
+            call: (number, int(self.table[words + GROUP.index("lines")]))
+            for number, (first, last, _, words, _) in enumerate(groups, 1)
+            for call in range(first, last + 1)
+        }
 
     # Running.
 

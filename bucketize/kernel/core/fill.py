@@ -13,7 +13,7 @@ from bucketize.kernel.emit.native import call_address, pointer
 LINE = 64  # bytes: a cache line, and the widest vector; arena blocks begin at multiples
 WORD = 8  # bytes
 GROUP, MEMBER = 5, 13  # words, as `strip` has them
-SPARE = 1  # so many times as long as it must be, and once more, is a buffer
+ROOMY = 2  # so many times as long as it must be is a buffer: lines are moved less often
 HUGE = 4e18  # no product of extents may come near the end of int64
 
 inlined = njit(inline="always", error_model="numpy")
@@ -107,7 +107,9 @@ def measure(block, first, words, count):
     table[words + 4] = 0
     for i in range(table[words]):
         m = members + MEMBER * i
-        table[m + 11] += table[m + 11] // SPARE
+        places = table[m] * table[m + 1] + table[m + 2]
+        lines = places // table[m + 3] // table[m + 4] * table[m + 6]  # of the whole tensor
+        table[m + 11] = least(ROOMY * table[m + 11], lines)
         table[m + 12] = table[m + 11] * table[m + 10]
 
 
