@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +13,17 @@ import pytest
 import bucketize
 from bucketize import ops
 from bucketize.ir import Atom, Builder, Const, Function, Module, Var
+from bucketize.kernel.gemm import patchwork
+from bucketize.kernel.gemm.winograd import TEMPLATE as WINOGRAD
 from bucketize.kernel.target import host
+from bucketize.kernel.template import Implementation
 from bucketize.program import strip
-from bucketize.program.instruction import Segment
+from bucketize.program.decide import decide, defaults
+from bucketize.program.instruction import RunSegment, Segment
+from bucketize.program.strategy import Strategy
 from bucketize.runtime.executable import Executable
 from bucketize.runtime.image import Image
+from bucketize.runtime.link import link
 from bucketize.runtime.state import State
 from bucketize.runtime.storage import Arena, address, empty_bytes
 from bucketize.runtime.vm import Context
@@ -191,6 +199,23 @@ def test_any_chain(seed: int) -> None:
         for shape in ((1, 33, 20), (3, 9, 40), (2, 3, 70), (4, 1, 1), (1, 70, 5)):
             found |= set(check(exe, images(shape[0], 8, *shape[1:])))
     assert found
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_patches_of_several_lines(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Winograd's kernels make several lines at once, in blocks that end within them."""
+    monkeypatch.setattr(patchwork, "LEAST", 5)
+    target = replace(host(), l2=1 << 10)
+    chain = Chain(data(N, 8, H, W)).conv(16).conv(16, 3).emit(ops.relu).conv(16, 3).conv(8)
+    module = Module({"main": chain.fn()})
+    asked = partial(decide, module, target=target, threads=threads, executor="auto")
+    (step,) = asked(defaults).decide("main").code.instructions
+    assert isinstance(step, RunSegment)
+    able = [c.workload for c in step.segment.calls if WINOGRAD.accepts(c.workload)]
+    made = {w.hash: Implementation("winograd", WINOGRAD.default(w, target)) for w in able}
+    exe = Executable(link(asked(lambda _: Strategy(made))), module, 0.0)
+    for n, h, w in ((1, 37, 20), (3, 18, 9), (2, 5, 31), (5, 1, 8)):
+        assert check(exe, images(n, 8, h, w)) == [3, 3]
 
 
 def test_a_small_tensor_is_not_cut() -> None:

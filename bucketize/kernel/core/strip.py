@@ -116,9 +116,8 @@ def wanted_from(block, links, i):
     for k in range(links):
         n = link(block, k)
         if n[2] == i:
-            reader, done = member(block, n[0]), state(block, n[0])[0]
-            if done < reader[0]:
-                first = least(first, first_read(n, whole(reader, done)))
+            done = whole(member(block, n[0]), state(block, n[0])[0])
+            first = least(first, first_read(n, done))
     return first
 
 
@@ -167,11 +166,7 @@ def begin(block, group):
     for back in range(group[0]):
         i = last - back
         m, s = member(block, i), state(block, i)
-        if i == last:
-            s[0] = block[4]
-        else:
-            line = least(wanted_from(block, group[3], i), whole(m, m[0]))
-            s[0] = tile_at(m, line)
+        s[0] = block[4] if i == last else tile_at(m, wanted_from(block, group[3], i))
         s[2], s[3] = 0, whole(m, s[0])
         if i < last and group[4] == 0:
             point(block, group[3], group[1], i)
