@@ -20,6 +20,7 @@ from bucketize.kernel.template import Implementation
 from bucketize.program import strip
 from bucketize.program.decide import decide, defaults
 from bucketize.program.instruction import RunSegment, Segment
+from bucketize.program.planner import launch_of
 from bucketize.program.strategy import Strategy
 from bucketize.runtime.executable import Executable
 from bucketize.runtime.image import Image
@@ -27,7 +28,7 @@ from bucketize.runtime.link import link
 from bucketize.runtime.state import State
 from bucketize.runtime.storage import Arena, address, empty_bytes
 from bucketize.runtime.vm import Context
-from bucketize.types import Symbol, tensor
+from bucketize.types import Symbol, ceil_div, evaluate, tensor
 
 N, H, W = Symbol("N"), Symbol("H"), Symbol("W")
 RIM = 1 << 12  # bytes
@@ -201,6 +202,23 @@ def test_any_chain(seed: int) -> None:
     assert found
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_tiles_are_the_whole_extent(seed: int) -> None:
+    target, sizes = host(), {"N": 2, "H": 37, "W": 21}
+    module = Module({"main": random_chain(seed)})
+    program = decide(module, defaults, target=target, threads=1, executor="auto")
+    program.decide("main")
+    for call in (c for s in program.segments() for c in s.calls):
+        launch = launch_of(call, target)
+        if launch.lines is not None:
+            n = launch.lines
+            assert evaluate(n.spans * n.tiles * n.step - launch.extent, sizes) == 0
+            images, height, *_ = call.binding.outs[0].type.shape
+            places = n.low * n.tiles + n.tall
+            assert evaluate(places - images * n.down * n.across, sizes) == 0
+            assert evaluate(ceil_div(height, n.high) - n.down, sizes) == 0
+
+
 @pytest.mark.parametrize("threads", [1, 2])
 def test_patches_of_several_lines(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Winograd's kernels make several lines at once, in blocks that end within them."""
@@ -214,7 +232,7 @@ def test_patches_of_several_lines(threads: int, monkeypatch: pytest.MonkeyPatch)
     able = [c.workload for c in step.segment.calls if WINOGRAD.accepts(c.workload)]
     made = {w.hash: Implementation("winograd", WINOGRAD.default(w, target)) for w in able}
     exe = Executable(link(asked(lambda _: Strategy(made))), module, 0.0)
-    for n, h, w in ((1, 37, 20), (3, 18, 9), (2, 5, 31), (5, 1, 8)):
+    for n, h, w in ((1, 37, 20), (1, 38, 33), (2, 23, 17), (1, 71, 12), (2, 5, 31), (5, 1, 8)):
         assert check(exe, images(n, 8, h, w)) == [3, 3]
 
 

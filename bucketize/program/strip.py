@@ -111,7 +111,8 @@ class Group:
 
 def groups_of(segment: Segment, launches: Sequence[Launch], l2: int) -> list[Group]:
     """The groups of a segment, for a second cache of so many bytes."""
-    return list(_Grouping(segment, launches, int(SHARE * l2)).groups()) if l2 else []
+    strip_bytes = int(SHARE * l2)
+    return list(_Grouping(segment, launches, strip_bytes).groups()) if strip_bytes else []
 
 
 class _Grouping:
