@@ -61,8 +61,8 @@ class Filled(NamedTuple):
     behind: np.ndarray
 
 
-WIDTHS = {"code": 4, "checks": 3, "words": 2, "parts": 4, "tensors": 7, "pointers": 4}
-UNGROUPED = (-1, -1, -1)
+WIDTHS = {"code": 4, "checks": 3, "words": 2, "parts": 4, "tensors": 6, "pointers": 4}
+UNGROUPED = (-1, -1)
 
 
 def filled(initial: Sequence[int], *, threads: int = 1, fork: int = 0, **rows: Any) -> Filled:

@@ -145,6 +145,11 @@ def test_a_block_is_a_group() -> None:
     assert check(compiled(chain.emit(ops.relu).conv(32).fn()), images(1, 8, 24, 24)) == [3]
 
 
+def test_buffers_of_a_group_share_no_memory() -> None:
+    chain = Chain(data(1, 8, 24, 24)).conv(32).depthwise().depthwise().depthwise().conv(8)
+    assert check(compiled(chain.fn()), images(1, 8, 24, 24)) == [5]
+
+
 def residual(chain: Chain, stride: int = 1, kernel: int = 3) -> Chain:
     before, width = chain.made, chain.channels
     chain.conv(3 * width).emit(ops.relu).depthwise(kernel, stride).emit(ops.relu).conv(width)

@@ -23,7 +23,7 @@ FILL = (
     *("table", "words", "n_words", "parts", "n_parts", "threads", "width", "chunks", "fork"),
     *("tensors", "n_tensors", "offsets", "strides", "live", "arena_bytes"),
     *("pointers", "n_pointers", "behind"),
-    *("groups", "n_groups", "strip", "in_strips", "order", "sizes", "ends"),
+    *("groups", "n_groups", "strip", "in_strips", "order", "sizes"),
 )
 WALK = (
     *("what", "first", "wrong", "table", "bases", "pointers", "n_pointers", "behind"),

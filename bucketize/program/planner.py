@@ -101,7 +101,7 @@ class _Planner:
             checks=table(checks, 3),
             words=table(self.words, 2),
             parts=table(self.parts, 4),
-            tensors=table(self.tensors, 7),
+            tensors=table(self.tensors, 6),
             pointers=table([spot for spot, _ in self.spots], 4),
             behind=np.array([offset for _, offset in self.spots], np.int64),
             reports=table(self.reports, 3),
@@ -152,8 +152,8 @@ class _Planner:
 
     def _tensor(self, size: Dim, first: int, last: int, copies: int, short: int = -1) -> int:
         """A tensor; `short` is the word that tells its bytes where it is a buffer of a group."""
-        groups = self.member.get(first, -1), self.member.get(last, -1)
-        self.tensors.append((self.code.register(size), first, last, copies, *groups, short))
+        group = self.member.get(first, -1)
+        self.tensors.append((self.code.register(size), first, last, copies, group, short))
         return len(self.tensors) - 1
 
     # Groups: their steps are behind those of the calls, their words behind the rows.

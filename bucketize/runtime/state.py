@@ -22,7 +22,7 @@ from bucketize.runtime.native import run_parallel
 from bucketize.runtime.storage import Arena, address, contiguous, empty_result
 from bucketize.types import Assumption, evaluate
 
-SCRATCH = ("offsets", "strides", "live", "sizes", "ends")
+SCRATCH = ("offsets", "strides", "live", "sizes")
 """What a fill notes of each tensor."""
 POINT, RUN, REPORT = 1, 2, 4  # what `kernel.core.walk` is asked for
 

@@ -147,48 +147,40 @@ def strip(block, regs):
 
 @inlined
 def live_from(block, regs, i):
-    """From which step on a tensor lives; its last step, the bytes of a copy, and the copies.
+    """From which step on a tensor lives; the bytes of a copy, and the copies.
 
-    What lives for a step of a group lives for the whole group, if it is run in strips.
+    What is first written in a group that is run in strips lives from its first step on: so it
+    shares no memory with whatever lives at any step of the group.
     """
     tensors, groups = pointer(block[16], int64), pointer(block[25], int64)
-    strides, sizes, ends = (
-        pointer(block[19], int64),
-        pointer(block[30], int64),
-        pointer(block[31], int64),
-    )
-    t = 7 * i
-    first, ends[i], sizes[i] = tensors[t + 1], tensors[t + 2], tensors[t + 3]
+    strides, sizes = pointer(block[19], int64), pointer(block[30], int64)
+    t = 6 * i
+    first, sizes[i] = tensors[t + 1], tensors[t + 3]
     bytes_ = regs[tensors[t]]
     if is_stripped(block, tensors[t + 4]):
         first = groups[5 * tensors[t + 4]]
-        if tensors[t + 6] >= 0:
-            bytes_, sizes[i] = pointer(block[7], int64)[tensors[t + 6]], block[12]
-    if is_stripped(block, tensors[t + 5]):
-        ends[i] = groups[5 * tensors[t + 5] + 1]
+        if tensors[t + 5] >= 0:
+            bytes_, sizes[i] = pointer(block[7], int64)[tensors[t + 5]], block[12]
     strides[i] = (bytes_ + LINE - 1) // LINE * LINE
     return first
 
 
 @inlined
 def place(block, regs):
-    """Best fit among what lives: rows of (bytes, first step, last step, copies, strips).
+    """Best fit among what lives: rows of (bytes, first step, last step, copies, group, short).
 
-    Strips are the group of the first step, that of the last one, and the word of the table that
-    holds the bytes of a buffer; -1, none. The total; -1 if no memory could hold it.
+    The group is that of the first step, short the word of the table that holds the bytes of a
+    buffer; -1, none. The total; -1 if no memory could hold it.
     """
-    offsets, strides = pointer(block[18], int64), pointer(block[19], int64)
-    live, sizes, ends = (
-        pointer(block[20], int64),
-        pointer(block[30], int64),
-        pointer(block[31], int64),
-    )
+    tensors, offsets = pointer(block[16], int64), pointer(block[18], int64)
+    strides, live = pointer(block[19], int64), pointer(block[20], int64)
+    sizes = pointer(block[30], int64)
     alive, total = 0, 0
     for i in range(block[17]):
         first = live_from(block, regs, i)
         kept = 0
         for k in range(alive):
-            if ends[live[k]] >= first:
+            if tensors[6 * live[k] + 2] >= first:
                 live[kept] = live[k]
                 kept += 1
         alive = kept
