@@ -30,6 +30,7 @@ from bucketize.program.plan import FILL, Plan
 from bucketize.program.planner import Pitches, launch_of, plan_of
 from bucketize.runtime.link import core_source
 from bucketize.runtime.native import function_at
+from bucketize.runtime.state import SCRATCH
 from bucketize.runtime.storage import address
 from bucketize.types import (
     ANY,
@@ -60,18 +61,22 @@ class Filled(NamedTuple):
     behind: np.ndarray
 
 
-WIDTHS = {"code": 4, "checks": 3, "words": 2, "parts": 4, "tensors": 4, "pointers": 5}
+WIDTHS = {"code": 4, "checks": 3, "words": 2, "parts": 4, "tensors": 6, "pointers": 5}
+UNGROUPED = (-1, -1)
 
 
 def filled(initial: Sequence[int], *, threads: int = 1, fork: int = 0, **rows: Any) -> Filled:
     """Fill a table of rows of 5 words for these registers, with these rows of instructions."""
     fill = function_at(build(core_source("fill"), name_hint="fill").address)
+    if "tensors" in rows:
+        rows["tensors"] = [(*row, *UNGROUPED) for row in rows["tensors"]]
     held = {name: table(rows.get(name, ()), width) for name, width in WIDTHS.items()}
     count = len(held["tensors"])
-    made = {name: np.zeros(count + 1, np.int64) for name in ("offsets", "strides", "live")}
+    made = {name: np.zeros(count + 1, np.int64) for name in SCRATCH}
     made["registers"] = np.array(initial, np.int64)
     made["table"], made["behind"] = np.full(64, -1), np.full(8, -1)
     made["chunks"] = np.zeros(len(held["parts"]) + 1, np.int64)
+    made["order"] = np.zeros(len(held["parts"]) + 1, np.int64)
     words = {name: address(array) for name, array in (held | made).items()}
     words |= {f"n_{name}": len(array) for name, array in held.items()}
     words |= {"threads": threads, "width": 5, "fork": fork}
@@ -388,7 +393,7 @@ def test_a_workspace_lives_for_its_step_and_what_it_reports_to_the_end(
 
     made = plan_of(segment, 2, launch)
     (row,) = [row for row in made.tensors.tolist() if made.initial[row[0]] == 192]
-    assert row[1:] == [0, last, 2]  # from, until, and one for each thread
+    assert row[1:4] == [0, last, 2]  # from, until, and one for each thread
     assert len(made.reports) == (2 if reports else 0)
 
 

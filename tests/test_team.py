@@ -41,7 +41,8 @@ class Kernels:
 
     def shared(self) -> Run:
         """All of them as one run."""
-        return Run(self.kernels, self.chunks, address(self.table), WORD, self.threads)
+        order = np.array([len(self.made), *range(len(self.made))])
+        return Run(self.kernels, order, self.chunks, address(self.table), WORD, self.threads)
 
 
 def test_each_part_is_run_once_and_kernels_follow_each_other() -> None:
@@ -118,14 +119,14 @@ def test_memory_that_a_late_helper_reads_is_not_used_again() -> None:
     together, run = Team(), Kernels([done.append], [2]).shared()
     together.run(shared(), run)
     old = run.place
-    together._board[2, 0] = old  # as a helper says that is still there
+    together._board[-1, 0] = old  # as a helper says that is still there
     together.run(shared(), run)
     assert run.place != old
     assert old in together._kept
     for _ in range(2 * team.MOST_KEPT):
         together.run(shared(), Kernels([done.append], [2]).shared())
     assert old in together._kept
-    together._board[2, 0] = 0
+    together._board[-1, 0] = 0
     kept = [Kernels([done.append], [2]).shared() for _ in range(2 * team.MOST_KEPT)]
     for other in kept:
         together.run(shared(), other)

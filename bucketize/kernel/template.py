@@ -6,7 +6,7 @@ import itertools
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeAlias
 
 import numpy as np
@@ -20,6 +20,46 @@ from bucketize.types import Dim, Shape, evaluate
 Knob: TypeAlias = int | str
 Schedule: TypeAlias = Mapping[str, Knob]
 Shapes: TypeAlias = tuple[Shape, ...]
+IMAGE = 4  # the rank of images
+
+
+@dataclass(frozen=True)
+class Window:
+    """Lines of an image that a line i of a result is made from: from i * stride - before on."""
+
+    stride: int = 1
+    reach: Dim = 1
+    """Lines, from the first to the last, of which the image may have some only."""
+    before: Dim = 0
+
+
+@dataclass(frozen=True)
+class Lines:
+    """The extent of a kernel as tiles of a result: it counts (span, tile, step), the last fastest.
+
+    The result is rows of `across` places, a place is `high` lines of one image; an image has `down`
+    rows. Tiles hold `low` places, the first `tall` of them one more. A line follows from the tiles
+    that its places are in, of all spans; and from lines of the arguments.
+    """
+
+    tiles: Dim
+    low: Dim
+    tall: Dim
+    across: Dim
+    down: Dim
+    high: int = 1
+    step: Dim = 1
+    spans: Dim = 1
+    windows: Mapping[int, Window] = field(default_factory=dict)
+    """By the place of an argument; of others, line i is made from line i."""
+
+
+def by_lines(out: Shape, step: Dim, windows: Mapping[int, Window] | None = None) -> Lines | None:
+    """A kernel whose extent has `step` numbers a line; None if its result is no image."""
+    if len(out) != IMAGE:
+        return None
+    lines = out[0] * out[1]
+    return Lines(lines, 1, 0, 1, out[1], step=step, windows=windows or {})
 
 
 class Rows(tuple[Dim, ...]):
@@ -53,6 +93,8 @@ class Launch:
     checked: bool = False
     """Whether the workspace begins with a report: 0 if all was well, or 1, an index that is out of
     range, and the extent of its axis. The kernel writes it before all else, in each part."""
+    lines: Lines | None = None
+    """How it runs down the lines of its result, an image [batch, height, ...]; None: not so."""
 
     def at(self, sizes: Mapping[str, int]) -> Launch:
         """The launch when the symbols have these sizes."""

@@ -1,8 +1,9 @@
 """Plans: a segment as tables that native code fills for any sizes and then walks.
 
 A launch rule is read over dims, so every word of the table of argument blocks is an expression
-over the segment's symbols; the distinct ones are evaluated once and gathered. Two kernels do the
-rest: `kernel.core.fill` and `kernel.core.walk`, whose blocks have the words named here.
+over the segment's symbols; the distinct ones are evaluated once and gathered. Kernels do the rest:
+`kernel.core.fill` and `kernel.core.walk`, whose blocks have the words named here, and
+`kernel.core.strip`, which runs a group of kernels.
 """
 
 from __future__ import annotations
@@ -22,22 +23,25 @@ FILL = (
     *("table", "words", "n_words", "parts", "n_parts", "threads", "width", "chunks", "fork"),
     *("tensors", "n_tensors", "offsets", "strides", "live", "arena_bytes"),
     *("pointers", "n_pointers", "behind"),
+    *("groups", "n_groups", "strip", "in_strips", "order", "sizes"),
 )
 WALK = (
     *("what", "first", "wrong", "table", "bases", "pointers", "n_pointers", "behind"),
-    *("kernels", "n_kernels", "stride", "chunks", "reports", "n_reports", "wrong_index", "extent"),
+    *("kernels", "order", "stride", "chunks", "reports", "n_reports", "wrong_index", "extent"),
 )
 FAILURES = ("", "a relation does not hold", "a tensor is too large", "a division by zero")
 """What the status of a fill says; with the first, `index` is the check, or -1 for a dim."""
 
 WORD = 8  # bytes of an entry of a block
+LINKED = ("table", "kernels")
+"""What a plan's links are relative to."""
 BASES = ("arena", "table")
 """What pointers are relative to; the inputs follow, then the results."""
 
 
 def agreed() -> str:
     """A digest of what native code and tables must agree on: the words, and `core`'s kernels."""
-    text = hashlib.sha256(repr((FILL, WALK, BASES)).encode())
+    text = hashlib.sha256(repr((FILL, WALK, BASES, LINKED)).encode())
     for path in sorted(Path(core.__file__).parent.glob("*.py")):
         text.update(path.read_bytes())
     return text.hexdigest()[:16]
@@ -69,6 +73,10 @@ class Plan:
     pointers: Array
     """Those relative to arena and table first: there are `fixed` of them."""
     reports: Array
+    groups: Array
+    """What may be run in strips: each has a step behind those of the calls."""
+    links: Array
+    """(word, base, words): addresses in table or kernels, put in once; they never move."""
     constants: tuple[tuple[int, int, int], ...]
     """(word, call, argument): where the addresses of constants go; they never move."""
     held: tuple[Const, ...]

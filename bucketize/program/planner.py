@@ -12,8 +12,9 @@ from bucketize.kernel.templates import TEMPLATES
 from bucketize.kernel.work import work
 from bucketize.program.code import DimCode, table
 from bucketize.program.instruction import KernelCall, Segment
-from bucketize.program.plan import BASES, WORD, Plan, Result
+from bucketize.program.plan import BASES, LINKED, WORD, Plan, Result
 from bucketize.program.relation import relations
+from bucketize.program.strip import ROW, STATE, Group, groups_of
 from bucketize.types import Dim, product
 
 RELATIONS = {"==": 0, "broadcast": 1, ">=": 2}
@@ -24,11 +25,18 @@ Pitches: TypeAlias = tuple[Dim | None, ...]
 
 
 def plan_of(
-    segment: Segment, threads: int, launch_of: Callable[[KernelCall, Pitches], Launch]
+    segment: Segment,
+    threads: int,
+    launch_of: Callable[[KernelCall, Pitches], Launch],
+    l2: int = 0,
 ) -> Plan:
-    """The plan of a segment whose kernels are run by so many threads."""
+    """The plan of a segment whose kernels are run by so many threads.
+
+    Groups of kernels are run in strips where that keeps their tensors in a second cache of `l2`
+    bytes; with 0 none are.
+    """
     launches = [launch_of(call, segment.pitches(call)) for call in segment.calls]
-    return _Planner(segment, threads, launches).plan()
+    return _Planner(segment, threads, launches, groups_of(segment, launches, l2)).plan()
 
 
 def launch_of(call: KernelCall, pitches: Pitches, target: Target) -> Launch:
@@ -42,16 +50,24 @@ def launch_of(call: KernelCall, pitches: Pitches, target: Target) -> Launch:
 class _Planner:
     """Reads a segment once, kernel by kernel."""
 
-    def __init__(self, segment: Segment, threads: int, launches: Sequence[Launch]) -> None:
+    def __init__(
+        self, segment: Segment, threads: int, launches: Sequence[Launch], groups: Sequence[Group]
+    ) -> None:
         self.segment, self.threads, self.launches = segment, threads, launches
+        self.groups = groups
         self.code = DimCode(segment.symbols)
         calls = segment.calls
         pairs = zip(calls, launches, strict=True)
-        self.width = max((_row_width(c, launch) for c, launch in pairs), default=1)
-        self.size = len(calls) * threads * self.width
+        widths = [_row_width(c, launch) for c, launch in pairs]
+        self.width = max([1, *widths, *(len(ROW) for _ in groups)])
+        self.size = (len(calls) + len(groups)) * threads * self.width
         self.words: list[tuple[int, int]] = []
         self.parts: list[tuple[int, int, int, int]] = []
-        self.tensors: list[tuple[int, int, int, int]] = []
+        self.tensors: list[tuple[int, ...]] = []
+        self.member = {i: g for g, s in enumerate(groups) for i in range(s.first, s.last + 1)}
+        self.described = [self._reserve(len(g.words(0))) for g in groups]
+        self.grouped: list[tuple[int, ...]] = []
+        self.links: list[tuple[int, int, int]] = []
         self.places: dict[Atom, int] = {}
         self.spots: list[Spot] = []
         self.reports: list[tuple[int, int, int]] = []
@@ -75,6 +91,8 @@ class _Planner:
             total = self.code.register(work(call.workload).total) if self.threads > 1 else 0
             extent = self.code.register(launch.extent)
             self.parts.append((begin, extent, launch.grain, total))
+        for g, group in enumerate(self.groups):
+            self._fill_group(g, group)
         results = tuple(self._result(i) for i in range(len(self.segment.fn.results)))
         checks = self._checks()
         return self._tables(results, checks)
@@ -89,9 +107,11 @@ class _Planner:
             checks=table(checks, 3),
             words=table(self.words, 2),
             parts=table(self.parts, 4),
-            tensors=table(self.tensors, 4),
+            tensors=table(self.tensors, 6),
             pointers=table(self.spots, 5),
             reports=table(self.reports, 3),
+            groups=table(self.grouped, 5),
+            links=table(self.links, 3),
             constants=tuple(self.constants),
             held=tuple(self.held),
             results=results,
@@ -104,9 +124,16 @@ class _Planner:
     def _hold_dims(self) -> None:
         """Tensors of dims are words behind the rows."""
         for atom, dims in self.segment.dims.items():
-            self.dims[atom] = self.size
-            self.words += [(self.size + i, self.code.register(d)) for i, d in enumerate(dims)]
-            self.size += len(dims)
+            self.dims[atom] = self._reserve(len(dims))
+            self._gather(self.dims[atom], dims)
+
+    def _reserve(self, count: int) -> int:
+        """The first of so many words behind the rows."""
+        self.size += count
+        return self.size - count
+
+    def _gather(self, first: int, dims: Sequence[Dim]) -> None:
+        self.words += [(first + i, self.code.register(d)) for i, d in enumerate(dims)]
 
     # Memory: a result that a kernel makes is written where the caller gets it; the rest that
     # kernels make lies in the arena, from when the first part of it is written.
@@ -115,7 +142,14 @@ class _Planner:
         for root in map(self.segment.root, call.binding.outs):
             if root not in self.own and root not in self.places:
                 size = product(root.type.shape) * root.type.dtype.itemsize
-                self.places[root] = self._tensor(size, step, self.last[root], 1)
+                self.places[root] = self._tensor(size, step, self.last[root], 1, self._short(step))
+
+    def _short(self, step: int) -> int:
+        """The word that tells the bytes of a buffer, if a step writes to one; -1."""
+        number = self.member.get(step)
+        if number is None or step == self.groups[number].last:
+            return -1
+        return self.described[number] + self.groups[number].member_word(step, "bytes")
 
     def _place_workspace(self, step: int, launch: Launch) -> int:
         if launch.workspace == 0:
@@ -123,9 +157,39 @@ class _Planner:
         last = len(self.segment.calls) - 1 if launch.checked else step
         return self._tensor(launch.workspace, step, last, self.threads)
 
-    def _tensor(self, size: Dim, first: int, last: int, copies: int) -> int:
-        self.tensors.append((self.code.register(size), first, last, copies))
+    def _tensor(self, size: Dim, first: int, last: int, copies: int, short: int = -1) -> int:
+        """A tensor; `short` is the word that tells its bytes where it is a buffer of a group."""
+        group = self.member.get(first, -1)
+        self.tensors.append((self.code.register(size), first, last, copies, group, short))
         return len(self.tensors) - 1
+
+    # Groups: their steps are behind those of the calls, their words behind the rows.
+
+    def _fill_group(self, number: int, group: Group) -> None:
+        words, calls = self.described[number], self.segment.calls
+        step = len(calls) + number
+        self._gather(words, group.words(self.threads * self.width * WORD))
+        for thread in range(self.threads):
+            row = (step * self.threads + thread) * self.width
+            states = self._reserve(len(group.calls) * len(STATE))
+            rows = (group.first * self.threads + thread) * self.width
+            self._link(row + ROW.index("group"), "table", words)
+            self._link(row + ROW.index("states"), "table", states)
+            self._link(row + ROW.index("rows"), "table", rows)
+            self._link(row + ROW.index("kernels"), "kernels", group.first)
+            for member in range(group.first, group.last):
+                buffer = states + group.state_word(member, "buffer")
+                tensor = self.places[calls[member].binding.outs[0]]
+                self._spot(buffer, BASES.index("arena"), tensor, thread)
+        begin = step * self.threads * self.width + ROW.index("begin")
+        done = sum((work(c.workload).total for c in group.calls), start=0)
+        total = self.code.register(done) if self.threads > 1 else 0
+        self.parts.append((begin, self.code.register(group.lines[-1].tiles), 1, total))
+        strips = self.code.register(group.strips)
+        self.grouped.append((group.first, group.last, step, words, strips))
+
+    def _link(self, word: int, base: str, words: int) -> None:
+        self.links.append((word, LINKED.index(base), words))
 
     def _fill_row(self, step: int, thread: int, space: int) -> None:
         call, launch = self.segment.calls[step], self.launches[step]

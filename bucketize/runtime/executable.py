@@ -323,8 +323,10 @@ class Executable:
         quartiles), share, predicted_s (what the model of the template says), flops, bytes, gflops,
         gbytes_s, intensity (FLOP per byte), roofline (attained by attainable), bound ("compute" or
         "memory"), schedule, why ("log" or "default").
-        The last row, "(between kernels)", is what the whole call takes beyond them, so that the
-        shares add up to 1; of it, and of ops that numpy computes, work and rates are missing.
+        Each kernel is run over its whole extent: a call that runs some in strips may take less than
+        their sum. The last row, "(between kernels)", is what the whole call takes beyond them, so
+        that the shares add up to 1; of it, and of ops that numpy computes, work and rates are
+        missing.
         `attrs` has "whole_s", "whole_iqr_s", "predicted_s" and "roofline"; where none is given,
         this machine's is measured, in a second, once in a process, by two small kernels that have
         to be compiled.

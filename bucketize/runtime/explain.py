@@ -33,7 +33,8 @@ class Explanation:
     """The way that sizes take: `clone` serves them; `steps` are its kernels, in order.
 
     A step has the names of its nodes in the model, joined by "+", its ops, the shape of its result,
-    its kernel's template, that one's schedule, and why it was chosen.
+    its kernel's template, that one's schedule, why it was chosen, and, where a group of kernels is
+    run on some lines of its images at a time, which group, and how many lines of its last result.
     """
 
     sizes: dict[str, int]
@@ -80,7 +81,8 @@ class Explanation:
 def _line(step: Mapping[str, Any]) -> str:
     knobs = " ".join(f"{k}={v}" for k, v in step["schedule"].items())
     shape = f"({', '.join(map(str, step['shape']))})"
-    return f"  {step['op']:<28} {shape:<22} {step['kernel']:<12} {knobs}  [{step['why']}]"
+    line = f"  {step['op']:<28} {shape:<22} {step['kernel']:<12} {knobs}  [{step['why']}]"
+    return f"{line}, {step['strip']}" if step["strip"] else line
 
 
 def sizes_of(inputs: Sequence[Var], given: Mapping[str, Any]) -> dict[str, int]:
@@ -130,11 +132,14 @@ def _tell(
     elif isinstance(instruction, RunSegment):
         segment = instruction.segment
         known = all(s in sizes for s in segment.symbols)
-        told.steps += [_step(call, sizes if known else {}) for call in segment.calls]
+        steps = [_step(call, sizes if known else {}) for call in segment.calls]
+        told.steps += steps
         if known:
             state = context.state(segment)
             state.prepare(tuple(sizes[s] for s in segment.symbols))
             told.arena_bytes = max(told.arena_bytes, state.arena_bytes)
+            for i, (group, lines) in state.strips().items():
+                steps[i]["strip"] = f"group {group}, {lines} line{'s' * (lines > 1)} at a time"
 
 
 def _host_step(b: Binding) -> dict[str, Any]:
@@ -147,6 +152,7 @@ def _host_step(b: Binding) -> dict[str, Any]:
         "kernel": "numpy",
         "schedule": {},
         "why": why,
+        "strip": "",
     }
 
 
@@ -160,4 +166,5 @@ def _step(call: KernelCall, sizes: Mapping[str, int]) -> dict[str, Any]:
         "kernel": call.implementation.template,
         "schedule": dict(call.implementation.schedule),
         "why": call.why,
+        "strip": "",
     }

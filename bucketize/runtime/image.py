@@ -19,7 +19,7 @@ from bucketize.program.plan import Plan
 from bucketize.program.program import Program
 from bucketize.runtime.native import function_at
 
-CORE = ("fill", "walk", "share")
+CORE = ("fill", "walk", "share", "strip")
 """The kernels that every image has."""
 
 
@@ -51,7 +51,7 @@ class Linked:
 
     plan: Plan
     kernels: Array
-    """Addresses, in the order of the calls."""
+    """Addresses, in the order of the calls; behind them those of groups."""
     constants: tuple[Array, ...]
     """In the order of the plan's."""
     held: tuple[Array, ...]
@@ -70,7 +70,8 @@ class Image:
 
     def __init__(self, program: Program, supply: Supply) -> None:
         self.program, self.supply = program, supply
-        self.fill, self.walk, self.share = (function_at(supply.core(name).address) for name in CORE)
+        fill, walk, share, self.strip = (supply.core(name).address for name in CORE)
+        self.fill, self.walk, self.share = map(function_at, (fill, walk, share))
         self._linking = Lock()
         self._linked: dict[Segment, Linked] = {}
 
@@ -85,6 +86,7 @@ class Image:
     def _link(self, segment: Segment) -> Linked:
         plan, supply = self.supply.plan(segment), self.supply
         kernels = [supply.kernel(name).address for name in plan.kernels]
+        kernels += [self.strip] * len(plan.groups)
         held = tuple(supply.constant(c.value, None, 0) for c in plan.held)
         constants = []
         for _, step, index in plan.constants:

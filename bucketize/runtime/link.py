@@ -52,7 +52,8 @@ class Linker:
         return build(core_source(name), name_hint=name)
 
     def plan(self, segment: Segment) -> Plan:
-        return plan_of(segment, self.program.threads, self._launch)
+        program = self.program
+        return plan_of(segment, program.threads, self._launch, program.target.l2)
 
     def _launch(self, call: KernelCall, pitches: Pitches) -> Launch:
         """Read once for all segments that share the call."""

@@ -27,7 +27,7 @@ from bucketize.runtime.native import function_at
 from bucketize.runtime.roofline import Roofline, measured
 from bucketize.runtime.state import State
 from bucketize.runtime.storage import Arena, address
-from bucketize.runtime.team import TEAM, Run
+from bucketize.runtime.team import NONE, ONE, TEAM, Run
 from bucketize.runtime.vm import Context, Registers, Sizes
 from bucketize.timing import Call, interleaved, processor_seconds, wall_seconds
 from bucketize.types import evaluate
@@ -86,10 +86,11 @@ class _TimedState(State):
         super().__init__(segment, linked, image, arena)
         self.taken = taken
         self.at_once = False
+        self.forbid_strips()
         plan = linked.plan
         self.calls = [self._call(i) for i in range(len(segment.calls))]
         self.stopwatch = stopwatch(plan.threads)
-        self.idle = Run(linked.kernels[:0], self.chunks[:0], 0, 0, plan.threads)
+        self.idle = Run(linked.kernels[:0], NONE, self.chunks[:0], 0, 0, plan.threads)
         idle = interleaved({"": self._nothing}, least=100, stopwatch=self.stopwatch)
         self.idle_s = min(idle[""])
 
@@ -108,7 +109,7 @@ class _TimedState(State):
         if plan.threads == 1:
             native = function_at(int(kernels[0]))
             return lambda: native(row)
-        run = Run(kernels, self.chunks[i : i + 1], row, stride, plan.threads)
+        run = Run(kernels, ONE, self.chunks[i : i + 1], row, stride, plan.threads)
         return lambda: self._run(run)
 
     def _run(self, run: Run) -> None:

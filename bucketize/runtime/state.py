@@ -16,11 +16,14 @@ from bucketize.op import Array
 from bucketize.program.instruction import Segment
 from bucketize.program.plan import BASES, FAILURES, FILL, WALK, WORD, Result
 from bucketize.program.relation import extents, relied_on
+from bucketize.program.strip import GROUP
 from bucketize.runtime.image import Image, Linked
 from bucketize.runtime.storage import Arena, address, contiguous, empty_result
 from bucketize.runtime.team import TEAM, Run
 from bucketize.types import Assumption, evaluate
 
+SCRATCH = ("offsets", "strides", "live", "sizes")
+"""What a fill notes of each tensor."""
 POINT, RUN, REPORT = 1, 2, 4  # what `kernel.core.walk` is asked for
 
 
@@ -30,7 +33,7 @@ class State:
     def __init__(self, segment: Segment, linked: Linked, image: Image, arena: Arena) -> None:
         plan = linked.plan
         self.segment, self.plan, self.linked, self.arena = segment, plan, linked, arena
-        self.fill, self.walk, self.share = image.fill, image.walk, image.share
+        self.image, self.fill, self.walk, self.share = image, image.fill, image.walk, image.share
         self.sizes: tuple[int, ...] | None = None
         self.at_once = plan.threads == 1
         """Whether one native call runs all kernels."""
@@ -42,11 +45,18 @@ class State:
         self.table = np.zeros(plan.size + 1, np.int64)  # never empty: it has an address
         for (word, _, _), constant in zip(plan.constants, linked.constants, strict=True):
             self.table[word] = address(constant)
+        bases = address(self.table), address(linked.kernels)
+        for word, base, words in plan.links.tolist():
+            self.table[word] = bases[base] + words * WORD
         self.behind = np.zeros(len(plan.pointers), np.int64)
-        self.chunks = np.ones(len(plan.kernels), np.int64)
+        self.chunks = np.ones(len(linked.kernels), np.int64)
+        self.order = np.zeros(len(plan.kernels) + 1, np.int64)
+        """How many rows are run, and which."""
         stride = plan.width * WORD
-        self.shared = Run(linked.kernels, self.chunks, address(self.table), stride, plan.threads)
-        self.scratch = np.zeros((3, len(plan.tensors)), np.int64)
+        self.shared = Run(
+            linked.kernels, self.order, self.chunks, address(self.table), stride, plan.threads
+        )
+        self.scratch = np.zeros((len(SCRATCH), len(plan.tensors)), np.int64)
         self.bases = np.zeros(len(BASES) + len(segment.fn.params) + len(plan.results), np.int64)
         self.bases[BASES.index("table")] = address(self.table)
         self.filling = _block(FILL, self._fill_words())
@@ -60,26 +70,28 @@ class State:
         plan = self.plan
         arrays = {"code": plan.code, "checks": plan.checks, "words": plan.words}
         arrays |= {"parts": plan.parts, "tensors": plan.tensors, "pointers": plan.pointers}
-        offsets, strides, live = (address(row) for row in self.scratch)
+        arrays |= {"groups": plan.groups}
         return {
             **_rows(arrays),
+            **{name: address(row) for name, row in zip(SCRATCH, self.scratch, strict=True)},
             "registers": address(self.registers),
             "table": address(self.table),
             "threads": plan.threads,
             "width": plan.width,
             "chunks": address(self.chunks),
             "fork": FORK,
-            "offsets": offsets,
-            "strides": strides,
-            "live": live,
             "behind": address(self.behind),
+            "strip": self.image.strip,
+            "in_strips": 1,
+            "order": address(self.order),
         }
 
     def _walk_words(self) -> dict[str, int]:
         plan = self.plan
-        arrays = {"kernels": self.linked.kernels, "pointers": plan.pointers}
         return {
-            **_rows({**arrays, "reports": plan.reports}),
+            **_rows({"pointers": plan.pointers, "reports": plan.reports}),
+            "kernels": address(self.linked.kernels),
+            "order": address(self.order),
             "what": POINT | RUN | REPORT,
             "table": address(self.table),
             "bases": address(self.bases),
@@ -87,6 +99,10 @@ class State:
             "stride": plan.threads * plan.width * WORD,
             "chunks": address(self.chunks),
         }
+
+    def forbid_strips(self) -> None:
+        """From the next fill on kernels run one by one, each over its whole extent."""
+        self.fill_word[FILL.index("in_strips")] = 0
 
     # Filling.
 
@@ -131,6 +147,15 @@ class State:
     def arena_bytes(self) -> int:
         """What the kernels need between them, at the sizes that the table is filled for."""
         return int(self.fill_word[FILL.index("arena_bytes")])
+
+    def strips(self) -> dict[int, tuple[int, int]]:
+        """Of the calls that are run in strips: their group, and the lines of its last result."""
+        groups = [g for g in self.plan.groups.tolist() if self.chunks[g[2]]]
+        return {
+            call: (number, int(self.table[words + GROUP.index("lines")]))
+            for number, (first, last, _, words, _) in enumerate(groups, 1)
+            for call in range(first, last + 1)
+        }
 
     # Running.
 

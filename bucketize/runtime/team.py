@@ -18,7 +18,7 @@ from bucketize.runtime.native import Native
 from bucketize.runtime.storage import address
 
 RUN = (
-    *("what", "threads", "kernels", "n_kernels", "table", "stride", "chunks"),
+    *("what", "threads", "kernels", "order", "table", "stride", "chunks"),
     *("states", "apart", "board"),
 )
 """The words of a run; `apart` are the bytes between the states of the parts of two threads, `board`
@@ -26,6 +26,8 @@ the address of the board's line that tells of it, or 0."""
 WATCH = ("what", "me", "board", "known", "patience")
 """The words of a helper. The board has lines: how many runs there were, the address of the one that
 goes on, and for each helper the one that it is at."""
+ONE, NONE = np.array([1, 0]), np.array([0])
+"""Orders: of a kernel that is alone, and of none at all."""
 BOARD, KNOWN = RUN.index("board"), WATCH.index("known")
 WATCHING, RUNNING = 0, 1
 PATIENCE = 5000  # looks, some milliseconds
@@ -37,43 +39,50 @@ class Run:
     """A table of kernels that several threads run, as often as wanted, one run at a time."""
 
     def __init__(
-        self, kernels: Array, chunks: Array, table: int, stride: int, threads: int
+        self, kernels: Array, order: Array, chunks: Array, table: int, stride: int, threads: int
     ) -> None:
         """What is run.
 
         Args:
             kernels: their addresses.
-            chunks: for each the parts in use, 1 or as many as threads; after a change call `cut`.
+            order: how many are run, and then which.
+            chunks: for each the parts in use, 1 or as many as threads; call `cut` when these two
+                have changed.
             table: the address of the first block of the first kernel.
             stride: bytes between two blocks; each kernel has one for each thread.
             threads: at most as many take part.
 
         """
-        self.kernels, self.chunks = kernels, chunks
-        self.told = (threads, address(kernels), len(kernels), table, stride)
+        self.kernels, self.order, self.chunks = kernels, order, chunks
+        self.table, self.stride = table, stride
         self.threads, self.apart = threads, len(kernels) + LINE_WORDS
         self.renew()
 
     def renew(self) -> None:
         """Take new memory: a helper that came late may still read the old."""
-        self.copy = self.chunks.copy()
+        self.copies = self.order.copy(), self.chunks.copy()
         self.states = np.zeros((self.threads, self.apart), np.int64)
-        where = address(self.copy), address(self.states), self.apart * self.states.itemsize
-        self.words = np.array([RUNNING, *self.told, *where, 0], np.int64)
+        order, chunks = map(address, self.copies)
+        what = (self.threads, address(self.kernels), order, self.table, self.stride, chunks)
+        apart = self.apart * self.states.itemsize
+        self.words = np.array([RUNNING, *what, address(self.states), apart, 0], np.int64)
         self.place, self.word = address(self.words), self.words.data
-        self.memory = self.words, self.states, self.copy, self.kernels
+        self.memory = self.words, self.states, self.copies, self.kernels
         self.cut()
 
     def cut(self) -> None:
-        """Take over the chunks."""
+        """Take over order and chunks."""
         self.is_cut = True
-        self.alone = max(self.chunks.tolist(), default=1) == 1
+        count, *order = self.order.tolist()
+        chunks = self.chunks.tolist()
+        self.alone = all(chunks[i] == 1 for i in order[:count])
 
     def begin(self) -> None:
         """Nothing is begun, nothing is done."""
         self.states.fill(0)
         if self.is_cut:
-            self.copy[:] = self.chunks
+            for copy, of in zip(self.copies, (self.order, self.chunks), strict=True):
+                copy[:] = of
             self.is_cut = False
 
 

@@ -13,7 +13,7 @@ from bucketize.op import Array
 from bucketize.runtime.link import shared
 from bucketize.runtime.native import function_at
 from bucketize.runtime.storage import address, empty_bytes
-from bucketize.runtime.team import TEAM, Run
+from bucketize.runtime.team import ONE, TEAM, Run
 from bucketize.timing import interleaved, processor_seconds, wall_seconds
 from bucketize.types import evaluate
 
@@ -55,7 +55,7 @@ class Call:
         one, chunks = np.array([kernel], np.int64), np.array([threads], np.int64)
         stride = self._blocks.strides[0]
         self._places = [address(self._blocks[i]) for i in range(0, len(rows), threads)]
-        self._runs = [Run(one, chunks, place, stride, threads) for place in self._places]
+        self._runs = [Run(one, ONE, chunks, place, stride, threads) for place in self._places]
 
     def _pointers(self) -> Iterator[list[int]]:
         """The addresses of the arrays, turn by turn."""

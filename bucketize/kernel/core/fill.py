@@ -1,4 +1,4 @@
-"""Sizes to a filled table: dims evaluated, words gathered, threads' parts cut, memory planned.
+"""Sizes to a filled table: dims evaluated, words gathered, parts cut, strips and memory planned.
 
 The words of the block are those of `program.plan.FILL`. The first failure ends it: the words
 `status` and `index` say which, as `program.plan.FAILURES` does.
@@ -8,9 +8,12 @@ from numba import int64, njit
 
 from bucketize.kernel.emit.accumulate import greatest, least
 from bucketize.kernel.emit.entry import entry
-from bucketize.kernel.emit.native import pointer
+from bucketize.kernel.emit.native import call_address, pointer
 
 LINE = 64  # bytes: a cache line, and the widest vector; arena blocks begin at multiples
+WORD = 8  # bytes
+GROUP, MEMBER = 5, 13  # words, as `strip` has them
+ROOMY = 2  # so many times as long as it must be is a buffer: lines are moved less often
 HUGE = 4e18  # no product of extents may come near the end of int64
 
 inlined = njit(inline="always", error_model="numpy")
@@ -85,31 +88,112 @@ def cut(block, regs):
 
 
 @inlined
-def place(block, regs):
-    """Best fit among what lives: rows of (bytes, first step, last step, copies).
+def is_stripped(block, group):
+    """Whether a group, by its number, is run in strips; -1 is none."""
+    groups, chunks = pointer(block[25], int64), pointer(block[14], int64)
+    return group >= 0 and chunks[groups[5 * group + 2]] > 0
 
-    The total; -1 if no memory could hold it.
+
+@inlined
+def measure(block, first, words, count):
+    """Run a group for its measures alone: the bytes of each buffer follow."""
+    table = pointer(block[7], int64)
+    members = words + GROUP
+    for i in range(table[words]):
+        table[members + MEMBER * i + 11] = 0
+    table[words + 4] = 1
+    for t in range(count):
+        call_address(block[27], block[7] + WORD * (first + t * block[13]))
+    table[words + 4] = 0
+    for i in range(table[words]):
+        m = members + MEMBER * i
+        places = table[m] * table[m + 1] + table[m + 2]
+        lines = places // table[m + 3] // table[m + 4] * table[m + 6]  # of the whole tensor
+        table[m + 11] = least(ROOMY * table[m + 11], lines)
+        table[m + 12] = table[m + 11] * table[m + 10]
+
+
+@inlined
+def strip(block, regs):
+    """Choose what is run in strips, and the order of rows.
+
+    Groups are rows of (first step, last step, their own step, words, number of strips).
+    """
+    groups, chunks, order = (
+        pointer(block[25], int64),
+        pointer(block[14], int64),
+        pointer(block[29], int64),
+    )
+    step, left, group = 0, 0, 0
+    calls = block[11] - block[26]
+    while step < calls:
+        if group < block[26] and groups[5 * group] == step:
+            own = groups[5 * group + 2]
+            if block[28] != 0 and regs[groups[5 * group + 4]] > 1:
+                row = own * block[12] * block[13]
+                measure(block, row, groups[5 * group + 3], chunks[own])
+                step = groups[5 * group + 1]
+            else:
+                chunks[own] = 0
+                own = step
+            group += 1
+        else:
+            own = step
+        left += 1
+        order[left] = own
+        step += 1
+    order[0] = left
+
+
+@inlined
+def live_from(block, regs, i):
+    """From which step on a tensor lives; the bytes of a copy, and the copies.
+
+    What is first written in a group that is run in strips lives from its first step on: so it
+    shares no memory with whatever lives at any step of the group.
+    """
+    tensors, groups = pointer(block[16], int64), pointer(block[25], int64)
+    strides, sizes = pointer(block[19], int64), pointer(block[30], int64)
+    t = 6 * i
+    first, sizes[i] = tensors[t + 1], tensors[t + 3]
+    bytes_ = regs[tensors[t]]
+    if is_stripped(block, tensors[t + 4]):
+        first = groups[5 * tensors[t + 4]]
+        if tensors[t + 5] >= 0:
+            bytes_, sizes[i] = pointer(block[7], int64)[tensors[t + 5]], block[12]
+    strides[i] = (bytes_ + LINE - 1) // LINE * LINE
+    return first
+
+
+@inlined
+def place(block, regs):
+    """Best fit among what lives: rows of (bytes, first step, last step, copies, group, short).
+
+    The group is that of the first step, short the word of the table that holds the bytes of a
+    buffer; -1, none. The total; -1 if no memory could hold it.
     """
     tensors, offsets = pointer(block[16], int64), pointer(block[18], int64)
     strides, live = pointer(block[19], int64), pointer(block[20], int64)
+    sizes = pointer(block[30], int64)
     alive, total = 0, 0
     for i in range(block[17]):
+        first = live_from(block, regs, i)
         kept = 0
         for k in range(alive):
-            if tensors[4 * live[k] + 2] >= tensors[4 * i + 1]:
+            if tensors[6 * live[k] + 2] >= first:
                 live[kept] = live[k]
                 kept += 1
         alive = kept
-        strides[i] = (regs[tensors[4 * i]] + LINE - 1) // LINE * LINE
-        if float(strides[i]) * float(tensors[4 * i + 3]) + float(total) > HUGE:
+        if float(strides[i]) * float(sizes[i]) + float(total) > HUGE:
             return -1
-        size = strides[i] * tensors[4 * i + 3]
+        sizes[i] *= strides[i]
+        size = sizes[i]
         end, at, best, gap = 0, alive, -1, 0
         for k in range(alive):  # they are kept in the order of their offsets
             hole = offsets[live[k]] - end
             if hole >= size and (best < 0 or hole < gap):
                 best, gap, at = end, hole, k
-            end = offsets[live[k]] + strides[live[k]] * tensors[4 * live[k] + 3]
+            end = offsets[live[k]] + sizes[live[k]]
         offsets[i] = best if best >= 0 else end
         for k in range(alive - at):
             live[alive - k] = live[alive - k - 1]
@@ -150,6 +234,7 @@ def kernel(block):
             return
     gather(block, regs)
     cut(block, regs)
+    strip(block, regs)
     block[21] = place(block, regs)
     if block[21] < 0:
         block[1], block[2] = 2, -1

@@ -37,20 +37,22 @@ def rest(looks):
 
 @inlined
 def run_part(block, first, last, part):
-    """Call the kernels from `first` on, each on the block of the same part."""
-    kernels = pointer(block[2], int64)
+    """Call the kernels from place `first` of the order on, each on the block of the same part."""
+    kernels, order = pointer(block[2], int64), pointer(block[3] + 8, int64)
     for k in range(first, last):
-        call_address(kernels[k], block[4] + (k * block[1] + part) * block[5])
+        i = order[k]
+        call_address(kernels[i], block[4] + (i * block[1] + part) * block[5])
 
 
 @inlined
 def take_part(block, me):
     """Run what is not begun. The states of a thread's parts lie on lines of their own."""
-    n, chunks = block[3], pointer(block[6], int64)
+    n, order = pointer(block[3], int64)[0], pointer(block[3] + 8, int64)
+    chunks = pointer(block[6], int64)
     first = n if me >= block[1] else 0
     while first < n:
-        last, parts = first + 1, chunks[first]
-        while parts == 1 and last < n and chunks[last] == 1:
+        last, parts = first + 1, chunks[order[first]]
+        while parts == 1 and last < n and chunks[order[last]] == 1:
             last += 1  # what cannot be shared is one part together
         for i in range(parts):
             part = (me + i) % parts

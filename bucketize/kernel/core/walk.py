@@ -37,12 +37,13 @@ def report(block):
 
 @entry
 def kernel(block):
-    """Run the kernels of a table one after the other."""
+    """Run the kernels of a table, as many as `order` begins with, in its order."""
     if block[0] & POINT:
         point(block)
     if block[0] & RUN:
-        kernels, at, stride = pointer(block[8], int64), block[3], block[10]
-        for i in range(block[9]):
-            call_address(kernels[i], at + i * stride)
+        kernels, order = pointer(block[8], int64), pointer(block[9], int64)
+        for i in range(order[0]):
+            step = order[i + 1]
+            call_address(kernels[step], block[3] + step * block[10])
     if block[0] & REPORT:
         report(block)

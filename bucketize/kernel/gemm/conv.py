@@ -8,6 +8,7 @@ is read from zeros.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from bucketize.kernel.emit.vector import FLOAT_BYTES
 from bucketize.kernel.gemm import cost, epilogue, matmul
@@ -15,7 +16,16 @@ from bucketize.kernel.gemm.macrokernel import source
 from bucketize.kernel.gemm.microkernel import Form
 from bucketize.kernel.gemm.schedule import knobs, valid
 from bucketize.kernel.target import Target
-from bucketize.kernel.template import Launch, Rows, Schedule, Shapes, Template, pitch_of
+from bucketize.kernel.template import (
+    Launch,
+    Lines,
+    Rows,
+    Schedule,
+    Shapes,
+    Template,
+    Window,
+    pitch_of,
+)
 from bucketize.kernel.workload import Workload
 from bucketize.op import Array
 from bucketize.types import Dim, Shape, TensorType, ceil_div, product
@@ -120,7 +130,24 @@ def _launch(workload: Workload, schedule: Schedule, shapes: Shapes, target: Targ
     steps = [inner * FLOAT_BYTES, number * dims["panel_step"], columns * FLOAT_BYTES]
     steps += [columns * FLOAT_BYTES if s and s[-1] != 1 else 0 for s in operands]
     zeros = ceil_div(inner, 2) * 2 * FLOAT_BYTES if f.padded else 0
-    return matmul.finish_launch(f, dims, rows, [(groups, steps)], zeros)
+    made = matmul.finish_launch(f, dims, rows, [(groups, steps)], zeros)
+    lines = Lines(
+        tiles=dims["tiles"],
+        low=dims["low"],
+        tall=dims["tall"],
+        across=out_width,
+        down=out_height,
+        spans=groups * number,
+        windows={f.a: reads(workload)},
+    )
+    return replace(made, lines=lines)
+
+
+def reads(workload: Workload) -> Window:
+    """The lines of its image that a line of a convolution is made from."""
+    attrs = workload.anchor.attrs
+    reach = (window(workload)[2] - 1) * attrs["dilations"][0] + 1
+    return Window(attrs["strides"][0], reach, attrs["pads"][0])
 
 
 def row_step(operand: Shape) -> Dim:

@@ -8,14 +8,14 @@ import numpy as np
 
 from bucketize.kernel.emit.vector import FLOAT_BYTES
 from bucketize.kernel.gemm import epilogue
-from bucketize.kernel.gemm.conv import accepts_windows, row_step, window
+from bucketize.kernel.gemm.conv import accepts_windows, reads, row_step, window
 from bucketize.kernel.gemm.matmul import balanced, balances
 from bucketize.kernel.gemm.sliding import source
 from bucketize.kernel.gemm.sweep import Sweep
 from bucketize.kernel.gemm.window import ORDERS, RIM, Form
 from bucketize.kernel.loops.loop import schedule_error
 from bucketize.kernel.target import Target
-from bucketize.kernel.template import Knob, Launch, Schedule, Shapes, Template
+from bucketize.kernel.template import Knob, Launch, Schedule, Shapes, Template, by_lines
 from bucketize.kernel.workload import Workload
 from bucketize.op import Array
 from bucketize.types import positive
@@ -99,7 +99,8 @@ def _launch(workload: Workload, schedule: Schedule, shapes: Shapes, target: Targ
     }
     steps = [row_step(shapes[o.place]) for o in form.epilogue.operands]
     extent = batch * height * positive(across * channels)
-    return Launch((*(dims[n] for n in form.dims), *steps), extent)
+    lines = by_lines(shapes[-1], 1, {form.x: reads(workload)})
+    return Launch((*(dims[n] for n in form.dims), *steps), extent, lines=lines)
 
 
 def _pack_key(workload: Workload, schedule: Schedule, index: int) -> str:

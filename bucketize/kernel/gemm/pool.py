@@ -16,9 +16,9 @@ from bucketize.kernel.gemm.epilogue import FLOAT32
 from bucketize.kernel.gemm.pooling import VECTORS, Form, source
 from bucketize.kernel.gemm.sweep import FITTED
 from bucketize.kernel.loops.loop import schedule_error, takes
-from bucketize.kernel.loops.pool import counts_pads, dims_of, is_mean
+from bucketize.kernel.loops.pool import counts_pads, dims_of, is_mean, reads
 from bucketize.kernel.target import Target
-from bucketize.kernel.template import Launch, Schedule, Shapes, Template, pitch_of
+from bucketize.kernel.template import Launch, Schedule, Shapes, Template, by_lines, pitch_of
 from bucketize.kernel.work import work
 from bucketize.kernel.workload import Workload
 from bucketize.ops import avg_pool2d, max_pool2d
@@ -45,8 +45,9 @@ def _form(workload: Workload, target: Target) -> Form:
 
 
 def _launch(workload: Workload, _schedule: Schedule, shapes: Shapes, _target: Target) -> Launch:
-    pixels = (pitch_of(shape) * FLOAT_BYTES for shape in shapes)
-    return Launch((*dims_of(workload, shapes), *pixels), product(shapes[-1][:3]), GRAIN)
+    out, pixels = shapes[-1], (pitch_of(shape) * FLOAT_BYTES for shape in shapes)
+    lines = by_lines(out, out[2], {0: reads(workload)})
+    return Launch((*dims_of(workload, shapes), *pixels), product(out[:3]), GRAIN, lines=lines)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import numpy as np
 
 from bucketize.kernel.emit.vector import FLOAT_BYTES
 from bucketize.kernel.gemm import epilogue, minimal
-from bucketize.kernel.gemm.conv import accepts_windows, pitched, row_step, window
+from bucketize.kernel.gemm.conv import accepts_windows, pitched, reads, row_step, window
 from bucketize.kernel.gemm.detour import Detour
 from bucketize.kernel.gemm.matmul import balanced, balances, panels
 from bucketize.kernel.gemm.microkernel import LINE
@@ -26,6 +26,7 @@ from bucketize.kernel.target import Target
 from bucketize.kernel.template import (
     Knob,
     Launch,
+    Lines,
     Schedule,
     Shapes,
     Template,
@@ -132,7 +133,17 @@ def _launch(workload: Workload, schedule: Schedule, shapes: Shapes, target: Targ
     steps = [row_step(shapes[o.place]) for o in form.epilogue.operands]
     extent = blocks["tiles"] * groups * dims["panels"] * positive(patches)
     workspace = dims["places"] + form.elements * (dims["v_step"] + dims["m_step"])
-    return Launch((*(dims[n] for n in DIMS), *steps), extent, workspace=workspace)
+    lines = Lines(
+        tiles=blocks["tiles"],
+        low=blocks["low"],
+        tall=blocks["tall"],
+        across=dims["across"],
+        down=dims["down"],
+        high=form.high,
+        step=groups * dims["panels"],
+        windows={form.x: reads(workload)},
+    )
+    return Launch((*(dims[n] for n in DIMS), *steps), extent, workspace=workspace, lines=lines)
 
 
 def _reading(workload: Workload, image: Shape, out: Shape, form: Form) -> dict[str, Dim]:

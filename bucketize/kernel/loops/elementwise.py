@@ -25,7 +25,7 @@ from bucketize.kernel.loops.loop import (
     spread,
     strides_of,
 )
-from bucketize.kernel.template import Launch, Shapes
+from bucketize.kernel.template import Launch, Shapes, by_lines
 from bucketize.kernel.workload import Workload
 from bucketize.types import AnyDim, Dim, Shape, bounds, product
 
@@ -135,7 +135,8 @@ def run_time_strides(shape: Shape, out: Shape) -> tuple[Dim, ...]:
 def _launch(_workload: Workload, shapes: Shapes) -> Launch:
     *ins, out = shapes
     strides = itertools.chain.from_iterable(run_time_strides(x, out) for x in ins)
-    return Launch((*out, *strides), product(out), GRAIN)
+    lines = by_lines(out, product(out[2:]))
+    return Launch((*out, *strides), product(out), GRAIN, lines=lines)
 
 
 def _counts(workload: Workload, at: Loops) -> Counts:

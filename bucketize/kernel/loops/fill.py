@@ -18,7 +18,7 @@ from bucketize.kernel.loops.loop import (
     loop_template,
     takes,
 )
-from bucketize.kernel.template import Launch, Shapes
+from bucketize.kernel.template import Launch, Lines, Shapes, Window, by_lines
 from bucketize.kernel.workload import Workload
 from bucketize.ops import arange, full, pad
 from bucketize.ops.dim import mask_tail
@@ -97,9 +97,18 @@ def _pad_launch(workload: Workload, shapes: Shapes) -> Launch:
         axes = _merged(axes)
     axes = [(1, 1, 0)] * (rank - len(axes)) + axes
     bits = bits_of(attrs["value"], workload.result.dtype) if attrs["mode"] == "constant" else 0
-    return Launch(
-        (*(n for column in zip(*axes, strict=True) for n in column), bits), product(out), GRAIN
-    )
+    dims = (*(n for column in zip(*axes, strict=True) for n in column), bits)
+    return Launch(dims, product(out), GRAIN, lines=_pad_lines(workload, shapes))
+
+
+def _pad_lines(workload: Workload, shapes: Shapes) -> Lines | None:
+    """Unless lines come from anywhere, or images are added."""
+    attrs = workload.anchor.attrs
+    if attrs["mode"] != "constant" or any(n != 0 for n in attrs["pads"][0]):
+        return None
+    place = next((i for i, p in enumerate(workload.body.params) if p is workload.anchor.args[0]), 0)
+    top = attrs["pads"][1][0] if len(attrs["pads"]) > 1 else 0
+    return by_lines(shapes[-1], product(shapes[-1][2:]), {place: Window(before=top)})
 
 
 def _merged(axes: Sequence[PadAxis]) -> list[PadAxis]:
