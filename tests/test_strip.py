@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -176,7 +177,26 @@ def fire(chain: Chain) -> None:
     chain.emit(ops.strided_slice, begin=(8,), end=(24,), strides=(1,), axes=(1,)).conv(8, 3)
 
 
-KINDS = ("conv", "wide", "depthwise", "pool", "unary", "add", "grouped", "fire")
+def wide(chain: Chain, stride: int) -> None:
+    apart = int(chain.rng.choice([1, 2]))
+    strides, dilations = (stride, stride), (apart, apart)
+    chain.conv(16, 3, strides=strides, dilations=dilations, pads=(2,) * 4)
+
+
+def pool(chain: Chain, stride: int) -> None:
+    op = ops.max_pool2d if chain.rng.integers(2) else ops.avg_pool2d
+    chain.emit(op, kernel=(3, 2), strides=(stride, 1), pads=(1, 1, 1, 0))
+
+
+KINDS: Mapping[str, Callable[[Chain, int], object]] = {
+    "conv": lambda chain, s: chain.conv(int(chain.rng.choice([8, 16, 40])), strides=(s, s)),
+    "wide": wide,
+    "depthwise": lambda chain, s: chain.depthwise(int(chain.rng.choice([3, 5])), s),
+    "pool": pool,
+    "unary": lambda chain, _: chain.emit(ops.sigmoid if chain.rng.integers(2) else ops.relu),
+    "grouped": lambda chain, _: chain.conv(16, 3, groups=2),
+    "fire": lambda chain, _: fire(chain),
+}
 
 
 def random_chain(seed: int) -> Function:
@@ -184,29 +204,12 @@ def random_chain(seed: int) -> Function:
     chain = Chain(data(N, 8, H, W), seed)
     rng, earlier = chain.rng, [chain.made]
     for _ in range(int(rng.integers(3, 9))):
-        kind = rng.choice(KINDS)
-        stride = int(rng.choice([1, 1, 2]))
-        if kind == "conv":
-            chain.conv(int(rng.choice([8, 16, 40])), strides=(stride, stride))
-        elif kind == "wide":
-            dilation = int(rng.choice([1, 2]))
-            chain.conv(
-                16, 3, strides=(stride, stride), dilations=(dilation, dilation), pads=(2,) * 4
-            )
-        elif kind == "depthwise":
-            chain.depthwise(int(rng.choice([3, 5])), stride)
-        elif kind == "pool":
-            op = ops.max_pool2d if rng.integers(2) else ops.avg_pool2d
-            chain.emit(op, kernel=(3, 2), strides=(stride, 1), pads=(1, 1, 1, 0))
-        elif kind == "unary":
-            chain.emit(ops.sigmoid if rng.integers(2) else ops.relu)
-        elif kind == "grouped":
-            chain.conv(16, 3, groups=2)
-        elif kind == "fire":
-            fire(chain)
-        else:
+        kind = rng.choice([*KINDS, "add"])
+        if kind == "add":
             fits = [a for a in earlier if a.type == chain.made.type]
             chain.emit(ops.add, fits[int(rng.integers(len(fits)))] if fits else chain.made)
+        else:
+            KINDS[kind](chain, int(rng.choice([1, 1, 2])))
         earlier.append(chain.made)
     kept = earlier[int(rng.integers(len(earlier)))]
     return chain.fn(*[kept] * int(rng.integers(2)))

@@ -41,14 +41,14 @@ class Constants:
 
 
 EMERALD_RAPIDS = Constants(
-    transform2=0.406,
-    transform4=3.83,
-    transform6=8.0,
-    row=4.39,
-    patch=364.0,
-    first=5.85,
-    again=10.8,
-    overlap=1.32,
+    transform2=0.949,
+    transform4=7.83,
+    transform6=14.7,
+    row=4.4,
+    patch=521.0,
+    first=7.72,
+    again=33.7,
+    overlap=1.27,
 )
 FITTED = Fitted(EMERALD_RAPIDS, {"emeraldrapids": EMERALD_RAPIDS})
 """`-m benchmarks replay` tells how far off it is, and what choosing by it costs."""
