@@ -17,7 +17,7 @@ from bucketize.kernel.templates import TEMPLATES, candidates
 from bucketize.kernel.workload import Workload, group_function, workload_of
 from bucketize.types import ANY, Sizes, evaluate, symbols
 
-LESS = 0.95  # of the time: models of different templates are off by more, and nearer ones are alike
+LESS = 0.9  # of the time: models of different templates are off by as much
 
 Weighted: TypeAlias = Sequence[tuple[Sizes, float]]
 Seconds: TypeAlias = Callable[[Workload, Sizes], float]

@@ -19,10 +19,10 @@ from bucketize.runtime.storage import address
 
 RUN = (
     *("what", "threads", "kernels", "order", "table", "stride", "chunks"),
-    *("states", "apart", "board"),
+    *("states", "apart", "board", "place"),
 )
 """The words of a run; `apart` are the bytes between the states of the parts of two threads, `board`
-the address of the board's line that tells of it, or 0."""
+the address of the board's line that is to tell of it, or 0, `place` that of these words."""
 WATCH = ("what", "me", "board", "known", "patience")
 """The words of a helper. The board has lines: how many runs there were, the address of the one that
 goes on, and for each helper the one that it is at."""
@@ -65,8 +65,9 @@ class Run:
         order, chunks = map(address, self.copies)
         what = (self.threads, address(self.kernels), order, self.table, self.stride, chunks)
         apart = self.apart * self.states.itemsize
-        self.words = np.array([RUNNING, *what, address(self.states), apart, 0], np.int64)
+        self.words = np.array([RUNNING, *what, address(self.states), apart, 0, 0], np.int64)
         self.place, self.word = address(self.words), self.words.data
+        self.word[-1] = self.place
         self.memory = self.words, self.states, self.copies, self.kernels
         self.cut()
 
@@ -104,7 +105,7 @@ class _Helper(Thread):
         """Watch, and sleep, for as long as the process lives."""
         while True:
             self.share(address(self.words))
-            self.asleep = True  # before the last look: `wake` comes after a change
+            self.asleep = True
             if self.board[0, 0] == self.words[KNOWN]:
                 self.bell.acquire()
             self.asleep = False
@@ -131,16 +132,14 @@ class Team:
                 run.renew()
             run.begin()
             run.word[BOARD] = 0 if run.alone else self._call(run, share)
-            share(run.place)
+            share(run.place)  # nothing can come between telling of the run and its end
 
     def _call(self, run: Run, share: Native) -> int:
-        """Have the helpers come; the address of the word by which they know of the run."""
+        """Have the helpers watch; the address of the word by which they will know of the run."""
         self._keep(run)
-        board, wanted = self._board, run.threads - 1
-        board[1, 0] = run.place
-        board[0, 0] += 1
+        wanted = run.threads - 1
         while len(self._helpers) < wanted:
-            self._helpers.append(_Helper(board, len(self._helpers) + 1, share))
+            self._helpers.append(_Helper(self._board, len(self._helpers) + 1, share))
             self._helpers[-1].start()
         for helper in self._helpers[:wanted]:
             helper.wake()
