@@ -151,8 +151,10 @@ SMALL = ("mlp", {"N": 2})
 def test_threads(monkeypatch: Patch, capsys: Output) -> None:
     monkeypatch.setattr(threads, "CASES", [SMALL])
     monkeypatch.setattr(threads, "ROUNDS", 3)
+    monkeypatch.setattr(threads, "BEGUN_S", 0.0)
     threads.main()
-    assert "mlp: 1 thread" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert re.search(r"^mlp, .*: 1 thread .*x; with a busy core 1 thread .*x$", told, re.M)
 
 
 def test_contexts(monkeypatch: Patch, capsys: Output) -> None:
