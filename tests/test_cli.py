@@ -34,7 +34,7 @@ from bucketize.errors import BucketizeError, DispatchError, UnknownNameError
 from bucketize.program.file import File, write
 from bucketize.progress import Meter, Tell
 from bucketize.runtime import profile as profile_module
-from bucketize.runtime.image import CORE
+from bucketize.runtime.image import core
 from bucketize.runtime.profile import BETWEEN
 from bucketize.runtime.roofline import Roofline
 from bucketize.tune import journal
@@ -385,7 +385,7 @@ def test_compiling_counts_functions_then_kernels(
     monkeypatch.setattr("bucketize.progress.progress_bar", bar)
     monkeypatch.setattr("bucketize.kernel.build.is_built", lambda *_: False)
     run("compile", net, "--dim", "N=2..3", "-d", "log")
-    count = 1 + len(CORE)
+    count = 1 + len(core(1))
     assert told[:2] == [("deciding main", 0, 2), ("deciding main[N=2..3]", 1, 2)]
     assert told[2] == ("kernels", 0, count)
     kernels = [at for at in told if at[0].startswith("kernel ")]

@@ -22,7 +22,7 @@ from bucketize.ir import CALL, IF, Builder, Const, Function, Module, Var
 from bucketize.kernel.target import host
 from bucketize.program import file as file_module
 from bucketize.program.file import HEAD, File, write
-from bucketize.runtime.image import CORE
+from bucketize.runtime.image import core
 from bucketize.types import ANY, Symbol, tensor
 from dispatchers import log_dispatcher
 
@@ -375,7 +375,7 @@ def test_what_is_read_is_only_what_is_asked_for(
     blob = File.blob
     monkeypatch.setattr(File, "blob", lambda f, i: asked.append(i) or blob(f, i))  # type: ignore[func-returns-value]
     exe = bucketize.load(path)
-    assert len(asked) == len(CORE)
+    assert len(asked) == len(core(1))
     exe.run(np.zeros((2, 12), np.float32))
     raw = {entry["blob"] for entry in File(path).header["constants"]}
     packed = {i for i, (_, layout, _) in enumerate(File(path).header["packed"]) if layout}

@@ -6,6 +6,7 @@ import ctypes
 import threading
 import time
 from collections.abc import Callable, Sequence
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -26,7 +27,11 @@ ENOUGH_S = 20.0
 class Kernels:
     """Kernels in Python: each is told its number and its part."""
 
+    alive: ClassVar[list[Kernels]] = []
+    """A run has their addresses alone."""
+
     def __init__(self, bodies: Sequence[Callable[[int], None]], chunks: Sequence[int]) -> None:
+        self.alive.append(self)
         self.threads, count = max([2, *chunks]), len(bodies)
         self.table = np.zeros((count, self.threads), np.int64)
         self.made = [PROTOTYPE(self._kernel(k, body)) for k, body in enumerate(bodies)]

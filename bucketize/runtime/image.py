@@ -19,8 +19,13 @@ from bucketize.program.plan import Plan
 from bucketize.program.program import Program
 from bucketize.runtime.native import function_at
 
-CORE = ("fill", "walk", "share", "strip")
-"""The kernels that every image has."""
+CORE = ("fill", "walk", "strip", "share")
+"""The kernels that images have beside their own; the last is of those for several threads."""
+
+
+def core(threads: int) -> tuple[str, ...]:
+    """Those of an image for so many threads."""
+    return CORE if threads > 1 else CORE[:-1]
 
 
 class Supply(Protocol):
@@ -70,8 +75,11 @@ class Image:
 
     def __init__(self, program: Program, supply: Supply) -> None:
         self.program, self.supply = program, supply
-        fill, walk, share, self.strip = (supply.core(name).address for name in CORE)
-        self.fill, self.walk, self.share = map(function_at, (fill, walk, share))
+        fill, walk, self.strip, *share = (
+            supply.core(name).address for name in core(program.threads)
+        )
+        self.fill, self.walk = function_at(fill), function_at(walk)
+        self.share = function_at(share[0] if share else 0)
         self._linking = Lock()
         self._linked: dict[Segment, Linked] = {}
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from bucketize.kernel import core
+from bucketize.kernel import core as cores
 from bucketize.kernel.build import build, build_all
 from bucketize.kernel.object import Kernel
 from bucketize.kernel.template import TEMPLATES, Launch
@@ -17,7 +17,7 @@ from bucketize.program.instruction import KernelCall, Segment
 from bucketize.program.plan import Plan
 from bucketize.program.planner import Pitches, launch_of, plan_of
 from bucketize.program.program import Program
-from bucketize.runtime.image import CORE, Image
+from bucketize.runtime.image import Image, core
 from bucketize.runtime.native import Native, function_at
 from bucketize.runtime.storage import Pool, aligned
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 def core_source(name: str) -> str:
     """The source of one of the kernels that every image has."""
-    return (Path(core.__file__).parent / f"{name}.py").read_text()
+    return (Path(cores.__file__).parent / f"{name}.py").read_text()
 
 
 @cache
@@ -106,7 +106,7 @@ def link(program: Program, progress: Tell | None = None) -> Image:
     tell = progress or (lambda *_: None)
     wanted = {name for s in program.segments() for name in (c.kernel for c in s.calls)}
     sources = {name: program.sources[name] for name in sorted(wanted)}
-    texts = {core_source(name): name for name in CORE}
+    texts = {core_source(name): name for name in core(program.threads)}
     build_all({**{t: _hint(n) for n, t in sources.items()}, **texts}, progress)
     image = Image(program, Linker(program))
     segments = list(program.segments())

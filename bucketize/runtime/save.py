@@ -33,7 +33,7 @@ from bucketize.program.instruction import (
 )
 from bucketize.program.plan import Plan, agreed
 from bucketize.program.program import Routine
-from bucketize.runtime.image import CORE, Image
+from bucketize.runtime.image import Image, core
 from bucketize.text import constants, show
 
 Json: TypeAlias = dict[str, Any]
@@ -59,7 +59,7 @@ def save(image: Image, path: str | Path) -> None:
         "outputs": list(program.outputs),
         "routines": routines,
         "clones": {name: _facts(clone) for name, clone in program.clones.items()},
-        "core": {name: saver.kernel(image.supply.core(name)) for name in CORE},
+        "core": {name: saver.kernel(image.supply.core(name)) for name in core(program.threads)},
     }
     write(path, {**header, **saver.header()}, saver.blobs)
 

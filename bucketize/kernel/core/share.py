@@ -90,22 +90,16 @@ def watch(block):
     block[3] = known
 
 
-@inlined
-def lead(block):
-    """Have a run known on the board, take part, and take it off: from then on no helper begins."""
-    job = block[9]
-    exchanged(job, block[10])
-    told(job - LINE, seen(job - LINE) + 1)
-    take_part(block, 0)
-    exchanged(job, 0)
-
-
 @entry
 def kernel(block):
     """Take part in a run, as its first thread or, if it has no board, alone; or watch for runs."""
     if block[0] == 0:
         watch(block)
-    elif block[9] == 0:
-        take_part(block, 0)
-    else:
-        lead(block)
+        return
+    job = block[9]
+    if job != 0:
+        exchanged(job, block[10])
+        told(job - LINE, seen(job - LINE) + 1)
+    take_part(block, 0)
+    if job != 0:  # from here on no helper begins
+        exchanged(job, 0)
