@@ -618,8 +618,9 @@ def test_alternatives_cut_attention_where_that_is_cheaper() -> None:
 
     (first, *_) = Alternatives(fn, [POINT], seconds).priced(POINT, seconds)
     cut = kinds(fn, *first.arrangement.apart)
-    assert len(cut) == len(kinds(fn, at(fn, ops.softmax)[0]))
-    assert max(k.count("matmul") for k in cut) == 1
+    middles = ["matmul+div+add", "softmax"], ["matmul+div", "add+softmax"]
+    middles += (["matmul", "div+add+softmax"],)
+    assert cut in [[*3 * ["transpose"], *m, "matmul", "transpose"] for m in middles]
     (first, *_) = Alternatives(fn, [POINT], lambda *_: 1.0).priced(POINT, lambda *_: 1.0)
     assert first.arrangement == USUAL
 

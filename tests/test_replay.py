@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -198,22 +199,21 @@ def test_fitting_finds_the_constants_that_made_what_is_observed() -> None:
     assert found["exp"] == pytest.approx(true["exp"], rel=0.1)
 
 
-def test_fitting_finds_the_sweep_that_made_what_is_observed() -> None:
-    true = replace(sweep.FITTED.generic, l3=6.0, store=3.0)
-    given = replay.observed("convolution", TARGET.name, Sweep)
-    made = [replace(one, seconds=np.exp(swept(one, TARGET, true)).tolist()) for one in given]
-    found = fitted_sweep(made, TARGET)
-    for one in made:
-        np.testing.assert_allclose(swept(one, TARGET, found), one.logs, atol=0.05)
+KINDS: dict[str, tuple[Any, ...]] = {
+    "convolution": (Sweep, sweep, swept, fitted_sweep, {"l3": 6.0, "store": 3.0}),
+    "filters": (Detour, detour, detoured, fitted_detour, {"first": 9.0, "patch": 150.0}),
+}
 
 
-def test_fitting_finds_the_detour_that_made_what_is_observed() -> None:
-    true = replace(detour.FITTED.generic, first=9.0, patch=150.0)
-    given = replay.observed("filters", TARGET.name, Detour)
-    made = [replace(one, seconds=np.exp(detoured(one, TARGET, true)).tolist()) for one in given]
-    found = fitted_detour(made, TARGET)
+@pytest.mark.parametrize("grid", KINDS)
+def test_fitting_finds_the_constants_of_convolutions(grid: str) -> None:
+    kind, module, modelled, fit, constants = KINDS[grid]
+    true = replace(module.FITTED.generic, **constants)
+    given = replay.observed(grid, TARGET.name, kind)
+    made = [replace(one, seconds=np.exp(modelled(one, TARGET, true)).tolist()) for one in given]
+    found = fit(made, TARGET)
     for one in made:
-        np.testing.assert_allclose(detoured(one, TARGET, found), one.logs, atol=0.05)
+        np.testing.assert_allclose(modelled(one, TARGET, found), one.logs, atol=0.05)
 
 
 def test_sizes_decide_the_algorithm_of_a_convolution() -> None:

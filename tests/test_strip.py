@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -18,7 +19,7 @@ from bucketize.kernel.gemm import patchwork
 from bucketize.kernel.gemm.winograd import TEMPLATE as WINOGRAD
 from bucketize.kernel.target import host
 from bucketize.kernel.template import Implementation
-from bucketize.program import strip
+from bucketize.program import plan, strip
 from bucketize.program.decide import decide, defaults
 from bucketize.program.instruction import RunSegment, Segment
 from bucketize.program.planner import launch_of
@@ -315,3 +316,12 @@ def profiled() -> Any:
 def test_a_profile_has_a_row_for_each_kernel(profiled: Any) -> None:
     assert profiled["kernel"].tolist().count("depthwise") == 1
     assert (profiled["kernel"] == "conv2d").sum() == 2
+
+
+@pytest.mark.parametrize("name", ["strip", "fill"])
+def test_native_code_knows_the_words_of_a_group(name: str) -> None:
+    """Its source is a kernel's: it imports none of the project's modules, and so has numbers."""
+    text = (Path(bucketize.__file__).parent / "kernel" / "core" / f"{name}.py").read_text()
+    names, numbers = next(re.finditer(r"^(GROUP, .*?) = ([\d, ]+)", text, re.MULTILINE)).groups()
+    words = [len(getattr(plan, n)) for n in names.split(", ")]
+    assert words == [int(n) for n in numbers.split(",")]

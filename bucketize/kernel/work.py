@@ -10,10 +10,11 @@ from bucketize.kernel.workload import Workload
 from bucketize.types import Dim, product
 
 FORK = 50_000
-"""Multiplications, or bytes, below which sharing a kernel costs more than it gives: 2 or 3 us
-of work on a core."""
+"""Multiplications, or bytes, below which a kernel is not shared: what it would give is no
+more than the time to fetch what another core made."""
 FORK_S = 1e-6
-"""Seconds to share a kernel: to tell of its parts, and to fetch what another core made."""
+"""Seconds to share a kernel: 0.2 us to tell of its parts; the rest, to fetch what another core
+made, is an estimate."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ last axis together has more of its like and elementwise ops on both sides: a nor
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from typing import TypeAlias
 
 from bucketize.ir import (
@@ -114,15 +114,26 @@ def _grow(
     order: dict[Binding, int],
 ) -> list[Binding]:
     """The longest run of members that a template takes and only the last one's value escapes."""
-    members, best = [anchor], [anchor]
-    while len(members) < MAX_MEMBERS:
+
+    def near(members: list[Binding]) -> Iterable[Binding]:
         readers = {u for m in members for u in users.get(m.out, ())} - set(members) - taken
-        fitting = [u for u in readers if u is not None and _fits(anchor, u)]
-        longer = (
-            sorted([*members, u], key=order.__getitem__)
-            for u in sorted(fitting, key=order.__getitem__)
-        )
-        grown = next((m for m in longer if is_taken(m)), None)
+        return (u for u in readers if u is not None and _fits(anchor, u))
+
+    return _longest([anchor], near, users, order)
+
+
+def _longest(
+    members: list[Binding],
+    near: Callable[[list[Binding]], Iterable[Binding]],
+    users: Users,
+    order: Mapping[Binding, int],
+) -> list[Binding]:
+    """As many as a template takes, one of those `near` at a time: the last group that is closed."""
+    best = members
+    while len(members) < MAX_MEMBERS:
+        more = sorted(near(members), key=order.__getitem__)
+        longer = (sorted([*members, b], key=order.__getitem__) for b in more)
+        grown = next((group for group in longer if is_taken(group)), None)
         if grown is None:
             break
         members = grown
@@ -188,21 +199,14 @@ def _rowed(
     What its arguments are made by joins it if nothing outside reads that; what reads its values, if
     that leads to a group of one result.
     """
-    anchor, grown, best = members[0], list(members), members
-    while is_along(anchor.op) and len(grown) < MAX_MEMBERS:
-        near = _beside(grown, users, makers, apart)
-        longer = (
-            sorted([*grown, b], key=order.__getitem__)
-            for b in sorted(near - taken, key=order.__getitem__)
-            if _is_elementwise(b) or is_along(b.op)
-        )
-        found = next((g for g in longer if is_taken(g)), None)
-        if found is None:
-            break
-        grown = found
-        if is_closed(grown, users) and len(group_function(grown)[0]) <= MAX_INPUTS:
-            best = grown
-    return best
+    if not is_along(members[0].op):
+        return members
+
+    def near(members: list[Binding]) -> Iterable[Binding]:
+        beside = _beside(members, users, makers, apart) - taken
+        return (b for b in beside if _is_elementwise(b) or is_along(b.op))
+
+    return _longest(members, near, users, order)
 
 
 def _rotated(

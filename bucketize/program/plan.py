@@ -29,6 +29,17 @@ WALK = (
     *("what", "first", "wrong", "table", "bases", "pointers", "n_pointers", "behind"),
     *("kernels", "order", "stride", "chunks", "reports", "n_reports", "wrong_index", "extent"),
 )
+GROUP = ("members", "stride", "lines", "links", "measuring")
+MEMBER = (
+    *("tiles", "low", "tall", "across", "down", "high", "height"),
+    *("step", "spans", "begin", "line_bytes", "capacity", "bytes"),
+)
+LINK = ("reader", "word", "maker", "stride", "reach", "before", "image", "result")
+STATE = ("done", "next", "wanted", "first", "buffer")
+"""The words of a group that is run in strips: GROUP, MEMBER for each, LINK for each; and, for each
+thread, STATE for each member. `kernel.core.strip` reads them."""
+ROW = ("group", "states", "rows", "kernels", "begin", "end")
+"""The words of such a group's row."""
 FAILURES = ("", "a relation does not hold", "a tensor is too large", "a division by zero")
 """What the status of a fill says; with the first, `index` is the check, or -1 for a dim."""
 
@@ -41,7 +52,8 @@ BASES = ("arena", "table")
 
 def agreed() -> str:
     """A digest of what native code and tables must agree on: the words, and `core`'s kernels."""
-    text = hashlib.sha256(repr((FILL, WALK, BASES, LINKED)).encode())
+    words = (FILL, WALK, BASES, LINKED, GROUP, MEMBER, LINK, STATE, ROW)
+    text = hashlib.sha256(repr(words).encode())
     for path in sorted(Path(core.__file__).parent.glob("*.py")):
         text.update(path.read_bytes())
     return text.hexdigest()[:16]

@@ -12,9 +12,9 @@ from bucketize.kernel.templates import TEMPLATES
 from bucketize.kernel.work import work
 from bucketize.program.code import DimCode, table
 from bucketize.program.instruction import KernelCall, Segment
-from bucketize.program.plan import BASES, LINKED, WORD, Plan, Result
+from bucketize.program.plan import BASES, LINKED, ROW, STATE, WORD, Plan, Result
 from bucketize.program.relation import relations
-from bucketize.program.strip import ROW, STATE, Group, groups_of
+from bucketize.program.strip import Group, groups_of
 from bucketize.types import Dim, product
 
 RELATIONS = {"==": 0, "broadcast": 1, ">=": 2}

@@ -17,19 +17,8 @@ from bucketize.ir import Atom, Const
 from bucketize.kernel.template import Launch, Lines, Window
 from bucketize.kernel.work import work
 from bucketize.program.instruction import KernelCall, Segment
+from bucketize.program.plan import GROUP, MEMBER, STATE
 from bucketize.types import Dim, Shape, ceil_div, evaluate, maximum, positive, product
-
-GROUP = ("members", "stride", "lines", "links", "measuring")
-MEMBER = (
-    *("tiles", "low", "tall", "across", "down", "high", "height"),
-    *("step", "spans", "begin", "line_bytes", "capacity", "bytes"),
-)
-LINK = ("reader", "word", "maker", "stride", "reach", "before", "image", "result")
-STATE = ("done", "next", "wanted", "first", "buffer")
-"""The words of a group in the table of a plan: GROUP, MEMBER for each, LINK for each; and, for each
-thread, STATE for each member. `kernel.core.strip` reads them."""
-ROW = ("group", "states", "rows", "kernels", "begin", "end")
-"""The words of a group's row."""
 
 RANK = 4
 SHARE = 0.25

@@ -14,9 +14,8 @@ from bucketize.ir import specialise
 from bucketize.kernel.work import FORK
 from bucketize.op import Array
 from bucketize.program.instruction import Segment
-from bucketize.program.plan import BASES, FAILURES, FILL, WALK, WORD, Result
+from bucketize.program.plan import BASES, FAILURES, FILL, GROUP, WALK, WORD, Result
 from bucketize.program.relation import extents, relied_on
-from bucketize.program.strip import GROUP
 from bucketize.runtime.image import Image, Linked
 from bucketize.runtime.storage import Arena, address, contiguous, empty_result
 from bucketize.runtime.team import TEAM, Run

@@ -30,7 +30,7 @@ ONE, NONE = np.array([1, 0]), np.array([0])
 """Orders: of a kernel that is alone, and of none at all."""
 BOARD, KNOWN = RUN.index("board"), WATCH.index("known")
 WATCHING, RUNNING = 0, 1
-PATIENCE = 5000  # looks, some milliseconds
+PATIENCE = 5000  # looks
 LINE_WORDS = 8  # of a cache line
 MOST_KEPT = 8  # runs whose memory is kept without a look at whether it must be
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -136,19 +137,32 @@ def _residuals(record: Record, constants: Constants, target: Target) -> Floats:
     return np.append((error - level) * weights * 6, LEVEL_WEIGHT * level)
 
 
-# --- depthwise convolutions ----------------------------------------------------------------------
+# --- convolutions that are no products -----------------------------------------------------------
+
+M = TypeVar("M", sweep.Constants, detour.Constants)
+C = TypeVar("C", Sweep, Detour)
+
+
+def fitted_to(
+    observed: Sequence[Observation[C]],
+    target: Target,
+    start: M,
+    bounds: Bounds,
+    modelled: Callable[[Observation[C], Target, M], Floats],
+) -> M:
+    """The constants of convolutions of a kind; each of those observed counts the same."""
+
+    def residuals(constants: Mapping[str, float]) -> Floats:
+        made = replace(start, **constants)
+        errors = [modelled(o, target, made) - o.logs for o in observed]
+        return np.concatenate([e / np.sqrt(len(e)) * 6 for e in errors])
+
+    return replace(start, **nearest(asdict(start), bounds, residuals))
 
 
 def fitted_sweep(observed: Sequence[Observation[Sweep]], target: Target) -> sweep.Constants:
-    """The constants of depthwise convolutions; each of those observed counts the same."""
-    start = sweep.FITTED.generic
-
-    def residuals(constants: Mapping[str, float]) -> Floats:
-        made = sweep.Constants(**constants)
-        errors = [swept(o, target, made) - o.logs for o in observed]
-        return np.concatenate([e / np.sqrt(len(e)) * 6 for e in errors])
-
-    return sweep.Constants(**nearest(asdict(start), SWEEP, residuals))
+    """Those of depthwise convolutions."""
+    return fitted_to(observed, target, sweep.FITTED.generic, SWEEP, swept)
 
 
 def swept(observed: Observation[Sweep], target: Target, constants: sweep.Constants) -> Floats:
@@ -157,23 +171,13 @@ def swept(observed: Observation[Sweep], target: Target, constants: sweep.Constan
     return np.asarray(np.log(found), float)
 
 
-# --- convolutions by minimal filtering ------------------------------------------------------------
-
-
 def fitted_detour(observed: Sequence[Observation[Detour]], target: Target) -> detour.Constants:
-    """The constants of minimal filtering; each of the convolutions counts the same."""
-    start = detour.FITTED.generic
-
-    def residuals(constants: Mapping[str, float]) -> Floats:
-        made = detour.Constants(**constants)
-        errors = [detoured(o, target, made) - o.logs for o in observed]
-        return np.concatenate([e / np.sqrt(len(e)) * 3 for e in errors])
-
-    return detour.Constants(**nearest(asdict(start), DETOUR, residuals))
+    """Those of convolutions by minimal filtering."""
+    return fitted_to(observed, target, detour.FITTED.generic, DETOUR, detoured)
 
 
 def detoured(observed: Observation[Detour], target: Target, constants: detour.Constants) -> Floats:
-    """The logarithms of seconds that a model expects of such a convolution's schedules."""
+    """The same by minimal filtering."""
     told = observed.sizes, target, constants, observed.cold_bytes
     found = observed.cost.modelled(observed.schedules, *told)
     return np.asarray(np.log(found), float)

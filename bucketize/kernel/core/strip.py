@@ -5,7 +5,7 @@ which the next ones want. What lives inside the group has a short buffer: kernel
 first line would lie, and at the end of the buffer the lines that are still wanted go to its front.
 
 The block: the group, the states of its members, the row of the first, the kernels, and begin and
-end, a range of the tiles of the last one. The words of the group are those of `program.strip`.
+end, a range of the tiles of the last one. The words of the group are those of `program.plan`.
 """
 
 from numba import int32, int64, njit

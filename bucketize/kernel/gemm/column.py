@@ -8,7 +8,8 @@ from llvmlite import ir
 
 from bucketize.kernel.emit.vector import POINTER, WORD, WORD_BYTES, Values, Writer
 from bucketize.kernel.gemm.epilogue import Epilogue
-from bucketize.kernel.gemm.microkernel import Form, Tiles, Words
+from bucketize.kernel.gemm.microkernel import Form, Tiles
+from bucketize.kernel.gemm.store import Words
 
 JOB = ("rows", "a", "a_step", "b", "b_step", "c", "c_step", "columns", "units", "e0", "e0_step")
 """What the function is told: where A, the panel and the result are, and one operand."""

@@ -10,8 +10,8 @@ from __future__ import annotations
 from llvmlite import ir
 
 from bucketize.kernel.emit.vector import FLOAT_BYTES, POINTER, WORD, Size, Values, Writer
-from bucketize.kernel.gemm.microkernel import Words
 from bucketize.kernel.gemm.patch import Form
+from bucketize.kernel.gemm.store import Words
 
 LARGE = 2.0**64
 """No result of a network is that large. Beside such, what is left of terms that ought to cancel is

@@ -29,7 +29,7 @@ from bucketize.kernel.gemm.epilogue import Epilogue, Operand
 from bucketize.kernel.gemm.hiding import hiding_of
 from bucketize.kernel.gemm.level import offsets
 from bucketize.kernel.gemm.macrokernel import Bases, kernel_source
-from bucketize.kernel.gemm.microkernel import Words
+from bucketize.kernel.gemm.store import Words
 from bucketize.kernel.gemm.weight import Weights, clear
 
 RAW = Epilogue()

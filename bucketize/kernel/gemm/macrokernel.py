@@ -15,7 +15,8 @@ from llvmlite import ir
 from bucketize.kernel.emit.vector import FLOAT_BYTES, WORD, WORD_BYTES, Size, Values, Writer
 from bucketize.kernel.gemm.epilogue import Epilogue
 from bucketize.kernel.gemm.level import offsets
-from bucketize.kernel.gemm.microkernel import LINE, Form, Tiles, Words
+from bucketize.kernel.gemm.microkernel import LINE, Form, Tiles
+from bucketize.kernel.gemm.store import Words
 
 CHUNK = 16
 """Tiles of rows that one pass over a block of the depth covers: their sums, 16 x 6 rows x 64

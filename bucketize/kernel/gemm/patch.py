@@ -23,7 +23,7 @@ from bucketize.kernel.emit.vector import (
 )
 from bucketize.kernel.gemm import microkernel, minimal
 from bucketize.kernel.gemm.epilogue import Epilogue
-from bucketize.kernel.gemm.microkernel import Words
+from bucketize.kernel.gemm.store import Words
 
 PLACE = ("row", "lines", "pixels", "source", "y", "x")
 """Where a patch is: its first row of the result, the lines and pixels that it has there, and its

@@ -18,10 +18,11 @@ from llvmlite import ir
 from bucketize.kernel.emit.vector import FLOAT_BYTES, WORD, WORD_BYTES, Size, Values, Writer
 from bucketize.kernel.gemm.epilogue import Epilogue
 from bucketize.kernel.gemm.macrokernel import kernel_source
-from bucketize.kernel.gemm.microkernel import LINE, Tiles, Words
+from bucketize.kernel.gemm.microkernel import LINE, Tiles
 from bucketize.kernel.gemm.patch import DIMS, Data, Form
 from bucketize.kernel.gemm.result import Results
 from bucketize.kernel.gemm.schedule import tallest
+from bucketize.kernel.gemm.store import Words
 from bucketize.kernel.target import Target
 
 Dims: TypeAlias = dict[str, ir.Value]

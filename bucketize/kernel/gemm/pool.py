@@ -15,10 +15,10 @@ from bucketize.kernel.fitted import joined
 from bucketize.kernel.gemm.epilogue import FLOAT32
 from bucketize.kernel.gemm.pooling import VECTORS, Form, source
 from bucketize.kernel.gemm.sweep import FITTED
-from bucketize.kernel.loops.loop import schedule_error, takes
+from bucketize.kernel.loops.loop import fixed_template, takes
 from bucketize.kernel.loops.pool import counts_pads, dims_of, is_mean, reads
 from bucketize.kernel.target import Target
-from bucketize.kernel.template import Launch, Schedule, Shapes, Template, by_lines, pitch_of
+from bucketize.kernel.template import Launch, Schedule, Shapes, by_lines, pitch_of
 from bucketize.kernel.work import work
 from bucketize.kernel.workload import Workload
 from bucketize.ops import avg_pool2d, max_pool2d
@@ -100,16 +100,11 @@ def _cost(workload: Workload) -> Pooling:
     )
 
 
-TEMPLATE = Template(
+TEMPLATE = fixed_template(
     name="pool_nhwc",
     accepts=takes(max_pool2d, avg_pool2d, where=_accepts),
-    knobs=lambda _workload, _target: {},
-    default=lambda _workload, _target: {},
-    valid=lambda _workload, schedule, _target: schedule_error({}, schedule),
-    source=lambda workload, _schedule, target: source(_form(workload, target)),
+    source=lambda workload, target: source(_form(workload, target)),
     launch=_launch,
-    pack=lambda *_: None,
-    pack_key=lambda *_: "",
     cost=_cost,
     pitched=lambda _: frozenset({0, -1}),
 )

@@ -15,7 +15,7 @@ from llvmlite import ir
 
 from bucketize.kernel.emit.vector import FLOAT, FLOAT_BYTES, Size, Values, Writer
 from bucketize.kernel.gemm.macrokernel import kernel_source
-from bucketize.kernel.gemm.microkernel import Words
+from bucketize.kernel.gemm.store import Words
 from bucketize.kernel.loops.pool import PLANE, WINDOW
 
 VECTORS = 4  # of the widest tile: chains enough to hide the latency of one

@@ -9,8 +9,8 @@ from llvmlite import ir
 from bucketize.kernel.emit.vector import FLOAT_BYTES, POINTER, WORD_BYTES, Size, Values, Writer
 from bucketize.kernel.gemm import minimal
 from bucketize.kernel.gemm.direct import Direct, must_be_direct, witness
-from bucketize.kernel.gemm.microkernel import Store, Words, finisher
 from bucketize.kernel.gemm.patch import Form, place_of
+from bucketize.kernel.gemm.store import Store, Words, finisher
 
 
 class Results:

@@ -14,9 +14,9 @@ from bucketize.kernel.gemm.epilogue import FLOAT32
 from bucketize.kernel.gemm.level import byte_strides, merged, table
 from bucketize.kernel.gemm.rotarykernel import source
 from bucketize.kernel.loops.cost import Counts, Loops
-from bucketize.kernel.loops.loop import schedule_error, spread, steps
+from bucketize.kernel.loops.loop import fixed_template, spread, steps
 from bucketize.kernel.target import Target
-from bucketize.kernel.template import Launch, Schedule, Shapes, Template
+from bucketize.kernel.template import Launch, Schedule, Shapes
 from bucketize.kernel.workload import Workload
 from bucketize.op import Op
 from bucketize.ops import add, concat, mul, neg, strided_slice, transpose
@@ -142,21 +142,16 @@ def _counts(_workload: Workload, _: Schedule, at: Loops) -> Counts:
     return {"row": at.extent, "simple": 8 * at.extent * half}
 
 
-def _source(workload: Workload, _: Schedule, target: Target) -> str:
+def _source(workload: Workload, target: Target) -> str:
     found = rotary_of(workload)
     assert found is not None, "asked of a workload that was not accepted"
     return source(target.lanes, found.x, found.cos, found.sin)
 
 
-TEMPLATE = Template(
+TEMPLATE = fixed_template(
     name="rotary",
     accepts=lambda workload: rotary_of(workload) is not None,
-    knobs=lambda _workload, _target: {},
-    default=lambda _workload, _target: {},
-    valid=lambda _workload, schedule, _target: schedule_error({}, schedule),
     source=_source,
     launch=_launch,
-    pack=lambda *_: None,
-    pack_key=lambda *_: "",
     cost=steps(_launch, _counts),
 )

@@ -7,7 +7,7 @@ from llvmlite import ir
 from bucketize.kernel.emit.vector import WORD_BYTES, Size, Values, Writer
 from bucketize.kernel.gemm.level import offsets
 from bucketize.kernel.gemm.macrokernel import kernel_source
-from bucketize.kernel.gemm.microkernel import Words
+from bucketize.kernel.gemm.store import Words
 
 ARRAYS = ("x", "cos", "sin", "out")
 DIMS = ("half", "rows", "levels", *(f"{name}_step" for name in ARRAYS))

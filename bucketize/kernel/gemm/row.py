@@ -11,9 +11,9 @@ from bucketize.kernel.emit import expression
 from bucketize.kernel.gemm.rowkernel import source
 from bucketize.kernel.gemm.rowstep import FOLDS, SQUARES, SUM, Rows, rows_of
 from bucketize.kernel.loops.cost import Counts, Loops
-from bucketize.kernel.loops.loop import schedule_error, steps
+from bucketize.kernel.loops.loop import fixed_template, steps
 from bucketize.kernel.target import Target
-from bucketize.kernel.template import Launch, Schedule, Shapes, Template
+from bucketize.kernel.template import Launch, Schedule, Shapes
 from bucketize.kernel.workload import Workload
 from bucketize.types import Dim, product
 
@@ -63,15 +63,10 @@ def _counts(workload: Workload, _: Schedule, at: Loops) -> Counts:
     return counts
 
 
-TEMPLATE = Template(
+TEMPLATE = fixed_template(
     name="rows",
     accepts=lambda workload: rows_of(workload) is not None,
-    knobs=lambda _workload, _target: {},
-    default=lambda _workload, _target: {},
-    valid=lambda _workload, schedule, _target: schedule_error({}, schedule),
-    source=lambda workload, _schedule, target: source(_found(workload), target.lanes),
+    source=lambda workload, target: source(_found(workload), target.lanes),
     launch=_launch,
-    pack=lambda *_: None,
-    pack_key=lambda *_: "",
     cost=steps(_launch, _counts),
 )

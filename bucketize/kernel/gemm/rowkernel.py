@@ -24,7 +24,6 @@ from bucketize.kernel.emit.vector import (
 )
 from bucketize.kernel.gemm.epilogue import TRUTHS
 from bucketize.kernel.gemm.macrokernel import kernel_source
-from bucketize.kernel.gemm.microkernel import Words
 from bucketize.kernel.gemm.rowstep import (
     COUNT,
     CYCLE,
@@ -40,6 +39,7 @@ from bucketize.kernel.gemm.rowstep import (
     Rows,
     Step,
 )
+from bucketize.kernel.gemm.store import Words
 
 Each: TypeAlias = Callable[[Size, "ir.Value | None", Values], Values]
 """A vector at an index, where a mask is on: what is carried on from there."""

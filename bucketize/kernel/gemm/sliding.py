@@ -16,7 +16,7 @@ from llvmlite import ir
 from bucketize.kernel.emit.vector import FLOAT_BYTES, POINTER, WORD_BYTES, Size, Values, Writer
 from bucketize.kernel.gemm.epilogue import Epilogue
 from bucketize.kernel.gemm.macrokernel import kernel_source
-from bucketize.kernel.gemm.microkernel import Words
+from bucketize.kernel.gemm.store import Words
 from bucketize.kernel.gemm.window import Form, Run
 
 Functions: TypeAlias = dict[int, ir.Function]

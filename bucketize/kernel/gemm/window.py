@@ -13,7 +13,7 @@ from llvmlite import ir
 
 from bucketize.kernel.emit.vector import FLOAT_BYTES, Size, Values, Writer
 from bucketize.kernel.gemm.epilogue import Epilogue
-from bucketize.kernel.gemm.microkernel import Words
+from bucketize.kernel.gemm.store import Words
 
 Pair: TypeAlias = tuple[int, int]
 

@@ -18,7 +18,7 @@ from bucketize.ir import Atom, Binding, Const
 from bucketize.kernel.emit.expression import IMPORTS, dtype_text, stored_text
 from bucketize.kernel.loops.cost import Counts, Loops, Steps
 from bucketize.kernel.target import Target
-from bucketize.kernel.template import Knob, Launch, Schedule, Shapes, Template, pitch_of
+from bucketize.kernel.template import Cost, Knob, Launch, Schedule, Shapes, Template, pitch_of
 from bucketize.kernel.work import work
 from bucketize.kernel.workload import Workload
 from bucketize.op import Op
@@ -224,25 +224,41 @@ def loop_template(
     `counts` tells at sizes what its loops do: see `cost`.
     """
 
-    def whole_source(workload: Workload, _schedule: Schedule, _target: Target) -> str:
-        return source(workload)
-
     def plain_launch(
         workload: Workload, _schedule: Schedule, shapes: Shapes, _target: Target
     ) -> Launch:
         return launch(workload, shapes)
 
+    return fixed_template(
+        name,
+        accepts,
+        lambda workload, _target: source(workload),
+        plain_launch,
+        steps(plain_launch, lambda workload, _, at: counts(workload, at)),
+        pitched,
+    )
+
+
+def fixed_template(
+    name: str,
+    accepts: Callable[[Workload], bool],
+    source: Callable[[Workload, Target], str],
+    launch: Callable[[Workload, Schedule, Shapes, Target], Launch],
+    cost: Callable[[Workload], Cost],
+    pitched: Callable[[Workload], frozenset[int]] = lambda _: frozenset(),
+) -> Template:
+    """A template without knobs, that packs nothing."""
     return Template(
         name=name,
         accepts=accepts,
         knobs=lambda _workload, _target: {},
         default=lambda _workload, _target: {},
         valid=lambda _workload, schedule, _target: schedule_error({}, schedule),
-        source=whole_source,
-        launch=plain_launch,
+        source=lambda workload, _schedule, target: source(workload, target),
+        launch=launch,
         pack=lambda *_: None,
         pack_key=lambda *_: "",
-        cost=steps(plain_launch, lambda workload, _, at: counts(workload, at)),
+        cost=cost,
         pitched=pitched,
     )
 

@@ -1,0 +1,98 @@
+"""How values leave a kernel: the words that tell their places, the epilogue, and the store."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from llvmlite import ir
+
+from bucketize.kernel.emit.vector import POINTER, WORD, Size, Values, Writer
+from bucketize.kernel.gemm.epilogue import Epilogue
+
+
+class Words:
+    """Named 64-bit words in memory."""
+
+    def __init__(self, w: Writer, memory: ir.Value, names: Sequence[str]) -> None:
+        self.w, self.memory = w, memory
+        self.places = {name: i for i, name in enumerate(names)}
+
+    def word(self, name: str) -> ir.Value:
+        return self.w.load_word(self.memory, self.places[name])
+
+    def pointer(self, name: str) -> ir.Value:
+        return self.w.load_pointer(self.memory, self.places[name])
+
+    def put(self, name: str, value: Size) -> None:
+        self.w.store_pointer(self.w.word(value), self.memory, self.places[name])
+
+
+class Stored(Protocol):
+    """The form of a kernel that stores through `Store`: its blocks and frames hold what it reads.
+
+    In the block `c_step` and each operand's `e{i}_step`, the bytes from one row to the next; in the
+    frame `c` and each `e{i}`, where row 0 begins, and for `finish` the `columns` that are left.
+    """
+
+    @property
+    def width(self) -> int: ...
+    @property
+    def epilogue(self) -> Epilogue: ...
+    @property
+    def block_names(self) -> tuple[str, ...]: ...
+    @property
+    def frame_names(self) -> tuple[str, ...]: ...
+
+
+def finisher(w: Writer, form: Stored, suffix: str = "finish") -> ir.Function:
+    """A function of sums that lie in memory: void(block, frame, sums, first, height).
+
+    It does the epilogue of `height` rows of them, and stores them from row `first` on, as many
+    columns as there are.
+    """
+
+    def body(w: Writer, *arguments: ir.Value) -> None:
+        block, frame, sums, first, height = arguments
+        store = Store(w, form, block, frame)
+        columns = w.least(store.frame.word("columns"), form.width)
+        whole = w.mul(w.div(columns, w.lanes), w.lanes)
+        mask = w.mask(w.sub(columns, whole))
+
+        def one(row: ir.Value, column: Size, mask: ir.Value | None) -> None:
+            at = w.item(sums, w.add(w.mul(row, form.width), column))
+            store.value(w.load(at), w.add(first, row), column, mask)
+
+        def rows(row: ir.Value, _: Values) -> None:
+            w.loop(0, whole, lambda column, _: one(row, column, None), step=w.lanes)
+            w.when(w.compare(whole, "<", columns), lambda: one(row, whole, mask))
+
+        w.loop(0, height, rows)
+
+    return w.define(suffix, [POINTER, POINTER, POINTER, WORD, WORD], body)
+
+
+class Store:
+    """Where the values of a tile go, and the operands that join them on the way."""
+
+    def __init__(self, w: Writer, form: Stored, block: ir.Value, frame: ir.Value) -> None:
+        self.w, self.form = w, form
+        self.block = Words(w, block, form.block_names)
+        self.frame = Words(w, frame, form.frame_names)
+        self.c, self.c_step = self.frame.pointer("c"), self.block.word("c_step")
+        self.operands = [self.frame.pointer(f"e{i}") for i in range(len(form.epilogue.operands))]
+        self.steps = [self.block.word(f"e{i}_step") for i in range(len(form.epilogue.operands))]
+
+    def value(self, value: ir.Value, row: Size, column: Size, mask: ir.Value | None) -> None:
+        """Epilogue and store of one vector."""
+        w = self.w
+
+        def operand(i: int) -> ir.Value:
+            kind = self.form.epilogue.operands[i]
+            at = (
+                w.at(self.operands[i], w.mul(row, self.steps[i])) if kind.rows else self.operands[i]
+            )
+            return w.load(w.item(at, column), mask) if kind.columns else w.load_splat(at)
+
+        done = self.form.epilogue.write(w, value, operand)
+        w.store(done, w.item(w.at(self.c, w.mul(row, self.c_step)), column), mask)
