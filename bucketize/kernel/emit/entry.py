@@ -12,7 +12,7 @@ from numba.core.codegen import JITCodeLibrary, JITCPUCodegen
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import cpu_target
 
-from bucketize.kernel.target import processor
+from bucketize.kernel.target import Processor, processor
 
 BLOCK = types.CPointer(types.int64)  # type: ignore[no-untyped-call]
 NUMBA: Any = compiler
@@ -21,16 +21,18 @@ NUMBA: Any = compiler
 class _Codegen(JITCPUCodegen):
     """LLVM's view of the processor is that of `kernel.object`, and not what numba is told of it."""
 
+    def __init__(self, wanted: Processor) -> None:
+        self._wanted = wanted
+        super().__init__("bucketize")  # type: ignore[no-untyped-call]
+
     def _get_host_cpu_name(self) -> str:
-        return processor().cpu
+        return self._wanted.cpu
 
     def _get_host_cpu_features(self) -> str:
-        return processor().features
+        return self._wanted.features
 
 
-@cache
-def _codegen() -> Any:
-    return _Codegen("bucketize")  # type: ignore[no-untyped-call]
+_codegen = cache(_Codegen)
 
 
 class _Library(JITCodeLibrary):
@@ -54,7 +56,7 @@ def entry(function: Callable[[Any], None]) -> tuple[str, str]:
     target.options.parse_as_flags(flags, {"nopython": True, "error_model": "numpy"})
     flags.no_cpython_wrapper = True
     flags.no_compile = True  # the wrapper is still to come
-    library: Any = _Library(_codegen(), function.__qualname__)  # type: ignore[no-untyped-call]
+    library: Any = _Library(_codegen(processor()), function.__qualname__)  # type: ignore[no-untyped-call]
     with global_compiler_lock:
         made = NUMBA.compile_extra(
             target.typing_context, context, function, (BLOCK,), types.void, flags, {}, library
