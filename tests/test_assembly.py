@@ -22,6 +22,7 @@ from bucketize.kernel.gemm.schedule import tiles
 from bucketize.kernel.object import machine
 from bucketize.kernel.target import Processor, Target, target_of
 from bucketize.kernel.template import Schedule
+from bucketize.runtime import roofline
 
 pytestmark = pytest.mark.skipif(
     not llvm.get_default_triple().startswith("x86_64"), reason="LLVM emits no x86 assembly here"
@@ -53,7 +54,7 @@ class Loop:
     @property
     def destinations(self) -> set[str]:
         """The registers of these sums."""
-        return {line.split()[-1] for line in self.lines if "vfmadd" in line}
+        return {line.partition("#")[0].split()[-1] for line in self.lines if "vfmadd" in line}
 
     @property
     def fetched(self) -> int:
@@ -97,15 +98,33 @@ def innermost(assembly: str) -> list[Loop]:
 
 def assembly(case: Case, schedule: Schedule, target: Target, processor: Processor) -> str:
     """The text of a kernel's machine code."""
+    return emitted(case.template.source(case.workload(), schedule, target), processor)
+
+
+def emitted(text: str, processor: Processor) -> str:
+    """The machine code of a kernel's file."""
     source = ModuleType("k_emitted")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(entry, "processor", lambda: processor)
-        exec(case.template.source(case.workload(), schedule, target), source.__dict__)
-    text, _ = source.kernel
+        exec(text, source.__dict__)
+    code, _ = source.kernel
     emits = machine(processor)
     emits.set_asm_verbosity(True)
-    found: str = emits.emit_assembly(llvm.parse_assembly(text))
+    found: str = emits.emit_assembly(llvm.parse_assembly(code))
     return found
+
+
+@BOTH
+def test_what_measures_the_peak_does_all_that_it_counts(processor: Processor) -> None:
+    """LLVM drops sums that nobody reads."""
+    lanes = target_of(processor).lanes
+    parameters = {"lanes": lanes, "chains": roofline.CHAINS}
+    text = roofline.SOURCE.format(name="multiply", parameters=parameters)
+    loops = innermost(emitted(text, processor))
+    assert loops
+    for loop in loops:
+        assert len(loop.destinations) == roofline.CHAINS
+        assert not loop.on_stack
 
 
 PRODUCTS = {

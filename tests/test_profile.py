@@ -307,10 +307,11 @@ def test_the_kernels_that_measure_it_do_what_they_count(monkeypatch: pytest.Monk
     roofline._kernel("triad", lanes=lanes)(address(block))
     assert (c[:-1] == 4).all()
     assert c[-1] == 7
-    x = np.array([0.5, 1, *np.zeros(lanes)], np.float32)
+    x = np.array([0.5, 1, *np.zeros(2 * lanes - 2)], np.float32)
     block = np.array([2, address(x)], np.int64)
     roofline._kernel("multiply", lanes=lanes, chains=2)(address(block))
-    assert x[0] == ((1 * 0.5 + 1) * 0.5 + 1) * 0.5 + 1
+    first, second = (((i * 0.5 + 1) * 0.5 + 1) * 0.5 + 1 for i in range(2))
+    assert x.tolist() == [first] * lanes + [second] * lanes
 
 
 @pytest.mark.parametrize(

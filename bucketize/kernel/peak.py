@@ -13,7 +13,10 @@ UNROLLED = 4  # vectors of a step, so that counting costs nothing
 
 
 def multiply(w: Writer, block: ir.Value, /, *, chains: int) -> None:
-    """Fused multiply-adds in registers: block[0] steps of `chains`, from two floats at block[1]."""
+    """Fused multiply-adds in registers: block[0] steps of `chains`, from two floats at block[1].
+
+    Each sum is written to a place of its own from there on: one that is not is not computed.
+    """
     floats = w.load_pointer(block, 1)
     x, y = (w.load_splat(w.item(floats, i)) for i in range(2))
 
@@ -22,8 +25,8 @@ def multiply(w: Writer, block: ir.Value, /, *, chains: int) -> None:
 
     start = [w.fma(x, w.number(float(i)), y) for i in range(chains)]
     sums = w.loop(0, w.load_word(block, 0), step, start)
-    for s in sums:  # what nobody reads would not be computed
-        w.store(s, floats)
+    for i, s in enumerate(sums):
+        w.store(s, w.item(floats, i * w.lanes))
 
 
 def triad(w: Writer, block: ir.Value, /) -> None:

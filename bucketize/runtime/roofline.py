@@ -84,7 +84,7 @@ def peak_gflops(threads: int) -> float:
 
 def _flops_per_second(pool: ThreadPoolExecutor, threads: int) -> float:
     lanes = host().lanes
-    floats = [np.full(lanes, 0.5, np.float32) for _ in range(threads)]
+    floats = [np.full(CHAINS * lanes, 0.5, np.float32) for _ in range(threads)]
     blocks = [np.array([STEPS, address(f)], np.int64) for f in floats]
     kernel = _kernel("multiply", lanes=lanes, chains=CHAINS)
     seconds = _best(pool, kernel, blocks, SHORT_ROUNDS)
