@@ -14,7 +14,7 @@ import llvmlite.binding as llvm
 import pytest
 from test_vector_templates import Case, N, S, convolution, dense, product, scores
 
-from bucketize.kernel.emit import entry
+from bucketize.kernel.emit import module
 from bucketize.kernel.emit.vector import FLOAT_BYTES
 from bucketize.kernel.gemm import depthwise, matmul, winograd
 from bucketize.kernel.gemm.microkernel import LINE
@@ -105,7 +105,7 @@ def emitted(text: str, processor: Processor) -> str:
     """The machine code of a kernel's file."""
     source = ModuleType("k_emitted")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(entry, "processor", lambda: processor)
+        patch.setattr(module, "processor", lambda: processor)
         exec(text, source.__dict__)
     code, _ = source.kernel
     emits = machine(processor)

@@ -16,13 +16,11 @@ from typing import Any, NoReturn
 import numpy as np
 import pytest
 from filelock import FileLock, Timeout
-from numba import int64, njit
 
 from bucketize.errors import BucketizeWarning, KernelError
 from bucketize.kernel import build as module
 from bucketize.kernel import cache as files
 from bucketize.kernel.build import Kernel, build
-from bucketize.kernel.emit.native import call_address
 from bucketize.kernel.object import compiled, load, unsealed
 from bucketize.lock import locked
 
@@ -110,16 +108,26 @@ def test_the_same_source_is_the_same_kernel_and_another_is_not(cache: Path) -> N
     check(other, 2)
 
 
-def test_a_table_of_addresses_is_called_from_compiled_code(cache: Path) -> None:
-    @njit((int64[::1], int64[::1]))
-    def call_all(addresses, blocks):  # type: ignore[no-untyped-def]
-        for i in range(addresses.size):
-            call_address(addresses[i], blocks[i])
+CALLER = """
+from bucketize.kernel.emit.integer import entry
+from bucketize.kernel.emit.word import call_address
 
+@entry
+def kernel(block):
+    for i in range(block[0]):
+        call_address(block[1][i], block[2][i])
+"""
+
+
+def test_a_table_of_addresses_is_called_from_compiled_code(cache: Path) -> None:
+    caller = build(CALLER, name_hint="caller")
     kernels = [build(source(n), name_hint="add") for n in (1, 2)]
     x, out = np.ones(3, np.float32), np.zeros((2, 3), np.float32)
     blocks = np.array([[o.ctypes.data, x.ctypes.data, 0, 0, 3] for o in out], np.int64)
-    call_all(np.array([k.address for k in kernels]), np.array([b.ctypes.data for b in blocks]))
+    addresses = np.array([k.address for k in kernels], np.int64)
+    places = np.array([b.ctypes.data for b in blocks], np.int64)
+    table = np.array([len(kernels), addresses.ctypes.data, places.ctypes.data], np.int64)
+    ctypes.CFUNCTYPE(None, ctypes.c_void_p)(caller.address)(table.ctypes.data)
     np.testing.assert_array_equal(out, [[2] * 3, [3] * 3])
 
 

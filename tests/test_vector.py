@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 from kernel_call import F32, N, run, workload
 from llvmlite import ir
-from numba import cfunc, njit, types
+from numba import njit, types
 
 from bucketize import ops
 from bucketize.errors import KernelError
 from bucketize.kernel.emit import expression, scalar
-from bucketize.kernel.emit.entry import BLOCK
-from bucketize.kernel.emit.intrinsic import vector_kernel
 from bucketize.kernel.emit.math import FUNCTIONS
+from bucketize.kernel.emit.module import vector_kernel
 from bucketize.kernel.emit.vector import Writer
+from bucketize.kernel.object import compiled, load
 from bucketize.kernel.target import host
 from bucketize.kernel.template import candidates
 from bucketize.op import OPS, Array, Op
@@ -80,14 +80,14 @@ def assert_close(name: str, got: Array, x: Array) -> None:
 
 @pytest.mark.parametrize("lanes", [16, 8, 4, 2])
 def test_functions_are_accurate_at_any_width(lanes: int) -> None:
-    body = vector_kernel(f"functions{lanes}", emit_functions, {"lanes": lanes})
+    name = f"functions{lanes}"
+    code = compiled(*vector_kernel(name, emit_functions, {"lanes": lanes}), name)
     x = numbers()
     rows = len(FUNCTIONS)
     out = np.full(rows * x.size + 2 * RIM, 7, np.float32)
     inner = out[RIM:-RIM]
     block = np.array([inner.ctypes.data, x.ctypes.data, x.size], np.int64)
-    native = cfunc(types.void(BLOCK))(lambda block: body(block))  # noqa: PLW0108
-    ctypes.CFUNCTYPE(None, ctypes.c_void_p)(native.address)(block.ctypes.data)
+    ctypes.CFUNCTYPE(None, ctypes.c_void_p)(load(name, code))(block.ctypes.data)
     assert np.all(out[:RIM] == 7)
     assert np.all(out[-RIM:] == 7)
     for name, row in zip(FUNCTIONS, inner.reshape(rows, -1), strict=True):

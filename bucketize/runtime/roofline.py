@@ -31,16 +31,10 @@ PIECE = 4096  # bytes: parts of threads are multiples, so that no vector is torn
 
 SOURCE = '''"""Vector code written by bucketize.kernel.peak."""
 
-from bucketize.kernel.emit.entry import entry
-from bucketize.kernel.emit.intrinsic import vector_kernel
+from bucketize.kernel.emit.module import vector_kernel
 from bucketize.kernel.peak import {name}
 
-body = vector_kernel(__name__, {name}, {parameters})
-
-
-@entry
-def kernel(block):
-    body(block)
+kernel = vector_kernel(__name__, {name}, {parameters})
 '''
 
 

@@ -4,11 +4,8 @@ The words of the block are those of `program.plan.FILL`. The first failure ends 
 `status` and `index` say which, as `program.plan.FAILURES` does.
 """
 
-from numba import int64, njit
-
-from bucketize.kernel.emit.accumulate import greatest, least
-from bucketize.kernel.emit.entry import entry
-from bucketize.kernel.emit.native import call_address, pointer
+from bucketize.kernel.emit.integer import entry
+from bucketize.kernel.emit.word import call_address, greatest, least
 
 LINE = 64  # bytes: a cache line, and the widest vector; arena blocks begin at multiples
 WORD = 8  # bytes
@@ -16,10 +13,7 @@ GROUP, MEMBER = 5, 13  # words, as `strip` has them
 ROOMY = 2  # so many times as long as it must be is a buffer: lines are moved less often
 HUGE = 4e18  # no product of extents may come near the end of int64
 
-inlined = njit(inline="always", error_model="numpy")
 
-
-@inlined
 def dim(fn, a, b):  # noqa: PLR0911
     """The value of a dim function, by its code in `types.dim.FUNCTIONS`; divisors are not 0."""
     if fn == 0:
@@ -37,21 +31,19 @@ def dim(fn, a, b):  # noqa: PLR0911
     return b if a == 1 else a
 
 
-@inlined
 def dim_failure(fn, a, b):
     """Why a dim function has no value: 1 a relation, 2 too large, 3 division by 0; 0 it has one."""
     if fn == 0 and abs(float(a) + float(b)) > HUGE:
         return 2
     if fn == 1 and abs(float(a) * float(b)) > HUGE:
         return 2
-    if (fn == 2 or fn == 3) and b == 0:  # noqa: PLR1714  (numba has no sets of this kind)
+    if (fn == 2 or fn == 3) and b == 0:  # noqa: PLR1714
         return 3
     if fn == 6 and a != b and a != 1 and b != 1:  # noqa: PLR1714
         return 1
     return 0
 
 
-@inlined
 def holds(relation, a, b):
     """Whether two extents are as the types said: equal, broadcast, or no smaller."""
     if relation == 2:
@@ -59,22 +51,16 @@ def holds(relation, a, b):
     return a == b or (relation == 1 and b == 1)
 
 
-@inlined
 def gather(block, regs):
     """Put dims where the table holds them: rows of (word, register)."""
-    table, words = pointer(block[7], int64), pointer(block[8], int64)
+    table, words = block[7], block[8]
     for i in range(block[9]):
         table[words[2 * i]] = regs[words[2 * i + 1]]
 
 
-@inlined
 def cut(block, regs):
     """Cut each kernel into the parts of the threads: rows of (begin, extent, grain, work)."""
-    table, parts, chunks = (
-        pointer(block[7], int64),
-        pointer(block[10], int64),
-        pointer(block[14], int64),
-    )
+    table, parts, chunks = block[7], block[10], block[14]
     threads, width, worth = block[12], block[13], block[15]
     for i in range(block[11]):
         extent, grain = regs[parts[4 * i + 1]], parts[4 * i + 2]
@@ -87,17 +73,15 @@ def cut(block, regs):
             table[word + 1] = least(grains * (t + 1) // count * grain, extent)
 
 
-@inlined
 def is_stripped(block, group):
     """Whether a group, by its number, is run in strips; -1 is none."""
-    groups, chunks = pointer(block[25], int64), pointer(block[14], int64)
+    groups, chunks = block[25], block[14]
     return group >= 0 and chunks[groups[5 * group + 2]] > 0
 
 
-@inlined
 def measure(block, first, words, count):
     """Run a group for its measures alone: the bytes of each buffer follow."""
-    table = pointer(block[7], int64)
+    table = block[7]
     members = words + GROUP
     for i in range(table[words]):
         table[members + MEMBER * i + 11] = 0
@@ -113,17 +97,12 @@ def measure(block, first, words, count):
         table[m + 12] = table[m + 11] * table[m + 10]
 
 
-@inlined
 def strip(block, regs):
     """Choose what is run in strips, and the order of rows.
 
     Groups are rows of (first step, last step, their own step, words, number of strips).
     """
-    groups, chunks, order = (
-        pointer(block[25], int64),
-        pointer(block[14], int64),
-        pointer(block[29], int64),
-    )
+    groups, chunks, order = block[25], block[14], block[29]
     step, left, group = 0, 0, 0
     calls = block[11] - block[26]
     while step < calls:
@@ -145,36 +124,33 @@ def strip(block, regs):
     order[0] = left
 
 
-@inlined
 def live_from(block, regs, i):
     """From which step on a tensor lives; the bytes of a copy, and the copies.
 
     What is first written in a group that is run in strips lives from its first step on: so it
     shares no memory with whatever lives at any step of the group.
     """
-    tensors, groups = pointer(block[16], int64), pointer(block[25], int64)
-    strides, sizes = pointer(block[19], int64), pointer(block[30], int64)
+    tensors, groups = block[16], block[25]
+    strides, sizes = block[19], block[30]
     t = 6 * i
     first, sizes[i] = tensors[t + 1], tensors[t + 3]
     bytes_ = regs[tensors[t]]
     if is_stripped(block, tensors[t + 4]):
         first = groups[5 * tensors[t + 4]]
         if tensors[t + 5] >= 0:
-            bytes_, sizes[i] = pointer(block[7], int64)[tensors[t + 5]], block[12]
+            bytes_, sizes[i] = block[7][tensors[t + 5]], block[12]
     strides[i] = (bytes_ + LINE - 1) // LINE * LINE
     return first
 
 
-@inlined
 def place(block, regs):
     """Best fit among what lives: rows of (bytes, first step, last step, copies, group, short).
 
     The group is that of the first step, short the word of the table that holds the bytes of a
     buffer; -1, none. The total; -1 if no memory could hold it.
     """
-    tensors, offsets = pointer(block[16], int64), pointer(block[18], int64)
-    strides, live = pointer(block[19], int64), pointer(block[20], int64)
-    sizes = pointer(block[30], int64)
+    tensors, offsets = block[16], block[18]
+    strides, live, sizes = block[19], block[20], block[30]
     alive, total = 0, 0
     for i in range(block[17]):
         first = live_from(block, regs, i)
@@ -203,11 +179,10 @@ def place(block, regs):
     return total
 
 
-@inlined
 def point(block, regs):
     """How far pointers lie behind their bases: rows of (word, base, tensor, copy, before)."""
-    offsets, strides = pointer(block[18], int64), pointer(block[19], int64)
-    pointers, behind = pointer(block[22], int64), pointer(block[24], int64)
+    offsets, strides = block[18], block[19]
+    pointers, behind = block[22], block[24]
     for i in range(block[23]):
         tensor = pointers[5 * i + 2]
         behind[i] = regs[pointers[5 * i + 4]]
@@ -218,7 +193,7 @@ def point(block, regs):
 @entry
 def kernel(block):
     """Fill the table of a plan."""
-    regs, code = pointer(block[0], int64), pointer(block[3], int64)
+    regs, code = block[0], block[3]
     block[1] = 0
     for i in range(block[4]):  # every distinct dim once: rows of (result, function, a, b)
         fn, a, b = code[4 * i + 1], regs[code[4 * i + 2]], regs[code[4 * i + 3]]
@@ -227,7 +202,7 @@ def kernel(block):
             block[1], block[2] = wrong, -1
             return
         regs[code[4 * i]] = dim(fn, a, b)
-    checks = pointer(block[5], int64)
+    checks = block[5]
     for i in range(block[6]):  # rows of (relation, a, b)
         if not holds(checks[3 * i], regs[checks[3 * i + 1]], regs[checks[3 * i + 2]]):
             block[1], block[2] = 1, i

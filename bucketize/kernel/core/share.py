@@ -5,16 +5,13 @@ done. It waits for what has been begun only: a thread that comes late, or never,
 nothing hangs. The words of the two kinds of block are those of `runtime.team`.
 """
 
-from numba import int64, njit
-
-from bucketize.kernel.emit.entry import entry
-from bucketize.kernel.emit.native import (
+from bucketize.kernel.emit.integer import entry
+from bucketize.kernel.emit.word import (
     call_address,
     changed,
     exchanged,
     give_way,
     pause,
-    pointer,
     seen,
     told,
 )
@@ -23,10 +20,7 @@ FREE, BEGUN, DONE = 0, 1, 2  # a part of a kernel
 LINE = 64  # bytes: words that different threads write lie apart
 LOOKS = 400  # at a word, before a waiting thread offers its core to others: some 20 us
 
-inlined = njit(inline="always", error_model="numpy")
 
-
-@inlined
 def rest(looks):
     """Between two looks at a word."""
     if looks < LOOKS:
@@ -35,20 +29,17 @@ def rest(looks):
         give_way()
 
 
-@inlined
 def run_part(block, first, last, part):
     """Call the kernels from place `first` of the order on, each on the block of the same part."""
-    kernels, order = pointer(block[2], int64), pointer(block[3] + 8, int64)
+    kernels, order = block[2], block[3] + 8
     for k in range(first, last):
         i = order[k]
         call_address(kernels[i], block[4] + (i * block[1] + part) * block[5])
 
 
-@inlined
 def take_part(block, me):
     """Run what is not begun. The states of a thread's parts lie on lines of their own."""
-    n, order = pointer(block[3], int64)[0], pointer(block[3] + 8, int64)
-    chunks = pointer(block[6], int64)
+    n, order, chunks = block[3][0], block[3] + 8, block[6]
     first = n if me >= block[1] else 0
     while first < n:
         last, parts = first + 1, chunks[order[first]]
@@ -68,7 +59,6 @@ def take_part(block, me):
         first = last
 
 
-@inlined
 def watch(block):
     """Take part in all runs that this helper hears of, until it heard of none for some time.
 
@@ -80,13 +70,13 @@ def watch(block):
         if seen(called) == known:
             rest(looks)
             looks += 1
-            continue
-        known, looks = seen(called), 0
-        run = seen(job)
-        exchanged(mine, run)
-        if run != 0 and seen(job) == run:  # it is not over, and will be kept
-            take_part(pointer(run, int64), me)
-        told(mine, 0)
+        else:
+            known, looks = seen(called), 0
+            run = seen(job)
+            exchanged(mine, run)
+            if run != 0 and seen(job) == run:  # it is not over, and will be kept
+                take_part(run, me)
+            told(mine, 0)
     block[3] = known
 
 

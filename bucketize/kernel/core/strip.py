@@ -8,73 +8,58 @@ The block: the group, the states of its members, the row of the first, the kerne
 end, a range of the tiles of the last one. The words of the group are those of `program.plan`.
 """
 
-from numba import int32, int64, njit
-
-from bucketize.kernel.emit.accumulate import greatest, least
-from bucketize.kernel.emit.entry import entry
-from bucketize.kernel.emit.native import call_address, pointer
+from bucketize.kernel.emit.integer import entry
+from bucketize.kernel.emit.word import call_address, greatest, least, move
 
 GROUP, MEMBER, LINK, STATE = 5, 13, 8, 5  # words of each
 WORD = 8  # bytes
 NEVER = 1 << 62
 
-inlined = njit(inline="always", error_model="numpy")
 
-
-@inlined
 def member(block, i):
     """The words of member i of the group."""
-    return pointer(block[0] + WORD * (GROUP + MEMBER * i), int64)
+    return block[0] + WORD * (GROUP + MEMBER * i)
 
 
-@inlined
 def link(block, i):
     """The words of link i: who reads what of whom."""
-    count = pointer(block[0], int64)[0]
-    return pointer(block[0] + WORD * (GROUP + MEMBER * count + LINK * i), int64)
+    return block[0] + WORD * (GROUP + MEMBER * block[0][0] + LINK * i)
 
 
-@inlined
 def state(block, i):
     """Of member i: tiles done, tiles that this strip does, lines wanted, first line, buffer."""
-    return pointer(block[1] + WORD * STATE * i, int64)
+    return block[1] + WORD * STATE * i
 
 
 # --- lines and tiles: m are the words of a member, n those of a link -----------------------------
 
 
-@inlined
 def up(a, b):
     """The quotient of numbers that are not negative, rounded up."""
     return (a + b - 1) // b
 
 
-@inlined
 def lines_before(m, row):
     """Lines of the result before a row of places."""
     image = row // m[4]
     return image * m[6] + least((row - image * m[4]) * m[5], m[6])
 
 
-@inlined
 def places_before(m, tile):
     """Places before a tile: `tall` tiles hold one more than `low`."""
     return m[1] * tile + least(tile, m[2])
 
 
-@inlined
 def whole(m, tile):
     """Lines that are whole when the tiles before `tile` are done."""
     return lines_before(m, places_before(m, tile) // m[3])
 
 
-@inlined
 def touched(m, tile):
     """Lines that the tiles before `tile` write to."""
     return lines_before(m, up(places_before(m, tile), m[3]))
 
 
-@inlined
 def tile_behind(m, line):
     """The first tile that begins behind the lines before `line`."""
     image = line // m[6]
@@ -84,7 +69,6 @@ def tile_behind(m, line):
     return least(tile, m[0])
 
 
-@inlined
 def tile_at(m, line):
     """The last tile that begins no later than `line`."""
     image = line // m[6]
@@ -93,7 +77,6 @@ def tile_at(m, line):
     return place // (m[1] + 1) if place < taller else m[2] + (place - taller) // m[1]
 
 
-@inlined
 def first_read(n, line):
     """The first line that `line` of the result is made from."""
     image = line // n[7]
@@ -101,7 +84,6 @@ def first_read(n, line):
     return image * n[6] + least(greatest(y, 0), n[6])
 
 
-@inlined
 def read_before(n, line):
     """Behind the last line that the lines before `line` of the result are made from."""
     image = (line - 1) // n[7]
@@ -109,7 +91,6 @@ def read_before(n, line):
     return image * n[6] + least(greatest(y, 0), n[6])
 
 
-@inlined
 def wanted_from(block, links, i):
     """The first line of member i's result that will be read from now on."""
     first = NEVER
@@ -124,19 +105,17 @@ def wanted_from(block, links, i):
 # --- buffers -------------------------------------------------------------------------------------
 
 
-@inlined
 def point(block, links, stride, i):
     """Tell the kernels where the first line of member i's result would lie."""
     s = state(block, i)
     address = s[4] - s[3] * member(block, i)[10]
-    pointer(block[2] + stride * i, int64)[0] = address
+    (block[2] + stride * i)[0] = address
     for k in range(links):
         n = link(block, k)
         if n[2] == i:
-            pointer(block[2] + stride * n[0], int64)[n[1]] = address
+            (block[2] + stride * n[0])[n[1]] = address
 
 
-@inlined
 def make_room(block, group, i):
     """Let the lines of this strip fit into the buffer of member i's result."""
     m, s = member(block, i), state(block, i)
@@ -147,10 +126,8 @@ def make_room(block, group, i):
     if group[4] != 0:
         m[11] = greatest(m[11], end - first)
     else:
-        here = pointer(s[4], int32)
-        there = pointer(s[4] + (first - s[3]) * m[10], int32)
-        for k in range((touched(m, s[0]) - first) * m[10] // 4):
-            here[k] = there[k]
+        kept = touched(m, s[0]) - first
+        move(s[4], s[4] + (first - s[3]) * m[10], kept * m[10])
     s[3] = first
     if group[4] == 0:
         point(block, group[3], group[1], i)
@@ -159,7 +136,6 @@ def make_room(block, group, i):
 # --- strips --------------------------------------------------------------------------------------
 
 
-@inlined
 def begin(block, group):
     """Find the tiles that each member begins with."""
     last = group[0] - 1
@@ -172,7 +148,6 @@ def begin(block, group):
             point(block, group[3], group[1], i)
 
 
-@inlined
 def choose(block, group):
     """The tiles of the next strip, from the last member to the first."""
     last = group[0] - 1
@@ -193,25 +168,23 @@ def choose(block, group):
                     made[2] = greatest(made[2], read_before(n, lines))
 
 
-@inlined
 def run(block, stride, i):
     """The tiles of this strip of member i, span by span; all spans at once, if they are all."""
     m, s = member(block, i), state(block, i)
-    row = block[2] + stride * i
-    words, kernel = pointer(row, int64), pointer(block[3], int64)[i]
+    row, kernel = block[2] + stride * i, block[3][i]
     spans, tiles, first, behind = m[8], m[0], s[0], s[1]
     if first == 0 and behind == tiles:
         spans, behind = 1, tiles * spans
     for k in range(spans):
-        words[m[9]] = (k * tiles + first) * m[7]
-        words[m[9] + 1] = (k * tiles + behind) * m[7]
+        row[m[9]] = (k * tiles + first) * m[7]
+        row[m[9] + 1] = (k * tiles + behind) * m[7]
         call_address(kernel, row)
 
 
 @entry
 def kernel(block):
     """Run a group over a range of its last member's tiles, or measure what lines are held."""
-    group = pointer(block[0], int64)
+    group = block[0]
     if block[4] >= block[5]:
         return
     begin(block, group)

@@ -3,34 +3,27 @@
 The words of the block are those of `program.plan.WALK`.
 """
 
-from numba import int64, njit
-
-from bucketize.kernel.emit.entry import entry
-from bucketize.kernel.emit.native import call_address, pointer
+from bucketize.kernel.emit.integer import entry
+from bucketize.kernel.emit.word import call_address
 
 POINT, RUN, REPORT = 1, 2, 4  # what is asked for, in the first word
 
-inlined = njit(inline="always", error_model="numpy")
 
-
-@inlined
 def point(block):
     """Put in the pointers from `first` on: rows of (word, base, tensor, copy, before)."""
-    table, bases = pointer(block[3], int64), pointer(block[4], int64)
-    pointers, behind = pointer(block[5], int64), pointer(block[7], int64)
+    table, bases = block[3], block[4]
+    pointers, behind = block[5], block[7]
     for i in range(block[1], block[6]):
         table[pointers[5 * i]] = bases[pointers[5 * i + 1]] + behind[i]
 
 
-@inlined
 def report(block):
     """The first step with a bad index: rows of (word of its workspace, step, copy)."""
     block[2] = 0
-    table, chunks = pointer(block[3], int64), pointer(block[11], int64)
-    reports = pointer(block[12], int64)
+    table, chunks, reports = block[3], block[11], block[12]
     for i in range(block[13]):
         step, copy = reports[3 * i + 1], reports[3 * i + 2]
-        said = pointer(table[reports[3 * i]], int64)
+        said = table[reports[3 * i]]
         if block[2] == 0 and copy < chunks[step] and said[0] != 0:
             block[2], block[14], block[15] = step + 1, said[1], said[2]
 
@@ -41,7 +34,7 @@ def kernel(block):
     if block[0] & POINT:
         point(block)
     if block[0] & RUN:
-        kernels, order = pointer(block[8], int64), pointer(block[9], int64)
+        kernels, order = block[8], block[9]
         for i in range(order[0]):
             step = order[i + 1]
             call_address(kernels[step], block[3] + step * block[10])

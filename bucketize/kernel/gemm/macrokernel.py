@@ -44,18 +44,12 @@ def kernel_source(module: str, parameters: dict[str, Any]) -> str:
 from math import inf, nan
 
 from bucketize.kernel.gemm.{module} import emit
-from bucketize.kernel.emit.entry import entry
-from bucketize.kernel.emit.intrinsic import vector_kernel
+from bucketize.kernel.emit.module import vector_kernel
 
 parameters = {{
 {shown}
 }}
-body = vector_kernel(__name__, emit, parameters)
-
-
-@entry
-def kernel(block):
-    body(block)
+kernel = vector_kernel(__name__, emit, parameters)
 '''
 
 

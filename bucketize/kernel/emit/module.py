@@ -1,0 +1,44 @@
+"""Kernels without numba: a module of LLVM IR with one entry, void(int64* block), optimised."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import llvmlite.binding as llvm
+from llvmlite import ir
+
+from bucketize.kernel.emit.vector import POINTER, VOID, Writer
+from bucketize.kernel.object import machine
+from bucketize.kernel.target import processor
+
+Emit: TypeAlias = Callable[..., None]
+
+
+def vector_kernel(name: str, emit: Emit, parameters: dict[str, Any]) -> tuple[str, str]:
+    """A kernel that `emit(writer, block, **parameters)` writes: its IR, and its symbol there."""
+    rest = dict(parameters)
+    text = module_text(name, lambda w, block: emit(w, block, **rest), rest.pop("lanes"))
+    return optimised(text), name
+
+
+def module_text(name: str, body: Emit, lanes: int = 1) -> str:
+    """The IR of a kernel whose code `body(writer, block)` writes."""
+    module = ir.Module(name)
+    module.triple = llvm.get_process_triple()
+    function = ir.Function(module, ir.FunctionType(VOID, [POINTER]), name)
+    writer = Writer(ir.IRBuilder(function.append_basic_block()), lanes)
+    body(writer, function.args[0])
+    writer.builder.ret_void()
+    return str(module)
+
+
+def optimised(text: str, *, loops: bool = True) -> str:
+    """The IR as LLVM's passes for the most speed leave it; `loops` may be unrolled, too."""
+    module, its = llvm.parse_assembly(text), machine(processor())
+    module.data_layout = str(its.target_data)
+    options = llvm.create_pipeline_tuning_options(speed_level=3)
+    options.loop_unrolling = options.loop_vectorization = loops
+    builder = llvm.create_pass_builder(its, options)
+    builder.getModulePassManager().run(module, builder)
+    return str(module)

@@ -1,0 +1,99 @@
+"""What integer code can do with words beside arithmetic: `integer.py` writes calls of these.
+
+Each writes its code by the writer that comes first, which a call leaves out. Addresses are words.
+The last ones are for memory that threads share.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+
+from llvmlite import ir
+
+from bucketize.kernel.emit.vector import BIT, INT, VOID, WORD, WORD_BYTES, Writer
+
+
+def least(w: Writer, x: ir.Value, y: ir.Value) -> ir.Value:
+    """The smaller of two."""
+    return w.word(w.least(x, y))
+
+
+def greatest(w: Writer, x: ir.Value, y: ir.Value) -> ir.Value:
+    """The greater of two."""
+    return w.word(w.greatest(x, y))
+
+
+def quotient(w: Writer, x: ir.Value, y: ir.Value) -> ir.Value:
+    """The quotient x // y, rounded down; 0 where y is."""
+    b = w.builder
+    is_usual = b.and_(w.compare(x, ">=", 0), w.compare(y, ">", 0))
+    with b.if_else(is_usual, likely=True) as (then, otherwise):
+        with then:
+            usual = b.udiv(x, y), b.block
+        with otherwise:
+            other = _signed_quotient(w, x, y), b.block
+    return w.phi(usual, other)
+
+
+def _signed_quotient(w: Writer, x: ir.Value, y: ir.Value) -> ir.Value:
+    b, by_zero = w.builder, w.compare(y, "==", 0)
+    divisor = b.select(by_zero, w.word(1), y)
+    towards_zero = b.sdiv(x, divisor)
+    rest = b.sub(x, b.mul(towards_zero, divisor))
+    is_off = b.and_(w.compare(rest, "!=", 0), w.compare(b.xor(rest, divisor), "<", 0))
+    return b.select(by_zero, w.word(0), b.sub(towards_zero, b.zext(is_off, WORD)))
+
+
+def move(w: Writer, there: ir.Value, here: ir.Value, count: ir.Value) -> None:
+    """Copy so many bytes from `here`; the two places may overlap."""
+    places = [w.pointer(there), w.pointer(here)]
+    kinds = [*(p.type for p in places), WORD, BIT]
+    copy = w.declare("llvm.memmove.p0.p0.i64", VOID, kinds)
+    w.builder.call(copy, [*places, count, ir.Constant(BIT, 0)])
+
+
+def call_address(w: Writer, address: ir.Value, block: ir.Value) -> None:
+    """A call of the kernel at `address` with the argument block at the address `block`."""
+    kernel = ir.FunctionType(VOID, [WORD])
+    w.builder.call(w.builder.inttoptr(address, kernel.as_pointer()), [block])
+
+
+# --- threads -------------------------------------------------------------------------------------
+
+
+def changed(w: Writer, place: ir.Value, known: ir.Value, value: ir.Value) -> ir.Value:
+    """Whether the word at an address was `known`; it is `value` then, in one step."""
+    pair = w.builder.cmpxchg(_word(w, place), known, value, "acq_rel", "acquire")
+    return w.builder.extract_value(pair, 1)
+
+
+def exchanged(w: Writer, place: ir.Value, value: ir.Value) -> ir.Value:
+    """What the word at an address was before it became `value`; nothing moves across it."""
+    return w.builder.atomic_rmw("xchg", _word(w, place), value, "seq_cst")
+
+
+def seen(w: Writer, place: ir.Value) -> ir.Value:
+    """The word at an address; what its writer wrote before is seen from here on."""
+    return w.builder.load_atomic(_word(w, place), "seq_cst", WORD_BYTES)
+
+
+def told(w: Writer, place: ir.Value, value: ir.Value) -> None:
+    """Store a word; who sees it sees what was written before."""
+    w.builder.store_atomic(value, _word(w, place), "release", WORD_BYTES)
+
+
+def pause(w: Writer) -> None:
+    """Tell the processor that this thread waits."""
+    if platform.machine().lower() in ("x86_64", "amd64"):
+        w.builder.call(w.declare("llvm.x86.sse2.pause", VOID, []), [])
+
+
+def give_way(w: Writer) -> None:
+    """Let another thread have the core, if one waits for it."""
+    name = "SwitchToThread" if os.name == "nt" else "sched_yield"
+    w.builder.call(w.declare(name, INT, []), [])
+
+
+def _word(w: Writer, address: ir.Value) -> ir.Value:
+    return w.builder.inttoptr(address, WORD.as_pointer())

@@ -1,0 +1,163 @@
+"""Integer code computes what Python does with the same text, and refuses what it does not know."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bucketize.errors import KernelError
+from bucketize.kernel.build import build
+from bucketize.runtime.native import Native, function_at
+from bucketize.runtime.storage import address
+
+HEAD = """
+from bucketize.kernel.emit.integer import entry
+from bucketize.kernel.emit.word import call_address, greatest, least, move
+"""
+SPAN = 1 << 40
+
+
+def native(text: str) -> Native:
+    return function_at(build(HEAD + text, name_hint="integer").address)
+
+
+def words(*values: int) -> np.ndarray[Any, Any]:
+    return np.array(values, np.int64)
+
+
+# Each is a function of a and b in Python, and in integer code, which knows no `bool`.
+EXPRESSIONS = (
+    *(
+        "a + b",
+        "a - b",
+        "a * b",
+        "-a",
+        "a & b",
+        "a // b if b != 0 else 0",
+        "a % b if b != 0 else 0",
+    ),
+    *("a < b", "a <= b", "a > b", "a >= b", "a == b", "a != b", "not a", "not a < b"),
+    *("a > 0 and b > 0", "a > 0 or b > 0", "a == 1 and b == 2 or a > b and not b", "a if b else 7"),
+    *("float(a) * float(b) > 1e20", "abs(float(a) + float(b)) < 1e3", "float(a) - float(b) == 0.0"),
+    *("least(a, b)", "greatest(a, b) - least(a, b)", "SEVEN * a"),
+)
+EVALUATED = f"""
+SEVEN = 7
+
+{
+    "".join(
+        f'''
+def f{i}(a, b):
+    return {text}
+'''
+        for i, text in enumerate(EXPRESSIONS)
+    )
+}
+
+@entry
+def kernel(block):
+    a, b = block[0], block[1]
+{"".join(f"    block[{2 + i}] = f{i}(a, b)" + chr(10) for i in range(len(EXPRESSIONS)))}
+"""
+EDGES = (0, 1, -1, 2, 7, -7, SPAN, -SPAN)
+integers = st.integers(-SPAN, SPAN) | st.integers(-9, 9)
+
+
+def wrapped(value: int) -> int:
+    return (int(value) + (1 << 63)) % (1 << 64) - (1 << 63)
+
+
+def check(a: int, b: int) -> None:
+    block = words(a, b, *[99] * len(EXPRESSIONS))
+    native(EVALUATED)(address(block))
+    known = {"a": a, "b": b, "least": min, "greatest": max, "SEVEN": 7}
+    for text, got in zip(EXPRESSIONS, block[2:].tolist(), strict=True):
+        assert got == wrapped(eval(text, known)), f"{text} of {a} and {b}"
+
+
+@given(integers, integers)
+def test_expressions_have_the_values_that_they_have_in_python(a: int, b: int) -> None:
+    check(a, b)
+
+
+@pytest.mark.parametrize(("a", "b"), list(itertools.product(EDGES, EDGES)))
+def test_expressions_at_edges(a: int, b: int) -> None:
+    check(a, b)
+
+
+def test_a_quotient_by_zero_is_zero() -> None:
+    block = words(5, 0)
+    native("@entry\ndef kernel(block):\n    block[1] = block[0] // block[1]\n")(address(block))
+    assert block[1] == 0
+
+
+PRIMES = """
+def is_prime(n):
+    if n < 2:
+        return 0
+    for i in range(2, n):
+        if n % i == 0:
+            return False
+        if i * i > n:
+            return True
+    return True
+
+def put(place, count):
+    n, found = 0, 0
+    while found < count:
+        if is_prime(n):
+            place[found], found = n, found + 1
+        n += 1
+    place[found] = -1
+
+@entry
+def kernel(block):
+    \"\"\"The first primes, then -1.\"\"\"
+    put(block[0], block[1])
+    block[1] -= 3
+"""
+
+
+def test_statements_loops_and_functions_that_return_early() -> None:
+    primes = np.zeros(6, np.int64)
+    block = words(address(primes), 5)
+    native(PRIMES)(address(block))
+    assert primes.tolist() == [2, 3, 5, 7, 11, -1]
+    assert block[1] == 2
+
+
+@pytest.mark.parametrize("shift", [-3, 0, 3])
+def test_moved_bytes_may_overlap(shift: int) -> None:
+    memory = np.arange(64, dtype=np.uint8)
+    want = memory.copy()
+    want[16 + shift : 48 + shift] = memory[16:48]
+    block = words(address(memory) + 16 + shift, address(memory) + 16, 32)
+    native("@entry\ndef kernel(block):\n    move(block[0], block[1], block[2])\n")(address(block))
+    np.testing.assert_array_equal(memory, want)
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        ("block[0] = block[1] ** 2", r"Pow as '\*\*'|Pow as 'Pow'"),
+        ("block[0] = ~block[1]", "Invert as"),
+        ("block[0] = 1 < block[1] < 3", "Compare as '1 < block.1. < 3'"),
+        ("block[0] = block[1] in block", "Compare as"),
+        ("block[0] = unheard_of", "Name as 'unheard_of'"),
+        ("block[0] = unheard_of(1)", "Name as 'unheard_of'"),
+        ("block[0] = float(block[1])", "Call as 'float.block.1..'"),
+        ("block.x = 1", "Attribute as 'block.x'"),
+        ("block[0] = [1]", "List as"),
+        ("block[0] = 'text'", "Constant as"),
+        ("for i in block: block[i] = 0", "Name as 'block'"),
+        ("del block[0]", "Delete as"),
+    ],
+)
+def test_what_it_does_not_know_is_refused(line: str, what: str) -> None:
+    with pytest.raises(KernelError, match=rf"line 6: integer code has no ({what})"):
+        native(f"@entry\ndef kernel(block):\n    {line}\n")
