@@ -11,6 +11,7 @@ from pathlib import Path
 
 from bucketize.errors import BucketizeWarning, unknown_name
 from bucketize.ir import Module, check_module
+from bucketize.kernel.build import Building
 from bucketize.kernel.target import host
 from bucketize.kernel.templates import TEMPLATES
 from bucketize.program.decide import decide, redecided
@@ -18,7 +19,7 @@ from bucketize.program.program import Program
 from bucketize.program.strategy import Strategies, Strategy, defaults
 from bucketize.progress import Tell, progress_bar, shown
 from bucketize.runtime.executable import Executable
-from bucketize.runtime.link import link
+from bucketize.runtime.link import core_sources, link, linked, sources
 from bucketize.runtime.team import check_threads
 from bucketize.tune.choice import Digests, Verdict, verdicts
 from bucketize.tune.log import LogWarning, rows, select
@@ -56,13 +57,15 @@ def compile(
     strategies = defaults if log is None else logged(mod, log, threads)
     program = decide(mod, strategies, target=target, threads=threads, executor=executor)
     names = ["main"] if lazy else list(mod.functions)
-    with shown(progress, progress_bar("compiling")) as tell:
+    with shown(progress, progress_bar("compiling")) as tell, Building() as building:
+        building.want(core_sources(threads))
         for i, name in enumerate(names):
             if tell is not None:
                 tell(f"deciding {name}", i, len(names))
-            program.decide(name, whole=strict or not lazy)
+            routine = program.decide(name, whole=strict or not lazy)
+            building.want(sources(program, routine.segments()))
         program.routines.is_closed = strict
-        image = link(program, tell)
+        image = linked(program, building, tell)
     executable = Executable(image, mod, time.perf_counter() - start)
     LOGGER.info("%s", executable.counts)
     _warn_of_illegal(program)

@@ -3,7 +3,7 @@
 `make mutate` runs it, CI does not. mutmut makes the mutants and tries each in a fork of its own;
 this says which modules, which tests ought to catch them, how many are tried, and what came of it.
 What mutmut leaves alone is not counted: tables of modules, decorated functions (properties,
-context managers) and f-strings, and all of `kernel/core`, whose text is compiled. Nothing that a test's
+context managers) and f-strings, and `kernel/core`, whose text is compiled. Nothing that a test's
 module does when it is read is mutated, so tests build what they test in the test.
 """
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import gc
 import importlib.util
 import os
 import py_compile
@@ -20,7 +21,7 @@ from filelock import FileLock, Timeout
 from bucketize.errors import BucketizeWarning, KernelError
 from bucketize.kernel import build as module
 from bucketize.kernel import cache as files
-from bucketize.kernel.build import Kernel, build
+from bucketize.kernel.build import Builders, Building, Kernel, build
 from bucketize.kernel.object import compiled, load, unsealed
 from bucketize.lock import locked
 
@@ -287,3 +288,66 @@ def test_kernels_out_of_use_are_removed(cache: Path) -> None:
     assert all(k.size > len(k.source.read_bytes()) for k in files.kernels())
     assert [k.source for k in files.prune(30)] == [old.path]
     assert sorted(p.suffix for p in cache.iterdir()) == [".o", ".py"]
+
+
+# --- several at once -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cores", [1, 2, 3])
+def test_kernels_are_built_beside_other_work(
+    cache: Path, cores: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "cores", lambda: cores)
+    old = build(source(20), "add")
+    texts = {source(n): "add" for n in range(20, 28)}
+    told: list[tuple[str, int, int]] = []
+    with Building() as building:
+        building.want(dict(list(texts.items())[:5]))
+        building.want(texts)
+        building.finish(lambda *at: told.append(at))
+        building.finish()
+    kernels = [build(text, "add") for text in texts]
+    assert not any(k.cached for k in kernels)
+    assert kernels[0].address == old.address
+    for number, kernel in enumerate(kernels, 20):
+        check(kernel, number)
+    first = told[0][1]
+    assert [at[1:] for at in told[1:]] == [(i, 7) for i in range(first + 1, 8)]
+    assert told[0] == ("kernels", first, 7)
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+def test_what_is_wrong_with_one_of_many_is_raised(
+    cache: Path, cores: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "cores", lambda: cores)
+    wrong = source(30).replace("@entry", "@entri")
+    with Building() as building:
+        building.want({wrong: "add", **{source(n): "add" for n in range(31, 34)}})
+        with pytest.raises((NameError, KernelError), match="entri"):
+            building.finish()
+
+
+def test_a_process_that_dies_of_a_kernel_is_told_of(cache: Path) -> None:
+    with Builders() as builders:
+        with pytest.raises(KernelError, match=r"cannot compile add: NameError.*entri"):
+            builders.build(source(34).replace("@entry", "@entri"), "add")
+        with pytest.raises(KernelError, match=r"process that compiles kernels died \(exit 3\)"):
+            builders.build("import os; os._exit(3)", "add")
+
+
+def test_what_is_not_finished_is_not_waited_for(cache: Path) -> None:
+    texts = {source(n): "add" for n in range(40, 60)}
+    with Building() as building:
+        building.want(texts)
+    assert len(list(cache.glob("*.o"))) < len(texts)
+
+
+@pytest.mark.parametrize("is_on", [True, False])
+def test_the_collector_is_left_as_it_was(cache: Path, is_on: bool) -> None:
+    try:
+        (gc.enable if is_on else gc.disable)()
+        build(source(60 + is_on), "add")
+        assert gc.isenabled() == is_on
+    finally:
+        gc.enable()

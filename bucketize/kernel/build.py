@@ -6,6 +6,7 @@ its machine code.
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import json
 import os
@@ -14,15 +15,15 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from importlib.metadata import version
-from itertools import count
 from pathlib import Path
 from threading import Lock, local
 from types import ModuleType
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Self
 
 from bucketize.errors import KernelError
 from bucketize.kernel.cache import cache_directory, code_path, made, stored
@@ -31,8 +32,6 @@ from bucketize.kernel.target import cores, host
 
 if TYPE_CHECKING:
     from bucketize.progress import Tell
-
-Job = TypeVar("Job")
 
 _built: dict[Path, Kernel] = {}
 
@@ -66,50 +65,88 @@ def is_built(source: str, name_hint: str) -> bool:
     return path in _built or code_path(path).exists()
 
 
-WORTH = 8  # kernels for each process beside this one, which has to import numba first
+WORTH = 3  # kernels for each process beside this one, which has to start first, in 0.1 s
 
 
-def build_all(sources: Mapping[str, str], progress: Tell | None = None) -> None:
-    """Build the kernels of some sources, each with its hint; many missing in several processes.
+class Building:
+    """Kernels on their way: other processes begin at once, this one helps when it finds the time.
 
-    `progress` is told the kernels compiled of those that were missing.
+    Those that numba types are at the left end, from which the others take: this one, which takes
+    from the right, may never have to import numba.
     """
-    missing = {s: hint for s, hint in sources.items() if not is_built(s, hint)}
-    tell = progress or (lambda *_: None)
-    waiting, telling, done = deque(missing.items()), Lock(), count(1)
-    if missing:
-        tell("kernels", 0, len(missing))
 
-    def work(make: Callable[[str, str], object]) -> None:
-        try:
-            for source, hint in _taken(waiting):
-                make(source, hint)
-                with telling:
-                    tell(f"kernel {hint}", next(done), len(missing))
-        except BaseException:  # an interrupt, too: what was not begun is not wanted any more
-            waiting.clear()
-            raise
+    def __init__(self) -> None:
+        """Nothing is wanted yet."""
+        self._most = cores() - 1
+        self._builders, self._threads = Builders(), ThreadPoolExecutor(max(self._most, 1))
+        self._known: set[str] = set()
+        self._missing: dict[str, str] = {}
+        self._waiting: deque[tuple[str, str]] = deque()
+        self._jobs: list[Future[None]] = []
+        self._done, self._telling = 0, Lock()
+        self._progress: Tell | None = None
 
-    others = min(cores() - 1, len(missing) // WORTH)
-    with Builders() as builders, ThreadPoolExecutor(max(others, 1)) as threads:
-        jobs = [threads.submit(work, builders.build) for _ in range(others)]
-        work(build)
-        for job in jobs:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._waiting.clear()
+        with self._builders:
+            self._threads.shutdown()
+
+    def want(self, sources: Mapping[str, str]) -> None:
+        """Have the kernels of some sources built, each with its hint, if they are missing."""
+        for source, hint in sources.items():
+            if source in self._known:
+                continue
+            self._known.add(source)
+            if not is_built(source, hint):
+                self._missing[source] = hint
+                add = self._waiting.appendleft if "numba" in source else self._waiting.append
+                add((source, hint))
+        wanted = min(self._most, len(self._missing) // WORTH) if self._waiting else 0
+        for _ in range(wanted - sum(not job.done() for job in self._jobs)):
+            self._jobs.append(
+                self._threads.submit(self._work, self._builders.build, self._waiting.popleft)
+            )
+
+    def finish(self, progress: Tell | None = None) -> None:
+        """Help until all are built, or raise what went wrong with one.
+
+        `progress` is told the kernels compiled of those that were missing.
+        """
+        with self._telling:
+            self._progress = progress
+            if self._missing:
+                self._tell("kernels")
+        self._work(build, self._waiting.pop)
+        for job in self._jobs:
             job.result()
-    for source, hint in missing.items():
-        kernel = build(source, hint)
-        assert kernel.path is not None
-        _built[kernel.path] = replace(kernel, cached=False)
+        for source, hint in self._missing.items():
+            kernel = build(source, hint)
+            assert kernel.path is not None
+            _built[kernel.path] = replace(kernel, cached=False)
 
+    def _tell(self, what: str) -> None:
+        if self._progress is not None:
+            self._progress(what, self._done, len(self._missing))
 
-def _taken(jobs: deque[Job]) -> Iterator[Job]:
-    """Jobs until there are none left; several threads may take them."""
-    while True:
+    def _work(
+        self, make: Callable[[str, str], object], take: Callable[[], tuple[str, str]]
+    ) -> None:
         try:
-            job = jobs.popleft()
-        except IndexError:
-            return
-        yield job
+            while self._waiting:
+                try:
+                    source, hint = take()
+                except IndexError:  # another took the last one
+                    return
+                make(source, hint)
+                with self._telling:
+                    self._done += 1
+                    self._tell(f"kernel {hint}")
+        except BaseException:  # an interrupt, too: what was not begun is not wanted any more
+            self._waiting.clear()
+            raise
 
 
 class Builders:
@@ -169,6 +206,19 @@ def _environment() -> str:
 def _compile(path: Path) -> bytes:
     """Python's own cache of compiled files takes no part: it would be believed unseen."""
     module = ModuleType(path.stem)
-    exec(compile(path.read_text(), path, "exec"), module.__dict__)
-    text, symbol = module.kernel
-    return compiled(text, symbol, path.stem)
+    with _uncollected():
+        exec(compile(path.read_text(), path, "exec"), module.__dict__)
+        text, symbol = module.kernel
+        return compiled(text, symbol, path.stem)
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without the collector, which goes over all that lives again and again while IR is written."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()

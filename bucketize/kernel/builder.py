@@ -35,3 +35,5 @@ def _line(message: Warning | str, *_where: object, **_line: object) -> str:
 
 if __name__ == "__main__":
     main()
+    sys.stderr.flush()
+    os._exit(0)  # to take down what numba and LLVM have built up takes a third of a second

@@ -74,6 +74,8 @@ class _Decider:
     executor: str
     sources: dict[str, str]
     families: dict[object, Family | None] = field(default_factory=dict)
+    names: dict[str, str] = field(default_factory=dict)
+    """Of the kernels, by source: that of two templates which write the same is the first one's."""
 
     def routine(self, name: str) -> Routine:
         """The function as instructions."""
@@ -172,8 +174,10 @@ class _Decider:
         except BucketizeError as e:
             e.add_note(f"in the kernel of {workload.key} under {implementation}")
             raise
-        name = kernel_name(source, template.name)
-        self.sources.setdefault(name, source)
+        name = self.names.get(source)
+        if name is None:
+            name = self.names[source] = kernel_name(source, template.name)
+            self.sources[name] = source
         packs = {
             i: template.pack_key(workload, schedule, i)
             for i, a in enumerate(args)

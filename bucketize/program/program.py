@@ -52,6 +52,10 @@ class Routine:
         refused = [i.binding for i in self.code.instructions if isinstance(i, Refuse)]
         return next((b.attrs["reason"] for b in refused if b.op is ILLEGAL), "")
 
+    def segments(self) -> Iterator[Segment]:
+        """Those that it runs, of the blocks that are decided so far."""
+        yield from (i.segment for i in instructions(self.code) if isinstance(i, RunSegment))
+
 
 # --- the program ---------------------------------------------------------------------------------
 
@@ -133,13 +137,8 @@ class Program:
 
     def segments(self) -> Iterator[Segment]:
         """The distinct segments decided so far."""
-        found = {
-            i.segment: None
-            for routine in self.routines.decided().values()
-            for i in instructions(routine.code)
-            if isinstance(i, RunSegment)
-        }
-        yield from found
+        routines = self.routines.decided().values()
+        yield from dict.fromkeys(s for routine in routines for s in routine.segments())
 
 
 def threads_text(count: int) -> str:

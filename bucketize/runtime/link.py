@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from functools import cache
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
 
 from bucketize.kernel import core as cores
-from bucketize.kernel.build import build, build_all
+from bucketize.kernel.build import Building, build
 from bucketize.kernel.object import Kernel
 from bucketize.kernel.template import TEMPLATES, Launch
 from bucketize.op import Array
@@ -17,7 +17,7 @@ from bucketize.program.instruction import KernelCall, Segment
 from bucketize.program.plan import Plan
 from bucketize.program.planner import Pitches, launch_of, plan_of
 from bucketize.program.program import Program
-from bucketize.runtime.image import Image, core
+from bucketize.runtime.image import Image, constants_of, core
 from bucketize.runtime.native import Native, function_at
 from bucketize.runtime.storage import Pool, aligned
 
@@ -43,6 +43,7 @@ class Linker:
         """Nothing is built or packed before it is asked for."""
         self.program = program
         self._kernels: dict[str, Kernel] = {}
+        self._plans: dict[Segment, Plan] = {}
         self._launches: dict[Hashable, Launch] = {}
         self._constants: dict[Hashable, tuple[Array, Array]] = {}
         self._pool = Pool()
@@ -52,8 +53,10 @@ class Linker:
         return build(core_source(name), name_hint=name)
 
     def plan(self, segment: Segment) -> Plan:
-        program = self.program
-        return plan_of(segment, program.threads, self._launch, program.target.l2)
+        if segment not in self._plans:
+            threads, l2 = self.program.threads, self.program.target.l2
+            self._plans[segment] = plan_of(segment, threads, self._launch, l2)
+        return self._plans[segment]
 
     def _launch(self, call: KernelCall, pitches: Pitches) -> Launch:
         """Read once for all segments that share the call."""
@@ -101,16 +104,33 @@ def _packed(value: Array, call: KernelCall | None, argument: int, layout: str) -
     return template.pack(call.workload, call.implementation.schedule, argument, value)
 
 
-def link(program: Program, progress: Tell | None = None) -> Image:
+def core_sources(threads: int) -> dict[str, str]:
+    """Those that every image for so many threads has, each with its hint."""
+    return {core_source(name): name for name in core(threads)}
+
+
+def sources(program: Program, segments: Iterable[Segment]) -> dict[str, str]:
+    """Those of the kernels of some segments, each with its hint."""
+    names = {call.kernel for segment in segments for call in segment.calls}
+    return {program.sources[name]: _hint(name) for name in sorted(names)}
+
+
+def link(program: Program) -> Image:
     """The image of a program; of what is decided already, everything is built and packed."""
+    with Building() as building:
+        return linked(program, building)
+
+
+def linked(program: Program, building: Building, progress: Tell | None = None) -> Image:
+    """The same, of kernels that are on their way perhaps; weights are packed in the meantime."""
     tell = progress or (lambda *_: None)
-    wanted = {name for s in program.segments() for name in (c.kernel for c in s.calls)}
-    sources = {name: program.sources[name] for name in sorted(wanted)}
-    texts = {core_source(name): name for name in core(program.threads)}
-    build_all({**{t: _hint(n) for n, t in sources.items()}, **texts}, progress)
-    image = Image(program, Linker(program))
-    segments = list(program.segments())
+    linker, segments = Linker(program), list(program.segments())
+    building.want(core_sources(program.threads) | sources(program, segments))
     for i, segment in enumerate(segments):
         tell("packing weights", i, len(segments))
+        constants_of(segment, linker.plan(segment), linker)
+    building.finish(progress)
+    image = Image(program, linker)
+    for segment in segments:
         image.linked(segment)
     return image
