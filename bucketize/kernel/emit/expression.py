@@ -98,12 +98,14 @@ def operations(scalar: str) -> Counter[str]:
     return found
 
 
+@cache
 def called(scalar: str) -> frozenset[str]:
     """The functions that an expression calls."""
     calls = (n for n in ast.walk(parse(scalar)) if isinstance(n, ast.Call))
     return frozenset(ast.unparse(n.func) for n in calls)
 
 
+@cache
 def has_vector_form(scalar: str) -> bool:
     """Whether `write` can compile the expression."""
     operators = (n.op for n in ast.walk(parse(scalar)) if isinstance(n, ast.BinOp))
