@@ -27,6 +27,7 @@ Sizes: TypeAlias = Mapping[str, int]
 EXPORTERS = ("dynamo", "torchscript")
 LIMIT_S = 300  # for one file
 OPSET = 20
+NOISE = 0.02  # added to what a weight begins with
 WORDS = 1000  # of a vocabulary
 BOUNDS = {
     "N": (1, 8),
@@ -237,6 +238,9 @@ def export(made: Architecture, exporter: str, path: Path) -> None:
     torch.manual_seed(0)
     names = list(made.inputs)
     model = bare(torch, made.make(), names).eval()
+    with torch.no_grad():
+        for weights in model.parameters():  # some begin as zeros, and hide what is before them
+            weights.add_(torch.randn_like(weights), alpha=NOISE)
     # 1 would be a constant to the exporter: an extent that it may not call dynamic
     sizes = {symbol: max(2, size) for symbol, size in made.points[0].items()}
     given = tuple(torch.from_numpy(array) for array in made.arrays(sizes).values())

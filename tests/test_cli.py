@@ -28,7 +28,7 @@ from bucketize.analysis import ENGINES, load
 from bucketize.analysis.engines import Engine
 from bucketize.cli.dispatcher import find_dispatcher, parse_options
 from bucketize.cli.group import main
-from bucketize.cli.profile import labels, shortened
+from bucketize.cli.profile import labels, shortened, shown
 from bucketize.cli.run import save as save_results
 from bucketize.errors import BucketizeError, DispatchError, UnknownNameError
 from bucketize.program.file import File, write
@@ -837,6 +837,20 @@ def test_kernels_of_one_node_are_told_apart() -> None:
     rows = [("conv", "pad"), ("conv+act", "conv2d"), ("fc", "matmul"), (BETWEEN, "")]
     frame = pd.DataFrame(rows, columns=["name", "kernel"])
     assert labels(frame) == ["conv [pad]", "conv [conv2d] +1", "fc", BETWEEN]
+
+
+def test_groups_have_a_column_where_there_are_any() -> None:
+    names = ["/features.1/depthwise/Conv+a", "/features.1/project/Conv", BETWEEN]
+    rates = dict.fromkeys(("gflops", "gbytes_s"), 123.45)
+    times = dict.fromkeys(("time_s", "predicted_s", "iqr_s", "share"), 1e-4)
+    frame = pd.DataFrame({"name": names, "kernel": "conv2d", "group": None, **times, **rates})
+    frame["roofline"] = 1.5
+    assert "group" not in shown(frame)
+    frame["group"] = [12, 12, None]
+    head, *lines = shown(frame).splitlines()
+    assert head.split()[:2] == ["name", "group"]
+    assert [line.split()[-8] for line in lines] == ["12", "12", "-"]
+    assert max(map(len, (head, *lines))) <= 80
 
 
 # --- benchmarks ---

@@ -20,10 +20,11 @@ from bucketize import ops
 from bucketize.errors import ArgumentError, ShapeError
 from bucketize.ir import Builder, Const, Module, Var
 from bucketize.kernel.target import host
+from bucketize.program import strip
 from bucketize.program.instruction import Compute, RunSegment, instructions
 from bucketize.runtime import profile as profile_module
 from bucketize.runtime import roofline
-from bucketize.runtime.profile import BETWEEN
+from bucketize.runtime.profile import BETWEEN, Group, Timed, divided
 from bucketize.runtime.roofline import Roofline
 from bucketize.runtime.storage import address
 from bucketize.types import Symbol, tensor
@@ -206,6 +207,90 @@ def test_looking_at_the_clock_is_left_out(
     frame = bucketize.compile(module(*NAMES)).profile(x=X, roofline=ROOF)
     assert list(frame["time_s"]) == [2.0, 2.0, between]  # 3 by the clock, 1 for nothing
     assert list(frame["share"]) == pytest.approx(shares)
+
+
+# --- groups that run in strips ---
+
+
+@pytest.fixture
+def strips(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A strip moves 2 KiB, whatever it reads of constants."""
+    monkeypatch.setattr(strip, "SHARE", 2048 / host().l2)
+    monkeypatch.setattr(strip, "CONSTANT", 1e6)
+
+
+def images(threads: int) -> bucketize.Executable:
+    """Two groups of convolutions, and what is no image behind them."""
+    nodes = [
+        helper.make_node("Conv", ["x", "a"], ["p"], "wide"),
+        helper.make_node("Conv", ["p", "b"], ["q"], "deep", pads=[1, 1, 1, 1], group=16),
+        helper.make_node("Conv", ["q", "c"], ["r"], "narrow"),
+        helper.make_node("Conv", ["r", "a"], ["s"], "wide2"),
+        helper.make_node("Conv", ["s", "c"], ["t"], "narrow2"),
+        helper.make_node("GlobalAveragePool", ["t"], ["y"], "mean"),
+    ]
+    x = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1, 8, "H", 24])
+    y = helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [1, 8, 1, 1])
+    weights = [weight("a", 16, 8, 1, 1), weight("b", 16, 1, 3, 3), weight("c", 8, 16, 1, 1)]
+    graph = helper.make_graph(nodes, "g", [x], [y], weights)
+    proto = helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)])
+    return bucketize.compile(bucketize.from_onnx(proto), threads=threads)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_kernels_of_a_group_take_what_the_group_takes(
+    strips: None, monkeypatch: pytest.MonkeyPatch, threads: int
+) -> None:
+    monkeypatch.setattr(profile_module, "stopwatch", lambda threads: ticks)
+    exe = images(threads)
+    x = np.random.default_rng(0).standard_normal((1, 8, 40, 24), dtype=np.float32)
+    (before,) = exe.run(x=x)
+    frame = exe.profile(x=x, repetitions=3, roofline=ROOF)
+    np.testing.assert_array_equal(exe.run(x=x)[0], before)
+    rows = frame[frame["name"] != BETWEEN]
+    told = [
+        "" if np.isnan(number) else f"group {number:.0f}, {lines:.0f} line{'s' * (lines > 1)}"
+        for number, lines in zip(rows["group"], rows["lines"], strict=True)
+    ]
+    steps = [step["strip"].removesuffix(" at a time") for step in exe.explain(H=40).steps]
+    assert told == steps
+    grouped = rows.groupby("group")["time_s"]
+    assert len(grouped) >= 2
+    assert list(grouped.sum()) == pytest.approx([2.0] * len(grouped))  # by the clock, as one call
+    assert (rows.loc[rows["group"].isna(), "time_s"] == 2.0).all()
+    assert rows["group"].isna().any()
+    args = [e["args"] for e in bucketize.analysis.chrome_trace({"": frame})["traceEvents"]]
+    assert [a["group"] for a in args if "group" in a] == list(rows["group"].dropna())
+
+
+def test_without_strips_there_is_no_group() -> None:
+    exe, told = images(1), list[str]()
+    x = np.zeros((1, 8, 1, 24), np.float32)
+    progress = lambda what, *_: told.append(what)  # noqa: E731
+    frame = exe.profile(x=x, repetitions=1, roofline=ROOF, progress=progress)
+    assert frame["group"].isna().all()
+    assert "kernels of groups one by one" not in told
+
+
+def test_parts_of_a_group_are_those_that_its_kernels_take_alone() -> None:
+    what = next(
+        i.segment.calls[0]
+        for i in instructions(bucketize.compile(module()).routines["main"].code)
+        if isinstance(i, RunSegment)
+    )
+
+    def timed(seconds: float, group: Group | None = None) -> Timed:
+        return Timed(what, {}, None, seconds, group)
+
+    one, two = Group(1, 4), Group(1, 4)  # of two segments, so they are not the same
+    places = [one, one, None, two, two]
+    layers = [(timed(float(i), g), timed(10.0, g)) for i, g in enumerate(places, 1)]
+    alone = [(timed(s), timed(s)) for s in (1.0, 3.0, 5.0, 0.0, 0.0)]
+    parts = [tuple(t.seconds for t in runs) for runs in divided(layers, alone)]
+    assert parts[0] == pytest.approx((0.25 * 1, 0.25 * 10))
+    assert parts[1] == pytest.approx((0.75 * 2, 0.75 * 10))
+    assert parts[2] == (3, 10)
+    assert parts[3:] == [pytest.approx((2, 5)), pytest.approx((2.5, 5))]  # too short for the clock
 
 
 def test_work_is_that_of_the_actual_sizes(monkeypatch: pytest.MonkeyPatch) -> None:

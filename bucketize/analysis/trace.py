@@ -13,7 +13,7 @@ import pandas as pd
 Event: TypeAlias = dict[str, Any]
 
 MICROSECONDS = 1e6  # of a second: the unit of the format
-SHOWN = ("op", "kernel", "shape", "share", "gflops", "gbytes_s", "roofline", "schedule")
+SHOWN = ("op", "kernel", "shape", "share", "gflops", "gbytes_s", "roofline", "schedule", "group")
 """The columns that a click on a kernel shows."""
 
 

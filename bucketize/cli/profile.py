@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     Profiles = list[tuple[parameter.Sizes, pd.DataFrame]]
 
 NAME = 26  # characters of a name: what the other columns leave of 80
+GROUP = 7  # of those, for the column of groups, where there are any
 
 
 @click.command()
@@ -52,7 +53,7 @@ def profile(
     says, in us. GFLOP/s counts matrix products and convolutions; GB/s counts operands and results
     once each. "roof" is what was attained of min(peak GFLOP/s, intensity x peak GB/s), both
     measured here in a second; what lies in a cache comes faster than from memory, so it may exceed
-    100 %.
+    100 %. Kernels of a "group" run in strips: their times are parts of the group's.
 
     \b
     Examples:
@@ -143,6 +144,7 @@ def shown(frame: pd.DataFrame) -> str:
     from bucketize.cli.table import table
 
     formats: dict[str, Format] = {
+        "group": number("{:.0f}"),
         "time us": number("{:.1f}"),
         "model": number("{:.1f}"),
         "iqr": number("{:.1f}"),
@@ -151,8 +153,10 @@ def shown(frame: pd.DataFrame) -> str:
         "GB/s": number("{:.1f}"),
         "roof": number("{:.0%}"),
     }
+    grouped = frame["group"].notna().any()
     columns = {
-        "name": labels(frame),
+        "name": labels(frame, NAME - GROUP if grouped else NAME),
+        **({"group": frame["group"]} if grouped else {}),
         "time us": 1e6 * frame["time_s"],
         "model": 1e6 * frame["predicted_s"],
         "iqr": 1e6 * frame["iqr_s"],
@@ -165,20 +169,21 @@ def shown(frame: pd.DataFrame) -> str:
     return table([dict(zip(columns, row, strict=True)) for row in rows], formats)
 
 
-def labels(frame: pd.DataFrame) -> list[str]:
+def labels(frame: pd.DataFrame, width: int = NAME) -> list[str]:
     """The names, with the kernel where a node has several: its padding may be one of its own."""
     rows = list(zip(frame["name"], frame["kernel"], strict=True))
     often = Counter(name.split("+")[0] for name, _ in rows)
-    return [shortened(n, kernel if often[n.split("+")[0]] > 1 else "") for n, kernel in rows]
+    kernels = [kernel if often[name.split("+")[0]] > 1 else "" for name, kernel in rows]
+    return [shortened(name, k, width) for (name, _), k in zip(rows, kernels, strict=True)]
 
 
-def shortened(name: str, kernel: str = "") -> str:
+def shortened(name: str, kernel: str = "", width: int = NAME) -> str:
     """The end of the first node's name, which tells the most, and how many more there are."""
     first, *others = name.split("+")
     more = f" [{kernel}]" if kernel else ""
     more += f" +{len(others)}" if others else ""
-    width = NAME - len(more)
-    return (first if len(first) <= width else f"…{first[1 - width :]}") + more
+    left = width - len(more)
+    return (first if len(first) <= left else f"…{first[1 - left :]}") + more
 
 
 def number(form: str, least: float = 0.0) -> Format:

@@ -322,11 +322,11 @@ class Executable:
         the result), time_s (the median over `repetitions`), iqr_s (the distance between the
         quartiles), share, predicted_s (what the model of the template says), flops, bytes, gflops,
         gbytes_s, intensity (FLOP per byte), roofline (attained by attainable), bound ("compute" or
-        "memory"), schedule, why ("log" or "default").
-        Each kernel is run over its whole extent: a call that runs some in strips may take less than
-        their sum. The last row, "(between kernels)", is what the whole call takes beyond them, so
-        that the shares add up to 1; of it, and of ops that numpy computes, work and rates are
-        missing.
+        "memory"), schedule, why ("log" or "default"), group and lines (as `explain` tells them, of
+        kernels that run in strips). A group is timed as a whole, as it runs; its kernels have parts
+        of that, in proportion to what each takes alone, over its whole extent. The last row,
+        "(between kernels)", is what the whole call takes beyond them, so that the shares add up to
+        1; of it, and of ops that numpy computes, work and rates are missing.
         `attrs` has "whole_s", "whole_iqr_s", "predicted_s" and "roofline"; where none is given,
         this machine's is measured, in a second, once in a process, by two small kernels that have
         to be compiled.

@@ -1,15 +1,18 @@
 """Where the time of a call goes: each kernel timed by itself, beside what the machine could do.
 
 Kernels run as ever, on the table and the arena of a context; only the loop over them is Python's,
-with a look at the clock around each. What the looking costs is measured, and left out.
+with a look at the clock around each. What the looking costs is measured, and left out. A group that
+a call runs in strips is timed as a whole; what its kernels take of that is told by running each of
+them alone, over its whole extent, in another context.
 """
 
 from __future__ import annotations
 
 import statistics
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -29,11 +32,15 @@ from bucketize.runtime.state import State
 from bucketize.runtime.storage import Arena, address
 from bucketize.runtime.team import NONE, ONE, TEAM, Run
 from bucketize.runtime.vm import Context, Registers, Sizes
-from bucketize.timing import Call, interleaved, processor_seconds, wall_seconds
+from bucketize.timing import TICK_S, Call, interleaved, processor_seconds, wall_seconds
 from bucketize.types import evaluate
 
 BETWEEN = "(between kernels)"
-RUNS = {"whole": "whole runs", "kernels": "kernel by kernel"}
+RUNS = {
+    "whole": "whole runs",
+    "kernels": "kernel by kernel",
+    "alone": "kernels of groups one by one",
+}
 """What goes on, in words."""
 
 
@@ -57,9 +64,21 @@ class Layer:
     """Those of operands and results, each once; None where no work model tells."""
     predicted_s: float | None = None
     """What the model of its template says that it takes; None for numpy."""
+    group: int | None = None
+    """That with which it runs in strips."""
+    lines: int | None = None
+    """Of the group's last result, in a strip."""
 
 
 # --- timing --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Group:
+    """Kernels that one run has run in strips, by what `State.strips` says of them."""
+
+    number: int
+    lines: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +89,8 @@ class Timed:
     sizes: Mapping[str, int]
     shape: tuple[int, ...] | None
     seconds: float
+    """Those of its group, if it has one."""
+    group: Group | None = None
 
 
 def stopwatch(threads: int) -> Callable[[Call], float]:
@@ -78,17 +99,24 @@ def stopwatch(threads: int) -> Callable[[Call], float]:
 
 
 class _TimedState(State):
-    """A segment whose kernels are run one by one, from here."""
+    """A segment whose kernels are run from here: row by row, or each kernel alone."""
 
     def __init__(
-        self, segment: Segment, linked: Linked, image: Image, arena: Arena, taken: list[Timed]
+        self,
+        segment: Segment,
+        linked: Linked,
+        image: Image,
+        arena: Arena,
+        taken: list[Timed],
+        alone: bool,
     ) -> None:
         super().__init__(segment, linked, image, arena)
         self.taken = taken
         self.at_once = False
-        self.forbid_strips()
+        if alone:
+            self.forbid_strips()
         plan = linked.plan
-        self.calls = [self._call(i) for i in range(len(segment.calls))]
+        self.calls = [self._call(i) for i in range(len(linked.kernels))]
         self.stopwatch = stopwatch(plan.threads)
         self.idle = Run(linked.kernels[:0], NONE, self.chunks[:0], 0, 0, plan.threads)
         idle = interleaved({"": self._nothing}, least=100, stopwatch=self.stopwatch)
@@ -97,12 +125,25 @@ class _TimedState(State):
     def run_kernels(self) -> None:
         assert self.sizes is not None
         sizes = dict(zip(self.plan.symbols, self.sizes, strict=True))
-        for what, call in zip(self.segment.calls, self.calls, strict=True):
-            seconds = self.stopwatch(call)
-            self.taken.append(Timed(what, sizes, None, max(seconds - self.idle_s, 0.0)))
+        members = self._members()
+        count = int(self.order[0])
+        for row in self.order[1 : count + 1].tolist():
+            seconds = max(self.stopwatch(self.calls[row]) - self.idle_s, 0.0)
+            group, steps = members.get(row, (None, [row]))
+            whats = [self.segment.calls[step] for step in steps]
+            self.taken += [Timed(what, sizes, None, seconds, group) for what in whats]
+
+    def _members(self) -> dict[int, tuple[Group, list[int]]]:
+        """By the row of each group that is run in strips, what is told of it, and its calls."""
+        strips = self.strips()
+        return {
+            row: (Group(*strips[first]), list(range(first, last + 1)))
+            for first, last, row, *_ in self.plan.groups.tolist()
+            if first in strips
+        }
 
     def _call(self, i: int) -> Callable[[], None]:
-        """The kernel of one row of the table; the threads' rows, if there are several."""
+        """What one row of the table runs, a kernel or a group; several threads', their rows."""
         plan, kernels = self.plan, self.linked.kernels[i : i + 1]
         stride = plan.width * WORD
         row = address(self.table) + i * plan.threads * stride
@@ -126,16 +167,20 @@ class _TimedState(State):
 
 
 class TimedContext(Context):
-    """A context that notes how long each kernel and each op of the host takes."""
+    """A context that notes how long each kernel and each op of the host takes.
 
-    def __init__(self, image: Image) -> None:
+    Kernels are run alone, over their whole extents; or, if they are not, as in a call.
+    """
+
+    def __init__(self, image: Image, alone: bool = True) -> None:
         super().__init__(image)
+        self.alone = alone
         self.taken: list[Timed] = []
         self.stopwatch = stopwatch(image.program.threads)
 
     def new_state(self, segment: Segment) -> State:
         linked = self.image.linked(segment)
-        return _TimedState(segment, linked, self.image, self.arena, self.taken)
+        return _TimedState(segment, linked, self.image, self.arena, self.taken, self.alone)
 
     def step(self, instruction: Instruction, registers: Registers, sizes: Sizes) -> None:
         if not isinstance(instruction, Compute):
@@ -164,21 +209,47 @@ def profile(
     """A row for each kernel of `main`, in order, and one for what `call` takes beyond them."""
     if not isinstance(repetitions, int) or repetitions < 1:
         raise ArgumentError(f"repetitions: expected at least 1, got {repetitions!r}")
-    context, routine = TimedContext(image), image.program.routines["main"]
-    runs: list[list[Timed]] = []
+    routine, threads = image.program.routines["main"], image.program.threads
+    contexts = {"kernels": TimedContext(image, alone=False), "alone": TimedContext(image)}
+    if not any(timed.group for timed in contexts["kernels"].run_once(routine, inputs)):
+        del contexts["alone"]
+    runs: dict[str, list[list[Timed]]] = {name: [] for name in contexts}
 
-    def by_kernel() -> None:
-        runs.append(context.run_once(routine, inputs))
+    def by_kernel(name: str) -> Call:
+        def run() -> None:
+            runs[name].append(contexts[name].run_once(routine, inputs))
 
-    calls, threads = {"whole": call, "kernels": by_kernel}, image.program.threads
+        return run
+
+    calls = {"whole": call, **{name: by_kernel(name) for name in contexts}}
     with shown(progress, progress_bar("profiling")) as tell:
-        step = steps(tell, 2 * repetitions + 1)
+        step = steps(tell, len(calls) * repetitions + 1)
         before = {name: announced(run, step, RUNS[name]) for name, run in calls.items()}
         # each after one of its own kind: the caches hold what they hold in a stream of calls
         times = interleaved(calls, least=repetitions, before=before, stopwatch=stopwatch(threads))
         step("what the machine could do")
         roof = roofline or measured(threads)
-    return _frame(list(zip(*runs[1::2], strict=True)), times["whole"], roof, image.program)
+    layers = {name: list(zip(*of[1::2], strict=True)) for name, of in runs.items()}
+    parts = divided(layers["kernels"], layers.get("alone", layers["kernels"]))
+    return _frame(parts, times["whole"], roof, image.program)
+
+
+Layers: TypeAlias = Sequence[tuple[Timed, ...]]
+"""By kernel what it took in each of some runs."""
+
+
+def divided(layers: Layers, alone: Layers) -> Layers:
+    """The same, each of a group with its part of what the group takes: as they take it `alone`."""
+    medians = [max(statistics.median(t.seconds for t in runs), TICK_S) for runs in alone]
+    whole: dict[Group | None, float] = defaultdict(float)
+    for runs, seconds in zip(layers, medians, strict=True):
+        whole[runs[0].group] += seconds
+    return [
+        tuple(replace(t, seconds=t.seconds * seconds / whole[runs[0].group]) for t in runs)
+        if runs[0].group
+        else runs
+        for runs, seconds in zip(layers, medians, strict=True)
+    ]
 
 
 # --- the frame -----------------------------------------------------------------------------------
@@ -206,6 +277,7 @@ def _frame(
 COLUMNS = [
     *("name", "op", "kernel", "shape", "time_s", "iqr_s", "share", "predicted_s", "flops", "bytes"),
     *("gflops", "gbytes_s", "intensity", "roofline", "bound", "schedule", "why"),
+    *("group", "lines"),
 ]
 
 
@@ -257,4 +329,6 @@ def _layer(timed: Timed, predicted_s: float | None) -> Layer:
         flops=2 * evaluate(least.multiplications, timed.sizes),
         bytes=evaluate(least.moved, timed.sizes),
         predicted_s=predicted_s,
+        group=timed.group.number if timed.group else None,
+        lines=timed.group.lines if timed.group else None,
     )
