@@ -7,20 +7,25 @@ its result, and does its work in parts that leave nothing between them.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from kernel_call import F32, C, Group, M, N, check, floats, loop_template, run, workload
+from llvmlite import ir
 from samples import Sample, samples
 
 from bucketize import ops
 from bucketize.ir import STRUCTURAL, Const
+from bucketize.kernel.emit.tile import columns
+from bucketize.kernel.emit.vector import Writer
 from bucketize.kernel.loops.axis import joined
 from bucketize.kernel.loops.loop import DTYPES, Source, bits_of
 from bucketize.kernel.loops.movement import collapsed_axes
 from bucketize.kernel.loops.reduce import runs
-from bucketize.kernel.loops.transpose import merged
+from bucketize.kernel.loops.transpose import TRANSPOSE, merged
 from bucketize.kernel.target import host
 from bucketize.kernel.template import combinations
 from bucketize.kernel.templates import LOOP, TEMPLATES, candidates
@@ -95,13 +100,10 @@ def test_dtypes_that_numba_cannot_compute_with_are_declined() -> None:
         assert loop_template(load) is None
 
 
-def test_a_schedule_must_be_one_of_the_knobs() -> None:
+def test_a_schedule_names_no_knobs_where_there_are_none() -> None:
     load = workload(ops.transpose, tensor(F32, N, C), axes=(1, 0))
-    template = candidates(load)[0]
-    wrong = template.valid(load, {"block": 5}, host())
-    assert wrong == "block=5 is not in (16, 32, 64)"
-    wrong = template.valid(load, {}, host())
-    assert wrong == "expected the knobs ['block'], got []"
+    wrong = candidates(load)[0].valid(load, {"block": 32}, host())
+    assert wrong == "expected the knobs [], got ['block']"
 
 
 # --- the others, where the law's samples are too small -------------------------------------------
@@ -233,19 +235,41 @@ def test_layer_norm_scales_over_any_part_of_the_tail(
     check(load, [x.astype(np.float32), *(floats(*s, seed=1) for s in shapes)], env)
 
 
-@pytest.mark.parametrize("block", [16, 32, 64])
+EDGES = [(3, 270, 70), (1, 65, 257), (2, 31, 15), (2, 17, 5), (3, 5, 17), (1, 7, 300), (2, 3, 40)]
+"""More than a part along both axes, just more, and what takes the smaller tiles, or none."""
+
+
 @pytest.mark.parametrize(
-    ("shape", "axes"),
-    [((100, 70), (1, 0)), ((2, 3, 40, 50), (0, 2, 3, 1)), ((3, 4, 5, 70), (3, 1, 0, 2))],
-    ids=str,
+    ("axes", "shapes"),
+    [((0, 2, 1), EDGES), ((3, 1, 0, 2), [(3, 4, 5, 70), (20, 2, 3, 9)])],
+    ids=["inner", "outer"],
 )
-def test_transposes_of_more_than_a_block(
-    shape: tuple[int, ...], axes: tuple[int, ...], block: int
+@pytest.mark.parametrize("dtype", ["int8", "float16", "float32", "float64"])
+@pytest.mark.parametrize("lanes", [4, 8, 16])
+def test_transposes_by_tiles(
+    axes: tuple[int, ...], shapes: list[tuple[int, ...]], dtype: str, lanes: int
 ) -> None:
-    dims = [Symbol(n) for n in "ABCD"[: len(shape)]]
-    load = workload(ops.transpose, tensor(F32, *dims), axes=axes)
-    env = {d.name: size for d, size in zip(dims, shape, strict=True)}
-    check(load, [floats(*shape)], env, {"block": block})
+    load = workload(ops.transpose, tensor(dtype, *map(Symbol, "ABCD"[: len(axes)])), axes=axes)
+    target = replace(host(), lanes=lanes)
+    source = TRANSPOSE.source(load, {}, target)
+    template = replace(TRANSPOSE, source=lambda *_: source)
+    for shape in shapes:
+        x = np.arange(math.prod(shape)).astype(dtype).reshape(shape)
+        check(load, [x], dict(zip("ABCD", shape, strict=False)), template=template)
+
+
+@pytest.mark.parametrize("size", [1, 2, 4, 8])
+@pytest.mark.parametrize("edge", [2, 4, 8, 16])
+def test_columns_come_from_rows(edge: int, size: int) -> None:
+    """Of the rows 0, 1, ..., whatever the writer is told to shuffle them by."""
+
+    class Numbers(Writer):
+        def shuffle(self, x: Any, y: Any, order: Sequence[int]) -> Any:
+            return np.concatenate([x, y])[list(order)]
+
+    rows = np.arange(edge * edge).reshape(edge, edge)
+    found = columns(Numbers(ir.IRBuilder(), edge), list(rows), size)
+    np.testing.assert_array_equal(found, rows.T)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int64", "bool"])

@@ -188,6 +188,11 @@ def test_what_is_too_short_for_the_clock_is_not_observed() -> None:
         assert min(min(one.seconds) for one in observed) > SHORT
 
 
+def test_what_has_knobs_that_are_gone_is_not_observed() -> None:
+    """As transposes, whose blocks were a knob when the grid was recorded."""
+    assert all(one.schedules == [{}] for one in replay.observed("rest", TARGET.name, Steps))
+
+
 def test_fitting_finds_the_constants_that_made_what_is_observed() -> None:
     true = {**loops.FITTED.generic, "exp": 2e-8, "byte": 3e-11}
     given = replay.observed("rest", TARGET.name, Steps)[::3]

@@ -12,6 +12,7 @@ from typing import Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from bucketize.kernel.target import host
 from bucketize.kernel.template import Cost, Schedule
 from bucketize.kernel.templates import candidates
 from bucketize.tune.record import CLOCK
@@ -47,21 +48,28 @@ def observations(
     """What some trials on one thread tell of tasks, by the templates whose cost is of this kind.
 
     As everywhere a latency is a ratio to the default's of the same job, times the default's in the
-    best of all jobs. What is too short for the clock is left out.
+    best of all jobs. What is too short for the clock is left out, and what has knobs that are gone:
+    it was another kernel.
     """
     found: dict[tuple[str, str, str], dict[str, Trial]] = defaultdict(dict)
     for t in trials:
         if t.level == KERNEL and t.threads == 1 and t.latency_median_s and t.baseline_s:
             found[t.workload, t.shape, t.template][t.schedule] = t
     made = [
-        _observation(task, point, template.name, cost, list(mine.values()))
+        _observation(task, point, template.name, cost, mine)
         for task in tasks
         for template in candidates(task.workload)
         if template.cost and isinstance(cost := template.cost(task.workload), kind)
+        for knobs in [template.knobs(task.workload, host()).keys()]
         for point in task.points
-        if (mine := found.get((task.workload.hash, point.shape, template.name)))
+        if (mine := _known(found.get((task.workload.hash, point.shape, template.name), {}), knobs))
     ]
     return [one for one in made if min(one.seconds) > SHORT]
+
+
+def _known(trials: Mapping[str, Trial], knobs: Iterable[str]) -> list[Trial]:
+    """Those by schedules that have no other knobs."""
+    return [t for schedule, t in trials.items() if json.loads(schedule).keys() <= set(knobs)]
 
 
 def _observation(

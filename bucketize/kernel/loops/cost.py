@@ -111,22 +111,22 @@ class Steps:
 
 
 EMERALD_RAPIDS: Mapping[str, float] = {
-    "call": 3.12e-07,
-    "row": 4.32e-09,
-    "fold": 5.18e-09,
-    "simple": 4.12e-10,
-    "choose": 7.20e-10,
-    "divide": 5.36e-10,
-    "root": 3.46e-09,
-    "exp": 5.93e-09,
-    "log": 1.08e-08,
-    "multiply": 5.41e-10,
+    "call": 3.03e-07,
+    "row": 5.26e-09,
+    "fold": 5.16e-09,
+    "simple": 4.17e-10,
+    "choose": 6.01e-10,
+    "divide": 8.39e-10,
+    "root": 3.59e-09,
+    "exp": 6.00e-09,
+    "log": 1.09e-08,
+    "multiply": 4.90e-10,
     "library": 1.30e-08,
-    "lone": 1.19e-09,
-    "apart": 3.52e-10,
+    "lone": 1.20e-09,
+    "apart": 4.18e-10,
     "byte": 1.27e-11,
-    "far_byte": 2.49e-11,
-    "overlap": 1.78,
+    "far_byte": 2.47e-11,
+    "overlap": 1.99,
 }
 FITTED = Fitted(EMERALD_RAPIDS, {"emeraldrapids": EMERALD_RAPIDS})
 """Seconds of one of each kind, fitted by `-m benchmarks constants` to the grid "rest"."""

@@ -1,36 +1,40 @@
-"""Transposition: rows copied where the last axis stays, small blocks where it moves."""
+"""Transposition: rows copied where the last axis stays; where it moves, tiles in registers."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 
+from bucketize.kernel.emit.vector import FLOAT_BYTES
 from bucketize.kernel.loops.axis import joined
 from bucketize.kernel.loops.cost import Counts, Loops
 from bucketize.kernel.loops.elementwise import RUNS
 from bucketize.kernel.loops.loop import (
     Source,
     argument_shapes,
+    fixed_template,
     kernel_text,
-    schedule_error,
     steps,
     strides_of,
     takes,
 )
 from bucketize.kernel.loops.movement import nest_counts, nest_launch, nest_text
 from bucketize.kernel.target import Target
-from bucketize.kernel.template import Knob, Launch, Schedule, Shapes, Template
+from bucketize.kernel.template import Launch, Schedule, Shapes
 from bucketize.kernel.workload import Workload
 from bucketize.ops import transpose
-from bucketize.types import Dim, ceil_div, maximum, minimum, product
+from bucketize.types import Dim, ceil_div, product
 
-BLOCKS = (16, 32, 64)  # elements along the result's rows, so that both sides stay in cache
-DEFAULT_BLOCK = 32
 Groups = tuple[list[Dim], list[Dim]]
 FEW = 4
 """Elements of an axis, side by side in the result or in the argument, up to which they are written
 out: the loop is then over the other axis, in vectors that are put together or taken apart."""
-STRIP = 4096  # elements of a strip where one block spans the rows: 16 KiB, half of a small L1
+MANY = 1024  # elements along the other axis, of a part: such rows of float32 fill half a small L1
+PART = (64, 256)
+"""Elements of a part along the argument's rows, whole lines of them, and along the result's: a TLB
+keeps the pages of so many rows."""
+MOST, LEAST = 16, 4  # rows of a tile: as many registers; what is narrower costs more than it saves
+LINE = 64  # bytes
 
 
 def merged(axes: Sequence[int]) -> list[list[int]]:
@@ -58,40 +62,54 @@ def _fast(axes: Sequence[int]) -> int:
     return next(i for i, g in enumerate(merged(axes)) if g[-1] == len(axes) - 1)
 
 
-def _blocks_source(workload: Workload, schedule: Schedule) -> str:
-    axes, block = workload.anchor.attrs["axes"], schedule["block"]
-    rank, fast = len(merged(axes)), _fast(axes)
-    rest = [a for a in range(rank - 1) if a != fast]
+def _tiles_source(workload: Workload, target: Target) -> str:
+    axes = workload.anchor.attrs["axes"]
+    last, fast = len(merged(axes)) - 1, _fast(axes)
+    high, wide = _part(workload)
+    rest = [a for a in range(last) if a != fast]
     s = Source()
-    s(f"n = (e{fast} + rows - 1) // rows")
-    s(f"o{rank - 1} = 1", *(f"o{a} = o{a + 1} * e{a + 1}" for a in reversed(range(rank - 1))))
+    s(f"n = (e{fast} + {high - 1}) // {high}", f"o = (e{last} + {wide - 1}) // {wide}")
+    s(f"o{last} = 1", *(f"o{a} = o{a + 1} * e{a + 1}" for a in reversed(range(last))))
     with s.loops(w="begin, end"):
-        s("r = w // n", "k = w % n * rows", f"h = least(rows, e{fast} - k)")
+        s("r = w // o", f"j = w % o * {wide}", f"k = r % n * {high}", "r //= n")
+        s(f"h = least({high}, e{fast} - k)", f"m = least({wide}, e{last} - j)")
         for a in reversed(rest):
             s(f"c{a} = r % e{a}", f"r //= e{a}")
-        s(f"p = {' + '.join(['k', *(f'c{a} * s{a}' for a in rest)])}")
-        s(f"q = {' + '.join([f'k * o{fast}', *(f'c{a} * o{a}' for a in rest)])}")
-        _block(s, workload, int(block))
-    names = [*(f"e{a}" for a in range(rank)), "rows", *(f"s{a}" for a in range(rank))]
-    return kernel_text(f"transpose: block {block}", workload, s, names, moved=(0,))
+        s(f"p = {' + '.join(['k', f'j * s{last}', *(f'c{a} * s{a}' for a in rest)])}")
+        s(f"q = {' + '.join([f'k * o{fast}', 'j', *(f'c{a} * o{a}' for a in rest)])}")
+        _turn(s, workload, target)
+    names = [f"{name}{a}" for name in "es" for a in range(last + 1)]
+    return kernel_text("transpose", workload, s, names, moved=(0,))
 
 
-def _block(s: Source, workload: Workload, block: int) -> None:
-    """`h` elements of the argument's rows, and all that the result's have there."""
-    extents, fast = _known(workload), _fast(workload.anchor.attrs["axes"])
-    last = len(extents) - 1
-    wide, few = extents[last], extents[fast]
-    if isinstance(wide, int) and 1 < wide <= FEW and fast == last - 1:
+def _turn(s: Source, workload: Workload, target: Target) -> None:
+    """A part: `h` elements of the argument's rows, `m` of the result's."""
+    axes, size = workload.anchor.attrs["axes"], workload.result.dtype.itemsize
+    last, fast = len(merged(axes)) - 1, _fast(axes)
+    if few := _joined(workload):
         with s.loops(u="h"):
-            s(*(f"y[q + u * {wide} + {t}] = x0[p + u + {t} * s{last}]" for t in range(wide)))
-    elif isinstance(few, int) and 1 < few <= FEW and _follows(workload):
-        with s.loops(t=f"e{last}"):
+            s(*(f"y[q + u * {few} + {t}] = x0[p + u + {t} * s{last}]" for t in range(few)))
+    elif few := _split(workload):
+        with s.loops(t="m"):
             s(*(f"y[q + {u} * o{fast} + t] = x0[p + {u} + t * {few}]" for u in range(few)))
     else:
-        with s.loops(j=f"0, e{last}, {block}"):
-            s(f"m = least(e{last} - j, {block})")
+        _tiles(s, fast, last, size, min(target.lanes * FLOAT_BYTES // size, MOST))
+
+
+def _tiles(s: Source, fast: int, last: int, size: int, edge: int) -> None:
+    """A part in square tiles, as large as fit; the last ones begin where they just end with it."""
+    ahead = LINE // size if 2 * edge * size >= LINE else 0
+    x, y = f"x0, p + u + t * s{last}, s{last}", f"y, q + u * o{fast} + t, o{fast}"
+    tiles = s.loops(a=f"0, h, {edge}", b=f"0, m, {edge}")
+    with s.block(f"if h >= {edge} and m >= {edge}:"), tiles:
+        s(f"u, t = least(a, h - {edge}), least(b, m - {edge})")
+        s(f"transposed({x}, {y}, {edge}, {ahead})")
+    with s.block("else:"):
+        if edge > LEAST:
+            _tiles(s, fast, last, size, edge // 2)
+        else:
             with s.loops(u="h", t="m"):
-                s(f"y[q + u * o{fast} + j + t] = x0[p + u + (j + t) * s{last}]")
+                s(f"y[q + u * o{fast} + t] = x0[p + u + t * s{last}]")
 
 
 def _known(workload: Workload) -> list[Dim]:
@@ -106,14 +124,34 @@ def _follows(workload: Workload) -> bool:
     return groups[-1][-1] + 1 == groups[_fast(workload.anchor.attrs["axes"])][0]
 
 
-def _blocks_launch(workload: Workload, schedule: Schedule, groups: Groups) -> Launch:
+def _joined(workload: Workload) -> int:
+    """The elements of the result's rows if they are a few, of as many rows that lie apart; or 0."""
+    extents = _known(workload)
+    neighbours = _fast(workload.anchor.attrs["axes"]) == len(extents) - 2
+    return _few(extents[-1]) if neighbours else 0
+
+
+def _split(workload: Workload) -> int:
+    """The elements of the argument's rows if they are a few, and follow each other; or 0."""
+    few = _few(_known(workload)[_fast(workload.anchor.attrs["axes"])])
+    return few if _follows(workload) else 0
+
+
+def _few(extent: Dim) -> int:
+    return extent if isinstance(extent, int) and 1 < extent <= FEW else 0
+
+
+def _part(workload: Workload) -> tuple[int, int]:
+    """Elements of a part along the argument's rows and along the result's."""
+    return (MANY, FEW) if _joined(workload) else (FEW, MANY) if _split(workload) else PART
+
+
+def _tiles_launch(workload: Workload, groups: Groups) -> Launch:
     extents, strides = groups
-    block = int(schedule["block"])
-    many = minimum(maximum(extents[-1] - block, 0), 1)  # whether it takes more than one block
-    rows = STRIP // block + (block - STRIP // block) * many
-    fast = _fast(workload.anchor.attrs["axes"])
+    fast, (high, wide) = _fast(workload.anchor.attrs["axes"]), _part(workload)
     others = product(e for a, e in enumerate(extents[:-1]) if a != fast)
-    return Launch((*extents, rows, *strides), others * ceil_div(extents[fast], rows))
+    parts = ceil_div(extents[fast], high) * ceil_div(extents[-1], wide)
+    return Launch((*extents, *strides), others * parts)
 
 
 def _stays(workload: Workload) -> bool:
@@ -121,41 +159,29 @@ def _stays(workload: Workload) -> bool:
     return _keeps_last(workload.anchor.attrs["axes"])
 
 
-def _source(workload: Workload, schedule: Schedule, _target: Target) -> str:
-    return _rows_source(workload) if _stays(workload) else _blocks_source(workload, schedule)
+def _source(workload: Workload, target: Target) -> str:
+    return _rows_source(workload) if _stays(workload) else _tiles_source(workload, target)
 
 
-def _launch(workload: Workload, schedule: Schedule, shapes: Shapes, _target: Target) -> Launch:
+def _launch(workload: Workload, _: Schedule, shapes: Shapes, _target: Target) -> Launch:
     groups = _groups(workload, shapes)
-    return nest_launch(*groups) if _stays(workload) else _blocks_launch(workload, schedule, groups)
+    return nest_launch(*groups) if _stays(workload) else _tiles_launch(workload, groups)
 
 
-def _knobs(workload: Workload, _target: Target) -> dict[str, tuple[Knob, ...]]:
-    return {} if _stays(workload) else {"block": BLOCKS}
-
-
-def _default(workload: Workload, _target: Target) -> dict[str, Knob]:
-    return {} if _stays(workload) else {"block": DEFAULT_BLOCK}
-
-
-def _counts(workload: Workload, schedule: Schedule, at: Loops) -> Counts:
+def _counts(workload: Workload, _: Schedule, at: Loops) -> Counts:
+    """Of each element of a tile as many shuffles as halve its edge down to 1."""
     if _stays(workload):
         return nest_counts(workload, at)
-    *_, last = extents = at.dims[: len(at.dims) // 2]
+    extents = at.dims[: len(at.dims) // 2]
     size = math.prod(extents)
-    rows = size / max(last, 1) * math.ceil(last / int(schedule["block"]))
-    return {"row": rows, "apart": size}
+    narrow = min(extents[-1], extents[_fast(workload.anchor.attrs["axes"])]) < LEAST
+    return {"apart": size} if narrow else {"simple": size * math.log2(MOST)}
 
 
-TRANSPOSE = Template(
+TRANSPOSE = fixed_template(
     name="transpose",
     accepts=takes(transpose),
-    knobs=_knobs,
-    default=_default,
-    valid=lambda workload, schedule, target: schedule_error(_knobs(workload, target), schedule),
     source=_source,
     launch=_launch,
-    pack=lambda *_: None,
-    pack_key=lambda *_: "",
     cost=steps(_launch, _counts),
 )
