@@ -258,6 +258,24 @@ def test_transposes_by_tiles(
         check(load, [x], dict(zip("ABCD", shape, strict=False)), template=template)
 
 
+@pytest.mark.parametrize("dtype", ["int8", "float16", "float32", "float64"])
+def test_rows_of_any_length_are_gathered(dtype: str) -> None:
+    """Shorter than any vector, as long as some, longer than what is fetched; from the back, too."""
+    load = workload(ops.gather, tensor(dtype, N, C), tensor("int64", M), axis=0)
+    for length in (2, 3, 7, 8, 15, 16, 17, 31, 32, 33, 63, 64, 65, 100, 300, 700):
+        x = np.arange(5 * length).astype(dtype).reshape(5, length)
+        at = np.arange(40) % 10 - 5
+        check(load, [x, at], {"N": 5, "C": length, "M": 40})
+
+
+@pytest.mark.parametrize("dtype", ["bool", "float16", "float32", "int64"])
+def test_rows_of_any_length_are_concatenated(dtype: str) -> None:
+    load = workload(ops.concat, *[tensor(dtype, N, d) for d in (M, C, 3)], axis=1)
+    for first, second in ((1, 2), (17, 40), (64, 129), (0, 5)):
+        args = [(floats(7, n) * 9).astype(dtype) for n in (first, second, 3)]
+        check(load, args, {"N": 7, "M": first, "C": second})
+
+
 @pytest.mark.parametrize("size", [1, 2, 4, 8])
 @pytest.mark.parametrize("edge", [2, 4, 8, 16])
 def test_columns_come_from_rows(edge: int, size: int) -> None:

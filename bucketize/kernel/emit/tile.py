@@ -8,10 +8,10 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
+from bucketize.kernel.emit.row import NEAR
 from bucketize.kernel.emit.vector import BYTE, WORD, Values, Writer
 
 INSIDE = 16  # bytes within which the cheaper shuffles of x86 move elements
-NEAR = 3  # where a line is fetched to: the first cache
 
 
 @intrinsic(prefer_literal=True)

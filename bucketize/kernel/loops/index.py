@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
+from bucketize.kernel.emit.row import LINE
 from bucketize.kernel.loops.cost import Counts, Loops
 from bucketize.kernel.loops.loop import (
     GRAIN,
@@ -23,6 +24,9 @@ from bucketize.kernel.template import REPORT, Launch, Shapes
 from bucketize.kernel.workload import Workload
 from bucketize.ops import gather, gather_elements, gather_nd, scatter_elements, scatter_nd
 from bucketize.types import Dim, product
+
+AHEAD = 32  # rows: how far what is fetched lies before what is copied
+FETCHED = 8  # lines of a row: that it goes on the processor sees by itself
 
 
 @contextmanager
@@ -45,11 +49,15 @@ def _checked(dims: Sequence[Dim], shapes: Shapes) -> Launch:
 
 
 def _gather_source(workload: Workload) -> str:
+    line = LINE // workload.result.dtype.itemsize
     s = Source()
-    with s.pieces(["_", "count", "inner"]), _index(s, "x1[c1]", "extent"):
-        s("p = (c0 * extent + k) * inner + j")
-        with s.loops(t="m"):
-            s("y[i + t] = x0[p + t]")
+    with s.pieces(["_", "count", "inner"]):
+        with s.block(f"if m >= {2 * line}:"):
+            s(f"k = int64(x1[least(c1 + {AHEAD}, count - 1)])")
+            with s.loops(t=f"0, least(m, {FETCHED * line}), {line}"):
+                s("fetch(x0, (c0 * extent + k) * inner + t)")
+        with _index(s, "x1[c1]", "extent"):
+            s("copied(y, i, x0, (c0 * extent + k) * inner + j, m)")
     names = ["extent", "count", "inner"]
     return kernel_text("gather", workload, s, names, moved=(0,), checked=True)
 
@@ -173,8 +181,8 @@ def _gather_nd_source(workload: Workload) -> str:
     s = Source()
     with s.pieces(["_", "rows", "inner"]):
         s("p = c0 * batch + j")
-        with _follow(s, depth, "c0 * rows + c1"), s.loops(t="m"):
-            s("y[i + t] = x0[p + t]")
+        with _follow(s, depth, "c0 * rows + c1"):
+            s("copied(y, i, x0, p, m)")
     return kernel_text("gather_nd", workload, s, _row_names(depth), moved=(0,), checked=True)
 
 

@@ -35,9 +35,12 @@ def nest(rank: int, inner: str) -> Source:
     with s.pieces([f"e{a}" for a in range(rank)]):
         step = {RUNS: "j", STANDS: "0", OPEN: f"j * s{rank - 1}"}[inner]
         s(f"p = {' + '.join(['base', *(f'c{a} * s{a}' for a in range(rank - 1)), step])}")
-        with s.loops(t="m"):
-            at = {RUNS: "p + t", STANDS: "p", OPEN: f"p + t * s{rank - 1}"}[inner]
-            s(f"y[i + t] = x0[{at}]")
+        if inner == RUNS:
+            s("copied(y, i, x0, p, m)")
+        else:
+            with s.loops(t="m"):
+                at = "p" if inner == STANDS else f"p + t * s{rank - 1}"
+                s(f"y[i + t] = x0[{at}]")
     return s
 
 
@@ -139,9 +142,8 @@ def _concat_source(workload: Workload) -> str:
     with s.pieces(["_", "row"]):
         s("left = 0")
         for k in range(count):
-            s(f"right = left + l{k}", f"p = c0 * p{k} - left", "o = i - j")
-            with s.loops(t="greatest(left, j), least(right, j + m)"):
-                s(f"y[o + t] = x{k}[p + t]")
+            s(f"right = left + l{k}", "t = greatest(left, j)")
+            s(f"copied(y, i - j + t, x{k}, c0 * p{k} - left + t, least(right, j + m) - t)")
             s("left = right")
     names = ["row", *(f"{name}{k}" for name in "lp" for k in range(count))]
     return kernel_text("concat", workload, s, names, moved=range(count))
