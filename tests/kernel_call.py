@@ -47,6 +47,8 @@ def run(
 ) -> list[Array]:
     """What the kernel makes of `args`, in parts, each a call with its own block."""
     kernel = build(template.source(load, schedule, host()), name_hint=template.name)
+    asked = [name for name in (b"NRT_", b"numba_") if name in kernel.code]
+    assert not asked, "a process that did not compile it may lack numba"
     shapes = tuple(a.shape for a in (*args, *likes))
     launch = launch_at(template, load, schedule, shapes, env, host())
     memories = [np.full(like.nbytes + 2 * RIM, POISON, np.uint8) for like in likes]

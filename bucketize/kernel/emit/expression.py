@@ -26,7 +26,8 @@ from numba import uint8, uint16, uint32, uint64
 from numba.types import float16
 from bucketize.kernel.emit.half import rounded, rounded_double
 from bucketize.kernel.emit.scalar import (
-    ceil, erf, exp, floor, log, maximum, minimum, round_even, rsqrt, sigmoid, sqrt, tanh, where
+    ceil, erf, exp, floor, log, maximum, minimum, power, round_even, rsqrt, sigmoid, sqrt, tanh,
+    where,
 )
 """
 """What the text of `loop_text` needs at the top of its file."""
@@ -234,7 +235,9 @@ class _Loop:
             return f"where({args[0][0]}, {', '.join(texts)})", dtype
         texts, dtype = _unify(*args)
         if name == "pow":
-            return _cast(f"({texts[0]} ** {texts[1]})", dtype), dtype
+            whole = dtype is not None and dtype.kind in "iu"
+            text = f"power({', '.join(texts)})" if whole else f"({' ** '.join(texts)})"
+            return _cast(text, dtype), dtype
         text = f"{LOOP_NAMES.get(name, name)}({', '.join(texts)})"
         return (text, BOOL) if name in ("isnan", "isinf") else (_cast(text, dtype), dtype)
 

@@ -81,3 +81,39 @@ maximum, minimum = _choice(">"), _choice("<")
 exp, log, erf, tanh = _unary("exp"), _unary("log"), _unary("erf"), _unary("tanh")
 sigmoid, rsqrt, sqrt = _unary("sigmoid"), _unary("rsqrt"), _unary("sqrt")
 floor, ceil, round_even = _unary("floor"), _unary("ceil"), _unary("round")
+
+
+@intrinsic
+def power(_typing: Any, x: Any, _y: Any) -> Any:
+    """An integer to the power of another, overflowing as products do; of a negative one, towards 0.
+
+    That of numba may raise, and machine code that may raise asks for numba where it is loaded.
+    """
+
+    def codegen(_context: Any, b: Any, _signature: Any, args: Any) -> Any:
+        base, exponent = args
+        zero, one = (ir.Constant(base.type, n) for n in (0, 1))
+        below = b.icmp_signed("<", exponent, zero) if x.signed else ir.Constant(ir.IntType(1), 0)
+        units = b.or_(*(b.icmp_signed("==", base, ir.Constant(base.type, n)) for n in (1, -1)))
+        first = b.select(b.and_(below, b.not_(units)), zero, one)  # other inverses are fractions
+        count = b.select(below, b.neg(exponent), exponent)
+        before, turn, done = b.block, *(b.append_basic_block(n) for n in ("square", "raised"))
+        b.branch(turn)
+        b.position_at_end(turn)
+        result, square, left = (b.phi(base.type) for _ in range(3))
+        odd = b.icmp_unsigned("!=", b.and_(left, one), zero)
+        following = (
+            b.select(odd, b.mul(result, square), result),
+            b.mul(square, square),
+            b.lshr(left, one),
+        )
+        for phi, start, value in zip(
+            (result, square, left), (first, base, count), following, strict=True
+        ):
+            phi.add_incoming(start, before)
+            phi.add_incoming(value, turn)
+        b.cbranch(b.icmp_unsigned("==", following[2], zero), done, turn)
+        b.position_at_end(done)
+        return following[0]
+
+    return x(x, x), codegen
