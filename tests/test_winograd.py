@@ -36,7 +36,13 @@ from bucketize.types import ANY, Dim, Symbol, tensor
 
 TEMPLATE = winograd.TEMPLATE
 SMALL = replace(TARGETS[1], l2=1 << 10)  # blocks of 24 patches
-BOUNDS = {2: 1e-5, 4: 3e-5, 6: 1e-4}  # of the largest magnitude
+NUMBERS = tuple(size - 2 for size in minimal.POSITIVE)  # m of 3 taps
+BOUNDS = {4: 1e-5, 6: 3e-5, 8: 1e-4}  # by the size of an axis, of the largest magnitude
+
+
+def bound_of(load: Workload, m: int) -> float:
+    """How far off an m may be, of the largest magnitude."""
+    return BOUNDS[max(axis.size for axis in winograd.axes_of(load, m))]
 
 
 # --- the algorithm -----------------------------------------------------------------------------
@@ -46,19 +52,41 @@ def times(matrix: minimal.Matrix, vector: list[Fraction]) -> list[Fraction]:
     return [sum((a * b for a, b in zip(r, vector, strict=True)), Fraction(0)) for r in matrix]
 
 
-@pytest.mark.parametrize("m", [1, *minimal.POSITIVE])
-def test_a_filter_is_its_taps_at_every_place(m: int) -> None:
-    """Exactly: the algorithm is an identity of rational numbers."""
-    sizes = minimal.taps_of(m), minimal.reach(m)
-    taps, data = ([Fraction(7 * i * i - 3 * i + 1) for i in range(n)] for n in sizes)
-    products = zip(times(minimal.taps(m), taps), times(minimal.data(m), data), strict=True)
-    found = times(minimal.result(m), [a * b for a, b in products])
-    assert found == [sum(t * data[i + k] for k, t in enumerate(taps)) for i in range(m)]
+AXES = [
+    minimal.Axis(1, 1, 2),
+    *(
+        minimal.Axis(size - longest + 1, taps, stride)
+        for size in minimal.POSITIVE
+        for stride in (1, 2, 3)
+        for taps in range(stride + 1, 5 * stride + 1)
+        if (longest := -(-taps // stride)) < size
+    ),
+]
 
 
-@pytest.mark.parametrize("m", minimal.POSITIVE)
-def test_the_factors_of_the_transforms_are_exact_in_float32(m: int) -> None:
-    for factor in itertools.chain(*minimal.data(m), *minimal.result(m)):
+@pytest.mark.parametrize("axis", AXES, ids=lambda a: f"F({a.m},{a.taps})by{a.stride}")
+def test_a_filter_is_its_taps_at_every_place(axis: minimal.Axis) -> None:
+    """Exactly: the algorithm is an identity of rational numbers; phases are summed before."""
+    size, step = axis.size, axis.stride
+    taps, data = (
+        [Fraction(7 * i * i - 3 * i + 1) for i in range(n)] for n in (axis.taps, axis.reach)
+    )
+    sums = [Fraction(0)] * size
+    for phase in range(axis.phases):
+        mine, seen = taps[phase::step], data[phase::step]
+        of_taps, made = minimal.taps(size, len(mine)), axis.products_of(phase)
+        of_data = [row[: len(seen)] for row in minimal.data(size)[:made]]
+        pairs = zip(times(of_taps[:made], mine), times(of_data, seen), strict=True)
+        for i, (a, b) in enumerate(pairs):
+            sums[i] += a * b
+    found = times(minimal.result(axis.m, size), sums)
+    assert found == [sum(t * data[i * step + k] for k, t in enumerate(taps)) for i in range(axis.m)]
+    assert len(axis.places) == axis.products
+
+
+@pytest.mark.parametrize("size", minimal.POSITIVE)
+def test_the_factors_of_the_transforms_are_exact_in_float32(size: int) -> None:
+    for factor in itertools.chain(*minimal.data(size), *minimal.result(size - 1, size)):
         assert Fraction(float(np.float32(float(factor)))) == factor
 
 
@@ -86,8 +114,8 @@ def long(b: Builder, x: Var, w: Var, factor: Var) -> Var:
     return b.emit(ops.gelu, b.emit(ops.mul, bare(b, x, w), factor))
 
 
-def grouped(groups: int, pads: Pads) -> Make:
-    return lambda b, x, w: bare(b, x, w, groups=groups, pads=pads)
+def grouped(groups: int, pads: Pads, strides: tuple[int, int] = (1, 1)) -> Make:
+    return lambda b, x, w: bare(b, x, w, groups=groups, pads=pads, strides=strides)
 
 
 def case(
@@ -98,12 +126,17 @@ def case(
     groups: int = 1,
     kernel: tuple[int, int] = (3, 3),
     pads: Pads = (0, 0, 0, 0),
+    strides: tuple[int, int] = (1, 1),
 ) -> Case:
-    """A convolution of symbolic images; `sizes` are batch, height and width of the result."""
+    """A convolution of symbolic images; `sizes` are batch, height and width of the result.
+
+    Of strides, those of one of stride 1.
+    """
     image, weights = (N, H, W, channels), (out, channels // groups, *kernel)
     top, left, bottom, right = pads
     high, wide = kernel[0] - 1 - top - bottom, kernel[1] - 1 - left - right
-    make = grouped(groups, pads) if groups > 1 or any(pads) else make
+    if groups > 1 or any(pads) or strides != (1, 1):
+        make = grouped(groups, pads, strides)
     types: tuple[tuple[Dim, ...], ...] = (image, weights)
     constant: tuple[int, ...] = (1,)
     if make is biased:
@@ -124,7 +157,7 @@ def agrees(one: Case, schedule: Schedule, target: Target, parts: int = 3) -> Non
         args = [rng.standard_normal(shape_of(t, sizes)).astype(np.float32) for t in one.types]
         want = run_function(load.body, [a.astype(np.float64) for a in args])[0]
         got = run(TEMPLATE, load, schedule, args, target, sizes, parts)
-        bound = BOUNDS[int(schedule["m"])] * np.abs(want).max(initial=1e-30)
+        bound = bound_of(load, int(schedule["m"])) * np.abs(want).max(initial=1e-30)
         np.testing.assert_allclose(got, want, rtol=0, atol=bound, err_msg=f"{schedule} {sizes}")
 
 
@@ -144,7 +177,7 @@ IMAGES = [
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: f"lanes{t.lanes}")
-@pytest.mark.parametrize("m", minimal.POSITIVE)
+@pytest.mark.parametrize("m", NUMBERS)
 def test_a_convolution_is_the_reference_at_any_size(m: int, target: Target) -> None:
     """All images are computed by one kernel."""
     schedule = TEMPLATE.default(IMAGES[0].workload(), target) | {"m": m}
@@ -153,7 +186,7 @@ def test_a_convolution_is_the_reference_at_any_size(m: int, target: Target) -> N
         agrees(one, schedule, target)
 
 
-@pytest.mark.parametrize("m", minimal.POSITIVE)
+@pytest.mark.parametrize("m", NUMBERS)
 @pytest.mark.parametrize("groups", [1, 3])
 def test_blocks_and_panels_may_be_cut_anywhere(m: int, groups: int) -> None:
     """49 and 48 patches, in balanced blocks of 24 at most, and three panels, the last one cut.
@@ -170,7 +203,7 @@ LINES = [(1, 3), (3, 1)]
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: f"lanes{t.lanes}")
 @pytest.mark.parametrize("kernel", LINES, ids=["1x3", "3x1"])
-@pytest.mark.parametrize("m", minimal.POSITIVE)
+@pytest.mark.parametrize("m", NUMBERS)
 def test_windows_of_one_line_are_filtered_along_it(
     m: int, kernel: tuple[int, int], target: Target
 ) -> None:
@@ -180,6 +213,43 @@ def test_windows_of_one_line_are_filtered_along_it(
         case(6, 37, (2, 7, 13), (1, 1, 1), kernel=kernel, make=residual),
     ):
         agrees(one, {"m": m, "nr": 2 * target.lanes}, target)
+
+
+WINDOWS = [
+    (case(5, 17, (1, 1, 1), (2, 5, 7), (1, 12, 13), kernel=(5, 5)), (2, 4)),
+    (case(34, 66, (1, 7, 8), (2, 1, 3), kernel=(5, 5), groups=2, pads=(2, 1, 0, 3)), (2, 4)),
+    (case(6, 37, (2, 7, 13), (1, 1, 1), kernel=(1, 5)), (2, 4)),
+    (case(6, 37, (2, 7, 13), (1, 3, 1), kernel=(5, 1), make=residual), (2, 4)),
+    (case(6, 37, (2, 7, 13), kernel=(3, 5), make=long), (2, 4)),
+    (case(9, 37, (2, 7, 13), (1, 1, 1), kernel=(2, 2), make=biased), (3, 5, 7)),
+    (case(9, 37, (2, 7, 13), kernel=(4, 4)), (3, 5)),
+]
+STRIDED = [
+    (case(16, 37, (1, 1, 1), (2, 8, 13), (1, 19, 12), strides=(2, 2)), (3, 5, 7)),
+    (case(48, 17, (1, 12, 13), (3, 1, 2), strides=(2, 2), pads=(1, 1, 1, 1)), (3, 5, 7)),
+    (case(16, 66, (2, 9, 14), kernel=(5, 5), strides=(2, 2), pads=(2, 2, 2, 2)), (2, 4, 6)),
+    (case(32, 33, (2, 9, 14), (1, 1, 1), kernel=(4, 4), strides=(2, 2)), (3, 5, 7)),
+    (case(16, 33, (2, 9, 14), (1, 1, 1), kernel=(1, 3), strides=(2, 2)), (3, 5, 7)),
+    (case(16, 33, (2, 9, 14), kernel=(3, 2), strides=(2, 1)), (3, 5, 7)),
+    (case(16, 33, (2, 13, 14), kernel=(5, 7), strides=(3, 3)), ()),
+    (case(32, 33, (2, 13, 14), kernel=(5, 5), strides=(3, 3)), (3, 5, 7)),
+]
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: f"lanes{t.lanes}")
+@pytest.mark.parametrize(("one", "numbers"), [*WINDOWS, *STRIDED])
+def test_other_windows_and_strides_are_filtered(
+    one: Case, numbers: tuple[int, ...], target: Target
+) -> None:
+    """Each by all m that give a size with points, if its default may be one of the lower sizes."""
+    load = one.workload()
+    assert TEMPLATE.accepts(load) == bool(numbers)
+    for m in numbers:
+        agrees(one, {"m": m, "nr": 2 * target.lanes}, target, parts=2)
+    if numbers:
+        assert TEMPLATE.knobs(load, target)["m"] == numbers
+        default = TEMPLATE.default(load, target)
+        assert bound_of(load, int(default["m"])) < BOUNDS[8]
 
 
 def test_a_part_writes_its_own_panels_only() -> None:
@@ -199,7 +269,7 @@ def test_a_part_writes_its_own_panels_only() -> None:
 
 
 @pytest.mark.parametrize("make", [biased, residual, long])
-@pytest.mark.parametrize("m", minimal.POSITIVE)
+@pytest.mark.parametrize("m", NUMBERS)
 def test_what_follows_is_fused(m: int, make: Make) -> None:
     one = case(6, 37, (2, 7, 13), (1, 1, 1), (1, 12, 12), make=make)
     target = TARGETS[m // 2 % 2]
@@ -224,10 +294,10 @@ def test_every_legal_schedule_of_a_known_size(target: Target) -> None:
     args = [a.astype(np.float32) for a in args]
     want = run_function(load.body, [a.astype(np.float64) for a in args])[0]
     schedules = legal(TEMPLATE, load, target)
-    assert {int(s["m"]) for s in schedules} == set(minimal.POSITIVE)
+    assert {int(s["m"]) for s in schedules} == set(NUMBERS)
     for schedule in schedules:
         got = run(TEMPLATE, load, schedule, args, target, {})
-        bound = BOUNDS[int(schedule["m"])] * np.abs(want).max()
+        bound = bound_of(load, int(schedule["m"])) * np.abs(want).max()
         np.testing.assert_allclose(got, want, rtol=0, atol=bound, err_msg=str(schedule))
 
 
@@ -293,7 +363,7 @@ def test_a_default_is_what_the_model_finds_best(shape: tuple[Dim, ...], m: int) 
     assert default["m"] == m
     if load.result.is_static:
         assert TEMPLATE.cost is not None
-        able = [s for s in legal(TEMPLATE, load, target) if s["m"] in winograd.UNMEASURED]
+        able = [s for s in legal(TEMPLATE, load, target) if s["m"] in (2, 4)]
         taken = TEMPLATE.cost(load).seconds(able, {}, target, 8 << 20)
         (best,) = TEMPLATE.cost(load).seconds([default], {}, target, 8 << 20)
         assert best == taken.min()
@@ -310,7 +380,7 @@ def test_weights_are_transformed_as_they_are_packed() -> None:
     assert packed is not None
     assert (packed.shape, packed.dtype) == ((2 * 36 + 2 * 9, 5, 16), np.dtype("float32"))
     elements, taps = packed[:72].reshape(2, 36, 5, 16), packed[72:].reshape(2, 9, 5, 16)
-    middle = np.array([float(row[1]) for row in minimal.taps(4)])
+    middle = np.array([float(row[1]) for row in minimal.taps(6, 3)])
     mine = elements[1, :, 3, 1]
     np.testing.assert_array_equal(mine, np.outer(middle, middle).astype("f").ravel())
     assert taps[1, 4, 3, 1] == 1
@@ -325,12 +395,28 @@ def test_weights_of_one_line_are_transformed_along_it() -> None:
         TEMPLATE.pack(static((1, 9, 9, 3), *w.shape), {"m": 4, "nr": 8}, 1, w)
         for w in (weights, weights.swapaxes(2, 3))
     ]
-    matrix = np.array(minimal.taps(4), np.float64)
+    matrix = np.array(minimal.taps(6, 3), np.float64)
     want = np.einsum("yx,oix->yio", matrix, weights[:, :, 0]).astype(np.float32)
     for found in packed:
         assert found is not None
         assert found.shape == (6 + 3, 3, 8)
         np.testing.assert_allclose(found[:6, :, :4], want, rtol=1e-6)
+
+
+def test_weights_of_strides_are_packed_phase_by_phase() -> None:
+    """Behind each other for an element, those at infinity last, of which the first one has some."""
+    load = static((1, 9, 9, 16), 8, 16, 1, 3, strides=(1, 2))
+    weights = np.random.default_rng(0).standard_normal((8, 16, 1, 3)).astype(np.float32)
+    packed = TEMPLATE.pack(load, {"m": 3, "nr": 8}, 1, weights)
+    assert packed is not None
+    assert packed.shape == (7 + 3, 16, 8)
+    even, odd = (np.array(minimal.taps(4, n), np.float64) for n in (2, 1))
+    wanted = [
+        (m[e] @ weights[:, :, 0, p::2].astype(np.float64).transpose(1, 2, 0))
+        for e in range(4)
+        for p, m in ((0, even), (1, odd))[: 2 if e < 3 else 1]
+    ]
+    np.testing.assert_allclose(packed[:7], np.array(wanted), rtol=1e-6)
 
 
 def test_weights_of_groups_are_packed_group_by_group() -> None:
@@ -353,6 +439,9 @@ def test_weights_are_shared_by_kernels_that_pack_them_alike() -> None:
     two, four = (static((1, 9, 9, 8), 16, 8 // g, 3, 3, groups=g) for g in (2, 4))
     keys = [TEMPLATE.pack_key(w, {"m": 4, "nr": 16}, 1) for w in (two, four)]
     assert keys[0] != keys[1]
+    once, twice = (static((1, 9, 9, 16), 8, 16, 4, 4, strides=(n, n)) for n in (1, 2))
+    keys = [TEMPLATE.pack_key(w, {"m": 3, "nr": 16}, 1) for w in (once, twice)]
+    assert keys[0] != keys[1]
 
 
 # --- what is declined --------------------------------------------------------------------------
@@ -367,22 +456,28 @@ def test_it_stands_beside_the_direct_one() -> None:
 @pytest.mark.parametrize(
     "load",
     [
-        static((1, 9, 9, 4), 8, 4, 3, 3, strides=(1, 2)),
+        static((1, 9, 9, 16), 8, 16, 3, 3, strides=(1, 2)),  # even m along one axis, odd ones
+        static((1, 9, 9, 24), 8, 24, 3, 3, strides=(2, 2)),  # no whole vectors
+        static((1, 9, 9, 32), 8, 16, 3, 3, strides=(2, 2), groups=2),
+        static((1, 9, 9, 16), 8, 16, 2, 2, strides=(2, 2)),  # nothing to save
         static((1, 9, 9, 4), 8, 4, 3, 3, dilations=(2, 1)),
         static((1, 9, 9, 4), 8, 1, 3, 3, groups=4),
         static((1, 9, 9, 4), 8, 4, 3, 2),
-        static((1, 9, 9, 4), 8, 4, 1, 5),
+        static((1, 9, 9, 4), 8, 4, 1, 6),
         static((1, 9, 9, 4), 8, 4, 1, 1),
         static((1, 9, 9, 4), 8, 4, 3, 3, precision="exact"),
         static((1, 9, 9, 0), 8, 0, 3, 3),
         replace(static((1, 9, 9, 4), 8, 4, 3, 3), constant=(False, False)),
     ],
     ids=[
-        "strides",
+        "strides that differ",
+        "strides of cut vectors",
+        "strides of groups",
+        "strides of taps",
         "dilations",
         "depthwise",
         "3x2",
-        "1x5",
+        "1x6",
         "1x1",
         "exact",
         "no channels",

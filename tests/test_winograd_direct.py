@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -10,19 +10,23 @@ import pytest
 from hypothesis import given, note
 from hypothesis import strategies as st
 from test_vector_templates import TARGETS, Case, H, N, W, run
-from test_winograd import BOUNDS, bare, grouped, long, residual
+from test_winograd import NUMBERS, bare, bound_of, grouped, long, residual
 
-from bucketize.kernel.gemm import conv, minimal, winograd
+from bucketize.kernel.gemm import conv, winograd
 from bucketize.kernel.target import Target
 from bucketize.op import Array
 
 Arrays = list[Array]
 
 PAIRS = [
-    pytest.param(m, target, id=f"m{m}-lanes{target.lanes}")
-    for m in minimal.POSITIVE
-    for target in TARGETS
+    pytest.param(m, target, id=f"m{m}-lanes{target.lanes}") for m in NUMBERS for target in TARGETS
 ]
+OTHERS = [
+    pytest.param(window, m, target, id=f"{window}-m{m}-lanes{target.lanes}")
+    for window, numbers in (((5, 5, 1), (2, 4)), ((3, 3, 2), (3, 5, 7)))
+    for m, target in zip(numbers, TARGETS, strict=False)
+]
+"""Windows of other taps, or another stride."""
 SMALLEST = np.finfo("f").tiny  # of normal numbers
 
 
@@ -43,8 +47,12 @@ class Both:
         assert winograd.TEMPLATE.accepts(load)
         return run(winograd.TEMPLATE, load, schedule, args, self.target, sizes, parts)
 
+    @property
+    def bound(self) -> float:
+        return bound_of(self.case.workload(), self.m)
+
     def agree(self, args: Arrays, sizes: dict[str, int], parts: int = 3) -> None:
-        alike(self.winograd(args, sizes, parts), self.direct(args, sizes), BOUNDS[self.m])
+        alike(self.winograd(args, sizes, parts), self.direct(args, sizes), self.bound)
 
 
 def alike(got: Array, want: Array, bound: float) -> None:
@@ -123,11 +131,56 @@ def test_any_values_are_as_the_direct_kernel_has_them(
     both.agree([image, weights], sizes_of(image), parts)
 
 
+@pytest.mark.parametrize(("window", "m", "target"), OTHERS)
+@given(drawn=draws(), seed=st.integers(0, 999))
+def test_any_values_under_other_windows_are_as_the_direct_kernel_has_them(
+    window: tuple[int, int, int], m: int, target: Target, drawn: Draw, seed: int
+) -> None:
+    high, wide, stride = window
+    inner = 16 if stride > 1 else drawn.weights[1]
+    image = (drawn.image[0], *(n + 2 for n in drawn.image[1:3]), inner)
+    out = drawn.weights[0]
+    drawn = replace(drawn, image=image, weights=(out, inner, high, wide), groups=1)
+    args = drawn.arrays(seed)
+    note(f"{drawn} {seed=}")
+    under(window, m, target, image, out, drawn.pads).agree(args, sizes_of(args[0]))
+
+
+def under(
+    window: tuple[int, int, int],
+    m: int,
+    target: Target,
+    image: tuple[int, ...],
+    out: int,
+    pads: tuple[int, int, int, int] = (0, 0, 0, 0),
+) -> Both:
+    """A convolution by a window of these extents and stride."""
+    high, wide, stride = window
+    types = ((N, H, W, image[3]), (out, image[3], high, wide))
+    make = grouped(1, pads, (stride, stride))
+    return Both(Case(winograd.TEMPLATE, make, types, (), (1,)), m, target)
+
+
+@pytest.mark.parametrize(("window", "m", "target"), OTHERS)
+def test_extremes_under_other_windows_are_the_direct_kernels_bit_for_bit(
+    window: tuple[int, int, int], m: int, target: Target
+) -> None:
+    """What is large and what is denormal; what is usual is filtered."""
+    image, weights = normal(0, 2, 14, 15, 32), normal(1, 37, 32, *window[:2])
+    both = under(window, m, target, image.shape, 37)
+    for factor in (1e25, 1e37, 1e-40):
+        args = [np.float32(factor) * image, weights]
+        want = both.direct(args, sizes_of(image))
+        np.testing.assert_array_equal(both.winograd(args, sizes_of(image)), want)
+    got, want = (f([image, weights], sizes_of(image)) for f in (both.winograd, both.direct))
+    assert np.mean(got != want) > 0.5
+
+
 # --- one by one --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("m", minimal.POSITIVE)
+@pytest.mark.parametrize("m", NUMBERS)
 def test_what_is_not_finite_is_seen_by_its_own_windows_alone(m: int, value: float) -> None:
     """At every place that a pixel can have in a patch, and where patches are cut."""
     image, weights = np.tile(normal(0, 1, 11, 9, 3), (99, 1, 1, 1)), normal(1, 5, 3, 3, 3)
@@ -173,11 +226,11 @@ def test_what_zeros_of_the_weights_hide_is_hidden() -> None:
     got, want = (f([image, weights], sizes_of(image)) for f in (both.winograd, both.direct))
     assert np.isposinf(want[0, 4, 4]).all()
     assert np.abs(want[0, :4, :4]).max() < 100
-    alike(got, want, BOUNDS[4])
+    alike(got, want, both.bound)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, 3e38])
-@pytest.mark.parametrize("m", minimal.POSITIVE)
+@pytest.mark.parametrize("m", NUMBERS)
 def test_weights_that_are_not_finite_spoil_their_own_channel(m: int, value: float) -> None:
     image, weights = normal(0, 1, 9, 9, 4), normal(1, 40, 4, 3, 3)
     weights[33, 2, 1, 1] = value
@@ -185,7 +238,7 @@ def test_weights_that_are_not_finite_spoil_their_own_channel(m: int, value: floa
 
 
 @pytest.mark.parametrize("make", [residual, long])
-@pytest.mark.parametrize("m", minimal.POSITIVE)
+@pytest.mark.parametrize("m", NUMBERS)
 def test_what_follows_is_done_once(m: int, make: Any) -> None:
     """The other operands of a patch that is computed again are as they were."""
     image, weights = normal(0, 2, 9, 12, 5), normal(1, 37, 5, 3, 3)
@@ -256,7 +309,7 @@ IMAGES = {
 }
 
 
-@pytest.mark.parametrize("m", minimal.POSITIVE)
+@pytest.mark.parametrize("m", NUMBERS)
 @pytest.mark.parametrize("weights", WEIGHTS)
 @pytest.mark.parametrize("image", IMAGES)
 def test_rounding_is_a_small_share_of_the_greatest_result(m: int, weights: str, image: str) -> None:
@@ -264,5 +317,19 @@ def test_rounding_is_a_small_share_of_the_greatest_result(m: int, weights: str, 
         args = [normal(seed, 1, size, 13, channels), normal(seed + 9, 16, channels, 3, 3)]
         args = [IMAGES[image](args[0]), WEIGHTS[weights](args[1])]
         both = beside(m, TARGETS[1], args[0].shape, 16)
+        got, want = (f(args, sizes_of(args[0])) for f in (both.winograd, both.direct))
+        alike(got, want, 1e-4)
+
+
+@pytest.mark.parametrize(("window", "m", "target"), OTHERS)
+@pytest.mark.parametrize("weights", WEIGHTS)
+@pytest.mark.parametrize("image", IMAGES)
+def test_rounding_under_other_windows_is_as_small(
+    window: tuple[int, int, int], m: int, target: Target, weights: str, image: str
+) -> None:
+    for seed, (size, channels) in enumerate(((21, 16), (14, 128))):
+        args = [normal(seed, 1, size, 13, channels), normal(seed + 9, 16, channels, *window[:2])]
+        args = [IMAGES[image](args[0]), WEIGHTS[weights](args[1])]
+        both = under(window, m, target, args[0].shape, 16)
         got, want = (f(args, sizes_of(args[0])) for f in (both.winograd, both.direct))
         alike(got, want, 1e-4)

@@ -59,7 +59,7 @@ SWEEP: Bounds = {
 }
 """Those of depthwise convolutions."""
 DETOUR: Bounds = {
-    **dict.fromkeys(("transform2", "transform4", "transform6"), (0.2, 40.0)),
+    **dict.fromkeys(("transform4", "transform6", "transform8"), (0.2, 40.0)),
     "row": (1.0, 200.0),
     "patch": (10.0, 2000.0),
     "first": (1.0, 40.0),

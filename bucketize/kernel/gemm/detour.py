@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from bucketize.kernel.emit.vector import FLOAT_BYTES
 from bucketize.kernel.fitted import Fitted, joined
 from bucketize.kernel.gemm import cost
+from bucketize.kernel.gemm.patch import Axes
 from bucketize.kernel.gemm.patchwork import most_patches, tile_rows
 from bucketize.kernel.target import Target
 from bucketize.kernel.template import Schedule
@@ -24,10 +25,10 @@ Floats = NDArray[np.float64]
 class Constants:
     """What a processor does beside the products, in cycles, and in bytes in a cycle."""
 
-    transform2: float
-    """A vector of V or M with its share of pixels and epilogue, by m, whose sums are longer."""
     transform4: float
+    """A vector of V or M with its share of pixels and epilogue, by size, whose sums are longer."""
     transform6: float
+    transform8: float
     row: float
     """A row of M in a panel."""
     patch: float
@@ -41,9 +42,9 @@ class Constants:
 
 
 EMERALD_RAPIDS = Constants(
-    transform2=0.949,
-    transform4=7.83,
-    transform6=14.7,
+    transform4=0.949,
+    transform6=7.83,
+    transform8=14.7,
     row=4.4,
     patch=521.0,
     first=7.72,
@@ -60,7 +61,7 @@ class Detour:
 
     patches: Mapping[int, Dim]
     """Those of all images, by m."""
-    elements: Mapping[int, int]
+    axes: Mapping[int, Axes]
     """Those of a patch, by m."""
     channels: int
     channels_out: int
@@ -119,25 +120,27 @@ class Detour:
         c: Constants,
         cold_bytes: int,
     ) -> Floats:
-        products, each = _products(target), {2: c.transform2, 4: c.transform4, 6: c.transform6}
-        elements, vectors = np.array([self.elements[int(k)] for k in m]), width / target.lanes
+        products, each = _products(target), {4: c.transform4, 6: c.transform6, 8: c.transform8}
+        axes, vectors = [self.axes[int(k)] for k in m], width / target.lanes
+        elements = np.array([y.size * x.size for y, x in axes], float)
+        steps = np.array([y.products * x.products for y, x in axes], float)
         channels = self.groups * self.channels
         panels = self.groups * np.ceil(self.channels_out / width)
-        of_each = zip(width, elements, strict=True)
-        most = [most_patches(channels, int(w), int(e), target) for w, e in of_each]
+        of_each = zip(width, axes, strict=True)
+        most = [most_patches(channels, int(w), both, target) for w, both in of_each]
         blocks = np.ceil(patches / most)
         tiles = np.ceil(patches / blocks / [tile_rows(int(w), target) for w in width])
         height = patches / blocks / tiles
         step = np.maximum(height * vectors / products.fma, products.latency)
         step = np.maximum(step, (height + vectors) / products.loads)
-        arithmetic = elements * blocks * panels * tiles * step * self.channels
-        weights = elements * self.channels * panels * width * FLOAT_BYTES
+        arithmetic = steps * blocks * panels * tiles * step * self.channels
+        weights = steps * self.channels * panels * width * FLOAT_BYTES
         is_near = np.maximum(weights, cold_bytes) <= 0.8 * target.l2
         first = np.where(is_near, products.l2, c.first)
         again = np.where(is_near, products.l2, c.again)
         read = weights / first + (blocks - 1) * weights / again
-        sides = np.ceil(channels / target.lanes) + panels * vectors
-        transforms = elements * patches * sides * [each[int(k)] for k in m]
+        sides = steps * np.ceil(channels / target.lanes) + elements * panels * vectors
+        transforms = patches * sides * [each[max(y.size, x.size)] for y, x in axes]
         rows = patches * panels * (elements * c.row + c.patch)
         found: Floats = joined(arithmetic, read, c.overlap) + transforms + rows + products.call
         return found

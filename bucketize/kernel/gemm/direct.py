@@ -62,8 +62,9 @@ class Direct:
 
         def row(i: ir.Value, _: Values) -> None:
             def one(j: ir.Value, _: Values) -> None:
-                here = w.beyond(source, w.add(w.mul(i, line), w.mul(j, pixel)))
-                first = w.add(frame.word("y"), i), w.add(frame.word("x"), j)
+                y, x = (w.mul(n, step) for n, step in zip((i, j), form.strides, strict=True))
+                here = w.beyond(source, w.add(w.mul(y, line), w.mul(x, pixel)))
+                first = w.add(frame.word("y"), y), w.add(frame.word("x"), x)
                 for v, total in enumerate(self.window(w, block, frame, here, first)):
                     w.store(total, w.item(sums, w.add(w.mul(j, form.width), v * w.lanes)))
 

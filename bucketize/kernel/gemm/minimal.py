@@ -1,15 +1,20 @@
-"""Minimal filtering: m neighbouring results of a filter of 3 taps by m + 2 products.
+"""Minimal filtering: m neighbouring results of a filter of r taps by m + r - 1 products.
 
-F(m, 3) of S. Winograd, "Arithmetic Complexity of Computations", 1980. The taps g and the m + 2
-values d that m results are made of are polynomials; their product is known by its values at m + 1
-points and its highest coefficient, the value "at infinity". So the results are
-result @ ((taps @ g) * (data @ d)), with the matrices of the three functions below. m = 1 stands for
-an axis with one tap: nothing is done to it.
+F(m, r) of S. Winograd, "Arithmetic Complexity of Computations", 1980. The taps g and the values d
+that m results are made of, `size` = m + r - 1 of them, are polynomials; their product is known by
+its values at size - 1 points and its highest coefficient, the value "at infinity". So the results
+are result @ ((taps @ g) * (data @ d)), with the matrices of the three functions below. What counts
+for rounding is the size: F(6, 3) and F(4, 5) share their points.
+
+A filter of stride s is the sum of s filters of stride 1, its phases: each has every s-th tap and
+sees every s-th value. All are taken at the points of the longest, and summed there. One of a tap
+less has the value 0 at infinity, so nothing is computed of it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import TypeAlias
 
@@ -19,35 +24,80 @@ from bucketize.kernel.emit.vector import Values, Writer
 
 Matrix: TypeAlias = list[list[Fraction]]
 
-TAPS = 3
 POSITIVE: dict[int, tuple[int | Fraction, ...]] = {
-    2: (1,),
-    4: (1, 2),
-    6: (1, 2, Fraction(1, 2)),
+    4: (1,),
+    6: (1, 2),
+    8: (1, 2, Fraction(1, 2)),
 }
-"""The points by m: each with its negative, and 0. They keep the factors of the transforms small and
-exact in binary, and with them what rounding adds."""
+"""The points by the size: each with its negative, and 0. They keep the factors of the transforms
+small and exact in binary, and with them what rounding adds."""
 
 
-def taps_of(m: int) -> int:
-    """The taps along an axis."""
-    return 1 if m == 1 else TAPS
+@dataclass(frozen=True)
+class Axis:
+    """An axis of a filter, m results at a time; where it has one tap m is 1, nothing is done."""
+
+    m: int
+    taps: int
+    stride: int = 1
+
+    @property
+    def longest(self) -> int:
+        """The taps of the longest phase."""
+        return -(-self.taps // self.stride)
+
+    @property
+    def size(self) -> int:
+        """Products that stand for the m results, of a phase."""
+        return self.m + self.longest - 1
+
+    @property
+    def reach(self) -> int:
+        """The values that the results are made of."""
+        return (self.m - 1) * self.stride + self.taps
+
+    @property
+    def phases(self) -> int:
+        """Filters of stride 1 that this one is the sum of."""
+        return min(self.stride, self.taps)
+
+    @property
+    def whole(self) -> int:
+        """How many of them, the first, have all the taps of the longest."""
+        return self.taps - (self.longest - 1) * self.stride
+
+    @property
+    def parts(self) -> tuple[tuple[range, int], ...]:
+        """Which products how many phases have, the first ones: of infinity only the whole do."""
+        last = self.size - 1
+        if self.whole == self.phases:
+            return ((range(self.size), self.phases),)
+        return (range(last), self.phases), (range(last, self.size), self.whole)
+
+    @property
+    def places(self) -> tuple[tuple[int, int, int], ...]:
+        """All products of all phases: which product, which phase, and how many have it."""
+        return tuple((i, p, n) for products, n in self.parts for i in products for p in range(n))
+
+    @property
+    def products(self) -> int:
+        """Those of all phases."""
+        return sum(self.products_of(phase) for phase in range(self.phases))
+
+    def products_of(self, phase: int) -> int:
+        """Those of a phase."""
+        return self.size if phase < self.whole else self.size - 1
 
 
-def reach(m: int) -> int:
-    """The values that m results are made of."""
-    return m + taps_of(m) - 1
-
-
-def points(m: int) -> list[Fraction]:
-    """The finite points of F(m, 3): 0, then pairs of a point and its negative."""
-    if m == 1:
+def points(size: int) -> list[Fraction]:
+    """The finite points: 0, then pairs of a point and its negative."""
+    if size == 1:
         return []
-    return [Fraction(0), *(sign * Fraction(p) for p in POSITIVE[m] for sign in (1, -1))]
+    return [Fraction(0), *(sign * Fraction(p) for p in POSITIVE[size] for sign in (1, -1))]
 
 
-def _others(m: int, point: Fraction) -> list[Fraction]:
-    return [p for p in points(m) if p != point]
+def _others(size: int, point: Fraction) -> list[Fraction]:
+    return [p for p in points(size) if p != point]
 
 
 def _vanishing(roots: Iterable[Fraction], size: int) -> list[Fraction]:
@@ -59,26 +109,26 @@ def _vanishing(roots: Iterable[Fraction], size: int) -> list[Fraction]:
     return found + [Fraction(0)] * (size - len(found))
 
 
-def data(m: int) -> Matrix:
-    """[m + 2, m + 2]: what is done to the values that are filtered."""
-    rows = [_vanishing(_others(m, p), reach(m)) for p in points(m)]
-    return [*rows, _vanishing(points(m), reach(m))]
+def data(size: int) -> Matrix:
+    """[size, size]: what is done to the values that are filtered."""
+    rows = [_vanishing(_others(size, p), size) for p in points(size)]
+    return [*rows, _vanishing(points(size), size)]
 
 
-def taps(m: int) -> Matrix:
-    """[m + 2, 3]: what is done to the taps."""
-    rows, number = [], taps_of(m)
-    for point in points(m):
+def taps(size: int, number: int) -> Matrix:
+    """[size, number]: what is done to the taps."""
+    rows = []
+    for point in points(size):
         scale = Fraction(1)
-        for other in _others(m, point):
+        for other in _others(size, point):
             scale *= point - other
         rows.append([point**i / scale for i in range(number)])
     return [*rows, _highest(number)]
 
 
-def result(m: int) -> Matrix:
-    """[m, m + 2]: what is done to the products."""
-    columns = [[p**i for i in range(m)] for p in points(m)]
+def result(m: int, size: int) -> Matrix:
+    """[m, size]: what is done to the products."""
+    columns = [[p**i for i in range(m)] for p in points(size)]
     return [list(row) for row in zip(*columns, _highest(m), strict=True)]
 
 
@@ -89,28 +139,33 @@ def _highest(size: int) -> list[Fraction]:
 # --- code ----------------------------------------------------------------------------------------
 
 
-def transformed(w: Writer, m: int, values: Values) -> Values:
-    """The code of `data` of m + 2 vectors.
+def transformed(w: Writer, axis: Axis, values: Values) -> list[Values]:
+    """The code of `data` for each phase, of the vectors that the axis reaches."""
+    return [_transformed(w, axis.size, values[p :: axis.stride]) for p in range(axis.phases)]
+
+
+def _transformed(w: Writer, size: int, values: Values) -> Values:
+    """That of so many vectors; of one less, all but the value at infinity.
 
     The rows of a point and of its negative differ by the signs of their odd columns.
     """
-    if m == 1:
+    if size == 1:
         return values
-    matrix = data(m)
+    matrix = [row[: len(values)] for row in data(size)]
     made = [_sum(w, matrix[0], values)]
     for row in matrix[1:-1:2]:
         even = _sum(w, row[::2], values[::2])
         odd = _sum(w, row[1::2], values[1::2])
         made += [w.builder.fadd(even, odd), w.builder.fsub(even, odd)]
-    return [*made, _sum(w, matrix[-1], values)]
+    return [*made, _sum(w, matrix[-1], values)] if len(values) == size else made
 
 
 def results(w: Writer, m: int, products: Values) -> Values:
-    """The code of `result` of m + 2 vectors.
+    """The code of `result` of so many vectors.
 
     The columns of a point and of its negative differ by the signs of their odd rows.
     """
-    if m == 1:
+    if len(products) == 1:
         return products
     first, *middle, last = products
     pairs = list(zip(middle[::2], middle[1::2], strict=True))
@@ -118,7 +173,7 @@ def results(w: Writer, m: int, products: Values) -> Values:
     odd = [w.builder.fsub(a, b) for a, b in pairs]
     return [
         _sum(w, [row[0], *row[1:-1:2], row[-1]], [first, *(odd if i % 2 else even), last])
-        for i, row in enumerate(result(m))
+        for i, row in enumerate(result(m, len(products)))
     ]
 
 

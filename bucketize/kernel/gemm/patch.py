@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from llvmlite import ir
 
@@ -23,7 +24,11 @@ from bucketize.kernel.emit.vector import (
 )
 from bucketize.kernel.gemm import microkernel, minimal
 from bucketize.kernel.gemm.epilogue import Epilogue
+from bucketize.kernel.gemm.minimal import Axis
 from bucketize.kernel.gemm.store import Words
+
+Pair: TypeAlias = tuple[int, int]
+Axes: TypeAlias = tuple[Axis, Axis]
 
 PLACE = ("row", "lines", "pixels", "source", "y", "x")
 """Where a patch is: its first row of the result, the lines and pixels that it has there, and its
@@ -45,6 +50,9 @@ class Form:
     high: int
     wide: int
     """Lines and columns of the result that a patch gives: m, or 1 where the filter has one tap."""
+    taps: Pair
+    strides: Pair
+    """Of the filter, along lines and columns."""
     rows: int
     """Patches of the tallest tile of a product."""
     least: int
@@ -58,19 +66,38 @@ class Form:
     epilogue: Epilogue
 
     @property
-    def reach(self) -> tuple[int, int]:
-        """Lines and columns of a patch."""
-        return minimal.reach(self.high), minimal.reach(self.wide)
+    def axes(self) -> Axes:
+        """Those of lines and columns."""
+        each = zip((self.high, self.wide), self.taps, self.strides, strict=True)
+        y, x = (Axis(*axis) for axis in each)
+        return y, x
 
     @property
-    def taps(self) -> tuple[int, int]:
-        """Lines and columns of the filter."""
-        return minimal.taps_of(self.high), minimal.taps_of(self.wide)
+    def reach(self) -> Pair:
+        """Lines and columns of a patch."""
+        y, x = self.axes
+        return y.reach, x.reach
+
+    @property
+    def sizes(self) -> Pair:
+        """Elements of a patch along lines and columns."""
+        y, x = self.axes
+        return y.size, x.size
 
     @property
     def elements(self) -> int:
-        """Products that stand for the convolution."""
-        return math.prod(self.reach)
+        """Products that stand for the convolution, each of a sum over channels and phases."""
+        return math.prod(self.sizes)
+
+    @property
+    def products(self) -> int:
+        """Those of single phases."""
+        return math.prod(axis.products for axis in self.axes)
+
+    @property
+    def phases(self) -> int:
+        """Those of a patch."""
+        return math.prod(axis.phases for axis in self.axes)
 
     @property
     def width(self) -> int:
@@ -133,7 +160,11 @@ class Data:
         row = w.add(w.mul(w.add(w.mul(image, d["height"]), y), d["width"]), x)
         lines = w.least(w.sub(d["height"], y), form.high)
         pixels = w.least(w.sub(d["width"], x), form.wide)
-        y, x = w.word(w.sub(y, d["top"])), w.word(w.sub(x, d["left"]))
+        (down, across), pads = form.strides, (d["top"], d["left"])
+        y, x = (
+            w.word(w.sub(w.mul(n, step), pad))
+            for n, step, pad in zip((y, x), (down, across), pads, strict=True)
+        )
         source = self.image
         for number, step in ((image, "image"), (y, "line"), (x, "pixel")):
             source = w.beyond(source, w.mul(number, d[step]))
@@ -161,9 +192,10 @@ class Data:
     def _inner(self, w: Writer, *arguments: ir.Value) -> None:
         """So many vectors of channels of a patch whose lines and pixels lie as told."""
         memory, source, line, pixel, target, count = arguments
-        form, (high, wide) = self.form, self.form.reach
-        step = Words(w, memory, form.block_names).word("v_step")
-        half = w.scratch(form.elements * w.lanes * FLOAT_BYTES)
+        form, (high, wide), (y, x) = self.form, self.form.reach, self.form.axes
+        block = Words(w, memory, form.block_names)
+        step, phase_step = block.word("v_step"), w.mul(block.word("channels"), FLOAT_BYTES)
+        half = w.scratch(y.phases * y.size * wide * w.lanes * FLOAT_BYTES)
 
         def vector(v: ir.Value, _: Values) -> None:
             here, there = (w.item(p, w.mul(v, w.lanes)) for p in (source, target))
@@ -171,18 +203,22 @@ class Data:
             def column(j: ir.Value, _: Values) -> None:
                 top, to = w.at(here, w.mul(j, pixel)), w.item(half, w.mul(j, w.lanes))
                 values = [w.load(w.at(top, w.mul(line, i))) for i in range(high)]
-                for i, value in enumerate(minimal.transformed(w, form.high, values)):
-                    w.store(value, w.item(to, i * wide * w.lanes))
+                for phase, made in enumerate(minimal.transformed(w, y, values)):
+                    for i, value in enumerate(made, phase * y.size):
+                        w.store(value, w.item(to, i * wide * w.lanes))
 
-            def row(i: ir.Value, _: Values) -> None:
-                left = w.item(half, w.mul(i, wide * w.lanes))
-                to = w.at(there, w.mul(w.mul(i, wide), step))
+            def row(phase: int, i: ir.Value, _: Values) -> None:
+                left = w.item(half, w.mul(w.add(i, phase * y.size), wide * w.lanes))
                 values = [w.load(w.item(left, j * w.lanes)) for j in range(wide)]
-                for j, value in enumerate(minimal.transformed(w, form.wide, values)):
-                    w.store(value, w.at(to, w.mul(step, j)))
+                first = w.at(there, w.mul(w.mul(i, x.size), step))
+                made = minimal.transformed(w, x, values)
+                for j, p, phases in x.places:  # those that an element has lie without gaps
+                    to = w.at(first, w.mul(phase_step, phase * phases + p))
+                    w.store(made[p][j], w.at(to, w.mul(step, j)))
 
             w.loop(0, wide, column)
-            w.loop(0, high, row)
+            for phase in range(y.phases):
+                w.loop(0, y.products_of(phase), functools.partial(row, phase))
 
         w.loop(0, count, vector)
 
@@ -191,7 +227,7 @@ class Data:
         memory, source, target, y, x, first = arguments
         form, block = self.form, Words(w, memory, self.form.block_names)
         channels, line, pixel = (block.word(name) for name in ("channels", "line", "pixel"))
-        size = form.elements * w.lanes
+        size = math.prod(form.reach) * w.lanes
         copy = w.scratch(size * FLOAT_BYTES)
         w.loop(0, size, lambda i, _: w.store(w.number(0), w.item(copy, i)), step=w.lanes)
         steps = form.reach[1] * w.lanes * FLOAT_BYTES, w.lanes * FLOAT_BYTES

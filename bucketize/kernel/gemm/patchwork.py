@@ -9,6 +9,7 @@ the last one fastest; two parts that share a block both transform its patches.
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import fields
 from typing import Any, TypeAlias
@@ -19,7 +20,7 @@ from bucketize.kernel.emit.vector import FLOAT_BYTES, WORD, WORD_BYTES, Size, Va
 from bucketize.kernel.gemm.epilogue import Epilogue
 from bucketize.kernel.gemm.macrokernel import kernel_source
 from bucketize.kernel.gemm.microkernel import LINE, Tiles
-from bucketize.kernel.gemm.patch import DIMS, Data, Form
+from bucketize.kernel.gemm.patch import DIMS, Axes, Data, Form, Pair
 from bucketize.kernel.gemm.result import Results
 from bucketize.kernel.gemm.schedule import tallest
 from bucketize.kernel.gemm.store import Words
@@ -42,16 +43,17 @@ def tile_rows(width: int, target: Target) -> int:
     return tallest(target)[width // target.lanes]
 
 
-def most_patches(channels: int, width: int, elements: int, target: Target) -> int:
+def most_patches(channels: int, width: int, axes: Axes, target: Target) -> int:
     """Those of a block: as many as their V and M of a panel may fill, in whole tiles."""
-    of_patch = elements * (channels + width) * FLOAT_BYTES
+    v, m = math.prod(a.products for a in axes) * channels, math.prod(a.size for a in axes) * width
+    of_patch = (v + m) * FLOAT_BYTES
     held, rows = int(SHARE_L2 * target.l2) // of_patch, tile_rows(width, target)
     least = LEAST_WIDE if channels >= WIDE else LEAST
     return max(held // rows, -(-least // rows)) * rows
 
 
 def row_bytes(channels: int) -> int:
-    """Bytes of a patch in V: whole vectors of any width."""
+    """Bytes of a patch in V, with so many channels of all phases: whole vectors of any width."""
     bytes_ = -(-channels * FLOAT_BYTES // LINE) * LINE
     return bytes_ + LINE if bytes_ % SET == 0 else bytes_
 
@@ -102,13 +104,13 @@ class _Blocks:
 
         Behind all transformed weights are the weights themselves.
         """
-        w, d, elements = self.w, self.d, self.form.elements
+        w, d, products = self.w, self.d, self.form.products
         group = w.div(panel, d["panels"])
         weights = self.block.pointer(f"in{self.form.w}")
         size = w.mul(d["depth"], self.form.width)
-        behind = w.mul(w.mul(w.mul(d["groups"], d["panels"]), elements), size)
+        behind = w.mul(w.mul(w.mul(d["groups"], d["panels"]), products), size)
         taps = w.add(behind, w.mul(panel, w.mul(size, math.prod(self.form.taps))))
-        mine = w.item(weights, w.mul(panel, w.mul(size, elements)))
+        mine = w.item(weights, w.mul(panel, w.mul(size, products)))
         self.products.write(group, mine, count)
         own = w.sub(panel, w.mul(group, d["panels"]))
         self.results.write(group, own, w.item(weights, taps), count)
@@ -126,7 +128,6 @@ class _Products:
         self.block.put("c_step", form.width * FLOAT_BYTES)
         always: dict[str, Size] = {
             "columns": form.width,
-            "units": d["depth"],
             "skip": 0,
             "first": 1,  # the only pass over the depth
             "last": 1,
@@ -140,17 +141,35 @@ class _Products:
     def write(self, group: ir.Value, weights: ir.Value, count: ir.Value) -> None:
         """M of one panel of a group."""
         w, d, form = self.w, self.d, self.form
-        channels = w.item(self.v, w.mul(group, d["depth"]))
-        bytes_ = w.mul(d["depth"], form.width * FLOAT_BYTES)
+        channels, (y, x) = w.item(self.v, w.mul(group, d["depth"])), form.axes
+        for (lines, down), (columns, across) in itertools.product(y.parts, x.parts):
+            units, first = w.mul(d["depth"], down * across), lines.start * x.size + columns.start
+            self.frame.put("units", units)
+            weights = self.part(
+                first, (len(lines), len(columns)), units, (channels, weights, count)
+            )
 
-        def element(e: ir.Value, _: Values) -> None:
+    def part(self, first: int, extents: Pair, units: Size, given: tuple[ir.Value, ...]) -> ir.Value:
+        """Elements from the first one on, so many lines and columns, which have as many phases.
+
+        It gives where the weights of others begin.
+        """
+        w, d, form = self.w, self.d, self.form
+        (high, wide), (channels, weights, count) = extents, given
+
+        def element(i: ir.Value, at: Values) -> Values:
+            over = w.mul(w.div(i, wide), form.sizes[1] - wide)
+            e = w.add(w.add(i, over), first)
             v, m = w.at(channels, w.mul(e, d["v_step"])), w.at(self.m, w.mul(e, d["m_step"]))
-            self.element(v, w.at(weights, w.mul(e, bytes_)), m, count)
+            self.element(v, at[0], units, m, count)
+            return [w.item(at[0], w.mul(units, form.width))]
 
-        w.loop(0, form.elements, element)
+        return w.loop(0, high * wide, element, [weights])[0]
 
-    def element(self, v: ir.Value, weights: ir.Value, m: ir.Value, count: ir.Value) -> None:
-        """One of the products: its patches in balanced tiles."""
+    def element(
+        self, v: ir.Value, weights: ir.Value, units: Size, m: ir.Value, count: ir.Value
+    ) -> None:
+        """One of the products, so many units deep: its patches in balanced tiles."""
         w, form, frame = self.w, self.form, self.frame
         tiles = w.ceildiv(count, form.rows)
         low = w.div(count, tiles)
@@ -161,7 +180,7 @@ class _Products:
             v, m = at
             height = w.word(w.add(low, w.builder.zext(w.compare(i, "<", tall), WORD)))
             frame.put("c", m)
-            self.put_ahead(weights, i, tiles)
+            self.put_ahead(weights, units, i, tiles)
             after = self.put_rows(v, height)
             self.tiles.call(w, height, self.block.memory, frame.memory)
             return [after, w.item(m, w.mul(height, form.width))]
@@ -179,10 +198,10 @@ class _Products:
         (after,) = w.loop(0, height, row, [v])
         return after
 
-    def put_ahead(self, weights: ir.Value, tile: Size, tiles: Size) -> None:
+    def put_ahead(self, weights: ir.Value, units: Size, tile: Size, tiles: Size) -> None:
         """Tell the tile its share of the next element's weights, as `macrokernel` does."""
         w = self.w
-        bytes_ = w.mul(self.d["depth"], self.form.width * FLOAT_BYTES)
+        bytes_ = w.mul(units, self.form.width * FLOAT_BYTES)
         lines = w.ceildiv(w.ceildiv(bytes_, LINE), tiles)
         done = w.mul(w.mul(tile, lines), LINE)
         alone = w.compare(tiles, "==", 1)

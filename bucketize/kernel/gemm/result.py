@@ -104,7 +104,7 @@ class Results:
 
         It gives their `witness`.
         """
-        form, (high, wide) = self.form, self.form.reach
+        form, (high, wide) = self.form, self.form.sizes
         step = Words(w, memory, form.block_names).word("m_step")
         products, count = frame.pointer("products"), frame.word("lines")
         half = w.scratch(form.high * wide * w.lanes * FLOAT_BYTES)

@@ -1,13 +1,15 @@
-"""The template of convolutions of stride 1 by minimal filtering, beside the direct one.
+"""The template of convolutions by minimal filtering, beside the direct one.
 
-Windows are 3x3, 1x3 or 3x1. It multiplies less, (m + 2) / 3m as often along an axis, and rounds
-more: of the largest magnitude of the result the error is that of the direct one for m = 2, 2e-5 at
-most for 4 and 4e-5 for 6, unless terms cancel so that the direct one's is no less. A patch with
-results that are not finite, huge or denormal is computed once more, directly.
+Windows have 2 to 5 taps along an axis, of each phase where the stride is not 1, or one tap. It
+multiplies less, (m + 2) / 3m as often along an axis of 3 taps, and rounds more: of the largest
+magnitude of the result the error is that of the direct one for axes of size 4, 2e-5 at most for 6
+and 4e-5 for 8, unless terms cancel so that the direct one's is no less. A patch with results that
+are not finite, huge or denormal is computed once more, directly.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -18,7 +20,8 @@ from bucketize.kernel.gemm.conv import accepts_windows, pitched, reads, row_step
 from bucketize.kernel.gemm.detour import Detour
 from bucketize.kernel.gemm.matmul import balanced, balances, panels
 from bucketize.kernel.gemm.microkernel import LINE
-from bucketize.kernel.gemm.patch import DIMS, PLACE_BYTES, Form
+from bucketize.kernel.gemm.minimal import Axis
+from bucketize.kernel.gemm.patch import DIMS, PLACE_BYTES, Axes, Form
 from bucketize.kernel.gemm.patchwork import most_patches, row_bytes, source, tile_rows
 from bucketize.kernel.gemm.schedule import tallest
 from bucketize.kernel.loops.loop import schedule_error
@@ -37,9 +40,11 @@ from bucketize.kernel.workload import Workload
 from bucketize.op import Array
 from bucketize.types import Dim, Shape, ceil_div, positive, product
 
-UNMEASURED = (2, 4)
-"""The m of a default. Filters that find edges, on pixels far from 0, take F(6,3) to 2e-4, where the
-direct kernel has 8e-5; a search measures, and keeps to 1e-4."""
+WHOLE = 16
+"""Channels, vectors of any width: so the phases of a patch lie in V without gaps, as one sum."""
+UNMEASURED = 6
+"""The greatest size of a default's axes. Filters that find edges, on pixels far from 0, take
+F(6,3) to 2e-4, where the direct kernel has 8e-5; a search measures, and keeps to 1e-4."""
 
 
 def _accepts(workload: Workload) -> bool:
@@ -47,10 +52,30 @@ def _accepts(workload: Workload) -> bool:
         return False
     attrs = workload.anchor.attrs
     out, inner, *kernel = window(workload)
-    once = all(tuple(attrs[name]) == (1, 1) for name in ("strides", "dilations"))
+    dense = tuple(attrs["dilations"]) == (1, 1)
     several = inner > 1 or (attrs["groups"] == 1 and inner)  # there are sums over channels
-    known = set(kernel) <= {1, minimal.TAPS} and kernel != [1, 1]
-    return bool(attrs["precision"] == "default" and once and known and several and out)
+    known = kernel != [1, 1] and _numbers(workload, UNMEASURED)
+    together = tuple(attrs["strides"]) == (1, 1) or (attrs["groups"] == 1 and inner % WHOLE == 0)
+    wanted = attrs["precision"] == "default" and known and several and out
+    return bool(wanted and dense and together)
+
+
+def axes_of(workload: Workload, m: int) -> Axes:
+    """Those of a patch of m lines, or columns, where the window has several."""
+    _, _, *kernel = window(workload)
+    each = zip(kernel, workload.anchor.attrs["strides"], strict=True)
+    y, x = (Axis(m if taps > 1 else 1, taps, stride) for taps, stride in each)
+    return y, x
+
+
+def _numbers(workload: Workload, most: int = max(minimal.POSITIVE)) -> tuple[int, ...]:
+    """Which m there are, with axes of sizes up to `most`."""
+    sizes = [1, *(size for size in minimal.POSITIVE if size <= most)]
+
+    def able(axis: Axis) -> bool:
+        return axis.size in sizes and (axis.longest > 1 or axis.taps == 1)
+
+    return tuple(m for m in range(2, most) if all(map(able, axes_of(workload, m))))
 
 
 def _channels(workload: Workload) -> int:
@@ -59,38 +84,27 @@ def _channels(workload: Workload) -> int:
     return inner * int(workload.anchor.attrs["groups"])
 
 
-def _knobs(_: Workload, target: Target) -> dict[str, tuple[Knob, ...]]:
+def _knobs(workload: Workload, target: Target) -> dict[str, tuple[Knob, ...]]:
     """How many lines a patch gives, and the width of panels; their tiles are the tallest."""
     widths = (v * target.lanes for v, rows in tallest(target).items() if v > 1 and rows >= 4)
-    return {"m": tuple(minimal.POSITIVE), "nr": tuple(widths)}
+    return {"m": _numbers(workload), "nr": tuple(widths)}
 
 
 def _default(workload: Workload, target: Target) -> dict[str, Knob]:
-    knobs = _knobs(workload, target) | {"m": UNMEASURED}
+    knobs = _knobs(workload, target) | {"m": _numbers(workload, UNMEASURED)}
     return dict(_detour(workload).best(combinations(knobs), target))
-
-
-def _patch(workload: Workload, m: int) -> tuple[int, int]:
-    """The lines and columns of the result that a patch gives."""
-    _, _, high, wide = window(workload)
-    return (m if high > 1 else 1), (m if wide > 1 else 1)
-
-
-def _elements(workload: Workload, m: int) -> int:
-    """Those of a patch."""
-    return math.prod(minimal.reach(n) for n in _patch(workload, m))
 
 
 def _patches(workload: Workload, out: Shape, m: int) -> Dim:
     """Those of all images of a result."""
-    (batch, height, width, _), (high, wide) = out, _patch(workload, m)
-    return product((batch, ceil_div(height, high), ceil_div(width, wide)))
+    (batch, height, width, _), (y, x) = out, axes_of(workload, m)
+    return product((batch, ceil_div(height, y.m), ceil_div(width, x.m)))
 
 
 def _blocks(workload: Workload, schedule: Schedule, target: Target, out: Shape) -> dict[str, Dim]:
     """The dims that cut the patches of a result into balanced blocks."""
     m, width = int(schedule["m"]), int(schedule["nr"])
-    most = most_patches(_channels(workload), width, _elements(workload, m), target)
+    most = most_patches(_channels(workload), width, axes_of(workload, m), target)
     return balanced(_patches(workload, out, m), most)
 
 
@@ -100,11 +114,13 @@ def _form(workload: Workload, schedule: Schedule, target: Target) -> Form:
     x, w = (params.index(a) for a in workload.anchor.args)
     low = _blocks(workload, schedule, target, workload.anchor.out.type.shape)["low"]
     rows = tile_rows(int(schedule["nr"]), target)
-    high, wide = _patch(workload, int(schedule["m"]))
+    axes = axes_of(workload, int(schedule["m"]))
     return Form(
         lanes=target.lanes,
-        high=high,
-        wide=wide,
+        high=axes[0].m,
+        wide=axes[1].m,
+        taps=(axes[0].taps, axes[1].taps),
+        strides=(axes[0].stride, axes[1].stride),
         rows=rows,
         least=max(rows - 1, 1) if isinstance(low, int) and balances(low, rows) else 1,
         vectors=int(schedule["nr"]) // target.lanes,
@@ -172,7 +188,7 @@ def _workspace(workload: Workload, form: Form, patches: Dim) -> dict[str, Dim]:
 
     Between elements is a line more: all of a patch are written side by side.
     """
-    row = row_bytes(_channels(workload))
+    row = row_bytes(_channels(workload) * form.phases)
     return {
         "v_row": row,
         "v_step": patches * row + LINE,
@@ -185,23 +201,43 @@ def _pack_key(workload: Workload, schedule: Schedule, index: int) -> str:
     if index != workload.body.params.index(workload.anchor.args[1]):
         return ""
     groups = workload.anchor.attrs["groups"]
-    return f"winograd {schedule['m']} in {groups} groups, panels of {schedule['nr']}"
+    strides = tuple(workload.anchor.attrs["strides"])
+    return f"winograd {schedule['m']} by {strides} in {groups} groups, panels of {schedule['nr']}"
 
 
 def _pack(workload: Workload, schedule: Schedule, index: int, value: Array) -> Array | None:
     """Weights OIHW transformed, and behind them all as they are.
 
-    Both lie as [group, panel, element or tap, channels in, channels out of the panel].
+    Both lie as [group, panel, element and phase or tap, channels in, channels out of the panel].
     """
     if not _pack_key(workload, schedule, index):
         return None
     groups, width = workload.anchor.attrs["groups"], int(schedule["nr"])
     made = value.astype(np.float64)
     with np.errstate(over="ignore", invalid="ignore"):  # the results will tell, and go directly
-        for m in _patch(workload, int(schedule["m"])):  # OIHW, OIWy, OIyx
-            made = np.tensordot(made, np.array(minimal.taps(m), np.float64), ([2], [1]))
+        made = _transformed(made, axes_of(workload, int(schedule["m"])))
         elements = _in_panels(made, groups, width)
     return np.concatenate([elements, _in_panels(value, groups, width)])
+
+
+def _transformed(value: Array, axes: Axes) -> Array:
+    """Weights OIHW as [O, I, element and phase]."""
+    (y, x), phases = axes, {}
+    for p, q in itertools.product(range(y.phases), range(x.phases)):
+        made = value[:, :, p :: y.stride, q :: x.stride]
+        for axis in axes:  # OIHW, OIWy, OIyx
+            matrix = minimal.taps(axis.size, made.shape[2])
+            made = np.tensordot(made, np.array(matrix, np.float64), ([2], [1]))
+        phases[p, q] = made
+    return np.stack(
+        [
+            phases[p, q][:, :, i, j]
+            for (lines, down), (columns, across) in itertools.product(y.parts, x.parts)
+            for i, j in itertools.product(lines, columns)
+            for p, q in itertools.product(range(down), range(across))
+        ],
+        axis=2,
+    )
 
 
 def _in_panels(value: Array, groups: int, width: int) -> Array:
@@ -215,10 +251,10 @@ def _in_panels(value: Array, groups: int, width: int) -> Array:
 
 def _detour(workload: Workload) -> Detour:
     (channels_out, inner, *_), groups = window(workload), workload.anchor.attrs["groups"]
-    out, some = workload.anchor.out.type.shape, minimal.POSITIVE
+    out, some = workload.anchor.out.type.shape, _numbers(workload)
     patches = {m: _patches(workload, out, m) for m in some}
-    elements = {m: _elements(workload, m) for m in some}
-    return Detour(patches, elements, inner, channels_out // groups, groups)
+    axes = {m: axes_of(workload, m) for m in some}
+    return Detour(patches, axes, inner, channels_out // groups, groups)
 
 
 TEMPLATE = Template(
