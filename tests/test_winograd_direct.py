@@ -23,7 +23,7 @@ PAIRS = [
 ]
 OTHERS = [
     pytest.param(window, m, target, id=f"{window}-m{m}-lanes{target.lanes}")
-    for window, numbers in (((5, 5, 1), (2, 4)), ((3, 3, 2), (3, 5, 7)))
+    for window, numbers in (((5, 5, 1), (2, 4)), ((3, 3, 2), (3, 5, 7)), ((7, 1, 1), (2,)))
     for m, target in zip(numbers, TARGETS, strict=False)
 ]
 """Windows of other taps, or another stride."""
@@ -138,7 +138,7 @@ def test_any_values_under_other_windows_are_as_the_direct_kernel_has_them(
 ) -> None:
     high, wide, stride = window
     inner = 16 if stride > 1 else drawn.weights[1]
-    image = (drawn.image[0], *(n + 2 for n in drawn.image[1:3]), inner)
+    image = (drawn.image[0], *(n + 4 for n in drawn.image[1:3]), inner)
     out = drawn.weights[0]
     drawn = replace(drawn, image=image, weights=(out, inner, high, wide), groups=1)
     args = drawn.arrays(seed)

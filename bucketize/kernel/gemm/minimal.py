@@ -3,8 +3,9 @@
 F(m, r) of S. Winograd, "Arithmetic Complexity of Computations", 1980. The taps g and the values d
 that m results are made of, `size` = m + r - 1 of them, are polynomials; their product is known by
 its values at size - 1 points and its highest coefficient, the value "at infinity". So the results
-are result @ ((taps @ g) * (data @ d)), with the matrices of the three functions below. What counts
-for rounding is the size: F(6, 3) and F(4, 5) share their points.
+are result @ ((taps @ g) * (data @ d)), with the matrices of the three functions below. F(6, 3)
+and F(4, 5) share their points and what is done to data; the second one rounds less, as results are
+sums by powers of points up to m - 1.
 
 A filter of stride s is the sum of s filters of stride 1, its phases: each has every s-th tap and
 sees every s-th value. All are taken at the points of the longest, and summed there. One of a tap

@@ -1,6 +1,6 @@
 """The template of convolutions by minimal filtering, beside the direct one.
 
-Windows have 2 to 5 taps along an axis, of each phase where the stride is not 1, or one tap. It
+Windows have 2 to 7 taps along an axis, of each phase where the stride is not 1, or one tap. It
 multiplies less, (m + 2) / 3m as often along an axis of 3 taps, and rounds more: of the largest
 magnitude of the result the error is that of the direct one for axes of size 4, 2e-5 at most for 6
 and 4e-5 for 8, unless terms cancel so that the direct one's is no less. A patch with results that
@@ -42,9 +42,10 @@ from bucketize.types import Dim, Shape, ceil_div, positive, product
 
 WHOLE = 16
 """Channels, vectors of any width: so the phases of a patch lie in V without gaps, as one sum."""
-UNMEASURED = 6
-"""The greatest size of a default's axes. Filters that find edges, on pixels far from 0, take
-F(6,3) to 2e-4, where the direct kernel has 8e-5; a search measures, and keeps to 1e-4."""
+UNMEASURED = 4
+"""The greatest m of a default: results are sums of products by powers of points, up to m - 1.
+Filters that find edges, on pixels far from 0, take F(6,3) to 2.6 times the direct kernel's error,
+F(4,3) and F(4,5) to 0.9; a search measures, and keeps to 1e-4 of the largest result."""
 
 
 def _accepts(workload: Workload) -> bool:
@@ -54,7 +55,7 @@ def _accepts(workload: Workload) -> bool:
     out, inner, *kernel = window(workload)
     dense = tuple(attrs["dilations"]) == (1, 1)
     several = inner > 1 or (attrs["groups"] == 1 and inner)  # there are sums over channels
-    known = kernel != [1, 1] and _numbers(workload, UNMEASURED)
+    known = kernel != [1, 1] and _usual(workload)
     together = tuple(attrs["strides"]) == (1, 1) or (attrs["groups"] == 1 and inner % WHOLE == 0)
     wanted = attrs["precision"] == "default" and known and several and out
     return bool(wanted and dense and together)
@@ -68,14 +69,19 @@ def axes_of(workload: Workload, m: int) -> Axes:
     return y, x
 
 
-def _numbers(workload: Workload, most: int = max(minimal.POSITIVE)) -> tuple[int, ...]:
-    """Which m there are, with axes of sizes up to `most`."""
-    sizes = [1, *(size for size in minimal.POSITIVE if size <= most)]
+def _numbers(workload: Workload) -> tuple[int, ...]:
+    """Which m there are: those whose axes have a size with points."""
+    sizes = (1, *minimal.POSITIVE)
 
     def able(axis: Axis) -> bool:
         return axis.size in sizes and (axis.longest > 1 or axis.taps == 1)
 
-    return tuple(m for m in range(2, most) if all(map(able, axes_of(workload, m))))
+    return tuple(m for m in range(2, max(sizes)) if all(map(able, axes_of(workload, m))))
+
+
+def _usual(workload: Workload) -> tuple[int, ...]:
+    """Those that a default may have."""
+    return tuple(m for m in _numbers(workload) if m <= UNMEASURED)
 
 
 def _channels(workload: Workload) -> int:
@@ -91,7 +97,7 @@ def _knobs(workload: Workload, target: Target) -> dict[str, tuple[Knob, ...]]:
 
 
 def _default(workload: Workload, target: Target) -> dict[str, Knob]:
-    knobs = _knobs(workload, target) | {"m": _numbers(workload, UNMEASURED)}
+    knobs = _knobs(workload, target) | {"m": _usual(workload)}
     return dict(_detour(workload).best(combinations(knobs), target))
 
 
