@@ -208,12 +208,13 @@ REASONS = {
                      "AveragePool: auto_pad makes pads .* of the run-time size"),
     "weights": ("(float[N, 2, H, W] x, float[2, 2, K, K] w) => (y) { y = Conv(x, w) }",
                 "Conv: the window of the weights float32\\[2, 2, K, K\\] is not known"),
-    "axes": ("(float[N, 2] x, int64[1] a) => (y) { y = ReduceSum(x, a) }",
-             "ReduceSum: axes are known only at run time"),
-    "axes_symbol": ("(float[N, 2] x, float[K] k) => (y) { a = Shape(k) y = Unsqueeze(x, a) }",
-                    "Unsqueeze: axes are known only at run time"),
-    "value": ("(float[N, 2] x, float v) => (y) <int64[4] p = {1, 1, 1, 1}> { y = Pad(x, p, v) }",
-              "Pad: the value is known only at run time"),
+    "axes": ("(float[N, 2] x, int64[K] a) => (y) { z = ReduceSum<keepdims = 0>(x, a) y = Neg(z) }",
+             r"ReduceSum: the rank of the result is unknown: how many numbers axes has, only a run "
+             r"can tell, in dyn.reduce_sum\(float32\[N, 2\], int64\[K\]\)"),
+    "value": ("(float[N] x, float[2] v) => (y) <int64[2] p = {1, 1}> { y = Pad(x, p, v) }",
+              r"Pad: input 2 is float32\[2\], expected one element"),
+    "rows": ("(float[N, 2] x, int64[M, K] i) => (y) { z = GatherND(x, i) y = Neg(z) }",
+             "GatherND: the rank of the result is unknown: indices are rows of K"),
     "squeeze": ("(float[N, 2] x) => (y) { y = Squeeze(x) }",
                 r"Squeeze: without axes the rank of the result is unknown for float32\[N, 2\]"),
     "training": ("(float[N] x) => (y) <float r = {0.5}, bool t = {1}> { y = Dropout(x, r, t) }",
@@ -266,14 +267,9 @@ REASONS = {
     "new": ("(float[N] x) => (y) { y = Gelu(x) }", "Gelu: new in opset 20, but the model has 17"),
     "not_valid": ("(float[N] x) => (y) { y = Relu<slope = 1.0>(x) }",
                   "Relu: not valid: Unrecognized attribute: slope for operator Relu"),
-    "flatten": ("(bool[N] c) => (y) { k = NonZero(c) g = Gather(k, k) y = Flatten<axis = 2>(g) }",
-                r"Flatten: more than one dim of \(\?, \?\) is not known"),
-    "split": ("(int64[N] i) => (a, b) { k = NonZero(i) a, b = Split<axis = 1>(k) }",
-              r"Split: the extent of axis 1 of int64\[1, \?\] is not known"),
-    "trilu": ("(int64[N] i) => (y) { k = NonZero(i) y = Trilu(k) }",
-              r"Trilu: the extents of int64\[1, \?\] are not known"),
-    "slice": ("(float[N] x, int64[K] b) => (y) { y = Slice(x, b, b) }",
-              r"Slice: the number of axes that are cut is not known: starts are int64\[K\]"),
+    "unknown": ("(bool[N] c) => (y) <int64[1] o = {0}> { k = NonZero(c) g = Gather(k, k) "
+                "u = Unsqueeze(g, o) y = SpaceToDepth<blocksize = 1>(u) }",
+                r"SpaceToDepth: more than one dim of \(1, 1, \?, 1, \?, 1\) is not known"),
 }  # fmt: skip
 
 

@@ -5,6 +5,7 @@ Each law runs over every sample in the table of operators: see samples.py for ho
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -72,6 +73,11 @@ def test_shape_and_dtype_are_those_of_compute(op: Op, data: st.DataObject) -> No
         assert tuple(out.shape for out in outs) == op.run_time_shapes(*args, **attrs)
         types = op.infer(*map(known, args), **attrs)
         assert [out.dtype for out in outs] == [t.dtype for t in types]
+
+
+def test_an_op_without_a_shape_function_breaks_that_law() -> None:
+    with pytest.raises(TypeError, match="AnyDim"):
+        dataclasses.replace(ops.nonzero, shape_from_values=None).run_time_shapes(np.eye(2))
 
 
 def bounded(rng: np.random.Generator, name: str, value: int) -> Symbol:

@@ -22,13 +22,24 @@ def _gather_elements(n: Node) -> Atom:
 
 @converts("GatherND")
 def _gather_nd(n: Node) -> Atom:
-    return n.emit(i.gather_nd, n[0], n[1], batch_dims=n.attr("batch_dims", 0))
+    batch_dims = n.attr("batch_dims", 0)
+    named = None if n.rank is None else len(n[1].type.shape) - 1 - batch_dims - (n.added or 0)
+    return n.emit(i.gather_nd, n[0], _rows(n, named), batch_dims=batch_dims)
 
 
 @converts("ScatterND")
 def _scatter_nd(n: Node) -> Atom:
     _replaces(n)
-    return n.emit(i.scatter_nd, *n.operands)
+    x, indices, updates = (len(o.type.shape) for o in n.operands)
+    return n.emit(i.scatter_nd, n[0], _rows(n, indices - 1 + x - updates), n[2])
+
+
+def _rows(n: Node, depth: int | None) -> Atom:
+    """Rows of indices, of `depth` each if their type does not tell."""
+    dims = n[1].type.shape
+    if not dims or isinstance(dims[-1], int) or depth is None:
+        return n[1]
+    return reshaped(n, n[1], (*dims[:-1], depth))
 
 
 @converts("ScatterElements")
@@ -57,4 +68,4 @@ def _compress(n: Node) -> Atom:
 @converts("TopK")
 def _topk(n: Node) -> tuple[Atom, ...]:
     flags = {name: bool(n.attr(name, 1)) for name in ("largest", "sorted")}
-    return n.emit_dynamic_all(dyn_topk, n[0], n[1], axis=n.axis("axis", -1), **flags)
+    return n.emit_dynamic_all(dyn_topk, n[0], n.vector(1, 1), axis=n.axis("axis", -1), **flags)

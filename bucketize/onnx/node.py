@@ -11,6 +11,7 @@ from onnx import helper
 
 from bucketize.ir import Atom, Builder, Const, Var
 from bucketize.op import Op
+from bucketize.ops.shape import reshape
 from bucketize.types import AnyDim, Shape
 
 
@@ -33,6 +34,8 @@ class Node:
     """That of convolutions."""
     weights: str = "float32"
     """The format of the matrices that products know."""
+    rank: int | None = None
+    """That of the first output, if the model declares it."""
 
     def __getitem__(self, index: int) -> Atom:
         """An operand that must be there."""
@@ -50,12 +53,27 @@ class Node:
         """All operands, of a node where none may be left out."""
         return tuple(self[i] for i in range(len(self.inputs)))
 
-    def vector(self, index: int) -> Atom:
-        """An operand that must be a vector."""
+    def vector(self, index: int, count: int | None = None) -> Atom:
+        """An operand that must be a vector, if it is known of how many elements.
+
+        Where only `count` tells, a run checks how many there are.
+        """
         atom = self[index]
         if len(atom.type.shape) != 1:
             raise Unsupported(f"input {index} is {atom.type}, expected a vector")
-        return atom
+        if isinstance(atom.type.shape[0], int) or count is None:
+            return atom
+        return self.emit(reshape, atom, newshape=(count,))
+
+    @property
+    def added(self) -> int | None:
+        """How many axes more than the first operand the first output has, if that is declared."""
+        return None if self.rank is None else self.rank - len(self[0].type.shape)
+
+    @property
+    def removed(self) -> int | None:
+        """How many axes fewer."""
+        return None if self.added is None else -self.added
 
     def attr(self, name: str, default: Any = None) -> Any:
         """An attribute: int, float, str, array, function, or a tuple of them."""
@@ -131,6 +149,11 @@ class Node:
     def like(self, x: Atom, value: float) -> Const:
         """A scalar constant of the dtype of `x`."""
         return Const(np.asarray(value, x.type.dtype))
+
+
+def vector(*elements: int) -> Const:
+    """A constant operand of integers."""
+    return Const(np.array(elements, np.int64))
 
 
 def native_dtype(data_type: int) -> np.dtype[Any]:

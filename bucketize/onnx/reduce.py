@@ -6,9 +6,10 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from bucketize.ir import Atom
-from bucketize.onnx.node import Node, Unsupported, converts
+from bucketize.onnx.node import Node, Unsupported, converts, vector
 from bucketize.onnx.shape import reshaped
 from bucketize.op import Op
+from bucketize.ops import dyn_axes as d
 from bucketize.ops import elementwise as e
 from bucketize.ops import reduce as r
 from bucketize.ops.shape import unsqueeze
@@ -31,30 +32,34 @@ def _each(op: Op) -> Step:
 
 
 REDUCTIONS: dict[str, tuple[Step, Op, Step]] = {
-    "ReduceL1": (_each(e.abs_), r.reduce_sum, _same),
-    "ReduceL2": (_square, r.reduce_sum, _each(e.sqrt)),
-    "ReduceLogSum": (_same, r.reduce_sum, _each(e.log)),
-    "ReduceMax": (_same, r.reduce_max, _same),
-    "ReduceMean": (_same, r.reduce_mean, _same),
-    "ReduceMin": (_same, r.reduce_min, _same),
-    "ReduceProd": (_same, r.reduce_prod, _same),
-    "ReduceSum": (_same, r.reduce_sum, _same),
-    "ReduceSumSquare": (_square, r.reduce_sum, _same),
+    "ReduceL1": (_each(e.abs_), d.dyn_reduce_sum, _same),
+    "ReduceL2": (_square, d.dyn_reduce_sum, _each(e.sqrt)),
+    "ReduceLogSum": (_same, d.dyn_reduce_sum, _each(e.log)),
+    "ReduceMax": (_same, d.dyn_reduce_max, _same),
+    "ReduceMean": (_same, d.dyn_reduce_mean, _same),
+    "ReduceMin": (_same, d.dyn_reduce_min, _same),
+    "ReduceProd": (_same, d.dyn_reduce_prod, _same),
+    "ReduceSum": (_same, d.dyn_reduce_sum, _same),
+    "ReduceSumSquare": (_square, d.dyn_reduce_sum, _same),
 }
 
 
 def _declare(op_type: str, before: Step, op: Op, after: Step) -> None:
-    def reduce(n: Node, axes: tuple[int, ...] | None) -> Atom:
-        keepdims, x = bool(n.attr("keepdims", 1)), before(n, n[0])
-        if n.attr("noop_with_empty_axes", 0) and not axes:
+    def reduce(n: Node, axes: Atom) -> Atom:
+        keepdims, noop = bool(n.attr("keepdims", 1)), bool(n.attr("noop_with_empty_axes", 0))
+        x = before(n, n[0])
+        if noop and axes.type.shape == (0,):
             return after(n, x)
-        front = n.front(axes or tuple(range(len(x.type.shape))))
-        return after(n, n.emit(op, x, axes=tuple(sorted(front)), keepdims=keepdims))
+        return after(n, n.emit_dynamic(op, x, axes, keepdims=keepdims, noop=noop))
+
+    def with_operand(n: Node) -> Atom:
+        count = None if n.attrs.get("keepdims", 1) else n.removed
+        return reduce(n, n.vector(1, count) if n.optional(1) else vector())
 
     as_input = 13 if op_type == "ReduceSum" else 18
-    converts(op_type, as_input)(lambda n: reduce(n, n.ints(1, "axes are")))
+    converts(op_type, as_input)(with_operand)
     if as_input > 13:
-        converts(op_type)(lambda n: reduce(n, n.attr("axes")))
+        converts(op_type)(lambda n: reduce(n, vector(*n.attr("axes", ()))))
 
 
 for _op_type, _rule in REDUCTIONS.items():
@@ -75,9 +80,8 @@ _arg_extreme("ArgMin", r.argmin)
 
 @converts("CumSum")
 def _cumsum(n: Node) -> Atom:
-    (axis,) = n.front(n.ints(1, "the axis is") or (0,))
     exclusive, reverse = bool(n.attr("exclusive", 0)), bool(n.attr("reverse", 0))
-    return n.emit(r.cumsum, n[0], axis=axis, exclusive=exclusive, reverse=reverse)
+    return n.emit_dynamic(d.dyn_cumsum, n[0], n[1], exclusive=exclusive, reverse=reverse)
 
 
 # --- normalisations ------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from onnx import (
     numpy_helper,
 )
 
-from bucketize.errors import BucketizeError, UnsupportedModelError
+from bucketize.errors import BucketizeError, UnknownRankError, UnsupportedModelError
 from bucketize.ir import Atom, Builder, Const, Function, Var
 from bucketize.onnx.load import domain
 from bucketize.onnx.node import Node, Unsupported, converter_of, native_dtype, short
@@ -44,12 +44,15 @@ class Translation:
     precision: str
     weights: str
     faults: dict[Fault, list[str]] = field(default_factory=dict)
+    ranks: dict[str, int] = field(default_factory=dict)
+    """Of values, as far as the model declares them."""
 
     def function(
         self, name: str, graph: GraphProto, params: Sequence[Var], outer: Values
     ) -> Function:
         """The function of a graph that may also see the values of `outer`."""
         values: Values = {**outer, **_constants(graph), **{p.name: p for p in params}}
+        self.ranks |= _declared_ranks(graph)
         builder = Builder()
         check_different("value", [o for node in graph.node for o in node.output if o])
         used = {o.name for o in graph.output}.union(*map(_reads, graph.node))
@@ -82,6 +85,9 @@ class Translation:
             return made
         except Unsupported as e:
             self.faults.setdefault(Fault(_op_type(node), str(e)), []).append(_title(node))
+        except UnknownRankError as e:
+            reason = ", ".join([str(e), *(note.rstrip() for note in e.__notes__)])
+            self.faults.setdefault(Fault(_op_type(node), reason), []).append(_title(node))
         except BucketizeError as e:
             e.add_note(f"from ONNX node {_title(node)!r} ({_op_type(node)})")
             raise
@@ -99,7 +105,9 @@ class Translation:
         _check_dtypes(node, inputs, self._opset(node))
         attrs = {**_attributes(node), **blocks}
         builder.origin = (_title(node),)
-        view = Node(tuple(inputs), attrs, len(node.output), builder, self.precision, self.weights)
+        rank = self.ranks.get(node.output[0])
+        kept = self.precision, self.weights
+        view = Node(tuple(inputs), attrs, len(node.output), builder, *kept, rank)
         made = convert(view)
         if attrs:
             raise Unsupported(f"the attribute {', '.join(attrs)} is not supported")
@@ -126,6 +134,11 @@ def check_different(what: str, names: Sequence[str]) -> None:
     for name, count in Counter(names).items():
         if count > 1:
             raise UnsupportedModelError(f"{count} {what}s are named {name!r}")
+
+
+def _declared_ranks(graph: GraphProto) -> dict[str, int]:
+    tensors = {v.name: v.type.tensor_type for v in (*graph.value_info, *graph.output)}
+    return {name: len(t.shape.dim) for name, t in tensors.items() if t.HasField("shape")}
 
 
 def _constants(graph: GraphProto) -> dict[str, Const]:
