@@ -146,6 +146,44 @@ CASES: dict[str, tuple[str, list[Operands]]] = {
         "(float[N, 3, H] x, int64[M, K] i, float[M, H] u) => (y) { y = ScatterND(x, i, u) }",
         [{"i": np.array([[0, 1], [1, 2]]), "u": floats(2, 4)}],
     ),
+    "one hot": (
+        "(float[N, 3, H] x, int64[A] i, int64[D] d, float[V] v) => (y, z) "
+        "{ y = OneHot<axis = 0>(i, d, v) t = Transpose(x) c = Cast<to = 7>(t) "
+        "z = OneHot(c, d, v) }",
+        [
+            {"i": ints(0, 4, -1, 9), "d": ints(5), "v": floats(2)},
+            {"i": ints(-2, 1), "d": ints(2), "v": floats(2)},
+        ],
+    ),
+    "one hot of floats": (
+        "(float[N, 3, H] x, float d, float[2] v) => (y) { y = OneHot<axis = 1>(x, d, v) }",
+        [{"d": np.array(2, np.float32), "v": floats(2)}],
+    ),
+    "unique": (
+        "(float[N, 3, H] x, int64[K] i) => (a, b, c, d, e, f, g, h) "
+        "{ a, b, c, d = Unique<sorted = 0>(i) t = Gather<axis = 2>(x, i) "
+        "e, f, g, h = Unique<axis = -1>(t) }",
+        [{"i": ints(2, 0, 2, 1, 0)}, {"i": ints(3)}],
+    ),
+    "unique of all": (
+        "(float[N, 3, H] x, int64[A, B] i) => (a, b, c, d) { a, b, c, d = Unique(i) }",
+        [{"i": np.array([[3, 1], [3, 2]])}],
+    ),
+    "boxes": (
+        "(float[N, 3, H] x, float[N, S, 4] b, float[N, 3, S] s, int64[K] k, float o, float l) => "
+        "(u, v, w) { u = NonMaxSuppression(b, s, k, o, l) "
+        "v = NonMaxSuppression<center_point_box = 1>(b, s, k, o) w = NonMaxSuppression(b, s) }",
+        [
+            {
+                "b": RNG.uniform(0, 3, (2, 9, 4)).astype(np.float32),
+                "s": floats(2, 3, 9),
+                "k": ints(k),
+                "o": np.array(o, np.float32),
+                "l": np.array(least, np.float32),
+            }
+            for k, o, least in ((2, 0.1, 0.0), (9, 0.5, -1.0), (0, 0.5, 0.0))
+        ],
+    ),
     "flatten": (
         "(float[N, 3, H] x, int64[3] r) => (y) { t = Slice(x, r, r) y = Flatten<axis = 2>(t) }",
         [{"r": ints(0, 0, 0)}],
@@ -206,6 +244,10 @@ WRONG = {
     "split": ({"s": ints(1, 2)}, r"axis 2 of \[2, 3, 4\] in parts of \[1, 2\]"),
     "squeeze": ({"o": ints(1), "a": ints(0)}, "size not equal to one"),
     "slice": ({k: ints(0) for k in "beas"}, "slice step cannot be zero"),
+    "boxes": (
+        {**CASES["boxes"][1][0], "k": ints(1, 2)},
+        "K and 1 must be equal|cannot reshape",
+    ),
     "topk": ({"k": ints(5)}, "the first 5 of 4"),
 }
 

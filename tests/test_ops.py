@@ -118,6 +118,11 @@ FAULTS: list[tuple[str, Callable[[], object]]] = [
         "differ in length: 2, 1, 1, 1",
         lambda: infer(ops.dyn_strided_slice, F, *map(i64, (2, 1, 1, 1))),
     ),
+    (
+        "boxes and scores of rank 3 and scalars, got ranks 2, 2, 0, 0, 1",
+        lambda: infer(ops.non_max_suppression, F, F, i64(), f32(), f32(1)),
+    ),
+    ("axis 2 is out of range for rank 2", lambda: infer_all(ops.unique, F, axis=2)),
     ("indices are integers, got float32", lambda: infer(ops.gather, F, F, axis=0)),
     ("axis 2 is out of range for rank 2", lambda: infer(ops.gather, F, G, axis=2)),
     ("ranks differ: 2 and 1", lambda: infer(ops.gather_elements, F, i64(2), axis=0)),

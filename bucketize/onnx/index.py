@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from bucketize.ir import Atom
+import numpy as np
+
+from bucketize.ir import Atom, Const
 from bucketize.onnx.node import Node, Unsupported, converts, converts_directly
-from bucketize.onnx.shape import reshaped
+from bucketize.onnx.shape import reshaped, scalar
+from bucketize.ops import elementwise as e
 from bucketize.ops import index as i
-from bucketize.ops.dyn import dyn_topk
+from bucketize.ops.dyn import dyn_arange, dyn_topk
+from bucketize.ops.selection import non_max_suppression, unique
+from bucketize.ops.shape import unsqueeze
 from bucketize.types import product
 
 
@@ -69,3 +74,43 @@ def _compress(n: Node) -> Atom:
 def _topk(n: Node) -> tuple[Atom, ...]:
     flags = {name: bool(n.attr(name, 1)) for name in ("largest", "sorted")}
     return n.emit_dynamic_all(dyn_topk, n[0], n.vector(1, 1), axis=n.axis("axis", -1), **flags)
+
+
+@converts("OneHot")
+def _one_hot(n: Node) -> Atom:
+    """Where the indices of a new axis are those given, of which negative ones count from behind."""
+    axis = n.axis("axis", -1, len(n[0].type.shape) + 1)
+    at, depth = (_as_int64(n, a) for a in (n[0], scalar(n, 1)))
+    behind = tuple(range(1, len(at.type.shape) + 1 - axis))
+    zero, one = (Const(np.asarray(k)) for k in (0, 1))
+    places: Atom = n.emit_dynamic(dyn_arange, zero, depth, one)
+    places = n.emit(unsqueeze, places, axes=behind) if behind else places
+    at = n.emit(e.where, n.emit(e.less, at, zero), n.emit(e.add, at, depth), at)
+    hot = n.emit(e.equal, n.emit(unsqueeze, at, axes=(axis,)), places)
+    off, on = (n.emit(i.gather, n.vector(2, 2), k, axis=0) for k in (zero, one))
+    return n.emit(e.where, hot, on, off)
+
+
+def _as_int64(n: Node, x: Atom) -> Atom:
+    if isinstance(x, Const):
+        return Const(x.value.astype(np.int64))
+    return x if x.type.dtype == np.int64 else n.emit(e.cast, x, dtype="int64")
+
+
+@converts("Unique")
+def _unique(n: Node) -> tuple[Atom, ...]:
+    axis, ordered = n.attr("axis"), bool(n.attr("sorted", 1))
+    if axis is None:
+        flat = reshaped(n, n[0], (product(n[0].type.shape),))
+        return n.builder.emit_all(unique, flat, axis=0, sorted=ordered)
+    return n.builder.emit_all(unique, n[0], axis=n.front((axis,))[0], sorted=ordered)
+
+
+@converts("NonMaxSuppression")
+def _non_max_suppression(n: Node) -> Atom:
+    center = bool(n.attr("center_point_box", 0))
+    most, overlap, least = (
+        scalar(n, k) if n.optional(k) else Const(np.asarray(default))
+        for k, default in enumerate((0, 0.0, -np.inf), 2)
+    )
+    return n.emit(non_max_suppression, n[0], n[1], most, overlap, least, center=center)

@@ -274,9 +274,10 @@ def _counted(n: Node, x: Atom, axis: int) -> Atom:
 def scalar(n: Node, index: int) -> Atom:
     """An operand of one element, as a scalar."""
     atom = n[index]
-    if atom.type.shape not in ((), (1,)):
+    size = product(atom.type.shape)
+    if size != 1 and isinstance(size, int):
         raise Unsupported(f"input {index} is {atom.type}, expected one element")
-    return n.emit(s.squeeze, atom, axes=(0,)) if atom.type.shape else atom
+    return n.emit(s.reshape, atom, newshape=()) if atom.type.shape else atom
 
 
 def _cut(n: Node, x: Atom, axis: int, begin: Dim, end: Dim) -> Var:

@@ -100,6 +100,7 @@ from bucketize.ops.reduce import (
     reduce_sum,
     softmax,
 )
+from bucketize.ops.selection import non_max_suppression, unique
 from bucketize.ops.shape import (
     broadcast_to,
     concat,
@@ -185,6 +186,7 @@ __all__ = [
     "mod",
     "mul",
     "neg",
+    "non_max_suppression",
     "nonzero",
     "not_equal",
     "pad",
@@ -218,6 +220,7 @@ __all__ = [
     "topk",
     "transpose",
     "trunc_div",
+    "unique",
     "unsqueeze",
     "where",
 ]
