@@ -13,11 +13,13 @@ from verify import verify
 
 import bucketize
 from bucketize import ops
+from bucketize.dispatch.tree import dispatch
 from bucketize.errors import BucketizeError, TypeRelError
 from bucketize.interpret import evaluate_module
 from bucketize.ir import Builder, Const, Function, Module, Var
 from bucketize.onnx import from_onnx
 from bucketize.transform.simplify import simplify
+from bucketize.transform.stayed import stayed_dynamic
 from bucketize.types import ANY, Symbol, tensor
 
 N, M = Symbol("N"), Symbol("M")
@@ -230,6 +232,22 @@ def test_operands_known_at_run_time(name: str) -> None:
         same(evaluate_module(Module({"main": static}), X), want)
 
 
+@pytest.mark.parametrize(
+    "name", ["and on", "slice", "split", "trilu", "unique", "rank by the output"]
+)
+def test_dispatched_modules_take_them_too(name: str) -> None:
+    graph, sets = CASES[name]
+    model = parse(graph, 18)
+    module = from_onnx(model, bounds=dict.fromkeys(from_onnx(model).main.symbols(), (0, 9)))
+    exe = bucketize.compile(
+        dispatch(module, lambda _: {"x": {0: [(0, 2), (2, 4), (4, 10)]}}), lazy=True
+    )
+    for operands in sets:
+        for count in (2, 1):
+            inputs = {"x": X[:count], **operands}
+            same(exe.run(**inputs), run_ort(model, inputs))
+
+
 def same(got: list[np.ndarray], want: list[np.ndarray]) -> None:
     for g, w in zip(got, want, strict=True):
         assert (g.shape, g.dtype) == (w.shape, w.dtype)
@@ -325,3 +343,26 @@ def test_a_slice_whose_bounds_come_at_run_time() -> None:
     a = floats(5, 8)
     np.testing.assert_array_equal(run(a, ints(1, 0), ints(-1, 7))[0], -a[1:-1, 0:7:2])
     np.testing.assert_array_equal(run(a, ints(4, -3), ints(2, 99))[0], -a[4:2, -3::2])
+
+
+# --- what stayed dynamic -------------------------------------------------------------------------
+
+
+def reasons(graph: str) -> list[str]:
+    return list(map(str, stayed_dynamic(simplify(from_onnx(parse(graph)).main))))
+
+
+def test_why_operators_stayed_dynamic() -> None:
+    assert reasons("(float[N] x) => (y) { s = Shape(x) y = ConstantOfShape(s) }") == []
+    branches = "<then_branch = t () => (a) { [fill] a = ConstantOfShape(s) }, "
+    branches += "else_branch = e () => (b) { b = Exp(x) }>"
+    assert reasons(f"(bool c, int64[1] s, float[N] x) => (y) {{ y = If(c) {branches} }}") == [
+        "dyn.full (node fill): shape: input 's' of the model, int64[1]"
+    ]
+    assert reasons(
+        "(float f) => (y) <float a = {0}, float b = {1}> { [many] y = Range(a, f, b) }"
+    ) == [
+        "dyn.arange (node many): start: float32[] is not followed as dims",
+        "dyn.arange (node many): stop: input 'f' of the model, float32[]",
+        "dyn.arange (node many): step: float32[] is not followed as dims",
+    ]
