@@ -12,7 +12,7 @@ from onnx import helper
 from bucketize.ir import Atom, Builder, Const, Var
 from bucketize.op import Op
 from bucketize.ops.shape import reshape
-from bucketize.types import AnyDim, Shape
+from bucketize.types import Shape
 
 
 class Unsupported(Exception):  # noqa: N818 - a finding; all of them make one UnsupportedModelError
@@ -97,25 +97,6 @@ class Node:
             if not isinstance(axis, int) or not -rank <= axis < rank:
                 raise Unsupported(f"axis {axis} is out of range for rank {rank}")
         return tuple(int(a) % rank for a in axes)  # type: ignore[arg-type]
-
-    def dims(self, index: int, what: str) -> Shape | None:
-        """The elements of an integer operand as dims, all of them known; None if left out."""
-        atom = self.optional(index)
-        if atom is None:
-            return None
-        value = atom.type.value
-        if value is None or any(isinstance(d, AnyDim) for d in value):
-            raise Unsupported(f"{what} known only at run time")
-        return value
-
-    def ints(self, index: int, what: str) -> tuple[int, ...] | None:
-        """The elements of an integer operand, known when the model is read; None if left out."""
-        value = self.dims(index, what)
-        if value is None:
-            return None
-        if not all(isinstance(d, int) for d in value):
-            raise Unsupported(f"{what} known only at run time")
-        return tuple(int(d) for d in value)  # type: ignore[arg-type]
 
     def number(self, index: int, what: str) -> float | None:
         """The only element of an operand that must be constant; None if left out."""
