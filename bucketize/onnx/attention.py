@@ -41,7 +41,7 @@ class _Heads:
         return (self.keys,) if len(self.groups) == 1 else (self.keys, 1)
 
 
-@converts("Attention", since=23)
+@converts("Attention")
 def _attention(n: Node) -> tuple[Atom, ...]:
     """softmax(scale Q K^T, capped and masked) V, and the keys and values, those of the past before.
 

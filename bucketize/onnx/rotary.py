@@ -10,7 +10,7 @@ from bucketize.ops import shape as s
 from bucketize.ops.index import gather
 
 
-@converts("RotaryEmbedding", since=23)
+@converts("RotaryEmbedding")
 def _rotary(n: Node) -> Atom:
     """Pairs of elements turned by angles: those of both halves, or neighbours."""
     x, interleaved = _apart(n), bool(n.attr("interleaved", 0))

@@ -23,6 +23,7 @@ from bucketize.ops.dyn import (
 )
 from bucketize.ops.elementwise import greater_equal, less_equal, where
 from bucketize.ops.fill import arange
+from bucketize.ops.index import gather
 from bucketize.types import AnyDim, Dim, Shape, product
 
 # --- measuring and making ------------------------------------------------------------------------
@@ -63,6 +64,7 @@ def _constant_of_shape(n: Node) -> Atom:
 
 @converts("Range")
 def _range(n: Node) -> Atom:
+    n.attr("stash_type")  # opset 27, of sums that are rounded again and again: ours are products
     if any(o.type.shape for o in n.operands):
         raise Unsupported("start, limit and delta must be scalars")
     if all(isinstance(o, Const) for o in n.operands) and n[0].type.dtype.kind == "f":
@@ -75,7 +77,7 @@ def _range(n: Node) -> Atom:
 # --- another view of the same elements -----------------------------------------------------------
 
 
-@converts("Reshape")
+@converts("Reshape", since=5)
 def _reshape(n: Node) -> Atom:
     allow_zero = bool(n.attr("allowzero", 0))  # opset 14
     return n.emit_dynamic(dyn_reshape, n[0], n.vector(1), allow_zero=allow_zero)
@@ -96,7 +98,7 @@ def _transpose(n: Node) -> Atom:
     return n.emit(s.transpose, n[0], axes=axes)
 
 
-@converts("Squeeze")
+@converts("Squeeze", since=13)
 def _squeeze(n: Node) -> Atom:
     axes, dims = n.ints(1, "axes"), n[0].type.shape
     if axes is None:
@@ -106,7 +108,7 @@ def _squeeze(n: Node) -> Atom:
     return n.emit(s.squeeze, n[0], axes=n.front(axes))
 
 
-@converts("Unsqueeze")
+@converts("Unsqueeze", since=13)
 def _unsqueeze(n: Node) -> Atom:
     axes = n.ints(1, "axes are") or ()
     rank = len(n[0].type.shape) + len(axes)
@@ -135,8 +137,10 @@ def _space_to_depth(n: Node) -> Atom:
     size = _block_size(n)
     b, c, h, w = n[0].type.shape
     h, w = h // size, w // size
+    column_first = n.choice("mode", "DCR", "CRD") == "CRD"  # opset 28
     x = reshaped(n, n[0], (b, c, h, size, w, size))
-    x = n.emit(s.transpose, x, axes=(0, 3, 5, 1, 2, 4))
+    axes = (0, 1, 3, 5, 2, 4) if column_first else (0, 3, 5, 1, 2, 4)
+    x = n.emit(s.transpose, x, axes=axes)
     return reshaped(n, x, (b, c * size * size, h, w))
 
 
@@ -160,15 +164,28 @@ def reshaped(n: Node, x: Atom, dims: Shape) -> Atom:
     return n.emit(dyn_reshape, x, n.emit(from_dims, dims=rest))
 
 
+def extent(n: Node, x: Atom, axis: int) -> Atom:
+    """The extent of an axis, as a number."""
+    return n.emit(gather, n.emit(s.shape_of, x), Const(np.array(axis)), axis=0)
+
+
+def same_shape(n: Node, y: Atom, x: Atom) -> Atom:
+    """`y` under the shape of `x`, known or not."""
+    dims = x.type.shape
+    if not any(isinstance(d, AnyDim) for d in dims):
+        return n.emit(s.reshape, y, newshape=dims)
+    return n.emit(dyn_reshape, y, n.emit(s.shape_of, x), allow_zero=True)
+
+
 # --- joining, cutting, repeating -----------------------------------------------------------------
 
 
 @converts("Concat")
 def _concat(n: Node) -> Atom:
-    return n.emit(s.concat, *n.operands, axis=n.axis("axis", 0))
+    return n.emit(s.concat, *n.operands, axis=n.axis("axis", 1))
 
 
-@converts("Split")
+@converts("Split", since=13)
 def _split(n: Node) -> tuple[Atom, ...]:
     axis = n.axis("axis", 0)
     size, parts = n[0].type.shape[axis], n.attr("num_outputs", n.outputs)  # opset 18
@@ -186,7 +203,7 @@ def _split(n: Node) -> tuple[Atom, ...]:
     return tuple(_cut(n, n[0], axis, b, e) for b, e in pairwise(ends))
 
 
-@converts("Slice")
+@converts("Slice", since=10)
 def _slice(n: Node) -> Atom:
     count = n.vector(1).type.shape[0]
     if not isinstance(count, int):
@@ -199,12 +216,12 @@ def _slice(n: Node) -> Atom:
     )
 
 
-@converts("Tile")
+@converts("Tile", since=6)
 def _tile(n: Node) -> Atom:
     return n.emit_dynamic(dyn_tile, n[0], n.vector(1))
 
 
-@converts("Pad")
+@converts("Pad", since=11)
 def _pad(n: Node) -> Atom:
     return _padded(n, n.choice("mode", "constant", "edge", "reflect"))
 
@@ -221,7 +238,7 @@ def _padded(n: Node, mode: str) -> Atom:
     return n.emit_dynamic(dyn_pad, n[0], n.vector(1), axes=front, value=value, mode=mode)
 
 
-@converts("Trilu", since=14)
+@converts("Trilu")
 def _trilu(n: Node) -> Atom:
     """The triangle where column - row is at least (upper) or at most (lower) k."""
     if len(n[0].type.shape) < 2:

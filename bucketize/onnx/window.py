@@ -8,12 +8,13 @@ from typing import Any
 from bucketize.ir import Atom
 from bucketize.onnx.node import Node, Unsupported, converts
 from bucketize.onnx.reduce import channelwise
+from bucketize.onnx.shape import reshaped, same_shape
 from bucketize.op import Op
-from bucketize.ops.elementwise import add
+from bucketize.ops.elementwise import add, div, mul, pow_
 from bucketize.ops.nn import avg_pool2d, conv2d, max_pool2d
 from bucketize.ops.reduce import reduce_max, reduce_mean
 from bucketize.ops.shape import pad, squeeze, unsqueeze
-from bucketize.types import AnyDim, Dim, Shape, maximum
+from bucketize.types import AnyDim, Dim, Shape, maximum, product
 
 Sizes = tuple[int, ...]
 
@@ -43,6 +44,22 @@ def _average_pool(n: Node) -> Atom:
     kernel, ceil_mode = n.attr("kernel_shape"), bool(n.attr("ceil_mode", 0))
     attrs = {"ceil_mode": ceil_mode, "count_include_pad": bool(n.attr("count_include_pad", 0))}
     return _slide(n, avg_pool2d, kernel, None, kernel=kernel, **attrs)
+
+
+@converts("LRN")
+def _local_response(n: Node) -> Atom:
+    """Each element by a power of the mean of the squares of its neighbours' among the channels."""
+    alpha, beta = n.attr("alpha", 1e-4), n.attr("beta", 0.75)
+    bias, size, x = n.attr("bias", 1.0), n.attr("size"), n[0]
+    if size < 1:
+        raise Unsupported(f"size is {size}")
+    batch, channels, *rest = x.type.shape
+    rows = reshaped(n, n.emit(mul, x, x), (batch, 1, channels, product(tuple(rest))))
+    pads = ((size - 1) // 2, 0, size // 2, 0)
+    mean = n.emit(avg_pool2d, rows, kernel=(size, 1), pads=pads, count_include_pad=True)
+    scaled = n.emit(add, n.emit(mul, mean, n.like(x, alpha)), n.like(x, bias))
+    power = n.emit(pow_, same_shape(n, scaled, x), n.like(x, beta))
+    return n.emit(div, x, power)
 
 
 @converts("GlobalAveragePool")
