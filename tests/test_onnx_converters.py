@@ -450,6 +450,23 @@ def test_windows_over_images(name):
 
 
 @pytest.mark.parametrize(
+    "attributes",
+    [
+        "kernel_shape = [2, 3], strides = [2, 1]",
+        "kernel_shape = [3, 3], pads = [1, 1, 1, 1], dilations = [2, 1]",
+        "kernel_shape = [3, 2], strides = [2, 2], ceil_mode = 1",
+        "kernel_shape = [2, 2], storage_order = 1",
+        'kernel_shape = [3, 3], strides = [2, 2], auto_pad = "SAME_LOWER"',
+        "kernel_shape = [2], strides = [2], pads = [1, 0]",
+    ],
+)
+def test_places_of_what_pooling_takes(attributes):
+    image = "H, W" if "," in attributes.partition("]")[0] else "W"
+    graph = f"(float[N, 3, {image}] x) => (y, i) {{ y, i = MaxPool<{attributes}>(x) }}"
+    agree(parse(graph), *({"N": 2, "H": h, "W": w} for h, w in ((6, 7), (9, 5))))
+
+
+@pytest.mark.parametrize(
     "node",
     [
         "Conv<strides = [2], pads = [1, 2], dilations = [2]>(x, w, b)",
