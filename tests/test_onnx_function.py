@@ -191,6 +191,17 @@ STANDARD = {
                 "b = HammingWindow<periodic = 0>(n) c = BlackmanWindow(n) }"),
     "crop": (18, "(float[N, 5, 7] x) => (y) <int64[2] s = {3, 8}> "
              "{ y = CenterCropPad<axes = [1, 2]>(x, s) }"),
+    "attention_of_a_length_that_values_tell": (
+        23,
+        "(float[M, 3] c) => (y) { i = NonZero(c) j = Cast<to = 1>(i) t = Transpose(j) "
+        "at = Constant<value_ints = [0, 1]>() q = Unsqueeze(t, at) "
+        "y = Attention<is_causal = 1, scale = 1.0>(q, q, q) }",
+    ),
+    "attention_windows": (
+        25,
+        "(float[N, 2, M, 8] q, float[N, 2, M, 8] k, float[N, 2, M, 8] v) => (y) "
+        "{ y = Attention<is_causal = 1, left_window_size = 2>(q, k, v) }",
+    ),
     "attention_scores": (
         23,
         "(float[N, 2, M, 8] q, float[N, 2, K, 8] k, float[N, 2, K, 8] v) => (y, a, b, c) "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bucketize.ir import Atom
-from bucketize.onnx.node import Node, Unsupported, converts
+from bucketize.onnx.node import Node, Unread, Unsupported, converts
 from bucketize.onnx.shape import reshaped
 from bucketize.ops import elementwise as e
 from bucketize.ops import shape as s
@@ -16,7 +16,7 @@ def _rotary(n: Node) -> Atom:
     x, interleaved = _apart(n), bool(n.attr("interleaved", 0))
     size = x.type.shape[-1]
     if not isinstance(size, int):
-        raise Unsupported(f"heads of {size} elements, expected a known number")
+        raise Unread(f"heads of {size} elements, expected a known number")
     count = n.attr("rotary_embedding_dim", 0) or size
     if count % 2 or count > size:
         raise Unsupported(f"{count} of {size} elements are to be turned")
