@@ -155,7 +155,7 @@ def fails(model, match, error=UnsupportedModelError, **options):
 def test_all_unsupported_nodes_in_one_error():
     model = parse(
         "(float[N, 3, 8, 8] x, float[4, 3, 3, 3] w, float[N] v, seq(float[N]) q) => (y, d) {"
-        " [first] a = Hardmax(x) [second] b = Hardmax(a)"
+        " [first] a = Det(x) [second] b = Det(a)"
         " [pool] c = LpPool<kernel_shape = [2, 2]>(x)"
         " [act] e = acme.Gate(c) [at] y, m, o = BatchNormalization(x, v, v, v, v) k = Neg(m)"
         " [s] d = Softmax<axis = 9>(x) }"
@@ -164,7 +164,7 @@ def test_all_unsupported_nodes_in_one_error():
     model.opset_import.append(helper.make_opsetid("acme", 1))
     error = fails(model, "^6 nodes of the model cannot be converted:")
     assert str(error).splitlines()[1:] == [
-        "  2 x ai.onnx 17 Hardmax: no converter for this operator (first, second)",
+        "  2 x ai.onnx 17 Det: no converter for this operator (first, second)",
         "  1 x ai.onnx 17 LpPool: no converter for this operator (pool)",
         "  1 x acme 1 Gate: no converter for this operator (act)",
         "  1 x ai.onnx 17 BatchNormalization: output 1 is used (at)",
@@ -174,13 +174,13 @@ def test_all_unsupported_nodes_in_one_error():
 
 def test_unsupported_nodes_inside_branches_are_listed_too():
     model = parse(
-        "(float[N] x) => (y) { c = Hardmax(x) y = If(c)"
-        " <then_branch = t () => (a) { a = Hardmax(x) },"
+        "(float[N] x) => (y) { c = Det(x) y = If(c)"
+        " <then_branch = t () => (a) { a = Det(x) },"
         " else_branch = e () => (b) { b = Relu(x) }> }"
     )
-    fails(model, r"2 x ai.onnx 17 Hardmax: no converter for this operator \(c, a\)")
+    fails(model, r"2 x ai.onnx 17 Det: no converter for this operator \(c, a\)")
     model.graph.node[0].op_type = "IsNaN"
-    fails(model, r"^1 node of the model cannot be converted:\n  1 x ai.onnx 17 Hardmax: .* \(a\)$")
+    fails(model, r"^1 node of the model cannot be converted:\n  1 x ai.onnx 17 Det: .* \(a\)$")
 
 
 REASONS = {

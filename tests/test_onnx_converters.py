@@ -64,6 +64,7 @@ CASES = {
     "clip_run_time": "(float[N] x, float lo, float hi) => (y) { y = Clip(x, lo, hi) }",
     "isinf_positive": "(float[N] x) => (y) <float z = {0}> "
     "{ a = Div(x, z) y = IsInf<detect_negative = 0>(a) }",
+    "shrink": "(float[N] x) => (a, b) { a = Shrink(x) b = Shrink<lambd = 0.3, bias = 0.2>(x) }",
     "elu_alpha": "(float[N] x) => (y) { y = Elu<alpha = 0.5>(x) }",
     "celu_alpha": "(float[N] x) => (y) { y = Celu<alpha = 0.5>(x) }",
     "cast": "(float[N] x) => (a, b, c) "
@@ -126,6 +127,7 @@ CASES = {
     "depth_to_space": "(float[N, 8, 2, W] x) => (a, b) { a = DepthToSpace<blocksize = 2>(x) "
     'b = DepthToSpace<blocksize = 2, mode = "CRD">(x) }',
     "space_to_depth": "(float[N, 3, 4, 6] x) => (y) { y = SpaceToDepth<blocksize = 2>(x) }",
+    "eye_like": "(int64[N, M] x) => (a, b) { a = EyeLike<k = -1, dtype = 1>(x) b = EyeLike(x) }",
     # reductions and normalisations
     "reduce_sum_axes": "(float[N, 3, H] x) => (y) <int64[2] a = {-1, 0}> "
     "{ y = ReduceSum<keepdims = 0>(x, a) }",
@@ -140,6 +142,9 @@ CASES = {
     "cumsum": "(float[N, 3] x) => (y) <int64 a = {-1}> "
     "{ y = CumSum<exclusive = 1, reverse = 1>(x, a) }",
     "softmax_axis": "(float[N, 3, H] x) => (y) { y = Softmax<axis = 1>(x) }",
+    "hardmax": "(float[N, 3, H] x) => (a, b) { a = Hardmax<axis = 1>(x) b = Hardmax(x) }",
+    "lp_norm": "(float[N, 3, H] x) => (a, b, c) { a = LpNormalization<p = 1, axis = 1>(x) "
+    "b = LpNormalization(x) d = Sub(x, x) c = LpNormalization(d) }",
     "layer_norm": "(float[N, S, 4] x, float[4] w, float[4] b) => (y) "
     "{ y = LayerNormalization<epsilon = 0.1, axis = -1>(x, w, b) }",
     "layer_norm_without_bias": "(float[N, 3, 4] x, float[3, 4] w) => (y) "
@@ -233,6 +238,8 @@ LATER = {
                  '{ y = Pad<mode = "wrap">(x, p) }'),
     "average_pool_19": (19, "(float[N, 2, 7, 9] x) => (y) { y = AveragePool"
                         "<kernel_shape = [2, 3], dilations = [2, 1], pads = [1, 1, 1, 1]>(x) }"),
+    "bits": (18, "(int8[N, 3] x, int8[3] z) => (a, b, c, d) { a = BitwiseAnd(x, z) "
+             "b = BitwiseOr(x, z) c = BitwiseXor(a, b) d = BitwiseNot(c) }"),
     "mish": (18, "(float[N] x) => (y) { y = Mish(x) }"),
     "gelu": (20, '(float[N] x) => (a, b) { a = Gelu(x) b = Gelu<approximate = "tanh">(x) }'),
     "group_norm": (21, "(float[N, 4, H] x, float[4] w, float[4] b) => (y) "

@@ -92,6 +92,9 @@ CASES = {
                 f"({IMAGE}) => (y, z) <int64[4] s = {{0, 0, 0, -1}}, int64[3] t = {{0, 0, -1}}> "
                 "{ f = Flatten(x) g = Softmax(f) s4 = Shape(x) y = Reshape(g, s4) "
                 "h = Reshape(x, t) l = LogSoftmax(h) z = Reshape(l, s4) }"),
+    "hardmax": ([1, 11], f"({IMAGE}) => (y) {{ y = Hardmax(x) }}",
+                f"({IMAGE}) => (y) {{ f = Flatten(x) g = Hardmax(f) s = Shape(x) "
+                "y = Reshape(g, s) }"),
     "softmax_last": ([1, 11], f"({IMAGE}) => (y) {{ y = Softmax<axis = 3>(x) }}",
                      f"({IMAGE}) => (y) {{ y = Softmax(x) }}"),
     "cast": ([1], '(float[N] x) => (y) { y = Cast<to = "INT64">(x) }',

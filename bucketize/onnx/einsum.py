@@ -5,14 +5,11 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-import numpy as np
-
-from bucketize.ir import Atom, Const
+from bucketize.ir import Atom
 from bucketize.onnx.node import Node, Unsupported, converts
-from bucketize.onnx.shape import extent, reshaped
+from bucketize.onnx.shape import places, reshaped
 from bucketize.ops import elementwise as e
 from bucketize.ops import shape as s
-from bucketize.ops.dyn import dyn_arange
 from bucketize.ops.linalg import matmul
 from bucketize.ops.reduce import reduce_sum
 from bucketize.types import Shape, product
@@ -125,9 +122,8 @@ def _diagonal(n: Node, t: Term) -> Term:
             i, j = t.letters.index(c), t.letters.rindex(c)
             rest = tuple(k for k in range(len(t.letters)) if k not in (i, j))
             x = n.emit(s.transpose, t.x, axes=(*rest, i, j))
-            zero, one = (Const(np.array(k)) for k in (0, 1))
-            at = n.emit(dyn_arange, zero, extent(n, t.x, i), one)
-            here = n.emit(e.equal, n.emit(s.unsqueeze, at, axes=(1,)), at)
+            row, column = (places(n, x, len(rest) + k) for k in (0, 1))
+            here = n.emit(e.equal, row, column)
             x = n.emit(e.where, here, x, n.like(x, 0))
             x = n.emit(reduce_sum, x, axes=(len(rest) + 1,))
             return _diagonal(n, Term(x, "".join(t.letters[k] for k in (*rest, i))))

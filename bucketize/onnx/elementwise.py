@@ -8,17 +8,29 @@ from functools import reduce
 from bucketize.ir import Atom, Const
 from bucketize.onnx.node import Node, Unsupported, cast, converts, converts_directly, native_dtype
 from bucketize.op import Op
-from bucketize.ops import activation
+from bucketize.ops import activation, bits
 from bucketize.ops import elementwise as e
+from bucketize.ops import trigonometry as t
 from bucketize.ops.dyn import dyn_full
 from bucketize.ops.shape import shape_of
 
 DIRECT = {
     "Abs": e.abs_,
+    "Acos": t.acos,
+    "Acosh": t.acosh,
     "Add": e.add,
     "And": e.logical_and,
+    "Asin": t.asin,
+    "Asinh": t.asinh,
+    "Atan": t.atan,
+    "Atanh": t.atanh,
+    "BitwiseAnd": bits.bitwise_and,
+    "BitwiseNot": bits.bitwise_not,
+    "BitwiseOr": bits.bitwise_or,
+    "BitwiseXor": bits.bitwise_xor,
     "Ceil": e.ceil,
-    "Cos": e.cos,
+    "Cos": t.cos,
+    "Cosh": t.cosh,
     "Equal": e.equal,
     "Erf": e.erf,
     "Exp": e.exp,
@@ -38,10 +50,12 @@ DIRECT = {
     "Round": e.round_,
     "Sigmoid": activation.sigmoid,
     "Sign": e.sign,
-    "Sin": e.sin,
+    "Sin": t.sin,
+    "Sinh": t.sinh,
     "Softplus": activation.softplus,
     "Sqrt": e.sqrt,
     "Sub": e.sub,
+    "Tan": t.tan,
     "Tanh": e.tanh,
     "Where": e.where,
     "Xor": e.logical_xor,
@@ -160,6 +174,15 @@ def _selu(n: Node) -> Atom:
 def _thresholded_relu(n: Node) -> Atom:
     above = n.emit(e.greater, n[0], n.like(n[0], n.attr("alpha", 1.0)))
     return n.emit(e.where, above, n[0], n.like(n[0], 0))
+
+
+@converts("Shrink")
+def _shrink(n: Node) -> Atom:
+    """Closer to 0 by `bias`; 0 within `lambd` of it."""
+    x, bias, limit = n[0], n.attr("bias", 0.0), n.attr("lambd", 0.5)
+    low, high = (n.emit(e.add, x, n.like(x, b)) for b in (bias, -bias))
+    above = n.emit(e.where, n.emit(e.greater, x, n.like(x, limit)), high, n.like(x, 0))
+    return n.emit(e.where, n.emit(e.less, x, n.like(x, -limit)), low, above)
 
 
 @converts("Softsign")

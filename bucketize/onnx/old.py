@@ -14,7 +14,6 @@ from bucketize.onnx.node import CONVERTERS, Node, Result, Unsupported, converts
 from bucketize.onnx.shape import reshaped, same_shape
 from bucketize.ops import shape as s
 from bucketize.ops.index import gather
-from bucketize.ops.reduce import log_softmax, softmax
 from bucketize.types import product
 
 DATA_TYPES = frozenset(TensorProto.DataType.keys())
@@ -101,21 +100,23 @@ def _gemm(n: Node) -> Result:
 # --- other meanings ------------------------------------------------------------------------------
 
 
-def _flat(op_type: str, op: Any) -> None:
+def _flat(op_type: str) -> None:
     """Declare that, before opset 13, all axes from `axis` on are one."""
 
     @converts(op_type)
-    def _convert(n: Node) -> Atom:
+    def _convert(n: Node) -> Result:
         x, axis = n[0], n.axis("axis", 1)
-        dims = x.type.shape
+        dims, today = x.type.shape, CONVERTERS["", op_type][13]
         if axis == len(dims) - 1:
-            return n.emit(op, x, axis=axis)
+            return today(n)
         rows = reshaped(n, x, (product(dims[:axis]), product(dims[axis:])))
-        return same_shape(n, n.emit(op, rows, axis=1), x)
+        y = today(replace(n, inputs=(rows,)))
+        assert not isinstance(y, tuple)
+        return same_shape(n, y, x)
 
 
-_flat("Softmax", softmax)
-_flat("LogSoftmax", log_softmax)
+for _name in ("Hardmax", "LogSoftmax", "Softmax"):
+    _flat(_name)
 
 
 @converts("Cast")

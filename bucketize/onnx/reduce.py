@@ -10,7 +10,7 @@ from onnx import TensorProto
 
 from bucketize.ir import Atom, Const
 from bucketize.onnx.node import Node, Unsupported, cast, converts, native_dtype
-from bucketize.onnx.shape import extent, reshaped
+from bucketize.onnx.shape import extent, places, reshaped
 from bucketize.op import Op
 from bucketize.ops import elementwise as e
 from bucketize.ops import reduce as r
@@ -107,6 +107,28 @@ def _softmax(n: Node) -> Atom:
 @converts("LogSoftmax", since=13)
 def _log_softmax(n: Node) -> Atom:
     return n.emit(r.log_softmax, n[0], axis=n.axis("axis", -1))
+
+
+@converts("Hardmax", since=13)
+def _hardmax(n: Node) -> Atom:
+    """1 where the first of the greatest along an axis is, else 0."""
+    axis = n.axis("axis", -1)
+    first = n.emit(r.argmax, n[0], axis=axis, keepdims=True)
+    here = n.emit(e.equal, places(n, n[0], axis), first)
+    return n.emit(e.cast, here, dtype=n[0].type.dtype.name)
+
+
+@converts("LpNormalization")
+def _lp_norm(n: Node) -> Atom:
+    """`x` over its norm along an axis; 0 where that is 0."""
+    x, axis, p = n[0], n.axis("axis", -1), n.attr("p", 2)
+    if p not in (1, 2):
+        raise Unsupported(f"p is {p}, expected 1 or 2")
+    size = n.emit(e.abs_, x) if p == 1 else _square(n, x)
+    norm = n.emit(r.reduce_sum, size, axes=(axis,), keepdims=True)
+    norm = norm if p == 1 else n.emit(e.sqrt, norm)
+    none = n.emit(e.equal, norm, n.like(x, 0))
+    return n.emit(e.where, none, n.like(x, 0), n.emit(e.div, x, norm))
 
 
 @converts("LayerNormalization")

@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 
 from bucketize.ir import Atom, Const, Var
-from bucketize.onnx.node import Node, Unsupported, converts, short
+from bucketize.onnx.node import Node, Unsupported, converts, native_dtype, short
 from bucketize.op import MAX_BYTES
 from bucketize.ops import shape as s
 from bucketize.ops.dim import from_dims
@@ -21,7 +21,8 @@ from bucketize.ops.dyn import (
     dyn_strided_slice,
     dyn_tile,
 )
-from bucketize.ops.elementwise import greater_equal, less_equal, where
+from bucketize.ops.elementwise import add, equal, greater_equal, less_equal, where
+from bucketize.ops.elementwise import cast as cast_op
 from bucketize.ops.fill import arange
 from bucketize.ops.index import gather
 from bucketize.types import AnyDim, Dim, Shape, product
@@ -169,6 +170,14 @@ def extent(n: Node, x: Atom, axis: int) -> Atom:
     return n.emit(gather, n.emit(s.shape_of, x), Const(np.array(axis)), axis=0)
 
 
+def places(n: Node, x: Atom, axis: int) -> Atom:
+    """The indices along an axis, shaped to broadcast with `x`."""
+    zero, one = (Const(np.array(k)) for k in (0, 1))
+    row = n.emit(dyn_arange, zero, extent(n, x, axis), one)
+    behind = len(x.type.shape) - 1 - axis
+    return n.emit(s.unsqueeze, row, axes=tuple(range(1, behind + 1))) if behind else row
+
+
 def same_shape(n: Node, y: Atom, x: Atom) -> Atom:
     """`y` under the shape of `x`, known or not."""
     dims = x.type.shape
@@ -251,6 +260,15 @@ def _trilu(n: Node) -> Atom:
     column = n.emit(arange, stop=columns)
     kept = n.emit(greater_equal if upper else less_equal, column, row)
     return n.emit(where, kept, n[0], n.like(n[0], 0))
+
+
+@converts("EyeLike")
+def _eye_like(n: Node) -> Atom:
+    """1 on a diagonal, else 0."""
+    code, k = n.attr("dtype"), Const(np.array(n.attr("k", 0)))
+    dtype = n[0].type.dtype if code is None else native_dtype(code)
+    row, column = places(n, n[0], 0), places(n, n[0], 1)
+    return n.emit(cast_op, n.emit(equal, column, n.emit(add, row, k)), dtype=dtype.name)
 
 
 def _cut(n: Node, x: Atom, axis: int, begin: Dim, end: Dim) -> Var:
