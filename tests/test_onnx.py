@@ -219,6 +219,15 @@ REASONS = {
                  "MaxPool: auto_pad is 'F', known: NOTSET, VALID, SAME_UPPER, SAME_LOWER"),
     "depth": ('(float[N, 4, H, W] x) => (y) { y = DepthToSpace<blocksize = 2, mode = "RCD">(x) }',
               "DepthToSpace: mode is 'RCD', known: DCR, CRD"),
+    "shift": ('(uint8[N] x) => (y) { y = BitShift<direction = "UP">(x, x) }',
+              "BitShift: direction is 'UP', known: LEFT, RIGHT"),
+    "response": ("(float[N, 2, H, W] x) => (y) { y = LRN<size = 0>(x) }", "LRN: size is 0"),
+    "norm": ("(float[N] x) => (y) { y = LpNormalization<p = 3>(x) }",
+             "LpNormalization: p is 3, expected 1 or 2"),
+    "places": ("(bool[M, N, 4] c) => (y, z) { i = NonZero(c) j = Cast<to = 1>(i) "
+               "a = Constant<value_int = 1>() u = Unsqueeze(j, a) "
+               "y, z = MaxPool<kernel_shape = [1]>(u) }",
+               r"MaxPool: the extents of float32\[3, 1, \?\] are not known"),
     "celu": ("(float[N] x) => (y) { y = Celu<alpha = 0.0>(x) }", "Celu: alpha is 0"),
     "blocks": ("(float[N, 4, H, W] x) => (y) { y = DepthToSpace<blocksize = 0>(x) }",
                "DepthToSpace: blocksize is 0, expected 1 or more"),

@@ -294,6 +294,9 @@ def test_equations_that_are_none(equation, reason):
 
 
 BY_REFERENCE = {
+    "shifts": (28, "(int8[N, 3] x, int8[3] z) => (a, b) { m = Constant<value = int8 {40}>() "
+               'y = Mul(x, m) a = BitShift<direction = "LEFT">(y, z) '
+               'b = BitShift<direction = "RIGHT">(y, z) }'),
     "training": (15, "(float[N, 3, H] x, float[3] w, float[3] b, float[3] m, float[3] v) => "
                  "(y, a, c) { y, a, c = BatchNormalization"
                  "<training_mode = 1, momentum = 0.7, epsilon = 0.1>(x, w, b, m, v) }"),

@@ -129,6 +129,12 @@ def _clip(n: Node) -> Atom:
     return x if hi is None else n.emit(e.minimum_, x, hi)
 
 
+@converts("BitShift")
+def _bit_shift(n: Node) -> Atom:
+    left = n.choice("direction", "LEFT", "RIGHT") == "LEFT"
+    return n.emit(bits.left_shift if left else bits.right_shift, *n.operands)
+
+
 @converts("IsInf")
 def _is_inf(n: Node) -> Atom:
     negative, positive = n.attr("detect_negative", 1), n.attr("detect_positive", 1)

@@ -12,7 +12,14 @@ from bucketize.ops.activation import (
     silu,
     softplus,
 )
-from bucketize.ops.bits import bitwise_and, bitwise_not, bitwise_or, bitwise_xor
+from bucketize.ops.bits import (
+    bitwise_and,
+    bitwise_not,
+    bitwise_or,
+    bitwise_xor,
+    left_shift,
+    right_shift,
+)
 from bucketize.ops.dim import dim_less, dims_within, from_dims, mask_tail
 from bucketize.ops.dyn import (
     dyn_arange,
@@ -172,6 +179,7 @@ __all__ = [
     "isnan",
     "layer_norm",
     "leaky_relu",
+    "left_shift",
     "less",
     "less_equal",
     "log",
@@ -200,6 +208,7 @@ __all__ = [
     "reduce_sum",
     "relu",
     "reshape",
+    "right_shift",
     "round_",
     "rsqrt",
     "scatter_elements",
