@@ -225,7 +225,7 @@ REASONS = {
     "norm": ("(float[N] x) => (y) { y = LpNormalization<p = 3>(x) }",
              "LpNormalization: p is 3, expected 1 or 2"),
     "places": ("(bool[M, N, 4] c) => (y, z) { i = NonZero(c) j = Cast<to = 1>(i) "
-               "a = Constant<value_int = 1>() u = Unsqueeze(j, a) "
+               "a = Constant<value_ints = [1]>() u = Unsqueeze(j, a) "
                "y, z = MaxPool<kernel_shape = [1]>(u) }",
                r"MaxPool: the extents of float32\[3, 1, \?\] are not known"),
     "celu": ("(float[N] x) => (y) { y = Celu<alpha = 0.0>(x) }", "Celu: alpha is 0"),
