@@ -19,6 +19,7 @@ from samples import Sample, parse, samples
 from bucketize import ops
 from bucketize.errors import TypeRelError
 from bucketize.ir import STRUCTURAL
+from bucketize.kernel.emit.expression import TRIGONOMETRY
 from bucketize.op import OPS, UNSAFE, Array, Fill, Op
 from bucketize.types import ANY, AnyDim, Dim, Symbol, Symbolic, TensorType, evaluate, symbols
 
@@ -261,7 +262,8 @@ MEANING = {
     "pow": guarded(lambda a, b: a**b if isinstance(a, int) else math.pow(a, b)),
     "cast": lambda a, dtype: {"f": float, "i": int, "b": bool}[np.dtype(dtype).kind](a),
     **{f.__name__: guarded(f) for f in (abs, round, math.floor, math.ceil, math.exp, math.log)},
-    **{f.__name__: guarded(f) for f in (math.sqrt, math.erf, math.tanh, math.sin, math.cos)},
+    **{f.__name__: guarded(f) for f in (math.sqrt, math.erf, math.tanh)},
+    **{name: guarded(getattr(math, name)) for name in TRIGONOMETRY},
 }
 
 

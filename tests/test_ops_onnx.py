@@ -132,8 +132,15 @@ CORNERS = np.array(
 
 UNARY = {
     "Abs": ops.abs_,
+    "Acos": ops.acos,
+    "Acosh": ops.acosh,
+    "Asin": ops.asin,
+    "Asinh": ops.asinh,
+    "Atan": ops.atan,
+    "Atanh": ops.atanh,
     "Ceil": ops.ceil,
     "Cos": ops.cos,
+    "Cosh": ops.cosh,
     "Erf": ops.erf,
     "Exp": ops.exp,
     "Floor": ops.floor,
@@ -150,15 +157,17 @@ UNARY = {
     "Sigmoid": ops.sigmoid,
     "Sign": ops.sign,
     "Sin": ops.sin,
+    "Sinh": ops.sinh,
     "Softplus": ops.softplus,
     "Sqrt": ops.sqrt,
+    "Tan": ops.tan,
     "Tanh": ops.tanh,
 }
 
 
 @pytest.mark.parametrize("name", UNARY)
 def test_functions_of_a_float(name: str) -> None:
-    finite = name in ("Sin", "Cos", "Gelu", "HardSwish", "Softplus")
+    finite = name in ("Sin", "Cos", "Tan", "Gelu", "HardSwish", "Softplus")
     x = CORNERS[1:-1] if finite else CORNERS
     agree(compute(UNARY[name], x), onnx_says(name, x))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from bucketize.ir import Atom, Const
-from bucketize.onnx.node import Node, Unsupported, converts, converts_directly
+from bucketize.onnx.node import Node, Unsupported, cast, converts, converts_directly
 from bucketize.onnx.shape import reshaped, scalar
 from bucketize.ops import elementwise as e
 from bucketize.ops import index as i
@@ -70,31 +70,27 @@ def _compress(n: Node) -> Atom:
     return n.emit(i.compress, n[0], n[1], axis=n.front((axis,))[0])
 
 
-@converts("TopK")
+@converts("OneHot")
+def _one_hot(n: Node) -> Atom:
+    """One of two values where an index, from the back if negative, is the place along an axis."""
+    rank = len(n[0].type.shape)
+    (axis,) = n.front((n.attr("axis", -1),), rank + 1)
+    indices, depth = (cast(n, x, "int64") for x in (n[0], scalar(n, 1)))
+    zero, one = (Const(np.array(k)) for k in (0, 1))
+    below = n.emit(e.less, indices, zero)
+    indices = n.emit(e.where, below, n.emit(e.add, indices, depth), indices)
+    places = n.emit_dynamic(dyn_arange, zero, depth, one)
+    if axis < rank:
+        places = n.emit(unsqueeze, places, axes=tuple(range(1, rank - axis + 1)))
+    here = n.emit(e.equal, n.emit(unsqueeze, indices, axes=(axis,)), places)
+    off, on = (n.emit(i.gather, n.vector(2, 2), k, axis=0) for k in (zero, one))
+    return n.emit(e.where, here, on, off)
+
+
+@converts("TopK", since=10)
 def _topk(n: Node) -> tuple[Atom, ...]:
     flags = {name: bool(n.attr(name, 1)) for name in ("largest", "sorted")}
     return n.emit_dynamic_all(dyn_topk, n[0], n.vector(1, 1), axis=n.axis("axis", -1), **flags)
-
-
-@converts("OneHot")
-def _one_hot(n: Node) -> Atom:
-    """Where the indices of a new axis are those given, of which negative ones count from behind."""
-    axis = n.axis("axis", -1, len(n[0].type.shape) + 1)
-    at, depth = (_as_int64(n, a) for a in (n[0], scalar(n, 1)))
-    behind = tuple(range(1, len(at.type.shape) + 1 - axis))
-    zero, one = (Const(np.asarray(k)) for k in (0, 1))
-    places: Atom = n.emit_dynamic(dyn_arange, zero, depth, one)
-    places = n.emit(unsqueeze, places, axes=behind) if behind else places
-    at = n.emit(e.where, n.emit(e.less, at, zero), n.emit(e.add, at, depth), at)
-    hot = n.emit(e.equal, n.emit(unsqueeze, at, axes=(axis,)), places)
-    off, on = (n.emit(i.gather, n.vector(2, 2), k, axis=0) for k in (zero, one))
-    return n.emit(e.where, hot, on, off)
-
-
-def _as_int64(n: Node, x: Atom) -> Atom:
-    if isinstance(x, Const):
-        return Const(x.value.astype(np.int64))
-    return x if x.type.dtype == np.int64 else n.emit(e.cast, x, dtype="int64")
 
 
 @converts("Unique")

@@ -11,12 +11,17 @@ from onnx import helper
 
 from bucketize.ir import Atom, Builder, Const, Var
 from bucketize.op import Op
+from bucketize.ops.elementwise import cast as cast_op
 from bucketize.ops.shape import reshape
 from bucketize.types import Shape
 
 
 class Unsupported(Exception):  # noqa: N818 - a finding; all of them make one UnsupportedModelError
     """Why a node cannot be converted."""
+
+
+class Unread(Unsupported):
+    """Something of a node that its converter does not read; the standard's function may do."""
 
 
 @dataclass(frozen=True)
@@ -137,6 +142,11 @@ def vector(*elements: int) -> Const:
     return Const(np.array(elements, np.int64))
 
 
+def cast(n: Node, x: Atom, dtype: str) -> Atom:
+    """`x` in a dtype, itself if it has that."""
+    return x if x.type.dtype == dtype else n.emit(cast_op, x, dtype=dtype)
+
+
 def native_dtype(data_type: int) -> np.dtype[Any]:
     """The dtype of an ONNX data type, which must be one that numpy computes with."""
     try:
@@ -160,12 +170,8 @@ Converter: TypeAlias = Callable[[Node], Result]
 CONVERTERS: dict[tuple[str, str], dict[int, Converter]] = {}
 """(domain, op type) -> opset since which the converter holds -> converter."""
 
-OLDEST = 13
 
-
-def converts(
-    op_type: str, since: int = OLDEST, domain: str = ""
-) -> Callable[[Converter], Converter]:
+def converts(op_type: str, since: int = 1, domain: str = "") -> Callable[[Converter], Converter]:
     """Declare the converter of an operator from an opset on, until a later one is declared."""
 
     def declare(converter: Converter) -> Converter:
@@ -177,17 +183,13 @@ def converts(
     return declare
 
 
-def converts_directly(op_type: str, op: Op, since: int = OLDEST) -> None:
+def converts_directly(op_type: str, op: Op, since: int = 1) -> None:
     """Declare that an ONNX operator is `op` of the same operands."""
     converts(op_type, since)(lambda n: n.emit(op, *n.operands))
 
 
-def converter_of(domain: str, op_type: str, opset: int) -> Converter:
-    """The converter with the greatest `since` that the opset has reached."""
-    versions = CONVERTERS.get((domain, op_type))
-    if versions is None:
-        raise Unsupported("no converter for this operator")
+def converter_of(domain: str, op_type: str, opset: int) -> Converter | None:
+    """The converter with the greatest `since` that the opset has reached, if there is one."""
+    versions = CONVERTERS.get((domain, op_type), {})
     reached = [v for v in versions if v <= opset]
-    if not reached:
-        raise Unsupported(f"new in opset {min(versions)}, but the model has {opset}")
-    return versions[max(reached)]
+    return versions[max(reached)] if reached else None

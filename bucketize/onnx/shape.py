@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 
 from bucketize.ir import Atom, Const, Var
-from bucketize.onnx.node import Node, Unsupported, converts, short, vector
+from bucketize.onnx.node import Node, Unsupported, converts, native_dtype, short, vector
 from bucketize.op import MAX_BYTES
 from bucketize.ops import shape as s
 from bucketize.ops.dim import from_dims
@@ -22,7 +22,8 @@ from bucketize.ops.dyn import (
     dyn_tile,
 )
 from bucketize.ops.dyn_axes import dyn_split, dyn_squeeze, dyn_unsqueeze
-from bucketize.ops.elementwise import add, greater_equal, less_equal, mul, trunc_div, where
+from bucketize.ops.elementwise import add, equal, greater_equal, less_equal, mul, trunc_div, where
+from bucketize.ops.elementwise import cast as cast_op
 from bucketize.ops.index import gather
 from bucketize.ops.reduce import reduce_prod
 from bucketize.types import AnyDim, Dim, Shape, product
@@ -65,6 +66,7 @@ def _constant_of_shape(n: Node) -> Atom:
 
 @converts("Range")
 def _range(n: Node) -> Atom:
+    n.attr("stash_type")  # opset 27, of sums that are rounded again and again: ours are products
     if any(o.type.shape for o in n.operands):
         raise Unsupported("start, limit and delta must be scalars")
     if all(isinstance(o, Const) for o in n.operands) and n[0].type.dtype.kind == "f":
@@ -77,7 +79,7 @@ def _range(n: Node) -> Atom:
 # --- another view of the same elements -----------------------------------------------------------
 
 
-@converts("Reshape")
+@converts("Reshape", since=5)
 def _reshape(n: Node) -> Atom:
     allow_zero = bool(n.attr("allowzero", 0))  # opset 14
     return n.emit_dynamic(dyn_reshape, n[0], n.vector(1, n.rank), allow_zero=allow_zero)
@@ -105,7 +107,7 @@ def _transpose(n: Node) -> Atom:
     return n.emit(s.transpose, n[0], axes=axes)
 
 
-@converts("Squeeze")
+@converts("Squeeze", since=13)
 def _squeeze(n: Node) -> Atom:
     if n.optional(1):
         return n.emit_dynamic(dyn_squeeze, n[0], n.vector(1, n.removed))
@@ -115,7 +117,7 @@ def _squeeze(n: Node) -> Atom:
     return n.emit(s.squeeze, n[0], axes=tuple(i for i, d in enumerate(dims) if d == 1))
 
 
-@converts("Unsqueeze")
+@converts("Unsqueeze", since=13)
 def _unsqueeze(n: Node) -> Atom:
     return n.emit_dynamic(dyn_unsqueeze, n[0], n.vector(1, n.added))
 
@@ -142,8 +144,10 @@ def _space_to_depth(n: Node) -> Atom:
     size = _block_size(n)
     b, c, h, w = n[0].type.shape
     h, w = h // size, w // size
+    column_first = n.choice("mode", "DCR", "CRD") == "CRD"  # opset 28
     x = reshaped(n, n[0], (b, c, h, size, w, size))
-    x = n.emit(s.transpose, x, axes=(0, 3, 5, 1, 2, 4))
+    axes = (0, 1, 3, 5, 2, 4) if column_first else (0, 3, 5, 1, 2, 4)
+    x = n.emit(s.transpose, x, axes=axes)
     return reshaped(n, x, (b, c * size * size, h, w))
 
 
@@ -167,15 +171,36 @@ def reshaped(n: Node, x: Atom, dims: Shape) -> Atom:
     return n.emit(dyn_reshape, x, n.emit(from_dims, dims=rest))
 
 
+def extent(n: Node, x: Atom, axis: int) -> Atom:
+    """The extent of an axis, as a number."""
+    return n.emit(gather, n.emit(s.shape_of, x), Const(np.array(axis)), axis=0)
+
+
+def places(n: Node, x: Atom, axis: int) -> Atom:
+    """The indices along an axis, shaped to broadcast with `x`."""
+    zero, one = (Const(np.array(k)) for k in (0, 1))
+    row = n.emit(dyn_arange, zero, extent(n, x, axis), one)
+    behind = len(x.type.shape) - 1 - axis
+    return n.emit(s.unsqueeze, row, axes=tuple(range(1, behind + 1))) if behind else row
+
+
+def same_shape(n: Node, y: Atom, x: Atom) -> Atom:
+    """`y` under the shape of `x`, known or not."""
+    dims = x.type.shape
+    if not any(isinstance(d, AnyDim) for d in dims):
+        return n.emit(s.reshape, y, newshape=dims)
+    return n.emit(dyn_reshape, y, n.emit(s.shape_of, x), allow_zero=True)
+
+
 # --- joining, cutting, repeating -----------------------------------------------------------------
 
 
 @converts("Concat")
 def _concat(n: Node) -> Atom:
-    return n.emit(s.concat, *n.operands, axis=n.axis("axis", 0))
+    return n.emit(s.concat, *n.operands, axis=n.axis("axis", 1))
 
 
-@converts("Split")
+@converts("Split", since=13)
 def _split(n: Node) -> tuple[Atom, ...]:
     axis = n.axis("axis", 0)
     size, parts = n[0].type.shape[axis], n.attr("num_outputs", n.outputs)  # opset 18
@@ -201,7 +226,7 @@ def _split_evenly(n: Node, axis: int, parts: int) -> tuple[Atom, ...]:
     return tuple(n.emit(dyn_strided_slice, n[0], b, e, *rest) for b, e in pairwise(ends))
 
 
-@converts("Slice")
+@converts("Slice", since=10)
 def _slice(n: Node) -> Atom:
     begin, end = n.vector(1), n.vector(2)
     axes = n.vector(3) if n.optional(3) else _indices(n, begin)
@@ -212,7 +237,7 @@ def _slice(n: Node) -> Atom:
 def _indices(n: Node, x: Atom) -> Atom:
     """The numbers from 0 on, as many as a vector has elements."""
     (count,) = x.type.shape
-    return vector(*range(count)) if isinstance(count, int) else _counted(n, x, 0)
+    return vector(*range(count)) if isinstance(count, int) else places(n, x, 0)
 
 
 def _ones(n: Node, x: Atom) -> Atom:
@@ -223,12 +248,12 @@ def _ones(n: Node, x: Atom) -> Atom:
     return n.emit(dyn_full, n.emit(s.shape_of, x), value=1, dtype="int64")
 
 
-@converts("Tile")
+@converts("Tile", since=6)
 def _tile(n: Node) -> Atom:
     return n.emit_dynamic(dyn_tile, n[0], n.vector(1, len(n[0].type.shape)))
 
 
-@converts("Pad")
+@converts("Pad", since=11)
 def _pad(n: Node) -> Atom:
     return _padded(n, n.choice("mode", "constant", "edge", "reflect"))
 
@@ -251,24 +276,17 @@ def _padded(n: Node, mode: str) -> Atom:
     return n.emit(where, kept, y, scalar(n, 2))
 
 
-@converts("Trilu", since=14)
+@converts("Trilu")
 def _trilu(n: Node) -> Atom:
     """The triangle where column - row is at least (upper) or at most (lower) k."""
     if len(n[0].type.shape) < 2:
         raise Unsupported(f"a triangle of {n[0].type}, which must have rank 2 or more")
-    row, column = (_counted(n, n[0], axis) for axis in (-2, -1))
+    rank = len(n[0].type.shape)
+    row, column = (places(n, n[0], axis) for axis in (rank - 2, rank - 1))
     if n.optional(1):
         row = n.emit(add, row, scalar(n, 1))
-    row = n.emit(s.unsqueeze, row, axes=(1,))
     kept = n.emit(greater_equal if n.attr("upper", 1) else less_equal, column, row)
     return n.emit(where, kept, n[0], n.like(n[0], 0))
-
-
-def _counted(n: Node, x: Atom, axis: int) -> Atom:
-    """The indices of an axis."""
-    size = n.emit(s.shape_of, x)
-    extent = n.emit(gather, size, Const(np.asarray(axis)), axis=0)
-    return n.emit(dyn_arange, Const(np.asarray(0)), extent, Const(np.asarray(1)))
 
 
 def scalar(n: Node, index: int) -> Atom:
@@ -278,6 +296,15 @@ def scalar(n: Node, index: int) -> Atom:
     if size != 1 and isinstance(size, int):
         raise Unsupported(f"input {index} is {atom.type}, expected one element")
     return n.emit(s.reshape, atom, newshape=()) if atom.type.shape else atom
+
+
+@converts("EyeLike")
+def _eye_like(n: Node) -> Atom:
+    """1 on a diagonal, else 0."""
+    code, k = n.attr("dtype"), Const(np.array(n.attr("k", 0)))
+    dtype = n[0].type.dtype if code is None else native_dtype(code)
+    row, column = places(n, n[0], 0), places(n, n[0], 1)
+    return n.emit(cast_op, n.emit(equal, column, n.emit(add, row, k)), dtype=dtype.name)
 
 
 def _cut(n: Node, x: Atom, axis: int, begin: Dim, end: Dim) -> Var:
