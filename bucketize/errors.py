@@ -18,6 +18,10 @@ class TypeRelError(BucketizeError):
     """Types that do not fit together: two extents, ranks or dtypes disagree."""
 
 
+class UnknownRankError(TypeRelError):
+    """A result of which only a run can tell how many axes it has."""
+
+
 class ShapeError(BucketizeError):
     """A run-time array does not fit the type it is given for."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from bucketize.call import arrange_inputs, bind_shapes, refusal
-from bucketize.errors import ShapeError
+from bucketize.errors import ShapeError, TypeRelError
 from bucketize.ir import (
     CALL,
     FUSED,
@@ -56,13 +56,16 @@ def run_function(
 def compute(b: Binding, operands: Sequence[Array], sizes: Mapping[str, int]) -> list[Array]:
     """What one binding makes of its operands, by the meaning of its op or of its group.
 
-    Raises ShapeError, which names the op, where numpy refuses these values, or memory does.
+    Errors name the op: ShapeErrors where numpy refuses these values, or memory does.
     """
     if b.op is FUSED:
         return run_function(b.attrs["body"], operands, symbols=sizes)
     attrs = {k: substitute_attr(v, sizes) for k, v in b.attrs.items()}
     try:
         return list(b.op.run(*operands, **attrs))
+    except TypeRelError as e:
+        e.add_note(f"in {b.op.name}({', '.join(str(a.type) for a in b.args)})")
+        raise
     except (ValueError, IndexError, ArithmeticError, MemoryError) as e:
         raise ShapeError(f"in {b.op.name}: {e}") from e
 

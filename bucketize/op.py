@@ -52,7 +52,8 @@ class Op:
     arrays in `compute`, of shapes in `shape` and `shape_from_values`, of dtypes in `dtype`.
     `shape` maps shapes to the shape of the result. It is read over dims as the type relation and
     over integers as the shape function. For the positions in `reads` it gets the elements of the
-    argument (a tuple, or one dim for rank 0) in place of its shape.
+    argument (a tuple, or one dim for rank 0) in place of its shape; `?` where it is not known how
+    many there are.
     `shape_from_values` maps arrays to a shape, for ops whose shape no dims can tell (nonzero).
     `value` maps types to the elements of the only result as dims, or None where they are not known.
     `padding` maps (argument, axis, *shapes) to what must hold of a padded axis.
@@ -158,8 +159,10 @@ def _seen(type_: TensorType) -> Dim | Shape:
     if not type_.shape:
         return ANY
     size = type_.shape[0]
-    if len(type_.shape) > 1 or not isinstance(size, int):
-        raise TypeRelError(f"the rank of the result is unknown: it is the extent of {type_}")
+    if len(type_.shape) > 1:
+        raise TypeRelError(f"expected a vector, got {type_}")
+    if not isinstance(size, int):
+        return ANY  # not even how many there are
     if size > MAX_RANK:
         raise TypeRelError(f"{type_} tells of {size} axes; the most is {MAX_RANK}")
     return (ANY,) * size

@@ -248,6 +248,35 @@ def test_show_tells_scripts(run: Run, net: str) -> None:
     }
 
 
+def test_show_explains_what_stays_dynamic(run: Run, net: str, tmp_path: Path) -> None:
+    nodes = (
+        "[sum] s = ReduceSum(x, a) [find] i = NonZero(s) [row] r = Gather<axis = 0>(i, z) "
+        "[lay] y = Reshape(s, t) [cut] w = Slice(x, r, e, z1, z1) [part] v = Compress(c, c) "
+        "[size] n = Shape(i) [fill] u = ConstantOfShape(n)"
+    )
+    constants = "<int64 z = {0}, int64[1] z1 = {1}, int64[1] e = {9}, int64[2] t = {-1, 3}>"
+    path = str(tmp_path / "dynamic.onnx")
+    graph = f"(float[N, 6] x, int64[1] a, bool[K] c) => (y, w, v, u) {constants} {{ {nodes} }}"
+    onnx.save(parse(graph), path)
+    assert run("show", path, "--explain-dynamic").output.splitlines() == [
+        "dyn.reduce_sum (node sum): axes: input 'a' of the model, int64[1]",
+        "nonzero (node find): x: how many of its elements hold decides",
+        "dyn.reshape (node lay): x: an extent of the result stays unknown: float32[?, 3]",
+        "dyn.strided_slice (node cut): begin: made by gather (node row), "
+        "whose elements are not followed as dims",
+        "compress (node part): mask: how many of its elements hold decides",
+        "dyn.full (node fill): shape: made by shape_of (node size), known as [2, ?]",
+    ]
+    told = json.loads(run("show", path, "--explain-dynamic", "--json").stdout)
+    assert told[0] == {
+        "op": "dyn.reduce_sum",
+        "node": "sum",
+        "operand": "axes",
+        "reason": "input 'a' of the model, int64[1]",
+    }
+    assert run("show", net, "--explain-dynamic").output == "every operator is static\n"
+
+
 def test_show_takes_the_sizes_of_the_oracle(run: Run, net: str) -> None:
     told = json.loads(run("show", net, "-d", "oracle", "--at", "N=3", "--json").stdout)
     assert told["clones"] == ["main[at0:N=3]"]

@@ -245,8 +245,8 @@ def cut(g: Graph) -> None:
     a = g.pick("fib", rank=1)
     begin, end = g.rng.choice((0, 1, -2, g.n // 2)), g.rng.choice((END, -1, 2, g.n, g.n + 1))
     if g.rng.random() < 0.3:
-        ends = [g.dims(d) for d in (begin, end, g.rng.choice((1, 2)))]
-        g.emit(ops.dyn_strided_slice, a, *ends, axes=(g.axis(a),))
+        operands = [g.dims(d) for d in (begin, end, g.rng.choice((1, 2)), g.axis(a))]
+        g.emit(ops.dyn_strided_slice, a, *operands)
     elif g.rng.random() < 0.3:
         backwards = {"begin": (-1,), "end": (-END,), "strides": (-1,)}
         g.emit(ops.strided_slice, a, axes=(g.axis(a),), **backwards)

@@ -5,6 +5,7 @@ Each law runs over every sample in the table of operators: see samples.py for ho
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -18,6 +19,7 @@ from samples import Sample, parse, samples
 from bucketize import ops
 from bucketize.errors import TypeRelError
 from bucketize.ir import STRUCTURAL
+from bucketize.kernel.emit.expression import TRIGONOMETRY
 from bucketize.op import OPS, UNSAFE, Array, Fill, Op
 from bucketize.types import ANY, AnyDim, Dim, Symbol, Symbolic, TensorType, evaluate, symbols
 
@@ -72,6 +74,11 @@ def test_shape_and_dtype_are_those_of_compute(op: Op, data: st.DataObject) -> No
         assert tuple(out.shape for out in outs) == op.run_time_shapes(*args, **attrs)
         types = op.infer(*map(known, args), **attrs)
         assert [out.dtype for out in outs] == [t.dtype for t in types]
+
+
+def test_an_op_without_a_shape_function_breaks_that_law() -> None:
+    with pytest.raises(TypeError, match="AnyDim"):
+        dataclasses.replace(ops.nonzero, shape_from_values=None).run_time_shapes(np.eye(2))
 
 
 def bounded(rng: np.random.Generator, name: str, value: int) -> Symbol:
@@ -255,7 +262,8 @@ MEANING = {
     "pow": guarded(lambda a, b: a**b if isinstance(a, int) else math.pow(a, b)),
     "cast": lambda a, dtype: {"f": float, "i": int, "b": bool}[np.dtype(dtype).kind](a),
     **{f.__name__: guarded(f) for f in (abs, round, math.floor, math.ceil, math.exp, math.log)},
-    **{f.__name__: guarded(f) for f in (math.sqrt, math.erf, math.tanh, math.sin, math.cos)},
+    **{f.__name__: guarded(f) for f in (math.sqrt, math.erf, math.tanh)},
+    **{name: guarded(getattr(math, name)) for name in TRIGONOMETRY},
 }
 
 

@@ -13,6 +13,7 @@ from bucketize.cli.model import dispatched_at, load_model
 
 if TYPE_CHECKING:
     from bucketize.ir import Function, Module
+    from bucketize.transform.stayed import Stayed
 
 SECTIONS = ("before", "decisions", "clones", "after", "arrangements")
 
@@ -28,10 +29,20 @@ SECTIONS = ("before", "decisions", "clones", "after", "arrangements")
     multiple=True,
     help="Print only this; may be repeated.",
 )
+@click.option(
+    "--explain-dynamic",
+    is_flag=True,
+    help="Print only which operators stayed dynamic: op, node, operand and why.",
+)
 @click.option("--function", help="The one shown after; default: the first clone, or main.")
 @parameter.json_option
 def show(
-    model: str, bounds: list[parameter.Bound], function: str | None, as_json: bool, **options: Any
+    model: str,
+    bounds: list[parameter.Bound],
+    function: str | None,
+    explain_dynamic: bool,
+    as_json: bool,
+    **options: Any,
 ) -> None:
     """Print the IR of MODEL before, the decisions and clones of dispatch, and a clone after.
 
@@ -45,8 +56,16 @@ def show(
       bucketize show zoo:mlp
       bucketize show zoo:bert-mini -d log --section decisions
       bucketize show zoo:mlp -d log --section after --function "main[N=4..7]"
+      bucketize show model.onnx --explain-dynamic
     """
     loaded = load_model(model, bounds)
+    if explain_dynamic:
+        stayed = explained(loaded.module)
+        if as_json:
+            click.echo(json.dumps([s._asdict() for s in stayed], indent=2))
+        else:
+            click.echo("\n".join(map(str, stayed)) or "every operator is static")
+        return
     after = dispatched_at(loaded, options)
     if as_json:
         click.echo(json.dumps(summary(after), indent=2))
@@ -57,6 +76,14 @@ def show(
         for section in options["sections"] or SECTIONS
     )
     click.echo("\n\n".join(texts))
+
+
+def explained(mod: Module) -> list[Stayed]:
+    """What stays dynamic in `main` once all is static that can be."""
+    from bucketize.transform.simplify import simplify
+    from bucketize.transform.stayed import stayed_dynamic
+
+    return list(stayed_dynamic(simplify(mod.main)))
 
 
 def lines(section: str, mod: Module, after: Module, function: str) -> Iterator[str]:

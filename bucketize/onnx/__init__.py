@@ -3,9 +3,11 @@
 from bucketize.onnx import (  # noqa: F401  importing the families fills the table of converters
     attention,
     control,
+    einsum,
     elementwise,
     index,
     linalg,
+    old,
     reduce,
     rotary,
     shape,

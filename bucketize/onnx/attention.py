@@ -9,7 +9,7 @@ from typing import TypeAlias
 from onnx import helper
 
 from bucketize.ir import Atom
-from bucketize.onnx.node import Node, Unsupported, converts
+from bucketize.onnx.node import Node, Unread, Unsupported, converts
 from bucketize.onnx.shape import reshaped
 from bucketize.ops import elementwise as e
 from bucketize.ops import shape as s
@@ -41,7 +41,7 @@ class _Heads:
         return (self.keys,) if len(self.groups) == 1 else (self.keys, 1)
 
 
-@converts("Attention", since=23)
+@converts("Attention")
 def _attention(n: Node) -> tuple[Atom, ...]:
     """softmax(scale Q K^T, capped and masked) V, and the keys and values, those of the past before.
 
@@ -70,8 +70,10 @@ def _heads(n: Node) -> _Heads:
         queries, keys = (n[i].type.shape[1] for i in (0, 1))
     elif ranks != {3}:
         raise Unsupported(f"Q, K and V of ranks {sorted(ranks)}, expected 3 or 4 of all")
+    if queries is None or keys is None:
+        raise Unsupported("q_num_heads or kv_num_heads is left out")
     if not isinstance(queries, int) or not isinstance(keys, int):
-        raise Unsupported(f"{queries} heads of Q and {keys} of K, expected known numbers")
+        raise Unread(f"{queries} heads of Q and {keys} of K, expected known numbers")
     if min(queries, keys) < 1 or queries % keys:
         raise Unsupported(f"{queries} heads of Q cannot share {keys} of K")
     return _Heads(queries, keys, ranks == {4})
@@ -113,7 +115,7 @@ def _scale(n: Node, elements: Dim) -> float:
     if scale is not None:
         return scale
     if not isinstance(elements, int):
-        raise Unsupported(f"no scale is given, and heads have {elements} elements")
+        raise Unread(f"no scale is given, and heads have {elements} elements")
     return 1 / math.sqrt(elements)
 
 
@@ -158,7 +160,7 @@ def _hidden(n: Node, seen: Atom, scores: Atom) -> Atom:
 def _extent(x: Atom, axis: int) -> Dim:
     dim = x.type.shape[axis]
     if isinstance(dim, AnyDim):
-        raise Unsupported(f"the extents of the scores, {x.type}, are not known")
+        raise Unread(f"the extents of the scores, {x.type}, are not known")
     return dim
 
 

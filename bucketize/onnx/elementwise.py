@@ -5,20 +5,32 @@ from __future__ import annotations
 import math
 from functools import reduce
 
-import numpy as np
-
 from bucketize.ir import Atom, Const
-from bucketize.onnx.node import Node, Unsupported, converts, converts_directly, native_dtype
+from bucketize.onnx.node import Node, Unsupported, cast, converts, converts_directly, native_dtype
 from bucketize.op import Op
-from bucketize.ops import activation
+from bucketize.ops import activation, bits
 from bucketize.ops import elementwise as e
+from bucketize.ops import trigonometry as t
+from bucketize.ops.dyn import dyn_full
+from bucketize.ops.shape import shape_of
 
 DIRECT = {
     "Abs": e.abs_,
+    "Acos": t.acos,
+    "Acosh": t.acosh,
     "Add": e.add,
     "And": e.logical_and,
+    "Asin": t.asin,
+    "Asinh": t.asinh,
+    "Atan": t.atan,
+    "Atanh": t.atanh,
+    "BitwiseAnd": bits.bitwise_and,
+    "BitwiseNot": bits.bitwise_not,
+    "BitwiseOr": bits.bitwise_or,
+    "BitwiseXor": bits.bitwise_xor,
     "Ceil": e.ceil,
-    "Cos": e.cos,
+    "Cos": t.cos,
+    "Cosh": t.cosh,
     "Equal": e.equal,
     "Erf": e.erf,
     "Exp": e.exp,
@@ -38,23 +50,28 @@ DIRECT = {
     "Round": e.round_,
     "Sigmoid": activation.sigmoid,
     "Sign": e.sign,
-    "Sin": e.sin,
+    "Sin": t.sin,
+    "Sinh": t.sinh,
     "Softplus": activation.softplus,
     "Sqrt": e.sqrt,
     "Sub": e.sub,
+    "Tan": t.tan,
     "Tanh": e.tanh,
     "Where": e.where,
     "Xor": e.logical_xor,
 }
+ALIGNED = {"Add", "And", "Equal", "Greater", "Less", "Mul", "Or", "Sub", "Xor"}
+"""Those that broadcast in another way before opset 7."""
+
 for _op_type, _op in DIRECT.items():
-    converts_directly(_op_type, _op)
-converts_directly("HardSwish", activation.hard_swish, since=14)
+    converts_directly(_op_type, _op, since=7 if _op_type in ALIGNED else 1)
+converts_directly("HardSwish", activation.hard_swish)
 
 
 # --- arithmetic ----------------------------------------------------------------------------------
 
 
-@converts("Div")
+@converts("Div", since=7)
 def _div(n: Node) -> Atom:
     return n.emit(e.div if _is_float(n[0]) else e.trunc_div, n[0], n[1])
 
@@ -64,7 +81,7 @@ def _mod(n: Node) -> Atom:
     return n.emit(e.fmod if n.attr("fmod", 0) else e.mod, n[0], n[1])
 
 
-@converts("Pow")
+@converts("Pow", since=7)
 def _pow(n: Node) -> Atom:
     x, y = n[0], n[1]
     if isinstance(y, Const) and y.value.size == 1 and len(y.type.shape) <= len(x.type.shape):
@@ -73,7 +90,7 @@ def _pow(n: Node) -> Atom:
             return power
     if _is_float(y) and not _is_float(x):
         raise Unsupported(f"{x.type.dtype} to the power of {y.type.dtype}")
-    return n.emit(e.pow_, x, _cast(n, y, x.type.dtype))
+    return n.emit(e.pow_, x, cast(n, y, x.type.dtype.name))
 
 
 def _short_power(n: Node, x: Atom, exponent: float) -> Atom | None:
@@ -101,7 +118,7 @@ def _mean(n: Node) -> Atom:
     return n.emit(e.mul, total, n.like(total, 1 / len(n.inputs)))
 
 
-@converts("Clip")
+@converts("Clip", since=11)
 def _clip(n: Node) -> Atom:
     x, lo, hi = n[0], n.optional(1), n.optional(2)
     if _is_float(x) and all(b is None or isinstance(b, Const) for b in (lo, hi)):
@@ -110,6 +127,12 @@ def _clip(n: Node) -> Atom:
     if lo is not None:
         x = n.emit(e.maximum_, x, lo)
     return x if hi is None else n.emit(e.minimum_, x, hi)
+
+
+@converts("BitShift")
+def _bit_shift(n: Node) -> Atom:
+    left = n.choice("direction", "LEFT", "RIGHT") == "LEFT"
+    return n.emit(bits.left_shift if left else bits.right_shift, *n.operands)
 
 
 @converts("IsInf")
@@ -129,7 +152,7 @@ def _leaky_relu(n: Node) -> Atom:
     return n.emit(activation.leaky_relu, n[0], alpha=n.attr("alpha", 0.01))
 
 
-@converts("PRelu")
+@converts("PRelu", since=7)
 def _prelu(n: Node) -> Atom:
     return _below_zero(n, n.emit(e.mul, n[1], n[0]))
 
@@ -147,7 +170,7 @@ def _celu(n: Node) -> Atom:
     return _below_zero(n, _exponential(n, alpha, 1 / alpha))
 
 
-@converts("Selu")
+@converts("Selu", since=6)
 def _selu(n: Node) -> Atom:
     alpha, gamma = n.attr("alpha", 1.67326319), n.attr("gamma", 1.05070102)
     return n.emit(e.mul, _below_zero(n, _exponential(n, alpha)), n.like(n[0], gamma))
@@ -157,6 +180,15 @@ def _selu(n: Node) -> Atom:
 def _thresholded_relu(n: Node) -> Atom:
     above = n.emit(e.greater, n[0], n.like(n[0], n.attr("alpha", 1.0)))
     return n.emit(e.where, above, n[0], n.like(n[0], 0))
+
+
+@converts("Shrink")
+def _shrink(n: Node) -> Atom:
+    """Closer to 0 by `bias`; 0 within `lambd` of it."""
+    x, bias, limit = n[0], n.attr("bias", 0.0), n.attr("lambd", 0.5)
+    low, high = (n.emit(e.add, x, n.like(x, b)) for b in (bias, -bias))
+    above = n.emit(e.where, n.emit(e.greater, x, n.like(x, limit)), high, n.like(x, 0))
+    return n.emit(e.where, n.emit(e.less, x, n.like(x, -limit)), low, above)
 
 
 @converts("Softsign")
@@ -170,7 +202,7 @@ def _hard_sigmoid(n: Node) -> Atom:
     return n.emit(activation.hard_sigmoid, n[0], alpha=alpha, beta=beta)
 
 
-@converts("Gelu", since=20)
+@converts("Gelu")
 def _gelu(n: Node) -> Atom:
     return n.emit(
         activation.gelu
@@ -180,12 +212,12 @@ def _gelu(n: Node) -> Atom:
     )
 
 
-@converts("Mish", since=18)
+@converts("Mish")
 def _mish(n: Node) -> Atom:
     return n.emit(e.mul, n[0], n.emit(e.tanh, n.emit(activation.softplus, n[0])))
 
 
-@converts("Swish", since=24)
+@converts("Swish")
 def _swish(n: Node) -> Atom:
     alpha = n.attr("alpha", 1.0)
     if alpha == 1:
@@ -211,18 +243,18 @@ def _below_zero(n: Node, y: Atom) -> Atom:
 # --- conversion ----------------------------------------------------------------------------------
 
 
-@converts("Cast")
+@converts("Cast", since=6)
 def _to(n: Node) -> Atom:
     n.attr("saturate")  # it and the rounding are about 8-bit floats, which are not supported
     n.attr("round_mode")
-    return _cast(n, n[0], native_dtype(n.attr("to")))
+    return cast(n, n[0], native_dtype(n.attr("to")).name)
 
 
-@converts("CastLike", since=15)
+@converts("CastLike")
 def _like(n: Node) -> Atom:
     n.attr("saturate")
     n.attr("round_mode")
-    return _cast(n, n[0], n[1].type.dtype)
+    return cast(n, n[0], n[1].type.dtype.name)
 
 
 @converts("Identity")
@@ -230,17 +262,32 @@ def _identity(n: Node) -> Atom:
     return n[0]
 
 
-@converts("Dropout")
-def _dropout(n: Node) -> Atom:
+@converts("Dropout", since=12)
+def _dropout(n: Node) -> tuple[Atom, ...]:
     """Nothing, for in inference all is kept."""
     n.attr("seed")
-    if n.number(2, "training_mode"):
+    if n.number(2, "training_mode") and n.number(1, "the ratio is") != 0:
         raise Unsupported("training_mode is true")
-    return n[0]
+    return (n[0], *_kept(n, "bool"))
 
 
-def _cast(n: Node, x: Atom, dtype: np.dtype[np.generic]) -> Atom:
-    return x if x.type.dtype == dtype else n.emit(e.cast, x, dtype=dtype.name)
+@converts("Dropout", since=7)
+def _dropout_7(n: Node) -> tuple[Atom, ...]:
+    n.attr("ratio")
+    return (n[0], *_kept(n, n[0].type.dtype.name))
+
+
+@converts("Dropout", since=10)
+def _dropout_10(n: Node) -> tuple[Atom, ...]:
+    n.attr("ratio")
+    return (n[0], *_kept(n, "bool"))
+
+
+def _kept(n: Node, dtype: str) -> tuple[Atom, ...]:
+    """The mask of a dropout that drops nothing, if it is asked for."""
+    if n.outputs == 1:
+        return ()
+    return (n.emit_dynamic(dyn_full, n.emit(shape_of, n[0]), value=1, dtype=dtype),)
 
 
 def _is_float(x: Atom) -> bool:

@@ -10,6 +10,7 @@ from onnx import GraphProto, TensorShapeProto, ValueInfoProto
 
 from bucketize.errors import ArgumentError, BucketizeError, UnsupportedModelError, unknown_name
 from bucketize.ir import Module, Var
+from bucketize.onnx.function import functions
 from bucketize.onnx.load import Source, load, opsets
 from bucketize.onnx.node import Unsupported, native_dtype
 from bucketize.onnx.translate import Translation, check_different
@@ -29,7 +30,7 @@ def from_onnx(
     precision: str = "default",
     weights: str = "float32",
 ) -> Module:
-    """The module of an ONNX model of opset 13 or later: a path, bytes, or a ModelProto.
+    """The module of an ONNX model of any opset: a path, bytes, or a ModelProto.
 
     `bounds` are inclusive, by symbol: `{"N": (1, 32)}`; None as the upper one is no bound. Each
     `dim_param` becomes a symbol, with `_` for what no name can hold; a dim without one becomes a
@@ -49,7 +50,7 @@ def from_onnx(
     params = parameters(proto.graph, bounds or {})
     names = [output.name for output in proto.graph.output]
     check_different("output", names)
-    translation = Translation(opsets(proto), precision, weights)
+    translation = Translation(opsets(proto), precision, weights, functions(proto))
     main = translation.function("main", proto.graph, params, {})
     translation.check()
     return Module({"main": main}, names=names)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from bucketize.ir import Atom
-from bucketize.onnx.node import Node, Unsupported, converts, converts_directly
-from bucketize.onnx.shape import reshaped
+import numpy as np
+
+from bucketize.ir import Atom, Const
+from bucketize.onnx.node import Node, Unsupported, cast, converts, converts_directly
+from bucketize.onnx.shape import reshaped, scalar
+from bucketize.ops import elementwise as e
 from bucketize.ops import index as i
-from bucketize.ops.dyn import dyn_topk
+from bucketize.ops.dyn import dyn_arange, dyn_topk
+from bucketize.ops.selection import non_max_suppression, unique
+from bucketize.ops.shape import unsqueeze
 from bucketize.types import product
 
 
@@ -22,13 +27,24 @@ def _gather_elements(n: Node) -> Atom:
 
 @converts("GatherND")
 def _gather_nd(n: Node) -> Atom:
-    return n.emit(i.gather_nd, n[0], n[1], batch_dims=n.attr("batch_dims", 0))
+    batch_dims = n.attr("batch_dims", 0)
+    named = None if n.rank is None else len(n[1].type.shape) - 1 - batch_dims - (n.added or 0)
+    return n.emit(i.gather_nd, n[0], _rows(n, named), batch_dims=batch_dims)
 
 
 @converts("ScatterND")
 def _scatter_nd(n: Node) -> Atom:
     _replaces(n)
-    return n.emit(i.scatter_nd, *n.operands)
+    x, indices, updates = (len(o.type.shape) for o in n.operands)
+    return n.emit(i.scatter_nd, n[0], _rows(n, indices - 1 + x - updates), n[2])
+
+
+def _rows(n: Node, depth: int | None) -> Atom:
+    """Rows of indices, of `depth` each if their type does not tell."""
+    dims = n[1].type.shape
+    if not dims or isinstance(dims[-1], int) or depth is None:
+        return n[1]
+    return reshaped(n, n[1], (*dims[:-1], depth))
 
 
 @converts("ScatterElements")
@@ -54,7 +70,43 @@ def _compress(n: Node) -> Atom:
     return n.emit(i.compress, n[0], n[1], axis=n.front((axis,))[0])
 
 
-@converts("TopK")
+@converts("OneHot")
+def _one_hot(n: Node) -> Atom:
+    """One of two values where an index, from the back if negative, is the place along an axis."""
+    rank = len(n[0].type.shape)
+    (axis,) = n.front((n.attr("axis", -1),), rank + 1)
+    indices, depth = (cast(n, x, "int64") for x in (n[0], scalar(n, 1)))
+    zero, one = (Const(np.array(k)) for k in (0, 1))
+    below = n.emit(e.less, indices, zero)
+    indices = n.emit(e.where, below, n.emit(e.add, indices, depth), indices)
+    places = n.emit_dynamic(dyn_arange, zero, depth, one)
+    if axis < rank:
+        places = n.emit(unsqueeze, places, axes=tuple(range(1, rank - axis + 1)))
+    here = n.emit(e.equal, n.emit(unsqueeze, indices, axes=(axis,)), places)
+    off, on = (n.emit(i.gather, n.vector(2, 2), k, axis=0) for k in (zero, one))
+    return n.emit(e.where, here, on, off)
+
+
+@converts("TopK", since=10)
 def _topk(n: Node) -> tuple[Atom, ...]:
     flags = {name: bool(n.attr(name, 1)) for name in ("largest", "sorted")}
-    return n.emit_dynamic_all(dyn_topk, n[0], n[1], axis=n.axis("axis", -1), **flags)
+    return n.emit_dynamic_all(dyn_topk, n[0], n.vector(1, 1), axis=n.axis("axis", -1), **flags)
+
+
+@converts("Unique")
+def _unique(n: Node) -> tuple[Atom, ...]:
+    axis, ordered = n.attr("axis"), bool(n.attr("sorted", 1))
+    if axis is None:
+        flat = reshaped(n, n[0], (product(n[0].type.shape),))
+        return n.builder.emit_all(unique, flat, axis=0, sorted=ordered)
+    return n.builder.emit_all(unique, n[0], axis=n.front((axis,))[0], sorted=ordered)
+
+
+@converts("NonMaxSuppression")
+def _non_max_suppression(n: Node) -> Atom:
+    center = bool(n.attr("center_point_box", 0))
+    most, overlap, least = (
+        scalar(n, k) if n.optional(k) else Const(np.asarray(default))
+        for k, default in enumerate((0, 0.0, -np.inf), 2)
+    )
+    return n.emit(non_max_suppression, n[0], n[1], most, overlap, least, center=center)

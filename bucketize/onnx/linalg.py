@@ -27,7 +27,7 @@ def _matmul(n: Node) -> Atom:
     return n.emit(squeeze, out, axes=axes) if axes else out
 
 
-@converts("Gemm")
+@converts("Gemm", since=7)
 def _gemm(n: Node) -> Atom:
     """`alpha * a @ b + beta * c`."""
     a = _turned(n, n[0], n.attr("transA", 0))

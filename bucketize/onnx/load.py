@@ -3,34 +3,33 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TypeAlias
 
 import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
-from onnx import GraphProto, ModelProto, inliner
+from onnx import FunctionProto, GraphProto, ModelProto, OperatorSetIdProto
 from onnx.checker import ValidationError
 
 from bucketize.errors import UnsupportedModelError
 
 Source: TypeAlias = str | os.PathLike[str] | bytes | ModelProto
 
-OPSETS = range(13, 27)  # those whose operators were read; a newer one may change what a node means
+UNVERSIONED = 3  # models of IR versions before it name no operator sets: theirs is the first
+OPSETS = range(1, 29)  # those whose operators were read; a newer one may change what a node means
 
 
 def load(source: Source) -> ModelProto:
-    """The model, with its external data, and its functions inlined; errors name the source."""
+    """The model, with its external data; errors name the source."""
     model, where = _message(source)
-    if not model.opset_import or not model.graph.output:
+    if not model.graph.output or not (model.opset_import or model.ir_version < UNVERSIONED):
         raise UnsupportedModelError(f"{where} holds no ONNX graph")
-    version = opsets(model).get("", OPSETS[-1])
-    if version not in OPSETS:
-        known = f"bucketize reads {OPSETS[0]} to {OPSETS[-1]}"
-        cure = "onnx.version_converter can convert it"
-        raise UnsupportedModelError(f"{where} has opset {version}, but {known}; {cure}")
-    model = _inlined(model, where)
-    for name in (*(o.domain for o in model.opset_import), *_names(model.graph)):
+    _check_opset(where, opsets(model))
+    for f in model.functions:
+        _check_opset(f"the function {f.name} of {where}", imported(f.opset_import))
+    graphs = [model.graph, *model.functions]
+    for name in (*(o.domain for o in model.opset_import), *(n for g in graphs for n in _names(g))):
         if isinstance(name, bytes):
             raise UnsupportedModelError(f"{where} is no ONNX model: the name {name!r} is no UTF-8")
     return model
@@ -38,7 +37,19 @@ def load(source: Source) -> ModelProto:
 
 def opsets(model: ModelProto) -> dict[str, int]:
     """The version of each operator set that the model uses; the default one is ''."""
-    return {domain(o.domain): o.version for o in model.opset_import}
+    return imported(model.opset_import) if model.opset_import else {"": 1}
+
+
+def imported(sets: Iterable[OperatorSetIdProto]) -> dict[str, int]:
+    """The version of each of these operator sets."""
+    return {domain(o.domain): o.version for o in sets}
+
+
+def _check_opset(where: str, found: Mapping[str, int]) -> None:
+    version = found.get("", OPSETS[-1])
+    if version not in OPSETS:
+        known = f"bucketize reads {OPSETS[0]} to {OPSETS[-1]}"
+        raise UnsupportedModelError(f"{where} has opset {version}, but {known}")
 
 
 def domain(name: str) -> str:
@@ -46,21 +57,14 @@ def domain(name: str) -> str:
     return "" if name == "ai.onnx" else name
 
 
-def _inlined(model: ModelProto, where: str) -> ModelProto:
-    """The model without functions of its own."""
-    if not model.functions:
-        return model
-    try:
-        return inliner.inline_local_functions(model)
-    except (ValidationError, RuntimeError, ValueError) as e:
-        raise UnsupportedModelError(f"the functions of {where} cannot be inlined: {e}") from e
-
-
-def _names(graph: GraphProto) -> Iterator[str | bytes]:
+def _names(graph: GraphProto | FunctionProto) -> Iterator[str | bytes]:
     """All names in a graph: those that are no UTF-8 are read as bytes."""
-    yield from (t.name for t in graph.initializer)
-    for value in (*graph.input, *graph.output):
-        yield from (value.name, *(d.dim_param for d in value.type.tensor_type.shape.dim))
+    if isinstance(graph, FunctionProto):
+        yield from (graph.name, *graph.input, *graph.output, *graph.attribute)
+    else:
+        yield from (t.name for t in graph.initializer)
+        for value in (*graph.input, *graph.output):
+            yield from (value.name, *(d.dim_param for d in value.type.tensor_type.shape.dim))
     for node in graph.node:
         yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
         for attribute in node.attribute:

@@ -11,11 +11,17 @@ from onnx import helper
 
 from bucketize.ir import Atom, Builder, Const, Var
 from bucketize.op import Op
-from bucketize.types import AnyDim, Shape
+from bucketize.ops.elementwise import cast as cast_op
+from bucketize.ops.shape import reshape
+from bucketize.types import Shape
 
 
 class Unsupported(Exception):  # noqa: N818 - a finding; all of them make one UnsupportedModelError
     """Why a node cannot be converted."""
+
+
+class Unread(Unsupported):
+    """Something of a node that its converter does not read; the standard's function may do."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +39,8 @@ class Node:
     """That of convolutions."""
     weights: str = "float32"
     """The format of the matrices that products know."""
+    rank: int | None = None
+    """That of the first output, if the model declares it."""
 
     def __getitem__(self, index: int) -> Atom:
         """An operand that must be there."""
@@ -50,12 +58,27 @@ class Node:
         """All operands, of a node where none may be left out."""
         return tuple(self[i] for i in range(len(self.inputs)))
 
-    def vector(self, index: int) -> Atom:
-        """An operand that must be a vector."""
+    def vector(self, index: int, count: int | None = None) -> Atom:
+        """An operand that must be a vector, if it is known of how many elements.
+
+        Where only `count` tells, a run checks how many there are.
+        """
         atom = self[index]
         if len(atom.type.shape) != 1:
             raise Unsupported(f"input {index} is {atom.type}, expected a vector")
-        return atom
+        if isinstance(atom.type.shape[0], int) or count is None:
+            return atom
+        return self.emit(reshape, atom, newshape=(count,))
+
+    @property
+    def added(self) -> int | None:
+        """How many axes more than the first operand the first output has, if that is declared."""
+        return None if self.rank is None else self.rank - len(self[0].type.shape)
+
+    @property
+    def removed(self) -> int | None:
+        """How many axes fewer."""
+        return None if self.added is None else -self.added
 
     def attr(self, name: str, default: Any = None) -> Any:
         """An attribute: int, float, str, array, function, or a tuple of them."""
@@ -79,25 +102,6 @@ class Node:
             if not isinstance(axis, int) or not -rank <= axis < rank:
                 raise Unsupported(f"axis {axis} is out of range for rank {rank}")
         return tuple(int(a) % rank for a in axes)  # type: ignore[arg-type]
-
-    def dims(self, index: int, what: str) -> Shape | None:
-        """The elements of an integer operand as dims, all of them known; None if left out."""
-        atom = self.optional(index)
-        if atom is None:
-            return None
-        value = atom.type.value
-        if value is None or any(isinstance(d, AnyDim) for d in value):
-            raise Unsupported(f"{what} known only at run time")
-        return value
-
-    def ints(self, index: int, what: str) -> tuple[int, ...] | None:
-        """The elements of an integer operand, known when the model is read; None if left out."""
-        value = self.dims(index, what)
-        if value is None:
-            return None
-        if not all(isinstance(d, int) for d in value):
-            raise Unsupported(f"{what} known only at run time")
-        return tuple(int(d) for d in value)  # type: ignore[arg-type]
 
     def number(self, index: int, what: str) -> float | None:
         """The only element of an operand that must be constant; None if left out."""
@@ -133,6 +137,16 @@ class Node:
         return Const(np.asarray(value, x.type.dtype))
 
 
+def vector(*elements: int) -> Const:
+    """A constant operand of integers."""
+    return Const(np.array(elements, np.int64))
+
+
+def cast(n: Node, x: Atom, dtype: str) -> Atom:
+    """`x` in a dtype, itself if it has that."""
+    return x if x.type.dtype == dtype else n.emit(cast_op, x, dtype=dtype)
+
+
 def native_dtype(data_type: int) -> np.dtype[Any]:
     """The dtype of an ONNX data type, which must be one that numpy computes with."""
     try:
@@ -156,12 +170,8 @@ Converter: TypeAlias = Callable[[Node], Result]
 CONVERTERS: dict[tuple[str, str], dict[int, Converter]] = {}
 """(domain, op type) -> opset since which the converter holds -> converter."""
 
-OLDEST = 13
 
-
-def converts(
-    op_type: str, since: int = OLDEST, domain: str = ""
-) -> Callable[[Converter], Converter]:
+def converts(op_type: str, since: int = 1, domain: str = "") -> Callable[[Converter], Converter]:
     """Declare the converter of an operator from an opset on, until a later one is declared."""
 
     def declare(converter: Converter) -> Converter:
@@ -173,17 +183,13 @@ def converts(
     return declare
 
 
-def converts_directly(op_type: str, op: Op, since: int = OLDEST) -> None:
+def converts_directly(op_type: str, op: Op, since: int = 1) -> None:
     """Declare that an ONNX operator is `op` of the same operands."""
     converts(op_type, since)(lambda n: n.emit(op, *n.operands))
 
 
-def converter_of(domain: str, op_type: str, opset: int) -> Converter:
-    """The converter with the greatest `since` that the opset has reached."""
-    versions = CONVERTERS.get((domain, op_type))
-    if versions is None:
-        raise Unsupported("no converter for this operator")
+def converter_of(domain: str, op_type: str, opset: int) -> Converter | None:
+    """The converter with the greatest `since` that the opset has reached, if there is one."""
+    versions = CONVERTERS.get((domain, op_type), {})
     reached = [v for v in versions if v <= opset]
-    if not reached:
-        raise Unsupported(f"new in opset {min(versions)}, but the model has {opset}")
-    return versions[max(reached)]
+    return versions[max(reached)] if reached else None

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from bucketize.ir import Atom
-from bucketize.onnx.node import Node, Unsupported, converts
+from bucketize.onnx.node import Node, Unread, Unsupported, converts
 from bucketize.onnx.shape import reshaped
 from bucketize.ops import elementwise as e
 from bucketize.ops import shape as s
 from bucketize.ops.index import gather
 
 
-@converts("RotaryEmbedding", since=23)
+@converts("RotaryEmbedding")
 def _rotary(n: Node) -> Atom:
     """Pairs of elements turned by angles: those of both halves, or neighbours."""
     x, interleaved = _apart(n), bool(n.attr("interleaved", 0))
     size = x.type.shape[-1]
     if not isinstance(size, int):
-        raise Unsupported(f"heads of {size} elements, expected a known number")
+        raise Unread(f"heads of {size} elements, expected a known number")
     count = n.attr("rotary_embedding_dim", 0) or size
     if count % 2 or count > size:
         raise Unsupported(f"{count} of {size} elements are to be turned")

@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 
 from bucketize.ir import Atom, Const, Var
-from bucketize.onnx.node import Node, Unsupported, converts, short
+from bucketize.onnx.node import Node, Unsupported, converts, native_dtype, short, vector
 from bucketize.op import MAX_BYTES
 from bucketize.ops import shape as s
 from bucketize.ops.dim import from_dims
@@ -21,8 +21,11 @@ from bucketize.ops.dyn import (
     dyn_strided_slice,
     dyn_tile,
 )
-from bucketize.ops.elementwise import greater_equal, less_equal, where
-from bucketize.ops.fill import arange
+from bucketize.ops.dyn_axes import dyn_split, dyn_squeeze, dyn_unsqueeze
+from bucketize.ops.elementwise import add, equal, greater_equal, less_equal, mul, trunc_div, where
+from bucketize.ops.elementwise import cast as cast_op
+from bucketize.ops.index import gather
+from bucketize.ops.reduce import reduce_prod
 from bucketize.types import AnyDim, Dim, Shape, product
 
 # --- measuring and making ------------------------------------------------------------------------
@@ -58,11 +61,12 @@ def _constant_of_shape(n: Node) -> Atom:
     if given.size != 1:
         raise Unsupported(f"value has {given.size} elements, expected one")
     value = given.reshape(())[()]
-    return n.emit_dynamic(dyn_full, n.vector(0), value=short(value), dtype=value.dtype.name)
+    return n.emit_dynamic(dyn_full, n.vector(0, n.rank), value=short(value), dtype=value.dtype.name)
 
 
 @converts("Range")
 def _range(n: Node) -> Atom:
+    n.attr("stash_type")  # opset 27, of sums that are rounded again and again: ours are products
     if any(o.type.shape for o in n.operands):
         raise Unsupported("start, limit and delta must be scalars")
     if all(isinstance(o, Const) for o in n.operands) and n[0].type.dtype.kind == "f":
@@ -75,10 +79,10 @@ def _range(n: Node) -> Atom:
 # --- another view of the same elements -----------------------------------------------------------
 
 
-@converts("Reshape")
+@converts("Reshape", since=5)
 def _reshape(n: Node) -> Atom:
     allow_zero = bool(n.attr("allowzero", 0))  # opset 14
-    return n.emit_dynamic(dyn_reshape, n[0], n.vector(1), allow_zero=allow_zero)
+    return n.emit_dynamic(dyn_reshape, n[0], n.vector(1, n.rank), allow_zero=allow_zero)
 
 
 @converts("Flatten")
@@ -87,7 +91,14 @@ def _flatten(n: Node) -> Atom:
     axis = n.attr("axis", 1)
     if axis != len(dims):  # else everything is in front of it
         axis = n.front((axis,))[0]
-    return reshaped(n, n[0], (product(dims[:axis]), product(dims[axis:])))
+    new = product(dims[:axis]), product(dims[axis:])
+    if not all(isinstance(d, AnyDim) for d in new):
+        return reshaped(n, n[0], new)
+    extents = n.emit(s.shape_of, n[0])
+    parts = (_cut(n, extents, 0, *ends) for ends in ((0, axis), (axis, len(dims))))
+    counts = [n.emit(reduce_prod, part, axes=(0,), keepdims=True) for part in parts]
+    shape = n.emit(s.concat, *counts, axis=0)
+    return n.emit(dyn_reshape, n[0], shape, allow_zero=True)
 
 
 @converts("Transpose")
@@ -96,26 +107,24 @@ def _transpose(n: Node) -> Atom:
     return n.emit(s.transpose, n[0], axes=axes)
 
 
-@converts("Squeeze")
+@converts("Squeeze", since=13)
 def _squeeze(n: Node) -> Atom:
-    axes, dims = n.ints(1, "axes"), n[0].type.shape
-    if axes is None:
-        if not all(isinstance(d, int) for d in dims):
-            raise Unsupported(f"without axes the rank of the result is unknown for {n[0].type}")
-        axes = tuple(i for i, d in enumerate(dims) if d == 1)
-    return n.emit(s.squeeze, n[0], axes=n.front(axes))
+    if n.optional(1):
+        return n.emit_dynamic(dyn_squeeze, n[0], n.vector(1, n.removed))
+    dims = n[0].type.shape
+    if not all(isinstance(d, int) for d in dims):
+        raise Unsupported(f"without axes the rank of the result is unknown for {n[0].type}")
+    return n.emit(s.squeeze, n[0], axes=tuple(i for i, d in enumerate(dims) if d == 1))
 
 
-@converts("Unsqueeze")
+@converts("Unsqueeze", since=13)
 def _unsqueeze(n: Node) -> Atom:
-    axes = n.ints(1, "axes are") or ()
-    rank = len(n[0].type.shape) + len(axes)
-    return n.emit(s.unsqueeze, n[0], axes=tuple(sorted(n.front(axes, rank))))
+    return n.emit_dynamic(dyn_unsqueeze, n[0], n.vector(1, n.added))
 
 
 @converts("Expand")
 def _expand(n: Node) -> Atom:
-    return n.emit_dynamic(dyn_broadcast_to, n[0], n.vector(1))
+    return n.emit_dynamic(dyn_broadcast_to, n[0], n.vector(1, n.rank if n.added else None))
 
 
 @converts("DepthToSpace")
@@ -135,8 +144,10 @@ def _space_to_depth(n: Node) -> Atom:
     size = _block_size(n)
     b, c, h, w = n[0].type.shape
     h, w = h // size, w // size
+    column_first = n.choice("mode", "DCR", "CRD") == "CRD"  # opset 28
     x = reshaped(n, n[0], (b, c, h, size, w, size))
-    x = n.emit(s.transpose, x, axes=(0, 3, 5, 1, 2, 4))
+    axes = (0, 1, 3, 5, 2, 4) if column_first else (0, 3, 5, 1, 2, 4)
+    x = n.emit(s.transpose, x, axes=axes)
     return reshaped(n, x, (b, c * size * size, h, w))
 
 
@@ -160,51 +171,89 @@ def reshaped(n: Node, x: Atom, dims: Shape) -> Atom:
     return n.emit(dyn_reshape, x, n.emit(from_dims, dims=rest))
 
 
+def extent(n: Node, x: Atom, axis: int) -> Atom:
+    """The extent of an axis, as a number."""
+    return n.emit(gather, n.emit(s.shape_of, x), Const(np.array(axis)), axis=0)
+
+
+def places(n: Node, x: Atom, axis: int) -> Atom:
+    """The indices along an axis, shaped to broadcast with `x`."""
+    zero, one = (Const(np.array(k)) for k in (0, 1))
+    row = n.emit(dyn_arange, zero, extent(n, x, axis), one)
+    behind = len(x.type.shape) - 1 - axis
+    return n.emit(s.unsqueeze, row, axes=tuple(range(1, behind + 1))) if behind else row
+
+
+def same_shape(n: Node, y: Atom, x: Atom) -> Atom:
+    """`y` under the shape of `x`, known or not."""
+    dims = x.type.shape
+    if not any(isinstance(d, AnyDim) for d in dims):
+        return n.emit(s.reshape, y, newshape=dims)
+    return n.emit(dyn_reshape, y, n.emit(s.shape_of, x), allow_zero=True)
+
+
 # --- joining, cutting, repeating -----------------------------------------------------------------
 
 
 @converts("Concat")
 def _concat(n: Node) -> Atom:
-    return n.emit(s.concat, *n.operands, axis=n.axis("axis", 0))
+    return n.emit(s.concat, *n.operands, axis=n.axis("axis", 1))
 
 
-@converts("Split")
+@converts("Split", since=13)
 def _split(n: Node) -> tuple[Atom, ...]:
     axis = n.axis("axis", 0)
     size, parts = n[0].type.shape[axis], n.attr("num_outputs", n.outputs)  # opset 18
     if parts != n.outputs:
         raise Unsupported(f"num_outputs is {parts}, there are {n.outputs}")
-    sizes = n.dims(1, "split sizes are")
-    if sizes is None:
-        each = (size + (parts - 1)) // parts
-        if isinstance(each, AnyDim):
-            raise Unsupported(f"the extent of axis {axis} of {n[0].type} is not known")
-        sizes = (each,) * parts
-    ends: list[Dim] = [0]
-    for part in sizes:
-        ends.append(ends[-1] + part)
-    return tuple(_cut(n, n[0], axis, b, e) for b, e in pairwise(ends))
+    if n.optional(1):
+        sizes = n.vector(1, parts)
+        return tuple(
+            n.emit_dynamic(dyn_split, n[0], sizes, axis=axis, part=i) for i in range(parts)
+        )
+    if isinstance(size, AnyDim):
+        return _split_evenly(n, axis, parts)
+    each = (size + (parts - 1)) // parts
+    return tuple(_cut(n, n[0], axis, i * each, (i + 1) * each) for i in range(parts))
 
 
-@converts("Slice")
+def _split_evenly(n: Node, axis: int, parts: int) -> tuple[Atom, ...]:
+    """Parts along an axis whose extent only a run can tell."""
+    size = _cut(n, n.emit(s.shape_of, n[0]), 0, axis, axis + 1)
+    each = n.emit(trunc_div, n.emit(add, size, vector(parts - 1)), vector(parts))
+    ends = [n.emit(mul, each, vector(i)) for i in range(parts + 1)]
+    rest = vector(1), vector(axis)
+    return tuple(n.emit(dyn_strided_slice, n[0], b, e, *rest) for b, e in pairwise(ends))
+
+
+@converts("Slice", since=10)
 def _slice(n: Node) -> Atom:
-    count = n.vector(1).type.shape[0]
-    if not isinstance(count, int):
-        raise Unsupported(f"the number of axes that are cut is not known: starts are {n[1].type}")
-    axes = n.ints(3, "axes are") or tuple(range(count))
-    ones = Const(np.ones(count, np.int64))
-    strides = n.optional(4) and n.vector(4)
-    return n.emit_dynamic(
-        dyn_strided_slice, n[0], n[1], n.vector(2), strides or ones, axes=n.front(axes)
-    )
+    begin, end = n.vector(1), n.vector(2)
+    axes = n.vector(3) if n.optional(3) else _indices(n, begin)
+    strides = n.vector(4) if n.optional(4) else _ones(n, begin)
+    return n.emit_dynamic(dyn_strided_slice, n[0], begin, end, strides, axes)
 
 
-@converts("Tile")
+def _indices(n: Node, x: Atom) -> Atom:
+    """The numbers from 0 on, as many as a vector has elements."""
+    (count,) = x.type.shape
+    return vector(*range(count)) if isinstance(count, int) else places(n, x, 0)
+
+
+def _ones(n: Node, x: Atom) -> Atom:
+    """As many ones."""
+    (count,) = x.type.shape
+    if isinstance(count, int):
+        return vector(*(1,) * count)
+    return n.emit(dyn_full, n.emit(s.shape_of, x), value=1, dtype="int64")
+
+
+@converts("Tile", since=6)
 def _tile(n: Node) -> Atom:
-    return n.emit_dynamic(dyn_tile, n[0], n.vector(1))
+    return n.emit_dynamic(dyn_tile, n[0], n.vector(1, len(n[0].type.shape)))
 
 
-@converts("Pad")
+@converts("Pad", since=11)
 def _pad(n: Node) -> Atom:
     return _padded(n, n.choice("mode", "constant", "edge", "reflect"))
 
@@ -215,25 +264,47 @@ def _pad_19(n: Node) -> Atom:
 
 
 def _padded(n: Node, mode: str) -> Atom:
-    value = n.number(2, "the value is") or 0
-    axes = n.ints(3, "axes are")  # opset 18
-    front = tuple(range(len(n[0].type.shape))) if axes is None else n.front(axes)
-    return n.emit_dynamic(dyn_pad, n[0], n.vector(1), axes=front, value=value, mode=mode)
+    x, value = n[0], n.optional(2)
+    axes = n.vector(3) if n.optional(3) else vector(*range(len(x.type.shape)))  # opset 18
+    (count,) = axes.type.shape
+    pads = n.vector(1, 2 * count if isinstance(count, int) else None)
+    if mode != "constant" or value is None or isinstance(value, Const):
+        number = n.number(2, "the value is") or 0
+        return n.emit_dynamic(dyn_pad, x, pads, axes, value=number, mode=mode)
+    inside = n.emit(dyn_full, n.emit(s.shape_of, x), value=True, dtype="bool")
+    y, kept = (n.emit_dynamic(dyn_pad, t, pads, axes) for t in (x, inside))
+    return n.emit(where, kept, y, scalar(n, 2))
 
 
-@converts("Trilu", since=14)
+@converts("Trilu")
 def _trilu(n: Node) -> Atom:
     """The triangle where column - row is at least (upper) or at most (lower) k."""
     if len(n[0].type.shape) < 2:
         raise Unsupported(f"a triangle of {n[0].type}, which must have rank 2 or more")
-    rows, columns = n[0].type.shape[-2:]
-    k, upper = n.number(1, "k is") or 0, n.attr("upper", 1)
-    if isinstance(rows, AnyDim) or isinstance(columns, AnyDim):
-        raise Unsupported(f"the extents of {n[0].type} are not known")
-    row = n.emit(s.unsqueeze, n.emit(arange, start=int(k), stop=rows + int(k)), axes=(1,))
-    column = n.emit(arange, stop=columns)
-    kept = n.emit(greater_equal if upper else less_equal, column, row)
+    rank = len(n[0].type.shape)
+    row, column = (places(n, n[0], axis) for axis in (rank - 2, rank - 1))
+    if n.optional(1):
+        row = n.emit(add, row, scalar(n, 1))
+    kept = n.emit(greater_equal if n.attr("upper", 1) else less_equal, column, row)
     return n.emit(where, kept, n[0], n.like(n[0], 0))
+
+
+def scalar(n: Node, index: int) -> Atom:
+    """An operand of one element, as a scalar."""
+    atom = n[index]
+    size = product(atom.type.shape)
+    if size != 1 and isinstance(size, int):
+        raise Unsupported(f"input {index} is {atom.type}, expected one element")
+    return n.emit(s.reshape, atom, newshape=()) if atom.type.shape else atom
+
+
+@converts("EyeLike")
+def _eye_like(n: Node) -> Atom:
+    """1 on a diagonal, else 0."""
+    code, k = n.attr("dtype"), Const(np.array(n.attr("k", 0)))
+    dtype = n[0].type.dtype if code is None else native_dtype(code)
+    row, column = places(n, n[0], 0), places(n, n[0], 1)
+    return n.emit(cast_op, n.emit(equal, column, n.emit(add, row, k)), dtype=dtype.name)
 
 
 def _cut(n: Node, x: Atom, axis: int, begin: Dim, end: Dim) -> Var:

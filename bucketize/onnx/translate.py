@@ -2,31 +2,59 @@
 
 from __future__ import annotations
 
-import functools
+import itertools
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from onnx import (
     AttributeProto,
+    FunctionProto,
     GraphProto,
     NodeProto,
     TensorProto,
-    checker,
-    defs,
     helper,
     numpy_helper,
 )
 
-from bucketize.errors import BucketizeError, UnsupportedModelError
+from bucketize.errors import BucketizeError, UnknownRankError, UnsupportedModelError
 from bucketize.ir import Atom, Builder, Const, Function, Var
-from bucketize.onnx.load import domain
-from bucketize.onnx.node import Node, Unsupported, converter_of, native_dtype, short
+from bucketize.onnx.function import (
+    Attributes,
+    Key,
+    called,
+    check_call,
+    defaults_of,
+    key_of,
+    reads,
+    subgraphs,
+)
+from bucketize.onnx.load import domain, imported
+from bucketize.onnx.node import (
+    Converter,
+    Node,
+    Unread,
+    Unsupported,
+    converter_of,
+    native_dtype,
+    short,
+)
+from bucketize.onnx.standard import (
+    check_dtypes,
+    check_node,
+    defaults_of_schema,
+    function_of,
+    has_function,
+    schema_of,
+)
 
 Values: TypeAlias = dict[str, Atom | None]
 """Values by name; None stands for what an unsupported node would have made."""
+
+Inputs: TypeAlias = Sequence[Atom | None]
+Results: TypeAlias = Sequence[Atom | None]
 
 
 class Fault(NamedTuple):
@@ -36,28 +64,48 @@ class Fault(NamedTuple):
     reason: str
 
 
+class Scope:
+    """The values by name of a graph or function, where to emit, and which names are read."""
+
+    def __init__(
+        self, values: Values, builder: Builder, results: Iterable[str], nodes: Iterable[NodeProto]
+    ) -> None:
+        self.values = values
+        self.builder = builder
+        self.used = set(results).union(*map(reads, nodes))
+
+
 @dataclass
 class Translation:
-    """A model on its way to the IR, and what was found that cannot go along."""
+    """A model on its way to the IR, and what was found that cannot go along.
+
+    Inside a function there is another one, of the operator sets that it imports, with the names of
+    the nodes that lead there and the functions that they call.
+    """
 
     opsets: Mapping[str, int]
     precision: str
     weights: str
+    functions: Mapping[Key, FunctionProto] = field(default_factory=dict)
     faults: dict[Fault, list[str]] = field(default_factory=dict)
+    ranks: dict[str, int] = field(default_factory=dict)
+    """Of values, as far as the model declares them."""
+    path: tuple[str, ...] = ()
+    calls: tuple[Key, ...] = ()
+    count: Iterator[int] = field(default_factory=itertools.count)
+    """Counts the calls of functions."""
 
     def function(
         self, name: str, graph: GraphProto, params: Sequence[Var], outer: Values
     ) -> Function:
         """The function of a graph that may also see the values of `outer`."""
         values: Values = {**outer, **_constants(graph), **{p.name: p for p in params}}
-        builder = Builder()
+        self.ranks |= _declared_ranks(graph)
+        scope = Scope(values, Builder(), [o.name for o in graph.output], graph.node)
         check_different("value", [o for node in graph.node for o in node.output if o])
-        used = {o.name for o in graph.output}.union(*map(_reads, graph.node))
-        for node in graph.node:
-            made = self._convert(node, values, builder, used)
-            values.update(zip(node.output, made, strict=False))
+        self._convert_all(graph.node, scope)
         results = [_find(values, o.name, f"the output of {name}") for o in graph.output]
-        return builder.function(name, params, [r for r in results if r is not None])
+        return scope.builder.function(name, params, [r for r in results if r is not None])
 
     def check(self) -> None:
         """Raise the one error that lists what is not supported, if there is any."""
@@ -70,55 +118,131 @@ class Translation:
             head = f"{count} node{'s' * (count > 1)} of the model cannot be converted:"
             raise UnsupportedModelError("\n".join([head, *lines]))
 
-    def _convert(
-        self, node: NodeProto, values: Values, builder: Builder, used: set[str]
-    ) -> Sequence[Atom | None]:
+    def _convert_all(self, nodes: Iterable[NodeProto], scope: Scope) -> None:
+        """Add to the values what the nodes make, one after the other."""
+        for node in nodes:
+            scope.values.update(zip(node.output, self._convert(node, scope), strict=False))
+
+    def _convert(self, node: NodeProto, scope: Scope) -> Results:
         """What the node makes: None for each output, if it or what it reads is not supported."""
         try:
-            made = self._results(node, values, builder)
-            for i, output in enumerate(node.output[len(made) :], len(made)):
-                if output in used:
-                    raise Unsupported(f"output {i} is used")
-            return made
+            return self._results(node, scope)
         except Unsupported as e:
-            self.faults.setdefault(Fault(_op_type(node), str(e)), []).append(_title(node))
+            self._note(node, str(e))
+        except UnknownRankError as e:
+            self._note(node, ", ".join([str(e), *(note.rstrip() for note in e.__notes__)]))
         except BucketizeError as e:
-            e.add_note(f"from ONNX node {_title(node)!r} ({_op_type(node)})")
+            e.add_note(f"from ONNX node {self._title(node)!r} ({_op_type(node)})")
             raise
         return [None] * len(node.output)
 
-    def _results(self, node: NodeProto, values: Values, builder: Builder) -> Sequence[Atom | None]:
-        convert = converter_of(domain(node.domain), node.op_type, self._opset(node))
-        self._check_schema(node)
-        reader = f"node {_title(node)!r}"
-        inputs = [_find(values, name, reader) for name in node.input]
+    def _note(self, node: NodeProto, reason: str) -> None:
+        """Note why a node is not supported."""
+        fault = Fault(self._op_type(node), reason)
+        self.faults.setdefault(fault, []).append(self._title(node))
+
+    def _results(self, node: NodeProto, scope: Scope) -> Results:
+        own = self.functions.get(key_of(node))
+        if own is None:
+            self._check(node)
+        reader = f"node {self._title(node)!r}"
+        inputs = [_find(scope.values, name, reader) for name in node.input]
         graphs = {a.name: a.g for a in node.attribute if a.type == AttributeProto.GRAPH}
-        blocks = {k: self.function(g.name, g, (), values) for k, g in graphs.items()}
+        blocks = {k: self.function(g.name, g, (), scope.values) for k, g in graphs.items()}
         if _is_lost(node, inputs, graphs, blocks):
             return [None] * len(node.output)
-        _check_dtypes(node, inputs, self._opset(node))
+        if own is not None:
+            return self._call(own, node, defaults_of(own), inputs, scope)
+        return self._standard(node, inputs, blocks, scope)
+
+    def _check(self, node: NodeProto) -> None:
+        """Raise Unsupported for a node that nothing here reads, or that is not valid."""
+        schema = schema_of(domain(node.domain), node.op_type, self._opset(node))
+        if self._converter(node) is None and not has_function(schema):
+            raise Unsupported("no converter for this operator")
+        check_node(node, self.opsets, domain(node.domain), nested=any(subgraphs(node)))
+
+    def _standard(
+        self, node: NodeProto, inputs: Inputs, blocks: Mapping[str, Function], scope: Scope
+    ) -> Results:
+        """An operator's results by its converter, or by the function that the standard gives."""
+        opset, begin = self._opset(node), len(scope.builder.body)
+        schema = schema_of(domain(node.domain), node.op_type, opset)
+        check_dtypes(schema, inputs)
+        try:
+            return self._converted(node, inputs, blocks, scope)
+        except Unread:
+            del scope.builder.body[begin:]
+            function = None if schema is None else function_of(schema, node, inputs, opset)
+            if schema is None or function is None:
+                raise
+            return self._call(function, node, defaults_of_schema(schema), inputs, scope)
+
+    def _converted(
+        self, node: NodeProto, inputs: Inputs, blocks: Mapping[str, Function], scope: Scope
+    ) -> Results:
+        """An operator's results by its converter; Unread where that reads less than there is."""
+        convert, builder = self._converter(node), scope.builder
+        if convert is None:
+            raise Unread("no converter for this operator")
         attrs = {**_attributes(node), **blocks}
-        builder.origin = (_title(node),)
-        view = Node(tuple(inputs), attrs, len(node.output), builder, self.precision, self.weights)
+        builder.origin = (self._title(node),)
+        rank = self.ranks.get(node.output[0])
+        kept = self.precision, self.weights
+        view = Node(tuple(inputs), attrs, len(node.output), builder, *kept, rank)
         made = convert(view)
         if attrs:
-            raise Unsupported(f"the attribute {', '.join(attrs)} is not supported")
-        return made if isinstance(made, tuple) else (made,)
+            raise Unread(f"the attribute {', '.join(attrs)} is not supported")
+        results = made if isinstance(made, tuple) else (made,)
+        for i, output in enumerate(node.output[len(results) :], len(results)):
+            if output in scope.used:
+                raise Unread(f"output {i} is used")
+        return results
+
+    def _call(
+        self,
+        function: FunctionProto,
+        node: NodeProto,
+        defaults: Attributes,
+        inputs: Inputs,
+        scope: Scope,
+    ) -> Results:
+        """What the nodes of a function make of these inputs."""
+        key = key_of(node)
+        check_call(key, self.calls, next(self.count))
+        nodes = called(function, node, defaults, scope.used)
+        inside = replace(
+            self,
+            opsets={**self.opsets, **imported(function.opset_import)},
+            ranks={
+                inner: self.ranks[outer]
+                for inner, outer in zip(function.output, node.output, strict=False)
+                if outer in self.ranks
+            },
+            path=(*self.path, _title(node)),
+            calls=(*self.calls, key),
+        )
+        values: Values = dict(zip(function.input, inputs, strict=False))
+        inside._convert_all(nodes, Scope(values, scope.builder, function.output, nodes))
+        results = zip(function.output, node.output, strict=False)
+        return [
+            _find(values, name, f"the output of {key}") if output in scope.used else None
+            for name, output in results
+        ]
+
+    def _converter(self, node: NodeProto) -> Converter | None:
+        return converter_of(domain(node.domain), node.op_type, self._opset(node))
 
     def _opset(self, node: NodeProto) -> int:
         return self.opsets.get(domain(node.domain), 0)
 
-    def _check_schema(self, node: NodeProto) -> None:
-        _check_attributes(node, self._opset(node))
-        if any(_subgraphs(node)):
-            return  # the checker would miss the names around the graph
-        context = checker.C.CheckerContext()
-        context.ir_version = 10
-        context.opset_imports = dict(self.opsets)
-        try:
-            checker.check_node(node, context)
-        except checker.ValidationError as e:
-            raise Unsupported(f"not valid: {str(e).splitlines()[0]}") from e
+    def _op_type(self, node: NodeProto) -> str:
+        """The operator, with its domain and the version of that."""
+        return f"{domain(node.domain) or 'ai.onnx'} {self._opset(node)} {node.op_type}"
+
+    def _title(self, node: NodeProto) -> str:
+        """The node's name behind those of the nodes whose functions it is in."""
+        return "/".join((*self.path, _title(node)))
 
 
 def check_different(what: str, names: Sequence[str]) -> None:
@@ -126,6 +250,11 @@ def check_different(what: str, names: Sequence[str]) -> None:
     for name, count in Counter(names).items():
         if count > 1:
             raise UnsupportedModelError(f"{count} {what}s are named {name!r}")
+
+
+def _declared_ranks(graph: GraphProto) -> dict[str, int]:
+    tensors = {v.name: v.type.tensor_type for v in (*graph.value_info, *graph.output)}
+    return {name: len(t.shape.dim) for name, t in tensors.items() if t.HasField("shape")}
 
 
 def _constants(graph: GraphProto) -> dict[str, Const]:
@@ -151,36 +280,6 @@ def _array(tensor: TensorProto) -> np.ndarray[Any, Any]:
         raise Unsupported(f"corrupt: {e}") from e
 
 
-def _check_attributes(node: NodeProto, opset: int) -> None:
-    """Raise Unsupported for an attribute of another type than the standard says."""
-    known = defs.get_schema(node.op_type, opset, domain(node.domain)).attributes
-    for a in node.attribute:
-        wanted = known[a.name].type.name if a.name in known else None  # type: ignore[attr-defined]
-        if wanted not in (None, AttributeProto.AttributeType.Name(a.type)):
-            raise Unsupported(f"the attribute {a.name} has another type than {wanted}")
-
-
-def _check_dtypes(node: NodeProto, inputs: Sequence[Atom | None], opset: int) -> None:
-    """Raise Unsupported for an operand of a dtype that the standard does not allow there."""
-    allowed = _allowed(node.op_type, opset, domain(node.domain))
-    for i, atom in enumerate(inputs):
-        kinds = allowed[min(i, len(allowed) - 1)]  # the last may stand for several
-        if atom is not None and _type_name(atom.type.dtype) not in kinds:
-            raise Unsupported(f"input {i} is {atom.type}, which ONNX does not allow there")
-
-
-@functools.cache
-def _allowed(op_type: str, opset: int, name: str) -> tuple[frozenset[str], ...]:
-    """The types that each operand may have."""
-    return tuple(frozenset(i.types) for i in defs.get_schema(op_type, opset, name).inputs)
-
-
-def _type_name(dtype: np.dtype[Any]) -> str:
-    """A tensor's type as the standard writes it."""
-    name = helper.tensor_dtype_to_string(helper.np_dtype_to_tensor_dtype(dtype))
-    return f"tensor({name.removeprefix('TensorProto.').lower()})"
-
-
 def _find(values: Values, name: str, reader: str) -> Atom | None:
     """The value of this name, or None where the name is empty or the value unknown."""
     if name and name not in values:
@@ -199,24 +298,9 @@ def _is_lost(
     return read or any(len(blocks[k].results) < len(g.output) for k, g in graphs.items())
 
 
-def _reads(node: NodeProto) -> Iterable[str]:
-    """The names that a node reads, also from inside its subgraphs."""
-    yield from node.input
-    for graph in _subgraphs(node):
-        yield from (o.name for o in graph.output)
-        for inner in graph.node:
-            yield from _reads(inner)
-
-
-def _subgraphs(node: NodeProto) -> Iterable[GraphProto]:
-    for attribute in node.attribute:
-        if attribute.type == AttributeProto.GRAPH:
-            yield attribute.g
-        yield from attribute.graphs
-
-
 def _attributes(node: NodeProto) -> dict[str, Any]:
-    plain = (a for a in node.attribute if a.type != AttributeProto.GRAPH)
+    skipped = "consumed_inputs"  # what may be overwritten, of opsets before 6
+    plain = (a for a in node.attribute if a.type != AttributeProto.GRAPH and a.name != skipped)
     return {a.name: _plain(helper.get_attribute_value(a)) for a in plain}
 
 

@@ -13,12 +13,14 @@ from typing import Any
 import numpy as np
 
 from bucketize.errors import TypeRelError
-from bucketize.op import Array, Attrs, Op, first_dtype, op
+from bucketize.op import Array, first_dtype, op
 from bucketize.ops.fill import arange, arange_value, full, full_value
 from bucketize.ops.index import top, top_dtype, top_shape, topk
+from bucketize.ops.operand import Twin, counted, front_axes, integers, lone, read, twin
 from bucketize.ops.rules import (
     at_least,
     check_extents,
+    check_lengths,
     named_dtype,
     range_extent,
     same,
@@ -36,30 +38,7 @@ from bucketize.ops.shape import (
     strided_slice,
     tile,
 )
-from bucketize.types import ANY, AnyDim, Dim, Shape, TensorType, broadcast_shapes, product
-
-Twin = tuple[Op, Attrs] | None
-
-
-def _twin(op: Op, **attrs: Any) -> Twin:
-    """The twin, unless an attribute would hold an extent that nothing is known of."""
-    return None if any(map(_is_unknown, attrs.values())) else (op, attrs)
-
-
-def _is_unknown(value: Any) -> bool:
-    return any(map(_is_unknown, value)) if isinstance(value, tuple) else isinstance(value, AnyDim)
-
-
-def _read(type_: TensorType) -> Shape:
-    """The elements of an operand: the dims known of it, or as many unknown ones."""
-    size = product(type_.shape)
-    assert type_.value is not None or isinstance(size, int)
-    return (ANY,) * size if type_.value is None else type_.value  # type: ignore[operator]
-
-
-def _integers(operand: Array) -> tuple[int, ...]:
-    return tuple(map(int, operand.reshape(-1)))
-
+from bucketize.types import ANY, Dim, Shape, TensorType, broadcast_shapes
 
 # --- reshape and broadcast -----------------------------------------------------------------------
 
@@ -96,12 +75,12 @@ def _quotient(x: Shape, shape: Shape, have: Dim, rest: Dim) -> Dim:
 
 
 def _reshape_twin(x: TensorType, shape: TensorType, *, allow_zero: bool) -> Twin:
-    newshape = resolve_reshape(x.shape, _read(shape), allow_zero=allow_zero)
-    return _twin(reshape, newshape=newshape)
+    newshape = resolve_reshape(x.shape, read(shape), allow_zero=allow_zero)
+    return twin(reshape, newshape=newshape)
 
 
-def _reshape_shape(x: Shape, shape: Shape, *, allow_zero: bool) -> Shape:
-    newshape = resolve_reshape(x, shape, allow_zero=allow_zero)
+def _reshape_shape(x: Shape, shape: Dim | Shape, *, allow_zero: bool) -> Shape:
+    newshape = resolve_reshape(x, counted("shape", shape), allow_zero=allow_zero)
     return tuple(reshape.shape(x, newshape=newshape))
 
 
@@ -118,38 +97,44 @@ def _reshape_shape(x: Shape, shape: Shape, *, allow_zero: bool) -> Shape:
 )
 def dyn_reshape(x: Array, shape: Array, *, allow_zero: bool = False) -> Array:
     """The elements of `x` under the shape that `shape` holds; 0 copies, -1 is what is left."""
-    return x.reshape(resolve_reshape(x.shape, _integers(shape), allow_zero=allow_zero))  # type: ignore[arg-type]
+    return x.reshape(resolve_reshape(x.shape, integers(shape), allow_zero=allow_zero))  # type: ignore[arg-type]
 
 
 @op(
     name="dyn.broadcast_to",
-    shape=lambda x, shape: broadcast_shapes(x, check_extents(shape)),
+    shape=lambda x, shape: broadcast_shapes(x, check_extents(counted("shape", shape))),
     dtype=first_dtype,
     padding=unsafe,
     reads=(1,),
-    static=lambda _, shape: _twin(broadcast_to, shape=_read(shape)),
+    static=lambda _, shape: twin(broadcast_to, shape=read(shape)),
     example="float32[N, 1], int64[3] = (M, N, C); float32[N, C], int64[1] = (1,)",
 )
 def dyn_broadcast_to(x: Array, shape: Array) -> Array:
     """`x` repeated so that its shape is `x.shape` and `shape` broadcast together (ONNX Expand)."""
-    return np.broadcast_to(x, np.broadcast_shapes(x.shape, _integers(shape)))
+    return np.broadcast_to(x, np.broadcast_shapes(x.shape, integers(shape)))
 
 
 # --- cutting, padding, repeating -----------------------------------------------------------------
 
 
-def _slice_shape(
-    x: Shape, begin: Shape, end: Shape, strides: Shape, *, axes: tuple[int, ...]
-) -> Shape:
-    return tuple(strided_slice.shape(x, begin=begin, end=end, strides=strides, axes=axes))
+def _slice_shape(x: Shape, *operands: Dim | Shape) -> Shape:
+    known = [o for o in operands if isinstance(o, tuple)]
+    if len(known) < len(operands):  # any axis may be cut
+        return (ANY,) * len(x)
+    begin, end, strides, axes = known
+    front = front_axes(len(x), axes)
+    if ANY in front:
+        check_lengths(begin, end, strides, axes)
+        return (ANY,) * len(x)
+    return tuple(strided_slice.shape(x, begin=begin, end=end, strides=strides, axes=front))
 
 
-def _slice_twin(_x: TensorType, *ends: TensorType, axes: tuple[int, ...]) -> Twin:
-    begin, end, strides = map(_read, ends)
+def _slice_twin(x: TensorType, *operands: TensorType) -> Twin:
+    begin, end, strides, axes = map(read, operands)
     if not all(isinstance(s, int) for s in strides):
         return None
-    op = strided_slice
-    return _twin(op, begin=begin, end=end, strides=strides, axes=axes)
+    front = front_axes(len(x.shape), axes)
+    return twin(strided_slice, begin=begin, end=end, strides=strides, axes=front)
 
 
 @op(
@@ -157,34 +142,39 @@ def _slice_twin(_x: TensorType, *ends: TensorType, axes: tuple[int, ...]) -> Twi
     shape=_slice_shape,
     dtype=first_dtype,
     padding=unsafe,
-    reads=(1, 2, 3),
+    reads=(1, 2, 3, 4),
     static=_slice_twin,
-    example="float32[N, C], int64[1] = (1,), int64[1] = (-1,), int64[1] = (2,) {axes=(1,)}; "
-    "float32[9, C], int64[1] = (N-1,), int64[1] = (C,), int64[1] = (1,) {axes=(0,)}; "
-    "float32[9], int64[1] = (N-C,), int64[1] = (99,), int64[1] = (1,) {axes=(0,)}; "
-    "float32[N, C], int64[2] = (-1, 0), int64[2] = (-9, 2**63-1), int64[2] = (-1, 1) {axes=(0, 1)}",
+    example="float32[N, C], int64[1] = (1,), int64[1] = (-1,), int64[1] = (2,), int64[1] = (1,); "
+    "float32[9, C], int64[1] = (N-1,), int64[1] = (C,), int64[1] = (1,), int64[1] = (0,); "
+    "float32[9], int64[1] = (N-C,), int64[1] = (99,), int64[1] = (1,), int64[1] = (0,); "
+    "float32[N, C], int64[2] = (-1, 0), int64[2] = (-9, 2**63-1), int64[2] = (-1, 1), "
+    "int64[2] = (-2, 1); float32[N], int64[0] = (), int64[0] = (), int64[0] = (), int64[0] = ()",
 )
-def dyn_strided_slice(
-    x: Array, begin: Array, end: Array, strides: Array, *, axes: tuple[int, ...]
-) -> Array:
+def dyn_strided_slice(x: Array, begin: Array, end: Array, strides: Array, axes: Array) -> Array:
     """`x` cut to `begin:end:stride` along `axes`, negative ends counted from the back."""
-    return cut(x, _integers(begin), _integers(end), _integers(strides), axes)
+    front = front_axes(x.ndim, integers(axes))
+    return cut(x, integers(begin), integers(end), integers(strides), front)
 
 
-def _pads(rank: int, pads: Shape, axes: tuple[int, ...]) -> Pads:
+def _pads(rank: int, pads: Shape, axes: Shape) -> Pads:
     """The numbers before and after each axis, from all befores then all afters (ONNX Pad)."""
     if len(pads) != 2 * len(axes):
         raise TypeRelError(f"{len(pads)} pads for {len(axes)} axes")
-    at = {a: (pads[i], pads[i + len(axes)]) for i, a in enumerate(axes)}
+    front = front_axes(rank, axes)
+    if ANY in front:
+        return ((ANY, ANY),) * rank
+    at = {a: (pads[i], pads[i + len(axes)]) for i, a in enumerate(front)}
     return tuple(at.get(i, (0, 0)) for i in range(rank))
 
 
-def _pad_shape(x: Shape, pads: Shape, *, axes: tuple[int, ...], **attrs: Any) -> Shape:
+def _pad_shape(x: Shape, pads: Dim | Shape, axes: Dim | Shape, **attrs: Any) -> Shape:
+    if not isinstance(pads, tuple) or not isinstance(axes, tuple):
+        return (ANY,) * len(x)
     return tuple(pad.shape(x, pads=_pads(len(x), pads, axes), **attrs))
 
 
-def _pad_twin(x: TensorType, pads: TensorType, *, axes: tuple[int, ...], **attrs: Any) -> Twin:
-    return _twin(pad, pads=_pads(len(x.shape), _read(pads), axes), **attrs)
+def _pad_twin(x: TensorType, pads: TensorType, axes: TensorType, **attrs: Any) -> Twin:
+    return twin(pad, pads=_pads(len(x.shape), read(pads), read(axes)), **attrs)
 
 
 @op(
@@ -192,52 +182,47 @@ def _pad_twin(x: TensorType, pads: TensorType, *, axes: tuple[int, ...], **attrs
     shape=_pad_shape,
     dtype=first_dtype,
     padding=unsafe,
-    reads=(1,),
+    reads=(1, 2),
     static=_pad_twin,
-    example="float32[N, C], int64[4] = (1, 0, C, 2) {axes=(0, 1)}; "
-    'float32[N, C+2], int64[2] = (1, 1) {axes=(1,), mode="reflect"}; '
-    "float32[N, C+2], int64[2] = (-1, 1) {axes=(1,), value=7.0}",
+    example="float32[N, C], int64[4] = (1, 0, C, 2), int64[2] = (0, 1); "
+    'float32[N, C+2], int64[2] = (1, 1), int64[1] = (-1,) {mode="reflect"}; '
+    "float32[N, C+2], int64[2] = (-1, 1), int64[1] = (1,) {value=7.0}",
 )
 def dyn_pad(
-    x: Array,
-    pads: Array,
-    *,
-    axes: tuple[int, ...],
-    value: float = 0.0,
-    mode: str = "constant",
+    x: Array, pads: Array, axes: Array, *, value: float = 0.0, mode: str = "constant"
 ) -> Array:
     """`x` with elements before and after each of `axes`; negative numbers cut off."""
-    return padded(x, _pads(x.ndim, _integers(pads), axes), value, mode)
+    return padded(x, _pads(x.ndim, integers(pads), integers(axes)), value, mode)
+
+
+def _tile_shape(x: Shape, repeats: Dim | Shape) -> Shape:
+    known = repeats if isinstance(repeats, tuple) else (ANY,) * len(x)
+    return tuple(tile.shape(x, repeats=known))
 
 
 @op(
     name="dyn.tile",
-    shape=lambda x, repeats: tile.shape(x, repeats=repeats),
+    shape=_tile_shape,
     dtype=first_dtype,
     padding=unsafe,
     reads=(1,),
-    static=lambda _, repeats: _twin(tile, repeats=_read(repeats)),
+    static=lambda _, repeats: twin(tile, repeats=read(repeats)),
     example="float32[N, C], int64[2] = (2, N)",
 )
 def dyn_tile(x: Array, repeats: Array) -> Array:
     """`x` repeated along each axis."""
-    return np.tile(x, _integers(repeats))
+    return np.tile(x, integers(repeats))
 
 
 # --- selecting -----------------------------------------------------------------------------------
 
 
-def _topk_shape(x: Shape, k: Shape, *, axis: int, **_: Any) -> tuple[Shape, Shape]:
-    if not isinstance(k, tuple) or len(k) != 1:
-        raise TypeRelError(
-            f"k is a vector of one number, got {text(k) if isinstance(k, tuple) else k}"
-        )
-    return top_shape(x, k=k[0], axis=axis)
+def _topk_shape(x: Shape, k: Dim | Shape, *, axis: int, **_: Any) -> tuple[Shape, Shape]:
+    return top_shape(x, k=lone("k", k), axis=axis)
 
 
 def _topk_twin(_x: TensorType, k: TensorType, **attrs: Any) -> Twin:
-    count = _read(k)
-    return _twin(topk, k=count[0], **attrs) if len(count) == 1 else None  # else no legal one
+    return twin(topk, k=lone("k", read(k)), **attrs)
 
 
 @op(
@@ -255,7 +240,7 @@ def dyn_topk(
     x: Array, k: Array, *, axis: int, largest: bool = True, sorted: bool = True
 ) -> tuple[Array, Array]:
     """As many of the greatest or smallest along `axis` as `k` holds, and their indices."""
-    return top(x, int(k[0]), axis, largest, sorted)
+    return top(x, int(k.reshape(())), axis, largest, sorted)
 
 
 # --- making --------------------------------------------------------------------------------------
@@ -267,30 +252,30 @@ def _full_value(shape: TensorType, *, value: float, **_: Any) -> Shape | None:
 
 @op(
     name="dyn.full",
-    shape=lambda shape, **_: check_extents(shape),
+    shape=lambda shape, **_: check_extents(counted("shape", shape)),
     dtype=named_dtype,
     padding=unsafe,
     reads=(0,),
     value=_full_value,
-    static=lambda shape, **attrs: _twin(full, shape=_read(shape), **attrs),
+    static=lambda shape, **attrs: twin(full, shape=read(shape), **attrs),
     example='int64[2] = (N, C) {value=1.5, dtype="float32"}; '
     'int64[1] = (2,) {value=3, dtype="int64"}',
 )
 def dyn_full(shape: Array, *, value: float, dtype: str) -> Array:
     """A tensor of one value throughout (ONNX ConstantOfShape)."""
-    return np.full(_integers(shape), value, dtype)
+    return np.full(integers(shape), value, dtype)
 
 
 def _arange_value(*ends: TensorType) -> Shape | None:
-    start, stop, step = (_read(e)[0] for e in ends)
+    start, stop, step = (read(e)[0] for e in ends)
     return arange_value(start, stop, step)
 
 
 def _arange_twin(start: TensorType, stop: TensorType, step: TensorType) -> Twin:
-    first, last, by = (_read(t)[0] for t in (start, stop, step))
+    first, last, by = (read(t)[0] for t in (start, stop, step))
     if not isinstance(by, int):
         return None
-    return _twin(arange, start=first, stop=last, step=by, dtype=str(start.dtype))
+    return twin(arange, start=first, stop=last, step=by, dtype=str(start.dtype))
 
 
 @np.errstate(all="ignore")

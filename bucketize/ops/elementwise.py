@@ -212,18 +212,6 @@ def tanh(x: Array) -> Array:
     return np.tanh(x)
 
 
-@unary("sin(x0)")
-def sin(x: Array) -> Array:
-    """The sine of `x`."""
-    return np.sin(x)
-
-
-@unary("cos(x0)")
-def cos(x: Array) -> Array:
-    """The cosine of `x`."""
-    return np.cos(x)
-
-
 @unary("floor(x0)")
 def floor(x: Array) -> Array:
     """The greatest whole number that is not above `x`."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from bucketize.errors import TypeRelError
+from bucketize.errors import TypeRelError, UnknownRankError
 from bucketize.op import FREE, UNSAFE, Array, Fill, Padding, by_dims, op
 from bucketize.ops.rules import check_axes, same, unsafe
 from bucketize.types import ANY, Dim, Shape, TensorType, meet
@@ -93,7 +93,7 @@ def _depth(x: Shape, indices: Shape, batch_dims: int) -> int:
         raise TypeRelError("indices are rows: of rank 1 at least, got rank 0")
     depth = indices[-1]
     if not isinstance(depth, int):
-        raise TypeRelError(f"the rank of the result is unknown: indices are rows of {depth}")
+        raise UnknownRankError(f"the rank of the result is unknown: indices are rows of {depth}")
     if not 0 <= batch_dims < len(indices):
         raise TypeRelError(f"batch_dims is {batch_dims}, indices have rank {len(indices)}")
     if batch_dims + depth > len(x):

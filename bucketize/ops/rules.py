@@ -73,6 +73,13 @@ def check_axes(rank: int, *axes: int) -> None:
             raise TypeRelError(f"axis {a} is out of range for rank {rank}")
 
 
+def check_lengths(begin: Shape, end: Shape, strides: Shape, axes: Shape) -> None:
+    """A slice is told as many of each."""
+    if not len(begin) == len(end) == len(strides) == len(axes):
+        lengths = ", ".join(str(len(t)) for t in (begin, end, strides, axes))
+        raise TypeRelError(f"begin, end, strides and axes differ in length: {lengths}")
+
+
 def broadcast_rule(*shapes: Shape, **_: Any) -> Shape:
     """The shape rule of an op that broadcasts its arguments."""
     return broadcast_shapes(*shapes)

@@ -16,6 +16,7 @@ from bucketize.ops.rules import (
     broadcast_padding,
     check_axes,
     check_extents,
+    check_lengths,
     free,
     int64,
     same,
@@ -218,9 +219,7 @@ def _slice_shape(
     strides: tuple[int, ...],
     axes: tuple[int, ...],
 ) -> Shape:
-    if not len(begin) == len(end) == len(strides) == len(axes):
-        lengths = ", ".join(str(len(t)) for t in (begin, end, strides, axes))
-        raise TypeRelError(f"begin, end, strides and axes differ in length: {lengths}")
+    check_lengths(begin, end, strides, axes)
     check_axes(len(x), *axes)
     out = list(x)
     for b, e, s, a in zip(begin, end, strides, axes, strict=True):

@@ -139,7 +139,9 @@ class Cutter:
             return None
         told = b.args[place]
         (count,) = told.type.shape
-        value = told.type.value or (ANY,) * int(count)  # type: ignore[arg-type]
+        if not isinstance(count, int):
+            return None
+        value = told.type.value or (ANY,) * count
         dims = tuple(self._fresh() for _ in value)
         types = [a.type for a in b.args]
         types[place] = TensorType(told.type.dtype, told.type.shape, dims)

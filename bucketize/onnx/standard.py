@@ -1,0 +1,128 @@
+"""What the ONNX standard says of a node: its schema, and the function that it stands for."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from onnx import AttributeProto, FunctionProto, NodeProto, TypeProto, checker, defs, helper
+
+from bucketize.ir import Atom
+from bucketize.onnx.node import Unsupported
+from bucketize.types import AnyDim
+
+IR_VERSION = 10  # of the checker's rules
+
+
+def check_node(node: NodeProto, opsets: Mapping[str, int], domain: str, nested: bool) -> None:
+    """Raise Unsupported for a node that the standard does not know, or not like this."""
+    schema = schema_of(domain, node.op_type, opsets.get(domain, 0))
+    if schema is None:
+        return
+    known = schema.attributes
+    for a in node.attribute:
+        wanted = known[a.name].type.name if a.name in known else None  # type: ignore[attr-defined]
+        if wanted not in (None, AttributeProto.AttributeType.Name(a.type)):
+            raise Unsupported(f"the attribute {a.name} has another type than {wanted}")
+    if nested:
+        return  # the checker would miss the names around the graph
+    context = checker.C.CheckerContext()
+    context.ir_version = IR_VERSION
+    context.opset_imports = dict(opsets)
+    try:
+        checker.check_node(node, context)
+    except checker.ValidationError as e:
+        raise Unsupported(f"not valid: {str(e).splitlines()[0]}") from e
+
+
+def check_dtypes(schema: defs.OpSchema | None, inputs: Sequence[Atom | None]) -> None:
+    """Raise Unsupported for an operand of a dtype that the standard does not allow there."""
+    allowed = () if schema is None else _allowed(schema.name, schema.since_version, schema.domain)
+    for i, atom in enumerate(inputs if allowed else ()):
+        kinds = allowed[min(i, len(allowed) - 1)]  # the last may stand for several
+        if atom is not None and _type_name(atom.type.dtype) not in kinds:
+            raise Unsupported(f"input {i} is {atom.type}, which ONNX does not allow there")
+
+
+@functools.cache
+def schema_of(domain: str, op_type: str, opset: int) -> defs.OpSchema | None:
+    """What an operator is in an opset; None if ONNX does not know it, in no opset.
+
+    Raises Unsupported for an operator that came later.
+    """
+    since = _first_versions().get((domain, op_type))
+    if since is None:
+        return None
+    if opset < since:
+        raise Unsupported(f"new in opset {since}, but the model has {opset}")
+    return defs.get_schema(op_type, opset, domain)
+
+
+def first_version(domain: str, op_type: str) -> int:
+    """The opset that brought an operator of the standard."""
+    return _first_versions()[domain, op_type]
+
+
+@functools.cache
+def _first_versions() -> dict[tuple[str, str], int]:
+    first: dict[tuple[str, str], int] = {}
+    for s in defs.get_all_schemas_with_history():
+        key = (s.domain, s.name)
+        first[key] = min(first.get(key, s.since_version), s.since_version)
+    return first
+
+
+@functools.cache
+def _allowed(op_type: str, opset: int, name: str) -> tuple[frozenset[str], ...]:
+    """The types that each operand may have."""
+    return tuple(frozenset(i.types) for i in defs.get_schema(op_type, opset, name).inputs)
+
+
+def _type_name(dtype: np.dtype[np.generic]) -> str:
+    """A tensor's type as the standard writes it."""
+    name = helper.tensor_dtype_to_string(helper.np_dtype_to_tensor_dtype(dtype))
+    return f"tensor({name.removeprefix('TensorProto.').lower()})"
+
+
+# --- functions that operators stand for ----------------------------------------------------------
+
+
+def has_function(schema: defs.OpSchema | None) -> bool:
+    """Whether the standard gives a function for an operator, if only for some of its nodes."""
+    if schema is None:
+        return False
+    return bool(schema.has_function or schema.has_context_dependent_function)  # type: ignore[attr-defined]
+
+
+def defaults_of_schema(schema: defs.OpSchema) -> dict[str, AttributeProto]:
+    """The defaults of an operator, by attribute."""
+    defaults = {name: a.default_value for name, a in schema.attributes.items()}
+    return {k: v for k, v in defaults.items() if v.type != AttributeProto.UNDEFINED}
+
+
+def function_of(
+    schema: defs.OpSchema, node: NodeProto, inputs: Sequence[Atom | None], opset: int
+) -> FunctionProto | None:
+    """The function that the standard gives for a node, of the newest opset that is reached."""
+    known: Any = schema  # the stubs leave these methods out
+    plain = [v for v in known.function_opset_versions if v <= opset]
+    by_types = [v for v in known.context_dependent_function_opset_versions if v <= opset]
+    body = FunctionProto()
+    if plain:
+        body.ParseFromString(known.get_function_with_opset_version(max(plain)))
+    elif by_types:
+        types = [_type_of(atom).SerializeToString() for atom in inputs]
+        build = known.get_context_dependent_function_with_opset_version
+        body.ParseFromString(build(max(by_types), node.SerializeToString(), types))
+    return body if body.node else None
+
+
+def _type_of(atom: Atom | None) -> TypeProto:
+    """The type of an operand, for functions that depend on it; an empty one if it is left out."""
+    if atom is None:
+        return TypeProto()
+    shape = [None if isinstance(d, AnyDim) else d for d in atom.type.shape]
+    named = [d if d is None or isinstance(d, int) else str(d) for d in shape]
+    return helper.make_tensor_type_proto(helper.np_dtype_to_tensor_dtype(atom.type.dtype), named)

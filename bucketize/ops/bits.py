@@ -1,0 +1,53 @@
+"""Operators on the bits of integers, element by element."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bucketize.op import Array
+from bucketize.ops.elementwise import elementwise
+from bucketize.ops.rules import integers
+
+EXAMPLE = (
+    "int64[N, C], int64[C]; int8[N, 1, C], int8[M, 1]; uint16[N] in [0, 2**16), uint16[] in [0, 99)"
+)
+
+
+@elementwise("x0 & x1", EXAMPLE, integers)
+def bitwise_and(x: Array, y: Array) -> Array:
+    """The bits that both have."""
+    return np.bitwise_and(x, y)
+
+
+@elementwise("x0 | x1", EXAMPLE, integers)
+def bitwise_or(x: Array, y: Array) -> Array:
+    """The bits that one of them has."""
+    return np.bitwise_or(x, y)
+
+
+@elementwise("x0 ^ x1", EXAMPLE, integers)
+def bitwise_xor(x: Array, y: Array) -> Array:
+    """The bits that just one of them has."""
+    return np.bitwise_xor(x, y)
+
+
+@elementwise("~x0", "int64[N, C]; int8[N]; uint16[N] in [0, 2**16)", integers)
+def bitwise_not(x: Array) -> Array:
+    """The bits that `x` does not have."""
+    return np.bitwise_not(x)
+
+
+SHIFTS = "int64[N, C] in [-99, 99), int64[C] in [0, 9); int8[N], int8[] in [0, 9); "
+SHIFTS += "uint16[N] in [0, 2**16), uint16[N] in [0, 9); int32[N], int32[] in [64, 99)"
+
+
+@elementwise("where(x1 < 64, x0 << min(x1, 63), 0)", SHIFTS, integers)
+def left_shift(x: Array, y: Array) -> Array:
+    """`x` with its bits `y` places higher; 0 where that is more than it has."""
+    return np.left_shift(x, y)
+
+
+@elementwise("x0 >> min(x1, 63) >> where(x1 < 64, 0, 1)", SHIFTS, integers)
+def right_shift(x: Array, y: Array) -> Array:
+    """`x` with its bits `y` places lower; those that come in are that of the sign."""
+    return np.right_shift(x, y)

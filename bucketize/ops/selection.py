@@ -1,0 +1,125 @@
+"""Operators that keep as many of their elements as the elements say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from bucketize.errors import TypeRelError
+from bucketize.op import Array, op
+from bucketize.ops.rules import check_axes, int64, unsafe
+from bucketize.types import ANY, Dim, Shape, meet
+
+Shapes = tuple[Shape, ...]
+
+# --- different ones ------------------------------------------------------------------------------
+
+
+def _unique_shapes(x: Shape, axis: int, count: Dim) -> Shapes:
+    check_axes(len(x), axis)
+    return (*x[:axis], count, *x[axis + 1 :]), (count,), (x[axis],), (count,)
+
+
+def _unique_run(x: Array, *, axis: int, sorted: bool) -> Shapes:  # noqa: ARG001
+    return _unique_shapes(x.shape, axis, np.unique(x, axis=axis).shape[axis])
+
+
+@op(
+    results=4,
+    shape=lambda x, *, axis, **_: _unique_shapes(x, axis, ANY),
+    shape_from_values=_unique_run,
+    dtype=lambda x, **_: (x, *[np.dtype(np.int64)] * 3),
+    padding=unsafe,
+    example="int64[N] in [0, 3) {axis=0}; int64[2, N] in [0, 2) {axis=1, sorted=False}",
+)
+def unique(x: Array, *, axis: int, sorted: bool = True) -> tuple[Array, ...]:
+    """What differs in `x` along `axis`, where it is first, which each is, and how often it occurs.
+
+    In order of size, or if not `sorted` in that of the first occurrences (ONNX Unique).
+    """
+    parts, first, which, counts = np.unique(x, True, True, True, axis=axis)
+    if not sorted:
+        order = np.argsort(first)
+        parts, first, counts = parts.take(order, axis), first[order], counts[order]
+        which = np.argsort(order)[which]
+    return parts, *(k.reshape(-1).astype(np.int64) for k in (first, which, counts))
+
+
+# --- boxes ---------------------------------------------------------------------------------------
+
+
+def _boxes_shape(boxes: Shape, scores: Shape, *limits: Shape, **_: Any) -> Shape:
+    if len(boxes) != 3 or len(scores) != 3 or any(limits):
+        raise TypeRelError(
+            f"boxes and scores of rank 3 and scalars, got ranks "
+            f"{', '.join(str(len(s)) for s in (boxes, scores, *limits))}"
+        )
+    meet(boxes[2], 4)
+    meet(boxes[0], scores[0])
+    meet(boxes[1], scores[2])
+    return (ANY, 3)
+
+
+def _kept(
+    boxes: Array, scores: Array, most: Array, overlap: Array, least: Array, *, center: bool
+) -> list[tuple[int, int, int]]:
+    corners = _corners(boxes.astype(np.float64), center)
+    return [
+        (b, c, k)
+        for b, classes in enumerate(scores)
+        for c, of_class in enumerate(classes)
+        for k in _best(corners[b], of_class, int(most), float(overlap), float(least))
+    ]
+
+
+def _boxes_run(*args: Array, center: bool) -> Shape:
+    return len(_kept(*args, center=center)), 3
+
+
+@op(
+    shape=_boxes_shape,
+    shape_from_values=_boxes_run,
+    dtype=int64,
+    padding=unsafe,
+    example="float32[B, N, 4], float32[B, C, N], int64[] = 2, float32[] in [0, 1), float32[]; "
+    "float32[1, N, 4], float32[1, 1, N], int64[] = 9, float32[] in [0, 1), float32[] "
+    "{center=True}",
+)
+def non_max_suppression(
+    boxes: Array, scores: Array, most: Array, overlap: Array, least: Array, *, center: bool = False
+) -> Array:
+    """Rows (batch, class, box): the best boxes of each class that do not overlap a better one.
+
+    At most `most` of each class, of scores above `least`; the intersection of two is at most
+    `overlap` of their union. Boxes are corners (y, x, y, x), or (x, y, width, height) with
+    `center` (ONNX NonMaxSuppression).
+    """
+    rows = _kept(boxes, scores, most, overlap, least, center=center)
+    return np.array(rows, np.int64).reshape(-1, 3)
+
+
+def _corners(boxes: Array, center: bool) -> Array:
+    """The lower corners of boxes, then the upper ones."""
+    a, b = boxes[..., :2], boxes[..., 2:]
+    a, b = (a - b / 2, a + b / 2) if center else (a, b)
+    return np.concatenate([np.minimum(a, b), np.maximum(a, b)], -1)
+
+
+def _best(boxes: Array, scores: Array, most: int, overlap: float, least: float) -> list[int]:
+    """The boxes of one class that are kept, the best first."""
+    kept: list[int] = []
+    for k in np.argsort(-scores, kind="stable"):
+        if len(kept) >= most or not scores[k] > least:
+            break
+        if not (_shares(boxes[kept], boxes[k]) > overlap).any():
+            kept.append(int(k))
+    return kept
+
+
+def _shares(boxes: Array, box: Array) -> Array:
+    """Which part of their union with `box` each intersection is."""
+    sides = np.minimum(boxes[:, 2:], box[2:]) - np.maximum(boxes[:, :2], box[:2])
+    common = np.maximum(sides, 0).prod(-1)
+    union = (boxes[:, 2:] - boxes[:, :2]).prod(-1) + (box[2:] - box[:2]).prod() - common
+    return np.asarray(np.divide(common, union, out=np.zeros_like(common), where=union > 0))
