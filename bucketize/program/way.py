@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from bucketize.call import bind_shapes
-from bucketize.program.instruction import Call, Code, Decide, Instruction
+from bucketize.program.instruction import Call, Code, Decide, Instruction, Loop
 from bucketize.program.program import Program
 from bucketize.types import Sizes, evaluate
 
@@ -13,7 +13,8 @@ from bucketize.types import Sizes, evaluate
 def way(program: Program, name: str, sizes: Sizes) -> Iterator[tuple[Instruction, Sizes]]:
     """The instructions that a call of a function comes to, with the sizes there.
 
-    After a `Call` come the instructions of the callee, at its own sizes.
+    After a `Call` come the instructions of the callee, at its own sizes, after a `Loop` those of a
+    round, at the sizes that are known before it.
     """
     yield from _walk(program, program.routines[name].code, sizes)
 
@@ -25,6 +26,8 @@ def _walk(program: Program, code: Code, sizes: Sizes) -> Iterator[tuple[Instruct
             yield from _walk(program, leaf, sizes)
             continue
         yield instruction, sizes
+        if isinstance(instruction, Loop):
+            yield from _walk(program, instruction.body, sizes)
         if isinstance(instruction, Call):
             b = instruction.binding
             callee = program.routines[b.attrs["callee"]]

@@ -26,6 +26,7 @@ from bucketize.program.instruction import (
     Compute,
     Decide,
     KernelCall,
+    Loop,
     ReadSizes,
     Refuse,
     RunSegment,
@@ -258,6 +259,13 @@ class _Encoder:
         blocks = {"then": self.code(i.then), "orelse": self.code(i.orelse)}
         outs = {"outs": self.atoms(i.outs), "brings_sizes": i.brings_sizes}
         return {"do": "branch", "condition": self.atom(i.condition), **blocks, **outs}
+
+    @step.register
+    def _(self, i: Loop) -> Json:
+        ends = {"trips": self.atom(i.trips), "proceed": self.atom(i.proceed)}
+        begin = {"args": self.atoms(i.args), "params": self.atoms(i.params)}
+        outs = {"outs": self.atoms(i.outs), "brings_sizes": i.brings_sizes}
+        return {"do": "loop", **ends, **begin, "body": self.code(i.body), **outs}
 
     @step.register
     def _(self, i: Refuse) -> Json:
