@@ -6,6 +6,7 @@ from bucketize.onnx import (  # noqa: F401  importing the families fills the tab
     elementwise,
     index,
     linalg,
+    recurrent,
     reduce,
     rotary,
     shape,

@@ -6,6 +6,7 @@ import functools
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -23,7 +24,15 @@ from onnx import (
 from bucketize.errors import BucketizeError, UnsupportedModelError
 from bucketize.ir import Atom, Builder, Const, Function, Var
 from bucketize.onnx.load import domain
-from bucketize.onnx.node import Node, Unsupported, converter_of, native_dtype, short
+from bucketize.onnx.node import (
+    Graph,
+    Lost,
+    Node,
+    Unsupported,
+    converter_of,
+    native_dtype,
+    short,
+)
 
 Values: TypeAlias = dict[str, Atom | None]
 """Values by name; None stands for what an unsupported node would have made."""
@@ -49,15 +58,40 @@ class Translation:
         self, name: str, graph: GraphProto, params: Sequence[Var], outer: Values
     ) -> Function:
         """The function of a graph that may also see the values of `outer`."""
-        values: Values = {**outer, **_constants(graph), **{p.name: p for p in params}}
         builder = Builder()
+        results = self._emit(name, graph, outer, {p.name: p for p in params}, builder)
+        return builder.function(name, params, [r for r in results if r is not None])
+
+    def _emit(
+        self, name: str, graph: GraphProto, outer: Values, inputs: Values, builder: Builder
+    ) -> list[Atom | None]:
+        """What a graph makes of its inputs, if it also sees the values of `outer`."""
+        values: Values = {**outer, **_constants(graph), **inputs}
         check_different("value", [o for node in graph.node for o in node.output if o])
         used = {o.name for o in graph.output}.union(*map(_reads, graph.node))
         for node in graph.node:
             made = self._convert(node, values, builder, used)
             values.update(zip(node.output, made, strict=False))
-        results = [_find(values, o.name, f"the output of {name}") for o in graph.output]
-        return builder.function(name, params, [r for r in results if r is not None])
+        return [_find(values, o.name, f"the output of {name}") for o in graph.output]
+
+    def _block(self, graph: GraphProto, outer: Values) -> Function | Graph:
+        """A graph as a function; one with inputs is emitted by whoever knows their types."""
+        if not graph.input:
+            return self.function(graph.name, graph, (), outer)
+        return partial(self._inline, graph, outer)
+
+    def _inline(
+        self, graph: GraphProto, outer: Values, builder: Builder, inputs: Sequence[Atom]
+    ) -> tuple[Atom, ...]:
+        names = [i.name for i in graph.input]
+        if len(names) != len(inputs):
+            raise Unsupported(f"{len(inputs)} inputs for a graph of {len(names)}")
+        before = sum(map(len, self.faults.values()))
+        named = dict(zip(names, inputs, strict=True))
+        results = self._emit(graph.name, graph, outer, named, builder)
+        if sum(map(len, self.faults.values())) > before:
+            raise Lost
+        return tuple(r for r in results if r is not None)
 
     def check(self) -> None:
         """Raise the one error that lists what is not supported, if there is any."""
@@ -80,6 +114,8 @@ class Translation:
                 if output in used:
                     raise Unsupported(f"output {i} is used")
             return made
+        except Lost:
+            pass
         except Unsupported as e:
             self.faults.setdefault(Fault(_op_type(node), str(e)), []).append(_title(node))
         except BucketizeError as e:
@@ -93,7 +129,7 @@ class Translation:
         reader = f"node {_title(node)!r}"
         inputs = [_find(values, name, reader) for name in node.input]
         graphs = {a.name: a.g for a in node.attribute if a.type == AttributeProto.GRAPH}
-        blocks = {k: self.function(g.name, g, (), values) for k, g in graphs.items()}
+        blocks = {k: self._block(g, values) for k, g in graphs.items()}
         if _is_lost(node, inputs, graphs, blocks):
             return [None] * len(node.output)
         _check_dtypes(node, inputs, self._opset(node))
@@ -192,11 +228,12 @@ def _is_lost(
     node: NodeProto,
     inputs: Iterable[Atom | None],
     graphs: Mapping[str, GraphProto],
-    blocks: Mapping[str, Function],
+    blocks: Mapping[str, Function | Graph],
 ) -> bool:
     """Whether an unsupported node would have made what the node reads, or its graphs return."""
     read = any(name and not atom for name, atom in zip(node.input, inputs, strict=True))
-    return read or any(len(blocks[k].results) < len(g.output) for k, g in graphs.items())
+    made = ((b, graphs[k]) for k, b in blocks.items() if isinstance(b, Function))
+    return read or any(len(block.results) < len(g.output) for block, g in made)
 
 
 def _reads(node: NodeProto) -> Iterable[str]:
