@@ -268,3 +268,33 @@ def test_a_loop_must_carry_what_its_body_returns():
 def test_a_loop_cannot_be_padded():
     with pytest.raises(PaddingError, match="loop has no padding rule"):
         dispatch(parse(DECAY), log_dispatcher, policy="pad", fallback=True)
+
+
+KEPT = """
+def @main(%x: float32[N, 4], %n: int64) -> float32[?, 4], float32[N, 4], int64[2] where N >= 1 {
+  %shape = from_dims(dims=(4, N), scalar=False)
+  %h, %w, %s = loop %i to %n while bool(True) (%h0 = %x, %w0 = %x, %s0 = %shape) {
+    %row = dyn.reshape(%h0, %s0)
+    %back = dyn.reshape(%row, int64[2](-1, 4))
+    %c = add(%back, %w0)
+    yield bool(True), %c, %w0, %s0
+  }
+  return %h, %w, %s
+}
+"""
+
+
+def kept(x, n):
+    return [x * np.float32(1 + n), x, np.array([4, len(x)])]
+
+
+def test_what_no_round_changes_is_not_carried(tmp_path):
+    module = parse(KEPT)
+    (loop,) = [b for b in module.main.body if b.op is LOOP]
+    assert str(loop.outs[0].type) == "float32[?, 4]"
+    simple = Module({"main": simplify(module.main)})
+    (loop,) = [b for b in verify(simple).main.body if b.op is LOOP]
+    assert [str(v.type) for v in loop.outs] == ["float32[N, 4]"]
+    assert not any(b.op.name.startswith("dyn.") for b in all_bindings(simple.main))
+    runs = [(random(n, 4), count(trips)) for n, trips in ((3, 2), (1, 0))]
+    checked(module, tmp_path, *runs, want=kept)

@@ -100,7 +100,11 @@ def settle(types: Sequence[TensorType], make: Callable[[tuple[Var, ...]], Functi
         if _is_illegal(body) or len(body.results) <= len(held):
             return body
         carried = [r.type for r in body.results[1 : len(held) + 1]]
-        wider = [join_types(h, c) for h, c in zip(held, carried, strict=True)]
+        try:
+            wider = [join_types(h, c) for h, c in zip(held, carried, strict=True)]
+        except TypeRelError as e:
+            e.add_note("what a loop carries keeps its dtype and its rank")
+            raise
         if wider == held:
             return body
         held = wider

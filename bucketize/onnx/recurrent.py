@@ -92,6 +92,9 @@ ACTIVATIONS: Mapping[str, tuple[Callable[..., Atom], tuple[float, ...]]] = {
 """By the name in small letters: what emits it, and the defaults of its alpha and beta."""
 
 
+GATING = 2  # of a layer's activations are those of gates, which a clip is for
+
+
 def _activations(n: Node, usual: Sequence[str], directions: int) -> list[list[Activation]]:
     """The activations of each direction; those with parameters take theirs in order."""
     names = n.attr("activations", tuple(usual) * directions)
@@ -99,12 +102,13 @@ def _activations(n: Node, usual: Sequence[str], directions: int) -> list[list[Ac
         raise Unsupported(f"{len(names)} activations, expected {len(usual) * directions}")
     alphas, betas = iter(n.attr("activation_alpha", ())), iter(n.attr("activation_beta", ()))
     clip = n.attr("clip")
-    found = [_activation(name, alphas, betas, clip) for name in names]
+    clips = [clip if i % len(usual) < GATING else None for i in range(len(names))]
+    found = [_activation(*named, alphas, betas) for named in zip(names, clips, strict=True)]
     return [found[i : i + len(usual)] for i in range(0, len(found), len(usual))]
 
 
 def _activation(
-    name: str, alphas: Iterator[float], betas: Iterator[float], clip: float | None
+    name: str, clip: float | None, alphas: Iterator[float], betas: Iterator[float]
 ) -> Activation:
     if name.lower() not in ACTIVATIONS:
         raise Unsupported(f"the activation {name}; known: {', '.join(ACTIVATIONS)}")
@@ -215,8 +219,13 @@ class _Layer:
             return m.out.function("body", params, (TRUE, *new, row))
 
         body = settle([s.type for s in begin], make)
-        *last, rows = n.builder.emit_all(LOOP, trips, TRUE, *begin, body=body)
-        return [reverse(n.builder, rows) if back else rows, *last]
+        *last, made = n.builder.emit_all(LOOP, trips, TRUE, *begin, body=body)
+        rows = reverse(n.builder, made) if back else made
+        if self.lengths is not None:  # of no step, nothing is last, not even what it began with
+            m = self.emitter(n.builder)
+            some = self._goes_on(m, Const(np.array(0)))
+            return [rows, *(m(e.where, some, x, 0) for x in last)]
+        return [rows, *last]
 
     def _goes_on(self, m: Emitter, at: Atom) -> Atom:
         """Which sequences reach a step: [batch, 1]."""
