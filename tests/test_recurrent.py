@@ -16,6 +16,7 @@ from bucketize.dispatch.tree import dispatch
 from bucketize.errors import BucketizeError, UnsupportedModelError
 from bucketize.interpret import evaluate_module
 from bucketize.onnx import from_onnx
+from bucketize.program.predict import CALL_S, predicted
 from dispatchers import log_dispatcher
 
 TOLERANCE = 2e-5
@@ -202,6 +203,16 @@ def test_a_step_is_native():
     assert not exe.counts.host
     told = str(exe.explain(T=3, B=2))
     assert told.count("matmul+add") == 2
+
+
+def test_a_step_is_expected_once_for_each_round(tmp_path):
+    exe = bucketize.compile(from_onnx(layer("LSTM")))
+    exe.save(tmp_path / "lstm.bkt")
+    for each in (exe, bucketize.load(tmp_path / "lstm.bkt")):
+        found = predicted(each.program, {"T": 7, "B": 2})
+        assert {k.times for k in found.kernels} == {1, 7}
+        short, long = (predicted(each.program, {"T": t, "B": 2}).seconds for t in (10, 1000))
+        assert long > 20 * (short - CALL_S)
 
 
 @pytest.mark.parametrize(

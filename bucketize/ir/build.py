@@ -60,14 +60,14 @@ def _loop_types(types: Sequence[TensorType], body: Function) -> tuple[TensorType
     if str(trips) != str(ROUND) or proceed.dtype != np.bool_ or proceed.shape:
         raise TypeRelError(f"a loop runs int64 times while bool, not {trips} times while {proceed}")
     held = [p.type for p in body.params[1:]]
-    again, *results = [r.type for r in body.results]
+    results = [r.type for r in body.results[1:]]
     if len(carried) != len(held) or len(results) < len(held):
         counts = f"{len(carried)} values begin it, its body takes {len(held)}"
         raise TypeRelError(f"a loop carries what its body takes and returns: {counts}")
     _check_held(held, carried)
     if not _is_illegal(body):
         _check_held(held, results[: len(held)])
-    count = _trips(trips) if proceed.value == again.value == (1,) else ANY
+    count = rounds_of(types, body)
     rows = [TensorType(t.dtype, (count, *t.shape)) for t in results[len(held) :]]
     return (*held, *rows)
 
@@ -78,9 +78,11 @@ def _check_held(held: Sequence[TensorType], given: Sequence[TensorType]) -> None
             raise TypeRelError(f"a loop carries {h}, which {g} is not")
 
 
-def _trips(trips: TensorType) -> Dim:
-    """How many rows a loop makes that nothing but its count ends."""
-    return ANY if trips.value is None else maximum(trips.value[0], 0)
+def rounds_of(types: Sequence[TensorType], body: Function) -> Dim:
+    """How many rounds a loop of arguments of `types` has, where nothing but its count ends it."""
+    trips, proceed = types[0].value, types[1].value
+    endless = proceed == body.results[0].type.value == (1,)
+    return maximum(trips[0], 0) if endless and trips is not None else ANY
 
 
 ROUND = TensorType(np.dtype(np.int64), ())

@@ -28,6 +28,7 @@ from bucketize.ir import (
     Var,
     copy_binding,
     illegal,
+    rounds_of,
 )
 from bucketize.ops.dim import from_dims
 from bucketize.ops.dyn import EXTENTS
@@ -216,7 +217,8 @@ class Cutter:
         params = tuple(map(self._named, body.params))  # other extents in each round
         inner = {**env, **dict(zip(body.params, params, strict=True))}
         code = self._block(body, inner)
-        return Loop(trips, proceed, tuple(carried), params, code, b.outs, brings_sizes)
+        rounds = rounds_of([a.type for a in b.args], body)
+        return Loop(trips, proceed, tuple(carried), params, code, rounds, b.outs, brings_sizes)
 
     def _tree(self, test: Binding, b: Binding) -> Tree | None:
         if b not in self.trees:

@@ -168,6 +168,8 @@ class Loop:
     """The number of the round, and what is carried into it."""
     body: Code
     """Its results: whether to proceed, what is carried on, rows."""
+    rounds: Dim
+    """How many there are, or `?`."""
     outs: tuple[Var, ...]
     brings_sizes: bool
 

@@ -106,7 +106,7 @@ def explain(sizes: dict[str, int], context: Context) -> Explanation:
     """Follow the decisions from `main` down to kernels."""
     told = Explanation(dict(sizes))
     _enter(context, "main", told)
-    for instruction, known in way(context.image.program, "main", sizes):
+    for instruction, known, _ in way(context.image.program, "main", sizes):
         _tell(context, instruction, known, told)
         if not isinstance(instruction, Call):
             told.inside = dict(known)

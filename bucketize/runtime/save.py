@@ -36,6 +36,7 @@ from bucketize.program.plan import Plan, agreed
 from bucketize.program.program import Routine
 from bucketize.runtime.image import Image, core
 from bucketize.text import constants, show
+from bucketize.types import TensorType
 
 Json: TypeAlias = dict[str, Any]
 
@@ -265,7 +266,8 @@ class _Encoder:
         ends = {"trips": self.atom(i.trips), "proceed": self.atom(i.proceed)}
         begin = {"args": self.atoms(i.args), "params": self.atoms(i.params)}
         outs = {"outs": self.atoms(i.outs), "brings_sizes": i.brings_sizes}
-        return {"do": "loop", **ends, **begin, "body": self.code(i.body), **outs}
+        body = {"body": self.code(i.body), "rounds": str(TensorType(np.dtype(int), (i.rounds,)))}
+        return {"do": "loop", **ends, **begin, **body, **outs}
 
     @step.register
     def _(self, i: Refuse) -> Json:

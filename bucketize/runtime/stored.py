@@ -270,7 +270,9 @@ class _Decoder:
         ends = self.atom(step["trips"]), self.atom(step["proceed"])
         args = tuple(self.atom(a) for a in step["args"])
         params, body = self.outs(step["params"]), self.code(step["body"])
-        return Loop(*ends, args, params, body, self.outs(step["outs"]), step["brings_sizes"])
+        (rounds,) = parse_type(step["rounds"], self.symbols).shape
+        outs = self.outs(step["outs"])
+        return Loop(*ends, args, params, body, rounds, outs, step["brings_sizes"])
 
     def _refuse(self, step: Json) -> Instruction:
         return Refuse(self.bound(step))
