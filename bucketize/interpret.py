@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from bucketize.call import arrange_inputs, bind_shapes, refusal
+from bucketize.call import arrange_inputs, bind_shapes, refusal, too_deep
 from bucketize.errors import ShapeError
 from bucketize.ir import (
     CALL,
@@ -120,4 +120,8 @@ def compute(b: Binding, operands: Sequence[Array], sizes: Mapping[str, int]) -> 
 def evaluate_module(module: Module, *args: Array, **named: Array) -> list[Array]:
     """The results of `main` by the reference meaning of every op."""
     check_module(module)
-    return run_function(module.main, arrange_inputs(module.main.params, args, named), module)
+    inputs = arrange_inputs(module.main.params, args, named)
+    try:
+        return run_function(module.main, inputs, module)
+    except RecursionError as e:
+        raise too_deep() from e

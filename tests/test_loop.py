@@ -9,7 +9,7 @@ from verify import verify
 
 import bucketize
 from bucketize.dispatch.tree import dispatch
-from bucketize.errors import BucketizeError, PaddingError, ShapeError, TypeRelError
+from bucketize.errors import BucketizeError, CompileError, PaddingError, ShapeError, TypeRelError
 from bucketize.interpret import evaluate_module
 from bucketize.ir import LOOP, Builder, Const, Module, all_bindings, specialise
 from bucketize.text import constants, parse, show
@@ -298,3 +298,41 @@ def test_what_no_round_changes_is_not_carried(tmp_path):
     assert not any(b.op.name.startswith("dyn.") for b in all_bindings(simple.main))
     runs = [(random(n, 4), count(trips)) for n, trips in ((3, 2), (1, 0))]
     checked(module, tmp_path, *runs, want=kept)
+
+
+RECURSIVE = """
+def @main(%x: float32[N], %n: int64) -> float32[N] where N >= 1 {
+  %y = call @again(%x, %n) : float32[N]
+  return %y
+}
+def @again(%x: float32[N], %n: int64) -> float32[N] where N >= 1 {
+  %more = greater(%n, int64(0))
+  %y = if %more {
+    %twice = add(%x, %x)
+    %less = sub(%n, int64(1))
+    %z = call @again(%twice, %less) : float32[N]
+    %w = neg(%z)
+    yield %w
+  } else {
+    yield %x
+  }
+  return %y
+}
+"""
+
+
+def test_functions_may_call_themselves():
+    module, x = parse(RECURSIVE), random(3)
+    exe = bucketize.compile(module)
+    for n in (0, 1, 7):
+        want = [(x * np.float32(-2) ** n).astype(np.float32)]
+        agree(evaluate_module(module, x, count(n)), want, TOLERANCE)
+        agree(exe.run(x, count(n)), want, TOLERANCE)
+
+
+def test_calls_without_an_end_are_refused():
+    module = parse(RECURSIVE.replace("sub(%n", "add(%n"))
+    exe = bucketize.compile(module)
+    for run in (exe.run, exe.context(), lambda *args: evaluate_module(module, *args)):
+        with pytest.raises(CompileError, match="functions call each other without an end"):
+            run(random(2), count(1))

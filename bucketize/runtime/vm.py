@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from bucketize.call import bind_shapes, refusal
+from bucketize.call import bind_shapes, refusal, too_deep
 from bucketize.errors import ShapeError
 from bucketize.interpret import compute, stacked
 from bucketize.ir import Atom, Const, Var
@@ -77,6 +77,13 @@ class Context:
     def new_state(self, segment: Segment) -> State:
         """A table that is filled for no sizes yet."""
         return State(segment, self.image.linked(segment), self.image, self.arena)
+
+    def enter(self, routine: Routine, arrays: Sequence[Array]) -> list[Array]:
+        """The results of the routine that a call from outside begins with."""
+        try:
+            return self.invoke(routine, arrays)
+        except RecursionError as e:
+            raise too_deep() from e
 
     def invoke(self, routine: Routine, arrays: Sequence[Array]) -> list[Array]:
         """The results of a routine; inputs of the shapes of the last call go the same way."""
