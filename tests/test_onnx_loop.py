@@ -306,3 +306,34 @@ def test_a_loop_carries_one_rank():
     with pytest.raises(BucketizeError, match="ranks differ") as caught:
         from_onnx(parse(text))
     assert "what a loop carries keeps its dtype and its rank" in "".join(caught.value.__notes__)
+
+
+DECODER = """(int64 n, float[B, 1, 8] x, float[B, P, 8] past, float[8, 8] w)
+  => (float[B, 1, 8] y, float[B, Q, 8] cache, float[K, B, 1, 8] rows) {
+  go = Constant <value = bool {1}> ()
+  y, cache, rows = Loop (n, go, x, past) <
+    body = body (int64 i, bool c, float[B, 1, 8] h, float[B, R, 8] kv)
+    => (bool c2, float[B, 1, 8] h2, float[B, S, 8] kv2, float[B, 1, 8] row) {
+    c2 = Identity (c)
+    kv2 = Concat <axis = 1> (kv, h)
+    q = MatMul (h, w)
+    keys = Transpose <perm = [0, 2, 1]> (kv2)
+    scores = MatMul (q, keys)
+    weights = Softmax <axis = -1> (scores)
+    a = MatMul (weights, kv2)
+    h2 = Tanh (a)
+    row = Mul (h2, h)
+  }>
+}"""
+
+
+def test_a_decoder_with_a_cache_that_grows_is_native(tmp_path):
+    runs = [
+        {"n": whole(n), "x": random(b, 1, 8), "past": random(b, p, 8), "w": random(8, 8)}
+        for n, b, p in ((3, 2, 4), (5, 1, 1), (2, 3, 17))
+    ]
+    module = check(parse(DECODER), *runs, tmp_path=tmp_path)
+    exe = bucketize.compile(module)
+    exe.run(**runs[0])
+    assert not exe.counts.host
+    assert "attention" in str(exe.explain(B=2, P=4))
