@@ -11,6 +11,7 @@ import numpy as np
 from bucketize.errors import (
     ArgumentError,
     BucketizeError,
+    CompileError,
     NoBucketError,
     ShapeError,
     TypeRelError,
@@ -94,6 +95,11 @@ def refusal(b: Binding, sizes: Mapping[str, int]) -> BucketizeError:
         return TypeRelError(b.attrs["reason"])
     shown = ", ".join(f"{d}={evaluate(d, sizes)}" for d in b.attrs["sizes"])
     return NoBucketError(f"no bucket covers {shown}; buckets: {b.attrs['buckets']}")
+
+
+def too_deep() -> CompileError:
+    """The error of functions that call each other more often than Python's stack can hold."""
+    return CompileError("functions call each other without an end, or too deep for Python's stack")
 
 
 def arrange_inputs(

@@ -4,23 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from bucketize.call import arrange_inputs, bind_shapes, refusal
+import numpy as np
+
+from bucketize.call import arrange_inputs, bind_shapes, refusal, too_deep
 from bucketize.errors import ShapeError, TypeRelError
 from bucketize.ir import (
     CALL,
     FUSED,
     IF,
     ILLEGAL,
+    LOOP,
     NO_BUCKET,
     Atom,
     Binding,
     Const,
     Function,
     Module,
+    Var,
     check_module,
     substitute_attr,
 )
 from bucketize.op import Array
+from bucketize.types import AnyDim, Dim, evaluate, symbols
 
 
 def run_function(
@@ -28,10 +33,10 @@ def run_function(
     args: Sequence[Array],
     module: Module | None = None,
     outer: Mapping[Atom, Array] | None = None,
-    symbols: Mapping[str, int] | None = None,
+    known: Mapping[str, int] | None = None,
 ) -> list[Array]:
-    """The results of `fn`; `outer` and `symbols` are what a branch of an `if` sees around it."""
-    dims = bind_shapes(fn.params, [a.shape for a in args], symbols)
+    """The results of `fn`; `outer` and `known` are what a nested block sees around it."""
+    dims = bind_shapes(fn.params, [a.shape for a in args], known)
     env: dict[Atom, Array] = {**(outer or {}), **dict(zip(fn.params, args, strict=True))}
 
     def value(atom: Atom) -> Array:
@@ -42,6 +47,8 @@ def run_function(
         if b.op is IF:
             branch = b.attrs["then" if operands[0] else "orelse"]
             outs = run_function(branch, (), module, env, dims)
+        elif b.op is LOOP:
+            outs = _run_loop(b, operands, module, env, dims)
         elif b.op is CALL:
             assert module is not None, "a call needs its module"
             outs = run_function(module.function(b.attrs["callee"]), operands, module)
@@ -53,13 +60,56 @@ def run_function(
     return [value(r) for r in fn.results]
 
 
+def _run_loop(
+    b: Binding,
+    operands: Sequence[Array],
+    module: Module | None,
+    outer: Mapping[Atom, Array],
+    sizes: Mapping[str, int],
+) -> list[Array]:
+    trips, proceed, *carried = operands
+    rounds: list[list[Array]] = []
+    while proceed and len(rounds) < trips:
+        args = [np.asarray(len(rounds)), *carried]
+        proceed, *made = run_function(b.attrs["body"], args, module, outer, sizes)
+        carried, rows = made[: len(carried)], made[len(carried) :]
+        rounds.append(rows)
+    return [*carried, *stacked(b.outs[len(carried) :], rounds, sizes)]
+
+
+def stacked(
+    outs: Sequence[Var], rounds: Sequence[Sequence[Array]], sizes: Mapping[str, int]
+) -> list[Array]:
+    """The rows of all rounds of a loop, one array for each of `outs`.
+
+    Of no round, an extent that only rounds could tell is 0. Raises ShapeError where rows differ.
+    """
+    if not rounds:
+        shapes = [[_extent(d, sizes) for d in o.type.shape[1:]] for o in outs]
+        return [np.zeros((0, *s), o.type.dtype) for o, s in zip(outs, shapes, strict=True)]
+    return [_stacked(o, [row[i] for row in rounds]) for i, o in enumerate(outs)]
+
+
+def _stacked(out: Var, rows: Sequence[Array]) -> Array:
+    try:
+        return np.stack(rows)
+    except ValueError as e:
+        shapes = dict.fromkeys(str(r.shape) for r in rows)
+        raise ShapeError(f"in loop: rows of {out!r} differ: {' and '.join(shapes)}") from e
+
+
+def _extent(dim: Dim, sizes: Mapping[str, int]) -> int:
+    known = not isinstance(dim, AnyDim) and all(s.name in sizes for s in symbols(dim))
+    return evaluate(dim, sizes) if known else 0
+
+
 def compute(b: Binding, operands: Sequence[Array], sizes: Mapping[str, int]) -> list[Array]:
     """What one binding makes of its operands, by the meaning of its op or of its group.
 
     Errors name the op: ShapeErrors where numpy refuses these values, or memory does.
     """
     if b.op is FUSED:
-        return run_function(b.attrs["body"], operands, symbols=sizes)
+        return run_function(b.attrs["body"], operands, known=sizes)
     attrs = {k: substitute_attr(v, sizes) for k, v in b.attrs.items()}
     try:
         return list(b.op.run(*operands, **attrs))
@@ -73,4 +123,8 @@ def compute(b: Binding, operands: Sequence[Array], sizes: Mapping[str, int]) -> 
 def evaluate_module(module: Module, *args: Array, **named: Array) -> list[Array]:
     """The results of `main` by the reference meaning of every op."""
     check_module(module)
-    return run_function(module.main, arrange_inputs(module.main.params, args, named), module)
+    inputs = arrange_inputs(module.main.params, args, named)
+    try:
+        return run_function(module.main, inputs, module)
+    except RecursionError as e:
+        raise too_deep() from e

@@ -1,14 +1,28 @@
-"""Random modules: a few elementwise ops, branches, groups and calls, as the draw will have it."""
+"""Random modules: elementwise ops, branches, loops, groups and calls, as the draw will have it."""
 
 import inspect
 from contextlib import suppress
 
+import numpy as np
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 import bucketize.ops  # noqa: F401  (fills the table of operators)
 from bucketize.errors import BucketizeError
-from bucketize.ir import CALL, FUSED, IF, NO_BUCKET, Builder, Const, Module, Var
+from bucketize.ir import (
+    CALL,
+    FUSED,
+    IF,
+    LOOP,
+    NO_BUCKET,
+    ROUND,
+    Builder,
+    Const,
+    Module,
+    Var,
+    copy_block,
+    settle,
+)
 from bucketize.op import OPS
 from bucketize.ops.dim import dim_less
 from bucketize.types import ANY, Symbol, tensor
@@ -35,7 +49,7 @@ def modules(draw):
 
 def grow(draw, out, pool, depth):
     for _ in range(draw(st.integers(0, 4))):
-        step = draw(st.sampled_from([ordinary, ordinary, constant, branch, group, call]))
+        step = draw(st.sampled_from([ordinary, ordinary, constant, branch, loop, group, call]))
         with suppress(BucketizeError):  # types may not fit
             pool.extend(step(draw, out, pool, depth))
 
@@ -64,6 +78,29 @@ def branch(draw, out, pool, depth):
         same = [v for v in same if len(v.type.shape) == len(result.type.shape)]
         halves.append(inner.function("", (), [draw(st.sampled_from(same))]))
     return out.emit_all(IF, cond, then=halves[0], orelse=halves[1])
+
+
+def loop(draw, out, pool, depth):
+    if not depth:
+        return []
+    carried = draw(st.lists(st.sampled_from(pool), max_size=2))
+    params = [Var("i", ROUND), *(Var("c", tensor(a.type.dtype, *a.type.shape)) for a in carried)]
+    inner, seen = Builder(), [*pool, *params[1:]]
+    grow(draw, inner, seen, depth - 1)
+    kept = [draw(st.sampled_from([v for v in seen if fits(v, a)])) for a in carried]
+    rows = draw(st.lists(st.sampled_from(seen), max_size=2))
+    drawn = inner.function("body", params, (TRUE, *kept, *rows))
+    body = settle([a.type for a in carried], lambda new: copy_block(drawn, {}, new))
+    trips = Const(np.array(draw(st.integers(0, 3))))
+    return out.emit_all(LOOP, trips, TRUE, *carried, body=body)
+
+
+def fits(atom, other):
+    a, b = atom.type, other.type
+    return a.dtype == b.dtype and len(a.shape) == len(b.shape)
+
+
+TRUE = Const(np.array(True))
 
 
 def group(draw, out, pool, depth):

@@ -509,10 +509,13 @@ REVIEWED = {
     ("Constant", 11),  # sparse ones are refused
     ("Constant", 12),
     ("DepthToSpace", 11),
+    ("GRU", 14),
     ("GatherND", 12),
+    ("LSTM", 14),
     ("MaxPool", 8),
     ("MaxPool", 10),
     ("Pad", 18),
+    ("RNN", 14),
     ("Range", 27),
     ("Reshape", 14),
     ("ScatterElements", 16),

@@ -18,6 +18,8 @@ from bucketize.ir import (
     CALL,
     FUSED,
     IF,
+    LOOP,
+    ROUND,
     STRUCTURAL,
     Atom,
     Binding,
@@ -210,6 +212,12 @@ def check_condition(b: Binding) -> None:
         raise VerifyError("a branch takes parameters")
 
 
+def check_loop(b: Binding) -> None:
+    """The body of a loop begins with the number of the round."""
+    if b.op is LOOP and b.attrs["body"].params[0].type != ROUND:
+        raise VerifyError(f"a loop counts {b.attrs['body'].params[0].type}, not {ROUND}")
+
+
 def check_group(b: Binding) -> None:
     """A fused group has one result and holds nothing but ordinary ops."""
     if b.op is not FUSED:
@@ -234,4 +242,4 @@ def _shown(types: Iterable[TensorType]) -> str:
     return ", ".join(known)
 
 
-LAWS = (check_condition, check_group, check_types)
+LAWS = (check_condition, check_loop, check_group, check_types)

@@ -1,19 +1,23 @@
 """The IR: functions are lists of typed bindings, each variable made once (A-normal form).
 
 `Builder.emit` is the only maker of bindings and infers their types, so IR without types cannot
-exist. `If` holds its branches as functions without parameters that see the variables around them;
-`fused` holds its group as a closed function.
+exist. `If` holds its branches as functions without parameters that see the variables around them,
+a loop its body, whose parameters are what it carries; `fused` holds its group as a closed function.
 """
 
 from bucketize.ir.abridge import left_out
 from bucketize.ir.build import (
+    ROUND,
     Builder,
     Env,
+    blocks_of,
     copy_binding,
     copy_block,
     illegal,
     infer,
     refine,
+    rounds_of,
+    settle,
     specialise,
     substitute_attr,
     taken_block,
@@ -28,14 +32,16 @@ from bucketize.ir.core import (
 from bucketize.ir.decision import TESTS, Gap, Leaf, Side, decisions, tree_lines
 from bucketize.ir.module import Clone, Functions, Module, Recipe, check_module
 from bucketize.ir.rewrite import Atoms, Rule, all_bindings, functions_of, map_blocks, rewrite
-from bucketize.ir.structure import CALL, FUSED, IF, ILLEGAL, NO_BUCKET, STRUCTURAL
+from bucketize.ir.structure import CALL, FUSED, IF, ILLEGAL, LOOP, NO_BUCKET, STRUCTURAL
 
 __all__ = [
     "CALL",
     "FUSED",
     "IF",
     "ILLEGAL",
+    "LOOP",
     "NO_BUCKET",
+    "ROUND",
     "STRUCTURAL",
     "TESTS",
     "Atom",
@@ -55,6 +61,7 @@ __all__ = [
     "Side",
     "Var",
     "all_bindings",
+    "blocks_of",
     "check_module",
     "copy_binding",
     "copy_block",
@@ -66,6 +73,8 @@ __all__ = [
     "map_blocks",
     "refine",
     "rewrite",
+    "rounds_of",
+    "settle",
     "specialise",
     "substitute_attr",
     "taken_block",

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from bucketize.errors import BucketizeError, TypeRelError
 from bucketize.ir.core import Atom, Binding, Function, Var
-from bucketize.ir.structure import CALL, FUSED, IF, ILLEGAL, NO_BUCKET
+from bucketize.ir.structure import CALL, FUSED, IF, ILLEGAL, LOOP, NO_BUCKET
 from bucketize.op import Attrs, Op
 from bucketize.types import (
     ANY,
@@ -19,6 +22,7 @@ from bucketize.types import (
     Symbol,
     TensorType,
     join_types,
+    maximum,
     meet,
     meet_types,
     substitute,
@@ -33,6 +37,8 @@ def infer(op: Op, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType
         return tuple(attrs["types"])
     if op is IF:
         return _join_blocks(attrs["then"], attrs["orelse"])
+    if op is LOOP:
+        return _loop_types(types, attrs["body"])
     return op.infer(*types, **attrs)
 
 
@@ -47,6 +53,63 @@ def _join_blocks(then: Function, orelse: Function) -> tuple[TensorType, ...]:
 
 def _is_illegal(block: Function) -> bool:
     return bool(block.body) and block.body[-1].op is ILLEGAL
+
+
+def _loop_types(types: Sequence[TensorType], body: Function) -> tuple[TensorType, ...]:
+    trips, proceed, *carried = types
+    if str(trips) != str(ROUND) or proceed.dtype != np.bool_ or proceed.shape:
+        raise TypeRelError(f"a loop runs int64 times while bool, not {trips} times while {proceed}")
+    held = [p.type for p in body.params[1:]]
+    results = [r.type for r in body.results[1:]]
+    if len(carried) != len(held) or len(results) < len(held):
+        counts = f"{len(carried)} values begin it, its body takes {len(held)}"
+        raise TypeRelError(f"a loop carries what its body takes and returns: {counts}")
+    _check_held(held, carried)
+    if not _is_illegal(body):
+        _check_held(held, results[: len(held)])
+    count = rounds_of(types, body)
+    rows = [TensorType(t.dtype, (count, *t.shape)) for t in results[len(held) :]]
+    return (*held, *rows)
+
+
+def _check_held(held: Sequence[TensorType], given: Sequence[TensorType]) -> None:
+    for h, g in zip(held, given, strict=True):
+        if join_types(h, g) != h:
+            raise TypeRelError(f"a loop carries {h}, which {g} is not")
+
+
+def rounds_of(types: Sequence[TensorType], body: Function) -> Dim:
+    """How many rounds a loop of arguments of `types` has, where nothing but its count ends it."""
+    trips, proceed = types[0].value, types[1].value
+    endless = proceed == body.results[0].type.value == (1,)
+    return maximum(trips[0], 0) if endless and trips is not None else ANY
+
+
+ROUND = TensorType(np.dtype(np.int64), ())
+"""The type of a loop's count."""
+
+
+def settle(types: Sequence[TensorType], make: Callable[[tuple[Var, ...]], Function]) -> Function:
+    """The body of a loop that begins with values of `types`.
+
+    `make` makes it for parameters: the number of the round, and what is carried. It is made again,
+    with wider types, until what it returns is what it takes: an extent that changes becomes `?`.
+    """
+    held = [TensorType(t.dtype, t.shape) for t in types]  # elements change from round to round
+    while True:
+        names = ("i", *(f"c{i}" for i in range(len(held))))
+        body = make(tuple(map(Var, names, (ROUND, *held))))
+        if _is_illegal(body) or len(body.results) <= len(held):
+            return body
+        carried = [r.type for r in body.results[1 : len(held) + 1]]
+        try:
+            wider = [join_types(h, c) for h, c in zip(held, carried, strict=True)]
+        except TypeRelError as e:
+            e.add_note("what a loop carries keeps its dtype and its rank")
+            raise
+        if wider == held:
+            return body
+        held = wider
 
 
 @dataclass(eq=False)
@@ -100,46 +163,74 @@ def copy_binding(out: Builder, b: Binding, env: Env, dims: Mapping[str, Dim] | N
     if dims is not None and b.op is IF and (block := taken_block(b, args[0])):
         env.update(zip(b.outs, splice(out, block, env, dims), strict=True))
         return
-    if (
-        not dims
-        and b.op is not IF
-        and all(x.type is a.type for x, a in zip(args, b.args, strict=True))
-    ):
+    if b.op in (IF, LOOP):
+
+        def copied(block: Function, params: tuple[Var, ...]) -> Function:
+            return copy_block(block, env, params, dims)
+
+        made = out.emit_all(b.op, *args, **remade(b, args, copied))
+    elif not dims and all(x.type is a.type for x, a in zip(args, b.args, strict=True)):
         made = out.repeat(b, args)
     else:
-        attrs = {k: substitute_attr(v, dims or {}, env) for k, v in b.attrs.items()}
+        attrs = {k: substitute_attr(v, dims or {}) for k, v in b.attrs.items()}
         made = out.emit_all(b.op, *args, **attrs)
     env.update(zip(b.outs, made, strict=True))
 
 
-def substitute_attr(value: Any, dims: Mapping[str, Dim], env: Env | None = None) -> Any:
-    """An attribute with symbols replaced; in the branches of an `if`, variables of `env` too."""
-    if isinstance(value, Function):
-        if value.params:  # a closed group: it shares no variables, but the symbols
-            return specialise(value, dims) if dims else value
-        return copy_block(value, env or {}, dims)
+def substitute_attr(value: Any, dims: Mapping[str, Dim]) -> Any:
+    """An attribute with symbols replaced."""
+    if isinstance(value, Function):  # a closed group: it shares no variables, but the symbols
+        return specialise(value, dims) if dims else value
     if isinstance(value, tuple):
-        return tuple(substitute_attr(v, dims, env) for v in value)
+        return tuple(substitute_attr(v, dims) for v in value)
     if isinstance(value, TensorType):
         return value.substitute(dims)
     return substitute(value, dims) if isinstance(value, Symbol | Expr) else value
 
 
-def copy_block(block: Function, env: Env, dims: Mapping[str, Dim] | None = None) -> Function:
-    """A branch of an `If` again, with the variables around it replaced."""
-    out = Builder()
-    try:
-        return out.function(block.name, (), splice(out, block, env, dims))
-    except TypeRelError as e:
-        return illegal(block, e)
+def blocks_of(b: Binding) -> dict[str, Function]:
+    """The nested blocks of a binding, branches or the body of a loop, by their attribute."""
+    return {k: b.attrs[k] for k in BLOCKS.get(b.op, ())}
 
 
-def illegal(fn: Function, error: BucketizeError) -> Function:
+BLOCKS: Mapping[Op, tuple[str, ...]] = {IF: ("then", "orelse"), LOOP: ("body",)}
+
+
+def remade(
+    b: Binding, args: Sequence[Atom], make: Callable[[Function, tuple[Var, ...]], Function]
+) -> dict[str, Function]:
+    """The blocks of `b` as `make` makes them of a block and parameters, when `b` reads `args`.
+
+    One that does not type is `illegal`, its error: it need not be run.
+    """
+
+    def tried(block: Function, params: tuple[Var, ...]) -> Function:
+        try:
+            return make(block, params)
+        except TypeRelError as e:
+            return illegal(block, e, params)
+
+    blocks = blocks_of(b)
+    if b.op is not LOOP:
+        return {k: tried(block, ()) for k, block in blocks.items()}
+    types = [a.type for a in args[2:]]
+    return {k: settle(types, partial(tried, block)) for k, block in blocks.items()}
+
+
+def copy_block(
+    block: Function, env: Env, params: Sequence[Var], dims: Mapping[str, Dim] | None = None
+) -> Function:
+    """A block again, with the variables around it and its parameters replaced."""
+    out, inner = Builder(), env | dict(zip(block.params, params, strict=True))
+    return out.function(block.name, params, splice(out, block, inner, dims))
+
+
+def illegal(fn: Function, error: BucketizeError, params: Sequence[Var] | None = None) -> Function:
     """A function, or a block, whose run is an error: at the sizes that lead to it, `fn` is one."""
     reason = ", ".join([str(error), *(n.rstrip() for n in getattr(error, "__notes__", ()))])
     out = Builder()
     made = out.emit_all(ILLEGAL, reason=reason, types=tuple(_rank_only(r.type) for r in fn.results))
-    return out.function(fn.name, fn.params, made)
+    return out.function(fn.name, fn.params if params is None else params, made)
 
 
 def _rank_only(t: TensorType) -> TensorType:

@@ -5,18 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
-from bucketize.errors import TypeRelError
-from bucketize.ir.build import Builder, Env, copy_binding, illegal, taken_block
-from bucketize.ir.core import Atom, Binding, Function
+from bucketize.ir.build import Builder, Env, blocks_of, copy_binding, remade, taken_block
+from bucketize.ir.core import Atom, Binding, Function, Var
 from bucketize.ir.structure import IF
 
 Atoms: TypeAlias = Atom | Sequence[Atom]
 Rule: TypeAlias = Callable[[Builder, Binding, tuple[Atom, ...]], Atoms | None]
-
-
-def blocks_of(b: Binding) -> dict[str, Function]:
-    """The nested blocks of a binding: the branches of an `If`, by their attribute."""
-    return {k: b.attrs[k] for k in ("then", "orelse")} if b.op is IF else {}
 
 
 def functions_of(b: Binding) -> dict[str, Function]:
@@ -37,10 +31,11 @@ def all_bindings(
 def rewrite(fn: Function, rule: Rule) -> Function:
     """`fn` rebuilt; where `rule` gives atoms, they stand for what the binding makes.
 
-    The rule sees the new arguments and may emit bindings of its own. Branches of an `If` are
-    rewritten by the same rule before it sees the `If` itself, but of one whose condition is known
-    only the taken branch is, in place: what is refined on the way need not fit the other. Returns
-    `fn` itself when the rule never answers and no condition is known.
+    The rule sees the new arguments and may emit bindings of its own. Branches of an `If` and bodies
+    of loops are rewritten by the same rule before it sees these themselves, a body as often as its
+    types change, but of an `If` whose condition is known only the taken branch is, in place: what
+    is refined on the way need not fit the other. Returns `fn` itself when the rule never answers
+    and no condition is known.
     """
     out, env = Builder(), Env()
     changed = _rewrite_block(out, fn, rule, env)
@@ -57,7 +52,7 @@ def _rewrite_block(out: Builder, fn: Function, rule: Rule, env: Env) -> bool:
             env.update(zip(b.outs, [env.get(r, r) for r in block.results], strict=True))
             changed = True
             continue
-        new, inside = _rewrite_branches(b, args, rule, env)
+        new, inside = _rewrite_inside(b, args, rule, env)
         before, out.origin = len(out.body), b.origin
         made = rule(out, new, args)
         if made is not None:
@@ -69,32 +64,33 @@ def _rewrite_block(out: Builder, fn: Function, rule: Rule, env: Env) -> bool:
     return changed
 
 
-def _rewrite_branches(
+def _rewrite_inside(
     b: Binding, args: tuple[Atom, ...], rule: Rule, env: Env
 ) -> tuple[Binding, bool]:
     """`b` with its blocks rewritten, and whether one of them changed."""
-    blocks, changed = dict[str, Function](), False
-    for name, block in blocks_of(b).items():
-        out, inner = Builder(), dict(env)
-        try:
-            changed |= _rewrite_block(out, block, rule, inner)
-        except TypeRelError as e:
-            blocks[name], changed = illegal(block, e), True
-            continue
-        results = [inner.get(r, r) for r in block.results]
-        blocks[name] = out.function(block.name, block.params, results)
+    same: set[Function] = set()
+
+    def make(block: Function, params: tuple[Var, ...]) -> Function:
+        out, inner = Builder(), env | dict(zip(block.params, params, strict=True))
+        changed = _rewrite_block(out, block, rule, inner)
+        made = out.function(block.name, params, [inner.get(r, r) for r in block.results])
+        same.update(() if changed else (made,))
+        return made
+
+    blocks = remade(b, args, make)
+    changed = not same.issuperset(blocks.values())
     return (Binding(b.outs, b.op, args, blocks, b.origin) if blocks else b), changed
 
 
 def _repeat(out: Builder, b: Binding, env: Env) -> None:
-    if b.op is IF:  # its arguments and blocks are new already
-        env.update(zip(b.outs, out.emit_all(IF, *b.args, **b.attrs), strict=True))
+    if blocks_of(b):  # its arguments and blocks are new already
+        env.update(zip(b.outs, out.emit_all(b.op, *b.args, **b.attrs), strict=True))
     else:
         copy_binding(out, b, env)
 
 
 def map_blocks(fn: Function, transform: Callable[[Function], Function]) -> Function:
-    """`fn` with every nested block of an `If` transformed, the innermost first.
+    """`fn` with every nested block of its bindings transformed, the innermost first.
 
     A block sees the variables around it. Returns `fn` itself when no block changes.
     """

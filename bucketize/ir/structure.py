@@ -32,6 +32,16 @@ def _if(condition: Array, *, then: Function, orelse: Function) -> Array:
     _no_rule(condition, then=then, orelse=orelse)
 
 
+def _loop(trips: Array, proceed: Array, *carried: Array, body: Function) -> tuple[Array, ...]:
+    """A block, run up to `trips` times, as long as it is told to proceed.
+
+    The parameters of `body` are the number of the round and what is carried; it returns whether to
+    proceed, what is carried on, and then rows. The results are what was carried last, and the
+    rows of all rounds, stacked. It sees the variables around it.
+    """
+    _no_rule(trips, proceed, *carried, body=body)
+
+
 def _call(*args: Array, callee: str, types: tuple[TensorType, ...]) -> Array:
     """A call of a function of the module; `types` are what the caller knows of the results."""
     _no_rule(*args, callee=callee, types=types)
@@ -49,7 +59,9 @@ def _illegal(*, reason: str, types: tuple[TensorType, ...]) -> Array:
 
 FUSED = _structural(_fused)
 IF = _structural(_if)
+LOOP = _structural(_loop)
 CALL = _structural(_call)
 NO_BUCKET = _structural(_no_bucket)
 ILLEGAL = _structural(_illegal)
-STRUCTURAL = frozenset((FUSED, IF, CALL, NO_BUCKET, ILLEGAL))  # ops that no table of rules covers
+STRUCTURAL = frozenset((FUSED, IF, LOOP, CALL, NO_BUCKET, ILLEGAL))
+"""Ops that no table of rules covers."""

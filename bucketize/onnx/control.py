@@ -1,10 +1,18 @@
-"""Converters of what holds graphs: functions without parameters that see the values around."""
+"""Converters of what holds graphs: these see the values around them."""
 
 from __future__ import annotations
 
-from bucketize.ir import IF, Atom
-from bucketize.onnx.node import Node, Unsupported, converts
-from bucketize.ops.shape import reshape
+from collections.abc import Sequence
+
+import numpy as np
+
+from bucketize.ir import IF, LOOP, Atom, Builder, Const, Function, Var, settle
+from bucketize.onnx.node import Graph, Node, Unsupported, converts
+from bucketize.ops import gather, reshape, shape_of, strided_slice, sub, transpose
+from bucketize.types import meet
+
+TRUE = Const(np.array(True))
+ENDLESS = Const(np.array(np.iinfo(np.int64).max))
 
 
 @converts("If")
@@ -12,7 +20,105 @@ def _if(n: Node) -> tuple[Atom, ...]:
     then, orelse = n.attr("then_branch"), n.attr("else_branch")
     if then is None or orelse is None:
         raise Unsupported("a branch is left out")
-    cond = n[0]
-    if cond.type.shape:
-        cond = n.emit(reshape, cond, newshape=())
-    return n.builder.emit_all(IF, cond, then=then, orelse=orelse)
+    return n.builder.emit_all(IF, _scalar(n.builder, n[0]), then=then, orelse=orelse)
+
+
+def _scalar(out: Builder, x: Atom) -> Atom:
+    """The only element of a tensor."""
+    return out.emit(reshape, x, newshape=()) if x.type.shape else x
+
+
+@converts("Loop")
+def _loop(n: Node) -> tuple[Atom, ...]:
+    ends = n.optional(0) or ENDLESS, n.optional(1) or TRUE
+    carried = tuple(n[i] for i in range(2, len(n.inputs)))
+    graph: Graph = n.attr("body")
+
+    def make(params: tuple[Var, ...]) -> Function:
+        out = Builder()
+        # inside, the condition holds: that is why there is another round
+        proceed, *made = graph(out, (params[0], TRUE, *params[1:]))
+        return out.function("body", params, (_scalar(out, proceed), *made))
+
+    body = settle([c.type for c in carried], make)
+    trips, proceed = (_scalar(n.builder, e) for e in ends)
+    return n.builder.emit_all(LOOP, trips, proceed, *carried, body=body)
+
+
+@converts("Scan", since=9)
+def _scan(n: Node) -> tuple[Atom, ...]:
+    count = n.attr("num_scan_inputs")
+    if not 0 < count <= len(n.operands):
+        raise Unsupported(f"num_scan_inputs is {count} of {len(n.operands)} inputs")
+    held, rows = n.operands[:-count], n.operands[-count:]
+    axes = _axes(n, "scan_input_axes", rows)
+    backward = _several(n, "scan_input_directions", count)
+    extent = rows[0].type.shape[axes[0]]
+    for x, axis in zip(rows, axes, strict=True):
+        meet(extent, x.type.shape[axis])
+    trips, graph = extent_of(n.builder, rows[0], axes[0]), n.attr("body")
+
+    def make(params: tuple[Var, ...]) -> Function:
+        out = Builder(origin=n.builder.origin)
+        places = params[0], from_the_back(out, params[0], trips) if any(backward) else params[0]
+        taken = [
+            out.emit(gather, x, places[back], axis=axis)
+            for x, axis, back in zip(rows, axes, backward, strict=True)
+        ]
+        made = graph(out, (*params[1:], *taken))
+        return out.function("body", params, (TRUE, *made))
+
+    body = settle([h.type for h in held], make)
+    made = n.builder.emit_all(LOOP, trips, TRUE, *held, body=body)
+    return (*made[: len(held)], *_laid_out(n, made[len(held) :]))
+
+
+def _laid_out(n: Node, stacked: Sequence[Atom]) -> list[Atom]:
+    """What rounds made, in the directions and along the axes that are asked for."""
+    axes = _axes(n, "scan_output_axes", stacked)
+    backward = _several(n, "scan_output_directions", len(stacked))
+    turned = [reverse(n.builder, x) if b else x for x, b in zip(stacked, backward, strict=True)]
+    return [_moved(n, x, axis) for x, axis in zip(turned, axes, strict=True)]
+
+
+def _moved(n: Node, x: Atom, axis: int) -> Atom:
+    order = list(range(1, len(x.type.shape)))
+    order.insert(axis, 0)
+    return n.emit(transpose, x, axes=tuple(order)) if axis else x
+
+
+def _axes(n: Node, name: str, atoms: Sequence[Atom]) -> list[int]:
+    ranks = [len(a.type.shape) for a in atoms]
+    pairs = zip(_several(n, name, len(atoms)), ranks, strict=True)
+    return [n.front((axis,), rank)[0] for axis, rank in pairs]
+
+
+def _several(n: Node, name: str, count: int) -> tuple[int, ...]:
+    """An attribute of an integer for each of some tensors; zeros if it is not given."""
+    given: tuple[int, ...] = n.attr(name, (0,) * count)
+    if len(given) != count:
+        raise Unsupported(f"{name} has {len(given)} elements, expected {count}")
+    return given
+
+
+# --- rows of a sequence --------------------------------------------------------------------------
+
+
+def extent_of(out: Builder, x: Atom, axis: int) -> Atom:
+    """An extent as a scalar."""
+    extent = x.type.shape[axis]
+    if isinstance(extent, int):
+        return Const(np.array(extent, np.int64))
+    return out.emit(gather, out.emit(shape_of, x), Const(np.array(axis, np.int64)), axis=0)
+
+
+def from_the_back(out: Builder, i: Atom, count: Atom) -> Atom:
+    """The place of row `i`, counted from the last of `count`."""
+    last = out.emit(sub, count, Const(np.array(1, np.int64)))
+    return out.emit(sub, last, i)
+
+
+def reverse(out: Builder, x: Atom) -> Atom:
+    """The rows of `x` in the other order."""
+    ends = {"begin": (-1,), "end": (-(2**63),), "strides": (-1,), "axes": (0,)}
+    return out.emit(strided_slice, x, **ends)

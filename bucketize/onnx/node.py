@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -14,6 +14,10 @@ from bucketize.op import Op
 from bucketize.ops.elementwise import cast as cast_op
 from bucketize.ops.shape import reshape
 from bucketize.types import Shape
+
+
+class Lost(Exception):  # noqa: N818 - nothing new: what a node reads was a finding already
+    """What a node's graph makes is not known, as nodes in it cannot be converted."""
 
 
 class Unsupported(Exception):  # noqa: N818 - a finding; all of them make one UnsupportedModelError
@@ -81,7 +85,7 @@ class Node:
         return None if self.added is None else -self.added
 
     def attr(self, name: str, default: Any = None) -> Any:
-        """An attribute: int, float, str, array, function, or a tuple of them."""
+        """An attribute: int, float, str, array, function, graph, or a tuple of them."""
         return self.attrs.pop(name, default)
 
     def choice(self, name: str, *known: str) -> str:
@@ -163,6 +167,9 @@ def short(value: np.generic) -> float:
     """A number with the fewest digits that round to it: a float32 of 1e-05 is not 9.99...e-06."""
     return float(str(value)) if isinstance(value, np.floating) else int(value)
 
+
+Graph: TypeAlias = Callable[[Builder, Sequence[Atom]], tuple[Atom, ...]]
+"""A graph with inputs: emits its nodes on them, and gives its outputs; or raises Lost."""
 
 Result: TypeAlias = Atom | tuple[Atom, ...]
 Converter: TypeAlias = Callable[[Node], Result]

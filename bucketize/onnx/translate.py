@@ -6,6 +6,7 @@ import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -34,6 +35,8 @@ from bucketize.onnx.function import (
 from bucketize.onnx.load import domain, imported
 from bucketize.onnx.node import (
     Converter,
+    Graph,
+    Lost,
     Node,
     Unread,
     Unsupported,
@@ -55,6 +58,7 @@ Values: TypeAlias = dict[str, Atom | None]
 
 Inputs: TypeAlias = Sequence[Atom | None]
 Results: TypeAlias = Sequence[Atom | None]
+Blocks: TypeAlias = Mapping[str, Function | Graph]
 
 
 class Fault(NamedTuple):
@@ -88,24 +92,50 @@ class Translation:
     weights: str
     functions: Mapping[Key, FunctionProto] = field(default_factory=dict)
     faults: dict[Fault, list[str]] = field(default_factory=dict)
-    ranks: dict[str, int] = field(default_factory=dict)
-    """Of values, as far as the model declares them."""
     path: tuple[str, ...] = ()
     calls: tuple[Key, ...] = ()
     count: Iterator[int] = field(default_factory=itertools.count)
     """Counts the calls of functions."""
+    ranks: dict[str, int] = field(default_factory=dict)
+    """Of values, as far as the model declares them."""
 
     def function(
         self, name: str, graph: GraphProto, params: Sequence[Var], outer: Values
     ) -> Function:
         """The function of a graph that may also see the values of `outer`."""
-        values: Values = {**outer, **_constants(graph), **{p.name: p for p in params}}
+        builder = Builder()
+        results = self._emit(name, graph, outer, {p.name: p for p in params}, builder)
+        return builder.function(name, params, [r for r in results if r is not None])
+
+    def _emit(
+        self, name: str, graph: GraphProto, outer: Values, inputs: Values, builder: Builder
+    ) -> list[Atom | None]:
+        """What a graph makes of its inputs, if it also sees the values of `outer`."""
+        values: Values = {**outer, **_constants(graph), **inputs}
         self.ranks |= _declared_ranks(graph)
-        scope = Scope(values, Builder(), [o.name for o in graph.output], graph.node)
+        scope = Scope(values, builder, [o.name for o in graph.output], graph.node)
         check_different("value", [o for node in graph.node for o in node.output if o])
         self._convert_all(graph.node, scope)
-        results = [_find(values, o.name, f"the output of {name}") for o in graph.output]
-        return scope.builder.function(name, params, [r for r in results if r is not None])
+        return [_find(values, o.name, f"the output of {name}") for o in graph.output]
+
+    def _block(self, graph: GraphProto, outer: Values) -> Function | Graph:
+        """A graph as a function; one with inputs is emitted by whoever knows their types."""
+        if not graph.input:
+            return self.function(graph.name, graph, (), outer)
+        return partial(self._inline, graph, outer)
+
+    def _inline(
+        self, graph: GraphProto, outer: Values, builder: Builder, inputs: Sequence[Atom]
+    ) -> tuple[Atom, ...]:
+        names = [i.name for i in graph.input]
+        if len(names) != len(inputs):
+            raise Unsupported(f"{len(inputs)} inputs for a graph of {len(names)}")
+        before = sum(map(len, self.faults.values()))
+        named = dict(zip(names, inputs, strict=True))
+        results = self._emit(graph.name, graph, outer, named, builder)
+        if sum(map(len, self.faults.values())) > before:
+            raise Lost
+        return tuple(r for r in results if r is not None)
 
     def check(self) -> None:
         """Raise the one error that lists what is not supported, if there is any."""
@@ -127,19 +157,19 @@ class Translation:
         """What the node makes: None for each output, if it or what it reads is not supported."""
         try:
             return self._results(node, scope)
+        except Lost:
+            pass
         except Unsupported as e:
-            self._note(node, str(e))
+            self._refuse(node, str(e))
         except UnknownRankError as e:
-            self._note(node, ", ".join([str(e), *(note.rstrip() for note in e.__notes__)]))
+            self._refuse(node, ", ".join([str(e), *(note.rstrip() for note in e.__notes__)]))
         except BucketizeError as e:
             e.add_note(f"from ONNX node {self._title(node)!r} ({_op_type(node)})")
             raise
         return [None] * len(node.output)
 
-    def _note(self, node: NodeProto, reason: str) -> None:
-        """Note why a node is not supported."""
-        fault = Fault(self._op_type(node), reason)
-        self.faults.setdefault(fault, []).append(self._title(node))
+    def _refuse(self, node: NodeProto, reason: str) -> None:
+        self.faults.setdefault(Fault(self._op_type(node), reason), []).append(self._title(node))
 
     def _results(self, node: NodeProto, scope: Scope) -> Results:
         own = self.functions.get(key_of(node))
@@ -148,7 +178,7 @@ class Translation:
         reader = f"node {self._title(node)!r}"
         inputs = [_find(scope.values, name, reader) for name in node.input]
         graphs = {a.name: a.g for a in node.attribute if a.type == AttributeProto.GRAPH}
-        blocks = {k: self.function(g.name, g, (), scope.values) for k, g in graphs.items()}
+        blocks = {k: self._block(g, scope.values) for k, g in graphs.items()}
         if _is_lost(node, inputs, graphs, blocks):
             return [None] * len(node.output)
         if own is not None:
@@ -162,9 +192,7 @@ class Translation:
             raise Unsupported("no converter for this operator")
         check_node(node, self.opsets, domain(node.domain), nested=any(subgraphs(node)))
 
-    def _standard(
-        self, node: NodeProto, inputs: Inputs, blocks: Mapping[str, Function], scope: Scope
-    ) -> Results:
+    def _standard(self, node: NodeProto, inputs: Inputs, blocks: Blocks, scope: Scope) -> Results:
         """An operator's results by its converter, or by the function that the standard gives."""
         opset, begin = self._opset(node), len(scope.builder.body)
         schema = schema_of(domain(node.domain), node.op_type, opset)
@@ -178,9 +206,7 @@ class Translation:
                 raise
             return self._call(function, node, defaults_of_schema(schema), inputs, scope)
 
-    def _converted(
-        self, node: NodeProto, inputs: Inputs, blocks: Mapping[str, Function], scope: Scope
-    ) -> Results:
+    def _converted(self, node: NodeProto, inputs: Inputs, blocks: Blocks, scope: Scope) -> Results:
         """An operator's results by its converter; Unread where that reads less than there is."""
         convert, builder = self._converter(node), scope.builder
         if convert is None:
@@ -211,20 +237,16 @@ class Translation:
         key = key_of(node)
         check_call(key, self.calls, next(self.count))
         nodes = called(function, node, defaults, scope.used)
+        results = [*zip(function.output, node.output, strict=False)]
         inside = replace(
             self,
             opsets={**self.opsets, **imported(function.opset_import)},
-            ranks={
-                inner: self.ranks[outer]
-                for inner, outer in zip(function.output, node.output, strict=False)
-                if outer in self.ranks
-            },
             path=(*self.path, _title(node)),
             calls=(*self.calls, key),
+            ranks={f: self.ranks[o] for f, o in results if o in self.ranks},
         )
         values: Values = dict(zip(function.input, inputs, strict=False))
         inside._convert_all(nodes, Scope(values, scope.builder, function.output, nodes))
-        results = zip(function.output, node.output, strict=False)
         return [
             _find(values, name, f"the output of {key}") if output in scope.used else None
             for name, output in results
@@ -291,11 +313,12 @@ def _is_lost(
     node: NodeProto,
     inputs: Iterable[Atom | None],
     graphs: Mapping[str, GraphProto],
-    blocks: Mapping[str, Function],
+    blocks: Mapping[str, Function | Graph],
 ) -> bool:
     """Whether an unsupported node would have made what the node reads, or its graphs return."""
     read = any(name and not atom for name, atom in zip(node.input, inputs, strict=True))
-    return read or any(len(blocks[k].results) < len(g.output) for k, g in graphs.items())
+    made = ((b, graphs[k]) for k, b in blocks.items() if isinstance(b, Function))
+    return read or any(len(block.results) < len(g.output) for block, g in made)
 
 
 def _attributes(node: NodeProto) -> dict[str, Any]:

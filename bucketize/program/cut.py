@@ -13,9 +13,12 @@ from bucketize.dispatch.decision import Tree, tree_of
 from bucketize.errors import TypeRelError
 from bucketize.ir import (
     CALL,
+    FUSED,
     IF,
     ILLEGAL,
+    LOOP,
     NO_BUCKET,
+    STRUCTURAL,
     TESTS,
     Atom,
     Binding,
@@ -25,6 +28,7 @@ from bucketize.ir import (
     Var,
     copy_binding,
     illegal,
+    rounds_of,
 )
 from bucketize.ops.dim import from_dims
 from bucketize.ops.dyn import EXTENTS
@@ -37,6 +41,7 @@ from bucketize.program.instruction import (
     Instruction,
     KernelCall,
     Leaves,
+    Loop,
     ReadSizes,
     Refuse,
     RunSegment,
@@ -105,7 +110,7 @@ class Cutter:
 
     def _native(self, b: Binding) -> tuple[Binding, KernelCall | None] | None:
         """The binding and its kernel, if a segment can hold it; views and dims need none."""
-        if b.op in (IF, CALL, NO_BUCKET, ILLEGAL) or b.op in TESTS:
+        if b.op in STRUCTURAL - {FUSED} or b.op in TESTS:
             return None
         if b.op in VIEWS or b.op is from_dims:
             return b, None
@@ -194,6 +199,8 @@ class Cutter:
             yield Refuse(b)
         elif b.op is IF:
             yield self._decision(b, brings_sizes, env)
+        elif b.op is LOOP:
+            yield self._loop(b, brings_sizes, env)
         else:
             yield Compute(b, brings_sizes)
 
@@ -205,6 +212,15 @@ class Cutter:
             return Branch(condition, *blocks, b.outs, brings_sizes)
         leaves = Leaves(tree.leaves, lambda leaf: self._block(leaf, env))
         return Decide(tree.symbols, tree.nodes, leaves, b.outs, brings_sizes)
+
+    def _loop(self, b: Binding, brings_sizes: bool, env: Env) -> Loop:
+        body, (trips, proceed, *carried) = b.attrs["body"], b.args
+        self.unnamed.append(body)
+        params = tuple(map(self._named, body.params))  # other extents in each round
+        inner = {**env, **dict(zip(body.params, params, strict=True))}
+        code = self._block(body, inner)
+        rounds = rounds_of([a.type for a in b.args], body)
+        return Loop(trips, proceed, tuple(carried), params, code, rounds, b.outs, brings_sizes)
 
     def _tree(self, test: Binding, b: Binding) -> Tree | None:
         if b not in self.trees:

@@ -156,6 +156,24 @@ class Decide:
         return ~at
 
 
+@dataclass(frozen=True, eq=False)
+class Loop:
+    """Run a block again and again, each round on what the one before it made."""
+
+    trips: Atom
+    proceed: Atom
+    args: tuple[Atom, ...]
+    """What is carried into the first round."""
+    params: tuple[Var, ...]
+    """The number of the round, and what is carried into it."""
+    body: Code
+    """Its results: whether to proceed, what is carried on, rows."""
+    rounds: Dim
+    """How many there are, or `?`."""
+    outs: tuple[Var, ...]
+    brings_sizes: bool
+
+
 class Leaves:
     """The blocks below a tree, each made when first asked for."""
 
@@ -188,7 +206,7 @@ class Refuse:
     binding: Binding
 
 
-Instruction: TypeAlias = RunSegment | Compute | ReadSizes | Call | Decide | Branch | Refuse
+Instruction: TypeAlias = RunSegment | Compute | ReadSizes | Call | Decide | Branch | Loop | Refuse
 
 
 @dataclass(frozen=True, eq=False)
@@ -213,6 +231,8 @@ def _with_segments(i: Instruction, new: Callable[[Segment], Segment]) -> Instruc
         return i if segment is i.segment else replace(i, segment=segment)
     if isinstance(i, Branch):
         return replace(i, then=with_segments(i.then, new), orelse=with_segments(i.orelse, new))
+    if isinstance(i, Loop):
+        return replace(i, body=with_segments(i.body, new))
     if isinstance(i, Decide):
         leaves = i.leaves
         return replace(
@@ -231,3 +251,5 @@ def instructions(code: Code) -> Iterator[Instruction]:
         elif isinstance(instruction, Branch):
             yield from instructions(instruction.then)
             yield from instructions(instruction.orelse)
+        elif isinstance(instruction, Loop):
+            yield from instructions(instruction.body)

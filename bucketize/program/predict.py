@@ -25,7 +25,9 @@ class Expected:
 
     what: KernelCall | Compute
     seconds: float | None
-    """None where there is no model, or a run alone tells the sizes."""
+    """Of one run; None where there is no model, or a run alone tells the sizes."""
+    times: int = 1
+    """How often it is run, in a loop."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ class Prediction:
     @property
     def seconds(self) -> float:
         """Of the whole call; those of kernels that are not known are missing."""
-        return CALL_S + sum(k.seconds or 0.0 for k in self.kernels)
+        return CALL_S + sum(k.times * (k.seconds or 0.0) for k in self.kernels)
 
 
 def predicted(program: Program, sizes: Sizes, function: str = "main") -> Prediction:
@@ -58,18 +60,21 @@ def predicted(program: Program, sizes: Sizes, function: str = "main") -> Predict
     """
     _check(program.routines[function].params, sizes)
     clone = function
-    found: list[tuple[KernelCall | Compute, Sizes]] = []
-    for instruction, known in way(program, function, sizes):
+    found: list[tuple[KernelCall | Compute, Sizes, int]] = []
+    for instruction, known, times in way(program, function, sizes):
         if isinstance(instruction, Call):
             clone = instruction.binding.attrs["callee"]
         elif isinstance(instruction, RunSegment):
-            found += [(call, known) for call in instruction.segment.calls]
+            found += [(call, known, times) for call in instruction.segment.calls]
         elif isinstance(instruction, Compute):
-            found.append((instruction, known))
+            found.append((instruction, known, times))
         elif isinstance(instruction, Refuse):
             raise refusal(instruction.binding, dict(known))
-    cold = constant_bytes(what for what, _ in found)
-    kernels = [Expected(w, predicted_kernel(program, w, known, cold)) for w, known in found]
+    cold = constant_bytes(what for what, _, _ in found)
+    kernels = [
+        Expected(what, predicted_kernel(program, what, known, cold), times)
+        for what, known, times in found
+    ]
     return Prediction(clone, tuple(kernels))
 
 

@@ -22,6 +22,7 @@ from bucketize.program.instruction import (
     Compute,
     Decide,
     Instruction,
+    Loop,
     ReadSizes,
     Refuse,
     RunSegment,
@@ -204,6 +205,11 @@ class _Text:
         if isinstance(i, ReadSizes):
             names = ", ".join(s.name for s in i.symbols)
             return f"read {names} of {self.atoms([i.atom])} for {i.op}"
+        if isinstance(i, Loop):
+            pairs = zip(i.params[1:], i.args, strict=True)
+            begin = ", ".join(f"{self.atoms([p])} = {self.name(a)}" for p, a in pairs)
+            ends = f"to {self.name(i.trips)} while {self.name(i.proceed)}"
+            return f"loop {self.name(i.params[0])} {ends} ({begin}) -> {self.atoms(i.outs)}"
         told = self.atoms([i.condition]) if isinstance(i, Branch) else ", ".join(i.symbols)
         tree = f": {i.nodes.tolist()}" if isinstance(i, Decide) else ""
         return f"{'decide by' if tree else 'if'} {told}{tree} -> {self.atoms(i.outs)}"
@@ -212,6 +218,8 @@ class _Text:
         """The blocks below an instruction, as far as they are decided."""
         if isinstance(i, Branch):
             yield from (("then", i.then), ("else", i.orelse))
+        elif isinstance(i, Loop):
+            yield "round", i.body
         elif isinstance(i, Decide):
             yield from ((f"leaf {k}", code) for k, code in sorted(i.leaves.made().items()))
 

@@ -179,14 +179,14 @@ class Executable:
 
         def run(*arrays: Array, **named: Array) -> list[Array]:
             inputs = arrange_inputs(self._params, arrays, named)
-            return _owned(context.invoke(self.program.routines["main"], inputs), inputs)
+            return _owned(context.enter(self.program.routines["main"], inputs), inputs)
 
         return run
 
     def _run(self, name: str, inputs: Sequence[Array]) -> list[Array]:
         context = self._taken()
         try:
-            return _owned(context.invoke(self.program.routines[name], inputs), inputs)
+            return _owned(context.enter(self.program.routines[name], inputs), inputs)
         finally:
             self._idle.append(context)
 

@@ -17,6 +17,7 @@ from bucketize.program.instruction import (
     Compute,
     Instruction,
     KernelCall,
+    Loop,
     Refuse,
     RunSegment,
 )
@@ -105,7 +106,7 @@ def explain(sizes: dict[str, int], context: Context) -> Explanation:
     """Follow the decisions from `main` down to kernels."""
     told = Explanation(dict(sizes))
     _enter(context, "main", told)
-    for instruction, known in way(context.image.program, "main", sizes):
+    for instruction, known, _ in way(context.image.program, "main", sizes):
         _tell(context, instruction, known, told)
         if not isinstance(instruction, Call):
             told.inside = dict(known)
@@ -118,6 +119,10 @@ def _enter(context: Context, name: str, told: Explanation) -> None:
     told.path.append(name)
 
 
+FORKS = {Branch: "a branch that depends on values", Loop: "a loop, of which a round is shown"}
+"""What a path says of instructions with blocks."""
+
+
 def _tell(
     context: Context, instruction: Instruction, sizes: Mapping[str, int], told: Explanation
 ) -> None:
@@ -125,8 +130,8 @@ def _tell(
         raise refusal(instruction.binding, dict(sizes))
     if isinstance(instruction, Call):
         _enter(context, instruction.binding.attrs["callee"], told)
-    elif isinstance(instruction, Branch):
-        told.path.append("a branch that depends on values")
+    elif isinstance(instruction, Branch | Loop):
+        told.path.append(FORKS[type(instruction)])
     elif isinstance(instruction, Compute):
         told.steps.append(_host_step(instruction.binding))
     elif isinstance(instruction, RunSegment):

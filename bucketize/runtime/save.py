@@ -26,6 +26,7 @@ from bucketize.program.instruction import (
     Compute,
     Decide,
     KernelCall,
+    Loop,
     ReadSizes,
     Refuse,
     RunSegment,
@@ -35,6 +36,7 @@ from bucketize.program.plan import Plan, agreed
 from bucketize.program.program import Routine
 from bucketize.runtime.image import Image, core
 from bucketize.text import constants, show
+from bucketize.types import TensorType
 
 Json: TypeAlias = dict[str, Any]
 
@@ -258,6 +260,14 @@ class _Encoder:
         blocks = {"then": self.code(i.then), "orelse": self.code(i.orelse)}
         outs = {"outs": self.atoms(i.outs), "brings_sizes": i.brings_sizes}
         return {"do": "branch", "condition": self.atom(i.condition), **blocks, **outs}
+
+    @step.register
+    def _(self, i: Loop) -> Json:
+        ends = {"trips": self.atom(i.trips), "proceed": self.atom(i.proceed)}
+        begin = {"args": self.atoms(i.args), "params": self.atoms(i.params)}
+        outs = {"outs": self.atoms(i.outs), "brings_sizes": i.brings_sizes}
+        body = {"body": self.code(i.body), "rounds": str(TensorType(np.dtype(int), (i.rounds,)))}
+        return {"do": "loop", **ends, **begin, **body, **outs}
 
     @step.register
     def _(self, i: Refuse) -> Json:

@@ -28,6 +28,7 @@ from bucketize.program.instruction import (
     Instruction,
     KernelCall,
     Leaves,
+    Loop,
     ReadSizes,
     Refuse,
     RunSegment,
@@ -264,6 +265,14 @@ class _Decoder:
         blocks = self.code(step["then"]), self.code(step["orelse"])
         outs = self.outs(step["outs"])
         return Branch(self.atom(step["condition"]), *blocks, outs, step["brings_sizes"])
+
+    def _loop(self, step: Json) -> Instruction:
+        ends = self.atom(step["trips"]), self.atom(step["proceed"])
+        args = tuple(self.atom(a) for a in step["args"])
+        params, body = self.outs(step["params"]), self.code(step["body"])
+        (rounds,) = parse_type(step["rounds"], self.symbols).shape
+        outs = self.outs(step["outs"])
+        return Loop(*ends, args, params, body, rounds, outs, step["brings_sizes"])
 
     def _refuse(self, step: Json) -> Instruction:
         return Refuse(self.bound(step))

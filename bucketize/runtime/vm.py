@@ -12,9 +12,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from bucketize.call import bind_shapes, refusal
+from bucketize.call import bind_shapes, refusal, too_deep
 from bucketize.errors import ShapeError
-from bucketize.interpret import compute
+from bucketize.interpret import compute, stacked
 from bucketize.ir import Atom, Const, Var
 from bucketize.op import Array
 from bucketize.program.instruction import (
@@ -24,6 +24,7 @@ from bucketize.program.instruction import (
     Compute,
     Decide,
     Instruction,
+    Loop,
     ReadSizes,
     Refuse,
     RunSegment,
@@ -76,6 +77,13 @@ class Context:
     def new_state(self, segment: Segment) -> State:
         """A table that is filled for no sizes yet."""
         return State(segment, self.image.linked(segment), self.image, self.arena)
+
+    def enter(self, routine: Routine, arrays: Sequence[Array]) -> list[Array]:
+        """The results of the routine that a call from outside begins with."""
+        try:
+            return self.invoke(routine, arrays)
+        except RecursionError as e:
+            raise too_deep() from e
 
     def invoke(self, routine: Routine, arrays: Sequence[Array]) -> list[Array]:
         """The results of a routine; inputs of the shapes of the last call go the same way."""
@@ -191,6 +199,23 @@ def _branch(context: Context, i: Branch, registers: Registers, sizes: Sizes) -> 
         _learn(i.outs, registers, sizes)
 
 
+def _loop(context: Context, i: Loop, registers: Registers, sizes: Sizes) -> None:
+    trips, proceed = int(_read(registers, i.trips)), _read(registers, i.proceed)
+    carried = [a.value.copy() if isinstance(a, Const) else registers[a] for a in i.args]
+    rounds: list[list[Array]] = []
+    while proceed and len(rounds) < trips:
+        arrays = [np.array(len(rounds)), *carried]
+        inside = bind_shapes(i.params, [a.shape for a in arrays], sizes, what="carried")
+        registers.update(zip(i.params, arrays, strict=True))
+        proceed, *made = context.run(i.body, registers, inside)
+        carried, rows = made[: len(carried)], made[len(carried) :]
+        rounds.append(rows)
+    rows = stacked(i.outs[len(carried) :], rounds, sizes)
+    registers.update(zip(i.outs, [*carried, *rows], strict=True))
+    if i.brings_sizes:
+        _learn(i.outs, registers, sizes)
+
+
 def _refuse(_: Context, i: Refuse, _registers: Registers, sizes: Sizes) -> None:
     raise refusal(i.binding, sizes)
 
@@ -202,6 +227,7 @@ _RUN: Mapping[type, Callable[[Context, Any, Registers, Sizes], None]] = {
     Call: _call,
     Decide: _decide,
     Branch: _branch,
+    Loop: _loop,
     Refuse: _refuse,
 }
 

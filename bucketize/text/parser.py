@@ -10,7 +10,22 @@ import numpy as np
 
 import bucketize.ops  # noqa: F401  (fills the table of operators)
 from bucketize.errors import BucketizeError, ParseError
-from bucketize.ir import CALL, FUSED, IF, Atom, Builder, Clone, Const, Function, Module, Var
+from bucketize.ir import (
+    CALL,
+    FUSED,
+    IF,
+    LOOP,
+    ROUND,
+    Atom,
+    Builder,
+    Clone,
+    Const,
+    Function,
+    Module,
+    Var,
+    copy_block,
+    settle,
+)
 from bucketize.op import Array, get
 from bucketize.text.clone import read_clone
 from bucketize.text.reader import TYPES, Reader, Token, joined, unquoted
@@ -47,7 +62,12 @@ class _Parser(Reader):
         self.table = [Const(a) for a in table]
         self.names: dict[str, Atom] = {}
         self.clones: dict[str, Clone] = {}
-        self.structural = {"if": self.conditional, "fused": self.fused, "call": self.call}
+        self.structural = {
+            "if": self.conditional,
+            "loop": self.loop,
+            "fused": self.fused,
+            "call": self.call,
+        }
 
     @contextmanager
     def scope(self, names: Mapping[str, Atom], bounds: Mapping[str, Symbol]) -> Iterator[None]:
@@ -152,6 +172,24 @@ class _Parser(Reader):
     def branch(self, name: str) -> Function:
         with self.scope(self.names, self.bounds):
             return self.block(name, (), "yield")
+
+    def loop(self, out: Builder, _at: Token) -> Made:
+        number = self.kind("variable")
+        self.expect("to")
+        trips = self.atom()
+        self.expect("while")
+        proceed = self.atom()
+        self.expect("(")
+        carried = self.listed(self.operand, ")")
+        with self.scope(self.names, self.bounds):
+            types = [TensorType(p.type.dtype, p.type.shape) for _, p, _ in carried]
+            tokens = [number, *(token for token, _, _ in carried)]
+            params = list(map(Var, map(unquoted, tokens), (ROUND, *types)))
+            for token, param in zip(tokens, params, strict=True):
+                self.define(token, param)
+            written = self.block("body", params, "yield")
+        body = settle(types, lambda new: copy_block(written, {}, new))  # wider than they begin
+        return out.emit_all(LOOP, trips, proceed, *(a for _, _, a in carried), body=body)
 
     def call(self, out: Builder, _at: Token) -> Made:
         callee = unquoted(self.kind("function"))

@@ -13,6 +13,7 @@ from bucketize.ir import (
     CALL,
     FUSED,
     IF,
+    LOOP,
     Atom,
     Binding,
     Clone,
@@ -131,6 +132,8 @@ class _Printer:
             yield "} else {"
             yield from self.block(b.attrs["orelse"], scope, "yield")
             yield "}"
+        elif b.op is LOOP:
+            yield from self.loop(b, args, scope)
         elif b.op is FUSED:
             yield from self.fused(b, args, scope)
         elif b.op is CALL:
@@ -138,6 +141,18 @@ class _Printer:
         else:
             attrs = (f"{k}={_value(v)}" for k, v in b.attrs.items() if _is_stated(b, k, v))
             yield f"{b.op.name}({joined((*args, *attrs))})"
+
+    def loop(self, b: Binding, args: Sequence[str], scope: _Scope) -> Iterator[str]:
+        body, (trips, proceed, *carried) = b.attrs["body"], args
+        number, *held = map(scope.number, body.params)
+        pairs = zip(held, body.params[1:], b.args[2:], carried, strict=False)
+        begin = joined(
+            name + ("" if str(p.type) == str(a.type) else f": {p.type}") + f" = {text}"
+            for name, p, a, text in pairs
+        )
+        yield f"loop {number} to {trips} while {proceed} ({begin}) {{"
+        yield from self.block(body, scope, "yield")
+        yield "}"
 
     def fused(self, b: Binding, args: Sequence[str], scope: _Scope) -> Iterator[str]:
         body = b.attrs["body"]

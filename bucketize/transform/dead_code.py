@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from bucketize.ir import IF, Atom, Binding, Builder, Env, Function, copy_binding, map_blocks
+from bucketize.ir import Atom, Binding, Builder, Env, Function, blocks_of, copy_binding, map_blocks
 
 
 def dead_code(fn: Function) -> Function:
-    """`fn` without the bindings that no result needs, nor the result of a branch."""
-    return _sweep(map_blocks(fn, _sweep))  # the branches first: what only dead code read is dead
+    """`fn` without the bindings that no result needs, nor the result of a block."""
+    return _sweep(map_blocks(fn, _sweep))  # the blocks first: what only dead code read is dead
 
 
 def _sweep(fn: Function) -> Function:
@@ -23,7 +23,7 @@ def _sweep(fn: Function) -> Function:
 
 
 def live_bindings(fn: Function) -> set[Binding]:
-    """The bindings that the results need, branches of an `if` included as users."""
+    """The bindings that the results need, nested blocks included as users."""
     needed: set[Atom] = set(fn.results)
     live: set[Binding] = set()
     for b in reversed(fn.body):
@@ -34,9 +34,8 @@ def live_bindings(fn: Function) -> set[Binding]:
 
 
 def used_atoms(b: Binding) -> set[Atom]:
-    """What `b` reads, inside the branches of an `if` too."""
+    """What `b` reads, inside its blocks too."""
     used = set(b.args)
-    if b.op is IF:
-        for block in (b.attrs["then"], b.attrs["orelse"]):
-            used.update(block.results, *map(used_atoms, block.body))
+    for block in blocks_of(b).values():
+        used.update(block.results, *map(used_atoms, block.body))
     return used

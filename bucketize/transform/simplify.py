@@ -12,12 +12,14 @@ from bucketize.transform.dead_code import dead_code
 from bucketize.transform.dynamic_to_static import dynamic_to_static
 from bucketize.transform.fold_constant import fold_constant
 from bucketize.transform.fold_if import fold_if
+from bucketize.transform.fold_loop import fold_loop
 
 Transform: TypeAlias = Callable[[Function], Function]
 Pipeline: TypeAlias = Mapping[str, Transform]
 
 SIMPLIFY: Pipeline = {
     "fold_if": fold_if,
+    "fold_loop": fold_loop,
     "dynamic_to_static": dynamic_to_static,
     "fold_constant": fold_constant,
     "cse": cse,
