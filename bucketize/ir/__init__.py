@@ -26,7 +26,7 @@ from bucketize.ir.core import (
     Var,
 )
 from bucketize.ir.decision import TESTS, Gap, Leaf, Side, decisions, tree_lines
-from bucketize.ir.module import Clone, Functions, Module, Recipe, check_module
+from bucketize.ir.module import Clone, Functions, Module, Recipe, check_module, refusing
 from bucketize.ir.rewrite import Atoms, Rule, all_bindings, functions_of, map_blocks, rewrite
 from bucketize.ir.structure import CALL, FUSED, IF, ILLEGAL, NO_BUCKET, STRUCTURAL
 
@@ -65,6 +65,7 @@ __all__ = [
     "left_out",
     "map_blocks",
     "refine",
+    "refusing",
     "rewrite",
     "specialise",
     "substitute_attr",
