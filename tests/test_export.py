@@ -504,9 +504,14 @@ def test_models_of_the_zoo(name: str, policy: str) -> None:
 
 # --- random graphs -------------------------------------------------------------------------------
 
-SHARE = 40  # of the graphs, in every run of the tests
+SHARE = 30  # of the graphs, in every run of the tests
 REFUSED = "must be at least 1, got 0|Pad reflect|pool_attributes|out of data bounds"
 """What onnxruntime does not take, though it is legal: extents of 0, and far reflections."""
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "seed" in metafunc.fixturenames:
+        metafunc.parametrize("seed", range(metafunc.config.getoption("--graphs") or SHARE))
 
 
 def behind(mod: Module, graph: Any) -> Iterator[Module]:
@@ -539,7 +544,6 @@ def compare(mod: Module, cases: list[tuple[Arrays, Any]], tolerance: float, most
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("seed", range(SHARE))
 def test_random_graphs(seed: int) -> None:
     graph = test_fuzz.Graph(seed)
     grown = graph.module()
@@ -557,7 +561,6 @@ def test_random_graphs(seed: int) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("seed", range(SHARE // 2))
 def test_random_onnx_graphs(seed: int) -> None:
     graph = test_fuzz_onnx.Graph(seed)
     graph.wild = False  # onnxruntime's ReduceMax does not see NaN
