@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from bucketize.errors import BucketizeError
     from bucketize.ir import Function, Module
     from bucketize.loader import load
-    from bucketize.onnx import from_onnx
+    from bucketize.onnx import from_onnx, to_onnx
     from bucketize.runtime.executable import Executable
     from bucketize.text import show
     from bucketize.tune.entry import tune
@@ -36,6 +36,7 @@ _HOMES = {
     "from_onnx": "bucketize.onnx",
     "load": "bucketize.loader",
     "show": "bucketize.text",
+    "to_onnx": "bucketize.onnx",
     "tune": "bucketize.tune.entry",
     "zoo": "",
 }
@@ -53,6 +54,7 @@ __all__ = [
     "from_onnx",
     "load",
     "show",
+    "to_onnx",
     "tune",
     "zoo",
 ]

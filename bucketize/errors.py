@@ -38,6 +38,10 @@ class UnsupportedModelError(BucketizeError):
     """A model that is corrupt, or asks for something that is not supported."""
 
 
+class ExportError(BucketizeError):
+    """A module that no ONNX model can say."""
+
+
 class TransformError(BucketizeError):
     """A transform that cannot be applied to this module."""
 

@@ -39,6 +39,7 @@ PROMISED = {
     "from_onnx",
     "load",
     "show",
+    "to_onnx",
     "tune",
     "zoo",
 }
@@ -77,6 +78,7 @@ NO_MODULE = [
     bucketize.compile,
     lambda given: tune(given, log="never.csv"),
     bucketize.show,
+    bucketize.to_onnx,
     lambda given: evaluate_module(given, 0),
 ]
 
@@ -112,6 +114,7 @@ def test_what_is_no_path_is_not_loaded() -> None:
     ("function", "parameters"),
     [
         (bucketize.from_onnx, "model *bounds"),
+        (bucketize.to_onnx, "mod"),
         (bucketize.dispatch, "mod dispatcher *function *policy *fallback"),
         (tune, "mod *log *trials *search *seed *threads"),
         (bucketize.compile, "mod *log *threads *executor *lazy *strict"),

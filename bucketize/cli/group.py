@@ -16,6 +16,7 @@ from bucketize.cli.cache import cache
 from bucketize.cli.compile import compile
 from bucketize.cli.demo import demo
 from bucketize.cli.dispatchers import dispatchers
+from bucketize.cli.export import export
 from bucketize.cli.log import log
 from bucketize.cli.parameter import INTERRUPTED
 from bucketize.cli.profile import profile
@@ -123,6 +124,20 @@ def main(debug: bool) -> None:
 
 
 for command in (
-    *(demo, zoo, show, tune, compile, run, profile, bench, analyze, log, dispatchers, cache),
+    *(
+        demo,
+        zoo,
+        show,
+        tune,
+        compile,
+        export,
+        run,
+        profile,
+        bench,
+        analyze,
+        log,
+        dispatchers,
+        cache,
+    ),
 ):
     main.add_command(command)

@@ -120,8 +120,8 @@ def arranged(mod: Module, name: str) -> Iterator[str]:
 def lowered(mod: Module, name: str) -> Function:
     """The function that kernels are made of; a clone that is not legal as one that says why."""
     from bucketize.errors import ShapeError, TypeRelError
+    from bucketize.ir import refusing
     from bucketize.lower.pipeline import lower
-    from bucketize.program.decide import refusing
 
     try:
         return lower(mod.function(name))

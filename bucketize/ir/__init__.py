@@ -30,7 +30,7 @@ from bucketize.ir.core import (
     Var,
 )
 from bucketize.ir.decision import TESTS, Gap, Leaf, Side, decisions, tree_lines
-from bucketize.ir.module import Clone, Functions, Module, Recipe, check_module
+from bucketize.ir.module import Clone, Functions, Module, Recipe, check_module, refusing
 from bucketize.ir.rewrite import Atoms, Rule, all_bindings, functions_of, map_blocks, rewrite
 from bucketize.ir.structure import CALL, FUSED, IF, ILLEGAL, LOOP, NO_BUCKET, STRUCTURAL
 
@@ -72,6 +72,7 @@ __all__ = [
     "left_out",
     "map_blocks",
     "refine",
+    "refusing",
     "rewrite",
     "rounds_of",
     "settle",

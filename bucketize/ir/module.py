@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from bucketize.errors import ArgumentError, unknown_name
+from bucketize.errors import ArgumentError, BucketizeError, unknown_name
+from bucketize.ir.build import illegal
 from bucketize.ir.core import Function
 from bucketize.ir.decision import tree_lines
 from bucketize.ir.html import html_heading, html_lines, html_table
@@ -136,6 +137,15 @@ class Module:
 def _facts(clone: Clone) -> list[str]:
     sizes = ", ".join(f"{n}={show_interval(i)}" for n, i in clone.bucket.items())
     return [sizes, clone.policy, f"{clone.weight:g}"]
+
+
+def refusing(module: Module, name: str, error: BucketizeError) -> Function | None:
+    """The clone whose types do not fit, as one that refuses every run; None if it is no clone."""
+    error.add_note(f"in {name}: if the model is not legal at these sizes, bound its symbols")
+    clone = module.clones.get(name)
+    if clone is None or clone.origin is None:
+        return None
+    return replace(illegal(clone.origin, error), name=name)
 
 
 def check_module(given: object) -> None:

@@ -1,4 +1,4 @@
-"""The bridge to ONNX: models in, as modules."""
+"""The bridge to ONNX: models in, as modules, and modules out."""
 
 from bucketize.onnx import (  # noqa: F401  importing the families fills the table of converters
     attention,
@@ -14,6 +14,7 @@ from bucketize.onnx import (  # noqa: F401  importing the families fills the tab
     shape,
     window,
 )
+from bucketize.onnx.export import to_onnx
 from bucketize.onnx.front import from_onnx
 
-__all__ = ["from_onnx"]
+__all__ = ["from_onnx", "to_onnx"]

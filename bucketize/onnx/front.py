@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
-from onnx import GraphProto, TensorShapeProto, ValueInfoProto
+from onnx import GraphProto, ModelProto, TensorShapeProto, ValueInfoProto
 
 from bucketize.errors import ArgumentError, BucketizeError, UnsupportedModelError, unknown_name
 from bucketize.ir import Module, Var
@@ -22,6 +23,8 @@ from bucketize.types import Dim, Symbol, TensorType
 Key: TypeAlias = str | tuple[str, int]  # a `dim_param`, or the place of a dim that has none
 Bounds: TypeAlias = Mapping[str, tuple[int, int | None]]
 
+BOUNDS = "bucketize.bounds"  # in a model's metadata: {"N": [1, 32]}, inclusive, as JSON
+
 
 def from_onnx(
     model: Source,
@@ -32,7 +35,8 @@ def from_onnx(
 ) -> Module:
     """The module of an ONNX model of any opset: a path, bytes, or a ModelProto.
 
-    `bounds` are inclusive, by symbol: `{"N": (1, 32)}`; None as the upper one is no bound. Each
+    `bounds` are inclusive, by symbol: `{"N": (1, 32)}`; None as the upper one is no bound. They go
+    before those that `to_onnx` left in the model. Each
     `dim_param` becomes a symbol, with `_` for what no name can hold; a dim without one becomes a
     symbol of its own, `{input}_{axis}`. `precision` is that of `conv2d`: "exact" keeps to kernels
     that add up the products of the definition. `weights` is that of `matmul`, where a factor is a
@@ -47,7 +51,7 @@ def from_onnx(
     if weights not in FORMATS:
         raise unknown_name("format of weights", weights, FORMATS)
     proto = load(model)
-    params = parameters(proto.graph, bounds or {})
+    params = parameters(proto.graph, bounds or {}, stored_bounds(proto))
     names = [output.name for output in proto.graph.output]
     check_different("output", names)
     translation = Translation(opsets(proto), precision, weights, functions(proto))
@@ -56,8 +60,20 @@ def from_onnx(
     return Module({"main": main}, names=names)
 
 
-def parameters(graph: GraphProto, bounds: Bounds) -> list[Var]:
-    """The inputs of a graph as variables; those with an initializer are constants, not inputs."""
+def stored_bounds(model: ModelProto) -> Bounds:
+    """The bounds that `to_onnx` wrote beside the graph, by `dim_param`, or place."""
+    (found,) = [p.value for p in model.metadata_props if p.key == BOUNDS] or ["{}"]
+    try:
+        return {name: (lo, hi) for name, (lo, hi) in json.loads(found).items()}
+    except (AttributeError, TypeError, ValueError) as e:
+        raise UnsupportedModelError(f"the metadata {BOUNDS} are none: {found!r}") from e
+
+
+def parameters(graph: GraphProto, bounds: Bounds, stored: Bounds) -> list[Var]:
+    """The inputs of a graph as variables; those with an initializer are constants, not inputs.
+
+    `bounds` are by symbol, and go before those that are `stored` in the model.
+    """
     constant = {t.name for t in graph.initializer}
     inputs = [i for i in graph.input if i.name not in constant]
     check_different("input", [i.name for i in inputs])
@@ -66,7 +82,8 @@ def parameters(graph: GraphProto, bounds: Bounds) -> list[Var]:
     for name in bounds:
         if name not in names.values():
             raise unknown_name("symbol", name, names.values())
-    dims = {key: _bounded(name, bounds.get(name, (1, None))) for key, name in names.items()}
+    known = {n: bounds.get(n, stored.get(raw_name(k), (1, None))) for k, n in names.items()}
+    dims = {key: _bounded(name, known[name]) for key, name in names.items()}
     return [_parameter(i, shape, dims) for i, shape in zip(inputs, shapes, strict=True)]
 
 
@@ -97,9 +114,14 @@ def _extent(value: ValueInfoProto, axis: int, dim: TensorShapeProto.Dimension) -
     )
 
 
+def raw_name(key: Key) -> str:
+    """The name of an extent before it is made one that can be written."""
+    return key if isinstance(key, str) else f"{key[0]}_{key[1]}"
+
+
 def _symbol_names(keys: Iterable[Key]) -> dict[Key, str]:
     """Names that can be written, each different, and the `dim_param` itself wherever it can be."""
-    raw = {k: k if isinstance(k, str) else f"{k[0]}_{k[1]}" for k in keys}
+    raw = {k: raw_name(k) for k in keys}
     names: dict[Key, str] = {}
     for key in sorted(raw, key=lambda k: (isinstance(k, tuple), not _is_name(raw[k]))):
         name = re.sub(r"\W+|^(?=\d)", "_", raw[key])

@@ -26,7 +26,7 @@ from bucketize.ir import (
     Function,
     Module,
     all_bindings,
-    illegal,
+    refusing,
 )
 from bucketize.kernel.build import kernel_name
 from bucketize.kernel.target import Target
@@ -185,15 +185,6 @@ class _Decider:
         }
         pitched = template.pitched(workload)
         return KernelCall(b, workload, args, implementation, why, name, packs, pitched)
-
-
-def refusing(module: Module, name: str, error: BucketizeError) -> Function | None:
-    """The clone whose types do not fit, as one that refuses every run; None if it is no clone."""
-    error.add_note(f"in {name}: if the model is not legal at these sizes, bound its symbols")
-    clone = module.clones.get(name)
-    if clone is None or clone.origin is None:
-        return None
-    return replace(illegal(clone.origin, error), name=name)
 
 
 def completed(

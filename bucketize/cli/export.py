@@ -1,0 +1,87 @@
+"""`bucketize export`: a dispatched model as an ONNX file for other engines."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from bucketize.cli import parameter
+from bucketize.cli.model import dispatched_at, load_model
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+    from bucketize.ir import Module
+
+LIMIT = 2**31 - 1  # bytes of one message; weights of more lie in a file of their own
+
+
+@click.command(short_help="Write MODEL, dispatched, as ONNX for other engines.")
+@parameter.model_options
+@parameter.dispatch_options
+@parameter.oracle_at_option
+@parameter.written_option("--output", "-o", help="The ONNX file to write.", required=True)
+@parameter.json_option
+def export(
+    model: str, bounds: list[parameter.Bound], output: Path, as_json: bool, **options: Any
+) -> None:
+    """Write MODEL behind a dispatcher as an ONNX file that other engines run.
+
+    Decisions are nested Ifs, clones are functions of the model, weights are there once. Sizes that
+    no clone serves end in an error of a node whose name says so. Of more than 2 GiB, weights are in
+    FILE.data.
+
+    \b
+    Examples:
+      bucketize export zoo:mlp -d log -o mlp.onnx
+      bucketize export net.onnx --dim N=1..32 -d exact:sizes=1,8,32 --no-fallback -o net-8.onnx
+    """
+    from bucketize.onnx import to_onnx
+    from bucketize.progress import progress_bar
+
+    behind = dispatched_at(load_model(model, bounds), options)
+    with progress_bar(f"writing {output}"):
+        made = to_onnx(behind)
+        write(made, output)
+    told = summary(output, behind, made)
+    click.echo(json.dumps(told, indent=2) if as_json else shown(told))
+
+
+def write(model: ModelProto, path: Path) -> None:
+    """Write a model, and check what was written."""
+    import onnx
+
+    data = path.with_name(f"{path.name}.data")
+    apart = sum(len(t.raw_data) for t in model.graph.initializer) > LIMIT
+    if apart:
+        data.unlink(missing_ok=True)  # else it is appended to
+    onnx.save_model(model, path, save_as_external_data=apart, location=data.name)
+    onnx.checker.check_model(path)
+
+
+def summary(path: Path, mod: Module, made: ModelProto) -> dict[str, Any]:
+    """What was written, for scripts."""
+    return {
+        "path": str(path),
+        "opset": next(o.version for o in made.opset_import if not o.domain),
+        "functions": {f.doc_string: f.name for f in made.functions},
+        "bytes": path.stat().st_size,
+        "inputs": {p.name: str(p.type) for p in mod.main.params},
+        "outputs": {n: str(r.type) for n, r in zip(mod.outputs, mod.main.results, strict=True)},
+        "symbols": {s.name: [s.lo, s.hi] for s in mod.main.symbols().values()},
+    }
+
+
+def shown(told: dict[str, Any]) -> str:
+    """What was written, as text."""
+    functions, mib = len(told["functions"]), told["bytes"] / 2**20
+    return "\n".join(
+        [
+            f"{told['path']}: opset {told['opset']}, {functions} functions, {mib:.1f} MiB",
+            *(f"  input {name}: {type_}" for name, type_ in told["inputs"].items()),
+            *(f"  output {name}: {type_}" for name, type_ in told["outputs"].items()),
+        ]
+    )

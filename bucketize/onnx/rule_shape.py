@@ -1,0 +1,110 @@
+"""Export rules of what moves or measures tensors, static ops beside their `dyn` twins."""
+
+from __future__ import annotations
+
+from bucketize.onnx.node import Unsupported
+from bucketize.onnx.rule import Site, exports, exports_directly
+from bucketize.ops import dyn
+from bucketize.ops import shape as sh
+from bucketize.ops.rules import at_least
+
+exports_directly(sh.shape_of, "Shape")
+exports_directly(sh.size_of, "Size")
+
+
+# --- another view of the same elements -----------------------------------------------------------
+
+
+@exports(sh.reshape)
+def _reshape(s: Site) -> str:
+    """A 0 would copy an axis, unless it is said to be one."""
+    shape = s.attr("newshape")
+    zeros = {} if all(at_least(d, 1) for d in shape) else {"allowzero": 1}
+    return s.node("Reshape", s[0], s.extents(shape), **zeros)
+
+
+@exports(dyn.dyn_reshape)
+def _dyn_reshape(s: Site) -> str:
+    return s.node("Reshape", s[0], s.int64(1), allowzero=int(s.attr("allow_zero")))
+
+
+@exports(sh.transpose)
+def _transpose(s: Site) -> str:
+    return s.node("Transpose", s[0], perm=s.attr("axes"))
+
+
+@exports(sh.squeeze)
+def _squeeze(s: Site) -> str:
+    return _with_axes(s, "Squeeze")
+
+
+@exports(sh.unsqueeze)
+def _unsqueeze(s: Site) -> str:
+    return _with_axes(s, "Unsqueeze")
+
+
+def _with_axes(s: Site, op_type: str) -> str:
+    axes = s.attr("axes")
+    return s.node(op_type, s[0], s.integers(*axes)) if axes else s.node("Identity", s[0])
+
+
+@exports(sh.broadcast_to)
+def _broadcast_to(s: Site) -> str:
+    return s.node("Expand", s[0], s.extents(s.attr("shape")))
+
+
+@exports(dyn.dyn_broadcast_to)
+def _dyn_broadcast_to(s: Site) -> str:
+    return s.node("Expand", s[0], s.int64(1))
+
+
+# --- joining, cutting, repeating -----------------------------------------------------------------
+
+
+@exports(sh.concat)
+def _concat(s: Site) -> str:
+    return s.node("Concat", *s.operands, axis=s.attr("axis"))
+
+
+@exports(sh.strided_slice)
+def _strided_slice(s: Site) -> str:
+    if not s.attr("axes"):
+        return s.node("Identity", s[0])
+    begin, end, strides = (s.extents(s.attr(name)) for name in ("begin", "end", "strides"))
+    return s.node("Slice", s[0], begin, end, s.integers(*s.attr("axes")), strides)
+
+
+@exports(dyn.dyn_strided_slice)
+def _dyn_strided_slice(s: Site) -> str:
+    if not s.attr("axes"):
+        return s.node("Identity", s[0])
+    begin, end, strides = map(s.int64, (1, 2, 3))
+    return s.node("Slice", s[0], begin, end, s.integers(*s.attr("axes")), strides)
+
+
+@exports(sh.pad)
+def _pad(s: Site) -> str:
+    pads = s.attr("pads")
+    return _padded(s, s.extents((*(lo for lo, _ in pads), *(hi for _, hi in pads))))
+
+
+@exports(dyn.dyn_pad)
+def _dyn_pad(s: Site) -> str:
+    return _padded(s, s.int64(1), s.integers(*s.attr("axes")))
+
+
+def _padded(s: Site, pads: str, *axes: str) -> str:
+    mode = s.attr("mode")
+    if mode == "symmetric":
+        raise Unsupported("ONNX Pad has no mode symmetric")
+    return s.node("Pad", s[0], pads, s.constant(s.attr("value")), *axes, mode=mode)
+
+
+@exports(sh.tile)
+def _tile(s: Site) -> str:
+    return s.node("Tile", s[0], s.extents(s.attr("repeats")))
+
+
+@exports(dyn.dyn_tile)
+def _dyn_tile(s: Site) -> str:
+    return s.node("Tile", s[0], s.int64(1))

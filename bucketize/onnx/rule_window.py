@@ -1,0 +1,65 @@
+"""Export rules of matrix products, and of what slides a window over an image."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bucketize.ir import Const
+from bucketize.onnx.node import Unsupported
+from bucketize.onnx.rule import Site, exports
+from bucketize.ops.linalg import matmul
+from bucketize.ops.nn import avg_pool2d, conv2d, max_pool2d
+from bucketize.ops.rounding import FORMATS, rounded
+
+
+@exports(matmul)
+def _matmul(s: Site) -> str:
+    """Weights in another format leave as the numbers that it holds."""
+    y, weights = s.args[1], s.attr("weights")
+    if weights == FORMATS[0]:
+        return s.node("MatMul", *s.operands)
+    if not isinstance(y, Const):
+        raise Unsupported(f"weights of {weights} are known only at run time")
+    held = s.scope.frame.derived  # one for all clones
+    if (y, weights) not in held:
+        held[y, weights] = Const(rounded(y.value, weights))
+    return s.node("MatMul", s[0], s.scope.constant(held[y, weights]))
+
+
+@exports(conv2d)
+def _conv2d(s: Site) -> str:
+    """An image is padded by a node of its own where the pads depend on sizes."""
+    x, pads = _image(s), s.attr("pads")
+    if not all(isinstance(p, int) for p in pads):
+        top, left, bottom, right = pads
+        x = s.node("Pad", x, s.extents((0, 0, top, left, 0, 0, bottom, right)))
+        pads = (0, 0, 0, 0)
+    return _slide(s, "Conv", x, s[1], pads=pads, group=s.attr("groups"))
+
+
+@exports(max_pool2d)
+def _max_pool2d(s: Site) -> str:
+    return _pool(s, "MaxPool")
+
+
+@exports(avg_pool2d)
+def _avg_pool2d(s: Site) -> str:
+    return _pool(s, "AveragePool", count_include_pad=int(s.attr("count_include_pad")))
+
+
+def _pool(s: Site, op_type: str, **attrs: Any) -> str:
+    pads, kernel = s.attr("pads"), s.attr("kernel")
+    if not all(isinstance(p, int) for p in pads):
+        raise Unsupported(f"the pads ({', '.join(map(str, pads))}) depend on sizes")
+    flags = {"ceil_mode": int(s.attr("ceil_mode")), **attrs}
+    return _slide(s, op_type, _image(s), pads=pads, kernel_shape=kernel, **flags)
+
+
+def _image(s: Site) -> str:
+    return s[0] if s.attr("layout") == "NCHW" else s.node("Transpose", s[0], perm=(0, 3, 1, 2))
+
+
+def _slide(s: Site, op_type: str, *operands: str, **attrs: Any) -> str:
+    steps = {"strides": s.attr("strides"), "dilations": s.attr("dilations")}
+    y = s.node(op_type, *operands, **steps, **attrs)
+    return y if s.attr("layout") == "NCHW" else s.node("Transpose", y, perm=(0, 2, 3, 1))
