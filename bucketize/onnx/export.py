@@ -30,6 +30,7 @@ from bucketize.ir import (
     refusing,
 )
 from bucketize.onnx import (  # noqa: F401  importing the families fills the table of rules
+    rule_axes,
     rule_dim,
     rule_elementwise,
     rule_index,

@@ -48,7 +48,8 @@ def _topk(s: Site) -> tuple[str, ...]:
 
 @exports(dyn_topk)
 def _dyn_topk(s: Site) -> tuple[str, ...]:
-    return _top(s, s.int64(1))
+    k = s.int64(1)
+    return _top(s, k if s.type(1).shape else s.node("Unsqueeze", k, s.integers(0)))
 
 
 def _top(s: Site, k: str) -> tuple[str, ...]:

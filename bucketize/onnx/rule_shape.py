@@ -76,10 +76,8 @@ def _strided_slice(s: Site) -> str:
 
 @exports(dyn.dyn_strided_slice)
 def _dyn_strided_slice(s: Site) -> str:
-    if not s.attr("axes"):
-        return s.node("Identity", s[0])
-    begin, end, strides = map(s.int64, (1, 2, 3))
-    return s.node("Slice", s[0], begin, end, s.integers(*s.attr("axes")), strides)
+    begin, end, strides, axes = map(s.int64, (1, 2, 3, 4))
+    return s.node("Slice", s[0], begin, end, axes, strides)
 
 
 @exports(sh.pad)
@@ -90,7 +88,7 @@ def _pad(s: Site) -> str:
 
 @exports(dyn.dyn_pad)
 def _dyn_pad(s: Site) -> str:
-    return _padded(s, s.int64(1), s.integers(*s.attr("axes")))
+    return _padded(s, s.int64(1), s.int64(2))
 
 
 def _padded(s: Site, pads: str, *axes: str) -> str:
