@@ -438,6 +438,26 @@ def test_a_group_leaves_as_its_ops() -> None:
     agree(runner(model)({"x": x}), evaluate_module(mod, x), 0)
 
 
+@pytest.mark.parametrize("rounds", [0, 1, 3])
+def test_loops_leave_and_return(rounds: int) -> None:
+    """What they carry changes its extent, rows are stacked, a condition ends them."""
+    graph = """(float[N] x, int64 n) => (y, rows) <bool yes = {1}> {
+        y, rows = Loop <body = b (int64 i, bool go, float[K] c) => (more, float[L] d, float r) {
+            d = Concat <axis = 0> (c, x)
+            r = ReduceSum <keepdims = 0> (d)
+            two = Constant <value = int64 {2}> ()
+            more = Less (i, two)
+        }> (n, yes, x)
+    }"""
+    mod = bucketize.from_onnx(parse(graph, 21))
+    model = exported(mod)
+    back = bucketize.from_onnx(model)
+    inputs = {"x": np.arange(4, dtype="f4"), "n": np.array(rounds)}
+    want = evaluate_module(mod, **inputs)
+    agree(runner(model)(inputs), want, 0)
+    agree(evaluate_module(back, **inputs), want, 0)
+
+
 def test_what_is_illegal_fails_where_it_is_reached() -> None:
     """A window of 3 over 1 or 2: that clone cannot be, and the others can."""
     x, out = Var("x", tensor("float32", 1, 1, Symbol("H", 1, 8), 3)), Builder()

@@ -18,6 +18,7 @@ from bucketize.ir import (
     FUSED,
     IF,
     ILLEGAL,
+    LOOP,
     NO_BUCKET,
     Atom,
     Binding,
@@ -236,6 +237,8 @@ class _Export:
             return _refusal(scope, b)
         if b.op is IF:
             return self._fork(scope, b)
+        if b.op is LOOP:
+            return self._loop(scope, b)
         if b.op is CALL:
             return self._call(scope, b)
         if b.op is FUSED:
@@ -251,15 +254,27 @@ class _Export:
         branches = {"then_branch": then, "else_branch": orelse}
         return scope.node("If", condition, outputs=len(b.outs), **branches)
 
+    def _loop(self, scope: Scope, b: Binding) -> tuple[str, ...]:
+        body = self._branch(scope, b.attrs["body"])
+        told = _info(scope.frame.name("proceed"), TensorType(np.dtype(bool), ()))
+        inputs = list(body.input)
+        body.ClearField("input")
+        body.input.extend([inputs[0], told, *inputs[1:]])
+        return scope.node("Loop", *map(scope.value, b.args), outputs=len(b.outs), body=body)
+
     def _branch(self, outer: Scope, block: Function) -> GraphProto:
-        """The graph of a block; of its results only what every engine may rely on is said."""
+        """The graph of a block; of its values only what every engine may rely on is said."""
         scope = Scope(outer.frame, outer)
         if scope.depth > MAX_DEPTH:
             raise ExportError(f"decisions nest more than {MAX_DEPTH} deep; a file of ONNX cannot")
+        for param in block.params:
+            scope.bind(param, scope.frame.name(param.name))
         self._block(scope, block)
-        names = _returned(scope, block.results)
-        infos = [_info(n, _numbers_only(r.type)) for n, r in zip(names, block.results, strict=True)]
-        return helper.make_graph(scope.nodes, scope.frame.name("block"), [], infos)
+        names = [*map(scope.value, block.params), *_returned(scope, block.results)]
+        types = [_numbers_only(a.type) for a in (*block.params, *block.results)]
+        infos = list(map(_info, names, types))
+        inputs, outputs = infos[: len(block.params)], infos[len(block.params) :]
+        return helper.make_graph(scope.nodes, scope.frame.name("block"), inputs, outputs)
 
     def _call(self, scope: Scope, b: Binding) -> tuple[str, ...]:
         callee = self._callee(b.attrs["callee"])
