@@ -32,6 +32,7 @@ from bucketize.ir import (
 )
 from bucketize.onnx import (  # noqa: F401  importing the families fills the table of rules
     rule_axes,
+    rule_bits,
     rule_dim,
     rule_elementwise,
     rule_index,

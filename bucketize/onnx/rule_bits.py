@@ -1,0 +1,36 @@
+"""Export rules of shifts: ONNX shifts numbers without a sign, and by less than they have bits."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bucketize.onnx.rule import Site, exports
+from bucketize.ops import bits
+
+WIDEST = 64
+
+
+@exports(bits.left_shift)
+def _left_shift(s: Site) -> str:
+    return s.cast(_shifted(s, s.cast(s[0], np.int64), "LEFT"), s.dtype)
+
+
+@exports(bits.right_shift)
+def _right_shift(s: Site) -> str:
+    """Of a negative number the bits that are not there, shifted, are those that are not there."""
+    x = s.cast(s[0], np.int64)
+    if s.dtype.kind == "u":
+        return s.cast(_shifted(s, x, "RIGHT"), s.dtype)
+    negative = s.node("Less", x, s.constant(0, np.int64))
+    without = s.node("Where", negative, s.node("BitwiseNot", x), x)
+    y = _shifted(s, without, "RIGHT")
+    return s.cast(s.node("Where", negative, s.node("BitwiseNot", y), y), s.dtype)
+
+
+def _shifted(s: Site, x: str, direction: str) -> str:
+    """The bits of an int64, shifted as they are; 0 if there is none left."""
+    by, most = s.cast(s[1], np.int64), s.constant(WIDEST - 1, np.int64)
+    places = s.cast(s.node("Min", by, most), np.uint64)
+    made = s.node("BitShift", s.cast(x, np.uint64), places, direction=direction)
+    some = s.node("LessOrEqual", by, most)
+    return s.node("Where", some, s.cast(made, np.int64), s.constant(0, np.int64))
