@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -89,6 +90,33 @@ def test_a_helper_that_sleeps_is_woken() -> None:
         while not helper.asleep:
             assert time.monotonic() < end
             time.sleep(0.001)
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="the system has no such call")
+@pytest.mark.skipif(cores() == 1, reason="there is no other core")
+def test_a_helper_that_is_woken_runs_on_another_core_than_its_caller() -> None:
+    mine = os.sched_getaffinity(0)
+    cpu = min(mine)
+    run, together = Kernels([lambda _: None], [2]).shared(), Team()
+    together.run(shared(), run)
+    (helper,) = together._helpers
+    begun = time.monotonic()
+    while not helper.asleep:
+        assert time.monotonic() - begun < ENOUGH_S
+        time.sleep(0.01)
+    try:
+        os.sched_setaffinity(0, {cpu})  # the caller is on this core, and may use no other
+        together.run(shared(), run)
+        assert helper.native_id
+        assert os.sched_getaffinity(helper.native_id) == mine
+        while not helper.asleep:
+            assert time.monotonic() - begun < ENOUGH_S
+            time.sleep(0.01)
+        os.sched_setaffinity(0, mine)
+        together.run(shared(), run)
+    finally:
+        os.sched_setaffinity(0, mine)
+    assert len(mine - os.sched_getaffinity(helper.native_id)) == 1
 
 
 def test_without_helpers_the_caller_runs_all(monkeypatch: pytest.MonkeyPatch) -> None:

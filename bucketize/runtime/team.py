@@ -6,7 +6,9 @@ has begun nothing, so that a core that others use costs that core's help, and no
 
 from __future__ import annotations
 
+import ctypes
 import os
+from contextlib import suppress
 from threading import Lock, Semaphore, Thread
 
 import numpy as np
@@ -99,6 +101,7 @@ class _Helper(Thread):
     def wake(self) -> None:
         """Have it watch again, if it does not."""
         if self.asleep:
+            _keep_apart(self.native_id)
             self.bell.release()
 
     def run(self) -> None:
@@ -151,6 +154,20 @@ class Team:
         if len(self._kept) > MOST_KEPT:
             at = {run.place, *self._board[2:, 0].tolist()}
             self._kept = {place: memory for place, memory in self._kept.items() if place in at}
+
+
+def _keep_apart(thread: int | None) -> None:
+    """Let a thread, by the system's number, run on any core but the caller's.
+
+    Linux often wakes a thread on the core of who wakes it, and for some milliseconds leaves both
+    there, whatever else is idle.
+    """
+    if thread is None or not hasattr(os, "sched_setaffinity"):
+        return
+    here = ctypes.PyDLL(None).sched_getcpu()
+    if others := os.sched_getaffinity(0) - {here}:
+        with suppress(OSError):  # the system took these cores away
+            os.sched_setaffinity(thread, others)
 
 
 TEAM = Team()
