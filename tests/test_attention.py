@@ -21,6 +21,7 @@ from verify import verify
 import bucketize
 from bucketize import ops
 from bucketize.dispatch.tree import dispatch
+from bucketize.errors import TypeRelError
 from bucketize.interpret import evaluate_module, run_function
 from bucketize.ir import FUSED, Atom, Builder, Const, Function, Module, Var
 from bucketize.kernel.gemm import attention
@@ -706,3 +707,28 @@ def test_an_executable_computes_what_its_module_does(policy: str) -> None:
         args = [rng.standard_normal(s).astype(np.float32) for s in shapes]
         (got,), (want,) = exe.run(*args), evaluate_module(module, *args)
         np.testing.assert_allclose(got, want, atol=3e-6)
+
+
+POSITIONS = """(float[B, S, 64] x, float[100, 64] table) => (y) {
+    zero = Constant<value_ints = [0]>()
+    n = Shape<start = 1, end = 2>(x)
+    places = Slice(table, zero, n, zero)
+    h = Add(x, places)
+    t = Transpose<perm = [0, 2, 1]>(h)
+    scores = MatMul(h, t)
+    p = Softmax<axis = -1>(scores)
+    y = MatMul(p, h)
+}"""
+
+
+def test_a_length_without_bounds_may_not_exceed_a_table_of_positions() -> None:
+    """What is priced at the length's bounds has no size there."""
+    model = parse(POSITIONS, 20)
+    exe = bucketize.compile(from_onnx(model))
+    rng = np.random.default_rng(0)
+    for size in (1, 7, 100):
+        x, table = (rng.standard_normal((n, 64)).astype(np.float32) for n in (size, 100))
+        (wanted,) = run_ort(model, {"x": x[None], "table": table})
+        np.testing.assert_allclose(exe.run(x[None], table)[0], wanted, atol=1e-4)
+    with pytest.raises(TypeRelError, match="extents differ: 101 and 100"):
+        exe.run(np.zeros((1, 101, 64), np.float32), table)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from bucketize.errors import TypeRelError
 from bucketize.ir import Binding, Const, Function, all_bindings
 from bucketize.kernel.cost import Model, model_of
 from bucketize.kernel.gemm.cost import between
@@ -15,7 +16,7 @@ from bucketize.kernel.target import Target
 from bucketize.kernel.template import Implementation
 from bucketize.kernel.templates import TEMPLATES, candidates
 from bucketize.kernel.workload import Workload, group_function, workload_of
-from bucketize.types import ANY, Sizes, evaluate, symbols
+from bucketize.types import ANY, Dim, Sizes, evaluate, symbols
 
 LESS = 0.9  # of the time: models of different templates are off by as much
 
@@ -83,7 +84,10 @@ def _mean_log(
 
 
 def typical(workload: Workload) -> list[Sizes]:
-    """All symbols at their ends and in the middle, where they tell shapes and none is empty."""
+    """All symbols at their ends and in the middle, where they tell shapes and none is empty.
+
+    No model need be legal there: a table of positions ends where the bounds of a length do not.
+    """
     types = (*(p.type for p in workload.body.params), *workload.results)
     dims = list(itertools.chain.from_iterable(t.shape for t in types))
     if ANY in dims:
@@ -91,7 +95,14 @@ def typical(workload: Workload) -> list[Sizes]:
     known = {s for d in dims for s in symbols(d)}
     shares = (0.0, 0.5, 1.0) if known else (0.0,)
     points = [{s.name: between(s.lo, s.hi, share) for s in known} for share in shares]
-    return [p for p in points if all(evaluate(d, p) > 0 for d in dims)]
+    return [p for p in points if all(_has_elements(d, p) for d in dims)]
+
+
+def _has_elements(dim: Dim, sizes: Sizes) -> bool:
+    try:
+        return evaluate(dim, sizes) > 0
+    except TypeRelError:
+        return False
 
 
 def is_known(workload: Workload, sizes: Sizes) -> bool:

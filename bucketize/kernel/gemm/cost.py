@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, partial
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bucketize.errors import TypeRelError
 from bucketize.kernel.emit.vector import FLOAT_BYTES
 from bucketize.kernel.fitted import Fitted, joined
 from bucketize.kernel.gemm.microkernel import LINE
@@ -245,12 +247,13 @@ TYPICAL = 256  # the top of an extent that the types leave open
 def at_bounds(dim: Dim, share: float) -> int:
     """An extent when all its symbols are so far, geometrically, from their low ends to their tops.
 
-    One that is unknown is as far between its own.
+    One that is unknown, or has no value there, is as far between its own.
     """
-    known = symbols(dim)
-    if dim == ANY:
-        return between(*bounds(dim), share)
-    return max(evaluate(dim, {s.name: between(s.lo, s.hi, share) for s in known}), 1)
+    with suppress(TypeRelError):
+        if dim != ANY:
+            sizes = {s.name: between(s.lo, s.hi, share) for s in symbols(dim)}
+            return max(evaluate(dim, sizes), 1)
+    return between(*bounds(dim), share)
 
 
 def between(low: int, high: int | None, share: float) -> int:
