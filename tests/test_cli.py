@@ -298,7 +298,7 @@ def test_clones_that_are_not_legal_are_passed_by(run: Run) -> None:
     onnx.save(parse(graph + "{ y = Conv(x, w) }"), "net.onnx")  # legal from H=3 on
     options = ("net.onnx", "--dim", "H=1..8", "--dim", "N=1", "-d", "log")
     done = run("compile", *options, "-o", "net.bkt")
-    assert done.stderr.startswith("warning: 1 of 3 clones are not legal and refuse every run (")
+    assert "warning: 1 of 3 clones are not legal and refuse every run (" in done.stderr
     assert done.stdout.endswith("run it: bucketize run net.bkt --at H=3\n")
     assert run("run", "net.bkt", "--at", "H=3").exit_code == 0
     bound = json.loads(run("compile", "net.onnx", "--dim", "H=1..2", "--json").stdout)
