@@ -104,11 +104,12 @@ def test_a_helper_that_is_woken_runs_on_another_core_than_its_caller() -> None:
     while not helper.asleep:
         assert time.monotonic() - begun < ENOUGH_S
         time.sleep(0.01)
+    assert helper.native_id
+    before = os.sched_getaffinity(helper.native_id)
     try:
         os.sched_setaffinity(0, {cpu})  # the caller is on this core, and may use no other
         together.run(shared(), run)
-        assert helper.native_id
-        assert os.sched_getaffinity(helper.native_id) == mine
+        assert os.sched_getaffinity(helper.native_id) == before
         while not helper.asleep:
             assert time.monotonic() - begun < ENOUGH_S
             time.sleep(0.01)
