@@ -1,6 +1,6 @@
 """The bridge to ONNX: models in, as modules, and modules out."""
 
-from bucketize.onnx import (  # noqa: F401  importing the families fills the table of converters
+from bucketize.onnx import (  # noqa: F401  importing the families fills the tables of converters and rules
     attention,
     control,
     einsum,
@@ -11,6 +11,14 @@ from bucketize.onnx import (  # noqa: F401  importing the families fills the tab
     recurrent,
     reduce,
     rotary,
+    rule_axes,
+    rule_bits,
+    rule_dim,
+    rule_elementwise,
+    rule_index,
+    rule_reduce,
+    rule_shape,
+    rule_window,
     shape,
     window,
 )

@@ -30,16 +30,6 @@ from bucketize.ir import (
     check_module,
     refusing,
 )
-from bucketize.onnx import (  # noqa: F401  importing the families fills the table of rules
-    rule_axes,
-    rule_bits,
-    rule_dim,
-    rule_elementwise,
-    rule_index,
-    rule_reduce,
-    rule_shape,
-    rule_window,
-)
 from bucketize.onnx.extent import extent, extents, scalar
 from bucketize.onnx.front import BOUNDS, raw_name
 from bucketize.onnx.node import Unsupported
