@@ -18,8 +18,9 @@ import pandas as pd
 import bucketize
 from benchmarks import cell
 from benchmarks.bench import told, where
+from benchmarks.catalog import ARCHITECTURES
 from benchmarks.cell import Cell, Row
-from benchmarks.export import ARCHITECTURES, EXPORTERS, exported, file_name
+from benchmarks.export import EXPORTERS, exported, file_name
 from benchmarks.report import heading, summary
 from benchmarks.sheet import Sheet
 from benchmarks.side import Sides, theirs

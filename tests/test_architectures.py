@@ -18,8 +18,9 @@ import bucketize
 from benchmarks import architectures, export
 from benchmarks.__main__ import main as benchmarks_main
 from benchmarks.architectures import PEER
+from benchmarks.catalog import ARCHITECTURES, BOUNDS, Architecture, Input
 from benchmarks.cell import Cell
-from benchmarks.export import ARCHITECTURES, BOUNDS, Architecture, Input, exported, reason
+from benchmarks.export import exported, reason
 from benchmarks.side import PEERS
 from bucketize import zoo
 from bucketize.analysis.benchmark import OURS
