@@ -14,7 +14,7 @@ NAMES = (
     *("dispatch", "clones", "overhead", "newshape", "memory", "startup", "load"),
     *("threads", "contexts", "replay", "predict"),
 )
-WRITERS = ("bench", "grids", "payoff", "constants", "transfer", "architectures")
+WRITERS = ("bench", "grids", "payoff", "constants", "transfer", "architectures", "decode")
 """What writes files, or takes long; only by name."""
 
 

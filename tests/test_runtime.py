@@ -306,6 +306,19 @@ def test_a_shape_seen_before_takes_the_short_cut_to_the_same_results() -> None:
         exe.run(np.zeros((3, 4)), random(4, 3))
 
 
+@pytest.mark.parametrize("order", [(0, 1), (1, 0), (1, 1), (1,)])
+def test_the_short_cut_gives_results_in_the_order_of_the_function(order: tuple[int, ...]) -> None:
+    x = Var("x", tensor("float32", N, 4))
+    b = Builder()
+    made = [b.emit(ops.relu, x), b.emit(ops.softmax, x, axis=1)]
+    fn = b.function("main", [x], [made[i] for i in order])
+    exe = bucketize.compile(dispatch(Module({"main": fn}), log_dispatcher))
+    for size in (3, 5, 5):
+        same(exe, random(size, 4))
+    (context,) = exe._idle
+    assert context._seen[exe.program.routines["main"]].route is not None
+
+
 def log_dispatcher_on(name: str, axis: int) -> Any:
     return lambda shapes: {name: {axis: log_dispatcher(shapes)[name][axis]}}
 

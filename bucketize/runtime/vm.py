@@ -43,8 +43,9 @@ Sizes: TypeAlias = dict[str, int]
 Shapes: TypeAlias = tuple[tuple[int, ...], ...]
 
 
-Route: TypeAlias = tuple[State, tuple[int, ...], tuple[int, ...]]
-"""A segment's state, its sizes, and which inputs of the call it reads, in its order."""
+Route: TypeAlias = tuple[State, tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+"""A segment's state and its sizes; by number, inputs of the call that it reads, in its order, and
+results of its own that are the call's, in the call's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +93,10 @@ class Context:
         if seen is None or seen.shapes != shapes:
             seen = self._seen[routine] = self._way(routine, shapes)
         if seen.route is not None:
-            state, sizes, inputs = seen.route
+            state, sizes, inputs, outputs = seen.route
             state.prepare(sizes)
-            return state.run([arrays[i] for i in inputs])
+            made = state.run([arrays[i] for i in inputs])
+            return [made[i] for i in outputs]
         registers: Registers = dict(zip(routine.fn.params, arrays, strict=True))
         return self.run(routine.code, registers, dict(seen.sizes))
 
@@ -116,13 +118,14 @@ class Context:
         last = code.instructions[0]
         if isinstance(last, Call):
             return self._behind_call(last, routine, code, sizes)
-        if not isinstance(last, RunSegment) or code.results != last.outs:
+        if not isinstance(last, RunSegment) or not set(code.results) <= set(last.outs):
             return None
         if any(a not in fn.params for a in last.args):
             return None
         state = self.state(last.segment)
         key = tuple([sizes[s] for s in state.plan.symbols])
-        return state, key, tuple([fn.params.index(a) for a in last.args])
+        inputs = tuple([fn.params.index(a) for a in last.args])
+        return state, key, inputs, tuple([last.outs.index(r) for r in code.results])
 
     def _behind_call(self, call: Call, caller: Routine, code: Code, sizes: Sizes) -> Route | None:
         """The route of a call that hands on what its caller got, and back what it made."""
@@ -133,9 +136,10 @@ class Context:
         shapes = [tuple([evaluate(d, sizes) for d in a.type.shape]) for a in b.args]
         route = self._route(callee, bind_shapes(callee.params, shapes))
         if route is not None:  # what the caller was told of the results holds at these sizes
-            state, key, _ = route
+            state, key, _, outputs = route
             state.prepare(key)
-            bind_shapes(b.outs, [shape for shape, _ in state.results], sizes, what="result")
+            made = [state.results[i][0] for i in outputs]
+            bind_shapes(b.outs, made, sizes, what="result")
         return route
 
     def run(self, code: Code, registers: Registers, sizes: Sizes) -> list[Array]:
