@@ -95,6 +95,8 @@ def lines(section: str, mod: Module, after: Module, function: str) -> Iterator[s
         yield text(mod.main)
     elif section == "decisions":
         yield from tree_lines(after.main, abridged=True)
+        if whole := left_whole(after):
+            yield f"left whole: {', '.join(whole)}"
     elif section == "clones":
         yield from abridged(clones(after))
     elif section == "after":
@@ -146,6 +148,13 @@ def abridged(names: list[str]) -> list[str]:
     return [*names[:ENDS], f"... (clones left out: {len(names) - 2 * ENDS:,})", *names[-ENDS:]]
 
 
+def left_whole(mod: Module) -> list[str]:
+    """The symbols that no clone has an interval of, if there are clones."""
+    from bucketize.dispatch.limit import undecided
+
+    return [s.name for s in undecided(mod)] if mod.clones else []
+
+
 def summary(mod: Module) -> dict[str, object]:
     """What a script may ask of a dispatched module."""
     from bucketize.ir import tree_lines
@@ -154,6 +163,7 @@ def summary(mod: Module) -> dict[str, object]:
         "inputs": {p.name: str(p.type) for p in mod.main.params},
         "outputs": [str(r.type) for r in mod.main.results],
         "symbols": {name: [s.lo, s.hi] for name, s in mod.main.symbols().items()},
+        "whole": left_whole(mod),
         "clones": clones(mod),
         "decisions": list(tree_lines(mod.main)),
     }

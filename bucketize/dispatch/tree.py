@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import gc
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from bucketize.dispatch.bucket import (
     clip,
@@ -16,6 +15,7 @@ from bucketize.dispatch.bucket import (
     intervals_by_symbol,
     narrowed,
 )
+from bucketize.dispatch.limit import within_limit
 from bucketize.dispatch.pad import Padding, padded, tops_of
 from bucketize.dispatch.profile import Box, boxes_of
 from bucketize.errors import BucketizeError, DispatchError, unknown_name
@@ -46,7 +46,7 @@ Dispatcher: TypeAlias = Callable[[dict[str, tuple[Dim, ...]]], Answer]
 Emit: TypeAlias = Callable[[Builder], tuple[Atom, ...]]
 
 POLICIES = ("exact", "pad")
-MAX_BUCKETS = 100_000  # of these, about ten seconds and 200 MB
+LIMIT = 10_000  # buckets: a second, 20 MB
 
 
 def dispatch(
@@ -56,6 +56,7 @@ def dispatch(
     function: str = "main",
     policy: str = "exact",
     fallback: bool = True,
+    limit: int = LIMIT,
 ) -> Module:
     """Clone `function` per bucket of `dispatcher` and choose between the clones at run time.
 
@@ -64,6 +65,8 @@ def dispatch(
     Axes that share a symbol are decided once. Sizes outside all buckets go to the dynamic
     original (`main[fallback]`), or raise `NoBucketError` with `fallback=False`. Under the policy
     "pad" a clone runs at its bucket's top and the result is cropped, where that is proved safe.
+    Where there would be more than `limit` buckets, the symbols that fewest operators see are left
+    whole, and a BucketizeWarning names them; under "pad" that is an error.
     """
     check_module(mod)
     if policy not in POLICIES:
@@ -71,7 +74,8 @@ def dispatch(
     named = name_dims(mod.function(function))
     if _is_dispatched(named, mod):
         raise DispatchError(f"{function} is dispatched already; dispatch the original")
-    leaves, body = _decided(named, _ask(dispatcher, named), policy, fallback)
+    answer = _ask(dispatcher, named)
+    leaves, body = _decided(named, answer, policy, fallback, limit)
     out = Builder()
     with _no_collecting():
         results = body(out)
@@ -95,11 +99,17 @@ def _no_collecting() -> Iterator[None]:
             gc.enable()
 
 
-def _decided(fn: Function, answer: Answer, policy: str, fallback: bool) -> tuple[_Leaves, Emit]:
+def _decided(
+    fn: Function, answer: Answer, policy: str, fallback: bool, limit: int
+) -> tuple[_Leaves, Emit]:
     """What makes the leaves, and what emits the tree above them."""
     if isinstance(answer, Mapping):
-        intervals = _intervals(fn, answer)
-        leaves = _Leaves(simplify(fn), policy, fallback, intervals)
+        intervals = intervals_by_symbol(fn, answer)
+        if not intervals:
+            raise DispatchError("the dispatcher named no axis: nothing to dispatch on")
+        simple = simplify(fn)
+        intervals = within_limit(simple, intervals, limit, policy)
+        leaves = _Leaves(simple, policy, fallback, intervals)
         trees = tuple(_halved(s, _regions(s, i)) for s, i in intervals.items())
         return leaves, partial(_emit_tree, leaves, trees, ())
     boxes = boxes_of(fn, answer)
@@ -157,22 +167,6 @@ def _ask(dispatcher: Dispatcher, fn: Function) -> Answer:
     if not isinstance(answer, Sequence) or not all(isinstance(a, Profile) for a in answer):
         raise DispatchError(f"dispatcher {name}: expected intervals or profiles, got {answer!r}")
     return answer
-
-
-def _intervals(fn: Function, answer: Mapping[Any, Any]) -> dict[Symbol, list[Interval]]:
-    """What a dispatcher said of axes, by symbol, if it is not too much."""
-    intervals = intervals_by_symbol(fn, answer)
-    if not intervals:
-        raise DispatchError("the dispatcher named no axis: nothing to dispatch on")
-    counts = [len(i) for i in intervals.values()]
-    if (total := math.prod(counts)) > MAX_BUCKETS:
-        shown = " x ".join(map(str, counts)) + " = " if len(counts) > 1 else ""
-        names = ", ".join(s.name for s in intervals)
-        raise DispatchError(
-            f"{shown}{total:,} buckets of {names}; the most is {MAX_BUCKETS:,}: "
-            "use fewer intervals (exact makes one for each size)"
-        )
-    return intervals
 
 
 class _Clones(Mapping[str, Clone]):

@@ -1,0 +1,72 @@
+"""Which symbols are decided where the buckets of all of them would be too many."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+from bucketize.errors import BucketizeWarning, DispatchError
+from bucketize.ir import Function, Module, all_bindings
+from bucketize.types import Interval, Symbol
+
+Intervals: TypeAlias = dict[Symbol, list[Interval]]
+
+
+def within_limit(fn: Function, intervals: Intervals, limit: int, policy: str) -> Intervals:
+    """The intervals with those of some symbols joined, so that there are `limit` buckets at most.
+
+    The symbols that most operators of `fn` see are decided first, each that still fits. Of the
+    others sizes outside all intervals stay outside. A BucketizeWarning names them.
+    """
+    if not isinstance(limit, int) or limit < 1:
+        raise DispatchError(f"limit: expected how many buckets there may be, got {limit!r}")
+    seen = _seen(fn)
+    left, kept = limit, set()
+    for symbol in sorted(intervals, key=lambda s: -seen[s.name]):  # those of one count as given
+        if len(intervals[symbol]) <= left:
+            left //= len(intervals[symbol])
+            kept.add(symbol)
+    whole = [s.name for s in intervals if s not in kept]
+    if not whole:
+        return intervals
+    told = _told(intervals)
+    if not kept or policy == "pad":
+        cure = "use fewer intervals (exact makes one for each size), or fewer symbols (per_symbol)"
+        raise DispatchError(f"{told}; the limit is {limit:,}: {cure}")
+    warnings.warn(
+        f"{told}; the limit is {limit:,}, left whole: {', '.join(whole)} (per_symbol chooses)",
+        BucketizeWarning,
+        stacklevel=4,
+    )
+    joined = {s: i if s in kept else [(i[0][0], i[-1][1])] for s, i in intervals.items()}
+    return {s: i for s, i in joined.items() if s in kept or i != [bounds_of(s)]}
+
+
+def _seen(fn: Function) -> Counter[str]:
+    """How many operators see each symbol in an extent."""
+    return Counter(
+        name
+        for b in all_bindings(fn)
+        for name in {s.name for v in (*b.args, *b.outs) for s in v.type.symbols()}
+    )
+
+
+def bounds_of(symbol: Symbol) -> Interval:
+    """All sizes of a symbol, half-open."""
+    return symbol.lo, None if symbol.hi is None else symbol.hi + 1
+
+
+def undecided(mod: Module) -> list[Symbol]:
+    """The symbols of `main` that no clone of its leaves has an interval of: they are left whole."""
+    decided = {name for clone in mod.clones.values() for name in clone.bucket}
+    return [s for s in mod.main.symbols().values() if s.name not in decided]
+
+
+def _told(intervals: Mapping[Symbol, Sequence[Interval]]) -> str:
+    counts = [len(i) for i in intervals.values()]
+    shown = " x ".join(map(str, counts)) + " = " if len(counts) > 1 else ""
+    names = ", ".join(s.name for s in intervals)
+    return f"{shown}{math.prod(counts):,} buckets of {names}"
