@@ -12,6 +12,7 @@ from bucketize.errors import did_you_mean
 if TYPE_CHECKING:
     from bucketize import analysis, zoo
     from bucketize.compiler import compile
+    from bucketize.dispatch.specialise import specialise
     from bucketize.dispatch.tree import dispatch
     from bucketize.errors import BucketizeError
     from bucketize.ir import Function, Module
@@ -36,6 +37,7 @@ _HOMES = {
     "from_onnx": "bucketize.onnx",
     "load": "bucketize.loader",
     "show": "bucketize.text",
+    "specialise": "bucketize.dispatch.specialise",
     "to_onnx": "bucketize.onnx",
     "tune": "bucketize.tune.entry",
     "zoo": "",
@@ -54,6 +56,7 @@ __all__ = [
     "from_onnx",
     "load",
     "show",
+    "specialise",
     "to_onnx",
     "tune",
     "zoo",

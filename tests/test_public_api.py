@@ -39,6 +39,7 @@ PROMISED = {
     "from_onnx",
     "load",
     "show",
+    "specialise",
     "to_onnx",
     "tune",
     "zoo",
@@ -78,6 +79,7 @@ NO_MODULE = [
     bucketize.compile,
     lambda given: tune(given, log="never.csv"),
     bucketize.show,
+    bucketize.specialise,
     bucketize.to_onnx,
     lambda given: evaluate_module(given, 0),
 ]
@@ -115,7 +117,7 @@ def test_what_is_no_path_is_not_loaded() -> None:
     [
         (bucketize.from_onnx, "model *bounds"),
         (bucketize.to_onnx, "mod"),
-        (bucketize.dispatch, "mod dispatcher *function *policy *fallback"),
+        (bucketize.dispatch, "mod dispatcher *function *policy *fallback *limit"),
         (tune, "mod *log *trials *search *seed *threads"),
         (bucketize.compile, "mod *log *threads *executor *lazy *strict"),
         (bucketize.Executable.run, "self arrays named"),

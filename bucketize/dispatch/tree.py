@@ -72,7 +72,7 @@ def dispatch(
     if policy not in POLICIES:
         raise unknown_name("policy", policy, POLICIES)
     named = name_dims(mod.function(function))
-    if _is_dispatched(named, mod):
+    if is_dispatched(named, mod):
         raise DispatchError(f"{function} is dispatched already; dispatch the original")
     answer = _ask(dispatcher, named)
     leaves, body = _decided(named, answer, policy, fallback, limit)
@@ -117,7 +117,8 @@ def _decided(
     return leaves, partial(_emit_profiles, leaves, boxes)
 
 
-def _is_dispatched(fn: Function, mod: Module) -> bool:
+def is_dispatched(fn: Function, mod: Module) -> bool:
+    """Whether the decisions of a function lead to clones."""
     leaves = (step for step in decisions(fn) if isinstance(step, Leaf))
     return any(name in mod.clones for leaf in leaves for name in leaf.callees)
 
