@@ -112,7 +112,11 @@ def compute(b: Binding, operands: Sequence[Array], sizes: Mapping[str, int]) -> 
         return run_function(b.attrs["body"], operands, known=sizes)
     attrs = {k: substitute_attr(v, sizes) for k, v in b.attrs.items()}
     try:
-        return list(b.op.run(*operands, **attrs))
+        try:
+            return list(b.op.run(*operands, **attrs))
+        except ValueError:  # our words for shapes that do not fit, if that is it
+            b.op.run_time_shapes(*operands, **attrs)
+            raise
     except TypeRelError as e:
         e.add_note(f"in {b.op.name}({', '.join(str(a.type) for a in b.args)})")
         raise

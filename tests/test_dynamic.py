@@ -14,13 +14,13 @@ from verify import verify
 import bucketize
 from bucketize import ops
 from bucketize.dispatch.tree import dispatch
-from bucketize.errors import BucketizeError, TypeRelError
+from bucketize.errors import BucketizeError
 from bucketize.interpret import evaluate_module
 from bucketize.ir import Builder, Const, Function, Module, Var
 from bucketize.onnx import from_onnx
 from bucketize.transform.simplify import simplify
 from bucketize.transform.stayed import stayed_dynamic
-from bucketize.types import ANY, Symbol, tensor
+from bucketize.types import Symbol, tensor
 
 N, M = Symbol("N"), Symbol("M")
 
@@ -257,14 +257,14 @@ def same(got: list[np.ndarray], want: list[np.ndarray]) -> None:
 WRONG = {
     "ReduceSum": ({"a": ints(3)}, "axis 3 is out of range for rank 3"),
     "ReduceMean": ({"a": ints(1, -2)}, r"axes \(1, 1\) name one of them twice"),
-    "rank by the output": ({"a": ints(1)}, "K and 2 must be equal|cannot reshape"),
+    "rank by the output": ({"a": ints(1)}, "K and 2 must be equal|1 elements, not 2"),
     "cumsum": ({"a": np.array(3)}, "axis 3 is out of range for rank 3"),
     "split": ({"s": ints(1, 2)}, r"axis 2 of \[2, 3, 4\] in parts of \[1, 2\]"),
-    "squeeze": ({"o": ints(1), "a": ints(0)}, "size not equal to one"),
-    "slice": ({k: ints(0) for k in "beas"}, "slice step cannot be zero"),
+    "squeeze": ({"o": ints(1), "a": ints(0)}, "extents differ: 2 and 1"),
+    "slice": ({k: ints(0) for k in "beas"}, "a step of 0 from 0 to 0"),
     "boxes": (
         {**CASES["boxes"][1][0], "k": ints(1, 2)},
-        "K and 1 must be equal|cannot reshape",
+        "K and 1 must be equal|2 elements, not 1",
     ),
     "topk": ({"k": ints(5)}, "the first 5 of 4"),
 }
@@ -282,7 +282,7 @@ def test_operands_that_are_wrong_are_named_when_they_come(name: str) -> None:
             run()
 
 
-# --- the examples of the RFCs --------------------------------------------------------------------
+# --- without ONNX --------------------------------------------------------------------------------
 
 
 def both(params: list[Var], b: Builder, *results: Var) -> Any:
@@ -297,41 +297,6 @@ def both(params: list[Var], b: Builder, *results: Var) -> Any:
         return got
 
     return run
-
-
-def scalar(value: int) -> Const:
-    return Const(np.array(value))
-
-
-def test_the_sum_of_a_range_known_at_run_time() -> None:
-    i, b = Var("i", tensor("int64")), Builder()
-    numbers = b.emit(ops.dyn_arange, scalar(0), i, scalar(1))
-    run = both([i], b, b.emit(ops.reduce_sum, numbers, axes=(0,)))
-    assert numbers.type.shape == (ANY,)
-    assert [run(np.array(k))[0].item() for k in (0, 1, 5)] == [0, 0, 10]
-
-
-def test_a_range_as_long_as_an_input() -> None:
-    x, b = Var("x", tensor("float32", N, M)), Builder()
-    length = b.emit(ops.gather, b.emit(ops.shape_of, x), scalar(0), axis=0)
-    numbers = b.emit(ops.dyn_arange, scalar(0), length, scalar(1))
-    assert numbers.type.shape == (N,)
-    (got,) = both([x], b, numbers)(floats(3, 2))
-    np.testing.assert_array_equal(got, [0, 1, 2])
-    assert not dynamic(simplify(b.function("main", [x], [numbers])))
-
-
-def test_an_unknown_extent_beside_a_known_one() -> None:
-    x, y = Var("x", tensor("float32", 10, ANY)), Var("y", tensor("float32", 10, 10))
-    b = Builder()
-    total = b.emit(ops.add, x, y)
-    assert total.type.shape == (10, 10)
-    run = both([x, y], b, total)
-    for extent in (10, 1):
-        a, c = floats(10, extent), floats(10, 10)
-        np.testing.assert_allclose(run(a, c)[0], a + c)
-    with pytest.raises(TypeRelError, match="extents differ"):
-        run(floats(10, 3), floats(10, 10))
 
 
 def test_a_slice_whose_bounds_come_at_run_time() -> None:

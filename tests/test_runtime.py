@@ -661,7 +661,7 @@ def test_what_numpy_refuses_on_the_host_is_an_error_of_the_input() -> None:
     exe = only(ops.dyn_reshape, tensor("float32", N, 4), tensor("int64", 2))
     same(exe, random(2, 4), np.array([4, 2]))
     for run in (exe.run, partial(evaluate_module, exe.module)):
-        with pytest.raises(ShapeError, match=r"in dyn.reshape: cannot reshape array of size 8"):
+        with pytest.raises(TypeRelError, match=r"8 elements, not 9 as \[3, 3\]"):
             run(random(2, 4), np.array([3, 3]))
     exe = only(ops.dyn_full, tensor("int64", 1), value=1.0, dtype="float32")
     with pytest.raises(ShapeError, match=r"in dyn.full: a negative extent in \[-1\]"):

@@ -20,6 +20,7 @@ from bucketize.types import (
     Dim,
     Expr,
     Symbol,
+    Symbolic,
     TensorType,
     join_types,
     maximum,
@@ -131,8 +132,7 @@ class Builder:
         try:
             types = infer(op, [a.type for a in args], full)
         except BucketizeError as e:
-            shown = {k: v for k, v in full.items() if not isinstance(v, Function)}
-            e.add_note(f"in {op.name}({', '.join(str(a.type) for a in args)}) {shown or ''}")
+            e.add_note(f"in {op.name}({', '.join(str(a.type) for a in args)}){_shown(full)}")
             raise
         outs = tuple(Var(str(len(self.body)), t) for t in types)
         self.body.append(Binding(outs, op, args, full, self.origin))
@@ -175,6 +175,18 @@ def copy_binding(out: Builder, b: Binding, env: Env, dims: Mapping[str, Dim] | N
         attrs = {k: substitute_attr(v, dims or {}) for k, v in b.attrs.items()}
         made = out.emit_all(b.op, *args, **attrs)
     env.update(zip(b.outs, made, strict=True))
+
+
+def _shown(attrs: Mapping[str, Any]) -> str:
+    """Attributes in an error, symbols by their names."""
+    pairs = {k: v for k, v in attrs.items() if not isinstance(v, Function)}.items()
+    return f" {{{', '.join(f'{k!r}: {_shown_attr(v)}' for k, v in pairs)}}}" if pairs else ""
+
+
+def _shown_attr(value: Any) -> str:
+    if isinstance(value, tuple):
+        return f"({', '.join(map(_shown_attr, value))}{',' * (len(value) == 1)})"
+    return str(value) if isinstance(value, Symbolic) else repr(value)
 
 
 def substitute_attr(value: Any, dims: Mapping[str, Dim]) -> Any:
