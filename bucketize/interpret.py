@@ -52,6 +52,7 @@ def run_function(
         elif b.op is CALL:
             assert module is not None, "a call needs its module"
             outs = run_function(module.function(b.attrs["callee"]), operands, module)
+            bind_shapes(b.outs, [o.shape for o in outs], dims, "result")
         elif b.op in (NO_BUCKET, ILLEGAL):
             raise refusal(b, dims)
         else:
