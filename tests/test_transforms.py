@@ -812,10 +812,10 @@ def test_pad_leaves_open_what_other_symbols_are() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda b, x: b.emit(ops.reduce_mean, x, axes=(1,), keepdims=False), "reduce_mean leaks"),
+        (lambda b, x: b.emit(ops.concat, x, x, axis=1), "concat leaks"),
         (
-            lambda b, x: b.emit(ops.shape_of, x),
-            r"^padding S to 3: from_dims computes with a padded extent \(dims=\(Symbol\(name='N'",
+            lambda b, x: b.emit(ops.tile, x, repeats=(N, S, 1)),
+            r"^padding S to 3: tile computes with a padded extent \(repeats=\(N, S, 1\)\)",
         ),
         (either, "^padding S to 3: if has no padding rule"),
         (lambda b, x: full(b, (21 - S) // 2), r"axis 0, \(-S \+ 21\)//2, need not grow with it"),

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from bucketize.dispatch.count import counted
 from bucketize.errors import PaddingError
 from bucketize.ir import (
     CALL,
@@ -24,11 +25,12 @@ from bucketize.ir import (
     Function,
     Var,
     copy_binding,
+    show_attr,
 )
 from bucketize.op import FREE, UNSAFE, Fill
 from bucketize.ops.dim import from_dims, mask_tail
 from bucketize.ops.rules import broadcast_padding
-from bucketize.ops.shape import broadcast_to, pad, reshape, strided_slice
+from bucketize.ops.shape import broadcast_to, concat, pad, reshape, strided_slice
 from bucketize.types import (
     Dim,
     Expr,
@@ -75,8 +77,8 @@ class Padding:
 
     def __init__(self, fn: Function, bucket: Mapping[str, Interval]) -> None:
         """Prove that `fn`, simplified, may be padded to the bucket's top; else `PaddingError`."""
-        self.fn = fn
         names = padded(bucket)
+        self.fn = fn = counted(fn, names)
         self.tops = {n: top for n, top in tops_of(bucket).items() if n in names}  # for errors
         self.extents: dict[Dim, Var] = {}
         self._masked: Env = {}
@@ -111,6 +113,9 @@ class Padding:
         for b in self.fn.body:
             if b.op in STRUCTURAL:
                 raise PaddingError(f"{self._where(b)} has no padding rule")
+            if b.op is from_dims and any(map(self._grows, b.attrs["dims"])):
+                self._masked[b.out] = self._told(out, b)
+                continue
             self._check_attrs(b)
             self._check_growth(b)
             args = [self._safe(out, b, i) for i in range(len(b.args))]
@@ -119,10 +124,26 @@ class Padding:
         results = [self._masked.get(r, r) for r in self.fn.results]
         return out.function(self.fn.name, (*self.fn.params, *self.extents.values()), results)
 
+    def _told(self, out: Builder, b: Binding) -> Atom:
+        """The true extents, which the caller tells, as the tensor that `from_dims` makes."""
+        if b.attrs["scalar"]:
+            return self._extent(b.attrs["dims"][0])
+        parts = [
+            out.emit(reshape, self._extent(d), newshape=(1,))
+            if self._grows(d)
+            else out.emit(from_dims, dims=(d,))
+            for d in b.attrs["dims"]
+        ]
+        return out.emit(concat, *parts, axis=0)
+
+    def _extent(self, dim: Dim) -> Var:
+        name, type_ = f"extent{len(self.extents)}", TensorType(np.dtype(np.int64), ())
+        return self.extents.setdefault(dim, Var(name, type_))
+
     def _check_attrs(self, b: Binding) -> None:
         for name, value in b.attrs.items():
             if (b.op.name, name) not in SIZING and any(map(self._grows, _flat(value))):
-                shown = f"{name}={value}"
+                shown = f"{name}={show_attr(value)}"
                 raise PaddingError(f"{self._where(b)} computes with a padded extent ({shown})")
 
     def _check_growth(self, b: Binding) -> None:
@@ -161,11 +182,8 @@ class Padding:
             return atom
         key = (atom, axis, value)
         if key not in self._masks:
-            extent = self.extents.setdefault(
-                dim, Var(f"extent{len(self.extents)}", TensorType(np.dtype(np.int64), ()))
-            )
             new = self._masked.get(atom, atom)
-            self._masks[key] = out.emit(mask_tail, new, extent, axis=axis, value=value)
+            self._masks[key] = out.emit(mask_tail, new, self._extent(dim), axis=axis, value=value)
         return self._masks[key]
 
     def _where(self, b: Binding) -> str:

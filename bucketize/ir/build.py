@@ -180,12 +180,13 @@ def copy_binding(out: Builder, b: Binding, env: Env, dims: Mapping[str, Dim] | N
 def _shown(attrs: Mapping[str, Any]) -> str:
     """Attributes in an error, symbols by their names."""
     pairs = {k: v for k, v in attrs.items() if not isinstance(v, Function)}.items()
-    return f" {{{', '.join(f'{k!r}: {_shown_attr(v)}' for k, v in pairs)}}}" if pairs else ""
+    return f" {{{', '.join(f'{k!r}: {show_attr(v)}' for k, v in pairs)}}}" if pairs else ""
 
 
-def _shown_attr(value: Any) -> str:
+def show_attr(value: Any) -> str:
+    """An attribute as messages show it: symbols by their names."""
     if isinstance(value, tuple):
-        return f"({', '.join(map(_shown_attr, value))}{',' * (len(value) == 1)})"
+        return f"({', '.join(map(show_attr, value))}{',' * (len(value) == 1)})"
     return str(value) if isinstance(value, Symbolic) else repr(value)
 
 
