@@ -223,7 +223,7 @@ def test_weights_are_as_short_as_was_asked(run: Run, net: str) -> None:
 
 
 def test_show_abridges_very_many_buckets(run: Run, net: str) -> None:
-    options = ["show", net, "--dim", "N=1..10001", "-d", "exact"]
+    options = ["show", net, "--dim", "N=1..10001", "-d", "exact", "--limit", "10001"]
     text = run(*options, "--section", "decisions", "--section", "clones").output
     decisions, clones = text.split("\n\n")
     assert clones.splitlines() == [
@@ -243,6 +243,7 @@ def test_show_tells_scripts(run: Run, net: str) -> None:
         "inputs": {"x": "float32[N, 16]"},
         "outputs": ["float32[N, 8]"],
         "symbols": {"N": [1, None]},
+        "whole": [],
         "clones": ["main[N=1]", "main[N=2..]"],
         "decisions": ["if N < 2:", "  main[N=1]", "else:", "  main[N=2..]"],
     }
@@ -259,13 +260,17 @@ def test_show_explains_what_stays_dynamic(run: Run, net: str, tmp_path: Path) ->
     graph = f"(float[N, 6] x, int64[1] a, bool[K] c) => (y, w, v, u) {constants} {{ {nodes} }}"
     onnx.save(parse(graph), path)
     assert run("show", path, "--explain-dynamic").output.splitlines() == [
-        "dyn.reduce_sum (node sum): axes: input 'a' of the model, int64[1]",
-        "nonzero (node find): x: how many of its elements hold decides",
-        "dyn.reshape (node lay): x: an extent of the result stays unknown: float32[?, 3]",
-        "dyn.strided_slice (node cut): begin: made by gather (node row), "
-        "whose elements are not followed as dims",
-        "compress (node part): mask: how many of its elements hold decides",
-        "dyn.full (node fill): shape: made by shape_of (node size), known as [2, ?]",
+        "dyn.reduce_sum (node sum): axes: input 'a' of the model, int64[1]; "
+        "unknown: axis 0 of float32[?, ?], axis 1 of float32[?, ?]",
+        "nonzero (node find): x: how many of its elements hold decides; "
+        "unknown: axis 1 of int64[2, ?]",
+        "dyn.reshape (node lay): x: it is float32[?, ?]; unknown: axis 0 of float32[?, 3]",
+        "dyn.strided_slice (node cut): begin: made by gather (node row), whose elements are not "
+        "followed as dims; unknown: axis 0 of float32[?, ?], axis 1 of float32[?, ?]",
+        "compress (node part): mask: how many of its elements hold decides; "
+        "unknown: axis 0 of bool[?]",
+        "dyn.full (node fill): shape: made by shape_of (node size), known as [2, ?]; "
+        "unknown: axis 1 of float32[2, ?]",
     ]
     told = json.loads(run("show", path, "--explain-dynamic", "--json").stdout)
     assert told[0] == {
@@ -273,8 +278,10 @@ def test_show_explains_what_stays_dynamic(run: Run, net: str, tmp_path: Path) ->
         "node": "sum",
         "operand": "axes",
         "reason": "input 'a' of the model, int64[1]",
+        "extents": "axis 0 of float32[?, ?], axis 1 of float32[?, ?]",
     }
-    assert run("show", net, "--explain-dynamic").output == "every operator is static\n"
+    told = run("show", net, "--explain-dynamic").output
+    assert told == "every operator is static, every extent has a name or a size\n"
 
 
 def test_show_takes_the_sizes_of_the_oracle(run: Run, net: str) -> None:

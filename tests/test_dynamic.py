@@ -19,7 +19,6 @@ from bucketize.interpret import evaluate_module
 from bucketize.ir import Builder, Const, Function, Module, Var
 from bucketize.onnx import from_onnx
 from bucketize.transform.simplify import simplify
-from bucketize.transform.stayed import stayed_dynamic
 from bucketize.types import Symbol, tensor
 
 N, M = Symbol("N"), Symbol("M")
@@ -308,26 +307,3 @@ def test_a_slice_whose_bounds_come_at_run_time() -> None:
     a = floats(5, 8)
     np.testing.assert_array_equal(run(a, ints(1, 0), ints(-1, 7))[0], -a[1:-1, 0:7:2])
     np.testing.assert_array_equal(run(a, ints(4, -3), ints(2, 99))[0], -a[4:2, -3::2])
-
-
-# --- what stayed dynamic -------------------------------------------------------------------------
-
-
-def reasons(graph: str) -> list[str]:
-    return list(map(str, stayed_dynamic(simplify(from_onnx(parse(graph)).main))))
-
-
-def test_why_operators_stayed_dynamic() -> None:
-    assert reasons("(float[N] x) => (y) { s = Shape(x) y = ConstantOfShape(s) }") == []
-    branches = "<then_branch = t () => (a) { [fill] a = ConstantOfShape(s) }, "
-    branches += "else_branch = e () => (b) { b = Exp(x) }>"
-    assert reasons(f"(bool c, int64[1] s, float[N] x) => (y) {{ y = If(c) {branches} }}") == [
-        "dyn.full (node fill): shape: input 's' of the model, int64[1]"
-    ]
-    assert reasons(
-        "(float f) => (y) <float a = {0}, float b = {1}> { [many] y = Range(a, f, b) }"
-    ) == [
-        "dyn.arange (node many): start: float32[] is not followed as dims",
-        "dyn.arange (node many): stop: input 'f' of the model, float32[]",
-        "dyn.arange (node many): step: float32[] is not followed as dims",
-    ]

@@ -185,6 +185,16 @@ def test_show_says_which_symbols_are_left_whole(tmp_path: Any) -> None:
     assert json.loads(told.output)["whole"] == []
 
 
+@pytest.mark.filterwarnings("default")
+def test_the_limit_on_the_command_line(tmp_path: Any) -> None:
+    model = tmp_path / "model.onnx"
+    onnx_model(model)
+    args = ["show", str(model), "-d", "log", "--limit", "9", "--section", "decisions"]
+    told = CliRunner().invoke(main, args)
+    assert told.output.splitlines()[-1] == "left whole: M"
+    assert "the limit is 9, left whole: M" in told.output + told.stderr
+
+
 def onnx_model(path: Any) -> None:
     import onnx
 

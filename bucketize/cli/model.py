@@ -169,7 +169,7 @@ def load_inputs(files: Iterable[tuple[str, Path]]) -> Arrays:
 
 def dispatched(model: Model, options: Mapping[str, Any]) -> Module:
     """The module behind the dispatcher of the command's options; as it is without one."""
-    spec, policy, fallback = (options[name] for name in ("dispatcher", "policy", "fallback"))
+    spec = options["dispatcher"]
     if spec in (None, UNDISPATCHED):
         return model.module
     from bucketize.cli.dispatcher import find_dispatcher
@@ -177,7 +177,8 @@ def dispatched(model: Model, options: Mapping[str, Any]) -> Module:
 
     if spec == ORACLE:
         return dispatch(model.module, oracle(model, options.get("points", ())), fallback=False)
-    return dispatch(model.module, find_dispatcher(spec), policy=policy, fallback=fallback)
+    how = {n: options[n] for n in ("policy", "fallback", "limit") if options.get(n) is not None}
+    return dispatch(model.module, find_dispatcher(spec), **how)
 
 
 def dispatched_at(model: Model, options: Mapping[str, Any]) -> Module:

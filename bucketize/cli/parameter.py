@@ -129,12 +129,13 @@ def dispatch_options(command: F) -> F:
         click.option("--dispatcher", "-d", metavar="SPEC", help=SPEC),
         policy_option,
         fallback_option,
+        limit_option,
     )(command)
 
 
 def dispatchers_options(command: F) -> F:
     """--dispatcher, as often as wanted, and how each is followed."""
-    return all_of(specs_option, policy_option, fallback_option)(command)
+    return all_of(specs_option, policy_option, fallback_option, limit_option)(command)
 
 
 def specs_option(command: F) -> F:
@@ -161,6 +162,15 @@ def fallback_option(command: F) -> F:
         "--fallback/--no-fallback",
         default=True,
         help="Serve sizes outside all buckets by a dynamic clone (default), or refuse them.",
+    )(command)
+
+
+def limit_option(command: F) -> F:
+    """--limit."""
+    return click.option(
+        "--limit",
+        type=click.IntRange(1),
+        help="The most buckets (10,000); symbols that would make more are left whole.",
     )(command)
 
 

@@ -76,7 +76,7 @@ def run(model: str, bounds: list[parameter.Bound], as_json: bool, **options: Any
     report(exe, rows, as_json)
 
 
-DECIDED = ("bounds", "dispatcher", "policy", "fallback", "log", "threads")
+DECIDED = ("bounds", "dispatcher", "policy", "fallback", "limit", "log", "threads")
 NOT_OF_SAVED = {
     **dict.fromkeys(DECIDED, "was decided when it was compiled"),
     "check": "needs the model, of which it holds the kernels only",

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from bucketize.ir import Function, Module
     from bucketize.transform.stayed import Stayed
 
+NOTHING = "every operator is static, every extent has a name or a size"
 SECTIONS = ("before", "decisions", "clones", "after", "arrangements")
 
 
@@ -32,7 +33,7 @@ SECTIONS = ("before", "decisions", "clones", "after", "arrangements")
 @click.option(
     "--explain-dynamic",
     is_flag=True,
-    help="Print only which operators stayed dynamic: op, node, operand and why.",
+    help="Print only what a run alone can tell: op, node, operand, why, and the axes.",
 )
 @click.option("--function", help="The one shown after; default: the first clone, or main.")
 @parameter.json_option
@@ -64,7 +65,7 @@ def show(
         if as_json:
             click.echo(json.dumps([s._asdict() for s in stayed], indent=2))
         else:
-            click.echo("\n".join(map(str, stayed)) or "every operator is static")
+            click.echo("\n".join(map(str, stayed)) or NOTHING)
         return
     after = dispatched_at(loaded, options)
     if as_json:

@@ -1,17 +1,19 @@
-"""Why operators stayed dynamic: what could not be known before a run."""
+"""What only a run can tell: operators that stayed dynamic, and where an unknown extent begins."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
-from bucketize.ir import Atom, Binding, Const, Function, all_bindings
+from bucketize.ir import CALL, IF, LOOP, Atom, Binding, Const, Function, all_bindings
 from bucketize.ops.rules import text
-from bucketize.types import ANY, AnyDim
+from bucketize.types import ANY, AnyDim, TensorType
 
 Makers: TypeAlias = dict[Atom, Binding]
 """By what they make."""
+Reason: TypeAlias = tuple[str, str]
+"""An operand, and what of it only a run can tell."""
 
 
 class Stayed(NamedTuple):
@@ -22,32 +24,83 @@ class Stayed(NamedTuple):
     """The nodes of the model that it comes from."""
     operand: str
     reason: str
+    extents: str
+    """The axes of its results that are `?` by that; none if a run tells something else."""
 
     def __str__(self) -> str:
         place = f" (node {self.node})" if self.node else ""
-        return f"{self.op}{place}: {self.operand}: {self.reason}"
+        unknown = f"; unknown: {self.extents}" if self.extents else ""
+        return f"{self.op}{place}: {self.operand}: {self.reason}{unknown}"
 
 
 def stayed_dynamic(fn: Function) -> Iterator[Stayed]:
-    """What stayed dynamic in a simplified function: `dyn` ops, and those that count values."""
+    """What stayed dynamic in a simplified function, and every place where an extent becomes `?`.
+
+    That is inputs without names, `dyn` operators, those that count values, branches that differ,
+    loops, and calls. Everything else that is `?` follows from these by its operands.
+    """
     makers: Makers = {out: b for b in all_bindings(fn) for out in b.outs}
+    for p in fn.params:
+        if unknown := _unknown([p.type]):
+            yield Stayed("input", "", p.name, "the axis has neither name nor size", unknown)
     for b in all_bindings(fn):
-        node, names = "+".join(b.origin), list(inspect.signature(b.op.compute).parameters)
-        if b.op.static is not None:
-            for operand, reason in _reasons(b, names, makers):
-                yield Stayed(b.op.name, node, operand, reason)
-        elif b.op.shape_from_values is not None:
-            counted = names[: len(b.args)][-1]  # a mask comes last
-            yield Stayed(b.op.name, node, counted, "how many of its elements hold decides")
+        for operand, reason, unknown in _stayed(b, makers):
+            yield Stayed(b.op.name, "+".join(b.origin), operand, reason, unknown)
 
 
-def _reasons(b: Binding, names: list[str], makers: Makers) -> Iterator[tuple[str, str]]:
+def _stayed(b: Binding, makers: Makers) -> Iterator[tuple[str, str, str]]:
+    """The operands by which `b` stays dynamic, why, and what is unknown by each."""
+    unknown = _unknown([o.type for o in b.outs])
+    names = list(inspect.signature(b.op.compute).parameters)
+    if b.op.static is not None:
+        for operand, reason in _reasons(b, names, makers):
+            yield operand, reason, unknown
+    elif b.op.shape_from_values is not None:
+        yield names[: len(b.args)][-1], "how many of its elements hold decides", unknown  # a mask
+    elif b.op is IF:
+        yield from _joined(b)
+    elif b.op is LOOP:
+        yield from _looped(b)
+    elif b.op is CALL and unknown:
+        yield "callee", f"what @{b.attrs['callee']} returns is known no better", unknown
+    elif unknown and not any(_unknown([a.type]) for a in b.args):
+        shown = ", ".join(str(a.type) for a in b.args)
+        yield "all", f"what is known of {shown or 'its attributes'} does not tell", unknown
+
+
+def _unknown(types: Sequence[TensorType]) -> str:
+    """The axes that are `?`: `axis 0 of float32[?]`."""
+    return ", ".join(
+        f"axis {i} of {t}" for t in types for i, d in enumerate(t.shape) if isinstance(d, AnyDim)
+    )
+
+
+def _joined(b: Binding) -> Iterator[tuple[str, str, str]]:
+    """The results of an `if` that are known less than those of its branches."""
+    branches = b.attrs["then"].results, b.attrs["orelse"].results
+    for out, one, other in zip(b.outs, *branches, strict=True):
+        kinds = dict.fromkeys(str(r.type) for r in (one, other))
+        if (unknown := _unknown([out.type])) and len(kinds) > 1:
+            yield "condition", f"its branches give {' and '.join(kinds)}", unknown
+
+
+def _looped(b: Binding) -> Iterator[tuple[str, str, str]]:
+    """What a loop carries that changes its extents, and the rows that it stacks."""
+    carried = b.args[2:]
+    for out, first in zip(b.outs, carried, strict=False):
+        if (unknown := _unknown([out.type])) and unknown != _unknown([first.type]):
+            yield "carried", f"begins as {first.type} and changes from round to round", unknown
+    rows = [o.type for o in b.outs[len(carried) :]]
+    if unknown := _unknown(rows):
+        yield "trips", "how many rounds there are, and what each makes", unknown
+
+
+def _reasons(b: Binding, names: list[str], makers: Makers) -> Iterator[Reason]:
     unknown = [i for i in sorted(b.op.reads) if not _is_known(b.args[i])]
     for i in unknown:
         yield names[i], _why(b.args[i], makers)
     if not unknown:
-        types = ", ".join(str(o.type) for o in b.outs)
-        yield names[0], f"an extent of the result stays unknown: {types}"
+        yield names[0], f"it is {b.args[0].type}"
 
 
 def _is_known(atom: Atom) -> bool:
