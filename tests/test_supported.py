@@ -2,37 +2,36 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections import defaultdict
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
-import bucketize.onnx  # noqa: F401  fills the table of converters
+from bucketize.cli.group import main
+from bucketize.cli.operator import operators
 from bucketize.kernel.loops.loop import DTYPES
 from bucketize.onnx.load import OPSETS
 from bucketize.onnx.node import CONVERTERS
-from bucketize.onnx.standard import first_version
 
 PAGE = Path(__file__).parent.parent / "docs" / "supported.md"
 MARKED = re.compile(r"(?<=<!-- from the code -->\n).*(?=<!-- end -->)", re.DOTALL)
 
 
 def supported() -> str:
-    """The operators by the opset that they are read from, and the dtypes of kernels."""
-    by_opset: dict[int, list[str]] = defaultdict(list)
-    for (domain, op_type), versions in sorted(CONVERTERS.items()):
-        name = f"{domain}.{op_type}" if domain else op_type
-        by_opset[max(min(versions), first_version(domain, op_type))].append(name)
-    rows = [f"| {since} | {', '.join(names)} |" for since, names in sorted(by_opset.items())]
+    """The operators, as `bucketize ops` lists them, and the dtypes of kernels."""
+    known = [asdict(o) for o in operators()]
+    rows = [f"| {' | '.join(map(str, row.values()))} |" for row in known]
     dtypes = sorted((np.dtype(c) for c in DTYPES), key=lambda d: (d.kind, d.itemsize))
     names = dict.fromkeys(d.name for d in dtypes)
     return "\n".join(
         [
-            f"Opsets {OPSETS[0]} to {OPSETS[-1]}; {len(CONVERTERS)} operators:\n",
-            "| since opset | operators |",
-            "|---|---|",
+            f"Opsets {OPSETS[0]} to {OPSETS[-1]}; {len(known)} operators:\n",
+            f"| {' | '.join(known[0])} |",
+            "|---" * len(known[0]) + "|",
             *rows,
             f"\nDtypes with kernels: {', '.join(names)}.\n",
         ]
@@ -45,3 +44,49 @@ def test_the_page_is_what_the_code_says(request: pytest.FixtureRequest) -> None:
         PAGE.write_text(MARKED.sub(lambda _: supported(), page))
     (found,) = MARKED.findall(PAGE.read_text())
     assert found == supported(), "accept the change with: pytest --update-golden"
+
+
+def test_every_operator_that_is_read_has_a_row() -> None:
+    rows = operators()
+    assert sorted(o.operator for o in rows) == sorted(
+        f"{domain}.{name}" if domain else name for domain, name in CONVERTERS
+    )
+    assert all(o.dtypes for o in rows)
+
+
+@pytest.mark.parametrize(
+    ("operator", "facts"),
+    [
+        ("Relu", ["floats, ints", "kernels", "sizes", "yes"]),
+        ("ReduceMean", [None, "kernels; operands of a run: numpy", "sizes", "yes"]),
+        ("NonZero", ["bool, floats, ints, uints", "numpy", "values", "yes"]),
+        ("Unique", [None, "numpy", "values", "no"]),
+        ("Concat", [None, "kernels", "sizes", "some axes"]),
+        ("If", ["bool", "kernels", "sizes", "no"]),
+        ("Reshape", [None, "kernels; operands of a run: numpy", "sizes", "some axes"]),
+        ("BitShift", ["ints, uints", "kernels", "sizes", "yes"]),
+        ("RotaryEmbedding", ["float16, float32", None, "sizes", "some axes"]),
+    ],
+)
+def test_what_is_known_of_an_operator(operator: str, facts: list[str | None]) -> None:
+    (row,) = [o for o in operators() if o.operator == operator]
+    got = [row.dtypes, row.runs, row.extents, row.pads]
+    assert [g for g, f in zip(got, facts, strict=True) if f] == [f for f in facts if f]
+
+
+def test_the_command() -> None:
+    def told(*args: str) -> str:
+        return CliRunner().invoke(main, ["ops", *args]).output
+
+    lines = told().splitlines()
+    assert len(lines) == len(CONVERTERS) + 1
+    assert lines[0].split() == ["operator", "since", "dtypes", "runs", "extents", "pads"]
+    rows = json.loads(told("topk", "Reduce*", "--json"))
+    assert {row["operator"] for row in rows} >= {"TopK", "ReduceMean", "ReduceL2"}
+    assert all(row["operator"].startswith(("TopK", "Reduce")) for row in rows)
+    assert told("TopK").splitlines()[1].startswith("TopK ")
+    assert json.loads(told("--json")) == [asdict(o) for o in operators()]
+    unknown = CliRunner().invoke(main, ["ops", "Sofmax"])
+    assert unknown.exit_code == 2
+    assert "no operator named 'Sofmax'; known: Abs, " in unknown.output + unknown.stderr
+    assert "did you mean 'Softmax'?" in unknown.output + unknown.stderr

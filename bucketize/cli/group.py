@@ -18,6 +18,7 @@ from bucketize.cli.demo import demo
 from bucketize.cli.dispatchers import dispatchers
 from bucketize.cli.export import export
 from bucketize.cli.log import log
+from bucketize.cli.ops import ops
 from bucketize.cli.parameter import INTERRUPTED
 from bucketize.cli.profile import profile
 from bucketize.cli.run import run
@@ -137,6 +138,7 @@ for command in (
         analyze,
         log,
         dispatchers,
+        ops,
         cache,
     ),
 ):

@@ -13,6 +13,7 @@ from bucketize.ops.elementwise import add, cast, div, mul, sqrt, sub
 from bucketize.ops.reduce import layer_norm, reduce_mean, reduce_sum
 from bucketize.types import product, symbols
 
+COUNTED = frozenset((reduce_mean, layer_norm))
 DTYPES = (np.dtype(np.float32), np.dtype(np.float64))  # a mean of others is rounded otherwise
 
 
@@ -20,7 +21,7 @@ def counted(fn: Function, names: Set[str]) -> Function:
     """`fn`, where what divides by an extent of these symbols is a sum divided by a `from_dims`."""
 
     def rule(out: Builder, b: Binding, args: tuple[Atom, ...]) -> Atom | None:
-        if b.op not in (reduce_mean, layer_norm) or args[0].type.dtype not in DTYPES:
+        if b.op not in COUNTED or args[0].type.dtype not in DTYPES:
             return None
         if not _counts(b, args, names):
             return None

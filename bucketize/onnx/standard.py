@@ -42,7 +42,7 @@ def check_dtypes(schema: defs.OpSchema | None, inputs: Sequence[Atom | None]) ->
     allowed = () if schema is None else _allowed(schema.name, schema.since_version, schema.domain)
     for i, atom in enumerate(inputs if allowed else ()):
         kinds = allowed[min(i, len(allowed) - 1)]  # the last may stand for several
-        if atom is not None and _type_name(atom.type.dtype) not in kinds:
+        if atom is not None and type_name(atom.type.dtype) not in kinds:
             raise Unsupported(f"input {i} is {atom.type}, which ONNX does not allow there")
 
 
@@ -80,7 +80,7 @@ def _allowed(op_type: str, opset: int, name: str) -> tuple[frozenset[str], ...]:
     return tuple(frozenset(i.types) for i in defs.get_schema(op_type, opset, name).inputs)
 
 
-def _type_name(dtype: np.dtype[np.generic]) -> str:
+def type_name(dtype: np.dtype[np.generic]) -> str:
     """A tensor's type as the standard writes it."""
     name = helper.tensor_dtype_to_string(helper.np_dtype_to_tensor_dtype(dtype))
     return f"tensor({name.removeprefix('TensorProto.').lower()})"

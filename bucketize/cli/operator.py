@@ -1,0 +1,180 @@
+"""What is supported of each ONNX operator, read from the code that supports it.
+
+The page docs/supported.md and `bucketize ops` show these rows.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable, Iterator, Set
+from dataclasses import dataclass
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+import numpy as np
+from onnx import defs
+
+import bucketize.onnx  # noqa: F401  (fills the table of converters)
+from bucketize.dispatch.count import COUNTED
+from bucketize.ir import STRUCTURAL, Builder, Var
+from bucketize.kernel.loops.loop import DTYPES
+from bucketize.kernel.templates import candidates
+from bucketize.kernel.workload import Workload
+from bucketize.onnx.load import OPSETS
+from bucketize.onnx.node import CONVERTERS
+from bucketize.onnx.standard import first_version, type_name
+from bucketize.op import OPS, UNSAFE, Op
+from bucketize.ops.dim import from_dims
+from bucketize.ops.dyn import EXTENTS
+from bucketize.ops.sample import Sample, samples
+from bucketize.ops.shape import shape_of, size_of
+from bucketize.program.placement import VIEWS
+from bucketize.types import TensorType
+
+OF_SHAPES = frozenset((from_dims, shape_of, size_of))
+"""What tells sizes; padded clones are told the true ones."""
+NO_KERNEL = frozenset((*VIEWS, *OF_SHAPES))
+KINDS = {
+    "float16, float32, float64": "floats",
+    "int8, int16, int32, int64": "ints",
+    "uint8, uint16, uint32, uint64": "uints",
+}
+
+
+@dataclass(frozen=True)
+class Operator:
+    """A row of the table."""
+
+    operator: str
+    since: int
+    """The first opset in which it is read."""
+    dtypes: str
+    """Of its first operand, or of its result if it has none."""
+    runs: str
+    """By kernels, or by numpy, and which operators of the IR by numpy."""
+    extents: str
+    """Whether sizes tell those of its results, so that clones know them, or values do."""
+    pads: str
+    """Whether the policy "pad" may take it: on every axis, on some, or not."""
+
+
+def operators() -> list[Operator]:
+    """Every operator that is read, by name."""
+    return [_operator(*key) for key in sorted(CONVERTERS, key=lambda key: (key[1], key[0]))]
+
+
+def _operator(domain: str, name: str) -> Operator:
+    versions = CONVERTERS[domain, name]
+    ops = frozenset(_used(versions[max(versions)], set()))  # older forms become the newest
+    return Operator(
+        operator=f"{domain}.{name}" if domain else name,
+        since=max(min(versions), first_version(domain, name)),
+        dtypes=_dtypes(domain, name),
+        runs=_runs(ops),
+        extents="values" if any(o.shape_from_values and not o.static for o in ops) else "sizes",
+        pads=_pads(ops),
+    )
+
+
+# --- what a converter emits ----------------------------------------------------------------------
+
+
+def _used(value: Any, seen: set[Any]) -> Iterator[Op]:
+    """The operators of the IR that a converter names, itself or by the functions it calls."""
+    if isinstance(value, Op):
+        yield value
+    elif isinstance(value, functools.partial):
+        yield from _all_used((value.func, *value.args, *value.keywords.values()), seen)
+    elif isinstance(value, tuple | list | set | frozenset):
+        yield from _all_used(value, seen)
+    elif isinstance(value, dict) and value is not CONVERTERS:
+        yield from _all_used(value.values(), seen)
+    elif isinstance(value, FunctionType) and value not in seen:
+        seen.add(value)
+        if value.__module__.startswith("bucketize.onnx"):
+            cells = [cell.cell_contents for cell in value.__closure__ or ()]
+            yield from _all_used((*cells, *(value.__defaults__ or ())), seen)
+            yield from _all_used(_named(value.__code__, value.__globals__), seen)
+
+
+def _all_used(values: Iterable[Any], seen: set[Any]) -> Iterator[Op]:
+    for value in values:
+        yield from _used(value, seen)
+
+
+def _named(code: CodeType, names: dict[str, Any]) -> Iterator[Any]:
+    """What the code of a function names, in its own module or in one that it imports."""
+    for name in code.co_names:
+        value = names.get(name)
+        if isinstance(value, ModuleType) and value.__name__.startswith("bucketize."):
+            yield from (vars(value).get(n) for n in code.co_names)
+        else:
+            yield value
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            yield from _named(inner, names)
+
+
+# --- what is known of these ----------------------------------------------------------------------
+
+
+def _dtypes(domain: str, name: str) -> str:
+    """Those that the standard allows, and that there are kernels for."""
+    schema = defs.get_schema(name, OPSETS[-1], domain)
+    formal = (*schema.inputs, *schema.outputs)[0]
+    known = sorted(map(np.dtype, DTYPES), key=lambda d: (d.kind, d.itemsize))
+    names = ", ".join(dict.fromkeys(d.name for d in known if type_name(d) in formal.types))
+    for kind, short in KINDS.items():
+        names = re.sub(rf"\b{kind}\b", short, names)
+    return names
+
+
+def _runs(ops: Set[Op]) -> str:
+    by_kernels = {op for op in ops if op.static is None and (op in STRUCTURAL or _is_native(op))}
+    told = {op for op in ops if op.static is not None and op not in EXTENTS}
+    by_numpy = ops - by_kernels - told - EXTENTS.keys()
+    if by_numpy:
+        names = ", ".join(sorted(op.name for op in by_numpy))
+        return f"kernels, but {names}" if by_kernels - NO_KERNEL else "numpy"
+    return "kernels; operands of a run: numpy" if told else "kernels"
+
+
+@functools.cache
+def _is_native(op: Op) -> bool:
+    """Whether a template takes a sample of the operator, or none is needed."""
+    return op in NO_KERNEL or any(candidates(_workload(sample)) for sample in samples(op))
+
+
+def _workload(sample: Sample) -> Workload:
+    names = sample.symbols()
+    types = [TensorType(a.dtype, a.shape(names)) for a in sample.args]
+    params = [Var(f"x{i}", t) for i, t in enumerate(types)]
+    body = Builder()
+    outs = body.emit_all(sample.op, *params, **sample.attrs(names))
+    return Workload(body.function("", params, outs), (False,) * len(params))
+
+
+def _pads(ops: Set[Op]) -> str:
+    if not ops.isdisjoint(STRUCTURAL):
+        return "no"
+    twins = {OPS.get(op.name.removeprefix("dyn."), op) for op in ops}
+    found = [_pads_alone(op) for op in twins - OF_SHAPES - COUNTED]
+    return min(found, key=("no", "some axes", "yes").index, default="yes")
+
+
+@functools.cache
+def _pads_alone(op: Op) -> str:
+    """Whether padding may do no harm on the axes of the samples."""
+    if op.scalar is not None:
+        return "yes"  # but where it is not known whether an axis is repeated
+    rules = [
+        op.padding(i, axis, *shapes, **sample.attrs(names))
+        for sample in samples(op)
+        for names in [sample.symbols()]
+        for shapes in [[a.shape(names) for a in sample.args]]
+        for i, shape in enumerate(shapes)
+        for axis in range(len(shape))
+    ]
+    safe = [rule is not UNSAFE for rule in rules]
+    return "yes" if all(safe) else "some axes" if any(safe) else "no"
