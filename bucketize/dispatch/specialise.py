@@ -22,7 +22,8 @@ def specialise(mod: Module, /, **sizes: Size) -> Module:
     included; None is no upper bound. An axis that is `?` goes by its place, `data_2`. What follows
     from the sizes is folded: static twins of `dyn` ops, known branches, constants. The inputs stay
     as they were, and an input of another size is an error. A name that is no symbol, a size out of
-    its bounds, and a size at which the model is not legal are errors.
+    its bounds, and a size at which the model is not legal are errors. On the command line that is
+    `--dim N=1 --dim H=32..64`.
     """
     check_module(mod)
     main = name_dims(mod.main)
