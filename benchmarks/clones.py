@@ -36,7 +36,7 @@ module = Module({"main": fn})
 bucketize.compile(module).run(np.zeros((1, 3, 2, 2), np.float32))
 ones = [(i, i + 1) for i in range(1, count + 1)]
 start = time.perf_counter()
-mod = bucketize.dispatch(module, lambda _: {"x": {2: ones, 3: ones}})
+mod = bucketize.dispatch(module, lambda _: {"x": {2: ones, 3: ones}}, limit=count**2)
 middle = time.perf_counter()
 exe = bucketize.compile(mod, lazy=True)
 end = time.perf_counter()
