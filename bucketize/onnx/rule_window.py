@@ -10,6 +10,7 @@ from bucketize.onnx.rule import Site, exports
 from bucketize.ops.linalg import matmul
 from bucketize.ops.nn import avg_pool2d, conv2d, max_pool2d
 from bucketize.ops.rounding import FORMATS, rounded
+from bucketize.ops.volume import avg_pool3d, conv3d, max_pool3d
 
 
 @exports(matmul)
@@ -26,24 +27,24 @@ def _matmul(s: Site) -> str:
     return s.node("MatMul", s[0], s.scope.constant(held[y, weights]))
 
 
-@exports(conv2d)
-def _conv2d(s: Site) -> str:
+@exports(conv2d, conv3d)
+def _conv(s: Site) -> str:
     """An image is padded by a node of its own where the pads depend on sizes."""
     x, pads = _image(s), s.attr("pads")
     if not all(isinstance(p, int) for p in pads):
-        top, left, bottom, right = pads
-        x = s.node("Pad", x, s.extents((0, 0, top, left, 0, 0, bottom, right)))
-        pads = (0, 0, 0, 0)
+        half = len(pads) // 2
+        x = s.node("Pad", x, s.extents((0, 0, *pads[:half], 0, 0, *pads[half:])))
+        pads = (0,) * len(pads)
     return _slide(s, "Conv", x, s[1], pads=pads, group=s.attr("groups"))
 
 
-@exports(max_pool2d)
-def _max_pool2d(s: Site) -> str:
+@exports(max_pool2d, max_pool3d)
+def _max_pool(s: Site) -> str:
     return _pool(s, "MaxPool")
 
 
-@exports(avg_pool2d)
-def _avg_pool2d(s: Site) -> str:
+@exports(avg_pool2d, avg_pool3d)
+def _avg_pool(s: Site) -> str:
     return _pool(s, "AveragePool", count_include_pad=int(s.attr("count_include_pad")))
 
 
@@ -56,10 +57,14 @@ def _pool(s: Site, op_type: str, **attrs: Any) -> str:
 
 
 def _image(s: Site) -> str:
-    return s[0] if s.attr("layout") == "NCHW" else s.node("Transpose", s[0], perm=(0, 3, 1, 2))
+    return s.node("Transpose", s[0], perm=(0, 3, 1, 2)) if _is_nhwc(s) else s[0]
 
 
 def _slide(s: Site, op_type: str, *operands: str, **attrs: Any) -> str:
     steps = {"strides": s.attr("strides"), "dilations": s.attr("dilations")}
     y = s.node(op_type, *operands, **steps, **attrs)
-    return y if s.attr("layout") == "NCHW" else s.node("Transpose", y, perm=(0, 2, 3, 1))
+    return s.node("Transpose", y, perm=(0, 2, 3, 1)) if _is_nhwc(s) else y
+
+
+def _is_nhwc(s: Site) -> bool:
+    return s.binding.attrs.get("layout") == "NHWC"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,29 +20,46 @@ from bucketize.ops.fill import arange
 from bucketize.ops.nn import avg_pool2d, conv2d, max_pool2d
 from bucketize.ops.reduce import reduce_max, reduce_mean
 from bucketize.ops.shape import pad, reshape, squeeze, strided_slice, transpose, unsqueeze
+from bucketize.ops.volume import avg_pool3d, conv3d, max_pool3d
 from bucketize.types import AnyDim, Dim, Shape, maximum, product
 
 Sizes = tuple[int, ...]
+Ops = Mapping[int, Op]
+
+RANKS = (1, 2, 3)
+CONV: Ops = {2: conv2d, 3: conv3d}
+MAX_POOL: Ops = {2: max_pool2d, 3: max_pool3d}
+AVG_POOL: Ops = {2: avg_pool2d, 3: avg_pool3d}
 
 
 @converts("Conv")
 def _conv(n: Node) -> Atom:
-    kernel = tuple(k for k in n[1].type.shape[2:] if isinstance(k, int))
-    if len(kernel) < len(n[1].type.shape) - 2:
-        raise Unsupported(f"the window of the weights {n[1].type} is not known")
-    if (given := n.attr("kernel_shape") or kernel) != kernel:
-        raise Unsupported(f"kernel_shape is {given}, the weights are {n[1].type}")
+    weights = windows_of(n)
     attrs = {"groups": n.attr("group", 1), "precision": n.precision}
-    y = _slide(n, conv2d, _window(n, kernel), 0.0, **attrs)
+    y = _slide(n, CONV, _window(n, weights.type.shape[2:]), 0.0, weights, **attrs)
     bias = n.optional(2)
     return y if bias is None else n.emit(add, y, channelwise(n, bias, y))
+
+
+def windows_of(n: Node) -> Atom:
+    """The weights of a convolution, with windows of `kernel_shape`, if that is given.
+
+    Where the weights do not tell their extents, a run checks them.
+    """
+    shape, given = n[1].type.shape, n.attr("kernel_shape")
+    if not given or shape[2:] == given:
+        return n[1]
+    pairs = zip(shape[2:], given, strict=False)
+    if len(shape) != len(given) + 2 or any(isinstance(d, int) and d != k for d, k in pairs):
+        raise Unsupported(f"kernel_shape is {given}, the weights are {n[1].type}")
+    return n.emit(reshape, n[1], newshape=(*shape[:2], *given))
 
 
 @converts("MaxPool")
 def _max_pool(n: Node) -> tuple[Atom, ...]:
     kernel, ceil_mode = n.attr("kernel_shape"), bool(n.attr("ceil_mode", 0))
     window, columns_first = _window(n, kernel), bool(n.attr("storage_order", 0))
-    y = _slide(n, max_pool2d, window, -math.inf, kernel=kernel, ceil_mode=ceil_mode)
+    y = _slide(n, MAX_POOL, window, -math.inf, kernel=kernel, ceil_mode=ceil_mode)
     return (y,) if n.outputs == 1 else (y, _places(n, y, window, columns_first))
 
 
@@ -52,11 +70,12 @@ def _places(n: Node, y: Atom, window: _Window, columns_first: bool) -> Atom:
         raise Unsupported(f"the extents of {n[0].type} are not known")
     plane = (1, 1, *(reversed(image) if columns_first else image))
     numbers: Atom = n.emit(reshape, n.emit(arange, stop=product(plane)), newshape=plane)
-    if columns_first and len(image) == 2:
-        numbers = n.emit(transpose, numbers, axes=(0, 1, 3, 2))
+    if columns_first:
+        numbers = n.emit(transpose, numbers, axes=(0, 1, *reversed(range(2, 2 + len(image)))))
     x, numbers = (_covered(n, v, y, window, f) for v, f in ((n[0], -math.inf), (numbers, 0)))
     out: Atom = Const(np.array(0))
-    for tap in reversed([*np.ndindex(window.kernel)]):
+    kernel: Any = window.kernel
+    for tap in reversed([*np.ndindex(kernel)]):
         value, place = (_tap(n, v, y, window, tap) for v in (x, numbers))
         out = n.emit(where, n.emit(equal, value, y), place, out)
     area = n.emit(from_dims, dims=(product(plane),))
@@ -87,7 +106,7 @@ def _tap(n: Node, x: Atom, y: Atom, window: _Window, tap: Sizes) -> Atom:
 def _average_pool(n: Node) -> Atom:
     kernel, ceil_mode = n.attr("kernel_shape"), bool(n.attr("ceil_mode", 0))
     attrs = {"ceil_mode": ceil_mode, "count_include_pad": bool(n.attr("count_include_pad", 0))}
-    return _slide(n, avg_pool2d, _window(n, kernel), None, kernel=kernel, **attrs)
+    return _slide(n, AVG_POOL, _window(n, kernel), None, kernel=kernel, **attrs)
 
 
 @converts("LRN")
@@ -124,39 +143,49 @@ def _global(n: Node, op: Op) -> Atom:
 class _Window:
     """Where windows are: numbers along each axis, and the pads before each, then after each."""
 
-    kernel: Sizes
+    kernel: Shape
     strides: Sizes
     dilations: Sizes
     pads: Shape
 
     @property
-    def reach(self) -> Sizes:
+    def reach(self) -> Shape:
         """The extents of a window, with what lies between its elements."""
         return tuple((k - 1) * d + 1 for k, d in zip(self.kernel, self.dilations, strict=True))
 
 
-def _window(n: Node, kernel: Sizes) -> _Window:
+def _window(n: Node, kernel: Shape) -> _Window:
     rank = len(kernel)
-    if rank not in (1, 2):
-        raise Unsupported(f"a window over {rank} axes, expected 1 or 2")
+    if rank not in RANKS:
+        raise Unsupported(f"a window over {rank} axes, expected 1, 2 or 3")
     if len(n[0].type.shape) != rank + 2:
         raise Unsupported(f"a window over {rank} axes of {n[0].type}, expected rank {rank + 2}")
-    _check_numbers("kernel_shape", kernel, rank, 1)
+    known = tuple(k for k in kernel if isinstance(k, int))
+    _check_numbers("kernel_shape", known, len(known), 1)
     strides, dilations = (_numbers(n, name, rank, 1) for name in ("strides", "dilations"))
     return _Window(kernel, strides, dilations, _pads(n, kernel, strides, dilations))
 
 
-def _slide(n: Node, op: Op, window: _Window, fill: float | None, **attrs: Any) -> Atom:
-    """`op` over an image; a window along one axis is one of height 1 along two."""
-    args, pads = [n[i] for i in range(2 if op is conv2d else 1)], window.pads
-    if not all(isinstance(p, int) for p in pads):
-        args[0], pads = _padded(n, args[0], pads, fill), (0,) * len(pads)
+def _slide(
+    n: Node, ops: Ops, window: _Window, fill: float | None, *weights: Atom, **attrs: Any
+) -> Atom:
+    """One of `ops` over an image; a window along one axis is one of height 1 along two.
+
+    Pads that depend on extents are an op of their own, if a `fill` is as good as none.
+    """
+    args, pads = [n[0], *weights], window.pads
+    if any(isinstance(p, AnyDim) for p in pads):
+        raise Unsupported(f"auto_pad makes pads ({', '.join(map(str, pads))}) of the run-time size")
+    if fill is not None and not all(isinstance(p, int) for p in pads):
+        half = len(pads) // 2
+        each = ((0, 0), (0, 0), *zip(pads[:half], pads[half:], strict=True))
+        args[0], pads = n.emit(pad, n[0], pads=each, value=fill), (0,) * len(pads)
     attrs |= {"strides": window.strides, "dilations": window.dilations}
-    if len(window.kernel) == 2:
-        return n.emit(op, *args, pads=pads, **attrs)
+    if len(window.kernel) > 1:
+        return n.emit(ops[len(window.kernel)], *args, pads=pads, **attrs)
     args = [n.emit(unsqueeze, a, axes=(2,)) for a in args]
     flat = {k: (1, *v) if isinstance(v, tuple) else v for k, v in attrs.items()}
-    return n.emit(squeeze, n.emit(op, *args, pads=(0, pads[0], 0, pads[1]), **flat), axes=(2,))
+    return n.emit(squeeze, n.emit(ops[2], *args, pads=(0, pads[0], 0, pads[1]), **flat), axes=(2,))
 
 
 def _numbers(n: Node, name: str, count: int, least: int) -> Sizes:
@@ -167,11 +196,11 @@ def _numbers(n: Node, name: str, count: int, least: int) -> Sizes:
 
 
 def _check_numbers(name: str, numbers: Sizes, count: int, least: int) -> None:
-    if len(numbers) != count or min(numbers) < least:
+    if len(numbers) != count or any(k < least for k in numbers):
         raise Unsupported(f"{name} must be {count} numbers from {least} up, got {numbers}")
 
 
-def _pads(n: Node, kernel: Sizes, strides: Sizes, dilations: Sizes) -> Shape:
+def _pads(n: Node, kernel: Shape, strides: Sizes, dilations: Sizes) -> Shape:
     """The pads before each axis, then those after each."""
     rule = n.choice("auto_pad", "NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER")
     given = _numbers(n, "pads", 2 * len(kernel), 0)
@@ -186,17 +215,8 @@ def _pads(n: Node, kernel: Sizes, strides: Sizes, dilations: Sizes) -> Shape:
     return (*less, *more) if rule == "SAME_UPPER" else (*more, *less)
 
 
-def _missing(size: Dim, reach: int, stride: int) -> Dim:
+def _missing(size: Dim, reach: Dim, stride: int) -> Dim:
     """How much padding lets a window begin at each multiple of the stride."""
     if stride == 1:
         return reach - 1
     return maximum(((size + (stride - 1)) // stride - 1) * stride + reach - size, 0)
-
-
-def _padded(n: Node, x: Atom, pads: Shape, fill: float | None) -> Atom:
-    """`x` padded by an op of its own, for pads that depend on its extents."""
-    if fill is None or any(isinstance(p, AnyDim) for p in pads):
-        raise Unsupported(f"auto_pad makes pads ({', '.join(map(str, pads))}) of the run-time size")
-    half = len(pads) // 2
-    each = ((0, 0), (0, 0), *zip(pads[:half], pads[half:], strict=True))
-    return n.emit(pad, x, pads=each, value=fill)

@@ -133,6 +133,7 @@ from bucketize.ops.trigonometry import (
     sinh,
     tan,
 )
+from bucketize.ops.volume import avg_pool3d, conv3d, max_pool3d
 
 __all__ = [
     "abs_",
@@ -147,6 +148,7 @@ __all__ = [
     "atan",
     "atanh",
     "avg_pool2d",
+    "avg_pool3d",
     "bitwise_and",
     "bitwise_not",
     "bitwise_or",
@@ -158,6 +160,7 @@ __all__ = [
     "compress",
     "concat",
     "conv2d",
+    "conv3d",
     "cos",
     "cosh",
     "cumsum",
@@ -212,6 +215,7 @@ __all__ = [
     "mask_tail",
     "matmul",
     "max_pool2d",
+    "max_pool3d",
     "maximum_",
     "minimum_",
     "mod",
