@@ -194,13 +194,13 @@ REASONS = {
     "values": ("(float[N] x) => (y) <int64[1] s = {2}> "
                "{ y = ConstantOfShape<value = float[2] {1, 2}>(s) }",
                "ConstantOfShape: value has 2 elements, expected one"),
-    "pool_3d": ("(float[N, 2, 4, 4, 4] x) => (y) { y = MaxPool<kernel_shape = [2, 2, 2]>(x) }",
-                "MaxPool: a window over 3 axes, expected 1 or 2"),
-    "same_average": ("(float[N, 2, H, 4] x) => (y) { y = AveragePool<kernel_shape = [2, 2], "
-                     'strides = [2, 2], auto_pad = "SAME_UPPER">(x) }',
-                     "AveragePool: auto_pad makes pads .* of the run-time size"),
-    "weights": ("(float[N, 2, H, W] x, float[2, 2, K, K] w) => (y) { y = Conv(x, w) }",
-                "Conv: the window of the weights float32\\[2, 2, K, K\\] is not known"),
+    "pool_4d": ("(float[N, 2, 4, 4, 4, 4] x) => (y) "
+                "{ y = MaxPool<kernel_shape = [2, 2, 2, 2]>(x) }",
+                "MaxPool: a window over 4 axes, expected 1, 2 or 3"),
+    "same_of_unknown": ("(float[N, 2, H, 4] x, bool[H] c) => (y) { z = Compress<axis = 2>(x, c) "
+                        "y = AveragePool<kernel_shape = [2, 2], strides = [2, 2], "
+                        'auto_pad = "SAME_UPPER">(z) }',
+                        "AveragePool: auto_pad makes pads .* of the run-time size"),
     "axes": ("(float[N, 2] x, int64[K] a) => (y) { z = ReduceSum<keepdims = 0>(x, a) y = Neg(z) }",
              r"ReduceSum: the rank of the result is unknown: how many numbers axes has, only a run "
              r"can tell, in dyn.reduce_sum\(float32\[N, 2\], int64\[K\]\)"),

@@ -9,6 +9,7 @@ from bucketize.lower.arrangement import USUAL, Arrangement
 from bucketize.lower.fuse import fuse
 from bucketize.lower.layout import layout
 from bucketize.lower.view import sink_views
+from bucketize.lower.volume import fold_volumes
 from bucketize.transform.dead_code import dead_code
 from bucketize.transform.fold_constant import fold_constant
 from bucketize.transform.simplify import apply, simplify
@@ -21,7 +22,15 @@ def lower(fn: Function, arrangement: Arrangement = USUAL) -> Function:
 
 def simplified(fn: Function) -> Function:
     """A function simplified, its views behind what joins products: what is arranged."""
-    return apply(simplify(fn), {"sink_views": sink_views, "dead_code": dead_code})
+    return apply(
+        simplify(fn),
+        {
+            "fold_volumes": fold_volumes,
+            "fold_constant": fold_constant,  # weights that lie as those of two axes
+            "sink_views": sink_views,
+            "dead_code": dead_code,
+        },
+    )
 
 
 def laid_out(fn: Function, arrangement: Arrangement = USUAL) -> Function:
