@@ -8,6 +8,7 @@ from bucketize.ir import Function
 from bucketize.lower.arrangement import USUAL, Arrangement
 from bucketize.lower.fuse import fuse
 from bucketize.lower.layout import layout
+from bucketize.lower.phase import split_phases
 from bucketize.lower.view import sink_views
 from bucketize.lower.volume import fold_volumes
 from bucketize.transform.dead_code import dead_code
@@ -25,8 +26,9 @@ def simplified(fn: Function) -> Function:
     return apply(
         simplify(fn),
         {
+            "split_phases": split_phases,
             "fold_volumes": fold_volumes,
-            "fold_constant": fold_constant,  # weights that lie as those of two axes
+            "fold_constant": fold_constant,  # weights as these want them
             "sink_views": sink_views,
             "dead_code": dead_code,
         },

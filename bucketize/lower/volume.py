@@ -27,11 +27,12 @@ from bucketize.ops import (
     strided_slice,
     transpose,
 )
-from bucketize.types import Dim, Shape, product
+from bucketize.types import Dim, Shape, maximum, product
 
 RANK = 5
 LAST = (0, 2, 3, 4, 1)  # [N, D, H, W, C] of [N, C, D, H, W]
 FIRST = (0, 4, 1, 2, 3)  # and back
+MOVING = (transpose, reshape, strided_slice)
 PLANES = {max_pool3d: max_pool2d, avg_pool3d: avg_pool2d}
 
 
@@ -48,9 +49,13 @@ class _Volumes:
     """The folded form of the volumes of a function while it is rebuilt."""
 
     folded: dict[Atom, Atom] = field(default_factory=dict)
+    lying: set[Atom] = field(default_factory=set)
+    """What is moved of volumes that lie with the channels last."""
 
     def rule(self, out: Builder, b: Binding, args: tuple[Atom, ...]) -> Atom | None:
         """What a binding becomes, if it works on volumes."""
+        if b.op in MOVING and len(b.out.type.shape) >= RANK:
+            return self._moved(out, args[0], b)
         if b.op in PLANES:
             return self._made(out, _pool(out, self._last(out, args[0]), b), b)
         if b.op is conv3d and isinstance(args[1].type.shape[2], int):
@@ -58,6 +63,20 @@ class _Volumes:
         if b.op not in STRUCTURAL and b.op.scalar is not None and self._joins(args, b):
             return self._made(out, out.emit(b.op, *map(self._beside, args), **b.attrs), b)
         return None
+
+    def _moved(self, out: Builder, x: Atom, b: Binding) -> Atom | None:
+        """What has a volume with the channels last, on the way from that or back to it."""
+        if b.op is transpose and b.attrs["axes"] == LAST and x in self.folded:
+            made = self._last(out, x)
+        elif x in self.lying:
+            made = out.emit(b.op, x, **b.attrs)
+        else:
+            return None
+        if b.op is transpose and b.attrs["axes"] == FIRST:
+            self.folded[made] = _folded(out, x)
+        else:
+            self.lying.add(made)
+        return made
 
     def _made(self, out: Builder, image: Atom, b: Binding) -> Atom:
         """The volume that is folded as `image`."""
@@ -151,8 +170,10 @@ def _planes(out: Builder, x: Atom, begin: int, count: Dim, stride: int) -> Atom:
     """So many planes of [N, D, H, W, C], from `begin` on."""
     if (begin, count, stride) == (0, x.type.shape[1], 1):
         return x
-    end = begin + (count - 1) * stride + 1
-    return out.emit(strided_slice, x, begin=(begin,), end=(end,), strides=(stride,), axes=(1,))
+    end = maximum(begin + (count - 1) * stride + 1, 0)  # which it is, where any window fits
+    y = out.emit(strided_slice, x, begin=(begin,), end=(end,), strides=(stride,), axes=(1,))
+    shape = (x.type.shape[0], count, *x.type.shape[2:])
+    return y if y.type.shape == shape else out.emit(reshape, y, newshape=shape)
 
 
 def _joined(out: Builder, parts: list[Atom]) -> Atom:

@@ -10,6 +10,7 @@ from bucketize.onnx.rule import Site, exports
 from bucketize.ops.linalg import matmul
 from bucketize.ops.nn import avg_pool2d, conv2d, max_pool2d
 from bucketize.ops.rounding import FORMATS, rounded
+from bucketize.ops.transposed import conv_transpose
 from bucketize.ops.volume import avg_pool3d, conv3d, max_pool3d
 
 
@@ -36,6 +37,15 @@ def _conv(s: Site) -> str:
         x = s.node("Pad", x, s.extents((0, 0, *pads[:half], 0, 0, *pads[half:])))
         pads = (0,) * len(pads)
     return _slide(s, "Conv", x, s[1], pads=pads, group=s.attr("groups"))
+
+
+@exports(conv_transpose)
+def _conv_transpose(s: Site) -> str:
+    told = {k: s.attr(k) for k in ("pads", "output_padding", "strides", "dilations")}
+    for name in ("pads", "output_padding"):
+        if not all(isinstance(d, int) for d in told[name]):
+            raise Unsupported(f"the {name} ({', '.join(map(str, told[name]))}) depend on sizes")
+    return s.node("ConvTranspose", s[0], s[1], group=s.attr("groups"), **told)
 
 
 @exports(max_pool2d, max_pool3d)

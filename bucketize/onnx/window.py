@@ -69,14 +69,14 @@ def _places(n: Node, y: Atom, window: _Window, columns_first: bool) -> Atom:
     if any(isinstance(d, AnyDim) for d in n[0].type.shape):
         raise Unsupported(f"the extents of {n[0].type} are not known")
     plane = (1, 1, *(reversed(image) if columns_first else image))
-    numbers: Atom = n.emit(reshape, n.emit(arange, stop=product(plane)), newshape=plane)
+    places: Atom = n.emit(reshape, n.emit(arange, stop=product(plane)), newshape=plane)
     if columns_first:
-        numbers = n.emit(transpose, numbers, axes=(0, 1, *reversed(range(2, 2 + len(image)))))
-    x, numbers = (_covered(n, v, y, window, f) for v, f in ((n[0], -math.inf), (numbers, 0)))
+        places = n.emit(transpose, places, axes=(0, 1, *reversed(range(2, 2 + len(image)))))
+    x, places = (_covered(n, v, y, window, f) for v, f in ((n[0], -math.inf), (places, 0)))
     out: Atom = Const(np.array(0))
     kernel: Any = window.kernel
     for tap in reversed([*np.ndindex(kernel)]):
-        value, place = (_tap(n, v, y, window, tap) for v in (x, numbers))
+        value, place = (_tap(n, v, y, window, tap) for v in (x, places))
         out = n.emit(where, n.emit(equal, value, y), place, out)
     area = n.emit(from_dims, dims=(product(plane),))
     first = n.emit(mul, n.emit(arange, stop=batch * channels), area)
@@ -155,6 +155,12 @@ class _Window:
 
 
 def _window(n: Node, kernel: Shape) -> _Window:
+    strides, dilations = steps(n, kernel)
+    return _Window(kernel, strides, dilations, _pads(n, kernel, strides, dilations))
+
+
+def steps(n: Node, kernel: Shape) -> tuple[Sizes, Sizes]:
+    """The strides and dilations of windows over one to three axes."""
     rank = len(kernel)
     if rank not in RANKS:
         raise Unsupported(f"a window over {rank} axes, expected 1, 2 or 3")
@@ -162,8 +168,7 @@ def _window(n: Node, kernel: Shape) -> _Window:
         raise Unsupported(f"a window over {rank} axes of {n[0].type}, expected rank {rank + 2}")
     known = tuple(k for k in kernel if isinstance(k, int))
     _check_numbers("kernel_shape", known, len(known), 1)
-    strides, dilations = (_numbers(n, name, rank, 1) for name in ("strides", "dilations"))
-    return _Window(kernel, strides, dilations, _pads(n, kernel, strides, dilations))
+    return numbers(n, "strides", rank, 1), numbers(n, "dilations", rank, 1)
 
 
 def _slide(
@@ -188,22 +193,22 @@ def _slide(
     return n.emit(squeeze, n.emit(ops[2], *args, pads=(0, pads[0], 0, pads[1]), **flat), axes=(2,))
 
 
-def _numbers(n: Node, name: str, count: int, least: int) -> Sizes:
+def numbers(n: Node, name: str, count: int, least: int) -> Sizes:
     """An attribute of so many numbers; an empty one is as good as none: the least of each."""
-    numbers: Sizes = n.attr(name) or (least,) * count
-    _check_numbers(name, numbers, count, least)
-    return numbers
+    given: Sizes = n.attr(name) or (least,) * count
+    _check_numbers(name, given, count, least)
+    return given
 
 
-def _check_numbers(name: str, numbers: Sizes, count: int, least: int) -> None:
-    if len(numbers) != count or any(k < least for k in numbers):
-        raise Unsupported(f"{name} must be {count} numbers from {least} up, got {numbers}")
+def _check_numbers(name: str, given: Sizes, count: int, least: int) -> None:
+    if len(given) != count or any(k < least for k in given):
+        raise Unsupported(f"{name} must be {count} numbers from {least} up, got {given}")
 
 
 def _pads(n: Node, kernel: Shape, strides: Sizes, dilations: Sizes) -> Shape:
     """The pads before each axis, then those after each."""
     rule = n.choice("auto_pad", "NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER")
-    given = _numbers(n, "pads", 2 * len(kernel), 0)
+    given = numbers(n, "pads", 2 * len(kernel), 0)
     if rule == "NOTSET":
         return given
     if rule == "VALID":

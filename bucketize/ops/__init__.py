@@ -120,6 +120,7 @@ from bucketize.ops.shape import (
     transpose,
     unsqueeze,
 )
+from bucketize.ops.transposed import conv_transpose
 from bucketize.ops.trigonometry import (
     acos,
     acosh,
@@ -161,6 +162,7 @@ __all__ = [
     "concat",
     "conv2d",
     "conv3d",
+    "conv_transpose",
     "cos",
     "cosh",
     "cumsum",

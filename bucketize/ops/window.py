@@ -56,17 +56,22 @@ def _is_below(number: Any, least: int) -> bool:
 
 def check_channels(channels: Dim, w: Shape, groups: int) -> None:
     """As many channels as the weights read, and outputs, at least one, that the groups share."""
-    if _is_below(groups, 1) or _is_below(w[0], 1) or not _divides(groups, w[0]):
-        raise TypeRelError(f"{w[0]} output channels in {groups} groups")
+    check_groups(w[0], groups, "output channels")
     meet(channels, w[1] * groups)
-    rely_on_least(w[0], 1)
 
 
-def _divides(groups: int, outputs: Dim) -> bool:
-    """Whether the groups may have as many outputs each, which is relied on."""
-    if isinstance(outputs, int):
-        return outputs % groups == 0
-    meet(outputs % groups, 0)
+def check_groups(shared: Dim, groups: int, what: str) -> None:
+    """At least one of what the groups share, and of each as many."""
+    if _is_below(groups, 1) or _is_below(shared, 1) or not _divides(groups, shared):
+        raise TypeRelError(f"{shared} {what} in {groups} groups")
+    rely_on_least(shared, 1)
+
+
+def _divides(groups: int, shared: Dim) -> bool:
+    """Whether the groups may have as many each, which is relied on."""
+    if isinstance(shared, int):
+        return shared % groups == 0
+    meet(shared % groups, 0)
     return True
 
 
