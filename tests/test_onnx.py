@@ -156,7 +156,7 @@ def test_all_unsupported_nodes_in_one_error():
     model = parse(
         "(float[N, 3, 8, 8] x, float[4, 3, 3, 3] w, float[N] v, seq(float[N]) q) => (y, d) {"
         " [first] a = Det(x) [second] b = Det(a)"
-        " [pool] c = LpPool<kernel_shape = [2, 2]>(x)"
+        " [pool] c = TfIdfVectorizer(x)"
         " [act] e = acme.Gate(c) [at] y, m, o = BatchNormalization(x, v, v, v, v) k = Neg(m)"
         " [s] d = Softmax<axis = 9>(x) }"
     )
@@ -165,7 +165,7 @@ def test_all_unsupported_nodes_in_one_error():
     error = fails(model, "^6 nodes of the model cannot be converted:")
     assert str(error).splitlines()[1:] == [
         "  2 x ai.onnx 17 Det: no converter for this operator (first, second)",
-        "  1 x ai.onnx 17 LpPool: no converter for this operator (pool)",
+        "  1 x ai.onnx 17 TfIdfVectorizer: no converter for this operator (pool)",
         "  1 x acme 1 Gate: no converter for this operator (act)",
         "  1 x ai.onnx 17 BatchNormalization: output 1 is used (at)",
         "  1 x ai.onnx 17 Softmax: axis 9 is out of range for rank 4 (s)",

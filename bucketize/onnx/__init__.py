@@ -8,6 +8,7 @@ from bucketize.onnx import (  # noqa: F401  importing the families fills the tab
     index,
     linalg,
     old,
+    pool,
     recurrent,
     reduce,
     rotary,

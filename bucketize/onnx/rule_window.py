@@ -7,6 +7,8 @@ from typing import Any
 from bucketize.ir import Const
 from bucketize.onnx.node import Unsupported
 from bucketize.onnx.rule import Site, exports
+from bucketize.ops.column import col2im, dyn_col2im
+from bucketize.ops.deformed import deform_conv2d
 from bucketize.ops.linalg import matmul
 from bucketize.ops.nn import avg_pool2d, conv2d, max_pool2d
 from bucketize.ops.rounding import FORMATS, rounded
@@ -46,6 +48,26 @@ def _conv_transpose(s: Site) -> str:
         if not all(isinstance(d, int) for d in told[name]):
             raise Unsupported(f"the {name} ({', '.join(map(str, told[name]))}) depend on sizes")
     return s.node("ConvTranspose", s[0], s[1], group=s.attr("groups"), **told)
+
+
+@exports(deform_conv2d)
+def _deform_conv(s: Site) -> str:
+    told = {k: s.attr(k) for k in ("pads", "strides", "dilations")}
+    told |= {"group": s.attr("groups"), "offset_group": s.attr("offset_groups")}
+    x, w, offset, mask = s.operands
+    return s.node("DeformConv", x, w, offset, "", mask, **told)
+
+
+@exports(col2im)
+def _col2im(s: Site) -> str:
+    told = {k: s.attr(k) for k in ("pads", "strides", "dilations")}
+    return s.node("Col2Im", s[0], s.extents(s.attr("image")), s.extents(s.attr("kernel")), **told)
+
+
+@exports(dyn_col2im)
+def _dyn_col2im(s: Site) -> str:
+    told = {k: s.attr(k) for k in ("pads", "strides", "dilations")}
+    return s.node("Col2Im", s[0], s.int64(1), s.int64(2), **told)
 
 
 @exports(max_pool2d, max_pool3d)

@@ -36,7 +36,7 @@ AVG_POOL: Ops = {2: avg_pool2d, 3: avg_pool3d}
 def _conv(n: Node) -> Atom:
     weights = windows_of(n)
     attrs = {"groups": n.attr("group", 1), "precision": n.precision}
-    y = _slide(n, CONV, _window(n, weights.type.shape[2:]), 0.0, weights, **attrs)
+    y = slide(n, CONV, window_of(n, weights.type.shape[2:]), 0.0, n[0], weights, **attrs)
     bias = n.optional(2)
     return y if bias is None else n.emit(add, y, channelwise(n, bias, y))
 
@@ -58,12 +58,12 @@ def windows_of(n: Node) -> Atom:
 @converts("MaxPool")
 def _max_pool(n: Node) -> tuple[Atom, ...]:
     kernel, ceil_mode = n.attr("kernel_shape"), bool(n.attr("ceil_mode", 0))
-    window, columns_first = _window(n, kernel), bool(n.attr("storage_order", 0))
-    y = _slide(n, MAX_POOL, window, -math.inf, kernel=kernel, ceil_mode=ceil_mode)
+    window, columns_first = window_of(n, kernel), bool(n.attr("storage_order", 0))
+    y = slide(n, MAX_POOL, window, -math.inf, n[0], kernel=kernel, ceil_mode=ceil_mode)
     return (y,) if n.outputs == 1 else (y, _places(n, y, window, columns_first))
 
 
-def _places(n: Node, y: Atom, window: _Window, columns_first: bool) -> Atom:
+def _places(n: Node, y: Atom, window: Window, columns_first: bool) -> Atom:
     """Where in the whole of x the greatest of each window is, the first of several."""
     batch, channels, *image = n[0].type.shape
     if any(isinstance(d, AnyDim) for d in n[0].type.shape):
@@ -72,7 +72,9 @@ def _places(n: Node, y: Atom, window: _Window, columns_first: bool) -> Atom:
     places: Atom = n.emit(reshape, n.emit(arange, stop=product(plane)), newshape=plane)
     if columns_first:
         places = n.emit(transpose, places, axes=(0, 1, *reversed(range(2, 2 + len(image)))))
-    x, places = (_covered(n, v, y, window, f) for v, f in ((n[0], -math.inf), (places, 0)))
+    x, places = (
+        covered(n, v, y.type.shape[2:], window, f) for v, f in ((n[0], -math.inf), (places, 0))
+    )
     out: Atom = Const(np.array(0))
     kernel: Any = window.kernel
     for tap in reversed([*np.ndindex(kernel)]):
@@ -84,16 +86,16 @@ def _places(n: Node, y: Atom, window: _Window, columns_first: bool) -> Atom:
     return n.emit(add, out, n.emit(reshape, first, newshape=(batch, channels, *ones)))
 
 
-def _covered(n: Node, x: Atom, y: Atom, window: _Window, fill: float) -> Atom:
-    """`x` with pads before, and so many behind that the last window ends there."""
+def covered(n: Node, x: Atom, counts: Shape, window: Window, fill: float) -> Atom:
+    """`x` with pads before, and so many behind that the last of `counts` windows ends there."""
     pads: list[tuple[Dim, Dim]] = [(0, 0), (0, 0)]
-    axes = zip(x.type.shape[2:], y.type.shape[2:], window.strides, window.reach, strict=True)
+    axes = zip(x.type.shape[2:], counts, window.strides, window.reach, strict=True)
     for (size, count, stride, reach), before in zip(axes, window.pads, strict=False):
         pads.append((before, (count - 1) * stride + reach - size - before))
     return n.emit(pad, x, pads=tuple(pads), value=fill)
 
 
-def _tap(n: Node, x: Atom, y: Atom, window: _Window, tap: Sizes) -> Atom:
+def _tap(n: Node, x: Atom, y: Atom, window: Window, tap: Sizes) -> Atom:
     """One element of each window."""
     begin = tuple(i * d for i, d in zip(tap, window.dilations, strict=True))
     counts = zip(y.type.shape[2:], window.strides, strict=True)
@@ -106,7 +108,7 @@ def _tap(n: Node, x: Atom, y: Atom, window: _Window, tap: Sizes) -> Atom:
 def _average_pool(n: Node) -> Atom:
     kernel, ceil_mode = n.attr("kernel_shape"), bool(n.attr("ceil_mode", 0))
     attrs = {"ceil_mode": ceil_mode, "count_include_pad": bool(n.attr("count_include_pad", 0))}
-    return _slide(n, AVG_POOL, _window(n, kernel), None, kernel=kernel, **attrs)
+    return slide(n, AVG_POOL, window_of(n, kernel), None, n[0], kernel=kernel, **attrs)
 
 
 @converts("LRN")
@@ -140,7 +142,7 @@ def _global(n: Node, op: Op) -> Atom:
 
 
 @dataclass(frozen=True)
-class _Window:
+class Window:
     """Where windows are: numbers along each axis, and the pads before each, then after each."""
 
     kernel: Shape
@@ -154,9 +156,10 @@ class _Window:
         return tuple((k - 1) * d + 1 for k, d in zip(self.kernel, self.dilations, strict=True))
 
 
-def _window(n: Node, kernel: Shape) -> _Window:
+def window_of(n: Node, kernel: Shape) -> Window:
+    """The windows of a node, which have these extents."""
     strides, dilations = steps(n, kernel)
-    return _Window(kernel, strides, dilations, _pads(n, kernel, strides, dilations))
+    return Window(kernel, strides, dilations, _pads(n, kernel, strides, dilations))
 
 
 def steps(n: Node, kernel: Shape) -> tuple[Sizes, Sizes]:
@@ -171,24 +174,23 @@ def steps(n: Node, kernel: Shape) -> tuple[Sizes, Sizes]:
     return numbers(n, "strides", rank, 1), numbers(n, "dilations", rank, 1)
 
 
-def _slide(
-    n: Node, ops: Ops, window: _Window, fill: float | None, *weights: Atom, **attrs: Any
-) -> Atom:
+def slide(n: Node, ops: Ops, window: Window, fill: float | None, *args: Atom, **attrs: Any) -> Atom:
     """One of `ops` over an image; a window along one axis is one of height 1 along two.
 
     Pads that depend on extents are an op of their own, if a `fill` is as good as none.
     """
-    args, pads = [n[0], *weights], window.pads
+    pads = window.pads
     if any(isinstance(p, AnyDim) for p in pads):
         raise Unsupported(f"auto_pad makes pads ({', '.join(map(str, pads))}) of the run-time size")
     if fill is not None and not all(isinstance(p, int) for p in pads):
         half = len(pads) // 2
         each = ((0, 0), (0, 0), *zip(pads[:half], pads[half:], strict=True))
-        args[0], pads = n.emit(pad, n[0], pads=each, value=fill), (0,) * len(pads)
+        args = (n.emit(pad, args[0], pads=each, value=fill), *args[1:])
+        pads = (0,) * len(pads)
     attrs |= {"strides": window.strides, "dilations": window.dilations}
     if len(window.kernel) > 1:
         return n.emit(ops[len(window.kernel)], *args, pads=pads, **attrs)
-    args = [n.emit(unsqueeze, a, axes=(2,)) for a in args]
+    args = tuple(n.emit(unsqueeze, a, axes=(2,)) for a in args)
     flat = {k: (1, *v) if isinstance(v, tuple) else v for k, v in attrs.items()}
     return n.emit(squeeze, n.emit(ops[2], *args, pads=(0, pads[0], 0, pads[1]), **flat), axes=(2,))
 

@@ -20,6 +20,8 @@ from bucketize.ops.bits import (
     left_shift,
     right_shift,
 )
+from bucketize.ops.column import col2im, dyn_col2im
+from bucketize.ops.deformed import deform_conv2d
 from bucketize.ops.dim import dim_less, dims_within, from_dims, mask_tail
 from bucketize.ops.dyn import (
     dyn_arange,
@@ -158,6 +160,7 @@ __all__ = [
     "cast",
     "ceil",
     "clip",
+    "col2im",
     "compress",
     "concat",
     "conv2d",
@@ -166,11 +169,13 @@ __all__ = [
     "cos",
     "cosh",
     "cumsum",
+    "deform_conv2d",
     "dim_less",
     "dims_within",
     "div",
     "dyn_arange",
     "dyn_broadcast_to",
+    "dyn_col2im",
     "dyn_cumsum",
     "dyn_full",
     "dyn_pad",
