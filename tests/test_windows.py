@@ -9,7 +9,7 @@ from onnx_model import agree, draw, parse
 
 import bucketize
 from bucketize import ops
-from bucketize.errors import ExportError, TypeRelError, UnsupportedModelError
+from bucketize.errors import TypeRelError, UnsupportedModelError
 from bucketize.interpret import evaluate_module
 from bucketize.lower.pipeline import lower
 from bucketize.onnx import from_onnx
@@ -277,12 +277,3 @@ UNREAD = {
 def test_why_windows_are_not_read(message: str) -> None:
     with pytest.raises(UnsupportedModelError, match=message):
         from_onnx(parse(UNREAD[message], opset=22))
-
-
-def test_pads_of_transposed_convolutions_that_depend_on_sizes_do_not_leave() -> None:
-    model = parse(
-        f"(float[N, 3, H, 5] x) => (y) <{numbers(3, 4, 3, 3)}> "
-        "{ y = ConvTranspose<strides = [2, 2], output_shape = [9, 9]>(x, w) }"
-    )
-    with pytest.raises(ExportError, match=r"conv_transpose: the pads \(.*\) depend on sizes"):
-        bucketize.to_onnx(from_onnx(model))

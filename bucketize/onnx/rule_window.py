@@ -43,11 +43,17 @@ def _conv(s: Site) -> str:
 
 @exports(conv_transpose)
 def _conv_transpose(s: Site) -> str:
-    told = {k: s.attr(k) for k in ("pads", "output_padding", "strides", "dilations")}
-    for name in ("pads", "output_padding"):
-        if not all(isinstance(d, int) for d in told[name]):
-            raise Unsupported(f"the {name} ({', '.join(map(str, told[name]))}) depend on sizes")
-    return s.node("ConvTranspose", s[0], s[1], group=s.attr("groups"), **told)
+    """Pads that depend on sizes are cut off by a node of its own, and what is behind is added."""
+    told = {k: s.attr(k) for k in ("strides", "dilations")} | {"group": s.attr("groups")}
+    pads, more = s.attr("pads"), s.attr("output_padding")
+    if all(isinstance(d, int) for d in (*pads, *more)):
+        return s.node("ConvTranspose", s[0], s[1], pads=pads, output_padding=more, **told)
+    axes = range(2, 2 + len(more))
+    y = s.node("ConvTranspose", s[0], s[1], **told)
+    y = s.node("Pad", y, s.extents((0,) * (len(axes) + 4) + more))
+    before, extents = pads[: len(more)], s.binding.out.type.shape[2:]
+    ends = tuple(lo + extent for lo, extent in zip(before, extents, strict=True))
+    return s.node("Slice", y, s.extents(before), s.extents(ends), s.integers(*axes))
 
 
 @exports(deform_conv2d)
