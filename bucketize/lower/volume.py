@@ -33,6 +33,8 @@ RANK = 5
 LAST = (0, 2, 3, 4, 1)  # [N, D, H, W, C] of [N, C, D, H, W]
 FIRST = (0, 4, 1, 2, 3)  # and back
 MOVING = (transpose, reshape, strided_slice)
+ALONG_DEPTH = {"strides": (1, 1), "dilations": (1, 1), "pads": (0, 0, 0, 0)}
+"""Of a window of one element, in its plane."""
 PLANES = {max_pool3d: max_pool2d, avg_pool3d: avg_pool2d}
 
 
@@ -134,18 +136,42 @@ def _of(attrs: Any, *axes: int) -> dict[str, Any]:
     return told | {"pads": (*(pads[a] for a in axes), *(pads[a + 3] for a in axes))}
 
 
+def _tall(out: Builder, x: Atom) -> Atom:
+    """An image of NCHW whose height is the depth of [N, D, H, W, C], and whose rows are planes."""
+    batch, depth, *plane, channels = x.type.shape
+    rows = out.emit(reshape, x, newshape=(batch, depth, product(plane), channels))
+    return out.emit(transpose, rows, axes=to_nchw(4))
+
+
+def _level(out: Builder, tall: Atom, volume: Shape) -> Atom:
+    """The same as a volume [N, C, D, H, W] is folded."""
+    last = out.emit(transpose, tall, axes=to_nhwc(4))
+    return _folded(out, out.emit(reshape, last, newshape=tuple(volume[a] for a in LAST)))
+
+
+def _deep(attrs: Any) -> dict[str, Any]:
+    """The attributes of a window along the depth, of one over tall images."""
+    told = _of(attrs, 0)
+    before, after = told.pop("pads")
+    return {k: (*v, 1) for k, v in told.items()} | {"pads": (before, 0, after, 0)}
+
+
 # --- convolutions --------------------------------------------------------------------------------
 
 
 def _conv(out: Builder, x: Atom, weights: Atom, b: Binding) -> Atom:
     """The folded result of a convolution of [N, D, H, W, C] by weights [O, C / groups, ...]."""
-    groups, precision = b.attrs["groups"], b.attrs["precision"]
-    planes = _folded(out, _taps(out, x, weights, b))
+    told = {k: b.attrs[k] for k in ("groups", "precision")}
     outputs, inner, depth, *window = weights.type.shape
+    plane = _of(b.attrs, 1, 2)
+    if (*window, plane) == (1, 1, ALONG_DEPTH):
+        weights = out.emit(reshape, weights, newshape=(outputs, inner, depth, 1))
+        tall = out.emit(conv2d, _tall(out, x), weights, **_deep(b.attrs), **told)
+        return _level(out, tall, b.out.type.shape)
+    planes = _folded(out, _taps(out, x, weights, b))
     weights = out.emit(transpose, weights, axes=(0, 2, 1, 3, 4))
     weights = out.emit(reshape, weights, newshape=(outputs, depth * inner, *window))
-    steps = _of(b.attrs, 1, 2)
-    return out.emit(conv2d, planes, weights, groups=groups, precision=precision, **steps)
+    return out.emit(conv2d, planes, weights, **plane, **told)
 
 
 def _taps(out: Builder, x: Atom, weights: Atom, b: Binding) -> Atom:
@@ -191,25 +217,11 @@ def _regrouped(out: Builder, x: Atom, channels: Shape, last: int = 1) -> Atom:
 
 def _pool(out: Builder, x: Atom, b: Binding) -> Atom:
     """The folded result of a pool of [N, D, H, W, C]: over the planes, then over the depth."""
-    op, attrs, (batch, channels, *result) = PLANES[b.op], b.attrs, b.out.type.shape
+    op, attrs, shape = PLANES[b.op], b.attrs, b.out.type.shape
     kernel = attrs["kernel"]
     flags = {k: v for k, v in attrs.items() if k in ("ceil_mode", "count_include_pad")}
-    image = _folded(out, x)
-    image = out.emit(op, image, kernel=kernel[1:], **_of(attrs, 1, 2), **flags)
-    rows = product(result[1:])
-    tall = out.emit(transpose, image, axes=to_nhwc(4))
-    tall = out.emit(reshape, tall, newshape=(batch, x.type.shape[1], rows, channels))
-    tall = out.emit(transpose, tall, axes=to_nchw(4))
-    (stride,), (dilation,), (before, after) = _of(attrs, 0).values()
-    tall = out.emit(
-        op,
-        tall,
-        kernel=(kernel[0], 1),
-        strides=(stride, 1),
-        dilations=(dilation, 1),
-        pads=(before, 0, after, 0),
-        **flags,
-    )
-    last = out.emit(transpose, tall, axes=to_nhwc(4))
-    last = out.emit(reshape, last, newshape=(batch, *result, channels))
-    return _folded(out, last)
+    image = out.emit(op, _folded(out, x), kernel=kernel[1:], **_of(attrs, 1, 2), **flags)
+    batch, channels, _, *plane = shape
+    planes = _unfolded(out, image, (batch, channels, x.type.shape[1], *plane))
+    tall = out.emit(op, _tall(out, planes), kernel=(kernel[0], 1), **_deep(attrs), **flags)
+    return _level(out, tall, shape)
