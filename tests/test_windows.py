@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from onnx.reference import ReferenceEvaluator
 from onnx_model import agree, draw, parse
+from samples import Sample, samples
 
 import bucketize
 from bucketize import ops
 from bucketize.errors import TypeRelError, UnsupportedModelError
 from bucketize.interpret import evaluate_module
+from bucketize.ir import Builder, Module, Var
 from bucketize.lower.pipeline import lower
 from bucketize.onnx import from_onnx
 from bucketize.op import Op
-from bucketize.types import Dim, TensorType
+from bucketize.types import Dim, Symbol, TensorType
 
 SMALL = {"N": 1, "C": 3, "D": 5, "H": 6, "W": 7}
 LARGE = {"N": 2, "C": 8, "D": 8, "H": 9, "W": 5}
@@ -178,6 +182,30 @@ def test_columns_and_images_of_run_time_extents() -> None:
         ):
             for w, got in zip(want, run(), strict=True):
                 np.testing.assert_allclose(got, w, rtol=1e-5, atol=1e-5)
+
+
+LOWERED = (ops.conv3d, ops.max_pool3d, ops.avg_pool3d, ops.conv_transpose, ops.deform_conv2d)
+
+
+@pytest.mark.parametrize("case", [s for op in LOWERED for s in samples(op)], ids=str)
+def test_executables_do_what_the_op_means(case: Sample) -> None:
+    """Of any sizes, of nothing, too."""
+    names: dict[str, Any] = {n: Symbol(n, lo=0) for n in case.names}
+    out = Builder()
+    params = [Var(f"x{i}", TensorType(a.dtype, a.shape(names))) for i, a in enumerate(case.args)]
+    params += [Var(f"of{n}", TensorType(np.dtype(bool), (s,))) for n, s in names.items()]
+    y = out.emit(case.op, *params[: len(case.args)], **case.attrs(names))
+    module = Module({"main": out.function("main", params, [y])})
+    executable, rng = bucketize.compile(module), np.random.default_rng(3)
+    for drawn in (*({n: int(rng.integers(1, 7)) for n in names} for _ in range(3)), EMPTY):
+        sizes = {n: drawn.get(n, 2) for n in names}
+        inputs = [*case.draw(rng, sizes), *(np.zeros(sizes[n], bool) for n in names)]
+        (want,), (got,) = evaluate_module(module, *inputs), executable.run(*inputs)
+        assert got.shape == want.shape
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+
+
+EMPTY = {"N": 0}
 
 
 # --- padding -------------------------------------------------------------------------------------

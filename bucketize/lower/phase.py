@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from bucketize.ir import STRUCTURAL, Atom, Binding, Builder, Const, Function, rewrite
+from bucketize.ir import STRUCTURAL, Atom, Binding, Builder, Const, Function, all_bindings, rewrite
 from bucketize.ops import (
     broadcast_to,
     conv2d,
@@ -28,7 +28,8 @@ from bucketize.types import Dim, Shape, maximum
 
 def split_phases(fn: Function) -> Function:
     """`fn` with transposed convolutions as convolutions."""
-    return rewrite(fn, _Phases().rule)
+    has = any(b.op is conv_transpose for b in all_bindings(fn))
+    return rewrite(fn, _Phases().rule) if has else fn
 
 
 class _Axis(NamedTuple):

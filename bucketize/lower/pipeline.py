@@ -26,13 +26,20 @@ def simplified(fn: Function) -> Function:
     return apply(
         simplify(fn),
         {
-            "split_phases": split_phases,
-            "fold_volumes": fold_volumes,
-            "fold_constant": fold_constant,  # weights as these want them
+            "flatten_windows": flatten_windows,
             "sink_views": sink_views,
             "dead_code": dead_code,
         },
     )
+
+
+def flatten_windows(fn: Function) -> Function:
+    """`fn` with transposed convolutions and volumes as images, and known weights as those of them.
+
+    Those have kernels.
+    """
+    new = fold_volumes(split_phases(fn))
+    return fn if new is fn else fold_constant(new)
 
 
 def laid_out(fn: Function, arrangement: Arrangement = USUAL) -> Function:

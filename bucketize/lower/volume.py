@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from bucketize.ir import STRUCTURAL, Atom, Binding, Builder, Const, Function, rewrite
+from bucketize.ir import STRUCTURAL, Atom, Binding, Builder, Const, Function, all_bindings, rewrite
 from bucketize.lower.layout import to_nchw, to_nhwc
 from bucketize.ops import (
     avg_pool2d,
@@ -43,7 +43,8 @@ def fold_volumes(fn: Function) -> Function:
 
     A convolution whose depth is known only at run time stays.
     """
-    return rewrite(fn, _Volumes().rule)
+    has = any(b.op is conv3d or b.op in PLANES for b in all_bindings(fn))
+    return rewrite(fn, _Volumes().rule) if has else fn
 
 
 @dataclass

@@ -74,19 +74,20 @@ def deform_conv2d(  # noqa: PLR0913  the attributes of ONNX DeformConv
     weight = mask.reshape(n, offset_groups, *kernel, *plane)
     weights = w.reshape(groups, out // groups, inner, *kernel)
     rows, columns = np.indices(plane)
-    total = np.zeros((n, groups, out // groups, plane[0] * plane[1]), x.dtype)
+    area = plane[0] * plane[1]
+    total = np.zeros((n, groups, out // groups, area), x.dtype)
     for i, j in np.ndindex(*kernel):
         y = rows * strides[0] - pads[0] + i * dilations[0] + told[:, :, i, j, 0]
         z = columns * strides[1] - pads[1] + j * dilations[1] + told[:, :, i, j, 1]
         met = _between(x, offset_groups, y, z) * weight[:, :, i, j, None]
-        total += weights[..., i, j] @ met.reshape(n, groups, c // groups, -1)
+        total += weights[..., i, j] @ met.reshape(n, groups, c // groups, area)
     return total.reshape(n, out, *plane)
 
 
 def _between(x: Array, groups: int, y: Array, z: Array) -> Array:
     """The elements of [N, C, H, W] at [N, groups, ...] places, as [N, groups, channel, ...]."""
     n, c, *sizes = x.shape
-    flat = x.reshape(n, groups, c // groups, -1)
+    flat = x.reshape(n, groups, c // groups, sizes[0] * sizes[1])
     top, left = np.floor(y), np.floor(z)
     found = np.zeros((*flat.shape[:3], *y.shape[2:]), x.dtype)
     if not flat.shape[-1]:
@@ -96,6 +97,8 @@ def _between(x: Array, groups: int, y: Array, z: Array) -> Array:
         share = (1 - np.abs(y - row)) * (1 - np.abs(z - column))
         inside = (row >= 0) & (row < sizes[0]) & (column >= 0) & (column < sizes[1])
         place = np.where(inside, row * sizes[1] + column, 0).astype(np.int64)
-        read = np.take_along_axis(flat, place.reshape(n, groups, 1, -1), 3).reshape(found.shape)
+        read = np.take_along_axis(
+            flat, place.reshape(n, groups, 1, y.shape[2] * y.shape[3]), 3
+        ).reshape(found.shape)
         found += np.where(inside, share, 0).astype(x.dtype)[:, :, None] * read
     return found

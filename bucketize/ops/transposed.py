@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -113,7 +114,7 @@ def conv_transpose(  # noqa: PLR0913  the attributes of ONNX ConvTranspose
     out: Any = _extents(x.shape[2:], w.shape[2:], **window, output_padding=output_padding)
     n, c, *sizes = x.shape
     kernel, axes = w.shape[2:], len(sizes)
-    images = x.reshape(n, groups, c // groups, -1)
+    images = x.reshape(n, groups, c // groups, math.prod(sizes))
     weights = w.reshape(groups, c // groups, w.shape[1], *kernel)
     before: Any = pads[:axes]
     full = np.zeros((n, groups, w.shape[1], *_reach(before, out, sizes, kernel, window)), x.dtype)
