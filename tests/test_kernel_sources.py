@@ -132,6 +132,11 @@ WORKLOADS = {
     "conv2d_loops": lone(
         ops.conv2d, "float64[N, H+2, W+2, C], float64[D, C, 3, 3] {layout='NHWC'}"
     ),
+    "col2im": lone(
+        ops.col2im,
+        "float32[N, 6*C, (H+1)*(W+1)] {image=(H+2, W+1), kernel=(2, 3), strides=(1, 1), "
+        "pads=(0, 1, 0, 1), dilations=(1, 1)}",
+    ),
 }
 
 

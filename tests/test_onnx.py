@@ -156,7 +156,7 @@ def test_all_unsupported_nodes_in_one_error():
     model = parse(
         "(float[N, 3, 8, 8] x, float[4, 3, 3, 3] w, float[N] v, seq(float[N]) q) => (y, d) {"
         " [first] a = Det(x) [second] b = Det(a)"
-        " [pool] c = LpPool<kernel_shape = [2, 2]>(x)"
+        " [pool] c = TfIdfVectorizer(x)"
         " [act] e = acme.Gate(c) [at] y, m, o = BatchNormalization(x, v, v, v, v) k = Neg(m)"
         " [s] d = Softmax<axis = 9>(x) }"
     )
@@ -165,7 +165,7 @@ def test_all_unsupported_nodes_in_one_error():
     error = fails(model, "^6 nodes of the model cannot be converted:")
     assert str(error).splitlines()[1:] == [
         "  2 x ai.onnx 17 Det: no converter for this operator (first, second)",
-        "  1 x ai.onnx 17 LpPool: no converter for this operator (pool)",
+        "  1 x ai.onnx 17 TfIdfVectorizer: no converter for this operator (pool)",
         "  1 x acme 1 Gate: no converter for this operator (act)",
         "  1 x ai.onnx 17 BatchNormalization: output 1 is used (at)",
         "  1 x ai.onnx 17 Softmax: axis 9 is out of range for rank 4 (s)",
@@ -194,13 +194,13 @@ REASONS = {
     "values": ("(float[N] x) => (y) <int64[1] s = {2}> "
                "{ y = ConstantOfShape<value = float[2] {1, 2}>(s) }",
                "ConstantOfShape: value has 2 elements, expected one"),
-    "pool_3d": ("(float[N, 2, 4, 4, 4] x) => (y) { y = MaxPool<kernel_shape = [2, 2, 2]>(x) }",
-                "MaxPool: a window over 3 axes, expected 1 or 2"),
-    "same_average": ("(float[N, 2, H, 4] x) => (y) { y = AveragePool<kernel_shape = [2, 2], "
-                     'strides = [2, 2], auto_pad = "SAME_UPPER">(x) }',
-                     "AveragePool: auto_pad makes pads .* of the run-time size"),
-    "weights": ("(float[N, 2, H, W] x, float[2, 2, K, K] w) => (y) { y = Conv(x, w) }",
-                "Conv: the window of the weights float32\\[2, 2, K, K\\] is not known"),
+    "pool_4d": ("(float[N, 2, 4, 4, 4, 4] x) => (y) "
+                "{ y = MaxPool<kernel_shape = [2, 2, 2, 2]>(x) }",
+                "MaxPool: a window over 4 axes, expected 1, 2 or 3"),
+    "same_of_unknown": ("(float[N, 2, H, 4] x, bool[H] c) => (y) { z = Compress<axis = 2>(x, c) "
+                        "y = AveragePool<kernel_shape = [2, 2], strides = [2, 2], "
+                        'auto_pad = "SAME_UPPER">(z) }',
+                        "AveragePool: auto_pad makes pads .* of the run-time size"),
     "axes": ("(float[N, 2] x, int64[K] a) => (y) { z = ReduceSum<keepdims = 0>(x, a) y = Neg(z) }",
              r"ReduceSum: the rank of the result is unknown: how many numbers axes has, only a run "
              r"can tell, in dyn.reduce_sum\(float32\[N, 2\], int64\[K\]\)"),
@@ -511,7 +511,10 @@ REVIEWED = {
     ("DepthToSpace", 11),
     ("GRU", 14),
     ("GatherND", 12),
+    ("GlobalLpPool", 2),
     ("LSTM", 14),
+    ("LpPool", 2),
+    ("LpPool", 18),
     ("MaxPool", 8),
     ("MaxPool", 10),
     ("Pad", 18),

@@ -8,6 +8,7 @@ from bucketize.kernel.gemm.pool import TEMPLATE as POOL_NHWC
 from bucketize.kernel.gemm.rotary import TEMPLATE as ROTARY
 from bucketize.kernel.gemm.row import TEMPLATE as ROWS
 from bucketize.kernel.gemm.winograd import TEMPLATE as WINOGRAD
+from bucketize.kernel.loops.column import COL2IM
 from bucketize.kernel.loops.conv import CONV_LOOPS
 from bucketize.kernel.loops.elementwise import ELEMENTWISE
 from bucketize.kernel.loops.fill import ARANGE, FULL, MASK_TAIL, PAD
@@ -36,7 +37,7 @@ LOOP = (
     POOL,
     *(GATHER, GATHER_ELEMENTS, GATHER_ND, SCATTER_ELEMENTS, SCATTER_ND),
     TOPK,
-    *(MATMUL_LOOPS, CONV_LOOPS),
+    *(MATMUL_LOOPS, CONV_LOOPS, COL2IM),
 )
 TEMPLATES.update({t.name: t for t in (*VECTOR, *LOOP)})
 

@@ -8,7 +8,9 @@ from bucketize.ir import Function
 from bucketize.lower.arrangement import USUAL, Arrangement
 from bucketize.lower.fuse import fuse
 from bucketize.lower.layout import layout
+from bucketize.lower.phase import split_phases
 from bucketize.lower.view import sink_views
+from bucketize.lower.volume import fold_volumes
 from bucketize.transform.dead_code import dead_code
 from bucketize.transform.fold_constant import fold_constant
 from bucketize.transform.simplify import apply, simplify
@@ -21,7 +23,23 @@ def lower(fn: Function, arrangement: Arrangement = USUAL) -> Function:
 
 def simplified(fn: Function) -> Function:
     """A function simplified, its views behind what joins products: what is arranged."""
-    return apply(simplify(fn), {"sink_views": sink_views, "dead_code": dead_code})
+    return apply(
+        simplify(fn),
+        {
+            "flatten_windows": flatten_windows,
+            "sink_views": sink_views,
+            "dead_code": dead_code,
+        },
+    )
+
+
+def flatten_windows(fn: Function) -> Function:
+    """`fn` with transposed convolutions and volumes as images, and known weights as those of them.
+
+    Those have kernels.
+    """
+    new = fold_volumes(split_phases(fn))
+    return fn if new is fn else fold_constant(new)
 
 
 def laid_out(fn: Function, arrangement: Arrangement = USUAL) -> Function:

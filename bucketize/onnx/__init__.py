@@ -8,6 +8,7 @@ from bucketize.onnx import (  # noqa: F401  importing the families fills the tab
     index,
     linalg,
     old,
+    pool,
     recurrent,
     reduce,
     rotary,
@@ -20,6 +21,7 @@ from bucketize.onnx import (  # noqa: F401  importing the families fills the tab
     rule_shape,
     rule_window,
     shape,
+    transposed,
     window,
 )
 from bucketize.onnx.export import to_onnx

@@ -15,8 +15,8 @@ from bucketize.onnx.function import functions
 from bucketize.onnx.load import Source, load, opsets
 from bucketize.onnx.node import Unsupported, native_dtype
 from bucketize.onnx.translate import Translation, check_different
-from bucketize.ops.nn import PRECISIONS
 from bucketize.ops.rounding import FORMATS
+from bucketize.ops.window import PRECISIONS
 from bucketize.text.reader import RESERVED
 from bucketize.types import Dim, Symbol, TensorType
 

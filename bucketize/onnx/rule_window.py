@@ -7,9 +7,13 @@ from typing import Any
 from bucketize.ir import Const
 from bucketize.onnx.node import Unsupported
 from bucketize.onnx.rule import Site, exports
+from bucketize.ops.column import col2im, dyn_col2im
+from bucketize.ops.deformed import deform_conv2d
 from bucketize.ops.linalg import matmul
 from bucketize.ops.nn import avg_pool2d, conv2d, max_pool2d
 from bucketize.ops.rounding import FORMATS, rounded
+from bucketize.ops.transposed import conv_transpose
+from bucketize.ops.volume import avg_pool3d, conv3d, max_pool3d
 
 
 @exports(matmul)
@@ -26,24 +30,59 @@ def _matmul(s: Site) -> str:
     return s.node("MatMul", s[0], s.scope.constant(held[y, weights]))
 
 
-@exports(conv2d)
-def _conv2d(s: Site) -> str:
+@exports(conv2d, conv3d)
+def _conv(s: Site) -> str:
     """An image is padded by a node of its own where the pads depend on sizes."""
     x, pads = _image(s), s.attr("pads")
     if not all(isinstance(p, int) for p in pads):
-        top, left, bottom, right = pads
-        x = s.node("Pad", x, s.extents((0, 0, top, left, 0, 0, bottom, right)))
-        pads = (0, 0, 0, 0)
+        half = len(pads) // 2
+        x = s.node("Pad", x, s.extents((0, 0, *pads[:half], 0, 0, *pads[half:])))
+        pads = (0,) * len(pads)
     return _slide(s, "Conv", x, s[1], pads=pads, group=s.attr("groups"))
 
 
-@exports(max_pool2d)
-def _max_pool2d(s: Site) -> str:
+@exports(conv_transpose)
+def _conv_transpose(s: Site) -> str:
+    """Pads that depend on sizes are cut off by a node of its own, and what is behind is added."""
+    told = {k: s.attr(k) for k in ("strides", "dilations")} | {"group": s.attr("groups")}
+    pads, more = s.attr("pads"), s.attr("output_padding")
+    if all(isinstance(d, int) for d in (*pads, *more)):
+        return s.node("ConvTranspose", s[0], s[1], pads=pads, output_padding=more, **told)
+    axes = range(2, 2 + len(more))
+    y = s.node("ConvTranspose", s[0], s[1], **told)
+    y = s.node("Pad", y, s.extents((0,) * (len(axes) + 4) + more))
+    before, extents = pads[: len(more)], s.binding.out.type.shape[2:]
+    ends = tuple(lo + extent for lo, extent in zip(before, extents, strict=True))
+    return s.node("Slice", y, s.extents(before), s.extents(ends), s.integers(*axes))
+
+
+@exports(deform_conv2d)
+def _deform_conv(s: Site) -> str:
+    told = {k: s.attr(k) for k in ("pads", "strides", "dilations")}
+    told |= {"group": s.attr("groups"), "offset_group": s.attr("offset_groups")}
+    x, w, offset, mask = s.operands
+    return s.node("DeformConv", x, w, offset, "", mask, **told)
+
+
+@exports(col2im)
+def _col2im(s: Site) -> str:
+    told = {k: s.attr(k) for k in ("pads", "strides", "dilations")}
+    return s.node("Col2Im", s[0], s.extents(s.attr("image")), s.extents(s.attr("kernel")), **told)
+
+
+@exports(dyn_col2im)
+def _dyn_col2im(s: Site) -> str:
+    told = {k: s.attr(k) for k in ("pads", "strides", "dilations")}
+    return s.node("Col2Im", s[0], s.int64(1), s.int64(2), **told)
+
+
+@exports(max_pool2d, max_pool3d)
+def _max_pool(s: Site) -> str:
     return _pool(s, "MaxPool")
 
 
-@exports(avg_pool2d)
-def _avg_pool2d(s: Site) -> str:
+@exports(avg_pool2d, avg_pool3d)
+def _avg_pool(s: Site) -> str:
     return _pool(s, "AveragePool", count_include_pad=int(s.attr("count_include_pad")))
 
 
@@ -56,10 +95,14 @@ def _pool(s: Site, op_type: str, **attrs: Any) -> str:
 
 
 def _image(s: Site) -> str:
-    return s[0] if s.attr("layout") == "NCHW" else s.node("Transpose", s[0], perm=(0, 3, 1, 2))
+    return s.node("Transpose", s[0], perm=(0, 3, 1, 2)) if _is_nhwc(s) else s[0]
 
 
 def _slide(s: Site, op_type: str, *operands: str, **attrs: Any) -> str:
     steps = {"strides": s.attr("strides"), "dilations": s.attr("dilations")}
     y = s.node(op_type, *operands, **steps, **attrs)
-    return y if s.attr("layout") == "NCHW" else s.node("Transpose", y, perm=(0, 2, 3, 1))
+    return s.node("Transpose", y, perm=(0, 2, 3, 1)) if _is_nhwc(s) else y
+
+
+def _is_nhwc(s: Site) -> bool:
+    return s.binding.attrs.get("layout") == "NHWC"

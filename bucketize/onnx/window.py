@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,45 +20,65 @@ from bucketize.ops.fill import arange
 from bucketize.ops.nn import avg_pool2d, conv2d, max_pool2d
 from bucketize.ops.reduce import reduce_max, reduce_mean
 from bucketize.ops.shape import pad, reshape, squeeze, strided_slice, transpose, unsqueeze
+from bucketize.ops.volume import avg_pool3d, conv3d, max_pool3d
 from bucketize.types import AnyDim, Dim, Shape, maximum, product
 
 Sizes = tuple[int, ...]
+Ops = Mapping[int, Op]
+
+RANKS = (1, 2, 3)
+CONV: Ops = {2: conv2d, 3: conv3d}
+MAX_POOL: Ops = {2: max_pool2d, 3: max_pool3d}
+AVG_POOL: Ops = {2: avg_pool2d, 3: avg_pool3d}
 
 
 @converts("Conv")
 def _conv(n: Node) -> Atom:
-    kernel = tuple(k for k in n[1].type.shape[2:] if isinstance(k, int))
-    if len(kernel) < len(n[1].type.shape) - 2:
-        raise Unsupported(f"the window of the weights {n[1].type} is not known")
-    if (given := n.attr("kernel_shape") or kernel) != kernel:
-        raise Unsupported(f"kernel_shape is {given}, the weights are {n[1].type}")
+    weights = windows_of(n)
     attrs = {"groups": n.attr("group", 1), "precision": n.precision}
-    y = _slide(n, conv2d, _window(n, kernel), 0.0, **attrs)
+    y = slide(n, CONV, window_of(n, weights.type.shape[2:]), 0.0, n[0], weights, **attrs)
     bias = n.optional(2)
     return y if bias is None else n.emit(add, y, channelwise(n, bias, y))
+
+
+def windows_of(n: Node) -> Atom:
+    """The weights of a convolution, with windows of `kernel_shape`, if that is given.
+
+    Where the weights do not tell their extents, a run checks them.
+    """
+    shape, given = n[1].type.shape, n.attr("kernel_shape")
+    if not given or shape[2:] == given:
+        return n[1]
+    pairs = zip(shape[2:], given, strict=False)
+    if len(shape) != len(given) + 2 or any(isinstance(d, int) and d != k for d, k in pairs):
+        raise Unsupported(f"kernel_shape is {given}, the weights are {n[1].type}")
+    return n.emit(reshape, n[1], newshape=(*shape[:2], *given))
 
 
 @converts("MaxPool")
 def _max_pool(n: Node) -> tuple[Atom, ...]:
     kernel, ceil_mode = n.attr("kernel_shape"), bool(n.attr("ceil_mode", 0))
-    window, columns_first = _window(n, kernel), bool(n.attr("storage_order", 0))
-    y = _slide(n, max_pool2d, window, -math.inf, kernel=kernel, ceil_mode=ceil_mode)
+    window, columns_first = window_of(n, kernel), bool(n.attr("storage_order", 0))
+    y = slide(n, MAX_POOL, window, -math.inf, n[0], kernel=kernel, ceil_mode=ceil_mode)
     return (y,) if n.outputs == 1 else (y, _places(n, y, window, columns_first))
 
 
-def _places(n: Node, y: Atom, window: _Window, columns_first: bool) -> Atom:
+def _places(n: Node, y: Atom, window: Window, columns_first: bool) -> Atom:
     """Where in the whole of x the greatest of each window is, the first of several."""
     batch, channels, *image = n[0].type.shape
     if any(isinstance(d, AnyDim) for d in n[0].type.shape):
         raise Unsupported(f"the extents of {n[0].type} are not known")
     plane = (1, 1, *(reversed(image) if columns_first else image))
-    numbers: Atom = n.emit(reshape, n.emit(arange, stop=product(plane)), newshape=plane)
-    if columns_first and len(image) == 2:
-        numbers = n.emit(transpose, numbers, axes=(0, 1, 3, 2))
-    x, numbers = (_covered(n, v, y, window, f) for v, f in ((n[0], -math.inf), (numbers, 0)))
+    places: Atom = n.emit(reshape, n.emit(arange, stop=product(plane)), newshape=plane)
+    if columns_first:
+        places = n.emit(transpose, places, axes=(0, 1, *reversed(range(2, 2 + len(image)))))
+    x, places = (
+        covered(n, v, y.type.shape[2:], window, f) for v, f in ((n[0], -math.inf), (places, 0))
+    )
     out: Atom = Const(np.array(0))
-    for tap in reversed([*np.ndindex(window.kernel)]):
-        value, place = (_tap(n, v, y, window, tap) for v in (x, numbers))
+    kernel: Any = window.kernel
+    for tap in reversed([*np.ndindex(kernel)]):
+        value, place = (_tap(n, v, y, window, tap) for v in (x, places))
         out = n.emit(where, n.emit(equal, value, y), place, out)
     area = n.emit(from_dims, dims=(product(plane),))
     first = n.emit(mul, n.emit(arange, stop=batch * channels), area)
@@ -65,16 +86,16 @@ def _places(n: Node, y: Atom, window: _Window, columns_first: bool) -> Atom:
     return n.emit(add, out, n.emit(reshape, first, newshape=(batch, channels, *ones)))
 
 
-def _covered(n: Node, x: Atom, y: Atom, window: _Window, fill: float) -> Atom:
-    """`x` with pads before, and so many behind that the last window ends there."""
+def covered(n: Node, x: Atom, counts: Shape, window: Window, fill: float) -> Atom:
+    """`x` with pads before, and so many behind that the last of `counts` windows ends there."""
     pads: list[tuple[Dim, Dim]] = [(0, 0), (0, 0)]
-    axes = zip(x.type.shape[2:], y.type.shape[2:], window.strides, window.reach, strict=True)
+    axes = zip(x.type.shape[2:], counts, window.strides, window.reach, strict=True)
     for (size, count, stride, reach), before in zip(axes, window.pads, strict=False):
         pads.append((before, (count - 1) * stride + reach - size - before))
     return n.emit(pad, x, pads=tuple(pads), value=fill)
 
 
-def _tap(n: Node, x: Atom, y: Atom, window: _Window, tap: Sizes) -> Atom:
+def _tap(n: Node, x: Atom, y: Atom, window: Window, tap: Sizes) -> Atom:
     """One element of each window."""
     begin = tuple(i * d for i, d in zip(tap, window.dilations, strict=True))
     counts = zip(y.type.shape[2:], window.strides, strict=True)
@@ -87,7 +108,7 @@ def _tap(n: Node, x: Atom, y: Atom, window: _Window, tap: Sizes) -> Atom:
 def _average_pool(n: Node) -> Atom:
     kernel, ceil_mode = n.attr("kernel_shape"), bool(n.attr("ceil_mode", 0))
     attrs = {"ceil_mode": ceil_mode, "count_include_pad": bool(n.attr("count_include_pad", 0))}
-    return _slide(n, avg_pool2d, _window(n, kernel), None, kernel=kernel, **attrs)
+    return slide(n, AVG_POOL, window_of(n, kernel), None, n[0], kernel=kernel, **attrs)
 
 
 @converts("LRN")
@@ -121,60 +142,75 @@ def _global(n: Node, op: Op) -> Atom:
 
 
 @dataclass(frozen=True)
-class _Window:
+class Window:
     """Where windows are: numbers along each axis, and the pads before each, then after each."""
 
-    kernel: Sizes
+    kernel: Shape
     strides: Sizes
     dilations: Sizes
     pads: Shape
 
     @property
-    def reach(self) -> Sizes:
+    def reach(self) -> Shape:
         """The extents of a window, with what lies between its elements."""
         return tuple((k - 1) * d + 1 for k, d in zip(self.kernel, self.dilations, strict=True))
 
 
-def _window(n: Node, kernel: Sizes) -> _Window:
+def window_of(n: Node, kernel: Shape) -> Window:
+    """The windows of a node, which have these extents."""
+    strides, dilations = steps(n, kernel)
+    return Window(kernel, strides, dilations, _pads(n, kernel, strides, dilations))
+
+
+def steps(n: Node, kernel: Shape) -> tuple[Sizes, Sizes]:
+    """The strides and dilations of windows over one to three axes."""
     rank = len(kernel)
-    if rank not in (1, 2):
-        raise Unsupported(f"a window over {rank} axes, expected 1 or 2")
+    if rank not in RANKS:
+        raise Unsupported(f"a window over {rank} axes, expected 1, 2 or 3")
     if len(n[0].type.shape) != rank + 2:
         raise Unsupported(f"a window over {rank} axes of {n[0].type}, expected rank {rank + 2}")
-    _check_numbers("kernel_shape", kernel, rank, 1)
-    strides, dilations = (_numbers(n, name, rank, 1) for name in ("strides", "dilations"))
-    return _Window(kernel, strides, dilations, _pads(n, kernel, strides, dilations))
+    known = tuple(k for k in kernel if isinstance(k, int))
+    _check_numbers("kernel_shape", known, len(known), 1)
+    return numbers(n, "strides", rank, 1), numbers(n, "dilations", rank, 1)
 
 
-def _slide(n: Node, op: Op, window: _Window, fill: float | None, **attrs: Any) -> Atom:
-    """`op` over an image; a window along one axis is one of height 1 along two."""
-    args, pads = [n[i] for i in range(2 if op is conv2d else 1)], window.pads
-    if not all(isinstance(p, int) for p in pads):
-        args[0], pads = _padded(n, args[0], pads, fill), (0,) * len(pads)
+def slide(n: Node, ops: Ops, window: Window, fill: float | None, *args: Atom, **attrs: Any) -> Atom:
+    """One of `ops` over an image; a window along one axis is one of height 1 along two.
+
+    Pads that depend on extents are an op of their own, if a `fill` is as good as none.
+    """
+    pads = window.pads
+    if any(isinstance(p, AnyDim) for p in pads):
+        raise Unsupported(f"auto_pad makes pads ({', '.join(map(str, pads))}) of the run-time size")
+    if fill is not None and not all(isinstance(p, int) for p in pads):
+        half = len(pads) // 2
+        each = ((0, 0), (0, 0), *zip(pads[:half], pads[half:], strict=True))
+        args = (n.emit(pad, args[0], pads=each, value=fill), *args[1:])
+        pads = (0,) * len(pads)
     attrs |= {"strides": window.strides, "dilations": window.dilations}
-    if len(window.kernel) == 2:
-        return n.emit(op, *args, pads=pads, **attrs)
-    args = [n.emit(unsqueeze, a, axes=(2,)) for a in args]
+    if len(window.kernel) > 1:
+        return n.emit(ops[len(window.kernel)], *args, pads=pads, **attrs)
+    args = tuple(n.emit(unsqueeze, a, axes=(2,)) for a in args)
     flat = {k: (1, *v) if isinstance(v, tuple) else v for k, v in attrs.items()}
-    return n.emit(squeeze, n.emit(op, *args, pads=(0, pads[0], 0, pads[1]), **flat), axes=(2,))
+    return n.emit(squeeze, n.emit(ops[2], *args, pads=(0, pads[0], 0, pads[1]), **flat), axes=(2,))
 
 
-def _numbers(n: Node, name: str, count: int, least: int) -> Sizes:
+def numbers(n: Node, name: str, count: int, least: int) -> Sizes:
     """An attribute of so many numbers; an empty one is as good as none: the least of each."""
-    numbers: Sizes = n.attr(name) or (least,) * count
-    _check_numbers(name, numbers, count, least)
-    return numbers
+    given: Sizes = n.attr(name) or (least,) * count
+    _check_numbers(name, given, count, least)
+    return given
 
 
-def _check_numbers(name: str, numbers: Sizes, count: int, least: int) -> None:
-    if len(numbers) != count or min(numbers) < least:
-        raise Unsupported(f"{name} must be {count} numbers from {least} up, got {numbers}")
+def _check_numbers(name: str, given: Sizes, count: int, least: int) -> None:
+    if len(given) != count or any(k < least for k in given):
+        raise Unsupported(f"{name} must be {count} numbers from {least} up, got {given}")
 
 
-def _pads(n: Node, kernel: Sizes, strides: Sizes, dilations: Sizes) -> Shape:
+def _pads(n: Node, kernel: Shape, strides: Sizes, dilations: Sizes) -> Shape:
     """The pads before each axis, then those after each."""
     rule = n.choice("auto_pad", "NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER")
-    given = _numbers(n, "pads", 2 * len(kernel), 0)
+    given = numbers(n, "pads", 2 * len(kernel), 0)
     if rule == "NOTSET":
         return given
     if rule == "VALID":
@@ -186,17 +222,8 @@ def _pads(n: Node, kernel: Sizes, strides: Sizes, dilations: Sizes) -> Shape:
     return (*less, *more) if rule == "SAME_UPPER" else (*more, *less)
 
 
-def _missing(size: Dim, reach: int, stride: int) -> Dim:
+def _missing(size: Dim, reach: Dim, stride: int) -> Dim:
     """How much padding lets a window begin at each multiple of the stride."""
     if stride == 1:
         return reach - 1
     return maximum(((size + (stride - 1)) // stride - 1) * stride + reach - size, 0)
-
-
-def _padded(n: Node, x: Atom, pads: Shape, fill: float | None) -> Atom:
-    """`x` padded by an op of its own, for pads that depend on its extents."""
-    if fill is None or any(isinstance(p, AnyDim) for p in pads):
-        raise Unsupported(f"auto_pad makes pads ({', '.join(map(str, pads))}) of the run-time size")
-    half = len(pads) // 2
-    each = ((0, 0), (0, 0), *zip(pads[:half], pads[half:], strict=True))
-    return n.emit(pad, x, pads=each, value=fill)

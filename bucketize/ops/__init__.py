@@ -20,6 +20,8 @@ from bucketize.ops.bits import (
     left_shift,
     right_shift,
 )
+from bucketize.ops.column import col2im, dyn_col2im
+from bucketize.ops.deformed import deform_conv2d
 from bucketize.ops.dim import dim_less, dims_within, from_dims, mask_tail
 from bucketize.ops.dyn import (
     dyn_arange,
@@ -120,6 +122,7 @@ from bucketize.ops.shape import (
     transpose,
     unsqueeze,
 )
+from bucketize.ops.transposed import conv_transpose
 from bucketize.ops.trigonometry import (
     acos,
     acosh,
@@ -133,6 +136,7 @@ from bucketize.ops.trigonometry import (
     sinh,
     tan,
 )
+from bucketize.ops.volume import avg_pool3d, conv3d, max_pool3d
 
 __all__ = [
     "abs_",
@@ -147,6 +151,7 @@ __all__ = [
     "atan",
     "atanh",
     "avg_pool2d",
+    "avg_pool3d",
     "bitwise_and",
     "bitwise_not",
     "bitwise_or",
@@ -155,17 +160,22 @@ __all__ = [
     "cast",
     "ceil",
     "clip",
+    "col2im",
     "compress",
     "concat",
     "conv2d",
+    "conv3d",
+    "conv_transpose",
     "cos",
     "cosh",
     "cumsum",
+    "deform_conv2d",
     "dim_less",
     "dims_within",
     "div",
     "dyn_arange",
     "dyn_broadcast_to",
+    "dyn_col2im",
     "dyn_cumsum",
     "dyn_full",
     "dyn_pad",
@@ -212,6 +222,7 @@ __all__ = [
     "mask_tail",
     "matmul",
     "max_pool2d",
+    "max_pool3d",
     "maximum_",
     "minimum_",
     "mod",

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from functools import reduce
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,13 +11,23 @@ import numpy as np
 from bucketize.errors import TypeRelError
 from bucketize.op import FREE, UNSAFE, Array, Fill, Op, Padding, op
 from bucketize.ops.rules import same
-from bucketize.types import Dim, Shape, Symbolic, meet, minimum, rely_on_least
+from bucketize.ops.window import (
+    check_channels,
+    check_precision,
+    check_rank,
+    conv_extents,
+    convolved,
+    greatest,
+    mean,
+    pool_extents,
+    reaches_end,
+)
+from bucketize.types import Dim, Shape
 
 Pair = tuple[int, int]
 Pads = tuple[Dim, Dim, Dim, Dim]
 
 LAYOUTS = ("NCHW", "NHWC")
-PRECISIONS = ("default", "exact")
 
 
 def _planes(layout: str) -> tuple[int, int, int]:
@@ -28,82 +37,16 @@ def _planes(layout: str) -> tuple[int, int, int]:
     return (1, 2, 3) if layout == "NCHW" else (3, 1, 2)
 
 
-def _plane(shape: Shape, layout: str) -> tuple[int, int]:
-    """The height and width of a known shape."""
-    height, width = (shape[at] for at in _planes(layout)[1:])
-    assert isinstance(height, int)
-    assert isinstance(width, int)
-    return height, width
-
-
 def _arrange(layout: str, batch: Dim, channels: Dim, height: Dim, width: Dim) -> Shape:
     return (
         (batch, channels, height, width) if layout == "NCHW" else (batch, height, width, channels)
     )
 
 
-def _windows(size: Dim, kernel: Dim, stride: int, dilation: int, lo: Dim, hi: Dim) -> Dim:
-    """The number of windows that fit."""
-    room = size + lo + hi - (kernel - 1) * dilation - 1
-    if isinstance(room, int) and room < 0:
-        raise TypeRelError(f"a window of {kernel} (dilated by {dilation}) over {size}+{lo}+{hi}")
-    rely_on_least(room, 0)
-    return room // stride + 1
-
-
-def _rank_4(name: str, x: Shape) -> None:
-    if len(x) != 4:
-        raise TypeRelError(f"{name} takes images of rank 4, got rank {len(x)}")
-
-
-def _check_window(kernel: Sequence[Dim], strides: Any, dilations: Any, pads: Any) -> None:
-    """Two extents of a window, two steps of each kind and four pads, all of them numbers."""
-    _check_numbers("kernel", kernel, 2, 1)
-    _check_numbers("strides", strides, 2, 1)
-    _check_numbers("dilations", dilations, 2, 1)
-    _check_numbers("pads", pads, 4, 0)
-
-
-def _check_numbers(name: str, numbers: Any, count: int, least: int) -> None:
-    """So many numbers, none of them less than `least`: of those that are dims it is relied on."""
-    listed = numbers if isinstance(numbers, tuple | list) else ()
-    if len(listed) != count or any(_is_below(n, least) for n in listed):
-        raise TypeRelError(f"{name} must be {count} numbers from {least} up, got {numbers!r}")
-    for number in listed:
-        rely_on_least(number, least)
-
-
-def _is_below(number: Any, least: int) -> bool:
-    """Whether it is certain that this is no number from `least` up."""
-    if isinstance(number, Symbolic):
-        return False
-    return not isinstance(number, int | np.integer) or int(number) < least
-
-
 def _reaches_end(at: int, layout: str, pads: Pads, fill: Padding) -> Padding:
     """What must hold behind the true end of a plane: `fill`, if windows reach there at all."""
     lo, hi = (pads[0], pads[2]) if at == _planes(layout)[1] else (pads[1], pads[3])
-    if not isinstance(lo, int) or not isinstance(hi, int):
-        return UNSAFE
-    return fill if hi else FREE
-
-
-def _taps(
-    x: Array, kernel: Sequence[int], strides: Pair, dilations: Pair, out: Pair
-) -> Iterator[tuple[int, int, Array]]:
-    """For each place in the window, the elements (in the last two axes) that it meets."""
-    for i in range(kernel[0]):
-        for j in range(kernel[1]):
-            top, left = i * dilations[0], j * dilations[1]
-            rows = slice(top, top + strides[0] * (out[0] - 1) + 1, strides[0])
-            columns = slice(left, left + strides[1] * (out[1] - 1) + 1, strides[1])
-            yield i, j, x[..., rows, columns]
-
-
-def _grown(x: Array, pads: Any, value: float) -> Array:
-    """`x` with pads (top, left, bottom, right) of `value` around the last two axes."""
-    top, left, bottom, right = pads
-    return np.pad(x, ((0, 0), (0, 0), (top, bottom), (left, right)), constant_values=value)
+    return reaches_end(lo, hi, fill)
 
 
 def _to_nchw(x: Array, layout: str) -> Array:
@@ -117,45 +60,16 @@ def _from_nchw(x: Array, layout: str) -> Array:
 # --- convolution ---------------------------------------------------------------------------------
 
 
-def _conv_shape(  # noqa: PLR0913 of the op
-    x: Shape,
-    w: Shape,
-    *,
-    strides: Pair,
-    pads: Pads,
-    dilations: Pair,
-    groups: int,
-    layout: str,
-    precision: str,
+def _conv_shape(
+    x: Shape, w: Shape, *, groups: int, layout: str, precision: str, **window: Any
 ) -> Shape:
-    if precision not in PRECISIONS:
-        raise TypeRelError(f"no precision {precision!r}; known: {', '.join(PRECISIONS)}")
-    _rank_4("conv2d", x)
-    _rank_4("conv2d", w)
+    check_precision(precision)
+    check_rank("conv2d", x, 2)
+    check_rank("conv2d", w, 2)
     c, *plane = _planes(layout)
-    _check_window(w[2:], strides, dilations, pads)
-    _check_channels(x[c], w, groups)
-    height, width = (
-        _windows(x[at], w[2 + i], strides[i], dilations[i], pads[i], pads[i + 2])
-        for i, at in enumerate(plane)
-    )
+    check_channels(x[c], w, groups)
+    height, width = conv_extents(tuple(x[at] for at in plane), w[2:], **window)
     return _arrange(layout, x[0], w[0], height, width)
-
-
-def _check_channels(channels: Dim, w: Shape, groups: int) -> None:
-    """As many channels as the weights read, and outputs, at least one, that the groups share."""
-    if _is_below(groups, 1) or _is_below(w[0], 1) or not _divides(groups, w[0]):
-        raise TypeRelError(f"{w[0]} output channels in {groups} groups")
-    meet(channels, w[1] * groups)
-    rely_on_least(w[0], 1)
-
-
-def _divides(groups: int, outputs: Dim) -> bool:
-    """Whether the groups may have as many outputs each, which is relied on."""
-    if isinstance(outputs, int):
-        return outputs % groups == 0
-    meet(outputs % groups, 0)
-    return True
 
 
 def _conv_padding(
@@ -200,59 +114,19 @@ def conv2d(  # noqa: PLR0913 ONNX has as many
     By `precision` "exact" a kernel adds up the products of the definition, in any order; by
     "default" it may find the sums otherwise, within 1e-4 of the largest.
     """
-    shape = _conv_shape(
-        x.shape,
-        w.shape,
-        strides=strides,
-        pads=pads,
-        dilations=dilations,
-        groups=groups,
-        layout=layout,
-        precision=precision,
-    )
-    out = _plane(shape, layout)
-    grown = _grown(_to_nchw(x, layout), pads, 0)
-    n, c, *sizes = grown.shape
-    o, inner, *kernel = w.shape
-    images = grown.reshape(n, groups, c // groups, *sizes)
-    weights = w.reshape(groups, o // groups, inner, *kernel)
-    total = np.zeros((n, groups, o // groups, math.prod(out)), x.dtype)
-    for i, j, tap in _taps(images, kernel, strides, dilations, out):
-        total += weights[..., i, j] @ tap.reshape(n, groups, inner, math.prod(out))
-    return _from_nchw(total.reshape(n, o, *out), layout)
+    del precision
+    window: dict[str, Any] = {"strides": strides, "pads": pads, "dilations": dilations}
+    return _from_nchw(convolved(_to_nchw(x, layout), w, groups=groups, **window), layout)
 
 
 # --- pooling -------------------------------------------------------------------------------------
 
 
-def _pool_windows(
-    size: Dim, kernel: int, stride: int, dilation: int, pads: tuple[Dim, Dim], ceil_mode: bool
-) -> Dim:
-    lo, hi = pads
-    if not ceil_mode:
-        return _windows(size, kernel, stride, dilation, lo, hi)
-    begun = (size + lo - 1) // stride + 1  # windows must begin before the padding at the end
-    return minimum(_windows(size, kernel, stride, dilation, lo, hi + (stride - 1)), begun)
-
-
-def _pool_shape(
-    x: Shape,
-    *,
-    kernel: Pair,
-    strides: Pair,
-    pads: Pads,
-    dilations: Pair,
-    ceil_mode: bool,
-    layout: str,
-    **_: Any,
-) -> Shape:
-    _rank_4("pooling", x)
-    _check_window(kernel, strides, dilations, pads)
+def _pool_shape(x: Shape, *, layout: str, count_include_pad: bool = False, **window: Any) -> Shape:
+    del count_include_pad
+    check_rank("pooling", x, 2)
     c, *plane = _planes(layout)
-    height, width = (
-        _pool_windows(x[at], kernel[i], strides[i], dilations[i], (pads[i], pads[i + 2]), ceil_mode)
-        for i, at in enumerate(plane)
-    )
+    height, width = pool_extents(tuple(x[at] for at in plane), **window)
     return _arrange(layout, x[0], x[c], height, width)
 
 
@@ -296,10 +170,6 @@ def _pool(padding: Callable[..., Padding], extra: str = "") -> Callable[[Callabl
     )
 
 
-def _least(dtype: np.dtype[Any]) -> float:
-    return -math.inf if dtype.kind == "f" else int(np.iinfo(dtype).min)
-
-
 @_pool(_max_pool_padding)
 def max_pool2d(
     x: Array,
@@ -312,12 +182,13 @@ def max_pool2d(
     layout: str = "NCHW",
 ) -> Array:
     """The greatest element of each window (ONNX MaxPool)."""
-    out = _pool_extents(x, kernel, strides, pads, dilations, ceil_mode, layout)
-    grown = _grown(_to_nchw(x, layout), _enough(pads, strides), _least(x.dtype))
-    best = np.full((*grown.shape[:2], *out), _least(x.dtype), x.dtype)
-    for _, _, tap in _taps(grown, kernel, strides, dilations, out):
-        np.maximum(best, tap, out=best)
-    return _from_nchw(best, layout)
+    steps: dict[str, Any] = {
+        "kernel": kernel,
+        "strides": strides,
+        "pads": pads,
+        "dilations": dilations,
+    }
+    return _from_nchw(greatest(_to_nchw(x, layout), ceil_mode=ceil_mode, **steps), layout)
 
 
 @_pool(
@@ -338,38 +209,6 @@ def avg_pool2d(  # noqa: PLR0913  the attributes of ONNX AveragePool
     layout: str = "NCHW",
 ) -> Array:
     """The mean of each window, over what of it lies in the image, or in its pads too (ONNX)."""
-    out = _pool_extents(x, kernel, strides, pads, dilations, ceil_mode, layout)
-    images = _to_nchw(x, layout)
-    counted = np.ones((1, 1, *images.shape[2:]), x.dtype)
-    if count_include_pad:
-        images, counted = _grown(images, pads, 0), _grown(counted, pads, 1)
-        rim = _enough((0, 0, 0, 0), strides)
-    else:
-        rim = _enough(pads, strides)
-    images, counted = _grown(images, rim, 0), _grown(counted, rim, 0)
-    sums, counts = (
-        reduce(np.add, (tap for _, _, tap in _taps(a, kernel, strides, dilations, out)))
-        for a in (images, counted)
-    )
-    return _from_nchw(sums / counts, layout)
-
-
-def _enough(pads: Any, strides: Pair) -> tuple[int, ...]:
-    """Pads that also hold the part of a last window which hangs over (`ceil_mode`)."""
-    top, left, bottom, right = pads
-    return top, left, bottom + strides[0] - 1, right + strides[1] - 1
-
-
-def _pool_extents(
-    x: Array, kernel: Pair, strides: Pair, pads: Any, dilations: Pair, ceil_mode: bool, layout: str
-) -> tuple[int, int]:
-    shape = _pool_shape(
-        x.shape,
-        kernel=kernel,
-        strides=strides,
-        pads=pads,
-        dilations=dilations,
-        ceil_mode=ceil_mode,
-        layout=layout,
-    )
-    return _plane(shape, layout)
+    attrs: dict[str, Any] = {"ceil_mode": ceil_mode, "count_include_pad": count_include_pad}
+    attrs |= {"kernel": kernel, "strides": strides, "pads": pads, "dilations": dilations}
+    return _from_nchw(mean(_to_nchw(x, layout), **attrs), layout)

@@ -1,0 +1,212 @@
+"""What operators share that slide a window over the last axes of images, behind batch and channels.
+
+Pads are told as ONNX does: those before each axis, then those after each.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from bucketize.errors import TypeRelError
+from bucketize.op import FREE, UNSAFE, Array, Padding
+from bucketize.types import Dim, Shape, Symbolic, meet, minimum, rely_on_least
+
+PRECISIONS = ("default", "exact")
+
+Numbers = tuple[int, ...]
+
+
+# --- shapes --------------------------------------------------------------------------------------
+
+
+def check_rank(name: str, x: Shape, axes: int) -> None:
+    """An image is a batch of channels of so many axes."""
+    if len(x) != axes + 2:
+        raise TypeRelError(f"{name} takes images of rank {axes + 2}, got rank {len(x)}")
+
+
+def check_window(kernel: Sequence[Dim], strides: Any, dilations: Any, pads: Any, axes: int) -> None:
+    """As many extents of a window and steps of each kind as axes, and twice as many pads."""
+    check_numbers("kernel", kernel, axes, 1)
+    check_numbers("strides", strides, axes, 1)
+    check_numbers("dilations", dilations, axes, 1)
+    check_numbers("pads", pads, 2 * axes, 0)
+
+
+def check_numbers(name: str, numbers: Any, count: int, least: int) -> None:
+    """So many numbers, none of them less than `least`: of those that are dims it is relied on."""
+    listed = numbers if isinstance(numbers, tuple | list) else ()
+    if len(listed) != count or any(_is_below(n, least) for n in listed):
+        raise TypeRelError(f"{name} must be {count} numbers from {least} up, got {numbers!r}")
+    for number in listed:
+        rely_on_least(number, least)
+
+
+def _is_below(number: Any, least: int) -> bool:
+    """Whether it is certain that this is no number from `least` up."""
+    if isinstance(number, Symbolic):
+        return False
+    return not isinstance(number, int | np.integer) or int(number) < least
+
+
+def check_channels(channels: Dim, w: Shape, groups: int) -> None:
+    """As many channels as the weights read, and outputs, at least one, that the groups share."""
+    check_groups(w[0], groups, "output channels")
+    meet(channels, w[1] * groups)
+
+
+def check_groups(shared: Dim, groups: int, what: str) -> None:
+    """At least one of what the groups share, and of each as many."""
+    if _is_below(groups, 1) or _is_below(shared, 1) or not _divides(groups, shared):
+        raise TypeRelError(f"{shared} {what} in {groups} groups")
+    rely_on_least(shared, 1)
+
+
+def _divides(groups: int, shared: Dim) -> bool:
+    """Whether the groups may have as many each, which is relied on."""
+    if isinstance(shared, int):
+        return shared % groups == 0
+    meet(shared % groups, 0)
+    return True
+
+
+def check_precision(precision: str) -> None:
+    """One of those that convolutions know."""
+    if precision not in PRECISIONS:
+        raise TypeRelError(f"no precision {precision!r}; known: {', '.join(PRECISIONS)}")
+
+
+def windows(size: Dim, kernel: Dim, stride: int, dilation: int, lo: Dim, hi: Dim) -> Dim:
+    """The number of windows that fit."""
+    room = size + lo + hi - (kernel - 1) * dilation - 1
+    if isinstance(room, int) and room < 0:
+        raise TypeRelError(f"a window of {kernel} (dilated by {dilation}) over {size}+{lo}+{hi}")
+    rely_on_least(room, 0)
+    return room // stride + 1
+
+
+def pool_windows(
+    size: Dim, kernel: int, stride: int, dilation: int, lo: Dim, hi: Dim, *, ceil_mode: bool
+) -> Dim:
+    """The number of windows of a pool: by `ceil_mode` the last one may hang over."""
+    if not ceil_mode:
+        return windows(size, kernel, stride, dilation, lo, hi)
+    begun = (size + lo - 1) // stride + 1  # windows must begin before the padding at the end
+    return minimum(windows(size, kernel, stride, dilation, lo, hi + (stride - 1)), begun)
+
+
+def conv_extents(
+    image: Shape, kernel: Shape, *, strides: Any, pads: Any, dilations: Any
+) -> tuple[Dim, ...]:
+    """The extents that a convolution gives to those of an image."""
+    check_window(kernel, strides, dilations, pads, len(image))
+    sides = pads[: len(image)], pads[len(image) :]
+    axes = zip(image, kernel, strides, dilations, *sides, strict=True)
+    return tuple(windows(*axis) for axis in axes)
+
+
+def pool_extents(
+    image: Shape, *, kernel: Any, strides: Any, pads: Any, dilations: Any, ceil_mode: bool
+) -> tuple[Dim, ...]:
+    """The extents that a pool gives to those of an image."""
+    check_window(kernel, strides, dilations, pads, len(image))
+    sides = pads[: len(image)], pads[len(image) :]
+    axes = zip(image, kernel, strides, dilations, *sides, strict=True)
+    return tuple(pool_windows(*axis, ceil_mode=ceil_mode) for axis in axes)
+
+
+def reaches_end(lo: Dim, hi: Dim, fill: Padding) -> Padding:
+    """What must hold behind the true end of an axis: `fill`, if windows reach there at all."""
+    if not isinstance(lo, int) or not isinstance(hi, int):
+        return UNSAFE
+    return fill if hi else FREE
+
+
+# --- meanings ------------------------------------------------------------------------------------
+
+
+def convolved(x: Array, w: Array, *, strides: Any, pads: Any, dilations: Any, groups: int) -> Array:
+    """Images [N, C, ...] convolved with `w` [O, C / groups, ...]."""
+    kernel = w.shape[2:]
+    steps = {"strides": strides, "pads": pads, "dilations": dilations}
+    out: Any = conv_extents(x.shape[2:], kernel, **steps)
+    grown_ = grown(x, pads, 0)
+    n, c, *sizes = grown_.shape
+    o, inner = w.shape[:2]
+    images = grown_.reshape(n, groups, c // groups, *sizes)
+    weights = w.reshape(groups, o // groups, inner, *kernel)
+    total = np.zeros((n, groups, o // groups, math.prod(out)), x.dtype)
+    for place, tap in taps(images, kernel, strides, dilations, out):
+        at: Any = (..., *place)
+        total += weights[at] @ tap.reshape(n, groups, inner, math.prod(out))
+    return total.reshape(n, o, *out)
+
+
+def greatest(
+    x: Array, *, kernel: Any, strides: Any, pads: Any, dilations: Any, ceil_mode: bool
+) -> Array:
+    """The greatest element of each window."""
+    steps = {"strides": strides, "pads": pads, "dilations": dilations}
+    out: Any = pool_extents(x.shape[2:], kernel=kernel, ceil_mode=ceil_mode, **steps)
+    least = -math.inf if x.dtype.kind == "f" else int(np.iinfo(x.dtype).min)
+    covered = grown(x, _enough(pads, strides), least)
+    best = np.full((*x.shape[:2], *out), least, x.dtype)
+    for _, tap in taps(covered, kernel, strides, dilations, out):
+        np.maximum(best, tap, out=best)
+    return best
+
+
+def mean(
+    x: Array,
+    *,
+    kernel: Any,
+    strides: Any,
+    pads: Any,
+    dilations: Any,
+    ceil_mode: bool,
+    count_include_pad: bool,
+) -> Array:
+    """The mean of each window, over what of it lies in the image, or in its pads too."""
+    steps = {"strides": strides, "pads": pads, "dilations": dilations}
+    out: Any = pool_extents(x.shape[2:], kernel=kernel, ceil_mode=ceil_mode, **steps)
+    counted = np.ones((1, 1, *x.shape[2:]), x.dtype)
+    if count_include_pad:
+        x, counted = grown(x, pads, 0), grown(counted, pads, 1)
+        pads = (0,) * len(pads)
+    x, counted = (grown(a, _enough(pads, strides), 0) for a in (x, counted))
+    sums, counts = (
+        reduce(np.add, (tap for _, tap in taps(a, kernel, strides, dilations, out)))
+        for a in (x, counted)
+    )
+    found: Array = sums / counts
+    return found
+
+
+def taps(
+    x: Array, kernel: Sequence[int], strides: Numbers, dilations: Numbers, out: Numbers
+) -> Iterator[tuple[Numbers, Array]]:
+    """For each place in the window, the elements (in the last axes) that it meets."""
+    for place in np.ndindex(*kernel):
+        begin = [at * step for at, step in zip(place, dilations, strict=True)]
+        axes = zip(begin, strides, out, strict=True)
+        met: Any = [slice(b, b + s * (n - 1) + 1, s) for b, s, n in axes]
+        yield place, x[(..., *met)]
+
+
+def grown(x: Array, pads: Sequence[int], value: float) -> Array:
+    """`x` with pads of `value` around the last axes."""
+    axes = len(pads) // 2
+    sides = [(0, 0)] * (x.ndim - axes) + list(zip(pads[:axes], pads[axes:], strict=True))
+    return np.pad(x, sides, constant_values=value)
+
+
+def _enough(pads: Sequence[int], strides: Numbers) -> Numbers:
+    """Pads that also hold the part of a last window which hangs over (`ceil_mode`)."""
+    axes = len(strides)
+    hanging = (hi + stride - 1 for hi, stride in zip(pads[axes:], strides, strict=True))
+    return (*pads[:axes], *hanging)
