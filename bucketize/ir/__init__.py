@@ -21,6 +21,7 @@ from bucketize.ir.build import (
     specialise,
     substitute_attr,
     taken_block,
+    without_value,
 )
 from bucketize.ir.core import (
     Atom,
@@ -80,4 +81,5 @@ __all__ = [
     "substitute_attr",
     "taken_block",
     "tree_lines",
+    "without_value",
 ]
