@@ -32,6 +32,7 @@ from bucketize.program.instruction import (
 )
 from bucketize.program.program import Routine
 from bucketize.runtime.image import Image
+from bucketize.runtime.rounds import run_rounds
 from bucketize.runtime.state import State
 from bucketize.runtime.storage import Arena
 from bucketize.types import evaluate
@@ -212,6 +213,12 @@ def _branch(context: Context, i: Branch, registers: Registers, sizes: Sizes) -> 
 def _loop(context: Context, i: Loop, registers: Registers, sizes: Sizes) -> None:
     trips, proceed = int(_read(registers, i.trips)), _read(registers, i.proceed)
     carried = [a.value.copy() if isinstance(a, Const) else registers[a] for a in i.args]
+    made = _at_once(context, i, trips, carried, registers, sizes) if proceed else None
+    if made is not None:
+        registers.update(zip(i.outs, made, strict=True))
+        if i.brings_sizes:
+            _learn(i.outs, registers, sizes)
+        return
     rounds: list[list[Array]] = []
     while proceed and len(rounds) < trips:
         arrays = [np.array(len(rounds)), *carried]
@@ -224,6 +231,31 @@ def _loop(context: Context, i: Loop, registers: Registers, sizes: Sizes) -> None
     registers.update(zip(i.outs, [*carried, *rows], strict=True))
     if i.brings_sizes:
         _learn(i.outs, registers, sizes)
+
+
+def _at_once(
+    context: Context,
+    i: Loop,
+    trips: int,
+    carried: Sequence[Value],
+    registers: Registers,
+    sizes: Sizes,
+) -> list[Array] | None:
+    """The results of a loop by one native call; None if a round is more than one, or not alike."""
+    if i.alone is None or trips < 1:
+        return None
+    state = context.state(i.alone.segment)
+    if state.linked.copies:
+        return None
+    arrays = [np.array(0), *carried]
+    inside = bind_shapes(i.params, shapes_of(arrays), sizes, what="carried")
+    if len(inside) > len(sizes):  # extents of this round alone
+        return None
+    state.prepare(tuple([inside[s] for s in state.plan.symbols]))
+    if not state.undivided:
+        return None
+    registers.update(zip(i.params, arrays, strict=True))
+    return run_rounds(state, i, i.alone, trips, _all(registers, i.alone.args))
 
 
 def _refuse(_: Context, i: Refuse, _registers: Registers, sizes: Sizes) -> None:
