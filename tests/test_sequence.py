@@ -13,6 +13,7 @@ from onnx_model import parse, run_ort
 from verify import verify
 
 import bucketize
+from bucketize import ops
 from bucketize.dispatch.tree import dispatch
 from bucketize.errors import (
     CompileError,
@@ -478,6 +479,19 @@ def test_types_that_differ_in_kind():
             join_types(a, b)
     with pytest.raises(TypeRelError, match="types differ"):
         meet_types(OptionalType(SEQUENCE), SEQUENCE)
+
+
+COUNTED = [
+    (ops.dyn_reshape, tensor("float32", N, 3), tensor("int64", N), {"allow_zero": False}),
+    (ops.gather_nd, tensor("float32", N, 3), tensor("int64", 2, N), {"batch_dims": 0}),
+    (ops.dyn_squeeze, tensor("float32", N, 3), tensor("int64", N), {}),
+    (ops.add, tensor("float32", N, 3), UNRANKED, {}),
+]
+
+
+@pytest.mark.parametrize(("op", "x", "told", "attrs"), COUNTED)
+def test_ranks_that_no_type_tells(op, x, told, attrs):
+    assert op.infer(x, told, **attrs) == (UNRANKED,)
 
 
 def test_types_without_a_shape():

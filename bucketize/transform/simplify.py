@@ -14,6 +14,7 @@ from bucketize.transform.fold_constant import fold_constant
 from bucketize.transform.fold_if import fold_if
 from bucketize.transform.fold_loop import fold_loop
 from bucketize.transform.fold_sequence import fold_sequence
+from bucketize.transform.hoist import hoist
 
 Transform: TypeAlias = Callable[[Function], Function]
 Pipeline: TypeAlias = Mapping[str, Transform]
@@ -24,6 +25,7 @@ SIMPLIFY: Pipeline = {
     "fold_sequence": fold_sequence,
     "dynamic_to_static": dynamic_to_static,
     "fold_constant": fold_constant,
+    "hoist": hoist,
     "cse": cse,
     "dead_code": dead_code,
 }
