@@ -365,6 +365,8 @@ def test_explained():
     graph, _ = RANKS["reshape"]
     told = str(bucketize.compile(from_onnx(parse(graph, 18))).explain(N=3, K=2))
     assert "float32[...] has no rank that is known before a run" in told
+    told = str(bucketize.compile(from_onnx(parse(MODELS["stack"][0]))).explain())
+    assert "sequence(float32[3, 2]) is held on the host" in told
 
 
 # --- scans of a batch ----------------------------------------------------------------------------
@@ -441,6 +443,14 @@ def test_types_as_text(type_):
     module = parse_text(f"def @main(%x: {type_}, %n: int64[N]) -> {type_} {{\n  return %x\n}}")
     assert module.main.params[0].type == type_
     assert show(parse_text(show(module))) == show(module)
+
+
+def test_types_as_attributes():
+    text = """def @main() -> optional(sequence(float32[?, 3])) {
+  %0 = optional_none(type=sequence(float32[?, 3])) : optional(sequence(float32[?, 3]))
+  return %0
+}"""
+    assert show(parse_text(text)) == text
 
 
 def test_a_symbol_may_have_the_name_of_a_kind():

@@ -23,7 +23,7 @@ from bucketize.program.instruction import (
 )
 from bucketize.program.way import way
 from bucketize.runtime.vm import Context
-from bucketize.types import evaluate
+from bucketize.types import UnrankedType, evaluate
 
 if TYPE_CHECKING:
     from bucketize.lower.alternative import Alternative
@@ -165,7 +165,9 @@ def _host_step(b: Binding) -> dict[str, Any]:
 def _unranked(b: Binding) -> str:
     types = [a.type for a in (*b.args, *b.outs)]
     told = next(t for t in types if not t.is_tensor)
-    return f"{told} has no rank that is known before a run"
+    if isinstance(told, UnrankedType):
+        return f"{told} has no rank that is known before a run"
+    return f"{told} is held on the host"
 
 
 def _step(call: KernelCall, sizes: Mapping[str, int]) -> dict[str, Any]:
