@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Mapping, Sequence
-from typing import SupportsIndex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, SupportsIndex
 
 import numpy as np
 
@@ -18,23 +18,38 @@ from bucketize.errors import (
     unknown_name,
 )
 from bucketize.ir import ILLEGAL, Binding, Var
-from bucketize.op import Array
-from bucketize.types import Dim, Expr, Symbol, evaluate
+from bucketize.op import Array, Value
+from bucketize.types import (
+    Dim,
+    Expr,
+    OptionalType,
+    SequenceType,
+    Symbol,
+    TensorType,
+    Type,
+    evaluate,
+)
+
+
+def shapes_of(values: Sequence[Value]) -> tuple[Any, ...]:
+    """The shapes of arrays; of a list a tuple of those of its elements, None of nothing."""
+    return tuple([v.shape if isinstance(v, np.ndarray) else v and shapes_of(v) for v in values])
 
 
 def bind_shapes(
     params: Sequence[Var],
-    shapes: Sequence[tuple[int, ...]],
+    shapes: Sequence[Any],
     known: Mapping[str, int] | None = None,
     what: str = "input",
 ) -> dict[str, int]:
     """The sizes of the symbols when the parameters have these shapes; errors name the axis.
 
-    `known` holds the sizes of symbols that the parameters need not tell.
+    Shapes are as `shapes_of` tells them. `known` holds the sizes of symbols that the parameters
+    need not tell.
     """
     env = dict(known or {})
     derived: list[tuple[Var, int, int]] = []
-    for param, shape in zip(params, shapes, strict=True):
+    for param, shape in _tensors(params, shapes):
         dims = param.type.shape
         if len(shape) != len(dims):
             want, got = len(dims), len(shape)
@@ -49,6 +64,20 @@ def bind_shapes(
         if (value := evaluate(dim, env)) != size:
             raise _mismatch(what, param, axis, f"{dim}={value}", size)
     return env
+
+
+def _tensors(params: Iterable[Var], shapes: Iterable[Any]) -> Iterator[tuple[Var, tuple[int, ...]]]:
+    """Each tensor of known rank with its shape; those in a sequence one after the other."""
+    for param, shape in zip(params, shapes, strict=True):
+        type_, name = param.type, param.name
+        if type_.is_tensor:
+            yield param, shape
+        elif isinstance(type_, OptionalType) and shape is not None:
+            yield from _tensors([Var(name, type_.element)], [shape])
+        elif isinstance(type_, SequenceType):
+            yield Var(f"len({name})", TensorType(type_.dtype, (type_.count,))), (len(shape or ()),)
+            for i, each in enumerate(shape or ()):
+                yield from _tensors([Var(f"{name}[{i}]", type_.element)], [each])
 
 
 def _refused(env: dict[str, int], dim: Dim, size: int) -> object:
@@ -103,17 +132,17 @@ def too_deep() -> CompileError:
 
 
 def arrange_inputs(
-    params: Sequence[Var], args: Sequence[Array], named: Mapping[str, Array]
-) -> list[Array]:
-    """Arrays in the order of the parameters, of the right dtypes; errors name the input."""
+    params: Sequence[Var], args: Sequence[Value], named: Mapping[str, Value]
+) -> list[Value]:
+    """Values in the order of the parameters, of the right dtypes; errors name the input."""
     if named or len(args) != len(params):
         args = _in_order([p.name for p in params], args, named)
-    return [_checked(p, a) for p, a in zip(params, args, strict=True)]
+    return [_checked(p.name, p.type, a) for p, a in zip(params, args, strict=True)]
 
 
 def _in_order(
-    names: Sequence[str], args: Sequence[Array], named: Mapping[str, Array]
-) -> list[Array]:
+    names: Sequence[str], args: Sequence[Value], named: Mapping[str, Value]
+) -> list[Value]:
     for name in named:
         if name not in names:
             raise unknown_name("input", name, names)
@@ -134,17 +163,28 @@ def _in_order(
     return [{**given, **named}[n] for n in names]
 
 
-def _checked(param: Var, array: Array) -> Array:
+def _checked(name: str, type_: Type, value: Value) -> Value:
+    if isinstance(type_, OptionalType):
+        return None if value is None else _checked(name, type_.element, value)
+    if isinstance(type_, SequenceType):
+        if not isinstance(value, list | tuple):
+            got = type(value).__name__
+            raise ShapeError(f"input {name!r}: expected a list of arrays, got {got}")
+        return [_checked(f"{name}[{i}]", type_.element, v) for i, v in enumerate(value)]
+    return _checked_array(name, type_, value)
+
+
+def _checked_array(name: str, type_: Type, array: Array) -> Array:
     try:
-        given, wanted = np.asarray(array), param.type.dtype
+        given, wanted = np.asarray(array), type_.dtype
     except ValueError as e:
-        raise ShapeError(f"input {param.name!r}: expected an array: {e}") from e
+        raise ShapeError(f"input {name!r}: expected an array: {e}") from e
     if given.dtype == wanted:
         return given
-    _refuse_mapping(param.name, array)
+    _refuse_mapping(name, array)
     alike = np.can_cast(given.dtype, wanted, "same_kind")
     how = f"; .astype(numpy.{wanted}) converts it" if alike else ""
-    raise ShapeError(f"input {param.name!r}: expected {wanted}, got {given.dtype}{how}")
+    raise ShapeError(f"input {name!r}: expected {wanted}, got {given.dtype}{how}")
 
 
 def _refuse_mapping(name: str | int, array: object) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from bucketize.call import arrange_inputs, bind_shapes, refusal, too_deep
+from bucketize.call import arrange_inputs, bind_shapes, refusal, shapes_of, too_deep
 from bucketize.errors import ShapeError, TypeRelError
 from bucketize.ir import (
     CALL,
@@ -24,22 +24,22 @@ from bucketize.ir import (
     check_module,
     substitute_attr,
 )
-from bucketize.op import Array
+from bucketize.op import Array, Value
 from bucketize.types import AnyDim, Dim, evaluate, symbols
 
 
 def run_function(
     fn: Function,
-    args: Sequence[Array],
+    args: Sequence[Value],
     module: Module | None = None,
-    outer: Mapping[Atom, Array] | None = None,
+    outer: Mapping[Atom, Value] | None = None,
     known: Mapping[str, int] | None = None,
-) -> list[Array]:
+) -> list[Value]:
     """The results of `fn`; `outer` and `known` are what a nested block sees around it."""
-    dims = bind_shapes(fn.params, [a.shape for a in args], known)
-    env: dict[Atom, Array] = {**(outer or {}), **dict(zip(fn.params, args, strict=True))}
+    dims = bind_shapes(fn.params, shapes_of(args), known)
+    env: dict[Atom, Value] = {**(outer or {}), **dict(zip(fn.params, args, strict=True))}
 
-    def value(atom: Atom) -> Array:
+    def value(atom: Atom) -> Value:
         return atom.value if isinstance(atom, Const) else env[atom]
 
     for b in fn.body:
@@ -63,13 +63,13 @@ def run_function(
 
 def _run_loop(
     b: Binding,
-    operands: Sequence[Array],
+    operands: Sequence[Value],
     module: Module | None,
-    outer: Mapping[Atom, Array],
+    outer: Mapping[Atom, Value],
     sizes: Mapping[str, int],
-) -> list[Array]:
+) -> list[Value]:
     trips, proceed, *carried = operands
-    rounds: list[list[Array]] = []
+    rounds: list[list[Value]] = []
     while proceed and len(rounds) < trips:
         args = [np.asarray(len(rounds)), *carried]
         proceed, *made = run_function(b.attrs["body"], args, module, outer, sizes)
@@ -86,7 +86,7 @@ def stacked(
     Of no round, an extent that only rounds could tell is 0. Raises ShapeError where rows differ.
     """
     if not rounds:
-        shapes = [[_extent(d, sizes) for d in o.type.shape[1:]] for o in outs]
+        shapes = [[_extent(d, sizes) for d in o.type.axes[1:]] for o in outs]
         return [np.zeros((0, *s), o.type.dtype) for o, s in zip(outs, shapes, strict=True)]
     return [_stacked(o, [row[i] for row in rounds]) for i, o in enumerate(outs)]
 
@@ -104,7 +104,7 @@ def _extent(dim: Dim, sizes: Mapping[str, int]) -> int:
     return evaluate(dim, sizes) if known else 0
 
 
-def compute(b: Binding, operands: Sequence[Array], sizes: Mapping[str, int]) -> list[Array]:
+def compute(b: Binding, operands: Sequence[Value], sizes: Mapping[str, int]) -> list[Value]:
     """What one binding makes of its operands, by the meaning of its op or of its group.
 
     Errors name the op: ShapeErrors where numpy refuses these values, or memory does.
@@ -113,10 +113,13 @@ def compute(b: Binding, operands: Sequence[Array], sizes: Mapping[str, int]) -> 
         return run_function(b.attrs["body"], operands, known=sizes)
     attrs = {k: substitute_attr(v, sizes) for k, v in b.attrs.items()}
     try:
+        if not b.is_ranked and b.op.relation is None:  # what types would have told, they tell now
+            b.op.infer(*(Const(a).type for a in operands), **attrs)
         try:
             return list(b.op.run(*operands, **attrs))
         except ValueError:  # our words for shapes that do not fit, if that is it
-            b.op.run_time_shapes(*operands, **attrs)
+            if b.op.relation is None:
+                b.op.run_time_shapes(*operands, **attrs)
             raise
     except TypeRelError as e:
         e.add_note(f"in {b.op.name}({', '.join(str(a.type) for a in b.args)})")
@@ -125,7 +128,7 @@ def compute(b: Binding, operands: Sequence[Array], sizes: Mapping[str, int]) -> 
         raise ShapeError(f"in {b.op.name}: {e}") from e
 
 
-def evaluate_module(module: Module, *args: Array, **named: Array) -> list[Array]:
+def evaluate_module(module: Module, *args: Value, **named: Value) -> list[Value]:
     """The results of `main` by the reference meaning of every op."""
     check_module(module)
     inputs = arrange_inputs(module.main.params, args, named)

@@ -12,10 +12,23 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from bucketize.errors import TypeRelError, unknown_name
-from bucketize.types import ANY, Dim, Shape, Symbolic, TensorType, maximum, minimum, product
+from bucketize.errors import TypeRelError, UnknownRankError, unknown_name
+from bucketize.types import (
+    ANY,
+    Dim,
+    Shape,
+    Symbolic,
+    TensorType,
+    Type,
+    UnrankedType,
+    maximum,
+    minimum,
+    product,
+)
 
 Array: TypeAlias = NDArray[Any]
+Value: TypeAlias = Any
+"""What a run computes with: an Array, a list of them, or None for what is optional and absent."""
 Attrs: TypeAlias = Mapping[str, Any]
 
 MAX_VALUE = 64  # elements of an integer tensor that are followed as dims
@@ -60,6 +73,10 @@ class Op:
     `scalar` is the meaning of an elementwise op as an expression over x0, x1, ...
     `static` (of `dyn` ops) maps types whose `reads` are known to the static twin and its
     attributes, for the arguments that are not read; None if an extent in them is still unknown.
+    `relation` (of ops on sequences and what is optional) maps types to the types of the results,
+    in place of `shape` and `dtype`.
+    `unranked` maps types to the shape of the only result where nobody knows how many axes an
+    argument has; without it, that of the results is not known then, either.
     `example` is what the laws are tested on: samples like "float32[N, C+2], int64[M] in [0, C)
     {axis=1}", separated by ";". Names are extents (drawn anew), arguments may be drawn from a range
     or be given, "int64[2] = (N, -1)", and attributes are Python over the names.
@@ -77,6 +94,8 @@ class Op:
     shape_from_values: Callable[..., Any] | None = None
     value: Callable[..., Shape | None] | None = None
     static: Callable[..., tuple[Op, Attrs] | None] | None = None
+    relation: Callable[..., tuple[Type, ...]] | None = None
+    unranked: Callable[..., Shape] | None = None
     defaults: Attrs = field(init=False)
     """Attribute names, each with its default or `inspect.Parameter.empty`."""
 
@@ -110,24 +129,44 @@ class Op:
         """What a rule or `compute` says, one entry for each result."""
         return tuple(said) if self.results > 1 else (said,)
 
-    def run(self, *args: Array, **attrs: Any) -> tuple[Array, ...]:
-        """What `compute` makes of the arguments, an array for each result."""
-        return tuple(map(np.asarray, self.each(self.compute(*args, **attrs))))
+    def run(self, *args: Value, **attrs: Any) -> tuple[Value, ...]:
+        """What `compute` makes of the arguments, a value for each result."""
+        made = self.each(self.compute(*args, **attrs))
+        return made if self.relation is not None else tuple(map(np.asarray, made))
 
-    def infer(self, *types: TensorType, **attrs: Any) -> tuple[TensorType, ...]:
-        """The type relation: the shape rule read over dims, some of them unknown."""
-        seen = [_seen(t) if i in self.reads else t.shape for i, t in enumerate(types)]
-        shapes = map(tuple, self.each(self.shape(*seen, **attrs)))
-        dtypes = map(np.dtype, self.each(self.dtype(*(t.dtype for t in types), **attrs)))
+    def infer(self, *types: Type, **attrs: Any) -> tuple[Type, ...]:
+        """The type relation: the shape rule read over dims, some of them unknown.
+
+        Where only a run can tell how many axes there are, the results are tensors of no known rank.
+        """
+        if self.relation is not None:
+            return self.relation(*types, **attrs)
+        dtypes = tuple(map(np.dtype, self.each(self.dtype(*(t.dtype for t in types), **attrs))))
+        shapes = self._known_shapes(types, attrs)
+        if shapes is None:
+            return tuple(map(UnrankedType, dtypes))
         return tuple(
             TensorType(dtype, shape, self._known_value(types, dtype, shape, attrs))
             for dtype, shape in zip(dtypes, shapes, strict=True)
         )
 
+    def _known_shapes(self, types: tuple[Type, ...], attrs: Attrs) -> list[Shape] | None:
+        """The shapes of the results; None if nobody knows how many axes there are."""
+        try:
+            seen = [_seen(t) if i in self.reads else t.shape for i, t in enumerate(types)]
+            return [tuple(shape) for shape in self.each(self.shape(*seen, **attrs))]
+        except UnknownRankError:
+            if self.unranked is None:
+                return None
+        try:
+            return [self.unranked(*types, **attrs)]
+        except UnknownRankError:
+            return None
+
     def _known_value(
-        self, types: tuple[TensorType, ...], dtype: np.dtype[Any], shape: Shape, attrs: Attrs
+        self, types: tuple[Type, ...], dtype: np.dtype[Any], shape: Shape, attrs: Attrs
     ) -> Shape | None:
-        if self.value is None or dtype.kind not in "ib":
+        if self.value is None or dtype.kind not in "ib" or not all(t.is_tensor for t in types):
             return None
         size = product(shape)
         if not isinstance(size, int) or size > MAX_VALUE:
@@ -153,7 +192,7 @@ def _fits(dim: Dim, dtype: np.dtype[Any]) -> bool:
     return minimum(dim, int(hi)) == dim and maximum(dim, int(lo)) == dim
 
 
-def _seen(type_: TensorType) -> Dim | Shape:
+def _seen(type_: Type) -> Dim | Shape:
     if type_.value is not None:
         return type_.value if type_.shape else type_.value[0]
     if not type_.shape:
@@ -175,7 +214,7 @@ def _elements(array: Array) -> int | tuple[int, ...]:
 def by_dims(compute: Callable[..., Array]) -> Callable[..., Shape | None]:
     """The value rule of an op whose `compute` also works on arrays of dims."""
 
-    def value(*types: TensorType, **attrs: Any) -> Shape | None:
+    def value(*types: Type, **attrs: Any) -> Shape | None:
         arrays = [_dims_array(t) for t in types]
         if any(a is None for a in arrays) or any(map(_is_symbolic, attrs.values())):
             return None
@@ -189,7 +228,7 @@ def _is_symbolic(attr: Any) -> bool:
     return any(map(_is_symbolic, attr)) if isinstance(attr, tuple) else isinstance(attr, Symbolic)
 
 
-def _dims_array(type_: TensorType) -> Array | None:
+def _dims_array(type_: Type) -> Array | None:
     if type_.value is None or not type_.is_static:
         return None
     out = np.empty(len(type_.value), dtype=object)
@@ -231,6 +270,7 @@ def op(  # noqa: PLR0913  (one name for each rule: a misspelt rule is an error)
     shape_from_values: Callable[..., Any] | None = None,
     value: Callable[..., Shape | None] | bool = False,
     static: Callable[..., tuple[Op, Attrs] | None] | None = None,
+    unranked: Callable[..., Shape] | None = None,
 ) -> Callable[[Callable[..., Any]], Op]:
     """Declare an operator: the decorated function is its meaning, the arguments its rules.
 
@@ -254,6 +294,7 @@ def op(  # noqa: PLR0913  (one name for each rule: a misspelt rule is an error)
                 shape_from_values=shape_from_values,
                 value=by_dims(compute) if value is True else (value or None),
                 static=static,
+                unranked=unranked,
             )
         )
 

@@ -316,7 +316,7 @@ def test_types_meet_and_join():
     ("a", "b", "message"),
     [
         (tensor("float32", N), tensor("int64", N), "dtypes differ: float32[N] and int64[N]"),
-        (tensor("float32", N), tensor("float32"), "ranks differ: float32[N] and float32[]"),
+        (tensor("float32", N), tensor("int64"), "dtypes differ: float32[N] and int64[]"),
     ],
 )
 def test_types_that_do_not_fit(a, b, message):

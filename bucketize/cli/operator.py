@@ -21,16 +21,17 @@ from bucketize.ir import STRUCTURAL, Builder, Var
 from bucketize.kernel.loops.loop import DTYPES
 from bucketize.kernel.templates import candidates
 from bucketize.kernel.workload import Workload
+from bucketize.onnx.kind import type_name
 from bucketize.onnx.load import OPSETS
 from bucketize.onnx.node import CONVERTERS
-from bucketize.onnx.standard import first_version, type_name
+from bucketize.onnx.standard import first_version
 from bucketize.op import OPS, UNSAFE, Op
 from bucketize.ops.dim import from_dims
 from bucketize.ops.dyn import EXTENTS
 from bucketize.ops.sample import Sample, samples
 from bucketize.ops.shape import shape_of, size_of
 from bucketize.program.placement import VIEWS
-from bucketize.types import TensorType
+from bucketize.types import TensorType, UnrankedType
 
 OF_SHAPES = frozenset((from_dims, shape_of, size_of))
 """What tells sizes; padded clones are told the true ones."""
@@ -124,7 +125,9 @@ def _dtypes(domain: str, name: str) -> str:
     schema = defs.get_schema(name, OPSETS[-1], domain)
     formal = (*schema.inputs, *schema.outputs)[0]
     known = sorted(map(np.dtype, DTYPES), key=lambda d: (d.kind, d.itemsize))
-    names = ", ".join(dict.fromkeys(d.name for d in known if type_name(d) in formal.types))
+    names = ", ".join(
+        dict.fromkeys(d.name for d in known if type_name(UnrankedType(d)) in formal.types)
+    )
     for kind, short in KINDS.items():
         names = re.sub(rf"\b{kind}\b", short, names)
     return names
@@ -143,6 +146,8 @@ def _runs(ops: Set[Op]) -> str:
 @functools.cache
 def _is_native(op: Op) -> bool:
     """Whether a template takes a sample of the operator, or none is needed."""
+    if op.relation is not None:  # of sequences and optional values, which are lists on the host
+        return False
     return op in NO_KERNEL or any(candidates(_workload(sample)) for sample in samples(op))
 
 
@@ -166,6 +171,8 @@ def _pads(ops: Set[Op]) -> str:
 @functools.cache
 def _pads_alone(op: Op) -> str:
     """Whether padding may do no harm on the axes of the samples."""
+    if op.relation is not None:
+        return "no"
     if op.scalar is not None:
         return "yes"  # but where it is not known whether an axis is repeated
     rules = [

@@ -120,7 +120,7 @@ def _param(fn: Function, name: Any) -> Var:
 
 
 def _symbol(param: Var, axis: Any) -> Symbol:
-    shape = param.type.shape
+    shape = param.type.axes
     if not isinstance(axis, int) or not -len(shape) <= axis < len(shape):
         raise DispatchError(f"input {param.name!r} is {param.type}: it has no axis {axis!r}")
     dim = shape[axis]

@@ -40,6 +40,7 @@ from bucketize.types import (
     Symbolic,
     TensorType,
     Term,
+    Type,
     product,
     show_interval,
     substitute,
@@ -95,8 +96,8 @@ class Padding:
         pairs = zip(results, self.fn.results, strict=True)
         return tuple(self._crop(out, r, want.type) for r, want in pairs)
 
-    def _crop(self, out: Builder, result: Var, want: TensorType) -> Atom:
-        axes = tuple(i for i, d in enumerate(want.shape) if self._grows(d))
+    def _crop(self, out: Builder, result: Var, want: Type) -> Atom:
+        axes = tuple(i for i, d in enumerate(want.axes) if self._grows(d))
         if not axes:
             return result
         end = tuple(want.shape[i] for i in axes)
@@ -111,7 +112,7 @@ class Padding:
     def _masked_function(self) -> Function:
         out = Builder()
         for b in self.fn.body:
-            if b.op in STRUCTURAL:
+            if b.op in STRUCTURAL or not b.is_ranked:
                 raise PaddingError(f"{self._where(b)} has no padding rule")
             if b.op is from_dims and any(map(self._grows, b.attrs["dims"])):
                 self._masked[b.out] = self._told(out, b)
@@ -192,7 +193,7 @@ class Padding:
 
 
 def _pad_input(out: Builder, param: Var, tops: Mapping[str, Dim]) -> Atom:
-    pads = tuple((0, substitute(d, tops) - d) for d in param.type.shape)
+    pads = tuple((0, substitute(d, tops) - d) for d in param.type.axes)
     if all(hi == 0 for _, hi in pads):
         return param
     return out.emit(pad, param, pads=pads, value=0)

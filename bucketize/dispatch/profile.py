@@ -50,14 +50,13 @@ def _box(fn: Function, profile: Profile, index: int) -> Box:
 
 
 def _sizes(fn: Function, shapes: Mapping[str, tuple[int, ...]], label: str) -> dict[str, int]:
-    names = [p.name for p in fn.params]
+    params = [_unbounded(p) for p in fn.params if p.type.is_tensor]
+    names = [p.name for p in params]
     for name in shapes:
         if name not in names:
             raise unknown_name("input", name, names)
     try:
-        return bind_shapes(
-            [_unbounded(p) for p in fn.params], [tuple(shapes.get(n, ())) for n in names]
-        )
+        return bind_shapes(params, [tuple(shapes.get(n, ())) for n in names])
     except BucketizeError as e:
         e.add_note(f"in profile {label!r}")
         raise

@@ -39,7 +39,7 @@ from bucketize.ir import (
 )
 from bucketize.ops.dim import dim_less, dims_within
 from bucketize.transform.simplify import simplify
-from bucketize.types import AnyDim, Dim, Interval, Profile, Symbol, TensorType, show_interval
+from bucketize.types import AnyDim, Dim, Interval, Profile, Symbol, TensorType, Type, show_interval
 
 Answer: TypeAlias = Mapping[str, Mapping[int, Sequence[Interval]]] | Sequence[Profile]
 Dispatcher: TypeAlias = Callable[[dict[str, tuple[Dim, ...]]], Answer]
@@ -125,13 +125,15 @@ def is_dispatched(fn: Function, mod: Module) -> bool:
 
 def name_dims(fn: Function, least: int = 1) -> Function:
     """`fn` with a symbol of its own for each `?` of its parameters: `data_2` for axis 2."""
-    if not any(isinstance(d, AnyDim) for p in fn.params for d in p.type.shape):
+    if not any(isinstance(d, AnyDim) for p in fn.params for d in p.type.axes):
         return fn
     taken = set(fn.symbols())
     return refine(fn, [_named(p, taken, least) for p in fn.params])
 
 
-def _named(param: Var, taken: set[str], least: int) -> TensorType:
+def _named(param: Var, taken: set[str], least: int) -> Type:
+    if not param.type.is_tensor:
+        return param.type
     dims = enumerate(param.type.shape)
     shape = (
         _fresh(f"{param.name}_{i}", taken, least) if isinstance(d, AnyDim) else d for i, d in dims
@@ -152,7 +154,7 @@ def _ask(dispatcher: Dispatcher, fn: Function) -> Answer:
         raise DispatchError(f"expected {wanted}, got {dispatcher!r}")
     name = getattr(dispatcher, "__name__", repr(dispatcher))
     try:
-        answer = dispatcher({p.name: p.type.shape for p in fn.params})
+        answer = dispatcher({p.name: p.type.shape for p in fn.params if p.type.is_tensor})
     except BucketizeError as e:
         e.add_note(f"from dispatcher {name}")
         raise
@@ -255,7 +257,7 @@ class _Leaves:
         return out.emit_all(CALL, *self.fn.params, callee=name, types=self.types)
 
     @cached_property
-    def types(self) -> tuple[TensorType, ...]:
+    def types(self) -> tuple[Type, ...]:
         """What the tree knows of its results: one tuple, for every leaf has it."""
         return tuple(r.type for r in self.fn.results)
 

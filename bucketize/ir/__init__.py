@@ -22,6 +22,7 @@ from bucketize.ir.build import (
     specialise,
     substitute_attr,
     taken_block,
+    without_value,
 )
 from bucketize.ir.core import (
     Atom,
@@ -82,4 +83,5 @@ __all__ = [
     "substitute_attr",
     "taken_block",
     "tree_lines",
+    "without_value",
 ]

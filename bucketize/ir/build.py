@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
 from typing import Any, TypeAlias
@@ -22,6 +22,8 @@ from bucketize.types import (
     Symbol,
     Symbolic,
     TensorType,
+    Type,
+    UnrankedType,
     join_types,
     maximum,
     meet,
@@ -30,7 +32,7 @@ from bucketize.types import (
 )
 
 
-def infer(op: Op, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
+def infer(op: Op, types: Sequence[Type], attrs: Attrs) -> tuple[Type, ...]:
     """The types of what `op` makes of arguments of `types`."""
     if op is FUSED:
         return tuple(r.type for r in refine(attrs["body"], types).results)
@@ -43,7 +45,7 @@ def infer(op: Op, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType
     return op.infer(*types, **attrs)
 
 
-def _join_blocks(then: Function, orelse: Function) -> tuple[TensorType, ...]:
+def _join_blocks(then: Function, orelse: Function) -> tuple[Type, ...]:
     if len(then.results) != len(orelse.results):
         raise TypeRelError(f"branches return {len(then.results)} and {len(orelse.results)} results")
     pairs = [(a.type, b.type) for a, b in zip(then.results, orelse.results, strict=True)]
@@ -56,9 +58,9 @@ def _is_illegal(block: Function) -> bool:
     return bool(block.body) and block.body[-1].op is ILLEGAL
 
 
-def _loop_types(types: Sequence[TensorType], body: Function) -> tuple[TensorType, ...]:
+def _loop_types(types: Sequence[Type], body: Function) -> tuple[Type, ...]:
     trips, proceed, *carried = types
-    if str(trips) != str(ROUND) or proceed.dtype != np.bool_ or proceed.shape:
+    if str(trips) != str(ROUND) or str(proceed) != str(TRUTH):
         raise TypeRelError(f"a loop runs int64 times while bool, not {trips} times while {proceed}")
     held = [p.type for p in body.params[1:]]
     results = [r.type for r in body.results[1:]]
@@ -69,17 +71,22 @@ def _loop_types(types: Sequence[TensorType], body: Function) -> tuple[TensorType
     if not _is_illegal(body):
         _check_held(held, results[: len(held)])
     count = rounds_of(types, body)
-    rows = [TensorType(t.dtype, (count, *t.shape)) for t in results[len(held) :]]
-    return (*held, *rows)
+    return (*held, *(_stack_type(count, t) for t in results[len(held) :]))
 
 
-def _check_held(held: Sequence[TensorType], given: Sequence[TensorType]) -> None:
+def _stack_type(count: Dim, row: Type) -> Type:
+    if isinstance(row, UnrankedType):
+        return row
+    return TensorType(row.dtype, (count, *row.shape))
+
+
+def _check_held(held: Sequence[Type], given: Sequence[Type]) -> None:
     for h, g in zip(held, given, strict=True):
         if join_types(h, g) != h:
             raise TypeRelError(f"a loop carries {h}, which {g} is not")
 
 
-def rounds_of(types: Sequence[TensorType], body: Function) -> Dim:
+def rounds_of(types: Sequence[Type], body: Function) -> Dim:
     """How many rounds a loop of arguments of `types` has, where nothing but its count ends it."""
     trips, proceed = types[0].value, types[1].value
     endless = proceed == body.results[0].type.value == (1,)
@@ -88,15 +95,18 @@ def rounds_of(types: Sequence[TensorType], body: Function) -> Dim:
 
 ROUND = TensorType(np.dtype(np.int64), ())
 """The type of a loop's count."""
+TRUTH = TensorType(np.dtype(np.bool_), ())
+"""The type of its condition."""
 
 
-def settle(types: Sequence[TensorType], make: Callable[[tuple[Var, ...]], Function]) -> Function:
+def settle(types: Sequence[Type], make: Callable[[tuple[Var, ...]], Function]) -> Function:
     """The body of a loop that begins with values of `types`.
 
     `make` makes it for parameters: the number of the round, and what is carried. It is made again,
-    with wider types, until what it returns is what it takes: an extent that changes becomes `?`.
+    with wider types, until what it returns is what it takes: an extent that changes becomes `?`,
+    a rank that changes unknown.
     """
-    held = [TensorType(t.dtype, t.shape) for t in types]  # elements change from round to round
+    held = list(map(without_value, types))  # elements change from round to round
     while True:
         names = ("i", *(f"c{i}" for i in range(len(held))))
         body = make(tuple(map(Var, names, (ROUND, *held))))
@@ -106,7 +116,7 @@ def settle(types: Sequence[TensorType], make: Callable[[tuple[Var, ...]], Functi
         try:
             wider = [join_types(h, c) for h, c in zip(held, carried, strict=True)]
         except TypeRelError as e:
-            e.add_note("what a loop carries keeps its dtype and its rank")
+            e.add_note("what a loop carries keeps its dtype, and whether it is a tensor")
             raise
         if wider == held:
             return body
@@ -196,7 +206,7 @@ def substitute_attr(value: Any, dims: Mapping[str, Dim]) -> Any:
         return specialise(value, dims) if dims else value
     if isinstance(value, tuple):
         return tuple(substitute_attr(v, dims) for v in value)
-    if isinstance(value, TensorType):
+    if isinstance(value, Type):
         return value.substitute(dims)
     return substitute(value, dims) if isinstance(value, Symbol | Expr) else value
 
@@ -246,8 +256,8 @@ def illegal(fn: Function, error: BucketizeError, params: Sequence[Var] | None = 
     return out.function(fn.name, fn.params if params is None else params, made)
 
 
-def _rank_only(t: TensorType) -> TensorType:
-    return TensorType(t.dtype, tuple(d if isinstance(d, int) else ANY for d in t.shape))
+def _rank_only(t: Type) -> Type:
+    return t.mapped(lambda d: d if isinstance(d, int) else ANY)
 
 
 def splice(
@@ -269,7 +279,7 @@ def taken_block(b: Binding, condition: Atom) -> Function | None:
     return None
 
 
-def refine(fn: Function, types: Sequence[TensorType], name: str | None = None) -> Function:
+def refine(fn: Function, types: Sequence[Type], name: str | None = None) -> Function:
     """`fn` with its parameters' types met with `types` and its body inferred anew."""
     if len(types) != len(fn.params):
         raise TypeRelError(f"{fn.name} takes {len(fn.params)} arguments, got {len(types)}")
@@ -279,19 +289,22 @@ def refine(fn: Function, types: Sequence[TensorType], name: str | None = None) -
     for param, type_ in zip(fn.params, types, strict=True):
         _match_type(param, type_, dims)
     pairs = zip(fn.params, types, strict=True)
-    met = [meet_types(p.type.substitute(dims), _without_value(t)) for p, t in pairs]
+    met = [meet_types(p.type.substitute(dims), without_value(t)) for p, t in pairs]
     params = [
-        Var(p.name, TensorType(m.dtype, m.shape, t.value))
+        Var(p.name, replace(m, value=t.value) if isinstance(m, TensorType) else m)
         for p, m, t in zip(fn.params, met, types, strict=True)
     ]
     return _copy(fn, params, dims, name or fn.name)
 
 
-def _without_value(t: TensorType) -> TensorType:
-    return TensorType(t.dtype, t.shape)
+def without_value(t: Type) -> Type:
+    """The type without the elements that are known."""
+    return TensorType(t.dtype, t.shape) if isinstance(t, TensorType) else t
 
 
-def _match_type(param: Var, type_: TensorType, dims: dict[str, Dim]) -> None:
+def _match_type(param: Var, type_: Type, dims: dict[str, Dim]) -> None:
+    if not param.type.is_tensor or not type_.is_tensor:
+        return
     if len(param.type.shape) != len(type_.shape):
         raise TypeRelError(f"ranks differ: {param.type} and {type_}")
     for mine, given in zip(param.type.shape, type_.shape, strict=True):

@@ -11,15 +11,15 @@ from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from bucketize.op import MAX_VALUE, Array, Attrs, Op
-from bucketize.types import Dim, Expr, Symbol, TensorType, symbols
+from bucketize.types import Dim, Expr, Symbol, TensorType, Type, symbols
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Var:
-    """A name for a tensor; two variables are the same only if they are the same object."""
+    """A name for a value; two variables are the same only if they are the same object."""
 
     name: str
-    type: TensorType
+    type: Type
 
     def __repr__(self) -> str:
         return f"%{self.name}: {self.type}"
@@ -58,6 +58,11 @@ class Binding:
     """The nodes of the model that it comes from, by name; it says nothing of what is computed."""
 
     @property
+    def is_ranked(self) -> bool:
+        """Whether it takes and makes tensors of known rank only."""
+        return all(a.type.is_tensor for a in (*self.args, *self.outs))
+
+    @property
     def out(self) -> Var:
         """The one variable that this binding makes."""
         (out,) = self.outs
@@ -88,7 +93,7 @@ class Function:
 
     def symbols(self) -> dict[str, Symbol]:
         """The symbols of the parameters, by name."""
-        return {s.name: s for p in self.params for d in p.type.shape for s in _symbols(d)}
+        return {s.name: s for p in self.params for d in p.type.dims for s in _symbols(d)}
 
     def mentioned(self) -> set[str]:
         """The names of all symbols in its types and attributes."""

@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 from bucketize.ir.core import Function
 from bucketize.op import Array, Op, register
-from bucketize.types import Dim, TensorType
+from bucketize.types import Dim, Type
 
 
 def _no_rule(*_args: Any, **_attrs: Any) -> NoReturn:
@@ -42,17 +42,17 @@ def _loop(trips: Array, proceed: Array, *carried: Array, body: Function) -> tupl
     _no_rule(trips, proceed, *carried, body=body)
 
 
-def _call(*args: Array, callee: str, types: tuple[TensorType, ...]) -> Array:
+def _call(*args: Array, callee: str, types: tuple[Type, ...]) -> Array:
     """A call of a function of the module; `types` are what the caller knows of the results."""
     _no_rule(*args, callee=callee, types=types)
 
 
-def _no_bucket(*, sizes: tuple[Dim, ...], buckets: str, types: tuple[TensorType, ...]) -> Array:
+def _no_bucket(*, sizes: tuple[Dim, ...], buckets: str, types: tuple[Type, ...]) -> Array:
     """The leaf of a decision tree that no bucket covers."""
     _no_rule(sizes=sizes, buckets=buckets, types=types)
 
 
-def _illegal(*, reason: str, types: tuple[TensorType, ...]) -> Array:
+def _illegal(*, reason: str, types: tuple[Type, ...]) -> Array:
     """What is not legal at the sizes that would lead here; `types` are of what it would make."""
     _no_rule(reason=reason, types=types)
 

@@ -22,7 +22,7 @@ from bucketize.ir import (
     refine,
 )
 from bucketize.ops import broadcast_to, reshape, transpose, unsqueeze
-from bucketize.types import Dim, Symbol, TensorType, substitute, symbols
+from bucketize.types import Dim, Symbol, Type, substitute, symbols
 
 UNSTATED = [("precision", "default"), ("weights", "float32")]
 """Attributes that keys do not name: logs are older than they."""
@@ -47,12 +47,12 @@ class Workload:
         return next(ops, self.body.body[0])
 
     @property
-    def results(self) -> tuple[TensorType, ...]:
+    def results(self) -> tuple[Type, ...]:
         """The types of what the group computes."""
         return tuple(r.type for r in self.body.results)
 
     @property
-    def result(self) -> TensorType:
+    def result(self) -> Type:
         """The type of the only result."""
         (type_,) = self.results
         return type_
@@ -94,7 +94,7 @@ class _Names:
             self.env.setdefault(symbol.name, Symbol(f"d{len(self.env)}"))
         return str(substitute(dim, self.env))
 
-    def type(self, type_: TensorType) -> str:
+    def type(self, type_: Type) -> str:
         return f"{type_.dtype}[{', '.join(map(self.dim, type_.shape))}]"
 
     def attr(self, value: Any) -> str:

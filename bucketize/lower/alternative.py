@@ -61,7 +61,7 @@ class Alternatives:
 
     def _workloads(self, arrangement: Arrangement) -> list[Workload]:
         lowered = fused(self._laid_out(arrangement.planar), arrangement)
-        return [workload_of(b)[0] for b in lowered.body]
+        return [workload_of(b)[0] for b in lowered.body if b.is_ranked]
 
     def priced(self, sizes: Weighted, seconds: Seconds) -> list[Alternative]:
         """The cheapest first; each of the sizes counts by its weight, relative to the usual one."""
@@ -135,7 +135,7 @@ def _joins(b: Binding, body: Sequence[Binding]) -> bool:
     """Whether a template computes an elementwise op together with what it reads."""
     if b.op.scalar is None:
         return False
-    makers = [m for m in body if m.outs[0] in b.args and m.outs[0].type.shape == b.out.type.shape]
+    makers = [m for m in body if m.outs[0] in b.args and m.outs[0].type.axes == b.out.type.axes]
     return any(len(m.outs) == 1 and is_taken([m, b]) for m in makers)
 
 

@@ -84,7 +84,7 @@ def groups_of(fn: Function, apart: Set[int] = frozenset()) -> dict[Binding, list
     order = {b: i for i, b in enumerate(fn.body)}
     makers: dict[Atom, Binding] = {v: b for b in fn.body for v in b.outs}
     for anchor in sorted(fn.body, key=lambda b: (_is_elementwise(b), order[b])):
-        if anchor in taken or len(anchor.outs) > 1:
+        if anchor in taken or len(anchor.outs) > 1 or not anchor.is_ranked:
             continue
         group = _grow(anchor, users, taken | first, order)
         group = _attended(group, users, makers, frozenset(taken | first))
@@ -293,7 +293,7 @@ def _is_elementwise(b: Binding) -> bool:
 
 
 def _fits(anchor: Binding, b: Binding) -> bool:
-    return _is_elementwise(b) and b.out.type.shape == anchor.out.type.shape
+    return _is_elementwise(b) and b.is_ranked and b.out.type.shape == anchor.out.type.shape
 
 
 def is_taken(members: list[Binding]) -> bool:

@@ -222,7 +222,7 @@ def _slice(to: Layouts, b: Binding) -> bool:
 
 
 def _concat(to: Layouts, b: Binding) -> bool:
-    if len(b.out.type.shape) != 4 or not any(a in to.nhwc for a in b.args):
+    if len(b.out.type.axes) != 4 or not any(a in to.nhwc for a in b.args):
         return False
     args = [to.as_nhwc(a) for a in b.args]
     to.nhwc[b.out] = to.out.emit(concat, *args, axis=AXIS[b.attrs["axis"]])
@@ -230,7 +230,7 @@ def _concat(to: Layouts, b: Binding) -> bool:
 
 
 def _elementwise(to: Layouts, b: Binding) -> bool:
-    if len(b.out.type.shape) != 4 or not any(a in to.nhwc for a in b.args):
+    if len(b.out.type.axes) != 4 or not any(a in to.nhwc for a in b.args):
         return False
     if any(0 < len(a.type.shape) < 4 and not isinstance(a, Const) for a in b.args):
         return False

@@ -42,7 +42,7 @@ class _Views:
 
     def rule(self, out: Builder, b: Binding, args: tuple[Atom, ...]) -> tuple[Atom, ...] | None:
         """A binding rebuilt, with its view behind it if it reads one."""
-        if b.op in STRUCTURAL or len(b.outs) > 1:
+        if b.op in STRUCTURAL or len(b.outs) > 1 or not b.is_ranked:
             return None
         shape = b.out.type.shape
         back = self.views.get(args[0]) if b.op in (reshape, squeeze, unsqueeze) else None

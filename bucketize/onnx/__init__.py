@@ -1,6 +1,7 @@
 """The bridge to ONNX: models in, as modules, and modules out."""
 
 from bucketize.onnx import (  # noqa: F401  importing the families fills the tables of converters and rules
+    affine,
     attention,
     control,
     einsum,
@@ -18,8 +19,10 @@ from bucketize.onnx import (  # noqa: F401  importing the families fills the tab
     rule_elementwise,
     rule_index,
     rule_reduce,
+    rule_sequence,
     rule_shape,
     rule_window,
+    sequence,
     shape,
     transposed,
     window,

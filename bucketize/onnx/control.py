@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from bucketize.ir import IF, LOOP, Atom, Builder, Const, Function, Var, settle
-from bucketize.onnx.node import Graph, Node, Unsupported, converts
-from bucketize.ops import gather, reshape, shape_of, strided_slice, sub, transpose
+from bucketize.onnx.node import Graph, Node, Unsupported, converts, vector
+from bucketize.ops import (
+    concat,
+    dyn_pad,
+    gather,
+    reshape,
+    shape_of,
+    strided_slice,
+    sub,
+    transpose,
+)
 from bucketize.types import meet
 
 TRUE = Const(np.array(True))
@@ -20,12 +29,13 @@ def _if(n: Node) -> tuple[Atom, ...]:
     then, orelse = n.attr("then_branch"), n.attr("else_branch")
     if then is None or orelse is None:
         raise Unsupported("a branch is left out")
-    return n.builder.emit_all(IF, _scalar(n.builder, n[0]), then=then, orelse=orelse)
+    return n.builder.emit_all(IF, scalar_of(n.builder, n[0]), then=then, orelse=orelse)
 
 
-def _scalar(out: Builder, x: Atom) -> Atom:
+def scalar_of(out: Builder, x: Atom) -> Atom:
     """The only element of a tensor."""
-    return out.emit(reshape, x, newshape=()) if x.type.shape else x
+    is_scalar = x.type.is_tensor and not x.type.shape
+    return x if is_scalar else out.emit(reshape, x, newshape=())
 
 
 @converts("Loop")
@@ -38,11 +48,43 @@ def _loop(n: Node) -> tuple[Atom, ...]:
         out = Builder()
         # inside, the condition holds: that is why there is another round
         proceed, *made = graph(out, (params[0], TRUE, *params[1:]))
-        return out.function("body", params, (_scalar(out, proceed), *made))
+        return out.function("body", params, (scalar_of(out, proceed), *made))
 
     body = settle([c.type for c in carried], make)
-    trips, proceed = (_scalar(n.builder, e) for e in ends)
+    trips, proceed = (scalar_of(n.builder, e) for e in ends)
     return n.builder.emit_all(LOOP, trips, proceed, *carried, body=body)
+
+
+@converts("Scan", since=8)
+def _scan_batch(n: Node) -> tuple[Atom, ...]:
+    """Each item of the batch in turn, as many steps of it as it has; behind them are zeros."""
+    lengths, count = n.optional(0), n.attr("num_scan_inputs")
+    operands = tuple(n[i] for i in range(1, len(n.inputs)))
+    if not 0 < count <= len(operands):
+        raise Unsupported(f"num_scan_inputs is {count} of {len(operands)} inputs")
+    backward, graph = _several(n, "directions", count), n.attr("body")
+    batch, most = (extent_of(n.builder, operands[-1], axis) for axis in (0, 1))
+
+    def item(params: tuple[Var, ...]) -> Function:
+        out, (b,) = Builder(origin=n.builder.origin), params
+        each = [out.emit(gather, x, b, axis=0) for x in operands]
+        held, rows = each[:-count], each[-count:]
+        trips = most if lengths is None else out.emit(gather, lengths, b, axis=0)
+        body = settle([h.type for h in held], _step(n, rows, (0,) * count, backward, trips, graph))
+        made = out.emit_all(LOOP, trips, TRUE, *held, body=body)
+        last: Sequence[Atom] = made[: len(held)]
+        stacked: Sequence[Atom] = made[len(held) :]
+        if lengths is not None:
+            stacked = [_filled(out, x, out.emit(sub, most, trips)) for x in stacked]
+        return out.function("item", params, (TRUE, *last, *stacked))
+
+    return n.builder.emit_all(LOOP, batch, TRUE, body=settle([], item))
+
+
+def _filled(out: Builder, x: Atom, count: Atom) -> Atom:
+    """`x` with as many rows of zeros behind it."""
+    pads = out.emit(concat, vector(0), out.emit(reshape, count, newshape=(1,)), axis=0)
+    return out.emit(dyn_pad, x, pads, vector(0))
 
 
 @converts("Scan", since=9)
@@ -56,7 +98,21 @@ def _scan(n: Node) -> tuple[Atom, ...]:
     extent = rows[0].type.shape[axes[0]]
     for x, axis in zip(rows, axes, strict=True):
         meet(extent, x.type.shape[axis])
-    trips, graph = extent_of(n.builder, rows[0], axes[0]), n.attr("body")
+    trips = extent_of(n.builder, rows[0], axes[0])
+    body = settle([h.type for h in held], _step(n, rows, axes, backward, trips, n.attr("body")))
+    made = n.builder.emit_all(LOOP, trips, TRUE, *held, body=body)
+    return (*made[: len(held)], *_laid_out(n, made[len(held) :]))
+
+
+def _step(
+    n: Node,
+    rows: Sequence[Atom],
+    axes: Sequence[int],
+    backward: Sequence[int],
+    trips: Atom,
+    graph: Graph,
+) -> Callable[[tuple[Var, ...]], Function]:
+    """What makes the body of a scan: a graph on what is carried and a slice of each of `rows`."""
 
     def make(params: tuple[Var, ...]) -> Function:
         out = Builder(origin=n.builder.origin)
@@ -68,9 +124,7 @@ def _scan(n: Node) -> tuple[Atom, ...]:
         made = graph(out, (*params[1:], *taken))
         return out.function("body", params, (TRUE, *made))
 
-    body = settle([h.type for h in held], make)
-    made = n.builder.emit_all(LOOP, trips, TRUE, *held, body=body)
-    return (*made[: len(held)], *_laid_out(n, made[len(held) :]))
+    return make
 
 
 def _laid_out(n: Node, stacked: Sequence[Atom]) -> list[Atom]:

@@ -32,11 +32,12 @@ from bucketize.ir import (
 )
 from bucketize.onnx.extent import extent, extents, scalar
 from bucketize.onnx.front import BOUNDS, raw_name
+from bucketize.onnx.kind import proto_of
 from bucketize.onnx.node import Unsupported
 from bucketize.onnx.rule import RULES, Site
 from bucketize.onnx.scope import OPSET, Frame, Scope
 from bucketize.ops.dim import dims_within
-from bucketize.types import ANY, Bounds, Dim, Symbol, TensorType, bounds, show_interval
+from bucketize.types import ANY, Bounds, Dim, Symbol, TensorType, Type, bounds, show_interval
 
 DOMAIN = "bucketize"  # of the functions
 OURS = helper.make_opsetid(DOMAIN, 1)
@@ -74,7 +75,7 @@ def to_onnx(mod: Module) -> ModelProto:
 
 def _bounds(fn: Function) -> dict[str, Bounds]:
     """The bounds of what is dynamic, inclusive, unless they are those of any symbol."""
-    dims = ((p.name, at, d) for p in fn.params for at, d in enumerate(p.type.shape))
+    dims = ((p.name, at, d) for p in fn.params for at, d in enumerate(p.type.axes))
     found = {
         raw_name((name, at) if d is ANY else str(d)): bounds(d)
         for name, at, d in dims
@@ -288,7 +289,7 @@ def _excludes(symbol: Symbol) -> bool:
 
 def _refusal(scope: Scope, b: Binding) -> tuple[str, ...]:
     """What fails by the standard: a Gather out of bounds, of nothing; its name says why."""
-    sizes = [*b.attrs.get("sizes", ()), *(s for p in scope.frame.params for s in p.type.shape)]
+    sizes = [*b.attrs.get("sizes", ()), *(s for p in scope.frame.params for s in p.type.axes)]
     size = next((s for s in sizes if isinstance(s, Symbol)), 0)  # constants may be folded: too soon
     index = extent(scope, size)
     scope.title = b.attrs.get("reason") or _uncovered(b.attrs["sizes"], b.attrs["buckets"])
@@ -299,9 +300,9 @@ def _uncovered(sizes: Sequence[Dim], buckets: str) -> str:
     return f"no bucket covers {', '.join(map(str, sizes))}; buckets: {buckets}"
 
 
-def _nothing(scope: Scope, type_: TensorType, index: str) -> str:
+def _nothing(scope: Scope, type_: Type, index: str) -> str:
     """Of this type as far as its extents are known, once it is looked for in vain."""
-    rank, known = len(type_.shape), tuple(d if isinstance(d, int) else 1 for d in type_.shape)
+    rank, known = len(type_.axes), tuple(d if isinstance(d, int) else 1 for d in type_.axes)
     if not rank:
         index = scalar(scope, index)
     none = scope.constant(Const(np.zeros((0, *known[1:]), type_.dtype)))
@@ -325,12 +326,10 @@ def _returned(scope: Scope, results: Sequence[Atom]) -> list[str]:
     return names
 
 
-def _numbers_only(type_: TensorType) -> TensorType:
+def _numbers_only(type_: Type) -> Type:
     """The type without symbols: in a function they may mean other extents than around its call."""
-    known = (d if isinstance(d, int) else ANY for d in type_.shape)
-    return TensorType(type_.dtype, tuple(known))
+    return type_.mapped(lambda d: d if isinstance(d, int) else ANY)
 
 
-def _info(name: str, type_: TensorType) -> ValueInfoProto:
-    dims = [d if isinstance(d, int) else None if d is ANY else str(d) for d in type_.shape]
-    return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(type_.dtype), dims)
+def _info(name: str, type_: Type) -> ValueInfoProto:
+    return helper.make_value_info(name, proto_of(type_))

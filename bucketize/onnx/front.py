@@ -12,8 +12,9 @@ from onnx import GraphProto, ModelProto, TensorShapeProto, ValueInfoProto
 from bucketize.errors import ArgumentError, BucketizeError, UnsupportedModelError, unknown_name
 from bucketize.ir import Module, Var
 from bucketize.onnx.function import functions
+from bucketize.onnx.kind import type_of
 from bucketize.onnx.load import Source, load, opsets
-from bucketize.onnx.node import Unsupported, native_dtype
+from bucketize.onnx.node import Unsupported
 from bucketize.onnx.translate import Translation, check_different
 from bucketize.ops.rounding import FORMATS
 from bucketize.ops.window import PRECISIONS
@@ -88,20 +89,18 @@ def parameters(graph: GraphProto, bounds: Bounds, stored: Bounds) -> list[Var]:
 
 
 def _parameter(value: ValueInfoProto, shape: Iterable[int | Key], dims: Mapping[Key, Dim]) -> Var:
+    """An input; the extents of tensors in a sequence have no names, for each has its own."""
     try:
-        dtype = native_dtype(value.type.tensor_type.elem_type)
+        type_ = type_of(value.type)
     except Unsupported as e:
         raise UnsupportedModelError(f"input {value.name!r}: {e}") from e
-    known = tuple(d if isinstance(d, int) else dims[d] for d in shape)
-    return Var(value.name, TensorType(dtype, known))
+    if type_.is_tensor:
+        known = tuple(d if isinstance(d, int) else dims[d] for d in shape)
+        type_ = TensorType(type_.dtype, known)
+    return Var(value.name, type_)
 
 
 def _dims(value: ValueInfoProto) -> list[TensorShapeProto.Dimension]:
-    kind = value.type.WhichOneof("value")
-    if kind != "tensor_type":
-        raise UnsupportedModelError(f"input {value.name!r} is a {kind}, expected a tensor_type")
-    if not value.type.tensor_type.HasField("shape"):
-        raise UnsupportedModelError(f"input {value.name!r} has no shape: its rank must be known")
     return list(value.type.tensor_type.shape.dim)
 
 

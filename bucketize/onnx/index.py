@@ -6,12 +6,12 @@ import numpy as np
 
 from bucketize.ir import Atom, Const
 from bucketize.onnx.node import Node, Unsupported, cast, converts, converts_directly
-from bucketize.onnx.shape import reshaped, scalar
+from bucketize.onnx.shape import places, reshaped, scalar
 from bucketize.ops import elementwise as e
 from bucketize.ops import index as i
-from bucketize.ops.dyn import dyn_arange, dyn_topk
+from bucketize.ops.dyn import dyn_arange, dyn_broadcast_to, dyn_topk
 from bucketize.ops.selection import non_max_suppression, unique
-from bucketize.ops.shape import unsqueeze
+from bucketize.ops.shape import shape_of, unsqueeze
 from bucketize.types import product
 
 
@@ -68,6 +68,20 @@ def _compress(n: Node) -> Atom:
         flat = reshaped(n, n[0], (product(n[0].type.shape),))
         return n.emit(i.compress, flat, n[1], axis=0)
     return n.emit(i.compress, n[0], n[1], axis=n.front((axis,))[0])
+
+
+@converts("ReverseSequence")
+def _reverse_sequence(n: Node) -> Atom:
+    """The first elements of each line, as many as it is told, from the last to the first."""
+    x, lengths = n[0], n.vector(1)
+    time, batch = n.axis("time_axis", 0), n.axis("batch_axis", 1)
+    rank = len(x.type.shape)
+    at = places(n, x, time)
+    count = n.emit(unsqueeze, lengths, axes=tuple(range(1, rank - batch)))
+    last = n.emit(e.sub, count, Const(np.array(1, np.int64)))
+    turned = n.emit(e.where, n.emit(e.less, at, count), n.emit(e.sub, last, at), at)
+    whole = n.emit_dynamic(dyn_broadcast_to, turned, n.emit(shape_of, x))
+    return n.emit(i.gather_elements, x, whole, axis=time)
 
 
 @converts("OneHot")

@@ -16,6 +16,8 @@ from bucketize.ops.shape import squeeze, transpose, unsqueeze
 def _matmul(n: Node) -> Atom:
     """A matrix product; a vector is a row on the left and a column on the right."""
     x, y = n[0], n[1]
+    if not (x.type.is_tensor and y.type.is_tensor):
+        return _product(n, x, y)
     row, column = len(x.type.shape) == 1, len(y.type.shape) == 1
     if row:
         x = n.emit(unsqueeze, x, axes=(0,))

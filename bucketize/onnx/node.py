@@ -68,6 +68,8 @@ class Node:
         Where only `count` tells, a run checks how many there are.
         """
         atom = self[index]
+        if not atom.type.shape:  # a number, where the standard asks for a vector of one
+            return scalar_as_vector(self.builder, atom)
         if len(atom.type.shape) != 1:
             raise Unsupported(f"input {index} is {atom.type}, expected a vector")
         if isinstance(atom.type.shape[0], int) or count is None:
@@ -101,6 +103,12 @@ class Node:
 
     def front(self, axes: Shape, rank: int | None = None) -> tuple[int, ...]:
         """Axes counted from the front; the rank is that of the first operand unless given."""
+        if (
+            rank is None
+            and not self[0].type.is_tensor
+            and all(isinstance(a, int) and a >= 0 for a in axes)
+        ):
+            return tuple(map(int, axes))  # type: ignore[arg-type]  # a run tells whether they exist
         rank = len(self[0].type.shape) if rank is None else rank
         for axis in axes:
             if not isinstance(axis, int) or not -rank <= axis < rank:
@@ -128,7 +136,8 @@ class Node:
     def emit_dynamic_all(self, op: Op, *args: Atom, **attrs: Any) -> tuple[Var, ...]:
         """The same for an op of several results."""
         read = [a for i, a in enumerate(args) if i in op.reads]
-        if op.static is not None and all(isinstance(a, Const) for a in read):
+        ranked = all(a.type.is_tensor for a in args)
+        if ranked and op.static is not None and all(isinstance(a, Const) for a in read):
             twin = op.static(*(a.type for a in args), **op.complete(attrs))
             if twin is not None:
                 static, static_attrs = twin
@@ -139,6 +148,13 @@ class Node:
     def like(self, x: Atom, value: float) -> Const:
         """A scalar constant of the dtype of `x`."""
         return Const(np.asarray(value, x.type.dtype))
+
+
+def scalar_as_vector(out: Builder, x: Atom) -> Atom:
+    """A vector of one element."""
+    return (
+        Const(x.value.reshape(1)) if isinstance(x, Const) else out.emit(reshape, x, newshape=(1,))
+    )
 
 
 def vector(*elements: int) -> Const:

@@ -13,7 +13,7 @@ from bucketize.ir import Atom, Binding, Const
 from bucketize.onnx.extent import extent_of, extents, scalar, scalar_extent
 from bucketize.onnx.scope import Scope
 from bucketize.op import Op
-from bucketize.types import Dim, Shape, TensorType
+from bucketize.types import Dim, Shape, Type
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Site:
         """The operands as they are in the IR."""
         return self.binding.args
 
-    def type(self, index: int) -> TensorType:
+    def type(self, index: int) -> Type:
         """The type of an operand."""
         return self.binding.args[index].type
 

@@ -9,13 +9,13 @@ from functools import cache
 from itertools import count
 from typing import Any, TypeAlias
 
-import numpy as np
 from onnx import NodeProto, TensorProto, defs, helper, numpy_helper
 
 from bucketize.ir import Atom, Const, Var
+from bucketize.onnx.kind import type_name
 from bucketize.onnx.node import Unsupported
 from bucketize.op import MAX_VALUE
-from bucketize.types import Symbol
+from bucketize.types import Symbol, TensorType, Type, UnrankedType
 
 OPSET = 24  # the newest that every onnx package has which this project allows
 
@@ -37,7 +37,7 @@ class Frame:
     derived: dict[tuple[Const, str], Const]
     """Constants made of others and how, shared by all frames."""
     captured: dict[Const, str] = field(default_factory=dict)
-    dtypes: dict[str, np.dtype[Any]] = field(default_factory=dict)
+    types: dict[str, Type] = field(default_factory=dict)
     """Of the values that are atoms."""
     taken: set[str] = field(default_factory=set)
     titles: Counter[str] = field(default_factory=Counter)
@@ -55,7 +55,7 @@ class Frame:
     def place(self, symbol: Symbol) -> tuple[Var, int]:
         """A parameter and its axis whose extent is the symbol."""
         for param in self.params:
-            for axis, dim in enumerate(param.type.shape):
+            for axis, dim in enumerate(param.type.axes):
                 if isinstance(dim, Symbol) and dim.name == symbol.name:
                     return param, axis
         raise Unsupported(f"no parameter has the extent {symbol}, by which it computes")
@@ -84,7 +84,7 @@ class Scope:
     def bind(self, atom: Atom, name: str) -> None:
         """Say that a value is this atom."""
         self.names[atom] = name
-        self.frame.dtypes[name] = atom.type.dtype
+        self.frame.types[name] = atom.type
 
     def value(self, atom: Atom) -> str:
         """The name of an atom: one that was made, or a constant."""
@@ -111,7 +111,7 @@ class Scope:
             self.nodes.append(helper.make_node("Constant", [], [name], value=tensor))
         else:
             frame.captured[const] = name
-        frame.dtypes[name] = const.type.dtype
+        frame.types[name] = const.type
         local = small and frame.initializers is None  # a node, of this block and those inside
         (self if local else self.root).names[key] = name
         return name
@@ -149,17 +149,13 @@ class Scope:
         """Raise Unsupported if the standard does not allow the dtype of an operand."""
         formal = _formal(op_type)
         for i, name in enumerate(inputs):
-            dtype = self.frame.dtypes.get(name)
-            if dtype is not None and _type_name(dtype) not in formal[min(i, len(formal) - 1)]:
-                raise Unsupported(f"ONNX {op_type} takes no {dtype} there")
+            type_ = self.frame.types.get(name)
+            if type_ is not None and type_name(type_) not in formal[min(i, len(formal) - 1)]:
+                shown = type_.dtype if isinstance(type_, TensorType | UnrankedType) else type_
+                raise Unsupported(f"ONNX {op_type} takes no {shown} there")
 
 
 @cache
 def _formal(op_type: str) -> tuple[frozenset[str], ...]:
     """The types that each operand may have; the last may stand for several."""
     return tuple(frozenset(i.types) for i in defs.get_schema(op_type, OPSET).inputs)
-
-
-def _type_name(dtype: np.dtype[Any]) -> str:
-    """A tensor's type as the standard writes it."""
-    return f"tensor({ {'float32': 'float', 'float64': 'double'}.get(dtype.name, dtype.name) })"

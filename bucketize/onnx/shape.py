@@ -24,16 +24,17 @@ from bucketize.ops.dyn import (
 from bucketize.ops.dyn_axes import dyn_split, dyn_squeeze, dyn_unsqueeze
 from bucketize.ops.elementwise import add, equal, greater_equal, less_equal, mul, trunc_div, where
 from bucketize.ops.elementwise import cast as cast_op
-from bucketize.ops.index import gather
+from bucketize.ops.index import gather, nonzero
 from bucketize.ops.reduce import reduce_prod
-from bucketize.types import AnyDim, Dim, Shape, product
+from bucketize.ops.rules import ENDLESS
+from bucketize.types import ANY, AnyDim, Dim, Shape, product
 
 # --- measuring and making ------------------------------------------------------------------------
 
 
 @converts("Shape")
 def _shape(n: Node) -> Atom:
-    rank = len(n[0].type.shape)
+    rank = len(n[0].type.shape) if n[0].type.is_tensor else ENDLESS
     begin, end = n.attr("start", 0), n.attr("end", rank)  # opset 15
     dims = n.emit(s.shape_of, n[0])
     return dims if (begin, end) == (0, rank) else _cut(n, dims, 0, begin, end)
@@ -67,13 +68,12 @@ def _constant_of_shape(n: Node) -> Atom:
 @converts("Range")
 def _range(n: Node) -> Atom:
     n.attr("stash_type")  # opset 27, of sums that are rounded again and again: ours are products
-    if any(o.type.shape for o in n.operands):
-        raise Unsupported("start, limit and delta must be scalars")
-    if all(isinstance(o, Const) for o in n.operands) and n[0].type.dtype.kind == "f":
-        ends = [o.value for o in n.operands if isinstance(o, Const)]
+    operands = tuple(scalar(n, i) for i in range(3))
+    if all(isinstance(o, Const) for o in operands) and n[0].type.dtype.kind == "f":
+        ends = [o.value for o in operands if isinstance(o, Const)]
         if arange_count(*ends) * ends[0].itemsize <= MAX_BYTES:
             return Const(dyn_arange.compute(*ends))
-    return n.emit_dynamic(dyn_arange, *n.operands)
+    return n.emit_dynamic(dyn_arange, *operands)
 
 
 # --- another view of the same elements -----------------------------------------------------------
@@ -103,7 +103,9 @@ def _flatten(n: Node) -> Atom:
 
 @converts("Transpose")
 def _transpose(n: Node) -> Atom:
-    axes = n.attr("perm", tuple(reversed(range(len(n[0].type.shape)))))
+    axes = n.attr("perm")
+    if axes is None:
+        axes = tuple(reversed(range(len(n[0].type.shape))))
     return n.emit(s.transpose, n[0], axes=axes)
 
 
@@ -111,10 +113,14 @@ def _transpose(n: Node) -> Atom:
 def _squeeze(n: Node) -> Atom:
     if n.optional(1):
         return n.emit_dynamic(dyn_squeeze, n[0], n.vector(1, n.removed))
-    dims = n[0].type.shape
-    if not all(isinstance(d, int) for d in dims):
-        raise Unsupported(f"without axes the rank of the result is unknown for {n[0].type}")
-    return n.emit(s.squeeze, n[0], axes=tuple(i for i, d in enumerate(dims) if d == 1))
+    dims = n[0].type.axes
+    if n[0].type.is_tensor and all(isinstance(d, int) for d in dims):
+        return n.emit(s.squeeze, n[0], axes=tuple(i for i, d in enumerate(dims) if d == 1))
+    ones = n.emit(nonzero, n.emit(equal, n.emit(s.shape_of, n[0]), vector(1)))
+    axes = n.emit(gather, ones, Const(np.array(0)), axis=0)
+    if n.rank is not None and n[0].type.is_tensor:
+        axes = n.emit(s.reshape, axes, newshape=(n.removed,))
+    return n.emit(dyn_squeeze, n[0], axes)
 
 
 @converts("Unsqueeze", since=13)
@@ -203,7 +209,8 @@ def _concat(n: Node) -> Atom:
 @converts("Split", since=13)
 def _split(n: Node) -> tuple[Atom, ...]:
     axis = n.axis("axis", 0)
-    size, parts = n[0].type.shape[axis], n.attr("num_outputs", n.outputs)  # opset 18
+    size = n[0].type.shape[axis] if n[0].type.is_tensor else ANY
+    parts = n.attr("num_outputs", n.outputs)  # opset 18
     if parts != n.outputs:
         raise Unsupported(f"num_outputs is {parts}, there are {n.outputs}")
     if n.optional(1):

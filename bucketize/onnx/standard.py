@@ -6,12 +6,11 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-from onnx import AttributeProto, FunctionProto, NodeProto, TypeProto, checker, defs, helper
+from onnx import AttributeProto, FunctionProto, NodeProto, TypeProto, checker, defs
 
 from bucketize.ir import Atom
+from bucketize.onnx.kind import proto_of, type_name
 from bucketize.onnx.node import Unsupported
-from bucketize.types import AnyDim
 
 IR_VERSION = 10  # of the checker's rules
 
@@ -42,7 +41,7 @@ def check_dtypes(schema: defs.OpSchema | None, inputs: Sequence[Atom | None]) ->
     allowed = () if schema is None else _allowed(schema.name, schema.since_version, schema.domain)
     for i, atom in enumerate(inputs if allowed else ()):
         kinds = allowed[min(i, len(allowed) - 1)]  # the last may stand for several
-        if atom is not None and type_name(atom.type.dtype) not in kinds:
+        if atom is not None and type_name(atom.type) not in kinds:
             raise Unsupported(f"input {i} is {atom.type}, which ONNX does not allow there")
 
 
@@ -80,12 +79,6 @@ def _allowed(op_type: str, opset: int, name: str) -> tuple[frozenset[str], ...]:
     return tuple(frozenset(i.types) for i in defs.get_schema(op_type, opset, name).inputs)
 
 
-def type_name(dtype: np.dtype[np.generic]) -> str:
-    """A tensor's type as the standard writes it."""
-    name = helper.tensor_dtype_to_string(helper.np_dtype_to_tensor_dtype(dtype))
-    return f"tensor({name.removeprefix('TensorProto.').lower()})"
-
-
 # --- functions that operators stand for ----------------------------------------------------------
 
 
@@ -121,8 +114,4 @@ def function_of(
 
 def _type_of(atom: Atom | None) -> TypeProto:
     """The type of an operand, for functions that depend on it; an empty one if it is left out."""
-    if atom is None:
-        return TypeProto()
-    shape = [None if isinstance(d, AnyDim) else d for d in atom.type.shape]
-    named = [d if d is None or isinstance(d, int) else str(d) for d in shape]
-    return helper.make_tensor_type_proto(helper.np_dtype_to_tensor_dtype(atom.type.dtype), named)
+    return TypeProto() if atom is None else proto_of(atom.type)

@@ -16,6 +16,7 @@ from onnx import (
     GraphProto,
     NodeProto,
     TensorProto,
+    TypeProto,
     helper,
     numpy_helper,
 )
@@ -32,6 +33,7 @@ from bucketize.onnx.function import (
     reads,
     subgraphs,
 )
+from bucketize.onnx.kind import type_of
 from bucketize.onnx.load import domain, imported
 from bucketize.onnx.node import (
     Converter,
@@ -52,6 +54,7 @@ from bucketize.onnx.standard import (
     has_function,
     schema_of,
 )
+from bucketize.types import UnrankedType
 
 Values: TypeAlias = dict[str, Atom | None]
 """Values by name; None stands for what an unsupported node would have made."""
@@ -162,7 +165,7 @@ class Translation:
         except Unsupported as e:
             self._refuse(node, str(e))
         except UnknownRankError as e:
-            self._refuse(node, ", ".join([str(e), *(note.rstrip() for note in e.__notes__)]))
+            self._refuse(node, _unranked(node, scope) or str(e))
         except BucketizeError as e:
             e.add_note(f"from ONNX node {self._title(node)!r} ({_op_type(node)})")
             raise
@@ -178,6 +181,8 @@ class Translation:
         reader = f"node {self._title(node)!r}"
         inputs = [_find(scope.values, name, reader) for name in node.input]
         graphs = {a.name: a.g for a in node.attribute if a.type == AttributeProto.GRAPH}
+        if (taken := _taken(node, inputs, graphs)) is not None:
+            return self._emit(taken.name, taken, scope.values, {}, scope.builder)
         blocks = {k: self._block(g, scope.values) for k, g in graphs.items()}
         if _is_lost(node, inputs, graphs, blocks):
             return [None] * len(node.output)
@@ -321,6 +326,27 @@ def _is_lost(
     return read or any(len(block.results) < len(g.output) for block, g in made)
 
 
+def _taken(node: NodeProto, inputs: Inputs, graphs: Mapping[str, GraphProto]) -> GraphProto | None:
+    """The branch of an `If` whose condition is known: nothing need be known of the other one."""
+    if node.op_type != "If" or domain(node.domain) or not inputs or inputs[0] is None:
+        return None
+    match inputs[0].type.value:
+        case (int(truth),):
+            return graphs.get("then_branch" if truth else "else_branch")
+    return None
+
+
+def _unranked(node: NodeProto, scope: Scope) -> str:
+    """Which inputs have a rank that nobody knows."""
+    found = [(i, name, scope.values.get(name)) for i, name in enumerate(node.input)]
+    told = [
+        f"input {i}, {name!r}, is {atom.type}: how many axes it has, only a run can tell"
+        for i, name, atom in found
+        if atom is not None and isinstance(atom.type, UnrankedType)
+    ]
+    return ", ".join(told)
+
+
 def _attributes(node: NodeProto) -> dict[str, Any]:
     skipped = "consumed_inputs"  # what may be overwritten, of opsets before 6
     plain = (a for a in node.attribute if a.type != AttributeProto.GRAPH and a.name != skipped)
@@ -335,6 +361,8 @@ def _plain(value: Any) -> Any:
         return short(np.float32(value))
     if isinstance(value, TensorProto):
         return _array(value)
+    if isinstance(value, TypeProto):
+        return type_of(value)
     if isinstance(value, int | str):
         return value
     return tuple(map(_plain, value))

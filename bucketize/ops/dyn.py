@@ -16,7 +16,7 @@ from bucketize.errors import TypeRelError
 from bucketize.op import Array, first_dtype, op
 from bucketize.ops.fill import arange, arange_value, full, full_value
 from bucketize.ops.index import top, top_dtype, top_shape, topk
-from bucketize.ops.operand import Twin, counted, front_axes, integers, lone, read, twin
+from bucketize.ops.operand import Twin, counted, elements, front_axes, integers, lone, read, twin
 from bucketize.ops.rules import (
     at_least,
     check_extents,
@@ -38,7 +38,7 @@ from bucketize.ops.shape import (
     strided_slice,
     tile,
 )
-from bucketize.types import ANY, Dim, Shape, TensorType, broadcast_shapes
+from bucketize.types import ANY, Dim, Shape, TensorType, Type, broadcast_shapes
 
 # --- reshape and broadcast -----------------------------------------------------------------------
 
@@ -79,6 +79,12 @@ def _reshape_twin(x: TensorType, shape: TensorType, *, allow_zero: bool) -> Twin
     return twin(reshape, newshape=newshape)
 
 
+def _reshape_unranked(_x: Type, shape: Type, *, allow_zero: bool) -> Shape:
+    """As many extents as `shape` has elements; those that are numbers are known."""
+    least = 0 if allow_zero else 1
+    return tuple(d if isinstance(d, int) and d >= least else ANY for d in elements("shape", shape))
+
+
 def _reshape_shape(x: Shape, shape: Dim | Shape, *, allow_zero: bool) -> Shape:
     newshape = resolve_reshape(x, counted("shape", shape), allow_zero=allow_zero)
     return tuple(reshape.shape(x, newshape=newshape))
@@ -91,6 +97,7 @@ def _reshape_shape(x: Shape, shape: Dim | Shape, *, allow_zero: bool) -> Shape:
     padding=unsafe,
     reads=(1,),
     static=_reshape_twin,
+    unranked=_reshape_unranked,
     example="float32[N, C, 6], int64[3] = (0, -1, 3); float32[N, C, 6], int64[4] = (N, C, 2, -1); "
     "float32[N, C+1, 6], int64[3] = (-1, C+1, 2); float32[N, C], int64[1] = (-1,); "
     "float32[N, C], int64[3] = (1, C, N) {allow_zero=True}",

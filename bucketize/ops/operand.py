@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 from bucketize.errors import TypeRelError, UnknownRankError
 from bucketize.op import Array, Attrs, Op
 from bucketize.ops.rules import check_axes, text
-from bucketize.types import ANY, AnyDim, Dim, Shape, TensorType, product
+from bucketize.types import ANY, AnyDim, Dim, Shape, TensorType, Type, product
 
 Twin: TypeAlias = tuple[Op, Attrs] | None
 
@@ -40,6 +40,12 @@ def counted(what: str, operand: Dim | Shape) -> Shape:
             f"the rank of the result is unknown: how many numbers {what} has, only a run can tell"
         )
     return operand
+
+
+def elements(what: str, operand: Type) -> Shape:
+    """The elements of an operand whose count is known, as dims."""
+    count = product(operand.shape)
+    return operand.value or counted(what, (ANY,) * count if isinstance(count, int) else ANY)
 
 
 def lone(what: str, operand: Dim | Shape) -> Dim:

@@ -27,6 +27,7 @@ from bucketize.ops.rules import (
     unsafe,
 )
 from bucketize.types import (
+    ANY,
     Dim,
     Shape,
     TensorType,
@@ -47,6 +48,7 @@ from bucketize.types import (
     dtype=int64,
     padding=unsafe,
     value=lambda x: x.shape,
+    unranked=lambda _: (ANY,),
     example="float32[N, C]; float32[]",
 )
 def shape_of(x: Array) -> Array:
@@ -59,6 +61,7 @@ def shape_of(x: Array) -> Array:
     dtype=int64,
     padding=unsafe,
     value=lambda x: (product(x.shape),),
+    unranked=lambda _: (),
     example="float32[N, C]; float32[]",
 )
 def size_of(x: Array) -> Array:
@@ -96,6 +99,7 @@ def _reshape_padding(_arg: int, axis: int, x: Shape, *, newshape: Shape) -> Padd
     shape=_reshape_shape,
     padding=_reshape_padding,
     value=True,
+    unranked=lambda _, newshape: newshape,
     example="float32[B, S, 6] {newshape=(B, S, 2, 3)}; float32[B, S, 6] {newshape=(B*S, 6)}; "
     "float32[B, S, 2, 3] {newshape=(1, B, S, 6)}; float32[B, S] {newshape=(S, B)}; "
     "int64[2, 3] {newshape=(6,)}; int64[1] {newshape=()}; float32[N, N, 2] {newshape=(N, 2*N)}; "

@@ -110,7 +110,7 @@ class Cutter:
 
     def _native(self, b: Binding) -> tuple[Binding, KernelCall | None] | None:
         """The binding and its kernel, if a segment can hold it; views and dims need none."""
-        if b.op in STRUCTURAL - {FUSED} or b.op in TESTS:
+        if b.op in STRUCTURAL - {FUSED} or b.op in TESTS or not b.is_ranked:
             return None
         if b.op in VIEWS or b.op is from_dims:
             return b, None
@@ -140,7 +140,7 @@ class Cutter:
     def _read_before(self, b: Binding) -> _Typed | None:
         """The static twin of an op that is told its extents by a tensor: they are read before."""
         place = EXTENTS.get(b.op)
-        if place is None or not any(map(_has_unknown, b.outs)):
+        if place is None or not b.is_ranked or not any(map(_has_unknown, b.outs)):
             return None
         told = b.args[place]
         (count,) = told.type.shape
@@ -245,7 +245,7 @@ class Cutter:
 
 
 def _has_unknown(var: Var) -> bool:
-    return any(isinstance(d, AnyDim) for d in var.type.shape)
+    return any(isinstance(d, AnyDim) for d in var.type.axes)
 
 
 class _Needed:

@@ -249,9 +249,14 @@ def _is_tree(fn: Function) -> bool:
 def check_static(fn: Function) -> None:
     """Raise `CompileError` naming the first dynamic binding and the input axis it comes from."""
     for param in fn.params:
+        if not param.type.is_tensor:
+            raise CompileError(
+                f"{fn.name}: the graph executor takes static shapes only, but input "
+                f"{param.name!r} is {param.type}"
+            )
         for axis, dim in enumerate(param.type.shape):
             if not isinstance(dim, int):
-                users = [b for b in fn.body if any(dim in o.type.shape for o in b.outs)]
+                users = [b for b in fn.body if any(dim in o.type.axes for o in b.outs)]
                 first = f"; first in {users[0].op.name}: {users[0].outs[0].type}" if users else ""
                 raise CompileError(
                     f"{fn.name}: the graph executor takes static shapes only, but input "

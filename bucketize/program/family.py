@@ -18,7 +18,7 @@ from bucketize.kernel.templates import candidates
 from bucketize.kernel.workload import Workload
 from bucketize.program.instruction import KernelCall, Segment, with_segments
 from bucketize.program.program import Routine
-from bucketize.types import Dim, TensorType, substitute
+from bucketize.types import Dim, Type, substitute
 
 Choose: TypeAlias = Callable[[str, Workload, Sequence[Template]], tuple[Implementation, str]]
 """For a function, by its name, one of the candidates for a workload, its schedule, and where the
@@ -109,8 +109,8 @@ class _Narrowing:
             self._dims[dim] = substitute(dim, self.bounds)
         return self._dims[dim]
 
-    def type(self, type_: TensorType) -> TensorType:
-        return TensorType(type_.dtype, tuple([self.dim(d) for d in type_.shape]))
+    def type(self, type_: Type) -> Type:
+        return type_.mapped(self.dim)
 
     def workload(self, workload: Workload) -> Workload:
         """The same workload; what a schedule is chosen by is the bounds of its types."""

@@ -13,7 +13,7 @@ from threading import RLock
 from typing import Any, TypeAlias
 
 from bucketize.dispatch.decision import Nodes
-from bucketize.ir import Atom, Binding, Function, Var
+from bucketize.ir import Atom, Binding, Const, Function, Var
 from bucketize.kernel.template import Implementation
 from bucketize.kernel.workload import Workload
 from bucketize.ops import from_dims
@@ -172,6 +172,15 @@ class Loop:
     """How many there are, or `?`."""
     outs: tuple[Var, ...]
     brings_sizes: bool
+
+    @cached_property
+    def alone(self) -> RunSegment | None:
+        """The segment that makes all of a round, if nothing but the count ends the loop."""
+        steps, (proceed, *made) = self.body.instructions, self.body.results
+        if len(steps) != 1 or not isinstance(steps[0], RunSegment):
+            return None
+        endless = isinstance(proceed, Const) and bool(proceed.value)
+        return steps[0] if endless and all(m in steps[0].outs for m in made) else None
 
 
 class Leaves:

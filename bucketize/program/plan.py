@@ -2,8 +2,8 @@
 
 A launch rule is read over dims, so every word of the table of argument blocks is an expression
 over the segment's symbols; the distinct ones are evaluated once and gathered. Kernels do the rest:
-`kernel.core.fill` and `kernel.core.walk`, whose blocks have the words named here, and
-`kernel.core.strip`, which runs a group of kernels.
+`kernel.core.fill` and `kernel.core.walk`, whose blocks have the words named here,
+`kernel.core.strip`, which runs a group of kernels, and `kernel.core.rounds`, which walks again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from bucketize.ir import Const
 from bucketize.kernel import core
 from bucketize.op import Array
 
-# The words of the two blocks, in order. "x" is the address of an array, "n_x" its rows.
+# The words of the blocks, in order. "x" is the address of an array, "n_x" its rows.
 FILL = (
     *("registers", "status", "index", "code", "n_code", "checks", "n_checks"),
     *("table", "words", "n_words", "parts", "n_parts", "threads", "width", "chunks", "fork"),
@@ -29,6 +29,9 @@ WALK = (
     *("what", "first", "wrong", "table", "bases", "pointers", "n_pointers", "behind"),
     *("kernels", "order", "stride", "chunks", "reports", "n_reports", "wrong_index", "extent"),
 )
+ROUNDS = (*("rounds", "places", "n_places", "walking", "walk", "number", "bases", "fixed"),)
+PLACE = ("place", "lag", "first", "begin", "stride", "period")
+"""Of a base that changes: `begin + (round - lag) % period * stride`, or `first` before."""
 GROUP = ("members", "stride", "lines", "links", "measuring")
 MEMBER = (
     *("tiles", "low", "tall", "across", "down", "high", "height"),
@@ -52,7 +55,7 @@ BASES = ("arena", "table")
 
 def agreed() -> str:
     """A digest of what native code and tables must agree on: the words, and `core`'s kernels."""
-    words = (FILL, WALK, BASES, LINKED, GROUP, MEMBER, LINK, STATE, ROW)
+    words = (FILL, WALK, ROUNDS, PLACE, BASES, LINKED, GROUP, MEMBER, LINK, STATE, ROW)
     text = hashlib.sha256(repr(words).encode())
     for path in sorted(Path(core.__file__).parent.glob("*.py")):
         text.update(path.read_bytes())

@@ -44,8 +44,9 @@ def _walk(program: Program, code: Code, sizes: Sizes) -> Iterator[Step]:
         if isinstance(instruction, Call):
             b = instruction.binding
             callee = program.routines[b.attrs["callee"]]
-            shapes = [tuple(evaluate(d, sizes) for d in a.type.shape) for a in b.args]
-            yield from way(program, callee.name, bind_shapes(callee.params, shapes))
+            known = [(p, a) for p, a in zip(callee.params, b.args, strict=True) if a.type.is_tensor]
+            shapes = [tuple(evaluate(d, sizes) for d in a.type.shape) for _, a in known]
+            yield from way(program, callee.name, bind_shapes([p for p, _ in known], shapes))
 
 
 def _known(rounds: Dim, sizes: Sizes) -> int:

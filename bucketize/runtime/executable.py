@@ -26,7 +26,7 @@ from bucketize.errors import (
 from bucketize.ir import Module, Var
 from bucketize.ir.html import html_heading, html_table
 from bucketize.kernel.object import Kernel
-from bucketize.op import Array
+from bucketize.op import Array, Value
 from bucketize.program.instruction import DEFAULT, LOGGED, Compute, RunSegment, instructions
 from bucketize.program.program import Program, Routine
 from bucketize.progress import Tell, progress_bar, shown
@@ -34,7 +34,7 @@ from bucketize.runtime.explain import Explanation, explain, sizes_of
 from bucketize.runtime.image import Image
 from bucketize.runtime.save import save
 from bucketize.runtime.vm import Context
-from bucketize.types import Symbol, evaluate
+from bucketize.types import OptionalType, SequenceType, Symbol, Type, evaluate
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -67,13 +67,19 @@ class Counts:
         )
 
 
-def _owned(results: Sequence[Array], inputs: Sequence[Array]) -> list[Array]:
+def _owned(results: Sequence[Value], inputs: Sequence[Value]) -> list[Value]:
     """The results, each in memory of its own: an input that is returned, or a repeat, is copied."""
-    seen = {id(a) for a in inputs}
-    mine = []
-    for result in results:
-        mine.append(result.copy() if id(result) in seen else result)
-        seen.add(id(result))
+    seen = {id(a) for i in inputs for a in (i if isinstance(i, list) else (i,))}
+    return [_own(result, seen) for result in results]
+
+
+def _own(value: Value, seen: set[int]) -> Value:
+    if value is None:
+        return None
+    if isinstance(value, list):
+        return [_own(v, seen) for v in value]
+    mine = value.copy() if id(value) in seen else value
+    seen.add(id(value))
     return mine
 
 
@@ -105,8 +111,17 @@ def _times(symbol: Symbol, times: int) -> int:
     return size if symbol.hi is None else min(size, symbol.hi)
 
 
-def _zeros(params: Sequence[Var], sizes: Mapping[str, int]) -> list[Array]:
-    return [np.zeros([evaluate(d, sizes) for d in p.type.shape], p.type.dtype) for p in params]
+def _zeros(params: Sequence[Var], sizes: Mapping[str, int]) -> list[Value]:
+    return [_zero(p.type, sizes) for p in params]
+
+
+def _zero(type_: Type, sizes: Mapping[str, int]) -> Value:
+    """Zeros, of rank 0 if nobody knows it; no elements, nothing."""
+    if isinstance(type_, SequenceType):
+        return []
+    if isinstance(type_, OptionalType):
+        return None
+    return np.zeros([evaluate(d, sizes) for d in type_.axes], type_.dtype)
 
 
 class Executable:
@@ -156,7 +171,7 @@ class Executable:
 
     # Running.
 
-    def run(self, *arrays: Array, **named: Array) -> list[Array]:
+    def run(self, *arrays: Value, **named: Value) -> list[Value]:
         """The results of `main`; inputs by position or by name, outputs owned by the caller.
 
         Threads may call at once: each call has a context of its own, and as many are kept as were
@@ -164,26 +179,26 @@ class Executable:
         """
         return self._run("main", arrange_inputs(self._params, arrays, named))
 
-    def run_named(self, *arrays: Array, **named: Array) -> dict[str, Array]:
+    def run_named(self, *arrays: Value, **named: Value) -> dict[str, Value]:
         """The results by name."""
         return dict(zip(self.outputs, self.run(*arrays, **named), strict=True))
 
-    def run_clone(self, clone: str, *arrays: Array, **named: Array) -> list[Array]:
+    def run_clone(self, clone: str, *arrays: Value, **named: Value) -> list[Value]:
         """The results of one clone, chosen by its name or its profile's, not by the sizes."""
         routine = self.program.routines[self._clone(clone)]
         return self._run(routine.name, arrange_inputs(routine.params, arrays, named))
 
-    def context(self) -> Callable[..., list[Array]]:
+    def context(self) -> Callable[..., list[Value]]:
         """A `run` with memory of its own that no other call shares: one call at a time."""
         context = Context(self.image)
 
-        def run(*arrays: Array, **named: Array) -> list[Array]:
+        def run(*arrays: Value, **named: Value) -> list[Value]:
             inputs = arrange_inputs(self._params, arrays, named)
             return _owned(context.enter(self.program.routines["main"], inputs), inputs)
 
         return run
 
-    def _run(self, name: str, inputs: Sequence[Array]) -> list[Array]:
+    def _run(self, name: str, inputs: Sequence[Value]) -> list[Value]:
         context = self._taken()
         try:
             return _owned(context.enter(self.program.routines[name], inputs), inputs)

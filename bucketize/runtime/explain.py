@@ -23,7 +23,7 @@ from bucketize.program.instruction import (
 )
 from bucketize.program.way import way
 from bucketize.runtime.vm import Context
-from bucketize.types import evaluate, symbols
+from bucketize.types import UnrankedType, evaluate
 
 if TYPE_CHECKING:
     from bucketize.lower.alternative import Alternative
@@ -89,7 +89,7 @@ def _line(step: Mapping[str, Any]) -> str:
 def sizes_of(inputs: Sequence[Var], given: Mapping[str, Any]) -> dict[str, int]:
     """Symbol sizes from input shapes (by input name) and sizes (by symbol name) that agree."""
     params = {p.name: p for p in inputs}
-    known = {s.name: s for p in inputs for d in p.type.shape for s in symbols(d)}
+    known = {s.name: s for p in inputs for s in p.type.symbols()}
     for name in given:
         if name not in params and name not in known:
             raise unknown_name("input or symbol", name, [*params, *known])
@@ -150,15 +150,24 @@ def _tell(
 def _host_step(b: Binding) -> dict[str, Any]:
     data_dependent = b.op.shape_from_values is not None or b.op.reads
     why = "its shape depends on values" if data_dependent else "no template takes it"
+    why = why if b.is_ranked else _unranked(b)
     return {
         "name": "+".join(b.origin),
         "op": b.op.name,
-        "shape": b.outs[0].type.shape,
+        "shape": b.outs[0].type.axes,
         "kernel": "numpy",
         "schedule": {},
         "why": why,
         "strip": "",
     }
+
+
+def _unranked(b: Binding) -> str:
+    types = [a.type for a in (*b.args, *b.outs)]
+    told = next(t for t in types if not t.is_tensor)
+    if isinstance(told, UnrankedType):
+        return f"{told} has no rank that is known before a run"
+    return f"{told} is held on the host"
 
 
 def _step(call: KernelCall, sizes: Mapping[str, int]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from bucketize.program.plan import Plan
 from bucketize.program.program import Program
 from bucketize.runtime.native import function_at
 
-CORE = ("fill", "walk", "strip", "share")
+CORE = ("fill", "walk", "strip", "rounds", "share")
 """The kernels that images have beside their own; the last is of those for several threads."""
 
 
@@ -75,10 +75,11 @@ class Image:
 
     def __init__(self, program: Program, supply: Supply) -> None:
         self.program, self.supply = program, supply
-        fill, walk, self.strip, *share = (
+        fill, self.walk_address, self.strip, rounds, *share = (
             supply.core(name).address for name in core(program.threads)
         )
-        self.fill, self.walk = function_at(fill), function_at(walk)
+        self.fill, self.walk = function_at(fill), function_at(self.walk_address)
+        self.rounds = function_at(rounds)
         self.share = function_at(share[0] if share else 0)
         self._linking = Lock()
         self._linked: dict[Segment, Linked] = {}

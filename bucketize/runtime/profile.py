@@ -122,6 +122,11 @@ class _TimedState(State):
         idle = interleaved({"": self._nothing}, least=100, stopwatch=self.stopwatch)
         self.idle_s = min(idle[""])
 
+    @property
+    def undivided(self) -> bool:
+        """Each kernel is called by itself."""
+        return False
+
     def run_kernels(self) -> None:
         assert self.sizes is not None
         sizes = dict(zip(self.plan.symbols, self.sizes, strict=True))

@@ -14,7 +14,7 @@ from bucketize.ir import specialise
 from bucketize.kernel.work import FORK
 from bucketize.op import Array
 from bucketize.program.instruction import Segment
-from bucketize.program.plan import BASES, FAILURES, FILL, GROUP, WALK, WORD, Result
+from bucketize.program.plan import BASES, FAILURES, FILL, GROUP, ROUNDS, WALK, WORD, Result
 from bucketize.program.relation import extents, relied_on
 from bucketize.runtime.image import Image, Linked
 from bucketize.runtime.storage import Arena, address, contiguous, empty_result
@@ -183,6 +183,35 @@ class State:
         if self.linked.copies:
             self._copy(inputs, outputs)
         return outputs
+
+    @property
+    def undivided(self) -> bool:
+        """Whether one native call runs all kernels, at the sizes that the table is filled for."""
+        return self.at_once or int(self.chunks.max(initial=1)) <= 1
+
+    def run_rounds(
+        self, trips: int, number: Array, inputs: Sequence[int], places: Sequence[Sequence[int]]
+    ) -> None:
+        """Run as often, on inputs at these addresses; rows of `places` say how bases change."""
+        assert self.undivided, "several threads take part in a round"
+        base, rows = self.base, np.array(places, np.int64)
+        base[0] = self.arena.base
+        for i, at in enumerate(inputs, len(BASES)):
+            base[i] = at
+        self.walk_word[0], self.walk_word[FIRST] = POINT | RUN | REPORT, 0
+        self.pointed = 0
+        words = {
+            "rounds": trips,
+            **_rows({"places": rows}),
+            "walking": self.places[1],
+            "walk": self.image.walk_address,
+            "number": address(number),
+            "bases": address(self.bases),
+            "fixed": self.plan.fixed,
+        }
+        self.image.rounds(address(_block(ROUNDS, words)))
+        if self.walk_word[WRONG]:
+            self._report()
 
     def _walk_in_parts(self) -> None:
         self.walk_word[0] = POINT

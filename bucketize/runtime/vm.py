@@ -12,11 +12,11 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from bucketize.call import bind_shapes, refusal, too_deep
+from bucketize.call import bind_shapes, refusal, shapes_of, too_deep
 from bucketize.errors import ShapeError
 from bucketize.interpret import compute, stacked
 from bucketize.ir import Atom, Const, Var
-from bucketize.op import Array
+from bucketize.op import Array, Value
 from bucketize.program.instruction import (
     Branch,
     Call,
@@ -32,15 +32,17 @@ from bucketize.program.instruction import (
 )
 from bucketize.program.program import Routine
 from bucketize.runtime.image import Image
+from bucketize.runtime.rounds import run_rounds
 from bucketize.runtime.state import State
 from bucketize.runtime.storage import Arena
 from bucketize.types import evaluate
 
 LARGEST = 1 << 62  # of an extent: sums of two stay within int64
 
-Registers: TypeAlias = dict[Atom, Array]
+Registers: TypeAlias = dict[Atom, Value]
 Sizes: TypeAlias = dict[str, int]
-Shapes: TypeAlias = tuple[tuple[int, ...], ...]
+Shapes: TypeAlias = tuple[Any, ...]
+"""As `call.shapes_of` tells them."""
 
 
 Route: TypeAlias = tuple[State, tuple[int, ...], tuple[int, ...], tuple[int, ...]]
@@ -79,16 +81,16 @@ class Context:
         """A table that is filled for no sizes yet."""
         return State(segment, self.image.linked(segment), self.image, self.arena)
 
-    def enter(self, routine: Routine, arrays: Sequence[Array]) -> list[Array]:
+    def enter(self, routine: Routine, arrays: Sequence[Value]) -> list[Value]:
         """The results of the routine that a call from outside begins with."""
         try:
             return self.invoke(routine, arrays)
         except RecursionError as e:
             raise too_deep() from e
 
-    def invoke(self, routine: Routine, arrays: Sequence[Array]) -> list[Array]:
+    def invoke(self, routine: Routine, arrays: Sequence[Value]) -> list[Value]:
         """The results of a routine; inputs of the shapes of the last call go the same way."""
-        shapes = tuple([a.shape for a in arrays])
+        shapes = shapes_of(arrays)
         seen = self._seen.get(routine)
         if seen is None or seen.shapes != shapes:
             seen = self._seen[routine] = self._way(routine, shapes)
@@ -130,7 +132,7 @@ class Context:
     def _behind_call(self, call: Call, caller: Routine, code: Code, sizes: Sizes) -> Route | None:
         """The route of a call that hands on what its caller got, and back what it made."""
         b = call.binding
-        if b.args != caller.fn.params or code.results != b.outs:
+        if b.args != caller.fn.params or code.results != b.outs or not b.is_ranked:
             return None
         callee = self.image.program.routines[b.attrs["callee"]]
         shapes = [tuple([evaluate(d, sizes) for d in a.type.shape]) for a in b.args]
@@ -142,7 +144,7 @@ class Context:
             bind_shapes(b.outs, made, sizes, what="result")
         return route
 
-    def run(self, code: Code, registers: Registers, sizes: Sizes) -> list[Array]:
+    def run(self, code: Code, registers: Registers, sizes: Sizes) -> list[Value]:
         """Run instructions; the results."""
         for instruction in code.instructions:
             self.step(instruction, registers, sizes)
@@ -163,7 +165,12 @@ def _run_segment(context: Context, i: RunSegment, registers: Registers, sizes: S
 def _compute(_: Context, i: Compute, registers: Registers, sizes: Sizes) -> None:
     """Write the results, and the sizes that they bring."""
     operands = _all(registers, i.binding.args)
-    for out, value in zip(i.binding.outs, compute(i.binding, operands, sizes), strict=True):
+    made = compute(i.binding, operands, sizes)
+    if i.binding.op.relation is not None:  # what such ops hand on is an operand, whole, or is new
+        registers.update(zip(i.binding.outs, made, strict=True))
+        _learn(i.binding.outs, registers, sizes)
+        return
+    for out, value in zip(i.binding.outs, made, strict=True):
         own = np.asarray(value, order="C")
         shared = any(np.may_share_memory(own, o) for o in operands)
         registers[out] = own.copy() if shared else own
@@ -206,10 +213,16 @@ def _branch(context: Context, i: Branch, registers: Registers, sizes: Sizes) -> 
 def _loop(context: Context, i: Loop, registers: Registers, sizes: Sizes) -> None:
     trips, proceed = int(_read(registers, i.trips)), _read(registers, i.proceed)
     carried = [a.value.copy() if isinstance(a, Const) else registers[a] for a in i.args]
+    made = _at_once(context, i, trips, carried, registers, sizes) if proceed else None
+    if made is not None:
+        registers.update(zip(i.outs, made, strict=True))
+        if i.brings_sizes:
+            _learn(i.outs, registers, sizes)
+        return
     rounds: list[list[Array]] = []
     while proceed and len(rounds) < trips:
         arrays = [np.array(len(rounds)), *carried]
-        inside = bind_shapes(i.params, [a.shape for a in arrays], sizes, what="carried")
+        inside = bind_shapes(i.params, shapes_of(arrays), sizes, what="carried")
         registers.update(zip(i.params, arrays, strict=True))
         proceed, *made = context.run(i.body, registers, inside)
         carried, rows = made[: len(carried)], made[len(carried) :]
@@ -218,6 +231,31 @@ def _loop(context: Context, i: Loop, registers: Registers, sizes: Sizes) -> None
     registers.update(zip(i.outs, [*carried, *rows], strict=True))
     if i.brings_sizes:
         _learn(i.outs, registers, sizes)
+
+
+def _at_once(
+    context: Context,
+    i: Loop,
+    trips: int,
+    carried: Sequence[Value],
+    registers: Registers,
+    sizes: Sizes,
+) -> list[Array] | None:
+    """The results of a loop by one native call; None if a round is more than one, or not alike."""
+    if i.alone is None or trips < 1:
+        return None
+    state = context.state(i.alone.segment)
+    if state.linked.copies:
+        return None
+    arrays = [np.array(0), *carried]
+    inside = bind_shapes(i.params, shapes_of(arrays), sizes, what="carried")
+    if len(inside) > len(sizes):  # extents of this round alone
+        return None
+    state.prepare(tuple([inside[s] for s in state.plan.symbols]))
+    if not state.undivided:
+        return None
+    registers.update(zip(i.params, arrays, strict=True))
+    return run_rounds(state, i, i.alone, trips, _all(registers, i.alone.args))
 
 
 def _refuse(_: Context, i: Refuse, _registers: Registers, sizes: Sizes) -> None:
@@ -236,14 +274,14 @@ _RUN: Mapping[type, Callable[[Context, Any, Registers, Sizes], None]] = {
 }
 
 
-def _read(registers: Registers, atom: Atom) -> Array:
+def _read(registers: Registers, atom: Atom) -> Value:
     return atom.value if isinstance(atom, Const) else registers[atom]
 
 
-def _all(registers: Registers, atoms: Sequence[Atom]) -> list[Array]:
+def _all(registers: Registers, atoms: Sequence[Atom]) -> list[Value]:
     return [_read(registers, a) for a in atoms]
 
 
 def _learn(outs: Sequence[Var], registers: Registers, sizes: Sizes) -> None:
     """Check shapes that only the run could tell, and note the sizes that they bring."""
-    sizes.update(bind_shapes(outs, [registers[v].shape for v in outs], sizes, what="result"))
+    sizes.update(bind_shapes(outs, shapes_of([registers[v] for v in outs]), sizes, what="result"))

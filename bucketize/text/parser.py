@@ -25,11 +25,12 @@ from bucketize.ir import (
     Var,
     copy_block,
     settle,
+    without_value,
 )
 from bucketize.op import Array, get
 from bucketize.text.clone import read_clone
 from bucketize.text.reader import TYPES, Reader, Token, joined, unquoted
-from bucketize.types import Symbol, TensorType, evaluate, product
+from bucketize.types import Symbol, Type, evaluate, product
 
 Made: TypeAlias = tuple[Var, ...]
 
@@ -143,7 +144,7 @@ class _Parser(Reader):
         for token, var in zip(made, outs, strict=True):
             self.define(token, var)
 
-    def agree(self, types: list[TensorType] | None, atoms: Sequence[Atom], at: Token) -> None:
+    def agree(self, types: list[Type] | None, atoms: Sequence[Atom], at: Token) -> None:
         inferred = joined(a.type for a in atoms)
         if types is not None and joined(types) != inferred:
             self.fail(f"written {joined(types)}, inferred {inferred}", at)
@@ -182,7 +183,7 @@ class _Parser(Reader):
         self.expect("(")
         carried = self.listed(self.operand, ")")
         with self.scope(self.names, self.bounds):
-            types = [TensorType(p.type.dtype, p.type.shape) for _, p, _ in carried]
+            types = [without_value(p.type) for _, p, _ in carried]
             tokens = [number, *(token for token, _, _ in carried)]
             params = list(map(Var, map(unquoted, tokens), (ROUND, *types)))
             for token, param in zip(tokens, params, strict=True):
@@ -197,7 +198,7 @@ class _Parser(Reader):
         args = self.listed(self.atom, ")")
         return out.emit_all(CALL, *args, callee=callee, types=self.types_ahead())
 
-    def types_ahead(self) -> tuple[TensorType, ...]:
+    def types_ahead(self) -> tuple[Type, ...]:
         begin = self.at
         types = self.several(self.type) if self.accept(":") else []
         self.at = begin

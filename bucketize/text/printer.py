@@ -26,7 +26,7 @@ from bucketize.ir import (
 from bucketize.op import Array
 from bucketize.text.clone import show_clone
 from bucketize.text.reader import PLAIN_FUNCTION, PLAIN_NAME, TYPES, joined, quoted
-from bucketize.types import Symbol, Symbolic, TensorType, symbols
+from bucketize.types import Symbol, Symbolic, Type, symbols
 
 Bounds: TypeAlias = Mapping[str, Symbol]
 
@@ -200,7 +200,7 @@ def _is_stated(b: Binding, name: str, value: Any) -> bool:
 def _value(value: Any) -> str:
     if isinstance(value, tuple):
         return f"({joined(map(_value, value))}{',' if len(value) == 1 else ''})"
-    return str(value) if isinstance(value, Symbolic | TensorType) else repr(value)
+    return str(value) if isinstance(value, Symbolic | Type) else repr(value)
 
 
 def _where(own: Bounds, outer: Bounds) -> str:
@@ -220,8 +220,8 @@ def mentioned(what: Any) -> Iterator[Symbol]:
     """The symbols of a function, type or attribute, in order; closed groups keep their own."""
     if isinstance(what, Symbolic):
         yield from sorted(symbols(what), key=str)  # type: ignore[arg-type]
-    elif isinstance(what, TensorType):
-        yield from mentioned(what.shape)
+    elif isinstance(what, Type):
+        yield from mentioned(what.dims)
     elif isinstance(what, tuple):
         for item in what:
             yield from mentioned(item)

@@ -16,7 +16,18 @@ from typing import Any, NoReturn, TypeVar
 import numpy as np
 
 from bucketize.errors import ParseError
-from bucketize.types import ANY, FUNCTIONS, Dim, Symbol, Symbolic, TensorType
+from bucketize.types import (
+    ANY,
+    FUNCTIONS,
+    Dim,
+    OptionalType,
+    SequenceType,
+    Symbol,
+    Symbolic,
+    TensorType,
+    Type,
+    UnrankedType,
+)
 
 T = TypeVar("T")
 
@@ -26,6 +37,7 @@ CALLS = {n: f.value for n, f in FUNCTIONS.items() if not f.sign}
 RESERVED = frozenset((*DTYPES, *WORDS, *CALLS, "const", "where", "in"))
 """Names that no symbol can have."""
 
+KINDS = ("sequence", "optional")  # no names of types but in front of parentheses
 TYPES = "types"  # the attribute of ops whose types are not inferred, written behind the colon
 PLAIN_NAME = r"[^\W\d][\w.]*"
 PLAIN_FUNCTION = r"[\w.]+(?:\[[^][\n]*\])?"
@@ -37,7 +49,7 @@ _TOKEN = re.compile(
     | (?P<number>\d+(?:\.(?!\.)\d*)?(?:e[-+]?\d+)?)
     | (?P<name>{PLAIN_NAME})
     | (?P<string>'(?:[^'\\\n]|\\.)*'|{_STRING})
-    | (?P<mark>->|//|>=|\.\.|[-+*%(){{}}\[\],:=?])
+    | (?P<mark>->|//|>=|\.\.\.|\.\.|[-+*%(){{}}\[\],:=?])
     | (?P<end>\Z)""",
     re.VERBOSE,
 )
@@ -73,7 +85,7 @@ def joined(items: Iterable[object], lead: str = "") -> str:
     return lead + text if text else ""
 
 
-def parse_type(text: str, bounds: Mapping[str, Symbol] | None = None) -> TensorType:
+def parse_type(text: str, bounds: Mapping[str, Symbol] | None = None) -> Type:
     """The type that `text` shows, its symbols taken from `bounds` where they are there."""
     reader = Reader(text)
     reader.bounds = dict(bounds or {})
@@ -162,12 +174,27 @@ class Reader:
 
     # types
 
-    def type(self) -> TensorType:
-        """A dtype and, unless it is a scalar without brackets, its dims."""
+    def type(self) -> Type:
+        """A tensor: a dtype and, unless it is a scalar without brackets, its dims; or others."""
+        if self.now.text in KINDS:
+            return self._kind(self.kind("name"))
         if self.now.text not in DTYPES:
             self.fail(f"expected a dtype, got {self._shown(self.now)}; known: {', '.join(DTYPES)}")
         dtype = DTYPES[self.kind("name")]
-        return TensorType(dtype, tuple(self.listed(self.dim, "]")) if self.accept("[") else ())
+        if not self.accept("["):
+            return TensorType(dtype, ())
+        if self.accept("..."):
+            self.expect("]")
+            return UnrankedType(dtype)
+        return TensorType(dtype, tuple(self.listed(self.dim, "]")))
+
+    def _kind(self, name: str) -> Type:
+        """`sequence(float32[3], 2)`, of which the count may be left out, or `optional(...)`."""
+        self.expect("(")
+        element = self.type()
+        count = self.dim() if name == "sequence" and self.accept(",") else ANY
+        self.expect(")")
+        return SequenceType(element, count) if name == "sequence" else OptionalType(element)
 
     def dim(self) -> Dim:
         """An extent."""
@@ -267,7 +294,7 @@ class Reader:
         return (first, *self.listed(self.value, ")"))
 
     def _named(self, name: str) -> Any:
-        if name in DTYPES:
+        if name in DTYPES or (name in KINDS and self.tokens[self.at + 1].text == "("):
             return self.type()
         at = self.now
         self.at += 1

@@ -29,6 +29,8 @@ def _staticise(out: Builder, b: Binding, args: tuple[Atom, ...]) -> Atoms | None
 def _static_twin(out: Builder, b: Binding, args: tuple[Atom, ...]) -> Atoms | None:
     assert b.op.static is not None
     types = [a.type for a in args]
+    if not all(t.is_tensor for t in types):
+        return None
     if not all(_is_known(types[i].value) for i in b.op.reads if i < len(args)):
         return None
     twin = b.op.static(*types, **b.attrs)

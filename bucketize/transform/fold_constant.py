@@ -16,7 +16,7 @@ def fold_constant(fn: Function) -> Function:
 
 
 def _fold(_out: Builder, b: Binding, args: tuple[Atom, ...]) -> list[Const] | None:
-    if b.op in STRUCTURAL:
+    if b.op in STRUCTURAL or b.op.relation is not None:
         return None
     values = [a.value for a in args if isinstance(a, Const)]
     if len(values) < len(args) or _has_symbol(tuple(b.attrs.values())):

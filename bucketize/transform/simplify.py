@@ -13,6 +13,8 @@ from bucketize.transform.dynamic_to_static import dynamic_to_static
 from bucketize.transform.fold_constant import fold_constant
 from bucketize.transform.fold_if import fold_if
 from bucketize.transform.fold_loop import fold_loop
+from bucketize.transform.fold_sequence import fold_sequence
+from bucketize.transform.hoist import hoist
 
 Transform: TypeAlias = Callable[[Function], Function]
 Pipeline: TypeAlias = Mapping[str, Transform]
@@ -20,8 +22,10 @@ Pipeline: TypeAlias = Mapping[str, Transform]
 SIMPLIFY: Pipeline = {
     "fold_if": fold_if,
     "fold_loop": fold_loop,
+    "fold_sequence": fold_sequence,
     "dynamic_to_static": dynamic_to_static,
     "fold_constant": fold_constant,
+    "hoist": hoist,
     "cse": cse,
     "dead_code": dead_code,
 }

@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeAlias
 
 from bucketize.ir import CALL, IF, LOOP, Atom, Binding, Const, Function, all_bindings
 from bucketize.ops.rules import text
-from bucketize.types import ANY, AnyDim, TensorType
+from bucketize.types import ANY, AnyDim, Type, UnrankedType
 
 Makers: TypeAlias = dict[Atom, Binding]
 """By what they make."""
@@ -68,11 +68,15 @@ def _stayed(b: Binding, makers: Makers) -> Iterator[tuple[str, str, str]]:
         yield "all", f"what is known of {shown or 'its attributes'} does not tell", unknown
 
 
-def _unknown(types: Sequence[TensorType]) -> str:
-    """The axes that are `?`: `axis 0 of float32[?]`."""
-    return ", ".join(
-        f"axis {i} of {t}" for t in types for i, d in enumerate(t.shape) if isinstance(d, AnyDim)
-    )
+def _unknown(types: Sequence[Type]) -> str:
+    """What is `?`: `axis 0 of float32[?]`, `the rank of float32[...]`."""
+    return ", ".join(told for t in types for told in _unknown_of(t))
+
+
+def _unknown_of(type_: Type) -> Iterator[str]:
+    if isinstance(type_, UnrankedType):
+        yield f"the rank of {type_}"
+    yield from (f"axis {i} of {type_}" for i, d in enumerate(type_.axes) if isinstance(d, AnyDim))
 
 
 def _joined(b: Binding) -> Iterator[tuple[str, str, str]]:

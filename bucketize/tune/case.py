@@ -15,7 +15,7 @@ from bucketize.kernel.workload import Workload
 from bucketize.op import Array
 from bucketize.runtime.storage import Pool, aligned, empty_bytes
 from bucketize.tune.measure import Job
-from bucketize.types import TensorType, evaluate
+from bucketize.types import Type, evaluate
 
 TOLERANCE = 1e-4  # of the largest magnitude in the reference
 RIM = 1024  # guarded bytes on either side of a result
@@ -118,7 +118,7 @@ def _new_case(job: Job, kin: Case | None) -> Case:
     return replace(case, layouts=kin.layouts, rings=kin.rings, pool=kin.pool)
 
 
-def random_array(dice: np.random.Generator, type_: TensorType, sizes: Mapping[str, int]) -> Array:
+def random_array(dice: np.random.Generator, type_: Type, sizes: Mapping[str, int]) -> Array:
     """Normal floats; integers of 0 and 1, which are legal indices nearly everywhere."""
     shape = tuple(evaluate(dim, sizes) for dim in type_.shape)
     if type_.dtype.kind == "f":

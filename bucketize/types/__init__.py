@@ -1,4 +1,4 @@
-"""Dims, how they relate, and tensor types: everybody imports them from here."""
+"""Dims, how they relate, and types: everybody imports them from here."""
 
 from bucketize.types.dim import (
     ADD,
@@ -17,6 +17,7 @@ from bucketize.types.dim import (
     Term,
     bounds,
     extremes,
+    lone_term,
     maximum,
     minimum,
     show_interval,
@@ -37,8 +38,12 @@ from bucketize.types.relation import (
     substitute,
 )
 from bucketize.types.tensor import (
+    OptionalType,
     Profile,
+    SequenceType,
     TensorType,
+    Type,
+    UnrankedType,
     join_types,
     meet_types,
     tensor,
@@ -55,13 +60,17 @@ __all__ = [
     "Dim",
     "Expr",
     "Interval",
+    "OptionalType",
     "Profile",
+    "SequenceType",
     "Shape",
     "Sizes",
     "Symbol",
     "Symbolic",
     "TensorType",
     "Term",
+    "Type",
+    "UnrankedType",
     "assumptions",
     "bounds",
     "broadcast",
@@ -71,6 +80,7 @@ __all__ = [
     "extremes",
     "join",
     "join_types",
+    "lone_term",
     "maximum",
     "meet",
     "meet_types",

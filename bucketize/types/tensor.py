@@ -1,20 +1,77 @@
-"""Tensor types: a dtype and a shape of dims."""
+"""Types: tensors, of known rank or not, sequences of them, and what may be absent."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bucketize.errors import TypeRelError
-from bucketize.types.dim import Dim, Shape, Symbol, symbols
+from bucketize.errors import TypeRelError, UnknownRankError
+from bucketize.types.dim import ANY, Dim, Shape, Symbol, symbols
 from bucketize.types.relation import join, meet, substitute
+
+DimRule = Callable[[Dim, Dim], Dim]
+
+
+class Type:
+    """What a variable holds. Only tensors have a shape: reading that of others is an error."""
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+
+        @property
+        def dtype(self) -> np.dtype[Any]:
+            """That of the elements."""
+
+        @property
+        def shape(self) -> Shape:
+            """The extents of a tensor whose rank is known."""
+
+    @property
+    def dims(self) -> Shape:
+        """All dims in the type."""
+        return ()
+
+    @property
+    def axes(self) -> Shape:
+        """The extents that a run's value has, whatever it is: those of tensors of known rank."""
+        return ()
+
+    @property
+    def is_tensor(self) -> bool:
+        """Whether it is a tensor whose rank is known."""
+        return False
+
+    @property
+    def is_static(self) -> bool:
+        """Whether it is a tensor of which every extent is an integer."""
+        return False
+
+    if TYPE_CHECKING:
+
+        @property
+        def value(self) -> Shape | None:
+            """The elements of a small integer tensor that is known as dims."""
+
+    def mapped(self, rule: Callable[[Dim], Dim]) -> Type:
+        """The type with `rule` applied to every dim, and no elements known."""
+        del rule
+        return self
+
+    def substitute(self, env: Mapping[str, Dim]) -> Type:
+        """The type with the symbols that `env` names replaced."""
+        return self.mapped(lambda d: substitute(d, env))
+
+    def symbols(self) -> frozenset[Symbol]:
+        """The symbols in the type."""
+        return frozenset[Symbol]().union(*map(symbols, self.dims))
 
 
 @dataclass(frozen=True, slots=True)
-class TensorType:
+class TensorType(Type):
     """A dtype and a shape; `value` holds the elements of a small integer tensor known as dims."""
 
     dtype: np.dtype[Any]
@@ -25,18 +82,122 @@ class TensorType:
         return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
 
     @property
+    def dims(self) -> Shape:
+        """Its extents."""
+        return self.shape
+
+    @property
+    def axes(self) -> Shape:
+        """Its extents."""
+        return self.shape
+
+    @property
+    def is_tensor(self) -> bool:
+        """It is one."""
+        return True
+
+    @property
     def is_static(self) -> bool:
         """Whether every extent is an integer."""
         return all(isinstance(d, int) for d in self.shape)
+
+    def mapped(self, rule: Callable[[Dim], Dim]) -> TensorType:
+        """The type with `rule` applied to every extent, and no elements known."""
+        return TensorType(self.dtype, tuple([rule(d) for d in self.shape]))
 
     def substitute(self, env: Mapping[str, Dim]) -> TensorType:
         """The type with the symbols that `env` names replaced, in shape and value."""
         value = self.value and tuple(substitute(d, env) for d in self.value)
         return TensorType(self.dtype, tuple(substitute(d, env) for d in self.shape), value)
 
-    def symbols(self) -> frozenset[Symbol]:
-        """The symbols of the shape."""
-        return frozenset[Symbol]().union(*(symbols(d) for d in self.shape))
+
+@dataclass(frozen=True, slots=True)
+class UnrankedType(Type):
+    """A tensor of which only a run can tell how many axes it has; printed `float32[...]`."""
+
+    dtype: np.dtype[Any]
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[...]"
+
+    @property
+    def shape(self) -> Shape:
+        """What it does not have."""
+        raise UnknownRankError(f"the rank of {self} is unknown: only a run can tell")
+
+    @property
+    def value(self) -> None:
+        """Nothing is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceType(Type):
+    """A list of tensors, of the type of all of them; `count` is how many there are.
+
+    Of an empty one the type of the elements says no more than their dtype.
+    """
+
+    element: Type
+    count: Dim = ANY
+
+    def __str__(self) -> str:
+        return f"sequence({self.element}{'' if self.count == ANY else f', {self.count}'})"
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """That of the elements of the tensors."""
+        return self.element.dtype
+
+    @property
+    def shape(self) -> Shape:
+        """What it does not have."""
+        raise TypeRelError(f"expected a tensor, got {self}")
+
+    @property
+    def value(self) -> None:
+        """Nothing is known."""
+
+    @property
+    def dims(self) -> Shape:
+        """Those of the elements, and how many these are."""
+        return (*self.element.dims, self.count)
+
+    def mapped(self, rule: Callable[[Dim], Dim]) -> SequenceType:
+        """The type with `rule` applied to every dim."""
+        return SequenceType(self.element.mapped(rule), rule(self.count))
+
+
+@dataclass(frozen=True, slots=True)
+class OptionalType(Type):
+    """A tensor or a sequence, or nothing."""
+
+    element: Type
+
+    def __str__(self) -> str:
+        return f"optional({self.element})"
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """That of what may be there."""
+        return self.element.dtype
+
+    @property
+    def shape(self) -> Shape:
+        """What it does not have."""
+        raise TypeRelError(f"expected a tensor, got {self}")
+
+    @property
+    def value(self) -> None:
+        """Nothing is known."""
+
+    @property
+    def dims(self) -> Shape:
+        """Those of what may be there."""
+        return self.element.dims
+
+    def mapped(self, rule: Callable[[Dim], Dim]) -> OptionalType:
+        """The type with `rule` applied to every dim."""
+        return OptionalType(self.element.mapped(rule))
 
 
 def tensor(dtype: Any, *shape: Dim) -> TensorType:
@@ -44,23 +205,56 @@ def tensor(dtype: Any, *shape: Dim) -> TensorType:
     return TensorType(np.dtype(dtype), shape)
 
 
-def _combine(rule: Callable[[Dim, Dim], Dim], a: TensorType, b: TensorType) -> TensorType:
+def _check_kinds(a: Type, b: Type) -> None:
+    """Raise a TypeRelError unless both are tensors, or sequences, or optional, of one dtype."""
+    apart = SequenceType, OptionalType
+    if any(isinstance(a, kind) != isinstance(b, kind) for kind in apart):
+        raise TypeRelError(f"types differ: {a} and {b}")
     if a.dtype != b.dtype:
         raise TypeRelError(f"dtypes differ: {a} and {b}")
-    if len(a.shape) != len(b.shape):
-        raise TypeRelError(f"ranks differ: {a} and {b}")
+
+
+def _by_axis(rule: DimRule, a: TensorType, b: TensorType) -> TensorType:
     shape = tuple(rule(x, y) for x, y in zip(a.shape, b.shape, strict=True))
     return TensorType(a.dtype, shape, a.value if a.value == b.value else None)
 
 
-def meet_types(a: TensorType, b: TensorType) -> TensorType:
+def meet_types(a: Type, b: Type) -> Type:
     """The type when both must hold."""
-    return _combine(meet, a, b)
+    if isinstance(a, OptionalType) and isinstance(b, OptionalType):
+        return OptionalType(meet_types(a.element, b.element))
+    _check_kinds(a, b)
+    if isinstance(a, TensorType) and isinstance(b, TensorType):
+        if len(a.shape) != len(b.shape):
+            raise TypeRelError(f"ranks differ: {a} and {b}")
+        return _by_axis(meet, a, b)
+    if isinstance(a, SequenceType) and isinstance(b, SequenceType):
+        return SequenceType(meet_types(a.element, b.element), meet(a.count, b.count))
+    return b if isinstance(a, UnrankedType) else a
 
 
-def join_types(a: TensorType, b: TensorType) -> TensorType:
-    """The type when either may hold."""
-    return _combine(join, a, b)
+def join_types(a: Type, b: Type) -> Type:
+    """The type when either may hold: of tensors of two ranks none is known.
+
+    What is there is also something that may be there.
+    """
+    if isinstance(a, OptionalType) or isinstance(b, OptionalType):
+        inner = (t.element if isinstance(t, OptionalType) else t for t in (a, b))
+        return OptionalType(join_types(*inner))
+    _check_kinds(a, b)
+    if isinstance(a, TensorType) and isinstance(b, TensorType):
+        same = len(a.shape) == len(b.shape)
+        return _by_axis(join, a, b) if same else UnrankedType(a.dtype)
+    if isinstance(a, SequenceType) and isinstance(b, SequenceType):
+        return SequenceType(_join_elements(a, b), join(a.count, b.count))
+    return UnrankedType(a.dtype)
+
+
+def _join_elements(a: SequenceType, b: SequenceType) -> Type:
+    """What elements of either may be; an empty sequence has none."""
+    if 0 in (a.count, b.count):
+        return b.element if a.count == 0 else a.element
+    return join_types(a.element, b.element)
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from bucketize.kernel.template import (
 )
 from bucketize.kernel.workload import Workload
 from bucketize.op import Array
-from bucketize.types import Dim, Shape, TensorType, ceil_div, product
+from bucketize.types import Dim, Shape, Type, ceil_div, product
 
 
 def is_padded(workload: Workload) -> bool:
@@ -41,7 +41,7 @@ def window(workload: Workload) -> tuple[int, ...]:
     return tuple(int(d) for d in workload.anchor.args[1].type.shape)  # type: ignore[arg-type]
 
 
-def even(operand: TensorType, out: TensorType) -> bool:
+def even(operand: Type, out: Type) -> bool:
     """Whether an operand varies along all axes of the rows or along none."""
     shape = (1,) * (len(out.shape) - len(operand.shape)) + operand.shape
     pairs = [(a, b) for a, b in zip(shape[:-1], out.shape[:-1], strict=True) if b != 1]

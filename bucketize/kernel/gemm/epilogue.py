@@ -18,7 +18,7 @@ from bucketize.ir import Atom, Binding, Const
 from bucketize.kernel.emit import expression
 from bucketize.kernel.emit.vector import Writer
 from bucketize.kernel.workload import Workload
-from bucketize.types import AnyDim, Dim, TensorType
+from bucketize.types import AnyDim, Dim, Type
 
 Step: TypeAlias = tuple[str, tuple[int | float, ...], tuple[tuple[str, float], ...]]
 
@@ -176,7 +176,7 @@ class _Reader:
         )
 
 
-def operand_kind(operand: TensorType, out: TensorType) -> str | None:
+def operand_kind(operand: Type, out: Type) -> str | None:
     """How an operand varies over the rows and columns of `out`; None if that is not known.
 
     Axes before the last two belong to the batch: there it may vary or not.

@@ -25,7 +25,7 @@ from bucketize.ops import (
     reduce_sum,
     softmax,
 )
-from bucketize.types import AnyDim, Dim, Shape, TensorType
+from bucketize.types import AnyDim, Dim, Shape, Type
 
 Ref: TypeAlias = int | float
 COUNT = -1
@@ -151,7 +151,7 @@ def rows_of(workload: Workload) -> Rows | None:
     return found if reader.values[workload.body.results[0]] == found.result else None
 
 
-def _argument(type_: TensorType, shape: Shape) -> Argument | None:
+def _argument(type_: Type, shape: Shape) -> Argument | None:
     """How an argument lies beside rows of `shape`; None if it is not known, or otherwise."""
     missing = len(shape) - len(type_.shape)
     if missing < 0 or type_.dtype not in (FLOAT32, BOOL):

@@ -1,0 +1,101 @@
+"""What every round of a loop computes alike: it is computed once, before the loop."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bucketize.ir import (
+    LOOP,
+    Atom,
+    Binding,
+    Builder,
+    Env,
+    Function,
+    Var,
+    all_bindings,
+    copy_binding,
+    copy_block,
+    infer,
+    rewrite,
+    settle,
+)
+from bucketize.ops import (
+    broadcast_to,
+    concat,
+    full,
+    layer_norm,
+    matmul,
+    reduce_max,
+    reduce_mean,
+    reduce_min,
+    reduce_prod,
+    reduce_sum,
+    reshape,
+    shape_of,
+    size_of,
+    softmax,
+    squeeze,
+    strided_slice,
+    transpose,
+    unsqueeze,
+)
+from bucketize.transform.dead_code import used_atoms
+from bucketize.types import assumptions, extremes, lone_term
+
+SAFE = frozenset(
+    (
+        *(broadcast_to, concat, full, layer_norm, matmul, reshape, shape_of, size_of, softmax),
+        *(reduce_max, reduce_mean, reduce_min, reduce_prod, reduce_sum),
+        *(squeeze, strided_slice, transpose, unsqueeze),
+    )
+)
+"""Ops, beside the elementwise ones, that no values of their operands make an error."""
+
+
+def hoist(fn: Function) -> Function:
+    """`fn` with what no round changes computed before each loop.
+
+    A loop of no round computes it in vain, so only what cannot fail is moved.
+    """
+    if not any(b.op is LOOP and _alike(b.attrs["body"]) for b in all_bindings(fn)):
+        return fn
+    return rewrite(fn, _hoisted)
+
+
+def _hoisted(out: Builder, b: Binding, args: tuple[Atom, ...]) -> Sequence[Atom] | None:
+    if b.op is not LOOP:
+        return None
+    body: Function = b.attrs["body"]
+    moved = _alike(body)
+    if not moved:
+        return None
+    before: Env = {}
+    for each in moved:
+        copy_binding(out, each, before)
+    rest = tuple(each for each in body.body if each not in moved)
+    left = Function(body.name, body.params, rest, body.results)
+    types = [a.type for a in args[2:]]
+    again = settle(types, lambda params: copy_block(left, before, params))
+    return out.emit_all(LOOP, *args, body=again)
+
+
+def _alike(body: Function) -> dict[Binding, None]:
+    """The bindings that read nothing of the round and cannot fail, in order."""
+    inside: set[Var] = set(body.params)
+    moved: dict[Binding, None] = {}
+    for b in body.body:
+        if _cannot_fail(b) and inside.isdisjoint(used_atoms(b)):
+            moved[b] = None
+        else:
+            inside.update(b.outs)
+    return moved
+
+
+def _cannot_fail(b: Binding) -> bool:
+    if (b.op.scalar is None and b.op not in SAFE) or not b.is_ranked:
+        return False
+    with assumptions() as relied_on:
+        infer(b.op, [a.type for a in b.args], b.attrs)
+    known = {d for a in b.args for d in a.type.shape}
+    made = {d for o in b.outs for d in o.type.shape} - known
+    return not (relied_on or any(extremes(d)[0] < 0 or lone_term(d, "broadcast") for d in made))

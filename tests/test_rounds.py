@@ -1,0 +1,103 @@
+"""Rounds that one native call runs: beside the interpreter, and beside rounds run one by one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx_model import parse
+
+import bucketize
+from bucketize.errors import ShapeError
+from bucketize.interpret import evaluate_module
+from bucketize.onnx import from_onnx
+from bucketize.program.instruction import Loop, instructions
+
+LOOP = """(int64 n, float[N] x, float[N] z) => ({results}) {{
+  go = Constant<value = bool {{1}}>()
+  {made} = Loop(n, go, x, z)<body = b (int64 i, bool c, float[N] a, float[N] b)
+    => ({outs}) {{
+    c2 = Identity(c)
+    {nodes}
+  }}>
+}}"""
+TWO = "bool c2, float[N] p, float[N] q"
+CASES = {
+    "carried": ("p = Add(a, b) q = Tanh(p)", TWO, 0),
+    "swapped": ("s = Sin(a) p = Add(s, b) q = Neg(a)", TWO, 0),
+    "rows": ("p = Add(a, b) q = Tanh(p) r = Sub(p, b)", f"{TWO}, float[N] r, float[N] q", 2),
+    "twice": ("p = Add(a, b) q = Tanh(p)", f"{TWO}, float[N] q, float[N] q", 2),
+    "number": ("j = Cast<to = 1>(i) p = Add(a, j) q = Mul(b, p)", f"{TWO}, float[N] p", 1),
+    "taken": ("k = Constant<value = int64 {2}>() m = Mod(i, k) w = Gather(z, m) p = Mul(a, w) "
+              "q = Sub(b, w)", TWO, 0),
+}  # fmt: skip
+
+
+def module_of(name):
+    nodes, outs, rows = CASES[name]
+    stacked = [f"r{i}" for i in range(rows)]
+    results = ["float[N] y", "float[N] v", *(f"float[K, N] {r}" for r in stacked)]
+    made = ", ".join(["y", "v", *stacked])
+    body = {"results": ", ".join(results), "made": made, "outs": outs, "nodes": nodes}
+    return from_onnx(parse(LOOP.format(**body)))
+
+
+def random(n: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(n).astype(np.float32)
+
+
+def loops(exe):
+    return [i for i in instructions(exe.routines["main"].code) if isinstance(i, Loop)]
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("name", CASES)
+def test_all_rounds_are_one_call(name, threads, monkeypatch):
+    module = module_of(name)
+    exe = bucketize.compile(module, threads=threads)
+    (loop,) = loops(exe)
+    assert loop.alone is not None
+    for rounds, n in ((0, 3), (1, 5), (2, 33), (7, 4), (3, 2)):
+        inputs = {"n": np.array(rounds), "x": random(n), "z": random(n, 1)}
+        kept = {k: v.copy() for k, v in inputs.items()}
+        want, got = evaluate_module(module, **inputs), exe.run(**inputs)
+        with monkeypatch.context() as patch:
+            patch.setattr("bucketize.runtime.vm._at_once", lambda *_: None)
+            slow = exe.run(**inputs)
+        for a, b, c in zip(want, got, slow, strict=True):
+            assert a.shape == b.shape == c.shape
+            np.testing.assert_allclose(b, a, rtol=1e-5, atol=1e-5)
+            np.testing.assert_array_equal(b, c)
+        for k, v in inputs.items():
+            np.testing.assert_array_equal(v, kept[k])
+        for a in got:
+            a[...] = 0  # each is the caller's own
+        for a, b in zip(want, exe.run(**inputs), strict=True):
+            np.testing.assert_allclose(b, a, rtol=1e-5, atol=1e-5)
+
+
+def test_strided_inputs():
+    module = module_of("carried")
+    x, z = random(10)[::2], random(10, 1)[::-2]
+    want = evaluate_module(module, n=np.array(4), x=x, z=z)
+    for a, b in zip(bucketize.compile(module).run(np.array(4), x, z), want, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5)
+
+
+def test_a_bad_index_ends_them():
+    module = module_of("taken")
+    exe = bucketize.compile(module)
+    with pytest.raises(ShapeError, match="in gather: index 1 is out of range for extent 1"):
+        exe.run(np.array(5), random(1), random(1, 1))
+    assert len(exe.run(np.array(5), random(2), random(2, 1))) == 2
+
+
+def test_what_grows_is_run_round_by_round():
+    graph = """(int64 n, float[N] x) => (float[M] y) {
+      go = Constant<value = bool {1}>()
+      y = Loop(n, go, x)<body = b (int64 i, bool c, float[P] a) => (bool c2, float[Q] p) {
+        c2 = Identity(c) p = Concat<axis = 0>(a, x) }>
+    }"""
+    module = from_onnx(parse(graph))
+    exe = bucketize.compile(module)
+    (y,) = exe.run(np.array(3), random(2))
+    np.testing.assert_array_equal(y, np.tile(random(2), 4))
