@@ -245,8 +245,12 @@ EDGES = [(3, 270, 70), (1, 65, 257), (2, 31, 15), (2, 17, 5), (3, 5, 17), (1, 7,
 
 @pytest.mark.parametrize(
     ("axes", "shapes"),
-    [((0, 2, 1), EDGES), ((3, 1, 0, 2), [(3, 4, 5, 70), (20, 2, 3, 9)])],
-    ids=["inner", "outer"],
+    [
+        ((0, 2, 1), EDGES),
+        ((3, 1, 0, 2), [(3, 4, 5, 70), (20, 2, 3, 9)]),
+        ((1, 0, 3, 2), [(5, 3, 70, 17), (2, 4, 5, 6), (3, 2, 0, 7), (0, 2, 3, 4)]),
+    ],
+    ids=["inner", "outer", "between"],
 )
 @pytest.mark.parametrize("dtype", ["int8", "float16", "float32", "float64"])
 @pytest.mark.parametrize("lanes", [4, 8, 16])

@@ -17,7 +17,7 @@ from bucketize.kernel.target import host
 from bucketize.kernel.templates import TEMPLATES, candidates
 from bucketize.kernel.workload import Workload
 from bucketize.op import Array
-from bucketize.types import ANY, Dim, Symbol, tensor
+from bucketize.types import ANY, Dim, Symbol, TensorType, tensor
 
 FLOATS = ["float64", "float16", "float32"]
 DTYPES = [*FLOATS, "int64", "int32", "int8", "uint8"]
@@ -93,6 +93,25 @@ def test_vector_code_comes_first() -> None:
     assert candidates(float32)[0].name == "matmul"
     float64 = workload(ops.matmul, tensor("float64", N, C), tensor("float64", C, M))
     assert candidates(float64)[0].name == "matmul_loops"
+
+
+def able(*types: TensorType, constant: bool) -> list[str]:
+    load = workload(ops.matmul, *types)
+    return [t.name for t in candidates(Workload(load.body, (False, constant)))]
+
+
+@pytest.mark.parametrize("rows", [1, 4, N])
+def test_a_matrix_that_vector_code_packs_is_read_by_no_loop(rows: Dim) -> None:
+    """The models of the two were fitted apart, and took the loops for the faster of few rows."""
+    x, y = tensor("float32", rows, 4096), tensor("float32", 4096, 4096)
+    assert able(x, y, constant=True) == ["matmul"]
+    assert able(x, y, constant=False) == ["matmul", "matmul_loops"]
+
+
+def test_what_it_does_not_pack_is() -> None:
+    x = tensor("float32", 3, 4, 5)
+    assert able(x, tensor("float32", 3, 5, 6), constant=True) == ["matmul", "matmul_loops"]
+    assert able(tensor("int32", 4, 5), tensor("int32", 5, 6), constant=True) == ["matmul_loops"]
 
 
 # --- conv2d --------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from bucketize import ops
 from bucketize.interpret import run_function
 from bucketize.ir import Builder, Const, Function, Module, Var
 from bucketize.kernel.target import host
+from bucketize.program import strip
 from bucketize.program.decide import decide, defaults
 from bucketize.program.instruction import RunSegment, Segment
 from bucketize.runtime import storage
@@ -190,15 +191,76 @@ def summed(net: Net) -> Function:
     return net.function(net.conv(net.concat(y, z), 6), net.conv(y, 5))
 
 
+def partly(net: Net) -> Function:
+    """A concat in a concat; an input and a sum beside it are no part of it."""
+    y, z = net.conv(net.x, 17), net.conv(net.x, 5, 3)
+    both = net.concat(net.x, y, net.norm(z), z)
+    return net.function(net.conv(net.concat(both, net.conv(y, 9)), 6), z)
+
+
+def stacked(net: Net) -> Function:
+    """Lines on lines of lines, some of them computed one by one; cut again, and beside others."""
+    y, z = net.conv(net.x, 17), net.norm(net.conv(net.x, 17, 3))
+    inner = net.concat(y, z, axis=2)
+    lines = net.concat(inner, net.pool(inner), net.conv(net.x, 17), axis=2)
+    wide = net.concat(net.pool(lines), net.conv(lines, 6), lines)
+    top = net.pool(net.cut(wide, 0, 1, axis=2))
+    return net.function(net.conv(wide, 6), net.conv(net.cut(lines, 1, 3, axis=2), 5), top)
+
+
+def lines_of_rows(net: Net) -> Function:
+    """Lines of what lies in rows that are apart, and what cannot read those."""
+    wide = net.concat(net.conv(net.x, 17), net.conv(net.x, 5))
+    left = net.cut(wide, 0, 17)
+    few, other = net.cut(left, 0, 2, axis=2), net.cut(left, 1, 2, axis=2)
+    return net.function(net.conv(wide, 4), net.conv(few, 6, 3), net.b.emit(ops.exp, other))
+
+
 NETS: list[Callable[[Net], Function]] = [
     *(fire, dense, shuffle, inner_result, whole_result, twice, nested, behind, along_lines),
-    *(slices, summed),
+    *(slices, summed, partly, stacked, lines_of_rows),
 ]
 
 
 @pytest.mark.parametrize("build", NETS, ids=lambda f: f.__name__)
 def test_placed_or_not_the_results_are_the_same(build: Callable[[Net], Function]) -> None:
     check(build(Net()), (2, 9, 7), (1, 1, 2), (1, 30, 31))
+
+
+@pytest.mark.parametrize("build", NETS, ids=lambda f: f.__name__)
+def test_so_they_are_of_one_image(build: Callable[[Net], Function]) -> None:
+    """Its lines are whole pieces of memory."""
+    check(build(Net(sizes=(1, H, W))), (1, 9, 7), (1, 1, 2), (1, 30, 31))
+
+
+@pytest.mark.parametrize("build", NETS, ids=lambda f: f.__name__)
+def test_in_strips_they_are_the_same(
+    build: Callable[[Net], Function], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A strip moves 2 KiB, whatever it reads of constants."""
+    monkeypatch.setattr(strip, "SHARE", 2048 / host().l2)
+    monkeypatch.setattr(strip, "CONSTANT", 1e6)
+    check(build(Net(sizes=(1, H, W))), (1, 30, 31))
+    check(build(Net()), (2, 30, 31))
+
+
+def test_rows_of_matrices_are_written_where_they_are_wanted() -> None:
+    """Along the first axis, through views, by and for kernels that know of no rows apart."""
+    b, c = Builder(), Const(np.random.default_rng(0).standard_normal((6, 8)).astype(np.float32))
+    x = Var("x", tensor("float32", N, 6))
+    y = b.emit(ops.matmul, x, c)
+    z = b.emit(ops.reshape, b.emit(ops.softmax, y, axis=1), newshape=(N * 2, 4))
+    u = b.emit(ops.reshape, b.emit(ops.matmul, x, c), newshape=(N * 2, 4))
+    both = b.emit(ops.concat, z, u, z, axis=0)
+    rows = {"begin": (1,), "end": (-1,), "strides": (1,), "axes": (0,)}
+    inner = b.emit(ops.softmax, b.emit(ops.strided_slice, both, **rows), axis=1)
+    fn = b.function("main", [x], [inner, u])
+    found = kernels(fn)
+    assert (found["concat"], found["strided_slice"]) == (1, 0)
+    run = bucketize.compile(Module({"main": fn}))
+    for n in (1, 5):
+        array = np.random.default_rng(1).standard_normal((n, 6)).astype(np.float32)
+        agree(run.run(array), run_function(fn, [array]), 1e-4)
 
 
 def test_a_block_of_a_known_size() -> None:
@@ -225,11 +287,14 @@ def test_a_saved_program_places_alike(build: Callable[[Net], Function], tmp_path
         (inner_result, 1, 0),
         (whole_result, 0, 0),
         (twice, 1, 0),
-        (nested, 1, 0),
+        (nested, 0, 0),
         (behind, 1, 0),
         (along_lines, 1, 1),
         (slices, 0, 0),
         (summed, 0, 0),
+        (partly, 1, 0),
+        (stacked, 3, 2),
+        (lines_of_rows, 0, 2),
     ],
     ids=lambda x: getattr(x, "__name__", ""),
 )
@@ -238,6 +303,25 @@ def test_what_need_not_be_copied_is_not(
 ) -> None:
     found = kernels(build(Net()))
     assert (found["concat"], found["strided_slice"]) == (concats, slices)
+
+
+@pytest.mark.parametrize(
+    ("build", "concats", "slices"),
+    [(along_lines, 0, 0), (partly, 1, 0), (stacked, 1, 0), (lines_of_rows, 0, 1)],
+    ids=lambda x: getattr(x, "__name__", ""),
+)
+def test_lines_of_one_image_are_not(
+    build: Callable[[Net], Function], concats: int, slices: int
+) -> None:
+    found = kernels(build(Net(sizes=(1, H, W))))
+    assert (found["concat"], found["strided_slice"]) == (concats, slices)
+
+
+def test_a_concat_copies_what_is_not_there() -> None:
+    """Of its operands those that could be written into it have no pitch: nothing is copied."""
+    segment = segment_of(partly(Net()))
+    (call,) = (c for c in segment.calls if c.implementation.template == "concat")
+    assert [p == 0 for p in segment.pitches(call)] == [False, True, False, False, False]
 
 
 def test_a_padded_image_is_copied_only_if_it_is_shallow() -> None:

@@ -125,9 +125,8 @@ def _dtypes(domain: str, name: str) -> str:
     schema = defs.get_schema(name, OPSETS[-1], domain)
     formal = (*schema.inputs, *schema.outputs)[0]
     known = sorted(map(np.dtype, DTYPES), key=lambda d: (d.kind, d.itemsize))
-    names = ", ".join(
-        dict.fromkeys(d.name for d in known if type_name(UnrankedType(d)) in formal.types)
-    )
+    allowed = " ".join(formal.types)  # tensors, or sequences and optional ones of them
+    names = ", ".join(dict.fromkeys(d.name for d in known if type_name(UnrankedType(d)) in allowed))
     for kind, short in KINDS.items():
         names = re.sub(rf"\b{kind}\b", short, names)
     return names

@@ -64,8 +64,13 @@ class Segment:
         return Places(self.fn, {c.binding.outs[0]: Able(c.args, c.pitched) for c in self.every})
 
     def pitches(self, call: KernelCall) -> tuple[Dim | None, ...]:
-        """How far apart the rows of its arguments lie, and then of its results."""
-        return tuple(self.place(a).pitch for a in (*call.args, *call.binding.outs))
+        """How far apart the rows of its arguments lie, and then of its results.
+
+        It is 0 of an argument that lies in the result already, where a concat would copy it to.
+        """
+        inside, whole = self.places.is_part, call.binding.outs[0]
+        args = [0 if inside(a, whole) else self.place(a).pitch for a in call.args]
+        return (*args, *(self.place(o).pitch for o in call.binding.outs))
 
     @cached_property
     def symbols(self) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from pathlib import Path
 from bucketize.ir import Const
 from bucketize.kernel import core
 from bucketize.op import Array
+from bucketize.program import placement
 
 # The words of the blocks, in order. "x" is the address of an array, "n_x" its rows.
 FILL = (
@@ -54,10 +55,14 @@ BASES = ("arena", "table")
 
 
 def agreed() -> str:
-    """A digest of what native code and tables must agree on: the words, and `core`'s kernels."""
+    """A digest of what native code, tables and segments must agree on.
+
+    It is of the words, of `core`'s kernels, and of what says which kernels a segment needs.
+    """
     words = (FILL, WALK, ROUNDS, PLACE, BASES, LINKED, GROUP, MEMBER, LINK, STATE, ROW)
     text = hashlib.sha256(repr(words).encode())
-    for path in sorted(Path(core.__file__).parent.glob("*.py")):
+    native = sorted(Path(core.__file__).parent.glob("*.py"))
+    for path in (*native, Path(placement.__file__)):
         text.update(path.read_bytes())
     return text.hexdigest()[:16]
 

@@ -135,37 +135,39 @@ TILE = loop_template("tile", takes(tile), _tile_source, _tile_launch, nest_count
 def _concat_source(workload: Workload) -> str:
     """The result as rows of `row` elements, to which argument k brings a part of `l{k}`.
 
-    Its own rows lie `p{k}` apart.
+    The rows of the result lie `pitch` apart, its own `p{k}`, or 0 where they are there already.
     """
     count = len(workload.anchor.args)
     s = Source()
     with s.pieces(["_", "row"]):
-        s("left = 0")
+        s("left = 0", "first = c0 * pitch")
         for k in range(count):
-            s(f"right = left + l{k}", "t = greatest(left, j)")
-            s(f"copied(y, i - j + t, x{k}, c0 * p{k} - left + t, least(right, j + m) - t)")
+            s(f"right = left + l{k}")
+            with s.block(f"if p{k} != 0:"):
+                s("t = greatest(left, j)", "n = least(right, j + m) - t")
+                s(f"copied(y, first + t, x{k}, c0 * p{k} - left + t, n)")
             s("left = right")
-    names = ["row", *(f"{name}{k}" for name in "lp" for k in range(count))]
+    names = ["row", "pitch", *(f"{name}{k}" for name in "lp" for k in range(count))]
     return kernel_text("concat", workload, s, names, moved=range(count))
 
 
 def _concat_launch(workload: Workload, shapes: Shapes) -> Launch:
-    axis = workload.anchor.attrs["axis"]
+    axis, out = workload.anchor.attrs["axis"], shapes[-1]
     arguments = argument_shapes(workload, shapes)
     parts = [product(x[axis:]) for x in arguments]
-    pitches = [product((*x[axis:-1], pitch_of(x))) for x in arguments]
-    return Launch((sum(parts, start=0), *parts, *pitches), product(shapes[-1]), GRAIN)
+    pitch, *pitches = (product((*x[axis:-1], pitch_of(x))) for x in (out, *arguments))
+    return Launch((sum(parts, start=0), pitch, *parts, *pitches), product(out), GRAIN)
 
 
-def _concat_counts(_: Workload, at: Loops) -> Counts:
-    row, *parts = at.dims
+def _concat_counts(_workload: Workload, at: Loops) -> Counts:
+    row, _, *parts = at.dims
     return {"row": at.extent / max(row, 1) * (len(parts) // 2)}
 
 
 def _concat_pitched(workload: Workload) -> frozenset[int]:
     """Along the last axis all of them may."""
     last = len(workload.result.shape) - 1
-    known = range(len(workload.body.params))
+    known = range(-1, len(workload.body.params))
     return frozenset(known if workload.anchor.attrs["axis"] == last else ())
 
 

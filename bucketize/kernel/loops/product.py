@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+import numpy as np
+
 from bucketize.ir import Binding
 from bucketize.kernel.emit.expression import dtype_text
 from bucketize.kernel.loops.cost import Counts, Loops
@@ -21,7 +23,7 @@ from bucketize.kernel.loops.loop import (
     argument_shapes,
     kernel_text,
     loop_template,
-    takes,
+    only_op,
 )
 from bucketize.kernel.template import Launch, Shapes
 from bucketize.kernel.workload import Workload
@@ -29,6 +31,7 @@ from bucketize.ops import matmul
 
 ROWS, STEPS = 4, 4  # at once: 16 numbers of A in registers, and the sums read once for 4 steps
 STRIP = 32  # rows that share a block of B while it is in the cache
+MATRIX = 2  # its rank
 COLUMNS, DEPTH = 256, 64  # of that block: 128 KiB of float64, less than any second level
 
 
@@ -131,8 +134,22 @@ def _launch(workload: Workload, shapes: Shapes) -> Launch:
     return Launch(dims, math.prod(batch) * rows, ROWS)
 
 
-def _sums(b: Binding) -> bool:
-    return b.out.type.dtype.kind in "iuf" and b.attrs["weights"] == "float32"
+def _accepts(workload: Workload) -> bool:
+    """Whether it is a product of numbers, but not by a matrix that vector code packs."""
+    b = only_op(workload)
+    if b is None or b.op is not matmul:
+        return False
+    numbers = b.out.type.dtype.kind in "iuf" and b.attrs["weights"] == "float32"
+    return numbers and not _is_packed(workload, b)
+
+
+def _is_packed(workload: Workload, b: Binding) -> bool:
+    """Whether `gemm.matmul` lays the matrix out beforehand: read as it lies, it never paid."""
+    x, y = b.args
+    params = workload.body.params
+    packed = [p for p, constant in zip(params, workload.constant, strict=True) if constant]
+    floats = all(a.type.dtype == np.float32 for a in b.args)
+    return floats and x in params and y in packed and len(y.type.shape) == MATRIX
 
 
 def _counts(_workload: Workload, at: Loops) -> Counts:
@@ -146,4 +163,4 @@ def block_counts(multiplications: float, columns: float) -> Counts:
     return {"row": begun, "multiply": multiplications}
 
 
-MATMUL_LOOPS = loop_template("matmul_loops", takes(matmul, where=_sums), _source, _launch, _counts)
+MATMUL_LOOPS = loop_template("matmul_loops", _accepts, _source, _launch, _counts)

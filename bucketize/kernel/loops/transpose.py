@@ -70,16 +70,28 @@ def _tiles_source(workload: Workload, target: Target) -> str:
     s = Source()
     s(f"n = (e{fast} + {high - 1}) // {high}", f"o = (e{last} + {wide - 1}) // {wide}")
     s(f"o{last} = 1", *(f"o{a} = o{a + 1} * e{a + 1}" for a in reversed(range(last))))
+    s("if begin >= end:", "    return", "r = begin // o")
+    s(f"j = begin % o * {wide}", f"k = r % n * {high}", "r //= n")
+    for a in reversed(rest):
+        s(f"c{a} = r % e{a}", f"r //= e{a}")
     with s.loops(w="begin, end"):
-        s("r = w // o", f"j = w % o * {wide}", f"k = r % n * {high}", "r //= n")
         s(f"h = least({high}, e{fast} - k)", f"m = least({wide}, e{last} - j)")
-        for a in reversed(rest):
-            s(f"c{a} = r % e{a}", f"r //= e{a}")
         s(f"p = {' + '.join(['k', f'j * s{last}', *(f'c{a} * s{a}' for a in rest)])}")
         s(f"q = {' + '.join([f'k * o{fast}', 'j', *(f'c{a} * o{a}' for a in rest)])}")
         _turn(s, workload, target)
+        _advance(s, [("j", wide, last), ("k", high, fast), *((f"c{a}", 1, a) for a in rest[::-1])])
     names = [f"{name}{a}" for name in "es" for a in range(last + 1)]
     return kernel_text("transpose", workload, s, names, moved=(0,))
+
+
+def _advance(s: Source, counters: Sequence[tuple[str, int, int]]) -> None:
+    """On to the next part: the first of the counters, each of a step and an axis, goes fastest."""
+    (name, step, axis), *others = counters
+    s(f"{name} += {step}")
+    if others:
+        with s.block(f"if {name} >= e{axis}:"):
+            s(f"{name} = 0")
+            _advance(s, others)
 
 
 def _turn(s: Source, workload: Workload, target: Target) -> None:
