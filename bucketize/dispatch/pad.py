@@ -7,7 +7,7 @@ names the op. The true extents that masks need are extra scalar parameters of th
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -24,12 +24,14 @@ from bucketize.ir import (
     Function,
     Var,
     copy_binding,
+    functions_of,
 )
 from bucketize.op import FREE, UNSAFE, Fill
 from bucketize.ops.dim import from_dims, mask_tail
 from bucketize.ops.rules import broadcast_padding
 from bucketize.ops.shape import broadcast_to, pad, reshape, strided_slice
 from bucketize.types import (
+    AnyDim,
     Dim,
     Expr,
     Interval,
@@ -101,6 +103,8 @@ class Padding:
         ones = (1,) * len(axes)
         zeros = (0,) * len(axes)
         cut = out.emit(strided_slice, result, begin=zeros, end=end, strides=ones, axes=axes)
+        if any(isinstance(d, AnyDim) for d in want.shape):
+            return cut
         return out.emit(reshape, cut, newshape=want.shape)  # min(S, top) is S in this branch
 
     def _grows(self, dim: Any) -> bool:
@@ -109,8 +113,7 @@ class Padding:
     def _masked_function(self) -> Function:
         out = Builder()
         for b in self.fn.body:
-            if b.op in STRUCTURAL:
-                raise PaddingError(f"{self._where(b)} has no padding rule")
+            self._check_blocks(b)
             self._check_attrs(b)
             self._check_growth(b)
             args = [self._safe(out, b, i) for i in range(len(b.args))]
@@ -119,10 +122,19 @@ class Padding:
         results = [self._masked.get(r, r) for r in self.fn.results]
         return out.function(self.fn.name, (*self.fn.params, *self.extents.values()), results)
 
+    def _check_blocks(self, b: Binding) -> None:
+        """What repeats or decides may do so beside what is padded, but not see it."""
+        if b.op not in STRUCTURAL:
+            return
+        seen = (d for atom in _seen(b) for d in atom.type.shape)
+        attrs = Function("", (), (b,), ()).mentioned()
+        if not attrs.isdisjoint(self.tops) or any(map(self._grows, seen)):
+            raise PaddingError(f"{self._where(b)} has no padding rule")
+
     def _check_attrs(self, b: Binding) -> None:
         for name, value in b.attrs.items():
             if (b.op.name, name) not in SIZING and any(map(self._grows, _flat(value))):
-                shown = f"{name}={value}"
+                shown = f"{name}={_shown(value)}"
                 raise PaddingError(f"{self._where(b)} computes with a padded extent ({shown})")
 
     def _check_growth(self, b: Binding) -> None:
@@ -199,6 +211,19 @@ def _is_monotone_atom(atom: Symbol | Term, names: Container[str]) -> bool:
     if atom.fn == "//":
         return isinstance(atom.args[1], int) and _is_monotone(atom.args[0], names)
     return atom.fn != "%" and all(_is_monotone(d, names) for d in atom.args)
+
+
+def _seen(b: Binding) -> Iterator[Atom]:
+    """The atoms that a binding reads, in its blocks, too."""
+    yield from b.args
+    for block in functions_of(b).values():
+        yield from block.results
+        for inner in block.body:
+            yield from _seen(inner)
+
+
+def _shown(value: Any) -> str:
+    return f"({', '.join(map(_shown, value))})" if isinstance(value, tuple) else str(value)
 
 
 def _flat(value: Any) -> Iterable[Any]:
