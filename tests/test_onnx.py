@@ -238,7 +238,7 @@ REASONS = {
              r"SpaceToDepth: blocks of float32\[N, 4, H\], which must have rank 4"),
     "branch": ("(float[N] x, bool c) => (y) "
                "{ y = If(c)<then_branch = t () => (a) { a = Neg(x) }> }",
-               "If: a branch is left out"),
+               "If: not valid: the attribute else_branch is left out"),
     "ends": ("(float[N] x, float[1] a) => (y) { y = Range(a, a, a) }",
              "Range: start, limit and delta must be scalars"),
     "lone_row": ("(float[N] x) => (y) { y = Trilu(x) }",

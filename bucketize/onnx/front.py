@@ -109,9 +109,11 @@ def _extent(value: ValueInfoProto, axis: int, dim: TensorShapeProto.Dimension) -
     """An extent, or what it is known by; -1 is how some exporters write that they know neither."""
     if dim.dim_param:
         return dim.dim_param
-    return (
-        dim.dim_value if dim.HasField("dim_value") and dim.dim_value != -1 else (value.name, axis)
-    )
+    if not dim.HasField("dim_value") or dim.dim_value == -1:
+        return value.name, axis
+    if dim.dim_value < 0:
+        raise UnsupportedModelError(f"input {value.name!r}, axis {axis}: {dim.dim_value} elements")
+    return dim.dim_value
 
 
 def raw_name(key: Key) -> str:

@@ -46,6 +46,9 @@ def imported(sets: Iterable[OperatorSetIdProto]) -> dict[str, int]:
 
 
 def _check_opset(where: str, found: Mapping[str, int]) -> None:
+    for name, version in found.items():
+        if not 0 <= version < 2**31:
+            raise UnsupportedModelError(f"{where} has version {version} of {name or 'ai.onnx'}")
     version = found.get("", OPSETS[-1])
     if version not in OPSETS:
         known = f"bucketize reads {OPSETS[0]} to {OPSETS[-1]}"

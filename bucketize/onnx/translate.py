@@ -324,7 +324,15 @@ def _is_lost(
 def _attributes(node: NodeProto) -> dict[str, Any]:
     skipped = "consumed_inputs"  # what may be overwritten, of opsets before 6
     plain = (a for a in node.attribute if a.type != AttributeProto.GRAPH and a.name != skipped)
-    return {a.name: _plain(helper.get_attribute_value(a)) for a in plain}
+    return {a.name: _plain(_value(a)) for a in plain}
+
+
+def _value(a: AttributeProto) -> Any:
+    """What an attribute holds."""
+    value = None if a.ref_attr_name else helper.get_attribute_value(a)
+    if value is None:
+        raise Unsupported(f"the attribute {a.name} has no value")
+    return value
 
 
 def _plain(value: Any) -> Any:

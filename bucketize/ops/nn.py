@@ -11,7 +11,7 @@ import numpy as np
 
 from bucketize.errors import TypeRelError
 from bucketize.op import FREE, UNSAFE, Array, Fill, Op, Padding, op
-from bucketize.ops.rules import same
+from bucketize.ops.rules import ENDLESS, same
 from bucketize.types import Dim, Shape, Symbolic, meet, minimum, rely_on_least
 
 Pair = tuple[int, int]
@@ -69,6 +69,8 @@ def _check_numbers(name: str, numbers: Any, count: int, least: int) -> None:
     listed = numbers if isinstance(numbers, tuple | list) else ()
     if len(listed) != count or any(_is_below(n, least) for n in listed):
         raise TypeRelError(f"{name} must be {count} numbers from {least} up, got {numbers!r}")
+    if any(isinstance(n, int) and n > ENDLESS for n in listed):
+        raise TypeRelError(f"{name}, {numbers!r}: no axis is that long")
     for number in listed:
         rely_on_least(number, least)
 
