@@ -11,7 +11,7 @@ from onnx import GraphProto, ModelProto, TensorShapeProto, ValueInfoProto
 
 from bucketize.errors import ArgumentError, BucketizeError, UnsupportedModelError, unknown_name
 from bucketize.ir import Module, Var
-from bucketize.onnx.function import functions
+from bucketize.onnx.function import function_key, functions, makes
 from bucketize.onnx.load import Source, load, opsets
 from bucketize.onnx.node import Unsupported, native_dtype
 from bucketize.onnx.translate import Translation, check_different
@@ -54,6 +54,9 @@ def from_onnx(
     params = parameters(proto.graph, bounds or {}, stored_bounds(proto))
     names = [output.name for output in proto.graph.output]
     check_different("output", names)
+    check_different("function", [str(function_key(f)) for f in proto.functions])
+    for f in proto.functions:
+        check_different("value", [*f.input, *makes(f.node)])
     translation = Translation(opsets(proto), precision, weights, functions(proto))
     main = translation.function("main", proto.graph, params, {})
     translation.check()

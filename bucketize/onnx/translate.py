@@ -29,6 +29,7 @@ from bucketize.onnx.function import (
     check_call,
     defaults_of,
     key_of,
+    makes,
     reads,
     subgraphs,
 )
@@ -114,7 +115,7 @@ class Translation:
         values: Values = {**outer, **_constants(graph), **inputs}
         self.ranks |= _declared_ranks(graph)
         scope = Scope(values, builder, [o.name for o in graph.output], graph.node)
-        check_different("value", [o for node in graph.node for o in node.output if o])
+        check_different("value", [*values.keys() - outer.keys(), *makes(graph.node)])
         self._convert_all(graph.node, scope)
         return [_find(values, o.name, f"the output of {name}") for o in graph.output]
 
@@ -282,6 +283,7 @@ def _declared_ranks(graph: GraphProto) -> dict[str, int]:
 def _constants(graph: GraphProto) -> dict[str, Const]:
     if graph.sparse_initializer:
         raise UnsupportedModelError("sparse initializers are not supported")
+    check_different("initializer", [t.name for t in graph.initializer])
     return {t.name: _constant(t) for t in graph.initializer}
 
 
@@ -296,6 +298,8 @@ def _array(tensor: TensorProto) -> np.ndarray[Any, Any]:
     if tensor.data_location == TensorProto.EXTERNAL:
         raise Unsupported("stored outside of the model, which must be loaded from a path")
     native_dtype(tensor.data_type)
+    if any(d < 0 for d in tensor.dims):
+        raise Unsupported(f"corrupt: a negative extent in {[*tensor.dims]}")
     try:
         return numpy_helper.to_array(tensor)
     except ValueError as e:
