@@ -187,7 +187,7 @@ class Op:
 def _fits(dim: Dim, dtype: np.dtype[Any]) -> bool:
     """Whether a dim cannot have wrapped around in this dtype; int64 holds every extent."""
     if dtype.itemsize == np.dtype(np.int64).itemsize:
-        return True
+        return not isinstance(dim, int) or -(2**63) <= dim < 2**63
     lo, hi = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
     return minimum(dim, int(hi)) == dim and maximum(dim, int(lo)) == dim
 

@@ -232,7 +232,7 @@ REASONS = {
              r"SpaceToDepth: blocks of float32\[N, 4, H\], which must have rank 4"),
     "branch": ("(float[N] x, bool c) => (y) "
                "{ y = If(c)<then_branch = t () => (a) { a = Neg(x) }> }",
-               "If: a branch is left out"),
+               "If: not valid: the attribute else_branch is left out"),
     "ends": ("(float[N] x, float[2] a) => (y) { y = Range(a, a, a) }",
              r"Range: input 0 is float32\[2\], expected one element"),
     "lone_row": ("(float[N] x) => (y) { y = Trilu(x) }",

@@ -7,7 +7,7 @@ names the op. The true extents that masks need are extra scalar parameters of th
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ from bucketize.ir import (
     Function,
     Var,
     copy_binding,
+    functions_of,
     show_attr,
 )
 from bucketize.op import FREE, UNSAFE, Fill
@@ -32,6 +33,7 @@ from bucketize.ops.dim import from_dims, mask_tail
 from bucketize.ops.rules import broadcast_padding
 from bucketize.ops.shape import broadcast_to, concat, pad, reshape, strided_slice
 from bucketize.types import (
+    AnyDim,
     Dim,
     Expr,
     Interval,
@@ -104,6 +106,8 @@ class Padding:
         ones = (1,) * len(axes)
         zeros = (0,) * len(axes)
         cut = out.emit(strided_slice, result, begin=zeros, end=end, strides=ones, axes=axes)
+        if any(isinstance(d, AnyDim) for d in want.shape):
+            return cut
         return out.emit(reshape, cut, newshape=want.shape)  # min(S, top) is S in this branch
 
     def _grows(self, dim: Any) -> bool:
@@ -112,8 +116,9 @@ class Padding:
     def _masked_function(self) -> Function:
         out = Builder()
         for b in self.fn.body:
-            if b.op in STRUCTURAL or not b.is_ranked:
+            if not b.is_ranked:
                 raise PaddingError(f"{self._where(b)} has no padding rule")
+            self._check_blocks(b)
             if b.op is from_dims and any(map(self._grows, b.attrs["dims"])):
                 self._masked[b.out] = self._told(out, b)
                 continue
@@ -140,6 +145,15 @@ class Padding:
     def _extent(self, dim: Dim) -> Var:
         name, type_ = f"extent{len(self.extents)}", TensorType(np.dtype(np.int64), ())
         return self.extents.setdefault(dim, Var(name, type_))
+
+    def _check_blocks(self, b: Binding) -> None:
+        """What repeats or decides may do so beside what is padded, but not see it."""
+        if b.op not in STRUCTURAL:
+            return
+        seen = (d for atom in _seen(b) for d in atom.type.shape)
+        attrs = Function("", (), (b,), ()).mentioned()
+        if not attrs.isdisjoint(self.tops) or any(map(self._grows, seen)):
+            raise PaddingError(f"{self._where(b)} has no padding rule")
 
     def _check_attrs(self, b: Binding) -> None:
         for name, value in b.attrs.items():
@@ -218,6 +232,15 @@ def _is_monotone_atom(atom: Symbol | Term, names: Container[str]) -> bool:
     if atom.fn == "//":
         return isinstance(atom.args[1], int) and _is_monotone(atom.args[0], names)
     return atom.fn != "%" and all(_is_monotone(d, names) for d in atom.args)
+
+
+def _seen(b: Binding) -> Iterator[Atom]:
+    """The atoms that a binding reads, in its blocks, too."""
+    yield from b.args
+    for block in functions_of(b).values():
+        yield from block.results
+        for inner in block.body:
+            yield from _seen(inner)
 
 
 def _flat(value: Any) -> Iterable[Any]:

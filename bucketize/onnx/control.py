@@ -27,8 +27,8 @@ ENDLESS = Const(np.array(np.iinfo(np.int64).max))
 @converts("If")
 def _if(n: Node) -> tuple[Atom, ...]:
     then, orelse = n.attr("then_branch"), n.attr("else_branch")
-    if then is None or orelse is None:
-        raise Unsupported("a branch is left out")
+    if not isinstance(then, Function) or not isinstance(orelse, Function):
+        raise Unsupported("a branch has inputs")
     return n.builder.emit_all(IF, scalar_of(n.builder, n[0]), then=then, orelse=orelse)
 
 
@@ -38,16 +38,30 @@ def scalar_of(out: Builder, x: Atom) -> Atom:
     return x if is_scalar else out.emit(reshape, x, newshape=())
 
 
+def _body(n: Node) -> Graph:
+    body: Function | Graph = n.attr("body")
+    if isinstance(body, Function):
+        raise Unsupported("a body without inputs")
+    return body
+
+
+def _made(results: tuple[Atom, ...], least: int) -> tuple[Atom, ...]:
+    """What a body made, at least what is carried on."""
+    if len(results) < least:
+        raise Unsupported(f"a body of {len(results)} outputs, expected {least} at least")
+    return results
+
+
 @converts("Loop")
 def _loop(n: Node) -> tuple[Atom, ...]:
     ends = n.optional(0) or ENDLESS, n.optional(1) or TRUE
     carried = tuple(n[i] for i in range(2, len(n.inputs)))
-    graph: Graph = n.attr("body")
+    graph = _body(n)
 
     def make(params: tuple[Var, ...]) -> Function:
         out = Builder()
         # inside, the condition holds: that is why there is another round
-        proceed, *made = graph(out, (params[0], TRUE, *params[1:]))
+        proceed, *made = _made(graph(out, (params[0], TRUE, *params[1:])), len(params))
         return out.function("body", params, (scalar_of(out, proceed), *made))
 
     body = settle([c.type for c in carried], make)
@@ -99,7 +113,7 @@ def _scan(n: Node) -> tuple[Atom, ...]:
     for x, axis in zip(rows, axes, strict=True):
         meet(extent, x.type.shape[axis])
     trips = extent_of(n.builder, rows[0], axes[0])
-    body = settle([h.type for h in held], _step(n, rows, axes, backward, trips, n.attr("body")))
+    body = settle([h.type for h in held], _step(n, rows, axes, backward, trips, _body(n)))
     made = n.builder.emit_all(LOOP, trips, TRUE, *held, body=body)
     return (*made[: len(held)], *_laid_out(n, made[len(held) :]))
 
@@ -121,7 +135,7 @@ def _step(
             out.emit(gather, x, places[back], axis=axis)
             for x, axis, back in zip(rows, axes, backward, strict=True)
         ]
-        made = graph(out, (*params[1:], *taken))
+        made = _made(graph(out, (*params[1:], *taken)), len(params) - 1)
         return out.function("body", params, (TRUE, *made))
 
     return make

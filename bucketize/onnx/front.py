@@ -11,7 +11,7 @@ from onnx import GraphProto, ModelProto, TensorShapeProto, ValueInfoProto
 
 from bucketize.errors import ArgumentError, BucketizeError, UnsupportedModelError, unknown_name
 from bucketize.ir import Module, Var
-from bucketize.onnx.function import functions
+from bucketize.onnx.function import function_key, functions, makes
 from bucketize.onnx.kind import type_of
 from bucketize.onnx.load import Source, load, opsets
 from bucketize.onnx.node import Unsupported
@@ -55,6 +55,9 @@ def from_onnx(
     params = parameters(proto.graph, bounds or {}, stored_bounds(proto))
     names = [output.name for output in proto.graph.output]
     check_different("output", names)
+    check_different("function", [str(function_key(f)) for f in proto.functions])
+    for f in proto.functions:
+        check_different("value", [*f.input, *makes(f.node)])
     translation = Translation(opsets(proto), precision, weights, functions(proto))
     main = translation.function("main", proto.graph, params, {})
     translation.check()
@@ -108,9 +111,11 @@ def _extent(value: ValueInfoProto, axis: int, dim: TensorShapeProto.Dimension) -
     """An extent, or what it is known by; -1 is how some exporters write that they know neither."""
     if dim.dim_param:
         return dim.dim_param
-    return (
-        dim.dim_value if dim.HasField("dim_value") and dim.dim_value != -1 else (value.name, axis)
-    )
+    if not dim.HasField("dim_value") or dim.dim_value == -1:
+        return value.name, axis
+    if dim.dim_value < 0:
+        raise UnsupportedModelError(f"input {value.name!r}, axis {axis}: {dim.dim_value} elements")
+    return dim.dim_value
 
 
 def raw_name(key: Key) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import NamedTuple, TypeAlias
 
@@ -14,7 +14,7 @@ from bucketize.onnx.load import domain
 Attributes: TypeAlias = Mapping[str, AttributeProto]
 
 MAX_DEPTH = 64  # of calls inside calls; exporters write a dozen
-MAX_CALLS = 1 << 20  # calls: of functions that each call the next one twice there are 2^n
+MAX_CALLS = 1 << 14  # calls: of functions that each call the next one twice there are 2^n
 
 
 class Key(NamedTuple):
@@ -35,7 +35,17 @@ def key_of(node: NodeProto) -> Key:
 
 def functions(model: ModelProto) -> dict[Key, FunctionProto]:
     """The functions of the model itself."""
-    return {Key(domain(f.domain), f.name, f.overload): f for f in model.functions}
+    return {function_key(f): f for f in model.functions}
+
+
+def function_key(function: FunctionProto) -> Key:
+    """What calls it says of it."""
+    return Key(domain(function.domain), function.name, function.overload)
+
+
+def makes(nodes: Iterable[NodeProto]) -> Iterator[str]:
+    """The names that nodes give to what they make."""
+    return (o for node in nodes for o in node.output if o)
 
 
 def check_call(key: Key, calls: Sequence[Key], count: int) -> None:

@@ -46,6 +46,9 @@ def imported(sets: Iterable[OperatorSetIdProto]) -> dict[str, int]:
 
 
 def _check_opset(where: str, found: Mapping[str, int]) -> None:
+    for name, version in found.items():
+        if not 0 <= version < 2**31:
+            raise UnsupportedModelError(f"{where} has version {version} of {name or 'ai.onnx'}")
     version = found.get("", OPSETS[-1])
     if version not in OPSETS:
         known = f"bucketize reads {OPSETS[0]} to {OPSETS[-1]}"
@@ -88,5 +91,10 @@ def _message(source: Source) -> tuple[ModelProto, str]:
         return onnx.load_model(path), str(path)
     except OSError as e:
         raise UnsupportedModelError(f"cannot read {path}: {e.strerror}") from e
-    except (DecodeError, ValidationError, ValueError) as e:
+    except (
+        DecodeError,
+        ValidationError,
+        ValueError,
+        RuntimeError,
+    ) as e:  # the latter of onnx's C++
         raise UnsupportedModelError(f"{path} is no ONNX model: {e}") from e

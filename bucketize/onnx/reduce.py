@@ -212,6 +212,8 @@ def _group_norm(n: Node) -> Atom:
     groups, epsilon, dims = n.attr("num_groups"), n.attr("epsilon", 1e-5), n[0].type.shape
     if groups < 1:
         raise Unsupported(f"num_groups is {groups}")
+    if len(dims) < 2:
+        raise Unsupported(f"groups of channels of {n[0].type}, which must have rank 2 or more")
     split = (dims[0], groups, dims[1] // groups, *dims[2:])
     one, zero = n.like(n[0], 1), n.like(n[0], 0)
     x = n.emit(r.layer_norm, reshaped(n, n[0], split), one, zero, axis=2, epsilon=epsilon)

@@ -215,13 +215,21 @@ def _split(n: Node) -> tuple[Atom, ...]:
         raise Unsupported(f"num_outputs is {parts}, there are {n.outputs}")
     if n.optional(1):
         sizes = n.vector(1, parts)
-        return tuple(
-            n.emit_dynamic(dyn_split, n[0], sizes, axis=axis, part=i) for i in range(parts)
-        )
+        known = sizes.value.tolist() if isinstance(sizes, Const) else None
+        x = n[0] if known is None else _of_extent(n, n[0], axis, sum(known))
+        return tuple(n.emit_dynamic(dyn_split, x, sizes, axis=axis, part=i) for i in range(parts))
     if isinstance(size, AnyDim):
         return _split_evenly(n, axis, parts)
     each = (size + (parts - 1)) // parts
     return tuple(_cut(n, n[0], axis, i * each, (i + 1) * each) for i in range(parts))
+
+
+def _of_extent(n: Node, x: Atom, axis: int, wanted: int) -> Atom:
+    """`x`, of which a run checks how many elements an axis has."""
+    shape = (*x.type.shape[:axis], wanted, *x.type.shape[axis + 1 :])
+    if isinstance(x.type.shape[axis], int) or any(isinstance(d, AnyDim) for d in shape):
+        return x
+    return n.emit(s.reshape, x, newshape=shape)
 
 
 def _split_evenly(n: Node, axis: int, parts: int) -> tuple[Atom, ...]:
@@ -236,6 +244,9 @@ def _split_evenly(n: Node, axis: int, parts: int) -> tuple[Atom, ...]:
 @converts("Slice", since=10)
 def _slice(n: Node) -> Atom:
     begin, end = n.vector(1), n.vector(2)
+    (count,) = begin.type.shape
+    if n[0].type.is_tensor and isinstance(count, int) and count > len(n[0].type.shape):
+        raise Unsupported(f"{count} axes of rank {len(n[0].type.shape)}")
     axes = n.vector(3) if n.optional(3) else _indices(n, begin)
     strides = n.vector(4) if n.optional(4) else _ones(n, begin)
     return n.emit_dynamic(dyn_strided_slice, n[0], begin, end, strides, axes)

@@ -25,8 +25,9 @@ def check_node(node: NodeProto, opsets: Mapping[str, int], domain: str, nested: 
         wanted = known[a.name].type.name if a.name in known else None  # type: ignore[attr-defined]
         if wanted not in (None, AttributeProto.AttributeType.Name(a.type)):
             raise Unsupported(f"the attribute {a.name} has another type than {wanted}")
-    if nested:
-        return  # the checker would miss the names around the graph
+    if nested:  # the checker would miss the names around the graph
+        _check_counts(schema, node)
+        return
     context = checker.C.CheckerContext()
     context.ir_version = IR_VERSION
     context.opset_imports = dict(opsets)
@@ -34,6 +35,18 @@ def check_node(node: NodeProto, opsets: Mapping[str, int], domain: str, nested: 
         checker.check_node(node, context)
     except checker.ValidationError as e:
         raise Unsupported(f"not valid: {str(e).splitlines()[0]}") from e
+
+
+def _check_counts(schema: defs.OpSchema, node: NodeProto) -> None:
+    """Raise Unsupported for too few or too many operands or results, or an attribute left out."""
+    if not schema.min_input <= len(node.input) <= schema.max_input:
+        raise Unsupported(f"not valid: {len(node.input)} inputs")
+    if not schema.min_output <= len(node.output) <= schema.max_output:
+        raise Unsupported(f"not valid: {len(node.output)} outputs")
+    given = {a.name for a in node.attribute}
+    for name, attribute in schema.attributes.items():
+        if attribute.required and name not in given:
+            raise Unsupported(f"not valid: the attribute {name} is left out")
 
 
 def check_dtypes(schema: defs.OpSchema | None, inputs: Sequence[Atom | None]) -> None:

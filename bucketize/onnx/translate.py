@@ -30,6 +30,7 @@ from bucketize.onnx.function import (
     check_call,
     defaults_of,
     key_of,
+    makes,
     reads,
     subgraphs,
 )
@@ -117,7 +118,7 @@ class Translation:
         values: Values = {**outer, **_constants(graph), **inputs}
         self.ranks |= _declared_ranks(graph)
         scope = Scope(values, builder, [o.name for o in graph.output], graph.node)
-        check_different("value", [o for node in graph.node for o in node.output if o])
+        check_different("value", [*values.keys() - outer.keys(), *makes(graph.node)])
         self._convert_all(graph.node, scope)
         return [_find(values, o.name, f"the output of {name}") for o in graph.output]
 
@@ -287,6 +288,7 @@ def _declared_ranks(graph: GraphProto) -> dict[str, int]:
 def _constants(graph: GraphProto) -> dict[str, Const]:
     if graph.sparse_initializer:
         raise UnsupportedModelError("sparse initializers are not supported")
+    check_different("initializer", [t.name for t in graph.initializer])
     return {t.name: _constant(t) for t in graph.initializer}
 
 
@@ -301,6 +303,8 @@ def _array(tensor: TensorProto) -> np.ndarray[Any, Any]:
     if tensor.data_location == TensorProto.EXTERNAL:
         raise Unsupported("stored outside of the model, which must be loaded from a path")
     native_dtype(tensor.data_type)
+    if any(d < 0 for d in tensor.dims):
+        raise Unsupported(f"corrupt: a negative extent in {[*tensor.dims]}")
     try:
         return numpy_helper.to_array(tensor)
     except ValueError as e:
@@ -350,7 +354,15 @@ def _unranked(node: NodeProto, scope: Scope) -> str:
 def _attributes(node: NodeProto) -> dict[str, Any]:
     skipped = "consumed_inputs"  # what may be overwritten, of opsets before 6
     plain = (a for a in node.attribute if a.type != AttributeProto.GRAPH and a.name != skipped)
-    return {a.name: _plain(helper.get_attribute_value(a)) for a in plain}
+    return {a.name: _plain(_value(a)) for a in plain}
+
+
+def _value(a: AttributeProto) -> Any:
+    """What an attribute holds."""
+    value = None if a.ref_attr_name else helper.get_attribute_value(a)
+    if value is None:
+        raise Unsupported(f"the attribute {a.name} has no value")
+    return value
 
 
 def _plain(value: Any) -> Any:

@@ -15,7 +15,7 @@ from bucketize.ops.reduce import (
     reduce_prod,
     reduce_sum,
 )
-from bucketize.ops.rules import check_axes, check_extents, text, unsafe
+from bucketize.ops.rules import check_axes, check_extents, same, text, unsafe
 from bucketize.ops.shape import squeeze, strided_slice, unsqueeze
 from bucketize.types import ANY, Dim, Shape, TensorType, meet
 
@@ -177,7 +177,10 @@ def _split_shape(x: Shape, sizes: Dim | Shape, *, axis: int, part: int) -> Shape
 
 
 def _split_twin(x: TensorType, sizes: TensorType, *, axis: int, part: int) -> Twin:
-    begin, end = _part(x.shape, read(sizes), axis, part)
+    parts = read(sizes)
+    begin, end = _part(x.shape, parts, axis, part)
+    if not same(sum(parts), x.shape[axis]):
+        return None  # a slice takes what there is
     return twin(strided_slice, begin=(begin,), end=(end,), strides=(1,), axes=(axis,))
 
 

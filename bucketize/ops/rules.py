@@ -14,6 +14,7 @@ from bucketize.types import ANY, AnyDim, Dim, Shape, broadcast_shapes, maximum, 
 
 DType = np.dtype[Any]
 
+MOST = 2**60  # elements: more of them, of 8 bytes each, have no addresses
 ENDLESS = 2**31 - 1  # exporters write "to the end" as this or more; no axis is that long
 
 
@@ -168,6 +169,6 @@ def range_extent(start: Dim, stop: Dim, step: Dim) -> Dim:
         raise TypeRelError(f"a step of 0 from {start} to {stop}")
     way = stop - start if step > 0 else start - stop
     count = maximum((way + (abs(step) - 1)) // abs(step), 0)
-    if isinstance(count, int) and count > limits(np.dtype(np.int64))[1]:
+    if isinstance(count, int) and count > MOST:
         raise TypeRelError(f"{count} elements from {start} to {stop}: no axis is that long")
     return count

@@ -14,6 +14,7 @@ import numpy as np
 
 from bucketize.errors import TypeRelError
 from bucketize.op import FREE, UNSAFE, Array, Padding
+from bucketize.ops.rules import ENDLESS
 from bucketize.types import Dim, Shape, Symbolic, meet, minimum, rely_on_least
 
 PRECISIONS = ("default", "exact")
@@ -43,6 +44,8 @@ def check_numbers(name: str, numbers: Any, count: int, least: int) -> None:
     listed = numbers if isinstance(numbers, tuple | list) else ()
     if len(listed) != count or any(_is_below(n, least) for n in listed):
         raise TypeRelError(f"{name} must be {count} numbers from {least} up, got {numbers!r}")
+    if any(isinstance(n, int) and n > ENDLESS for n in listed):
+        raise TypeRelError(f"{name}, {numbers!r}: no axis is that long")
     for number in listed:
         rely_on_least(number, least)
 

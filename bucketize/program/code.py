@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from bucketize.errors import CompileError
 from bucketize.op import Array
 from bucketize.types import ADD, FUNCTIONS, MULTIPLY, AnyDim, Dim, Expr, Symbol, Term
 
@@ -57,6 +58,8 @@ class DimCode:
 
     def _number(self, value: int) -> int:
         if value not in self._numbers:
+            if not -(2**63) <= value < 2**63:
+                raise CompileError(f"a tensor is too large: {value} has more than 64 bits")
             self._numbers[value] = len(self.initial)
             self.initial.append(value)
         return self._numbers[value]

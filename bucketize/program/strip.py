@@ -18,7 +18,7 @@ from bucketize.kernel.template import Launch, Lines, Window
 from bucketize.kernel.work import work
 from bucketize.program.instruction import KernelCall, Segment
 from bucketize.program.plan import GROUP, MEMBER, STATE
-from bucketize.types import Dim, Shape, ceil_div, evaluate, maximum, positive, product
+from bucketize.types import AnyDim, Dim, Shape, ceil_div, evaluate, maximum, positive, product
 
 RANK = 4
 SHARE = 0.25
@@ -129,7 +129,12 @@ class _Grouping:
             first = first + 1 if found is None else found.last + 1
 
     def is_worth(self, group: Group) -> bool:
-        """Whether its constants leave room for a strip: each strip reads them."""
+        """Whether its constants leave room for a strip, which reads them, and sizes tell its words.
+
+        Words become `?` where windows of windows have pads that hang on sizes.
+        """
+        if any(isinstance(w, AnyDim) for w in group.words(0)):
+            return False
         args = (a for c in group.calls for a in c.args if isinstance(a, Const))
         held = {id(a.value): a.value.nbytes for a in args}
         return sum(held.values()) <= self.strip_bytes * CONSTANT

@@ -127,7 +127,8 @@ class State:
     def _refuse(self, sizes: Mapping[str, int]) -> None:
         """Raise what the types say of these sizes; they are inferred again for the words of it."""
         status = self.fill_word[FILL.index("status")]
-        fn, shown = self.segment.fn, ", ".join(f"{n}={s}" for n, s in sizes.items())
+        fn = self.segment.fn
+        shown = ", ".join(f"{n}={s}" for n, s in sizes.items()) or "the sizes of the types"
         relied = negative = ""
         if status == RELATION:
             relied = _broken(relied_on(fn), sizes)

@@ -117,6 +117,8 @@ class Expr(Symbolic):
         return text.replace("+ -", "- ")
 
 
+MOST_ATOMS = 1 << 12  # of a dim: what a model squares over and over is followed no further
+
 ANY = AnyDim()
 Atom: TypeAlias = Symbol | Term
 Dim: TypeAlias = int | Symbol | Expr | AnyDim
@@ -174,7 +176,15 @@ def _from_terms(terms: Mapping[Monomial, int]) -> Dim:
 
 def term(fn: str, *args: Dim) -> Dim:
     """A dim that is `fn` of others, with nothing to simplify."""
-    return Expr(((((Term(fn, args)),), 1),))
+    return ANY if sum(map(_size, args)) > MOST_ATOMS else Expr(((((Term(fn, args)),), 1),))
+
+
+def _size(dim: Dim) -> int:
+    """How many atoms a dim is written with."""
+    if not isinstance(dim, Expr):
+        return 1
+    atoms = [a for monomial, _ in dim.terms for a in monomial]
+    return len(atoms) + sum(_size(d) for a in atoms if isinstance(a, Term) for d in a.args)
 
 
 def _add(a: Dim, b: Dim) -> Dim:
@@ -189,6 +199,8 @@ def _add(a: Dim, b: Dim) -> Dim:
 def _multiply(a: Dim, b: Dim) -> Dim:
     if isinstance(a, AnyDim) or isinstance(b, AnyDim):
         return 0 if 0 in (a, b) else ANY
+    if isinstance(a, Expr) and isinstance(b, Expr) and _size(a) * _size(b) > MOST_ATOMS:
+        return ANY
     total: dict[Monomial, int] = {}
     for m, c in _terms(a).items():
         for n, d in _terms(b).items():
