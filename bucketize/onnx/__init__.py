@@ -19,8 +19,10 @@ from bucketize.onnx import (  # noqa: F401  importing the families fills the tab
     rule_index,
     rule_reduce,
     rule_shape,
+    rule_spectrum,
     rule_window,
     shape,
+    spectrum,
     transposed,
     window,
 )

@@ -1,9 +1,13 @@
-"""Export rules of shifts: ONNX shifts numbers without a sign, and by less than they have bits."""
+"""Export rules of what is about bits.
+
+ONNX shifts numbers without a sign, and by less than they have bits.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
+from bucketize.onnx.node import Unsupported
 from bucketize.onnx.rule import Site, exports
 from bucketize.ops import bits
 
@@ -34,3 +38,8 @@ def _shifted(s: Site, x: str, direction: str) -> str:
     made = s.node("BitShift", s.cast(x, np.uint64), places, direction=direction)
     some = s.node("LessOrEqual", by, most)
     return s.node("Where", some, s.cast(made, np.int64), s.constant(0, np.int64))
+
+
+@exports(bits.bitcast)
+def _bitcast(_: Site) -> str:
+    raise Unsupported("ONNX reads bits as another dtype from opset 26 on")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from bucketize.op import Array
+from bucketize.errors import TypeRelError
+from bucketize.op import Array, op
 from bucketize.ops.elementwise import elementwise
-from bucketize.ops.rules import integers
+from bucketize.ops.rules import DType, free, integers, named_dtype
 
 EXAMPLE = (
     "int64[N, C], int64[C]; int8[N, 1, C], int8[M, 1]; uint16[N] in [0, 2**16), uint16[] in [0, 99)"
@@ -51,3 +52,21 @@ def left_shift(x: Array, y: Array) -> Array:
 def right_shift(x: Array, y: Array) -> Array:
     """`x` with its bits `y` places lower; those that come in are that of the sign."""
     return np.right_shift(x, y)
+
+
+def _bitcast_dtype(x: DType, *, dtype: str) -> DType:
+    other = named_dtype(dtype=dtype)
+    if other.itemsize != x.itemsize:
+        raise TypeRelError(f"the bits of {x} are not as many as those of {other}")
+    return other
+
+
+@op(
+    shape=lambda x, **_: x,
+    dtype=_bitcast_dtype,
+    padding=free,
+    example='float32[N, C] {dtype="int32"}; int64[N] {dtype="float64"}; bool[N] {dtype="uint8"}',
+)
+def bitcast(x: Array, *, dtype: str) -> Array:
+    """The bits of `x` read as another dtype of the same size (ONNX BitCast)."""
+    return x.view(dtype)
