@@ -123,7 +123,7 @@ def _mel_shape(*scalars: Shape, **_: Any) -> Shape:
     dtype=named_dtype,
     padding=unsafe,
     example="int64[] in [1, 8), int64[] in [16, 40), int64[] in [8000, 8001), "
-    'float32[] in [0, 1), float32[] in [4000, 4001) {dtype="float32"}',
+    'float32[] in [0, 1), float32[] in [2000, 3000) {dtype="float32"}',
 )
 def mel_weight_matrix(
     bins: Array, length: Array, rate: Array, low: Array, high: Array, *, dtype: str
