@@ -284,6 +284,7 @@ def tensor_scatter(x: Array, update: Array, start: Array, *, axis: int, circular
 
     What goes beyond the end of a `circular` cache goes on at its begin (ONNX TensorScatter).
     """
+    _cache_shape(x.shape, update.shape, start.shape, axis=axis)
     extent, length = x.shape[axis], update.shape[axis]
     if not circular:
         for index in start[(start < 0) | (start > extent - length)]:

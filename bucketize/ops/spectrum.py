@@ -70,6 +70,7 @@ def _told_length(x: Shape, length: Dim | Shape, axis: int, **kind: bool) -> Dim:
 
 def _dyn_dft_shape(x: Shape, length: Dim | Shape, axis: Dim | Shape, **kind: bool) -> Shape:
     (front,) = front_axes(len(x), (lone("axis", axis),))
+    length = length if length == () else lone("dft_length", length)
     if isinstance(front, int):
         told = _told_length(x, length, front, **kind)
         return tuple(dft.shape(x, axis=front, length=told, **kind))
