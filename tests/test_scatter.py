@@ -128,6 +128,20 @@ def test_caches_as_the_reference_of_onnx_has_them(mode: str, threads: int) -> No
         np.testing.assert_array_equal(exe.run(**inputs)[0], want)
 
 
+@pytest.mark.parametrize("dtype", ["int64", "uint64", "int8"])
+def test_a_circle_begins_at_any_index(dtype: str) -> None:
+    params = (Var("x", tensor("float32", 2, 4)), Var("u", tensor("float32", 2, 3)))
+    mod = module(ops.tensor_scatter, *params, Var("w", tensor(dtype, 2)), axis=1, circular=True)
+    start = np.array([np.iinfo(dtype).max, 3], dtype)
+    wide = start.astype("u8") % 4
+    want = np.zeros((2, 4), "f4")
+    for row, begin in enumerate(wide):
+        want[row, (int(begin) + np.arange(3)) % 4] = [1, 2, 3]
+    inputs = np.zeros((2, 4), "f4"), np.array([[1, 2, 3]] * 2, "f4"), start
+    for (got,) in (evaluate_module(mod, *inputs), bucketize.compile(mod).run(*inputs)):
+        np.testing.assert_array_equal(got, want)
+
+
 def test_without_indices_an_update_begins_at_0() -> None:
     graph = "(float[B, C, D] x, float[B, N, D] u) => (y) { y = TensorScatter<axis = 1>(x, u) }"
     mod = bucketize.from_onnx(parse(graph, opset=24))

@@ -276,17 +276,13 @@ def _dropout(n: Node) -> tuple[Atom, ...]:
     """Nothing, for in inference all is kept; what is dropped in training is random."""
     n.attr("seed")
     x, reason = n[0], "training_mode is true: what is dropped is random"
-    ratio, training = n.optional(1) or n.like(x, 0.5), n.optional(2) or Const(np.array(False))
-    if not any(isinstance(a, Const) and not a.value.any() for a in (ratio, training)):
-        told = [n.emit(e.cast, a, dtype="bool") for a in (ratio, training) if _is_told(a)]
+    operands = n.optional(1) or n.like(x, 0.5), n.optional(2) or Const(np.array(False))
+    if all(a.value.any() for a in operands if isinstance(a, Const)):
+        told = [n.emit(e.cast, a, dtype="bool") for a in operands if not isinstance(a, Const)]
         if not told:
             raise Unsupported(reason)
         x = _unless(n, reduce(lambda a, b: n.emit(e.logical_and, a, b), told), x, reason)
     return (x, *_kept(n, "bool"))
-
-
-def _is_told(x: Atom) -> bool:
-    return not isinstance(x, Const)
 
 
 def _unless(n: Node, condition: Atom, x: Atom, reason: str) -> Atom:

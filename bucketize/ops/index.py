@@ -289,10 +289,11 @@ def tensor_scatter(x: Array, update: Array, start: Array, *, axis: int, circular
     if not circular:
         for index in start[(start < 0) | (start > extent - length)]:
             raise IndexError(f"index {index} is out of range for extent {extent - length + 1}")
-    places = np.add.outer(start, np.arange(length))
+    around = max(extent, 1)
+    begin = (start % around).astype(np.int64)
+    places = np.add.outer(begin, np.arange(length)) % around
     out = np.moveaxis(x.copy(), axis, 1)
-    batch = np.arange(x.shape[0])[:, None]
-    out[batch, places % extent if extent else places] = np.moveaxis(update, axis, 1)
+    out[np.arange(x.shape[0])[:, None], places] = np.moveaxis(update, axis, 1)
     return np.ascontiguousarray(np.moveaxis(out, 1, axis))
 
 
