@@ -13,9 +13,9 @@ from bucketize.onnx.node import Node, Unsupported, cast, converts, converts_dire
 from bucketize.op import Op
 from bucketize.ops import activation, bits
 from bucketize.ops import elementwise as e
+from bucketize.ops import shape as sh
 from bucketize.ops import trigonometry as t
 from bucketize.ops.dyn import dyn_full
-from bucketize.ops.shape import reshape, shape_of
 
 DIRECT = {
     "Abs": e.abs_,
@@ -288,7 +288,7 @@ def _dropout(n: Node) -> tuple[Atom, ...]:
 def _unless(n: Node, condition: Atom, x: Atom, reason: str) -> Atom:
     """`x`; a run where the condition holds is an error."""
     if condition.type.shape:
-        condition = n.emit(reshape, condition, newshape=())
+        condition = n.emit(sh.reshape, condition, newshape=())
     kept = Builder().function("kept", (), (x,))
     refused = illegal(kept, UnsupportedModelError(reason))
     (out,) = n.builder.emit_all(IF, condition, then=refused, orelse=kept)
@@ -311,7 +311,7 @@ def _kept(n: Node, dtype: str) -> tuple[Atom, ...]:
     """The mask of a dropout that drops nothing, if it is asked for."""
     if n.outputs == 1:
         return ()
-    return (n.emit_dynamic(dyn_full, n.emit(shape_of, n[0]), value=1, dtype=dtype),)
+    return (n.emit_dynamic(dyn_full, n.emit(sh.shape_of, n[0]), value=1, dtype=dtype),)
 
 
 def _is_float(x: Atom) -> bool:
