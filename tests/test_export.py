@@ -105,7 +105,6 @@ def module(emit: Emit, dtype: str, *shape: Any) -> Module:
 # --- rules ---------------------------------------------------------------------------------------
 
 TABLE = [op for op in OPS.values() if op not in STRUCTURAL]
-NOT_READ = "the window of the weights"  # what the front end does not take back
 LATER = [ops.bitcast, ops.cumprod, ops.dyn_cumprod]  # operators of newer opsets than exports have
 
 
