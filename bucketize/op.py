@@ -218,7 +218,8 @@ def by_dims(compute: Callable[..., Array]) -> Callable[..., Shape | None]:
         arrays = [_dims_array(t) for t in types]
         if any(a is None for a in arrays) or any(map(_is_symbolic, attrs.values())):
             return None
-        out = np.asarray(compute(*arrays, **attrs), dtype=object)
+        with np.errstate(all="ignore"):  # a rule in Python may leave a flag behind
+            out = np.asarray(compute(*arrays, **attrs), dtype=object)
         return tuple(int(d) if isinstance(d, np.integer) else d for d in out.reshape(-1))
 
     return value

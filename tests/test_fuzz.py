@@ -182,6 +182,8 @@ def matmul(g: Graph) -> None:
 def window(g: Graph) -> None:
     a = g.pick(rank=2)
     rank = len(a.type.shape)
+    if rank > 4:
+        return
     image = g.emit(ops.unsqueeze, a, axes=tuple(sorted(g.rng.sample(range(4), 4 - rank))))
     layout = g.rng.choice(("NCHW", "NHWC"))
     attrs = {"strides": (g.rng.choice((1, 2)), 1), "layout": layout}

@@ -127,6 +127,10 @@ WORKLOADS = {
         ops.scatter_elements, "float32[N, C], int64[N, M], float32[N, M] {axis=1}"
     ),
     "scatter_nd": lone(ops.scatter_nd, "float32[N, C], int64[M, 1], float32[M, C]"),
+    "tensor_scatter": lone(
+        ops.tensor_scatter,
+        "float32[B, H, C, D], float32[B, H, N, D], int64[B] {axis=2, circular=True}",
+    ),
     "topk": lone(ops.topk, "float32[N, C] {k=5, axis=1}"),
     "matmul_loops": lone(ops.matmul, "int32[B, M, K], int32[K, N]"),
     "conv2d_loops": lone(

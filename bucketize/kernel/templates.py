@@ -18,6 +18,7 @@ from bucketize.kernel.loops.index import (
     GATHER_ND,
     SCATTER_ELEMENTS,
     SCATTER_ND,
+    TENSOR_SCATTER,
 )
 from bucketize.kernel.loops.movement import BROADCAST, CONCAT, SLICE, TILE
 from bucketize.kernel.loops.norm import ARGMAX, CUMSUM, LAYER_NORM, SOFTMAX
@@ -35,7 +36,7 @@ LOOP = (
     *(PAD, MASK_TAIL, FULL, ARANGE),
     *(REDUCE, SOFTMAX, LAYER_NORM, ARGMAX, CUMSUM),
     POOL,
-    *(GATHER, GATHER_ELEMENTS, GATHER_ND, SCATTER_ELEMENTS, SCATTER_ND),
+    *(GATHER, GATHER_ELEMENTS, GATHER_ND, SCATTER_ELEMENTS, SCATTER_ND, TENSOR_SCATTER),
     TOPK,
     *(MATMUL_LOOPS, CONV_LOOPS, COL2IM),
 )

@@ -276,8 +276,8 @@ def _repeating(last: Binding, makers: Mapping[Atom, Binding], taken: Set[Binding
 
 
 def _reader(b: Binding, users: Users, taken: Set[Binding]) -> Binding | None:
-    """The only reader of what a binding makes, if it is free."""
-    readers = users.get(b.out, [])
+    """The only reader of the one value that a binding makes, if it is free."""
+    readers = users.get(b.out, []) if len(b.outs) == 1 else []
     first = readers[0] if len(readers) == 1 else None
     return first if first not in taken else None
 

@@ -21,9 +21,11 @@ from bucketize.onnx import (  # noqa: F401  importing the families fills the tab
     rule_reduce,
     rule_sequence,
     rule_shape,
+    rule_spectrum,
     rule_window,
     sequence,
     shape,
+    spectrum,
     transposed,
     window,
 )

@@ -131,7 +131,7 @@ def _masked(n: Node, scores: Atom, heads: _Heads) -> Atom:
     """The scores with -inf where a mask, the end of the keys, or the order of time hides them."""
     mask, lengths = n.optional(3), n.optional(6)
     if mask is not None:
-        mask = _grouped(n, mask, heads)
+        mask = _as_long(n, _grouped(n, mask, heads), scores)
         truths = mask.type.dtype == bool
         scores = _hidden(n, mask, scores) if truths else n.emit(e.add, scores, mask)
     column = n.emit(arange, stop=_extent(scores, -1))
@@ -175,6 +175,16 @@ def _grouped(n: Node, mask: Atom, heads: _Heads) -> Atom:
     if count != heads.queries:
         raise Unsupported(f"a mask of {count} heads beside {heads.queries} of Q")
     return reshaped(n, mask, (*batch, *heads.groups, rows, columns))
+
+
+def _as_long(n: Node, mask: Atom, scores: Atom) -> Atom:
+    """A mask that hides the keys that it does not reach, as far as its length is known."""
+    *batch, length = mask.type.shape
+    missing = _extent(scores, -1) - length
+    if not isinstance(length, int) or missing == 0:
+        return mask
+    hidden = 0 if mask.type.dtype == bool else -math.inf
+    return n.emit(s.pad, mask, pads=(*((0, 0) for _ in batch), (0, missing)), value=hidden)
 
 
 def _weights(n: Node, scores: Atom) -> Atom:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import math
 from functools import reduce
 
-from bucketize.ir import Atom, Const
+import numpy as np
+
+from bucketize.errors import UnsupportedModelError
+from bucketize.ir import IF, Atom, Builder, Const, illegal
 from bucketize.onnx.node import Node, Unsupported, cast, converts, converts_directly, native_dtype
 from bucketize.op import Op
 from bucketize.ops import activation, bits
 from bucketize.ops import elementwise as e
+from bucketize.ops import shape as sh
 from bucketize.ops import trigonometry as t
 from bucketize.ops.dyn import dyn_full
-from bucketize.ops.shape import shape_of
 
 DIRECT = {
     "Abs": e.abs_,
@@ -89,7 +92,8 @@ def _pow(n: Node) -> Atom:
         if power is not None:
             return power
     if _is_float(y) and not _is_float(x):
-        raise Unsupported(f"{x.type.dtype} to the power of {y.type.dtype}")
+        wide = n.emit(e.pow_, cast(n, x, "float64"), cast(n, y, "float64"))
+        return cast(n, wide, x.type.dtype.name)
     return n.emit(e.pow_, x, cast(n, y, x.type.dtype.name))
 
 
@@ -257,6 +261,11 @@ def _like(n: Node) -> Atom:
     return cast(n, n[0], n[1].type.dtype.name)
 
 
+@converts("BitCast")
+def _bit_cast(n: Node) -> Atom:
+    return n.emit(bits.bitcast, n[0], dtype=native_dtype(n.attr("to")).name)
+
+
 @converts("Identity")
 def _identity(n: Node) -> Atom:
     return n[0]
@@ -264,11 +273,26 @@ def _identity(n: Node) -> Atom:
 
 @converts("Dropout", since=12)
 def _dropout(n: Node) -> tuple[Atom, ...]:
-    """Nothing, for in inference all is kept."""
+    """Nothing, for in inference all is kept; what is dropped in training is random."""
     n.attr("seed")
-    if n.number(2, "training_mode") and n.number(1, "the ratio is") != 0:
-        raise Unsupported("training_mode is true")
-    return (n[0], *_kept(n, "bool"))
+    x, reason = n[0], "training_mode is true: what is dropped is random"
+    operands = n.optional(1) or n.like(x, 0.5), n.optional(2) or Const(np.array(False))
+    if all(a.value.any() for a in operands if isinstance(a, Const)):
+        told = [n.emit(e.cast, a, dtype="bool") for a in operands if not isinstance(a, Const)]
+        if not told:
+            raise Unsupported(reason)
+        x = _unless(n, reduce(lambda a, b: n.emit(e.logical_and, a, b), told), x, reason)
+    return (x, *_kept(n, "bool"))
+
+
+def _unless(n: Node, condition: Atom, x: Atom, reason: str) -> Atom:
+    """`x`; a run where the condition holds is an error."""
+    if condition.type.shape:
+        condition = n.emit(sh.reshape, condition, newshape=())
+    kept = Builder().function("kept", (), (x,))
+    refused = illegal(kept, UnsupportedModelError(reason))
+    (out,) = n.builder.emit_all(IF, condition, then=refused, orelse=kept)
+    return out
 
 
 @converts("Dropout", since=7)
@@ -287,7 +311,7 @@ def _kept(n: Node, dtype: str) -> tuple[Atom, ...]:
     """The mask of a dropout that drops nothing, if it is asked for."""
     if n.outputs == 1:
         return ()
-    return (n.emit_dynamic(dyn_full, n.emit(shape_of, n[0]), value=1, dtype=dtype),)
+    return (n.emit_dynamic(dyn_full, n.emit(sh.shape_of, n[0]), value=1, dtype=dtype),)
 
 
 def _is_float(x: Atom) -> bool:

@@ -6,12 +6,12 @@ import numpy as np
 
 from bucketize.ir import Atom, Const
 from bucketize.onnx.node import Node, Unsupported, cast, converts, converts_directly
-from bucketize.onnx.shape import places, reshaped, scalar
+from bucketize.onnx.shape import extent, reshaped, scalar
 from bucketize.ops import elementwise as e
 from bucketize.ops import index as i
-from bucketize.ops.dyn import dyn_arange, dyn_broadcast_to, dyn_topk
+from bucketize.ops.dyn import dyn_arange, dyn_full, dyn_topk
 from bucketize.ops.selection import non_max_suppression, unique
-from bucketize.ops.shape import shape_of, unsqueeze
+from bucketize.ops.shape import transpose, unsqueeze
 from bucketize.types import product
 
 
@@ -34,9 +34,9 @@ def _gather_nd(n: Node) -> Atom:
 
 @converts("ScatterND")
 def _scatter_nd(n: Node) -> Atom:
-    _replaces(n)
     x, indices, updates = (len(o.type.shape) for o in n.operands)
-    return n.emit(i.scatter_nd, n[0], _rows(n, indices - 1 + x - updates), n[2])
+    rows = _rows(n, indices - 1 + x - updates)
+    return n.emit(i.scatter_nd, n[0], rows, n[2], reduction=n.choice("reduction", *i.FOLDS))
 
 
 def _rows(n: Node, depth: int | None) -> Atom:
@@ -49,13 +49,36 @@ def _rows(n: Node, depth: int | None) -> Atom:
 
 @converts("ScatterElements")
 def _scatter_elements(n: Node) -> Atom:
-    _replaces(n)
-    return n.emit(i.scatter_elements, *n.operands, axis=n.axis("axis", 0))
+    reduction = n.choice("reduction", *i.FOLDS)
+    return n.emit(i.scatter_elements, *n.operands, axis=n.axis("axis", 0), reduction=reduction)
 
 
-def _replaces(n: Node) -> None:
-    if (reduction := n.attr("reduction", "none")) != "none":  # opset 16
-        raise Unsupported(f"reduction is {reduction}")
+@converts("TensorScatter")
+def _tensor_scatter(n: Node) -> Atom:
+    circular = n.choice("mode", "linear", "circular") == "circular"
+    start = n.optional(2)
+    if start is None:
+        batch = reshaped(n, extent(n, n[0], 0), (1,))
+        start = n.emit_dynamic(dyn_full, batch, value=0, dtype="int64")
+    axis = n.axis("axis", -2)
+    return n.emit(i.tensor_scatter, n[0], n[1], start, axis=axis, circular=circular)
+
+
+@converts("ReverseSequence")
+def _reverse_sequence(n: Node) -> Atom:
+    """The first elements along time turned round, so many of each sequence of the batch."""
+    axes = n.attr("batch_axis", 1), n.attr("time_axis", 0)
+    if sorted(axes) != [0, 1]:
+        raise Unsupported(f"batch_axis {axes[0]} and time_axis {axes[1]}, expected 0 and 1")
+    swap = (1, 0, *range(2, len(n[0].type.shape)))
+    x = n[0] if axes == (0, 1) else n.emit(transpose, n[0], axes=swap)
+    count = n.emit(unsqueeze, n.vector(1), axes=(1,))
+    zero, one = (Const(np.array(k)) for k in (0, 1))
+    place = n.emit_dynamic(dyn_arange, zero, extent(n, x, 1), one)
+    backwards = n.emit(e.sub, n.emit(e.sub, count, one), place)
+    at = n.emit(e.where, n.emit(e.less, place, count), backwards, place)
+    y = n.emit(i.gather_nd, x, n.emit(unsqueeze, at, axes=(2,)), batch_dims=1)
+    return y if axes == (0, 1) else n.emit(transpose, y, axes=swap)
 
 
 converts_directly("NonZero", i.nonzero)
@@ -68,20 +91,6 @@ def _compress(n: Node) -> Atom:
         flat = reshaped(n, n[0], (product(n[0].type.shape),))
         return n.emit(i.compress, flat, n[1], axis=0)
     return n.emit(i.compress, n[0], n[1], axis=n.front((axis,))[0])
-
-
-@converts("ReverseSequence")
-def _reverse_sequence(n: Node) -> Atom:
-    """The first elements of each line, as many as it is told, from the last to the first."""
-    x, lengths = n[0], n.vector(1)
-    time, batch = n.axis("time_axis", 0), n.axis("batch_axis", 1)
-    rank = len(x.type.shape)
-    at = places(n, x, time)
-    count = n.emit(unsqueeze, lengths, axes=tuple(range(1, rank - batch)))
-    last = n.emit(e.sub, count, Const(np.array(1, np.int64)))
-    turned = n.emit(e.where, n.emit(e.less, at, count), n.emit(e.sub, last, at), at)
-    whole = n.emit_dynamic(dyn_broadcast_to, turned, n.emit(shape_of, x))
-    return n.emit(i.gather_elements, x, whole, axis=time)
 
 
 @converts("OneHot")

@@ -1,15 +1,17 @@
-"""Converters of matrix products."""
+"""Converters of matrix products and determinants."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from bucketize.ir import Atom, Const
-from bucketize.onnx.node import Node, Unsupported, converts
+from bucketize.onnx.node import Node, Unsupported, converts, converts_directly
 from bucketize.ops.elementwise import add, mul
-from bucketize.ops.linalg import matmul
+from bucketize.ops.linalg import det, matmul
 from bucketize.ops.rounding import FORMATS
 from bucketize.ops.shape import squeeze, transpose, unsqueeze
+
+converts_directly("Det", det)
 
 
 @converts("MatMul")

@@ -94,10 +94,15 @@ _arg_extreme("ArgMax", r.argmax)
 _arg_extreme("ArgMin", r.argmin)
 
 
-@converts("CumSum")
-def _cumsum(n: Node) -> Atom:
-    exclusive, reverse = bool(n.attr("exclusive", 0)), bool(n.attr("reverse", 0))
-    return n.emit_dynamic(d.dyn_cumsum, n[0], n[1], exclusive=exclusive, reverse=reverse)
+def _running(op_type: str, op: Op) -> None:
+    @converts(op_type)
+    def _convert(n: Node) -> Atom:
+        exclusive, reverse = bool(n.attr("exclusive", 0)), bool(n.attr("reverse", 0))
+        return n.emit_dynamic(op, n[0], n[1], exclusive=exclusive, reverse=reverse)
+
+
+_running("CumSum", d.dyn_cumsum)
+_running("CumProd", d.dyn_cumprod)
 
 
 # --- normalisations ------------------------------------------------------------------------------

@@ -1,9 +1,13 @@
-"""Export rules of shifts: ONNX shifts numbers without a sign, and by less than they have bits."""
+"""Export rules of what is about bits.
+
+ONNX shifts numbers without a sign, and by less than they have bits.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
+from bucketize.onnx.node import Unsupported
 from bucketize.onnx.rule import Site, exports
 from bucketize.ops import bits
 
@@ -29,8 +33,13 @@ def _right_shift(s: Site) -> str:
 
 def _shifted(s: Site, x: str, direction: str) -> str:
     """The bits of an int64, shifted as they are; 0 if there is none left."""
-    by, most = s.cast(s[1], np.int64), s.constant(WIDEST - 1, np.int64)
-    places = s.cast(s.node("Min", by, most), np.uint64)
-    made = s.node("BitShift", s.cast(x, np.uint64), places, direction=direction)
-    some = s.node("LessOrEqual", by, most)
-    return s.node("Where", some, s.cast(made, np.int64), s.constant(0, np.int64))
+    by, zero, most = s.cast(s[1], np.int64), *(s.constant(n, np.int64) for n in (0, WIDEST - 1))
+    places = s.node("Max", s.node("Min", by, most), zero)
+    made = s.node("BitShift", s.cast(x, np.uint64), s.cast(places, np.uint64), direction=direction)
+    some = s.node("Equal", places, by)
+    return s.node("Where", some, s.cast(made, np.int64), zero)
+
+
+@exports(bits.bitcast)
+def _bitcast(_: Site) -> str:
+    raise Unsupported("ONNX reads bits as another dtype from opset 26 on")

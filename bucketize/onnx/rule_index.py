@@ -28,12 +28,19 @@ def _gather_nd(s: Site) -> str:
 
 @exports(i.scatter_nd)
 def _scatter_nd(s: Site) -> str:
-    return s.node("ScatterND", s[0], s.int64(1), s[2])
+    return s.node("ScatterND", s[0], s.int64(1), s[2], reduction=s.attr("reduction"))
 
 
 @exports(i.scatter_elements)
 def _scatter_elements(s: Site) -> str:
-    return s.node("ScatterElements", s[0], s.int64(1), s[2], axis=s.attr("axis"))
+    attrs = {name: s.attr(name) for name in ("axis", "reduction")}
+    return s.node("ScatterElements", s[0], s.int64(1), s[2], **attrs)
+
+
+@exports(i.tensor_scatter)
+def _tensor_scatter(s: Site) -> str:
+    mode = "circular" if s.attr("circular") else "linear"
+    return s.node("TensorScatter", s[0], s[1], s.int64(2), axis=s.attr("axis"), mode=mode)
 
 
 @exports(i.compress)

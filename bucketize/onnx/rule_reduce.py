@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from bucketize.onnx.node import Unsupported
 from bucketize.onnx.rule import Site, exports
 from bucketize.op import Op
 from bucketize.ops import reduce as r
+from bucketize.ops.dyn_axes import dyn_cumprod
 from bucketize.ops.rules import same
 
 REDUCTIONS = {
@@ -41,6 +43,11 @@ _extreme(r.argmin, "ArgMin")
 def _cumsum(s: Site) -> str:
     flags = {name: int(s.attr(name)) for name in ("exclusive", "reverse")}
     return s.node("CumSum", s[0], s.extent(s.attr("axis")), **flags)
+
+
+@exports(r.cumprod, dyn_cumprod)
+def _cumprod(_: Site) -> str:
+    raise Unsupported("ONNX has running products from opset 26 on")
 
 
 @exports(r.softmax)

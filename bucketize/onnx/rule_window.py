@@ -1,4 +1,4 @@
-"""Export rules of matrix products, and of what slides a window over an image."""
+"""Export rules of matrices, and of what slides a window over an image."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ from typing import Any
 
 from bucketize.ir import Const
 from bucketize.onnx.node import Unsupported
-from bucketize.onnx.rule import Site, exports
+from bucketize.onnx.rule import Site, exports, exports_directly
 from bucketize.ops.column import col2im, dyn_col2im
 from bucketize.ops.deformed import deform_conv2d
-from bucketize.ops.linalg import matmul
+from bucketize.ops.linalg import det, matmul
 from bucketize.ops.nn import avg_pool2d, conv2d, max_pool2d
 from bucketize.ops.rounding import FORMATS, rounded
 from bucketize.ops.transposed import conv_transpose
 from bucketize.ops.volume import avg_pool3d, conv3d, max_pool3d
+
+exports_directly(det, "Det")
 
 
 @exports(matmul)

@@ -8,7 +8,7 @@ import numpy as np
 
 from bucketize.ir import Atom, Const, Var
 from bucketize.onnx.node import Node, Unsupported, converts, native_dtype, short, vector
-from bucketize.op import MAX_BYTES
+from bucketize.op import MAX_BYTES, Array
 from bucketize.ops import shape as s
 from bucketize.ops.dim import from_dims
 from bucketize.ops.dyn import (
@@ -215,8 +215,7 @@ def _split(n: Node) -> tuple[Atom, ...]:
         raise Unsupported(f"num_outputs is {parts}, there are {n.outputs}")
     if n.optional(1):
         sizes = n.vector(1, parts)
-        known = sizes.value.tolist() if isinstance(sizes, Const) else None
-        x = n[0] if known is None else _of_extent(n, n[0], axis, sum(known))
+        x = _of_known_extent(n, axis, sizes.value) if isinstance(sizes, Const) else n[0]
         return tuple(n.emit_dynamic(dyn_split, x, sizes, axis=axis, part=i) for i in range(parts))
     if isinstance(size, AnyDim):
         return _split_evenly(n, axis, parts)
@@ -224,12 +223,13 @@ def _split(n: Node) -> tuple[Atom, ...]:
     return tuple(_cut(n, n[0], axis, i * each, (i + 1) * each) for i in range(parts))
 
 
-def _of_extent(n: Node, x: Atom, axis: int, wanted: int) -> Atom:
-    """`x`, of which a run checks how many elements an axis has."""
-    shape = (*x.type.shape[:axis], wanted, *x.type.shape[axis + 1 :])
-    if isinstance(x.type.shape[axis], int) or any(isinstance(d, AnyDim) for d in shape):
-        return x
-    return n.emit(s.reshape, x, newshape=shape)
+def _of_known_extent(n: Node, axis: int, sizes: Array) -> Atom:
+    """The operand, of which a run checks that it has as many elements as its parts."""
+    dims, total = n[0].type.shape, int(sizes.sum())
+    long = (*dims[:axis], total, *dims[axis + 1 :])
+    if isinstance(dims[axis], int) or total < 0 or any(isinstance(d, AnyDim) for d in long):
+        return n[0]
+    return n.emit(s.reshape, n[0], newshape=long)
 
 
 def _split_evenly(n: Node, axis: int, parts: int) -> tuple[Atom, ...]:

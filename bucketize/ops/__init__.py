@@ -13,6 +13,7 @@ from bucketize.ops.activation import (
     softplus,
 )
 from bucketize.ops.bits import (
+    bitcast,
     bitwise_and,
     bitwise_not,
     bitwise_or,
@@ -34,6 +35,7 @@ from bucketize.ops.dyn import (
     dyn_topk,
 )
 from bucketize.ops.dyn_axes import (
+    dyn_cumprod,
     dyn_cumsum,
     dyn_reduce_max,
     dyn_reduce_mean,
@@ -91,13 +93,15 @@ from bucketize.ops.index import (
     nonzero,
     scatter_elements,
     scatter_nd,
+    tensor_scatter,
     topk,
 )
-from bucketize.ops.linalg import matmul
+from bucketize.ops.linalg import det, matmul
 from bucketize.ops.nn import avg_pool2d, conv2d, max_pool2d
 from bucketize.ops.reduce import (
     argmax,
     argmin,
+    cumprod,
     cumsum,
     layer_norm,
     log_softmax,
@@ -136,6 +140,7 @@ from bucketize.ops.shape import (
     transpose,
     unsqueeze,
 )
+from bucketize.ops.spectrum import dft, dyn_dft, mel_weight_matrix
 from bucketize.ops.transposed import conv_transpose
 from bucketize.ops.trigonometry import (
     acos,
@@ -166,6 +171,7 @@ __all__ = [
     "atanh",
     "avg_pool2d",
     "avg_pool3d",
+    "bitcast",
     "bitwise_and",
     "bitwise_not",
     "bitwise_or",
@@ -183,15 +189,20 @@ __all__ = [
     "conv_transpose",
     "cos",
     "cosh",
+    "cumprod",
     "cumsum",
     "deform_conv2d",
+    "det",
+    "dft",
     "dim_less",
     "dims_within",
     "div",
     "dyn_arange",
     "dyn_broadcast_to",
     "dyn_col2im",
+    "dyn_cumprod",
     "dyn_cumsum",
+    "dyn_dft",
     "dyn_full",
     "dyn_pad",
     "dyn_reduce_max",
@@ -239,6 +250,7 @@ __all__ = [
     "max_pool2d",
     "max_pool3d",
     "maximum_",
+    "mel_weight_matrix",
     "minimum_",
     "mod",
     "mul",
@@ -287,6 +299,7 @@ __all__ = [
     "sub",
     "tan",
     "tanh",
+    "tensor_scatter",
     "tile",
     "topk",
     "transpose",

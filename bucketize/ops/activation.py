@@ -8,9 +8,10 @@ import numpy as np
 
 from bucketize.op import Array
 from bucketize.ops.elementwise import UNARY, elementwise, erf, unary
+from bucketize.ops.rules import numbers
 
 
-@elementwise("max(x0, 0)", f"{UNARY}; int64[N]")
+@elementwise("max(x0, 0)", f"{UNARY}; int64[N]", numbers)
 def relu(x: Array) -> Array:
     """The positive part of `x`."""
     return np.maximum(x, 0)

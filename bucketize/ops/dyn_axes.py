@@ -8,6 +8,7 @@ from bucketize.errors import TypeRelError
 from bucketize.op import Array, Op, first_dtype, op
 from bucketize.ops.operand import Twin, counted, front_axes, integers, lone, read, twin
 from bucketize.ops.reduce import (
+    cumprod,
     cumsum,
     reduce_max,
     reduce_mean,
@@ -74,33 +75,41 @@ dyn_reduce_max = _reduction(reduce_max)
 dyn_reduce_min = _reduction(reduce_min)
 
 
-# --- running sums --------------------------------------------------------------------------------
+# --- running sums and products --------------------------------------------------------------------
 
 
-def _cumsum_shape(x: Shape, axis: Dim | Shape, **_: Any) -> Shape:
+def _running_shape(x: Shape, axis: Dim | Shape, **_: Any) -> Shape:
     front_axes(len(x), (lone("axis", axis),))
     return x
 
 
-def _cumsum_twin(x: TensorType, axis: TensorType, **attrs: Any) -> Twin:
-    (front,) = front_axes(len(x.shape), (lone("axis", read(axis)),))
-    return twin(cumsum, axis=front, **attrs)
+def _running(static: Op) -> Op:
+    """Declare the running sum, or product, along an axis that a tensor holds."""
+
+    def twin_of(x: TensorType, axis: TensorType, **attrs: Any) -> Twin:
+        (front,) = front_axes(len(x.shape), (lone("axis", read(axis)),))
+        return twin(static, axis=front, **attrs)
+
+    def compute(x: Array, axis: Array, *, exclusive: bool = False, reverse: bool = False) -> Array:
+        (front,) = front_axes(x.ndim, (lone("axis", integers(axis)),))
+        return static.compute(x, axis=front, exclusive=exclusive, reverse=reverse)  # type: ignore[no-any-return]
+
+    compute.__doc__ = f"`{static.name}` along the axis that `axis` holds."
+    declare = op(
+        name=f"dyn.{static.name}",
+        shape=_running_shape,
+        dtype=first_dtype,
+        padding=unsafe,
+        reads=(1,),
+        static=twin_of,
+        example="float32[N, C], int64[] = -1; "
+        "int64[N, C], int64[1] = (0,) {exclusive=True, reverse=True}",
+    )
+    return declare(compute)
 
 
-@op(
-    name="dyn.cumsum",
-    shape=_cumsum_shape,
-    dtype=first_dtype,
-    padding=unsafe,
-    reads=(1,),
-    static=_cumsum_twin,
-    example="float32[N, C], int64[] = -1; "
-    "int64[N, C], int64[1] = (0,) {exclusive=True, reverse=True}",
-)
-def dyn_cumsum(x: Array, axis: Array, *, exclusive: bool = False, reverse: bool = False) -> Array:
-    """The sums of all elements up to each along the axis that `axis` holds (ONNX CumSum)."""
-    (front,) = front_axes(x.ndim, (lone("axis", integers(axis)),))
-    return cumsum.compute(x, axis=front, exclusive=exclusive, reverse=reverse)  # type: ignore[no-any-return]
+dyn_cumsum = _running(cumsum)
+dyn_cumprod = _running(cumprod)
 
 
 # --- another view of the same elements -----------------------------------------------------------
@@ -177,10 +186,10 @@ def _split_shape(x: Shape, sizes: Dim | Shape, *, axis: int, part: int) -> Shape
 
 
 def _split_twin(x: TensorType, sizes: TensorType, *, axis: int, part: int) -> Twin:
-    parts = read(sizes)
-    begin, end = _part(x.shape, parts, axis, part)
-    if not same(sum(parts), x.shape[axis]):
-        return None  # a slice takes what there is
+    told = read(sizes)
+    begin, end = _part(x.shape, told, axis, part)
+    if not same(sum(told), x.shape[axis]):
+        return None  # a slice would not ask whether the parts are the axis
     return twin(strided_slice, begin=(begin,), end=(end,), strides=(1,), axes=(axis,))
 
 

@@ -20,6 +20,7 @@ from bucketize.ops.rules import (
     floats,
     integers,
     named_dtype,
+    numbers,
     to_bool,
 )
 from bucketize.ops.values import (
@@ -81,7 +82,7 @@ def add(x: Array, y: Array) -> Array:
     return x + y
 
 
-@elementwise("x0 - x1", f"{BINARY}; {INTEGERS}", value=True)
+@elementwise("x0 - x1", f"{BINARY}; {INTEGERS}", numbers, value=True)
 def sub(x: Array, y: Array) -> Array:
     """`x` minus `y`."""
     return x - y
@@ -114,6 +115,7 @@ def trunc_div(x: Array, y: Array) -> Array:
 @elementwise(
     "x0 % x1",
     f"{DIVISION}; float32[N], float32[]",
+    numbers,
     value=per_element(remainder),
 )
 def mod(x: Array, y: Array) -> Array:
@@ -124,16 +126,24 @@ def mod(x: Array, y: Array) -> Array:
 @elementwise(
     "where(x0 < 0, -(abs(x0) % abs(x1)), abs(x0) % abs(x1))",
     f"{DIVISION}; float32[N], float32[]",
+    numbers,
 )
 def fmod(x: Array, y: Array) -> Array:
     """The remainder with the sign of the dividend, as in C."""
     return np.fmod(x, y)
 
 
-@elementwise("pow(x0, x1)", f"{BINARY}; int64[N], int64[] in [0, 4)")
+@elementwise(
+    "pow(x0, x1)",
+    f"{BINARY}; int64[N], int64[] in [0, 4); int32[N] in [-9, 0), int32[N] in [-4, 4)",
+    numbers,
+)
 def pow_(x: Array, y: Array) -> Array:
-    """`x` to the power of `y`."""
-    return np.power(x, y)
+    """`x` to the power of `y`; of integers to a negative one, cut towards 0."""
+    if x.dtype.kind != "i":
+        return np.power(x, y)
+    inverse = np.where(np.abs(x) == 1, np.power(x, y & 1), x.dtype.type(0))
+    return np.where(y < 0, inverse, np.power(x, np.maximum(y, 0)))
 
 
 @elementwise("min(x0, x1)", f"{BINARY}; {INTEGERS}", value=per_element(minimum))
@@ -148,7 +158,7 @@ def maximum_(x: Array, y: Array) -> Array:
     return np.maximum(x, y)
 
 
-@elementwise("-x0", f"{UNARY}; int64[N]", value=True)
+@elementwise("-x0", f"{UNARY}; int64[N]", numbers, value=True)
 def neg(x: Array) -> Array:
     """`x` with the other sign."""
     return -x
@@ -160,7 +170,7 @@ def abs_(x: Array) -> Array:
     return np.abs(x)
 
 
-@elementwise("where(x0 > 0, 1, where(x0 < 0, -1, x0))", f"{UNARY}; int64[N]")
+@elementwise("where(x0 > 0, 1, where(x0 < 0, -1, x0))", f"{UNARY}; int64[N]", numbers)
 def sign(x: Array) -> Array:
     """-1, 0 or 1, as `x` is negative, zero or positive."""
     return np.sign(x)

@@ -10,7 +10,7 @@ import numpy as np
 from bucketize.errors import TypeRelError, UnknownRankError
 from bucketize.op import FREE, UNSAFE, Array, Fill, Padding, by_dims, op
 from bucketize.ops.rules import check_axes, same, unsafe
-from bucketize.types import ANY, Dim, Shape, TensorType, meet
+from bucketize.types import ANY, Dim, Shape, TensorType, meet, rely_on_least
 
 DType = np.dtype[Any]
 
@@ -137,7 +137,27 @@ def gather_nd(x: Array, indices: Array, *, batch_dims: int = 0) -> Array:
 # --- scattering ----------------------------------------------------------------------------------
 
 
-def _scatter_nd_shape(x: Shape, indices: Shape, updates: Shape) -> Shape:
+FOLDS: dict[str, np.ufunc | None] = {
+    "none": None,
+    "add": np.add,
+    "mul": np.multiply,
+    "min": np.minimum,
+    "max": np.maximum,
+}
+"""How an update joins what is there; by "none" it takes the place of it."""
+
+
+def _scattered(x: Array, places: tuple[Array, ...], updates: Array, reduction: str) -> Array:
+    """`x` with the updates put at their places, one after the other."""
+    out, fold = x.copy(), FOLDS[reduction]
+    if fold is None:
+        out[places] = updates
+    else:
+        fold.at(out, places, updates)
+    return out
+
+
+def _scatter_nd_shape(x: Shape, indices: Shape, updates: Shape, **_: Any) -> Shape:
     part = indices[:-1] + x[_depth(x, indices, 0) :]
     if len(part) != len(updates):
         raise TypeRelError(f"updates have rank {len(updates)}, the places {len(part)}")
@@ -146,13 +166,19 @@ def _scatter_nd_shape(x: Shape, indices: Shape, updates: Shape) -> Shape:
     return x
 
 
-def _scatter_dtype(x: DType, indices: DType, updates: DType, **_: Any) -> DType:
+def _scatter_dtype(
+    x: DType, indices: DType, updates: DType, *, reduction: str = "none", **_: Any
+) -> DType:
+    if reduction not in FOLDS:
+        raise TypeRelError(f"no reduction {reduction!r}; known: {', '.join(FOLDS)}")
     if x != updates:
         raise TypeRelError(f"dtypes differ: {x} and {updates}")
     return _indexed(x, indices)
 
 
-def _scatter_nd_padding(arg: int, at: int, x: Shape, indices: Shape, updates: Shape) -> Padding:
+def _scatter_nd_padding(
+    arg: int, at: int, x: Shape, indices: Shape, updates: Shape, **_: Any
+) -> Padding:
     """Free for the axes that no index names, in `x` and `updates` alike."""
     shape = (x, indices, updates)[arg]
     from_end = at - len(shape)
@@ -166,16 +192,23 @@ def _scatter_nd_padding(arg: int, at: int, x: Shape, indices: Shape, updates: Sh
     padding=_scatter_nd_padding,
     example="float32[4, C], int64[1, 1] in [-4, 4), float32[1, C]; "
     "float32[M+2, 4], int64[3, 1] = (2, 0, 1), float32[3, 4]; "
-    "float32[3, 3], int64[M, 2] in [1, 2), float32[M]",
+    "float32[3, 3], int64[M, 2] in [1, 2), float32[M]; "
+    'float32[3, C], int64[M, 1] in [-3, 3), float32[M, C] {reduction="add"}; '
+    'int64[3, 2], int64[M, 2] in [0, 2), int64[M] {reduction="mul"}; '
+    'float32[N, C], int64[M, 1] in [0, N), float32[M, C] {reduction="min"}; '
+    'int32[3, C], int32[M, 1] in [-3, 3), int32[M, C] {reduction="max"}',
 )
-def scatter_nd(x: Array, indices: Array, updates: Array) -> Array:
-    """`x` with the parts that rows of `indices` name replaced; the last one wins."""
-    out = x.copy()
-    out[tuple(np.moveaxis(indices, -1, 0))] = updates
-    return out
+def scatter_nd(x: Array, indices: Array, updates: Array, *, reduction: str = "none") -> Array:
+    """`x` with the parts that rows of `indices` name replaced; the last one wins.
+
+    Or, by another `reduction`, with all that name a part joined to it, in order.
+    """
+    return _scattered(x, tuple(np.moveaxis(indices, -1, 0)), updates, reduction)
 
 
-def _scatter_elements_shape(x: Shape, indices: Shape, updates: Shape, *, axis: int) -> Shape:
+def _scatter_elements_shape(
+    x: Shape, indices: Shape, updates: Shape, *, axis: int, **_: Any
+) -> Shape:
     check_axes(len(x), axis)
     if not len(x) == len(indices) == len(updates):
         raise TypeRelError(f"ranks differ: {len(x)}, {len(indices)} and {len(updates)}")
@@ -188,15 +221,80 @@ def _scatter_elements_shape(x: Shape, indices: Shape, updates: Shape, *, axis: i
     shape=_scatter_elements_shape,
     dtype=_scatter_dtype,
     padding=unsafe,
-    example="float32[N, 4], int64[N, 1] in [-4, 4), float32[N, 1] {axis=1}",
+    example="float32[N, 4], int64[N, 1] in [-4, 4), float32[N, 1] {axis=1}; "
+    'float32[3, C], int64[M, C] in [-3, 3), float32[M, C] {axis=0, reduction="add"}; '
+    'int64[N, 2], int64[N, M] in [0, 2), int64[N, M] {axis=1, reduction="mul"}; '
+    'int32[N, 2], int64[N, M] in [0, 2), int32[N, M] {axis=1, reduction="min"}; '
+    'float32[N, C], int64[M, C] in [0, N), float32[M, C] {axis=0, reduction="max"}',
 )
-def scatter_elements(x: Array, indices: Array, updates: Array, *, axis: int) -> Array:
-    """`x` with each update put at its own place, the index along `axis` replaced."""
-    out = x.copy()
+def scatter_elements(
+    x: Array, indices: Array, updates: Array, *, axis: int, reduction: str = "none"
+) -> Array:
+    """`x` with each update put at its own place, the index along `axis` replaced.
+
+    Or, by another `reduction`, joined to what is there, in order.
+    """
     grid: list[Array] = list(np.indices(indices.shape, sparse=True))
     grid[axis] = indices
-    out[tuple(grid)] = updates
-    return out
+    return _scattered(x, tuple(grid), updates, reduction)
+
+
+def _cache_shape(x: Shape, update: Shape, start: Shape, *, axis: int, **_: Any) -> Shape:
+    check_axes(len(x), axis)
+    if axis == 0:
+        raise TypeRelError("axis 0 is that of the batch")
+    if len(x) != len(update):
+        raise TypeRelError(f"ranks differ: {len(x)} and {len(update)}")
+    if len(start) != 1:
+        raise TypeRelError(f"one index for each sequence, got rank {len(start)}")
+    for at, (d, e) in enumerate(zip(x, update, strict=True)):
+        if at != axis:
+            meet(d, e)
+    meet(x[0], start[0])
+    if isinstance(x[axis], int) and isinstance(update[axis], int) and update[axis] > x[axis]:  # type: ignore[operator]
+        raise TypeRelError(f"an update of {update[axis]} in a cache of {x[axis]}")
+    rely_on_least(x[axis], update[axis])
+    return x
+
+
+def _cache_dtype(x: DType, update: DType, start: DType, **_: Any) -> DType:
+    return _scatter_dtype(x, start, update)
+
+
+def _cache_padding(
+    arg: int, at: int, x: Shape, update: Shape, start: Shape, *, axis: int, **_: Any
+) -> Padding:
+    if arg < 2 and at == axis:
+        return UNSAFE  # where a circle closes, what is not to be overwritten
+    alike = same(x[at], update[at]) and (at > 0 or same(x[0], start[0]))
+    return (Fill(0) if arg == 2 else FREE) if alike else UNSAFE
+
+
+@op(
+    shape=_cache_shape,
+    dtype=_cache_dtype,
+    padding=_cache_padding,
+    example="float32[B, N, C+2, H], float32[B, N, 2, H], int64[B] in [0, C) "
+    "{axis=2, circular=False}; int64[B, N], int64[B, 1], int64[B] in [0, 9) "
+    "{axis=1, circular=True}; float32[B, N+C, H], float32[B, N, H], int64[B] in [0, 99) "
+    "{axis=1, circular=True}",
+)
+def tensor_scatter(x: Array, update: Array, start: Array, *, axis: int, circular: bool) -> Array:
+    """A cache with an update in it along `axis`, from an index of each sequence on.
+
+    What goes beyond the end of a `circular` cache goes on at its begin (ONNX TensorScatter).
+    """
+    _cache_shape(x.shape, update.shape, start.shape, axis=axis)
+    extent, length = x.shape[axis], update.shape[axis]
+    if not circular:
+        for index in start[(start < 0) | (start > extent - length)]:
+            raise IndexError(f"index {index} is out of range for extent {extent - length + 1}")
+    around = max(extent, 1)
+    begin = (start % around).astype(np.int64)
+    places = np.add.outer(begin, np.arange(length)) % around
+    out = np.moveaxis(x.copy(), axis, 1)
+    out[np.arange(x.shape[0])[:, None], places] = np.moveaxis(update, axis, 1)
+    return np.ascontiguousarray(np.moveaxis(out, 1, axis))
 
 
 # --- selecting -----------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Matrix products."""
+"""Matrix products and determinants."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from bucketize.errors import TypeRelError
 from bucketize.op import FREE, UNSAFE, Array, Fill, Padding, op
 from bucketize.ops.rounding import FORMATS, rounded
-from bucketize.ops.rules import broadcast_padding, same
+from bucketize.ops.rules import broadcast_padding, floats, same
 from bucketize.types import Shape, broadcast_shapes, meet
 
 
@@ -47,3 +47,21 @@ def matmul(x: Array, y: Array, *, weights: str = "float32") -> Array:
     most, or of the sum of a row's |x| times that magnitude.
     """
     return np.asarray(np.matmul(x, rounded(y, weights)))
+
+
+def _det_shape(x: Shape) -> Shape:
+    if len(x) < 2:
+        raise TypeRelError(f"det takes matrices or stacks of them, got rank {len(x)}")
+    meet(x[-1], x[-2])
+    return x[:-2]
+
+
+@op(
+    shape=_det_shape,
+    dtype=floats,
+    padding=lambda _, axis, x: FREE if axis < len(x) - 2 else UNSAFE,
+    example="float32[N, C, C]; float64[3, 3]; float32[B, 1, 2, 2]",
+)
+def det(x: Array) -> Array:
+    """The determinants of square matrices (ONNX Det)."""
+    return np.asarray(np.linalg.det(x.astype(np.float64)), x.dtype)

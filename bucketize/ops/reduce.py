@@ -158,14 +158,34 @@ def _cumsum_padding(
 def cumsum(x: Array, *, axis: int, exclusive: bool = False, reverse: bool = False) -> Array:
     """The sums of all elements up to each along `axis`, or from it on, with or without itself."""
     y = np.flip(x, axis) if reverse else x
-    total = np.cumsum(_behind_zero(y, axis) if exclusive else y, axis, x.dtype)
+    total = np.cumsum(_behind(y, axis, 0) if exclusive else y, axis, x.dtype)
     return np.flip(total, axis) if reverse else total
 
 
-def _behind_zero(x: Array, axis: int) -> Array:
-    """`x` one place further along `axis`, without its last element, behind a zero."""
-    longer = np.pad(x, [(int(a == axis), 0) for a in range(x.ndim)])
+def _behind(x: Array, axis: int, first: int) -> Array:
+    """`x` one place further along `axis`, without its last element, behind a number."""
+    front = [(int(a == axis), 0) for a in range(x.ndim)]
+    longer = np.pad(x, front, constant_values=first)
     return longer.take(range(x.shape[axis]), axis)
+
+
+def _cumprod_padding(
+    _arg: int, at: int, _x: Shape, *, axis: int, reverse: bool, **_: Any
+) -> Padding:
+    return Fill(1) if at == axis and reverse else FREE
+
+
+@op(
+    shape=_kept,
+    padding=_cumprod_padding,
+    example="float32[N, C] {axis=1}; int64[N, C] {axis=0, exclusive=True, reverse=True}; "
+    "float32[N] {axis=0, reverse=True}; int32[N, C] {axis=1, exclusive=True}",
+)
+def cumprod(x: Array, *, axis: int, exclusive: bool = False, reverse: bool = False) -> Array:
+    """The products of all elements up to each along `axis`, or from it on (ONNX CumProd)."""
+    y = np.flip(x, axis) if reverse else x
+    total = np.cumprod(_behind(y, axis, 1) if exclusive else y, axis, x.dtype)
+    return np.flip(total, axis) if reverse else total
 
 
 def _norm_shape(x: Shape, scale: Shape, bias: Shape, *, axis: int, **_: Any) -> Shape:

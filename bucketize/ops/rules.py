@@ -106,6 +106,7 @@ def _only(kinds: str, what: str) -> Callable[..., DType]:
 floats = _only("f", "floats")
 integers = _only("iu", "integers")
 bools = _only("b", "bools")
+numbers = _only("iufc", "numbers")
 
 
 def to_bool(*dtypes: DType, **_: Any) -> DType:

@@ -35,10 +35,14 @@ Group = tuple[list[int], Axis]  # axes that are one, and what each operand does 
 
 
 def _accepts(workload: Workload) -> bool:
+    """Groups of elementwise ops; one that a text brings may hold what its result does not need."""
+    if any(b.op.scalar is None for b in workload.body.body):
+        return False
     atoms = [*workload.body.params, *(a for b in workload.body.body for a in (*b.args, *b.outs))]
     numbers = all(a.value.size == 1 for a in atoms if isinstance(a, Const))
     known = all(a.type.dtype.char in DTYPES for a in atoms)
-    return numbers and known and all(b.op.scalar is not None for b in workload.body.body)
+    rank = len(workload.result.shape)
+    return numbers and known and all(len(p.type.shape) <= rank for p in workload.body.params)
 
 
 def axes_of(shapes: Sequence[Shape], out: Shape) -> list[Axis]:

@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
+from bucketize.ir import Binding
 from bucketize.kernel.emit.row import LINE
 from bucketize.kernel.loops.cost import Counts, Loops
 from bucketize.kernel.loops.loop import (
@@ -22,7 +23,14 @@ from bucketize.kernel.loops.loop import (
 )
 from bucketize.kernel.template import REPORT, Launch, Shapes
 from bucketize.kernel.workload import Workload
-from bucketize.ops import gather, gather_elements, gather_nd, scatter_elements, scatter_nd
+from bucketize.ops import (
+    gather,
+    gather_elements,
+    gather_nd,
+    scatter_elements,
+    scatter_nd,
+    tensor_scatter,
+)
 from bucketize.types import Dim, product
 
 AHEAD = 32  # rows: how far what is fetched lies before what is copied
@@ -114,9 +122,30 @@ GATHER_ELEMENTS = loop_template(
 )
 
 
+FOLDS = {"add": "plus", "mul": "times", "min": "least", "max": "greatest"}
+
+
+def _can_fold(b: Binding) -> bool:
+    return b.attrs["reduction"] == "none" or b.out.type.dtype.kind in "iuf"
+
+
 def _copy(s: Source) -> None:
     with s.loops(t="begin, end"):
         s("y[t] = x0[t]")
+
+
+def _joined(workload: Workload, place: str, update: str) -> str:
+    """The line that puts an update where it belongs, or joins it to what is there."""
+    reduction = workload.anchor.attrs["reduction"]
+    if reduction == "none":
+        return f"y[{place}] = {update}"
+    return f"y[{place}] = {FOLDS[reduction]}(y[{place}], {update})"
+
+
+def _scatter_text(workload: Workload, s: Source, names: Sequence[str]) -> str:
+    anchor = workload.anchor
+    moved = (0, 2) if anchor.attrs["reduction"] == "none" else None
+    return kernel_text(anchor.op.name, workload, s, names, moved=moved, checked=True)
 
 
 def _scatter_elements_source(workload: Workload) -> str:
@@ -129,15 +158,14 @@ def _scatter_elements_source(workload: Workload) -> str:
         with _index(s, "x1[i]", "extent"):
             _place(s, [f"c{a}" for a in range(rank)], axis)
             with s.block("if p >= begin and p < end:"):
-                s("y[p] = x2[i]")
+                s(_joined(workload, "p", "x2[i]"))
         s("i += 1")
-    names = _element_names(rank)
-    return kernel_text("scatter_elements", workload, s, names, moved=(0, 2), checked=True)
+    return _scatter_text(workload, s, _element_names(rank))
 
 
 SCATTER_ELEMENTS = loop_template(
     "scatter_elements",
-    takes(scatter_elements),
+    takes(scatter_elements, where=_can_fold),
     _scatter_elements_source,
     _elements_launch,
     lambda workload, at: {"lone": math.prod(at.dims[1 : 1 + len(workload.result.shape)])},
@@ -195,8 +223,8 @@ def _scatter_nd_source(workload: Workload) -> str:
         s("p = 0")
         part = "greatest(begin - p, 0), least(end - p, inner)"
         with _follow(s, depth, "r"), s.loops(t=part):
-            s("y[p + t] = x2[r * inner + t]")
-    return kernel_text("scatter_nd", workload, s, _row_names(depth), moved=(0, 2), checked=True)
+            s(_joined(workload, "p + t", "x2[r * inner + t]"))
+    return _scatter_text(workload, s, _row_names(depth))
 
 
 def _row_counts(workload: Workload, at: Loops) -> Counts:
@@ -210,5 +238,58 @@ GATHER_ND = loop_template(
     "gather_nd", takes(gather_nd), _gather_nd_source, _rows_launch, _row_counts
 )
 SCATTER_ND = loop_template(
-    "scatter_nd", takes(scatter_nd), _scatter_nd_source, _rows_launch, _row_counts
+    "scatter_nd",
+    takes(scatter_nd, where=_can_fold),
+    _scatter_nd_source,
+    _rows_launch,
+    _row_counts,
+)
+
+
+# --- caches --------------------------------------------------------------------------------------
+
+
+def _cache_source(workload: Workload) -> str:
+    """Rows of `row` elements, as many for each sequence: what is kept of them, and the update.
+
+    The update lies from `a` to `b`, what of it is beyond the end at the begin.
+    """
+    s = Source()
+    with s.pieces(["_", "row"]):
+        s("start = int64(x2[c0 // rows])")
+        if workload.anchor.attrs["circular"]:
+            s("start %= extent", "fits = True")
+        else:
+            s("fits = start >= 0 and start <= extent - length")
+        with s.block("if fits:"):
+            s("a = start * inner", "b = a + part", "wrapped = greatest(b - row, 0)")
+            for x, at, first, last in (
+                ("x1", "c0 * part + row - a + t", "0", "wrapped"),
+                ("x0", "i - j + t", "wrapped", "a"),
+                ("x1", "c0 * part - a + t", "a", "least(b, row)"),
+                ("x0", "i - j + t", "b", "row"),
+            ):
+                s(f"t = greatest({first}, j)")
+                s(f"copied(y, i - j + t, {x}, {at}, least({last}, j + m) - t)")
+        with s.block("elif wrong[0] == 0:"):
+            s("wrong[0] = 1", "wrong[1] = start", "wrong[2] = extent - length + 1")
+    names = ["extent", "length", "inner", "rows", "row", "part"]
+    return kernel_text("tensor_scatter", workload, s, names, moved=(0, 1), checked=True)
+
+
+def _cache_launch(workload: Workload, shapes: Shapes) -> Launch:
+    x, update, _ = argument_shapes(workload, shapes)
+    axis = workload.anchor.attrs["axis"]
+    inner = product(x[axis + 1 :])
+    rows = product(x[1:axis])
+    dims = (x[axis], update[axis], inner, rows, x[axis] * inner, update[axis] * inner)
+    return _checked(dims, shapes)
+
+
+TENSOR_SCATTER = loop_template(
+    "tensor_scatter",
+    takes(tensor_scatter),
+    _cache_source,
+    _cache_launch,
+    lambda _, at: {"row": 4 * at.extent / max(at.dims[4], 1)},
 )

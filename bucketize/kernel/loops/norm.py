@@ -1,4 +1,4 @@
-"""Ops along one axis that do not reduce it to a number: softmax, layer norm, argmax, cumsum.
+"""Ops along one axis that do not reduce it to a number: softmax, layer norm, argmax, running sums.
 
 An array is [outer, n, inner] around the axis. Where `inner` is 1 the lines lie in memory, one after
 the other; otherwise a block of `inner` is taken along the axis at a time.
@@ -33,7 +33,7 @@ from bucketize.kernel.loops.reduce import BLOCK, highest, lowest
 from bucketize.kernel.template import Launch, Shapes, Template
 from bucketize.kernel.workload import Workload
 from bucketize.op import Op
-from bucketize.ops import argmax, argmin, cumsum, layer_norm, log_softmax, softmax
+from bucketize.ops import argmax, argmin, cumprod, cumsum, layer_norm, log_softmax, softmax
 from bucketize.types import product
 
 Body = Callable[[Source, Workload], None]
@@ -176,20 +176,28 @@ def _argmax_counts(workload: Workload, lines: float, size: float) -> Counts:
 ARGMAX = _along("argmax", (argmax, argmin), "iuf", _argmax_lines, _argmax_blocks, 2, _argmax_counts)
 
 
-# --- cumsum --------------------------------------------------------------------------------------
+# --- running sums and products --------------------------------------------------------------------
 
 
 def _place(workload: Workload) -> str:
     return "n - 1 - k" if workload.anchor.attrs["reverse"] else "k"
 
 
+def _sums(workload: Workload) -> bool:
+    return workload.anchor.op is cumsum
+
+
+def _first(workload: Workload) -> str:
+    return _number(workload, 0 if _sums(workload) else 1)
+
+
 def _cumulate(s: Source, workload: Workload, total: str) -> None:
-    lines = [f"y[q] = {total}", f"{total} += v"]
+    lines = [f"y[q] = {total}", f"{total} {'+' if _sums(workload) else '*'}= v"]
     s("v = x0[q]", *(lines if workload.anchor.attrs["exclusive"] else reversed(lines)))
 
 
 def _cumsum_lines(s: Source, workload: Workload) -> None:
-    s(f"total = {_number(workload, 0)}")
+    s(f"total = {_first(workload)}")
     with s.loops(k="n"):
         s(f"q = p + {_place(workload)}")
         _cumulate(s, workload, "total")
@@ -198,7 +206,7 @@ def _cumsum_lines(s: Source, workload: Workload) -> None:
 def _cumsum_blocks(s: Source, workload: Workload) -> None:
     s(f"total = scratch({BLOCK}, {dtype_text(workload.result.dtype)})")
     with s.loops(t="m"):
-        s(f"total[t] = {_number(workload, 0)}")
+        s(f"total[t] = {_first(workload)}")
     with s.loops(k="n", t="m"):
         s(f"q = p + ({_place(workload)}) * inner + t")
         _cumulate(s, workload, "total[t]")
@@ -206,7 +214,7 @@ def _cumsum_blocks(s: Source, workload: Workload) -> None:
 
 CUMSUM = _along(
     "cumsum",
-    (cumsum,),
+    (cumsum, cumprod),
     "iuf",
     _cumsum_lines,
     _cumsum_blocks,
