@@ -108,6 +108,7 @@ from bucketize.ops.reduce import (
     reduce_sum,
     softmax,
 )
+from bucketize.ops.resize import dyn_resize, resize
 from bucketize.ops.selection import non_max_suppression, unique
 from bucketize.ops.shape import (
     broadcast_to,
@@ -185,6 +186,7 @@ __all__ = [
     "dyn_reduce_prod",
     "dyn_reduce_sum",
     "dyn_reshape",
+    "dyn_resize",
     "dyn_split",
     "dyn_squeeze",
     "dyn_strided_slice",
@@ -241,6 +243,7 @@ __all__ = [
     "reduce_sum",
     "relu",
     "reshape",
+    "resize",
     "right_shift",
     "round_",
     "rsqrt",

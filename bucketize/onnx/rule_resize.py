@@ -1,0 +1,72 @@
+"""Export rules of what puts images on other grids."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bucketize.ir import Const
+from bucketize.onnx.node import Unsupported
+from bucketize.onnx.resize import scaled
+from bucketize.onnx.rule import Site, exports
+from bucketize.ops.interpolate import CROP, EARLY, SHRUNK_UP
+from bucketize.ops.resize import dyn_resize, resize
+from bucketize.ops.rules import at_least
+from bucketize.types import Dim, Shape
+
+
+@exports(resize)
+def _resize(s: Site) -> str:
+    """By its sizes, or by scales that lead to them."""
+    crop, sizes = s.attr("coordinates") == CROP, s.attr("sizes")
+    scales = s.args[1 + crop :]
+    if not scales:
+        return _resized(s, _rounding(s, sizes), "", s.extents(sizes))
+    dims = [s.type(0).shape[a] for a in s.attr("axes")]
+    (told,) = scales
+    if not isinstance(told, Const) or tuple(map(scaled, dims, told.value)) != sizes:
+        raise Unsupported("its sizes do not follow from its scales")
+    return _resized(s, _rounding(s, tuple(map(_direction, dims, told.value))), s[1 + crop], "")
+
+
+@exports(dyn_resize)
+def _dyn_resize(s: Site) -> str:
+    if len(s.args) > 2 + (s.attr("coordinates") == CROP):
+        raise Unsupported("its scales are known only at run time")
+    return _resized(s, _rounding(s, None), "", s.int64(1))
+
+
+def _direction(dim: Dim, scale: float) -> Dim:
+    return dim if scale >= 1 else dim - 1
+
+
+def _rounding(s: Site, sizes: Shape | None) -> str:
+    """What is rounded up only if it shrinks is rounded one way where it is known to."""
+    rounding: str = s.attr("rounding")
+    if rounding != SHRUNK_UP:
+        return rounding
+    dims = [s.type(0).shape[a] for a in s.attr("axes")]
+    pairs = list(zip(dims, sizes or (), strict=False))
+    if pairs and all(at_least(size, dim) for dim, size in pairs):
+        return "floor"
+    if pairs and all(at_least(dim, size + 1) for dim, size in pairs):
+        return "ceil"
+    raise Unsupported("it rounds up where it shrinks, and may do both")
+
+
+def _resized(s: Site, rounding: str, scales: str, sizes: str) -> str:
+    kind = s.attr("coordinates")
+    if kind == EARLY:
+        raise Unsupported(f"coordinates of {EARLY} are of opset 11 alone")
+    attrs: dict[str, Any] = {
+        "mode": s.attr("mode"),
+        "coordinate_transformation_mode": kind,
+        "nearest_mode": rounding,
+        "cubic_coeff_a": s.attr("cubic"),
+        "exclude_outside": int(s.attr("exclude_outside")),
+        "extrapolation_value": s.attr("extrapolation"),
+        "antialias": int(s.attr("antialias")),
+        "keep_aspect_ratio_policy": s.attr("policy"),
+        "axes": s.attr("axes"),
+    }
+    roi = s[len(s.args) - 1 - bool(scales)] if kind == CROP else ""
+    return s.node("Resize", s[0], roi, scales, sizes, **attrs)
