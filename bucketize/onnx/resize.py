@@ -18,9 +18,9 @@ from bucketize.ops.index import gather
 from bucketize.ops.interpolate import COORDINATES, CROP, ROUNDINGS, SHRUNK_UP
 from bucketize.ops.resize import MODES, POLICIES, dyn_resize, resize
 from bucketize.ops.shape import shape_of
-from bucketize.types import AnyDim, Dim
+from bucketize.types import ANY, AnyDim, Dim
 
-CHECKED = 1 << 16
+CHECKED = 1 << 15
 """Extents up to which a fraction must agree with the float32 product of the standard."""
 
 
@@ -137,7 +137,7 @@ def scaled(dim: Dim, scale: np.float32) -> Dim:
     ratio = _fraction(float(scale))
     if ratio is not None:
         return dim * ratio.numerator // ratio.denominator
-    return int(np.float32(dim) * scale) if isinstance(dim, int) else AnyDim()
+    return int(np.float32(dim) * scale) if isinstance(dim, int) else ANY
 
 
 @cache

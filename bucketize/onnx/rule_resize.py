@@ -30,9 +30,15 @@ def _resize(s: Site) -> str:
 
 @exports(dyn_resize)
 def _dyn_resize(s: Site) -> str:
-    if len(s.args) > 2 + (s.attr("coordinates") == CROP):
-        raise Unsupported("its scales are known only at run time")
-    return _resized(s, _rounding(s, None), "", s.int64(1))
+    """By its sizes; by scales, and what that makes must have the sizes."""
+    sizes, place = s.int64(1), 2 + (s.attr("coordinates") == CROP)
+    if len(s.args) == place:
+        return _resized(s, _rounding(s, None), "", sizes)
+    dims = [s.integers(0)] * len(s.type(0).shape)  # an extent that is copied
+    for k, axis in enumerate(s.attr("axes")):
+        dims[axis] = s.node("Slice", sizes, s.integers(k), s.integers(k + 1))
+    made = _resized(s, _rounding(s, None), s[place], "")
+    return s.node("Reshape", made, s.node("Concat", *dims, axis=0))
 
 
 def _direction(dim: Dim, scale: float) -> Dim:

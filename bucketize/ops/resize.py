@@ -47,7 +47,7 @@ def _check(x: Shape, told: tuple[Shape, ...], axes: Axes, sizes: Shape, **attrs:
         raise TypeRelError(f"axes in order, and a size for each: got {axes}, {len(sizes)} sizes")
     if attrs["antialias"] and attrs["mode"] == "nearest":
         raise TypeRelError("the nearest element is not antialiased")
-    crop = attrs["coordinates"] == CROP
+    crop = int(attrs["coordinates"] == CROP)
     if not crop <= len(told) <= crop + 1:
         raise TypeRelError(f"{crop} to {crop + 1} vectors beside x, got {len(told)}")
     lengths = ([2 * len(axes)] if crop else []) + [len(axes)]

@@ -118,6 +118,12 @@ class _Plan:
         pairs = zip((index - INSIDE).tolist(), weights.tolist(), strict=True)
         return [list(zip(*pair, strict=True)) for pair in pairs]
 
+    @property
+    def repeats(self) -> bool:
+        """Whether each element is there several times, and nothing else is."""
+        same = all(taps == [(0, 1.0)] for taps in self.pattern)
+        return self.nearest and bool(self.pattern) and same
+
 
 def _accepts(b: Binding) -> bool:
     attrs, kind = b.attrs, b.out.type.dtype.kind
@@ -132,7 +138,7 @@ def _source(workload: Workload) -> str:
         _scale(s, plan, k)
     row = "inner" if plan.flat else f"o{plan.last} * inner" if plan.behind else f"o{plan.last}"
     s(f"row = {row}")
-    if not plan.flat:
+    if not plan.flat and not plan.repeats:
         _memory(s, plan, workload, kind)
         _table(s, plan)
     (_nearest_rows if plan.nearest else _weighted_rows)(s, plan, kind)
@@ -182,6 +188,8 @@ def _lengthened(s: Source, plan: _Plan, to: str) -> None:
     elif not plan.pattern:
         with s.loops(j=f"o{plan.last}"):
             s(f"{to}[q + j] = {_sum(plan)}")
+    elif plan.repeats:
+        s(f"repeated({to}, q, x0, p, n{plan.last}, {len(plan.pattern)})")
     else:
         _repeated(s, plan, to)
 
@@ -415,7 +423,7 @@ def _launch(workload: Workload, shapes: Shapes) -> Launch:
     inner = product(x[plan.axes[-1] + 1 :])
     extent = product(x[: plan.axes[0]]) * product(new[k] for k in plan.before)
     space: Dim = 0
-    if not plan.flat:
+    if not plan.flat and not plan.repeats:
         taps = plan.taps(plan.last)
         space = taps * new[-1] * (INDEX_BYTES + (0 if plan.nearest else FLOAT_BYTES))
         if plan.before and not plan.nearest:
