@@ -22,6 +22,7 @@ from bucketize.onnx import (  # noqa: F401  importing the families fills the tab
     rule_resize,
     rule_shape,
     rule_window,
+    sampling,
     shape,
     transposed,
     window,

@@ -11,6 +11,7 @@ from bucketize.onnx.rule import Site, exports
 from bucketize.ops.interpolate import CROP, EARLY, SHRUNK_UP
 from bucketize.ops.resize import dyn_resize, resize
 from bucketize.ops.rules import at_least
+from bucketize.ops.sampling import grid_sample, roi_align
 from bucketize.types import Dim, Shape
 
 
@@ -76,3 +77,28 @@ def _resized(s: Site, rounding: str, scales: str, sizes: str) -> str:
     }
     roi = s[len(s.args) - 1 - bool(scales)] if kind == CROP else ""
     return s.node("Resize", s[0], roi, scales, sizes, **attrs)
+
+
+@exports(grid_sample)
+def _grid_sample(s: Site) -> str:
+    padding, aligned = s.attr("padding"), int(s.attr("align_corners"))
+    attrs = {"mode": s.attr("mode"), "padding_mode": padding, "align_corners": aligned}
+    return s.node("GridSample", *s.operands, **attrs)
+
+
+@exports(roi_align)
+def _roi_align(s: Site) -> str:
+    height, width = s.attr("size")
+    kind = "half_pixel" if s.attr("half_pixel") else "output_half_pixel"
+    return s.node(
+        "RoiAlign",
+        s[0],
+        s[1],
+        s.int64(2),
+        mode=s.attr("pool"),
+        output_height=height,
+        output_width=width,
+        sampling_ratio=s.attr("ratio"),
+        spatial_scale=s.attr("scale"),
+        coordinate_transformation_mode=kind,
+    )

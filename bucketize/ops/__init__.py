@@ -109,6 +109,7 @@ from bucketize.ops.reduce import (
     softmax,
 )
 from bucketize.ops.resize import dyn_resize, resize
+from bucketize.ops.sampling import grid_sample, roi_align
 from bucketize.ops.selection import non_max_suppression, unique
 from bucketize.ops.shape import (
     broadcast_to,
@@ -207,6 +208,7 @@ __all__ = [
     "gelu_tanh",
     "greater",
     "greater_equal",
+    "grid_sample",
     "hard_sigmoid",
     "hard_swish",
     "isnan",
@@ -245,6 +247,7 @@ __all__ = [
     "reshape",
     "resize",
     "right_shift",
+    "roi_align",
     "round_",
     "rsqrt",
     "scatter_elements",

@@ -80,11 +80,15 @@ def _resize_shape(x: Shape, *told: Shape, axes: Axes, sizes: Shape, **attrs: Any
     old = tuple(x[a] for a in axes)
     new = _extents(old, sizes, attrs["policy"])
     for dim, size in zip(old, new, strict=True):
-        if dim == 0 and isinstance(size, int) and size > 0:
-            raise TypeRelError(f"an axis without elements cannot have {size}")
+        _check_grown(dim, size)
         rely_on_least(dim, minimum(size, 1))
     at = dict(zip(axes, new, strict=True))
     return tuple(at.get(a, d) for a, d in enumerate(x))
+
+
+def _check_grown(dim: Dim, size: Dim) -> None:
+    if dim == 0 and isinstance(size, int) and size > 0:
+        raise TypeRelError(f"an axis without elements cannot have {size}")
 
 
 def _resize_padding(arg: int, at: int, *_: Shape, axes: Axes, **__: Any) -> Padding:
@@ -128,6 +132,8 @@ def resize(  # noqa: PLR0913 ONNX has as many
     """
     old = tuple(x.shape[a] for a in axes)
     new: Any = _extents(old, sizes, policy)
+    for before, after in zip(old, new, strict=True):
+        _check_grown(before, after)
     if 0 in (*x.shape, *new):
         at = dict(zip(axes, new, strict=True))
         return np.zeros([at.get(a, n) for a, n in enumerate(x.shape)], x.dtype)
