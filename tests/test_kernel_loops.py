@@ -78,6 +78,7 @@ WITHOUT = {
     *("conv3d", "max_pool3d", "avg_pool3d", "conv_transpose"),  # lowered to those that have one
     *("nonzero", "compress", "unique", "non_max_suppression"),  # the VM runs their compute
     "deform_conv2d",  # likewise
+    *("grid_sample", "roi_align"),
 }
 
 
