@@ -24,6 +24,7 @@ from bucketize.onnx.resize import scaled
 from bucketize.op import Array
 from bucketize.ops.interpolate import COORDINATES, CROP, ROUNDINGS
 from bucketize.ops.resize import MODES
+from bucketize.transform.simplify import simplify
 from bucketize.types import ANY, Symbol, evaluate, tensor
 
 D, H, W = (Symbol(name, 0) for name in "DHW")
@@ -207,6 +208,32 @@ def test_exporters_write_sizes_as_arithmetic_of_shapes() -> None:
     inputs = {"x": x, "s": np.array([2, 3, 9, 4])}
     exe = bucketize.compile(bucketize.from_onnx(late))
     np.testing.assert_array_equal(exe.run(**inputs)[0], run_ort(late, inputs)[0])
+
+
+def test_sizes_that_a_run_tells_are_read_and_those_that_are_known_need_no_work() -> None:
+    late = parse(
+        "(float[N, 3, H, W] x, int64[2] hw) => (y) <int64[1] zero = {0}, int64[1] two = {2}> "
+        "{ s = Shape(x) front = Slice(s, zero, two) all = Concat<axis = 0>(front, hw) "
+        'y = Resize<mode = "linear">(x, , , all) }'
+    )
+    inputs = {"x": floats(2, 3, 4, 5), "hw": np.array([9, 3])}
+    exe = bucketize.compile(bucketize.from_onnx(late))
+    np.testing.assert_allclose(exe.run(**inputs)[0], run_ort(late, inputs)[0], atol=1e-5)
+    body = str(exe.explain(x=(2, 3, 4, 5), hw=(2,)))
+    assert "resize" in body
+    assert "numpy" not in body
+
+
+def test_sizes_that_constants_tell_once_they_are_folded() -> None:
+    folded = parse(
+        "(float[N, 3, H, W] x) => (y) <float[2] f = {3.5, 4}, float two = {2}> "
+        "{ g = Mul(f, two) s = Cast<to = 7>(g) y = Resize<axes = [2, 3]>(x, , , s) }",
+        18,
+    )
+    main = bucketize.from_onnx(folded).main
+    assert main.body[-1].op is ops.dyn_resize
+    (resized,) = simplify(main).body
+    assert (resized.op, resized.attrs["sizes"]) == (ops.resize, (7, 8))
 
 
 def test_images_are_resized_channels_last_among_convolutions() -> None:
