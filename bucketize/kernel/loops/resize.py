@@ -8,11 +8,8 @@ whole factor, its elements repeat one pattern, which is written out.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
@@ -21,108 +18,15 @@ from bucketize.kernel.emit.expression import dtype_text
 from bucketize.kernel.emit.vector import FLOAT_BYTES
 from bucketize.kernel.loops.cost import Counts, Loops
 from bucketize.kernel.loops.loop import Source, argument_shapes, kernel_text, loop_template, takes
+from bucketize.kernel.loops.neighbour import Plan, write_neighbours, write_scale
 from bucketize.kernel.template import Launch, Shapes
 from bucketize.kernel.workload import Workload
 from bucketize.ops import resize
-from bucketize.ops.interpolate import (
-    CROP,
-    EARLY,
-    REACH,
-    SHRUNK_UP,
-    coordinates,
-    neighbours,
-    rounded,
-)
+from bucketize.ops.interpolate import CROP
 from bucketize.types import Dim, product
 
-MOST = 8  # the greatest factor whose pattern is written out
-INSIDE = 4 * MOST  # an element whose neighbours all lie inside an axis twice as long
 JOINED = 4  # rows that are added up in one loop: so many pointers LLVM tells apart from the result
 INDEX_BYTES = 4
-Tap = tuple[int, float]
-"""How far a neighbour lies from the element that a pattern is of, and its weight."""
-
-
-@dataclass(frozen=True)
-class _Plan:
-    """What the text depends on. Axis k of the run has n{k} elements, then o{k}."""
-
-    b: Binding
-
-    @cached_property
-    def axes(self) -> range:
-        """Those from the first that is resized to the last one."""
-        axes = self.b.attrs["axes"]
-        return range(axes[0], axes[-1] + 1)
-
-    @property
-    def flat(self) -> bool:
-        """Whether rows are what lies behind the only axis, and so have their length already."""
-        return len(self.axes) == 1 and self.behind
-
-    @property
-    def behind(self) -> bool:
-        """Whether elements of the last axis are themselves rows."""
-        return self.axes[-1] < len(self.b.args[0].type.shape) - 1
-
-    @property
-    def before(self) -> range:
-        """The axes that rows are chosen along, as they are counted in the run."""
-        return range(len(self.axes) - (not self.flat))
-
-    @property
-    def last(self) -> int:
-        return len(self.axes) - 1
-
-    def place(self, k: int) -> int | None:
-        """Which of the resized axes an axis of the run is."""
-        axes: tuple[int, ...] = self.b.attrs["axes"]
-        return axes.index(self.axes[k]) if self.axes[k] in axes else None
-
-    def taps(self, k: int) -> int:
-        """Neighbours of an element along an axis."""
-        reach = REACH.get(self.b.attrs["mode"], 0)
-        return 2 * reach if reach and self.place(k) is not None else 1
-
-    @property
-    def nearest(self) -> bool:
-        return bool(self.b.attrs["mode"] == "nearest")
-
-    @property
-    def rows(self) -> int:
-        """Rows that a row of the result is made of."""
-        return math.prod(self.taps(k) for k in self.before)
-
-    @cached_property
-    def pattern(self) -> list[list[Tap]]:
-        """The neighbours of each of the elements that one becomes; none if that is not known."""
-        attrs, x = self.b.attrs, self.b.args[0].type.shape[self.axes[-1]]
-        if len(self.b.args) > 1 or self.behind or x == 0:
-            return []
-        size = attrs["sizes"][-1]
-        factors = range(2, MOST + 1) if self.nearest else (2, 4, 8)  # exact in float32
-        factor = next((f for f in factors if size == x * f), None)
-        if factor is None or attrs["coordinates"] in ("align_corners", "half_pixel_symmetric"):
-            return []
-        scale, many = np.float32(factor), 2 * INSIDE * factor
-        places = coordinates(attrs["coordinates"], 2 * INSIDE, many, scale, np.float32(many))
-        places = places[INSIDE * factor : (INSIDE + 1) * factor]
-        if self.nearest:
-            found = rounded(places, attrs["rounding"], scale) - INSIDE
-            return [[(int(at), 1.0)] for at in found]
-        index, weights = neighbours(
-            *(attrs["mode"], places, 2 * INSIDE, scale, attrs["cubic"]),
-            exclude_outside=False,
-            antialias=False,
-        )
-        pairs = zip((index - INSIDE).tolist(), weights.tolist(), strict=True)
-        return [list(zip(*pair, strict=True)) for pair in pairs]
-
-    @property
-    def repeats(self) -> bool:
-        """Whether each element is there several times, and nothing else is."""
-        same = all(taps == [(0, 1.0)] for taps in self.pattern)
-        return self.nearest and bool(self.pattern) and same
 
 
 def _accepts(b: Binding) -> bool:
@@ -132,10 +36,10 @@ def _accepts(b: Binding) -> bool:
 
 
 def _source(workload: Workload) -> str:
-    plan, s = _Plan(workload.anchor), Source()
+    plan, s = Plan(workload.anchor), Source()
     kind = dtype_text(workload.result.dtype)
     for k in range(len(plan.axes)):
-        _scale(s, plan, k)
+        write_scale(s, plan, k)
     row = "inner" if plan.flat else f"o{plan.last} * inner" if plan.behind else f"o{plan.last}"
     s(f"row = {row}")
     if not plan.flat and not plan.repeats:
@@ -156,7 +60,7 @@ def _title(workload: Workload) -> str:
 # --- the last axis -------------------------------------------------------------------------------
 
 
-def _memory(s: Source, plan: _Plan, workload: Workload, kind: str) -> None:
+def _memory(s: Source, plan: Plan, workload: Workload, kind: str) -> None:
     """In the workspace: rows at their new length, weights of the last axis, and its neighbours."""
     taps, kept = plan.taps(plan.last), 0 if plan.nearest or not plan.before else plan.rows
     s(f"space = block[{1 + len(workload.body.params)}]")
@@ -167,17 +71,17 @@ def _memory(s: Source, plan: _Plan, workload: Workload, kind: str) -> None:
     s("at = pointer(space, int32)")
 
 
-def _table(s: Source, plan: _Plan) -> None:
+def _table(s: Source, plan: Plan) -> None:
     count = f"o{plan.last}"
     with s.loops(j=count):
-        _neighbours(s, plan, plan.last, "j")
+        write_neighbours(s, plan, plan.last, "j")
         for t in range(plan.taps(plan.last)):
             s(f"at[{t} * {count} + j] = int32(i{plan.last}_{t})")
             if not plan.nearest:
                 s(f"weight[{t} * {count} + j] = w{plan.last}_{t}")
 
 
-def _lengthened(s: Source, plan: _Plan, to: str) -> None:
+def _lengthened(s: Source, plan: Plan, to: str) -> None:
     """The row of x0 at p, brought to its new length at q of `to`."""
     if plan.nearest and plan.behind:
         with s.loops(j=f"o{plan.last}"):
@@ -194,7 +98,7 @@ def _lengthened(s: Source, plan: _Plan, to: str) -> None:
         _repeated(s, plan, to)
 
 
-def _sum(plan: _Plan, inner: str = "") -> str:
+def _sum(plan: Plan, inner: str = "") -> str:
     """The neighbours of element j of the last axis, by the table; of parts of it the t-th each."""
     terms = []
     for t in range(plan.taps(plan.last)):
@@ -204,7 +108,7 @@ def _sum(plan: _Plan, inner: str = "") -> str:
     return " + ".join(terms)
 
 
-def _repeated(s: Source, plan: _Plan, to: str) -> None:
+def _repeated(s: Source, plan: Plan, to: str) -> None:
     """By the pattern, but at the ends, which see what lies outside."""
     factor, n = len(plan.pattern), f"n{plan.last}"
     offsets = [at for taps in plan.pattern for at, _ in taps]
@@ -219,7 +123,7 @@ def _repeated(s: Source, plan: _Plan, to: str) -> None:
             s(f"{to}[q + j] = {_sum(plan)}")
 
 
-def _times(plan: _Plan, weight: float) -> str:
+def _times(plan: Plan, weight: float) -> str:
     return "" if plan.nearest else f" * float32({weight!r})"
 
 
@@ -227,18 +131,18 @@ def _times(plan: _Plan, weight: float) -> str:
 
 
 @contextmanager
-def _each_row(s: Source, plan: _Plan) -> Iterator[None]:
+def _each_row(s: Source, plan: Plan) -> Iterator[None]:
     """The rows of the result, row i of the image `image` at q0, with the places of its rows."""
     with s.loops(i="begin, end"):
         s("image = i", "q0 = i * row")
         for k in reversed(plan.before):
             s(f"y{k} = image % o{k}", f"image //= o{k}")
         for k in plan.before:
-            _neighbours(s, plan, k, f"y{k}")
+            write_neighbours(s, plan, k, f"y{k}")
         yield
 
 
-def _row_at(plan: _Plan, chosen: Sequence[str]) -> str:
+def _row_at(plan: Plan, chosen: Sequence[str]) -> str:
     """Which row of an image is at these places."""
     text = "0"
     for k, place in zip(plan.before, chosen, strict=True):
@@ -246,11 +150,11 @@ def _row_at(plan: _Plan, chosen: Sequence[str]) -> str:
     return text
 
 
-def _plane(plan: _Plan) -> str:
+def _plane(plan: Plan) -> str:
     return " * ".join(f"n{k}" for k in plan.before) or "1"
 
 
-def _nearest_rows(s: Source, plan: _Plan, _: str) -> None:
+def _nearest_rows(s: Source, plan: Plan, _: str) -> None:
     """A row that was just made is copied."""
     old = "inner" if plan.flat else f"n{plan.last} * inner" if plan.behind else f"n{plan.last}"
     s("same = -1")
@@ -267,7 +171,7 @@ def _nearest_rows(s: Source, plan: _Plan, _: str) -> None:
         s("same = r")
 
 
-def _weighted_rows(s: Source, plan: _Plan, kind: str) -> None:
+def _weighted_rows(s: Source, plan: Plan, kind: str) -> None:
     old = "inner" if plan.flat else f"n{plan.last} * inner" if plan.behind else f"n{plan.last}"
     if not plan.before:
         with _each_row(s, plan):
@@ -288,7 +192,7 @@ def _weighted_rows(s: Source, plan: _Plan, kind: str) -> None:
         _add_up(s, plan, kind, old)
 
 
-def _slot(plan: _Plan, pairs: Sequence[tuple[int, int]]) -> str:
+def _slot(plan: Plan, pairs: Sequence[tuple[int, int]]) -> str:
     """Where a row is kept: neighbours that are wanted at once have places of their own."""
     text = "0"
     for k, t in pairs:
@@ -296,7 +200,7 @@ def _slot(plan: _Plan, pairs: Sequence[tuple[int, int]]) -> str:
     return text
 
 
-def _keep(s: Source, plan: _Plan, old: str) -> None:
+def _keep(s: Source, plan: Plan, old: str) -> None:
     """The rows that are wanted, at their new length; of another image none is there."""
     with s.block("if image != seen:"):
         s("seen = image")
@@ -308,7 +212,7 @@ def _keep(s: Source, plan: _Plan, old: str) -> None:
         _lengthened(s, plan, "kept")
 
 
-def _add_up(s: Source, plan: _Plan, kind: str, old: str) -> None:
+def _add_up(s: Source, plan: Plan, kind: str, old: str) -> None:
     """A row of the result: some of its rows at a time."""
     source = "x0" if plan.flat else "kept"
     for first in range(0, plan.rows, JOINED):
@@ -321,103 +225,11 @@ def _add_up(s: Source, plan: _Plan, kind: str, old: str) -> None:
             s(f"y[q0 + t] = {kind}({' + '.join(terms)})")
 
 
-# --- neighbours along an axis --------------------------------------------------------------------
-
-
-def _scale(s: Source, plan: _Plan, k: int) -> None:
-    """The lines for f{k} and v{k}, the scale of an axis and the extent that it leads to."""
-    place, attrs = plan.place(k), plan.b.attrs
-    if place is None:
-        return
-    if len(plan.b.args) > 1:
-        s(f"f{k} = x1[{place}]", f"v{k} = f{k} * float32(n{k})")
-    else:
-        s(f"f{k} = float32(o{k}) / float32(n{k})", f"v{k} = float32(o{k})")
-    if attrs["coordinates"] == "half_pixel_symmetric":
-        s(f"h{k} = float32(n{k}) * {HALF} * ({ONE} - float32(o{k}) / v{k})")
-
-
-ONE, HALF, NONE = "float32(1.0)", "float32(0.5)", "float32(0.0)"
-
-
-def _neighbours(s: Source, plan: _Plan, k: int, y: str) -> None:
-    """The lines for i{k}_{t} and w{k}_{t}, of element `y` of an axis."""
-    if plan.place(k) is None:
-        s(f"i{k}_0 = {y}", *[f"w{k}_0 = {ONE}"][: not plan.nearest])
-        return
-    _coordinate(s, plan.b.attrs["coordinates"], k, y)
-    s("b = floor(c)")
-    if plan.nearest:
-        s(f"i{k}_0 = least(greatest(int64(b) + {_beyond(plan, k)}, 0), n{k} - 1)")
-        return
-    taps = plan.taps(k)
-    for t, weight in enumerate(_weights(plan.b)):
-        s(f"j{t} = int64(b) + {t + 1 - taps // 2}", f"w{k}_{t} = {weight}")
-        s(f"i{k}_{t} = least(greatest(j{t}, 0), n{k} - 1)")
-    if plan.b.attrs["exclude_outside"]:
-        for t in range(taps):
-            with s.block(f"if j{t} < 0 or j{t} >= n{k}:"):
-                s(f"w{k}_{t} = {NONE}")
-        s(f"total = {' + '.join(f'w{k}_{t}' for t in range(taps))}")
-        s(*(f"w{k}_{t} = w{k}_{t} / total" for t in range(taps)))
-
-
-def _coordinate(s: Source, kind: str, k: int, y: str) -> None:
-    """The lines for c: the steps of `interpolate.coordinates`, one by one."""
-    centre = f"(float32({y}) + {HALF}) / f{k}"
-    zero = {"align_corners": f"v{k} == {ONE}", "pytorch_half_pixel": f"o{k} == 1"}.get(kind)
-    text = {
-        "asymmetric": f"float32({y}) / f{k}",
-        EARLY: centre,
-        "align_corners": f"float32({y}) * float32(n{k} - 1) / (v{k} - {ONE})",
-        "half_pixel_symmetric": f"h{k} + {centre} - {HALF}",
-    }.get(kind, f"{centre} - {HALF}")
-    s(f"c = {text}")
-    if zero:
-        with s.block(f"if {zero}:"):
-            s(f"c = {NONE}")
-
-
-def _beyond(plan: _Plan, k: int) -> str:
-    """1 if the nearest element is behind the place, by the rounding that is asked for."""
-    up, shrunk = "(1 if c > b else 0)", f"(1 if c > b and f{k} < {ONE} else 0)"
-    return {
-        "round_prefer_floor": f"(1 if c - b > {HALF} else 0)",
-        "round_prefer_ceil": f"(1 if c - b >= {HALF} else 0)",
-        "floor": "0",
-        "ceil": up,
-        SHRUNK_UP: shrunk,
-    }[plan.b.attrs["rounding"]]
-
-
-def _weights(b: Binding) -> list[str]:
-    """Those of the neighbours of a place c behind element b."""
-    if b.attrs["mode"] == "linear":
-        return [f"{ONE} - (c - b)", f"{ONE} - ({ONE} - (c - b))"]
-    a = np.float32(b.attrs["cubic"])
-    numbers = [f"float32({float(v)!r})" for v in (a + 2, a + 3, a, 5 * a, 8 * a, 4 * a)]
-
-    def near(x: str) -> str:
-        return f"(({numbers[0]} * ({x}) - {numbers[1]}) * ({x}) * ({x}) + {ONE})"
-
-    def far(x: str) -> str:
-        one, five, eight, four = numbers[2:]
-        return f"((({one} * ({x}) - {five}) * ({x}) + {eight}) * ({x}) - {four})"
-
-    rest = "c - b"
-    return [
-        far(f"{ONE} + ({rest})"),
-        near(rest),
-        near(f"{ONE} - ({rest})"),
-        far(f"float32(2.0) - ({rest})"),
-    ]
-
-
 # --- launching -----------------------------------------------------------------------------------
 
 
 def _launch(workload: Workload, shapes: Shapes) -> Launch:
-    plan = _Plan(workload.anchor)
+    plan = Plan(workload.anchor)
     x, out = argument_shapes(workload, shapes)[0], shapes[-1]
     old, new = ([shape[a] for a in plan.axes] for shape in (x, out))
     inner = product(x[plan.axes[-1] + 1 :])
@@ -434,7 +246,7 @@ def _launch(workload: Workload, shapes: Shapes) -> Launch:
 
 def _counts(workload: Workload, at: Loops) -> Counts:
     """A row is looked up, or made by its pattern; and added to others."""
-    plan = _Plan(workload.anchor)
+    plan = Plan(workload.anchor)
     *extents, inner = at.dims
     row = inner * (1 if plan.flat else extents[-1])
     elements = at.extent * row
