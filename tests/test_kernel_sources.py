@@ -120,6 +120,9 @@ WORKLOADS = {
     "argmax": lone(ops.argmax, "float32[N, C] {axis=1}"),
     "cumsum": lone(ops.cumsum, "int64[N, C] {axis=0, exclusive=True, reverse=True}"),
     "pool": pooling(ops.max_pool2d),
+    "resize": lone(
+        ops.resize, "float32[N, C, H, W] {axes=(2, 3), sizes=(2*H, 2*W), mode='linear'}"
+    ),
     "gather": lone(ops.gather, "float32[N, C, H], int64[M] {axis=1}"),
     "gather_elements": lone(ops.gather_elements, "float32[N, C], int64[N, M] {axis=1}"),
     "gather_nd": lone(ops.gather_nd, "float32[B, 2, C], int64[B, M, 1] {batch_dims=1}"),

@@ -510,6 +510,7 @@ REVIEWED = {
     ("RNN", 14),
     ("Range", 27),
     ("Reshape", 14),
+    ("Resize", 18),
     ("ScatterElements", 16),
     ("ScatterND", 16),
     ("Shape", 15),

@@ -146,6 +146,16 @@ CASES = {
                    "(float[N, 2, H, 3] x) => (y) <float[4] s = {1, 1, 3, 1}> "
                    '{ y = Resize<coordinate_transformation_mode = "asymmetric", '
                    'nearest_mode = "floor">(x, , s) }'),
+    "upsample_linear": ([9], "(float[N, 2, H, 3] x) => (y) <float[4] s = {1, 1, 1.5, 2}> "
+                        '{ y = Upsample<mode = "linear">(x, s) }',
+                        "(float[N, 2, H, 3] x) => (y) <float[4] s = {1, 1, 1.5, 2}> "
+                        '{ y = Resize<coordinate_transformation_mode = "asymmetric", '
+                        'mode = "linear">(x, , s) }'),
+    "resize_10": ([10], "(float[N, 2, H, 3] x) => (y) <float[4] s = {1, 1, 0.7, 0.6}> "
+                  "{ y = Resize(x, s) }",
+                  "(float[N, 2, H, 3] x) => (y) <float[4] s = {1, 1, 0.7, 0.6}> "
+                  '{ y = Resize<coordinate_transformation_mode = "asymmetric", '
+                  'nearest_mode = "ceil">(x, , s) }'),
 }  # fmt: skip
 
 
@@ -186,12 +196,6 @@ REFUSED = {
              "Cast: no data type is named 'int9'"),
     "tile": (1, "(float[N, 2] x, float t, float a) => (y) { y = Tile(x, t, a) }",
              "Tile: tiles and axis must be known numbers"),
-    "linear": (9, "(float[N, 2, H, 3] x, float[4] s) => (y) "
-               '{ y = Upsample<mode = "linear">(x, s) }', "Upsample: mode is linear"),
-    "scales": (9, "(float[N, 2, H, 3] x, float[4] s) => (y) { y = Upsample(x, s) }",
-               "Upsample: scales known only at run time"),
-    "scale": (7, "(float[N, 2, H, 3] x) => (y) { y = Upsample<scales = [1.0, 1.0, 1.5, 1.0]>(x) }",
-              "Upsample: a scale of 1.5 for an extent of H"),
     "later": (10, "(float[N, 2, H, 3] x, float[4] s) => (y) { y = Upsample(x, s) }",
               "Upsample: not valid: Op registered for Upsample is deprecated"),
     "sooner": (8, "(float[N] x) => (y) { y = IsNaN(x) }",

@@ -419,12 +419,6 @@ def test_affine_grids(corners, size, tmp_path):
     check(parse(graph, 20), run, tmp_path=tmp_path, oracle=reference)
 
 
-def test_an_affine_grid_of_lines():
-    graph = "(float[N, 2, 3] t, int64[3] size) => (y) { y = AffineGrid(t, size) }"
-    with pytest.raises(UnsupportedModelError, match=r"size is int64\[3\], expected 4 or 5 extents"):
-        from_onnx(parse(graph, 20))
-
-
 # --- types ---------------------------------------------------------------------------------------
 
 SEQUENCE = SequenceType(tensor("float32", N, 3), 2)

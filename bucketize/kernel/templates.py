@@ -25,6 +25,7 @@ from bucketize.kernel.loops.norm import ARGMAX, CUMSUM, LAYER_NORM, SOFTMAX
 from bucketize.kernel.loops.pool import POOL
 from bucketize.kernel.loops.product import MATMUL_LOOPS
 from bucketize.kernel.loops.reduce import REDUCE
+from bucketize.kernel.loops.resize import RESIZE
 from bucketize.kernel.loops.topk import TOPK
 from bucketize.kernel.loops.transpose import TRANSPOSE
 from bucketize.kernel.template import TEMPLATES, candidates
@@ -36,6 +37,7 @@ LOOP = (
     *(PAD, MASK_TAIL, FULL, ARANGE),
     *(REDUCE, SOFTMAX, LAYER_NORM, ARGMAX, CUMSUM),
     POOL,
+    RESIZE,
     *(GATHER, GATHER_ELEMENTS, GATHER_ND, SCATTER_ELEMENTS, SCATTER_ND, TENSOR_SCATTER),
     TOPK,
     *(MATMUL_LOOPS, CONV_LOOPS, COL2IM),

@@ -29,6 +29,7 @@ from bucketize.ops import (
     reduce_mean,
     reduce_sum,
     reshape,
+    resize,
     strided_slice,
     transpose,
 )
@@ -221,6 +222,17 @@ def _slice(to: Layouts, b: Binding) -> bool:
     return True
 
 
+def _resize(to: Layouts, b: Binding) -> bool:
+    """Along height and width, which are in the same order in both layouts."""
+    x, *told = b.args
+    if x not in to.nhwc or len(x.type.shape) != 4 or not set(b.attrs["axes"]) <= {2, 3}:
+        return False
+    axes = tuple(AXIS[a] for a in b.attrs["axes"])
+    operands = map(to.as_nchw, told)
+    to.nhwc[b.out] = to.out.emit(resize, to.nhwc[x], *operands, **{**b.attrs, "axes": axes})
+    return True
+
+
 def _concat(to: Layouts, b: Binding) -> bool:
     if len(b.out.type.axes) != 4 or not any(a in to.nhwc for a in b.args):
         return False
@@ -250,5 +262,6 @@ RULES: dict[object, Rule] = {
     reshape: _reshape,
     transpose: _transpose,
     strided_slice: _slice,
+    resize: _resize,
     concat: _concat,
 }

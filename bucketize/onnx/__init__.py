@@ -1,7 +1,6 @@
 """The bridge to ONNX: models in, as modules, and modules out."""
 
 from bucketize.onnx import (  # noqa: F401  importing the families fills the tables of converters and rules
-    affine,
     attention,
     control,
     einsum,
@@ -12,6 +11,7 @@ from bucketize.onnx import (  # noqa: F401  importing the families fills the tab
     pool,
     recurrent,
     reduce,
+    resize,
     rotary,
     rule_axes,
     rule_bits,
@@ -19,10 +19,12 @@ from bucketize.onnx import (  # noqa: F401  importing the families fills the tab
     rule_elementwise,
     rule_index,
     rule_reduce,
+    rule_resize,
     rule_sequence,
     rule_shape,
     rule_spectrum,
     rule_window,
+    sampling,
     sequence,
     shape,
     spectrum,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +12,6 @@ from bucketize.ir import Atom, Const
 from bucketize.onnx.node import CONVERTERS, Node, Result, Unsupported, converts
 from bucketize.onnx.shape import reshaped, same_shape
 from bucketize.ops import shape as s
-from bucketize.ops.index import gather
 from bucketize.types import product
 
 DATA_TYPES = frozenset(TensorProto.DataType.keys())
@@ -50,7 +48,6 @@ _moved("Split", 13, split=1)
 _moved("Squeeze", 13, axes=1)
 _moved("TopK", 10, k=1)
 _moved("Unsqueeze", 13, axes=1)
-_moved("Upsample", 9, since=7, scales=1)
 for _name in ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "SumSquare"):
     _moved(f"Reduce{_name}", 18, axes=1)
 
@@ -185,42 +182,3 @@ def _batch_norm(n: Node) -> Result:
 def _scatter(n: Node) -> Result:
     """The first name of ScatterElements."""
     return CONVERTERS["", "ScatterElements"][1](n)
-
-
-# --- Upsample, which became Resize ---------------------------------------------------------------
-
-
-@converts("Upsample")
-def _upsample_1(n: Node) -> Result:
-    scales = [1.0, 1.0, n.attr("height_scale"), n.attr("width_scale")]
-    numbers = Const(np.asarray(scales, np.float32))
-    return CONVERTERS["", "Upsample"][9](replace(n, inputs=(n[0], numbers)))
-
-
-@converts("Upsample", since=9)
-def _upsample(n: Node) -> Atom:
-    """Each element as often as a scale says; only known elements can be chosen by fractions."""
-    mode, x, scales = n.choice("mode", "nearest", "linear"), n[0], n[1]
-    if mode != "nearest":
-        raise Unsupported(f"mode is {mode}")
-    if not isinstance(scales, Const) or scales.value.size != len(x.type.shape):
-        raise Unsupported("scales known only at run time")
-    for axis, scale in enumerate(scales.value.tolist()):
-        x = _repeated(n, x, axis, scale)
-    return x
-
-
-def _repeated(n: Node, x: Atom, axis: int, scale: float) -> Atom:
-    """`x` with `scale` times as many elements along `axis`, each that at its place / scale."""
-    dims, size = x.type.shape, x.type.shape[axis]
-    if scale == 1:
-        return x
-    if scale.is_integer() and scale > 0:
-        apart = n.emit(s.unsqueeze, x, axes=(axis + 1,))
-        each = tuple(int(scale) if i == axis + 1 else 1 for i in range(len(dims) + 1))
-        longer = (*dims[:axis], size * int(scale), *dims[axis + 1 :])
-        return reshaped(n, n.emit(s.tile, apart, repeats=each), longer)
-    if not isinstance(size, int) or scale < 1:
-        raise Unsupported(f"a scale of {scale} for an extent of {size}")
-    at = np.floor(np.arange(math.floor(size * scale)) / scale).astype(np.int64)
-    return n.emit(gather, x, Const(at), axis=axis)

@@ -112,6 +112,8 @@ from bucketize.ops.reduce import (
     reduce_sum,
     softmax,
 )
+from bucketize.ops.resize import dyn_resize, resize
+from bucketize.ops.sampling import grid_sample, roi_align
 from bucketize.ops.selection import non_max_suppression, unique
 from bucketize.ops.sequence import (
     concat_from_sequence,
@@ -211,6 +213,7 @@ __all__ = [
     "dyn_reduce_prod",
     "dyn_reduce_sum",
     "dyn_reshape",
+    "dyn_resize",
     "dyn_split",
     "dyn_squeeze",
     "dyn_strided_slice",
@@ -231,6 +234,7 @@ __all__ = [
     "gelu_tanh",
     "greater",
     "greater_equal",
+    "grid_sample",
     "hard_sigmoid",
     "hard_swish",
     "isnan",
@@ -272,7 +276,9 @@ __all__ = [
     "reduce_sum",
     "relu",
     "reshape",
+    "resize",
     "right_shift",
+    "roi_align",
     "round_",
     "rsqrt",
     "scatter_elements",

@@ -17,6 +17,7 @@ from bucketize.op import Array, first_dtype, op
 from bucketize.ops.fill import arange, arange_value, full, full_value
 from bucketize.ops.index import top, top_dtype, top_shape, topk
 from bucketize.ops.operand import Twin, counted, elements, front_axes, integers, lone, read, twin
+from bucketize.ops.resize import dyn_resize
 from bucketize.ops.rules import (
     at_least,
     check_extents,
@@ -313,5 +314,5 @@ def dyn_arange(start: Array, stop: Array, step: Array) -> Array:
     return np.asarray(start + np.arange(count, dtype=start.dtype) * step)
 
 
-EXTENTS = {dyn_broadcast_to: 1, dyn_full: 0, dyn_tile: 1}
+EXTENTS = {dyn_broadcast_to: 1, dyn_full: 0, dyn_resize: 1, dyn_tile: 1}
 """By op: the operand whose elements are extents or counts, none of them negative."""

@@ -149,7 +149,8 @@ class Cutter:
         value = told.type.value or (ANY,) * count
         dims = tuple(self._fresh() for _ in value)
         types = [a.type for a in b.args]
-        types[place] = TensorType(told.type.dtype, told.type.shape, dims)
+        known = tuple(d if isinstance(v, AnyDim) else v for v, d in zip(value, dims, strict=True))
+        types[place] = TensorType(told.type.dtype, told.type.shape, known)
         assert b.op.static is not None
         twin = b.op.static(*types, **b.attrs)
         assert twin is not None, "every extent has a name"

@@ -34,7 +34,8 @@ SIMPLIFY: Pipeline = {
 def simplify(fn: Function) -> Function:
     """`fn` with known shapes static, constants and branches folded, repeats and dead code gone."""
     new = apply(fn, SIMPLIFY)
-    return new if fold_if(new) is new else simplify(new)  # constants may decide a branch
+    settled = fold_if(new) is new and dynamic_to_static(new) is new
+    return new if settled else simplify(new)  # constants may decide a branch, or tell an extent
 
 
 def apply(fn: Function, pipeline: Pipeline) -> Function:

@@ -45,6 +45,22 @@ def copied(_typing: Any, y: Any, _q: Any, x: Any, _p: Any, _m: Any) -> Any:
     return types.void(y, word, x, word, word), codegen
 
 
+@intrinsic(prefer_literal=True)
+def repeated(_typing: Any, y: Any, _q: Any, x: Any, _p: Any, _m: Any, times: Any) -> Any:
+    """`y[q + t * times + k] = x[p + t]` for all t in range(m) and k in range(times)."""
+    word = types.int64
+
+    def codegen(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        w, (target, q, source, p, m, _) = Writer(builder), args
+        to, of = (w.pointer(builder.ptrtoint(base, WORD)) for base in (target, source))
+        size = _size(x)
+        to, of = w.item(to, q, size), w.item(of, p, size)
+        _repeat(w, to, of, m, size, LINE // size, times.literal_value)
+        return context.get_dummy_value()
+
+    return types.void(y, word, x, word, word, times), codegen
+
+
 def _size(pointer: Any) -> int:
     size: int = pointer.dtype.bitwidth // BYTE.width
     return size
@@ -52,16 +68,26 @@ def _size(pointer: Any) -> int:
 
 def _copy(w: Writer, to: ir.Value, of: ir.Value, m: ir.Value, size: int, width: int) -> None:
     """In vectors of `width` elements, the last of which ends with the row; or in shorter ones."""
+    _repeat(w, to, of, m, size, width, 1)
+
+
+def _repeat(
+    w: Writer, to: ir.Value, of: ir.Value, m: ir.Value, size: int, width: int, times: int
+) -> None:
+    """The same, each element so many times."""
     kind = vector_type(ir.IntType(size * BYTE.width), width)
 
     def vector(i: Size) -> None:
         value = w.builder.load(w.item(of, i, size), typ=kind, align=size)
-        w.builder.store(value, w.item(to, i, size), align=size)
+        if times > 1:
+            order = [t // times for t in range(width * times)]
+            value = w.shuffle(value, value, order) if width > 1 else w.splat(value, times)
+        w.builder.store(value, w.item(to, w.mul(i, times), size), align=size)
 
     def all_of_it() -> None:
         last = w.sub(m, width)
         w.loop(0, last, lambda i, _: vector(i), step=width)
         vector(last)
 
-    shorter = (lambda: _copy(w, to, of, m, size, width // 2)) if width > 1 else None
+    shorter = (lambda: _repeat(w, to, of, m, size, width // 2, times)) if width > 1 else None
     w.when(w.compare(m, ">=", width), all_of_it, shorter)

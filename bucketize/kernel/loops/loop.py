@@ -32,7 +32,7 @@ HEAD = f"""\
 from bucketize.kernel.emit.accumulate import greatest, least, multiply_add, plus, scratch, times
 from bucketize.kernel.emit.entry import entry
 from bucketize.kernel.emit.native import pointer
-from bucketize.kernel.emit.row import copied, fetch
+from bucketize.kernel.emit.row import copied, fetch, repeated
 from bucketize.kernel.emit.tile import transposed
 
 

@@ -1,0 +1,243 @@
+"""Images looked at between their pixels: where a grid says, or in the boxes of regions."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+
+from bucketize.errors import TypeRelError
+from bucketize.op import FREE, UNSAFE, Array, Padding, op
+from bucketize.ops.interpolate import REACH, cubic_weight
+from bucketize.ops.rules import same
+from bucketize.types import Shape, meet, rely_on_least
+
+DType = np.dtype[Any]
+MODES = ("linear", "nearest", "cubic")
+PADDINGS = ("zeros", "border", "reflection")
+POOLS = ("avg", "max")
+CUBIC = -0.75  # the slope of the cubic at 1
+FAR = float(1 << 40)  # no pixel lies there
+
+
+def _known(what: str, value: str, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise TypeRelError(f"no {what} {value!r}; known: {', '.join(known)}")
+
+
+def _floats(x: DType, *others: DType, **_: Any) -> DType:
+    if any(d.kind != "f" for d in others[:1]):
+        raise TypeRelError(f"places are floats, got {others[0]}")
+    return x
+
+
+# --- by a grid -----------------------------------------------------------------------------------
+
+
+def _grid_shape(x: Shape, grid: Shape, *, mode: str, padding: str, **_: Any) -> Shape:
+    _known("mode", mode, MODES)
+    _known("padding", padding, PADDINGS)
+    if len(x) < 3 or len(grid) != len(x):
+        raise TypeRelError(f"images and a grid of one rank, 3 at least: got {len(x)}, {len(grid)}")
+    meet(x[0], grid[0])
+    meet(grid[-1], len(x) - 2)
+    for dim in x[2:]:
+        if dim == 0:
+            raise TypeRelError("an image without pixels")
+        rely_on_least(dim, 1)
+    return (*x[:2], *grid[1:-1])
+
+
+def _grid_padding(arg: int, at: int, x: Shape, grid: Shape, **_: Any) -> Padding:
+    if at == 0:
+        return FREE if same(x[0], grid[0]) else UNSAFE
+    if arg == 0:
+        return FREE if at == 1 else UNSAFE
+    return FREE if at < len(grid) - 1 else UNSAFE
+
+
+@op(
+    shape=_grid_shape,
+    dtype=_floats,
+    padding=_grid_padding,
+    example="float32[N, C, H, W], float32[N, M, 3, 2] in [-1.5, 1.5); "
+    "float32[N, C, H, W], float32[N, 2, M, 2] in [-2, 2) "
+    "{mode='cubic', padding='border', align_corners=True}; "
+    "float32[N, C, H, W, 3], float32[N, 2, M, 3, 3] in [-2, 2) {padding='reflection'}; "
+    "float32[N, C, H, W], float32[N, 2, 2, 2] in [-2, 2) {mode='nearest', padding='reflection'}",
+)
+def grid_sample(
+    x: Array,
+    grid: Array,
+    *,
+    mode: str = "linear",
+    padding: str = "zeros",
+    align_corners: bool = False,
+) -> Array:
+    """The elements of images at the places that `grid` names, from -1 to 1 (ONNX GridSample).
+
+    A place is a row (x, y), the last axis of the image first. By `padding` what lies outside is 0,
+    the nearest pixel, or the image mirrored.
+    """
+    _grid_shape(x.shape, grid.shape, mode=mode, padding=padding)
+    along = [
+        _axis_taps(grid[..., -1 - k], size, mode, padding, align_corners)
+        for k, size in enumerate(x.shape[2:])
+    ]
+    images = np.moveaxis(x, 1, -1)
+    batch = np.arange(x.shape[0]).reshape(-1, *(1,) * (grid.ndim - 2))
+    total = np.zeros((*grid.shape[:-1], x.shape[1]), np.result_type(x.dtype, np.float32))
+    for taps in itertools.product(*along):
+        weight = np.prod(np.broadcast_arrays(*(w for _, w in taps)), axis=0)
+        total += images[(batch, *(at for at, _ in taps))] * weight[..., None]
+    return np.moveaxis(total, -1, 1).astype(x.dtype)
+
+
+def _axis_taps(
+    places: Array, size: int, mode: str, padding: str, align_corners: bool
+) -> list[tuple[Array, Array]]:
+    """Along an axis, the neighbours of each place: indices, and weights."""
+    n = places.astype(np.float32)
+    last = np.float32(size - 1)
+    at = (n + 1) / 2 * last if align_corners else ((n + 1) * np.float32(size) - 1) / 2
+    ends = (np.float32(0), last) if align_corners else (np.float32(-0.5), last + np.float32(0.5))
+    at = np.rint(at) if mode == "nearest" else at
+    if (
+        padding == "border" and mode != "cubic"
+    ):  # there each neighbour is at the border, as in torch
+        at = np.where((at < ends[0]) | (at > ends[1]), np.clip(at, 0, last), at)
+    elif padding == "reflection":
+        at = _mirrored(at, *ends)
+    below = np.floor(at)
+    if mode == "nearest":
+        steps = [(0, np.ones_like(at))]
+    else:
+        reach, rest = REACH[mode], at - below
+        offsets = range(1 - reach, 1 + reach)
+        steps = [(k, _weight(mode, np.float32(k) - rest)) for k in offsets]
+    return [_inside(below + k, weight, size, padding, ends) for k, weight in steps]
+
+
+def _weight(mode: str, distance: Array) -> Array:
+    return 1 - np.abs(distance) if mode == "linear" else cubic_weight(distance, CUBIC)
+
+
+def _inside(
+    at: Array, weight: Array, size: int, padding: str, ends: tuple[Any, Any]
+) -> tuple[Array, Array]:
+    """Indices that are in the image; what has none weighs nothing."""
+    if padding == "reflection":
+        at = np.trunc(_mirrored(at, *ends))
+    index = np.nan_to_num(at, nan=-1, posinf=FAR, neginf=-FAR).clip(-FAR, FAR).astype(np.int64)
+    if padding == "zeros":
+        weight = np.where((index < 0) | (index >= size), 0, weight)
+    return np.clip(index, 0, size - 1), weight
+
+
+def _mirrored(at: Array, low: Any, high: Any) -> Array:
+    """Places between the ends, those outside reflected as often as it takes."""
+    span = high - low
+    if span == 0:
+        return np.full_like(at, low)
+    beyond = np.where(at < low, low - at, at - high)
+    times = np.trunc(beyond / span)
+    rest = beyond - times * span
+    up = (at < low) == (times % 2 == 0)
+    return np.where((at < low) | (at > high), np.where(up, low + rest, high - rest), at)
+
+
+# --- by boxes ------------------------------------------------------------------------------------
+
+
+def _roi_shape(
+    x: Shape, rois: Shape, batch: Shape, *, size: tuple[int, int], ratio: int, pool: str, **_: Any
+) -> Shape:
+    _known("pool", pool, POOLS)
+    if (len(x), len(rois), len(batch)) != (4, 2, 1):
+        ranks = ", ".join(str(len(s)) for s in (x, rois, batch))
+        raise TypeRelError(f"images, boxes and a vector of indices, of ranks 4, 2, 1: got {ranks}")
+    if min(*size, ratio + 1) < 1:
+        raise TypeRelError(f"a grid of {size} with {ratio} samples: from 1 up, and from 0 up")
+    meet(rois[1], 4)
+    meet(rois[0], batch[0])
+    return (rois[0], x[1], *size)
+
+
+def _roi_dtype(x: DType, rois: DType, batch: DType, **_: Any) -> DType:
+    if batch.kind not in "iu":
+        raise TypeRelError(f"indices are integers, got {batch}")
+    return _floats(x, rois)
+
+
+def _roi_padding(arg: int, at: int, *_: Shape, **__: Any) -> Padding:
+    return FREE if arg == 0 and at < 2 else UNSAFE
+
+
+@op(
+    shape=_roi_shape,
+    dtype=_roi_dtype,
+    padding=_roi_padding,
+    example="float32[N, C, H+1, W+2], float32[M, 4] in [-1, 9), int64[M] in [0, N) "
+    "{size=(2, 3), ratio=2}; float32[N, C, H+1, W+2], float32[M, 4] in [-1, 9), int64[M] in [0, N) "
+    "{size=(1, 2), scale=0.5, pool='max', half_pixel=False}",
+)
+def roi_align(  # noqa: PLR0913 ONNX has as many
+    x: Array,
+    rois: Array,
+    batch: Array,
+    *,
+    size: tuple[int, int],
+    ratio: int = 0,
+    scale: float = 1.0,
+    pool: str = "avg",
+    half_pixel: bool = True,
+) -> Array:
+    """For each box a grid of `size`, of the mean of samples in each cell (ONNX RoiAlign).
+
+    Boxes are (x, y, x, y), times `scale`, in image `batch[i]`. A cell has `ratio` samples along
+    either axis; as many as it has pixels if that is 0. By `pool` "max" it has the greatest product
+    of a pixel and its weight.
+    """
+    out = np.zeros((len(rois), x.shape[1], *size), np.result_type(x.dtype, np.float32))
+    for cells, box, image in zip(out, rois.astype(np.float32), batch.tolist(), strict=True):
+        if not 0 <= image < len(x):
+            raise TypeRelError(f"a box of image {image}, of {len(x)}")
+        corners = box.reshape(2, 2)[:, ::-1] * np.float32(scale) - np.float32(half_pixel) / 2
+        extents = corners[1] - corners[0]
+        if not half_pixel:
+            extents = np.maximum(extents, np.float32(1))
+        ends = zip(corners[0], extents, size, x.shape[2:], strict=True)
+        rows, columns = (_samples(*each, ratio) for each in ends)
+        cells[:] = _pooled(x[image], rows, columns, pool)
+    return out.astype(x.dtype)
+
+
+Samples = tuple[int, list[tuple[Array, Array]]]
+
+
+def _samples(low: Any, extent: Any, cells: int, size: int, ratio: int) -> Samples:
+    """Along an axis, how many a cell has; of each the pixels on either side, and their weights."""
+    step = extent / np.float32(cells)
+    count = ratio or max(int(np.ceil(step)), 0)
+    inside = (np.arange(count, dtype=np.float32) + np.float32(0.5)) * step / np.float32(count or 1)
+    places = (low + np.arange(cells, dtype=np.float32)[:, None] * step + inside).reshape(-1)
+    seen = (places >= -1) & (places <= size)
+    places = np.clip(places, 0, size - 1)
+    below = np.floor(places).astype(np.int64)
+    rest = places - below
+    return count, [(below, (1 - rest) * seen), (np.minimum(below + 1, size - 1), rest * seen)]
+
+
+def _pooled(image: Array, rows: Samples, columns: Samples, pool: str) -> Array:
+    """The cells of a box."""
+    (down, ys), (across, xs) = rows, columns
+    if not down * across:
+        return np.zeros(())
+    corners = [
+        image[:, y[:, None], x] * (v[:, None] * w) for (y, v), (x, w) in itertools.product(ys, xs)
+    ]
+    shape = (len(image), len(ys[0][0]) // down, down, len(xs[0][0]) // across, across)
+    if pool == "max":
+        return np.asarray(np.max(corners, axis=0).reshape(shape).max((2, 4)))
+    return np.asarray(np.sum(corners, axis=0).reshape(shape).mean((2, 4)))
