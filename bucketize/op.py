@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from bucketize.errors import TypeRelError, unknown_name
 from bucketize.types import ANY, Dim, Shape, Symbolic, TensorType, maximum, minimum, product
+from bucketize.types.number import SHORT
 
 Array: TypeAlias = NDArray[Any]
 Attrs: TypeAlias = Mapping[str, Any]
@@ -111,8 +112,16 @@ class Op:
         return tuple(said) if self.results > 1 else (said,)
 
     def run(self, *args: Array, **attrs: Any) -> tuple[Array, ...]:
-        """What `compute` makes of the arguments, an array for each result."""
-        return tuple(map(np.asarray, self.each(self.compute(*args, **attrs))))
+        """What `compute` makes of the arguments, an array for each result.
+
+        Short numbers, which numpy does not compute with, are widened, and the results rounded.
+        """
+        wide = [a.astype(SHORT.get(a.dtype, a.dtype), copy=False) for a in args]
+        results = tuple(map(np.asarray, self.each(self.compute(*wide, **attrs))))
+        if all(a.dtype == w.dtype for a, w in zip(args, wide, strict=True)):
+            return results
+        dtypes = self.each(self.dtype(*(a.dtype for a in args), **attrs))
+        return tuple(r.astype(d, copy=False) for r, d in zip(results, dtypes, strict=True))
 
     def infer(self, *types: TensorType, **attrs: Any) -> tuple[TensorType, ...]:
         """The type relation: the shape rule read over dims, some of them unknown."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from bucketize.ir import Atom, Const
@@ -14,14 +16,17 @@ from bucketize.ops.shape import squeeze, transpose, unsqueeze
 
 @converts("MatMul")
 def _matmul(n: Node) -> Atom:
-    """A matrix product; a vector is a row on the left and a column on the right."""
-    x, y = n[0], n[1]
+    return matrices(n, n[0], n[1], lambda x, y: _product(n, x, y))
+
+
+def matrices(n: Node, x: Atom, y: Atom, product: Callable[[Atom, Atom], Atom]) -> Atom:
+    """A product of matrices; a vector is a row on the left and a column on the right."""
     row, column = len(x.type.shape) == 1, len(y.type.shape) == 1
     if row:
         x = n.emit(unsqueeze, x, axes=(0,))
     if column:
         y = n.emit(unsqueeze, y, axes=(1,))
-    out = _product(n, x, y)
+    out = product(x, y)
     rank = len(out.type.shape)
     axes = (rank - 2,) * row + (rank - 1,) * column
     return n.emit(squeeze, out, axes=axes) if axes else out

@@ -14,6 +14,7 @@ from onnx import NodeProto, TensorProto, defs, helper, numpy_helper
 
 from bucketize.ir import Atom, Const, Var
 from bucketize.onnx.node import Unsupported
+from bucketize.onnx.standard import type_name
 from bucketize.op import MAX_VALUE
 from bucketize.types import Symbol
 
@@ -98,7 +99,7 @@ class Scope:
         """The name of a constant: of small ones those of one content are one."""
         array = const.value
         small = array.size <= MAX_VALUE
-        key = (array.dtype.str, array.shape, array.tobytes()) if small else const
+        key = (array.dtype.name, array.shape, array.tobytes()) if small else const
         found = self.find(key)
         return found or self._held(const, key, small)
 
@@ -150,7 +151,7 @@ class Scope:
         formal = _formal(op_type)
         for i, name in enumerate(inputs):
             dtype = self.frame.dtypes.get(name)
-            if dtype is not None and _type_name(dtype) not in formal[min(i, len(formal) - 1)]:
+            if dtype is not None and type_name(dtype) not in formal[min(i, len(formal) - 1)]:
                 raise Unsupported(f"ONNX {op_type} takes no {dtype} there")
 
 
@@ -158,8 +159,3 @@ class Scope:
 def _formal(op_type: str) -> tuple[frozenset[str], ...]:
     """The types that each operand may have; the last may stand for several."""
     return tuple(frozenset(i.types) for i in defs.get_schema(op_type, OPSET).inputs)
-
-
-def _type_name(dtype: np.dtype[Any]) -> str:
-    """A tensor's type as the standard writes it."""
-    return f"tensor({ {'float32': 'float', 'float64': 'double'}.get(dtype.name, dtype.name) })"

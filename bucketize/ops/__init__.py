@@ -93,7 +93,7 @@ from bucketize.ops.index import (
     scatter_nd,
     topk,
 )
-from bucketize.ops.linalg import matmul
+from bucketize.ops.linalg import matmul, matmul_integer
 from bucketize.ops.nn import avg_pool2d, conv2d, max_pool2d
 from bucketize.ops.reduce import (
     argmax,
@@ -221,6 +221,7 @@ __all__ = [
     "logical_xor",
     "mask_tail",
     "matmul",
+    "matmul_integer",
     "max_pool2d",
     "max_pool3d",
     "maximum_",

@@ -11,8 +11,7 @@ import numpy as np
 from bucketize.errors import TypeRelError
 from bucketize.op import FREE, UNSAFE, Padding, same_dtype
 from bucketize.types import ANY, AnyDim, Dim, Shape, broadcast_shapes, maximum, minimum, product
-
-DType = np.dtype[Any]
+from bucketize.types.number import DType, integer_limits, kind
 
 ENDLESS = 2**31 - 1  # exporters write "to the end" as this or more; no axis is that long
 
@@ -31,13 +30,12 @@ def limits(dtype: DType) -> tuple[int, int]:
     """The least and the greatest number of a dtype of integers or truth values."""
     if dtype.kind == "b":
         return 0, 1
-    found = np.iinfo(dtype)
-    return int(found.min), int(found.max)
+    return integer_limits(dtype)
 
 
 def extreme_numbers(dtype: DType) -> tuple[float, float]:
     """The least and the greatest number of a dtype: infinities, if it has them."""
-    return (-math.inf, math.inf) if dtype.kind == "f" else limits(dtype)
+    return (-math.inf, math.inf) if kind(dtype) == "f" else limits(dtype)
 
 
 def text(shape: Shape) -> str:
@@ -95,7 +93,7 @@ def broadcast_padding(arg: int, axis: int, *shapes: Shape, **_: Any) -> Padding:
 
 def _only(kinds: str, what: str) -> Callable[..., DType]:
     def dtype(*dtypes: DType, **_: Any) -> DType:
-        if dtypes[0].kind not in kinds:
+        if kind(dtypes[0]) not in kinds:
             raise TypeRelError(f"expected {what}, got {dtypes[0]}")
         return same_dtype(*dtypes)
 

@@ -37,7 +37,7 @@ Group = tuple[list[int], Axis]  # axes that are one, and what each operand does 
 def _accepts(workload: Workload) -> bool:
     atoms = [*workload.body.params, *(a for b in workload.body.body for a in (*b.args, *b.outs))]
     numbers = all(a.value.size == 1 for a in atoms if isinstance(a, Const))
-    known = all(a.type.dtype.char in DTYPES for a in atoms)
+    known = all(a.type.dtype in DTYPES for a in atoms)
     return numbers and known and all(b.op.scalar is not None for b in workload.body.body)
 
 

@@ -25,7 +25,7 @@ from bucketize.kernel.loops.loop import (
 )
 from bucketize.kernel.template import Launch, Shapes
 from bucketize.kernel.workload import Workload
-from bucketize.ops import matmul
+from bucketize.ops import matmul, matmul_integer
 
 ROWS, STEPS = 4, 4  # at once: 16 numbers of A in registers, and the sums read once for 4 steps
 STRIP = 32  # rows that share a block of B while it is in the cache
@@ -132,7 +132,7 @@ def _launch(workload: Workload, shapes: Shapes) -> Launch:
 
 
 def _sums(b: Binding) -> bool:
-    return b.out.type.dtype.kind in "iuf" and b.attrs["weights"] == "float32"
+    return b.out.type.dtype.kind in "iuf" and b.attrs.get("weights") in (None, "float32")
 
 
 def _counts(_workload: Workload, at: Loops) -> Counts:
@@ -146,4 +146,6 @@ def block_counts(multiplications: float, columns: float) -> Counts:
     return {"row": begun, "multiply": multiplications}
 
 
-MATMUL_LOOPS = loop_template("matmul_loops", takes(matmul, where=_sums), _source, _launch, _counts)
+MATMUL_LOOPS = loop_template(
+    "matmul_loops", takes(matmul, matmul_integer, where=_sums), _source, _launch, _counts
+)
