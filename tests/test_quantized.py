@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from kernel_call import readable
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 from onnx_model import parse, run_ort
 from verify import verify
 
 import bucketize
-from bucketize.errors import UnsupportedModelError
+from bucketize.errors import ExportError, UnsupportedModelError
 from bucketize.interpret import evaluate_module
 from bucketize.onnx import from_onnx, to_onnx
 from bucketize.op import Array
@@ -46,21 +47,24 @@ def model(
 
 
 def results(proto: onnx.ModelProto, **inputs: Array) -> Array:
-    """What the interpreter and the kernels make of it, which must be one; it also leaves."""
+    """What the interpreter and the kernels make of it, which must be one; it also leaves.
+
+    Integers of two bits came after the opset of what leaves.
+    """
     module = from_onnx(proto, bounds=dict.fromkeys(_symbols(proto), (0, None)))
     verify(module)
     (want,) = evaluate_module(module, **inputs)
     (got,) = bucketize.compile(module).run(**inputs)
-    (back,) = evaluate_module(from_onnx(to_onnx(module)), **inputs)
-    for other in (got, back):
+    made = [got]
+    if any("int2" in p.type.dtype.name for p in (*module.main.params, *module.main.results)):
+        with pytest.raises(ExportError, match=r"takes no u?int2|has no u?int2 in opset 24"):
+            to_onnx(module)
+    else:
+        made += evaluate_module(from_onnx(to_onnx(module)), **inputs)
+    for other in made:
         assert other.dtype == want.dtype
         np.testing.assert_array_equal(readable(other), readable(want))
     return want
-
-
-def readable(x: Array) -> Array:
-    """Short numbers, a NaN among them, as numpy knows them."""
-    return x.astype(np.float32) if x.dtype.kind == "V" else x
 
 
 def _symbols(proto: onnx.ModelProto) -> set[str]:
@@ -455,7 +459,7 @@ def test_networks_are_within_a_quantum_of_onnxruntime(network: str, way: str, fo
     executable = bucketize.compile(module)
     sizes = dict(zip(("N", "H", "W"), (4, *shape[1:]), strict=False))
     shown = executable.explain(**sizes)
-    assert "host" not in str(shown), "each operator has a kernel"
+    assert "numpy" not in str(shown), "each operator has a kernel"
     for n in (1, 4):
         x = drawn("float32", n, *shape, seed=9)
         (want,), (plain,) = run_ort(after, {"x": x}), run_ort(before, {"x": x})

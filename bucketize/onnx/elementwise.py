@@ -21,7 +21,7 @@ from bucketize.ops import elementwise as e
 from bucketize.ops import trigonometry as t
 from bucketize.ops.dyn import dyn_full
 from bucketize.ops.shape import shape_of
-from bucketize.types.number import FLOAT8, SCALE, DType, kind
+from bucketize.types.number import FLOAT8, SCALE, DType, kind_of
 
 DIRECT = {
     "Abs": e.abs_,
@@ -307,4 +307,4 @@ def _kept(n: Node, dtype: str) -> tuple[Atom, ...]:
 
 
 def _is_float(x: Atom) -> bool:
-    return kind(x.type.dtype) == "f"
+    return kind_of(x.type.dtype) == "f"

@@ -7,11 +7,12 @@ from collections.abc import Callable
 import numpy as np
 
 from bucketize.ir import Atom, Const
-from bucketize.onnx.node import Node, Unsupported, converts
+from bucketize.onnx.node import Node, Unsupported, cast, converts
 from bucketize.ops.elementwise import add, mul
 from bucketize.ops.linalg import matmul
 from bucketize.ops.rounding import FORMATS
 from bucketize.ops.shape import squeeze, transpose, unsqueeze
+from bucketize.types.number import BFLOAT16
 
 
 @converts("MatMul")
@@ -51,13 +52,23 @@ def _scaled(n: Node, x: Atom, factor: float) -> Atom:
 
 
 def _product(n: Node, x: Atom, y: Atom) -> Atom:
-    """The product, with weights in the format that is asked for."""
+    """The product, with weights in the format that is asked for; of bfloat16 in that."""
     known = n[1]
+    if x.type.dtype == y.type.dtype == BFLOAT16:
+        return _bfloat16(n, x, y)
     if n.weights == FORMATS[0] or not isinstance(known, Const) or not _is_matrix(known):
         return n.emit(matmul, x, y)
     if n.weights == "int8" and not np.isfinite(known.value).all():
         raise Unsupported("weights that are not finite have no int8")
     return n.emit(matmul, x, y, weights=n.weights)
+
+
+def _bfloat16(n: Node, x: Atom, y: Atom) -> Atom:
+    """A product as float32, rounded; what is known of it stays short in memory."""
+    known = isinstance(y, Const) and len(y.type.shape) == 2
+    held = Const(y.value.astype(np.float32)) if isinstance(y, Const) else cast(n, y, "float32")
+    weights = "bfloat16" if known else FORMATS[0]
+    return cast(n, n.emit(matmul, cast(n, x, "float32"), held, weights=weights), "bfloat16")
 
 
 def _is_matrix(known: Const) -> bool:

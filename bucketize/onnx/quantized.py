@@ -33,7 +33,7 @@ from bucketize.ops.linalg import matmul_integer
 from bucketize.ops.reduce import reduce_sum
 from bucketize.ops.rules import limits
 from bucketize.ops.shape import reshape, strided_slice, tile, unsqueeze
-from bucketize.types.number import FLOAT8, SCALE, kind
+from bucketize.types.number import FLOAT8, SCALE, kind_of
 
 FLOAT, DOUBLE, INT = "float32", "float64", "int32"
 EXACT = 1 << 24  # float32 holds each integer up to here
@@ -55,7 +55,7 @@ def _quantize(n: Node) -> Atom:
     saturate, precision = n.attr("saturate", 1), _precision(n, x, scale)
     scale, zero = _granular(n, x, scale, zero)
     y: Atom = n.emit(e.div, cast(n, x, precision), cast(n, scale, precision))
-    if kind(dtype) != "f":
+    if kind_of(dtype) != "f":
         return _rounded(n, y, zero, dtype)
     if zero is not None:
         y = n.emit(e.add, y, cast(n, zero, precision))
@@ -67,7 +67,7 @@ def _precision(n: Node, x: Atom, scale: Atom) -> str:
     if given := n.attr("precision", 0):
         return native_dtype(given).name
     dtypes = [a.type.dtype for a in (scale, x)]
-    return next((d.name for d in dtypes if kind(d) == "f" and d != SCALE), FLOAT)
+    return next((d.name for d in dtypes if kind_of(d) == "f" and d != SCALE), FLOAT)
 
 
 def _rounded(n: Node, y: Atom, zero: Atom | None, dtype: np.dtype[Any]) -> Atom:
@@ -85,7 +85,7 @@ def _dequantize(n: Node) -> Atom:
     dtype = native_dtype(named) if named else scale.type.dtype
     scale, zero = _granular(n, x, scale, zero)
     if zero is not None:
-        wide = FLOAT if kind(x.type.dtype) == "f" else INT
+        wide = FLOAT if kind_of(x.type.dtype) == "f" else INT
         x = _moved(n, x, zero, wide)
     return cast(n, n.emit(e.mul, cast(n, x, FLOAT), cast(n, scale, FLOAT)), dtype.name)
 
@@ -142,7 +142,7 @@ def _matmul_integer(n: Node) -> Atom:
 def _qlinear_matmul(n: Node) -> Atom:
     x, x_scale, x_zero, y, y_scale, y_zero, scale, zero = (n[i] for i in range(8))
     for a in (x, y, zero):
-        if kind(a.type.dtype) == "f":
+        if kind_of(a.type.dtype) == "f":
             raise Unsupported(f"a product of {a.type.dtype}")
     sums = _product(n, x, y, x_zero, y_zero)
     factors = _factors(n, _rows(n, x, x_scale), _columns(n, y_scale), scale)

@@ -155,6 +155,11 @@ class Scope:
                 raise Unsupported(f"ONNX {op_type} takes no {dtype} there")
 
 
+def known(dtype: np.dtype[Any]) -> bool:
+    """Whether ONNX has such tensors in the opset that is written."""
+    return type_name(dtype) in _formal("Cast")[0]
+
+
 @cache
 def _formal(op_type: str) -> tuple[frozenset[str], ...]:
     """The types that each operand may have; the last may stand for several."""

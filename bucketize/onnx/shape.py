@@ -27,7 +27,7 @@ from bucketize.ops.elementwise import cast as cast_op
 from bucketize.ops.index import gather
 from bucketize.ops.reduce import reduce_prod
 from bucketize.types import AnyDim, Dim, Shape, product
-from bucketize.types.number import kind
+from bucketize.types.number import kind_of
 
 # --- measuring and making ------------------------------------------------------------------------
 
@@ -70,7 +70,7 @@ def _range(n: Node) -> Atom:
     n.attr("stash_type")  # opset 27, of sums that are rounded again and again: ours are products
     if any(o.type.shape for o in n.operands):
         raise Unsupported("start, limit and delta must be scalars")
-    if all(isinstance(o, Const) for o in n.operands) and kind(n[0].type.dtype) == "f":
+    if all(isinstance(o, Const) for o in n.operands) and kind_of(n[0].type.dtype) == "f":
         ends = [o.value for o in n.operands if isinstance(o, Const)]
         if arange_count(*ends) * ends[0].itemsize <= MAX_BYTES:
             return Const(dyn_arange.compute(*ends))

@@ -11,7 +11,7 @@ import numpy as np
 from bucketize.errors import TypeRelError
 from bucketize.op import FREE, UNSAFE, Padding, same_dtype
 from bucketize.types import ANY, AnyDim, Dim, Shape, broadcast_shapes, maximum, minimum, product
-from bucketize.types.number import DType, integer_limits, kind
+from bucketize.types.number import DType, integer_limits, kind_of
 
 ENDLESS = 2**31 - 1  # exporters write "to the end" as this or more; no axis is that long
 
@@ -35,7 +35,7 @@ def limits(dtype: DType) -> tuple[int, int]:
 
 def extreme_numbers(dtype: DType) -> tuple[float, float]:
     """The least and the greatest number of a dtype: infinities, if it has them."""
-    return (-math.inf, math.inf) if kind(dtype) == "f" else limits(dtype)
+    return (-math.inf, math.inf) if kind_of(dtype) == "f" else limits(dtype)
 
 
 def text(shape: Shape) -> str:
@@ -93,7 +93,7 @@ def broadcast_padding(arg: int, axis: int, *shapes: Shape, **_: Any) -> Padding:
 
 def _only(kinds: str, what: str) -> Callable[..., DType]:
     def dtype(*dtypes: DType, **_: Any) -> DType:
-        if kind(dtypes[0]) not in kinds:
+        if kind_of(dtypes[0]) not in kinds:
             raise TypeRelError(f"expected {what}, got {dtypes[0]}")
         return same_dtype(*dtypes)
 

@@ -37,7 +37,7 @@ SHORT: Mapping[DType, DType] = {
 """Dtypes that numpy does not compute with, and what their numbers are computed in."""
 
 
-def kind(dtype: DType) -> str:
+def kind_of(dtype: DType) -> str:
     """The letter of numpy's kinds, for short numbers, too: `b`, `i`, `u`, `f`, ..."""
     return SHORT.get(dtype, dtype).kind
 

@@ -24,9 +24,11 @@ from bucketize.kernel.workload import Workload
 from bucketize.op import Op
 from bucketize.ops.dim import fill_number
 from bucketize.types import Dim, Shape, minimum, product
+from bucketize.types.number import BFLOAT16
 
 GRAIN = 64  # elements: two threads should not write to one cache line
-DTYPES = frozenset(map(np.dtype, "?bhilqBHILQefd"))  # what numba computes with, and float16
+DTYPES = frozenset((*map(np.dtype, "?bhilqBHILQefd"), BFLOAT16))
+"""What numba computes with, and halves."""
 HEAD = f"""\
 {IMPORTS}\
 from bucketize.kernel.emit.accumulate import greatest, least, multiply_add, plus, scratch, times

@@ -26,6 +26,7 @@ from bucketize.kernel.loops.loop import (
 from bucketize.kernel.template import Launch, Shapes
 from bucketize.kernel.workload import Workload
 from bucketize.ops import matmul, matmul_integer
+from bucketize.types.number import kind_of
 
 ROWS, STEPS = 4, 4  # at once: 16 numbers of A in registers, and the sums read once for 4 steps
 STRIP = 32  # rows that share a block of B while it is in the cache
@@ -132,7 +133,7 @@ def _launch(workload: Workload, shapes: Shapes) -> Launch:
 
 
 def _sums(b: Binding) -> bool:
-    return b.out.type.dtype.kind in "iuf" and b.attrs.get("weights") in (None, "float32")
+    return kind_of(b.out.type.dtype) in "iuf" and b.attrs.get("weights") in (None, "float32")
 
 
 def _counts(_workload: Workload, at: Loops) -> Counts:
