@@ -264,6 +264,26 @@ def test_quantised_products_are_those_of_onnxruntime() -> None:
             same(proto, a=drawn(x, m, 70))
 
 
+def test_each_row_of_a_product_may_have_a_scale() -> None:
+    """As the standard says; onnxruntime has none."""
+    f, a, b = np.float32, drawn("int8", 3, 4), drawn("int8", 4, 5)
+    scales, zeros = np.array([1, 2, 4], f), np.array([0, 1, -1], np.int8)
+    inputs = {
+        "a": ("int8", [3, 4]),
+        "as": scales,
+        "az": zeros,
+        "b": b,
+        "bs": f(0.5),
+        "bz": np.int8(2),
+        "ys": scales * 100,
+        "yz": zeros,
+    }
+    left, right = a.astype(int) - zeros[:, None], b.astype(int) - 2
+    want = np.rint(left @ right / 200) + zeros[:, None]
+    got = results(model("QLinearMatMul", inputs, 10), a=a)
+    np.testing.assert_array_equal(got, np.clip(want, -128, 127))
+
+
 # --- convolutions --------------------------------------------------------------------------------
 
 

@@ -145,8 +145,9 @@ def _qlinear_matmul(n: Node) -> Atom:
         if kind_of(a.type.dtype) == "f":
             raise Unsupported(f"a product of {a.type.dtype}")
     sums = _product(n, x, y, x_zero, y_zero)
-    factors = _factors(n, _rows(n, x, x_scale), _columns(n, y_scale), scale)
-    return _rounded(n, _scaled(n, sums, factors), zero, zero.type.dtype)
+    x_scale, scale, moved = (_rows(n, sums, p) for p in (x_scale, scale, zero))
+    factors = _factors(n, x_scale, _columns(n, y_scale), scale)
+    return _rounded(n, _scaled(n, sums, factors), moved, zero.type.dtype)
 
 
 def _product(n: Node, x: Atom, y: Atom, x_zero: Atom | None, y_zero: Atom | None) -> Atom:
@@ -177,9 +178,9 @@ def _moved(n: Node, x: Atom, zero: Atom | None, wide: str = INT) -> Atom:
 
 def _rows(n: Node, x: Atom, p: Atom) -> Atom:
     """One number for all, or one for each row of x."""
-    if len(p.type.shape) != 1 or len(x.type.shape) < 2:
-        return p
-    return _columns(n, p) if p.type.shape == (1,) else n.emit(unsqueeze, p, axes=(1,))
+    p = _columns(n, p)
+    vector = len(p.type.shape) == 1 and len(x.type.shape) > 1
+    return n.emit(unsqueeze, p, axes=(1,)) if vector else p
 
 
 def _columns(n: Node, p: Atom) -> Atom:
@@ -192,7 +193,7 @@ def _columns(n: Node, p: Atom) -> Atom:
 def _factors(n: Node, x_scale: Atom, y_scale: Atom, scale: Atom) -> Atom:
     """What a unit of the sums is in units of the result."""
     both = n.emit(e.mul, cast(n, x_scale, FLOAT), cast(n, y_scale, FLOAT))
-    return n.emit(e.div, both, cast(n, _columns(n, scale), FLOAT))
+    return n.emit(e.div, both, cast(n, scale, FLOAT))
 
 
 def _scaled(n: Node, sums: Atom, factors: Atom) -> Atom:
@@ -215,8 +216,9 @@ def _qlinear_conv(n: Node) -> Atom:
         sums = n.emit(e.add, sums, channelwise(n, bias, sums))
     each = w_scale.type.shape not in ((), (1,))
     unit = channelwise(n, w_scale, sums) if each else _columns(n, w_scale)
-    factors = _factors(n, _columns(n, x_scale), unit, scale)
-    return _rounded(n, _scaled(n, sums, factors), _columns(n, zero), zero.type.dtype)
+    x_scale, scale, moved = (_columns(n, p) for p in (x_scale, scale, zero))
+    factors = _factors(n, x_scale, unit, scale)
+    return _rounded(n, _scaled(n, sums, factors), moved, zero.type.dtype)
 
 
 def _convolved(n: Node, x: Atom, w: Atom, x_zero: Atom | None, w_zero: Atom | None) -> Atom:
