@@ -127,6 +127,14 @@ def test_without_a_zero_point_and_of_opset_10() -> None:
         same(model("DequantizeLinear", {"x": ("int32", ["N"]), "s": scale}, opset), x=whole)
 
 
+@pytest.mark.parametrize("count", [1, 9])
+def test_how_many_scales_there_are_may_be_known_to_a_run_alone(count: int) -> None:
+    scale, x = drawn("float32", count) ** 2 + np.float32(0.1), drawn("float32", 9)
+    proto = model("QuantizeLinear", {"x": ("float32", ["N"]), "s": ("float32", ["S"])}, axis=0)
+    want = np.clip(np.rint(x / scale), 0, 255)
+    np.testing.assert_array_equal(results(proto, x=x, s=scale), want)
+
+
 def test_integers_are_quantised_as_floats() -> None:
     """onnxruntime has no kernel of this."""
     proto = model("QuantizeLinear", {"x": ("int32", ["N"]), "scale": np.float32(3)}, 13)

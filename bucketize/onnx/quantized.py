@@ -114,6 +114,8 @@ def _placed(n: Node, x: Atom, p: Atom, axis: int, block: int) -> Atom:
         return _columns(n, p)
     if len(shape) != 1:
         raise Unsupported(f"{p.type} beside {x.type}, expected a number or a vector")
+    if rank == 1 and not isinstance(shape[0], int):
+        return p  # one number or more: a run tells
     behind = rank - 1 - n.front((axis,))[0]
     return n.emit(unsqueeze, p, axes=tuple(range(1, behind + 1))) if behind else p
 
