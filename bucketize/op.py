@@ -25,6 +25,7 @@ from bucketize.types import (
     minimum,
     product,
 )
+from bucketize.types.number import SHORT
 
 Array: TypeAlias = NDArray[Any]
 Value: TypeAlias = Any
@@ -130,9 +131,18 @@ class Op:
         return tuple(said) if self.results > 1 else (said,)
 
     def run(self, *args: Value, **attrs: Any) -> tuple[Value, ...]:
-        """What `compute` makes of the arguments, a value for each result."""
-        made = self.each(self.compute(*args, **attrs))
-        return made if self.relation is not None else tuple(map(np.asarray, made))
+        """What `compute` makes of the arguments, a value for each result.
+
+        Short numbers, which numpy does not compute with, are widened, and the results rounded.
+        """
+        if self.relation is not None:
+            return self.each(self.compute(*args, **attrs))
+        wide = [a.astype(SHORT.get(a.dtype, a.dtype), copy=False) for a in args]
+        results = tuple(map(np.asarray, self.each(self.compute(*wide, **attrs))))
+        if all(a.dtype == w.dtype for a, w in zip(args, wide, strict=True)):
+            return results
+        dtypes = self.each(self.dtype(*(a.dtype for a in args), **attrs))
+        return tuple(r.astype(d, copy=False) for r, d in zip(results, dtypes, strict=True))
 
     def infer(self, *types: Type, **attrs: Any) -> tuple[Type, ...]:
         """The type relation: the shape rule read over dims, some of them unknown.

@@ -15,6 +15,7 @@ from bucketize.kernel.target import host
 from bucketize.kernel.template import TEMPLATES, Implementation, Template
 from bucketize.kernel.templates import candidates
 from bucketize.kernel.workload import Workload
+from tests.test_kernel_bytes import SIGNS, by_known
 from tests.test_kernel_loops import CASES as LOOPS
 from tests.test_kernel_loops import workload_of
 from tests.test_vector_templates import CASES as VECTORS
@@ -25,6 +26,7 @@ SIZE = 192  # of every symbol: fills panels of any width, so that none is cut be
 WORKLOADS = [
     *(pytest.param(workload_of(case), id=str(case)) for case in LOOPS),
     *(pytest.param(case.workload(), id=f"vector-{i}") for i, case in enumerate(VECTORS)),
+    *(pytest.param(by_known(*signs, 64, 256), id="-".join(signs)) for signs in SIGNS),
 ]
 
 

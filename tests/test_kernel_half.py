@@ -1,4 +1,4 @@
-"""float16 in loop source: conversions to the last bit, and every op that loop kernels know."""
+"""Halves in loop source: conversions to the last bit, and every op that loop kernels know."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from kernel_call import Group, M, N, check, loop_template, number, run, workload
+from kernel_call import Group, M, N, check, loop_template, number, readable, run, workload
 from llvmlite import ir
 from samples import Sample, samples
 from test_kernel_loops import CASES, workload_of
@@ -28,8 +28,8 @@ def converted(x: Array, dtype: str) -> Array:
     with np.errstate(all="ignore"):
         want = x.astype(dtype)
     (got,) = run(template, load, {}, [x], {"N": x.size}, [want], 1)
-    np.testing.assert_array_equal(got, want)
-    np.testing.assert_array_equal(np.signbit(got), np.signbit(want))
+    for a, b in ((got, want), (np.signbit(got), np.signbit(want))):
+        np.testing.assert_array_equal(readable(a), readable(b))
     return got
 
 
@@ -47,6 +47,31 @@ def test_ties_go_to_the_even_half_and_their_neighbours_to_the_nearest(dtype: str
         converted(x, "float16")
 
 
+UPPERS = np.arange(1 << 16, dtype=np.uint16).view("bfloat16")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_every_bfloat16_is_read_and_written_as_it_is(dtype: str) -> None:
+    converted(converted(UPPERS, dtype), "bfloat16")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_ties_go_to_the_even_bfloat16_and_their_neighbours_to_the_nearest(dtype: str) -> None:
+    wide = UPPERS.astype(np.float32)
+    finite = np.sort(wide[np.isfinite(wide)])
+    ties = (finite[1:] / 2 + finite[:-1] / 2).astype(dtype)
+    edges = np.array([3.3895e38, 3.3961e38, 1e-45, np.inf, np.nan, 0], dtype)
+    for x in (ties, np.nextafter(ties, ties - 1), np.nextafter(ties, ties + 1), edges, -edges):
+        converted(x, "bfloat16")
+
+
+@pytest.mark.parametrize("dtype", ["int64", "int32", "int8", "uint8", "bool"])
+def test_casts_between_bfloat16_and_integers(dtype: str) -> None:
+    x = np.array([0, 1, -1, 2.5, -2.5, 100, -127.5], "bfloat16")
+    converted(np.abs(x) if dtype == "uint8" else x, dtype)
+    converted(np.array([0, 1, 100, 2047, 257, 70000]).astype(dtype), "bfloat16")
+
+
 @pytest.mark.parametrize("dtype", ["int64", "int32", "int8", "uint8", "bool"])
 def test_casts_between_halves_and_integers(dtype: str) -> None:
     x = np.array([0, 1, -1, 2.5, -2.5, 100, -127.5], np.float16)
@@ -54,19 +79,20 @@ def test_casts_between_halves_and_integers(dtype: str) -> None:
     converted(np.array([0, 1, 100, 2047, 2049, 70000]).astype(dtype), "float16")
 
 
-def halved(sample: Sample) -> Sample:
-    """The sample with float16 in place of float32."""
+def halved(sample: Sample, half: str) -> Sample:
+    """The sample with halves in place of float32."""
     args = tuple(
-        replace(a, dtype=np.dtype(a.dtype.name.replace("t32", "t16"))) for a in sample.args
+        replace(a, dtype=np.dtype(half if a.dtype == np.float32 else a.dtype)) for a in sample.args
     )
     return replace(sample, args=args)
 
 
-HALF_CASES = [halved(s) for s in CASES if any(a.dtype == np.float32 for a in s.args)]
+FLOAT_CASES = [s for s in CASES if any(a.dtype == np.float32 for a in s.args)]
+HALF_CASES = [halved(s, half) for half in ("float16", "bfloat16") for s in FLOAT_CASES]
 
 
 @pytest.mark.parametrize("case", HALF_CASES, ids=str)
-def test_a_kernel_is_its_op_in_float16(case: Sample) -> None:
+def test_a_kernel_is_its_op_in_halves(case: Sample) -> None:
     load, rng = workload_of(case), np.random.default_rng(7)
     for size in (1, 3, 9, 40):
         env = {n: int(rng.integers(1, size + 1)) for n in case.names}

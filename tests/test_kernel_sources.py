@@ -95,6 +95,9 @@ def pooling(op: Op, **attrs: Any) -> Workload:
 
 WORKLOADS = {
     "matmul": dense(),
+    "matmul_bytes": replace(
+        lone(ops.matmul_integer, "uint8[N, 20], int8[20, 30]"), constant=(False, True)
+    ),
     "attention": heads(),
     "depthwise": convolution(16, 1, 3, 3, groups=16),
     "conv2d": convolution(24, 16, 3, 3),

@@ -15,6 +15,7 @@ from bucketize.errors import TypeRelError, UnsupportedModelError
 from bucketize.interpret import evaluate_module
 from bucketize.onnx import from_onnx
 from bucketize.onnx.function import MAX_DEPTH
+from bucketize.onnx.node import CONVERTERS
 
 HEAD = '<ir_version: 10, opset_import: ["" : 17, "my" : 1]> g '
 MINE = '<domain: "my", opset_import: ["" : 17, "my" : 1]> '
@@ -230,7 +231,8 @@ def test_an_operator_whose_function_is_of_a_later_opset():
     fails(model, "ai.onnx 9 DynamicQuantizeLinear: new in opset 11, but the model has 9")
 
 
-def test_what_a_function_of_the_standard_lacks_leads_back_to_the_node():
+def test_what_a_function_of_the_standard_lacks_leads_back_to_the_node(monkeypatch):
+    monkeypatch.delitem(CONVERTERS, ("", "QuantizeLinear"))
     graph = "(float[N] x) => (a, b, c) { [q] a, b, c = DynamicQuantizeLinear(x) }"
     fails(parse(graph, 17), r"1 x ai.onnx \d+ QuantizeLinear: no converter .* \(q/.*\)")
 

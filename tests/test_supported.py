@@ -7,7 +7,6 @@ import re
 from dataclasses import asdict
 from pathlib import Path
 
-import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -16,6 +15,7 @@ from bucketize.cli.operator import operators
 from bucketize.kernel.loops.loop import DTYPES
 from bucketize.onnx.load import OPSETS
 from bucketize.onnx.node import CONVERTERS
+from bucketize.types.number import kind_of
 
 PAGE = Path(__file__).parent.parent / "docs" / "supported.md"
 MARKED = re.compile(r"(?<=<!-- from the code -->\n).*(?=<!-- end -->)", re.DOTALL)
@@ -25,7 +25,7 @@ def supported() -> str:
     """The operators, as `bucketize ops` lists them, and the dtypes of kernels."""
     known = [asdict(o) for o in operators()]
     rows = [f"| {' | '.join(map(str, row.values()))} |" for row in known]
-    dtypes = sorted((np.dtype(c) for c in DTYPES), key=lambda d: (d.kind, d.itemsize))
+    dtypes = sorted(DTYPES, key=lambda d: (kind_of(d), d.itemsize, d.name))
     names = dict.fromkeys(d.name for d in dtypes)
     return "\n".join(
         [
@@ -57,15 +57,15 @@ def test_every_operator_that_is_read_has_a_row() -> None:
 @pytest.mark.parametrize(
     ("operator", "facts"),
     [
-        ("Relu", ["floats, ints", "kernels", "sizes", "yes"]),
+        ("Relu", ["bfloat16, floats, ints", "kernels", "sizes", "yes"]),
         ("ReduceMean", [None, "kernels; operands of a run: numpy", "sizes", "yes"]),
-        ("NonZero", ["bool, floats, ints, uints", "numpy", "values", "yes"]),
+        ("NonZero", ["bool, bfloat16, floats, ints, uints", "numpy", "values", "yes"]),
         ("Unique", [None, "numpy", "values", "no"]),
         ("Concat", [None, "kernels", "sizes", "some axes"]),
         ("If", ["bool", "kernels", "sizes", "no"]),
         ("Reshape", [None, "kernels; operands of a run: numpy", "sizes", "some axes"]),
         ("BitShift", ["ints, uints", "kernels", "sizes", "yes"]),
-        ("RotaryEmbedding", ["float16, float32", None, "sizes", "some axes"]),
+        ("RotaryEmbedding", ["bfloat16, float16, float32", None, "sizes", "some axes"]),
     ],
 )
 def test_what_is_known_of_an_operator(operator: str, facts: list[str | None]) -> None:

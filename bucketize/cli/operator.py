@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-import numpy as np
 from onnx import defs
 
 import bucketize.onnx  # noqa: F401  (fills the table of converters)
@@ -32,6 +31,7 @@ from bucketize.ops.sample import Sample, samples
 from bucketize.ops.shape import shape_of, size_of
 from bucketize.program.placement import VIEWS
 from bucketize.types import TensorType, UnrankedType
+from bucketize.types.number import kind_of
 
 OF_SHAPES = frozenset((from_dims, shape_of, size_of))
 """What tells sizes; padded clones are told the true ones."""
@@ -124,7 +124,7 @@ def _dtypes(domain: str, name: str) -> str:
     """Those that the standard allows, and that there are kernels for."""
     schema = defs.get_schema(name, OPSETS[-1], domain)
     formal = (*schema.inputs, *schema.outputs)[0]
-    known = sorted(map(np.dtype, DTYPES), key=lambda d: (d.kind, d.itemsize))
+    known = sorted(DTYPES, key=lambda d: (kind_of(d), d.itemsize, d.name))
     allowed = " ".join(formal.types)  # tensors, or sequences and optional ones of them
     names = ", ".join(dict.fromkeys(d.name for d in known if type_name(UnrankedType(d)) in allowed))
     for kind, short in KINDS.items():

@@ -23,6 +23,8 @@ VECTORS = {
     "sse2": (4, 16),
     "neon": (4, 32),
 }
+DOTS = {"avx512f": "avx512vnni", "avx2": "avxvnni"}
+"""The feature that adds products of bytes in vectors of these."""
 NO_VECTORS = (4, 16)  # LLVM splits vectors that the machine lacks
 CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 SMALL_CACHES = {1: 32 << 10, 2: 256 << 10, 3: 2 << 20}  # where the system does not tell
@@ -39,6 +41,8 @@ class Processor:
     """The widest that may be used: of `VECTORS`, or empty."""
     is_restricted: bool
     """Whether it has wider ones."""
+    dots: bool = False
+    """Whether it adds products of bytes, in its widest vectors."""
 
     @property
     def name(self) -> str:
@@ -58,6 +62,8 @@ class Target:
     l3: int
     features: str
     """A hash of everything that the machine code depends on."""
+    dots: bool = False
+    """Whether it adds products of four bytes to 32 bits in one instruction."""
 
 
 @cache
@@ -72,7 +78,7 @@ def target_of(its: Processor) -> Target:
     caches = cache_sizes()
     text = f"{llvm.get_process_triple()} {its.cpu} {its.features}"
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]
-    return Target(its.name, lanes, registers, caches[1], caches[2], caches[3], digest)
+    return Target(its.name, lanes, registers, caches[1], caches[2], caches[3], digest, its.dots)
 
 
 @cache
@@ -93,7 +99,9 @@ def described(cpu: str, features: Mapping[str, bool], most: str = "") -> Process
     wider = has[: has.index(most)] if most else []
     told = [f"{'+' if on else '-'}{name}" for name, on in sorted(features.items())]
     told += [f"-{name}" for name in wider]
-    return Processor(cpu, ",".join(told), most or next(iter(has), ""), bool(wider))
+    vectors = most or next(iter(has), "")
+    dots = bool(features.get(DOTS.get(vectors, "")))
+    return Processor(cpu, ",".join(told), vectors, bool(wider), dots)
 
 
 def cache_sizes(root: Path = CACHES) -> dict[int, int]:

@@ -52,7 +52,7 @@ def work(workload: Workload) -> Work:
 
 def multiplications(binding: Binding) -> Dim:
     """Those of a product or a convolution, done directly; of other ops none count."""
-    if binding.op.name == "matmul":
+    if binding.op.name in ("matmul", "matmul_integer"):
         return product(binding.outs[0].type.shape) * binding.args[0].type.shape[-1]
     if binding.op.name == "conv2d":
         return product(binding.outs[0].type.shape) * product(binding.args[1].type.shape[1:])

@@ -9,6 +9,7 @@ from bucketize.onnx import (  # noqa: F401  importing the families fills the tab
     linalg,
     old,
     pool,
+    quantized,
     recurrent,
     reduce,
     resize,

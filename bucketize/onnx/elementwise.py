@@ -9,13 +9,22 @@ import numpy as np
 
 from bucketize.errors import UnsupportedModelError
 from bucketize.ir import IF, Atom, Builder, Const, illegal
-from bucketize.onnx.node import Node, Unsupported, cast, converts, converts_directly, native_dtype
+from bucketize.onnx.node import (
+    Node,
+    Unsupported,
+    cast,
+    converts,
+    converts_directly,
+    native_dtype,
+    saturated,
+)
 from bucketize.op import Op
 from bucketize.ops import activation, bits
 from bucketize.ops import elementwise as e
 from bucketize.ops import shape as sh
 from bucketize.ops import trigonometry as t
 from bucketize.ops.dyn import dyn_full
+from bucketize.types.number import FLOAT8, SCALE, DType, kind_of
 
 DIRECT = {
     "Abs": e.abs_,
@@ -65,6 +74,9 @@ DIRECT = {
 }
 ALIGNED = {"Add", "And", "Equal", "Greater", "Less", "Mul", "Or", "Sub", "Xor"}
 """Those that broadcast in another way before opset 7."""
+
+ROUNDINGS = ("up", "down", "nearest")
+"""Of numbers to powers of two."""
 
 for _op_type, _op in DIRECT.items():
     converts_directly(_op_type, _op, since=7 if _op_type in ALIGNED else 1)
@@ -249,16 +261,20 @@ def _below_zero(n: Node, y: Atom) -> Atom:
 
 @converts("Cast", since=6)
 def _to(n: Node) -> Atom:
-    n.attr("saturate")  # it and the rounding are about 8-bit floats, which are not supported
-    n.attr("round_mode")
-    return cast(n, n[0], native_dtype(n.attr("to")).name)
+    return _cast(n, native_dtype(n.attr("to")))
 
 
 @converts("CastLike")
 def _like(n: Node) -> Atom:
-    n.attr("saturate")
-    n.attr("round_mode")
-    return cast(n, n[0], n[1].type.dtype.name)
+    return _cast(n, n[1].type.dtype)
+
+
+def _cast(n: Node, dtype: DType) -> Atom:
+    """The first operand in a dtype; `saturate` and `round_mode` are about floats of 8 bits."""
+    saturate, mode, x = n.attr("saturate", 1), n.choice("round_mode", *ROUNDINGS), n[0]
+    if dtype == SCALE:
+        raise Unsupported(f"to {dtype}, rounded {mode}")
+    return saturated(n, x, dtype) if saturate and dtype in FLOAT8 else cast(n, x, dtype.name)
 
 
 @converts("BitCast")
@@ -315,4 +331,4 @@ def _kept(n: Node, dtype: str) -> tuple[Atom, ...]:
 
 
 def _is_float(x: Atom) -> bool:
-    return x.type.dtype.kind == "f"
+    return kind_of(x.type.dtype) == "f"

@@ -2,30 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from bucketize.ir import Atom, Const
-from bucketize.onnx.node import Node, Unsupported, converts, converts_directly
+from bucketize.onnx.node import Node, Unsupported, cast, converts, converts_directly
 from bucketize.ops.elementwise import add, mul
 from bucketize.ops.linalg import det, matmul
 from bucketize.ops.rounding import FORMATS
 from bucketize.ops.shape import squeeze, transpose, unsqueeze
+from bucketize.types.number import BFLOAT16
 
 converts_directly("Det", det)
 
 
 @converts("MatMul")
 def _matmul(n: Node) -> Atom:
-    """A matrix product; a vector is a row on the left and a column on the right."""
-    x, y = n[0], n[1]
-    if not (x.type.is_tensor and y.type.is_tensor):
-        return _product(n, x, y)
+    if not (n[0].type.is_tensor and n[1].type.is_tensor):
+        return _product(n, n[0], n[1])
+    return matrices(n, n[0], n[1], lambda x, y: _product(n, x, y))
+
+
+def matrices(n: Node, x: Atom, y: Atom, product: Callable[[Atom, Atom], Atom]) -> Atom:
+    """A product of matrices; a vector is a row on the left and a column on the right."""
     row, column = len(x.type.shape) == 1, len(y.type.shape) == 1
     if row:
         x = n.emit(unsqueeze, x, axes=(0,))
     if column:
         y = n.emit(unsqueeze, y, axes=(1,))
-    out = _product(n, x, y)
+    out = product(x, y)
     rank = len(out.type.shape)
     axes = (rank - 2,) * row + (rank - 1,) * column
     return n.emit(squeeze, out, axes=axes) if axes else out
@@ -50,13 +56,23 @@ def _scaled(n: Node, x: Atom, factor: float) -> Atom:
 
 
 def _product(n: Node, x: Atom, y: Atom) -> Atom:
-    """The product, with weights in the format that is asked for."""
+    """The product, with weights in the format that is asked for; of bfloat16 in that."""
     known = n[1]
+    if x.type.dtype == y.type.dtype == BFLOAT16:
+        return _bfloat16(n, x, y)
     if n.weights == FORMATS[0] or not isinstance(known, Const) or not _is_matrix(known):
         return n.emit(matmul, x, y)
     if n.weights == "int8" and not np.isfinite(known.value).all():
         raise Unsupported("weights that are not finite have no int8")
     return n.emit(matmul, x, y, weights=n.weights)
+
+
+def _bfloat16(n: Node, x: Atom, y: Atom) -> Atom:
+    """A product as float32, rounded; what is known of it stays short in memory."""
+    known = isinstance(y, Const) and len(y.type.shape) == 2
+    held = Const(y.value.astype(np.float32)) if isinstance(y, Const) else cast(n, y, "float32")
+    weights = "bfloat16" if known else FORMATS[0]
+    return cast(n, n.emit(matmul, cast(n, x, "float32"), held, weights=weights), "bfloat16")
 
 
 def _is_matrix(known: Const) -> bool:

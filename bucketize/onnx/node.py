@@ -11,9 +11,11 @@ from onnx import helper
 
 from bucketize.ir import Atom, Builder, Const, Var
 from bucketize.op import Op
+from bucketize.ops.activation import clip
 from bucketize.ops.elementwise import cast as cast_op
 from bucketize.ops.shape import reshape
 from bucketize.types import Shape
+from bucketize.types.number import greatest_float, kind_of
 
 
 class Lost(Exception):  # noqa: N818 - nothing new: what a node reads was a finding already
@@ -167,21 +169,28 @@ def cast(n: Node, x: Atom, dtype: str) -> Atom:
     return x if x.type.dtype == dtype else n.emit(cast_op, x, dtype=dtype)
 
 
+def saturated(n: Node, x: Atom, dtype: np.dtype[Any]) -> Atom:
+    """Floats in a shorter dtype, those beyond its greatest number as that; NaN stays."""
+    floats = x if kind_of(x.type.dtype) == "f" else cast(n, x, "float32")
+    most = min(greatest_float(dtype), greatest_float(floats.type.dtype))
+    return cast(n, n.emit(clip, floats, lo=-most, hi=most), dtype.name)
+
+
 def native_dtype(data_type: int) -> np.dtype[Any]:
-    """The dtype of an ONNX data type, which must be one that numpy computes with."""
+    """The dtype of an ONNX data type, which must be one of numbers that are real."""
     try:
         dtype = helper.tensor_dtype_to_np_dtype(data_type)
         name = helper.tensor_dtype_to_string(data_type)
     except KeyError:
         raise Unsupported(f"the data type {data_type} is not supported") from None
-    if dtype.isbuiltin != 1 or dtype.kind not in "biuf":
+    if kind_of(dtype) not in "biuf":
         raise Unsupported(f"the data type {name.removeprefix('TensorProto.')} is not supported")
     return dtype
 
 
 def short(value: np.generic) -> float:
     """A number with the fewest digits that round to it: a float32 of 1e-05 is not 9.99...e-06."""
-    return float(str(value)) if isinstance(value, np.floating) else int(value)
+    return float(str(value)) if kind_of(value.dtype) == "f" else int(value)
 
 
 Graph: TypeAlias = Callable[[Builder, Sequence[Atom]], tuple[Atom, ...]]

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+from onnx import helper
+
 from bucketize.onnx.elementwise import DIRECT
+from bucketize.onnx.node import Unsupported
 from bucketize.onnx.rule import Site, exports, exports_directly
+from bucketize.onnx.scope import OPSET, known
 from bucketize.ops import activation as a
 from bucketize.ops import elementwise as e
+from bucketize.types.number import FLOAT8, kind_of
 
 for _op_type, _op in DIRECT.items():
     if _op is not a.relu:
@@ -28,7 +34,7 @@ def _fmod(s: Site) -> str:
 @exports(e.mod)
 def _mod(s: Site) -> str:
     """The remainder with the sign of the divisor; of floats ONNX has that of the dividend."""
-    if s.dtype.kind != "f":
+    if kind_of(s.dtype) != "f":
         return s.node("Mod", *s.operands)
     rest, zero = s.node("Mod", *s.operands, fmod=1), s.constant(0)
     signs = s.node("Xor", s.node("Less", rest, zero), s.node("Less", s[1], zero))
@@ -48,7 +54,11 @@ def _not_equal(s: Site) -> str:
 
 @exports(e.cast)
 def _cast(s: Site) -> str:
-    return s.cast(s[0], s.attr("dtype"))
+    dtype = np.dtype(s.attr("dtype"))
+    if not known(dtype):
+        raise Unsupported(f"ONNX has no {dtype} in opset {OPSET}")
+    limit = {"saturate": 0} if dtype in FLOAT8 else {}
+    return s.node("Cast", s[0], to=helper.np_dtype_to_tensor_dtype(dtype), **limit)
 
 
 # --- activations ---------------------------------------------------------------------------------
@@ -57,7 +67,7 @@ def _cast(s: Site) -> str:
 @exports(a.relu)
 def _relu(s: Site) -> str:
     """Of integers the greater of 0: not every engine has them in Relu."""
-    return s.node("Relu", s[0]) if s.dtype.kind == "f" else s.node("Max", s[0], s.constant(0))
+    return s.node("Relu", s[0]) if kind_of(s.dtype) == "f" else s.node("Max", s[0], s.constant(0))
 
 
 @exports(a.clip)

@@ -9,7 +9,7 @@ from bucketize.onnx.node import Unsupported
 from bucketize.onnx.rule import Site, exports, exports_directly
 from bucketize.ops.column import col2im, dyn_col2im
 from bucketize.ops.deformed import deform_conv2d
-from bucketize.ops.linalg import det, matmul
+from bucketize.ops.linalg import det, matmul, matmul_integer
 from bucketize.ops.nn import avg_pool2d, conv2d, max_pool2d
 from bucketize.ops.rounding import FORMATS, rounded
 from bucketize.ops.transposed import conv_transpose
@@ -30,6 +30,9 @@ def _matmul(s: Site) -> str:
     if (y, weights) not in held:
         held[y, weights] = Const(rounded(y.value, weights))
     return s.node("MatMul", s[0], s.scope.constant(held[y, weights]))
+
+
+exports_directly(matmul_integer, "MatMulInteger")
 
 
 @exports(conv2d, conv3d)

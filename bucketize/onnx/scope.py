@@ -16,6 +16,7 @@ from bucketize.onnx.kind import type_name
 from bucketize.onnx.node import Unsupported
 from bucketize.op import MAX_VALUE
 from bucketize.types import Symbol, TensorType, Type, UnrankedType
+from bucketize.types.number import DType
 
 OPSET = 24  # the newest that every onnx package has which this project allows
 
@@ -98,7 +99,7 @@ class Scope:
         """The name of a constant: of small ones those of one content are one."""
         array = const.value
         small = array.size <= MAX_VALUE
-        key = (array.dtype.str, array.shape, array.tobytes()) if small else const
+        key = (array.dtype.name, array.shape, array.tobytes()) if small else const
         found = self.find(key)
         return found or self._held(const, key, small)
 
@@ -153,6 +154,11 @@ class Scope:
             if type_ is not None and type_name(type_) not in formal[min(i, len(formal) - 1)]:
                 shown = type_.dtype if isinstance(type_, TensorType | UnrankedType) else type_
                 raise Unsupported(f"ONNX {op_type} takes no {shown} there")
+
+
+def known(dtype: DType) -> bool:
+    """Whether ONNX has such tensors in the opset that is written."""
+    return type_name(UnrankedType(dtype)) in _formal("Cast")[0]
 
 
 @cache

@@ -28,6 +28,7 @@ from bucketize.ops.index import gather, nonzero
 from bucketize.ops.reduce import reduce_prod
 from bucketize.ops.rules import ENDLESS
 from bucketize.types import ANY, AnyDim, Dim, Shape, product
+from bucketize.types.number import kind_of
 
 # --- measuring and making ------------------------------------------------------------------------
 
@@ -69,7 +70,7 @@ def _constant_of_shape(n: Node) -> Atom:
 def _range(n: Node) -> Atom:
     n.attr("stash_type")  # opset 27, of sums that are rounded again and again: ours are products
     operands = tuple(scalar(n, i) for i in range(3))
-    if all(isinstance(o, Const) for o in operands) and n[0].type.dtype.kind == "f":
+    if all(isinstance(o, Const) for o in operands) and kind_of(n[0].type.dtype) == "f":
         ends = [o.value for o in operands if isinstance(o, Const)]
         if arange_count(*ends) * ends[0].itemsize <= MAX_BYTES:
             return Const(dyn_arange.compute(*ends))

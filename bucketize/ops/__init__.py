@@ -96,7 +96,7 @@ from bucketize.ops.index import (
     tensor_scatter,
     topk,
 )
-from bucketize.ops.linalg import det, matmul
+from bucketize.ops.linalg import det, matmul, matmul_integer
 from bucketize.ops.nn import avg_pool2d, conv2d, max_pool2d
 from bucketize.ops.reduce import (
     argmax,
@@ -251,6 +251,7 @@ __all__ = [
     "logical_xor",
     "mask_tail",
     "matmul",
+    "matmul_integer",
     "max_pool2d",
     "max_pool3d",
     "maximum_",

@@ -7,7 +7,8 @@ import numpy as np
 from bucketize.errors import TypeRelError
 from bucketize.op import Array, op
 from bucketize.ops.elementwise import elementwise
-from bucketize.ops.rules import DType, free, integers, named_dtype
+from bucketize.ops.rules import free, integers, named_dtype
+from bucketize.types.number import DType
 
 EXAMPLE = (
     "int64[N, C], int64[C]; int8[N, 1, C], int8[M, 1]; uint16[N] in [0, 2**16), uint16[] in [0, 99)"

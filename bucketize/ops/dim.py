@@ -10,6 +10,7 @@ import numpy as np
 from bucketize.op import FREE, UNSAFE, Array, op
 from bucketize.ops.rules import limits
 from bucketize.types import Dim, Interval, Shape, bounds
+from bucketize.types.number import kind_of
 
 
 def _from_dims_value(*, dims: Shape, scalar: bool) -> Shape:  # noqa: ARG001
@@ -70,7 +71,7 @@ def dims_within(*, dims: Shape, box: tuple[Interval, ...]) -> Array:
 
 def fill_number(value: float, dtype: np.dtype[Any]) -> Array:
     """`value` as a scalar of `dtype`; infinities and NaN are the least or the greatest integer."""
-    if dtype.kind in "biu" and not math.isfinite(value):
+    if kind_of(dtype) in "biu" and not math.isfinite(value):
         return np.asarray(limits(dtype)[value != -math.inf], dtype)
     return np.asarray(value).astype(dtype)
 

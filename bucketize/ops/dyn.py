@@ -40,6 +40,7 @@ from bucketize.ops.shape import (
     tile,
 )
 from bucketize.types import ANY, Dim, Shape, TensorType, Type, broadcast_shapes
+from bucketize.types.number import kind_of
 
 # --- reshape and broadcast -----------------------------------------------------------------------
 
@@ -289,7 +290,7 @@ def _arange_twin(start: TensorType, stop: TensorType, step: TensorType) -> Twin:
 @np.errstate(all="ignore")
 def arange_count(start: Array, stop: Array, step: Array) -> int:
     """The number of elements from `start` up, or down, to `stop`, which is left out."""
-    if start.dtype.kind != "f":
+    if kind_of(start.dtype) != "f":
         return int(range_extent(int(start), int(stop), int(step)))  # type: ignore[arg-type]
     steps = (stop - start) / step
     if not np.isfinite(steps):

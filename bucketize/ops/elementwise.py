@@ -13,7 +13,6 @@ import numpy as np
 
 from bucketize.op import Array, Op, op, same_dtype
 from bucketize.ops.rules import (
-    DType,
     bools,
     broadcast_padding,
     broadcast_rule,
@@ -38,6 +37,7 @@ from bucketize.ops.values import (
     remainder,
 )
 from bucketize.types import maximum, minimum
+from bucketize.types.number import DType
 
 UNARY = "float32[N, C]; float32[]"
 BINARY = "float32[N, C], float32[C]; float32[N, 1, C], float32[M, 1]; float32[], float32[N]"

@@ -11,9 +11,12 @@ from bucketize.op import FREE, UNSAFE, Array, Fill, Padding, op
 from bucketize.ops.rounding import FORMATS, rounded
 from bucketize.ops.rules import broadcast_padding, floats, same
 from bucketize.types import Shape, broadcast_shapes, meet
+from bucketize.types.number import DType
+
+BYTES = (np.dtype(np.int8), np.dtype(np.uint8))
 
 
-def _matmul_shape(x: Shape, y: Shape, *, weights: str) -> Shape:
+def _matmul_shape(x: Shape, y: Shape, *, weights: str = FORMATS[0]) -> Shape:
     if weights not in FORMATS:
         raise TypeRelError(f"no weights of {weights!r}; known: {', '.join(FORMATS)}")
     if len(x) < 2 or len(y) < 2:
@@ -65,3 +68,25 @@ def _det_shape(x: Shape) -> Shape:
 def det(x: Array) -> Array:
     """The determinants of square matrices (ONNX Det)."""
     return np.asarray(np.linalg.det(x.astype(np.float64)), x.dtype)
+
+
+def _sum_dtype(x: DType, y: DType) -> DType:
+    for dtype in (x, y):
+        if dtype not in BYTES:
+            raise TypeRelError(f"matmul_integer takes bytes, int8 or uint8, got {dtype}")
+    return np.dtype(np.int32)
+
+
+@op(
+    shape=_matmul_shape,
+    dtype=_sum_dtype,
+    padding=_matmul_padding,
+    example="uint8[M, K] in [0, 256), int8[K, N] in [-128, 128); "
+    "int8[B, 1, M, K] in [-128, 128), int8[H, K, N] in [-128, 128); "
+    "uint8[B, M, K] in [0, 256), uint8[K, N] in [0, 256); "
+    "int8[M, K] in [-128, 128), uint8[B, K, N] in [0, 256)",
+)
+def matmul_integer(x: Array, y: Array) -> Array:
+    """The product of matrices of bytes, as sums of 32 bits that wrap around."""
+    wide = np.matmul(x.astype(np.float64), y.astype(np.float64))  # exact up to 2**53
+    return np.asarray(wide.astype(np.int64).astype(np.int32))

@@ -11,8 +11,7 @@ import numpy as np
 from bucketize.errors import TypeRelError
 from bucketize.op import FREE, UNSAFE, Padding, same_dtype
 from bucketize.types import ANY, AnyDim, Dim, Shape, broadcast_shapes, maximum, minimum, product
-
-DType = np.dtype[Any]
+from bucketize.types.number import DType, integer_limits, kind_of
 
 MOST = 2**60  # elements: more of them, of 8 bytes each, have no addresses
 ENDLESS = 2**31 - 1  # exporters write "to the end" as this or more; no axis is that long
@@ -32,13 +31,12 @@ def limits(dtype: DType) -> tuple[int, int]:
     """The least and the greatest number of a dtype of integers or truth values."""
     if dtype.kind == "b":
         return 0, 1
-    found = np.iinfo(dtype)
-    return int(found.min), int(found.max)
+    return integer_limits(dtype)
 
 
 def extreme_numbers(dtype: DType) -> tuple[float, float]:
     """The least and the greatest number of a dtype: infinities, if it has them."""
-    return (-math.inf, math.inf) if dtype.kind == "f" else limits(dtype)
+    return (-math.inf, math.inf) if kind_of(dtype) == "f" else limits(dtype)
 
 
 def text(shape: Shape) -> str:
@@ -96,7 +94,7 @@ def broadcast_padding(arg: int, axis: int, *shapes: Shape, **_: Any) -> Padding:
 
 def _only(kinds: str, what: str) -> Callable[..., DType]:
     def dtype(*dtypes: DType, **_: Any) -> DType:
-        if dtypes[0].kind not in kinds:
+        if kind_of(dtypes[0]) not in kinds:
             raise TypeRelError(f"expected {what}, got {dtypes[0]}")
         return same_dtype(*dtypes)
 

@@ -28,10 +28,11 @@ from bucketize.types import (
     Type,
     UnrankedType,
 )
+from bucketize.types.number import SHORT
 
 T = TypeVar("T")
 
-DTYPES = {np.dtype(c).name: np.dtype(c) for c in "?bBhHiIqQefdFD"}
+DTYPES = {d.name: d for d in (*map(np.dtype, "?bBhHiIqQefdFD"), *SHORT)}
 WORDS = {"True": True, "False": False, "None": None, "inf": math.inf, "nan": math.nan}
 CALLS = {n: f.value for n, f in FUNCTIONS.items() if not f.sign}
 RESERVED = frozenset((*DTYPES, *WORDS, *CALLS, "const", "where", "in"))

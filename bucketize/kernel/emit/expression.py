@@ -18,13 +18,14 @@ from llvmlite import ir
 from bucketize.errors import KernelError
 from bucketize.kernel.emit.math import FUNCTIONS
 from bucketize.kernel.emit.vector import BIT, FLOAT, Writer, constant
+from bucketize.types.number import BFLOAT16, kind_of
 
 IMPORTS = """\
 import math
 from numba import boolean, float32, float64, int8, int16, int32, int64
 from numba import uint8, uint16, uint32, uint64
 from numba.types import float16
-from bucketize.kernel.emit.half import rounded, rounded_double
+from bucketize.kernel.emit.half import bfloat16, rounded, rounded_double, rounded_upper
 from bucketize.kernel.emit.scalar import (
     ceil, erf, exp, floor, log, maximum, minimum, power, round_even, rsqrt, sigmoid, sqrt, tanh,
     where,
@@ -186,6 +187,9 @@ def write(
 
 BOOL, HALF, INT = np.dtype(bool), np.dtype(np.float16), np.dtype(np.int32)
 
+ROUNDED = {HALF: "rounded", BFLOAT16: "rounded_upper"}
+"""Halves, which are computed in as float32, and the function that rounds to them."""
+
 
 def stored_text(dtype: np.dtype[Any]) -> str:
     """The numba name of a dtype in memory."""
@@ -194,7 +198,7 @@ def stored_text(dtype: np.dtype[Any]) -> str:
 
 def dtype_text(dtype: np.dtype[Any]) -> str:
     """The numba name of what a dtype is computed in."""
-    return "float32" if dtype == HALF else stored_text(dtype)
+    return "float32" if dtype in ROUNDED else stored_text(dtype)
 
 
 class _Loop:
@@ -277,7 +281,7 @@ def loop_text(
 ) -> str:
     """The expression over these operand texts, as Python whose value has the dtype `out`.
 
-    That of float16 is a float32 which is yet to be rounded.
+    That of a half is a float32 which is yet to be rounded.
     """
     names: dict[str, Typed] = {
         f"x{i}": (t, d) for i, (t, d) in enumerate(zip(operands, dtypes, strict=True))
@@ -296,8 +300,9 @@ def convert(value: Typed, dtype: np.dtype[Any]) -> str:
     text, now = value
     if now == dtype:
         return text
-    if now == np.float64 and dtype == HALF:
+    if now == np.float64 and dtype == HALF:  # by way of float32 it would be rounded twice
         return f"rounded_double({text})"
-    if now is not None and now.kind == "f" and dtype.kind in "iu" and dtype.itemsize < INT.itemsize:
+    small = dtype.kind in "iu" and dtype.itemsize < INT.itemsize
+    if small and now is not None and kind_of(now) == "f":
         text = f"int32({text})"
     return f"({text} != 0)" if dtype == BOOL else f"{dtype_text(dtype)}({text})"

@@ -1,4 +1,6 @@
-"""float16 in loop source: read from memory as float32, rounded to nearest even where it is stored.
+"""Halves in loop source: read from memory as float32, rounded to nearest even where stored.
+
+They are float16 and bfloat16, which is the upper half of a float32.
 
 The conversions are integer arithmetic that LLVM's loop vectoriser widens. Its own `fpext` and
 `fptrunc` would call library functions, which nothing links, where the machine lacks F16C.
@@ -7,7 +9,8 @@ The conversions are integer arithmetic that LLVM's loop vectoriser widens. Its o
 from __future__ import annotations
 
 import operator
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 from llvmlite import ir
 from numba import types
@@ -15,6 +18,8 @@ from numba.core.datamodel.models import PointerModel
 from numba.extending import intrinsic, lower_builtin, register_model
 
 from bucketize.kernel.emit.vector import FLOAT, INT, WORD
+
+Convert: TypeAlias = Callable[[ir.IRBuilder, ir.Value], ir.Value]
 
 HALF, DOUBLE = ir.IntType(16), ir.DoubleType()
 CUT = 23 - 10  # bits of a float32's fraction that a float16 has no room for
@@ -67,6 +72,21 @@ def narrowed(b: ir.IRBuilder, value: ir.Value) -> ir.Value:
     return b.trunc(b.or_(found, b.lshr(sign, _bits(16))), HALF)
 
 
+def upper_widened(b: ir.IRBuilder, half: ir.Value) -> ir.Value:
+    """The float32 of a bfloat16, given as 16 bits."""
+    return _float(b, b.shl(b.zext(half, INT), _bits(16)))
+
+
+def upper(b: ir.IRBuilder, value: ir.Value) -> ir.Value:
+    """The 16 bits of the bfloat16 nearest to a float32, the even one of two."""
+    bits = b.bitcast(value, INT)
+    odd = b.and_(b.lshr(bits, _bits(16)), _bits(1))
+    near = b.add(bits, b.add(odd, _bits(0x7FFF)))
+    is_nan = b.icmp_unsigned(">", b.and_(bits, _bits(SIGN - 1)), _bits(ENDLESS))
+    quiet = b.or_(bits, _bits(1 << 22))
+    return b.trunc(b.lshr(b.select(is_nan, quiet, near), _bits(16)), HALF)
+
+
 def to_odd(b: ir.IRBuilder, value: ir.Value) -> ir.Value:
     """A float64 cut to float32, an inexact one made odd: rounded once more, it is rounded once.
 
@@ -96,6 +116,16 @@ def rounded(_typing: Any, _x: Any) -> Any:
 
 
 @intrinsic
+def rounded_upper(_typing: Any, _x: Any) -> Any:
+    """The number as a float32 that a bfloat16 can hold."""
+
+    def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        return upper_widened(builder, upper(builder, args[0]))
+
+    return types.float32(types.float32), codegen
+
+
+@intrinsic
 def rounded_double(_typing: Any, _x: Any) -> Any:
     """The float64 as a float32 that a float16 can hold, rounded once."""
 
@@ -108,9 +138,9 @@ def rounded_double(_typing: Any, _x: Any) -> Any:
 class HalfPointer(types.CPointer):
     """A pointer to float16 elements, which are float32 to whoever reads or writes them."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str = "float16*") -> None:
         super().__init__(types.float32)  # type: ignore[no-untyped-call]
-        self.name = "float16*"
+        self.name = name
 
     @property
     def key(self) -> Any:
@@ -118,22 +148,39 @@ class HalfPointer(types.CPointer):
         return self.name
 
 
+class UpperPointer(HalfPointer):
+    """The same, of bfloat16 elements."""
+
+    def __init__(self) -> None:
+        super().__init__("bfloat16*")
+
+
 register_model(HalfPointer)(PointerModel)
+register_model(UpperPointer)(PointerModel)
+bfloat16 = types.Type("bfloat16")
+"""What loop source calls it by."""
 
 
 def _element(builder: ir.IRBuilder, pointer: ir.Value, index: ir.Value) -> ir.Value:
     return builder.gep(builder.bitcast(pointer, HALF.as_pointer()), [index])
 
 
-def _get(_context: Any, builder: ir.IRBuilder, _signature: Any, args: Any) -> ir.Value:
-    return widened(builder, builder.load(_element(builder, *args)))
-
-
-def _set(_context: Any, builder: ir.IRBuilder, _signature: Any, args: Any) -> None:
-    pointer, index, value = args
-    builder.store(narrowed(builder, value), _element(builder, pointer, index))
-
-
 lower: Any = lower_builtin  # which is untyped
-lower(operator.getitem, HalfPointer, types.Integer)(_get)
-lower(operator.setitem, HalfPointer, types.Integer, types.Any)(_set)
+
+
+def _lower(kind: type[HalfPointer], widen: Convert, narrow: Convert) -> None:
+    """Say how elements behind such pointers are read and written."""
+
+    def get(_context: Any, builder: ir.IRBuilder, _signature: Any, args: Any) -> ir.Value:
+        return widen(builder, builder.load(_element(builder, *args)))
+
+    def put(_context: Any, builder: ir.IRBuilder, _signature: Any, args: Any) -> None:
+        pointer, index, value = args
+        builder.store(narrow(builder, value), _element(builder, pointer, index))
+
+    lower(operator.getitem, kind, types.Integer)(get)
+    lower(operator.setitem, kind, types.Integer, types.Any)(put)
+
+
+_lower(HalfPointer, widened, narrowed)
+_lower(UpperPointer, upper_widened, upper)

@@ -40,6 +40,7 @@ from bucketize.kernel.template import Launch, Schedule, Shapes
 from bucketize.kernel.workload import Workload
 from bucketize.op import Array
 from bucketize.ops import conv2d
+from bucketize.types.number import kind_of
 
 IMAGE = ("h", "w", "channels", "oh", "ow")
 WINDOW = ("groups", "outer", "inner", "kh", "kw", "sh", "sw", "dh", "dw", "top", "left")
@@ -193,7 +194,7 @@ def _summed(workload: Workload) -> np.dtype[Any]:
 
 
 def _sums(b: Binding) -> bool:
-    return b.out.type.dtype.kind in "iuf"
+    return kind_of(b.out.type.dtype) in "iuf"
 
 
 def _counts(workload: Workload, at: Loops) -> Counts:

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from bucketize.ir import Atom, Const
-from bucketize.kernel.emit.expression import HALF, loop_text, operations, stored_text
+from bucketize.kernel.emit.expression import ROUNDED, loop_text, operations, stored_text
 from bucketize.kernel.loops.axis import joined
 from bucketize.kernel.loops.cost import Counts, Loops
 from bucketize.kernel.loops.loop import (
@@ -40,7 +40,7 @@ def _accepts(workload: Workload) -> bool:
         return False
     atoms = [*workload.body.params, *(a for b in workload.body.body for a in (*b.args, *b.outs))]
     numbers = all(a.value.size == 1 for a in atoms if isinstance(a, Const))
-    known = all(a.type.dtype.char in DTYPES for a in atoms)
+    known = all(a.type.dtype in DTYPES for a in atoms)
     rank = len(workload.result.shape)
     return numbers and known and all(len(p.type.shape) <= rank for p in workload.body.params)
 
@@ -127,8 +127,8 @@ def _computed(workload: Workload) -> Iterator[str]:
         operands = [_text(workload, a) for a in b.args]
         dtypes = [a.type.dtype for a in b.args]
         text = loop_text(b.op.scalar, operands, dtypes, b.out.type.dtype, b.attrs)
-        stays = b.out.type.dtype == HALF and b.out != workload.body.results[0]  # a store rounds
-        yield f"t{i} = rounded({text})" if stays else f"t{i} = {text}"
+        rounded = None if b.out == workload.body.results[0] else ROUNDED.get(b.out.type.dtype)
+        yield f"t{i} = {rounded}({text})" if rounded else f"t{i} = {text}"  # a store rounds
 
 
 def run_time_strides(shape: Shape, out: Shape) -> tuple[Dim, ...]:

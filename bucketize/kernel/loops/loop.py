@@ -24,9 +24,11 @@ from bucketize.kernel.workload import Workload
 from bucketize.op import Op
 from bucketize.ops.dim import fill_number
 from bucketize.types import Dim, Shape, minimum, product
+from bucketize.types.number import BFLOAT16
 
 GRAIN = 64  # elements: two threads should not write to one cache line
-DTYPES = frozenset("?bhilqBHILQefd")  # what numba computes with, and float16
+DTYPES = frozenset((*map(np.dtype, "?bhilqBHILQefd"), BFLOAT16))
+"""What numba computes with, and halves."""
 HEAD = f"""\
 {IMPORTS}\
 from bucketize.kernel.emit.accumulate import greatest, least, multiply_add, plus, scratch, times
@@ -169,7 +171,7 @@ def argument_shapes(workload: Workload, shapes: Shapes) -> list[Shape]:
 def only_op(workload: Workload) -> Binding | None:
     """The binding of a workload of one op whose elements loop source can hold."""
     (first, *rest) = workload.body.body
-    known = all(a.type.dtype.char in DTYPES for a in (*first.outs, *first.args))
+    known = all(a.type.dtype in DTYPES for a in (*first.outs, *first.args))
     return first if known and not rest else None
 
 

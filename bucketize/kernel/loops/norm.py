@@ -35,6 +35,7 @@ from bucketize.kernel.workload import Workload
 from bucketize.op import Op
 from bucketize.ops import argmax, argmin, cumprod, cumsum, layer_norm, log_softmax, softmax
 from bucketize.types import product
+from bucketize.types.number import kind_of
 
 Body = Callable[[Source, Workload], None]
 
@@ -73,7 +74,7 @@ def _along(
         return Launch((x[axis], inner), product(x[:axis]) * inner, grain)
 
     def fits(b: Binding) -> bool:
-        return b.args[0].type.dtype.kind in kinds
+        return kind_of(b.args[0].type.dtype) in kinds
 
     def counted(workload: Workload, at: Loops) -> Counts:
         n, inner = at.dims
@@ -279,7 +280,7 @@ def _norm_launch(workload: Workload, shapes: Shapes) -> Launch:
 
 
 def _is_float(b: Binding) -> bool:
-    return b.out.type.dtype.kind == "f"
+    return kind_of(b.out.type.dtype) == "f"
 
 
 LAYER_NORM = loop_template(

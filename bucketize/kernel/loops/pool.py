@@ -22,13 +22,14 @@ from bucketize.kernel.template import Launch, Shapes, Window
 from bucketize.kernel.workload import Workload
 from bucketize.ops import avg_pool2d, max_pool2d
 from bucketize.types import Dim, product
+from bucketize.types.number import kind_of
 
 PLANE = ("h", "w", "c", "oh", "ow")
 WINDOW = ("kh", "kw", "sh", "sw", "dh", "dw", "top", "left", "bottom", "right")
 
 
 def _accepts(b: Binding) -> bool:
-    return b.out.type.dtype.kind in ("f" if b.op is avg_pool2d else "iuf")
+    return kind_of(b.out.type.dtype) in ("f" if b.op is avg_pool2d else "iuf")
 
 
 def _source(workload: Workload) -> str:

@@ -27,7 +27,8 @@ from bucketize.kernel.loops.loop import (
 )
 from bucketize.kernel.template import Launch, Shapes
 from bucketize.kernel.workload import Workload
-from bucketize.ops import matmul
+from bucketize.ops import matmul, matmul_integer
+from bucketize.types.number import kind_of
 
 ROWS, STEPS = 4, 4  # at once: 16 numbers of A in registers, and the sums read once for 4 steps
 STRIP = 32  # rows that share a block of B while it is in the cache
@@ -137,10 +138,9 @@ def _launch(workload: Workload, shapes: Shapes) -> Launch:
 def _accepts(workload: Workload) -> bool:
     """Whether it is a product of numbers, but not by a matrix that vector code packs."""
     b = only_op(workload)
-    if b is None or b.op is not matmul:
+    if b is None or b.op not in (matmul, matmul_integer) or not _sums(b):
         return False
-    numbers = b.out.type.dtype.kind in "iuf" and b.attrs["weights"] == "float32"
-    return numbers and not _is_packed(workload, b)
+    return not _is_packed(workload, b)
 
 
 def _is_packed(workload: Workload, b: Binding) -> bool:
@@ -150,6 +150,10 @@ def _is_packed(workload: Workload, b: Binding) -> bool:
     packed = [p for p, constant in zip(params, workload.constant, strict=True) if constant]
     floats = all(a.type.dtype == np.float32 for a in b.args)
     return floats and x in params and y in packed and len(y.type.shape) == MATRIX
+
+
+def _sums(b: Binding) -> bool:
+    return kind_of(b.out.type.dtype) in "iuf" and b.attrs.get("weights") in (None, "float32")
 
 
 def _counts(_workload: Workload, at: Loops) -> Counts:

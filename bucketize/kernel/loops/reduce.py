@@ -31,6 +31,7 @@ from bucketize.kernel.workload import Workload
 from bucketize.op import Op
 from bucketize.ops import reduce_max, reduce_mean, reduce_min, reduce_prod, reduce_sum
 from bucketize.types import product
+from bucketize.types.number import kind_of
 
 BLOCK = 256  # elements that are accumulated at a time: a few KiB of stack
 ROW_GRAIN = 16
@@ -38,12 +39,12 @@ ROW_GRAIN = 16
 
 def lowest(dtype: np.dtype[Any]) -> Any:
     """The least number of this dtype."""
-    return dtype.type(-math.inf if dtype.kind == "f" else np.iinfo(dtype).min)
+    return dtype.type(-math.inf if kind_of(dtype) == "f" else np.iinfo(dtype).min)
 
 
 def highest(dtype: np.dtype[Any]) -> Any:
     """The greatest number of this dtype."""
-    return dtype.type(math.inf if dtype.kind == "f" else np.iinfo(dtype).max)
+    return dtype.type(math.inf if kind_of(dtype) == "f" else np.iinfo(dtype).max)
 
 
 STEPS: dict[Op, tuple[str, Callable[[np.dtype[Any]], Any]]] = {
@@ -58,7 +59,7 @@ STEPS: dict[Op, tuple[str, Callable[[np.dtype[Any]], Any]]] = {
 
 def _accepts(b: Binding) -> bool:
     kinds = "f" if b.op is reduce_mean else "iuf"
-    return b.out.type.dtype.kind in kinds
+    return kind_of(b.out.type.dtype) in kinds
 
 
 def runs(rank: int, axes: Sequence[int]) -> list[tuple[bool, list[int]]]:

@@ -22,6 +22,7 @@ from bucketize.kernel.loops.loop import (
 from bucketize.kernel.template import REPORT, Launch, Shapes
 from bucketize.kernel.workload import Workload
 from bucketize.ops import topk
+from bucketize.types.number import kind_of
 
 
 def _source(workload: Workload) -> str:
@@ -90,7 +91,7 @@ def _precedes(b: Binding, x: str, y: str) -> str:
     """Whether the value x goes before y; NaN is greater than every number."""
     relation, (nan, number) = (">", (x, y)) if b.attrs["largest"] else ("<", (y, x))
     above = f"{x} {relation} {y}"
-    if b.args[0].type.dtype.kind != "f":
+    if kind_of(b.args[0].type.dtype) != "f":
         return above
     return f"({above} or ({nan} != {nan} and {number} == {number}))"
 

@@ -1,0 +1,112 @@
+"""Products of bytes: exact at every legal schedule, width and sign, in parts, inside a rim."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import kernel_call
+import numpy as np
+import pytest
+from kernel_call import check, loop_template, workload
+
+from bucketize import ops
+from bucketize.kernel.gemm.bytes import PAIR, TEMPLATE
+from bucketize.kernel.gemm.byteskernel import DOT
+from bucketize.kernel.target import Target, described, host
+from bucketize.kernel.template import combinations
+from bucketize.kernel.templates import candidates
+from bucketize.kernel.workload import Workload
+from bucketize.op import Array
+from bucketize.types import Dim, Symbol, tensor
+
+N, M, K = Symbol("N", 0), Symbol("M"), Symbol("K", 0)
+TARGETS = [replace(host(), lanes=n, registers=r) for n, r in ((16, 32), (8, 16), (4, 16))]
+SIGNS = [(x, y) for x in ("int8", "uint8") for y in ("int8", "uint8")]
+EXTENTS = [(0, 3, 5), (1, 1, 2), (5, 4, 64), (7, 7, 65), (97, 9, 130), (200, 66, 17), (3, 0, 4)]
+
+
+def drawn(dtype: str, *shape: int, seed: int = 0) -> Array:
+    """Any bytes, and the greatest ones in front."""
+    limits = np.iinfo(dtype)
+    rng = np.random.default_rng(seed)
+    out = rng.integers(limits.min, limits.max + 1, shape).astype(dtype)
+    out[..., :2] = limits.min if limits.min else limits.max
+    return out
+
+
+def by_known(x: str, y: str, depth: int, columns: int, *batch: Dim) -> Workload:
+    types = tensor(x, *batch, N, depth), tensor(y, depth, columns)
+    return replace(workload(ops.matmul_integer, *types), constant=(False, True))
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: f"lanes{t.lanes}")
+@pytest.mark.parametrize(("x", "y"), SIGNS)
+def test_sums_are_exact_at_every_schedule(
+    x: str, y: str, target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernel_call, "host", lambda: target)
+    for rows, depth, columns in EXTENTS:
+        load = by_known(x, y, depth, columns)
+        args = [drawn(x, rows, depth), drawn(y, depth, columns, seed=1)]
+        for schedule in combinations(TEMPLATE.knobs(load, target)):
+            assert TEMPLATE.valid(load, schedule, target) is None
+            check(load, args, {"N": rows}, schedule, TEMPLATE)
+
+
+@pytest.mark.parametrize(("x", "y"), SIGNS)
+def test_sums_that_pass_2_to_the_24_are_exact(x: str, y: str) -> None:
+    """As floats they would not be."""
+    load = by_known(x, y, 1031, 3)
+    args = [np.full(s, np.iinfo(d).max, d) for d, s in ((x, (2, 1031)), (y, (1031, 3)))]
+    args[0][0, 0] -= 1
+    check(load, args, {"N": 2}, template=TEMPLATE)
+
+
+def test_rows_may_have_several_axes() -> None:
+    load = by_known("uint8", "int8", 6, 70, M)
+    args = [drawn("uint8", 3, 5, 6), drawn("int8", 6, 70)]
+    check(load, args, {"M": 3, "N": 5}, template=TEMPLATE)
+
+
+@pytest.mark.parametrize(("x", "y"), SIGNS)
+def test_what_is_not_known_is_multiplied_in_loops(x: str, y: str) -> None:
+    load = workload(ops.matmul_integer, tensor(x, M, N, K), tensor(y, M, K, 33))
+    assert [t.name for t in candidates(load)] == ["matmul_loops"]
+    assert loop_template(load) is not None
+    check(load, [drawn(x, 2, 9, 67), drawn(y, 2, 67, 33)], {"M": 2, "N": 9, "K": 67})
+
+
+def test_stacks_of_known_matrices_and_floats_are_declined() -> None:
+    stack = workload(ops.matmul_integer, tensor("int8", 2, N, 3), tensor("int8", 2, 3, 4))
+    assert not TEMPLATE.accepts(replace(stack, constant=(False, True)))
+    floats = workload(ops.matmul, tensor("float32", N, 3), tensor("float32", 3, 4))
+    assert not TEMPLATE.accepts(replace(floats, constant=(False, True)))
+
+
+def test_four_bytes_at_a_time_where_a_processor_can_and_the_known_ones_have_a_sign() -> None:
+    can, cannot = (replace(host(), dots=dots) for dots in (True, False))
+    for x, y in SIGNS:
+        load = by_known(x, y, 8, 8)
+        best = DOT if y == "int8" else PAIR
+        assert TEMPLATE.default(load, can)["unit"] == best
+        assert TEMPLATE.default(load, cannot)["unit"] == PAIR
+    load = by_known("int8", "uint8", 8, 8)
+    wrong = {**TEMPLATE.default(load, can), "unit": DOT}
+    assert TEMPLATE.valid(load, wrong, can) == "unit=4 is not in (2,)"
+
+
+@pytest.mark.parametrize(
+    ("features", "most", "dots"),
+    [
+        ("avx512f avx2 avx512vnni", "", True),
+        ("avx512f avx2 avx512vnni", "avx2", False),
+        ("avx2 avxvnni", "", True),
+        ("avx512f avx2 avx512vnni avxvnni", "avx2", True),
+        ("avx2", "", False),
+        ("neon", "", False),
+    ],
+)
+def test_a_processor_tells_of_products_of_bytes_in_its_widest_vectors(
+    features: str, most: str, dots: bool
+) -> None:
+    assert described("cpu", dict.fromkeys(features.split(), True), most).dots == dots
