@@ -117,7 +117,7 @@ class Expr(Symbolic):
         return text.replace("+ -", "- ")
 
 
-MOST_ATOMS = 1 << 12  # of a dim: what a model squares over and over is followed no further
+MOST_ATOMS = 1 << 16  # of a dim: what a model squares over and over is followed no further
 
 ANY = AnyDim()
 Atom: TypeAlias = Symbol | Term
