@@ -64,7 +64,7 @@ def _boxes_shape(boxes: Shape, scores: Shape, *limits: Shape, **_: Any) -> Shape
 def _kept(
     boxes: Array, scores: Array, most: Array, overlap: Array, least: Array, *, center: bool
 ) -> list[tuple[int, int, int]]:
-    corners = _corners(boxes.astype(np.float64), center)
+    corners = _corners(boxes, center)
     return [
         (b, c, k)
         for b, classes in enumerate(scores)
@@ -107,19 +107,34 @@ def _corners(boxes: Array, center: bool) -> Array:
 
 
 def _best(boxes: Array, scores: Array, most: int, overlap: float, least: float) -> list[int]:
-    """The boxes of one class that are kept, the best first."""
-    kept: list[int] = []
-    for k in np.argsort(-scores, kind="stable"):
-        if len(kept) >= most or not scores[k] > least:
+    """The boxes of one class that are kept, the best first.
+
+    Shares are found in the dtype of the boxes: which side of `overlap` they lie on may hang on it.
+    """
+    order = np.argsort(-scores, kind="stable")
+    order = order[scores[order] > least]
+    sides = np.ascontiguousarray(boxes[order].T)
+    kept = np.empty((4, len(order)), boxes.dtype)  # side by side: few of them are near in a column
+    found: list[int] = []
+    for k, box in zip(order.tolist(), sides.T, strict=True):
+        count = len(found)
+        if count >= most:
             break
-        if not (_shares(boxes[kept], boxes[k]) > overlap).any():
-            kept.append(int(k))
-    return kept
+        beside = (kept[1, :count] < box[3]) & (kept[3, :count] > box[1])
+        if not (_shares(kept[:, np.flatnonzero(beside)], box) > overlap).any():
+            kept[:, count] = box
+            found.append(k)
+    return found
 
 
 def _shares(boxes: Array, box: Array) -> Array:
     """Which part of their union with `box` each intersection is."""
-    sides = np.minimum(boxes[:, 2:], box[2:]) - np.maximum(boxes[:, :2], box[:2])
-    common = np.maximum(sides, 0).prod(-1)
-    union = (boxes[:, 2:] - boxes[:, :2]).prod(-1) + (box[2:] - box[:2]).prod() - common
+    height = np.minimum(boxes[2], box[2]) - np.maximum(boxes[0], box[0])
+    width = np.minimum(boxes[3], box[3]) - np.maximum(boxes[1], box[1])
+    common = np.maximum(width, 0) * np.maximum(height, 0)
+    union = _area(boxes) + _area(box) - common
     return np.asarray(np.divide(common, union, out=np.zeros_like(common), where=union > 0))
+
+
+def _area(box: Array) -> Array:
+    return np.asarray((box[3] - box[1]) * (box[2] - box[0]))
