@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -29,7 +30,7 @@ from bucketize.op import Array
 from bucketize.progress import Tell
 from bucketize.runtime.roofline import peak_gflops
 from bucketize.timing import wall_seconds
-from bucketize.types import evaluate
+from bucketize.types import AnyDim, evaluate
 
 Row: TypeAlias = dict[str, Any]
 Sizes: TypeAlias = Mapping[str, int]
@@ -67,7 +68,7 @@ class Cell:
         self,
         sides: Sides,
         inputs: Mapping[str, Array],
-        flops: int,
+        flops: float,
         effort: tuple[float, int],
         tell: Tell | None = None,
     ) -> list[Row]:
@@ -150,6 +151,12 @@ def timed(sides: Sides, found: Measured, least_s: float) -> list[Row]:
     return rows
 
 
-def flops(mod: Module, sizes: Sizes) -> int:
-    """The operations of a model's products and convolutions, done directly, at some sizes."""
-    return 2 * sum(evaluate(multiplications(binding), sizes) for binding in mod.main.body)
+def flops(mod: Module, sizes: Sizes) -> float:
+    """The operations of a model's products and convolutions, done directly, at some sizes.
+
+    NaN where they hang on values, as those of a detector on the boxes that it finds.
+    """
+    counts = [multiplications(binding) for binding in mod.main.body]
+    if any(isinstance(count, AnyDim) for count in counts):
+        return math.nan
+    return 2 * sum(evaluate(count, sizes) for count in counts)
