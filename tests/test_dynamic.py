@@ -192,6 +192,24 @@ CASES: dict[str, tuple[str, list[Operands]]] = {
 }
 
 
+@pytest.mark.parametrize(("part", "whole"), [(1, 3), (7, 10), (9, 10)])
+def test_a_box_whose_share_is_the_limit_is_kept(part: int, whole: int) -> None:
+    """As onnxruntime does, in float32: 0.7 of float64 is above that of float32."""
+    inputs = {
+        "b": np.array([[[0, 0, 1, part], [0, 0, 1, whole]]], np.float32),
+        "s": np.array([[[1, 2]]], np.float32),
+        "o": np.array(part / whole, np.float32),
+    }
+    model = parse(
+        "(float[1, N, 4] b, float[1, 1, N] s, float o) => (int64[K, 3] y) <int64 k = {20}>"
+        " { y = NonMaxSuppression(b, s, k, o) }"
+    )
+    (want,) = run_ort(model, inputs)
+    (got,) = bucketize.compile(from_onnx(model)).run(**inputs)
+    assert len(want) == 2
+    np.testing.assert_array_equal(got, want)
+
+
 def with_constants(model: onnx.ModelProto, operands: Operands) -> onnx.ModelProto:
     """The model with operands as initializers."""
     fixed = onnx.ModelProto()

@@ -19,7 +19,6 @@ from onnx import checker, numpy_helper
 from onnx.reference import ReferenceEvaluator
 from onnx_model import ort_session, parse
 from onnxruntime.capi.onnxruntime_pybind11_state import Fail, InvalidArgument, NotImplemented
-from samples import Sample, samples
 from test_zoo import SMALL
 
 import bucketize
@@ -49,6 +48,7 @@ from bucketize.onnx.export import MAX_DEPTH
 from bucketize.onnx.rule import RULES
 from bucketize.onnx.scope import OPSET
 from bucketize.op import OPS, Op
+from bucketize.ops.sample import Sample, samples
 from bucketize.transform.simplify import simplify
 from bucketize.types import (
     ANY,

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from kernel_call import Group, M, N, check, loop_template, number, readable, run, workload
 from llvmlite import ir
-from samples import Sample, samples
 from test_kernel_loops import CASES, workload_of
 
 from bucketize import ops
 from bucketize.kernel.emit.half import narrowed, widened
 from bucketize.op import Array, Op
+from bucketize.ops.sample import Sample, samples
 from bucketize.types import tensor
 
 HALVES = np.arange(1 << 16, dtype=np.uint16).view(np.float16)

@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 from kernel_call import F32, C, Group, M, N, check, floats, loop_template, run, workload
 from llvmlite import ir
-from samples import Sample, samples
 
 from bucketize import ops
 from bucketize.ir import STRUCTURAL, Const
@@ -31,6 +30,7 @@ from bucketize.kernel.template import combinations
 from bucketize.kernel.templates import LOOP, TEMPLATES, candidates
 from bucketize.kernel.workload import Workload
 from bucketize.op import OPS, Op
+from bucketize.ops.sample import Sample, samples
 from bucketize.types import ANY, Dim, Symbol, TensorType, tensor
 
 # --- the law over the table ----------------------------------------------------------------------

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from conftest import Golden
 from kernel_call import F32, C, Group, M, N, number, workload
-from samples import parse
 from test_kernel_loops import workload_of
 
 from bucketize import ops
@@ -20,6 +19,7 @@ from bucketize.kernel.template import Implementation
 from bucketize.kernel.templates import TEMPLATES
 from bucketize.kernel.workload import Workload
 from bucketize.op import Op
+from bucketize.ops.sample import parse
 from bucketize.types import Symbol, tensor
 
 H, W = Symbol("H"), Symbol("W")

@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
-from samples import Sample, parse, samples
 
 from bucketize import ops
 from bucketize.ir import STRUCTURAL
 from bucketize.kernel.emit.expression import TRIGONOMETRY
 from bucketize.op import OPS, UNSAFE, Array, Fill, Op
+from bucketize.ops.sample import Sample, parse, samples
 from bucketize.types import (
     ANY,
     AnyDim,

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from onnx.reference import ReferenceEvaluator
 from onnx_model import agree, draw, parse
-from samples import Sample, samples
 
 import bucketize
 from bucketize import ops
@@ -18,6 +17,7 @@ from bucketize.ir import Builder, Module, Var
 from bucketize.lower.pipeline import lower
 from bucketize.onnx import from_onnx
 from bucketize.op import Op
+from bucketize.ops.sample import Sample, samples
 from bucketize.types import Dim, Symbol, TensorType
 
 SMALL = {"N": 1, "C": 3, "D": 5, "H": 6, "W": 7}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
@@ -143,23 +143,29 @@ def log_softmax(x: Array, *, axis: int) -> Array:
     return shifted - np.log(np.exp(shifted).sum(axis, keepdims=True))  # type: ignore[no-any-return]
 
 
-def _cumsum_padding(
-    _arg: int, at: int, _x: Shape, *, axis: int, reverse: bool, **_: Any
+def _running_padding(
+    first: int, _arg: int, at: int, _x: Shape, *, axis: int, reverse: bool, **_: Any
 ) -> Padding:
-    return Fill(0) if at == axis and reverse else FREE
+    """What comes last matters where sums or products begin there: it must change nothing."""
+    return Fill(first) if at == axis and reverse else FREE
 
 
 @op(
     shape=_kept,
-    padding=_cumsum_padding,
+    padding=partial(_running_padding, 0),
     example="float32[N, C] {axis=1}; int64[N, C] {axis=0, exclusive=True, reverse=True}; "
     "float32[N] {axis=0, reverse=True}",
 )
 def cumsum(x: Array, *, axis: int, exclusive: bool = False, reverse: bool = False) -> Array:
     """The sums of all elements up to each along `axis`, or from it on, with or without itself."""
+    return _running(np.cumsum, x, axis, 0 if exclusive else None, reverse=reverse)
+
+
+def _running(so_far: Any, x: Array, axis: int, first: int | None, *, reverse: bool) -> Array:
+    """What numpy's `so_far` makes of all elements up to each, or from it on; or behind a first."""
     y = np.flip(x, axis) if reverse else x
-    total = np.cumsum(_behind(y, axis, 0) if exclusive else y, axis, x.dtype)
-    return np.flip(total, axis) if reverse else total
+    total = so_far(y if first is None else _behind(y, axis, first), axis, x.dtype)
+    return np.asarray(np.flip(total, axis) if reverse else total)
 
 
 def _behind(x: Array, axis: int, first: int) -> Array:
@@ -169,23 +175,15 @@ def _behind(x: Array, axis: int, first: int) -> Array:
     return longer.take(range(x.shape[axis]), axis)
 
 
-def _cumprod_padding(
-    _arg: int, at: int, _x: Shape, *, axis: int, reverse: bool, **_: Any
-) -> Padding:
-    return Fill(1) if at == axis and reverse else FREE
-
-
 @op(
     shape=_kept,
-    padding=_cumprod_padding,
+    padding=partial(_running_padding, 1),
     example="float32[N, C] {axis=1}; int64[N, C] {axis=0, exclusive=True, reverse=True}; "
     "float32[N] {axis=0, reverse=True}; int32[N, C] {axis=1, exclusive=True}",
 )
 def cumprod(x: Array, *, axis: int, exclusive: bool = False, reverse: bool = False) -> Array:
     """The products of all elements up to each along `axis`, or from it on (ONNX CumProd)."""
-    y = np.flip(x, axis) if reverse else x
-    total = np.cumprod(_behind(y, axis, 1) if exclusive else y, axis, x.dtype)
-    return np.flip(total, axis) if reverse else total
+    return _running(np.cumprod, x, axis, 1 if exclusive else None, reverse=reverse)
 
 
 def _norm_shape(x: Shape, scale: Shape, bias: Shape, *, axis: int, **_: Any) -> Shape:

@@ -121,13 +121,9 @@ def max_pool3d(
     ceil_mode: bool = False,
 ) -> Array:
     """The greatest element of each window of a volume (ONNX MaxPool)."""
-    steps: dict[str, Any] = {
-        "kernel": kernel,
-        "strides": strides,
-        "pads": pads,
-        "dilations": dilations,
-    }
-    return greatest(x, ceil_mode=ceil_mode, **steps)
+    return greatest(
+        x, kernel=kernel, strides=strides, pads=pads, dilations=dilations, ceil_mode=ceil_mode
+    )
 
 
 @op(
@@ -149,10 +145,12 @@ def avg_pool3d(
     count_include_pad: bool = False,
 ) -> Array:
     """The mean of each window of a volume, over what lies in it, or in its pads too (ONNX)."""
-    steps: dict[str, Any] = {
-        "kernel": kernel,
-        "strides": strides,
-        "pads": pads,
-        "dilations": dilations,
-    }
-    return mean(x, ceil_mode=ceil_mode, count_include_pad=count_include_pad, **steps)
+    return mean(
+        x,
+        kernel=kernel,
+        strides=strides,
+        pads=pads,
+        dilations=dilations,
+        ceil_mode=ceil_mode,
+        count_include_pad=count_include_pad,
+    )

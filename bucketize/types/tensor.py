@@ -130,8 +130,23 @@ class UnrankedType(Type):
         """Nothing is known."""
 
 
+class Holder(Type):
+    """What holds tensors and is none."""
+
+    __slots__ = ()
+
+    @property
+    def shape(self) -> Shape:
+        """What it does not have."""
+        raise TypeRelError(f"expected a tensor, got {self}")
+
+    @property
+    def value(self) -> None:
+        """Nothing is known."""
+
+
 @dataclass(frozen=True, slots=True)
-class SequenceType(Type):
+class SequenceType(Holder):
     """A list of tensors, of the type of all of them; `count` is how many there are.
 
     Of an empty one the type of the elements says no more than their dtype.
@@ -149,15 +164,6 @@ class SequenceType(Type):
         return self.element.dtype
 
     @property
-    def shape(self) -> Shape:
-        """What it does not have."""
-        raise TypeRelError(f"expected a tensor, got {self}")
-
-    @property
-    def value(self) -> None:
-        """Nothing is known."""
-
-    @property
     def dims(self) -> Shape:
         """Those of the elements, and how many these are."""
         return (*self.element.dims, self.count)
@@ -168,7 +174,7 @@ class SequenceType(Type):
 
 
 @dataclass(frozen=True, slots=True)
-class OptionalType(Type):
+class OptionalType(Holder):
     """A tensor or a sequence, or nothing."""
 
     element: Type
@@ -180,15 +186,6 @@ class OptionalType(Type):
     def dtype(self) -> np.dtype[Any]:
         """That of what may be there."""
         return self.element.dtype
-
-    @property
-    def shape(self) -> Shape:
-        """What it does not have."""
-        raise TypeRelError(f"expected a tensor, got {self}")
-
-    @property
-    def value(self) -> None:
-        """Nothing is known."""
 
     @property
     def dims(self) -> Shape:

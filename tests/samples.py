@@ -1,5 +1,0 @@
-"""The samples of ops, as tests draw them."""
-
-from bucketize.ops.sample import Sample, parse, samples
-
-__all__ = ["Sample", "parse", "samples"]
