@@ -14,7 +14,7 @@ import numpy as np
 
 from benchmarks.rest import rest
 from bucketize.ir import Atom, Builder, Const, Module, Var, specialise
-from bucketize.kernel.gemm.cost import Extents, best
+from bucketize.kernel.gemm.cost import Extents, best, cold_bytes
 from bucketize.kernel.template import Implementation
 from bucketize.kernel.templates import candidates
 from bucketize.kernel.workload import Workload
@@ -256,7 +256,7 @@ def _defaults(task: Task, point: Point) -> list[Implementation]:
     for template in candidates(task.workload):
         cost = template.cost and template.cost(task.workload)
         if isinstance(cost, Extents):
-            product = cost.product([point.sizes], 4 * task.target.l2)
+            product = cost.product([point.sizes], cold_bytes(task.target))
             found.append(Implementation(template.name, best((product,), task.target)))
     return found
 

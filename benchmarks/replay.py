@@ -19,7 +19,7 @@ import numpy as np
 from benchmarks.algorithm import chosen, chosen_by_wide
 from benchmarks.excess import Excess
 from benchmarks.grids import GRIDS, LEVELS, LOGS
-from bucketize.kernel.gemm.cost import best
+from bucketize.kernel.gemm.cost import best, cold_bytes
 from bucketize.kernel.gemm.detour import Detour
 from bucketize.kernel.gemm.sweep import Sweep
 from bucketize.kernel.loops.cost import Steps, taken
@@ -47,6 +47,7 @@ from bucketize.tune.trial import schedule_json
 
 TARGETS = {
     "emeraldrapids": Target("emeraldrapids", 16, 32, 48 << 10, 2 << 20, 300 << 20, ""),
+    "znver5": Target("znver5", 16, 32, 48 << 10, 1 << 20, 32 << 20, ""),
 }
 """The processors that recorded."""
 FOLDS = 6
@@ -150,14 +151,14 @@ def steps_error(observed: Sequence[Observation[Steps]], target: Target) -> float
 
 def narrow(record: Record, target: Target) -> str:
     """The default for just the size of a record."""
-    return schedule_json(best((replace(record.product, cold_bytes=4 * target.l2),), target))
+    return schedule_json(best((replace(record.product, cold_bytes=cold_bytes(target)),), target))
 
 
 def wide(record: Record, target: Target) -> str:
     """The default for all sizes, where the rows are a batch; an image has one."""
     if record.product.image or not record.product.packed:
         return narrow(record, target)
-    product = replace(record.product, rows=WIDE, batch=(1,), cold_bytes=4 * target.l2)
+    product = replace(record.product, rows=WIDE, batch=(1,), cold_bytes=cold_bytes(target))
     return schedule_json(best((product,), target))
 
 
@@ -166,7 +167,7 @@ def bucketed(record: Record, target: Target) -> str:
     (rows,) = record.product.rows
     low, high = next((b for b in BUCKETS if b[0] <= rows <= b[1]), (rows, rows))
     judged = (low, round(math.sqrt(low * high)), high)
-    product = replace(record.product, rows=judged, batch=(1,), cold_bytes=4 * target.l2)
+    product = replace(record.product, rows=judged, batch=(1,), cold_bytes=cold_bytes(target))
     return schedule_json(best((product,), target))
 
 

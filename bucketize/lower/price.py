@@ -11,7 +11,7 @@ from typing import TypeAlias
 from bucketize.errors import TypeRelError
 from bucketize.ir import Binding, Const, Function, all_bindings
 from bucketize.kernel.cost import Model, model_of
-from bucketize.kernel.gemm.cost import between
+from bucketize.kernel.gemm.cost import between, cold_bytes
 from bucketize.kernel.target import Target
 from bucketize.kernel.template import Implementation
 from bucketize.kernel.templates import TEMPLATES, candidates
@@ -79,7 +79,7 @@ def _mean_log(
 ) -> float:
     """Of seconds, with weights as cold as where many kernels run in turn."""
     model = model_of(workload, made)
-    taken = [model.seconds(sizes, target, 4 * target.l2) for sizes in points]
+    taken = [model.seconds(sizes, target, cold_bytes(target)) for sizes in points]
     return sum(map(math.log, taken)) / len(points)
 
 

@@ -34,8 +34,8 @@ BOUNDS: Bounds = {
     "panel": (5.0, 300.0),
     "call": (20.0, 6000.0),
     "l2": (25.0, 120.0),
-    "l3": (3.0, 25.0),
-    "memory": (1.0, 12.0),
+    "l3": (3.0, 60.0),
+    "memory": (1.0, 30.0),
     "held": (0.05, 1.0),
     "asked": (0.5, 4.0),
     "overlap_memory": (1.0, 4.0),
@@ -49,9 +49,9 @@ SWEEP: Bounds = {
     "tile": (1.0, 100.0),
     "run": (1.0, 300.0),
     "store": (0.3, 12.0),
-    "call": (20.0, 6000.0),
+    "call": (20.0, 20000.0),
     "l2": (10.0, 200.0),
-    "l3": (3.0, 40.0),
+    "l3": (3.0, 80.0),
     "apart": (0.1, 40.0),
     "late": (0.1, 40.0),
     "latency": (1.0, 6.0),
@@ -62,8 +62,8 @@ DETOUR: Bounds = {
     **dict.fromkeys(("transform4", "transform6", "transform8"), (0.2, 40.0)),
     "row": (1.0, 200.0),
     "patch": (10.0, 2000.0),
-    "first": (1.0, 40.0),
-    "again": (1.0, 60.0),
+    "first": (1.0, 60.0),
+    "again": (1.0, 120.0),
     "overlap": (1.0, 20.0),
 }
 """Those of convolutions by minimal filtering."""
@@ -162,7 +162,8 @@ def fitted_to(
 
 def fitted_sweep(observed: Sequence[Observation[Sweep]], target: Target) -> sweep.Constants:
     """Those of depthwise convolutions."""
-    return fitted_to(observed, target, sweep.FITTED.generic, SWEEP, swept)
+    start = replace(sweep.FITTED.generic, ghz=FITTED.of(target).ghz)
+    return fitted_to(observed, target, start, SWEEP, swept)
 
 
 def swept(observed: Observation[Sweep], target: Target, constants: sweep.Constants) -> Floats:

@@ -18,7 +18,7 @@ from bucketize.tune.log import rows
 from bucketize.tune.trial import KERNEL, Trial
 
 TEMPLATES = ("matmul", "conv2d")
-CLOCK = {"emeraldrapids": 0.85e-6}
+CLOCK = {"emeraldrapids": 0.85e-6, "znver5": 0.42e-6}
 """By processor, the seconds of a trial that are not the kernel's: two looks at the clock, and a
 call from Python. A kernel that does nothing seems to take so long."""
 

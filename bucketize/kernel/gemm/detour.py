@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from bucketize.kernel.emit.vector import FLOAT_BYTES
 from bucketize.kernel.fitted import Fitted, joined
 from bucketize.kernel.gemm import cost
+from bucketize.kernel.gemm.microkernel import LINE
 from bucketize.kernel.gemm.patch import Axes
 from bucketize.kernel.gemm.patchwork import most_patches, tile_rows
 from bucketize.kernel.target import Target
@@ -51,7 +52,17 @@ EMERALD_RAPIDS = Constants(
     again=33.7,
     overlap=1.27,
 )
-FITTED = Fitted(EMERALD_RAPIDS, {"emeraldrapids": EMERALD_RAPIDS})
+ZEN_5 = Constants(
+    transform4=3.43,
+    transform6=5.04,
+    transform8=6.94,
+    row=1.0,
+    patch=36.0,
+    first=10.7,
+    again=40.5,
+    overlap=1.17,
+)
+FITTED = Fitted(EMERALD_RAPIDS, {"emeraldrapids": EMERALD_RAPIDS, "znver5": ZEN_5})
 """`-m benchmarks replay` tells how far off it is, and what choosing by it costs."""
 
 
@@ -93,7 +104,9 @@ class Detour:
         """The one of the least mean logarithm of seconds within the bounds of the symbols."""
         points = (partial(cost.at_bounds, share=share) for share in (0.0, 0.5, 1.0))
         c = FITTED.of(target)
-        logs = [np.log(self._at(at, schedules, target, c, 4 * target.l2)) for at in points]
+        logs = [
+            np.log(self._at(at, schedules, target, c, cost.cold_bytes(target))) for at in points
+        ]
         return schedules[int(np.mean(logs, axis=0).argmin())]
 
     def _at(
@@ -142,7 +155,10 @@ class Detour:
         sides = steps * np.ceil(channels / target.lanes) + elements * panels * vectors
         transforms = patches * sides * [each[max(y.size, x.size)] for y, x in axes]
         rows = patches * panels * (elements * c.row + c.patch)
-        found: Floats = joined(arithmetic, read, c.overlap) + transforms + rows + products.call
+        fetched = np.minimum(products.asked * tiles * LINE / (width * FLOAT_BYTES), 1)
+        fetched = np.where(tiles > 1, fetched, 1)  # one that is alone reads weights as a stream
+        both = fetched * joined(arithmetic, read, c.overlap) + (1 - fetched) * (arithmetic + read)
+        found: Floats = both + transforms + rows + products.call
         return found
 
 

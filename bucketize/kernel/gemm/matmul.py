@@ -10,7 +10,7 @@ from bucketize.kernel.emit.vector import FLOAT_BYTES
 from bucketize.kernel.gemm import cost, epilogue
 from bucketize.kernel.gemm.level import Level, byte_strides, merged, table
 from bucketize.kernel.gemm.macrokernel import kept_bytes, source
-from bucketize.kernel.gemm.microkernel import Form
+from bucketize.kernel.gemm.microkernel import Form, streaming
 from bucketize.kernel.gemm.schedule import knobs, valid
 from bucketize.kernel.loops.loop import schedule_error, spread
 from bucketize.kernel.target import Target
@@ -121,12 +121,12 @@ def form(
     tail = epilogue.of_workload(workload)
     assert tail is not None, "asked of a workload that was not accepted"
     a, b = _places(workload)
-    most = int(schedule["mr"])
+    most, vectors = int(schedule["mr"]), int(schedule["nr"]) // target.lanes
     return Form(
         lanes=target.lanes,
         rows=most,
         least=max(most - 1, 1) if isinstance(rows, int) and balances(rows, most) else 1,
-        vectors=int(schedule["nr"]) // target.lanes,
+        vectors=vectors,
         inputs=len(workload.body.params),
         a=a,
         b=b,
@@ -134,6 +134,7 @@ def form(
         image=image,
         epilogue=tail,
         padded=padded,
+        streaming=streaming(target, vectors),
         weights=str(schedule.get("weights", FORMATS[0])),
     )
 

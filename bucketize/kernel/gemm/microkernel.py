@@ -16,6 +16,7 @@ from llvmlite import ir
 from bucketize.kernel.emit.vector import FLOAT_BYTES, POINTER, Size, Values, Writer
 from bucketize.kernel.gemm.epilogue import Epilogue
 from bucketize.kernel.gemm.store import Store, Words, finisher
+from bucketize.kernel.target import Target
 
 Turn: TypeAlias = Callable[[ir.Value, Values], Values]
 
@@ -25,9 +26,10 @@ UNROLL = 4
 16 % longer, two from 2 % less to 9 % longer."""
 LINE = 64  # bytes that a prefetch brings, on all machines that matter
 STREAM = 4096  # bytes that a tile which is alone fetches ahead: the processor stops at a page's end
-STREAMING = 4
-"""Rows of a tile that may read B as such a stream. To ask whether they do costs higher ones 2 %
-with 16 registers, where many tiles share B; those of images are seldom alone."""
+STREAMING, STREAMING_SUMS = 4, 16
+"""Rows of a tile that may read B as such a stream; with 32 registers also its vectors of sums. To
+ask whether they do costs others 2 to 6 %, where many tiles share B: with 16 registers those of more
+rows, with 32 those of 6 x 4 vectors, but not those of 8 x 2."""
 FIRST, SECOND = 3, 2  # the level of the caches that a prefetch brings a line to, as LLVM counts
 CHAINS = 8
 """Sums that a tile keeps going at least, each of which waits for itself alone: an addition takes
@@ -67,6 +69,8 @@ class Form:
     epilogue: Epilogue
     padded: bool = False
     """Whether windows see pads: zeros that are nowhere in memory."""
+    streaming: int = STREAMING
+    """Rows of a tile that may read B as a stream."""
     weights: str = "float32"
     """What a packed B holds: int8 of each column's steps, which lie before its panel."""
 
@@ -120,6 +124,11 @@ class Form:
         tables = ("row", "y", "x") if self.padded else ("row",)
         names += ["inside", "inner_taps", "depth", "line", "zeros"] if self.padded else []
         return (*names, *operands, *(f"{t}{m}" for t in tables for m in range(self.rows)))
+
+
+def streaming(target: Target, vectors: int) -> int:
+    """The rows of tiles of so many vectors up to which one that is alone reads B as a stream."""
+    return max(STREAMING, STREAMING_SUMS // vectors) if target.registers > 16 else STREAMING
 
 
 class Tiles:
@@ -339,7 +348,7 @@ class _Tile:
                 w.prefetch(w.beyond(b, STREAM + line), FIRST)
 
         w.when(w.compare(k, "<", self.frame.word("lines")), share)
-        if not self.form.image and self.height <= STREAMING:
+        if not self.form.image and self.height <= self.form.streaming:
             w.when(w.compare(self.frame.word("alone"), "!=", 0), stream)
 
     def step(self, rows: Values, b: ir.Value, sums: Values) -> Values:

@@ -128,5 +128,23 @@ EMERALD_RAPIDS: Mapping[str, float] = {
     "far_byte": 2.47e-11,
     "overlap": 1.99,
 }
-FITTED = Fitted(EMERALD_RAPIDS, {"emeraldrapids": EMERALD_RAPIDS})
+ZEN_5: Mapping[str, float] = {
+    "call": 1.13e-07,
+    "row": 2.57e-09,
+    "fold": 2.67e-09,
+    "simple": 1.75e-10,
+    "choose": 2.22e-10,
+    "divide": 1.00e-13,
+    "root": 8.04e-10,
+    "exp": 1.89e-09,
+    "log": 3.91e-09,
+    "multiply": 1.52e-10,
+    "library": 7.34e-09,
+    "lone": 4.98e-10,
+    "apart": 1.88e-10,
+    "byte": 4.66e-12,
+    "far_byte": 4.65e-12,
+    "overlap": 1.94,
+}
+FITTED = Fitted(EMERALD_RAPIDS, {"emeraldrapids": EMERALD_RAPIDS, "znver5": ZEN_5})
 """Seconds of one of each kind, fitted by `-m benchmarks constants` to the grid "rest"."""
