@@ -7,13 +7,14 @@ lie anywhere: each has an address of its own.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from llvmlite import ir
 
-from bucketize.kernel.emit.vector import FLOAT_BYTES, POINTER, Size, Values, Writer
+from bucketize.kernel.emit.vector import BIT, FLOAT_BYTES, POINTER, Size, Values, Writer
 from bucketize.kernel.gemm.epilogue import Epilogue
 from bucketize.kernel.gemm.store import Store, Words, finisher
 from bucketize.kernel.target import Target
@@ -186,9 +187,10 @@ class _Tile:
         b.cbranch(condition, go, more)
         b.position_at_end(more)
         found = others()
+        end = b.block
         b.branch(go)
         b.position_at_end(go)
-        return [self.w.phi((t, start), (o, more)) for t, o in zip(these, found, strict=True)]
+        return [self.w.phi((t, start), (o, end)) for t, o in zip(these, found, strict=True)]
 
     def cell(self, memory: ir.Value, m: int, v: int) -> ir.Value:
         return self.w.item(memory, m * self.form.width + v * self.w.lanes)
@@ -242,16 +244,20 @@ class _Tile:
                 index = w.add(w.mul(i, count), j)
                 offset, done = w.add(w.mul(i, step), w.mul(j, inner_step)), w.mul(index, depth)
                 there = [move(r, offset) for r in rows]
-                there = self.seen(i, j, there) if padded else there
                 at = w.item(b, w.mul(done, self.form.width))
-                return self.along_depth(depth, there, at, sums, done)
+                if not padded:
+                    return self.along_depth(depth, there, at, sums, done)
+                blind, *there = self.seen(i, j, there)
+                return self.either(
+                    blind, sums, lambda: self.along_depth(depth, there, at, sums, done)
+                )
 
             return w.loop(0, count, tap, sums)
 
         return w.loop(0, self.frame.word("units"), line, sums)
 
     def seen(self, i: ir.Value, j: ir.Value, there: Values) -> Values:
-        """Where tap j of line i reads for each row: a pad, from zeros.
+        """Whether tap j of line i sees pads alone; and where it reads for each row, a pad from zeros.
 
         A number before the first is a great one to an unsigned comparison.
         """
@@ -261,16 +267,16 @@ class _Tile:
             down, right, *steps = map(self.block.word, names)
             y = w.word(w.mul(w.add(self.frame.word("line"), i), steps[0]))
             x, zeros = w.word(w.mul(j, steps[1])), self.frame.pointer("zeros")
-            found = []
+            inside, found = [], []
             for m, pixel in enumerate(there):
                 row, column = b.add(self.frame.word(f"y{m}"), y), b.add(self.frame.word(f"x{m}"), x)
-                has_row, has_column = (
-                    b.icmp_unsigned("<", n, end) for n, end in ((row, down), (column, right))
-                )
-                found.append(b.select(b.and_(has_row, has_column), pixel, zeros))
-            return found
+                both = (b.icmp_unsigned("<", n, end) for n, end in ((row, down), (column, right)))
+                inside.append(functools.reduce(b.and_, both))
+                found.append(b.select(inside[-1], pixel, zeros))
+            return [b.not_(functools.reduce(b.or_, inside)), *found]
 
-        return self.either(w.compare(self.frame.word("inside"), "!=", 0), there, at_rim)
+        whole = w.compare(self.frame.word("inside"), "!=", 0)
+        return self.either(whole, [ir.Constant(BIT, 0), *there], at_rim)
 
     def along_depth(
         self, depth: ir.Value, rows: Values, b: ir.Value, sums: Values, done: Size = 0
