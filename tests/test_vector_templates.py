@@ -157,7 +157,7 @@ CONVOLUTIONS = [
     convolution((64, 3, 7, 7), (1, 19, 17), strides=(2, 2), pads=(3, 3, 3, 3)),
     convolution((33, 16, 1, 1), (2, 7, 9), pads=(1, 0, 2, 3)),
     convolution((20, 5, 3, 2), (2, 4, 5), strides=(1, 2), dilations=(2, 3), pads=(5, 9, 4, 7)),
-    convolution((20, 5, 3, 3), (2, 6, 7), dilations=(7, 5), pads=(7, 5, 7, 5)),  # taps of pads alone
+    convolution((20, 5, 3, 3), (2, 6, 7), dilations=(7, 5), pads=(7, 5, 7, 5)),
     convolution((24, 17, 3, 3), (2, 9, 7), groups=2, strides=(2, 1), pads=(1, 0, 0, 1)),
     convolution((40, 1, 1, 5), (3, 2, 3), pads=(0, 4, 0, 2)),  # no window sees an image alone
 ]

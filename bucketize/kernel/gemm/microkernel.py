@@ -257,7 +257,7 @@ class _Tile:
         return w.loop(0, self.frame.word("units"), line, sums)
 
     def seen(self, i: ir.Value, j: ir.Value, there: Values) -> Values:
-        """Whether tap j of line i sees pads alone; and where it reads for each row, a pad from zeros.
+        """Whether tap j of line i sees pads alone; where it reads for each row, a pad from zeros.
 
         A number before the first is a great one to an unsigned comparison.
         """
