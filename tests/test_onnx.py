@@ -502,6 +502,7 @@ REVIEWED = {
     ("DequantizeLinear", 21),
     ("DequantizeLinear", 23),
     ("GRU", 14),
+    ("GRU", 3),
     ("GatherND", 12),
     ("GlobalLpPool", 2),
     ("LSTM", 14),

@@ -127,6 +127,20 @@ CASES = {
                       "(float[N, 3, 2] x, float[3, 2] w, float[3, 2] b, float[3, 2] m, "
                       "float[3, 2] s) => (y) <float e = {1e-5}> { v = Exp(s) t = Add(v, e) "
                       "r = Sqrt(t) c = Sub(x, m) d = Div(c, r) f = Mul(d, w) y = Add(f, b) }"),
+    "norm_trained": ([7, 9, 13], f"({RUNNING}) => (y) {{ v = Exp(s) "
+                     "y, a, c, d, e = BatchNormalization(x, w, b, m, v) }",
+                     f"({RUNNING}) => (y) {{ v = Exp(s) "
+                     "y, a, c = BatchNormalization<training_mode = 1>(x, w, b, m, v) }"),
+    "norm_tested_all": ([6], f"({RUNNING}) => (y) {{ v = Exp(s) "
+                        "y, a, c, d, e = BatchNormalization<is_test = 1>(x, w, b, m, v) }",
+                        f"({RUNNING}) => (y) {{ v = Exp(s) y = {NORM} }}"),
+    "lstm": ([1, 6], "(float[T, N, 3] x, float[1, 8, 3] w, float[1, 8, 2] r) => (y, h) "
+             "{ y, h = LSTM<hidden_size = 2, output_sequence = 1>(x, w, r) }",
+             "(float[T, N, 3] x, float[1, 8, 3] w, float[1, 8, 2] r) => (y, h) "
+             "{ y, h = LSTM<hidden_size = 2>(x, w, r) }"),
+    "reshape_cast": ([6], "(float[N, 6] x) => (y) <float[3] f = {0, 2, -1}> "
+                     "{ s = Cast<to = 7>(f) y = Reshape(x, s) }",
+                     "(float[N, 6] x) => (y) <int64[3] s = {0, 2, -1}> { y = Reshape(x, s) }"),
     "scatter": ([9], "(float[N, 4] x, float[N, 1] u, int64[N, 1] i) => (y) "
                 "{ y = Scatter<axis = 1>(x, i, u) }",
                 "(float[N, 4] x, float[N, 1] u, int64[N, 1] i) => (y) "
@@ -198,6 +212,10 @@ REFUSED = {
              "Tile: tiles and axis must be known numbers"),
     "later": (10, "(float[N, 2, H, 3] x, float[4] s) => (y) { y = Upsample(x, s) }",
               "Upsample: not valid: Op registered for Upsample is deprecated"),
+    "tried": (7, "(float[N] x) => (y) { y = ImageScaler<scale = 2.0>(x) }",
+              "ai.onnx 7 ImageScaler: no converter for this operator"),
+    "filled": (8, "(int64[2] x) => (y) { y = ConstantFill<input_as_shape = 1>(x) }",
+               "ai.onnx 8 ConstantFill: no converter for this operator"),
     "sooner": (8, "(float[N] x) => (y) { y = IsNaN(x) }",
                "ai.onnx 8 IsNaN: new in opset 9, but the model has 8"),
 }  # fmt: skip

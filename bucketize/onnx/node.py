@@ -10,7 +10,7 @@ import numpy as np
 from onnx import helper
 
 from bucketize.ir import Atom, Builder, Const, Var
-from bucketize.op import Op
+from bucketize.op import MAX_VALUE, Op
 from bucketize.ops.activation import clip
 from bucketize.ops.elementwise import cast as cast_op
 from bucketize.ops.shape import reshape
@@ -47,6 +47,8 @@ class Node:
     """The format of the matrices that products know."""
     rank: int | None = None
     """That of the first output, if the model declares it."""
+    named: int = 1
+    """How many of the outputs have a name; one without is left out."""
 
     def __getitem__(self, index: int) -> Atom:
         """An operand that must be there."""
@@ -165,8 +167,12 @@ def vector(*elements: int) -> Const:
 
 
 def cast(n: Node, x: Atom, dtype: str) -> Atom:
-    """`x` in a dtype, itself if it has that."""
-    return x if x.type.dtype == dtype else n.emit(cast_op, x, dtype=dtype)
+    """`x` in a dtype, itself if it has that; of a short constant, as shapes are, at once."""
+    if x.type.dtype == dtype:
+        return x
+    if isinstance(x, Const) and x.value.size <= MAX_VALUE:
+        return Const(*cast_op.run(x.value, dtype=dtype))
+    return n.emit(cast_op, x, dtype=dtype)
 
 
 def saturated(n: Node, x: Atom, dtype: np.dtype[Any]) -> Atom:

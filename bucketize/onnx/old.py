@@ -88,10 +88,21 @@ def _prelu(n: Node) -> Result:
     return CONVERTERS["", "PRelu"][7](replace(n, inputs=(x, placed)))
 
 
-@converts("Gemm")
-def _gemm(n: Node) -> Result:
-    n.attr("broadcast")
-    return CONVERTERS["", "Gemm"][7](n)
+# --- attributes that shapes, and names of outputs, tell as well ----------------------------------
+
+
+def _told(op_type: str, attribute: str) -> None:
+    """Declare that nothing hangs on an attribute that there was before opset 7."""
+
+    @converts(op_type)
+    def _convert(n: Node) -> Result:
+        n.attr(attribute)
+        return CONVERTERS["", op_type][7](n)
+
+
+_told("Gemm", "broadcast")
+for _name in ("GRU", "LSTM", "RNN"):
+    _told(_name, "output_sequence")
 
 
 # --- other meanings ------------------------------------------------------------------------------
@@ -156,7 +167,7 @@ def _tested_dropout(n: Node) -> Result:
 @converts("BatchNormalization", since=6)
 def _tested_batch_norm(n: Node) -> Result:
     _check_tested(n)
-    return CONVERTERS["", "BatchNormalization"][7](n)
+    return CONVERTERS["", "BatchNormalization"][7](replace(n, named=1))
 
 
 def _check_tested(n: Node) -> None:

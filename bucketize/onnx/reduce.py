@@ -173,8 +173,9 @@ def _rms_norm(n: Node) -> Atom:
 
 @converts("BatchNormalization", since=9)
 def _batch_norm(n: Node) -> Atom:
+    """A node that lists the results of training is one: with mean and variance of this batch."""
     n.attr("momentum")
-    return _by_channel(n, n[3], n[4])
+    return _by_channel(n, *(_moments_of_batch(n) if n.named > 1 else (n[3], n[4])))
 
 
 @converts("BatchNormalization", since=14)
@@ -183,10 +184,15 @@ def _batch_norm_14(n: Node) -> tuple[Atom, ...]:
     momentum, training = n.attr("momentum", 0.9), n.attr("training_mode", 0)
     if not training:
         return (_by_channel(n, n[3], n[4]),)
-    axes = tuple(i for i in range(len(n[0].type.shape)) if i != 1)
-    new = _moments(n, n[0], axes, keepdims=False)
+    new = _moments_of_batch(n)
     running = (_blended(n, n[i], now, momentum) for i, now in zip((3, 4), new, strict=True))
     return _by_channel(n, *(cast(n, v, n[1].type.dtype.name) for v in new)), *running
+
+
+def _moments_of_batch(n: Node) -> tuple[Atom, Atom]:
+    """Of each channel."""
+    axes = tuple(i for i in range(len(n[0].type.shape)) if i != 1)
+    return _moments(n, n[0], axes, keepdims=False)
 
 
 def _blended(n: Node, before: Atom, now: Atom, momentum: float) -> Atom:

@@ -221,7 +221,8 @@ class Translation:
         builder.origin = (self._title(node),)
         rank = self.ranks.get(node.output[0])
         kept = self.precision, self.weights
-        view = Node(tuple(inputs), attrs, len(node.output), builder, *kept, rank)
+        named = sum(map(bool, node.output))
+        view = Node(tuple(inputs), attrs, len(node.output), builder, *kept, rank, named)
         made = convert(view)
         if attrs:
             raise Unread(f"the attribute {', '.join(attrs)} is not supported")
