@@ -18,6 +18,7 @@ from bucketize.errors import BucketizeError
 from bucketize.interpret import evaluate_module
 from bucketize.ir import Builder, Const, Function, Module, Var
 from bucketize.onnx import from_onnx
+from bucketize.program.instruction import Compute, RunSegment, instructions
 from bucketize.transform.simplify import simplify
 from bucketize.types import Symbol, tensor
 
@@ -283,7 +284,7 @@ WRONG = {
         {**CASES["boxes"][1][0], "k": ints(1, 2)},
         "K and 1 must be equal|2 elements, not 1",
     ),
-    "topk": ({"k": ints(5)}, "the first 5 of 4"),
+    "topk": ({"k": ints(5)}, "the first 5 of 4|in topk: index 4 is out of range for extent 4"),
 }
 
 
@@ -325,3 +326,43 @@ def test_a_slice_whose_bounds_come_at_run_time() -> None:
     a = floats(5, 8)
     np.testing.assert_array_equal(run(a, ints(1, 0), ints(-1, 7))[0], -a[1:-1, 0:7:2])
     np.testing.assert_array_equal(run(a, ints(4, -3), ints(2, 99))[0], -a[4:2, -3::2])
+
+
+# --- extents that are named on the way -----------------------------------------------------------
+
+NAMED = """(float[N, M] x, int64[1] most) => (y, z, best, at, n, rank) {
+  i = NonZero(x)
+  s = Shape(i)
+  n = Gather(s, one)
+  wide = Concat<axis = 0>(n, s)
+  y = Expand(half, wide)
+  long = Mul(n, two)
+  flat = Reshape<allowzero = 1>(i, long)
+  few = Slice(flat, zero, n)
+  z = Add(few, n)
+  column = Cast<to = 1>(flat)
+  best, at = TopK(column, most)
+  rank = Gather(s, zero)
+}"""
+
+
+def test_what_follows_from_an_extent_that_a_run_named_is_static() -> None:
+    """Only what counts values is computed on the host; shapes of what it made are dims then."""
+    model = parse(NAMED)
+    numbers = {"zero": 0, "one": 1, "two": 2}
+    for name, value in numbers.items():
+        model.graph.initializer.append(numpy_helper.from_array(ints(value), name))
+    model.graph.initializer.append(numpy_helper.from_array(np.full(1, 0.5, np.float32), "half"))
+    module = imported(model)
+    exe = bucketize.compile(module)
+    code = exe.routines["main"].code
+    host = [i.binding.op.name for i in instructions(code) if isinstance(i, Compute)]
+    assert host == ["nonzero"]
+    segments = [i.segment for i in instructions(code) if isinstance(i, RunSegment)]
+    kept = {b.op.name for s in segments for b in s.fn.body}
+    assert not kept & {"shape_of", "gather", "concat", "mul"}, "nothing reads them any more"
+    for x in (floats(3, 4), np.zeros((3, 4), np.float32), np.eye(5, dtype=np.float32)):
+        inputs = {"x": x, "most": ints(min(2, np.count_nonzero(x)))}
+        want = run_ort(model, inputs)
+        same(evaluate_module(module, **inputs), want)
+        same(exe.run(**inputs), want)

@@ -315,5 +315,5 @@ def dyn_arange(start: Array, stop: Array, step: Array) -> Array:
     return np.asarray(start + np.arange(count, dtype=start.dtype) * step)
 
 
-EXTENTS = {dyn_broadcast_to: 1, dyn_full: 0, dyn_resize: 1, dyn_tile: 1}
+EXTENTS = {dyn_broadcast_to: 1, dyn_full: 0, dyn_resize: 1, dyn_tile: 1, dyn_topk: 1}
 """By op: the operand whose elements are extents or counts, none of them negative."""

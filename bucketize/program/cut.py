@@ -23,6 +23,7 @@ from bucketize.ir import (
     Atom,
     Binding,
     Builder,
+    Const,
     Env,
     Function,
     Var,
@@ -49,6 +50,7 @@ from bucketize.program.instruction import (
 )
 from bucketize.program.placement import VIEWS
 from bucketize.transform.dead_code import used_atoms
+from bucketize.transform.dynamic_to_static import static_form
 from bucketize.types import ANY, AnyDim, Symbol, TensorType
 
 
@@ -87,8 +89,9 @@ class Cutter:
         """The code of a function, or of a block that sees the variables of `outer`."""
         self.unnamed.append(fn)
         env: Env = dict(outer)
-        typed = self._named_sizes(fn, env)
+        named = self._named_sizes(fn, env)
         results = tuple(env.get(r, r) for r in fn.results)
+        typed = _live(named, results)
         run: list[tuple[Binding, KernelCall | None]] = []
         instructions: list[Instruction] = []
         needed = _Needed(typed, results)
@@ -124,12 +127,11 @@ class Cutter:
             if not env and not any(map(_has_unknown, b.outs)):
                 typed.append(_Typed(b, False))  # nothing before it changed: neither does it
                 continue
-            out = Builder()
-            copy_binding(out, b, env)
-            (made,) = out.body
-            step = self._read_before(made) or self._named_after(made)
-            env.update(zip(b.outs, step.binding.outs, strict=True))
-            typed.append(step)
+            made = _made_again(b, env)
+            if made is not None:
+                step = self._read_before(made) or self._named_after(made)
+                env.update(zip(b.outs, step.binding.outs, strict=True))
+                typed.append(step)
         return typed
 
     def _named_after(self, b: Binding) -> _Typed:
@@ -243,6 +245,30 @@ class Cutter:
                 return self.code(block, env)
             except TypeRelError as e:
                 return self.code(illegal(block, e), {})
+
+
+def _made_again(b: Binding, env: Env) -> Binding | None:
+    """The binding on what `env` says, static if names of extents make it so; None if a constant."""
+    out, known = Builder(), Builder()
+    copy_binding(out, b, env)
+    (made,) = out.body
+    known.origin = b.origin
+    form = static_form(known, made, made.args)
+    if isinstance(form, Const):
+        env[b.out] = form
+        return None
+    return made if form is None else known.body[0]
+
+
+def _live(typed: Sequence[_Typed], results: Sequence[Atom]) -> list[_Typed]:
+    """The steps without shape arithmetic that nothing reads any more."""
+    needed, live = set(results), []
+    for step in reversed(typed):
+        told = step.brings_sizes or step.reads is not None or step.binding.op in STRUCTURAL
+        if told or not needed.isdisjoint(step.binding.outs):
+            live.append(step)
+            needed |= step.atoms
+    return live[::-1]
 
 
 def _has_unknown(var: Var) -> bool:

@@ -15,10 +15,11 @@ def dynamic_to_static(fn: Function) -> Function:
     Nothing is folded here (cf. TVM #7368, where doing both made compilation four times slower):
     the dims are known from the types, and what stays unknown stays `dyn`.
     """
-    return rewrite(fn, _staticise)
+    return rewrite(fn, static_form)
 
 
-def _staticise(out: Builder, b: Binding, args: tuple[Atom, ...]) -> Atoms | None:
+def static_form(out: Builder, b: Binding, args: tuple[Atom, ...]) -> Atoms | None:
+    """What `b` makes of `args` by known dims: a rule of `rewrite`."""
     if b.op in STRUCTURAL or b.op is from_dims:
         return None
     if b.op.static is not None:
