@@ -138,6 +138,10 @@ WORKLOADS = {
         "float32[B, H, C, D], float32[B, H, N, D], int64[B] {axis=2, circular=True}",
     ),
     "topk": lone(ops.topk, "float32[N, C] {k=5, axis=1}"),
+    "kept_boxes": lone(
+        ops.kept_boxes,
+        "float32[B, N, 4], float32[B, C, N], int64[], float32[], float32[] {center=True}",
+    ),
     "matmul_loops": lone(ops.matmul, "int32[B, M, K], int32[K, N]"),
     "conv2d_loops": lone(
         ops.conv2d, "float64[N, H+2, W+2, C], float64[D, C, 3, 3] {layout='NHWC'}"

@@ -20,6 +20,7 @@ from bucketize.ir import STRUCTURAL, Builder, Var
 from bucketize.kernel.loops.loop import DTYPES
 from bucketize.kernel.templates import candidates
 from bucketize.kernel.workload import Workload
+from bucketize.lower.bound import WITH_ROOM
 from bucketize.onnx.kind import type_name
 from bucketize.onnx.load import OPSETS
 from bucketize.onnx.node import CONVERTERS
@@ -147,7 +148,8 @@ def _is_native(op: Op) -> bool:
     """Whether a template takes a sample of the operator, or none is needed."""
     if op.relation is not None:  # of sequences and optional values, which are lists on the host
         return False
-    return op in NO_KERNEL or any(candidates(_workload(sample)) for sample in samples(op))
+    kept = WITH_ROOM.get(op, op)
+    return op in NO_KERNEL or any(candidates(_workload(sample)) for sample in samples(kept))
 
 
 def _workload(sample: Sample) -> Workload:

@@ -9,6 +9,7 @@ from bucketize.kernel.gemm.pool import TEMPLATE as POOL_NHWC
 from bucketize.kernel.gemm.rotary import TEMPLATE as ROTARY
 from bucketize.kernel.gemm.row import TEMPLATE as ROWS
 from bucketize.kernel.gemm.winograd import TEMPLATE as WINOGRAD
+from bucketize.kernel.loops.boxes import KEPT_BOXES
 from bucketize.kernel.loops.column import COL2IM
 from bucketize.kernel.loops.conv import CONV_LOOPS
 from bucketize.kernel.loops.elementwise import ELEMENTWISE
@@ -40,7 +41,7 @@ LOOP = (
     POOL,
     RESIZE,
     *(GATHER, GATHER_ELEMENTS, GATHER_ND, SCATTER_ELEMENTS, SCATTER_ND, TENSOR_SCATTER),
-    TOPK,
+    *(TOPK, KEPT_BOXES),
     *(MATMUL_LOOPS, CONV_LOOPS, COL2IM),
 )
 TEMPLATES.update({t.name: t for t in (*VECTOR, *LOOP)})

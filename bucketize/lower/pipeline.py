@@ -6,6 +6,7 @@ from functools import partial
 
 from bucketize.ir import Function
 from bucketize.lower.arrangement import USUAL, Arrangement
+from bucketize.lower.bound import bound_rows
 from bucketize.lower.fuse import fuse
 from bucketize.lower.layout import layout
 from bucketize.lower.phase import split_phases
@@ -27,6 +28,7 @@ def simplified(fn: Function) -> Function:
         simplify(fn),
         {
             "flatten_windows": flatten_windows,
+            "bound_rows": bound_rows,
             "sink_views": sink_views,
             "dead_code": dead_code,
         },

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bucketize.onnx.rule import Site, exports
 from bucketize.op import Op
 from bucketize.ops import dyn_axes as d
-from bucketize.ops.selection import non_max_suppression, unique
+from bucketize.ops.selection import first_rows, kept_boxes, non_max_suppression, unique
 
 REDUCTIONS = {
     d.dyn_reduce_max: "ReduceMax",
@@ -64,6 +64,27 @@ def _unique(s: Site) -> tuple[str, ...]:
 
 @exports(non_max_suppression)
 def _non_max_suppression(s: Site) -> str:
-    limits = (s.node("Unsqueeze", o, s.integers(0)) for o in s.operands[2:])
+    return _boxes(s, s[2])
+
+
+def _boxes(s: Site, most: str) -> str:
+    limits = (s.node("Unsqueeze", o, s.integers(0)) for o in (most, s[3], s[4]))
     box = int(s.attr("center"))
     return s.node("NonMaxSuppression", s[0], s[1], *limits, center_point_box=box)
+
+
+@exports(kept_boxes)
+def _kept_boxes(s: Site) -> tuple[str, str]:
+    limit = s.attr("limit")
+    rows = _boxes(s, s[2] if limit is None else s.node("Min", s[2], s.extent(limit)))
+    count = s.extent_of(rows, 0)
+    left = s.node("Sub", s.extent(s.binding.outs[0].type.shape[0]), count)
+    zero = s.integers(0)
+    pads = s.node("Concat", s.integers(0, 0), s.node("Unsqueeze", left, zero), zero, axis=0)
+    return s.node("Pad", rows, pads), count
+
+
+@exports(first_rows)
+def _first_rows(s: Site) -> str:
+    zero = s.integers(0)
+    return s.node("Slice", s[0], zero, s.node("Unsqueeze", s[1], zero), zero)

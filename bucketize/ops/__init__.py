@@ -114,7 +114,7 @@ from bucketize.ops.reduce import (
 )
 from bucketize.ops.resize import dyn_resize, resize
 from bucketize.ops.sampling import grid_sample, roi_align
-from bucketize.ops.selection import non_max_suppression, unique
+from bucketize.ops.selection import first_rows, kept_boxes, non_max_suppression, unique
 from bucketize.ops.sequence import (
     concat_from_sequence,
     optional_get_element,
@@ -223,6 +223,7 @@ __all__ = [
     "equal",
     "erf",
     "exp",
+    "first_rows",
     "floor",
     "fmod",
     "from_dims",
@@ -238,6 +239,7 @@ __all__ = [
     "hard_sigmoid",
     "hard_swish",
     "isnan",
+    "kept_boxes",
     "layer_norm",
     "leaky_relu",
     "left_shift",

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from bucketize.errors import TypeRelError
-from bucketize.op import Array, op
+from bucketize.op import Array, first_dtype, op
 from bucketize.ops.rules import check_axes, int64, unsafe
-from bucketize.types import ANY, Dim, Shape, meet
+from bucketize.types import ANY, Dim, Shape, meet, minimum
 
 Shapes = tuple[Shape, ...]
 
@@ -44,6 +44,27 @@ def unique(x: Array, *, axis: int, sorted: bool = True) -> tuple[Array, ...]:
         parts, first, counts = parts.take(order, axis), first[order], counts[order]
         which = np.argsort(order)[which]
     return parts, *(k.reshape(-1).astype(np.int64) for k in (first, which, counts))
+
+
+# --- rows ----------------------------------------------------------------------------------------
+
+
+def _first_shape(x: Shape, count: Shape) -> Shape:
+    if not x or count:
+        raise TypeRelError(f"rows and a scalar, got ranks {len(x)} and {len(count)}")
+    return (ANY, *x[1:])
+
+
+@op(
+    shape=_first_shape,
+    shape_from_values=lambda x, count: (len(x[: int(count)]), *x.shape[1:]),
+    dtype=first_dtype,
+    padding=unsafe,
+    example="float32[N, C], int64[] in [0, N); int64[N], int64[] = N",
+)
+def first_rows(x: Array, count: Array) -> Array:
+    """The first `count` rows of `x`: what there was room for, without what is left over."""
+    return x[: int(count)]
 
 
 # --- boxes ---------------------------------------------------------------------------------------
@@ -97,6 +118,44 @@ def non_max_suppression(
     """
     rows = _kept(boxes, scores, most, overlap, least, center=center)
     return np.array(rows, np.int64).reshape(-1, 3)
+
+
+def _room_shape(boxes: Shape, scores: Shape, *limits: Shape, limit: int | None, **_: Any) -> Shapes:
+    _boxes_shape(boxes, scores, *limits)
+    each = boxes[1] if limit is None else minimum(boxes[1], limit)
+    return (boxes[0] * scores[1] * each, 3), ()
+
+
+@op(
+    results=2,
+    shape=_room_shape,
+    dtype=lambda *_, **__: (np.dtype(np.int64),) * 2,
+    padding=unsafe,
+    example="float32[B, N, 4], float32[B, C, N], int64[] = N, float32[] in [0, 1), float32[]; "
+    "float32[1, N, 4], float32[1, C, N], int64[] = 2, float32[] in [0, 1), float32[] "
+    "{center=True, limit=3}",
+)
+def kept_boxes(
+    boxes: Array,
+    scores: Array,
+    most: Array,
+    overlap: Array,
+    least: Array,
+    *,
+    center: bool = False,
+    limit: int | None = None,
+) -> tuple[Array, Array]:
+    """The rows of `non_max_suppression`, as many as there may be, and how many there are.
+
+    There is room for `limit` boxes of each class, which bounds `most`, too; without it for all. The
+    rows that are left over hold 0.
+    """
+    (room, _), _ = _room_shape(boxes.shape, scores.shape, (), (), (), limit=limit)
+    most = most if limit is None else np.minimum(most, limit)
+    found = _kept(boxes, scores, most, overlap, least, center=center)
+    rows = np.zeros((room, 3), np.int64)  # type: ignore[type-var]
+    rows[: len(found)] = np.array(found, np.int64).reshape(-1, 3)
+    return rows, np.array(len(found))
 
 
 def _corners(boxes: Array, center: bool) -> Array:
