@@ -133,13 +133,15 @@ def _compare(s: Source) -> None:
     with s.block("while apart and column <= to:"):
         s("j = first[column]", "column += 1")
         with s.block("while apart and j >= 0:"):
-            with s.block("if low_x[j] < high_x[k] and high_x[j] > low_x[k]:"):
-                for axis in "xy":
-                    ends = f"least(high_{axis}[j], high_{axis}[k])"
-                    begins = f"greatest(low_{axis}[j], low_{axis}[k])"
-                    s(f"along_{axis} = greatest({ends} - {begins}, zero)")
-                s("common = along_x * along_y", "union = area[j] + area[k] - common")
-                s("part = common / union if union > zero else zero", "apart = not part > share")
+            for axis in "xy":
+                ends = f"least(high_{axis}[j], high_{axis}[k])"
+                begins = f"greatest(low_{axis}[j], low_{axis}[k])"
+                s(f"along_{axis} = greatest({ends} - {begins}, zero)")
+            s("common = along_x * along_y", "union = area[j] + area[k] - common")
+            with s.block("if common >= union * share or share < zero:"):  # it may be: divide
+                s("part = common / union if union > zero else zero")
+                s("near = low_x[j] < high_x[k] and high_x[j] > low_x[k]")
+                s("apart = not (near and part > share)")
             s("j = behind[j]")
 
 
