@@ -105,6 +105,19 @@ def test_control_flow_and_data_dependent_shapes(tmp_path: Path) -> None:
             same(again.run(x, mask, np.array(flag)), exe.run(x, mask, np.array(flag)))
 
 
+def test_shapes_that_are_known_in_part_when_an_op_is_computed(tmp_path: Path) -> None:
+    """1 is known of (1, 2*count), which is not in the text; a count of 0 copies an extent."""
+    x, b = Var("x", tensor("float32", N)), Builder()
+    i = b.emit(ops.nonzero, x)
+    twice = b.emit(ops.mul, b.emit(ops.shape_of, i), Const(np.array([1, 2])))
+    y = b.emit(ops.dyn_reshape, b.emit(ops.concat, i, i, axis=0), twice)
+    exe = bucketize.compile(Module({"main": b.function("main", [x], [y])}))
+    again = saved(exe, tmp_path / "part.bkt")
+    for values in ([1, 0, 3], [0, 0]):
+        inputs = np.array(values, np.float32)
+        same(again.run(inputs), exe.run(inputs))
+
+
 def test_no_bucket_and_profiles(tmp_path: Path) -> None:
     profile = bucketize.Profile({"data": (2, 12)}, {"data": (4, 12)}, {"data": (8, 12)}, "mid")
     mod = bucketize.dispatch(mlp(), lambda _: [profile], fallback=False)

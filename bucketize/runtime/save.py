@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from bucketize.ir import Atom, Binding, Const, Function, Var, infer
+from bucketize.ir import Atom, Binding, Const, Function, Var, infer, without_value
 from bucketize.kernel.object import Kernel
 from bucketize.op import Array
 from bucketize.program.file import Blob, write
@@ -217,7 +217,8 @@ class _Encoder:
     def bound(self, b: Binding) -> Json:
         """One op, as a function of what it reads."""
         params = tuple(dict.fromkeys(a for a in b.args if isinstance(a, Var)))
-        types = infer(b.op, [a.type for a in b.args], b.attrs)  # as text has them, without names
+        seen = [without_value(a.type) if isinstance(a, Var) else a.type for a in b.args]
+        types = infer(b.op, seen, b.attrs)  # as text has them: without names and known elements
         outs = tuple(Var(str(i), t) for i, t in enumerate(types))
         fn = Function("", params, (Binding(outs, b.op, b.args, b.attrs),), outs)
         ends = {"args": self.atoms(params), "outs": self.atoms(b.outs)}
