@@ -9,6 +9,7 @@ from bucketize.kernel.gemm.pool import TEMPLATE as POOL_NHWC
 from bucketize.kernel.gemm.rotary import TEMPLATE as ROTARY
 from bucketize.kernel.gemm.row import TEMPLATE as ROWS
 from bucketize.kernel.gemm.winograd import TEMPLATE as WINOGRAD
+from bucketize.kernel.loops.box import ROI_ALIGN
 from bucketize.kernel.loops.column import COL2IM
 from bucketize.kernel.loops.conv import CONV_LOOPS
 from bucketize.kernel.loops.elementwise import ELEMENTWISE
@@ -38,7 +39,7 @@ LOOP = (
     *(PAD, MASK_TAIL, FULL, ARANGE),
     *(REDUCE, SOFTMAX, LAYER_NORM, ARGMAX, CUMSUM),
     POOL,
-    RESIZE,
+    *(RESIZE, ROI_ALIGN),
     *(GATHER, GATHER_ELEMENTS, GATHER_ND, SCATTER_ELEMENTS, SCATTER_ND, TENSOR_SCATTER),
     TOPK,
     *(MATMUL_LOOPS, CONV_LOOPS, COL2IM),

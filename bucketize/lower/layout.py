@@ -30,6 +30,7 @@ from bucketize.ops import (
     reduce_sum,
     reshape,
     resize,
+    roi_align,
     strided_slice,
     transpose,
 )
@@ -162,7 +163,8 @@ def _pool(to: Layouts, b: Binding) -> bool:
     if b.attrs["layout"] != "NCHW":
         return False
     attrs = {**b.attrs, "layout": "NHWC"}
-    to.nhwc[b.out] = to.out.emit(b.op, to.as_nhwc(b.args[0]), **attrs)
+    x, *others = b.args
+    to.nhwc[b.out] = to.out.emit(b.op, to.as_nhwc(x), *map(to.as_nchw, others), **attrs)
     return True
 
 
@@ -251,11 +253,12 @@ def _elementwise(to: Layouts, b: Binding) -> bool:
     return True
 
 
-ANCHORS = (conv2d, max_pool2d, avg_pool2d)
+ANCHORS = (conv2d, max_pool2d, avg_pool2d, roi_align)
 RULES: dict[object, Rule] = {
     conv2d: _conv2d,
     max_pool2d: _pool,
     avg_pool2d: _pool,
+    roi_align: _pool,
     reduce_mean: _reduce,
     reduce_sum: _reduce,
     reduce_max: _reduce,
