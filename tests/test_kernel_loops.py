@@ -79,7 +79,6 @@ WITHOUT = {
     *("nonzero", "compress", "unique", "non_max_suppression"),  # the VM runs their compute
     "deform_conv2d",  # likewise
     *("bitcast", "det", "dft", "mel_weight_matrix"),  # rare: so, too
-    "grid_sample",
 }
 
 

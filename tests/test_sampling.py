@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from kernel_call import check, workload
+from kernel_call import check, loop_template, workload
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
 from onnx_model import parse, run_ort
@@ -104,6 +104,64 @@ def test_boxes(kind: str, pool: str) -> None:
             np.testing.assert_allclose(run_ort(older, inputs)[0], want, rtol=1e-4, atol=1e-5)
 
 
+PLACED = (math.nan, math.inf, -math.inf, 1e30, -1e30, -1, 1, 0, 37.5, -1 / 3, 1.0000001)
+
+
+@pytest.mark.parametrize("kind", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("mode", ["linear", "nearest"])
+@pytest.mark.parametrize("aligned", [False, True])
+@pytest.mark.parametrize("padding", PADDINGS)
+def test_grids_in_kernels(*, padding: str, aligned: bool, mode: str, kind: str) -> None:
+    """Places far away and that are no numbers, more of them than a run has; one pixel, none."""
+    image = (B, C, H, W) if kind == "NCHW" else (B, H, W, C)
+    types = tensor(F32, *image), tensor(F32, B, M, 3, 2)
+    attrs = {"mode": mode, "padding": padding, "align_corners": aligned}
+    load = workload(ops.grid_sample, *types, layout=kind, **attrs)
+    for sizes in ((1, 1, 9, 10, 50), (2, 3, 1, 1, 5), (3, 19, 2, 33, 100), (1, 70, 5, 1, 7)):
+        env = dict(zip("BCHWM", sizes, strict=True))
+        x = floats(-1, 1, *(env[str(d)] for d in image))
+        grid = floats(-3, 3, env["B"], env["M"], 3, 2)
+        grid[0].reshape(-1)[: len(PLACED)] = PLACED
+        check(load, [x, grid], env)
+    for empty in "BCM":
+        env = {**dict.fromkeys("BCHWM", 2), empty: 0}
+        x = np.ones([env[str(d)] for d in image], np.float32)
+        check(load, [x, floats(-1, 1, env["B"], env["M"], 3, 2)], env)
+
+
+def test_grids_of_other_dtypes_in_kernels() -> None:
+    for x, grid in (("float64", "float32"), ("float32", "float64"), ("bfloat16", "float16")):
+        types = tensor(x, B, C, H, W), tensor(grid, B, M, 3, 2)
+        given = floats(-1, 1, 2, 5, 6, 7), floats(-1, 1, 2, 9, 3, 2)
+        args = [a.astype(t.dtype) for a, t in zip(given, types, strict=True)]
+        check(workload(ops.grid_sample, *types), args, {"B": 2, "C": 5, "H": 6, "W": 7, "M": 9})
+
+
+def test_grids_in_compiled_modules() -> None:
+    """Channels lie last behind a convolution only; in cubes and by cubics numpy computes."""
+    node = 'y = GridSample<mode = "linear", padding_mode = "reflection">'
+    types = "float[N, 3, H, W] x, float[4, 3, 3, 3] w, float[N, P, Q, 2] g"
+    alone = parse(f"({types}) => (y) {{ {node}(x, g) }}", 20)
+    behind = parse(f"({types}) => (y) {{ a = Conv(x, w) {node}(a, g) }}", 20)
+    for proto, kinds in (
+        (alone, ["grid_sample"]),
+        (behind, ["transpose", "conv2d", "grid_sample", "transpose"]),
+    ):
+        module = bucketize.from_onnx(proto, bounds={"P": (0, None)})
+        assert [b.op.name for b in layout(module.main).body] == kinds
+        exe = bucketize.compile(module)
+        for count in (0, 3, 40):
+            inputs = {"x": floats(-1, 1, 2, 3, 9, 12), "w": floats(-1, 1, 4, 3, 3, 3)}
+            inputs["g"] = floats(-2, 2, 2, count, 5, 2)
+            (got,) = exe.run(**inputs)
+            want = run_ort(proto, inputs) if count else evaluate_module(module, **inputs)
+            np.testing.assert_allclose(got, want[0], rtol=1e-4, atol=1e-5)
+            assert "numpy" not in str(exe.explain(**{k: a.shape for k, a in inputs.items()}))
+    for rank, mode in ((4, "cubic"), (5, "linear")):
+        types_ = tensor(F32, *(2,) * rank), tensor(F32, *(2,) * (rank - 1), rank - 2)
+        assert loop_template(workload(ops.grid_sample, *types_, mode=mode)) is None
+
+
 def boxes(count: int, *odd: tuple[float, ...]) -> Array:
     """Corners around an image of some ten pixels, and others."""
     corners = floats(-6, 12, count, 2)
@@ -181,17 +239,20 @@ def test_boxes_in_compiled_modules(ratio: int, kind: str, pool: str) -> None:
     assert kinds == ["transpose", "conv2d", "roi_align", "transpose"]
 
 
-def test_boxes_channels_last_are_exported() -> None:
-    b = Builder()
-    x, rois, batch = (
-        Var("x", tensor(F32, 2, 6, 7, 3)), Var("r", tensor(F32, M, 4)), Var("b", tensor(I64, M))
-    )  # fmt: skip
-    y = b.emit(ops.roi_align, x, rois, batch, size=(2, 2), layout="NHWC")
-    module = Module({"main": b.function("main", [x, rois, batch], [y])})
-    inputs = {"x": floats(-1, 1, 2, 6, 7, 3), "r": boxes(4), "b": np.array([0, 1, 1, 0])}
-    (want,) = evaluate_module(module, **inputs)
-    (got,) = ReferenceEvaluator(bucketize.to_onnx(module)).run(None, inputs)
-    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+def test_channels_last_are_exported() -> None:
+    image, batch = floats(-1, 1, 2, 6, 7, 3), np.array([0, 1, 1, 0])
+    for op, args, attrs in (
+        (ops.roi_align, (image, boxes(4), batch), {"size": (2, 2)}),
+        (ops.grid_sample, (image, floats(-1, 1, 2, 4, 5, 2)), {}),
+        (ops.grid_sample, (floats(-1, 1, 2, 6, 7, 3, 4), floats(-1, 1, 2, 4, 5, 2, 3)), {}),
+    ):
+        b, params = Builder(), [Var(f"x{i}", tensor(a.dtype, *a.shape)) for i, a in enumerate(args)]
+        y = b.emit(op, *params, layout="NHWC", **attrs)
+        module = Module({"main": b.function("main", params, [y])})
+        inputs = {p.name: a for p, a in zip(params, args, strict=True)}
+        (want,) = evaluate_module(module, **inputs)
+        (got,) = ReferenceEvaluator(bucketize.to_onnx(module)).run(None, inputs)
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("aligned", [0, 1])

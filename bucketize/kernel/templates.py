@@ -14,6 +14,7 @@ from bucketize.kernel.loops.column import COL2IM
 from bucketize.kernel.loops.conv import CONV_LOOPS
 from bucketize.kernel.loops.elementwise import ELEMENTWISE
 from bucketize.kernel.loops.fill import ARANGE, FULL, MASK_TAIL, PAD
+from bucketize.kernel.loops.grid import GRID_SAMPLE
 from bucketize.kernel.loops.index import (
     GATHER,
     GATHER_ELEMENTS,
@@ -39,7 +40,7 @@ LOOP = (
     *(PAD, MASK_TAIL, FULL, ARANGE),
     *(REDUCE, SOFTMAX, LAYER_NORM, ARGMAX, CUMSUM),
     POOL,
-    *(RESIZE, ROI_ALIGN),
+    *(RESIZE, GRID_SAMPLE, ROI_ALIGN),
     *(GATHER, GATHER_ELEMENTS, GATHER_ND, SCATTER_ELEMENTS, SCATTER_ND, TENSOR_SCATTER),
     TOPK,
     *(MATMUL_LOOPS, CONV_LOOPS, COL2IM),

@@ -23,6 +23,7 @@ from bucketize.ops import (
     avg_pool2d,
     concat,
     conv2d,
+    grid_sample,
     max_pool2d,
     pad,
     reduce_max,
@@ -235,6 +236,15 @@ def _resize(to: Layouts, b: Binding) -> bool:
     return True
 
 
+def _grid_sample(to: Layouts, b: Binding) -> bool:
+    x, grid = b.args
+    if x not in to.nhwc or len(x.type.shape) != 4 or b.attrs["layout"] != "NCHW":
+        return False
+    attrs = {**b.attrs, "layout": "NHWC"}
+    to.nhwc[b.out] = to.out.emit(grid_sample, to.nhwc[x], to.as_nchw(grid), **attrs)
+    return True
+
+
 def _concat(to: Layouts, b: Binding) -> bool:
     if len(b.out.type.axes) != 4 or not any(a in to.nhwc for a in b.args):
         return False
@@ -266,5 +276,6 @@ RULES: dict[object, Rule] = {
     transpose: _transpose,
     strided_slice: _slice,
     resize: _resize,
+    grid_sample: _grid_sample,
     concat: _concat,
 }

@@ -84,7 +84,7 @@ def _resized(s: Site, rounding: str, scales: str, sizes: str) -> str:
 def _grid_sample(s: Site) -> str:
     padding, aligned = s.attr("padding"), int(s.attr("align_corners"))
     attrs = {"mode": s.attr("mode"), "padding_mode": padding, "align_corners": aligned}
-    return s.node("GridSample", *s.operands, **attrs)
+    return laid_out(s, s.node("GridSample", planar(s), s[1], **attrs))
 
 
 @exports(roi_align)

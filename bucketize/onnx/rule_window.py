@@ -101,7 +101,9 @@ def _pool(s: Site, op_type: str, **attrs: Any) -> str:
 
 def planar(s: Site) -> str:
     """The images that an operator takes, in ONNX's layout."""
-    return s.node("Transpose", s[0], perm=(0, 3, 1, 2)) if _is_nhwc(s) else s[0]
+    rank = len(s.args[0].type.shape)
+    perm = (0, rank - 1, *range(1, rank - 1))
+    return s.node("Transpose", s[0], perm=perm) if _is_nhwc(s) else s[0]
 
 
 def _slide(s: Site, op_type: str, *operands: str, **attrs: Any) -> str:
@@ -112,7 +114,8 @@ def _slide(s: Site, op_type: str, *operands: str, **attrs: Any) -> str:
 
 def laid_out(s: Site, y: str) -> str:
     """Images in ONNX's layout, in that of the operator's result."""
-    return s.node("Transpose", y, perm=(0, 2, 3, 1)) if _is_nhwc(s) else y
+    perm = (0, *range(2, len(s.args[0].type.shape)), 1)
+    return s.node("Transpose", y, perm=perm) if _is_nhwc(s) else y
 
 
 def _is_nhwc(s: Site) -> bool:

@@ -40,25 +40,26 @@ def _floats(x: DType, *others: DType, **_: Any) -> DType:
 # --- by a grid -----------------------------------------------------------------------------------
 
 
-def _grid_shape(x: Shape, grid: Shape, *, mode: str, padding: str, **_: Any) -> Shape:
+def _grid_shape(x: Shape, grid: Shape, *, mode: str, padding: str, layout: str, **_: Any) -> Shape:
     _known("mode", mode, MODES)
     _known("padding", padding, PADDINGS)
+    planar = planes(layout)[0] == 1
     if len(x) < 3 or len(grid) != len(x):
         raise TypeRelError(f"images and a grid of one rank, 3 at least: got {len(x)}, {len(grid)}")
     meet(x[0], grid[0])
     meet(grid[-1], len(x) - 2)
-    for dim in x[2:]:
+    for dim in x[2:] if planar else x[1:-1]:
         if dim == 0:
             raise TypeRelError("an image without pixels")
         rely_on_least(dim, 1)
-    return (*x[:2], *grid[1:-1])
+    return (*x[:2], *grid[1:-1]) if planar else (x[0], *grid[1:-1], x[-1])
 
 
-def _grid_padding(arg: int, at: int, x: Shape, grid: Shape, **_: Any) -> Padding:
+def _grid_padding(arg: int, at: int, x: Shape, grid: Shape, *, layout: str, **_: Any) -> Padding:
     if at == 0:
         return FREE if same(x[0], grid[0]) else UNSAFE
     if arg == 0:
-        return FREE if at == 1 else UNSAFE
+        return FREE if at == (1 if layout == "NCHW" else len(x) - 1) else UNSAFE
     return FREE if at < len(grid) - 1 else UNSAFE
 
 
@@ -70,7 +71,8 @@ def _grid_padding(arg: int, at: int, x: Shape, grid: Shape, **_: Any) -> Padding
     "float32[N, C, H, W], float32[N, 2, M, 2] in [-2, 2) "
     "{mode='cubic', padding='border', align_corners=True}; "
     "float32[N, C, H, W, 3], float32[N, 2, M, 3, 3] in [-2, 2) {padding='reflection'}; "
-    "float32[N, C, H, W], float32[N, 2, 2, 2] in [-2, 2) {mode='nearest', padding='reflection'}",
+    "float32[N, C, H, W], float32[N, 2, 2, 2] in [-2, 2) {mode='nearest', padding='reflection'}; "
+    "float32[N, H, W, C], float32[N, M, 3, 2] in [-2, 2) {padding='border', layout='NHWC'}",
 )
 def grid_sample(
     x: Array,
@@ -79,24 +81,25 @@ def grid_sample(
     mode: str = "linear",
     padding: str = "zeros",
     align_corners: bool = False,
+    layout: str = "NCHW",
 ) -> Array:
     """The elements of images at the places that `grid` names, from -1 to 1 (ONNX GridSample).
 
     A place is a row (x, y), the last axis of the image first. By `padding` what lies outside is 0,
     the nearest pixel, or the image mirrored.
     """
-    _grid_shape(x.shape, grid.shape, mode=mode, padding=padding)
+    _grid_shape(x.shape, grid.shape, mode=mode, padding=padding, layout=layout)
+    images = np.moveaxis(x, 1, -1) if layout == "NCHW" else x
     along = [
         _axis_taps(grid[..., -1 - k], size, mode, padding, align_corners)
-        for k, size in enumerate(x.shape[2:])
+        for k, size in enumerate(images.shape[1:-1])
     ]
-    images = np.moveaxis(x, 1, -1)
     batch = np.arange(x.shape[0]).reshape(-1, *(1,) * (grid.ndim - 2))
-    total = np.zeros((*grid.shape[:-1], x.shape[1]), np.result_type(x.dtype, np.float32))
+    total = np.zeros((*grid.shape[:-1], images.shape[-1]), np.result_type(x.dtype, np.float32))
     for taps in itertools.product(*along):
         weight = np.prod(np.broadcast_arrays(*(w for _, w in taps)), axis=0)
         total += images[(batch, *(at for at, _ in taps))] * weight[..., None]
-    return np.moveaxis(total, -1, 1).astype(x.dtype)
+    return (np.moveaxis(total, -1, 1) if layout == "NCHW" else total).astype(x.dtype)
 
 
 def _axis_taps(
