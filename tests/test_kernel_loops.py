@@ -80,7 +80,6 @@ WITHOUT = {
     "non_max_suppression",  # lowered to `kept_boxes`
     "deform_conv2d",  # likewise
     *("bitcast", "det", "dft", "mel_weight_matrix"),  # rare: so, too
-    *("grid_sample", "roi_align"),
 }
 
 

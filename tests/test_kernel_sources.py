@@ -126,6 +126,10 @@ WORKLOADS = {
     "resize": lone(
         ops.resize, "float32[N, C, H, W] {axes=(2, 3), sizes=(2*H, 2*W), mode='linear'}"
     ),
+    "grid_sample": lone(ops.grid_sample, "float32[N, C, H, W], float32[N, M, 3, 2]"),
+    "roi_align": lone(
+        ops.roi_align, "float32[B, H, W, C], float32[M, 4], int64[M] {size=(7, 7), layout='NHWC'}"
+    ),
     "gather": lone(ops.gather, "float32[N, C, H], int64[M] {axis=1}"),
     "gather_elements": lone(ops.gather_elements, "float32[N, C], int64[N, M] {axis=1}"),
     "gather_nd": lone(ops.gather_nd, "float32[B, 2, C], int64[B, M, 1] {batch_dims=1}"),

@@ -9,11 +9,13 @@ from bucketize.kernel.gemm.pool import TEMPLATE as POOL_NHWC
 from bucketize.kernel.gemm.rotary import TEMPLATE as ROTARY
 from bucketize.kernel.gemm.row import TEMPLATE as ROWS
 from bucketize.kernel.gemm.winograd import TEMPLATE as WINOGRAD
+from bucketize.kernel.loops.box import ROI_ALIGN
 from bucketize.kernel.loops.boxes import KEPT_BOXES
 from bucketize.kernel.loops.column import COL2IM
 from bucketize.kernel.loops.conv import CONV_LOOPS
 from bucketize.kernel.loops.elementwise import ELEMENTWISE
 from bucketize.kernel.loops.fill import ARANGE, FULL, MASK_TAIL, PAD
+from bucketize.kernel.loops.grid import GRID_SAMPLE
 from bucketize.kernel.loops.index import (
     GATHER,
     GATHER_ELEMENTS,
@@ -39,7 +41,7 @@ LOOP = (
     *(PAD, MASK_TAIL, FULL, ARANGE),
     *(REDUCE, SOFTMAX, LAYER_NORM, ARGMAX, CUMSUM),
     POOL,
-    RESIZE,
+    *(RESIZE, GRID_SAMPLE, ROI_ALIGN),
     *(GATHER, GATHER_ELEMENTS, GATHER_ND, SCATTER_ELEMENTS, SCATTER_ND, TENSOR_SCATTER),
     *(TOPK, KEPT_BOXES),
     *(MATMUL_LOOPS, CONV_LOOPS, COL2IM),

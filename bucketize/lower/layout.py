@@ -23,6 +23,7 @@ from bucketize.ops import (
     avg_pool2d,
     concat,
     conv2d,
+    grid_sample,
     max_pool2d,
     pad,
     reduce_max,
@@ -30,6 +31,7 @@ from bucketize.ops import (
     reduce_sum,
     reshape,
     resize,
+    roi_align,
     strided_slice,
     transpose,
 )
@@ -162,7 +164,8 @@ def _pool(to: Layouts, b: Binding) -> bool:
     if b.attrs["layout"] != "NCHW":
         return False
     attrs = {**b.attrs, "layout": "NHWC"}
-    to.nhwc[b.out] = to.out.emit(b.op, to.as_nhwc(b.args[0]), **attrs)
+    x, *others = b.args
+    to.nhwc[b.out] = to.out.emit(b.op, to.as_nhwc(x), *map(to.as_nchw, others), **attrs)
     return True
 
 
@@ -233,6 +236,15 @@ def _resize(to: Layouts, b: Binding) -> bool:
     return True
 
 
+def _grid_sample(to: Layouts, b: Binding) -> bool:
+    x, grid = b.args
+    if x not in to.nhwc or len(x.type.shape) != 4 or b.attrs["layout"] != "NCHW":
+        return False
+    attrs = {**b.attrs, "layout": "NHWC"}
+    to.nhwc[b.out] = to.out.emit(grid_sample, to.nhwc[x], to.as_nchw(grid), **attrs)
+    return True
+
+
 def _concat(to: Layouts, b: Binding) -> bool:
     if len(b.out.type.axes) != 4 or not any(a in to.nhwc for a in b.args):
         return False
@@ -251,11 +263,12 @@ def _elementwise(to: Layouts, b: Binding) -> bool:
     return True
 
 
-ANCHORS = (conv2d, max_pool2d, avg_pool2d)
+ANCHORS = (conv2d, max_pool2d, avg_pool2d, roi_align)
 RULES: dict[object, Rule] = {
     conv2d: _conv2d,
     max_pool2d: _pool,
     avg_pool2d: _pool,
+    roi_align: _pool,
     reduce_mean: _reduce,
     reduce_sum: _reduce,
     reduce_max: _reduce,
@@ -263,5 +276,6 @@ RULES: dict[object, Rule] = {
     transpose: _transpose,
     strided_slice: _slice,
     resize: _resize,
+    grid_sample: _grid_sample,
     concat: _concat,
 }

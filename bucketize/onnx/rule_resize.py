@@ -8,6 +8,7 @@ from bucketize.ir import Const
 from bucketize.onnx.node import Unsupported
 from bucketize.onnx.resize import scaled
 from bucketize.onnx.rule import Site, exports
+from bucketize.onnx.rule_window import laid_out, planar
 from bucketize.ops.interpolate import CROP, EARLY, SHRUNK_UP
 from bucketize.ops.resize import dyn_resize, resize
 from bucketize.ops.rules import at_least
@@ -83,16 +84,16 @@ def _resized(s: Site, rounding: str, scales: str, sizes: str) -> str:
 def _grid_sample(s: Site) -> str:
     padding, aligned = s.attr("padding"), int(s.attr("align_corners"))
     attrs = {"mode": s.attr("mode"), "padding_mode": padding, "align_corners": aligned}
-    return s.node("GridSample", *s.operands, **attrs)
+    return laid_out(s, s.node("GridSample", planar(s), s[1], **attrs))
 
 
 @exports(roi_align)
 def _roi_align(s: Site) -> str:
     height, width = s.attr("size")
     kind = "half_pixel" if s.attr("half_pixel") else "output_half_pixel"
-    return s.node(
+    y = s.node(
         "RoiAlign",
-        s[0],
+        planar(s),
         s[1],
         s.int64(2),
         mode=s.attr("pool"),
@@ -102,3 +103,4 @@ def _roi_align(s: Site) -> str:
         spatial_scale=s.attr("scale"),
         coordinate_transformation_mode=kind,
     )
+    return laid_out(s, y)

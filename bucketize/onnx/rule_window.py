@@ -38,7 +38,7 @@ exports_directly(matmul_integer, "MatMulInteger")
 @exports(conv2d, conv3d)
 def _conv(s: Site) -> str:
     """An image is padded by a node of its own where the pads depend on sizes."""
-    x, pads = _image(s), s.attr("pads")
+    x, pads = planar(s), s.attr("pads")
     if not all(isinstance(p, int) for p in pads):
         half = len(pads) // 2
         x = s.node("Pad", x, s.extents((0, 0, *pads[:half], 0, 0, *pads[half:])))
@@ -96,17 +96,26 @@ def _pool(s: Site, op_type: str, **attrs: Any) -> str:
     if not all(isinstance(p, int) for p in pads):
         raise Unsupported(f"the pads ({', '.join(map(str, pads))}) depend on sizes")
     flags = {"ceil_mode": int(s.attr("ceil_mode")), **attrs}
-    return _slide(s, op_type, _image(s), pads=pads, kernel_shape=kernel, **flags)
+    return _slide(s, op_type, planar(s), pads=pads, kernel_shape=kernel, **flags)
 
 
-def _image(s: Site) -> str:
-    return s.node("Transpose", s[0], perm=(0, 3, 1, 2)) if _is_nhwc(s) else s[0]
+def planar(s: Site) -> str:
+    """The images that an operator takes, in ONNX's layout."""
+    rank = len(s.args[0].type.shape)
+    perm = (0, rank - 1, *range(1, rank - 1))
+    return s.node("Transpose", s[0], perm=perm) if _is_nhwc(s) else s[0]
 
 
 def _slide(s: Site, op_type: str, *operands: str, **attrs: Any) -> str:
     steps = {"strides": s.attr("strides"), "dilations": s.attr("dilations")}
     y = s.node(op_type, *operands, **steps, **attrs)
-    return s.node("Transpose", y, perm=(0, 2, 3, 1)) if _is_nhwc(s) else y
+    return laid_out(s, y)
+
+
+def laid_out(s: Site, y: str) -> str:
+    """Images in ONNX's layout, in that of the operator's result."""
+    perm = (0, *range(2, len(s.args[0].type.shape)), 1)
+    return s.node("Transpose", y, perm=perm) if _is_nhwc(s) else y
 
 
 def _is_nhwc(s: Site) -> bool:

@@ -30,14 +30,15 @@ Pads = tuple[Dim, Dim, Dim, Dim]
 LAYOUTS = ("NCHW", "NHWC")
 
 
-def _planes(layout: str) -> tuple[int, int, int]:
+def planes(layout: str) -> tuple[int, int, int]:
     """The positions of channels, height and width."""
     if layout not in LAYOUTS:
         raise TypeRelError(f"no layout {layout!r}; known: {', '.join(LAYOUTS)}")
     return (1, 2, 3) if layout == "NCHW" else (3, 1, 2)
 
 
-def _arrange(layout: str, batch: Dim, channels: Dim, height: Dim, width: Dim) -> Shape:
+def arrange(layout: str, batch: Dim, channels: Dim, height: Dim, width: Dim) -> Shape:
+    """The shape of images in a layout."""
     return (
         (batch, channels, height, width) if layout == "NCHW" else (batch, height, width, channels)
     )
@@ -45,15 +46,17 @@ def _arrange(layout: str, batch: Dim, channels: Dim, height: Dim, width: Dim) ->
 
 def _reaches_end(at: int, layout: str, pads: Pads, fill: Padding) -> Padding:
     """What must hold behind the true end of a plane: `fill`, if windows reach there at all."""
-    lo, hi = (pads[0], pads[2]) if at == _planes(layout)[1] else (pads[1], pads[3])
+    lo, hi = (pads[0], pads[2]) if at == planes(layout)[1] else (pads[1], pads[3])
     return reaches_end(lo, hi, fill)
 
 
-def _to_nchw(x: Array, layout: str) -> Array:
+def to_nchw(x: Array, layout: str) -> Array:
+    """Images in NCHW, a view."""
     return x if layout == "NCHW" else x.transpose(0, 3, 1, 2)
 
 
-def _from_nchw(x: Array, layout: str) -> Array:
+def from_nchw(x: Array, layout: str) -> Array:
+    """Images that were in NCHW."""
     return x if layout == "NCHW" else np.ascontiguousarray(x.transpose(0, 2, 3, 1))
 
 
@@ -66,16 +69,16 @@ def _conv_shape(
     check_precision(precision)
     check_rank("conv2d", x, 2)
     check_rank("conv2d", w, 2)
-    c, *plane = _planes(layout)
+    c, *plane = planes(layout)
     check_channels(x[c], w, groups)
     height, width = conv_extents(tuple(x[at] for at in plane), w[2:], **window)
-    return _arrange(layout, x[0], w[0], height, width)
+    return arrange(layout, x[0], w[0], height, width)
 
 
 def _conv_padding(
     arg: int, at: int, x: Shape, w: Shape, *, pads: Pads, groups: int, layout: str, **_: Any
 ) -> Padding:
-    channels = _planes(layout)[0]
+    channels = planes(layout)[0]
     if arg == 0 and at not in (0, channels):
         return _reaches_end(at, layout, pads, Fill(0))
     if arg == 0 and at == 0:
@@ -116,7 +119,7 @@ def conv2d(  # noqa: PLR0913 ONNX has as many
     """
     del precision
     window: dict[str, Any] = {"strides": strides, "pads": pads, "dilations": dilations}
-    return _from_nchw(convolved(_to_nchw(x, layout), w, groups=groups, **window), layout)
+    return from_nchw(convolved(to_nchw(x, layout), w, groups=groups, **window), layout)
 
 
 # --- pooling -------------------------------------------------------------------------------------
@@ -125,15 +128,15 @@ def conv2d(  # noqa: PLR0913 ONNX has as many
 def _pool_shape(x: Shape, *, layout: str, count_include_pad: bool = False, **window: Any) -> Shape:
     del count_include_pad
     check_rank("pooling", x, 2)
-    c, *plane = _planes(layout)
+    c, *plane = planes(layout)
     height, width = pool_extents(tuple(x[at] for at in plane), **window)
-    return _arrange(layout, x[0], x[c], height, width)
+    return arrange(layout, x[0], x[c], height, width)
 
 
 def _max_pool_padding(
     _arg: int, at: int, _x: Shape, *, pads: Pads, ceil_mode: bool, layout: str, **_: Any
 ) -> Padding:
-    if at in (0, _planes(layout)[0]):
+    if at in (0, planes(layout)[0]):
         return FREE
     rule = _reaches_end(at, layout, pads, Fill(-math.inf))
     return Fill(-math.inf) if ceil_mode and rule is FREE else rule
@@ -150,7 +153,7 @@ def _avg_pool_padding(
     layout: str,
     **_: Any,
 ) -> Padding:
-    if at in (0, _planes(layout)[0]):
+    if at in (0, planes(layout)[0]):
         return FREE
     if ceil_mode:
         return UNSAFE  # how many elements are counted depends on the true end
@@ -188,7 +191,7 @@ def max_pool2d(
         "pads": pads,
         "dilations": dilations,
     }
-    return _from_nchw(greatest(_to_nchw(x, layout), ceil_mode=ceil_mode, **steps), layout)
+    return from_nchw(greatest(to_nchw(x, layout), ceil_mode=ceil_mode, **steps), layout)
 
 
 @_pool(
@@ -211,4 +214,4 @@ def avg_pool2d(  # noqa: PLR0913  the attributes of ONNX AveragePool
     """The mean of each window, over what of it lies in the image, or in its pads too (ONNX)."""
     attrs: dict[str, Any] = {"ceil_mode": ceil_mode, "count_include_pad": count_include_pad}
     attrs |= {"kernel": kernel, "strides": strides, "pads": pads, "dilations": dilations}
-    return _from_nchw(mean(_to_nchw(x, layout), **attrs), layout)
+    return from_nchw(mean(to_nchw(x, layout), **attrs), layout)
