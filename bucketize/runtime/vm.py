@@ -33,6 +33,7 @@ from bucketize.program.instruction import (
 from bucketize.program.program import Routine
 from bucketize.runtime.course import Course, course_of
 from bucketize.runtime.image import Image
+from bucketize.runtime.native import TOO_DEEP
 from bucketize.runtime.rounds import run_rounds
 from bucketize.runtime.state import State
 from bucketize.runtime.storage import Arena
@@ -89,7 +90,7 @@ class Context:
         """The results of the routine that a call from outside begins with."""
         try:
             return self.invoke(routine, arrays)
-        except RecursionError as e:
+        except TOO_DEEP as e:
             raise too_deep() from e
 
     def invoke(self, routine: Routine, arrays: Sequence[Value]) -> list[Value]:
