@@ -18,7 +18,7 @@ from bucketize.op import Op
 from bucketize.ops import activation as a
 from bucketize.ops import concat, gather, matmul, reshape, strided_slice, transpose, unsqueeze
 from bucketize.ops import elementwise as e
-from bucketize.ops.dyn import dyn_full
+from bucketize.ops.dyn import dyn_arange, dyn_full
 from bucketize.types import Dim
 
 DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
@@ -206,12 +206,28 @@ class _Layer:
 
         Loops stand side by side: what is before them is one run of kernels, and so is the rest.
         """
-        begins = [self.begin(d) for d in range(len(ways))]
+        begins, reached = [self.begin(d) for d in range(len(ways))], self._reached()
         pairs = enumerate(zip(ways, begins, strict=True))
-        return self._results([self._run(d, *way, begin) for d, (way, begin) in pairs])
+        loops = [self._loop(d, *way, begin, reached) for d, (way, begin) in pairs]
+        return self._results([self._behind(d, made, reached) for d, made in enumerate(loops)])
 
-    def _run(self, d: int, shared: Atom, step: Step, begin: Sequence[Atom]) -> list[Atom]:
-        """The outputs of all steps of a direction, and its last states."""
+    def _reached(self) -> Atom | None:
+        """Which sequences reach which steps, [time, batch, 1]; None if all reach all."""
+        if self.lengths is None:
+            return None
+        n, (zero, one) = self.n, (Const(np.array(i)) for i in range(2))
+        places = n.emit_dynamic(dyn_arange, zero, extent_of(n.builder, self.x, 0), one)
+        places = n.emit(e.cast, places, dtype=self.lengths.type.dtype.name)
+        reached = n.emit(e.less, n.emit(unsqueeze, places, axes=(1,)), self.lengths)
+        return n.emit(unsqueeze, reached, axes=(2,))
+
+    def _loop(
+        self, d: int, shared: Atom, step: Step, begin: Sequence[Atom], reached: Atom | None
+    ) -> Sequence[Atom]:
+        """What a direction carries last, and its rows; behind its end a sequence keeps its state.
+
+        Only states are kept: what else a row is asked to be, all rows become at once.
+        """
         n, back = self.n, self.backward[d]
         trips = extent_of(n.builder, self.x, 0)
 
@@ -220,27 +236,25 @@ class _Layer:
             i, *old = params
             at = from_the_back(m.out, i, trips) if back else i
             new = step(m, m.out.emit(gather, shared, at, axis=0), old)
-            row = new[0]
-            if self.lengths is not None:
-                goes_on = self._goes_on(m, at)
+            if reached is not None:
+                goes_on = m.out.emit(gather, reached, at, axis=0)
                 new = [m(e.where, goes_on, x, y) for x, y in zip(new, old, strict=True)]
-                row = m(e.where, goes_on, row, 0)
-            return m.out.function("body", params, (TRUE, *new, row))
+            return m.out.function("body", params, (TRUE, *new, new[0]))
 
         body = settle([s.type for s in begin], make)
-        *last, made = n.builder.emit_all(LOOP, trips, TRUE, *begin, body=body)
-        rows = reverse(n.builder, made) if back else made
-        if self.lengths is not None:  # of no step, nothing is last, not even what it began with
-            m = self.emitter(n.builder)
-            some = self._goes_on(m, Const(np.array(0)))
-            return [rows, *(m(e.where, some, x, 0) for x in last)]
-        return [rows, *last]
+        return n.builder.emit_all(LOOP, trips, TRUE, *begin, body=body)
 
-    def _goes_on(self, m: Emitter, at: Atom) -> Atom:
-        """Which sequences reach a step: [batch, 1]."""
-        assert self.lengths is not None
-        place = m.out.emit(e.cast, at, dtype=self.lengths.type.dtype.name)
-        return m.out.emit(unsqueeze, m.out.emit(e.less, place, self.lengths), axes=(1,))
+    def _behind(self, d: int, made: Sequence[Atom], reached: Atom | None) -> list[Atom]:
+        """The outputs of all steps of a direction, and its last states."""
+        *last, rows = made
+        rows = reverse(self.n.builder, rows) if self.backward[d] else rows
+        if self.lengths is None or reached is None:
+            return [rows, *last]
+        m = self.emitter(self.n.builder)
+        # of no step, nothing is last, not even what it began with
+        some = self.n.emit(e.less, Const(np.zeros((), self.lengths.type.dtype)), self.lengths)
+        some = self.n.emit(unsqueeze, some, axes=(1,))
+        return [m(e.where, reached, rows, 0), *(m(e.where, some, x, 0) for x in last)]
 
     def _results(self, made: Sequence[Sequence[Atom]]) -> tuple[Atom, ...]:
         """Y, then the last states, of all directions."""
