@@ -336,3 +336,14 @@ def test_calls_without_an_end_are_refused():
     for run in (exe.run, exe.context(), lambda *args: evaluate_module(module, *args)):
         with pytest.raises(CompileError, match="functions call each other without an end"):
             run(random(2), count(1))
+
+
+def test_wherever_the_stack_ends_calls_without_an_end_are_refused():
+    exe = bucketize.compile(parse(RECURSIVE.replace("sub(%n", "add(%n")))
+
+    def below(frames):
+        return below(frames - 1) if frames else exe.run(random(2), count(1))
+
+    for frames in range(12):
+        with pytest.raises(CompileError, match="functions call each other without an end"):
+            below(frames)

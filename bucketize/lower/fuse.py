@@ -2,7 +2,8 @@
 
 A group is an anchor (a convolution, a matrix product, or an elementwise op) and the elementwise
 ops behind it, as long as one value leaves the group, all members have the anchor's shape, and a
-template takes it: the templates say what they can do, and nothing else does. A product may go on
+template takes it: the templates say what they can do, and nothing else does. Elementwise ops are
+joined by those before them, too, that nothing else reads. A product may go on
 through a softmax to a product of that, with transposes around it all: attention. What brings the
 last axis together has more of its like and elementwise ops on both sides: a norm, however spelled.
 """
@@ -86,7 +87,7 @@ def groups_of(fn: Function, apart: Set[int] = frozenset()) -> dict[Binding, list
     for anchor in sorted(fn.body, key=lambda b: (_is_elementwise(b), order[b])):
         if anchor in taken or len(anchor.outs) > 1 or not anchor.is_ranked:
             continue
-        group = _grow(anchor, users, taken | first, order)
+        group = _grow(anchor, users, makers, taken, first, order)
         group = _attended(group, users, makers, frozenset(taken | first))
         group = _rowed(group, users, makers, taken, first, order)
         group = _rotated(group, users, makers, taken | first, order)
@@ -110,14 +111,23 @@ def users_of(fn: Function) -> Users:
 def _grow(
     anchor: Binding,
     users: Users,
-    taken: set[Binding],
+    makers: Mapping[Atom, Binding],
+    taken: Set[Binding],
+    apart: Set[Binding],
     order: dict[Binding, int],
 ) -> list[Binding]:
-    """The longest run of members that a template takes and only the last one's value escapes."""
+    """The longest run of members that a template takes and only the last one's value escapes.
+
+    What is elementwise itself is joined by what makes arguments for it alone, too.
+    """
 
     def near(members: list[Binding]) -> Iterable[Binding]:
-        readers = {u for m in members for u in users.get(m.out, ())} - set(members) - taken
-        return (u for u in readers if u is not None and _fits(anchor, u))
+        if _is_elementwise(anchor):
+            found = _beside(members, users, makers, apart)
+        else:
+            readers = {u for m in members for u in users.get(m.out, ())}
+            found = {u for u in readers - apart - set(members) if u is not None}
+        return (b for b in found - taken if _fits(anchor, b))
 
     return _longest([anchor], near, users, order)
 

@@ -18,7 +18,7 @@ from bucketize.op import Op
 from bucketize.ops import activation as a
 from bucketize.ops import concat, gather, matmul, reshape, strided_slice, transpose, unsqueeze
 from bucketize.ops import elementwise as e
-from bucketize.ops.dyn import dyn_full
+from bucketize.ops.dyn import dyn_arange, dyn_full
 from bucketize.types import Dim
 
 DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
@@ -201,9 +201,34 @@ class _Layer:
         product = self.n.emit(matmul, self.x, w)
         return product if bias is None else self.n.emit(e.add, product, bias)
 
-    def run(self, d: int, shared: Atom, step: Step) -> list[Atom]:
-        """The outputs of all steps of a direction, and its last states."""
-        n, begin, back = self.n, self.begin(d), self.backward[d]
+    def run(self, ways: Sequence[tuple[Atom, Step]]) -> tuple[Atom, ...]:
+        """The results, from what is shared and the step of each direction.
+
+        Loops stand side by side: what is before them is one run of kernels, and so is the rest.
+        """
+        begins, reached = [self.begin(d) for d in range(len(ways))], self._reached()
+        pairs = enumerate(zip(ways, begins, strict=True))
+        loops = [self._loop(d, *way, begin, reached) for d, (way, begin) in pairs]
+        return self._results([self._behind(d, made, reached) for d, made in enumerate(loops)])
+
+    def _reached(self) -> Atom | None:
+        """Which sequences reach which steps, [time, batch, 1]; None if all reach all."""
+        if self.lengths is None:
+            return None
+        n, (zero, one) = self.n, (Const(np.array(i)) for i in range(2))
+        places = n.emit_dynamic(dyn_arange, zero, extent_of(n.builder, self.x, 0), one)
+        places = n.emit(e.cast, places, dtype=self.lengths.type.dtype.name)
+        reached = n.emit(e.less, n.emit(unsqueeze, places, axes=(1,)), self.lengths)
+        return n.emit(unsqueeze, reached, axes=(2,))
+
+    def _loop(
+        self, d: int, shared: Atom, step: Step, begin: Sequence[Atom], reached: Atom | None
+    ) -> Sequence[Atom]:
+        """What a direction carries last, and its rows; behind its end a sequence keeps its state.
+
+        Only states are kept: what else a row is asked to be, all rows become at once.
+        """
+        n, back = self.n, self.backward[d]
         trips = extent_of(n.builder, self.x, 0)
 
         def make(params: tuple[Var, ...]) -> Function:
@@ -211,29 +236,27 @@ class _Layer:
             i, *old = params
             at = from_the_back(m.out, i, trips) if back else i
             new = step(m, m.out.emit(gather, shared, at, axis=0), old)
-            row = new[0]
-            if self.lengths is not None:
-                goes_on = self._goes_on(m, at)
+            if reached is not None:
+                goes_on = m.out.emit(gather, reached, at, axis=0)
                 new = [m(e.where, goes_on, x, y) for x, y in zip(new, old, strict=True)]
-                row = m(e.where, goes_on, row, 0)
-            return m.out.function("body", params, (TRUE, *new, row))
+            return m.out.function("body", params, (TRUE, *new, new[0]))
 
         body = settle([s.type for s in begin], make)
-        *last, made = n.builder.emit_all(LOOP, trips, TRUE, *begin, body=body)
-        rows = reverse(n.builder, made) if back else made
-        if self.lengths is not None:  # of no step, nothing is last, not even what it began with
-            m = self.emitter(n.builder)
-            some = self._goes_on(m, Const(np.array(0)))
-            return [rows, *(m(e.where, some, x, 0) for x in last)]
-        return [rows, *last]
+        return n.builder.emit_all(LOOP, trips, TRUE, *begin, body=body)
 
-    def _goes_on(self, m: Emitter, at: Atom) -> Atom:
-        """Which sequences reach a step: [batch, 1]."""
-        assert self.lengths is not None
-        place = m.out.emit(e.cast, at, dtype=self.lengths.type.dtype.name)
-        return m.out.emit(unsqueeze, m.out.emit(e.less, place, self.lengths), axes=(1,))
+    def _behind(self, d: int, made: Sequence[Atom], reached: Atom | None) -> list[Atom]:
+        """The outputs of all steps of a direction, and its last states."""
+        *last, rows = made
+        rows = reverse(self.n.builder, rows) if self.backward[d] else rows
+        if self.lengths is None or reached is None:
+            return [rows, *last]
+        m = self.emitter(self.n.builder)
+        # of no step, nothing is last, not even what it began with
+        some = self.n.emit(e.less, Const(np.zeros((), self.lengths.type.dtype)), self.lengths)
+        some = self.n.emit(unsqueeze, some, axes=(1,))
+        return [m(e.where, reached, rows, 0), *(m(e.where, some, x, 0) for x in last)]
 
-    def results(self, made: Sequence[Sequence[Atom]]) -> tuple[Atom, ...]:
+    def _results(self, made: Sequence[Sequence[Atom]]) -> tuple[Atom, ...]:
         """Y, then the last states, of all directions."""
         rows, *states = zip(*made, strict=True)
         # Y is [time, direction, batch, hidden], or with the batch in front
@@ -255,12 +278,12 @@ def _total(n: Node, *biases: Atom | None) -> Atom | None:
 @converts("RNN", since=7)
 def _rnn(n: Node) -> tuple[Atom, ...]:
     layer = _Layer(n, gates=1, states=1)
-    made = []
+    ways = []
     for d, (f,) in enumerate(_activations(n, ["Tanh"], len(layer.backward))):
         own = layer.weights(d)
         shared = layer.shared(own.w, _total(n, own.wb, own.rb))
-        made.append(layer.run(d, shared, _rnn_step(own.r, f)))
-    return layer.results(made)
+        ways.append((shared, _rnn_step(own.r, f)))
+    return layer.run(ways)
 
 
 def _rnn_step(r: Atom, f: Activation) -> Step:
@@ -274,7 +297,8 @@ def _rnn_step(r: Atom, f: Activation) -> Step:
 def _gru(n: Node) -> tuple[Atom, ...]:
     layer = _Layer(n, gates=3, states=1)
     behind = bool(n.attr("linear_before_reset", 0))
-    size, m, made = layer.hidden, layer.emitter(n.builder), []
+    size, m = layer.hidden, layer.emitter(n.builder)
+    ways: list[tuple[Atom, Step]] = []
     for d, (f, g) in enumerate(_activations(n, ["Sigmoid", "Tanh"], len(layer.backward))):
         own = layer.weights(d)
         if behind:
@@ -283,8 +307,8 @@ def _gru(n: Node) -> tuple[Atom, ...]:
             bias = _total(n, own.wb, own.rb)
             parts = m.columns(own.r, 0, 2 * size), m.columns(own.r, 2 * size, 3 * size)
             step = _gru_step(size, *parts, f, g)
-        made.append(layer.run(d, layer.shared(own.w, bias), step))
-    return layer.results(made)
+        ways.append((layer.shared(own.w, bias), step))
+    return layer.run(ways)
 
 
 def _gru_step(size: int, r_gates: Atom, r_hidden: Atom, f: Activation, g: Activation) -> Step:
@@ -292,8 +316,8 @@ def _gru_step(size: int, r_gates: Atom, r_hidden: Atom, f: Activation, g: Activa
 
     def step(m: Emitter, x: Atom, states: Sequence[Atom]) -> list[Atom]:
         (h,) = states
-        gates = f(m, m(e.add, m(matmul, h, r_gates), m.columns(x, 0, 2 * size)))
-        update, reset = m.columns(gates, 0, size), m.columns(gates, size, 2 * size)
+        gates = m(e.add, m(matmul, h, r_gates), m.columns(x, 0, 2 * size))
+        update, reset = (f(m, m.columns(gates, k * size, (k + 1) * size)) for k in range(2))
         product = m(matmul, m(e.mul, reset, h), r_hidden)
         new = g(m, m(e.add, product, m.columns(x, 2 * size, 3 * size)))
         return [_mixed(m, update, h, new)]
@@ -308,10 +332,9 @@ def _gru_step_behind(size: int, own: _Weights, f: Activation, g: Activation) -> 
         (h,) = states
         product = m(matmul, h, own.r)
         product = product if own.rb is None else m(e.add, product, own.rb)
-        halves = (m.columns(p, 0, 2 * size) for p in (product, x))
-        gates = f(m, m(e.add, *halves))
-        update, reset = m.columns(gates, 0, size), m.columns(gates, size, 2 * size)
-        late, direct = (m.columns(p, 2 * size, 3 * size) for p in (product, x))
+        parts = [[m.columns(p, k * size, (k + 1) * size) for p in (product, x)] for k in range(3)]
+        update, reset = (f(m, m(e.add, *part)) for part in parts[:2])
+        late, direct = parts[2]
         return [_mixed(m, update, h, g(m, m(e.add, m(e.mul, reset, late), direct)))]
 
     return step
@@ -324,13 +347,13 @@ def _mixed(m: Emitter, update: Atom, old: Atom, new: Atom) -> Atom:
 @converts("LSTM", since=7)
 def _lstm(n: Node) -> tuple[Atom, ...]:
     layer = _Layer(n, gates=4, states=2)
-    coupled, made = bool(n.attr("input_forget", 0)), []
+    coupled, ways = bool(n.attr("input_forget", 0)), []
     usual = ["Sigmoid", "Tanh", "Tanh"]
     for d, functions in enumerate(_activations(n, usual, len(layer.backward))):
         own = layer.weights(d, peephole=7)
         shared = layer.shared(own.w, _total(n, own.wb, own.rb))
-        made.append(layer.run(d, shared, _lstm_step(layer.hidden, own, functions, coupled)))
-    return layer.results(made)
+        ways.append((shared, _lstm_step(layer.hidden, own, functions, coupled)))
+    return layer.run(ways)
 
 
 def _lstm_step(size: int, own: _Weights, functions: Sequence[Activation], coupled: bool) -> Step:

@@ -17,3 +17,7 @@ def function_at(address: int) -> Native:
     """The native function of void(int64* block) at an address."""
     made: Any = PROTOTYPE(address)
     return made  # type: ignore[no-any-return]
+
+
+TOO_DEEP = (RecursionError, ctypes.ArgumentError)
+"""What a stack that is full raises; ctypes wraps it where it converts the address of a block."""

@@ -14,7 +14,7 @@ from bucketize.ir import specialise
 from bucketize.kernel.work import FORK
 from bucketize.op import Array
 from bucketize.program.instruction import Segment
-from bucketize.program.plan import BASES, FAILURES, FILL, GROUP, ROUNDS, WALK, WORD, Result
+from bucketize.program.plan import BASES, FAILURES, FILL, GROUP, WALK, WORD, Result
 from bucketize.program.relation import extents, relied_on
 from bucketize.runtime.image import Image, Linked
 from bucketize.runtime.storage import Arena, address, contiguous, empty_result
@@ -58,8 +58,8 @@ class State:
         self.scratch = np.zeros((len(SCRATCH), len(plan.tensors)), np.int64)
         self.bases = np.zeros(len(BASES) + len(segment.fn.params) + len(plan.results), np.int64)
         self.bases[BASES.index("table")] = address(self.table)
-        self.filling = _block(FILL, self._fill_words())
-        self.walking = _block(WALK, self._walk_words())
+        self.filling = block(FILL, self._fill_words())
+        self.walking = block(WALK, self._walk_words())
         # views of single words: an index into an array costs more than into a memoryview
         self.fill_word, self.walk_word = self.filling.data, self.walking.data
         self.base, self.register = self.bases.data, self.registers.data
@@ -71,7 +71,7 @@ class State:
         arrays |= {"parts": plan.parts, "tensors": plan.tensors, "pointers": plan.pointers}
         arrays |= {"groups": plan.groups}
         return {
-            **_rows(arrays),
+            **rows_of(arrays),
             **{name: address(row) for name, row in zip(SCRATCH, self.scratch, strict=True)},
             "registers": address(self.registers),
             "table": address(self.table),
@@ -88,7 +88,7 @@ class State:
     def _walk_words(self) -> dict[str, int]:
         plan = self.plan
         return {
-            **_rows({"pointers": plan.pointers, "reports": plan.reports}),
+            **rows_of({"pointers": plan.pointers, "reports": plan.reports}),
             "kernels": address(self.linked.kernels),
             "order": address(self.order),
             "what": POINT | RUN | REPORT,
@@ -161,12 +161,9 @@ class State:
 
     def run(self, arrays: Sequence[Array]) -> list[Array]:
         """The results for inputs of the sizes that the table is filled for, in fresh memory."""
-        base, arena = self.base, self.arena.base
+        base = self.base
         inputs = [a if a.flags.c_contiguous else contiguous(a) for a in arrays]
         outputs = [empty_result(shape, dtype) for shape, dtype in self.results]
-        self.walk_word[FIRST] = self.plan.fixed if self.pointed == arena else 0
-        self.pointed = 0  # until they are: an interrupt leaves them to be put in again
-        base[0] = arena
         i = len(BASES)
         for array in inputs:
             base[i] = array.__array_interface__["data"][0]
@@ -174,6 +171,21 @@ class State:
         for array in outputs:
             base[i] = array.__array_interface__["data"][0]
             i += 1
+        self._run_once()
+        if self.linked.copies:
+            self._copy(inputs, outputs)
+        return outputs
+
+    def run_at(self, addresses: memoryview) -> None:
+        """Run on inputs and results at these addresses; what no kernel writes is left alone."""
+        self.base[len(BASES) :] = addresses
+        self._run_once()
+
+    def _run_once(self) -> None:
+        """Run on what the bases are, of inputs and of results."""
+        arena = self.base[0] = self.arena.base
+        self.walk_word[FIRST] = self.plan.fixed if self.pointed == arena else 0
+        self.pointed = 0  # until they are: an interrupt leaves them to be put in again
         if self.at_once:
             self.walk(self.places[1])
         else:
@@ -181,36 +193,20 @@ class State:
         self.pointed = arena
         if self.walk_word[WRONG]:
             self._report()
-        if self.linked.copies:
-            self._copy(inputs, outputs)
-        return outputs
 
     @property
     def undivided(self) -> bool:
         """Whether one native call runs all kernels, at the sizes that the table is filled for."""
         return self.at_once or int(self.chunks.max(initial=1)) <= 1
 
-    def run_rounds(
-        self, trips: int, number: Array, inputs: Sequence[int], places: Sequence[Sequence[int]]
-    ) -> None:
-        """Run as often, on inputs at these addresses; rows of `places` say how bases change."""
+    def run_rounds(self, addresses: memoryview, rounds: int) -> None:
+        """Run again and again, from inputs at these addresses on; `rounds` is a block's address."""
         assert self.undivided, "several threads take part in a round"
-        base, rows = self.base, np.array(places, np.int64)
-        base[0] = self.arena.base
-        for i, at in enumerate(inputs, len(BASES)):
-            base[i] = at
+        self.base[len(BASES) :] = addresses
+        self.base[0] = self.arena.base
         self.walk_word[0], self.walk_word[FIRST] = POINT | RUN | REPORT, 0
         self.pointed = 0
-        words = {
-            "rounds": trips,
-            **_rows({"places": rows}),
-            "walking": self.places[1],
-            "walk": self.image.walk_address,
-            "number": address(number),
-            "bases": address(self.bases),
-            "fixed": self.plan.fixed,
-        }
-        self.image.rounds(address(_block(ROUNDS, words)))
+        self.image.rounds(rounds)
         if self.walk_word[WRONG]:
             self._report()
 
@@ -238,6 +234,11 @@ class State:
         for result, output in zip(self.plan.results, outputs, strict=True):
             if result.source != "own":
                 output[...] = self._source(result, inputs, outputs).reshape(output.shape)
+
+    def known(self, n: int) -> Array:
+        """A copy of a result that sizes tell, or nothing at all does."""
+        shape, dtype = self.results[n]
+        return self._source(self.plan.results[n], (), ()).astype(dtype).reshape(shape)
 
     def _source(self, result: Result, inputs: Sequence[Array], outputs: Sequence[Array]) -> Array:
         if result.source == "input":
@@ -282,12 +283,13 @@ def _as_shape_error(error: BucketizeError) -> ShapeError:
 FIRST, WRONG = WALK.index("first"), WALK.index("wrong")
 
 
-def _rows(arrays: Mapping[str, Array]) -> dict[str, int]:
+def rows_of(arrays: Mapping[str, Array]) -> dict[str, int]:
     """The words of arrays: address and number of rows."""
     words = {name: address(array) for name, array in arrays.items()}
     return words | {f"n_{name}": len(array) for name, array in arrays.items()}
 
 
-def _block(names: Sequence[str], words: Mapping[str, int]) -> Array:
+def block(names: Sequence[str], words: Mapping[str, int]) -> Array:
+    """A block of words of these names, in their order; those that are not given are 0."""
     assert words.keys() <= set(names)
     return np.array([words.get(name, 0) for name in names], np.int64)

@@ -31,7 +31,9 @@ from bucketize.program.instruction import (
     Segment,
 )
 from bucketize.program.program import Routine
+from bucketize.runtime.course import Course, course_of
 from bucketize.runtime.image import Image
+from bucketize.runtime.native import TOO_DEEP
 from bucketize.runtime.rounds import run_rounds
 from bucketize.runtime.state import State
 from bucketize.runtime.storage import Arena
@@ -50,7 +52,7 @@ Route: TypeAlias = tuple[State, tuple[int, ...], tuple[int, ...], tuple[int, ...
 results of its own that are the call's, in the call's."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Way:
     """Where inputs of some shapes go."""
 
@@ -58,6 +60,9 @@ class _Way:
     sizes: Sizes
     route: Route | None
     """Straight to a segment, or, as None, through the instructions."""
+    course: Course | None = None
+    """What the instructions come to, once a call of the same shapes has come."""
+    tried: bool = False
 
 
 class Context:
@@ -85,20 +90,25 @@ class Context:
         """The results of the routine that a call from outside begins with."""
         try:
             return self.invoke(routine, arrays)
-        except RecursionError as e:
+        except TOO_DEEP as e:
             raise too_deep() from e
 
     def invoke(self, routine: Routine, arrays: Sequence[Value]) -> list[Value]:
         """The results of a routine; inputs of the shapes of the last call go the same way."""
         shapes = shapes_of(arrays)
         seen = self._seen.get(routine)
-        if seen is None or seen.shapes != shapes:
+        again = seen is not None and seen.shapes == shapes
+        if seen is None or not again:
             seen = self._seen[routine] = self._way(routine, shapes)
         if seen.route is not None:
             state, sizes, inputs, outputs = seen.route
             state.prepare(sizes)
             made = state.run([arrays[i] for i in inputs])
             return [made[i] for i in outputs]
+        if again and not seen.tried:
+            seen.tried, seen.course = True, self._course(routine, arrays, seen.sizes)
+        if seen.course is not None:
+            return seen.course.run(arrays)
         registers: Registers = dict(zip(routine.fn.params, arrays, strict=True))
         return self.run(routine.code, registers, dict(seen.sizes))
 
@@ -106,6 +116,12 @@ class Context:
         """The sizes that the shapes tell, checked, and where they lead."""
         sizes = bind_shapes(routine.params, shapes)
         return _Way(shapes, sizes, self._route(routine, sizes))
+
+    def _course(self, routine: Routine, arrays: Sequence[Value], sizes: Sizes) -> Course | None:
+        """What a routine comes to at these shapes, if it is segments and loops in a row."""
+        if not all(isinstance(a, np.ndarray) for a in arrays):
+            return None
+        return course_of(routine.code, routine.fn.params, arrays, sizes, self.state)
 
     def _route(self, routine: Routine, sizes: Sizes) -> Route | None:
         """The one segment that these sizes lead to, if nothing else is on the way."""

@@ -3,6 +3,9 @@
 Axes on which every operand either runs along or stands still are collapsed into one. Whether an
 operand runs along is read off the types; where they leave it open, as `?` does, its stride is a
 dim. The innermost loop then reads elements in order, or one element throughout.
+
+The last axis has a loop of its own all the same, so that operands may lie in rows that are apart.
+Where none does, a launch says that there is one row of all the elements.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ from bucketize.kernel.loops.loop import (
     spread,
     strides_of,
 )
-from bucketize.kernel.template import Launch, Shapes, by_lines
+from bucketize.kernel.template import Launch, Rows, Shapes, by_lines
 from bucketize.kernel.workload import Workload
 from bucketize.types import AnyDim, Dim, Shape, bounds, product
 
@@ -72,11 +75,26 @@ def collapsed(axes: Sequence[Axis]) -> list[Group]:
     return [(members, axes[members[0]]) for members in runs]
 
 
+def _groups(workload: Workload) -> list[Group]:
+    """The axes of the loops: those that are one, and the last one by itself."""
+    params, out = workload.body.params, workload.result
+    groups = collapsed(axes_of([p.type.shape for p in params], out.shape))
+    inner = _inner(groups)
+    if not inner:
+        return groups or [([], (STANDS,) * len(params))]
+    does = groups[-1][1]
+    return [*groups[:-1], (inner[:-1], does), (inner[-1:], does)]
+
+
+def _inner(groups: Sequence[Group]) -> list[int]:
+    """The axes of the innermost group, if they are more than one."""
+    return groups[-1][0] if groups and len(groups[-1][0]) > 1 else []
+
+
 def _source(workload: Workload) -> str:
     params, out = workload.body.params, workload.result
     rank, operands = len(out.shape), range(len(params))
-    groups = collapsed(axes_of([p.type.shape for p in params], out.shape))
-    groups = groups or [([], (STANDS,) * len(params))]
+    groups = _groups(workload)
     s = Source()
     for g, (members, _) in enumerate(groups):
         s(f"n{g} = {' * '.join(f'e{a}' for a in members) or '1'}")
@@ -136,16 +154,27 @@ def run_time_strides(shape: Shape, out: Shape) -> tuple[Dim, ...]:
     return spread(shape, out, strides_of(shape))
 
 
-def _launch(_workload: Workload, shapes: Shapes) -> Launch:
+def _launch(workload: Workload, shapes: Shapes) -> Launch:
     *ins, out = shapes
     strides = itertools.chain.from_iterable(run_time_strides(x, out) for x in ins)
     lines = by_lines(out, product(out[2:]))
-    return Launch((*out, *strides), product(out), GRAIN, lines=lines)
+    apart = any(isinstance(x, Rows) for x in ins)
+    extents = out if apart else _as_one_row(workload, out)
+    return Launch((*extents, *strides), product(out), GRAIN, lines=lines)
+
+
+def _as_one_row(workload: Workload, out: Shape) -> Shape:
+    """The extents of the result, where the axes of the innermost group are one."""
+    types = workload.body.params
+    inner = _inner(collapsed(axes_of([p.type.shape for p in types], workload.result.shape)))
+    if not inner:
+        return out
+    one = dict.fromkeys(inner[:-1], 1) | {inner[-1]: product(out[a] for a in inner)}
+    return tuple(one.get(a, d) for a, d in enumerate(out))
 
 
 def _counts(workload: Workload, at: Loops) -> Counts:
-    params, out = workload.body.params, workload.result.shape
-    groups = collapsed(axes_of([p.type.shape for p in params], out))
+    groups = _groups(workload)
     every = (
         operations(
             b.op.scalar or "",
@@ -159,7 +188,7 @@ def _counts(workload: Workload, at: Loops) -> Counts:
 def _pitched(workload: Workload) -> frozenset[int]:
     """Operands that run along the last axis, where the loop over it is one by itself."""
     params, out = workload.body.params, workload.result
-    groups = collapsed(axes_of([p.type.shape for p in params], out.shape))
+    groups = _groups(workload)
     if len(groups) < 2 or groups[-1][0] != [len(out.shape) - 1]:
         return frozenset()
     return frozenset(
