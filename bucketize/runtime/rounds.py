@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from bucketize.call import check_memory
 from bucketize.op import Array
 from bucketize.program.instruction import Loop, RunSegment
 from bucketize.program.plan import BASES
@@ -46,10 +47,12 @@ class _Rounds:
         count = len(loop.args)
         self.trips, self.carried, self.rows = trips, made[:count], made[count:]
         """Which results of the segment these are."""
-        self.buffers = [
-            empty_result((trips if j in self.rows else 2, *shape), dtype)
+        wanted = [
+            ((trips if j in self.rows else 2, *shape), dtype)
             for j, (shape, dtype) in enumerate(state.results)
         ]
+        check_memory(wanted)
+        self.buffers = [empty_result(shape, dtype) for shape, dtype in wanted]
 
     def keeps_shapes(self, arrays: Sequence[Array]) -> bool:
         """Whether each round carries on what is like what it took."""
