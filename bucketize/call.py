@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import operator
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, SupportsIndex
 
@@ -29,6 +31,32 @@ from bucketize.types import (
     Type,
     evaluate,
 )
+
+MEMORY = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+"""Bytes that this machine has: what tensors that live at once need is held against it before it is
+asked for, as the system promises more than it has, and ends who uses it."""
+
+
+def check_memory(results: Iterable[tuple[Sequence[int], np.dtype[Any]]], held: int = 0) -> int:
+    """The bytes that are held when results of these shapes are, too; `held` are already.
+
+    Raises ShapeError at the first one that there is no memory for.
+    """
+    for shape, dtype in results:
+        held += math.prod(shape) * dtype.itemsize
+        if not has_memory(held):
+            raise no_memory(shape, dtype)
+    return held
+
+
+def has_memory(size: int) -> bool:
+    """Whether this machine can hold so many bytes."""
+    return size <= MEMORY
+
+
+def no_memory(shape: Sequence[int], dtype: np.dtype[Any]) -> ShapeError:
+    """The error of a result that is too large, by this rule or by the system's."""
+    return ShapeError(f"no memory for a result of {dtype}{list(shape)}")
 
 
 def shapes_of(values: Sequence[Value]) -> tuple[Any, ...]:

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-from bucketize.call import arrange_inputs, bind_shapes, refusal, shapes_of, too_deep
+from bucketize.call import (
+    arrange_inputs,
+    bind_shapes,
+    check_memory,
+    refusal,
+    shapes_of,
+    too_deep,
+)
 from bucketize.errors import ShapeError, TypeRelError
 from bucketize.ir import (
     CALL,
@@ -37,6 +45,8 @@ def run_function(
 ) -> list[Value]:
     """The results of `fn`; `outer` and `known` are what a nested block sees around it."""
     dims = bind_shapes(fn.params, shapes_of(args), known)
+    _check_told(fn, dims)
+    held = 0
     env: dict[Atom, Value] = {**(outer or {}), **dict(zip(fn.params, args, strict=True))}
 
     def value(atom: Atom) -> Value:
@@ -56,9 +66,37 @@ def run_function(
         elif b.op in (NO_BUCKET, ILLEGAL):
             raise refusal(b, dims)
         else:
-            outs = compute(b, operands, dims)
+            outs = compute(b, operands, dims, held)
+        held += sum(o.nbytes for o in outs if isinstance(o, np.ndarray))
         env.update(zip(b.outs, outs, strict=True))
     return [value(r) for r in fn.results]
+
+
+def _check_told(fn: Function, sizes: Mapping[str, int]) -> None:
+    """Raise ShapeError if there is no memory for all results that the sizes tell of.
+
+    All of them are kept to the end; none is computed yet.
+    """
+    held = 0
+    for b in fn.body:
+        told = [(shape, o.type.dtype) for o in b.outs if (shape := _told(o, sizes)) is not None]
+        held = _held(b, told, held)
+
+
+def _told(out: Var, sizes: Mapping[str, int]) -> list[int] | None:
+    """The shape of a result, if sizes tell it."""
+    try:
+        return [evaluate(d, sizes) for d in out.type.shape] if out.type.is_tensor else None
+    except TypeRelError:  # what only a run can tell, or no run at these sizes will make
+        return None
+
+
+def _held(b: Binding, results: Iterable[tuple[Sequence[int], np.dtype[Any]]], held: int) -> int:
+    """As `check_memory`; an error names the op."""
+    try:
+        return check_memory(results, held)
+    except ShapeError as e:
+        raise ShapeError(f"in {b.op.name}: {e}") from None
 
 
 def _run_loop(
@@ -104,10 +142,13 @@ def _extent(dim: Dim, sizes: Mapping[str, int]) -> int:
     return evaluate(dim, sizes) if known else 0
 
 
-def compute(b: Binding, operands: Sequence[Value], sizes: Mapping[str, int]) -> list[Value]:
+def compute(
+    b: Binding, operands: Sequence[Value], sizes: Mapping[str, int], held: int = 0
+) -> list[Value]:
     """What one binding makes of its operands, by the meaning of its op or of its group.
 
-    Errors name the op: ShapeErrors where numpy refuses these values, or memory does.
+    Errors name the op: ShapeErrors where numpy refuses these values, or memory does, in which
+    `held` bytes are taken already.
     """
     if b.op is FUSED:
         return run_function(b.attrs["body"], operands, known=sizes)
@@ -115,6 +156,9 @@ def compute(b: Binding, operands: Sequence[Value], sizes: Mapping[str, int]) -> 
     try:
         if not b.is_ranked and b.op.relation is None:  # what types would have told, they tell now
             b.op.infer(*(Const(a).type for a in operands), **attrs)
+        if b.op.relation is None and b.op.shape_from_values is None:
+            shapes = b.op.run_time_shapes(*operands, **attrs)
+            _held(b, zip(shapes, (o.type.dtype for o in b.outs), strict=True), held)
         try:
             return list(b.op.run(*operands, **attrs))
         except ValueError:  # our words for shapes that do not fit, if that is it

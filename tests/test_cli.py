@@ -614,7 +614,7 @@ def test_who_interrupts_tuning_is_told_what_is_kept(net: str, tmp_path: Path) ->
     assert found is not None
     trials, confirmations, known = map(int, found.groups())
     assert kept - (trials + confirmations) in (0, 1)  # one that was written, but not yet counted
-    assert known == trials
+    assert trials - known in (0, 1)  # one that was counted, but not yet learnt
     assert err.endswith("the same command goes on from there\n")
     assert "Traceback" not in err
 

@@ -6,6 +6,7 @@ import csv
 import itertools
 import re
 import signal
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -440,23 +441,35 @@ def test_a_race_times_kernels_in_their_places_and_the_whole() -> None:
             assert 0 < min(mine) < max(ours)
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_an_interruption_that_was_lost_ends_the_session_at_the_next_report(tmp_path: Path) -> None:
-    """What a signal raises is ignored where an object is being collected."""
+def test_an_interruption_that_was_lost_ends_the_session_at_the_next_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a signal raises is ignored where an object is being collected; no traceback is shown."""
 
     class Collected:
         def __del__(self) -> None:
             signal.raise_signal(signal.SIGINT)
 
+    class Faulty:
+        def __del__(self) -> None:
+            raise ValueError
+
     told: list[object] = []
+    shown: list[type] = []
 
     def lose(progress: object) -> None:
         told.append(progress)
         if len(told) == 1:
             Collected()
+            Faulty()
 
+    def show(lost: sys.UnraisableHookArgs) -> None:
+        shown.append(lost.exc_type)
+
+    monkeypatch.setattr(sys, "unraisablehook", show)
     before = signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
         tune(model(), log=tmp_path / "t.csv", search="grid", measurer=steady(0.9), progress=lose)
     assert len(told) == 1
-    assert signal.getsignal(signal.SIGINT) is before
+    assert shown == [ValueError]
+    assert (signal.getsignal(signal.SIGINT), sys.unraisablehook) == (before, show)

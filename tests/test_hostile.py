@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import resource
+import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -391,6 +392,51 @@ def test_numbers_that_grow() -> None:
     ]
     with pytest.raises(BucketizeError, match="more than 64 bits"):
         bucketize.compile(from_onnx(graph_model(*doubled, node("Neg", ["v70"], ["y"]))))
+
+
+DOUBLED = {
+    "known": [node("Identity", ["x"], ["v0"])],
+    "only a run can tell": [node("Compress", ["x", "k"], ["v0"], axis=0)],
+}
+
+
+@pytest.mark.parametrize("name", DOUBLED)
+def test_what_doubles_is_refused_before_it_is_made(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is held together counts, whoever runs it."""
+    most, kept = 1 << 20, numpy_helper.from_array(np.ones(2, bool), "k")
+    concats = [node("Concat", [f"v{i}"] * 2, [f"v{i + 1}"], axis=0) for i in range(40)]
+    model = graph_model(*DOUBLED[name], *concats, node("Neg", ["v40"], ["y"]), tensors=[kept])
+    module = from_onnx(model)
+    runs = [bucketize.compile(module).run, lambda x: evaluate_module(module, x)]
+    monkeypatch.setattr("bucketize.call.MEMORY", most)
+    for run in runs:
+        tracemalloc.start()
+        with pytest.raises(BucketizeError, match="no memory for"):
+            run(X)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert peak < 2 * most
+
+
+def test_memory_that_is_just_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The interpreter keeps all results to the end, a compiled function what lives at once."""
+    module = from_onnx(
+        graph_model(node("Neg", ["x"], ["a"]), node("Concat", ["a"] * 2, ["y"], axis=0))
+    )
+    run, taken = bucketize.compile(module).run, 3 * X.nbytes
+    monkeypatch.setattr("bucketize.call.MEMORY", taken)
+    (got,) = evaluate_module(module, X)
+    np.testing.assert_array_equal(got, np.concatenate([-X, -X]))
+    monkeypatch.setattr("bucketize.call.MEMORY", taken - 1)
+    with pytest.raises(
+        BucketizeError, match=r"in concat: no memory for a result of float32\[4, 3\]"
+    ):
+        evaluate_module(module, X)
+    monkeypatch.setattr("bucketize.call.MEMORY", X.nbytes)
+    with pytest.raises(BucketizeError, match=r"no memory for a result of float32\[4, 3\]"):
+        run(X)
 
 
 @pytest.mark.parametrize("trips", [2**63 - 1, -(2**63)])

@@ -205,6 +205,31 @@ def test_objects_show_what_they_are() -> None:
     assert repr(log_dispatcher.with_options(base=4)) == "<dispatcher log_dispatcher(base=4)>"
 
 
+def test_what_is_inside_of_an_executable_is_short() -> None:
+    """No text, no machine code, no weights; the program's whole text is its `str`."""
+    mod = bucketize.from_onnx(zoo.build("mlp"), bounds={"N": (1, 16)})
+    exe = bucketize.compile(bucketize.dispatch(mod, log_dispatcher), lazy=True)
+    exe.run(*zoo.inputs("mlp", {"N": 3}).values())
+    program, image = exe.program, exe.image
+    routine = program.routines["main[N=2..3]"]
+    (segment,) = routine.segments()
+    kernels = [image.supply.kernel(c.kernel) for c in segment.calls]
+    routines = "<5 routines, 2 of them decided>"
+    told = f"<program for {program.target.name}, 1 threads: {routines}, 2 kernels>"
+    assert repr(program.routines) == routines
+    assert repr(program) == told
+    assert repr(image) == f"<image of {told}, 1 segments linked>"
+    assert repr(segment) == "<segment of 3 kernels>"
+    assert repr(image.linked(segment)) == "<linked <plan of 3 kernels, 5 tensors>>"
+    params = "(%data: float32[N, 784])"
+    assert repr(routine) == f"<routine main[N=2..3]{params}, vm executor, <code: 1 RunSegment>>"
+    (context,) = exe._idle
+    size = context.arena.nbytes
+    assert repr(context) == f"<context with 1 segments, an arena of {size} bytes>"
+    assert all("code" not in repr(k) and k.name in repr(k) for k in kernels)
+    assert max(len(repr(x)) for x in (program, image, routine, segment, *kernels)) < 300
+
+
 def test_a_module_survives_a_pickle_and_an_executable_says_how_it_travels() -> None:
     mod = bucketize.dispatch(
         bucketize.from_onnx(zoo.build("mlp"), bounds={"N": (1, 4)}), log_dispatcher, policy="pad"

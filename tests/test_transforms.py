@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from onnx_model import parse
 from verify import verify
 
+import bucketize
 from bucketize import ops
 from bucketize.dispatch.tree import dispatch
 from bucketize.errors import BucketizeError, PaddingError, TypeRelError
@@ -17,6 +19,7 @@ from bucketize.ir import (
     FUSED,
     IF,
     Atom,
+    Binding,
     Builder,
     Const,
     Function,
@@ -25,9 +28,11 @@ from bucketize.ir import (
     all_bindings,
     specialise,
 )
-from bucketize.lower.fuse import MAX_INPUTS, MAX_MEMBERS, fuse
+from bucketize.kernel.workload import signature
+from bucketize.lower.fuse import MAX_INPUTS, MAX_MEMBERS, fuse, is_taken
 from bucketize.lower.layout import SHALLOW, layout
 from bucketize.lower.pipeline import lower
+from bucketize.lower.wide import MOST, split_concats
 from bucketize.onnx import from_onnx
 from bucketize.ops.dim import mask_tail
 from bucketize.text import parse_function, show
@@ -595,6 +600,60 @@ def test_fuse_takes_a_whole_gelu() -> None:
     fused = fuse(b.function("main", [x], [out]))
     assert [f.op for f in fused.body] == [FUSED]
     assert len(fused.body[0].attrs["body"].body) == 7
+
+
+def test_what_a_graph_repeats_is_asked_about_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Templates are asked no more often about a chain of many layers than about one of few."""
+    asked: list[int] = []
+
+    def counted(members: list[Binding]) -> bool:
+        asked.append(len(members))
+        return is_taken(members)
+
+    monkeypatch.setattr("bucketize.lower.fuse.is_taken", counted)
+    numbers = []
+    for layers in (4, 40):
+        b, x = Builder(), Var("x", tensor("float32", Symbol("N"), 8))
+        y: Var = x
+        for i in range(layers):
+            y = b.emit(ops.matmul, y, Const(np.full((8, 8), i, np.float32)))
+            y = b.emit(ops.relu, b.emit(ops.add, y, Const(np.full(8, i, np.float32))))
+        fused = fuse(b.function("main", [x], [y]))
+        assert [f.op for f in fused.body] == [FUSED] * layers
+        numbers.append(len(asked))
+    assert numbers[1] == 2 * numbers[0]  # of both graphs together
+
+
+def test_numbers_and_bounds_tell_groups_apart() -> None:
+    """What a template may look at is in the signature, weights' values and names are not."""
+
+    def signed(number: float, hi: int | None, weight: float) -> Hashable:
+        b, x = Builder(), Var(f"x{weight}", tensor("float32", Symbol("N", 1, hi), 8))
+        y = b.emit(ops.mul, x, Const(np.array(number, np.float32)))
+        b.emit(ops.add, y, Const(np.full(8, weight, np.float32)))
+        return signature(b.body, b.body[-1].outs)
+
+    assert signed(1.0, 8, 2.0) == signed(1.0, 8, 3.0)
+    assert len({signed(1.0, 8, 2.0), signed(2.0, 8, 2.0), signed(1.0, 9, 2.0)}) == 3
+
+
+@pytest.mark.parametrize("count", [MOST, MOST + 1, MOST**2 + 1])
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_concats_of_many_operands(count: int, axis: int) -> None:
+    """No kernel has more than `MOST`; a number stays one, and the order is kept."""
+    b, x = Builder(), Var("x", tensor("float32", 2, 3, 4))
+    number = Const(np.full((2, 3, 4), 7, np.float32))
+    made = [b.emit(ops.add, x, Const(np.array(i, np.float32))) for i in range(count - 1)]
+    fn = b.function("main", [x], [b.emit(ops.concat, *made, number, axis=axis)])
+    new = split_concats(fn)
+    sizes = [len(f.args) for f in new.body if f.op is ops.concat]
+    assert max(sizes) <= MOST
+    assert (new is fn) == (count <= MOST)
+    given = np.random.default_rng(0).standard_normal((2, 3, 4)).astype(np.float32)
+    (want,), (same,) = run_function(fn, [given]), run_function(new, [given])
+    np.testing.assert_array_equal(same, want)
+    (got,) = bucketize.compile(Module({"main": fn})).run(given)
+    np.testing.assert_array_equal(got, want)
 
 
 def test_fuse_keeps_what_others_read() -> None:

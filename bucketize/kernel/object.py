@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from threading import Lock
@@ -24,7 +24,7 @@ class Kernel:
     """Native code: `address` is of a function void(int64* block)."""
 
     name: str
-    code: bytes
+    code: bytes = field(repr=False)
     """The object file."""
     address: int
     path: Path | None = None

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -78,6 +79,11 @@ class Workload:
         return f"({params}) " + "; ".join(lines)
 
     @cached_property
+    def signature(self) -> Hashable:
+        """Equal for workloads that one object can stand for; unlike of keys, bounds count."""
+        return self.constant, signature(self.body.body, self.body.results, self.body.params)
+
+    @cached_property
     def hash(self) -> str:
         """Sixteen digits that stand for the key."""
         return hashlib.sha256(self.key.encode()).hexdigest()[:16]
@@ -122,18 +128,44 @@ def workload_of(b: Binding) -> tuple[Workload, tuple[Atom, ...]]:
 
 def group_function(members: list[Binding]) -> tuple[list[Atom], Function]:
     """The inputs of a group, and the group as a closed function; lone numbers become part of it."""
-    out = Builder()
-    env: Env = {}
-    inputs: list[Atom] = []
+    inputs = inputs_of(members)
+    params = [Var(f"x{i}", atom.type) for i, atom in enumerate(inputs)]
+    out, env = Builder(), Env(zip(inputs, params, strict=True))
     for b in members:
-        for atom in b.args:
-            if atom not in env and not _is_number(atom):
-                env[atom] = Var(f"x{len(inputs)}", atom.type)
-                inputs.append(atom)
         copy_binding(out, b, env)
-    params = [p for a in inputs if isinstance(p := env[a], Var)]
     return inputs, out.function("", params, [env[v] for v in members[-1].outs])
 
 
-def _is_number(atom: Atom) -> bool:
+def inputs_of(members: Sequence[Binding]) -> list[Atom]:
+    """What a group reads and does not make, but for lone numbers."""
+    made = {v for b in members for v in b.outs}
+    read = dict.fromkeys(a for b in members for a in b.args)
+    return [a for a in read if a not in made and not _is_number(a)]
+
+
+def signature(
+    members: Sequence[Binding], results: Iterable[Atom], params: Iterable[Atom] = ()
+) -> Hashable:
+    """Equal for groups that differ by names and by the values of weights alone.
+
+    Templates answer equally about them. What is no parameter is numbered as it is read.
+    """
+    places: dict[Atom, int] = {}
+    parts: list[Hashable] = []
+
+    def place(atom: Atom) -> Hashable:
+        if _is_number(atom):
+            return atom.type, atom.value.tobytes()
+        if atom not in places:
+            places[atom] = len(places)
+            parts.append((isinstance(atom, Const), atom.type))
+        return places[atom]
+
+    parts += map(place, params)
+    for b in members:
+        parts += (b.op, *map(place, b.args), *b.attrs.items(), *map(place, b.outs))
+    return (*parts, *map(place, results))
+
+
+def _is_number(atom: Atom) -> TypeGuard[Const]:
     return isinstance(atom, Const) and atom.value.size == 1

@@ -10,7 +10,8 @@ last axis together has more of its like and elementwise ops on both sides: a nor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Hashable, Iterable, Mapping, Set
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from bucketize.ir import (
@@ -26,7 +27,7 @@ from bucketize.ir import (
 )
 from bucketize.kernel.gemm.rowstep import is_along
 from bucketize.kernel.templates import candidates
-from bucketize.kernel.workload import Workload, group_function
+from bucketize.kernel.workload import Workload, group_function, inputs_of, signature
 from bucketize.op import Op
 from bucketize.ops import (
     broadcast_to,
@@ -78,23 +79,64 @@ def _block(fn: Function, apart: Set[int] = frozenset()) -> Function:
 
 def groups_of(fn: Function, apart: Set[int] = frozenset()) -> dict[Binding, list[Binding]]:
     """The groups of more than one member, by their last one; elementwise anchors come last."""
-    users = users_of(fn)
-    taken: set[Binding] = set()
-    first = {b for i, b in enumerate(fn.body) if i in apart}
+    known = _Known.of(fn, apart)
     groups: dict[Binding, list[Binding]] = {}
-    order = {b: i for i, b in enumerate(fn.body)}
-    makers: dict[Atom, Binding] = {v: b for b in fn.body for v in b.outs}
-    for anchor in sorted(fn.body, key=lambda b: (_is_elementwise(b), order[b])):
-        if anchor in taken or len(anchor.outs) > 1 or not anchor.is_ranked:
+    for anchor in sorted(fn.body, key=lambda b: (_is_elementwise(b), known.order[b])):
+        if anchor in known.taken or len(anchor.outs) > 1 or not anchor.is_ranked:
             continue
-        group = _grow(anchor, users, makers, taken, first, order)
-        group = _attended(group, users, makers, frozenset(taken | first))
-        group = _rowed(group, users, makers, taken, first, order)
-        group = _rotated(group, users, makers, taken | first, order)
+        group = _grow(anchor, known)
+        group = _attended(group, known)
+        group = _rowed(group, known)
+        group = _rotated(group, known)
         if len(group) > 1:
-            taken.update(group)
+            known.taken.update(group)
+            known.barred.update(group)
             groups[group[-1]] = group
     return groups
+
+
+@dataclass(frozen=True)
+class _Known:
+    """What is known of a function while its groups are found."""
+
+    users: Users
+    makers: Mapping[Atom, Binding]
+    order: Mapping[Binding, int]
+    apart: Set[Binding]
+    """What joins no group."""
+    barred: set[Binding]
+    """That, and what is in a group already."""
+    taken: set[Binding] = field(default_factory=set)
+    answers: dict[Hashable, bool] = field(default_factory=dict)
+    """Whether a template takes groups, by their signatures: large graphs repeat themselves."""
+
+    @classmethod
+    def of(cls, fn: Function, apart: Set[int]) -> _Known:
+        order = {b: i for i, b in enumerate(fn.body)}
+        makers: dict[Atom, Binding] = {v: b for b in fn.body for v in b.outs}
+        first = {b for b, i in order.items() if i in apart}
+        return cls(users_of(fn), makers, order, first, set(first))
+
+    def is_taken(self, members: list[Binding]) -> bool:
+        """Whether a template computes the group."""
+        key = signature(members, members[-1].outs)
+        if key not in self.answers:
+            self.answers[key] = is_taken(members)
+        return self.answers[key]
+
+    def is_closed(self, members: list[Binding]) -> bool:
+        """Whether only the last one's value is read elsewhere."""
+        return is_closed(members, self.users)
+
+    def reader(self, b: Binding) -> Binding | None:
+        """The only reader of the one value that a binding makes, if it is free."""
+        readers = self.users.get(b.out, []) if len(b.outs) == 1 else []
+        first = readers[0] if len(readers) == 1 else None
+        return first if first not in self.barred else None
+
+    def sorted(self, members: Iterable[Binding]) -> list[Binding]:
+        """They in the order of the function."""
+        return sorted(members, key=self.order.__getitem__)
 
 
 def users_of(fn: Function) -> Users:
@@ -108,14 +150,7 @@ def users_of(fn: Function) -> Users:
     return users
 
 
-def _grow(
-    anchor: Binding,
-    users: Users,
-    makers: Mapping[Atom, Binding],
-    taken: Set[Binding],
-    apart: Set[Binding],
-    order: dict[Binding, int],
-) -> list[Binding]:
+def _grow(anchor: Binding, known: _Known) -> list[Binding]:
     """The longest run of members that a template takes and only the last one's value escapes.
 
     What is elementwise itself is joined by what makes arguments for it alone, too.
@@ -123,87 +158,75 @@ def _grow(
 
     def near(members: list[Binding]) -> Iterable[Binding]:
         if _is_elementwise(anchor):
-            found = _beside(members, users, makers, apart)
+            found = _beside(members, known)
         else:
-            readers = {u for m in members for u in users.get(m.out, ())}
-            found = {u for u in readers - apart - set(members) if u is not None}
-        return (b for b in found - taken if _fits(anchor, b))
+            readers = {u for m in members for u in known.users.get(m.out, ())}
+            found = {u for u in readers.difference(members) - known.barred if u is not None}
+        return (b for b in found - known.taken if _fits(anchor, b))
 
-    return _longest([anchor], near, users, order)
+    return _longest([anchor], near, known)
 
 
 def _longest(
-    members: list[Binding],
-    near: Callable[[list[Binding]], Iterable[Binding]],
-    users: Users,
-    order: Mapping[Binding, int],
+    members: list[Binding], near: Callable[[list[Binding]], Iterable[Binding]], known: _Known
 ) -> list[Binding]:
     """As many as a template takes, one of those `near` at a time: the last group that is closed."""
     best = members
     while len(members) < MAX_MEMBERS:
-        more = sorted(near(members), key=order.__getitem__)
-        longer = (sorted([*members, b], key=order.__getitem__) for b in more)
-        grown = next((group for group in longer if is_taken(group)), None)
+        longer = (known.sorted([*members, b]) for b in known.sorted(near(members)))
+        grown = next((group for group in longer if known.is_taken(group)), None)
         if grown is None:
             break
         members = grown
-        if is_closed(members, users) and len(group_function(members)[0]) <= MAX_INPUTS:
+        if known.is_closed(members) and len(inputs_of(members)) <= MAX_INPUTS:
             best = members
     return best
 
 
-def _attended(
-    members: list[Binding], users: Users, makers: Mapping[Atom, Binding], taken: frozenset[Binding]
-) -> list[Binding]:
+def _attended(members: list[Binding], known: _Known) -> list[Binding]:
     """A product with the softmax behind it and the product of that, if a template takes them.
 
     Transposes of what they read and of what they make join them where it takes those, too, and
     elementwise ops of what the first one reads.
     """
-    anchor, group = members[0], _through(members, users, taken)
-    if group is None or not is_closed(group, users) or not is_taken(group):
+    anchor, group = members[0], _through(members, known)
+    if group is None or not known.is_closed(group) or not known.is_taken(group):
         return members
-    read = (*anchor.args, group[-1].args[1]) if anchor not in taken else ()
+    read = (*anchor.args, group[-1].args[1]) if anchor not in known.barred else ()
     for atom in reversed(read):
-        front = _makers(atom, makers, taken.union(group))
-        while front and is_closed([*front, *group], users) and is_taken([*front, *group]):
+        front = _makers(atom, known, group)
+        while front and known.is_closed([*front, *group]) and known.is_taken([*front, *group]):
             group = [*front, *group]
-            front = [m for a in front[0].args for m in _makers(a, makers, taken.union(group))]
-    behind = _reader(group[-1], users, taken)
-    if behind is not None and behind.op is transpose and is_taken([*group, behind]):
+            front = [m for a in front[0].args for m in _makers(a, known, group)]
+    behind = known.reader(group[-1])
+    if behind is not None and behind.op is transpose and known.is_taken([*group, behind]):
         group.append(behind)
     return group
 
 
-def _through(members: list[Binding], users: Users, taken: Set[Binding]) -> list[Binding] | None:
+def _through(members: list[Binding], known: _Known) -> list[Binding] | None:
     """The members, elementwise ops behind them, a softmax, and then one more of the first's op."""
     anchor, group = members[0], list(members)
-    while (b := _reader(group[-1], users, taken)) and len(group) < MAX_MEMBERS:
+    while (b := known.reader(group[-1])) and len(group) < MAX_MEMBERS:
         if not _fits(anchor, b) and b.op is not mask_tail:
             break
         group.append(b)
     if b is None or b.op is not softmax:
         return None
-    group += _weights(b, users, taken)
-    last = _reader(group[-1], users, taken)
+    group += _weights(b, known)
+    last = known.reader(group[-1])
     return [*group, last] if last is not None and last.op is anchor.op else None
 
 
-def _weights(soft: Binding, users: Users, taken: Set[Binding]) -> list[Binding]:
+def _weights(soft: Binding, known: _Known) -> list[Binding]:
     """A softmax, and what puts 0 in the place of weights: of padding, of no numbers."""
-    readers = {b.op: b for b in users.get(soft.out, []) if b is not None and b not in taken}
+    users = known.users.get(soft.out, [])
+    readers = {b.op: b for b in users if b is not None and b not in known.barred}
     more = [readers[op] for op in (isnan, where, mask_tail) if op in readers]
-    return [soft, *more] if len(more) == len(users.get(soft.out, [])) else [soft]
+    return [soft, *more] if len(more) == len(users) else [soft]
 
 
-def _rowed(
-    members: list[Binding],
-    users: Users,
-    makers: Mapping[Atom, Binding],
-    taken: Set[Binding],
-    apart: Set[Binding],
-    order: Mapping[Binding, int],
-) -> list[Binding]:
+def _rowed(members: list[Binding], known: _Known) -> list[Binding]:
     """A group that brings the last axis together, with what else a template does to each row.
 
     What its arguments are made by joins it if nothing outside reads that; what reads its values, if
@@ -213,83 +236,72 @@ def _rowed(
         return members
 
     def near(members: list[Binding]) -> Iterable[Binding]:
-        beside = _beside(members, users, makers, apart) - taken
+        beside = _beside(members, known) - known.taken
         return (b for b in beside if _is_elementwise(b) or is_along(b.op))
 
-    return _longest(members, near, users, order)
+    return _longest(members, near, known)
 
 
-def _rotated(
-    members: list[Binding],
-    users: Users,
-    makers: Mapping[Atom, Binding],
-    taken: Set[Binding],
-    order: Mapping[Binding, int],
-) -> list[Binding]:
+def _rotated(members: list[Binding], known: _Known) -> list[Binding]:
     """A concatenation of halves with what makes them and what they go into: a rotary embedding.
 
     A transpose before it joins it if nothing else reads that.
     """
     (anchor, *more) = members
-    product = _reader(anchor, users, taken) if anchor.op is concat and not more else None
-    total = _reader(product, users, taken) if product is not None else None
+    product = known.reader(anchor) if anchor.op is concat and not more else None
+    total = known.reader(product) if product is not None else None
     if total is None:
         return members
 
     def made(readers: Iterable[Binding], *ops: Op) -> set[Binding]:
-        found = {makers[a] for b in readers for a in b.args if a in makers}
-        return {b for b in found - taken if b.op in ops}
+        found = {known.makers[a] for b in readers for a in b.args if a in known.makers}
+        return {b for b in found - known.barred if b.op in ops}
 
     halves = made([anchor], neg, strided_slice)
     halves |= made((b for b in halves if b.op is neg), strided_slice)
     group = {anchor, total} | made([total], mul) | halves
-    ways = (group | made(halves, transpose), group)
-    listed = (sorted(way, key=order.__getitem__) for way in ways)
-    return next((g for g in listed if is_closed(g, users) and is_taken(g)), members)
+    ways = map(known.sorted, (group | made(halves, transpose), group))
+    return next((g for g in ways if known.is_closed(g) and known.is_taken(g)), members)
 
 
-def _beside(
-    members: list[Binding], users: Users, makers: Mapping[Atom, Binding], apart: Set[Binding]
-) -> set[Binding]:
+def _beside(members: list[Binding], known: _Known) -> set[Binding]:
     """What reads the values of members, and what makes their arguments for them alone.
 
     One that is apart may be what a group begins with.
     """
-    inside = set(members)
-    readers = {u for m in members for u in users.get(m.out, ()) if u is not None}
+    inside, apart = set(members), known.apart
+    readers = {u for m in members for u in known.users.get(m.out, ()) if u is not None}
     begun = (m for m in members if m not in apart)
-    made = {makers[a] for m in begun for a in m.args if a in makers}
-    alone = {b for b in made if len(b.outs) == 1 and set(users[b.out]) <= inside}
+    made = {known.makers[a] for m in begun for a in m.args if a in known.makers}
+    alone = {b for b in made if len(b.outs) == 1 and _is_read_by(b, inside, known.users)}
     return ((readers - apart) | (alone - (readers & apart))) - inside
 
 
-def _makers(atom: Atom, makers: Mapping[Atom, Binding], taken: Set[Binding]) -> list[Binding]:
+def _makers(atom: Atom, known: _Known, group: list[Binding]) -> list[Binding]:
     """What makes an atom, if it is free: a transpose, an elementwise op, or heads repeated."""
-    b = makers.get(atom)
-    if b is None or b in taken:
+    b = known.makers.get(atom)
+    if b is None or b in known.barred or b in group:
         return []
     if b.op in (unsqueeze, broadcast_to, reshape):
-        return _repeating(b, makers, taken)
+        return _repeating(b, known, group)
     return [b] if b.op is transpose or _is_elementwise(b) else []
 
 
-def _repeating(last: Binding, makers: Mapping[Atom, Binding], taken: Set[Binding]) -> list[Binding]:
+def _repeating(last: Binding, known: _Known, group: list[Binding]) -> list[Binding]:
     """A new axis, what is spread along it, and the axis made one with another: all or nothing."""
     found: list[Binding] = []
     b: Binding | None = last
     for op in (reshape, broadcast_to, unsqueeze):
-        if b is None or b.op is not op or b in taken:
+        if b is None or b.op is not op or b in known.barred or b in group:
             return []
         found = [b, *found]
-        b = makers.get(b.args[0])
+        b = known.makers.get(b.args[0])
     return found
 
 
-def _reader(b: Binding, users: Users, taken: Set[Binding]) -> Binding | None:
-    """The only reader of the one value that a binding makes, if it is free."""
-    readers = users.get(b.out, []) if len(b.outs) == 1 else []
-    first = readers[0] if len(readers) == 1 else None
-    return first if first not in taken else None
+def _is_read_by(b: Binding, readers: Set[Binding], users: Users) -> bool:
+    """Whether nothing else reads its value."""
+    return all(u in readers for u in users[b.out])
 
 
 def is_closed(members: list[Binding], users: Users) -> bool:

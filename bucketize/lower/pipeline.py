@@ -12,6 +12,7 @@ from bucketize.lower.layout import layout
 from bucketize.lower.phase import split_phases
 from bucketize.lower.view import sink_views
 from bucketize.lower.volume import fold_volumes
+from bucketize.lower.wide import split_concats
 from bucketize.transform.dead_code import dead_code
 from bucketize.transform.fold_constant import fold_constant
 from bucketize.transform.simplify import apply, simplify
@@ -30,6 +31,7 @@ def simplified(fn: Function) -> Function:
             "flatten_windows": flatten_windows,
             "bound_rows": bound_rows,
             "sink_views": sink_views,
+            "split_concats": split_concats,
             "dead_code": dead_code,
         },
     )

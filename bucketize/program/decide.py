@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -76,6 +76,12 @@ class _Decider:
     families: dict[object, Family | None] = field(default_factory=dict)
     names: dict[str, str] = field(default_factory=dict)
     """Of the kernels, by source: that of two templates which write the same is the first one's."""
+    workloads: dict[Hashable, Workload] = field(default_factory=dict)
+    """By signature: what a large graph repeats is looked into once."""
+    able: dict[Workload, Sequence[Template]] = field(default_factory=dict)
+    defaults: dict[Workload, Implementation] = field(default_factory=dict)
+    written: dict[tuple[Workload, Hashable], str] = field(default_factory=dict)
+    """The names of kernels, by workload and implementation."""
 
     def routine(self, name: str) -> Routine:
         """The function as instructions."""
@@ -129,8 +135,11 @@ class _Decider:
 
     def call(self, function: str, b: Binding) -> KernelCall | None:
         """The kernel of a binding of a function; None if no template takes it."""
-        workload, args = workload_of(b)
-        able = candidates(workload)
+        made, args = workload_of(b)
+        workload = self.workloads.setdefault(made.signature, made)
+        if workload not in self.able:
+            self.able[workload] = candidates(workload)
+        able = self.able[workload]
         if not able:
             return None
         return self._implemented(b, workload, args, *self.choose(function, workload, able))
@@ -139,7 +148,7 @@ class _Decider:
         self, function: str, workload: Workload, able: Sequence[Template]
     ) -> tuple[Implementation, str]:
         """What the function's strategy says, or else the default, and which of both it is."""
-        default, strategy = default_of(workload, self.target), self.strategies(function)
+        default, strategy = self._default(workload), self.strategies(function)
         if strategy is None:
             return default, DEFAULT
         made = strategy.implementations.get(workload.hash)
@@ -156,6 +165,11 @@ class _Decider:
         )
         return default, DEFAULT
 
+    def _default(self, workload: Workload) -> Implementation:
+        if workload not in self.defaults:
+            self.defaults[workload] = default_of(workload, self.target)
+        return self.defaults[workload]
+
     def implement(self, call: KernelCall, implementation: Implementation, why: str) -> KernelCall:
         """The same call with another implementation."""
         return self._implemented(call.binding, call.workload, call.args, implementation, why)
@@ -169,6 +183,20 @@ class _Decider:
         why: str,
     ) -> KernelCall:
         template, schedule = TEMPLATES[implementation.template], implementation.schedule
+        key = workload, implementation.key
+        if key not in self.written:
+            self.written[key] = self._kernel(workload, implementation)
+        packs = {
+            i: template.pack_key(workload, schedule, i)
+            for i, a in enumerate(args)
+            if isinstance(a, Const)
+        }
+        pitched = template.pitched(workload)
+        return KernelCall(b, workload, args, implementation, why, self.written[key], packs, pitched)
+
+    def _kernel(self, workload: Workload, implementation: Implementation) -> str:
+        """The name of the kernel, whose source the program has."""
+        template, schedule = TEMPLATES[implementation.template], implementation.schedule
         try:
             source = template.source(workload, schedule, self.target)
         except BucketizeError as e:
@@ -178,13 +206,7 @@ class _Decider:
         if name is None:
             name = self.names[source] = kernel_name(source, template.name)
             self.sources[name] = source
-        packs = {
-            i: template.pack_key(workload, schedule, i)
-            for i, a in enumerate(args)
-            if isinstance(a, Const)
-        }
-        pitched = template.pitched(workload)
-        return KernelCall(b, workload, args, implementation, why, name, packs, pitched)
+        return name
 
 
 def completed(

@@ -6,6 +6,7 @@ else is an instruction of its own.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -52,6 +53,9 @@ class Segment:
     fn: Function
     every: tuple[KernelCall, ...]
     """Those included whose results are there without them."""
+
+    def __repr__(self) -> str:
+        return f"<segment of {len(self.calls)} kernels>"
 
     @cached_property
     def calls(self) -> tuple[KernelCall, ...]:
@@ -229,6 +233,10 @@ class Code:
 
     instructions: tuple[Instruction, ...]
     results: tuple[Atom, ...]
+
+    def __repr__(self) -> str:
+        kinds = Counter(type(i).__name__ for i in self.instructions)
+        return f"<code: {', '.join(f'{n} {kind}' for kind, n in kinds.items()) or 'nothing'}>"
 
 
 def with_segments(code: Code, new: Callable[[Segment], Segment]) -> Code:

@@ -109,6 +109,9 @@ class Plan:
     """Words of the table, the dims that it holds included."""
     threads: int
 
+    def __repr__(self) -> str:
+        return f"<plan of {len(self.kernels)} kernels, {len(self.tensors)} tensors>"
+
     @cached_property
     def fixed(self) -> int:
         """How many pointers are relative to arena and table: they move with sizes only."""

@@ -47,6 +47,10 @@ class Routine:
     arrangement: Arrangement = USUAL
     """How it was laid out and fused."""
 
+    def __repr__(self) -> str:
+        params = ", ".join(map(repr, self.params))
+        return f"<routine {self.name}({params}), {self.executor} executor, {self.code!r}>"
+
     @property
     def refusal(self) -> str:
         """Why it refuses every run, as it is not legal; empty if it may run."""
@@ -92,6 +96,9 @@ class Routines(Mapping[str, Routine]):
     def __contains__(self, name: object) -> bool:
         return name in self._names
 
+    def __repr__(self) -> str:
+        return f"<{len(self)} routines, {len(self._decided)} of them decided>"
+
     def decided(self) -> dict[str, Routine]:
         """Those that have been asked for."""
         return dict(self._decided)
@@ -113,6 +120,11 @@ class Program:
     """What the kernels are for."""
     sources: dict[str, str] = field(default_factory=dict)
     """The kernels' sources by name, of the routines decided so far."""
+
+    def __repr__(self) -> str:
+        """Short, unlike `str`, which is the whole text."""
+        made = f"{self.routines!r}, {len(self.sources)} kernels"
+        return f"<program for {self.target.name}, {self.threads} threads: {made}>"
 
     def __str__(self) -> str:
         return "\n".join(_Text(self).lines())

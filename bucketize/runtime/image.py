@@ -64,6 +64,9 @@ class Linked:
     results: tuple[tuple[tuple[int, ...], np.dtype[Any]], ...]
     """The registers of each result's shape, and its dtype."""
 
+    def __repr__(self) -> str:
+        return f"<linked {self.plan!r}>"
+
     @cached_property
     def copies(self) -> bool:
         """Whether a result is something that no kernel writes."""
@@ -83,6 +86,9 @@ class Image:
         self.share = function_at(share[0] if share else 0)
         self._linking = Lock()
         self._linked: dict[Segment, Linked] = {}
+
+    def __repr__(self) -> str:
+        return f"<image of {self.program!r}, {len(self._linked)} segments linked>"
 
     def linked(self, segment: Segment) -> Linked:
         """The segment's kernels and constants."""

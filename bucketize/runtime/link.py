@@ -59,8 +59,8 @@ class Linker:
         return self._plans[segment]
 
     def _launch(self, call: KernelCall, pitches: Pitches) -> Launch:
-        """Read once for all segments that share the call."""
-        key = call, pitches
+        """Read once for all calls that share workload and implementation."""
+        key = call.workload, call.implementation.key, pitches
         if key not in self._launches:
             self._launches[key] = launch_of(call, pitches, self.program.target)
         return self._launches[key]

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from bucketize.call import check_memory
 from bucketize.op import Array
 from bucketize.program.instruction import Loop, RunSegment
 from bucketize.program.plan import BASES, PLACE, ROUNDS
@@ -68,6 +69,7 @@ class Rounds:
             for j, (shape, dtype) in enumerate(state.results)
         ]
         """Shape and dtype of where the rounds' results go."""
+        check_memory(self.buffers)
         feeds = dict(zip(loop.params[1:], self.carried, strict=True))
         self._fed = [(i, feeds[a]) for i, a in enumerate(segment.args) if a in feeds]
         self._number = np.zeros((), np.int64)

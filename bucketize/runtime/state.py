@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from bucketize.call import check_memory
 from bucketize.errors import BucketizeError, ShapeError, TypeRelError
 from bucketize.ir import specialise
 from bucketize.kernel.work import FORK
@@ -121,6 +122,7 @@ class State:
         self.results = [
             (tuple([register[r] for r in shape]), dtype) for shape, dtype in self.linked.results
         ]
+        check_memory(self.results, self.arena_bytes)
         self.pointed = 0  # the offsets changed: put all pointers in again
         self.sizes = sizes
 

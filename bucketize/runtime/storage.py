@@ -11,6 +11,7 @@ from contextlib import suppress
 
 import numpy as np
 
+from bucketize.call import has_memory, no_memory
 from bucketize.errors import ShapeError
 from bucketize.op import Array
 
@@ -45,6 +46,8 @@ def _allocated(size: int) -> Array:
 
 def _mapped(size: int) -> Array:
     """Fresh pages: memory that was freed before may lie on small ones."""
+    if not has_memory(size):
+        raise MemoryError(f"no {size:,} bytes")
     try:
         pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except (OSError, OverflowError) as e:
@@ -73,7 +76,7 @@ def empty_result(shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> Array:
     try:
         return np.empty(shape, dtype)
     except (MemoryError, ValueError) as e:
-        raise ShapeError(f"no memory for a result of {dtype}{list(shape)}") from e
+        raise no_memory(shape, dtype) from e
 
 
 def contiguous(array: Array) -> Array:

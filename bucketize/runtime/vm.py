@@ -75,6 +75,9 @@ class Context:
         self._states: dict[Segment, State] = {}
         self._seen: dict[Routine, _Way] = {}
 
+    def __repr__(self) -> str:
+        return f"<context with {len(self._states)} segments, an arena of {self.arena.nbytes} bytes>"
+
     def state(self, segment: Segment) -> State:
         """The segment's table in this context."""
         state = self._states.get(segment)

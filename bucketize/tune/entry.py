@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -182,8 +183,11 @@ def _kept(session: Session) -> Iterator[None]:
 
 @contextmanager
 def _heard(session: Session) -> Iterator[None]:
-    """Ctrl-C is remembered: what it raises is lost where an object is just being collected."""
-    before = signal.getsignal(signal.SIGINT)
+    """Ctrl-C is remembered: what it raises is lost where an object is just being collected.
+
+    Python prints a traceback of what is lost, which tells nobody anything here.
+    """
+    before, told = signal.getsignal(signal.SIGINT), sys.unraisablehook
     if threading.current_thread() is not threading.main_thread() or not callable(before):
         yield
         return
@@ -192,11 +196,17 @@ def _heard(session: Session) -> Iterator[None]:
         session.is_interrupted = True
         before(number, frame)
 
+    def lose(lost: sys.UnraisableHookArgs) -> None:
+        if not issubclass(lost.exc_type, KeyboardInterrupt):
+            told(lost)
+
     signal.signal(signal.SIGINT, hear)
+    sys.unraisablehook = lose
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
+        sys.unraisablehook = told
 
 
 def _check(trials: int, seconds: float | None, until: float) -> None:

@@ -200,6 +200,7 @@ class Session:
 
     def confirm(self, subject: Subject) -> None:
         """Time what was found for a clone again, if there is anything new, and say what stays."""
+        self.heed()
         shapes = {subject.shape(sizes) for sizes, _ in subject.judged}
         told = self.knowledge.verdicts.get(subject.clone)
         if told is not None and not self.knowledge.is_news(subject, told) and told.shapes == shapes:
@@ -240,10 +241,14 @@ class Session:
         self.knowledge.learn(trial)
         return trial
 
-    def report(self, task: Task) -> None:
-        """Tell how far things are, unless it was interrupted."""
+    def heed(self) -> None:
+        """End here if it was interrupted, and that was lost."""
         if self.is_interrupted:
             raise KeyboardInterrupt
+
+    def report(self, task: Task) -> None:
+        """Tell how far things are, unless it was interrupted."""
+        self.heed()
         search = self.agenda.searches[task]
         known = search.best
         done = self.agenda.tried - self.before

@@ -38,7 +38,7 @@ class Symbolic:
     __slots__ = ()
 
     def __add__(self, other: Dim) -> Dim:
-        return _add(self, other)  # type: ignore[arg-type]
+        return _add(self, other)
 
     __radd__ = __add__
 
@@ -52,15 +52,15 @@ class Symbolic:
         return self * -1 + other
 
     def __mul__(self, other: Dim) -> Dim:
-        return _multiply(self, other)  # type: ignore[arg-type]
+        return _multiply(self, other)
 
     __rmul__ = __mul__
 
     def __floordiv__(self, other: Dim) -> Dim:
-        return _floor_divide(self, other)  # type: ignore[arg-type]
+        return _floor_divide(self, other)
 
     def __rfloordiv__(self, other: Dim) -> Dim:
-        return _floor_divide(other, self)  # type: ignore[arg-type]
+        return _floor_divide(other, self)
 
     def __mod__(self, other: Dim) -> Dim:
         return _modulo(self, other)  # type: ignore[arg-type]
@@ -187,6 +187,7 @@ def _size(dim: Dim) -> int:
     return len(atoms) + sum(_size(d) for a in atoms if isinstance(a, Term) for d in a.args)
 
 
+@functools.lru_cache(maxsize=1 << 16)
 def _add(a: Dim, b: Dim) -> Dim:
     if isinstance(a, AnyDim) or isinstance(b, AnyDim):
         return ANY
@@ -196,6 +197,7 @@ def _add(a: Dim, b: Dim) -> Dim:
     return _from_terms(total)
 
 
+@functools.lru_cache(maxsize=1 << 16)
 def _multiply(a: Dim, b: Dim) -> Dim:
     if isinstance(a, AnyDim) or isinstance(b, AnyDim):
         return 0 if 0 in (a, b) else ANY
@@ -218,6 +220,7 @@ def _divided(monomial: Monomial, by: Monomial) -> Monomial | None:
     return tuple(rest)
 
 
+@functools.lru_cache(maxsize=1 << 16)
 def _floor_divide(a: Dim, b: Dim) -> Dim:
     """`a // b` for positive `b`: the terms that divide exactly leave the quotient."""
     if isinstance(a, AnyDim) or isinstance(b, AnyDim):
