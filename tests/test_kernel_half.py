@@ -93,6 +93,7 @@ HALF_CASES = [halved(s, half) for half in ("float16", "bfloat16") for s in FLOAT
 
 HOST = {
     ("col2im", "float16"),  # sums over several elements would be rounded at each
+    *(("kept_boxes", half) for half in ("float16", "bfloat16")),  # a count beside its rows
     *((name, "bfloat16") for name in ("col2im", "resize", "scatter_elements", "scatter_nd")),
 }
 """What no kernel computes in halves, at least not in every way."""

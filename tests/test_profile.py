@@ -19,6 +19,8 @@ import bucketize
 from bucketize import ops
 from bucketize.errors import ArgumentError, ShapeError
 from bucketize.ir import Builder, Const, Module, Var
+from bucketize.kernel.fitted import Fitted
+from bucketize.kernel.loops import cost as loop_cost
 from bucketize.kernel.target import host
 from bucketize.program import strip
 from bucketize.program.instruction import Compute, RunSegment, instructions
@@ -242,6 +244,7 @@ def test_kernels_of_a_group_take_what_the_group_takes(
     strips: None, monkeypatch: pytest.MonkeyPatch, threads: int
 ) -> None:
     monkeypatch.setattr(profile_module, "stopwatch", lambda threads: ticks)
+    monkeypatch.setattr(loop_cost, "FITTED", Fitted(loop_cost.EMERALD_RAPIDS, {}))  # all in NHWC
     exe = images(threads)
     x = np.random.default_rng(0).standard_normal((1, 8, 40, 24), dtype=np.float32)
     (before,) = exe.run(x=x)

@@ -139,6 +139,8 @@ def convolution(
     )
 
 
+BLIND = convolution((20, 5, 3, 3), (2, 6, 7), dilations=(7, 5), pads=(7, 5, 7, 5))
+"""Most of its taps see pads alone."""
 CONVOLUTIONS = [
     convolution((37, 5, 3, 3), (2, 9, 8)),
     convolution((70, 17, 1, 1), (3, 7, 7)),
@@ -157,7 +159,7 @@ CONVOLUTIONS = [
     convolution((64, 3, 7, 7), (1, 19, 17), strides=(2, 2), pads=(3, 3, 3, 3)),
     convolution((33, 16, 1, 1), (2, 7, 9), pads=(1, 0, 2, 3)),
     convolution((20, 5, 3, 2), (2, 4, 5), strides=(1, 2), dilations=(2, 3), pads=(5, 9, 4, 7)),
-    convolution((20, 5, 3, 3), (2, 6, 7), dilations=(7, 5), pads=(7, 5, 7, 5)),
+    BLIND,
     convolution((24, 17, 3, 3), (2, 9, 7), groups=2, strides=(2, 1), pads=(1, 0, 0, 1)),
     convolution((40, 1, 1, 5), (3, 2, 3), pads=(0, 4, 0, 2)),  # no window sees an image alone
 ]
@@ -301,6 +303,19 @@ def test_a_kernel_is_its_group_at_the_default_schedule(case: Case) -> None:
     for target in TARGETS:
         assert template.valid(load, template.default(load, target), target) is None
     check(case, template.default(load, TARGETS[0]), TARGETS[0])
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: f"lanes{t.lanes}")
+@pytest.mark.parametrize("value", [np.inf, np.nan])
+def test_pads_times_what_is_not_finite_are_no_numbers(target: Target, value: float) -> None:
+    load, rng, sizes = BLIND.workload(), np.random.default_rng(0), BLIND.sizes[0]
+    args = [rng.standard_normal(shape_of(t, sizes)).astype(np.float32) for t in BLIND.types]
+    args[1][3, 2, 0, 0] = value
+    schedule = BLIND.template.default(load, target)
+    got = run(BLIND.template, load, schedule, args, target, sizes)
+    want = run_function(load.body, args)[0]
+    assert np.isnan(want[..., 3]).any()
+    np.testing.assert_array_equal(np.isnan(got), np.isnan(want))
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: f"lanes{t.lanes}")

@@ -251,6 +251,7 @@ class _Loops:
                 self.frame.put("skip", w.mul(u, skip))
                 if self.form.padded:
                     self.frame.put("line", u)
+                    self.put_finite(w.mul(step, w.least(left, size)))
                 self.frame.put("first", w.builder.zext(w.compare(u, "==", 0), WORD))
                 self.frame.put("last", w.builder.zext(w.compare(left, "<=", size), WORD))
                 self.column_of_tiles(bases, panel, first, last, w.mul(step, w.least(left, size)))
@@ -258,6 +259,27 @@ class _Loops:
             w.loop(0, w.greatest(units, 1), part, step=size)  # one, even of no depth
 
         w.loop(lo, hi, chunk, step=CHUNK)
+
+    def put_finite(self, bytes_: Size) -> None:
+        """Tell tiles whether this part of B is finite, where windows are dilated."""
+        w, d, form = self.w, self.d, self.form
+        self.frame.put("finite", w.word(0))
+        if not form.packed:
+            return
+        b, builder, zero = self.frame.pointer("b"), w.builder, w.number(0)
+
+        def line(i: ir.Value, sums: Values) -> Values:
+            there = [w.item(w.at(b, i), v * w.lanes) for v in range(form.vectors)]
+            return [w.fma(w.load(p), zero, s) for p, s in zip(there, sums, strict=True)]
+
+        def look() -> None:
+            sums = w.loop(0, bytes_, line, [zero] * form.vectors, step=form.b_step)
+            total = functools.reduce(builder.fadd, sums)
+            lost = w.any_lane(builder.fcmp_unordered("uno", total, total))
+            self.frame.put("finite", builder.zext(builder.not_(lost), WORD))
+
+        dilated = (w.compare(d[f"dilation_{axis}"], ">", 1) for axis in "yx")
+        w.when(functools.reduce(builder.or_, dilated), look)
 
     def column_of_tiles(self, bases: Bases, panel: Size, lo: Size, hi: Size, bytes_: Size) -> None:
         """Tiles lo..hi over a part of B of so many bytes."""

@@ -123,7 +123,7 @@ class Form:
         names += ["head"] if self.head else []
         operands = (f"e{i}" for i in range(len(self.epilogue.operands)))
         tables = ("row", "y", "x") if self.padded else ("row",)
-        names += ["inside", "inner_taps", "depth", "line", "zeros"] if self.padded else []
+        names += ["inside", "inner_taps", "depth", "line", "zeros", "finite"] if self.padded else []
         return (*names, *operands, *(f"{t}{m}" for t in tables for m in range(self.rows)))
 
 
@@ -257,9 +257,10 @@ class _Tile:
         return w.loop(0, self.frame.word("units"), line, sums)
 
     def seen(self, i: ir.Value, j: ir.Value, there: Values) -> Values:
-        """Whether tap j of line i sees pads alone; where it reads for each row, a pad from zeros.
+        """Whether tap j of line i adds nothing; where it reads for each row, a pad from zeros.
 
-        A number before the first is a great one to an unsigned comparison.
+        Pads alone do where B is finite: 0 x inf is NaN. A number before the first is a great one to
+        an unsigned comparison.
         """
         w, b, names = self.w, self.w.builder, ("down", "right", "dilation_y", "dilation_x")
 
@@ -273,7 +274,8 @@ class _Tile:
                 both = (b.icmp_unsigned("<", n, end) for n, end in ((row, down), (column, right)))
                 inside.append(functools.reduce(b.and_, both))
                 found.append(b.select(inside[-1], pixel, zeros))
-            return [b.not_(functools.reduce(b.or_, inside)), *found]
+            finite = w.compare(self.frame.word("finite"), "!=", 0)
+            return [b.and_(finite, b.not_(functools.reduce(b.or_, inside))), *found]
 
         whole = w.compare(self.frame.word("inside"), "!=", 0)
         return self.either(whole, [ir.Constant(BIT, 0), *there], at_rim)

@@ -161,19 +161,19 @@ ZEN_5 = Constants(
     ghz=4.07,
     fma=2.0,
     loads=2.0,
-    latency=1.05,
-    tile=5.28,
-    run=1.0,
-    store=0.3,
-    call=16800.0,
-    l2=64.4,
-    l3=30.6,
+    latency=1.12,
+    tile=3.21,
+    run=16.4,
+    store=2.85,
+    call=1000.0,
+    l2=27.2,
+    l3=32.4,
     share=0.8,
     share_l2=0.6,
-    apart=0.12,
-    late=0.1,
-    overlap=2.04,
+    apart=0.19,
+    late=0.43,
+    overlap=20.0,
 )
 FITTED = Fitted(EMERALD_RAPIDS, {"emeraldrapids": EMERALD_RAPIDS, "znver5": ZEN_5})
-"""Fitted by `-m benchmarks constants` to the grid "convolution", but for `ghz`, `fma`, `loads`
-and the shares of caches, which are assumed."""
+"""Fitted by `-m benchmarks constants` to the grid "convolution", but for `fma`, `loads` and the
+shares of caches, which are assumed, and `ghz`, which is assumed or that of products."""
