@@ -428,3 +428,15 @@ def test_as_many_profiles_as_there_may_be_and_one_from_0() -> None:
     mod = dispatch(module(Symbol("N", 0, 80), 3), lambda shapes: answer)
     assert clones(mod)[0] == "main[profile0:N=0..1]"
     assert len(mod.clones) == 64
+
+
+def test_a_bucket_whose_sizes_are_not_legal_is_named() -> None:
+    width, out = Symbol("W", 1, 4), Builder()
+    x = Var("x", tensor("float32", 1, 1, 4, width))
+    y = out.emit(ops.max_pool2d, x, kernel=(2, 2))
+    mod = dispatch(Module({"main": out.function("main", [x], [y])}), log_dispatcher)
+    with pytest.raises(BucketizeError) as caught:
+        show(mod)
+    assert caught.value.__notes__[-1] == (
+        "in main[W=1]: bounds may leave out its sizes, bounds={...} or --dim SYMBOL=LO..HI"
+    )

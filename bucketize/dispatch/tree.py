@@ -237,12 +237,12 @@ class _Leaves:
         """The recipe of all clones that run at the true sizes."""
         bucket = self.clones[name].bucket
         dims = {s: narrowed(self.symbols[s], i) for s, i in bucket.items()}
-        return specialise(self.fn, dims, name)
+        return _legal(self.fn, dims, name)
 
     def padded(self, name: str) -> Function:
         """The recipe of static clones: inputs at the bucket's top, then extents for the masks."""
         bucket = self.clones[name].bucket
-        return specialise(self._padding(bucket).symbolic, tops_of(bucket), name)
+        return _legal(self._padding(bucket).symbolic, tops_of(bucket), name)
 
     def uncovered(self, out: Builder) -> tuple[Atom, ...]:
         """Call the fallback clone, or refuse."""
@@ -349,3 +349,14 @@ def _emit_profiles(leaves: _Leaves, boxes: Sequence[Box], out: Builder) -> tuple
     then = _block(partial(leaves.clone, clone=clone))
     orelse = _block(partial(_emit_profiles, leaves, rest))
     return out.emit_all(IF, inside, then=then, orelse=orelse)
+
+
+def _legal(fn: Function, dims: Mapping[str, Dim], name: str) -> Function:
+    """The clone of a function at these dims, or an error that tells how to leave it out."""
+    try:
+        return specialise(fn, dims, name)
+    except BucketizeError as e:
+        e.add_note(
+            f"in {name}: bounds may leave out its sizes, bounds={{...}} or --dim SYMBOL=LO..HI"
+        )
+        raise
