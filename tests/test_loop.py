@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+
 import numpy as np
 import pytest
 from agreement import agree
@@ -12,6 +14,7 @@ from bucketize.dispatch.tree import dispatch
 from bucketize.errors import BucketizeError, CompileError, PaddingError, ShapeError, TypeRelError
 from bucketize.interpret import evaluate_module
 from bucketize.ir import LOOP, Builder, Const, Module, all_bindings, specialise
+from bucketize.runtime.native import is_too_deep
 from bucketize.text import constants, parse, show
 from bucketize.transform.simplify import simplify
 from dispatchers import log_dispatcher
@@ -347,3 +350,9 @@ def test_wherever_the_stack_ends_calls_without_an_end_are_refused():
     for frames in range(12):
         with pytest.raises(CompileError, match="functions call each other without an end"):
             below(frames)
+
+
+def test_only_what_a_full_stack_raises_is_too_deep():
+    assert is_too_deep(RecursionError())
+    assert is_too_deep(ctypes.ArgumentError("argument 1: <class 'RecursionError'>: too deep"))
+    assert not is_too_deep(ctypes.ArgumentError("argument 1: <class 'TypeError'>: wrong type"))

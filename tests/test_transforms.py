@@ -911,3 +911,12 @@ def test_pad_needs_a_top() -> None:
 
 def test_errors_of_the_user_are_bucketize_errors() -> None:
     assert issubclass(PaddingError, BucketizeError)
+
+
+def test_zeros_of_either_sign_are_not_one_kernel() -> None:
+    x, out = Var("x", tensor("float32", N, 4)), Builder()
+    made = [out.emit(ops.clip, x, lo=zero, hi=5.0) for zero in (0.0, -0.0)]
+    exe = bucketize.compile(Module({"main": out.function("main", [x], made)}))
+    plus, minus = exe.run(x=np.full((2, 4), -1, np.float32))
+    assert not np.signbit(plus).any()
+    assert np.signbit(minus).all()

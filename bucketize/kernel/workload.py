@@ -163,7 +163,8 @@ def signature(
 
     parts += map(place, params)
     for b in members:
-        parts += (b.op, *map(place, b.args), *b.attrs.items(), *map(place, b.outs))
+        attrs = ((name, v, repr(v)) for name, v in b.attrs.items())  # -0.0 is equal to 0.0
+        parts += (b.op, *map(place, b.args), *attrs, *map(place, b.outs))
     return (*parts, *map(place, results))
 
 

@@ -19,5 +19,7 @@ def function_at(address: int) -> Native:
     return made  # type: ignore[no-any-return]
 
 
-TOO_DEEP = (RecursionError, ctypes.ArgumentError)
-"""What a stack that is full raises; ctypes wraps it where it converts the address of a block."""
+def is_too_deep(e: Exception) -> bool:
+    """Whether a stack was full; ctypes wraps that where it converts the address of a block."""
+    wrapped = isinstance(e, ctypes.ArgumentError) and RecursionError.__name__ in str(e)
+    return wrapped or isinstance(e, RecursionError)

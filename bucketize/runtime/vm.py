@@ -6,6 +6,7 @@ Contexts of one image run side by side.
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -33,7 +34,7 @@ from bucketize.program.instruction import (
 from bucketize.program.program import Routine
 from bucketize.runtime.course import Course, course_of
 from bucketize.runtime.image import Image
-from bucketize.runtime.native import TOO_DEEP
+from bucketize.runtime.native import is_too_deep
 from bucketize.runtime.rounds import run_rounds
 from bucketize.runtime.state import State
 from bucketize.runtime.storage import Arena
@@ -93,8 +94,10 @@ class Context:
         """The results of the routine that a call from outside begins with."""
         try:
             return self.invoke(routine, arrays)
-        except TOO_DEEP as e:
-            raise too_deep() from e
+        except (RecursionError, ctypes.ArgumentError) as e:
+            if is_too_deep(e):
+                raise too_deep() from e
+            raise
 
     def invoke(self, routine: Routine, arrays: Sequence[Value]) -> list[Value]:
         """The results of a routine; inputs of the shapes of the last call go the same way."""
