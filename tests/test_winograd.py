@@ -21,6 +21,7 @@ from bucketize.interpret import evaluate_module, run_function
 from bucketize.ir import Builder, Const, Module, Var
 from bucketize.kernel.build import build
 from bucketize.kernel.gemm import conv, minimal, winograd
+from bucketize.kernel.gemm.cost import ALIKE, cold_bytes
 from bucketize.kernel.target import Target, host
 from bucketize.kernel.template import Implementation, Schedule
 from bucketize.kernel.templates import candidates
@@ -369,6 +370,21 @@ def test_a_default_is_what_the_model_finds_best(shape: tuple[Dim, ...], m: int) 
         taken = TEMPLATE.cost(load).seconds(able, {}, target, 8 << 20)
         (best,) = TEMPLATE.cost(load).seconds([default], {}, target, 8 << 20)
         assert best == taken.min()
+
+
+def test_of_patches_that_are_alike_a_default_has_the_smallest() -> None:
+    target = replace(TARGETS[0], name="emeraldrapids", l2=2 << 20, l3=300 << 20)
+    passed_over = 0
+    for size, channels in itertools.product(range(8, 24), (64, 128, 256)):
+        load = static((1, size, size, channels), channels, channels, 3, 3)
+        assert TEMPLATE.cost is not None
+        able = [s for s in legal(TEMPLATE, load, target) if int(s["m"]) <= winograd.UNMEASURED]
+        logs = np.log(TEMPLATE.cost(load).seconds(able, {}, target, cold_bytes(target)))
+        m = int(TEMPLATE.default(load, target)["m"])
+        best = {k: logs[[int(s["m"]) == k for s in able]].min() for k in NUMBERS if k <= 4}
+        assert m == min(k for k, log in best.items() if log <= logs.min() + ALIKE)
+        passed_over += best[m] > logs.min()
+    assert passed_over
 
 
 # --- weights -----------------------------------------------------------------------------------
