@@ -166,7 +166,8 @@ def product_loops(kind: str, schedule: Schedule, target: Target, on: Processor) 
 def test_sums_of_products_stay_in_registers(kind: str, processor: Processor) -> None:
     """At every height of every legal tile, in the turns of several steps and in single ones.
 
-    Addresses of rows do as long as there are no more of them than general registers.
+    Addresses of rows do as long as there are no more of them than general registers; the one from
+    which on the next part of B is fetched may be read again, as it is not in each turn.
     """
     target, image = target_of(processor), kind == "conv"
     found = schedules(kind, target)
@@ -180,7 +181,7 @@ def test_sums_of_products_stay_in_registers(kind: str, processor: Processor) -> 
             for loop in mine:
                 where = f"{height} of {rows} x {vectors}: {loop.on_stack}"
                 assert not loop.spilled, where
-                assert height > 6 or len(loop.on_stack) <= (3 if image else 0), where
+                assert height > 6 or len(loop.on_stack) <= (3 if image else 1), where
 
 
 @BOTH
@@ -213,6 +214,15 @@ def test_low_tiles_wait_for_no_sum_and_fetch_all_that_they_read(processor: Proce
         assert len(turn.destinations) == 8
         steps = turn.sums // (2 * height)
         assert turn.fetched * LINE == steps * 2 * target.lanes * FLOAT_BYTES
+
+
+@BOTH
+def test_a_tile_of_six_rows_that_is_alone_fetches_all_that_it_reads(processor: Processor) -> None:
+    target = target_of(processor)
+    loops = product_loops("dense", scheduled("dense", 6, 2 * target.lanes), target, processor)
+    read = [2 * target.lanes * FLOAT_BYTES * loop.sums // 12 for loop in loops]
+    mine = zip(loops, read, strict=True)
+    assert any(x.function.endswith(".tile6") and x.fetched * LINE == bytes_ for x, bytes_ in mine)
 
 
 def test_a_tile_that_does_not_fit_is_noticed() -> None:

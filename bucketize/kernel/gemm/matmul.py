@@ -10,7 +10,7 @@ from bucketize.kernel.emit.vector import FLOAT_BYTES
 from bucketize.kernel.gemm import cost, epilogue
 from bucketize.kernel.gemm.level import Level, byte_strides, merged, table
 from bucketize.kernel.gemm.macrokernel import kept_bytes, source
-from bucketize.kernel.gemm.microkernel import Form, streaming
+from bucketize.kernel.gemm.microkernel import Form
 from bucketize.kernel.gemm.schedule import knobs, valid
 from bucketize.kernel.loops.loop import schedule_error, spread
 from bucketize.kernel.target import Target
@@ -134,7 +134,6 @@ def form(
         image=image,
         epilogue=tail,
         padded=padded,
-        streaming=streaming(target, vectors),
         weights=str(schedule.get("weights", FORMATS[0])),
     )
 

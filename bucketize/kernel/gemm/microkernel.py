@@ -17,9 +17,10 @@ from llvmlite import ir
 from bucketize.kernel.emit.vector import BIT, FLOAT_BYTES, POINTER, Size, Values, Writer
 from bucketize.kernel.gemm.epilogue import Epilogue
 from bucketize.kernel.gemm.store import Store, Words, finisher
-from bucketize.kernel.target import Target
 
 Turn: TypeAlias = Callable[[ir.Value, Values], Values]
+Fetch: TypeAlias = Callable[[ir.Value, ir.Value, int], None]
+"""Asks for memory in a turn of so many steps, given the first, and where its B is."""
 
 TAPS = ("taps", "tap_step", "inner_taps", "inner_tap_step", "tap_bytes")
 UNROLL = 4
@@ -27,10 +28,8 @@ UNROLL = 4
 16 % longer, two from 2 % less to 9 % longer."""
 LINE = 64  # bytes that a prefetch brings, on all machines that matter
 STREAM = 4096  # bytes that a tile which is alone fetches ahead: the processor stops at a page's end
-STREAMING, STREAMING_SUMS = 4, 16
-"""Rows of a tile that may read B as such a stream; with 32 registers also its vectors of sums. To
-ask whether they do costs others 2 to 6 %, where many tiles share B: with 16 registers those of more
-rows, with 32 those of 6 x 4 vectors, but not those of 8 x 2."""
+STREAMING = 16
+"""Vectors of sums of a tile that may read B as such a stream, in a loop of its own."""
 FIRST, SECOND = 3, 2  # the level of the caches that a prefetch brings a line to, as LLVM counts
 CHAINS = 8
 """Sums that a tile keeps going at least, each of which waits for itself alone: an addition takes
@@ -70,8 +69,6 @@ class Form:
     epilogue: Epilogue
     padded: bool = False
     """Whether windows see pads: zeros that are nowhere in memory."""
-    streaming: int = STREAMING
-    """Rows of a tile that may read B as a stream."""
     weights: str = "float32"
     """What a packed B holds: int8 of each column's steps, which lie before its panel."""
 
@@ -127,11 +124,6 @@ class Form:
         return (*names, *operands, *(f"{t}{m}" for t in tables for m in range(self.rows)))
 
 
-def streaming(target: Target, vectors: int) -> int:
-    """The rows of tiles of so many vectors up to which one that is alone reads B as a stream."""
-    return max(STREAMING, STREAMING_SUMS // vectors) if target.registers > 16 else STREAMING
-
-
 class Tiles:
     """The functions that compute one tile, one for each height: void(block, frame)."""
 
@@ -178,19 +170,19 @@ class _Tile:
         """The sums of the passes before, if this is not the first one."""
         zeros = [self.w.number(0)] * len(self.cells)
         kept = (self.cell(partial, m, v) for m, v in self.cells)
-        return self.either(first, zeros, lambda: [self.w.load(k) for k in kept])
+        return self.either(first, lambda: zeros, lambda: [self.w.load(k) for k in kept])
 
-    def either(self, condition: ir.Value, these: Values, others: Callable[[], Values]) -> Values:
+    def either(
+        self, condition: ir.Value, these: Callable[[], Values], others: Callable[[], Values]
+    ) -> Values:
         """These values where the condition holds, else the others."""
-        b = self.w.builder
-        start, more, go = b.block, b.append_basic_block("more"), b.append_basic_block("go")
-        b.cbranch(condition, go, more)
-        b.position_at_end(more)
-        found = others()
-        end = b.block
-        b.branch(go)
-        b.position_at_end(go)
-        return [self.w.phi((t, start), (o, end)) for t, o in zip(these, found, strict=True)]
+        b, found, ends = self.w.builder, [], []
+        with b.if_else(condition) as branches:
+            for branch, values in zip(branches, (these, others), strict=True):
+                with branch:
+                    found.append(values())
+                    ends.append(b.block)
+        return [self.w.phi(*zip(pair, ends, strict=True)) for pair in zip(*found, strict=True)]
 
     def cell(self, memory: ir.Value, m: int, v: int) -> ir.Value:
         return self.w.item(memory, m * self.form.width + v * self.w.lanes)
@@ -249,7 +241,7 @@ class _Tile:
                     return self.along_depth(depth, there, at, sums, done)
                 blind, *there = self.seen(i, j, there)
                 return self.either(
-                    blind, sums, lambda: self.along_depth(depth, there, at, sums, done)
+                    blind, lambda: sums, lambda: self.along_depth(depth, there, at, sums, done)
                 )
 
             return w.loop(0, count, tap, sums)
@@ -278,12 +270,32 @@ class _Tile:
             return [b.and_(finite, b.not_(functools.reduce(b.or_, inside))), *found]
 
         whole = w.compare(self.frame.word("inside"), "!=", 0)
-        return self.either(whole, [ir.Constant(BIT, 0), *there], at_rim)
+        return self.either(whole, lambda: [ir.Constant(BIT, 0), *there], at_rim)
 
     def along_depth(
         self, depth: ir.Value, rows: Values, b: ir.Value, sums: Values, done: Size = 0
     ) -> Values:
         """The sums with `depth` steps added, of a reduction of which `done` steps went before."""
+        if not self.form.packed:
+            return self.turns(depth, rows, b, sums, lambda *_: None)
+
+        def shared() -> Values:
+            return self.turns(
+                depth, rows, b, sums, lambda k, _, n: self.fetch_ahead(self.w.add(done, k), n)
+            )
+
+        def stream() -> Values:
+            return self.turns(depth, rows, b, sums, lambda _, at, n: self.fetch_stream(at, n))
+
+        if self.form.image or len(self.cells) > STREAMING:
+            return shared()
+        alone = self.w.compare(self.frame.word("alone"), "!=", 0)
+        return self.either(alone, stream, shared)
+
+    def turns(
+        self, depth: ir.Value, rows: Values, b: ir.Value, sums: Values, fetch: Fetch
+    ) -> Values:
+        """The same, in a loop that fetches something in each of its turns."""
         w = self.w
         b_step: Size = self.form.b_step
         if not self.form.packed:
@@ -293,7 +305,7 @@ class _Tile:
             def body(k: ir.Value, sums: Values) -> Values:
                 here, at = [w.item(r, k) for r in rows], w.at(b, w.mul(k, b_step))
                 if fetches:
-                    self.fetch_ahead(w.add(done, k), at, steps)
+                    fetch(k, at, steps)
                 chains = self.apart(sums)
                 for u in range(steps):
                     chain, there = u % len(chains), [w.item(r, u) for r in here]
@@ -336,14 +348,11 @@ class _Tile:
             total = [self.w.builder.fadd(a, b) for a, b in zip(total, chain, strict=True)]
         return total
 
-    def fetch_ahead(self, k: Size, b: ir.Value, steps: int) -> None:
+    def fetch_ahead(self, k: Size, steps: int) -> None:
         """Ask for lines of the part of B that comes next, as many in a turn as it has steps.
 
-        They are asked for at the begin of the tile's reduction, until it has had its share. A low
-        tile that is alone asks for what it is about to read from `b` on itself.
+        They are asked for at the begin of the tile's reduction, until it has had its share.
         """
-        if not self.form.packed:
-            return
         w = self.w
 
         def share() -> None:
@@ -351,13 +360,12 @@ class _Tile:
             for line in range(steps):
                 w.prefetch(w.at(at, line * LINE), SECOND)
 
-        def stream() -> None:
-            for line in range(0, steps * self.form.b_step, LINE):
-                w.prefetch(w.beyond(b, STREAM + line), FIRST)
-
         w.when(w.compare(k, "<", self.frame.word("lines")), share)
-        if not self.form.image and self.height <= self.form.streaming:
-            w.when(w.compare(self.frame.word("alone"), "!=", 0), stream)
+
+    def fetch_stream(self, b: ir.Value, steps: int) -> None:
+        """Ask for what the tile itself, which is alone, is about to read from `b` on."""
+        for line in range(0, steps * self.form.b_step, LINE):
+            self.w.prefetch(self.w.beyond(b, STREAM + line), FIRST)
 
     def step(self, rows: Values, b: ir.Value, sums: Values) -> Values:
         """One step of the reduction: an outer product."""
