@@ -151,6 +151,17 @@ def test_activations(name):
     check(layer("RNN", activations=[name], **given), (3, 2), compiled=False)
 
 
+@pytest.mark.parametrize(
+    ("name", "alpha", "beta"),
+    [("Affine", 1, 0), ("ThresholdedRelu", 1, None), ("ScaledTanh", 1, 1), ("Elu", 1, None)],
+)
+def test_parameters_that_are_not_given_are_those_of_the_operators(name, alpha, beta):
+    """Onnxruntime, which takes 0 for most of them, is told."""
+    told = {"activation_alpha": [alpha]} | ({} if beta is None else {"activation_beta": [beta]})
+    whole = layer("RNN", activations=[name], **{k: list(map(float, v)) for k, v in told.items()})
+    check(layer("RNN", activations=[name]), oracle=lambda _, x: run_ort(whole, x), compiled=False)
+
+
 def test_activations_take_their_parameters_in_order():
     names = ["HardSigmoid", "Tanh", "LeakyRelu"]
     check(

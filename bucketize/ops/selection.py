@@ -113,8 +113,9 @@ def non_max_suppression(
     """Rows (batch, class, box): the best boxes of each class that do not overlap a better one.
 
     At most `most` of each class, of scores above `least`; the intersection of two is at most
-    `overlap` of their union. Boxes are corners (y, x, y, x), or (x, y, width, height) with
-    `center` (ONNX NonMaxSuppression).
+    `overlap` of their union. Boxes are any two opposite corners (y, x, y, x), or (x, y, width,
+    height) with `center`, where none overlaps one of a width or height below 0 (ONNX
+    NonMaxSuppression).
     """
     rows = _kept(boxes, scores, most, overlap, least, center=center)
     return np.array(rows, np.int64).reshape(-1, 3)
@@ -159,10 +160,10 @@ def kept_boxes(
 
 
 def _corners(boxes: Array, center: bool) -> Array:
-    """The lower corners of boxes, then the upper ones."""
+    """The lower corners of boxes, then the upper ones; a width below 0 puts them the other way."""
     a, b = boxes[..., :2], boxes[..., 2:]
-    a, b = (a - b / 2, a + b / 2) if center else (a, b)
-    return np.concatenate([np.minimum(a, b), np.maximum(a, b)], -1)
+    ends = (a - b / 2, a + b / 2) if center else (np.minimum(a, b), np.maximum(a, b))
+    return np.concatenate(ends, -1)
 
 
 def _best(boxes: Array, scores: Array, most: int, overlap: float, least: float) -> list[int]:

@@ -73,9 +73,11 @@ def _sides(s: Source, center: bool) -> None:
         s("e = (image * n + t) * 4", *(f"s{i} = x0[e + {i}]" for i in range(4)))
         if center:
             s("s2 *= float32(0.5)", "s3 *= float32(0.5)")
-            s("s0, s1, s2, s3 = s0 - s2, s1 - s3, s0 + s2, s1 + s3")
-        s("low_y[t] = least(s0, s2)", "high_y[t] = greatest(s0, s2)")
-        s("low_x[t] = least(s1, s3)", "high_x[t] = greatest(s1, s3)")
+            s("low_y[t] = s0 - s2", "high_y[t] = s0 + s2")
+            s("low_x[t] = s1 - s3", "high_x[t] = s1 + s3")
+        else:
+            s("low_y[t] = least(s0, s2)", "high_y[t] = greatest(s0, s2)")
+            s("low_x[t] = least(s1, s3)", "high_x[t] = greatest(s1, s3)")
         s("area[t] = (high_x[t] - low_x[t]) * (high_y[t] - low_y[t])")
         s("left = low_x[t] if low_x[t] < left else left")
         s("right = high_x[t] if high_x[t] > right else right")
