@@ -12,7 +12,7 @@ from kernel_call import F32, C, Group, M, N, check, floats, number, workload
 from bucketize import ops
 from bucketize.ir import Const
 from bucketize.kernel.loops.elementwise import OPEN, RUNS, STANDS, axes_of, collapsed
-from bucketize.types import ANY, Dim, tensor
+from bucketize.types import ANY, Dim, Symbol, tensor
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16", "int32"])
@@ -57,6 +57,19 @@ def test_a_value_used_twice_and_a_number_of_higher_rank() -> None:
     y = g(ops.mul, x, x)
     load = g.returns(g(ops.sub, y, g(ops.add, y, Const(np.full((1, 1), 2, np.float32)))))
     check(load, [floats(9)], {"N": 9})
+
+
+@pytest.mark.parametrize("along", ["1010", "0101", "0110", "1001", "1101", "0010"])
+def test_rows_of_several_axes_begin_wherever_an_operand_does(along: str) -> None:
+    """Runs that begin within a row, and go on over the ends of one axis, of two, of all."""
+    whole = (Symbol("B", 2), Symbol("D", 2), N, M)
+    part = tuple(d if a == "1" else 1 for d, a in zip(whole, along, strict=True))
+    g = Group(tensor(F32, *whole), tensor(F32, *part))
+    load = g.returns(g(ops.sub, *g.params))
+    for sizes in ((2, 3, 5, 7), (3, 2, 1, 90), (2, 2, 37, 1)):
+        env = dict(zip("BDNM", sizes, strict=True))
+        shapes = [[env.get(str(d), d) for d in dims] for dims in (whole, part)]
+        check(load, [floats(*s, seed=k) for k, s in enumerate(shapes)], env)
 
 
 @pytest.mark.parametrize(

@@ -98,9 +98,9 @@ def _source(workload: Workload) -> str:
     s = Source()
     for g, (members, _) in enumerate(groups):
         s(f"n{g} = {' * '.join(f'e{a}' for a in members) or '1'}")
-    with s.pieces([f"n{g}" for g in range(len(groups))]):
-        for k in operands:
-            s(*_place(k, groups))
+    places = {f"p{k}": ["0", *_strides(k, groups)] for k in operands}
+    with s.pieces([f"n{g}" for g in range(len(groups))], places=places):
+        s(*(f"v{k} = x{k}[p{k}]" for k in operands if groups[-1][1][k] == STANDS))
         with s.loops(t="m"):
             s(*(line for k in operands for line in _load(k, groups[-1])))
             s(*_computed(workload), f"y[i + t] = {_text(workload, workload.body.results[0])}")
@@ -113,15 +113,11 @@ def _source(workload: Workload) -> str:
     return s.kernel(title, pointers, len(params) + 2, names)
 
 
-def _place(k: int, groups: Sequence[Group]) -> Iterator[str]:
-    """Where a run of operand k begins; the element itself, if it is one throughout."""
+def _strides(k: int, groups: Sequence[Group]) -> list[str]:
+    """Those of operand k along the axes of the loops."""
     *outer, (members, does) = groups
-    terms = [f"c{g} * s{k}_{m[-1]}" for g, (m, along) in enumerate(outer) if along[k] != STANDS]
-    if does[k] == STANDS:
-        yield f"v{k} = x{k}[{' + '.join(terms) or '0'}]"
-    else:
-        step = "j" if does[k] == RUNS else f"j * s{k}_{members[-1]}"
-        yield f"p{k} = {' + '.join([*terms, step])}"
+    inner = {STANDS: "0", RUNS: "1", OPEN: f"s{k}_{members[-1]}" if members else "0"}[does[k]]
+    return [*("0" if along[k] == STANDS else f"s{k}_{m[-1]}" for m, along in outer), inner]
 
 
 def _load(k: int, inner: Group) -> Iterator[str]:

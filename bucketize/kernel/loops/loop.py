@@ -29,6 +29,10 @@ from bucketize.types.number import BFLOAT16
 GRAIN = 64  # elements: two threads should not write to one cache line
 DTYPES = frozenset((*map(np.dtype, "?bhilqBHILQefd"), BFLOAT16))
 """What numba computes with, and halves."""
+NOWHERE: Mapping[str, Sequence[str]] = {}
+DEEP = 2
+"""Axes of rows from which on places are carried from row to row: found by the indices they take as
+many products, of numbers more than there are registers. Of one axis they are found faster."""
 HEAD = f"""\
 {IMPORTS}\
 from bucketize.kernel.emit.accumulate import greatest, least, multiply_add, plus, scratch, times
@@ -73,36 +77,54 @@ class Source:
         self.depth = depth
 
     @contextmanager
-    def pieces(self, extents: Sequence[str], longest: int | None = None) -> Iterator[None]:
+    def pieces(
+        self,
+        extents: Sequence[str],
+        longest: int | None = None,
+        places: Mapping[str, Sequence[str]] = NOWHERE,
+    ) -> Iterator[None]:
         """A loop over the runs of begin..end that lie in one row of an array of `extents`.
 
         In it `i` is the first element of the run, `m` its length, `j` its place in the row, and
-        c0, c1, ... the indices of the row.
+        c0, c1, ... the indices of the row. Each name of `places` is where the run begins in another
+        array, by its first element and its strides along all axes: "0" where it stands still.
         """
         *outer, n = extents
+        at = [f"{name} = {_place(*along)}" for name, along in places.items()]
         if not outer and not longest:
-            self("i = begin", "j = begin", "m = end - begin")
+            self("i = begin", "j = begin", "m = end - begin", *at)
             yield
             return
         self("if begin >= end:", "    return", "i = begin", f"j = i % {n}", f"r = i // {n}")
         for axis in reversed(range(1, len(outer))):
             self(f"c{axis} = r % {outer[axis]}", f"r //= {outer[axis]}")
         self(*["c0 = r"][: len(outer)])
+        kept = places if len(outer) >= DEEP else NOWHERE
+        self(*at[: len(kept)])
         with self.block("while i < end:"):
             self(f"m = least({n} - j, end - i)")
             if longest:
                 self(f"m = least(m, {longest})")
+            self(*at[len(kept) :])
             yield
             self("i += m", "j += m")
-            self._carry("j", n, outer)
+            self(*(f"{name} += {_times('m', s[-1])}" for name, s in kept.items() if s[-1] != "0"))
+            self._carry("j", extents, kept)
 
-    def _carry(self, index: str, extent: str, outer: Sequence[str]) -> None:
-        with self.block(f"if {index} == {extent}:"):
+    def _carry(
+        self, index: str, extents: Sequence[str], places: Mapping[str, Sequence[str]]
+    ) -> None:
+        *outer, n = extents
+        with self.block(f"if {index} == {n}:"):
             self(f"{index} = 0")
             if outer:
-                self(f"c{len(outer) - 1} += 1")
-                if len(outer) > 1:
-                    self._carry(f"c{len(outer) - 1}", outer[-1], outer[:-1])
+                axis = len(outer) - 1
+                self(f"c{axis} += 1")
+                for name, (*_, step, within) in places.items():
+                    self(*_moved(name, step, n, within))
+                if axis:
+                    behind = {name: strides[:-1] for name, strides in places.items()}
+                    self._carry(f"c{axis}", outer, behind)
 
     def kernel(self, title: str, pointers: Sequence[str], first: int, dims: Sequence[str]) -> str:
         """The text of the file; the block holds `first` addresses before begin and end."""
@@ -112,6 +134,24 @@ class Source:
         loads = [f"    {name} = block[{i}]" for name, i in names]
         lines = [*(f"    {p}" for p in pointers), *loads, body]
         return f'"""{title}"""\n' + HEAD + "\n".join(lines) + "\n"
+
+
+def _times(count: str, stride: str) -> str:
+    return count if stride == "1" else f"{count} * {stride}"
+
+
+def _moved(name: str, step: str, n: str, within: str) -> Iterator[str]:
+    """On by a step of an axis, from behind the `n` elements of the axis within it."""
+    back = "" if within == "0" else f" - {_times(n, within)}"
+    if step != "0" or back:
+        yield f"{name} += {step}{back}"
+
+
+def _place(first: str, *strides: str) -> str:
+    """Where the run begins."""
+    indices = [*(f"c{axis}" for axis in range(len(strides) - 1)), "j"]
+    terms = [_times(c, s) for c, s in zip(indices, strides, strict=True) if s != "0"]
+    return " + ".join([*([first] if first != "0" else []), *terms]) or "0"
 
 
 def kernel_text(

@@ -32,14 +32,14 @@ def nest(rank: int, inner: str) -> Source:
     """A copy of x0, read at `base` along strides; on the last axis it runs, stands, or neither."""
     s = Source()
     rank = max(rank, 1)
-    with s.pieces([f"e{a}" for a in range(rank)]):
-        step = {RUNS: "j", STANDS: "0", OPEN: f"j * s{rank - 1}"}[inner]
-        s(f"p = {' + '.join(['base', *(f'c{a} * s{a}' for a in range(rank - 1)), step])}")
+    step = {RUNS: "1", STANDS: "0", OPEN: f"s{rank - 1}"}[inner]
+    along = ["base", *(f"s{a}" for a in range(rank - 1)), step]
+    with s.pieces([f"e{a}" for a in range(rank)], places={"p": along}):
         if inner == RUNS:
             s("copied(y, i, x0, p, m)")
         else:
             with s.loops(t="m"):
-                at = "p" if inner == STANDS else f"p + t * s{rank - 1}"
+                at = "p" if inner == STANDS else f"p + t * {step}"
                 s(f"y[i + t] = x0[{at}]")
     return s
 
