@@ -71,7 +71,8 @@ def test_patterns_that_are_written_out(mode: str, factor: int, coordinates: str)
 )
 def test_nearest_of_every_size(dtype: str, rounding: str, axes: tuple[int, ...]) -> None:
     factors = (W * 3, W * 2)[: len(axes)] if axes[-1] == 2 else ()
-    for sizes in filter(None, ((D, D)[: len(axes)], factors)):
+    copied = (H * 3, W * 2) if axes == (1, 2) else ()
+    for sizes in filter(None, ((D, D)[: len(axes)], factors, copied)):
         image = tensor(dtype, N, H, W)
         load = workload(ops.resize, image, axes=axes, sizes=sizes, rounding=rounding)
         x = np.random.default_rng(0).integers(0, 2 if dtype == "bool" else 99, (3, 4, 9))

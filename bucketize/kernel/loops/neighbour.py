@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -77,11 +78,15 @@ class Plan:
 
     @cached_property
     def pattern(self) -> list[list[Tap]]:
+        """Along the last axis, if its elements are not themselves rows."""
+        return [] if self.behind else self._pattern(self.last)
+
+    def _pattern(self, k: int) -> list[list[Tap]]:
         """The neighbours of each of the elements that one becomes; none if that is not known."""
-        attrs, x = self.b.attrs, self.b.args[0].type.shape[self.axes[-1]]
-        if len(self.b.args) > 1 or self.behind or x == 0:
+        attrs, x, place = self.b.attrs, self.b.args[0].type.shape[self.axes[k]], self.place(k)
+        if len(self.b.args) > 1 or place is None or x == 0:
             return []
-        size = attrs["sizes"][-1]
+        size = attrs["sizes"][place]
         factors = range(2, MOST + 1) if self.nearest else (2, 4, 8)  # exact in float32
         factor = next((f for f in factors if size == x * f), None)
         if factor is None or attrs["coordinates"] in ("align_corners", "half_pixel_symmetric"):
@@ -103,8 +108,19 @@ class Plan:
     @property
     def repeats(self) -> bool:
         """Whether each element is there several times, and nothing else is."""
-        same = all(taps == [(0, 1.0)] for taps in self.pattern)
-        return self.nearest and bool(self.pattern) and same
+        return self.nearest and _same(self.pattern)
+
+    @cached_property
+    def copies(self) -> int:
+        """How often each row is there, if nothing else is; 0 if that is not known."""
+        if not self.repeats or len(self.before) != 1:
+            return 0
+        pattern = self._pattern(0)
+        return len(pattern) if _same(pattern) else 0
+
+
+def _same(pattern: Sequence[Sequence[Tap]]) -> bool:
+    return bool(pattern) and all(taps == [(0, 1.0)] for taps in pattern)
 
 
 def write_scale(s: Source, plan: Plan, k: int) -> None:

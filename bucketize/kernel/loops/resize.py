@@ -3,7 +3,8 @@
 A row is made of rows of the argument, of which each is first brought to its new length and kept for
 as long as rows of the result want it. Which neighbours an element has, and their weights, is found
 once a call for the last axis, once a row for those before it. Where the last axis grows by a known
-whole factor, its elements repeat one pattern, which is written out.
+whole factor, its elements repeat one pattern, which is written out. Where all that both axes do is
+to have their elements several times, the loop is over the argument's rows, and nothing is found.
 """
 
 from __future__ import annotations
@@ -37,6 +38,17 @@ def _accepts(b: Binding) -> bool:
 
 def _source(workload: Workload) -> str:
     plan, s = Plan(workload.anchor), Source()
+    if plan.copies:
+        _copies(s, plan)
+    else:
+        _rows(s, plan, workload)
+    names = [f"{name}{k}" for name in "no" for k in range(len(plan.axes))]
+    moved = (0,) if plan.nearest else None
+    return kernel_text(_title(workload), workload, s, [*names, "inner"], moved=moved)
+
+
+def _rows(s: Source, plan: Plan, workload: Workload) -> None:
+    """Row by row of the result, whose neighbours are found."""
     kind = dtype_text(workload.result.dtype)
     for k in range(len(plan.axes)):
         write_scale(s, plan, k)
@@ -46,9 +58,12 @@ def _source(workload: Workload) -> str:
         _memory(s, plan, workload, kind)
         _table(s, plan)
     (_nearest_rows if plan.nearest else _weighted_rows)(s, plan, kind)
-    names = [f"{name}{k}" for name in "no" for k in range(len(plan.axes))]
-    moved = (0,) if plan.nearest else None
-    return kernel_text(_title(workload), workload, s, [*names, "inner"], moved=moved)
+
+
+def _copies(s: Source, plan: Plan) -> None:
+    """Row by row of the argument, which is written wherever it is to be: none is looked up."""
+    with s.loops(i="begin, end", k=str(plan.copies)):
+        s(f"repeated(y, (i * {plan.copies} + k) * o1, x0, i * n1, n1, {len(plan.pattern)})")
 
 
 def _title(workload: Workload) -> str:
@@ -233,7 +248,8 @@ def _launch(workload: Workload, shapes: Shapes) -> Launch:
     x, out = argument_shapes(workload, shapes)[0], shapes[-1]
     old, new = ([shape[a] for a in plan.axes] for shape in (x, out))
     inner = product(x[plan.axes[-1] + 1 :])
-    extent = product(x[: plan.axes[0]]) * product(new[k] for k in plan.before)
+    rows = old if plan.copies else new
+    extent = product(x[: plan.axes[0]]) * product(rows[k] for k in plan.before)
     space: Dim = 0
     if not plan.flat and not plan.repeats:
         taps = plan.taps(plan.last)
@@ -249,9 +265,10 @@ def _counts(workload: Workload, at: Loops) -> Counts:
     plan = Plan(workload.anchor)
     *extents, inner = at.dims
     row = inner * (1 if plan.flat else extents[-1])
-    elements = at.extent * row
+    made = at.extent * (plan.copies or 1)
+    elements = made * row
     if plan.flat or plan.pattern:
-        return {"row": 2 * at.extent, "simple": elements * plan.rows}
+        return {"row": 2 * made, "simple": elements * plan.rows}
     looked_up = elements * plan.taps(plan.last)
     kind = "simple" if plan.behind else "apart"
     return {"row": 2 * at.extent, kind: looked_up, "multiply": elements * plan.rows}
