@@ -312,3 +312,18 @@ def test_no_job_is_asked_of_a_measurer_when_it_is_late() -> None:
     assert len(world.jobs) == 2
     assert not list(Bench(world).measured(jobs, lambda: True))
     assert len(list(Bench(world).measured(jobs))) == 3
+
+
+def test_what_cannot_be_afforded_does_not_end_the_search_of_what_can(scene: Scene) -> None:
+    """Whether it is enough is told by all that is worth anything."""
+    with opened(model(), **scene.options(World(0, 0), None)) as session:
+        subjects, agenda = session.subjects, session.agenda
+        shares = agenda.shares(subjects)
+        worth = {t: agenda.worth(agenda.heard(t), shares[t]) for t in session.tasks}
+        dear = max(worth, key=lambda task: worth[task])
+        agenda.until = sum(worth.values()) - worth[dear] / 2
+        every = agenda.batch(1, subjects, lambda _: 1.0, math.inf)
+        some = agenda.batch(1, subjects, lambda task: 1e6 if task is dear else 1.0, 3.0)
+    assert every[0][0] is dear
+    assert some
+    assert dear not in {task for task, _ in some}

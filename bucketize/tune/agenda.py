@@ -101,12 +101,13 @@ class Agenda:
         lanes = max(lanes, 1)
         room = max(BATCH, TOGETHER * lanes, len(later) // SHARE)
         together = TOGETHER * math.ceil(lanes / max(len(worth), 1))  # that no lane is idle
-        while worth and room and (self.is_blind or sum(worth.values()) >= self.until):
+        dear = 0.0  # the worth of what cannot be afforded now
+        while worth and room and (self.is_blind or sum(worth.values()) + dear >= self.until):
             task = max(worth, key=lambda t: worth[t])
             most = min(together, self.left(task))
             count = int(min(most if self.is_blind else 1, room, afford_s / price(task)))
             if not count:
-                del worth[task]
+                dear += worth.pop(task)
                 continue
             mine = asked.setdefault(task, [])
             found = later[task].ask(count)

@@ -138,8 +138,11 @@ class Session:
         budget = self.budget
         if not budget.is_limited or not self.site.has_clock:
             return 0.0
-        needed = [max(self.confirm_s(subject), budget.of_races(subject)) for subject in some]
-        able = [seconds for seconds in needed if seconds <= budget.grace_s]
+        able = []
+        for subject in some:
+            found, least = self.confirm_s(subject), budget.of_races(subject)
+            if max(found, least) <= (budget.grace_s if found else budget.left_s):
+                able.append(max(found, least))
         return max(min(sum(able), self.seconds / 2), max(able, default=0.0))
 
     def run(self, batch: Sequence[Asked], some: Sequence[Subject]) -> None:
