@@ -40,6 +40,8 @@ class Meter:
     """None until something is told."""
     end: float | None = None
     """The latest time of the clock at which the work stops, finished or not."""
+    limited: float | None = None
+    """When that was first told."""
 
     def __post_init__(self) -> None:
         """The time runs from now on."""
@@ -53,6 +55,8 @@ class Meter:
             self.start, self.first = self.last, done
         self.what, self.done, self.total = what, done, total
         self.end = None if left_s is None else self.last + left_s
+        if self.limited is None and self.end is not None:
+            self.limited = self.last
 
     @property
     def rate(self) -> float | None:
@@ -69,13 +73,26 @@ class Meter:
             guesses.append(self.last + (self.total - self.done) / self.rate - self.clock())
         return max(min(guesses), 0.0) if guesses else None
 
+    @property
+    def share(self) -> float:
+        """Of the work, or of its time if more of that has passed."""
+        done = self.done / self.total if self.total else 0.0
+        if self.end is None or self.limited is None:
+            return done
+        time = max(self.end - self.limited, 1e-9)
+        return min(max(done, (self.clock() - self.limited) / time), 1.0)
+
     def counters(self) -> str:
         """`12/40  0.8/s  0:00:35 left`; the time that has passed until more is known."""
         count = [] if self.total is None else [f"{self.done}/{self.total}"]
         rate = [] if self.rate is None else [per_time(self.rate)]
         left = self.left_s
-        passed = f"{span(self.clock() - self.begin)} so far"
-        return "  ".join([*count, *rate, passed if left is None else f"{span(left)} left"])
+        over_s = 0.0 if self.end is None else self.clock() - self.end
+        if left is None:
+            time = f"{span(self.clock() - self.begin)} so far"
+        else:
+            time = f"{span(over_s)} over" if over_s > 0 else f"{span(left)} left"
+        return "  ".join([*count, *rate, time])
 
     def line(self) -> str:
         """All of it as a line of text."""
@@ -175,7 +192,7 @@ def _picture(meter: Meter, spinner: Spinner) -> Table:
     grid = Table.grid(padding=(0, 1), expand=True)
     for ratio in (None, None, None, None, 1):
         grid.add_column(no_wrap=True, overflow="ellipsis", ratio=ratio)
-    bar = ProgressBar(meter.total or None, meter.done, width=BAR)
+    bar = ProgressBar(1.0 if meter.total else None, meter.share, width=BAR)
     grid.add_row(spinner, Text(meter.title), bar, meter.counters(), Text(f" {meter.what}"))
     return grid
 

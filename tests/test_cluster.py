@@ -168,6 +168,17 @@ def echo(client: Pretended, *said: object) -> list[tuple[int, object]]:
     return list(cluster.spread(starts))
 
 
+def test_what_workers_began_is_finished_when_it_is_late_and_nothing_else_begins() -> None:
+    client = Pretended(HERE, HERE)
+    cluster = Cluster(client, patience_s=0.0)
+    starts = [partial(lambda i, address: cluster.start(address, str, i), i) for i in range(6)]
+    came = list(cluster.spread(starts, is_late=lambda: len(client.asked) >= 2))
+    assert sorted(came) == [(0, "0"), (1, "1")]
+    assert len(client.asked) == 2
+    assert not list(cluster.measured([None], lambda: True))  # type: ignore[list-item]
+    assert len(client.asked) == 2
+
+
 def test_what_was_lost_is_tried_by_another_once() -> None:
     client = Pretended(HERE, HERE)
     client.fate = lambda address: "finished" if address == "tcp://w:1" else "pending"
@@ -369,7 +380,7 @@ def test_two_threads_are_what_the_workers_have(client: Any, log: Path) -> None:
 class Faster(Watched):
     """All but the default seem fast; clones are truly timed."""
 
-    def measured(self, jobs: Any) -> Iterator[tuple[int, list[Outcome]]]:
+    def measured(self, jobs: Any, *_: object, **__: object) -> Iterator[tuple[int, list[Outcome]]]:
         for i, job in enumerate(jobs):
             fast = [Outcome(seconds=(1e-6,) * 9)] * (len(job.implementations) - 1)
             yield i, [Outcome(seconds=(2e-6,) * 9), *fast]

@@ -54,6 +54,7 @@ COURSES = [
     ([(0, 0, 40, 99.0), (10, 20, 40, 89.0)], "20/40  2.0/s  0:00:10 left"),
     ([(0, 0, 9, None), (9, 9, 9, None), (1, 0, 4, None), (1, 1, 4, None)], "1/4  1.0/s  0:00:03 l"),
     ([(0, 0, 0, None)], "0/0  0:00:00 so far"),
+    ([(0, 0, 40, 9.0), (12, 2, 40, -3.0)], "2/40  10.0/min  0:00:03 over"),
 ]
 
 
@@ -75,6 +76,21 @@ def test_the_time_left_runs_between_two_steps(clock: Clock) -> None:
     assert meter.left_s == 6
     clock.now += 40
     assert meter.left_s == 0
+
+
+def test_a_bar_shows_the_work_or_the_time_whichever_is_further(clock: Clock) -> None:
+    meter = Meter("tuning", clock)
+    clock.now += 50
+    meter.tell("", 10, 40)
+    assert meter.share == 0.25
+    meter.tell("", 10, 40, left_s=20.0)  # the time runs from here
+    assert meter.share == 0.25
+    clock.now += 15
+    assert meter.share == 0.75
+    meter.tell("", 36, 40, left_s=5.0)
+    assert meter.share == 0.9
+    clock.now += 10
+    assert meter.share == 1.0
 
 
 def test_lines_come_after_two_seconds_and_every_ten(

@@ -227,7 +227,7 @@ def test_no_more_is_asked_at_once_than_is_worth_it(log: Path, stack: ExitStack) 
     """When all that was asked turns out as expected, the rest is worth less than `until`."""
     session = begun(stack, log, module(), LOW, until=0.02)
     (task,) = session.tasks
-    ((asked_of, asked),) = session.batch()
+    ((asked_of, asked),) = session.batch(session.subjects)
     assert asked_of is task
     search = session.agenda.heard(task)
     assert search.expecting(asked[:-1]).gain() >= 0.02

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 @click.option(
     "--seconds",
     type=click.FloatRange(min=0, min_open=True),
-    help="Stop after this time, which goes where it is expected to bring most.",
+    help="Stop after this time, reading MODEL not counted; it goes where it should bring most.",
 )
 @click.option(
     "--until",
@@ -200,6 +200,7 @@ class Report:
             "trials_in_log": self.known,
             "seconds": self.seconds,
             "interrupted": self.interrupted,
+            "unreached": [subject.function for subject in self.session.unreached],
             "best": records(self.best),
             "confirmed": records(self.confirmed),
         }
@@ -218,6 +219,8 @@ class Report:
             f"{self.confirmations} measurements to confirm"
         )
         kept = f"{self.session.journal.log} has {self.known} of this model"
-        if self.interrupted:
-            return f"interrupted: {done}; {kept}\nthe same command goes on from there"
-        return f"{done}; {kept}"
+        short = self.session.shortfall()
+        told = [f"interrupted: {done}; {kept}" if self.interrupted else f"{done}; {kept}", short]
+        if short or self.interrupted:
+            told.append("the same command goes on from there")
+        return "\n".join(filter(None, told))

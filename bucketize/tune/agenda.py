@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TypeAlias
@@ -25,6 +25,7 @@ NEIGHBOURS = 4  # whose best are tried early
 FEW = 3  # of the best of a task are confirmed
 
 Asked: TypeAlias = tuple[Task, list[Proposal]]
+Price: TypeAlias = Callable[[Task], float]
 
 
 @dataclass
@@ -78,26 +79,41 @@ class Agenda:
 
     # --- what is next ----------------------------------------------------------------------------
 
-    def batch(self, lanes: int) -> list[Asked]:
+    def batch(
+        self, lanes: int, subjects: Sequence[Subject], price: Price, afford_s: float
+    ) -> list[Asked]:
         """What to compile and time next: most of it where most is expected; nothing if enough.
 
         What was asked is taken to turn out as expected. It is enough when the next trials of all
         tasks that may have more are worth less than `until` together.
+
+        Args:
+            lanes: how many jobs are measured at once.
+            subjects: whose tasks are asked for.
+            price: seconds that a trial of a task takes.
+            afford_s: what all of them may take.
+
         """
-        shares = self.shares()
-        later = {task: self.heard(task) for task in self.tasks if self.left(task)}
+        shares = self.shares(subjects)
+        later = {task: self.heard(task) for task in shares if self.left(task)}
         worth = {task: self.worth(search, shares[task]) for task, search in later.items()}
         asked: dict[Task, list[Proposal]] = {}
         lanes = max(lanes, 1)
         room = max(BATCH, TOGETHER * lanes, len(later) // SHARE)
         together = TOGETHER * math.ceil(lanes / max(len(worth), 1))  # that no lane is idle
-        while worth and room and (self.is_blind or sum(worth.values()) >= self.until):
+        dear = 0.0  # the worth of what cannot be afforded now
+        while worth and room and (self.is_blind or sum(worth.values()) + dear >= self.until):
             task = max(worth, key=lambda t: worth[t])
-            mine = asked.setdefault(task, [])
             most = min(together, self.left(task))
-            found = later[task].ask(min(most, room) if self.is_blind else 1)
+            count = int(min(most if self.is_blind else 1, room, afford_s / price(task)))
+            if not count:
+                dear += worth.pop(task)
+                continue
+            mine = asked.setdefault(task, [])
+            found = later[task].ask(count)
             mine += found
             room -= len(found)
+            afford_s -= len(found) * price(task)
             later[task] = later[task].expecting(found)
             worth[task] = self.worth(later[task], shares[task])
             if len(mine) == most:
@@ -144,21 +160,21 @@ class Agenda:
             return 1.0 / (1 + len(search.tried))
         return search.gain() * share
 
-    def shares(self) -> dict[Task, float]:
+    def shares(self, subjects: Sequence[Subject]) -> dict[Task, float]:
         """What tasks take of all latency: of their clones', and these by the weight of sizes."""
-        weights = sum(subject.weight for subject in self.subjects)
+        weights = sum(subject.weight for subject in subjects)
         found: dict[Task, float] = {}
-        for subject in self.subjects:
+        for subject in subjects:
             takes = {task: self.knowledge.takes(task) for task in subject.tasks}
             whole = sum(takes.values())
             found |= {t: s / whole * (subject.weight / weights) for t, s in takes.items()}
         return found
 
-    def promises(self) -> dict[Subject, float]:
+    def promises(self, subjects: Sequence[Subject]) -> dict[Subject, float]:
         """The share of all latency that the best of each clone's tasks would save."""
-        shares = self.shares()
+        shares = self.shares(subjects)
         found = {}
-        for subject in self.subjects:
+        for subject in subjects:
             best = {task: self.searches[task].best for task in subject.tasks}
             saved = (shares[t] * max(1 - b[1], 0) for t, b in best.items() if b is not None)
             found[subject] = sum(saved)

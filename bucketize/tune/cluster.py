@@ -26,7 +26,7 @@ from bucketize.tune.environment import VERSIONS, Environment, here
 from bucketize.tune.loan import POLL_S, TRIES, Future, Loans, Start, distributed
 from bucketize.tune.measure import Job, Outcome, Worker
 from bucketize.tune.race import Pair, Race
-from bucketize.tune.site import MOST_THREADS, LostError, Racer
+from bucketize.tune.site import MOST_THREADS, LostError, Racer, never
 from bucketize.tune.task import Subject
 from bucketize.tune.trial import Source
 
@@ -158,9 +158,15 @@ class Cluster:
         came = dict(self.measured(jobs))
         yield from (came[i] for i in range(len(jobs)))
 
-    def measured(self, jobs: Sequence[Job]) -> Iterator[tuple[int, list[Outcome]]]:
-        """As they come: the number of a job, and its outcomes; none if it was lost."""
-        for i, came in self.spread([partial(self.start_job, job) for job in jobs]):
+    def measured(
+        self, jobs: Sequence[Job], is_late: Callable[[], bool] = never
+    ) -> Iterator[tuple[int, list[Outcome]]]:
+        """As they come: the number of a job, and its outcomes; none if it was lost.
+
+        When it is late no job begins; those that have begun are finished.
+        """
+        starts = [partial(self.start_job, job) for job in jobs]
+        for i, came in self.spread([] if is_late() else starts, is_late=is_late):
             yield i, came or []
 
     def start_job(self, job: Job, address: str) -> Future:
@@ -178,13 +184,17 @@ class Cluster:
         )
 
     def spread(
-        self, starts: Sequence[Start], rather: Container[str] = ()
+        self,
+        starts: Sequence[Start],
+        rather: Container[str] = (),
+        is_late: Callable[[], bool] = never,
     ) -> Iterator[tuple[int, Any]]:
         """Numbers and results of what workers are to start, as they come; None of what was lost.
 
         Args:
             starts: what is to be started.
             rather: the addresses of workers that are asked first.
+            is_late: whether it is too late to start anything.
 
         Raises:
             GoneError: the scheduler is gone, or all workers are, and none came in their place.
@@ -198,6 +208,8 @@ class Cluster:
                     raise GoneError(f"all Dask workers are gone; start one: {self._starting}")
                 loans.lend(sorted(workers, key=lambda address: address not in rather))
                 yield from loans.results(workers)
+                if is_late():
+                    loans.waiting.clear()
         finally:
             if self.client.status == "running":
                 self.client.cancel(loans.futures)

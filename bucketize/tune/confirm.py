@@ -39,13 +39,18 @@ class Confirmation:
     arrangement: Arrangement
     """The one that is expected to be the best."""
     measured: Callable[[Sequence[Job]], Iterable[tuple[int, list[Outcome]]]]
+    heed: Callable[[], None]
+    """Called between measurements; ends all by an error, if it has to end."""
     job: Callable[[Task, Point, Sequence[Implementation], Rounds], Job]
     race: Racer
     write: Write
 
     def run(self) -> Verdict:
         """Measure; what stays."""
-        return self.together(self.in_place(self.alone()))
+        alone = self.alone()
+        placed = self.in_place(alone)
+        self.heed()
+        return self.together(placed)
 
     # --- by itself -------------------------------------------------------------------------------
 
@@ -62,6 +67,7 @@ class Confirmation:
             for one, outcome in zip(self.candidates[task], others, strict=True):
                 self.write(task=task, point=point, made=one, outcome=outcome, default=default)
             came[task][point.shape] = outcomes
+        self.heed()  # else all came
         winners = {}
         for task, made in self.candidates.items():
             found = {i: _interval(task, came[task], i) for i in range(1, len(made) + 1)}

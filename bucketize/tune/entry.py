@@ -7,6 +7,7 @@ import math
 import signal
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any
 
 import pandas as pd
 
-from bucketize.errors import ArgumentError, TuneError
+from bucketize.errors import ArgumentError, BucketizeWarning, TuneError
 from bucketize.ir import Module, check_module
 from bucketize.progress import shown
 from bucketize.tune.cluster import Cluster, GoneError
@@ -29,7 +30,6 @@ from bucketize.tune.site import Bench, Measurer, Site
 from bucketize.tune.task import Subject, subjects_of
 
 UNTIL = 0.01  # of the whole latency: if all next trials are expected to save less, it is enough
-CONFIRM_S, CONFIRM_RUNS = 1.0, 60  # what confirming a clone takes: seconds, and runs of it
 
 
 def tune(  # noqa: PLR0913  (a session has that many choices, nearly all with a default)
@@ -67,7 +67,9 @@ def tune(  # noqa: PLR0913  (a session has that many choices, nearly all with a 
         threads: that a kernel runs on.
         sizes: where schedules are judged: "middle" or "bounds" of each bucket, or a list of sizes
             met in practice, such as `[{"N": 1}, {"N": 8}]` or, weighted, `[({"N": 1}, 0.9), ...]`.
-        seconds: an end to the session; a measurement that has begun is finished.
+        seconds: an end to searching and confirming; a measurement that has begun is finished. Where
+            it is too short for all clones, as many as possible get a verdict, and the same call
+            goes on with the others, of which a warning tells.
         until: the share of the latency that the next trials, one of each task, must be expected to
             save to be worth it; 0 goes on until `trials` or `seconds`. Only "skopt" expects
             anything.
@@ -103,6 +105,9 @@ def tune(  # noqa: PLR0913  (a session has that many choices, nearly all with a 
         progress=progress,
     ) as session:
         session.work()
+        if shortfall := session.shortfall():
+            goes_on = "the same call goes on with them"
+            warnings.warn(f"{shortfall}; {goes_on}", BucketizeWarning, stacklevel=2)
     return trial_frame(session.written)
 
 

@@ -7,20 +7,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from bucketize.progress import metered
+from bucketize.tune.trial import CLONE
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far tuning has come: told when some were compiled, and when some were timed."""
+    """How far tuning has come: told when some were compiled, or timed, or a clone is confirmed."""
 
     function: str
     bucket: str
-    op: str
-    workload: str
+    op: str  # of the task; `CLONE` while a clone is confirmed
+    workload: str  # or the clone
     best: float | None  # of this task: latency relative to the default's
     done: int  # implementations tried by this session, of all tasks
     total: int  # how many it will try at most, if time suffices and all are worth it
-    left_s: float | None  # until the session's time is up, if it has a limit
+    left_s: float | None  # until the session's time is up, below 0 after; None without a limit
 
 
 @contextmanager
@@ -30,7 +31,8 @@ def tuning_bar(title: str) -> Iterator[Callable[[Progress], None]]:
 
         def told(at: Progress) -> None:
             best = "" if at.best is None else f"best {at.best:.2f} of default, "
-            what = f"{best}{at.op} {at.workload[:8]} {at.bucket or at.function}"
+            op = "confirming" if at.op == CLONE else f"{at.op} {at.workload[:8]}"
+            what = f"{best}{op} {at.bucket or at.function}"
             meter.tell(what, at.done, at.total, left_s=at.left_s)
 
         yield told

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from bucketize.lower.arrangement import Arrangement
 from bucketize.text import constants, show
 from bucketize.tune.agenda import Agenda, Asked
 from bucketize.tune.arrangement import Arranging, Known
+from bucketize.tune.budget import Budget, LateError
 from bucketize.tune.confirm import Confirmation
 from bucketize.tune.forest import Forest
 from bucketize.tune.journal import Journal
@@ -28,10 +28,9 @@ from bucketize.tune.record import records, reference
 from bucketize.tune.search import Proposal
 from bucketize.tune.site import LostError, Site
 from bucketize.tune.task import Point, Subject, Task
-from bucketize.tune.trial import Trial
+from bucketize.tune.trial import CLONE, Trial
 
-UNTIL = 0.01  # of the whole latency: if all next trials are expected to save less, it is enough
-CONFIRM_S, CONFIRM_RUNS = 1.0, 60  # what confirming a clone takes: seconds, and runs of it
+NAMED = 3  # of the clones that have no verdict
 
 
 @dataclass
@@ -48,10 +47,10 @@ class Session:
     until: float
     site: Site
     tell: Callable[[Progress], None]
-    end: float = math.inf
     is_interrupted: bool = False
     knowledge: Knowledge = field(init=False)
     agenda: Agenda = field(init=False)
+    budget: Budget = field(init=False)
     arrangements: Known = field(default_factory=dict)
     before: int = field(init=False)
     """How many implementations were known."""
@@ -74,6 +73,7 @@ class Session:
             until=self.until,
             learnt=Forest((*reference(), *others), self.site.target) if others else None,
         )
+        self.budget = Budget(self.seconds, self.knowledge)
         self.before = self.agenda.tried
 
     @property
@@ -89,30 +89,67 @@ class Session:
     # --- searching -------------------------------------------------------------------------------
 
     def work(self) -> None:
-        """Search while it is worth it and there is time; then confirm what was found."""
-        self.end = time.monotonic() + self.seconds
-        while batch := self.batch():
-            self.run(batch)
-        promises = self.agenda.promises()
-        for subject in sorted(self.subjects, key=lambda s: promises[s], reverse=True):
-            if time.monotonic() < self.end:
-                self.confirm(subject)
+        """Search while it is worth it and there is time; then confirm what was found.
 
-    def batch(self) -> list[Asked]:
-        """What to compile and time next; nothing if it is enough, or time to confirm."""
-        on_time = time.monotonic() < self.end - self.reserve()
-        return self.agenda.batch(self.site.lanes) if on_time else []
+        Where there is no time for all clones, for some of them first, and so on with the others.
+        """
+        self.budget.begin()
+        waiting = list(self.subjects)
+        while waiting and self.budget.left_s > 0:
+            some = self.some(waiting)
+            while batch := self.batch(some):
+                self.run(batch, some)
+            promises = self.agenda.promises(some)
+            for subject in sorted(some, key=lambda s: promises[s], reverse=True):
+                if self.has_time(subject):
+                    self.confirm(subject)
+            waiting = [subject for subject in waiting if subject not in some]
 
-    def reserve(self) -> float:
-        """Seconds that confirming will take; none where there is no clock."""
-        if self.seconds == math.inf or not self.site.has_clock:
+    def some(self, waiting: Sequence[Subject]) -> Sequence[Subject]:
+        """The clones to be tuned now: all, if there is time; those without a verdict first."""
+        if not self.site.has_clock:
+            return waiting
+        return self.budget.within(waiting, self.knowledge.verdicts)
+
+    def batch(self, some: Sequence[Subject]) -> list[Asked]:
+        """What to compile and time next; nothing if it is enough, or time to confirm.
+
+        Half of the time left is spent at once: what comes next is chosen by what came of it. But
+        however little it is, something is tried.
+        """
+        budget, lanes = self.budget, self.site.lanes
+        afford_s = (budget.left_s - self.reserve(some)) / budget.pace * max(lanes, 1) / 2
+        if afford_s <= 0:
+            return []
+        left = [task for subject in some for task in subject.tasks if self.agenda.left(task)]
+        if not self.written and left:
+            afford_s = max(afford_s, min(map(self.price, left)))
+        return self.agenda.batch(lanes, some, self.price, afford_s)
+
+    def price(self, task: Task) -> float:
+        """Seconds that a trial of a task is expected to take."""
+        return self.budget.of_trials(task, 1)
+
+    def reserve(self, some: Sequence[Subject]) -> float:
+        """Seconds that confirming what is found will take, where it can be confirmed at all.
+
+        Half of all time at most, unless one clone takes more.
+        """
+        budget = self.budget
+        if not budget.is_limited or not self.site.has_clock:
             return 0.0
-        runs = sum(map(self.knowledge.takes, self.tasks))
-        return min(CONFIRM_S * len(self.subjects) + CONFIRM_RUNS * runs, self.seconds / 2)
+        able = []
+        for subject in some:
+            found, least = self.confirm_s(subject), budget.of_races(subject)
+            if max(found, least) <= (budget.grace_s if found else budget.left_s):
+                able.append(max(found, least))
+        return max(min(sum(able), self.seconds / 2), max(able, default=0.0))
 
-    def run(self, batch: Sequence[Asked]) -> None:
+    def run(self, batch: Sequence[Asked], some: Sequence[Subject]) -> None:
         """Time proposals: at the first point all, at the others those that did not fail."""
         self.report(batch[0][0])
+        reserve, begun = self.reserve(some), self.budget.clock()
+        expected = sum(self.budget.of_trials(task, len(made)) for task, made in batch)
         for i in range(max(len(task.points) for task, _ in batch)):
             jobs: list[tuple[Task, Point, list[Proposal]]] = []
             asked: set[object] = set()
@@ -121,10 +158,12 @@ class Session:
                 if left:
                     jobs.append((task, task.points[i], left))
             came = self.site.measured(
-                [self.job(t, p, [x.implementation for x in left], Rounds()) for t, p, left in jobs]
+                [self.job(t, p, [x.implementation for x in left], Rounds()) for t, p, left in jobs],
+                lambda: self.budget.left_s <= reserve,
             )
             for k, outcomes in came:
                 self.record(*jobs[k], outcomes)
+        self.budget.learn(expected / max(self.site.lanes, 1), self.budget.clock() - begun)
         for task in self.tasks:
             if any(task.workload.hash == other.workload.hash for other, _ in batch):
                 self.agenda.refresh(task)
@@ -198,6 +237,35 @@ class Session:
 
     # --- confirming ------------------------------------------------------------------------------
 
+    def confirm_s(self, subject: Subject) -> float:
+        """Seconds that confirming what was found for a clone is expected to take."""
+        found = self.agenda.candidates(subject)
+        return self.budget.of_verdict(subject, found) * max(self.budget.pace, 1.0)
+
+    def has_time(self, subject: Subject) -> bool:
+        """Whether a clone can be confirmed; not if nothing was tried that may be worth it."""
+        if not self.budget.is_limited:
+            return True
+        if self.budget.left_s <= 0 or self.confirm_s(subject) > self.budget.grace_s:
+            return False
+        tried = any(self.agenda.searches[task].tried for task in subject.tasks)
+        return tried or not self.agenda.batch(1, [subject], self.price, math.inf)
+
+    @property
+    def unreached(self) -> list[Subject]:
+        """The clones on which there is no verdict, though there might be one."""
+        known, broken = self.knowledge.verdicts, self.agenda.broken
+        subjects = self.subjects if self.site.has_clock else ()
+        return [s for s in subjects if s.clone not in known and s not in broken]
+
+    def shortfall(self) -> str:
+        """Which clones were not reached; empty if all were."""
+        names = [subject.function for subject in self.unreached]
+        more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+        named = f"{', '.join(names[:NAMED])}{more}"
+        of = f"{len(names)} of {len(self.subjects)} clones"
+        return f"{of} have no verdict yet: {named}" if names else ""
+
     def confirm(self, subject: Subject) -> None:
         """Time what was found for a clone again, if there is anything new, and say what stays."""
         self.heed()
@@ -207,17 +275,21 @@ class Session:
             return
         if not self.site.has_clock or subject in self.agenda.broken:
             return
+        self.tell(self.progress(subject, CLONE, subject.clone))
         confirmation = Confirmation(
             subject=subject,
             candidates=self.agenda.candidates(subject),
             arrangement=self.arrangement(subject),
-            measured=self.site.measured,
+            measured=partial(self.site.measured, is_late=lambda: self.budget.grace_s <= 0),
+            heed=self.budget.heed,
             job=self.job,
             race=self.site.race(subject),
             write=partial(self.write, subject=subject, source="confirm"),
         )
         try:
             self.knowledge.verdicts[subject.clone] = confirmation.run()
+        except LateError:
+            return  # it is one of the unreached
         except LostError as e:
             _warn(f"nothing is confirmed for {subject.function}: {e}")
 
@@ -226,7 +298,7 @@ class Session:
 
         def measure(asked: Sequence[tuple[Task, Point]]) -> None:
             jobs = [self.job(task, point, [], Rounds()) for task, point in asked]
-            for k, outcomes in self.site.measured(jobs):
+            for k, outcomes in self.site.measured(jobs, lambda: self.budget.grace_s <= 0):
                 task, point = asked[k]
                 for default in outcomes:
                     about = {"task": task, "point": point, "made": task.default}
@@ -249,20 +321,23 @@ class Session:
     def report(self, task: Task) -> None:
         """Tell how far things are, unless it was interrupted."""
         self.heed()
-        search = self.agenda.searches[task]
-        known = search.best
+        best = self.agenda.searches[task].best
+        self.tell(self.progress(task, task.op, task.workload.hash, best[1] if best else None))
+
+    def progress(
+        self, of: Task | Subject, op: str, workload: str, best: float | None = None
+    ) -> Progress:
+        """How far things are."""
         done = self.agenda.tried - self.before
-        self.tell(
-            Progress(
-                function=task.function,
-                bucket=task.bucket,
-                op=task.op,
-                workload=task.workload.hash,
-                best=known[1] if known else None,
-                done=done,
-                total=done + sum(map(self.agenda.left, self.tasks)),
-                left_s=None if self.end == math.inf else max(self.end - time.monotonic(), 0.0),
-            )
+        return Progress(
+            function=of.function,
+            bucket=of.bucket,
+            op=op,
+            workload=workload,
+            best=best,
+            done=done,
+            total=done + sum(map(self.agenda.left, self.tasks)),
+            left_s=self.budget.left_s if self.budget.is_limited else None,
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -17,6 +17,11 @@ from bucketize.tune.task import Subject
 from bucketize.tune.trial import Source
 
 MOST_THREADS = cores()
+
+
+def never() -> bool:
+    """Of what has no end."""
+    return False
 
 
 class LostError(TuneError):
@@ -64,8 +69,13 @@ class Site(Protocol):
     def lanes(self) -> int:
         """How many jobs are measured at once."""
 
-    def measured(self, jobs: Sequence[Job]) -> Iterable[tuple[int, list[Outcome]]]:
-        """As they come: the number of a job, and its outcomes; none if it was lost."""
+    def measured(
+        self, jobs: Sequence[Job], is_late: Callable[[], bool] = never
+    ) -> Iterable[tuple[int, list[Outcome]]]:
+        """As they come: the number of a job, and its outcomes; none if it was lost.
+
+        When it is late no job begins; those that have begun are finished.
+        """
 
     def race(self, subject: Subject) -> Racer:
         """What times a clone here."""
@@ -84,9 +94,15 @@ class Bench:
     def __post_init__(self) -> None:
         self.source, self.has_clock = self.measurer.source, self.measurer.has_clock
 
-    def measured(self, jobs: Sequence[Job]) -> Iterable[tuple[int, list[Outcome]]]:
-        """In the order of the jobs."""
-        return enumerate(self.measurer.measure(jobs))
+    def measured(
+        self, jobs: Sequence[Job], is_late: Callable[[], bool] = never
+    ) -> Iterator[tuple[int, list[Outcome]]]:
+        """In the order of the jobs; a measurer begins one when it is asked for what comes of it."""
+        came = iter(self.measurer.measure(jobs))
+        for i in range(len(jobs)):
+            if is_late():
+                return
+            yield i, next(came)
 
     def race(self, subject: Subject) -> Racer:
         """In this process."""
