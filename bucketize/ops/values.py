@@ -8,7 +8,7 @@ import numpy as np
 
 from bucketize.op import by_dims
 from bucketize.ops.rules import at_least, same
-from bucketize.types import ANY, Dim, Shape, TensorType
+from bucketize.types import ANY, Dim, Shape, TensorType, maximum
 
 ValueRule = Callable[..., Shape | None]
 
@@ -26,10 +26,12 @@ def converted(x: TensorType, *, dtype: str) -> Shape | None:
 
 
 def quotient(a: Dim, b: Dim) -> Dim:
-    """`a` over `b`, cut towards zero."""
+    """`a` over `b`, cut towards zero; exporters floor by it what is negative for illegal sizes."""
     if isinstance(a, int) and isinstance(b, int) and b:
         return abs(a) // abs(b) * (-1 if (a < 0) != (b < 0) else 1)
-    return a // b if at_least(a, 0) and at_least(b, 1) else ANY
+    if not at_least(b, 1):
+        return ANY
+    return maximum(a, 0) // b - maximum(-a, 0) // b
 
 
 def remainder(a: Dim, b: Dim) -> Dim:
