@@ -688,6 +688,8 @@ def test_the_demo_ends_as_its_measuring_does(
         (["run", "net.onnx", "--dim", "N=2", "--at", "N=3"], "N is held to 2, but given as 3"),
         (["run", "net.onnx", "--input", "x"], "'x' names no file; write INPUT=FILE.npy"),
         (["run", "net.onnx", "--input", "x=net.onnx"], "not an array in .npy format"),
+        (["run", "net.onnx", "--input", "x=nothing.npy"], "not an array in .npy format: No data"),
+        (["run", "net.onnx", "--at", f"N={10**20}"], f"no memory for a result of float32[{10**20}"),
         (["run", "net.onnx", "--input", "x=two.npy", "--at", "N=3"], "axis 0: expected N=3, got 2"),
         (["run", "net.onnx", "-d", "log:base=x", "--at", "N=3"], "base='x'"),
         (["run", "net.onnx", "-d", "lgo", "--at", "N=3"], "did you mean 'log'?"),
@@ -767,6 +769,7 @@ def test_errors_about_models_exit_with_2(
 ) -> None:
     absent = Engine("no_such_module", "it", lambda model, threads: pytest.fail("started"))
     monkeypatch.setitem(ENGINES, "absent", absent)
+    Path("nothing.npy").touch()
     np.save("two.npy", np.ones((2, 16), np.float32))
     result = run(*args)
     assert result.exit_code == 2

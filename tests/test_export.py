@@ -490,6 +490,19 @@ def test_a_refusal_has_the_type_of_what_is_refused(shape: tuple[Any, ...]) -> No
         run({"x": np.zeros(4, bool)})
 
 
+@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "uint4", "float16"])
+def test_a_refusal_of_any_dtype_and_size(dtype: str) -> None:
+    """Not even as an array of no element is what is refused made."""
+    n = Symbol("N", 1, 4)
+    x, out = Var("x", tensor("float32", n)), Builder()
+    large = out.emit(ops.full, shape=(2, 2**62, n), value=1, dtype="float32")
+    made = out.emit(ops.cast, large, dtype=dtype)
+    mod = Module({"main": out.function("main", [x], [made])})
+    mod = bucketize.dispatch(mod, lambda _: {"x": {0: [(1, 2), (2, 4)]}}, fallback=False)
+    text = onnx.printer.to_text(bucketize.to_onnx(mod))
+    assert "no bucket covers" in text
+
+
 # --- whole models --------------------------------------------------------------------------------
 
 ONE_AXIS = {"mlp": "N", "mobilenetv2": "N", "resnet18": "N", "bert-mini": "S"}

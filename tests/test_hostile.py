@@ -202,6 +202,14 @@ TWICE = helper.make_function(
     [helper.make_opsetid("", 18)],
 )
 CALL = node("f", ["x"], ["y"], domain="my")
+
+
+def unnamed() -> onnx.ModelProto:
+    model = graph_model(NEG)
+    model.graph.output.append(onnx.ValueInfoProto())
+    return model
+
+
 GRAPHS = {
     "a circle": (
         graph_model(node("Add", ["x", "b"], ["a"]), node("Neg", ["a"], ["b"]), NEG),
@@ -222,6 +230,10 @@ GRAPHS = {
         "2 functions are named 'my.f'",
     ),
     "twice in a function": (graph_model(CALL, functions=[TWICE]), "2 values are named 'b'"),
+    "a result without a name": (
+        unnamed(),
+        "an output of main has no name",
+    ),
     "no graph": (helper.make_model(NO_GRAPH), "holds no ONNX graph"),
     "an attribute of another kind": (
         graph_model(node("Softmax", ["x"], ["y"], axis=[1])),

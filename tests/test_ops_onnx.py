@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -186,6 +187,17 @@ def test_clip() -> None:
 @pytest.mark.parametrize("dtype", [np.int32, np.int64])
 def test_integer_division(dtype: type) -> None:
     x, y = np.meshgrid(np.arange(-7, 8, dtype=dtype), np.array([-3, -1, 1, 2, 5], dtype))
+    agree(compute(ops.trunc_div, x, y), onnx_says("Div", x, y))
+    agree(compute(ops.mod, x, y), onnx_says("Mod", x, y))
+    agree(compute(ops.fmod, x, y), onnx_says("Mod", x, y, fmod=1))
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int16", "int32", "int64", "uint8", "uint64"])
+def test_integer_division_at_the_ends(dtype: str) -> None:
+    """The least integer has no absolute value."""
+    least, most = np.iinfo(dtype).min, np.iinfo(dtype).max
+    pairs = itertools.product((least, least + 1, 1, 3, most), (least, 1, 2, 3, most - 1, most))
+    x, y = np.array([p for p in pairs if p[1]], dtype).T.copy()
     agree(compute(ops.trunc_div, x, y), onnx_says("Div", x, y))
     agree(compute(ops.mod, x, y), onnx_says("Mod", x, y))
     agree(compute(ops.fmod, x, y), onnx_says("Mod", x, y, fmod=1))

@@ -273,6 +273,12 @@ def test_a_scale_that_no_fraction_stands_for_is_multiplied_at_run_time() -> None
         np.testing.assert_allclose(exe.run(x=x)[0], want, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("scale", [1e30, 1e-30])
+def test_a_scale_whose_fraction_no_integer_holds(scale: float) -> None:
+    assert scaled(Symbol("H"), np.float32(scale)) is ANY
+    assert scaled(3, np.float32(scale)) == int(np.float32(3) * np.float32(scale))
+
+
 def test_no_element_becomes_many_of_none() -> None:
     proto = model(None, None, np.array([1, 1, 4, 4]))
     module = bucketize.from_onnx(proto, bounds=dict.fromkeys("NCHW", (0, None)))

@@ -306,6 +306,15 @@ RANKS = {
         }""",
         [{"x": random(n, 2), "z": random(2)} for n in (1, 3)],
     ),
+    "sums": (  # to nothing: of one, and of all axes; the first result declares its rank
+        """(float x, int64[K] shape) => (float y, float z) {
+          a = Expand(x, shape)
+          y = ReduceSum<keepdims = 0>(a)
+          b = Relu(a)
+          z = ReduceMax<keepdims = 0>(b)
+        }""",
+        [{"x": random(), "shape": np.array(s, np.int64)} for s in ((2, 3), (4,))],
+    ),
     "squeeze": (
         """(float[N, 2, M] x) => (y) { z = Squeeze(x) y = Neg(z) }""",
         [{"x": random(n, 2, m)} for n, m in ((1, 1), (3, 1), (2, 3))],
@@ -344,6 +353,16 @@ def test_a_known_condition_leaves_one_branch():
       y = If(c)<then_branch = t () => (a) { a = Neg(x) }, else_branch = f () => (b) { b = Det(x) }>
     }"""
     assert names(from_onnx(parse(graph))) == ["neg"]
+
+
+def test_ranks_that_a_bucket_tells():
+    graph, _ = RANKS["sums"]
+    module = from_onnx(parse(graph, 18), bounds={"K": (0, None)})
+    run = bucketize.compile(bucketize.dispatch(module, log_dispatcher), lazy=True).run
+    for shape in ((), (3,), (2, 3)):
+        y, z = run(random(), np.array(shape, np.int64))
+        np.testing.assert_allclose(y, random() * np.prod(shape), 1e-6)
+        np.testing.assert_array_equal(z, np.maximum(random(), 0))
 
 
 def test_what_needs_a_rank_says_so():

@@ -1,5 +1,6 @@
 """Dims and types: random expressions against Python's own arithmetic, and the lattice's laws."""
 
+import functools
 import itertools
 import math
 import operator
@@ -36,6 +37,7 @@ from bucketize.types import (
     substitute,
     symbols,
     tensor,
+    total,
 )
 
 N, M, K = Symbol("N"), Symbol("M", 2, 9), Symbol("K", 0, 4)
@@ -182,6 +184,20 @@ def test_equal_polynomials_are_one_object_in_a_set(a, b, c):
 )
 def test_canonical_text(dim, text):
     assert str(dim()) == text  # built here, not when the module is read
+
+
+def test_text_of_what_nests_reads_each_atom_once(monkeypatch):
+    dim, read = N, []
+    for _ in range(12):
+        dim = (dim + 1) // 2
+        dim = maximum(dim, K)
+    monkeypatch.setattr(Symbol, "__str__", lambda s: read.append(s) or s.name)
+    assert str(dim).count("N") + str(dim).count("K") == len(read) / 2
+
+
+@given(st.lists(st.sampled_from([0, 3, -3, N, M, N * M, -N, N // 2, ANY]), max_size=6))
+def test_a_total_is_the_sum(dims):
+    assert total(dims) == functools.reduce(operator.add, dims, 0)
 
 
 @pytest.mark.parametrize(

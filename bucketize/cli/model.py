@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -146,11 +147,14 @@ def random_input(param: Var, sizes: Sizes) -> NDArray[Any]:
     """A random array of a parameter's type."""
     import numpy as np
 
+    from bucketize.call import has_memory, no_memory
     from bucketize.types import evaluate
 
     random = np.random.default_rng(0)
     shape = tuple(evaluate(dim, sizes) for dim in param.type.shape)
     dtype = param.type.dtype
+    if not has_memory(math.prod(shape) * np.dtype(np.float64).itemsize):  # what is drawn first
+        raise no_memory(shape, dtype)
     drawn = random.standard_normal(shape) if dtype.kind in "fc" else random.integers(0, 2, shape)
     return np.asarray(drawn).astype(dtype)
 
@@ -163,7 +167,7 @@ def load_inputs(files: Iterable[tuple[str, Path]]) -> Arrays:
 
     try:
         return {name: np.load(path) for name, path in files}
-    except ValueError as e:
+    except (ValueError, EOFError) as e:
         raise ShapeError(f"not an array in .npy format: {e}") from e
 
 

@@ -302,15 +302,16 @@ def _uncovered(sizes: Sequence[Dim], buckets: str) -> str:
 
 def _nothing(scope: Scope, type_: Type, index: str) -> str:
     """Of this type as far as its extents are known, once it is looked for in vain."""
-    rank, known = len(type_.axes), tuple(d if isinstance(d, int) else 1 for d in type_.axes)
-    if not rank:
+    known = tuple(d if isinstance(d, int) else 1 for d in type_.axes)
+    if not known:
         index = scalar(scope, index)
-    none = scope.constant(Const(np.zeros((0, *known[1:]), type_.dtype)))
+    none = scope.constant(Const(np.zeros(0, bool)))  # Gather and Expand take not every dtype
     (made,) = scope.node("Gather", none, index, axis=0)
-    if known[:1] in ((), (1,)):
-        return made
-    (whole,) = scope.node("Expand", made, extents(scope, known))
-    return whole
+    if known not in ((), (1,)):
+        (made,) = scope.node("Expand", made, extents(scope, known))
+    if type_.dtype != bool:
+        (made,) = scope.node("Cast", made, to=helper.np_dtype_to_tensor_dtype(type_.dtype))
+    return made
 
 
 def _returned(scope: Scope, results: Sequence[Atom]) -> list[str]:

@@ -82,8 +82,10 @@ class Node:
 
     @property
     def added(self) -> int | None:
-        """How many axes more than the first operand the first output has, if that is declared."""
-        return None if self.rank is None else self.rank - len(self[0].type.shape)
+        """How many axes more than the first operand the first output has, if both are known."""
+        if self.rank is None or not self[0].type.is_tensor:
+            return None
+        return self.rank - len(self[0].type.shape)
 
     @property
     def removed(self) -> int | None:

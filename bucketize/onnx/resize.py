@@ -147,6 +147,8 @@ def _fraction(scale: float) -> Fraction | None:
     ends = (np.nextafter(number, np.float32(end)) for end in (0, np.inf))
     low, high = ((Fraction(scale) + Fraction(float(end))) / 2 for end in ends)
     found = _simplest(low, high)
+    if max(found.numerator * CHECKED, found.denominator) > np.iinfo(np.int64).max:
+        return None
     extents = np.arange(CHECKED)
     products = np.floor(extents.astype(np.float32) * number)
     exact = extents * found.numerator // found.denominator

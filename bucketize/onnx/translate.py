@@ -120,6 +120,8 @@ class Translation:
         scope = Scope(values, builder, [o.name for o in graph.output], graph.node)
         check_different("value", [*values.keys() - outer.keys(), *makes(graph.node)])
         self._convert_all(graph.node, scope)
+        if not all(o.name for o in graph.output):
+            raise UnsupportedModelError(f"an output of {name} has no name")
         return [_find(values, o.name, f"the output of {name}") for o in graph.output]
 
     def _block(self, graph: GraphProto, outer: Values) -> Function | Graph:

@@ -44,6 +44,7 @@ BINARY = "float32[N, C], float32[C]; float32[N, 1, C], float32[M, 1]; float32[],
 INTEGERS = "int64[N, C], int64[C]; int64[N], int64[]; int32[N], int32[1]; "
 INTEGERS += "int32[N] in [2**30, 2**31 - 1), int32[N] in [2**30, 2**31 - 1)"
 DIVISION = "int64[N, C], int64[C] in [1, 5); int64[N], int64[] in [-5, 0)"
+LEAST = "int32[N] in [-2**31, 5 - 2**31), int32[] in [-2**31, 1 - 2**31)"
 BOOLS = "bool[N, C], bool[C]"
 
 
@@ -101,15 +102,15 @@ def div(x: Array, y: Array) -> Array:
 
 
 @elementwise(
-    "where((x0 < 0) ^ (x1 < 0), -(abs(x0) // abs(x1)), abs(x0) // abs(x1))",
-    DIVISION,
+    "where(((x0 < 0) ^ (x1 < 0)) & (x0 % x1 != 0), x0 // x1 + 1, x0 // x1)",
+    f"{DIVISION}; {LEAST}",
     integers,
     value=per_element(quotient),
 )
 def trunc_div(x: Array, y: Array) -> Array:
     """The quotient of integers, cut towards zero (ONNX Div)."""
-    quotient = np.abs(x) // np.abs(y)
-    return np.where((x < 0) ^ (y < 0), -quotient, quotient)
+    floor, rest = np.divmod(x, y)  # the least integer has no absolute value
+    return np.where(((x < 0) ^ (y < 0)) & (rest != 0), floor + x.dtype.type(1), floor)
 
 
 @elementwise(
@@ -123,9 +124,13 @@ def mod(x: Array, y: Array) -> Array:
     return np.mod(x, y)
 
 
+_CROSSED = "(x0 >= 0) & (x1 < 0)"
+_REST = f"where({_CROSSED}, -x0, x0) % where(x0 < 0, -abs(x1), x1)"  # of either sign, or of neither
+
+
 @elementwise(
-    "where(x0 < 0, -(abs(x0) % abs(x1)), abs(x0) % abs(x1))",
-    f"{DIVISION}; float32[N], float32[]",
+    f"where({_CROSSED}, -({_REST}), {_REST})",
+    f"{DIVISION}; {LEAST}; float32[N], float32[]",
     numbers,
 )
 def fmod(x: Array, y: Array) -> Array:

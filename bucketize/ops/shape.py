@@ -5,6 +5,7 @@ Their attributes may hold dims, so that a static op can say `newshape=(B, S*12)`
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,7 @@ from bucketize.types import (
     product,
     rely_on_least,
     symbols,
+    total,
 )
 
 # --- measuring -----------------------------------------------------------------------------------
@@ -190,11 +192,8 @@ def _concat_shape(*xs: Shape, axis: int) -> Shape:
     ranks = sorted({len(x) for x in xs})
     if len(ranks) > 1 or axis >= ranks[0]:
         raise TypeRelError(f"concat along axis {axis} of ranks {', '.join(map(str, ranks))}")
-    head = xs[0]
-    for x in xs[1:]:
-        dims = zip(head, x, strict=True)
-        head = tuple(a + b if i == axis else meet(a, b) for i, (a, b) in enumerate(dims))
-    return head
+    along = zip(*xs, strict=True)
+    return tuple(total(d) if i == axis else reduce(meet, d) for i, d in enumerate(along))
 
 
 def _concat_padding(arg: int, at: int, *xs: Shape, axis: int) -> Padding:

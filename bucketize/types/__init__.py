@@ -22,6 +22,7 @@ from bucketize.types.dim import (
     minimum,
     show_interval,
     symbols,
+    total,
 )
 from bucketize.types.relation import (
     Assumption,
@@ -92,4 +93,5 @@ __all__ = [
     "substitute",
     "symbols",
     "tensor",
+    "total",
 ]

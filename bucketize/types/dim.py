@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -136,9 +136,9 @@ def _lone_call(expr: Expr) -> bool:
 
 
 def _product(monomial: Monomial, factor: int) -> str:
-    atoms = [f"({a})" if isinstance(a, Term) and a.fn in ("//", "%") else str(a) for a in monomial]
-    if len(atoms) == 1 and factor == 1:
+    if len(monomial) == 1 and factor == 1:  # each atom once: what nests would double at each level
         return str(monomial[0])
+    atoms = [f"({a})" if isinstance(a, Term) and a.fn in ("//", "%") else str(a) for a in monomial]
     if factor != 1 or not atoms:
         atoms.insert(0, str(factor))
     return "*".join(atoms).replace("-1*", "-")
@@ -189,12 +189,18 @@ def _size(dim: Dim) -> int:
 
 @functools.lru_cache(maxsize=1 << 16)
 def _add(a: Dim, b: Dim) -> Dim:
-    if isinstance(a, AnyDim) or isinstance(b, AnyDim):
-        return ANY
-    total = _terms(a)
-    for monomial, factor in _terms(b).items():
-        total[monomial] = total.get(monomial, 0) + factor
-    return _from_terms(total)
+    return total((a, b))
+
+
+def total(dims: Iterable[Dim]) -> Dim:
+    """The sum of dims, put in order once."""
+    summed: dict[Monomial, int] = {}
+    for dim in dims:
+        if isinstance(dim, AnyDim):
+            return ANY
+        for monomial, factor in _terms(dim).items():
+            summed[monomial] = summed.get(monomial, 0) + factor
+    return _from_terms(summed)
 
 
 @functools.lru_cache(maxsize=1 << 16)
@@ -203,12 +209,12 @@ def _multiply(a: Dim, b: Dim) -> Dim:
         return 0 if 0 in (a, b) else ANY
     if isinstance(a, Expr) and isinstance(b, Expr) and _size(a) * _size(b) > MOST_ATOMS:
         return ANY
-    total: dict[Monomial, int] = {}
+    made: dict[Monomial, int] = {}
     for m, c in _terms(a).items():
         for n, d in _terms(b).items():
             monomial = tuple(sorted(m + n, key=_text))
-            total[monomial] = total.get(monomial, 0) + c * d
-    return _from_terms(total)
+            made[monomial] = made.get(monomial, 0) + c * d
+    return _from_terms(made)
 
 
 def _divided(monomial: Monomial, by: Monomial) -> Monomial | None:

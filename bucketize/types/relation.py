@@ -19,6 +19,7 @@ from bucketize.types.dim import (
     Dim,
     DimFunction,
     Expr,
+    Monomial,
     Shape,
     Symbol,
     bounds,
@@ -26,6 +27,7 @@ from bucketize.types.dim import (
     lone_term,
     minimum,
     term,
+    total,
 )
 
 
@@ -35,18 +37,18 @@ def substitute(dim: Dim, env: Mapping[str, Dim]) -> Dim:
         return env.get(dim.name, dim)
     if not isinstance(dim, Expr):
         return dim
-    total: Dim = 0
-    for monomial, factor in dim.terms:
-        product: Dim = factor
-        for atom in monomial:
-            if isinstance(atom, Symbol):
-                product = product * env.get(atom.name, atom)
-            else:
-                product = product * FUNCTIONS[atom.fn].value(
-                    *(substitute(a, env) for a in atom.args)
-                )
-        total = total + product
-    return total
+    return total(_replaced(monomial, factor, env) for monomial, factor in dim.terms)
+
+
+def _replaced(monomial: Monomial, factor: int, env: Mapping[str, Dim]) -> Dim:
+    product: Dim = factor
+    for atom in monomial:
+        if isinstance(atom, Symbol):
+            product = product * env.get(atom.name, atom)
+        else:
+            args = (substitute(a, env) for a in atom.args)
+            product = product * FUNCTIONS[atom.fn].value(*args)
+    return product
 
 
 def evaluate(dim: Dim, env: Mapping[str, int]) -> int:
@@ -183,7 +185,7 @@ def positive(dim: Dim) -> Dim:
 
 def product(dims: Iterable[Dim]) -> Dim:
     """The number of elements of a shape."""
-    total: Dim = 1
+    made: Dim = 1
     for dim in dims:
-        total = total * dim
-    return total
+        made = made * dim
+    return made

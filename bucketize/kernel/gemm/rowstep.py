@@ -141,8 +141,10 @@ def rows_of(workload: Workload) -> Rows | None:
     if anchor.op not in RULES or len(workload.results) != 1:
         return None
     shape = anchor.args[0].type.shape
+    if not shape:
+        return None
     arguments = [_argument(p.type, shape) for p in workload.body.params]
-    if None in arguments or not shape:
+    if None in arguments:
         return None
     reader = _Reader(shape, {p: i for i, p in enumerate(workload.body.params)})
     if not all(map(reader.add, workload.body.body)):
