@@ -1,6 +1,7 @@
 """Converters of quantised models: numbers that stand for (number - zero point) * scale.
 
 Sums of products are exact integers: those of matrices by `matmul_integer`, those of convolutions
+by `conv2d_integer` or, in groups, by weights that are not known or less their zero points no bytes,
 as floats: of so few channels at a time that no sum passes 2**24 where the weights are known, else
 of 64 bits.
 """
@@ -26,18 +27,21 @@ from bucketize.onnx.node import (
 )
 from bucketize.onnx.reduce import channelwise
 from bucketize.onnx.shape import reshaped
+from bucketize.onnx.window import slide, window_of, windows_of
 from bucketize.op import Array
 from bucketize.ops import elementwise as e
 from bucketize.ops.activation import clip
 from bucketize.ops.linalg import matmul_integer
+from bucketize.ops.nn import conv2d_integer
 from bucketize.ops.reduce import reduce_sum
-from bucketize.ops.rules import limits
+from bucketize.ops.rules import BYTES, limits
 from bucketize.ops.shape import reshape, strided_slice, tile, unsqueeze
 from bucketize.types.number import FLOAT8, SCALE, kind_of
 
 FLOAT, DOUBLE, INT = "float32", "float64", "int32"
 EXACT = 1 << 24  # float32 holds each integer up to here
 CHANNELS = 1  # the axis of them
+PLANE = 4  # the rank of images of two axes
 
 
 # --- from floats and back ------------------------------------------------------------------------
@@ -227,19 +231,52 @@ def _convolved(n: Node, x: Atom, w: Atom, x_zero: Atom | None, w_zero: Atom | No
     """What w less its zero points makes of x less its zero point: integers."""
     x_zero = None if x_zero is None else _columns(n, x_zero)
     w_zero = None if w_zero is None else _filters(n, w, w_zero)
+    if (found := _of_bytes(n, x, w, x_zero, w_zero)) is None:
+        found = _of_floats(n, x, w, x_zero, w_zero)
+    n.attrs.clear()
+    return found
+
+
+def _of_bytes(n: Node, x: Atom, w: Atom, x_zero: Atom | None, w_zero: Atom | None) -> Atom | None:
+    """The sums by the kernel of bytes: of one group, by known weights that are bytes.
+
+    None of others, whose sums are those of floats.
+    """
+    if n.attrs.get("group", 1) != 1 or not 3 <= len(w.type.shape) <= PLANE:
+        return None
+    weights, zero = _known_less(w, w_zero), 0 if x_zero is None else x_zero
+    if weights is None or not isinstance(zero, int | Const):
+        return None
+    dtype = next((d for d in BYTES if np.array_equal(weights.astype(d), weights)), None)
+    if dtype is None:
+        return None
+    zero = int(zero.value) if isinstance(zero, Const) else zero
+    inside = replace(n, inputs=(x, Const(weights.astype(dtype))), attrs=dict(n.attrs))
+    window = window_of(inside, windows_of(inside).type.shape[2:])
+    return slide(inside, {2: conv2d_integer}, window, zero, *inside.operands, zero=zero)
+
+
+def _of_floats(n: Node, x: Atom, w: Atom, x_zero: Atom | None, w_zero: Atom | None) -> Atom:
+    """The sums as floats: of so few channels at a time that they are exact, or of 64 bits."""
     parts = _parts(n, x, w, w_zero)
     if parts is None:
         sums = _conv(n, _moved(n, x, x_zero, DOUBLE), _moved(n, w, w_zero, DOUBLE))
-        found = [cast(n, cast(n, sums, "int64"), INT)]
-    else:
-        weights, ends = parts
-        moved, found = _moved(n, x, x_zero, FLOAT), []
-        for begin, end in zip((0, *ends), ends, strict=False):
-            part = Const(np.ascontiguousarray(weights[:, begin:end], np.float32))
-            sums = _conv(n, _slice(n, moved, begin, end) if len(ends) > 1 else moved, part)
-            found.append(cast(n, sums, INT))
-    n.attrs.clear()
+        return cast(n, cast(n, sums, "int64"), INT)
+    weights, ends = parts
+    moved, found = _moved(n, x, x_zero, FLOAT), []
+    for begin, end in zip((0, *ends), ends, strict=False):
+        part = Const(np.ascontiguousarray(weights[:, begin:end], np.float32))
+        sums = _conv(n, _slice(n, moved, begin, end) if len(ends) > 1 else moved, part)
+        found.append(cast(n, sums, INT))
     return reduce(lambda a, b: n.emit(e.add, a, b), found)
+
+
+def _known_less(w: Atom, zero: Atom | None) -> Array | None:
+    """Weights less their zero points, if both are known."""
+    if not isinstance(w, Const) or not (zero is None or isinstance(zero, Const)):
+        return None
+    known: Array = w.value.astype(np.int64) - (0 if zero is None else zero.value)
+    return known
 
 
 def _parts(n: Node, x: Atom, w: Atom, zero: Atom | None) -> tuple[Array, list[int]] | None:
@@ -247,9 +284,8 @@ def _parts(n: Node, x: Atom, w: Atom, zero: Atom | None) -> tuple[Array, list[in
 
     None if they are not known, or of several groups that would have to be cut.
     """
-    if not isinstance(w, Const) or not (zero is None or isinstance(zero, Const)):
+    if (weights := _known_less(w, zero)) is None:
         return None
-    weights = w.value.astype(np.int64) - (0 if zero is None else zero.value)
     lo, hi = limits(x.type.dtype)
     most = np.abs(weights).sum(axis=tuple(range(2, weights.ndim))) * (hi - lo)
     ends: list[int] = []
