@@ -19,6 +19,7 @@ from bucketize.onnx.linalg import matrices
 from bucketize.onnx.node import (
     CONVERTERS,
     Node,
+    Scaled,
     Unsupported,
     cast,
     converts,
@@ -42,6 +43,8 @@ FLOAT, DOUBLE, INT = "float32", "float64", "int32"
 EXACT = 1 << 24  # float32 holds each integer up to here
 CHANNELS = 1  # the axis of them
 PLANE = 4  # the rank of images of two axes
+GREATEST = 255  # difference of two bytes
+ONE = (), (1,)  # shapes of one number for all
 
 
 # --- from floats and back ------------------------------------------------------------------------
@@ -87,11 +90,15 @@ def _rounded(n: Node, y: Atom, zero: Atom | None, dtype: np.dtype[Any]) -> Atom:
 def _dequantize(n: Node) -> Atom:
     x, scale, zero, named = n[0], n[1], n.optional(2), n.attr("output_dtype", 0)
     dtype = native_dtype(named) if named else scale.type.dtype
+    blocks, told = n.attrs.get("block_size", 0), Scaled(x, scale, zero, n.attrs.get("axis", 1))
     scale, zero = _granular(n, x, scale, zero)
     if zero is not None:
         wide = FLOAT if kind_of(x.type.dtype) == "f" else INT
         x = _moved(n, x, zero, wide)
-    return cast(n, n.emit(e.mul, cast(n, x, FLOAT), cast(n, scale, FLOAT)), dtype.name)
+    out = cast(n, n.emit(e.mul, cast(n, x, FLOAT), cast(n, scale, FLOAT)), dtype.name)
+    if not blocks and dtype == FLOAT:
+        n.scaled[out] = told
+    return out
 
 
 def _granular(n: Node, x: Atom, scale: Atom, zero: Atom | None) -> tuple[Atom, Atom | None]:
@@ -114,7 +121,7 @@ def _placed(n: Node, x: Atom, p: Atom, axis: int, block: int) -> Atom:
         if block < 0 or len(shape) != rank:
             raise Unsupported(f"blocks of {block} for {p.type} beside {x.type}")
         return _repeated(n, x, p, n.front((axis,))[0], block)
-    if shape in ((), (1,)):
+    if shape in ONE:
         return _columns(n, p)
     if len(shape) != 1:
         raise Unsupported(f"{p.type} beside {x.type}, expected a number or a vector")
@@ -220,17 +227,40 @@ def _qlinear_conv(n: Node) -> Atom:
     sums, bias = _convolved(n, x, w, x_zero, w_zero), n.optional(8)
     if bias is not None:
         sums = n.emit(e.add, sums, channelwise(n, bias, sums))
-    each = w_scale.type.shape not in ((), (1,))
-    unit = channelwise(n, w_scale, sums) if each else _columns(n, w_scale)
     x_scale, scale, moved = (_columns(n, p) for p in (x_scale, scale, zero))
-    factors = _factors(n, x_scale, unit, scale)
+    factors = _factors(n, x_scale, _unit(n, w_scale, sums), scale)
     return _rounded(n, _scaled(n, sums, factors), moved, zero.type.dtype)
+
+
+def _unit(n: Node, scale: Atom, sums: Atom) -> Atom:
+    """One scale for all weights, or one for each filter, beside the sums."""
+    return _columns(n, scale) if scale.type.shape in ONE else channelwise(n, scale, sums)
+
+
+def scaled_conv(n: Node) -> Atom | None:
+    """A convolution, without bias, of floats that were bytes: the sums are those of the bytes.
+
+    None where they were not, or where sums of 32 bits might not hold them.
+    """
+    x, w = n.scaled.get(n[0]), n.scaled.get(n[1])
+    if x is None or w is None or x.scale.type.shape not in ONE:
+        return None
+    y, filters = w.numbers, w.scale.type.shape in ONE or w.axis in (0, -len(w.numbers.type.shape))
+    bytes_ = all(s.numbers.type.dtype in BYTES for s in (x, w))
+    if not bytes_ or not filters or not isinstance(y, Const):
+        return None
+    if y.value[:1].size * GREATEST**2 > limits(np.dtype(INT))[1]:
+        return None
+    sums = _of_bytes(n, x.numbers, y, x.zero, w.zero)
+    if sums is None:
+        return None
+    n.attrs.clear()
+    unit = n.emit(e.mul, _columns(n, x.scale), _unit(n, w.scale, sums))
+    return _scaled(n, sums, unit)
 
 
 def _convolved(n: Node, x: Atom, w: Atom, x_zero: Atom | None, w_zero: Atom | None) -> Atom:
     """What w less its zero points makes of x less its zero point: integers."""
-    x_zero = None if x_zero is None else _columns(n, x_zero)
-    w_zero = None if w_zero is None else _filters(n, w, w_zero)
     if (found := _of_bytes(n, x, w, x_zero, w_zero)) is None:
         found = _of_floats(n, x, w, x_zero, w_zero)
     n.attrs.clear()
@@ -244,6 +274,7 @@ def _of_bytes(n: Node, x: Atom, w: Atom, x_zero: Atom | None, w_zero: Atom | Non
     """
     if n.attrs.get("group", 1) != 1 or not 3 <= len(w.type.shape) <= PLANE:
         return None
+    x_zero, w_zero = _zeros(n, w, x_zero, w_zero)
     weights, zero = _known_less(w, w_zero), 0 if x_zero is None else x_zero
     if weights is None or not isinstance(zero, int | Const):
         return None
@@ -258,6 +289,7 @@ def _of_bytes(n: Node, x: Atom, w: Atom, x_zero: Atom | None, w_zero: Atom | Non
 
 def _of_floats(n: Node, x: Atom, w: Atom, x_zero: Atom | None, w_zero: Atom | None) -> Atom:
     """The sums as floats: of so few channels at a time that they are exact, or of 64 bits."""
+    x_zero, w_zero = _zeros(n, w, x_zero, w_zero)
     parts = _parts(n, x, w, w_zero)
     if parts is None:
         sums = _conv(n, _moved(n, x, x_zero, DOUBLE), _moved(n, w, w_zero, DOUBLE))
@@ -301,9 +333,17 @@ def _parts(n: Node, x: Atom, w: Atom, zero: Atom | None) -> tuple[Array, list[in
     return weights, [*ends, weights.shape[1]]
 
 
+def _zeros(
+    n: Node, w: Atom, x_zero: Atom | None, w_zero: Atom | None
+) -> tuple[Atom | None, Atom | None]:
+    """Those of image and weights, beside them."""
+    x_zero = None if x_zero is None else _columns(n, x_zero)
+    return x_zero, None if w_zero is None else _filters(n, w, w_zero)
+
+
 def _filters(n: Node, w: Atom, zero: Atom) -> Atom:
     """One number for all weights, or one for each filter."""
-    if zero.type.shape in ((), (1,)):
+    if zero.type.shape in ONE:
         return _columns(n, zero)
     ones = (1,) * (len(w.type.shape) - 1)
     if isinstance(zero, Const):
