@@ -332,6 +332,21 @@ def test_convolutions_of_integers_are_exact(kind: str, known: bool) -> None:
     np.testing.assert_array_equal(got, want)
 
 
+@pytest.mark.parametrize("kind", ["pads", "sums beyond 2**24", "groups"])
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_a_run_may_tell_the_zero_point_of_an_image(kind: str, dtype: str) -> None:
+    channels, inner, attrs = CONVOLUTIONS[kind]
+    w, x = drawn("int8", 6, inner, 3, 3), drawn(dtype, 2, channels, 6, 7)
+    inputs = {"x": (dtype, ["N", channels, "H", 7]), "w": w, "xz": (dtype, [])}
+    proto = model("ConvInteger", inputs, 10, **attrs)
+    taken = "conv2d_integer" in {b.op.name for b in from_onnx(proto).main.body}
+    assert taken == ("group" not in attrs)
+    for zero in (0, 77, np.iinfo(dtype).min):
+        want = conv_integer(x.astype(int) - zero, w, **attrs)
+        got = results(proto, x=x, xz=np.array(zero, dtype))
+        np.testing.assert_array_equal(got, want)
+
+
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("each", [True, False])
 def test_quantised_convolutions_are_those_of_onnxruntime(bias: bool, each: bool) -> None:

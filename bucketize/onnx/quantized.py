@@ -32,11 +32,13 @@ from bucketize.onnx.window import slide, window_of, windows_of
 from bucketize.op import Array
 from bucketize.ops import elementwise as e
 from bucketize.ops.activation import clip
+from bucketize.ops.fill import full
 from bucketize.ops.linalg import matmul_integer
 from bucketize.ops.nn import conv2d_integer
 from bucketize.ops.reduce import reduce_sum
 from bucketize.ops.rules import BYTES, limits
 from bucketize.ops.shape import reshape, strided_slice, tile, unsqueeze
+from bucketize.types import AnyDim
 from bucketize.types.number import FLOAT8, SCALE, kind_of
 
 FLOAT, DOUBLE, INT = "float32", "float64", "int32"
@@ -270,21 +272,36 @@ def _convolved(n: Node, x: Atom, w: Atom, x_zero: Atom | None, w_zero: Atom | No
 def _of_bytes(n: Node, x: Atom, w: Atom, x_zero: Atom | None, w_zero: Atom | None) -> Atom | None:
     """The sums by the kernel of bytes: of one group, by known weights that are bytes.
 
-    None of others, whose sums are those of floats.
+    None of others, whose sums are those of floats. A zero point that a run tells is a sum beside.
     """
     if n.attrs.get("group", 1) != 1 or not 3 <= len(w.type.shape) <= PLANE:
         return None
     x_zero, w_zero = _zeros(n, w, x_zero, w_zero)
-    weights, zero = _known_less(w, w_zero), 0 if x_zero is None else x_zero
-    if weights is None or not isinstance(zero, int | Const):
+    weights = _known_less(w, w_zero)
+    if weights is None or (x_zero is not None and x_zero.type.shape != ()):
         return None
     dtype = next((d for d in BYTES if np.array_equal(weights.astype(d), weights)), None)
-    if dtype is None:
+    late = None if isinstance(x_zero, Const) else x_zero
+    if dtype is None or (late is not None and not _may_be_late(x, weights)):
         return None
-    zero = int(zero.value) if isinstance(zero, Const) else zero
+    zero = int(x_zero.value) if isinstance(x_zero, Const) else 0
     inside = replace(n, inputs=(x, Const(weights.astype(dtype))), attrs=dict(n.attrs))
     window = window_of(inside, windows_of(inside).type.shape[2:])
-    return slide(inside, {2: conv2d_integer}, window, zero, *inside.operands, zero=zero)
+    sums = slide(inside, {2: conv2d_integer}, window, zero, *inside.operands, zero=zero)
+    return sums if late is None else n.emit(e.sub, sums, _of_zeros(n, x, late, weights))
+
+
+def _may_be_late(x: Atom, weights: Array) -> bool:
+    """Whether a run may tell the zero point: extents have names, and sums of weights are exact."""
+    named = not any(isinstance(d, AnyDim) for d in x.type.shape[2:])
+    return named and np.abs(weights).sum(axis=tuple(range(1, weights.ndim))).max(initial=0) <= EXACT
+
+
+def _of_zeros(n: Node, x: Atom, zero: Atom, weights: Array) -> Atom:
+    """What a zero point in all places of the image adds to sums; those of pads add nothing."""
+    ones = n.emit(full, shape=(1, 1, *x.type.shape[2:]), value=1.0, dtype=FLOAT)
+    sums = _conv(n, ones, Const(weights.sum(axis=1, keepdims=True).astype(np.float32)))
+    return n.emit(e.mul, cast(n, sums, INT), cast(n, zero, INT))
 
 
 def _of_floats(n: Node, x: Atom, w: Atom, x_zero: Atom | None, w_zero: Atom | None) -> Atom:
