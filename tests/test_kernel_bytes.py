@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import kernel_call
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from kernel_call import check, loop_template, workload
 
 from bucketize import ops
+from bucketize.kernel.gemm.byteconv import TEMPLATE as WINDOWS
 from bucketize.kernel.gemm.bytes import PAIR, TEMPLATE
 from bucketize.kernel.gemm.byteskernel import DOT
 from bucketize.kernel.target import Target, described, host
@@ -70,6 +72,56 @@ def test_rows_may_have_several_axes() -> None:
     load = by_known("uint8", "int8", 6, 70, M)
     args = [drawn("uint8", 3, 5, 6), drawn("int8", 6, 70)]
     check(load, args, {"M": 3, "N": 5}, template=TEMPLATE)
+
+
+# --- convolutions --------------------------------------------------------------------------------
+
+H, W = Symbol("H"), Symbol("W")
+SLID: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
+    ((2, 6, 7, 3), (5, 3, 3, 3), {"pads": (1, 1, 1, 1)}),
+    ((2, 5, 4, 8), (70, 8, 1, 1), {}),
+    ((1, 7, 6, 20), (9, 20, 1, 1), {"strides": (2, 2)}),
+    ((1, 9, 8, 5), (4, 5, 3, 2), {"pads": (2, 0, 1, 3), "dilations": (2, 3), "strides": (1, 2)}),
+    ((3, 4, 12, 3), (6, 3, 7, 7), {"pads": (3, 3, 3, 3), "strides": (2, 2)}),
+    ((1, 14, 11, 70), (66, 70, 3, 3), {"pads": (1, 1, 1, 1)}),
+    ((1, 3, 3, 4), (2, 4, 1, 1), {"pads": (4, 4, 4, 4)}),  # windows of pads alone
+    ((0, 6, 7, 3), (5, 3, 3, 3), {}),
+]
+
+
+def by_filters(x: str, y: str, image: tuple[Dim, ...], w: tuple[int, ...], **at: Any) -> Workload:
+    types = tensor(x, *image), tensor(y, *w)
+    load = workload(ops.conv2d_integer, *types, layout="NHWC", **at)
+    return replace(load, constant=(False, True))
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: f"lanes{t.lanes}")
+@pytest.mark.parametrize(("x", "y"), SIGNS)
+def test_convolutions_are_exact_at_every_schedule(
+    x: str, y: str, target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernel_call, "host", lambda: target)
+    for image, w, attrs in SLID:
+        batch, height, width, channels = image
+        zero = -100 if x == "int8" else 131
+        load = by_filters(x, y, (N, H, W, channels), w, zero=zero, **attrs)
+        args = [drawn(x, *image), drawn(y, *w, seed=1)]
+        for schedule in combinations(WINDOWS.knobs(load, target)):
+            assert WINDOWS.valid(load, schedule, target) is None
+            sizes = {"N": batch, "H": height, "W": width}
+            check(load, args, sizes, schedule, WINDOWS)
+
+
+def test_images_in_other_layouts_and_weights_that_are_not_known_are_declined() -> None:
+    types = tensor("uint8", N, 3, H, W), tensor("int8", 2, 3, 1, 1)
+    planar = workload(ops.conv2d_integer, *types)
+    assert not WINDOWS.accepts(replace(planar, constant=(False, True)))
+    given = by_filters("uint8", "int8", (N, H, W, 3), (2, 3, 1, 1))
+    assert WINDOWS.accepts(given)
+    assert not WINDOWS.accepts(replace(given, constant=(False, False)))
+
+
+# --- what is chosen ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("x", "y"), SIGNS)

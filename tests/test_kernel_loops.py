@@ -79,6 +79,7 @@ WITHOUT = {
     *("nonzero", "compress", "unique", "first_rows"),  # the VM runs their compute
     "non_max_suppression",  # lowered to `kept_boxes`
     "deform_conv2d",  # likewise
+    "conv2d_integer",  # by weights that are not known, which no front end makes
     *("bitcast", "det", "dft", "mel_weight_matrix"),  # rare: so, too
 }
 

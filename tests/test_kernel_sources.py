@@ -101,6 +101,10 @@ WORKLOADS = {
     "attention": heads(),
     "depthwise": convolution(16, 1, 3, 3, groups=16),
     "conv2d": convolution(24, 16, 3, 3),
+    "conv2d_bytes": replace(
+        lone(ops.conv2d_integer, "uint8[N, H+2, W+2, 20], int8[30, 20, 3, 3] {layout='NHWC'}"),
+        constant=(False, True),
+    ),
     "winograd": convolution(24, 16, 3, 3, strides=(1, 1)),
     "pool_nhwc": pooling(ops.avg_pool2d, count_include_pad=True),
     "rows": root_mean_square(),

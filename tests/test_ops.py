@@ -153,6 +153,16 @@ FAULTS: list[tuple[str, Callable[[], object]]] = [
         "no precision 'high'; known: default, exact",
         lambda: infer(ops.conv2d, IMAGE, f32(8, 4, 1, 1), precision="high"),
     ),
+    (
+        "conv2d_integer takes bytes, int8 or uint8, got float32",
+        lambda: infer(ops.conv2d_integer, IMAGE, f32(8, 4, 1, 1)),
+    ),
+    (
+        "zero must be a number of int8, got 128",
+        lambda: infer(
+            ops.conv2d_integer, tensor("int8", 1, 4, 5, 5), tensor("int8", 8, 4, 1, 1), zero=128
+        ),
+    ),
     ("pooling takes images of rank 4", lambda: infer(ops.max_pool2d, F, kernel=(1, 1))),
     ("4 output channels in 0 groups", lambda: infer(ops.conv2d, IMAGE, f32(4, 4, 1, 1), groups=0)),
     ("1 output channels in -1 groups", lambda: infer(ops.conv2d, IMAGE, IMAGE, groups=-1)),

@@ -332,6 +332,21 @@ def test_convolutions_of_integers_are_exact(kind: str, known: bool) -> None:
     np.testing.assert_array_equal(got, want)
 
 
+@pytest.mark.parametrize("kind", ["pads", "sums beyond 2**24", "groups"])
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_a_run_may_tell_the_zero_point_of_an_image(kind: str, dtype: str) -> None:
+    channels, inner, attrs = CONVOLUTIONS[kind]
+    w, x = drawn("int8", 6, inner, 3, 3), drawn(dtype, 2, channels, 6, 7)
+    inputs = {"x": (dtype, ["N", channels, "H", 7]), "w": w, "xz": (dtype, [])}
+    proto = model("ConvInteger", inputs, 10, **attrs)
+    taken = "conv2d_integer" in {b.op.name for b in from_onnx(proto).main.body}
+    assert taken == ("group" not in attrs)
+    for zero in (0, 77, np.iinfo(dtype).min):
+        want = conv_integer(x.astype(int) - zero, w, **attrs)
+        got = results(proto, x=x, xz=np.array(zero, dtype))
+        np.testing.assert_array_equal(got, want)
+
+
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("each", [True, False])
 def test_quantised_convolutions_are_those_of_onnxruntime(bias: bool, each: bool) -> None:
@@ -350,6 +365,64 @@ def test_quantised_convolutions_are_those_of_onnxruntime(bias: bool, each: bool)
         inputs["b"] = drawn("int32", 4) // 100000
     proto = model("QLinearConv", inputs, 10, pads=[1, 1, 1, 1])
     same(proto, x=drawn("uint8", 2, 3, 6, 8))
+
+
+def chain(
+    x: str = "uint8",
+    w: str = "int8",
+    shape: tuple[int, ...] = (70, 6, 3, 3),
+    each: bool = True,
+    axis: int = 0,
+    zero: int = 3,
+    scales: int = 0,
+    **attrs: Any,
+) -> onnx.ModelProto:
+    """DequantizeLinear of an image and of weights, and Conv."""
+    rng = np.random.default_rng(5)
+    many = (shape[axis],) if each else ()
+    inner = shape[1] * attrs.get("group", 1)
+    told = {"xs": np.full(scales or (), 0.02, np.float32), "xz": np.full(scales or (), zero, x)}
+    told["w"] = drawn(w, *shape)
+    told["ws"] = rng.uniform(0.001, 0.01, many).astype(np.float32)
+    told["wz"] = np.zeros(many, w)
+    told["b"] = rng.standard_normal(shape[0]).astype(np.float32)
+    nodes = [
+        helper.make_node("DequantizeLinear", ["x", "xs", "xz"], ["xf"], axis=1),
+        helper.make_node("DequantizeLinear", ["w", "ws", "wz"], ["wf"], axis=axis),
+        helper.make_node("Conv", ["xf", "wf", "b"], ["y"], **attrs),
+    ]
+    image = ["N", inner, *("H", "W")[: len(shape) - 2]]
+    given = [helper.make_tensor_value_info("x", TENSOR[x], image)]
+    out = [helper.make_tensor_value_info("y", TENSOR["float32"], None)]
+    tensors = [numpy_helper.from_array(v, n) for n, v in told.items()]
+    graph = helper.make_graph(nodes, "g", given, out, tensors)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+
+
+CHAINS: dict[str, tuple[dict[str, Any], bool]] = {
+    "bytes": ({"pads": [1, 1, 1, 1], "strides": [2, 1]}, True),
+    "signed, one scale": ({"x": "int8", "each": False, "dilations": [1, 2]}, True),
+    "weights without a sign": ({"w": "uint8", "axis": -4, "kernel_shape": [3, 3]}, True),
+    "lines": ({"shape": (70, 6, 3), "auto_pad": "SAME_UPPER"}, True),
+    "scales of channels in": ({"axis": 1}, False),
+    "scales of the image": ({"scales": 6}, False),
+    "groups": ({"shape": (6, 1, 3, 3), "group": 6}, False),
+    "words": ({"x": "int16"}, False),
+    "sums beyond 32 bits": ({"shape": (2, 33100, 1, 1)}, False),
+}
+
+
+@pytest.mark.parametrize("kind", CHAINS)
+def test_convolutions_of_what_was_bytes_are_products_of_them(kind: str) -> None:
+    told, taken = CHAINS[kind]
+    proto = chain(**told)
+    module = from_onnx(proto)
+    assert ("conv2d_integer" in {b.op.name for b in module.main.body}) == taken
+    shape = [d.dim_value or 9 for d in proto.graph.input[0].type.tensor_type.shape.dim]
+    x = drawn(told.get("x", "uint8"), *shape)
+    (want,) = run_ort(proto, {"x": x})
+    (got,) = bucketize.compile(module).run(x)
+    np.testing.assert_allclose(got, want, rtol=0, atol=1e-5 * np.abs(want).max())
 
 
 # --- what is refused -----------------------------------------------------------------------------

@@ -6,6 +6,7 @@ The page docs/supported.md and `bucketize ops` show these rows.
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass
@@ -145,20 +146,26 @@ def _runs(ops: Set[Op]) -> str:
 
 @functools.cache
 def _is_native(op: Op) -> bool:
-    """Whether a template takes a sample of the operator, or none is needed."""
+    """Whether a template takes a sample of the operator, or none is needed.
+
+    Some take operands behind the first that are known alone: no converter makes others of them.
+    """
     if op.relation is not None:  # of sequences and optional values, which are lists on the host
         return False
     kept = WITH_ROOM.get(op, op)
-    return op in NO_KERNEL or any(candidates(_workload(sample)) for sample in samples(kept))
+    ways = itertools.product(samples(kept), (False, True))
+    return op in NO_KERNEL or any(candidates(_workload(*way)) for way in ways)
 
 
-def _workload(sample: Sample) -> Workload:
+def _workload(sample: Sample, known: bool) -> Workload:
     names = sample.symbols()
     types = [TensorType(a.dtype, a.shape(names)) for a in sample.args]
     params = [Var(f"x{i}", t) for i, t in enumerate(types)]
     body = Builder()
     outs = body.emit_all(sample.op, *params, **sample.attrs(names))
-    return Workload(body.function("", params, outs), (False,) * len(params))
+    return Workload(
+        body.function("", params, outs), tuple(known and i > 0 for i in range(len(params)))
+    )
 
 
 def _pads(ops: Set[Op]) -> str:

@@ -1,6 +1,7 @@
 """All templates, in the order in which they are asked; importing this fills `TEMPLATES`."""
 
 from bucketize.kernel.gemm.attention import TEMPLATE as ATTENTION
+from bucketize.kernel.gemm.byteconv import TEMPLATE as CONV_BYTES
 from bucketize.kernel.gemm.bytes import TEMPLATE as MATMUL_BYTES
 from bucketize.kernel.gemm.conv import TEMPLATE as CONV
 from bucketize.kernel.gemm.depthwise import TEMPLATE as DEPTHWISE
@@ -34,7 +35,11 @@ from bucketize.kernel.loops.topk import TOPK
 from bucketize.kernel.loops.transpose import TRANSPOSE
 from bucketize.kernel.template import TEMPLATES, candidates
 
-VECTOR = (MATMUL, MATMUL_BYTES, ATTENTION, DEPTHWISE, CONV, WINOGRAD, POOL_NHWC, ROWS, ROTARY)
+VECTOR = (
+    *(MATMUL, MATMUL_BYTES, ATTENTION),
+    *(DEPTHWISE, CONV, CONV_BYTES, WINOGRAD),
+    *(POOL_NHWC, ROWS, ROTARY),
+)
 LOOP = (
     ELEMENTWISE,
     *(TRANSPOSE, BROADCAST, SLICE, TILE, CONCAT),

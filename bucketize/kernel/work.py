@@ -54,6 +54,6 @@ def multiplications(binding: Binding) -> Dim:
     """Those of a product or a convolution, done directly; of other ops none count."""
     if binding.op.name in ("matmul", "matmul_integer"):
         return product(binding.outs[0].type.shape) * binding.args[0].type.shape[-1]
-    if binding.op.name == "conv2d":
+    if binding.op.name in ("conv2d", "conv2d_integer"):
         return product(binding.outs[0].type.shape) * product(binding.args[1].type.shape[1:])
     return 0

@@ -23,6 +23,7 @@ from bucketize.ops import (
     avg_pool2d,
     concat,
     conv2d,
+    conv2d_integer,
     grid_sample,
     max_pool2d,
     pad,
@@ -65,7 +66,7 @@ def layout(fn: Function, planar: Set[int] = frozenset()) -> Function:
 
 
 def _block(fn: Function, planar: Set[int] = frozenset()) -> Function:
-    if not anchors(fn) - planar:
+    if not anchors(fn) - planar and not any(b.op in CHANNELS_LAST for b in fn.body):
         return fn
     layouts = Layouts()
     for i, b in enumerate(fn.body):
@@ -74,7 +75,7 @@ def _block(fn: Function, planar: Set[int] = frozenset()) -> Function:
 
 
 def anchors(fn: Function) -> set[int]:
-    """The places of what has a layout, and is in NCHW."""
+    """The places of what has a layout, is in NCHW, and might stay there."""
     has = (b.op in ANCHORS and b.attrs.get("layout") == "NCHW" for b in fn.body)
     return {i for i, anchor in enumerate(has) if anchor}
 
@@ -264,8 +265,11 @@ def _elementwise(to: Layouts, b: Binding) -> bool:
 
 
 ANCHORS = (conv2d, max_pool2d, avg_pool2d, roi_align)
+CHANNELS_LAST = (conv2d_integer,)
+"""What has a layout, but kernels for one only."""
 RULES: dict[object, Rule] = {
     conv2d: _conv2d,
+    conv2d_integer: _pool,
     max_pool2d: _pool,
     avg_pool2d: _pool,
     roi_align: _pool,

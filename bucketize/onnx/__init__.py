@@ -3,6 +3,7 @@
 from bucketize.onnx import (  # noqa: F401  importing the families fills the tables of converters and rules
     attention,
     control,
+    conv,
     einsum,
     elementwise,
     index,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -31,6 +31,16 @@ class Unread(Unsupported):
 
 
 @dataclass(frozen=True)
+class Scaled:
+    """Integers that stand for (number - zero point) * scale: one for all, or each of an axis."""
+
+    numbers: Atom
+    scale: Atom
+    zero: Atom | None
+    axis: int
+
+
+@dataclass(frozen=True)
 class Node:
     """An ONNX node: operands as atoms (None where left out), attributes, and where to emit.
 
@@ -49,6 +59,8 @@ class Node:
     """That of the first output, if the model declares it."""
     named: int = 1
     """How many of the outputs have a name; one without is left out."""
+    scaled: dict[Atom, Scaled] = field(default_factory=dict)
+    """What DequantizeLinear made floats of, so far in the model."""
 
     def __getitem__(self, index: int) -> Atom:
         """An operand that must be there."""

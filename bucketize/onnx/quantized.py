@@ -1,6 +1,7 @@
 """Converters of quantised models: numbers that stand for (number - zero point) * scale.
 
 Sums of products are exact integers: those of matrices by `matmul_integer`, those of convolutions
+by `conv2d_integer` or, in groups, by weights that are not known or less their zero points no bytes,
 as floats: of so few channels at a time that no sum passes 2**24 where the weights are known, else
 of 64 bits.
 """
@@ -18,6 +19,7 @@ from bucketize.onnx.linalg import matrices
 from bucketize.onnx.node import (
     CONVERTERS,
     Node,
+    Scaled,
     Unsupported,
     cast,
     converts,
@@ -26,18 +28,25 @@ from bucketize.onnx.node import (
 )
 from bucketize.onnx.reduce import channelwise
 from bucketize.onnx.shape import reshaped
+from bucketize.onnx.window import slide, window_of, windows_of
 from bucketize.op import Array
 from bucketize.ops import elementwise as e
 from bucketize.ops.activation import clip
+from bucketize.ops.fill import full
 from bucketize.ops.linalg import matmul_integer
+from bucketize.ops.nn import conv2d_integer
 from bucketize.ops.reduce import reduce_sum
-from bucketize.ops.rules import limits
+from bucketize.ops.rules import BYTES, limits
 from bucketize.ops.shape import reshape, strided_slice, tile, unsqueeze
+from bucketize.types import AnyDim
 from bucketize.types.number import FLOAT8, SCALE, kind_of
 
 FLOAT, DOUBLE, INT = "float32", "float64", "int32"
 EXACT = 1 << 24  # float32 holds each integer up to here
 CHANNELS = 1  # the axis of them
+PLANE = 4  # the rank of images of two axes
+GREATEST = 255  # difference of two bytes
+ONE = (), (1,)  # shapes of one number for all
 
 
 # --- from floats and back ------------------------------------------------------------------------
@@ -83,11 +92,15 @@ def _rounded(n: Node, y: Atom, zero: Atom | None, dtype: np.dtype[Any]) -> Atom:
 def _dequantize(n: Node) -> Atom:
     x, scale, zero, named = n[0], n[1], n.optional(2), n.attr("output_dtype", 0)
     dtype = native_dtype(named) if named else scale.type.dtype
+    blocks, told = n.attrs.get("block_size", 0), Scaled(x, scale, zero, n.attrs.get("axis", 1))
     scale, zero = _granular(n, x, scale, zero)
     if zero is not None:
         wide = FLOAT if kind_of(x.type.dtype) == "f" else INT
         x = _moved(n, x, zero, wide)
-    return cast(n, n.emit(e.mul, cast(n, x, FLOAT), cast(n, scale, FLOAT)), dtype.name)
+    out = cast(n, n.emit(e.mul, cast(n, x, FLOAT), cast(n, scale, FLOAT)), dtype.name)
+    if not blocks and dtype == FLOAT:
+        n.scaled[out] = told
+    return out
 
 
 def _granular(n: Node, x: Atom, scale: Atom, zero: Atom | None) -> tuple[Atom, Atom | None]:
@@ -110,7 +123,7 @@ def _placed(n: Node, x: Atom, p: Atom, axis: int, block: int) -> Atom:
         if block < 0 or len(shape) != rank:
             raise Unsupported(f"blocks of {block} for {p.type} beside {x.type}")
         return _repeated(n, x, p, n.front((axis,))[0], block)
-    if shape in ((), (1,)):
+    if shape in ONE:
         return _columns(n, p)
     if len(shape) != 1:
         raise Unsupported(f"{p.type} beside {x.type}, expected a number or a vector")
@@ -216,30 +229,103 @@ def _qlinear_conv(n: Node) -> Atom:
     sums, bias = _convolved(n, x, w, x_zero, w_zero), n.optional(8)
     if bias is not None:
         sums = n.emit(e.add, sums, channelwise(n, bias, sums))
-    each = w_scale.type.shape not in ((), (1,))
-    unit = channelwise(n, w_scale, sums) if each else _columns(n, w_scale)
     x_scale, scale, moved = (_columns(n, p) for p in (x_scale, scale, zero))
-    factors = _factors(n, x_scale, unit, scale)
+    factors = _factors(n, x_scale, _unit(n, w_scale, sums), scale)
     return _rounded(n, _scaled(n, sums, factors), moved, zero.type.dtype)
+
+
+def _unit(n: Node, scale: Atom, sums: Atom) -> Atom:
+    """One scale for all weights, or one for each filter, beside the sums."""
+    return _columns(n, scale) if scale.type.shape in ONE else channelwise(n, scale, sums)
+
+
+def scaled_conv(n: Node) -> Atom | None:
+    """A convolution, without bias, of floats that were bytes: the sums are those of the bytes.
+
+    None where they were not, or where sums of 32 bits might not hold them.
+    """
+    x, w = n.scaled.get(n[0]), n.scaled.get(n[1])
+    if x is None or w is None or x.scale.type.shape not in ONE:
+        return None
+    y, filters = w.numbers, w.scale.type.shape in ONE or w.axis in (0, -len(w.numbers.type.shape))
+    bytes_ = all(s.numbers.type.dtype in BYTES for s in (x, w))
+    if not bytes_ or not filters or not isinstance(y, Const):
+        return None
+    if y.value[:1].size * GREATEST**2 > limits(np.dtype(INT))[1]:
+        return None
+    sums = _of_bytes(n, x.numbers, y, x.zero, w.zero)
+    if sums is None:
+        return None
+    n.attrs.clear()
+    unit = n.emit(e.mul, _columns(n, x.scale), _unit(n, w.scale, sums))
+    return _scaled(n, sums, unit)
 
 
 def _convolved(n: Node, x: Atom, w: Atom, x_zero: Atom | None, w_zero: Atom | None) -> Atom:
     """What w less its zero points makes of x less its zero point: integers."""
-    x_zero = None if x_zero is None else _columns(n, x_zero)
-    w_zero = None if w_zero is None else _filters(n, w, w_zero)
+    if (found := _of_bytes(n, x, w, x_zero, w_zero)) is None:
+        found = _of_floats(n, x, w, x_zero, w_zero)
+    n.attrs.clear()
+    return found
+
+
+def _of_bytes(n: Node, x: Atom, w: Atom, x_zero: Atom | None, w_zero: Atom | None) -> Atom | None:
+    """The sums by the kernel of bytes: of one group, by known weights that are bytes.
+
+    None of others, whose sums are those of floats. A zero point that a run tells is a sum beside.
+    """
+    if n.attrs.get("group", 1) != 1 or not 3 <= len(w.type.shape) <= PLANE:
+        return None
+    x_zero, w_zero = _zeros(n, w, x_zero, w_zero)
+    weights = _known_less(w, w_zero)
+    if weights is None or (x_zero is not None and x_zero.type.shape != ()):
+        return None
+    dtype = next((d for d in BYTES if np.array_equal(weights.astype(d), weights)), None)
+    late = None if isinstance(x_zero, Const) else x_zero
+    if dtype is None or (late is not None and not _may_be_late(x, weights)):
+        return None
+    zero = int(x_zero.value) if isinstance(x_zero, Const) else 0
+    inside = replace(n, inputs=(x, Const(weights.astype(dtype))), attrs=dict(n.attrs))
+    window = window_of(inside, windows_of(inside).type.shape[2:])
+    sums = slide(inside, {2: conv2d_integer}, window, zero, *inside.operands, zero=zero)
+    return sums if late is None else n.emit(e.sub, sums, _of_zeros(n, x, late, weights))
+
+
+def _may_be_late(x: Atom, weights: Array) -> bool:
+    """Whether a run may tell the zero point: extents have names, and sums of weights are exact."""
+    named = not any(isinstance(d, AnyDim) for d in x.type.shape[2:])
+    return named and np.abs(weights).sum(axis=tuple(range(1, weights.ndim))).max(initial=0) <= EXACT
+
+
+def _of_zeros(n: Node, x: Atom, zero: Atom, weights: Array) -> Atom:
+    """What a zero point in all places of the image adds to sums; those of pads add nothing."""
+    ones = n.emit(full, shape=(1, 1, *x.type.shape[2:]), value=1.0, dtype=FLOAT)
+    sums = _conv(n, ones, Const(weights.sum(axis=1, keepdims=True).astype(np.float32)))
+    return n.emit(e.mul, cast(n, sums, INT), cast(n, zero, INT))
+
+
+def _of_floats(n: Node, x: Atom, w: Atom, x_zero: Atom | None, w_zero: Atom | None) -> Atom:
+    """The sums as floats: of so few channels at a time that they are exact, or of 64 bits."""
+    x_zero, w_zero = _zeros(n, w, x_zero, w_zero)
     parts = _parts(n, x, w, w_zero)
     if parts is None:
         sums = _conv(n, _moved(n, x, x_zero, DOUBLE), _moved(n, w, w_zero, DOUBLE))
-        found = [cast(n, cast(n, sums, "int64"), INT)]
-    else:
-        weights, ends = parts
-        moved, found = _moved(n, x, x_zero, FLOAT), []
-        for begin, end in zip((0, *ends), ends, strict=False):
-            part = Const(np.ascontiguousarray(weights[:, begin:end], np.float32))
-            sums = _conv(n, _slice(n, moved, begin, end) if len(ends) > 1 else moved, part)
-            found.append(cast(n, sums, INT))
-    n.attrs.clear()
+        return cast(n, cast(n, sums, "int64"), INT)
+    weights, ends = parts
+    moved, found = _moved(n, x, x_zero, FLOAT), []
+    for begin, end in zip((0, *ends), ends, strict=False):
+        part = Const(np.ascontiguousarray(weights[:, begin:end], np.float32))
+        sums = _conv(n, _slice(n, moved, begin, end) if len(ends) > 1 else moved, part)
+        found.append(cast(n, sums, INT))
     return reduce(lambda a, b: n.emit(e.add, a, b), found)
+
+
+def _known_less(w: Atom, zero: Atom | None) -> Array | None:
+    """Weights less their zero points, if both are known."""
+    if not isinstance(w, Const) or not (zero is None or isinstance(zero, Const)):
+        return None
+    known: Array = w.value.astype(np.int64) - (0 if zero is None else zero.value)
+    return known
 
 
 def _parts(n: Node, x: Atom, w: Atom, zero: Atom | None) -> tuple[Array, list[int]] | None:
@@ -247,9 +333,8 @@ def _parts(n: Node, x: Atom, w: Atom, zero: Atom | None) -> tuple[Array, list[in
 
     None if they are not known, or of several groups that would have to be cut.
     """
-    if not isinstance(w, Const) or not (zero is None or isinstance(zero, Const)):
+    if (weights := _known_less(w, zero)) is None:
         return None
-    weights = w.value.astype(np.int64) - (0 if zero is None else zero.value)
     lo, hi = limits(x.type.dtype)
     most = np.abs(weights).sum(axis=tuple(range(2, weights.ndim))) * (hi - lo)
     ends: list[int] = []
@@ -265,9 +350,17 @@ def _parts(n: Node, x: Atom, w: Atom, zero: Atom | None) -> tuple[Array, list[in
     return weights, [*ends, weights.shape[1]]
 
 
+def _zeros(
+    n: Node, w: Atom, x_zero: Atom | None, w_zero: Atom | None
+) -> tuple[Atom | None, Atom | None]:
+    """Those of image and weights, beside them."""
+    x_zero = None if x_zero is None else _columns(n, x_zero)
+    return x_zero, None if w_zero is None else _filters(n, w, w_zero)
+
+
 def _filters(n: Node, w: Atom, zero: Atom) -> Atom:
     """One number for all weights, or one for each filter."""
-    if zero.type.shape in ((), (1,)):
+    if zero.type.shape in ONE:
         return _columns(n, zero)
     ones = (1,) * (len(w.type.shape) - 1)
     if isinstance(zero, Const):

@@ -10,7 +10,7 @@ from bucketize.onnx.rule import Site, exports, exports_directly
 from bucketize.ops.column import col2im, dyn_col2im
 from bucketize.ops.deformed import deform_conv2d
 from bucketize.ops.linalg import det, matmul, matmul_integer
-from bucketize.ops.nn import avg_pool2d, conv2d, max_pool2d
+from bucketize.ops.nn import avg_pool2d, conv2d, conv2d_integer, max_pool2d
 from bucketize.ops.rounding import FORMATS, rounded
 from bucketize.ops.transposed import conv_transpose
 from bucketize.ops.volume import avg_pool3d, conv3d, max_pool3d
@@ -37,13 +37,25 @@ exports_directly(matmul_integer, "MatMulInteger")
 
 @exports(conv2d, conv3d)
 def _conv(s: Site) -> str:
-    """An image is padded by a node of its own where the pads depend on sizes."""
-    x, pads = planar(s), s.attr("pads")
-    if not all(isinstance(p, int) for p in pads):
-        half = len(pads) // 2
-        x = s.node("Pad", x, s.extents((0, 0, *pads[:half], 0, 0, *pads[half:])))
-        pads = (0,) * len(pads)
+    x, pads = _padded(s)
     return _slide(s, "Conv", x, s[1], pads=pads, group=s.attr("groups"))
+
+
+@exports(conv2d_integer)
+def _conv_integer(s: Site) -> str:
+    zero = s.constant(s.attr("zero"))
+    x, pads = _padded(s, zero)
+    return _slide(s, "ConvInteger", x, s[1], zero, pads=pads)
+
+
+def _padded(s: Site, *fill: str) -> tuple[str, tuple[int, ...]]:
+    """An image and its pads, for which there is a node of its own where they depend on sizes."""
+    x, pads = planar(s), s.attr("pads")
+    if all(isinstance(p, int) for p in pads):
+        return x, pads
+    half = len(pads) // 2
+    ends = s.extents((0, 0, *pads[:half], 0, 0, *pads[half:]))
+    return s.node("Pad", x, ends, *fill), (0,) * len(pads)
 
 
 @exports(conv_transpose)

@@ -41,6 +41,7 @@ from bucketize.onnx.node import (
     Graph,
     Lost,
     Node,
+    Scaled,
     Unread,
     Unsupported,
     converter_of,
@@ -102,6 +103,8 @@ class Translation:
     """Counts the calls of functions."""
     ranks: dict[str, int] = field(default_factory=dict)
     """Of values, as far as the model declares them."""
+    scaled: dict[Atom, Scaled] = field(default_factory=dict)
+    """What floats were integers before."""
 
     def function(
         self, name: str, graph: GraphProto, params: Sequence[Var], outer: Values
@@ -224,7 +227,9 @@ class Translation:
         rank = self.ranks.get(node.output[0])
         kept = self.precision, self.weights
         named = sum(map(bool, node.output))
-        view = Node(tuple(inputs), attrs, len(node.output), builder, *kept, rank, named)
+        view = Node(
+            tuple(inputs), attrs, len(node.output), builder, *kept, rank, named, self.scaled
+        )
         made = convert(view)
         if attrs:
             raise Unread(f"the attribute {', '.join(attrs)} is not supported")

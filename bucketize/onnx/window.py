@@ -11,34 +11,23 @@ import numpy as np
 
 from bucketize.ir import Atom, Const
 from bucketize.onnx.node import Node, Unsupported, converts
-from bucketize.onnx.reduce import channelwise
 from bucketize.onnx.shape import reshaped, same_shape
 from bucketize.op import Op
 from bucketize.ops.dim import from_dims
 from bucketize.ops.elementwise import add, div, equal, mul, pow_, where
 from bucketize.ops.fill import arange
-from bucketize.ops.nn import avg_pool2d, conv2d, max_pool2d
+from bucketize.ops.nn import avg_pool2d, max_pool2d
 from bucketize.ops.reduce import reduce_max, reduce_mean
 from bucketize.ops.shape import pad, reshape, squeeze, strided_slice, transpose, unsqueeze
-from bucketize.ops.volume import avg_pool3d, conv3d, max_pool3d
+from bucketize.ops.volume import avg_pool3d, max_pool3d
 from bucketize.types import AnyDim, Dim, Shape, maximum, product
 
 Sizes = tuple[int, ...]
 Ops = Mapping[int, Op]
 
 RANKS = (1, 2, 3)
-CONV: Ops = {2: conv2d, 3: conv3d}
 MAX_POOL: Ops = {2: max_pool2d, 3: max_pool3d}
 AVG_POOL: Ops = {2: avg_pool2d, 3: avg_pool3d}
-
-
-@converts("Conv")
-def _conv(n: Node) -> Atom:
-    weights = windows_of(n)
-    attrs = {"groups": n.attr("group", 1), "precision": n.precision}
-    y = slide(n, CONV, window_of(n, weights.type.shape[2:]), 0.0, n[0], weights, **attrs)
-    bias = n.optional(2)
-    return y if bias is None else n.emit(add, y, channelwise(n, bias, y))
 
 
 def windows_of(n: Node) -> Atom:

@@ -97,7 +97,7 @@ from bucketize.ops.index import (
     topk,
 )
 from bucketize.ops.linalg import det, matmul, matmul_integer
-from bucketize.ops.nn import avg_pool2d, conv2d, max_pool2d
+from bucketize.ops.nn import avg_pool2d, conv2d, conv2d_integer, max_pool2d
 from bucketize.ops.reduce import (
     argmax,
     argmin,
@@ -187,6 +187,7 @@ __all__ = [
     "concat",
     "concat_from_sequence",
     "conv2d",
+    "conv2d_integer",
     "conv3d",
     "conv_transpose",
     "cos",

@@ -9,11 +9,9 @@ import numpy as np
 from bucketize.errors import TypeRelError
 from bucketize.op import FREE, UNSAFE, Array, Fill, Padding, op
 from bucketize.ops.rounding import FORMATS, rounded
-from bucketize.ops.rules import broadcast_padding, floats, same
+from bucketize.ops.rules import broadcast_padding, check_bytes, floats, same
 from bucketize.types import Shape, broadcast_shapes, meet
 from bucketize.types.number import DType
-
-BYTES = (np.dtype(np.int8), np.dtype(np.uint8))
 
 
 def _matmul_shape(x: Shape, y: Shape, *, weights: str = FORMATS[0]) -> Shape:
@@ -72,8 +70,7 @@ def det(x: Array) -> Array:
 
 def _sum_dtype(x: DType, y: DType) -> DType:
     for dtype in (x, y):
-        if dtype not in BYTES:
-            raise TypeRelError(f"matmul_integer takes bytes, int8 or uint8, got {dtype}")
+        check_bytes("matmul_integer", dtype)
     return np.dtype(np.int32)
 
 

@@ -10,8 +10,9 @@ import numpy as np
 
 from bucketize.errors import TypeRelError
 from bucketize.op import FREE, UNSAFE, Array, Fill, Op, Padding, op
-from bucketize.ops.rules import same
+from bucketize.ops.rules import check_bytes, limits, same
 from bucketize.ops.window import (
+    PRECISIONS,
     check_channels,
     check_precision,
     check_rank,
@@ -23,6 +24,7 @@ from bucketize.ops.window import (
     reaches_end,
 )
 from bucketize.types import Dim, Shape
+from bucketize.types.number import DType
 
 Pair = tuple[int, int]
 Pads = tuple[Dim, Dim, Dim, Dim]
@@ -120,6 +122,58 @@ def conv2d(  # noqa: PLR0913 ONNX has as many
     del precision
     window: dict[str, Any] = {"strides": strides, "pads": pads, "dilations": dilations}
     return from_nchw(convolved(to_nchw(x, layout), w, groups=groups, **window), layout)
+
+
+def _integer_shape(x: Shape, w: Shape, *, zero: int, layout: str, **window: Any) -> Shape:
+    del zero
+    return _conv_shape(x, w, groups=1, layout=layout, precision=PRECISIONS[0], **window)
+
+
+def _integer_dtype(x: DType, w: DType, *, zero: int, **_: Any) -> DType:
+    for dtype in (x, w):
+        check_bytes("conv2d_integer", dtype)
+    lo, hi = limits(x)
+    if not isinstance(zero, int) or not lo <= zero <= hi:
+        raise TypeRelError(f"zero must be a number of {x}, got {zero!r}")
+    return np.dtype(np.int32)
+
+
+def _integer_padding(
+    arg: int, at: int, x: Shape, w: Shape, *, zero: int, layout: str, **window: Any
+) -> Padding:
+    rule = _conv_padding(arg, at, x, w, layout=layout, groups=1, **window)
+    return Fill(zero) if arg == 0 and at != planes(layout)[0] and rule == Fill(0) else rule
+
+
+@op(
+    shape=_integer_shape,
+    dtype=_integer_dtype,
+    padding=_integer_padding,
+    example="uint8[N, C, H+2, W+2] in [0, 256), int8[O, C, 3, 2] in [-128, 128) "
+    "{pads=(1, 0, 1, 1), zero=7}; "
+    "int8[N, H+4, W+4, C] in [-128, 128), int8[O, C, 3, 3] in [-128, 128) "
+    "{strides=(2, 1), dilations=(1, 2), layout='NHWC', zero=-3}; "
+    "uint8[N, H, W, C] in [0, 256), uint8[O, C, 1, 1] in [0, 256) {layout='NHWC'}; "
+    "int8[1, 3, H+4, 4] in [-128, 128), uint8[2, 3, 3, 2] in [0, 256) {pads=(H, 0, 1, 0), zero=9}",
+)
+def conv2d_integer(
+    x: Array,
+    w: Array,
+    *,
+    zero: int = 0,
+    strides: Pair = (1, 1),
+    pads: Pads = (0, 0, 0, 0),
+    dilations: Pair = (1, 1),
+    layout: str = "NCHW",
+) -> Array:
+    """Images of bytes less `zero`, convolved with bytes `w` (OIHW): sums of 32 bits that wrap.
+
+    Pads hold `zero`: they add nothing (ONNX ConvInteger).
+    """
+    window: dict[str, Any] = {"strides": strides, "pads": pads, "dilations": dilations}
+    moved = to_nchw(x, layout).astype(np.float64) - zero  # sums are exact up to 2**53
+    sums = convolved(moved, w.astype(np.float64), groups=1, **window)
+    return from_nchw(sums.astype(np.int64).astype(np.int32), layout)
 
 
 # --- pooling -------------------------------------------------------------------------------------

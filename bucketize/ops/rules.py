@@ -14,6 +14,7 @@ from bucketize.types import ANY, AnyDim, Dim, Shape, broadcast_shapes, maximum, 
 from bucketize.types.number import DType, integer_limits, kind_of
 
 MOST = 2**60  # elements: more of them, of 8 bytes each, have no addresses
+BYTES = np.dtype(np.int8), np.dtype(np.uint8)
 ENDLESS = 2**31 - 1  # exporters write "to the end" as this or more; no axis is that long
 
 
@@ -32,6 +33,12 @@ def limits(dtype: DType) -> tuple[int, int]:
     if dtype.kind == "b":
         return 0, 1
     return integer_limits(dtype)
+
+
+def check_bytes(op: str, dtype: DType) -> None:
+    """What an operator of bytes takes."""
+    if dtype not in BYTES:
+        raise TypeRelError(f"{op} takes bytes, int8 or uint8, got {dtype}")
 
 
 def extreme_numbers(dtype: DType) -> tuple[float, float]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from bucketize.kernel.gemm.byteskernel import DOT, GROUP, source
@@ -13,12 +15,13 @@ from bucketize.kernel.template import Knob, Launch, Schedule, Shapes, Template
 from bucketize.kernel.workload import Workload
 from bucketize.op import Array
 from bucketize.ops import matmul_integer
-from bucketize.types import ceil_div, maximum, product
+from bucketize.types import Dim, Shape, ceil_div, maximum, minimum, product
 
 PAIR = 2
 ROWS = 6  # of a tile
 BLOCK = 96
-"""Rows that are laid out at a time, and share a panel while it is in the cache."""
+"""Rows at most that are laid out at a time, and share a panel while it is in the cache."""
+SHARE = 4  # of the second cache: a part that such rows may have
 FLIPPED = 128  # what the highest bit, exchanged, adds to a byte
 
 
@@ -30,7 +33,7 @@ def _accepts(workload: Workload) -> bool:
     return workload.constant == (False, True) and len(b.args[1].type.shape) == 2
 
 
-def _signs(workload: Workload) -> tuple[int, int]:
+def signs(workload: Workload) -> tuple[int, int]:
     """Whether each factor has a sign."""
     x, y = (int(p.type.dtype == np.int8) for p in workload.body.params)
     return x, y
@@ -38,7 +41,7 @@ def _signs(workload: Workload) -> tuple[int, int]:
 
 def _units(workload: Workload, target: Target) -> tuple[Knob, ...]:
     """How many bytes may be multiplied at a time, the best first."""
-    return (DOT, PAIR) if target.dots and _signs(workload)[1] else (PAIR,)
+    return (DOT, PAIR) if target.dots and signs(workload)[1] else (PAIR,)
 
 
 def _vectors(target: Target) -> int:
@@ -46,77 +49,110 @@ def _vectors(target: Target) -> int:
     return 4 if target.registers >= 32 else 2
 
 
-def _knobs(workload: Workload, target: Target) -> dict[str, tuple[Knob, ...]]:
+def knobs(workload: Workload, target: Target) -> dict[str, tuple[Knob, ...]]:
+    """Columns of a panel, and bytes of a group."""
     return {"nr": (_vectors(target) * target.lanes,), "unit": _units(workload, target)}
 
 
-def _source(workload: Workload, schedule: Schedule, target: Target) -> str:
-    vectors = int(schedule["nr"]) // target.lanes
-    form = {"unit": schedule["unit"], "rows": ROWS, "vectors": vectors}
-    return source(target.lanes, **form, signs=_signs(workload))
+def default(workload: Workload, target: Target) -> dict[str, Knob]:
+    """The first of each."""
+    return {k: v[0] for k, v in knobs(workload, target).items()}
 
 
-def _launch(_: Workload, schedule: Schedule, shapes: Shapes, _target: Target) -> Launch:
-    x, _y, (*rows, columns) = shapes
-    count, depth = product(tuple(rows)), x[-1]
-    blocks, across = ceil_div(count, BLOCK), ceil_div(columns, int(schedule["nr"]))
-    block = ceil_div(count, maximum(blocks, 1))
-    space = block * ceil_div(depth, int(schedule["unit"])) * GROUP
-    dims = (count, depth, columns, maximum(across, 1), block)
-    return Launch(dims, blocks * across, workspace=space)
+def valid(workload: Workload, schedule: Schedule, target: Target) -> str | None:
+    """Why the schedule is not legal, or None."""
+    return schedule_error(knobs(workload, target), schedule)
 
 
-def _pack_key(workload: Workload, schedule: Schedule, index: int) -> str:
-    """What lies in the panels of the known matrix."""
-    if index != 1:
-        return ""
-    flipped = " beside flipped bytes" if _flips(workload, schedule) else ""
-    return f"panels of {schedule['nr']}, {schedule['unit']} bytes at a time{flipped}"
+def form(workload: Workload, schedule: Schedule, target: Target, depth: Dim) -> dict[str, Any]:
+    """That of the loops, over rows of so many bytes."""
+    return {
+        "unit": schedule["unit"],
+        "rows": ROWS,
+        "vectors": int(schedule["nr"]) // target.lanes,
+        "signs": signs(workload),
+        "place": in_place(workload, schedule, depth),
+    }
 
 
-def _flips(workload: Workload, schedule: Schedule) -> bool:
-    """Whether the kernel takes x for numbers without a sign, which are greater by 128."""
-    return schedule["unit"] == DOT and bool(_signs(workload)[0])
+def in_place(workload: Workload, schedule: Schedule, depth: Dim) -> bool:
+    """Whether rows of so many bytes are groups as they lie."""
+    return schedule["unit"] == DOT and not signs(workload)[0] and depth % DOT == 0
 
 
-def _pack(workload: Workload, schedule: Schedule, index: int, value: Array) -> Array | None:
-    """Panels: what the sums of each column begin with, then group after group of all columns."""
-    if index != 1:
-        return None
+def launch(
+    rows: Dim, depth: Dim, columns: Dim, schedule: Schedule, target: Target, more: Shape = ()
+) -> Launch:
+    """Blocks of rows and panels, the panels of a block one after the other."""
+    row = ceil_div(depth, int(schedule["unit"])) * GROUP
+    most = maximum(minimum(target.l2 // SHARE // maximum(row, 1), BLOCK), ROWS)
+    blocks, across = ceil_div(rows, most), ceil_div(columns, int(schedule["nr"]))
+    count = maximum(blocks, 1)
+    low, tall = rows // count, rows % count
+    dims = (rows, depth, columns, maximum(across, 1), low, tall, *more)
+    return Launch(dims, blocks * across, workspace=(low + 1) * row)
+
+
+def packed(workload: Workload, schedule: Schedule, matrix: Array, zero: int = 0) -> Array:
+    """Panels: what the sums of each column begin with, then group after group of all columns.
+
+    `zero` is taken off each factor of the matrix.
+    """
     unit, width = int(schedule["unit"]), int(schedule["nr"])
-    depth, columns = value.shape
-    groups = np.zeros((-(-depth // unit) * unit, columns), value.dtype)
-    groups[:depth] = value
-    begun = np.zeros((1, 1, columns), np.int32)
-    if _flips(workload, schedule):
-        begun[0] = -FLIPPED * value.sum(axis=0, dtype=np.int32)
+    depth, columns = matrix.shape
+    groups = np.zeros((-(-depth // unit) * unit, columns), matrix.dtype)
+    groups[:depth] = matrix
+    less = as_laid_out(workload, schedule, zero)
+    begun = (-less * matrix.sum(axis=0, dtype=np.int64)).astype(np.int32).reshape(1, 1, columns)
     apart = groups.reshape(1, -1, unit, columns)
-    each = [panels(apart[:, :, u], width, value.dtype.type)[0] for u in range(unit)]
+    each = [panels(apart[:, :, u], width, matrix.dtype.type)[0] for u in range(unit)]
     bodies, heads = np.stack(each, axis=-1), panels(begun, width, np.int32)[0]
     flat = [a.view(np.uint8).reshape(len(heads), -1) for a in (heads, bodies)]
     return np.concatenate(flat, axis=1)
 
 
-def _counts(_: Workload, schedule: Schedule, at: Loops) -> Counts:
+def as_laid_out(workload: Workload, schedule: Schedule, byte: int) -> int:
+    """A byte of x as the kernel takes it: beside signed ones by fours, greater by 128."""
+    return byte + FLIPPED * (schedule["unit"] == DOT and signs(workload)[0])
+
+
+def pack_key(workload: Workload, schedule: Schedule, zero: int = 0) -> str:
+    """What lies in the panels of the known matrix."""
+    less = as_laid_out(workload, schedule, zero)
+    beside = f" beside bytes that are {less} more" if less else ""
+    return f"panels of {schedule['nr']}, {schedule['unit']} bytes at a time{beside}"
+
+
+def counts(_: Workload, schedule: Schedule, at: Loops) -> Counts:
     """A group is one step, of two instructions where it is a pair."""
     rows, depth, columns, *_rest = at.dims
-    laid_out = rows * depth / int(schedule["unit"])
-    return {"multiply": rows * depth * columns / int(schedule["unit"]), "lone": laid_out}
+    laid_out = rows * depth / GROUP
+    return {"multiply": rows * depth * columns / int(schedule["unit"]), "simple": laid_out}
 
 
-def _valid(workload: Workload, schedule: Schedule, target: Target) -> str | None:
-    return schedule_error(_knobs(workload, target), schedule)
+def _source(workload: Workload, schedule: Schedule, target: Target) -> str:
+    depth = workload.body.params[1].type.shape[0]
+    return source(target.lanes, **form(workload, schedule, target, depth))
+
+
+def _launch(_: Workload, schedule: Schedule, shapes: Shapes, target: Target) -> Launch:
+    x, _y, (*rows, columns) = shapes
+    return launch(product(tuple(rows)), x[-1], columns, schedule, target)
+
+
+def _pack(workload: Workload, schedule: Schedule, index: int, value: Array) -> Array | None:
+    return packed(workload, schedule, value) if index == 1 else None
 
 
 TEMPLATE = Template(
     name="matmul_bytes",
     accepts=_accepts,
-    knobs=_knobs,
-    default=lambda workload, target: {k: v[0] for k, v in _knobs(workload, target).items()},
-    valid=_valid,
+    knobs=knobs,
+    default=default,
+    valid=valid,
     source=_source,
     launch=_launch,
     pack=_pack,
-    pack_key=_pack_key,
-    cost=steps(_launch, _counts),
+    pack_key=lambda workload, schedule, index: pack_key(workload, schedule) if index == 1 else "",
+    cost=steps(_launch, counts),
 )

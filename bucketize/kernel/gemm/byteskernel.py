@@ -2,11 +2,12 @@
 
 Where the processor multiplies four pairs of bytes and adds them up in one instruction, a group is
 four: A without a sign, B with one. Elsewhere it is two, of 16 bits each. A block of rows is laid
-out in groups first, so that a group of a row is one word for all lanes.
+out as its groups want it first, unless they are read where they lie.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
@@ -21,17 +22,18 @@ from bucketize.kernel.emit.vector import (
     Size,
     Values,
     Writer,
+    constant,
     vector_type,
 )
 from bucketize.kernel.gemm.macrokernel import kernel_source
 from bucketize.kernel.gemm.store import Words
 
 ARGUMENTS = ("out", "in0", "in1", "workspace")
-SIZES = ("begin", "end", "rows", "depth", "columns", "panels", "block")
-NAMES = (*ARGUMENTS, *SIZES)
+SIZES = ("begin", "end", "rows", "depth", "columns", "panels", "low", "tall")
 DOT = 4  # bytes that one instruction multiplies and adds up
 GROUP = 4  # bytes of a group as it is laid out: four bytes, or two numbers of 16 bits
-FLIP = -0x7F7F7F80  # 0x80808080: the highest bit of each byte
+FLIP = -0x80  # the highest bit of a byte
+PIECES = (16, 4)  # bytes that are laid out at a time, where there are fewer than a vector has
 
 
 def source(lanes: int, **form: Any) -> str:
@@ -42,39 +44,54 @@ def source(lanes: int, **form: Any) -> str:
 def emit(w: Writer, block: ir.Value, /, **form: Any) -> None:
     """Write the body of a kernel.
 
-    The form: `unit` bytes in a group, `rows` and `vectors` of a tile, and whether `x` and `y` have
-    `signs`.
+    The form: `unit` bytes in a group, `rows` and `vectors` of a tile, whether `x` and `y` have
+    `signs`, and whether rows are read where they lie, in `place`.
     """
-    _Loops(w, Words(w, block, NAMES), **form).write()
+    Loops(w, block, **form).write()
 
 
-class _Loops:
+class Loops:
+    """Blocks of rows by panels. How a row is laid out is for others to say differently."""
+
+    sizes: tuple[str, ...] = ()
+    """The words of the argument block besides `SIZES`."""
+
     def __init__(
-        self, w: Writer, words: Words, *, unit: int, rows: int, vectors: int, signs: tuple[int, int]
+        self,
+        w: Writer,
+        block: ir.Value,
+        *,
+        unit: int,
+        rows: int,
+        vectors: int,
+        signs: tuple[int, int],
+        place: bool,
     ) -> None:
-        self.w, self.unit, self.vectors = w, unit, vectors
+        self.w, self.unit, self.vectors, self.place = w, unit, vectors, place
         self.x_signed, self.y_signed = signs
-        self.block = words
-        self.d = {name: words.word(name) for name in SIZES}
+        names = (*SIZES, *self.sizes)
+        self.block = Words(w, block, (*ARGUMENTS, *names))
+        self.d = {name: self.block.word(name) for name in names}
         self.width = vectors * w.lanes
         self.groups = w.ceildiv(self.d["depth"], unit)
+        self.row_step = self.d["depth"] if place else w.mul(self.groups, GROUP)
         self.most = rows
         self.tiles = {
-            m: w.define(f"tile{m}", [POINTER, POINTER, POINTER, WORD, WORD, WORD], self._tile(m))
-            for m in range(1, rows + 1)
+            m: w.define(f"tile{m}", [POINTER, WORD, POINTER, POINTER, WORD, WORD, WORD], body)
+            for m, body in ((m, self._tile(m)) for m in range(1, rows + 1))
         }
 
     def write(self) -> None:
         """Blocks of rows, each beside its panels."""
         w, d = self.w, self.d
         begin, end, panels = d["begin"], d["end"], d["panels"]
-        a, b, c, held = (self.block.pointer(n) for n in ("in0", "in1", "out", "workspace"))
+        b, c = (self.block.pointer(n) for n in ("in1", "out"))
         panel_bytes = w.mul(w.add(w.mul(self.groups, self.unit), GROUP), self.width)
 
         def rows(o: ir.Value, _: Values) -> None:
-            first = w.mul(o, d["block"])
-            height = w.least(d["block"], w.sub(d["rows"], first))
-            self.each_tile(height, lambda at, m: self.lay_out(a, w.add(first, at), at, m, held))
+            first = w.add(w.mul(o, d["low"]), w.least(o, d["tall"]))
+            height = w.add(d["low"], w.builder.zext(w.compare(o, "<", d["tall"]), WORD))
+            held = self.rows_of(first, height)
             lo = w.greatest(w.sub(begin, w.mul(o, panels)), 0)
             hi = w.least(w.sub(end, w.mul(o, panels)), panels)
 
@@ -85,7 +102,7 @@ class _Loops:
 
                 def tile(at: Size, m: ir.Value) -> None:
                     place = w.add(w.mul(w.add(first, at), d["columns"]), column)
-                    mine = w.at(held, w.mul(w.mul(at, self.groups), GROUP))
+                    mine = w.at(held, w.mul(at, self.row_step))
                     self.call(m, mine, there, w.item(c, place), left)
 
                 self.each_tile(height, tile)
@@ -112,55 +129,63 @@ class _Loops:
         with self.w.cases(m) as case:
             for rows, function in self.tiles.items():
                 with case(rows):
-                    self.w.call(function, [a, b, c, self.groups, self.d["columns"], left])
+                    sizes = self.groups, self.d["columns"], left
+                    self.w.call(function, [a, self.row_step, b, c, *sizes])
 
     # --- rows in groups -------------------------------------------------------------------------
 
-    def lay_out(self, a: ir.Value, row: Size, at: Size, m: ir.Value, held: ir.Value) -> None:
-        """The groups of `m` rows from `row` on, those of one place beside each other."""
-        w, depth = self.w, self.d["depth"]
-        begin = w.at(a, w.mul(row, depth))
-        place = w.at(held, w.mul(w.mul(at, self.groups), GROUP))
-        whole = w.div(depth, self.unit)
+    def rows_of(self, first: Size, height: Size) -> ir.Value:
+        """Where rows lie as groups want them; what fills up the last group meets zeros of B."""
+        w, a = self.w, self.block.pointer("in0")
+        if self.place:
+            return w.at(a, w.mul(first, self.row_step))
+        held = self.block.pointer("workspace")
 
-        def row_of(r: ir.Value, _: Values) -> None:
-            read, written = w.at(begin, w.mul(r, depth)), w.item(place, r)
+        def row(r: ir.Value, _: Values) -> None:
+            self.lay_out(a, w.add(first, r), w.at(held, w.mul(r, self.row_step)))
 
-            def group(g: ir.Value, _: Values) -> None:
-                value = self.word_of(w.at(read, w.mul(g, self.unit)))
-                w.builder.store(value, w.item(written, w.mul(g, m)), align=4)
+        w.loop(0, height, row)
+        return held
 
-            w.loop(0, whole, group)
-            rest = w.compare(whole, "<", self.groups)
-            w.when(rest, lambda: self.last(read, w.item(written, w.mul(whole, m)), whole))
+    def lay_out(self, a: ir.Value, row: Size, held: ir.Value) -> None:
+        """The groups of a row."""
+        depth = self.d["depth"]
+        self.copy(self.w.at(a, self.w.mul(row, depth)), held, depth)
 
-        w.loop(0, m, row_of)
+    def copy(self, read: ir.Value, held: ir.Value, count: Size) -> None:
+        """So many bytes as groups have them."""
 
-    def word_of(self, place: ir.Value) -> ir.Value:
-        """A whole group as a word."""
-        b = self.w.builder
-        if self.unit == DOT:
-            word = b.load(place, typ=INT, align=1)
-            return b.xor(word, ir.Constant(INT, FLIP)) if self.x_signed else word
-        pair = b.load(place, typ=vector_type(BYTE, 2), align=1)
-        return b.bitcast(self.widened(pair, vector_type(SHORT, 2), self.x_signed), INT)
-
-    def last(self, read: ir.Value, place: ir.Value, group: Size) -> None:
-        """A group that the row does not fill; it meets zeros of B."""
-        w, b = self.w, self.w.builder
-        b.store(ir.Constant(INT, 0), place, align=4)
-        size = GROUP // self.unit
-
-        def one(k: ir.Value, _: Values) -> None:
-            byte = b.load(w.at(read, k), typ=BYTE, align=1)
-            at = w.item(place, w.sub(k, w.mul(group, self.unit)), size)
+        def value(at: Size, width: int) -> ir.Value:
+            kind = vector_type(BYTE, width)
+            bytes_ = self.w.builder.load(self.w.at(read, at), typ=kind, align=1)
             if self.unit == DOT:
-                flipped = b.xor(byte, ir.Constant(BYTE, -0x80)) if self.x_signed else byte
-                b.store(flipped, at, align=1)
-            else:
-                b.store(self.widened(byte, SHORT, self.x_signed), at, align=2)
+                flip = constant(BYTE, FLIP, width)
+                return self.w.builder.xor(bytes_, flip) if self.x_signed else bytes_
+            return self.widened(bytes_, vector_type(SHORT, width), self.x_signed)
 
-        w.loop(w.mul(group, self.unit), self.d["depth"], one)
+        self.put(held, count, value)
+
+    def put(self, held: ir.Value, count: Size, value: Callable[[Size, int], ir.Value]) -> None:
+        """Put `value(at, width)` of each piece of so many bytes; the last one ends with them."""
+        w, size = self.w, GROUP // self.unit
+        widths = tuple(dict.fromkeys((w.lanes * GROUP, *PIECES)))
+
+        def one(at: Size, width: int) -> None:
+            w.builder.store(value(at, width), w.item(held, at, size), align=1)
+
+        def pieces(width: int) -> None:
+            last = w.sub(count, width)
+            w.loop(0, last, lambda at, _: one(at, width), step=width)
+            one(last, width)
+
+        def least(at: int) -> None:
+            if at == len(widths):
+                w.loop(0, count, lambda i, _: one(i, 1))
+                return
+            enough = w.compare(count, ">=", widths[at])
+            w.when(enough, lambda: pieces(widths[at]), lambda: least(at + 1))
+
+        least(0)
 
     def widened(self, x: ir.Value, kind: ir.Type, signed: int) -> ir.Value:
         b = self.w.builder
@@ -169,20 +194,21 @@ class _Loops:
     # --- tiles ----------------------------------------------------------------------------------
 
     def _tile(self, rows: int) -> Any:
-        """A function: void(a, b, c, groups, columns, left); B begins with what sums begin with."""
+        """A function: void(a, step, b, c, groups, columns, left); B begins with what sums do."""
 
         def body(w: Writer, *arguments: ir.Value) -> None:
-            a, b, c, groups, columns, left = arguments
+            a, step, b, c, groups, columns, left = arguments
             begun = [self.vector(w, b, v, INT) for v in range(self.vectors)]
             first = w.at(b, self.width * GROUP)
+            beside = [w.at(a, w.mul(step, r)) for r in range(rows)]
 
             def group(g: ir.Value, sums: Values) -> Values:
                 here = w.at(first, w.mul(g, self.width * self.unit))
                 factors = [self.factor(w, here, v) for v in range(self.vectors)]
                 out = []
                 for r in range(rows):
-                    at = w.item(a, w.add(w.mul(g, rows), r))
-                    word = w.splat(w.builder.load(at, typ=INT, align=4), w.lanes)
+                    at = w.item(beside[r], g)
+                    word = w.splat(w.builder.load(at, typ=INT, align=1), w.lanes)
                     row = sums[r * self.vectors : (r + 1) * self.vectors]
                     out += [self.step(w, s, word, f) for s, f in zip(row, factors, strict=True)]
                 return out

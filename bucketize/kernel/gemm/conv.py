@@ -60,7 +60,8 @@ def accepts_windows(workload: Workload) -> bool:
     return fixed and all(even(params[o.place].type, out) for o in tail.operands)
 
 
-def _pointwise(workload: Workload) -> bool:
+def is_pointwise(workload: Workload) -> bool:
+    """Whether each window is one pixel, the next one's neighbour."""
     once = window(workload)[2:] == (1, 1) and tuple(workload.anchor.attrs["strides"]) == (1, 1)
     return once and not is_padded(workload)
 
@@ -72,7 +73,7 @@ def _form(workload: Workload, schedule: Schedule, target: Target) -> Form:
         workload,
         _rows(workload),
         packed=True,
-        image=not _pointwise(workload),
+        image=not is_pointwise(workload),
         padded=is_padded(workload),
     )
 
@@ -84,7 +85,7 @@ def _rows(workload: Workload) -> Dim:
 def _extents(workload: Workload) -> cost.Extents:
     """Those of the product that the convolution is, of a group: its batch are the groups."""
     out, *reduced = window(workload)
-    attrs, image = workload.anchor.attrs, not _pointwise(workload)
+    attrs, image = workload.anchor.attrs, not is_pointwise(workload)
     _, height, width = reduced
     step = workload.anchor.args[0].type.shape[3] * attrs["strides"][1] * FLOAT_BYTES
     groups = attrs["groups"]
