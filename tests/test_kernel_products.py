@@ -151,6 +151,18 @@ def test_convolutions(case: Any, dtype: str, layout: str) -> None:
 
 
 @pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
+@pytest.mark.parametrize("case", [c for c in WINDOWS if "pads" in c[0]], ids=lambda c: str(c[0]))
+def test_pads_times_what_is_not_finite(case: Any, layout: str) -> None:
+    """0 times infinity is NaN, of the pads of an image, too."""
+    attrs, image, window = case
+    x, w = images("float64", layout, image), drawn("float64", *window, seed=1)
+    w[0, 0, 0, 0], w[-1, -1, -1, -1] = np.inf, np.nan
+    load = conv("float64", [ANY] * 4, window, layout=layout, **attrs)
+    check(load, [x, w], {})
+    check(Workload(load.body, (False, True)), [x, w], {})
+
+
+@pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
 def test_no_images_give_none(layout: str) -> None:
     x, w = images("float64", layout, (0, 5, 5, 2)), drawn("float64", 3, 2, 2, 2)
     check(conv("float64", [ANY] * 4, (3, 2, 2, 2), layout=layout), [x, w], {})

@@ -253,9 +253,9 @@ class Session:
 
     @property
     def unreached(self) -> list[Subject]:
-        """The clones on which there is no verdict, though there might be one."""
+        """The clones on which there is no verdict for want of time."""
         known, broken = self.knowledge.verdicts, self.agenda.broken
-        subjects = self.subjects if self.site.has_clock else ()
+        subjects = self.subjects if self.site.has_clock and self.budget.is_limited else ()
         return [s for s in subjects if s.clone not in known and s not in broken]
 
     def shortfall(self) -> str:

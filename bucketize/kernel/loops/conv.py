@@ -4,7 +4,7 @@ For each place in the window a convolution is a matrix product. In NHWC the rows
 line of the result and the columns its channels, along which the weights must lie: each thread
 packs them first, unless they are constant. In NCHW the rows are channels and the columns pixels.
 Where each channel has weights of its own, NHWC pixels are multiplied channel by channel. Pads are
-places where no product is added.
+places where no product is added, unless weights are infinite or NaN: 0 times them is NaN.
 """
 
 from __future__ import annotations
@@ -81,12 +81,47 @@ def _columns(first: str, step: str) -> tuple[str, str]:
 
 @contextmanager
 def _taps(s: Source, line: str) -> Iterator[None]:
-    """The lines of the context for each place u, v of the window that lies on a line `iy`."""
+    """The lines of the context for each place u, v of the window that lies on a line `iy`.
+
+    On a line of pads, of which `seen` is 0, too, where some weight is not finite.
+    """
     with s.loops(u="kh"):
-        s(f"iy = {line} * sh - top + u * dh")
-        with s.block("if iy >= 0 and iy < h:"), s.loops(v="kw"):
+        s(f"iy = {line} * sh - top + u * dh", "seen = iy >= 0 and iy < h")
+        with s.block("if seen or blind:"), s.loops(v="kw"):
             s("o = v * dw - left")
             yield
+
+
+def _sees_pads(workload: Workload) -> bool:
+    """Whether products of pads may be others than 0."""
+    is_padded = any(p != 0 for p in workload.anchor.attrs["pads"])
+    return is_padded and kind_of(workload.result.dtype) == "f"
+
+
+def _look(s: Source, workload: Workload, weights: str) -> None:
+    """Whether some weight is not finite: less itself that is NaN."""
+    if not _sees_pads(workload):
+        s("blind = False")
+        return
+    s("strange = 0")
+    with s.loops(t="groups * outer * inner * kh * kw"):
+        s(f"strange |= int64({weights}[t] - {weights}[t] != 0)")
+    s("blind = strange != 0")
+
+
+def _range(s: Source, low: str, high: str, count: str) -> None:
+    """The range low..high of `count` pixels that see the image."""
+    s(f"low = {low} if seen else 0")
+    s(f"high = greatest(least({high}, {count}), low) if seen else 0")
+
+
+def _products_of_pads(s: Source, workload: Workload, rows: str, weight: str, pixel: str) -> None:
+    """Add what pads give to the sums of `rows` whose pixel is not in low..high."""
+    if not _sees_pads(workload):
+        return
+    outside = f"if {pixel} < low or {pixel} >= high:"
+    with s.block("if blind:"), s.loops(r=rows, k="inner", t="n"), s.block(outside):
+        s(f"total[r * {COLUMNS} + t] += {weight} - {weight}")
 
 
 # --- NHWC ----------------------------------------------------------------------------------------
@@ -101,13 +136,14 @@ def _pixels(s: Source, workload: Workload) -> None:
         _pack_here(s, workload, kind)
     else:
         s(f"b = pointer(block[{packed + 1}], {kind})")
-    low, high = _columns("j", "sw")
+    _look(s, workload, "b")
     with s.pieces(["_", "oh", "ow"], STRIP), s.loops(g="groups", c=f"0, outer, {COLUMNS}"):
         s(f"n = least(outer - c, {COLUMNS})")
         with sums(s, "m", "n", "y[((i + r) * groups + g) * outer + c + t]", kind), _taps(s, "c1"):
-            s(f"low = {low}", f"high = greatest(least({high}, m), low)")
+            _range(s, *_columns("j", "sw"), "m")
             s("p = ((c0 * h + iy) * w + j * sw + o) * channels + g * inner")
             s("q = ((g * kh + u) * kw + v) * inner * outer + c")
+            _products_of_pads(s, workload, "m", "b[q + k * outer + t]", "r")
             if _is_depthwise(workload):
                 _each_channel(s)
             else:
@@ -156,7 +192,7 @@ def _lines(s: Source, workload: Workload) -> None:
     product = Product(
         "x1", "inner * kh * kw", "kh * kw", "x0", "h * w", column, "inner", "low, high"
     )
-    low, high = _columns("c", str(stride))
+    _look(s, workload, "x1")
     with s.loops(i="begin, end"):
         s("image = i // oh", "line = i % oh")
         with s.loops(g="groups", f=f"0, outer, {STRIP}", c=f"0, ow, {COLUMNS}"):
@@ -164,10 +200,12 @@ def _lines(s: Source, workload: Workload) -> None:
             s("at = (image * groups + g) * outer + f")
             result = "y[((at + r) * oh + line) * ow + c + t]"
             with sums(s, "m", "n", result, kind), _taps(s, "line"):
-                s(f"low = {low}", f"high = least({high}, n)")
+                _range(s, *_columns("c", str(stride)), "n")
                 s("p = ((g * outer + f) * inner * kh + u) * kw + v")
                 s("plane = image * channels + g * inner")
                 s(f"q = (plane * h + iy) * w + o + c * {stride}")
+                weight = "x1[p + (r * inner + k) * kh * kw]"
+                _products_of_pads(s, workload, "m", weight, "t")
                 product.write(s, "0", "m")
 
 
