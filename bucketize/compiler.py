@@ -6,7 +6,7 @@ import logging
 import time
 import warnings
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from bucketize.errors import BucketizeWarning, unknown_name
@@ -22,6 +22,7 @@ from bucketize.runtime.executable import Executable
 from bucketize.runtime.link import core_sources, link, linked, sources
 from bucketize.runtime.team import check_threads
 from bucketize.tune.choice import Digests, Verdict, verdicts
+from bucketize.tune.graph import bounds_of, graph_of, source_of
 from bucketize.tune.log import LogWarning, rows, select
 from bucketize.tune.trial import Trial
 
@@ -101,6 +102,7 @@ def logged(mod: Module, log: str | Path, threads: int) -> Strategies:
     _warn_of_threads(trials, log, threads)
     known, digests = verdicts(trials, threads), Digests(mod)
     _warn_of_unconfirmed([t for t in trials if t.threads == threads], known, log)
+    _warn_of_bounds(mod, known.values(), log)
 
     def strategy(name: str) -> Strategy | None:
         verdict = known.get(digests[name])
@@ -120,6 +122,27 @@ def _warn_of_unconfirmed(
             LogWarning,
             stacklevel=4,
         )
+
+
+def _warn_of_bounds(mod: Module, known: Iterable[Verdict], log: str | Path) -> None:
+    """Say so where all verdicts on what the module computes are of other bounds: none is used."""
+    names = mod.clones or mod.functions
+    sources = {id(fn): fn for fn in (source_of(mod, name) for name in names)}.values()
+    mine = {graph_of(fn): bounds_of(fn) for fn in sources}
+    rows = [row for verdict in known for row in verdict.rows if row.graph in mine]
+    others = {row.bounds: mine[row.graph] for row in rows}
+    if others and not any(row.bounds == mine[row.graph] for row in rows):
+        theirs, ours = (" or ".join(sorted(map(_bounds, b))) for b in (others, {*others.values()}))
+        warnings.warn(
+            f"{log}: its verdicts on this model are for {theirs}, not for {ours}, so none is used; "
+            f"give the same bounds (--dim) as to `tune`",
+            LogWarning,
+            stacklevel=4,
+        )
+
+
+def _bounds(text: str) -> str:
+    return text or "symbols without bounds"
 
 
 def _warn_of_threads(trials: Sequence[Trial], log: str | Path, threads: int) -> None:

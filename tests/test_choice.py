@@ -23,6 +23,7 @@ from bucketize.kernel.templates import TEMPLATES
 from bucketize.ops import matmul, relu
 from bucketize.program.instruction import AGREED, DEFAULT, LOGGED
 from bucketize.tune.choice import Digests, Interval, Verdict, verdicts
+from bucketize.tune.graph import bounds_of, graph_of, source_of
 from bucketize.tune.interval import of_median, ratios
 from bucketize.tune.log import LogWarning, append, rows
 from bucketize.tune.task import Task, tasks_of
@@ -173,8 +174,8 @@ def test_neither_order_nor_other_modules_change_a_choice(
 # --- what `compile` makes of it -------------------------------------------------------------------
 
 
-def module(width: int = 8, hi: int = 16) -> Module:
-    x = Var("x", tensor("float32", Symbol("N", 1, hi), width))
+def module(width: int = 8, hi: int | None = 16, lo: int = 1) -> Module:
+    x = Var("x", tensor("float32", lo if lo == hi else Symbol("N", lo, hi), width))
     out = Builder()
     product = out.emit(matmul, x, Const(np.ones((width, 32), np.float32)))
     return Module({"main": out.function("main", [x], [out.emit(relu, product)])})
@@ -217,6 +218,44 @@ def test_a_verdict_is_on_one_clone(tmp_path: Path) -> None:
         append(log, row)
     assert chosen(module(hi=32), log, wider) == (wider.default, AGREED)
     assert chosen(mod, log, task) == (other(task), LOGGED)
+
+
+Bound = tuple[int, int | None]
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "told"),
+    [
+        ((1, 16), (1, 32), "for N=1..16, not for N=1..32, so none is used; give the same bounds"),
+        ((2, None), (1, None), r"for N=2\.\., not for symbols without bounds"),
+        ((4, 4), (1, 16), "for symbols without bounds, not for N=1..16"),
+    ],
+)
+@pytest.mark.parametrize("split", [True, False])
+def test_a_log_of_other_bounds_is_told(
+    tmp_path: Path, theirs: Bound, ours: Bound, told: str, split: bool
+) -> None:
+    log = tmp_path / "log.csv"
+
+    def made(lo: int, hi: int | None) -> Module:
+        mod = module(lo=lo, hi=hi)
+        bounded = split and lo != hi
+        return dispatch(mod, lambda _: {"x": {0: [(2, 4), (4, None)]}}) if bounded else mod
+
+    def told_of(mod: Module) -> None:
+        source = source_of(mod, next(iter(mod.clones), "main"))
+        for row in judged((0.5, 0.6), graph=graph_of(source), bounds=bounds_of(source)):
+            append(log, row)
+
+    told_of(module(width=16))  # another model's
+    bucketize.compile(made(*ours), log=log)
+    told_of(made(*theirs))
+    with pytest.warns(LogWarning, match=f"its verdicts on this model are {told}"):
+        bucketize.compile(made(*ours), log=log)
+    for row in judged((0.5, 0.6), run=1, clone="d"):  # of a version that did not tell
+        append(log, row)
+    told_of(module(lo=ours[0], hi=ours[1]))  # of another dispatcher, or of none
+    bucketize.compile(made(*ours), log=log)
 
 
 @pytest.mark.parametrize("change", [{"host_cpu": "abacus"}, {"numba_version": "0.1"}])

@@ -514,6 +514,7 @@ def test_running_a_saved_program_pays_for_no_compiler(program: str, tmp_path: Pa
     assert done.stdout.splitlines()[-1] == "[]"
 
 
+@pytest.mark.filterwarnings("default:.*its verdicts on this model are for")
 def test_tune_then_analyze(run: Run, net: str, tmp_path: Path) -> None:
     args = ("tune", net, "-d", "exact", "--dim", "N=1..2", "--log", "t.csv")
     args = (*args, "--until", "0", "--trials", "2")  # whatever is expected
@@ -539,6 +540,10 @@ def test_tune_then_analyze(run: Run, net: str, tmp_path: Path) -> None:
     assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
     chosen = run("run", net, "-d", "exact", "--dim", "N=1..2", "--log", "t.csv", "--at", "N=2")
     assert "1 with schedules from the log" in chosen.stderr
+    wider = run("run", net, "-d", "exact", "--dim", "N=1..3", "--log", "t.csv", "--at", "N=2")
+    other = "t.csv: its verdicts on this model are for N=1..2, not for N=1..3, so none is used"
+    assert wider.stderr.count(other) == 1
+    assert other not in chosen.stderr
 
 
 def test_tuning_counts_its_tasks_in_a_shared_log(

@@ -63,7 +63,7 @@ def test_rows_come_back_typed_and_in_order(log: Path) -> None:
 
 
 def test_columns_are_those_of_the_design() -> None:
-    assert len(COLUMNS) == len(dataclasses.fields(Trial)) == 44
+    assert len(COLUMNS) == len(dataclasses.fields(Trial)) == 46
     assert COLUMNS[13:20] == (
         "threads", "model", "function", "bucket", "shape", "weight", "op",
     )  # fmt: skip
@@ -257,7 +257,7 @@ def test_a_log_of_an_older_version_has_no_columns_for_what_came_later(log: Path)
     append(log, trial(0))
     later = (
         *("template", "layer", "flops", "bytes", "baseline", "graph_bytes", "clone", "level"),
-        *("ratio_low", "ratio_high"),
+        *("ratio_low", "ratio_high", "graph", "bounds"),
     )
     with log.open() as file:
         kept = [row[: -len(later)] for row in csv.reader(file)]

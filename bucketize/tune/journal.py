@@ -13,6 +13,7 @@ import numpy as np
 
 from bucketize.kernel.template import Implementation
 from bucketize.tune.environment import Environment
+from bucketize.tune.graph import bounds_of, graph_of, source_of
 from bucketize.tune.interval import of_median, ratios
 from bucketize.tune.log import append
 from bucketize.tune.measure import Outcome
@@ -56,6 +57,7 @@ class Journal:
         columns = {
             **self._session(),
             **_whose(task or subject),
+            **_source(subject),
             **_schedule(made),
             "source": source,
             "status": "failed" if outcome.failed else "ok",
@@ -88,6 +90,13 @@ def _whose(whose: Task | Subject | None) -> dict[str, Any]:
         "op": CLONE,
         "workload": whose.clone,
     }
+
+
+def _source(subject: Subject | None) -> dict[str, str]:
+    if subject is None:
+        return {}
+    source = source_of(subject.module, subject.function)
+    return {"graph": graph_of(source), "bounds": bounds_of(source)}
 
 
 def _schedule(made: Implementation | Mapping[str, str]) -> dict[str, Any]:

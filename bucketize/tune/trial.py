@@ -79,6 +79,8 @@ class Trial:
     level: str = KERNEL  # or PLACE, or CLONE
     ratio_low: float | None = None  # of latency to the default's, round by round: the ends of the
     ratio_high: float | None = None  # interval that holds its median with 95 % certainty
+    graph: str = ""  # of a verdict: what the function computes whatever its bounds
+    bounds: str = ""  # of a verdict: those of the function's symbols, "N=1..32;S=1..512"
 
     @property
     def environment(self) -> Environment:
@@ -88,7 +90,7 @@ class Trial:
 
 COLUMNS = tuple(field.name for field in fields(Trial))
 ADDED: Mapping[str, str | None] = {
-    **dict.fromkeys(("template", "layer", "baseline", "clone"), ""),
+    **dict.fromkeys(("template", "layer", "baseline", "clone", "graph", "bounds"), ""),
     "level": KERNEL,
     **dict.fromkeys(("flops", "bytes", "graph_bytes", "ratio_low", "ratio_high")),
 }

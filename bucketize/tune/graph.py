@@ -1,0 +1,48 @@
+"""What a function computes whatever its bounds: by it a log is seen to be of other bounds."""
+
+from __future__ import annotations
+
+import hashlib
+
+from bucketize.dispatch.bucket import show_bucket
+from bucketize.ir import Const, Function, Module, Var, all_bindings
+from bucketize.types import Type
+
+
+def source_of(mod: Module, name: str) -> Function:
+    """What a clone specialises, as far as it is known; another function itself."""
+    clone = mod.clones.get(name)
+    return mod.functions[name] if clone is None or clone.origin is None else clone.origin
+
+
+def graph_of(fn: Function) -> str:
+    """A hash of its inputs, its ops on floats and its constants, without sizes that are bounded.
+
+    Whatever bounds make simpler is left out: sizes computed as integers, and ops that stay dynamic.
+    """
+    inputs = [f"{p.name} {_kind(p.type)}" for p in fn.params]
+    every = list(all_bindings(fn))
+    ops = [b.op.name.removeprefix("dyn.") for b in every if any(map(_is_float, b.outs))]
+    constants = sorted(
+        str(a.type)
+        for b in every
+        for a in b.args
+        if isinstance(a, Const) and _is_float(a) and len(a.type.shape) > 1
+    )
+    words = "\n".join([*inputs, *ops, *constants])
+    return hashlib.sha256(words.encode()).hexdigest()[:16]
+
+
+def bounds_of(fn: Function) -> str:
+    """The bounds of its symbols, `N=1..32;S=1..512`; of those only that have any."""
+    symbols = sorted(fn.symbols().values(), key=str)
+    stated = [s for s in symbols if s.hi is not None or s.lo > 1]
+    return show_bucket({s.name: (s.lo, None if s.hi is None else s.hi + 1) for s in stated})
+
+
+def _kind(type_: Type) -> str:
+    return f"{type_.dtype} {len(type_.shape)}" if type_.is_tensor else str(type_)
+
+
+def _is_float(atom: Var | Const) -> bool:
+    return atom.type.is_tensor and atom.type.dtype.kind == "f"
