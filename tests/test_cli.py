@@ -37,7 +37,7 @@ from bucketize.runtime import profile as profile_module
 from bucketize.runtime.image import core
 from bucketize.runtime.profile import BETWEEN
 from bucketize.runtime.roofline import Roofline
-from bucketize.tune import journal
+from bucketize.tune import entry, journal
 from bucketize.tune.trial import Trial
 from bucketize.types import Symbol
 
@@ -683,6 +683,41 @@ def test_the_demo_ends_as_its_measuring_does(
 
 
 @pytest.mark.parametrize(
+    ("command", "needs_none"),
+    [
+        ("run", False),
+        ("profile", False),
+        ("bench", False),
+        ("analyze t.csv --model", False),
+        ("tune --log t.csv", True),
+        ("compile -d oracle", True),
+        ("show -d oracle", True),
+        ("export -o o.onnx -d oracle", True),
+    ],
+)
+def test_sizes_are_asked_for_before_anything_is_compiled(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, needs_none: bool
+) -> None:
+    model = onnx.parser.parse_model("""
+        <ir_version: 8, opset_import: ["": 17]>
+        two (float[batch, seq] x, float[seq, 8] w) => (float[batch, 8] y) { y = MatMul(x, w) }
+    """)
+    onnx.save(model, tmp_path / "two.onnx")
+
+    def never(*_: object, **__: object) -> None:
+        pytest.fail("something is compiled")
+
+    monkeypatch.setattr("bucketize.compiler.compile", never)
+    monkeypatch.setattr("bucketize.analysis.tradeoff.compile", never)
+    monkeypatch.setattr(entry, "opened", never)
+    for given, got in (([], "none"), (["--at", "batch=2"], "{'batch': 2}"))[needs_none:]:
+        result = run(*command.split(), "two.onnx", "--dim", "seq=4..8", *given)
+        assert result.exit_code == 2
+        assert f"is missing; got {got}\n" in result.stderr
+        assert result.stderr.endswith("\n  give all of them, as in --at batch=1,seq=4\n")
+
+
+@pytest.mark.parametrize(
     ("args", "message"),
     [
         (["run", "no.onnx"], "error: cannot read no.onnx: No such file or directory"),
@@ -766,7 +801,7 @@ def test_the_demo_ends_as_its_measuring_does(
             ],
             "--figure progress: with --model it is trade-off or latency",
         ),
-        (["analyze", "t.csv", "--model", "net.onnx"], "--model wants sizes to measure at"),
+        (["analyze", "t.csv", "--model", "net.onnx"], "is missing; got none\n  give all of them"),
     ],
 )
 def test_errors_about_models_exit_with_2(

@@ -156,12 +156,10 @@ def of_dispatchers(log: Path, name: str, figure: str, options: dict[str, Any]) -
         shown_latency,
         shown_trade,
     )
-    from bucketize.cli.model import load_model
+    from bucketize.cli.model import load_model, sizes_at
 
-    points = list(options["points"])
-    if not points:
-        raise click.UsageError("--model wants sizes to measure at: --at, once or more")
     model = load_model(name, options["bounds"])
+    points = sizes_at(model, options["points"])
     specs = options["specs"] or ("none", "log", "uniform")
     modules = dispatchers_of(model, specs, points, options["policy"])
     logs = {spec: log for spec in modules if spec != UNTUNED}

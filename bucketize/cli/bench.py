@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bucketize.cli import parameter
-from bucketize.cli.model import ZOO, compiled, dispatched, load_model
+from bucketize.cli.model import ZOO, compiled, dispatched, load_model, sizes_at
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -75,15 +75,15 @@ def bench(
     for name in against:
         engine_of(name)  # what is not there is said before anything is compiled
     loaded = load_model(model, bounds)
-    behind, threads = dispatched(loaded, options), options["threads"]
+    points = sizes_at(loaded, options["points"])
+    behind, threads = dispatched(loaded, {**options, "points": points}), options["threads"]
     exe = compiled(behind, log=options["log"], threads=threads, lazy=True)
     benched: Benched = []
     with model_file(model) as path:
         others = [session(name, path, threads, progress=True) for name in against]
         sessions = [ours(exe, options), *others]
         runs = {s.engine: s.run for s in sessions}
-        for point in options["points"] or [{}]:
-            sizes = loaded.sizes(point)
+        for sizes in points:
             with progress_bar(f"timing {parameter.shown_sizes(sizes)}".strip()) as tell:
                 inputs, wait = loaded.inputs(sizes), pause(threads)
                 frame = bench(runs, inputs, rounds, pause_s=wait, progress=tell)

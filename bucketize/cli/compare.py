@@ -50,8 +50,7 @@ def measured(
 
     with progress_bar("comparing") as progress:
         cases = []
-        for i, point in enumerate(points):
-            sizes = model.sizes(point)
+        for i, sizes in enumerate(points):
             progress("the ops' own results", i, len(points))
             cases.append(Case.of(model.module, **model.inputs(sizes)))
         return measure_trade_off(

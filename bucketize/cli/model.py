@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bucketize.cli.parameter import PRECISION, WEIGHTS, Bound, Sizes
+from bucketize.cli.parameter import PRECISION, WEIGHTS, Bound, Sizes, shown_sizes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -49,12 +49,11 @@ class Model:
         A symbol that --dim holds to one size is none of the module's any more; it may be named.
         """
         from bucketize.errors import ShapeError
-        from bucketize.runtime.explain import sizes_of
 
         for symbol, size in self.held.items():
             if given.get(symbol, size) != size:
                 raise ShapeError(f"{symbol} is held to {size}, but given as {given[symbol]}")
-        return sizes_of(self.main.params, {k: v for k, v in given.items() if k not in self.held})
+        return _sizes(self.main.params, {k: v for k, v in given.items() if k not in self.held})
 
     @property
     def held(self) -> Sizes:
@@ -86,13 +85,36 @@ class Saved:
 
     def sizes(self, given: Mapping[str, Any]) -> Sizes:
         """The size of every symbol, from sizes by symbol and shapes by input."""
-        from bucketize.runtime.explain import sizes_of
-
-        return sizes_of(self.params, given)
+        return _sizes(self.params, given)
 
     def inputs(self, sizes: Sizes) -> Arrays:
         """Random inputs: normal floats, and integers of 0 and 1."""
         return random_inputs(self.params, sizes)
+
+
+def _sizes(params: Sequence[Var], given: Mapping[str, Any]) -> Sizes:
+    """What is given as the size of every symbol; where one is missing, the error shows how."""
+    from bucketize.errors import ShapeError
+    from bucketize.runtime.explain import sizes_of
+    from bucketize.types import symbols
+
+    try:
+        return sizes_of(params, given)
+    except ShapeError as e:
+        own = {p.name: [s for d in p.type.dims for s in symbols(d)] for p in params}
+        least = {s.name: max(s.lo, 1) for found in own.values() for s in found}
+        told = {s.name for name in given.keys() & own.keys() for s in own[name]}
+        if least.keys() - told - given.keys():
+            e.add_note(f"give all of them, as in --at {shown_sizes(least)}")
+        raise
+
+
+def sizes_at(
+    model: Model | Saved, points: Sequence[Sizes], inputs: Mapping[str, Any] | None = None
+) -> list[Sizes]:
+    """All sizes at each --at, of which arrays may tell some; asked before anything is compiled."""
+    shapes = {name: array.shape for name, array in (inputs or {}).items()}
+    return [model.sizes({**shapes, **point}) for point in points or [{}]]
 
 
 def is_saved(model: str) -> bool:
@@ -172,15 +194,19 @@ def load_inputs(files: Iterable[tuple[str, Path]]) -> Arrays:
 
 
 def dispatched(model: Model, options: Mapping[str, Any]) -> Module:
-    """The module behind the dispatcher of the command's options; as it is without one."""
-    spec = options["dispatcher"]
+    """The module behind the dispatcher of the command's options; as it is without one.
+
+    Their --at is checked first: what follows may take a while.
+    """
+    spec, points = options["dispatcher"], options.get("points", ())
+    points = sizes_at(model, points) if points else []
     if spec in (None, UNDISPATCHED):
         return model.module
     from bucketize.cli.dispatcher import find_dispatcher
     from bucketize.dispatch.tree import dispatch
 
     if spec == ORACLE:
-        return dispatch(model.module, oracle(model, options.get("points", ())), fallback=False)
+        return dispatch(model.module, oracle(model, points), fallback=False)
     how = {n: options[n] for n in ("policy", "fallback", "limit") if options.get(n) is not None}
     return dispatch(model.module, find_dispatcher(spec), **how)
 
@@ -194,14 +220,14 @@ def dispatched_at(model: Model, options: Mapping[str, Any]) -> Module:
     return dispatched(model, options)
 
 
-def oracle(model: Model, points: Iterable[Sizes]) -> Dispatcher:
+def oracle(model: Model, points: Sequence[Sizes]) -> Dispatcher:
     """A static clone for exactly each of the points: the yardstick of all other dispatchers."""
     from bucketize.errors import DispatchError
     from bucketize.types import Profile
 
-    shapes = [model.shapes(model.sizes(point)) for point in points]
-    if not shapes:
+    if not points:
         raise DispatchError("the oracle has a clone for each --at, but there is none; give sizes")
+    shapes = [model.shapes(sizes) for sizes in points]
     boxes = [Profile(s, s, s, f"at{i}") for i, s in enumerate(shapes)]
     return lambda _: boxes
 

@@ -64,11 +64,10 @@ def profile(
     from bucketize.progress import progress_bar
 
     check_options(model)
-    loaded, exe = ready(model, bounds, options)
     given = load_inputs(options["inputs"])
-    shapes = {name: array.shape for name, array in given.items()}
+    loaded, exe, points = ready(model, bounds, given, options)
     profiles: Profiles = []
-    for sizes in distinct(loaded.sizes({**shapes, **p}) for p in options["points"] or [{}]):
+    for sizes in distinct(points):
         arrays = {**loaded.inputs(sizes), **given}
         in_order = [arrays[name] for name in exe.inputs]  # a name may be one of profile's own
         with progress_bar(f"profiling {parameter.shown_sizes(sizes)}".strip()) as tell:

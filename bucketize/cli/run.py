@@ -20,6 +20,7 @@ from bucketize.cli.model import (
     is_saved,
     load_inputs,
     load_model,
+    sizes_at,
 )
 
 if TYPE_CHECKING:
@@ -58,12 +59,10 @@ def run(model: str, bounds: list[parameter.Bound], as_json: bool, **options: Any
       bucketize run net.bkt --at N=4,H=224,W=224
     """
     check_options(model)
-    loaded, exe = ready(model, bounds, options)
     given = load_inputs(options["inputs"])
-    shapes = {name: array.shape for name, array in given.items()}
+    loaded, exe, points = ready(model, bounds, given, options)
     rows = []
-    for point in options["points"] or [{}]:
-        sizes = loaded.sizes({**shapes, **point})
+    for sizes in points:
         arrays = {**loaded.inputs(sizes), **given}
         results, row = timed(exe, sizes, arrays, options["repeat"])
         if options["check"] and isinstance(loaded, Model):
@@ -94,20 +93,25 @@ def check_options(model: str) -> None:
 
 
 def ready(
-    model: str, bounds: list[parameter.Bound], options: dict[str, Any]
-) -> tuple[Model | Saved, Executable]:
-    """MODEL and what runs it: loaded if it is a saved program, else compiled as far as it runs."""
+    model: str, bounds: list[parameter.Bound], inputs: Arrays, options: dict[str, Any]
+) -> tuple[Model | Saved, Executable, list[parameter.Sizes]]:
+    """MODEL, what runs it, and the sizes at each --at.
+
+    It is loaded if it is a saved program, else compiled as far as it runs.
+    """
     if is_saved(model):
         from bucketize.loader import load
         from bucketize.progress import progress_bar
 
         with progress_bar(f"loading {model}"):
             exe = load(model, rebuild=options["rebuild"])
-        return Saved(exe.program.routines["main"].params), exe
+        saved = Saved(exe.program.routines["main"].params)
+        return saved, exe, sizes_at(saved, options["points"], inputs)
     loaded = load_model(model, bounds)
-    behind = dispatched(loaded, options)
+    points = sizes_at(loaded, options["points"], inputs)
+    behind = dispatched(loaded, {**options, "points": points})
     log, threads = options["log"], options["threads"]
-    return loaded, compiled(behind, log=log, threads=threads, lazy=True)
+    return loaded, compiled(behind, log=log, threads=threads, lazy=True), points
 
 
 def timed(
