@@ -23,6 +23,7 @@ import pytest
 from click.testing import CliRunner, Result
 from onnx_model import parse
 
+import bucketize
 from bucketize import progress
 from bucketize.analysis import ENGINES, load
 from bucketize.analysis.engines import Engine
@@ -40,6 +41,7 @@ from bucketize.runtime.roofline import Roofline
 from bucketize.tune import entry, journal
 from bucketize.tune.trial import Trial
 from bucketize.types import Symbol
+from dispatchers import log_dispatcher
 
 Run = Callable[..., Result]
 N = Symbol("N", 1, 8)
@@ -350,6 +352,10 @@ def test_run_checks_and_times(run: Run, net: str) -> None:
     assert three["max_rel_err"] < 1e-5
     text = run("run", net, "-d", "log", "--at", "N=3", "--explain")
     assert "main -> main[N=2..3] (vm executor)" in text.stdout
+    mod = bucketize.dispatch(bucketize.from_onnx(net), log_dispatcher)
+    told = str(bucketize.compile(mod, lazy=True).explain(N=3))
+    assert text.stdout.startswith(f"{told}\n")
+    assert re.search(r"(?m)^op +shape +kernel +schedule +why$", told)  # no strip: there is none
     assert "on defaults" in text.stderr
 
 

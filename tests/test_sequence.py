@@ -388,6 +388,17 @@ def test_explained():
     assert "sequence(float32[3, 2]) is held on the host" in told
 
 
+def test_a_shape_of_a_rank_that_a_run_alone_can_tell_is_a_question_mark():
+    graph, _ = RANKS["reshape"]
+    told = bucketize.compile(from_onnx(parse(graph, 18))).explain(N=3, K=2)
+    unranked = [step for step in told.steps if step["shape"] is None]
+    assert unranked
+    shapes = [row["shape"] for row in told.rows]
+    assert shapes.count("?") == len(unranked)
+    scalar = from_onnx(parse("(float x) => (y) { y = Exp(x) }"))
+    assert [row["shape"] for row in bucketize.compile(scalar).explain().rows] == ["()"]
+
+
 # --- scans of a batch ----------------------------------------------------------------------------
 
 SCAN = """({lengths}float[B, 2] h, float[B, T, 2] x) => (float[B, 2] last, float[B, T, 2] y) {{

@@ -17,8 +17,8 @@ from bucketize.cli.run import check_options, ready
 if TYPE_CHECKING:
     import pandas as pd
 
-    from bucketize.cli.table import Format
     from bucketize.runtime.executable import Executable
+    from bucketize.table import Format
 
     Profiles = list[tuple[parameter.Sizes, pd.DataFrame]]
 

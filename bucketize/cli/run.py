@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from bucketize.cli.model import Arrays
-    from bucketize.cli.table import Format
     from bucketize.ir import Module
     from bucketize.runtime.executable import Executable
     from bucketize.runtime.explain import Explanation
+    from bucketize.table import Format
 
 
 @click.command(short_help="Run MODEL at given sizes, and time it.")
@@ -175,17 +175,11 @@ def plain(value: object) -> Any:
 
 
 def explained(told: Explanation) -> str:
-    """An explanation whose kernels are a table."""
+    """Its text, the table as wide as the terminal."""
     from bucketize.cli.table import table
 
-    formats: dict[str, Format] = {
-        "shape": lambda shape: "x".join(map(str, shape)),
-        "schedule": lambda knobs: " ".join(f"{k}={v}" for k, v in knobs.items()),
-    }
-    first, *_, arranged, last = str(told).splitlines()
-    # There is no room for the nodes' names.
-    rows = [{k: v for k, v in step.items() if k != "name"} for step in told.steps]
-    return "\n".join([first, table(rows, formats), arranged, last])
+    kernels = [table(told.rows)] if told.steps else []
+    return "\n".join([told.headline, *kernels, told.arranged, told.arena])
 
 
 def report(exe: Executable, rows: list[dict[str, Any]], as_json: bool) -> None:

@@ -5,41 +5,15 @@ from __future__ import annotations
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
+
+from bucketize.table import GAP, LEGIBLE, Field, Format, fields_of, whole
 
 if TYPE_CHECKING:
     import pandas as pd
 
-Format = Callable[[Any], str]
-GAP = 2  # columns between two columns
-FAIR, LEGIBLE = 20, 12  # columns: text that is cut to fewer says nothing
-
-
-@dataclass(frozen=True)
-class Field:
-    """A column of a table."""
-
-    name: str
-    cells: list[str]
-    numeric: bool
-
-    @property
-    def width(self) -> int:
-        """Columns of its widest cell or its name."""
-        return max(map(cell_len, [self.name, *self.cells]))
-
-    @property
-    def least(self) -> int:
-        """How narrow it may become: numbers and heads are never cut."""
-        return self.width if self.numeric else min(self.width, max(LEGIBLE, cell_len(self.name)))
-
-    @property
-    def constant(self) -> bool:
-        """Whether all rows say the same."""
-        return len(set(self.cells)) == 1
+FAIR = 20  # columns that are left to every text before one is cut to what is legible
 
 
 def table(rows: Sequence[Mapping[str, Any]], formats: Mapping[str, Format] | None = None) -> str:
@@ -50,54 +24,14 @@ def table(rows: Sequence[Mapping[str, Any]], formats: Mapping[str, Format] | Non
     """
     if not rows:
         return "nothing"
-    fields = [column(name, rows, (formats or {}).get(name, text)) for name in rows[0]]
+    fields = fields_of(rows, formats)
     width = terminal_width()
     return whole(fields) if width is None else fitted(fields, width)
-
-
-def text(value: object) -> str:
-    """A value as it is, of a fraction the digits that tell something."""
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def column(name: str, rows: Iterable[Mapping[str, Any]], shown: Format) -> Field:
-    """The column of the rows' values under a key."""
-    values = [row[name] for row in rows]
-    cells = ["-" if value is None else visible(shown(value)) for value in values]
-    return Field(visible(name), cells, all(isinstance(value, int | float) for value in values))
-
-
-def visible(cell: str) -> str:
-    """The text with its control characters, which would break a row, as `\\n` and the like."""
-    if cell.isprintable():
-        return cell
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in cell)
-
-
-def cell_len(cell: str) -> int:
-    """The columns that a terminal takes for a text: two for each wide character."""
-    if cell.isascii():
-        return len(cell)
-    from rich.cells import cell_len as measured
-
-    return measured(cell)
 
 
 def terminal_width() -> int | None:
     """The columns of the terminal that stdout is, or that COLUMNS says; None for no terminal."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-
-
-def whole(fields: Sequence[Field]) -> str:
-    """The table at its full width: `rich` would take a millisecond for each row."""
-    padded = [list(map(partial(aligned, f, f.width), (f.name, *f.cells))) for f in fields]
-    return "\n".join((GAP * " ").join(cells).rstrip() for cells in zip(*padded, strict=True))
-
-
-def aligned(field: Field, width: int, cell: str) -> str:
-    """A cell in so many columns, numbers to the right."""
-    room = " " * (width - cell_len(cell))
-    return room + cell if field.numeric else cell + room
 
 
 def fitted(fields: Sequence[Field], width: int) -> str:

@@ -23,7 +23,8 @@ from bucketize.program.instruction import (
 )
 from bucketize.program.way import way
 from bucketize.runtime.vm import Context
-from bucketize.types import UnrankedType, evaluate
+from bucketize.table import fields_of, whole
+from bucketize.types import Dim, UnrankedType, evaluate
 
 if TYPE_CHECKING:
     from bucketize.lower.alternative import Alternative
@@ -33,9 +34,10 @@ if TYPE_CHECKING:
 class Explanation:
     """The way that sizes take: `clone` serves them; `steps` are its kernels, in order.
 
-    A step has the names of its nodes in the model, joined by "+", its ops, the shape of its result,
-    its kernel's template, that one's schedule, why it was chosen, and, where a group of kernels is
-    run on some lines of its images at a time, which group, and how many lines of its last result.
+    A step has the names of its nodes in the model, joined by "+", its ops, the shape of its result
+    (None where only a run can tell its rank), its kernel's template, that one's schedule, why it
+    was chosen, and, where a group of kernels is run on some lines of its images at a time, which
+    group, and how many lines of its last result.
     """
 
     sizes: dict[str, int]
@@ -64,10 +66,27 @@ class Explanation:
         return str(self)
 
     def __str__(self) -> str:
+        kernels = [whole(fields_of(self.rows))] if self.steps else []
+        return "\n".join([self.headline, *kernels, self.arranged, self.arena])
+
+    @property
+    def headline(self) -> str:
+        """The line of the sizes and of their way."""
         sizes = ", ".join(f"{k}={v}" for k, v in self.sizes.items())
-        lines = [f"{sizes}: {' -> '.join(self.path)} ({self.executor} executor)"]
-        lines += [_line(s) for s in self.steps]
-        return "\n".join([*lines, self.arranged, f"arena: {self.arena_bytes / 2**20:.1f} MiB"])
+        way = f"{' -> '.join(self.path)} ({self.executor} executor)"
+        return f"{sizes}: {way}" if sizes else way
+
+    @property
+    def rows(self) -> list[dict[str, str]]:
+        """The steps as text, but for the nodes' names; without columns that are empty in all."""
+        rows = [{name: SHOWN.get(name, str)(step[name]) for name in COLUMNS} for step in self.steps]
+        told = [name for name in COLUMNS if any(row[name] for row in rows)]
+        return [{name: row[name] for name in told} for row in rows]
+
+    @property
+    def arena(self) -> str:
+        """The line of the memory between the kernels."""
+        return f"arena: {self.arena_bytes / 2**20:.1f} MiB"
 
     @property
     def arranged(self) -> str:
@@ -79,11 +98,16 @@ class Explanation:
         return f"{told}; the next best, {second.arrangement}, is expected to take {more}"
 
 
-def _line(step: Mapping[str, Any]) -> str:
-    knobs = " ".join(f"{k}={v}" for k, v in step["schedule"].items())
-    shape = f"({', '.join(map(str, step['shape']))})"
-    line = f"  {step['op']:<28} {shape:<22} {step['kernel']:<12} {knobs}  [{step['why']}]"
-    return f"{line}, {step['strip']}" if step["strip"] else line
+def _shape(shape: Sequence[Dim] | None) -> str:
+    return "?" if shape is None else f"({', '.join(map(str, shape))})"
+
+
+def _knobs(schedule: Mapping[str, Any]) -> str:
+    return " ".join(f"{k}={v}" for k, v in schedule.items())
+
+
+COLUMNS = ("op", "shape", "kernel", "schedule", "why", "strip")
+SHOWN: Mapping[str, Callable[[Any], str]] = {"shape": _shape, "schedule": _knobs}
 
 
 def sizes_of(inputs: Sequence[Var], given: Mapping[str, Any]) -> dict[str, int]:
@@ -154,7 +178,7 @@ def _host_step(b: Binding) -> dict[str, Any]:
     return {
         "name": "+".join(b.origin),
         "op": b.op.name,
-        "shape": b.outs[0].type.axes,
+        "shape": b.outs[0].type.axes if b.outs[0].type.is_tensor else None,
         "kernel": "numpy",
         "schedule": {},
         "why": why,

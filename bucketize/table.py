@@ -1,0 +1,84 @@
+"""Rows of the same keys as text in aligned columns."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+Format = Callable[[Any], str]
+GAP = 2  # columns between two columns
+LEGIBLE = 12  # columns: text that is cut to fewer says nothing
+
+
+@dataclass(frozen=True)
+class Field:
+    """A column of a table."""
+
+    name: str
+    cells: list[str]
+    numeric: bool
+
+    @property
+    def width(self) -> int:
+        """Columns of its widest cell or its name."""
+        return max(map(cell_len, [self.name, *self.cells]))
+
+    @property
+    def least(self) -> int:
+        """How narrow it may become: numbers and heads are never cut."""
+        return self.width if self.numeric else min(self.width, max(LEGIBLE, cell_len(self.name)))
+
+    @property
+    def constant(self) -> bool:
+        """Whether all rows say the same."""
+        return len(set(self.cells)) == 1
+
+
+def fields_of(
+    rows: Sequence[Mapping[str, Any]], formats: Mapping[str, Format] | None = None
+) -> list[Field]:
+    """The columns of the rows, by the keys of the first."""
+    return [column(name, rows, (formats or {}).get(name, text)) for name in rows[0]]
+
+
+def whole(fields: Sequence[Field]) -> str:
+    """The table at its full width: `rich` would take a millisecond for each row."""
+    padded = [list(map(partial(aligned, f, f.width), (f.name, *f.cells))) for f in fields]
+    return "\n".join((GAP * " ").join(cells).rstrip() for cells in zip(*padded, strict=True))
+
+
+def aligned(field: Field, width: int, cell: str) -> str:
+    """A cell in so many columns, numbers to the right."""
+    room = " " * (width - cell_len(cell))
+    return room + cell if field.numeric else cell + room
+
+
+def text(value: object) -> str:
+    """A value as it is, of a fraction the digits that tell something."""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def column(name: str, rows: Iterable[Mapping[str, Any]], shown: Format) -> Field:
+    """The column of the rows' values under a key."""
+    values = [row[name] for row in rows]
+    cells = ["-" if value is None else visible(shown(value)) for value in values]
+    return Field(visible(name), cells, all(isinstance(value, int | float) for value in values))
+
+
+def visible(cell: str) -> str:
+    """The text with its control characters escaped: they would break a row."""
+    if cell.isprintable():
+        return cell
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in cell)
+
+
+def cell_len(cell: str) -> int:
+    """The columns that a terminal takes for a text: two for each wide character."""
+    if cell.isascii():
+        return len(cell)
+    cells: Any = importlib.import_module("rich.cells")  # who needs it loads it
+    measured: int = cells.cell_len(cell)
+    return measured
