@@ -203,6 +203,21 @@ def test_show_prints_the_stages(run: Run, net: str) -> None:
     assert clones == "clones\nmain[N=1]\nmain[N=2..3]\nmain[N=4..5]\n"
     assert "def @main[N=1](%x: float32[1, 16]) -> float32[1, 8]" in after
     assert "fused(" in after
+    assert text.endswith("\n\nmain[N=1] is 1 of 3 clones; --function NAME shows another\n")
+
+
+def test_show_has_no_empty_sections_and_no_hint_that_helps_nobody(run: Run, net: str) -> None:
+    heads = re.findall("(?m)^# .*", run("show", net).output)
+    assert heads == ["# before", "# after", "# arrangements"]
+    split = ("show", net, "--dim", "N=1..5", "-d", "log")
+    for told in (
+        run("show", net),
+        run(*split, "--section", "clones"),
+        run(*split, "--function", "main[N=1]"),
+        run(*split[:2], "-d", "oracle", "--at", "N=3", "--no-fallback"),
+    ):
+        assert told.exit_code == 0
+        assert "--function NAME" not in told.output
 
 
 def test_convolutions_are_as_precise_as_was_asked(run: Run) -> None:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 NOTHING = "every operator is static, every extent has a name or a size"
 SECTIONS = ("before", "decisions", "clones", "after", "arrangements")
+OF_CLONES = ("decisions", "clones")  # empty where there are none
+OF_ONE = {"after", "arrangements"}
 
 
 @click.command(short_help="Print MODEL before and after dispatch, decisions, clones.")
@@ -72,11 +74,22 @@ def show(
         click.echo(json.dumps(summary(after), indent=2))
         return
     shown = function or next((name for name in after.functions if name != "main"), "main")
-    texts = (
+    told = [s for s in SECTIONS if after.clones or s not in OF_CLONES]
+    sections = options["sections"] or told
+    texts = [
         "\n".join([f"# {section}", *lines(section, loaded.module, after, shown)])
-        for section in options["sections"] or SECTIONS
-    )
-    click.echo("\n\n".join(texts))
+        for section in sections
+    ]
+    left = others(after) if function is None and OF_ONE.intersection(sections) else []
+    click.echo("\n\n".join([*texts, *left]))
+
+
+def others(mod: Module) -> list[str]:
+    """The line of which of several clones is the one that is shown."""
+    names = clones(mod)
+    if len(names) < 2:
+        return []
+    return [f"{names[0]} is 1 of {len(names):,} clones; --function NAME shows another"]
 
 
 def explained(mod: Module) -> list[Stayed]:
