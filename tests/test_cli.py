@@ -29,7 +29,7 @@ from bucketize.analysis import ENGINES, load
 from bucketize.analysis.engines import Engine
 from bucketize.cli.dispatcher import find_dispatcher, parse_options
 from bucketize.cli.group import main
-from bucketize.cli.profile import labels, shortened, shown
+from bucketize.cli.profile import BEYOND, labels, shortened, shown
 from bucketize.cli.run import save as save_results
 from bucketize.errors import BucketizeError, DispatchError, UnknownNameError
 from bucketize.program.file import File, write
@@ -949,8 +949,24 @@ def test_groups_have_a_column_where_there_are_any() -> None:
     frame["group"] = [12, 12, None]
     head, *lines = shown(frame).splitlines()
     assert head.split()[:2] == ["name", "group"]
-    assert [line.split()[-8] for line in lines] == ["12", "12", "-"]
+    assert [line.split()[-8] for line in lines[:3]] == ["12", "12", "-"]
     assert max(map(len, (head, *lines))) <= 80
+
+
+@pytest.mark.parametrize("most", [0.87, 1.0, 1.004, 1.8])
+def test_what_goes_beyond_the_roof_is_marked_and_explained(most: float) -> None:
+    rows = {"name": ["conv", "fc", BETWEEN], "kernel": "matmul", "group": None}
+    times = dict.fromkeys(("time_s", "predicted_s", "iqr_s", "share", "gflops", "gbytes_s"), 1e-4)
+    frame = pd.DataFrame({**rows, **times, "roofline": [most, 0.5, None]})
+    _, *lines = shown(frame).splitlines()
+    cells = [line.split()[-1] for line in lines[:3]]
+    if most < 1.8:
+        assert (cells, lines[3:]) == ([f"{most:.0%}", "50%", "-"], [])
+    else:
+        assert cells == ["180%*", "50%", "-"]
+        assert lines[3:] == [BEYOND]
+        assert lines[0].index("%*") == lines[1].rindex("%")
+    assert max(map(len, lines)) <= 80
 
 
 # --- benchmarks ---

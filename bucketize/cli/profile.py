@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     Profiles = list[tuple[parameter.Sizes, pd.DataFrame]]
 
 NAME = 26  # characters of a name: what the other columns leave of 80
+BEYOND = "* beyond the roof: out of a cache, not memory, or by fewer products (Winograd)"
 GROUP = 7  # of those, for the column of groups, where there are any
 
 
@@ -52,8 +53,8 @@ def profile(
     are medians, "iqr" the distance between their quartiles, "model" what the kernel's cost model
     says, in us. GFLOP/s counts matrix products and convolutions; GB/s counts operands and results
     once each. "roof" is what was attained of min(peak GFLOP/s, intensity x peak GB/s), both
-    measured here in a second; what lies in a cache comes faster than from memory, so it may exceed
-    100 %. Kernels of a "group" run in strips: their times are parts of the group's.
+    measured here in a second; it may exceed 100 %, which is marked: what lies in a cache comes
+    faster than from memory. Kernels of a "group" run in strips: their times are parts of it.
 
     \b
     Examples:
@@ -142,6 +143,7 @@ def shown(frame: pd.DataFrame) -> str:
     """The rows in 80 columns."""
     from bucketize.cli.table import table
 
+    beyond = any(map(is_beyond, frame["roofline"]))
     formats: dict[str, Format] = {
         "group": number("{:.0f}"),
         "time us": number("{:.1f}"),
@@ -150,7 +152,7 @@ def shown(frame: pd.DataFrame) -> str:
         "share": number("{:.1%}"),
         "GFLOP/s": number("{:.1f}", least=0.05),  # 0 of what does not count
         "GB/s": number("{:.1f}"),
-        "roof": number("{:.0%}"),
+        "roof": roof_format(beyond),
     }
     grouped = frame["group"].notna().any()
     columns = {
@@ -165,7 +167,19 @@ def shown(frame: pd.DataFrame) -> str:
         "roof": frame["roofline"],
     }
     rows = zip(*columns.values(), strict=True)
-    return table([dict(zip(columns, row, strict=True)) for row in rows], formats)
+    text = table([dict(zip(columns, row, strict=True)) for row in rows], formats)
+    return f"{text}\n{BEYOND}" if beyond else text
+
+
+def is_beyond(share: float | None) -> bool:
+    """Whether this share of the roof is shown as more than all of it."""
+    return share is not None and round(share, 2) > 1
+
+
+def roof_format(beyond: bool) -> Format:
+    """A share of the roof, with a sign on what goes beyond it, and room for it on the others."""
+    shown = number("{:.0%}")
+    return lambda share: shown(share) + ("*" if is_beyond(share) else " " * beyond)
 
 
 def labels(frame: pd.DataFrame, width: int = NAME) -> list[str]:
