@@ -19,7 +19,7 @@ from dispatchers.traffic import from_traffic
 def from_file(path: str | Path) -> Dispatcher:
     """The dispatcher that a YAML or JSON file holds, under exactly one of these keys.
 
-    `intervals: {N: [[1, 8], [8, null]]}` by symbol, or by place as `"data[2]"`;
+    `intervals: {N: [[1, 8], [8, null]]}` by symbol, `data_2` where the model names none;
     `profiles: [{name: small, min: {data: [1, 3]}, opt: {data: [4, 3]}, max: {data: [8, 3]}}]`;
     `traffic: {N: {1: 900, 8: 80}}`, requests by size, with `count: 4` beside it if need be.
     """

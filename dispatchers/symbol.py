@@ -12,7 +12,7 @@ from dispatchers.axis import Dispatcher, Intervals, is_free
 def per_symbol(rules: Mapping[str, Dispatcher]) -> Dispatcher:
     """The dispatcher that follows `rules[symbol]` on each symbol; other symbols are not cut.
 
-    An axis that is `?` goes by its place, as in `"data[2]"`.
+    An axis that the model does not name goes by input and axis, `"data_2"`, as `dispatch` names it.
     """
     if not isinstance(rules, Mapping) or not all(map(callable, rules.values())):
         wanted = '{"N": log_dispatcher}, a dispatcher by symbol'
@@ -45,8 +45,8 @@ def free_axes(shapes: Mapping[str, Shape]) -> dict[tuple[str, int], str]:
 
 
 def axis_name(name: str, axis: int, dim: Dim) -> str:
-    """The symbol of an axis, or its place where it has none."""
-    return dim.name if isinstance(dim, Symbol) else f"{name}[{axis}]"
+    """The symbol of an axis, or else its input and place."""
+    return dim.name if isinstance(dim, Symbol) else f"{name}_{axis}"
 
 
 def _intervals(

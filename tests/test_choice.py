@@ -217,6 +217,10 @@ def test_a_verdict_is_on_one_clone(tmp_path: Path) -> None:
     for row in confirmed(wider, None, timestamp="2025-01-01T00:00:00+00:00"):
         append(log, row)
     assert chosen(module(hi=32), log, wider) == (wider.default, AGREED)
+    told = (
+        "1 kernel calls: 0 with schedules from the log, 1 on defaults that it kept, 0 on defaults;"
+    )
+    assert str(bucketize.compile(module(hi=32), log=log).counts).startswith(told)
     assert chosen(mod, log, task) == (other(task), LOGGED)
 
 

@@ -12,8 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bucketize.dispatch.tree import dispatch
 from bucketize.errors import ArgumentError, DispatchError
-from bucketize.types import ANY, Dim, Profile, Symbol
+from bucketize.ir import Builder, Module, Var
+from bucketize.ops import relu
+from bucketize.types import ANY, Dim, Profile, Symbol, tensor
 from dispatchers import (
     Dispatcher,
     exact_dispatcher,
@@ -114,10 +117,23 @@ def test_each_symbol_may_have_its_own_dispatcher() -> None:
     mixed = per_symbol(
         {
             "batch": exact_dispatcher,  # has no rule for the unbounded axis beside it
-            "image[1]": log_dispatcher.with_options(high=2),
+            "image_1": log_dispatcher.with_options(high=2),
         }
     )
     assert mixed(shapes) == {"ids": {0: [(1, 2), (2, 3)]}, "image": {1: [(1, 2), (2, None)]}}
+
+
+def test_an_axis_without_a_name_has_one_for_dispatch_and_for_who_calls_a_dispatcher(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "buckets.yaml"
+    path.write_text("intervals: {data_2: [[1, 4], [4, null]]}")
+    two = from_file(path)
+    assert two({"data": (1, 3, ANY)}) == {"data": {2: [(1, 4), (4, None)]}}
+    x = Var("data", tensor("float32", 1, 3, ANY))
+    out = Builder()
+    mod = Module({"main": out.function("main", [x], [out.emit(relu, x)])})
+    assert list(dispatch(mod, two).clones) == ["main[data_2=1..3]", "main[data_2=4..]"]
 
 
 def test_traffic_is_split_evenly() -> None:
@@ -136,7 +152,7 @@ def test_profiles_are_handed_on() -> None:
 def test_files(tmp_path: Path) -> None:
     n = Symbol("N", 1, 64)
     path = tmp_path / "buckets.yaml"
-    path.write_text("intervals: {N: [[1, 8], [8, null]], 'x[1]': [[1, 2], [2, null]]}")
+    path.write_text("intervals: {N: [[1, 8], [8, null]], x_1: [[1, 2], [2, null]]}")
     assert from_file(path)({"x": (n, ANY)}) == {
         "x": {0: [(1, 8), (8, None)], 1: [(1, 2), (2, None)]}
     }

@@ -454,7 +454,9 @@ def test_warm_up_runs_every_clone() -> None:
 def test_the_counts_say_what_was_compiled() -> None:
     exe = bucketize.compile(Module({"main": mlp()}))
     assert (exe.counts.found, exe.counts.defaults) == (0, 2)
-    assert str(exe.counts).startswith("2 workloads: 0 with schedules from the log, 2 on defaults")
+    assert str(exe.counts).startswith(
+        "2 kernel calls: 0 with schedules from the log, 2 on defaults"
+    )
     assert exe.constant_bytes() > 0
 
 

@@ -95,10 +95,10 @@ def candidates(exe: Executable) -> Iterator[parameter.Sizes]:
 
 def shown(told: dict[str, Any]) -> str:
     """What was written, as text."""
-    mib = told["bytes"] / 2**20
+    mib, clones = told["bytes"] / 2**20, f"{told['clones']} clones, " if told["clones"] else ""
     return "\n".join(
         [
-            f"{told['path']}: {told['clones']} clones, {told['kernels']} kernels, {mib:.1f} MiB",
+            f"{told['path']}: {clones}{told['kernels']} kernels, {mib:.1f} MiB",
             *(f"  input {name}: {type_}" for name, type_ in told["inputs"].items()),
             *(f"  output {name}: {type_}" for name, type_ in told["outputs"].items()),
             *([f"run it: {told['run']}"] if told["run"] else []),

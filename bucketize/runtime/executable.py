@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import warnings
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -27,7 +27,7 @@ from bucketize.ir import Module, Var
 from bucketize.ir.html import html_heading, html_table
 from bucketize.kernel.object import Kernel
 from bucketize.op import Array, Value
-from bucketize.program.instruction import DEFAULT, LOGGED, Compute, RunSegment, instructions
+from bucketize.program.instruction import AGREED, DEFAULT, LOGGED, Compute, RunSegment, instructions
 from bucketize.program.program import Program, Routine
 from bucketize.progress import Tell, progress_bar, shown
 from bucketize.runtime.explain import Explanation, explain, sizes_of
@@ -49,7 +49,11 @@ class Counts:
     """What compiling came to."""
 
     found: int = 0
+    """Kernel calls of clones with a verdict in the log."""
+    kept: int = 0
+    """Of these, on defaults, which tuning kept."""
     defaults: int = 0
+    """Kernel calls on defaults that no verdict speaks of."""
     kernels: int = 0
     built: int = 0
     seconds: float = 0.0
@@ -59,10 +63,11 @@ class Counts:
 
     def __str__(self) -> str:
         slow = ", ".join(f"{n} x {op}" for op, n in self.host.items())
+        kept = f"{self.kept} on defaults that it kept, " if self.kept else ""
         return (
-            f"{self.found + self.defaults} workloads: {self.found} with schedules from the log, "
-            f"{self.defaults} on defaults; {self.kernels} kernels, {self.built} of them compiled "
-            f"now, {self.kernels - self.built} from the cache"
+            f"{self.found + self.defaults} kernel calls: {self.found - self.kept} with schedules "
+            f"from the log, {kept}{self.defaults} on defaults; {self.kernels} kernels, "
+            f"{self.built} of them compiled now, {self.kernels - self.built} from the cache"
             f"{slow and f'; on the host, for want of a template: {slow}'}"
         )
 
@@ -283,9 +288,10 @@ class Executable:
         for routine in self.routines.values():
             for i in instructions(routine.code):
                 if isinstance(i, RunSegment):
-                    found = sum(call.why != DEFAULT for call in i.segment.calls)
-                    counts.found += found
-                    counts.defaults += len(i.segment.calls) - found
+                    why = Counter(call.why for call in i.segment.calls)
+                    counts.found += why.total() - why[DEFAULT]
+                    counts.kept += why[AGREED]
+                    counts.defaults += why[DEFAULT]
                 elif isinstance(i, Compute) and not i.brings_sizes:
                     op = i.binding.op.name
                     counts.host[op] = counts.host.get(op, 0) + 1
