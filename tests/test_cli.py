@@ -477,7 +477,7 @@ def test_a_program_of_elsewhere_is_rebuilt_if_asked(run: Run, program: str, tmp_
     assert "net.bkt is of bucketize 0.0.1" in refused.stderr
     rebuilt = run("run", program, "--at", "N=3", "--rebuild")
     assert rebuilt.exit_code == 0
-    assert "2 workloads" in rebuilt.stderr
+    assert "2 kernel calls" in rebuilt.stderr
 
 
 @pytest.mark.parametrize(

@@ -322,7 +322,7 @@ def test_a_log_without_the_columns_of_verdicts_is_refused_until_it_is_merged(sce
     scene.tuned(Clock(best_first(scene)))
     lines = list(csv.reader(scene.log.read_text().splitlines()))
     with scene.log.open("w", newline="") as file:
-        kernels = [line[:-4] for line in lines if line[-3] not in (CLONE, PLACE)]
+        kernels = [line[:-6] for line in lines if line[-5] not in (CLONE, PLACE)]
         csv.writer(file, lineterminator="\n").writerows(kernels)
     again = Clock(best_first(scene))
     advice = re.escape(f"`bucketize log merge {scene.log} -o {scene.log}` adds what is new")
