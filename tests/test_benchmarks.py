@@ -27,7 +27,9 @@ from bucketize.ir import Builder, Module, Var
 from bucketize.tune.log import rows
 from bucketize.types import Symbol, tensor
 
-pytestmark = pytest.mark.filterwarnings("default:.*trials is confirmed")  # by the clock
+pytestmark = pytest.mark.filterwarnings(
+    "default:.*trials is confirmed|.* have no verdict"
+)  # by the clock
 
 Patch = pytest.MonkeyPatch
 Output = pytest.CaptureFixture[str]

@@ -667,7 +667,7 @@ def never(*_: object, **__: object) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("default:.*trials is confirmed")  # by the clock
+@pytest.mark.filterwarnings("default:.*trials is confirmed|.* have no verdict")  # by the clock
 def test_demo(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bucketize.cli.demo.BOUNDS", {"N": (1, 8)})  # with less to compile
     monkeypatch.setattr("bucketize.cli.demo.POINTS", ({"N": 1}, {"N": 3}))

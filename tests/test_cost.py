@@ -15,7 +15,7 @@ from bucketize.kernel.target import host
 from bucketize.kernel.template import TEMPLATES, Implementation, Template
 from bucketize.kernel.templates import candidates
 from bucketize.kernel.workload import Workload
-from tests.test_kernel_bytes import SIGNS, by_known
+from tests.test_kernel_bytes import SIGNS, H, N, W, by_filters, by_known
 from tests.test_kernel_loops import CASES as LOOPS
 from tests.test_kernel_loops import workload_of
 from tests.test_vector_templates import CASES as VECTORS
@@ -27,6 +27,7 @@ WORKLOADS = [
     *(pytest.param(workload_of(case), id=str(case)) for case in LOOPS),
     *(pytest.param(case.workload(), id=f"vector-{i}") for i, case in enumerate(VECTORS)),
     *(pytest.param(by_known(*signs, 64, 256), id="-".join(signs)) for signs in SIGNS),
+    pytest.param(by_filters("uint8", "int8", (N, H, W, 64), (256, 64, 3, 3)), id="windows"),
 ]
 
 

@@ -547,7 +547,7 @@ def test_a_wrong_output_is_an_error(small: None, tmp_path: Path, monkeypatch: Pa
     assert not (tmp_path / "cells.csv").exists()
 
 
-@pytest.mark.filterwarnings("default:.*trials is confirmed")  # by the clock
+@pytest.mark.filterwarnings("default:.*trials is confirmed|.* have no verdict")  # by the clock
 def test_tuned_and_dispatched_take_part(small: None, tmp_path: Path) -> None:
     result = swept(tmp_path, "--tune", "1", "-d", "log")
     assert result.exit_code == 0, result.output
