@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +15,9 @@ HERE = Path(__file__).parent
 # Set before bucketize is imported. Shared by xdist's workers and kept between runs: kernels are
 # named by content, so an old one is never a wrong one. The user's own cache is left alone.
 os.environ["BUCKETIZE_CACHE"] = str(HERE.parent / "build" / "test-cache")
+
+# Tests interrupt what they start. A shell that runs them in the background has that ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 hypothesis.settings.register_profile("quick", max_examples=25, deadline=None, derandomize=True)
 hypothesis.settings.register_profile("thorough", max_examples=1000, deadline=None)
