@@ -224,12 +224,9 @@ class Translation:
             raise Unread("no converter for this operator")
         attrs = {**_attributes(node), **blocks}
         builder.origin = (self._title(node),)
-        rank = self.ranks.get(node.output[0])
-        kept = self.precision, self.weights
+        kept = self.precision, self.weights, self.ranks.get(node.output[0])
         named = sum(map(bool, node.output))
-        view = Node(
-            tuple(inputs), attrs, len(node.output), builder, *kept, rank, named, self.scaled
-        )
+        view = Node(tuple(inputs), attrs, len(node.output), builder, *kept, named, self.scaled)
         made = convert(view)
         if attrs:
             raise Unread(f"the attribute {', '.join(attrs)} is not supported")
