@@ -313,4 +313,5 @@ class _Loops:
         alone = w.compare(tiles, "==", 1)
         self.frame.put("ahead", w.at(b, w.add(bytes_, done)))
         self.frame.put("lines", w.builder.select(alone, w.word(0), w.word(lines)))
-        self.frame.put("alone", w.builder.zext(alone, WORD))
+        if self.form.streams:
+            self.frame.put("alone", w.builder.zext(alone, WORD))

@@ -69,6 +69,8 @@ class Form:
     epilogue: Epilogue
     padded: bool = False
     """Whether windows see pads: zeros that are nowhere in memory."""
+    streams: bool = False
+    """Whether a tile that is alone reads a packed B as a stream, if it has few sums."""
     weights: str = "float32"
     """What a packed B holds: int8 of each column's steps, which lie before its panel."""
 
@@ -116,7 +118,8 @@ class Form:
     def frame_names(self) -> tuple[str, ...]:
         """The words that tell a tile its place."""
         names = ["b", "c", "columns", "units", "skip", "first", "last", "partial"]
-        names += ["ahead", "lines", "alone"] if self.packed else ["b_step"]
+        names += ["ahead", "lines"] if self.packed else ["b_step"]
+        names += ["alone"] if self.streams else []
         names += ["head"] if self.head else []
         operands = (f"e{i}" for i in range(len(self.epilogue.operands)))
         tables = ("row", "y", "x") if self.padded else ("row",)
@@ -287,7 +290,7 @@ class _Tile:
         def stream() -> Values:
             return self.turns(depth, rows, b, sums, lambda _, at, n: self.fetch_stream(at, n))
 
-        if self.form.image or len(self.cells) > STREAMING:
+        if not self.form.streams or len(self.cells) > STREAMING:
             return shared()
         alone = self.w.compare(self.frame.word("alone"), "!=", 0)
         return self.either(alone, stream, shared)

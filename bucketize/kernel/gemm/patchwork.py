@@ -207,4 +207,3 @@ class _Products:
         alone = w.compare(tiles, "==", 1)
         self.frame.put("ahead", w.at(weights, w.add(bytes_, done)))
         self.frame.put("lines", w.builder.select(alone, w.word(0), w.word(lines)))
-        self.frame.put("alone", 0)
