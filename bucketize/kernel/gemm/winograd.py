@@ -18,7 +18,7 @@ from bucketize.kernel.emit.vector import FLOAT_BYTES
 from bucketize.kernel.gemm import epilogue, minimal
 from bucketize.kernel.gemm.conv import accepts_windows, pitched, reads, row_step, window
 from bucketize.kernel.gemm.detour import Detour
-from bucketize.kernel.gemm.matmul import balanced, balances, panels
+from bucketize.kernel.gemm.matmul import balanced, balances
 from bucketize.kernel.gemm.microkernel import LINE
 from bucketize.kernel.gemm.minimal import Axis
 from bucketize.kernel.gemm.patch import DIMS, PLACE_BYTES, Axes, Form
@@ -219,40 +219,50 @@ def _pack(workload: Workload, schedule: Schedule, index: int, value: Array) -> A
     if not _pack_key(workload, schedule, index):
         return None
     groups, width = workload.anchor.attrs["groups"], int(schedule["nr"])
-    made = value.astype(np.float64)
+    matrix = _elements(axes_of(workload, int(schedule["m"])))
     with np.errstate(over="ignore", invalid="ignore"):  # the results will tell, and go directly
-        made = _transformed(made, axes_of(workload, int(schedule["m"])))
-        elements = _in_panels(made, groups, width)
+        elements = _in_panels(value, groups, width, matrix)
     return np.concatenate([elements, _in_panels(value, groups, width)])
 
 
-def _transformed(value: Array, axes: Axes) -> Array:
-    """Weights OIHW as [O, I, element and phase]."""
-    (y, x), phases = axes, {}
-    for p, q in itertools.product(range(y.phases), range(x.phases)):
-        made = value[:, :, p :: y.stride, q :: x.stride]
-        for axis in axes:  # OIHW, OIWy, OIyx
-            matrix = minimal.taps(axis.size, made.shape[2])
-            made = np.tensordot(made, np.array(matrix, np.float64), ([2], [1]))
-        phases[p, q] = made
-    return np.stack(
-        [
-            phases[p, q][:, :, i, j]
-            for (lines, down), (columns, across) in itertools.product(y.parts, x.parts)
-            for i, j in itertools.product(lines, columns)
-            for p, q in itertools.product(range(down), range(across))
-        ],
-        axis=2,
-    )
+def _elements(axes: Axes) -> Array:
+    """[element and phase, tap]: what each makes of the taps of a filter, in float64."""
+    (y, x), (down, across) = axes, map(_along, axes)
+    rows = [
+        np.kron(down[i, p], across[j, q])
+        for (lines, some), (columns, many) in itertools.product(y.parts, x.parts)
+        for i, j in itertools.product(lines, columns)
+        for p, q in itertools.product(range(some), range(many))
+    ]
+    return np.array(rows)
 
 
-def _in_panels(value: Array, groups: int, width: int) -> Array:
-    """[channels out, channels in, y, x] as [group, panel, y, x] x channels in x width."""
-    out, inner, *places = value.shape
-    apart = value.reshape(groups, out // groups, inner, -1).transpose(0, 3, 2, 1)
-    found = panels(apart.reshape(-1, inner, out // groups), width)
-    apart = found.reshape(groups, math.prod(places), -1, inner, width).swapaxes(1, 2)
-    return apart.reshape(-1, inner, width)
+def _along(axis: Axis) -> Array:
+    """[element, phase, tap] of one axis."""
+    found = np.zeros((axis.size, axis.phases, axis.taps))
+    for p in range(axis.phases):
+        number = len(range(p, axis.taps, axis.stride))
+        found[:, p, p :: axis.stride] = np.array(minimal.taps(axis.size, number), np.float64)
+    return found
+
+
+def _in_panels(value: Array, groups: int, width: int, matrix: Array | None = None) -> Array:
+    """[channels out, channels in, y, x] as [group, panel, y, x] x channels in x width.
+
+    Or, of a `matrix` [element, y and x], as [group, panel, element] x ...: a panel at a time, so
+    that what it needs beside the result is small.
+    """
+    out, inner, *taps = value.shape
+    apart = value.reshape(groups, out // groups, inner, -1)
+    number = -(-apart.shape[1] // width)
+    places = math.prod(taps) if matrix is None else len(matrix)
+    found = np.zeros((groups, number, places, inner, width), np.float32)
+    for group, panel in np.ndindex(groups, number):
+        part = apart[group, panel * width :][:width].transpose(2, 1, 0)
+        if matrix is not None:
+            part = np.tensordot(matrix, part.astype(np.float64, order="C"), 1)
+        found[group, panel, ..., : part.shape[2]] = part
+    return found.reshape(-1, inner, width)
 
 
 def _detour(workload: Workload) -> Detour:
