@@ -10,11 +10,14 @@ import pytest
 from bucketize.errors import KernelError, TypeRelError
 from bucketize.kernel.cost import seconds
 from bucketize.kernel.emit.expression import operations
+from bucketize.kernel.gemm.matmul import balanced
+from bucketize.kernel.gemm.schedule import HIGH
 from bucketize.kernel.loops.cost import FITTED, KINDS, Steps
 from bucketize.kernel.target import host
 from bucketize.kernel.template import TEMPLATES, Implementation, Template
 from bucketize.kernel.templates import candidates
 from bucketize.kernel.workload import Workload
+from bucketize.types import Symbol, evaluate
 from tests.test_kernel_bytes import SIGNS, H, N, W, by_filters, by_known
 from tests.test_kernel_loops import CASES as LOOPS
 from tests.test_kernel_loops import workload_of
@@ -107,3 +110,12 @@ def test_a_size_that_is_not_told_is_an_error() -> None:
     load = VECTORS[0].workload()
     with pytest.raises(TypeRelError, match="N is not known"):
         seconds(load, ways(load)[0], {}, TARGET)
+
+
+@pytest.mark.parametrize(("rows", "tiles"), [(1, 1), (12, 1), (13, 2), (14, 2), (15, 2), (64, 5)])
+def test_a_tile_that_is_alone_is_no_higher_than_registers_have_addresses(
+    rows: int, tiles: int
+) -> None:
+    assert balanced(rows, 14, HIGH)["tiles"] == tiles
+    assert evaluate(balanced(Symbol("N"), 14, HIGH)["tiles"], {"N": rows}) == tiles
+    assert balanced(rows, 14)["tiles"] == -(-rows // 14)

@@ -14,7 +14,7 @@ from bucketize.kernel.emit.vector import FLOAT_BYTES
 from bucketize.kernel.gemm import cost, epilogue, matmul
 from bucketize.kernel.gemm.macrokernel import source
 from bucketize.kernel.gemm.microkernel import Form
-from bucketize.kernel.gemm.schedule import knobs, valid
+from bucketize.kernel.gemm.schedule import HIGH, knobs, valid
 from bucketize.kernel.target import Target
 from bucketize.kernel.template import (
     Launch,
@@ -109,7 +109,7 @@ def _launch(workload: Workload, schedule: Schedule, shapes: Shapes, target: Targ
     columns = channels_out // groups
     rows = batch * out_height * out_width
     reading = _reading(workload, shapes[f.a])
-    dims = matmul.balanced(rows, f.rows) | reading | _padding(workload, shapes[f.a])
+    dims = matmul.balanced(rows, f.rows, HIGH) | reading | _padding(workload, shapes[f.a])
     number = ceil_div(columns, f.width)
     total = product(reading[name] for name in ("taps", "inner_taps", "depth"))
     most = int(schedule["kc"])

@@ -20,7 +20,7 @@ from bucketize.errors import TypeRelError
 from bucketize.kernel.emit.vector import FLOAT_BYTES
 from bucketize.kernel.fitted import Fitted, joined
 from bucketize.kernel.gemm.microkernel import LINE
-from bucketize.kernel.gemm.schedule import schedules
+from bucketize.kernel.gemm.schedule import HIGH, schedules
 from bucketize.kernel.product import Product
 from bucketize.kernel.target import Target
 from bucketize.kernel.template import Knob, Schedule
@@ -88,7 +88,7 @@ def seconds(p: Product, k: Mapping[str, Floats], c: Constants, target: Target) -
     mr, nv = k["mr"], k["nv"]
     rows, batch = (np.array(n, float)[:, None] for n in (p.rows, p.batch))
     width = nv * target.lanes
-    tiles = np.ceil(rows / mr)
+    tiles = np.maximum(np.ceil(rows / mr), np.minimum(np.ceil(rows / HIGH), 2))
     low, tall = np.floor(rows / tiles), rows % tiles
     panels = np.ceil(p.columns / width)
     passes = np.ceil(p.depth / np.where(k["kc"] > 0, k["kc"], p.depth))

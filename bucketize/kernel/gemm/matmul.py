@@ -11,7 +11,7 @@ from bucketize.kernel.gemm import cost, epilogue
 from bucketize.kernel.gemm.level import Level, byte_strides, merged, table
 from bucketize.kernel.gemm.macrokernel import kept_bytes, source
 from bucketize.kernel.gemm.microkernel import Form
-from bucketize.kernel.gemm.schedule import knobs, valid
+from bucketize.kernel.gemm.schedule import HIGH, knobs, valid
 from bucketize.kernel.loops.loop import schedule_error, spread
 from bucketize.kernel.target import Target
 from bucketize.kernel.template import Knob, Launch, Schedule, Shapes, Template
@@ -45,9 +45,14 @@ def short_panels(matrix: Array, width: int, weights: str) -> Array:
     return np.concatenate(flat, axis=1)
 
 
-def balanced(rows: Dim, most: int) -> dict[str, Dim]:
-    """The dims that cut `rows` into tiles of `low` rows, `tall` of them with one more."""
+def balanced(rows: Dim, most: int, alone: int | None = None) -> dict[str, Dim]:
+    """The dims that cut `rows` into tiles of `low` rows, `tall` of them with one more.
+
+    One that is alone has `alone` rows at most.
+    """
     count = maximum(ceil_div(rows, most), 1)
+    if alone is not None and alone < most:
+        count = maximum(count, minimum(ceil_div(rows, alone), 2))
     return {"tiles": count, "low": rows // count, "tall": rows % count}
 
 
@@ -134,6 +139,7 @@ def form(
         image=image,
         epilogue=tail,
         padded=padded,
+        streams=packed and not image,
         weights=str(schedule.get("weights", FORMATS[0])),
     )
 
@@ -194,7 +200,7 @@ def _launch(workload: Workload, schedule: Schedule, shapes: Shapes, target: Targ
     steps = [factors[0][-1], b[-2], *(s[-2] for s in strides[2:])]
     levels, rows, steps = _flattened(merged(levels), out[-2], steps)
     b_bytes = f.head + depth * f.b_step if f.packed else f.width * FLOAT_BYTES
-    dims = balanced(rows, f.rows) | {
+    dims = balanced(rows, f.rows, HIGH) | {
         "panels": ceil_div(columns, f.width),
         "columns": columns,
         "depth": depth,
