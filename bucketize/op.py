@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,7 +63,8 @@ class Op:
     """An operator. Positional parameters of its rules are tensors, keyword-only ones attributes.
 
     `compute` is the meaning, on numpy arrays. An op of several `results` says them as tuples: of
-    arrays in `compute`, of shapes in `shape` and `shape_from_values`, of dtypes in `dtype`.
+    arrays in `compute`, of shapes in `shape` and `shape_from_values`, of dtypes in `dtype`; 0 are
+    as many as its attributes say.
     `shape` maps shapes to the shape of the result. It is read over dims as the type relation and
     over integers as the shape function. For the positions in `reads` it gets the elements of the
     argument (a tuple, or one dim for rank 0) in place of its shape; `?` where it is not known how
@@ -128,7 +129,7 @@ class Op:
 
     def each(self, said: Any) -> tuple[Any, ...]:
         """What a rule or `compute` says, one entry for each result."""
-        return tuple(said) if self.results > 1 else (said,)
+        return (said,) if self.results == 1 else tuple(said)
 
     def run(self, *args: Value, **attrs: Any) -> tuple[Value, ...]:
         """What `compute` makes of the arguments, a value for each result.
@@ -310,6 +311,32 @@ def op(  # noqa: PLR0913  (one name for each rule: a misspelt rule is an error)
         )
 
     return declare
+
+
+def related(
+    relation: Callable[..., tuple[Type, ...]], results: int = 1
+) -> Callable[[Callable[..., Any]], Op]:
+    """Declare an operator that is typed by a relation: it is never padded, and runs on the host."""
+
+    def declare(compute: Callable[..., Any]) -> Op:
+        return register(
+            Op(
+                name=compute.__name__,
+                compute=compute,
+                shape=_no_rule,
+                dtype=_no_rule,
+                padding=_no_rule,
+                example="",
+                relation=relation,
+                results=results,
+            )
+        )
+
+    return declare
+
+
+def _no_rule(*_args: Any, **_attrs: Any) -> NoReturn:
+    raise AssertionError("typed by its relation, never padded")
 
 
 def _registered(module: str, name: str) -> Op:

@@ -201,10 +201,6 @@ REASONS = {
     "pool_4d": ("(float[N, 2, 4, 4, 4, 4] x) => (y) "
                 "{ y = MaxPool<kernel_shape = [2, 2, 2, 2]>(x) }",
                 "MaxPool: a window over 4 axes, expected 1, 2 or 3"),
-    "same_of_unknown": ("(float[N, 2, H, 4] x, bool[H] c) => (y) { z = Compress<axis = 2>(x, c) "
-                        "y = AveragePool<kernel_shape = [2, 2], strides = [2, 2], "
-                        'auto_pad = "SAME_UPPER">(z) }',
-                        "AveragePool: auto_pad makes pads .* of the run-time size"),
     "value": ("(float[N] x, float[2] v) => (y) <int64[2] p = {1, 1}> { y = Pad(x, p, v) }",
               r"Pad: input 2 is float32\[2\], expected one element"),
     "training": ("(float[N] x) => (y) <float r = {0.5}, bool t = {1}> { y = Dropout(x, r, t) }",
@@ -222,10 +218,6 @@ REASONS = {
     "response": ("(float[N, 2, H, W] x) => (y) { y = LRN<size = 0>(x) }", "LRN: size is 0"),
     "norm": ("(float[N] x) => (y) { y = LpNormalization<p = 3>(x) }",
              "LpNormalization: p is 3, expected 1 or 2"),
-    "places": ("(bool[M, N, 4] c) => (y, z) { i = NonZero(c) j = Cast<to = 1>(i) "
-               "a = Constant<value_ints = [1]>() u = Unsqueeze(j, a) "
-               "y, z = MaxPool<kernel_shape = [1]>(u) }",
-               r"MaxPool: the extents of float32\[3, 1, \?\] are not known"),
     "celu": ("(float[N] x) => (y) { y = Celu<alpha = 0.0>(x) }", "Celu: alpha is 0"),
     "blocks": ("(float[N, 4, H, W] x) => (y) { y = DepthToSpace<blocksize = 0>(x) }",
                "DepthToSpace: blocksize is 0, expected 1 or more"),
@@ -255,9 +247,6 @@ REASONS = {
     "new": ("(float[N] x) => (y) { y = Gelu(x) }", "Gelu: new in opset 20, but the model has 17"),
     "not_valid": ("(float[N] x) => (y) { y = Relu<slope = 1.0>(x) }",
                   "Relu: not valid: Unrecognized attribute: slope for operator Relu"),
-    "unknown": ("(bool[N] c) => (y) <int64[1] o = {0}> { k = NonZero(c) g = Gather(k, k) "
-                "u = Unsqueeze(g, o) y = SpaceToDepth<blocksize = 1>(u) }",
-                r"SpaceToDepth: more than one dim of \(1, 1, \?, 1, \?, 1\) is not known"),
 }  # fmt: skip
 
 

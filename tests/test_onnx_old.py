@@ -208,8 +208,6 @@ REFUSED = {
              r"Add: axis 1 leaves too little of float32\[N, 3\] for float32\[2, 3\]"),
     "cast": (1, '(float[N] x) => (y) { y = Cast<to = "int9">(x) }',
              "Cast: no data type is named 'int9'"),
-    "tile": (1, "(float[N, 2] x, float t, float a) => (y) { y = Tile(x, t, a) }",
-             "Tile: tiles and axis must be known numbers"),
     "later": (10, "(float[N, 2, H, 3] x, float[4] s) => (y) { y = Upsample(x, s) }",
               "Upsample: not valid: Op registered for Upsample is deprecated"),
     "tried": (7, "(float[N] x) => (y) { y = ImageScaler<scale = 2.0>(x) }",

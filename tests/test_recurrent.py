@@ -239,13 +239,17 @@ def test_what_is_not_supported(attrs, told):
         from_onnx(layer("RNN", **attrs))
 
 
-def test_the_number_of_hidden_units_must_be_known():
+def test_a_run_may_tell_the_number_of_hidden_units():
     model = layer("RNN", constant=False)
-    (r,) = [i for i in model.graph.input if i.name == "r"]
-    r.type.tensor_type.shape.dim[2].dim_param = "H"
+    named = {i.name: i for i in model.graph.input}
+    named["r"].type.tensor_type.shape.dim[2].dim_param = "H"
     del model.graph.node[0].attribute[:]
-    with pytest.raises(UnsupportedModelError, match="hidden_size is not known"):
-        from_onnx(model)
+    exe = bucketize.compile(from_onnx(model))
+    dims = {n: i.type.tensor_type.shape.dim for n, i in named.items()}
+    given = {n: random(*(d.dim_value or HIDDEN for d in s)) for n, s in dims.items()}
+    model.graph.node[0].attribute.append(helper.make_attribute("hidden_size", HIDDEN))
+    for got, want in zip(exe.run(**given), run_ort(model, given), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
 
 
 def test_weights_of_another_size_are_refused():

@@ -365,13 +365,6 @@ def test_ranks_that_a_bucket_tells():
         np.testing.assert_array_equal(z, np.maximum(random(), 0))
 
 
-def test_what_needs_a_rank_says_so():
-    graph = "(float[] x) => (y) { y = Softmax(x) }"
-    told = r"Softmax: input 0, 'x', is float32\[...\]: how many axes it has, only a run can tell"
-    with pytest.raises(UnsupportedModelError, match=told):
-        from_onnx(parse(graph))
-
-
 def test_a_run_checks_what_types_could_not():
     module = from_onnx(
         parse("(float[] x, float[2, 3] z) => (y) { y = Transpose<perm = [1, 0]>(x) }")

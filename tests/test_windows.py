@@ -294,8 +294,6 @@ UNREAD = {
     r"ConvTranspose: output_shape is \(0, 4\), the image is": "(float[N, 2, 4, 4] x, "
     "float[2, 3, 2, 2] w) => (y) { y = ConvTranspose<output_shape = [0, 4]>(x, w) }",
     "LpPool: p is 0": "(float[N, 2, 4] x) => (y) { y = LpPool<kernel_shape = [2], p = 0>(x) }",
-    "Col2Im: over how many axes windows are is not known of int64\\[K\\]": "(float[N, 2, 4] x, "
-    "int64[K] s, int64[K] k) => (y) { y = Col2Im(x, s, k) }",
     "DeformConv: a window over 1 axes, expected 2": "(float[N, 2, 4] x, float[3, 2, 2] w, "
     "float[N, 4, 3] o) => (y) { y = DeformConv(x, w, o) }",
     r"Conv: kernel_shape is \(3, 3\), the weights are": "(float[N, 2, H, W] x, "

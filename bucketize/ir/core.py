@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from bucketize.op import MAX_VALUE, Array, Attrs, Op
-from bucketize.types import Dim, Expr, Symbol, TensorType, Type, symbols
+from bucketize.types import AnyDim, Dim, Expr, Symbol, TensorType, Type, symbols
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -61,6 +61,12 @@ class Binding:
     def is_ranked(self) -> bool:
         """Whether it takes and makes tensors of known rank only."""
         return all(a.type.is_tensor for a in (*self.args, *self.outs))
+
+    @property
+    def is_followed(self) -> bool:
+        """Whether every extent of what it takes and makes is a dim that is known."""
+        dims = (d for a in (*self.args, *self.outs) for d in a.type.axes)
+        return self.is_ranked and not any(isinstance(d, AnyDim) for d in dims)
 
     @property
     def out(self) -> Var:

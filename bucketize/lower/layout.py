@@ -100,7 +100,7 @@ class Layouts:
         """Rebuild the next binding; one that is `planar` keeps its layout."""
         self.out.origin = b.origin
         rule = RULES.get(b.op, _elementwise if b.op.scalar is not None else None)
-        if planar or rule is None or not rule(self, b):
+        if planar or rule is None or not b.is_ranked or not rule(self, b):
             self.plain(b)
 
     def function(self, fn: Function) -> Function:

@@ -91,11 +91,13 @@ class _Phases:
 
     def rule(self, out: Builder, b: Binding, args: tuple[Atom, ...]) -> Atom | None:
         """What a binding becomes, if it is a transposed convolution or reads one's result."""
+        if b.op in STRUCTURAL or not b.is_followed:
+            return None
         if b.op is conv_transpose:
             x, w = args
             axes, groups = _axes(b, w.type.shape[2:]), b.attrs["groups"]
             return self._made(out, _Spread(_conv(out, x, w, axes, b), axes, groups), b)
-        if b.op in STRUCTURAL or b.op.scalar is None:
+        if b.op.scalar is None:
             return None
         read = [self.spread[a] for a in args if a in self.spread]
         if len(read) != 1 or not all(a in self.spread or _is_even(a, b) for a in args):

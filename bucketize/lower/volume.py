@@ -41,7 +41,7 @@ PLANES = {max_pool3d: max_pool2d, avg_pool3d: avg_pool2d}
 def fold_volumes(fn: Function) -> Function:
     """`fn` with windows over three axes as windows over two.
 
-    A convolution whose depth is known only at run time stays.
+    What has extents that only a run can tell stays, and a convolution of such a depth.
     """
     has = any(b.op is conv3d or b.op in PLANES for b in all_bindings(fn))
     return rewrite(fn, _Volumes().rule) if has else fn
@@ -57,13 +57,15 @@ class _Volumes:
 
     def rule(self, out: Builder, b: Binding, args: tuple[Atom, ...]) -> Atom | None:
         """What a binding becomes, if it works on volumes."""
+        if b.op in STRUCTURAL or not b.is_followed:
+            return None
         if b.op in MOVING and len(b.out.type.shape) >= RANK:
             return self._moved(out, args[0], b)
         if b.op in PLANES:
             return self._made(out, _pool(out, self._last(out, args[0]), b), b)
         if b.op is conv3d and isinstance(args[1].type.shape[2], int):
             return self._made(out, _conv(out, self._last(out, args[0]), args[1], b), b)
-        if b.op not in STRUCTURAL and b.op.scalar is not None and self._joins(args, b):
+        if b.op.scalar is not None and self._joins(args, b):
             return self._made(out, out.emit(b.op, *map(self._beside, args), **b.attrs), b)
         return None
 

@@ -20,6 +20,7 @@ from bucketize.onnx import (  # noqa: F401  importing the families fills the tab
     rule_dim,
     rule_elementwise,
     rule_index,
+    rule_postponed,
     rule_reduce,
     rule_resize,
     rule_sequence,

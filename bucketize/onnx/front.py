@@ -11,11 +11,12 @@ from onnx import GraphProto, ModelProto, TensorShapeProto, ValueInfoProto
 
 from bucketize.errors import ArgumentError, BucketizeError, UnsupportedModelError, unknown_name
 from bucketize.ir import Module, Var
-from bucketize.onnx.function import function_key, functions, makes
+from bucketize.onnx.function import check_different, function_key, functions, makes
 from bucketize.onnx.kind import type_of
 from bucketize.onnx.load import Source, load, opsets
 from bucketize.onnx.node import Unsupported
-from bucketize.onnx.translate import Translation, check_different
+from bucketize.onnx.postponed import postpone
+from bucketize.onnx.translate import Translation
 from bucketize.ops.rounding import FORMATS
 from bucketize.ops.window import PRECISIONS
 from bucketize.text.reader import RESERVED
@@ -58,7 +59,8 @@ def from_onnx(
     check_different("function", [str(function_key(f)) for f in proto.functions])
     for f in proto.functions:
         check_different("value", [*f.input, *makes(f.node)])
-    translation = Translation(opsets(proto), precision, weights, functions(proto))
+    own = functions(proto)
+    translation = Translation(opsets(proto), precision, weights, own, postpone=postpone)
     main = translation.function("main", proto.graph, params, {})
     translation.check()
     return Module({"main": main}, names=names)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import NamedTuple, TypeAlias
@@ -46,6 +47,13 @@ def function_key(function: FunctionProto) -> Key:
 def makes(nodes: Iterable[NodeProto]) -> Iterator[str]:
     """The names that nodes give to what they make."""
     return (o for node in nodes for o in node.output if o)
+
+
+def check_different(what: str, names: Sequence[str]) -> None:
+    """Raise an error unless no two of these names are the same."""
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise UnsupportedModelError(f"{count} {what}s are named {name!r}")
 
 
 def check_call(key: Key, calls: Sequence[Key], count: int) -> None:

@@ -19,8 +19,6 @@ converts_directly("Det", det)
 
 @converts("MatMul")
 def _matmul(n: Node) -> Atom:
-    if not (n[0].type.is_tensor and n[1].type.is_tensor):
-        return _product(n, n[0], n[1])
     return matrices(n, n[0], n[1], lambda x, y: _product(n, x, y))
 
 

@@ -12,7 +12,9 @@ from onnx import helper
 from bucketize.ir import Atom, Builder, Const, Var
 from bucketize.op import MAX_VALUE, Op
 from bucketize.ops.activation import clip
+from bucketize.ops.dyn import dyn_with_rank
 from bucketize.ops.elementwise import cast as cast_op
+from bucketize.ops.operand import is_unknown
 from bucketize.ops.shape import reshape
 from bucketize.types import Shape
 from bucketize.types.number import greatest_float, kind_of
@@ -24,6 +26,10 @@ class Lost(Exception):  # noqa: N818 - nothing new: what a node reads was a find
 
 class Unsupported(Exception):  # noqa: N818 - a finding; all of them make one UnsupportedModelError
     """Why a node cannot be converted."""
+
+
+class Untold(Unsupported):
+    """What only a run can tell: it may convert the node (`postponed`)."""
 
 
 class Unread(Unsupported):
@@ -139,11 +145,14 @@ class Node:
         if atom is None:
             return None
         if not isinstance(atom, Const) or atom.value.size != 1:
-            raise Unsupported(f"{what} known only at run time")
+            raise Untold(f"{what} known only at run time")
         return short(atom.value.reshape(-1)[0])
 
     def emit(self, op: Op, *args: Atom, **attrs: Any) -> Var:
-        """Bind `op(*args)` to a new variable."""
+        """Bind `op(*args)` to a new variable; Untold where an attribute is not known."""
+        for name, value in attrs.items():
+            if is_unknown(value):
+                raise Untold(f"{name} of {op.name} would be {value}, which only a run can tell")
         return self.builder.emit(op, *args, **attrs)
 
     def emit_dynamic(self, op: Op, *args: Atom, **attrs: Any) -> Var:
@@ -173,6 +182,11 @@ def scalar_as_vector(out: Builder, x: Atom) -> Atom:
     return (
         Const(x.value.reshape(1)) if isinstance(x, Const) else out.emit(reshape, x, newshape=(1,))
     )
+
+
+def ranked(out: Builder, x: Atom, rank: int) -> Var:
+    """`x` as a tensor of so many axes, which a run checks; nothing is known of their extents."""
+    return out.emit(dyn_with_rank, x, rank=rank)
 
 
 def vector(*elements: int) -> Const:

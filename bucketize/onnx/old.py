@@ -9,7 +9,7 @@ import numpy as np
 from onnx import TensorProto
 
 from bucketize.ir import Atom, Const
-from bucketize.onnx.node import CONVERTERS, Node, Result, Unsupported, converts
+from bucketize.onnx.node import CONVERTERS, Node, Result, Unsupported, Untold, converts
 from bucketize.onnx.shape import reshaped, same_shape
 from bucketize.ops import shape as s
 from bucketize.types import product
@@ -149,7 +149,7 @@ def _tile(n: Node) -> Result:
     """Along one axis."""
     tiles, axis = n[1], n[2]
     if not all(isinstance(a, Const) and a.value.size == 1 for a in (tiles, axis)):
-        raise Unsupported("tiles and axis must be known numbers")
+        raise Untold("tiles and axis must be known numbers")
     count, at = (int(a.value.reshape(-1)[0]) for a in (tiles, axis) if isinstance(a, Const))
     repeats = np.ones(len(n[0].type.shape), np.int64)
     repeats[n.front((at,))[0]] = count

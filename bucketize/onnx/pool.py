@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from bucketize.ir import Atom
-from bucketize.onnx.node import Node, Unsupported, converts, vector
+from bucketize.onnx.node import Node, Unsupported, Untold, converts, vector
 from bucketize.onnx.reduce import channelwise
 from bucketize.onnx.shape import reshaped
 from bucketize.onnx.window import (
@@ -98,7 +98,7 @@ def _max_unpool(n: Node) -> Atom:
 def _col2im(n: Node) -> Atom:
     (rank,) = n.vector(2).type.shape
     if not isinstance(rank, int):
-        raise Unsupported(f"over how many axes windows are is not known of {n[2].type}")
+        raise Untold(f"over how many axes windows are is not known of {n[2].type}")
     window = {"strides": numbers(n, "strides", rank, 1), "pads": numbers(n, "pads", 2 * rank, 0)}
     window["dilations"] = numbers(n, "dilations", rank, 1)
     return n.emit_dynamic(dyn_col2im, n[0], n.vector(1, rank), n[2], **window)

@@ -13,7 +13,7 @@ import numpy as np
 
 from bucketize.ir import LOOP, Atom, Builder, Const, Function, Var, settle
 from bucketize.onnx.control import TRUE, extent_of, from_the_back, reverse
-from bucketize.onnx.node import Node, Unsupported, converts
+from bucketize.onnx.node import Node, Unsupported, Untold, converts
 from bucketize.op import Op
 from bucketize.ops import activation as a
 from bucketize.ops import concat, gather, matmul, reshape, strided_slice, transpose, unsqueeze
@@ -152,7 +152,7 @@ class _Layer:
         self.x = self._swapped(n[0])
         hidden = n.attr("hidden_size", n[2].type.shape[-1])
         if not isinstance(hidden, int):
-            raise Unsupported("hidden_size is not known")
+            raise Untold("hidden_size is not known")
         self.hidden = hidden
         self.lengths = n.optional(4)
 

@@ -28,6 +28,12 @@ def _dyn_reshape(s: Site) -> str:
     return s.node("Reshape", s[0], s.int64(1), allowzero=int(s.attr("allow_zero")))
 
 
+@exports(dyn.dyn_with_rank)
+def _dyn_with_rank(s: Site) -> str:
+    shape = s.node("Reshape", s.node("Shape", s[0]), s.integers(s.attr("rank")))
+    return s.node("Reshape", s[0], shape, allowzero=1)
+
+
 @exports(sh.transpose)
 def _transpose(s: Site) -> str:
     return s.node("Transpose", s[0], perm=s.attr("axes"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from bucketize.ir import Atom, Const
-from bucketize.onnx.node import Node, Unsupported, cast, converts
+from bucketize.onnx.node import Node, Unsupported, Untold, cast, converts
 from bucketize.onnx.shape import reshaped
 from bucketize.ops import elementwise as e
 from bucketize.ops.dyn import dyn_arange
@@ -60,6 +60,8 @@ def _affine_grid(n: Node) -> Atom:
     """The places of pixels, from -1 to 1, times a matrix for each image."""
     sizes = n.vector(1, None if n.rank is None else n.rank)
     rank = product(sizes.type.shape) - 2
+    if not isinstance(rank, int):
+        raise Untold(f"how many numbers size has is not known of {sizes.type}")
     if rank not in (2, 3):
         raise Unsupported(f"size is {sizes.type}, expected 4 or 5 numbers")
     theta = reshaped(n, n[0], (n[0].type.shape[0], rank, rank + 1))

@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 
 from bucketize.ir import Atom, Const, Var
-from bucketize.onnx.node import Node, Unsupported, converts, native_dtype, short, vector
+from bucketize.onnx.node import Node, Unsupported, Untold, converts, native_dtype, short, vector
 from bucketize.op import MAX_BYTES, Array
 from bucketize.ops import shape as s
 from bucketize.ops.dim import from_dims
@@ -171,7 +171,7 @@ def reshaped(n: Node, x: Atom, dims: Shape) -> Atom:
     """`x` under another shape, of which at most one dim may be unknown."""
     unknown = [isinstance(d, AnyDim) for d in dims]
     if sum(unknown) > 1:
-        raise Unsupported(f"more than one dim of ({', '.join(map(str, dims))}) is not known")
+        raise Untold(f"more than one dim of ({', '.join(map(str, dims))}) is not known")
     if not any(unknown):
         return n.emit(s.reshape, x, newshape=dims)
     rest = tuple(-1 if u else d for u, d in zip(unknown, dims, strict=True))

@@ -3,39 +3,34 @@
 from __future__ import annotations
 
 import itertools
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
-import numpy as np
 from onnx import (
     AttributeProto,
     FunctionProto,
     GraphProto,
     NodeProto,
-    TensorProto,
-    TypeProto,
-    helper,
-    numpy_helper,
 )
 
 from bucketize.errors import BucketizeError, UnknownRankError, UnsupportedModelError
-from bucketize.ir import Atom, Builder, Const, Function, Var
+from bucketize.ir import Atom, Builder, Function, Var
 from bucketize.onnx.function import (
     Attributes,
     Key,
     called,
     check_call,
+    check_different,
     defaults_of,
     key_of,
     makes,
     reads,
     subgraphs,
 )
-from bucketize.onnx.kind import type_of
 from bucketize.onnx.load import domain, imported
+from bucketize.onnx.message import attributes, constants
 from bucketize.onnx.node import (
     Converter,
     Graph,
@@ -44,9 +39,8 @@ from bucketize.onnx.node import (
     Scaled,
     Unread,
     Unsupported,
+    Untold,
     converter_of,
-    native_dtype,
-    short,
 )
 from bucketize.onnx.standard import (
     check_dtypes,
@@ -64,6 +58,10 @@ Values: TypeAlias = dict[str, Atom | None]
 Inputs: TypeAlias = Sequence[Atom | None]
 Results: TypeAlias = Sequence[Atom | None]
 Blocks: TypeAlias = Mapping[str, Function | Graph]
+
+
+Postpone: TypeAlias = Callable[["Translation", NodeProto, "Scope"], Results | None]
+"""The results of a node that cannot be converted yet; None if it is of no use to wait."""
 
 
 class Fault(NamedTuple):
@@ -105,6 +103,8 @@ class Translation:
     """Of values, as far as the model declares them."""
     scaled: dict[Atom, Scaled] = field(default_factory=dict)
     """What floats were integers before."""
+    postpone: Postpone | None = None
+    """What to do with a node that only a run can convert."""
 
     def function(
         self, name: str, graph: GraphProto, params: Sequence[Var], outer: Values
@@ -118,7 +118,7 @@ class Translation:
         self, name: str, graph: GraphProto, outer: Values, inputs: Values, builder: Builder
     ) -> list[Atom | None]:
         """What a graph makes of its inputs, if it also sees the values of `outer`."""
-        values: Values = {**outer, **_constants(graph), **inputs}
+        values: Values = {**outer, **constants(graph), **inputs}
         self.ranks |= _declared_ranks(graph)
         scope = Scope(values, builder, [o.name for o in graph.output], graph.node)
         check_different("value", [*values.keys() - outer.keys(), *makes(graph.node)])
@@ -150,12 +150,15 @@ class Translation:
         """Raise the one error that lists what is not supported, if there is any."""
         if self.faults:
             count = sum(map(len, self.faults.values()))
-            lines = [
-                f"  {len(nodes)} x {fault.op_type}: {fault.reason} ({', '.join(nodes)})"
-                for fault, nodes in self.faults.items()
-            ]
             head = f"{count} node{'s' * (count > 1)} of the model cannot be converted:"
-            raise UnsupportedModelError("\n".join([head, *lines]))
+            raise UnsupportedModelError("\n  ".join([head, *self.told()]))
+
+    def told(self) -> list[str]:
+        """What is not supported, and which nodes that is, a line for each reason."""
+        return [
+            f"{len(nodes)} x {fault.op_type}: {fault.reason} ({', '.join(nodes)})"
+            for fault, nodes in self.faults.items()
+        ]
 
     def _convert_all(self, nodes: Iterable[NodeProto], scope: Scope) -> None:
         """Add to the values what the nodes make, one after the other."""
@@ -165,26 +168,37 @@ class Translation:
     def _convert(self, node: NodeProto, scope: Scope) -> Results:
         """What the node makes: None for each output, if it or what it reads is not supported."""
         try:
-            return self._results(node, scope)
+            return self._now_or_later(node, scope)
         except Lost:
             pass
         except Unsupported as e:
             self._refuse(node, str(e))
-        except UnknownRankError as e:
-            self._refuse(node, _unranked(node, scope) or str(e))
         except BucketizeError as e:
-            e.add_note(f"from ONNX node {self._title(node)!r} ({_op_type(node)})")
+            e.add_note(f"from ONNX node {self.title(node)!r} ({_op_type(node)})")
             raise
         return [None] * len(node.output)
 
-    def _refuse(self, node: NodeProto, reason: str) -> None:
-        self.faults.setdefault(Fault(self._op_type(node), reason), []).append(self._title(node))
+    def _now_or_later(self, node: NodeProto, scope: Scope) -> Results:
+        """What the node makes; or a run will, that knows more."""
+        begin = len(scope.builder.body)
+        try:
+            return self.results(node, scope)
+        except (UnknownRankError, Untold) as e:
+            del scope.builder.body[begin:]
+            results = self.postpone and self.postpone(self, node, scope)
+            if results is None:
+                raise Unsupported(_unranked(node, scope) or str(e)) from e
+            return results
 
-    def _results(self, node: NodeProto, scope: Scope) -> Results:
+    def _refuse(self, node: NodeProto, reason: str) -> None:
+        self.faults.setdefault(Fault(self._op_type(node), reason), []).append(self.title(node))
+
+    def results(self, node: NodeProto, scope: Scope) -> Results:
+        """What the node makes; raises what keeps it from being converted."""
         own = self.functions.get(key_of(node))
         if own is None:
             self._check(node)
-        reader = f"node {self._title(node)!r}"
+        reader = f"node {self.title(node)!r}"
         inputs = [_find(scope.values, name, reader) for name in node.input]
         graphs = {a.name: a.g for a in node.attribute if a.type == AttributeProto.GRAPH}
         if (taken := _taken(node, inputs, graphs)) is not None:
@@ -198,14 +212,14 @@ class Translation:
 
     def _check(self, node: NodeProto) -> None:
         """Raise Unsupported for a node that nothing here reads, or that is not valid."""
-        schema = schema_of(domain(node.domain), node.op_type, self._opset(node))
+        schema = schema_of(domain(node.domain), node.op_type, self.opset(node))
         if self._converter(node) is None and not has_function(schema):
             raise Unsupported("no converter for this operator")
         check_node(node, self.opsets, domain(node.domain), nested=any(subgraphs(node)))
 
     def _standard(self, node: NodeProto, inputs: Inputs, blocks: Blocks, scope: Scope) -> Results:
         """An operator's results by its converter, or by the function that the standard gives."""
-        opset, begin = self._opset(node), len(scope.builder.body)
+        opset, begin = self.opset(node), len(scope.builder.body)
         schema = schema_of(domain(node.domain), node.op_type, opset)
         check_dtypes(schema, inputs)
         try:
@@ -214,6 +228,8 @@ class Translation:
             del scope.builder.body[begin:]
             function = None if schema is None else function_of(schema, node, inputs, opset)
             if schema is None or function is None:
+                if has_function(schema):  # for types that are known better
+                    raise Untold("the standard has a function for known extents only") from None
                 raise
             return self._call(function, node, defaults_of_schema(schema), inputs, scope)
 
@@ -222,8 +238,8 @@ class Translation:
         convert, builder = self._converter(node), scope.builder
         if convert is None:
             raise Unread("no converter for this operator")
-        attrs = {**_attributes(node), **blocks}
-        builder.origin = (self._title(node),)
+        attrs = {**attributes(node), **blocks}
+        builder.origin = (self.title(node),)
         kept = self.precision, self.weights, self.ranks.get(node.output[0])
         named = sum(map(bool, node.output))
         view = Node(tuple(inputs), attrs, len(node.output), builder, *kept, named, self.scaled)
@@ -264,56 +280,24 @@ class Translation:
         ]
 
     def _converter(self, node: NodeProto) -> Converter | None:
-        return converter_of(domain(node.domain), node.op_type, self._opset(node))
+        return converter_of(domain(node.domain), node.op_type, self.opset(node))
 
-    def _opset(self, node: NodeProto) -> int:
+    def opset(self, node: NodeProto) -> int:
+        """The version of the operator set that a node is of."""
         return self.opsets.get(domain(node.domain), 0)
 
     def _op_type(self, node: NodeProto) -> str:
         """The operator, with its domain and the version of that."""
-        return f"{domain(node.domain) or 'ai.onnx'} {self._opset(node)} {node.op_type}"
+        return f"{domain(node.domain) or 'ai.onnx'} {self.opset(node)} {node.op_type}"
 
-    def _title(self, node: NodeProto) -> str:
+    def title(self, node: NodeProto) -> str:
         """The node's name behind those of the nodes whose functions it is in."""
         return "/".join((*self.path, _title(node)))
-
-
-def check_different(what: str, names: Sequence[str]) -> None:
-    """Raise an error unless no two of these names are the same."""
-    for name, count in Counter(names).items():
-        if count > 1:
-            raise UnsupportedModelError(f"{count} {what}s are named {name!r}")
 
 
 def _declared_ranks(graph: GraphProto) -> dict[str, int]:
     tensors = {v.name: v.type.tensor_type for v in (*graph.value_info, *graph.output)}
     return {name: len(t.shape.dim) for name, t in tensors.items() if t.HasField("shape")}
-
-
-def _constants(graph: GraphProto) -> dict[str, Const]:
-    if graph.sparse_initializer:
-        raise UnsupportedModelError("sparse initializers are not supported")
-    check_different("initializer", [t.name for t in graph.initializer])
-    return {t.name: _constant(t) for t in graph.initializer}
-
-
-def _constant(tensor: TensorProto) -> Const:
-    try:
-        return Const(_array(tensor))
-    except Unsupported as e:
-        raise UnsupportedModelError(f"initializer {tensor.name!r}: {e}") from e
-
-
-def _array(tensor: TensorProto) -> np.ndarray[Any, Any]:
-    if tensor.data_location == TensorProto.EXTERNAL:
-        raise Unsupported("stored outside of the model, which must be loaded from a path")
-    native_dtype(tensor.data_type)
-    if any(d < 0 for d in tensor.dims):
-        raise Unsupported(f"corrupt: a negative extent in {[*tensor.dims]}")
-    try:
-        return numpy_helper.to_array(tensor)
-    except ValueError as e:
-        raise Unsupported(f"corrupt: {e}") from e
 
 
 def _find(values: Values, name: str, reader: str) -> Atom | None:
@@ -354,42 +338,6 @@ def _unranked(node: NodeProto, scope: Scope) -> str:
         if atom is not None and isinstance(atom.type, UnrankedType)
     ]
     return ", ".join(told)
-
-
-def _attributes(node: NodeProto) -> dict[str, Any]:
-    skipped = "consumed_inputs"  # what may be overwritten, of opsets before 6
-    plain = (a for a in node.attribute if a.type != AttributeProto.GRAPH and a.name != skipped)
-    return {a.name: _plain(_value(a)) for a in plain}
-
-
-def _value(a: AttributeProto) -> Any:
-    """What an attribute holds."""
-    value = None if a.ref_attr_name else helper.get_attribute_value(a)
-    if value is None:
-        raise Unsupported(f"the attribute {a.name} has no value")
-    return value
-
-
-def _plain(value: Any) -> Any:
-    """An attribute as a converter reads it."""
-    if isinstance(value, bytes):
-        return _decoded(value)
-    if isinstance(value, float):
-        return short(np.float32(value))
-    if isinstance(value, TensorProto):
-        return _array(value)
-    if isinstance(value, TypeProto):
-        return type_of(value)
-    if isinstance(value, int | str):
-        return value
-    return tuple(map(_plain, value))
-
-
-def _decoded(text: bytes) -> str:
-    try:
-        return text.decode()
-    except UnicodeDecodeError as e:
-        raise Unsupported(f"the attribute value {text!r} is no UTF-8") from e
 
 
 def _op_type(node: NodeProto) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from bucketize.ir import Atom, Const
-from bucketize.onnx.node import Node, Unsupported, converts
+from bucketize.onnx.node import Node, Unsupported, Untold, converts
 from bucketize.onnx.shape import reshaped, same_shape
 from bucketize.op import Op
 from bucketize.ops.dim import from_dims
@@ -56,7 +56,7 @@ def _places(n: Node, y: Atom, window: Window, columns_first: bool) -> Atom:
     """Where in the whole of x the greatest of each window is, the first of several."""
     batch, channels, *image = n[0].type.shape
     if any(isinstance(d, AnyDim) for d in n[0].type.shape):
-        raise Unsupported(f"the extents of {n[0].type} are not known")
+        raise Untold(f"the extents of {n[0].type} are not known")
     plane = (1, 1, *(reversed(image) if columns_first else image))
     places: Atom = n.emit(reshape, n.emit(arange, stop=product(plane)), newshape=plane)
     if columns_first:
@@ -107,6 +107,8 @@ def _local_response(n: Node) -> Atom:
     bias, size, x = n.attr("bias", 1.0), n.attr("size"), n[0]
     if size < 1:
         raise Unsupported(f"size is {size}")
+    if len(x.type.shape) < 2:
+        raise Unsupported(f"channels of {x.type}, which must have rank 2 or more")
     batch, channels, *rest = x.type.shape
     rows = reshaped(n, n.emit(mul, x, x), (batch, 1, channels, product(tuple(rest))))
     pads = ((size - 1) // 2, 0, size // 2, 0)
@@ -170,7 +172,7 @@ def slide(n: Node, ops: Ops, window: Window, fill: float | None, *args: Atom, **
     """
     pads = window.pads
     if any(isinstance(p, AnyDim) for p in pads):
-        raise Unsupported(f"auto_pad makes pads ({', '.join(map(str, pads))}) of the run-time size")
+        raise Untold(f"auto_pad makes pads ({', '.join(map(str, pads))}) of the run-time size")
     if fill is not None and not all(isinstance(p, int) for p in pads):
         half = len(pads) // 2
         each = ((0, 0), (0, 0), *zip(pads[:half], pads[half:], strict=True))

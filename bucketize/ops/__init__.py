@@ -33,6 +33,7 @@ from bucketize.ops.dyn import (
     dyn_strided_slice,
     dyn_tile,
     dyn_topk,
+    dyn_with_rank,
 )
 from bucketize.ops.dyn_axes import (
     dyn_cumprod,
@@ -221,6 +222,7 @@ __all__ = [
     "dyn_tile",
     "dyn_topk",
     "dyn_unsqueeze",
+    "dyn_with_rank",
     "equal",
     "erf",
     "exp",

@@ -109,6 +109,27 @@ def dyn_reshape(x: Array, shape: Array, *, allow_zero: bool = False) -> Array:
     return x.reshape(resolve_reshape(x.shape, integers(shape), allow_zero=allow_zero))  # type: ignore[arg-type]
 
 
+def _with_rank(x: Shape, *, rank: int) -> Shape:
+    if len(x) != rank:
+        raise TypeRelError(f"expected {rank} axes, got {text(x)}")
+    return x
+
+
+@op(
+    name="dyn.with_rank",
+    shape=_with_rank,
+    dtype=first_dtype,
+    padding=unsafe,
+    static=lambda x, rank: twin(reshape, newshape=_with_rank(x.shape, rank=rank)),
+    unranked=lambda _, rank: (ANY,) * rank,
+    example="float32[N, C] {rank=2}; int64[] {rank=0}",
+)
+def dyn_with_rank(x: Array, *, rank: int) -> Array:
+    """`x`, which must have so many axes."""
+    del rank
+    return x
+
+
 @op(
     name="dyn.broadcast_to",
     shape=lambda x, shape: broadcast_shapes(x, check_extents(counted("shape", shape))),

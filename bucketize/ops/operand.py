@@ -14,11 +14,12 @@ Twin: TypeAlias = tuple[Op, Attrs] | None
 
 def twin(op: Op, **attrs: Any) -> Twin:
     """The twin, unless an attribute would hold an extent that nothing is known of."""
-    return None if any(map(_is_unknown, attrs.values())) else (op, attrs)
+    return None if any(map(is_unknown, attrs.values())) else (op, attrs)
 
 
-def _is_unknown(value: Any) -> bool:
-    return any(map(_is_unknown, value)) if isinstance(value, tuple) else isinstance(value, AnyDim)
+def is_unknown(value: Any) -> bool:
+    """Whether an attribute holds an extent that nothing is known of."""
+    return any(map(is_unknown, value)) if isinstance(value, tuple) else isinstance(value, AnyDim)
 
 
 def read(type_: TensorType) -> Shape:

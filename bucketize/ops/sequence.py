@@ -7,13 +7,12 @@ one: what an operator hands on is an operand of its own, whole, or new.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from collections.abc import Sequence
 
 import numpy as np
 
 from bucketize.errors import TypeRelError
-from bucketize.op import Array, Op, Value, register
+from bucketize.op import Array, Value, related
 from bucketize.ops.operand import front_axes, integers
 from bucketize.types import (
     ANY,
@@ -28,31 +27,6 @@ from bucketize.types import (
     join,
     join_types,
 )
-
-Relation = Callable[..., tuple[Type, ...]]
-
-
-def _no_rule(*_args: Any, **_attrs: Any) -> NoReturn:
-    raise AssertionError("typed by its relation, never padded")
-
-
-def _related(relation: Relation) -> Callable[[Callable[..., Any]], Op]:
-    """Declare an operator that is typed by a relation."""
-
-    def declare(compute: Callable[..., Any]) -> Op:
-        return register(
-            Op(
-                name=compute.__name__,
-                compute=compute,
-                shape=_no_rule,
-                dtype=_no_rule,
-                padding=_no_rule,
-                example="",
-                relation=relation,
-            )
-        )
-
-    return declare
 
 
 def sequence_type(type_: Type) -> SequenceType:
@@ -86,7 +60,7 @@ def _place(position: Array, count: int, end: int) -> int:
 # --- making and taking apart ---------------------------------------------------------------------
 
 
-@_related(lambda dtype: (SequenceType(UnrankedType(np.dtype(dtype)), 0),))
+@related(lambda dtype: (SequenceType(UnrankedType(np.dtype(dtype)), 0),))
 def sequence_empty(*, dtype: str) -> list[Array]:
     """A sequence of nothing (ONNX SequenceEmpty)."""
     del dtype
@@ -99,7 +73,7 @@ def _construct_relation(*types: Type) -> tuple[Type, ...]:
     return (SequenceType(functools.reduce(join_types, map(_element, types)), len(types)),)
 
 
-@_related(_construct_relation)
+@related(_construct_relation)
 def sequence_construct(*elements: Array) -> list[Array]:
     """The operands one after the other (ONNX SequenceConstruct)."""
     return list(elements)
@@ -110,7 +84,7 @@ def _at_relation(sequence: Type, position: Type) -> tuple[Type, ...]:
     return (sequence_type(sequence).element,)
 
 
-@_related(_at_relation)
+@related(_at_relation)
 def sequence_at(sequence: list[Array], position: Array) -> Array:
     """One element (ONNX SequenceAt)."""
     return sequence[_place(position, len(sequence), len(sequence))]
@@ -124,7 +98,7 @@ def _insert_relation(sequence: Type, x: Type, *position: Type) -> tuple[Type, ..
     return (SequenceType(joined.element, known.count + 1),)
 
 
-@_related(_insert_relation)
+@related(_insert_relation)
 def sequence_insert(sequence: list[Array], x: Array, *position: Array) -> list[Array]:
     """The sequence with an element more, at the end or before another (ONNX SequenceInsert)."""
     count = len(sequence)
@@ -138,7 +112,7 @@ def _erase_relation(sequence: Type, *position: Type) -> tuple[Type, ...]:
     return (SequenceType(known.element, known.count - 1 if bounds(known.count)[0] else ANY),)
 
 
-@_related(_erase_relation)
+@related(_erase_relation)
 def sequence_erase(sequence: list[Array], *position: Array) -> list[Array]:
     """The sequence without one element, the last unless told (ONNX SequenceErase)."""
     count = len(sequence)
@@ -151,7 +125,7 @@ def _length_relation(sequence: Type) -> tuple[Type, ...]:
     return (TensorType(np.dtype(np.int64), (), None if count == ANY else (count,)),)
 
 
-@_related(_length_relation)
+@related(_length_relation)
 def sequence_length(sequence: list[Array]) -> Array:
     """How many elements there are (ONNX SequenceLength)."""
     return np.array(len(sequence), np.int64)
@@ -186,7 +160,7 @@ def _split_relation(x: Type, *split: Type, axis: int, keepdims: bool) -> tuple[T
     return (SequenceType(TensorType(x.dtype, shape), count),)
 
 
-@_related(_split_relation)
+@related(_split_relation)
 def split_to_sequence(x: Array, *split: Array, axis: int, keepdims: bool = True) -> list[Array]:
     """The parts of `x` along an axis, each of one number unless told (ONNX SplitToSequence)."""
     (front,) = front_axes(x.ndim, (axis,))
@@ -223,7 +197,7 @@ def _concat_relation(sequence: Type, *, axis: int, new_axis: bool) -> tuple[Type
     return (TensorType(element.dtype, (*shape[:front], extent, *behind)),)
 
 
-@_related(_concat_relation)
+@related(_concat_relation)
 def concat_from_sequence(sequence: list[Array], *, axis: int, new_axis: bool = False) -> Array:
     """The elements along an axis, which may be a new one (ONNX ConcatFromSequence)."""
     if not sequence:
@@ -247,25 +221,25 @@ def _some_relation(x: Type) -> tuple[Type, ...]:
     return (OptionalType(x.mapped(lambda d: d)),)
 
 
-@_related(_some_relation)
+@related(_some_relation)
 def optional_some(x: Value) -> Value:
     """What is there, as something optional (ONNX Optional)."""
     return x
 
 
-@_related(lambda type: (OptionalType(type),))
+@related(lambda type: (OptionalType(type),))
 def optional_none(*, type: Type) -> None:
     """Nothing, where there might be a value of this type (ONNX Optional without an operand)."""
     del type
 
 
-@_related(lambda x: (TensorType(np.dtype(np.bool_), ()),) if optional_type(x) else ())
+@related(lambda x: (TensorType(np.dtype(np.bool_), ()),) if optional_type(x) else ())
 def optional_has_element(x: Value) -> Array:
     """Whether anything is there (ONNX OptionalHasElement)."""
     return np.array(x is not None)
 
 
-@_related(lambda x: (optional_type(x).element,))
+@related(lambda x: (optional_type(x).element,))
 def optional_get_element(x: Value) -> Value:
     """What is there (ONNX OptionalGetElement)."""
     if x is None:

@@ -40,7 +40,7 @@ class _Known:
 
     def rule(self, out: Builder, b: Binding, args: tuple[Atom, ...]) -> Atoms | None:
         """A binding, or what stands for its result."""
-        if b.op.relation is None:
+        if b.op.relation is None or len(b.outs) > 1:
             return None
         made = self._read(out, b, args)
         if made is not None:

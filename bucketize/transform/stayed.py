@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
-from bucketize.ir import CALL, IF, LOOP, Atom, Binding, Const, Function, all_bindings
+from bucketize.ir import CALL, IF, LOOP, STRUCTURAL, Atom, Binding, Const, Function, all_bindings
 from bucketize.ops.rules import text
 from bucketize.types import ANY, AnyDim, Type, UnrankedType
 
@@ -52,20 +52,28 @@ def _stayed(b: Binding, makers: Makers) -> Iterator[tuple[str, str, str]]:
     """The operands by which `b` stays dynamic, why, and what is unknown by each."""
     unknown = _unknown([o.type for o in b.outs])
     names = list(inspect.signature(b.op.compute).parameters)
-    if b.op.static is not None:
+    if b.op not in STRUCTURAL and "types" in b.op.defaults:
+        yield "all", "a run converts the node by what they are", unknown
+    elif b.op.static is not None:
         for operand, reason in _reasons(b, names, makers):
             yield operand, reason, unknown
     elif b.op.shape_from_values is not None:
         yield names[: len(b.args)][-1], "how many of its elements hold decides", unknown  # a mask
-    elif b.op is IF:
-        yield from _joined(b)
-    elif b.op is LOOP:
-        yield from _looped(b)
-    elif b.op is CALL and unknown:
-        yield "callee", f"what @{b.attrs['callee']} returns is known no better", unknown
+    elif b.op in (IF, LOOP, CALL):
+        yield from _around(b, unknown)
     elif unknown and not any(_unknown([a.type]) for a in b.args):
         shown = ", ".join(str(a.type) for a in b.args)
         yield "all", f"what is known of {shown or 'its attributes'} does not tell", unknown
+
+
+def _around(b: Binding, unknown: str) -> Iterator[tuple[str, str, str]]:
+    """What is known of the results of blocks less than of what is inside."""
+    if b.op is IF:
+        yield from _joined(b)
+    elif b.op is LOOP:
+        yield from _looped(b)
+    elif unknown:
+        yield "callee", f"what @{b.attrs['callee']} returns is known no better", unknown
 
 
 def _unknown(types: Sequence[Type]) -> str:

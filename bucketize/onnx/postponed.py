@@ -1,0 +1,187 @@
+"""Nodes that a run converts: how many axes their operands have, or what they hold, only it tells.
+
+Then all operands are constants, and nothing is left to be known. What comes of them is computed on
+the host, by the meaning of each op.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from copy import copy
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from google.protobuf import json_format  # type: ignore[import-untyped]
+from onnx import (
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    TypeProto,
+    ValueInfoProto,
+    defs,
+    helper,
+    shape_inference,
+)
+
+from bucketize.errors import BucketizeError, ShapeError, UnknownRankError
+from bucketize.interpret import run_function
+from bucketize.ir import Atom, Builder, Const, Var
+from bucketize.onnx.function import key_of, reads, subgraphs
+from bucketize.onnx.kind import proto_of, type_of
+from bucketize.onnx.load import domain, opsets
+from bucketize.onnx.node import Lost, Unsupported, Untold, ranked
+from bucketize.onnx.standard import schema_of
+from bucketize.onnx.translate import Results, Scope, Translation, Values
+from bucketize.op import Value, related
+from bucketize.types import ANY, TensorType, Type, UnrankedType
+
+MOST_RANK = 8
+"""The axes up to which a node is asked whether it takes so many."""
+
+
+def postpone(t: Translation, node: NodeProto, scope: Scope) -> Results | None:
+    """What a node makes that cannot be converted now; None if a run could not, either.
+
+    Where its only operand of unknown rank can have but one, that is checked by the run, and the
+    node converted after all.
+    """
+    if t.weights != "float32" or any(key in t.functions for key in _called(node)):
+        return None
+    if not _settle_rank(t, node, scope):
+        return _bound(t, node, scope)
+    begin = len(scope.builder.body)
+    try:
+        return t.results(node, scope)
+    except (UnknownRankError, Untold):
+        del scope.builder.body[begin:]
+        return _bound(t, node, scope)
+
+
+def _called(node: NodeProto) -> Iterator[Any]:
+    yield key_of(node)
+    for graph in subgraphs(node):
+        for inner in graph.node:
+            yield from _called(inner)
+
+
+def _settle_rank(t: Translation, node: NodeProto, scope: Scope) -> bool:
+    """Give the only operand of unknown rank the only one that the node takes, if that is so."""
+    unranked = {n: a for n in node.input if _is_unranked(a := scope.values.get(n))}
+    if len(unranked) != 1 or any(subgraphs(node)):
+        return False
+    ((name, atom),) = unranked.items()
+    assert atom is not None
+    ranks = [r for r in range(MOST_RANK + 1) if _takes(t, node, scope, name, r)]
+    if len(ranks) != 1:
+        return False
+    scope.values[name] = ranked(scope.builder, atom, ranks[0])
+    return True
+
+
+def _is_unranked(atom: Atom | None) -> bool:
+    return atom is not None and isinstance(atom.type, UnrankedType)
+
+
+def _takes(t: Translation, node: NodeProto, scope: Scope, name: str, rank: int) -> bool:
+    """Whether a node may take an operand of so many axes, for all that can be said now."""
+    atom = scope.values[name]
+    assert atom is not None
+    there = Var(name, TensorType(atom.type.dtype, (ANY,) * rank))
+    trial, around = replace(t, faults={}, scaled=dict(t.scaled)), copy(scope)
+    around.values, around.builder = {**scope.values, name: there}, Builder()
+    try:
+        trial.results(node, around)
+    except (UnknownRankError, Untold, Lost):
+        return True
+    except (Unsupported, BucketizeError):
+        return False
+    return not trial.faults
+
+
+def _bound(t: Translation, node: NodeProto, scope: Scope) -> Results | None:
+    """The results of a binding that holds the node."""
+    found = ((n, scope.values.get(n)) for n in dict.fromkeys(reads(node)))
+    known = {n: atom for n, atom in found if atom is not None}
+    model = _model(node, {n: atom.type for n, atom in known.items()}, t.opsets)
+    types = _result_types(model, schema_of(domain(node.domain), node.op_type, t.opset(node)))
+    if types is None:
+        return None
+    scope.builder.origin = (t.title(node),)
+    text = json_format.MessageToJson(model, indent=None)
+    told = {"model": text, "precision": t.precision, "types": tuple(types.values())}
+    made = scope.builder.emit_all(onnx_node, *known.values(), **told)
+    results = dict(zip(types, made, strict=True))
+    for name in types.keys() & t.ranks.keys():
+        results[name] = ranked(scope.builder, results[name], t.ranks[name])
+    return [results.get(name) for name in node.output]
+
+
+def _model(node: NodeProto, types: Mapping[str, Type], versions: Mapping[str, int]) -> ModelProto:
+    """A model of one node."""
+    inputs = [helper.make_value_info(n, proto_of(t)) for n, t in types.items()]
+    outputs = [ValueInfoProto(name=n) for n in node.output if n]
+    graph = helper.make_graph([node], node.name or node.op_type, inputs, outputs)
+    imports = [helper.make_opsetid(domain, v) for domain, v in versions.items()]
+    return helper.make_model(graph, opset_imports=imports)
+
+
+def _result_types(model: ModelProto, schema: defs.OpSchema | None) -> dict[str, Type] | None:
+    """By name, and without ranks; None where the standard does not tell them."""
+    try:
+        outputs = shape_inference.infer_shapes(model).graph.output
+    except shape_inference.InferenceError:
+        return None
+    protos = [_told(o, model.graph, schema) for o in outputs]
+    if not all(protos):
+        return None
+    found = {o.name: type_of(p) for o, p in zip(outputs, protos, strict=True) if p}
+    return {n: UnrankedType(t.dtype) if t.is_tensor else t for n, t in found.items()}
+
+
+def _told(
+    output: ValueInfoProto, graph: GraphProto, schema: defs.OpSchema | None
+) -> TypeProto | None:
+    """The type that was inferred, or that of an operand which the schema says is the same."""
+    if output.type.WhichOneof("value") or schema is None:
+        return output.type if output.type.WhichOneof("value") else None
+    (node,) = graph.node
+    formal = schema.outputs[min([*node.output].index(output.name), len(schema.outputs) - 1)]
+    for name, operand in zip(node.input, schema.inputs, strict=False):
+        if name and operand.type_str == formal.type_str:
+            (found,) = (i for i in graph.input if i.name == name)
+            return found.type  # type: ignore[no-any-return]
+    return None
+
+
+# --- in the run ----------------------------------------------------------------------------------
+
+
+@related(lambda *_, types, **__: types, results=0)
+def onnx_node(*operands: Value, model: str, precision: str, types: tuple[Type, ...]) -> list[Value]:
+    """What a model of one node, as JSON, makes of these operands."""
+    del types
+    proto = parsed(model)
+    given = list(zip(proto.graph.input, operands, strict=True))
+    tensors: Values = {i.name: Const(v) for i, v in given if i.type.HasField("tensor_type")}
+    params = [Var(i.name, type_of(i.type)) for i, _ in given if i.name not in tensors]
+    translation = Translation(opsets(proto), precision, "float32")
+    function = translation.function(proto.graph.name, proto.graph, params, tensors)
+    if translation.faults:
+        raise ShapeError("; ".join(translation.told()))
+    rest = [v for i, v in given if i.name not in tensors]
+    return [_own(r) for r in run_function(function, rest)]
+
+
+@lru_cache(maxsize=1024)
+def parsed(model: str) -> ModelProto:
+    """A model from JSON."""
+    proto = ModelProto()
+    json_format.Parse(model, proto)
+    return proto
+
+
+def _own(result: Value) -> Value:
+    """No view of an operand."""
+    return np.array(result, order="C") if isinstance(result, np.ndarray) else result

@@ -1,0 +1,255 @@
+"""Nodes that only a run can convert: by how many axes their operands have, or what they hold."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+from onnx.backend.test.loader import load_model_tests
+from onnx_model import ort_session, parse
+
+import bucketize
+from bucketize.errors import ShapeError, TypeRelError, UnsupportedModelError
+from bucketize.interpret import evaluate_module
+from bucketize.onnx import from_onnx, to_onnx
+from bucketize.text import constants, show
+from bucketize.text import parse as parse_text
+from bucketize.transform.stayed import stayed_dynamic
+from dispatchers import log_dispatcher
+
+# --- every operator of the standard --------------------------------------------------------------
+
+PARTS = 8
+RANDOM = {"Bernoulli", "Dropout", "RandomNormalLike", "RandomUniformLike"}  # no two runs are alike
+
+
+@functools.cache
+def standard():
+    """The tests of nodes that come with ONNX: the model of each, and its inputs."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # numpy's, of infinities that are meant
+        tests = load_model_tests(kind="node")
+    return [(t.name, t.model, [*map(_value, t.data_sets[0][0])]) for t in tests]
+
+
+def _value(given):
+    match given:
+        case onnx.TensorProto():
+            return numpy_helper.to_array(given)
+        case onnx.SequenceProto():
+            return numpy_helper.to_list(given)
+        case onnx.OptionalProto():
+            return numpy_helper.to_optional(given)
+    return given
+
+
+def forget(graph: onnx.GraphProto) -> None:
+    """Take out all shapes that a graph declares."""
+    for value in (*graph.input, *graph.output, *graph.value_info):
+        _forget(value.type)
+    for node in graph.node:
+        for a in node.attribute:
+            if a.type == onnx.AttributeProto.GRAPH:
+                forget(a.g)
+
+
+def _forget(type_: onnx.TypeProto) -> None:
+    kind = type_.WhichOneof("value")
+    if kind == "tensor_type":
+        type_.tensor_type.ClearField("shape")
+    elif kind is not None:
+        _forget(getattr(type_, kind).elem_type)
+
+
+def computed(model, inputs):
+    return evaluate_module(from_onnx(model), *inputs)
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_what_is_computed_with_ranks_is_computed_without(part):
+    """Whatever is read where ranks are known is read where none is, and gives the same."""
+    compared = 0
+    for name, model, inputs in standard()[part::PARTS]:
+        if RANDOM & {n.op_type for n in model.graph.node}:
+            continue
+        try:
+            wanted = computed(model, inputs)
+        except UnsupportedModelError:  # text, mostly
+            continue
+        rankless = onnx.ModelProto.FromString(model.SerializeToString())
+        forget(rankless.graph)
+        for want, got in zip(wanted, computed(rankless, inputs), strict=True):
+            _equal(got, want, name)
+        compared += 1
+    assert compared > 150
+
+
+def _equal(got, want, name):
+    if isinstance(want, list):
+        for g, w in zip(got, want, strict=True):
+            _equal(g, w, name)
+    elif want is None:
+        assert got is None, name
+    else:
+        assert got.dtype == want.dtype, name
+        assert got.shape == want.shape, name
+        narrow = want.dtype.itemsize < 4 and want.dtype.kind not in "biu"
+        tolerance = 2e-2 if narrow else 1e-5
+        wide = [np.asarray(a, np.float64) if a.dtype.kind not in "biuc" else a for a in (got, want)]
+        np.testing.assert_allclose(*wide, rtol=tolerance, atol=tolerance, err_msg=name)
+
+
+# --- as parts of a module ------------------------------------------------------------------------
+
+IMAGE = np.arange(72, dtype=np.float32).reshape(1, 8, 3, 3)
+MODELS = {
+    "any rank": (
+        "(float[] x) => (y) { y = Softmax(x) }",
+        [[IMAGE], [IMAGE[0, 0]], [IMAGE.ravel()]],
+    ),
+    "two of any": (
+        "(float[] x, float[] z) => (y) { y = Concat<axis = -1>(x, z) }",
+        [[IMAGE, IMAGE], [IMAGE[0, 0], IMAGE[0, 1]]],
+    ),
+    "several results": (
+        "(float[] x) => (y, z) <int64[2] s = {1, 2}> { y, z = Split<axis = -1>(x, s) }",
+        [[IMAGE], [IMAGE[0, 0]]],
+    ),
+    "one left out": (
+        "(float[] x) => (z) <int64[1] k = {2}> { _, z = TopK(x, k) }",
+        [[IMAGE], [IMAGE[0, 0]]],
+    ),
+    "only one rank": (
+        "(float[] x) => (y) <float[1, 8, 2, 2] w = {1.0, 2.0, 3.0, 4.0, 1.0, 2.0, 3.0, 4.0, 1.0, "
+        "2.0, 3.0, 4.0, 1.0, 2.0, 3.0, 4.0, 1.0, 2.0, 3.0, 4.0, 1.0, 2.0, 3.0, 4.0, 1.0, 2.0, "
+        "3.0, 4.0, 1.0, 2.0, 3.0, 4.0}> { y = Conv(x, w) }",
+        [[IMAGE]],
+    ),
+    "a rank that is declared": (
+        "(float[] x, int64[] s) => (float[M, N] y) { z = Reshape(x, s) y = Softmax(z) }",
+        [[IMAGE, np.array([8, 9])], [IMAGE, np.array([2, -1])]],
+    ),
+    "in a branch": (
+        "(float[] x, bool c) => (y) { y = If (c) <then_branch = t () => (a) { a = Softmax(x) }, "
+        "else_branch = e () => (b) { b = Relu(x) }> }",
+        [[IMAGE, np.array(True)], [IMAGE[0, 0], np.array(False)]],
+    ),
+    "by values": (
+        "(float[N, 2, H, 4] x, bool[H] c) => (y) { z = Compress<axis = 2>(x, c) "
+        "y = AveragePool<kernel_shape = [2, 2], strides = [2, 2], auto_pad = \"SAME_UPPER\">(z) }",
+        [[IMAGE.reshape(3, 2, 3, 4), np.array([True, False, True])]],
+    ),
+    "places": (
+        "(bool[M, N, 4] c) => (y, z) { i = NonZero(c) j = Cast<to = 1>(i) "
+        "a = Constant<value_ints = [1]>() u = Unsqueeze(j, a) "
+        "y, z = MaxPool<kernel_shape = [1]>(u) }",
+        [[IMAGE.reshape(3, 6, 4) % 3 > 1]],
+    ),
+    "blocks": (
+        "(bool[N] c, float[N, 2, 4, 4] x) => (y) { z = Compress<axis = 0>(x, c) "
+        "k = NonZero(c) y = SpaceToDepth<blocksize = 2>(z) }",
+        [[np.array([True, False]), IMAGE.ravel()[:64].reshape(2, 2, 4, 4)]],
+    ),
+    "a volume that a run cuts": (
+        "(float[2, 1, 4, 3, 3] x, bool[4] c) => (y) { z = Compress<axis = 2>(x, c) "
+        "y = MaxPool<kernel_shape = [2, 2, 2]>(z) }",
+        [[IMAGE.reshape(2, 1, 4, 3, 3), np.array([True, False, True, True])]],
+    ),
+    "windows apart that a run cuts": (
+        "(float[1, 1, 8, 9] x, bool[8] c, float[1, 1, 2, 2] w) => (y) "
+        "{ z = Compress<axis = 2>(x, c) y = ConvTranspose<strides = [2, 2]>(z, w) }",
+        [[IMAGE.reshape(1, 1, 8, 9), np.arange(8) % 3 > 0, IMAGE.ravel()[:4].reshape(1, 1, 2, 2)]],
+    ),
+    "windows": (
+        "(float[N, 8, 9] x, int64[K] s, int64[K] k) => (y) { y = Col2Im(x, s, k) }",
+        [[IMAGE.reshape(1, 8, 9), np.array([4, 4]), np.array([2, 2])]],
+    ),
+}  # fmt: skip
+
+
+def session(graph, opset=18):
+    return ort_session(parse(graph, opset))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_module_computes_what_onnxruntime_does(name, tmp_path):
+    graph, runs = MODELS[name]
+    module = from_onnx(parse(graph, 18))
+    assert show(parse_text(show(module), constants(module))) == show(module)
+    exe = bucketize.compile(module)
+    exe.save(tmp_path / "saved")
+    loaded = bucketize.load(tmp_path / "saved")
+    everywhere = exe.run, loaded.run, functools.partial(evaluate_module, module)
+    names = [p.name for p in module.main.params]
+    for inputs in runs:
+        wanted = session(graph).run(None, dict(zip(names, inputs, strict=True)))
+        for run in everywhere:
+            for got, want in zip(run(*inputs), wanted, strict=True):
+                np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_module_goes_back_to_onnx(name):
+    graph, runs = MODELS[name]
+    module = from_onnx(parse(graph, 18))
+    back = ort_session(to_onnx(module))
+    names = [p.name for p in module.main.params]
+    for inputs in runs:
+        given = dict(zip(names, inputs, strict=True))
+        for got, want in zip(back.run(None, given), session(graph).run(None, given), strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+
+
+def test_a_dispatched_module_may_hold_such_nodes():
+    graph = "(float[N, 4] x, int64[] s) => (y, z) { y = Relu(x) r = Reshape(x, s) z = Softmax(r) }"
+    module = bucketize.dispatch(from_onnx(parse(graph)), log_dispatcher)
+    exe = bucketize.compile(module)
+    for shape in ((6, 2), (12,), (1, 3, 4)):
+        x = np.arange(12, dtype=np.float32).reshape(3, 4) - 5
+        given = {"x": x, "s": np.array(shape)}
+        for got, want in zip(exe.run(**given), session(graph).run(None, given), strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-6)
+
+
+def test_a_rank_that_is_settled_is_native_from_there_on():
+    module = from_onnx(parse(MODELS["only one rank"][0]))
+    assert [b.op.name for b in module.main.body] == ["dyn.with_rank", "conv2d"]
+    exe = bucketize.compile(module)
+    assert "numpy" not in [r["kernel"] for r in exe.explain(x=IMAGE.shape).rows[1:]]
+
+
+def test_what_a_run_converts_is_told():
+    _, told = stayed_dynamic(from_onnx(parse("(float[] x) => (y) { y = Softmax(x) }")).main)
+    assert str(told) == (
+        "onnx_node (node y): all: a run converts the node by what they are; "
+        "unknown: the rank of float32[...]"
+    )
+
+
+# --- what goes wrong -----------------------------------------------------------------------------
+
+
+def test_a_run_refuses_what_no_node_takes():
+    exe = bucketize.compile(from_onnx(parse("(float[] x) => (y) { y = LRN<size = 3>(x) }")))
+    message = r"LRN: .*channels of float32\[72\], which must have rank 2 or more \(y\)"
+    with pytest.raises(ShapeError, match=message):
+        exe.run(IMAGE.ravel())
+
+
+def test_a_run_checks_a_rank_that_was_settled():
+    exe = bucketize.compile(from_onnx(parse(MODELS["only one rank"][0])))
+    with pytest.raises(TypeRelError, match=r"expected 4 axes, got \[8, 3, 3\]"):
+        exe.run(IMAGE[0])
+
+
+def test_short_weights_need_ranks():
+    """What is rounded follows from what is known: a run, where all is, would round more."""
+    graph = "(float[] x) => (y) <float[2, 2] w = {1.0, 2.0, 3.0, 4.0}> { y = MatMul(x, w) }"
+    told = r"MatMul: input 0, 'x', is float32\[...\]: how many axes it has, only a run can tell"
+    with pytest.raises(UnsupportedModelError, match=told):
+        from_onnx(parse(graph), weights="int8")
+    assert from_onnx(parse(graph)).main.body[0].op.name == "onnx_node"
