@@ -14,7 +14,10 @@ NAMES = (
     *("dispatch", "clones", "overhead", "newshape", "memory", "startup", "load"),
     *("threads", "contexts", "replay", "predict"),
 )
-WRITERS = ("bench", "grids", "payoff", "constants", "transfer", "architectures", "decode")
+LONG = (
+    *("bench", "grids", "payoff", "constants", "transfer"),
+    *("architectures", "decode", "conformance"),
+)
 """What writes files, or takes long; only by name."""
 
 
@@ -23,7 +26,7 @@ class Benchmarks(Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  (click's)
         """All names."""
-        return [*NAMES, *WRITERS]
+        return [*NAMES, *LONG]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command of a name: what its module has, or one without options."""

@@ -9,9 +9,12 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
 import pytest
+from onnx_model import parse
 
 from benchmarks import (
+    conformance,
     contexts,
     dispatch,
     grids,
@@ -185,3 +188,24 @@ def test_overhead(monkeypatch: Patch, capsys: Output) -> None:
 def test_the_dispatch_of_four_axes(capsys: Output) -> None:
     dispatch.main()
     assert capsys.readouterr().out.startswith("6561 buckets in ")
+
+
+def test_tests_of_onnx_are_counted(monkeypatch: Patch, capsys: Output) -> None:
+    x = np.ones((2, 3), np.float32)
+    graphs = {
+        "right": ("(float[2, 3] x) => (float[2, 3] y) { y = Relu(x) }", x),
+        "wrong": ("(float[2, 3] x) => (float[2, 3] y) { y = Relu(x) }", x + 1),
+        "of another shape": ("(float[2, 3] x) => (float[2, 3] y) { y = Relu(x) }", x[:1]),
+        "unknown": ("(float[2, 3] x) => (float[2, 3] y) { y = ImageDecoder(x) }", x),
+    }
+    made = [
+        conformance.Case(name, parse(graph, 20), [x], [want], 1e-3, 0.0)
+        for name, (graph, want) in graphs.items()
+    ]
+    monkeypatch.setattr(conformance, "cases", lambda: made)
+    conformance.main([], standalone_mode=False)
+    told = capsys.readouterr().out
+    assert re.findall(r"^(.*\w) +1 +1 +2$", told, re.M) == [*conformance.MODES]
+    assert "apart, by symbols: wrong: other elements" in told
+    assert "apart, without ranks: of another shape: float32[2, 3], expected float32[1, 3]" in told
+    assert "refused 1, as shipped: ai.onnx 20 ImageDecoder: " in told

@@ -1,0 +1,189 @@
+"""The tests of nodes that come with ONNX, compiled: as they are, by symbols, and without ranks."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import click
+import numpy as np
+from ml_dtypes import bfloat16
+from onnx import (
+    AttributeProto,
+    GraphProto,
+    ModelProto,
+    OptionalProto,
+    SequenceProto,
+    TensorProto,
+    TypeProto,
+    numpy_helper,
+)
+from onnx.backend.test.loader import load_model_tests
+
+import bucketize
+from bucketize.errors import UnsupportedModelError
+from bucketize.ir import Module
+from bucketize.onnx import from_onnx
+from bucketize.progress import progress_bar
+from bucketize.table import fields_of, whole
+
+RANDOM = {"Bernoulli", "Dropout", "RandomNormalLike", "RandomUniformLike"}  # no two runs are alike
+SHOWN = 12
+"""Reasons for a refusal, the most frequent first."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A test: a model of few nodes, and its first inputs and outputs."""
+
+    name: str
+    model: ModelProto
+    inputs: list[Any]
+    outputs: list[Any]
+    rtol: float
+    atol: float
+
+
+def cases() -> list[Case]:
+    """All of them but those that draw random numbers."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # numpy's, of infinities that are meant
+        tests = load_model_tests(kind="node")
+    found = []
+    for t in tests:
+        assert t.model is not None
+        assert t.data_sets is not None
+        inputs, outputs = ([*map(value, data)] for data in t.data_sets[0])
+        if not RANDOM & {n.op_type for n in t.model.graph.node}:
+            rough = any(getattr(o, "dtype", None) == bfloat16 for o in outputs)
+            rtol = max(t.rtol, 2**-6) if rough else t.rtol  # as ONNX's own runner has it
+            found.append(Case(t.name, t.model, inputs, outputs, rtol, t.atol))
+    return found
+
+
+def value(given: Any) -> Any:
+    """An array, a list of them or None."""
+    match given:
+        case TensorProto():
+            return numpy_helper.to_array(given)
+        case SequenceProto():
+            return numpy_helper.to_list(given)
+        case OptionalProto():
+            return numpy_helper.to_optional(given)
+    return given
+
+
+# --- what is known of the shapes -----------------------------------------------------------------
+
+
+def as_shipped(model: ModelProto) -> Module:
+    """With all that the model declares."""
+    return from_onnx(model)
+
+
+def by_symbols(model: ModelProto) -> Module:
+    """With a symbol for each extent of each input, from 0 on, and results of any rank."""
+    copy = ModelProto.FromString(model.SerializeToString())
+    for graph_input in copy.graph.input:
+        for dim in graph_input.type.tensor_type.shape.dim:
+            dim.Clear()
+    for output in (*copy.graph.output, *copy.graph.value_info):
+        _forget(output.type)
+    symbols = from_onnx(copy).main.symbols()
+    return from_onnx(copy, bounds=dict.fromkeys(symbols, (0, None)))
+
+
+def without_ranks(model: ModelProto) -> Module:
+    """With no shape at all."""
+    copy = ModelProto.FromString(model.SerializeToString())
+    forget(copy.graph)
+    return from_onnx(copy)
+
+
+def forget(graph: GraphProto) -> None:
+    """Take out all shapes that a graph declares."""
+    for known in (*graph.input, *graph.output, *graph.value_info):
+        _forget(known.type)
+    for node in graph.node:
+        for a in node.attribute:
+            if a.type == AttributeProto.GRAPH:
+                forget(a.g)
+
+
+def _forget(type_: TypeProto) -> None:
+    kind = type_.WhichOneof("value")
+    if kind == "tensor_type":
+        type_.tensor_type.ClearField("shape")
+    elif kind is not None:
+        _forget(getattr(type_, kind).elem_type)
+
+
+MODES: dict[str, Callable[[ModelProto], Module]] = {
+    "as shipped": as_shipped,
+    "by symbols": by_symbols,
+    "without ranks": without_ranks,
+}
+
+
+# --- what comes of them --------------------------------------------------------------------------
+
+
+def apart(got: Any, wanted: Any, rtol: float, atol: float) -> str | None:
+    """Where a result is not what it should be, if it is not; lists are compared one by one."""
+    if wanted is None or isinstance(wanted, list):
+        if type(got) is not type(wanted) or len(got or []) != len(wanted or []):
+            return "another kind or number"
+        pairs = zip(got or [], wanted or [], strict=True)
+        return next(filter(None, (apart(g, w, rtol, atol) for g, w in pairs)), None)
+    want = np.asarray(wanted)
+    if (got.dtype, got.shape) != (want.dtype, want.shape):
+        return f"{got.dtype}{[*got.shape]}, expected {want.dtype}{[*want.shape]}"
+    if want.dtype.kind not in "biuc":  # numpy does not compare the short ones
+        got, want = got.astype(np.float64), want.astype(np.float64)
+    return None if np.allclose(got, want, rtol, atol, equal_nan=True) else "other elements"
+
+
+def judged(case: Case, mode: Callable[[ModelProto], Module]) -> tuple[str, str]:
+    """Whether what is compiled is equal, apart or refused, and why."""
+    try:
+        module = mode(case.model)
+    except UnsupportedModelError as e:
+        reason = str(e).splitlines()[-1].partition(" x ")[2] or str(e)
+        return "refused", reason.rpartition(" (")[0] or reason
+    results = bucketize.compile(module).run(*case.inputs)
+    found = apart(results, case.outputs, case.rtol, case.atol)
+    return ("equal", "") if found is None else ("apart", found)
+
+
+@click.command()
+@click.option("-m", "--mode", "modes", multiple=True, type=click.Choice([*MODES]), help="Only it.")
+def main(modes: Sequence[str]) -> None:
+    """The tests of nodes that come with ONNX, compiled: how many are equal, refused, apart."""
+    all_of = cases()
+    rows, told = [], []
+    for mode in modes or MODES:
+        found = _all_judged(all_of, mode)
+        counts = Counter(verdict for _, verdict, _ in found)
+        rows.append({"mode": mode} | {v: counts[v] for v in ("equal", "refused", "apart")})
+        told += [
+            f"apart, {mode}: {name}: {why}" for name, verdict, why in found if verdict == "apart"
+        ]
+        told += _refused(mode, [why for _, verdict, why in found if verdict == "refused"])
+    click.echo("\n".join([whole(fields_of(rows)), *told]))
+
+
+def _all_judged(all_of: Sequence[Case], mode: str) -> list[tuple[str, str, str]]:
+    found = []
+    with progress_bar(mode) as tell:
+        for i, case in enumerate(all_of):
+            tell(case.name, i, len(all_of))
+            found.append((case.name, *judged(case, MODES[mode])))
+    return found
+
+
+def _refused(mode: str, reasons: Sequence[str]) -> list[str]:
+    """The most frequent ones."""
+    return [f"refused {n}, {mode}: {why}" for why, n in Counter(reasons).most_common(SHOWN)]
