@@ -249,6 +249,8 @@ def _dims_array(type_: Type) -> Array | None:
 
 
 OPS: dict[str, Op] = {}
+ELSEWHERE = {"onnx_node": "bucketize.onnx.postponed"}
+"""Where operators are declared that not everybody imports: they are when somebody asks for them."""
 
 
 def register(op: Op) -> Op:
@@ -347,6 +349,8 @@ def _registered(module: str, name: str) -> Op:
 
 def get(name: str) -> Op:
     """The operator of this name."""
+    if name not in OPS and name in ELSEWHERE:
+        importlib.import_module(ELSEWHERE[name])
     try:
         return OPS[name]
     except KeyError:

@@ -60,13 +60,13 @@ class Model:
         """The symbols that their bounds make integers."""
         return {symbol: lo for symbol, (lo, hi) in self.bounds.items() if lo == hi}
 
-    def inputs(self, sizes: Sizes) -> Arrays:
-        """Random inputs: the zoo's own, else normal floats, and integers of 0 and 1."""
+    def inputs(self, sizes: Sizes, given: Arrays | None = None) -> Arrays:
+        """What is given, and random arrays: the zoo's, else normal floats, integers of 0 and 1."""
         if self.zoo:
             from bucketize.zoo import inputs
 
-            return inputs(self.name, {**self.held, **sizes})
-        return random_inputs(self.main.params, sizes)
+            return {**inputs(self.name, {**self.held, **sizes}), **(given or {})}
+        return random_inputs(self.main.params, sizes, given or {})
 
     def shapes(self, sizes: Sizes) -> dict[str, tuple[int, ...]]:
         """The shapes of the inputs."""
@@ -87,9 +87,9 @@ class Saved:
         """The size of every symbol, from sizes by symbol and shapes by input."""
         return _sizes(self.params, given)
 
-    def inputs(self, sizes: Sizes) -> Arrays:
-        """Random inputs: normal floats, and integers of 0 and 1."""
-        return random_inputs(self.params, sizes)
+    def inputs(self, sizes: Sizes, given: Arrays | None = None) -> Arrays:
+        """What is given, and random arrays: normal floats, and integers of 0 and 1."""
+        return random_inputs(self.params, sizes, given or {})
 
 
 def _sizes(params: Sequence[Var], given: Mapping[str, Any]) -> Sizes:
@@ -160,9 +160,9 @@ def _read(model: str, own: dict[str, tuple[int, int | None]]) -> Model:
     return Model(from_onnx(proto, bounds=own, **how), own, name, zoo=True)
 
 
-def random_inputs(params: Iterable[Var], sizes: Sizes) -> Arrays:
-    """Random arrays of the parameters' types, by name."""
-    return {param.name: random_input(param, sizes) for param in params}
+def random_inputs(params: Iterable[Var], sizes: Sizes, given: Arrays) -> Arrays:
+    """What is given, and random arrays of the other parameters' types, by name."""
+    return {**{p.name: random_input(p, sizes) for p in params if p.name not in given}, **given}
 
 
 def random_input(param: Var, sizes: Sizes) -> NDArray[Any]:
@@ -170,8 +170,12 @@ def random_input(param: Var, sizes: Sizes) -> NDArray[Any]:
     import numpy as np
 
     from bucketize.call import has_memory, no_memory
+    from bucketize.errors import ShapeError
     from bucketize.types import evaluate
 
+    if not param.type.is_tensor:
+        told = f"input {param.name!r} is {param.type}, of which no random array can be made"
+        raise ShapeError(f"{told}: `run` and `profile` take yours, --input {param.name}=FILE.npy")
     random = np.random.default_rng(0)
     shape = tuple(evaluate(dim, sizes) for dim in param.type.shape)
     dtype = param.type.dtype

@@ -69,7 +69,7 @@ def profile(
     loaded, exe, points = ready(model, bounds, given, options)
     profiles: Profiles = []
     for sizes in distinct(points):
-        arrays = {**loaded.inputs(sizes), **given}
+        arrays = loaded.inputs(sizes, given)
         in_order = [arrays[name] for name in exe.inputs]  # a name may be one of profile's own
         with progress_bar(f"profiling {parameter.shown_sizes(sizes)}".strip()) as tell:
             frame = exe.profile(*in_order, repetitions=options["repeat"], progress=tell)

@@ -63,7 +63,7 @@ def run(model: str, bounds: list[parameter.Bound], as_json: bool, **options: Any
     loaded, exe, points = ready(model, bounds, given, options)
     rows = []
     for sizes in points:
-        arrays = {**loaded.inputs(sizes), **given}
+        arrays = loaded.inputs(sizes, given)
         results, row = timed(exe, sizes, arrays, options["repeat"])
         if options["check"] and isinstance(loaded, Model):
             row["max_rel_err"] = error(results, loaded.module, arrays)

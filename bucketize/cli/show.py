@@ -130,7 +130,8 @@ def arranged(mod: Module, name: str) -> Iterator[str]:
     best = found[0].price or 1.0
     yield f"{name} at {parameter.shown_sizes(sizes)}, as predicted:" if sizes else f"{name}:"
     for each in found:
-        yield f"  {100 * (each.price / best - 1):+7.1f} %  {each.arrangement}"
+        more = 100 * (each.price / best - 1) if each.price else 0.0
+        yield f"  {more:+7.1f} %  {each.arrangement}"
 
 
 def lowered(mod: Module, name: str) -> Function:

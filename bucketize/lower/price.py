@@ -140,8 +140,8 @@ class Prices:
         return sum(a * b for a, b in zip(self._shares, self._each(workload), strict=True))
 
     def of_all(self, bindings: Iterable[Binding]) -> float:
-        """What some bindings take, one kernel each."""
-        return sum(self.of(workload_of(b)[0]) for b in bindings)
+        """What some bindings take, one kernel each; nothing is known of those without ranks."""
+        return sum(self.of(workload_of(b)[0]) for b in bindings if b.is_ranked)
 
     def of_group(self, members: Sequence[Binding]) -> float:
         """What they take as one kernel."""
