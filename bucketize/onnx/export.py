@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from onnx import FunctionProto, GraphProto, ModelProto, TensorProto, ValueInfoProto, helper
 
-from bucketize.errors import ExportError, ShapeError, TypeRelError
+from bucketize.errors import ExportError, ShapeError, TypeRelError, UnknownRankError
 from bucketize.ir import (
     CALL,
     FUSED,
@@ -216,7 +216,7 @@ class _Export:
             scope.title = b.origin[0] if b.origin else ""
             try:
                 made = self._binding(scope, b)
-            except Unsupported as e:
+            except (Unsupported, UnknownRankError) as e:
                 where = b.origin[0] if b.origin else f"in {self.entered[-1]}"
                 self.faults.setdefault(f"{b.op.name}: {e}", {})[where] = None
                 made = tuple(scope.frame.name("lost") for _ in b.outs)

@@ -5,11 +5,14 @@ from __future__ import annotations
 from onnx import ModelProto, version_converter
 
 from bucketize.onnx.function import subgraphs
-from bucketize.onnx.load import domain
+from bucketize.onnx.load import domain, opsets
 from bucketize.onnx.node import Unsupported
 from bucketize.onnx.postponed import onnx_node, parsed
 from bucketize.onnx.rule import Site, exports
 from bucketize.onnx.scope import OPSET
+
+CHANGED = {"Hardmax": 13, "Resize": 11, "Upsample": 11}
+"""By operator: the opset that changed its meaning, of which the version converter knows nothing."""
 
 
 @exports(onnx_node)
@@ -30,7 +33,10 @@ def _written(model: ModelProto) -> ModelProto:
     what = f"a {node.op_type} of unknown rank"
     if domain(node.domain) or any(subgraphs(node)):
         raise Unsupported(f"{what}, of another domain or with graphs")
+    if opsets(model)[""] < (since := CHANGED.get(node.op_type, 0)):
+        raise Unsupported(f"{what}, which meant something else before opset {since}")
     try:
         return version_converter.convert_version(model, OPSET)
-    except version_converter.ConvertError as e:
-        raise Unsupported(f"{what}: {e}") from e
+    except (version_converter.ConvertError, RuntimeError) as e:
+        why = str(e).rpartition("failed: ")[2].strip()  # without the place in its source
+        raise Unsupported(f"{what}: {why}") from e
