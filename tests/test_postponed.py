@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from onnx import defs
 from onnx_model import ort_session, parse
+from onnxruntime.capi.onnxruntime_pybind11_state import Fail
 
 import bucketize
 from benchmarks.conformance import apart, as_shipped, cases, without_ranks
@@ -146,6 +147,19 @@ def test_a_module_goes_back_to_onnx(name):
         given = dict(zip(names, inputs, strict=True))
         for got, want in zip(back.run(None, given), session(graph).run(None, given), strict=True):
             np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+
+
+def test_numbers_go_back_to_onnx():
+    graph = "(float[N] x) => (float y) { s = ReduceSum<keepdims = 0>(x) y = Transpose(s) }"
+    assert ort_session(to_onnx(from_onnx(parse(graph)))).run(None, {"x": IMAGE[0, 0, 0]}) == [3]
+
+
+def test_a_rank_of_none_is_checked_in_onnx_too():
+    graph = "(float[] x) => (float y) { y = Transpose(x) }"
+    back = ort_session(to_onnx(from_onnx(parse(graph))))
+    assert back.run(None, {"x": np.array(2, np.float32)}) == [2]
+    with pytest.raises(Fail, match="Reshape"):
+        back.run(None, {"x": IMAGE})
 
 
 def test_a_dispatched_module_may_hold_such_nodes():
