@@ -166,7 +166,8 @@ def compute(
                 b.op.run_time_shapes(*operands, **attrs)
             raise
     except TypeRelError as e:
-        e.add_note(f"in {b.op.name}({', '.join(str(a.type) for a in b.args)})")
+        node = f" (node {'+'.join(b.origin)})" if b.origin else ""
+        e.add_note(f"in {b.op.name}({', '.join(str(a.type) for a in b.args)}){node}")
         raise
     except (ValueError, IndexError, ArithmeticError, MemoryError) as e:
         raise ShapeError(f"in {b.op.name}: {e}") from e

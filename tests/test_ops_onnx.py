@@ -303,6 +303,13 @@ def test_selections() -> None:
     agree(compute(ops.nonzero, x > 0), onnx_says("NonZero", x > 0))
 
 
+def test_a_number_has_places_without_axes() -> None:
+    """As the standard says; onnxruntime gives the number one axis."""
+    for number, count in ((3.0, 1), (0.0, 0)):
+        places = compute(ops.nonzero, np.array(number))
+        assert (places.shape, places.dtype) == ((0, count), np.int64)
+
+
 def test_normalisations() -> None:
     x, scale, bias = floats(2, 3, 4) + 100, floats(3, 4), floats(3, 4)
     agree(compute(ops.softmax, x, axis=1), onnx_says("Softmax", x, axis=1))

@@ -6,13 +6,15 @@ import functools
 
 import numpy as np
 import pytest
+from onnx import defs
 from onnx_model import ort_session, parse
+from onnxruntime.capi.onnxruntime_pybind11_state import Fail
 
 import bucketize
 from benchmarks.conformance import apart, as_shipped, cases, without_ranks
-from bucketize.errors import ShapeError, TypeRelError, UnsupportedModelError
+from bucketize.errors import ExportError, ShapeError, TypeRelError, UnsupportedModelError
 from bucketize.interpret import evaluate_module
-from bucketize.onnx import from_onnx, to_onnx
+from bucketize.onnx import from_onnx, function, to_onnx
 from bucketize.text import constants, show
 from bucketize.text import parse as parse_text
 from bucketize.transform.stayed import stayed_dynamic
@@ -147,6 +149,19 @@ def test_a_module_goes_back_to_onnx(name):
             np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
 
 
+def test_numbers_go_back_to_onnx():
+    graph = "(float[N] x) => (float y) { s = ReduceSum<keepdims = 0>(x) y = Transpose(s) }"
+    assert ort_session(to_onnx(from_onnx(parse(graph)))).run(None, {"x": IMAGE[0, 0, 0]}) == [3]
+
+
+def test_a_rank_of_none_is_checked_in_onnx_too():
+    graph = "(float[] x) => (float y) { y = Transpose(x) }"
+    back = ort_session(to_onnx(from_onnx(parse(graph))))
+    assert back.run(None, {"x": np.array(2, np.float32)}) == [2]
+    with pytest.raises(Fail, match="Reshape"):
+        back.run(None, {"x": IMAGE})
+
+
 def test_a_dispatched_module_may_hold_such_nodes():
     graph = "(float[N, 4] x, int64[] s) => (y, z) { y = Relu(x) r = Reshape(x, s) z = Softmax(r) }"
     module = bucketize.dispatch(from_onnx(parse(graph)), log_dispatcher)
@@ -187,6 +202,133 @@ def test_a_run_checks_a_rank_that_was_settled():
     exe = bucketize.compile(from_onnx(parse(MODELS["only one rank"][0])))
     with pytest.raises(TypeRelError, match=r"expected 4 axes, got \[8, 3, 3\]"):
         exe.run(IMAGE[0])
+
+
+@pytest.mark.parametrize(
+    "graph",
+    [
+        MODELS["only one rank"][0],
+        "(float[] x) => (y) { z = Relu(x) y = Transpose<perm = [1, 0, 2, 3]>(z) }",
+    ],
+)
+def test_a_run_names_the_node_whose_operand_has_a_wrong_rank(graph):
+    module = from_onnx(parse(graph))
+    for run in (bucketize.compile(module).run, functools.partial(evaluate_module, module)):
+        with pytest.raises(TypeRelError) as e:
+            run(IMAGE[0])
+        assert e.value.__notes__[0].endswith("(float32[...]) (node y)")
+
+
+SCAN = "(float[] x) => (y) {{ y = Scan<num_scan_inputs = 1, body = b {}>(x) }}"
+WRONG = {
+    "(float[] x) => (y) { y = MaxPool<kernel_shape = [2, 2], auto_pad = \"A\">(x) }": (
+        r"MaxPool: a window over 2 axes of float32\[...\], expected rank 4; auto_pad is 'A'"
+    ),
+    "(float[] x) => (y) { y = Resize(x) }": "Resize: scales or sizes must be given",
+    "(float[] x) => (y) { y = Softmax<axis = -99>(x) }": "Softmax: axis -99 is out of range",
+    "(float[] x, int64[] z) => (y) { y = MatMul(x, z) }": (
+        r"MatMul: dtypes differ: float32 and int64 \(y\)"
+    ),
+    SCAN.format("(float[] v) => (float[] w) { w = Nothing(v) }"): (
+        r"Scan: axis 0 .*; 1 x ai.onnx 17 Nothing: no converter for this operator \(w\) \(y\)"
+    ),
+    SCAN.format("(float[] v, float[] u) => (float[] w) { w = Softmax(v) }"): (
+        r"Scan: axis 0 .*; 1 inputs for a graph of 2 \(y\)"
+    ),
+    SCAN.format("(float[] v) => (float[] w) { w = Softmax<axis = -99>(v) }"): (
+        r"Scan: axis 0 .*; 1 x ai.onnx 17 Softmax: axis -99 .* \(w\)"
+    ),
+    "(float[M, 1, 8] x, float[] w, float[1, 8, 2] r) => (y) "
+    "{ y, h, c = LSTM<hidden_size = 2, activations = [\"A\", \"Tanh\", \"Tanh\"]>(x, w, r) }": (
+        r"LSTM: W is float32\[...\], expected rank 3; the activation A"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("graph", WRONG)
+def test_what_is_wrong_whatever_a_run_tells_is_refused_at_once(graph):
+    with pytest.raises(UnsupportedModelError, match=WRONG[graph]):
+        from_onnx(parse(graph))
+
+
+def test_ranks_beyond_those_that_are_tried_are_not_refused():
+    x = IMAGE.reshape(1, 1, 2, 1, 4, 1, 3, 1, 3)
+    for node, op in (("LogSoftmax<axis = -8>", "onnx_node"), ("Softmax<axis = -9>", "onnx_node")):
+        module = from_onnx(parse(f"(float[] x) => (y) {{ y = {node}(x) }}"))
+        assert [b.op.name for b in module.main.body] == [op]
+        (got,) = evaluate_module(module, x)
+        (want,) = session(f"(float[] x) => (y) {{ y = {node}(x) }}").run(None, {"x": x})
+        np.testing.assert_allclose(got, want, rtol=1e-6)
+
+
+NO_AXES = {
+    "(float[1, 3, 4] x, float[1, 8, 4] w, float r) => (y) { y = LSTM<hidden_size = 2>(x, w, r) }": (
+        r"R is float32\[\], expected rank 3"
+    ),
+    "(float t, int64[4] s) => (y) { y = AffineGrid(t, s) }": (
+        r"theta is float32\[\], expected rank 3"
+    ),
+    "(float[1, 2, 3, 4] x, float m) => (y) { y = Attention(x, x, x, m) }": (
+        r"a mask of float32\[\], which must have rank 1 or more"
+    ),
+    "(uint8[1, 1, 3, 3] x) => (y) <uint8 w = {1}> { y = ConvInteger(x, w) }": (
+        "a window over 0 axes, expected 1, 2 or 3"
+    ),
+}
+
+
+def test_a_batch_of_rows_has_two_axes():
+    body = "b (float v) => (float w) { w = Relu(v) }"
+    graph = f"(float[3] x) => (y) {{ y = Scan<num_scan_inputs = 1, body = {body}>(, x) }}"
+    with pytest.raises(
+        UnsupportedModelError, match=r"rows of float32\[3\], which must have rank 2"
+    ):
+        from_onnx(parse(graph, 8))
+
+
+@pytest.mark.parametrize("graph", NO_AXES)
+def test_operands_without_axes_are_refused(graph):
+    with pytest.raises(UnsupportedModelError, match=NO_AXES[graph]):
+        from_onnx(parse(graph, 24))
+
+
+def test_trials_do_not_count_as_calls_of_functions(monkeypatch):
+    nodes = " ".join(f"x{i + 1} = RMSNormalization(x{i}, s)" for i in range(20))
+    graph = f"(float[] x0) => (x20) <float[1] s = {{1.0}}> {{ {nodes} }}"
+    monkeypatch.setattr(function, "MAX_CALLS", 40)
+    assert len(from_onnx(parse(graph, 23)).main.body) >= 20
+
+
+# --- what does not leave -------------------------------------------------------------------------
+
+KEPT = {
+    ("(float[] x) => (y) { y = Hardmax(x) }", 12): (
+        "onnx_node: a Hardmax of unknown rank, which meant something else before opset 13"
+    ),
+    ("(float[] x, float[] s) => (y) { y = Resize<mode = \"linear\">(x, s) }", 10): (
+        "onnx_node: a Resize of unknown rank, which meant something else before opset 11"
+    ),
+    ("(float[] x, float[] s) => (y) { y = Upsample<mode = \"linear\">(x, s) }", 9): (
+        "onnx_node: a Upsample of unknown rank, which meant something else before opset 11"
+    ),
+    ("(float[] q, float[] k) => (y) { y = Attention<left_window_size = 2>(q, k, k) }", 25): (
+        "onnx_node: a Attention of unknown rank: Attention 25->24 downgrade"
+    ),
+    ("(float[] x, int64[] a) => (y) { y = CumSum(x, a) }", 17): (
+        r"dyn.cumsum: the rank of int64\[...\] is unknown: only a run can tell \(y\)"
+    ),
+    (SCAN.format("(float[] v) => (float[] w) { w = Softmax(v) }"), 17): (
+        "onnx_node: a Scan of unknown rank, of another domain or with graphs"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("graph", "opset"), KEPT)
+def test_what_opset_24_does_not_have_is_named(graph, opset):
+    if opset > defs.onnx_opset_version():
+        pytest.skip("an opset that this onnx does not have")
+    with pytest.raises(ExportError, match=KEPT[graph, opset]):
+        to_onnx(from_onnx(parse(graph, opset)))
 
 
 def test_short_weights_need_ranks():

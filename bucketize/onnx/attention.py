@@ -167,6 +167,8 @@ def _extent(x: Atom, axis: int) -> Dim:
 def _grouped(n: Node, mask: Atom, heads: _Heads) -> Atom:
     """A mask with the axes that the heads of Q have."""
     shape = mask.type.shape
+    if not shape:
+        raise Unsupported(f"a mask of {mask.type}, which must have rank 1 or more")
     if len(heads.groups) == 1 or len(shape) < 3:
         return mask
     *batch, count, rows, columns = shape

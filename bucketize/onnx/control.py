@@ -77,6 +77,8 @@ def _scan_batch(n: Node) -> tuple[Atom, ...]:
     if not 0 < count <= len(operands):
         raise Unsupported(f"num_scan_inputs is {count} of {len(operands)} inputs")
     backward, graph = _several(n, "directions", count), n.attr("body")
+    if len(operands[-1].type.shape) < 2:
+        raise Unsupported(f"rows of {operands[-1].type}, which must have rank 2 or more")
     batch, most = (extent_of(n.builder, operands[-1], axis) for axis in (0, 1))
 
     def item(params: tuple[Var, ...]) -> Function:

@@ -7,9 +7,9 @@ the host, by the meaning of each op.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from copy import copy
 from dataclasses import replace
 from functools import lru_cache
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -37,15 +37,19 @@ from bucketize.onnx.translate import Results, Scope, Translation, Values
 from bucketize.op import Value, related
 from bucketize.types import ANY, TensorType, Type, UnrankedType
 
-MOST_RANK = 8
+LIKELY_RANK = 8
 """The axes up to which a node is asked whether it takes so many."""
+MOST_RANK = 64
+"""And up to which, if it takes none of these: numpy has no more."""
+TOLD = 3
+"""Reasons, of those for which it takes none."""
 
 
 def postpone(t: Translation, node: NodeProto, scope: Scope) -> Results | None:
     """What a node makes that cannot be converted now; None if a run could not, either.
 
     Where its only operand of unknown rank can have but one, that is checked by the run, and the
-    node converted after all.
+    node converted after all. Raises Unsupported where it is wrong whatever the run tells.
     """
     if t.weights != "float32" or any(key in t.functions for key in _called(node)):
         return None
@@ -67,37 +71,58 @@ def _called(node: NodeProto) -> Iterator[Any]:
 
 
 def _settle_rank(t: Translation, node: NodeProto, scope: Scope) -> bool:
-    """Give the only operand of unknown rank the only one that the node takes, if that is so."""
-    unranked = {n: a for n in node.input if _is_unranked(a := scope.values.get(n))}
-    if len(unranked) != 1 or any(subgraphs(node)):
+    """Give the only operand of unknown rank the only one that the node takes, if that is so.
+
+    Raises Unsupported where there is none, or where several are refused for one reason.
+    """
+    around: Values = {name: scope.values[name] for name in node.input if name}
+    unranked = {n: a for n, a in around.items() if a and isinstance(a.type, UnrankedType)}
+    if not unranked:
+        return False
+    seen = scope.values if any(subgraphs(node)) else around  # there may be many values
+    inside = Scope(seen, Builder(), scope.used, [])
+    reasons = [_refusal(t, node, inside, unranked, r) for r in range(LIKELY_RANK + 1)]
+    if all(reasons):
+        more = range(LIKELY_RANK + 1, MOST_RANK + 1)
+        reasons += [_refusal(t, node, inside, unranked, r) for r in more]
+    told = [*dict.fromkeys(filter(None, reasons))]
+    if all(reasons) and 1 in (len(unranked), len(told)):
+        raise Unsupported("; ".join(told[:TOLD]))
+    ranks = [rank for rank, reason in enumerate(reasons) if reason is None]
+    if len(unranked) > 1 or len(ranks) != 1 or ranks == [LIKELY_RANK]:  # it may take more, too
         return False
     ((name, atom),) = unranked.items()
-    assert atom is not None
-    ranks = [r for r in range(MOST_RANK + 1) if _takes(t, node, scope, name, r)]
-    if len(ranks) != 1:
-        return False
+    scope.builder.origin = (t.title(node),)
     scope.values[name] = ranked(scope.builder, atom, ranks[0])
     return True
 
 
-def _is_unranked(atom: Atom | None) -> bool:
-    return atom is not None and isinstance(atom.type, UnrankedType)
-
-
-def _takes(t: Translation, node: NodeProto, scope: Scope, name: str, rank: int) -> bool:
-    """Whether a node may take an operand of so many axes, for all that can be said now."""
-    atom = scope.values[name]
-    assert atom is not None
-    there = Var(name, TensorType(atom.type.dtype, (ANY,) * rank))
-    trial, around = replace(t, faults={}, scaled=dict(t.scaled)), copy(scope)
-    around.values, around.builder = {**scope.values, name: there}, Builder()
+def _refusal(
+    t: Translation, node: NodeProto, scope: Scope, unranked: Mapping[str, Atom], rank: int
+) -> str | None:
+    """Why a node takes no operands of so many axes; None if it may, for all that is known now."""
+    trial = replace(t, faults={}, count=count(), postpone=_left)
+    trial.ranks, trial.scaled = dict(t.ranks), dict(t.scaled)
+    there = {n: TensorType(a.type.dtype, (ANY,) * rank) for n, a in unranked.items()}
+    values = {**scope.values, **{n: Var(n, type_) for n, type_ in there.items()}}
+    reason = ""
     try:
-        trial.results(node, around)
-    except (UnknownRankError, Untold, Lost):
-        return True
-    except (Unsupported, BucketizeError):
-        return False
-    return not trial.faults
+        trial.results(node, Scope(values, Builder(), scope.used, []))
+    except (UnknownRankError, Untold):
+        return None
+    except Lost:  # and told is why, unless it was left
+        pass
+    except (Unsupported, BucketizeError) as e:
+        reason = str(e)
+    reason = reason or "; ".join(trial.told())
+    for name, type_ in there.items():  # the reason, not the trial
+        reason = reason.replace(str(type_), str(unranked[name].type))
+    return reason or None
+
+
+def _left(*_: object) -> Results:
+    """Nothing: what a node inside makes is not needed to see whether others are wrong."""
+    raise Lost
 
 
 def _bound(t: Translation, node: NodeProto, scope: Scope) -> Results | None:

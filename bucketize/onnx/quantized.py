@@ -333,7 +333,8 @@ def _parts(n: Node, x: Atom, w: Atom, zero: Atom | None) -> tuple[Array, list[in
 
     None if they are not known, or of several groups that would have to be cut.
     """
-    if (weights := _known_less(w, zero)) is None:
+    weights = _known_less(w, zero)
+    if weights is None or weights.ndim < 3:  # no windows, which is refused where they are read
         return None
     lo, hi = limits(x.type.dtype)
     most = np.abs(weights).sum(axis=tuple(range(2, weights.ndim))) * (hi - lo)

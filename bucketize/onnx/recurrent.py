@@ -149,6 +149,9 @@ class _Layer:
         n = self.n
         self.batch_first = bool(n.attr("layout", 0))
         self.backward = DIRECTIONS[n.choice("direction", *DIRECTIONS)]
+        for i, name in enumerate("XWR"):
+            if len(n[i].type.shape) != 3:
+                raise Unsupported(f"{name} is {n[i].type}, expected rank 3")
         self.x = self._swapped(n[0])
         hidden = n.attr("hidden_size", n[2].type.shape[-1])
         if not isinstance(hidden, int):

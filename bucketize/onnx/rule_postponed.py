@@ -44,7 +44,8 @@ def _written(model: ModelProto) -> ModelProto:
     try:
         return version_converter.convert_version(model, OPSET)
     except (version_converter.ConvertError, RuntimeError) as e:
-        raise Unsupported(f"{what}: {e}") from e
+        why = str(e).rpartition("failed: ")[2].strip()  # without the place in its source
+        raise Unsupported(f"{what}: {why}") from e
 
 
 def _since(node: NodeProto, opset: int) -> int:

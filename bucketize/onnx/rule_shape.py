@@ -30,13 +30,14 @@ def _dyn_reshape(s: Site) -> str:
 
 @exports(dyn.dyn_with_rank)
 def _dyn_with_rank(s: Site) -> str:
-    shape = s.node("Reshape", s.node("Shape", s[0]), s.integers(s.attr("rank")))
+    shape = s.node("Reshape", s.node("Shape", s[0]), s.integers(s.attr("rank")), allowzero=1)
     return s.node("Reshape", s[0], shape, allowzero=1)
 
 
 @exports(sh.transpose)
 def _transpose(s: Site) -> str:
-    return s.node("Transpose", s[0], perm=s.attr("axes"))
+    axes = s.attr("axes")  # ONNX cannot write that there are none
+    return s.node("Transpose", s[0], perm=axes) if axes else s.node("Identity", s[0])
 
 
 @exports(sh.squeeze)

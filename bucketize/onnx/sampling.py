@@ -64,6 +64,8 @@ def _affine_grid(n: Node) -> Atom:
         raise Untold(f"how many numbers size has is not known of {sizes.type}")
     if rank not in (2, 3):
         raise Unsupported(f"size is {sizes.type}, expected 4 or 5 numbers")
+    if len(n[0].type.shape) != 3:
+        raise Unsupported(f"theta is {n[0].type}, expected rank 3")
     theta = reshaped(n, n[0], (n[0].type.shape[0], rank, rank + 1))
     aligned = bool(n.attr("align_corners", 0))
     columns = [_column(n, theta, k, rank) for k in range(rank + 1)]

@@ -142,7 +142,7 @@ class Translation:
         before = sum(map(len, self.faults.values()))
         named = dict(zip(names, inputs, strict=True))
         results = self._emit(graph.name, graph, outer, named, builder)
-        if sum(map(len, self.faults.values())) > before:
+        if sum(map(len, self.faults.values())) > before or None in results:
             raise Lost
         return tuple(r for r in results if r is not None)
 

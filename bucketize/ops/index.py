@@ -309,7 +309,7 @@ def tensor_scatter(x: Array, update: Array, start: Array, *, axis: int, circular
 )
 def nonzero(x: Array) -> Array:
     """The indices of the elements that are not zero, one column for each."""
-    return np.stack(np.nonzero(x)).astype(np.int64)
+    return np.stack(np.nonzero(np.atleast_1d(x)))[: x.ndim].astype(np.int64)
 
 
 def _compress_shape(x: Shape, mask: Shape, *, axis: int) -> Shape:
