@@ -197,6 +197,7 @@ def test_tests_of_onnx_are_counted(monkeypatch: Patch, capsys: Output) -> None:
         "wrong": ("(float[2, 3] x) => (float[2, 3] y) { y = Relu(x) }", x + 1),
         "of another shape": ("(float[2, 3] x) => (float[2, 3] y) { y = Relu(x) }", x[:1]),
         "unknown": ("(float[2, 3] x) => (float[2, 3] y) { y = ImageDecoder(x) }", x),
+        "too far": ("(float[2, 3] x) => (float[2, 3] y) <int64 i = {7}> { y = Gather(x, i) }", x),
     }
     made = [
         conformance.Case(name, parse(graph, 20), [x], [want], 1e-3, 0.0)
@@ -205,7 +206,8 @@ def test_tests_of_onnx_are_counted(monkeypatch: Patch, capsys: Output) -> None:
     monkeypatch.setattr(conformance, "cases", lambda: made)
     conformance.main([], standalone_mode=False)
     told = capsys.readouterr().out
-    assert re.findall(r"^(.*\w) +1 +1 +2$", told, re.M) == [*conformance.MODES]
+    assert re.findall(r"^(.*\w) +1 +1 +2 +1$", told, re.M) == [*conformance.MODES]
     assert "apart, by symbols: wrong: other elements" in told
     assert "apart, without ranks: of another shape: float32[2, 3], expected float32[1, 3]" in told
+    assert "failed, as shipped: too far: ShapeError: " in told
     assert "refused 1, as shipped: ai.onnx 20 ImageDecoder: " in told

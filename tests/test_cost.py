@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from bucketize.errors import KernelError, TypeRelError
 from bucketize.kernel.cost import seconds
 from bucketize.kernel.emit.expression import operations
+from bucketize.kernel.gemm.cost import tiles_of
 from bucketize.kernel.gemm.matmul import balanced
 from bucketize.kernel.gemm.schedule import HIGH
 from bucketize.kernel.loops.cost import FITTED, KINDS, Steps
@@ -119,3 +121,11 @@ def test_a_tile_that_is_alone_is_no_higher_than_registers_have_addresses(
     assert balanced(rows, 14, HIGH)["tiles"] == tiles
     assert evaluate(balanced(Symbol("N"), 14, HIGH)["tiles"], {"N": rows}) == tiles
     assert balanced(rows, 14)["tiles"] == -(-rows // 14)
+
+
+@pytest.mark.parametrize("most", range(2, 15, 2))
+def test_tiles_are_priced_as_they_are_cut(most):
+    rows = np.arange(1, 61)
+    tiles = balanced(Symbol("M"), most, HIGH)["tiles"]
+    cut = [evaluate(tiles, {"M": int(m)}) for m in rows]
+    assert tiles_of(rows.astype(float), np.array(float(most))).tolist() == cut

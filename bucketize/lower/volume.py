@@ -41,7 +41,8 @@ PLANES = {max_pool3d: max_pool2d, avg_pool3d: avg_pool2d}
 def fold_volumes(fn: Function) -> Function:
     """`fn` with windows over three axes as windows over two.
 
-    What has extents that only a run can tell stays, and a convolution of such a depth.
+    What has extents that only a run can tell stays, and a convolution by weights whose depth is a
+    symbol.
     """
     has = any(b.op is conv3d or b.op in PLANES for b in all_bindings(fn))
     return rewrite(fn, _Volumes().rule) if has else fn

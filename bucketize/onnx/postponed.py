@@ -46,7 +46,10 @@ TOLD = 3
 
 
 def postpone(t: Translation, node: NodeProto, scope: Scope) -> Results | None:
-    """What a node makes that cannot be converted now; None if a run could not, either.
+    """What a node makes that cannot be converted now; None if a run cannot, either.
+
+    That is, where it calls functions of the model inside, its results have no known dtype, or
+    weights are short: which of them a converter rounds follows from what is known at import.
 
     Where its only operand of unknown rank can have but one, that is checked by the run, and the
     node converted after all. Raises Unsupported where it is wrong whatever the run tells.

@@ -64,6 +64,9 @@ Postpone: TypeAlias = Callable[["Translation", NodeProto, "Scope"], Results | No
 """The results of a node that cannot be converted yet; None if it is of no use to wait."""
 
 
+SHORT_WEIGHTS = "; a run could convert it, if weights were float32"
+
+
 class Fault(NamedTuple):
     """Why nodes of an operator are not supported."""
 
@@ -149,14 +152,15 @@ class Translation:
     def check(self) -> None:
         """Raise the one error that lists what is not supported, if there is any."""
         if self.faults:
-            count = sum(map(len, self.faults.values()))
-            head = f"{count} node{'s' * (count > 1)} of the model cannot be converted:"
-            raise UnsupportedModelError("\n  ".join([head, *self.told()]))
+            counts = list(map(len, self.faults.values()))
+            head = f"{sum(counts)} node{'s' * (sum(counts) > 1)} of the model cannot be converted:"
+            lines = [f"  {n} x {told}" for n, told in zip(counts, self.told(), strict=True)]
+            raise UnsupportedModelError("\n".join([head, *lines]))
 
     def told(self) -> list[str]:
-        """What is not supported, and which nodes that is, a line for each reason."""
+        """What is not supported, and which nodes that is, for each reason."""
         return [
-            f"{len(nodes)} x {fault.op_type}: {fault.reason} ({', '.join(nodes)})"
+            f"{fault.op_type}: {fault.reason} ({', '.join(nodes)})"
             for fault, nodes in self.faults.items()
         ]
 
@@ -187,7 +191,9 @@ class Translation:
             del scope.builder.body[begin:]
             results = self.postpone and self.postpone(self, node, scope)
             if results is None:
-                raise Unsupported(_unranked(node, scope) or str(e)) from e
+                reason = _unranked(node, scope) or str(e)
+                short_weights = "" if self.weights == "float32" else SHORT_WEIGHTS
+                raise Unsupported(reason + short_weights) from e
             return results
 
     def _refuse(self, node: NodeProto, reason: str) -> None:

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
-from bucketize.ir import CALL, IF, LOOP, STRUCTURAL, Atom, Binding, Const, Function, all_bindings
+from bucketize.ir import CALL, IF, LOOP, Atom, Binding, Const, Function, all_bindings
 from bucketize.ops.rules import text
 from bucketize.types import ANY, AnyDim, Type, UnrankedType
 
@@ -42,7 +42,8 @@ def stayed_dynamic(fn: Function) -> Iterator[Stayed]:
     makers: Makers = {out: b for b in all_bindings(fn) for out in b.outs}
     for p in fn.params:
         if unknown := _unknown([p.type]):
-            yield Stayed("input", "", p.name, "the axis has neither name nor size", unknown)
+            shown = "the axis has neither name nor size" if p.type.axes else "no shape is declared"
+            yield Stayed("input", "", p.name, shown, unknown)
     for b in all_bindings(fn):
         for operand, reason, unknown in _stayed(b, makers):
             yield Stayed(b.op.name, "+".join(b.origin), operand, reason, unknown)
@@ -52,8 +53,8 @@ def _stayed(b: Binding, makers: Makers) -> Iterator[tuple[str, str, str]]:
     """The operands by which `b` stays dynamic, why, and what is unknown by each."""
     unknown = _unknown([o.type for o in b.outs])
     names = list(inspect.signature(b.op.compute).parameters)
-    if b.op not in STRUCTURAL and "types" in b.op.defaults:
-        yield "all", "a run converts the node by what they are", unknown
+    if b.op.results == 0:  # its attributes say of which types they are
+        yield "all", "their ranks, or what they hold, decide how it is converted", unknown
     elif b.op.static is not None:
         for operand, reason in _reasons(b, names, makers):
             yield operand, reason, unknown

@@ -134,6 +134,7 @@ def opened(  # noqa: PLR0913  (those of `tune`)
         raise ArgumentError("expected a Module or several, got none")
     for each in mods:
         check_module(each)
+        _check_inputs(each)
     _check(trials, seconds, until)
     with ExitStack() as stack:
         site = _site(measurer, client, stack)
@@ -212,6 +213,13 @@ def _heard(session: Session) -> Iterator[None]:
     finally:
         signal.signal(signal.SIGINT, before)
         sys.unraisablehook = told
+
+
+def _check_inputs(mod: Module) -> None:
+    for p in mod.main.params:
+        if not p.type.is_tensor:
+            told = f"input {p.name!r} is {p.type}, of which only a run knows a shape"
+            raise TuneError(f"{told}: no input to time can be made up")
 
 
 def _check(trials: int, seconds: float | None, until: float) -> None:

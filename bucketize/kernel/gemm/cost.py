@@ -83,12 +83,17 @@ def arrays(schedules: Sequence[Schedule], lanes: int) -> dict[str, Floats]:
     return dict(zip(("mr", "nv", "kc", "copy"), np.array(rows, float).T, strict=True))
 
 
+def tiles_of(rows: Floats, most: Floats) -> Floats:
+    """How many tiles of `most` rows a product is cut into, as `matmul.balanced` does."""
+    return np.maximum(np.ceil(rows / most), np.minimum(np.ceil(rows / HIGH), 2))
+
+
 def seconds(p: Product, k: Mapping[str, Floats], c: Constants, target: Target) -> Floats:
     """The seconds that a product takes: a row for each of its sizes, a column for each schedule."""
     mr, nv = k["mr"], k["nv"]
     rows, batch = (np.array(n, float)[:, None] for n in (p.rows, p.batch))
     width = nv * target.lanes
-    tiles = np.maximum(np.ceil(rows / mr), np.minimum(np.ceil(rows / HIGH), 2))
+    tiles = tiles_of(rows, mr)
     low, tall = np.floor(rows / tiles), rows % tiles
     panels = np.ceil(p.columns / width)
     passes = np.ceil(p.depth / np.where(k["kc"] > 0, k["kc"], p.depth))

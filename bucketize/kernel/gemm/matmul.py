@@ -48,7 +48,7 @@ def short_panels(matrix: Array, width: int, weights: str) -> Array:
 def balanced(rows: Dim, most: int, alone: int | None = None) -> dict[str, Dim]:
     """The dims that cut `rows` into tiles of `low` rows, `tall` of them with one more.
 
-    One that is alone has `alone` rows at most.
+    One that would be alone has `alone` rows at most: of more there are two tiles.
     """
     count = maximum(ceil_div(rows, most), 1)
     if alone is not None and alone < most:
