@@ -62,7 +62,7 @@ def relative(path: Path) -> str:
 
 @pytest.mark.parametrize("path", FILES, ids=relative)
 def test_imports_point_up_the_table(path: Path) -> None:
-    if path == ROOT / "bucketize/__init__.py":
+    if path.parent == ROOT / "bucketize" and path.stem in ("__init__", "__main__"):
         return
     me = layer(path)
     for package, *rest in ours(ast.parse(path.read_text())):
