@@ -165,6 +165,19 @@ def behind(net: Net) -> Function:
     return net.function(*(net.conv(net.norm(p), 6) for p in parts))
 
 
+def two_places(net: Net) -> Function:
+    """A concat that would lie in one of two others: where its operands do, and as an operand."""
+    y, z, u = (net.conv(net.x, n) for n in (17, 5, 8))
+    inner = net.concat(y, z)
+    outer, other = net.concat(inner, u), net.concat(y, z, net.conv(net.x, 3))
+    return net.function(net.conv(net.norm(outer), 6), net.conv(net.norm(other), 6))
+
+
+def deep(net: Net) -> Function:
+    """A block of densenet whose concats have more operands than a kernel takes."""
+    return dense(net, layers=20)
+
+
 def along_lines(net: Net) -> Function:
     """Neither concat nor slice are of channels."""
     y = net.concat(net.conv(net.x, 17), net.conv(net.x, 17, 3), axis=2)
@@ -217,8 +230,8 @@ def lines_of_rows(net: Net) -> Function:
 
 
 NETS: list[Callable[[Net], Function]] = [
-    *(fire, dense, shuffle, inner_result, whole_result, twice, nested, behind, along_lines),
-    *(slices, summed, partly, stacked, lines_of_rows),
+    *(fire, dense, shuffle, inner_result, whole_result, twice, nested, behind, two_places),
+    *(deep, along_lines, slices, summed, partly, stacked, lines_of_rows),
 ]
 
 

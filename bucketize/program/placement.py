@@ -115,7 +115,7 @@ class Places:
         axis = b.attrs["axis"]
         if not _is_even(b.out.type.shape, axis):
             return
-        known = self._side_by_side(b)
+        known = None if b.out in self._parts else self._side_by_side(b)  # it has but one place
         if known is not None and self._may_be(b.out, known):
             self._parts[b.out] = known
             self.free.add(b.out)
