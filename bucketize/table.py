@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 Format = Callable[[Any], str]
 GAP = 2  # columns between two columns
 LEGIBLE = 12  # columns: text that is cut to fewer says nothing
+WORTH_FOLDING = 4  # rows less, for which a reader is asked to count
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,9 @@ def column(name: str, rows: Iterable[Mapping[str, Any]], shown: Format) -> Field
     """The column of the rows' values under a key."""
     values = [row[name] for row in rows]
     cells = ["-" if value is None else visible(shown(value)) for value in values]
-    return Field(visible(name), cells, all(isinstance(value, int | float) for value in values))
+    known = [value for value in values if value is not None]
+    numeric = bool(known) and all(isinstance(value, int | float) for value in known)
+    return Field(visible(name), cells, numeric)
 
 
 def visible(cell: str) -> str:
@@ -82,3 +85,49 @@ def cell_len(cell: str) -> int:
     cells: Any = importlib.import_module("rich.cells")  # who needs it loads it
     measured: int = cells.cell_len(cell)
     return measured
+
+
+class Block(NamedTuple):
+    """Rows that come `times` in a row: `length` of them, from the row `first` on."""
+
+    first: int
+    length: int
+    times: int
+
+    @property
+    def saved(self) -> int:
+        """The rows that need not be shown."""
+        return self.length * (self.times - 1)
+
+
+def folded(rows: Sequence[Hashable], least: int = WORTH_FOLDING) -> Iterator[Block]:
+    """The rows as blocks, in order: those that repeat, if that saves `least` rows, and single ones.
+
+    At each row the block that saves most is taken; of several the shortest.
+    """
+    at = 0
+    while at < len(rows):
+        best = max(_blocks(rows, at), key=lambda block: (block.saved, -block.length))
+        found = best if best.saved >= least else Block(at, 1, 1)
+        yield found
+        at += found.length * found.times
+
+
+def _blocks(rows: Sequence[Hashable], at: int) -> Iterator[Block]:
+    for length in range(1, max((len(rows) - at) // 2, 1) + 1):
+        block, times = rows[at : at + length], 1
+        while rows[at + times * length : at + (times + 1) * length] == block:
+            times += 1
+        yield Block(at, length, times)
+
+
+def shortened(name: str, width: int, kernel: str = "") -> str:
+    """The end of the first node's name, which tells the most, and how many more there are.
+
+    `name` is nodes of a model joined by "+", `kernel` what tells apart two kernels of one node.
+    """
+    first, *others = name.split("+")
+    more = f" [{kernel}]" if kernel else ""
+    more += f" +{len(others)}" if others else ""
+    left = width - len(more)
+    return (first if len(first) <= left else f"…{first[1 - left :]}") + more

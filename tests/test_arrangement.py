@@ -92,7 +92,7 @@ def test_an_arrangement_is_read_back_from_its_text(made: Arrangement) -> None:
 def test_the_text_of_an_arrangement() -> None:
     made = Arrangement(frozenset({7, 3}), frozenset({12}))
     assert str(made) == "planar=3,7 apart=12"
-    assert str(USUAL) == "usual"
+    assert str(USUAL) == "default"
 
 
 @pytest.mark.parametrize(
@@ -348,7 +348,7 @@ def test_an_explanation_tells_the_next_best() -> None:
     price = {first.arrangement: first.price, second.arrangement: second.price}
     assert told.second == Alternative(PLANAR.arrangement, price[PLANAR.arrangement] / price[USUAL])
     more = 100 * (told.second.price - 1)
-    line = f"arrangement: usual; the next best, planar=0, is expected to take {more:+.1f} %"
+    line = f"arrangement: default; the next best, planar=0, is expected to take {more:+.1f} %"
     assert line in str(told).splitlines()
 
 
@@ -368,7 +368,7 @@ def test_a_program_that_was_loaded_tells_its_own_alone(tmp_path: Path) -> None:
     bucketize.compile(pool()).save(tmp_path / "pool.bkt")
     told = bucketize.load(tmp_path / "pool.bkt").explain(N=2)
     assert told.second is None
-    assert "arrangement: usual" in str(told).splitlines()
+    assert "arrangement: default" in str(told).splitlines()
 
 
 def test_a_branch_is_left_as_it_is() -> None:

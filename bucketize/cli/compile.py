@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bucketize.cli import parameter
-from bucketize.cli.model import compiled, dispatched_at, load_model
+from bucketize.cli.model import compiled, dispatched_at, load_model, name_of
 
 if TYPE_CHECKING:
     from bucketize.ir import Module
@@ -41,10 +41,10 @@ def compile(
     """
     from bucketize.progress import progress_bar
 
-    loaded = load_model(model, bounds)
-    behind = dispatched_at(loaded, options)
+    path = output or Path(f"{name_of(model)}.bkt")
+    parameter.check_writable(path)
+    behind = dispatched_at(load_model(model, bounds), options)
     exe = compiled(behind, log=options["log"], threads=options["threads"])
-    path = output or Path(f"{loaded.name}.bkt")
     with progress_bar(f"writing {path}"):
         exe.save(path)
     told = summary(path, behind, exe)

@@ -30,13 +30,18 @@ def installed() -> dict[str, EntryPoint]:
     return {entry.name: entry for entry in sorted(entry_points(group=GROUP))}
 
 
+def file_readers() -> dict[str, EntryPoint]:
+    """The entry points of what reads dispatchers from files, by suffix."""
+    return {entry.name: entry for entry in sorted(entry_points(group=FILES))}
+
+
 def find_dispatcher(spec: str) -> Dispatcher:
     """The dispatcher that `spec` means.
 
     `log`, `module:name`, `path.py:name`, each with `:option=value,...` if wanted, or the path of a
     file whose suffix some package reads.
     """
-    readers = {entry.name: entry for entry in entry_points(group=FILES)}
+    readers = file_readers()
     suffix = Path(spec).suffix.removeprefix(".")
     if suffix in readers and ":" not in spec:
         reader: Callable[[str], Dispatcher] = readers[suffix].load()
@@ -44,6 +49,11 @@ def find_dispatcher(spec: str) -> Dispatcher:
     head, _, rest = spec.partition(":")
     if head in installed():
         return with_options(installed()[head].load(), rest)
+    if suffix and not rest and not head.endswith(".py"):
+        read = ", ".join(f".{name}" for name in readers)
+        raise DispatchError(
+            f"{spec}: a file that holds a dispatcher ends in {read}; see `bucketize dispatchers`"
+        )
     if not rest:
         raise unknown_name("dispatcher", spec, [*installed(), "module:name", "path.py:name"])
     name, _, options = rest.partition(":")

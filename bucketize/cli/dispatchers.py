@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import click
@@ -36,18 +36,43 @@ def dispatchers(bound: parameter.Bound, as_json: bool) -> None:
       bucketize dispatchers --dim N=1..1024
     """
     from bucketize.cli.dispatcher import installed
-    from bucketize.cli.table import fitting
 
     symbol = Symbol(bound[0], *bound[1])
     rows = [describe(name, entry.load(), symbol) for name, entry in installed().items()]
     if as_json:
         click.echo(json.dumps(rows, indent=2))
         return
-    for row in rows:
-        click.echo(fitting(f"{row['name']}  {row['help']}"))
-        click.echo(f"    options: {', '.join(row['options']) or 'none'}")
-        axis = f"{symbol} in [{symbol.lo}, {symbol.hi or 'inf'}]"
-        click.echo(fitting(f"    {axis}: {shown(row['buckets'])}") + "\n")
+    click.echo("\n\n".join([*(told(row, symbol) for row in rows), *of_files()]))
+
+
+def told(row: Mapping[str, Any], symbol: Symbol) -> str:
+    """A dispatcher as text."""
+    from bucketize.cli.table import fitting
+
+    axis = f"{symbol} in [{symbol.lo}, {symbol.hi or 'inf'}]"
+    return "\n".join(
+        [
+            fitting(f"{row['name']}  {row['help']}"),
+            f"    options: {', '.join(row['options']) or 'none'}",
+            fitting(f"    {axis}: {shown(row['buckets'])}"),
+        ]
+    )
+
+
+def of_files() -> Iterator[str]:
+    """What dispatchers are read from, and what stands in such a file."""
+    from bucketize.cli.dispatcher import file_readers
+    from bucketize.cli.table import fitting
+
+    suffixes: dict[str, list[str]] = {}
+    for suffix, entry in file_readers().items():
+        told = inspect.getdoc(entry.load()) or ""
+        suffixes.setdefault(told, []).append(f"FILE.{suffix}")
+    for told, names in suffixes.items():
+        head, *lines = told.splitlines()
+        yield "\n".join(
+            [fitting(f"{', '.join(names)}  {head}"), *(fitting(f"    {x}") for x in lines if x)]
+        )
 
 
 def describe(name: str, dispatcher: Any, symbol: Symbol) -> dict[str, Any]:

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bucketize.cli.parameter import PRECISION, WEIGHTS, Bound, Sizes, shown_sizes
+from bucketize.cli.parameter import (
+    ORACLE,
+    PRECISION,
+    UNDISPATCHED,
+    WEIGHTS,
+    Bound,
+    Sizes,
+    shown_sizes,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -23,8 +31,6 @@ if TYPE_CHECKING:
     Arrays = dict[str, NDArray[Any]]
 
 ZOO = "zoo:"
-UNDISPATCHED = "none"
-ORACLE = "oracle"
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,6 +134,11 @@ def is_saved(model: str) -> bool:
         return file.read(len(NAME)) == NAME
 
 
+def name_of(model: str) -> str:
+    """What MODEL is called: by its file, or in the zoo."""
+    return model.removeprefix(ZOO) if model.startswith(ZOO) else Path(model).stem
+
+
 def load_model(model: str, bounds: Iterable[Bound]) -> Model:
     """MODEL, a path or zoo:NAME; `--dim` goes before the bounds that the zoo gives."""
     from bucketize.errors import UnsupportedModelError
@@ -151,10 +162,10 @@ def _read(model: str, own: dict[str, tuple[int, int | None]]) -> Model:
     }
     if not model.startswith(ZOO):
         module = from_onnx(model, bounds=own, **how)
-        return Model(module, own, Path(model).stem, zoo=False)
+        return Model(module, own, name_of(model), zoo=False)
     from bucketize.zoo import BOUNDS, build
 
-    name = model.removeprefix(ZOO)
+    name = name_of(model)
     proto = build(name)
     own = {**BOUNDS[name], **own}
     return Model(from_onnx(proto, bounds=own, **how), own, name, zoo=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -16,6 +17,8 @@ Bound: TypeAlias = tuple[str, tuple[int, int | None]]
 Sizes: TypeAlias = dict[str, int]
 PRECISION = "bucketize.precision"  # where a context holds what was asked for
 WEIGHTS = "bucketize.weights"
+UNDISPATCHED = "none"  # for -d: the dynamic original
+ORACLE = "oracle"  # for -d: a static clone for each --at
 INTERRUPTED = 128 + 2  # the exit code that shells expect of who was ended by SIGINT
 
 
@@ -67,9 +70,37 @@ def refuse(because: str, options: Mapping[str, str]) -> None:
 
 def writable(_ctx: click.Context, _param: click.Parameter, path: Path | None) -> Path | None:
     """The path of a file to write; refused at once, not after minutes of work."""
-    if path is not None and not path.parent.is_dir():
-        raise click.BadParameter(f"there is no directory {path.parent}")
+    if path is not None:
+        check_writable(path)
     return path
+
+
+def appendable(_ctx: click.Context, _param: click.Parameter, path: Path) -> Path:
+    """The path of a log to add to; its directories are made with it, as far as they are missing."""
+    known = next(parent for parent in path.absolute().parents if parent.exists())
+    check_writable(path if known == path.absolute().parent else known / path.name)
+    return path
+
+
+def check_writable(path: Path) -> None:
+    """Raise a `BadParameter` if no file can be written there."""
+    place = path if path.exists() else path.parent
+    if not path.parent.is_dir():
+        raise click.BadParameter(f"there is no directory {path.parent}")
+    if not os.access(place, os.W_OK):
+        raise click.BadParameter(f"{place} is not writable")
+
+
+def dispatcher(
+    _ctx: click.Context, _param: click.Parameter, specs: tuple[str, ...] | str | None
+) -> tuple[str, ...] | str | None:
+    """What -d gives; one that there is not is refused before a model is read."""
+    from bucketize.cli.dispatcher import find_dispatcher
+
+    for spec in (specs,) if isinstance(specs, str) else specs or ():
+        if spec not in (UNDISPATCHED, ORACLE):
+            find_dispatcher(spec)
+    return specs
 
 
 def written_option(
@@ -113,7 +144,7 @@ def reading_options(command: F) -> F:
             default="float32",
             expose_value=False,
             callback=lambda context, _, value: context.meta.update({WEIGHTS: value}),
-            help="Known matrices of products, rounded: few rows are faster, none is as exact.",
+            help="Of matrix products, rounded to this: less exact, faster for small batches.",
         ),
     )(command)
 
@@ -126,7 +157,7 @@ clone for each --at."""
 def dispatch_options(command: F) -> F:
     """--dispatcher, in every form that `cli.dispatcher` can find, and how it is followed."""
     return all_of(
-        click.option("--dispatcher", "-d", metavar="SPEC", help=SPEC),
+        click.option("--dispatcher", "-d", metavar="SPEC", callback=dispatcher, help=SPEC),
         policy_option,
         fallback_option,
         limit_option,
@@ -141,7 +172,13 @@ def dispatchers_options(command: F) -> F:
 def specs_option(command: F) -> F:
     """--dispatcher, as often as wanted."""
     return click.option(
-        "--dispatcher", "-d", "specs", metavar="SPEC", multiple=True, help=f"{SPEC} Repeat it."
+        "--dispatcher",
+        "-d",
+        "specs",
+        metavar="SPEC",
+        multiple=True,
+        callback=dispatcher,
+        help=f"{SPEC} May be repeated.",
     )(command)
 
 
@@ -212,7 +249,7 @@ def input_option(command: F) -> F:
 
 def log_option(command: F) -> F:
     """--log, a tuning log to read."""
-    kind = click.Path(path_type=Path)
+    kind = click.Path(path_type=Path, exists=True, dir_okay=False, readable=True)
     return click.option("--log", type=kind, help="Take schedules from this tuning log.")(command)
 
 

@@ -13,6 +13,7 @@ import click
 from bucketize.cli import parameter
 from bucketize.cli.model import load_inputs
 from bucketize.cli.run import check_options, ready
+from bucketize.table import shortened
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -187,16 +188,7 @@ def labels(frame: pd.DataFrame, width: int = NAME) -> list[str]:
     rows = list(zip(frame["name"], frame["kernel"], strict=True))
     often = Counter(name.split("+")[0] for name, _ in rows)
     kernels = [kernel if often[name.split("+")[0]] > 1 else "" for name, kernel in rows]
-    return [shortened(name, k, width) for (name, _), k in zip(rows, kernels, strict=True)]
-
-
-def shortened(name: str, kernel: str = "", width: int = NAME) -> str:
-    """The end of the first node's name, which tells the most, and how many more there are."""
-    first, *others = name.split("+")
-    more = f" [{kernel}]" if kernel else ""
-    more += f" +{len(others)}" if others else ""
-    left = width - len(more)
-    return (first if len(first) <= left else f"…{first[1 - left :]}") + more
+    return [shortened(name, width, k) for (name, _), k in zip(rows, kernels, strict=True)]
 
 
 def number(form: str, least: float = 0.0) -> Format:

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from bucketize.cli.model import Arrays
     from bucketize.ir import Module
     from bucketize.runtime.executable import Executable
-    from bucketize.runtime.explain import Explanation
     from bucketize.table import Format
 
 
@@ -160,26 +159,23 @@ def save(path: Path, results: Arrays) -> None:
                 write_array(member, result, allow_pickle=False)
 
 
+TOLD = ("sizes", "clone", "executor", "path", "arena_bytes")
+"""What scripts are told of an explanation as it is."""
+
+
 def plain(value: object) -> Any:
     """An explanation by its fields; extents that only a run can tell as text."""
     from bucketize.runtime.explain import Explanation
 
     if not isinstance(value, Explanation):
         return str(value)
-    hidden, second = ("alternatives", "inside", "second", "arrangement"), value.second
-    told = {k: v for k, v in vars(value).items() if k not in hidden}
+    second, taken = value.second, zip(value.steps, value.seconds, strict=True)
+    told = {name: getattr(value, name) for name in TOLD}
+    told["steps"] = [{**step, "predicted_s": seconds} for step, seconds in taken]
     told["arrangement"] = str(value.arrangement)
     if second is not None:
         told["next_best"] = {"arrangement": str(second.arrangement), "relative": second.price}
     return told
-
-
-def explained(told: Explanation) -> str:
-    """Its text, the table as wide as the terminal."""
-    from bucketize.cli.table import table
-
-    kernels = [table(told.rows)] if told.steps else []
-    return "\n".join([told.headline, *kernels, told.arranged, told.arena])
 
 
 def report(exe: Executable, rows: list[dict[str, Any]], as_json: bool) -> None:
@@ -191,12 +187,13 @@ def report(exe: Executable, rows: list[dict[str, Any]], as_json: bool) -> None:
         return
     for row in rows:
         if "explanation" in row:
-            click.echo(explained(row.pop("explanation")))
+            click.echo(row.pop("explanation").text(table))
+    told = [{"latency" if k == "latency_s" else k: v for k, v in row.items()} for row in rows]
     formats: dict[str, Format] = {
         "sizes": parameter.shown_sizes,
-        "latency_s": milliseconds,
+        "latency": milliseconds,
         "max_rel_err": "{:.1e}".format,
     }
-    click.echo(table(rows, formats))
+    click.echo(table(told, formats))
     if exe.counts.seconds:  # else it was loaded
         click.echo(str(exe.counts).replace("; ", "\n"), err=True)

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -31,7 +30,9 @@ if TYPE_CHECKING:
 @parameter.model_options
 @parameter.dispatchers_options
 @parameter.at_option
-@click.option("--log", required=True, type=click.Path(path_type=Path), help="The CSV to add to.")
+@parameter.written_option(
+    "--log", required=True, callback=parameter.appendable, help="The CSV to add to."
+)
 @click.option("--trials", default=64, show_default=True, help="To try per workload at most.")
 @click.option(
     "--seconds",

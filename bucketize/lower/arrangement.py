@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-NAME = "usual"
+NAME = "default"
 TEXT = re.compile(r"(?:planar=(\d+(?:,\d+)*))?(?: ?apart=(\d+(?:,\d+)*))?")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from bucketize.call import bind_shapes, checked_shape, checked_size, refusal
 from bucketize.errors import ShapeError, unknown_name
@@ -23,11 +23,14 @@ from bucketize.program.instruction import (
 )
 from bucketize.program.way import way
 from bucketize.runtime.vm import Context
-from bucketize.table import fields_of, whole
+from bucketize.table import Block, Format, fields_of, folded, shortened, whole
 from bucketize.types import Dim, UnrankedType, evaluate
 
 if TYPE_CHECKING:
     from bucketize.lower.alternative import Alternative
+
+Rows: TypeAlias = Sequence[Mapping[str, Any]]
+Formats: TypeAlias = Mapping[str, Format]
 
 
 @dataclass(repr=False)
@@ -49,6 +52,8 @@ class Explanation:
     arena_bytes: int = 0
     inside: dict[str, int] = field(default_factory=dict)
     """The sizes by the names that the clone has for them."""
+    expected: Callable[[], Sequence[float | None]] = tuple
+    """The seconds of each step by the models of the kernels; None where there is no model."""
     alternatives: Callable[[], Sequence[Alternative]] = tuple
     """The arrangements of the clone's kernels by what the model expects of them, the best first;
     none of an executable that was loaded. To find them can take a second."""
@@ -66,8 +71,12 @@ class Explanation:
         return str(self)
 
     def __str__(self) -> str:
-        kernels = [whole(fields_of(self.rows))] if self.steps else []
-        return "\n".join([self.headline, *kernels, self.arranged, self.arena])
+        return self.text(lambda rows, formats: whole(fields_of(rows, formats)))
+
+    def text(self, table: Callable[[Rows, Formats], str]) -> str:
+        """All of it, the steps drawn by `table`."""
+        kernels = [table(self.rows, FORMATS)] if self.steps else []
+        return "\n".join([self.headline, *kernels, *self.notes, self.arranged, self.arena])
 
     @property
     def headline(self) -> str:
@@ -77,11 +86,45 @@ class Explanation:
         return f"{sizes}: {way}" if sizes else way
 
     @property
-    def rows(self) -> list[dict[str, str]]:
-        """The steps as text, but for the nodes' names; without columns that are empty in all."""
-        rows = [{name: SHOWN.get(name, str)(step[name]) for name in COLUMNS} for step in self.steps]
+    def rows(self) -> list[dict[str, Any]]:
+        """The steps as they are shown, what repeats once; without columns that are empty in all."""
+        rows = [row for block in self.blocks for row in self._told(block)]
         told = [name for name in COLUMNS if any(row[name] for row in rows)]
         return [{name: row[name] for name in told} for row in rows]
+
+    @cached_property
+    def blocks(self) -> list[Block]:
+        """The steps, those that come several times in a row told once."""
+        return list(folded([tuple(str(step[name]) for name in SAME) for step in self.steps]))
+
+    def _told(self, block: Block) -> list[dict[str, Any]]:
+        """The rows of a block: the names are those of its first time, its times the sums of all."""
+        first, length, times = block
+        rows = []
+        for i in range(first, first + length):
+            row: dict[str, Any] = {n: shown(self.steps[i][n]) for n, shown in SHOWN.items()}
+            taken = self.seconds[i : first + length * times : length]
+            known = [s for s in taken if s is not None]
+            row[TIME] = 1e6 * sum(known) if known else None
+            row["times"] = f"{times}x" if times > 1 else ""
+            rows.append(row)
+        return rows
+
+    @cached_property
+    def seconds(self) -> Sequence[float | None]:
+        """What each step is expected to take; None where no model tells."""
+        return self.expected() or [None] * len(self.steps)
+
+    @property
+    def notes(self) -> list[str]:
+        """What to know of the rows, where there is something."""
+        often = max((block.times for block in self.blocks), default=1)
+        if often == 1:
+            return []
+        return [
+            f"{len(self.steps)} kernels; a block of rows with {often}x comes {often} times in a "
+            "row: names are of the first time, times the sum of all"
+        ]
 
     @property
     def arena(self) -> str:
@@ -106,8 +149,22 @@ def _knobs(schedule: Mapping[str, Any]) -> str:
     return " ".join(f"{k}={v}" for k, v in schedule.items())
 
 
-COLUMNS = ("op", "shape", "kernel", "schedule", "why", "strip")
-SHOWN: Mapping[str, Callable[[Any], str]] = {"shape": _shape, "schedule": _knobs}
+NAME = 28  # columns
+TIME = "model us"
+FORMATS: Formats = {TIME: "{:.1f}".format}
+SHOWN: Mapping[str, Callable[[Any], str]] = {
+    "name": lambda name: shortened(name, NAME),
+    "op": str,
+    "shape": _shape,
+    "kernel": str,
+    "schedule": _knobs,
+    "why": str,
+    "strip": str,
+}
+"""By the fields of a step that are shown, how."""
+COLUMNS = ("times", "name", "op", "shape", "kernel", TIME, "schedule", "why", "strip")
+SAME = ("op", "shape", "kernel", "schedule", "why")
+"""What is the same of steps that repeat."""
 
 
 def sizes_of(inputs: Sequence[Var], given: Mapping[str, Any]) -> dict[str, int]:

@@ -1,17 +1,17 @@
 """A forest on what the model of products leaves unexplained.
 
 It learns, from records of any processor, by how much a schedule is faster or slower than the model
-says, relative to the other schedules of the same product. Loads scikit-learn, which takes seconds.
+says, relative to the other schedules of the same product.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.ensemble import ExtraTreesRegressor
 
 from bucketize.kernel.emit.vector import FLOAT_BYTES
 from bucketize.kernel.gemm.cost import FITTED, arrays, seconds
@@ -19,6 +19,9 @@ from bucketize.kernel.product import Product
 from bucketize.kernel.target import Target
 from bucketize.kernel.template import Schedule
 from bucketize.tune.record import Record, reference
+
+if TYPE_CHECKING:
+    from sklearn.ensemble import ExtraTreesRegressor
 
 Floats = NDArray[np.float64]
 Knobs = Mapping[str, Floats]
@@ -85,6 +88,8 @@ class Forest:
 
 
 def _learnt(pairs: Sequence[tuple[Floats, Floats]]) -> ExtraTreesRegressor:
+    from sklearn.ensemble import ExtraTreesRegressor
+
     trees = ExtraTreesRegressor(TREES, min_samples_leaf=LEAF, random_state=0, n_jobs=1)
     return trees.fit(np.concatenate([x for x, _ in pairs]), np.concatenate([y for _, y in pairs]))
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from functools import cache
 
 import numpy as np
-from scipy.stats import quantile_test
 
 from bucketize.tune.choice import Interval
 
@@ -43,6 +42,8 @@ def of_median(values: Sequence[float]) -> Interval | None:
 @cache
 def _ends(count: int) -> tuple[int, int] | None:
     """Which of so many values in order the interval ends at; each row of a log asks."""
+    from scipy.stats import quantile_test
+
     test = quantile_test(range(count), q=0.0, p=0.5)
     low, high = test.confidence_interval(confidence_level=CONFIDENCE)
     return (int(low), int(high)) if np.isfinite([low, high]).all() else None

@@ -6,7 +6,6 @@ dozen trials tell no hyperparameters. Only how far beliefs are off is learnt, fr
 
 `skopt.Optimizer.ask` repeats points of a finite space, so the process and the acquisition function
 are used directly.
-Importing scikit-optimize takes seconds: only a search should import this module.
 """
 
 from __future__ import annotations
@@ -14,14 +13,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-from skopt.acquisition import gaussian_ei
-from skopt.learning import GaussianProcessRegressor
-from skopt.learning.gaussian_process.kernels import ConstantKernel, Matern
 
 from bucketize.kernel.template import Implementation, Knob
+
+if TYPE_CHECKING:
+    from skopt.learning import GaussianProcessRegressor
 
 Floats = NDArray[np.float64]
 
@@ -93,6 +93,8 @@ class Surrogate:
 
     def improvement(self, tried: Mapping[int, float]) -> Floats:
         """By how much each point is expected to be below the least that was tried."""
+        from skopt.acquisition import gaussian_ei
+
         mean, deviation = self._expected(tried)
         least = min(tried.values(), default=0.0)
         found = gaussian_ei(mean, _Known(mean, deviation), y_opt=least, xi=XI)
@@ -118,6 +120,9 @@ class Surrogate:
         return self.believed + residual, np.maximum(deviation, 1e-9)
 
     def _process(self) -> GaussianProcessRegressor:
+        from skopt.learning import GaussianProcessRegressor
+        from skopt.learning.gaussian_process.kernels import ConstantKernel, Matern
+
         kernel = ConstantKernel(self.spread**2) * Matern(length_scale=LENGTH, nu=1.5)
         return GaussianProcessRegressor(
             kernel, alpha=NOISE**2, optimizer=None, normalize_y=False, copy_X_train=False
