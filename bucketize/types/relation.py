@@ -120,6 +120,10 @@ def broadcast(a: Dim, b: Dim) -> Dim:
         return a
     if a == 1:
         return b
+    for whole, cut in ((a, b), (b, a)):
+        if (most := _cut_at(whole, cut)) is not None:
+            rely_on_least(most, whole)
+            return whole
     a_wins, b_wins = _is_never_one(a), _is_never_one(b)
     if a_wins and b_wins:
         return meet(a, b)
@@ -132,6 +136,18 @@ def broadcast(a: Dim, b: Dim) -> Dim:
         return ANY
     extents = sorted({*_broadcast_extents(a), *_broadcast_extents(b)}, key=str)
     return functools.reduce(functools.partial(term, "broadcast"), extents)
+
+
+def _cut_at(whole: Dim, cut: Dim) -> Dim | None:
+    """The bound where `cut` is `min(whole, bound)` and the bound is not 1; else None.
+
+    Such two broadcast only where they are equal: the positions of a sequence, out of a table.
+    """
+    found = lone_term(cut, "min")
+    if found is None or whole not in found.args:
+        return None
+    most = found.args[1] if found.args[0] == whole else found.args[0]
+    return most if bounds(most)[0] > 1 else None
 
 
 def _broadcast_extents(dim: Dim) -> Iterator[Dim]:
