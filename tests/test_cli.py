@@ -29,7 +29,7 @@ from bucketize.analysis import ENGINES, load
 from bucketize.analysis.engines import Engine
 from bucketize.cli.dispatcher import find_dispatcher, parse_options
 from bucketize.cli.group import main
-from bucketize.cli.profile import BEYOND, labels, shortened, shown
+from bucketize.cli.profile import BEYOND, labels, shown
 from bucketize.cli.run import save as save_results
 from bucketize.errors import BucketizeError, DispatchError, UnknownNameError
 from bucketize.program.file import File, write
@@ -38,6 +38,7 @@ from bucketize.runtime import profile as profile_module
 from bucketize.runtime.image import core
 from bucketize.runtime.profile import BETWEEN
 from bucketize.runtime.roofline import Roofline
+from bucketize.table import shortened
 from bucketize.tune import entry, journal
 from bucketize.tune.trial import Trial
 from bucketize.types import Symbol
@@ -103,6 +104,48 @@ def test_dispatchers_are_listed(run: Run) -> None:
     text = run("dispatchers", "--dim", "N=1..").output
     assert "N in [1, inf]: 1 2..3 4..7" in text
     assert "exact_dispatcher needs sizes=..." in text
+    assert "FILE.json, FILE.yaml, FILE.yml  " in text
+    for key in ("`intervals: {", "`profiles: [{", "`traffic: {"):
+        assert key in text
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (["run", "-d", "lgo"], "no dispatcher named 'lgo'"),
+        (["tune", "--log", "t.csv", "-d", "none", "-d", "lgo"], "no dispatcher named 'lgo'"),
+        (["show", "-d", "r.csv"], "r.csv: a file that holds a dispatcher ends in .json, .yaml, "),
+        (["compile", "-d", "none.yaml"], "cannot read none.yaml: No such file"),
+        (["tune", "--log", "full/t.csv"], "full is not writable"),
+        (["tune", "--log", "full/new/t.csv"], "full is not writable"),
+        (["tune", "--log", "old.csv"], "old.csv' is not writable"),
+        (["compile", "-o", "full/net.bkt"], "full is not writable"),
+        (["run", "--log", "full"], "'full' is a directory"),
+    ],
+)
+def test_paths_and_dispatchers_are_looked_at_before_the_model(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str], message: str
+) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "old.csv").touch()
+    can = os.access
+
+    def access(path: str | Path, mode: int) -> bool:  # root may write anywhere
+        denied = mode & os.W_OK and Path(path).name in ("full", "old.csv")
+        return not denied and can(path, mode)
+
+    monkeypatch.setattr(os, "access", access)
+    name, *options = command
+    result = run(name, "no.onnx", *options)  # of which nothing is said
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
+def test_a_file_that_is_compiled_into_the_directory_needs_a_directory_to_write(
+    run: Run, net: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    assert "error: Invalid value: . is not writable" in run("compile", net).stderr
 
 
 @pytest.mark.parametrize(
@@ -351,6 +394,31 @@ def test_an_explanation_is_kept_for_scripts(run: Run, net: str) -> None:
     assert step["why"] == "default"
 
 
+def test_an_explanation_names_nodes_and_tells_what_repeats_once(run: Run) -> None:
+    layers = "".join(
+        f"[mul{i}] m{i} = MatMul(x{i}, w) [soft{i}] s{i} = Softmax(m{i}) "
+        f"[turn{i}] x{i + 1} = Transpose<perm = [1, 0]>(s{i}) "
+        for i in range(4)
+    )
+    ones = ", ".join(["1"] * 64)
+    nodes = f"(float[8, 8] x0) => (y) <float[8, 8] w = {{{ones}}}> {{ {layers} [end] y = Exp(x4) }}"
+    onnx.save(parse(nodes), "net.onnx")
+    told = bucketize.compile(bucketize.from_onnx("net.onnx")).explain()
+    block = max(told.blocks, key=lambda each: each.saved)
+    assert block.times >= 3
+    assert len(told.rows) == len(told.steps) - block.saved
+    shown = [row for row in told.rows if row["times"]]
+    assert [row["name"] for row in shown] == [
+        step["name"] for step in told.steps[block.first : block.first + block.length]
+    ]
+    taken = told.seconds[block.first :: block.length][: block.times]
+    assert shown[0]["model us"] == pytest.approx(1e6 * sum(taken))
+    note = f"{len(told.steps)} kernels; a block of rows with {block.times}x comes {block.times} "
+    assert note in run("run", "net.onnx", "--explain").stdout
+    (row,) = json.loads(run("run", "net.onnx", "--explain", "--json").stdout)
+    assert [s["predicted_s"] for s in row["explanation"]["steps"]] == list(told.seconds)
+
+
 def test_kernels_that_are_built_lazily_count(run: Run, net: str, tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BUCKETIZE_CACHE", str(tmp_path / "kernels"))
@@ -370,7 +438,9 @@ def test_run_checks_and_times(run: Run, net: str) -> None:
     mod = bucketize.dispatch(bucketize.from_onnx(net), log_dispatcher)
     told = str(bucketize.compile(mod, lazy=True).explain(N=3))
     assert text.stdout.startswith(f"{told}\n")
-    assert re.search(r"(?m)^op +shape +kernel +schedule +why$", told)  # no strip: there is none
+    assert re.search(
+        r"(?m)^name +op +shape +kernel +model us +schedule +why$", told
+    )  # no strip: there is none
     assert "on defaults" in text.stderr
 
 
@@ -487,7 +557,7 @@ def test_a_program_of_elsewhere_is_rebuilt_if_asked(run: Run, program: str, tmp_
         (["-d", "log"], "saved program: --dispatcher was decided when it was compiled"),
         (["--policy", "exact"], "saved program: --policy was decided when it was compiled"),
         (["--no-fallback"], "saved program: --fallback was decided when it was compiled"),
-        (["--log", "t.csv"], "saved program: --log was decided when it was compiled"),
+        (["--log", "net.bkt"], "saved program: --log was decided when it was compiled"),
         (["--threads", "2"], "saved program: --threads was decided when it was compiled"),
         (["--check"], "--check needs the model, of which it holds the kernels only"),
         ([], "the size of N is missing"),
@@ -759,7 +829,7 @@ def test_sizes_are_asked_for_before_anything_is_compiled(
         (["run", "net.onnx", "-d", "log:base=1", "--at", "N=3"], "while log_dispatcher cuts axis"),
         (
             ["run", "net.onnx", "--log", "no.csv", "--at", "N=3"],
-            "cannot read the tuning log no.csv",
+            "Invalid value for '--log': File 'no.csv' does not exist",
         ),
         (["show", "net.onnx", "--function", "main[N=7]"], "no function named 'main[N=7]'; known:"),
         (["show", "net.onnx", "-d", "oracle"], "the oracle has a clone for each --at"),
@@ -932,7 +1002,7 @@ def roof(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_names_are_shortened_in_front(name: str, kernel: str, short: str) -> None:
-    assert shortened(name, kernel) == short
+    assert shortened(name, 26, kernel) == short
 
 
 def test_kernels_of_one_node_are_told_apart() -> None:

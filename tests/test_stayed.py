@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 from onnx_model import parse as parse_onnx
 from test_dynamic import CASES as DYNAMIC
 from test_gradual import CASES as GRADUAL
 from test_rfc_examples import EXAMPLES
 
-from bucketize import zoo
+from bucketize import compile, zoo
+from bucketize.errors import BucketizeError
+from bucketize.interpret import evaluate_module
 from bucketize.ir import Atom, Function, Module, all_bindings, blocks_of
 from bucketize.onnx import from_onnx
 from bucketize.text import parse
 from bucketize.transform.simplify import simplify
-from bucketize.transform.stayed import stayed_dynamic
+from bucketize.transform.stayed import bounds_that_help, stayed_dynamic
 from bucketize.types import AnyDim
 
 TOLD = {
@@ -138,3 +141,52 @@ def test_nothing_unknown_is_left_out(name: str) -> None:
 def test_the_zoo_has_nothing_unknown() -> None:
     for name in ("mlp", "resnet18", "mobilenetv2", "bert-mini"):
         assert told(from_onnx(zoo.build(name))) == []
+
+
+CUT = """(float[B, S, 16] x) => (z) <int64[1] zero = {0}, int64[1] one = {1}, int64[1] most = {512},
+int64[2] heads = {4, -1}, int64[4] swap = {0, 1, 3, 2}, int64[2] flat = {-1, 4}> {
+  a = Shape<start = 0, end = 2>(x)
+  c = Slice(x, zero, most, one)
+  s = Concat<axis = 0>(a, heads)
+  y = Reshape(c, s)
+  t = Shape(y)
+  u = Gather(t, swap)
+  f = Reshape(y, flat)
+  e = Exp(f)
+  z = Reshape(e, u)
+}"""
+"""What is cut at 512, and split by a size that is not: how often that goes depends on the bound."""
+
+
+def test_a_bound_that_would_help_is_named() -> None:
+    fn = simplify(from_onnx(parse_onnx(CUT, 18)).main)
+    assert [s.op for s in stayed_dynamic(fn)] == ["dyn.reshape"]
+    ((symbol, fewer),) = bounds_that_help(fn)
+    assert (symbol.name, symbol.lo, symbol.hi, fewer) == ("S", fn.symbols()["S"].lo, 512, 1)
+    bounded = simplify(from_onnx(parse_onnx(CUT, 18), bounds={"S": (1, 512)}).main)
+    assert not list(stayed_dynamic(bounded))
+
+
+def test_no_bound_is_named_where_none_helps() -> None:
+    nodes = "{ y = Reshape(x, s) a = Slice(x, zero, most, zero) z = Neg(a) }"
+    known = "<int64[1] zero = {0}, int64[1] most = {512}>"
+    fn = simplify(from_onnx(parse_onnx(f"(float[N] x, int64[2] s) => (y, z) {known} {nodes}")).main)
+    assert [s.op for s in stayed_dynamic(fn)] == ["dyn.reshape"]
+    assert not list(bounds_that_help(fn))
+    bounded = simplify(from_onnx(parse_onnx(CUT, 18), bounds={"S": (1, 600)}).main)
+    assert list(stayed_dynamic(bounded))
+    assert not list(bounds_that_help(bounded))  # the user has chosen
+
+
+def test_positions_out_of_a_table_leave_nothing_dynamic() -> None:
+    """As exporters write them: so many of a table's rows as there are tokens, added to these."""
+    nodes = "n = Shape<start = 1, end = 2>(x) p = Slice(t, zero, n, zero) a = Add(x, p) "
+    nodes += "s = Shape(x) f = Reshape(a, flat) e = Exp(f) z = Reshape(e, s)"
+    table = "<float[4, 2] t = {1, 2, 3, 4, 5, 6, 7, 8}, int64[1] zero = {0}, int64[1] flat = {-1}>"
+    mod = from_onnx(parse_onnx(f"(float[B, S, 2] x) => (z) {table} {{ {nodes} }}", 18))
+    assert not list(stayed_dynamic(simplify(mod.main)))
+    exe = compile(mod)
+    x = np.ones((2, 3, 2), np.float32)
+    np.testing.assert_allclose(exe.run(x=x)[0], evaluate_module(mod, x=x)[0], rtol=1e-6)
+    with pytest.raises(BucketizeError, match="4 must be at least S, got 4 and 5"):
+        exe.run(x=np.ones((2, 5, 2), np.float32))

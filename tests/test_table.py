@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from bucketize.cli import table as tables
 from bucketize.cli.table import table
+from bucketize.table import Block, folded
 
 ROWS = [
     {
@@ -130,4 +133,31 @@ def test_lines_break_between_words(monkeypatch: pytest.MonkeyPatch) -> None:
     assert tables.fitting(line).splitlines() == [
         "    N in [1, 64]: 1 2..3 4..7",
         "      8..15 16..31",
+    ]
+
+
+@given(st.lists(st.integers(0, 2), max_size=40), st.integers(1, 6))
+def test_folded_rows_unfold(rows: list[int], least: int) -> None:
+    blocks = list(folded(rows, least))
+    whole = [r for at, n, times in blocks for _ in range(times) for r in rows[at : at + n]]
+    assert whole == rows
+    assert all(block.saved >= least for block in blocks if block.times > 1)
+
+
+def test_the_longest_repetition_is_folded() -> None:
+    layer = ["norm", "product", "product", "product", "attention"]
+    assert list(folded(["embed", *layer * 6, "head"])) == [
+        Block(0, 1, 1),
+        Block(1, 5, 6),
+        Block(31, 1, 1),
+    ]
+    assert list(folded(["a", "a", "a"])) == [Block(i, 1, 1) for i in range(3)]  # little is saved
+
+
+def test_numbers_of_which_some_are_missing_stand_to_the_right() -> None:
+    assert table([{"us": 1.5}, {"us": None}, {"us": 10.5}]).splitlines() == [
+        "  us",
+        " 1.5",
+        "   -",
+        "10.5",
     ]

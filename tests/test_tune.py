@@ -714,6 +714,14 @@ def test_choosing_schedules_loads_neither_pandas_nor_the_search() -> None:
     assert subprocess.check_output([sys.executable, "-c", script], text=True) == "[]\n"
 
 
+def test_a_session_begins_without_what_only_the_search_needs() -> None:
+    script = (
+        "import sys, bucketize.tune.entry;"
+        "print([name for name in ('scipy.stats', 'skopt', 'sklearn') if name in sys.modules])"
+    )
+    assert subprocess.check_output([sys.executable, "-c", script], text=True) == "[]\n"
+
+
 # --- calls and cases ------------------------------------------------------------------------------
 
 

@@ -374,6 +374,20 @@ def test_broadcast_is_sound(a, b, env):
     assert evaluate(broadcast(a, b), env) == max(sizes)
 
 
+def test_positions_out_of_a_table_broadcast_with_their_whole():
+    """`min(S, 512)` and `S` agree where `S` is 512 at most, which is checked at run time."""
+    length = Symbol("S", 0)
+    cut = minimum(length, 512)
+    for pair in ((length, cut), (cut, length)):
+        with assumptions() as noted:
+            assert broadcast(*pair) == length
+        assert noted == [(">=", 512, length)]
+    with assumptions() as noted:
+        assert broadcast(Symbol("S", 1, 512), minimum(Symbol("S", 1, 512), 512))
+    assert not noted
+    assert "broadcast" in str(broadcast(length, minimum(length, 1)))  # S = 7 and 1 do broadcast
+
+
 def test_broadcast_decides_what_it_can():
     assert broadcast(ANY, 3) == broadcast(3, ANY) == 3
     assert broadcast(ANY, 1) == ANY

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bucketize.cli import parameter
-from bucketize.cli.model import compiled, dispatched_at, load_model, name_of
+from bucketize.cli.model import compiled, dispatched_at, load_model, name_of, tell_hints
 
 if TYPE_CHECKING:
     from bucketize.ir import Module
@@ -43,7 +43,9 @@ def compile(
 
     path = output or Path(f"{name_of(model)}.bkt")
     parameter.check_writable(path)
-    behind = dispatched_at(load_model(model, bounds), options)
+    loaded = load_model(model, bounds)
+    tell_hints(loaded)
+    behind = dispatched_at(loaded, options)
     exe = compiled(behind, log=options["log"], threads=options["threads"])
     with progress_bar(f"writing {path}"):
         exe.save(path)

@@ -247,6 +247,23 @@ def oracle(model: Model, points: Sequence[Sizes]) -> Dispatcher:
     return lambda _: boxes
 
 
+def hints(main: Function) -> list[str]:
+    """Which bounds of a model's symbols would make operators static, with the flag to give."""
+    from bucketize.transform.simplify import simplify
+    from bucketize.transform.stayed import bounds_that_help
+
+    return [
+        f"with --dim {s.name}={s.lo}..{s.hi} {n} fewer operators stay dynamic"
+        for s, n in bounds_that_help(simplify(main))
+    ]
+
+
+def tell_hints(model: Model) -> None:
+    """Say on stderr which bounds would help what is about to be compiled."""
+    for hint in hints(model.module.main):
+        click.echo(f"hint: {hint}", err=True)
+
+
 def compiled(mod: Module, **options: Any) -> Executable:
     """The executable of a module, with a bar while it compiles."""
     from bucketize.progress import progress_bar

@@ -21,6 +21,7 @@ from bucketize.cli.model import (
     load_inputs,
     load_model,
     sizes_at,
+    tell_hints,
 )
 
 if TYPE_CHECKING:
@@ -107,6 +108,7 @@ def ready(
         saved = Saved(exe.program.routines["main"].params)
         return saved, exe, sizes_at(saved, options["points"], inputs)
     loaded = load_model(model, bounds)
+    tell_hints(loaded)
     points = sizes_at(loaded, options["points"], inputs)
     behind = dispatched(loaded, {**options, "points": points})
     log, threads = options["log"], options["threads"]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bucketize.cli import parameter
-from bucketize.cli.model import dispatched_at, load_model
+from bucketize.cli.model import dispatched_at, hints, load_model
 
 if TYPE_CHECKING:
     from bucketize.ir import Function, Module
@@ -67,7 +67,7 @@ def show(
         if as_json:
             click.echo(json.dumps([s._asdict() for s in stayed], indent=2))
         else:
-            click.echo("\n".join(map(str, stayed)) or NOTHING)
+            click.echo("\n".join([*map(str, stayed), *hints(loaded.module.main)]) or NOTHING)
         return
     after = dispatched_at(loaded, options)
     if as_json:

@@ -322,9 +322,9 @@ class Executable:
         sizes = sizes_of(self.program.routines["main"].params, shapes)
         with self._borrowed() as context:
             told = explain(sizes, context)
-        told.expected = partial(self._expected, sizes)
         if self.module is not None:
-            # loads all templates, which a loaded executable does without
+            # these load all templates, which a loaded executable does without
+            told.expected = partial(self._expected, sizes)
             module: Any = importlib.import_module("bucketize.runtime.alternative")
             where = told.clone, told.inside, told.arrangement, self.program.threads
             told.alternatives = partial(module.arrangements, self.module, *where)
@@ -332,7 +332,7 @@ class Executable:
 
     def _expected(self, sizes: Mapping[str, int]) -> list[float | None]:
         """The seconds of each kernel of a call, in order, by the models of the kernels."""
-        module: Any = importlib.import_module("bucketize.program.predict")  # loads all templates
+        module: Any = importlib.import_module("bucketize.program.predict")
         kernels = module.predicted(self.program, sizes).kernels
         return [None if k.seconds is None else k.times * k.seconds for k in kernels]
 

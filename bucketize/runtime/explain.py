@@ -53,7 +53,8 @@ class Explanation:
     inside: dict[str, int] = field(default_factory=dict)
     """The sizes by the names that the clone has for them."""
     expected: Callable[[], Sequence[float | None]] = tuple
-    """The seconds of each step by the models of the kernels; None where there is no model."""
+    """The seconds of each step by the models of the kernels, None where there is no model; none of
+    an executable that was loaded."""
     alternatives: Callable[[], Sequence[Alternative]] = tuple
     """The arrangements of the clone's kernels by what the model expects of them, the best first;
     none of an executable that was loaded. To find them can take a second."""

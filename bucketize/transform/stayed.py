@@ -6,9 +6,11 @@ import inspect
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
-from bucketize.ir import CALL, IF, LOOP, Atom, Binding, Const, Function, all_bindings
+from bucketize.errors import BucketizeError
+from bucketize.ir import CALL, IF, LOOP, Atom, Binding, Const, Function, all_bindings, specialise
 from bucketize.ops.rules import text
-from bucketize.types import ANY, AnyDim, Type, UnrankedType
+from bucketize.transform.simplify import simplify
+from bucketize.types import ANY, AnyDim, Dim, Symbol, Type, UnrankedType, terms_of
 
 Makers: TypeAlias = dict[Atom, Binding]
 """By what they make."""
@@ -132,3 +134,34 @@ def _why(atom: Atom, makers: Makers) -> str:
     if all(isinstance(d, AnyDim) for d in value):
         return f"made by {by}, whose elements are not followed as dims"
     return f"made by {by}, known as {text(value)}"
+
+
+def bounds_that_help(fn: Function) -> Iterator[tuple[Symbol, int]]:
+    """Symbols without an upper bound, each as bounded, by which fewer operators stay dynamic.
+
+    The bounds that are tried are those that the model cuts an extent at, as a table of positions
+    does; beside each how many operators of a simplified function it makes static.
+    """
+    before = len(list(stayed_dynamic(fn)))
+    if not before:
+        return
+    for symbol, most in _cuts(fn).items():
+        bounded = Symbol(symbol.name, symbol.lo, most)
+        try:
+            after = list(stayed_dynamic(simplify(specialise(fn, {symbol.name: bounded}))))
+        except BucketizeError:
+            continue  # no size within is legal
+        if len(after) < before:
+            yield bounded, before - len(after)
+
+
+def _cuts(fn: Function) -> dict[Symbol, int]:
+    """By symbol without an upper bound the least size that an extent is cut at: `min(S, 512)`."""
+    types = [o.type for b in all_bindings(fn) for o in b.outs if o.type.is_tensor]
+    dims: set[Dim] = {d for t in types for d in (*t.axes, *(t.value or ()))}
+    cuts: dict[Symbol, int] = {}
+    for each in {t for d in dims for t in terms_of(d) if t.fn == "min"}:
+        match sorted(each.args, key=lambda d: isinstance(d, int)):
+            case [Symbol(hi=None) as symbol, int(most)] if most > symbol.lo:
+                cuts[symbol] = min(most, cuts.get(symbol, most))
+    return cuts

@@ -22,6 +22,7 @@ from bucketize.types.dim import (
     minimum,
     show_interval,
     symbols,
+    terms_of,
     total,
 )
 from bucketize.types.relation import (
@@ -93,5 +94,6 @@ __all__ = [
     "substitute",
     "symbols",
     "tensor",
+    "terms_of",
     "total",
 ]

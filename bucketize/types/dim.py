@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -341,6 +341,16 @@ def symbols(dim: Dim) -> frozenset[Symbol]:
     atoms = [a for monomial, _ in dim.terms for a in monomial]
     inner = (symbols(d) for a in atoms if isinstance(a, Term) for d in a.args)
     return frozenset(a for a in atoms if isinstance(a, Symbol)).union(*inner)
+
+
+def terms_of(dim: Dim) -> Iterator[Term]:
+    """The terms that `dim` is made of, those inside of others, too."""
+    if isinstance(dim, Expr):
+        for atom in (a for monomial, _ in dim.terms for a in monomial):
+            if isinstance(atom, Term):
+                yield atom
+                for inner in atom.args:
+                    yield from terms_of(inner)
 
 
 def minimum(a: Dim, b: Dim) -> Dim:

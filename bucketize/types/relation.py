@@ -116,14 +116,11 @@ def join(a: Dim, b: Dim) -> Dim:
 
 def broadcast(a: Dim, b: Dim) -> Dim:
     """The extent of an axis after numpy broadcasting; `is it 1?` may stay a run-time question."""
-    if b in (a, 1):
-        return a
-    if a == 1:
-        return b
-    for whole, cut in ((a, b), (b, a)):
-        if (most := _cut_at(whole, cut)) is not None:
-            rely_on_least(most, whole)
-            return whole
+    if a == b or 1 in (a, b):
+        return b if a == 1 else a
+    whole = _whole(a, b)
+    if whole is not None:
+        return whole
     a_wins, b_wins = _is_never_one(a), _is_never_one(b)
     if a_wins and b_wins:
         return meet(a, b)
@@ -138,16 +135,19 @@ def broadcast(a: Dim, b: Dim) -> Dim:
     return functools.reduce(functools.partial(term, "broadcast"), extents)
 
 
-def _cut_at(whole: Dim, cut: Dim) -> Dim | None:
-    """The bound where `cut` is `min(whole, bound)` and the bound is not 1; else None.
+def _whole(a: Dim, b: Dim) -> Dim | None:
+    """The one of which the other is `min(one, bound)`, as positions out of a table are; else None.
 
-    Such two broadcast only where they are equal: the positions of a sequence, out of a table.
+    Where the bound is never 1 such two broadcast only where they are equal.
     """
-    found = lone_term(cut, "min")
-    if found is None or whole not in found.args:
-        return None
-    most = found.args[1] if found.args[0] == whole else found.args[0]
-    return most if bounds(most)[0] > 1 else None
+    for whole, cut in ((a, b), (b, a)):
+        found = lone_term(cut, "min")
+        if found is not None and whole in found.args:
+            most = found.args[1] if found.args[0] == whole else found.args[0]
+            if bounds(most)[0] > 1:
+                rely_on_least(most, whole)
+                return whole
+    return None
 
 
 def _broadcast_extents(dim: Dim) -> Iterator[Dim]:
