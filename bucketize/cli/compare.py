@@ -29,7 +29,8 @@ def dispatchers_of(
     model: Model, specs: Sequence[str], points: Sequence[Sizes], policy: str = "exact"
 ) -> Modules:
     """The module on defaults, behind every dispatcher, and behind the oracle."""
-    from bucketize.cli.model import ORACLE, dispatched
+    from bucketize.cli.model import dispatched
+    from bucketize.cli.parameter import ORACLE
 
     options = {"policy": policy, "fallback": True, "points": points}
     wanted = {s: dispatched(model, {**options, "dispatcher": s}) for s in (*specs, ORACLE)}
@@ -76,7 +77,7 @@ def shown_latency(latency: pd.DataFrame) -> str:
 def shown_trade(latency: pd.DataFrame, cost: pd.DataFrame) -> str:
     """What each dispatcher costs, and what it buys beside the module on defaults and the oracle."""
     from bucketize.analysis import trade_off
-    from bucketize.cli.model import ORACLE
+    from bucketize.cli.parameter import ORACLE
     from bucketize.cli.table import table
 
     beside = [trade_off(latency, cost, name) for name in (UNTUNED, ORACLE)]
