@@ -25,7 +25,7 @@ from bucketize.types import (
     minimum,
     product,
 )
-from bucketize.types.number import SHORT
+from bucketize.types.number import WIDER
 
 Array: TypeAlias = NDArray[Any]
 Value: TypeAlias = Any
@@ -79,6 +79,7 @@ class Op:
     in place of `shape` and `dtype`.
     `unranked` maps types to the shape of the only result where nobody knows how many axes an
     argument has; without it, that of the results is not known then, either.
+    `bits` says that `compute` reads the bits of its arguments: short numbers come as they are.
     `example` is what the laws are tested on: samples like "float32[N, C+2], int64[M] in [0, C)
     {axis=1}", separated by ";". Names are extents (drawn anew), arguments may be drawn from a range
     or be given, "int64[2] = (N, -1)", and attributes are Python over the names.
@@ -98,6 +99,7 @@ class Op:
     static: Callable[..., tuple[Op, Attrs] | None] | None = None
     relation: Callable[..., tuple[Type, ...]] | None = None
     unranked: Callable[..., Shape] | None = None
+    bits: bool = False
     defaults: Attrs = field(init=False)
     """Attribute names, each with its default or `inspect.Parameter.empty`."""
 
@@ -134,16 +136,18 @@ class Op:
     def run(self, *args: Value, **attrs: Any) -> tuple[Value, ...]:
         """What `compute` makes of the arguments, a value for each result.
 
-        Short numbers, which numpy does not compute with, are widened, and the results rounded.
+        Short numbers are widened, and the results rounded: numpy does not compute with most, and
+        what lies between, a square or a sum, may be beyond them.
         """
-        if self.relation is not None:
+        if self.relation is not None or self.bits:
             return self.each(self.compute(*args, **attrs))
-        wide = [a.astype(SHORT.get(a.dtype, a.dtype), copy=False) for a in args]
+        wide = [a.astype(WIDER.get(a.dtype, a.dtype), copy=False) for a in args]
         results = tuple(map(np.asarray, self.each(self.compute(*wide, **attrs))))
         if all(a.dtype == w.dtype for a, w in zip(args, wide, strict=True)):
             return results
         dtypes = self.each(self.dtype(*(a.dtype for a in args), **attrs))
-        return tuple(r.astype(d, copy=False) for r, d in zip(results, dtypes, strict=True))
+        with np.errstate(all="ignore"):  # what is beyond them is infinite
+            return tuple(r.astype(d, copy=False) for r, d in zip(results, dtypes, strict=True))
 
     def infer(self, *types: Type, **attrs: Any) -> tuple[Type, ...]:
         """The type relation: the shape rule read over dims, some of them unknown.
@@ -285,6 +289,7 @@ def op(  # noqa: PLR0913  (one name for each rule: a misspelt rule is an error)
     value: Callable[..., Shape | None] | bool = False,
     static: Callable[..., tuple[Op, Attrs] | None] | None = None,
     unranked: Callable[..., Shape] | None = None,
+    bits: bool = False,
 ) -> Callable[[Callable[..., Any]], Op]:
     """Declare an operator: the decorated function is its meaning, the arguments its rules.
 
@@ -309,6 +314,7 @@ def op(  # noqa: PLR0913  (one name for each rule: a misspelt rule is an error)
                 value=by_dims(compute) if value is True else (value or None),
                 static=static,
                 unranked=unranked,
+                bits=bits,
             )
         )
 

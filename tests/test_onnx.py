@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 
 import numpy as np
@@ -285,6 +286,43 @@ RANGE = "(float[N] x) => (y) <%s a = {%s}, %s b = {%s}, %s c = {%s}> { y = Range
 
 def a_range(dtype, *ends):
     return parse(RANGE % tuple(part for end in ends for part in (dtype, end)))
+
+
+@pytest.mark.parametrize(
+    ("graph", "reason"),
+    [
+        ("(float[N, 3] x, float[3] lo) => (y) { y = Clip(x, lo) }", "min is one number, got float"),
+        ("(float[N] x, float[1, 1] hi) => (y) { y = Clip(x, , hi) }", "max is one number, got fl"),
+        (
+            "(float[N, 2, 3] x, float[3, 4] w) => (y) { y = Gemm(x, w) }",
+            "A is float32[N, 2, 3], ex",
+        ),
+        ("(float[2, 3] x, float[3] w) => (y) { y = Gemm(x, w) }", "B is float32[3], expected a ma"),
+        (
+            "(float[N, 3] x, int64[N] t) => (y) "
+            '{ y = NegativeLogLikelihoodLoss<reduction = "men">(x, t) }',
+            "reduction is 'men', known: mean, sum, none",
+        ),
+        (
+            "(float[N, 3] x, int64[N] t) => (y) "
+            '{ y = SoftmaxCrossEntropyLoss<reduction = "">(x, t) }',
+            "reduction is '', known: mean, sum, none",
+        ),
+    ],
+)
+def test_operands_and_words_that_the_standard_does_not_allow_are_refused(graph, reason):
+    with pytest.raises(UnsupportedModelError, match=re.escape(reason)):
+        from_onnx(parse(graph))
+
+
+@pytest.mark.parametrize("given", ["float[1] lo", "float[M] lo", "float lo"])
+def test_a_bound_of_clip_may_stand_in_a_vector(given):
+    for shape in ("[N]", ""):
+        mod = from_onnx(parse(f"(float{shape} x, {given}) => (y) {{ y = Clip(x, lo) }}"))
+        x = np.array([-1, 2], "f4") if shape else np.array(-1, "f4")
+        lo = np.array(0, "f4") if given == "float lo" else np.array([0], "f4")
+        for (y,) in (evaluate_module(mod, x=x, lo=lo), compile(mod).run(x=x, lo=lo)):
+            np.testing.assert_array_equal(y, np.maximum(x, 0))
 
 
 def test_ranges_without_end_are_refused():

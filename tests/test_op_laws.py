@@ -91,6 +91,37 @@ def test_an_op_without_a_shape_function_breaks_that_law() -> None:
         dataclasses.replace(ops.nonzero, shape_from_values=None).run_time_shapes(np.eye(2))
 
 
+EDGES = (1e-3, 1.0, 60.0, 2000.0, 30000.0)
+"""Magnitudes at which squares, powers and sums of float16 are beyond it, and results are not."""
+
+
+@over([op for op in TABLE if not op.bits and op is not ops.mel_weight_matrix])
+@few
+@given(data=st.data(), magnitude=st.sampled_from(EDGES))
+@np.errstate(all="ignore")
+def test_short_floats_mean_what_wide_ones_mean(
+    op: Op, data: st.DataObject, magnitude: float
+) -> None:
+    """What lies between operands and result may not be rounded to the dtype, nor overflow."""
+    for sample, names, rng in cases(data, op):
+        args, attrs = sample.draw(rng, names), sample.attrs(names)
+        short = [(a * magnitude).astype("f2") if a.dtype == np.float32 else a for a in args]
+        wide = [a.astype("f8") if a.dtype == np.float16 else a for a in short]
+        if any(short[i].dtype == np.float16 for i in op.reads):
+            continue  # another extent
+        for got, exact in zip(op.run(*short, **attrs), op.run(*wide, **attrs), strict=True):
+            if exact.dtype == np.float64:
+                near(got.astype("f8"), exact.astype(got.dtype).astype("f8"))
+
+
+def near(got: Array, want: Array) -> None:
+    """Equal up to some units of float16 of the greatest."""
+    finite = np.isfinite(want)
+    np.testing.assert_array_equal(got[~finite], want[~finite])
+    atol = 8 * 2.0**-10 * np.abs(want[finite]).max(initial=2.0**-14)
+    np.testing.assert_allclose(got[finite], want[finite], rtol=0, atol=atol)
+
+
 def bounded(rng: np.random.Generator, name: str, value: int) -> Symbol:
     """A symbol whose bounds admit `value`."""
     hi = None if rng.random() < 0.3 else value + int(rng.integers(0, 4))

@@ -83,3 +83,19 @@ def test_row(row: Row) -> None:
 
 def test_the_page_has_rows() -> None:
     assert len(rows()) > 50
+
+
+@pytest.mark.parametrize("dtype", ["float", "double", "float16"])
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("flags", ["", "<exclusive = 1>", "<reverse = 1>"])
+def test_sums_of_zeros_have_the_sign_that_ieee_gives(dtype: str, axis: int, flags: str) -> None:
+    """-0 + -0 is -0, and 0 + -0 is 0; what comes before all is 0."""
+    graph = f"({dtype}[N, M] x) => (y) <int64 a = {{{axis}}}> {{ y = CumSum{flags}(x, a) }}"
+    mod = bucketize.from_onnx(parse(graph))
+    kind = {"float": "f4", "double": "f8", "float16": "f2"}[dtype]
+    x = np.array([[-0.0, -0.0, 0.0, -0.0], [-0.0, 1.0, -1.0, -0.0]], kind)
+    (want,) = evaluate_module(mod, x=x)
+    (got,) = bucketize.compile(mod).run(x=x)
+    assert got.tobytes() == want.tobytes()
+    if not flags:
+        assert np.signbit(want[0, 0])

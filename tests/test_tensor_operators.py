@@ -54,6 +54,17 @@ def test_bits_are_read_as_another_dtype(name: str, to: int) -> None:
     np.testing.assert_array_equal(got, want)
 
 
+@pytest.mark.parametrize("name", ["bfloat16", "float16", "float8_e5m2"])
+def test_bits_of_short_numbers_are_read_as_they_are(name: str) -> None:
+    x = np.array([1.0, -0.0, np.inf, 0.375]).astype(name)
+    to = f"uint{8 * x.dtype.itemsize}"
+    (read,) = ops.bitcast.run(x, dtype=to)
+    np.testing.assert_array_equal(read, x.view(to))
+    (back,) = ops.bitcast.run(read, dtype=name)
+    assert back.dtype == x.dtype
+    assert back.tobytes() == x.tobytes()
+
+
 @pytest.mark.parametrize("graph", ["(float[N, 2, M, M] x)", "(double[M, M] x)"])
 def test_determinants(graph: str) -> None:
     model = parse(f"{graph} => (y) {{ y = Det(x) }}")

@@ -136,13 +136,25 @@ def _mean(n: Node) -> Atom:
 
 @converts("Clip", since=11)
 def _clip(n: Node) -> Atom:
-    x, lo, hi = n[0], n.optional(1), n.optional(2)
+    x, lo, hi = n[0], _bound(n, 1, "min"), _bound(n, 2, "max")
     if _is_float(x) and all(b is None or isinstance(b, Const) for b in (lo, hi)):
         bounds = {"lo": n.number(1, "min"), "hi": n.number(2, "max")}
         return n.emit(activation.clip, x, **{k: v for k, v in bounds.items() if v is not None})
     if lo is not None:
         x = n.emit(e.maximum_, x, lo)
     return x if hi is None else n.emit(e.minimum_, x, hi)
+
+
+def _bound(n: Node, index: int, name: str) -> Atom | None:
+    """A bound of Clip: one number, which may stand in a vector."""
+    bound = n.optional(index)
+    if bound is None or bound.type.shape == ():
+        return bound
+    if len(bound.type.shape) > 1 or (isinstance(d := bound.type.shape[0], int) and d != 1):
+        raise Unsupported(f"{name} is one number, got {bound.type}")
+    if isinstance(bound, Const):
+        return Const(bound.value.reshape(()))
+    return n.emit(sh.reshape, bound, newshape=())
 
 
 @converts("BitShift")

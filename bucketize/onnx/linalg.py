@@ -38,6 +38,9 @@ def matrices(n: Node, x: Atom, y: Atom, product: Callable[[Atom, Atom], Atom]) -
 @converts("Gemm", since=7)
 def _gemm(n: Node) -> Atom:
     """`alpha * a @ b + beta * c`."""
+    for name, x in zip("AB", n.operands, strict=False):
+        if len(x.type.shape) != 2:
+            raise Unsupported(f"{name} is {x.type}, expected a matrix")
     a = _turned(n, n[0], n.attr("transA", 0))
     b = _turned(n, n[1], n.attr("transB", 0))
     out = _scaled(n, _product(n, a, b), n.attr("alpha", 1.0))

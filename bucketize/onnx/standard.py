@@ -13,6 +13,9 @@ from bucketize.onnx.kind import proto_of, type_name
 from bucketize.onnx.node import Unsupported
 
 IR_VERSION = 10  # of the checker's rules
+REDUCTIONS = ("mean", "sum", "none")
+WORDS = dict.fromkeys(("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"), REDUCTIONS)
+"""What `reduction` may be of operators that are functions: a function takes any word."""
 
 
 def check_node(node: NodeProto, opsets: Mapping[str, int], domain: str, nested: bool) -> None:
@@ -25,6 +28,9 @@ def check_node(node: NodeProto, opsets: Mapping[str, int], domain: str, nested: 
         wanted = known[a.name].type.name if a.name in known else None  # type: ignore[attr-defined]
         if wanted not in (None, AttributeProto.AttributeType.Name(a.type)):
             raise Unsupported(f"the attribute {a.name} has another type than {wanted}")
+        word, words = a.s.decode(errors="replace"), WORDS.get(node.op_type)
+        if words and a.name == "reduction" and word not in words:
+            raise Unsupported(f"reduction is {word!r}, known: {', '.join(words)}")
     if nested:  # the checker would miss the names around the graph
         _check_counts(schema, node)
         return

@@ -72,6 +72,7 @@ def _bitcast_dtype(x: DType, *, dtype: str) -> DType:
     dtype=_bitcast_dtype,
     padding=free,
     example='float32[N, C] {dtype="int32"}; int64[N] {dtype="float64"}; bool[N] {dtype="uint8"}',
+    bits=True,
 )
 def bitcast(x: Array, *, dtype: str) -> Array:
     """The bits of `x` read as another dtype of the same size (ONNX BitCast)."""

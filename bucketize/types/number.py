@@ -35,6 +35,8 @@ SHORT: Mapping[DType, DType] = {
     **dict.fromkeys(map(np.dtype, (ml_dtypes.uint4, ml_dtypes.uint2)), _UNSIGNED),
 }
 """Dtypes that numpy does not compute with, and what their numbers are computed in."""
+WIDER: Mapping[DType, DType] = {**SHORT, np.dtype(np.float16): _FLOAT}
+"""What numbers are computed in that are too short for what lies between: squares, sums, powers."""
 
 
 def kind_of(dtype: DType) -> str:

@@ -189,7 +189,10 @@ def _sums(workload: Workload) -> bool:
 
 
 def _first(workload: Workload) -> str:
-    return _number(workload, 0 if _sums(workload) else 1)
+    if not _sums(workload):
+        return _number(workload, 1)
+    # of floats -0 is what changes no sum: 0 + -0 is 0; what comes before all is a 0, though
+    return _number(workload, 0 if workload.anchor.attrs["exclusive"] else -0.0)
 
 
 def _cumulate(s: Source, workload: Workload, total: str) -> None:
