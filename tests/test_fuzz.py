@@ -26,7 +26,8 @@ from bucketize.dispatch.tree import dispatch
 from bucketize.errors import BucketizeError, DispatchError, PaddingError, ShapeError, TypeRelError
 from bucketize.interpret import compute, evaluate_module
 from bucketize.ir import IF, Atom, Binding, Builder, Const, Module, Var
-from bucketize.op import Op
+from bucketize.op import OPS, Op
+from bucketize.ops.sample import Sample, samples
 from bucketize.transform.simplify import simplify
 from bucketize.types import (
     ANY,
@@ -86,6 +87,13 @@ class Graph:
         """An atom of the same dtype."""
         able = [a for a in self.pool if a.type.dtype == atom.type.dtype]
         return self.rng.choice([a for a in able if a in self.exact or not exact])
+
+    def beside(self, atom: Atom) -> Any:
+        """What an elementwise op may take beside it: the same, a number, or one of each column."""
+        last = atom.type.shape[-1] if atom.type.shape else 1
+        shape = self.rng.choice(((), (last,))) if isinstance(last, int) else ()
+        drawn = np.random.default_rng(self.rng.randrange(99)).integers(-6, 7, shape) / 4
+        return self.rng.choice((Const(drawn.astype(atom.type.dtype)), self.like(atom)))
 
     def emit(self, op: Op, *args: Atom, exact: bool = True, **attrs: Any) -> Any:
         made = self.out.emit_all(op, *args, **attrs)
@@ -318,7 +326,113 @@ def branch(g: Graph) -> None:
     g.emit(IF, condition, then=halves[0], orelse=halves[1], exact=exact)
 
 
+# --- elementwise ops behind others ---------------------------------------------------------------
+
+
+def floats_or_bits(sample: Sample) -> bool:
+    """Whether a sample is of floats, beside bits maybe."""
+    kinds = {a.dtype.kind for a in sample.args}
+    return "f" in kinds and kinds <= {"f", "b"}
+
+
+GENTLE = (
+    *(ops.relu, ops.neg, ops.abs_, ops.tanh, ops.sigmoid, ops.erf, ops.silu, ops.gelu, ops.sin),
+    *(ops.gelu_tanh, ops.softplus, ops.hard_sigmoid, ops.hard_swish, ops.leaky_relu, ops.clip),
+    *(ops.cos, ops.atan, ops.asinh, ops.add, ops.sub, ops.mul, ops.minimum_, ops.maximum_),
+)
+"""What makes of numbers that differ by little others that do: more may follow what was rounded."""
+KEEPING = (
+    *(ops.relu, ops.neg, ops.abs_, ops.sign, ops.floor, ops.ceil, ops.round_, ops.clip, ops.where),
+    *(ops.minimum_, ops.maximum_, ops.equal, ops.less, ops.isnan),
+)
+"""What rounds nothing."""
+SAMPLES = {op: [s for s in samples(op) if floats_or_bits(s)] for op in OPS.values() if op.scalar}
+EVERY = tuple(op for op, some in SAMPLES.items() if some)
+
+
+def elementwise(g: Graph, x: Atom) -> Any:
+    """Any op of this kind, wherever the value may be among its arguments."""
+    op = g.rng.choice(EVERY if x in g.exact else GENTLE)
+    sample = g.rng.choice(SAMPLES[op])
+    args: list[Atom] = [g.pick("b") if a.dtype.kind == "b" else g.beside(x) for a in sample.args]
+    able = [i for i, a in enumerate(sample.args) if a.dtype.kind == x.type.dtype.kind]
+    args[g.rng.choice(able)] = x
+    return g.emit(op, *args, exact=op in KEEPING, **sample.attrs({}))
+
+
+def behind(g: Graph) -> None:
+    """Elementwise ops one behind the other, on what a product, a window or a row makes."""
+    x = g.rng.choice((multiplied, convolved, convolved, spread_out, of_rows))(g)
+    for _ in range(g.rng.randint(1, 3)):
+        with suppress(BucketizeError, IndexError):
+            x = elementwise(g, x)
+
+
+def weights(g: Graph, a: Atom, *shape: int) -> Const:
+    """Halves: few products of quarters by these are exact, and so is their sum."""
+    drawn = np.random.default_rng(g.rng.randrange(99)).integers(-2, 3, shape) / 2
+    return Const(drawn.astype(a.type.dtype))
+
+
+def multiplied(g: Graph) -> Any:
+    a = g.pick(rank=1)
+    depth = a.type.shape[-1]
+    if not isinstance(depth, int):
+        return g.emit(ops.matmul, a, g.like(a), exact=False)
+    return g.emit(ops.matmul, a, weights(g, a, depth, g.rng.choice((1, 5, 17, 33))))
+
+
+def image_of(g: Graph) -> Any:
+    """[N, C, H, W] of few channels."""
+    a = g.pick(rank=2)
+    rank = len(a.type.shape)
+    last = a.type.shape[-1]
+    if rank > 4 or not isinstance(last, int):
+        raise IndexError("no image")
+    a = g.emit(ops.unsqueeze, a, axes=tuple(range(4 - rank)))
+    return g.emit(ops.transpose, a, axes=(0, 3, 1, 2))
+
+
+def convolved(g: Graph) -> Any:
+    """By several channels, or by each its own."""
+    image = image_of(g)
+    channels = image.type.shape[1]
+    groups = g.rng.choice((1, channels))
+    each = channels // groups
+    outputs = groups if groups > 1 else g.rng.choice((3, 17))
+    w = weights(g, image, outputs, each, g.rng.choice((1, 2, 3)), g.rng.choice((1, 3)))
+    attrs = {"strides": (g.rng.choice((1, 2)), 1), "pads": g.rng.choice(((0,) * 4, (1, 1, 1, 1)))}
+    return g.emit(ops.conv2d, image, w, groups=groups, precision="exact", **attrs)
+
+
+def spread_out(g: Graph) -> Any:
+    """By a transposed convolution."""
+    image = image_of(g)
+    channels = image.type.shape[1]
+    groups = g.rng.choice((1, 1, channels))
+    window = [g.rng.choice((1, 2, 3, 5)) for _ in "hw"]
+    attrs = {
+        "strides": (g.rng.choice((1, 2, 3)), g.rng.choice((1, 2, 3))),
+        "pads": tuple(g.rng.choice((0, 0, 1)) for _ in range(4)),
+        "dilations": (1, g.rng.choice((1, 1, 2))),
+        "output_padding": (0, g.rng.choice((0, 1))),
+    }
+    w = weights(g, image, channels, g.rng.choice((1, 4)), *window)
+    return g.emit(ops.conv_transpose, image, w, groups=groups, precision="exact", **attrs)
+
+
+def of_rows(g: Graph) -> Any:
+    a = g.pick(rank=1)
+    last = len(a.type.shape) - 1
+    if g.rng.random() < 0.4:
+        return g.emit(g.rng.choice((ops.softmax, ops.log_softmax)), a, axis=last, exact=False)
+    op = g.rng.choice((ops.reduce_max, ops.reduce_min, ops.reduce_sum, ops.reduce_mean))
+    number = g.emit(op, a, axes=(last,), keepdims=True, exact=op is not ops.reduce_mean)
+    return g.emit(ops.sub, a, number) if g.rng.random() < 0.7 else number
+
+
 STEPS: tuple[Step, ...] = (
+    *(behind, behind, behind, behind),
     *(unary, binary, binary, decide, cast, matmul, window, reduce, along, norm, view, view),
     *(move, cut, pad, gather, spread, make, by_values, branch),
 )

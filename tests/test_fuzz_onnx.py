@@ -53,6 +53,7 @@ class Graph:
         self.opset = self.rng.choice((13, 17, 18, 21, 23))
         self.sizes: Sizes = {"N": self.rng.randint(1, 5), "M": self.rng.randint(1, 4)}
         self.wild = self.rng.random() < 0.4  # NaN, infinities, and numbers of many sizes
+        self.steps = self.rng.choice((STEPS, CHAINS))
         self.nodes: list[onnx.NodeProto] = []
         self.constants: list[onnx.TensorProto] = []
         self.dims: dict[str, list[int | str]] = {}
@@ -175,13 +176,16 @@ class Graph:
 
     def step(self) -> None:
         with suppress(IndexError, ValueError):
-            self.rng.choice(STEPS)(self)
+            self.rng.choice(self.steps)(self)
 
     def whole(self) -> onnx.ModelProto:
         for _ in range(self.rng.randint(2, 8)):
             self.step()
-        made = [o for node in self.nodes for o in node.output] or [self.emit("Identity", "x0")]
+        outs = (o for node in self.nodes for o in node.output)
+        made = [o for o in outs if o in self.values] or [self.emit("Identity", "x0")]
         results = self.rng.sample(made, min(len(made), self.rng.randint(1, 3)))
+        if made[-1] not in results:
+            results.append(made[-1])
         needed, nodes = set(results), list[onnx.NodeProto]()
         for node in reversed(self.nodes):  # what is dead may be illegal
             if not needed.isdisjoint(node.output):
@@ -199,7 +203,8 @@ class Graph:
             {n: self.rng.randint(lo + pooled, hi) for n, (lo, hi) in BOUNDS.items()}
             for _ in range(3)
         ]
-        for sizes in (self.sizes, *some, {"N": 1, "M": 1}, self.sizes):
+        again = [self.sizes] * (3 if any(n.op_type == "Loop" for n in model.graph.node) else 1)
+        for sizes in (self.sizes, *some, {"N": 1, "M": 1}, *again):
             shapes = {n: [sizes.get(d, d) for d in dims] for n, dims in self.dims.items()}  # type: ignore[call-overload]
             inputs = {n: self.draw(self.values[n].dtype.name, s) for n, s in shapes.items()}
             yield inputs, evaluated(evaluator, inputs)
@@ -251,11 +256,11 @@ def stepped(g: Graph) -> None:
     without_sign_of_zero(g, g.emit("Sign", x))
 
 
-def without_sign_of_zero(g: Graph, name: str) -> None:
+def without_sign_of_zero(g: Graph, name: str) -> str:
     """0 in place of -0, of what ONNX leaves open; the reciprocals would differ."""
-    zero = g.constant(0, g.values[name].dtype.name)
-    g.emit("Add", name, zero)
+    made = g.emit("Add", name, g.constant(0, g.values[name].dtype.name))
     del g.values[name]
+    return made
 
 
 def smooth(g: Graph) -> None:
@@ -356,6 +361,28 @@ def window(g: Graph) -> None:
             g.emit("MaxPool", x, **shape, **attrs)
         counted = g.rng.choice((0, 1))
         g.emit("AveragePool", x, **shape, **attrs, count_include_pad=counted, exact=False)
+
+
+def transposed(g: Graph) -> None:
+    """In one group: of several the evaluator refuses most."""
+    x = g.pick("f", rank=3, most=5)
+    rank, dtype, channels = g.values[x].ndim - 2, g.values[x].dtype.name, g.static(x, 1)
+    if not isinstance(channels, int):
+        return
+    shape = [channels, g.rng.choice((1, 3)), *(g.rng.choice((1, 2, 3, 3)) for _ in range(rank))]
+    w = g.constant(g.draw(dtype, shape, wild=g.rng.random() < 0.2), dtype)
+    if g.rng.random() < 0.2:  # known to a run alone
+        w = f"w{len(g.dims)}"
+        g.dims[w], g.values[w] = list(shape), g.draw(dtype, shape)
+    bias = [g.constant(g.draw(dtype, [shape[1]]), dtype)] if g.rng.random() < 0.5 else []
+    strides = [g.rng.choice((1, 2, 2, 3)) for _ in range(rank)]
+    attrs = {
+        "strides": strides,
+        "pads": [g.rng.choice((0, 0, 1)) for _ in range(2 * rank)],
+        "dilations": [g.rng.choice((1, 1, 1, 2)) for _ in range(rank)],
+        "output_padding": [g.rng.choice((0, s - 1)) for s in strides],
+    }
+    g.emit("ConvTranspose", x, w, *bias, exact=False, **attrs)
 
 
 def global_pool(g: Graph) -> None:
@@ -503,11 +530,89 @@ def select(g: Graph) -> None:
     g.emit("NonZero", g.pick("fib", rank=1, exact=True))
 
 
+# --- several nodes -------------------------------------------------------------------------------
+
+
+def elementwise(g: Graph, x: str) -> str:
+    """A node more; of what was rounded only one that does not decide by it."""
+    exact, dtype = x in g.exact, g.values[x].dtype.name
+    kind = g.rng.choice(("unary", "unary", "binary", "clip", "where", *["step"] * exact))
+    if kind == "unary":
+        op_type = g.rng.choice((*EXACT, *SMOOTH))
+        return g.emit(op_type, x, exact=op_type in EXACT)
+    if kind == "step":
+        op_type = g.rng.choice(("Ceil", "Floor", "Round", "Sign"))
+        made = g.emit(op_type, x)
+        return without_sign_of_zero(g, made) if op_type == "Sign" else made
+    if kind == "binary":
+        op_type = g.rng.choice(("Add", "Sub", "Mul", "Div", "Max", "Min"))
+        sides = [x, g.like(x)]
+        g.rng.shuffle(sides)
+        return g.emit(op_type, *sides, exact=op_type in ("Max", "Min"))
+    if kind == "clip":
+        return g.emit("Clip", x, g.constant(-1, dtype), g.constant(2.5, dtype))
+    return g.emit("Where", g.pick("b"), x, g.like(x))
+
+
+def behind(g: Graph) -> None:
+    """Elementwise nodes one behind the other, on what a product, a window or a row makes."""
+    first = len(g.nodes)
+    with suppress(IndexError, ValueError):
+        g.rng.choice((matmul, matmul, window, transposed, along, norm, reduce))(g)
+    outs = (o for n in g.nodes[first:] for o in n.output)
+    made = [o for o in outs if o in g.values and g.values[o].dtype.kind == "f"]
+    x = g.rng.choice(made)
+    for _ in range(g.rng.randint(1, 4)):
+        with suppress(IndexError, ValueError):
+            x = elementwise(g, x)
+
+
+def loop(g: Graph) -> None:
+    """Rounds that carry scalars, and vectors of what they make: the evaluator has columns."""
+    dtype = g.rng.choice(("float32", "float64", "float16", "int64", "int32"))
+    code = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    able = [n for n, a in g.values.items() if not a.ndim and a.dtype == dtype]
+    first = [g.rng.choice([*able, g.constant(g.draw(dtype, ()), dtype)]) for _ in "ab"]
+    trips = g.constant(g.rng.randint(1, 4))
+    if g.rng.random() < 0.5:  # as many as there are rows
+        rows = g.emit("Shape", g.pick("fib", rank=1))
+        trips = g.emit("Gather", rows, g.constant(0))
+    ops = [g.rng.choice(("Add", "Sub", "Max", "Min")) for _ in "pq"]
+    proceed = g.rng.choice((("Identity", "c"), ("Less", "i", "last")))
+    nodes = [
+        helper.make_node("Constant", [], ["last"], value_int=2),
+        helper.make_node("Cast", ["i"], ["j"], to=code),
+        helper.make_node(proceed[0], proceed[1:], ["c2"]),
+        helper.make_node(ops[0], [*g.rng.sample(("a", "b", "j"), 2)], ["p"]),
+        helper.make_node(ops[1], ["p", g.rng.choice(("a", "b", "j"))], ["q"]),
+        helper.make_node("Neg", ["q"], ["r"]),
+    ]
+    outs = ["c2", *g.rng.sample(("p", "q", "r"), 2)]
+    outs += [g.rng.choice(("p", "q", "r")) for _ in range(g.rng.randint(0, 2))]
+    types = {"i": onnx.TensorProto.INT64, "c": onnx.TensorProto.BOOL, "c2": onnx.TensorProto.BOOL}
+    scalars = [
+        [helper.make_tensor_value_info(n, types.get(n, code), []) for n in names]
+        for names in (("i", "c", "a", "b"), outs)
+    ]
+    body = helper.make_graph(nodes, "body", *scalars)
+    made = g.emit("Loop", trips, g.constant(True, "bool"), *first, outputs=len(outs) - 1, body=body)
+    for i in range(2, len(outs) - 1):
+        row = made.replace("_0", f"_{i}")
+        g.emit("Reshape", row, g.constant([-1]))
+        del g.values[row]
+
+
 STEPS: tuple[Step, ...] = (
     *(unary, stepped, smooth, smooth, arithmetic, arithmetic, division, power, compare, logic),
     *(where, where, clip, cast, cast, matmul, matmul, window, window, global_pool, reduce, reduce),
     *(along, extreme, running, norm, move, view, shapes, cut, split, pad, spread, gather),
     *(triangle, top, select),
+)
+
+
+CHAINS: tuple[Step, ...] = (
+    *(behind, behind, behind, behind, transposed, transposed, loop, loop),
+    *(view, move, cut, select, matmul),
 )
 
 

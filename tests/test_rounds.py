@@ -101,3 +101,48 @@ def test_what_grows_is_run_round_by_round():
     exe = bucketize.compile(module)
     (y,) = exe.run(np.array(3), random(2))
     np.testing.assert_array_equal(y, np.tile(random(2), 4))
+
+
+SCALARS = """(int64 n, {dtype} x) => ({results}) {{
+  go = Constant<value = bool {{1}}>()
+  {count}
+  {made} = Loop({trips}, go, x)<body = b (int64 i, bool c, {dtype} a) => (bool c2, {outs}) {{
+    c2 = Identity(c) j = {cast} p = Add(a, j) q = Mul(p, p) }}>
+}}"""
+RESULTS = {
+    "sum": ("{0} y", "y", "{0} p"),
+    "rows": ("{0}[K] r", "y, r", "{0} p, {0} q"),
+    "both": ("{0} y, {0}[K] r, {0}[K] s", "y, r, s", "{0} p, {0} q, {0} p"),
+}
+
+
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize("dtype", ["int64", "float", "double", "float16"])
+@pytest.mark.parametrize("name", RESULTS)
+def test_scalars_stay_arrays(name, dtype, known, monkeypatch):
+    """However rounds are run: by the interpreter, in one call, again, and one by one."""
+    results, made, outs = (text.format(dtype) for text in RESULTS[name])
+    cast = {"int64": "Identity(i)", "float": "Cast<to = 1>(i)", "double": "Cast<to = 11>(i)"}
+    graph = SCALARS.format(
+        dtype=dtype,
+        results=results,
+        made=made,
+        outs=outs,
+        cast=cast.get(dtype, "Cast<to = 10>(i)"),
+        count="m = Constant<value = int64 {3}>()" if known else "",
+        trips="m" if known else "n",
+    )
+    module = from_onnx(parse(graph))
+    exe = bucketize.compile(module)
+    x = np.array(2, module.main.params[-1].type.dtype)
+    inputs = {p.name: {"n": np.array(3), "x": x}[p.name] for p in module.main.params}
+    want = evaluate_module(module, **inputs)
+    calls = [want, *(exe.run(**inputs) for _ in range(3))]
+    with monkeypatch.context() as patch:
+        patch.setattr("bucketize.runtime.vm._at_once", lambda *_: None)
+        calls.append(bucketize.compile(module).run(**inputs))
+    for got in calls:
+        for a, b in zip(got, want, strict=True):
+            assert isinstance(a, np.ndarray)
+            assert (a.shape, a.dtype) == (b.shape, b.dtype)
+            np.testing.assert_array_equal(a, b)

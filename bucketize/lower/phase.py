@@ -1,29 +1,44 @@
 """Transposed convolutions become convolutions, whose kernels there are.
 
 Of a stride s the results at every s-th place, from each of s phases on, are a convolution of their
-own, by every s-th of the weights backwards. The phases are channels of one convolution, which lie
-apart in the end. Elementwise ops by numbers of the channels are done before that, so that they join
-the convolution's kernel. All is laid out channels last: the transposes around it move nothing.
+own, by every s-th of the weights backwards. Phases that have as many weights are channels of one
+convolution, others have one each; they lie apart in the end. Elementwise ops by numbers of the
+channels are done before that, so that they join the convolutions' kernels. All is laid out channels
+last: the transposes around it move nothing.
+
+Nothing is multiplied that the op does not multiply: zero times what is not finite would show. So
+the weights of a phase are not filled up to those of another, and weights that may not be finite do
+not meet pads: they are multiplied with the image, and the columns that this makes are added up.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from bucketize.ir import STRUCTURAL, Atom, Binding, Builder, Const, Function, all_bindings, rewrite
+from bucketize.op import Array
 from bucketize.ops import (
     broadcast_to,
+    col2im,
+    concat,
     conv2d,
     conv3d,
     conv_transpose,
+    full,
+    gather,
+    matmul,
     pad,
     reshape,
     strided_slice,
     transpose,
 )
-from bucketize.types import Dim, Shape, maximum
+from bucketize.types import Dim, Shape, extremes, maximum, product
+from bucketize.types.number import SHORT
 
 
 def split_phases(fn: Function) -> Function:
@@ -32,55 +47,91 @@ def split_phases(fn: Function) -> Function:
     return rewrite(fn, _Phases().rule) if has else fn
 
 
-class _Axis(NamedTuple):
-    """A transposed convolution along one axis, of which a block has a place of each phase."""
+# --- along one axis ------------------------------------------------------------------------------
 
-    stride: int
+
+class _Axis(NamedTuple):
+    """A transposed convolution along one axis, whose result is blocks of a place of each phase."""
+
+    weights: tuple[range, ...]
+    """Those of each phase; none, where the result is 0."""
+    backs: tuple[int, ...]
+    """How many blocks before its own the last element lies that a place of each phase meets."""
     dilation: int
-    """Of the convolution."""
-    taps: Dim
-    """Of each phase."""
-    before: Dim
-    after: Dim
-    """Pads of the convolution."""
+    """Of the convolutions."""
+    whole: int
+    """Blocks that the result lacks."""
+    behind: Dim
+    """Blocks behind the image."""
+    blocks: Dim
     first: Dim
     """Places before the first one of the result."""
-    extent: Dim
-    """Of the result."""
+
+    @property
+    def stride(self) -> int:
+        return len(self.weights)
+
+    @property
+    def is_regular(self) -> bool:
+        """Whether the phases are alike but for the weights themselves."""
+        return len({(len(w), back) for w, back in zip(self.weights, self.backs, strict=True)}) == 1
+
+    def taps(self, phases: range) -> Array:
+        """The weights, backwards, that each place of a window has, of each of some phases."""
+        return np.array([self.weights[p][::-1] for p in phases], np.int64).T
+
+    def pads(self, phase: int) -> tuple[Dim, Dim]:
+        """Those of the convolution that makes a phase."""
+        back = self.backs[phase]
+        reach = (len(self.weights[phase]) - 1) * self.dilation
+        return reach + back - self.whole, self.behind - back
 
 
-def _axis(
-    kernel: Dim, stride: int, dilation: int, lo: Dim, hi: Dim, more: Dim, extent: Dim
-) -> _Axis:
+def _axis(size: Dim, kernel: int, stride: int, dilation: int, lo: Dim, hi: Dim, more: Dim) -> _Axis:
+    weights = tuple(_weights_of(phase, kernel, stride, dilation) for phase in range(stride))
+    backs = tuple((w[0] * dilation - p) // stride if w else 0 for p, w in enumerate(weights))
+    far = dilation // math.gcd(stride, dilation)
+    befores = [(len(w) - 1) * far + back for w, back in zip(weights, backs, strict=True) if w]
+    whole = min(lo // stride, *befores) if isinstance(lo, int) else 0
+    least = 1 + whole - int(extremes(size)[0])  # a window fits, though the image may have nothing
     reach = (kernel - 1) * dilation + 1
-    taps = kernel if stride == 1 else (reach + stride - 1) // stride
-    step = dilation if stride == 1 else 1
-    before = (taps - 1) * step
-    whole = 0  # blocks that the result lacks
-    if isinstance(lo, int) and isinstance(before, int):
-        whole = min(lo // stride, before)
-    after = maximum((reach - hi + more - 1) // stride, 0)
-    return _Axis(stride, step, taps, before - whole, after, lo - whole * stride, extent)
+    behind = maximum((reach - hi + more - 1) // stride, max(*backs, least))
+    return _Axis(weights, backs, far, whole, behind, size + behind - whole, lo - whole * stride)
 
 
-def _axes(b: Binding, kernel: Shape) -> list[_Axis]:
+def _weights_of(phase: int, kernel: int, stride: int, dilation: int) -> range:
+    """The weights by which elements of an image are spread to the places of a phase."""
+    step = stride // math.gcd(stride, dilation)
+    able = (t for t in range(min(step, kernel)) if (t * dilation - phase) % stride == 0)
+    return range(next(able, kernel), kernel, step)
+
+
+def _axes(b: Binding, image: Shape, kernel: Shape) -> list[_Axis]:
     attrs, count = b.attrs, len(kernel)
     steps = attrs["strides"], attrs["dilations"], attrs["pads"][:count], attrs["pads"][count:]
-    told = zip(kernel, *steps, attrs["output_padding"], b.out.type.shape[2:], strict=True)
+    told = zip(image, kernel, *steps, attrs["output_padding"], strict=True)
     return [_axis(*axis) for axis in told]
+
+
+def _split(axes: list[_Axis]) -> list[tuple[range, ...]]:
+    """Of which phases of each axis a convolution is: of all, or, if they differ, of one each."""
+    every = [range(a.stride) for a in axes]
+    if all(a.is_regular for a in axes):
+        return [tuple(every)]
+    return [tuple(range(p, p + 1) for p in one) for one in itertools.product(*every)]
+
+
+# --- the function --------------------------------------------------------------------------------
 
 
 @dataclass
 class _Spread:
-    """A result whose phases lie apart, and the image of whose channels they are."""
+    """A result whose phases lie apart, and the images whose channels they are."""
 
-    image: Atom
+    images: list[Atom]
+    """One, whose channels are (group, phase of each axis, channel), or one of each phase."""
     axes: list[_Axis]
     groups: int
-
-    @property
-    def phases(self) -> int:
-        return math.prod(a.stride for a in self.axes)
 
 
 @dataclass
@@ -95,17 +146,23 @@ class _Phases:
             return None
         if b.op is conv_transpose:
             x, w = args
-            axes, groups = _axes(b, w.type.shape[2:]), b.attrs["groups"]
-            return self._made(out, _Spread(_conv(out, x, w, axes, b), axes, groups), b)
+            if not _is_finite(w):
+                return _columns(out, x, w, b)
+            axes, groups = _axes(b, x.type.shape[2:], w.type.shape[2:]), b.attrs["groups"]
+            images = [_conv(out, x, w, b, axes, phases) for phases in _split(axes)]
+            return self._made(out, _Spread(images, axes, groups), b)
         if b.op.scalar is None:
             return None
         read = [self.spread[a] for a in args if a in self.spread]
         if len(read) != 1 or not all(a in self.spread or _is_even(a, b) for a in args):
             return None
         (found,) = read
-        beside = [found.image if a in self.spread else _tiled(out, a, found) for a in args]
-        image = out.emit(b.op, *beside, **b.attrs)
-        return self._made(out, _Spread(image, found.axes, found.groups), b)
+        beside = [a if a in self.spread else _tiled(out, a, found) for a in args]
+        images = [
+            out.emit(b.op, *(image if a in self.spread else a for a in beside), **b.attrs)
+            for image in found.images
+        ]
+        return self._made(out, _Spread(images, found.axes, found.groups), b)
 
     def _made(self, out: Builder, spread: _Spread, b: Binding) -> Atom:
         made = _apart(out, spread, b.out.type.shape)
@@ -121,97 +178,103 @@ def _is_even(atom: Atom, b: Binding) -> bool:
 
 
 def _tiled(out: Builder, atom: Atom, spread: _Spread) -> Atom:
-    """A constant of the channels of the result as one of the channels of the image."""
+    """A constant of the channels of the result as one of the channels of an image."""
     shape = atom.type.shape
-    ones = (1,) * len(spread.axes)
-    if all(d == 1 for d in shape):
+    if all(d == 1 for d in shape) or len(spread.images) > 1:
         return atom
+    ones = (1,) * len(spread.axes)
     channels, groups = shape[-len(ones) - 1], spread.groups
-    each = (groups, spread.phases, channels // groups)
+    phases = math.prod(a.stride for a in spread.axes)
     apart = out.emit(reshape, atom, newshape=(groups, 1, channels // groups))
-    all_of = out.emit(broadcast_to, apart, shape=each)
-    return out.emit(reshape, all_of, newshape=(channels * spread.phases, *ones))
+    all_of = out.emit(broadcast_to, apart, shape=(groups, phases, channels // groups))
+    return out.emit(reshape, all_of, newshape=(channels * phases, *ones))
 
 
-def _conv(out: Builder, x: Atom, w: Atom, axes: list[_Axis], b: Binding) -> Atom:
-    """The image whose channels are (group, phase of each axis, channel)."""
-    pads = (*(a.before for a in axes), *(a.after for a in axes))
-    steps: dict[str, Any] = {"pads": pads, "dilations": tuple(a.dilation for a in axes)}
+# --- by convolutions -----------------------------------------------------------------------------
+
+
+def _conv(
+    out: Builder, x: Atom, w: Atom, b: Binding, axes: list[_Axis], phases: tuple[range, ...]
+) -> Atom:
+    """The image whose channels are (group, phase of each axis, channel) of some phases."""
+    taps = [a.taps(p) for a, p in zip(axes, phases, strict=True)]
+    if not all(map(len, taps)):
+        shape = (x.type.shape[0], b.out.type.shape[1], *(a.blocks for a in axes))
+        return out.emit(full, shape=shape, value=0.0, dtype=b.out.type.dtype.name)
+    sides = zip(*(a.pads(p[0]) for a, p in zip(axes, phases, strict=True)), strict=True)
+    steps: dict[str, Any] = {"pads": tuple(itertools.chain(*sides))}
+    steps |= {"strides": (1,) * len(axes), "dilations": tuple(a.dilation for a in axes)}
     steps |= {k: b.attrs[k] for k in ("groups", "precision")}
     op = conv2d if len(axes) == 2 else conv3d
-    return out.emit(op, x, _weights(out, w, axes, b), strides=(1,) * len(axes), **steps)
+    return out.emit(op, x, _weights(out, w, taps, b.attrs["groups"]), **steps)
 
 
-def _weights(out: Builder, w: Atom, axes: list[_Axis], b: Binding) -> Atom:
-    """Those of the convolution."""
-    groups, (channels, each, *_) = b.attrs["groups"], w.type.shape
-    apart: list[Dim] = []
-    for at, (axis, dilation) in enumerate(zip(axes, b.attrs["dilations"], strict=True), 2):
-        if axis.stride > 1:
-            w = _filled(out, w, at, dilation, axis.taps * axis.stride)
-        apart += [axis.taps, axis.stride]
+def _weights(out: Builder, w: Atom, taps: list[Array], groups: int) -> Atom:
+    """Those of a convolution."""
+    for at, places in enumerate(taps):
+        w = out.emit(gather, w, Const(places), axis=2 + 2 * at)
+    channels, each, *apart = w.type.shape
     w = out.emit(reshape, w, newshape=(groups, channels // groups, each, *apart))
-    taps, phases = range(3, len(w.type.shape), 2), range(4, len(w.type.shape), 2)
-    back = tuple(w.type.shape[a] for a in taps)
-    w = _backwards(out, w, tuple(taps)) if any(t != 1 for t in back) else w
-    w = out.emit(transpose, w, axes=(0, *phases, 2, 1, *taps))
-    outputs = groups * math.prod(a.stride for a in axes) * each
-    return out.emit(reshape, w, newshape=(outputs, channels // groups, *back))
-
-
-def _filled(out: Builder, w: Atom, axis: int, dilation: int, extent: Dim) -> Atom:
-    """Weights with zeros where a dilated window has none, and behind it up to an extent."""
-    shape = w.type.shape
-    if dilation > 1:
-        w = out.emit(reshape, w, newshape=(*shape[: axis + 1], 1, *shape[axis + 1 :]))
-        w = _longer(out, w, axis + 1, dilation)
-        spread = (*shape[:axis], shape[axis] * dilation, *shape[axis + 1 :])
-        w = out.emit(reshape, w, newshape=spread)
-        last = (shape[axis] - 1) * dilation + 1
-        w = out.emit(strided_slice, w, begin=(0,), end=(last,), strides=(1,), axes=(axis,))
-    return _longer(out, w, axis, extent)
-
-
-def _longer(out: Builder, w: Atom, axis: int, extent: Dim) -> Atom:
-    more = extent - w.type.shape[axis]
-    pads = tuple((0, more if a == axis else 0) for a in range(len(w.type.shape)))
-    return w if more == 0 else out.emit(pad, w, pads=pads, value=0.0)
-
-
-def _backwards(out: Builder, w: Atom, axes: tuple[int, ...]) -> Atom:
-    last = tuple(w.type.shape[a] - 1 for a in axes)
-    ends = tuple(-extent - 1 for extent in (w.type.shape[a] for a in axes))
-    return out.emit(strided_slice, w, begin=last, end=ends, strides=(-1,) * len(axes), axes=axes)
+    window, phases = range(3, len(w.type.shape), 2), range(4, len(w.type.shape), 2)
+    w = out.emit(transpose, w, axes=(0, *phases, 2, 1, *window))
+    outputs = groups * product(apart[1::2]) * each
+    return out.emit(reshape, w, newshape=(outputs, channels // groups, *apart[::2]))
 
 
 def _apart(out: Builder, spread: _Spread, result: Shape) -> Atom:
-    """The result, [N, C, ...], of an image with the phases among its channels."""
-    axes, places = spread.axes, [*range(2, len(result))]
-    batch, channels, *_ = result
-    y: Atom = out.emit(transpose, spread.image, axes=(0, *places, 1))
-    if spread.phases > 1:
+    """The result, [N, C, ...], of images with the phases among their channels."""
+    axes, n, (batch, channels, *extents) = spread.axes, len(spread.axes), result
+    images = [out.emit(transpose, i, axes=(0, *range(2, n + 2), 1)) for i in spread.images]
+    y: Atom = out.emit(concat, *images, axis=n + 1) if len(images) > 1 else images[0]
+    strides = tuple(a.stride for a in axes)
+    if any(s > 1 for s in strides):
+        groups = spread.groups if len(images) == 1 else 1
         blocks = y.type.shape[1:-1]
-        strides = tuple(a.stride for a in axes)
-        groups = spread.groups
         each = (batch, *blocks, groups, *strides, channels // groups)
         y = out.emit(reshape, y, newshape=each)
-        n = len(axes)
         order = [a for i in range(1, n + 1) for a in (i, n + 1 + i)]
         y = out.emit(transpose, y, axes=(0, *order, n + 1, 2 * n + 2))
-        whole = tuple(b * s for b, s in zip(blocks, strides, strict=True))
+        whole = tuple(d * s for d, s in zip(blocks, strides, strict=True))
         y = out.emit(reshape, y, newshape=(batch, *whole, channels))
-    y = _cut(out, y, axes)
-    return out.emit(transpose, y, axes=(0, len(result) - 1, *range(1, len(result) - 1)))
+    if y.type.shape[1:-1] != tuple(extents):
+        y = _sliced(out, y, tuple(a.first for a in axes), tuple(extents), 1)
+    return out.emit(transpose, y, axes=(0, n + 1, *range(1, n + 1)))
 
 
-def _cut(out: Builder, y: Atom, axes: list[_Axis]) -> Atom:
-    """The places of [N, ..., C] that are the result's."""
-    shape = (y.type.shape[0], *(a.extent for a in axes), y.type.shape[-1])
-    if y.type.shape == shape:
-        return y
-    begin = tuple(a.first for a in axes)
-    end = tuple(maximum(a.first + a.extent, 0) for a in axes)  # which they are
-    places = tuple(range(1, len(axes) + 1))
-    ones = (1,) * len(axes)
-    y = out.emit(strided_slice, y, begin=begin, end=end, strides=ones, axes=places)
+def _sliced(out: Builder, y: Atom, begin: Shape, extents: Shape, axis: int) -> Atom:
+    """So many elements along axes from one on, told as they are wanted."""
+    end = tuple(maximum(b + e, 0) for b, e in zip(begin, extents, strict=True))  # which they are
+    axes = tuple(range(axis, axis + len(extents)))
+    shape = (*y.type.shape[:axis], *extents, *y.type.shape[axis + len(extents) :])
+    ones = (1,) * len(extents)
+    y = out.emit(strided_slice, y, begin=begin, end=end, strides=ones, axes=axes)
     return y if y.type.shape == shape else out.emit(reshape, y, newshape=shape)
+
+
+# --- by columns ----------------------------------------------------------------------------------
+
+
+def _is_finite(w: Atom) -> bool:
+    """Whether weights are known, and each is a number."""
+    return isinstance(w, Const) and bool(
+        np.isfinite(w.value.astype(SHORT.get(w.value.dtype, w.value.dtype))).all()
+    )
+
+
+def _columns(out: Builder, x: Atom, w: Atom, b: Binding) -> Atom:
+    """What all weights make of each element, added up where it lies in the result."""
+    attrs, result, (batch, channels, *sizes) = b.attrs, b.out.type.shape, x.type.shape
+    groups, (_, each, *kernel) = attrs["groups"], w.type.shape
+    n, inner, count = len(kernel), channels // groups, product(sizes)
+    x = out.emit(reshape, x, newshape=(batch, groups, inner, count))
+    w = out.emit(reshape, w, newshape=(groups, inner, each * product(kernel)))
+    made = out.emit(matmul, out.emit(transpose, w, axes=(0, 2, 1)), x)
+    made = out.emit(reshape, made, newshape=(batch, result[1] * product(kernel), count))
+    steps = {k: attrs[k] for k in ("strides", "dilations")}
+    reach = zip(sizes, kernel, *steps.values(), strict=True)
+    whole = tuple((size - 1) * s + (k - 1) * d + 1 for size, k, s, d in reach)
+    y = out.emit(col2im, made, image=whole, kernel=tuple(kernel), pads=(0,) * 2 * n, **steps)
+    if any(more != 0 for more in attrs["output_padding"]):
+        behind = ((0, 0), (0, 0), *((0, more) for more in attrs["output_padding"]))
+        y = out.emit(pad, y, pads=behind, value=0.0)
+    return _sliced(out, y, attrs["pads"][:n], result[2:], 2) if y.type.shape != result else y

@@ -197,7 +197,7 @@ def taps(
     for place in np.ndindex(*kernel):
         begin = [at * step for at, step in zip(place, dilations, strict=True)]
         axes = zip(begin, strides, out, strict=True)
-        met: Any = [slice(b, b + s * (n - 1) + 1, s) for b, s, n in axes]
+        met: Any = [slice(b, b + s * n, s) for b, s, n in axes]
         yield place, x[(..., *met)]
 
 

@@ -39,7 +39,8 @@ def run_rounds(
     for j, array in enumerate(buffers):
         put(address(array), rounds.writing(j))
     rounds.run()
-    last = [buffers[j][rounds.last(j)].copy() for j in rounds.carried]
+    # with `...`, that of rank 0 stays an array
+    last = [buffers[j][rounds.last(j), ...].copy() for j in rounds.carried]
     seen: set[int] = set()
     rows = []
     for j in rounds.rows:

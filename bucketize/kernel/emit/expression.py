@@ -139,7 +139,8 @@ class _Vector:
             case ast.Constant(value=int(value) | float(value)):
                 return constant(FLOAT, float(value), self.width)
             case ast.UnaryOp(op=op, operand=operand):
-                return self.unary(op, self.visit(operand))
+                opposite = "fneg" if isinstance(op, ast.USub) else "not_"
+                return getattr(self.w.builder, opposite)(self.visit(operand))
             case ast.BinOp(left=left, op=op, right=right):
                 name = BINARY.get(type(op)) or BITWISE[type(op)]
                 return getattr(self.w.builder, name)(self.visit(left), self.visit(right))
@@ -148,13 +149,6 @@ class _Vector:
             case ast.Call(func=ast.Name(id=name), args=args):
                 return self.call(name, [self.visit(a) for a in args])
         raise _unknown(node)
-
-    def unary(self, op: ast.unaryop, x: ir.Value) -> ir.Value:
-        builder = self.w.builder
-        if isinstance(op, ast.USub):
-            folded = isinstance(x, ir.Constant)
-            return constant(FLOAT, -_first(x), self.width) if folded else builder.fneg(x)
-        return builder.not_(x)
 
     def compare(self, relation: str, x: ir.Value, y: ir.Value) -> ir.Value:
         kind = "fcmp_unordered" if relation == "!=" else "fcmp_ordered"
@@ -168,10 +162,6 @@ class _Vector:
         if name in CHOICES:
             return (self.w.minimum if name == "min" else self.w.maximum)(*args)
         return FUNCTIONS[name](self.w, *args)
-
-
-def _first(x: ir.Constant) -> float:
-    return float(x.constant if not isinstance(x.type, ir.VectorType) else x.constant[0])
 
 
 def write(

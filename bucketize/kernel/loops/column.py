@@ -19,7 +19,7 @@ from bucketize.kernel.loops.loop import (
 from bucketize.kernel.template import Launch, Shapes
 from bucketize.kernel.workload import Workload
 from bucketize.ops import col2im
-from bucketize.ops.window import conv_extents
+from bucketize.ops.column import blocks
 from bucketize.types import product
 
 PER_AXIS = ("e", "k", "b", "s", "d", "p")
@@ -72,7 +72,7 @@ def _launch(workload: Workload, shapes: Shapes) -> Launch:
     attrs = workload.anchor.attrs
     told = {name: attrs[name] for name in ("strides", "pads", "dilations")}
     image, kernel = attrs["image"], attrs["kernel"]
-    windows = conv_extents(image, kernel, **told)
+    windows = blocks(image, kernel, **told)
     before = attrs["pads"][: len(image)]
     dims = (*image, *kernel, *windows, *attrs["strides"], *attrs["dilations"], *before)
     return Launch(dims, product(shapes[-1]), GRAIN)

@@ -1,0 +1,174 @@
+"""Every elementwise op that has a vector form, in vector code, at every count of lanes."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from llvmlite import ir
+from test_vector_templates import TARGETS, Case, H, N, S, W, check
+
+from bucketize import ops
+from bucketize.ir import Atom, Builder, Const, Var
+from bucketize.kernel.emit import expression
+from bucketize.kernel.emit.module import vector_kernel
+from bucketize.kernel.emit.vector import FLOAT, Writer, constant
+from bucketize.kernel.gemm import attention, conv, depthwise, matmul, row
+from bucketize.kernel.object import compiled, load
+from bucketize.kernel.target import Target
+from bucketize.op import OPS, Array, Op
+from bucketize.ops.sample import samples
+from bucketize.types import tensor
+
+FORMS = [op for op in OPS.values() if op.scalar and expression.has_vector_form(op.scalar)]
+
+
+# --- expressions ---------------------------------------------------------------------------------
+
+EXTREMES = [np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-30, -1e-30, 0.5, -0.5, 1.5, -2.5, 87.0, -87.0]
+WIDTHS = [16, 8, 4, 2, 1]
+
+
+def kinds_of(op: Op) -> list[str]:
+    """What its arguments are: bits or floats; none if it takes neither."""
+    kinds = [[a.dtype.kind for a in s.args] for s in samples(op)]
+    return next((k for k in kinds if set(k) <= {"f", "b"}), [])
+
+
+def attributes(op: Op) -> dict[str, Any]:
+    return samples(op)[-1].attrs({}) if op.defaults else {}
+
+
+def pairs() -> tuple[Array, Array]:
+    """Every number beside every other."""
+    some = np.array([*EXTREMES, *np.random.default_rng(0).normal(0, 3, 19)], np.float32)
+    x, y = np.meshgrid(some, some)
+    return x.reshape(-1), y.reshape(-1)
+
+
+def emit_all(w: Writer, block: ir.Value, ops: Sequence[Op], width: int) -> None:
+    """One row of the result for each op, of two rows of numbers."""
+    b = w.builder
+    out, numbers = w.load_pointer(block, 0), w.load_pointer(block, 1)
+    count, kind = w.load_word(block, 2), ir.VectorType(FLOAT, width) if width > 1 else FLOAT
+
+    def step(i: ir.Value, _: object) -> None:
+        places = (w.item(numbers, w.add(i, w.mul(count, half))) for half in range(2))
+        x, y = (b.load(at, typ=kind, align=4) for at in places)
+        zero = constant(FLOAT, 0, width)
+        truths = [b.fcmp_ordered(">", v, zero) for v in (x, y)]
+        for number, op in enumerate(ops):
+            floats, bits = iter([x, y]), iter(truths)
+            args = [next(bits if k == "b" else floats) for k in kinds_of(op)]
+            value = expression.write(op.scalar or "", w, args, attributes(op), width)
+            if value.type != kind:
+                value = b.select(value, constant(FLOAT, 1, width), zero)
+            b.store(value, w.item(out, w.add(i, w.mul(count, number))), align=4)
+
+    w.loop(0, count, step, step=width)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_an_expression_is_its_op_at_any_width(width: int) -> None:
+    able = [op for op in FORMS if kinds_of(op)]
+    assert {"sign", "clip", "where", "logical_not", "gelu"} <= {op.name for op in able}
+    name, (x, y) = f"expressions{width}", pairs()
+    code = compiled(
+        *vector_kernel(name, emit_all, {"lanes": width, "width": width, "ops": able}), name
+    )
+    out = np.full((len(able), x.size), 7, np.float32)
+    numbers = np.stack([x, y])
+    block = np.array([out.ctypes.data, numbers.ctypes.data, x.size], np.int64)
+    ctypes.CFUNCTYPE(None, ctypes.c_void_p)(load(name, code))(block.ctypes.data)
+    for op, got in zip(able, out, strict=True):
+        floats, bits = iter([x, y]), iter([x > 0, y > 0])
+        args = [next(bits if k == "b" else floats) for k in kinds_of(op)]
+        with np.errstate(all="ignore"):
+            want = np.asarray(op.compute(*args, **attributes(op))).astype(np.float32)
+        np.testing.assert_allclose(got, want, rtol=3e-6, atol=1e-6, err_msg=op.name)
+
+
+# --- kernels -------------------------------------------------------------------------------------
+
+POSITIVE = (ops.log, ops.sqrt, ops.rsqrt, ops.reciprocal)
+
+
+def takes_floats(op: Op) -> bool:
+    return set(kinds_of(op)) == {"f"} and op.infer(
+        *(tensor("float32", 2) for _ in kinds_of(op)), **attributes(op)
+    ) == (tensor("float32", 2),)
+
+
+FUSED = [op for op in FORMS if takes_floats(op)]
+
+
+def everything(b: Builder, x: Atom, other: Atom) -> Var:
+    """The sum of what every op makes of moderate numbers, so that a wrong one shows."""
+    positive = b.emit(ops.add, b.emit(ops.abs_, x), Const(np.float32(0.5)))
+    total: Atom = Const(np.float32(0))
+    for op in FUSED:
+        first = positive if op in POSITIVE else x
+        by = positive if op is ops.div else other
+        args = (first, by)[: len(kinds_of(op))]
+        total = b.emit(ops.add, total, b.emit(op, *args, **attributes(op)))
+    assert isinstance(total, Var)
+    return total
+
+
+def product(b: Builder, x: Var, y: Var, bias: Var) -> Var:
+    return everything(b, b.emit(ops.matmul, x, y), bias)
+
+
+def image(b: Builder, x: Var, w: Var, bias: Var, **attrs: Any) -> Var:
+    return everything(b, b.emit(ops.conv2d, x, w, layout="NHWC", **attrs), bias)
+
+
+def rows(b: Builder, x: Var, bias: Var) -> Var:
+    """Of vectors, and of one number a row."""
+    mean = b.emit(ops.reduce_mean, x, axes=(1,), keepdims=True)
+    wide = everything(b, b.emit(ops.sub, x, mean), bias)
+    return b.emit(ops.add, wide, everything(b, mean, Const(np.float32(0.25))))
+
+
+def heads(b: Builder, q: Var, k: Var, v: Var, mask: Var) -> Var:
+    """Weights of heads, small ones, so that the rounding of a sum does not show in the exponent."""
+    scores = everything(b, b.emit(ops.matmul, q, k), mask)
+    small = b.emit(ops.mul, scores, Const(np.float32(1 / 64)))
+    return b.emit(ops.matmul, b.emit(ops.softmax, small, axis=3), v)
+
+
+KERNELS = {
+    "product": Case(matmul.TEMPLATE, product, ((N, 9), (9, 37), (37,)), ({"N": 5},), (1, 2)),
+    "rows": Case(row.TEMPLATE, rows, ((N, S), (S,)), ({"N": 3, "S": 37},)),
+    "conv": Case(
+        conv.TEMPLATE,
+        image,
+        ((N, H, W, 3), (21, 3, 2, 2), (21,)),
+        ({"N": 2, "H": 4, "W": 5},),
+        (1, 2),
+    ),
+    "depthwise": Case(
+        depthwise.TEMPLATE,
+        partial(image, groups=21),
+        ((N, H, W, 21), (21, 1, 2, 2), (21,)),
+        ({"N": 2, "H": 4, "W": 5},),
+        (1, 2),
+    ),
+    "attention": Case(
+        attention.TEMPLATE,
+        heads,
+        ((2, 2, S, 8), (2, 2, 8, N), (2, 2, N, 8), (S, N)),
+        ({"S": 3, "N": 37},),
+    ),
+}
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: f"lanes{t.lanes}")
+@pytest.mark.parametrize("name", KERNELS)
+def test_every_op_in_a_kernel_of_another(name: str, target: Target) -> None:
+    case = KERNELS[name]
+    check(case, case.template.default(case.workload(), target), target)
