@@ -16,7 +16,7 @@ from onnx import (
 )
 
 from bucketize.errors import BucketizeError, UnknownRankError, UnsupportedModelError
-from bucketize.ir import Atom, Builder, Function, Var
+from bucketize.ir import Atom, Builder, Const, Function, Var
 from bucketize.onnx.function import (
     Attributes,
     Key,
@@ -106,6 +106,8 @@ class Translation:
     """Of values, as far as the model declares them."""
     scaled: dict[Atom, Scaled] = field(default_factory=dict)
     """What floats were integers before."""
+    turned: dict[tuple[Const, tuple[int, ...]], Const] = field(default_factory=dict)
+    """Constants whose axes are in another order."""
     postpone: Postpone | None = None
     """What to do with a node that only a run can convert."""
 
@@ -248,7 +250,8 @@ class Translation:
         builder.origin = (self.title(node),)
         kept = self.precision, self.weights, self.ranks.get(node.output[0])
         named = sum(map(bool, node.output))
-        view = Node(tuple(inputs), attrs, len(node.output), builder, *kept, named, self.scaled)
+        known = self.scaled, self.turned
+        view = Node(tuple(inputs), attrs, len(node.output), builder, *kept, named, *known)
         made = convert(view)
         if attrs:
             raise Unread(f"the attribute {', '.join(attrs)} is not supported")
