@@ -277,7 +277,7 @@ def test_groups_that_do_not_share_the_channels_are_refused():
     graph = "(float[N, 4, H, W] x, float[6, 4, 3, 2] w) => (y) { y = Conv<group = %d>(x, w) }"
     for group in (0, -1, 3):
         error = fails(parse(graph % group), "groups|extents differ", TypeRelError)
-        assert error.__notes__[-1] == "from ONNX node 'y' (Conv)"
+        assert error.notes[-1] == "from ONNX node 'y' (Conv)"
 
 
 RANGE = "(float[N] x) => (y) <%s a = {%s}, %s b = {%s}, %s c = {%s}> { y = Range(a, b, c) }"
@@ -291,7 +291,7 @@ def test_ranges_without_end_are_refused():
     model = a_range("int64", -(2**63), 2**63 - 1, 1)
     fails(model, "elements from .*: no axis is that long", TypeRelError)
     error = fails(a_range("float", 0, 1, 0), "no number of steps of 0.0", TypeRelError)
-    assert error.__notes__[-1] == "from ONNX node 'y' (Range)"
+    assert error.notes[-1] == "from ONNX node 'y' (Range)"
 
 
 def test_a_range_too_large_to_be_held_is_left_to_run_time():
@@ -320,10 +320,10 @@ def test_an_operand_that_is_left_out():
 def test_a_type_error_names_the_node():
     model = parse("(float[N, 2] x, float[3] z) => (y) { [sum] y = Add(x, z) }")
     error = fails(model, "extents differ: 2 and 3", TypeRelError)
-    assert error.__notes__[-1] == "from ONNX node 'sum' (Add)"
+    assert error.notes[-1] == "from ONNX node 'sum' (Add)"
     model.graph.node[0].name = ""
     error = fails(model, "extents differ", TypeRelError)
-    assert error.__notes__[-1] == "from ONNX node 'y' (Add)"
+    assert error.notes[-1] == "from ONNX node 'y' (Add)"
 
 
 NEGATIVE = {

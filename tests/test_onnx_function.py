@@ -115,7 +115,7 @@ def test_what_is_in_a_function_leads_back_to_the_node_that_calls_it():
     bad = "g (a) => (b) { i = Constant<value_ints = [3]>() [deep] b = Reshape(a, i) }"
     error = fails(model_of("(float[2, 4] x) => (y) { [outer] y = my.f(x) }", inner, bad),
                   r"\[2, 4\] has 8 elements, not 3", TypeRelError)  # fmt: skip
-    assert [n for n in error.__notes__ if n.startswith("from")] == [
+    assert [n for n in error.notes if n.startswith("from")] == [
         "from ONNX node 'outer/in/deep' (Reshape)",
         "from ONNX node 'outer/in' (my.g)",
         "from ONNX node 'outer' (my.f)",

@@ -305,7 +305,7 @@ def test_a_loop_carries_one_dtype():
     text = GROWS.replace("h2 = Concat <axis = 0> (h, x)", "h2 = Cast <to = 11> (h)")
     with pytest.raises(BucketizeError, match="dtypes differ") as caught:
         from_onnx(parse(text))
-    assert "what a loop carries keeps its dtype, and whether" in "".join(caught.value.__notes__)
+    assert "what a loop carries keeps its dtype, and whether" in "".join(caught.value.notes)
 
 
 DECODER = """(int64 n, float[B, 1, 8] x, float[B, P, 8] past, float[8, 8] w)

@@ -116,7 +116,7 @@ def _refusal(
     except Lost:  # and told is why, unless it was left
         pass
     except (Unsupported, BucketizeError) as e:
-        reason = str(e)
+        reason = e.args[0]
     reason = reason or "; ".join(trial.told())
     for name, type_ in there.items():  # the reason, not the trial
         reason = reason.replace(str(type_), str(unranked[name].type))

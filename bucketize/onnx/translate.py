@@ -193,7 +193,7 @@ class Translation:
             del scope.builder.body[begin:]
             results = self.postpone and self.postpone(self, node, scope)
             if results is None:
-                reason = _unranked(node, scope) or str(e)
+                reason = _unranked(node, scope) or e.args[0]
                 short_weights = "" if self.weights == "float32" else SHORT_WEIGHTS
                 raise Unsupported(reason + short_weights) from e
             return results
