@@ -83,7 +83,7 @@ def _settle_rank(t: Translation, node: NodeProto, scope: Scope) -> bool:
     if not unranked:
         return False
     seen = scope.values if any(subgraphs(node)) else around  # there may be many values
-    inside = Scope(seen, Builder(), scope.used, [])
+    inside = Scope(seen, Builder(), scope.used)
     reasons = [_refusal(t, node, inside, unranked, r) for r in range(LIKELY_RANK + 1)]
     if all(reasons):
         more = range(LIKELY_RANK + 1, MOST_RANK + 1)
@@ -110,7 +110,7 @@ def _refusal(
     values = {**scope.values, **{n: Var(n, type_) for n, type_ in there.items()}}
     reason = ""
     try:
-        trial.results(node, Scope(values, Builder(), scope.used, []))
+        trial.results(node, Scope(values, Builder(), scope.used))
     except (UnknownRankError, Untold):
         return None
     except Lost:  # and told is why, unless it was left

@@ -26,6 +26,7 @@ from bucketize.onnx.function import (
     defaults_of,
     key_of,
     makes,
+    needed,
     reads,
     subgraphs,
 )
@@ -77,12 +78,10 @@ class Fault(NamedTuple):
 class Scope:
     """The values by name of a graph or function, where to emit, and which names are read."""
 
-    def __init__(
-        self, values: Values, builder: Builder, results: Iterable[str], nodes: Iterable[NodeProto]
-    ) -> None:
+    def __init__(self, values: Values, builder: Builder, used: set[str]) -> None:
         self.values = values
         self.builder = builder
-        self.used = set(results).union(*map(reads, nodes))
+        self.used = used
 
 
 @dataclass
@@ -123,11 +122,13 @@ class Translation:
         self, name: str, graph: GraphProto, outer: Values, inputs: Values, builder: Builder
     ) -> list[Atom | None]:
         """What a graph makes of its inputs, if it also sees the values of `outer`."""
-        values: Values = {**outer, **constants(graph), **inputs}
+        held = [t.name for t in graph.initializer]
+        check_different("initializer", held)
+        check_different("value", [*{*held, *inputs} - outer.keys(), *makes(graph.node)])
+        nodes, used = needed(graph.node, [o.name for o in graph.output])
+        values: Values = {**outer, **constants(graph, used), **inputs}
         self.ranks |= _declared_ranks(graph)
-        scope = Scope(values, builder, [o.name for o in graph.output], graph.node)
-        check_different("value", [*values.keys() - outer.keys(), *makes(graph.node)])
-        self._convert_all(graph.node, scope)
+        self._convert_all(nodes, Scope(values, builder, used))
         if not all(o.name for o in graph.output):
             raise UnsupportedModelError(f"an output of {name} has no name")
         return [_find(values, o.name, f"the output of {name}") for o in graph.output]
@@ -282,7 +283,8 @@ class Translation:
             ranks={f: self.ranks[o] for f, o in results if o in self.ranks},
         )
         values: Values = dict(zip(function.input, inputs, strict=False))
-        inside._convert_all(nodes, Scope(values, scope.builder, function.output, nodes))
+        used = set(function.output).union(*map(reads, nodes))
+        inside._convert_all(nodes, Scope(values, scope.builder, used))
         return [
             _find(values, name, f"the output of {key}") if output in scope.used else None
             for name, output in results
