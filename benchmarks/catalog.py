@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -154,6 +154,7 @@ DETECTED = ("boxes", "labels", "scores")
 IMAGES: Sequence[Sizes] = [{"N": 1, "H": 96, "W": 96}, {"N": 1, "H": 224, "W": 224}]
 WORD, SEEN = Input(("B", "S"), "words"), Input(("B", "S"), "ones")
 TOKENS: Sequence[Sizes] = [{"B": 1, "S": 16}, {"B": 1, "S": 128}]
+SOUNDS: Sequence[Sizes] = [{"B": 1, "T": 4000}, {"B": 1, "T": 16000}]
 TEXT = {"input_ids": WORD, "attention_mask": SEEN}
 SMALL = {"vocab_size": WORDS, "hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 4}
 HEADED = {**SMALL, "intermediate_size": 1024}
@@ -164,6 +165,13 @@ def image_model(name: str) -> Architecture:
     return Architecture(partial(vision, name), {"x": IMAGE}, IMAGES)
 
 
+def speech_model(name: str) -> Architecture:
+    """A model of sound of any length."""
+    return Architecture(
+        partial(language, name, **HEADED), {"input_values": Input(("B", "T"))}, SOUNDS
+    )
+
+
 def text_model(name: str, **config: Any) -> Architecture:
     """A model of sequences of any length."""
     return Architecture(partial(language, name, **config), TEXT, TOKENS)
@@ -172,6 +180,11 @@ def text_model(name: str, **config: Any) -> Architecture:
 def found_boxes(found: Any) -> Any:
     """What a detector found in its only image: boxes, labels, scores."""
     return tuple(found[0][name] for name in DETECTED)
+
+
+def found_masks(found: Any) -> Any:
+    """The same, and which of the pixels are its."""
+    return (*found_boxes(found), found[0]["masks"])
 
 
 def detector(name: str) -> Architecture:
@@ -207,6 +220,8 @@ ARCHITECTURES: Mapping[str, Architecture] = {
             *("mobilenet_v3_small", "regnet_y_400mf", "convnext_tiny"),
         )
     },
+    "swin": image_model("swin_t"),
+    "swin_v2": image_model("swin_v2_t"),
     "vit": Architecture(
         partial(
             vision,
@@ -257,6 +272,9 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     ),
     "ssdlite": detector("ssdlite320_mobilenet_v3_large"),
     "fasterrcnn": detector("fasterrcnn_mobilenet_v3_large_320_fpn"),
+    "maskrcnn": replace(
+        detector("maskrcnn_resnet50_fpn"), take=found_masks, outputs=(*DETECTED, "masks")
+    ),
     "crnn": Architecture(
         partial(reader, "LSTM"),
         {"x": Input(("N", 1, 32, "W"))},
@@ -302,9 +320,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
         {"input_features": Input(("B", 80, 400))},  # it takes no other length
         [{"B": 1}, {"B": 2}],
     ),
-    "wav2vec2": Architecture(
-        partial(language, "Wav2Vec2Model", **HEADED),
-        {"input_values": Input(("B", "T"))},
-        [{"B": 1, "T": 4000}, {"B": 1, "T": 16000}],
-    ),
+    "wav2vec2": speech_model("Wav2Vec2Model"),
+    "hubert": speech_model("HubertModel"),
+    "wavlm": speech_model("WavLMModel"),
 }

@@ -7,7 +7,27 @@ from difflib import get_close_matches
 
 
 class BucketizeError(Exception):
-    """The root of every error that bad input or a bad environment can cause."""
+    """The root of every error that bad input or a bad environment can cause.
+
+    `str` of it is the `message`, which says what disagrees, and below it the `notes`, a line for
+    each layer that knew more of where. They are kept here, not as Python's own: those are in no
+    `str`, where logs and notebooks look, and if they were a traceback would show them twice.
+    """
+
+    notes: tuple[str, ...] = ()
+    """What `add_note` added, inner layers first."""
+
+    @property
+    def message(self) -> str:
+        """What is wrong, without the notes."""
+        return super().__str__()
+
+    def add_note(self, note: str, /) -> None:
+        """Say more of where it happened."""
+        self.notes = (*self.notes, note)
+
+    def __str__(self) -> str:
+        return "\n  ".join([self.message, *self.notes])
 
 
 class ArgumentError(BucketizeError, TypeError):

@@ -21,6 +21,7 @@ from bucketize.types import (
     TensorType,
     Type,
     UnrankedType,
+    followed,
     maximum,
     minimum,
     product,
@@ -169,7 +170,7 @@ class Op:
         """The shapes of the results; None if nobody knows how many axes there are."""
         try:
             seen = [_seen(t) if i in self.reads else t.shape for i, t in enumerate(types)]
-            return [tuple(shape) for shape in self.each(self.shape(*seen, **attrs))]
+            return [tuple(map(followed, s)) for s in self.each(self.shape(*seen, **attrs))]
         except UnknownRankError:
             if self.unranked is None:
                 return None
@@ -187,7 +188,7 @@ class Op:
         if not isinstance(size, int) or size > MAX_VALUE:
             return None
         value = self.value(*types, **attrs)
-        return value and tuple(d if _fits(d, dtype) else ANY for d in value)
+        return value and tuple(followed(d) if _fits(d, dtype) else ANY for d in value)
 
     def run_time_shapes(self, *args: Array, **attrs: Any) -> tuple[tuple[int, ...], ...]:
         """The shape function: the same rule read over integers, or over values if it must be."""

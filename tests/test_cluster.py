@@ -210,7 +210,7 @@ def test_what_fails_on_a_worker_is_an_error_that_names_it() -> None:
     client.failure = TuneError("refused")
     with pytest.raises(TuneError, match="refused") as e:
         echo(client, "a")
-    assert e.value.__notes__ == ["on the worker tcp://w:0"]
+    assert e.value.notes == ("on the worker tcp://w:0",)
 
 
 def test_who_is_asked_first() -> None:
@@ -518,7 +518,7 @@ def test_a_killed_client_and_a_killed_scheduler_keep_the_rows(
     with connected(processes.address) as client, pytest.raises(GoneError) as e:
         tune(module(), log=log, client=client, progress=kill, **{**GRID, "trials": 60})
     assert "the Dask scheduler at tcp://127.0.0.1" in str(e.value)
-    (note,) = e.value.__notes__
+    (note,) = e.value.notes
     added = len(rows(log)) - len(kept)
     assert added > 3
     assert (

@@ -7,11 +7,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from agreement import agree
 
+import bucketize
+from bucketize import ops
 from bucketize.errors import KernelError, TypeRelError
+from bucketize.interpret import evaluate_module
+from bucketize.ir import Builder, Module, Var
 from bucketize.kernel.cost import seconds
 from bucketize.kernel.emit.expression import operations
-from bucketize.kernel.gemm.cost import tiles_of
+from bucketize.kernel.gemm.cost import at_bounds, between, tiles_of
 from bucketize.kernel.gemm.matmul import balanced
 from bucketize.kernel.gemm.schedule import HIGH
 from bucketize.kernel.loops.cost import FITTED, KINDS, Steps
@@ -19,7 +24,8 @@ from bucketize.kernel.target import host
 from bucketize.kernel.template import TEMPLATES, Implementation, Template
 from bucketize.kernel.templates import candidates
 from bucketize.kernel.workload import Workload
-from bucketize.types import Symbol, evaluate
+from bucketize.types import Symbol, bounds, evaluate, tensor
+from dispatchers import log_dispatcher
 from tests.test_kernel_bytes import SIGNS, H, N, W, by_filters, by_known
 from tests.test_kernel_loops import CASES as LOOPS
 from tests.test_kernel_loops import workload_of
@@ -129,3 +135,21 @@ def test_tiles_are_priced_as_they_are_cut(most):
     tiles = balanced(Symbol("M"), most, HIGH)["tiles"]
     cut = [evaluate(tiles, {"M": int(m)}) for m in rows]
     assert tiles_of(rows.astype(float), np.array(float(most))).tolist() == cut
+
+
+def test_what_has_no_value_at_likely_sizes_keeps_the_usual_kernel() -> None:
+    """Divided by 0 in a whole bucket, or on the way from one end of it to the other."""
+    span, out = Symbol("T", 1, 64), Builder()
+    x = Var("x", tensor("float32", span, 8))
+    y = out.emit(ops.reshape, x, newshape=(span // 8, 8 * span // (span // 8)))
+    z = out.emit(ops.matmul, y, out.emit(ops.transpose, y, axes=(1, 0)))
+    mod = bucketize.dispatch(Module({"main": out.function("main", [x], [z])}), log_dispatcher)
+    exe = bucketize.compile(mod, lazy=True)
+    for size in (8, 24, 32):
+        rows = np.random.default_rng(0).standard_normal((size, 8), "f4")
+        agree(exe.run(x=rows), evaluate_module(mod, rows), 1e-5)
+    with pytest.raises(TypeRelError, match=r"8\*T divided by 0, in main\[T=2..3\]"):
+        exe.run(x=np.ones((3, 8), "f4"))
+    dim = 8 * span // (Symbol("U", 0, 9) // 4)
+    assert at_bounds(dim, 0.0) == between(*bounds(dim), 0.0)
+    assert at_bounds(dim, 1.0) == 256

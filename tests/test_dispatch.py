@@ -357,7 +357,7 @@ def test_a_dispatchers_own_error_names_it() -> None:
 
     with pytest.raises(DispatchError, match="no idea") as e:
         dispatch(module(Symbol("N", 1, 8)), broken)
-    assert e.value.__notes__ == ["from dispatcher broken"]
+    assert e.value.notes == ("from dispatcher broken",)
 
 
 def test_what_a_dispatcher_stumbles_over_is_an_error_of_it() -> None:
@@ -420,7 +420,7 @@ def test_illegal_profiles(profiles: list[Profile], message: str) -> None:
 def test_a_profile_that_does_not_fit_is_named() -> None:
     with pytest.raises(BucketizeError) as e:
         dispatch(module(3), lambda shapes: [Profile({"data": (4,)}, {}, {}, "big")])
-    assert e.value.__notes__ == ["in profile 'big'"]
+    assert e.value.notes == ("in profile 'big'",)
 
 
 def test_as_many_profiles_as_there_may_be_and_one_from_0() -> None:
@@ -437,6 +437,6 @@ def test_a_bucket_whose_sizes_are_not_legal_is_named() -> None:
     mod = dispatch(Module({"main": out.function("main", [x], [y])}), log_dispatcher)
     with pytest.raises(BucketizeError) as caught:
         show(mod)
-    assert caught.value.__notes__[-1] == (
+    assert caught.value.notes[-1] == (
         "in main[W=1]: bounds may leave out its sizes, bounds={...} or --dim SYMBOL=LO..HI"
     )

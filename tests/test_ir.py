@@ -92,7 +92,7 @@ def test_an_ill_typed_binding_names_its_op_and_types():
     x = Var("x", tensor("float32", N, 4))
     with pytest.raises(TypeRelError, match="4 and 3") as e:
         Builder().emit(add, x, Const(np.ones((2, 3), np.float32)))
-    assert e.value.__notes__ == ["in add(float32[N, 4], float32[2, 3])"]
+    assert e.value.notes == ("in add(float32[N, 4], float32[2, 3])",)
 
 
 def test_attributes_are_checked():

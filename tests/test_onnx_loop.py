@@ -291,21 +291,19 @@ def test_a_graph_of_other_inputs():
 
 
 def test_what_cannot_be_converted_inside_is_listed_once():
-    nodes = "z = RandomNormalLike (h2)\n    s = Hardmax (z)"
+    nodes = "z = TfIdfVectorizer (h2)\n    s = Hardmax (z)"
     text = GROWS.replace("s = ReduceSum <keepdims = 0> (h2)", nodes)
     with pytest.raises(UnsupportedModelError) as caught:
         from_onnx(parse(text))
-    assert "1 x ai.onnx 17 RandomNormalLike: no converter for this operator (z)" in str(
-        caught.value
-    )
-    assert str(caught.value).count("RandomNormalLike") == 1
+    assert "1 x ai.onnx 17 TfIdfVectorizer: no converter for this operator (z)" in str(caught.value)
+    assert str(caught.value).count("TfIdfVectorizer") == 1
 
 
 def test_a_loop_carries_one_dtype():
     text = GROWS.replace("h2 = Concat <axis = 0> (h, x)", "h2 = Cast <to = 11> (h)")
     with pytest.raises(BucketizeError, match="dtypes differ") as caught:
         from_onnx(parse(text))
-    assert "what a loop carries keeps its dtype, and whether" in "".join(caught.value.__notes__)
+    assert "what a loop carries keeps its dtype, and whether" in "".join(caught.value.notes)
 
 
 DECODER = """(int64 n, float[B, 1, 8] x, float[B, P, 8] past, float[8, 8] w)

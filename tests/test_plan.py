@@ -269,7 +269,7 @@ def test_an_extent_below_zero_is_an_error_before_a_byte_is_touched() -> None:
     assert run(fn, np.zeros(64, np.float32))[0].shape == (0, 2)
     with pytest.raises(ShapeError, match=r"^a negative extent in \[-1, 2\]") as e:
         run(fn, np.zeros(65, np.float32))
-    in_op, at = e.value.__notes__
+    in_op, at = e.value.notes
     assert in_op.startswith("in full(")
     assert at == "at N=65: -N + 64 must be at least 0, got -1 and 0"
     assert isinstance(e.value.__cause__, TypeRelError)
@@ -281,7 +281,7 @@ def test_a_window_that_does_not_fit_stays_an_error_of_types() -> None:
     fn = b.function("main", [x], [b.emit(ops.max_pool2d, x, kernel=(3, 1), strides=(1, 1))])
     with pytest.raises(TypeRelError, match="a window of 3") as e:
         run(fn, np.zeros((1, 1, 2, 8), np.float32))
-    assert e.value.__notes__[-1] == "at N=2: N - 3 must be at least 0, got -1 and 0"
+    assert e.value.notes[-1] == "at N=2: N - 3 must be at least 0, got -1 and 0"
 
 
 @pytest.mark.parametrize(
@@ -300,7 +300,7 @@ def test_extents_that_disagree_are_named(emit: Any, note: str) -> None:
     fn = b.function("main", [x, y], [emit(b, x, y)])
     with pytest.raises(TypeRelError, match="extents differ") as e:
         run(fn, np.zeros((3, 4), np.float32), np.zeros((2, 4), np.float32))
-    assert re.search(note, e.value.__notes__[-1])
+    assert re.search(note, e.value.notes[-1])
 
 
 def test_a_tensor_that_no_memory_holds_is_an_error() -> None:
@@ -322,7 +322,7 @@ def test_broadcasting_that_types_leave_open_is_checked_at_run_time() -> None:
         np.testing.assert_array_equal(exe.run(a, c)[0], a + c)
     with pytest.raises(TypeRelError, match="extents differ: 4 and 3") as e:
         exe.run(np.ones((4, 3), np.float32), np.ones((3, 3), np.float32))
-    assert "at K=3, N=4" in e.value.__notes__
+    assert "at K=3, N=4" in e.value.notes
     np.testing.assert_array_equal(
         exe.run(*[np.ones((2, 3), np.float32)] * 2)[0], np.full((2, 3), 2)
     )

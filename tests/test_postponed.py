@@ -231,7 +231,7 @@ def test_a_run_names_the_node_whose_operand_has_a_wrong_rank(graph):
     for run in (bucketize.compile(module).run, functools.partial(evaluate_module, module)):
         with pytest.raises(TypeRelError) as e:
             run(IMAGE[0])
-        assert e.value.__notes__[0].endswith("(float32[...]) (node y)")
+        assert e.value.notes[0].endswith("(float32[...]) (node y)")
 
 
 SCAN = "(float[] x) => (y) {{ y = Scan<num_scan_inputs = 1, body = b {}>(x) }}"

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import parser
+from onnx import numpy_helper, parser
 from test_vector_templates import TARGETS, Case, N, check, legal
 
 import bucketize
@@ -163,8 +163,6 @@ GRAPH = """<ir_version: 8, opset_import: ["" : 17]>
 
 
 def model(w: Array) -> Any:
-    from onnx import numpy_helper
-
     proto = parser.parse_model(GRAPH)
     held = {"w": w, "v": drawn(9, 40, seed=1), "c": drawn(9, seed=2)}
     proto.graph.ClearField("initializer")
@@ -201,3 +199,35 @@ def test_weights_without_a_size_have_no_int8() -> None:
     with pytest.raises(UnsupportedModelError, match="weights that are not finite have no int8"):
         bucketize.from_onnx(model(w), weights="int8")
     assert formats(bucketize.from_onnx(model(w), weights="bfloat16"))[0] == "bfloat16"
+
+
+@pytest.mark.parametrize("weights", SHORT)
+@pytest.mark.parametrize(
+    "node",
+    ["y = Gemm<transB = 1>(x, v)", "t = Transpose(v) y = MatMul(x, t)", "y = Gemm(x, w)"],
+)
+def test_matrices_are_known_whichever_way_they_lie(node: str, weights: str) -> None:
+    """As rows or columns; they leave rounded, also from a module that nothing simplified."""
+    text = f"""<ir_version: 8, opset_import: ["" : 17]>
+        net (float[N, 24] x) => (y) <float[24, 9] w, float[9, 24] v> {{ {node} }}"""
+    proto, w = parser.parse_model(text), drawn(24, 9)
+    proto.graph.ClearField("initializer")
+    held = {"w": w, "v": np.ascontiguousarray(w.T)}
+    proto.graph.initializer.extend(numpy_helper.from_array(a, n) for n, a in held.items())
+    mod = bucketize.from_onnx(proto, weights=weights)
+    assert formats(mod) == [weights]
+    x = drawn(5, 24, seed=1)
+    (got,) = evaluate_module(bucketize.from_onnx(bucketize.to_onnx(mod)), x)
+    np.testing.assert_allclose(got, x @ rounded(w, weights), rtol=0, atol=1e-5)
+
+
+def test_a_matrix_that_several_nodes_turn_is_one_constant() -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+        net (float[N, 9] x) => (y)
+        { a = Gemm<transB = 1>(x, v) t = Transpose(v) b = MatMul(a, t) y = MatMul(b, v) }"""
+    proto = parser.parse_model(text)
+    proto.graph.initializer.append(numpy_helper.from_array(drawn(9, 9), "v"))
+    mod = bucketize.from_onnx(proto)
+    first, second, third = (b.args[1] for b in mod.main.body if b.op is ops.matmul)
+    assert first is second
+    assert first is not third

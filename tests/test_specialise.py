@@ -120,7 +120,7 @@ def test_what_no_symbol_can_be_held_to(held: Any, error: type[Exception], messag
 def test_a_size_at_which_the_model_is_not_legal_is_named() -> None:
     with pytest.raises(TypeRelError, match="2 and 3") as caught:
         specialise(illegal_at_2(), N=2)
-    assert "with N=2" in caught.value.__notes__
+    assert "with N=2" in caught.value.notes
     assert specialise(illegal_at_2(), N=1).main.results[0].type.shape == (3,)
 
 

@@ -762,7 +762,7 @@ def test_lower_names_the_transform_that_fails() -> None:
     fn = b.function("main", [], [b.emit(ops.add, either, const(5))])
     with pytest.raises(TypeRelError, match="extents differ: 4 and 5") as e:
         lower(fn)
-    assert "while running fold_if" in e.value.__notes__
+    assert "while running fold_if" in e.value.notes
 
 
 def test_constants_that_cannot_be_computed_stay_for_the_run_to_refuse() -> None:

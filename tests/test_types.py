@@ -262,11 +262,16 @@ def test_evaluating_names_what_is_unknown():
         evaluate(N + M, {"N": 2})
 
 
-def test_division_by_zero():
+@pytest.mark.parametrize("divide", [operator.floordiv, operator.mod])
+def test_division_by_zero(divide):
+    """Written or found out when sizes are put in, where all is integers by then."""
     with pytest.raises(TypeRelError, match="N divided by 0"):
-        N // 0
-    with pytest.raises(TypeRelError, match="N divided by 0"):
-        N % 0
+        divide(N, 0)
+    for sizes in ({"N": 5, "K": 0}, {"N": N, "K": 0}):
+        with pytest.raises(TypeRelError, match=r"(5|N) divided by 0"):
+            substitute(divide(N, K), sizes)
+    with pytest.raises(TypeRelError, match="5 divided by 0"):
+        evaluate(divide(N, K), {"N": 5, "K": 0})
 
 
 # --- meet and join -----------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -52,7 +52,7 @@ class Group(click.Group):
             e.show()
             sys.exit(2)
         except click.ClickException as e:
-            tell(e.format_message(), [hint(e)] if isinstance(e, click.UsageError) else [])
+            tell(e.format_message() + (hint(e) if isinstance(e, click.UsageError) else ""))
             sys.exit(2)
         except click.Abort:
             click.echo("interrupted", err=True)
@@ -67,13 +67,13 @@ class Group(click.Group):
             except (BucketizeError, *PATH_ERRORS) as e:
                 if ctx.params["debug"]:
                     raise
-                tell(message(e), getattr(e, "__notes__", ()))
+                tell(message(e))
                 ctx.exit(2)
 
 
-def tell(error: str, notes: Iterable[str]) -> None:
-    """Print an error, and below it what outer layers know of it, inner first."""
-    click.echo("\n".join([f"error: {error}", *("  " + note for note in notes)]), err=True)
+def tell(error: str) -> None:
+    """Print an error."""
+    click.echo(f"error: {error}", err=True)
 
 
 def message(error: BaseException) -> str:
@@ -84,8 +84,8 @@ def message(error: BaseException) -> str:
 
 
 def hint(error: click.UsageError) -> str:
-    """Where to read how the command is used."""
-    return f"see {error.ctx.command_path if error.ctx else 'bucketize'} --help"
+    """A line that says where to read how the command is used."""
+    return f"\n  see {error.ctx.command_path if error.ctx else 'bucketize'} --help"
 
 
 def show_warning(message: str) -> None:

@@ -250,7 +250,7 @@ def copy_block(
 
 def illegal(fn: Function, error: BucketizeError, params: Sequence[Var] | None = None) -> Function:
     """A function, or a block, whose run is an error: at the sizes that lead to it, `fn` is one."""
-    reason = ", ".join([str(error), *(n.rstrip() for n in getattr(error, "__notes__", ()))])
+    reason = ", ".join([error.message, *(n.rstrip() for n in error.notes)])
     out = Builder()
     made = out.emit_all(ILLEGAL, reason=reason, types=tuple(_rank_only(r.type) for r in fn.results))
     return out.function(fn.name, fn.params if params is None else params, made)

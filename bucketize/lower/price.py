@@ -62,15 +62,20 @@ def default_of(workload: Workload, target: Target) -> Implementation:
     Or another one, if it is expected to take less within the bounds of the symbols.
     """
     first, *others = candidates(workload)
-    chosen = Implementation(first.name, first.default(workload, target))
+    usual = Implementation(first.name, first.default(workload, target))
     points = typical(workload) if others and first.cost is not None else []
     if not points:
-        return chosen
-    least = _mean_log(workload, chosen, points, target) + math.log(LESS)
-    for template in others:
-        made = Implementation(template.name, template.default(workload, target))
-        if template.cost is not None and (log := _mean_log(workload, made, points, target)) < least:
-            chosen, least = made, log
+        return usual
+    chosen = usual
+    try:
+        least = _mean_log(workload, usual, points, target) + math.log(LESS)
+        for template in (t for t in others if t.cost is not None):
+            made = Implementation(template.name, template.default(workload, target))
+            log = _mean_log(workload, made, points, target)
+            if log < least:
+                chosen, least = made, log
+    except TypeRelError:  # shapes have a value there, and something that they lead to has none
+        return usual
     return chosen
 
 

@@ -218,7 +218,7 @@ class _Export:
                 made = self._binding(scope, b)
             except (Unsupported, UnknownRankError) as e:
                 where = b.origin[0] if b.origin else f"in {self.entered[-1]}"
-                self.faults.setdefault(f"{b.op.name}: {e}", {})[where] = None
+                self.faults.setdefault(f"{b.op.name}: {e.args[0]}", {})[where] = None
                 made = tuple(scope.frame.name("lost") for _ in b.outs)
             for out, name in zip(b.outs, made, strict=True):
                 scope.bind(out, name)

@@ -11,7 +11,7 @@ from onnx import GraphProto, ModelProto, TensorShapeProto, ValueInfoProto
 
 from bucketize.errors import ArgumentError, BucketizeError, UnsupportedModelError, unknown_name
 from bucketize.ir import Module, Var
-from bucketize.onnx.function import check_different, function_key, functions, makes
+from bucketize.onnx.function import check_different, function_key, functions
 from bucketize.onnx.kind import type_of
 from bucketize.onnx.load import Source, load, opsets
 from bucketize.onnx.node import Unsupported
@@ -57,8 +57,6 @@ def from_onnx(
     names = [output.name for output in proto.graph.output]
     check_different("output", names)
     check_different("function", [str(function_key(f)) for f in proto.functions])
-    for f in proto.functions:
-        check_different("value", [*f.input, *makes(f.node)])
     own = functions(proto)
     translation = Translation(opsets(proto), precision, weights, own, postpone=postpone)
     main = translation.function("main", proto.graph, params, {})

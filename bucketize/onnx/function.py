@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeAlias
 from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto
 
 from bucketize.errors import UnsupportedModelError
-from bucketize.onnx.load import domain
+from bucketize.onnx.load import check_opset, domain, imported
 
 Attributes: TypeAlias = Mapping[str, AttributeProto]
 
@@ -73,8 +73,10 @@ def called(
     """The nodes of a function that make what is used of its results, attributes bound.
 
     Attributes that neither the node nor a default gives, and operands that it leaves out, are left
-    out inside, too.
+    out inside, too. Raises an error for a function that is none: one never called is not looked at.
     """
+    check_opset(f"the function {key_of(node)}", imported(function.opset_import))
+    check_different("value", [*function.input, *makes(function.node)])
     for what, mine, given in (
         ("inputs", function.input, node.input),
         ("outputs", function.output, node.output),
@@ -85,13 +87,21 @@ def called(
     given = {**defaults, **{a.name: a for a in node.attribute}}
     absent = {mine for mine, name in zip_longest(function.input, node.input) if not name}
     results = zip(function.output, node.output, strict=False)
-    wanted = {mine for mine, name in results if name in used}
-    kept = []
-    for inner in reversed(function.node):
-        if not wanted.isdisjoint(inner.output):
-            wanted.update(reads(inner))
-            kept.append(_bound(inner, given, absent))
-    return kept[::-1]
+    nodes, _ = needed(function.node, (mine for mine, name in results if name in used))
+    return [_bound(inner, given, absent) for inner in nodes]
+
+
+def needed(nodes: Sequence[NodeProto], results: Iterable[str]) -> tuple[list[NodeProto], set[str]]:
+    """The nodes in order that these results need, and all names that they and the results are.
+
+    What nothing needs is never looked at: exporters leave behind what nobody could run.
+    """
+    wanted, kept = set(results), []
+    for node in reversed(nodes):
+        if not wanted.isdisjoint(filter(None, node.output)):
+            wanted.update(reads(node))
+            kept.append(node)
+    return kept[::-1], wanted
 
 
 def defaults_of(function: FunctionProto) -> Attributes:

@@ -7,11 +7,11 @@ from collections.abc import Callable
 import numpy as np
 
 from bucketize.ir import Atom, Const
-from bucketize.onnx.node import Node, Unsupported, cast, converts, converts_directly
+from bucketize.onnx.node import Node, Unsupported, cast, converts, converts_directly, transposed
 from bucketize.ops.elementwise import add, mul
 from bucketize.ops.linalg import det, matmul
 from bucketize.ops.rounding import FORMATS
-from bucketize.ops.shape import squeeze, transpose, unsqueeze
+from bucketize.ops.shape import squeeze, unsqueeze
 from bucketize.types.number import BFLOAT16
 
 converts_directly("Det", det)
@@ -49,7 +49,7 @@ def _gemm(n: Node) -> Atom:
 
 
 def _turned(n: Node, x: Atom, turned: int) -> Atom:
-    return n.emit(transpose, x, axes=(1, 0)) if turned else x
+    return transposed(n, x, (1, 0)) if turned else x
 
 
 def _scaled(n: Node, x: Atom, factor: float) -> Atom:
@@ -58,12 +58,11 @@ def _scaled(n: Node, x: Atom, factor: float) -> Atom:
 
 def _product(n: Node, x: Atom, y: Atom) -> Atom:
     """The product, with weights in the format that is asked for; of bfloat16 in that."""
-    known = n[1]
     if x.type.dtype == y.type.dtype == BFLOAT16:
         return _bfloat16(n, x, y)
-    if n.weights == FORMATS[0] or not isinstance(known, Const) or not _is_matrix(known):
+    if n.weights == FORMATS[0] or not isinstance(y, Const) or not _is_matrix(y):
         return n.emit(matmul, x, y)
-    if n.weights == "int8" and not np.isfinite(known.value).all():
+    if n.weights == "int8" and not np.isfinite(y.value).all():
         raise Unsupported("weights that are not finite have no int8")
     return n.emit(matmul, x, y, weights=n.weights)
 

@@ -25,9 +25,7 @@ def load(source: Source) -> ModelProto:
     model, where = _message(source)
     if not model.graph.output or not (model.opset_import or model.ir_version < UNVERSIONED):
         raise UnsupportedModelError(f"{where} holds no ONNX graph")
-    _check_opset(where, opsets(model))
-    for f in model.functions:
-        _check_opset(f"the function {f.name} of {where}", imported(f.opset_import))
+    check_opset(where, opsets(model))
     graphs = [model.graph, *model.functions]
     for name in (*(o.domain for o in model.opset_import), *(n for g in graphs for n in _names(g))):
         if isinstance(name, bytes):
@@ -45,7 +43,8 @@ def imported(sets: Iterable[OperatorSetIdProto]) -> dict[str, int]:
     return {domain(o.domain): o.version for o in sets}
 
 
-def _check_opset(where: str, found: Mapping[str, int]) -> None:
+def check_opset(where: str, found: Mapping[str, int]) -> None:
+    """Raise an error for a version of an operator set that is none, or that nobody here knows."""
     for name, version in found.items():
         if not 0 <= version < 2**31:
             raise UnsupportedModelError(f"{where} has version {version} of {name or 'ai.onnx'}")

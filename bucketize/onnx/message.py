@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from typing import Any
 
 import numpy as np
@@ -9,18 +10,16 @@ from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, TypeProto, 
 
 from bucketize.errors import UnsupportedModelError
 from bucketize.ir import Const
-from bucketize.onnx.function import check_different
 from bucketize.onnx.kind import type_of
 from bucketize.onnx.node import Unsupported, native_dtype, short
 from bucketize.op import Array
 
 
-def constants(graph: GraphProto) -> dict[str, Const]:
-    """The initializers by name."""
-    if graph.sparse_initializer:
+def constants(graph: GraphProto, used: Set[str]) -> dict[str, Const]:
+    """The initializers by name, those that are used."""
+    if any(t.values.name in used for t in graph.sparse_initializer):
         raise UnsupportedModelError("sparse initializers are not supported")
-    check_different("initializer", [t.name for t in graph.initializer])
-    return {t.name: _constant(t) for t in graph.initializer}
+    return {t.name: _constant(t) for t in graph.initializer if t.name in used}
 
 
 def _constant(tensor: TensorProto) -> Const:

@@ -15,7 +15,7 @@ from bucketize.ops.activation import clip
 from bucketize.ops.dyn import dyn_with_rank
 from bucketize.ops.elementwise import cast as cast_op
 from bucketize.ops.operand import is_unknown
-from bucketize.ops.shape import reshape
+from bucketize.ops.shape import reshape, transpose
 from bucketize.types import Shape
 from bucketize.types.number import greatest_float, kind_of
 
@@ -67,6 +67,8 @@ class Node:
     """How many of the outputs have a name; one without is left out."""
     scaled: dict[Atom, Scaled] = field(default_factory=dict)
     """What DequantizeLinear made floats of, so far in the model."""
+    turned: dict[tuple[Const, tuple[int, ...]], Const] = field(default_factory=dict)
+    """Constants whose axes are in another order, so far in the model: one for all that read it."""
 
     def __getitem__(self, index: int) -> Atom:
         """An operand that must be there."""
@@ -175,6 +177,13 @@ class Node:
     def like(self, x: Atom, value: float) -> Const:
         """A scalar constant of the dtype of `x`."""
         return Const(np.asarray(value, x.type.dtype))
+
+
+def transposed(n: Node, x: Atom, axes: tuple[int, ...]) -> Atom:
+    """`x` with its axes in this order; of a constant at once, for it is a view of its memory."""
+    if not isinstance(x, Const) or sorted(axes) != list(range(x.value.ndim)):
+        return n.emit(transpose, x, axes=axes)
+    return n.turned.setdefault((x, axes), Const(x.value.transpose(axes)))
 
 
 def scalar_as_vector(out: Builder, x: Atom) -> Atom:

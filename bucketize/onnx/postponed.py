@@ -83,7 +83,7 @@ def _settle_rank(t: Translation, node: NodeProto, scope: Scope) -> bool:
     if not unranked:
         return False
     seen = scope.values if any(subgraphs(node)) else around  # there may be many values
-    inside = Scope(seen, Builder(), scope.used, [])
+    inside = Scope(seen, Builder(), scope.used)
     reasons = [_refusal(t, node, inside, unranked, r) for r in range(LIKELY_RANK + 1)]
     if all(reasons):
         more = range(LIKELY_RANK + 1, MOST_RANK + 1)
@@ -110,13 +110,13 @@ def _refusal(
     values = {**scope.values, **{n: Var(n, type_) for n, type_ in there.items()}}
     reason = ""
     try:
-        trial.results(node, Scope(values, Builder(), scope.used, []))
+        trial.results(node, Scope(values, Builder(), scope.used))
     except (UnknownRankError, Untold):
         return None
     except Lost:  # and told is why, unless it was left
         pass
     except (Unsupported, BucketizeError) as e:
-        reason = str(e)
+        reason = e.args[0]
     reason = reason or "; ".join(trial.told())
     for name, type_ in there.items():  # the reason, not the trial
         reason = reason.replace(str(type_), str(unranked[name].type))

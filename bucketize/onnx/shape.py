@@ -7,7 +7,16 @@ from itertools import pairwise
 import numpy as np
 
 from bucketize.ir import Atom, Const, Var
-from bucketize.onnx.node import Node, Unsupported, Untold, converts, native_dtype, short, vector
+from bucketize.onnx.node import (
+    Node,
+    Unsupported,
+    Untold,
+    converts,
+    native_dtype,
+    short,
+    transposed,
+    vector,
+)
 from bucketize.op import MAX_BYTES, Array
 from bucketize.ops import shape as s
 from bucketize.ops.dim import from_dims
@@ -107,7 +116,7 @@ def _transpose(n: Node) -> Atom:
     axes = n.attr("perm")
     if axes is None:
         axes = tuple(reversed(range(len(n[0].type.shape))))
-    return n.emit(s.transpose, n[0], axes=axes)
+    return transposed(n, n[0], axes)
 
 
 @converts("Squeeze", since=13)

@@ -16,7 +16,7 @@ from onnx import (
 )
 
 from bucketize.errors import BucketizeError, UnknownRankError, UnsupportedModelError
-from bucketize.ir import Atom, Builder, Function, Var
+from bucketize.ir import Atom, Builder, Const, Function, Var
 from bucketize.onnx.function import (
     Attributes,
     Key,
@@ -26,6 +26,7 @@ from bucketize.onnx.function import (
     defaults_of,
     key_of,
     makes,
+    needed,
     reads,
     subgraphs,
 )
@@ -77,12 +78,10 @@ class Fault(NamedTuple):
 class Scope:
     """The values by name of a graph or function, where to emit, and which names are read."""
 
-    def __init__(
-        self, values: Values, builder: Builder, results: Iterable[str], nodes: Iterable[NodeProto]
-    ) -> None:
+    def __init__(self, values: Values, builder: Builder, used: set[str]) -> None:
         self.values = values
         self.builder = builder
-        self.used = set(results).union(*map(reads, nodes))
+        self.used = used
 
 
 @dataclass
@@ -106,6 +105,8 @@ class Translation:
     """Of values, as far as the model declares them."""
     scaled: dict[Atom, Scaled] = field(default_factory=dict)
     """What floats were integers before."""
+    turned: dict[tuple[Const, tuple[int, ...]], Const] = field(default_factory=dict)
+    """Constants whose axes are in another order."""
     postpone: Postpone | None = None
     """What to do with a node that only a run can convert."""
 
@@ -121,11 +122,13 @@ class Translation:
         self, name: str, graph: GraphProto, outer: Values, inputs: Values, builder: Builder
     ) -> list[Atom | None]:
         """What a graph makes of its inputs, if it also sees the values of `outer`."""
-        values: Values = {**outer, **constants(graph), **inputs}
+        held = [t.name for t in graph.initializer]
+        check_different("initializer", held)
+        check_different("value", [*{*held, *inputs} - outer.keys(), *makes(graph.node)])
+        nodes, used = needed(graph.node, [o.name for o in graph.output])
+        values: Values = {**outer, **constants(graph, used), **inputs}
         self.ranks |= _declared_ranks(graph)
-        scope = Scope(values, builder, [o.name for o in graph.output], graph.node)
-        check_different("value", [*values.keys() - outer.keys(), *makes(graph.node)])
-        self._convert_all(graph.node, scope)
+        self._convert_all(nodes, Scope(values, builder, used))
         if not all(o.name for o in graph.output):
             raise UnsupportedModelError(f"an output of {name} has no name")
         return [_find(values, o.name, f"the output of {name}") for o in graph.output]
@@ -191,7 +194,7 @@ class Translation:
             del scope.builder.body[begin:]
             results = self.postpone and self.postpone(self, node, scope)
             if results is None:
-                reason = _unranked(node, scope) or str(e)
+                reason = _unranked(node, scope) or e.args[0]
                 short_weights = "" if self.weights == "float32" else SHORT_WEIGHTS
                 raise Unsupported(reason + short_weights) from e
             return results
@@ -248,7 +251,8 @@ class Translation:
         builder.origin = (self.title(node),)
         kept = self.precision, self.weights, self.ranks.get(node.output[0])
         named = sum(map(bool, node.output))
-        view = Node(tuple(inputs), attrs, len(node.output), builder, *kept, named, self.scaled)
+        known = self.scaled, self.turned
+        view = Node(tuple(inputs), attrs, len(node.output), builder, *kept, named, *known)
         made = convert(view)
         if attrs:
             raise Unread(f"the attribute {', '.join(attrs)} is not supported")
@@ -279,7 +283,8 @@ class Translation:
             ranks={f: self.ranks[o] for f, o in results if o in self.ranks},
         )
         values: Values = dict(zip(function.input, inputs, strict=False))
-        inside._convert_all(nodes, Scope(values, scope.builder, function.output, nodes))
+        used = set(function.output).union(*map(reads, nodes))
+        inside._convert_all(nodes, Scope(values, scope.builder, used))
         return [
             _find(values, name, f"the output of {key}") if output in scope.used else None
             for name, output in results

@@ -29,7 +29,9 @@ class DimCode:
             return self.symbols[dim.name]
         if isinstance(dim, Expr):
             return self._sum(dim)
-        assert not isinstance(dim, AnyDim), "extents that only a run can tell have names here"
+        if isinstance(dim, AnyDim):  # those that only a run can tell have names by now
+            how = "bound the model's symbols, bounds={...} or --dim SYMBOL=LO..HI"
+            raise CompileError(f"sizes follow from the inputs' by more than can be written: {how}")
         return self._number(dim)
 
     def arrays(self) -> tuple[Array, Array]:

@@ -276,9 +276,8 @@ def _broken(relations: Iterable[Assumption], sizes: Mapping[str, int]) -> str:
 
 
 def _as_shape_error(error: BucketizeError) -> ShapeError:
-    made = ShapeError(str(error))
-    for note in error.__notes__:
-        made.add_note(note)
+    made = ShapeError(error.message)
+    made.notes = error.notes
     return made
 
 

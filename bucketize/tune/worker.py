@@ -185,7 +185,7 @@ def _answer(asked: dict[str, Any], say: Say) -> Event:
     try:
         case = _prepared(job)
     except BucketizeError as e:
-        return {"refused": "; ".join([str(e), *getattr(e, "__notes__", ())])}
+        return {"refused": "; ".join([e.message, *e.notes])}
     return {"outcomes": [asdict(outcome) for outcome in measured(job, case, say)]}
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import math
-import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -117,7 +116,10 @@ class Expr(Symbolic):
         return text.replace("+ -", "- ")
 
 
-MOST_ATOMS = 1 << 16  # of a dim: what a model squares over and over is followed no further
+LONGEST = 256
+"""Atoms of an extent in a type. Extents that mention one before them twice double with each layer;
+what is longer is `?`, which gets a name where it is made, and what follows is short again."""
+MOST_ATOMS = 1 << 16  # of any dim: products of several such extents, as launch rules make them
 
 ANY = AnyDim()
 Atom: TypeAlias = Symbol | Term
@@ -179,12 +181,22 @@ def term(fn: str, *args: Dim) -> Dim:
     return ANY if sum(map(_size, args)) > MOST_ATOMS else Expr(((((Term(fn, args)),), 1),))
 
 
+def followed(dim: Dim) -> Dim:
+    """`dim` as an extent of a type: `?` if it takes more than `LONGEST` atoms to write."""
+    return dim if not isinstance(dim, Expr) or _size(dim) <= LONGEST else ANY
+
+
 def _size(dim: Dim) -> int:
     """How many atoms a dim is written with."""
     if not isinstance(dim, Expr):
         return 1
     atoms = [a for monomial, _ in dim.terms for a in monomial]
     return len(atoms) + sum(_size(d) for a in atoms if isinstance(a, Term) for d in a.args)
+
+
+def _is_too_long(a: Expr, b: Expr) -> bool:
+    """Whether the product of two dims is: each term of one stands beside all of the other."""
+    return len(b.terms) * _size(a) + len(a.terms) * _size(b) > MOST_ATOMS
 
 
 @functools.lru_cache(maxsize=1 << 16)
@@ -207,7 +219,7 @@ def total(dims: Iterable[Dim]) -> Dim:
 def _multiply(a: Dim, b: Dim) -> Dim:
     if isinstance(a, AnyDim) or isinstance(b, AnyDim):
         return 0 if 0 in (a, b) else ANY
-    if isinstance(a, Expr) and isinstance(b, Expr) and _size(a) * _size(b) > MOST_ATOMS:
+    if isinstance(a, Expr) and isinstance(b, Expr) and _is_too_long(a, b):
         return ANY
     made: dict[Monomial, int] = {}
     for m, c in _terms(a).items():
@@ -231,8 +243,7 @@ def _floor_divide(a: Dim, b: Dim) -> Dim:
     """`a // b` for positive `b`: the terms that divide exactly leave the quotient."""
     if isinstance(a, AnyDim) or isinstance(b, AnyDim):
         return ANY
-    if b == 0:
-        raise TypeRelError(f"{a} divided by 0")
+    _check_divisor(a, b)
     if a == b:
         return 1
     divisor = list(_terms(b).items())
@@ -240,6 +251,24 @@ def _floor_divide(a: Dim, b: Dim) -> Dim:
         return term("//", a, b)
     exact, left = _split(a, *divisor[0])
     return exact if _is_small(left, b) else exact + _quotient(left, b)
+
+
+def _check_divisor(a: Dim, b: Dim) -> None:
+    """Raise a TypeRelError for 0, also where all is integers by now: sizes are at fault."""
+    if b == 0:
+        raise TypeRelError(f"{a} divided by 0")
+
+
+def _divide(a: Dim, b: Dim) -> Dim:
+    """`a // b` of anything that dims are made of."""
+    _check_divisor(a, b)
+    return a // b
+
+
+def _remainder(a: Dim, b: Dim) -> Dim:
+    """`a % b` of the same."""
+    _check_divisor(a, b)
+    return a % b
 
 
 def _split(a: Dim, by: Monomial, factor: int) -> tuple[Dim, Dim]:
@@ -393,8 +422,8 @@ class DimFunction:
 
 ADD, MULTIPLY = 0, 1
 FUNCTIONS: dict[str, DimFunction] = {
-    "//": DimFunction(operator.floordiv, _span_of_quotient, 2, "//"),
-    "%": DimFunction(operator.mod, lambda _, b: (0, b[1] - 1), 3, " % "),
+    "//": DimFunction(_divide, _span_of_quotient, 2, "//"),
+    "%": DimFunction(_remainder, lambda _, b: (0, b[1] - 1), 3, " % "),
     "min": DimFunction(minimum, lambda a, b: (min(a[0], b[0]), min(a[1], b[1])), 4),
     "max": DimFunction(maximum, lambda a, b: (max(a[0], b[0]), max(a[1], b[1])), 5),
 }
