@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,9 +20,23 @@ os.environ["BUCKETIZE_CACHE"] = str(HERE.parent / "build" / "test-cache")
 # Tests interrupt what they start. A shell that runs them in the background has that ignored.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-hypothesis.settings.register_profile("quick", max_examples=25, deadline=None, derandomize=True)
-hypothesis.settings.register_profile("thorough", max_examples=1000, deadline=None)
+# A slow machine fails no test: neither by a deadline nor by how long examples take to make.
+SLOW = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
+hypothesis.settings.register_profile("quick", max_examples=25, derandomize=True, **SLOW)
+hypothesis.settings.register_profile("thorough", max_examples=1000, **SLOW)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
+
+
+HANG_S = 900.0
+
+
+@pytest.fixture(autouse=True)
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No kernel is given up, and no line of progress written, because the machine is busy."""
+    from bucketize.tune.child import Limits
+
+    monkeypatch.setattr("bucketize.progress.FIRST_S", threading.TIMEOUT_MAX)
+    monkeypatch.setattr(Limits.__init__, "__defaults__", (HANG_S, HANG_S, HANG_S))
 
 
 @dataclass(frozen=True)

@@ -532,7 +532,6 @@ def test_running_a_saved_program_pays_for_no_compiler(program: str, tmp_path: Pa
         check=True,
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)},
-        timeout=60,
     )
     assert done.stdout.splitlines()[-1] == "[]"
 
@@ -546,8 +545,8 @@ def test_tune_then_analyze(run: Run, net: str, tmp_path: Path) -> None:
     assert told["failed"] == 0
     assert [row["function"] for row in told["best"]] == ["main[N=1]", "main[N=2]"]
     again = run(*args)
-    nothing = "0 trials in 0 s, 0 failed, 0 measurements to confirm; t.csv has 4 of this model"
-    assert nothing in again.stderr
+    nothing = r"0 trials in \d+ s, 0 failed, 0 measurements to confirm; t.csv has 4 of this model"
+    assert re.search(nothing, again.stderr)
     assert again.stdout.count("main[N=") == 4  # its tables again
     more = json.loads(run(*args[:-1], "3", "--json").stdout)
     assert (more["trials"], more["trials_in_log"]) == (2, 6)
@@ -575,7 +574,7 @@ def test_tuning_counts_its_tasks_in_a_shared_log(
     log = ("--log", "t.csv", "--until", "0", "--trials", "2")
     run("tune", net, "-d", "log", "--dim", "N=1..4", *log)
     shared = run("tune", net, "--dim", "N=2..4", *log)
-    assert re.search(r"^0 trials in \d s, 0 failed, .*; t.csv has 6 of this", shared.stderr, re.M)
+    assert re.search(r"^0 trials in \d+ s, 0 failed, .*; t.csv has 6 of this", shared.stderr, re.M)
     assert shared.stdout.splitlines()[1].startswith("main ")  # of the clone N=2..4
     renamed = Path("net.onnx").rename("other.onnx")
     assert json.loads(run("tune", str(renamed), "--dim", "N=2..4", *log, "--json").stdout)["best"]
@@ -628,12 +627,11 @@ def test_who_interrupts_tuning_is_told_what_is_kept(net: str, tmp_path: Path) ->
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)},
         start_new_session=True,
     )
-    deadline = time.monotonic() + 120
     while not log.exists() or log.read_bytes().count(b"\n") < 3:
-        assert time.monotonic() < deadline
+        assert child.poll() is None, child.communicate()
         time.sleep(0.05)
     os.killpg(child.pid, signal.SIGINT)  # as a terminal does: to all processes of the group
-    out, err = child.communicate(timeout=60)
+    out, err = child.communicate()
     kept = log.read_bytes().count(b"\n") - 1
     assert child.returncode == 130, err
     assert re.match(r" *main\[N=(1|2\.\.4)\] ", out.splitlines()[1]), out
