@@ -61,6 +61,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--graphs", type=int, help=told)
 
 
+class Failures:
+    """Names what fails as it happens, by xdist's workers, too; why is told at the end."""
+
+    def __init__(self, terminal: pytest.TerminalReporter) -> None:
+        self.terminal = terminal
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self.terminal.write_line(f"\nFAILED {report.nodeid} ({report.when})", red=True)
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    terminal = session.config.pluginmanager.get_plugin("terminalreporter")
+    if terminal is not None:  # a worker has none
+        session.config.pluginmanager.register(Failures(terminal))
+
+
 @pytest.fixture
 def golden(request: pytest.FixtureRequest) -> Golden:
     path = HERE / "golden" / request.path.stem / f"{request.node.name}.txt"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -13,6 +14,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -38,7 +40,7 @@ from bucketize.runtime import profile as profile_module
 from bucketize.runtime.image import core
 from bucketize.runtime.profile import BETWEEN
 from bucketize.runtime.roofline import Roofline
-from bucketize.tune import entry, journal
+from bucketize.tune import entry, journal, session
 from bucketize.tune.trial import Trial
 from bucketize.types import Symbol
 from dispatchers import log_dispatcher
@@ -670,6 +672,8 @@ def test_demo(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr("bucketize.cli.demo.BOUNDS", {"N": (1, 8)})  # with less to compile
     monkeypatch.setattr("bucketize.cli.demo.POINTS", ({"N": 1}, {"N": 3}))
     monkeypatch.setattr("bucketize.cli.compare.measured", never)  # but in a process of its own
+    clock = itertools.count(step=0.02).__next__  # however busy the machine is
+    monkeypatch.setattr(session, "Budget", partial(session.Budget, clock=clock))
     result = run("demo", "--seconds", "3", "-o", "out")
     assert result.exit_code == 0, result.output
     assert "by oracle" in result.stdout
