@@ -9,9 +9,12 @@ ONLY   ?=
 BENCH  ?= --tune 60 -d log
 TARGET ?= $(BUCKETIZE_TARGET)
 
+# What `make check` tries: laws over all ops and layers, the way of a model, of a call and of a log.
+CHECK  := layers types text dispatch transforms
+
 export BUCKETIZE_TARGET := $(TARGET)
 
-.PHONY: help demo test fuzz mutate lint format bench clean
+.PHONY: help demo test check fuzz mutate lint format bench clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -22,7 +25,10 @@ demo: $(READY) ## dispatch, tune, run and compare a model; writes demo-output/
 
 test: lint ## everything that CI runs: lint, types, tests, size table (TARGET=avx2: with narrower vectors)
 	@$(BIN)/python benchmarks/size_table.py
-	@$(BIN)/pytest -q -n $(JOBS) --dist worksteal
+	@$(BIN)/pytest -q -n $(JOBS) --dist worksteal --durations 25
+
+check: lint ## two minutes: lint, types, and the tests of what others rest on
+	@$(BIN)/pytest -q -n $(JOBS) --dist worksteal $(CHECK:%=tests/test_%.py)
 
 fuzz: $(READY) ## thousands of random graphs, compiled in every way, beside references; mutated models
 	@$(BIN)/pytest -q -n $(JOBS) --dist worksteal --graphs 5000 tests/test_fuzz.py tests/test_fuzz_onnx.py tests/test_mutants.py

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TypeAlias
 
 import click
@@ -20,7 +21,8 @@ from benchmarks import cell
 from benchmarks.bench import told, where
 from benchmarks.catalog import ARCHITECTURES
 from benchmarks.cell import Cell, Row
-from benchmarks.export import EXPORTERS, exported, file_name
+from benchmarks.export import EXPORTERS, FILES, exported, file_name
+from benchmarks.figure import Figure, needs, of_cell
 from benchmarks.report import heading, summary
 from benchmarks.sheet import Sheet
 from benchmarks.side import Sides, theirs
@@ -58,7 +60,7 @@ COLUMNS = ("model", "threads", "cold_s", "kernels", "host", "why", "cpu", "date"
 @click.option(
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
-    default="bench-output/architectures",
+    default=FILES,
     show_default=True,
     help="The folder for files, kernels and results; one with results is gone on with.",
 )
@@ -266,6 +268,19 @@ def quartiles(row: Row) -> str | None:
     if row["ratio"] is None:
         return None
     return f"{row['ratio']:.2f} ({row['ratio_q1']:.2f}-{row['ratio_q3']:.2f})"
+
+
+def quick() -> list[Figure]:
+    """One architecture at its first size; its file is kept, its kernels are not."""
+    needs("torch", "torchvision", PEER)
+    name, exporter = "squeezenet", "torchscript"
+    made, model = ARCHITECTURES[name], file_name(name, exporter)
+    FILES.mkdir(parents=True, exist_ok=True)
+    path, sizes = exported(name, exporter, FILES), made.points[0]
+    with TemporaryDirectory() as folder, kernels(Path(folder), kept=True):
+        one = Subject.read(path, made.bounds, 1)
+        rows = one.rows(Cell(model, sizes, 1), made.arrays(sizes), SECONDS, lambda *_: None)
+    return [Figure.of(f"{model}, read and compiled", "s", [one.seconds]), *of_cell(rows)]
 
 
 if __name__ == "__main__":

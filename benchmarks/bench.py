@@ -14,6 +14,7 @@ import click
 import bucketize
 from benchmarks import cell, newshape, picture, report, side, start
 from benchmarks.cell import Cell, Row
+from benchmarks.figure import Figure, of_cell
 from benchmarks.sheet import Sheet
 from bucketize import zoo
 from bucketize.analysis.benchmark import pause
@@ -276,6 +277,18 @@ def newness(times: list[newshape.Times]) -> Row:
 def where() -> Row:
     """The machine and the day."""
     return {"cpu": host().name, "date": datetime.now(UTC).isoformat(timespec="seconds")}
+
+
+def quick() -> list[Figure]:
+    """One model at one size beside all engines that are installed."""
+    model, sizes = "resnet18", image(1, 224)
+    with model_file(f"zoo:{model}") as path:
+        one = Subject(model, path, 1, side.Ways())
+        for name, why in one.sides.refused.items():
+            click.echo(f"bench: without {name}: {why}", err=True)
+        inputs, flops = zoo.inputs(model, sizes), cell.flops(one.module, sizes)
+        effort = LITTLE.cell_s, LITTLE.least
+        return of_cell(Cell(model, sizes, 1).rows(one.sides, inputs, flops, effort))
 
 
 if __name__ == "__main__":

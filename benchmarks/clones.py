@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 
+from benchmarks.figure import EXACT, Figure, needs
+
 EAGER = """
 import sys, time
 import psutil, bucketize
@@ -69,6 +71,19 @@ def main() -> None:
             f"{buckets:.0f} buckets: dispatched in {dispatch:.2f} s, compiled lazily in "
             f"{compiled:.2f} s, {rss:.0f} MiB resident"
         )
+
+
+def quick() -> list[Figure]:
+    """All clones of resnet18 compiled, in several processes."""
+    needs("psutil")
+    run(EAGER, "log")  # kernels into the cache
+    clones, taken, rss, kernels, _ = zip(*(run(EAGER, "log") for _ in range(3)), strict=True)
+    what = f"resnet18, {clones[0]:.0f} clones"
+    return [
+        Figure.of(f"{what}, compiled with kernels cached", "s", taken),
+        Figure.of(f"{what}, resident", "MiB", rss),
+        Figure.of(f"{what}, kernels", EXACT, kernels),
+    ]
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from onnx import (
 from onnx.backend.test.loader import load_model_tests
 
 import bucketize
+from benchmarks.figure import EXACT, Figure
 from bucketize.errors import UnsupportedModelError
 from bucketize.ir import Module
 from bucketize.onnx import from_onnx
@@ -190,3 +191,9 @@ def _all_judged(all_of: Sequence[Case], mode: str) -> list[tuple[str, str, str]]
 def _refused(mode: str, reasons: Sequence[str]) -> list[str]:
     """The most frequent ones."""
     return [f"refused {n}, {mode}: {why}" for why, n in Counter(reasons).most_common(SHOWN)]
+
+
+def quick() -> list[Figure]:
+    """One test in twenty, as shipped."""
+    counts = Counter(verdict for _, verdict, _ in _all_judged(cases()[::20], "as shipped"))
+    return [Figure.of(verdict, EXACT, [counts[verdict]]) for verdict in VERDICTS]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict
 
+from benchmarks.figure import EXACT, Figure
 from benchmarks.replay import TARGETS, judged, observed
 from bucketize.kernel.gemm.detour import Detour
 from bucketize.kernel.gemm.sweep import Sweep
@@ -30,6 +31,17 @@ def show(model: str, constants: Mapping[str, float]) -> None:
     print(model)
     for name, value in constants.items():
         print(f"    {name}={value:.3g}")
+
+
+def quick() -> list[Figure]:
+    """Those of depthwise convolutions, which are few."""
+    return [
+        Figure.of(f"{processor}, {name}", EXACT, [float(f"{value:.3g}")])
+        for processor, target in TARGETS.items()
+        for name, value in asdict(
+            fitted_sweep(observed("convolution", processor, Sweep), target)
+        ).items()
+    ]
 
 
 if __name__ == "__main__":

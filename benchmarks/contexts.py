@@ -5,11 +5,12 @@ from __future__ import annotations
 import statistics
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import bucketize
+from benchmarks.figure import Figure, needs_cores
 from bucketize import zoo
 
 CASES = (
@@ -40,21 +41,34 @@ def served(calls: Sequence[Callable[[], Any]]) -> float:
     return sum(counts) / (time.perf_counter() - start)
 
 
+def two_by_one(name: str, sizes: Mapping[str, int]) -> list[float]:
+    """What two contexts serve by what one does, round by round."""
+    exe = bucketize.compile(bucketize.from_onnx(zoo.build(name), bounds=zoo.BOUNDS[name]))
+    inputs = zoo.inputs(name, sizes)
+    runs = [exe.context() for _ in range(2)]
+    calls = [partial(run, **inputs) for run in runs]
+    for call in calls:
+        call()
+    ratios = []
+    for _ in range(ROUNDS):
+        one, two = served(calls[:1]), served(calls)
+        ratios.append(two / one)
+    return ratios
+
+
 def main() -> None:
     """Print the ratio for each case."""
     for name, sizes in CASES:
-        exe = bucketize.compile(bucketize.from_onnx(zoo.build(name), bounds=zoo.BOUNDS[name]))
-        inputs = zoo.inputs(name, sizes)
-        runs = [exe.context() for _ in range(2)]
-        calls = [partial(run, **inputs) for run in runs]
-        for call in calls:
-            call()
-        ratios = []
-        for _ in range(ROUNDS):
-            one, two = served(calls[:1]), served(calls)
-            ratios.append(two / one)
+        ratios = two_by_one(name, sizes)
         middle, spread = statistics.median(ratios), f"{min(ratios):.2f} .. {max(ratios):.2f}"
         print(f"{name:<12} two contexts over one: {middle:.2f}x ({spread})", flush=True)
+
+
+def quick() -> list[Figure]:
+    """The first case."""
+    needs_cores(2)
+    name, sizes = CASES[0]
+    return [Figure.of(f"{name}, two contexts by one", "", two_by_one(name, sizes))]
 
 
 if __name__ == "__main__":

@@ -15,9 +15,10 @@ import numpy as np
 
 import bucketize
 from benchmarks.catalog import ARCHITECTURES, Architecture
-from benchmarks.export import EXPORTERS, exported, file_name
+from benchmarks.export import EXPORTERS, FILES, exported, file_name
+from benchmarks.figure import Figure, needs, ratios
 from benchmarks.side import Ways, ours, theirs
-from bucketize.analysis.benchmark import pause
+from bucketize.analysis.benchmark import OURS, pause
 from bucketize.analysis.engines import Run, Session
 from bucketize.cli.table import table
 from bucketize.compare import worst_error
@@ -153,3 +154,20 @@ def row(
         "its quartiles": f"{low:.2f}..{high:.2f}",
         "error": f"{errors[name]:.0e}",
     }
+
+
+def quick() -> list[Figure]:
+    """Sixteen tokens of gpt2, as TorchScript exports it."""
+    needs("torch", "transformers", PEER)
+    made = ARCHITECTURES[DECODERS[0]]
+    FILES.mkdir(parents=True, exist_ok=True)
+    path = exported(DECODERS[0], "torchscript", FILES)
+    sessions = opened(path, made, 1, Ways())
+    for _ in range(2):  # kernels are compiled when they are first met
+        talks = {name: Talk(session.run, made) for name, session in sessions.items()}
+        spoken(talks, 16, pause(1), lambda *_: None)
+    mine, other = (talks[name].seconds[1:] for name in (OURS, PEER))
+    return [
+        Figure.of(f"{DECODERS[0]}, a token", "s", mine),
+        Figure.of(f"{DECODERS[0]}, a token by {PEER}", "", ratios(mine, other)),
+    ]

@@ -19,6 +19,8 @@ from bucketize.errors import EngineError
 
 EXPORTERS = ("dynamo", "torchscript")
 LIMIT_S = 300  # for one file
+FILES = Path("bench-output/architectures")
+"""Where files are kept: an export takes longer than what is measured."""
 OPSET = 20
 NOISE = 0.02  # added to what a weight begins with
 RAISED = "raised "  # before what an export says of its end

@@ -5,13 +5,18 @@
 
 from __future__ import annotations
 
+import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
 import click
 import numpy as np
 
+from benchmarks.architectures import kernels
+from benchmarks.figure import Figure
 from benchmarks.rest import rest
 from bucketize.ir import Atom, Builder, Const, Module, Var, specialise
 from bucketize.kernel.gemm.cost import Extents, best, cold_bytes
@@ -48,14 +53,21 @@ REFINED, ROUNDS, QUICK = 15, Rounds(15, 200, 0.06), Rounds(9, 200, 0.03)
 
 def dense() -> tuple[Module, list[Mapping[str, int]]]:
     """Layers of a perceptron, side by side: together they have as many weights as a model."""
+    return layers(DENSE, ROWS)
+
+
+def layers(
+    shapes: Sequence[tuple[int, int]], sizes: Sequence[int]
+) -> tuple[Module, list[Mapping[str, int]]]:
+    """Products with constants of these shapes, at numbers of rows."""
     rows, out = Symbol("M", 1, 256), Builder()
     inputs, results = [], []
-    for depth, columns in DENSE:
+    for depth, columns in shapes:
         x = Var(f"x{depth}", tensor("float32", rows, depth))
         y = out.emit(matmul, x, _constant(depth, columns))
         inputs.append(x)
         results.append(out.emit(relu, out.emit(add, y, _constant(columns))))
-    return _module(out, inputs, results), [{"M": m} for m in ROWS]
+    return _module(out, inputs, results), [{"M": m} for m in sizes]
 
 
 def convolution() -> tuple[Module, list[Mapping[str, int]]]:
@@ -142,31 +154,36 @@ def main(names: tuple[str, ...]) -> None:
     """Record exhaustive grids, or go on with them: tuning_logs/<processor>-<grid>.csv."""
     grids = {**GRIDS, **LEVELS}
     for name in names or grids:
-        module, sizes = grids[name]()
         log = LOGS / f"{here().host_cpu}-{name}.csv"
-        with (
-            Worker(has_clock=False) as worker,  # nothing to confirm: there is no model
-            opened(
-                module,
-                log=log,
-                trials=TRIALS,
-                search="grid",
-                seed=0,
-                threads=1,
-                sizes=sizes,
-                seconds=None,
-                until=0.0,
-                model=name,
-                measurer=worker,
-                client=None,
-                progress=True,
-            ) as session,
-        ):
-            if name in GRIDS:
-                session.work()
-                refine(session)
-            level(session, tasks_of(module, sizes, fixed=True), WANTED[name])
-        print(f"{log.name}: {len(session.written)} rows added")
+        print(f"{log.name}: {recorded(name, grids[name], log, TRIALS)} rows added")
+
+
+def recorded(name: str, grid: Grid, log: Path, trials: int) -> int:
+    """Add what is missing in a log, at most so many trials of a kernel; how many rows."""
+    module, sizes = grid()
+    with (
+        Worker(has_clock=False) as worker,  # nothing to confirm: there is no model
+        opened(
+            module,
+            log=log,
+            trials=trials,
+            search="grid",
+            seed=0,
+            threads=1,
+            sizes=sizes,
+            seconds=None,
+            until=0.0,
+            model=name,
+            measurer=worker,
+            client=None,
+            progress=True,
+        ) as session,
+    ):
+        if name in GRIDS:
+            session.work()
+            refine(session)
+        level(session, tasks_of(module, sizes, fixed=True), WANTED[name])
+    return len(session.written)
 
 
 def refine(session: Session) -> None:
@@ -259,6 +276,15 @@ def _defaults(task: Task, point: Point) -> list[Implementation]:
             product = cost.product([point.sizes], cold_bytes(task.target))
             found.append(Implementation(template.name, best((product,), task.target)))
     return found
+
+
+def quick() -> list[Figure]:
+    """What a row takes: some schedules of one product at one size, compiled anew."""
+    with tempfile.TemporaryDirectory() as folder, kernels(Path(folder), kept=True):
+        start = time.perf_counter()
+        rows = recorded("dense", partial(layers, DENSE[:1], (16,)), Path(folder) / "log.csv", 12)
+        taken = time.perf_counter() - start
+    return [Figure.of("a row of dense", "s", [taken / rows])]
 
 
 if __name__ == "__main__":

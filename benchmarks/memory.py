@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+from benchmarks.figure import Figure, needs, ratios
+
 SCRIPT = """
 import sys, psutil, bucketize
 from bucketize import zoo
@@ -37,6 +39,15 @@ def main() -> None:
     print(f"resnet50 undispatched: {plain:.0f} MiB")
     print(f"{count - 1} clones: {dispatched:.0f} MiB, {dispatched / plain:.2f}x")
     print(f"{count - 1} clones, each one's IR made: {typed:.0f} MiB, {typed / plain:.2f}x")
+
+
+def quick() -> list[Figure]:
+    """The process with clones beside the one without."""
+    needs("psutil")
+    alone = [measured("plain", False) for _ in range(2)]
+    many = [measured("dispatched", False) for _ in range(2)]
+    by = ratios([mib for _, mib in many], [mib for _, mib in alone])
+    return [Figure.of(f"resnet50, {many[0][0] - 1} clones by none", "", by)]
 
 
 if __name__ == "__main__":

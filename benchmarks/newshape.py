@@ -22,6 +22,8 @@ import numpy as np
 import psutil
 
 import bucketize
+from benchmarks.figure import Figure
+from benchmarks.figure import ratios as of_rounds
 from benchmarks.side import theirs
 from bucketize import zoo
 from bucketize.analysis.benchmark import OURS
@@ -164,6 +166,16 @@ def called(exe: Executable, inputs: Inputs) -> Any:
 def shown(found: list[tuple[float, float]]) -> str:
     """Mean and median of both."""
     return "    ".join(f"{mean:>8.3f} {median:.3f}" for mean, median in found)
+
+
+def quick() -> list[Figure]:
+    """A stream of shapes of mlp, ours alone."""
+    exe = bucketize.compile(bucketize.from_onnx(zoo.build("mlp"), bounds=zoo.BOUNDS["mlp"]))
+    taken, _ = steps({OURS: partial(called, exe)}, stream("mlp", 60))
+    times = taken[OURS]
+    ratio = of_rounds([t[NEW] for t in times[:-LAG]], [t[SEEN] for t in times[LAG:]])
+    filled = [fills(exe) * 1e6 for _ in range(5)]
+    return [Figure.of("mlp, new by seen", "", ratio), Figure.of("mlp, fill", "us", filled)]
 
 
 if __name__ == "__main__":

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 import bucketize
+from benchmarks.figure import Figure
 from bucketize import ops
 from bucketize.ir import Builder, Function, Module, Var
 from bucketize.program.instruction import Decide
@@ -32,12 +34,18 @@ def chain(*dims: Any) -> Function:
 
 def microseconds(call: Callable[[], Any], number: int) -> float:
     """The median over `REPEATS` of the mean over `number` calls."""
+    return statistics.median(means(call, number))
+
+
+def means(call: Callable[[], Any], number: int) -> list[float]:
+    """Microseconds of a call, each the mean over `number` of them."""
 
     def many() -> None:
         for _ in range(number):
             call()
 
-    return statistics.median(interleaved({"many": many}, least=REPEATS)["many"]) / number * 1e6
+    taken = interleaved({"many": many}, least=REPEATS)["many"]
+    return [seconds / number * 1e6 for seconds in taken]
 
 
 def main() -> None:
@@ -64,6 +72,18 @@ def _two_axes() -> tuple[Any, Any, Any]:
     b = Builder()
     y = b.emit(ops.relu, x)
     return (x,), tuple(b.body), (y,)
+
+
+def quick() -> list[Figure]:
+    """A call of the chain, known and dispatched."""
+    x = np.zeros((4, 4), np.float32)
+    module = Module({"main": chain(Symbol("N", 1, 512), 4)})
+    made = {"": module, ", dispatched": bucketize.dispatch(module, log_dispatcher)}
+    exes = {what: bucketize.compile(mod, lazy=True) for what, mod in made.items()}
+    return [
+        Figure.of(f"a call of {OPS} ops{what}", "us", means(partial(exe.run, x), 200))
+        for what, exe in exes.items()
+    ]
 
 
 if __name__ == "__main__":

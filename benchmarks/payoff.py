@@ -23,6 +23,7 @@ from statistics import geometric_mean, median
 from typing import ParamSpec, TypeVar
 
 import bucketize
+from benchmarks.figure import Figure, ratios
 from bucketize import zoo
 from bucketize.analysis import confirmed
 from bucketize.ir import Module
@@ -144,6 +145,19 @@ def _ratio(taken: Rounds, column: str) -> float:
 
 def _shown(found: Sequence[float]) -> str:
     return f"{geometric_mean(found):.3f} ({min(found):.2f}-{max(found):.2f})"
+
+
+def quick() -> list[Figure]:
+    """Mlp at one size, tuned for some seconds, in one process."""
+    bounds, sizes = {"N": (1, 64)}, {"N": 22}
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "mlp.csv"
+        apart(tuned, "mlp", bounds, log, 8.0)
+        (taken,) = apart(timed, "mlp", bounds, [sizes], log, 0)
+    return [
+        Figure.of(f"mlp {column} by untuned", "", ratios(taken[column], taken["untuned"]))
+        for column in ("again", "none", "log")
+    ]
 
 
 if __name__ == "__main__":

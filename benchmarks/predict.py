@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 import bucketize
+from benchmarks.figure import Figure
 from bucketize import zoo
 from bucketize.program.predict import predicted
 from bucketize.timing import interleaved, processor_seconds
@@ -76,6 +77,17 @@ def compared(exe: bucketize.Executable, name: str, sizes: Mapping[str, int]) -> 
     )
     seconds = predicted(exe.program, sizes).seconds
     return Compared(seconds, float(np.quantile(taken["run"], QUIET)))
+
+
+def quick() -> list[Figure]:
+    """A product and a convolution at one size each: measured by expected."""
+    asked = [("mlp", {"N": 32}), ("resnet18", _IMAGES[0])]
+    exes = {name: bucketize.compile(bucketize.from_onnx(zoo.build(name))) for name, _ in asked}
+    found = {name: [compared(exes[name], name, at) for _ in range(PASSES)] for name, at in asked}
+    return [
+        Figure.of(f"{name}, measured by expected", "", [c.measured / c.predicted for c in passes])
+        for name, passes in found.items()
+    ]
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ import numpy as np
 
 from benchmarks.algorithm import chosen, chosen_by_wide
 from benchmarks.excess import Excess
+from benchmarks.figure import EXACT, Figure
 from benchmarks.grids import GRIDS, LEVELS, LOGS
 from bucketize.kernel.gemm.cost import best, cold_bytes
 from bucketize.kernel.gemm.detour import Detour
@@ -387,6 +388,18 @@ def _searched(bucket: Bucket, neighbours: Sequence[Neighbour]) -> Course:
         i = bucket.space.index[proposal.implementation.key]
         search.tell(proposal.implementation, math.exp(logs[i]))
     return Course(bucket, list(search.tried), enough)
+
+
+def quick() -> list[Figure]:
+    """Defaults of each recorded processor, above the best."""
+    found = []
+    for processor, target in TARGETS.items():
+        records = [r for r in judged() if r.host == processor]
+        told = {"defaults": default_excess(records, target), "algorithms": chosen(target)}
+        for what, excess in told.items():
+            name = f"{processor}, {what} above the best"
+            found.append(Figure.of(name, EXACT, [round(excess.mean, 4)]))
+    return found
 
 
 if __name__ == "__main__":

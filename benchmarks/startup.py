@@ -9,6 +9,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from benchmarks.figure import EXACT, Figure
+
 SCRIPT = """
 import sys, time
 start = time.perf_counter()
@@ -34,13 +36,19 @@ def started(path: Path, kind: str) -> tuple[int, int, float, float]:
     return int(built), int(kernels), float(inside), time.perf_counter() - start
 
 
+def written(model: str, folder: str) -> Path:
+    """The file of a model, beside an empty cache."""
+    os.environ["BUCKETIZE_CACHE"] = folder
+    path = Path(folder) / f"{model}.onnx"
+    zoo = [sys.executable, "-m", "bucketize.cli", "zoo", model, "-o", str(path)]
+    subprocess.run(zoo, check=True, capture_output=True, timeout=300)
+    return path
+
+
 def main() -> None:
     """Print cold and warm starts of resnet50 from a file."""
     with tempfile.TemporaryDirectory() as folder:
-        os.environ["BUCKETIZE_CACHE"] = folder
-        path = Path(folder) / "resnet50.onnx"
-        zoo = [sys.executable, "-m", "bucketize.cli", "zoo", "resnet50", "-o", str(path)]
-        subprocess.run(zoo, check=True, capture_output=True, timeout=300)
+        path = written("resnet50", folder)
         for kind in ("undispatched", "dispatched"):
             for place in ("first", "second"):
                 built, kernels, inside, whole = started(path, kind)
@@ -48,6 +56,19 @@ def main() -> None:
                     f"{kind}, {place} process: {built} of {kernels} kernels compiled; "
                     f"first answer after {inside:.2f} s, whole process {whole:.2f} s"
                 )
+
+
+def quick() -> list[Figure]:
+    """resnet18 from a file: one cold start, three warm ones."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = written("resnet18", folder)
+        (built, _, cold, _), *warm = (started(path, "undispatched") for _ in range(4))
+    return [
+        Figure.of("resnet18, kernels compiled", EXACT, [built]),
+        Figure.of("resnet18, first answer, cold", "s", [cold]),
+        Figure.of("resnet18, first answer, warm", "s", [inside for _, _, inside, _ in warm]),
+        Figure.of("resnet18, compiled when warm", EXACT, [one for one, *_ in warm]),
+    ]
 
 
 if __name__ == "__main__":

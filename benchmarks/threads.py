@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 import bucketize
+from benchmarks.figure import Figure, needs_cores, ratios
 from bucketize import zoo
 from bucketize.timing import interleaved
 
@@ -62,6 +63,17 @@ def busy() -> Iterator[None]:
     finally:
         process.kill()
         process.wait()
+
+
+def quick() -> list[Figure]:
+    """One model, both cores free."""
+    needs_cores(2)
+    name, sizes = CASES[1]
+    module, inputs = bucketize.from_onnx(zoo.build(name)), zoo.inputs(name, sizes)
+    exes = {n: bucketize.compile(module, threads=n) for n in (1, 2)}
+    calls = {str(n): partial(exe.run, **inputs) for n, exe in exes.items()}
+    one, two = interleaved(calls, least=ROUNDS, before=calls).values()
+    return [Figure.of(f"{name}, 2 threads by 1", "", ratios(two, one))]
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,9 +20,23 @@ os.environ["BUCKETIZE_CACHE"] = str(HERE.parent / "build" / "test-cache")
 # Tests interrupt what they start. A shell that runs them in the background has that ignored.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-hypothesis.settings.register_profile("quick", max_examples=25, deadline=None, derandomize=True)
-hypothesis.settings.register_profile("thorough", max_examples=1000, deadline=None)
+# A slow machine fails no test: neither by a deadline nor by how long examples take to make.
+SLOW = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
+hypothesis.settings.register_profile("quick", max_examples=25, derandomize=True, **SLOW)
+hypothesis.settings.register_profile("thorough", max_examples=1000, **SLOW)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
+
+
+HANG_S = 900.0
+
+
+@pytest.fixture(autouse=True)
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No kernel is given up, and no line of progress written, because the machine is busy."""
+    from bucketize.tune.child import Limits
+
+    monkeypatch.setattr("bucketize.progress.FIRST_S", threading.TIMEOUT_MAX)
+    monkeypatch.setattr(Limits.__init__, "__defaults__", (HANG_S, HANG_S, HANG_S))
 
 
 @dataclass(frozen=True)
@@ -44,6 +59,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="accept the new golden text")
     told = "how many graphs, or models, each fuzz test draws, in place of its small share"
     parser.addoption("--graphs", type=int, help=told)
+
+
+class Failures:
+    """Names what fails as it happens, by xdist's workers, too; why is told at the end."""
+
+    def __init__(self, terminal: pytest.TerminalReporter) -> None:
+        self.terminal = terminal
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self.terminal.write_line(f"\nFAILED {report.nodeid} ({report.when})", red=True)
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    terminal = session.config.pluginmanager.get_plugin("terminalreporter")
+    if terminal is not None:  # a worker has none
+        session.config.pluginmanager.register(Failures(terminal))
 
 
 @pytest.fixture

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+import subprocess
 from typing import Any
 
 from bucketize.kernel.template import TEMPLATES, Launch, Schedule, Template
 from bucketize.kernel.workload import Workload
+from bucketize.tune import measure
+from bucketize.tune.child import Child, Event
 
 POSITIVE = "(x[i] if x[i] > 0 else float32(0))"
 """Not `max`, whose code calls Python's: a process that loads it and compiled nothing has none."""
@@ -65,6 +68,35 @@ FAULTY = Template(
     pack=lambda *_: None,
     pack_key=lambda *_: "",
 )
+
+SOON_S = 0.5
+
+
+class Impatient(Child):
+    """Waits long for whatever ends, however slow the machine is, and not for what hangs."""
+
+    asked: Event
+    heard: Event
+
+    def ask(self, what: Event) -> Event:
+        self.asked, self.heard = what, {}
+        return super().ask(what)
+
+    def _receive(self, process: subprocess.Popen[bytes], limit_s: float) -> Event:
+        self.heard = super()._receive(process, SOON_S if self._hangs() else limit_s)
+        return self.heard
+
+    def _hangs(self) -> bool:
+        """Whether the child is at what does not end; of several that are timed, if any is."""
+        stage, number = self.heard.get("stage"), self.heard.get("implementation")
+        if "build" in self.asked:
+            return stage == "compile" and IMPORTS["endless"] in self.asked["build"][0]
+        faults = [schedule.get("fault") for _, schedule in self.asked["job"]["implementations"]]
+        hangs = "stalls" in faults if number is None else faults[number] == "hang"
+        return hangs and stage == "run"
+
+
+measure.Child = Impatient  # type: ignore[misc]
 
 _others = dict(TEMPLATES)
 TEMPLATES.clear()

@@ -651,6 +651,36 @@ def test_fuse_takes_onnx_attention_of_shared_heads_whole() -> None:
             np.testing.assert_allclose(got, want, atol=3e-6)
 
 
+def behind_the_past(q: Array, k: Array, v: Array, past: tuple[Array, Array]) -> Array:
+    """Row i sees the past whole, and new keys up to its own: step by step, as the standard says."""
+    shared = q.shape[1] // k.shape[1]
+    k, v = (np.concatenate(pair, 2).repeat(shared, 1) for pair in zip(past, (k, v), strict=True))
+    out = np.zeros((*q.shape[:3], v.shape[3]))
+    for i in range(q.shape[2]):
+        seen = past[0].shape[2] + i + 1
+        scores = np.einsum("nhd,nhkd->nhk", q[:, :, i], k[:, :, :seen]) / math.sqrt(q.shape[3])
+        weights = np.exp(scores - scores.max(2, keepdims=True))
+        weights /= weights.sum(2, keepdims=True)
+        out[:, :, i] = np.einsum("nhk,nhkd->nhd", weights, v[:, :, :seen])
+    return out
+
+
+@pytest.mark.parametrize("shared", [1, 3])
+def test_the_order_of_time_begins_behind_the_past(shared: int) -> None:
+    graph = f"""(float[N, {2 * shared}, S, 8] q, float[N, 2, S, 8] k, float[N, 2, S, 8] v,
+    float[N, 2, P, 8] a, float[N, 2, P, 8] b) => (y, c, d)
+    {{ y, c, d = Attention<is_causal = 1>(q, k, v, , a, b) }}"""
+    module = from_onnx(parse(graph, 23))
+    compiled = bucketize.compile(module)
+    rng = np.random.default_rng(0)
+    for rows, past in ((1, 30), (7, 3), (17, 16), (40, 5), (2, 63)):
+        sizes = {"N": 2, "S": rows, "P": past}
+        q, k, v, *before = [draw(rng, p, sizes) for p in module.main.params]
+        wanted = behind_the_past(q, k, v, (before[0], before[1]))
+        for each in (compiled.run, partial(evaluate_module, module)):
+            np.testing.assert_allclose(each(q, k, v, *before)[0], wanted, atol=3e-6)
+
+
 BY_TORCH = """
 (float[B, S, 64] x, float[64, 64] wq, float[64, 64] wk, float[64, 64] wv) => (out) { q0 =
 MatMul(x, wq) k0 = MatMul(x, wk) v0 = MatMul(x, wv) s = Shape(x) zero = Constant<value_int =

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -13,6 +14,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -39,7 +41,7 @@ from bucketize.runtime.image import core
 from bucketize.runtime.profile import BETWEEN
 from bucketize.runtime.roofline import Roofline
 from bucketize.table import shortened
-from bucketize.tune import entry, journal
+from bucketize.tune import entry, journal, session
 from bucketize.tune.trial import Trial
 from bucketize.types import Symbol
 from dispatchers import log_dispatcher
@@ -602,7 +604,6 @@ def test_running_a_saved_program_pays_for_no_compiler(program: str, tmp_path: Pa
         check=True,
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)},
-        timeout=60,
     )
     assert done.stdout.splitlines()[-1] == "[]"
 
@@ -616,8 +617,8 @@ def test_tune_then_analyze(run: Run, net: str, tmp_path: Path) -> None:
     assert told["failed"] == 0
     assert [row["function"] for row in told["best"]] == ["main[N=1]", "main[N=2]"]
     again = run(*args)
-    nothing = "0 trials in 0 s, 0 failed, 0 measurements to confirm; t.csv has 4 of this model"
-    assert nothing in again.stderr
+    nothing = r"0 trials in \d+ s, 0 failed, 0 measurements to confirm; t.csv has 4 of this model"
+    assert re.search(nothing, again.stderr)
     assert again.stdout.count("main[N=") == 4  # its tables again
     more = json.loads(run(*args[:-1], "3", "--json").stdout)
     assert (more["trials"], more["trials_in_log"]) == (2, 6)
@@ -645,7 +646,7 @@ def test_tuning_counts_its_tasks_in_a_shared_log(
     log = ("--log", "t.csv", "--until", "0", "--trials", "2")
     run("tune", net, "-d", "log", "--dim", "N=1..4", *log)
     shared = run("tune", net, "--dim", "N=2..4", *log)
-    assert re.search(r"^0 trials in \d s, 0 failed, .*; t.csv has 6 of this", shared.stderr, re.M)
+    assert re.search(r"^0 trials in \d+ s, 0 failed, .*; t.csv has 6 of this", shared.stderr, re.M)
     assert shared.stdout.splitlines()[1].startswith("main ")  # of the clone N=2..4
     renamed = Path("net.onnx").rename("other.onnx")
     assert json.loads(run("tune", str(renamed), "--dim", "N=2..4", *log, "--json").stdout)["best"]
@@ -698,12 +699,11 @@ def test_who_interrupts_tuning_is_told_what_is_kept(net: str, tmp_path: Path) ->
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)},
         start_new_session=True,
     )
-    deadline = time.monotonic() + 120
     while not log.exists() or log.read_bytes().count(b"\n") < 3:
-        assert time.monotonic() < deadline
+        assert child.poll() is None, child.communicate()
         time.sleep(0.05)
     os.killpg(child.pid, signal.SIGINT)  # as a terminal does: to all processes of the group
-    out, err = child.communicate(timeout=60)
+    out, err = child.communicate()
     kept = log.read_bytes().count(b"\n") - 1
     assert child.returncode == 130, err
     assert re.match(r" *main\[N=(1|2\.\.4)\] ", out.splitlines()[1]), out
@@ -742,6 +742,8 @@ def test_demo(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr("bucketize.cli.demo.BOUNDS", {"N": (1, 8)})  # with less to compile
     monkeypatch.setattr("bucketize.cli.demo.POINTS", ({"N": 1}, {"N": 3}))
     monkeypatch.setattr("bucketize.cli.compare.measured", never)  # but in a process of its own
+    clock = itertools.count(step=0.02).__next__  # however busy the machine is
+    monkeypatch.setattr(session, "Budget", partial(session.Budget, clock=clock))
     result = run("demo", "--seconds", "3", "-o", "out")
     assert result.exit_code == 0, result.output
     assert "by oracle" in result.stdout

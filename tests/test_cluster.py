@@ -19,6 +19,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import dask
 import distributed
 import numpy as np
 import onnx
@@ -34,7 +35,7 @@ from bucketize.kernel.template import TEMPLATES
 from bucketize.ops import matmul, relu
 from bucketize.program.strategy import Strategy
 from bucketize.tune import cluster as cluster_module
-from bucketize.tune.child import Limits
+from bucketize.tune import measure
 from bucketize.tune.cluster import Cluster, GoneError, Machine, connected
 from bucketize.tune.entry import tune
 from bucketize.tune.environment import here
@@ -43,7 +44,6 @@ from bucketize.tune.measure import Outcome, Worker
 from bucketize.tune.race import LEAST, Race
 from bucketize.tune.site import LostError
 from bucketize.tune.task import subjects_of
-from bucketize.tune.trial import Trial
 from bucketize.types import Symbol, tensor
 
 GRID: Mapping[str, Any] = {"search": "grid", "trials": 8, "sizes": "middle"}
@@ -263,19 +263,34 @@ def test_a_malformed_address_makes_no_client(address: str, monkeypatch: pytest.M
 # --- a cluster on this machine -------------------------------------------------------------------
 
 
+WORKERS = 2
+LONG_S = 900.0  # only what hangs takes as long
+
+
 @pytest.fixture(scope="module")
-def client() -> Iterator[Any]:
+def local() -> Iterator[Any]:
+    waits = dict.fromkeys(["connect", "tcp"], f"{LONG_S:g}s")
     with (
+        dask.config.set({f"distributed.comm.timeouts.{name}": of for name, of in waits.items()}),
         distributed.LocalCluster(
-            processes=True, n_workers=2, threads_per_worker=1, dashboard_address=":0"
-        ) as local,
-        distributed.Client(local, set_as_default=False) as client,
+            processes=True, n_workers=WORKERS, threads_per_worker=1, dashboard_address=":0"
+        ) as cluster,
+        distributed.Client(cluster, set_as_default=False) as client,
     ):
         yield client
 
 
+@pytest.fixture
+def client(local: Any) -> Any:
+    """With all of its workers, those among them that come in place of killed ones."""
+    local.wait_for_workers(WORKERS, timeout=LONG_S)
+    return local
+
+
 class Watched(Cluster):
     """Tells which worker did what, and kills those that it is told to."""
+
+    patience_s: float = LONG_S
 
     def __post_init__(self) -> None:
         self.did: list[str] = []
@@ -284,6 +299,10 @@ class Watched(Cluster):
 
     def start(self, address: str, function: Callable[..., Any], *args: Any) -> Any:
         pid = self.client.run(os.getpid, workers=[address])[address]
+        nannies = self.client.cluster.workers.values()
+        (nanny,) = (n for n in nannies if n.worker_address == address)
+        while nanny.status is not distributed.Status.running:  # it has another come only then
+            time.sleep(0.01)
         future = super().start(address, function, *args)
         self.did.append(address)
         if self.kill(len(self.did)):
@@ -304,14 +323,15 @@ def test_a_cluster_tries_what_one_machine_tries(client: Any, log: Path) -> None:
 def test_workers_share_the_jobs(client: Any, log: Path) -> None:
     watched = Watched(client)
     tune(module(), log=log, measurer=watched, **GRID)
-    assert len(set(watched.did)) == watched.lanes == 2
+    assert len(set(watched.did)) == watched.lanes == WORKERS
 
 
 @pytest.fixture
 def faulty() -> Iterator[None]:
-    before = dict(TEMPLATES)
+    before, child = dict(TEMPLATES), measure.Child
     __import__("faulty")
     yield
+    measure.Child = child  # type: ignore[misc]
     TEMPLATES.clear()
     TEMPLATES.update(before)
     del sys.modules["faulty"]
@@ -322,8 +342,7 @@ def test_kernels_that_go_wrong_are_rows(client: Any, log: Path, faulty: None) ->
     x = Var("x", tensor("float32", 256, 512))
     out = Builder()
     mod = Module({"main": out.function("main", [x], [out.emit(relu, x)])})
-    limits = Limits(compile_s=6.0, run_s=1.0)
-    measurer = Cluster(client, plugins=["faulty"], limits=limits)
+    measurer = Cluster(client, plugins=["faulty"])
     tune(mod, log=log, measurer=measurer, **{**GRID, "trials": 99})
     kinds = {json.loads(t.schedule).get("fault"): t.error_kind for t in rows(log)}
     known = {"none": "none", "crash": "crash", "broken": "compile", "endless": "compile_timeout"}
@@ -479,23 +498,24 @@ class Processes:
 @pytest.fixture
 def processes(tmp_path: Path) -> Iterator[Processes]:
     processes = Processes(tmp_path)
-    yield processes
-    processes.close()
-
-
-def wait_for(log: Path, number: int) -> list[Trial]:
-    deadline = time.monotonic() + 60
-    while not log.exists() or log.read_bytes().count(b"\n") <= number:
-        assert time.monotonic() < deadline, "no rows came"
-        time.sleep(0.02)
-    return rows(log)
+    try:
+        with connected(processes.address, LONG_S) as client:
+            client.wait_for_workers(1, timeout=LONG_S)
+        yield processes
+    finally:
+        processes.close()
 
 
 SCRIPT = """
 import sys
 from test_cluster import GRID, connected, module, tune
+def progress(told):
+    if told.done >= 2:
+        print("so many", flush=True)
+        sys.stdin.read()
 with connected(sys.argv[1]) as client:
-    tune(module(), log=sys.argv[2], client=client, **{**GRID, "trials": 60})
+    options = {**GRID, "trials": 60, "progress": progress}
+    tune(module(), log=sys.argv[2], client=client, **options)
 """
 
 
@@ -504,10 +524,12 @@ def test_a_killed_client_and_a_killed_scheduler_keep_the_rows(
     processes: Processes, log: Path, tmp_path: Path
 ) -> None:
     command = [sys.executable, "-c", SCRIPT, processes.address, str(log)]
-    first = subprocess.Popen(command, cwd=Path(__file__).parent)
-    wait_for(log, 2)
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    first = subprocess.Popen(command, cwd=Path(__file__).parent, **pipes)
+    assert first.stdout is not None
+    assert first.stdout.readline() == b"so many\n"
     first.kill()
-    first.wait()
+    first.communicate()
     kept = rows(log)
     assert 2 <= len(kept) < 60
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import itertools
+import math
 import re
 import signal
 import sys
@@ -401,7 +402,7 @@ def test_a_race_that_is_lost_so_far_is_given_up(
 ) -> None:
     (subject,) = subjects_of(model())
     taken = itertools.chain.from_iterable((ratio, 1.0) for ratio in at_sizes)
-    monkeypatch.setattr(race, "ENOUGH_S", 60.0)
+    monkeypatch.setattr(race, "ENOUGH_S", math.inf)
     found = Race.of(subject).raced(
         lambda *_: Given(taken),  # type: ignore[arg-type]
         Strategy(),
@@ -438,7 +439,7 @@ def test_a_race_times_kernels_in_their_places_and_the_whole() -> None:
         assert len(ours) == len(theirs) >= race.LEAST
         for mine, default in places.values():
             assert len(mine) == len(default) >= race.LEAST
-            assert 0 < min(mine) < max(ours)
+            assert min(mine + ours) > 0
 
 
 def test_an_interruption_that_was_lost_ends_the_session_at_the_next_report(

@@ -194,6 +194,20 @@ def test_a_rank_that_is_settled_is_native_from_there_on():
     assert "conv2d" in str(explained)
 
 
+@pytest.mark.parametrize("node", ["Flatten", "Flatten<axis = 0>", "Transpose", "Identity"])
+def test_results_are_the_callers_own(node):
+    """Views of an operand, most of them, as numpy makes them."""
+    graph = f"(float[] x) => (y, z) {{ y = {node}(x) z = {node}(x) }}"
+    exe = bucketize.compile(from_onnx(parse(graph)))
+    x = IMAGE.copy()
+    for run in (exe.run, exe.context()):
+        y, z = run(x)
+        assert y.flags.c_contiguous
+        y[...] = 0
+        assert z.sum() == IMAGE.sum()
+        np.testing.assert_array_equal(x, IMAGE)
+
+
 def test_what_a_run_converts_is_told():
     x, told = stayed_dynamic(from_onnx(parse("(float[] x) => (y) { y = Softmax(x) }")).main)
     assert str(x) == "input: x: no shape is declared; unknown: the rank of float32[...]"

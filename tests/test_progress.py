@@ -34,6 +34,11 @@ class Clock:
         return self.now > 130.0
 
 
+@pytest.fixture(autouse=True)
+def unhurried() -> None:
+    """Lines are wanted here, after two seconds of the clock that a test has."""
+
+
 @pytest.fixture
 def clock() -> Clock:
     return Clock()

@@ -169,13 +169,15 @@ def test_models_agree_with_onnxruntime(data: st.DataObject) -> None:
 def test_models_agree_with_the_standard(policy: str, known: bool) -> None:
     """What onnxruntime has otherwise, or not at all: axes in any order among it."""
     sizes, roi = np.array([7, 4]), np.float32([0.1, -0.2, 0.9, 1.1])
+    whole = np.float32([0, 0, 1, 1])  # from the first element to the last, which are not outside
     cases: list[tuple[Any, Any, Any, dict[str, Any]]] = [
         (None, None, sizes, {"axes": [3, 2], "keep_aspect_ratio_policy": policy}),
         (None, None, sizes, {"axes": [2, 3], "mode": "linear", "antialias": 1}),
         (None, np.float32([0.6, 0.4]), None, {"axes": [3, 2], "mode": "cubic", "antialias": 1}),
         (None, np.float32([0.6, 0.6]), None, {"axes": [2, 3], "mode": "linear", **ALIGNED}),
-        (roi, None, sizes, {"axes": [2, 3], "mode": "linear", "extrapolation_value": 9.0, **CUT}),
+        (roi, None, sizes, {"axes": [2, 3], "mode": "linear", **OUTSIDE}),
         (roi, np.float32([1.5, 0.5]), None, {"axes": [3, 2], "mode": "nearest", **CUT}),
+        *((whole, None, sizes, {"axes": [2, 3], "mode": mode, **OUTSIDE}) for mode in MODES),
     ]
     for *told, attrs in cases:
         proto = model(*told, known=known, **attrs)
@@ -189,6 +191,7 @@ def test_models_agree_with_the_standard(policy: str, known: bool) -> None:
 
 ALIGNED = {"coordinate_transformation_mode": "align_corners"}
 CUT = {"coordinate_transformation_mode": CROP}
+OUTSIDE = {**CUT, "extrapolation_value": 9.0}
 
 
 def test_exporters_write_sizes_as_arithmetic_of_shapes() -> None:

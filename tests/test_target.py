@@ -165,7 +165,7 @@ def run(most: str, *command: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, VARIABLE: most, "PYTHONPATH": path}
     command = (sys.executable, "-P", *command)
     return subprocess.run(
-        command, check=False, capture_output=True, text=True, env=environment, cwd=ROOT, timeout=120
+        command, check=False, capture_output=True, text=True, env=environment, cwd=ROOT
     )
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
+from functools import partial
 
 import numpy as np
 import pytest
@@ -25,7 +27,7 @@ def test_calls_take_turns_each_after_what_goes_before_it() -> None:
 
 @pytest.mark.parametrize(
     ("least", "most", "enough_s", "rounds"),
-    [(2, 5, 60.0, 5), (2, 5, 0.0, 2), (7, 5, 60.0, 7)],
+    [(2, 5, math.inf, 5), (2, 5, 0.0, 2), (7, 5, math.inf, 7)],
 )
 def test_rounds_go_on_until_there_are_enough(
     least: int, most: int, enough_s: float, rounds: int
@@ -37,9 +39,21 @@ def test_rounds_go_on_until_there_are_enough(
     assert taken == {"a": [1.0] * rounds}
 
 
-def test_a_thread_that_sleeps_takes_no_time_on_the_processor() -> None:
-    assert wall_seconds(lambda: time.sleep(0.02)) >= 0.02
-    assert processor_seconds(lambda: time.sleep(0.02)) < 0.02
+@pytest.mark.parametrize(("wall", "thread", "taken"), [(5.0, 2.0, 2.0), (2.0, 2.5, 2.0)])
+def test_time_that_others_had_does_not_count(
+    monkeypatch: pytest.MonkeyPatch, wall: float, thread: float, taken: float
+) -> None:
+    """Asking the thread's clock takes longer, which does not count either."""
+    now = {"perf_counter": 10.0, "thread_time": 20.0}
+    for clock in now:
+        monkeypatch.setattr(time, clock, partial(now.__getitem__, clock))
+
+    def call() -> None:
+        now["perf_counter"] += wall
+        now["thread_time"] += thread
+
+    assert wall_seconds(call) == wall
+    assert processor_seconds(call) == taken
 
 
 def test_what_is_too_short_for_the_clock_takes_a_tick(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,6 @@ import json
 import math
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -27,9 +26,11 @@ from bucketize.kernel.template import TEMPLATES, Implementation, Launch
 from bucketize.onnx import from_onnx
 from bucketize.ops import conv2d, matmul, relu
 from bucketize.text import show
+from bucketize.tune import child as child_module
+from bucketize.tune import measure
 from bucketize.tune.call import parts
 from bucketize.tune.case import case_of
-from bucketize.tune.child import Limits
+from bucketize.tune.child import Child, DeathError, Limits
 from bucketize.tune.entry import tune
 from bucketize.tune.log import LogWarning, append, rows
 from bucketize.tune.measure import Job, Outcome, Replay, Worker
@@ -54,7 +55,7 @@ KINDS = {
     "refuses": "compile",
 }
 OTHERS = 1  # implementations of other templates
-LIMITS = Limits(compile_s=6.0, run_s=2.0)
+LIMITS = Limits(prepare_s=900.0, compile_s=900.0, run_s=900.0)  # nothing that ends is as slow
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -63,6 +64,7 @@ def plugin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     before = dict(TEMPLATES)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BUCKETIZE_CACHE", str(tmp_path_factory.mktemp("kernels")))
+        patch.setattr(measure, "Child", measure.Child)  # which the plugin replaces
         import faulty
 
         assert next(iter(TEMPLATES)) == faulty.FAULTY.name
@@ -146,8 +148,8 @@ def test_every_way_to_go_wrong_is_a_row_and_tuning_goes_on(log: Path, worker: Wo
     errors = {fault(t): t.error for t in written}
     assert "killed by SIGSEGV in run" in errors["crash"]
     assert "killed by SIGSEGV in run" in errors["tires"]
-    assert "still in run after 2 s" in errors["stalls"]
-    assert "still in compile after 6 s" in errors["endless"]
+    assert "still in run after 900 s" in errors["stalls"]
+    assert "still in compile after 900 s" in errors["endless"]
     assert "there_is_no_such_name" in errors["broken"]
     assert "outside" in errors["rim"]
     assert errors["refuses"] == "ArithmeticError: no text for this"
@@ -227,6 +229,33 @@ def test_a_worker_that_does_not_start_is_an_error(log: Path) -> None:
     assert not children()
 
 
+class Scripted(Child):
+    """A process that says what it is told to."""
+
+    script = ""
+
+    def _command(self) -> list[str]:
+        return [sys.executable, "-c", self.script]
+
+
+def test_a_worker_that_is_not_ready_in_time_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(child_module, "START_LIMIT_S", 0.1)
+    child = Scripted(LIMITS)
+    child.script = "input()"
+    with pytest.raises(TuneError, match=r"^the measuring process is not ready after 0\.1 s$"):
+        child.ask({})
+    assert child._process is None
+
+
+def test_a_process_that_says_no_more_but_lives_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(child_module, "DYING_S", 0.1)
+    child = Scripted(LIMITS)
+    child.script = "import os, sys; os.write(1, b'{}\\n'); input(); os.close(1); sys.stdin.read()"
+    with pytest.raises(DeathError, match="killed by SIGKILL in prepare"):
+        child.ask({})
+    assert child._process is None
+
+
 def test_the_processes_of_a_worker_start_when_it_is_entered_and_end_with_it() -> None:
     before = set(children())
     with Worker():
@@ -256,43 +285,34 @@ SCRIPT = """
 import sys
 import faulty
 from test_tune import LIMITS, Worker, module, tune
+log, trials = sys.argv[1], int(sys.argv[2])
+def progress(told):
+    if told.done >= trials:
+        print("so many", flush=True)
+        sys.stdin.read()
+options = {"trials": 6, "search": "grid", "sizes": "middle", "progress": progress}
 with Worker(LIMITS, plugins=["faulty"], has_clock=False) as worker:
-    frame = tune(
-        module(), log=sys.argv[1], trials=6, search="grid", sizes="middle", measurer=worker
-    )
+    frame = tune(module(), log=log, measurer=worker, **options)
 print(len(frame))
 """
 
 
-def start(log: Path) -> subprocess.Popen[str]:
+def start(log: Path, trials: int = 99) -> subprocess.Popen[str]:
+    """A session that after so many trials says so, and waits."""
     return subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, str(log)],
+        [sys.executable, "-c", SCRIPT, str(log), str(trials)],
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
         cwd=Path(__file__).parent,
     )
 
 
-def wait_for(log: Path, number: int) -> None:
-    deadline = time.monotonic() + 60
-    while not log.exists() or log.read_bytes().count(b"\n") <= number:
-        assert time.monotonic() < deadline, "no rows came"
-        time.sleep(0.02)
-
-
-def wait_for_child(pid: int) -> psutil.Process:
-    """The process that measures; between a crash and its successor there is none."""
-    deadline = time.monotonic() + 60
-    while not (found := psutil.Process(pid).children()):
-        assert time.monotonic() < deadline, "no child came"
-        time.sleep(0.01)
-    return found[0]
-
-
 def test_a_killed_session_resumes_without_loss_or_repetition(log: Path, worker: Worker) -> None:
-    child = start(log)
-    wait_for(log, 2)
-    measuring = wait_for_child(child.pid)
+    child = start(log, 2)
+    assert child.stdout is not None
+    assert child.stdout.readline() == "so many\n"
+    measuring = psutil.Process(child.pid).children()
     child.kill()
     child.communicate()
     kept = rows(log)
@@ -301,12 +321,14 @@ def test_a_killed_session_resumes_without_loss_or_repetition(log: Path, worker: 
     assert rows(log)[: len(kept)] == kept
     assert len(rows(log)) == len(kept) + len(frame) == 6
     assert max(Counter(map(identity, rows(log))).values()) == 1
-    measuring.wait(timeout=30)  # it saw its input end, or its alarm went off
+    assert len(measuring) == cores()
+    for process in measuring:
+        process.wait()  # it saw its input end
 
 
 def test_two_sessions_on_one_log_lose_nothing(log: Path) -> None:
     sessions = [start(log), start(log)]
-    printed = [int(session.communicate(timeout=200)[0]) for session in sessions]
+    printed = [int(session.communicate()[0]) for session in sessions]
     assert sum(printed) == len(rows(log))
     assert {fault(t) for t in rows(log)} == {"none", "wrong", "unfinished", "rim", "crash"}
 

@@ -22,7 +22,8 @@ from typing import IO, Any
 from bucketize.errors import TuneError
 from bucketize.tune.trial import ErrorKind
 
-START_LIMIT_S = 120.0
+START_LIMIT_S = 600.0  # imports take a while, on a busy machine long
+DYING_S = 60.0  # between a child's last words and its end
 LAST_WORDS = 500  # characters of what a dead child said that are kept
 
 Event = dict[str, Any]
@@ -130,7 +131,11 @@ class Child:
         if self._starts:
             try:
                 self._receive(self._process, START_LIMIT_S)
-            except (TimeoutError, EOFError):
+            except TimeoutError:
+                self.close()
+                limit = f"{START_LIMIT_S:g} s"
+                raise TuneError(f"the measuring process is not ready after {limit}") from None
+            except EOFError:
                 raise TuneError(f"the measuring process did not start: {self._death()}") from None
             self._starts = False
         return self._process
@@ -166,9 +171,10 @@ class Child:
         assert self._process is not None
         assert self._said is not None
         try:
-            code = self._process.wait(timeout=5.0)
-        except subprocess.TimeoutExpired:
-            code = 0
+            code = self._process.wait(DYING_S)
+        except subprocess.TimeoutExpired:  # it says no more, and lives on
+            self._process.kill()
+            code = self._process.wait()
         self._said.seek(0)
         said = self._said.read().decode(errors="replace").strip()[-LAST_WORDS:]
         self.close()

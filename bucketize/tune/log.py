@@ -24,7 +24,7 @@ from bucketize.tune.environment import HOST, VERSIONS, Environment, here
 from bucketize.tune.trial import ADDED, COLUMNS, CONFIRMING, PARSERS, SCHEMA_VERSION, Trial
 from bucketize.types import show_interval
 
-LOCK_TIMEOUT_S = 60.0
+LOCK_TIMEOUT_S = 600.0  # nobody holds it as long
 HEADER_BYTES = 1 << 16  # no header is longer
 BLOCK_BYTES = 1 << 20  # that are searched at once for the end of the last row
 
