@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 LAYERS = [
     ["errors"],
-    ["timing", "compare", "lock", "progress", "table"],
+    ["timing", "compare", "lock", "owner", "progress", "table"],
     ["types"],
     ["op"],
     ["ops"],

@@ -112,7 +112,8 @@ def main(debug: bool) -> None:
     """Dispatch ONNX models with dynamic shapes to clones tuned for buckets of sizes.
 
     MODEL is the path of an ONNX file, or zoo:NAME for a model of the zoo; `run` and
-    `profile` also take a program that `compile` saved.
+    `profile` also take a program that `compile` saved: code, of which to load only
+    what you trust.
 
     \b
     Examples:

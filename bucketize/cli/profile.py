@@ -35,7 +35,7 @@ GROUP = 7  # of those, for the column of groups, where there are any
 @parameter.log_option
 @parameter.threads_option
 @click.option("--repeat", type=click.IntRange(1), default=20, show_default=True, help="Timed runs.")
-@parameter.rebuild_option
+@parameter.saved_options
 @parameter.written_option("--csv", help="Write all columns as CSV.")
 @parameter.written_option("--trace", help="Write a time line for chrome://tracing and Perfetto.")
 @parameter.json_option
@@ -55,6 +55,9 @@ def profile(
     once each. "roof" is what was attained of min(peak GFLOP/s, intensity x peak GB/s), both
     measured here in a second; it may exceed 100 %, which is marked: what lies in a cache comes
     faster than from memory. Kernels of a "group" run in strips: their times are parts of it.
+
+    MODEL may be a program that `bucketize compile` saved. Such a file is code: load only what you
+    trust, or --rebuild it.
 
     \b
     Examples:
