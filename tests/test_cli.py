@@ -1055,6 +1055,12 @@ def test_dispatchers_are_found_in_every_form(
     [
         ("lug", UnknownNameError, "no dispatcher named 'lug'; known: exact, log, module:name"),
         ("log:4", DispatchError, "expected option=value, got '4'"),
+        (
+            "log:base=]",
+            DispatchError,
+            "expected a value as in YAML, got ']': while parsing a block node",
+        ),
+        ("log:base=2024-13-01", DispatchError, "got '2024-13-01': month must be in 1..12"),
         ("log:bose=4", DispatchError, "has no option 'bose'; it has: base, low, high"),
         ("nowhere:f", DispatchError, "cannot import nowhere: ModuleNotFoundError: No module"),
         ("own.py:f", DispatchError, "cannot import own.py: FileNotFoundError"),
