@@ -69,10 +69,15 @@ def column(name: str, rows: Iterable[Mapping[str, Any]], shown: Format) -> Field
 
 
 def visible(cell: str) -> str:
-    """The text with its control characters escaped: they would break a row."""
+    """The text with its control characters escaped: they break rows, and terminals obey them."""
     if cell.isprintable():
         return cell
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in cell)
+
+
+def legible(lines: str) -> str:
+    """The same of several lines."""
+    return lines if lines.isprintable() else "\n".join(map(visible, lines.split("\n")))
 
 
 def cell_len(cell: str) -> int:

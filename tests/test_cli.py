@@ -31,7 +31,7 @@ from bucketize.cli.dispatcher import find_dispatcher, parse_options
 from bucketize.cli.group import main
 from bucketize.cli.profile import BEYOND, labels, shortened, shown
 from bucketize.cli.run import save as save_results
-from bucketize.errors import BucketizeError, DispatchError, UnknownNameError
+from bucketize.errors import DispatchError, UnknownNameError
 from bucketize.program.file import File, write
 from bucketize.progress import Meter, Tell
 from bucketize.runtime import profile as profile_module
@@ -172,8 +172,10 @@ def test_an_interrupt_ends_with_130(run: Run, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_debug_shows_the_traceback(run: Run) -> None:
-    with pytest.raises(BucketizeError, match="no zoo model"):
-        run("--debug", "zoo", "nope")
+    done = run("--debug", "zoo", "nope\x1b[31m")
+    assert done.exit_code == 2
+    assert done.stderr.startswith("Traceback (most recent call last):\n")
+    assert "UnknownNameError: no zoo model named 'nope\\x1b[31m'" in done.stderr
 
 
 # --- the commands that take a model ---

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bucketize.cli import parameter
+from bucketize.cli.echo import echo
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -90,7 +91,7 @@ def analyze(
         frame.to_csv(csv, index=False)
     if plot:
         figure().savefig(plot, dpi=120)
-    click.echo(as_records(frame) if as_json else text)
+    echo(as_records(frame) if as_json else text)
 
 
 MEASURING = dict.fromkeys(

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from bucketize.cli import parameter
+from bucketize.cli.echo import echo
 from bucketize.errors import BucketizeError
 from bucketize.types import Symbol
 
@@ -41,13 +42,13 @@ def dispatchers(bound: parameter.Bound, as_json: bool) -> None:
     symbol = Symbol(bound[0], *bound[1])
     rows = [describe(name, entry.load(), symbol) for name, entry in installed().items()]
     if as_json:
-        click.echo(json.dumps(rows, indent=2))
+        echo(json.dumps(rows, indent=2))
         return
     for row in rows:
-        click.echo(fitting(f"{row['name']}  {row['help']}"))
-        click.echo(f"    options: {', '.join(row['options']) or 'none'}")
+        echo(fitting(f"{row['name']}  {row['help']}"))
+        echo(f"    options: {', '.join(row['options']) or 'none'}")
         axis = f"{symbol} in [{symbol.lo}, {symbol.hi or 'inf'}]"
-        click.echo(fitting(f"    {axis}: {shown(row['buckets'])}") + "\n")
+        echo(fitting(f"    {axis}: {shown(row['buckets'])}") + "\n")
 
 
 def describe(name: str, dispatcher: Any, symbol: Symbol) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bucketize.cli import parameter
+from bucketize.cli.echo import echo
 from bucketize.cli.model import load_inputs
 from bucketize.cli.run import check_options, ready
 
@@ -104,15 +105,15 @@ def write(profiles: Profiles, csv: Path | None, trace: Path | None) -> None:
 def report(exe: Executable, profiles: Profiles, as_json: bool) -> None:
     """Print where the time went."""
     if as_json:
-        click.echo(json.dumps([told(exe, *each) for each in profiles], indent=2))
+        echo(json.dumps([told(exe, *each) for each in profiles], indent=2))
         return
     for sizes, frame in profiles:
-        click.echo(headline(exe, sizes, frame))
-        click.echo(shown(frame))
+        echo(headline(exe, sizes, frame))
+        echo(shown(frame))
     from bucketize.program.program import threads_text
 
     roof = profiles[0][1].attrs["roofline"]
-    click.echo(f"roof with {threads_text(exe.program.threads)}, measured: {roof}")
+    echo(f"roof with {threads_text(exe.program.threads)}, measured: {roof}")
 
 
 def told(exe: Executable, sizes: parameter.Sizes, frame: pd.DataFrame) -> dict[str, Any]:

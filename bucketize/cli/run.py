@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bucketize.cli import parameter
+from bucketize.cli.echo import echo
 from bucketize.cli.model import (
     Model,
     Saved,
@@ -188,16 +189,16 @@ def report(exe: Executable, rows: list[dict[str, Any]], as_json: bool) -> None:
     from bucketize.cli.table import milliseconds, table
 
     if as_json:
-        click.echo(json.dumps(rows, indent=2, default=plain))
+        echo(json.dumps(rows, indent=2, default=plain))
         return
     for row in rows:
         if "explanation" in row:
-            click.echo(explained(row.pop("explanation")))
+            echo(explained(row.pop("explanation")))
     formats: dict[str, Format] = {
         "sizes": parameter.shown_sizes,
         "latency_s": milliseconds,
         "max_rel_err": "{:.1e}".format,
     }
-    click.echo(table(rows, formats))
+    echo(table(rows, formats))
     if exe.counts.seconds:  # else it was loaded
-        click.echo(str(exe.counts).replace("; ", "\n"), err=True)
+        echo(str(exe.counts).replace("; ", "\n"), err=True)

@@ -71,13 +71,13 @@ def drawn(fields: Sequence[Field], width: int) -> str:
     from rich.table import Table
     from rich.text import Text
 
-    grid = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
+    grid = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="")
     for f, w in zip(fields, widths(fields, width), strict=True):
         side: Literal["left", "right"] = "right" if f.numeric else "left"
         grid.add_column(Text(f.name, overflow="ellipsis", no_wrap=True), justify=side, width=w)
     for cells in zip(*(f.cells for f in fields), strict=True):
         grid.add_row(*(Text(cell, overflow="ellipsis", no_wrap=True) for cell in cells))
-    console = Console(force_terminal=True, width=width)
+    console = Console(color_system=None, width=width)
     with console.capture() as captured:
         console.print(grid)
     return "\n".join(line.rstrip() for line in captured.get().splitlines())
