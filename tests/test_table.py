@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from bucketize.cli import table as tables
 from bucketize.cli.table import table
+from bucketize.table import as_cell, of_cell
 
 ROWS = [
     {
@@ -132,3 +135,43 @@ def test_lines_break_between_words(monkeypatch: pytest.MonkeyPatch) -> None:
         "    N in [1, 64]: 1 2..3 4..7",
         "      8..15 16..31",
     ]
+
+
+CELLS = {
+    "=HYPERLINK(x)": "'=HYPERLINK(x)",
+    "+1+cmd|' /C calc'!A0": "'+1+cmd|' /C calc'!A0",
+    "-2+3+cmd": "'-2+3+cmd",
+    "@SUM(1)": "'@SUM(1)",
+    "\t=1": "'\t=1",
+    "'=1+A1": "''=1+A1",
+    "-inf": "-inf",
+    "-1.5e-07": "-1.5e-07",
+    "+3": "+3",
+    "-,8x8": "-,8x8",
+    "-": "-",
+    "'quoted'": "'quoted'",
+    "a=b": "a=b",
+    "": "",
+}
+
+
+@pytest.mark.parametrize(("text", "cell"), CELLS.items())
+def test_a_cell_is_nothing_that_a_spreadsheet_computes(text: str, cell: str) -> None:
+    assert as_cell(text) == cell
+    assert of_cell(cell) == text
+
+
+def test_a_written_frame_computes_nothing(tmp_path: Path) -> None:
+    frame = pd.DataFrame(
+        {
+            "name": ["=1+1", "layer", None],
+            "time": [-1.5, 2.0, float("nan")],
+            "shape": [(1, 2), "-", "@x"],
+            "n": [-1, 2, 3],
+            "self": ["+a", "-2e5", ""],
+        }
+    )
+    tables.write_csv(frame, tmp_path / "f.csv")
+    assert (tmp_path / "f.csv").read_text() == (
+        "name,time,shape,n,self\n'=1+1,-1.5,\"(1, 2)\",-1,'+a\nlayer,2.0,-,2,-2e5\n,,'@x,3,\n"
+    )

@@ -88,7 +88,9 @@ def analyze(
     else:
         frame, text, figure = of_dispatchers(log, model, figure_name, options)
     if csv:
-        frame.to_csv(csv, index=False)
+        from bucketize.cli.table import write_csv
+
+        write_csv(frame, csv)
     if plot:
         figure().savefig(plot, dpi=120)
     echo(as_records(frame) if as_json else text)

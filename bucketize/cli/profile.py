@@ -92,12 +92,13 @@ def write(profiles: Profiles, csv: Path | None, trace: Path | None) -> None:
     import pandas as pd
 
     from bucketize.analysis import chrome_trace
+    from bucketize.cli.table import write_csv
 
     titled = {parameter.shown_sizes(sizes): frame for sizes, frame in profiles}
     if csv is not None:
         every = pd.concat([f.assign(sizes=s) for s, f in titled.items()], ignore_index=True)
         order = ["sizes", *(c for c in every.columns if c != "sizes")]
-        csv.write_text(every[order].to_csv(index=False))
+        write_csv(every[order], csv)
     if trace is not None:
         trace.write_text(json.dumps(chrome_trace(titled)))
 

@@ -6,9 +6,10 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from bucketize.table import GAP, LEGIBLE, Field, Format, fields_of, whole
+from bucketize.table import GAP, LEGIBLE, Field, Format, as_cell, fields_of, whole
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -96,6 +97,18 @@ def widths(fields: Sequence[Field], width: int) -> list[int]:
 def frame_table(frame: pd.DataFrame, formats: Mapping[str, Format] | None = None) -> str:
     """A frame in aligned columns."""
     return table(records(frame), formats)
+
+
+def write_csv(frame: pd.DataFrame, path: Path) -> None:
+    """Write a frame that people open in a spreadsheet, which computes none of its texts."""
+    safe = frame.copy()
+    for name, column in frame.select_dtypes(exclude="number").items():
+        safe[name] = column.map(_inert)
+    safe.to_csv(path, index=False, errors="backslashreplace")
+
+
+def _inert(value: object) -> object:
+    return as_cell(value) if isinstance(value, str) else value
 
 
 def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
