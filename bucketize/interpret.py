@@ -173,7 +173,7 @@ def compute(
         raise ShapeError(f"in {b.op.name}: {e}") from e
 
 
-def evaluate_module(module: Module, *args: Value, **named: Value) -> list[Value]:
+def evaluate_module(module: Module, /, *args: Value, **named: Value) -> list[Value]:
     """The results of `main` by the reference meaning of every op."""
     check_module(module)
     inputs = arrange_inputs(module.main.params, args, named)

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 from bucketize.errors import ArgumentError, ProgramError
+from bucketize.owner import open_to_others
 from bucketize.program.file import File, sound
 from bucketize.runtime.executable import Executable
 from bucketize.runtime.image import Image
@@ -14,16 +15,24 @@ from bucketize.runtime.stored import Stored
 from bucketize.runtime.team import check_threads
 
 
-def load(path: str | Path, *, rebuild: bool = False) -> Executable:
+def load(path: str | Path, *, rebuild: bool = False, trusted: bool = False) -> Executable:
     """The executable that `Executable.save` wrote.
 
+    A saved program is code, of which digests tell damage, not intent: load only what you trust. A
+    file that anybody but you and root may write, or replace in its directory, is refused unless it
+    is `trusted`. With `rebuild` nothing that the file brings is run: its kernels are compiled anew
+    from the description of what they compute, with the file's schedules where they are legal here.
+
     Machine code runs on the processor that it was made for, and its tables are those of one
-    version of bucketize. Elsewhere that is an error, unless `rebuild` allows to compile the
-    kernels anew; the schedules are then the file's where they are legal here.
+    version of bucketize. Elsewhere that is an error, unless `rebuild` allows to compile.
+
+    The file is mapped into memory, and read as it is used. Replace it by renaming another one, as
+    `save` does: who uses the old one keeps it. A file that is cut short or written over in place
+    ends the processes that use it by SIGBUS, which nothing can catch, or changes what they compute.
 
     Raises:
-        ProgramError: the file is none of ours, damaged, of a newer format, or of another
-            processor or version.
+        ProgramError: the file is none of ours, damaged, of a newer format, of another processor or
+            version, or others may write it.
 
     """
     if not isinstance(path, str | os.PathLike):
@@ -34,12 +43,27 @@ def load(path: str | Path, *, rebuild: bool = False) -> Executable:
         stored = Stored(file)
         reason = stored.foreign()
         check_threads(stored.header["threads"])
-        if reason is None:
+        if reason is None and not rebuild:
+            if not trusted:
+                _check_owner(file)
             return Executable(Image(stored.program(), stored))
     if not rebuild:
-        raise ProgramError(f"{path} {reason}; rebuild=True compiles its kernels anew")
+        raise ProgramError(f"{path} {reason}; rebuild=True (--rebuild) compiles its kernels anew")
     stored.check()
     # The compiler is loaded by name, so that loading without it pays nothing for it.
     compiler = importlib.import_module("bucketize.compiler")
     executable: Executable = compiler.rebuilt(stored.program())
     return executable
+
+
+def _check_owner(file: File) -> None:
+    """Raise ProgramError if anybody but this user and root may write the file, or replace it."""
+    path = file.path.resolve()
+    for place, status in ((path, file.status), (path.parent, path.parent.stat())):
+        open_ = open_to_others(place, status)
+        if open_ is not None:
+            raise ProgramError(
+                f"{open_}, and a saved program is code: use chmod go-w if it is yours; "
+                f"trusted=True (--trusted) runs it all the same, rebuild=True (--rebuild) compiles "
+                f"it anew and runs nothing that it brings"
+            )

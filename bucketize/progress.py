@@ -14,6 +14,7 @@ from threading import Event, Thread
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from bucketize.errors import ArgumentError
+from bucketize.table import visible
 
 if TYPE_CHECKING:  # rich takes 30 ms to import: only where a bar is drawn
     from rich.spinner import Spinner
@@ -45,6 +46,7 @@ class Meter:
 
     def __post_init__(self) -> None:
         """The time runs from now on."""
+        self.title = visible(self.title)
         self.begin = self.start = self.last = self.clock()
         self.first = 0
 
@@ -53,7 +55,7 @@ class Meter:
         self.last = self.clock()
         if total != self.total or done < self.done:
             self.start, self.first = self.last, done
-        self.what, self.done, self.total = what, done, total
+        self.what, self.done, self.total = visible(what), done, total
         self.end = None if left_s is None else self.last + left_s
         if self.limited is None and self.end is not None:
             self.limited = self.last

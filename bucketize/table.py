@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -72,10 +73,33 @@ def column(name: str, rows: Iterable[Mapping[str, Any]], shown: Format) -> Field
 
 
 def visible(cell: str) -> str:
-    """The text with its control characters escaped: they would break a row."""
+    """The text with its control characters escaped: they break rows, and terminals obey them."""
     if cell.isprintable():
         return cell
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in cell)
+
+
+def legible(lines: str) -> str:
+    """The same of several lines."""
+    return lines if lines.isprintable() else "\n".join(map(visible, lines.split("\n")))
+
+
+def as_cell(text: str) -> str:
+    """The text as a cell of a CSV: a quote in front keeps spreadsheets from computing what it says.
+
+    Numbers, and sizes as in "-,8x8", are as they are: there is nothing in them to call.
+    """
+    inert = not FORMULA.match(text) or NUMBERS.fullmatch(text)
+    return text if inert else f"'{text}"
+
+
+def of_cell(cell: str) -> str:
+    """The inverse of `as_cell`."""
+    return cell[1:] if cell.startswith("'") and FORMULA.match(cell) else cell
+
+
+FORMULA = re.compile(r"'*[=+\-@\t\r]")
+NUMBERS = re.compile(r"[-+]?(\d[\d_]*\.?\d*(e[-+]?\d+)?|inf|nan)|[-\dx,]+", re.IGNORECASE)
 
 
 def cell_len(cell: str) -> int:

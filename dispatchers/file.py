@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from reprlib import repr as short
 from typing import Any
 
 import yaml
 
 from bucketize.errors import DispatchError
 from bucketize.types import Interval, Profile, Shape
-from dispatchers.axis import Dispatcher
+from dispatchers.axis import Dispatcher, Intervals
 from dispatchers.profile import profiles
 from dispatchers.symbol import free_axes, per_symbol
 from dispatchers.traffic import from_traffic
@@ -22,30 +23,54 @@ def from_file(path: str | Path) -> Dispatcher:
     `intervals: {N: [[1, 8], [8, null]]}` by symbol, `data_2` where the model names none;
     `profiles: [{name: small, min: {data: [1, 3]}, opt: {data: [4, 3]}, max: {data: [8, 3]}}]`;
     `traffic: {N: {1: 900, 8: 80}}`, requests by size, with `count: 4` beside it if need be.
+
+    Raises:
+        DispatchError: the file cannot be read, or holds no dispatcher; of intervals that overlap
+            or leave a gap `dispatch` tells, naming the file.
+
     """
+    content = _content(path)
     try:
-        content = yaml.safe_load(Path(path).read_text())
-        return _read(content)
-    except OSError as e:
-        raise DispatchError(f"cannot read {path}: {e.strerror}") from e
-    except yaml.YAMLError as e:
-        raise DispatchError(f"{path} is neither YAML nor JSON: {e}") from e
+        held = _read(content)
     except DispatchError as e:
         e.add_note(f"in {path}")
         raise
 
+    def file_dispatcher(shapes: Mapping[str, Shape]) -> Intervals | list[Profile]:
+        """What the file holds."""
+        return held(shapes)
+
+    file_dispatcher.__name__ = str(path)  # by which errors call it
+    return file_dispatcher
+
+
+def _content(path: str | Path) -> object:
+    try:
+        return yaml.safe_load(Path(path).read_bytes())
+    except OSError as e:
+        raise DispatchError(f"cannot read {path}: {e.strerror}") from e
+    except RecursionError as e:
+        raise DispatchError(f"{path} nests too deep") from e
+    except (yaml.YAMLError, ValueError) as e:  # the latter of a date, say, of a 13th month
+        raise DispatchError(f"{path} is neither YAML nor JSON: {e}") from e
+
 
 def _read(content: object) -> Dispatcher:
+    if content is None:
+        raise DispatchError(
+            f"the file is empty; it may hold, for instance, {EXAMPLES['intervals']}"
+        )
     kinds = {key for key in READERS if isinstance(content, dict) and key in content}
     if len(kinds) != 1 or not isinstance(content, dict):
-        found = list(content) if isinstance(content, dict) else type(content).__name__
+        found = short(list(content)) if isinstance(content, dict) else type(content).__name__
         raise DispatchError(f"expected exactly one of {', '.join(READERS)}, got {found}")
     (kind,) = kinds
     options = {key: value for key, value in content.items() if key != kind}
     try:
         return READERS[kind](content[kind], **options)
     except (TypeError, ValueError, KeyError, AttributeError) as e:
-        raise DispatchError(f"{kind} do not follow the schema: {e!r}") from e
+        told = f"{kind} do not follow the schema, as in {EXAMPLES[kind]}"
+        raise DispatchError(f"{told}: {type(e).__name__}: {e}") from e
 
 
 def _read_intervals(table: Mapping[str, list[Interval]]) -> Dispatcher:
@@ -54,13 +79,22 @@ def _read_intervals(table: Mapping[str, list[Interval]]) -> Dispatcher:
     )
 
 
-def _interval(lo: int, hi: int | None) -> Interval:
-    return int(lo), None if hi is None else int(hi)
+def _interval(lo: object, hi: object) -> Interval:
+    return _whole(lo), None if hi is None else _whole(hi, " or null, for no end,")
+
+
+def _whole(value: object, more: str = "") -> int:
+    """A whole number; JSON has those that are keys as text."""
+    if isinstance(value, str) and value.isdecimal():
+        return int(value)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise DispatchError(f"expected a whole number{more or ','} got {short(value)}")
+    return value
 
 
 def _fixed(intervals: list[Interval]) -> Dispatcher:
-    def fixed_dispatcher(shapes: Mapping[str, Shape]) -> dict[str, dict[int, list[Interval]]]:
-        cuts: dict[str, dict[int, list[Interval]]] = {}
+    def fixed_dispatcher(shapes: Mapping[str, Shape]) -> Intervals:
+        cuts: Intervals = {}
         for name, axis in free_axes(shapes):
             cuts.setdefault(name, {})[axis] = intervals
         return cuts
@@ -74,19 +108,26 @@ def _read_profiles(boxes: list[dict[str, Any]]) -> Dispatcher:
 
 def _profile(*, name: str = "", **corners: Mapping[str, list[int]]) -> Profile:
     shapes = {
-        corner: {tensor: tuple(map(int, shape)) for tensor, shape in by_input.items()}
+        corner: {tensor: tuple(map(_whole, shape)) for tensor, shape in by_input.items()}
         for corner, by_input in corners.items()
     }
     return Profile(name=name, **shapes)
 
 
-def _read_traffic(table: Mapping[str, Mapping[int | str, int]], *, count: int = 8) -> Dispatcher:
-    requests = {s: {int(size): int(n) for size, n in seen.items()} for s, seen in table.items()}
-    return from_traffic(requests, count=count)
+def _read_traffic(table: Mapping[str, Mapping[object, object]], *, count: object = 8) -> Dispatcher:
+    requests = {
+        s: {_whole(size): _whole(n) for size, n in seen.items()} for s, seen in table.items()
+    }
+    return from_traffic(requests, count=_whole(count))
 
 
 READERS: dict[str, Callable[..., Dispatcher]] = {
     "intervals": _read_intervals,
     "profiles": _read_profiles,
     "traffic": _read_traffic,
+}
+EXAMPLES = {
+    "intervals": "intervals: {N: [[1, 8], [8, null]]}",
+    "profiles": "profiles: [{min: {data: [1, 3]}, opt: {data: [4, 3]}, max: {data: [8, 3]}}]",
+    "traffic": "{traffic: {N: {1: 900, 8: 80}}, count: 4}",
 }

@@ -2,6 +2,7 @@
 
 import inspect
 from contextlib import suppress
+from itertools import count
 
 import numpy as np
 from hypothesis import strategies as st
@@ -20,19 +21,23 @@ from bucketize.ir import (
     Const,
     Module,
     Var,
+    all_bindings,
     copy_block,
     settle,
+    without_value,
 )
 from bucketize.op import OPS
 from bucketize.ops.dim import dim_less
 from bucketize.types import ANY, Symbol, tensor
 
+NUMBERS = count()
+"""Of the functions that are called: each call has one of its own."""
 ELEMENTWISE = sorted(n for n, o in OPS.items() if o.scalar is not None and not o.defaults)
 
 
 @st.composite
 def modules(draw):
-    """A module with one function, main."""
+    """A module of main and what it calls."""
     lo = draw(st.integers(0, 3))
     n = Symbol("N", lo, draw(st.none() | st.integers(lo, 9)))
     params = [
@@ -44,7 +49,17 @@ def modules(draw):
     out, pool = Builder(), list(params)
     grow(draw, out, pool, depth=2)
     results = draw(st.lists(st.sampled_from(pool), max_size=3))
-    return Module({"main": out.function("main", params, results)})
+    main = out.function("main", params, results)
+    calls = [b for b in all_bindings(main) if b.op is CALL]
+    return Module({"main": main} | {b.attrs["callee"]: callee(b) for b in calls})
+
+
+def callee(b):
+    """A function that a call fits."""
+    inner = Builder()
+    made = inner.emit_all(NO_BUCKET, sizes=(3,), buckets="none", types=b.attrs["types"])
+    params = [Var(f"p{i}", without_value(a.type)) for i, a in enumerate(b.args)]
+    return inner.function(b.attrs["callee"], params, made)
 
 
 def grow(draw, out, pool, depth):
@@ -116,5 +131,6 @@ def call(draw, out, pool, depth):
     args = draw(st.lists(st.sampled_from(pool), max_size=2))
     types = tuple(a.type for a in draw(st.lists(st.sampled_from(pool), max_size=2)))
     if draw(st.booleans()):
-        return out.emit_all(CALL, *args, callee=draw(st.sampled_from(["f", "f[N=1]"])), types=types)
+        name = f"f{next(NUMBERS)}{draw(st.sampled_from(['', '[N=1]']))}"
+        return out.emit_all(CALL, *args, callee=name, types=types)
     return out.emit_all(NO_BUCKET, sizes=(3,), buckets="it's", types=types)

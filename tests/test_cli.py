@@ -33,7 +33,7 @@ from bucketize.cli.dispatcher import find_dispatcher, parse_options
 from bucketize.cli.group import main
 from bucketize.cli.profile import BEYOND, labels, shown
 from bucketize.cli.run import save as save_results
-from bucketize.errors import BucketizeError, DispatchError, UnknownNameError
+from bucketize.errors import DispatchError, UnknownNameError
 from bucketize.program.file import File, write
 from bucketize.progress import Meter, Tell
 from bucketize.runtime import profile as profile_module
@@ -217,8 +217,10 @@ def test_an_interrupt_ends_with_130(run: Run, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_debug_shows_the_traceback(run: Run) -> None:
-    with pytest.raises(BucketizeError, match="no zoo model"):
-        run("--debug", "zoo", "nope")
+    done = run("--debug", "zoo", "nope\x1b[31m")
+    assert done.exit_code == 2
+    assert done.stderr.startswith("Traceback (most recent call last):\n")
+    assert "UnknownNameError: no zoo model named 'nope\\x1b[31m'" in done.stderr
 
 
 # --- the commands that take a model ---
@@ -1127,6 +1129,12 @@ def test_dispatchers_are_found_in_every_form(
     [
         ("lug", UnknownNameError, "no dispatcher named 'lug'; known: exact, log, module:name"),
         ("log:4", DispatchError, "expected option=value, got '4'"),
+        (
+            "log:base=]",
+            DispatchError,
+            "expected a value as in YAML, got ']': while parsing a block node",
+        ),
+        ("log:base=2024-13-01", DispatchError, "got '2024-13-01': month must be in 1..12"),
         ("log:bose=4", DispatchError, "has no option 'bose'; it has: base, low, high"),
         ("nowhere:f", DispatchError, "cannot import nowhere: ModuleNotFoundError: No module"),
         ("own.py:f", DispatchError, "cannot import own.py: FileNotFoundError"),

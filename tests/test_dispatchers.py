@@ -168,22 +168,59 @@ def test_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "expected exactly one of intervals, profiles, traffic, got NoneType"),
+        ("", r"the file is empty; it may hold, for instance, intervals: {N: \[\[1, 8\]"),
+        ("# only this", "the file is empty"),
+        ("[3]", "expected exactly one of intervals, profiles, traffic, got list"),
         ("interval: {N: []}", r"expected exactly one of .*, got \['interval'\]"),
         ("{intervals: {}, traffic: {}}", r"got \['intervals', 'traffic'\]"),
-        ("intervals: {N: [[1]]}", "intervals do not follow the schema: .*missing 1 required"),
-        ("intervals: {N: [[a, 2]]}", "intervals do not follow the schema: .*invalid literal"),
-        ("profiles: [{min: {x: [1]}}]", "profiles do not follow the schema: .*missing 2 required"),
-        ("{traffic: {N: {1: 2}}, size: 3}", "traffic do not follow the schema: .*'size'"),
+        ("intervals: {N: [[1]]}", "intervals do not follow the schema.*missing 1 required"),
+        ("intervals: {N: [[a, 2]]}", "expected a whole number, got 'a'"),
+        ("intervals: {N: [[1, .inf]]}", "a whole number or null, for no end, got inf"),
+        ("intervals: {N: [[.nan, 4]]}", "expected a whole number, got nan"),
+        ("intervals: {N: [[1, 2.5]]}", "expected a whole number .* got 2.5"),
+        ("intervals: {N: [[true, 2]]}", "expected a whole number, got True"),
+        ("intervals: {N: 3}", "intervals do not follow the schema, as in .*: TypeError: .*int"),
+        ("traffic: {N: {1: 0.5}}", "expected a whole number, got 0.5"),
+        ("{traffic: {N: {1: 1}}, count: .inf}", "expected a whole number, got inf"),
+        ("profiles: [{min: {x: [-.inf]}}]", "expected a whole number, got -inf"),
+        ("profiles: [{min: {x: [1]}}]", "profiles do not follow the schema.*missing 2 required"),
+        ("{traffic: {N: {1: 2}}, size: 3}", "traffic do not follow the schema.*'size'"),
         ("{intervals: [}", "is neither YAML nor JSON"),
+        ("intervals: 2024-13-01", "is neither YAML nor JSON: month must be in 1..12"),
+        (b"intervals: {N: [[1, \xff]]}", "is neither YAML nor JSON: unacceptable character #x00ff"),
+        ("[" * 3000, "nests too deep"),
+        ("intervals: " + "[" * 3000 + "]" * 3000, "nests too deep"),
     ],
 )
-def test_a_file_that_breaks_the_schema(tmp_path: Path, text: str, message: str) -> None:
+def test_a_file_that_breaks_the_schema(tmp_path: Path, text: str | bytes, message: str) -> None:
     path = tmp_path / "buckets.yaml"
-    path.write_text(text)
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(DispatchError, match=message) as e:
         from_file(path)
     assert str(path) in str(e.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("intervals: {N: [[1, 4], [3, null]]}", "overlap: one ends at 4, the next begins at 3"),
+        ("intervals: {N: [[1, 4], [6, null]]}", "leave a gap: sizes 4 to 5 are in none"),
+        ("intervals: {M: [[1, null]]}", "no dynamic axis is named 'M'; known: N"),
+        (
+            "intervals: {N: [[1, 4], [4, 9999999999999999999]]}",
+            "N: 4..9+8, but sizes end below 2[*][*]62; None is no end",
+        ),
+        ("profiles: []", "the dispatcher gave no profile"),
+    ],
+)
+def test_what_dispatch_says_of_a_file_names_it(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "buckets.yaml"
+    path.write_text(text)
+    x, out = Var("x", tensor("float32", Symbol("N"))), Builder()
+    mod = Module({"main": out.function("main", [x], [out.emit(relu, x)])})
+    with pytest.raises(DispatchError, match=message) as e:
+        dispatch(mod, from_file(path))
+    assert e.value.__notes__ == [f"from dispatcher {path}"]
 
 
 def test_a_file_that_is_not_there() -> None:

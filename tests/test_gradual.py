@@ -5,6 +5,7 @@ Each case is run by the interpreter, compiled and behind buckets. Symbols begin 
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,10 +16,10 @@ from agreement import agree
 from verify import verify
 
 import bucketize
-from bucketize.errors import ShapeError, TypeRelError
+from bucketize.errors import ShapeError, TypeRelError, UnknownNameError
 from bucketize.interpret import evaluate_module
 from bucketize.ir import Module
-from bucketize.text import parse
+from bucketize.text import parse, parse_function
 from dispatchers import log_dispatcher
 
 Arrays = tuple[Any, ...]
@@ -229,6 +230,21 @@ def @main(%x: float32[N], %s: float32) -> float32[], float32[N] where {N0} {{
         [(f(4), f()), (f(0), f())],
         [((f(4), f(1)), r"input 's': expected rank 0 float32\[\], got 1")],
     ),
+    "a function's N is not its caller's": Case(
+        f"""
+def @f(%p: float32[N], %q: float32[2*N]) -> float32[2*N] where {N0} {{
+  %0 = exp(%q)
+  return %0
+}}
+def @main(%x: float32[?], %y: float32[N]) -> float32[?] where {N0} {{
+  %0 = call @f(%x, %y) : float32[?]
+  return %0
+}}""",
+        ["float32[?]"],
+        lambda _, y: np.exp(y),
+        [(f(2), f(4)), (f(1), f(2))],
+        [((f(2), f(5)), r"axis 0: expected 2\*N=4, got 5")],
+    ),
     "a loop of no rounds and of nothing": Case(
         f"""
 def @main(%x: float32[N], %n: int64) -> float32[N], float32[?] where {N0} {{
@@ -275,3 +291,73 @@ def test_a_case(name: str) -> None:
         for inputs, message in case.wrong:
             with pytest.raises(ERRORS, match=message):
                 pytest.fail(f"{how}: {run(*inputs)}")
+
+
+# --- what no sizes make right --------------------------------------------------------------------
+
+NEVER = {
+    "another extent": (
+        call("10, 10", "N, 11", "N, 11", more=N0),
+        "@f takes (float32[10, 10]), but the call has (float32[N, 11]): extents differ: 10 and 11",
+    ),
+    "a size out of its bounds": (
+        call("K, 3", "9, 3", "?, ?", "K in [2, 4]"),
+        "@f takes (float32[K, 3]), but the call has (float32[9, 3]): extents differ: f.K and 9",
+    ),
+    "bounds apart": (
+        call("K, 3", "N, 3", "?, ?", "K in [2, 4]", "N >= 5"),
+        "@f takes (float32[K, 3]), but the call has (float32[N, 3]): extents differ: f.K and N",
+    ),
+    "no square": (
+        call("K, K", "2, 3", "?, ?", "K >= 0"),
+        "@f takes (float32[K, K]), but the call has (float32[2, 3]): extents differ: 2 and 3",
+    ),
+    "another rank": (
+        call("?, ?", "2", "?, ?"),
+        "@f takes (float32[?, ?]), but the call has (float32[2]): ranks differ: "
+        "float32[?, ?] and float32[2]",
+    ),
+    "another dtype": (
+        call("2", "2", "2").replace("%x: float32", "%x: int64"),
+        "@f takes (float32[2]), but the call has (int64[2]): dtypes differ: float32[2] and "
+        "int64[2]",
+    ),
+    "another result": (
+        call("K", "5", "6", "K >= 0"),
+        "@f returns (float32[K]), but the call has (float32[6]): extents differ: 5 and 6",
+    ),
+    "too many": (
+        call("2", "2", "2").replace("@f(%x)", "@f(%x, %x)"),
+        "@f takes (float32[2]), but the call has (float32[2], float32[2])",
+    ),
+    "in a branch": (
+        branches("%x: float32[3]", "%a = call @f(%x) : float32[?]", "%b = exp(%x)", "float32[?]")
+        + "def @f(%p: float32[2]) { return %p }",
+        "@f takes (float32[2]), but the call has (float32[3]): extents differ: 2 and 3",
+    ),
+    "nobody": (
+        call("2", "2", "2").replace("call @f", "call @g"),
+        "no function named 'g'; known: f, main",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NEVER)
+def test_a_call_that_no_sizes_make_right_is_refused(name: str) -> None:
+    text, message = NEVER[name]
+    with pytest.raises((TypeRelError, UnknownNameError)) as caught:
+        parse(text)
+    assert str(caught.value) == message
+    assert caught.value.__notes__ == ["in a call in @main"]
+
+
+def test_a_module_that_is_built_by_hand_is_looked_into_too() -> None:
+    """What is a recipe yet is taken at its word, and a pickle holds what was made."""
+    head, main = call("10", "10", "10").split("def @main")
+    fits = parse_function(head)
+    caller = parse("def @main" + main + head).main
+    wrong = parse_function(head.replace("10", "11"))
+    with pytest.raises(TypeRelError, match=r"@f takes \(float32\[11\]\), but the call has"):
+        Module({"main": caller, "f": wrong})
+    assert Module({"main": caller, "f": lambda _: wrong}).main is caller
+    verify(pickle.loads(pickle.dumps(Module({"main": caller, "f": fits}))))

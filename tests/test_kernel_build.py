@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 from filelock import FileLock, Timeout
 
+from bucketize import owner
 from bucketize.errors import BucketizeWarning, KernelError
 from bucketize.kernel import build as module
 from bucketize.kernel import cache as files
@@ -156,7 +157,26 @@ def test_torn_machine_code_is_compiled_anew(
     again = build(source(6), name_hint="add")
     check(again, 6)
     assert not again.cached
-    assert unsealed(file.read_bytes()) == again.code
+    assert unsealed(file.read_bytes(), file.stem) == again.code
+
+
+def test_machine_code_under_anothers_name_is_compiled_anew(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Files that swapped their names are whole, and each would answer for the other."""
+    one, other = (build(source(n), "add").path.with_suffix(".o") for n in (61, 62))
+    between = one.with_suffix(".swap")
+    one.rename(between)
+    other.rename(one)
+    between.rename(other)
+    monkeypatch.setattr(module, "_built", {})
+    monkeypatch.setattr("bucketize.kernel.object._addresses", {})
+    for n, file in ((61, one), (62, other)):
+        again = build(source(n), "add")
+        check(again, n)
+        assert not again.cached
+        assert f"{file} is torn or another kernel's; compiling it anew" in caplog.text
+        assert unsealed(file.read_bytes(), file.stem) == again.code
 
 
 def test_a_cache_that_is_whole_needs_no_lock_and_no_writing(
@@ -243,6 +263,7 @@ def test_a_directory_that_others_may_write_to_is_refused(
 ) -> None:
     build(source(9), "add")
     monkeypatch.setattr(module, "_built", {})
+    monkeypatch.setattr(owner, "_is_private", lambda _: False)
     cache.chmod(mode)
     for text in (source(9), source(10)):  # to read, to write
         with pytest.raises(KernelError, match=f"others may write to {cache}, .*chmod go-w"):
@@ -261,8 +282,8 @@ def test_machine_code_that_others_may_write_is_refused(
 
 def test_what_belongs_to_others_is_refused_but_to_root_is_not(tmp_path: Path) -> None:
     told = list(tmp_path.stat())
-    for owner in (os.getuid(), 0):
-        files._check_owner(tmp_path, os.stat_result([0o40755, *told[1:4], owner, *told[5:]]))
+    for user in (os.getuid(), 0):
+        files._check_owner(tmp_path, os.stat_result([0o40755, *told[1:4], user, *told[5:]]))
     with pytest.raises(KernelError, match=r"belongs to user 4242.*set BUCKETIZE_CACHE"):
         files._check_owner(tmp_path, os.stat_result([0o40755, *told[1:4], 4242, *told[5:]]))
 

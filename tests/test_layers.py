@@ -11,7 +11,8 @@ import pytest
 ROOT = Path(__file__).parent.parent
 LAYERS = [
     ["errors"],
-    ["timing", "compare", "lock", "progress", "table"],
+    ["timing", "compare", "lock", "owner", "table"],
+    ["progress"],
     ["types"],
     ["op"],
     ["ops"],

@@ -448,3 +448,13 @@ def test_versions_that_write_no_machine_code_do_not_matter() -> None:
 def test_the_hash_of_a_schedule_does_not_depend_on_order() -> None:
     assert schedule_hash({"a": 1, "b": "x"}) == schedule_hash({"b": "x", "a": 1})
     assert schedule_hash({"a": 1}) != schedule_hash({"a": "1"})
+
+
+@pytest.mark.parametrize("text", ["=1+1", "@SUM(1)", "'=x", "-2+cmd|' /C calc'!A0", "it's", "-net"])
+def test_a_spreadsheet_computes_nothing_of_a_log(log: Path, text: str) -> None:
+    written = trial(model=text, shape="-,8x8")
+    append(log, written)
+    (cells,) = csv.DictReader(log.read_text().splitlines())
+    assert cells["model"][0] not in "=+-@"
+    assert cells["shape"] == "-,8x8"
+    assert rows(log) == [written]

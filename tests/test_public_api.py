@@ -13,15 +13,20 @@ from collections.abc import Callable
 from importlib.metadata import entry_points
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
 
 import bucketize
 import dispatchers
-from bucketize import zoo
+from bucketize import ops, zoo
+from bucketize.analysis import Case
 from bucketize.errors import ArgumentError, BucketizeError, unknown_name
 from bucketize.interpret import evaluate_module
+from bucketize.ir import Builder, Module, Var
+from bucketize.runtime.roofline import Roofline
 from bucketize.tune.entry import tune
+from bucketize.types import Symbol, tensor
 from dispatchers import exact_dispatcher, log_dispatcher
 
 ROOT = Path(__file__).parent.parent
@@ -246,3 +251,43 @@ def test_a_module_survives_a_pickle_and_an_executable_says_how_it_travels() -> N
     assert shown.stdout.decode() == bucketize.show(mod)
     with pytest.raises(TypeError, match=r"save\(path\) writes, and bucketize.load\(path\)"):
         pickle.dumps(bucketize.compile(mod))
+
+
+WORDS = ("self", "progress", "repetitions", "roofline", "module", "mod", "cls", "clone", "arrays")
+
+
+def test_an_input_may_be_called_as_anything_is(tmp_path: Path) -> None:
+    """Everything that takes inputs by name takes these, but options of `profile` by position."""
+    params = [Var(name, tensor("float32", Symbol(f"{name}_0", 1, 4))) for name in WORDS]
+    body = Builder()
+    made = [body.emit(ops.neg, p) for p in params]
+    mod = Module({"main": body.function("main", params, made)})
+    arrays = {name: np.ones(i % 4 + 1, np.float32) for i, name in enumerate(WORDS)}
+    exe = bucketize.compile(mod)
+    exe.save(tmp_path / "m.bkt")
+    results = (
+        exe.run(**arrays),
+        list(exe.run_named(**arrays).values()),
+        exe.run_clone("main", **arrays),
+        exe.context()(**arrays),
+        bucketize.load(tmp_path / "m.bkt").run(**arrays),
+        evaluate_module(mod, **arrays),
+        Case.of(mod, **arrays).wanted,
+    )
+    for each in results:
+        assert [y.tolist() for y in each] == [(-x).tolist() for x in arrays.values()]
+    shapes = {name: array.shape for name, array in arrays.items()}
+    assert exe.explain(**shapes).clone == "main"
+    roof = Roofline(1.0, 1.0)
+    frame = exe.profile(*arrays.values(), repetitions=1, roofline=roof)
+    assert frame.attrs["roofline"] == roof
+    message = "input 'progress' is called as an option of `profile` is: give all inputs by position"
+    with pytest.raises(ArgumentError, match=message):
+        exe.profile(**arrays)
+
+
+def test_a_symbol_may_be_called_self() -> None:
+    x, body = Var("x", tensor("float32", Symbol("self", 1, 4))), Builder()
+    mod = Module({"main": body.function("main", [x], [body.emit(ops.neg, x)])})
+    assert bucketize.compile(mod).explain(self=3).sizes == {"self": 3}
+    assert bucketize.specialise(mod, self=3).main.params[0].type.shape == (3,)

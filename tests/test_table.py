@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bucketize.cli import table as tables
 from bucketize.cli.table import table
-from bucketize.table import Block, folded
+from bucketize.table import Block, as_cell, folded, of_cell
 
 ROWS = [
     {
@@ -33,7 +35,8 @@ def width(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> in
 
 
 def plain(text: str) -> list[str]:
-    return re.sub(r"\x1b\[[0-9;]*m", "", text).splitlines()
+    assert "\x1b" not in text
+    return text.splitlines()
 
 
 def test_a_pipe_gets_all_of_it() -> None:
@@ -161,3 +164,43 @@ def test_numbers_of_which_some_are_missing_stand_to_the_right() -> None:
         "   -",
         "10.5",
     ]
+
+
+CELLS = {
+    "=HYPERLINK(x)": "'=HYPERLINK(x)",
+    "+1+cmd|' /C calc'!A0": "'+1+cmd|' /C calc'!A0",
+    "-2+3+cmd": "'-2+3+cmd",
+    "@SUM(1)": "'@SUM(1)",
+    "\t=1": "'\t=1",
+    "'=1+A1": "''=1+A1",
+    "-inf": "-inf",
+    "-1.5e-07": "-1.5e-07",
+    "+3": "+3",
+    "-,8x8": "-,8x8",
+    "-": "-",
+    "'quoted'": "'quoted'",
+    "a=b": "a=b",
+    "": "",
+}
+
+
+@pytest.mark.parametrize(("text", "cell"), CELLS.items())
+def test_a_cell_is_nothing_that_a_spreadsheet_computes(text: str, cell: str) -> None:
+    assert as_cell(text) == cell
+    assert of_cell(cell) == text
+
+
+def test_a_written_frame_computes_nothing(tmp_path: Path) -> None:
+    frame = pd.DataFrame(
+        {
+            "name": ["=1+1", "layer", None],
+            "time": [-1.5, 2.0, float("nan")],
+            "shape": [(1, 2), "-", "@x"],
+            "n": [-1, 2, 3],
+            "self": ["+a", "-2e5", ""],
+        }
+    )
+    tables.write_csv(frame, tmp_path / "f.csv")
+    assert (tmp_path / "f.csv").read_text() == (
+        "name,time,shape,n,self\n'=1+1,-1.5,\"(1, 2)\",-1,'+a\nlayer,2.0,-,2,-2e5\n,,'@x,3,\n"
+    )

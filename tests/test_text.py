@@ -52,7 +52,7 @@ def @main(%x: float32[N, 6], %"b:": bool[]) -> float32[?, ?], float32[] where N 
   } else {
     yield const[2]: float32[32, 3]
   } : float32[?, ?]
-  %9, %10 = call @main[N=1](%5) : float32[?, (S - 1)//2 + 1], float32[?]
+  %9, %10 = call @main[N=1](%5) : float32[?, (S - 1)//2 + 1], float32[?, 1]
   %11 = no_bucket(sizes=(N,), buckets='N in [1, 4)') : float32[N]
   %12 = cast(float32[2](0.1, -0.0), dtype='float64') : float64[2]
   return %5, float32(2.5)

@@ -28,12 +28,13 @@ from bucketize.ir import (
     Module,
     Var,
     all_bindings,
+    check_fit,
     functions_of,
     infer,
 )
 from bucketize.text import mentioned, show_binding
 from bucketize.text.reader import RESERVED
-from bucketize.types import Symbol, Symbolic, TensorType, meet_types
+from bucketize.types import Symbol, Symbolic, TensorType
 
 
 class VerifyError(BucketizeError):
@@ -129,15 +130,7 @@ def check_call(b: Binding, module: Module, made: Mapping[str, Function]) -> None
     if callee not in module.functions:
         raise VerifyError(f"no function is named {callee!r}")
     if callee in made:
-        _check_fit("arguments", [a.type for a in b.args], [p.type for p in made[callee].params])
-        _check_fit("results", b.attrs["types"], [r.type for r in made[callee].results])
-
-
-def _check_fit(what: str, mine: Collection[TensorType], theirs: Collection[TensorType]) -> None:
-    if len(mine) != len(theirs):
-        raise VerifyError(f"{len(mine)} {what}, the callee has {len(theirs)}")
-    for a, b in zip(mine, theirs, strict=True):
-        meet_types(a, b)
+        check_fit(b, made[callee])
 
 
 # --- laws of a function ------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from bucketize.errors import ArgumentError, EngineError, unknown_name
 from bucketize.op import Array
 from bucketize.program.program import threads_text
 from bucketize.progress import Tell, progress_bar, shown, steps
+from bucketize.table import legible
 
 Run: TypeAlias = Callable[[Mapping[str, Array]], Sequence[Array]]
 """From the inputs by name to the outputs, in the order of the model."""
@@ -129,7 +130,7 @@ def _quiet() -> Iterator[None]:
         except BaseException:
             ctypes.CDLL(None).fflush(None)
             said.seek(0)
-            sys.stderr.write(said.read().decode(errors="replace"))
+            sys.stderr.write(legible(said.read().decode(errors="replace")))
             raise
         finally:
             ctypes.CDLL(None).fflush(None)  # what C still holds would come out later

@@ -44,7 +44,7 @@ class Case:
     wanted: Sequence[Array]
 
     @classmethod
-    def of(cls, mod: Module, **arrays: Array) -> Case:
+    def of(cls, mod: Module, /, **arrays: Array) -> Case:
         """The case of these inputs of a module, computed op by op: slow."""
         params = name_dims(mod.main).params
         given = arrange_inputs(params, (), arrays)

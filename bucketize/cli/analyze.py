@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bucketize.cli import parameter
+from bucketize.cli.echo import echo
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -87,10 +88,12 @@ def analyze(
     else:
         frame, text, figure = of_dispatchers(log, model, figure_name, options)
     if csv:
-        frame.to_csv(csv, index=False)
+        from bucketize.cli.table import write_csv
+
+        write_csv(frame, csv)
     if plot:
         figure().savefig(plot, dpi=120)
-    click.echo(as_records(frame) if as_json else text)
+    echo(as_records(frame) if as_json else text)
 
 
 MEASURING = dict.fromkeys(

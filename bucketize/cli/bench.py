@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bucketize.cli import parameter
+from bucketize.cli.echo import echo
 from bucketize.cli.model import ZOO, compiled, dispatched, load_model, sizes_at
 
 if TYPE_CHECKING:
@@ -130,14 +131,14 @@ def report(benched: Benched, sessions: list[Session], as_json: bool) -> None:
     from bucketize.cli.table import fitting
 
     if as_json:
-        click.echo(json.dumps(told(benched, sessions), indent=2))
+        echo(json.dumps(told(benched, sessions), indent=2))
         return
     for sizes, frame in benched:
-        click.echo(shown(sizes, frame))
+        echo(shown(sizes, frame))
     for s in sessions:
-        click.echo(f"{s.engine} {s.version}: {s.settings}")
+        echo(f"{s.engine} {s.version}: {s.settings}")
     if others := missing(ENGINES):
-        click.echo(fitting(f"not installed, and not compared with: {others}"), err=True)
+        echo(fitting(f"not installed, and not compared with: {others}"), err=True)
 
 
 def told(benched: Benched, sessions: list[Session]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import json
 
 import click
 
+from bucketize.cli.echo import echo
 from bucketize.cli.parameter import json_option
 
 
@@ -38,7 +39,7 @@ def cache(prune: float | None, as_json: bool) -> None:
         "bytes": sum(k.size for k in held),
         "removed": len(removed),
     }
-    click.echo(json.dumps(facts) if as_json else shown(facts))
+    echo(json.dumps(facts) if as_json else shown(facts))
 
 
 def shown(facts: dict[str, str | int]) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bucketize.cli import parameter
+from bucketize.cli.echo import echo
 from bucketize.cli.model import compiled, dispatched_at, load_model, name_of, tell_hints
 
 if TYPE_CHECKING:
@@ -50,9 +51,9 @@ def compile(
     with progress_bar(f"writing {path}"):
         exe.save(path)
     told = summary(path, behind, exe)
-    click.echo(json.dumps(told, indent=2) if as_json else shown(told))
+    echo(json.dumps(told, indent=2) if as_json else shown(told))
     counts = str(exe.counts).replace("; ", "\n")
-    click.echo(f"{counts}; {exe.counts.seconds:.1f} s", err=True)
+    echo(f"{counts}; {exe.counts.seconds:.1f} s", err=True)
 
 
 def summary(path: Path, mod: Module, exe: Executable) -> dict[str, Any]:

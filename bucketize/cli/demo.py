@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from bucketize.cli import parameter
+from bucketize.cli.echo import echo
 
 if TYPE_CHECKING:
     from bucketize.cli.compare import Modules
@@ -52,7 +53,7 @@ def demo(output: Path, seconds: float, threads: int) -> None:
     say(f"Compiling from an empty cache, then running {points} ...")
     text = analyzed(log, output, threads)
     check(output / "tradeoff.csv")
-    click.echo(text)
+    echo(text)
     say(f"Wrote the log, tradeoff.csv and tradeoff.png to {output}/.")
 
 
@@ -97,7 +98,7 @@ def show_clones(model: Model, modules: Modules) -> None:
     for spec, module in modules.items():
         names = [name for name in module.functions if name != "main"] or ["main"]
         more = f", ... {len(names) - 3} more" if len(names) > 3 else ""
-        click.echo(f"  {spec:16} {', '.join(names[:3])}{more}", err=True)
+        echo(f"  {spec:16} {', '.join(names[:3])}{more}", err=True)
 
 
 def tune_all(modules: Modules, log: Path, seconds: float, threads: int) -> None:
@@ -120,8 +121,8 @@ def tune_all(modules: Modules, log: Path, seconds: float, threads: int) -> None:
         )
     searched = tried[tried["source"] != "confirm"]
     failed = int((searched["error_kind"] != "none").sum())
-    click.echo(f"  {len(searched)} trials, {failed} failed; {log.name}", err=True)
-    click.echo(shown_confirmed(confirmed(tried)), err=True)
+    echo(f"  {len(searched)} trials, {failed} failed; {log.name}", err=True)
+    echo(shown_confirmed(confirmed(tried)), err=True)
 
 
 def check(trade_off: Path) -> None:
@@ -136,9 +137,9 @@ def check(trade_off: Path) -> None:
         where = f"{worst['clone']} of {worst['dispatcher']} at {worst['shape']}"
         error = f"{worst['max_rel_err']:.1e}"
         raise BucketizeError(f"{where} is off by {error}, more than {TOLERANCE:g}")
-    click.echo(f"  all results within {worst['max_rel_err']:.1e} of the reference", err=True)
+    echo(f"  all results within {worst['max_rel_err']:.1e} of the reference", err=True)
 
 
 def say(text: str) -> None:
     """A heading on stderr: results alone go to stdout."""
-    click.secho(f"\n{text}", err=True, bold=True)
+    echo(f"\n{text}", err=True, bold=True)

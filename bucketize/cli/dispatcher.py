@@ -81,9 +81,16 @@ def parse_options(text: str) -> dict[str, Any]:
     if bad := [name for name, equals, _ in parts if not equals]:
         raise DispatchError(f"expected option=value, got {bad[0]!r}")
     return {
-        name.strip(): yaml.safe_load(f"[{value}]" if "," in value else value)
-        for name, _, value in parts
+        name.strip(): _value(f"[{value}]" if "," in value else value) for name, _, value in parts
     }
+
+
+def _value(text: str) -> Any:
+    try:
+        return yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError) as e:
+        told = " ".join(str(e).split()) or type(e).__name__
+        raise DispatchError(f"expected a value as in YAML, got {text!r}: {told}") from e
 
 
 def load_module(target: str) -> ModuleType:

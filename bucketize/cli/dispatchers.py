@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from bucketize.cli import parameter
+from bucketize.cli.echo import echo
 from bucketize.errors import BucketizeError
 from bucketize.types import Symbol
 
@@ -40,9 +41,10 @@ def dispatchers(bound: parameter.Bound, as_json: bool) -> None:
     symbol = Symbol(bound[0], *bound[1])
     rows = [describe(name, entry.load(), symbol) for name, entry in installed().items()]
     if as_json:
-        click.echo(json.dumps(rows, indent=2))
+        echo(json.dumps(rows, indent=2))
         return
-    click.echo("\n\n".join([*(told(row, symbol) for row in rows), *of_files()]))
+from bucketize.cli.echo import echo
+    echo("\n\n".join([*(told(row, symbol) for row in rows), *of_files()]))
 
 
 def told(row: Mapping[str, Any], symbol: Symbol) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bucketize.cli import parameter
+from bucketize.cli.echo import echo
 from bucketize.cli.model import dispatched_at, load_model
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def export(
         made = to_onnx(behind)
         write(made, output)
     told = summary(output, behind, made)
-    click.echo(json.dumps(told, indent=2) if as_json else shown(told))
+    echo(json.dumps(told, indent=2) if as_json else shown(told))
 
 
 def write(model: ModelProto, path: Path) -> None:

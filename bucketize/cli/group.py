@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import traceback
 import warnings
 from collections.abc import Callable
 from functools import partial
@@ -16,6 +17,7 @@ from bucketize.cli.cache import cache
 from bucketize.cli.compile import compile
 from bucketize.cli.demo import demo
 from bucketize.cli.dispatchers import dispatchers
+from bucketize.cli.echo import echo
 from bucketize.cli.export import export
 from bucketize.cli.log import log
 from bucketize.cli.ops import ops
@@ -55,7 +57,7 @@ class Group(click.Group):
             tell(e.format_message() + (hint(e) if isinstance(e, click.UsageError) else ""))
             sys.exit(2)
         except click.Abort:
-            click.echo("interrupted", err=True)
+            echo("interrupted", err=True)
             sys.exit(INTERRUPTED)
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -66,14 +68,15 @@ class Group(click.Group):
                 return super().invoke(ctx)
             except (BucketizeError, *PATH_ERRORS) as e:
                 if ctx.params["debug"]:
-                    raise
-                tell(message(e))
+                    echo("".join(traceback.format_exception(e)), err=True)
+                else:
+                    tell(message(e))
                 ctx.exit(2)
 
 
 def tell(error: str) -> None:
     """Print an error."""
-    click.echo(f"error: {error}", err=True)
+    echo(f"error: {error}", err=True)
 
 
 def message(error: BaseException) -> str:
@@ -90,7 +93,7 @@ def hint(error: click.UsageError) -> str:
 
 def show_warning(message: str) -> None:
     """Print a warning without the place in the code that it comes from."""
-    click.echo(f"warning: {message}", err=True)
+    echo(f"warning: {message}", err=True)
 
 
 def once(show: Callable[[str], None]) -> Any:
@@ -112,7 +115,8 @@ def main(debug: bool) -> None:
     """Dispatch ONNX models with dynamic shapes to clones tuned for buckets of sizes.
 
     MODEL is the path of an ONNX file, or zoo:NAME for a model of the zoo; `run` and
-    `profile` also take a program that `compile` saved.
+    `profile` also take a program that `compile` saved: code, of which to load only
+    what you trust.
 
     \b
     Examples:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from bucketize.cli.echo import echo
 from bucketize.cli.parameter import json_option, written_option
 
 if TYPE_CHECKING:
@@ -52,11 +53,11 @@ def merge(logs: tuple[Path, ...], output: Path, force: bool, as_json: bool) -> N
 
     merged = merge(logs, output, force=force)
     if as_json:
-        click.echo(json.dumps({"log": str(output), **asdict(merged)}))
+        echo(json.dumps({"log": str(output), **asdict(merged)}))
         return
     repeated = f"; {several(merged.repeated, 'repeated row')} left out" if merged.repeated else ""
     held = f"{several(merged.rows, 'row')} of {several(len(logs), 'log')}"
-    click.echo(f"{output}: {held}{repeated}")
+    echo(f"{output}: {held}{repeated}")
 
 
 @log.command(short_help="Drop the rows that can no longer count.")
@@ -97,9 +98,9 @@ def prune(
     pruned = prune(log, Scope(**scope), drop_failed=not keep_failed, dry_run=dry_run, backup=backup)
     if as_json:
         beside = pruned.backup and str(pruned.backup)
-        click.echo(json.dumps({"log": str(log), **asdict(pruned), "backup": beside}))
+        echo(json.dumps({"log": str(log), **asdict(pruned), "backup": beside}))
     else:
-        click.echo(shown_pruning(log, pruned, dry_run))
+        echo(shown_pruning(log, pruned, dry_run))
 
 
 def shown_pruning(log: Path, pruned: Pruning, dry_run: bool) -> str:
@@ -137,9 +138,9 @@ def stats(logs: tuple[Path, ...], as_json: bool) -> None:
     held = asdict(stock(logs))
     counts = {**held.pop("counts"), "left_out": held.pop("left_out")}
     if as_json:
-        click.echo(json.dumps({"logs": list(map(str, logs)), **held, **counts}, indent=2))
+        echo(json.dumps({"logs": list(map(str, logs)), **held, **counts}, indent=2))
     else:
-        click.echo(shown_stock(len(logs), held, counts))
+        echo(shown_stock(len(logs), held, counts))
 
 
 def shown_stock(logs: int, held: dict[str, Any], counts: dict[str, dict[str, int]]) -> str:

@@ -8,6 +8,7 @@ from fnmatch import fnmatch
 
 import click
 
+from bucketize.cli.echo import echo
 from bucketize.cli.parameter import json_option
 
 
@@ -40,7 +41,7 @@ def ops(names: tuple[str, ...], as_json: bool) -> None:
     rows = [
         asdict(o) for o in known if not names or any(matches(o.operator, name) for name in names)
     ]
-    click.echo(json.dumps(rows, indent=2) if as_json else table(rows))
+    echo(json.dumps(rows, indent=2) if as_json else table(rows))
 
 
 def matches(operator: str, name: str) -> bool:

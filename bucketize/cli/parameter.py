@@ -253,10 +253,19 @@ def log_option(command: F) -> F:
     return click.option("--log", type=kind, help="Take schedules from this tuning log.")(command)
 
 
-def rebuild_option(command: F) -> F:
-    """--rebuild."""
-    return click.option(
-        "--rebuild", is_flag=True, help="Compile a saved program anew if it is foreign here."
+def saved_options(command: F) -> F:
+    """--rebuild and --trusted, of saved programs."""
+    return all_of(
+        click.option(
+            "--rebuild",
+            is_flag=True,
+            help="Compile a saved program anew, and run no code that it brings.",
+        ),
+        click.option(
+            "--trusted",
+            is_flag=True,
+            help="Run a saved program though others may write the file: it is code.",
+        ),
     )(command)
 
 

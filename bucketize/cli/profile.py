@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bucketize.cli import parameter
+from bucketize.cli.echo import echo
 from bucketize.cli.model import load_inputs
 from bucketize.cli.run import check_options, ready
 from bucketize.table import shortened
@@ -36,7 +37,7 @@ GROUP = 7  # of those, for the column of groups, where there are any
 @parameter.log_option
 @parameter.threads_option
 @click.option("--repeat", type=click.IntRange(1), default=20, show_default=True, help="Timed runs.")
-@parameter.rebuild_option
+@parameter.saved_options
 @parameter.written_option("--csv", help="Write all columns as CSV.")
 @parameter.written_option("--trace", help="Write a time line for chrome://tracing and Perfetto.")
 @parameter.json_option
@@ -56,6 +57,9 @@ def profile(
     once each. "roof" is what was attained of min(peak GFLOP/s, intensity x peak GB/s), both
     measured here in a second; it may exceed 100 %, which is marked: what lies in a cache comes
     faster than from memory. Kernels of a "group" run in strips: their times are parts of it.
+
+    MODEL may be a program that `bucketize compile` saved. Such a file is code: load only what you
+    trust, or --rebuild it.
 
     \b
     Examples:
@@ -89,12 +93,13 @@ def write(profiles: Profiles, csv: Path | None, trace: Path | None) -> None:
     import pandas as pd
 
     from bucketize.analysis import chrome_trace
+    from bucketize.cli.table import write_csv
 
     titled = {parameter.shown_sizes(sizes): frame for sizes, frame in profiles}
     if csv is not None:
         every = pd.concat([f.assign(sizes=s) for s, f in titled.items()], ignore_index=True)
         order = ["sizes", *(c for c in every.columns if c != "sizes")]
-        csv.write_text(every[order].to_csv(index=False))
+        write_csv(every[order], csv)
     if trace is not None:
         trace.write_text(json.dumps(chrome_trace(titled)))
 
@@ -102,15 +107,15 @@ def write(profiles: Profiles, csv: Path | None, trace: Path | None) -> None:
 def report(exe: Executable, profiles: Profiles, as_json: bool) -> None:
     """Print where the time went."""
     if as_json:
-        click.echo(json.dumps([told(exe, *each) for each in profiles], indent=2))
+        echo(json.dumps([told(exe, *each) for each in profiles], indent=2))
         return
     for sizes, frame in profiles:
-        click.echo(headline(exe, sizes, frame))
-        click.echo(shown(frame))
+        echo(headline(exe, sizes, frame))
+        echo(shown(frame))
     from bucketize.program.program import threads_text
 
     roof = profiles[0][1].attrs["roofline"]
-    click.echo(f"roof with {threads_text(exe.program.threads)}, measured: {roof}")
+    echo(f"roof with {threads_text(exe.program.threads)}, measured: {roof}")
 
 
 def told(exe: Executable, sizes: parameter.Sizes, frame: pd.DataFrame) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bucketize.cli import parameter
+from bucketize.cli.echo import echo
 from bucketize.cli.model import (
     Model,
     Saved,
@@ -42,14 +43,15 @@ if TYPE_CHECKING:
 @parameter.log_option
 @parameter.threads_option
 @click.option("--repeat", type=click.IntRange(1), default=10, show_default=True, help="Timed runs.")
-@parameter.rebuild_option
+@parameter.saved_options
 @click.option("--check", is_flag=True, help="Compare with the reference evaluator (slow).")
 @click.option("--explain", is_flag=True, help="Say which kernels run, and why.")
 @parameter.json_option
 def run(model: str, bounds: list[parameter.Bound], as_json: bool, **options: Any) -> None:
     """Run MODEL at given sizes on random arrays, or on arrays of yours, and time it.
 
-    MODEL may be a program that `bucketize compile` saved: it is loaded, not compiled.
+    MODEL may be a program that `bucketize compile` saved: it is loaded, not compiled. Such a file
+    is code: load only what you trust, or --rebuild it.
 
     \b
     Examples:
@@ -81,7 +83,7 @@ NOT_OF_SAVED = {
     "check": "needs the model, of which it holds the kernels only",
 }
 """Why a saved program does not take an option, by the option's name."""
-NOT_OF_MODELS = {"rebuild": "is for those"}
+NOT_OF_MODELS = dict.fromkeys(("rebuild", "trusted"), "is for those")
 
 
 def check_options(model: str) -> None:
@@ -104,7 +106,7 @@ def ready(
         from bucketize.progress import progress_bar
 
         with progress_bar(f"loading {model}"):
-            exe = load(model, rebuild=options["rebuild"])
+            exe = load(model, rebuild=options["rebuild"], trusted=options["trusted"])
         saved = Saved(exe.program.routines["main"].params)
         return saved, exe, sizes_at(saved, options["points"], inputs)
     loaded = load_model(model, bounds)
@@ -185,17 +187,17 @@ def report(exe: Executable, rows: list[dict[str, Any]], as_json: bool) -> None:
     from bucketize.cli.table import milliseconds, table
 
     if as_json:
-        click.echo(json.dumps(rows, indent=2, default=plain))
+        echo(json.dumps(rows, indent=2, default=plain))
         return
     for row in rows:
         if "explanation" in row:
-            click.echo(row.pop("explanation").text(table))
+            echo(row.pop("explanation").text(table))
     told = [{"latency" if k == "latency_s" else k: v for k, v in row.items()} for row in rows]
     formats: dict[str, Format] = {
         "sizes": parameter.shown_sizes,
         "latency": milliseconds,
         "max_rel_err": "{:.1e}".format,
     }
-    click.echo(table(told, formats))
+    echo(table(told, formats))
     if exe.counts.seconds:  # else it was loaded
-        click.echo(str(exe.counts).replace("; ", "\n"), err=True)
+        echo(str(exe.counts).replace("; ", "\n"), err=True)

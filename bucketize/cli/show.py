@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bucketize.cli import parameter
+from bucketize.cli.echo import echo
 from bucketize.cli.model import dispatched_at, hints, load_model
 
 if TYPE_CHECKING:
@@ -65,13 +66,13 @@ def show(
     if explain_dynamic:
         stayed = explained(loaded.module)
         if as_json:
-            click.echo(json.dumps([s._asdict() for s in stayed], indent=2))
+            echo(json.dumps([s._asdict() for s in stayed], indent=2))
         else:
-            click.echo("\n".join([*map(str, stayed), *hints(loaded.module.main)]) or NOTHING)
+            echo("\n".join([*map(str, stayed), *hints(loaded.module.main)]) or NOTHING)
         return
     after = dispatched_at(loaded, options)
     if as_json:
-        click.echo(json.dumps(summary(after), indent=2))
+        echo(json.dumps(summary(after), indent=2))
         return
     shown = function or next((name for name in after.functions if name != "main"), "main")
     told = [s for s in SECTIONS if after.clones or s not in OF_CLONES]
@@ -81,7 +82,7 @@ def show(
         for section in sections
     ]
     left = others(after) if function is None and OF_ONE.intersection(sections) else []
-    click.echo("\n\n".join([*texts, *left]))
+    echo("\n\n".join([*texts, *left]))
 
 
 def others(mod: Module) -> list[str]:

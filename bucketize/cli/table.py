@@ -6,9 +6,10 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from bucketize.table import GAP, LEGIBLE, Field, Format, fields_of, whole
+from bucketize.table import GAP, LEGIBLE, Field, Format, as_cell, fields_of, whole
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -71,13 +72,13 @@ def drawn(fields: Sequence[Field], width: int) -> str:
     from rich.table import Table
     from rich.text import Text
 
-    grid = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
+    grid = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="")
     for f, w in zip(fields, widths(fields, width), strict=True):
         side: Literal["left", "right"] = "right" if f.numeric else "left"
         grid.add_column(Text(f.name, overflow="ellipsis", no_wrap=True), justify=side, width=w)
     for cells in zip(*(f.cells for f in fields), strict=True):
         grid.add_row(*(Text(cell, overflow="ellipsis", no_wrap=True) for cell in cells))
-    console = Console(force_terminal=True, width=width)
+    console = Console(color_system=None, width=width)
     with console.capture() as captured:
         console.print(grid)
     return "\n".join(line.rstrip() for line in captured.get().splitlines())
@@ -96,6 +97,18 @@ def widths(fields: Sequence[Field], width: int) -> list[int]:
 def frame_table(frame: pd.DataFrame, formats: Mapping[str, Format] | None = None) -> str:
     """A frame in aligned columns."""
     return table(records(frame), formats)
+
+
+def write_csv(frame: pd.DataFrame, path: Path) -> None:
+    """Write a frame that people open in a spreadsheet, which computes none of its texts."""
+    safe = frame.copy()
+    for name, column in frame.select_dtypes(exclude="number").items():
+        safe[name] = column.map(_inert)
+    safe.to_csv(path, index=False, errors="backslashreplace")
+
+
+def _inert(value: object) -> object:
+    return as_cell(value) if isinstance(value, str) else value
 
 
 def records(frame: pd.DataFrame) -> list[dict[str, Any]]:

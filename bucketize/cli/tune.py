@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bucketize.cli import parameter
+from bucketize.cli.echo import echo
 from bucketize.cli.model import dispatched, load_model
 from bucketize.cli.parameter import INTERRUPTED
 
@@ -110,8 +111,8 @@ def tune(model: str, bounds: list[parameter.Bound], as_json: bool, **options: An
         ) as session,
     ):
         came = worked(session)
-    click.echo(came.json() if as_json else came.table())
-    click.echo(came.summary(), err=True)
+    echo(came.json() if as_json else came.table())
+    echo(came.summary(), err=True)
     if came.interrupted:
         click.get_current_context().exit(INTERRUPTED)
 

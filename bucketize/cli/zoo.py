@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from bucketize.cli.echo import echo
 from bucketize.cli.parameter import json_option, written_option
 
 
@@ -29,11 +30,11 @@ def zoo(name: str | None, output: Path | None, seed: int, as_json: bool) -> None
     from bucketize.zoo import BOUNDS, build
 
     if name is None:
-        click.echo(json.dumps(BOUNDS) if as_json else table(BOUNDS))
+        echo(json.dumps(BOUNDS) if as_json else table(BOUNDS))
         return
     path = output or Path(f"{name}.onnx")
     path.write_bytes(build(name, seed=seed).SerializeToString())
-    click.echo(json.dumps({"path": str(path)}) if as_json else f"wrote {path}")
+    echo(json.dumps({"path": str(path)}) if as_json else f"wrote {path}")
 
 
 def table(models: Mapping[str, Mapping[str, tuple[int, int]]]) -> str:

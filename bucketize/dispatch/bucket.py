@@ -11,6 +11,8 @@ from bucketize.ir import Clone, Function, Var
 from bucketize.types import Dim, Interval, Symbol, show_interval
 
 Bucket: TypeAlias = dict[str, Interval]  # symbol name -> half-open interval
+MOST = 1 << 62
+"""No extent is as large: decisions compare integers of 64 bits."""
 
 
 def show_bucket(bucket: Mapping[str, Interval]) -> str:
@@ -34,6 +36,9 @@ def clip(interval: Interval, symbol: Symbol) -> Interval | None:
     lo = max(lo, symbol.lo)
     if symbol.hi is not None:
         hi = symbol.hi + 1 if hi is None else min(hi, symbol.hi + 1)
+    if max(lo, hi or 0) > MOST:
+        shown = show_interval((lo, hi))
+        raise DispatchError(f"{symbol.name}: {shown}, but sizes end below 2**62; None is no end")
     return None if hi is not None and lo >= hi else (lo, hi)
 
 

@@ -75,7 +75,11 @@ def dispatch(
     if is_dispatched(named, mod):
         raise DispatchError(f"{function} is dispatched already; dispatch the original")
     answer = _ask(dispatcher, named)
-    leaves, body = _decided(named, answer, policy, fallback, limit)
+    try:
+        leaves, body = _decided(named, answer, policy, fallback, limit)
+    except DispatchError as e:
+        e.add_note(f"from dispatcher {_name(dispatcher)}")
+        raise
     out = Builder()
     with _no_collecting():
         results = body(out)
@@ -152,7 +156,7 @@ def _ask(dispatcher: Dispatcher, fn: Function) -> Answer:
     if not callable(dispatcher):
         wanted = "a dispatcher (a callable) such as dispatchers.log_dispatcher"
         raise DispatchError(f"expected {wanted}, got {dispatcher!r}")
-    name = getattr(dispatcher, "__name__", repr(dispatcher))
+    name = _name(dispatcher)
     try:
         answer = dispatcher({p.name: p.type.shape for p in fn.params if p.type.is_tensor})
     except BucketizeError as e:
@@ -170,6 +174,10 @@ def _ask(dispatcher: Dispatcher, fn: Function) -> Answer:
     if not isinstance(answer, Sequence) or not all(isinstance(a, Profile) for a in answer):
         raise DispatchError(f"dispatcher {name}: expected intervals or profiles, got {answer!r}")
     return answer
+
+
+def _name(dispatcher: Dispatcher) -> str:
+    return getattr(dispatcher, "__name__", repr(dispatcher))
 
 
 class _Clones(Mapping[str, Clone]):

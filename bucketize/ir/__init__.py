@@ -24,6 +24,7 @@ from bucketize.ir.build import (
     taken_block,
     without_value,
 )
+from bucketize.ir.call import check_fit
 from bucketize.ir.core import (
     Atom,
     Binding,
@@ -64,6 +65,7 @@ __all__ = [
     "Var",
     "all_bindings",
     "blocks_of",
+    "check_fit",
     "check_module",
     "copy_binding",
     "copy_block",

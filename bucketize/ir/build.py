@@ -285,11 +285,7 @@ def refine(fn: Function, types: Sequence[Type], name: str | None = None) -> Func
         raise TypeRelError(f"{fn.name} takes {len(fn.params)} arguments, got {len(types)}")
     if name is None and all(p.type == t for p, t in zip(fn.params, types, strict=True)):
         return fn
-    dims: dict[str, Dim] = {}
-    for param, type_ in zip(fn.params, types, strict=True):
-        _match_type(param, type_, dims)
-    pairs = zip(fn.params, types, strict=True)
-    met = [meet_types(p.type.substitute(dims), without_value(t)) for p, t in pairs]
+    dims, met = matched(fn.params, types)
     params = [
         Var(p.name, replace(m, value=t.value) if isinstance(m, TensorType) else m)
         for p, m, t in zip(fn.params, met, types, strict=True)
@@ -300,6 +296,15 @@ def refine(fn: Function, types: Sequence[Type], name: str | None = None) -> Func
 def without_value(t: Type) -> Type:
     """The type without the elements that are known."""
     return TensorType(t.dtype, t.shape) if isinstance(t, TensorType) else t
+
+
+def matched(params: Sequence[Var], types: Sequence[Type]) -> tuple[dict[str, Dim], list[Type]]:
+    """What the symbols of parameters are, given values of `types`, and both types, met."""
+    dims: dict[str, Dim] = {}
+    for param, type_ in zip(params, types, strict=True):
+        _match_type(param, type_, dims)
+    pairs = zip(params, types, strict=True)
+    return dims, [meet_types(p.type.substitute(dims), without_value(t)) for p, t in pairs]
 
 
 def _match_type(param: Var, type_: Type, dims: dict[str, Dim]) -> None:

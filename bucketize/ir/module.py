@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 from bucketize.errors import ArgumentError, BucketizeError, unknown_name
 from bucketize.ir.build import illegal
+from bucketize.ir.call import check_calls
 from bucketize.ir.core import Function
 from bucketize.ir.decision import tree_lines
 from bucketize.ir.html import html_heading, html_lines, html_table
@@ -75,7 +76,10 @@ class Clone:
 
 @dataclass(frozen=True, eq=False)
 class Module:
-    """Named functions, and which of them are clones; `main` is where a run begins."""
+    """Named functions, and which of them are clones; `main` is where a run begins.
+
+    Functions whose calls of each other no sizes make right are refused: see `check_calls`.
+    """
 
     functions: Functions
     clones: Mapping[str, Clone]
@@ -88,8 +92,10 @@ class Module:
         clones: Mapping[str, Clone] | None = None,
         names: Sequence[str] = (),
     ) -> None:
-        lazy = functions if isinstance(functions, Functions) else Functions(functions)
-        object.__setattr__(self, "functions", lazy)
+        if not isinstance(functions, Functions):  # those of transforms call what they called before
+            check_calls(functions)
+            functions = Functions(functions)
+        object.__setattr__(self, "functions", functions)
         object.__setattr__(self, "clones", {} if clones is None else clones)
         object.__setattr__(self, "names", tuple(names))
 
@@ -105,7 +111,7 @@ class Module:
         return html_heading("module", repr(self.main)) + tree + clones
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Module, (dict(self.functions), dict(self.clones), self.names)
+        return Module, (Functions(self.functions), dict(self.clones), self.names)
 
     @property
     def outputs(self) -> tuple[str, ...]:

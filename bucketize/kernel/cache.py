@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import stat
 import tempfile
 import time
 import warnings
@@ -22,6 +21,7 @@ import platformdirs
 from bucketize.errors import BucketizeWarning, KernelError
 from bucketize.kernel.object import sealed, unsealed
 from bucketize.lock import locked
+from bucketize.owner import open_to_others
 
 VARIABLE = "BUCKETIZE_CACHE"
 LOGGER = logging.getLogger("bucketize")
@@ -40,7 +40,7 @@ def code_path(source: Path) -> Path:
 
 
 def stored(source: Path) -> bytes | None:
-    """The machine code of a kernel, if it is there and whole.
+    """The machine code of a kernel, if it is there, whole, and this kernel's.
 
     Raises KernelError when it, or the directory, may be written by another user.
     """
@@ -49,13 +49,13 @@ def stored(source: Path) -> bytes | None:
         with path.open("rb") as file:
             _check_owner(path.parent, path.parent.stat())
             _check_owner(path, os.fstat(file.fileno()))
-            code = unsealed(file.read())
+            code = unsealed(file.read(), source.stem)
     except FileNotFoundError:
         return None
     except OSError as e:
         raise _unusable(source, e) from e
     if code is None:
-        LOGGER.warning("%s: stored machine code is torn; compiling anew", source)
+        LOGGER.warning("%s is torn or another kernel's; compiling it anew", path)
     return code
 
 
@@ -70,7 +70,7 @@ def made(source: Path, text: str, compiled: Callable[[Path], bytes]) -> tuple[by
                 return code, True
             _write(source, text.encode())
             code = compiled(source)
-            _write(code_path(source), sealed(code))
+            _write(code_path(source), sealed(code, source.stem))
             return code, False
     except OSError as e:
         raise _unusable(source, e) from e
@@ -93,17 +93,11 @@ def _warn(said: str) -> None:
 
 def _check_owner(path: Path, status: os.stat_result) -> None:
     """Raise KernelError if anybody but this user and root may write there."""
-    if not hasattr(os, "getuid"):
-        return
-    if status.st_uid not in (os.getuid(), 0):
+    open_ = open_to_others(path, status)
+    if open_ is not None:
         raise KernelError(
-            f"{path} belongs to user {status.st_uid}, and machine code of others is not run; "
-            f"set {VARIABLE} to a directory of your own"
-        )
-    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise KernelError(
-            f"others may write to {path}, and machine code of others is not run; "
-            f"use chmod go-w, or set {VARIABLE} to a directory of your own"
+            f"{open_}, and machine code of others is not run; use chmod go-w if it is yours, "
+            f"or set {VARIABLE} to a directory of your own"
         )
 
 

@@ -13,7 +13,7 @@ import llvmlite.binding as llvm
 from bucketize.errors import KernelError
 from bucketize.kernel.target import Processor, processor
 
-MAGIC = b"bucketize object 1\n"
+MAGIC = b"bucketize object 2\n"  # 2: the digest is of the name, too
 DIGEST = hashlib.sha256().digest_size
 
 _loading = Lock()
@@ -49,17 +49,24 @@ def compiled(text: str, entry: str, name: str) -> bytes:
     return code
 
 
-def sealed(code: bytes) -> bytes:
-    """The bytes of a file that holds an object: with a digest, so that a torn one is known."""
-    return MAGIC + hashlib.sha256(code).digest() + code
+def sealed(code: bytes, name: str) -> bytes:
+    """The bytes of a file that holds the object of `name`: with a digest of both in front.
+
+    So a torn file is known, and one that was renamed.
+    """
+    return MAGIC + _digest(code, name) + code
 
 
-def unsealed(file: bytes) -> bytes | None:
-    """The object of such a file; None if it is not whole."""
+def unsealed(file: bytes, name: str) -> bytes | None:
+    """The object of such a file; None if it is not whole, or not of this name."""
     start = len(MAGIC) + DIGEST
     code = file[start:]
-    whole = file[:start] == MAGIC + hashlib.sha256(code).digest()
+    whole = file[:start] == MAGIC + _digest(code, name)
     return code if whole else None
+
+
+def _digest(code: bytes, name: str) -> bytes:
+    return hashlib.sha256(name.encode() + b"\n" + code).digest()
 
 
 _addresses: dict[str, int] = {}

@@ -12,6 +12,7 @@ from bucketize.errors import (
     BucketizeError,
     BucketizeWarning,
     CompileError,
+    KernelError,
     ShapeError,
     TypeRelError,
 )
@@ -197,6 +198,7 @@ class _Decider:
     def _kernel(self, workload: Workload, implementation: Implementation) -> str:
         """The name of the kernel, whose source the program has."""
         template, schedule = TEMPLATES[implementation.template], implementation.schedule
+        check_words(workload)
         try:
             source = template.source(workload, schedule, self.target)
         except BucketizeError as e:
@@ -207,6 +209,14 @@ class _Decider:
             name = self.names[source] = kernel_name(source, template.name)
             self.sources[name] = source
         return name
+
+
+def check_words(workload: Workload) -> None:
+    """Raise `KernelError` for an attribute that is text but no word: sources are made of them."""
+    for b in workload.body.body:
+        for name, value in b.attrs.items():
+            if isinstance(value, str) and value and not value.isidentifier():
+                raise KernelError(f"{b.op.name}: expected a word as {name}, got {value!r}")
 
 
 def completed(

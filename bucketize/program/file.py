@@ -90,7 +90,8 @@ class File:
         self.path = Path(path)
         try:
             with self.path.open("rb") as file:
-                size = os.fstat(file.fileno()).st_size
+                self.status = os.fstat(file.fileno())
+                size = self.status.st_size
                 head = file.read(HEAD)
                 self._check_head(head)
                 length = int.from_bytes(head[len(NAME) + 8 : len(NAME) + 16], "little")

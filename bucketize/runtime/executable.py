@@ -176,7 +176,7 @@ class Executable:
 
     # Running.
 
-    def run(self, *arrays: Value, **named: Value) -> list[Value]:
+    def run(self, /, *arrays: Value, **named: Value) -> list[Value]:
         """The results of `main`; inputs by position or by name, outputs owned by the caller.
 
         Threads may call at once: each call has a context of its own, and as many are kept as were
@@ -184,11 +184,11 @@ class Executable:
         """
         return self._run("main", arrange_inputs(self._params, arrays, named))
 
-    def run_named(self, *arrays: Value, **named: Value) -> dict[str, Value]:
+    def run_named(self, /, *arrays: Value, **named: Value) -> dict[str, Value]:
         """The results by name."""
         return dict(zip(self.outputs, self.run(*arrays, **named), strict=True))
 
-    def run_clone(self, clone: str, *arrays: Value, **named: Value) -> list[Value]:
+    def run_clone(self, clone: str, /, *arrays: Value, **named: Value) -> list[Value]:
         """The results of one clone, chosen by its name or its profile's, not by the sizes."""
         routine = self.program.routines[self._clone(clone)]
         return self._run(routine.name, arrange_inputs(routine.params, arrays, named))
@@ -311,7 +311,7 @@ class Executable:
         """Bytes of the constants as the kernels hold them; one copy serves all clones."""
         return self.image.supply.constant_bytes()
 
-    def explain(self, *unnamed: Any, **shapes: Any) -> Explanation:
+    def explain(self, /, *unnamed: Any, **shapes: Any) -> Explanation:
         """What runs for these input shapes or symbol sizes, and why; decides what it names.
 
         `exe.explain(data=(3, 3, 224, 224))` or `exe.explain(N=3, H=224, W=224)`.
@@ -338,6 +338,7 @@ class Executable:
 
     def profile(
         self,
+        /,
         *arrays: Array,
         repetitions: int = 20,
         roofline: Roofline | None = None,
@@ -362,8 +363,13 @@ class Executable:
         Operations are those of matrix products and convolutions, done directly; bytes are those of
         operands and results, each once. `roofline` may exceed 1: what lies in a cache comes faster
         than from memory, and the roof is that of float32. `progress` is told of each run; True
-        shows a bar on stderr.
+        shows a bar on stderr. Inputs go by position, in the order of `inputs`, or by name; where
+        one is called as an option of this is, all go by position.
         """
+        taken = {"repetitions", "roofline", "progress"}.intersection(self.inputs)
+        if taken and len(arrays) < len(self.inputs):
+            told = f"input {min(taken)!r} is called as an option of `profile` is"
+            raise ArgumentError(f"{told}: give all inputs by position, in the order of `inputs`")
         # pandas and what measures the machine are loaded by who asks for them
         module: Any = importlib.import_module("bucketize.runtime.profile")
         inputs = arrange_inputs(self._params, arrays, named)

@@ -9,6 +9,7 @@ from importlib.metadata import version
 from operator import index
 from typing import Any, TypeAlias
 
+from bucketize.errors import KernelError
 from bucketize.ir import CALL, Atom, Binding, Clone, Const, Function, Var
 from bucketize.kernel.object import Kernel
 from bucketize.kernel.object import load as load_object
@@ -116,7 +117,11 @@ class Stored:
 
     def _loaded(self, name: str, blob: int) -> Kernel:
         code = bytes(self.file.blob(blob))
-        return Kernel(name, code, load_object(name, code))
+        try:
+            return Kernel(name, code, load_object(name, code))
+        except KernelError as e:
+            e.add_note(f"in {self.file.path}")
+            raise
 
     def kernels(self) -> dict[str, Kernel]:
         return dict(self._kernels)

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
+from bucketize.table import as_cell, of_cell
+
 Shape = tuple[int, ...]
 Cells: TypeAlias = Mapping[str, Sequence[str]]  # by column
 Check: TypeAlias = Callable[[Any], str]  # of a value: what is wrong with it, empty if nothing is
@@ -33,9 +35,10 @@ def parse_shapes(text: str) -> tuple[Shape, ...]:
 def split(line: bytes) -> list[str]:
     """The cells of a line; none if it has a quote without its twin."""
     try:
-        return next(csv.reader([line.decode(errors="replace")], strict=True), [])
+        cells = next(csv.reader([line.decode(errors="replace")], strict=True), [])
     except csv.Error:
         return []
+    return list(map(of_cell, cells)) if b"'" in line else cells
 
 
 def encoded(cells: Iterable[object]) -> bytes:
@@ -47,7 +50,7 @@ def encoded(cells: Iterable[object]) -> bytes:
 
 def _text(value: object) -> str:
     """The text of a value, on one line: a reader splits at line ends before it looks at quotes."""
-    return "" if value is None else re.sub(r"[\r\n]+", " ", str(value))
+    return "" if value is None else as_cell(re.sub(r"[\r\n]+", " ", str(value)))
 
 
 def optional_number(cell: str) -> float | None:
