@@ -43,7 +43,6 @@ def dispatchers(bound: parameter.Bound, as_json: bool) -> None:
     if as_json:
         echo(json.dumps(rows, indent=2))
         return
-from bucketize.cli.echo import echo
     echo("\n\n".join([*(told(row, symbol) for row in rows), *of_files()]))
 
 

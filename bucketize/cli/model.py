@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from bucketize.cli.echo import echo
 from bucketize.cli.parameter import (
     ORACLE,
     PRECISION,
@@ -261,7 +262,7 @@ def hints(main: Function) -> list[str]:
 def tell_hints(model: Model) -> None:
     """Say on stderr which bounds would help what is about to be compiled."""
     for hint in hints(model.module.main):
-        click.echo(f"hint: {hint}", err=True)
+        echo(f"hint: {hint}", err=True)
 
 
 def compiled(mod: Module, **options: Any) -> Executable:
