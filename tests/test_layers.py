@@ -29,6 +29,7 @@ LAYERS = [
     ["tune"],
     ["compiler"],
     ["loader"],
+    ["integrations"],
     ["analysis"],
     ["zoo"],
     ["cli"],
