@@ -6,6 +6,7 @@ import inspect
 import pickle
 import re
 import runpy
+import shlex
 import subprocess
 import sys
 import xml.etree.ElementTree
@@ -13,14 +14,17 @@ from collections.abc import Callable
 from importlib.metadata import entry_points
 from pathlib import Path
 
+import click
 import onnx
 import pytest
 
 import bucketize
 import dispatchers
 from bucketize import zoo
+from bucketize.cli.group import main
 from bucketize.errors import ArgumentError, BucketizeError, unknown_name
 from bucketize.interpret import evaluate_module
+from bucketize.kernel.templates import LOOP, TEMPLATES, VECTOR
 from bucketize.tune.entry import tune
 from dispatchers import exact_dispatcher, log_dispatcher
 
@@ -153,7 +157,39 @@ def test_installed_dispatchers() -> None:
 def test_the_readme_opens_with_the_two_commands() -> None:
     commands = re.findall(r"^    (make \w+)", README, re.MULTILINE)
     assert commands[:2] == ["make demo", "make test"]
-    assert README.index("make test") < 200
+    assert README.index("make test") < 400
+
+
+def commands() -> list[str]:
+    """Every command line in the README, without what a shell would leave out."""
+    found = re.findall(r"^    (bucketize .*?)(?:  +#.*)?$", README, re.MULTILINE)
+    return found + re.findall(r"`(bucketize [a-z]+ .*?)`", README)
+
+
+@pytest.mark.parametrize("line", commands())
+def test_the_commands_of_the_readme_have_these_options(line: str) -> None:
+    _, name, *words = shlex.split(line)
+    if name.isupper():  # COMMAND
+        return
+    command = main.commands[name]
+    if isinstance(command, click.Group):
+        command = command.commands[words.pop(0)]
+    known = {option for p in command.params for option in p.opts}
+    assert {word for word in words if word.startswith("-")} - {"--help"} <= known
+
+
+def test_the_readme_counts_templates() -> None:
+    told = f"numba compiles the loops, {len(LOOP)} of the {len(TEMPLATES)} templates"
+    assert told in README
+    assert f"The other {len(VECTOR)} are vector code that is written as LLVM text" in README
+    loops, vectors = ({t.name for t in kind} for kind in (LOOP, VECTOR))
+    assert loops | vectors == set(TEMPLATES)
+    assert not loops & vectors
+
+
+def test_the_pictures_of_the_readme_are_there_and_small() -> None:
+    for path in re.findall(r"!\[.*?\]\((.*?)\)", README):
+        assert 0 < (ROOT / path).stat().st_size < 100_000
 
 
 def test_the_examples_of_the_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

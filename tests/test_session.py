@@ -226,6 +226,13 @@ def test_free_dimensions_are_held_to_a_size() -> None:
     assert model == small()  # the caller's is left as it was
 
 
+def test_a_session_keeps_no_weights_beside_the_program() -> None:
+    w = np.random.default_rng(0).random((64, 32), np.float32)
+    session = bucketize.InferenceSession(one_node("MatMul", ["N", 64], None, w=w))
+    assert session._model.outline.model.ByteSize() < w.nbytes / 10
+    assert session.get_outputs()[0].shape == ["N", 32]
+
+
 def test_the_oldest_models_name_no_opset() -> None:
     model = one_node("Relu", ["N", 3], ["N", 3])
     model.ir_version = 2
