@@ -20,7 +20,7 @@ export BUCKETIZE_TARGET := $(TARGET)
 help: ## list the targets
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  \1\t/' | expand -t 12
 
-demo: $(READY) ## dispatch, tune, run and compare a model; writes demo-output/
+demo: $(READY) ## what buckets buy and cost, on two models; writes demo-output/
 	@$(BIN)/bucketize demo
 
 test: lint ## everything that CI runs: lint, types, tests, size table (TARGET=avx2: with narrower vectors)

@@ -15,6 +15,16 @@ if TYPE_CHECKING:
     from bucketize.dispatch.specialise import specialise
     from bucketize.dispatch.tree import dispatch
     from bucketize.errors import BucketizeError
+    from bucketize.integrations.node import NodeArg
+    from bucketize.integrations.option import (
+        ExecutionMode,
+        GraphOptimizationLevel,
+        RunOptions,
+        SessionOptions,
+        get_available_providers,
+        get_device,
+    )
+    from bucketize.integrations.session import InferenceSession
     from bucketize.ir import Function, Module
     from bucketize.loader import load
     from bucketize.onnx import from_onnx, to_onnx
@@ -41,19 +51,37 @@ _HOMES = {
     "to_onnx": "bucketize.onnx",
     "tune": "bucketize.tune.entry",
     "zoo": "",
+    # onnxruntime's names
+    "InferenceSession": "bucketize.integrations.session",
+    "NodeArg": "bucketize.integrations.node",
+    **dict.fromkeys(
+        (
+            *("ExecutionMode", "GraphOptimizationLevel", "RunOptions", "SessionOptions"),
+            *("get_available_providers", "get_device"),
+        ),
+        "bucketize.integrations.option",
+    ),
 }
 
 __all__ = [
     "ANY",
     "BucketizeError",
     "Executable",
+    "ExecutionMode",
     "Function",
+    "GraphOptimizationLevel",
+    "InferenceSession",
     "Module",
+    "NodeArg",
     "Profile",
+    "RunOptions",
+    "SessionOptions",
     "analysis",
     "compile",
     "dispatch",
     "from_onnx",
+    "get_available_providers",
+    "get_device",
     "load",
     "show",
     "specialise",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import re
@@ -14,9 +13,10 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
+from typing import Any
 
+import click
 import numpy as np
 import onnx
 import onnx.parser
@@ -29,11 +29,13 @@ import bucketize
 from bucketize import progress
 from bucketize.analysis import ENGINES, load
 from bucketize.analysis.engines import Engine
+from bucketize.cli import demo
+from bucketize.cli.advice import PLAIN, advice
 from bucketize.cli.dispatcher import find_dispatcher, parse_options
 from bucketize.cli.group import main
 from bucketize.cli.profile import BEYOND, labels, shown
 from bucketize.cli.run import save as save_results
-from bucketize.errors import DispatchError, UnknownNameError
+from bucketize.errors import BucketizeError, DispatchError, UnknownNameError
 from bucketize.program.file import File, write
 from bucketize.progress import Meter, Tell
 from bucketize.runtime import profile as profile_module
@@ -41,7 +43,7 @@ from bucketize.runtime.image import core
 from bucketize.runtime.profile import BETWEEN
 from bucketize.runtime.roofline import Roofline
 from bucketize.table import shortened
-from bucketize.tune import entry, journal, session
+from bucketize.tune import entry, journal
 from bucketize.tune.trial import Trial
 from bucketize.types import Symbol
 from dispatchers import log_dispatcher
@@ -734,49 +736,156 @@ def test_the_trade_off_of_dispatchers(run: Run, net: str) -> None:
     assert all(row["slowdown_q3"] >= row["slowdown"] > 0 for row in rows.values())
 
 
-def never(*_: object, **__: object) -> None:
-    raise AssertionError
+SMALL = demo.Scene("mlp", {"N": (1, 8)}, ({"N": 1}, {"N": 3}), tuned_at=({"N": 2},))
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("default:.*trials is confirmed|.* have no verdict")  # by the clock
-def test_demo(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bucketize.cli.demo.BOUNDS", {"N": (1, 8)})  # with less to compile
-    monkeypatch.setattr("bucketize.cli.demo.POINTS", ({"N": 1}, {"N": 3}))
-    monkeypatch.setattr("bucketize.cli.compare.measured", never)  # but in a process of its own
-    clock = itertools.count(step=0.02).__next__  # however busy the machine is
-    monkeypatch.setattr(session, "Budget", partial(session.Budget, clock=clock))
+def test_demo(
+    run: Run, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(demo, "SCENES", (SMALL,))
     result = run("demo", "--seconds", "3", "-o", "out")
     assert result.exit_code == 0, result.output
-    assert "by oracle" in result.stdout
-    assert "within" in result.stderr
-    trials = load(tmp_path / "out" / "trials.csv")  # one for all of them
-    told = re.search(r"^  (\d+) trials, 0 failed; trials.csv", result.stderr, re.M)
-    assert told is not None
-    assert int(told[1]) == searched(str(tmp_path / "out" / "trials.csv")) > 0
-    key = ["workload", "template", "schedule_hash", "shape", "source"]
-    kernels = trials[trials["level"] == "kernel"]
-    assert not kernels[kernels["source"] != "confirm"].duplicated(key).any()
-    assert not kernels.duplicated([*key, "clone"]).any()  # each clone confirms for itself
-    assert (tmp_path / "out" / "tradeoff.png").exists()
-    rows = pd.read_csv(tmp_path / "out" / "tradeoff.csv")
+    out = tmp_path / "out"
+    command = "bucketize tune zoo:mlp --dim=N=1..8 -d log --at=N=2 --log out/trials.csv --seconds=3"
+    assert command in result.stderr
+    assert f"{searched(str(out / 'trials.csv'))} trials in" in capfd.readouterr().err  # the child
+    assert "are within" in result.stderr
+    *shown, gained, cost, take = join_lines(result.stdout)
+    names = [PLAIN, "log buckets", "tuned log buckets"]
+    assert [line.split("  ")[0] for line in shown if line] == ["model", *["mlp"] * 3]
+    assert (gained[:8], cost[:6], take[:6]) == ("Gained: ", "Cost: ", "Take: ")
+    assert (out / "tradeoff.png").exists()
+    rows = pd.read_csv(out / "tradeoff.csv")
     assert set(rows["shape"]) == {"N=1", "N=3"}
-    assert set(rows["dispatcher"]) == {"untuned", "none", "uniform:count=4", "log", "oracle"}
+    assert set(rows["dispatcher"]) == set(names)
     assert (rows["model"] == "mlp").all()
     assert {"date", "host_cpu", "threads", "n", "slowdown_q1", "compile_s"} <= set(rows)
 
 
-def test_the_demo_ends_as_its_measuring_does(
+def join_lines(text: str) -> list[str]:
+    """The lines, with those that were broken between words in one."""
+    return re.sub(r"\n  +", " ", text.rstrip()).splitlines()
+
+
+def test_the_demo_ends_as_its_tuning_does(
     run: Run, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bucketize.cli.demo.BOUNDS", {"N": (1, 8)})
-    monkeypatch.setattr("bucketize.cli.demo.POINTS", ({"N": 9},))
-    monkeypatch.setattr("bucketize.cli.demo.dispatch_all", lambda *_: {})
-    monkeypatch.setattr("bucketize.cli.demo.tune_all", lambda *_: None)
+    wrong = demo.Scene("mlp", {"N": (1, 8)}, ({"N": 1},), tuned_at=({"N": 9},))
+    monkeypatch.setattr(demo, "SCENES", (wrong,))
     result = run("demo", "-o", "out")
     assert result.exit_code == 2
     assert not result.stdout
-    assert capfd.readouterr().err == "error: expected N in [1, 8], got 9\n"
+    assert capfd.readouterr().err.endswith("error: expected N in [1, 8], got 9\n")
+
+
+def test_the_bar_of_the_demo_fills_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[tuple[str, int, int]] = []
+
+    def measure(modules: dict[str, object], cases: list[object], **options: Any) -> Any:
+        tell = options["progress"]
+        for name in modules:
+            tell(f"{name}: deciding main", 0, 9)
+            tell(f"{name}: kernel matmul", 5, 7)
+        for i, _ in enumerate(cases):
+            tell("measuring N=1", i, len(cases))
+        rows = [
+            {"dispatcher": name, "shape": "N=1", "latency_s": 1.0, "model": "mlp"}
+            for name in modules
+        ]
+        return pd.DataFrame(rows), pd.DataFrame({"dispatcher": [*modules], "clones": 1})
+
+    @contextmanager
+    def bar(title: str) -> Iterator[Tell]:
+        yield lambda *at: told.append(at)
+
+    other = demo.Scene("mlp", {"N": (1, 4)}, ({"N": 1},))
+    monkeypatch.setattr(demo, "SCENES", (SMALL, other))
+    monkeypatch.setattr("bucketize.analysis.tradeoff.measure_trade_off", measure)
+    monkeypatch.setattr("bucketize.progress.progress_bar", bar)
+    with click.Context(demo.demo):
+        demo.compared(Path("trials.csv"), 1)
+    assert [done for _, done, _ in told] == [0, 1, 2, 2, 3, 3, 4, 4, 5, 6, 7, 8, 8, 9, 9, 10]
+    assert {total for _, _, total in told} == {11}
+
+
+def test_a_wrong_result_ends_the_demo() -> None:
+    row = {"clone": "main", "model": "mlp", "dispatcher": "log buckets", "shape": "N=3"}
+    latency = pd.DataFrame([{**row, "max_rel_err": 1e-7}, {**row, "max_rel_err": 0.25}])
+    assert demo.checked(latency[:1]) == 1e-7
+    told = "main of mlp, log buckets, at N=3 is off by 2.5e-01, more than 0.0001"
+    with pytest.raises(BucketizeError, match=told):
+        demo.checked(latency)
+
+
+def comparison(*modules: tuple[str, str, float, float]) -> pd.DataFrame:
+    """A trade-off: model, module, its time by that without buckets, and half of the spread."""
+    rows = [
+        {
+            "model": model,
+            "dispatcher": name,
+            "clones": 1 if name == PLAIN else 9,
+            "compile_s": 2.0 if name == PLAIN else 5.0,
+            "weight_mib": 60.0,
+            "searched": 3 * (name == demo.TUNED),
+            "mean_slowdown": ratio,
+            "mean_slowdown_q1": ratio - half,
+            "mean_slowdown_q3": ratio + half,
+        }
+        for model, name, ratio, half in modules
+    ]
+    return pd.DataFrame(rows)
+
+
+NET, TEXT = ("net", PLAIN, 1.0, 0.0), ("text", PLAIN, 1.0, 0.0)
+COST = "9 clones instead of 1, compiles in 5.0 s instead of 2.0, and keeps 60 MiB of weights"
+
+
+@pytest.mark.parametrize(
+    ("modules", "gained", "cost", "take"),
+    [
+        (
+            [NET, ("net", "log", 0.87, 0.01), ("net", demo.TUNED, 0.8, 0.02)],
+            "net takes 20 % less time behind tuned log buckets (18 to 22 % in half of the rounds)",
+            f"net has {COST} instead of 60, after 25 s of tuning, once",
+            "tuned log buckets for net",
+        ),
+        (  # what the dearer one gains beyond the cheaper is noise
+            [NET, ("net", "log", 0.87, 0.01), ("net", demo.TUNED, 0.86, 0.01)],
+            "net takes 13 % less time behind log (12 to 14 % in half of the rounds)",
+            f"net has {COST} instead of 60",
+            "log for net",
+        ),
+        (
+            [NET, ("net", "log", 0.9, 0.01), TEXT, ("text", "log", 0.99, 0.02)],
+            "net takes 10 % less time behind log (9 to 11 % in half of the rounds); text nothing "
+            "beyond the noise (0.97 to 1.01 of its time)",
+            f"net has {COST} instead of 60",
+            "log for net; no buckets for text",
+        ),
+        (
+            [NET, ("net", "log", 1.04, 0.01), TEXT, ("text", "log", 1.0, 0.01)],
+            "net nothing, it is slower behind log (1.03 to 1.05 of its time); text nothing beyond "
+            "the noise (0.99 to 1.01 of its time)",
+            f"net has {COST} instead of 60; text has {COST} instead of 60",
+            "no buckets for net and text",
+        ),
+        (
+            [NET, ("net", "log", 0.85, 0.1), TEXT, ("text", "log", 0.99, 0.3)],
+            "for net this machine was too busy to tell (0.75 to 0.95 of its time); for text this "
+            "machine was too busy to tell (0.69 to 1.29 of its time)",
+            f"net has {COST} instead of 60; text has {COST} instead of 60",
+            "nothing for net and text before this ran on a quiet machine",
+        ),
+    ],
+    ids=["tuned", "not tuned", "one of two", "none", "busy"],
+)
+def test_three_sentences_say_what_to_take(
+    modules: list[tuple[str, str, float, float]], gained: str, cost: str, take: str
+) -> None:
+    told = advice(comparison(*modules), {"net": 25.0})
+    assert told == f"Gained: {gained}.\nCost: {cost}.\nTake: {take}."
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,7 @@ LAYERS = [
     ["tune"],
     ["compiler"],
     ["loader"],
+    ["integrations"],
     ["analysis"],
     ["zoo"],
     ["cli"],

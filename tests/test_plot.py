@@ -9,7 +9,14 @@ import pandas as pd
 import pytest
 from test_analysis import COST, LATENCIES, LATENCY, measured
 
-from bucketize.analysis import plot_latency, plot_progress, plot_trade_off, progress, trade_off
+from bucketize.analysis import (
+    plot_gain,
+    plot_latency,
+    plot_progress,
+    plot_trade_off,
+    progress,
+    trade_off,
+)
 from bucketize.errors import BucketizeError
 from bucketize.tune.frame import trial_frame
 
@@ -48,6 +55,12 @@ def title(figure: Figure) -> str:
     return figure.get_suptitle()
 
 
+def gains() -> pd.DataFrame:
+    """Of two models beside "none"."""
+    two = [ROUNDS.assign(**(WHERE | {"model": model})) for model in ("mlp", "bert-mini")]
+    return pd.concat(trade_off(latency, COST, "none") for latency in two)
+
+
 CPU = {"model": "resnet50-with-a-head", "host_cpu": "Intel(R) Xeon(R) Platinum 8573C @ 2.60GHz"}
 
 FIGURES = {
@@ -57,6 +70,7 @@ FIGURES = {
     "latency of many": lambda: plot_latency(many(60)[0]),
     "trade-off": lambda: plot_trade_off(trade_off(LATENCY, COST)),
     "trade-off of many": lambda: plot_trade_off(trade_off(*many(60))),
+    "gain": lambda: plot_gain(gains(), "none"),
     "progress": lambda: plot_progress(course()),
     "progress of many": lambda: plot_progress(course(40)),
     "no progress": lambda: plot_progress(course(0)),
@@ -139,12 +153,41 @@ def test_compile_seconds_stand_beside_clones() -> None:
     assert at == [COST["clones"].tolist(), COST["compile_s"].tolist()]
 
 
+def texts(figure: Figure) -> list[list[str]]:
+    """What is written into each of the axes."""
+    return [[text.get_text() for text in axes.texts] for axes in figure.axes]
+
+
+def test_the_better_corner_is_marked() -> None:
+    figure = figure_of("gain")
+    log, oracle = "log, 2 clones", "oracle, 7 clones"
+    assert texts(figure) == [[log, oracle, log, oracle, "none", "better"]]
+    assert texts(figure_of("trade-off")) == [["better"], ["better"]]
+    for axes in (*figure.axes, *figure_of("trade-off").axes):
+        figure.draw_without_rendering()
+        arrow = axes.texts[-1]
+        (x, y), (from_x, from_y) = arrow.xy, arrow.get_position()
+        assert 0 <= x < from_x < 0.2
+        assert 0 <= y < from_y < 0.2
+
+
+def test_gains_are_drawn_over_seconds_for_each_model() -> None:
+    (axes,) = figure_of("gain").axes
+    legend = axes.get_legend()
+    assert [text.get_text() for text in legend.get_texts()] == ["mlp", "bert-mini"]
+    trade = gains()
+    for line, (_, of) in zip(axes.containers, trade.groupby("model", sort=False), strict=True):
+        assert line.lines[0].get_xdata().tolist() == of["compile_s"].tolist()
+        assert line.lines[0].get_ydata().tolist() == of["mean_slowdown"].tolist()
+
+
 @pytest.mark.parametrize(
     ("draw", "reason"),
     [
         (lambda: plot_latency(COST), "lacks shape, latency_s; expected one of `measure_trade_off`"),
         (lambda: trade_off(LATENCY, LATENCY[["shape"]]), "lacks dispatcher; expected one of `mea"),
         (lambda: plot_trade_off(LATENCY), "lacks clones, compile_s, .*expected one of `trade_off`"),
+        (lambda: plot_gain(LATENCY, "none"), "lacks model, clones, .*expected one of `trade_off`"),
         (lambda: plot_progress(trial_frame([])), "lacks step, best; expected one of `progress`"),
         (lambda: progress(LATENCY), "lacks schema_version, .*; expected one of `load`"),
     ],

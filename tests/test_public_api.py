@@ -6,6 +6,7 @@ import inspect
 import pickle
 import re
 import runpy
+import shlex
 import subprocess
 import sys
 import xml.etree.ElementTree
@@ -13,6 +14,7 @@ from collections.abc import Callable
 from importlib.metadata import entry_points
 from pathlib import Path
 
+import click
 import numpy as np
 import onnx
 import pytest
@@ -21,9 +23,11 @@ import bucketize
 import dispatchers
 from bucketize import ops, zoo
 from bucketize.analysis import Case
+from bucketize.cli.group import main
 from bucketize.errors import ArgumentError, BucketizeError, unknown_name
 from bucketize.interpret import evaluate_module
 from bucketize.ir import Builder, Module, Var
+from bucketize.kernel.templates import LOOP, TEMPLATES, VECTOR
 from bucketize.runtime.roofline import Roofline
 from bucketize.tune.entry import tune
 from bucketize.types import Symbol, tensor
@@ -35,13 +39,21 @@ PROMISED = {
     "ANY",
     "BucketizeError",
     "Executable",
+    "ExecutionMode",
     "Function",
+    "GraphOptimizationLevel",
+    "InferenceSession",
     "Module",
+    "NodeArg",
     "Profile",
+    "RunOptions",
+    "SessionOptions",
     "analysis",
     "compile",
     "dispatch",
     "from_onnx",
+    "get_available_providers",
+    "get_device",
     "load",
     "show",
     "specialise",
@@ -126,6 +138,8 @@ def test_what_is_no_path_is_not_loaded() -> None:
         (tune, "mod *log *trials *search *seed *threads"),
         (bucketize.compile, "mod *log *threads *executor *lazy *strict"),
         (bucketize.Executable.run, "self arrays named"),
+        (bucketize.InferenceSession, "path_or_bytes sess_options providers provider_options"),
+        (bucketize.InferenceSession.run, "self output_names input_feed run_options"),
         (bucketize.Executable.warm_up, "self"),
         (bucketize.Executable.explain, "self unnamed shapes"),
     ],
@@ -148,7 +162,39 @@ def test_installed_dispatchers() -> None:
 def test_the_readme_opens_with_the_two_commands() -> None:
     commands = re.findall(r"^    (make \w+)", README, re.MULTILINE)
     assert commands[:2] == ["make demo", "make test"]
-    assert README.index("make test") < 200
+    assert README.index("make test") < 400
+
+
+def commands() -> list[str]:
+    """Every command line in the README, without what a shell would leave out."""
+    found = re.findall(r"^    (bucketize .*?)(?:  +#.*)?$", README, re.MULTILINE)
+    return found + re.findall(r"`(bucketize [a-z]+ .*?)`", README)
+
+
+@pytest.mark.parametrize("line", commands())
+def test_the_commands_of_the_readme_have_these_options(line: str) -> None:
+    _, name, *words = shlex.split(line)
+    if name.isupper():  # COMMAND
+        return
+    command = main.commands[name]
+    if isinstance(command, click.Group):
+        command = command.commands[words.pop(0)]
+    known = {option for p in command.params for option in p.opts}
+    assert {word for word in words if word.startswith("-")} - {"--help"} <= known
+
+
+def test_the_readme_counts_templates() -> None:
+    told = f"numba compiles the loops, {len(LOOP)} of the {len(TEMPLATES)} templates"
+    assert told in README
+    assert f"The other {len(VECTOR)} are vector code that is written as LLVM text" in README
+    loops, vectors = ({t.name for t in kind} for kind in (LOOP, VECTOR))
+    assert loops | vectors == set(TEMPLATES)
+    assert not loops & vectors
+
+
+def test_the_pictures_of_the_readme_are_there_and_small() -> None:
+    for path in re.findall(r"!\[.*?\]\((.*?)\)", README):
+        assert 0 < (ROOT / path).stat().st_size < 100_000
 
 
 def test_the_examples_of_the_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

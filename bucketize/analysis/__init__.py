@@ -20,7 +20,7 @@ from bucketize.analysis.frame import (
     trade_off,
     versus_oracle,
 )
-from bucketize.analysis.plot import plot_latency, plot_progress, plot_trade_off
+from bucketize.analysis.plot import plot_gain, plot_latency, plot_progress, plot_trade_off
 from bucketize.analysis.trace import chrome_trace
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ __all__ = [
     "knobs",
     "load",
     "measure_trade_off",
+    "plot_gain",
     "plot_latency",
     "plot_progress",
     "plot_trade_off",

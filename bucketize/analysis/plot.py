@@ -84,11 +84,49 @@ def plot_trade_off(trade: pd.DataFrame) -> Figure:
     seconds.set_xlabel("compile time from an empty cache [s]")
     clones.set_ylabel("slowdown against the oracle: mean; hollow: worst")
     for axes in (clones, seconds):
+        _mark_better(axes)
         axes.margins(0.1)
         axes.grid(alpha=0.3)
         axes.axhline(1.0, color="grey", linewidth=0.8)
     seconds.set_xlim(left=0)
     _legend(figure, clones)
+    return figure
+
+
+def plot_gain(trade: pd.DataFrame, plain: str) -> Figure:
+    """Latency by that of the module without buckets, over the seconds of compiling, by model.
+
+    A point is the mean over the shapes, with a bar between the quartiles; the corner at which a
+    module would cost nothing and take no time is marked.
+
+    Args:
+        trade: of `trade_off` beside `plain`, of one model or of several.
+        plain: the module that others are told by; it stands at 1.
+
+    Raises:
+        BucketizeError: the frame is another.
+
+    """
+    require(trade, ["model", "dispatcher", "clones", "compile_s", *SLOWDOWN], "trade_off")
+    figure = _empty(SIZE[1] - 1, _title(trade))
+    axes = figure.subplots()
+    axes.axhline(1.0, color="grey", linewidth=0.8)
+    for style, (model, of) in zip(_styles(), trade.groupby("model", sort=False), strict=False):
+        middle, low, high, _ = of[SLOWDOWN].to_numpy(float).T
+        bars = [middle - low, high - middle]
+        axes.errorbar(of["compile_s"], middle, bars, capsize=4, label=str(model), **style)
+        for row in of[of["dispatcher"] != plain].to_dict("records"):
+            text = f"{row['dispatcher']}, {row['clones']} clones"
+            at = row["compile_s"], row["mean_slowdown"]
+            axes.annotate(text, at, (6, 6), textcoords="offset points", fontsize="small")
+    axes.annotate(plain, (0, 1), (4, 4), textcoords="offset points", fontsize="small")
+    axes.set_xlabel("compile time from an empty cache [s]")
+    axes.set_ylabel(f"time of a call by that with {plain}")
+    axes.set_xlim(left=0, right=1.4 * trade["compile_s"].max())
+    axes.margins(y=0.25)
+    axes.grid(alpha=0.3)
+    axes.legend(loc="upper right", fontsize="small")
+    _mark_better(axes)
     return figure
 
 
@@ -156,6 +194,21 @@ def _point(axes: Axes, at: float, row: Mapping[Any, Any], style: dict[str, Any])
     style = style | {"linestyle": "", "alpha": 0.8}
     axes.plot([at], [worst], fillstyle="none", **style)
     axes.errorbar([at], [mean], quartiles, capsize=4, label=row["dispatcher"], **style)
+
+
+def _mark_better(axes: Axes) -> None:
+    """An arrow to the corner at which a module would cost nothing and take no time."""
+    arrow = {"arrowstyle": "->", "color": "seagreen", "linewidth": 2}
+    axes.annotate(
+        "better",
+        xy=(0.01, 0.02),
+        xytext=(0.11, 0.13),
+        xycoords="axes fraction",
+        color="seagreen",
+        weight="bold",
+        ha="center",
+        arrowprops=arrow,
+    )
 
 
 def _title(frame: pd.DataFrame) -> str:

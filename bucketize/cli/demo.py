@@ -1,26 +1,75 @@
-"""`bucketize demo`: every stage on one model of the zoo."""
+"""`bucketize demo`: what buckets buy, on a model where they pay and on one where they do not."""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import click
 
 from bucketize.cli import parameter
+from bucketize.cli.advice import PLAIN, advice, judged
 from bucketize.cli.echo import echo
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from bucketize.cli.compare import Modules
     from bucketize.cli.model import Model
-MODEL = "zoo:mlp"
-BOUNDS = {"N": (1, 256)}
-POINTS = tuple({"N": size} for size in (3, 13, 50, 200))  # no bucket begins, ends or is tuned there
-DISPATCHERS = ("none", "uniform:count=4", "log")
+    from bucketize.progress import Tell
+
+    Frames: TypeAlias = tuple[pd.DataFrame, pd.DataFrame]
+DISPATCHER = "log"
+BUCKETS, TUNED = "log buckets", "tuned log buckets"
 TOLERANCE = 1e-4
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A model of the zoo, the sizes that it is made for, and those at which it is measured."""
+
+    model: str
+    bounds: Mapping[str, tuple[int, int]]
+    points: Sequence[parameter.Sizes]
+    """No bucket begins, ends or is tuned there."""
+    tuned_at: Sequence[parameter.Sizes] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What is compared."""
+        return (PLAIN, BUCKETS, TUNED) if self.tuned_at else (PLAIN, BUCKETS)
+
+    @property
+    def steps(self) -> int:
+        """Those of its comparison: a result by the ops and a measurement of each size, a module."""
+        return 2 * len(self.points) + len(self.names)
+
+    def loaded(self) -> Model:
+        """The model, imported."""
+        from bucketize.cli.model import load_model
+
+        return load_model(f"zoo:{self.model}", self.bounds.items())
+
+
+SCENES = (
+    Scene(
+        "resnet18",
+        {"N": (1, 1), "H": (64, 511), "W": (64, 511)},
+        ({"H": 80, "W": 80}, {"H": 150, "W": 200}, {"H": 300, "W": 400}),
+        tuned_at=({"H": 110, "W": 100}, {"H": 220, "W": 180}, {"H": 330, "W": 450}),
+    ),
+    Scene(
+        "bert-mini",
+        {"B": (1, 1), "S": (16, 255)},
+        ({"S": 23}, {"S": 75}, {"S": 200}),
+    ),
+)
 
 
 @click.command()
@@ -32,14 +81,21 @@ TOLERANCE = 1e-4
     show_default=True,
     help="Where the files go; a log found there is carried on.",
 )
-@click.option("--seconds", default=100.0, show_default=True, help="Of tuning, in one sweep.")
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    default=25.0,
+    show_default=True,
+    help="Of tuning.",
+)
 @parameter.threads_option
 def demo(output: Path, seconds: float, threads: int) -> None:
-    """Dispatch an MLP on the batch size, tune, run, check the results, and show the trade-off.
+    """Show what buckets buy and cost: on a residual net, and on a transformer, where they buy none.
 
-    All dispatchers are tuned in one sweep: what their clones share is measured once, and time goes
-    where it is expected to bring most. Writes the log, tradeoff.csv and tradeoff.png. Takes a few
-    minutes.
+    The residual net, whose images have any size, is tuned a little. Then each model is compiled
+    with and without buckets, checked, and timed, all in turns. Ends with what was gained, what it
+    cost, and what to take. Writes trials.csv, tradeoff.csv and tradeoff.png. Takes two minutes at
+    most on two quiet cores.
 
     \b
     Examples:
@@ -48,39 +104,32 @@ def demo(output: Path, seconds: float, threads: int) -> None:
     """
     output.mkdir(parents=True, exist_ok=True)
     log = output / "trials.csv"
-    tune_all(dispatch_all(), log, seconds, threads)
-    points = ", ".join(map(parameter.shown_sizes, POINTS))
-    say(f"Compiling from an empty cache, then running {points} ...")
-    text = analyzed(log, output, threads)
-    check(output / "tradeoff.csv")
-    echo(text)
-    say(f"Wrote the log, tradeoff.csv and tradeoff.png to {output}/.")
+    for scene in SCENES:
+        if scene.tuned_at:
+            tune(scene, log, seconds, threads)
+    latency, trade = compared(log, threads)
+    worst = checked(latency)
+    written(latency, trade, output)
+    say(f"All results are within {worst:.1e} of the ops' own. Written to {output}/: trials.csv,")
+    say("tradeoff.csv and tradeoff.png, the picture of this:\n")
+    echo(shown(trade))
+    echo(f"\n{advice(trade, {s.model: seconds for s in SCENES if s.tuned_at})}")
 
 
-def dispatch_all() -> Modules:
-    """The module behind every dispatcher."""
-    from bucketize.cli.compare import dispatchers_of
-    from bucketize.cli.model import load_model
+def tune(scene: Scene, log: Path, seconds: float, threads: int) -> None:
+    """Search and confirm schedules by the command that does so, and say what came of it.
 
-    model = load_model(MODEL, BOUNDS.items())
-    modules = dispatchers_of(model, DISPATCHERS, POINTS)
-    show_clones(model, modules)
-    return modules
-
-
-def analyzed(log: Path, output: Path, threads: int) -> str:
-    """The trade-off as `bucketize analyze` prints it.
-
-    It is measured in a new process: in the one that tuned, memory lies as tuning left it, and a
-    clone takes up to 5 % more or less than where it will be used.
+    In a process of its own: where it was done memory lies as tuning left it, and a clone takes up
+    to 5 % more or less than where it will be used.
     """
-    options = [f"--dim={symbol}={lo}..{hi}" for symbol, (lo, hi) in BOUNDS.items()]
-    options += [f"--dispatcher={spec}" for spec in DISPATCHERS]
-    options += [f"--at={parameter.shown_sizes(point)}" for point in POINTS]
-    options += [f"--csv={output / 'tradeoff.csv'}", f"--plot={output / 'tradeoff.png'}"]
-    command = ["analyze", str(log), f"--model={MODEL}", f"--threads={threads}", *options]
+    bounds = [f"--dim={symbol}={lo}..{hi}" for symbol, (lo, hi) in scene.bounds.items()]
+    sizes = [f"--at={parameter.shown_sizes(point)}" for point in scene.tuned_at]
+    command = ["tune", f"zoo:{scene.model}", *bounds, "-d", DISPATCHER, *sizes]
+    command += ["--log", str(log), f"--seconds={seconds:g}", f"--threads={threads}"]
+    say(f"Tuning for {seconds:g} s; every trial is a row of {log.name}:")
+    say(f"  bucketize {' '.join(command)}")
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "bucketize.cli", *command],
+        [sys.executable, "-P", "-m", "bucketize.cli", *command, "--json"],
         stdout=subprocess.PIPE,
         text=True,
         check=False,
@@ -88,58 +137,132 @@ def analyzed(log: Path, output: Path, threads: int) -> str:
     )
     if done.returncode:  # it has said why
         raise click.exceptions.Exit(done.returncode)
-    return done.stdout.rstrip()
+    clones = json.loads(done.stdout)["confirmed"]
+    faster = sum(clone["ratio"] < 1 for clone in clones)
+    say(f"  {faster} of {len(clones)} clones timed are faster than on defaults")
 
 
-def show_clones(model: Model, modules: Modules) -> None:
-    """What each dispatcher makes of the module."""
-    ranges = (f"{s.name} in [{s.lo}, {s.hi}]" for s in model.main.symbols().values())
-    say(f"Dispatching {MODEL}, {model.main.params[0].type}, {', '.join(ranges)}:")
-    for spec, module in modules.items():
-        names = [name for name in module.functions if name != "main"] or ["main"]
-        more = f", ... {len(names) - 3} more" if len(names) > 3 else ""
-        echo(f"  {spec:16} {', '.join(names[:3])}{more}", err=True)
-
-
-def tune_all(modules: Modules, log: Path, seconds: float, threads: int) -> None:
-    """Search and confirm schedules for every module but the untuned, in one sweep."""
-    from bucketize.analysis import confirmed
-    from bucketize.cli.analyze import shown_confirmed
-    from bucketize.cli.compare import UNTUNED
-    from bucketize.tune.entry import tune
-    from bucketize.tune.progress import tuning_bar
-
-    say(f"Tuning for {seconds:g} s; what clones share is measured once, every trial is a row ...")
-    with tuning_bar("tuning") as progress:
-        tried = tune(
-            [module for spec, module in modules.items() if spec != UNTUNED],
-            log=log,
-            seconds=seconds,
-            threads=threads,
-            model=MODEL.removeprefix("zoo:"),
-            progress=progress,
-        )
-    searched = tried[tried["source"] != "confirm"]
-    failed = int((searched["error_kind"] != "none").sum())
-    echo(f"  {len(searched)} trials, {failed} failed; {log.name}", err=True)
-    echo(shown_confirmed(confirmed(tried)), err=True)
-
-
-def check(trade_off: Path) -> None:
-    """Raise an error if a result is not what the ops mean."""
+def compared(log: Path, threads: int) -> Frames:
+    """Latency of every model and module by round, and what each module costs and buys."""
     import pandas as pd
 
+    from bucketize.analysis import trade_off
+    from bucketize.progress import progress_bar
+
+    say("Compiling from an empty cache, then running everything in turns ...")
+    latencies, trades, before = [], [], 0
+    total = sum(scene.steps for scene in SCENES)
+    models = [scene.loaded() for scene in SCENES]  # beside a bar of its own
+    with progress_bar("comparing") as tell:
+        for scene, model in zip(SCENES, models, strict=True):
+            told = within(tell, scene, before, total)
+            latency, cost = measured(scene, model, log, threads, told)
+            latencies.append(latency)
+            trades.append(trade_off(latency, cost, PLAIN))
+            before += scene.steps
+    return pd.concat(latencies, ignore_index=True), pd.concat(trades, ignore_index=True)
+
+
+def within(tell: Tell, scene: Scene, before: int, total: int) -> Tell:
+    """What tells of a scene's steps as parts of the whole, so that one bar fills."""
+
+    def told(what: str, done: int, _: int) -> None:
+        tell(f"{scene.model}, {what}", before + done, total)
+
+    return told
+
+
+def measured(scene: Scene, model: Model, log: Path, threads: int, tell: Tell) -> Frames:
+    """What `measure_trade_off` finds of the modules of a scene, at its sizes."""
+    from bucketize.analysis.tradeoff import Case, measure_trade_off
+
+    cases = []
+    for i, sizes in enumerate(scene.points):
+        tell("the ops' own results", i, scene.steps)
+        cases.append(Case.of(model.module, **model.inputs(sizes)))
+    return measure_trade_off(
+        modules(scene, model),
+        cases,
+        log={TUNED: log},
+        threads=threads,
+        model=scene.model,
+        progress=stages(scene, tell),
+    )
+
+
+def stages(scene: Scene, tell: Tell) -> Tell:
+    """What places the modules, compiled one by one, and then the sizes among a scene's steps."""
+
+    def told(what: str, done: int, _: int) -> None:
+        before = len(scene.points)
+        for name in scene.names:
+            if what.startswith(f"{name}: "):
+                return tell(what, before, scene.steps)
+            before += 1
+        return tell(what, before + done, scene.steps)
+
+    return told
+
+
+def modules(scene: Scene, model: Model) -> Modules:
+    """The module without buckets, and behind them."""
+    from bucketize.cli.model import dispatched
+
+    options = {"dispatcher": DISPATCHER}
+    split = dispatched(model, options)
+    return {name: model.module if name == PLAIN else split for name in scene.names}
+
+
+def checked(latency: pd.DataFrame) -> float:
+    """The largest relative error; a BucketizeError if a result is not what the ops mean."""
     from bucketize.errors import BucketizeError
 
-    latency = pd.read_csv(trade_off)
     worst = latency.iloc[int(latency["max_rel_err"].argmax())]
     if worst["max_rel_err"] > TOLERANCE:
-        where = f"{worst['clone']} of {worst['dispatcher']} at {worst['shape']}"
+        where = f"{worst['clone']} of {worst['model']}, {worst['dispatcher']}, at {worst['shape']}"
         error = f"{worst['max_rel_err']:.1e}"
         raise BucketizeError(f"{where} is off by {error}, more than {TOLERANCE:g}")
-    echo(f"  all results within {worst['max_rel_err']:.1e} of the reference", err=True)
+    return float(worst["max_rel_err"])
+
+
+def written(latency: pd.DataFrame, trade: pd.DataFrame, output: Path) -> None:
+    """Write the frame by size, and the picture."""
+    import pandas as pd
+
+    from bucketize.analysis import plot_gain, versus_oracle
+
+    by_model = [versus_oracle(of, PLAIN) for _, of in latency.groupby("model", sort=False)]
+    costs = trade[["model", "dispatcher", *COSTS]]
+    frame = pd.concat(by_model).merge(costs, how="left", on=["model", "dispatcher"])
+    frame.to_csv(output / "tradeoff.csv", index=False)
+    plot_gain(trade, PLAIN).savefig(output / "tradeoff.png", dpi=100)
+
+
+COSTS = ["clones", "kernels", "compile_s", "weight_mib", "tasks", "searched", "tuned"]
+
+
+def shown(trade: pd.DataFrame) -> str:
+    """What each module costs, and its time by that of the one without buckets."""
+    from bucketize.cli.compare import shown_ratio
+    from bucketize.cli.table import records, table
+
+    rows = [
+        {
+            "model": row["model"],
+            "module": row["dispatcher"],
+            "clones": row["clones"],
+            "compile": f"{row['compile_s']:.1f} s",
+            "weights": f"{row['weight_mib']:.0f} MiB",
+            f"by {PLAIN}": f"{shown_ratio(row)} {judged(row)}",
+        }
+        for row in records(trade)
+    ]
+    for row in rows:
+        if row["module"] == PLAIN:  # it is told by itself
+            row[f"by {PLAIN}"] = ""
+    return table(rows)
 
 
 def say(text: str) -> None:
-    """A heading on stderr: results alone go to stdout."""
-    echo(f"\n{text}", err=True, bold=True)
+    """A line on stderr: results alone go to stdout."""
+    echo(text, err=True)

@@ -126,13 +126,9 @@ def sizes_at(
 
 def is_saved(model: str) -> bool:
     """Whether MODEL is a file that `bucketize compile` wrote."""
-    from bucketize.program.file import NAME
+    from bucketize.program.file import is_program
 
-    path = Path(model)
-    if not path.is_file():
-        return False
-    with path.open("rb") as file:
-        return file.read(len(NAME)) == NAME
+    return is_program(model)
 
 
 def name_of(model: str) -> str:

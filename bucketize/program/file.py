@@ -60,6 +60,14 @@ def write(path: str | Path, header: Mapping[str, Any], blobs: Sequence[Blob]) ->
         raise ProgramError(f"cannot write {path}: {e.strerror or e}") from e
 
 
+def is_program(source: object) -> bool:
+    """Whether a source is the path of a file that `Executable.save` wrote, by how it begins."""
+    if not isinstance(source, str | os.PathLike) or not Path(source).is_file():
+        return False
+    with Path(source).open("rb") as file:
+        return file.read(len(NAME)) == NAME
+
+
 def _bytes(array: Array) -> memoryview:
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 

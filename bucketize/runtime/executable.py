@@ -184,6 +184,10 @@ class Executable:
         """
         return self._run("main", arrange_inputs(self._params, arrays, named))
 
+    def __call__(self, /, *arrays: Value, **named: Value) -> list[Value]:
+        """As `run`."""
+        return self.run(*arrays, **named)
+
     def run_named(self, /, *arrays: Value, **named: Value) -> dict[str, Value]:
         """The results by name."""
         return dict(zip(self.outputs, self.run(*arrays, **named), strict=True))

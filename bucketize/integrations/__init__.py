@@ -1,0 +1,1 @@
+"""Faces that programs written for other libraries know; `bucketize.InferenceSession` is one."""

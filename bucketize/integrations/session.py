@@ -1,0 +1,194 @@
+"""`InferenceSession`: the face of onnxruntime's, over an executable."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from bucketize.errors import ArgumentError, BucketizeWarning, ProgramError, unknown_name
+from bucketize.integrations.node import ModelMetadata, NodeArg, node_args
+from bucketize.integrations.option import (
+    CPU,
+    Provider,
+    RunOptions,
+    SessionOptions,
+    checked_run,
+    checked_session,
+    provider_remarks,
+    remarks,
+)
+from bucketize.kernel.target import cores
+from bucketize.loader import load
+from bucketize.op import Value
+from bucketize.program.file import is_program
+from bucketize.runtime.executable import Executable
+from bucketize.types import OptionalType
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+    from bucketize.integrations.model import Model
+
+Source: TypeAlias = "str | os.PathLike[str] | bytes | ModelProto"
+
+
+class InferenceSession:
+    """onnxruntime's `InferenceSession`, so that an application switches by its import line.
+
+    What onnxruntime has and this has not is no attribute of it.
+    """
+
+    def __init__(
+        self,
+        path_or_bytes: Source,
+        sess_options: SessionOptions | None = None,
+        providers: Sequence[Provider] | None = None,
+        provider_options: Sequence[dict[Any, Any]] | None = None,
+    ) -> None:
+        """Compile a model on default schedules, or load what was compiled and tuned.
+
+        A BucketizeWarning names the options that have no meaning here, and providers that there are
+        not.
+
+        Args:
+            path_or_bytes: the path of an ONNX file, or of one that `Executable.save` wrote; the
+                bytes of an ONNX file; or an `onnx.ModelProto`.
+            sess_options: threads, by default one for each core, and sizes of free dimensions; a
+                saved program has its own.
+            providers: all but the "CPUExecutionProvider" are passed over.
+            provider_options: of the providers, as a list beside theirs.
+
+        Raises:
+            ArgumentError: an argument of another kind.
+            BucketizeError: an option that would change what is computed.
+            UnsupportedModelError: the model cannot be read.
+            ProgramError: the saved program cannot be loaded.
+
+        """
+        self._options = options = checked_session(sess_options)
+        _warn(*provider_remarks(providers, provider_options), *remarks(options))
+        self._model = None if is_program(path_or_bytes) else _compiled(path_or_bytes, options)
+        self.executable: Executable = (
+            _loaded(path_or_bytes, options) if self._model is None else self._model.executable
+        )
+        """What runs, with `explain`, `profile` and `save`."""
+
+    def run(
+        self,
+        output_names: Sequence[str] | None,
+        input_feed: Mapping[str, Value],
+        run_options: RunOptions | None = None,
+    ) -> list[Value]:
+        """The outputs of these names, in their order, or all of them, for inputs by name.
+
+        All are computed. Threads may call at once.
+
+        Raises:
+            ArgumentError: an argument of another kind.
+            ShapeError: an input of another shape or dtype, or one that is missing.
+            UnknownNameError: there is no such input, or output.
+
+        """
+        if run_options is not None:
+            _warn(*remarks(checked_run(run_options)))
+        if not isinstance(input_feed, Mapping):
+            got = type(input_feed).__name__
+            raise ArgumentError(f'expected inputs by name, as in {{"data": x}}, got {got}')
+        wanted = self._wanted(output_names)
+        results = self.executable.run_named(**self._fed(input_feed))
+        return [results[name] for name in wanted]
+
+    def _wanted(self, names: Sequence[str] | None) -> Sequence[str]:
+        known = self.executable.outputs
+        if isinstance(names, str):
+            raise ArgumentError(f"expected a list of outputs, as in [{names!r}], got {names!r}")
+        for name in names or ():
+            if name not in known:
+                raise unknown_name("output", name, known)
+        return names or known
+
+    def _fed(self, feed: Mapping[str, Value]) -> dict[str, Value]:
+        """The inputs: what is optional may be missing, and a list of numbers is an array."""
+        types = {p.name: p.type for p in self.executable.program.routines["main"].params}
+        absent = {n: None for n, t in types.items() if isinstance(t, OptionalType)}
+        lists = {n for n, v in feed.items() if isinstance(v, list) and n in types}
+        arrays = {n: np.array(feed[n], types[n].dtype) for n in lists if types[n].is_tensor}
+        return {**absent, **feed, **arrays}
+
+    # What it is.
+
+    def get_inputs(self) -> list[NodeArg]:
+        """Name, type and shape of each input."""
+        if self._model is not None:
+            return self._model.inputs
+        params = self.executable.program.routines["main"].params
+        return node_args([p.name for p in params], [p.type for p in params])
+
+    def get_outputs(self) -> list[NodeArg]:
+        """Name, type and shape of each output."""
+        if self._model is not None:
+            return self._model.outputs
+        results = self.executable.program.routines["main"].fn.results
+        return node_args(self.executable.outputs, [r.type for r in results])
+
+    def get_overridable_initializers(self) -> list[NodeArg]:
+        """None: weights are constants here."""
+        return []
+
+    def get_modelmeta(self) -> ModelMetadata:
+        """What the model says of itself.
+
+        Raises:
+            ProgramError: a saved program was loaded, which does not keep it.
+
+        """
+        if self._model is None:
+            raise ProgramError("a saved program does not keep what its model said of itself")
+        return self._model.metadata
+
+    def get_session_options(self) -> SessionOptions:
+        """Those that were given."""
+        return self._options
+
+    def get_providers(self) -> list[str]:
+        """The one."""
+        return [CPU]
+
+    def get_provider_options(self) -> dict[str, dict[str, str]]:
+        """None, of the one."""
+        return {CPU: {}}
+
+
+def _warn(*texts: str) -> None:
+    """Warn at the line that made the session, or ran it."""
+    for text in texts:
+        warnings.warn(text, BucketizeWarning, stacklevel=3)
+
+
+def _compiled(source: Source, options: SessionOptions) -> Model:
+    """The model; onnx and the compiler are loaded by who has one to compile."""
+    asked, most = options.intra_op_num_threads, cores()
+    if asked > most:
+        text = f"intra_op_num_threads={asked}, but this process may use {most} cores, which work"
+        warnings.warn(text, BucketizeWarning, stacklevel=3)
+    module: Any = importlib.import_module("bucketize.integrations.model")
+    model: Model = module.Model(source, options.sizes, min(asked, most) or most)
+    return model
+
+
+def _loaded(path: Any, options: SessionOptions) -> Executable:
+    """The saved program, with its own sizes and threads."""
+    executable = load(path)
+    asked, threads = options.intra_op_num_threads, executable.program.threads
+    if options.sizes:
+        held = ", ".join(f"{name}={size}" for name, size in options.sizes.items())
+        raise ProgramError(f"{path} was compiled for its own sizes, not for {held}")
+    if asked not in (0, threads):
+        text = f"intra_op_num_threads={asked}, but {path} was compiled for {threads}, which work"
+        warnings.warn(text, BucketizeWarning, stacklevel=3)
+    return executable
