@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
+from copy import copy
 from functools import partial
 
 import click
 
+from bucketize.busy import watched
 from bucketize.cli.group import Group
 
 NAMES = (
@@ -34,9 +36,15 @@ class Benchmarks(Group):
             return None
         module = importlib.import_module(f"benchmarks.{cmd_name}")
         if isinstance(module.main, click.Command):
-            return module.main
-        about = " ".join((module.__doc__ or "").partition("\n\n")[0].split())
-        return click.Command(cmd_name, callback=partial(run, cmd_name, module.main), help=about)
+            command = copy(module.main)
+        else:
+            about = " ".join((module.__doc__ or "").partition("\n\n")[0].split())
+            command = click.Command(
+                cmd_name, callback=partial(run, cmd_name, module.main), help=about
+            )
+        assert command.callback is not None, "it does something"
+        command.callback = watched()(command.callback)  # a busy machine is told of
+        return command
 
 
 def run(name: str, main: Callable[[], None]) -> None:

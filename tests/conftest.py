@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,6 +45,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="accept the new golden text")
     told = "how many graphs, or models, each fuzz test draws, in place of its small share"
     parser.addoption("--graphs", type=int, help=told)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def nothing_else_runs() -> Iterator[None]:
+    """What else the machine does is not looked at: it must not warn, or wait, in any test."""
+    from bucketize import busy
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(busy, "reading", lambda: None)
+        patch.setattr(busy, "groups_of", lambda seconds: None)
+        yield
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ ROOT = Path(__file__).parent.parent
 LAYERS = [
     ["errors"],
     ["timing", "compare", "lock", "progress", "table"],
+    ["busy"],
     ["types"],
     ["op"],
     ["ops"],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
+from dataclasses import asdict
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -118,6 +119,7 @@ def timed(
     exe: Executable, sizes: parameter.Sizes, arrays: Arrays, repeat: int
 ) -> tuple[list[NDArray[Any]], dict[str, Any]]:
     """The results, and what to tell of the run; the first call, which may compile, is not timed."""
+    from bucketize.busy import Watch
     from bucketize.progress import progress_bar
     from bucketize.timing import interleaved
 
@@ -127,7 +129,9 @@ def timed(
         results = exe.run(**arrays)
         again = {"run": partial(exe.run, **arrays)}
         told_of = {"run": lambda: tell("timed runs", next(done), repeat + 1)}
-        times = interleaved(again, least=repeat, before=told_of)["run"]
+        with Watch() as watch:
+            times = interleaved(again, least=repeat, before=told_of)["run"]
+            watch.rounds({parameter.shown_sizes(sizes) or "the run": times})
     told = exe.explain(**sizes)
     return results, {
         "sizes": sizes,
@@ -135,6 +139,7 @@ def timed(
         "executor": told.executor,
         "latency_s": statistics.median(times),
         "outputs": [list(result.shape) for result in results],
+        "machine": watch.machine,
     }
 
 
@@ -161,9 +166,12 @@ def save(path: Path, results: Arrays) -> None:
 
 
 def plain(value: object) -> Any:
-    """An explanation by its fields; extents that only a run can tell as text."""
+    """What the machine did and an explanation by their fields; unknown extents as text."""
+    from bucketize.busy import Machine
     from bucketize.runtime.explain import Explanation
 
+    if isinstance(value, Machine):
+        return asdict(value)
     if not isinstance(value, Explanation):
         return str(value)
     hidden, second = ("alternatives", "inside", "second", "arrangement"), value.second
@@ -183,20 +191,24 @@ def explained(told: Explanation) -> str:
 
 
 def report(exe: Executable, rows: list[dict[str, Any]], as_json: bool) -> None:
-    """Print what ran."""
+    """Print what ran, and whether the machine did something else, too."""
+    from bucketize.busy import busiest
     from bucketize.cli.table import milliseconds, table
 
+    busiest(row["machine"] for row in rows).warn()
     if as_json:
         click.echo(json.dumps(rows, indent=2, default=plain))
         return
     for row in rows:
         if "explanation" in row:
-            click.echo(explained(row.pop("explanation")))
+            click.echo(explained(row["explanation"]))
     formats: dict[str, Format] = {
         "sizes": parameter.shown_sizes,
-        "latency_s": milliseconds,
+        "latency": milliseconds,
         "max_rel_err": "{:.1e}".format,
     }
-    click.echo(table(rows, formats))
+    heads = {name: name for name in rows[0] if name not in ("explanation", "machine")}
+    heads |= {"latency_s": "latency"}  # the cells have a unit of their own
+    click.echo(table([{heads[n]: row[n] for n in heads} for row in rows], formats))
     if exe.counts.seconds:  # else it was loaded
         click.echo(str(exe.counts).replace("; ", "\n"), err=True)
