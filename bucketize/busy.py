@@ -94,9 +94,10 @@ class Machine:
         if self.is_busy:
             taken = f"{self.others:.1f} of {self.cores} processors (load average {self.load:.1f})"
             told.append(f"the machine is busy: other processes take {taken}")
-        for name, medians in self.groups.items():
+        for name, medians in list(self.groups.items())[:1]:
             low, high = (f"{1e3 * s:.3g}" for s in medians)
             told.append(f"the rounds of {name} fall into two groups, around {low} and {high} ms")
+            told += [f"so do those of {more} more"] if (more := len(self.groups) - 1) else []
         return told
 
     def warn(self) -> None:

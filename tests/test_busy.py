@@ -185,6 +185,14 @@ def test_groups_are_told_by_name(readings: Readings, monkeypatch: pytest.MonkeyP
     assert list(watch.machine.groups) == ["log"]
 
 
+def test_groups_of_many_are_one_line() -> None:
+    groups = dict.fromkeys("abc", (0.001, 0.002))
+    assert Machine(groups=groups).doubts == [
+        "the rounds of a fall into two groups, around 1 and 2 ms",
+        "so do those of 2 more",
+    ]
+
+
 def test_of_several_the_busiest_is_told_and_the_groups_of_all() -> None:
     several = [Machine(0.1, 1.0, 2, {"a": (1.0, 2.0)}), Machine(1.5, 2.0, 2), Machine(groups={})]
     assert busiest(several) == Machine(1.5, 2.0, 2, {"a": (1.0, 2.0)})

@@ -731,7 +731,8 @@ def test_sizes_are_asked_for_before_anything_is_compiled(
         pytest.fail("something is compiled")
 
     monkeypatch.setattr("bucketize.compiler.compile", never)
-    monkeypatch.setattr("bucketize.analysis.tradeoff.compile", never)
+    for home in ("tradeoff", "cost"):
+        monkeypatch.setattr(f"bucketize.analysis.{home}.compile", never)
     monkeypatch.setattr(entry, "opened", never)
     for given, got in (([], "none"), (["--at", "batch=2"], "{'batch': 2}"))[needs_none:]:
         result = run(*command.split(), "two.onnx", "--dim", "seq=4..8", *given)

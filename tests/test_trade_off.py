@@ -327,6 +327,7 @@ def test_an_interrupt_prints_and_writes_what_there_is(
 
 
 def test_a_limit_that_lets_nothing_begin_is_an_error(net: str) -> None:
+    Path("t.csv").touch()
     result = run(*ASKED, "--at", "N=3", "--seconds", "1e-9")
     assert result.exit_code == 2
     told = "error: not measured: N=3; not compiled for its cost: untuned, log in 1e-09 s; give more"
@@ -371,6 +372,19 @@ def test_what_is_no_weight_is_an_error(net: str, weight: str) -> None:
     result = run(*ASKED, "--at", f"N=4*{weight}")
     assert result.exit_code == 2
     assert f"{weight!r} is no weight; write N=4,H=224*0.3" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("log", "told"),
+    [("no.csv", "cannot read the tuning log no.csv: No such"), ("net.onnx", "is no tuning log: ")],
+)
+def test_what_is_no_log_is_said_before_anything_is_compiled(
+    net: str, monkeypatch: pytest.MonkeyPatch, log: str, told: str
+) -> None:
+    monkeypatch.setattr(Survey, "work", lambda _: pytest.fail("something is compiled"))
+    result = run("analyze", log, *ASKED[2:], "--at", "N=3")
+    assert result.exit_code == 2
+    assert told in result.stderr
 
 
 def test_what_is_given_twice_is_as_likely_as_both() -> None:

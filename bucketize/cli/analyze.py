@@ -173,10 +173,12 @@ def surveyed(log: Path, name: str, options: dict[str, Any]) -> tuple[Survey, boo
         tuning_command,
     )
     from bucketize.cli.model import load_model, sizes_at
+    from bucketize.tune.log import content, read
 
     model = load_model(name, options["bounds"])
     given = options["points"] or [({}, 1.0)]
     points = distinct(sizes_at(model, [s for s, _ in given]), [weight for _, weight in given])
+    read(content(log), log)  # what is no log is said before anything is compiled
     specs = options["specs"] or ("none", "log", "uniform")
     modules = dispatchers_of(model, specs, [sizes for sizes, _ in points], options["policy"])
     survey, interrupted = measured(
