@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import copy
 import importlib
 from collections.abc import Callable
+from copy import copy
 from functools import partial
 from typing import Any
 
 import click
 
+from bucketize.busy import watched
 from bucketize.cli.group import Group
 
 NAMES = (
@@ -39,10 +40,15 @@ class Benchmarks(Group):
             return every
         module = importlib.import_module(f"benchmarks.{cmd_name}")
         if isinstance(module.main, click.Command):
-            return or_quick(cmd_name, module.main)
-        about = " ".join((module.__doc__ or "").partition("\n\n")[0].split())
-        plain = click.Command(cmd_name, callback=partial(run, cmd_name, module.main), help=about)
-        return or_quick(cmd_name, plain)
+            command = copy(module.main)
+        else:
+            about = " ".join((module.__doc__ or "").partition("\n\n")[0].split())
+            command = click.Command(
+                cmd_name, callback=partial(run, cmd_name, module.main), help=about
+            )
+        assert command.callback is not None, "it does something"
+        command.callback = watched()(command.callback)  # a busy machine is told of
+        return or_quick(cmd_name, command)
 
 
 def run(name: str, main: Callable[[], None]) -> None:
@@ -55,7 +61,7 @@ def or_quick(name: str, command: click.Command) -> click.Command:
     """The command with a `--quick` that measures its cell alone, unless it has one of its own."""
     if any(param.name == "quick" for param in command.params):
         return command
-    plain, both = command.callback, copy.copy(command)
+    plain, both = command.callback, copy(command)
     assert plain is not None, "a benchmark does something"
 
     def either(*, quick: bool, **options: Any) -> Any:

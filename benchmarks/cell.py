@@ -41,10 +41,11 @@ KEY = ("model", "sizes", "threads")
 COLUMNS = (
     *(*KEY, "engine", "version", "settings", "time_s", "time_q1_s", "time_q3_s"),
     *("ratio", "ratio_q1", "ratio_q3", "flops", "peak_gflops", "of_peak", "error", "rounds"),
-    *("why", "cpu", "date"),
+    *("others", "why", "cpu", "date"),
 )
 """Of the rows: `ratio` is the time by that of the best peer in the same round, `error` the worst
-relative difference from another's outputs, `why` the reason of an engine without a time."""
+relative difference from another's outputs, `others` the processors that other processes took, `why`
+the reason of an engine without a time."""
 
 
 class WrongOutputError(BucketizeError):
@@ -87,6 +88,7 @@ class Cell:
         found = measured(runs, inputs, rounds, pause_s=wait, progress=tell)
         peak, same = peak_gflops(self.threads), dict(zip(KEY, self.key, strict=True))
         same |= {"flops": flops, "peak_gflops": peak, "rounds": rounds, "cpu": host().name}
+        same["others"] = found.machine.others
         same |= {"date": datetime.now(UTC).isoformat(timespec="seconds")}
         rows = [same | row for row in timed(sides, found, flops / (peak * 1e9))]
         return rows + [same | {"engine": name, "why": why} for name, why in refused.items()]

@@ -106,6 +106,10 @@ class BucketizeWarning(UserWarning):
     """What a user ought to know though nothing fails, and what to do about it."""
 
 
+class BusyWarning(BucketizeWarning):
+    """Other processes had a part in what was timed."""
+
+
 def unknown_name(kind: str, name: object, known: Iterable[object]) -> UnknownNameError:
     """The error for a name that is not among `known` (any iterable of names)."""
     names = sorted(map(str, known))

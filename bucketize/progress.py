@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import count
 from threading import Event, Thread
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 from bucketize.errors import ArgumentError
 from bucketize.table import visible
@@ -23,6 +24,26 @@ if TYPE_CHECKING:  # rich takes 30 ms to import: only where a bar is drawn
 T = TypeVar("T")
 Tell: TypeAlias = Callable[[str, int, int], None]
 """Is told what is being worked on, and how many pieces of the work are done, of how many."""
+
+
+class TellMore(Protocol):
+    """A `Tell` that may know more: a limit, and what it expects."""
+
+    def __call__(
+        self,
+        what: str,
+        done: int,
+        total: int,
+        /,
+        *,
+        left_s: float | None = None,
+        expected_s: float | None = None,
+    ) -> None:
+        """Be told; `left_s` until time is up, `expected_s` until all is done, infinite if unknown.
+
+        Without `expected_s` pieces are alike, and the rate of those that are done tells.
+        """
+
 
 BAR = 12  # columns, so that counters and the begin of a name fit into 80
 FIRST_S, EVERY_S = 2.0, 10.0  # without a terminal: when lines are written
@@ -43,6 +64,8 @@ class Meter:
     """The latest time of the clock at which the work stops, finished or not."""
     limited: float | None = None
     """When that was first told."""
+    expected: float | None = None
+    """When it is expected to be done; infinite if nobody knows, None if the rate tells."""
 
     def __post_init__(self) -> None:
         """The time runs from now on."""
@@ -50,13 +73,23 @@ class Meter:
         self.begin = self.start = self.last = self.clock()
         self.first = 0
 
-    def tell(self, what: str, done: int, total: int, *, left_s: float | None = None) -> None:
-        """Take a step; where something else is counted, the rate begins anew."""
+    def tell(
+        self,
+        what: str,
+        done: int,
+        total: int,
+        /,
+        *,
+        left_s: float | None = None,
+        expected_s: float | None = None,
+    ) -> None:
+        """Take a step, as `TellMore`; where something else is counted, the rate begins anew."""
         self.last = self.clock()
         if total != self.total or done < self.done:
             self.start, self.first = self.last, done
         self.what, self.done, self.total = visible(what), done, total
         self.end = None if left_s is None else self.last + left_s
+        self.expected = None if expected_s is None else self.last + expected_s
         if self.limited is None and self.end is not None:
             self.limited = self.last
 
@@ -69,11 +102,22 @@ class Meter:
 
     @property
     def left_s(self) -> float | None:
-        """Seconds until the end, as far as the rate and the time limit tell."""
+        """Seconds until the end, as far as the rate, or an estimate, and the time limit tell.
+
+        What takes longer than was expected is not said to end at once: then the limit alone tells.
+        """
         guesses = [] if self.end is None else [self.end - self.clock()]
-        if self.rate and self.total is not None:
-            guesses.append(self.last + (self.total - self.done) / self.rate - self.clock())
+        expected = self._expected
+        if expected is not None and self.clock() < expected < math.inf:
+            guesses.append(expected - self.clock())
         return max(min(guesses), 0.0) if guesses else None
+
+    @property
+    def _expected(self) -> float | None:
+        """When the work is expected to be done."""
+        if self.expected is not None or not self.rate or self.total is None:
+            return self.expected
+        return self.last + (self.total - self.done) / self.rate
 
     @property
     def share(self) -> float:
@@ -87,7 +131,8 @@ class Meter:
     def counters(self) -> str:
         """`12/40  0.8/s  0:00:35 left`; the time that has passed until more is known."""
         count = [] if self.total is None else [f"{self.done}/{self.total}"]
-        rate = [] if self.rate is None else [per_time(self.rate)]
+        alike = self.rate is not None and self.expected is None
+        rate = [per_time(self.rate)] if self.rate is not None and alike else []
         left = self.left_s
         over_s = 0.0 if self.end is None else self.clock() - self.end
         if left is None:
@@ -137,6 +182,22 @@ def shown(progress: T | bool | None, bar: AbstractContextManager[T]) -> Iterator
         yield progress
     else:
         raise ArgumentError(f"progress: expected True, None or a function, got {progress!r}")
+
+
+@contextmanager
+def estimated(progress: Tell | bool | None, title: str) -> Iterator[TellMore]:
+    """Who is to be told, of what a caller gave for `progress`; of times only a bar is.
+
+    Raises:
+        ArgumentError: it is neither True nor None nor a function.
+
+    """
+    if progress is True:
+        with metered(title) as meter:
+            yield meter.tell
+        return
+    with shown(progress, nullcontext(None)) as tell:
+        yield lambda what, done, total, /, **_: None if tell is None else tell(what, done, total)
 
 
 def steps(tell: Tell | None, total: int) -> Callable[[str], None]:

@@ -630,7 +630,7 @@ def test_tune_then_analyze(run: Run, net: str, tmp_path: Path) -> None:
     best = json.loads(run("analyze", "t.csv", "--json").output)
     assert [row["tried"] for row in best] == [3, 3]
     header, *_ = run("analyze", "t.csv").stdout.splitlines()
-    shown = "function layer latency_s gflops relative schedule tried failed op workload"
+    shown = "function layer latency gflops relative schedule tried failed op workload"
     assert header.split() == shown.split()
     course = run("analyze", "t.csv", "--frame", "progress", "--csv", "p.csv", "--plot", "p.png")
     assert course.output.startswith("host_cpu")
@@ -914,7 +914,8 @@ def test_sizes_are_asked_for_before_anything_is_compiled(
         pytest.fail("something is compiled")
 
     monkeypatch.setattr("bucketize.compiler.compile", never)
-    monkeypatch.setattr("bucketize.analysis.tradeoff.compile", never)
+    for home in ("tradeoff", "cost"):
+        monkeypatch.setattr(f"bucketize.analysis.{home}.compile", never)
     monkeypatch.setattr(entry, "opened", never)
     for given, got in (([], "none"), (["--at", "batch=2"], "{'batch': 2}"))[needs_none:]:
         result = run(*command.split(), "two.onnx", "--dim", "seq=4..8", *given)
@@ -953,7 +954,7 @@ def test_sizes_are_asked_for_before_anything_is_compiled(
         (["bench", "net.onnx"], "the size of N is missing"),
         (["bench", "net.onnx", "--against", "tvm"], "no adapter for an engine named 'tvm'; known:"),
         (["bench", "net.onnx", "--against", "absent"], "absent is not installed: pip install it"),
-        (["analyze", "net.onnx"], "net.onnx is no tuning log: its first line begins with"),
+        (["analyze", "net.onnx"], "net.onnx is no tuning log: its first line is no text, a log"),
         *(
             (["analyze", "t.csv", *given], f"nothing is measured: {given[0]} wants a model to mea")
             for given in (

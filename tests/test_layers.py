@@ -13,6 +13,7 @@ LAYERS = [
     ["errors"],
     ["timing", "compare", "lock", "owner", "table"],
     ["progress"],
+    ["busy"],
     ["types"],
     ["op"],
     ["ops"],

@@ -6,6 +6,7 @@ import csv
 import dataclasses
 import math
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -156,7 +157,7 @@ def test_bytes_that_are_no_text_are_read_as_such(log: Path) -> None:
         with pytest.raises(LogError, match="its header: \ufffdschema_version,run_id"):
             use()
     log.write_bytes(b"\xff")
-    with pytest.raises(LogError, match="is no tuning log: its first line begins with '\ufffd'"):
+    with pytest.raises(LogError, match="is no tuning log: its first line is no text, a log's"):
         append(log, trial())
 
 
@@ -286,7 +287,10 @@ def test_a_file_that_is_no_log_is_refused_and_left_alone(log: Path, content: byt
     for use in (lambda: rows(log), lambda: append(log, trial())):
         with pytest.raises(LogError, match=r"log\.csv is no tuning log: its first line") as caught:
             use()
-        assert "a log's with schema_version,run_id," in str(caught.value)
+        assert re.search(
+            "a log's (first line )?(begins )?with schema_version,run_id,", str(caught.value)
+        )
+        assert str(caught.value).isprintable()
         assert len(str(caught.value)) < 600
     assert log.read_bytes() == content
 

@@ -79,8 +79,41 @@ def test_the_time_left_runs_between_two_steps(clock: Clock) -> None:
     meter.tell("", 20, 40)
     clock.now += 4
     assert meter.left_s == 6
-    clock.now += 40
-    assert meter.left_s == 0
+    clock.now += 6
+    assert meter.left_s is None  # it takes longer than was expected: nobody knows
+    assert meter.counters() == "20/40  2.0/s  0:00:20 so far"
+
+
+def test_pieces_that_are_not_alike_are_estimated_by_who_knows_them(clock: Clock) -> None:
+    meter = Meter("comparing", clock)
+    meter.tell("a", 0, 4, expected_s=math.inf)
+    clock.now += 10
+    meter.tell("b", 1, 4, expected_s=math.inf)
+    assert meter.counters() == "1/4  0:00:10 so far"
+    meter.tell("c", 2, 4, expected_s=30.0)
+    clock.now += 10
+    assert meter.counters() == "2/4  0:00:20 left"
+    clock.now += 25
+    assert meter.counters() == "2/4  0:00:45 so far"
+    meter.tell("d", 3, 4, left_s=7.0, expected_s=9.0)
+    assert meter.counters() == "3/4  0:00:07 left"
+    meter.tell("d", 3, 4, left_s=7.0, expected_s=2.0)
+    clock.now += 3
+    assert meter.counters() == "3/4  0:00:04 left"  # the limit alone tells now
+
+
+def test_only_a_bar_hears_of_times() -> None:
+    told: list[tuple[str, int, int]] = []
+    with progress.estimated(lambda *said: told.append(said), "comparing") as tell:
+        tell("a", 1, 2, expected_s=3.0)
+    with progress.estimated(None, "comparing") as tell:
+        tell("a", 1, 2, expected_s=3.0)
+    assert told == [("a", 1, 2)]
+    with (
+        pytest.raises(ArgumentError, match="progress: expected True"),
+        progress.estimated(7, "comparing"),  # type: ignore[arg-type]
+    ):
+        pass
 
 
 def test_a_bar_shows_the_work_or_the_time_whichever_is_further(clock: Clock) -> None:

@@ -6,7 +6,7 @@ import itertools
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from bucketize.analysis.engines import Run
+from bucketize.busy import Machine, watched
 from bucketize.compare import worst_error
 from bucketize.errors import ArgumentError
 from bucketize.op import Array
@@ -40,6 +41,8 @@ class Measured:
     """By engine, of its call in each round."""
     errors: Mapping[str, float]
     """By engine, the worst relative difference of its outputs from another one's."""
+    machine: Machine = field(default_factory=Machine)
+    """What else was done at that time."""
 
 
 def bench(
@@ -55,7 +58,8 @@ def bench(
     Columns: engine, time_s, time_q1_s and time_q3_s (median and quartiles), ratio, ratio_q1 and
     ratio_q3 (the first one's time by this one's in the same round: below 1 the first is faster),
     error (the worst relative difference of its outputs from another engine's). Engines whose
-    outputs are apart are warned of. `pause_s` passes before each engine's turn, as `pause` says.
+    outputs are apart are warned of, and so is a busy machine, which `attrs["machine"]` describes (a
+    `bucketize.busy.Machine`). `pause_s` passes before each engine's turn, as `pause` says.
     `progress` is told which engine runs, and how many calls of how many are done; True shows a bar
     on stderr.
 
@@ -64,7 +68,9 @@ def bench(
 
     """
     found = measured(runs, inputs, rounds, pause_s=pause_s, progress=progress)
-    return _frame(found.seconds, found.errors)
+    frame = _frame(found.seconds, found.errors)
+    frame.attrs["machine"] = found.machine
+    return frame
 
 
 def measured(
@@ -89,8 +95,10 @@ def measured(
         errors = cross_checked({name: call() for name, call in before.items()})
         interleaved(before, least=WARMING)
         # each after one of its own: caches are its own, and the threads of the last went to sleep
-        times = interleaved(calls, least=rounds, before=before)
-    return Measured(times, errors)
+        with watched() as watch:
+            times = interleaved(calls, least=rounds, before=before)
+            watch.rounds(times)
+    return Measured(times, errors, watch.machine)
 
 
 def pause(threads: int) -> float:

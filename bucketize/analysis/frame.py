@@ -188,7 +188,8 @@ def versus_oracle(latency: pd.DataFrame, oracle: str = ORACLE) -> pd.DataFrame:
         latency: columns `dispatcher`, `shape`, `latency_s`; `round` where a shape was measured
             more than once: calls of one round are compared with one another; `weight` if shapes are
             not equally likely. The dispatcher named like `oracle` holds the latency, at each shape,
-            of a static clone tuned for exactly that shape.
+            of a static clone made for exactly that shape: the best that buckets can come to, where
+            that clone was tuned.
         oracle: the oracle's name; any dispatcher may be it.
 
     Returns:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +17,8 @@ from bucketize.cli.echo import echo
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
+
+    from bucketize.analysis.tradeoff import Survey
 
 COURSE, TRADE, LATENCY = "progress", "trade-off", "latency"
 SHOWN = (
@@ -49,7 +53,12 @@ def picture(ctx: click.Context, param: click.Parameter, path: Path | None) -> Pa
 @parameter.reading_options
 @parameter.specs_option
 @parameter.policy_option
-@parameter.at_option
+@parameter.weighted_at_option
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Stop measuring after this time, reading MODEL not counted; latencies come before costs.",
+)
 @parameter.threads_option
 @parameter.written_option("--csv", help="Write the frame here.")
 @parameter.written_option("--plot", callback=picture, help="Draw a figure here: .png, .svg, .pdf.")
@@ -72,21 +81,26 @@ def analyze(
     """Print the best schedules of LOG, or, for --model, what dispatchers buy and cost with it.
 
     The trade-off sets the latency at each --at against the oracle's: a static clone for exactly
-    these sizes. Tune the oracle, too (-d oracle), or it runs on default schedules.
+    these sizes. Tune the oracle, too (tune -d oracle --at ...): where the log knows nothing of it,
+    it runs on default schedules, and the command that tunes it is told. What is measured when time
+    is up, or at Ctrl-C, is printed, written and drawn.
 
     \b
     Examples:
       bucketize analyze trials.csv
       bucketize analyze trials.csv --frame progress --csv progress.csv --plot progress.png
       bucketize analyze trials.csv --model zoo:mlp -d none -d log -d uniform --at N=3 --at N=100
+      bucketize analyze trials.csv --model zoo:mlp --at N=3*0.9 --at N=100*0.1 --seconds 60
       bucketize analyze trials.csv --model zoo:mlp --at N=3 --plot latency.png --figure latency
     """
     check_options(model, plot)
     figure_name = checked_figure(drawn, model)
+    interrupted = False
     if model is None:
         frame, text, figure = of_log(log, options["frame"])
     else:
-        frame, text, figure = of_dispatchers(log, model, figure_name, options)
+        survey, interrupted = surveyed(log, model, options)
+        frame, text, figure = of_dispatchers(survey, figure_name)
     if csv:
         from bucketize.cli.table import write_csv
 
@@ -94,10 +108,13 @@ def analyze(
     if plot:
         figure().savefig(plot, dpi=120)
     echo(as_records(frame) if as_json else text)
+    if interrupted:
+        click.get_current_context().exit(parameter.INTERRUPTED)
 
 
 MEASURING = dict.fromkeys(
-    ("specs", "points", "policy", "threads", "bounds"), "wants a model to measure: --model"
+    ("specs", "points", "policy", "threads", "bounds", "seconds"),
+    "wants a model to measure: --model",
 )
 """Why options make no sense where a log alone is read, by name."""
 
@@ -149,24 +166,65 @@ def of_log(log: Path, name: str) -> Analysis:
     return frame, text, lambda: plot_progress(progress(trials))
 
 
-def of_dispatchers(log: Path, name: str, figure: str, options: dict[str, Any]) -> Analysis:
-    """The trade-off of dispatchers, measured now."""
-    from bucketize.analysis import plot_latency, plot_trade_off, trade_off, versus_oracle
+def surveyed(log: Path, name: str, options: dict[str, Any]) -> tuple[Survey, bool]:
+    """The dispatchers measured now, as far as there is time; and whether that was interrupted."""
     from bucketize.cli.compare import (
         UNTUNED,
         dispatchers_of,
+        distinct,
         measured,
-        shown_latency,
-        shown_trade,
+        tuning_command,
     )
     from bucketize.cli.model import load_model, sizes_at
+    from bucketize.tune.log import content, read
 
     model = load_model(name, options["bounds"])
-    points = sizes_at(model, options["points"])
+    given = options["points"] or [({}, 1.0)]
+    points = distinct(sizes_at(model, [s for s, _ in given]), [weight for _, weight in given])
+    read(content(log), log)  # what is no log is said before anything is compiled
     specs = options["specs"] or ("none", "log", "uniform")
-    modules = dispatchers_of(model, specs, points, options["policy"])
-    logs = {spec: log for spec in modules if spec != UNTUNED}
-    latency, cost = measured(model, modules, points, logs=logs, threads=options["threads"])
+    modules = dispatchers_of(model, specs, [sizes for sizes, _ in points], options["policy"])
+    survey, interrupted = measured(
+        model,
+        modules,
+        points,
+        logs={spec: log for spec in modules if spec != UNTUNED},
+        threads=options["threads"],
+        seconds=options["seconds"],
+    )
+    tell_of(survey, interrupted, partial(tuning_command, log=log, model=name, options=options))
+    return survey, interrupted
+
+
+def tell_of(survey: Survey, interrupted: bool, tuning: Callable[[Sequence[str]], str]) -> None:
+    """Say on stderr what makes the figures less than they seem; an error if there are none."""
+    from bucketize.cli.compare import untuned_shapes
+    from bucketize.errors import BucketizeError, BucketizeWarning
+
+    if survey.latency.empty:
+        if interrupted:
+            raise click.Abort
+        raise BucketizeError(f"{survey.shortfall} in {survey.seconds:g} s; give more --seconds")
+    if survey.shortfall:
+        stopped = "interrupted" if interrupted else f"stopped after {survey.seconds:g} s"
+        echo(f"{stopped}; {survey.shortfall}", err=True)
+    survey.machine.warn()
+    if lacking := untuned_shapes(survey.latency):
+        told = f"the log knows nothing of the oracle at {'; '.join(lacking)}, so it runs on default"
+        warnings.warn(
+            f"{told} schedules there, and a tuned one may be faster. To tune it:\n"
+            f"  {tuning(lacking)}",
+            BucketizeWarning,
+            stacklevel=2,
+        )
+
+
+def of_dispatchers(survey: Survey, figure: str) -> Analysis:
+    """The trade-off of dispatchers, as far as it was measured."""
+    from bucketize.analysis import plot_latency, plot_trade_off, trade_off, versus_oracle
+    from bucketize.cli.compare import shown_latency, shown_trade
+
+    latency, cost = survey.latency, survey.cost
     text = f"{shown_latency(latency)}\n\n{shown_trade(latency, cost)}"
     beside = versus_oracle(latency).merge(cost, how="left", on="dispatcher")
     if figure == LATENCY:
@@ -186,14 +244,15 @@ def shown_best(best: pd.DataFrame) -> str:
     from bucketize.cli.table import frame_table, milliseconds
 
     formats = {
-        "latency_s": milliseconds,
+        "latency": milliseconds,
         "gflops": "{:.1f}".format,
         "relative": "{:.2f}".format,
         "workload": lambda workload: workload[:8],
         "schedule": knobs,
     }
     told = [name for name in SHOWN if name not in ("layer", "gflops") or best[name].any()]
-    return frame_table(best[told], formats)
+    # the cells have a unit of their own
+    return frame_table(best[told].rename(columns={"latency_s": "latency"}), formats)
 
 
 def shown_confirmed(confirmed: pd.DataFrame) -> str:

@@ -6,6 +6,7 @@ import json
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -147,7 +148,10 @@ def told(benched: Benched, sessions: list[Session]) -> dict[str, Any]:
     from bucketize.kernel.target import host
 
     engines = {s.engine: {"version": s.version, "settings": s.settings} for s in sessions}
-    points = [{"sizes": sizes, "engines": records(frame)} for sizes, frame in benched]
+    points = [
+        {"sizes": s, "engines": records(f), "machine": asdict(f.attrs["machine"])}
+        for s, f in benched
+    ]
     return {"cpu": host().name, "engines": engines, "points": points}
 
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from bucketize.cli.parameter import Sizes
+import click
+
+from bucketize.cli.parameter import PRECISION, WEIGHTS, Sizes
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from bucketize.analysis.tradeoff import Survey
     from bucketize.cli.model import Model
     from bucketize.ir import Module
 
@@ -18,11 +23,11 @@ if TYPE_CHECKING:
     Row: TypeAlias = Mapping[str, Any] | pd.Series[Any]
 
 UNTUNED = "untuned"
-HOW = """\
-by: latency by that of the other in the same round; the median, and half the
-distance of the quartiles, expected over the shapes. Where the quartiles hold 1:
-same. tuned: kernels on a confirmed schedule, in a clone with a verdict, with a choice.
-worst: by the oracle, a static clone tuned for exactly the shape."""
+DEFAULTS = (None, "default", "float32", 1)  # of options that `tune` has, too
+HOW = """by: latency by that of the other in the same round; the median, and half the distance of
+the quartiles, expected over the shapes. Where the quartiles hold 1: same. tuned: kernels on a
+schedule of the log / in clones that were tuned / that have a choice. worst: the shape that is
+furthest from the oracle."""
 
 
 def dispatchers_of(
@@ -37,32 +42,81 @@ def dispatchers_of(
     return {UNTUNED: model.module, **wanted}
 
 
+def distinct(points: Sequence[Sizes], weights: Iterable[float]) -> list[tuple[Sizes, float]]:
+    """Each size once; what is given again is as likely as both together."""
+    found: dict[frozenset[tuple[str, int]], tuple[Sizes, float]] = {}
+    for sizes, weight in zip(points, weights, strict=True):
+        key = frozenset(sizes.items())
+        found[key] = sizes, weight + (found[key][1] if key in found else 0.0)
+    return list(found.values())
+
+
 def measured(
     model: Model,
     modules: Modules,
-    points: Sequence[Sizes],
+    points: Sequence[tuple[Sizes, float]],
     *,
     logs: Mapping[str, Path],
     threads: int,
-) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Latency at the given sizes and cost, with a bar while it goes on."""
-    from bucketize.analysis.tradeoff import Case, measure_trade_off
-    from bucketize.progress import progress_bar
+    seconds: float | None = None,
+) -> tuple[Survey, bool]:
+    """Latency at the given sizes, by their weights, and cost; and whether that was interrupted.
 
-    with progress_bar("comparing") as progress:
-        cases = []
-        for i, sizes in enumerate(points):
-            progress("the ops' own results", i, len(points))
-            cases.append(Case.of(model.module, **model.inputs(sizes)))
-        return measure_trade_off(
-            modules, cases, log=logs, threads=threads, model=model.name, progress=progress
-        )
+    There is a bar while it goes on, until all is measured, time is up, or Ctrl-C.
+    """
+    from bucketize.analysis.tradeoff import Case, Survey
+    from bucketize.progress import estimated
+
+    cases = [Case.of(model.module, weight, **model.inputs(sizes)) for sizes, weight in points]
+    limit = math.inf if seconds is None else seconds
+    with estimated(True, "comparing") as tell:
+        survey = Survey(modules, cases, logs, threads, model.name, limit, tell)
+        try:
+            survey.work()
+        except KeyboardInterrupt:
+            return survey, True
+    return survey, False
+
+
+def untuned_shapes(latency: pd.DataFrame) -> list[str]:
+    """Where the oracle is not what it ought to be: the log has no word on its clone."""
+    from bucketize.cli.parameter import ORACLE
+
+    oracle = latency[latency["dispatcher"] == ORACLE]
+    return list(oracle[~oracle["clone_tuned"].astype(bool)]["shape"].unique())
+
+
+def shown_oracle(latency: pd.DataFrame) -> str:
+    """What the oracle is, shape by shape."""
+    lacking, every = untuned_shapes(latency), list(latency["shape"].unique())
+    tuned = [shape for shape in every if shape not in lacking]
+    told = [("tuned", tuned), ("on default schedules", lacking)]
+    here = ["; ".join(shapes) if tuned and lacking else "" for _, shapes in told]
+    states = [f"{s} at {at}" if at else s for (s, of), at in zip(told, here, strict=True) if of]
+    return f"oracle: a static clone for exactly the shape, {', '.join(states)}."
+
+
+def tuning_command(shapes: Sequence[str], log: Path, model: str, options: Mapping[str, Any]) -> str:
+    """The command that tunes the oracle at some shapes, with what else must be the same."""
+    bounds = {symbol: f"{lo}..{'' if hi is None else hi}" for symbol, (lo, hi) in options["bounds"]}
+    words = ["bucketize", "tune", model]
+    for symbol, bound in bounds.items():
+        words += ["--dim", f"{symbol}={bound}"]
+    words += ["-d", "oracle"]
+    for shape in shapes:
+        words += ["--at", shape]
+    asked = click.get_current_context().meta
+    told = {"precision": asked.get(PRECISION), "weights": asked.get(WEIGHTS)}
+    for name, value in {**told, "threads": options["threads"]}.items():
+        if value not in DEFAULTS:
+            words += [f"--{name}", str(value)]
+    return shlex.join([*words, "--log", str(log)])
 
 
 def shown_latency(latency: pd.DataFrame) -> str:
     """Latency in milliseconds, a row per shape, a column per dispatcher, and how many rounds."""
     from bucketize.analysis import versus_oracle
-    from bucketize.cli.table import table
+    from bucketize.cli.table import narrow
 
     frame = versus_oracle(latency)
     rows = []
@@ -70,15 +124,22 @@ def shown_latency(latency: pd.DataFrame) -> str:
         half = (of["latency_q3_s"] - of["latency_q1_s"]) / 2
         cells = [spread(1e3 * s, 1e3 * h) for s, h in zip(of["latency_s"], half, strict=True)]
         by = dict(zip(of["dispatcher"], cells, strict=True))
-        rows.append({"ms": shape, **by, "rounds": of["n"].min()})
-    return table(rows)
+        rows.append({"ms": shape, **by, **weight(of, frame), "rounds": of["n"].min()})
+    return narrow(rows)
+
+
+def weight(of: pd.DataFrame, frame: pd.DataFrame) -> dict[str, float]:
+    """That of a shape, where they are not all alike."""
+    if "weight" not in frame or frame["weight"].nunique() < 2:
+        return {}
+    return {"weight": of["weight"].iloc[0]}
 
 
 def shown_trade(latency: pd.DataFrame, cost: pd.DataFrame) -> str:
     """What each dispatcher costs, and what it buys beside the module on defaults and the oracle."""
     from bucketize.analysis import trade_off
     from bucketize.cli.parameter import ORACLE
-    from bucketize.cli.table import table
+    from bucketize.cli.table import WIDTH, fitting, narrow
 
     beside = [trade_off(latency, cost, name) for name in (UNTUNED, ORACLE)]
     rows = []
@@ -88,14 +149,22 @@ def shown_trade(latency: pd.DataFrame, cost: pd.DataFrame) -> str:
             {
                 "dispatcher": row["dispatcher"],
                 "clones": row["clones"],
-                "compile": f"{row['compile_s']:.1f} s",
-                "tuned": f"{row['tuned']}/{row['searched']}/{row['tasks']}",
+                **shown_cost(row),
                 "by untuned": f"{shown_ratio(untuned)} {verdict(untuned)}",
                 "by oracle": shown_ratio(oracle),
                 "worst": f"{oracle['worst_slowdown']:.2f} {oracle['worst_shape']}",
             }
         )
-    return f"{table(rows)}\n{HOW}"
+    notes = (fitting(note, WIDTH) for note in (" ".join(HOW.split()), shown_oracle(latency)))
+    return "\n".join([narrow(rows), *notes])
+
+
+def shown_cost(row: Mapping[Any, Any]) -> dict[str, str | None]:
+    """What a dispatcher costs; nothing where that was not reached."""
+    if row["compile_s"] != row["compile_s"]:  # it is NaN
+        return {"compile": None, "tuned": None}
+    tuned = "/".join(f"{row[name]:.0f}" for name in ("tuned", "searched", "tasks"))
+    return {"compile": f"{row['compile_s']:.1f} s", "tuned": tuned}
 
 
 def shown_ratio(of: Row) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -44,6 +45,18 @@ def sizes(text: str) -> Sizes:
         if given.setdefault(symbol, int(size)) != int(size):
             raise click.BadParameter(f"{text!r} gives {symbol} two sizes")
     return given
+
+
+def weighted_sizes(text: str) -> tuple[Sizes, float]:
+    """The sizes of `N=4,H=224*0.3`, and how likely they are; as all others, if that is not said."""
+    given, star, weight = text.partition("*")
+    try:
+        likely = float(weight) if star else 1.0
+    except ValueError:
+        likely = math.nan
+    if not 0 < likely < math.inf:
+        raise click.BadParameter(f"{text!r}: {weight!r} is no weight; write N=4,H=224*0.3")
+    return sizes(given), likely
 
 
 def input_file(text: str) -> tuple[str, Path]:
@@ -220,6 +233,18 @@ def at_option(command: F, what: str = "Sizes") -> F:
         metavar="SYMBOL=SIZE,...",
         multiple=True,
         help=f"{what}, as in N=4,H=224,W=224; may be repeated.",
+    )(command)
+
+
+def weighted_at_option(command: F) -> F:
+    """--at where means are made."""
+    return click.option(
+        "--at",
+        "points",
+        type=weighted_sizes,
+        metavar="SYMBOL=SIZE,...[*WEIGHT]",
+        multiple=True,
+        help="Sizes, as in N=4,H=224,W=224, and how likely they are, as in N=4*0.3; repeat it.",
     )(command)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -131,6 +132,7 @@ def told(exe: Executable, sizes: parameter.Sizes, frame: pd.DataFrame) -> dict[s
         "whole_iqr_s": frame.attrs["whole_iqr_s"],
         "predicted_s": frame.attrs["predicted_s"],
         "roofline": {"gflops": roof.gflops, "gbytes_s": roof.gbytes_s, "ridge": roof.ridge},
+        "machine": asdict(frame.attrs["machine"]),
         "kernels": records(frame),
     }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
+from dataclasses import asdict
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -121,6 +122,7 @@ def timed(
     exe: Executable, sizes: parameter.Sizes, arrays: Arrays, repeat: int
 ) -> tuple[list[NDArray[Any]], dict[str, Any]]:
     """The results, and what to tell of the run; the first call, which may compile, is not timed."""
+    from bucketize.busy import Watch
     from bucketize.progress import progress_bar
     from bucketize.timing import interleaved
 
@@ -130,7 +132,9 @@ def timed(
         results = exe.run(**arrays)
         again = {"run": partial(exe.run, **arrays)}
         told_of = {"run": lambda: tell("timed runs", next(done), repeat + 1)}
-        times = interleaved(again, least=repeat, before=told_of)["run"]
+        with Watch() as watch:
+            times = interleaved(again, least=repeat, before=told_of)["run"]
+            watch.rounds({parameter.shown_sizes(sizes) or "the run": times})
     told = exe.explain(**sizes)
     return results, {
         "sizes": sizes,
@@ -138,6 +142,7 @@ def timed(
         "executor": told.executor,
         "latency_s": statistics.median(times),
         "outputs": [list(result.shape) for result in results],
+        "machine": watch.machine,
     }
 
 
@@ -168,9 +173,12 @@ TOLD = ("sizes", "clone", "executor", "path", "arena_bytes")
 
 
 def plain(value: object) -> Any:
-    """An explanation by its fields; extents that only a run can tell as text."""
+    """What the machine did and an explanation by their fields; unknown extents as text."""
+    from bucketize.busy import Machine
     from bucketize.runtime.explain import Explanation
 
+    if isinstance(value, Machine):
+        return asdict(value)
     if not isinstance(value, Explanation):
         return str(value)
     second, taken = value.second, zip(value.steps, value.seconds, strict=True)
@@ -183,21 +191,24 @@ def plain(value: object) -> Any:
 
 
 def report(exe: Executable, rows: list[dict[str, Any]], as_json: bool) -> None:
-    """Print what ran."""
+    """Print what ran, and whether the machine did something else, too."""
+    from bucketize.busy import busiest
     from bucketize.cli.table import milliseconds, table
 
+    busiest(row["machine"] for row in rows).warn()
     if as_json:
         echo(json.dumps(rows, indent=2, default=plain))
         return
     for row in rows:
         if "explanation" in row:
-            echo(row.pop("explanation").text(table))
-    told = [{"latency" if k == "latency_s" else k: v for k, v in row.items()} for row in rows]
+            echo(row["explanation"].text(table))
     formats: dict[str, Format] = {
         "sizes": parameter.shown_sizes,
         "latency": milliseconds,
         "max_rel_err": "{:.1e}".format,
     }
-    echo(table(told, formats))
+    heads = {name: name for name in rows[0] if name not in ("explanation", "machine")}
+    heads |= {"latency_s": "latency"}  # the cells have a unit of their own
+    echo(table([{heads[n]: row[n] for n in heads} for row in rows], formats))
     if exe.counts.seconds:  # else it was loaded
         echo(str(exe.counts).replace("; ", "\n"), err=True)

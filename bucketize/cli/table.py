@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -14,6 +14,7 @@ from bucketize.table import GAP, LEGIBLE, Field, Format, as_cell, fields_of, who
 if TYPE_CHECKING:
     import pandas as pd
 
+WIDTH = 80  # columns, of a table that is to fit whatever reads it
 FAIR = 20  # columns that are left to every text before one is cut to what is legible
 
 
@@ -28,6 +29,38 @@ def table(rows: Sequence[Mapping[str, Any]], formats: Mapping[str, Format] | Non
     fields = fields_of(rows, formats)
     width = terminal_width()
     return whole(fields) if width is None else fitted(fields, width)
+
+
+def narrow(rows: Sequence[Mapping[str, Any]]) -> str:
+    """All cells of a small table in the width of the terminal, 80 columns where there is none.
+
+    A table that is too wide is turned, rows for columns, or cut into several, one below the other,
+    each with the first column.
+    """
+    width = terminal_width() or WIDTH
+    for made in (rows, turned(rows)):
+        fields = fields_of(made)
+        if total(f.width for f in fields) <= width:
+            return whole(fields)
+    return "\n\n".join(map(whole, parts(fields_of(rows), width)))
+
+
+def turned(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """A row for each column but the first, whose cells head the columns."""
+    corner, *names = rows[0]
+    return [{corner: name, **{str(row[corner]): row[name] for row in rows}} for name in names]
+
+
+def parts(fields: Sequence[Field], width: int) -> Iterator[list[Field]]:
+    """The first column and as many of the others as fit, until each was there."""
+    first, *others = fields
+    part = [first]
+    for field in others:
+        if len(part) > 1 and total(f.width for f in (*part, field)) > width:
+            yield part
+            part = [first]
+        part.append(field)
+    yield part
 
 
 def terminal_width() -> int | None:

@@ -360,9 +360,9 @@ class Executable:
         of that, in proportion to what each takes alone, over its whole extent. The last row,
         "(between kernels)", is what the whole call takes beyond them, so that the shares add up to
         1; of it, and of ops that numpy computes, work and rates are missing.
-        `attrs` has "whole_s", "whole_iqr_s", "predicted_s" and "roofline"; where none is given,
-        this machine's is measured, in a second, once in a process, by two small kernels that have
-        to be compiled.
+        `attrs` has "whole_s", "whole_iqr_s", "predicted_s", "machine" (what else it did, a
+        `bucketize.busy.Machine`) and "roofline"; where none is given, this machine's is measured,
+        in a second, once in a process, by two small kernels that have to be compiled.
 
         Operations are those of matrix products and convolutions, done directly; bytes are those of
         operands and results, each once. `roofline` may exceed 1: what lies in a cache comes faster

@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import pandas as pd
 
+from bucketize.busy import watched
 from bucketize.errors import ArgumentError
 from bucketize.kernel.work import work
 from bucketize.op import Array
@@ -231,12 +232,18 @@ def profile(
         step = steps(tell, len(calls) * repetitions + 1)
         before = {name: announced(run, step, RUNS[name]) for name, run in calls.items()}
         # each after one of its own kind: the caches hold what they hold in a stream of calls
-        times = interleaved(calls, least=repetitions, before=before, stopwatch=stopwatch(threads))
+        with watched() as watch:
+            times = interleaved(
+                calls, least=repetitions, before=before, stopwatch=stopwatch(threads)
+            )
+            watch.rounds({"the whole": times["whole"]})
         step("what the machine could do")
         roof = roofline or measured(threads)
     layers = {name: list(zip(*of[1::2], strict=True)) for name, of in runs.items()}
     parts = divided(layers["kernels"], layers.get("alone", layers["kernels"]))
-    return _frame(parts, times["whole"], roof, image.program)
+    frame = _frame(parts, times["whole"], roof, image.program)
+    frame.attrs["machine"] = watch.machine
+    return frame
 
 
 Layers: TypeAlias = Sequence[tuple[Timed, ...]]

@@ -16,6 +16,7 @@ from typing import Any
 
 import pandas as pd
 
+from bucketize.busy import watched
 from bucketize.errors import ArgumentError, BucketizeWarning, TuneError
 from bucketize.ir import Module, check_module
 from bucketize.progress import shown
@@ -140,7 +141,7 @@ def opened(  # noqa: PLR0913  (those of `tune`)
         site = _site(measurer, client, stack)
         _check_threads(threads, site.threads)
         subjects = (subjects_of(each, sizes, threads, site.target) for each in mods)
-        where = f" on {site.lanes} workers" if isinstance(site, Cluster) else ""
+        where = f" on {workers_text(site.lanes)}" if isinstance(site, Cluster) else ""
         tell = stack.enter_context(shown(progress, tuning_bar(f"tuning{where}")))
         name = Path(log).stem if model is None else model
         session = Session(
@@ -155,9 +156,16 @@ def opened(  # noqa: PLR0913  (those of `tune`)
             site=site,
             tell=tell or (lambda _: None),
         )
+        if isinstance(site, Bench) and site.has_clock:
+            stack.enter_context(watched())  # what else is done on this machine, it is said
         stack.enter_context(_kept(session))
         stack.enter_context(_heard(session))
         yield session
+
+
+def workers_text(count: int) -> str:
+    """`1 worker`, `2 workers`."""
+    return f"{count} worker{'s' * (count != 1)}"
 
 
 def _site(measurer: Measurer | None, client: Any, stack: ExitStack) -> Site:

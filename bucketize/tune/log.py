@@ -325,9 +325,20 @@ def check_takes_verdicts(path: Path) -> None:
 
 
 def _no_log(path: Path, header: bytes) -> LogError:
-    begin, ours = header[:60].decode(errors="replace"), ",".join(COLUMNS[:4])
-    lines = f"its first line begins with {begin!r}, a log's with {ours}; `tune` writes logs"
-    return LogError(f"{path} is no tuning log: {lines}")
+    ours = ",".join(COLUMNS[:4])
+    if _is_text(header):
+        begin = header[:60].decode(errors="ignore")
+        told = f"its first line begins with {begin!r}, a log's with {ours}"
+    else:
+        told = f"its first line is no text, a log's begins with {ours}"
+    return LogError(f"{path} is no tuning log: {told}; `tune` writes logs")
+
+
+def _is_text(line: bytes) -> bool:
+    try:
+        return line.decode().replace("\t", "").rstrip("\r").isprintable()
+    except UnicodeDecodeError:
+        return False
 
 
 def _other_schema(path: Path, columns: Sequence[str], reason: str) -> LogError:
