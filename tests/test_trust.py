@@ -181,6 +181,18 @@ def test_text_of_a_file_does_not_get_into_the_source_of_a_kernel(tmp_path: Path)
     assert not planted.exists()
 
 
+@pytest.mark.parametrize("rebuild", [False, True])
+def test_types_around_a_segment_are_its_own(path: Path, rebuild: bool) -> None:
+    """A kernel would read and write beyond arrays that are smaller than its types say."""
+    header, blobs = contents(path)
+    (routine,) = header["routines"]
+    assert routine["types"][0] == "float32[N, 12]"
+    routine["types"][0] = "float32[N, 2]"
+    write(path, header, blobs)
+    with pytest.raises(ProgramError, match=r"a segment of \['float32\[N, 12\]'\] stands among"):
+        bucketize.load(path, rebuild=rebuild).run(np.ones((5, 2), np.float32))
+
+
 # --- a file that is replaced while it is used ----------------------------------------------------
 
 

@@ -273,6 +273,7 @@ class Executable:
     def save(self, path: str | Path) -> None:
         """Write a file that `bucketize.load` runs without model, log, compiler or cache.
 
+        It takes the place of another by being renamed: who has loaded that one keeps it.
         Constants stand in it twice where kernels want them packed, so that kernels can be built
         anew on another processor.
 

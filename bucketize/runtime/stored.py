@@ -246,7 +246,10 @@ class _Decoder:
 
     def _run(self, step: Json) -> Instruction:
         segment = self.stored.segment(step["segment"])
-        return RunSegment(segment, self.outs(step["args"]), self.outs(step["outs"]))
+        args, outs = self.outs(step["args"]), self.outs(step["outs"])
+        _agree(segment.fn.params, args)
+        _agree(segment.fn.results, outs)
+        return RunSegment(segment, args, outs)
 
     def _compute(self, step: Json) -> Instruction:
         return Compute(self.bound(step), step["brings_sizes"])
@@ -281,6 +284,13 @@ class _Decoder:
 
     def _refuse(self, step: Json) -> Instruction:
         return Refuse(self.bound(step))
+
+
+def _agree(mine: Sequence[Atom], theirs: Sequence[Atom]) -> None:
+    """Kernels believe what types say of memory: those of a segment are those around it."""
+    types, around = ([str(a.type) for a in atoms] for atoms in (mine, theirs))
+    if types != around:
+        raise ValueError(f"a segment of {types} stands among {around}")
 
 
 def _symbols(bounds: Json) -> dict[str, Symbol]:
