@@ -43,7 +43,7 @@ class Told:
     """What came of the cell of a benchmark: figures, or why there are none."""
 
     benchmark: str
-    figures: Sequence[Figure] = ()
+    figures: tuple[Figure, ...] = ()
     why: str = ""
 
 
@@ -119,7 +119,7 @@ def measured(benchmark: str, limit_s: float) -> Told:
     if process.returncode or not lines:
         return Told(benchmark, why=f"its process ended with {process.returncode}")
     told: dict[str, Any] = json.loads(lines[-1])
-    return Told(benchmark, [Figure(**figure) for figure in told["figures"]], told["why"])
+    return Told(benchmark, tuple(Figure(**f) for f in told["figures"]), told["why"])
 
 
 def ended(process: subprocess.Popen[str]) -> None:
@@ -132,7 +132,8 @@ def ended(process: subprocess.Popen[str]) -> None:
 def cell(benchmark: str) -> Told:
     """The cell of a benchmark, in this process."""
     try:
-        return Told(benchmark, importlib.import_module(f"benchmarks.{benchmark}").quick())
+        module = importlib.import_module(f"benchmarks.{benchmark}")
+        return Told(benchmark, tuple(module.quick()))
     except SkippedError as e:
         return Told(benchmark, why=str(e))
     except ModuleNotFoundError as e:
@@ -189,7 +190,7 @@ def accept(path: Path, known: pd.DataFrame, told: Iterable[Told]) -> None:
     old = (known["cpu"] == at["cpu"]) & (known["cores"] == at["cores"])
     kept = known[~(old & known["benchmark"].isin(names))]
     frame = pd.DataFrame([*kept.to_dict("records"), *rows], columns=COLUMNS)
-    frame.sort_values(KEY, kind="stable").to_csv(path, index=False, float_format="%.5g")
+    frame.sort_values(KEY, kind="stable").to_csv(path, index=False, float_format="%.9g")
 
 
 def shown(found: Sequence[Moved], told: Sequence[Told], taken_s: float) -> str:
