@@ -250,8 +250,6 @@ REASONS = {
                 "MaxPool: a window over 4 axes, expected 1, 2 or 3"),
     "value": ("(float[N] x, float[2] v) => (y) <int64[2] p = {1, 1}> { y = Pad(x, p, v) }",
               r"Pad: input 2 is float32\[2\], expected one element"),
-    "training": ("(float[N] x) => (y) <float r = {0.5}, bool t = {1}> { y = Dropout(x, r, t) }",
-                 "Dropout: training_mode is true"),
     "pad_mode": ('(float[N] x, int64[2] p) => (y) { y = Pad<mode = "empty">(x, p) }',
                  "Pad: mode is 'empty', known: constant, edge, reflect"),
     "pad_wrap": ('(float[N] x, int64[2] p) => (y) { y = Pad<mode = "wrap">(x, p) }',

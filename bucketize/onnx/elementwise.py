@@ -5,10 +5,7 @@ from __future__ import annotations
 import math
 from functools import reduce
 
-import numpy as np
-
-from bucketize.errors import UnsupportedModelError
-from bucketize.ir import IF, Atom, Builder, Const, illegal
+from bucketize.ir import Atom, Const
 from bucketize.onnx.node import (
     Node,
     Unsupported,
@@ -18,6 +15,7 @@ from bucketize.onnx.node import (
     native_dtype,
     saturated,
 )
+from bucketize.onnx.random import dropped
 from bucketize.op import Op
 from bucketize.ops import activation, bits
 from bucketize.ops import elementwise as e
@@ -301,26 +299,17 @@ def _identity(n: Node) -> Atom:
 
 @converts("Dropout", since=12)
 def _dropout(n: Node) -> tuple[Atom, ...]:
-    """Nothing, for in inference all is kept; what is dropped in training is random."""
-    n.attr("seed")
-    x, reason = n[0], "training_mode is true: what is dropped is random"
-    operands = n.optional(1) or n.like(x, 0.5), n.optional(2) or Const(np.array(False))
-    if all(a.value.any() for a in operands if isinstance(a, Const)):
-        told = [n.emit(e.cast, a, dtype="bool") for a in operands if not isinstance(a, Const)]
-        if not told:
-            raise Unsupported(reason)
-        x = _unless(n, reduce(lambda a, b: n.emit(e.logical_and, a, b), told), x, reason)
-    return (x, *_kept(n, "bool"))
-
-
-def _unless(n: Node, condition: Atom, x: Atom, reason: str) -> Atom:
-    """`x`; a run where the condition holds is an error."""
-    if condition.type.shape:
-        condition = n.emit(sh.reshape, condition, newshape=())
-    kept = Builder().function("kept", (), (x,))
-    refused = illegal(kept, UnsupportedModelError(reason))
-    (out,) = n.builder.emit_all(IF, condition, then=refused, orelse=kept)
-    return out
+    """Nothing in inference, where all is kept; in training elements are left out."""
+    x, ratio, training = n[0], n.optional(1) or n.like(n[0], 0.5), n.optional(2)
+    told = [a for a in (ratio, training) if isinstance(a, Const)]
+    if training is None or not all(a.value.any() for a in told):
+        n.attr("seed")
+        return (x, *_kept(n, "bool"))
+    y, kept = dropped(n, x, ratio)
+    if training not in told:
+        y = n.emit(e.where, training, y, x)
+        kept = n.emit(e.logical_or, kept, n.emit(e.logical_not, training))
+    return (y, kept)[: n.outputs]
 
 
 @converts("Dropout", since=7)

@@ -16,7 +16,7 @@ from onnx import (
 )
 
 from bucketize.errors import BucketizeError, UnknownRankError, UnsupportedModelError
-from bucketize.ir import Atom, Builder, Const, Function, Var
+from bucketize.ir import Atom, Builder, Const, Function, Var, all_bindings
 from bucketize.onnx.function import (
     Attributes,
     Key,
@@ -51,6 +51,7 @@ from bucketize.onnx.standard import (
     has_function,
     schema_of,
 )
+from bucketize.ops.random import DRAWN
 from bucketize.types import UnrankedType
 
 Values: TypeAlias = dict[str, Atom | None]
@@ -150,6 +151,7 @@ class Translation:
         results = self._emit(graph.name, graph, outer, named, builder)
         if sum(map(len, self.faults.values())) > before or None in results:
             raise Lost
+        _check_drawn(builder)
         return tuple(r for r in results if r is not None)
 
     def check(self) -> None:
@@ -328,6 +330,12 @@ def _is_lost(
     read = any(name and not atom for name, atom in zip(node.input, inputs, strict=True))
     made = ((b, graphs[k]) for k, b in blocks.items() if isinstance(b, Function))
     return read or any(len(block.results) < len(g.output) for block, g in made)
+
+
+def _check_drawn(body: Builder) -> None:
+    """Raise Unsupported where the body of a loop draws numbers."""
+    if any(b.op in DRAWN for b in all_bindings(body.function("", (), ()))):
+        raise Unsupported("its body draws numbers, and each round would draw the same")
 
 
 def _taken(node: NodeProto, inputs: Inputs, graphs: Mapping[str, GraphProto]) -> GraphProto | None:

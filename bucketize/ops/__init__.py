@@ -99,6 +99,7 @@ from bucketize.ops.index import (
 )
 from bucketize.ops.linalg import det, matmul, matmul_integer
 from bucketize.ops.nn import avg_pool2d, conv2d, conv2d_integer, max_pool2d
+from bucketize.ops.random import normal_like, uniform_like
 from bucketize.ops.reduce import (
     argmax,
     argmin,
@@ -267,6 +268,7 @@ __all__ = [
     "neg",
     "non_max_suppression",
     "nonzero",
+    "normal_like",
     "not_equal",
     "optional_get_element",
     "optional_has_element",
@@ -316,6 +318,7 @@ __all__ = [
     "topk",
     "transpose",
     "trunc_div",
+    "uniform_like",
     "unique",
     "unsqueeze",
     "where",
