@@ -83,6 +83,12 @@ class Graph:
         able = [a for a in self.pool if a.type.dtype.kind in kinds and len(a.type.shape) >= rank]
         return self.rng.choice([a for a in able if a in self.exact or not exact])
 
+    def mostly_exact(self, rank: int) -> Any:
+        """Floats that any op may follow, if there are some."""
+        with suppress(IndexError):
+            return self.pick(rank=rank, exact=self.rng.random() < 0.7)
+        return self.pick(rank=rank)
+
     def like(self, atom: Atom, *, exact: bool = False) -> Any:
         """An atom of the same dtype."""
         able = [a for a in self.pool if a.type.dtype == atom.type.dtype]
@@ -375,7 +381,7 @@ def weights(g: Graph, a: Atom, *shape: int) -> Const:
 
 
 def multiplied(g: Graph) -> Any:
-    a = g.pick(rank=1)
+    a = g.mostly_exact(1)
     depth = a.type.shape[-1]
     if not isinstance(depth, int):
         return g.emit(ops.matmul, a, g.like(a), exact=False)
@@ -384,7 +390,7 @@ def multiplied(g: Graph) -> Any:
 
 def image_of(g: Graph) -> Any:
     """[N, C, H, W] of few channels."""
-    a = g.pick(rank=2)
+    a = g.mostly_exact(2)
     rank = len(a.type.shape)
     last = a.type.shape[-1]
     if rank > 4 or not isinstance(last, int):
@@ -422,7 +428,7 @@ def spread_out(g: Graph) -> Any:
 
 
 def of_rows(g: Graph) -> Any:
-    a = g.pick(rank=1)
+    a = g.mostly_exact(1)
     last = len(a.type.shape) - 1
     if g.rng.random() < 0.4:
         return g.emit(g.rng.choice((ops.softmax, ops.log_softmax)), a, axis=last, exact=False)

@@ -59,6 +59,7 @@ LAYERS = {
     "groups": Layer((4, 3, 3, 2), "strides = [2, 2], pads = [1, 1, 1, 0]", group=2),
     "even groups": Layer((4, 3, 2, 4), "strides = [2, 2]", group=2),
     "depthwise": Layer((5, 1, 3, 3), "strides = [2, 2], pads = [1, 1, 1, 1]", group=5),
+    "many phases": Layer((2, 3, 6, 7), "strides = [5, 5], pads = [1, 0, 2, 3]"),
     "lines": Layer((3, 2, 5), "strides = [2], pads = [2, 1], output_padding = [1]"),
     "long lines": Layer((3, 2, 7), "strides = [4]"),
     "volumes": Layer((2, 3, 3, 2, 3), "strides = [2, 2, 1], pads = [1, 0, 0, 0, 1, 1]"),
@@ -135,10 +136,14 @@ def test_a_layer_that_doubles_an_image_multiplies_by_no_zeros() -> None:
     assert sorted(shapes) == [(4, 3, a, b) for a in (1, 2) for b in (1, 2)]
 
 
-def test_even_phases_are_one_convolution() -> None:
-    layer = LAYERS["even"]
+@pytest.mark.parametrize(
+    ("name", "convolutions", "columns"), [("even", 1, 0), ("thirds", 9, 0), ("many phases", 0, 1)]
+)
+def test_how_many_kernels_there_are(name: str, convolutions: int, columns: int) -> None:
+    layer = LAYERS[name]
     weights = np.ones(layer.weights, np.float32)
     body = lower(from_onnx(layer.model(known=True, weights=weights)).main).body
     ops: list[Any] = [m.op.name for b in body for m in getattr(b.attrs.get("body"), "body", (b,))]
-    assert ops.count("conv2d") == 1
-    assert "concat" not in ops
+    assert ops.count("conv2d") == convolutions
+    assert ops.count("concat") == (convolutions > 1)
+    assert ops.count("col2im") == columns

@@ -8,7 +8,8 @@ last: the transposes around it move nothing.
 
 Nothing is multiplied that the op does not multiply: zero times what is not finite would show. So
 the weights of a phase are not filled up to those of another, and weights that may not be finite do
-not meet pads: they are multiplied with the image, and the columns that this makes are added up.
+not meet pads: they are multiplied with the image, and the columns that this makes are added up. So
+are those of many phases that differ.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ from bucketize.ops import (
 )
 from bucketize.types import Dim, Shape, extremes, maximum, product
 from bucketize.types.number import SHORT
+
+MOST = 16  # convolutions in place of one: each is a kernel, and a concat takes no more
 
 
 def split_phases(fn: Function) -> Function:
@@ -145,20 +148,29 @@ class _Phases:
         if b.op in STRUCTURAL or not b.is_followed:
             return None
         if b.op is conv_transpose:
-            x, w = args
-            if not _is_finite(w):
-                return _columns(out, x, w, b)
-            axes, groups = _axes(b, x.type.shape[2:], w.type.shape[2:]), b.attrs["groups"]
-            images = [_conv(out, x, w, b, axes, phases) for phases in _split(axes)]
-            return self._made(out, _Spread(images, axes, groups), b)
-        if b.op.scalar is None:
-            return None
+            return self._divided(out, b, args)
+        return self._joined(out, b, args) if b.op.scalar is not None else None
+
+    def _divided(self, out: Builder, b: Binding, args: tuple[Atom, ...]) -> Atom:
+        """A transposed convolution, by phases if these are few."""
+        x, w = args
+        if not _is_finite(w):
+            return _columns(out, x, w, b)
+        axes = _axes(b, x.type.shape[2:], w.type.shape[2:])
+        split = _split(axes)
+        if len(split) > MOST:
+            return _columns(out, x, w, b)
+        images = [_conv(out, x, w, b, axes, phases) for phases in split]
+        return self._made(out, _Spread(images, axes, b.attrs["groups"]), b)
+
+    def _joined(self, out: Builder, b: Binding, args: tuple[Atom, ...]) -> Atom | None:
+        """An elementwise op of one's result, of the images that it lies in."""
         read = [self.spread[a] for a in args if a in self.spread]
         if len(read) != 1 or not all(a in self.spread or _is_even(a, b) for a in args):
             return None
         (found,) = read
         beside = [a if a in self.spread else _tiled(out, a, found) for a in args]
-        images = [
+        images: list[Atom] = [
             out.emit(b.op, *(image if a in self.spread else a for a in beside), **b.attrs)
             for image in found.images
         ]
