@@ -170,6 +170,11 @@ def best_first(scene: Scene, best: float = 0.5, next_: float = 0.7) -> Ratio:
     return lambda _, made: best if made.key in fast else next_
 
 
+def faster_than(former: Mapping[str, Implementation], ratio: float) -> Callable[[Strategy], float]:
+    """That it takes 0.9 by these implementations, and `ratio` by others."""
+    return lambda strategy: 0.9 if strategy.implementations == former else ratio
+
+
 # --- the way to a verdict -------------------------------------------------------------------------
 
 
@@ -236,7 +241,7 @@ def test_winners_that_lose_together_are_all_taken_back(scene: Scene) -> None:
     track = scene.tuned(Clock(best_first(scene)), together=lambda _: 1.1)
     assert [what for what, _ in track.asked] == [PLACE, CLONE]
     assert scene.verdict.strategy.implementations == {}
-    assert scene.levels()[CLONE] == 3 + 3  # what lost, and that nothing stays
+    assert scene.levels()[CLONE] == 3
     lost = [row for row in scene.rows if row.level == CLONE][:3]
     assert [row.ratio_low for row in lost] == pytest.approx([1.1] * 3)
     assert all(len(row.schedule) > 2 for row in lost)
@@ -275,19 +280,99 @@ def test_the_same_call_again_measures_and_confirms_nothing(scene: Scene) -> None
 
 def test_after_new_trials_it_is_confirmed_again(scene: Scene) -> None:
     scene.tuned(Clock(best_first(scene)))
-    track = scene.tuned(steady(0.3), trials=TRIALS + 1)
-    assert [what for what, _ in track.asked] == [PLACE, CLONE]
-    new = {made.key for _, named in track.asked for made in named.values()}
-    known = {one.key for task in (scene.first, scene.second) for one in scene.others(task)}
+    former, known = (
+        scene.all(0),
+        {o.key for t in (scene.first, scene.second) for o in scene.others(t)},
+    )
+    clock = best_first(scene)
+    newest = Clock(lambda job, made: clock(job, made) if made.key in known else 0.3)
+    track = scene.tuned(newest, together=faster_than(former, 0.8), trials=TRIALS + 1)
+    assert [what for what, _ in track.asked] == [PLACE, CLONE, CLONE]
+    assert track.asked[1] == (CLONE, former)  # takes part
+    new = {made.key for made in track.asked[2][1].values()}
     assert len({row.run_id for row in scene.rows}) == 2
     assert new - known  # what was found since
     assert {made.key for made in scene.verdict.strategy.implementations.values()} == new
 
 
+@pytest.mark.parametrize("ratio", [0.9, 0.97, 1.0, 1.3])
+def test_what_a_clone_ran_by_takes_part_and_stays_unless_beaten(scene: Scene, ratio: float) -> None:
+    """What was found since is faster by itself and in its place, and not all together."""
+    scene.tuned(Clock(best_first(scene)))
+    former, known = (
+        scene.all(0),
+        {o.key for t in (scene.first, scene.second) for o in scene.others(t)},
+    )
+    newest = Clock(lambda _, made: 0.5 if made.key in known else 0.3)
+    track = scene.tuned(newest, together=faster_than(former, ratio), trials=TRIALS + 1)
+    assert [what for what, _ in track.asked] == [PLACE, CLONE, CLONE]
+    assert scene.verdict.strategy.implementations == former
+    assert scene.tuned(newest, trials=TRIALS + 1).asked == []  # judged, though nothing changed
+
+
+def test_a_clock_that_was_set_back_changes_nothing(scene: Scene) -> None:
+    scene.tuned(Clock(best_first(scene)))
+    year = scene.rows[0].timestamp[:5]
+    scene.log.write_text(scene.log.read_text().replace(f",{year}", ",2999-"))
+    former, known = (
+        scene.all(0),
+        {o.key for t in (scene.first, scene.second) for o in scene.others(t)},
+    )
+    newest = Clock(lambda _, made: 0.5 if made.key in known else 0.3)
+    assert scene.tuned(newest, together=faster_than(former, 0.8), trials=TRIALS + 1).asked
+    found = {made.key for made in scene.verdict.strategy.implementations.values()}
+    assert not found & known
+
+
+@pytest.mark.parametrize("again", [0.999, 1.01])
+def test_noise_never_takes_away_what_was_confirmed(scene: Scene, again: float) -> None:
+    scene.tuned(Clock(best_first(scene)))
+    scene.tuned(steady(2.0), together=lambda _: again, trials=TRIALS + 1)
+    assert scene.verdict.strategy.implementations == scene.all(0)
+
+
+def test_what_is_shown_to_be_slower_than_the_defaults_goes(scene: Scene) -> None:
+    scene.tuned(Clock(best_first(scene)))
+    scene.tuned(steady(2.0), together=lambda _: 1.2, trials=TRIALS + 1)
+    assert scene.verdict.strategy == Strategy()
+
+
+def test_a_task_keeps_what_it_ran_on_unless_that_is_beaten_by_itself(scene: Scene) -> None:
+    """What is new for the one is not held back by what is not for the other."""
+    scene.tuned(Clock(best_first(scene)))
+    known = {o.key for t in (scene.first, scene.second) for o in scene.others(t)}
+    mine = scene.first.workload.hash
+
+    def newest(job: Job, made: Implementation) -> float:
+        return 0.5 if made.key in known else 0.3 if job.workload == mine else 0.51
+
+    former = scene.all(0)
+    scene.tuned(Clock(newest), together=faster_than(former, 0.8), trials=TRIALS + 1)
+    found = scene.verdict.strategy.implementations
+    assert found[mine].key not in known
+    other = scene.second.workload.hash
+    assert found[other] == former[other]
+
+
+def test_a_task_goes_back_to_its_default_where_that_is_faster_by_itself(scene: Scene) -> None:
+    scene.tuned(Clock(best_first(scene)))
+    former, mine = scene.all(0), scene.first.workload.hash
+    fast = {made.key for made in former.values()}
+
+    def again(job: Job, made: Implementation) -> float:
+        return 0.9 if made.key in fast and job.workload != mine else 1.1
+
+    scene.tuned(
+        Clock(lambda *_: 0.9, again=again), together=faster_than(former, 0.8), trials=TRIALS + 1
+    )
+    other = scene.second.workload.hash
+    assert scene.verdict.strategy.implementations == {other: former[other]}
+
+
 def test_at_other_sizes_it_is_confirmed_again(scene: Scene) -> None:
     scene.tuned(Clock(best_first(scene)))
     track = scene.tuned(Clock(best_first(scene)), sizes=[{"N": 1}, {"N": 16}])
-    assert [what for what, _ in track.asked] == [PLACE, CLONE]
+    assert track.asked == [(CLONE, scene.all(0))]
     assert [row.shape for row in scene.verdict.rows] == ["1x8", "16x8"]
 
 

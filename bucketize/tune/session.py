@@ -269,9 +269,7 @@ class Session:
     def confirm(self, subject: Subject) -> None:
         """Time what was found for a clone again, if there is anything new, and say what stays."""
         self.heed()
-        shapes = {subject.shape(sizes) for sizes, _ in subject.judged}
-        told = self.knowledge.verdicts.get(subject.clone)
-        if told is not None and not self.knowledge.is_news(subject, told) and told.shapes == shapes:
+        if not self.knowledge.is_news(subject):
             return
         if not self.site.has_clock or subject in self.agenda.broken:
             return
@@ -279,6 +277,7 @@ class Session:
         confirmation = Confirmation(
             subject=subject,
             candidates=self.agenda.candidates(subject),
+            history=self.knowledge.histories[subject.clone],
             arrangement=self.arrangement(subject),
             measured=partial(self.site.measured, is_late=lambda: self.budget.grace_s <= 0),
             heed=self.budget.heed,
@@ -287,7 +286,7 @@ class Session:
             write=partial(self.write, subject=subject, source="confirm"),
         )
         try:
-            self.knowledge.verdicts[subject.clone] = confirmation.run()
+            confirmation.run()
         except LateError:
             return  # it is one of the unreached
         except LostError as e:
