@@ -182,6 +182,17 @@ def test_bytes_that_are_no_text_are_read_as_such(log: Path) -> None:
         ({"flops": -1.0}, "flops is -1.0, expected a number from 0 on"),
         ({"bytes": math.inf}, "bytes is inf, expected a number from 0"),
         ({"bytes": math.nan}, "bytes is nan"),
+        ({"status": "fai"}, "status is 'fai', expected one of ok, failed"),
+        ({"status": ""}, "status is '', expected one of ok"),
+        ({"source": "defau1t"}, "source is 'defau1t', expected one of default, random, grid"),
+        ({"error_kind": "crush"}, "error_kind is 'crush', expected one of none, invalid"),
+        ({"level": "kernal"}, "level is 'kernal', expected one of kernel, place, clone"),
+        ({"error_kind": "crash"}, "status and error_kind are 'ok' and 'crash', of which one alone"),
+        ({"status": "failed"}, "status and error_kind are 'failed' and 'none', of which one"),
+        (
+            {"status": "failed", "error_kind": "crash"},
+            "status and latency_median_s are 'failed' and 0.0001, expected none",
+        ),
         ({"timestamp": "yesterday"}, "timestamp is 'yesterday', expected a time such as 2026-"),
     ],
 )

@@ -7,7 +7,7 @@ import io
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
@@ -91,12 +91,19 @@ def row_faults(columns: Mapping[str, Sequence[Any]], more: Mapping[str, Check]) 
     """
     found: dict[int, str] = {}
     for name, check in (*more.items(), *CHECKS.items()):
-        verdicts = {value: check(value) for value in set(columns[name])}  # few are distinct
-        if any(verdicts.values()):
-            for row, value in enumerate(columns[name]):
-                if verdicts[value]:
-                    found.setdefault(row, f"{name} is {verdicts[value]}")
+        for row, fault in _faults(columns[name], check):
+            found.setdefault(row, f"{name} is {fault}")
+    for names, check in AGREEING.items():
+        for row, fault in _faults(list(zip(*(columns[n] for n in names), strict=True)), check):
+            found.setdefault(row, f"{' and '.join(names)} are {fault}")
     return dict(sorted(found.items()))
+
+
+def _faults(values: Sequence[Any], check: Check) -> Iterator[tuple[int, str]]:
+    """What is wrong with which of the values."""
+    verdicts = {value: check(value) for value in set(values)}  # few are distinct
+    if any(verdicts.values()):
+        yield from ((row, verdicts[value]) for row, value in enumerate(values) if verdicts[value])
 
 
 def _positive(value: float | None) -> str:
@@ -145,6 +152,23 @@ def _moment(text: str) -> str:
     return ""
 
 
+def one_of(known: Iterable[str]) -> Check:
+    """The check of a column that holds one of some words."""
+    words = tuple(known)
+    return lambda text: "" if text in words else f"{text!r}, expected one of {', '.join(words)}"
+
+
+def _same_end(told: tuple[str, str]) -> str:
+    status, kind = told
+    agree = (status == "ok") == (kind == "none")
+    return "" if agree else f"{status!r} and {kind!r}, of which one alone tells a failure"
+
+
+def _untimed(told: tuple[str, float | None]) -> str:
+    status, seconds = told
+    return "" if status == "ok" or seconds is None else f"{status!r} and {seconds}, expected none"
+
+
 CHECKS: Mapping[str, Check] = {
     "weight": _positive,  # means are made of these: of their logarithms, by shares of their sum
     "latency_median_s": _positive,
@@ -158,3 +182,8 @@ CHECKS: Mapping[str, Check] = {
     "bytes": _amount,
     **dict.fromkeys(("schema_version", "trial", "host_cores", "threads", "repeats"), _integer),
 }
+AGREEING: Mapping[tuple[str, ...], Check] = {
+    ("status", "error_kind"): _same_end,
+    ("status", "latency_median_s"): _untimed,
+}
+"""Of columns that say the same in two ways: one of them was damaged."""

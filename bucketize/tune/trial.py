@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from bucketize.tune.cells import optional_number
 from bucketize.tune.environment import Environment
@@ -95,6 +95,14 @@ ADDED: Mapping[str, str | None] = {
     **dict.fromkeys(("flops", "bytes", "graph_bytes", "ratio_low", "ratio_high")),
 }
 """What columns hold that logs of an older version lack."""
+
+WORDS: Mapping[str, tuple[str, ...]] = {
+    "status": ("ok", "failed"),
+    "source": get_args(Source),
+    "error_kind": get_args(ErrorKind),
+    "level": (KERNEL, PLACE, CLONE),
+}
+"""What columns may hold that hold nothing else."""
 
 CONFIRMING = ("clone", "level", "ratio_low", "ratio_high")
 """The columns that verdicts are read by."""
