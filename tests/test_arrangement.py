@@ -272,6 +272,8 @@ class Clock:
 class Track:
     """A race that a strategy runs in the share of the default's time that `takes` says."""
 
+    load = None
+
     takes: Callable[[Strategy], float]
     asked: list[Strategy] = field(default_factory=list)
 

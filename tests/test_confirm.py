@@ -24,6 +24,7 @@ from bucketize.ops import matmul
 from bucketize.program.instruction import AGREED, DEFAULT, LOGGED
 from bucketize.program.strategy import Strategy
 from bucketize.tune import race, site
+from bucketize.tune.cells import parse_cited
 from bucketize.tune.choice import Verdict, verdicts
 from bucketize.tune.confirm import ROUNDS
 from bucketize.tune.entry import tune
@@ -32,7 +33,7 @@ from bucketize.tune.log import LogWarning, rows
 from bucketize.tune.measure import Job, Outcome
 from bucketize.tune.race import WHOLE, Pair, Race, is_hopeless
 from bucketize.tune.task import Subject, Task, subjects_of, tasks_of
-from bucketize.tune.trial import CLONE, KERNEL, PLACE, Trial
+from bucketize.tune.trial import CLONE, COLUMNS, KERNEL, PLACE, Trial, schedule_json
 from bucketize.types import Symbol, tensor
 from tests.choosing import chosen
 
@@ -87,6 +88,8 @@ def seconds(ratio: float) -> tuple[float, ...]:
 @dataclass
 class Track:
     """A race in which workloads take what `places` says, and all of them what `together` says."""
+
+    load = None
 
     places_: Mapping[str, float]
     together: Callable[[Strategy], float]
@@ -168,6 +171,11 @@ def best_first(scene: Scene, best: float = 0.5, next_: float = 0.7) -> Ratio:
     """The first of the others is the fastest, the second comes next."""
     fast = {made.key for made in scene.all(0).values()}
     return lambda _, made: best if made.key in fast else next_
+
+
+def by_task(scene: Scene) -> dict[Task, Implementation]:
+    """The first of the others of each task."""
+    return {task: scene.others(task)[0] for task in (scene.first, scene.second)}
 
 
 def faster_than(former: Mapping[str, Implementation], ratio: float) -> Callable[[Strategy], float]:
@@ -295,6 +303,41 @@ def test_after_new_trials_it_is_confirmed_again(scene: Scene) -> None:
     assert {made.key for made in scene.verdict.strategy.implementations.values()} == new
 
 
+def cited_rows(scene: Scene, text: str) -> list[Trial]:
+    known = {(row.run_id, row.trial): row for row in scene.rows}
+    return [known[where] for where in parse_cited(text)]
+
+
+def test_a_verdict_names_the_rows_that_it_rests_on_and_those_that_it_replaces(scene: Scene) -> None:
+    scene.tuned(Clock(best_first(scene)))
+    first = scene.verdict
+    assert {row.replaces for row in first.rows} == {""}
+    (grounds,) = {row.rests_on for row in first.rows}
+    found = cited_rows(scene, grounds)
+    assert Counter(row.level for row in found) == {KERNEL: 2 * 3, PLACE: 2 * 3}
+    assert {f"{row.template} {row.schedule}" for row in found} == {
+        f"{one.template} {schedule_json(one.schedule)}" for one in by_task(scene).values()
+    }
+    assert {row.workload for row in found} == set(scene.all(0))
+    former, known = (
+        scene.all(0),
+        {o.key for t in (scene.first, scene.second) for o in scene.others(t)},
+    )
+    newest = Clock(lambda _, made: 0.5 if made.key in known else 0.3)
+    scene.tuned(newest, together=faster_than(former, 0.8), trials=TRIALS + 1)
+    again, last = [row for row in scene.rows if row.level == CLONE][3:6], scene.verdict
+    assert all(set(parse_cited(r.replaces)) < set(parse_cited(r.rests_on)) for r in again)
+    assert [cited_rows(scene, row.replaces) for row in again] == [list(first.rows)] * 3
+    assert [cited_rows(scene, row.replaces) for row in last.rows] == [again] * 3
+    assert {row.run_id for row in cited_rows(scene, last.rows[0].rests_on)} == {last.rows[0].run_id}
+
+
+def test_what_does_not_stand_replaces_nothing(scene: Scene) -> None:
+    scene.tuned(Clock(best_first(scene)))
+    scene.tuned(steady(2.0), together=lambda _: 1.01, trials=TRIALS + 1)
+    assert [row.replaces for row in scene.rows if row.level == CLONE][3:] == [""] * 3
+
+
 @pytest.mark.parametrize("ratio", [0.9, 0.97, 1.0, 1.3])
 def test_what_a_clone_ran_by_takes_part_and_stays_unless_beaten(scene: Scene, ratio: float) -> None:
     """What was found since is faster by itself and in its place, and not all together."""
@@ -407,7 +450,8 @@ def test_a_log_without_the_columns_of_verdicts_is_refused_until_it_is_merged(sce
     scene.tuned(Clock(best_first(scene)))
     lines = list(csv.reader(scene.log.read_text().splitlines()))
     with scene.log.open("w", newline="") as file:
-        kernels = [line[:-6] for line in lines if line[-5] not in (CLONE, PLACE)]
+        first, level = COLUMNS.index("clone"), COLUMNS.index("level")
+        kernels = [line[:first] for line in lines if line[level] not in (CLONE, PLACE)]
         csv.writer(file, lineterminator="\n").writerows(kernels)
     again = Clock(best_first(scene))
     advice = re.escape(f"`bucketize log merge {scene.log} -o {scene.log}` adds what is new")

@@ -33,6 +33,8 @@ EVEN = [i / (ROUNDS - 1) - 0.5 for i in range(ROUNDS)]
 class Machine:
     """A measurer and a racer: implementations take what chance says, and others beside them."""
 
+    load = None
+
     seed: int
     noise: float
     """Of the logarithm of a ratio, how far its rounds are apart; the default's are as slow."""

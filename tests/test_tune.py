@@ -157,6 +157,35 @@ def test_every_way_to_go_wrong_is_a_row_and_tuning_goes_on(log: Path, worker: Wo
     assert log.read_bytes() == before
 
 
+def test_a_row_tells_how_its_trial_came_about(
+    log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BUCKETIZE_CACHE", str(tmp_path / "kernels"))
+    x = Var("x", tensor("float32", Symbol("N", 1, 64), 8))
+    out = Builder()
+    y = out.emit(matmul, x, Const(np.ones((8, 16), np.float32)))
+    mod = Module({"main": out.function("main", [x], [y])})
+    split = dispatch(mod, lambda _: {"x": {0: [(1, 2), (2, 65)]}})
+    options = {"trials": 3, "seed": 7, "sizes": "middle", "until": 0.0}
+    with Worker(LIMITS, has_clock=False) as worker:
+        tune(split, log=log, measurer=worker, **options)
+        tune(mod, log=tmp_path / "again.csv", measurer=worker, **options)
+        tune(mod, log=tmp_path / "again.csv", measurer=worker, **{**options, "search": "grid"})
+    first, again = rows(log), rows(tmp_path / "again.csv")
+    assert {(row.search, row.seed, row.dispatcher) for row in first} == {("skopt", 7, "N=1,2..64")}
+    assert {row.dispatcher for row in again} == {""}
+    assert {row.build for row in first} == {"compiled"}
+    assert "cached" in {row.build for row in again}
+    for row in (*first, *again):
+        assert row.packed_bytes is not None
+        assert row.packed_bytes >= 8 * 16 * 4
+        assert row.load is not None
+        assert row.latency_q1_s <= row.latency_median_s <= row.latency_q3_s
+        assert row.baseline_q1_s <= row.baseline_s <= row.baseline_q3_s
+        proposed = row.source == "skopt"
+        assert (row.expected_ratio is not None) == (row.expected_gain is not None) == proposed
+
+
 @pytest.mark.parametrize("late", ["tires", "stalls"])
 def test_who_fails_in_the_rounds_is_found_and_the_others_are_timed(
     worker: Worker, late: str

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import json
 import math
 import re
@@ -13,6 +14,9 @@ from typing import Any, TypeAlias
 
 Shape = tuple[int, ...]
 Cells: TypeAlias = Mapping[str, Sequence[str]]  # by column
+NUMBERS = r"\d+(\.\.\d+)?"
+RUN = rf"[^;]+:{NUMBERS}(,{NUMBERS})*"
+CITED = re.compile(rf"{RUN}(;{RUN})*")
 Check: TypeAlias = Callable[[Any], str]  # of a value: what is wrong with it, empty if nothing is
 
 
@@ -53,6 +57,36 @@ def _text(value: object) -> str:
 def optional_number(cell: str) -> float | None:
     """The number in a cell; None in an empty one."""
     return float(cell) if cell else None
+
+
+def optional_integer(cell: str) -> int | None:
+    """The integer in a cell; None in an empty one."""
+    return int(cell) if cell else None
+
+
+def cited(rows: Iterable[tuple[str, int]]) -> str:
+    """Rows of a log by their run and number: "1f00c0ffee00:3..5,9;2a00c0ffee00:0"."""
+    runs: dict[str, set[int]] = {}
+    for run, number in rows:
+        runs.setdefault(run, set()).add(number)
+    return ";".join(f"{run}:{_ranges(sorted(numbers))}" for run, numbers in runs.items())
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """What follows one another differs by its place as much as by itself."""
+    groups = itertools.groupby(enumerate(numbers), lambda pair: pair[1] - pair[0])
+    ends = [(group[0][1], group[-1][1]) for _, found in groups for group in [list(found)]]
+    return ",".join(str(lo) if lo == hi else f"{lo}..{hi}" for lo, hi in ends)
+
+
+def parse_cited(text: str) -> list[tuple[str, int]]:
+    """The inverse of `cited`; a ValueError where it is none."""
+    found = []
+    for run, _, numbers in (part.rpartition(":") for part in text.split(";") if part):
+        for ends in numbers.split(","):
+            lo, _, hi = ends.partition("..")
+            found += [(run, number) for number in range(int(lo), int(hi or lo) + 1)]
+    return found
 
 
 def typed(
@@ -138,6 +172,11 @@ def _schedule(text: str) -> str:
     return "" if fits else f"{text!r}, expected a JSON object of integers and words"
 
 
+def _cited(text: str) -> str:
+    fits = not text or CITED.fullmatch(text)
+    return "" if fits else f"{text!r}, expected rows such as 1f00c0ffee00:3..5,9"
+
+
 def moment(text: str) -> datetime:
     """The moment of a timestamp, in UTC where it names no zone; a ValueError if it is none."""
     read = datetime.fromisoformat(text)
@@ -155,7 +194,8 @@ def _moment(text: str) -> str:
 def one_of(known: Iterable[str]) -> Check:
     """The check of a column that holds one of some words."""
     words = tuple(known)
-    return lambda text: "" if text in words else f"{text!r}, expected one of {', '.join(words)}"
+    listed = ", ".join(word or repr("") for word in words)
+    return lambda text: "" if text in words else f"{text!r}, expected one of {listed}"
 
 
 def _same_end(told: tuple[str, str]) -> str:
@@ -180,7 +220,13 @@ CHECKS: Mapping[str, Check] = {
     "timestamp": _moment,
     "flops": _amount,
     "bytes": _amount,
-    **dict.fromkeys(("schema_version", "trial", "host_cores", "threads", "repeats"), _integer),
+    **dict.fromkeys(("latency_q1_s", "latency_q3_s", "baseline_q1_s", "baseline_q3_s"), _positive),
+    "expected_ratio": _positive,
+    **dict.fromkeys(("expected_gain", "load", "packed_bytes"), _amount),
+    **dict.fromkeys(("rests_on", "replaces"), _cited),
+    **dict.fromkeys(
+        ("schema_version", "trial", "host_cores", "threads", "repeats", "seed"), _integer
+    ),
 }
 AGREEING: Mapping[tuple[str, ...], Check] = {
     ("status", "error_kind"): _same_end,

@@ -10,14 +10,15 @@ part again, and stays unless it is beaten.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 from bucketize.kernel.template import Implementation
 from bucketize.lower.arrangement import Arrangement
 from bucketize.program.strategy import Strategy
+from bucketize.tune.cells import cited
 from bucketize.tune.choice import Interval, Verdict, standing
 from bucketize.tune.interval import of_median, ratios
 from bucketize.tune.measure import Job, Outcome, Rounds
@@ -28,18 +29,17 @@ from bucketize.tune.trial import CLONE, PLACE, Trial
 from bucketize.types import Sizes
 
 ROUNDS = Rounds(least=15, most=60, enough_s=0.06)
-Write = Callable[..., Trial]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Confirmation:
     """The way of a clone's candidates to a verdict; every measurement is a row."""
 
     subject: Subject
     candidates: Mapping[Task, Sequence[Implementation]]
     """The best few of each task that has any better than the default."""
-    history: Sequence[Verdict]
-    """What was told of the clone before."""
+    history: list[Verdict]
+    """What was told of the clone so far."""
     arrangement: Arrangement
     """The one that is expected to be the best."""
     measured: Callable[[Sequence[Job]], Iterable[tuple[int, list[Outcome]]]]
@@ -47,7 +47,10 @@ class Confirmation:
     """Called between measurements; ends all by an error, if it has to end."""
     job: Callable[[Task, Point, Sequence[Implementation], Rounds], Job]
     race: Racer
-    write: Write
+    row: Callable[..., Trial]
+    add: Callable[[Trial], Trial]
+    evidence: dict[tuple[str, str], list[Trial]] = field(default_factory=lambda: defaultdict(list))
+    """The rows of this session about an implementation of a workload."""
 
     def run(self) -> None:
         """Measure; the rows tell what stays."""
@@ -55,11 +58,9 @@ class Confirmation:
         self.heed()
         self.together(made)
 
-    @cached_property
-    def former(self) -> Strategy:
-        """What the clone ran by before."""
-        stands = standing(self.history)
-        return Strategy() if stands is None else stands.strategy
+    def __post_init__(self) -> None:
+        self.before = standing(self.history)
+        self.former = Strategy() if self.before is None else self.before.strategy
 
     def incumbent(self, task: Task) -> Implementation | None:
         """What a task ran on before, if that is not its default, nor illegal by now."""
@@ -90,7 +91,8 @@ class Confirmation:
                 raise LostError(f"what measured {task.workload.hash} was lost")
             default, *others = outcomes
             for one, outcome in zip(self.contested[task], others, strict=True):
-                self.write(task=task, point=point, made=one, outcome=outcome, default=default)
+                about = {"point": point, "outcome": outcome, "default": default}
+                self.write(task, one, **about)
             came[task][point.shape] = outcomes
         self.heed()  # else all came
         won = {task: self.winner(task, came[task]) for task in self.contested}
@@ -120,13 +122,8 @@ class Confirmation:
         for task, one in new.items():
             pairs = [places[task.workload.hash] for places in by_size]
             for (sizes, weight), pair in zip(self.subject.judged, pairs, strict=True):
-                self.write(
-                    task=task,
-                    point=task.points[0],
-                    made=one,
-                    **self.where(sizes, weight, PLACE),
-                    **_timed(pair),
-                )
+                where = self.where(sizes, weight, PLACE)
+                self.write(task, one, point=task.points[0], **where, **_timed(pair))
             found = of_median(ratios(pairs, weights))
             if found is not None and found.high < 1:
                 made[task.workload.hash] = one
@@ -141,10 +138,17 @@ class Confirmation:
         asked = {**made, **{task.workload.hash: one for task, one in new.items()}}
         return self.race.places(Strategy(asked), self.subject.judged)
 
+    def write(self, task: Task, made: Implementation, **about: Any) -> None:
+        """Add a row about an implementation."""
+        trial = self.add(self.row(task=task, made=made, **about))
+        self.evidence[task.workload.hash, str(made)].append(trial)
+
     def where(self, sizes: Sizes, weight: float, level: str) -> dict[str, Any]:
         """What a row tells of the clone's inputs; not the work, which is that of a point."""
         shape = self.subject.shape(sizes)
-        return {"level": level, "shape": shape, "weight": weight, "flops": None, "bytes": None}
+        no_work = {"flops": None, "bytes": None}
+        told = {"level": level, "shape": shape, "weight": weight, "load": self.race.load}
+        return told | no_work
 
     # --- all together ----------------------------------------------------------------------------
 
@@ -165,12 +169,35 @@ class Confirmation:
         """Time the clone under a strategy, at each of its sizes; its defaults need no timing."""
         judged = self.subject.judged
         pairs = self.race.whole(strategy, judged) if strategy else [_UNTIMED] * len(judged)
-        for (sizes, weight), pair in zip(judged, pairs, strict=True):
-            self.write(
+        grounds = cited((row.run_id, row.trial) for row in self.grounds(strategy))
+        rows = [
+            self.row(
                 made=strategy.words,
                 **self.where(sizes, weight / self.subject.weight, CLONE),
                 **_timed(pair),
+                rests_on=grounds,
             )
+            for (sizes, weight), pair in zip(judged, pairs, strict=True)
+        ]
+        replaces = cited((row.run_id, row.trial) for row in self.replaced(Verdict(tuple(rows))))
+        written = [self.add(replace(row, replaces=replaces)) for row in rows]
+        self.history.append(Verdict(tuple(written)))
+
+    def replaced(self, told: Verdict) -> Sequence[Trial]:
+        """The rows of the verdict in whose place this one stands."""
+        before = standing(self.history)
+        stands = standing([*self.history, told]) is told
+        return before.rows if before is not None and stands else ()
+
+    def grounds(self, strategy: Strategy) -> Iterator[Trial]:
+        """The rows that led to a strategy: of this session, and those that it stood by before."""
+        made = strategy.implementations
+        for (workload, name), rows in self.evidence.items():
+            if not strategy or str(made.get(workload)) == name:
+                yield from rows
+        kept = any(self.former.implementations.get(w) == one for w, one in made.items())
+        if self.before is not None and (kept or strategy == self.former):
+            yield from self.before.rows
 
 
 _UNTIMED: Pair = [], []

@@ -21,6 +21,7 @@ from bucketize.ir import Module, check_module
 from bucketize.progress import shown
 from bucketize.tune.cluster import Cluster, GoneError
 from bucketize.tune.frame import trial_frame
+from bucketize.tune.graph import dispatcher_of
 from bucketize.tune.journal import Journal
 from bucketize.tune.judged import Traffic
 from bucketize.tune.measure import Worker
@@ -143,9 +144,19 @@ def opened(  # noqa: PLR0913  (those of `tune`)
         where = f" on {site.lanes} workers" if isinstance(site, Cluster) else ""
         tell = stack.enter_context(shown(progress, tuning_bar(f"tuning{where}")))
         name = Path(log).stem if model is None else model
+        distinct = _distinct(itertools.chain.from_iterable(subjects))
+        told = {id(each): dispatcher_of(each) for each in mods}
         session = Session(
-            subjects=_distinct(itertools.chain.from_iterable(subjects)),
-            journal=Journal(Path(log), name, threads, site.environment),
+            subjects=distinct,
+            journal=Journal(
+                Path(log),
+                name,
+                threads,
+                site.environment,
+                search,
+                seed,
+                {subject.clone: told[id(subject.module)] for subject in distinct},
+            ),
             trials=trials,
             strategy=search,
             seed=seed,

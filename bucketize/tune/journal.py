@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from bucketize.kernel.template import Implementation
 from bucketize.tune.environment import Environment
 from bucketize.tune.graph import bounds_of, graph_of, source_of
 from bucketize.tune.interval import of_median, ratios
 from bucketize.tune.log import append
-from bucketize.tune.measure import Outcome
+from bucketize.tune.measure import Outcome, quartiles
 from bucketize.tune.task import Point, Subject, Task
 from bucketize.tune.trial import (
     CLONE,
@@ -37,10 +35,14 @@ class Journal:
     model: str
     threads: int
     environment: Environment
+    search: str
+    seed: int
+    dispatchers: Mapping[str, str]
+    """What was decided for the module of each clone, by its identity."""
     run_id: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
     written: list[Trial] = field(default_factory=list)
 
-    def write(
+    def row(
         self,
         *,
         made: Implementation | Mapping[str, str],
@@ -52,11 +54,11 @@ class Journal:
         subject: Subject | None = None,
         **more: Any,
     ) -> Trial:
-        """Add a row about a task at a point, or about a clone, and the default beside it."""
+        """A row about a task at a point, or about a clone, and the default beside it."""
         about = _about(task, point) if task and point else {}
         columns = {
             **self._session(),
-            **_whose(task or subject),
+            **self._whose(task or subject),
             **_source(subject),
             **_schedule(made),
             "source": source,
@@ -65,7 +67,11 @@ class Journal:
             "error": outcome.error[:ERROR_LENGTH],
             **_beside(outcome, default),
         }
-        trial = Trial(**(columns | about | more))
+        return Trial(**(columns | about | more))
+
+    def add(self, row: Trial) -> Trial:
+        """Add a row to the log: the next of the session."""
+        trial = replace(row, trial=len(self.written), timestamp=_now())
         append(self.log, trial)
         self.written.append(trial)
         return trial
@@ -74,22 +80,28 @@ class Journal:
         return {
             "run_id": self.run_id,
             "trial": len(self.written),
-            "timestamp": datetime.now(UTC).isoformat(timespec="microseconds"),
+            "timestamp": _now(),
             **asdict(self.environment),
             "threads": self.threads,
             "model": self.model,
+            "search": self.search,
+            "seed": self.seed,
+        }
+
+    def _whose(self, whose: Task | Subject | None) -> dict[str, Any]:
+        assert whose is not None, "a row is about a task or about a clone"
+        return {
+            "function": whose.function,
+            "bucket": whose.bucket,
+            "clone": whose.clone,
+            "dispatcher": self.dispatchers.get(whose.clone, ""),
+            "op": CLONE,
+            "workload": whose.clone,
         }
 
 
-def _whose(whose: Task | Subject | None) -> dict[str, Any]:
-    assert whose is not None, "a row is about a task or about a clone"
-    return {
-        "function": whose.function,
-        "bucket": whose.bucket,
-        "clone": whose.clone,
-        "op": CLONE,
-        "workload": whose.clone,
-    }
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="microseconds")
 
 
 def _source(subject: Subject | None) -> dict[str, str]:
@@ -113,8 +125,11 @@ def _beside(outcome: Outcome, default: Outcome) -> dict[str, Any]:
     """How it compares with the default, round by round."""
     paired = bool(outcome.seconds and default.seconds)
     found = of_median(ratios([(outcome.seconds, default.seconds)], [1.0])) if paired else None
+    low, median, high = quartiles(default.seconds) if default.seconds else (None, None, None)
     return {
-        "baseline_s": float(np.median(default.seconds)) if default.seconds else None,
+        "baseline_q1_s": low,
+        "baseline_s": median,
+        "baseline_q3_s": high,
         "ratio_low": found.low if found else None,
         "ratio_high": found.high if found else None,
     }

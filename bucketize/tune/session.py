@@ -223,6 +223,8 @@ class Session:
                 outcome=outcome,
                 default=default,
                 source=self.site.source or proposal.source,
+                expected_ratio=proposal.expected_ratio,
+                expected_gain=proposal.expected_gain,
             )
         self.agenda.refresh(task)
         self.report(task)
@@ -277,13 +279,14 @@ class Session:
         confirmation = Confirmation(
             subject=subject,
             candidates=self.agenda.candidates(subject),
-            history=self.knowledge.histories[subject.clone],
+            history=list(self.knowledge.histories[subject.clone]),
             arrangement=self.arrangement(subject),
             measured=partial(self.site.measured, is_late=lambda: self.budget.grace_s <= 0),
             heed=self.budget.heed,
             job=self.job,
             race=self.site.race(subject),
-            write=partial(self.write, subject=subject, source="confirm"),
+            row=partial(self.journal.row, subject=subject, source="confirm"),
+            add=self.add,
         )
         try:
             confirmation.run()
@@ -307,8 +310,12 @@ class Session:
         return Arranging(subject, target, knowledge, self.arrangements, measure).run()
 
     def write(self, **about: Any) -> Trial:
-        """Add a row, and learn it; as `Journal.write`."""
-        trial = self.journal.write(**about)
+        """Add a row, and learn it; as `Journal.row`."""
+        return self.add(self.journal.row(**about))
+
+    def add(self, row: Trial) -> Trial:
+        """Add a row, and learn it."""
+        trial = self.journal.add(row)
         self.knowledge.learn(trial)
         return trial
 
