@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from bucketize.errors import LogError
 from bucketize.kernel.template import Implementation
+from bucketize.lock import locked
 from bucketize.tune.environment import Environment
 from bucketize.tune.graph import bounds_of, graph_of, source_of
 from bucketize.tune.interval import of_median, ratios
@@ -75,6 +78,24 @@ class Journal:
         append(self.log, trial)
         self.written.append(trial)
         return trial
+
+    @contextmanager
+    def turn(self, seconds: float, say: Callable[[str], None]) -> Iterator[None]:
+        """With the right to measure for the log, which its sessions have by turns.
+
+        The system takes it back from a session that was killed. Raises a TimeoutError after so many
+        seconds; a longer wait is said.
+        """
+        with ExitStack() as mine:
+            try:
+                self.log.parent.mkdir(parents=True, exist_ok=True)
+                with locked(Path(f"{self.log}.next.lock"), seconds, say):  # who waits, comes next
+                    mine.enter_context(locked(Path(f"{self.log}.turn.lock"), seconds, say))
+            except TimeoutError:
+                raise
+            except OSError as e:
+                raise LogError(f"cannot lock {self.log}: {e.strerror or e}") from e
+            yield
 
     def _session(self) -> dict[str, Any]:
         return {

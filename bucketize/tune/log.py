@@ -19,7 +19,7 @@ from typing import Any
 
 from bucketize.errors import LogError
 from bucketize.lock import locked
-from bucketize.tune.cells import Cells, encoded, one_of, picked, row_faults, split, typed
+from bucketize.tune.cells import Cells, Check, encoded, one_of, picked, row_faults, split, typed
 from bucketize.tune.environment import HOST, VERSIONS, Environment, here
 from bucketize.tune.trial import (
     ADDED,
@@ -205,7 +205,7 @@ def read(text: bytes, path: Path, templates: Container[str] | None = None) -> Re
     parsed, mangled = typed(cells, PARSERS)
     added = {name: [default] * len(numbers) for name, default in ADDED.items()}
     known = added | _up_to_date(parsed)
-    check = {"template": partial(_template_fault, templates), **ONE_OF}
+    check: dict[str, Check] = {"template": partial(_template_fault, templates), **ONE_OF}
     faults = {row: f for row, f in row_faults(known, check).items() if row not in mangled}
     unknown = {name: column for name, column in cells.items() if name not in known}
     left_out = mangled | faults.keys()

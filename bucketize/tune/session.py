@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from bucketize.errors import BucketizeWarning
@@ -18,10 +20,11 @@ from bucketize.tune.agenda import Agenda, Asked
 from bucketize.tune.arrangement import Arranging, Known
 from bucketize.tune.budget import Budget, LateError
 from bucketize.tune.confirm import Confirmation
+from bucketize.tune.environment import HOST, VERSIONS
 from bucketize.tune.forest import Forest
 from bucketize.tune.journal import Journal
 from bucketize.tune.knowledge import Knowledge, failed
-from bucketize.tune.log import check_takes_verdicts, rows, select
+from bucketize.tune.log import check_takes_verdicts, content, difference, read, rows, select
 from bucketize.tune.measure import Job, Outcome, Rounds
 from bucketize.tune.progress import Progress
 from bucketize.tune.record import records, reference
@@ -54,11 +57,18 @@ class Session:
     arrangements: Known = field(default_factory=dict)
     before: int = field(init=False)
     """How many implementations were known."""
+    seen: set[tuple[str, int]] = field(init=False)
+    """The rows of the log that are known, by run and number; those of this session are."""
+    seen_bytes: int = field(init=False)
+    is_shared: bool = False
+    """Whether another session was met at the log."""
 
     def __post_init__(self) -> None:
         """Take up what the log knows."""
         log = self.journal.log
+        self.seen_bytes = _size(log)
         known = rows(log, TEMPLATES) if log.exists() else []
+        self.seen = {(trial.run_id, trial.trial) for trial in known}
         trials = select(known, environment=self.site.environment)
         if log.exists() and self.site.has_clock:
             check_takes_verdicts(log)
@@ -86,6 +96,53 @@ class Session:
         """Of all clones."""
         return self.agenda.tasks
 
+    # --- beside other sessions -------------------------------------------------------------------
+
+    @contextmanager
+    def turn(self, seconds: float) -> Iterator[None]:
+        """With the right to measure, knowing what other sessions have added to the log.
+
+        Raises a LateError after so many seconds.
+        """
+        with ExitStack() as mine:
+            try:
+                mine.enter_context(self.journal.turn(max(seconds, 0.0), self.share))
+            except TimeoutError as e:
+                raise LateError(f"another session was at work on the log: {e}") from e
+            self.catch_up()
+            yield
+            self.seen_bytes = _size(self.journal.log)
+
+    def catch_up(self) -> None:
+        """Learn the rows that other sessions have added since."""
+        log = self.journal.log
+        if _size(log) == self.seen_bytes:
+            return
+        trials = read(content(log), log, TEMPLATES).table.trials
+        run = self.journal.run_id
+        fresh = [t for t in trials if t.run_id != run and (t.run_id, t.trial) not in self.seen]
+        self.seen |= {(trial.run_id, trial.trial) for trial in fresh}
+        if not fresh:
+            return
+        self.share(f"{len(fresh)} rows of others came since it was read")
+        for trial in fresh:
+            same = not difference(trial, self.site.environment, HOST + VERSIONS)
+            if same and trial.threads == self.threads:
+                self.knowledge.learn(trial)
+        touched = {trial.workload for trial in fresh}
+        for task in self.tasks:
+            if task.workload.hash in touched:
+                self.agenda.refresh(task)
+
+    def share(self, said: str) -> None:
+        """Say, once, that there is another session."""
+        if not self.is_shared:
+            self.is_shared = True
+            told = "they take turns, and measure nothing twice"
+            log = self.journal.log
+            message = f"another session is at work on {log}, so {told} ({said})"
+            warnings.warn(message, BucketizeWarning, stacklevel=2)
+
     # --- searching -------------------------------------------------------------------------------
 
     def work(self) -> None:
@@ -97,13 +154,24 @@ class Session:
         waiting = list(self.subjects)
         while waiting and self.budget.left_s > 0:
             some = self.some(waiting)
-            while batch := self.batch(some):
-                self.run(batch, some)
+            while self.search(some):
+                pass
             promises = self.agenda.promises(some)
             for subject in sorted(some, key=lambda s: promises[s], reverse=True):
                 if self.has_time(subject):
                     self.confirm(subject)
             waiting = [subject for subject in waiting if subject not in some]
+
+    def search(self, some: Sequence[Subject]) -> bool:
+        """Time the next batch, in the session's turn; false if there is none, or no time."""
+        try:
+            with self.turn(self.budget.left_s):
+                batch = self.batch(some)
+                if batch:
+                    self.run(batch, some)
+        except LateError:
+            return False
+        return bool(batch)
 
     def some(self, waiting: Sequence[Subject]) -> Sequence[Subject]:
         """The clones to be tuned now: all, if there is time; those without a verdict first."""
@@ -271,6 +339,16 @@ class Session:
     def confirm(self, subject: Subject) -> None:
         """Time what was found for a clone again, if there is anything new, and say what stays."""
         self.heed()
+        try:
+            with self.turn(self.budget.grace_s):
+                self.judge(subject)
+        except LateError:
+            return  # it is one of the unreached
+        except LostError as e:
+            _warn(f"nothing is confirmed for {subject.function}: {e}")
+
+    def judge(self, subject: Subject) -> None:
+        """Confirm what was found, or what else stays, if there is anything new."""
         if not self.knowledge.is_news(subject):
             return
         if not self.site.has_clock or subject in self.agenda.broken:
@@ -288,12 +366,7 @@ class Session:
             row=partial(self.journal.row, subject=subject, source="confirm"),
             add=self.add,
         )
-        try:
-            confirmation.run()
-        except LateError:
-            return  # it is one of the unreached
-        except LostError as e:
-            _warn(f"nothing is confirmed for {subject.function}: {e}")
+        confirmation.run()
 
     def arrangement(self, subject: Subject) -> Arrangement:
         """What a clone may be faster in; kernels that tell it apart from the usual are timed."""
@@ -345,6 +418,10 @@ class Session:
             total=done + sum(map(self.agenda.left, self.tasks)),
             left_s=self.budget.left_s if self.budget.is_limited else None,
         )
+
+
+def _size(log: Path) -> int:
+    return log.stat().st_size if log.exists() else 0
 
 
 def _warn(message: str) -> None:
