@@ -56,7 +56,8 @@ def tune(  # noqa: PLR0913  (a session has that many choices, nearly all with a 
     again beside the default, by itself, then in the running clone, then all of a clone together;
     `compile` uses what was faster every time. Trials that the log already has, from this host and
     these versions, are not repeated: a session that was interrupted, even killed, goes on where it
-    stopped.
+    stopped. Sessions on one log take turns, and learn what the others measured. What a clone runs
+    by from earlier sessions takes part again, and stays unless it is beaten.
 
     Args:
         mod: the module, dispatched or not; or several, which share what they have in common.
@@ -145,18 +146,10 @@ def opened(  # noqa: PLR0913  (those of `tune`)
         tell = stack.enter_context(shown(progress, tuning_bar(f"tuning{where}")))
         name = Path(log).stem if model is None else model
         distinct = _distinct(itertools.chain.from_iterable(subjects))
-        told = {id(each): dispatcher_of(each) for each in mods}
+        about = name, threads, site.environment, search, seed, _dispatchers(distinct)
         session = Session(
             subjects=distinct,
-            journal=Journal(
-                Path(log),
-                name,
-                threads,
-                site.environment,
-                search,
-                seed,
-                {subject.clone: told[id(subject.module)] for subject in distinct},
-            ),
+            journal=Journal(Path(log), *about),
             trials=trials,
             strategy=search,
             seed=seed,
@@ -185,6 +178,13 @@ def _site(measurer: Measurer | None, client: Any, stack: ExitStack) -> Site:
 def _distinct(subjects: Iterable[Subject]) -> list[Subject]:
     """Each clone once, however many modules have it."""
     return list({subject.clone: subject for subject in subjects}.values())
+
+
+def _dispatchers(subjects: Iterable[Subject]) -> dict[str, str]:
+    """What was decided for the module of each clone."""
+    every = list(subjects)
+    told = {id(mod): dispatcher_of(mod) for mod in {id(s.module): s.module for s in every}.values()}
+    return {subject.clone: told[id(subject.module)] for subject in every}
 
 
 @contextmanager

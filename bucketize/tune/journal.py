@@ -12,11 +12,12 @@ from typing import Any
 
 from bucketize.errors import LogError
 from bucketize.kernel.template import Implementation
+from bucketize.kernel.templates import TEMPLATES
 from bucketize.lock import locked
 from bucketize.tune.environment import Environment
 from bucketize.tune.graph import bounds_of, graph_of, source_of
 from bucketize.tune.interval import of_median, ratios
-from bucketize.tune.log import append
+from bucketize.tune.log import append, content, read, rows
 from bucketize.tune.measure import Outcome, quartiles
 from bucketize.tune.task import Point, Subject, Task
 from bucketize.tune.trial import (
@@ -44,6 +45,33 @@ class Journal:
     """What was decided for the module of each clone, by its identity."""
     run_id: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
     written: list[Trial] = field(default_factory=list)
+    seen: set[tuple[str, int]] = field(default_factory=set)
+    """The rows of others that are known, by run and number."""
+    seen_bytes: int = 0
+    """Of the log when it was looked at."""
+
+    def read(self) -> list[Trial]:
+        """The rows of others so far, with a warning of those that cannot count."""
+        self.seen_bytes = self.size
+        known = rows(self.log, TEMPLATES) if self.log.exists() else []
+        self.seen = {(trial.run_id, trial.trial) for trial in known}
+        return known
+
+    def news(self) -> list[Trial]:
+        """The rows that others have added since."""
+        if self.size == self.seen_bytes:
+            return []
+        self.seen_bytes = self.size
+        known = read(content(self.log), self.log, TEMPLATES).table.trials
+        others = {(t.run_id, t.trial): t for t in known if t.run_id != self.run_id}
+        fresh = [trial for where, trial in others.items() if where not in self.seen]
+        self.seen |= others.keys()
+        return fresh
+
+    @property
+    def size(self) -> int:
+        """Of the log, in bytes."""
+        return self.log.stat().st_size if self.log.exists() else 0
 
     def row(
         self,
@@ -75,7 +103,9 @@ class Journal:
     def add(self, row: Trial) -> Trial:
         """Add a row to the log: the next of the session."""
         trial = replace(row, trial=len(self.written), timestamp=_now())
+        alone = self.size == self.seen_bytes
         append(self.log, trial)
+        self.seen_bytes = self.size if alone else self.seen_bytes
         self.written.append(trial)
         return trial
 

@@ -8,12 +8,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from bucketize.errors import BucketizeWarning
 from bucketize.kernel.template import Implementation
-from bucketize.kernel.templates import TEMPLATES
 from bucketize.lower.arrangement import Arrangement
 from bucketize.text import constants, show
 from bucketize.tune.agenda import Agenda, Asked
@@ -24,7 +22,7 @@ from bucketize.tune.environment import HOST, VERSIONS
 from bucketize.tune.forest import Forest
 from bucketize.tune.journal import Journal
 from bucketize.tune.knowledge import Knowledge, failed
-from bucketize.tune.log import check_takes_verdicts, content, difference, read, rows, select
+from bucketize.tune.log import check_takes_verdicts, difference, select
 from bucketize.tune.measure import Job, Outcome, Rounds
 from bucketize.tune.progress import Progress
 from bucketize.tune.record import records, reference
@@ -57,18 +55,13 @@ class Session:
     arrangements: Known = field(default_factory=dict)
     before: int = field(init=False)
     """How many implementations were known."""
-    seen: set[tuple[str, int]] = field(init=False)
-    """The rows of the log that are known, by run and number; those of this session are."""
-    seen_bytes: int = field(init=False)
     is_shared: bool = False
     """Whether another session was met at the log."""
 
     def __post_init__(self) -> None:
         """Take up what the log knows."""
         log = self.journal.log
-        self.seen_bytes = _size(log)
-        known = rows(log, TEMPLATES) if log.exists() else []
-        self.seen = {(trial.run_id, trial.trial) for trial in known}
+        known = self.journal.read()
         trials = select(known, environment=self.site.environment)
         if log.exists() and self.site.has_clock:
             check_takes_verdicts(log)
@@ -111,17 +104,10 @@ class Session:
                 raise LateError(f"another session was at work on the log: {e}") from e
             self.catch_up()
             yield
-            self.seen_bytes = _size(self.journal.log)
 
     def catch_up(self) -> None:
         """Learn the rows that other sessions have added since."""
-        log = self.journal.log
-        if _size(log) == self.seen_bytes:
-            return
-        trials = read(content(log), log, TEMPLATES).table.trials
-        run = self.journal.run_id
-        fresh = [t for t in trials if t.run_id != run and (t.run_id, t.trial) not in self.seen]
-        self.seen |= {(trial.run_id, trial.trial) for trial in fresh}
+        fresh = self.journal.news()
         if not fresh:
             return
         self.share(f"{len(fresh)} rows of others came since it was read")
@@ -418,10 +404,6 @@ class Session:
             total=done + sum(map(self.agenda.left, self.tasks)),
             left_s=self.budget.left_s if self.budget.is_limited else None,
         )
-
-
-def _size(log: Path) -> int:
-    return log.stat().st_size if log.exists() else 0
 
 
 def _warn(message: str) -> None:
