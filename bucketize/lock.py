@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,7 +23,8 @@ def locked(path: Path, timeout_s: float, say: Callable[[str], None]) -> Iterator
         lock.acquire(timeout=min(PATIENCE_S, timeout_s))
     except Timeout:
         held = f"the lock {path}, which {_holder(path)} holds"
-        say(f"waiting for {held}; up to {timeout_s:g} s")
+        limit = f"; up to {timeout_s:g} s" if timeout_s < math.inf else ""
+        say(f"waiting for {held}{limit}")
         _wait(lock, timeout_s, held)
     try:
         yield

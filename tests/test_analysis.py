@@ -224,7 +224,7 @@ def test_what_a_clone_gained_is_a_row_of_its_own() -> None:
         told(0.8, function="main[N=1]", shape="1x4", weight=0.5),
         told(0.8, function="main[N=1]", shape="8x4", weight=0.5),
         told(0.9, function="main[N=2]", run_id="a", timestamp="2024-01-01T00:00:00+00:00"),
-        told(None, function="main[N=2]", run_id="b", timestamp="2024-01-02T00:00:00+00:00"),
+        told(1.2, function="main[N=2]", run_id="b", timestamp="2024-01-02T00:00:00+00:00"),
     ]
     first, second = confirmed(trial_frame(trials)).to_dict("records")
     assert (first["function"], first["chosen"], first["shapes"]) == ("main[N=1]", 2, "1x4; 8x4")

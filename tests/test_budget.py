@@ -58,6 +58,8 @@ def model() -> Module:
 class World:
     """A measurer and a racer to whom everything takes so many seconds of a clock of theirs."""
 
+    load = None
+
     job_s: float
     race_s: float
     now: float = 1000.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,7 +22,8 @@ from bucketize.kernel.template import Implementation
 from bucketize.kernel.templates import TEMPLATES
 from bucketize.ops import matmul, relu
 from bucketize.program.instruction import AGREED, DEFAULT, LOGGED
-from bucketize.tune.choice import Digests, Interval, Verdict, verdicts
+from bucketize.program.strategy import Strategy
+from bucketize.tune.choice import Digests, Interval, Verdict, histories, verdicts
 from bucketize.tune.graph import bounds_of, graph_of, source_of
 from bucketize.tune.interval import of_median, ratios
 from bucketize.tune.log import LogWarning, append, rows
@@ -100,27 +101,88 @@ def test_the_interval_is_that_of_the_weighted_geometric_mean() -> None:
 
 
 def test_a_set_that_does_not_pay_leaves_the_defaults() -> None:
-    """As tuning writes it: the set that lost, then that of none."""
-    lost, none = judged((1.0, 1.2)), judged(None, made={}, timestamp="2024-01-02T00:00:00+00:00")
-    for trials in ([*lost, *none], [*none, *lost]):
-        verdict = told(trials)
-        assert verdict.rows == tuple(none)
-        assert not verdict.pays
-        assert verdict.strategy.implementations == {}
+    lost = judged((1.0, 1.2))
+    assert told(lost).rows == tuple(lost)
+    assert not told(lost).pays
+    assert told(lost).strategy.implementations == {}
 
 
-def test_the_last_run_counts_whatever_the_order() -> None:
-    old, new = judged((0.5, 0.6), run=1), judged((0.8, 0.9), made={"w": "gemm mr=4"}, run=2)
-    for trials in ([*old, *new], [*new, *old]):
-        assert told(trials).strategy.implementations == {"w": Implementation("gemm", {"mr": 4})}
+OTHER = {"w": "gemm mr=4"}
+KEPT = judged((0.8, 0.9), (0.7, 0.8), run=1)
+
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        judged(None, None, made={}, run=2),  # nothing was found
+        judged((0.9, 1.3), (0.9, 1.3), run=2),  # too noisy to tell
+        judged((0.5, 3.0), (0.5, 3.0), run=2),
+        judged((0.9, 0.99), (1.01, 1.02), run=2),  # slower at a point, but not on the whole
+        judged((1.1, 1.2), (1.1, 1.2), made=OTHER, run=2),  # another lost
+        judged((0.5, 1.1), (0.5, 1.1), made=OTHER, run=2),
+        judged((0.7, 0.85), (0.7, 0.75), made=OTHER, run=2),  # of a better median
+        judged(None, None, made=OTHER, run=2),
+        judged((0.1, 0.2), (0.1, 0.2), made=OTHER, run=2)[:1],  # a session was killed
+    ],
+)
+def test_what_is_confirmed_stays_until_it_is_beaten(later: Sequence[Trial]) -> None:
+    assert told([*KEPT, *later]).rows == tuple(KEPT)
+
+
+@pytest.mark.parametrize(
+    ("later", "made"),
+    [
+        (judged((0.5, 0.6), (0.5, 0.6), made=OTHER, run=2), OTHER),  # beaten
+        (judged((0.9, 0.95), (0.8, 0.9), run=2), MADE),  # timed again, it pays as before
+        (judged((1.1, 1.2), (1.0, 1.2), run=2), {}),  # shown to be slower than the defaults
+        (judged((0.8, 0.9), made=OTHER, run=2), OTHER),  # at other sizes, where it was not timed
+    ],
+)
+def test_what_is_confirmed_goes_where_it_is_beaten_or_slower(
+    later: Sequence[Trial], made: Mapping[str, str]
+) -> None:
+    verdict = told([*KEPT, *later])
+    assert verdict.rows == tuple(later)
+    assert verdict.strategy == Strategy.of(made)
+
+
+def test_who_was_timed_again_is_compared_by_that() -> None:
+    """As the machine is busier, both are: what looks better than once before is no better now."""
+    noisy = judged((0.5, 1.1), (0.5, 1.1), run=2)
+    better = judged((0.4, 0.6), (0.4, 0.6), made=OTHER, run=2)
+    assert told([*KEPT, *better]).strategy == Strategy.of(OTHER)
+    assert told([*KEPT, *noisy, *better]).strategy == Strategy.of(MADE)
+
+
+def test_only_what_is_apart_is_beaten() -> None:
+    """Medians tell nothing where intervals overlap."""
+    one, other = Verdict(tuple(judged((0.80, 0.90)))), Verdict(tuple(judged((0.60, 0.85))))
+    far = Verdict(tuple(judged((0.60, 0.79))))
+    assert other.interval is not None
+    assert one.interval is not None
+    assert other.interval.median < one.interval.median
+    assert not other.beats(one)
+    assert not one.beats(other)
+    assert far.beats(one)
+    assert not one.beats(far)
+    assert not one.beats(one)
+
+
+def test_the_order_of_the_log_counts_whatever_clocks_said() -> None:
+    """A clock was set back by a day; of what was not beaten the later rows change nothing."""
+    old, new = judged((0.8, 0.9), run=2), judged((0.5, 0.6), made=OTHER, run=1)
+    assert told([*old, *new]).strategy == Strategy.of(OTHER)
+    slower = judged((1.1, 1.2), run=1)
+    assert told([*old, *slower]).rows == tuple(slower)
+    assert told([*slower, *old]).rows == tuple(old)
 
 
 def test_a_verdict_that_lacks_rows_is_none() -> None:
     """A session was killed while it wrote them."""
-    old, new = judged((0.5, 0.6), run=1), judged((0.8, 0.9), (0.7, 0.8), (1.1, 1.2), run=2)
-    assert told([*old, *new[:2]]).rows == tuple(old)
+    old, new = judged((0.7, 0.8), run=1), judged((0.5, 0.6), (0.5, 0.6), made=OTHER, run=2)
+    assert told([*old, *new[:1]]).rows == tuple(old)
     assert told([*old, *new]).rows == tuple(new)
-    assert verdicts(new[:2], 1) == {}
+    assert verdicts(new[:1], 1) == {}
 
 
 def test_rows_of_other_threads_and_other_clones_do_not_count() -> None:
@@ -137,7 +199,7 @@ def test_what_no_implementation_can_be_read_of_is_an_error() -> None:
         _ = verdict.strategy
 
 
-# --- the law: the order of a log, and other modules in it, change nothing -------------------------
+# --- laws: of what else is in a log, and of what comes later --------------------------------------
 
 INTERVALS = st.tuples(st.floats(0.3, 1.3), st.floats(1.0, 1.2)).map(lambda p: (p[0], p[0] * p[1]))
 SETS = st.dictionaries(
@@ -156,19 +218,35 @@ def history(runs: Runs, **changes: str) -> list[Trial]:
 
 
 @given(RUNS, RUNS, st.randoms(use_true_random=False))
-def test_neither_order_nor_other_modules_change_a_choice(
+def test_other_modules_and_rows_that_come_twice_change_no_choice(
     mine: Runs, others: Runs, dice: random.Random
 ) -> None:
     ours, theirs = history(mine), history(others, clone="d")
     kernels = [trial(i, clone="c", workload="w", run_id="run0") for i in range(3)]
     before = verdicts(ours, 1)
-    log = [*ours, *theirs, *kernels, *ours]  # merged with itself, too
-    dice.shuffle(log)
+    log = [*ours, *ours]  # merged with itself
+    for row in (*theirs, *kernels):
+        log.insert(dice.randrange(len(log) + 1), row)
     after = verdicts(log, 1)
     assert after.keys() - {"d"} == before.keys()
     if ours:
-        assert after["c"] == before["c"]
         assert after["c"].strategy == before["c"].strategy
+
+
+@given(RUNS, RUNS)
+def test_what_follows_never_takes_a_strategy_that_is_not_shown_to_be_better(
+    runs: Runs, more: Runs
+) -> None:
+    before = verdicts(history(runs), 1).get("c")
+    told = history([*runs, *more])
+    after = verdicts(told, 1).get("c")
+    if before is None or after is None or after.strategy == before.strategy:
+        return
+    known = histories(told)["c"]
+    if after.pays:
+        assert after.strategy in [v.strategy for v in known if v.pays]
+    else:
+        assert any(v.loses for v in known)
 
 
 # --- what `compile` makes of it -------------------------------------------------------------------

@@ -25,6 +25,7 @@ from bucketize.ops import matmul
 from bucketize.program.instruction import AGREED, DEFAULT, LOGGED
 from bucketize.program.strategy import Strategy
 from bucketize.tune import race, site
+from bucketize.tune.cells import parse_cited
 from bucketize.tune.choice import Verdict, verdicts
 from bucketize.tune.confirm import ROUNDS
 from bucketize.tune.entry import tune
@@ -33,7 +34,7 @@ from bucketize.tune.log import LogWarning, rows
 from bucketize.tune.measure import Job, Outcome
 from bucketize.tune.race import WHOLE, Pair, Race, is_hopeless
 from bucketize.tune.task import Subject, Task, subjects_of, tasks_of
-from bucketize.tune.trial import CLONE, KERNEL, PLACE, Trial
+from bucketize.tune.trial import CLONE, COLUMNS, KERNEL, PLACE, Trial, schedule_json
 from bucketize.types import Symbol, tensor
 from tests.choosing import chosen
 
@@ -88,6 +89,8 @@ def seconds(ratio: float) -> tuple[float, ...]:
 @dataclass
 class Track:
     """A race in which workloads take what `places` says, and all of them what `together` says."""
+
+    load = None
 
     places_: Mapping[str, float]
     together: Callable[[Strategy], float]
@@ -171,6 +174,16 @@ def best_first(scene: Scene, best: float = 0.5, next_: float = 0.7) -> Ratio:
     return lambda _, made: best if made.key in fast else next_
 
 
+def by_task(scene: Scene) -> dict[Task, Implementation]:
+    """The first of the others of each task."""
+    return {task: scene.others(task)[0] for task in (scene.first, scene.second)}
+
+
+def faster_than(former: Mapping[str, Implementation], ratio: float) -> Callable[[Strategy], float]:
+    """That it takes 0.9 by these implementations, and `ratio` by others."""
+    return lambda strategy: 0.9 if strategy.implementations == former else ratio
+
+
 # --- the way to a verdict -------------------------------------------------------------------------
 
 
@@ -237,7 +250,7 @@ def test_winners_that_lose_together_are_all_taken_back(scene: Scene) -> None:
     track = scene.tuned(Clock(best_first(scene)), together=lambda _: 1.1)
     assert [what for what, _ in track.asked] == [PLACE, CLONE]
     assert scene.verdict.strategy.implementations == {}
-    assert scene.levels()[CLONE] == 3 + 3  # what lost, and that nothing stays
+    assert scene.levels()[CLONE] == 3
     lost = [row for row in scene.rows if row.level == CLONE][:3]
     assert [row.ratio_low for row in lost] == pytest.approx([1.1] * 3)
     assert all(len(row.schedule) > 2 for row in lost)
@@ -276,19 +289,134 @@ def test_the_same_call_again_measures_and_confirms_nothing(scene: Scene) -> None
 
 def test_after_new_trials_it_is_confirmed_again(scene: Scene) -> None:
     scene.tuned(Clock(best_first(scene)))
-    track = scene.tuned(steady(0.3), trials=TRIALS + 1)
-    assert [what for what, _ in track.asked] == [PLACE, CLONE]
-    new = {made.key for _, named in track.asked for made in named.values()}
-    known = {one.key for task in (scene.first, scene.second) for one in scene.others(task)}
+    former, known = (
+        scene.all(0),
+        {o.key for t in (scene.first, scene.second) for o in scene.others(t)},
+    )
+    clock = best_first(scene)
+    newest = Clock(lambda job, made: clock(job, made) if made.key in known else 0.3)
+    track = scene.tuned(newest, together=faster_than(former, 0.8), trials=TRIALS + 1)
+    assert [what for what, _ in track.asked] == [PLACE, CLONE, CLONE]
+    assert track.asked[1] == (CLONE, former)  # takes part
+    new = {made.key for made in track.asked[2][1].values()}
     assert len({row.run_id for row in scene.rows}) == 2
     assert new - known  # what was found since
     assert {made.key for made in scene.verdict.strategy.implementations.values()} == new
 
 
+def cited_rows(scene: Scene, text: str) -> list[Trial]:
+    known = {(row.run_id, row.trial): row for row in scene.rows}
+    return [known[where] for where in parse_cited(text)]
+
+
+def test_a_verdict_names_the_rows_that_it_rests_on_and_those_that_it_replaces(scene: Scene) -> None:
+    scene.tuned(Clock(best_first(scene)))
+    first = scene.verdict
+    assert {row.replaces for row in first.rows} == {""}
+    (grounds,) = {row.rests_on for row in first.rows}
+    found = cited_rows(scene, grounds)
+    assert Counter(row.level for row in found) == {KERNEL: 2 * 3, PLACE: 2 * 3}
+    assert {f"{row.template} {row.schedule}" for row in found} == {
+        f"{one.template} {schedule_json(one.schedule)}" for one in by_task(scene).values()
+    }
+    assert {row.workload for row in found} == set(scene.all(0))
+    former, known = (
+        scene.all(0),
+        {o.key for t in (scene.first, scene.second) for o in scene.others(t)},
+    )
+    newest = Clock(lambda _, made: 0.5 if made.key in known else 0.3)
+    scene.tuned(newest, together=faster_than(former, 0.8), trials=TRIALS + 1)
+    again, last = [row for row in scene.rows if row.level == CLONE][3:6], scene.verdict
+    assert all(set(parse_cited(r.replaces)) < set(parse_cited(r.rests_on)) for r in again)
+    assert [cited_rows(scene, row.replaces) for row in again] == [list(first.rows)] * 3
+    assert [cited_rows(scene, row.replaces) for row in last.rows] == [again] * 3
+    assert {row.run_id for row in cited_rows(scene, last.rows[0].rests_on)} == {last.rows[0].run_id}
+
+
+def test_what_does_not_stand_replaces_nothing(scene: Scene) -> None:
+    scene.tuned(Clock(best_first(scene)))
+    scene.tuned(steady(2.0), together=lambda _: 1.01, trials=TRIALS + 1)
+    assert [row.replaces for row in scene.rows if row.level == CLONE][3:] == [""] * 3
+
+
+@pytest.mark.parametrize("ratio", [0.9, 0.97, 1.0, 1.3])
+def test_what_a_clone_ran_by_takes_part_and_stays_unless_beaten(scene: Scene, ratio: float) -> None:
+    """What was found since is faster by itself and in its place, and not all together."""
+    scene.tuned(Clock(best_first(scene)))
+    former, known = (
+        scene.all(0),
+        {o.key for t in (scene.first, scene.second) for o in scene.others(t)},
+    )
+    newest = Clock(lambda _, made: 0.5 if made.key in known else 0.3)
+    track = scene.tuned(newest, together=faster_than(former, ratio), trials=TRIALS + 1)
+    assert [what for what, _ in track.asked] == [PLACE, CLONE, CLONE]
+    assert scene.verdict.strategy.implementations == former
+    assert scene.tuned(newest, trials=TRIALS + 1).asked == []  # judged, though nothing changed
+
+
+def test_a_clock_that_was_set_back_changes_nothing(scene: Scene) -> None:
+    scene.tuned(Clock(best_first(scene)))
+    year = scene.rows[0].timestamp[:5]
+    scene.log.write_text(scene.log.read_text().replace(f",{year}", ",2999-"))
+    former, known = (
+        scene.all(0),
+        {o.key for t in (scene.first, scene.second) for o in scene.others(t)},
+    )
+    newest = Clock(lambda _, made: 0.5 if made.key in known else 0.3)
+    assert scene.tuned(newest, together=faster_than(former, 0.8), trials=TRIALS + 1).asked
+    found = {made.key for made in scene.verdict.strategy.implementations.values()}
+    assert not found & known
+
+
+@pytest.mark.parametrize("again", [0.999, 1.01])
+def test_noise_never_takes_away_what_was_confirmed(scene: Scene, again: float) -> None:
+    scene.tuned(Clock(best_first(scene)))
+    scene.tuned(steady(2.0), together=lambda _: again, trials=TRIALS + 1)
+    assert scene.verdict.strategy.implementations == scene.all(0)
+
+
+def test_what_is_shown_to_be_slower_than_the_defaults_goes(scene: Scene) -> None:
+    scene.tuned(Clock(best_first(scene)))
+    scene.tuned(steady(2.0), together=lambda _: 1.2, trials=TRIALS + 1)
+    assert scene.verdict.strategy == Strategy()
+
+
+def test_a_task_keeps_what_it_ran_on_unless_that_is_beaten_by_itself(scene: Scene) -> None:
+    """What is new for the one is not held back by what is not for the other."""
+    scene.tuned(Clock(best_first(scene)))
+    known = {o.key for t in (scene.first, scene.second) for o in scene.others(t)}
+    mine = scene.first.workload.hash
+
+    def newest(job: Job, made: Implementation) -> float:
+        return 0.5 if made.key in known else 0.3 if job.workload == mine else 0.51
+
+    former = scene.all(0)
+    scene.tuned(Clock(newest), together=faster_than(former, 0.8), trials=TRIALS + 1)
+    found = scene.verdict.strategy.implementations
+    assert found[mine].key not in known
+    other = scene.second.workload.hash
+    assert found[other] == former[other]
+
+
+def test_a_task_goes_back_to_its_default_where_that_is_faster_by_itself(scene: Scene) -> None:
+    scene.tuned(Clock(best_first(scene)))
+    former, mine = scene.all(0), scene.first.workload.hash
+    fast = {made.key for made in former.values()}
+
+    def again(job: Job, made: Implementation) -> float:
+        return 0.9 if made.key in fast and job.workload != mine else 1.1
+
+    scene.tuned(
+        Clock(lambda *_: 0.9, again=again), together=faster_than(former, 0.8), trials=TRIALS + 1
+    )
+    other = scene.second.workload.hash
+    assert scene.verdict.strategy.implementations == {other: former[other]}
+
+
 def test_at_other_sizes_it_is_confirmed_again(scene: Scene) -> None:
     scene.tuned(Clock(best_first(scene)))
     track = scene.tuned(Clock(best_first(scene)), sizes=[{"N": 1}, {"N": 16}])
-    assert [what for what, _ in track.asked] == [PLACE, CLONE]
+    assert track.asked == [(CLONE, scene.all(0))]
     assert [row.shape for row in scene.verdict.rows] == ["1x8", "16x8"]
 
 
@@ -323,7 +451,8 @@ def test_a_log_without_the_columns_of_verdicts_is_refused_until_it_is_merged(sce
     scene.tuned(Clock(best_first(scene)))
     lines = list(csv.reader(scene.log.read_text().splitlines()))
     with scene.log.open("w", newline="") as file:
-        kernels = [line[:-6] for line in lines if line[-5] not in (CLONE, PLACE)]
+        first, level = COLUMNS.index("clone"), COLUMNS.index("level")
+        kernels = [line[:first] for line in lines if line[level] not in (CLONE, PLACE)]
         csv.writer(file, lineterminator="\n").writerows(kernels)
     again = Clock(best_first(scene))
     advice = re.escape(f"`bucketize log merge {scene.log} -o {scene.log}` adds what is new")

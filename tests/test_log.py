@@ -19,9 +19,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bucketize.errors import LogError
+from bucketize.tune.cells import cited, parse_cited
 from bucketize.tune.environment import here
 from bucketize.tune.log import BLOCK_BYTES, LogWarning, append, rows, select, table
-from bucketize.tune.trial import COLUMNS, SCHEMA_VERSION, Trial, schedule_hash, schedule_json
+from bucketize.tune.trial import ADDED, COLUMNS, SCHEMA_VERSION, Trial, schedule_hash, schedule_json
 
 
 def trial(number: int = 0, **changes: object) -> Trial:
@@ -64,7 +65,7 @@ def test_rows_come_back_typed_and_in_order(log: Path) -> None:
 
 
 def test_columns_are_those_of_the_design() -> None:
-    assert len(COLUMNS) == len(dataclasses.fields(Trial)) == 46
+    assert len(COLUMNS) == len(dataclasses.fields(Trial)) == 60
     assert COLUMNS[13:20] == (
         "threads", "model", "function", "bucket", "shape", "weight", "op",
     )  # fmt: skip
@@ -97,7 +98,7 @@ def test_a_torn_last_line_is_reported_skipped_and_removed(log: Path, cut: int) -
     log.write_bytes(log.read_bytes()[: -min(cut, row - 1)])
     with pytest.warns(LogWarning, match=r"skipped 1 torn line\(s\): 3"):
         assert rows(log) == [trial(0)]
-    with pytest.warns(LogWarning, match="removed a torn last line: '3"):
+    with pytest.warns(LogWarning, match="removed a torn last line: '4"):
         append(log, trial(2))
     assert rows(log) == [trial(0), trial(2)]
 
@@ -183,6 +184,27 @@ def test_bytes_that_are_no_text_are_read_as_such(log: Path) -> None:
         ({"flops": -1.0}, "flops is -1.0, expected a number from 0 on"),
         ({"bytes": math.inf}, "bytes is inf, expected a number from 0"),
         ({"bytes": math.nan}, "bytes is nan"),
+        ({"status": "fai"}, "status is 'fai', expected one of ok, failed"),
+        ({"status": ""}, "status is '', expected one of ok"),
+        ({"source": "defau1t"}, "source is 'defau1t', expected one of default, random, grid"),
+        ({"error_kind": "crush"}, "error_kind is 'crush', expected one of none, invalid"),
+        ({"level": "kernal"}, "level is 'kernal', expected one of kernel, place, clone"),
+        ({"error_kind": "crash"}, "status and error_kind are 'ok' and 'crash', of which one alone"),
+        ({"status": "failed"}, "status and error_kind are 'failed' and 'none', of which one"),
+        (
+            {"status": "failed", "error_kind": "crash"},
+            "status and latency_median_s are 'failed' and 0.0001, expected none",
+        ),
+        ({"build": "compile"}, "build is 'compile', expected one of '', compiled, cached"),
+        ({"seed": 2**63}, "seed is 9223372036854775808, more than 64 bits hold"),
+        ({"expected_ratio": 0.0}, "expected_ratio is 0.0, expected a number above 0"),
+        ({"expected_gain": -1.0}, "expected_gain is -1.0, expected a number from 0 on"),
+        ({"load": math.nan}, "load is nan"),
+        ({"packed_bytes": -1.0}, "packed_bytes is -1.0"),
+        ({"latency_q1_s": -1.0}, "latency_q1_s is -1.0"),
+        ({"baseline_q3_s": 0.0}, "baseline_q3_s is 0.0"),
+        ({"rests_on": "r:1..x"}, r"rests_on is 'r:1\.\.x', expected rows such as 1f00c0ffee00:3"),
+        ({"replaces": "7"}, "replaces is '7', expected rows such as"),
         ({"timestamp": "yesterday"}, "timestamp is 'yesterday', expected a time such as 2026-"),
     ],
 )
@@ -256,10 +278,7 @@ def test_unknown_columns_are_kept(log: Path) -> None:
 
 def test_a_log_of_an_older_version_has_no_columns_for_what_came_later(log: Path) -> None:
     append(log, trial(0))
-    later = (
-        *("template", "layer", "flops", "bytes", "baseline", "graph_bytes", "clone", "level"),
-        *("ratio_low", "ratio_high", "graph", "bounds"),
-    )
+    later = tuple(ADDED)
     with log.open() as file:
         kept = [row[: -len(later)] for row in csv.reader(file)]
     with log.open("w", newline="") as file:
@@ -267,6 +286,21 @@ def test_a_log_of_an_older_version_has_no_columns_for_what_came_later(log: Path)
     append(log, trial(1, layer="%1", flops=8.0, clone="c", ratio_low=0.5))
     assert rows(log) == [trial(0), trial(1)]
     assert COLUMNS[-len(later) :] == later
+
+
+RUNS = st.text(st.characters(exclude_characters=":;"), min_size=1)
+
+
+@given(st.sets(st.tuples(RUNS, st.integers(0, 30))))
+def test_rows_that_are_cited_are_read_back(asked: set[tuple[str, int]]) -> None:
+    text = cited(asked)
+    assert sorted(parse_cited(text)) == sorted(asked)
+
+
+def test_rows_are_cited_in_ranges() -> None:
+    asked = [("a", 3), ("b", 0), ("a", 1), ("a", 2), ("a", 7)]
+    assert cited(asked) == "a:1..3,7;b:0"
+    assert cited([]) == ""
 
 
 NO_LOGS = [

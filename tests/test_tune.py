@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from bucketize import zoo
 from bucketize.dispatch.tree import dispatch
-from bucketize.errors import ArgumentError, LogError, TuneError, UnknownNameError
+from bucketize.errors import ArgumentError, BucketizeWarning, LogError, TuneError, UnknownNameError
 from bucketize.ir import Builder, Const, Module, Var
 from bucketize.kernel.build import cores
 from bucketize.kernel.template import TEMPLATES, Implementation, Launch
@@ -31,7 +31,7 @@ from bucketize.tune import measure
 from bucketize.tune.call import parts
 from bucketize.tune.case import case_of
 from bucketize.tune.child import Child, DeathError, Limits
-from bucketize.tune.entry import tune
+from bucketize.tune.entry import opened, tune
 from bucketize.tune.log import LogWarning, append, rows
 from bucketize.tune.measure import Job, Outcome, Replay, Worker
 from bucketize.tune.progress import Progress
@@ -157,6 +157,35 @@ def test_every_way_to_go_wrong_is_a_row_and_tuning_goes_on(log: Path, worker: Wo
     before = log.read_bytes()
     assert tune(module(), **options).empty
     assert log.read_bytes() == before
+
+
+def test_a_row_tells_how_its_trial_came_about(
+    log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BUCKETIZE_CACHE", str(tmp_path / "kernels"))
+    x = Var("x", tensor("float32", Symbol("N", 1, 64), 8))
+    out = Builder()
+    y = out.emit(matmul, x, Const(np.ones((8, 16), np.float32)))
+    mod = Module({"main": out.function("main", [x], [y])})
+    split = dispatch(mod, lambda _: {"x": {0: [(1, 2), (2, 65)]}})
+    options = {"trials": 3, "seed": 7, "sizes": "middle", "until": 0.0}
+    with Worker(LIMITS, has_clock=False) as worker:
+        tune(split, log=log, measurer=worker, **options)
+        tune(mod, log=tmp_path / "again.csv", measurer=worker, **options)
+        tune(mod, log=tmp_path / "again.csv", measurer=worker, **{**options, "search": "grid"})
+    first, again = rows(log), rows(tmp_path / "again.csv")
+    assert {(row.search, row.seed, row.dispatcher) for row in first} == {("skopt", 7, "N=1,2..64")}
+    assert {row.dispatcher for row in again} == {""}
+    assert {row.build for row in first} == {"compiled"}
+    assert "cached" in {row.build for row in again}
+    for row in (*first, *again):
+        assert row.packed_bytes is not None
+        assert row.packed_bytes >= 8 * 16 * 4
+        assert row.load is not None
+        assert row.latency_q1_s <= row.latency_median_s <= row.latency_q3_s
+        assert row.baseline_q1_s <= row.baseline_s <= row.baseline_q3_s
+        proposed = row.source == "skopt"
+        assert (row.expected_ratio is not None) == (row.expected_gain is not None) == proposed
 
 
 @pytest.mark.parametrize("late", ["tires", "stalls"])
@@ -326,11 +355,67 @@ def test_a_killed_session_resumes_without_loss_or_repetition(log: Path, worker: 
         process.wait()  # it saw its input end
 
 
-def test_two_sessions_on_one_log_lose_nothing(log: Path) -> None:
+def test_two_sessions_on_one_log_lose_nothing_and_repeat_nothing(log: Path) -> None:
     sessions = [start(log), start(log)]
     printed = [int(session.communicate()[0]) for session in sessions]
-    assert sum(printed) == len(rows(log))
+    assert sum(printed) == len(rows(log)) == 6
+    assert max(Counter(map(identity, rows(log))).values()) == 1
     assert {fault(t) for t in rows(log)} == {"none", "wrong", "unfinished", "rim", "crash"}
+
+
+@pytest.fixture
+def other(log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Another session, whose turn it is."""
+    code = f"import filelock; turn = filelock.FileLock({str(log) + '.turn.lock'!r}); turn.acquire()"
+    holder = subprocess.Popen(
+        [sys.executable, "-c", f"{code}; print(flush=True); input()"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert holder.stdout is not None
+    holder.stdout.readline()
+    yield holder
+    holder.kill()
+    holder.communicate()
+
+
+def test_who_waits_for_another_session_says_so_until_the_time_is_up(
+    log: Path, other: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bucketize.lock.PATIENCE_S", 0.05)
+    told = rf"another session is at work on .*relu\.csv, .* which process {other.pid} holds"
+    with pytest.warns(BucketizeWarning, match=told) as warned:
+        tune(module(), log=log, measurer=Pretend(), seconds=0.2, sizes="middle")
+    assert len(warned) == 1
+    assert not log.exists()
+
+
+def test_a_session_that_was_killed_holds_nobody_up(
+    log: Path, other: subprocess.Popen[bytes]
+) -> None:
+    other.kill()
+    other.wait()
+    assert len(tune(module(), log=log, measurer=Pretend(), trials=2, sizes="middle")) == 2
+
+
+def test_what_another_session_measures_meanwhile_is_not_measured_again(log: Path) -> None:
+    """And what it measured on other threads is not taken for the same."""
+    whole = record(log.with_name("alone.csv"), module(), trials=6)
+    fixed = {"search": "grid", "sizes": "middle", "seed": 0, "threads": 1, "until": 0.0}
+    rest = {"seconds": None, "model": None, "client": None, "progress": None}
+    with opened(module(), log=log, trials=6, measurer=Pretend(), **fixed, **rest) as session:
+        for trial in whole[:4]:
+            append(log, replace(trial, run_id="another"))
+        for trial in whole:
+            append(log, replace(trial, run_id="third", threads=2, status="failed", **FAILED))
+        with pytest.warns(
+            BucketizeWarning, match=r"another session is .* \(10 rows of others came"
+        ):
+            session.work()
+    assert list(map(identity, session.written)) == list(map(identity, whole[4:]))
+
+
+FAILED = {"error_kind": "crash", "latency_median_s": None}
 
 
 def test_an_interrupt_leaves_a_good_log_and_no_child(log: Path) -> None:

@@ -23,9 +23,10 @@ GRACE = 0.2  # of the time: what was begun to be confirmed may take that much mo
 JOB_S = 0.05  # of any job
 BYTE_S = 1.5e-8  # of a job for each byte of its kernel: made, computed by the reference, compared
 BUILD_S = 0.8  # to compile a kernel
-LINKS = 3  # of a clone: on defaults, for the race in place, and for that as a whole
+LINKS = 1  # of a clone beside those for its races: on defaults
 LINK_S, PACK_S = 1.0, 3e-9  # of each, and for each byte of weights that are laid out
 RACES, RUNS = 2, 4  # in place, and as a whole: of each round two on either side
+AGAIN = 1  # race more of a clone that has what it ran by before
 PRIOR_S = 1.0  # of what was expected, and came true: a single job is no rule
 
 
@@ -107,8 +108,9 @@ class Budget:
         sizes = len(subject.judged)
         runs = sum(map(self.knowledge.takes, subject.tasks)) * sizes / subject.weight
         weights = max((task.weight_bytes for task in subject.tasks), default=0)
-        links = LINKS * (LINK_S + PACK_S * weights)
-        return links + RACES * max(ENOUGH_S * sizes, RUNS * LEAST * runs)
+        races = RACES + (AGAIN if self.knowledge.histories[subject.clone] else 0)
+        links = (LINKS + races) * (LINK_S + PACK_S * weights)
+        return links + races * max(ENOUGH_S * sizes, RUNS * LEAST * runs)
 
     def of_clone(self, subject: Subject) -> float:
         """Seconds of a verdict on a clone after a trial of each of its tasks."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
@@ -15,6 +16,9 @@ from bucketize.table import as_cell, of_cell
 
 Shape = tuple[int, ...]
 Cells: TypeAlias = Mapping[str, Sequence[str]]  # by column
+NUMBERS = r"\d+(\.\.\d+)?"
+RUN = rf"[^;]+:{NUMBERS}(,{NUMBERS})*"
+CITED = re.compile(rf"{RUN}(;{RUN})*")
 Check: TypeAlias = Callable[[Any], str]  # of a value: what is wrong with it, empty if nothing is
 
 
@@ -58,6 +62,36 @@ def optional_number(cell: str) -> float | None:
     return float(cell) if cell else None
 
 
+def optional_integer(cell: str) -> int | None:
+    """The integer in a cell; None in an empty one."""
+    return int(cell) if cell else None
+
+
+def cited(rows: Iterable[tuple[str, int]]) -> str:
+    """Rows of a log by their run and number: "1f00c0ffee00:3..5,9;2a00c0ffee00:0"."""
+    runs: dict[str, set[int]] = {}
+    for run, number in rows:
+        runs.setdefault(run, set()).add(number)
+    return ";".join(f"{run}:{_ranges(sorted(numbers))}" for run, numbers in runs.items())
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """What follows one another differs by its place as much as by itself."""
+    groups = itertools.groupby(enumerate(numbers), lambda pair: pair[1] - pair[0])
+    ends = [(group[0][1], group[-1][1]) for _, found in groups for group in [list(found)]]
+    return ",".join(str(lo) if lo == hi else f"{lo}..{hi}" for lo, hi in ends)
+
+
+def parse_cited(text: str) -> list[tuple[str, int]]:
+    """The inverse of `cited`; a ValueError where it is none."""
+    found = []
+    for run, _, numbers in (part.rpartition(":") for part in text.split(";") if part):
+        for ends in numbers.split(","):
+            lo, _, hi = ends.partition("..")
+            found += [(run, number) for number in range(int(lo), int(hi or lo) + 1)]
+    return found
+
+
 def typed(
     cells: Cells, parsers: Mapping[str, Callable[[str], Any]]
 ) -> tuple[dict[str, list[Any]], set[int]]:
@@ -94,12 +128,19 @@ def row_faults(columns: Mapping[str, Sequence[Any]], more: Mapping[str, Check]) 
     """
     found: dict[int, str] = {}
     for name, check in (*more.items(), *CHECKS.items()):
-        verdicts = {value: check(value) for value in set(columns[name])}  # few are distinct
-        if any(verdicts.values()):
-            for row, value in enumerate(columns[name]):
-                if verdicts[value]:
-                    found.setdefault(row, f"{name} is {verdicts[value]}")
+        for row, fault in _faults(columns[name], check):
+            found.setdefault(row, f"{name} is {fault}")
+    for names, check in AGREEING.items():
+        for row, fault in _faults(list(zip(*(columns[n] for n in names), strict=True)), check):
+            found.setdefault(row, f"{' and '.join(names)} are {fault}")
     return dict(sorted(found.items()))
+
+
+def _faults(values: Sequence[Any], check: Check) -> Iterator[tuple[int, str]]:
+    """What is wrong with which of the values."""
+    verdicts = {value: check(value) for value in set(values)}  # few are distinct
+    if any(verdicts.values()):
+        yield from ((row, verdicts[value]) for row, value in enumerate(values) if verdicts[value])
 
 
 def _positive(value: float | None) -> str:
@@ -134,6 +175,11 @@ def _schedule(text: str) -> str:
     return "" if fits else f"{text!r}, expected a JSON object of integers and words"
 
 
+def _cited(text: str) -> str:
+    fits = not text or CITED.fullmatch(text)
+    return "" if fits else f"{text!r}, expected rows such as 1f00c0ffee00:3..5,9"
+
+
 def moment(text: str) -> datetime:
     """The moment of a timestamp, in UTC where it names no zone; a ValueError if it is none."""
     read = datetime.fromisoformat(text)
@@ -148,6 +194,24 @@ def _moment(text: str) -> str:
     return ""
 
 
+def one_of(known: Iterable[str]) -> Check:
+    """The check of a column that holds one of some words."""
+    words = tuple(known)
+    listed = ", ".join(word or repr("") for word in words)
+    return lambda text: "" if text in words else f"{text!r}, expected one of {listed}"
+
+
+def _same_end(told: tuple[str, str]) -> str:
+    status, kind = told
+    agree = (status == "ok") == (kind == "none")
+    return "" if agree else f"{status!r} and {kind!r}, of which one alone tells a failure"
+
+
+def _untimed(told: tuple[str, float | None]) -> str:
+    status, seconds = told
+    return "" if status == "ok" or seconds is None else f"{status!r} and {seconds}, expected none"
+
+
 CHECKS: Mapping[str, Check] = {
     "weight": _positive,  # means are made of these: of their logarithms, by shares of their sum
     "latency_median_s": _positive,
@@ -159,5 +223,16 @@ CHECKS: Mapping[str, Check] = {
     "timestamp": _moment,
     "flops": _amount,
     "bytes": _amount,
-    **dict.fromkeys(("schema_version", "trial", "host_cores", "threads", "repeats"), _integer),
+    **dict.fromkeys(("latency_q1_s", "latency_q3_s", "baseline_q1_s", "baseline_q3_s"), _positive),
+    "expected_ratio": _positive,
+    **dict.fromkeys(("expected_gain", "load", "packed_bytes"), _amount),
+    **dict.fromkeys(("rests_on", "replaces"), _cited),
+    **dict.fromkeys(
+        ("schema_version", "trial", "host_cores", "threads", "repeats", "seed"), _integer
+    ),
 }
+AGREEING: Mapping[tuple[str, ...], Check] = {
+    ("status", "error_kind"): _same_end,
+    ("status", "latency_median_s"): _untimed,
+}
+"""Of columns that say the same in two ways: one of them was damaged."""

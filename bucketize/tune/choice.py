@@ -1,7 +1,9 @@
 """The choice among measured implementations: which ones a clone should run.
 
 A clone runs what was *confirmed* in it, by the rows that tell so in its own name; everything else
-in the log, its own unconfirmed trials included, changes nothing.
+in the log, its own unconfirmed trials included, changes nothing. What was confirmed stays until
+another strategy beats it or it is shown to be slower than the defaults: by the order of the rows in
+the log, whatever their clocks said.
 """
 
 from __future__ import annotations
@@ -63,15 +65,15 @@ class Digests:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What was confirmed for a clone as a whole; nothing, where the defaults stay."""
+    """A strategy timed in a clone as a whole, beside the defaults; untimed, the defaults alone."""
 
     rows: tuple[Trial, ...]
     """One for each point at which it was judged; their weights are shares of 1."""
 
     @property
-    def is_whole(self) -> bool:
-        """Whether none of its rows is missing, as of a session that was killed."""
-        return math.isclose(sum(row.weight for row in self.rows), 1.0)
+    def timed(self) -> str:
+        """The strategy that was timed, whether it pays or not."""
+        return self.rows[-1].schedule
 
     @cached_property
     def strategy(self) -> Strategy:
@@ -79,14 +81,9 @@ class Verdict:
         if not self.pays:
             return Strategy()
         try:
-            return Strategy.of(json.loads(self.rows[-1].schedule))
+            return Strategy.of(json.loads(self.timed))
         except ValueError as e:
             raise LogError(f"a row of run {self.rows[-1].run_id} confirms what is none: {e}") from e
-
-    @property
-    def timestamp(self) -> str:
-        """When it was known."""
-        return max(row.timestamp for row in self.rows)
 
     @property
     def shapes(self) -> set[str]:
@@ -100,14 +97,20 @@ class Verdict:
         slower = any(row.ratio_low is None or row.ratio_low > 1 for row in self.rows)
         return found is not None and found.high < 1 and not slower
 
+    @property
+    def loses(self) -> bool:
+        """Whether the clone is slower by it beyond the noise."""
+        found = self.interval
+        return found is not None and found.low > 1
+
     def beats(self, other: Verdict) -> bool:
-        """Whether it pays, and more than the other beyond the noise."""
+        """Whether it pays, and more than the other beyond the noise, if that was timed there."""
         mine, its = self.interval, other.interval
         if not self.pays or mine is None:
             return False
-        return its is None or not other.pays or mine.high < its.low
+        return self.shapes != other.shapes or (its is not None and mine.high < its.low)
 
-    @property
+    @cached_property
     def interval(self) -> Interval | None:
         """Latency by that on defaults: the weighted geometric mean over the points."""
         ends = [(r.weight, r.ratio_low, r.ratio_high) for r in self.rows]
@@ -120,19 +123,45 @@ class Verdict:
         return Interval(*(math.exp(mean + h) for h in (0, -half, half)))
 
 
+def histories(trials: Iterable[Trial]) -> dict[str, list[Verdict]]:
+    """The verdicts on each clone, by its identity, in the order in which they were told.
+
+    A verdict that lacks rows is none: the session was killed while it wrote them.
+    """
+    found: dict[str, list[Verdict]] = defaultdict(list)
+    partial: dict[tuple[str, str, str], dict[str, Trial]] = defaultdict(dict)
+    for trial in trials:
+        if trial.op == CLONE:
+            key = trial.clone, trial.run_id, trial.schedule
+            partial[key][trial.shape] = trial
+            if math.isclose(sum(row.weight for row in partial[key].values()), 1.0):
+                found[trial.clone].append(Verdict(tuple(partial.pop(key).values())))
+    return found
+
+
+def standing(history: Iterable[Verdict]) -> Verdict | None:
+    """What stands of the verdicts on a clone, one after the other; None if there is none.
+
+    What pays stays until another beats it or it is shown to lose. Noise shows neither.
+    """
+    stands: Verdict | None = None
+    again: Verdict | None = None  # the last time that the same strategy was timed
+    for new in history:
+        if stands is None or again is None or not stands.pays:
+            stands = again = new
+        elif new.timed == stands.timed:
+            again = new
+            stands = new if new.pays or new.loses else stands
+        elif new.beats(again):
+            stands = again = new
+    return stands
+
+
 def verdicts(trials: Iterable[Trial], threads: int) -> dict[str, Verdict]:
-    """The last verdict on each clone that is whole, by its identity, whatever the rows' order."""
-    mine = [trial for trial in trials if trial.op == CLONE and trial.threads == threads]
-    told: dict[tuple[str, str, str], dict[str, Trial]] = defaultdict(dict)
-    for trial in sorted(mine, key=_moment):
-        told[trial.clone, trial.run_id, trial.schedule][trial.shape] = trial
-    found = [Verdict(tuple(by_shape.values())) for by_shape in told.values()]
-    found.sort(key=lambda verdict: max(map(_moment, verdict.rows)))
-    return {verdict.rows[0].clone: verdict for verdict in found if verdict.is_whole}
-
-
-def _moment(trial: Trial) -> tuple[str, str, int]:
-    return trial.timestamp, trial.run_id, trial.trial
+    """What stands of the verdicts on each clone, by its identity."""
+    told = histories(trial for trial in trials if trial.threads == threads)
+    found = {clone: standing(history) for clone, history in told.items()}
+    return {clone: verdict for clone, verdict in found.items() if verdict is not None}
 
 
 # --- what is best of some trials ------------------------------------------------------------------

@@ -306,6 +306,7 @@ class _Away:
 
     cluster: Cluster
     clone: Race
+    load = None  # nobody asked the worker
     held: dict[str, Future] = field(default_factory=dict)
     """By address, the clone on workers: it is large, and linked once."""
 

@@ -3,20 +3,23 @@
 The best of many noisy measurements is better than it will ever be again. So the best few are timed
 anew beside the default, in turns; an implementation is kept only if the whole interval of its ratio
 is below 1. What wins by itself may lose between its neighbours, and what wins there, one by one,
-may lose together: each time the default comes back.
+may lose together: each time the default comes back, or what the clone ran by before. That takes
+part again, and stays unless it is beaten.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from bucketize.kernel.template import Implementation
 from bucketize.lower.arrangement import Arrangement
 from bucketize.program.strategy import Strategy
-from bucketize.tune.choice import Interval, Verdict
+from bucketize.tune.cells import cited
+from bucketize.tune.choice import Interval, Verdict, standing
 from bucketize.tune.interval import of_median, ratios
 from bucketize.tune.measure import Job, Outcome, Rounds
 from bucketize.tune.race import Pair
@@ -26,16 +29,17 @@ from bucketize.tune.trial import CLONE, PLACE, Trial
 from bucketize.types import Sizes
 
 ROUNDS = Rounds(least=15, most=60, enough_s=0.06)
-Write = Callable[..., Trial]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Confirmation:
     """The way of a clone's candidates to a verdict; every measurement is a row."""
 
     subject: Subject
     candidates: Mapping[Task, Sequence[Implementation]]
     """The best few of each task that has any better than the default."""
+    history: list[Verdict]
+    """What was told of the clone so far."""
     arrangement: Arrangement
     """The one that is expected to be the best."""
     measured: Callable[[Sequence[Job]], Iterable[tuple[int, list[Outcome]]]]
@@ -43,98 +47,157 @@ class Confirmation:
     """Called between measurements; ends all by an error, if it has to end."""
     job: Callable[[Task, Point, Sequence[Implementation], Rounds], Job]
     race: Racer
-    write: Write
+    row: Callable[..., Trial]
+    add: Callable[[Trial], Trial]
+    evidence: dict[tuple[str, str], list[Trial]] = field(default_factory=lambda: defaultdict(list))
+    """The rows of this session about an implementation of a workload."""
 
-    def run(self) -> Verdict:
-        """Measure; what stays."""
-        alone = self.alone()
-        placed = self.in_place(alone)
+    def run(self) -> None:
+        """Measure; the rows tell what stays."""
+        made = self.in_place(self.alone())
         self.heed()
-        return self.together(placed)
+        self.together(made)
+
+    def __post_init__(self) -> None:
+        self.before = standing(self.history)
+        self.former = Strategy() if self.before is None else self.before.strategy
+
+    def incumbent(self, task: Task) -> Implementation | None:
+        """What a task ran on before, if that is not its default, nor illegal by now."""
+        made = self.former.implementations.get(task.workload.hash)
+        return made if made is not None and made.key in task.legal.index else None
+
+    @cached_property
+    def contested(self) -> dict[Task, list[Implementation]]:
+        """The candidates of the tasks that have new ones, first of all what they ran on before."""
+        found = {}
+        for task, made in self.candidates.items():
+            now = self.incumbent(task)
+            others = [one for one in made if now is None or one.key != now.key]
+            if others:
+                found[task] = [now, *others] if now else others
+        return found
 
     # --- by itself -------------------------------------------------------------------------------
 
-    def alone(self) -> dict[Task, Implementation]:
-        """Of each task the candidate that is the fastest, if it is faster beyond the noise."""
-        asked = [(task, point) for task in self.candidates for point in task.points]
-        jobs = [self.job(t, p, self.candidates[t], ROUNDS) for t, p in asked]
+    def alone(self) -> dict[Task, Implementation | None]:
+        """What of each task should change, and to what; None is the default."""
+        asked = [(task, point) for task in self.contested for point in task.points]
+        jobs = [self.job(t, p, self.contested[t], ROUNDS) for t, p in asked]
         came: dict[Task, dict[str, list[Outcome]]] = defaultdict(dict)
         for k, outcomes in self.measured(jobs):
             task, point = asked[k]
             if not outcomes:
                 raise LostError(f"what measured {task.workload.hash} was lost")
             default, *others = outcomes
-            for one, outcome in zip(self.candidates[task], others, strict=True):
-                self.write(task=task, point=point, made=one, outcome=outcome, default=default)
+            for one, outcome in zip(self.contested[task], others, strict=True):
+                about = {"point": point, "outcome": outcome, "default": default}
+                self.write(task, one, **about)
             came[task][point.shape] = outcomes
         self.heed()  # else all came
-        winners = {}
-        for task, made in self.candidates.items():
-            found = {i: _interval(task, came[task], i) for i in range(1, len(made) + 1)}
-            winning = {i: f for i, f in found.items() if f is not None and f.high < 1}
-            if winning:
-                winners[task] = made[min(winning, key=lambda i: winning[i].median) - 1]
-        return winners
+        won = {task: self.winner(task, came[task]) for task in self.contested}
+        return {task: one for task, one in won.items() if one != self.incumbent(task)}
+
+    def winner(self, task: Task, came: Mapping[str, Sequence[Outcome]]) -> Implementation | None:
+        """The fastest that is faster than the default; what runs now, unless beaten or slower."""
+        made = self.contested[task]
+        found = {i: _interval(task, came, i) for i in range(1, len(made) + 1)}
+        winning = {i: f for i, f in found.items() if f is not None and f.high < 1}
+        best = min(winning, key=lambda i: winning[i].median, default=None)
+        now, held = self.incumbent(task), found[1]
+        if now is not None and held is not None and held.low <= 1:
+            return made[best - 1] if best and winning[best].high < held.low else now
+        return made[best - 1] if best else None
 
     # --- in its place ----------------------------------------------------------------------------
 
-    def in_place(self, made: Mapping[Task, Implementation]) -> dict[Task, Implementation]:
-        """Those that are faster beyond the noise inside the running clone, too."""
-        if not made:
-            return {}
-        asked = Strategy({task.workload.hash: one for task, one in made.items()})
-        by_size = self.race.places(asked, self.subject.judged)
+    def in_place(self, changed: Mapping[Task, Implementation | None]) -> dict[str, Implementation]:
+        """By workload what ran before, with those changes that are faster in the running clone."""
+        made = dict(self.former.implementations)
+        new = {task: one for task, one in changed.items() if one is not None}
+        for task in changed.keys() - new.keys():
+            del made[task.workload.hash]
+        by_size = self.placed(made, new)
         weights = [weight for _, weight in self.subject.judged]
-        kept = {}
-        for task, one in made.items():
+        for task, one in new.items():
             pairs = [places[task.workload.hash] for places in by_size]
             for (sizes, weight), pair in zip(self.subject.judged, pairs, strict=True):
-                self.write(
-                    task=task,
-                    point=task.points[0],
-                    made=one,
-                    **self.where(sizes, weight, PLACE),
-                    **_timed(pair),
-                )
+                where = self.where(sizes, weight, PLACE)
+                self.write(task, one, point=task.points[0], **where, **_timed(pair))
             found = of_median(ratios(pairs, weights))
             if found is not None and found.high < 1:
-                kept[task] = one
-        return kept
+                made[task.workload.hash] = one
+        return made
+
+    def placed(
+        self, made: Mapping[str, Implementation], new: Mapping[Task, Implementation]
+    ) -> list[dict[str, Pair]]:
+        """At each size the seconds of all workloads with what is new; nothing where nothing is."""
+        if not new:
+            return []
+        asked = {**made, **{task.workload.hash: one for task, one in new.items()}}
+        return self.race.places(Strategy(asked), self.subject.judged)
+
+    def write(self, task: Task, made: Implementation, **about: Any) -> None:
+        """Add a row about an implementation."""
+        trial = self.add(self.row(task=task, made=made, **about))
+        self.evidence[task.workload.hash, str(made)].append(trial)
 
     def where(self, sizes: Sizes, weight: float, level: str) -> dict[str, Any]:
         """What a row tells of the clone's inputs; not the work, which is that of a point."""
         shape = self.subject.shape(sizes)
-        return {"level": level, "shape": shape, "weight": weight, "flops": None, "bytes": None}
+        no_work = {"flops": None, "bytes": None}
+        told = {"level": level, "shape": shape, "weight": weight, "load": self.race.load}
+        return told | no_work
 
     # --- all together ----------------------------------------------------------------------------
 
-    def together(self, made: Mapping[Task, Implementation]) -> Verdict:
-        """All of them, if the clone is faster by them beyond the noise; else the defaults.
+    def together(self, made: Mapping[str, Implementation]) -> None:
+        """Time the clone by what it ran by before, and by what may be better.
 
-        Arranged otherwise it must be faster still. The last rows are the verdict, and `Verdict`
-        reads them as `compile` will.
+        Arranged otherwise it must be faster still; that there is nothing to time is a row, too.
         """
-        named = {task.workload.hash: one for task, one in made.items()}
-        asked, arranged = Strategy(named), Strategy(named, self.arrangement)
-        first = self.verdict(arranged) if arranged != asked else None
-        told = self.verdict(asked)
-        if first is not None and first.beats(told):
-            asked, told = arranged, self.verdict(arranged)
-        return self.verdict(Strategy()) if asked and not told.pays else told
+        arranged = (self.former.arrangement, self.arrangement)
+        asked: list[Strategy] = []
+        for strategy in (self.former, *(Strategy(made, a) for a in arranged)):
+            if strategy and strategy not in asked:
+                asked.append(strategy)
+        for strategy in asked or [Strategy()]:
+            self.verdict(strategy)
 
-    def verdict(self, strategy: Strategy) -> Verdict:
+    def verdict(self, strategy: Strategy) -> None:
         """Time the clone under a strategy, at each of its sizes; its defaults need no timing."""
-        rows = []
         judged = self.subject.judged
         pairs = self.race.whole(strategy, judged) if strategy else [_UNTIMED] * len(judged)
-        for (sizes, weight), pair in zip(judged, pairs, strict=True):
-            row = self.write(
+        grounds = cited((row.run_id, row.trial) for row in self.grounds(strategy))
+        rows = [
+            self.row(
                 made=strategy.words,
                 **self.where(sizes, weight / self.subject.weight, CLONE),
                 **_timed(pair),
+                rests_on=grounds,
             )
-            rows.append(row)
-        return Verdict(tuple(rows))
+            for (sizes, weight), pair in zip(judged, pairs, strict=True)
+        ]
+        replaces = cited((row.run_id, row.trial) for row in self.replaced(Verdict(tuple(rows))))
+        written = [self.add(replace(row, replaces=replaces)) for row in rows]
+        self.history.append(Verdict(tuple(written)))
+
+    def replaced(self, told: Verdict) -> Sequence[Trial]:
+        """The rows of the verdict in whose place this one stands."""
+        before = standing(self.history)
+        stands = standing([*self.history, told]) is told
+        return before.rows if before is not None and stands else ()
+
+    def grounds(self, strategy: Strategy) -> Iterator[Trial]:
+        """The rows that led to a strategy: of this session, and those that it stood by before."""
+        made = strategy.implementations
+        for (workload, name), rows in self.evidence.items():
+            if not strategy or str(made.get(workload)) == name:
+                yield from rows
+        kept = any(self.former.implementations.get(w) == one for w, one in made.items())
+        if self.before is not None and (kept or strategy == self.former):
+            yield from self.before.rows
 
 
 _UNTIMED: Pair = [], []

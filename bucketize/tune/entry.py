@@ -22,6 +22,7 @@ from bucketize.ir import Module, check_module
 from bucketize.progress import shown
 from bucketize.tune.cluster import Cluster, GoneError
 from bucketize.tune.frame import trial_frame
+from bucketize.tune.graph import dispatcher_of
 from bucketize.tune.journal import Journal
 from bucketize.tune.judged import Traffic
 from bucketize.tune.measure import Worker
@@ -56,7 +57,8 @@ def tune(  # noqa: PLR0913  (a session has that many choices, nearly all with a 
     again beside the default, by itself, then in the running clone, then all of a clone together;
     `compile` uses what was faster every time. Trials that the log already has, from this host and
     these versions, are not repeated: a session that was interrupted, even killed, goes on where it
-    stopped.
+    stopped. Sessions on one log take turns, and learn what the others measured. What a clone runs
+    by from earlier sessions takes part again, and stays unless it is beaten.
 
     Args:
         mod: the module, dispatched or not; or several, which share what they have in common.
@@ -144,9 +146,11 @@ def opened(  # noqa: PLR0913  (those of `tune`)
         where = f" on {workers_text(site.lanes)}" if isinstance(site, Cluster) else ""
         tell = stack.enter_context(shown(progress, tuning_bar(f"tuning{where}")))
         name = Path(log).stem if model is None else model
+        distinct = _distinct(itertools.chain.from_iterable(subjects))
+        about = name, threads, site.environment, search, seed, _dispatchers(distinct)
         session = Session(
-            subjects=_distinct(itertools.chain.from_iterable(subjects)),
-            journal=Journal(Path(log), name, threads, site.environment),
+            subjects=distinct,
+            journal=Journal(Path(log), *about),
             trials=trials,
             strategy=search,
             seed=seed,
@@ -182,6 +186,13 @@ def _site(measurer: Measurer | None, client: Any, stack: ExitStack) -> Site:
 def _distinct(subjects: Iterable[Subject]) -> list[Subject]:
     """Each clone once, however many modules have it."""
     return list({subject.clone: subject for subject in subjects}.values())
+
+
+def _dispatchers(subjects: Iterable[Subject]) -> dict[str, str]:
+    """What was decided for the module of each clone."""
+    every = list(subjects)
+    told = {id(mod): dispatcher_of(mod) for mod in {id(s.module): s.module for s in every}.values()}
+    return {subject.clone: told[id(subject.module)] for subject in every}
 
 
 @contextmanager

@@ -8,8 +8,11 @@ from typing import Any
 
 import pandas as pd
 
+from bucketize.tune.cells import optional_integer, optional_number
 from bucketize.tune.log import Table
 from bucketize.tune.trial import COLUMNS, PARSERS, Trial
+
+KINDS = {int: "int64", float: "float64", optional_number: "float64", optional_integer: "Int64"}
 
 
 def trial_frame(trials: Iterable[Trial]) -> pd.DataFrame:
@@ -31,8 +34,7 @@ def _series(name: str, values: Sequence[Any]) -> pd.Series:
     if name == "timestamp":
         moments = [datetime.fromisoformat(text) for text in values]  # as the log's check reads them
         return pd.Series(pd.to_datetime(moments, utc=True))
-    kind = {int: "int64", float: "float64"}.get(type(PARSERS[name]("0")), "str")
-    return pd.Series(values, dtype=kind)
+    return pd.Series(values, dtype=KINDS.get(PARSERS[name], "str"))
 
 
 def trials_of(frame: pd.DataFrame) -> list[Trial]:

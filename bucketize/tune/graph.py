@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Collection
 
 from bucketize.dispatch.bucket import show_bucket
 from bucketize.ir import Const, Function, Module, Var, all_bindings
-from bucketize.types import Type
+from bucketize.types import Interval, Type, show_interval
+
+SHOWN = 8  # intervals of a symbol
 
 
 def source_of(mod: Module, name: str) -> Function:
@@ -38,6 +41,27 @@ def bounds_of(fn: Function) -> str:
     symbols = sorted(fn.symbols().values(), key=str)
     stated = [s for s in symbols if s.hi is not None or s.lo > 1]
     return show_bucket({s.name: (s.lo, None if s.hi is None else s.hi + 1) for s in stated})
+
+
+def dispatcher_of(mod: Module) -> str:
+    """What a dispatcher decided, `N=1,2..3,4..;S=1..`, and by which policy; of many a few.
+
+    Its name would tell less: it has options, and may be a lambda.
+    """
+    buckets = [clone.bucket for clone in mod.clones.values()]
+    names = dict.fromkeys(name for bucket in buckets for name in bucket)
+    texts = [f"{n}={_several({b[n] for b in buckets if n in b})}" for n in names]
+    policies = {clone.policy for clone in mod.clones.values()} - {"exact"}
+    return " ".join([";".join(texts), *sorted(policies)])
+
+
+def _several(intervals: Collection[Interval]) -> str:
+    """The intervals of a symbol from the lowest on."""
+    in_order = sorted(intervals, key=lambda ends: (ends[0], ends[1] is None, ends[1]))
+    texts = [show_interval(ends) for ends in in_order]
+    if len(texts) > SHOWN:
+        texts = [*texts[: SHOWN - 1], f"... {len(texts)} in all", texts[-1]]
+    return ",".join(texts)
 
 
 def _kind(type_: Type) -> str:

@@ -11,11 +11,11 @@ from typing import NamedTuple, TypeAlias
 import pandas as pd
 
 from bucketize.kernel.template import Implementation
-from bucketize.tune.choice import Verdict, geometric_mean, verdicts
+from bucketize.tune.choice import Verdict, geometric_mean, histories, standing
 from bucketize.tune.frame import trial_frame
 from bucketize.tune.record import is_product, product_of
 from bucketize.tune.task import Point, Subject, Task
-from bucketize.tune.trial import KERNEL, Trial
+from bucketize.tune.trial import CLONE, KERNEL, Trial
 
 ByShape: TypeAlias = dict[str, Trial]
 
@@ -36,10 +36,16 @@ class Knowledge:
         default_factory=lambda: defaultdict(lambda: defaultdict(dict))
     )
     """By workload, implementation and shape."""
-    searched: dict[tuple[str, str], str] = field(default_factory=dict)
-    """When a workload was last searched at a shape."""
-    verdicts: dict[str, Verdict] = field(default_factory=dict)
-    """By clone, those of earlier sessions."""
+    learnt: int = 0
+    """How many rows: the order of a log, which no clock tells."""
+    searched: dict[tuple[str, str], int] = field(default_factory=dict)
+    """The last row by which a workload was searched at a shape."""
+    judged: dict[str, int] = field(default_factory=dict)
+    """By clone, the last row by which it was judged."""
+    raced: dict[str, list[Trial]] = field(default_factory=lambda: defaultdict(list))
+    """By clone, the rows about it as a whole."""
+    histories: dict[str, list[Verdict]] = field(default_factory=lambda: defaultdict(list))
+    """By clone, the verdicts on it in their order."""
     places: dict[Place, dict[object, Trial]] = field(default_factory=dict)
     """The same trials by place, and there by implementation."""
     kin: dict[object, list[Place]] = field(default_factory=lambda: defaultdict(list))
@@ -48,22 +54,36 @@ class Knowledge:
     @classmethod
     def of(cls, trials: Iterable[Trial], threads: int) -> Knowledge:
         """What the rows of a log tell of so many threads."""
-        trials = list(trials)
-        knowledge = cls(verdicts=verdicts(trials, threads))
+        knowledge = cls()
         for trial in trials:
             if trial.threads == threads:
                 knowledge.learn(trial)
         return knowledge
 
     def learn(self, trial: Trial) -> None:
-        """Take up a row; only those of kernels tell anything."""
-        if trial.level == KERNEL and trial.template:
+        """Take up a row, those before it in its log being known."""
+        self.learnt += 1
+        if trial.op == CLONE:
+            self._judge(trial)
+        elif trial.level == KERNEL and trial.template:
             key = Implementation(trial.template, json.loads(trial.schedule)).key
             self.trials[trial.workload][key][trial.shape] = trial
             self._place(trial)[key] = trial
             if trial.source != "confirm":
-                last = self.searched.get((trial.workload, trial.shape), "")
-                self.searched[trial.workload, trial.shape] = max(trial.timestamp, last)
+                self.searched[trial.workload, trial.shape] = self.learnt
+
+    def _judge(self, trial: Trial) -> None:
+        rows = self.raced[trial.clone]
+        rows.append(trial)
+        self.histories[trial.clone] = told = histories(rows)[trial.clone]
+        if told and any(row is trial for row in told[-1].rows):
+            self.judged[trial.clone] = self.learnt
+
+    @property
+    def verdicts(self) -> dict[str, Verdict]:
+        """By clone, what stands."""
+        found = {clone: standing(told) for clone, told in self.histories.items()}
+        return {clone: verdict for clone, verdict in found.items() if verdict is not None}
 
     def _place(self, trial: Trial) -> dict[object, Trial]:
         """What is known where a trial was made; a new place gets its kin."""
@@ -141,10 +161,14 @@ class Knowledge:
             rows.append(replace(row, weight=point.weight, baseline_s=base))
         return geometric_mean(rows)
 
-    def is_news(self, subject: Subject, told: Verdict) -> bool:
-        """Whether any of its tasks was searched since, by this session or one that was stopped."""
+    def is_news(self, subject: Subject) -> bool:
+        """Whether a clone is to be judged: never was, not at these sizes, or searched since."""
+        told = self.histories[subject.clone]
+        shapes = {subject.shape(sizes) for sizes, _ in subject.judged}
+        if not told or told[-1].shapes != shapes:
+            return True
         places = ((task.workload.hash, p.shape) for task in subject.tasks for p in task.points)
-        return any(self.searched.get(place, "") > told.timestamp for place in places)
+        return any(self.searched.get(p, 0) > self.judged[subject.clone] for p in places)
 
 
 def failed(task: Task, by_shape: ByShape) -> bool:

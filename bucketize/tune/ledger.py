@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from itertools import accumulate
 from operator import attrgetter
 from pathlib import Path
 
@@ -42,7 +43,9 @@ class Merging:
 def merge(paths: Iterable[str | Path], out: str | Path, *, force: bool = False) -> Merging:
     """Write one log with the rows of all, in order of time, each once, as this version writes them.
 
-    Rows of the same moment keep the order of their logs, and of the logs here. Columns that this
+    Rows of a log stay in its order, which tells what came after what though a clock was set back:
+    each counts as written at the latest moment so far. Rows of the same moment are in the order of
+    the logs here. Columns that this
     version does not know follow the others, in the order of the alphabet.
 
     Args:
@@ -63,8 +66,8 @@ def merge(paths: Iterable[str | Path], out: str | Path, *, force: bool = False) 
         tables = [table(log) for log in logs]
         unknown = sorted({name for each in tables for name in each.unknown})
         lines = [line for each in tables for line in _lines(each, unknown)]
-        once = dict.fromkeys(sorted(lines, key=lambda line: line[0]))
-        _put(out, encoded([*COLUMNS, *unknown]) + b"".join(text for _, text in once))
+        once = dict.fromkeys(text for _, text in sorted(lines, key=lambda line: line[0]))
+        _put(out, encoded([*COLUMNS, *unknown]) + b"".join(once))
     return Merging(rows=len(once), repeated=len(lines) - len(once))
 
 
@@ -73,8 +76,8 @@ def _same(log: Path, out: Path) -> bool:
 
 
 def _lines(table: Table, unknown: Sequence[str]) -> Iterator[tuple[datetime, bytes]]:
-    """Each row's moment and its line, in the form of this version."""
-    moments = [moment(text) for text in table.known["timestamp"]]
+    """The latest moment up to each row, and its line, in the form of this version."""
+    moments = list(accumulate(map(moment, table.known["timestamp"]), max))
     empty = [""] * len(moments)
     known = {**table.known, "schema_version": [SCHEMA_VERSION] * len(moments)}
     columns = [known[name] for name in COLUMNS] + [table.unknown.get(n, empty) for n in unknown]

@@ -19,9 +19,17 @@ from typing import Any
 
 from bucketize.errors import LogError
 from bucketize.lock import locked
-from bucketize.tune.cells import Cells, encoded, picked, row_faults, split, typed
+from bucketize.tune.cells import Cells, Check, encoded, one_of, picked, row_faults, split, typed
 from bucketize.tune.environment import HOST, VERSIONS, Environment, here
-from bucketize.tune.trial import ADDED, COLUMNS, CONFIRMING, PARSERS, SCHEMA_VERSION, Trial
+from bucketize.tune.trial import (
+    ADDED,
+    COLUMNS,
+    CONFIRMING,
+    PARSERS,
+    SCHEMA_VERSION,
+    WORDS,
+    Trial,
+)
 from bucketize.types import show_interval
 
 LOCK_TIMEOUT_S = 600.0  # nobody holds it as long
@@ -197,7 +205,7 @@ def read(text: bytes, path: Path, templates: Container[str] | None = None) -> Re
     parsed, mangled = typed(cells, PARSERS)
     added = {name: [default] * len(numbers) for name, default in ADDED.items()}
     known = added | _up_to_date(parsed)
-    check = {"template": partial(_template_fault, templates)}
+    check: dict[str, Check] = {"template": partial(_template_fault, templates), **ONE_OF}
     faults = {row: f for row, f in row_faults(known, check).items() if row not in mangled}
     unknown = {name: column for name, column in cells.items() if name not in known}
     left_out = mangled | faults.keys()
@@ -228,6 +236,7 @@ def _cells_by_column(text: bytes, path: Path) -> tuple[Cells, list[int], list[in
     return cells, list(whole), torn
 
 
+ONE_OF = {column: one_of(words) for column, words in WORDS.items()}
 HALF_OPEN = re.compile(r"=\[(\d+),(\d+|inf)\)|=(\d+)\.\.(\d*)(?=[],])")  # buckets, clones' names
 
 

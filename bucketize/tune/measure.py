@@ -20,7 +20,7 @@ from bucketize.kernel.workload import Workload
 from bucketize.op import Array
 from bucketize.text import parse_function
 from bucketize.tune.child import Child, DeathError, Limits
-from bucketize.tune.trial import KERNEL, ErrorKind, Source, Trial, schedule_hash
+from bucketize.tune.trial import COMPILED, KERNEL, ErrorKind, Source, Trial, schedule_hash
 
 
 @dataclass(frozen=True)
@@ -95,6 +95,12 @@ class Outcome:
     error: str = ""
     compile_s: float | None = None
     max_rel_err: float | None = None
+    build: str = ""
+    """Whether the kernel was COMPILED or CACHED, if there is one."""
+    packed_bytes: int | None = None
+    """Of the constants as the kernel has them laid out."""
+    load: float | None = None
+    """Of the machine while it was timed."""
     seconds: tuple[float, ...] = ()
     """Of its turns, one a round: those of a job's implementations are pairs."""
 
@@ -109,12 +115,21 @@ class Outcome:
         told = {name: value for name, value in vars(self).items() if name != "seconds"}
         if not self.seconds:
             return told
+        low, median, high = quartiles(self.seconds)
         return told | {
             "repeats": len(self.seconds),
-            "latency_median_s": float(np.median(self.seconds)),
+            "latency_q1_s": low,
+            "latency_median_s": median,
+            "latency_q3_s": high,
             "latency_min_s": min(self.seconds),
             "latency_std_s": float(np.std(self.seconds)),
         }
+
+
+def quartiles(seconds: Sequence[float]) -> tuple[float, float, float]:
+    """The first, the median and the third."""
+    low, median, high = np.quantile(seconds, [0.25, 0.5, 0.75]).tolist()
+    return low, median, high
 
 
 @dataclass
@@ -210,8 +225,9 @@ class Worker:
             return self._survived(job, outcomes, left, death)
         for i, told in zip(left, answer["outcomes"], strict=True):
             fresh = Outcome(**{**told, "seconds": tuple(told["seconds"])})
-            seconds = outcomes[i].compile_s
-            outcomes[i] = fresh if seconds is None else replace(fresh, compile_s=seconds)
+            if outcomes[i].build:
+                fresh = replace(fresh, build=COMPILED, compile_s=outcomes[i].compile_s)
+            outcomes[i] = fresh
         return outcomes
 
     def _survived(
@@ -246,7 +262,7 @@ def _built(child: Child, source: str, hint: str) -> Outcome:
         return Outcome(error_kind=death.kind, error=death.error)
     if answer["error"]:
         return Outcome(error_kind="compile", error=answer["error"])
-    return Outcome(compile_s=answer["compile_s"])
+    return Outcome(build=COMPILED, compile_s=answer["compile_s"])
 
 
 class Replay:
@@ -283,5 +299,8 @@ class Replay:
             error=trial.error,
             compile_s=trial.compile_s,
             max_rel_err=trial.max_rel_err,
+            build=trial.build,
+            packed_bytes=None if trial.packed_bytes is None else int(trial.packed_bytes),
+            load=trial.load,
             seconds=() if trial.latency_median_s is None else (trial.latency_median_s,),
         )

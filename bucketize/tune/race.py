@@ -26,6 +26,7 @@ from bucketize.runtime.profile import TimedContext, stopwatch
 from bucketize.runtime.vm import Context
 from bucketize.timing import TICK_S, turns
 from bucketize.tune.case import random_array
+from bucketize.tune.environment import machine_load
 from bucketize.tune.interval import ratios
 from bucketize.types import Sizes
 
@@ -56,6 +57,11 @@ class Race:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Race, (self.module, self.function, self.threads)
+
+    @property
+    def load(self) -> float:
+        """Of this machine."""
+        return machine_load()
 
     @cached_property
     def baseline(self) -> tuple[Image, Routine]:

@@ -35,6 +35,10 @@ class Proposal:
 
     implementation: Implementation
     source: Source
+    expected_ratio: float | None = None
+    """Of latency to the default's, by the surrogate."""
+    expected_gain: float | None = None
+    """By how much it is expected to be below the best so far, as a share of its latency."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,9 +145,17 @@ class Search:
         later, asked = self, list[Proposal]()
         while len(asked) < count and (found := later.next()) is not None:
             index, source = found
-            asked.append(Proposal(self.space.points[index], source))
+            asked.append(later.proposal(index, source))
             later = later.expecting(asked[-1:])
         return asked
+
+    def proposal(self, index: int, source: Source) -> Proposal:
+        """That of a point, with what is expected of it by now."""
+        made, ratio = self.space.points[index], self.expected(index)
+        if ratio is None:
+            return Proposal(made, source)
+        gain = float(self.surrogate.improvement(self.logs())[index])
+        return Proposal(made, source, ratio, gain)
 
     def expecting(self, asked: Sequence[Proposal]) -> Search:
         """The search as it will be if proposals turn out as expected."""

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from bucketize.errors import BucketizeWarning
 from bucketize.kernel.template import Implementation
-from bucketize.kernel.templates import TEMPLATES
 from bucketize.lower.arrangement import Arrangement
 from bucketize.text import constants, show
 from bucketize.tune.agenda import Agenda, Asked
 from bucketize.tune.arrangement import Arranging, Known
 from bucketize.tune.budget import Budget, LateError
 from bucketize.tune.confirm import Confirmation
+from bucketize.tune.environment import HOST, VERSIONS
 from bucketize.tune.forest import Forest
 from bucketize.tune.journal import Journal
 from bucketize.tune.knowledge import Knowledge, failed
-from bucketize.tune.log import check_takes_verdicts, rows, select
+from bucketize.tune.log import check_takes_verdicts, difference, select
 from bucketize.tune.measure import Job, Outcome, Rounds
 from bucketize.tune.progress import Progress
 from bucketize.tune.record import records, reference
@@ -54,11 +55,13 @@ class Session:
     arrangements: Known = field(default_factory=dict)
     before: int = field(init=False)
     """How many implementations were known."""
+    is_shared: bool = False
+    """Whether another session was met at the log."""
 
     def __post_init__(self) -> None:
         """Take up what the log knows."""
         log = self.journal.log
-        known = rows(log, TEMPLATES) if log.exists() else []
+        known = self.journal.read()
         trials = select(known, environment=self.site.environment)
         if log.exists() and self.site.has_clock:
             check_takes_verdicts(log)
@@ -86,6 +89,46 @@ class Session:
         """Of all clones."""
         return self.agenda.tasks
 
+    # --- beside other sessions -------------------------------------------------------------------
+
+    @contextmanager
+    def turn(self, seconds: float) -> Iterator[None]:
+        """With the right to measure, knowing what other sessions have added to the log.
+
+        Raises a LateError after so many seconds.
+        """
+        with ExitStack() as mine:
+            try:
+                mine.enter_context(self.journal.turn(max(seconds, 0.0), self.share))
+            except TimeoutError as e:
+                raise LateError(f"another session was at work on the log: {e}") from e
+            self.catch_up()
+            yield
+
+    def catch_up(self) -> None:
+        """Learn the rows that other sessions have added since."""
+        fresh = self.journal.news()
+        if not fresh:
+            return
+        self.share(f"{len(fresh)} rows of others came since it was read")
+        for trial in fresh:
+            same = not difference(trial, self.site.environment, HOST + VERSIONS)
+            if same and trial.threads == self.threads:
+                self.knowledge.learn(trial)
+        touched = {trial.workload for trial in fresh}
+        for task in self.tasks:
+            if task.workload.hash in touched:
+                self.agenda.refresh(task)
+
+    def share(self, said: str) -> None:
+        """Say, once, that there is another session."""
+        if not self.is_shared:
+            self.is_shared = True
+            told = "they take turns, and measure nothing twice"
+            log = self.journal.log
+            message = f"another session is at work on {log}, so {told} ({said})"
+            warnings.warn(message, BucketizeWarning, stacklevel=2)
+
     # --- searching -------------------------------------------------------------------------------
 
     def work(self) -> None:
@@ -97,13 +140,24 @@ class Session:
         waiting = list(self.subjects)
         while waiting and self.budget.left_s > 0:
             some = self.some(waiting)
-            while batch := self.batch(some):
-                self.run(batch, some)
+            while self.search(some):
+                pass
             promises = self.agenda.promises(some)
             for subject in sorted(some, key=lambda s: promises[s], reverse=True):
                 if self.has_time(subject):
                     self.confirm(subject)
             waiting = [subject for subject in waiting if subject not in some]
+
+    def search(self, some: Sequence[Subject]) -> bool:
+        """Time the next batch, in the session's turn; false if there is none, or no time."""
+        try:
+            with self.turn(self.budget.left_s):
+                batch = self.batch(some)
+                if batch:
+                    self.run(batch, some)
+        except LateError:
+            return False
+        return bool(batch)
 
     def some(self, waiting: Sequence[Subject]) -> Sequence[Subject]:
         """The clones to be tuned now: all, if there is time; those without a verdict first."""
@@ -223,6 +277,8 @@ class Session:
                 outcome=outcome,
                 default=default,
                 source=self.site.source or proposal.source,
+                expected_ratio=proposal.expected_ratio,
+                expected_gain=proposal.expected_gain,
             )
         self.agenda.refresh(task)
         self.report(task)
@@ -269,9 +325,17 @@ class Session:
     def confirm(self, subject: Subject) -> None:
         """Time what was found for a clone again, if there is anything new, and say what stays."""
         self.heed()
-        shapes = {subject.shape(sizes) for sizes, _ in subject.judged}
-        told = self.knowledge.verdicts.get(subject.clone)
-        if told is not None and not self.knowledge.is_news(subject, told) and told.shapes == shapes:
+        try:
+            with self.turn(self.budget.grace_s):
+                self.judge(subject)
+        except LateError:
+            return  # it is one of the unreached
+        except LostError as e:
+            _warn(f"nothing is confirmed for {subject.function}: {e}")
+
+    def judge(self, subject: Subject) -> None:
+        """Confirm what was found, or what else stays, if there is anything new."""
+        if not self.knowledge.is_news(subject):
             return
         if not self.site.has_clock or subject in self.agenda.broken:
             return
@@ -279,19 +343,16 @@ class Session:
         confirmation = Confirmation(
             subject=subject,
             candidates=self.agenda.candidates(subject),
+            history=list(self.knowledge.histories[subject.clone]),
             arrangement=self.arrangement(subject),
             measured=partial(self.site.measured, is_late=lambda: self.budget.grace_s <= 0),
             heed=self.budget.heed,
             job=self.job,
             race=self.site.race(subject),
-            write=partial(self.write, subject=subject, source="confirm"),
+            row=partial(self.journal.row, subject=subject, source="confirm"),
+            add=self.add,
         )
-        try:
-            self.knowledge.verdicts[subject.clone] = confirmation.run()
-        except LateError:
-            return  # it is one of the unreached
-        except LostError as e:
-            _warn(f"nothing is confirmed for {subject.function}: {e}")
+        confirmation.run()
 
     def arrangement(self, subject: Subject) -> Arrangement:
         """What a clone may be faster in; kernels that tell it apart from the usual are timed."""
@@ -308,8 +369,12 @@ class Session:
         return Arranging(subject, target, knowledge, self.arrangements, measure).run()
 
     def write(self, **about: Any) -> Trial:
-        """Add a row, and learn it; as `Journal.write`."""
-        trial = self.journal.write(**about)
+        """Add a row, and learn it; as `Journal.row`."""
+        return self.add(self.journal.row(**about))
+
+    def add(self, row: Trial) -> Trial:
+        """Add a row, and learn it."""
+        trial = self.journal.add(row)
         self.knowledge.learn(trial)
         return trial
 

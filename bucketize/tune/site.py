@@ -46,6 +46,10 @@ class Measurer(Protocol):
 class Racer(Protocol):
     """What times a clone against itself: a `Race`, here or elsewhere."""
 
+    @property
+    def load(self) -> float | None:
+        """Of the machine that does, if it is known."""
+
     def places(self, strategy: Strategy, judged: Weighted) -> list[dict[str, Pair]]:
         """At each size the seconds of its workloads between their neighbours."""
 

@@ -6,12 +6,12 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
-from bucketize.tune.cells import optional_number
+from bucketize.tune.cells import optional_integer, optional_number
 from bucketize.tune.environment import Environment
 
-SCHEMA_VERSION = 3  # 2 added `template`, 3 writes buckets with both ends inclusive
+SCHEMA_VERSION = 4  # 2 added `template`, 3 writes both ends of buckets, 4 how a trial came about
 ERROR_LENGTH = 500  # characters of an error's message that a row keeps
 
 Schedule = Mapping[str, int | str]
@@ -19,6 +19,7 @@ Source = Literal["default", "random", "grid", "model", "skopt", "transfer", "con
 KERNEL, PLACE, CLONE = "kernel", "place", "clone"
 """Where a latency was taken: of a kernel by itself, of one between its neighbours in a clone, of a
 clone as a whole. Of the last, op is CLONE, too, and the schedule names implementations."""
+COMPILED, CACHED = "compiled", "cached"
 ErrorKind = Literal[
     "none",
     "invalid",
@@ -81,6 +82,20 @@ class Trial:
     ratio_high: float | None = None  # interval that holds its median with 95 % certainty
     graph: str = ""  # of a verdict: what the function computes whatever its bounds
     bounds: str = ""  # of a verdict: those of the function's symbols, "N=1..32;S=1..512"
+    dispatcher: str = ""  # what it decided: "N=1,2..3,4.."
+    search: str = ""  # the strategy that proposed: "skopt", "random", "grid"
+    seed: int | None = None  # of the search
+    expected_ratio: float | None = None  # of latency to the default's, before it was measured
+    expected_gain: float | None = None  # below the best so far, of its latency
+    latency_q1_s: float | None = None  # quartiles
+    latency_q3_s: float | None = None
+    baseline_q1_s: float | None = None  # of the default in the same rounds
+    baseline_q3_s: float | None = None
+    load: float | None = None  # average of the last minute, where it was timed
+    build: str = ""  # of the kernel: COMPILED for this trial, or CACHED
+    packed_bytes: float | None = None  # of the constants as the kernel has them laid out
+    rests_on: str = ""  # of a verdict: the rows that led to it, "1f00c0ffee00:3..5,9"
+    replaces: str = ""  # of a verdict that stands: the rows of the one that stood before
 
     @property
     def environment(self) -> Environment:
@@ -89,12 +104,18 @@ class Trial:
 
 
 COLUMNS = tuple(field.name for field in fields(Trial))
-ADDED: Mapping[str, str | None] = {
-    **dict.fromkeys(("template", "layer", "baseline", "clone", "graph", "bounds"), ""),
-    "level": KERNEL,
-    **dict.fromkeys(("flops", "bytes", "graph_bytes", "ratio_low", "ratio_high")),
-}
+FIRST_ADDED = COLUMNS.index("template")
+ADDED: Mapping[str, Any] = {field.name: field.default for field in fields(Trial)[FIRST_ADDED:]}
 """What columns hold that logs of an older version lack."""
+
+WORDS: Mapping[str, tuple[str, ...]] = {
+    "status": ("ok", "failed"),
+    "source": get_args(Source),
+    "error_kind": get_args(ErrorKind),
+    "level": (KERNEL, PLACE, CLONE),
+    "build": ("", COMPILED, CACHED),
+}
+"""What columns may hold that hold nothing else."""
 
 CONFIRMING = ("clone", "level", "ratio_low", "ratio_high")
 """The columns that verdicts are read by."""
@@ -115,5 +136,6 @@ TYPES: dict[str, Callable[[str], Any]] = {
     "float": float,
     "str": str,
     "float | None": optional_number,
+    "int | None": optional_integer,
 }
 PARSERS = {field.name: TYPES[str(field.type)] for field in fields(Trial)}

@@ -20,7 +20,7 @@ from typing import IO, Any
 
 from bucketize.compare import relative_error
 from bucketize.errors import BucketizeError, unknown_name
-from bucketize.kernel.build import build
+from bucketize.kernel.build import build, is_built
 from bucketize.kernel.target import Target, host
 from bucketize.kernel.template import Implementation
 from bucketize.kernel.templates import TEMPLATES
@@ -30,7 +30,9 @@ from bucketize.runtime.team import check_threads
 from bucketize.tune.call import Call, timed
 from bucketize.tune.case import Case, Output, case_of, fault
 from bucketize.tune.child import Event, Limits
+from bucketize.tune.environment import machine_load
 from bucketize.tune.measure import Job, Outcome
+from bucketize.tune.trial import CACHED, COMPILED
 from bucketize.types import evaluate
 
 GRACE_S = 5.0  # the parent's limit comes first
@@ -62,9 +64,11 @@ def measured(job: Job, case: Case, say: Say) -> list[Outcome]:
     able = [trial for trial in tried if not trial.outcome.failed]
     warm = [a for a, c in zip(case.inputs, job.constant, strict=True) if not c]
     taken = timed([t.call(_turns(job, case)) for t in able], warm, job.rounds, lambda: say("run"))
-    seconds = iter(taken)
+    seconds, load = iter(taken), machine_load()
     return [
-        t.outcome if t.outcome.failed else replace(t.outcome, seconds=tuple(next(seconds)))
+        t.outcome
+        if t.outcome.failed
+        else replace(t.outcome, seconds=tuple(next(seconds)), load=load)
         for t in tried
     ]
 
@@ -94,7 +98,9 @@ class _Trial:
         say("run", implementation=number)
         call()
         error = relative_error(self.output.array, self.case.expected)
-        self.outcome = Outcome(compile_s=seconds, max_rel_err=error)
+        self.outcome = Outcome(
+            build=self.build, compile_s=seconds, max_rel_err=error, packed_bytes=self.packed_bytes
+        )
         if wrong := fault(error, self.output):
             self.outcome = replace(self.outcome, error_kind="wrong_answer", error=wrong)
 
@@ -102,6 +108,7 @@ class _Trial:
         """Get the kernel, and its layouts of the constants; the seconds of the first."""
         case, schedule, target = self.case, self.made.schedule, host()
         source = self.template.source(case.workload, schedule, target)
+        self.build = CACHED if is_built(source, self.template.name) else COMPILED
         kernel = build(source, name_hint=self.template.name)
         self.address = kernel.address
         self.launch = self.template.launch(case.concrete, schedule, case.shapes, target)
@@ -116,9 +123,11 @@ class _Trial:
         """The call, with so many arrays in place of each constant, or with the constants."""
         case, job = self.case, self.job
         arguments: list[Sequence[Array]] = [[array] for array in case.inputs]
+        self.packed_bytes = 0
         for i, key in self.keys.items():
             pack = partial(self.template.pack, case.workload, self.made.schedule, i, case.inputs[i])
             constant = case.laid_out(i, key, pack)
+            self.packed_bytes += constant.nbytes
             arguments[i] = case.ring(i, constant, turns) if turns else [constant]
         threads = job.threads if evaluate(work(case.concrete).total, {}) >= FORK else 1
         return Call(self.address, self.launch, [[self.output.array], *arguments], threads)
