@@ -50,7 +50,7 @@ from bucketize.onnx.standard import (
     has_function,
     schema_of,
 )
-from bucketize.types import UnrankedType
+from bucketize.types import UnrankedType, assumptions
 
 Values: TypeAlias = dict[str, Atom | None]
 """Values by name; None stands for what an unsupported node would have made."""
@@ -133,7 +133,8 @@ class Translation:
     def _block(self, graph: GraphProto, outer: Values) -> Function | Graph:
         """A graph as a function; one with inputs is emitted by whoever knows their types."""
         if not graph.input:
-            return self.function(graph.name, graph, (), outer)
+            with assumptions():  # which hold only where it is taken
+                return self.function(graph.name, graph, (), outer)
         return partial(self._inline, graph, outer)
 
     def _inline(
@@ -144,7 +145,8 @@ class Translation:
             raise Unsupported(f"{len(inputs)} inputs for a graph of {len(names)}")
         before = sum(map(len, self.faults.values()))
         named = dict(zip(names, inputs, strict=True))
-        results = self._emit(graph.name, graph, outer, named, builder)
+        with assumptions():
+            results = self._emit(graph.name, graph, outer, named, builder)
         if sum(map(len, self.faults.values())) > before or None in results:
             raise Lost
         return tuple(r for r in results if r is not None)

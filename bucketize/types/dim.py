@@ -85,7 +85,7 @@ class Symbol(Symbolic):
     """A named extent with inclusive bounds; `hi=None` is unbounded."""
 
     name: str
-    lo: int = 1
+    lo: int = 0
     hi: int | None = None
 
     def __str__(self) -> str:
@@ -239,7 +239,7 @@ def _floor_divide(a: Dim, b: Dim) -> Dim:
     if len(divisor) > 1:
         return term("//", a, b)
     exact, left = _split(a, *divisor[0])
-    return exact if _is_small(left, b) else exact + _quotient(left, b)
+    return exact if left == 0 or _is_small(left, b) else exact + _quotient(left, b)
 
 
 def _split(a: Dim, by: Monomial, factor: int) -> tuple[Dim, Dim]:
