@@ -19,7 +19,8 @@ class AxisDispatcher:
     """A dispatcher made of one rule: `rule(lo, hi, **options)` lists where new buckets begin.
 
     `lo` and `hi` are the inclusive bounds of the axis; `hi` is None where there is none. Cuts
-    outside the bounds, and repeated ones, do no harm. The intervals cover the axis without a gap.
+    outside the bounds, and repeated ones, do no harm. The intervals cover the axis without a gap;
+    of an axis without an upper bound size 0 is left to the fallback clone, unless 0 is a cut.
     """
 
     def __init__(self, rule: Rule, **options: Any) -> None:
@@ -56,9 +57,11 @@ class AxisDispatcher:
         return {i: self._cut(f"{name}[{i}]", dim) for i, dim in enumerate(shape) if is_free(dim)}
 
     def _cut(self, axis: str, dim: Dim) -> list[Interval]:
-        lo, hi = (1, None) if isinstance(dim, AnyDim) else bounds(dim)
+        lo, hi = bounds(dim)
+        first = max(lo, 1) if hi is None else lo
         try:
-            return partition(self._cuts(lo, hi), lo, hi)
+            cuts = list(self._cuts(first, hi))
+            return partition(cuts, lo if lo in cuts else first, hi)
         except DispatchError as e:
             e.add_note(
                 f"while {self.rule.__name__} cuts axis {axis}, {dim} in [{lo}, {hi or 'inf'}]"

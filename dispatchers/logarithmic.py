@@ -11,9 +11,12 @@ from dispatchers.axis import AxisDispatcher, demand
 def log_dispatcher(
     _lo: int, hi: int | None, *, base: float = 2, low: int = 1, high: int | None = None
 ) -> list[int]:
-    """Buckets that grow by `base`, from `low` to `high` (below the axis' bound, or 256)."""
+    """Buckets that grow by `base`, from `low` to `high` (below the axis' bound, or 256).
+
+    With `low=0` size 0 has a bucket of its own, also on an axis without an upper bound.
+    """
     demand(base >= 1.1, "log_dispatcher: base must be at least 1.1", base)
-    demand(low >= 1, "log_dispatcher: low must be at least 1", low)
+    demand(low >= 0, "log_dispatcher: low must be at least 0", low)
     top = high or (256 if hi is None else hi - 1)  # no bucket for the axis' bound alone
-    powers = (round(low * base**k) for k in itertools.count())
-    return list(itertools.takewhile(lambda cut: cut <= top, powers))
+    powers = (round(max(low, 1) * base**k) for k in itertools.count())
+    return [*([] if low else [0]), *itertools.takewhile(lambda cut: cut <= top, powers)]

@@ -39,4 +39,4 @@ def _quantiles(_lo: int, _hi: int | None, *, seen: Histogram, count: int) -> lis
         if served * (count - len(cuts)) >= left:
             cuts.append(size + 1)
             left, served = left - served, 0
-    return cuts
+    return [0, *cuts] if 0 in histogram else cuts

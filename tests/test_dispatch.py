@@ -85,10 +85,34 @@ def test_dispatch_by_text(golden: Any) -> None:
 
 def test_the_rfc_example_makes_81_clones() -> None:
     mod = dispatch(module(1, 3, ANY, ANY), log_dispatcher)
-    assert len(clones(mod)) == 81
-    assert clones(mod)[0] == "main[data_2=1,data_3=1]"
-    assert clones(mod)[-1] == "main[data_2=256..,data_3=256..]"
+    made = list(mod.clones)
+    assert len(made) == 81
+    assert made[0] == "main[data_2=1,data_3=1]"
+    assert made[-1] == "main[data_2=256..,data_3=256..]"
     assert depth(mod.main) <= 2 * ceil(log2(9))
+
+
+def test_an_extent_of_0_goes_to_the_fallback_clone() -> None:
+    mod = dispatch(module(1, 3, ANY, ANY), log_dispatcher)
+    assert set(clones(mod)) - set(mod.clones) == {"main[fallback]"}
+    assert callee(mod, 1, 3, 0, 5) == callee(mod, 1, 3, 5, 0) == "main[fallback]"
+    x = np.ones((1, 3, 5, 0), np.float32)
+    assert evaluate_module(mod, x)[0].shape == x.shape
+    mod = dispatch(module(1, 3, ANY, 5), log_dispatcher, fallback=False)
+    with pytest.raises(
+        NoBucketError, match=r"no bucket covers data_2=0; buckets: data_2=1, 2\.\.3,"
+    ):
+        evaluate_module(mod, np.ones((1, 3, 0, 5), np.float32))
+
+
+@pytest.mark.parametrize(
+    ("symbol", "dispatcher"),
+    [(Symbol("P", 0, 7), log_dispatcher), (Symbol("P"), log_dispatcher.with_options(low=0))],
+)
+def test_an_extent_of_0_has_a_bucket_where_it_is_asked_for(symbol: Symbol, dispatcher: Any) -> None:
+    mod = dispatch(module(symbol), dispatcher)
+    assert clones(mod)[:3] == ["main[P=0]", "main[P=1]", "main[P=2..3]"]
+    assert clones(mod) == list(mod.clones)
 
 
 def test_a_shared_symbol_is_decided_once() -> None:
@@ -126,11 +150,11 @@ def test_names_of_unknown_axes_are_fresh() -> None:
     b = Builder()
     fn = b.function("main", [x, y], [b.emit(ops.relu, x), b.emit(ops.relu, y)])
     mod = dispatch(Module({"main": fn}), lambda _: {"x": {0: [(1, 4), (4, None)]}})
-    assert clones(mod) == ["main[x_0_=1..3]", "main[x_0_=4..]"]
+    assert list(mod.clones) == ["main[x_0_=1..3]", "main[x_0_=4..]"]
 
 
-def test_symbols_for_unknown_axes_begin_where_they_are_told() -> None:
-    (x,) = name_dims(module(ANY, 3).main, 0).params
+def test_symbols_for_unknown_axes_begin_at_0() -> None:
+    (x,) = name_dims(module(ANY, 3).main).params
     assert x.type.shape == (Symbol("data_0", 0), 3)
 
 
@@ -170,8 +194,8 @@ def test_constants_are_shared_by_all_clones() -> None:
 
 def test_6561_buckets_are_dispatched_without_making_a_clone() -> None:
     mod = dispatch(module(ANY, ANY, ANY, ANY), log_dispatcher)
-    assert len(clones(mod)) == 6561
-    assert list(mod.functions.made()) == ["main"]
+    assert len(mod.clones) == len(clones(mod)) - 1 == 6561
+    assert set(mod.functions.made()) == {"main", "main[fallback]"}  # the original
     assert depth(mod.main) <= 4 * ceil(log2(9))
 
 

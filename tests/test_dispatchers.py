@@ -257,7 +257,7 @@ def test_who_calls_a_dispatcher_for_its_options_is_told_how(misuse: Any, cure: s
         ),
         (log_dispatcher.with_options(base=math.inf), "log_dispatcher cannot use base=inf: "),
         (uniform_dispatcher.with_options(step=1.5), "uniform_dispatcher cannot use step=1.5; "),
-        (log_dispatcher.with_options(low=0), "low must be at least 1, got 0"),
+        (log_dispatcher.with_options(low=-1), "low must be at least 0, got -1"),
         (uniform_dispatcher.with_options(step=0), "step must be at least 1, got 0"),
         (uniform_dispatcher.with_options(count=0), "count must be at least 1, got 0"),
         (uniform_dispatcher.with_options(count=2, step=2), r"takes step or count, got \(2, 2\)"),

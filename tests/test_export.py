@@ -64,7 +64,7 @@ from bucketize.types import (
 from dispatchers import log_dispatcher, profiles
 
 Arrays = dict[str, np.ndarray]
-N = Symbol("N")
+N = Symbol("N", 1)
 
 
 def exported(mod: Module) -> onnx.ModelProto:

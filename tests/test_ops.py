@@ -16,7 +16,7 @@ from bucketize.ir import Atom, Builder, Const, Var
 from bucketize.op import FREE, UNSAFE, Fill, Op, Padding, get
 from bucketize.types import ANY, Dim, Symbol, TensorType, evaluate, tensor
 
-B, S, H, W, M, N = (Symbol(n) for n in "BSHWMN")
+B, S, H, W, M, N = (Symbol(n, 1) for n in "BSHWMN")
 Z = Symbol("Z", lo=0)
 
 
@@ -235,6 +235,9 @@ def test_attributes_and_operators_are_known_by_name() -> None:
         ((Z, 6), (Z, 2, 3), "[Z, 2, 3]"),
         ((4, 6), (Z, 24), "[?, 24]"),  # if Z is 0 it means 4
         ((4, 6), (S - 3, 24), "[?, 24]"),  # and -1 means 1
+        ((Z, 12, S, 64), (Z * 12, S, 64), "[12*Z, S, 64]"),  # Z is 0, and so is what it copies
+        ((Z, 12, S, 64), (-1, S, 64), "[12*Z, S, 64]"),
+        ((Z * S, 6), (Z, S, 2, -1), "[Z, S, 2, 3]"),
     ],
 )
 def test_what_reshape_knows(x: tuple[Dim, ...], target: tuple[Dim, ...], want: str) -> None:
@@ -255,9 +258,11 @@ def test_zero_is_an_extent_if_it_is_allowed() -> None:
         (N, 0, -1, 1, "N - 1"),
         (N, -1, 2**63 - 1, 1, "1"),
         (N, -1, -(2**63), -1, "N"),
+        (Z, -1, -(2**63), -1, "Z"),
+        (Z, 0, 1, 1, "min(1, Z)"),
         (N, 0, 2**63 - 1, 2, "(N + 1)//2"),
         (N, 0, N, 1, "N"),
-        (512, 0, Symbol("S", hi=512), 1, "S"),
+        (512, 0, Symbol("S", 1, 512), 1, "S"),
         (512, 0, S, 1, "min(S, 512)"),
         (N, 0, ANY, 1, "?"),
         (9, S - N, 9, 1, "?"),

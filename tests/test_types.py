@@ -40,7 +40,7 @@ from bucketize.types import (
     total,
 )
 
-N, M, K = Symbol("N"), Symbol("M", 2, 9), Symbol("K", 0, 4)
+N, M, K = Symbol("N", 1), Symbol("M", 2, 9), Symbol("K", 0, 4)
 INF = math.inf
 SYMBOLS = {s.name: s for s in (N, M, K)}
 BINARY = {"+": operator.add, "-": operator.sub, "*": operator.mul} | {
@@ -148,8 +148,8 @@ def test_equal_polynomials_are_one_object_in_a_set(a, b, c):
         (lambda: maximum(N - 3, 1) // 2, "max(N - 3, 1)//2"),
         (lambda: broadcast(N, K), "broadcast(K, N)"),
         (
-            lambda: broadcast(broadcast(2 * K, N), broadcast(N, K)),
-            "broadcast(broadcast(2*K, K), N)",
+            lambda: broadcast(broadcast(K + 1, N), broadcast(N, K)),
+            "broadcast(broadcast(K, K + 1), N)",
         ),
         (lambda: broadcast(broadcast(K, N), broadcast(N, K)), "broadcast(K, N)"),
         (lambda: ANY * 2 + N, "?"),

@@ -60,9 +60,17 @@ def bounds_of(symbol: Symbol) -> Interval:
 
 
 def undecided(mod: Module) -> list[Symbol]:
-    """The symbols of `main` that no clone of its leaves has an interval of: they are left whole."""
-    decided = {name for clone in mod.clones.values() for name in clone.bucket}
-    return [s for s in mod.main.symbols().values() if s.name not in decided]
+    """The symbols of `main` that are left whole: clones hold all their sizes, but for 0."""
+    own = mod.main.symbols()
+    decided = {
+        n for c in mod.clones.values() for n, i in c.bucket.items() if not _is_all(own[n], i)
+    }
+    return [s for s in own.values() if s.name not in decided]
+
+
+def _is_all(symbol: Symbol, interval: Interval) -> bool:
+    lo, hi = bounds_of(symbol)
+    return interval in ((lo, hi), (max(lo, 1), hi))
 
 
 def _told(intervals: Mapping[Symbol, Sequence[Interval]]) -> str:

@@ -63,5 +63,5 @@ def _sizes(fn: Function, shapes: Mapping[str, tuple[int, ...]], label: str) -> d
 
 
 def _unbounded(param: Var) -> Var:
-    shape = (Symbol(d.name, 0) if isinstance(d, Symbol) else d for d in param.type.shape)
+    shape = (Symbol(d.name) if isinstance(d, Symbol) else d for d in param.type.shape)
     return Var(param.name, TensorType(param.type.dtype, tuple(shape)))

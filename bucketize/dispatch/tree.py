@@ -127,29 +127,27 @@ def is_dispatched(fn: Function, mod: Module) -> bool:
     return any(name in mod.clones for leaf in leaves for name in leaf.callees)
 
 
-def name_dims(fn: Function, least: int = 1) -> Function:
+def name_dims(fn: Function) -> Function:
     """`fn` with a symbol of its own for each `?` of its parameters: `data_2` for axis 2."""
     if not any(isinstance(d, AnyDim) for p in fn.params for d in p.type.axes):
         return fn
     taken = set(fn.symbols())
-    return refine(fn, [_named(p, taken, least) for p in fn.params])
+    return refine(fn, [_named(p, taken) for p in fn.params])
 
 
-def _named(param: Var, taken: set[str], least: int) -> Type:
+def _named(param: Var, taken: set[str]) -> Type:
     if not param.type.is_tensor:
         return param.type
     dims = enumerate(param.type.shape)
-    shape = (
-        _fresh(f"{param.name}_{i}", taken, least) if isinstance(d, AnyDim) else d for i, d in dims
-    )
+    shape = (_fresh(f"{param.name}_{i}", taken) if isinstance(d, AnyDim) else d for i, d in dims)
     return TensorType(param.type.dtype, tuple(shape))
 
 
-def _fresh(name: str, taken: set[str], least: int) -> Symbol:
+def _fresh(name: str, taken: set[str]) -> Symbol:
     while name in taken:
         name += "_"
     taken.add(name)
-    return Symbol(name, least)
+    return Symbol(name)
 
 
 def _ask(dispatcher: Dispatcher, fn: Function) -> Answer:

@@ -25,7 +25,12 @@ from bucketize.ir import (
 from bucketize.ops import broadcast_to, reshape, transpose, unsqueeze
 from bucketize.types import Dim, Symbol, Type, substitute, symbols
 
-UNSTATED = [("precision", "default"), ("weights", "float32")]
+UNSTATED = [
+    ("precision", "default"),
+    ("weights", "float32"),
+    ("allow_zero", True),
+    ("allow_zero", False),
+]
 """Attributes that keys do not name: logs are older than they."""
 READING = frozenset((transpose, unsqueeze, broadcast_to, reshape))
 """Ops that say how another one reads what it takes."""

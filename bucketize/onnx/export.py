@@ -31,7 +31,7 @@ from bucketize.ir import (
     refusing,
 )
 from bucketize.onnx.extent import extent, extents, scalar
-from bucketize.onnx.front import BOUNDS, raw_name
+from bucketize.onnx.front import BOUNDS, OPEN, raw_name
 from bucketize.onnx.kind import proto_of
 from bucketize.onnx.node import Unsupported
 from bucketize.onnx.rule import RULES, Site
@@ -81,7 +81,7 @@ def _bounds(fn: Function) -> dict[str, Bounds]:
         for name, at, d in dims
         if not isinstance(d, int)
     }
-    return {name: b for name, b in found.items() if b != (1, None)}
+    return {name: b for name, b in found.items() if b != OPEN}
 
 
 class _Callee(NamedTuple):

@@ -9,8 +9,14 @@ from typing import TypeAlias
 
 from onnx import GraphProto, ModelProto, TensorShapeProto, ValueInfoProto
 
-from bucketize.errors import ArgumentError, BucketizeError, UnsupportedModelError, unknown_name
-from bucketize.ir import Module, Var
+from bucketize.errors import (
+    ArgumentError,
+    BucketizeError,
+    TypeRelError,
+    UnsupportedModelError,
+    unknown_name,
+)
+from bucketize.ir import Function, Module, Var, specialise
 from bucketize.onnx.function import check_different, function_key, functions
 from bucketize.onnx.kind import type_of
 from bucketize.onnx.load import Source, load, opsets
@@ -20,11 +26,22 @@ from bucketize.onnx.translate import Translation
 from bucketize.ops.rounding import FORMATS
 from bucketize.ops.window import PRECISIONS
 from bucketize.text.reader import RESERVED
-from bucketize.types import Dim, Symbol, TensorType
+from bucketize.types import (
+    Assumption,
+    Dim,
+    Sizes,
+    Symbol,
+    TensorType,
+    assumptions,
+    evaluate,
+    symbols,
+)
 
 Key: TypeAlias = str | tuple[str, int]  # a `dim_param`, or the place of a dim that has none
 Bounds: TypeAlias = Mapping[str, tuple[int, int | None]]
 
+OPEN: tuple[int, int | None] = (0, None)
+"""The bounds of a symbol that nobody gave any: a batch or a past may be empty."""
 BOUNDS = "bucketize.bounds"  # in a model's metadata: {"N": [1, 32]}, inclusive, as JSON
 
 
@@ -38,7 +55,7 @@ def from_onnx(
     """The module of an ONNX model of any opset: a path, bytes, or a ModelProto.
 
     `bounds` are inclusive, by symbol: `{"N": (1, 32)}`; None as the upper one is no bound. They go
-    before those that `to_onnx` left in the model. Each
+    before those that `to_onnx` left in the model; a symbol without any begins at 0. Each
     `dim_param` becomes a symbol, with `_` for what no name can hold; a dim without one becomes a
     symbol of its own, `{input}_{axis}`. `precision` is that of `conv2d`: "exact" keeps to kernels
     that add up the products of the definition. `weights` is that of `matmul`, where a factor is a
@@ -59,9 +76,30 @@ def from_onnx(
     check_different("function", [str(function_key(f)) for f in proto.functions])
     own = functions(proto)
     translation = Translation(opsets(proto), precision, weights, own, postpone=postpone)
-    main = translation.function("main", proto.graph, params, {})
+    with assumptions() as relied:
+        main = translation.function("main", proto.graph, params, {})
     translation.check()
-    return Module({"main": main}, names=names)
+    return Module({"main": _begun(main, relied)}, names=names)
+
+
+def _begun(main: Function, relied: Iterable[Assumption]) -> Function:
+    """The function, whose open symbols begin at 1 where the types rely on more than 0: windows do.
+
+    Types know more of what is never empty, and 0 would be refused all the same.
+    """
+    least: dict[str, Dim] = {}
+    for relation, a, b in relied:
+        match list(symbols(a - b)):
+            case [Symbol(name, 0, None)] if relation == ">=" and _is_broken(a, b, {name: 0}):
+                least[name] = Symbol(name, 1)
+    return specialise(main, least) if least else main
+
+
+def _is_broken(a: Dim, b: Dim, sizes: Sizes) -> bool:
+    try:
+        return evaluate(a, sizes) < evaluate(b, sizes)
+    except (TypeRelError, ZeroDivisionError):
+        return True
 
 
 def stored_bounds(model: ModelProto) -> Bounds:
@@ -86,7 +124,7 @@ def parameters(graph: GraphProto, bounds: Bounds, stored: Bounds) -> list[Var]:
     for name in bounds:
         if name not in names.values():
             raise unknown_name("symbol", name, names.values())
-    known = {n: bounds.get(n, stored.get(raw_name(k), (1, None))) for k, n in names.items()}
+    known = {n: bounds.get(n, stored.get(raw_name(k), OPEN)) for k, n in names.items()}
     dims = {key: _bounded(name, known[name]) for key, name in names.items()}
     return [_parameter(i, shape, dims) for i, shape in zip(inputs, shapes, strict=True)]
 

@@ -19,7 +19,7 @@ exports_directly(sh.size_of, "Size")
 def _reshape(s: Site) -> str:
     """A 0 would copy an axis, unless it is said to be one."""
     shape = s.attr("newshape")
-    zeros = {} if all(at_least(d, 1) for d in shape) else {"allowzero": 1}
+    zeros = {} if all(at_least(d, 1) for d in shape) else {"allowzero": int(s.attr("allow_zero"))}
     return s.node("Reshape", s[0], s.extents(shape), **zeros)
 
 

@@ -52,7 +52,7 @@ from bucketize.onnx.standard import (
     schema_of,
 )
 from bucketize.ops.random import DRAWN
-from bucketize.types import UnrankedType
+from bucketize.types import UnrankedType, assumptions
 
 Values: TypeAlias = dict[str, Atom | None]
 """Values by name; None stands for what an unsupported node would have made."""
@@ -137,7 +137,8 @@ class Translation:
     def _block(self, graph: GraphProto, outer: Values) -> Function | Graph:
         """A graph as a function; one with inputs is emitted by whoever knows their types."""
         if not graph.input:
-            return self.function(graph.name, graph, (), outer)
+            with assumptions():  # which hold only where it is taken
+                return self.function(graph.name, graph, (), outer)
         return partial(self._inline, graph, outer)
 
     def _inline(
@@ -148,7 +149,8 @@ class Translation:
             raise Unsupported(f"{len(inputs)} inputs for a graph of {len(names)}")
         before = sum(map(len, self.faults.values()))
         named = dict(zip(names, inputs, strict=True))
-        results = self._emit(graph.name, graph, outer, named, builder)
+        with assumptions():
+            results = self._emit(graph.name, graph, outer, named, builder)
         if sum(map(len, self.faults.values())) > before or None in results:
             raise Lost
         _check_drawn(builder)

@@ -35,11 +35,20 @@ from bucketize.ops.shape import (
     cut,
     pad,
     padded,
+    rely_on_extents,
     reshape,
     strided_slice,
     tile,
 )
-from bucketize.types import ANY, Dim, Shape, TensorType, Type, broadcast_shapes
+from bucketize.types import (
+    ANY,
+    Dim,
+    Shape,
+    TensorType,
+    Type,
+    assumptions,
+    broadcast_shapes,
+)
 from bucketize.types.number import kind_of
 
 # --- reshape and broadcast -----------------------------------------------------------------------
@@ -50,6 +59,16 @@ def resolve_reshape(x: Shape, shape: Shape, *, allow_zero: bool = False) -> Shap
     new = [_resolve_extent(x, i, d, allow_zero) for i, d in enumerate(shape)]
     if new.count(-1) > 1:
         raise TypeRelError(f"more than one -1 in {text(shape)}")
+    if ANY in new and ANY not in shape:
+        meant = _filled(x, shape, [x[i] if d == 0 else d for i, d in enumerate(shape)], allow_zero)
+        if same(*uncancelled(x, meant)):  # as many elements, whatever the sizes: 0 stands for 0
+            rely_on_extents(x, meant)
+            return meant
+    return _filled(x, shape, new, allow_zero)
+
+
+def _filled(x: Shape, shape: Shape, new: list[Dim], allow_zero: bool) -> Shape:
+    """The extents with what is left in place of the -1."""
     if -1 in new:
         copied = [i for i, d in enumerate(shape) if d == 0 and not allow_zero]
         rest = [d for i, d in enumerate(new) if i not in copied and d != -1]
@@ -77,8 +96,9 @@ def _quotient(x: Shape, shape: Shape, have: Dim, rest: Dim) -> Dim:
 
 
 def _reshape_twin(x: TensorType, shape: TensorType, *, allow_zero: bool) -> Twin:
-    newshape = resolve_reshape(x.shape, read(shape), allow_zero=allow_zero)
-    return twin(reshape, newshape=newshape)
+    with assumptions() as noted:
+        newshape = resolve_reshape(x.shape, read(shape), allow_zero=allow_zero)
+    return twin(reshape, newshape=newshape, **({"allow_zero": False} if noted else {}))
 
 
 def _reshape_unranked(_x: Type, shape: Type, *, allow_zero: bool) -> Shape:

@@ -155,6 +155,8 @@ def _clamped(index: Dim, size: Dim, lo: Dim, hi: Dim) -> Dim:
         return hi if index > 0 else lo
     if at_least(-1, index):
         index = index + size
+        if same(index, hi):  # and no less than lo
+            return hi
     elif not at_least(index, 0):
         return ANY
     return minimum(maximum(index, lo), hi)

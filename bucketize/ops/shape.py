@@ -36,6 +36,7 @@ from bucketize.types import (
     maximum,
     meet,
     minimum,
+    positive,
     product,
     rely_on_least,
     symbols,
@@ -74,7 +75,19 @@ def size_of(x: Array) -> Array:
 # --- another view of the same elements -----------------------------------------------------------
 
 
-def _reshape_shape(x: Shape, *, newshape: Shape) -> Shape:
+def rely_on_extents(x: Shape, newshape: Shape) -> None:
+    """Rely on `newshape` where ONNX has a 0 copy an axis of `x`: what it copies must be 0, too."""
+    for i, d in enumerate(newshape):
+        have = x[i] if i < len(x) else 1
+        if d == 0 and isinstance(have, int) and have:
+            raise TypeRelError(f"the 0 at {i} of {text(newshape)} copies none of {text(x)}")
+        if not same(d, have):
+            rely_on_least(d, positive(have))
+
+
+def _reshape_shape(x: Shape, *, newshape: Shape, allow_zero: bool = True) -> Shape:
+    if not allow_zero:
+        rely_on_extents(x, newshape)
     if 0 in x and 0 in newshape:
         return newshape
     before, after = uncancelled(x, newshape)
@@ -86,7 +99,7 @@ def _reshape_shape(x: Shape, *, newshape: Shape) -> Shape:
     return newshape
 
 
-def _reshape_padding(_arg: int, axis: int, x: Shape, *, newshape: Shape) -> Padding:
+def _reshape_padding(_arg: int, axis: int, x: Shape, *, newshape: Shape, **_: Any) -> Padding:
     """Free if the axis keeps its place, or is the outermost and goes into the outermost."""
     dim, inner = x[axis], product(x[axis + 1 :])
     for i, d in enumerate(newshape):
@@ -107,8 +120,13 @@ def _reshape_padding(_arg: int, axis: int, x: Shape, *, newshape: Shape) -> Padd
     "int64[2, 3] {newshape=(6,)}; int64[1] {newshape=()}; float32[N, N, 2] {newshape=(N, 2*N)}; "
     "float32[B*S, 4] {newshape=(B, S, 4)}; float32[N, 2*C] {newshape=(2, N*C)}",
 )
-def reshape(x: Array, *, newshape: tuple[int, ...]) -> Array:
-    """The elements of `x`, in order, under another shape."""
+def reshape(x: Array, *, newshape: tuple[int, ...], allow_zero: bool = True) -> Array:
+    """The elements of `x`, in order, under another shape.
+
+    Without `allow_zero` an extent is 0 only where that of `x` is: ONNX would copy another.
+    """
+    if not allow_zero:
+        rely_on_extents(x.shape, newshape)
     return x.reshape(newshape)
 
 

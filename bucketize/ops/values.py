@@ -8,7 +8,7 @@ import numpy as np
 
 from bucketize.op import by_dims
 from bucketize.ops.rules import at_least, same
-from bucketize.types import ANY, Dim, Shape, TensorType, maximum
+from bucketize.types import ANY, Dim, Shape, TensorType, maximum, rely_on_least
 
 ValueRule = Callable[..., Shape | None]
 
@@ -29,7 +29,7 @@ def quotient(a: Dim, b: Dim) -> Dim:
     """`a` over `b`, cut towards zero; exporters floor by it what is negative for illegal sizes."""
     if isinstance(a, int) and isinstance(b, int) and b:
         return abs(a) // abs(b) * (-1 if (a < 0) != (b < 0) else 1)
-    if not at_least(b, 1):
+    if not _divides(b):
         return ANY
     return maximum(a, 0) // b - maximum(-a, 0) // b
 
@@ -38,7 +38,15 @@ def remainder(a: Dim, b: Dim) -> Dim:
     """What is left of `a` over `b`, with the sign of `b`."""
     if isinstance(a, int) and isinstance(b, int) and b:
         return a % b
-    return a % b if at_least(a, 0) and at_least(b, 1) else ANY
+    return a % b if at_least(a, 0) and _divides(b) else ANY
+
+
+def _divides(b: Dim) -> bool:
+    """Whether a dim is positive, or is relied on to be: by 0 nothing is divided."""
+    if b == 0 or not at_least(b, 0):
+        return False
+    rely_on_least(b, 1)
+    return True
 
 
 def magnitude(a: Dim) -> Dim:

@@ -173,7 +173,7 @@ class Cutter:
             self.taken |= self.unnamed.pop().mentioned()
         name = next(n for i in itertools.count(1) if (n := f"any{i}") not in self.taken)
         self.taken.add(name)
-        return Symbol(name, 0)
+        return Symbol(name)
 
     def _flush(
         self,

@@ -117,7 +117,7 @@ class _Decider:
         return self.families[key]
 
     def _routine(self, fn: Function, arrangement: Arrangement = USUAL) -> Routine:
-        fn = name_dims(fn, least=0)
+        fn = name_dims(fn)
         lowered = fn if _is_tree(fn) else lower(fn, arrangement)
         if self.executor == "graph":
             check_static(lowered)

@@ -20,6 +20,6 @@ def arrangements(
     threads: int = 1,
 ) -> list[Alternative]:
     """Those of a clone that may be best at sizes, the cheapest first, `chosen` among them."""
-    fn = name_dims(module.functions[clone], least=0)
+    fn = name_dims(module.functions[clone])
     asked, predicted = [(sizes, 1.0)], Predicted.of(fn, host(), threads)
     return Alternatives(fn, [asked], predicted, chosen).priced(asked, predicted)

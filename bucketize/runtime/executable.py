@@ -97,7 +97,7 @@ def _facts(routine: Routine) -> list[object]:
 
 
 def rising_sizes(params: Iterable[Var]) -> Iterator[dict[str, int]]:
-    """The least sizes of the symbols, and multiples of them: a window may want more than the least.
+    """The least sizes of the symbols but 0, and multiples: a window may want more than the least.
 
     They double up to `MOST_TIMES`, none beyond its bound.
     """
@@ -112,7 +112,7 @@ def rising_sizes(params: Iterable[Var]) -> Iterator[dict[str, int]]:
 
 
 def _times(symbol: Symbol, times: int) -> int:
-    size = symbol.lo if times == 1 else times * max(symbol.lo, 1)
+    size = times * max(symbol.lo, 1)
     return size if symbol.hi is None else min(size, symbol.hi)
 
 

@@ -255,7 +255,7 @@ class _Decoder:
         return Compute(self.bound(step), step["brings_sizes"])
 
     def _read_sizes(self, step: Json) -> Instruction:
-        symbols = tuple(Symbol(name, 0) for name in step["symbols"])
+        symbols = tuple(Symbol(name) for name in step["symbols"])
         return ReadSizes(self.atom(step["atom"]), symbols, step["op"])
 
     def _call(self, step: Json) -> Instruction:

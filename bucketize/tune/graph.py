@@ -39,7 +39,7 @@ def graph_of(fn: Function) -> str:
 def bounds_of(fn: Function) -> str:
     """The bounds of its symbols, `N=1..32;S=1..512`; of those only that have any."""
     symbols = sorted(fn.symbols().values(), key=str)
-    stated = [s for s in symbols if s.hi is not None or s.lo > 1]
+    stated = [s for s in symbols if s.hi is not None or s.lo > 0]
     return show_bucket({s.name: (s.lo, None if s.hi is None else s.hi + 1) for s in stated})
 
 

@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeAlias
 
+from bucketize.dispatch.bucket import Bucket
 from bucketize.errors import ShapeError, TuneError, TypeRelError, unknown_name
 from bucketize.ir import Clone, specialise
 from bucketize.lower.price import Weighted
@@ -33,7 +34,8 @@ def judged_at(
     """
     judged: Mapping[str, Weighted]
     if isinstance(sizes, str):
-        judged = {r.name: _representatives(r, clone.opt, sizes) for r, clone in leaves}
+        buckets = [clone.bucket for _, clone in leaves if clone is not WHOLE]
+        judged = {r.name: _representatives(r, clone, sizes, buckets) for r, clone in leaves}
     else:
         judged = _shared_out(leaves, sizes)
     return {routine.name: _once_each(routine, judged[routine.name]) for routine, _ in leaves}
@@ -46,16 +48,36 @@ def calls_of(routine: Routine) -> Iterator[KernelCall]:
             yield from i.segment.calls
 
 
-def _representatives(routine: Routine, opt: Sizes | None, choice: str) -> Weighted:
-    symbols = _symbols(routine)
-    middle = {s.name: _middle(s) for s in symbols} | dict(opt or {})
-    low, top = {s.name: s.lo for s in symbols}, {s.name: _top(s) for s in symbols}
+def _representatives(
+    routine: Routine, clone: Clone, choice: str, buckets: Sequence[Bucket]
+) -> Weighted:
+    """The sizes of a clone; those of a fallback are in none of the buckets, and may be none."""
     if choice not in CHOICES:
         raise unknown_name("choice of sizes", choice, CHOICES)
-    if choice == "bounds":
-        return [(sizes, 1.0) for sizes in (low, middle, top) if _is_legal(routine, sizes)]
-    legal = (sizes for sizes in (middle, top) if _is_legal(routine, sizes))
-    return [(sizes, 1.0) for sizes in itertools.islice(legal, 1)]
+    symbols, others = _symbols(routine), buckets if clone is WHOLE else ()
+    beyond = {
+        s.name: max((b[s.name][1] or 0 for b in others if s.name in b), default=0) for s in symbols
+    }
+    low, top = (
+        {s.name: _low(s) for s in symbols},
+        {s.name: _top(s, beyond[s.name]) for s in symbols},
+    )
+    middle = {s.name: _middle(s) for s in symbols} | dict(clone.opt or {})
+    asked = (low, middle, top) if choice == "bounds" else (middle, top)
+    legal = (
+        (sizes, 1.0)
+        for sizes in asked
+        if not any(_is_in(b, sizes) for b in others) and _is_legal(routine, sizes)
+    )
+    return list(itertools.islice(legal, None if choice == "bounds" else 1))
+
+
+def _is_in(bucket: Bucket, sizes: Sizes) -> bool:
+    """Whether a bucket holds sizes; one of other symbols does not."""
+    return all(
+        n in sizes and lo <= sizes[n] and (hi is None or sizes[n] < hi)
+        for n, (lo, hi) in bucket.items()
+    )
 
 
 def _once_each(routine: Routine, judged: Weighted) -> Weighted:
@@ -85,12 +107,17 @@ def _symbols(routine: Routine) -> list[Symbol]:
     return list({s.name: s for p in routine.params for s in p.type.symbols()}.values())
 
 
-def _top(symbol: Symbol) -> int:
-    return max(2 * symbol.lo, OPEN_TOP) if symbol.hi is None else symbol.hi
+def _low(symbol: Symbol) -> int:
+    return max(symbol.lo, 1)  # nothing is to be timed at 0
+
+
+def _top(symbol: Symbol, beyond: int = 0) -> int:
+    """Its bound; where it has none, a size that is `beyond` all buckets, too."""
+    return max(2 * symbol.lo, 2 * beyond, OPEN_TOP) if symbol.hi is None else symbol.hi
 
 
 def _middle(symbol: Symbol) -> int:
-    return round(math.sqrt(max(symbol.lo, 1) * _top(symbol)))
+    return round(math.sqrt(_low(symbol) * _top(symbol)))
 
 
 def _shared_out(

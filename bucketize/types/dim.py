@@ -84,7 +84,7 @@ class Symbol(Symbolic):
     """A named extent with inclusive bounds; `hi=None` is unbounded."""
 
     name: str
-    lo: int = 1
+    lo: int = 0
     hi: int | None = None
 
     def __str__(self) -> str:
@@ -250,7 +250,7 @@ def _floor_divide(a: Dim, b: Dim) -> Dim:
     if len(divisor) > 1:
         return term("//", a, b)
     exact, left = _split(a, *divisor[0])
-    return exact if _is_small(left, b) else exact + _quotient(left, b)
+    return exact if left == 0 or _is_small(left, b) else exact + _quotient(left, b)
 
 
 def _check_divisor(a: Dim, b: Dim) -> None:

@@ -6,6 +6,7 @@ Everybody imports these from `bucketize.types`.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -173,7 +174,7 @@ FUNCTIONS["broadcast"] = DimFunction(
 
 def _is_never_one(dim: Dim) -> bool:
     lo, hi = bounds(dim)
-    return lo > 1 or hi == 0
+    return lo > 1 or hi == 0 or (isinstance(dim, Expr) and math.gcd(*(c for _, c in dim.terms)) > 1)
 
 
 def _pad_left(shape: Shape, rank: int) -> Shape:
