@@ -263,9 +263,9 @@ def shown_confirmed(confirmed: pd.DataFrame) -> str:
     rows = [
         {
             "function": row["function"],
-            "not on default": row["chosen"],
+            "tuned kernels": row["chosen"],
             "arrangement": row["arrangement"],
-            "by default": f"{row['ratio']:.3f}",
+            "vs default": f"{row['ratio']:.3f}",
             "95 %": f"{row['ratio_low']:.3f} to {row['ratio_high']:.3f}" if paid else "",
         }
         for row, paid in zip(confirmed.to_dict("records"), pays, strict=True)

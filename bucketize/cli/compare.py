@@ -24,10 +24,12 @@ if TYPE_CHECKING:
 
 UNTUNED = "untuned"
 DEFAULTS = (None, "default", "float32", 1)  # of options that `tune` has, too
-HOW = """by: latency by that of the other in the same round; the median, and half the distance of
-the quartiles, expected over the shapes. Where the quartiles hold 1: same. tuned: kernels on a
-schedule of the log / in clones that were tuned / that have a choice. worst: the shape that is
-furthest from the oracle."""
+MODULES = {UNTUNED: "no buckets, untuned", "none": "no buckets, tuned"}
+"""How those that are no dispatchers are called in a table."""
+HOW = """vs: latency divided by that of the other in the same round, below 1 is faster; the median,
+and half the distance of the quartiles, expected over the shapes. Where the quartiles hold 1: same.
+tuned: kernels on a schedule of the log / in clones that were tuned / that have a choice. worst: the
+shape that is furthest from the oracle."""
 
 
 def dispatchers_of(
@@ -147,11 +149,11 @@ def shown_trade(latency: pd.DataFrame, cost: pd.DataFrame) -> str:
         untuned, oracle = (trade.iloc[i] for trade in beside)
         rows.append(
             {
-                "dispatcher": row["dispatcher"],
+                "dispatcher": MODULES.get(row["dispatcher"], row["dispatcher"]),
                 "clones": row["clones"],
                 **shown_cost(row),
-                "by untuned": f"{shown_ratio(untuned)} {verdict(untuned)}",
-                "by oracle": shown_ratio(oracle),
+                "vs untuned": f"{shown_ratio(untuned)} {verdict(untuned)}",
+                "vs oracle": shown_ratio(oracle),
                 "worst": f"{oracle['worst_slowdown']:.2f} {oracle['worst_shape']}",
             }
         )

@@ -253,13 +253,13 @@ def shown(trade: pd.DataFrame) -> str:
             "clones": row["clones"],
             "compile": f"{row['compile_s']:.1f} s",
             "weights": f"{row['weight_mib']:.0f} MiB",
-            f"by {PLAIN}": f"{shown_ratio(row)} {judged(row)}",
+            f"vs {PLAIN}": f"{shown_ratio(row)} {judged(row)}",
         }
         for row in records(trade)
     ]
     for row in rows:
         if row["module"] == PLAIN:  # it is told by itself
-            row[f"by {PLAIN}"] = ""
+            row[f"vs {PLAIN}"] = ""
     return table(rows)
 
 
