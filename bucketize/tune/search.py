@@ -35,9 +35,9 @@ class Proposal:
 
     implementation: Implementation
     source: Source
-    expected_ratio: float | None = None
+    expected_ratio: float | None = field(default=None, compare=False)
     """Of latency to the default's, by the surrogate."""
-    expected_gain: float | None = None
+    expected_gain: float | None = field(default=None, compare=False)
     """By how much it is expected to be below the best so far, as a share of its latency."""
 
 
