@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -182,11 +182,6 @@ def found_boxes(found: Any) -> Any:
     return tuple(found[0][name] for name in DETECTED)
 
 
-def found_masks(found: Any) -> Any:
-    """The same, and which of the pixels are its."""
-    return (*found_boxes(found), found[0]["masks"])
-
-
 def detector(name: str) -> Architecture:
     """A model that finds boxes in an image."""
     make = partial(untrained, "detection", name)
@@ -272,9 +267,6 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     ),
     "ssdlite": detector("ssdlite320_mobilenet_v3_large"),
     "fasterrcnn": detector("fasterrcnn_mobilenet_v3_large_320_fpn"),
-    "maskrcnn": replace(
-        detector("maskrcnn_resnet50_fpn"), take=found_masks, outputs=(*DETECTED, "masks")
-    ),
     "crnn": Architecture(
         partial(reader, "LSTM"),
         {"x": Input(("N", 1, 32, "W"))},
