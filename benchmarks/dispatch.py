@@ -18,7 +18,7 @@ def main() -> None:
     start = time.perf_counter()
     dispatched = dispatch(module, log_dispatcher)
     seconds = time.perf_counter() - start
-    print(f"{len(dispatched.functions) - 1} buckets in {seconds:.2f} s")
+    print(f"{len(dispatched.clones)} buckets in {seconds:.2f} s")
 
 
 if __name__ == "__main__":
