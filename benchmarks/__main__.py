@@ -15,7 +15,7 @@ from bucketize.cli.group import Group
 
 NAMES = (
     *("dispatch", "clones", "overhead", "newshape", "memory", "startup", "load"),
-    *("threads", "contexts", "replay", "predict"),
+    *("threads", "contexts", "replay", "predict", "scale"),
 )
 LONG = (
     *("bench", "grids", "payoff", "constants", "transfer"),

@@ -24,7 +24,7 @@ def main() -> None:
     start = time.perf_counter()
     dispatched = dispatch(module, log_dispatcher)
     taken = time.perf_counter() - start
-    print(f"{len(dispatched.functions) - 1} buckets in {taken:.2f} s")
+    print(f"{len(dispatched.clones)} buckets in {taken:.2f} s")
 
 
 def quick() -> list[Figure]:

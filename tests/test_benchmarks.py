@@ -22,6 +22,7 @@ from benchmarks import (
     overhead,
     payoff,
     predict,
+    scale,
     threads,
     transfer,
 )
@@ -188,6 +189,15 @@ def test_overhead(monkeypatch: Patch, capsys: Output) -> None:
 def test_the_dispatch_of_four_axes(capsys: Output) -> None:
     dispatch.main()
     assert capsys.readouterr().out.startswith("6561 buckets in ")
+
+
+def test_a_node_of_a_large_file_has_its_cost(capsys: Output) -> None:
+    scale.main.main(["-n", "40", "-n", "20"], standalone_mode=False)
+    head, *rows = capsys.readouterr().out.splitlines()
+    assert head.split() == ["nodes", "import_s", "compile_s", "import_ms", "compile_ms", "growth"]
+    assert [row.split()[0] for row in rows] == ["20", "40"]
+    before, after = {"nodes": 10, "import_s": 1, "compile_s": 3}, {"nodes": 20, "import_s": 4}
+    assert scale.growth(before, after | {"compile_s": 12}) == pytest.approx(2)
 
 
 def test_tests_of_onnx_are_counted(monkeypatch: Patch, capsys: Output) -> None:

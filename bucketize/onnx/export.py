@@ -100,6 +100,8 @@ class _Export:
     derived: dict[tuple[Const, str], Const] = field(default_factory=dict)
     callees: dict[str, _Callee] = field(default_factory=dict)
     """By their names in the module, those first that others call."""
+    identifiers: set[str] = field(default_factory=set)
+    """Their names in the model."""
     entered: list[str] = field(default_factory=list)
     """The functions that are being written, each called by the one before."""
     faults: dict[str, dict[str, None]] = field(default_factory=dict)
@@ -164,10 +166,10 @@ class _Export:
 
     def _identifier(self, name: str) -> str:
         """`main_N_2_3` for `main[N=2..3]`: names in ONNX are those of C."""
-        taken = {c.proto.name for c in self.callees.values()}
         name = re.sub(r"\W+", "_", name).strip("_")
-        while name in taken:
+        while name in self.identifiers:
             name += "_"
+        self.identifiers.add(name)
         return name
 
     def _scope(self, fn: Function, initializers: list[TensorProto] | None) -> Scope:
