@@ -9,8 +9,9 @@ ONLY   ?=
 BENCH  ?= --tune 60 -d log
 TARGET ?= $(BUCKETIZE_TARGET)
 
-# What `make check` tries: laws over all ops and layers, the way of a model, of a call and of a log.
-CHECK  := layers types text dispatch transforms
+# What `make check` tries: the laws, then the way of a model, of a call and of a log.
+CHECK  := layers types text ir op_laws semantics dispatch dispatchers decision bounds transforms verify \
+          onnx plan runtime course rounds save log search choice confirm
 
 export BUCKETIZE_TARGET := $(TARGET)
 

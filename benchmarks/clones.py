@@ -77,7 +77,7 @@ def quick() -> list[Figure]:
     """All clones of resnet18 compiled, in several processes."""
     needs("psutil")
     run(EAGER, "log")  # kernels into the cache
-    clones, taken, rss, kernels, _ = zip(*(run(EAGER, "log") for _ in range(3)), strict=True)
+    clones, taken, rss, kernels, _ = zip(*(run(EAGER, "log") for _ in range(2)), strict=True)
     what = f"resnet18, {clones[0]:.0f} clones"
     return [
         Figure.of(f"{what}, compiled with kernels cached", "s", taken),
