@@ -7,13 +7,12 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeAlias
 
-from bucketize.dispatch.bucket import Bucket
 from bucketize.errors import ShapeError, TuneError, TypeRelError, unknown_name
 from bucketize.ir import Clone, specialise
 from bucketize.lower.price import Weighted
 from bucketize.program.instruction import KernelCall, RunSegment, instructions
 from bucketize.program.program import Routine
-from bucketize.types import Sizes, Symbol
+from bucketize.types import Interval, Sizes, Symbol
 
 Traffic: TypeAlias = Sequence[Sizes | tuple[Sizes, float]]  # of weight 1 where none is given
 
@@ -49,7 +48,7 @@ def calls_of(routine: Routine) -> Iterator[KernelCall]:
 
 
 def _representatives(
-    routine: Routine, clone: Clone, choice: str, buckets: Sequence[Bucket]
+    routine: Routine, clone: Clone, choice: str, buckets: Sequence[Mapping[str, Interval]]
 ) -> Weighted:
     """The sizes of a clone; those of a fallback are in none of the buckets, and may be none."""
     if choice not in CHOICES:
@@ -72,7 +71,7 @@ def _representatives(
     return list(itertools.islice(legal, None if choice == "bounds" else 1))
 
 
-def _is_in(bucket: Bucket, sizes: Sizes) -> bool:
+def _is_in(bucket: Mapping[str, Interval], sizes: Sizes) -> bool:
     """Whether a bucket holds sizes; one of other symbols does not."""
     return all(
         n in sizes and lo <= sizes[n] and (hi is None or sizes[n] < hi)
