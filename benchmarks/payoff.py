@@ -149,7 +149,7 @@ def _shown(found: Sequence[float]) -> str:
 
 def quick() -> list[Figure]:
     """Mlp at one size, tuned for some seconds, in one process."""
-    bounds, sizes = {"N": (1, 64)}, {"N": 22}
+    bounds, sizes = {"N": (16, 31)}, {"N": 22}
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "mlp.csv"
         apart(tuned, "mlp", bounds, log, 8.0)

@@ -21,7 +21,7 @@ from benchmarks.figure import Figure
 from bucketize import zoo
 from bucketize.ir import Module
 
-UNTIL, QUICK_UNTIL = 0.01, 0.05
+UNTIL = 0.01
 Sizes = Sequence[Mapping[str, int]]
 Bounds = Mapping[str, tuple[int, int]]
 
@@ -75,9 +75,9 @@ def main() -> None:
         print(f"{name:30}{cells}  {by}", flush=True)
 
 
-def tuned(job: Job, log: Path, until: float = UNTIL) -> int:
+def tuned(job: Job, log: Path) -> int:
     """Tune until nothing is worth a trial, and count them."""
-    rows = bucketize.tune(job.module(), log=log, sizes=job.sizes, until=until, trials=10**6)
+    rows = bucketize.tune(job.module(), log=log, sizes=job.sizes, until=UNTIL, trials=10**6)
     return trials(rows)
 
 
@@ -92,11 +92,11 @@ def trials(rows: pd.DataFrame) -> int:
 
 
 def quick() -> list[Figure]:
-    """Two small neighbours, until less is worth a trial."""
+    """Two small neighbours."""
     first, second = (Job("mlp", {"N": (1, n)}, [{"N": n}]) for n in (4, 8))
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log.csv"
-        one, two = (tuned(job, log, QUICK_UNTIL) for job in (first, second))
+        one, two = (tuned(job, log) for job in (first, second))
     return [
         Figure.of("trials of mlp at N=4", "trials", [one]),
         Figure.of("then at N=8", "trials", [two]),
