@@ -114,7 +114,7 @@ def _reshape_padding(_arg: int, axis: int, x: Shape, *, newshape: Shape, **_: An
     shape=_reshape_shape,
     padding=_reshape_padding,
     value=True,
-    unranked=lambda _, newshape: newshape,
+    unranked=lambda _, newshape, **__: newshape,
     example="float32[B, S, 6] {newshape=(B, S, 2, 3)}; float32[B, S, 6] {newshape=(B*S, 6)}; "
     "float32[B, S, 2, 3] {newshape=(1, B, S, 6)}; float32[B, S] {newshape=(S, B)}; "
     "int64[2, 3] {newshape=(6,)}; int64[1] {newshape=()}; float32[N, N, 2] {newshape=(N, 2*N)}; "
