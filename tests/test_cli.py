@@ -262,7 +262,10 @@ def test_show_tells_scripts(run: Run, net: str) -> None:
         "symbols": {"N": [0, None]},
         "whole": [],
         "clones": ["main[N=1]", "main[N=2..]"],
-        "decisions": ["if N < 2:", "  main[N=1]", "else:", "  main[N=2..]"],
+        "decisions": [
+            *("if N < 1:", "  error: no bucket", "else:"),
+            *("  if N < 2:", "    main[N=1]", "  else:", "    main[N=2..]"),
+        ],
     }
 
 
