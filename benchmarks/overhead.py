@@ -64,7 +64,7 @@ def main() -> None:
     (decide,) = (i for i in exe.routines["main"].code.instructions if isinstance(i, Decide))
     sizes = {"H": 200, "W": 3}
     cost = microseconds(lambda: decide.leaf(sizes), 20000)
-    print(f"the decision among {len(decide.leaves)} clones: {cost:.2f} us")
+    print(f"the decision among {len(exe.program.clones)} clones: {cost:.2f} us")
 
 
 def _two_axes() -> tuple[Any, Any, Any]:

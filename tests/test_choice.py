@@ -309,7 +309,7 @@ Bound = tuple[int, int | None]
     ("theirs", "ours", "told"),
     [
         ((1, 16), (1, 32), "for N=1..16, not for N=1..32, so none is used; give the same bounds"),
-        ((2, None), (1, None), r"for N=2\.\., not for symbols without bounds"),
+        ((2, None), (0, None), r"for N=2\.\., not for symbols without bounds"),
         ((4, 4), (1, 16), "for symbols without bounds, not for N=1..16"),
     ],
 )

@@ -308,10 +308,13 @@ def test_show_tells_scripts(run: Run, net: str) -> None:
     assert told == {
         "inputs": {"x": "float32[N, 16]"},
         "outputs": ["float32[N, 8]"],
-        "symbols": {"N": [1, None]},
+        "symbols": {"N": [0, None]},
         "whole": [],
         "clones": ["main[N=1]", "main[N=2..]"],
-        "decisions": ["if N < 2:", "  main[N=1]", "else:", "  main[N=2..]"],
+        "decisions": [
+            *("if N < 1:", "  error: no bucket", "else:"),
+            *("  if N < 2:", "    main[N=1]", "  else:", "    main[N=2..]"),
+        ],
     }
 
 
@@ -499,7 +502,7 @@ def test_compile_tells_scripts(run: Run, net: str, tmp_path: Path) -> None:
         "bytes": (tmp_path / "a.bkt").stat().st_size,
         "inputs": {"x": "float32[N, 16]"},
         "outputs": {"y": "float32[N, 8]"},
-        "symbols": {"N": [1, None]},
+        "symbols": {"N": [0, None]},
         "run": "bucketize run a.bkt --at N=1",
     }
     static = json.loads(run("compile", net, "--dim", "N=3", "-o", "b.bkt", "--json").stdout)

@@ -537,7 +537,7 @@ def test_what_types_leave_open_is_checked_at_run_time() -> None:
     with pytest.raises(TypeRelError, match=r"\[2, 5\] has 10 elements, not 12 as \[4, 3\]") as e:
         exe.run(random(2, 5))
     assert e.value.notes == (
-        "in reshape(float32[2, 5]) {'newshape': (4, 3)}",
+        "in reshape(float32[2, 5]) {'newshape': (4, 3), 'allow_zero': True}",
         "at K=5: 2*K and 12 must be equal, got 10 and 12",
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 from bucketize.errors import ShapeError, TuneError, TypeRelError, unknown_name
@@ -54,13 +54,8 @@ def _representatives(
     if choice not in CHOICES:
         raise unknown_name("choice of sizes", choice, CHOICES)
     symbols, others = _symbols(routine), buckets if clone is WHOLE else ()
-    beyond = {
-        s.name: max((b[s.name][1] or 0 for b in others if s.name in b), default=0) for s in symbols
-    }
-    low, top = (
-        {s.name: _low(s) for s in symbols},
-        {s.name: _top(s, beyond[s.name]) for s in symbols},
-    )
+    low = {s.name: _low(s) for s in symbols}
+    top = {s.name: _top(s, (b[s.name][1] for b in others if s.name in b)) for s in symbols}
     middle = {s.name: _middle(s) for s in symbols} | dict(clone.opt or {})
     asked = (low, middle, top) if choice == "bounds" else (middle, top)
     legal = (
@@ -110,8 +105,9 @@ def _low(symbol: Symbol) -> int:
     return max(symbol.lo, 1)  # nothing is to be timed at 0
 
 
-def _top(symbol: Symbol, beyond: int = 0) -> int:
-    """Its bound; where it has none, a size that is `beyond` all buckets, too."""
+def _top(symbol: Symbol, ends: Iterable[int | None] = ()) -> int:
+    """Its bound; where it has none, a size beyond the ends of buckets."""
+    beyond = max((end or 0 for end in ends), default=0)
     return max(2 * symbol.lo, 2 * beyond, OPEN_TOP) if symbol.hi is None else symbol.hi
 
 
