@@ -12,9 +12,11 @@ import pandas as pd
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 import bucketize
+from benchmarks.figure import Figure
 from bucketize.cli.table import records, table
 
 SIZES = (5_000, 10_000, 20_000, 40_000)  # of nodes
+QUICK = 5_000
 WIDTH = 8
 LAYER = ("MatMul", "Add", "Relu", "Softmax", "Sigmoid")
 
@@ -71,6 +73,17 @@ def chain(size: int) -> ModelProto:
     )
     graph = helper.make_graph(nodes, "chain", [x], [y], [weight])
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+
+
+def quick() -> list[Figure]:
+    """A chain, imported and compiled a few times."""
+    rows = [measured(QUICK) for _ in range(3)]
+    return [
+        Figure.of(
+            f"{name.removesuffix('_ms')} of {QUICK:,} nodes", "ms/node", [r[name] for r in rows]
+        )
+        for name in ("import_ms", "compile_ms")
+    ]
 
 
 if __name__ == "__main__":

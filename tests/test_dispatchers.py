@@ -220,7 +220,7 @@ def test_what_dispatch_says_of_a_file_names_it(tmp_path: Path, text: str, messag
     mod = Module({"main": out.function("main", [x], [out.emit(relu, x)])})
     with pytest.raises(DispatchError, match=message) as e:
         dispatch(mod, from_file(path))
-    assert e.value.__notes__ == [f"from dispatcher {path}"]
+    assert e.value.notes == (f"from dispatcher {path}",)
 
 
 def test_a_file_that_is_not_there() -> None:

@@ -160,7 +160,7 @@ def test_an_object_that_lacks_its_function_names_the_file(path: Path) -> None:
     write(path, header, blobs)
     with pytest.raises(KernelError, match="an object file lacks its function renamed_") as caught:
         bucketize.load(path)
-    assert caught.value.__notes__ == [f"in {path}"]
+    assert caught.value.notes == (f"in {path}",)
 
 
 def test_text_of_a_file_does_not_get_into_the_source_of_a_kernel(tmp_path: Path) -> None:
