@@ -74,6 +74,7 @@ def test_what_windows_refuse_at_0_begins_at_1() -> None:
     )
     symbols = imported(graph).main.symbols()
     assert symbols == {"N": Symbol("N"), "H": Symbol("H", 1), "W": Symbol("W", 1)}
+    assert imported(graph, H=(0, None)).main.symbols()["H"] == Symbol("H", 0)
 
 
 def test_what_only_a_branch_relies_on_bounds_no_symbol() -> None:

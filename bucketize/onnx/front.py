@@ -79,25 +79,26 @@ def from_onnx(
     with assumptions() as relied:
         main = translation.function("main", proto.graph, params, {})
     translation.check()
-    return Module({"main": _begun(main, relied)}, names=names)
+    return Module({"main": _begun(main, relied, bounds or {})}, names=names)
 
 
-def _begun(main: Function, relied: Iterable[Assumption]) -> Function:
+def _begun(main: Function, relied: Iterable[Assumption], bounds: Bounds) -> Function:
     """The function, whose open symbols begin at 1 where the types rely on more than 0: windows do.
 
-    Types know more of what is never empty, and 0 would be refused all the same.
+    Types know more of what is never empty, and 0 would be refused all the same. Those that were
+    given `bounds` keep them.
     """
     least: dict[str, Dim] = {}
     for relation, a, b in relied:
-        match list(symbols(a - b)):
-            case [Symbol(name, 0, None)] if relation == ">=" and _is_broken(a, b, {name: 0}):
-                least[name] = Symbol(name, 1)
+        match list(symbols(excess := a - b)):
+            case [Symbol(name, 0, None)] if relation == ">=" and name not in bounds:
+                least |= {name: Symbol(name, 1)} if _is_negative(excess, {name: 0}) else {}
     return specialise(main, least) if least else main
 
 
-def _is_broken(a: Dim, b: Dim, sizes: Sizes) -> bool:
+def _is_negative(dim: Dim, sizes: Sizes) -> bool:
     try:
-        return evaluate(a, sizes) < evaluate(b, sizes)
+        return evaluate(dim, sizes) < 0
     except (TypeRelError, ZeroDivisionError):
         return True
 
