@@ -16,6 +16,7 @@ from bucketize.errors import TypeRelError, UnknownRankError, unknown_name
 from bucketize.types import (
     ANY,
     Dim,
+    Ratio,
     Shape,
     Symbolic,
     TensorType,
@@ -72,6 +73,7 @@ class Op:
     many there are.
     `shape_from_values` maps arrays to a shape, for ops whose shape no dims can tell (nonzero).
     `value` maps types to the elements of the only result as dims, or None where they are not known.
+    `ratio` maps types to the only element of the only result, a float, as a fraction of dims.
     `padding` maps (argument, axis, *shapes) to what must hold of a padded axis.
     `scalar` is the meaning of an elementwise op as an expression over x0, x1, ...
     `static` (of `dyn` ops) maps types whose `reads` are known to the static twin and its
@@ -97,6 +99,7 @@ class Op:
     reads: frozenset[int] = frozenset()
     shape_from_values: Callable[..., Any] | None = None
     value: Callable[..., Shape | None] | None = None
+    ratio: Callable[..., Ratio | None] | None = None
     static: Callable[..., tuple[Op, Attrs] | None] | None = None
     relation: Callable[..., tuple[Type, ...]] | None = None
     unranked: Callable[..., Shape] | None = None
@@ -162,7 +165,12 @@ class Op:
         if shapes is None:
             return tuple(map(UnrankedType, dtypes))
         return tuple(
-            TensorType(dtype, shape, self._known_value(types, dtype, shape, attrs))
+            TensorType(
+                dtype,
+                shape,
+                self._known_value(types, dtype, shape, attrs),
+                self._known_ratio(types, dtype, shape),
+            )
             for dtype, shape in zip(dtypes, shapes, strict=True)
         )
 
@@ -189,6 +197,14 @@ class Op:
             return None
         value = self.value(*types, **attrs)
         return value and tuple(followed(d) if _fits(d, dtype) else ANY for d in value)
+
+    def _known_ratio(
+        self, types: tuple[Type, ...], dtype: np.dtype[Any], shape: Shape
+    ) -> Ratio | None:
+        if self.ratio is None or dtype.kind != "f" or not all(t.is_tensor for t in types):
+            return None
+        made = self.ratio(*types) if product(shape) == 1 else None
+        return made and made.rounded(dtype)
 
     def run_time_shapes(self, *args: Array, **attrs: Any) -> tuple[tuple[int, ...], ...]:
         """The shape function: the same rule read over integers, or over values if it must be."""
@@ -288,6 +304,7 @@ def op(  # noqa: PLR0913  (one name for each rule: a misspelt rule is an error)
     reads: tuple[int, ...] = (),
     shape_from_values: Callable[..., Any] | None = None,
     value: Callable[..., Shape | None] | bool = False,
+    ratio: Callable[..., Ratio | None] | None = None,
     static: Callable[..., tuple[Op, Attrs] | None] | None = None,
     unranked: Callable[..., Shape] | None = None,
     bits: bool = False,
@@ -313,6 +330,7 @@ def op(  # noqa: PLR0913  (one name for each rule: a misspelt rule is an error)
                 reads=frozenset(reads),
                 shape_from_values=shape_from_values,
                 value=by_dims(compute) if value is True else (value or None),
+                ratio=ratio,
                 static=static,
                 unranked=unranked,
                 bits=bits,

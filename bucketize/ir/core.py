@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from bucketize.op import MAX_VALUE, Array, Attrs, Op
-from bucketize.types import AnyDim, Dim, Expr, Symbol, TensorType, Type, symbols
+from bucketize.types import AnyDim, Dim, Expr, Symbol, TensorType, Type, ratio_of, symbols
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -33,11 +33,12 @@ class Const:
     type: TensorType = field(init=False)
 
     def __post_init__(self) -> None:
-        """Type the value, following small integers as dims."""
+        """Type the value, following small integers as dims, and one float as a fraction."""
         v = self.value
         small = v.dtype.kind in "ib" and v.size <= MAX_VALUE
         dims = tuple(map(int, v.reshape(-1))) if small else None
-        object.__setattr__(self, "type", TensorType(v.dtype, v.shape, dims))
+        ratio = ratio_of(v.reshape(-1)[0]) if v.dtype.kind == "f" and v.size == 1 else None
+        object.__setattr__(self, "type", TensorType(v.dtype, v.shape, dims, ratio))
 
     def __repr__(self) -> str:
         return f"const {self.type}"

@@ -226,6 +226,15 @@ def _slice(to: Layouts, b: Binding) -> bool:
     return True
 
 
+def _pad(to: Layouts, b: Binding) -> bool:
+    x, pads = b.args[0], b.attrs["pads"]
+    if x not in to.nhwc or len(pads) != 4:
+        return False
+    turned = tuple(pads[a] for a in to_nhwc(4))
+    to.nhwc[b.out] = to.out.emit(pad, to.nhwc[x], **{**b.attrs, "pads": turned})
+    return True
+
+
 def _resize(to: Layouts, b: Binding) -> bool:
     """Along height and width, which are in the same order in both layouts."""
     x, *told = b.args
@@ -279,6 +288,7 @@ RULES: dict[object, Rule] = {
     reshape: _reshape,
     transpose: _transpose,
     strided_slice: _slice,
+    pad: _pad,
     resize: _resize,
     grid_sample: _grid_sample,
     concat: _concat,

@@ -1,8 +1,9 @@
 """Views move behind elementwise ops, so that these join the kernel of the product before the view.
 
 Exporters lay the rows of a product out flat and give them back their axes before the activation or
-the residual is computed: `op(reshape(x))` becomes `reshape(op(x))`. A convolution along one axis is
-one along two and a `squeeze`: moved behind, it meets the next one's `unsqueeze`. No view is a copy.
+the residual is computed: `op(reshape(x))` becomes `reshape(op(x))`. A convolution or a pool along
+one axis is one along two and a `squeeze`: moved behind, also behind pads and slices, it meets the
+next one's `unsqueeze`. No view is a copy.
 """
 
 from __future__ import annotations
@@ -12,8 +13,22 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from bucketize.ir import STRUCTURAL, Atom, Binding, Builder, Const, Function, rewrite
-from bucketize.ops import conv2d, matmul, reshape, squeeze, unsqueeze
+from bucketize.op import Attrs
+from bucketize.ops import (
+    avg_pool2d,
+    conv2d,
+    matmul,
+    max_pool2d,
+    pad,
+    reshape,
+    squeeze,
+    strided_slice,
+    unsqueeze,
+)
 from bucketize.types import ANY, Shape
+
+IMAGES = (conv2d, max_pool2d, avg_pool2d)
+"""What makes images, which have layouts."""
 
 
 def sink_views(fn: Function) -> Function:
@@ -36,7 +51,7 @@ class _Views:
     made: set[Atom] = field(default_factory=set)
     """Products and convolutions, and what elementwise ops make of them."""
     images: set[Atom] = field(default_factory=set)
-    """Those of convolutions: what joins them has to be constant, else it is laid out anew."""
+    """Those with a layout: what joins them has to be constant, else it is laid out anew."""
     views: dict[Atom, _View] = field(default_factory=dict)
     moved: bool = False
 
@@ -49,21 +64,30 @@ class _Views:
         if back is not None and ANY not in shape and back.of.type.shape == shape:
             self.moved = True
             return (back.of,)
+        if b.op in (pad, strided_slice) and ANY not in shape and args[0] in self.views:
+            view = self.views[args[0]]
+            if view.gone is not None:
+                y = out.emit(b.op, view.of, **_with_axes(b, view.gone))
+                return (self._behind(out, y, shape, view),)
         view = self._read(args, shape) if b.op.scalar is not None and ANY not in shape else None
         if view is None:
             y = out.emit(b.op, *args, **b.attrs)
             self._note(b, args, y)
             return (y,)
         y = out.emit(b.op, *(self._beside(out, a, shape, view) for a in args), **b.attrs)
+        return (self._behind(out, y, shape, view),)
+
+    def _behind(self, out: Builder, y: Atom, shape: Shape, view: _View) -> Atom:
+        """A view moved behind what made `y` of that which it was of."""
         self._join(y, [view.of])
         again = out.emit(reshape, y, newshape=shape)
         self.views[again], self.moved = _View(y, view.gone), True
-        return (again,)
+        return again
 
     def _note(self, b: Binding, args: Sequence[Atom], y: Atom) -> None:
-        if b.op is matmul or b.op is conv2d:
+        if b.op is matmul or b.op in IMAGES:
             self.made.add(y)
-            self.images.update([y] if b.op is conv2d else [])
+            self.images.update([y] if b.op in IMAGES else [])
         elif b.op.scalar is not None:
             self._join(y, args)
         elif b.op in (reshape, squeeze) and args[0] in self.made:
@@ -109,6 +133,16 @@ class _Views:
         for axis in sorted(view.gone):
             full.insert(axis, 1)
         return _reshaped(out, atom, tuple(full))
+
+
+def _with_axes(b: Binding, gone: Sequence[int]) -> Attrs:
+    """The attributes of a pad or a slice of what has the axes `gone`, too, which it leaves."""
+    rank = len(b.out.type.shape) + len(gone)
+    kept = [a for a in range(rank) if a not in gone]
+    if b.op is strided_slice:
+        return {**b.attrs, "axes": tuple(kept[a] for a in b.attrs["axes"])}
+    pads = dict(zip(kept, b.attrs["pads"], strict=True))
+    return {**b.attrs, "pads": tuple(pads.get(a, (0, 0)) for a in range(rank))}
 
 
 def _reshaped(out: Builder, atom: Atom, shape: Shape) -> Atom:

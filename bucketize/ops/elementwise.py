@@ -7,6 +7,7 @@ go through an operator, as in shape arithmetic, it has a value rule.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
 
 import numpy as np
@@ -24,9 +25,12 @@ from bucketize.ops.rules import (
 )
 from bucketize.ops.values import (
     COMPARISONS,
+    RatioRule,
     ValueRule,
     any_of,
+    as_ratio,
     both,
+    by_ratios,
     converted,
     either,
     is_unequal,
@@ -36,7 +40,7 @@ from bucketize.ops.values import (
     quotient,
     remainder,
 )
-from bucketize.types import maximum, minimum
+from bucketize.types import Ratio, maximum, minimum
 from bucketize.types.number import DType
 
 UNARY = "float32[N, C]; float32[]"
@@ -53,6 +57,7 @@ def elementwise(
     example: str,
     dtype: Callable[..., DType] = same_dtype,
     value: ValueRule | bool = False,  # True: by `compute`, which works on dims as well
+    ratio: RatioRule | None = None,
 ) -> Callable[[Callable[..., Array]], Op]:
     """Declare an operator whose result at an index is `scalar` of its arguments there."""
 
@@ -64,38 +69,41 @@ def elementwise(
             dtype=dtype,
             scalar=scalar,
             value=value,
+            ratio=ratio,
         )(compute)
 
     return declare
 
 
-def unary(scalar: str, example: str = UNARY) -> Callable[[Callable[..., Array]], Op]:
+def unary(
+    scalar: str, example: str = UNARY, ratio: RatioRule | None = None
+) -> Callable[[Callable[..., Array]], Op]:
     """Declare an elementwise operator on one tensor of floats."""
-    return elementwise(scalar, example, floats)
+    return elementwise(scalar, example, floats, ratio=ratio)
 
 
 # --- arithmetic ----------------------------------------------------------------------------------
 
 
-@elementwise("x0 + x1", f"{BINARY}; {INTEGERS}", value=True)
+@elementwise("x0 + x1", f"{BINARY}; {INTEGERS}", value=True, ratio=by_ratios(operator.add))
 def add(x: Array, y: Array) -> Array:
     """`x` plus `y`."""
     return x + y
 
 
-@elementwise("x0 - x1", f"{BINARY}; {INTEGERS}", numbers, value=True)
+@elementwise("x0 - x1", f"{BINARY}; {INTEGERS}", numbers, value=True, ratio=by_ratios(operator.sub))
 def sub(x: Array, y: Array) -> Array:
     """`x` minus `y`."""
     return x - y
 
 
-@elementwise("x0 * x1", f"{BINARY}; {INTEGERS}", value=True)
+@elementwise("x0 * x1", f"{BINARY}; {INTEGERS}", value=True, ratio=by_ratios(operator.mul))
 def mul(x: Array, y: Array) -> Array:
     """`x` times `y`."""
     return x * y
 
 
-@elementwise("x0 / x1", BINARY, floats)
+@elementwise("x0 / x1", BINARY, floats, ratio=by_ratios(operator.truediv))
 def div(x: Array, y: Array) -> Array:
     """`x` divided by `y`, both floats."""
     return x / y
@@ -163,7 +171,7 @@ def maximum_(x: Array, y: Array) -> Array:
     return np.maximum(x, y)
 
 
-@elementwise("-x0", f"{UNARY}; int64[N]", numbers, value=True)
+@elementwise("-x0", f"{UNARY}; int64[N]", numbers, value=True, ratio=by_ratios(operator.neg))
 def neg(x: Array) -> Array:
     """`x` with the other sign."""
     return -x
@@ -227,13 +235,13 @@ def tanh(x: Array) -> Array:
     return np.tanh(x)
 
 
-@unary("floor(x0)")
+@unary("floor(x0)", ratio=by_ratios(Ratio.floor))
 def floor(x: Array) -> Array:
     """The greatest whole number that is not above `x`."""
     return np.floor(x)
 
 
-@unary("ceil(x0)")
+@unary("ceil(x0)", ratio=by_ratios(Ratio.ceil))
 def ceil(x: Array) -> Array:
     """The least whole number that is not below `x`."""
     return np.ceil(x)
@@ -346,6 +354,7 @@ def where(c: Array, x: Array, y: Array) -> Array:
     'int64[N] in [100, 400) {dtype="int8"}',
     named_dtype,
     converted,
+    as_ratio,
 )
 def cast(x: Array, *, dtype: str) -> Array:
     """`x` as another dtype; floats are cut towards zero."""

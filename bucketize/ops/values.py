@@ -8,7 +8,7 @@ import numpy as np
 
 from bucketize.op import by_dims
 from bucketize.ops.rules import at_least, same
-from bucketize.types import ANY, Dim, Shape, TensorType, maximum, rely_on_least
+from bucketize.types import ANY, Dim, Ratio, Shape, TensorType, maximum, rely_on_least
 
 ValueRule = Callable[..., Shape | None]
 
@@ -20,9 +20,28 @@ def per_element(rule: Callable[..., Dim]) -> ValueRule:
 
 def converted(x: TensorType, *, dtype: str) -> Shape | None:
     """The value rule of casts: as a truth value a dim is whether it is 0."""
-    if x.value is None or np.dtype(dtype) != np.bool_:
-        return x.value
-    return tuple(is_unequal(d, 0) for d in x.value)
+    value = (x.ratio.truncated(),) if x.ratio else x.value
+    if value is None or np.dtype(dtype) != np.bool_:
+        return value
+    return tuple(is_unequal(d, 0) for d in value)
+
+
+RatioRule = Callable[..., Ratio | None]
+
+
+def by_ratios(rule: RatioRule) -> RatioRule:
+    """The ratio rule that applies `rule` to the one element of each argument."""
+
+    def ratio(*types: TensorType) -> Ratio | None:
+        elements = [t.ratio for t in types]
+        return None if None in elements else rule(*elements)
+
+    return ratio
+
+
+def as_ratio(x: TensorType) -> Ratio | None:
+    """The ratio rule of casts: a dim is a fraction, over 1."""
+    return Ratio(x.value[0]) if x.value else x.ratio
 
 
 def quotient(a: Dim, b: Dim) -> Dim:

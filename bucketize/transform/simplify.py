@@ -15,6 +15,7 @@ from bucketize.transform.fold_if import fold_if
 from bucketize.transform.fold_loop import fold_loop
 from bucketize.transform.fold_sequence import fold_sequence
 from bucketize.transform.hoist import hoist
+from bucketize.transform.identity import drop_identities
 
 Transform: TypeAlias = Callable[[Function], Function]
 Pipeline: TypeAlias = Mapping[str, Transform]
@@ -24,6 +25,7 @@ SIMPLIFY: Pipeline = {
     "fold_loop": fold_loop,
     "fold_sequence": fold_sequence,
     "dynamic_to_static": dynamic_to_static,
+    "drop_identities": drop_identities,
     "fold_constant": fold_constant,
     "hoist": hoist,
     "cse": cse,

@@ -8,10 +8,13 @@ from typing import NamedTuple, TypeAlias
 
 from bucketize.errors import BucketizeError
 from bucketize.ir import CALL, IF, LOOP, Atom, Binding, Const, Function, all_bindings, specialise
+from bucketize.ops.elementwise import cast
 from bucketize.ops.rules import text
 from bucketize.transform.simplify import simplify
-from bucketize.types import ANY, AnyDim, Dim, Symbol, Type, UnrankedType, terms_of
+from bucketize.types import ANY, AnyDim, Dim, Symbol, Type, UnrankedType, symbols, terms_of
 
+FLOATS = 1 << 20
+"""A size up to which arithmetic in float32 is followed, if it divides by small numbers only."""
 Makers: TypeAlias = dict[Atom, Binding]
 """By what they make."""
 Reason: TypeAlias = tuple[str, str]
@@ -140,7 +143,8 @@ def bounds_that_help(fn: Function) -> Iterator[tuple[Symbol, int]]:
     """Symbols without an upper bound, each as bounded, by which fewer operators stay dynamic.
 
     The bounds that are tried are those that the model cuts an extent at, as a table of positions
-    does; beside each how many operators of a simplified function it makes static.
+    does, and one up to which floats hold an extent that it computes with; beside each how many
+    operators of a simplified function it makes static.
     """
     before = len(list(stayed_dynamic(fn)))
     if not before:
@@ -156,7 +160,10 @@ def bounds_that_help(fn: Function) -> Iterator[tuple[Symbol, int]]:
 
 
 def _cuts(fn: Function) -> dict[Symbol, int]:
-    """By symbol without an upper bound the least size that an extent is cut at: `min(S, 512)`."""
+    """By symbol without an upper bound the least size that an extent is cut at: `min(S, 512)`.
+
+    Or else `FLOATS`, where it is computed with as a float.
+    """
     types = [o.type for b in all_bindings(fn) for o in b.outs if o.type.is_tensor]
     dims: set[Dim] = {d for t in types for d in (*t.axes, *(t.value or ()))}
     cuts: dict[Symbol, int] = {}
@@ -164,4 +171,11 @@ def _cuts(fn: Function) -> dict[Symbol, int]:
         match sorted(each.args, key=lambda d: isinstance(d, int)):
             case [Symbol(hi=None) as symbol, int(most)] if most > symbol.lo:
                 cuts[symbol] = min(most, cuts.get(symbol, most))
-    return cuts
+    return dict.fromkeys(_open_floats(fn), FLOATS) | cuts
+
+
+def _open_floats(fn: Function) -> Iterator[Symbol]:
+    """Symbols without an upper bound that become floats, which do not hold every size."""
+    for b in all_bindings(fn):
+        if b.op is cast and b.out.type.dtype.kind == "f" and b.is_ranked:
+            yield from (s for d in b.args[0].type.value or () for s in symbols(d) if s.hi is None)

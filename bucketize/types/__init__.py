@@ -27,6 +27,7 @@ from bucketize.types.dim import (
     terms_of,
     total,
 )
+from bucketize.types.ratio import Ratio, ratio_of
 from bucketize.types.relation import (
     Assumption,
     assumptions,
@@ -67,6 +68,7 @@ __all__ = [
     "Interval",
     "OptionalType",
     "Profile",
+    "Ratio",
     "SequenceType",
     "Shape",
     "Sizes",
@@ -93,6 +95,7 @@ __all__ = [
     "minimum",
     "positive",
     "product",
+    "ratio_of",
     "rely_on_least",
     "show_interval",
     "substitute",

@@ -10,6 +10,7 @@ import numpy as np
 
 from bucketize.errors import TypeRelError, UnknownRankError
 from bucketize.types.dim import ANY, Dim, Shape, Symbol, symbols
+from bucketize.types.ratio import Ratio
 from bucketize.types.relation import join, meet, substitute
 
 DimRule = Callable[[Dim, Dim], Dim]
@@ -72,11 +73,15 @@ class Type:
 
 @dataclass(frozen=True, slots=True)
 class TensorType(Type):
-    """A dtype and a shape; `value` holds the elements of a small integer tensor known as dims."""
+    """A dtype and a shape; `value` holds the elements of a small integer tensor known as dims.
+
+    `ratio` is the only element of a tensor of floats, where shape arithmetic goes through it.
+    """
 
     dtype: np.dtype[Any]
     shape: Shape
     value: Shape | None = None
+    ratio: Ratio | None = None
 
     def __str__(self) -> str:
         return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
@@ -108,7 +113,9 @@ class TensorType(Type):
     def substitute(self, env: Mapping[str, Dim]) -> TensorType:
         """The type with the symbols that `env` names replaced, in shape and value."""
         value = self.value and tuple(substitute(d, env) for d in self.value)
-        return TensorType(self.dtype, tuple(substitute(d, env) for d in self.shape), value)
+        ratio = self.ratio and self.ratio.substitute(env)
+        shape = tuple(substitute(d, env) for d in self.shape)
+        return TensorType(self.dtype, shape, value, ratio)
 
 
 @dataclass(frozen=True, slots=True)

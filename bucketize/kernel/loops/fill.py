@@ -55,13 +55,15 @@ def _filled(workload: Workload) -> str:
 def _pad_source(workload: Workload) -> str:
     rank, mode = max(len(workload.result.shape), 1), workload.anchor.attrs["mode"]
     s = Source()
-    s(f"w{rank - 1} = 1", *(f"w{a} = w{a + 1} * d{a + 1}" for a in reversed(range(rank - 1))))
+    last = "bits" if mode == "constant" else "inner"
+    s(f"w{rank - 1} = {1 if mode == 'constant' else last}")
+    s(*(f"w{a} = w{a + 1} * d{a + 1}" for a in reversed(range(rank - 1))))
     if mode == "constant":
         _constant_rows(s, workload, rank)
     else:
         _mapped_rows(s, rank, mode)
     names = [f"{name}{a}" for name in ("e", "d", "b") for a in range(rank)]
-    return kernel_text(f"pad: {mode}", workload, s, [*names, "bits"], moved=(0,))
+    return kernel_text(f"pad: {mode}", workload, s, [*names, last], moved=(0,))
 
 
 def _constant_rows(s: Source, workload: Workload, rank: int) -> None:
@@ -78,15 +80,27 @@ def _constant_rows(s: Source, workload: Workload, rank: int) -> None:
 
 
 def _mapped_rows(s: Source, rank: int, mode: str) -> None:
+    """Rows of `inner` elements at each place of the last axis: what is inside is one run of x."""
+
     def mapped(a: int, index: str) -> list[str]:
         return [f"k = {index} - b{a}", *(line.format(k="k", d=f"d{a}") for line in INDEX[mode])]
 
-    with s.pieces([f"e{a}" for a in range(rank)]):
+    last = rank - 1
+    s(f"row = e{last} * inner", f"begins = b{last} * inner", f"ends = begins + d{last} * inner")
+    with s.pieces([*(f"e{a}" for a in range(last)), "row"]):
         s("p = 0")
-        for a in range(rank - 1):
+        for a in range(last):
             s(*mapped(a, f"c{a}"), f"p += k * w{a}")
-        with s.loops(t="m"):
-            s(*mapped(rank - 1, "j + t"), "y[i + t] = x0[p + k]")
+        s("left = least(greatest(begins - j, 0), m)", "right = least(greatest(ends - j, 0), m)")
+        for outside in ("left", "right, m"):
+            with s.loops(t=outside):
+                s(
+                    *mapped(last, "(j + t) // inner"),
+                    "y[i + t] = x0[p + k * inner + (j + t) % inner]",
+                )
+        s("p += j - begins")
+        with s.loops(t="left, right"):
+            s("y[i + t] = x0[p + t]")
 
 
 def _pad_launch(workload: Workload, shapes: Shapes) -> Launch:
@@ -94,10 +108,11 @@ def _pad_launch(workload: Workload, shapes: Shapes) -> Launch:
     rank = max(len(out), 1)
     axes = [(e, d, lo) for e, d, (lo, _) in zip(out, x, attrs["pads"], strict=True)]
     if attrs["mode"] == "constant":
-        axes = _merged(axes)
+        axes, last = _merged(axes), bits_of(attrs["value"], workload.result.dtype)
+    else:
+        axes, last = _apart(axes)
     axes = [(1, 1, 0)] * (rank - len(axes)) + axes
-    bits = bits_of(attrs["value"], workload.result.dtype) if attrs["mode"] == "constant" else 0
-    dims = (*(n for column in zip(*axes, strict=True) for n in column), bits)
+    dims = (*(n for column in zip(*axes, strict=True) for n in column), last)
     return Launch(dims, product(out), GRAIN, lines=_pad_lines(workload, shapes))
 
 
@@ -118,11 +133,20 @@ def _merged(axes: Sequence[PadAxis]) -> list[PadAxis]:
     return [(e * n, d * n, b * n) for ((e, d, b), *_), n in zip(runs, inner, strict=True)]
 
 
+def _apart(axes: Sequence[PadAxis]) -> tuple[list[PadAxis], Dim]:
+    """Axes up to the last one with pads, and how many elements lie behind each place of that."""
+    padded = [i for i, (extent, size, before) in enumerate(axes) if (extent, before) != (size, 0)]
+    kept = padded[-1] + 1 if padded else 0
+    return [*axes[:kept]], product(extent for extent, _, _ in axes[kept:])
+
+
 def _pad_counts(workload: Workload, at: Loops) -> Counts:
-    rows = math.prod(at.dims[: max(len(workload.result.shape), 1) - 1])
+    rank = max(len(workload.result.shape), 1)
+    rows = math.prod(at.dims[: rank - 1])
     if workload.anchor.attrs["mode"] == "constant":
         return {"row": 3 * rows}
-    return {"row": rows, "lone": at.extent}
+    outside = max(at.dims[rank - 1] - at.dims[2 * rank - 1], 0) * at.dims[-1]
+    return {"row": 4 * rows, "lone": rows * outside}
 
 
 PAD = loop_template("pad", takes(pad), _pad_source, _pad_launch, _pad_counts)

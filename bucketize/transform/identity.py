@@ -1,0 +1,56 @@
+"""Ops that give back what they take: exporters write them where some size would need them.
+
+A pad by nothing, a slice of all, a reshape to the shape that is there would each be a copy, and
+stand between ops that one kernel computes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from bucketize.ir import Atom, Binding, Builder, Function, rewrite
+from bucketize.op import Op
+from bucketize.ops import broadcast_to, concat, pad, reshape, strided_slice, tile, transpose
+from bucketize.ops.rules import same
+
+
+def drop_identities(fn: Function) -> Function:
+    """`fn` without ops that are known to give back their argument, at all sizes."""
+    return rewrite(fn, _argument)
+
+
+def _argument(_out: Builder, b: Binding, args: tuple[Atom, ...]) -> Atom | None:
+    rule = RULES.get(b.op)
+    return args[0] if rule is not None and b.is_ranked and rule(b) else None
+
+
+def _keeps_shape(b: Binding) -> bool:
+    old, new = b.args[0].type.shape, b.out.type.shape
+    return len(old) == len(new) and all(map(same, old, new))
+
+
+def _is_whole(b: Binding) -> bool:
+    return all(s == 1 for s in b.attrs["strides"]) and _keeps_shape(b)
+
+
+def _adds_nothing(b: Binding) -> bool:
+    return all(p == (0, 0) for p in b.attrs["pads"])
+
+
+def _moves_nothing(b: Binding) -> bool:
+    return list(b.attrs["axes"]) == sorted(b.attrs["axes"])
+
+
+def _is_alone(b: Binding) -> bool:
+    return len(b.args) == 1
+
+
+RULES: Mapping[Op, Callable[[Binding], bool]] = {
+    reshape: _keeps_shape,
+    broadcast_to: _keeps_shape,
+    tile: _keeps_shape,
+    strided_slice: _is_whole,
+    pad: _adds_nothing,
+    transpose: _moves_nothing,
+    concat: _is_alone,
+}
