@@ -228,5 +228,5 @@ def test_an_example(name: str) -> None:
         for inputs, message in example.wrong:
             with pytest.raises((ShapeError, TypeRelError)) as caught:
                 run(*inputs)
-            said = caught.value.message.partition(", in ")[0]  # a refusing clone has its notes behind
+            said = caught.value.message.partition(", in ")[0]  # a refusing clone has notes behind
             assert said == message or re.fullmatch(message, said), how

@@ -12,7 +12,7 @@ from onnx_model import parse, run_ort
 
 import bucketize
 from bucketize import ops
-from bucketize.errors import ShapeError, TypeRelError, UnsupportedModelError
+from bucketize.errors import ShapeError, TypeRelError
 from bucketize.interpret import evaluate_module
 from bucketize.ir import FUSED, Builder, Module, Var
 from bucketize.op import OPS, Op
@@ -107,58 +107,6 @@ def test_integers_to_a_power_that_is_none_are_cut() -> None:
         for (got,) in (evaluate_module(mod, **inputs), bucketize.compile(mod).run(**inputs)):
             assert got.dtype == want.dtype
             np.testing.assert_array_equal(got, want)
-
-
-# --- training ------------------------------------------------------------------------------------
-
-DROPS = "(float[N] x, float r, bool t) => (y, m) { y, m = Dropout(x, r, t) }"
-
-
-def test_a_dropout_is_refused_in_the_run_that_may_drop_something() -> None:
-    mod = bucketize.from_onnx(parse(DROPS))
-    exe = bucketize.compile(mod)
-    x = np.arange(5, dtype="f4")
-    for ratio, training in ((0.0, True), (0.5, False)):
-        for y, mask in (
-            exe.run(x, np.float32(ratio), np.array(training)),
-            evaluate_module(mod, x, np.asarray(ratio, "f4"), np.array(training)),
-        ):
-            np.testing.assert_array_equal(y, x)
-            assert mask.all()
-    for run in (exe.run, lambda *a: evaluate_module(mod, *a)):
-        with pytest.raises(TypeRelError, match="training_mode is true: what is dropped is random"):
-            run(x, np.asarray(0.5, "f4"), np.array(True))
-
-
-@pytest.mark.parametrize(
-    "operands",
-    ["<bool t = {1}> { y = Dropout(x, , t) }", "<bool t = {1}> { y = Dropout(x, r, t) }"],
-)
-def test_training_that_is_known(operands: str) -> None:
-    model = parse(f"(float[N] x, float r) => (y) {operands}")
-    if "r, t" not in operands:
-        with pytest.raises(UnsupportedModelError, match="what is dropped is random"):
-            bucketize.from_onnx(model)
-        return
-    exe = bucketize.compile(bucketize.from_onnx(model))
-    np.testing.assert_array_equal(exe.run(X[0], np.float32(0))[0], X[0])
-    with pytest.raises(TypeRelError, match="what is dropped is random"):
-        exe.run(X[0], np.float32(0.1))
-
-
-RANDOM = {
-    "RandomNormal": "RandomNormal<shape = [2]>()",
-    "RandomUniform": "RandomUniform<shape = [2]>()",
-    "RandomNormalLike": "RandomNormalLike(x)",
-    "RandomUniformLike": "Bernoulli(x)",
-    "Multinomial": "Multinomial(x)",
-}
-
-
-@pytest.mark.parametrize("name", RANDOM)
-def test_what_is_random_is_refused_by_name(name: str) -> None:
-    with pytest.raises(UnsupportedModelError, match=f"ai.onnx 22 {name}: no converter"):
-        bucketize.from_onnx(parse(f"(float[N, 3] x) => (y) {{ y = {RANDOM[name]} }}", opset=22))
 
 
 # --- masks and parts -----------------------------------------------------------------------------
