@@ -29,7 +29,6 @@ from bucketize.text.reader import RESERVED
 from bucketize.types import (
     Assumption,
     Dim,
-    Sizes,
     Symbol,
     TensorType,
     assumptions,
@@ -90,15 +89,16 @@ def _begun(main: Function, relied: Iterable[Assumption]) -> Function:
     least: dict[str, Dim] = {}
     for relation, a, b in relied:
         match list(symbols(a - b)):
-            case [Symbol(name, 0, None)] if relation == ">=" and _is_broken(a, b, {name: 0}):
+            case [Symbol(name, 0, None)] if relation == ">=" and _is_broken(a - b, name):
                 least[name] = Symbol(name, 1)
     return specialise(main, least) if least else main
 
 
-def _is_broken(a: Dim, b: Dim, sizes: Sizes) -> bool:
+def _is_broken(spare: Dim, name: str) -> bool:
+    """Whether nothing is left to spare, or nobody can tell what, where its only symbol is 0."""
     try:
-        return evaluate(a, sizes) < evaluate(b, sizes)
-    except (TypeRelError, ZeroDivisionError):
+        return evaluate(spare, {name: 0}) < 0
+    except TypeRelError:  # divided by 0
         return True
 
 
