@@ -31,11 +31,16 @@ class Reading:
 
     at_s: float
     load: float
-    """How many processes ran or waited to, on the average of the last minute; ours included."""
+    """As `machine_load`."""
     machine_s: float
     """Processor seconds of all processes, and those that went to other virtual machines."""
     ours_s: float
     """Those of this process and its descendants."""
+
+
+def machine_load() -> float:
+    """How many processes ran or waited to, on the average of the last minute; ours included."""
+    return os.getloadavg()[0]
 
 
 def reading() -> Reading | None:
@@ -43,7 +48,7 @@ def reading() -> Reading | None:
     try:
         _, *cells = (PROC / "stat").read_text().split("\n", 1)[0].split()
         user, nice, system, _, _, irq, softirq, steal = map(int, cells[:8])
-        ours, load = _family_ticks(os.getpid()), os.getloadavg()[0]
+        ours, load = _family_ticks(os.getpid()), machine_load()
     except (OSError, ValueError):
         return None
     ticks_s = os.sysconf("SC_CLK_TCK")

@@ -138,11 +138,14 @@ def folded(rows: Sequence[Hashable], least: int = WORTH_FOLDING) -> Iterator[Blo
 
 
 def _blocks(rows: Sequence[Hashable], at: int) -> Iterator[Block]:
-    for length in range(1, max((len(rows) - at) // 2, 1) + 1):
-        block, times = rows[at : at + length], 1
-        while rows[at + times * length : at + (times + 1) * length] == block:
-            times += 1
-        yield Block(at, length, times)
+    """The row `at` by itself, and each block from it on that comes again."""
+    yield Block(at, 1, 1)
+    for length in range(1, (len(rows) - at) // 2 + 1):
+        end = at + length
+        while end < len(rows) and rows[end] == rows[end - length]:
+            end += 1
+        if end >= at + 2 * length:
+            yield Block(at, length, (end - at) // length)
 
 
 def shortened(name: str, width: int, kernel: str = "") -> str:

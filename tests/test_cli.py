@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import click
 import numpy as np
@@ -29,6 +28,7 @@ import bucketize
 from bucketize import progress
 from bucketize.analysis import ENGINES, load
 from bucketize.analysis.engines import Engine
+from bucketize.analysis.tradeoff import Case, Survey
 from bucketize.cli import demo
 from bucketize.cli.advice import PLAIN, advice
 from bucketize.cli.dispatcher import find_dispatcher, parse_options
@@ -786,18 +786,12 @@ def test_the_demo_ends_as_its_tuning_does(
 def test_the_bar_of_the_demo_fills_once(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[tuple[str, int, int]] = []
 
-    def measure(modules: dict[str, object], cases: list[object], **options: Any) -> Any:
-        tell = options["progress"]
-        for name in modules:
-            tell(f"{name}: deciding main", 0, 9)
-            tell(f"{name}: kernel matmul", 5, 7)
-        for i, _ in enumerate(cases):
-            tell("measuring N=1", i, len(cases))
-        rows = [
-            {"dispatcher": name, "shape": "N=1", "latency_s": 1.0, "model": "mlp"}
-            for name in modules
-        ]
-        return pd.DataFrame(rows), pd.DataFrame({"dispatcher": [*modules], "clones": 1})
+    def cost(survey: Survey, name: str) -> None:
+        survey.pieces.say(f"cost of {name}: kernel matmul, 5 of 7")
+
+    def measure(survey: Survey, case: Case) -> None:
+        row = {"shape": case.shape, "latency_s": 1.0}
+        survey.calls += [{"dispatcher": name, **row} for name in survey.modules]
 
     @contextmanager
     def bar(title: str) -> Iterator[Tell]:
@@ -805,12 +799,18 @@ def test_the_bar_of_the_demo_fills_once(monkeypatch: pytest.MonkeyPatch) -> None
 
     other = demo.Scene("mlp", {"N": (1, 4)}, ({"N": 1},))
     monkeypatch.setattr(demo, "SCENES", (SMALL, other))
-    monkeypatch.setattr("bucketize.analysis.tradeoff.measure_trade_off", measure)
+    monkeypatch.setattr("bucketize.analysis.tradeoff.load_compiler", lambda: None)
+    monkeypatch.setattr("bucketize.analysis.tradeoff._wanted", lambda case: None)
+    monkeypatch.setattr(Survey, "_cost", cost)
+    monkeypatch.setattr(Survey, "_prepare", lambda *_: None)
+    monkeypatch.setattr(Survey, "_measure", measure)
     monkeypatch.setattr("bucketize.progress.progress_bar", bar)
     with click.Context(demo.demo):
         demo.compared(Path("trials.csv"), 1)
-    assert [done for _, done, _ in told] == [0, 1, 2, 2, 3, 3, 4, 4, 5, 6, 7, 8, 8, 9, 9, 10]
-    assert {total for _, _, total in told} == {11}
+    (total,) = {total for _, _, total in told}
+    assert list(dict.fromkeys(done for _, done, _ in told)) == [*range(total)]
+    names, sizes = (3, 2), (2, 1)  # of the two scenes: a cost of each, and at each size
+    assert total == sum(n + s * (n + 2) for n, s in zip(names, sizes, strict=True))
 
 
 def test_a_wrong_result_ends_the_demo() -> None:

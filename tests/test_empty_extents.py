@@ -11,12 +11,13 @@ import pytest
 import bucketize
 from bucketize.errors import BucketizeError, ShapeError, TypeRelError
 from bucketize.interpret import evaluate_module
-from bucketize.ir import Module
+from bucketize.ir import Builder, Module, Var
 from bucketize.onnx import from_onnx
+from bucketize.onnx.front import _begun
 from bucketize.ops import reshape
 from bucketize.text import show
 from bucketize.tune.task import subjects_of
-from bucketize.types import Symbol
+from bucketize.types import Symbol, tensor
 from dispatchers import from_traffic, log_dispatcher, per_symbol
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17]> g '
@@ -75,6 +76,16 @@ def test_what_windows_refuse_at_0_begins_at_1() -> None:
     symbols = imported(graph).main.symbols()
     assert symbols == {"N": Symbol("N"), "H": Symbol("H", 1), "W": Symbol("W", 1)}
     assert imported(graph, H=(0, None)).main.symbols()["H"] == Symbol("H", 0)
+
+
+def test_what_another_symbol_has_no_part_in_is_judged_by_the_one() -> None:
+    n, m = Symbol("N"), Symbol("M")
+    x = Var("x", tensor("float32", n, m))
+    main = Builder().function("main", [x], [x])
+    kept, begun = (_begun(main, [(">=", m + n, m + least)]) for least in (n // 2, n // 2 + 1))
+    assert kept.symbols()["N"].lo == 0  # 0 of 0 is enough
+    assert begun.symbols()["N"].lo == 1
+    assert begun.symbols()["M"].lo == 0
 
 
 def test_what_only_a_branch_relies_on_bounds_no_symbol() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -155,6 +156,21 @@ def test_the_longest_repetition_is_folded() -> None:
         Block(31, 1, 1),
     ]
     assert list(folded(["a", "a", "a"])) == [Block(i, 1, 1) for i in range(3)]  # little is saved
+
+
+def test_rows_are_read_as_often_as_there_are_pairs_of_them() -> None:
+    read = 0
+
+    class Rows(list[str]):
+        def __getitem__(self, at: Any) -> Any:
+            nonlocal read
+            read += len(range(len(self))[at]) if isinstance(at, slice) else 1
+            return super().__getitem__(at)
+
+    layer = ["matmul", "add", "matmul", "softmax", "matmul", "mul"]
+    rows = Rows(op for i in range(30) for op in (*layer, f"op{i}"))  # no layer comes again
+    assert len(list(folded(rows))) == len(rows)
+    assert read < 2 * len(rows) ** 2
 
 
 def test_numbers_of_which_some_are_missing_stand_to_the_right() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -20,9 +21,10 @@ from bucketize.cli.echo import echo
 if TYPE_CHECKING:
     import pandas as pd
 
+    from bucketize.analysis.tradeoff import Survey
     from bucketize.cli.compare import Modules
     from bucketize.cli.model import Model
-    from bucketize.progress import Tell
+    from bucketize.progress import Tell, TellMore
 
     Frames: TypeAlias = tuple[pd.DataFrame, pd.DataFrame]
 DISPATCHER = "log"
@@ -44,11 +46,6 @@ class Scene:
     def names(self) -> tuple[str, ...]:
         """What is compared."""
         return (PLAIN, BUCKETS, TUNED) if self.tuned_at else (PLAIN, BUCKETS)
-
-    @property
-    def steps(self) -> int:
-        """Those of its comparison: a result by the ops and a measurement of each size, a module."""
-        return 2 * len(self.points) + len(self.names)
 
     def loaded(self) -> Model:
         """The model, imported."""
@@ -147,61 +144,41 @@ def compared(log: Path, threads: int) -> Frames:
     import pandas as pd
 
     from bucketize.analysis import trade_off
+    from bucketize.busy import busiest
     from bucketize.progress import progress_bar
 
     say("Compiling from an empty cache, then running everything in turns ...")
-    latencies, trades, before = [], [], 0
-    total = sum(scene.steps for scene in SCENES)
     models = [scene.loaded() for scene in SCENES]  # beside a bar of its own
+    surveys: list[Survey] = []
     with progress_bar("comparing") as tell:
         for scene, model in zip(SCENES, models, strict=True):
-            told = within(tell, scene, before, total)
-            latency, cost = measured(scene, model, log, threads, told)
-            latencies.append(latency)
-            trades.append(trade_off(latency, cost, PLAIN))
-            before += scene.steps
+            told = within(tell, scene.model, surveys)
+            surveys.append(survey(scene, model, log, threads, told))
+        for each in surveys:
+            each.work()
+    busiest(machine for each in surveys for machine in each.machines).warn()
+    trades = [trade_off(each.latency, each.cost, PLAIN) for each in surveys]
+    latencies = [each.latency for each in surveys]
     return pd.concat(latencies, ignore_index=True), pd.concat(trades, ignore_index=True)
 
 
-def within(tell: Tell, scene: Scene, before: int, total: int) -> Tell:
-    """What tells of a scene's steps as parts of the whole, so that one bar fills."""
+def within(tell: Tell, model: str, surveys: Sequence[Survey]) -> TellMore:
+    """What tells of a model's survey as of a part of all, so that one bar fills."""
 
-    def told(what: str, done: int, _: int) -> None:
-        tell(f"{scene.model}, {what}", before + done, total)
-
-    return told
-
-
-def measured(scene: Scene, model: Model, log: Path, threads: int, tell: Tell) -> Frames:
-    """What `measure_trade_off` finds of the modules of a scene, at its sizes."""
-    from bucketize.analysis.tradeoff import Case, measure_trade_off
-
-    cases = []
-    for i, sizes in enumerate(scene.points):
-        tell("the ops' own results", i, scene.steps)
-        cases.append(Case.of(model.module, **model.inputs(sizes)))
-    return measure_trade_off(
-        modules(scene, model),
-        cases,
-        log={TUNED: log},
-        threads=threads,
-        model=scene.model,
-        progress=stages(scene, tell),
-    )
-
-
-def stages(scene: Scene, tell: Tell) -> Tell:
-    """What places the modules, compiled one by one, and then the sizes among a scene's steps."""
-
-    def told(what: str, done: int, _: int) -> None:
-        before = len(scene.points)
-        for name in scene.names:
-            if what.startswith(f"{name}: "):
-                return tell(what, before, scene.steps)
-            before += 1
-        return tell(what, before + done, scene.steps)
+    def told(what: str, done: int, total: int, /, **_: float | None) -> None:
+        del done, total  # of one survey
+        every = [each.pieces for each in surveys]
+        tell(f"{model}, {what}", sum(p.done for p in every), sum(len(p.pieces) for p in every))
 
     return told
+
+
+def survey(scene: Scene, model: Model, log: Path, threads: int, tell: TellMore) -> Survey:
+    """The modules of a scene, to be measured at its sizes."""
+    from bucketize.analysis.tradeoff import Case, Survey
+
+    cases = [Case.of(model.module, **model.inputs(sizes)) for sizes in scene.points]
+    return Survey(modules(scene, model), cases, {TUNED: log}, threads, scene.model, math.inf, tell)
 
 
 def modules(scene: Scene, model: Model) -> Modules:

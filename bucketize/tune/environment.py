@@ -32,11 +32,6 @@ VERSIONS = ("bucketize_version", "numba_version", "llvmlite_version")  # that wr
 HOST = ("target_triple", "target_features", "host_cpu", "host_cores")
 
 
-def machine_load() -> float:
-    """How many processes wanted to run at once, the average of the last minute."""
-    return os.getloadavg()[0]
-
-
 @cache
 def here() -> Environment:
     """The environment of this process."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 
+from bucketize.busy import machine_load
 from bucketize.ir import Module
 from bucketize.kernel.target import host
 from bucketize.lower.price import Weighted
@@ -26,7 +27,6 @@ from bucketize.runtime.profile import TimedContext, stopwatch
 from bucketize.runtime.vm import Context
 from bucketize.timing import TICK_S, turns
 from bucketize.tune.case import random_array
-from bucketize.tune.environment import machine_load
 from bucketize.tune.interval import ratios
 from bucketize.types import Sizes
 

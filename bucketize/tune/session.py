@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -18,11 +17,10 @@ from bucketize.tune.agenda import Agenda, Asked
 from bucketize.tune.arrangement import Arranging, Known
 from bucketize.tune.budget import Budget, LateError
 from bucketize.tune.confirm import Confirmation
-from bucketize.tune.environment import HOST, VERSIONS
 from bucketize.tune.forest import Forest
 from bucketize.tune.journal import Journal
 from bucketize.tune.knowledge import Knowledge, failed
-from bucketize.tune.log import check_takes_verdicts, difference, select
+from bucketize.tune.log import check_takes_verdicts, select
 from bucketize.tune.measure import Job, Outcome, Rounds
 from bucketize.tune.progress import Progress
 from bucketize.tune.record import records, reference
@@ -30,6 +28,7 @@ from bucketize.tune.search import Proposal
 from bucketize.tune.site import LostError, Site
 from bucketize.tune.task import Point, Subject, Task
 from bucketize.tune.trial import CLONE, Trial
+from bucketize.tune.turn import Turns
 
 NAMED = 3  # of the clones that have no verdict
 
@@ -52,11 +51,10 @@ class Session:
     knowledge: Knowledge = field(init=False)
     agenda: Agenda = field(init=False)
     budget: Budget = field(init=False)
+    turns: Turns = field(init=False)
     arrangements: Known = field(default_factory=dict)
     before: int = field(init=False)
     """How many implementations were known."""
-    is_shared: bool = False
-    """Whether another session was met at the log."""
 
     def __post_init__(self) -> None:
         """Take up what the log knows."""
@@ -77,6 +75,7 @@ class Session:
             learnt=Forest((*reference(), *others), self.site.target) if others else None,
         )
         self.budget = Budget(self.seconds, self.knowledge)
+        self.turns = Turns(self.journal, self.site.environment, self.knowledge, self.agenda)
         self.before = self.agenda.tried
 
     @property
@@ -88,46 +87,6 @@ class Session:
     def tasks(self) -> Sequence[Task]:
         """Of all clones."""
         return self.agenda.tasks
-
-    # --- beside other sessions -------------------------------------------------------------------
-
-    @contextmanager
-    def turn(self, seconds: float) -> Iterator[None]:
-        """With the right to measure, knowing what other sessions have added to the log.
-
-        Raises a LateError after so many seconds.
-        """
-        with ExitStack() as mine:
-            try:
-                mine.enter_context(self.journal.turn(max(seconds, 0.0), self.share))
-            except TimeoutError as e:
-                raise LateError(f"another session was at work on the log: {e}") from e
-            self.catch_up()
-            yield
-
-    def catch_up(self) -> None:
-        """Learn the rows that other sessions have added since."""
-        fresh = self.journal.news()
-        if not fresh:
-            return
-        self.share(f"{len(fresh)} rows of others came since it was read")
-        for trial in fresh:
-            same = not difference(trial, self.site.environment, HOST + VERSIONS)
-            if same and trial.threads == self.threads:
-                self.knowledge.learn(trial)
-        touched = {trial.workload for trial in fresh}
-        for task in self.tasks:
-            if task.workload.hash in touched:
-                self.agenda.refresh(task)
-
-    def share(self, said: str) -> None:
-        """Say, once, that there is another session."""
-        if not self.is_shared:
-            self.is_shared = True
-            told = "they take turns, and measure nothing twice"
-            log = self.journal.log
-            message = f"another session is at work on {log}, so {told} ({said})"
-            warnings.warn(message, BucketizeWarning, stacklevel=2)
 
     # --- searching -------------------------------------------------------------------------------
 
@@ -151,7 +110,7 @@ class Session:
     def search(self, some: Sequence[Subject]) -> bool:
         """Time the next batch, in the session's turn; false if there is none, or no time."""
         try:
-            with self.turn(self.budget.left_s):
+            with self.turns.turn(self.budget.left_s):
                 batch = self.batch(some)
                 if batch:
                     self.run(batch, some)
@@ -326,7 +285,7 @@ class Session:
         """Time what was found for a clone again, if there is anything new, and say what stays."""
         self.heed()
         try:
-            with self.turn(self.budget.grace_s):
+            with self.turns.turn(self.budget.grace_s):
                 self.judge(subject)
         except LateError:
             return  # it is one of the unreached

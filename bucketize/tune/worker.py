@@ -18,6 +18,7 @@ from dataclasses import asdict, replace
 from functools import partial
 from typing import IO, Any
 
+from bucketize.busy import machine_load
 from bucketize.compare import relative_error
 from bucketize.errors import BucketizeError, unknown_name
 from bucketize.kernel.build import build, is_built
@@ -30,7 +31,6 @@ from bucketize.runtime.team import check_threads
 from bucketize.tune.call import Call, timed
 from bucketize.tune.case import Case, Output, case_of, fault
 from bucketize.tune.child import Event, Limits
-from bucketize.tune.environment import machine_load
 from bucketize.tune.measure import Job, Outcome
 from bucketize.tune.trial import CACHED, COMPILED
 from bucketize.types import evaluate
