@@ -211,7 +211,7 @@ def test_the_second_bucket_needs_the_default_and_what_was_best_in_the_first(
     best = min(first.written, key=lambda t: t.latency_median_s or math.inf).schedule_hash
     order = dict.fromkeys(t.schedule_hash for t in second.written)
     assert list(order) == [schedule_hash(second.tasks[0].default.schedule), best]
-    assert min(tried(alone), tried(first)) >= 4
+    assert min(tried(alone), tried(first)) > len(order)  # how many depends on its caches
 
 
 def test_a_workload_that_is_known_where_it_is_judged_needs_no_trial(

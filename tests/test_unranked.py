@@ -71,7 +71,7 @@ def test_no_array_is_made_up(run: Run, command: str) -> None:
 def test_it_is_shown(run: Run) -> None:
     done = run("show", "net.onnx")
     assert done.exit_code == 0
-    assert "+0.0 %  usual" in done.stdout
+    assert "+0.0 %  default" in done.stdout
 
 
 def test_it_is_exported(run: Run) -> None:

@@ -99,7 +99,7 @@ def _begun(main: Function, relied: Iterable[Assumption], bounds: Bounds) -> Func
 def _is_negative(dim: Dim, sizes: Sizes) -> bool:
     try:
         return evaluate(dim, sizes) < 0
-    except (TypeRelError, ZeroDivisionError):
+    except TypeRelError:
         return True
 
 
