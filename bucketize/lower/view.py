@@ -23,12 +23,14 @@ from bucketize.ops import (
     reshape,
     squeeze,
     strided_slice,
+    transpose,
     unsqueeze,
 )
 from bucketize.types import ANY, Shape
 
 IMAGES = (conv2d, max_pool2d, avg_pool2d)
-"""What makes images, which have layouts."""
+TURNED = (0, 3, 1, 2)
+"""As images are whose channels lay last: those of the phases of a transposed convolution."""
 
 
 def sink_views(fn: Function) -> Function:
@@ -85,9 +87,9 @@ class _Views:
         return again
 
     def _note(self, b: Binding, args: Sequence[Atom], y: Atom) -> None:
-        if b.op is matmul or b.op in IMAGES:
+        if b.op is matmul or _is_image(b):
             self.made.add(y)
-            self.images.update([y] if b.op in IMAGES else [])
+            self.images.update([y] if b.op is not matmul else [])
         elif b.op.scalar is not None:
             self._join(y, args)
         elif b.op in (reshape, squeeze) and args[0] in self.made:
@@ -133,6 +135,11 @@ class _Views:
         for axis in sorted(view.gone):
             full.insert(axis, 1)
         return _reshaped(out, atom, tuple(full))
+
+
+def _is_image(b: Binding) -> bool:
+    """Whether a binding makes an image, which has a layout."""
+    return b.op in IMAGES or (b.op is transpose and b.attrs["axes"] == TURNED)
 
 
 def _with_axes(b: Binding, gone: Sequence[int]) -> Attrs:
