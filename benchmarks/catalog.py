@@ -27,6 +27,7 @@ BOUNDS = {
     "S": (1, 512),
     "P": (0, 512),
     "T": (400, 32000),
+    "M": (1, 512),
 }
 
 
@@ -212,7 +213,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
         name: image_model(name)
         for name in (
             *("efficientnet_b0", "shufflenet_v2_x1_0", "densenet121", "squeezenet1_1"),
-            *("mobilenet_v3_small", "regnet_y_400mf", "convnext_tiny"),
+            *("mobilenet_v3_small", "mnasnet0_5", "regnet_y_400mf", "convnext_tiny"),
         )
     },
     "swin": image_model("swin_t"),
@@ -265,8 +266,25 @@ ARCHITECTURES: Mapping[str, Architecture] = {
         {"pixel_values": IMAGE},
         IMAGES,
     ),
+    "mobilevit": Architecture(
+        partial(
+            language,
+            "MobileViTModel",
+            image_size=256,
+            hidden_sizes=[64, 80, 96],
+            neck_hidden_sizes=[16, 16, 24, 48, 64, 80, 320],
+        ),
+        {"pixel_values": IMAGE},
+        IMAGES,
+    ),
+    "poolformer": Architecture(
+        partial(language, "PoolFormerModel", depths=[1, 1, 2, 1], hidden_sizes=[64, 128, 192, 256]),
+        {"pixel_values": IMAGE},
+        IMAGES,
+    ),
     "ssdlite": detector("ssdlite320_mobilenet_v3_large"),
     "fasterrcnn": detector("fasterrcnn_mobilenet_v3_large_320_fpn"),
+    "retinanet": detector("retinanet_resnet50_fpn"),
     "crnn": Architecture(
         partial(reader, "LSTM"),
         {"x": Input(("N", 1, 32, "W"))},
@@ -315,4 +333,15 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "wav2vec2": speech_model("Wav2Vec2Model"),
     "hubert": speech_model("HubertModel"),
     "wavlm": speech_model("WavLMModel"),
+    "encodec": Architecture(
+        partial(language, "EncodecModel", num_filters=16, hidden_size=64, codebook_dim=64),
+        {"input_values": Input(("B", 1, "T"))},
+        SOUNDS,
+        lambda found: found.audio_values,
+    ),
+    "hifigan": Architecture(
+        partial(language, "SpeechT5HifiGan", upsample_initial_channel=128),
+        {"spectrogram": Input(("B", "M", 80))},
+        [{"B": 1, "M": m} for m in (32, 128)],
+    ),
 }

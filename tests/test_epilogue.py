@@ -10,8 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 from llvmlite import ir
+from onnx import numpy_helper
+from onnx_model import agree, parse, run_ort
 from test_vector_templates import TARGETS, Case, H, N, S, W, check
 
+import bucketize
 from bucketize import ops
 from bucketize.ir import Atom, Builder, Const, Var
 from bucketize.kernel.emit import expression
@@ -20,6 +23,7 @@ from bucketize.kernel.emit.vector import FLOAT, Writer, constant
 from bucketize.kernel.gemm import attention, conv, depthwise, matmul, row
 from bucketize.kernel.object import compiled, load
 from bucketize.kernel.target import Target
+from bucketize.lower.pipeline import lower
 from bucketize.op import OPS, Array, Op
 from bucketize.ops.sample import samples
 from bucketize.types import tensor
@@ -127,6 +131,16 @@ def image(b: Builder, x: Var, w: Var, bias: Var, **attrs: Any) -> Var:
     return everything(b, b.emit(ops.conv2d, x, w, layout="NHWC", **attrs), bias)
 
 
+def chosen(b: Builder, x: Var, w: Var, bias: Var, op: Op = ops.matmul, **attrs: Any) -> Var:
+    """By what is true of values on the way: truths of several steps."""
+    x, half = b.emit(op, x, w, **attrs), Const(np.float32(0.5))
+    below, above = b.emit(ops.less, x, bias), b.emit(ops.greater_equal, x, half)
+    between = b.emit(ops.logical_not, b.emit(ops.logical_or, below, above))
+    kept = b.emit(ops.where, between, b.emit(ops.mul, x, half), x)
+    either = b.emit(ops.logical_and, below, b.emit(ops.logical_xor, between, above))
+    return b.emit(ops.where, either, b.emit(ops.neg, kept), kept)
+
+
 def rows(b: Builder, x: Var, bias: Var) -> Var:
     """Of vectors, and of one number a row."""
     mean = b.emit(ops.reduce_mean, x, axes=(1,), keepdims=True)
@@ -158,6 +172,23 @@ KERNELS = {
         ({"N": 2, "H": 4, "W": 5},),
         (1, 2),
     ),
+    "truths of a product": Case(
+        matmul.TEMPLATE, chosen, ((N, 9), (9, 37), (37,)), ({"N": 5},), (1, 2)
+    ),
+    "truths of a convolution": Case(
+        conv.TEMPLATE,
+        partial(chosen, op=ops.conv2d, layout="NHWC"),
+        ((N, H, W, 3), (21, 3, 2, 2), (21,)),
+        ({"N": 2, "H": 4, "W": 5},),
+        (1, 2),
+    ),
+    "truths by depth": Case(
+        depthwise.TEMPLATE,
+        partial(chosen, op=ops.conv2d, layout="NHWC", groups=21),
+        ((N, H, W, 21), (21, 1, 2, 2), (21,)),
+        ({"N": 2, "H": 4, "W": 5},),
+        (1, 2),
+    ),
     "attention": Case(
         attention.TEMPLATE,
         heads,
@@ -172,3 +203,48 @@ KERNELS = {
 def test_every_op_in_a_kernel_of_another(name: str, target: Target) -> None:
     case = KERNELS[name]
     check(case, case.template.default(case.workload(), target), target)
+
+
+# --- groups --------------------------------------------------------------------------------------
+
+PIECEWISE = {
+    "Elu": "y = Elu<alpha = 0.7>(p)",
+    "Celu": "y = Celu<alpha = 0.7>(p)",
+    "Selu": "y = Selu(p)",
+    "PRelu": "y = PRelu(p, slope)",
+    "PRelu of channels": "y = PRelu(p, slopes)",
+    "ThresholdedRelu": "y = ThresholdedRelu<alpha = 0.5>(p)",
+    "Shrink": "y = Shrink<lambd = 0.5, bias = 0.1>(p)",
+    "Where": "n = Neg(p) t = Less(p, slope) y = Where(t, n, p)",
+    "Where of two": "t = Less(p, slope) u = Greater(p, half) tu = Or(t, u) n = Neg(p) "
+    "y = Where(tu, n, p)",
+}
+
+
+@pytest.mark.parametrize("name", PIECEWISE)
+def test_what_depends_on_the_sign_joins_a_convolution(name: str) -> None:
+    model = parse(
+        "(float[N, 3, H, W] x) => (y) <float[5, 3, 3, 3] w, float slope = {0.25}, float half = "
+        "{0.5}, float[5, 1, 1] slopes = {-1.0, 0.0, 0.5, 1.0, 2.0}> "
+        f"{{ p = Conv(x, w) {PIECEWISE[name]} }}"
+    )
+    weights = np.random.default_rng(0).standard_normal((5, 3, 3, 3)).astype(np.float32)
+    model.graph.initializer.append(numpy_helper.from_array(weights, "w"))
+    module = agree(model, {"N": 2, "H": 5, "W": 6}, bounds={"H": (3, None), "W": (3, None)})
+    names = [b.op.name for b in lower(module.main).body]
+    assert names == ["transpose", "fused", "transpose"]
+    exe = bucketize.compile(module)
+    for h, w in ((3, 3), (8, 21)):
+        x = np.random.default_rng(1).standard_normal((2, 3, h, w)).astype(np.float32)
+        (got,), (want,) = exe.run(x), run_ort(model, {"x": x})
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+
+
+def test_truths_of_a_kernel_are_not_stored_by_it() -> None:
+    """They have no place in a result of floats: an elementwise kernel makes them."""
+    model = parse(
+        "(float[N, 4] x) => (y) <float[4, 2] w = {1, 2, 3, 4, 5, 6, 7, 8}, float zero = {0.0}> "
+        "{ p = MatMul(x, w) y = Less(p, zero) }"
+    )
+    module = agree(model)
+    assert [b.op.name for b in lower(module.main).body] == ["matmul", "less"]

@@ -81,6 +81,7 @@ WITHOUT = {
     "deform_conv2d",  # likewise
     "conv2d_integer",  # by weights that are not known, which no front end makes
     *("bitcast", "det", "dft", "mel_weight_matrix"),  # rare: so, too
+    *("normal_like", "uniform_like"),  # what is drawn is numpy's
 }
 
 

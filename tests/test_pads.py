@@ -93,3 +93,31 @@ def test_pads_and_slices_between_convolutions_stay_in_one_layout(graph: str) -> 
         want = run_ort(model, {"x": x})
         for got in (exe.run(x), run_function(lowered, [x]), evaluate_module(module, x)):
             np.testing.assert_allclose(got[0], want[0], rtol=1e-4, atol=1e-4)
+
+
+PHASES = """(float[N, 3, W] x) => (y) <float[3, 6, 5] u, float[6] bias, float[4, 6, 3] w,
+ int64[6] pads = {0, 0, 2, 0, 0, 0}, int64[1] from = {0}, int64[1] to = {-2}, int64[1] axis = {2}>
+{
+  p = ConvTranspose<strides = [2]>(x, u, bias)
+  q = Slice(p, from, to, axis)
+  r = Elu(q)
+  s = Pad<mode = "reflect">(r, pads)
+  y = Conv(s, w)
+}"""
+
+
+def test_a_transposed_convolution_along_one_axis_goes_on_in_its_layout() -> None:
+    model, rng = parse(PHASES), np.random.default_rng(0)
+    for name, shape in {"u": (3, 6, 5), "bias": (6,), "w": (4, 6, 3)}.items():
+        array = rng.standard_normal(shape).astype(np.float32)
+        model.graph.initializer.append(numpy_helper.from_array(array, name))
+    module = from_onnx(model, bounds={"W": (3, None)})
+    moved = [b for b in lower(module.main).body if b.op is ops.transpose]
+    assert [len(b.attrs["axes"]) for b in moved] == [4, 7, 4]  # in, the phases, out
+    exe = bucketize.compile(module)
+    assert exe.counts.host == {}
+    for n, w in ((1, 3), (2, 20)):
+        x = draw(rng, module.main.params[0], {"N": n, "W": w})
+        want = run_ort(model, {"x": x})
+        for got in (exe.run(x), evaluate_module(module, x)):
+            np.testing.assert_allclose(got[0], want[0], rtol=1e-4, atol=1e-4)

@@ -10,6 +10,7 @@ last axis together has more of its like and elementwise ops on both sides: a nor
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Hashable, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -170,10 +171,15 @@ def _grow(anchor: Binding, known: _Known) -> list[Binding]:
 def _longest(
     members: list[Binding], near: Callable[[list[Binding]], Iterable[Binding]], known: _Known
 ) -> list[Binding]:
-    """As many as a template takes, one of those `near` at a time: the last group that is closed."""
+    """As many as a template takes, one of those `near` at a time: the last group that is closed.
+
+    Or one and what reads it, if none alone: no kernel stores whether a value is below zero.
+    """
     best = members
     while len(members) < MAX_MEMBERS:
-        longer = (known.sorted([*members, b]) for b in known.sorted(near(members)))
+        found = known.sorted(near(members))
+        more = itertools.chain(([b] for b in found), (_read(b, found) for b in found))
+        longer = (known.sorted([*members, *each]) for each in more)
         grown = next((group for group in longer if known.is_taken(group)), None)
         if grown is None:
             break
@@ -181,6 +187,11 @@ def _longest(
         if known.is_closed(members) and len(inputs_of(members)) <= MAX_INPUTS:
             best = members
     return best
+
+
+def _read(b: Binding, among: Iterable[Binding]) -> list[Binding]:
+    """A binding and the first of some others that reads it."""
+    return [b, *itertools.islice((r for r in among if not set(b.outs).isdisjoint(r.args)), 1)]
 
 
 def _attended(members: list[Binding], known: _Known) -> list[Binding]:

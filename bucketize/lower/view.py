@@ -23,12 +23,14 @@ from bucketize.ops import (
     reshape,
     squeeze,
     strided_slice,
+    transpose,
     unsqueeze,
 )
 from bucketize.types import ANY, Shape
 
 IMAGES = (conv2d, max_pool2d, avg_pool2d)
-"""What makes images, which have layouts."""
+TURNED = (0, 3, 1, 2)
+"""As images are whose channels lay last: those of the phases of a transposed convolution."""
 
 
 def sink_views(fn: Function) -> Function:
@@ -65,10 +67,10 @@ class _Views:
             self.moved = True
             return (back.of,)
         if b.op in (pad, strided_slice) and ANY not in shape and args[0] in self.views:
-            view = self.views[args[0]]
-            if view.gone is not None:
-                y = out.emit(b.op, view.of, **_with_axes(b, view.gone))
-                return (self._behind(out, y, shape, view),)
+            read = self.views[args[0]]
+            if read.gone is not None:
+                y = out.emit(b.op, read.of, **_with_axes(b, read.gone))
+                return (self._behind(out, y, shape, read),)
         view = self._read(args, shape) if b.op.scalar is not None and ANY not in shape else None
         if view is None:
             y = out.emit(b.op, *args, **b.attrs)
@@ -85,9 +87,9 @@ class _Views:
         return again
 
     def _note(self, b: Binding, args: Sequence[Atom], y: Atom) -> None:
-        if b.op is matmul or b.op in IMAGES:
+        if b.op is matmul or _is_image(b):
             self.made.add(y)
-            self.images.update([y] if b.op in IMAGES else [])
+            self.images.update([y] if b.op is not matmul else [])
         elif b.op.scalar is not None:
             self._join(y, args)
         elif b.op in (reshape, squeeze) and args[0] in self.made:
@@ -133,6 +135,11 @@ class _Views:
         for axis in sorted(view.gone):
             full.insert(axis, 1)
         return _reshaped(out, atom, tuple(full))
+
+
+def _is_image(b: Binding) -> bool:
+    """Whether a binding makes an image, which has a layout."""
+    return b.op in IMAGES or (b.op is transpose and b.attrs["axes"] == TURNED)
 
 
 def _with_axes(b: Binding, gone: Sequence[int]) -> Attrs:

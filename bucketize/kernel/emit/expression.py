@@ -115,6 +115,12 @@ def has_vector_form(scalar: str) -> bool:
     return known and called(scalar) <= FUNCTIONS.keys() | set(CHOICES)
 
 
+@cache
+def compares(scalar: str) -> bool:
+    """Whether the expression compares numbers."""
+    return any(isinstance(n, ast.Compare) for n in ast.walk(parse(scalar)))
+
+
 def is_long(scalar: str) -> bool:
     """Whether the vector form is long, so that its code should not be repeated."""
     return not called(scalar) <= {*CHOICES, "abs", "floor", "ceil", "round", "fma"}

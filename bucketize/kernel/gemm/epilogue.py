@@ -112,8 +112,10 @@ def of_steps(
 ) -> Epilogue | None:
     """What some bindings make of the anchor's value, or None if a kernel cannot do it.
 
-    One that can reads operands of `truths`, too.
+    One that can reads operands of `truths`, too. Between steps all take them; none stores them.
     """
+    if rest and rest[-1].out.type.dtype != FLOAT32:
+        return None
     reader = _Reader(workload, anchor, truths)
     steps = []
     for b in rest:
@@ -141,8 +143,12 @@ class _Reader:
     def step(self, b: Binding) -> tuple[str, list[Any], Mapping[str, Any]] | None:
         if b.op.scalar is None or not expression.has_vector_form(b.op.scalar):
             return None
-        known = (FLOAT32, BOOL) if self.truths else (FLOAT32,)
-        if any(a.type.dtype not in known for a in b.args) or b.out.type.dtype != FLOAT32:
+        truths = [a for a in b.args if a.type.dtype == BOOL]
+        if truths and expression.compares(b.op.scalar):
+            return None  # numbers only
+        if not self.truths and any(a not in self.values for a in truths):
+            return None
+        if not all(v.type.dtype in (FLOAT32, BOOL) for v in (*b.args, b.out)):
             return None
         refs = [self.ref(a) for a in b.args]
         self.values[b.out] = ("step", sum(kind == "step" for kind, _ in self.values.values()))
