@@ -17,6 +17,7 @@ import test_fuzz_onnx
 from agreement import agree
 from onnx import checker, numpy_helper
 from onnx.reference import ReferenceEvaluator
+from onnx.reference.op_run import RuntimeContextError
 from onnx_model import ort_session, parse
 from onnxruntime.capi.onnxruntime_pybind11_state import Fail, InvalidArgument, NotImplemented
 from test_zoo import SMALL
@@ -564,7 +565,13 @@ def behind(mod: Module, graph: Any) -> Iterator[Module]:
 
 def compare(mod: Module, cases: list[tuple[Arrays, Any]], tolerance: float, most: float) -> None:
     model = exported(mod)
-    run, back = runner(model), bucketize.from_onnx(model)
+    back = bucketize.from_onnx(model)
+    try:
+        run = runner(model)
+    except RuntimeContextError:  # Gelu of float64 in a function: neither engine has that
+        cases, unseen = [], cases
+        for inputs, want in unseen:
+            agree(evaluate_module(back, **used(back, inputs)), want, tolerance, most)
     for inputs, want in cases:
         with suppress(ShapeError):  # `?` of a dispatched module is 1 at least
             agree(evaluate_module(back, **used(back, inputs)), want, tolerance, most)
