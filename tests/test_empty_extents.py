@@ -82,7 +82,7 @@ def test_what_another_symbol_has_no_part_in_is_judged_by_the_one() -> None:
     n, m = Symbol("N"), Symbol("M")
     x = Var("x", tensor("float32", n, m))
     main = Builder().function("main", [x], [x])
-    kept, begun = (_begun(main, [(">=", m + n, m + least)], {}) for least in (n // 2, n // 2 + 1))
+    kept, begun = (_begun(main, [(">=", m + n, m + to)], {}) for to in (n // 2, n // 2 + 1))
     assert kept.symbols()["N"].lo == 0  # 0 of 0 is enough
     assert begun.symbols()["N"].lo == 1
     assert begun.symbols()["M"].lo == 0
