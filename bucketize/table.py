@@ -158,3 +158,8 @@ def shortened(name: str, width: int, kernel: str = "") -> str:
     more += f" +{len(others)}" if others else ""
     left = width - len(more)
     return (first if len(first) <= left else f"…{first[1 - left :]}") + more
+
+
+def several(number: int, noun: str) -> str:
+    """`1 row`, `2 rows`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"

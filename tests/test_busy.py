@@ -20,7 +20,7 @@ from bucketize import analysis, busy, zoo
 from bucketize.busy import Machine, Reading, Watch, busiest, watched
 from bucketize.cli.group import main
 from bucketize.errors import BusyWarning
-from bucketize.tune.entry import tune, workers_text
+from bucketize.tune.entry import tune
 from bucketize.tune.log import rows
 from bucketize.tune.measure import Replay
 
@@ -272,7 +272,3 @@ def test_every_benchmark_says_so(crowded: None, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("benchmarks.dispatch.main", lambda: None)
     result = CliRunner().invoke(benchmarks.__main__.main, ["dispatch"])
     assert BUSY in result.stderr
-
-
-def test_workers_are_counted() -> None:
-    assert [workers_text(n) for n in (1, 2)] == ["1 worker", "2 workers"]

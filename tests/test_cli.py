@@ -42,7 +42,7 @@ from bucketize.runtime import profile as profile_module
 from bucketize.runtime.image import core
 from bucketize.runtime.profile import BETWEEN
 from bucketize.runtime.roofline import Roofline
-from bucketize.table import shortened
+from bucketize.table import several, shortened
 from bucketize.tune import entry, journal
 from bucketize.tune.trial import Trial
 from bucketize.types import Symbol
@@ -714,7 +714,7 @@ def test_who_interrupts_tuning_is_told_what_is_kept(net: str, tmp_path: Path) ->
     kept = log.read_bytes().count(b"\n") - 1
     assert child.returncode == 130, err
     assert re.match(r" *main\[N=(1|2\.\.4)\] ", out.splitlines()[1]), out
-    told = rf"interrupted: (\d+) trials in \d+ s, \d failed, (\d+) meas.*; {log} has (\d+) of"
+    told = rf"interrupted: (\d+) trials? in \d+ s, \d failed, (\d+) meas.*; {log} has (\d+) of"
     found = re.search(told, err)
     assert found is not None
     trials, confirmations, known = map(int, found.groups())
@@ -753,7 +753,9 @@ def test_demo(
     out = tmp_path / "out"
     command = "bucketize tune zoo:mlp --dim=N=1..8 -d log --at=N=2 --log out/trials.csv --seconds=3"
     assert command in result.stderr
-    assert f"{searched(str(out / 'trials.csv'))} trials in" in capfd.readouterr().err  # the child
+    assert (
+        f"{several(searched(str(out / 'trials.csv')), 'trial')} in" in capfd.readouterr().err
+    )  # the child
     assert "are within" in result.stderr
     *shown, gained, cost, take = join_lines(result.stdout)
     names = [PLAIN, "log buckets", "tuned log buckets"]

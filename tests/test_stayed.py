@@ -12,6 +12,7 @@ from test_gradual import CASES as GRADUAL
 from test_rfc_examples import EXAMPLES
 
 from bucketize import compile, zoo
+from bucketize.cli.model import hints
 from bucketize.errors import BucketizeError
 from bucketize.interpret import evaluate_module
 from bucketize.ir import Atom, Function, Module, all_bindings, blocks_of
@@ -168,12 +169,25 @@ def test_a_bound_that_would_help_is_named() -> None:
     assert not list(stayed_dynamic(bounded))
 
 
+def test_a_model_without_dynamic_operators_is_not_simplified_for_hints(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    still = from_onnx(parse_onnx("(float[N] x) => (y) { y = Neg(x) }")).main
+    told = hints(from_onnx(parse_onnx(CUT, 18)).main)
+    assert told == ["with --dim S=0..512 3 fewer operators stay dynamic"]
+    monkeypatch.setattr("bucketize.transform.simplify.simplify", None)  # nobody calls it
+    assert hints(still) == []
+
+
 def test_no_bound_is_named_where_none_helps() -> None:
     nodes = "{ y = Reshape(x, s) a = Slice(x, zero, most, zero) z = Neg(a) }"
     known = "<int64[1] zero = {0}, int64[1] most = {512}>"
     fn = simplify(from_onnx(parse_onnx(f"(float[N] x, int64[2] s) => (y, z) {known} {nodes}")).main)
     assert [s.op for s in stayed_dynamic(fn)] == ["dyn.reshape"]
     assert not list(bounds_that_help(fn))
+    bounded = simplify(from_onnx(parse_onnx(CUT, 18), bounds={"S": (0, 600)}).main)
+    assert list(stayed_dynamic(bounded))
+    assert not list(bounds_that_help(bounded))  # the user has chosen
 
 
 def test_positions_out_of_a_table_leave_nothing_dynamic() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from bucketize.cli import table as tables
 from bucketize.cli.table import table
-from bucketize.table import Block, as_cell, folded, of_cell
+from bucketize.table import Block, as_cell, folded, of_cell, several
 
 ROWS = [
     {
@@ -146,6 +146,10 @@ def test_folded_rows_unfold(rows: list[int], least: int) -> None:
     whole = [r for at, n, times in blocks for _ in range(times) for r in rows[at : at + n]]
     assert whole == rows
     assert all(block.saved >= least for block in blocks if block.times > 1)
+
+
+def test_one_of_a_thing_is_no_more_than_one() -> None:
+    assert [several(n, "worker") for n in range(3)] == ["0 workers", "1 worker", "2 workers"]
 
 
 def test_the_longest_repetition_is_folded() -> None:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,11 +28,14 @@ from bucketize.onnx import from_onnx
 from bucketize.ops import conv2d, matmul, relu
 from bucketize.text import show
 from bucketize.tune import child as child_module
+from bucketize.tune import journal as journal_module
 from bucketize.tune import measure
 from bucketize.tune.call import parts
 from bucketize.tune.case import case_of
 from bucketize.tune.child import Child, DeathError, Limits
 from bucketize.tune.entry import opened, tune
+from bucketize.tune.environment import here
+from bucketize.tune.journal import Journal
 from bucketize.tune.log import LogWarning, append, rows
 from bucketize.tune.measure import Job, Outcome, Replay, Worker
 from bucketize.tune.progress import Progress
@@ -388,6 +392,24 @@ def test_who_waits_for_another_session_says_so_until_the_time_is_up(
         tune(module(), log=log, measurer=Pretend(), seconds=0.2, sizes="middle")
     assert len(warned) == 1
     assert not log.exists()
+
+
+def test_the_time_for_a_turn_is_that_of_both_locks(
+    log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, waits = 0.0, list[float]()
+
+    @contextmanager
+    def slow(_path: Path, seconds: float, _say: object) -> Iterator[None]:
+        nonlocal now
+        waits.append(seconds)
+        now += 7.0
+        yield
+
+    monkeypatch.setattr(journal_module, "locked", slow)
+    journal = Journal(log, "relu", 1, here(), "grid", 0, {}, clock=lambda: now)
+    with journal.turn(10.0, print):
+        assert waits == [10.0, 3.0]
 
 
 def test_a_session_that_was_killed_holds_nobody_up(

@@ -11,6 +11,7 @@ from typing import Any
 
 from bucketize.compiler import compile
 from bucketize.ir import Builder, Module, Var
+from bucketize.kernel.cache import VARIABLE
 from bucketize.ops import relu
 from bucketize.program.instruction import DEFAULT, LOGGED, RunSegment, instructions
 from bucketize.program.program import Routine
@@ -18,7 +19,6 @@ from bucketize.progress import Tell
 from bucketize.runtime.executable import Executable
 from bucketize.types import tensor
 
-CACHE = "BUCKETIZE_CACHE"
 COSTS = ("kernels", "compile_s", "weight_mib", "tasks", "searched", "tuned")
 
 
@@ -39,15 +39,15 @@ def compiled_anew(mod: Module, log: str | Path | None, threads: int, tell: Tell)
 @contextmanager
 def _empty_cache() -> Iterator[None]:
     """Compile as a first start does: without kernels from the disk."""
-    before = os.environ.get(CACHE)
+    before = os.environ.get(VARIABLE)
     with tempfile.TemporaryDirectory(prefix="bucketize-") as directory:
-        os.environ[CACHE] = directory
+        os.environ[VARIABLE] = directory
         try:
             yield
         finally:
-            os.environ.pop(CACHE)
+            os.environ.pop(VARIABLE)
             if before is not None:
-                os.environ[CACHE] = before
+                os.environ[VARIABLE] = before
 
 
 def clones(mod: Module) -> int:

@@ -207,15 +207,13 @@ def written(latency: pd.DataFrame, trade: pd.DataFrame, output: Path) -> None:
     import pandas as pd
 
     from bucketize.analysis import plot_gain, versus_oracle
+    from bucketize.analysis.cost import COSTS
 
     by_model = [versus_oracle(of, PLAIN) for _, of in latency.groupby("model", sort=False)]
-    costs = trade[["model", "dispatcher", *COSTS]]
+    costs = trade[["model", "dispatcher", "clones", *COSTS]]
     frame = pd.concat(by_model).merge(costs, how="left", on=["model", "dispatcher"])
     frame.to_csv(output / "tradeoff.csv", index=False)
     plot_gain(trade, PLAIN).savefig(output / "tradeoff.png", dpi=100)
-
-
-COSTS = ["clones", "kernels", "compile_s", "weight_mib", "tasks", "searched", "tuned"]
 
 
 def shown(trade: pd.DataFrame) -> str:

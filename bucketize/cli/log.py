@@ -11,6 +11,7 @@ import click
 
 from bucketize.cli.echo import echo
 from bucketize.cli.parameter import json_option, written_option
+from bucketize.table import several
 
 if TYPE_CHECKING:
     from bucketize.tune.ledger import Pruning
@@ -49,7 +50,6 @@ def merge(logs: tuple[Path, ...], output: Path, force: bool, as_json: bool) -> N
       bucketize log merge all.csv more.csv -o all.csv
     """
     from bucketize.tune.ledger import merge
-    from bucketize.tune.stock import several
 
     merged = merge(logs, output, force=force)
     if as_json:
@@ -106,7 +106,6 @@ def prune(
 def shown_pruning(log: Path, pruned: Pruning, dry_run: bool) -> str:
     """What was dropped, or would be, as a person reads it."""
     from bucketize.cli.table import table
-    from bucketize.tune.stock import several
 
     dropped = sum(pruned.dropped.values())
     rows = several(pruned.kept + dropped, "row")
@@ -146,7 +145,6 @@ def stats(logs: tuple[Path, ...], as_json: bool) -> None:
 def shown_stock(logs: int, held: dict[str, Any], counts: dict[str, dict[str, int]]) -> str:
     """What logs hold, as a person reads it."""
     from bucketize.cli.table import table
-    from bucketize.tune.stock import several
 
     when = f", {held['first']} to {held['last']}" if held["rows"] else ""
     distinct = f"{several(held['workloads'], 'workload')}, {several(held['schedules'], 'schedule')}"

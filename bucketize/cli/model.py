@@ -247,8 +247,10 @@ def oracle(model: Model, points: Sequence[Sizes]) -> Dispatcher:
 def hints(main: Function) -> list[str]:
     """Which bounds of a model's symbols would make operators static, with the flag to give."""
     from bucketize.transform.simplify import simplify
-    from bucketize.transform.stayed import bounds_that_help
+    from bucketize.transform.stayed import bounds_that_help, stayed_dynamic
 
+    if not any(True for _ in stayed_dynamic(main)):
+        return []  # nor does any when it is simplified, which takes seconds of a large model
     return [
         f"with --dim {s.name}={s.lo}..{s.hi} {n} fewer operators stay dynamic"
         for s, n in bounds_that_help(simplify(main))

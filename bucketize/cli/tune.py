@@ -16,6 +16,7 @@ from bucketize.cli import parameter
 from bucketize.cli.echo import echo
 from bucketize.cli.model import dispatched, load_model
 from bucketize.cli.parameter import INTERRUPTED
+from bucketize.table import several
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -216,10 +217,9 @@ class Report:
 
     def summary(self) -> str:
         """How much was done, and how to go on if that is not all."""
-        done = (
-            f"{len(self.searched)} trials in {self.seconds:.0f} s, {self.failed} failed, "
-            f"{self.confirmations} measurements to confirm"
-        )
+        trials = several(len(self.searched), "trial")
+        confirming = several(self.confirmations, "measurement")
+        done = f"{trials} in {self.seconds:.0f} s, {self.failed} failed, {confirming} to confirm"
         kept = f"{self.session.journal.log} has {self.known} of this model"
         short = self.session.shortfall()
         told = [f"interrupted: {done}; {kept}" if self.interrupted else f"{done}; {kept}", short]

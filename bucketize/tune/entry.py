@@ -20,6 +20,7 @@ from bucketize.busy import watched
 from bucketize.errors import ArgumentError, BucketizeWarning, TuneError
 from bucketize.ir import Module, check_module
 from bucketize.progress import shown
+from bucketize.table import several
 from bucketize.tune.cluster import Cluster, GoneError
 from bucketize.tune.frame import trial_frame
 from bucketize.tune.graph import dispatcher_of
@@ -143,7 +144,7 @@ def opened(  # noqa: PLR0913  (those of `tune`)
         site = _site(measurer, client, stack)
         _check_threads(threads, site.threads)
         subjects = (subjects_of(each, sizes, threads, site.target) for each in mods)
-        where = f" on {workers_text(site.lanes)}" if isinstance(site, Cluster) else ""
+        where = f" on {several(site.lanes, 'worker')}" if isinstance(site, Cluster) else ""
         tell = stack.enter_context(shown(progress, tuning_bar(f"tuning{where}")))
         name = Path(log).stem if model is None else model
         distinct = _distinct(itertools.chain.from_iterable(subjects))
@@ -165,11 +166,6 @@ def opened(  # noqa: PLR0913  (those of `tune`)
         stack.enter_context(_kept(session))
         stack.enter_context(_heard(session))
         yield session
-
-
-def workers_text(count: int) -> str:
-    """`1 worker`, `2 workers`."""
-    return f"{count} worker{'s' * (count != 1)}"
 
 
 def _site(measurer: Measurer | None, client: Any, stack: ExitStack) -> Site:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -49,6 +50,7 @@ class Journal:
     """The rows of others that are known, by run and number."""
     seen_bytes: int = 0
     """Of the log when it was looked at."""
+    clock: Callable[[], float] = time.monotonic
 
     def read(self) -> list[Trial]:
         """The rows of others so far, with a warning of those that cannot count."""
@@ -117,10 +119,12 @@ class Journal:
         seconds; a longer wait is said.
         """
         with ExitStack() as mine:
+            end = self.clock() + seconds
             try:
                 self.log.parent.mkdir(parents=True, exist_ok=True)
                 with locked(Path(f"{self.log}.next.lock"), seconds, say):  # who waits, comes next
-                    mine.enter_context(locked(Path(f"{self.log}.turn.lock"), seconds, say))
+                    left = max(end - self.clock(), 0.0)
+                    mine.enter_context(locked(Path(f"{self.log}.turn.lock"), left, say))
             except TimeoutError:
                 raise
             except OSError as e:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
 
+from bucketize.table import several
 from bucketize.tune.cells import moment
 from bucketize.tune.environment import HOST, VERSIONS, here
 from bucketize.tune.ledger import counts, left_out
@@ -71,8 +72,3 @@ def stock(paths: Iterable[str | Path]) -> Stock:
 def _total(seconds: Iterable[float | None]) -> float:
     """The sum of what is a number: the readers of a log check no column that none of them needs."""
     return math.fsum(s for s in seconds if s is not None and math.isfinite(s))
-
-
-def several(number: int, noun: str) -> str:
-    """`1 row`, `2 rows`."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
