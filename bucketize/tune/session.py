@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from bucketize.errors import BucketizeWarning
+from bucketize.errors import warn
 from bucketize.kernel.template import Implementation
 from bucketize.lower.arrangement import Arrangement
 from bucketize.text import constants, show
@@ -127,7 +126,7 @@ class Session:
             told = "they take turns, and measure nothing twice"
             log = self.journal.log
             message = f"another session is at work on {log}, so {told} ({said})"
-            warnings.warn(message, BucketizeWarning, stacklevel=2)
+            warn(message)
 
     # --- searching -------------------------------------------------------------------------------
 
@@ -407,4 +406,4 @@ class Session:
 
 
 def _warn(message: str) -> None:
-    warnings.warn(f"{message}; the same call tries again", BucketizeWarning, stacklevel=2)
+    warn(f"{message}; the same call tries again")
