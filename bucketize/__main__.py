@@ -1,6 +1,6 @@
 """`python -m bucketize`: the command line."""
 
-from bucketize.cli.group import main
+from bucketize.cli.__main__ import main
 
 if __name__ == "__main__":
-    main(prog_name="python -m bucketize")
+    main("python -m bucketize")

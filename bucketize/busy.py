@@ -6,14 +6,13 @@ import math
 import os
 import statistics
 import time
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Self
 
-from bucketize.errors import BusyWarning
+from bucketize.errors import BusyWarning, warn
 from bucketize.timing import TICK_S
 
 OTHERS = 0.1  # of all processors: what other processes may take before a machine is busy
@@ -110,7 +109,7 @@ class Machine:
         if self.doubts:
             told = "; ".join(self.doubts)
             advice = "times may be too long, and others the next time"
-            warnings.warn(f"{told}: {advice}", BusyWarning, stacklevel=4)
+            warn(f"{told}: {advice}", BusyWarning)
 
 
 def busiest(machines: Iterable[Machine]) -> Machine:

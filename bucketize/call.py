@@ -150,8 +150,13 @@ def refusal(b: Binding, sizes: Mapping[str, int]) -> BucketizeError:
     """The error of a leaf that no bucket covers, or of a branch that is not legal."""
     if b.op is ILLEGAL:
         return TypeRelError(b.attrs["reason"])
-    shown = ", ".join(f"{d}={evaluate(d, sizes)}" for d in b.attrs["sizes"])
-    return NoBucketError(f"no bucket covers {shown}; buckets: {b.attrs['buckets']}")
+    found = {str(d): evaluate(d, sizes) for d in b.attrs["sizes"]}
+    shown = ", ".join(f"{name}={size}" for name, size in found.items())
+    error = NoBucketError(f"no bucket covers {shown}; buckets: {b.attrs['buckets']}")
+    for name in (name for name, size in found.items() if size == 0):
+        asked = f'bounds={{"{name}": (0, None)}} or --dim {name}=0..'
+        error.add_note(f"{name}=0 has a bucket where it is asked for: {asked}")
+    return error
 
 
 def too_deep() -> CompileError:
@@ -177,7 +182,7 @@ def _in_order(
     for i, array in enumerate(args):
         _refuse_mapping(names[i] if i < len(names) else i, array)
     if len(args) > len(names):
-        raise ShapeError(f"expected {len(names)} inputs ({', '.join(names)}), got {len(args)}")
+        raise ShapeError(f"expected the inputs {', '.join(names)}; got {len(args)}")
     given = dict(zip(names, args, strict=False))
     twice = given.keys() & named.keys()
     missing = [n for n in names if n not in given and n not in named]

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import logging
 import time
-import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from bucketize.errors import BucketizeWarning, unknown_name
+from bucketize.errors import unknown_name, warn
 from bucketize.ir import Module, check_module
 from bucketize.kernel.build import Building
 from bucketize.kernel.target import host
@@ -79,11 +78,9 @@ def _warn_of_illegal(program: Program) -> None:
     if refusals:
         named = ", ".join([*list(refusals)[:SHOWN], *(["..."] if len(refusals) > SHOWN else [])])
         reason = next(iter(refusals.values()))
-        warnings.warn(
+        warn(
             f"{len(refusals)} of {len(program.clones)} clones are not legal and refuse every run "
-            f"({named}): {reason}",
-            BucketizeWarning,
-            stacklevel=3,
+            f"({named}): {reason}"
         )
 
 
@@ -116,11 +113,10 @@ def _warn_of_unconfirmed(
 ) -> None:
     """Say so where there are trials with so many threads, and no verdict: none is used."""
     if trials and not known:
-        warnings.warn(
+        warn(
             f"{log}: none of its {len(trials)} trials is confirmed in a clone, so the defaults "
             f"stay; `tune` confirms what it finds",
             LogWarning,
-            stacklevel=4,
         )
 
 
@@ -133,11 +129,10 @@ def _warn_of_bounds(mod: Module, known: Iterable[Verdict], log: str | Path) -> N
     others = {row.bounds: mine[row.graph] for row in rows}
     if others and not any(row.bounds == mine[row.graph] for row in rows):
         theirs, ours = (" or ".join(sorted(map(_bounds, b))) for b in (others, {*others.values()}))
-        warnings.warn(
+        warn(
             f"{log}: its verdicts on this model are for {theirs}, not for {ours}, so none is used; "
             f"give the same bounds (--dim) as to `tune`",
             LogWarning,
-            stacklevel=4,
         )
 
 
@@ -151,9 +146,8 @@ def _warn_of_threads(trials: Sequence[Trial], log: str | Path, threads: int) -> 
     others = Counter(trial.threads for trial in trials if trial.workload not in served)
     if others:
         counts = ", ".join(f"{n} with threads={t}" for t, n in sorted(others.items()))
-        warnings.warn(
+        warn(
             f"{log}: left out {others.total()} of {len(trials)} trials, whose workloads were not "
             f"measured with threads={threads} ({counts}); tune with threads={threads}, too",
             LogWarning,
-            stacklevel=4,
         )

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
+import warnings
 from collections.abc import Iterable
 from difflib import get_close_matches
+from pathlib import Path
 
 
 class BucketizeError(Exception):
@@ -108,6 +112,18 @@ class BucketizeWarning(UserWarning):
 
 class BusyWarning(BucketizeWarning):
     """Other processes had a part in what was timed."""
+
+
+HERE = (str(Path(__file__).parent), contextlib.__file__)
+"""Where no user's code stands: in this package, and where its contexts are left."""
+
+
+def warn(message: str, category: type[Warning] = BucketizeWarning) -> None:
+    """Warn at the line that called this package, however deep in it that is noticed."""
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(HERE):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, category, stacklevel=level)
 
 
 def unknown_name(kind: str, name: object, known: Iterable[object]) -> UnknownNameError:

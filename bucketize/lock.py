@@ -23,7 +23,7 @@ def locked(path: Path, timeout_s: float, say: Callable[[str], None]) -> Iterator
         lock.acquire(timeout=min(PATIENCE_S, timeout_s))
     except Timeout:
         held = f"the lock {path}, which {_holder(path)} holds"
-        limit = f"; up to {timeout_s:g} s" if timeout_s < math.inf else ""
+        limit = f"; up to {timeout_s:.3g} s" if timeout_s < math.inf else ""
         say(f"waiting for {held}{limit}")
         _wait(lock, timeout_s, held)
     try:
@@ -36,7 +36,7 @@ def _wait(lock: BaseFileLock, timeout_s: float, held: str) -> None:
     try:
         lock.acquire(timeout=max(timeout_s - PATIENCE_S, 0.0))
     except Timeout as e:
-        raise TimeoutError(f"waited {timeout_s:g} s for {held}") from e
+        raise TimeoutError(f"waited {timeout_s:.3g} s for {held}") from e
 
 
 def _holder(lock: Path) -> str:

@@ -148,7 +148,10 @@ def _blocks(rows: Sequence[Hashable], at: int) -> Iterator[Block]:
             yield Block(at, length, (end - at) // length)
 
 
-def shortened(name: str, width: int, kernel: str = "") -> str:
+NAME = 28  # columns of a table that tells more than names
+
+
+def shortened(name: str, width: int = NAME, kernel: str = "") -> str:
     """The end of the first node's name, which tells the most, and how many more there are.
 
     `name` is nodes of a model joined by "+", `kernel` what tells apart two kernels of one node.

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -69,6 +70,13 @@ def test_a_warning_says_by_how_much(readings: Readings) -> None:
     with watched() as watch:  # nothing is said, or it is an error
         pass
     assert watch.machine.doubts == []
+
+
+def test_a_warning_points_at_the_line_that_called_the_package(readings: Readings) -> None:
+    readings(1.8)
+    with pytest.warns(BusyWarning) as told, ExitStack() as stack:
+        stack.enter_context(watched())
+    assert told[0].filename == __file__
 
 
 def test_what_is_too_short_to_tell_is_watched_on(

@@ -30,6 +30,7 @@ from bucketize.analysis import ENGINES, load
 from bucketize.analysis.engines import Engine
 from bucketize.analysis.tradeoff import Case, Survey
 from bucketize.cli import demo
+from bucketize.cli import table as tables
 from bucketize.cli.advice import PLAIN, advice
 from bucketize.cli.dispatcher import find_dispatcher, parse_options
 from bucketize.cli.group import main
@@ -111,6 +112,7 @@ def test_dispatchers_are_listed(run: Run) -> None:
     assert "FILE.json, FILE.yaml, FILE.yml  " in text
     for key in ("`intervals: {", "`profiles: [{", "`traffic: {"):
         assert key in text
+    assert "Raises" not in text
 
 
 @pytest.mark.parametrize(
@@ -124,6 +126,8 @@ def test_dispatchers_are_listed(run: Run) -> None:
         (["tune", "--log", "full/new/t.csv"], "full is not writable"),
         (["tune", "--log", "old.csv"], "old.csv' is not writable"),
         (["compile", "-o", "full/net.bkt"], "full is not writable"),
+        (["compile", "-o", "/proc/net.bkt"], "/proc is not writable"),
+        (["tune", "--log", "/proc/t.csv"], "/proc is not writable"),
         (["run", "--log", "full"], "'full' is a directory"),
     ],
 )
@@ -218,6 +222,20 @@ def test_an_interrupt_ends_with_130(run: Run, monkeypatch: pytest.MonkeyPatch) -
     assert (result.exit_code, result.stderr.split()) == (130, ["interrupted"])
 
 
+def test_an_interrupt_while_it_loads_leaves_no_traceback(tmp_path: Path) -> None:
+    (tmp_path / "click.py").write_text("raise KeyboardInterrupt")
+    path = os.pathsep.join([str(tmp_path), str(Path(__file__).parent.parent)])
+    done = subprocess.run(
+        [sys.executable, "-m", "bucketize", "zoo"],
+        env={**os.environ, "PYTHONPATH": path},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (130, "interrupted\n")
+
+
 def test_debug_shows_the_traceback(run: Run) -> None:
     done = run("--debug", "zoo", "nope\x1b[31m")
     assert done.exit_code == 2
@@ -304,7 +322,8 @@ def test_show_abridges_very_many_buckets(run: Run, net: str) -> None:
 
 
 def test_show_tells_scripts(run: Run, net: str) -> None:
-    told = json.loads(run("show", net, "-d", "log:high=2", "--no-fallback", "--json").output)
+    options = ["--dim", "N=1..", "-d", "log:high=2", "--no-fallback", "--json"]
+    told = json.loads(run("show", net, *options).output)
     assert told == {
         "inputs": {"x": "float32[N, 16]"},
         "outputs": ["float32[N, 8]"],
@@ -559,10 +578,21 @@ def test_a_program_of_elsewhere_is_rebuilt_if_asked(run: Run, program: str, tmp_
     assert "2 kernel calls" in rebuilt.stderr
 
 
+def test_an_explanation_fits_the_terminal(
+    run: Run, net: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables, "terminal_width", lambda: 36)
+    told = run("run", net, "-d", "log", "--dim", "N=1..4", "--at", "N=3", "--explain").stdout
+    assert "N=3: main -> main[N=2..4] (vm\n  executor)\n" in told
+    assert max(map(len, told.splitlines())) <= 36
+
+
 @pytest.mark.parametrize(
     ("args", "message"),
     [
         (["--dim", "N=3"], "net.bkt is a saved program: --dim was decided when it was compiled"),
+        (["--weights", "int8"], "saved program: --weights was decided when it was compiled"),
+        (["--precision", "exact"], "saved program: --precision was decided when it was compiled"),
         (["-d", "log"], "saved program: --dispatcher was decided when it was compiled"),
         (["--policy", "exact"], "saved program: --policy was decided when it was compiled"),
         (["--no-fallback"], "saved program: --fallback was decided when it was compiled"),
@@ -635,6 +665,8 @@ def test_tune_then_analyze(run: Run, net: str, tmp_path: Path) -> None:
     header, *_ = run("analyze", "t.csv").stdout.splitlines()
     shown = "function layer latency gflops relative schedule tried failed op workload"
     assert header.split() == shown.split()
+    for line, row in zip(run("analyze", "t.csv").stdout.splitlines()[1:], best, strict=True):
+        assert f"  {shortened(row['layer'])}  " in line
     course = run("analyze", "t.csv", "--frame", "progress", "--csv", "p.csv", "--plot", "p.png")
     assert course.output.startswith("host_cpu")
     assert (tmp_path / "p.csv").read_text().startswith("host_cpu")

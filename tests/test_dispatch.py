@@ -103,6 +103,11 @@ def test_an_extent_of_0_goes_to_the_fallback_clone() -> None:
         NoBucketError, match=r"no bucket covers data_2=0; buckets: data_2=1, 2\.\.3,"
     ):
         evaluate_module(mod, np.ones((1, 3, 0, 5), np.float32))
+    with pytest.raises(
+        NoBucketError,
+        match=r'\n  data_2=0 .*: bounds={"data_2": \(0, None\)} or --dim data_2=0\.\.$',
+    ):
+        evaluate_module(mod, np.ones((1, 3, 0, 5), np.float32))
 
 
 @pytest.mark.parametrize(

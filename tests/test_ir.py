@@ -458,7 +458,7 @@ X, Y, Z = floats(2, 3), floats(2, 5), np.zeros(1, np.int64)
     ("args", "named", "error", "message"),
     [
         ([X], {"w": Y}, UnknownNameError, "no input named 'w'; known: x, y, z"),
-        ([X, Y, Z, Z], {}, ShapeError, "expected 3 inputs (x, y, z), got 4"),
+        ([X, Y, Z, Z], {}, ShapeError, "expected the inputs x, y, z; got 4"),
         ([X], {"z": Z}, ShapeError, "expected the inputs x, y, z; missing: y"),
         ([X, Y], {"x": X, "z": Z}, ShapeError, "expected the inputs x, y, z; given twice: x"),
         ([X, Y, X], {}, ShapeError, "input 'z': expected int64, got float32"),

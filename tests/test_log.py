@@ -117,8 +117,17 @@ def test_a_torn_line_in_the_middle_takes_no_other_with_it(log: Path) -> None:
     with log.open("a") as file:
         file.write('1,r,1,"torn in a quo\n1,r\n')
     append(log, trial(2))
-    with pytest.warns(LogWarning, match=r"skipped 2 torn line\(s\): 3, 4$"):
+    with pytest.warns(LogWarning, match=r"skipped 2 torn line\(s\): 3, 4$") as told:
         assert rows(log) == [trial(0), trial(2)]
+    assert told[0].filename == __file__, "the line that asked is the one shown"
+
+
+def test_the_first_of_many_torn_lines_are_named(log: Path) -> None:
+    append(log, trial(0))
+    with log.open("a") as file:
+        file.write("1,r\n" * 900)
+    with pytest.warns(LogWarning, match=r"skipped 900 torn line\(s\): 3, 4, 5, 6, 7, \.\.\.$"):
+        assert rows(log) == [trial(0)]
 
 
 def test_a_number_that_is_none_counts_as_torn(log: Path) -> None:

@@ -681,7 +681,7 @@ def test_stats_are_one_table_for_people(run: Run, counted: Path) -> None:
     ]
     lines = table.splitlines()
     assert lines[:3] == [
-        f"by        {'value':{lines[0].index('rows') - 12}}  rows",
+        f"column    {'value':{lines[0].index('rows') - 12}}  rows",
         f"source    {'default':{lines[0].index('rows') - 12}}     4",
         f"source    {'skopt':{lines[0].index('rows') - 12}}     1",
     ]

@@ -28,6 +28,7 @@ from bucketize.errors import ArgumentError, BucketizeError, unknown_name
 from bucketize.interpret import evaluate_module
 from bucketize.ir import Builder, Module, Var
 from bucketize.kernel.templates import LOOP, TEMPLATES, VECTOR
+from bucketize.runtime.explain import COLUMNS
 from bucketize.runtime.roofline import Roofline
 from bucketize.tune.entry import tune
 from bucketize.types import Symbol, tensor
@@ -190,6 +191,12 @@ def test_the_readme_counts_templates() -> None:
     loops, vectors = ({t.name for t in kind} for kind in (LOOP, VECTOR))
     assert loops | vectors == set(TEMPLATES)
     assert not loops & vectors
+
+
+def test_the_readme_shows_the_columns_of_an_explanation() -> None:
+    head = next(line for line in README.splitlines() if line.endswith(" why"))
+    shown = [name for name in COLUMNS if name not in ("times", "strip")]  # empty in its example
+    assert re.split(r"  +", head) == shown
 
 
 def test_the_pictures_of_the_readme_are_there_and_small() -> None:

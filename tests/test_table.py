@@ -29,6 +29,16 @@ ROWS = [
 FORMATS = {"latency_s": "{:.3f}".format}
 
 
+def test_what_has_lost_its_beginning_keeps_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "terminal_width", lambda: 24)
+    ops = ("MatMul +1", "Gemm")
+    shown = table([{"node": f"…encoder/layer/{op}", "ms": 10.0**i} for i, op in enumerate(ops)])
+    assert [line[:20].strip() for line in shown.splitlines()[1:]] == [
+        "…der/layer/MatMul +1",
+        "…encoder/layer/Gemm",
+    ]
+
+
 @pytest.fixture(params=[24, 50, 80, 120])
 def width(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     monkeypatch.setattr(tables, "terminal_width", lambda: request.param)

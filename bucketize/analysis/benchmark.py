@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import time
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,7 +15,7 @@ import pandas as pd
 from bucketize.analysis.engines import Run
 from bucketize.busy import Machine, watched
 from bucketize.compare import worst_error
-from bucketize.errors import ArgumentError
+from bucketize.errors import ArgumentError, warn
 from bucketize.op import Array
 from bucketize.progress import Tell, announced, progress_bar, shown, steps
 from bucketize.timing import interleaved
@@ -149,10 +148,8 @@ def cross_checked(results: Mapping[str, Sequence[Array]]) -> dict[str, float]:
         error = output_error(got, expected)
         worst[a], worst[b] = max(worst[a], error), max(worst[b], error)
         if error > APART:
-            warnings.warn(
-                f"the outputs of {a} and {b} are apart: relative error {error:.1e}",
-                RuntimeWarning,
-                stacklevel=2,
+            warn(
+                f"the outputs of {a} and {b} are apart: relative error {error:.1e}", RuntimeWarning
             )
     return worst
 

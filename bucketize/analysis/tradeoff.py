@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -23,7 +22,7 @@ from bucketize.call import arrange_inputs, bind_shapes
 from bucketize.compare import worst_error
 from bucketize.compiler import compile
 from bucketize.dispatch.tree import name_dims
-from bucketize.errors import ArgumentError, BucketizeWarning
+from bucketize.errors import ArgumentError, warn
 from bucketize.interpret import evaluate_module
 from bucketize.ir import Module
 from bucketize.op import Array
@@ -120,7 +119,7 @@ def measure_trade_off(
         survey.work()
     survey.machine.warn()
     if survey.shortfall:
-        warnings.warn(survey.shortfall, BucketizeWarning, stacklevel=2)
+        warn(survey.shortfall)
     return survey.latency, survey.cost
 
 

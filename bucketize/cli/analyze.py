@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from bucketize.analysis.tradeoff import Survey
+    from bucketize.table import Format
 
 COURSE, TRADE, LATENCY = "progress", "trade-off", "latency"
 SHOWN = (
@@ -199,7 +199,7 @@ def surveyed(log: Path, name: str, options: dict[str, Any]) -> tuple[Survey, boo
 def tell_of(survey: Survey, interrupted: bool, tuning: Callable[[Sequence[str]], str]) -> None:
     """Say on stderr what makes the figures less than they seem; an error if there are none."""
     from bucketize.cli.compare import untuned_shapes
-    from bucketize.errors import BucketizeError, BucketizeWarning
+    from bucketize.errors import BucketizeError, warn
 
     if survey.latency.empty:
         if interrupted:
@@ -211,11 +211,9 @@ def tell_of(survey: Survey, interrupted: bool, tuning: Callable[[Sequence[str]],
     survey.machine.warn()
     if lacking := untuned_shapes(survey.latency):
         told = f"the log knows nothing of the oracle at {'; '.join(lacking)}, so it runs on default"
-        warnings.warn(
+        warn(
             f"{told} schedules there, and a tuned one may be faster. To tune it:\n"
-            f"  {tuning(lacking)}",
-            BucketizeWarning,
-            stacklevel=2,
+            f"  {tuning(lacking)}"
         )
 
 
@@ -242,8 +240,10 @@ def as_records(frame: pd.DataFrame) -> str:
 def shown_best(best: pd.DataFrame) -> str:
     """The best schedules, without the columns that tell little, or nothing in an older log."""
     from bucketize.cli.table import frame_table, milliseconds
+    from bucketize.table import shortened
 
-    formats = {
+    formats: dict[str, Format] = {
+        "layer": shortened,
         "latency": milliseconds,
         "gflops": "{:.1f}".format,
         "relative": "{:.2f}".format,

@@ -153,7 +153,7 @@ def shown_stock(logs: int, held: dict[str, Any], counts: dict[str, dict[str, int
         f"{distinct}; {held['compile_s']:.1f} s of compiling, {held['timing_s']:.1f} s of timing",
     ]
     rows = [
-        {"by": way.replace("_", " "), "value": value or None, "rows": n}
+        {"column": way.replace("_", " "), "value": value or None, "rows": n}
         for way, of in counts.items()
         for value, n in of.items()
     ]

@@ -6,6 +6,7 @@ import functools
 import math
 import os
 import re
+import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
@@ -100,8 +101,17 @@ def check_writable(path: Path) -> None:
     place = path if path.exists() else path.parent
     if not path.parent.is_dir():
         raise click.BadParameter(f"there is no directory {path.parent}")
-    if not os.access(place, os.W_OK):
+    if not os.access(place, os.W_OK) or not (path.exists() or takes_files(path.parent)):
         raise click.BadParameter(f"{place} is not writable")
+
+
+def takes_files(directory: Path) -> bool:
+    """Whether a file can be made there; root has every right, and yet none in /proc."""
+    try:
+        tempfile.TemporaryFile(dir=directory).close()
+    except OSError:
+        return False
+    return True
 
 
 def dispatcher(

@@ -78,7 +78,10 @@ def run(model: str, bounds: list[parameter.Bound], as_json: bool, **options: Any
     report(exe, rows, as_json)
 
 
-DECIDED = ("bounds", "dispatcher", "policy", "fallback", "limit", "log", "threads")
+DECIDED = (
+    *("bounds", "precision", "weights", "dispatcher", "policy", "fallback", "limit", "log"),
+    "threads",
+)
 NOT_OF_SAVED = {
     **dict.fromkeys(DECIDED, "was decided when it was compiled"),
     "check": "needs the model, of which it holds the kernels only",
@@ -193,7 +196,7 @@ def plain(value: object) -> Any:
 def report(exe: Executable, rows: list[dict[str, Any]], as_json: bool) -> None:
     """Print what ran, and whether the machine did something else, too."""
     from bucketize.busy import busiest
-    from bucketize.cli.table import milliseconds, table
+    from bucketize.cli.table import fitting, milliseconds, table
 
     busiest(row["machine"] for row in rows).warn()
     if as_json:
@@ -201,7 +204,8 @@ def report(exe: Executable, rows: list[dict[str, Any]], as_json: bool) -> None:
         return
     for row in rows:
         if "explanation" in row:
-            echo(row["explanation"].text(table))
+            lines = row["explanation"].text(table).splitlines()
+            echo("\n".join(map(fitting, lines)))
     formats: dict[str, Format] = {
         "sizes": parameter.shown_sizes,
         "latency": milliseconds,

@@ -106,15 +106,22 @@ def drawn(fields: Sequence[Field], width: int) -> str:
     from rich.text import Text
 
     grid = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="")
-    for f, w in zip(fields, widths(fields, width), strict=True):
+    made = widths(fields, width)
+    for f, w in zip(fields, made, strict=True):
         side: Literal["left", "right"] = "right" if f.numeric else "left"
         grid.add_column(Text(f.name, overflow="ellipsis", no_wrap=True), justify=side, width=w)
-    for cells in zip(*(f.cells for f in fields), strict=True):
+    cut = [[behind(cell, w) for cell in f.cells] for f, w in zip(fields, made, strict=True)]
+    for cells in zip(*cut, strict=True):
         grid.add_row(*(Text(cell, overflow="ellipsis", no_wrap=True) for cell in cells))
     console = Console(color_system=None, width=width)
     with console.capture() as captured:
         console.print(grid)
     return "\n".join(line.rstrip() for line in captured.get().splitlines())
+
+
+def behind(cell: str, width: int) -> str:
+    """A text that has lost its beginning loses more of it, rather than its end, too."""
+    return f"…{cell[1 - width :]}" if cell.startswith("…") and len(cell) > width else cell
 
 
 def widths(fields: Sequence[Field], width: int) -> list[int]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
-from bucketize.errors import BucketizeWarning, DispatchError
+from bucketize.errors import DispatchError, warn
 from bucketize.ir import Function, Module, all_bindings
 from bucketize.types import Interval, Symbol
 
@@ -36,11 +35,7 @@ def within_limit(fn: Function, intervals: Intervals, limit: int, policy: str) ->
     if not kept or policy == "pad":
         cure = "use fewer intervals (exact makes one for each size), or fewer symbols (per_symbol)"
         raise DispatchError(f"{told}; the limit is {limit:,}: {cure}")
-    warnings.warn(
-        f"{told}; the limit is {limit:,}, left whole: {', '.join(whole)} (per_symbol chooses)",
-        BucketizeWarning,
-        stacklevel=4,
-    )
+    warn(f"{told}; the limit is {limit:,}, left whole: {', '.join(whole)} (per_symbol chooses)")
     joined = {s: i if s in kept else [(i[0][0], i[-1][1])] for s, i in intervals.items()}
     return {s: i for s, i in joined.items() if s in kept or i != [bounds_of(s)]}
 

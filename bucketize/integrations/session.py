@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import importlib
 import os
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from bucketize.errors import ArgumentError, BucketizeWarning, ProgramError, unknown_name
+from bucketize.errors import ArgumentError, ProgramError, unknown_name, warn
 from bucketize.integrations.node import ModelMetadata, NodeArg, node_args
 from bucketize.integrations.option import (
     CPU,
@@ -167,7 +166,7 @@ class InferenceSession:
 def _warn(*texts: str) -> None:
     """Warn at the line that made the session, or ran it."""
     for text in texts:
-        warnings.warn(text, BucketizeWarning, stacklevel=3)
+        warn(text)
 
 
 def _compiled(source: Source, options: SessionOptions) -> Model:
@@ -175,7 +174,7 @@ def _compiled(source: Source, options: SessionOptions) -> Model:
     asked, most = options.intra_op_num_threads, cores()
     if asked > most:
         text = f"intra_op_num_threads={asked}, but this process may use {most} cores, which work"
-        warnings.warn(text, BucketizeWarning, stacklevel=3)
+        warn(text)
     module: Any = importlib.import_module("bucketize.integrations.model")
     model: Model = module.Model(source, options.sizes, min(asked, most) or most)
     return model
@@ -190,5 +189,5 @@ def _loaded(path: Any, options: SessionOptions) -> Executable:
         raise ProgramError(f"{path} was compiled for its own sizes, not for {held}")
     if asked not in (0, threads):
         text = f"intra_op_num_threads={asked}, but {path} was compiled for {threads}, which work"
-        warnings.warn(text, BucketizeWarning, stacklevel=3)
+        warn(text)
     return executable

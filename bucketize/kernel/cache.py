@@ -10,7 +10,6 @@ import logging
 import os
 import tempfile
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from pathlib import Path
 
 import platformdirs
 
-from bucketize.errors import BucketizeWarning, KernelError
+from bucketize.errors import KernelError, warn
 from bucketize.kernel.object import sealed, unsealed
 from bucketize.lock import locked
 from bucketize.owner import open_to_others
@@ -80,15 +79,11 @@ def made(source: Path, text: str, compiled: Callable[[Path], bytes]) -> tuple[by
 def _locked(source: Path) -> Iterator[None]:
     """Hold the lock of a kernel, whose file goes with it: at worst two make the same code."""
     path = source.with_suffix(".lock")
-    with locked(path, LOCK_TIMEOUT_S, _warn):
+    with locked(path, LOCK_TIMEOUT_S, warn):
         try:
             yield
         finally:
             path.unlink(missing_ok=True)
-
-
-def _warn(said: str) -> None:
-    warnings.warn(said, BucketizeWarning, stacklevel=2)
 
 
 def _check_owner(path: Path, status: os.stat_result) -> None:

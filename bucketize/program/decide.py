@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -10,11 +9,11 @@ from functools import partial
 from bucketize.dispatch.tree import name_dims
 from bucketize.errors import (
     BucketizeError,
-    BucketizeWarning,
     CompileError,
     KernelError,
     ShapeError,
     TypeRelError,
+    warn,
 )
 from bucketize.ir import (
     CALL,
@@ -158,11 +157,9 @@ class _Decider:
         chosen = completed(made.template, made.schedule, workload, able, self.target)
         if chosen is not None:
             return chosen, LOGGED
-        warnings.warn(
+        warn(
             f"{function} was tuned to {made}, which is not legal any more: its default stays; tune "
-            f"again",
-            BucketizeWarning,
-            stacklevel=2,
+            f"again"
         )
         return default, DEFAULT
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,10 +17,10 @@ from bucketize.call import arrange_inputs
 from bucketize.errors import (
     ArgumentError,
     BucketizeError,
-    BucketizeWarning,
     ShapeError,
     TypeRelError,
     unknown_name,
+    warn,
 )
 from bucketize.ir import Module, Var
 from bucketize.ir.html import html_heading, html_table
@@ -268,7 +267,7 @@ class Executable:
             else:
                 return
         told = f"{routine.name} stays cold: it runs at none of the sizes tried; at the least"
-        warnings.warn(f"{told}: {refused}", BucketizeWarning, stacklevel=3)
+        warn(f"{told}: {refused}")
 
     def save(self, path: str | Path) -> None:
         """Write a file that `bucketize.load` runs without model, log, compiler or cache.

@@ -150,11 +150,10 @@ def _knobs(schedule: Mapping[str, Any]) -> str:
     return " ".join(f"{k}={v}" for k, v in schedule.items())
 
 
-NAME = 28  # columns
 TIME = "model us"
 FORMATS: Formats = {TIME: "{:.1f}".format}
 SHOWN: Mapping[str, Callable[[Any], str]] = {
-    "name": lambda name: shortened(name, NAME),
+    "name": shortened,
     "op": str,
     "shape": _shape,
     "kernel": str,

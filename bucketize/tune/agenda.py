@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TypeAlias
 
-from bucketize.errors import BucketizeWarning
+from bucketize.errors import warn
 from bucketize.kernel.template import Implementation
 from bucketize.tune.forest import Forest
 from bucketize.tune.knowledge import Knowledge, failed
@@ -215,7 +214,7 @@ class Agenda:
         self.broken.add(subject)
         error = next(t.error for t in by_shape.values() if t.latency_median_s is None)
         reason = f"the default of {task.workload.key} fails: {error}"
-        warnings.warn(f"{task.function} is not tuned: {reason}", BucketizeWarning, stacklevel=2)
+        warn(f"{task.function} is not tuned: {reason}")
 
     def is_broken(self, task: Task) -> bool:
         """Whether its clone was given up."""

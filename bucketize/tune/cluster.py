@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib
 import time
-import warnings
 from collections import Counter
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,7 +16,7 @@ from functools import cache, partial
 from threading import Lock
 from typing import Any, TypeAlias, TypeVar, cast
 
-from bucketize.errors import BucketizeWarning, TuneError, unknown_name
+from bucketize.errors import TuneError, unknown_name, warn
 from bucketize.kernel.target import Target, host
 from bucketize.lower.price import Weighted
 from bucketize.program.strategy import Strategy
@@ -244,7 +243,7 @@ class Cluster:
                 others = {a: m for a, m in machines.items() if m.environment != self.environment}
                 faults |= {a: f"the worker {a} is another machine: {m}" for a, m in others.items()}
             for fault in faults.values():
-                _warn(f"left out: {fault}")
+                warn(f"left out: {fault}")
             self._measures |= {
                 a: a in machines and machines[a].environment == self.environment for a in fresh
             }
@@ -294,10 +293,6 @@ def _of_one_kind(machines: Mapping[str, Machine], host: str) -> Machine:
             f"name (--host, Cluster(host=)){listed}"
         )
     return next(machine for machine in machines.values() if str(machine) == named[0])
-
-
-def _warn(message: str) -> None:
-    warnings.warn(message, BucketizeWarning, stacklevel=2)
 
 
 @dataclass(eq=False)

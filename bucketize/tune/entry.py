@@ -7,7 +7,6 @@ import math
 import signal
 import sys
 import threading
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import Any
 import pandas as pd
 
 from bucketize.busy import watched
-from bucketize.errors import ArgumentError, BucketizeWarning, TuneError
+from bucketize.errors import ArgumentError, TuneError, warn
 from bucketize.ir import Module, check_module
 from bucketize.progress import shown
 from bucketize.table import several
@@ -111,7 +110,7 @@ def tune(  # noqa: PLR0913  (a session has that many choices, nearly all with a 
         session.work()
         if shortfall := session.shortfall():
             goes_on = "the same call goes on with them"
-            warnings.warn(f"{shortfall}; {goes_on}", BucketizeWarning, stacklevel=2)
+            warn(f"{shortfall}; {goes_on}")
     return trial_frame(session.written)
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import warnings
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bucketize.errors import LogError
+from bucketize.errors import LogError, warn
 from bucketize.lock import locked
 from bucketize.tune.cells import Cells, Check, encoded, one_of, picked, row_faults, split, typed
 from bucketize.tune.environment import HOST, VERSIONS, Environment, here
@@ -34,6 +33,7 @@ from bucketize.types import show_interval
 
 LOCK_TIMEOUT_S = 600.0  # nobody holds it as long
 HEADER_BYTES = 1 << 16  # no header is longer
+LISTED = 5  # lines that a warning names
 BLOCK_BYTES = 1 << 20  # that are searched at once for the end of the last row
 
 
@@ -161,8 +161,9 @@ class Reading:
         if 1 in self.torn:
             _warn(f"{path}: skipped a torn header")
         elif self.torn:
-            listed = ", ".join(map(str, self.torn))
-            _warn(f"{path}: skipped {len(self.torn)} torn line(s): {listed}")
+            listed = ", ".join(map(str, self.torn[:LISTED]))
+            more = ", ..." if len(self.torn) > LISTED else ""
+            _warn(f"{path}: skipped {len(self.torn)} torn line(s): {listed}{more}")
         if self.bad:
             line, fault = next(iter(self.bad.items()))
             first = f"line {line}: {fault}"
@@ -359,4 +360,4 @@ def _other_schema(path: Path, columns: Sequence[str], reason: str) -> LogError:
 
 
 def _warn(message: str) -> None:
-    warnings.warn(message, LogWarning, stacklevel=3)
+    warn(message, LogWarning)

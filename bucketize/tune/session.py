@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from bucketize.errors import BucketizeWarning
+from bucketize.errors import warn
 from bucketize.kernel.template import Implementation
 from bucketize.lower.arrangement import Arrangement
 from bucketize.text import constants, show
@@ -366,4 +365,4 @@ class Session:
 
 
 def _warn(message: str) -> None:
-    warnings.warn(f"{message}; the same call tries again", BucketizeWarning, stacklevel=2)
+    warn(f"{message}; the same call tries again")
