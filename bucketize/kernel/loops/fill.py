@@ -107,6 +107,7 @@ def _pad_launch(workload: Workload, shapes: Shapes) -> Launch:
     (x,), out, attrs = argument_shapes(workload, shapes), shapes[-1], workload.anchor.attrs
     rank = max(len(out), 1)
     axes = [(e, d, lo) for e, d, (lo, _) in zip(out, x, attrs["pads"], strict=True)]
+    last: Dim
     if attrs["mode"] == "constant":
         axes, last = _merged(axes), bits_of(attrs["value"], workload.result.dtype)
     else:
