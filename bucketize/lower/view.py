@@ -66,11 +66,10 @@ class _Views:
         if back is not None and ANY not in shape and back.of.type.shape == shape:
             self.moved = True
             return (back.of,)
-        if b.op in (pad, strided_slice) and ANY not in shape and args[0] in self.views:
-            read = self.views[args[0]]
-            if read.gone is not None:
-                y = out.emit(b.op, read.of, **_with_axes(b, read.gone))
-                return (self._behind(out, y, shape, read),)
+        cut = self.views.get(args[0]) if b.op in (pad, strided_slice) and ANY not in shape else None
+        if cut is not None and cut.gone is not None:
+            y = out.emit(b.op, cut.of, **_with_axes(b, cut.gone))
+            return (self._behind(out, y, shape, cut),)
         view = self._read(args, shape) if b.op.scalar is not None and ANY not in shape else None
         if view is None:
             y = out.emit(b.op, *args, **b.attrs)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-from bucketize.errors import BucketizeWarning
+from bucketize.errors import warn
 from bucketize.tune.agenda import Agenda
 from bucketize.tune.budget import LateError
 from bucketize.tune.environment import HOST, VERSIONS, Environment
@@ -64,4 +63,4 @@ class Turns:
             told = "they take turns, and measure nothing twice"
             log = self.journal.log
             message = f"another session is at work on {log}, so {told} ({said})"
-            warnings.warn(message, BucketizeWarning, stacklevel=2)
+            warn(message)
