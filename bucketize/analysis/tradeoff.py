@@ -98,7 +98,8 @@ def measure_trade_off(
             rest run on defaults.
         threads: of the executables.
         model: its name, for the frames.
-        seconds: when to stop; latencies come first, and what is not reached is warned of.
+        seconds: when to stop; latencies come before all costs but the least, which tells what the
+            others take, and what is not reached is warned of.
         progress: told what goes on, and how much of it is done, of how much; True shows a bar on
             stderr.
 

@@ -45,8 +45,8 @@ def merge(paths: Iterable[str | Path], out: str | Path, *, force: bool = False) 
 
     Rows of a log stay in its order, which tells what came after what though a clock was set back:
     each counts as written at the latest moment so far. Rows of the same moment are in the order of
-    the logs here. Columns that this
-    version does not know follow the others, in the order of the alphabet.
+    the logs here. Columns that this version does not know follow the others, in the order of the
+    alphabet.
 
     Args:
         paths: of the logs, each left alone unless it is `out`.
