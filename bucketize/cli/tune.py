@@ -216,9 +216,11 @@ class Report:
 
     def summary(self) -> str:
         """How much was done, and how to go on if that is not all."""
+        from bucketize.tune.stock import several
+
         done = (
-            f"{len(self.searched)} trials in {self.seconds:.0f} s, {self.failed} failed, "
-            f"{self.confirmations} measurements to confirm"
+            f"{several(len(self.searched), 'trial')} in {self.seconds:.0f} s, {self.failed} "
+            f"failed, {several(self.confirmations, 'measurement')} to confirm"
         )
         kept = f"{self.session.journal.log} has {self.known} of this model"
         short = self.session.shortfall()
