@@ -233,6 +233,8 @@ def test_the_summary_names_what_was_not_reached_and_how_to_go_on(
     assert json.loads(report.json())["unreached"] == names
     whole = Report(scene.worked(World(0.05, 2.5), None), 1.0, False)
     assert len(whole.summary().splitlines()) == 1
+    vars(whole)["searched"] = whole.searched[:1]
+    assert whole.summary().startswith("1 trial in 1 s, 0 failed, ")
 
 
 def test_progress_tells_the_time_left_and_what_is_confirmed(scene: Scene) -> None:

@@ -510,7 +510,7 @@ def test_the_graph_executor_takes_static_functions_only() -> None:
         ),
         (lambda e: e.run(np.zeros((2, 12), bool).astype("U1")), "expected float32, got <U1$"),
         (lambda e: e.run(), "expected the inputs data; missing: data"),
-        (lambda e: e.run(random(2, 12), random(2, 12)), "expected 1 inputs"),
+        (lambda e: e.run(random(2, 12), random(2, 12)), "expected the inputs data; got 2"),
         (lambda e: e.run(random(2, 12), data=random(2, 12)), "given twice"),
     ],
 )

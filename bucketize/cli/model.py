@@ -195,14 +195,21 @@ def random_input(param: Var, sizes: Sizes) -> NDArray[Any]:
 
 def load_inputs(files: Iterable[tuple[str, Path]]) -> Arrays:
     """Arrays from .npy files, by input."""
+    return {name: load_array(path) for name, path in files}
+
+
+def load_array(path: Path) -> NDArray[Any]:
+    """The array of a .npy file, which may hold no code."""
     import numpy as np
 
     from bucketize.errors import ShapeError
 
-    try:
-        return {name: np.load(path) for name, path in files}
-    except (ValueError, EOFError) as e:
-        raise ShapeError(f"not an array in .npy format: {e}") from e
+    with path.open("rb") as file:
+        try:
+            array: NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
+        except (ValueError, EOFError, MemoryError) as e:
+            raise ShapeError(f"{path} holds no array in .npy format: {e}") from e
+    return array
 
 
 def dispatched(model: Model, options: Mapping[str, Any]) -> Module:
