@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -247,8 +248,10 @@ def by_dims(compute: Callable[..., Array]) -> Callable[..., Shape | None]:
     """The value rule of an op whose `compute` also works on arrays of dims."""
 
     def value(*types: Type, **attrs: Any) -> Shape | None:
+        if all(t.value is None for t in types) or any(map(_is_symbolic, attrs.values())):
+            return None
         arrays = [_dims_array(t) for t in types]
-        if any(a is None for a in arrays) or any(map(_is_symbolic, attrs.values())):
+        if any(a is None for a in arrays):
             return None
         with np.errstate(all="ignore"):  # a rule in Python may leave a flag behind
             out = np.asarray(compute(*arrays, **attrs), dtype=object)
@@ -262,11 +265,14 @@ def _is_symbolic(attr: Any) -> bool:
 
 
 def _dims_array(type_: Type) -> Array | None:
-    if type_.value is None or not type_.is_static:
+    """The elements of a small integer tensor, those that are unknown as `?`."""
+    shape = tuple(d for d in type_.shape if isinstance(d, int))
+    size = math.prod(shape)
+    if len(shape) < len(type_.shape) or size > MAX_VALUE or type_.dtype.kind not in "ib":
         return None
-    out = np.empty(len(type_.value), dtype=object)
-    out[:] = type_.value
-    return out.reshape(tuple(map(int, type_.shape)))  # type: ignore[arg-type]
+    out: Array = np.empty(size, dtype=object)
+    out[:] = (ANY,) * size if type_.value is None else type_.value
+    return out.reshape(shape)
 
 
 OPS: dict[str, Op] = {}

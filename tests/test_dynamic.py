@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import numpy_helper
-from onnx_model import parse, run_ort
+from onnx_model import agree, parse, run_ort
 from verify import verify
 
 import bucketize
@@ -20,7 +20,7 @@ from bucketize.ir import Builder, Const, Function, Module, Var
 from bucketize.onnx import from_onnx
 from bucketize.program.instruction import Compute, RunSegment, instructions
 from bucketize.transform.simplify import simplify
-from bucketize.types import Symbol, tensor
+from bucketize.types import ANY, Symbol, tensor
 
 N, M = Symbol("N"), Symbol("M")
 
@@ -366,3 +366,21 @@ def test_what_follows_from_an_extent_that_a_run_named_is_static() -> None:
         want = run_ort(model, inputs)
         same(evaluate_module(module, **inputs), want)
         same(exe.run(**inputs), want)
+
+
+PARTLY = {
+    "reshape": ("Reshape(x, t)", "int64[1] s", "n = Shape<end = 1>(x) t = Concat<axis = 0>(n, s)"),
+    "sum": ("Reshape(x, t)", "int64[2] s", "n = Shape(x) t = Add(n, s)"),
+    "pads": ("Pad(x, t)", "int64[1] s", "t = Concat<axis = 0>(zero, s, zero, s)"),
+}
+
+
+@pytest.mark.parametrize("name", PARTLY)
+def test_sizes_of_which_some_are_known_tell_these(name: str) -> None:
+    last, given, nodes = PARTLY[name]
+    graph = f"(float[N, 4] x, {given}) => (y) <int64[1] zero = {{0}}> {{ {nodes} y = {last} }}"
+    kept = {"reshape": [4], "sum": [0, 0], "pads": [2]}[name]
+    module = agree(parse(graph), {"N": 3}, {"N": 1}, s=np.array(kept))
+    first, second = module.main.results[0].type.shape
+    assert second == ANY
+    assert (first == ANY) == (name == "sum")  # nothing of it is known
