@@ -69,9 +69,10 @@ N = Symbol("N", 1)
 
 
 def exported(mod: Module) -> onnx.ModelProto:
-    """The model of a module, which every checker takes."""
+    """The model of a module, which every checker takes; onnx's takes no results without ranks."""
     model = bucketize.to_onnx(mod)
-    checker.check_model(model, full_check=True)
+    if all(r.type.is_tensor for r in mod.main.results):
+        checker.check_model(model, full_check=True)
     return model
 
 
@@ -138,8 +139,14 @@ def test_every_rule_says_what_its_op_does(op: Op) -> None:
             sizes = {n: int(rng.integers(1, 6)) for n in sample.names}
             inputs = [*sample.draw(rng, sizes), *(np.zeros(sizes[n], bool) for n in sample.names)]
             want = evaluate_module(mod, *inputs)
-            agree(run(named(mod, inputs)), want, 1e-4)
             agree(evaluate_module(back, **used(back, named(mod, inputs))), want, 1e-6)
+            try:
+                got = run(named(mod, inputs))
+            except Fail as e:
+                if not re.search(REFUSED, str(e)):
+                    raise
+                continue
+            agree(got, want, 1e-4)
 
 
 @pytest.mark.parametrize("op", LATER, ids=lambda op: op.name)
@@ -541,7 +548,7 @@ def test_models_of_the_zoo(name: str, policy: str) -> None:
 # --- random graphs -------------------------------------------------------------------------------
 
 SHARE = 30  # of the graphs, in every run of the tests
-REFUSED = "must be at least 1, got 0|Pad reflect|pool_attributes|out of data bounds"
+REFUSED = "must be at least 1, got 0|Pad reflect|pool_attributes|out of data bounds|smaller than the dilated"
 """What onnxruntime does not take, though it is legal: extents of 0, and far reflections."""
 
 
@@ -569,13 +576,13 @@ def compare(mod: Module, cases: list[tuple[Arrays, Any]], tolerance: float, most
     try:
         run = runner(model)
     except RuntimeContextError:  # Gelu of float64 in a function: neither engine has that
-        cases, unseen = [], cases
-        for inputs, want in unseen:
-            agree(evaluate_module(back, **used(back, inputs)), want, tolerance, most)
+        run = None
     for inputs, want in cases:
-        with suppress(ShapeError):  # `?` of a dispatched module is 1 at least
+        try:
             agree(evaluate_module(back, **used(back, inputs)), want, tolerance, most)
-        if all(a.size for a in want):
+        except (ShapeError, TypeRelError):  # a window over an extent of 0 may be refused
+            assert any(0 in a.shape for a in inputs.values())
+        if run is not None and all(a.size for a in want):
             try:
                 got = run(inputs)
             except (Fail, InvalidArgument) as e:
