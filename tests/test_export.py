@@ -548,7 +548,9 @@ def test_models_of_the_zoo(name: str, policy: str) -> None:
 # --- random graphs -------------------------------------------------------------------------------
 
 SHARE = 30  # of the graphs, in every run of the tests
-REFUSED = "must be at least 1, got 0|Pad reflect|pool_attributes|out of data bounds|smaller than the dilated"
+REFUSED = (
+    "must be at least 1, got 0|Pad reflect|pool_attributes|out of data bounds|smaller than the di"
+)
 """What onnxruntime does not take, though it is legal: extents of 0, and far reflections."""
 
 
