@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 UNTUNED = "untuned"
 DEFAULTS = (None, "default", "float32", 1)  # of options that `tune` has, too
-MODULES = {UNTUNED: "no buckets, untuned", "none": "no buckets, tuned"}
-"""How those that are no dispatchers are called in a table."""
+MODULES = {"none": "none, tuned"}
+"""How a module is called in a table, beside the untuned one, which has no buckets either."""
 HOW = """vs: latency divided by that of the other in the same round, below 1 is faster; the median,
 and half the distance of the quartiles, expected over the shapes. Where the quartiles hold 1: same.
 tuned: kernels on a schedule of the log / in clones that were tuned / that have a choice. worst: the
