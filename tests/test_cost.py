@@ -24,7 +24,7 @@ from bucketize.kernel.target import host
 from bucketize.kernel.template import TEMPLATES, Implementation, Template
 from bucketize.kernel.templates import candidates
 from bucketize.kernel.workload import Workload
-from bucketize.types import Symbol, bounds, evaluate, tensor
+from bucketize.types import ANY, Symbol, bounds, evaluate, tensor
 from dispatchers import log_dispatcher
 from tests.test_kernel_bytes import SIGNS, H, N, W, by_filters, by_known
 from tests.test_kernel_loops import CASES as LOOPS
@@ -35,7 +35,11 @@ from tests.test_vector_templates import legal
 TARGET = replace(host(), name="emeraldrapids", lanes=16, registers=32)
 SIZE = 192  # of every symbol: fills panels of any width, so that none is cut before it grows
 WORKLOADS = [
-    *(pytest.param(workload_of(case), id=str(case)) for case in LOOPS),
+    *(
+        pytest.param(load, id=str(case))
+        for case in LOOPS
+        if ANY not in (load := workload_of(case)).results[0].shape  # a run tells what it takes
+    ),
     *(pytest.param(case.workload(), id=f"vector-{i}") for i, case in enumerate(VECTORS)),
     *(pytest.param(by_known(*signs, 64, 256), id="-".join(signs)) for signs in SIGNS),
     pytest.param(by_filters("uint8", "int8", (N, H, W, 64), (256, 64, 3, 3)), id="windows"),

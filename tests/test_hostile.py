@@ -212,7 +212,9 @@ def unnamed() -> onnx.ModelProto:
 
 GRAPHS = {
     "a circle": (
-        graph_model(node("Add", ["x", "b"], ["a"]), node("Neg", ["a"], ["b"]), NEG),
+        graph_model(
+            node("Add", ["x", "b"], ["a"]), node("Neg", ["a"], ["b"]), node("Abs", ["a"], ["y"])
+        ),
         "'a' reads 'b', which nothing before it makes",
     ),
     "itself": (graph_model(node("Neg", ["y"], ["y"])), "reads 'y', which nothing"),
@@ -259,10 +261,6 @@ GRAPHS = {
     "no condition": (
         graph_model(node("If", [], ["y"], then_branch=LEAF, else_branch=LEAF)),
         "If: not valid: 0 inputs",
-    ),
-    "no result": (
-        graph_model(node("If", ["x"], [], then_branch=LEAF, else_branch=LEAF), NEG),
-        "If: not valid: 0 outputs",
     ),
     "a body without inputs": (looped(LEAF), "Loop: a body without inputs"),
     "a body without outputs": (
