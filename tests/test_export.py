@@ -625,6 +625,14 @@ def test_random_onnx_graphs(seed: int) -> None:
         compare(each, cases, tolerance, math.inf)
 
 
+def test_what_refuses_in_a_run_is_no_fault_of_the_file() -> None:
+    """A Gather out of bounds, of nothing: its index may be known when the file is read."""
+    known = "<int64[1] at = {9}, bool[0] none = {}>"
+    mod = bucketize.from_onnx(parse(f"(float[N] x) => (y) {known} {{ y = Gather(none, at) }}"))
+    with pytest.raises(ShapeError, match="index 9 is out of range for extent 0"):
+        bucketize.compile(mod).run(np.ones(2, "f4"))
+
+
 def test_a_clone_gets_its_name_without_a_look_at_all_others() -> None:
     """6,561 clones had 43 million looks: the seconds grew with the square of their number."""
 
