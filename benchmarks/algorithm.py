@@ -10,10 +10,10 @@ from typing import TypeAlias
 
 from benchmarks.excess import Excess
 from benchmarks.grids import LOGS, filters, narrow
-from bucketize.kernel.target import Target
 from bucketize.kernel.template import Implementation
-from bucketize.lower.price import default_of
-from bucketize.tune.log import rows
+from bucketize.log.log import rows
+from bucketize.lower.cost import default_of
+from bucketize.machine.target import Target
 from bucketize.tune.task import tasks_of
 
 Taken: TypeAlias = Mapping[str, Mapping[object, float]]

@@ -29,14 +29,14 @@ from benchmarks.side import Sides, theirs
 from bucketize.analysis.benchmark import OURS
 from bucketize.call import bind_shapes
 from bucketize.cli import parameter
-from bucketize.cli.bench import ours
+from bucketize.cli.command.bench import ours
 from bucketize.cli.table import records, table
 from bucketize.errors import BucketizeError, EngineError
+from bucketize.executable import Executable
 from bucketize.ir import Module
 from bucketize.kernel.cache import VARIABLE
 from bucketize.op import Array
 from bucketize.progress import Tell, progress_bar
-from bucketize.runtime.executable import Executable
 
 Bounds: TypeAlias = Mapping[str, tuple[int, int]]
 

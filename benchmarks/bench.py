@@ -19,9 +19,9 @@ from benchmarks.sheet import Sheet
 from bucketize import zoo
 from bucketize.analysis.benchmark import pause
 from bucketize.cli import parameter
-from bucketize.cli.bench import missing, model_file
+from bucketize.cli.command.bench import missing, model_file
 from bucketize.ir import Module
-from bucketize.kernel.target import host
+from bucketize.machine.target import host
 from bucketize.progress import Tell, progress_bar
 
 Points = Sequence[Mapping[str, int]]

@@ -23,12 +23,12 @@ from bucketize.analysis.benchmark import (
 )
 from bucketize.cli.parameter import shown_sizes
 from bucketize.errors import BucketizeError, EngineError
+from bucketize.inspect.roofline import peak_gflops
 from bucketize.ir import Module
-from bucketize.kernel.target import host
 from bucketize.kernel.work import multiplications
+from bucketize.machine.target import host
 from bucketize.op import Array
 from bucketize.progress import Tell
-from bucketize.runtime.roofline import peak_gflops
 from bucketize.timing import wall_seconds
 from bucketize.types import AnyDim, evaluate
 

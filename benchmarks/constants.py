@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict
 
+from benchmarks.calibrate import fitted, fitted_detour, fitted_steps, fitted_sweep
 from benchmarks.figure import EXACT, Figure
 from benchmarks.replay import TARGETS, judged, observed
-from bucketize.kernel.gemm.detour import Detour
-from bucketize.kernel.gemm.sweep import Sweep
+from bucketize.kernel.depthwise.cost import Sweep
 from bucketize.kernel.loops.cost import Steps
-from bucketize.tune.fit import fitted, fitted_detour, fitted_steps, fitted_sweep
+from bucketize.kernel.winograd.cost import Detour
 
 
 def main() -> None:
@@ -19,9 +19,9 @@ def main() -> None:
         products = [r for r in judged() if r.host == processor]
         show("kernel/gemm/cost", asdict(fitted(products, target)))
         swept = observed("convolution", processor, Sweep)
-        show("kernel/gemm/sweep", asdict(fitted_sweep(swept, target)))
+        show("kernel/depthwise/cost", asdict(fitted_sweep(swept, target)))
         filtered = observed("filters", processor, Detour)
-        show("kernel/gemm/detour", asdict(fitted_detour(filtered, target)))
+        show("kernel/winograd/cost", asdict(fitted_detour(filtered, target)))
         counted = observed("rest", processor, Steps)
         show("kernel/loops/cost", fitted_steps(counted, target))
 

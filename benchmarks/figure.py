@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from bucketize.errors import BucketizeError
-from bucketize.kernel.target import cores
+from bucketize.machine.target import cores
 
 EXACT = "exact"
 """The unit of what no clock has a part in: any other number is news."""

@@ -23,10 +23,10 @@ from bucketize.kernel.gemm.cost import Extents, best, cold_bytes
 from bucketize.kernel.template import Implementation
 from bucketize.kernel.templates import candidates
 from bucketize.kernel.workload import Workload
+from bucketize.log.environment import here
+from bucketize.measure.job import Rounds, Worker
 from bucketize.ops import add, conv2d, matmul, relu
-from bucketize.tune.entry import opened
-from bucketize.tune.environment import here
-from bucketize.tune.measure import Rounds, Worker
+from bucketize.tune.api import opened
 from bucketize.tune.search import Proposal
 from bucketize.tune.session import Session
 from bucketize.tune.task import Point, Task, tasks_of

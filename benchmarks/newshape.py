@@ -28,9 +28,9 @@ from benchmarks.side import theirs
 from bucketize import zoo
 from bucketize.analysis.benchmark import OURS
 from bucketize.analysis.engines import Run
-from bucketize.cli.bench import model_file
+from bucketize.cli.command.bench import model_file
 from bucketize.errors import EngineError
-from bucketize.runtime.executable import Executable
+from bucketize.executable import Executable
 from bucketize.timing import wall_seconds
 
 Inputs: TypeAlias = Mapping[str, Any]

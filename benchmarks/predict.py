@@ -11,7 +11,7 @@ import numpy as np
 import bucketize
 from benchmarks.figure import Figure
 from bucketize import zoo
-from bucketize.program.predict import predicted
+from bucketize.inspect.predict import predicted
 from bucketize.timing import interleaved, processor_seconds
 
 _IMAGES: list[Mapping[str, int]] = [{"N": 1, "H": e, "W": e} for e in (96, 160, 224)]

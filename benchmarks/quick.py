@@ -26,7 +26,7 @@ import pandas as pd
 from benchmarks.figure import EXACT, Figure, SkippedError
 from bucketize.cli.table import table
 from bucketize.errors import BucketizeError
-from bucketize.kernel.target import cores, host
+from bucketize.machine.target import cores, host
 from bucketize.progress import progress_bar
 
 ACCEPTED = Path(__file__).parent / "quick.csv"

@@ -17,16 +17,7 @@ from typing import TypedDict
 import numpy as np
 
 from benchmarks.algorithm import chosen, chosen_by_wide
-from benchmarks.excess import Excess
-from benchmarks.figure import EXACT, Figure
-from benchmarks.grids import GRIDS, LEVELS, LOGS
-from bucketize.kernel.gemm.cost import best, cold_bytes
-from bucketize.kernel.gemm.detour import Detour
-from bucketize.kernel.gemm.sweep import Sweep
-from bucketize.kernel.loops.cost import Steps, taken
-from bucketize.kernel.target import Target
-from bucketize.kernel.template import Implementation
-from bucketize.tune.fit import (
+from benchmarks.calibrate import (
     counted,
     detoured,
     expected,
@@ -37,14 +28,23 @@ from bucketize.tune.fit import (
     measured,
     swept,
 )
-from bucketize.tune.forest import Forest
-from bucketize.tune.log import rows
-from bucketize.tune.observation import C, Observation, observations
-from bucketize.tune.record import Record, reference
+from benchmarks.excess import Excess
+from benchmarks.figure import EXACT, Figure
+from benchmarks.grids import GRIDS, LEVELS, LOGS
+from benchmarks.observation import C, Observation, observations
+from bucketize.kernel.depthwise.cost import Sweep
+from bucketize.kernel.gemm.cost import best, cold_bytes
+from bucketize.kernel.loops.cost import Steps, taken
+from bucketize.kernel.template import Implementation
+from bucketize.kernel.winograd.cost import Detour
+from bucketize.log.log import rows
+from bucketize.log.trial import schedule_json
+from bucketize.machine.target import Target
+from bucketize.tune.residual import Forest
+from bucketize.tune.samples import Record, reference
 from bucketize.tune.search import Search, Space
 from bucketize.tune.surrogate import Neighbour
 from bucketize.tune.task import tasks_of
-from bucketize.tune.trial import schedule_json
 
 TARGETS = {
     "emeraldrapids": Target("emeraldrapids", 16, 32, 48 << 10, 2 << 20, 300 << 20, ""),

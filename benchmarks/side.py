@@ -12,7 +12,7 @@ from benchmarks.eager import TORCH
 from bucketize.analysis import ENGINES, Session, session
 from bucketize.analysis.benchmark import OURS
 from bucketize.analysis.engines import Engine
-from bucketize.cli import bench
+from bucketize.cli.command import bench
 from bucketize.cli.dispatcher import find_dispatcher
 from bucketize.errors import EngineError
 from bucketize.ir import Module

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from bucketize.dispatch.specialise import specialise
     from bucketize.dispatch.tree import dispatch
     from bucketize.errors import BucketizeError
+    from bucketize.executable import Executable
     from bucketize.integrations.node import NodeArg
     from bucketize.integrations.option import (
         ExecutionMode,
@@ -28,16 +29,15 @@ if TYPE_CHECKING:
     from bucketize.ir import Function, Module
     from bucketize.loader import load
     from bucketize.onnx import from_onnx, to_onnx
-    from bucketize.runtime.executable import Executable
     from bucketize.text import show
-    from bucketize.tune.entry import tune
+    from bucketize.tune.api import tune
     from bucketize.types import ANY, Profile
 
 # Names are loaded at first use: `run` pays neither for scikit-optimize nor for pandas.
 _HOMES = {
     "ANY": "bucketize.types",
     "BucketizeError": "bucketize.errors",
-    "Executable": "bucketize.runtime.executable",
+    "Executable": "bucketize.executable",
     "Function": "bucketize.ir",
     "Module": "bucketize.ir",
     "Profile": "bucketize.types",
@@ -49,7 +49,7 @@ _HOMES = {
     "show": "bucketize.text",
     "specialise": "bucketize.dispatch.specialise",
     "to_onnx": "bucketize.onnx",
-    "tune": "bucketize.tune.entry",
+    "tune": "bucketize.tune.api",
     "zoo": "",
     # onnxruntime's names
     "InferenceSession": "bucketize.integrations.session",
@@ -105,7 +105,7 @@ class _Public(ModuleType):
         return value
 
     def __setattr__(self, name: str, value: Any) -> None:
-        # importing bucketize.tune.log binds `tune` here to the package: the function stays
+        # importing bucketize.tune.api binds `tune` here to the package: the function stays
         if not (isinstance(value, ModuleType) and _HOMES.get(name)):
             super().__setattr__(name, value)
 

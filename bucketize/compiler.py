@@ -9,21 +9,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from bucketize.errors import unknown_name, warn
+from bucketize.executable import Executable
 from bucketize.ir import Module, check_module
 from bucketize.kernel.build import Building
-from bucketize.kernel.target import host
 from bucketize.kernel.templates import TEMPLATES
+from bucketize.link.link import core_sources, link, linked, sources
+from bucketize.log.fingerprint import bounds_of, graph_of, source_of
+from bucketize.log.log import LogWarning, rows, select
+from bucketize.log.trial import Trial
+from bucketize.log.verdict import Digests, Verdict, verdicts
+from bucketize.machine.target import host
+from bucketize.program.configuration import Strategies, Strategy, defaults
 from bucketize.program.decide import decide, redecided
 from bucketize.program.program import Program
-from bucketize.program.strategy import Strategies, Strategy, defaults
 from bucketize.progress import Tell, progress_bar, shown
-from bucketize.runtime.executable import Executable
-from bucketize.runtime.link import core_sources, link, linked, sources
-from bucketize.runtime.team import check_threads
-from bucketize.tune.choice import Digests, Verdict, verdicts
-from bucketize.tune.graph import bounds_of, graph_of, source_of
-from bucketize.tune.log import LogWarning, rows, select
-from bucketize.tune.trial import Trial
+from bucketize.runtime.thread_pool import check_threads
 
 EXECUTORS = ("auto", "graph", "vm")
 SHOWN = 3  # illegal clones that a warning names

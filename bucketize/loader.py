@@ -7,12 +7,12 @@ import os
 from pathlib import Path
 
 from bucketize.errors import ArgumentError, ProgramError
+from bucketize.executable import Executable
+from bucketize.link.image import Image
 from bucketize.owner import open_to_others
-from bucketize.program.file import File, sound
-from bucketize.runtime.executable import Executable
-from bucketize.runtime.image import Image
-from bucketize.runtime.stored import Stored
-from bucketize.runtime.team import check_threads
+from bucketize.runtime.thread_pool import check_threads
+from bucketize.save.container import File, sound
+from bucketize.save.read import Stored
 
 
 def load(path: str | Path, *, rebuild: bool = False, trusted: bool = False) -> Executable:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from bucketize.compiler import logged
 from bucketize.ir import Module
-from bucketize.kernel.target import host
 from bucketize.kernel.template import Implementation
+from bucketize.machine.target import host
 from bucketize.program.decide import decide
 from bucketize.program.instruction import RunSegment, instructions
 from bucketize.tune.task import Task

@@ -34,7 +34,7 @@ HANG_S = 900.0
 @pytest.fixture(autouse=True)
 def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """No kernel is given up, and no line of progress written, because the machine is busy."""
-    from bucketize.tune.child import Limits
+    from bucketize.measure.process import Limits
 
     monkeypatch.setattr("bucketize.progress.FIRST_S", threading.TIMEOUT_MAX)
     monkeypatch.setattr(Limits.__init__, "__defaults__", (HANG_S, HANG_S, HANG_S))

@@ -8,8 +8,8 @@ from typing import Any
 
 from bucketize.kernel.template import TEMPLATES, Launch, Schedule, Template
 from bucketize.kernel.workload import Workload
-from bucketize.tune import measure
-from bucketize.tune.child import Child, Event
+from bucketize.measure import job as measure
+from bucketize.measure.process import Child, Event
 
 POSITIVE = "(x[i] if x[i] > 0 else float32(0))"
 """Not `max`, whose code calls Python's: a process that loads it and compiled nothing has none."""

@@ -12,10 +12,10 @@ import numpy as np
 from bucketize.interpret import run_function
 from bucketize.ir import Atom, Builder, Const, Var, specialise
 from bucketize.kernel.build import build
-from bucketize.kernel.target import Target, host
 from bucketize.kernel.template import Knob, Launch, Template
 from bucketize.kernel.templates import LOOP
 from bucketize.kernel.workload import Workload
+from bucketize.machine.target import Target, host
 from bucketize.op import Array, Op
 from bucketize.types import ANY, Symbol, TensorType
 

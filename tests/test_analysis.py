@@ -34,13 +34,13 @@ from bucketize.analysis import (
 from bucketize.cli.compare import shown_latency, shown_ratio, verdict
 from bucketize.dispatch.tree import dispatch
 from bucketize.errors import ArgumentError, BucketizeError, LogError
+from bucketize.log.cell import parse_shapes, shape_text
+from bucketize.log.frame import trial_frame, trials_of
+from bucketize.log.log import append
+from bucketize.log.trial import CLONE, COLUMNS, PLACE, Trial, schedule_hash, schedule_json
+from bucketize.log.verdict import best_choice
 from bucketize.onnx import from_onnx
-from bucketize.tune.cells import parse_shapes, shape_text
-from bucketize.tune.choice import best_choice
-from bucketize.tune.entry import tune
-from bucketize.tune.frame import trial_frame, trials_of
-from bucketize.tune.log import append
-from bucketize.tune.trial import CLONE, COLUMNS, PLACE, Trial, schedule_hash, schedule_json
+from bucketize.tune.api import tune
 
 
 def measured(mr: int, latency_s: float | None, **changes: object) -> Trial:

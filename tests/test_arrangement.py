@@ -17,26 +17,24 @@ from hypothesis import strategies as st
 import bucketize
 from bucketize.interpret import run_function
 from bucketize.ir import FUSED, Builder, Const, Function, Module, Var
-from bucketize.kernel.target import host
 from bucketize.kernel.workload import Workload, workload_of
-from bucketize.lower.alternative import Alternative, Alternatives
+from bucketize.log.log import rows
+from bucketize.log.trial import CLONE, KERNEL, Trial
+from bucketize.log.verdict import verdicts
+from bucketize.lower.alternative import Alternative, Alternatives, arrangements
 from bucketize.lower.arrangement import USUAL, Arrangement
+from bucketize.lower.cost import Predicted, Prices, Seconds, Weighted
 from bucketize.lower.layout import anchors
 from bucketize.lower.pipeline import laid_out, lower
-from bucketize.lower.price import Predicted, Prices, Seconds, Weighted
+from bucketize.machine.target import host
+from bucketize.measure import runner as site
+from bucketize.measure.job import Job, Outcome
+from bucketize.measure.race import Pair
 from bucketize.op import Op
 from bucketize.ops import add, avg_pool2d, conv2d, max_pool2d, mul, relu, sigmoid, tanh
-from bucketize.program.strategy import Strategy
-from bucketize.runtime.alternative import arrangements
+from bucketize.program.configuration import Strategy
 from bucketize.transform.simplify import simplify
-from bucketize.tune import site
-from bucketize.tune.choice import verdicts
-from bucketize.tune.entry import tune
-from bucketize.tune.log import rows
-from bucketize.tune.measure import Job, Outcome
-from bucketize.tune.race import Pair
-from bucketize.tune.task import Subject
-from bucketize.tune.trial import CLONE, KERNEL, Trial
+from bucketize.tune.api import tune
 from bucketize.types import Sizes, Symbol, tensor
 from tests.verify import verify
 
@@ -277,7 +275,7 @@ class Track:
     takes: Callable[[Strategy], float]
     asked: list[Strategy] = field(default_factory=list)
 
-    def of(self, _: Subject) -> Track:
+    def __call__(self, _: Module, function: str, threads: int) -> Track:
         return self
 
     def whole(self, strategy: Strategy, judged: Weighted) -> list[Pair]:

@@ -14,15 +14,17 @@ import llvmlite.binding as llvm
 import pytest
 from test_vector_templates import Case, N, S, convolution, dense, product, scores
 
+from bucketize.inspect import roofline
+from bucketize.kernel.depthwise import template as depthwise
 from bucketize.kernel.emit import module
 from bucketize.kernel.emit.vector import FLOAT_BYTES
-from bucketize.kernel.gemm import depthwise, matmul, winograd
+from bucketize.kernel.gemm import matmul
 from bucketize.kernel.gemm.microkernel import LINE
 from bucketize.kernel.gemm.schedule import tiles
 from bucketize.kernel.object import machine
-from bucketize.kernel.target import Processor, Target, target_of
 from bucketize.kernel.template import Schedule
-from bucketize.runtime import roofline
+from bucketize.kernel.winograd import template as winograd
+from bucketize.machine.target import Processor, Target, target_of
 
 pytestmark = pytest.mark.skipif(
     not llvm.get_default_triple().startswith("x86_64"), reason="LLVM emits no x86 assembly here"

@@ -24,16 +24,16 @@ from bucketize.dispatch.tree import dispatch
 from bucketize.errors import TypeRelError
 from bucketize.interpret import evaluate_module, run_function
 from bucketize.ir import FUSED, Atom, Builder, Const, Function, Module, Var
-from bucketize.kernel.gemm import attention
+from bucketize.kernel.attention import template as attention
+from bucketize.kernel.attention.mask import hiding_of
+from bucketize.kernel.attention.pattern import attention_of
 from bucketize.kernel.gemm.epilogue import Epilogue, Operand
-from bucketize.kernel.gemm.hiding import hiding_of
-from bucketize.kernel.gemm.pattern import attention_of
-from bucketize.kernel.target import Target
 from bucketize.kernel.templates import candidates
 from bucketize.kernel.workload import Workload
 from bucketize.lower.alternative import Alternatives
 from bucketize.lower.arrangement import USUAL
 from bucketize.lower.fuse import fuse
+from bucketize.machine.target import Target
 from bucketize.onnx import from_onnx
 from bucketize.op import Array, Op
 from bucketize.transform.simplify import simplify

@@ -28,7 +28,7 @@ from benchmarks import (
 )
 from bucketize import ops
 from bucketize.ir import Builder, Module, Var
-from bucketize.tune.log import rows
+from bucketize.log.log import rows
 from bucketize.types import Symbol, tensor
 
 pytestmark = pytest.mark.filterwarnings(

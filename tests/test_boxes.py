@@ -12,12 +12,12 @@ from onnx_model import parse, run_ort
 import bucketize
 from bucketize import ops
 from bucketize.errors import TypeRelError
+from bucketize.executable import Executable
 from bucketize.interpret import evaluate_module
 from bucketize.ir import Builder, Const, Module, Var, infer
-from bucketize.lower.bound import bound_rows
+from bucketize.lower.upper_bound import bound_rows
 from bucketize.onnx import from_onnx
 from bucketize.op import Array
-from bucketize.runtime.executable import Executable
 from bucketize.types import Symbol, tensor
 
 HEAD = "(float[B, N, 4] b, float[B, C, N] s, int64[1] k, float[1] o, float[1] l)"

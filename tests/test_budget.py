@@ -15,27 +15,27 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bucketize.cli.tune import Report
+from bucketize.cli.command.tune import Report
 from bucketize.dispatch.tree import dispatch
 from bucketize.errors import BucketizeWarning
 from bucketize.ir import Builder, Const, Module, Var
-from bucketize.lower.price import Weighted
+from bucketize.log.log import rows
+from bucketize.log.trial import KERNEL
+from bucketize.lower.cost import Weighted
+from bucketize.measure import runner as site
+from bucketize.measure.job import Job, Outcome
+from bucketize.measure.race import Pair
+from bucketize.measure.runner import Bench
 from bucketize.ops import matmul
-from bucketize.program.strategy import Strategy
+from bucketize.program.configuration import Strategy
 from bucketize.tune import session as session_module
-from bucketize.tune import site
+from bucketize.tune.api import opened, tune
 from bucketize.tune.budget import GRACE, Budget, LateError
 from bucketize.tune.confirm import ROUNDS
-from bucketize.tune.entry import opened, tune
-from bucketize.tune.knowledge import Knowledge
-from bucketize.tune.log import rows
-from bucketize.tune.measure import Job, Outcome
+from bucketize.tune.database import Knowledge
 from bucketize.tune.progress import Progress
-from bucketize.tune.race import Pair
 from bucketize.tune.session import Session
-from bucketize.tune.site import Bench
 from bucketize.tune.task import Subject, subjects_of
-from bucketize.tune.trial import KERNEL
 from bucketize.types import Symbol, tensor
 
 SECONDS = 20.0

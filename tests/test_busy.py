@@ -21,9 +21,9 @@ from bucketize import analysis, busy, zoo
 from bucketize.busy import Machine, Reading, Watch, busiest, watched
 from bucketize.cli.group import main
 from bucketize.errors import BusyWarning
-from bucketize.tune.entry import tune
-from bucketize.tune.log import rows
-from bucketize.tune.measure import Replay
+from bucketize.log.log import rows
+from bucketize.measure.job import Replay
+from bucketize.tune.api import tune
 
 Readings = Callable[..., None]
 TRUE_READING, TRUE_GROUPS = busy.reading, busy.groups_of  # before conftest takes them away

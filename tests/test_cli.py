@@ -29,23 +29,24 @@ from bucketize import progress
 from bucketize.analysis import ENGINES, load
 from bucketize.analysis.engines import Engine
 from bucketize.analysis.tradeoff import Case, Survey
-from bucketize.cli import demo
 from bucketize.cli import table as tables
 from bucketize.cli.advice import PLAIN, advice
+from bucketize.cli.command import demo
+from bucketize.cli.command.profile import BEYOND, labels, shown
+from bucketize.cli.command.run import save as save_results
 from bucketize.cli.dispatcher import find_dispatcher, parse_options
 from bucketize.cli.group import main
-from bucketize.cli.profile import BEYOND, labels, shown
-from bucketize.cli.run import save as save_results
 from bucketize.errors import BucketizeError, DispatchError, UnknownNameError
-from bucketize.program.file import File, write
+from bucketize.inspect import profile as profile_module
+from bucketize.inspect.profile import BETWEEN
+from bucketize.inspect.roofline import Roofline
+from bucketize.link.image import core
+from bucketize.log.trial import Trial
 from bucketize.progress import Meter, Tell
-from bucketize.runtime import profile as profile_module
-from bucketize.runtime.image import core
-from bucketize.runtime.profile import BETWEEN
-from bucketize.runtime.roofline import Roofline
+from bucketize.save.container import File, write
 from bucketize.table import shortened
-from bucketize.tune import entry, journal
-from bucketize.tune.trial import Trial
+from bucketize.tune import api as entry
+from bucketize.tune import recorder as journal
 from bucketize.types import Symbol
 from dispatchers import log_dispatcher
 

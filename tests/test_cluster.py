@@ -30,20 +30,20 @@ from onnx_model import parse
 from bucketize.cli.group import main
 from bucketize.errors import BucketizeWarning, TuneError, UnknownNameError
 from bucketize.ir import Builder, Const, Module, Var
-from bucketize.kernel.target import host
 from bucketize.kernel.template import TEMPLATES
+from bucketize.log.environment import here
+from bucketize.log.log import LogWarning, rows, select
+from bucketize.machine.target import host
+from bucketize.measure import cluster as cluster_module
+from bucketize.measure import job as measure
+from bucketize.measure.cluster import Cluster, GoneError, Machine, connected
+from bucketize.measure.job import Outcome, Worker
+from bucketize.measure.race import LEAST, Race
+from bucketize.measure.runner import LostError
 from bucketize.ops import matmul, relu
-from bucketize.program.strategy import Strategy
-from bucketize.tune import cluster as cluster_module
-from bucketize.tune import measure
-from bucketize.tune.cluster import Cluster, GoneError, Machine, connected
-from bucketize.tune.entry import tune
-from bucketize.tune.environment import here
-from bucketize.tune.log import LogWarning, rows, select
-from bucketize.tune.measure import Outcome, Worker
-from bucketize.tune.race import LEAST, Race
-from bucketize.tune.site import LostError
-from bucketize.tune.task import subjects_of
+from bucketize.program.configuration import Strategy
+from bucketize.tune.api import tune
+from bucketize.tune.task import Subject, subjects_of
 from bucketize.types import Symbol, tensor
 
 GRID: Mapping[str, Any] = {"search": "grid", "trials": 8, "sizes": "middle"}
@@ -54,6 +54,10 @@ def module() -> Module:
     out = Builder()
     y = out.emit(relu, out.emit(matmul, x, Const(np.ones((128, 256), np.float32))))
     return Module({"main": out.function("main", [x], [y])})
+
+
+def clone_of(subject: Subject) -> tuple[Module, str, int]:
+    return subject.module, subject.function, subject.program.threads
 
 
 def measured(log: Path) -> list[tuple[str, ...]]:
@@ -423,12 +427,12 @@ def test_a_clone_whose_worker_is_lost_is_timed_by_another(client: Any) -> None:
     watched = Watched(client)
     watched.kill = lambda count: count == 1
     (subject,) = subjects_of(module())
-    ((ours, theirs),) = watched.race(subject).whole(Strategy(), [({"N": 3}, 1.0)])
+    ((ours, theirs),) = watched.race(*clone_of(subject)).whole(Strategy(), [({"N": 3}, 1.0)])
     assert len(ours) == len(theirs) >= LEAST
     assert len(set(watched.did)) == len(watched.did) == 2
     watched.kill = lambda _: True
     with pytest.raises(LostError, match="2 workers were lost while they timed main"):
-        watched.race(subject).places(Strategy(), [({"N": 3}, 1.0)])
+        watched.race(*clone_of(subject)).places(Strategy(), [({"N": 3}, 1.0)])
 
 
 @pytest.mark.slow
@@ -464,7 +468,7 @@ def test_what_is_lost_while_it_is_confirmed_is_no_verdict(client: Any, log: Path
 
 def test_a_race_travels_without_what_it_linked() -> None:
     (subject,) = subjects_of(module())
-    race = Race.of(subject)
+    race = Race(*clone_of(subject))
     before = pickle.dumps(race)
     race.whole(Strategy(), [({"N": 3}, 1.0)])
     assert len(pickle.dumps(race)) <= len(before) + 100

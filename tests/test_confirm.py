@@ -20,21 +20,22 @@ from bucketize.compiler import logged
 from bucketize.errors import BucketizeWarning, LogError
 from bucketize.ir import Builder, Const, Module, Var
 from bucketize.kernel.template import Implementation
-from bucketize.lower.price import Weighted
+from bucketize.log.cell import parse_cited
+from bucketize.log.log import LogWarning, rows
+from bucketize.log.maintain import merge
+from bucketize.log.trial import CLONE, COLUMNS, KERNEL, PLACE, Trial, schedule_json
+from bucketize.log.verdict import Verdict, verdicts
+from bucketize.lower.cost import Weighted
+from bucketize.measure import race
+from bucketize.measure import runner as site
+from bucketize.measure.job import Job, Outcome
+from bucketize.measure.race import WHOLE, Pair, Race, is_hopeless
 from bucketize.ops import matmul
+from bucketize.program.configuration import Strategy
 from bucketize.program.instruction import AGREED, DEFAULT, LOGGED
-from bucketize.program.strategy import Strategy
-from bucketize.tune import race, site
-from bucketize.tune.cells import parse_cited
-from bucketize.tune.choice import Verdict, verdicts
+from bucketize.tune.api import tune
 from bucketize.tune.confirm import ROUNDS
-from bucketize.tune.entry import tune
-from bucketize.tune.ledger import merge
-from bucketize.tune.log import LogWarning, rows
-from bucketize.tune.measure import Job, Outcome
-from bucketize.tune.race import WHOLE, Pair, Race, is_hopeless
 from bucketize.tune.task import Subject, Task, subjects_of, tasks_of
-from bucketize.tune.trial import CLONE, COLUMNS, KERNEL, PLACE, Trial, schedule_json
 from bucketize.types import Symbol, tensor
 from tests.choosing import chosen
 
@@ -532,7 +533,7 @@ def test_a_race_that_is_lost_so_far_is_given_up(
     (subject,) = subjects_of(model())
     taken = itertools.chain.from_iterable((ratio, 1.0) for ratio in at_sizes)
     monkeypatch.setattr(race, "ENOUGH_S", math.inf)
-    found = Race.of(subject).raced(
+    found = Race(subject.module, subject.function, subject.program.threads).raced(
         lambda *_: Given(taken),  # type: ignore[arg-type]
         Strategy(),
         [({"N": 1}, 1.0), ({"N": 4}, 1.0)],
@@ -560,7 +561,7 @@ def test_what_is_faster_in_half_of_the_rounds_only_is_hopeless(
 def test_a_race_times_kernels_in_their_places_and_the_whole() -> None:
     (subject,) = subjects_of(model(), "bounds")
     made = Strategy({task.workload.hash: task.default for task in subject.tasks})
-    raced = Race.of(subject)
+    raced = Race(subject.module, subject.function, subject.program.threads)
     for places, (ours, theirs) in zip(
         raced.places(made, subject.judged), raced.whole(made, subject.judged), strict=True
     ):

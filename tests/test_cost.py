@@ -20,10 +20,10 @@ from bucketize.kernel.gemm.cost import at_bounds, between, tiles_of
 from bucketize.kernel.gemm.matmul import balanced
 from bucketize.kernel.gemm.schedule import HIGH
 from bucketize.kernel.loops.cost import FITTED, KINDS, Steps
-from bucketize.kernel.target import host
 from bucketize.kernel.template import TEMPLATES, Implementation, Template
 from bucketize.kernel.templates import candidates
 from bucketize.kernel.workload import Workload
+from bucketize.machine.target import host
 from bucketize.types import ANY, Symbol, bounds, evaluate, tensor
 from dispatchers import log_dispatcher
 from tests.test_kernel_bytes import SIGNS, H, N, W, by_filters, by_known

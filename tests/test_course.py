@@ -12,7 +12,7 @@ import bucketize
 from bucketize.errors import ShapeError
 from bucketize.interpret import evaluate_module
 from bucketize.onnx import from_onnx
-from bucketize.runtime.course import Course
+from bucketize.runtime.capture import Course
 
 GRAPH = """({inputs}) => ({results}) {{
   s = Shape(x) zero = Constant<value = int64 {{0}}>() n = Gather(s, zero)

@@ -10,10 +10,10 @@ import pytest
 from test_dispatch import callee, module, profile
 
 from bucketize import ops
-from bucketize.dispatch.decision import Tree, tree_of
 from bucketize.dispatch.tree import dispatch
 from bucketize.ir import IF, Builder, Const, Function, Leaf, Var, decisions, tree_lines
 from bucketize.ops.dim import dim_less, dims_within
+from bucketize.program.decision_table import Tree, tree_of
 from bucketize.types import Profile, Symbol, tensor
 from dispatchers import exact_dispatcher
 

@@ -20,7 +20,7 @@ from bucketize.cli.group import main
 from bucketize.progress import Meter
 from bucketize.table import legible
 
-COMMANDS = sorted(Path(bucketize.__file__).parent.glob("cli/*.py"))
+COMMANDS = sorted(Path(bucketize.__file__).parent.glob("cli/**/*.py"))
 ESCAPES = "\x1b]0;owned\x07\x1b[31m"
 RED = f"a{ESCAPES}\r\b\x9bz\u202e"
 ESCAPED = "a\\x1b]0;owned\\x07\\x1b[31m\\r\\x08\\x9bz\\u202e"

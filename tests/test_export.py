@@ -45,9 +45,9 @@ from bucketize.ir import (
     Module,
     Var,
 )
-from bucketize.onnx.export import MAX_DEPTH, _Export
-from bucketize.onnx.rule import RULES
-from bucketize.onnx.scope import OPSET
+from bucketize.onnx.export.module import MAX_DEPTH, _Export
+from bucketize.onnx.export.rule import RULES
+from bucketize.onnx.export.scope import OPSET
 from bucketize.op import OPS, Op
 from bucketize.ops.sample import Sample, samples
 from bucketize.transform.simplify import simplify

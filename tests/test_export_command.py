@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from bucketize import zoo
-from bucketize.cli import export
+from bucketize.cli.command import export
 from bucketize.cli.group import main
 
 Run = Callable[..., Result]

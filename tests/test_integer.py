@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from bucketize.errors import KernelError
 from bucketize.kernel.build import build
-from bucketize.runtime.native import Native, function_at
-from bucketize.runtime.storage import address
+from bucketize.link.ffi import Native, function_at
+from bucketize.link.memory import address
 
 HEAD = """
 from bucketize.kernel.emit.integer import entry

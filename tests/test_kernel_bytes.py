@@ -11,13 +11,13 @@ import pytest
 from kernel_call import check, loop_template, workload
 
 from bucketize import ops
-from bucketize.kernel.gemm.byteconv import TEMPLATE as WINDOWS
-from bucketize.kernel.gemm.bytes import PAIR, TEMPLATE
-from bucketize.kernel.gemm.byteskernel import DOT
-from bucketize.kernel.target import Target, described, host
+from bucketize.kernel.int8.conv import TEMPLATE as WINDOWS
+from bucketize.kernel.int8.loops import DOT
+from bucketize.kernel.int8.matmul import PAIR, TEMPLATE
 from bucketize.kernel.template import combinations
 from bucketize.kernel.templates import candidates
 from bucketize.kernel.workload import Workload
+from bucketize.machine.target import Target, described, host
 from bucketize.op import Array
 from bucketize.types import Dim, Symbol, tensor
 

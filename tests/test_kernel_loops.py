@@ -25,10 +25,10 @@ from bucketize.kernel.loops.loop import DTYPES, Source, bits_of
 from bucketize.kernel.loops.movement import collapsed_axes
 from bucketize.kernel.loops.reduce import runs
 from bucketize.kernel.loops.transpose import TRANSPOSE, merged
-from bucketize.kernel.target import host
 from bucketize.kernel.template import combinations
 from bucketize.kernel.templates import LOOP, TEMPLATES, candidates
 from bucketize.kernel.workload import Workload
+from bucketize.machine.target import host
 from bucketize.op import OPS, Op
 from bucketize.ops.sample import Sample, samples
 from bucketize.types import ANY, Dim, Symbol, TensorType, tensor

@@ -14,10 +14,10 @@ from kernel_call import F32, C, Group, M, N, number, workload
 from test_kernel_loops import workload_of
 
 from bucketize import ops
-from bucketize.kernel.target import Target
 from bucketize.kernel.template import Implementation
 from bucketize.kernel.templates import TEMPLATES
 from bucketize.kernel.workload import Workload
+from bucketize.machine.target import Target
 from bucketize.op import Op
 from bucketize.ops.sample import parse
 from bucketize.types import Symbol, tensor

@@ -19,10 +19,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bucketize.errors import LogError
-from bucketize.tune.cells import cited, parse_cited
-from bucketize.tune.environment import here
-from bucketize.tune.log import BLOCK_BYTES, LogWarning, append, rows, select, table
-from bucketize.tune.trial import ADDED, COLUMNS, SCHEMA_VERSION, Trial, schedule_hash, schedule_json
+from bucketize.log.cell import cited, parse_cited
+from bucketize.log.environment import here
+from bucketize.log.log import BLOCK_BYTES, LogWarning, append, rows, select, table
+from bucketize.log.trial import ADDED, COLUMNS, SCHEMA_VERSION, Trial, schedule_hash, schedule_json
 
 
 def trial(number: int = 0, **changes: object) -> Trial:
@@ -451,7 +451,7 @@ def test_a_log_in_an_impossible_place_is_an_error(tmp_path: Path) -> None:
 
 WRITER = """
 import dataclasses, sys
-from bucketize.tune.log import append, rows
+from bucketize.log.log import append, rows
 first = rows(sys.argv[1])[0]
 for number in range(int(sys.argv[2])):
     append(sys.argv[1], dataclasses.replace(first, run_id=sys.argv[3], trial=number))

@@ -23,12 +23,12 @@ from test_log import WRITER, held, log, trial
 
 from bucketize.cli.group import main
 from bucketize.errors import LogError
-from bucketize.tune.cells import encoded, moment
-from bucketize.tune.choice import best_choice
-from bucketize.tune.environment import here
-from bucketize.tune.ledger import Scope, merge, prune
-from bucketize.tune.log import LogWarning, append, rows, select, table
-from bucketize.tune.trial import ADDED, COLUMNS, SCHEMA_VERSION, Trial
+from bucketize.log.cell import encoded, moment
+from bucketize.log.environment import here
+from bucketize.log.log import LogWarning, append, rows, select, table
+from bucketize.log.maintain import Scope, merge, prune
+from bucketize.log.trial import ADDED, COLUMNS, SCHEMA_VERSION, Trial
+from bucketize.log.verdict import best_choice
 
 __all__ = ["held", "log"]  # fixtures
 
@@ -584,7 +584,7 @@ def relative(log: Path, host_cpu: str) -> list[float]:
     return [choice.relative if choice else 0.0 for choice in choices]
 
 
-@pytest.mark.filterwarnings("ignore::bucketize.tune.log.LogWarning")
+@pytest.mark.filterwarnings("ignore::bucketize.log.log.LogWarning")
 @pytest.mark.parametrize("scope", SCOPES, ids=["all", "model", "older"])
 @given(trials=MEASURED)
 def test_pruning_keeps_what_a_reader_selects(

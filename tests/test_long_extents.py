@@ -12,7 +12,7 @@ from bucketize import ops
 from bucketize.errors import CompileError
 from bucketize.interpret import evaluate_module
 from bucketize.ir import Builder, Module, Var, all_bindings
-from bucketize.program.code import DimCode
+from bucketize.link.dim_code import DimCode
 from bucketize.types import ANY, LONGEST, Symbol, followed, product, tensor
 from dispatchers import log_dispatcher
 

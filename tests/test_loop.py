@@ -14,7 +14,7 @@ from bucketize.dispatch.tree import dispatch
 from bucketize.errors import BucketizeError, CompileError, PaddingError, ShapeError, TypeRelError
 from bucketize.interpret import evaluate_module
 from bucketize.ir import LOOP, Builder, Const, Module, all_bindings, specialise
-from bucketize.runtime.native import is_too_deep
+from bucketize.link.ffi import is_too_deep
 from bucketize.text import constants, parse, show
 from bucketize.transform.simplify import simplify
 from dispatchers import log_dispatcher

@@ -15,12 +15,12 @@ from test_confirm import model
 
 from bucketize.compiler import logged
 from bucketize.kernel.template import Implementation
-from bucketize.lower.price import Weighted
-from bucketize.program.strategy import Strategy
-from bucketize.tune import site
-from bucketize.tune.entry import tune
-from bucketize.tune.measure import Job, Outcome
-from bucketize.tune.race import Pair
+from bucketize.lower.cost import Weighted
+from bucketize.measure import runner as site
+from bucketize.measure.job import Job, Outcome
+from bucketize.measure.race import Pair
+from bucketize.program.configuration import Strategy
+from bucketize.tune.api import tune
 from bucketize.tune.task import Subject, tasks_of
 
 SESSIONS = 10

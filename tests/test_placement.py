@@ -17,11 +17,11 @@ import bucketize
 from bucketize import ops
 from bucketize.interpret import run_function
 from bucketize.ir import Builder, Const, Function, Module, Var
-from bucketize.kernel.target import host
-from bucketize.program import strip
+from bucketize.link import memory as storage
+from bucketize.link import strip
+from bucketize.machine.target import host
 from bucketize.program.decide import decide, defaults
 from bucketize.program.instruction import RunSegment, Segment
-from bucketize.runtime import storage
 from bucketize.types import Dim, Symbol, tensor
 
 N, H, W = Symbol("N", 1, 8), Symbol("H", 1, 40), Symbol("W", 1, 40)

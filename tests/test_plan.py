@@ -19,19 +19,19 @@ from bucketize.errors import ShapeError, TypeRelError
 from bucketize.interpret import run_function
 from bucketize.ir import IF, Builder, Const, Function, Module, Var
 from bucketize.kernel.build import build
-from bucketize.kernel.target import host
 from bucketize.kernel.template import Launch
 from bucketize.kernel.work import work
+from bucketize.link.dim_code import DimCode, table
+from bucketize.link.ffi import function_at
+from bucketize.link.link import core_source
+from bucketize.link.memory import address
+from bucketize.link.plan import FILL, Plan
+from bucketize.link.planner import Pitches, launch_of, plan_of
+from bucketize.machine.target import host
 from bucketize.ops.dim import dim_less
-from bucketize.program.code import DimCode, table
 from bucketize.program.decide import decide, defaults
 from bucketize.program.instruction import KernelCall, RunSegment, Segment
-from bucketize.program.plan import FILL, Plan
-from bucketize.program.planner import Pitches, launch_of, plan_of
-from bucketize.runtime.link import core_source
-from bucketize.runtime.native import function_at
 from bucketize.runtime.state import SCRATCH
-from bucketize.runtime.storage import address
 from bucketize.types import (
     ANY,
     FUNCTIONS,

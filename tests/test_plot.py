@@ -18,7 +18,7 @@ from bucketize.analysis import (
     trade_off,
 )
 from bucketize.errors import BucketizeError
-from bucketize.tune.frame import trial_frame
+from bucketize.log.frame import trial_frame
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

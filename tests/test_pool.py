@@ -18,9 +18,9 @@ from kernel_call import F32, RIM, N, check, floats, workload
 
 from bucketize.interpret import run_function
 from bucketize.kernel.build import build
-from bucketize.kernel.gemm.pool import TEMPLATE
-from bucketize.kernel.target import host
+from bucketize.kernel.pool.template import TEMPLATE
 from bucketize.kernel.template import candidates
+from bucketize.machine.target import host
 from bucketize.op import Array
 from bucketize.ops import avg_pool2d, max_pool2d
 from bucketize.types import Dim, Symbol, tensor

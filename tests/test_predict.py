@@ -9,16 +9,16 @@ import bucketize
 from bucketize import ops, zoo
 from bucketize.dispatch.tree import dispatch
 from bucketize.errors import NoBucketError, ShapeError
+from bucketize.inspect.predict import CALL_S, predicted
+from bucketize.inspect.roofline import Roofline
 from bucketize.ir import Builder, Const, Module, Var
 from bucketize.kernel.cost import seconds
-from bucketize.kernel.target import host
 from bucketize.kernel.work import FORK_S
+from bucketize.machine.target import host
+from bucketize.program.configuration import defaults
 from bucketize.program.decide import decide
 from bucketize.program.instruction import Compute, KernelCall
-from bucketize.program.predict import CALL_S, predicted
 from bucketize.program.program import Program
-from bucketize.program.strategy import defaults
-from bucketize.runtime.roofline import Roofline
 from bucketize.types import Symbol, tensor
 from dispatchers import log_dispatcher
 

@@ -18,17 +18,17 @@ from onnx import helper, numpy_helper
 import bucketize
 from bucketize import ops
 from bucketize.errors import ArgumentError, ShapeError
+from bucketize.inspect import profile as profile_module
+from bucketize.inspect import roofline
+from bucketize.inspect.profile import BETWEEN, Group, Timed, divided
+from bucketize.inspect.roofline import Roofline
 from bucketize.ir import Builder, Const, Module, Var
-from bucketize.kernel.fitted import Fitted
 from bucketize.kernel.loops import cost as loop_cost
-from bucketize.kernel.target import host
-from bucketize.program import strip
+from bucketize.link import strip
+from bucketize.link.memory import address
+from bucketize.machine.calibration import Fitted
+from bucketize.machine.target import host
 from bucketize.program.instruction import Compute, RunSegment, instructions
-from bucketize.runtime import profile as profile_module
-from bucketize.runtime import roofline
-from bucketize.runtime.profile import BETWEEN, Group, Timed, divided
-from bucketize.runtime.roofline import Roofline
-from bucketize.runtime.storage import address
 from bucketize.types import Symbol, tensor
 from dispatchers import log_dispatcher
 

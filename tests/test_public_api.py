@@ -25,12 +25,12 @@ from bucketize import ops, zoo
 from bucketize.analysis import Case
 from bucketize.cli.group import main
 from bucketize.errors import ArgumentError, BucketizeError, unknown_name
+from bucketize.inspect.explain import COLUMNS
+from bucketize.inspect.roofline import Roofline
 from bucketize.interpret import evaluate_module
 from bucketize.ir import Builder, Module, Var
 from bucketize.kernel.templates import LOOP, TEMPLATES, VECTOR
-from bucketize.runtime.explain import COLUMNS
-from bucketize.runtime.roofline import Roofline
-from bucketize.tune.entry import tune
+from bucketize.tune.api import tune
 from bucketize.types import Symbol, tensor
 from dispatchers import exact_dispatcher, log_dispatcher
 

@@ -14,9 +14,9 @@ from verify import verify
 import bucketize
 from bucketize.dispatch.tree import dispatch
 from bucketize.errors import BucketizeError, UnsupportedModelError
+from bucketize.inspect.predict import CALL_S, predicted
 from bucketize.interpret import evaluate_module
 from bucketize.onnx import from_onnx
-from bucketize.program.predict import CALL_S, predicted
 from dispatchers import log_dispatcher
 
 TOLERANCE = 2e-5

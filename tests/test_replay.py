@@ -11,15 +11,7 @@ import pytest
 
 from benchmarks import replay
 from benchmarks.algorithm import defaults
-from bucketize.kernel.gemm import detour, sweep
-from bucketize.kernel.gemm.cost import FITTED, Extents, arrays, best, seconds
-from bucketize.kernel.gemm.detour import Detour
-from bucketize.kernel.gemm.schedule import schedules
-from bucketize.kernel.gemm.sweep import Sweep
-from bucketize.kernel.loops import cost as loops
-from bucketize.kernel.loops.cost import Steps, taken
-from bucketize.kernel.product import Product
-from bucketize.tune.fit import (
+from benchmarks.calibrate import (
     counted,
     detoured,
     expected,
@@ -30,9 +22,18 @@ from bucketize.tune.fit import (
     measured,
     swept,
 )
-from bucketize.tune.forest import Forest
-from bucketize.tune.observation import SHORT
-from bucketize.tune.record import CLOCK, Record, records
+from benchmarks.observation import SHORT
+from bucketize.kernel.depthwise import cost as sweep
+from bucketize.kernel.depthwise.cost import Sweep
+from bucketize.kernel.gemm.cost import FITTED, Extents, arrays, best, seconds
+from bucketize.kernel.gemm.schedule import schedules
+from bucketize.kernel.loops import cost as loops
+from bucketize.kernel.loops.cost import Steps, taken
+from bucketize.kernel.product import Product
+from bucketize.kernel.winograd import cost as detour
+from bucketize.kernel.winograd.cost import Detour
+from bucketize.tune.residual import Forest
+from bucketize.tune.samples import CLOCK, Record, records
 from bucketize.types import Symbol
 
 TARGET = replay.TARGETS["emeraldrapids"]

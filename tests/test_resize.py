@@ -20,10 +20,10 @@ from bucketize.errors import ExportError, TypeRelError, UnsupportedModelError
 from bucketize.interpret import evaluate_module
 from bucketize.ir import Builder, Const, Module, Var
 from bucketize.lower.layout import layout
-from bucketize.onnx.resize import scaled
+from bucketize.onnx.convert.resize import scaled
 from bucketize.op import Array
-from bucketize.ops.interpolate import COORDINATES, CROP, ROUNDINGS
-from bucketize.ops.resize import MODES
+from bucketize.ops.resample.interpolate import COORDINATES, CROP, ROUNDINGS
+from bucketize.ops.resample.resize import MODES
 from bucketize.transform.simplify import simplify
 from bucketize.types import ANY, Symbol, evaluate, tensor
 

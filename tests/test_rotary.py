@@ -15,7 +15,7 @@ from bucketize import ops
 from bucketize.errors import UnsupportedModelError
 from bucketize.interpret import evaluate_module
 from bucketize.ir import Atom, Builder, Function, Module, Var
-from bucketize.kernel.gemm.rotary import TEMPLATE, rotary_of
+from bucketize.kernel.rotary.template import TEMPLATE, rotary_of
 from bucketize.onnx import from_onnx
 from bucketize.transform.simplify import simplify
 from bucketize.types import ANY, Dim, Symbol, tensor

@@ -16,13 +16,13 @@ from bucketize.errors import TypeRelError, UnknownNameError, UnsupportedModelErr
 from bucketize.interpret import evaluate_module
 from bucketize.ir import Builder, Var
 from bucketize.kernel.gemm import matmul
-from bucketize.kernel.target import host
 from bucketize.kernel.templates import candidates
 from bucketize.kernel.workload import Workload
+from bucketize.link.memory import address
+from bucketize.machine.target import host
+from bucketize.measure import case as timed
 from bucketize.op import Array
 from bucketize.ops.rounding import bfloat16_bits, int8_columns, rounded
-from bucketize.runtime.storage import address
-from bucketize.tune import case as timed
 from bucketize.types import Symbol, tensor
 
 SHORT = ("bfloat16", "int8")

@@ -16,11 +16,11 @@ import bucketize
 from bucketize import ops
 from bucketize.interpret import evaluate_module, run_function
 from bucketize.ir import Atom, Builder, Const, Function, Module, Var
-from bucketize.kernel.gemm.row import TEMPLATE
-from bucketize.kernel.gemm.rowstep import CYCLE, EACH, SAME, rows_of
-from bucketize.kernel.target import host
+from bucketize.kernel.rows.pattern import CYCLE, EACH, SAME, rows_of
+from bucketize.kernel.rows.template import TEMPLATE
 from bucketize.kernel.workload import Workload, workload_of
-from bucketize.lower.price import default_of
+from bucketize.lower.cost import default_of
+from bucketize.machine.target import host
 from bucketize.types import ANY, Dim, Symbol, tensor
 
 N, S, C = Symbol("N"), Symbol("S"), Symbol("C")

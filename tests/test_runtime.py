@@ -29,10 +29,10 @@ from bucketize.errors import (
 )
 from bucketize.interpret import evaluate_module
 from bucketize.ir import CALL, IF, Builder, Const, Function, Module, Var
-from bucketize.ops.dyn import dyn_broadcast_to, dyn_full, dyn_tile
-from bucketize.tune.log import LogWarning, append, rows
+from bucketize.log.log import LogWarning, append, rows
+from bucketize.log.trial import CLONE
+from bucketize.ops.dyn.shape import dyn_broadcast_to, dyn_full, dyn_tile
 from bucketize.tune.task import tasks_of
-from bucketize.tune.trial import CLONE
 from bucketize.types import ANY, Profile, Symbol, broadcast, tensor
 from dispatchers import log_dispatcher
 

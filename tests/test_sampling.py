@@ -21,7 +21,7 @@ from bucketize.interpret import evaluate_module
 from bucketize.ir import Builder, Module, Var
 from bucketize.lower.layout import layout
 from bucketize.op import Array
-from bucketize.ops.sampling import MODES, PADDINGS, POOLS
+from bucketize.ops.resample.sampling import MODES, PADDINGS, POOLS
 from bucketize.types import Symbol, TensorType, tensor
 
 F32, I64 = np.dtype("float32"), np.dtype("int64")

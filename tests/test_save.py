@@ -19,10 +19,10 @@ import bucketize
 from bucketize import ops, zoo
 from bucketize.errors import BucketizeError, CompileError, NoBucketError, ProgramError, ShapeError
 from bucketize.ir import CALL, IF, Builder, Const, Function, Module, Var
-from bucketize.kernel.target import host
-from bucketize.program import file as file_module
-from bucketize.program.file import HEAD, File, write
-from bucketize.runtime.image import core
+from bucketize.link.image import core
+from bucketize.machine.target import host
+from bucketize.save import container as file_module
+from bucketize.save.container import HEAD, File, write
 from bucketize.types import ANY, Symbol, tensor
 from dispatchers import log_dispatcher
 

@@ -14,15 +14,15 @@ import pytest
 
 from bucketize.errors import TuneError, UnknownNameError
 from bucketize.ir import FUSED, Builder, Const, Var, all_bindings
-from bucketize.kernel.target import host
 from bucketize.kernel.template import TEMPLATES, Implementation, Template
 from bucketize.kernel.templates import candidates
 from bucketize.kernel.workload import Workload, workload_of
+from bucketize.log.trial import Schedule
 from bucketize.lower.pipeline import lower
+from bucketize.machine.target import host
 from bucketize.ops import conv2d, relu
 from bucketize.tune.search import STRATEGIES, Proposal, Search, Space, schedules, space_of
 from bucketize.tune.surrogate import Neighbour
-from bucketize.tune.trial import Schedule
 from bucketize.types import tensor
 
 LOGS = Path(__file__).parent.parent / "tuning_logs"

@@ -22,7 +22,7 @@ from onnx_model import parse
 import bucketize
 from bucketize import RunOptions, SessionOptions, zoo
 from bucketize.errors import ArgumentError, BucketizeError, BucketizeWarning, UnknownNameError
-from bucketize.kernel.target import cores
+from bucketize.machine.target import cores
 from dispatchers import log_dispatcher
 
 # The steps of three pages of onnxruntime's documentation: "Load and predict", "Metadata" with the

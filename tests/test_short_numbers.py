@@ -20,7 +20,7 @@ from bucketize.interpret import evaluate_module
 from bucketize.ir import Builder, Const, Module, Var
 from bucketize.onnx import from_onnx
 from bucketize.op import Array
-from bucketize.ops.elementwise import erf
+from bucketize.ops.elementwise.arithmetic import erf
 from bucketize.text import constants, show
 from bucketize.text import parse as parse_text
 from bucketize.types import Symbol, tensor

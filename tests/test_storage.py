@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bucketize.errors import ShapeError
-from bucketize.runtime.storage import (
+from bucketize.link.memory import (
     ALIGNMENT,
     HUGE_PAGE,
     Arena,

@@ -14,21 +14,21 @@ import pytest
 
 import bucketize
 from bucketize import ops
+from bucketize.executable import Executable
 from bucketize.ir import Atom, Builder, Const, Function, Module, Var
-from bucketize.kernel.gemm import patchwork
-from bucketize.kernel.gemm.winograd import TEMPLATE as WINOGRAD
-from bucketize.kernel.target import host
 from bucketize.kernel.template import Implementation
-from bucketize.program import plan, strip
+from bucketize.kernel.winograd import loops as patchwork
+from bucketize.kernel.winograd.template import TEMPLATE as WINOGRAD
+from bucketize.link import plan, strip
+from bucketize.link.image import Image
+from bucketize.link.link import link
+from bucketize.link.memory import Arena, address, empty_bytes
+from bucketize.link.planner import launch_of
+from bucketize.machine.target import host
+from bucketize.program.configuration import Strategy
 from bucketize.program.decide import decide, defaults
 from bucketize.program.instruction import RunSegment, Segment
-from bucketize.program.planner import launch_of
-from bucketize.program.strategy import Strategy
-from bucketize.runtime.executable import Executable
-from bucketize.runtime.image import Image
-from bucketize.runtime.link import link
 from bucketize.runtime.state import State
-from bucketize.runtime.storage import Arena, address, empty_bytes
 from bucketize.runtime.vm import Context
 from bucketize.types import Symbol, ceil_div, evaluate, tensor
 
@@ -321,7 +321,7 @@ def test_a_profile_has_a_row_for_each_kernel(profiled: Any) -> None:
 @pytest.mark.parametrize("name", ["strip", "fill"])
 def test_native_code_knows_the_words_of_a_group(name: str) -> None:
     """Its source is a kernel's: it imports none of the project's modules, and so has numbers."""
-    text = (Path(bucketize.__file__).parent / "kernel" / "core" / f"{name}.py").read_text()
+    text = (Path(bucketize.__file__).parent / "link" / "native" / f"{name}.py").read_text()
     names, numbers = next(re.finditer(r"^(GROUP, .*?) = ([\d, ]+)", text, re.MULTILINE)).groups()
     words = [len(getattr(plan, n)) for n in names.split(", ")]
     assert words == [int(n) for n in numbers.split(",")]

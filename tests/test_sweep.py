@@ -27,9 +27,9 @@ from bucketize import zoo
 from bucketize.analysis import ENGINES, Session, session
 from bucketize.analysis.benchmark import OURS, Measured
 from bucketize.analysis.engines import Engine, Run
-from bucketize.cli.bench import missing
+from bucketize.cli.command.bench import missing
 from bucketize.errors import BucketizeError, EngineError
-from bucketize.kernel.target import host
+from bucketize.machine.target import host
 
 Patch = pytest.MonkeyPatch
 RIGHT, WRONG, ODD = (

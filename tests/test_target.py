@@ -16,7 +16,7 @@ import bucketize
 from bucketize import zoo
 from bucketize.errors import ProgramError, UnknownNameError
 from bucketize.kernel.object import machine
-from bucketize.kernel.target import (
+from bucketize.machine.target import (
     VARIABLE,
     VECTORS,
     Processor,
@@ -147,7 +147,7 @@ import re, sys
 import numpy as np
 import bucketize
 from bucketize import zoo
-from bucketize.kernel.target import host
+from bucketize.machine.target import host
 sys.path.insert(0, "tests")
 import test_kernel_build
 space = {"__name__": "k"}

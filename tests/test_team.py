@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 from bucketize.errors import CompileError
-from bucketize.kernel.target import cores
+from bucketize.link.link import shared
+from bucketize.link.memory import address
+from bucketize.machine.target import cores
 from bucketize.op import Array
-from bucketize.runtime import team
-from bucketize.runtime.link import shared
-from bucketize.runtime.storage import address
-from bucketize.runtime.team import Run, Team, check_threads
+from bucketize.runtime import thread_pool as team
+from bucketize.runtime.thread_pool import Run, Team, check_threads
 
 PROTOTYPE = ctypes.CFUNCTYPE(None, ctypes.c_int64)
 WORD = 8

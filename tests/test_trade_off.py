@@ -39,7 +39,7 @@ from bucketize.dispatch.tree import dispatch
 from bucketize.errors import ArgumentError, BucketizeWarning
 from bucketize.ir import Module
 from bucketize.onnx import from_onnx
-from bucketize.tune.entry import tune
+from bucketize.tune.api import tune
 from dispatchers import exact_dispatcher, log_dispatcher
 
 

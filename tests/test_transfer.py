@@ -15,19 +15,19 @@ import pytest
 
 from bucketize.dispatch.tree import dispatch
 from bucketize.ir import Builder, Const, Module, Var
-from bucketize.kernel.target import host
+from bucketize.log.log import append, rows
+from bucketize.log.trial import Trial, schedule_hash
+from bucketize.machine.target import host
+from bucketize.measure.job import Job, Outcome
+from bucketize.measure.runner import Bench
 from bucketize.ops import add, matmul, relu
-from bucketize.tune import entry
-from bucketize.tune.entry import opened
-from bucketize.tune.knowledge import Knowledge
-from bucketize.tune.log import append, rows
-from bucketize.tune.measure import Job, Outcome
+from bucketize.tune import api as entry
+from bucketize.tune.api import opened
+from bucketize.tune.database import Knowledge
 from bucketize.tune.search import Search
 from bucketize.tune.session import Session
-from bucketize.tune.site import Bench
 from bucketize.tune.task import Task, subjects_of, tasks_of
 from bucketize.tune.transfer import NEAREST, Transfer
-from bucketize.tune.trial import Trial, schedule_hash
 from bucketize.types import Symbol, tensor
 
 DEPTH, COLUMNS = 256, 128

@@ -30,10 +30,10 @@ from bucketize.ir import (
     specialise,
 )
 from bucketize.kernel.workload import signature
+from bucketize.lower.concat import MOST, split_concats
 from bucketize.lower.fuse import MAX_INPUTS, MAX_MEMBERS, fuse, is_taken
 from bucketize.lower.layout import SHALLOW, layout
 from bucketize.lower.pipeline import lower
-from bucketize.lower.wide import MOST, split_concats
 from bucketize.onnx import from_onnx
 from bucketize.ops.dim import mask_tail
 from bucketize.text import parse_function, show

@@ -17,8 +17,8 @@ from bucketize.cli.group import main
 from bucketize.errors import KernelError, ProgramError
 from bucketize.ir import Builder, Module, Var
 from bucketize.owner import open_to_others
-from bucketize.program.file import File, write
-from bucketize.runtime import stored
+from bucketize.save import read as stored
+from bucketize.save.container import File, write
 from bucketize.types import tensor
 
 X = np.ones((5, 12), np.float32)

@@ -24,23 +24,23 @@ from bucketize.errors import ArgumentError, BucketizeWarning, LogError, TuneErro
 from bucketize.ir import Builder, Const, Module, Var
 from bucketize.kernel.build import cores
 from bucketize.kernel.template import TEMPLATES, Implementation, Launch
+from bucketize.log.environment import here
+from bucketize.log.log import LogWarning, append, rows
+from bucketize.log.trial import PLACE, Trial
+from bucketize.measure import job as measure
+from bucketize.measure import process as child_module
+from bucketize.measure.case import case_of
+from bucketize.measure.job import Job, Outcome, Replay, Worker
+from bucketize.measure.process import Child, DeathError, Limits
+from bucketize.measure.timer import parts
 from bucketize.onnx import from_onnx
 from bucketize.ops import conv2d, matmul, relu
 from bucketize.text import show
-from bucketize.tune import child as child_module
-from bucketize.tune import journal as journal_module
-from bucketize.tune import measure
-from bucketize.tune.call import parts
-from bucketize.tune.case import case_of
-from bucketize.tune.child import Child, DeathError, Limits
-from bucketize.tune.entry import opened, tune
-from bucketize.tune.environment import here
-from bucketize.tune.journal import Journal
-from bucketize.tune.log import LogWarning, append, rows
-from bucketize.tune.measure import Job, Outcome, Replay, Worker
+from bucketize.tune import recorder as journal_module
+from bucketize.tune.api import opened, tune
 from bucketize.tune.progress import Progress
+from bucketize.tune.recorder import Journal
 from bucketize.tune.task import tasks_of
-from bucketize.tune.trial import PLACE, Trial
 from bucketize.types import Profile, Symbol, tensor
 
 KINDS = {
@@ -127,7 +127,7 @@ def faulty_job(*faults: str) -> Job:
 def children() -> list[psutil.Process]:
     """Those that measure; other tests may have left others."""
     found = psutil.Process().children()
-    return [child for child in found if "bucketize.tune.worker" in child.cmdline()]
+    return [child for child in found if "bucketize.measure.worker" in child.cmdline()]
 
 
 # --- measurement ---------------------------------------------------------------------------------
@@ -822,8 +822,8 @@ def test_tasks_tell_their_layer_and_their_work(log: Path, worker: Worker) -> Non
 def test_the_public_name_is_callable_whatever_was_imported_first() -> None:
     script = "import bucketize; {}; bucketize.tune(None, log='x', trials=0)"
     for first in (
-        "import bucketize.tune.log",
-        "from bucketize.tune.entry import tune",
+        "import bucketize.log.log",
+        "from bucketize.tune.api import tune",
         "bucketize.tune",
     ):
         done = subprocess.run(
@@ -837,7 +837,7 @@ def test_the_public_name_is_callable_whatever_was_imported_first() -> None:
 
 def test_choosing_schedules_loads_neither_pandas_nor_the_search() -> None:
     script = (
-        "import sys, bucketize.tune.choice, bucketize.tune.log;"
+        "import sys, bucketize.log.verdict, bucketize.log.log;"
         "print([name for name in ('pandas', 'skopt', 'sklearn') if name in sys.modules])"
     )
     assert subprocess.check_output([sys.executable, "-c", script], text=True) == "[]\n"
@@ -845,7 +845,7 @@ def test_choosing_schedules_loads_neither_pandas_nor_the_search() -> None:
 
 def test_a_session_begins_without_what_only_the_search_needs() -> None:
     script = (
-        "import sys, bucketize.tune.entry;"
+        "import sys, bucketize.tune.api;"
         "print([name for name in ('scipy.stats', 'skopt', 'sklearn') if name in sys.modules])"
     )
     assert subprocess.check_output([sys.executable, "-c", script], text=True) == "[]\n"

@@ -20,8 +20,8 @@ from bucketize.kernel.emit.math import FUNCTIONS
 from bucketize.kernel.emit.module import vector_kernel
 from bucketize.kernel.emit.vector import Writer
 from bucketize.kernel.object import compiled, load
-from bucketize.kernel.target import host
 from bucketize.kernel.template import candidates
+from bucketize.machine.target import host
 from bucketize.op import OPS, Array, Op
 from bucketize.types import tensor
 

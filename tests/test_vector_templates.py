@@ -22,13 +22,17 @@ from kernel_call import launch_at
 from bucketize import ops
 from bucketize.interpret import run_function
 from bucketize.ir import Builder, Const, Var
+from bucketize.kernel.attention import template as attention
 from bucketize.kernel.build import build
-from bucketize.kernel.gemm import attention, conv, depthwise, matmul, rotary, row
+from bucketize.kernel.depthwise import template as depthwise
+from bucketize.kernel.emit.window import ORDERS
+from bucketize.kernel.gemm import conv, matmul
 from bucketize.kernel.gemm.epilogue import of_workload
-from bucketize.kernel.gemm.window import ORDERS
-from bucketize.kernel.target import Target, host
+from bucketize.kernel.rotary import template as rotary
+from bucketize.kernel.rows import template as row
 from bucketize.kernel.template import Knob, Schedule, Template, combinations
 from bucketize.kernel.workload import Workload
+from bucketize.machine.target import Target, host
 from bucketize.op import Array
 from bucketize.types import ANY, Dim, Symbol, TensorType, tensor
 

@@ -14,7 +14,7 @@ from bucketize import ops
 from bucketize.interpret import evaluate_module
 from bucketize.ir import Atom, Builder, Const, Function, Module, Var
 from bucketize.lower.pipeline import lower, simplified
-from bucketize.lower.view import sink_views
+from bucketize.lower.reshape import sink_views
 from bucketize.types import ANY, Dim, Symbol, tensor
 
 N, S = Symbol("N"), Symbol("S")

@@ -17,22 +17,24 @@ import pytest
 from test_vector_templates import TARGETS, Case, H, N, W, legal, run, shape_of
 
 from bucketize import ops
+from bucketize.executable import Executable
 from bucketize.interpret import evaluate_module, run_function
 from bucketize.ir import Builder, Const, Module, Var
 from bucketize.kernel.build import build
-from bucketize.kernel.gemm import conv, minimal, winograd
+from bucketize.kernel.gemm import conv
 from bucketize.kernel.gemm.cost import ALIKE, cold_bytes
-from bucketize.kernel.target import Target, host
 from bucketize.kernel.template import Implementation, Schedule
 from bucketize.kernel.templates import candidates
+from bucketize.kernel.winograd import matrices as minimal
+from bucketize.kernel.winograd import template as winograd
 from bucketize.kernel.workload import Workload
-from bucketize.lower.price import default_of
+from bucketize.link.link import link
+from bucketize.lower.cost import default_of
+from bucketize.machine.target import Target, host
+from bucketize.program.configuration import Strategy, defaults
 from bucketize.program.decide import decide
 from bucketize.program.instruction import KernelCall, RunSegment, instructions
 from bucketize.program.program import Program
-from bucketize.program.strategy import Strategy, defaults
-from bucketize.runtime.executable import Executable
-from bucketize.runtime.link import link
 from bucketize.types import ANY, Dim, Symbol, tensor
 
 TEMPLATE = winograd.TEMPLATE

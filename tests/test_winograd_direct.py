@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from test_vector_templates import TARGETS, Case, H, N, W, run
 from test_winograd import NUMBERS, bare, bound_of, grouped, long, residual
 
-from bucketize.kernel.gemm import conv, winograd
-from bucketize.kernel.target import Target
+from bucketize.kernel.gemm import conv
+from bucketize.kernel.winograd import template as winograd
+from bucketize.machine.target import Target
 from bucketize.op import Array
 
 Arrays = list[Array]

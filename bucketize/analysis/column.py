@@ -10,7 +10,7 @@ from typing import TypeAlias
 import pandas as pd
 
 from bucketize.errors import BucketizeError
-from bucketize.tune.trial import CLONE
+from bucketize.log.trial import CLONE
 
 Cells: TypeAlias = Mapping[str, int | str | None]
 

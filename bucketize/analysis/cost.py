@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from bucketize.compiler import compile
+from bucketize.executable import Executable
 from bucketize.ir import Builder, Module, Var
 from bucketize.kernel.cache import VARIABLE
 from bucketize.ops import relu
 from bucketize.program.instruction import DEFAULT, LOGGED, RunSegment, instructions
 from bucketize.program.program import Routine
 from bucketize.progress import Tell
-from bucketize.runtime.executable import Executable
 from bucketize.types import tensor
 
 COSTS = ("kernels", "compile_s", "weight_mib", "tasks", "searched", "tuned")

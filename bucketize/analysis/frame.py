@@ -13,10 +13,10 @@ import pandas as pd
 
 from bucketize.analysis.column import require
 from bucketize.errors import BucketizeError
-from bucketize.tune.choice import Interval, Verdict, best_choice, geometric_mean, verdicts
-from bucketize.tune.frame import table_frame, trial_frame, trials_of
-from bucketize.tune.log import table
-from bucketize.tune.trial import CLONE, COLUMNS, KERNEL, Trial, schedule_json
+from bucketize.log.frame import table_frame, trial_frame, trials_of
+from bucketize.log.log import table
+from bucketize.log.trial import CLONE, COLUMNS, KERNEL, Trial, schedule_json
+from bucketize.log.verdict import Interval, Verdict, best_choice, geometric_mean, verdicts
 
 TASK = ["host_cpu", "threads", "model", "function", "bucket", "workload", "op"]
 BEST = [

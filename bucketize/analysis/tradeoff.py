@@ -23,13 +23,13 @@ from bucketize.compare import worst_error
 from bucketize.compiler import compile
 from bucketize.dispatch.tree import name_dims
 from bucketize.errors import ArgumentError, warn
+from bucketize.executable import Executable
 from bucketize.interpret import evaluate_module
 from bucketize.ir import Module
+from bucketize.log.environment import here
 from bucketize.op import Array
 from bucketize.progress import Tell, TellMore, estimated
-from bucketize.runtime.executable import Executable
 from bucketize.timing import turns
-from bucketize.tune.environment import here
 
 ROUNDS = 15  # of calls at least, at each case
 ENOUGH_S, MOST = 3.0, 301  # more rounds until this time has passed, at most so many

@@ -11,22 +11,22 @@ from typing import Any
 
 import click
 
-from bucketize.cli.analyze import analyze
-from bucketize.cli.bench import bench
-from bucketize.cli.cache import cache
-from bucketize.cli.compile import compile
-from bucketize.cli.demo import demo
-from bucketize.cli.dispatchers import dispatchers
+from bucketize.cli.command.analyze import analyze
+from bucketize.cli.command.bench import bench
+from bucketize.cli.command.cache import cache
+from bucketize.cli.command.compile import compile
+from bucketize.cli.command.demo import demo
+from bucketize.cli.command.dispatchers import dispatchers
+from bucketize.cli.command.export import export
+from bucketize.cli.command.log import log
+from bucketize.cli.command.ops import ops
+from bucketize.cli.command.profile import profile
+from bucketize.cli.command.run import run
+from bucketize.cli.command.show import show
+from bucketize.cli.command.tune import tune
+from bucketize.cli.command.zoo import zoo
 from bucketize.cli.echo import echo
-from bucketize.cli.export import export
-from bucketize.cli.log import log
-from bucketize.cli.ops import ops
 from bucketize.cli.parameter import INTERRUPTED
-from bucketize.cli.profile import profile
-from bucketize.cli.run import run
-from bucketize.cli.show import show
-from bucketize.cli.tune import tune
-from bucketize.cli.zoo import zoo
 from bucketize.errors import BucketizeError
 
 # What a wrong path on the command line raises; other OSErrors are no user's doing.

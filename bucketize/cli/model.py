@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from bucketize.dispatch.tree import Dispatcher
+    from bucketize.executable import Executable
     from bucketize.ir import Function, Module, Var
-    from bucketize.runtime.executable import Executable
 
     Arrays = dict[str, NDArray[Any]]
 
@@ -102,7 +102,7 @@ class Saved:
 def _sizes(params: Sequence[Var], given: Mapping[str, Any]) -> Sizes:
     """What is given as the size of every symbol; where one is missing, the error shows how."""
     from bucketize.errors import ShapeError
-    from bucketize.runtime.explain import sizes_of
+    from bucketize.inspect.explain import sizes_of
     from bucketize.types import symbols
 
     try:
@@ -126,7 +126,7 @@ def sizes_at(
 
 def is_saved(model: str) -> bool:
     """Whether MODEL is a file that `bucketize compile` wrote."""
-    from bucketize.program.file import is_program
+    from bucketize.save.container import is_program
 
     return is_program(model)
 

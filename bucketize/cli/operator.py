@@ -21,17 +21,17 @@ from bucketize.ir import STRUCTURAL, Builder, Var
 from bucketize.kernel.loops.loop import DTYPES
 from bucketize.kernel.templates import candidates
 from bucketize.kernel.workload import Workload
-from bucketize.lower.bound import WITH_ROOM
+from bucketize.lower.upper_bound import WITH_ROOM
 from bucketize.onnx.kind import type_name
 from bucketize.onnx.load import OPSETS
 from bucketize.onnx.node import CONVERTERS
 from bucketize.onnx.standard import first_version
 from bucketize.op import OPS, UNSAFE, Op
 from bucketize.ops.dim import from_dims
-from bucketize.ops.dyn import EXTENTS
+from bucketize.ops.dyn.shape import EXTENTS
 from bucketize.ops.sample import Sample, samples
 from bucketize.ops.shape import shape_of, size_of
-from bucketize.program.placement import VIEWS
+from bucketize.program.aliasing import VIEWS
 from bucketize.types import TensorType, UnrankedType
 from bucketize.types.number import kind_of
 

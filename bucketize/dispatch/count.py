@@ -9,7 +9,7 @@ import numpy as np
 from bucketize.ir import Atom, Binding, Builder, Const, Function, Var, rewrite
 from bucketize.op import FREE
 from bucketize.ops.dim import from_dims
-from bucketize.ops.elementwise import add, cast, div, mul, sqrt, sub
+from bucketize.ops.elementwise.arithmetic import add, cast, div, mul, sqrt, sub
 from bucketize.ops.reduce import layer_norm, reduce_mean, reduce_sum
 from bucketize.types import product, symbols
 

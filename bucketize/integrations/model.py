@@ -12,10 +12,10 @@ from onnx import GraphProto, ModelProto, TensorProto, TypeProto, ValueInfoProto,
 
 from bucketize.compiler import compile
 from bucketize.errors import UnsupportedModelError, unknown_name
+from bucketize.executable import Executable
 from bucketize.integrations.node import Extent, ModelMetadata, NodeArg, type_text
 from bucketize.onnx.front import from_onnx
 from bucketize.onnx.load import Source, load, opsets
-from bucketize.runtime.executable import Executable
 from bucketize.types import Type
 
 FEW = 1024  # elements: what shapes follow from has no more

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from bucketize.errors import ArgumentError, ProgramError, unknown_name, warn
+from bucketize.executable import Executable
 from bucketize.integrations.node import ModelMetadata, NodeArg, node_args
 from bucketize.integrations.option import (
     CPU,
@@ -21,11 +22,10 @@ from bucketize.integrations.option import (
     provider_remarks,
     remarks,
 )
-from bucketize.kernel.target import cores
 from bucketize.loader import load
+from bucketize.machine.target import cores
 from bucketize.op import Value
-from bucketize.program.file import is_program
-from bucketize.runtime.executable import Executable
+from bucketize.save.container import is_program
 from bucketize.types import OptionalType
 
 if TYPE_CHECKING:

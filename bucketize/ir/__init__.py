@@ -32,10 +32,10 @@ from bucketize.ir.core import (
     Function,
     Var,
 )
-from bucketize.ir.decision import TESTS, Gap, Leaf, Side, decisions, tree_lines
 from bucketize.ir.module import Clone, Functions, Module, Recipe, check_module, refusing
 from bucketize.ir.rewrite import Atoms, Rule, all_bindings, functions_of, map_blocks, rewrite
 from bucketize.ir.structure import CALL, FUSED, IF, ILLEGAL, LOOP, NO_BUCKET, STRUCTURAL
+from bucketize.ir.tree import TESTS, Gap, Leaf, Side, decisions, tree_lines
 
 __all__ = [
     "CALL",

@@ -28,7 +28,8 @@ from typing import TYPE_CHECKING, Self
 from bucketize.errors import KernelError
 from bucketize.kernel.cache import cache_directory, code_path, made, stored
 from bucketize.kernel.object import Kernel, compiled, load
-from bucketize.kernel.target import cores, host
+from bucketize.machine import target
+from bucketize.machine.target import cores, host
 
 if TYPE_CHECKING:
     from bucketize.progress import Tell
@@ -198,8 +199,9 @@ class Builders:
 def _environment() -> str:
     """All that a kernel depends on apart from its source: versions, generator code, machine."""
     code = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.rglob("*.py")):
-        code.update(path.read_bytes())
+    for folder in (Path(__file__).parent, Path(target.__file__).parent):
+        for path in sorted(folder.rglob("*.py")):
+            code.update(path.read_bytes())
     return f"{version('numba')} {version('llvmlite')} {code.hexdigest()} {host().features}"
 
 

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from bucketize.errors import KernelError
-from bucketize.kernel.target import Target
 from bucketize.kernel.template import Cost, Implementation, Schedule
 from bucketize.kernel.templates import TEMPLATES
 from bucketize.kernel.work import FORK, FORK_S, work
 from bucketize.kernel.workload import Workload
+from bucketize.machine.target import Target
 from bucketize.types import Dim, evaluate
 
 

@@ -11,7 +11,7 @@ from threading import Lock
 import llvmlite.binding as llvm
 
 from bucketize.errors import KernelError
-from bucketize.kernel.target import Processor, processor
+from bucketize.machine.target import Processor, processor
 
 MAGIC = b"bucketize object 2\n"  # 2: the digest is of the name, too
 DIGEST = hashlib.sha256().digest_size

@@ -12,8 +12,8 @@ from typing import Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from bucketize.kernel.target import Target
 from bucketize.kernel.workload import Workload
+from bucketize.machine.target import Target
 from bucketize.op import Array
 from bucketize.types import Dim, Shape, evaluate
 

@@ -1,15 +1,11 @@
 """All templates, in the order in which they are asked; importing this fills `TEMPLATES`."""
 
-from bucketize.kernel.gemm.attention import TEMPLATE as ATTENTION
-from bucketize.kernel.gemm.byteconv import TEMPLATE as CONV_BYTES
-from bucketize.kernel.gemm.bytes import TEMPLATE as MATMUL_BYTES
+from bucketize.kernel.attention.template import TEMPLATE as ATTENTION
+from bucketize.kernel.depthwise.template import TEMPLATE as DEPTHWISE
 from bucketize.kernel.gemm.conv import TEMPLATE as CONV
-from bucketize.kernel.gemm.depthwise import TEMPLATE as DEPTHWISE
 from bucketize.kernel.gemm.matmul import TEMPLATE as MATMUL
-from bucketize.kernel.gemm.pool import TEMPLATE as POOL_NHWC
-from bucketize.kernel.gemm.rotary import TEMPLATE as ROTARY
-from bucketize.kernel.gemm.row import TEMPLATE as ROWS
-from bucketize.kernel.gemm.winograd import TEMPLATE as WINOGRAD
+from bucketize.kernel.int8.conv import TEMPLATE as CONV_BYTES
+from bucketize.kernel.int8.matmul import TEMPLATE as MATMUL_BYTES
 from bucketize.kernel.loops.box import ROI_ALIGN
 from bucketize.kernel.loops.boxes import KEPT_BOXES
 from bucketize.kernel.loops.column import COL2IM
@@ -33,7 +29,11 @@ from bucketize.kernel.loops.reduce import REDUCE
 from bucketize.kernel.loops.resize import RESIZE
 from bucketize.kernel.loops.topk import TOPK
 from bucketize.kernel.loops.transpose import TRANSPOSE
+from bucketize.kernel.pool.template import TEMPLATE as POOL_NHWC
+from bucketize.kernel.rotary.template import TEMPLATE as ROTARY
+from bucketize.kernel.rows.template import TEMPLATE as ROWS
 from bucketize.kernel.template import TEMPLATES, candidates
+from bucketize.kernel.winograd.template import TEMPLATE as WINOGRAD
 
 VECTOR = (
     *(MATMUL, MATMUL_BYTES, ATTENTION),

@@ -8,16 +8,18 @@ priced again, so that an estimate on the way can cost a better arrangement, but 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from bucketize.ir import Atom, Binding, Function
+from bucketize.dispatch.tree import name_dims
+from bucketize.ir import Atom, Binding, Function, Module
 from bucketize.kernel.workload import Workload, workload_of
 from bucketize.lower.arrangement import USUAL, Arrangement
+from bucketize.lower.cost import Predicted, Prices, Seconds, Weighted
 from bucketize.lower.fuse import Users, groups_of, is_closed, is_taken, users_of
 from bucketize.lower.layout import Layouts, anchors
 from bucketize.lower.pipeline import fused, laid_out, simplified
-from bucketize.lower.price import Prices, Seconds, Weighted
+from bucketize.machine.target import host
 from bucketize.transform.dead_code import used_atoms
 
 STATES = 64  # kept after each binding: all there are, but for very wide graphs
@@ -30,6 +32,19 @@ class Alternative:
 
     arrangement: Arrangement
     price: float
+
+
+def arrangements(
+    module: Module,
+    clone: str,
+    sizes: Mapping[str, int],
+    chosen: Arrangement = USUAL,
+    threads: int = 1,
+) -> list[Alternative]:
+    """Those of a clone that may be best at sizes, the cheapest first, `chosen` among them."""
+    fn = name_dims(module.functions[clone])
+    asked, predicted = [(sizes, 1.0)], Predicted.of(fn, host(), threads)
+    return Alternatives(fn, [asked], predicted, chosen).priced(asked, predicted)
 
 
 class Alternatives:

@@ -26,7 +26,7 @@ from bucketize.ir import (
     copy_binding,
     map_blocks,
 )
-from bucketize.kernel.gemm.rowstep import is_along
+from bucketize.kernel.rows.pattern import is_along
 from bucketize.kernel.templates import candidates
 from bucketize.kernel.workload import Workload, group_function, inputs_of, signature
 from bucketize.op import Op

@@ -14,9 +14,9 @@ from typing import TypeAlias
 import numpy as np
 
 from bucketize.ir import Atom, Binding, Builder, Const, Env, Function, copy_binding, map_blocks
+from bucketize.kernel.depthwise.template import TEMPLATE as DEPTHWISE
 from bucketize.kernel.gemm.conv import TEMPLATE as DENSE
 from bucketize.kernel.gemm.conv import window
-from bucketize.kernel.gemm.depthwise import TEMPLATE as DEPTHWISE
 from bucketize.kernel.workload import workload_of
 from bucketize.op import Attrs
 from bucketize.ops import (

@@ -6,13 +6,13 @@ from functools import partial
 
 from bucketize.ir import Function
 from bucketize.lower.arrangement import USUAL, Arrangement
-from bucketize.lower.bound import bound_rows
+from bucketize.lower.concat import split_concats
 from bucketize.lower.fuse import fuse
 from bucketize.lower.layout import layout
-from bucketize.lower.phase import split_phases
-from bucketize.lower.view import sink_views
-from bucketize.lower.volume import fold_volumes
-from bucketize.lower.wide import split_concats
+from bucketize.lower.polyphase import split_phases
+from bucketize.lower.rank import fold_volumes
+from bucketize.lower.reshape import sink_views
+from bucketize.lower.upper_bound import bound_rows
 from bucketize.transform.dead_code import dead_code
 from bucketize.transform.fold_constant import fold_constant
 from bucketize.transform.simplify import apply, simplify

@@ -24,7 +24,7 @@ from bucketize.onnx.node import Unsupported
 from bucketize.onnx.postponed import postpone
 from bucketize.onnx.translate import Translation
 from bucketize.ops.rounding import FORMATS
-from bucketize.ops.window import PRECISIONS
+from bucketize.ops.window.rules import PRECISIONS
 from bucketize.text.reader import RESERVED
 from bucketize.types import (
     Assumption,

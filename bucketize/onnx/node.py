@@ -11,10 +11,10 @@ from onnx import helper
 
 from bucketize.ir import Atom, Builder, Const, Var
 from bucketize.op import MAX_VALUE, Op
-from bucketize.ops.activation import clip
-from bucketize.ops.dyn import dyn_with_rank
-from bucketize.ops.elementwise import cast as cast_op
-from bucketize.ops.operand import is_unknown
+from bucketize.ops.dyn.operand import is_unknown
+from bucketize.ops.dyn.shape import dyn_with_rank
+from bucketize.ops.elementwise.activation import clip
+from bucketize.ops.elementwise.arithmetic import cast as cast_op
 from bucketize.ops.shape import reshape, transpose
 from bucketize.types import Shape
 from bucketize.types.number import greatest_float, kind_of

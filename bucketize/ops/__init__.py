@@ -1,41 +1,7 @@
 """The operators; importing this package fills the table in `bucketize.op`."""
 
-from bucketize.ops.activation import (
-    clip,
-    gelu,
-    gelu_tanh,
-    hard_sigmoid,
-    hard_swish,
-    leaky_relu,
-    relu,
-    sigmoid,
-    silu,
-    softplus,
-)
-from bucketize.ops.bits import (
-    bitcast,
-    bitwise_and,
-    bitwise_not,
-    bitwise_or,
-    bitwise_xor,
-    left_shift,
-    right_shift,
-)
-from bucketize.ops.column import col2im, dyn_col2im
-from bucketize.ops.deformed import deform_conv2d
 from bucketize.ops.dim import dim_less, dims_within, from_dims, mask_tail
-from bucketize.ops.dyn import (
-    dyn_arange,
-    dyn_broadcast_to,
-    dyn_full,
-    dyn_pad,
-    dyn_reshape,
-    dyn_strided_slice,
-    dyn_tile,
-    dyn_topk,
-    dyn_with_rank,
-)
-from bucketize.ops.dyn_axes import (
+from bucketize.ops.dyn.axes import (
     dyn_cumprod,
     dyn_cumsum,
     dyn_reduce_max,
@@ -47,7 +13,30 @@ from bucketize.ops.dyn_axes import (
     dyn_squeeze,
     dyn_unsqueeze,
 )
-from bucketize.ops.elementwise import (
+from bucketize.ops.dyn.shape import (
+    dyn_arange,
+    dyn_broadcast_to,
+    dyn_full,
+    dyn_pad,
+    dyn_reshape,
+    dyn_strided_slice,
+    dyn_tile,
+    dyn_topk,
+    dyn_with_rank,
+)
+from bucketize.ops.elementwise.activation import (
+    clip,
+    gelu,
+    gelu_tanh,
+    hard_sigmoid,
+    hard_swish,
+    leaky_relu,
+    relu,
+    sigmoid,
+    silu,
+    softplus,
+)
+from bucketize.ops.elementwise.arithmetic import (
     abs_,
     add,
     cast,
@@ -85,6 +74,28 @@ from bucketize.ops.elementwise import (
     trunc_div,
     where,
 )
+from bucketize.ops.elementwise.bits import (
+    bitcast,
+    bitwise_and,
+    bitwise_not,
+    bitwise_or,
+    bitwise_xor,
+    left_shift,
+    right_shift,
+)
+from bucketize.ops.elementwise.trigonometry import (
+    acos,
+    acosh,
+    asin,
+    asinh,
+    atan,
+    atanh,
+    cos,
+    cosh,
+    sin,
+    sinh,
+    tan,
+)
 from bucketize.ops.fill import arange, full
 from bucketize.ops.index import (
     compress,
@@ -98,7 +109,6 @@ from bucketize.ops.index import (
     topk,
 )
 from bucketize.ops.linalg import det, matmul, matmul_integer
-from bucketize.ops.nn import avg_pool2d, conv2d, conv2d_integer, max_pool2d
 from bucketize.ops.random import normal_like, uniform_like
 from bucketize.ops.reduce import (
     argmax,
@@ -114,8 +124,8 @@ from bucketize.ops.reduce import (
     reduce_sum,
     softmax,
 )
-from bucketize.ops.resize import dyn_resize, resize
-from bucketize.ops.sampling import grid_sample, roi_align
+from bucketize.ops.resample.resize import dyn_resize, resize
+from bucketize.ops.resample.sampling import grid_sample, roi_align
 from bucketize.ops.selection import first_rows, kept_boxes, non_max_suppression, unique
 from bucketize.ops.sequence import (
     concat_from_sequence,
@@ -145,21 +155,11 @@ from bucketize.ops.shape import (
     unsqueeze,
 )
 from bucketize.ops.spectrum import dft, dyn_dft, mel_weight_matrix
-from bucketize.ops.transposed import conv_transpose
-from bucketize.ops.trigonometry import (
-    acos,
-    acosh,
-    asin,
-    asinh,
-    atan,
-    atanh,
-    cos,
-    cosh,
-    sin,
-    sinh,
-    tan,
-)
-from bucketize.ops.volume import avg_pool3d, conv3d, max_pool3d
+from bucketize.ops.window.column import col2im, dyn_col2im
+from bucketize.ops.window.deformed import deform_conv2d
+from bucketize.ops.window.image import avg_pool2d, conv2d, conv2d_integer, max_pool2d
+from bucketize.ops.window.transposed import conv_transpose
+from bucketize.ops.window.volume import avg_pool3d, conv3d, max_pool3d
 
 __all__ = [
     "abs_",

@@ -13,7 +13,7 @@ import numpy as np
 
 from bucketize.errors import TypeRelError
 from bucketize.op import Array, Value, related
-from bucketize.ops.operand import front_axes, integers
+from bucketize.ops.dyn.operand import front_axes, integers
 from bucketize.types import (
     ANY,
     Dim,

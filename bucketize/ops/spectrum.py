@@ -8,7 +8,7 @@ import numpy as np
 
 from bucketize.errors import TypeRelError
 from bucketize.op import FREE, UNSAFE, Array, Padding, op
-from bucketize.ops.operand import Twin, front_axes, integers, lone, read, twin
+from bucketize.ops.dyn.operand import Twin, front_axes, integers, lone, read, twin
 from bucketize.ops.rules import check_axes, floats, named_dtype, text, unsafe
 from bucketize.types import ANY, Dim, Shape, TensorType, rely_on_least
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from threading import RLock
 
-from bucketize.dispatch.decision import Tree, tree_of
 from bucketize.errors import TypeRelError
 from bucketize.ir import (
     CALL,
@@ -32,7 +31,9 @@ from bucketize.ir import (
     rounds_of,
 )
 from bucketize.ops.dim import from_dims
-from bucketize.ops.dyn import EXTENTS
+from bucketize.ops.dyn.shape import EXTENTS
+from bucketize.program.aliasing import VIEWS
+from bucketize.program.decision_table import Tree, tree_of
 from bucketize.program.instruction import (
     Branch,
     Call,
@@ -48,7 +49,6 @@ from bucketize.program.instruction import (
     RunSegment,
     Segment,
 )
-from bucketize.program.placement import VIEWS
 from bucketize.transform.dead_code import used_atoms
 from bucketize.transform.dynamic_to_static import static_form
 from bucketize.types import ANY, AnyDim, Symbol, TensorType

@@ -29,17 +29,17 @@ from bucketize.ir import (
     refusing,
 )
 from bucketize.kernel.build import kernel_name
-from bucketize.kernel.target import Target
 from bucketize.kernel.template import Implementation, Schedule, Template
 from bucketize.kernel.templates import TEMPLATES, candidates
 from bucketize.kernel.workload import Workload, workload_of
 from bucketize.lower.arrangement import USUAL, Arrangement
+from bucketize.lower.cost import default_of
 from bucketize.lower.pipeline import lower
-from bucketize.lower.price import default_of
+from bucketize.machine.target import Target
 from bucketize.ops import pad, reshape, strided_slice
 from bucketize.ops.dim import from_dims
+from bucketize.program.configuration import Strategies, defaults
 from bucketize.program.cut import Cutter
-from bucketize.program.family import Family, family_of
 from bucketize.program.instruction import (
     AGREED,
     DEFAULT,
@@ -51,7 +51,7 @@ from bucketize.program.instruction import (
     with_segments,
 )
 from bucketize.program.program import Program, Routine, Routines
-from bucketize.program.strategy import Strategies, defaults
+from bucketize.program.sharing import Family, family_of
 
 
 def decide(

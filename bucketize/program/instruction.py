@@ -13,12 +13,12 @@ from functools import cached_property
 from threading import RLock
 from typing import Any, TypeAlias
 
-from bucketize.dispatch.decision import Nodes
 from bucketize.ir import Atom, Binding, Const, Function, Var
 from bucketize.kernel.template import Implementation
 from bucketize.kernel.workload import Workload
 from bucketize.ops import from_dims
-from bucketize.program.placement import Able, Place, Places
+from bucketize.program.aliasing import Able, Place, Places
+from bucketize.program.decision_table import Nodes
 from bucketize.types import Dim, Symbol
 
 LOGGED, AGREED, DEFAULT = "log", "default (log)", "default"
@@ -147,7 +147,7 @@ class Branch:
 class Decide:
     """Take one of several blocks by the sizes alone.
 
-    `nodes` is a tree: see `dispatch.decision.Nodes`.
+    `nodes` is a tree: see `program.decision_table.Nodes`.
     """
 
     symbols: tuple[str, ...]

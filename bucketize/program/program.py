@@ -13,8 +13,8 @@ import numpy as np
 
 from bucketize.errors import CompileError
 from bucketize.ir import ILLEGAL, Atom, Clone, Function, Var
-from bucketize.kernel.target import Target
 from bucketize.lower.arrangement import USUAL, Arrangement
+from bucketize.machine.target import Target
 from bucketize.program.instruction import (
     Branch,
     Call,

@@ -13,18 +13,18 @@ from bucketize.call import check_memory
 from bucketize.errors import BucketizeError, ShapeError, TypeRelError
 from bucketize.ir import specialise
 from bucketize.kernel.work import FORK
+from bucketize.link.image import Image, Linked
+from bucketize.link.memory import Arena, address, contiguous, empty_result
+from bucketize.link.plan import BASES, FAILURES, FILL, GROUP, WALK, WORD, Result
+from bucketize.link.relation import extents, relied_on
 from bucketize.op import Array
 from bucketize.program.instruction import Segment
-from bucketize.program.plan import BASES, FAILURES, FILL, GROUP, WALK, WORD, Result
-from bucketize.program.relation import extents, relied_on
-from bucketize.runtime.image import Image, Linked
-from bucketize.runtime.storage import Arena, address, contiguous, empty_result
-from bucketize.runtime.team import TEAM, Run
+from bucketize.runtime.thread_pool import TEAM, Run
 from bucketize.types import Assumption, evaluate
 
 SCRATCH = ("offsets", "strides", "live", "sizes")
 """What a fill notes of each tensor."""
-POINT, RUN, REPORT = 1, 2, 4  # what `kernel.core.walk` is asked for
+POINT, RUN, REPORT = 1, 2, 4  # what `link.native.walk` is asked for
 
 
 class State:

@@ -17,6 +17,9 @@ from bucketize.call import bind_shapes, refusal, shapes_of, too_deep
 from bucketize.errors import ShapeError
 from bucketize.interpret import compute, stacked
 from bucketize.ir import Atom, Const, Var
+from bucketize.link.ffi import is_too_deep
+from bucketize.link.image import Image
+from bucketize.link.memory import Arena
 from bucketize.op import Array, Value
 from bucketize.program.instruction import (
     Branch,
@@ -32,12 +35,9 @@ from bucketize.program.instruction import (
     Segment,
 )
 from bucketize.program.program import Routine
-from bucketize.runtime.course import Course, course_of
-from bucketize.runtime.image import Image
-from bucketize.runtime.native import is_too_deep
-from bucketize.runtime.rounds import run_rounds
+from bucketize.runtime.capture import Course, course_of
+from bucketize.runtime.loop import run_rounds
 from bucketize.runtime.state import State
-from bucketize.runtime.storage import Arena
 from bucketize.types import evaluate
 
 LARGEST = 1 << 62  # of an extent: sums of two stay within int64

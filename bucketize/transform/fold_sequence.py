@@ -11,8 +11,8 @@ from bucketize.ir import Atom, Atoms, Binding, Builder, Const, Function, all_bin
 from bucketize.op import MAX_VALUE
 from bucketize.ops import concat, squeeze, strided_slice, unsqueeze
 from bucketize.ops import sequence as s
-from bucketize.ops.dyn_axes import dyn_split
-from bucketize.ops.operand import front_axes
+from bucketize.ops.dyn.axes import dyn_split
+from bucketize.ops.dyn.operand import front_axes
 from bucketize.types import ANY
 
 

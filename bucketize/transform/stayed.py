@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeAlias
 
 from bucketize.errors import BucketizeError
 from bucketize.ir import CALL, IF, LOOP, Atom, Binding, Const, Function, all_bindings, specialise
-from bucketize.ops.elementwise import cast
+from bucketize.ops.elementwise.arithmetic import cast
 from bucketize.ops.rules import text
 from bucketize.transform.simplify import simplify
 from bucketize.types import ANY, AnyDim, Dim, Symbol, Type, UnrankedType, symbols, terms_of

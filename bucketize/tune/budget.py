@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 from bucketize.errors import TuneError
 from bucketize.kernel.template import Implementation
+from bucketize.measure.job import Rounds
+from bucketize.measure.race import ENOUGH_S, LEAST
 from bucketize.tune.confirm import ROUNDS
-from bucketize.tune.knowledge import Knowledge
-from bucketize.tune.measure import Rounds
-from bucketize.tune.race import ENOUGH_S, LEAST
+from bucketize.tune.database import Knowledge
 from bucketize.tune.task import Point, Subject, Task
 
 GRACE = 0.2  # of the time: what was begun to be confirmed may take that much more

@@ -16,16 +16,16 @@ from functools import cached_property
 from typing import Any
 
 from bucketize.kernel.template import Implementation
+from bucketize.log.cell import cited
+from bucketize.log.confidence import of_median, ratios
+from bucketize.log.trial import CLONE, PLACE, Trial
+from bucketize.log.verdict import Interval, Verdict, standing
 from bucketize.lower.arrangement import Arrangement
-from bucketize.program.strategy import Strategy
-from bucketize.tune.cells import cited
-from bucketize.tune.choice import Interval, Verdict, standing
-from bucketize.tune.interval import of_median, ratios
-from bucketize.tune.measure import Job, Outcome, Rounds
-from bucketize.tune.race import Pair
-from bucketize.tune.site import LostError, Racer
+from bucketize.measure.job import Job, Outcome, Rounds
+from bucketize.measure.race import Pair
+from bucketize.measure.runner import LostError, Racer
+from bucketize.program.configuration import Strategy
 from bucketize.tune.task import Point, Subject, Task
-from bucketize.tune.trial import CLONE, PLACE, Trial
 from bucketize.types import Sizes
 
 ROUNDS = Rounds(least=15, most=60, enough_s=0.06)

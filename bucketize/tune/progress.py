@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from bucketize.log.trial import CLONE
 from bucketize.progress import metered
-from bucketize.tune.trial import CLONE
 
 
 @dataclass(frozen=True)

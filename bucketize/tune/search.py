@@ -15,12 +15,12 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from bucketize.errors import TuneError, unknown_name
-from bucketize.kernel.target import Target
 from bucketize.kernel.template import Implementation, Knob, Template, combinations
 from bucketize.kernel.templates import candidates
 from bucketize.kernel.workload import Workload
+from bucketize.log.trial import Source
+from bucketize.machine.target import Target
 from bucketize.tune.surrogate import Neighbour, Surrogate
-from bucketize.tune.trial import Source
 
 ENUMERATED = 5000  # of a template with more schedules a sample is taken
 FIRST_RANDOM = 4  # random points before a surrogate that knows nothing has enough to say

@@ -10,23 +10,23 @@ from typing import Any
 
 from bucketize.errors import warn
 from bucketize.kernel.template import Implementation
+from bucketize.log.log import check_takes_verdicts, select
+from bucketize.log.trial import CLONE, Trial
 from bucketize.lower.arrangement import Arrangement
+from bucketize.measure.job import Job, Outcome, Rounds
+from bucketize.measure.runner import LostError, Site
 from bucketize.text import constants, show
-from bucketize.tune.agenda import Agenda, Asked
-from bucketize.tune.arrangement import Arranging, Known
 from bucketize.tune.budget import Budget, LateError
 from bucketize.tune.confirm import Confirmation
-from bucketize.tune.forest import Forest
-from bucketize.tune.journal import Journal
-from bucketize.tune.knowledge import Knowledge, failed
-from bucketize.tune.log import check_takes_verdicts, select
-from bucketize.tune.measure import Job, Outcome, Rounds
+from bucketize.tune.database import Knowledge, failed
+from bucketize.tune.graph_tuning import Arranging, Known
 from bucketize.tune.progress import Progress
-from bucketize.tune.record import records, reference
+from bucketize.tune.recorder import Journal
+from bucketize.tune.residual import Forest
+from bucketize.tune.samples import records, reference
+from bucketize.tune.scheduler import Agenda, Asked
 from bucketize.tune.search import Proposal
-from bucketize.tune.site import LostError, Site
 from bucketize.tune.task import Point, Subject, Task
-from bucketize.tune.trial import CLONE, Trial
 from bucketize.tune.turn import Turns
 
 NAMED = 3  # of the clones that have no verdict
@@ -306,7 +306,7 @@ class Session:
             measured=partial(self.site.measured, is_late=lambda: self.budget.grace_s <= 0),
             heed=self.budget.heed,
             job=self.job,
-            race=self.site.race(subject),
+            race=self.site.race(subject.module, subject.function, subject.program.threads),
             row=partial(self.journal.row, subject=subject, source="confirm"),
             add=self.add,
         )

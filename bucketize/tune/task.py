@@ -23,21 +23,21 @@ from bucketize.ir import (
 )
 from bucketize.kernel.cost import seconds
 from bucketize.kernel.gemm.cost import Extents
-from bucketize.kernel.target import Target, host
 from bucketize.kernel.template import TEMPLATES, Cost, Implementation, Schedule, Shapes
 from bucketize.kernel.work import Work, work
 from bucketize.kernel.workload import Workload
-from bucketize.lower.price import Weighted, is_known
+from bucketize.log.cell import shape_text
+from bucketize.log.verdict import Digests
+from bucketize.lower.cost import Weighted, is_known
+from bucketize.machine.target import Target, host
 from bucketize.op import Array
+from bucketize.program.configuration import defaults
 from bucketize.program.decide import decide
 from bucketize.program.instruction import KernelCall
 from bucketize.program.program import Program, Routine
-from bucketize.program.strategy import defaults
-from bucketize.tune.cells import shape_text
-from bucketize.tune.choice import Digests
-from bucketize.tune.forest import Forest, forest
-from bucketize.tune.judged import WHOLE, Traffic, calls_of, judged_at
+from bucketize.tune.residual import Forest, forest
 from bucketize.tune.search import Space, space_of
+from bucketize.tune.sizes import WHOLE, Traffic, calls_of, judged_at
 from bucketize.types import ANY, Dim, Sizes, evaluate, symbols
 
 GUESS_S = 2e-11  # of a float operation or a byte

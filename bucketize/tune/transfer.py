@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 
 from bucketize.kernel.gemm.cost import Extents
 from bucketize.kernel.template import TEMPLATES, Implementation
-from bucketize.tune.forest import Forest, forest
-from bucketize.tune.knowledge import Knowledge, Place
-from bucketize.tune.record import is_product, product_of
+from bucketize.log.trial import Trial
+from bucketize.tune.database import Knowledge, Place
+from bucketize.tune.residual import Forest, forest
+from bucketize.tune.samples import is_product, product_of
 from bucketize.tune.search import Search, Space
 from bucketize.tune.surrogate import Neighbour
 from bucketize.tune.task import Task
-from bucketize.tune.trial import Trial
 
 NEAREST = 6  # places that a search hears of
 

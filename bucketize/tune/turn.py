@@ -7,12 +7,12 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from bucketize.errors import warn
-from bucketize.tune.agenda import Agenda
+from bucketize.log.environment import HOST, VERSIONS, Environment
+from bucketize.log.log import difference
 from bucketize.tune.budget import LateError
-from bucketize.tune.environment import HOST, VERSIONS, Environment
-from bucketize.tune.journal import Journal
-from bucketize.tune.knowledge import Knowledge
-from bucketize.tune.log import difference
+from bucketize.tune.database import Knowledge
+from bucketize.tune.recorder import Journal
+from bucketize.tune.scheduler import Agenda
 
 
 @dataclass

@@ -415,7 +415,7 @@ class DimFunction:
     span: Callable[[Span, Span], Span]
     """The least and the greatest value, from those of the arguments."""
     code: int
-    """Its number in native code, `kernel.core.fill`; sums are 0, products 1."""
+    """Its number in native code, `link.native.fill`; sums are 0, products 1."""
     sign: str = ""
     """Its sign in text, if it has one; a bare `%` would read as the sigil of a variable."""
 

@@ -12,7 +12,7 @@ from numba.core.codegen import JITCodeLibrary, JITCPUCodegen
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import cpu_target
 
-from bucketize.kernel.target import Processor, processor
+from bucketize.machine.target import Processor, processor
 
 BLOCK = types.CPointer(types.int64)  # type: ignore[no-untyped-call]
 NUMBA: Any = compiler

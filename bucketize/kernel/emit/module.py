@@ -10,9 +10,26 @@ from llvmlite import ir
 
 from bucketize.kernel.emit.vector import POINTER, VOID, Writer
 from bucketize.kernel.object import machine
-from bucketize.kernel.target import processor
+from bucketize.machine.target import processor
 
 Emit: TypeAlias = Callable[..., None]
+
+
+def kernel_source(module: str, parameters: dict[str, Any]) -> str:
+    """The text of the kernel that `emit` of a module, `module` whole, writes with `parameters`."""
+    shown = "\n".join(f"    {k!r}: {v!r}," for k, v in parameters.items())
+    return f'''"""Vector code written by {module}."""
+
+from math import inf, nan
+
+from {module} import emit
+from bucketize.kernel.emit.module import vector_kernel
+
+parameters = {{
+{shown}
+}}
+kernel = vector_kernel(__name__, emit, parameters)
+'''
 
 
 def vector_kernel(name: str, emit: Emit, parameters: dict[str, Any]) -> tuple[str, str]:

@@ -15,7 +15,6 @@ from bucketize.kernel.gemm import cost, epilogue, matmul
 from bucketize.kernel.gemm.macrokernel import source
 from bucketize.kernel.gemm.microkernel import Form
 from bucketize.kernel.gemm.schedule import HIGH, knobs, valid
-from bucketize.kernel.target import Target
 from bucketize.kernel.template import (
     Launch,
     Lines,
@@ -27,6 +26,7 @@ from bucketize.kernel.template import (
     pitch_of,
 )
 from bucketize.kernel.workload import Workload
+from bucketize.machine.target import Target
 from bucketize.op import Array
 from bucketize.types import Dim, Shape, Type, ceil_div, product
 

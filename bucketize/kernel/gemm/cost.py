@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 
 from bucketize.errors import TypeRelError
 from bucketize.kernel.emit.vector import FLOAT_BYTES
-from bucketize.kernel.fitted import Fitted, joined
 from bucketize.kernel.gemm.microkernel import LINE
 from bucketize.kernel.gemm.schedule import HIGH, schedules
 from bucketize.kernel.product import Product
-from bucketize.kernel.target import Target
 from bucketize.kernel.template import Knob, Schedule
+from bucketize.machine.calibration import Fitted, joined
+from bucketize.machine.target import Target
 from bucketize.types import ANY, Dim, bounds, evaluate, symbols
 
 Floats = NDArray[np.float64]

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 from llvmlite import ir
 
+from bucketize.kernel.emit.module import kernel_source
 from bucketize.kernel.emit.vector import FLOAT_BYTES, WORD, WORD_BYTES, Size, Values, Writer
 from bucketize.kernel.gemm.epilogue import Epilogue
 from bucketize.kernel.gemm.level import offsets
@@ -33,24 +34,7 @@ def kept_bytes(form: Form) -> int:
 def source(form: Form) -> str:
     """The text of the kernel of this form."""
     values = {f.name: getattr(form, f.name) for f in fields(form)}
-    return kernel_source("macrokernel", values | {"epilogue": form.epilogue.plain})
-
-
-def kernel_source(module: str, parameters: dict[str, Any]) -> str:
-    """The text of the kernel that `emit` of a module of this package writes with `parameters`."""
-    shown = "\n".join(f"    {k!r}: {v!r}," for k, v in parameters.items())
-    return f'''"""Vector code written by bucketize.kernel.gemm.{module}."""
-
-from math import inf, nan
-
-from bucketize.kernel.gemm.{module} import emit
-from bucketize.kernel.emit.module import vector_kernel
-
-parameters = {{
-{shown}
-}}
-kernel = vector_kernel(__name__, emit, parameters)
-'''
+    return kernel_source(__name__, values | {"epilogue": form.epilogue.plain})
 
 
 def emit(w: Writer, block: ir.Value, /, *, epilogue: tuple[Any, Any], **form: Any) -> None:

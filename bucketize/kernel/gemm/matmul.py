@@ -13,9 +13,9 @@ from bucketize.kernel.gemm.macrokernel import kept_bytes, source
 from bucketize.kernel.gemm.microkernel import Form
 from bucketize.kernel.gemm.schedule import HIGH, knobs, valid
 from bucketize.kernel.loops.loop import schedule_error, spread
-from bucketize.kernel.target import Target
 from bucketize.kernel.template import Knob, Launch, Schedule, Shapes, Template
 from bucketize.kernel.workload import Workload
+from bucketize.machine.target import Target
 from bucketize.op import Array
 from bucketize.ops.rounding import FORMATS, bfloat16_bits, int8_columns, rounded
 from bucketize.types import Dim, ceil_div, maximum, minimum, positive, product

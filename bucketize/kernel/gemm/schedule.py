@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from functools import cache
 
 from bucketize.kernel.loops.loop import schedule_error
-from bucketize.kernel.target import Target
 from bucketize.kernel.template import Knob, Schedule, combinations
+from bucketize.machine.target import Target
 
 KC = (0, 128, 256, 512)  # 0: all of it in one pass
 PREFERRED = (128, 256, 512, 0)  # depths of a pass, where a model sees no difference

@@ -26,8 +26,8 @@ from bucketize.kernel.loops.loop import (
 from bucketize.kernel.loops.reduce import BLOCK
 from bucketize.kernel.template import REPORT, Launch, Shapes
 from bucketize.kernel.workload import Workload
-from bucketize.ops.nn import planes
-from bucketize.ops.sampling import SAMPLES, roi_align
+from bucketize.ops.resample.sampling import SAMPLES, roi_align
+from bucketize.ops.window.image import planes
 from bucketize.types import Dim
 from bucketize.types.number import kind_of
 

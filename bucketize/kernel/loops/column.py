@@ -19,7 +19,7 @@ from bucketize.kernel.loops.loop import (
 from bucketize.kernel.template import Launch, Shapes
 from bucketize.kernel.workload import Workload
 from bucketize.ops import col2im
-from bucketize.ops.column import blocks
+from bucketize.ops.window.column import blocks
 from bucketize.types import product
 
 PER_AXIS = ("e", "k", "b", "s", "d", "p")

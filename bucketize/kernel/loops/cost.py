@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bucketize.kernel.emit.vector import FLOAT_BYTES
-from bucketize.kernel.fitted import Fitted, joined
-from bucketize.kernel.target import Target
 from bucketize.kernel.template import Launch, Schedule
 from bucketize.kernel.work import Work
+from bucketize.machine.calibration import Fitted, joined
+from bucketize.machine.target import Target
 from bucketize.types import evaluate
 
 Floats: TypeAlias = NDArray[np.float64]

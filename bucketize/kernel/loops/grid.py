@@ -26,8 +26,8 @@ from bucketize.kernel.loops.reduce import BLOCK
 from bucketize.kernel.template import IMAGE, Launch, Shapes
 from bucketize.kernel.workload import Workload
 from bucketize.op import Attrs
-from bucketize.ops.nn import planes
-from bucketize.ops.sampling import grid_sample
+from bucketize.ops.resample.sampling import grid_sample
+from bucketize.ops.window.image import planes
 from bucketize.types import product
 from bucketize.types.number import kind_of
 

@@ -17,10 +17,10 @@ import numpy as np
 from bucketize.ir import Atom, Binding, Const
 from bucketize.kernel.emit.expression import IMPORTS, dtype_text, stored_text
 from bucketize.kernel.loops.cost import Counts, Loops, Steps
-from bucketize.kernel.target import Target
 from bucketize.kernel.template import Cost, Knob, Launch, Schedule, Shapes, Template, pitch_of
 from bucketize.kernel.work import work
 from bucketize.kernel.workload import Workload
+from bucketize.machine.target import Target
 from bucketize.op import Op
 from bucketize.ops.dim import fill_number
 from bucketize.types import Dim, Shape, minimum, product

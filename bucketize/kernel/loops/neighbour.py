@@ -11,7 +11,7 @@ import numpy as np
 
 from bucketize.ir import Binding
 from bucketize.kernel.loops.loop import Source
-from bucketize.ops.interpolate import (
+from bucketize.ops.resample.interpolate import (
     EARLY,
     REACH,
     SHRUNK_UP,

@@ -23,7 +23,7 @@ from bucketize.kernel.loops.neighbour import Plan, write_neighbours, write_scale
 from bucketize.kernel.template import Launch, Shapes
 from bucketize.kernel.workload import Workload
 from bucketize.ops import resize
-from bucketize.ops.interpolate import CROP
+from bucketize.ops.resample.interpolate import CROP
 from bucketize.types import Dim, product
 
 JOINED = 4  # rows that are added up in one loop: so many pointers LLVM tells apart from the result

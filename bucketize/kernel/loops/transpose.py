@@ -19,9 +19,9 @@ from bucketize.kernel.loops.loop import (
     takes,
 )
 from bucketize.kernel.loops.movement import nest_counts, nest_launch, nest_text
-from bucketize.kernel.target import Target
 from bucketize.kernel.template import Launch, Schedule, Shapes
 from bucketize.kernel.workload import Workload
+from bucketize.machine.target import Target
 from bucketize.ops import transpose
 from bucketize.types import Dim, ceil_div, product
 

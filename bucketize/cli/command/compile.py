@@ -1,0 +1,109 @@
+"""`bucketize compile`: a model into a file that runs by itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from bucketize.cli import parameter
+from bucketize.cli.echo import echo
+from bucketize.cli.model import compiled, dispatched_at, load_model, name_of, tell_hints
+
+if TYPE_CHECKING:
+    from bucketize.executable import Executable
+    from bucketize.ir import Module
+
+
+@click.command(short_help="Write a program that runs without model, log or compiler.")
+@parameter.model_options
+@parameter.dispatch_options
+@parameter.oracle_at_option
+@parameter.written_option("--output", "-o", help="Default: NAME.bkt.")
+@parameter.log_option
+@parameter.threads_option
+@parameter.json_option
+def compile(
+    model: str,
+    bounds: list[parameter.Bound],
+    output: Path | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Compile every clone of MODEL, and write a program that runs without model, log or compiler.
+
+    \b
+    Examples:
+      bucketize compile zoo:mlp -o mlp.bkt
+      bucketize compile net.onnx -d log --log trials.csv --threads 2 -o net.bkt
+    """
+    from bucketize.progress import progress_bar
+
+    path = output or Path(f"{name_of(model)}.bkt")
+    parameter.check_writable(path)
+    loaded = load_model(model, bounds)
+    tell_hints(loaded)
+    behind = dispatched_at(loaded, options)
+    exe = compiled(behind, log=options["log"], threads=options["threads"])
+    with progress_bar(f"writing {path}"):
+        exe.save(path)
+    told = summary(path, behind, exe)
+    echo(json.dumps(told, indent=2) if as_json else shown(told))
+    counts = str(exe.counts).replace("; ", "\n")
+    echo(f"{counts}; {exe.counts.seconds:.1f} s", err=True)
+
+
+def summary(path: Path, mod: Module, exe: Executable) -> dict[str, Any]:
+    """What was written, for scripts."""
+    return {
+        "path": str(path),
+        "clones": len(mod.clones),
+        "kernels": len(exe.kernels),
+        "bytes": path.stat().st_size,
+        "inputs": {p.name: str(p.type) for p in mod.main.params},
+        "outputs": {n: str(r.type) for n, r in zip(exe.outputs, mod.main.results, strict=True)},
+        "symbols": {s.name: [s.lo, s.hi] for s in mod.main.symbols().values()},
+        "run": command(path, exe),
+    }
+
+
+def command(path: Path, exe: Executable) -> str | None:
+    """How to run it: at the first sizes of a clone that are legal; None if none are known."""
+    from bucketize.errors import ShapeError, TypeRelError
+
+    for sizes in candidates(exe):
+        try:
+            exe.explain(**sizes)
+        except (TypeRelError, ShapeError):
+            continue  # these are not legal
+        at = [f"--at {parameter.shown_sizes(sizes)}"] if sizes else []
+        return " ".join(["bucketize run", str(path), *at])
+    return None
+
+
+def candidates(exe: Executable) -> Iterator[parameter.Sizes]:
+    """Sizes of each clone, from the least on; of the model where there are no clones."""
+    from bucketize.executable import rising_sizes
+
+    routines, clones = exe.program.routines, exe.program.clones
+    for name in clones or ["main"]:
+        bucket = clones[name].bucket if clones else {}
+        fixed = {symbol: lo for symbol, (lo, _) in bucket.items()}
+        if not routines[name].refusal:
+            yield from ({**fixed, **sizes} for sizes in rising_sizes(routines[name].params))
+
+
+def shown(told: dict[str, Any]) -> str:
+    """What was written, as text."""
+    mib, clones = told["bytes"] / 2**20, f"{told['clones']} clones, " if told["clones"] else ""
+    return "\n".join(
+        [
+            f"{told['path']}: {clones}{told['kernels']} kernels, {mib:.1f} MiB",
+            *(f"  input {name}: {type_}" for name, type_ in told["inputs"].items()),
+            *(f"  output {name}: {type_}" for name, type_ in told["outputs"].items()),
+            *([f"run it: {told['run']}"] if told["run"] else []),
+        ]
+    )

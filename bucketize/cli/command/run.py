@@ -1,0 +1,218 @@
+"""`bucketize run`: a model on arrays."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from dataclasses import asdict
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from bucketize.cli import parameter
+from bucketize.cli.echo import echo
+from bucketize.cli.model import (
+    Model,
+    Saved,
+    compiled,
+    dispatched,
+    is_saved,
+    load_inputs,
+    load_model,
+    sizes_at,
+    tell_hints,
+)
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from bucketize.cli.model import Arrays
+    from bucketize.executable import Executable
+    from bucketize.ir import Module
+    from bucketize.table import Format
+
+
+@click.command(short_help="Run MODEL at given sizes, and time it.")
+@parameter.model_options
+@parameter.dispatch_options
+@parameter.at_option
+@parameter.input_option
+@parameter.written_option("--output", "-o", help="Write results as .npz.")
+@parameter.log_option
+@parameter.threads_option
+@click.option("--repeat", type=click.IntRange(1), default=10, show_default=True, help="Timed runs.")
+@parameter.saved_options
+@click.option("--check", is_flag=True, help="Compare with the reference evaluator (slow).")
+@click.option("--explain", is_flag=True, help="Say which kernels run, and why.")
+@parameter.json_option
+def run(model: str, bounds: list[parameter.Bound], as_json: bool, **options: Any) -> None:
+    """Run MODEL at given sizes on random arrays, or on arrays of yours, and time it.
+
+    MODEL may be a program that `bucketize compile` saved: it is loaded, not compiled. Such a file
+    is code: load only what you trust, or --rebuild it.
+
+    \b
+    Examples:
+      bucketize run zoo:mlp --at N=1 --at N=17
+      bucketize run net.onnx --dim N=1..32 -d log --log t.csv --at N=4 --explain
+      bucketize run net.onnx --input data=image.npy -o result.npz
+      bucketize run net.bkt --at N=4,H=224,W=224
+    """
+    check_options(model)
+    given = load_inputs(options["inputs"])
+    loaded, exe, points = ready(model, bounds, given, options)
+    rows = []
+    for sizes in points:
+        arrays = loaded.inputs(sizes, given)
+        results, row = timed(exe, sizes, arrays, options["repeat"])
+        if options["check"] and isinstance(loaded, Model):
+            row["max_rel_err"] = error(results, loaded.module, arrays)
+        if options["explain"]:
+            row["explanation"] = exe.explain(**sizes)
+        rows.append(row)
+        if options["output"]:
+            save(options["output"], dict(zip(exe.outputs, results, strict=True)))
+    report(exe, rows, as_json)
+
+
+DECIDED = (
+    *("bounds", "precision", "weights", "dispatcher", "policy", "fallback", "limit", "log"),
+    "threads",
+)
+NOT_OF_SAVED = {
+    **dict.fromkeys(DECIDED, "was decided when it was compiled"),
+    "check": "needs the model, of which it holds the kernels only",
+}
+"""Why a saved program does not take an option, by the option's name."""
+NOT_OF_MODELS = dict.fromkeys(("rebuild", "trusted"), "is for those")
+
+
+def check_options(model: str) -> None:
+    """Raise a `UsageError` for an option that makes no sense with this MODEL."""
+    if is_saved(model):
+        parameter.refuse(f"{model} is a saved program", NOT_OF_SAVED)
+    else:
+        parameter.refuse(f"{model} is no saved program", NOT_OF_MODELS)
+
+
+def ready(
+    model: str, bounds: list[parameter.Bound], inputs: Arrays, options: dict[str, Any]
+) -> tuple[Model | Saved, Executable, list[parameter.Sizes]]:
+    """MODEL, what runs it, and the sizes at each --at.
+
+    It is loaded if it is a saved program, else compiled as far as it runs.
+    """
+    if is_saved(model):
+        from bucketize.loader import load
+        from bucketize.progress import progress_bar
+
+        with progress_bar(f"loading {model}"):
+            exe = load(model, rebuild=options["rebuild"], trusted=options["trusted"])
+        saved = Saved(exe.program.routines["main"].params)
+        return saved, exe, sizes_at(saved, options["points"], inputs)
+    loaded = load_model(model, bounds)
+    tell_hints(loaded)
+    points = sizes_at(loaded, options["points"], inputs)
+    behind = dispatched(loaded, {**options, "points": points})
+    log, threads = options["log"], options["threads"]
+    return loaded, compiled(behind, log=log, threads=threads, lazy=True), points
+
+
+def timed(
+    exe: Executable, sizes: parameter.Sizes, arrays: Arrays, repeat: int
+) -> tuple[list[NDArray[Any]], dict[str, Any]]:
+    """The results, and what to tell of the run; the first call, which may compile, is not timed."""
+    from bucketize.busy import Watch
+    from bucketize.progress import progress_bar
+    from bucketize.timing import interleaved
+
+    done = count(1)
+    with progress_bar(f"running {parameter.shown_sizes(sizes)}".strip()) as tell:
+        tell("first run", 0, repeat + 1)
+        results = exe.run(**arrays)
+        again = {"run": partial(exe.run, **arrays)}
+        told_of = {"run": lambda: tell("timed runs", next(done), repeat + 1)}
+        with Watch() as watch:
+            times = interleaved(again, least=repeat, before=told_of)["run"]
+            watch.rounds({parameter.shown_sizes(sizes) or "the run": times})
+    told = exe.explain(**sizes)
+    return results, {
+        "sizes": sizes,
+        "clone": told.clone,
+        "executor": told.executor,
+        "latency_s": statistics.median(times),
+        "outputs": [list(result.shape) for result in results],
+        "machine": watch.machine,
+    }
+
+
+def error(results: list[NDArray[Any]], mod: Module, arrays: Arrays) -> float:
+    """How far the results are from what the ops mean, computed one by one."""
+    from bucketize.compare import worst_error
+    from bucketize.interpret import evaluate_module
+    from bucketize.progress import progress_bar
+
+    with progress_bar("computing the reference"):
+        return worst_error(results, evaluate_module(mod, **arrays))
+
+
+def save(path: Path, results: Arrays) -> None:
+    """Write the results as `np.savez` does, under any names: "file" is one that it takes itself."""
+    from zipfile import ZipFile
+
+    from numpy.lib.format import write_array
+
+    with ZipFile(path, "w") as archive:
+        for name, result in results.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                write_array(member, result, allow_pickle=False)
+
+
+TOLD = ("sizes", "clone", "executor", "path", "arena_bytes")
+"""What scripts are told of an explanation as it is."""
+
+
+def plain(value: object) -> Any:
+    """What the machine did and an explanation by their fields; unknown extents as text."""
+    from bucketize.busy import Machine
+    from bucketize.inspect.explain import Explanation
+
+    if isinstance(value, Machine):
+        return asdict(value)
+    if not isinstance(value, Explanation):
+        return str(value)
+    second, taken = value.second, zip(value.steps, value.seconds, strict=True)
+    told = {name: getattr(value, name) for name in TOLD}
+    told["steps"] = [{**step, "predicted_s": seconds} for step, seconds in taken]
+    told["arrangement"] = str(value.arrangement)
+    if second is not None:
+        told["next_best"] = {"arrangement": str(second.arrangement), "relative": second.price}
+    return told
+
+
+def report(exe: Executable, rows: list[dict[str, Any]], as_json: bool) -> None:
+    """Print what ran, and whether the machine did something else, too."""
+    from bucketize.busy import busiest
+    from bucketize.cli.table import fitting, milliseconds, table
+
+    busiest(row["machine"] for row in rows).warn()
+    if as_json:
+        echo(json.dumps(rows, indent=2, default=plain))
+        return
+    for row in rows:
+        if "explanation" in row:
+            lines = row["explanation"].text(table).splitlines()
+            echo("\n".join(map(fitting, lines)))
+    formats: dict[str, Format] = {
+        "sizes": parameter.shown_sizes,
+        "latency": milliseconds,
+        "max_rel_err": "{:.1e}".format,
+    }
+    heads = {name: name for name in rows[0] if name not in ("explanation", "machine")}
+    heads |= {"latency_s": "latency"}  # the cells have a unit of their own
+    echo(table([{heads[n]: row[n] for n in heads} for row in rows], formats))
+    if exe.counts.seconds:  # else it was loaded
+        echo(str(exe.counts).replace("; ", "\n"), err=True)

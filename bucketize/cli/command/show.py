@@ -1,0 +1,185 @@
+"""`bucketize show`: a module before and after, its decisions, its clones."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from bucketize.cli import parameter
+from bucketize.cli.echo import echo
+from bucketize.cli.model import dispatched_at, hints, load_model
+
+if TYPE_CHECKING:
+    from bucketize.ir import Function, Module
+    from bucketize.transform.stayed import Stayed
+
+NOTHING = "every operator is static, every extent has a name or a size"
+SECTIONS = ("before", "decisions", "clones", "after", "arrangements")
+OF_CLONES = ("decisions", "clones")  # empty where there are none
+OF_ONE = {"after", "arrangements"}
+
+
+@click.command(short_help="Print MODEL before and after dispatch, decisions, clones.")
+@parameter.model_options
+@parameter.dispatch_options
+@parameter.oracle_at_option
+@click.option(
+    "--section",
+    "sections",
+    type=click.Choice(SECTIONS),
+    multiple=True,
+    help="Print only this; may be repeated.",
+)
+@click.option(
+    "--explain-dynamic",
+    is_flag=True,
+    help="Print only what a run alone can tell: op, node, operand, why, and the axes.",
+)
+@click.option("--function", help="The one shown after; default: the first clone, or main.")
+@parameter.json_option
+def show(
+    model: str,
+    bounds: list[parameter.Bound],
+    function: str | None,
+    explain_dynamic: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Print the IR of MODEL before, the decisions and clones of dispatch, and a clone after.
+
+    "After" is what the kernels are made of: types under the bucket's bounds, constants folded,
+    channels last, elementwise ops fused. "Arrangements" are the ways that may be best, of which
+    tuning may choose another than the usual one: "planar" convolutions stay in NCHW, ops "apart"
+    begin a kernel of their own.
+
+    \b
+    Examples:
+      bucketize show zoo:mlp
+      bucketize show zoo:bert-mini -d log --section decisions
+      bucketize show zoo:mlp -d log --section after --function "main[N=4..7]"
+      bucketize show model.onnx --explain-dynamic
+    """
+    loaded = load_model(model, bounds)
+    if explain_dynamic:
+        stayed = explained(loaded.module)
+        if as_json:
+            echo(json.dumps([s._asdict() for s in stayed], indent=2))
+        else:
+            echo("\n".join([*map(str, stayed), *hints(loaded.module.main)]) or NOTHING)
+        return
+    after = dispatched_at(loaded, options)
+    if as_json:
+        echo(json.dumps(summary(after), indent=2))
+        return
+    shown = function or next((name for name in after.functions if name != "main"), "main")
+    told = [s for s in SECTIONS if after.clones or s not in OF_CLONES]
+    sections = options["sections"] or told
+    texts = [
+        "\n".join([f"# {section}", *lines(section, loaded.module, after, shown)])
+        for section in sections
+    ]
+    left = others(after) if function is None and OF_ONE.intersection(sections) else []
+    echo("\n\n".join([*texts, *left]))
+
+
+def others(mod: Module) -> list[str]:
+    """The line of which of several clones is the one that is shown."""
+    names = clones(mod)
+    if len(names) < 2:
+        return []
+    return [f"{names[0]} is 1 of {len(names):,} clones; --function NAME shows another"]
+
+
+def explained(mod: Module) -> list[Stayed]:
+    """What stays dynamic in `main` once all is static that can be."""
+    from bucketize.transform.simplify import simplify
+    from bucketize.transform.stayed import stayed_dynamic
+
+    return list(stayed_dynamic(simplify(mod.main)))
+
+
+def lines(section: str, mod: Module, after: Module, function: str) -> Iterator[str]:
+    """The text of one section."""
+    from bucketize.ir import tree_lines
+    from bucketize.text import show as text
+
+    if section == "before":
+        yield text(mod.main)
+    elif section == "decisions":
+        yield from tree_lines(after.main, abridged=True)
+        if whole := left_whole(after):
+            yield f"left whole: {', '.join(whole)}"
+    elif section == "clones":
+        yield from abridged(clones(after))
+    elif section == "after":
+        yield text(lowered(after, function))
+    else:
+        yield from arranged(after, function)
+
+
+def arranged(mod: Module, name: str) -> Iterator[str]:
+    """The arrangements of a clone's kernels, the best first, priced in the middle of its bucket."""
+    from bucketize.kernel.gemm.cost import between
+    from bucketize.lower.alternative import arrangements
+
+    symbols = mod.function(name).symbols().values()
+    sizes = {s.name: between(s.lo, s.hi, 0.5) for s in symbols}
+    found = arrangements(mod, name, sizes)
+    best = found[0].price or 1.0
+    yield f"{name} at {parameter.shown_sizes(sizes)}, as predicted:" if sizes else f"{name}:"
+    for each in found:
+        more = 100 * (each.price / best - 1) if each.price else 0.0
+        yield f"  {more:+7.1f} %  {each.arrangement}"
+
+
+def lowered(mod: Module, name: str) -> Function:
+    """The function that kernels are made of; a clone that is not legal as one that says why."""
+    from bucketize.errors import ShapeError, TypeRelError
+    from bucketize.ir import refusing
+    from bucketize.lower.pipeline import lower
+
+    try:
+        return lower(mod.function(name))
+    except (TypeRelError, ShapeError) as e:
+        refused = refusing(mod, name, e)
+        if refused is None:
+            raise
+        return refused
+
+
+def clones(mod: Module) -> list[str]:
+    """The names of the functions that `main` decides between."""
+    return [name for name in mod.functions if name != "main"]
+
+
+def abridged(names: list[str]) -> list[str]:
+    """The first and last of very many names, and how many are between them."""
+    from bucketize.ir.abridge import ENDS, MOST
+
+    if len(names) <= MOST:
+        return names
+    return [*names[:ENDS], f"... (clones left out: {len(names) - 2 * ENDS:,})", *names[-ENDS:]]
+
+
+def left_whole(mod: Module) -> list[str]:
+    """The symbols that no clone has an interval of, if there are clones."""
+    from bucketize.dispatch.limit import undecided
+
+    return [s.name for s in undecided(mod)] if mod.clones else []
+
+
+def summary(mod: Module) -> dict[str, object]:
+    """What a script may ask of a dispatched module."""
+    from bucketize.ir import tree_lines
+
+    return {
+        "inputs": {p.name: str(p.type) for p in mod.main.params},
+        "outputs": [str(r.type) for r in mod.main.results],
+        "symbols": {name: [s.lo, s.hi] for name, s in mod.main.symbols().items()},
+        "whole": left_whole(mod),
+        "clones": clones(mod),
+        "decisions": list(tree_lines(mod.main)),
+    }

@@ -1,0 +1,228 @@
+"""`bucketize tune`: a search for schedules, logged."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from bucketize.cli import parameter
+from bucketize.cli.echo import echo
+from bucketize.cli.model import dispatched, load_model
+from bucketize.cli.parameter import INTERRUPTED
+from bucketize.table import several
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pandas as pd
+
+    from bucketize.log.trial import Trial
+    from bucketize.measure.cluster import Cluster
+    from bucketize.tune.session import Session
+
+
+@click.command(short_help="Search schedules for the clones of MODEL, into a log.")
+@parameter.model_options
+@parameter.dispatchers_options
+@parameter.at_option
+@parameter.written_option(
+    "--log", required=True, callback=parameter.appendable, help="The CSV to add to."
+)
+@click.option("--trials", default=64, show_default=True, help="To try per workload at most.")
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Stop after this time, reading MODEL not counted; it goes where it should bring most.",
+)
+@click.option(
+    "--until",
+    type=click.FloatRange(min=0, max=1, max_open=True),
+    default=0.01,
+    show_default=True,
+    help="Stop when further trials are expected to save less than this share of the latency.",
+)
+@click.option(
+    "--search",
+    type=click.Choice(["skopt", "random", "grid"]),
+    default="skopt",
+    show_default=True,
+    help="How schedules are chosen after the default, by what is known elsewhere, too.",
+)
+@click.option("--seed", default=0, show_default=True, help="Of the search.")
+@click.option(
+    "--sizes",
+    "judged",
+    type=click.Choice(["middle", "bounds"]),
+    default="bounds",
+    show_default=True,
+    help="Where in its bucket a schedule is judged, if --at does not say.",
+)
+@parameter.threads_option
+@click.option(
+    "--scheduler",
+    metavar="ADDRESS",
+    help="Measure on the workers of the Dask cluster of this scheduler (tcp://host:port).",
+)
+@click.option(
+    "--host",
+    metavar="NAME",
+    help="With --scheduler: the workers of this kind, a part of its name, if there are several.",
+)
+@parameter.json_option
+def tune(model: str, bounds: list[parameter.Bound], as_json: bool, **options: Any) -> None:
+    """Search schedules for every workload of every clone of MODEL; each trial is a row of --log.
+
+    What is found is timed again in the running clone, and kept only if it is faster there beyond
+    the noise. With several dispatchers what their clones share is measured once. Trials that the
+    log already has are not repeated, so a session that was interrupted goes on.
+
+    \b
+    Examples:
+      bucketize tune zoo:mlp -d log --log trials.csv --seconds 60
+      bucketize tune zoo:mlp -d none -d log -d uniform:count=4 --log trials.csv
+      bucketize tune net.onnx -d log --log t.csv --at N=1 --at N=8 --seconds 600
+      bucketize tune net.onnx -d log --log t.csv --scheduler tcp://10.0.0.1:8786
+    """
+    from bucketize.progress import progress_bar
+
+    if options["host"] and not options["scheduler"]:
+        raise click.UsageError("--host is for --scheduler, but it is not used")
+    loaded = load_model(model, bounds)
+    with progress_bar("loading the search"):
+        from bucketize.tune.api import opened
+
+    specs = options["specs"] or (None,)
+    with (
+        on_cluster(options["scheduler"], options["host"]) as cluster,
+        opened(
+            [dispatched(loaded, {**options, "dispatcher": spec}) for spec in specs],
+            sizes=list(options["points"]) or options["judged"],
+            model=loaded.name,
+            measurer=cluster,
+            client=None,
+            progress=True,
+            **{name: options[name] for name in PASSED},
+        ) as session,
+    ):
+        came = worked(session)
+    echo(came.json() if as_json else came.table())
+    echo(came.summary(), err=True)
+    if came.interrupted:
+        click.get_current_context().exit(INTERRUPTED)
+
+
+PASSED = ("log", "trials", "search", "seed", "threads", "seconds", "until")
+
+
+@contextmanager
+def on_cluster(scheduler: str | None, host: str | None) -> Iterator[Cluster | None]:
+    """What measures on the workers of a scheduler; None without one."""
+    if scheduler is None:
+        yield None
+        return
+    from bucketize.measure.cluster import Cluster, connected
+
+    with connected(scheduler) as client:
+        yield Cluster(client, host=host or "")
+
+
+def worked(session: Session) -> Report:
+    """What a session comes to that works until it is through, or interrupted."""
+    start, interrupted = time.monotonic(), False
+    try:
+        session.work()
+    except KeyboardInterrupt:
+        interrupted = True
+    return Report(session, time.monotonic() - start, interrupted)
+
+
+@dataclass(frozen=True)
+class Report:
+    """What tuning came to: the trials of this run, and all that are known of its tasks."""
+
+    session: Session
+    seconds: float
+    interrupted: bool
+
+    @cached_property
+    def best(self) -> pd.DataFrame:
+        """The best schedule of each task in the whole log."""
+        from bucketize.analysis import best_schedules
+
+        session = self.session
+        return best_schedules(session.knowledge.frame(session.tasks, session.journal.model))
+
+    @cached_property
+    def confirmed(self) -> pd.DataFrame:
+        """What the clones' implementations bought when they were timed in them."""
+        from bucketize.analysis import confirmed
+        from bucketize.log.frame import trial_frame
+
+        session = self.session
+        known = session.knowledge.verdicts
+        told = [v for s in session.subjects if (v := known.get(s.clone)) is not None]
+        return confirmed(trial_frame(row for verdict in told for row in verdict.rows))
+
+    @cached_property
+    def known(self) -> int:
+        """How many trials serve the tasks; one that serves several counts once."""
+        known = self.session.knowledge
+        return len({id(trial) for task in self.session.tasks for trial in known.at_points(task)})
+
+    @cached_property
+    def searched(self) -> Sequence[Trial]:
+        """The trials of this run; what confirms them is counted apart."""
+        return [trial for trial in self.session.written if trial.source != "confirm"]
+
+    @property
+    def confirmations(self) -> int:
+        """How many measurements of this run confirm, or do not confirm, what was found."""
+        return len(self.session.written) - len(self.searched)
+
+    @property
+    def failed(self) -> int:
+        """How many trials of this run failed."""
+        return sum(trial.error_kind != "none" for trial in self.searched)
+
+    def json(self) -> str:
+        """For scripts."""
+        from bucketize.cli.table import records
+
+        told = {
+            "log": str(self.session.journal.log),
+            "trials": len(self.searched),
+            "failed": self.failed,
+            "confirmations": self.confirmations,
+            "trials_in_log": self.known,
+            "seconds": self.seconds,
+            "interrupted": self.interrupted,
+            "unreached": [subject.function for subject in self.session.unreached],
+            "best": records(self.best),
+            "confirmed": records(self.confirmed),
+        }
+        return json.dumps(told, indent=2)
+
+    def table(self) -> str:
+        """The best schedules, and what came of them in their clones, as text."""
+        from bucketize.cli.command.analyze import shown_best, shown_confirmed
+
+        return f"{shown_best(self.best)}\n\n{shown_confirmed(self.confirmed)}"
+
+    def summary(self) -> str:
+        """How much was done, and how to go on if that is not all."""
+        trials = several(len(self.searched), "trial")
+        confirming = several(self.confirmations, "measurement")
+        done = f"{trials} in {self.seconds:.0f} s, {self.failed} failed, {confirming} to confirm"
+        kept = f"{self.session.journal.log} has {self.known} of this model"
+        short = self.session.shortfall()
+        told = [f"interrupted: {done}; {kept}" if self.interrupted else f"{done}; {kept}", short]
+        if short or self.interrupted:
+            told.append("the same command goes on from there")
+        return "\n".join(filter(None, told))

@@ -1,0 +1,388 @@
+"""The public face of an image: calls by name or position, from any number of threads."""
+
+from __future__ import annotations
+
+import importlib
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+
+from bucketize.call import arrange_inputs
+from bucketize.errors import (
+    ArgumentError,
+    BucketizeError,
+    ShapeError,
+    TypeRelError,
+    unknown_name,
+    warn,
+)
+from bucketize.html import html_heading, html_table
+from bucketize.inspect.explain import Explanation, explain, sizes_of
+from bucketize.ir import Module, Var
+from bucketize.kernel.object import Kernel
+from bucketize.link.image import Image
+from bucketize.op import Array, Value
+from bucketize.program.instruction import AGREED, DEFAULT, LOGGED, Compute, RunSegment, instructions
+from bucketize.program.program import Program, Routine
+from bucketize.progress import Tell, progress_bar, shown
+from bucketize.runtime.vm import Context
+from bucketize.save.write import save
+from bucketize.types import OptionalType, SequenceType, Symbol, Type, evaluate
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from bucketize.inspect.roofline import Roofline
+
+MOST_TIMES = 512  # of the least size: no window of a usual model is wider
+
+
+@dataclass
+class Counts:
+    """What compiling came to."""
+
+    found: int = 0
+    """Kernel calls of clones with a verdict in the log."""
+    kept: int = 0
+    """Of these, on defaults, which tuning kept."""
+    defaults: int = 0
+    """Kernel calls on defaults that no verdict speaks of."""
+    kernels: int = 0
+    built: int = 0
+    seconds: float = 0.0
+    """What compiling took, without what was put off until it is used; 0 if it was loaded."""
+    host: dict[str, int] = field(default_factory=dict)
+    """Ops without a template, which numpy computes, and how often they occur."""
+
+    def __str__(self) -> str:
+        slow = ", ".join(f"{n} x {op}" for op, n in self.host.items())
+        kept = f"{self.kept} on defaults that it kept, " if self.kept else ""
+        return (
+            f"{self.found + self.defaults} kernel calls: {self.found - self.kept} with schedules "
+            f"from the log, {kept}{self.defaults} on defaults; {self.kernels} kernels, "
+            f"{self.built} of them compiled now, {self.kernels - self.built} from the cache"
+            f"{slow and f'; on the host, for want of a template: {slow}'}"
+        )
+
+
+def _owned(results: Sequence[Value], inputs: Sequence[Value]) -> list[Value]:
+    """The results, each in memory of its own: an input that is returned, or a repeat, is copied."""
+    seen = {id(a) for i in inputs for a in (i if isinstance(i, list) else (i,))}
+    return [_own(result, seen) for result in results]
+
+
+def _own(value: Value, seen: set[int]) -> Value:
+    if value is None:
+        return None
+    if isinstance(value, list):
+        return [_own(v, seen) for v in value]
+    mine = value.copy() if id(value) in seen else value
+    seen.add(id(value))
+    return mine
+
+
+def _facts(routine: Routine) -> list[object]:
+    """How many kernels a routine runs, how many of them tuned, and what it computes on the host."""
+    every = list(instructions(routine.code))
+    calls = [call for i in every if isinstance(i, RunSegment) for call in i.segment.calls]
+    host = [i.binding.op.name for i in every if isinstance(i, Compute) and not i.brings_sizes]
+    return [len(calls), sum(call.why == LOGGED for call in calls), ", ".join(host)]
+
+
+def rising_sizes(params: Iterable[Var]) -> Iterator[dict[str, int]]:
+    """The least sizes of the symbols but 0, and multiples: a window may want more than the least.
+
+    They double up to `MOST_TIMES`, none beyond its bound.
+    """
+    symbols = {s.name: s for p in params for s in p.type.symbols()}
+    before, times = None, 1
+    while times <= MOST_TIMES:
+        sizes = {name: _times(symbol, times) for name, symbol in symbols.items()}
+        if sizes == before:
+            return
+        yield sizes
+        before, times = sizes, 2 * times
+
+
+def _times(symbol: Symbol, times: int) -> int:
+    size = times * max(symbol.lo, 1)
+    return size if symbol.hi is None else min(size, symbol.hi)
+
+
+def _zeros(params: Sequence[Var], sizes: Mapping[str, int]) -> list[Value]:
+    return [_zero(p.type, sizes) for p in params]
+
+
+def _zero(type_: Type, sizes: Mapping[str, int]) -> Value:
+    """Zeros, of rank 0 if nobody knows it; no elements, nothing."""
+    if isinstance(type_, SequenceType):
+        return []
+    if isinstance(type_, OptionalType):
+        return None
+    return np.zeros([evaluate(d, sizes) for d in type_.axes], type_.dtype)
+
+
+class Executable:
+    """A compiled module. Not made directly: see `bucketize.compile` and `bucketize.load`."""
+
+    def __init__(self, image: Image, module: Module | None = None, seconds: float = 0.0) -> None:
+        """The face of an image; `seconds` is what making it took."""
+        self.image = image
+        self.module = module
+        """What was compiled; None if the executable was loaded."""
+        self._seconds = seconds
+        self._idle: deque[Context] = deque()
+        self._params = self.program.routines["main"].params
+
+    def __repr__(self) -> str:
+        program = self.program
+        inputs = ", ".join(map(repr, self._params))
+        buckets = f", {len(program.routines) - 1} clones" if len(program.routines) > 1 else ""
+        return f"<executable of ({inputs}) -> ({', '.join(self.outputs)}){buckets}>"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: what it takes and gives, and the functions that were decided so far."""
+        rows = [[r.name, r.executor, *_facts(r)] for r in self.routines.values()]
+        table = html_table(["function", "executor", "kernels", "tuned", "on the host"], rows)
+        return html_heading("executable", repr(self)) + table
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "an executable is tied to this process: send the file that save(path) writes, and "
+            "bucketize.load(path) it there"
+        )
+
+    @property
+    def program(self) -> Program:
+        """What was decided."""
+        return self.image.program
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The names of the inputs, in the order of positional arguments."""
+        return tuple(p.name for p in self._params)
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The names of the results, in their order."""
+        return self.program.outputs
+
+    # Running.
+
+    def run(self, /, *arrays: Value, **named: Value) -> list[Value]:
+        """The results of `main`; inputs by position or by name, outputs owned by the caller.
+
+        Threads may call at once: each call has a context of its own, and as many are kept as were
+        ever in use together.
+        """
+        return self._run("main", arrange_inputs(self._params, arrays, named))
+
+    def __call__(self, /, *arrays: Value, **named: Value) -> list[Value]:
+        """As `run`."""
+        return self.run(*arrays, **named)
+
+    def run_named(self, /, *arrays: Value, **named: Value) -> dict[str, Value]:
+        """The results by name."""
+        return dict(zip(self.outputs, self.run(*arrays, **named), strict=True))
+
+    def run_clone(self, clone: str, /, *arrays: Value, **named: Value) -> list[Value]:
+        """The results of one clone, chosen by its name or its profile's, not by the sizes."""
+        routine = self.program.routines[self._clone(clone)]
+        return self._run(routine.name, arrange_inputs(routine.params, arrays, named))
+
+    def context(self) -> Callable[..., list[Value]]:
+        """A `run` with memory of its own that no other call shares: one call at a time."""
+        context = Context(self.image)
+
+        def run(*arrays: Value, **named: Value) -> list[Value]:
+            inputs = arrange_inputs(self._params, arrays, named)
+            return _owned(context.enter(self.program.routines["main"], inputs), inputs)
+
+        return run
+
+    def _run(self, name: str, inputs: Sequence[Value]) -> list[Value]:
+        context = self._taken()
+        try:
+            return _owned(context.enter(self.program.routines[name], inputs), inputs)
+        finally:
+            self._idle.append(context)
+
+    @contextmanager
+    def _borrowed(self) -> Iterator[Context]:
+        """A context for other uses than running; `run` does without the overhead of this."""
+        context = self._taken()
+        try:
+            yield context
+        finally:
+            self._idle.append(context)
+
+    def _taken(self) -> Context:
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return Context(self.image)
+
+    def _clone(self, clone: str) -> str:
+        known = self.program.clones
+        labelled = [name for name, c in known.items() if c.label == clone and c.label]
+        if clone in self.program.routines:
+            return clone
+        if not labelled:
+            raise unknown_name("function", clone, self.program.routines)
+        return labelled[0]
+
+    def warm_up(self, progress: Tell | bool | None = None) -> None:
+        """Link and run every clone once at its smallest legal sizes, on zeros.
+
+        A clone that is not legal at all is passed by. Of one that refuses all sizes that are tried
+        (the least, doubled and doubled again) a BucketizeWarning says so. `progress` is as that of
+        `compile`.
+
+        Raises:
+            ArgumentError: a `progress` that is no function, True or None.
+
+        """
+        names = [n for n in self.program.routines if n != "main"] or ["main"]
+        with shown(progress, progress_bar("warming up")) as tell:
+            for i, name in enumerate(names):
+                if tell is not None:
+                    tell(name, i, len(names))
+                routine = self.program.routines[name]
+                if not routine.refusal:
+                    self._warm_up(routine)
+
+    def _warm_up(self, routine: Routine) -> None:
+        refused: BucketizeError | None = None
+        for sizes in rising_sizes(routine.params):
+            try:
+                self._run(routine.name, _zeros(routine.params, sizes))
+            except (TypeRelError, ShapeError) as e:
+                refused = refused or e
+            else:
+                return
+        told = f"{routine.name} stays cold: it runs at none of the sizes tried; at the least"
+        warn(f"{told}: {refused}")
+
+    def save(self, path: str | Path) -> None:
+        """Write a file that `bucketize.load` runs without model, log, compiler or cache.
+
+        It takes the place of another by being renamed: who has loaded that one keeps it.
+        Constants stand in it twice where kernels want them packed, so that kernels can be built
+        anew on another processor.
+
+        Raises:
+            ProgramError: the file cannot be written.
+
+        """
+        save(self.image, path)
+
+    # What it came to.
+
+    @property
+    def counts(self) -> Counts:
+        """What was decided and built so far."""
+        counts = Counts(kernels=len(self.kernels), seconds=self._seconds)
+        counts.built = sum(not k.cached for k in self.kernels.values())
+        for routine in self.routines.values():
+            for i in instructions(routine.code):
+                if isinstance(i, RunSegment):
+                    why = Counter(call.why for call in i.segment.calls)
+                    counts.found += why.total() - why[DEFAULT]
+                    counts.kept += why[AGREED]
+                    counts.defaults += why[DEFAULT]
+                elif isinstance(i, Compute) and not i.brings_sizes:
+                    op = i.binding.op.name
+                    counts.host[op] = counts.host.get(op, 0) + 1
+        return counts
+
+    @property
+    def kernels(self) -> dict[str, Kernel]:
+        """The distinct kernels that were linked so far, by name."""
+        return self.image.supply.kernels()
+
+    @property
+    def routines(self) -> dict[str, Routine]:
+        """The functions decided so far, by name."""
+        return self.program.routines.decided()
+
+    def constant_bytes(self) -> int:
+        """Bytes of the constants as the kernels hold them; one copy serves all clones."""
+        return self.image.supply.constant_bytes()
+
+    def explain(self, /, *unnamed: Any, **shapes: Any) -> Explanation:
+        """What runs for these input shapes or symbol sizes, and why; decides what it names.
+
+        `exe.explain(data=(3, 3, 224, 224))` or `exe.explain(N=3, H=224, W=224)`.
+        """
+        if unnamed:
+            how = "explain(data=(3, 224)) or explain(N=3)"
+            raise ArgumentError(f"sizes are given by name, as in {how}, got {unnamed[0]!r}")
+        sizes = sizes_of(self.program.routines["main"].params, shapes)
+        with self._borrowed() as context:
+            told = explain(sizes, context)
+        if self.module is not None:
+            # these load all templates, which a loaded executable does without
+            told.expected = partial(self._expected, sizes)
+            module: Any = importlib.import_module("bucketize.lower.alternative")
+            where = told.clone, told.inside, told.arrangement, self.program.threads
+            told.alternatives = partial(module.arrangements, self.module, *where)
+        return told
+
+    def _expected(self, sizes: Mapping[str, int]) -> list[float | None]:
+        """The seconds of each kernel of a call, in order, by the models of the kernels."""
+        module: Any = importlib.import_module("bucketize.inspect.predict")
+        kernels = module.predicted(self.program, sizes).kernels
+        return [None if k.seconds is None else k.times * k.seconds for k in kernels]
+
+    def profile(
+        self,
+        /,
+        *arrays: Array,
+        repetitions: int = 20,
+        roofline: Roofline | None = None,
+        progress: Tell | bool | None = None,
+        **named: Array,
+    ) -> pd.DataFrame:
+        """Where the time of `run` goes for these inputs: a row for each kernel, in order.
+
+        Columns: name (the nodes of the model, joined by "+"), op, kernel (its template), shape (of
+        the result), time_s (the median over `repetitions`), iqr_s (the distance between the
+        quartiles), share, predicted_s (what the model of the template says), flops, bytes, gflops,
+        gbytes_s, intensity (FLOP per byte), roofline (attained by attainable), bound ("compute" or
+        "memory"), schedule, why ("log" or "default"), group and lines (as `explain` tells them, of
+        kernels that run in strips). A group is timed as a whole, as it runs; its kernels have parts
+        of that, in proportion to what each takes alone, over its whole extent. The last row,
+        "(between kernels)", is what the whole call takes beyond them, so that the shares add up to
+        1; of it, and of ops that numpy computes, work and rates are missing.
+        `attrs` has "whole_s", "whole_iqr_s", "predicted_s", "machine" (what else it did, a
+        `bucketize.busy.Machine`) and "roofline"; where none is given, this machine's is measured,
+        in a second, once in a process, by two small kernels that have to be compiled.
+
+        Operations are those of matrix products and convolutions, done directly; bytes are those of
+        operands and results, each once. `roofline` may exceed 1: what lies in a cache comes faster
+        than from memory, and the roof is that of float32. `progress` is told of each run; True
+        shows a bar on stderr. Inputs go by position, in the order of `inputs`, or by name; where
+        one is called as an option of this is, all go by position.
+        """
+        taken = {"repetitions", "roofline", "progress"}.intersection(self.inputs)
+        if taken and len(arrays) < len(self.inputs):
+            told = f"input {min(taken)!r} is called as an option of `profile` is"
+            raise ArgumentError(f"{told}: give all inputs by position, in the order of `inputs`")
+        # pandas and what measures the machine are loaded by who asks for them
+        module: Any = importlib.import_module("bucketize.inspect.profile")
+        inputs = arrange_inputs(self._params, arrays, named)
+        frame: pd.DataFrame = module.profile(
+            self.image,
+            inputs,
+            lambda: self._run("main", inputs),
+            repetitions,
+            roofline,
+            progress,
+        )
+        return frame

@@ -1,0 +1,265 @@
+"""What an executable does for given sizes: the path through the decisions, kernel by kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from bucketize.call import bind_shapes, checked_shape, checked_size, refusal
+from bucketize.errors import ShapeError, unknown_name
+from bucketize.ir import Binding, Var
+from bucketize.lower.arrangement import USUAL, Arrangement
+from bucketize.program.instruction import (
+    Branch,
+    Call,
+    Compute,
+    Instruction,
+    KernelCall,
+    Loop,
+    Refuse,
+    RunSegment,
+)
+from bucketize.program.path import way
+from bucketize.runtime.vm import Context
+from bucketize.table import Block, Format, fields_of, folded, shortened, whole
+from bucketize.types import Dim, UnrankedType, evaluate
+
+if TYPE_CHECKING:
+    from bucketize.lower.alternative import Alternative
+
+Rows: TypeAlias = Sequence[Mapping[str, Any]]
+Formats: TypeAlias = Mapping[str, Format]
+
+
+@dataclass(repr=False)
+class Explanation:
+    """The way that sizes take: `clone` serves them; `steps` are its kernels, in order.
+
+    A step has the names of its nodes in the model, joined by "+", its ops, the shape of its result
+    (None where only a run can tell its rank), its kernel's template, that one's schedule, why it
+    was chosen, and, where a group of kernels is run on some lines of its images at a time, which
+    group, and how many lines of its last result.
+    """
+
+    sizes: dict[str, int]
+    clone: str = "main"
+    executor: str = "vm"
+    arrangement: Arrangement = USUAL
+    path: list[str] = field(default_factory=list)
+    steps: list[dict[str, Any]] = field(default_factory=list)
+    arena_bytes: int = 0
+    inside: dict[str, int] = field(default_factory=dict)
+    """The sizes by the names that the clone has for them."""
+    expected: Callable[[], Sequence[float | None]] = tuple
+    """The seconds of each step by the models of the kernels, None where there is no model; none of
+    an executable that was loaded."""
+    alternatives: Callable[[], Sequence[Alternative]] = tuple
+    """The arrangements of the clone's kernels by what the model expects of them, the best first;
+    none of an executable that was loaded. To find them can take a second."""
+
+    @cached_property
+    def second(self) -> Alternative | None:
+        """The best of the other arrangements, its price relative to that of what runs."""
+        found = {a.arrangement: a for a in self.alternatives()}
+        mine = found.pop(self.arrangement, None)
+        best = min(found.values(), key=lambda a: a.price, default=None)
+        return best and mine and replace(best, price=best.price / (mine.price or 1.0))
+
+    def __repr__(self) -> str:
+        """The text of `str`: what a session or a notebook shows."""
+        return str(self)
+
+    def __str__(self) -> str:
+        return self.text(lambda rows, formats: whole(fields_of(rows, formats)))
+
+    def text(self, table: Callable[[Rows, Formats], str]) -> str:
+        """All of it, the steps drawn by `table`."""
+        kernels = [table(self.rows, FORMATS)] if self.steps else []
+        return "\n".join([self.headline, *kernels, *self.notes, self.arranged, self.arena])
+
+    @property
+    def headline(self) -> str:
+        """The line of the sizes and of their way."""
+        sizes = ", ".join(f"{k}={v}" for k, v in self.sizes.items())
+        way = f"{' -> '.join(self.path)} ({self.executor} executor)"
+        return f"{sizes}: {way}" if sizes else way
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """The steps as they are shown, what repeats once; without columns that are empty in all."""
+        rows = [row for block in self.blocks for row in self._told(block)]
+        told = [name for name in COLUMNS if any(row[name] for row in rows)]
+        return [{name: row[name] for name in told} for row in rows]
+
+    @cached_property
+    def blocks(self) -> list[Block]:
+        """The steps, those that come several times in a row told once."""
+        return list(folded([tuple(str(step[name]) for name in SAME) for step in self.steps]))
+
+    def _told(self, block: Block) -> list[dict[str, Any]]:
+        """The rows of a block: the names are those of its first time, its times the sums of all."""
+        first, length, times = block
+        rows = []
+        for i in range(first, first + length):
+            row: dict[str, Any] = {n: shown(self.steps[i][n]) for n, shown in SHOWN.items()}
+            taken = self.seconds[i : first + length * times : length]
+            known = [s for s in taken if s is not None]
+            row[TIME] = 1e6 * sum(known) if known else None
+            row["times"] = f"{times}x" if times > 1 else ""
+            rows.append(row)
+        return rows
+
+    @cached_property
+    def seconds(self) -> Sequence[float | None]:
+        """What each step is expected to take; None where no model tells."""
+        return self.expected() or [None] * len(self.steps)
+
+    @property
+    def notes(self) -> list[str]:
+        """What to know of the rows, where there is something."""
+        often = max((block.times for block in self.blocks), default=1)
+        if often == 1:
+            return []
+        return [
+            f"{len(self.steps)} kernels; a block of rows with {often}x comes {often} times in a "
+            "row: names are of the first time, times the sum of all"
+        ]
+
+    @property
+    def arena(self) -> str:
+        """The line of the memory between the kernels."""
+        return f"arena: {self.arena_bytes / 2**20:.1f} MiB"
+
+    @property
+    def arranged(self) -> str:
+        """The line of the arrangement."""
+        told, second = f"arrangement: {self.arrangement}", self.second
+        if second is None:
+            return told
+        more = f"{100 * (second.price - 1):+.1f} %"
+        return f"{told}; the next best, {second.arrangement}, is expected to take {more}"
+
+
+def _shape(shape: Sequence[Dim] | None) -> str:
+    return "?" if shape is None else f"({', '.join(map(str, shape))})"
+
+
+def _knobs(schedule: Mapping[str, Any]) -> str:
+    return " ".join(f"{k}={v}" for k, v in schedule.items())
+
+
+TIME = "model us"
+FORMATS: Formats = {TIME: "{:.1f}".format}
+SHOWN: Mapping[str, Callable[[Any], str]] = {
+    "name": shortened,
+    "op": str,
+    "shape": _shape,
+    "kernel": str,
+    "schedule": _knobs,
+    "why": str,
+    "strip": str,
+}
+"""By the fields of a step that are shown, how."""
+COLUMNS = ("times", "name", "op", "shape", "kernel", TIME, "schedule", "why", "strip")
+SAME = ("op", "shape", "kernel", "schedule", "why")
+"""What is the same of steps that repeat."""
+
+
+def sizes_of(inputs: Sequence[Var], given: Mapping[str, Any]) -> dict[str, int]:
+    """Symbol sizes from input shapes (by input name) and sizes (by symbol name) that agree."""
+    params = {p.name: p for p in inputs}
+    known = {s.name: s for p in inputs for s in p.type.symbols()}
+    for name in given:
+        if name not in params and name not in known:
+            raise unknown_name("input or symbol", name, [*params, *known])
+    shapes = {n: checked_shape(params[n], v) for n, v in given.items() if n in params}
+    named = {n: checked_size(known[n], v) for n, v in given.items() if n not in params}
+    sizes = bind_shapes([params[n] for n in shapes], list(shapes.values()), named)
+    missing = sorted(known.keys() - sizes.keys())
+    if missing:
+        raise ShapeError(f"the size of {', '.join(missing)} is missing; got {sizes or 'none'}")
+    return sizes
+
+
+def explain(sizes: dict[str, int], context: Context) -> Explanation:
+    """Follow the decisions from `main` down to kernels."""
+    told = Explanation(dict(sizes))
+    _enter(context, "main", told)
+    for instruction, known, _ in way(context.image.program, "main", sizes):
+        _tell(context, instruction, known, told)
+        if not isinstance(instruction, Call):
+            told.inside = dict(known)
+    return told
+
+
+def _enter(context: Context, name: str, told: Explanation) -> None:
+    routine = context.image.program.routines[name]
+    told.clone, told.executor, told.arrangement = name, routine.executor, routine.arrangement
+    told.path.append(name)
+
+
+FORKS = {Branch: "a branch that depends on values", Loop: "a loop, of which a round is shown"}
+"""What a path says of instructions with blocks."""
+
+
+def _tell(
+    context: Context, instruction: Instruction, sizes: Mapping[str, int], told: Explanation
+) -> None:
+    if isinstance(instruction, Refuse):
+        raise refusal(instruction.binding, dict(sizes))
+    if isinstance(instruction, Call):
+        _enter(context, instruction.binding.attrs["callee"], told)
+    elif isinstance(instruction, Branch | Loop):
+        told.path.append(FORKS[type(instruction)])
+    elif isinstance(instruction, Compute):
+        told.steps.append(_host_step(instruction.binding))
+    elif isinstance(instruction, RunSegment):
+        segment = instruction.segment
+        known = all(s in sizes for s in segment.symbols)
+        steps = [_step(call, sizes if known else {}) for call in segment.calls]
+        told.steps += steps
+        if known:
+            state = context.state(segment)
+            state.prepare(tuple(sizes[s] for s in segment.symbols))
+            told.arena_bytes = max(told.arena_bytes, state.arena_bytes)
+            for i, (group, lines) in state.strips().items():
+                steps[i]["strip"] = f"group {group}, {lines} line{'s' * (lines > 1)} at a time"
+
+
+def _host_step(b: Binding) -> dict[str, Any]:
+    data_dependent = b.op.shape_from_values is not None or b.op.reads
+    why = "its shape depends on values" if data_dependent else "no template takes it"
+    why = why if b.is_ranked else _unranked(b)
+    return {
+        "name": "+".join(b.origin),
+        "op": b.op.name,
+        "shape": b.outs[0].type.axes if b.outs[0].type.is_tensor else None,
+        "kernel": "numpy",
+        "schedule": {},
+        "why": why,
+        "strip": "",
+    }
+
+
+def _unranked(b: Binding) -> str:
+    types = [a.type for a in (*b.args, *b.outs)]
+    told = next(t for t in types if not t.is_tensor)
+    if isinstance(told, UnrankedType):
+        return f"{told} has no rank that is known before a run"
+    return f"{told} is held on the host"
+
+
+def _step(call: KernelCall, sizes: Mapping[str, int]) -> dict[str, Any]:
+    members = [b.op.name for b in call.workload.body.body]
+    shape = tuple(evaluate(d, sizes) if sizes else d for d in call.binding.outs[0].type.shape)
+    return {
+        "name": "+".join(call.binding.origin),
+        "op": "+".join(members),
+        "shape": shape,
+        "kernel": call.implementation.template,
+        "schedule": dict(call.implementation.schedule),
+        "why": call.why,
+        "strip": "",
+    }

@@ -1,0 +1,105 @@
+"""What a call takes by the models of its kernels, before anything is linked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from bucketize.call import refusal
+from bucketize.errors import ShapeError
+from bucketize.ir import Const, Var
+from bucketize.kernel.cost import seconds
+from bucketize.kernel.templates import TEMPLATES
+from bucketize.program.instruction import Call, Compute, KernelCall, Refuse, RunSegment
+from bucketize.program.path import way
+from bucketize.program.program import Program
+from bucketize.types import Sizes
+
+CALL_S = 1.5e-5
+"""From Python into a program at a shape seen before, and back: see `-m benchmarks overhead`."""
+
+
+@dataclass(frozen=True)
+class Expected:
+    """A kernel in a call, or an op that numpy computes."""
+
+    what: KernelCall | Compute
+    seconds: float | None
+    """Of one run; None where there is no model, or a run alone tells the sizes."""
+    times: int = 1
+    """How often it is run, in a loop."""
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a call at some sizes takes."""
+
+    clone: str
+    """The function that serves them."""
+    kernels: tuple[Expected, ...]
+    """In the order in which they run."""
+
+    @property
+    def seconds(self) -> float:
+        """Of the whole call; those of kernels that are not known are missing."""
+        return CALL_S + sum(k.times * (k.seconds or 0.0) for k in self.kernels)
+
+
+def predicted(program: Program, sizes: Sizes, function: str = "main") -> Prediction:
+    """What a function takes, or the clone that serves the sizes, on the program's target.
+
+    Args:
+        program: of a module; what the sizes come to is decided, nothing is linked or run.
+        sizes: by symbol name, of all symbols in the types of the inputs.
+        function: where the call begins: `main`, or a clone by its name.
+
+    Raises:
+        ShapeError: a size is missing.
+        NoBucketError, ShapeError or TypeRelError: what serves the sizes refuses them.
+
+    """
+    _check(program.routines[function].params, sizes)
+    clone = function
+    found: list[tuple[KernelCall | Compute, Sizes, int]] = []
+    for instruction, known, times in way(program, function, sizes):
+        if isinstance(instruction, Call):
+            clone = instruction.binding.attrs["callee"]
+        elif isinstance(instruction, RunSegment):
+            found += [(call, known, times) for call in instruction.segment.calls]
+        elif isinstance(instruction, Compute):
+            found.append((instruction, known, times))
+        elif isinstance(instruction, Refuse):
+            raise refusal(instruction.binding, dict(known))
+    cold = constant_bytes(what for what, _, _ in found)
+    kernels = [
+        Expected(what, predicted_kernel(program, what, known, cold), times)
+        for what, known, times in found
+    ]
+    return Prediction(clone, tuple(kernels))
+
+
+def _check(params: Sequence[Var], sizes: Sizes) -> None:
+    missing = sorted({s.name for p in params for s in p.type.symbols()} - sizes.keys())
+    if missing:
+        raise ShapeError(
+            f"the size of {', '.join(missing)} is missing; got {dict(sizes) or 'none'}"
+        )
+
+
+def constant_bytes(kernels: Iterable[KernelCall | Compute]) -> int:
+    """Bytes of the constants that kernels read: what passes through the caches in each call."""
+    calls = (k for k in kernels if isinstance(k, KernelCall))
+    held = {id(a.value): a.value.nbytes for k in calls for a in k.args if isinstance(a, Const)}
+    return sum(held.values())
+
+
+def predicted_kernel(
+    program: Program, what: KernelCall | Compute, sizes: Sizes, cold_bytes: int
+) -> float | None:
+    """The seconds of one, as `Expected` has them."""
+    if isinstance(what, Compute) or TEMPLATES[what.implementation.template].cost is None:
+        return None
+    if not what.workload.body.mentioned() <= sizes.keys():
+        return None
+    made, target, threads = what.implementation, program.target, program.threads
+    return seconds(what.workload, made, sizes, target, cold_bytes, threads)

@@ -1,0 +1,206 @@
+"""The template of attention: softmax(Q K^T, scaled and masked) V, each read in place along strides.
+
+The group is two products with a softmax between them; elementwise ops may lie before the softmax,
+and transposes that keep the elements of a row together around it all.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from bucketize.kernel.attention.cost import BLOCK, Heads, tallest, value_vectors
+from bucketize.kernel.attention.loops import HeadForm, source
+from bucketize.kernel.attention.pattern import Attention, Read, attention_of
+from bucketize.kernel.emit import expression
+from bucketize.kernel.emit.vector import FLOAT_BYTES
+from bucketize.kernel.gemm import cost
+from bucketize.kernel.gemm.level import Level, byte_strides, merged, table
+from bucketize.kernel.gemm.matmul import balanced
+from bucketize.kernel.gemm.microkernel import LINE
+from bucketize.kernel.loops.loop import schedule_error, spread
+from bucketize.kernel.template import Knob, Launch, Schedule, Shapes, Template
+from bucketize.kernel.workload import Workload
+from bucketize.machine.target import Target
+from bucketize.types import Dim, Shape, ceil_div, positive, product
+
+ROWS = (12, 24, 48)  # of Q in a block
+COPIED = 16
+"""Rows from which on panels are read from copies, where they could be read in their place: one row
+took 1.6 times as long with copies, 8 rows 1.25, 16 rows 0.95, 128 rows 0.7."""
+
+# --- schedules -----------------------------------------------------------------------------------
+
+
+def _accepts(workload: Workload) -> bool:
+    return attention_of(workload) is not None
+
+
+def _knobs(_workload: Workload, target: Target) -> dict[str, tuple[Knob, ...]]:
+    """Rows of a block, and columns of a panel of keys."""
+    return {"rows": ROWS, "nr": tuple(target.lanes * v for v in sorted(tallest(target)))}
+
+
+def _default(_workload: Workload, target: Target) -> dict[str, Knob]:
+    return {"rows": BLOCK, "nr": cost.usual_width(target, True)}
+
+
+def _found(workload: Workload) -> Attention:
+    found = attention_of(workload)
+    assert found is not None, "asked of a workload that was not accepted"
+    return found
+
+
+def _form(workload: Workload, schedule: Schedule, target: Target) -> HeadForm:
+    found, vectors = _found(workload), int(schedule["nr"]) // target.lanes
+    features = workload.body.params[found.value.place].type.shape[-1]
+    wide = value_vectors(features, target)
+    return HeadForm(
+        lanes=target.lanes,
+        rows=tallest(target)[vectors],
+        vectors=vectors,
+        value_rows=tallest(target)[wide],
+        value_vectors=wide,
+        inputs=len(workload.body.params),
+        query=found.query.place,
+        key=found.key.place,
+        value=found.value.place,
+        by_key=found.key.axes[-1] != len(found.key.axes) - 1,
+        clean=found.clean,
+        limit=found.limit,
+        epilogue=found.epilogue,
+    )
+
+
+# --- launch --------------------------------------------------------------------------------------
+
+
+def _launch(workload: Workload, schedule: Schedule, shapes: Shapes, target: Target) -> Launch:
+    found, form = _found(workload), _form(workload, schedule, target)
+    *arguments, out = shapes
+    reads = found.query, found.key, found.value
+    query, key, value = (
+        (r.seen(arguments[r.place]), r.seen(byte_strides(arguments[r.place], len(r.axes))))
+        for r in reads
+    )
+    made = _undone(out, found.out), _undone(byte_strides(out, len(out)), found.out)
+    batch, (rows, features), (depth, keys) = made[0][:-2], made[0][-2:], key[0][-2:]
+    steps = [_over(batch, r, *at) for r, at in zip(reads, (query, key, value), strict=True)]
+    operands = [
+        spread(shape, (*batch, rows, keys), byte_strides(shape, len(out), size))
+        for shape, size in _operands(workload, found, arguments)
+    ]
+    repeated = [*(r.count > 1 for r in reads), False, *(False for _ in operands)]
+    shared = max(reads, key=lambda r: r.count)
+    levels = _levels(batch, shared, [*steps, made[1][:-2], *operands], repeated)
+    cut = balanced(rows, int(schedule["rows"]))
+    dims = {
+        "keys": keys,
+        "depth": depth,
+        "features": features,
+        "blocks": cut["tiles"],
+        "low": cut["low"],
+        "tall": cut["tall"],
+        "levels": len(levels),
+        "copied": rows // COPIED,
+        "q_step": query[1][-2],
+        "k_step": key[1][-1 if form.by_key else -2],
+        "v_step": value[1][-2],
+        "c_step": made[1][-2],
+    }
+    places, space = _space(form, int(schedule["rows"]), keys, depth, features)
+    dims |= places | {f"e{i}_step": each[-2] for i, each in enumerate(operands)}
+    extent = product(batch) * cut["tiles"] * positive(rows)
+    words = (*(dims[name] for name in form.dims), *table(levels))
+    return Launch(words, extent, workspace=space)
+
+
+def _operands(
+    workload: Workload, found: Attention, arguments: Sequence[Shape]
+) -> list[tuple[Shape, int]]:
+    """The shapes of what the scores go through, and the bytes of an element."""
+    places = [o.place for o in found.epilogue.operands]
+    return [(arguments[p], workload.body.params[p].type.dtype.itemsize) for p in places]
+
+
+def _over(batch: Shape, read: Read, shape: Shape, strides: Sequence[Dim]) -> tuple[Dim, ...]:
+    """The steps of an argument along the axes of the batch; shared heads count once."""
+    extents = tuple(d // read.count if a == read.along else d for a, d in enumerate(batch))
+    return spread(shape[:-2], extents, strides[:-2])
+
+
+def _levels(
+    batch: Shape, shared: Read, steps: Sequence[Sequence[Dim]], repeated: Sequence[bool]
+) -> list[Level]:
+    """The levels of the batch, from the steps of each array along its axes.
+
+    An axis of shared heads is two: what is repeated stands still along the second.
+    """
+    levels: list[Level] = [(size, [s[a] for s in steps]) for a, size in enumerate(batch)]
+    if shared.count > 1:
+        (size, each), count = levels[shared.along], shared.count
+        pairs = list(zip(each, repeated, strict=True))
+        outer: list[Dim] = [step if still else step * count for step, still in pairs]
+        inner: list[Dim] = [0 if still else step for step, still in pairs]
+        levels[shared.along : shared.along + 1] = [(size // count, outer), (count, inner)]
+    return merged(levels) or [(1, [0] * len(steps))]
+
+
+def _undone(extents: Sequence[Dim], axes: Sequence[int]) -> tuple[Dim, ...]:
+    """What is told for each axis of a transpose's argument, from what is told for its result's."""
+    return tuple(extents[axes.index(a)] for a in range(len(axes)))
+
+
+def _space(
+    form: HeadForm, rows: int, keys: Dim, depth: Dim, features: Dim
+) -> tuple[dict[str, Dim], Dim]:
+    """Where the parts of the workspace begin, and its bytes: scores, inverses, keys, values.
+
+    Rows of scores are a line longer than they must be, so that they do not share sets of a cache.
+    """
+    width, wide = (v * form.lanes for v in (form.vectors, form.value_vectors))
+    panels = ceil_div(keys, width)
+    step = panels * width * FLOAT_BYTES + LINE
+    inverses = rows * step
+    key_panels = inverses + ceil_div(rows * FLOAT_BYTES, LINE) * LINE
+    whole = ceil_div(depth, form.lanes) * form.lanes
+    value_panels = key_panels + _lines(panels * width * whole * FLOAT_BYTES)
+    end = value_panels + ceil_div(features, wide) * wide * keys * FLOAT_BYTES
+    places = {
+        "score_step": step,
+        "inverses": inverses,
+        "key_panels": key_panels,
+        "value_panels": value_panels,
+    }
+    return places, end
+
+
+def _lines(size: Dim) -> Dim:
+    """Bytes of whole lines."""
+    return ceil_div(size, LINE) * LINE
+
+
+# --- the template --------------------------------------------------------------------------------
+
+
+def _cost(workload: Workload) -> Heads:
+    found = _found(workload)
+    *batch, rows, keys = found.scores.out.type.shape
+    features = workload.body.params[found.value.place].type.shape[-1]
+    depth = found.scores.args[0].type.shape[-1]
+    steps = (expression.operations(scalar) for scalar, _, _ in found.epilogue.steps)
+    return Heads(product(batch), rows, keys, depth, features, sum(steps, Counter[str]()))
+
+
+TEMPLATE = Template(
+    name="attention",
+    accepts=_accepts,
+    knobs=_knobs,
+    default=_default,
+    valid=lambda workload, schedule, target: schedule_error(_knobs(workload, target), schedule),
+    source=lambda workload, schedule, target: source(_form(workload, schedule, target)),
+    launch=_launch,
+    pack=lambda *_: None,
+    pack_key=lambda *_: "",
+    cost=_cost,
+)

@@ -1,0 +1,1 @@
+"""Depthwise convolutions over NHWC images."""

@@ -1,0 +1,179 @@
+"""What a depthwise convolution takes: the cycles and the traffic of a sliding window.
+
+A tile is some columns times some vectors of channels: every pixel that its windows see is loaded
+once for each of their lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bucketize.kernel.emit.vector import FLOAT_BYTES
+from bucketize.kernel.emit.window import ORDERS
+from bucketize.kernel.template import Schedule
+from bucketize.machine.calibration import Fitted, joined
+from bucketize.machine.target import Target
+from bucketize.types import Shape, evaluate
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Constants:
+    """What a processor takes; cycles unless said."""
+
+    ghz: float
+    fma: float
+    """Fused multiply-adds of vectors in a cycle."""
+    loads: float
+    """Of vectors, in a cycle."""
+    latency: float
+    """Of a chain of sums, for each step."""
+    tile: float
+    """To begin and end a tile."""
+    run: float
+    """To begin a run of tiles."""
+    store: float
+    """Of a vector of a tile, with its epilogue."""
+    call: float
+    l2: float
+    """Bytes in a cycle from the second cache, and so on."""
+    l3: float
+    share: float
+    """Of the first cache, that the lines of a window may fill if they are to stay there."""
+    share_l2: float
+    """Of the second, that image and result may fill."""
+    apart: float
+    """For a stretch of channels from afar that is moved without its neighbours."""
+    late: float
+    """And if they are moved when the whole image has passed."""
+    overlap: float
+    """How well arithmetic and traffic overlap: 1, one after the other; many, the longer alone."""
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """The cost of a depthwise convolution, over dims."""
+
+    image: Shape
+    out: Shape
+    """Both as they lie: image, line, column, channel."""
+    kernel: tuple[int, int]
+    strides: tuple[int, int]
+    dilations: tuple[int, int]
+    operands: int
+    """Of the epilogue, that are as large as the result."""
+
+    def seconds(
+        self,
+        schedules: Sequence[Schedule],
+        sizes: Mapping[str, int],
+        target: Target,
+        cold_bytes: int = 0,
+    ) -> Floats:
+        """As `Cost.seconds`; the weights are too few for their coldness to matter."""
+        del cold_bytes
+        return self.modelled(schedules, sizes, target, FITTED.of(target))
+
+    def modelled(
+        self,
+        schedules: Sequence[Schedule],
+        sizes: Mapping[str, int],
+        target: Target,
+        c: Constants,
+    ) -> Floats:
+        """Seconds by these constants."""
+        columns = np.array([int(s["columns"]) for s in schedules], float)
+        vectors = np.array([int(s["channels"]) / target.lanes for s in schedules])
+        by = {o: np.array([s["order"] == o for s in schedules]) for o in ORDERS}
+        batch, height, across, channels = (evaluate(d, sizes) for d in self.out)
+        lines = batch * height
+        tiles = np.ceil(across / columns)
+        blocks = np.ceil(channels / (vectors * target.lanes))
+        cells = lines * tiles * blocks
+        runs = lines * np.where(by["channels"], tiles, blocks * np.minimum(tiles, 2))
+        cycles = cells * self._tile(across / np.maximum(tiles, 1), vectors, c) + runs * c.run
+        at_once = np.where(by["lines"], vectors * target.lanes, channels)
+        apart = by["columns"] * c.apart + by["lines"] * (c.apart + c.late)
+        parts = apart * (channels > vectors * target.lanes) / (vectors * target.lanes * FLOAT_BYTES)
+        moved = self._traffic(sizes, at_once, parts, c, target)
+        both = joined(cycles, moved, c.overlap)
+        found: Floats = (both + c.call) / c.ghz / 1e9
+        return found
+
+    def _tile(self, columns: Floats, vectors: Floats, c: Constants) -> Floats:
+        """Cycles of a tile."""
+        height, width = self.kernel
+        taps, step, apart = height * width, self.strides[1], self.dilations[1]
+        seen = np.minimum((columns - 1) * step + (width - 1) * apart + 1, columns * width)
+        arithmetic = np.maximum(taps * columns * vectors / c.fma, taps * c.latency)
+        loads = (seen * height + taps) * vectors / c.loads
+        stored = columns * vectors * (c.store + self.operands / c.loads)
+        found: Floats = np.maximum(arithmetic, loads) + stored + c.tile
+        return found
+
+    def _traffic(
+        self,
+        sizes: Mapping[str, int],
+        channels: Floats,
+        parts: Floats,
+        c: Constants,
+        target: Target,
+    ) -> Floats:
+        """Cycles of moving the image, again where its lines do not stay, and the result.
+
+        So many channels pass at once over a line; what comes from afar in parts takes so much more
+        for a byte.
+        """
+        batch, down, right, deep = (evaluate(d, sizes) for d in self.image)
+        image = batch * down * right * deep * FLOAT_BYTES
+        out = FLOAT_BYTES * float(np.prod([evaluate(d, sizes) for d in self.out]))
+        out *= 1 + self.operands
+        far = 1 / c.l2 if image + out <= c.share_l2 * target.l2 else 1 / c.l3 + parts
+        kept = self.kernel[0] * right * channels * FLOAT_BYTES <= c.share * target.l1
+        again = np.where(kept, 0, max(self.kernel[0] / self.strides[0] - 1, 0) * image / c.l2)
+        found: Floats = (image + out) * far + again
+        return found
+
+
+EMERALD_RAPIDS = Constants(
+    ghz=2.6,
+    fma=2.0,
+    loads=2.0,
+    latency=1.0,
+    tile=2.19,
+    run=3.18,
+    store=6.77,
+    call=20.0,
+    l2=200.0,
+    l3=11.6,
+    share=0.8,
+    share_l2=0.6,
+    apart=1.79,
+    late=3.65,
+    overlap=4.79,
+)
+ZEN_5 = Constants(
+    ghz=4.07,
+    fma=2.0,
+    loads=2.0,
+    latency=1.12,
+    tile=3.21,
+    run=16.4,
+    store=2.85,
+    call=1000.0,
+    l2=27.2,
+    l3=32.4,
+    share=0.8,
+    share_l2=0.6,
+    apart=0.19,
+    late=0.43,
+    overlap=20.0,
+)
+FITTED = Fitted(EMERALD_RAPIDS, {"emeraldrapids": EMERALD_RAPIDS, "znver5": ZEN_5})
+"""Fitted by `-m benchmarks constants` to the grid "convolution", but for `fma`, `loads` and the
+shares of caches, which are assumed, and `ghz`, which is assumed or that of products."""

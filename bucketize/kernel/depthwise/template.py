@@ -1,0 +1,149 @@
+"""The template of depthwise convolutions over NHWC images, which need not lie padded."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from bucketize.kernel.depthwise.cost import Sweep
+from bucketize.kernel.depthwise.loops import source
+from bucketize.kernel.emit.vector import FLOAT_BYTES
+from bucketize.kernel.emit.window import ORDERS, RIM, Form
+from bucketize.kernel.gemm import epilogue
+from bucketize.kernel.gemm.conv import accepts_windows, reads, row_step, window
+from bucketize.kernel.gemm.matmul import balanced, balances
+from bucketize.kernel.loops.loop import schedule_error
+from bucketize.kernel.template import Knob, Launch, Schedule, Shapes, Template, by_lines
+from bucketize.kernel.workload import Workload
+from bucketize.machine.target import Target
+from bucketize.op import Array
+from bucketize.types import positive
+
+LINE_TAPS = 3  # of a window's line, that stay in registers beside the sums; more are read again
+
+
+def _accepts(workload: Workload) -> bool:
+    if not accepts_windows(workload):
+        return False
+    channels, inner, _, _ = window(workload)
+    return inner == 1 and workload.anchor.attrs["groups"] == channels
+
+
+def _knobs(_: Workload, target: Target) -> dict[str, tuple[Knob, ...]]:
+    return {
+        "columns": (2, 4, 7, 8, 14),
+        "channels": (target.lanes, 2 * target.lanes),
+        "order": ORDERS,
+    }
+
+
+def _default(_: Workload, target: Target) -> dict[str, Knob]:
+    wide = 7 if target.registers > 16 else 4
+    return {"columns": wide, "channels": target.lanes, "order": "channels"}
+
+
+def _valid(workload: Workload, schedule: Schedule, target: Target) -> str | None:
+    wrong = schedule_error(_knobs(workload, target), schedule)
+    if wrong:
+        return wrong
+    columns, vectors = int(schedule["columns"]), int(schedule["channels"]) // target.lanes
+    taps = min(window(workload)[3], LINE_TAPS)
+    used = (columns + taps) * vectors + 1
+    if used > target.registers:
+        return (
+            f"a tile of {columns} x {vectors} vectors needs {used} registers, "
+            f"there are {target.registers}"
+        )
+    return None
+
+
+def _form(workload: Workload, schedule: Schedule, target: Target) -> Form:
+    channels, _, height, width = window(workload)
+    attrs, params = workload.anchor.attrs, workload.body.params
+    tail = epilogue.of_workload(workload)
+    assert tail is not None, "asked of a workload that was not accepted"
+    x, w = (params.index(a) for a in workload.anchor.args)
+    most, across = int(schedule["columns"]), workload.anchor.out.type.shape[2]
+    even = isinstance(across, int) and balances(across, most)
+    return Form(
+        lanes=target.lanes,
+        columns=most,
+        least=max(most - 1, 1) if even else 1,
+        vectors=int(schedule["channels"]) // target.lanes,
+        order=str(schedule["order"]),
+        cut=channels % int(schedule["channels"]) != 0,
+        kernel=(height, width),
+        strides=tuple(attrs["strides"]),
+        dilations=tuple(attrs["dilations"]),
+        padded=any(p != 0 for p in attrs["pads"]),
+        inputs=len(params),
+        x=x,
+        w=w,
+        epilogue=tail,
+    )
+
+
+def _launch(workload: Workload, schedule: Schedule, shapes: Shapes, target: Target) -> Launch:
+    form = _form(workload, schedule, target)
+    image, (batch, height, across, channels) = shapes[form.x], shapes[-1]
+    pixel = channels * FLOAT_BYTES
+    line, pads = image[2] * pixel, workload.anchor.attrs["pads"]
+    dims = balanced(across, form.columns) | {
+        "height": height,
+        "pixel": pixel,
+        "line": line,
+        "image": image[1] * line,
+        "channels": channels,
+        **dict(zip(RIM, (*image[1:3], *pads[:2]), strict=True)),
+    }
+    steps = [row_step(shapes[o.place]) for o in form.epilogue.operands]
+    extent = batch * height * positive(across * channels)
+    lines = by_lines(shapes[-1], 1, {form.x: reads(workload)})
+    return Launch((*(dims[n] for n in form.dims), *steps), extent, lines=lines)
+
+
+def _pack_key(workload: Workload, schedule: Schedule, index: int) -> str:
+    weights = workload.body.params.index(workload.anchor.args[1])
+    return f"depthwise blocks of {schedule['channels']}" if index == weights else ""
+
+
+def _pack(workload: Workload, schedule: Schedule, index: int, value: Array) -> Array | None:
+    """Weights [C, 1, height, width] as [block of channels, height, width, channel]."""
+    if not _pack_key(workload, schedule, index):
+        return None
+    channels, width = value.shape[0], int(schedule["channels"])
+    taps = math.prod(value.shape[2:])
+    out = np.zeros((-(-channels // width), taps, width), np.float32)
+    for c in range(channels):
+        out[c // width, :, c % width] = value[c].reshape(taps)
+    return out
+
+
+def _sweep(workload: Workload) -> Sweep:
+    attrs, out = workload.anchor.attrs, workload.result
+    tail = epilogue.of_workload(workload)
+    assert tail is not None, "asked of a workload that was not accepted"
+    _, _, height, width = window(workload)
+    return Sweep(
+        workload.anchor.args[0].type.shape,
+        out.shape,
+        kernel=(height, width),
+        strides=tuple(attrs["strides"]),
+        dilations=tuple(attrs["dilations"]),
+        operands=sum(o.rows and o.columns for o in tail.operands),
+    )
+
+
+TEMPLATE = Template(
+    name="depthwise",
+    accepts=_accepts,
+    knobs=_knobs,
+    default=_default,
+    valid=_valid,
+    source=lambda workload, schedule, target: source(_form(workload, schedule, target)),
+    launch=_launch,
+    pack=_pack,
+    pack_key=_pack_key,
+    cost=_sweep,
+)

@@ -1,0 +1,90 @@
+"""The template of convolutions of bytes over NHWC images: sums of 32 bits, exact."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from bucketize.kernel.gemm.conv import is_pointwise, reads, window
+from bucketize.kernel.int8 import matmul as product_of_bytes
+from bucketize.kernel.int8.image import source
+from bucketize.kernel.loops.loop import only_op, steps
+from bucketize.kernel.template import Launch, Lines, Schedule, Shapes, Template
+from bucketize.kernel.workload import Workload
+from bucketize.machine.target import Target
+from bucketize.op import Array
+from bucketize.ops import conv2d_integer
+from bucketize.types import Dim, ceil_div
+
+
+def _accepts(workload: Workload) -> bool:
+    """Images by known weights."""
+    b = only_op(workload)
+    if b is None or b.op is not conv2d_integer or workload.body.params != b.args:
+        return False
+    return workload.constant == (False, True) and b.attrs["layout"] == "NHWC"
+
+
+def _row(workload: Workload) -> Dim:
+    """The bytes of a row that may be read where it lies; 1 where none may."""
+    return window(workload)[1] if is_pointwise(workload) else 1
+
+
+def _source(workload: Workload, schedule: Schedule, target: Target) -> str:
+    form = product_of_bytes.form(workload, schedule, target, _row(workload))
+    return source(target.lanes, **form)
+
+
+def _launch(workload: Workload, schedule: Schedule, shapes: Shapes, target: Target) -> Launch:
+    image, _w, (batch, height, width, columns) = shapes
+    _, channels, taps, across = window(workload)
+    attrs = workload.anchor.attrs
+    (stride_y, stride_x), (dilation_y, dilation_x) = attrs["strides"], attrs["dilations"]
+    pieces, pixels = (1, across) if dilation_x == 1 else (across, 1)
+    top, left, *_ = attrs["pads"]
+    zero = product_of_bytes.as_laid_out(workload, schedule, attrs["zero"])
+    lies = (zero, height, width, image[1], image[2], channels, taps, pieces, pixels)
+    more = (*lies, stride_y, stride_x, dilation_y, dilation_x, top, left)
+    depth = taps * across * channels
+    made = product_of_bytes.launch(batch * height * width, depth, columns, schedule, target, more)
+    _rows, _depth, _columns, panels, low, tall, *_ = made.dims
+    lines = Lines(
+        tiles=ceil_div(made.extent, panels),
+        low=low,
+        tall=tall,
+        across=width,
+        down=height,
+        step=panels,
+        windows={0: reads(workload)},
+    )
+    return replace(made, lines=lines)
+
+
+def _pack(workload: Workload, schedule: Schedule, index: int, value: Array) -> Array | None:
+    """Weights OIHW as a matrix: height, width and channels in by channels out."""
+    if index != 1:
+        return None
+    matrix = np.ascontiguousarray(value.transpose(2, 3, 1, 0)).reshape(-1, len(value))
+    return product_of_bytes.packed(workload, schedule, matrix, workload.anchor.attrs["zero"])
+
+
+def _pack_key(workload: Workload, schedule: Schedule, index: int) -> str:
+    if index != 1:
+        return ""
+    zero = workload.anchor.attrs["zero"]
+    return f"windows, {product_of_bytes.pack_key(workload, schedule, zero)}"
+
+
+TEMPLATE = Template(
+    name="conv2d_bytes",
+    accepts=_accepts,
+    knobs=product_of_bytes.knobs,
+    default=product_of_bytes.default,
+    valid=product_of_bytes.valid,
+    source=_source,
+    launch=_launch,
+    pack=_pack,
+    pack_key=_pack_key,
+    cost=steps(_launch, product_of_bytes.counts),
+)

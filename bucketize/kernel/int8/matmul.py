@@ -1,0 +1,158 @@
+"""The template of products of bytes by known matrices: sums of 32 bits, exact."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from bucketize.kernel.gemm.matmul import panels
+from bucketize.kernel.int8.loops import DOT, GROUP, source
+from bucketize.kernel.loops.cost import Counts, Loops
+from bucketize.kernel.loops.loop import only_op, schedule_error, steps
+from bucketize.kernel.template import Knob, Launch, Schedule, Shapes, Template
+from bucketize.kernel.workload import Workload
+from bucketize.machine.target import Target
+from bucketize.op import Array
+from bucketize.ops import matmul_integer
+from bucketize.types import Dim, Shape, ceil_div, maximum, minimum, product
+
+PAIR = 2
+ROWS = 6  # of a tile
+BLOCK = 96
+"""Rows at most that are laid out at a time, and share a panel while it is in the cache."""
+SHARE = 4  # of the second cache: a part that such rows may have
+FLIPPED = 128  # what the highest bit, exchanged, adds to a byte
+
+
+def _accepts(workload: Workload) -> bool:
+    """Rows of any number of axes by one known matrix."""
+    b = only_op(workload)
+    if b is None or b.op is not matmul_integer or workload.body.params != b.args:
+        return False
+    return workload.constant == (False, True) and len(b.args[1].type.shape) == 2
+
+
+def signs(workload: Workload) -> tuple[int, int]:
+    """Whether each factor has a sign."""
+    x, y = (int(p.type.dtype == np.int8) for p in workload.body.params)
+    return x, y
+
+
+def _units(workload: Workload, target: Target) -> tuple[Knob, ...]:
+    """How many bytes may be multiplied at a time, the best first."""
+    return (DOT, PAIR) if target.dots and signs(workload)[1] else (PAIR,)
+
+
+def _vectors(target: Target) -> int:
+    """Of a tile: as many as leave its sums in registers."""
+    return 4 if target.registers >= 32 else 2
+
+
+def knobs(workload: Workload, target: Target) -> dict[str, tuple[Knob, ...]]:
+    """Columns of a panel, and bytes of a group."""
+    return {"nr": (_vectors(target) * target.lanes,), "unit": _units(workload, target)}
+
+
+def default(workload: Workload, target: Target) -> dict[str, Knob]:
+    """The first of each."""
+    return {k: v[0] for k, v in knobs(workload, target).items()}
+
+
+def valid(workload: Workload, schedule: Schedule, target: Target) -> str | None:
+    """Why the schedule is not legal, or None."""
+    return schedule_error(knobs(workload, target), schedule)
+
+
+def form(workload: Workload, schedule: Schedule, target: Target, depth: Dim) -> dict[str, Any]:
+    """That of the loops, over rows of so many bytes."""
+    return {
+        "unit": schedule["unit"],
+        "rows": ROWS,
+        "vectors": int(schedule["nr"]) // target.lanes,
+        "signs": signs(workload),
+        "place": in_place(workload, schedule, depth),
+    }
+
+
+def in_place(workload: Workload, schedule: Schedule, depth: Dim) -> bool:
+    """Whether rows of so many bytes are groups as they lie."""
+    return schedule["unit"] == DOT and not signs(workload)[0] and depth % DOT == 0
+
+
+def launch(
+    rows: Dim, depth: Dim, columns: Dim, schedule: Schedule, target: Target, more: Shape = ()
+) -> Launch:
+    """Blocks of rows and panels, the panels of a block one after the other."""
+    row = ceil_div(depth, int(schedule["unit"])) * GROUP
+    most = maximum(minimum(target.l2 // SHARE // maximum(row, 1), BLOCK), ROWS)
+    blocks, across = ceil_div(rows, most), ceil_div(columns, int(schedule["nr"]))
+    count = maximum(blocks, 1)
+    low, tall = rows // count, rows % count
+    dims = (rows, depth, columns, maximum(across, 1), low, tall, *more)
+    return Launch(dims, blocks * across, workspace=(low + 1) * row)
+
+
+def packed(workload: Workload, schedule: Schedule, matrix: Array, zero: int = 0) -> Array:
+    """Panels: what the sums of each column begin with, then group after group of all columns.
+
+    `zero` is taken off each factor of the matrix.
+    """
+    unit, width = int(schedule["unit"]), int(schedule["nr"])
+    depth, columns = matrix.shape
+    groups = np.zeros((-(-depth // unit) * unit, columns), matrix.dtype)
+    groups[:depth] = matrix
+    less = as_laid_out(workload, schedule, zero)
+    begun = (-less * matrix.sum(axis=0, dtype=np.int64)).astype(np.int32).reshape(1, 1, columns)
+    apart = groups.reshape(1, -1, unit, columns)
+    each = [panels(apart[:, :, u], width, matrix.dtype.type)[0] for u in range(unit)]
+    bodies, heads = np.stack(each, axis=-1), panels(begun, width, np.int32)[0]
+    flat = [a.view(np.uint8).reshape(len(heads), -1) for a in (heads, bodies)]
+    return np.concatenate(flat, axis=1)
+
+
+def as_laid_out(workload: Workload, schedule: Schedule, byte: int) -> int:
+    """A byte of x as the kernel takes it: beside signed ones by fours, greater by 128."""
+    return byte + FLIPPED * (schedule["unit"] == DOT and signs(workload)[0])
+
+
+def pack_key(workload: Workload, schedule: Schedule, zero: int = 0) -> str:
+    """What lies in the panels of the known matrix."""
+    less = as_laid_out(workload, schedule, zero)
+    beside = f" beside bytes that are {less} more" if less else ""
+    return f"panels of {schedule['nr']}, {schedule['unit']} bytes at a time{beside}"
+
+
+def counts(_: Workload, schedule: Schedule, at: Loops) -> Counts:
+    """A group is one step, of two instructions where it is a pair."""
+    rows, depth, columns, *_rest = at.dims
+    laid_out = rows * depth / GROUP
+    return {"multiply": rows * depth * columns / int(schedule["unit"]), "simple": laid_out}
+
+
+def _source(workload: Workload, schedule: Schedule, target: Target) -> str:
+    depth = workload.body.params[1].type.shape[0]
+    return source(target.lanes, **form(workload, schedule, target, depth))
+
+
+def _launch(_: Workload, schedule: Schedule, shapes: Shapes, target: Target) -> Launch:
+    x, _y, (*rows, columns) = shapes
+    return launch(product(tuple(rows)), x[-1], columns, schedule, target)
+
+
+def _pack(workload: Workload, schedule: Schedule, index: int, value: Array) -> Array | None:
+    return packed(workload, schedule, value) if index == 1 else None
+
+
+TEMPLATE = Template(
+    name="matmul_bytes",
+    accepts=_accepts,
+    knobs=knobs,
+    default=default,
+    valid=valid,
+    source=_source,
+    launch=_launch,
+    pack=_pack,
+    pack_key=lambda workload, schedule, index: pack_key(workload, schedule) if index == 1 else "",
+    cost=steps(_launch, counts),
+)

@@ -1,0 +1,1 @@
+"""Pooling over NHWC images."""

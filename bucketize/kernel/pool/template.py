@@ -1,0 +1,110 @@
+"""The template of pooling over NHWC images of float32, and what it takes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bucketize.ir import Binding, Const
+from bucketize.kernel.depthwise.cost import FITTED
+from bucketize.kernel.emit.vector import FLOAT_BYTES
+from bucketize.kernel.gemm.epilogue import FLOAT32
+from bucketize.kernel.loops.loop import fixed_template, takes
+from bucketize.kernel.loops.pool import counts_pads, dims_of, is_mean, reads
+from bucketize.kernel.pool.loops import VECTORS, Form, source
+from bucketize.kernel.template import Launch, Schedule, Shapes, by_lines, pitch_of
+from bucketize.kernel.work import work
+from bucketize.kernel.workload import Workload
+from bucketize.machine.calibration import joined
+from bucketize.machine.target import Target
+from bucketize.ops import avg_pool2d, max_pool2d
+from bucketize.types import Dim, evaluate, product
+
+GRAIN = 16  # pixels: two threads should not write to one cache line, of one channel either
+GREATEST = 3  # steps on a vector to take the greater of two, where NaN is greatest
+
+
+def _accepts(b: Binding) -> bool:
+    (x,) = b.args
+    return b.attrs["layout"] == "NHWC" and x.type.dtype == FLOAT32 and not isinstance(x, Const)
+
+
+def _form(workload: Workload, target: Target) -> Form:
+    channels = workload.result.shape[3]
+    return Form(
+        lanes=target.lanes,
+        mean=is_mean(workload),
+        counts_pads=counts_pads(workload),
+        dilated=any(d != 1 for d in workload.anchor.attrs["dilations"]),
+        cut=not isinstance(channels, int) or channels % target.lanes != 0,
+    )
+
+
+def _launch(workload: Workload, _schedule: Schedule, shapes: Shapes, _target: Target) -> Launch:
+    out, pixels = shapes[-1], (pitch_of(shape) * FLOAT_BYTES for shape in shapes)
+    lines = by_lines(out, out[2], {0: reads(workload)})
+    return Launch((*dims_of(workload, shapes), *pixels), product(out[:3]), GRAIN, lines=lines)
+
+
+@dataclass(frozen=True)
+class Pooling:
+    """The cost of pooling, over dims."""
+
+    moved: Dim
+    """Bytes."""
+    pixels: Dim
+    """Of the result."""
+    channels: Dim
+    taps: Dim
+    """Places of the window."""
+    steps: int
+    """On a vector, for each of them."""
+
+    def seconds(
+        self,
+        schedules: Sequence[Schedule],
+        sizes: Mapping[str, int],
+        target: Target,
+        cold_bytes: int = 0,
+    ) -> NDArray[np.float64]:
+        """As `Cost.seconds`: the vectors that are worked on and the bytes that are moved.
+
+        The constants are those of depthwise convolutions, whose windows slide alike; none is fitted
+        to pooling. There are no weights to be cold.
+        """
+        del cold_bytes
+        c = FITTED.of(target)
+        moved, taps = (evaluate(n, sizes) for n in (self.moved, self.taps))
+        vectors = math.ceil(evaluate(self.channels, sizes) / target.lanes)
+        step = max(1 / c.loads, self.steps / c.fma)
+        of_pixel = vectors * (taps * step + c.store) + math.ceil(vectors / VECTORS) * taps * c.tile
+        cycles = np.full(len(schedules), evaluate(self.pixels, sizes) * of_pixel)
+        far = c.l2 if moved <= c.share_l2 * target.l2 else c.l3
+        both = joined(cycles, np.full(len(schedules), moved / far), c.overlap)
+        found: NDArray[np.float64] = (both + c.call) / c.ghz / 1e9
+        return found
+
+
+def _cost(workload: Workload) -> Pooling:
+    *pixels, channels = workload.result.shape
+    return Pooling(
+        moved=work(workload).moved,
+        pixels=product(pixels),
+        channels=channels,
+        taps=product(workload.anchor.attrs["kernel"]),
+        steps=1 if is_mean(workload) else GREATEST,
+    )
+
+
+TEMPLATE = fixed_template(
+    name="pool_nhwc",
+    accepts=takes(max_pool2d, avg_pool2d, where=_accepts),
+    source=lambda workload, target: source(_form(workload, target)),
+    launch=_launch,
+    cost=_cost,
+    pitched=lambda _: frozenset({0, -1}),
+)

@@ -1,0 +1,1 @@
+"""Rows as one kernel: softmax, norms, reductions of the last axis."""

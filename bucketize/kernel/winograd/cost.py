@@ -1,0 +1,172 @@
+"""What a convolution by minimal filtering takes: products of its elements, and the transforms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bucketize.kernel.emit.vector import FLOAT_BYTES
+from bucketize.kernel.gemm import cost
+from bucketize.kernel.gemm.microkernel import LINE
+from bucketize.kernel.template import Schedule
+from bucketize.kernel.winograd.input import Axes
+from bucketize.kernel.winograd.loops import most_patches, tile_rows
+from bucketize.machine.calibration import Fitted, joined
+from bucketize.machine.target import Target
+from bucketize.types import Dim, evaluate
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Constants:
+    """What a processor does beside the products, in cycles, and in bytes in a cycle."""
+
+    transform4: float
+    """A vector of V or M with its share of pixels and epilogue, by size, whose sums are longer."""
+    transform6: float
+    transform8: float
+    row: float
+    """A row of M in a panel."""
+    patch: float
+    """A patch in a panel."""
+    first: float
+    """The bytes of weights when they are read first."""
+    again: float
+    """And for each further block."""
+    overlap: float
+    """How well arithmetic and weights overlap: 1, one after the other; many, the longer alone."""
+
+
+EMERALD_RAPIDS = Constants(
+    transform4=0.949,
+    transform6=7.83,
+    transform8=14.7,
+    row=4.4,
+    patch=521.0,
+    first=7.72,
+    again=33.7,
+    overlap=1.27,
+)
+ZEN_5 = Constants(
+    transform4=3.43,
+    transform6=5.04,
+    transform8=6.94,
+    row=1.0,
+    patch=36.0,
+    first=10.7,
+    again=40.5,
+    overlap=1.17,
+)
+FITTED = Fitted(EMERALD_RAPIDS, {"emeraldrapids": EMERALD_RAPIDS, "znver5": ZEN_5})
+"""`-m benchmarks replay` tells how far off it is, and what choosing by it costs."""
+
+
+@dataclass(frozen=True)
+class Detour:
+    """The cost of such a convolution, over dims."""
+
+    patches: Mapping[int, Dim]
+    """Those of all images, by m."""
+    axes: Mapping[int, Axes]
+    """Those of a patch, by m."""
+    channels: int
+    channels_out: int
+    """Those of a group."""
+    groups: int = 1
+
+    def seconds(
+        self,
+        schedules: Sequence[Schedule],
+        sizes: Mapping[str, int],
+        target: Target,
+        cold_bytes: int = 0,
+    ) -> Floats:
+        """As `Cost.seconds`."""
+        return self.modelled(schedules, sizes, target, FITTED.of(target), cold_bytes)
+
+    def modelled(
+        self,
+        schedules: Sequence[Schedule],
+        sizes: Mapping[str, int],
+        target: Target,
+        constants: Constants,
+        cold_bytes: int,
+    ) -> Floats:
+        """The same by constants of one's own."""
+        return self._at(lambda d: evaluate(d, sizes), schedules, target, constants, cold_bytes)
+
+    def best(self, schedules: Sequence[Schedule], target: Target) -> Schedule:
+        """The one of the least mean logarithm of seconds within the bounds of the symbols.
+
+        Of sizes of patches that are alike the smallest: it rounds less, and on small images a large
+        one loses more than it wins elsewhere.
+        """
+        points = (partial(cost.at_bounds, share=share) for share in (0.0, 0.5, 1.0))
+        c = FITTED.of(target)
+        logs = [
+            np.log(self._at(at, schedules, target, c, cost.cold_bytes(target))) for at in points
+        ]
+        m, score = np.array([int(s["m"]) for s in schedules]), np.mean(logs, axis=0)
+        smallest = m[score <= score.min() + cost.ALIKE].min()
+        return schedules[int(np.where(m == smallest, score, np.inf).argmin())]
+
+    def _at(
+        self,
+        at: Callable[[Dim], int],
+        schedules: Sequence[Schedule],
+        target: Target,
+        c: Constants,
+        cold_bytes: int,
+    ) -> Floats:
+        patches = {m: max(at(dim), 1) for m, dim in self.patches.items()}
+        m, width = (np.array([int(s[name]) for s in schedules]) for name in ("m", "nr"))
+        count = np.array([patches[each] for each in m], float)
+        cycles = self._cycles(m, width, count, target, c, cold_bytes)
+        found: Floats = cycles / _products(target).ghz / 1e9
+        return found
+
+    def _cycles(
+        self,
+        m: Floats,
+        width: Floats,
+        patches: Floats,
+        target: Target,
+        c: Constants,
+        cold_bytes: int,
+    ) -> Floats:
+        products, each = _products(target), {4: c.transform4, 6: c.transform6, 8: c.transform8}
+        axes, vectors = [self.axes[int(k)] for k in m], width / target.lanes
+        elements = np.array([y.size * x.size for y, x in axes], float)
+        steps = np.array([y.products * x.products for y, x in axes], float)
+        channels = self.groups * self.channels
+        panels = self.groups * np.ceil(self.channels_out / width)
+        of_each = zip(width, axes, strict=True)
+        most = [most_patches(channels, int(w), both, target) for w, both in of_each]
+        blocks = np.ceil(patches / most)
+        tiles = np.ceil(patches / blocks / [tile_rows(int(w), target) for w in width])
+        height = patches / blocks / tiles
+        step = np.maximum(height * vectors / products.fma, products.latency)
+        step = np.maximum(step, (height + vectors) / products.loads)
+        arithmetic = steps * blocks * panels * tiles * step * self.channels
+        weights = steps * self.channels * panels * width * FLOAT_BYTES
+        is_near = np.maximum(weights, cold_bytes) <= 0.8 * target.l2
+        first = np.where(is_near, products.l2, c.first)
+        again = np.where(is_near, products.l2, c.again)
+        read = weights / first + (blocks - 1) * weights / again
+        sides = steps * np.ceil(channels / target.lanes) + elements * panels * vectors
+        transforms = patches * sides * [each[max(y.size, x.size)] for y, x in axes]
+        rows = patches * panels * (elements * c.row + c.patch)
+        fetched = np.minimum(products.asked * tiles * LINE / (width * FLOAT_BYTES), 1)
+        fetched = np.where(tiles > 1, fetched, 1)  # one that is alone reads weights as a stream
+        both = fetched * joined(arithmetic, read, c.overlap) + (1 - fetched) * (arithmetic + read)
+        found: Floats = both + transforms + rows + products.call
+        return found
+
+
+def _products(target: Target) -> cost.Constants:
+    return cost.FITTED.of(target)

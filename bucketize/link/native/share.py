@@ -1,0 +1,95 @@
+"""A table run by several threads: the caller, and helpers that watch for runs.
+
+A thread takes its own part of a kernel, then those that nobody has begun, and waits until all are
+done. It waits for what has been begun only: a thread that comes late, or never, costs its help, and
+nothing hangs. The words of the two kinds of block are those of `runtime.thread_pool`.
+"""
+
+from bucketize.kernel.emit.integer import entry
+from bucketize.kernel.emit.word import (
+    call_address,
+    changed,
+    exchanged,
+    give_way,
+    pause,
+    seen,
+    told,
+)
+
+FREE, BEGUN, DONE = 0, 1, 2  # a part of a kernel
+LINE = 64  # bytes: words that different threads write lie apart
+LOOKS = 400  # at a word, before a waiting thread offers its core to others: some 20 us
+
+
+def rest(looks):
+    """Between two looks at a word."""
+    if looks < LOOKS:
+        pause()
+    else:
+        give_way()
+
+
+def run_part(block, first, last, part):
+    """Call the kernels from place `first` of the order on, each on the block of the same part."""
+    kernels, order = block[2], block[3] + 8
+    for k in range(first, last):
+        i = order[k]
+        call_address(kernels[i], block[4] + (i * block[1] + part) * block[5])
+
+
+def take_part(block, me):
+    """Run what is not begun. The states of a thread's parts lie on lines of their own."""
+    n, order, chunks = block[3][0], block[3] + 8, block[6]
+    first = n if me >= block[1] else 0
+    while first < n:
+        last, parts = first + 1, chunks[order[first]]
+        while parts == 1 and last < n and chunks[order[last]] == 1:
+            last += 1  # what cannot be shared is one part together
+        for i in range(parts):
+            part = (me + i) % parts
+            state = block[7] + part * block[8] + 8 * first
+            if seen(state) == FREE and changed(state, FREE, BEGUN):
+                run_part(block, first, last, part)
+                told(state, DONE)
+        for part in range(parts):
+            state, looks = block[7] + part * block[8] + 8 * first, 0
+            while seen(state) != DONE:
+                rest(looks)
+                looks += 1
+        first = last
+
+
+def watch(block):
+    """Take part in all runs that this helper hears of, until it heard of none for some time.
+
+    What it is at stands in a word of its own, so that nobody takes that memory away.
+    """
+    me, called, job = block[1], block[2], block[2] + LINE
+    mine, known, looks = block[2] + (1 + me) * LINE, block[3], 0
+    while looks < block[4]:
+        if seen(called) == known:
+            rest(looks)
+            looks += 1
+        else:
+            known, looks = seen(called), 0
+            run = seen(job)
+            exchanged(mine, run)
+            if run != 0 and seen(job) == run:  # it is not over, and will be kept
+                take_part(run, me)
+            told(mine, 0)
+    block[3] = known
+
+
+@entry
+def kernel(block):
+    """Take part in a run, as its first thread or, if it has no board, alone; or watch for runs."""
+    if block[0] == 0:
+        watch(block)
+        return
+    job = block[9]
+    if job != 0:
+        exchanged(job, block[10])
+        told(job - LINE, seen(job - LINE) + 1)
+    take_part(block, 0)
+    if job != 0:  # from here on no helper begins
+        exchanged(job, 0)

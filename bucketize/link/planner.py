@@ -1,0 +1,259 @@
+"""Planning: a segment becomes a plan. A launch rule is read over dims, as a shape rule is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from bucketize.ir import Atom, Const
+from bucketize.kernel.template import Launch, Rows
+from bucketize.kernel.templates import TEMPLATES
+from bucketize.kernel.work import work
+from bucketize.link.dim_code import DimCode, table
+from bucketize.link.plan import BASES, LINKED, ROW, STATE, WORD, Plan, Result
+from bucketize.link.relation import relations
+from bucketize.link.strip import Group, groups_of
+from bucketize.machine.target import Target
+from bucketize.program.instruction import KernelCall, Segment
+from bucketize.types import Dim, product
+
+RELATIONS = {"==": 0, "broadcast": 1, ">=": 2}
+Spot: TypeAlias = tuple[int, int, int, int, int]
+"""Word, base, tensor (-1: none), copy of the tensor, the register of the bytes before it there."""
+Pitches: TypeAlias = tuple[Dim | None, ...]
+"""How far apart the rows of arguments and results lie, where they do not follow each other."""
+
+
+def plan_of(
+    segment: Segment,
+    threads: int,
+    launch_of: Callable[[KernelCall, Pitches], Launch],
+    l2: int = 0,
+) -> Plan:
+    """The plan of a segment whose kernels are run by so many threads.
+
+    Groups of kernels are run in strips where that keeps their tensors in a second cache of `l2`
+    bytes; with 0 none are.
+    """
+    launches = [launch_of(call, segment.pitches(call)) for call in segment.calls]
+    return _Planner(segment, threads, launches, groups_of(segment, launches, l2)).plan()
+
+
+def launch_of(call: KernelCall, pitches: Pitches, target: Target) -> Launch:
+    """A kernel's launch rule, read over the dims of its workload."""
+    dense = [a.type.shape for a in (*call.workload.body.params, *call.workload.body.results)]
+    pairs, made = zip(dense, pitches, strict=True), call.implementation
+    shapes = tuple(shape if pitch is None else Rows(shape, pitch) for shape, pitch in pairs)
+    return TEMPLATES[made.template].launch(call.workload, made.schedule, shapes, target)
+
+
+class _Planner:
+    """Reads a segment once, kernel by kernel."""
+
+    def __init__(
+        self, segment: Segment, threads: int, launches: Sequence[Launch], groups: Sequence[Group]
+    ) -> None:
+        self.segment, self.threads, self.launches = segment, threads, launches
+        self.groups = groups
+        self.code = DimCode(segment.symbols)
+        calls = segment.calls
+        pairs = zip(calls, launches, strict=True)
+        widths = [_row_width(c, launch) for c, launch in pairs]
+        self.width = max([1, *widths, *(len(ROW) for _ in groups)])
+        self.size = (len(calls) + len(groups)) * threads * self.width
+        self.words: list[tuple[int, int]] = []
+        self.parts: list[tuple[int, int, int, int]] = []
+        self.tensors: list[tuple[int, ...]] = []
+        self.member = {i: g for g, s in enumerate(groups) for i in range(s.first, s.last + 1)}
+        self.described = [self._reserve(len(g.words(0))) for g in groups]
+        self.grouped: list[tuple[int, ...]] = []
+        self.links: list[tuple[int, int, int]] = []
+        self.places: dict[Atom, int] = {}
+        self.spots: list[Spot] = []
+        self.reports: list[tuple[int, int, int]] = []
+        self.constants: list[tuple[int, int, int]] = []
+        self.held: list[Const] = []
+        self.dims: dict[Atom, int] = {}
+        used = [(i, a) for i, c in enumerate(calls) for a in (*c.args, *c.binding.outs)]
+        self.last = {segment.root(a): i for i, a in used}
+        roots = [segment.root(r) for r in segment.fn.results]
+        made = {segment.root(o) for c in calls for o in c.binding.outs}
+        self.own = {r: i for i, r in reversed(list(enumerate(roots))) if r in made}
+
+    def plan(self) -> Plan:
+        self._hold_dims()
+        for step, (call, launch) in enumerate(zip(self.segment.calls, self.launches, strict=True)):
+            self._place_results(step, call)
+            space = self._place_workspace(step, launch)
+            for thread in range(self.threads):
+                self._fill_row(step, thread, space)
+            begin = step * self.threads * self.width + len(call.binding.outs) + len(call.args) + 1
+            total = self.code.register(work(call.workload).total) if self.threads > 1 else 0
+            extent = self.code.register(launch.extent)
+            self.parts.append((begin, extent, launch.grain, total))
+        for g, group in enumerate(self.groups):
+            self._fill_group(g, group)
+        results = tuple(self._result(i) for i in range(len(self.segment.fn.results)))
+        checks = self._checks()
+        return self._tables(results, checks)
+
+    def _tables(self, results: tuple[Result, ...], checks: Sequence[tuple[int, ...]]) -> Plan:
+        self.spots.sort(key=lambda s: s[1] >= len(BASES))
+        initial, code = self.code.arrays()
+        return Plan(
+            symbols=self.segment.symbols,
+            initial=initial,
+            code=code,
+            checks=table(checks, 3),
+            words=table(self.words, 2),
+            parts=table(self.parts, 4),
+            tensors=table(self.tensors, 6),
+            pointers=table(self.spots, 5),
+            reports=table(self.reports, 3),
+            groups=table(self.grouped, 5),
+            links=table(self.links, 3),
+            constants=tuple(self.constants),
+            held=tuple(self.held),
+            results=results,
+            kernels=tuple(c.kernel for c in self.segment.calls),
+            width=self.width,
+            size=self.size,
+            threads=self.threads,
+        )
+
+    def _hold_dims(self) -> None:
+        """Tensors of dims are words behind the rows."""
+        for atom, dims in self.segment.dims.items():
+            self.dims[atom] = self._reserve(len(dims))
+            self._gather(self.dims[atom], dims)
+
+    def _reserve(self, count: int) -> int:
+        """The first of so many words behind the rows."""
+        self.size += count
+        return self.size - count
+
+    def _gather(self, first: int, dims: Sequence[Dim]) -> None:
+        self.words += [(first + i, self.code.register(d)) for i, d in enumerate(dims)]
+
+    # Memory: a result that a kernel makes is written where the caller gets it; the rest that
+    # kernels make lies in the arena, from when the first part of it is written.
+
+    def _place_results(self, step: int, call: KernelCall) -> None:
+        for root in map(self.segment.root, call.binding.outs):
+            if root not in self.own and root not in self.places:
+                size = product(root.type.shape) * root.type.dtype.itemsize
+                self.places[root] = self._tensor(size, step, self.last[root], 1, self._short(step))
+
+    def _short(self, step: int) -> int:
+        """The word that tells the bytes of a buffer, if a step writes to one; -1."""
+        number = self.member.get(step)
+        if number is None or step == self.groups[number].last:
+            return -1
+        return self.described[number] + self.groups[number].member_word(step, "bytes")
+
+    def _place_workspace(self, step: int, launch: Launch) -> int:
+        if launch.workspace == 0:
+            return -1
+        last = len(self.segment.calls) - 1 if launch.checked else step
+        return self._tensor(launch.workspace, step, last, self.threads)
+
+    def _tensor(self, size: Dim, first: int, last: int, copies: int, short: int = -1) -> int:
+        """A tensor; `short` is the word that tells its bytes where it is a buffer of a group."""
+        group = self.member.get(first, -1)
+        self.tensors.append((self.code.register(size), first, last, copies, group, short))
+        return len(self.tensors) - 1
+
+    # Groups: their steps are behind those of the calls, their words behind the rows.
+
+    def _fill_group(self, number: int, group: Group) -> None:
+        words, calls = self.described[number], self.segment.calls
+        step = len(calls) + number
+        self._gather(words, group.words(self.threads * self.width * WORD))
+        for thread in range(self.threads):
+            row = (step * self.threads + thread) * self.width
+            states = self._reserve(len(group.calls) * len(STATE))
+            rows = (group.first * self.threads + thread) * self.width
+            self._link(row + ROW.index("group"), "table", words)
+            self._link(row + ROW.index("states"), "table", states)
+            self._link(row + ROW.index("rows"), "table", rows)
+            self._link(row + ROW.index("kernels"), "kernels", group.first)
+            for member in range(group.first, group.last):
+                buffer = states + group.state_word(member, "buffer")
+                tensor = self.places[calls[member].binding.outs[0]]
+                self._spot(buffer, BASES.index("arena"), tensor, thread)
+        begin = step * self.threads * self.width + ROW.index("begin")
+        done = sum((work(c.workload).total for c in group.calls), start=0)
+        total = self.code.register(done) if self.threads > 1 else 0
+        self.parts.append((begin, self.code.register(group.lines[-1].tiles), 1, total))
+        strips = self.code.register(group.strips)
+        self.grouped.append((group.first, group.last, step, words, strips))
+
+    def _link(self, word: int, base: str, words: int) -> None:
+        self.links.append((word, LINKED.index(base), words))
+
+    def _fill_row(self, step: int, thread: int, space: int) -> None:
+        call, launch = self.segment.calls[step], self.launches[step]
+        row = (step * self.threads + thread) * self.width
+        outs = len(call.binding.outs)
+        for k, out in enumerate(call.binding.outs):
+            self._point(row + k, out)
+        for k, atom in enumerate(call.args):
+            if isinstance(atom, Const):
+                self.constants.append((row + outs + k, step, k))
+            else:
+                self._point(row + outs + k, atom)
+        word = row + outs + len(call.args)
+        if space >= 0:
+            self._spot(word, BASES.index("arena"), space, thread)
+            if launch.checked:
+                self.reports.append((word, step, thread))
+        first = word + 3
+        dims = enumerate(launch.dims)
+        self.words += [(first + i, self.code.register(d)) for i, d in dims]
+
+    def _point(self, word: int, atom: Atom) -> None:
+        place, inputs = self.segment.place(atom), self.segment.fn.params
+        root, before = place.root, place.offset * atom.type.dtype.itemsize
+        if root in self.own:
+            self._spot(word, len(BASES) + len(inputs) + self.own[root], before=before)
+        elif root in self.dims:
+            self._spot(word, BASES.index("table"), before=self.dims[root] * WORD + before)
+        elif root in self.places:
+            self._spot(word, BASES.index("arena"), self.places[root], before=before)
+        elif isinstance(root, Const):
+            self.constants.append((word, -1, self._hold(root)))
+        else:
+            self._spot(word, len(BASES) + inputs.index(root), before=before)
+
+    def _spot(self, word: int, base: int, tensor: int = -1, copy: int = 0, before: Dim = 0) -> None:
+        self.spots.append((word, base, tensor, copy, self.code.register(before)))
+
+    def _hold(self, const: Const) -> int:
+        self.held.append(const)
+        return len(self.held) - 1
+
+    def _result(self, index: int) -> Result:
+        atom = self.segment.fn.results[index]
+        shape = tuple(self.code.register(d) for d in atom.type.shape)
+        root = self.segment.root(atom)
+        if root in self.own:
+            mine = self.own[root] == index
+            return Result(shape, "own" if mine else "result", self.own[root])
+        if root in self.dims:
+            return Result(shape, "dims", self.dims[root])
+        if isinstance(root, Const):
+            return Result(shape, "constant", self._hold(root))
+        return Result(shape, "input", self.segment.fn.params.index(root))
+
+    # What types leave to run time.
+
+    def _checks(self) -> list[tuple[int, ...]]:
+        rows = [
+            (RELATIONS[relation], self.code.register(a), self.code.register(b))
+            for relation, a, b in relations(self.segment.fn)
+        ]
+        return [row for row in dict.fromkeys(rows) if row[1] != row[2]]
+
+
+def _row_width(call: KernelCall, launch: Launch) -> int:
+    return len(call.binding.outs) + len(call.args) + 3 + len(launch.dims)

@@ -1,0 +1,49 @@
+"""How sure a ratio of latencies is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+
+import numpy as np
+
+from bucketize.log.verdict import Interval
+
+CONFIDENCE = 0.95
+
+
+def ratios(
+    pairs: Sequence[tuple[Sequence[float], Sequence[float]]], weights: Sequence[float]
+) -> list[float]:
+    """Latency by the default's in each round: the weighted geometric mean over some points.
+
+    Args:
+        pairs: at each point the seconds of the rounds, and the default's of the same rounds.
+        weights: of the points.
+
+    """
+    rounds = min(len(seconds) for pair in pairs for seconds in pair)
+    logs = [np.log(np.array(a[:rounds]) / np.array(b[:rounds])) for a, b in pairs]
+    found: list[float] = np.exp(np.average(logs, axis=0, weights=weights)).tolist()
+    return found
+
+
+def of_median(values: Sequence[float]) -> Interval | None:
+    """The interval of the median by order statistics; None of too few values to have one."""
+    if not values:
+        return None
+    ends = _ends(len(values))
+    if ends is None:
+        return None
+    in_order = sorted(values)
+    return Interval(float(np.median(values)), *(float(in_order[i]) for i in ends))
+
+
+@cache
+def _ends(count: int) -> tuple[int, int] | None:
+    """Which of so many values in order the interval ends at; each row of a log asks."""
+    from scipy.stats import quantile_test
+
+    test = quantile_test(range(count), q=0.0, p=0.5)
+    low, high = test.confidence_interval(confidence_level=CONFIDENCE)
+    return (int(low), int(high)) if np.isfinite([low, high]).all() else None

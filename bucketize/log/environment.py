@@ -1,0 +1,48 @@
+"""Where and with what a trial is measured: what must agree before two latencies may be compared."""
+
+from __future__ import annotations
+
+import os
+import platform
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import version
+
+from llvmlite import binding
+
+from bucketize.machine.target import host
+
+
+@dataclass(frozen=True)
+class Environment:
+    """The versions, the target and the host of a measurement; its fields are columns of the log."""
+
+    bucketize_version: str
+    python_version: str
+    numpy_version: str
+    numba_version: str
+    llvmlite_version: str
+    target_triple: str
+    target_features: str  # a hash: the list itself has a hundred names
+    host_cpu: str
+    host_cores: int
+
+
+VERSIONS = ("bucketize_version", "numba_version", "llvmlite_version")  # that write machine code
+HOST = ("target_triple", "target_features", "host_cpu", "host_cores")
+
+
+@cache
+def here() -> Environment:
+    """The environment of this process."""
+    return Environment(
+        bucketize_version=version("bucketize"),
+        python_version=platform.python_version(),
+        numpy_version=version("numpy"),
+        numba_version=version("numba"),
+        llvmlite_version=version("llvmlite"),
+        target_triple=binding.get_process_triple(),
+        target_features=host().features,
+        host_cpu=host().name,
+        host_cores=os.cpu_count() or 1,
+    )

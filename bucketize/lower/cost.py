@@ -1,0 +1,154 @@
+"""The price of a function's kernels at the sizes that count: measured, or as the model has it."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from bucketize.errors import TypeRelError
+from bucketize.ir import Binding, Const, Function, all_bindings
+from bucketize.kernel.cost import Model, model_of
+from bucketize.kernel.gemm.cost import between, cold_bytes
+from bucketize.kernel.template import Implementation
+from bucketize.kernel.templates import TEMPLATES, candidates
+from bucketize.kernel.workload import Workload, group_function, workload_of
+from bucketize.machine.target import Target
+from bucketize.types import ANY, Dim, Sizes, evaluate, symbols
+
+LESS = 0.9  # of the time: models of different templates are off by as much
+
+Weighted: TypeAlias = Sequence[tuple[Sizes, float]]
+Seconds: TypeAlias = Callable[[Workload, Sizes], float]
+"""What a workload takes at sizes, known or expected."""
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """What the models expect of workloads on their defaults."""
+
+    target: Target
+    cold_bytes: int
+    threads: int
+    _models: dict[str, Model | None] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, fn: Function, target: Target, threads: int) -> Predicted:
+        """That of the workloads of a function, whose weights all pass through the caches."""
+        atoms = (a for b in all_bindings(fn) for a in b.args if isinstance(a, Const))
+        held = {id(a.value): a.value.nbytes for a in atoms}
+        return cls(target, sum(held.values()), threads)
+
+    def __call__(self, workload: Workload, sizes: Sizes) -> float:
+        """Seconds; none where the sizes do not tell its shapes, or its template has no model."""
+        model = self._model(workload)
+        if model is None or not is_known(workload, sizes):
+            return 0.0
+        return model.seconds(sizes, self.target, self.cold_bytes, self.threads)
+
+    def _model(self, workload: Workload) -> Model | None:
+        if workload.key not in self._models:
+            default = default_of(workload, self.target)
+            able = TEMPLATES[default.template].cost is not None
+            self._models[workload.key] = model_of(workload, default) if able else None
+        return self._models[workload.key]
+
+
+def default_of(workload: Workload, target: Target) -> Implementation:
+    """What runs where nothing is known: the first template that takes it, on its own schedule.
+
+    Or another one, if it is expected to take less within the bounds of the symbols.
+    """
+    first, *others = candidates(workload)
+    usual = Implementation(first.name, first.default(workload, target))
+    points = typical(workload) if others and first.cost is not None else []
+    if not points:
+        return usual
+    chosen = usual
+    try:
+        least = _mean_log(workload, usual, points, target) + math.log(LESS)
+        for template in (t for t in others if t.cost is not None):
+            made = Implementation(template.name, template.default(workload, target))
+            log = _mean_log(workload, made, points, target)
+            if log < least:
+                chosen, least = made, log
+    except TypeRelError:  # shapes have a value there, and something that they lead to has none
+        return usual
+    return chosen
+
+
+def _mean_log(
+    workload: Workload, made: Implementation, points: Sequence[Sizes], target: Target
+) -> float:
+    """Of seconds, with weights as cold as where many kernels run in turn."""
+    model = model_of(workload, made)
+    taken = [model.seconds(sizes, target, cold_bytes(target)) for sizes in points]
+    return sum(map(math.log, taken)) / len(points)
+
+
+def typical(workload: Workload) -> list[Sizes]:
+    """All symbols at their ends and in the middle, where they tell shapes and none is empty.
+
+    No model need be legal there: a table of positions ends where the bounds of a length do not.
+    """
+    types = (*(p.type for p in workload.body.params), *workload.results)
+    dims = list(itertools.chain.from_iterable(t.shape for t in types))
+    if ANY in dims:
+        return []
+    known = {s for d in dims for s in symbols(d)}
+    shares = (0.0, 0.5, 1.0) if known else (0.0,)
+    points = [{s.name: between(s.lo, s.hi, share) for s in known} for share in shares]
+    return [p for p in points if all(_has_elements(d, p) for d in dims)]
+
+
+def _has_elements(dim: Dim, sizes: Sizes) -> bool:
+    try:
+        return evaluate(dim, sizes) > 0
+    except TypeRelError:
+        return False
+
+
+def is_known(workload: Workload, sizes: Sizes) -> bool:
+    """Whether the sizes tell the shapes of a workload."""
+    types = (*(p.type for p in workload.body.params), *workload.results)
+    dims = list(itertools.chain.from_iterable(t.shape for t in types))
+    return ANY not in dims and all(s.name in sizes for d in dims for s in symbols(d))
+
+
+class Prices:
+    """What kernels take by what the whole of a usual function takes, each size by its weight."""
+
+    def __init__(self, usual: Iterable[Workload], sizes: Weighted, seconds: Seconds) -> None:
+        """`usual` are the kernels whose price together is 1."""
+        self._seconds = seconds
+        self._known: dict[str, list[float]] = {}
+        self._sizes = [size for size, _ in sizes]
+        self._shares = [1.0] * len(sizes)
+        each = zip(*map(self._each, usual), strict=True)
+        whole = [sum(column) for column in each] or [1.0] * len(sizes)
+        total = sum(weight for _, weight in sizes)
+        self._shares = [w / total / (s or 1.0) for (_, w), s in zip(sizes, whole, strict=True)]
+
+    def _each(self, workload: Workload) -> list[float]:
+        """Seconds at each of the sizes; what has no kernel counts nothing."""
+        if workload.key not in self._known:
+            able = bool(candidates(workload))
+            self._known[workload.key] = [
+                self._seconds(workload, size) if able else 0.0 for size in self._sizes
+            ]
+        return self._known[workload.key]
+
+    def of(self, workload: Workload) -> float:
+        """What a kernel takes."""
+        return sum(a * b for a, b in zip(self._shares, self._each(workload), strict=True))
+
+    def of_all(self, bindings: Iterable[Binding]) -> float:
+        """What some bindings take, one kernel each; nothing is known of those without ranks."""
+        return sum(self.of(workload_of(b)[0]) for b in bindings if b.is_ranked)
+
+    def of_group(self, members: Sequence[Binding]) -> float:
+        """What they take as one kernel."""
+        inputs, body = group_function(list(members))
+        return self.of(Workload(body, tuple(isinstance(a, Const) for a in inputs)))

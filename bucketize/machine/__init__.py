@@ -1,0 +1,1 @@
+"""The machine that kernels are made for, and what was measured of it."""

@@ -1,0 +1,306 @@
+"""Measurement: jobs, which time implementations of a workload in turns, and what comes of them."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+import numpy as np
+
+from bucketize.errors import TuneError
+from bucketize.kernel.build import is_built
+from bucketize.kernel.template import TEMPLATES, Implementation
+from bucketize.kernel.workload import Workload
+from bucketize.log.trial import COMPILED, KERNEL, ErrorKind, Source, Trial, schedule_hash
+from bucketize.machine.target import cores, host
+from bucketize.measure.process import Child, DeathError, Limits
+from bucketize.op import Array
+from bucketize.text import parse_function
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """How often a job's implementations take turns: until there were enough, or `enough_s`."""
+
+    least: int = 7
+    most: int = 100
+    enough_s: float = 0.012
+    """For each implementation."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """Implementations of one workload at one shape, to be timed in turns."""
+
+    workload: str  # hash
+    shape: str  # of the parameters, as in the log
+    body: str  # the workload's function as text
+    table: tuple[Array, ...] = ()  # the constants that the text refers to
+    constant: tuple[bool, ...]
+    implementations: tuple[Implementation, ...]
+    sizes: Mapping[str, int]  # of the symbols in the body
+    threads: int = 1
+    weight_bytes: int = 0  # of the whole graph: what else goes through the caches between two runs
+    rounds: Rounds = Rounds()
+
+    def plain(self) -> dict[str, Any]:
+        """The job as what JSON knows."""
+        return {
+            **vars(self),
+            "table": [_encode_array(a) for a in self.table],
+            "implementations": [[i.template, dict(i.schedule)] for i in self.implementations],
+            "sizes": dict(self.sizes),
+            "rounds": vars(self.rounds),
+        }
+
+    @staticmethod
+    def of_plain(plain: Mapping[str, Any]) -> Job:
+        """The inverse of `plain`."""
+        return Job(
+            **{
+                **plain,
+                "table": tuple(_decode_array(text) for text in plain["table"]),
+                "constant": tuple(plain["constant"]),
+                "implementations": tuple(Implementation(*i) for i in plain["implementations"]),
+                "rounds": Rounds(**plain["rounds"]),
+            }
+        )
+
+    def parsed(self) -> Workload:
+        """What is computed."""
+        return Workload(parse_function(self.body, self.table), self.constant)
+
+
+def _encode_array(array: Array) -> str:
+    buffer = io.BytesIO()
+    np.save(buffer, array, allow_pickle=False)
+    return base64.b64encode(buffer.getvalue()).decode()
+
+
+def _decode_array(text: str) -> Array:
+    loaded: Array = np.load(io.BytesIO(base64.b64decode(text)), allow_pickle=False)
+    return loaded
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What came of an implementation in a job."""
+
+    error_kind: ErrorKind = "none"
+    error: str = ""
+    compile_s: float | None = None
+    max_rel_err: float | None = None
+    build: str = ""
+    """Whether the kernel was COMPILED or CACHED, if there is one."""
+    packed_bytes: int | None = None
+    """Of the constants as the kernel has them laid out."""
+    load: float | None = None
+    """Of the machine while it was timed."""
+    seconds: tuple[float, ...] = ()
+    """Of its turns, one a round: those of a job's implementations are pairs."""
+
+    @property
+    def failed(self) -> bool:
+        """Whether there is no latency."""
+        return self.error_kind != "none"
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """What the log keeps."""
+        told = {name: value for name, value in vars(self).items() if name != "seconds"}
+        if not self.seconds:
+            return told
+        low, median, high = quartiles(self.seconds)
+        return told | {
+            "repeats": len(self.seconds),
+            "latency_q1_s": low,
+            "latency_median_s": median,
+            "latency_q3_s": high,
+            "latency_min_s": min(self.seconds),
+            "latency_std_s": float(np.std(self.seconds)),
+        }
+
+
+def quartiles(seconds: Sequence[float]) -> tuple[float, float, float]:
+    """The first, the median and the third."""
+    low, median, high = np.quantile(seconds, [0.25, 0.5, 0.75]).tolist()
+    return low, median, high
+
+
+@dataclass
+class Worker:
+    """Measures in processes of its own; a context manager that leaves none behind.
+
+    Kernels are compiled by as many as there are cores, and timed by one of them while the others
+    rest. `plugins` are modules that they import first, by name: the way to bring own templates,
+    which such a module puts into `bucketize.kernel.template.TEMPLATES`.
+    """
+
+    limits: Limits = field(default_factory=Limits)
+    plugins: Sequence[str] = ()
+    source: Source | None = None
+    has_clock: bool = True
+    _children: list[Child] = field(default_factory=list)
+    _workloads: dict[str, Workload] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        self._children = [Child(self.limits, self.plugins) for _ in range(cores())]
+
+    def __enter__(self) -> Self:
+        """Have the processes start, which takes them a while, beside what comes next."""
+        for child in self._children:
+            child.begin()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the processes, whatever they are doing."""
+        for child in self._children:
+            child.close()
+
+    def measure(self, jobs: Sequence[Job]) -> Iterator[list[Outcome]]:
+        """The outcomes of each job's implementations; whatever a kernel does is an outcome, too."""
+        sources = [self._sources(job) for job in jobs]
+        built = self._build({s: hint for of in sources for s, hint in of if s})
+        for job, of in zip(jobs, sources, strict=True):
+            yield self._timed(job, [built.get(source, Outcome()) for source, _ in of])
+
+    # --- compiling, on all cores -----------------------------------------------------------------
+
+    def _sources(self, job: Job) -> list[tuple[str, str]]:
+        """The text of each kernel, and its hint; none for what is the timing child's to refuse."""
+        if job.workload not in self._workloads:
+            self._workloads[job.workload] = job.parsed()
+        workload = self._workloads[job.workload]
+        return [(_source(workload, i), i.template) for i in job.implementations]
+
+    def _build(self, sources: Mapping[str, str]) -> dict[str, Outcome]:
+        """What came of compiling those of the kernels that are missing."""
+        waiting = deque((s, hint) for s, hint in sources.items() if not is_built(s, hint))
+        built: dict[str, Outcome] = {}
+
+        def work(child: Child) -> None:
+            try:
+                while waiting:
+                    source, hint = waiting.popleft()
+                    built[source] = _built(child, source, hint)
+            except IndexError:  # another took the last one
+                return
+            except BaseException:
+                waiting.clear()
+                raise
+
+        others = self._children[1 : len(waiting)]
+        with ThreadPoolExecutor(max(len(others), 1)) as threads:
+            begun = [threads.submit(work, child) for child in others]
+            try:
+                work(self._children[0])
+            except BaseException:
+                self.close()  # an interrupt: nobody waits for what the others compile
+                raise
+            for one in begun:
+                one.result()
+        return built
+
+    # --- timing, in one process ------------------------------------------------------------------
+
+    def _timed(self, job: Job, outcomes: list[Outcome]) -> list[Outcome]:
+        """The outcomes of those that did not fail yet, and the others' as they are."""
+        left = [i for i, outcome in enumerate(outcomes) if not outcome.failed]
+        if not left:
+            return outcomes
+        part = replace(job, implementations=tuple(job.implementations[i] for i in left))
+        try:
+            answer = self._children[0].ask({"job": part.plain()})
+        except TuneError as e:
+            raise TuneError(f"cannot measure {job.workload}: {e}") from e
+        except DeathError as death:
+            return self._survived(job, outcomes, left, death)
+        for i, told in zip(left, answer["outcomes"], strict=True):
+            fresh = Outcome(**{**told, "seconds": tuple(told["seconds"])})
+            if outcomes[i].build:
+                fresh = replace(fresh, build=COMPILED, compile_s=outcomes[i].compile_s)
+            outcomes[i] = fresh
+        return outcomes
+
+    def _survived(
+        self, job: Job, outcomes: list[Outcome], left: Sequence[int], death: DeathError
+    ) -> list[Outcome]:
+        """The outcomes when one of the implementations ended the child: it alone is to blame."""
+        culprit = death.last.get("implementation", 0 if len(left) == 1 else None)
+        if culprit is not None:
+            i = left[culprit]
+            outcomes[i] = replace(outcomes[i], error_kind=death.kind, error=death.error)
+            return self._timed(job, outcomes)
+        for i in left:
+            alone = replace(job, implementations=(job.implementations[i],))
+            (outcomes[i],) = self._timed(alone, [outcomes[i]])
+        return outcomes
+
+
+def _source(workload: Workload, implementation: Implementation) -> str:
+    template = TEMPLATES.get(implementation.template)
+    if template is None or template.valid(workload, implementation.schedule, host()):
+        return ""
+    try:
+        return template.source(workload, implementation.schedule, host())
+    except Exception:  # whatever a template raises the child meets, too: there it is an outcome
+        return ""
+
+
+def _built(child: Child, source: str, hint: str) -> Outcome:
+    try:
+        answer = child.ask({"build": [source, hint]})
+    except DeathError as death:
+        return Outcome(error_kind=death.kind, error=death.error)
+    if answer["error"]:
+        return Outcome(error_kind="compile", error=answer["error"])
+    return Outcome(build=COMPILED, compile_s=answer["compile_s"])
+
+
+class Replay:
+    """A measurer that looks outcomes up in the rows of a log; needs neither clock nor child."""
+
+    source: Source | None = "replay"
+    has_clock = False
+
+    def __init__(self, trials: Iterable[Trial]) -> None:
+        self._recorded = {
+            (t.workload, t.template, t.schedule_hash, t.shape, t.threads): t
+            for t in trials
+            if t.level == KERNEL
+        }
+
+    def measure(self, jobs: Sequence[Job]) -> Iterator[list[Outcome]]:
+        """The recorded outcomes of the same schedules at the same shapes; of several the last."""
+        for job in jobs:
+            yield [self._outcome(job, i) for i in job.implementations]
+
+    def _outcome(self, job: Job, made: Implementation) -> Outcome:
+        key = (
+            *(job.workload, made.template, schedule_hash(made.schedule)),
+            *(job.shape, job.threads),
+        )
+        if key not in self._recorded:
+            raise TuneError(
+                f"the replayed log has no trial of {made} for workload {job.workload} at "
+                f"{job.shape} with {job.threads} thread(s)"
+            )
+        trial = self._recorded[key]
+        return Outcome(
+            error_kind=trial.error_kind,  # type: ignore[arg-type]
+            error=trial.error,
+            compile_s=trial.compile_s,
+            max_rel_err=trial.max_rel_err,
+            build=trial.build,
+            packed_bytes=None if trial.packed_bytes is None else int(trial.packed_bytes),
+            load=trial.load,
+            seconds=() if trial.latency_median_s is None else (trial.latency_median_s,),
+        )

@@ -1,0 +1,25 @@
+"""Converters of ONNX operators, by family."""
+
+from bucketize.onnx.convert import (  # noqa: F401  importing the families fills the table
+    attention,
+    control,
+    conv,
+    einsum,
+    elementwise,
+    index,
+    linalg,
+    old,
+    pool,
+    quantized,
+    random,
+    recurrent,
+    reduce,
+    resize,
+    rotary,
+    sampling,
+    sequence,
+    shape,
+    spectrum,
+    transposed,
+    window,
+)

@@ -1,0 +1,79 @@
+"""Converters of matrix products and determinants."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from bucketize.ir import Atom, Const
+from bucketize.onnx.node import Node, Unsupported, cast, converts, converts_directly, transposed
+from bucketize.ops.elementwise.arithmetic import add, mul
+from bucketize.ops.linalg import det, matmul
+from bucketize.ops.rounding import FORMATS
+from bucketize.ops.shape import squeeze, unsqueeze
+from bucketize.types.number import BFLOAT16
+
+converts_directly("Det", det)
+
+
+@converts("MatMul")
+def _matmul(n: Node) -> Atom:
+    return matrices(n, n[0], n[1], lambda x, y: _product(n, x, y))
+
+
+def matrices(n: Node, x: Atom, y: Atom, product: Callable[[Atom, Atom], Atom]) -> Atom:
+    """A product of matrices; a vector is a row on the left and a column on the right."""
+    row, column = len(x.type.shape) == 1, len(y.type.shape) == 1
+    if row:
+        x = n.emit(unsqueeze, x, axes=(0,))
+    if column:
+        y = n.emit(unsqueeze, y, axes=(1,))
+    out = product(x, y)
+    rank = len(out.type.shape)
+    axes = (rank - 2,) * row + (rank - 1,) * column
+    return n.emit(squeeze, out, axes=axes) if axes else out
+
+
+@converts("Gemm", since=7)
+def _gemm(n: Node) -> Atom:
+    """`alpha * a @ b + beta * c`."""
+    for name, x in zip("AB", n.operands, strict=False):
+        if len(x.type.shape) != 2:
+            raise Unsupported(f"{name} is {x.type}, expected a matrix")
+    a = _turned(n, n[0], n.attr("transA", 0))
+    b = _turned(n, n[1], n.attr("transB", 0))
+    out = _scaled(n, _product(n, a, b), n.attr("alpha", 1.0))
+    beta, c = n.attr("beta", 1.0), n.optional(2)
+    return out if c is None or beta == 0 else n.emit(add, out, _scaled(n, c, beta))
+
+
+def _turned(n: Node, x: Atom, turned: int) -> Atom:
+    return transposed(n, x, (1, 0)) if turned else x
+
+
+def _scaled(n: Node, x: Atom, factor: float) -> Atom:
+    return x if factor == 1 else n.emit(mul, x, n.like(x, factor))
+
+
+def _product(n: Node, x: Atom, y: Atom) -> Atom:
+    """The product, with weights in the format that is asked for; of bfloat16 in that."""
+    if x.type.dtype == y.type.dtype == BFLOAT16:
+        return _bfloat16(n, x, y)
+    if n.weights == FORMATS[0] or not isinstance(y, Const) or not _is_matrix(y):
+        return n.emit(matmul, x, y)
+    if n.weights == "int8" and not np.isfinite(y.value).all():
+        raise Unsupported("weights that are not finite have no int8")
+    return n.emit(matmul, x, y, weights=n.weights)
+
+
+def _bfloat16(n: Node, x: Atom, y: Atom) -> Atom:
+    """A product as float32, rounded; what is known of it stays short in memory."""
+    known = isinstance(y, Const) and len(y.type.shape) == 2
+    held = Const(y.value.astype(np.float32)) if isinstance(y, Const) else cast(n, y, "float32")
+    weights = "bfloat16" if known else FORMATS[0]
+    return cast(n, n.emit(matmul, cast(n, x, "float32"), held, weights=weights), "bfloat16")
+
+
+def _is_matrix(known: Const) -> bool:
+    return len(known.type.shape) == 2 and known.type.dtype == np.float32

@@ -1,0 +1,243 @@
+"""Converters of what brings an axis together, or normalises along it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import numpy as np
+from onnx import TensorProto
+
+from bucketize.ir import Atom, Const
+from bucketize.onnx.convert.shape import extent, places, reshaped
+from bucketize.onnx.node import Node, Unsupported, cast, converts, native_dtype, vector
+from bucketize.op import Op
+from bucketize.ops import reduce as r
+from bucketize.ops.dyn import axes as d
+from bucketize.ops.elementwise import arithmetic as e
+from bucketize.ops.rules import ENDLESS
+from bucketize.ops.shape import squeeze, strided_slice, unsqueeze
+
+Step: TypeAlias = Callable[[Node, Atom], Atom]
+
+# --- reductions ----------------------------------------------------------------------------------
+
+
+def _same(_n: Node, x: Atom) -> Atom:
+    return x
+
+
+def _square(n: Node, x: Atom) -> Atom:
+    return n.emit(e.mul, x, x)
+
+
+def _each(op: Op) -> Step:
+    return lambda n, x: n.emit(op, x)
+
+
+def _wide_exp(n: Node, x: Atom) -> Atom:
+    """In float64, as the standard has it: sums of numbers up to exp(709) stay finite."""
+    return n.emit(e.exp, cast(n, x, "float64"))
+
+
+def _narrow_log(n: Node, x: Atom) -> Atom:
+    return cast(n, n.emit(e.log, x), n[0].type.dtype.name)
+
+
+REDUCTIONS: dict[str, tuple[Step, Op, Step]] = {
+    "ReduceL1": (_each(e.abs_), d.dyn_reduce_sum, _same),
+    "ReduceL2": (_square, d.dyn_reduce_sum, _each(e.sqrt)),
+    "ReduceLogSum": (_same, d.dyn_reduce_sum, _each(e.log)),
+    "ReduceLogSumExp": (_wide_exp, d.dyn_reduce_sum, _narrow_log),
+    "ReduceMax": (_same, d.dyn_reduce_max, _same),
+    "ReduceMean": (_same, d.dyn_reduce_mean, _same),
+    "ReduceMin": (_same, d.dyn_reduce_min, _same),
+    "ReduceProd": (_same, d.dyn_reduce_prod, _same),
+    "ReduceSum": (_same, d.dyn_reduce_sum, _same),
+    "ReduceSumSquare": (_square, d.dyn_reduce_sum, _same),
+}
+
+
+def _declare(op_type: str, before: Step, op: Op, after: Step) -> None:
+    def reduce(n: Node, axes: Atom) -> Atom:
+        keepdims, noop = bool(n.attr("keepdims", 1)), bool(n.attr("noop_with_empty_axes", 0))
+        x = before(n, n[0])
+        if noop and axes.type.shape == (0,):
+            return after(n, x)
+        return after(n, n.emit_dynamic(op, x, axes, keepdims=keepdims, noop=noop))
+
+    def with_operand(n: Node) -> Atom:
+        count = None if n.attrs.get("keepdims", 1) else n.removed
+        return reduce(n, n.vector(1, count) if n.optional(1) else vector())
+
+    since = 13 if op_type == "ReduceSum" else 18
+    converts(op_type, since)(with_operand)
+
+
+for _op_type, _rule in REDUCTIONS.items():
+    _declare(_op_type, *_rule)
+
+
+def _arg_extreme(op_type: str, op: Op) -> None:
+    @converts(op_type)
+    def _convert(n: Node) -> Atom:
+        axis, keepdims = n.axis("axis", 0), bool(n.attr("keepdims", 1))
+        if not n.attr("select_last_index", 0):
+            return n.emit(op, n[0], axis=axis, keepdims=keepdims)
+        ends = {"begin": (-1,), "end": (-ENDLESS,), "strides": (-1,), "axes": (axis,)}
+        first = n.emit(op, n.emit(strided_slice, n[0], **ends), axis=axis, keepdims=keepdims)
+        last = n.emit(e.sub, extent(n, n[0], axis), Const(np.array(1)))
+        return n.emit(e.sub, last, first)
+
+
+_arg_extreme("ArgMax", r.argmax)
+_arg_extreme("ArgMin", r.argmin)
+
+
+def _running(op_type: str, op: Op) -> None:
+    @converts(op_type)
+    def _convert(n: Node) -> Atom:
+        exclusive, reverse = bool(n.attr("exclusive", 0)), bool(n.attr("reverse", 0))
+        return n.emit_dynamic(op, n[0], n[1], exclusive=exclusive, reverse=reverse)
+
+
+_running("CumSum", d.dyn_cumsum)
+_running("CumProd", d.dyn_cumprod)
+
+
+# --- normalisations ------------------------------------------------------------------------------
+
+
+@converts("Softmax", since=13)
+def _softmax(n: Node) -> Atom:
+    return n.emit(r.softmax, n[0], axis=n.axis("axis", -1))
+
+
+@converts("LogSoftmax", since=13)
+def _log_softmax(n: Node) -> Atom:
+    return n.emit(r.log_softmax, n[0], axis=n.axis("axis", -1))
+
+
+@converts("Hardmax", since=13)
+def _hardmax(n: Node) -> Atom:
+    """1 where the first of the greatest along an axis is, else 0."""
+    axis = n.axis("axis", -1)
+    first = n.emit(r.argmax, n[0], axis=axis, keepdims=True)
+    here = n.emit(e.equal, places(n, n[0], axis), first)
+    return n.emit(e.cast, here, dtype=n[0].type.dtype.name)
+
+
+@converts("LpNormalization")
+def _lp_norm(n: Node) -> Atom:
+    """`x` over its norm along an axis; 0 where that is 0."""
+    x, axis, p = n[0], n.axis("axis", -1), n.attr("p", 2)
+    if p not in (1, 2):
+        raise Unsupported(f"p is {p}, expected 1 or 2")
+    size = n.emit(e.abs_, x) if p == 1 else _square(n, x)
+    norm = n.emit(r.reduce_sum, size, axes=(axis,), keepdims=True)
+    norm = norm if p == 1 else n.emit(e.sqrt, norm)
+    none = n.emit(e.equal, norm, n.like(x, 0))
+    return n.emit(e.where, none, n.like(x, 0), n.emit(e.div, x, norm))
+
+
+@converts("LayerNormalization")
+def _layer_norm(n: Node) -> tuple[Atom, ...]:
+    stash = native_dtype(n.attr("stash_type", TensorProto.FLOAT))
+    axis, epsilon, x = n.axis("axis", -1), n.attr("epsilon", 1e-5), n[0]
+    bias = n.optional(2) or n.like(x, 0)
+    y = n.emit(r.layer_norm, x, n[1], bias, axis=axis, epsilon=epsilon)
+    if n.outputs == 1:
+        return (y,)
+    axes = tuple(range(axis, len(x.type.shape)))
+    mean, variance = _moments(n, cast(n, x, stash.name), axes, keepdims=True)
+    return y, mean, n.emit(e.rsqrt, n.emit(e.add, variance, n.like(variance, epsilon)))
+
+
+def _moments(n: Node, x: Atom, axes: tuple[int, ...], keepdims: bool) -> tuple[Atom, Atom]:
+    """The mean along axes, and the mean of the squares of what differs from it."""
+    mean = n.emit(r.reduce_mean, x, axes=axes, keepdims=True)
+    centred = n.emit(e.sub, x, mean)
+    variance = n.emit(r.reduce_mean, n.emit(e.mul, centred, centred), axes=axes, keepdims=keepdims)
+    return mean if keepdims else n.emit(squeeze, mean, axes=axes), variance
+
+
+@converts("RMSNormalization")
+def _rms_norm(n: Node) -> Atom:
+    n.attr("stash_type")
+    axis, epsilon, x = n.axis("axis", -1), n.attr("epsilon", 1e-5), n[0]
+    axes = tuple(range(axis, len(x.type.shape)))
+    mean = n.emit(r.reduce_mean, n.emit(e.mul, x, x), axes=axes, keepdims=True)
+    scale = n.emit(e.rsqrt, n.emit(e.add, mean, n.like(x, epsilon)))
+    return n.emit(e.mul, n.emit(e.mul, x, scale), n[1])
+
+
+@converts("BatchNormalization", since=9)
+def _batch_norm(n: Node) -> Atom:
+    """A node that lists the results of training is one: with mean and variance of this batch."""
+    n.attr("momentum")
+    return _by_channel(n, *(_moments_of_batch(n) if n.named > 1 else (n[3], n[4])))
+
+
+@converts("BatchNormalization", since=14)
+def _batch_norm_14(n: Node) -> tuple[Atom, ...]:
+    """With mean and variance that are known, or, in training, those of this batch."""
+    momentum, training = n.attr("momentum", 0.9), n.attr("training_mode", 0)
+    if not training:
+        return (_by_channel(n, n[3], n[4]),)
+    new = _moments_of_batch(n)
+    running = (_blended(n, n[i], now, momentum) for i, now in zip((3, 4), new, strict=True))
+    return _by_channel(n, *(cast(n, v, n[1].type.dtype.name) for v in new)), *running
+
+
+def _moments_of_batch(n: Node) -> tuple[Atom, Atom]:
+    """Of each channel."""
+    axes = tuple(i for i in range(len(n[0].type.shape)) if i != 1)
+    return _moments(n, n[0], axes, keepdims=False)
+
+
+def _blended(n: Node, before: Atom, now: Atom, momentum: float) -> Atom:
+    now = cast(n, now, before.type.dtype.name)
+    kept = n.emit(e.mul, before, n.like(before, momentum))
+    return n.emit(e.add, kept, n.emit(e.mul, now, n.like(now, 1 - momentum)))
+
+
+def _by_channel(n: Node, mean: Atom, variance: Atom) -> Atom:
+    """A multiplication and an addition for each channel."""
+    spread = n.emit(e.add, variance, n.like(variance, n.attr("epsilon", 1e-5)))
+    factor = n.emit(e.div, n[1], n.emit(e.sqrt, spread))
+    shift = n.emit(e.sub, n[2], n.emit(e.mul, mean, factor))
+    return _per_channel(n, n[0], factor, shift)
+
+
+@converts("InstanceNormalization")
+def _instance_norm(n: Node) -> Atom:
+    epsilon = n.attr("epsilon", 1e-5)
+    one, zero = n.like(n[0], 1), n.like(n[0], 0)
+    x = n.emit(r.layer_norm, n[0], one, zero, axis=2, epsilon=epsilon)
+    return _per_channel(n, x, n[1], n[2])
+
+
+@converts("GroupNormalization", since=21)
+def _group_norm(n: Node) -> Atom:
+    n.attr("stash_type")
+    groups, epsilon, dims = n.attr("num_groups"), n.attr("epsilon", 1e-5), n[0].type.shape
+    if groups < 1:
+        raise Unsupported(f"num_groups is {groups}")
+    if len(dims) < 2:
+        raise Unsupported(f"groups of channels of {n[0].type}, which must have rank 2 or more")
+    split = (dims[0], groups, dims[1] // groups, *dims[2:])
+    one, zero = n.like(n[0], 1), n.like(n[0], 0)
+    x = n.emit(r.layer_norm, reshaped(n, n[0], split), one, zero, axis=2, epsilon=epsilon)
+    return _per_channel(n, reshaped(n, x, dims), n[1], n[2])
+
+
+def _per_channel(n: Node, x: Atom, factor: Atom, shift: Atom) -> Atom:
+    """`x * factor + shift`, where these are vectors along axis 1."""
+    factor, shift = channelwise(n, factor, x), channelwise(n, shift, x)
+    return n.emit(e.add, n.emit(e.mul, x, factor), shift)
+
+
+def channelwise(n: Node, vector: Atom, x: Atom) -> Atom:
+    """A vector along axis 1 of `x`, shaped to broadcast with it."""
+    axes = tuple(range(1, len(x.type.shape) - 1))
+    return n.emit(unsqueeze, vector, axes=axes) if axes else vector

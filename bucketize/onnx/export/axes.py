@@ -1,0 +1,90 @@
+"""Export rules of what is told by a tensor which axes it works on, or how it cuts one."""
+
+from __future__ import annotations
+
+from bucketize.onnx.export.rule import Site, exports
+from bucketize.op import Op
+from bucketize.ops.dyn import axes as d
+from bucketize.ops.selection import first_rows, kept_boxes, non_max_suppression, unique
+
+REDUCTIONS = {
+    d.dyn_reduce_max: "ReduceMax",
+    d.dyn_reduce_mean: "ReduceMean",
+    d.dyn_reduce_min: "ReduceMin",
+    d.dyn_reduce_prod: "ReduceProd",
+    d.dyn_reduce_sum: "ReduceSum",
+}
+
+
+def _reduction(op: Op, op_type: str) -> None:
+    @exports(op)
+    def _rule(s: Site) -> str:
+        flags = {"keepdims": int(s.attr("keepdims")), "noop_with_empty_axes": int(s.attr("noop"))}
+        return s.node(op_type, s[0], s.int64(1), **flags)
+
+
+for _op, _op_type in REDUCTIONS.items():
+    _reduction(_op, _op_type)
+
+
+@exports(d.dyn_cumsum)
+def _cumsum(s: Site) -> str:
+    axis = s.int64(1)
+    if s.type(1).shape:
+        axis = s.node("Reshape", axis, s.integers())
+    flags = {name: int(s.attr(name)) for name in ("exclusive", "reverse")}
+    return s.node("CumSum", s[0], axis, **flags)
+
+
+@exports(d.dyn_squeeze)
+def _squeeze(s: Site) -> str:
+    return s.node("Squeeze", s[0], s.int64(1))
+
+
+@exports(d.dyn_unsqueeze)
+def _unsqueeze(s: Site) -> str:
+    return s.node("Unsqueeze", s[0], s.int64(1))
+
+
+@exports(d.dyn_split)
+def _split(s: Site) -> str:
+    """One part, from the sum of those before it: how many there are need not be known."""
+    part, sizes, axis = s.attr("part"), s.int64(1), s.integers(0)
+    before = s.node("Slice", sizes, axis, s.integers(part), axis)
+    begin = s.node("ReduceSum", before, axis, keepdims=1)
+    end = s.node("Add", begin, s.node("Gather", sizes, s.integers(part), axis=0))
+    return s.node("Slice", s[0], begin, end, s.integers(s.attr("axis")))
+
+
+@exports(unique)
+def _unique(s: Site) -> tuple[str, ...]:
+    flags = {"axis": s.attr("axis"), "sorted": int(s.attr("sorted"))}
+    return s.nodes("Unique", s[0], outputs=4, **flags)
+
+
+@exports(non_max_suppression)
+def _non_max_suppression(s: Site) -> str:
+    return _boxes(s, s[2])
+
+
+def _boxes(s: Site, most: str) -> str:
+    limits = (s.node("Unsqueeze", o, s.integers(0)) for o in (most, s[3], s[4]))
+    box = int(s.attr("center"))
+    return s.node("NonMaxSuppression", s[0], s[1], *limits, center_point_box=box)
+
+
+@exports(kept_boxes)
+def _kept_boxes(s: Site) -> tuple[str, str]:
+    limit = s.attr("limit")
+    rows = _boxes(s, s[2] if limit is None else s.node("Min", s[2], s.extent(limit)))
+    count = s.extent_of(rows, 0)
+    left = s.node("Sub", s.extent(s.binding.outs[0].type.shape[0]), count)
+    zero = s.integers(0)
+    pads = s.node("Concat", s.integers(0, 0), s.node("Unsqueeze", left, zero), zero, axis=0)
+    return s.node("Pad", rows, pads), count
+
+
+@exports(first_rows)
+def _first_rows(s: Site) -> str:
+    zero = s.integers(0)
+    return s.node("Slice", s[0], zero, s.node("Unsqueeze", s[1], zero), zero)

@@ -1,0 +1,102 @@
+"""Export rules of what acts on each element by itself."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from onnx import helper
+
+from bucketize.onnx.convert.elementwise import DIRECT
+from bucketize.onnx.export.rule import Site, exports, exports_directly
+from bucketize.onnx.export.scope import OPSET, known
+from bucketize.onnx.node import Unsupported
+from bucketize.ops.elementwise import activation as a
+from bucketize.ops.elementwise import arithmetic as e
+from bucketize.types.number import FLOAT8, kind_of
+
+for _op_type, _op in DIRECT.items():
+    if _op is not a.relu:
+        exports_directly(_op, _op_type)
+exports_directly(e.div, "Div")
+exports_directly(e.trunc_div, "Div")
+exports_directly(e.pow_, "Pow")
+exports_directly(e.minimum_, "Min")
+exports_directly(e.maximum_, "Max")
+exports_directly(a.hard_swish, "HardSwish")
+
+
+@exports(e.fmod)
+def _fmod(s: Site) -> str:
+    return s.node("Mod", *s.operands, fmod=1)
+
+
+@exports(e.mod)
+def _mod(s: Site) -> str:
+    """The remainder with the sign of the divisor; of floats ONNX has that of the dividend."""
+    if kind_of(s.dtype) != "f":
+        return s.node("Mod", *s.operands)
+    rest, zero = s.node("Mod", *s.operands, fmod=1), s.constant(0)
+    signs = s.node("Xor", s.node("Less", rest, zero), s.node("Less", s[1], zero))
+    some = s.node("Not", s.node("Equal", rest, zero))
+    return s.node("Where", s.node("And", signs, some), s.node("Add", rest, s[1]), rest)
+
+
+@exports(e.rsqrt)
+def _rsqrt(s: Site) -> str:
+    return s.node("Reciprocal", s.node("Sqrt", s[0]))
+
+
+@exports(e.not_equal)
+def _not_equal(s: Site) -> str:
+    return s.node("Not", s.node("Equal", *s.operands))
+
+
+@exports(e.cast)
+def _cast(s: Site) -> str:
+    dtype = np.dtype(s.attr("dtype"))
+    if not known(dtype):
+        raise Unsupported(f"ONNX has no {dtype} in opset {OPSET}")
+    limit = {"saturate": 0} if dtype in FLOAT8 else {}
+    return s.node("Cast", s[0], to=helper.np_dtype_to_tensor_dtype(dtype), **limit)
+
+
+# --- activations ---------------------------------------------------------------------------------
+
+
+@exports(a.relu)
+def _relu(s: Site) -> str:
+    """Of integers the greater of 0: not every engine has them in Relu."""
+    return s.node("Relu", s[0]) if kind_of(s.dtype) == "f" else s.node("Max", s[0], s.constant(0))
+
+
+@exports(a.clip)
+def _clip(s: Site) -> str:
+    lo, hi = s.attr("lo"), s.attr("hi")
+    ends = ["" if lo == -math.inf else s.constant(lo), "" if hi == math.inf else s.constant(hi)]
+    return s.node("Clip", s[0], *ends)
+
+
+@exports(a.silu)
+def _silu(s: Site) -> str:
+    return s.node("Mul", s[0], s.node("Sigmoid", s[0]))
+
+
+@exports(a.gelu)
+def _gelu(s: Site) -> str:
+    return s.node("Gelu", s[0])
+
+
+@exports(a.gelu_tanh)
+def _gelu_tanh(s: Site) -> str:
+    return s.node("Gelu", s[0], approximate="tanh")
+
+
+@exports(a.leaky_relu)
+def _leaky_relu(s: Site) -> str:
+    return s.node("LeakyRelu", s[0], alpha=s.attr("alpha"))
+
+
+@exports(a.hard_sigmoid)
+def _hard_sigmoid(s: Site) -> str:
+    return s.node("HardSigmoid", s[0], alpha=s.attr("alpha"), beta=s.attr("beta"))

@@ -1,0 +1,70 @@
+"""Export rules of what gathers, scatters and selects."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bucketize.onnx.export.rule import Site, exports, exports_directly
+from bucketize.ops import index as i
+from bucketize.ops.dyn.shape import dyn_topk
+
+exports_directly(i.nonzero, "NonZero")
+
+
+@exports(i.gather)
+def _gather(s: Site) -> str:
+    return s.node("Gather", s[0], s.int64(1), axis=s.attr("axis"))
+
+
+@exports(i.gather_elements)
+def _gather_elements(s: Site) -> str:
+    return s.node("GatherElements", s[0], s.int64(1), axis=s.attr("axis"))
+
+
+@exports(i.gather_nd)
+def _gather_nd(s: Site) -> str:
+    return s.node("GatherND", s[0], s.int64(1), batch_dims=s.attr("batch_dims"))
+
+
+@exports(i.scatter_nd)
+def _scatter_nd(s: Site) -> str:
+    return s.node("ScatterND", s[0], s.int64(1), s[2], reduction=s.attr("reduction"))
+
+
+@exports(i.scatter_elements)
+def _scatter_elements(s: Site) -> str:
+    attrs = {name: s.attr(name) for name in ("axis", "reduction")}
+    return s.node("ScatterElements", s[0], s.int64(1), s[2], **attrs)
+
+
+@exports(i.tensor_scatter)
+def _tensor_scatter(s: Site) -> str:
+    mode = "circular" if s.attr("circular") else "linear"
+    return s.node("TensorScatter", s[0], s[1], s.int64(2), axis=s.attr("axis"), mode=mode)
+
+
+@exports(i.compress)
+def _compress(s: Site) -> str:
+    return s.node("Compress", *s.operands, axis=s.attr("axis"))
+
+
+@exports(i.topk)
+def _topk(s: Site) -> tuple[str, ...]:
+    return _top(s, s.extents((s.attr("k"),)))
+
+
+@exports(dyn_topk)
+def _dyn_topk(s: Site) -> tuple[str, ...]:
+    k = s.int64(1)
+    return _top(s, k if s.type(1).shape else s.node("Unsqueeze", k, s.integers(0)))
+
+
+def _top(s: Site, k: str) -> tuple[str, ...]:
+    """Those that are not sorted come in their own order, which ONNX leaves open."""
+    axis, truths = s.attr("axis"), s.dtype == np.bool_
+    x = s.cast(s[0], np.uint8) if truths else s[0]
+    found = s.nodes("TopK", x, k, outputs=2, axis=axis, largest=int(s.attr("largest")))
+    if not s.attr("sorted"):
+        places, _ = s.nodes("TopK", found[1], k, outputs=2, axis=axis, largest=0)
+        found = (s.node("GatherElements", x, places, axis=axis), places)
+    return (s.cast(found[0], bool), found[1]) if truths else found

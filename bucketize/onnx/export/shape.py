@@ -1,0 +1,115 @@
+"""Export rules of what moves or measures tensors, static ops beside their `dyn` twins."""
+
+from __future__ import annotations
+
+from bucketize.onnx.export.rule import Site, exports, exports_directly
+from bucketize.onnx.node import Unsupported
+from bucketize.ops import shape as sh
+from bucketize.ops.dyn import shape as dyn
+from bucketize.ops.rules import at_least
+
+exports_directly(sh.shape_of, "Shape")
+exports_directly(sh.size_of, "Size")
+
+
+# --- another view of the same elements -----------------------------------------------------------
+
+
+@exports(sh.reshape)
+def _reshape(s: Site) -> str:
+    """A 0 would copy an axis, unless it is said to be one."""
+    shape = s.attr("newshape")
+    zeros = {} if all(at_least(d, 1) for d in shape) else {"allowzero": int(s.attr("allow_zero"))}
+    return s.node("Reshape", s[0], s.extents(shape), **zeros)
+
+
+@exports(dyn.dyn_reshape)
+def _dyn_reshape(s: Site) -> str:
+    return s.node("Reshape", s[0], s.int64(1), allowzero=int(s.attr("allow_zero")))
+
+
+@exports(dyn.dyn_with_rank)
+def _dyn_with_rank(s: Site) -> str:
+    shape = s.node("Reshape", s.node("Shape", s[0]), s.integers(s.attr("rank")), allowzero=1)
+    return s.node("Reshape", s[0], shape, allowzero=1)
+
+
+@exports(sh.transpose)
+def _transpose(s: Site) -> str:
+    axes = s.attr("axes")  # ONNX cannot write that there are none
+    return s.node("Transpose", s[0], perm=axes) if axes else s.node("Identity", s[0])
+
+
+@exports(sh.squeeze)
+def _squeeze(s: Site) -> str:
+    return _with_axes(s, "Squeeze")
+
+
+@exports(sh.unsqueeze)
+def _unsqueeze(s: Site) -> str:
+    return _with_axes(s, "Unsqueeze")
+
+
+def _with_axes(s: Site, op_type: str) -> str:
+    axes = s.attr("axes")
+    return s.node(op_type, s[0], s.integers(*axes)) if axes else s.node("Identity", s[0])
+
+
+@exports(sh.broadcast_to)
+def _broadcast_to(s: Site) -> str:
+    return s.node("Expand", s[0], s.extents(s.attr("shape")))
+
+
+@exports(dyn.dyn_broadcast_to)
+def _dyn_broadcast_to(s: Site) -> str:
+    return s.node("Expand", s[0], s.int64(1))
+
+
+# --- joining, cutting, repeating -----------------------------------------------------------------
+
+
+@exports(sh.concat)
+def _concat(s: Site) -> str:
+    return s.node("Concat", *s.operands, axis=s.attr("axis"))
+
+
+@exports(sh.strided_slice)
+def _strided_slice(s: Site) -> str:
+    if not s.attr("axes"):
+        return s.node("Identity", s[0])
+    begin, end, strides = (s.extents(s.attr(name)) for name in ("begin", "end", "strides"))
+    return s.node("Slice", s[0], begin, end, s.integers(*s.attr("axes")), strides)
+
+
+@exports(dyn.dyn_strided_slice)
+def _dyn_strided_slice(s: Site) -> str:
+    begin, end, strides, axes = map(s.int64, (1, 2, 3, 4))
+    return s.node("Slice", s[0], begin, end, axes, strides)
+
+
+@exports(sh.pad)
+def _pad(s: Site) -> str:
+    pads = s.attr("pads")
+    return _padded(s, s.extents((*(lo for lo, _ in pads), *(hi for _, hi in pads))))
+
+
+@exports(dyn.dyn_pad)
+def _dyn_pad(s: Site) -> str:
+    return _padded(s, s.int64(1), s.int64(2))
+
+
+def _padded(s: Site, pads: str, *axes: str) -> str:
+    mode = s.attr("mode")
+    if mode == "symmetric":
+        raise Unsupported("ONNX Pad has no mode symmetric")
+    return s.node("Pad", s[0], pads, s.constant(s.attr("value")), *axes, mode=mode)
+
+
+@exports(sh.tile)
+def _tile(s: Site) -> str:
+    return s.node("Tile", s[0], s.extents(s.attr("repeats")))
+
+
+@exports(dyn.dyn_tile)
+def _dyn_tile(s: Site) -> str:
+    return s.node("Tile", s[0], s.int64(1))

@@ -1,0 +1,1 @@
+"""Operators told by tensors what their static twins are told by attributes."""

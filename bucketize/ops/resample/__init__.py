@@ -1,0 +1,1 @@
+"""Operators that look at images between their pixels."""

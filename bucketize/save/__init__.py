@@ -1,0 +1,1 @@
+"""Programs in files: written, and read back."""

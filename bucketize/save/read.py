@@ -1,0 +1,300 @@
+"""A saved program: read from its file as far as it is asked for."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields, replace
+from importlib.metadata import version
+from operator import index
+from typing import Any, TypeAlias
+
+from bucketize.errors import KernelError
+from bucketize.ir import CALL, Atom, Binding, Clone, Const, Function, Var
+from bucketize.kernel.object import Kernel
+from bucketize.kernel.object import load as load_object
+from bucketize.kernel.template import Implementation
+from bucketize.kernel.workload import workload_of
+from bucketize.link.memory import aligned
+from bucketize.link.plan import Plan, Result, agreed
+from bucketize.lower.arrangement import USUAL, Arrangement
+from bucketize.machine.target import Target, host
+from bucketize.op import Array
+from bucketize.ops.dim import from_dims
+from bucketize.program.aliasing import VIEWS
+from bucketize.program.instruction import (
+    Branch,
+    Call,
+    Code,
+    Compute,
+    Decide,
+    Instruction,
+    KernelCall,
+    Leaves,
+    Loop,
+    ReadSizes,
+    Refuse,
+    RunSegment,
+    Segment,
+)
+from bucketize.program.program import Program, Routine, Routines
+from bucketize.save.container import File, sound
+from bucketize.save.write import TABLES
+from bucketize.text import parse_function, parse_type
+from bucketize.types import Symbol
+
+Json: TypeAlias = Mapping[str, Any]
+
+
+class Stored:
+    """A file as the supply of an image: `link.image.Supply`."""
+
+    def __init__(self, file: File) -> None:
+        """Nothing but the header is read before it is asked for."""
+        self.file = file
+        self.header = file.header
+        self._kernels: dict[str, Kernel] = {}
+        self._consts: dict[int, Const] = {}
+        self._numbers: dict[int, int] = {}
+        """The number of a constant, by the id of its array."""
+        self._packed = {(i, layout): entry for i, layout, entry in self.header["packed"]}
+        self._arrays: dict[tuple[int, str], Array] = {}
+        self._segments: dict[int, Segment] = {}
+        self._plans: dict[Segment, Json] = {}
+
+    def foreign(self) -> str | None:
+        """Why the machine code is of no use here; None if it is."""
+        here, there = host(), self.header["target"]
+        if there["features"] != here.features:
+            return f"was compiled for {there['name']}, another processor than this {here.name}"
+        mine, theirs = version("bucketize"), self.header["bucketize"]
+        if mine != theirs:
+            return f"is of bucketize {theirs}, this is {mine}"
+        same = self.header["blocks"] == agreed()
+        return None if same else f"is of another build of bucketize {mine}, whose tables differ"
+
+    def program(self) -> Program:
+        """The program; each routine is read when it is asked for."""
+        entries = {entry["name"]: entry for entry in self.header["routines"]}
+        routines = Routines(entries, lambda name: self._routine(entries[name]))
+        clones = {name: _clone(facts) for name, facts in self.header["clones"].items()}
+        names = [f.name for f in fields(Target)]  # another version's may have others
+        target = Target(**{n: v for n, v in self.header["target"].items() if n in names})
+        return Program(
+            routines, clones, tuple(self.header["outputs"]), self.header["threads"], target
+        )
+
+    def _routine(self, entry: Json) -> Routine:
+        with sound(self.file.path):
+            return _Decoder(self, entry).routine()
+
+    # What an image asks for.
+
+    def core(self, name: str) -> Kernel:
+        return self._loaded(*self.header["core"][name])
+
+    def plan(self, segment: Segment) -> Plan:
+        stored = self._plans[segment]
+        with sound(self.file.path):
+            tables = {name: self._array(stored[name]) for name in TABLES}
+            return Plan(
+                **tables,
+                symbols=tuple(stored["symbols"]),
+                constants=tuple(tuple(row) for row in stored["constants"]),
+                held=tuple(self.const(i) for i in stored["held"]),
+                results=tuple(Result(tuple(s), source, i) for s, source, i in stored["results"]),
+                kernels=tuple(stored["kernels"]),
+                width=stored["width"],
+                size=stored["size"],
+                threads=stored["threads"],
+            )
+
+    def kernel(self, name: str) -> Kernel:
+        if name not in self._kernels:
+            with sound(self.file.path):
+                self._kernels[name] = self._loaded(name, self.header["kernels"][name])
+        return self._kernels[name]
+
+    def _loaded(self, name: str, blob: int) -> Kernel:
+        code = bytes(self.file.blob(blob))
+        try:
+            return Kernel(name, code, load_object(name, code))
+        except KernelError as e:
+            e.add_note(f"in {self.file.path}")
+            raise
+
+    def kernels(self) -> dict[str, Kernel]:
+        return dict(self._kernels)
+
+    def constant(self, value: Array, call: KernelCall | None, argument: int) -> Array:
+        with sound(self.file.path):
+            number, layout = self._numbers[id(value)], "" if call is None else call.packs[argument]
+            key = (number, layout)
+            if key not in self._arrays:
+                entry = self._packed[key] if layout else self.header["constants"][number]
+                self._arrays[key] = aligned(self._array(entry))
+            return self._arrays[key]
+
+    def constant_bytes(self) -> int:
+        return sum(array.nbytes for array in self._arrays.values())
+
+    # What decoding asks for.
+
+    def _array(self, entry: Json, *, check: bool = True) -> Array:
+        return self.file.array(entry["blob"], entry["dtype"], entry["shape"], check=check)
+
+    def const(self, number: int) -> Const:
+        """A constant in its own layout; it is checked when a kernel reads it."""
+        if number not in self._consts:
+            entry = self.header["constants"][number]
+            const = Const(self._array(entry, check=False))
+            self._consts[number] = const
+            self._numbers[id(const.value)] = number
+        return self._consts[number]
+
+    def function(self, entry: Json) -> Function:
+        """A function without branches."""
+        table = [self.const(i).value for i in entry["constants"]]
+        return parse_function(entry["text"], table)
+
+    def check(self, numbers: Iterable[int] | None = None) -> None:
+        """Constants in their own layout, all or some, are what was saved."""
+        entries = self.header["constants"]
+        for number in range(len(entries)) if numbers is None else numbers:
+            self.file.blob(entries[number]["blob"])
+
+    def _call(self, b: Binding, facts: Json) -> KernelCall:
+        """A kernel call; its constants are the file's, whatever the text says of them."""
+        b = replace(b, origin=tuple(facts["origin"]))
+        workload, args = workload_of(b)
+        held = {int(i): self.const(number) for i, number in facts["constants"].items()}
+        args = tuple(held.get(i, a) for i, a in enumerate(args))
+        made = Implementation(facts["template"], facts["schedule"])
+        packs = {int(i): layout for i, layout in facts["packs"].items()}
+        pitched = frozenset(facts.get("pitched", ()))  # older files have none, and copies
+        why, kernel = facts["why"], facts["kernel"]
+        return KernelCall(b, workload, args, made, why, kernel, packs, pitched)
+
+    def segment(self, number: int) -> Segment:
+        """A segment, one object for all who run it."""
+        if number not in self._segments:
+            entry = self.header["segments"][number]
+            fn = self.function(entry)
+            bindings = [b for b in fn.body if b.op not in VIEWS and b.op is not from_dims]
+            pairs = zip(bindings, entry["calls"], strict=True)
+            segment = Segment(fn, tuple(self._call(b, facts) for b, facts in pairs))
+            self._segments[number] = segment
+            self._plans[segment] = entry["plan"]
+        return self._segments[number]
+
+
+def _clone(facts: Json) -> Clone:
+    bucket = {name: (lo, hi) for name, (lo, hi) in facts["bucket"].items()}
+    return Clone(bucket, facts["policy"], facts["opt"], facts["weight"], facts["label"])
+
+
+class _Decoder:
+    """One routine from plain data: the inverse of `save._Encoder`."""
+
+    def __init__(self, stored: Stored, entry: Json) -> None:
+        self.stored, self.entry = stored, entry
+        self.symbols = _symbols(entry["symbols"])
+        self.vars = [
+            Var(str(i), parse_type(text, self.symbols)) for i, text in enumerate(entry["types"])
+        ]
+
+    def routine(self) -> Routine:
+        entry = self.entry
+        inputs = tuple(self.vars[i] for i in entry["inputs"])
+        narrow = {**self.symbols, **_symbols(entry["bounds"])}
+        params = tuple(
+            Var(name, v.type.substitute(narrow))
+            for name, v in zip(entry["names"], inputs, strict=True)
+        )
+        code = self.code(entry["code"])
+        fn = Function(entry["name"], inputs, (), code.results)
+        told = entry.get("arrangement", str(USUAL))  # older files do not tell
+        return Routine(entry["name"], params, fn, code, entry["executor"], Arrangement.parse(told))
+
+    def atom(self, number: int | Json) -> Atom:
+        if isinstance(number, int):
+            return self.vars[number]
+        self.stored.check([number["constant"]])
+        return self.stored.const(number["constant"])
+
+    def outs(self, numbers: Sequence[int]) -> tuple[Var, ...]:
+        return tuple(self.vars[i] for i in numbers)
+
+    def code(self, entry: Json) -> Code:
+        steps = (getattr(self, f"_{step['do']}")(step) for step in entry["steps"])
+        return Code(tuple(steps), tuple(self.atom(r) for r in entry["results"]))
+
+    def _leaf(self, entry: Json) -> Code:
+        with sound(self.stored.file.path):
+            return self.code(entry)
+
+    def bound(self, step: Json) -> Binding:
+        """One op, on the routine's variables."""
+        self.stored.check(step["constants"])
+        fn = self.stored.function(step)
+        (b,) = fn.body
+        env = dict(zip(fn.params, self.outs(step["args"]), strict=True))
+        args = tuple(env[a] if isinstance(a, Var) else a for a in b.args)
+        return Binding(self.outs(step["outs"]), b.op, args, b.attrs, tuple(step["origin"]))
+
+    # Instructions, by what the step says it does.
+
+    def _run(self, step: Json) -> Instruction:
+        segment = self.stored.segment(step["segment"])
+        args, outs = self.outs(step["args"]), self.outs(step["outs"])
+        _agree(segment.fn.params, args)
+        _agree(segment.fn.results, outs)
+        return RunSegment(segment, args, outs)
+
+    def _compute(self, step: Json) -> Instruction:
+        return Compute(self.bound(step), step["brings_sizes"])
+
+    def _read_sizes(self, step: Json) -> Instruction:
+        symbols = tuple(Symbol(name) for name in step["symbols"])
+        return ReadSizes(self.atom(step["atom"]), symbols, step["op"])
+
+    def _call(self, step: Json) -> Instruction:
+        outs, args = self.outs(step["outs"]), tuple(self.atom(a) for a in step["args"])
+        attrs = {"callee": step["callee"], "types": tuple(o.type for o in outs)}
+        return Call(Binding(outs, CALL, args, attrs))
+
+    def _decide(self, step: Json) -> Instruction:
+        symbols, nodes = tuple(step["symbols"]), array("q", step["nodes"])
+        leaves = Leaves(step["leaves"], self._leaf)
+        outs = self.outs(step["outs"])
+        return Decide(symbols, nodes, leaves, outs, step["brings_sizes"])
+
+    def _branch(self, step: Json) -> Instruction:
+        blocks = self.code(step["then"]), self.code(step["orelse"])
+        outs = self.outs(step["outs"])
+        return Branch(self.atom(step["condition"]), *blocks, outs, step["brings_sizes"])
+
+    def _loop(self, step: Json) -> Instruction:
+        ends = self.atom(step["trips"]), self.atom(step["proceed"])
+        args = tuple(self.atom(a) for a in step["args"])
+        params, body = self.outs(step["params"]), self.code(step["body"])
+        (rounds,) = parse_type(step["rounds"], self.symbols).shape
+        outs = self.outs(step["outs"])
+        return Loop(*ends, args, params, body, rounds, outs, step["brings_sizes"])
+
+    def _refuse(self, step: Json) -> Instruction:
+        return Refuse(self.bound(step))
+
+
+def _agree(mine: Sequence[Atom], theirs: Sequence[Atom]) -> None:
+    """Kernels believe what types say of memory: those of a segment are those around it."""
+    types, around = ([str(a.type) for a in atoms] for atoms in (mine, theirs))
+    if types != around:
+        raise ValueError(f"a segment of {types} stands among {around}")
+
+
+def _symbols(bounds: Json) -> dict[str, Symbol]:
+    return {
+        name: Symbol(name, index(lo), None if hi is None else index(hi))
+        for name, (lo, hi) in bounds.items()
+    }

@@ -1,0 +1,148 @@
+"""The arrangement of a clone: what is expected to be the best, once its kernels were measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeAlias
+
+from bucketize.ir import Function
+from bucketize.kernel.workload import Workload
+from bucketize.log.cell import shape_text
+from bucketize.lower.alternative import Alternatives
+from bucketize.lower.arrangement import USUAL, Arrangement
+from bucketize.lower.cost import Predicted, Seconds, Weighted, is_known
+from bucketize.lower.pipeline import simplified
+from bucketize.machine.target import Target
+from bucketize.program.configuration import Strategy
+from bucketize.program.decide import decide
+from bucketize.text import show
+from bucketize.transform.simplify import simplify
+from bucketize.tune.database import Knowledge
+from bucketize.tune.samples import CLOCK
+from bucketize.tune.sizes import WHOLE
+from bucketize.tune.task import Point, Spaces, Subject, Task, tasks_in
+from bucketize.types import Sizes, evaluate
+
+WORTH = 0.02  # of the latency: less is not worth a race
+
+
+Known: TypeAlias = dict[Function | str, tuple[Alternatives, Predicted]]
+"""By the function, and by its text: modules of one model have the same."""
+
+
+@dataclass(frozen=True, eq=False)
+class Arranging:
+    """The choice among the arrangements of a clone."""
+
+    subject: Subject
+    target: Target
+    knowledge: Knowledge
+    known: Known
+    """What other clones of the same function have looked for is not looked for again."""
+    measure: Callable[[Sequence[tuple[Task, Point]]], None]
+    """Has each task's default timed at a point; what came of it is in `knowledge`."""
+
+    def run(self) -> Arrangement:
+        """What should be better by the model, and is by what its kernels take; else the usual.
+
+        By the model alone: what is measured of one arrangement says little beside what is expected
+        of another.
+        """
+        hopeful = self.better(self.predicted)
+        if not hopeful or not self.is_alike:
+            return USUAL
+        self.measure(self.unknown(hopeful))
+        return next((a for a in self.better(self.seconds) if a in hopeful), USUAL)
+
+    def better(self, seconds: Seconds) -> list[Arrangement]:
+        """What is worth the trouble by these costs, the best first."""
+        found = self.alternatives.priced(self.sizes, seconds)
+        return [a.arrangement for a in found if a.price < 1 - WORTH]
+
+    def unknown(self, hopeful: Sequence[Arrangement]) -> list[tuple[Task, Point]]:
+        """The kernels that tell arrangements from the usual one, where they were not measured."""
+        usual, found = self.tasks(USUAL), dict[str, Task]()
+        for arrangement in hopeful:
+            ours = self.tasks(arrangement)
+            found |= {h: (ours | usual)[h] for h in ours.keys() ^ usual.keys()}
+        return [
+            (task, point)
+            for task in found.values()
+            for point in task.points
+            if point.shape not in self.knowledge.made(task, task.default.key)
+        ]
+
+    @cached_property
+    def looked_for(self) -> tuple[Alternatives, Predicted]:
+        """Found at the sizes of the first clone of the function that asks, and what is expected."""
+        function = self.function
+        if function not in self.known:
+            text = show(simplify(function))
+            if text not in self.known:
+                expected = Predicted.of(function, self.target, self.subject.program.threads)
+                self.known[text] = Alternatives(function, [self.sizes], expected), expected
+            self.known[function] = self.known[text]
+        return self.known[function]
+
+    @property
+    def alternatives(self) -> Alternatives:
+        """The arrangements of the function that may be best."""
+        return self.looked_for[0]
+
+    @property
+    def predicted(self) -> Predicted:
+        """What is expected of what was not measured."""
+        return self.looked_for[1]
+
+    @cached_property
+    def function(self) -> Function:
+        """What is arranged: a clone whose shapes are its own, or what clones have in common."""
+        module, name = self.subject.module, self.subject.function
+        clone = module.clones.get(name, WHOLE)
+        if clone.origin is None or clone.policy != "exact":
+            return module.functions[name]
+        return clone.origin
+
+    @cached_property
+    def sizes(self) -> Weighted:
+        """Where the clone is judged, those of its symbols that have one size included."""
+        bucket = self.subject.module.clones.get(self.subject.function, WHOLE).bucket
+        pinned = {n: lo for n, (lo, hi) in bucket.items() if hi == lo + 1}
+        return [({**pinned, **sizes}, weight) for sizes, weight in self.subject.judged]
+
+    @property
+    def is_alike(self) -> bool:
+        """Whether the clone has the function's ops in the same places: bounds may fold some."""
+        mine = simplified(self.subject.module.functions[self.subject.function])
+        return [b.op for b in mine.body] == [b.op for b in self.alternatives.simple.body]
+
+    def seconds(self, workload: Workload, sizes: Sizes) -> float:
+        """What a workload takes: the least that was measured, or else what is expected."""
+        if not is_known(workload, sizes):
+            return 0.0
+        shapes = (p.type.shape for p in workload.body.params)
+        shape = shape_text(tuple(evaluate(d, sizes) for d in s) for s in shapes)
+        rows = (made.get(shape) for made in self.knowledge.trials[workload.hash].values())
+        known = [
+            max(row.latency_median_s - CLOCK.get(row.host_cpu, 0.0), row.latency_median_s / 2)
+            for row in rows
+            if row and row.latency_median_s
+        ]
+        return min(known) if known else self.predicted(workload, sizes)
+
+    def tasks(self, arrangement: Arrangement) -> dict[str, Task]:
+        """The workloads of the clone in an arrangement, by their hash."""
+        subject = self.subject
+        program = decide(
+            subject.module,
+            lambda _: Strategy(arrangement=arrangement),
+            target=self.target,
+            threads=subject.program.threads,
+            executor="auto",
+        )
+        routine = program.decide(subject.function)
+        clone = subject.module.clones.get(subject.function, WHOLE)
+        found = tasks_in(routine, clone, subject.clone, subject.judged, Spaces(self.target))
+        return {task.workload.hash: task for task in found}

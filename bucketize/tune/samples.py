@@ -1,0 +1,110 @@
+"""Recorded trials as products: what logs tell of kernels that a model of products knows."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+
+from bucketize.kernel.emit.vector import FLOAT_BYTES
+from bucketize.kernel.product import Product
+from bucketize.kernel.template import Schedule
+from bucketize.log.cell import parse_shapes
+from bucketize.log.log import rows
+from bucketize.log.trial import KERNEL, Trial
+
+TEMPLATES = ("matmul", "conv2d")
+CLOCK = {"emeraldrapids": 0.85e-6, "znver5": 0.42e-6}
+"""By processor, the seconds of a trial that are not the kernel's: two looks at the clock, and a
+call from Python. A kernel that does nothing seems to take so long."""
+
+DEFAULTS = 2  # of a product: that of its own size and that of all
+
+
+@dataclass
+class Record:
+    """A product on a processor, and what it took under some schedules."""
+
+    host: str
+    label: str
+    product: Product
+    lanes: int = 1
+    """Of the vectors that the widths of panels are multiples of."""
+    schedules: list[Schedule] = field(default_factory=list)
+    logs: list[float] = field(default_factory=list)
+    """Logarithms of latency by the default's of the same rounds."""
+    baselines: list[float] = field(default_factory=list)
+    """Seconds of the default."""
+
+
+def records(trials: Iterable[Trial]) -> list[Record]:
+    """The products among some trials; of what was measured again the last counts."""
+    latest = {
+        (t.host_cpu, t.workload, t.template, t.shape, t.graph_bytes, t.baseline, t.schedule_hash): t
+        for t in trials
+        if t.level == KERNEL and t.threads == 1
+    }
+    found: dict[tuple[object, ...], Record] = {}
+    lanes: dict[str, int] = {}
+    for key, t in latest.items():
+        if t.latency_median_s and t.baseline_s and is_product(t):
+            if key[:6] not in found:
+                label = f"{t.op} {t.shape}"
+                found[key[:6]] = Record(t.host_cpu, label, product_of(t))
+            record = found[key[:6]]
+            record.schedules.append(json.loads(t.schedule))
+            record.logs.append(math.log(t.latency_median_s / t.baseline_s))
+            record.baselines.append(t.baseline_s)
+            lanes[t.host_cpu] = math.gcd(lanes.get(t.host_cpu, 0), int(record.schedules[-1]["nr"]))
+    return [replace(record, lanes=lanes[record.host]) for record in found.values()]
+
+
+def is_product(trial: Trial) -> bool:
+    """Whether a trial tells which product it computed."""
+    return trial.template in TEMPLATES and bool(trial.flops)
+
+
+def product_of(trial: Trial) -> Product:
+    """The product that a trial computed, from its shapes and its work."""
+    a, b, *_ = parse_shapes(trial.shape)
+    packed = "copy" not in json.loads(trial.schedule)
+    cold = int(trial.graph_bytes or 0)
+    if trial.template == "matmul":
+        depth, columns = b[-2:]
+        whole = round((trial.flops or 0) / (2 * depth * columns))
+        rows = whole if len(b) == 2 else a[-2]
+        return Product(
+            (rows,), columns, depth, (whole // rows,), packed, a_step=depth * FLOAT_BYTES,
+            cold_bytes=cold,
+        )  # fmt: skip
+    out, inner, height, width = b
+    groups, depth = a[-1] // inner, inner * height * width
+    rows = round((trial.flops or 0) / (2 * depth * out))
+    stride = round(math.sqrt(a[0] * a[1] * a[2] / rows))
+    image = (height, width) != (1, 1) or stride > 1
+    return Product(
+        (rows,),
+        out // groups,
+        depth,
+        (groups,),
+        packed,
+        image,
+        a_step=a[-1] * stride * FLOAT_BYTES,
+        a_share=min(stride**2 / (height * width), 1.0),
+        cold_bytes=cold,
+    )
+
+
+@cache
+def reference() -> tuple[Record, ...]:
+    """The products of the logs that come with the project, of any processor.
+
+    Without those whose defaults alone were timed, beside other templates.
+    """
+    logs = sorted(Path(str(found)) for found in files("tuning_logs").iterdir())
+    made = (r for log in logs if log.suffix == ".csv" for r in records(rows(log)))
+    return tuple(r for r in made if len(r.schedules) > DEFAULTS)

@@ -1,0 +1,145 @@
+"""Where schedules are judged: the sizes of each bucket at which kernels are timed."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TypeAlias
+
+from bucketize.errors import ShapeError, TuneError, TypeRelError, unknown_name
+from bucketize.ir import Clone, specialise
+from bucketize.lower.cost import Weighted
+from bucketize.program.instruction import KernelCall, RunSegment, instructions
+from bucketize.program.program import Routine
+from bucketize.types import Interval, Sizes, Symbol
+
+Traffic: TypeAlias = Sequence[Sizes | tuple[Sizes, float]]  # of weight 1 where none is given
+
+CHOICES = ("middle", "bounds")
+WHOLE = Clone({})  # what a function is that is no clone: one for all sizes
+OPEN_TOP = 32  # an unbounded bucket is judged as if it ended at this, or at twice its begin
+
+
+def judged_at(
+    leaves: Sequence[tuple[Routine, Clone]], sizes: str | Traffic
+) -> Mapping[str, Weighted]:
+    """By the name of each routine the sizes where it is judged, once each.
+
+    Raises:
+        TuneError: no bucket holds any of the sizes, they lack a symbol, or are of a clone that is
+            not legal.
+
+    """
+    judged: Mapping[str, Weighted]
+    if isinstance(sizes, str):
+        buckets = [clone.bucket for _, clone in leaves if clone is not WHOLE]
+        judged = {r.name: _representatives(r, clone, sizes, buckets) for r, clone in leaves}
+    else:
+        judged = _shared_out(leaves, sizes)
+    return {routine.name: _once_each(routine, judged[routine.name]) for routine, _ in leaves}
+
+
+def calls_of(routine: Routine) -> Iterator[KernelCall]:
+    """The kernels of a routine: just those that `compile` would run."""
+    for i in instructions(routine.code):
+        if isinstance(i, RunSegment):
+            yield from i.segment.calls
+
+
+def _representatives(
+    routine: Routine, clone: Clone, choice: str, buckets: Sequence[Mapping[str, Interval]]
+) -> Weighted:
+    """The sizes of a clone; those of a fallback are in none of the buckets, and may be none."""
+    if choice not in CHOICES:
+        raise unknown_name("choice of sizes", choice, CHOICES)
+    symbols, others = _symbols(routine), buckets if clone is WHOLE else ()
+    low = {s.name: _low(s) for s in symbols}
+    top = {s.name: _top(s, (b[s.name][1] for b in others if s.name in b)) for s in symbols}
+    middle = {s.name: _middle(s) for s in symbols} | dict(clone.opt or {})
+    asked = (low, middle, top) if choice == "bounds" else (middle, top)
+    legal = (
+        (sizes, 1.0)
+        for sizes in asked
+        if not any(_is_in(b, sizes) for b in others) and _is_legal(routine, sizes)
+    )
+    return list(itertools.islice(legal, None if choice == "bounds" else 1))
+
+
+def _is_in(bucket: Mapping[str, Interval], sizes: Sizes) -> bool:
+    """Whether a bucket holds sizes; one of other symbols does not."""
+    return all(
+        n in sizes and lo <= sizes[n] and (hi is None or sizes[n] < hi)
+        for n, (lo, hi) in bucket.items()
+    )
+
+
+def _once_each(routine: Routine, judged: Weighted) -> Weighted:
+    """Sizes that are the same to a routine as one, of their weights together."""
+    names = [s.name for s in _symbols(routine)]
+    found: dict[tuple[int, ...], tuple[Sizes, float]] = {}
+    for sizes, weight in judged:
+        key = tuple(sizes[name] for name in names)
+        first, so_far = found.get(key, (sizes, 0.0))
+        found[key] = first, so_far + weight
+    return list(found.values())
+
+
+def _is_legal(routine: Routine, sizes: Sizes) -> bool:
+    """Whether every workload has a result at these sizes, as far as they tell its shapes."""
+    bodies = {call.workload.hash: call.workload.body for call in calls_of(routine)}
+    try:
+        for body in bodies.values():
+            specialise(body, sizes)
+    except (TypeRelError, ShapeError):
+        return False
+    return True
+
+
+def _symbols(routine: Routine) -> list[Symbol]:
+    """Of its inputs, with the bounds of its bucket."""
+    return list({s.name: s for p in routine.params for s in p.type.symbols()}.values())
+
+
+def _low(symbol: Symbol) -> int:
+    return max(symbol.lo, 1)  # nothing is to be timed at 0
+
+
+def _top(symbol: Symbol, ends: Iterable[int | None] = ()) -> int:
+    """Its bound; where it has none, a size beyond the ends of buckets."""
+    beyond = max((end or 0 for end in ends), default=0)
+    return max(2 * symbol.lo, 2 * beyond, OPEN_TOP) if symbol.hi is None else symbol.hi
+
+
+def _middle(symbol: Symbol) -> int:
+    return round(math.sqrt(_low(symbol) * _top(symbol)))
+
+
+def _shared_out(
+    leaves: Sequence[tuple[Routine, Clone]], traffic: Traffic
+) -> Mapping[str, Weighted]:
+    """Each of the sizes given to the first clone that serves it; the fallback takes the rest."""
+    given: dict[str, list[tuple[Sizes, float]]] = {routine.name: [] for routine, _ in leaves}
+    in_order = sorted(leaves, key=lambda leaf: leaf[1] is WHOLE)
+    for entry in traffic:
+        sizes, weight = entry if isinstance(entry, tuple) else (entry, 1.0)
+        if not 0 < weight < math.inf:
+            raise TuneError(f"the weight of {sizes} is {weight}, expected a number above 0")
+        server = next((r for r, clone in in_order if _serves(r, clone, sizes)), None)
+        if server is not None and server.refusal:
+            raise TuneError(f"the model is not legal at {dict(sizes)}: {server.refusal}")
+        if server is not None:
+            given[server.name].append((sizes, weight))
+    if not any(given.values()):
+        raise TuneError(f"no bucket of {', '.join(given)} holds any of the sizes {list(traffic)}")
+    return given
+
+
+def _serves(routine: Routine, clone: Clone, sizes: Sizes) -> bool:
+    ranges = {s.name: (s.lo, s.hi) for s in _symbols(routine)}
+    for name, (lo, hi) in clone.bucket.items():
+        ranges[name] = lo, None if hi is None else hi - 1
+    lacking = sorted(ranges.keys() - sizes.keys())
+    if lacking:
+        raise TuneError(f"the sizes {dict(sizes)} lack {', '.join(lacking)} of {routine.name}")
+    return all(lo <= sizes[n] and (hi is None or sizes[n] <= hi) for n, (lo, hi) in ranges.items())
