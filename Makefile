@@ -10,8 +10,8 @@ BENCH  ?= --tune 60 -d log
 TARGET ?= $(BUCKETIZE_TARGET)
 
 # What `make check` tries: the laws, then the way of a model, of a call and of a log.
-CHECK  := layers types text ir op_laws semantics dispatch dispatchers decision bounds transforms verify \
-          onnx plan runtime course rounds save log search choice confirm
+CHECK  := layers types text ir op_laws semantics dispatch dispatchers decision_table bounds transforms verify \
+          onnx plan runtime capture rounds save log search verdict confirm
 
 export BUCKETIZE_TARGET := $(TARGET)
 
@@ -29,7 +29,7 @@ test: lint ## everything that CI runs: lint, types, tests, size table (TARGET=av
 	@$(BIN)/pytest -q -n $(JOBS) --dist worksteal --durations 25
 
 check: lint ## two minutes: lint, types, and the tests of what others rest on
-	@$(BIN)/pytest -q -n $(JOBS) --dist worksteal $(CHECK:%=tests/test_%.py)
+	@$(BIN)/pytest -q -n $(JOBS) --dist worksteal $(foreach name,$(CHECK),$(wildcard tests/test_$(name).py tests/*/test_$(name).py))
 
 fuzz: $(READY) ## thousands of random graphs, compiled in every way, beside references; mutated models
 	@$(BIN)/pytest -q -n $(JOBS) --dist worksteal --graphs 5000 tests/test_fuzz.py tests/test_fuzz_onnx.py tests/test_mutants.py

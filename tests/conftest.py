@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,6 +18,9 @@ HERE = Path(__file__).parent
 # Set before bucketize is imported. Shared by xdist's workers and kept between runs: kernels are
 # named by content, so an old one is never a wrong one. The user's own cache is left alone.
 os.environ["BUCKETIZE_CACHE"] = str(HERE.parent / "build" / "test-cache")
+
+# Tests lend each other their cases, whatever folder they are in.
+sys.path.extend(str(path) for path in sorted(HERE.iterdir()) if path.is_dir())
 
 # Tests interrupt what they start. A shell that runs them in the background has that ignored.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -30,22 +30,22 @@ from rich.table import Table
 
 DISPATCH = ("dispatch", "verify", "transforms", "text")
 CUT = ("plan", "bounds", "transforms", "save", "runtime")
-TESTS = {  # module: the tests that ought to catch its mutants, tests/test_<name>.py
+TESTS = {  # module: the tests that ought to catch its mutants, test_<name>.py in a folder of tests/
     "bucketize/types/dim.py": ("types",),
     "bucketize/types/relation.py": ("types", "plan"),
     "bucketize/dispatch/bucket.py": ("dispatch",),
     "bucketize/dispatch/profile.py": ("dispatch",),
-    "bucketize/program/decision_table.py": ("decision", "dispatch"),
-    "bucketize/ir/tree.py": ("decision", "dispatch"),
+    "bucketize/program/decision_table.py": ("decision_table", "dispatch"),
+    "bucketize/ir/tree.py": ("decision_table", "dispatch"),
     "bucketize/dispatch/pad.py": DISPATCH,
     "bucketize/dispatch/tree.py": DISPATCH,
     "bucketize/lower/fuse.py": ("transforms",),
     "bucketize/lower/layout.py": ("transforms",),
     "bucketize/program/cut.py": CUT,
     "bucketize/link/planner.py": CUT,
-    "bucketize/log/verdict.py": ("choice", "analysis"),
+    "bucketize/log/verdict.py": ("verdict", "analysis"),
     "bucketize/tune/confirm.py": ("confirm",),
-    "bucketize/log/confidence.py": ("choice",),
+    "bucketize/log/confidence.py": ("verdict",),
     "bucketize/log/log.py": ("log",),
     "bucketize/log/trial.py": ("log",),
 }
@@ -104,11 +104,16 @@ def explained() -> dict[Change, str]:
     }
 
 
+def _file(name: str) -> str:
+    (path,) = Path("tests").glob(f"*/test_{name}.py")
+    return str(path)
+
+
 def _configure(modules: Iterable[str]) -> None:
     files = sorted({name for module in modules for name in TESTS[module]})
     settings = config()
     settings.only_mutate = list(modules)
-    settings.pytest_add_cli_args_test_selection = [f"tests/test_{name}.py" for name in files]
+    settings.pytest_add_cli_args_test_selection = [_file(name) for name in files]
 
 
 def _keep_fast_tests() -> None:
@@ -116,7 +121,7 @@ def _keep_fast_tests() -> None:
     seconds, tests = state().duration_by_test, state().tests_by_mangled_function_name
     for function, names in tests.items():
         module = "/".join(function.split(".")[:-1]) + ".py"
-        files = tuple(f"tests/test_{name}.py::" for name in TESTS.get(module, ()))
+        files = tuple(f"{_file(name)}::" for name in TESTS.get(module, ()))
         kept = [n for n in names if n.startswith(files) and seconds[n] < SLOW_S]
         tests[function] = sorted(kept, key=lambda n: (seconds[n], n))  # type: ignore[assignment]
 

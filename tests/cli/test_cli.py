@@ -225,7 +225,7 @@ def test_an_interrupt_ends_with_130(run: Run, monkeypatch: pytest.MonkeyPatch) -
 
 def test_an_interrupt_while_it_loads_leaves_no_traceback(tmp_path: Path) -> None:
     (tmp_path / "click.py").write_text("raise KeyboardInterrupt")
-    path = os.pathsep.join([str(tmp_path), str(Path(__file__).parent.parent)])
+    path = os.pathsep.join([str(tmp_path), str(Path(__file__).parents[2])])
     done = subprocess.run(
         [sys.executable, "-m", "bucketize", "zoo"],
         env={**os.environ, "PYTHONPATH": path},
@@ -638,7 +638,7 @@ def test_running_a_saved_program_pays_for_no_compiler(program: str, tmp_path: Pa
         text=True,
         check=True,
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)},
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
     )
     assert done.stdout.splitlines()[-1] == "[]"
 
@@ -733,7 +733,7 @@ def test_who_interrupts_tuning_is_told_what_is_kept(net: str, tmp_path: Path) ->
         stderr=subprocess.PIPE,
         text=True,
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)},
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
         start_new_session=True,
     )
     while not log.exists() or log.read_bytes().count(b"\n") < 3:

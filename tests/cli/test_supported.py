@@ -17,7 +17,7 @@ from bucketize.onnx.load import OPSETS
 from bucketize.onnx.node import CONVERTERS
 from bucketize.types.number import kind_of
 
-PAGE = Path(__file__).parent.parent / "docs" / "supported.md"
+PAGE = Path(__file__).parents[2] / "docs" / "supported.md"
 MARKED = re.compile(r"(?<=<!-- from the code -->\n).*(?=<!-- end -->)", re.DOTALL)
 
 

@@ -13,6 +13,7 @@ import onnx.parser
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from verify import verify
 
 import bucketize
 from bucketize.interpret import run_function
@@ -36,7 +37,6 @@ from bucketize.program.configuration import Strategy
 from bucketize.transform.simplify import simplify
 from bucketize.tune.api import tune
 from bucketize.types import Sizes, Symbol, tensor
-from tests.verify import verify
 
 DICE = np.random.default_rng(0)
 POINTS = [({"N": 1}, 1.0), ({"N": 4}, 3.0)]

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from choosing import chosen
 
 from bucketize.compiler import logged
 from bucketize.errors import BucketizeWarning, LogError
@@ -37,7 +38,6 @@ from bucketize.tune.api import tune
 from bucketize.tune.confirm import ROUNDS
 from bucketize.tune.task import Subject, Task, subjects_of, tasks_of
 from bucketize.types import Symbol, tensor
-from tests.choosing import chosen
 
 TRIALS = 3  # the default and two others
 NOISE = tuple(1 + 0.01 * i for i in (-3, 2, -1, 3, 1, -2, 0) * 3)

@@ -32,7 +32,7 @@ from bucketize.log.verdict import best_choice
 
 __all__ = ["held", "log"]  # fixtures
 
-GRID = Path(__file__).parent.parent / "tuning_logs" / "emeraldrapids-attention.csv"
+GRID = Path(__file__).parents[2] / "tuning_logs" / "emeraldrapids-attention.csv"
 Run = Callable[..., Result]
 FIRST, SECOND, THIRD = (f"2026-01-0{day}T00:00:00+00:00" for day in (1, 2, 3))
 

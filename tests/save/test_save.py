@@ -219,7 +219,7 @@ def test_loading_needs_neither_compiler_nor_cache_nor_a_writable_disk(
         text=True,
         check=True,
         env=environment,
-        cwd=Path(__file__).parent.parent,
+        cwd=Path(__file__).parents[2],
     )
     assert done.stdout.strip() == "[]"
     same([np.load(tmp_path / "y.npy")], exe.run(np.ones((3, 784), np.float32)))

@@ -28,7 +28,7 @@ from bucketize.machine.target import (
     target_of,
 )
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 FEATURES = llvm.get_host_cpu_features()
 HAS = [name for name in VECTORS if FEATURES.get(name)]
 NARROWER = HAS[HAS.index(processor().vectors) + 1 :] if HAS else []
@@ -148,7 +148,7 @@ import numpy as np
 import bucketize
 from bucketize import zoo
 from bucketize.machine.target import host
-sys.path.insert(0, "tests")
+sys.path[:0] = ["tests", "tests/kernel"]
 import test_kernel_build
 space = {"__name__": "k"}
 exec(test_kernel_build.source(1), space)

@@ -406,7 +406,7 @@ def test_a_trade_off_is_measured_from_python(tmp_path: Path) -> None:
     assert trade.loc["none", "worst_slowdown"] >= trade.loc["none", "mean_slowdown"] > 0
 
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 EXAMPLE = re.compile(r"```python\n(.*?)```(?:\n\n```\n(.*?)```)?", re.DOTALL)
 MEASURED = "dispatcher  clones"  # what another machine prints otherwise
 

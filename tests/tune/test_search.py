@@ -25,7 +25,7 @@ from bucketize.tune.search import STRATEGIES, Proposal, Search, Space, schedules
 from bucketize.tune.surrogate import Neighbour
 from bucketize.types import tensor
 
-LOGS = Path(__file__).parent.parent / "tuning_logs"
+LOGS = Path(__file__).parents[2] / "tuning_logs"
 
 KNOBS = {"mr": (1, 2, 4, 6, 8), "nv": (1, 2, 3, 4), "order": ("mn", "nm"), "unroll": (1, 2, 4)}
 DEFAULT = {"mr": 4, "nv": 2, "order": "mn", "unroll": 1}

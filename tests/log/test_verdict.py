@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from choosing import chosen
 from hypothesis import given
 from hypothesis import strategies as st
 from test_log import trial
@@ -30,7 +31,6 @@ from bucketize.program.configuration import Strategy
 from bucketize.program.instruction import AGREED, DEFAULT, LOGGED
 from bucketize.tune.task import Task, tasks_of
 from bucketize.types import Symbol, tensor
-from tests.choosing import chosen
 
 Bounds = tuple[float, float]
 MADE = {"w": "gemm mr=2"}

@@ -337,7 +337,7 @@ def start(log: Path, trials: int = 99) -> subprocess.Popen[str]:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        cwd=Path(__file__).parent,
+        cwd=Path(__file__).parents[1],
     )
 
 

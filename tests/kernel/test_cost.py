@@ -8,6 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from agreement import agree
+from test_kernel_bytes import SIGNS, H, N, W, by_filters, by_known
+from test_kernel_loops import CASES as LOOPS
+from test_kernel_loops import workload_of
+from test_vector_templates import CASES as VECTORS
+from test_vector_templates import legal
 
 import bucketize
 from bucketize import ops
@@ -26,11 +31,6 @@ from bucketize.kernel.workload import Workload
 from bucketize.machine.target import host
 from bucketize.types import ANY, Symbol, bounds, evaluate, tensor
 from dispatchers import log_dispatcher
-from tests.test_kernel_bytes import SIGNS, H, N, W, by_filters, by_known
-from tests.test_kernel_loops import CASES as LOOPS
-from tests.test_kernel_loops import workload_of
-from tests.test_vector_templates import CASES as VECTORS
-from tests.test_vector_templates import legal
 
 TARGET = replace(host(), name="emeraldrapids", lanes=16, registers=32)
 SIZE = 192  # of every symbol: fills panels of any width, so that none is cut before it grows

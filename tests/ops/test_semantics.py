@@ -15,7 +15,7 @@ from onnx_model import parse
 import bucketize
 from bucketize.interpret import evaluate_module
 
-PAGE = Path(__file__).parent.parent / "docs" / "semantics.md"
+PAGE = Path(__file__).parents[2] / "docs" / "semantics.md"
 DTYPES = {"float32": "float", "int64": "int64", "bool": "bool"}
 NAMES = {"nan": np.nan, "inf": np.inf}
 
