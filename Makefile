@@ -15,7 +15,7 @@ CHECK  := layers types text ir op_laws semantics dispatch dispatchers decision_t
 
 export BUCKETIZE_TARGET := $(TARGET)
 
-.PHONY: help demo test check fuzz mutate lint format bench clean
+.PHONY: help demo test check fuzz dist mutate lint format bench clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -33,6 +33,13 @@ check: lint ## two minutes: lint, types, and the tests of what others rest on
 
 fuzz: $(READY) ## thousands of random graphs, compiled in every way, beside references; mutated models
 	@$(BIN)/pytest -q -n $(JOBS) --dist worksteal --graphs 5000 tests/test_fuzz.py tests/test_fuzz_onnx.py tests/test_mutants.py
+
+dist: $(READY) ## a wheel, installed into an empty environment: README's first lines run there, outside of the tree
+	@rm -rf build/dist && $(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir build/dist .
+	@$(PYTHON) -m venv build/dist/venv
+	@build/dist/venv/bin/python -m pip install --quiet --no-compile --disable-pip-version-check build/dist/*.whl
+	@awk '/^```python/ {on = 1; next} /^```/ {if (on) exit} on' README.md > build/dist/readme.py
+	@cd build/dist && venv/bin/python readme.py && venv/bin/bucketize run zoo:mlp -d log --at N=3 && venv/bin/bucketize --version
 
 mutate: $(VENV)/.mutate ## seed faults into the core: do tests notice? (SAMPLE=0 for all, ONLY=dispatch/pad)
 	@$(BIN)/python -P tests/mutate.py --sample $(SAMPLE) --seed $(SEED) --only '$(ONLY)'

@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 LAYERS = [
     ["errors"],
-    ["timing", "compare", "lock", "owner", "table", "html"],
+    ["timing", "compare", "lock", "owner", "table", "html", "release"],
     ["progress"],
     ["busy"],
     ["types"],

@@ -11,6 +11,7 @@ from importlib.metadata import version
 from llvmlite import binding
 
 from bucketize.machine.target import host
+from bucketize.release import release
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ HOST = ("target_triple", "target_features", "host_cpu", "host_cores")
 def here() -> Environment:
     """The environment of this process."""
     return Environment(
-        bucketize_version=version("bucketize"),
+        bucketize_version=release(),
         python_version=platform.python_version(),
         numpy_version=version("numpy"),
         numba_version=version("numba"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
-from importlib.metadata import version
 from operator import index
 from typing import Any, TypeAlias
 
@@ -38,6 +37,7 @@ from bucketize.program.instruction import (
     Segment,
 )
 from bucketize.program.program import Program, Routine, Routines
+from bucketize.release import release
 from bucketize.save.container import File, sound
 from bucketize.save.write import TABLES
 from bucketize.text import parse_function, parse_type
@@ -67,7 +67,7 @@ class Stored:
         here, there = host(), self.header["target"]
         if there["features"] != here.features:
             return f"was compiled for {there['name']}, another processor than this {here.name}"
-        mine, theirs = version("bucketize"), self.header["bucketize"]
+        mine, theirs = release(), self.header["bucketize"]
         if mine != theirs:
             return f"is of bucketize {theirs}, this is {mine}"
         same = self.header["blocks"] == agreed()

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
 from functools import singledispatchmethod
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -34,6 +33,7 @@ from bucketize.program.instruction import (
     Segment,
 )
 from bucketize.program.program import Routine
+from bucketize.release import release
 from bucketize.save.container import Blob, write
 from bucketize.text import constants, show
 from bucketize.types import TensorType
@@ -54,7 +54,7 @@ def save(image: Image, path: str | Path) -> None:
     program, saver = image.program, _Saver(image)
     routines = [_Encoder(saver).routine(program.decide(name)) for name in program.routines]
     header = {
-        "bucketize": version("bucketize"),
+        "bucketize": release(),
         "blocks": agreed(),
         "target": asdict(program.target),
         "threads": program.threads,

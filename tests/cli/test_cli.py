@@ -43,6 +43,7 @@ from bucketize.inspect.roofline import Roofline
 from bucketize.link.image import core
 from bucketize.log.trial import Trial
 from bucketize.progress import Meter, Tell
+from bucketize.release import release
 from bucketize.save.container import File, write
 from bucketize.table import shortened
 from bucketize.tune import api as entry
@@ -1204,7 +1205,7 @@ def test_a_benchmark_beside_another_engine(run: Run, net: str) -> None:
     times = r" +\d+\.\d{3} +\d+\.\d{3}\.\.\d+\.\d{3}"
     assert re.fullmatch(rf"bucketize{times} +- +- +\d\.\de[-+]\d\d", ours)
     assert re.fullmatch(rf"onnxruntime{times} +\S+ +\S+\.\.\S+ +\d\.\de[-+]\d\d", theirs)
-    assert settings[0] == "bucketize 0.1.0: 1 thread, default schedules, dispatcher log"
+    assert settings[0] == f"bucketize {release()}: 1 thread, default schedules, dispatcher log"
     assert settings[1].startswith("onnxruntime 1.")
     assert max(map(len, result.stdout.splitlines())) <= 80
 

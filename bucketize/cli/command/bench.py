@@ -114,16 +114,15 @@ def model_file(model: str) -> Iterator[Path]:
 
 def ours(exe: Executable, options: dict[str, Any]) -> Session:
     """What the engines are held against."""
-    from importlib.metadata import version
-
     from bucketize.analysis import Session
     from bucketize.analysis.benchmark import OURS
     from bucketize.program.program import threads_text
+    from bucketize.release import release
 
     log, dispatcher = options["log"], options["dispatcher"]
     schedules = f"schedules of {log}" if log else "default schedules"
     settings = f"{threads_text(options['threads'])}, {schedules}, dispatcher {dispatcher or 'none'}"
-    return Session(OURS, version("bucketize"), settings, lambda inputs: exe.run(**inputs))
+    return Session(OURS, release(), settings, lambda inputs: exe.run(**inputs))
 
 
 def report(benched: Benched, sessions: list[Session], as_json: bool) -> None:

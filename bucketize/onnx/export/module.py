@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import version
 from typing import NamedTuple
 
 import numpy as np
@@ -37,6 +36,7 @@ from bucketize.onnx.front import BOUNDS, OPEN, raw_name
 from bucketize.onnx.kind import proto_of
 from bucketize.onnx.node import Unsupported
 from bucketize.ops.dim import dims_within
+from bucketize.release import release
 from bucketize.types import ANY, Bounds, Dim, Symbol, TensorType, Type, bounds, show_interval
 
 DOMAIN = "bucketize"  # of the functions
@@ -66,7 +66,7 @@ def to_onnx(mod: Module) -> ModelProto:
         opset_imports=[helper.make_opsetid("", OPSET), *([OURS] if export.callees else [])],
         ir_version=IR_VERSION,
         producer_name="bucketize",
-        producer_version=version("bucketize"),
+        producer_version=release(),
     )
     if known := _bounds(mod.main):
         helper.set_model_props(model, {BOUNDS: json.dumps(known)})
