@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 Format = Callable[[Any], str]
 GAP = 2  # columns between two columns
-LEGIBLE = 12  # columns: text that is cut to fewer says nothing
+LEGIBLE = 12  # columns: text that is folded to fewer is hard to read
 WORTH_FOLDING = 4  # rows less, for which a reader is asked to count
 
 
@@ -30,7 +30,7 @@ class Field:
 
     @property
     def least(self) -> int:
-        """How narrow it may become: numbers and heads are never cut."""
+        """How narrow it may become: numbers and heads are never folded."""
         return self.width if self.numeric else min(self.width, max(LEGIBLE, cell_len(self.name)))
 
     @property

@@ -1,4 +1,4 @@
-"""Rows as text: whole in a pipe or a file; on a terminal by `rich`, cut to fit its width."""
+"""Rows as text: whole in a pipe or a file; on a terminal by `rich`, folded to fit its width."""
 
 from __future__ import annotations
 
@@ -9,20 +9,19 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from bucketize.table import GAP, LEGIBLE, Field, Format, as_cell, fields_of, whole
+from bucketize.table import GAP, Field, Format, as_cell, fields_of, whole
 
 if TYPE_CHECKING:
     import pandas as pd
 
 WIDTH = 80  # columns, of a table that is to fit whatever reads it
-FAIR = 20  # columns that are left to every text before one is cut to what is legible
 
 
 def table(rows: Sequence[Mapping[str, Any]], formats: Mapping[str, Format] | None = None) -> str:
     """Rows of the same keys in aligned columns, numbers to the right.
 
     Where they are wider than the terminal, columns that say the same in every row are told once
-    below; then text is cut, and at last columns are left out, which is said.
+    below; then text is folded, and at last columns are left out, which is said.
     """
     if not rows:
         return "nothing"
@@ -100,38 +99,21 @@ def total(widths: Iterable[int]) -> int:
 
 
 def drawn(fields: Sequence[Field], width: int) -> str:
-    """The table as `rich` draws it; texts are cut, the last columns first."""
+    """The table as `rich` draws it: the widest texts are folded, numbers are not."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     grid = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="")
-    made = widths(fields, width)
-    for f, w in zip(fields, made, strict=True):
+    for f in fields:
         side: Literal["left", "right"] = "right" if f.numeric else "left"
-        grid.add_column(Text(f.name, overflow="ellipsis", no_wrap=True), justify=side, width=w)
-    cut = [[behind(cell, w) for cell in f.cells] for f, w in zip(fields, made, strict=True)]
-    for cells in zip(*cut, strict=True):
-        grid.add_row(*(Text(cell, overflow="ellipsis", no_wrap=True) for cell in cells))
+        grid.add_column(Text(f.name), justify=side, overflow="fold", no_wrap=f.least == f.width)
+    for cells in zip(*(f.cells for f in fields), strict=True):
+        grid.add_row(*map(Text, cells))
     console = Console(color_system=None, width=width)
     with console.capture() as captured:
         console.print(grid)
     return "\n".join(line.rstrip() for line in captured.get().splitlines())
-
-
-def behind(cell: str, width: int) -> str:
-    """A text that has lost its beginning loses more of it, rather than its end, too."""
-    return f"…{cell[1 - width :]}" if cell.startswith("…") and len(cell) > width else cell
-
-
-def widths(fields: Sequence[Field], width: int) -> list[int]:
-    """The widths of columns that fit; the last are cut first, and none badly before all fairly."""
-    made = [f.width for f in fields]
-    for floor in (FAIR, LEGIBLE):
-        for i in reversed(range(len(fields))):
-            least = max(fields[i].least, min(fields[i].width, floor))
-            made[i] = max(least, made[i] - max(total(made) - width, 0))
-    return made
 
 
 def frame_table(frame: pd.DataFrame, formats: Mapping[str, Format] | None = None) -> str:

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from bucketize.errors import TypeRelError
-from bucketize.ir import Binding, Const, Function, all_bindings
+from bucketize.ir import Const, Function, all_bindings
 from bucketize.kernel.cost import Model, model_of
 from bucketize.kernel.gemm.cost import between, cold_bytes
 from bucketize.kernel.template import Implementation
 from bucketize.kernel.templates import TEMPLATES, candidates
-from bucketize.kernel.workload import Workload, group_function, workload_of
+from bucketize.kernel.workload import Workload
 from bucketize.machine.target import Target
 from bucketize.types import ANY, Dim, Sizes, evaluate, symbols
 
@@ -143,12 +143,3 @@ class Prices:
     def of(self, workload: Workload) -> float:
         """What a kernel takes."""
         return sum(a * b for a, b in zip(self._shares, self._each(workload), strict=True))
-
-    def of_all(self, bindings: Iterable[Binding]) -> float:
-        """What some bindings take, one kernel each; nothing is known of those without ranks."""
-        return sum(self.of(workload_of(b)[0]) for b in bindings if b.is_ranked)
-
-    def of_group(self, members: Sequence[Binding]) -> float:
-        """What they take as one kernel."""
-        inputs, body = group_function(list(members))
-        return self.of(Workload(body, tuple(isinstance(a, Const) for a in inputs)))

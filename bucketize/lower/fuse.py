@@ -127,7 +127,8 @@ class _Known:
 
     def is_closed(self, members: list[Binding]) -> bool:
         """Whether only the last one's value is read elsewhere."""
-        return is_closed(members, self.users)
+        inside = set(members)
+        return all(u in inside for m in members[:-1] for u in self.users.get(m.out, ()))
 
     def reader(self, b: Binding) -> Binding | None:
         """The only reader of the one value that a binding makes, if it is free."""
@@ -313,12 +314,6 @@ def _repeating(last: Binding, known: _Known, group: list[Binding]) -> list[Bindi
 def _is_read_by(b: Binding, readers: Set[Binding], users: Users) -> bool:
     """Whether nothing else reads its value."""
     return all(u in readers for u in users[b.out])
-
-
-def is_closed(members: list[Binding], users: Users) -> bool:
-    """Whether only the last one's value is read elsewhere."""
-    inside = set(members)
-    return all(u in inside for m in members[:-1] for u in users.get(m.out, ()))
 
 
 def _is_elementwise(b: Binding) -> bool:

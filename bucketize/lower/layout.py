@@ -89,13 +89,6 @@ class Layouts:
         self.nchw: Env = {}
         self.nhwc: Env = {}
 
-    def fork(self) -> Layouts:
-        """The same so far; what is added to one is not in the other."""
-        other = Layouts()
-        other.out.body = list(self.out.body)
-        other.nchw, other.nhwc = dict(self.nchw), dict(self.nhwc)
-        return other
-
     def add(self, b: Binding, *, planar: bool = False) -> None:
         """Rebuild the next binding; one that is `planar` keeps its layout."""
         self.out.origin = b.origin

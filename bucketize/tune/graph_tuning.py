@@ -40,7 +40,7 @@ class Arranging:
     target: Target
     knowledge: Knowledge
     known: Known
-    """What other clones of the same function have looked for is not looked for again."""
+    """What was lowered for other clones of the same function is not lowered again."""
     measure: Callable[[Sequence[tuple[Task, Point]]], None]
     """Has each task's default timed at a point; what came of it is in `knowledge`."""
 
@@ -76,24 +76,24 @@ class Arranging:
 
     @cached_property
     def looked_for(self) -> tuple[Alternatives, Predicted]:
-        """Found at the sizes of the first clone of the function that asks, and what is expected."""
+        """The arrangements of the function, and what is expected of their kernels."""
         function = self.function
         if function not in self.known:
             text = show(simplify(function))
             if text not in self.known:
                 expected = Predicted.of(function, self.target, self.subject.program.threads)
-                self.known[text] = Alternatives(function, [self.sizes], expected), expected
+                self.known[text] = Alternatives(function), expected
             self.known[function] = self.known[text]
         return self.known[function]
 
     @property
     def alternatives(self) -> Alternatives:
-        """The arrangements of the function that may be best."""
+        """The arrangements of the function, to be priced."""
         return self.looked_for[0]
 
     @property
     def predicted(self) -> Predicted:
-        """What is expected of what was not measured."""
+        """The models' seconds of what was not measured."""
         return self.looked_for[1]
 
     @cached_property

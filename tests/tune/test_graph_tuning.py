@@ -1,4 +1,4 @@
-"""Arrangements: all compute the same; the best is found, measured, confirmed, run and told."""
+"""Arrangements: all compute the same; they are priced, measured, confirmed, run and told."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from verify import verify
 
 import bucketize
 from bucketize.interpret import run_function
-from bucketize.ir import FUSED, Builder, Const, Function, Module, Var
+from bucketize.ir import FUSED, Binding, Builder, Const, Function, Module, Var, all_bindings
 from bucketize.kernel.workload import Workload, workload_of
 from bucketize.log.log import rows
 from bucketize.log.trial import CLONE, KERNEL, Trial
 from bucketize.log.verdict import verdicts
 from bucketize.lower.alternative import Alternative, Alternatives, arrangements
 from bucketize.lower.arrangement import USUAL, Arrangement
-from bucketize.lower.cost import Predicted, Prices, Seconds, Weighted
+from bucketize.lower.cost import Predicted, Seconds, Weighted
 from bucketize.lower.layout import anchors
 from bucketize.lower.pipeline import laid_out, lower
 from bucketize.machine.target import host
@@ -163,11 +163,11 @@ def kernels(lowered: Function) -> list[Workload]:
 def priced(
     fn: Function, sizes: Weighted, seconds: Seconds, *chosen: Arrangement
 ) -> list[Alternative]:
-    """The alternatives that are found at these sizes, priced there."""
-    return Alternatives(fn, [sizes], seconds, *chosen).priced(sizes, seconds)
+    """The alternatives, priced at these sizes."""
+    return Alternatives(fn, *chosen).priced(sizes, seconds)
 
 
-# --- the search, beside all that there are --------------------------------------------------------
+# --- what is priced ------------------------------------------------------------------------------
 
 
 def drawn(seed: int) -> Callable[[Workload, Sizes], float]:
@@ -187,42 +187,38 @@ def drawn(seed: int) -> Callable[[Workload, Sizes], float]:
     return seconds
 
 
-@pytest.mark.parametrize("seed", range(12))
-def test_the_best_layouts_are_found(seed: int) -> None:
+def test_the_ways_are_the_layouts_of_the_whole_each_fused_and_not() -> None:
     fn = simplify(net())
-    prices = Prices(kernels(lower(fn)), POINTS, drawn(seed))
-    subsets = itertools.chain.from_iterable(
-        itertools.combinations(sorted(anchors(fn)), n) for n in range(5)
-    )
-    least = min(prices.of_all(lower(fn, Arrangement(frozenset(planar))).body) for planar in subsets)
-    first, *_ = priced(fn, POINTS, drawn(seed))
-    assert first.price == pytest.approx(least)
+    able = frozenset(anchors(fn))
+    found = [a.arrangement for a in priced(fn, POINTS, drawn(0))]
+    assert len(set(found)) == 4
+    assert {a.planar for a in found} == {frozenset(), able}
+    for way in found:
+        lowered, laid = lower(fn, way), laid_out(fn, Arrangement(way.planar))
+        alone = len(lowered.body) == len(laid.body)
+        assert alone is bool(way.apart)
+        assert {b.attrs["layout"] for b in anchored(lowered)} == {"NCHW" if way.planar else "NHWC"}
 
 
-def by_ops(seed: int) -> Callable[[Workload, Sizes], float]:
-    """Prices by the ops of a kernel alone."""
-
-    def seconds(workload: Workload, _: Sizes) -> float:
-        words = f"{seed} {[b.op.name for b in workload.body.body]}"
-        return 1 + hashlib.sha256(words.encode()).digest()[0]
-
-    return seconds
+def anchored(fn: Function) -> list[Binding]:
+    """All with a layout, in groups, too."""
+    return [b for b in all_bindings(fn) if "layout" in b.attrs]
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_the_best_cuts_are_found(seed: int) -> None:
-    fn = simplify(gated())
-    laid = laid_out(fn)
-    prices = Prices(kernels(lower(fn)), POINTS, by_ops(seed))
-    able = [i for i, b in enumerate(laid.body) if b.op.scalar is not None]
-    subsets = itertools.chain.from_iterable(
-        itertools.combinations(able, n) for n in range(len(able) + 1)
-    )
-    least = min(
-        prices.of_all(lower(fn, Arrangement(apart=frozenset(apart))).body) for apart in subsets
-    )
-    found = priced(fn, POINTS, by_ops(seed))
-    assert min(a.price for a in found if not a.arrangement.planar) == pytest.approx(least)
+def test_a_price_is_that_of_the_kernels(seed: int) -> None:
+    fn, seconds = simplify(net()), drawn(seed)
+    usual = kernels(lower(fn))
+    for each in priced(fn, POINTS, seconds):
+        made = kernels(lower(fn, each.arrangement))
+        ratios = [
+            sum(seconds(k, at) for k in made) / sum(seconds(k, at) for k in usual)
+            for at, _ in POINTS
+        ]
+        mean = sum(r * w for r, (_, w) in zip(ratios, POINTS, strict=True)) / sum(
+            w for _, w in POINTS
+        )
+        assert each.price == pytest.approx(mean)
 
 
 def test_the_usual_one_is_among_them_at_the_price_of_one() -> None:
