@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from bucketize.dispatch.bucket import narrowed
 from bucketize.dispatch.count import counted
 from bucketize.errors import PaddingError
 from bucketize.ir import (
@@ -26,24 +27,25 @@ from bucketize.ir import (
     Var,
     copy_binding,
     functions_of,
+    infer,
     show_attr,
 )
 from bucketize.op import FREE, UNSAFE, Fill
 from bucketize.ops.dim import from_dims, mask_tail
-from bucketize.ops.rules import broadcast_padding
-from bucketize.ops.shape import broadcast_to, concat, pad, reshape, strided_slice
+from bucketize.ops.shape import concat, pad, reshape, strided_slice
 from bucketize.types import (
     AnyDim,
     Dim,
     Expr,
     Interval,
-    Shape,
     Symbol,
     Symbolic,
     TensorType,
     Term,
     Type,
-    product,
+    assumptions,
+    extremes,
+    lone_term,
     show_interval,
     substitute,
     symbols,
@@ -85,11 +87,13 @@ class Padding:
         self.tops = {n: top for n, top in tops_of(bucket).items() if n in names}  # for errors
         self.extents: dict[Dim, Var] = {}
         self._masked: Env = {}
+        self._rooms: dict[Dim, Binding] = {}  # what must not be negative, and who says so
         self._masks: dict[tuple[Atom, int, float], Atom] = {}
         self.symbolic = self._masked_function()
 
     def call(self, out: Builder, clone: Clone, name: str) -> tuple[Atom, ...]:
         """Pad the inputs, call the clone, crop its results."""
+        self._check_rooms(clone.bucket)
         tops = {n: top for n, top in tops_of(clone.bucket).items() if n in self.tops}
         args = [_pad_input(out, p, tops) for p in self.fn.params]
         extents = [out.emit(from_dims, dims=(d,), scalar=True) for d in self.extents]
@@ -125,6 +129,7 @@ class Padding:
             self._check_attrs(b)
             self._check_growth(b)
             args = [self._safe(out, b, i) for i in range(len(b.args))]
+            self._check_relations(b)
             safe = Binding(b.outs, b.op, tuple(args), b.attrs, b.origin)
             copy_binding(out, safe, self._masked)
         results = [self._masked.get(r, r) for r in self.fn.results]
@@ -166,16 +171,28 @@ class Padding:
         for axis, dim in ((i, d) for out in b.outs for i, d in enumerate(out.type.shape)):
             if not _is_monotone(dim, self.tops):
                 raise PaddingError(f"{self._where(b)}: axis {axis}, {dim}, need not grow with it")
-        if b.op is reshape:
-            have, want = product(b.args[0].type.shape), product(b.out.type.shape)
-            if have != want and self._grows(have):
-                raise PaddingError(f"{self._where(b)}: {have} and {want} elements need not agree")
 
-        if b.op is broadcast_to:
-            shapes: tuple[Shape, Shape] = b.args[0].type.shape, b.attrs["shape"]
-            for axis, dim in enumerate(shapes[1]):
-                if self._grows(dim) and broadcast_padding(1, axis, *shapes) is not FREE:
-                    raise PaddingError(f"{self._where(b)}: an extent need not grow with {dim}")
+    def _check_relations(self, b: Binding) -> None:
+        """What types leave to run time is asked of the top, but must hold at the true sizes."""
+        with assumptions() as relied:
+            infer(b.op, [a.type for a in b.args], b.attrs)
+        dims = [d for out in b.outs for d in out.type.axes]
+        same = [pair for relation, *pair in relied if relation != ">="]
+        same += [list(t.args) for d in dims if (t := lone_term(d, "broadcast"))]
+        for one, other in same:
+            if self._grows(one) or self._grows(other):
+                raise PaddingError(f"{self._where(b)}: {one} and {other} need not agree")
+        for room in (*dims, *(one - other for how, one, other in relied if how == ">=")):
+            if self._grows(room) and extremes(room)[0] < 0:
+                self._rooms.setdefault(room, b)
+
+    def _check_rooms(self, bucket: Mapping[str, Interval]) -> None:
+        """Raise PaddingError if at some size of the bucket an extent may be too small."""
+        known = self.fn.symbols()
+        sizes = {n: narrowed(known[n], i) for n, i in bucket.items()}
+        for room, b in self._rooms.items():
+            if extremes(substitute(room, sizes))[0] < 0:
+                raise PaddingError(f"{self._where(b)}: {room} may be negative at a true size")
 
     def _safe(self, out: Builder, b: Binding, index: int) -> Atom:
         atom = b.args[index]

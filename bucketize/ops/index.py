@@ -349,6 +349,7 @@ def top_shape(x: Shape, *, k: Dim, axis: int, **_: Any) -> tuple[Shape, Shape]:
     size = x[axis]
     if isinstance(k, int) and (k < 0 or (isinstance(size, int) and k > size)):
         raise TypeRelError(f"the first {k} of {size}")
+    rely_on_least(size, k)
     shape = (*x[:axis], k, *x[axis + 1 :])
     return shape, shape
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from bucketize.ir import Atom, Binding, Builder, Function, rewrite
+from bucketize.ir import Atom, Binding, Builder, Function, infer, rewrite
 from bucketize.op import Op
 from bucketize.ops import broadcast_to, concat, pad, reshape, strided_slice, tile, transpose
 from bucketize.ops.rules import same
+from bucketize.types import assumptions
 
 
 def drop_identities(fn: Function) -> Function:
@@ -21,7 +22,11 @@ def drop_identities(fn: Function) -> Function:
 
 def _argument(_out: Builder, b: Binding, args: tuple[Atom, ...]) -> Atom | None:
     rule = RULES.get(b.op)
-    return args[0] if rule is not None and b.is_ranked and rule(b) else None
+    if rule is None or not b.is_ranked or not rule(b):
+        return None
+    with assumptions() as relied:  # which nobody else would check
+        infer(b.op, [a.type for a in args], b.attrs)
+    return None if relied else args[0]
 
 
 def _keeps_shape(b: Binding) -> bool:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from onnx_model import agree, parse
 
+import bucketize
+from bucketize.errors import TypeRelError
 from bucketize.transform.simplify import simplify
 
 KNOWN = "<int64[1] z = {0}, int64[1] one = {1}, int64[1] all = {9223372036854775807}, "
@@ -46,3 +49,11 @@ def test_what_moves_elements_stays(name: str) -> None:
 def test_a_result_may_be_an_argument() -> None:
     module = agree(parse(f"(float[N, M] x) => (y) {KNOWN} {{ y = Slice(x, z, all, one) }}"))
     assert not simplify(module.main).body
+
+
+def test_what_relies_on_a_relation_stays_to_check_it() -> None:
+    """Two rows can be expanded to N if N is 1 or 2."""
+    model = parse("(float[2] x, float[N] n) => (y) { s = Shape(n) y = Expand(x, s) }")
+    exe = bucketize.compile(agree(model, {"N": 1}, {"N": 2}))
+    with pytest.raises(TypeRelError, match="extents differ: 2 and 3"):
+        exe.run(np.ones(2, np.float32), np.ones(3, np.float32))

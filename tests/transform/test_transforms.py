@@ -859,6 +859,18 @@ def test_pad_keeps_what_grows_with_it(make: Any) -> None:
         np.testing.assert_array_equal(got, want)
 
 
+def test_pad_asks_what_is_relied_on_of_the_sizes_of_a_bucket() -> None:
+    x, b = Var("x", tensor("float32", N, S, 8)), Builder()
+    fn = b.function("main", [x], b.emit_all(ops.topk, x, k=2, axis=1))
+    mod = dispatch(Module({"main": fn}), by_log(2, 4, 9, axis=1), policy="pad")
+    for size in (2, 3, 4, 8, 9):
+        args = [np.random.default_rng(0).standard_normal((2, size, 8)).astype(np.float32)]
+        for got, want in zip(evaluate_module(mod, *args), run_function(fn, args), strict=True):
+            np.testing.assert_array_equal(got, want)
+    with pytest.raises(TypeRelError, match="the first 2 of 1"):
+        evaluate_module(mod, np.ones((2, 1, 8), np.float32))
+
+
 def test_pad_leaves_open_what_other_symbols_are() -> None:
     x, y = Var("x", tensor("float32", N, S, 8)), Var("y", tensor("float32", M, 1, 8))
     b = Builder()
@@ -868,6 +880,9 @@ def test_pad_leaves_open_what_other_symbols_are() -> None:
     args = [np.zeros((2, 3, 8), np.float32), np.ones((1, 1, 8), np.float32)]
     (got,), (want,) = evaluate_module(mod, *args), run_function(fn, args)
     np.testing.assert_array_equal(got, want)
+
+
+SIX = Const(np.arange(6.0, dtype=np.float32))
 
 
 @pytest.mark.parametrize(
@@ -886,12 +901,20 @@ def test_pad_leaves_open_what_other_symbols_are() -> None:
         (lambda b, x: b.emit(ops.reshape, x, newshape=(N * S, 8)), "reshape leaks padding: axis 1"),
         (lambda b, x: b.emit(ops.arange, stop=20 - S), "need not grow with it"),
         (lambda b, x: full(b, 20 - S), "need not grow"),
-        (lambda b, x: b.emit(ops.reshape, x, newshape=(N, S // 2, 16)), "elements need not agree"),
+        (lambda b, x: b.emit(ops.reshape, x, newshape=(N, S // 2, 16)), "reshape leaks padding"),
+        (lambda b, x: b.emit(ops.reshape, SIX, newshape=(S, 2)), r"reshape: 6 and 2\*S need not"),
+        (lambda b, x: b.emit(ops.broadcast_to, SIX, shape=(S, S)), "broadcast_to: 6 and S need"),
+        (lambda b, x: full(b, S - 2), "full: S - 2 may be negative at a true size"),
+        (lambda b, x: b.emit_all(ops.topk, x, k=2, axis=1)[0], "topk: S - 2 may be negative"),
+        (
+            lambda b, x: b.emit(ops.max_pool2d, b.emit(ops.unsqueeze, x, axes=(0,)), kernel=(2, 1)),
+            "max_pool2d: S - 2 may be negative",
+        ),
         (
             lambda b, x: b.emit(
                 ops.broadcast_to, b.emit(ops.reduce_max, x, axes=(1, 2)), shape=(S,)
             ),
-            r"broadcast_to: an extent need not grow with S",
+            r"broadcast_to: N and S need not agree",
         ),
     ],
 )
