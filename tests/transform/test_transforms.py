@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx_model import parse
-from verify import verify
 
 import bucketize
 from bucketize import ops
@@ -44,6 +43,7 @@ from bucketize.transform.fold_constant import fold_constant
 from bucketize.transform.fold_if import fold_if
 from bucketize.transform.simplify import simplify
 from bucketize.types import ANY, Dim, Symbol, minimum, tensor
+from bucketize.verify import verify
 
 N = Symbol("N", 1, 8)
 S = Symbol("S", 1, 16)
