@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from bucketize.text import show
     from bucketize.tune.api import tune
     from bucketize.types import ANY, Profile
+    from bucketize.verify import verify
 
 # Names are loaded at first use: `run` pays neither for scikit-optimize nor for pandas.
 _HOMES = {
@@ -50,6 +51,7 @@ _HOMES = {
     "specialise": "bucketize.dispatch.specialise",
     "to_onnx": "bucketize.onnx",
     "tune": "bucketize.tune.api",
+    "verify": "bucketize.verify",
     "zoo": "",
     # onnxruntime's names
     "InferenceSession": "bucketize.integrations.session",
@@ -87,6 +89,7 @@ __all__ = [
     "specialise",
     "to_onnx",
     "tune",
+    "verify",
     "zoo",
 ]
 

@@ -66,6 +66,10 @@ class ExportError(BucketizeError):
     """A module that no ONNX model can say."""
 
 
+class VerifyError(BucketizeError):
+    """A module that breaks a law of the IR; the notes name the law, the binding, the function."""
+
+
 class TransformError(BucketizeError):
     """A transform that cannot be applied to this module."""
 

@@ -6,11 +6,11 @@ import numpy as np
 import onnx
 import onnxruntime
 from onnx import parser
-from verify import verify
 
 from bucketize.interpret import evaluate_module
 from bucketize.onnx import from_onnx
 from bucketize.types import evaluate
+from bucketize.verify import verify
 
 ERRORS_ONLY = 3
 

@@ -21,6 +21,7 @@ LAYERS = [
     ["call"],
     ["interpret"],
     ["text"],
+    ["verify"],
     ["onnx"],
     ["transform"],
     ["dispatch"],

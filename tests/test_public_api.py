@@ -60,6 +60,7 @@ PROMISED = {
     "specialise",
     "to_onnx",
     "tune",
+    "verify",
     "zoo",
 }
 
@@ -99,6 +100,7 @@ NO_MODULE = [
     bucketize.show,
     bucketize.specialise,
     bucketize.to_onnx,
+    bucketize.verify,
     lambda given: evaluate_module(given, 0),
 ]
 

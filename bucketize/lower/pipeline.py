@@ -13,28 +13,24 @@ from bucketize.lower.polyphase import split_phases
 from bucketize.lower.rank import fold_volumes
 from bucketize.lower.reshape import sink_views
 from bucketize.lower.upper_bound import bound_rows
+from bucketize.transform.apply import Observer, apply
 from bucketize.transform.dead_code import dead_code
 from bucketize.transform.fold_constant import fold_constant
-from bucketize.transform.simplify import apply, simplify
+from bucketize.transform.simplify import simplify
 
 
-def lower(fn: Function, arrangement: Arrangement = USUAL) -> Function:
+def lower(
+    fn: Function, arrangement: Arrangement = USUAL, observe: Observer | None = None
+) -> Function:
     """`fn` simplified, channels last, in groups that one kernel computes each."""
-    return fused(laid_out(simplified(fn), arrangement), arrangement)
+    laid = laid_out(simplified(fn, observe), arrangement, observe)
+    return fused(laid, arrangement, observe)
 
 
-def simplified(fn: Function) -> Function:
+def simplified(fn: Function, observe: Observer | None = None) -> Function:
     """A function simplified, its views behind what joins products: what is arranged."""
-    return apply(
-        simplify(fn),
-        {
-            "flatten_windows": flatten_windows,
-            "bound_rows": bound_rows,
-            "sink_views": sink_views,
-            "split_concats": split_concats,
-            "dead_code": dead_code,
-        },
-    )
+    passes = (flatten_windows, bound_rows, sink_views, split_concats, dead_code)
+    return apply(simplify(fn, observe), passes, observe)
 
 
 def flatten_windows(fn: Function) -> Function:
@@ -46,18 +42,20 @@ def flatten_windows(fn: Function) -> Function:
     return fn if new is fn else fold_constant(new)
 
 
-def laid_out(fn: Function, arrangement: Arrangement = USUAL) -> Function:
+def laid_out(
+    fn: Function, arrangement: Arrangement = USUAL, observe: Observer | None = None
+) -> Function:
     """A simplified function in the layouts of an arrangement; nothing is fused."""
-    return apply(
-        fn,
-        {
-            "layout": partial(layout, planar=arrangement.planar),
-            "fold_constant": fold_constant,  # weights that the layout transposed
-            "dead_code": dead_code,
-        },
+    passes = (
+        partial(layout, planar=arrangement.planar),
+        fold_constant,  # weights that the layout transposed
+        dead_code,
     )
+    return apply(fn, passes, observe)
 
 
-def fused(laid: Function, arrangement: Arrangement = USUAL) -> Function:
+def fused(
+    laid: Function, arrangement: Arrangement = USUAL, observe: Observer | None = None
+) -> Function:
     """A function that was laid out, in groups."""
-    return apply(laid, {"fuse": partial(fuse, apart=arrangement.apart)})
+    return apply(laid, [partial(fuse, apart=arrangement.apart)], observe)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TypeAlias
-
-from bucketize.errors import BucketizeError
 from bucketize.ir import Function
+from bucketize.transform.apply import Observer, Transform, apply
 from bucketize.transform.cse import cse
 from bucketize.transform.dead_code import dead_code
 from bucketize.transform.dynamic_to_static import dynamic_to_static
@@ -17,35 +14,22 @@ from bucketize.transform.fold_sequence import fold_sequence
 from bucketize.transform.hoist import hoist
 from bucketize.transform.identity import drop_identities
 
-Transform: TypeAlias = Callable[[Function], Function]
-Pipeline: TypeAlias = Mapping[str, Transform]
-
-SIMPLIFY: Pipeline = {
-    "fold_if": fold_if,
-    "fold_loop": fold_loop,
-    "fold_sequence": fold_sequence,
-    "dynamic_to_static": dynamic_to_static,
-    "drop_identities": drop_identities,
-    "fold_constant": fold_constant,
-    "hoist": hoist,
-    "cse": cse,
-    "dead_code": dead_code,
-}
+SIMPLIFY: tuple[Transform, ...] = (
+    fold_if,
+    fold_loop,
+    fold_sequence,
+    dynamic_to_static,
+    drop_identities,
+    fold_constant,
+    hoist,
+    cse,
+    dead_code,
+)
 
 
-def simplify(fn: Function) -> Function:
+def simplify(fn: Function, observe: Observer | None = None) -> Function:
     """`fn` with known shapes static, constants and branches folded, repeats and dead code gone."""
-    new = apply(fn, SIMPLIFY)
-    settled = fold_if(new) is new and dynamic_to_static(new) is new
-    return new if settled else simplify(new)  # constants may decide a branch, or tell an extent
-
-
-def apply(fn: Function, pipeline: Pipeline) -> Function:
-    """`fn` after the transforms, in their order; an error says which one it comes from."""
-    for name, transform in pipeline.items():
-        try:
-            fn = transform(fn)
-        except BucketizeError as e:
-            e.add_note(f"while running {name}")
-            raise
-    return fn
+    new = apply(fn, SIMPLIFY, observe)
+    if fold_if(new) is new and dynamic_to_static(new) is new:
+        return new
+    return simplify(new, observe)  # constants may decide a branch, or tell an extent

@@ -289,6 +289,37 @@ def test_show_has_no_empty_sections_and_no_hint_that_helps_nobody(run: Run, net:
         assert "--function NAME" not in told.output
 
 
+def test_show_prints_a_function_after_a_pass(run: Run, net: str) -> None:
+    shown = run("show", net, "--dim", "N=1..5", "-d", "log", "--after", "fuse").stdout
+    assert re.findall("(?m)^# .*", shown) == ["# after fuse, run 1"]
+    assert "def @main[N=1](%x: float32[1, 16]) -> float32[1, 8]" in shown
+    assert "fused(" in shown
+    folded = run("show", net, "--after", "dead_code").stdout  # of simplify, of lower, at its end
+    assert re.findall("(?m)^# .*", folded) == [f"# after dead_code, run {i}" for i in (1, 2, 3)]
+    assert "fused(" not in folded
+    wrong = run("show", net, "--after", "fold_iff")
+    assert wrong.exit_code == 2
+    told = wrong.stderr.removeprefix("error: no pass named 'fold_iff'; known: ").split("; ")
+    assert {"fold_if", "hoist", "sink_views", "layout", "fuse"} <= set(told[0].split(", "))
+    assert told[1] == "did you mean 'fold_if'?\n"
+
+
+def test_show_after_a_pass_says_why_a_clone_is_not_legal(run: Run) -> None:
+    graph = "(float[1, 1, H, 8] x) => (y) <float[1, 1, 3, 3] w = {1, 2, 3, 4, 5, 6, 7, 8, 9}> "
+    onnx.save(parse(graph + "{ y = Conv(x, w) }"), "net.onnx")
+    shown = run("show", "net.onnx", "--dim", "H=1..2", "-d", "exact", "--after", "cse")
+    assert shown.exit_code == 2
+    assert shown.stderr.startswith("error: a window of 3")
+
+
+@pytest.mark.parametrize("option", ["--json", "--explain-dynamic", "--section=after"])
+def test_show_after_a_pass_prints_nothing_else(run: Run, net: str, option: str) -> None:
+    told = run("show", net, "--after", "cse", option)
+    name = option.partition("=")[0]
+    assert told.exit_code == 2
+    assert f"error: --after prints nothing else: {name} prints something else\n" in told.stderr
+
+
 def test_convolutions_are_as_precise_as_was_asked(run: Run) -> None:
     graph = "(float[1, 16, 58, 58] x) => (y) <float[16, 16, 3, 3] w> { y = Conv(x, w) }"
     model = parse(graph)

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from verify import verify
 
 from bucketize import ops
 from bucketize.dispatch.bucket import clip, show_bucket
@@ -40,6 +39,7 @@ from bucketize.ir import (
 )
 from bucketize.text import parse, show
 from bucketize.types import ANY, Dim, Interval, Profile, Symbol, tensor
+from bucketize.verify import verify
 from dispatchers import log_dispatcher
 
 

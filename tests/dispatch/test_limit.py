@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from test_dispatch import clones
-from verify import verify
 
 from bucketize import compile, ops
 from bucketize.cli.group import main
@@ -23,6 +22,7 @@ from bucketize.interpret import evaluate_module
 from bucketize.ir import Builder, Module, Var
 from bucketize.text import parse, show
 from bucketize.types import Dim, Symbol, tensor
+from bucketize.verify import verify
 from dispatchers import log_dispatcher
 
 SIZES = (1, 2, 3, 9)

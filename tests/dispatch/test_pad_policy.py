@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from agreement import agree
 from onnx_model import draw, parse
-from verify import verify
 
 import bucketize
 from bucketize.errors import PaddingError
 from bucketize.interpret import evaluate_module
 from bucketize.ir import Module
+from bucketize.verify import verify
 from dispatchers import log_dispatcher
 
 BOUNDS = {"B": (1, 3), "N": (1, 9), "M": (1, 9), "H": (2, 9), "W": (2, 9)}

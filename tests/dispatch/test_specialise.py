@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from onnx_model import parse
 from test_dispatch import module
-from verify import verify
 
 import bucketize
 from bucketize import compile, dispatch, from_onnx, specialise, zoo
@@ -17,6 +16,7 @@ from bucketize.errors import BucketizeError, DispatchError, ShapeError, TypeRelE
 from bucketize.interpret import evaluate_module
 from bucketize.ir import all_bindings
 from bucketize.types import ANY, Symbol
+from bucketize.verify import verify
 from bucketize.zoo import BOUNDS, build
 from dispatchers import log_dispatcher
 

@@ -4,7 +4,6 @@ import re
 
 import numpy as np
 import pytest
-from verify import verify
 
 from bucketize.call import arrange_inputs, bind_shapes
 from bucketize.errors import NoBucketError, ShapeError, TypeRelError, UnknownNameError
@@ -30,6 +29,7 @@ from bucketize.ops import add, relu, reshape, softmax
 from bucketize.ops.dim import dim_less, from_dims
 from bucketize.text import parse, parse_function, show
 from bucketize.types import ANY, Symbol, TensorType, tensor
+from bucketize.verify import verify
 
 N = Symbol("N", 1, 8)
 

@@ -5,14 +5,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from verify import VerifyError, verify
 
-from bucketize.errors import UnknownNameError
+from bucketize.errors import UnknownNameError, VerifyError
 from bucketize.ir import CALL, FUSED, IF, Binding, Builder, Const, Function, Functions, Module, Var
 from bucketize.ops import add, relu, softmax
 from bucketize.ops.dim import dim_less
 from bucketize.text import parse, parse_function
 from bucketize.types import Symbol, TensorType, tensor
+from bucketize.verify import verify
 
 MODULE = """
 def @main(%x: float32[N, 4]) -> float32[N, 4] where N in [1, 8] {
@@ -45,11 +45,19 @@ def module():
     return parse(MODULE)
 
 
-def refusal(what):
-    """What verify says against a module or a main."""
+def refused(what):
+    """The error of verify against a module or a main."""
     with pytest.raises(VerifyError) as e:
         verify(Module(Functions({"main": what})) if isinstance(what, Function) else what)
-    return str(e.value)
+    return e.value
+
+
+def refusal(what):
+    """What it says, the outermost place first."""
+    error = refused(what)
+    law, *places = error.notes
+    assert re.fullmatch(r"law: \w+", law)
+    return ": ".join([*reversed(places), error.message])
 
 
 def main(*body, results=()):
@@ -63,6 +71,26 @@ def binding(op, *args, out=X.type, **attrs):
 def test_a_legal_module_comes_back(module):
     assert verify(module) is module
     assert verify(module, functions=["main"]) is module
+
+
+def test_a_function_may_be_verified_alone(module):
+    clone = module.function("main[N=1]")
+    assert verify(clone) is clone
+    leaked = replace(clone, results=(Var("y", X.type),))
+    with pytest.raises(VerifyError, match=r"%y: .* not defined here\n  law: scope\n  in @main\["):
+        verify(leaked)
+
+
+def test_a_refusal_names_the_law_and_the_binding():
+    wrong = binding(relu, X, out=tensor("float32", 3, 4))
+    assert str(refused(main(wrong))).splitlines() == [
+        "typed float32[3, 4], inferred float32[N, 4]",
+        "  law: types",
+        "  in %0 = relu(%x) : float32[3, 4]",
+        "  in @main",
+    ]
+    assert refused(main(binding(add, X, Const(np.ones(3, np.float32))))).notes[0] == "law: types"
+    assert refused(Module({"main": main(), "f": main()})).notes[0] == "law: name"
 
 
 def test_clones_that_are_recipes_remain_so(module):

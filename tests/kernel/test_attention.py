@@ -16,7 +16,6 @@ import pytest
 from onnx_model import draw, parse, run_ort
 from test_transforms import check as check_transform
 from test_vector_templates import TARGETS, Case, run, shape_of
-from verify import verify
 
 import bucketize
 from bucketize import ops
@@ -38,6 +37,7 @@ from bucketize.onnx import from_onnx
 from bucketize.op import Array, Op
 from bucketize.transform.simplify import simplify
 from bucketize.types import ANY, Dim, Symbol, tensor
+from bucketize.verify import verify
 
 B, H, S, T, D, E = (Symbol(name) for name in "BHSTDE")
 EXPORTED = ((0, 2, 1, 3), (0, 2, 3, 1), (0, 2, 1, 3))  # of Q, K and V

@@ -1,11 +1,15 @@
 """The text of generated kernels: one workload for each template, on a machine that does not exist.
 
-The text of a loop kernel is all of it; that of a vector kernel names what its code is made from.
+The text of a loop kernel is all of it; that of a vector kernel names what its code is made from. So
+the code itself is kept, too, of the smallest form with four lanes: as it is written, before LLVM
+makes it fast for some machine.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -14,8 +18,10 @@ from kernel_call import F32, C, Group, M, N, number, workload
 from test_kernel_loops import workload_of
 
 from bucketize import ops
-from bucketize.kernel.template import Implementation
-from bucketize.kernel.templates import TEMPLATES
+from bucketize.kernel.emit.module import module_text
+from bucketize.kernel.int8 import loops
+from bucketize.kernel.template import Implementation, Template
+from bucketize.kernel.templates import TEMPLATES, VECTOR
 from bucketize.kernel.workload import Workload
 from bucketize.machine.target import Target
 from bucketize.op import Op
@@ -173,3 +179,41 @@ def test_source(name: str, golden: Golden) -> None:
     schedule = template.default(load, MACHINE)
     made = Implementation(name, schedule)
     golden.check(f"# {load.key}\n# {made}\n\n{template.source(load, schedule, MACHINE)}")
+
+
+PLAIN: dict[str, Any] = {"rows": 1, "vectors": 1, "inputs": 2, "epilogue": ((), ())}
+SMALL: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
+    "matmul": (PLAIN | {"streams": False}, ("finish", "tile1")),
+    "matmul_bytes": ({"rows": 1, "vectors": 1}, ()),
+    "attention": (
+        PLAIN | {"inputs": 3, "value_rows": 1, "value_vectors": 1},
+        ("scores1", "scores1.finish", "sums"),
+    ),
+    "depthwise": (
+        {"columns": 1, "inputs": 2, "epilogue": ((), ()), "kernel": (2, 2), "strides": (1, 1)},
+        (),
+    ),
+    "conv2d": (PLAIN, ("",)),
+    "conv2d_bytes": ({"rows": 1, "vectors": 1, "unit": 4}, ("",)),
+    "winograd": (PLAIN | {"high": 2, "wide": 2}, ("inner", "results")),
+    "pool_nhwc": ({"mean": False, "counts_pads": False, "cut": False}, ()),
+    "rows": ({}, ()),
+    "rotary": ({}, ()),
+}
+"""What makes a form small, and the functions that are shown, by suffix; none: all."""
+
+
+@pytest.mark.parametrize("template", VECTOR, ids=lambda template: template.name)
+def test_emitted(template: Template, golden: Golden, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loops, "PIECES", ())  # of bytes: as many lines again for each
+    load, target = WORKLOADS[template.name], replace(MACHINE, lanes=4)
+    file = ModuleType("kernel")
+    exec(template.source(load, template.default(load, target), target), file.__dict__)
+    small, shown = SMALL[template.name]
+    form = {**file.parameters, **small}
+    lanes = form.pop("lanes")
+    text = module_text("k", lambda w, block: file.emit(w, block, **form), lanes)
+    _, *functions = re.split(r"^(?=define |declare )", text, flags=re.MULTILINE)
+    heads = [f'@"{".".join(filter(None, ("k", suffix)))}"(' for suffix in shown]
+    kept = [f for f in functions if not shown or any(h in f.split("\n")[0] for h in heads)]
+    golden.check(f"; {lanes} lanes, {form}\n\n{''.join(kept)}")

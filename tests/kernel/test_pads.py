@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from onnx import numpy_helper
 from onnx_model import draw, parse, run_ort
-from verify import verify
 
 import bucketize
 from bucketize import ops
@@ -15,6 +14,7 @@ from bucketize.ir import Builder, Function, Module, Var
 from bucketize.lower.pipeline import lower
 from bucketize.onnx import from_onnx
 from bucketize.types import Symbol, tensor
+from bucketize.verify import verify
 
 N, M, C = Symbol("N"), Symbol("M", 4), Symbol("C")
 MODES = ("reflect", "edge", "wrap", "symmetric")

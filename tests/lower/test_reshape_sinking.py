@@ -7,7 +7,6 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from test_attention import kinds
-from verify import verify
 
 import bucketize
 from bucketize import ops
@@ -16,6 +15,7 @@ from bucketize.ir import Atom, Builder, Const, Function, Module, Var
 from bucketize.lower.pipeline import lower, simplified
 from bucketize.lower.reshape import sink_views
 from bucketize.types import ANY, Dim, Symbol, tensor
+from bucketize.verify import verify
 
 N, S = Symbol("N"), Symbol("S")
 RNG = np.random.default_rng(0)

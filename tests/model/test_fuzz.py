@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 import pytest
 from agreement import agree
-from verify import verify
 
 import bucketize
 from bucketize import ops
@@ -39,6 +38,7 @@ from bucketize.types import (
     product,
     tensor,
 )
+from bucketize.verify import verify
 from dispatchers import exact_dispatcher, log_dispatcher, uniform_dispatcher
 
 Sizes = dict[str, int]

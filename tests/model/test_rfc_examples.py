@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 from agreement import agree
 from onnx_model import parse as parse_onnx
-from verify import verify
 
 import bucketize
 from bucketize.errors import DispatchError, ShapeError, TypeRelError
@@ -23,6 +22,7 @@ from bucketize.interpret import evaluate_module
 from bucketize.ir import Module
 from bucketize.text import parse
 from bucketize.transform.simplify import simplify
+from bucketize.verify import verify
 from dispatchers import log_dispatcher
 
 Arrays = tuple[np.ndarray, ...]

@@ -9,7 +9,6 @@ import onnx
 import pytest
 from onnx import numpy_helper
 from onnx_model import agree, parse, run_ort
-from verify import verify
 
 import bucketize
 from bucketize import ops
@@ -21,6 +20,7 @@ from bucketize.onnx import from_onnx
 from bucketize.program.instruction import Compute, RunSegment, instructions
 from bucketize.transform.simplify import simplify
 from bucketize.types import ANY, Symbol, tensor
+from bucketize.verify import verify
 
 N, M = Symbol("N"), Symbol("M")
 

@@ -8,7 +8,6 @@ import pytest
 from onnx import parser
 from onnx.reference import ReferenceEvaluator
 from onnx_model import agree, draw, parse
-from verify import verify
 
 import bucketize
 from bucketize.errors import TypeRelError, UnsupportedModelError
@@ -16,6 +15,7 @@ from bucketize.interpret import evaluate_module
 from bucketize.onnx import from_onnx
 from bucketize.onnx.function import MAX_DEPTH
 from bucketize.onnx.node import CONVERTERS
+from bucketize.verify import verify
 
 HEAD = '<ir_version: 10, opset_import: ["" : 17, "my" : 1]> g '
 MINE = '<domain: "my", opset_import: ["" : 17, "my" : 1]> '

@@ -8,7 +8,6 @@ import pytest
 from agreement import agree
 from onnx import TensorProto, helper
 from onnx_model import parse, run_ort
-from verify import verify
 
 import bucketize
 from bucketize.dispatch.tree import dispatch
@@ -18,6 +17,7 @@ from bucketize.ir import LOOP, all_bindings
 from bucketize.onnx import from_onnx
 from bucketize.text import constants, show
 from bucketize.text import parse as parse_text
+from bucketize.verify import verify
 from dispatchers import log_dispatcher
 
 TOLERANCE = 1e-5

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from onnx_model import draw, parse, run_ort
-from verify import verify
 
 from bucketize.errors import UnsupportedModelError
 from bucketize.interpret import evaluate_module
 from bucketize.onnx import from_onnx
+from bucketize.verify import verify
 
 IMAGE = "float[N, 3, H, 4] x"
 CHANNELS = "float[3] w, float[3] b, float[3] m, float[3] s"

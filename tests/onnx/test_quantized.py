@@ -14,13 +14,13 @@ from kernel_call import readable
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 from onnx_model import parse, run_ort
-from verify import verify
 
 import bucketize
 from bucketize.errors import ExportError, UnsupportedModelError
 from bucketize.interpret import evaluate_module
 from bucketize.onnx import from_onnx, to_onnx
 from bucketize.op import Array
+from bucketize.verify import verify
 from dispatchers import log_dispatcher
 
 INTEGERS = ["uint8", "int8", "uint16", "int16"]

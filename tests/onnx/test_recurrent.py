@@ -9,7 +9,6 @@ from agreement import agree
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 from onnx_model import run_ort
-from verify import verify
 
 import bucketize
 from bucketize.dispatch.tree import dispatch
@@ -17,6 +16,7 @@ from bucketize.errors import BucketizeError, UnsupportedModelError
 from bucketize.inspect.predict import CALL_S, predicted
 from bucketize.interpret import evaluate_module
 from bucketize.onnx import from_onnx
+from bucketize.verify import verify
 from dispatchers import log_dispatcher
 
 TOLERANCE = 2e-5

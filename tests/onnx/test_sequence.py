@@ -10,7 +10,6 @@ import pytest
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 from onnx_model import parse, run_ort
-from verify import verify
 
 import bucketize
 from bucketize import ops
@@ -40,6 +39,7 @@ from bucketize.types import (
     meet_types,
     tensor,
 )
+from bucketize.verify import verify
 from dispatchers import log_dispatcher
 
 N, M = Symbol("N"), Symbol("M")

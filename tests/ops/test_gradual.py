@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 from agreement import agree
-from verify import verify
 
 import bucketize
 from bucketize.errors import ShapeError, TypeRelError, UnknownNameError
 from bucketize.interpret import evaluate_module
 from bucketize.ir import Module
 from bucketize.text import parse, parse_function
+from bucketize.verify import verify
 from dispatchers import log_dispatcher
 
 Arrays = tuple[Any, ...]

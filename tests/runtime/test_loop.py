@@ -7,7 +7,6 @@ import ctypes
 import numpy as np
 import pytest
 from agreement import agree
-from verify import verify
 
 import bucketize
 from bucketize.dispatch.tree import dispatch
@@ -17,6 +16,7 @@ from bucketize.ir import LOOP, Builder, Const, Module, all_bindings, specialise
 from bucketize.link.ffi import is_too_deep
 from bucketize.text import constants, parse, show
 from bucketize.transform.simplify import simplify
+from bucketize.verify import verify
 from dispatchers import log_dispatcher
 
 TOLERANCE = 1e-5

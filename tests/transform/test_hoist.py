@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from onnx_model import parse
-from verify import verify
 
 from bucketize.errors import ShapeError, TypeRelError
 from bucketize.interpret import evaluate_module
 from bucketize.ir import LOOP
 from bucketize.onnx import from_onnx
 from bucketize.transform.simplify import simplify
+from bucketize.verify import verify
 
 LOOP_OF = """(int64 n, float[N, 3] x, float[M, 3] w, int64 k) => (float[N, 3] y) {{
   go = Constant<value = bool {{1}}>()

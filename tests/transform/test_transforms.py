@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx_model import parse
-from verify import verify
 
 import bucketize
 from bucketize import ops
 from bucketize.dispatch.tree import dispatch
-from bucketize.errors import BucketizeError, PaddingError, TypeRelError
+from bucketize.errors import BucketizeError, PaddingError, TypeRelError, VerifyError
 from bucketize.interpret import evaluate_module, run_function
 from bucketize.ir import (
     FUSED,
@@ -37,13 +36,15 @@ from bucketize.lower.pipeline import lower
 from bucketize.onnx import from_onnx
 from bucketize.ops.dim import mask_tail
 from bucketize.text import parse_function, show
+from bucketize.transform.apply import apply
 from bucketize.transform.cse import cse
 from bucketize.transform.dead_code import dead_code
 from bucketize.transform.dynamic_to_static import dynamic_to_static
 from bucketize.transform.fold_constant import fold_constant
 from bucketize.transform.fold_if import fold_if
-from bucketize.transform.simplify import simplify
+from bucketize.transform.simplify import SIMPLIFY, simplify
 from bucketize.types import ANY, Dim, Symbol, minimum, tensor
+from bucketize.verify import verify
 
 N = Symbol("N", 1, 8)
 S = Symbol("S", 1, 16)
@@ -763,6 +764,34 @@ def test_lower_names_the_transform_that_fails() -> None:
     with pytest.raises(TypeRelError, match="extents differ: 4 and 5") as e:
         lower(fn)
     assert "while running fold_if" in e.value.notes
+
+
+def test_an_observer_sees_every_pass() -> None:
+    x = Var("x", tensor("float32", N, 3))
+    b = Builder()
+    fn = b.function("main", [x], [b.emit(ops.neg, b.emit(ops.add, scalar(1), scalar(2)))])
+    seen: list[tuple[str, Function]] = []
+    lowered = lower(fn, observe=lambda name, after: seen.append((name, verify(after))))
+    names = [name for name, _ in seen]
+    assert names[: len(SIMPLIFY)] == [f.__name__ for f in SIMPLIFY]
+    assert names[len(SIMPLIFY) :] == [
+        *("flatten_windows", "bound_rows", "sink_views", "split_concats", "dead_code"),
+        *("layout", "fold_constant", "dead_code", "fuse"),
+    ]
+    assert seen[-1][1] is lowered
+    assert [len(f.body) for name, f in seen[:6]] == [2, 2, 2, 2, 2, 0]
+
+
+def test_what_an_observer_refuses_names_the_pass() -> None:
+    x, gone = Var("x", tensor("float32", N, 3)), Var("gone", tensor("float32", N, 3))
+
+    def break_scope(fn: Function) -> Function:
+        return Function(fn.name, fn.params, fn.body, (gone,))
+
+    fn = Builder().function("main", [x], [x])
+    with pytest.raises(VerifyError, match=r"gone.* is not defined here") as e:
+        apply(fn, [cse, break_scope], observe=lambda _, after: verify(after))
+    assert e.value.notes == ("law: scope", "in @main", "while running break_scope")
 
 
 def test_constants_that_cannot_be_computed_stay_for_the_run_to_refuse() -> None:

@@ -13,7 +13,6 @@ import onnx.parser
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from verify import verify
 
 import bucketize
 from bucketize.interpret import run_function
@@ -37,6 +36,7 @@ from bucketize.program.configuration import Strategy
 from bucketize.transform.simplify import simplify
 from bucketize.tune.api import tune
 from bucketize.types import Sizes, Symbol, tensor
+from bucketize.verify import verify
 
 DICE = np.random.default_rng(0)
 POINTS = [({"N": 1}, 1.0), ({"N": 4}, 3.0)]

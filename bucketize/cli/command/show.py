@@ -20,6 +20,7 @@ NOTHING = "every operator is static, every extent has a name or a size"
 SECTIONS = ("before", "decisions", "clones", "after", "arrangements")
 OF_CLONES = ("decisions", "clones")  # empty where there are none
 OF_ONE = {"after", "arrangements"}
+NOT_AFTER = dict.fromkeys(("sections", "explain_dynamic", "as_json"), "prints something else")
 
 
 @click.command(short_help="Print MODEL before and after dispatch, decisions, clones.")
@@ -38,12 +39,19 @@ OF_ONE = {"after", "arrangements"}
     is_flag=True,
     help="Print only what a run alone can tell: op, node, operand, why, and the axes.",
 )
+@click.option(
+    "--after",
+    "wanted",
+    metavar="PASS",
+    help="Print only a function after this pass, of dynamic_to_static, ..., fuse.",
+)
 @click.option("--function", help="The one shown after; default: the first clone, or main.")
 @parameter.json_option
 def show(
     model: str,
     bounds: list[parameter.Bound],
     function: str | None,
+    wanted: str | None,
     explain_dynamic: bool,
     as_json: bool,
     **options: Any,
@@ -60,8 +68,11 @@ def show(
       bucketize show zoo:mlp
       bucketize show zoo:bert-mini -d log --section decisions
       bucketize show zoo:mlp -d log --section after --function "main[N=4..7]"
+      bucketize show zoo:mlp --after layout
       bucketize show model.onnx --explain-dynamic
     """
+    if wanted is not None:
+        parameter.refuse("--after prints nothing else", NOT_AFTER)
     loaded = load_model(model, bounds)
     if explain_dynamic:
         stayed = explained(loaded.module)
@@ -75,6 +86,9 @@ def show(
         echo(json.dumps(summary(after), indent=2))
         return
     shown = function or next((name for name in after.functions if name != "main"), "main")
+    if wanted is not None:
+        print_after(after, shown, wanted)
+        return
     told = [s for s in SECTIONS if after.clones or s not in OF_CLONES]
     sections = options["sections"] or told
     texts = [
@@ -148,6 +162,24 @@ def lowered(mod: Module, name: str) -> Function:
         if refused is None:
             raise
         return refused
+
+
+def print_after(mod: Module, name: str, wanted: str) -> None:
+    """Print a function each time that a pass has run, as far as nothing refuses it."""
+    from bucketize.errors import unknown_name
+    from bucketize.lower.pipeline import lower
+    from bucketize.text import show as text
+
+    seen: list[str] = []
+
+    def observe(ran: str, fn: Function) -> None:
+        seen.append(ran)
+        if ran == wanted:
+            echo(f"# after {ran}, run {seen.count(ran)}\n{text(fn)}\n")
+
+    lower(mod.function(name), observe=observe)
+    if wanted not in seen:
+        raise unknown_name("pass", wanted, set(seen))
 
 
 def clones(mod: Module) -> list[str]:
