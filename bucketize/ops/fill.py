@@ -21,6 +21,8 @@ def full_value(shape: Shape, value: float) -> Shape:
     dtype=named_dtype,
     padding=free,
     value=lambda shape, value, **_: full_value(shape, value),
+    total=True,
+    sizing=("shape",),
     example='{shape=(N, C), value=1.5, dtype="float32"}; {shape=(2, 3), value=7, dtype="int64"}; '
     '{shape=(), value=True, dtype="bool"}',
 )
@@ -41,6 +43,7 @@ def arange_value(start: Dim, stop: Dim, step: Dim) -> Shape:
     dtype=named_dtype,
     padding=free,
     value=lambda start, stop, step, **_: arange_value(start, stop, step),
+    sizing=("stop",),
     example="{stop=N}; {start=2, stop=N}; {start=N, stop=-3, step=-2}; "
     '{start=1, stop=9, step=3, dtype="int32"}; {start=N, stop=N+3}',
 )

@@ -41,6 +41,3 @@ def uniform_like(x: Array, *, low: float = 0.0, high: float = 1.0, seed: int, dt
         return found
     below = np.nextafter(found.dtype.type(high), found.dtype.type(low))
     return np.asarray(np.minimum(found, below))  # a number may have been rounded up to `high`
-
-
-DRAWN = {normal_like, uniform_like}

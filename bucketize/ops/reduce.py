@@ -35,6 +35,7 @@ def _reduction(
         padding=lambda _arg, axis, _x, axes, **_: padding if axis in axes else FREE,
         example=example,
         value=value,
+        total=True,
     )
 
 
@@ -124,6 +125,7 @@ def _kept(x: Shape, *, axis: int, **_: Any) -> Shape:
 @op(
     shape=_kept,
     padding=_along(Fill(-math.inf)),
+    total=True,
     example="float32[N, C] {axis=1}; float32[N, C, H] {axis=0}",
 )
 def softmax(x: Array, *, axis: int) -> Array:
@@ -200,6 +202,7 @@ def _norm_shape(x: Shape, scale: Shape, bias: Shape, *, axis: int, **_: Any) -> 
 @op(
     shape=_norm_shape,
     padding=lambda arg, at, *_, axis, **__: FREE if arg == 0 and at < axis else UNSAFE,
+    total=True,
     example="float32[N, C, H], float32[H], float32[H] {axis=2}; "
     "float32[N, C, H], float32[C, H], float32[H] {axis=1, epsilon=0.1}",
 )
