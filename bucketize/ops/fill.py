@@ -8,6 +8,8 @@ from bucketize.op import Array, op
 from bucketize.ops.rules import check_extents, free, named_dtype, range_extent
 from bucketize.types import Dim, Shape, product
 
+__all__ = ["arange", "full"]
+
 
 def full_value(shape: Shape, value: float) -> Shape:
     """The elements of a tensor of `shape` that holds one value."""

@@ -12,6 +12,18 @@ from bucketize.op import FREE, UNSAFE, Array, Fill, Movement, Padding, by_dims, 
 from bucketize.ops.rules import check_axes, same, unsafe
 from bucketize.types import ANY, Dim, Shape, TensorType, meet, rely_on_least
 
+__all__ = [
+    "compress",
+    "gather",
+    "gather_elements",
+    "gather_nd",
+    "nonzero",
+    "scatter_elements",
+    "scatter_nd",
+    "tensor_scatter",
+    "topk",
+]
+
 DType = np.dtype[Any]
 
 

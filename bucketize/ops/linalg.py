@@ -13,6 +13,8 @@ from bucketize.ops.rules import broadcast_padding, check_bytes, floats, same
 from bucketize.types import Dim, Shape, broadcast_shapes, meet, product
 from bucketize.types.number import DType
 
+__all__ = ["det", "matmul", "matmul_integer"]
+
 
 def _matmul_shape(x: Shape, y: Shape, *, weights: str = FORMATS[0]) -> Shape:
     if weights not in FORMATS:

@@ -10,6 +10,8 @@ import numpy as np
 from bucketize.op import Array, op
 from bucketize.ops.rules import named_dtype, unsafe
 
+__all__ = ["normal_like", "uniform_like"]
+
 
 @op(
     shape=lambda x, **_: x,

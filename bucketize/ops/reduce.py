@@ -14,6 +14,21 @@ from bucketize.op import FREE, UNSAFE, Array, Fill, Op, Padding, op
 from bucketize.ops.rules import check_axes, extreme_numbers, text
 from bucketize.types import Dim, Shape, TensorType, maximum, meet, minimum, rely_on_least
 
+__all__ = [
+    "argmax",
+    "argmin",
+    "cumprod",
+    "cumsum",
+    "layer_norm",
+    "log_softmax",
+    "reduce_max",
+    "reduce_mean",
+    "reduce_min",
+    "reduce_prod",
+    "reduce_sum",
+    "softmax",
+]
+
 EXAMPLE = "float32[N, C, H] {axes=(0, 2), keepdims=True}; float32[N, C] {axes=(1,)}"
 NEAR_ONE = EXAMPLE.replace("]", "] in [0.9, 1.1)")  # products of many stay finite
 INTEGERS = "; int64[3] {axes=(0,)}; int32[2, N] {axes=(1,)}"

@@ -11,6 +11,8 @@ from bucketize.op import Array, Attrs, Op, first_dtype, op
 from bucketize.ops.rules import check_axes, int64, unsafe
 from bucketize.types import ANY, Dim, Shape, Type, meet, minimum
 
+__all__ = ["first_rows", "kept_boxes", "non_max_suppression", "unique"]
+
 Shapes = tuple[Shape, ...]
 
 # --- different ones ------------------------------------------------------------------------------

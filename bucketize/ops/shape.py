@@ -43,6 +43,20 @@ from bucketize.types import (
     total,
 )
 
+__all__ = [
+    "broadcast_to",
+    "concat",
+    "pad",
+    "reshape",
+    "shape_of",
+    "size_of",
+    "squeeze",
+    "strided_slice",
+    "tile",
+    "transpose",
+    "unsqueeze",
+]
+
 # --- measuring -----------------------------------------------------------------------------------
 
 

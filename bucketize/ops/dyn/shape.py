@@ -59,6 +59,18 @@ from bucketize.types import (
 )
 from bucketize.types.number import kind_of
 
+__all__ = [
+    "dyn_arange",
+    "dyn_broadcast_to",
+    "dyn_full",
+    "dyn_pad",
+    "dyn_reshape",
+    "dyn_strided_slice",
+    "dyn_tile",
+    "dyn_topk",
+    "dyn_with_rank",
+]
+
 # --- reshape and broadcast -----------------------------------------------------------------------
 
 

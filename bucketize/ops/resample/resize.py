@@ -26,6 +26,8 @@ from bucketize.ops.rules import check_axes, check_extents, same
 from bucketize.ops.shape import reshape
 from bucketize.types import ANY, Dim, Shape, TensorType, maximum, meet, minimum, rely_on_least
 
+__all__ = ["dyn_resize", "resize"]
+
 MODES = ("nearest", *REACH)
 POLICIES = ("stretch", "not_larger", "not_smaller")
 Axes = tuple[int, ...]

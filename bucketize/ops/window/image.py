@@ -27,6 +27,8 @@ from bucketize.ops.window.rules import (
 from bucketize.types import Dim, Shape
 from bucketize.types.number import DType
 
+__all__ = ["avg_pool2d", "conv2d", "conv2d_integer", "max_pool2d"]
+
 Pair = tuple[int, int]
 Pads = tuple[Dim, Dim, Dim, Dim]
 

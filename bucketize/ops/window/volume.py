@@ -21,6 +21,8 @@ from bucketize.ops.window.rules import (
 )
 from bucketize.types import Dim, Shape
 
+__all__ = ["avg_pool3d", "conv3d", "max_pool3d"]
+
 Triple = tuple[int, int, int]
 Pads = tuple[Dim, Dim, Dim, Dim, Dim, Dim]
 AXES = 3
