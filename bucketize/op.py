@@ -61,6 +61,14 @@ FREE, UNSAFE = Rule.FREE, Rule.UNSAFE
 Padding: TypeAlias = Fill | Rule
 
 
+class Movement(Enum):
+    """How the elements of the only result are elements of the first argument."""
+
+    VIEW = "view"  # all of them in the same order: its memory in another shape
+    WHOLE = "whole"  # all of them, elsewhere or several times
+    PART = "part"  # as many are read as are written
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Op:
     """An operator. Positional parameters of its rules are tensors, keyword-only ones attributes.
@@ -84,6 +92,13 @@ class Op:
     `unranked` maps types to the shape of the only result where nobody knows how many axes an
     argument has; without it, that of the results is not known then, either.
     `bits` says that `compute` reads the bits of its arguments: short numbers come as they are.
+    `movement` says that the result holds nothing but elements of the first argument, and how.
+    `total` says that no values of its arguments make an error, as of any elementwise op.
+    `work` maps shapes, that of the only result first, to how many products are summed in it.
+    `sizing` are attributes that decide nothing but extents of the result.
+    `extents` (of `dyn` ops) is the argument, read alone, whose elements are extents: none negative.
+    `room` (of ops whose values say how many rows) maps types to the twin of the same arguments that
+    makes as many rows as there may be, and tells how many there are; and to its attributes.
     `example` is what the laws are tested on: samples like "float32[N, C+2], int64[M] in [0, C)
     {axis=1}", separated by ";". Names are extents (drawn anew), arguments may be drawn from a range
     or be given, "int64[2] = (N, -1)", and attributes are Python over the names.
@@ -105,6 +120,12 @@ class Op:
     relation: Callable[..., tuple[Type, ...]] | None = None
     unranked: Callable[..., Shape] | None = None
     bits: bool = False
+    movement: Movement | None = None
+    total: bool = False
+    work: Callable[..., Dim] | None = None
+    sizing: frozenset[str] = frozenset()
+    extents: int | None = None
+    room: Callable[..., tuple[Op, Attrs]] | None = None
     defaults: Attrs = field(init=False)
     """Attribute names, each with its default or `inspect.Parameter.empty`."""
 
@@ -314,6 +335,12 @@ def op(  # noqa: PLR0913  (one name for each rule: a misspelt rule is an error)
     static: Callable[..., tuple[Op, Attrs] | None] | None = None,
     unranked: Callable[..., Shape] | None = None,
     bits: bool = False,
+    movement: Movement | None = None,
+    total: bool = False,
+    work: Callable[..., Dim] | None = None,
+    sizing: tuple[str, ...] = (),
+    extents: int | None = None,
+    room: Callable[..., tuple[Op, Attrs]] | None = None,
 ) -> Callable[[Callable[..., Any]], Op]:
     """Declare an operator: the decorated function is its meaning, the arguments its rules.
 
@@ -340,6 +367,12 @@ def op(  # noqa: PLR0913  (one name for each rule: a misspelt rule is an error)
                 static=static,
                 unranked=unranked,
                 bits=bits,
+                movement=movement,
+                total=total or scalar is not None,
+                work=work,
+                sizing=frozenset(sizing),
+                extents=extents,
+                room=room,
             )
         )
 

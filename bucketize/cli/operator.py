@@ -21,23 +21,19 @@ from bucketize.ir import STRUCTURAL, Builder, Var
 from bucketize.kernel.loops.loop import DTYPES
 from bucketize.kernel.templates import candidates
 from bucketize.kernel.workload import Workload
-from bucketize.lower.upper_bound import WITH_ROOM
 from bucketize.onnx.kind import type_name
 from bucketize.onnx.load import OPSETS
 from bucketize.onnx.node import CONVERTERS
 from bucketize.onnx.standard import first_version
-from bucketize.op import OPS, UNSAFE, Op
+from bucketize.op import OPS, UNSAFE, Attrs, Movement, Op
 from bucketize.ops.dim import from_dims
-from bucketize.ops.dyn.shape import EXTENTS
 from bucketize.ops.sample import Sample, samples
 from bucketize.ops.shape import shape_of, size_of
-from bucketize.program.aliasing import VIEWS
 from bucketize.types import TensorType, UnrankedType
 from bucketize.types.number import kind_of
 
 OF_SHAPES = frozenset((from_dims, shape_of, size_of))
 """What tells sizes; padded clones are told the true ones."""
-NO_KERNEL = frozenset((*VIEWS, *OF_SHAPES))
 KINDS = {
     "float16, float32, float64": "floats",
     "int8, int16, int32, int64": "ints",
@@ -136,11 +132,11 @@ def _dtypes(domain: str, name: str) -> str:
 
 def _runs(ops: Set[Op]) -> str:
     by_kernels = {op for op in ops if op.static is None and (op in STRUCTURAL or _is_native(op))}
-    told = {op for op in ops if op.static is not None and op not in EXTENTS}
-    by_numpy = ops - by_kernels - told - EXTENTS.keys()
+    told = {op for op in ops if op.static is not None and op.extents is None}
+    by_numpy = {op for op in ops - by_kernels if op.static is None}
     if by_numpy:
         names = ", ".join(sorted(op.name for op in by_numpy))
-        return f"kernels, but {names}" if by_kernels - NO_KERNEL else "numpy"
+        return f"kernels, but {names}" if not all(map(_needs_none, by_kernels)) else "numpy"
     return "kernels; operands of a run: numpy" if told else "kernels"
 
 
@@ -152,17 +148,24 @@ def _is_native(op: Op) -> bool:
     """
     if op.relation is not None:  # of sequences and optional values, which are lists on the host
         return False
-    kept = WITH_ROOM.get(op, op)
-    ways = itertools.product(samples(kept), (False, True))
-    return op in NO_KERNEL or any(candidates(_workload(*way)) for way in ways)
+    ways = itertools.product(samples(op), (False, True))
+    return _needs_none(op) or any(candidates(_workload(*way)) for way in ways)
+
+
+def _needs_none(op: Op) -> bool:
+    return op.movement is Movement.VIEW or op in OF_SHAPES
 
 
 def _workload(sample: Sample, known: bool) -> Workload:
     names = sample.symbols()
     types = [TensorType(a.dtype, a.shape(names)) for a in sample.args]
     params = [Var(f"x{i}", t) for i, t in enumerate(types)]
+    op: Op = sample.op
+    attrs: Attrs = sample.attrs(names)
+    if op.room is not None:
+        op, attrs = op.room(*types, **attrs)
     body = Builder()
-    outs = body.emit_all(sample.op, *params, **sample.attrs(names))
+    outs = body.emit_all(op, *params, **attrs)
     return Workload(
         body.function("", params, outs), tuple(known and i > 0 for i in range(len(params)))
     )
@@ -172,7 +175,7 @@ def _pads(ops: Set[Op]) -> str:
     if not ops.isdisjoint(STRUCTURAL):
         return "no"
     twins = {OPS.get(op.name.removeprefix("dyn."), op) for op in ops}
-    found = [_pads_alone(op) for op in twins - OF_SHAPES - COUNTED]
+    found = [_pads_alone(op) for op in twins - OF_SHAPES - COUNTED.keys()]
     return min(found, key=("no", "some axes", "yes").index, default="yes")
 
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Callable, Mapping, Set
 
 import numpy as np
 
 from bucketize.ir import Atom, Binding, Builder, Const, Function, Var, rewrite
-from bucketize.op import FREE
+from bucketize.op import FREE, Op
 from bucketize.ops.dim import from_dims
 from bucketize.ops.elementwise.arithmetic import add, cast, div, mul, sqrt, sub
 from bucketize.ops.reduce import layer_norm, reduce_mean, reduce_sum
 from bucketize.types import product, symbols
 
-COUNTED = frozenset((reduce_mean, layer_norm))
 DTYPES = (np.dtype(np.float32), np.dtype(np.float64))  # a mean of others is rounded otherwise
 
 
@@ -25,9 +24,7 @@ def counted(fn: Function, names: Set[str]) -> Function:
             return None
         if not _counts(b, args, names):
             return None
-        if b.op is reduce_mean:
-            return _mean(out, args[0], **b.attrs)
-        return _norm(out, *args, **b.attrs)
+        return COUNTED[b.op](out, *args, **b.attrs)
 
     return rewrite(fn, rule)
 
@@ -58,3 +55,7 @@ def _norm(out: Builder, x: Atom, scale: Atom, bias: Atom, *, axis: int, epsilon:
     least = Const(np.asarray(epsilon, x.type.dtype))
     root = out.emit(sqrt, out.emit(add, variance, least))
     return out.emit(add, out.emit(mul, out.emit(div, centred, root), scale), bias)
+
+
+COUNTED: Mapping[Op, Callable[..., Var]] = {reduce_mean: _mean, layer_norm: _norm}
+"""By op: what it becomes."""

@@ -51,15 +51,6 @@ from bucketize.types import (
     symbols,
 )
 
-# Attributes that only size the result, so that padding it is harmless.
-SIZING = {
-    ("reshape", "newshape"),
-    ("broadcast_to", "shape"),
-    ("full", "shape"),
-    ("arange", "stop"),
-    ("strided_slice", "end"),
-}
-
 
 def tops_of(bucket: Mapping[str, Interval]) -> dict[str, int]:
     """The sizes that a bucket is padded to; `PaddingError` if one of its symbols has no top."""
@@ -162,7 +153,7 @@ class Padding:
 
     def _check_attrs(self, b: Binding) -> None:
         for name, value in b.attrs.items():
-            if (b.op.name, name) not in SIZING and any(map(self._grows, _flat(value))):
+            if name not in b.op.sizing and any(map(self._grows, _flat(value))):
                 shown = f"{name}={show_attr(value)}"
                 raise PaddingError(f"{self._where(b)} computes with a padded extent ({shown})")
 

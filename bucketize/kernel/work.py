@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from bucketize.ir import Binding
 from bucketize.kernel.workload import Workload
+from bucketize.op import Movement
 from bucketize.types import Dim, product
 
 FORK = 50_000
@@ -33,15 +34,11 @@ class Work:
         return self.multiplications + self.moved
 
 
-READ_IN_PART = ("gather", "gather_elements", "gather_nd", "strided_slice")
-"""Ops that read as much of their first operand as they write."""
-
-
 def work(workload: Workload) -> Work:
     """The work of a workload; of ops that reduce nothing the multiplications do not count."""
     anchor = workload.anchor
     alone = len(workload.body.body) == 1
-    part = anchor.args[0] if alone and anchor.op.name in READ_IN_PART else None
+    part = anchor.args[0] if alone and anchor.op.movement is Movement.PART else None
     atoms = (*workload.body.params, *workload.body.results)
     types = [anchor.out.type if a is part else a.type for a in atoms]
     moved = [product(t.shape) * t.dtype.itemsize for t in types]
@@ -50,10 +47,8 @@ def work(workload: Workload) -> Work:
     return Work(done, sum(moved, start=0), sum(fixed, start=0))
 
 
-def multiplications(binding: Binding) -> Dim:
+def multiplications(b: Binding) -> Dim:
     """Those of a product or a convolution, done directly; of other ops none count."""
-    if binding.op.name in ("matmul", "matmul_integer"):
-        return product(binding.outs[0].type.shape) * binding.args[0].type.shape[-1]
-    if binding.op.name in ("conv2d", "conv2d_integer"):
-        return product(binding.outs[0].type.shape) * product(binding.args[1].type.shape[1:])
-    return 0
+    if b.op.work is None:
+        return 0
+    return b.op.work(*(a.type.shape for a in (b.out, *b.args)), **b.attrs)

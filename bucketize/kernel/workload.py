@@ -22,7 +22,7 @@ from bucketize.ir import (
     copy_binding,
     refine,
 )
-from bucketize.ops import broadcast_to, reshape, transpose, unsqueeze
+from bucketize.op import Movement
 from bucketize.types import Dim, Symbol, Type, substitute, symbols
 
 UNSTATED = [
@@ -32,8 +32,8 @@ UNSTATED = [
     ("allow_zero", False),
 ]
 """Attributes that keys do not name: logs are older than they."""
-READING = frozenset((transpose, unsqueeze, broadcast_to, reshape))
-"""Ops that say how another one reads what it takes."""
+READING = (Movement.VIEW, Movement.WHOLE)
+"""How ops move elements that say how another one reads what it takes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +49,7 @@ class Workload:
 
         Before it there may be ops that say how it reads what it takes.
         """
-        ops = (b for b in self.body.body if b.op.scalar is None and b.op not in READING)
+        ops = (b for b in self.body.body if not (b.op.scalar or b.op.movement in READING))
         return next(ops, self.body.body[0])
 
     @property

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from bucketize.ir import STRUCTURAL, Atom, Binding, Builder, Const, Function, rewrite
-from bucketize.op import Attrs
+from bucketize.op import Attrs, Movement
 from bucketize.ops import (
     avg_pool2d,
     conv2d,
@@ -24,7 +24,6 @@ from bucketize.ops import (
     squeeze,
     strided_slice,
     transpose,
-    unsqueeze,
 )
 from bucketize.types import ANY, Shape
 
@@ -62,7 +61,7 @@ class _Views:
         if b.op in STRUCTURAL or len(b.outs) > 1 or not b.is_ranked:
             return None
         shape = b.out.type.shape
-        back = self.views.get(args[0]) if b.op in (reshape, squeeze, unsqueeze) else None
+        back = self.views.get(args[0]) if b.op.movement is Movement.VIEW else None
         if back is not None and ANY not in shape and back.of.type.shape == shape:
             self.moved = True
             return (back.of,)

@@ -5,21 +5,18 @@ How many rows there are is a result of their own; the host cuts off what is left
 
 from __future__ import annotations
 
-from bucketize.ir import Atom, Binding, Builder, Const, Function, rewrite
-from bucketize.ops import first_rows, kept_boxes, non_max_suppression
-
-WITH_ROOM = {non_max_suppression: kept_boxes}
+from bucketize.ir import Atom, Binding, Builder, Function, rewrite
+from bucketize.ops import first_rows
 
 
 def bound_rows(fn: Function) -> Function:
-    """`fn` with room for all boxes that may be kept, of each class a known number at most."""
+    """`fn` with room for all rows that there may be, which a host op cuts off."""
     return rewrite(fn, _with_room)
 
 
 def _with_room(out: Builder, b: Binding, args: tuple[Atom, ...]) -> Atom | None:
-    if b.op not in WITH_ROOM:
+    if b.op.room is None:
         return None
-    most = args[2]
-    limit = max(int(most.value), 0) if isinstance(most, Const) else None
-    rows, count = out.emit_all(WITH_ROOM[b.op], *args, **b.attrs, limit=limit)
+    op, attrs = b.op.room(*(a.type for a in args), **b.attrs)
+    rows, count = out.emit_all(op, *args, **attrs)
     return out.emit(first_rows, rows, count)

@@ -51,7 +51,6 @@ from bucketize.onnx.standard import (
     has_function,
     schema_of,
 )
-from bucketize.ops.random import DRAWN
 from bucketize.types import UnrankedType, assumptions
 
 Values: TypeAlias = dict[str, Atom | None]
@@ -336,7 +335,7 @@ def _is_lost(
 
 def _check_drawn(body: Builder) -> None:
     """Raise Unsupported where the body of a loop draws numbers."""
-    if any(b.op in DRAWN for b in all_bindings(body.function("", (), ()))):
+    if any("seed" in b.op.defaults for b in all_bindings(body.function("", (), ()))):
         raise Unsupported("its body draws numbers, and each round would draw the same")
 
 

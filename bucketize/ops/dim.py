@@ -12,6 +12,8 @@ from bucketize.ops.rules import limits
 from bucketize.types import Dim, Interval, Shape, bounds
 from bucketize.types.number import kind_of
 
+__all__ = ["dim_less", "dims_within", "from_dims", "mask_tail"]
+
 
 def _from_dims_value(*, dims: Shape, scalar: bool) -> Shape:  # noqa: ARG001
     return dims
@@ -86,6 +88,3 @@ def mask_tail(x: Array, n: Array, *, axis: int, value: float) -> Array:
     """`x` with everything from index `n` on along `axis` replaced by `value`."""
     index = np.arange(x.shape[axis]).reshape((-1,) + (1,) * (x.ndim - 1 - axis))
     return np.where(index < n, x, fill_number(value, x.dtype))
-
-
-__all__ = ["dim_less", "dims_within", "fill_number", "from_dims", "mask_tail"]

@@ -8,6 +8,8 @@ from bucketize.op import Array, op
 from bucketize.ops.rules import check_extents, free, named_dtype, range_extent
 from bucketize.types import Dim, Shape, product
 
+__all__ = ["arange", "full"]
+
 
 def full_value(shape: Shape, value: float) -> Shape:
     """The elements of a tensor of `shape` that holds one value."""
@@ -21,6 +23,8 @@ def full_value(shape: Shape, value: float) -> Shape:
     dtype=named_dtype,
     padding=free,
     value=lambda shape, value, **_: full_value(shape, value),
+    total=True,
+    sizing=("shape",),
     example='{shape=(N, C), value=1.5, dtype="float32"}; {shape=(2, 3), value=7, dtype="int64"}; '
     '{shape=(), value=True, dtype="bool"}',
 )
@@ -41,6 +45,7 @@ def arange_value(start: Dim, stop: Dim, step: Dim) -> Shape:
     dtype=named_dtype,
     padding=free,
     value=lambda start, stop, step, **_: arange_value(start, stop, step),
+    sizing=("stop",),
     example="{stop=N}; {start=2, stop=N}; {start=N, stop=-3, step=-2}; "
     '{start=1, stop=9, step=3, dtype="int32"}; {start=N, stop=N+3}',
 )

@@ -8,9 +8,21 @@ from typing import Any
 import numpy as np
 
 from bucketize.errors import TypeRelError, UnknownRankError
-from bucketize.op import FREE, UNSAFE, Array, Fill, Padding, by_dims, op
+from bucketize.op import FREE, UNSAFE, Array, Fill, Movement, Padding, by_dims, op
 from bucketize.ops.rules import check_axes, same, unsafe
 from bucketize.types import ANY, Dim, Shape, TensorType, meet, rely_on_least
+
+__all__ = [
+    "compress",
+    "gather",
+    "gather_elements",
+    "gather_nd",
+    "nonzero",
+    "scatter_elements",
+    "scatter_nd",
+    "tensor_scatter",
+    "topk",
+]
 
 DType = np.dtype[Any]
 
@@ -53,6 +65,7 @@ def _gather_value(x: TensorType, indices: TensorType, *, axis: int) -> Shape | N
     dtype=_indexed,
     padding=_gather_padding,
     value=_gather_value,
+    movement=Movement.PART,
     example="float32[N, C, H], int64[M, K] in [-C, C) {axis=1}; "
     "float32[N, C], int64[] in [0, N) {axis=0}; "
     "int64[4], int64[2] in [-4, 4) {axis=0}",
@@ -79,6 +92,7 @@ def _gather_elements_padding(arg: int, at: int, x: Shape, indices: Shape, *, axi
     shape=_gather_elements_shape,
     dtype=_indexed,
     padding=_gather_elements_padding,
+    movement=Movement.PART,
     example="float32[N, C], int64[N, M] in [-C, C) {axis=1}; "
     "float32[M+N, C+2], int64[M, C] in [0, M) {axis=0}",
 )
@@ -123,6 +137,7 @@ def _gather_nd_padding(arg: int, at: int, x: Shape, indices: Shape, *, batch_dim
     shape=_gather_nd_shape,
     dtype=_indexed,
     padding=_gather_nd_padding,
+    movement=Movement.PART,
     example="float32[3, 3, C], int64[M, 2] in [-3, 3); "
     "float32[N, C], int64[M, 1] in [-N, N); "
     "float32[B, 2, C], int64[B, M, 1] in [0, 2) {batch_dims=1}; "

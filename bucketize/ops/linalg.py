@@ -10,8 +10,10 @@ from bucketize.errors import TypeRelError
 from bucketize.op import FREE, UNSAFE, Array, Fill, Padding, op
 from bucketize.ops.rounding import FORMATS, rounded
 from bucketize.ops.rules import broadcast_padding, check_bytes, floats, same
-from bucketize.types import Shape, broadcast_shapes, meet
+from bucketize.types import Dim, Shape, broadcast_shapes, meet, product
 from bucketize.types.number import DType
+
+__all__ = ["det", "matmul", "matmul_integer"]
 
 
 def _matmul_shape(x: Shape, y: Shape, *, weights: str = FORMATS[0]) -> Shape:
@@ -32,9 +34,15 @@ def _matmul_padding(arg: int, axis: int, x: Shape, y: Shape, **_: Any) -> Paddin
     return FREE
 
 
+def _matmul_work(out: Shape, x: Shape, _y: Shape, **_: Any) -> Dim:
+    return product(out) * x[-1]
+
+
 @op(
     shape=_matmul_shape,
     padding=_matmul_padding,
+    total=True,
+    work=_matmul_work,
     example="float32[M, K], float32[K, N]; float32[B, 1, M, K], float32[H, K, N]; "
     "float32[B, M, K], float32[B, K, N]; int32[M, K], int32[K, N]; "
     "float32[M, K], float32[K, N] {weights='bfloat16'}; "
@@ -78,6 +86,7 @@ def _sum_dtype(x: DType, y: DType) -> DType:
     shape=_matmul_shape,
     dtype=_sum_dtype,
     padding=_matmul_padding,
+    work=_matmul_work,
     example="uint8[M, K] in [0, 256), int8[K, N] in [-128, 128); "
     "int8[B, 1, M, K] in [-128, 128), int8[H, K, N] in [-128, 128); "
     "uint8[B, M, K] in [0, 256), uint8[K, N] in [0, 256); "

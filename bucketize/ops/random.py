@@ -10,6 +10,8 @@ import numpy as np
 from bucketize.op import Array, op
 from bucketize.ops.rules import named_dtype, unsafe
 
+__all__ = ["normal_like", "uniform_like"]
+
 
 @op(
     shape=lambda x, **_: x,
@@ -41,6 +43,3 @@ def uniform_like(x: Array, *, low: float = 0.0, high: float = 1.0, seed: int, dt
         return found
     below = np.nextafter(found.dtype.type(high), found.dtype.type(low))
     return np.asarray(np.minimum(found, below))  # a number may have been rounded up to `high`
-
-
-DRAWN = {normal_like, uniform_like}

@@ -14,6 +14,21 @@ from bucketize.op import FREE, UNSAFE, Array, Fill, Op, Padding, op
 from bucketize.ops.rules import check_axes, extreme_numbers, text
 from bucketize.types import Dim, Shape, TensorType, maximum, meet, minimum, rely_on_least
 
+__all__ = [
+    "argmax",
+    "argmin",
+    "cumprod",
+    "cumsum",
+    "layer_norm",
+    "log_softmax",
+    "reduce_max",
+    "reduce_mean",
+    "reduce_min",
+    "reduce_prod",
+    "reduce_sum",
+    "softmax",
+]
+
 EXAMPLE = "float32[N, C, H] {axes=(0, 2), keepdims=True}; float32[N, C] {axes=(1,)}"
 NEAR_ONE = EXAMPLE.replace("]", "] in [0.9, 1.1)")  # products of many stay finite
 INTEGERS = "; int64[3] {axes=(0,)}; int32[2, N] {axes=(1,)}"
@@ -35,6 +50,7 @@ def _reduction(
         padding=lambda _arg, axis, _x, axes, **_: padding if axis in axes else FREE,
         example=example,
         value=value,
+        total=True,
     )
 
 
@@ -124,6 +140,7 @@ def _kept(x: Shape, *, axis: int, **_: Any) -> Shape:
 @op(
     shape=_kept,
     padding=_along(Fill(-math.inf)),
+    total=True,
     example="float32[N, C] {axis=1}; float32[N, C, H] {axis=0}",
 )
 def softmax(x: Array, *, axis: int) -> Array:
@@ -200,6 +217,7 @@ def _norm_shape(x: Shape, scale: Shape, bias: Shape, *, axis: int, **_: Any) -> 
 @op(
     shape=_norm_shape,
     padding=lambda arg, at, *_, axis, **__: FREE if arg == 0 and at < axis else UNSAFE,
+    total=True,
     example="float32[N, C, H], float32[H], float32[H] {axis=2}; "
     "float32[N, C, H], float32[C, H], float32[H] {axis=1, epsilon=0.1}",
 )

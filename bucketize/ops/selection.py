@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 
 from bucketize.errors import TypeRelError
-from bucketize.op import Array, first_dtype, op
+from bucketize.op import Array, Attrs, Op, first_dtype, op
 from bucketize.ops.rules import check_axes, int64, unsafe
-from bucketize.types import ANY, Dim, Shape, meet, minimum
+from bucketize.types import ANY, Dim, Shape, Type, meet, minimum
+
+__all__ = ["first_rows", "kept_boxes", "non_max_suppression", "unique"]
 
 Shapes = tuple[Shape, ...]
 
@@ -98,29 +100,6 @@ def _boxes_run(*args: Array, center: bool) -> Shape:
     return len(_kept(*args, center=center)), 3
 
 
-@op(
-    shape=_boxes_shape,
-    shape_from_values=_boxes_run,
-    dtype=int64,
-    padding=unsafe,
-    example="float32[B, N, 4], float32[B, C, N], int64[] = 2, float32[] in [0, 1), float32[]; "
-    "float32[1, N, 4], float32[1, 1, N], int64[] = 9, float32[] in [0, 1), float32[] "
-    "{center=True}",
-)
-def non_max_suppression(
-    boxes: Array, scores: Array, most: Array, overlap: Array, least: Array, *, center: bool = False
-) -> Array:
-    """Rows (batch, class, box): the best boxes of each class that do not overlap a better one.
-
-    At most `most` of each class, of scores above `least`; the intersection of two is at most
-    `overlap` of their union. Boxes are any two opposite corners (y, x, y, x), or (x, y, width,
-    height) with `center`, where none overlaps one of a width or height below 0 (ONNX
-    NonMaxSuppression).
-    """
-    rows = _kept(boxes, scores, most, overlap, least, center=center)
-    return np.array(rows, np.int64).reshape(-1, 3)
-
-
 def _room_shape(boxes: Shape, scores: Shape, *limits: Shape, limit: int | None, **_: Any) -> Shapes:
     _boxes_shape(boxes, scores, *limits)
     each = boxes[1] if limit is None else minimum(boxes[1], limit)
@@ -157,6 +136,36 @@ def kept_boxes(
     rows = np.zeros((room, 3), np.int64)  # type: ignore[type-var]
     rows[: len(found)] = np.array(found, np.int64).reshape(-1, 3)
     return rows, np.array(len(found))
+
+
+def _room_twin(*types: Type, **attrs: Any) -> tuple[Op, Attrs]:
+    known = types[2].value
+    limit = max(known[0], 0) if known and isinstance(known[0], int) else None
+    return kept_boxes, {**attrs, "limit": limit}
+
+
+@op(
+    shape=_boxes_shape,
+    shape_from_values=_boxes_run,
+    dtype=int64,
+    padding=unsafe,
+    room=_room_twin,
+    example="float32[B, N, 4], float32[B, C, N], int64[] = 2, float32[] in [0, 1), float32[]; "
+    "float32[1, N, 4], float32[1, 1, N], int64[] = 9, float32[] in [0, 1), float32[] "
+    "{center=True}",
+)
+def non_max_suppression(
+    boxes: Array, scores: Array, most: Array, overlap: Array, least: Array, *, center: bool = False
+) -> Array:
+    """Rows (batch, class, box): the best boxes of each class that do not overlap a better one.
+
+    At most `most` of each class, of scores above `least`; the intersection of two is at most
+    `overlap` of their union. Boxes are any two opposite corners (y, x, y, x), or (x, y, width,
+    height) with `center`, where none overlaps one of a width or height below 0 (ONNX
+    NonMaxSuppression).
+    """
+    rows = _kept(boxes, scores, most, overlap, least, center=center)
+    return np.array(rows, np.int64).reshape(-1, 3)
 
 
 def _corners(boxes: Array, center: bool) -> Array:

@@ -28,6 +28,21 @@ from bucketize.types import (
     join_types,
 )
 
+__all__ = [
+    "concat_from_sequence",
+    "optional_get_element",
+    "optional_has_element",
+    "optional_none",
+    "optional_some",
+    "sequence_at",
+    "sequence_construct",
+    "sequence_empty",
+    "sequence_erase",
+    "sequence_insert",
+    "sequence_length",
+    "split_to_sequence",
+]
+
 
 def sequence_type(type_: Type) -> SequenceType:
     """The type, if it is that of a sequence."""

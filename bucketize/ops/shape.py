@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from bucketize.errors import TypeRelError
-from bucketize.op import FREE, UNSAFE, Array, Fill, Padding, by_dims, op
+from bucketize.op import FREE, UNSAFE, Array, Fill, Movement, Padding, by_dims, op
 from bucketize.ops.rules import (
     at_least,
     broadcast_padding,
@@ -43,6 +43,20 @@ from bucketize.types import (
     total,
 )
 
+__all__ = [
+    "broadcast_to",
+    "concat",
+    "pad",
+    "reshape",
+    "shape_of",
+    "size_of",
+    "squeeze",
+    "strided_slice",
+    "tile",
+    "transpose",
+    "unsqueeze",
+]
+
 # --- measuring -----------------------------------------------------------------------------------
 
 
@@ -52,6 +66,7 @@ from bucketize.types import (
     padding=unsafe,
     value=lambda x: x.shape,
     unranked=lambda _: (ANY,),
+    total=True,
     example="float32[N, C]; float32[]",
 )
 def shape_of(x: Array) -> Array:
@@ -65,6 +80,7 @@ def shape_of(x: Array) -> Array:
     padding=unsafe,
     value=lambda x: (product(x.shape),),
     unranked=lambda _: (),
+    total=True,
     example="float32[N, C]; float32[]",
 )
 def size_of(x: Array) -> Array:
@@ -115,6 +131,9 @@ def _reshape_padding(_arg: int, axis: int, x: Shape, *, newshape: Shape, **_: An
     padding=_reshape_padding,
     value=True,
     unranked=lambda _, newshape, **__: newshape,
+    movement=Movement.VIEW,
+    total=True,
+    sizing=("newshape",),
     example="float32[B, S, 6] {newshape=(B, S, 2, 3)}; float32[B, S, 6] {newshape=(B*S, 6)}; "
     "float32[B, S, 2, 3] {newshape=(1, B, S, 6)}; float32[B, S] {newshape=(S, B)}; "
     "int64[2, 3] {newshape=(6,)}; int64[1] {newshape=()}; float32[N, N, 2] {newshape=(N, 2*N)}; "
@@ -140,6 +159,8 @@ def _transpose_shape(x: Shape, *, axes: tuple[int, ...]) -> Shape:
     shape=_transpose_shape,
     padding=free,
     value=True,
+    movement=Movement.WHOLE,
+    total=True,
     example="float32[N, C, H] {axes=(2, 0, 1)}; int64[2, 3] {axes=(1, 0)}",
 )
 def transpose(x: Array, *, axes: tuple[int, ...]) -> Array:
@@ -158,6 +179,8 @@ def _squeeze_shape(x: Shape, *, axes: tuple[int, ...]) -> Shape:
     shape=_squeeze_shape,
     padding=lambda _arg, axis, _x, axes: UNSAFE if axis in axes else FREE,
     value=True,
+    movement=Movement.VIEW,
+    total=True,
     example="float32[N, 1, C, 1] {axes=(1, 3)}; int64[1] {axes=(0,)}",
 )
 def squeeze(x: Array, *, axes: tuple[int, ...]) -> Array:
@@ -176,6 +199,8 @@ def _unsqueeze_shape(x: Shape, *, axes: tuple[int, ...]) -> Shape:
     shape=_unsqueeze_shape,
     padding=free,
     value=True,
+    movement=Movement.VIEW,
+    total=True,
     example="float32[N, C] {axes=(0, 2)}; int64[] {axes=(0,)}",
 )
 def unsqueeze(x: Array, *, axes: tuple[int, ...]) -> Array:
@@ -195,6 +220,9 @@ def _broadcast_to_padding(arg: int, axis: int, x: Shape, *, shape: Shape) -> Pad
     shape=_broadcast_to_shape,
     padding=_broadcast_to_padding,
     value=True,
+    movement=Movement.WHOLE,
+    total=True,
+    sizing=("shape",),
     example="float32[N, 1] {shape=(M, N, C)}; float32[N, C] {shape=(1, C)}; "
     "float32[N] {shape=(1,)}; int64[1] {shape=(3,)}; int64[] {shape=(2, 2)}",
 )
@@ -224,6 +252,7 @@ def _concat_padding(arg: int, at: int, *xs: Shape, axis: int) -> Padding:
     shape=_concat_shape,
     padding=_concat_padding,
     value=True,
+    total=True,
     example="float32[N, C], float32[N, D], float32[N, E] {axis=1}; int64[2], int64[1] {axis=0}; "
     "float32[N, C] {axis=0}",
 )
@@ -292,6 +321,9 @@ _cut_dims = by_dims(cut)
     shape=_slice_shape,
     padding=_slice_padding,
     value=_slice_value,
+    movement=Movement.PART,
+    total=True,
+    sizing=("end",),
     example="float32[N, C+2] {begin=(1, 0), end=(9, -1), strides=(1, 2), axes=(0, 1)}; "
     "float32[N, C] {begin=(-1,), end=(-9,), strides=(-2,), axes=(1,)}; "
     "float32[N, C] {begin=(3,), end=(-9,), strides=(-1,), axes=(1,)}; "
@@ -383,6 +415,7 @@ def tile_shape(x: Shape, *, repeats: tuple[Dim, ...]) -> Shape:
     shape=tile_shape,
     padding=lambda _arg, axis, _x, repeats: FREE if repeats[axis] == 1 else UNSAFE,
     value=True,
+    movement=Movement.WHOLE,
     example="float32[N, C] {repeats=(1, 3)}; float32[N, C] {repeats=(C, 1)}; "
     "int64[2] {repeats=(2,)}",
 )

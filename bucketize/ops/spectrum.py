@@ -12,6 +12,8 @@ from bucketize.ops.dyn.operand import Twin, front_axes, integers, lone, read, tw
 from bucketize.ops.rules import check_axes, floats, named_dtype, text, unsafe
 from bucketize.types import ANY, Dim, Shape, TensorType, rely_on_least
 
+__all__ = ["dft", "dyn_dft", "mel_weight_matrix"]
+
 PARTS = 1, 2  # a real number alone, or with an imaginary one
 
 

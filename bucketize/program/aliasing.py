@@ -12,12 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from bucketize.ir import Atom, Binding, Const, Function
-from bucketize.ops import concat, reshape, squeeze, strided_slice, unsqueeze
+from bucketize.op import Movement
+from bucketize.ops import concat, strided_slice
 from bucketize.ops.rules import slice_ends
 from bucketize.types import ANY, Dim, Shape, product
-
-VIEWS = (reshape, squeeze, unsqueeze)
-"""Ops whose result is their argument's memory: they have no kernel."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +66,7 @@ class Places:
         """What is there without a kernel that makes it."""
         self._able = able
         self._makers: dict[Atom, Binding] = {o: b for b in fn.body for o in b.outs}
-        self._views = {b.out: b.args[0] for b in fn.body if b.op in VIEWS}
+        self._views = {b.out: b.args[0] for b in fn.body if b.op.movement is Movement.VIEW}
         self._parts: dict[Atom, Part] = {}
         """What lies inside of what."""
         self._readers: dict[Atom, list[Binding | None]] = {r: [None] for r in fn.results}
@@ -164,7 +162,7 @@ class Places:
     def _is_result(self, atom: Atom) -> bool:
         """Whether a tensor, or a view of it, is a result of the function."""
         return any(
-            r is None or (r.op in VIEWS and self._is_result(r.out))
+            r is None or (r.op.movement is Movement.VIEW and self._is_result(r.out))
             for r in self._readers.get(atom, [])
         )
 

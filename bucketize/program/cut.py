@@ -30,9 +30,8 @@ from bucketize.ir import (
     illegal,
     rounds_of,
 )
+from bucketize.op import Movement
 from bucketize.ops.dim import from_dims
-from bucketize.ops.dyn.shape import EXTENTS
-from bucketize.program.aliasing import VIEWS
 from bucketize.program.decision_table import Tree, tree_of
 from bucketize.program.instruction import (
     Branch,
@@ -115,7 +114,7 @@ class Cutter:
         """The binding and its kernel, if a segment can hold it; views and dims need none."""
         if b.op in STRUCTURAL - {FUSED} or b.op in TESTS or not b.is_ranked:
             return None
-        if b.op in VIEWS or b.op is from_dims:
+        if b.op.movement is Movement.VIEW or b.op is from_dims:
             return b, None
         call = self.call(b)
         return None if call is None else (b, call)
@@ -141,7 +140,7 @@ class Cutter:
 
     def _read_before(self, b: Binding) -> _Typed | None:
         """The static twin of an op that is told its extents by a tensor: they are read before."""
-        place = EXTENTS.get(b.op)
+        place = b.op.extents
         if place is None or not b.is_ranked or not any(map(_has_unknown, b.outs)):
             return None
         told = b.args[place]

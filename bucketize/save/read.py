@@ -18,9 +18,8 @@ from bucketize.link.memory import aligned
 from bucketize.link.plan import Plan, Result, agreed
 from bucketize.lower.arrangement import USUAL, Arrangement
 from bucketize.machine.target import Target, host
-from bucketize.op import Array
+from bucketize.op import Array, Movement
 from bucketize.ops.dim import from_dims
-from bucketize.program.aliasing import VIEWS
 from bucketize.program.instruction import (
     Branch,
     Call,
@@ -180,7 +179,9 @@ class Stored:
         if number not in self._segments:
             entry = self.header["segments"][number]
             fn = self.function(entry)
-            bindings = [b for b in fn.body if b.op not in VIEWS and b.op is not from_dims]
+            bindings = [
+                b for b in fn.body if b.op.movement is not Movement.VIEW and b.op is not from_dims
+            ]
             pairs = zip(bindings, entry["calls"], strict=True)
             segment = Segment(fn, tuple(self._call(b, facts) for b, facts in pairs))
             self._segments[number] = segment

@@ -19,37 +19,8 @@ from bucketize.ir import (
     rewrite,
     settle,
 )
-from bucketize.ops import (
-    broadcast_to,
-    concat,
-    full,
-    layer_norm,
-    matmul,
-    reduce_max,
-    reduce_mean,
-    reduce_min,
-    reduce_prod,
-    reduce_sum,
-    reshape,
-    shape_of,
-    size_of,
-    softmax,
-    squeeze,
-    strided_slice,
-    transpose,
-    unsqueeze,
-)
 from bucketize.transform.dead_code import used_atoms
 from bucketize.types import assumptions, extremes, lone_term
-
-SAFE = frozenset(
-    (
-        *(broadcast_to, concat, full, layer_norm, matmul, reshape, shape_of, size_of, softmax),
-        *(reduce_max, reduce_mean, reduce_min, reduce_prod, reduce_sum),
-        *(squeeze, strided_slice, transpose, unsqueeze),
-    )
-)
-"""Ops, beside the elementwise ones, that no values of their operands make an error."""
 
 
 def hoist(fn: Function) -> Function:
@@ -92,7 +63,7 @@ def _alike(body: Function) -> dict[Binding, None]:
 
 
 def _cannot_fail(b: Binding) -> bool:
-    if (b.op.scalar is None and b.op not in SAFE) or not b.is_ranked:
+    if not (b.op.total and b.is_ranked):
         return False
     with assumptions() as relied_on:
         infer(b.op, [a.type for a in b.args], b.attrs)

@@ -16,9 +16,10 @@ from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
 from bucketize import ops
+from bucketize.errors import BucketizeError
 from bucketize.ir import STRUCTURAL
 from bucketize.kernel.emit.expression import TRIGONOMETRY
-from bucketize.op import OPS, UNSAFE, Array, Fill, Op
+from bucketize.op import OPS, UNSAFE, Array, Fill, Movement, Op
 from bucketize.ops.sample import Sample, parse, samples
 from bucketize.types import (
     ANY,
@@ -350,6 +351,153 @@ def test_the_value_rule_is_compute_over_dims(op: Op, data: st.DataObject) -> Non
             assert all(v is ANY or v == e for v, e in pairs)
             assert out.dtype != np.int64 or ANY not in value, "only narrow integers wrap around"
     assert followed, "no sample has a value"
+
+
+# --- what a compiler may rely on -----------------------------------------------------------------
+
+
+@over([op for op in TABLE if op.movement])
+@few
+@given(data=st.data())
+def test_what_moves_elements_makes_none(op: Op, data: st.DataObject) -> None:
+    for sample, names, rng in cases(data, op):
+        x, *others = sample.draw(rng, names)
+        x = np.arange(1, 1 + x.size).reshape(x.shape).astype(x.dtype)  # each is another one
+        (out,) = op.run(x, *others, **sample.attrs(names))
+        if op.movement is Movement.VIEW:
+            assert out.tobytes() == x.tobytes()
+        elif op.movement is Movement.WHOLE:
+            assert set(out.flat) == set(x.flat)
+        else:
+            assert set(out.flat) <= set(x.flat)
+
+
+def anything(array: Array, rng: np.random.Generator) -> Array:
+    """Numbers of the same dtype and shape: extreme ones, those that are none, any others."""
+    kind, shape = array.dtype.kind, array.shape
+    if kind == "b":
+        return rng.random(shape) < 0.5
+    if kind == "f":
+        edges = [
+            0.0,
+            -0.0,
+            1.0,
+            -1.0,
+            np.nan,
+            np.inf,
+            -np.inf,
+            *np.finfo(array.dtype).max * EXTREMES,
+        ]
+    else:
+        limits = np.iinfo(array.dtype)
+        edges = [0, 1, limits.min, limits.max, *rng.integers(limits.min, limits.max, 3)]
+    return rng.choice(np.array(edges, array.dtype), shape)
+
+
+EXTREMES = np.array([1.0, -1.0, 1e-30])
+
+
+@over([op for op in TABLE if op.total])
+@few
+@given(data=st.data())
+def test_what_is_total_takes_any_values(op: Op, data: st.DataObject) -> None:
+    assert not op.reads
+    assert op.shape_from_values is None
+    for sample, names, rng in cases(data, op):
+        args = [anything(a, rng) for a in sample.draw(rng, names)]
+        outs = op.run(*args, **sample.attrs(names))
+        assert tuple(out.shape for out in outs) == op.run_time_shapes(*args, **sample.attrs(names))
+
+
+def test_elementwise_ops_are_total() -> None:
+    assert all(op.total for op in ELEMENTWISE)
+
+
+@over([op for op in TABLE if op.work])
+@few
+@given(data=st.data())
+def test_the_work_is_how_many_products_are_summed(op: Op, data: st.DataObject) -> None:
+    """Of ones each product is 1: but for those with pads, which are zeros, the sum counts them."""
+    assert op.work is not None
+    for sample, names, rng in cases(data, op):
+        args, attrs = [np.ones_like(a) for a in sample.draw(rng, names)], sample.attrs(names)
+        attrs |= {"zero": 0} if "zero" in attrs else {}
+        (out,) = op.run(*args, **attrs)
+        work = op.work(out.shape, *(a.shape for a in args), **attrs)
+        assert out.sum() == work if not any(attrs.get("pads", ())) else out.sum() <= work
+
+
+@over([op for op in TABLE if op.sizing])
+@few
+@given(data=st.data())
+def test_what_sizes_the_result_decides_nothing_else(op: Op, data: st.DataObject) -> None:
+    """Where such an attribute grows with a padded extent, what was there stays as it was."""
+    asked: set[str] = set()
+    for sample, names, rng in cases(data, op):
+        dims = sample.symbols()
+        growing = {k: mentioned(v) for k, v in sample.attrs(dims).items()}
+        for name in sample.names:
+            by = {k for k, inside in growing.items() if dims[name] in inside}
+            rules = padding_rules(sample, name)
+            if by and by <= op.sizing and UNSAFE not in rules.values():
+                asked |= by
+                check_padding(sample, rng, (names, {**names, name: names[name] + 2}), rules)
+    assert asked == op.sizing
+
+
+def mentioned(value: Any) -> frozenset[Symbol]:
+    """The symbols in an attribute."""
+    if isinstance(value, tuple):
+        return frozenset().union(*map(mentioned, value))
+    return symbols(value) if isinstance(value, int | Symbolic) else frozenset()
+
+
+@over([op for op in TABLE if op.extents is not None])
+@few
+@given(data=st.data())
+def test_read_extents_tell_all_that_a_twin_is_asked(op: Op, data: st.DataObject) -> None:
+    assert op.static is not None
+    assert op.extents is not None
+    assert op.reads == {op.extents}
+    for sample, names, rng in cases(data, op):
+        args, attrs = sample.draw(rng, names), sample.attrs(names)
+        types = list(map(known, args))
+        told = types[op.extents]
+        free = tuple(Symbol(f"v{i}") for i in range(args[op.extents].size))
+        types[op.extents] = TensorType(told.dtype, told.shape, free)
+        twin = op.static(*types, **attrs)
+        assert twin is not None
+        kept = [t for i, t in enumerate(types) if i != op.extents]
+        assert all(ANY not in out.shape for out in twin[0].infer(*kept, **twin[1]))
+        args[op.extents] = np.full_like(args[op.extents], -1)
+        if free:
+            with pytest.raises((BucketizeError, ValueError)):
+                op.run_time_shapes(*args, **attrs)
+
+
+@over([op for op in TABLE if op.room])
+@few
+@given(data=st.data())
+def test_the_twin_with_room_makes_the_same_rows_first(op: Op, data: st.DataObject) -> None:
+    assert op.room is not None
+    for sample, names, rng in cases(data, op):
+        args, attrs = sample.draw(rng, names), sample.attrs(names)
+        (want,) = op.run(*args, **attrs)
+        for types in (list(map(known, args)), [TensorType(a.dtype, a.shape) for a in args]):
+            twin, more = op.room(*types, **attrs)
+            rows, count = twin.run(*args, **twin.complete(more))
+            np.testing.assert_array_equal(rows[: int(count)], want)
+            (told, _) = twin.infer(*types, **twin.complete(more))
+            assert told.shape == rows.shape
+
+
+def test_only_what_is_told_a_seed_draws_numbers() -> None:
+    drawn = [op for op in TABLE if "seed" in op.defaults]
+    assert drawn == [ops.normal_like, ops.uniform_like]
+    for op in drawn:
+        x = np.zeros(9, np.float32)
+        one, other = (op.run(x, **op.complete({"seed": s, "dtype": "float32"})) for s in (1, 2))
+        assert not np.array_equal(one, other)
 
 
 # --- dynamic and static --------------------------------------------------------------------------

@@ -20,6 +20,19 @@ from bucketize.ops.rules import check_axes, check_extents, same, text, unsafe
 from bucketize.ops.shape import squeeze, strided_slice, unsqueeze
 from bucketize.types import ANY, Dim, Shape, TensorType, meet
 
+__all__ = [
+    "dyn_cumprod",
+    "dyn_cumsum",
+    "dyn_reduce_max",
+    "dyn_reduce_mean",
+    "dyn_reduce_min",
+    "dyn_reduce_prod",
+    "dyn_reduce_sum",
+    "dyn_split",
+    "dyn_squeeze",
+    "dyn_unsqueeze",
+]
+
 # --- reductions ----------------------------------------------------------------------------------
 
 

@@ -26,7 +26,6 @@ from bucketize.ops.dyn.operand import (
 )
 from bucketize.ops.fill import arange, arange_value, full, full_value
 from bucketize.ops.index import top, top_dtype, top_shape, topk
-from bucketize.ops.resample.resize import dyn_resize
 from bucketize.ops.rules import (
     at_least,
     check_extents,
@@ -59,6 +58,18 @@ from bucketize.types import (
     broadcast_shapes,
 )
 from bucketize.types.number import kind_of
+
+__all__ = [
+    "dyn_arange",
+    "dyn_broadcast_to",
+    "dyn_full",
+    "dyn_pad",
+    "dyn_reshape",
+    "dyn_strided_slice",
+    "dyn_tile",
+    "dyn_topk",
+    "dyn_with_rank",
+]
 
 # --- reshape and broadcast -----------------------------------------------------------------------
 
@@ -166,6 +177,7 @@ def dyn_with_rank(x: Array, *, rank: int) -> Array:
     padding=unsafe,
     reads=(1,),
     static=lambda _, shape: twin(broadcast_to, shape=read(shape)),
+    extents=1,
     example="float32[N, 1], int64[3] = (M, N, C); float32[N, C], int64[1] = (1,)",
 )
 def dyn_broadcast_to(x: Array, shape: Array) -> Array:
@@ -266,6 +278,7 @@ def _tile_shape(x: Shape, repeats: Dim | Shape) -> Shape:
     padding=unsafe,
     reads=(1,),
     static=lambda _, repeats: twin(tile, repeats=read(repeats)),
+    extents=1,
     example="float32[N, C], int64[2] = (2, N)",
 )
 def dyn_tile(x: Array, repeats: Array) -> Array:
@@ -292,6 +305,7 @@ def _topk_twin(_x: TensorType, k: TensorType, **attrs: Any) -> Twin:
     padding=unsafe,
     reads=(1,),
     static=_topk_twin,
+    extents=1,
     example="float32[N, C+2], int64[1] = (2,) {axis=1}; "
     "int64[C+3, N], int64[1] = (C,) {axis=0, largest=False}",
 )
@@ -317,6 +331,7 @@ def _full_value(shape: TensorType, *, value: float, **_: Any) -> Shape | None:
     reads=(0,),
     value=_full_value,
     static=lambda shape, **attrs: twin(full, shape=read(shape), **attrs),
+    extents=0,
     example='int64[2] = (N, C) {value=1.5, dtype="float32"}; '
     'int64[1] = (2,) {value=3, dtype="int64"}',
 )
@@ -363,7 +378,3 @@ def dyn_arange(start: Array, stop: Array, step: Array) -> Array:
     """The numbers from `start` to `stop`, which is left out (ONNX Range)."""
     count = arange_count(start, stop, step)
     return np.asarray(start + np.arange(count, dtype=start.dtype) * step)
-
-
-EXTENTS = {dyn_broadcast_to: 1, dyn_full: 0, dyn_resize: 1, dyn_tile: 1, dyn_topk: 1}
-"""By op: the operand whose elements are extents or counts, none of them negative."""

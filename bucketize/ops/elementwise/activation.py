@@ -10,6 +10,19 @@ from bucketize.op import Array
 from bucketize.ops.elementwise.arithmetic import UNARY, elementwise, erf, unary
 from bucketize.ops.rules import numbers
 
+__all__ = [
+    "clip",
+    "gelu",
+    "gelu_tanh",
+    "hard_sigmoid",
+    "hard_swish",
+    "leaky_relu",
+    "relu",
+    "sigmoid",
+    "silu",
+    "softplus",
+]
+
 
 @elementwise("max(x0, 0)", f"{UNARY}; int64[N]", numbers)
 def relu(x: Array) -> Array:

@@ -43,6 +43,45 @@ from bucketize.ops.values import (
 from bucketize.types import Ratio, maximum, minimum
 from bucketize.types.number import DType
 
+__all__ = [
+    "abs_",
+    "add",
+    "cast",
+    "ceil",
+    "div",
+    "equal",
+    "erf",
+    "exp",
+    "floor",
+    "fmod",
+    "greater",
+    "greater_equal",
+    "isnan",
+    "less",
+    "less_equal",
+    "log",
+    "logical_and",
+    "logical_not",
+    "logical_or",
+    "logical_xor",
+    "maximum_",
+    "minimum_",
+    "mod",
+    "mul",
+    "neg",
+    "not_equal",
+    "pow_",
+    "reciprocal",
+    "round_",
+    "rsqrt",
+    "sign",
+    "sqrt",
+    "sub",
+    "tanh",
+    "trunc_div",
+    "where",
+]
+
 UNARY = "float32[N, C]; float32[]"
 BINARY = "float32[N, C], float32[C]; float32[N, 1, C], float32[M, 1]; float32[], float32[N]"
 INTEGERS = "int64[N, C], int64[C]; int64[N], int64[]; int32[N], int32[1]; "

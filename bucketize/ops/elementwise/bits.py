@@ -10,6 +10,16 @@ from bucketize.ops.elementwise.arithmetic import elementwise
 from bucketize.ops.rules import free, integers, named_dtype
 from bucketize.types.number import DType
 
+__all__ = [
+    "bitcast",
+    "bitwise_and",
+    "bitwise_not",
+    "bitwise_or",
+    "bitwise_xor",
+    "left_shift",
+    "right_shift",
+]
+
 EXAMPLE = (
     "int64[N, C], int64[C]; int8[N, 1, C], int8[M, 1]; uint16[N] in [0, 2**16), uint16[] in [0, 99)"
 )

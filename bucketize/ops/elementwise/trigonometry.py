@@ -7,6 +7,8 @@ import numpy as np
 from bucketize.op import Array
 from bucketize.ops.elementwise.arithmetic import unary
 
+__all__ = ["acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "cosh", "sin", "sinh", "tan"]
+
 
 @unary("sin(x0)")
 def sin(x: Array) -> Array:

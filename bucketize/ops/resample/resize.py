@@ -26,6 +26,8 @@ from bucketize.ops.rules import check_axes, check_extents, same
 from bucketize.ops.shape import reshape
 from bucketize.types import ANY, Dim, Shape, TensorType, maximum, meet, minimum, rely_on_least
 
+__all__ = ["dyn_resize", "resize"]
+
 MODES = ("nearest", *REACH)
 POLICIES = ("stretch", "not_larger", "not_smaller")
 Axes = tuple[int, ...]
@@ -230,6 +232,7 @@ def _dyn_twin(
     padding=lambda *_, **__: UNSAFE,
     reads=(1,),
     static=_dyn_twin,
+    extents=1,
     example="float32[N, C, H, W], int64[4] = (N, C, 2*H, 5) {axes=(0, 1, 2, 3)}; "
     "float32[N, H], int64[2] = (N, H) {axes=(0, 1), mode='linear'}; "
     "float32[H, W], int64[2] = (3, 4) {axes=(0, 1), mode='cubic', policy='not_larger'}; "

@@ -16,6 +16,8 @@ from bucketize.ops.window.image import arrange, from_nchw, planes, to_nchw
 from bucketize.types import Shape, meet, rely_on_least
 from bucketize.types.number import kind_of
 
+__all__ = ["grid_sample", "roi_align"]
+
 DType = np.dtype[Any]
 MODES = ("linear", "nearest", "cubic")
 PADDINGS = ("zeros", "border", "reflection")

@@ -13,6 +13,8 @@ from bucketize.ops.rules import unsafe
 from bucketize.ops.window.rules import check_window, taps
 from bucketize.types import Dim, Shape, TensorType, meet, product, rely_on_least
 
+__all__ = ["col2im", "dyn_col2im"]
+
 
 def _shape(x: Shape, *, image: Shape, kernel: Shape, **window: Any) -> Shape:
     if len(x) != 3:

@@ -10,6 +10,8 @@ from bucketize.op import FREE, UNSAFE, Array, Padding, op
 from bucketize.ops.window.rules import check_channels, check_groups, check_rank, conv_extents
 from bucketize.types import Shape, meet, product
 
+__all__ = ["deform_conv2d"]
+
 Pair = tuple[int, int]
 CORNERS = ((0, 0), (0, 1), (1, 0), (1, 1))
 

@@ -17,6 +17,7 @@ from bucketize.ops.window.rules import (
     check_precision,
     check_rank,
     conv_extents,
+    conv_work,
     convolved,
     greatest,
     mean,
@@ -25,6 +26,8 @@ from bucketize.ops.window.rules import (
 )
 from bucketize.types import Dim, Shape
 from bucketize.types.number import DType
+
+__all__ = ["avg_pool2d", "conv2d", "conv2d_integer", "max_pool2d"]
 
 Pair = tuple[int, int]
 Pads = tuple[Dim, Dim, Dim, Dim]
@@ -95,6 +98,7 @@ def _conv_padding(
 @op(
     shape=_conv_shape,
     padding=_conv_padding,
+    work=conv_work,
     example="float32[N, C, H+2, W+2], float32[O, C, 3, 2] {pads=(1, 0, 1, 1)}; "
     "float32[N, H+4, W+4, C], float32[O, C, 3, 3] "
     "{strides=(2, 1), dilations=(1, 2), layout='NHWC'}; "
@@ -149,6 +153,7 @@ def _integer_padding(
     shape=_integer_shape,
     dtype=_integer_dtype,
     padding=_integer_padding,
+    work=conv_work,
     example="uint8[N, C, H+2, W+2] in [0, 256), int8[O, C, 3, 2] in [-128, 128) "
     "{pads=(1, 0, 1, 1), zero=7}; "
     "int8[N, H+4, W+4, C] in [-128, 128), int8[O, C, 3, 3] in [-128, 128) "

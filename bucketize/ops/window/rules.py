@@ -15,7 +15,7 @@ import numpy as np
 from bucketize.errors import TypeRelError
 from bucketize.op import FREE, UNSAFE, Array, Padding
 from bucketize.ops.rules import ENDLESS
-from bucketize.types import Dim, Shape, Symbolic, meet, minimum, rely_on_least
+from bucketize.types import Dim, Shape, Symbolic, meet, minimum, product, rely_on_least
 
 PRECISIONS = ("default", "exact")
 
@@ -55,6 +55,11 @@ def _is_below(number: Any, least: int) -> bool:
     if isinstance(number, Symbolic):
         return False
     return not isinstance(number, int | np.integer) or int(number) < least
+
+
+def conv_work(out: Shape, _x: Shape, w: Shape, **_: Any) -> Dim:
+    """The products of a convolution, done directly; those with pads count."""
+    return product(out) * product(w[1:])
 
 
 def check_channels(channels: Dim, w: Shape, groups: int) -> None:

@@ -20,6 +20,8 @@ from bucketize.ops.window.rules import (
 )
 from bucketize.types import Dim, Shape, meet, rely_on_least
 
+__all__ = ["conv_transpose"]
+
 AXES = (2, 3)
 
 

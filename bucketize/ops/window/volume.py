@@ -12,6 +12,7 @@ from bucketize.ops.window.rules import (
     check_precision,
     check_rank,
     conv_extents,
+    conv_work,
     convolved,
     greatest,
     mean,
@@ -19,6 +20,8 @@ from bucketize.ops.window.rules import (
     reaches_end,
 )
 from bucketize.types import Dim, Shape
+
+__all__ = ["avg_pool3d", "conv3d", "max_pool3d"]
 
 Triple = tuple[int, int, int]
 Pads = tuple[Dim, Dim, Dim, Dim, Dim, Dim]
@@ -51,6 +54,7 @@ def _conv_padding(
 @op(
     shape=_conv_shape,
     padding=_conv_padding,
+    work=conv_work,
     example="float32[N, C, D+2, H+2, W+2], float32[O, C, 3, 2, 3] {pads=(1, 0, 1, 1, 0, 1)}; "
     "float32[N, C, D+4, H+2, W+2], float32[O, C, 3, 1, 3] {dilations=(2, 1, 1), strides=(1, 2, 2)};"
     "float32[N, 4, D+2, H, W], float32[6, 2, 3, 1, 2] {groups=2, pads=(1, 0, 0, 0, 0, 1)}; "
