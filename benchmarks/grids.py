@@ -27,6 +27,7 @@ from bucketize.log.environment import here
 from bucketize.measure.job import Rounds, Worker
 from bucketize.ops import add, conv2d, matmul, relu
 from bucketize.tune.api import opened
+from bucketize.tune.options import Options
 from bucketize.tune.search import Proposal
 from bucketize.tune.session import Session
 from bucketize.tune.task import Point, Task, tasks_of
@@ -165,18 +166,16 @@ def recorded(name: str, grid: Grid, log: Path, trials: int) -> int:
         Worker(has_clock=False) as worker,  # nothing to confirm: there is no model
         opened(
             module,
-            log=log,
-            trials=trials,
-            search="grid",
-            seed=0,
-            threads=1,
-            sizes=sizes,
-            seconds=None,
-            until=0.0,
-            model=name,
-            measurer=worker,
-            client=None,
-            progress=True,
+            Options(
+                log=log,
+                trials=trials,
+                search="grid",
+                sizes=sizes,
+                until=0.0,
+                model=name,
+                measurer=worker,
+                progress=True,
+            ),
         ) as session,
     ):
         if name in GRIDS:
@@ -207,14 +206,7 @@ def level(session: Session, tasks: Sequence[Task], wanted: Wanted) -> None:
             job = session.job(task, point, wanted(task, point), QUICK)
             ((_, (default, *others)),) = session.site.measured([job])
             for one, outcome in zip(job.implementations, (default, *others), strict=True):
-                session.write(
-                    task=task,
-                    point=point,
-                    made=one,
-                    outcome=outcome,
-                    default=default,
-                    source="confirm",
-                )
+                session.write(task, point, Proposal(one, "confirm"), outcome, default)
 
 
 def default(task: Task, _: Point) -> list[Implementation]:

@@ -106,6 +106,10 @@ class TuneError(BucketizeError):
     """A tuning session that cannot start or go on."""
 
 
+class LateError(BucketizeError):
+    """The time that was given for some work is up."""
+
+
 class EngineError(BucketizeError):
     """An engine to compare with that is not installed, or does not take the model."""
 

@@ -13,10 +13,11 @@ import pandas as pd
 
 from bucketize.analysis.column import require
 from bucketize.errors import BucketizeError
+from bucketize.log.confidence import Interval
 from bucketize.log.frame import table_frame, trial_frame, trials_of
 from bucketize.log.log import table
 from bucketize.log.trial import CLONE, COLUMNS, KERNEL, Trial, schedule_json
-from bucketize.log.verdict import Interval, Verdict, best_choice, geometric_mean, verdicts
+from bucketize.log.verdict import Verdict, best_choice, geometric_mean, verdicts
 
 TASK = ["host_cpu", "threads", "model", "function", "bucket", "workload", "op"]
 BEST = [

@@ -7,11 +7,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from bucketize.errors import LateError
 from bucketize.progress import TellMore
-
-
-class LateError(Exception):
-    """Time is up."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +81,6 @@ class Pieces:
 
         """
         if self.left_s <= 0:
-            raise LateError
+            raise LateError("time is up")
         limit = self.left_s if self.seconds < math.inf else None
         self.tell(what, self.done, len(self.pieces), left_s=limit, expected_s=self.expected_s)

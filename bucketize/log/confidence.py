@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 
-from bucketize.log.verdict import Interval
-
 CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A median, and the ends of what holds the true one with 95 % certainty."""
+
+    median: float
+    low: float
+    high: float
 
 
 def ratios(

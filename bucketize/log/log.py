@@ -197,7 +197,42 @@ def content(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as e:
-        raise LogError(f"cannot read the tuning log {path}: {e.strerror or e}") from e
+        raise _unreadable(path, e) from e
+
+
+def _unreadable(path: Path, e: OSError) -> LogError:
+    return LogError(f"cannot read the tuning log {path}: {e.strerror or e}")
+
+
+@dataclass
+class Tail:
+    """A log that others add to: each time it is read, what was not there before."""
+
+    path: Path
+    templates: Container[str] | None = None
+    header: bytes = b""
+    end: int = 0
+    """Of the lines that were read, in bytes."""
+    file: int = 0
+    """The inode: one that replaces the log, as `merge` does, is read from its begin."""
+
+    def read(self) -> Reading:
+        """The rows that were added, parsed without those before; none where there is no file."""
+        try:
+            with self.path.open("rb") as opened:
+                at = os.fstat(opened.fileno())
+                if at.st_ino != self.file or at.st_size < self.end:
+                    self.header, self.end, self.file = b"", 0, at.st_ino
+                opened.seek(self.end)
+                text = opened.read()
+        except FileNotFoundError:
+            text = b""
+        except OSError as e:
+            raise _unreadable(self.path, e) from e
+        reading = read(self.header + text, self.path, self.templates)
+        self.header = self.header or text[: text.find(b"\n") + 1]
+        self.end += text.rfind(b"\n") + 1
+        return reading
 
 
 def read(text: bytes, path: Path, templates: Container[str] | None = None) -> Reading:

@@ -4,32 +4,84 @@ from __future__ import annotations
 
 import hashlib
 import json
+import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal, get_args
 
+from bucketize.kernel.template import Implementation
 from bucketize.log.cell import optional_integer, optional_number
 from bucketize.log.environment import Environment
+from bucketize.log.outcome import CACHED, COMPILED, ErrorKind, Outcome
 
 SCHEMA_VERSION = 4  # 2 added `template`, 3 writes both ends of buckets, 4 how a trial came about
-ERROR_LENGTH = 500  # characters of an error's message that a row keeps
 
 Schedule = Mapping[str, int | str]
 Source = Literal["default", "random", "grid", "model", "skopt", "transfer", "confirm", "replay"]
 KERNEL, PLACE, CLONE = "kernel", "place", "clone"
 """Where a latency was taken: of a kernel by itself, of one between its neighbours in a clone, of a
 clone as a whole. Of the last, op is CLONE, too, and the schedule names implementations."""
-COMPILED, CACHED = "compiled", "cached"
-ErrorKind = Literal[
-    "none",
-    "invalid",
-    "compile",
-    "compile_timeout",
-    "run",
-    "run_timeout",
-    "wrong_answer",
-    "crash",
-]
+
+
+@dataclass(frozen=True)
+class Origin:
+    """A session: what all of its rows have in common."""
+
+    model: str
+    threads: int
+    environment: Environment
+    search: str
+    seed: int
+    run_id: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """Those of a row that no log has yet, which gives it a number and a time."""
+        more = {name: value for name, value in vars(self).items() if name != "environment"}
+        return {**vars(self.environment), **more, "trial": -1, "timestamp": ""}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Owner:
+    """The function that is tuned for one bucket of sizes, as columns have it."""
+
+    function: str
+    bucket: str
+    clone: str
+    """Its identity in its bucket."""
+    dispatcher: str
+    """What was decided for its module."""
+
+    @property
+    def names(self) -> dict[str, str]:
+        """These columns."""
+        return {of.name: getattr(self, of.name) for of in fields(Owner)}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class KernelAt(Owner):
+    """A workload of a function where it is judged; the fields are columns."""
+
+    op: str
+    workload: str
+    layer: str
+    shape: str
+    weight: float
+    flops: float | None
+    bytes: float | None
+    graph_bytes: float
+    baseline: str
+    level: str = KERNEL
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CloneAt(Owner):
+    """A function as a whole where it is judged; the fields are columns."""
+
+    graph: str
+    bounds: str
+    shape: str
+    weight: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,6 +148,51 @@ class Trial:
     packed_bytes: float | None = None  # of the constants as the kernel has them laid out
     rests_on: str = ""  # of a verdict: the rows that led to it, "1f00c0ffee00:3..5,9"
     replaces: str = ""  # of a verdict that stands: the rows of the one that stood before
+
+    @classmethod
+    def of_kernel(
+        cls,
+        origin: Origin,
+        kernel: KernelAt,
+        made: Implementation,
+        outcome: Outcome,
+        default: Outcome,
+        source: Source,
+    ) -> Trial:
+        """A row about an implementation of a workload, and about the default beside it."""
+        return cls(
+            **origin.columns,
+            **vars(kernel),
+            **outcome.beside(default),
+            template=made.template,
+            schedule=schedule_json(made.schedule),
+            schedule_hash=schedule_hash(made.schedule),
+            source=source,
+        )
+
+    @classmethod
+    def of_clone(
+        cls,
+        origin: Origin,
+        clone: CloneAt,
+        implementations: Mapping[str, str],
+        outcome: Outcome,
+        default: Outcome,
+        rests_on: str,
+    ) -> Trial:
+        """A row about a clone under a strategy, and about its defaults beside it."""
+        return cls(
+            **origin.columns,
+            **vars(clone),
+            **outcome.beside(default),
+            op=CLONE,
+            workload=clone.clone,
+            level=CLONE,
+            schedule=schedule_json(implementations),
+            schedule_hash=schedule_hash(implementations),
+            source="confirm",
+            rests_on=rests_on,
+        )
 
     @property
     def environment(self) -> Environment:

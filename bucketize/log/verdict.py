@@ -19,19 +19,10 @@ from functools import cached_property
 from bucketize.dispatch.bucket import show_bucket
 from bucketize.errors import LogError
 from bucketize.ir import CALL, Function, Module, all_bindings
+from bucketize.log.confidence import Interval
 from bucketize.log.trial import CLONE, Schedule, Trial
 from bucketize.program.configuration import Strategy
 from bucketize.text import show
-
-
-@dataclass(frozen=True)
-class Interval:
-    """A median, and the ends of what holds the true one with 95 % certainty."""
-
-    median: float
-    low: float
-    high: float
-
 
 # --- what belongs to a clone ----------------------------------------------------------------------
 

@@ -19,11 +19,12 @@ from typing import Any, TypeAlias, TypeVar, cast
 from bucketize.errors import TuneError, unknown_name, warn
 from bucketize.ir import Module
 from bucketize.log.environment import VERSIONS, Environment, here
+from bucketize.log.outcome import Outcome
 from bucketize.log.trial import Source
 from bucketize.lower.cost import Weighted
 from bucketize.machine.target import Target, host
 from bucketize.measure.dask import POLL_S, TRIES, Future, Loans, Start, distributed
-from bucketize.measure.job import Job, Outcome, Worker
+from bucketize.measure.job import Job, Worker
 from bucketize.measure.process import Limits
 from bucketize.measure.race import Pair, Race
 from bucketize.measure.runner import MOST_THREADS, LostError, Racer, never

@@ -16,7 +16,8 @@ from bucketize.errors import TuneError
 from bucketize.kernel.build import is_built
 from bucketize.kernel.template import TEMPLATES, Implementation
 from bucketize.kernel.workload import Workload
-from bucketize.log.trial import COMPILED, KERNEL, ErrorKind, Source, Trial, schedule_hash
+from bucketize.log.outcome import COMPILED, Outcome
+from bucketize.log.trial import KERNEL, Source, Trial, schedule_hash
 from bucketize.machine.target import cores, host
 from bucketize.measure.process import Child, DeathError, Limits
 from bucketize.op import Array
@@ -85,51 +86,6 @@ def _encode_array(array: Array) -> str:
 def _decode_array(text: str) -> Array:
     loaded: Array = np.load(io.BytesIO(base64.b64decode(text)), allow_pickle=False)
     return loaded
-
-
-@dataclass(frozen=True, kw_only=True)
-class Outcome:
-    """What came of an implementation in a job."""
-
-    error_kind: ErrorKind = "none"
-    error: str = ""
-    compile_s: float | None = None
-    max_rel_err: float | None = None
-    build: str = ""
-    """Whether the kernel was COMPILED or CACHED, if there is one."""
-    packed_bytes: int | None = None
-    """Of the constants as the kernel has them laid out."""
-    load: float | None = None
-    """Of the machine while it was timed."""
-    seconds: tuple[float, ...] = ()
-    """Of its turns, one a round: those of a job's implementations are pairs."""
-
-    @property
-    def failed(self) -> bool:
-        """Whether there is no latency."""
-        return self.error_kind != "none"
-
-    @property
-    def columns(self) -> dict[str, Any]:
-        """What the log keeps."""
-        told = {name: value for name, value in vars(self).items() if name != "seconds"}
-        if not self.seconds:
-            return told
-        low, median, high = quartiles(self.seconds)
-        return told | {
-            "repeats": len(self.seconds),
-            "latency_q1_s": low,
-            "latency_median_s": median,
-            "latency_q3_s": high,
-            "latency_min_s": min(self.seconds),
-            "latency_std_s": float(np.std(self.seconds)),
-        }
-
-
-def quartiles(seconds: Sequence[float]) -> tuple[float, float, float]:
-    """The first, the median and the third."""
-    low, median, high = np.quantile(seconds, [0.25, 0.5, 0.75]).tolist()
-    return low, median, high
 
 
 @dataclass

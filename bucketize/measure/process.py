@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, field
 from typing import IO, Any
 
 from bucketize.errors import TuneError
-from bucketize.log.trial import ErrorKind
+from bucketize.log.outcome import ErrorKind
 
 START_LIMIT_S = 600.0  # imports take a while, on a busy machine long
 DYING_S = 60.0  # between a child's last words and its end

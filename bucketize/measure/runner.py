@@ -9,10 +9,11 @@ from typing import Protocol
 from bucketize.errors import TuneError
 from bucketize.ir import Module
 from bucketize.log.environment import Environment, here
+from bucketize.log.outcome import Outcome
 from bucketize.log.trial import Source
 from bucketize.lower.cost import Weighted
 from bucketize.machine.target import Target, cores, host
-from bucketize.measure.job import Job, Outcome
+from bucketize.measure.job import Job
 from bucketize.measure.race import Pair, Race
 from bucketize.program.configuration import Strategy
 

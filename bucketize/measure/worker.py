@@ -25,10 +25,10 @@ from bucketize.kernel.build import build, is_built
 from bucketize.kernel.template import Implementation
 from bucketize.kernel.templates import TEMPLATES
 from bucketize.kernel.work import FORK, work
-from bucketize.log.trial import CACHED, COMPILED
+from bucketize.log.outcome import CACHED, COMPILED, Outcome
 from bucketize.machine.target import Target, host
 from bucketize.measure.case import Case, Output, case_of, fault
-from bucketize.measure.job import Job, Outcome
+from bucketize.measure.job import Job
 from bucketize.measure.process import Event, Limits
 from bucketize.measure.timer import Call, timed
 from bucketize.op import Array

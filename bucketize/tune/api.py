@@ -2,54 +2,57 @@
 
 from __future__ import annotations
 
-import itertools
-import math
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
+from functools import wraps
+from inspect import signature
 from types import FrameType
-from typing import Any
+from typing import Concatenate, ParamSpec, TypeAlias
 
 import pandas as pd
 
 from bucketize.busy import watched
 from bucketize.errors import ArgumentError, TuneError, warn
 from bucketize.ir import Module, check_module
-from bucketize.log.fingerprint import dispatcher_of
 from bucketize.log.frame import trial_frame
 from bucketize.measure.cluster import Cluster, GoneError
 from bucketize.measure.job import Worker
-from bucketize.measure.runner import Bench, Measurer, Site
+from bucketize.measure.runner import Bench, Site
 from bucketize.progress import shown
 from bucketize.table import several
-from bucketize.tune.progress import Progress, tuning_bar
-from bucketize.tune.recorder import Journal
+from bucketize.tune.options import Options
+from bucketize.tune.progress import tuning_bar
 from bucketize.tune.session import Session
-from bucketize.tune.sizes import Traffic
-from bucketize.tune.task import Subject, subjects_of
+from bucketize.tune.task import subjects_of
 
-UNTIL = 0.01  # of the whole latency: if all next trials are expected to save less, it is enough
+Modules: TypeAlias = Module | Iterable[Module]
+Fields = ParamSpec("Fields")
+Tune: TypeAlias = Callable[[Modules, Options], pd.DataFrame]
 
 
-def tune(  # noqa: PLR0913  (a session has that many choices, nearly all with a default)
-    mod: Module | Iterable[Module],
-    *,
-    log: str | Path,
-    trials: int = 64,
-    search: str = "skopt",
-    seed: int = 0,
-    threads: int = 1,
-    sizes: str | Traffic = "bounds",
-    seconds: float | None = None,
-    until: float = UNTIL,
-    model: str | None = None,
-    measurer: Measurer | None = None,
-    client: Any = None,
-    progress: Callable[[Progress], None] | bool | None = None,
-) -> pd.DataFrame:
+def _spelled_out(
+    options: Callable[Fields, Options],
+) -> Callable[[Tune], Callable[Concatenate[Modules, Fields], pd.DataFrame]]:
+    """Have a function that takes options take each of their fields by its name."""
+
+    def spelled_out(tune: Tune) -> Callable[Concatenate[Modules, Fields], pd.DataFrame]:
+        @wraps(tune)
+        def called(mod: Modules, *args: Fields.args, **fields: Fields.kwargs) -> pd.DataFrame:
+            return tune(mod, options(*args, **fields))
+
+        mod, _ = signature(tune).parameters.values()
+        fields = signature(options).parameters.values()
+        called.__signature__ = signature(tune).replace(parameters=[mod, *fields])  # type: ignore[attr-defined]
+        return called  # type: ignore[return-value]  # `mod` may be given by its name, too
+
+    return spelled_out
+
+
+@_spelled_out(Options)
+def tune(mod: Modules, options: Options) -> pd.DataFrame:  # noqa: D417  (it tells each field)
     """Search an implementation for every distinct workload of every clone, and confirm it there.
 
     Each trial is a row of the log. Time goes where the next trial is expected to save most of the
@@ -92,21 +95,7 @@ def tune(  # noqa: PLR0913  (a session has that many choices, nearly all with a 
         LogError: a log that cannot be read or written.
 
     """
-    with opened(
-        mod,
-        log=log,
-        trials=trials,
-        search=search,
-        seed=seed,
-        threads=threads,
-        sizes=sizes,
-        seconds=seconds,
-        until=until,
-        model=model,
-        measurer=measurer,
-        client=client,
-        progress=progress,
-    ) as session:
+    with opened(mod, options) as session:
         session.work()
         if shortfall := session.shortfall():
             goes_on = "the same call goes on with them"
@@ -115,48 +104,27 @@ def tune(  # noqa: PLR0913  (a session has that many choices, nearly all with a 
 
 
 @contextmanager
-def opened(  # noqa: PLR0913  (those of `tune`)
-    mod: Module | Iterable[Module],
-    *,
-    log: str | Path,
-    trials: int,
-    search: str,
-    seed: int,
-    threads: int,
-    sizes: str | Traffic,
-    seconds: float | None,
-    until: float,
-    model: str | None,
-    measurer: Measurer | None,
-    client: Any,
-    progress: Callable[[Progress], None] | bool | None,
-) -> Iterator[Session]:
-    """The session of `tune` with these arguments, ready to work; `tune` has what they mean."""
+def opened(mod: Modules, options: Options) -> Iterator[Session]:
+    """The session of `tune` with these options, ready to work."""
     mods = list(mod) if isinstance(mod, Iterable) and not isinstance(mod, str) else [mod]
     if not mods:
         raise ArgumentError("expected a Module or several, got none")
     for each in mods:
         check_module(each)
         _check_inputs(each)
-    _check(trials, seconds, until)
     with ExitStack() as stack:
-        site = _site(measurer, client, stack)
-        _check_threads(threads, site.threads)
-        subjects = (subjects_of(each, sizes, threads, site.target) for each in mods)
+        site = _site(options, stack)
+        _check_threads(options.threads, site.threads)
+        subjects = [
+            subject
+            for each in mods
+            for subject in subjects_of(each, options.sizes, options.threads, site.target)
+        ]
         where = f" on {several(site.lanes, 'worker')}" if isinstance(site, Cluster) else ""
-        tell = stack.enter_context(shown(progress, tuning_bar(f"tuning{where}")))
-        name = Path(log).stem if model is None else model
-        distinct = _distinct(itertools.chain.from_iterable(subjects))
-        about = name, threads, site.environment, search, seed, _dispatchers(distinct)
+        tell = stack.enter_context(shown(options.progress, tuning_bar(f"tuning{where}")))
         session = Session(
-            subjects=distinct,
-            journal=Journal(Path(log), *about),
-            trials=trials,
-            strategy=search,
-            seed=seed,
-            threads=threads,
-            seconds=math.inf if seconds is None else seconds,
-            until=until,
+            subjects=list({subject.clone: subject for subject in subjects}.values()),
+            options=options,
             site=site,
             tell=tell or (lambda _: None),
         )
@@ -167,27 +135,13 @@ def opened(  # noqa: PLR0913  (those of `tune`)
         yield session
 
 
-def _site(measurer: Measurer | None, client: Any, stack: ExitStack) -> Site:
+def _site(options: Options, stack: ExitStack) -> Site:
     """Where the session measures."""
-    if client is not None:
-        if measurer is not None:
-            raise TuneError("give a measurer or a client, not both: Cluster(client) is a measurer")
-        return Cluster(client)
-    if isinstance(measurer, Cluster):
-        return measurer
-    return Bench(measurer or stack.enter_context(Worker()))
-
-
-def _distinct(subjects: Iterable[Subject]) -> list[Subject]:
-    """Each clone once, however many modules have it."""
-    return list({subject.clone: subject for subject in subjects}.values())
-
-
-def _dispatchers(subjects: Iterable[Subject]) -> dict[str, str]:
-    """What was decided for the module of each clone."""
-    every = list(subjects)
-    told = {id(mod): dispatcher_of(mod) for mod in {id(s.module): s.module for s in every}.values()}
-    return {subject.clone: told[id(subject.module)] for subject in every}
+    if options.client is not None:
+        return Cluster(options.client)
+    if isinstance(options.measurer, Cluster):
+        return options.measurer
+    return Bench(options.measurer or stack.enter_context(Worker()))
 
 
 @contextmanager
@@ -234,15 +188,6 @@ def _check_inputs(mod: Module) -> None:
         if not p.type.is_tensor:
             told = f"input {p.name!r} is {p.type}, of which only a run knows a shape"
             raise TuneError(f"{told}: no input to time can be made up")
-
-
-def _check(trials: int, seconds: float | None, until: float) -> None:
-    if not isinstance(trials, int) or trials < 1:
-        raise TuneError(f"trials: expected at least 1, got {trials!r}")
-    if seconds is not None and not (isinstance(seconds, int | float) and 0 < seconds < math.inf):
-        raise TuneError(f"seconds: expected a finite number above 0, or None, got {seconds!r}")
-    if not isinstance(until, int | float) or not 0 <= until < 1:
-        raise TuneError(f"until: expected a share of the latency, from 0 to 1, got {until!r}")
 
 
 def _check_threads(threads: int, most: int) -> None:

@@ -11,11 +11,10 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from bucketize.errors import TuneError
+from bucketize.errors import LateError
 from bucketize.kernel.template import Implementation
 from bucketize.measure.job import Rounds
 from bucketize.measure.race import ENOUGH_S, LEAST
-from bucketize.tune.confirm import ROUNDS
 from bucketize.tune.database import Knowledge
 from bucketize.tune.task import Point, Subject, Task
 
@@ -30,8 +29,7 @@ AGAIN = 1  # race more of a clone that has what it ran by before
 PRIOR_S = 1.0  # of what was expected, and came true: a single job is no rule
 
 
-class LateError(TuneError):
-    """The time of the session is up."""
+ROUNDS = Rounds(least=15, most=60, enough_s=0.06)  # of what is confirmed
 
 
 @dataclass
@@ -66,9 +64,13 @@ class Budget:
         """Seconds until what was begun before the end is given up."""
         return self.left_s + (GRACE * self.seconds if self.is_limited else 0.0)
 
+    def is_over(self) -> bool:
+        """Whether even what was begun in time has to end."""
+        return self.grace_s <= 0
+
     def heed(self) -> None:
-        """Raise a LateError if even what was begun in time has to end."""
-        if self.grace_s <= 0:
+        """Raise a LateError if it is over."""
+        if self.is_over():
             raise LateError(f"the {self.seconds:g} s of the session are over")
 
     def learn(self, expected_s: float, spent_s: float) -> None:

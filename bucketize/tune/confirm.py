@@ -10,25 +10,24 @@ part again, and stays unless it is beaten.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
 
 from bucketize.kernel.template import Implementation
 from bucketize.log.cell import cited
-from bucketize.log.confidence import of_median, ratios
-from bucketize.log.trial import CLONE, PLACE, Trial
-from bucketize.log.verdict import Interval, Verdict, standing
+from bucketize.log.confidence import Interval, of_median, ratios
+from bucketize.log.outcome import Outcome
+from bucketize.log.trial import PLACE, KernelAt, Trial
+from bucketize.log.verdict import Verdict, standing
 from bucketize.lower.arrangement import Arrangement
-from bucketize.measure.job import Job, Outcome, Rounds
 from bucketize.measure.race import Pair
-from bucketize.measure.runner import LostError, Racer
+from bucketize.measure.runner import LostError, Site
 from bucketize.program.configuration import Strategy
-from bucketize.tune.task import Point, Subject, Task
+from bucketize.tune.budget import ROUNDS, Budget
+from bucketize.tune.recorder import Journal
+from bucketize.tune.task import Subject, Task
 from bucketize.types import Sizes
-
-ROUNDS = Rounds(least=15, most=60, enough_s=0.06)
 
 
 @dataclass(eq=False)
@@ -38,29 +37,30 @@ class Confirmation:
     subject: Subject
     candidates: Mapping[Task, Sequence[Implementation]]
     """The best few of each task that has any better than the default."""
-    history: list[Verdict]
-    """What was told of the clone so far."""
     arrangement: Arrangement
     """The one that is expected to be the best."""
-    measured: Callable[[Sequence[Job]], Iterable[tuple[int, list[Outcome]]]]
-    heed: Callable[[], None]
-    """Called between measurements; ends all by an error, if it has to end."""
-    job: Callable[[Task, Point, Sequence[Implementation], Rounds], Job]
-    race: Racer
-    row: Callable[..., Trial]
-    add: Callable[[Trial], Trial]
+    journal: Journal
+    site: Site
+    budget: Budget
     evidence: dict[tuple[str, str], list[Trial]] = field(default_factory=lambda: defaultdict(list))
     """The rows of this session about an implementation of a workload."""
 
     def run(self) -> None:
         """Measure; the rows tell what stays."""
         made = self.in_place(self.alone())
-        self.heed()
+        self.budget.heed()
         self.together(made)
 
     def __post_init__(self) -> None:
         self.before = standing(self.history)
         self.former = Strategy() if self.before is None else self.before.strategy
+        of = self.subject
+        self.race = self.site.race(of.module, of.function, of.program.threads)
+
+    @property
+    def history(self) -> Sequence[Verdict]:
+        """What was told of the clone so far."""
+        return self.journal.knowledge.histories[self.subject.clone]
 
     def incumbent(self, task: Task) -> Implementation | None:
         """What a task ran on before, if that is not its default, nor illegal by now."""
@@ -83,18 +83,18 @@ class Confirmation:
     def alone(self) -> dict[Task, Implementation | None]:
         """What of each task should change, and to what; None is the default."""
         asked = [(task, point) for task in self.contested for point in task.points]
-        jobs = [self.job(t, p, self.contested[t], ROUNDS) for t, p in asked]
+        threads = self.subject.program.threads
+        jobs = [task.job(p, self.contested[task], threads, ROUNDS) for task, p in asked]
         came: dict[Task, dict[str, list[Outcome]]] = defaultdict(dict)
-        for k, outcomes in self.measured(jobs):
+        for k, outcomes in self.site.measured(jobs, self.budget.is_over):
             task, point = asked[k]
             if not outcomes:
                 raise LostError(f"what measured {task.workload.hash} was lost")
             default, *others = outcomes
             for one, outcome in zip(self.contested[task], others, strict=True):
-                about = {"point": point, "outcome": outcome, "default": default}
-                self.write(task, one, **about)
+                self.write(task, one, task.at(point), outcome, default)
             came[task][point.shape] = outcomes
-        self.heed()  # else all came
+        self.budget.heed()  # else all came
         won = {task: self.winner(task, came[task]) for task in self.contested}
         return {task: one for task, one in won.items() if one != self.incumbent(task)}
 
@@ -122,8 +122,7 @@ class Confirmation:
         for task, one in new.items():
             pairs = [places[task.workload.hash] for places in by_size]
             for (sizes, weight), pair in zip(self.subject.judged, pairs, strict=True):
-                where = self.where(sizes, weight, PLACE)
-                self.write(task, one, point=task.points[0], **where, **_timed(pair))
+                self.write(task, one, self.place(task, sizes, weight), *self.timed(pair))
             found = of_median(ratios(pairs, weights))
             if found is not None and found.high < 1:
                 made[task.workload.hash] = one
@@ -138,17 +137,23 @@ class Confirmation:
         asked = {**made, **{task.workload.hash: one for task, one in new.items()}}
         return self.race.places(Strategy(asked), self.subject.judged)
 
-    def write(self, task: Task, made: Implementation, **about: Any) -> None:
+    def write(
+        self, task: Task, made: Implementation, at: KernelAt, outcome: Outcome, default: Outcome
+    ) -> None:
         """Add a row about an implementation."""
-        trial = self.add(self.row(task=task, made=made, **about))
-        self.evidence[task.workload.hash, str(made)].append(trial)
+        row = Trial.of_kernel(self.journal.origin, at, made, outcome, default, "confirm")
+        self.evidence[task.workload.hash, str(made)].append(self.journal.add(row))
 
-    def where(self, sizes: Sizes, weight: float, level: str) -> dict[str, Any]:
-        """What a row tells of the clone's inputs; not the work, which is that of a point."""
-        shape = self.subject.shape(sizes)
-        no_work = {"flops": None, "bytes": None}
-        told = {"level": level, "shape": shape, "weight": weight, "load": self.race.load}
-        return told | no_work
+    def place(self, task: Task, sizes: Sizes, weight: float) -> KernelAt:
+        """A task between its neighbours, at the clone's inputs: the work is that of a point."""
+        shape, at = self.subject.shape(sizes), task.at(task.points[0])
+        return replace(at, level=PLACE, shape=shape, weight=weight, flops=None, bytes=None)
+
+    def timed(self, pair: Pair) -> tuple[Outcome, Outcome]:
+        """What came of a race, and of the defaults."""
+        ours, theirs = pair
+        load = self.race.load
+        return Outcome(seconds=tuple(ours), load=load), Outcome(seconds=tuple(theirs))
 
     # --- all together ----------------------------------------------------------------------------
 
@@ -171,17 +176,18 @@ class Confirmation:
         pairs = self.race.whole(strategy, judged) if strategy else [_UNTIMED] * len(judged)
         grounds = cited((row.run_id, row.trial) for row in self.grounds(strategy))
         rows = [
-            self.row(
-                made=strategy.words,
-                **self.where(sizes, weight / self.subject.weight, CLONE),
-                **_timed(pair),
+            Trial.of_clone(
+                self.journal.origin,
+                self.subject.at(sizes, weight),
+                strategy.words,
+                *self.timed(pair),
                 rests_on=grounds,
             )
             for (sizes, weight), pair in zip(judged, pairs, strict=True)
         ]
         replaces = cited((row.run_id, row.trial) for row in self.replaced(Verdict(tuple(rows))))
-        written = [self.add(replace(row, replaces=replaces)) for row in rows]
-        self.history.append(Verdict(tuple(written)))
+        for row in rows:
+            self.journal.add(replace(row, replaces=replaces))
 
     def replaced(self, told: Verdict) -> Sequence[Trial]:
         """The rows of the verdict in whose place this one stands."""
@@ -201,11 +207,6 @@ class Confirmation:
 
 
 _UNTIMED: Pair = [], []
-
-
-def _timed(pair: Pair) -> dict[str, Outcome]:
-    ours, theirs = pair
-    return {"outcome": Outcome(seconds=tuple(ours)), "default": Outcome(seconds=tuple(theirs))}
 
 
 def _interval(task: Task, came: Mapping[str, Sequence[Outcome]], i: int) -> Interval | None:

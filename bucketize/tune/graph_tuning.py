@@ -143,6 +143,5 @@ class Arranging:
             executor="auto",
         )
         routine = program.decide(subject.function)
-        clone = subject.module.clones.get(subject.function, WHOLE)
-        found = tasks_in(routine, clone, subject.clone, subject.judged, Spaces(self.target))
+        found = tasks_in(routine, subject, subject.judged, Spaces(self.target))
         return {task.workload.hash: task for task in found}

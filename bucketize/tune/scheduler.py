@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TypeAlias
@@ -12,6 +12,7 @@ from typing import TypeAlias
 from bucketize.errors import warn
 from bucketize.kernel.template import Implementation
 from bucketize.tune.database import Knowledge, failed
+from bucketize.tune.options import Options
 from bucketize.tune.residual import Forest
 from bucketize.tune.search import Proposal, Search, Space
 from bucketize.tune.task import Subject, Task, believed
@@ -33,12 +34,7 @@ class Agenda:
 
     subjects: Sequence[Subject]
     knowledge: Knowledge
-    strategy: str
-    seed: int
-    trials: int
-    """Implementations of a task at most."""
-    until: float
-    """The share of the latency below which the next trials are worth nothing."""
+    options: Options
     learnt: Forest | None = None
     """What other logs than those that come with the project say, too."""
     searches: dict[Task, Search] = field(init=False)
@@ -48,7 +44,8 @@ class Agenda:
 
     def __post_init__(self) -> None:
         """Tell the searches what is known."""
-        self.searches = {t: Search(self._space(t), self.strategy, self.seed) for t in self.tasks}
+        how = self.options.search, self.options.seed
+        self.searches = {task: Search(self._space(task), *how) for task in self.tasks}
         self.transfer = Transfer(self.knowledge, self.learnt)
         for task in self.tasks:
             self.refresh(task)
@@ -100,8 +97,9 @@ class Agenda:
         lanes = max(lanes, 1)
         room = max(BATCH, TOGETHER * lanes, len(later) // SHARE)
         together = TOGETHER * math.ceil(lanes / max(len(worth), 1))  # that no lane is idle
+        until = self.options.until
         dear = 0.0  # the worth of what cannot be afforded now
-        while worth and room and (self.is_blind or sum(worth.values()) + dear >= self.until):
+        while worth and room and (self.is_blind or sum(worth.values()) + dear >= until):
             task = max(worth, key=lambda t: worth[t])
             most = min(together, self.left(task))
             count = int(min(most if self.is_blind else 1, room, afford_s / price(task)))
@@ -135,7 +133,7 @@ class Agenda:
     @property
     def is_blind(self) -> bool:
         """Whether the strategy expects nothing."""
-        return self.strategy != "skopt"
+        return self.options.search != "skopt"
 
     def _space(self, task: Task) -> Space:
         """The implementations of a task, and what is believed of them by all that was learnt."""
@@ -147,7 +145,7 @@ class Agenda:
         """How many implementations of a task may be tried yet; the default is one of them."""
         if self.is_broken(task):
             return 0
-        most, search = min(self.trials, len(task.space.points)), self.searches[task]
+        most, search = min(self.options.trials, len(task.space.points)), self.searches[task]
         return max(most - max(len(search.tried), int(search.believes)), 0)
 
     def worth(self, search: Search, share: float) -> float:
@@ -194,6 +192,12 @@ class Agenda:
         return [made for made, _ in found[:NEIGHBOURS]]
 
     # --- what came of it -------------------------------------------------------------------------
+
+    def hear(self, workloads: Collection[str]) -> None:
+        """Refresh the searches of these workloads."""
+        for task in self.tasks:
+            if task.workload.hash in workloads:
+                self.refresh(task)
 
     def refresh(self, task: Task) -> None:
         """Tell the search of a task what is known."""

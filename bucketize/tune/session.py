@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from functools import partial
-from typing import Any
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
-from bucketize.errors import warn
+from bucketize.errors import LateError, warn
 from bucketize.kernel.template import Implementation
-from bucketize.log.log import check_takes_verdicts, select
-from bucketize.log.trial import CLONE, Trial
+from bucketize.log.log import check_takes_verdicts
+from bucketize.log.outcome import Outcome
+from bucketize.log.trial import CLONE, Origin, Owner, Trial
 from bucketize.lower.arrangement import Arrangement
-from bucketize.measure.job import Job, Outcome, Rounds
+from bucketize.measure.job import Job, Rounds
 from bucketize.measure.runner import LostError, Site
-from bucketize.text import constants, show
-from bucketize.tune.budget import Budget, LateError
+from bucketize.tune.budget import Budget
 from bucketize.tune.confirm import Confirmation
 from bucketize.tune.database import Knowledge, failed
 from bucketize.tune.graph_tuning import Arranging, Known
+from bucketize.tune.options import Options
 from bucketize.tune.progress import Progress
 from bucketize.tune.recorder import Journal
 from bucketize.tune.residual import Forest
@@ -27,7 +27,6 @@ from bucketize.tune.samples import records, reference
 from bucketize.tune.scheduler import Agenda, Asked
 from bucketize.tune.search import Proposal
 from bucketize.tune.task import Point, Subject, Task
-from bucketize.tune.turn import Turns
 
 NAMED = 3  # of the clones that have no verdict
 
@@ -37,45 +36,37 @@ class Session:
     """One run of `tune`: what is known of each implementation, and what this run has added."""
 
     subjects: Sequence[Subject]
-    journal: Journal
-    trials: int
-    strategy: str
-    seed: int
-    threads: int
-    seconds: float
-    until: float
+    options: Options
     site: Site
     tell: Callable[[Progress], None]
     is_interrupted: bool = False
-    knowledge: Knowledge = field(init=False)
+    journal: Journal = field(init=False)
     agenda: Agenda = field(init=False)
     budget: Budget = field(init=False)
-    turns: Turns = field(init=False)
     arrangements: Known = field(default_factory=dict)
     before: int = field(init=False)
     """How many implementations were known."""
 
     def __post_init__(self) -> None:
         """Take up what the log knows."""
-        log = self.journal.log
+        asked, here = self.options, self.site.environment
+        log = Path(asked.log)
+        model = log.stem if asked.model is None else asked.model
+        origin = Origin(model, asked.threads, here, asked.search, asked.seed)
+        self.journal = Journal(log, origin)
         known = self.journal.read()
-        trials = select(known, environment=self.site.environment)
         if log.exists() and self.site.has_clock:
             check_takes_verdicts(log)
-        self.knowledge = Knowledge.of(trials, self.threads)
-        others = records(t for t in known if t.host_cpu != self.site.environment.host_cpu)
-        self.agenda = Agenda(
-            subjects=self.subjects,
-            knowledge=self.knowledge,
-            strategy=self.strategy,
-            seed=self.seed,
-            trials=self.trials,
-            until=self.until,
-            learnt=Forest((*reference(), *others), self.site.target) if others else None,
-        )
-        self.budget = Budget(self.seconds, self.knowledge)
-        self.turns = Turns(self.journal, self.site.environment, self.knowledge, self.agenda)
+        others = records(t for t in known if t.host_cpu != here.host_cpu)
+        learnt = Forest((*reference(), *others), self.site.target) if others else None
+        self.agenda = Agenda(self.subjects, self.knowledge, asked, learnt)
+        self.budget = Budget(math.inf if asked.seconds is None else asked.seconds, self.knowledge)
         self.before = self.agenda.tried
+
+    @property
+    def knowledge(self) -> Knowledge:
+        """What is known of implementations."""
+        return self.journal.knowledge
 
     @property
     def written(self) -> list[Trial]:
@@ -109,7 +100,8 @@ class Session:
     def search(self, some: Sequence[Subject]) -> bool:
         """Time the next batch, in the session's turn; false if there is none, or no time."""
         try:
-            with self.turns.turn(self.budget.left_s):
+            with self.journal.turn(self.budget.left_s) as news:
+                self.agenda.hear({trial.workload for trial in news})
                 batch = self.batch(some)
                 if batch:
                     self.run(batch, some)
@@ -155,7 +147,7 @@ class Session:
             found, least = self.confirm_s(subject), budget.of_races(subject)
             if max(found, least) <= (budget.grace_s if found else budget.left_s):
                 able.append(max(found, least))
-        return max(min(sum(able), self.seconds / 2), max(able, default=0.0))
+        return max(min(sum(able), self.budget.seconds / 2), max(able, default=0.0))
 
     def run(self, batch: Sequence[Asked], some: Sequence[Subject]) -> None:
         """Time proposals: at the first point all, at the others those that did not fail."""
@@ -176,9 +168,7 @@ class Session:
             for k, outcomes in came:
                 self.record(*jobs[k], outcomes)
         self.budget.learn(expected / max(self.site.lanes, 1), self.budget.clock() - begun)
-        for task in self.tasks:
-            if any(task.workload.hash == other.workload.hash for other, _ in batch):
-                self.agenda.refresh(task)
+        self.agenda.hear({task.workload.hash for task, _ in batch})
 
     def unknown(
         self, task: Task, i: int, proposals: Sequence[Proposal], asked: set[object]
@@ -197,20 +187,8 @@ class Session:
         return left
 
     def job(self, task: Task, point: Point, made: Sequence[Implementation], rounds: Rounds) -> Job:
-        """The implementations beside the default, which comes first."""
-        others = [one for one in made if one.key != task.default.key]
-        return Job(
-            workload=task.workload.hash,
-            shape=point.shape,
-            body=show(task.workload.body),
-            table=tuple(constants(task.workload.body)),
-            constant=task.workload.constant,
-            implementations=(task.default, *others),
-            sizes=point.sizes,
-            threads=self.threads,
-            weight_bytes=task.weight_bytes,
-            rounds=rounds,
-        )
+        """The implementations beside the default, on the threads of the session."""
+        return task.job(point, made, self.options.threads, rounds)
 
     def record(
         self, task: Task, point: Point, asked: Sequence[Proposal], outcomes: Sequence[Outcome]
@@ -228,16 +206,7 @@ class Session:
         if point.shape not in self.knowledge.made(task, task.default.key):
             timed.insert(0, (Proposal(task.default, "default"), default))
         for proposal, outcome in timed:
-            self.write(
-                task=task,
-                point=point,
-                made=proposal.implementation,
-                outcome=outcome,
-                default=default,
-                source=self.site.source or proposal.source,
-                expected_ratio=proposal.expected_ratio,
-                expected_gain=proposal.expected_gain,
-            )
+            self.write(task, point, proposal, outcome, default)
         self.agenda.refresh(task)
         self.report(task)
 
@@ -284,7 +253,8 @@ class Session:
         """Time what was found for a clone again, if there is anything new, and say what stays."""
         self.heed()
         try:
-            with self.turns.turn(self.budget.grace_s):
+            with self.journal.turn(self.budget.grace_s) as news:
+                self.agenda.hear({trial.workload for trial in news})
                 self.judge(subject)
         except LateError:
             return  # it is one of the unreached
@@ -298,43 +268,31 @@ class Session:
         if not self.site.has_clock or subject in self.agenda.broken:
             return
         self.tell(self.progress(subject, CLONE, subject.clone))
-        confirmation = Confirmation(
-            subject=subject,
-            candidates=self.agenda.candidates(subject),
-            history=list(self.knowledge.histories[subject.clone]),
-            arrangement=self.arrangement(subject),
-            measured=partial(self.site.measured, is_late=lambda: self.budget.grace_s <= 0),
-            heed=self.budget.heed,
-            job=self.job,
-            race=self.site.race(subject.module, subject.function, subject.program.threads),
-            row=partial(self.journal.row, subject=subject, source="confirm"),
-            add=self.add,
-        )
-        confirmation.run()
+        candidates, arrangement = self.agenda.candidates(subject), self.arrangement(subject)
+        of = subject, candidates, arrangement
+        Confirmation(*of, self.journal, self.site, self.budget).run()
 
     def arrangement(self, subject: Subject) -> Arrangement:
         """What a clone may be faster in; kernels that tell it apart from the usual are timed."""
 
         def measure(asked: Sequence[tuple[Task, Point]]) -> None:
             jobs = [self.job(task, point, [], Rounds()) for task, point in asked]
-            for k, outcomes in self.site.measured(jobs, lambda: self.budget.grace_s <= 0):
+            for k, outcomes in self.site.measured(jobs, self.budget.is_over):
                 task, point = asked[k]
                 for default in outcomes:
-                    about = {"task": task, "point": point, "made": task.default}
-                    self.write(**about, outcome=default, default=default, source="default")
+                    self.write(task, point, Proposal(task.default, "default"), default, default)
 
         target, knowledge = self.site.target, self.knowledge
         return Arranging(subject, target, knowledge, self.arrangements, measure).run()
 
-    def write(self, **about: Any) -> Trial:
-        """Add a row, and learn it; as `Journal.row`."""
-        return self.add(self.journal.row(**about))
-
-    def add(self, row: Trial) -> Trial:
-        """Add a row, and learn it."""
-        trial = self.journal.add(row)
-        self.knowledge.learn(trial)
-        return trial
+    def write(
+        self, task: Task, point: Point, made: Proposal, outcome: Outcome, default: Outcome
+    ) -> None:
+        """Add a row about a proposal, and about the default beside it."""
+        about = made.implementation, outcome, default, self.site.source or made.source
+        row = Trial.of_kernel(self.journal.origin, task.at(point), *about)
+        ratio, gain = made.expected_ratio, made.expected_gain
+        self.journal.add(replace(row, expected_ratio=ratio, expected_gain=gain))
 
     def heed(self) -> None:
         """End here if it was interrupted, and that was lost."""
@@ -347,9 +305,7 @@ class Session:
         best = self.agenda.searches[task].best
         self.tell(self.progress(task, task.op, task.workload.hash, best[1] if best else None))
 
-    def progress(
-        self, of: Task | Subject, op: str, workload: str, best: float | None = None
-    ) -> Progress:
+    def progress(self, of: Owner, op: str, workload: str, best: float | None = None) -> Progress:
         """How far things are."""
         done = self.agenda.tried - self.before
         return Progress(

@@ -11,30 +11,25 @@ import numpy as np
 
 from bucketize.dispatch.bucket import show_bucket
 from bucketize.errors import TuneError
-from bucketize.ir import (
-    CALL,
-    Binding,
-    Clone,
-    Const,
-    Function,
-    Module,
-    Var,
-    all_bindings,
-)
+from bucketize.ir import CALL, Binding, Const, Function, Module, Var, all_bindings
 from bucketize.kernel.cost import seconds
 from bucketize.kernel.gemm.cost import Extents
 from bucketize.kernel.template import TEMPLATES, Cost, Implementation, Schedule, Shapes
 from bucketize.kernel.work import Work, work
 from bucketize.kernel.workload import Workload
 from bucketize.log.cell import shape_text
+from bucketize.log.fingerprint import bounds_of, dispatcher_of, graph_of, source_of
+from bucketize.log.trial import CloneAt, KernelAt, Owner
 from bucketize.log.verdict import Digests
 from bucketize.lower.cost import Weighted, is_known
 from bucketize.machine.target import Target, host
+from bucketize.measure.job import Job, Rounds
 from bucketize.op import Array
 from bucketize.program.configuration import defaults
 from bucketize.program.decide import decide
 from bucketize.program.instruction import KernelCall
 from bucketize.program.program import Program, Routine
+from bucketize.text import constants, show
 from bucketize.tune.residual import Forest, forest
 from bucketize.tune.search import Space, space_of
 from bucketize.tune.sizes import WHOLE, Traffic, calls_of, judged_at
@@ -57,14 +52,10 @@ class Point:
         return shape_text(self.shapes)  # type: ignore[arg-type]
 
 
-@dataclass(frozen=True, eq=False)
-class Task:
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Task(Owner):
     """A workload in a bucket, and the points at which its implementations are judged."""
 
-    function: str
-    bucket: str
-    clone: str
-    """The identity of the function in its bucket."""
     layer: str
     """What the workload computes first in the function: nodes of the model, else a binding."""
     workload: Workload
@@ -93,6 +84,39 @@ class Task:
     def op(self) -> str:
         """The op that decides which template serves."""
         return self.workload.anchor.op.name
+
+    def at(self, point: Point) -> KernelAt:
+        """What rows of the log tell of it at a point."""
+        return KernelAt(
+            **self.names,
+            op=self.op,
+            workload=self.workload.hash,
+            layer=self.layer,
+            shape=point.shape,
+            weight=point.weight,
+            flops=self.flops(point),
+            bytes=self.bytes(point),
+            graph_bytes=self.weight_bytes,
+            baseline=str(self.default),
+        )
+
+    def job(
+        self, point: Point, made: Sequence[Implementation], threads: int, rounds: Rounds
+    ) -> Job:
+        """To time implementations at a point beside the default, which comes first."""
+        others = [one for one in made if one.key != self.default.key]
+        return Job(
+            workload=self.workload.hash,
+            shape=point.shape,
+            body=show(self.workload.body),
+            table=tuple(constants(self.workload.body)),
+            constant=self.workload.constant,
+            implementations=(self.default, *others),
+            sizes=point.sizes,
+            threads=threads,
+            weight_bytes=self.weight_bytes,
+            rounds=rounds,
+        )
 
     def flops(self, point: Point) -> int | None:
         """Floating-point operations at a point, two for each product of a sum; None without one."""
@@ -128,16 +152,13 @@ class Task:
         return (tuple(b.op.name for b in body.body), weights)
 
 
-@dataclass(frozen=True, eq=False)
-class Subject:
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Subject(Owner):
     """What is tuned as a whole: a function that does the work, for one bucket of sizes."""
 
     module: Module
     program: Program
     """Of the module, on defaults."""
-    function: str
-    bucket: str
-    clone: str
     judged: Weighted
     tasks: tuple[Task, ...]
 
@@ -150,6 +171,17 @@ class Subject:
     def weight(self) -> float:
         """Of all its sizes."""
         return sum(weight for _, weight in self.judged)
+
+    def at(self, sizes: Sizes, weight: float) -> CloneAt:
+        """What rows of the log tell of it as a whole at sizes of this weight."""
+        source = source_of(self.module, self.function)
+        return CloneAt(
+            **self.names,
+            graph=graph_of(source),
+            bounds=bounds_of(source),
+            shape=self.shape(sizes),
+            weight=weight / self.weight,
+        )
 
     def shape(self, sizes: Sizes) -> str:
         """The shapes of the inputs, as the log has them."""
@@ -227,26 +259,21 @@ def subjects_of(
         raise TuneError("no clone is legal at any of its sizes: bound the symbols of the model")
     leaves = [(routine, mod.clones.get(routine.name, WHOLE)) for routine in working]
     judged = judged_at(leaves, sizes)
-    digests, spaces = Digests(mod), Spaces(target)
-    return [
-        Subject(
-            mod,
-            program,
-            routine.name,
-            show_bucket(clone.bucket),
-            digests[routine.name],
-            judged[routine.name],
-            tuple(
-                task
-                for task in tasks_in(
-                    routine, clone, digests[routine.name], judged[routine.name], spaces
-                )
-                if fixed or len(task.legal.points) > 1
-            ),
-        )
-        for routine, clone in leaves
-        if judged[routine.name]
-    ]
+    digests, spaces, dispatcher = Digests(mod), Spaces(target), dispatcher_of(mod)
+    subjects = []
+    for routine, clone in leaves:
+        if at := judged[routine.name]:
+            owner = Owner(
+                function=routine.name,
+                bucket=show_bucket(clone.bucket),
+                clone=digests[routine.name],
+                dispatcher=dispatcher,
+            )
+            tasks = tasks_in(routine, owner, at, spaces)
+            able = tuple(task for task in tasks if fixed or len(task.legal.points) > 1)
+            whole = Subject(**owner.names, module=mod, program=program, judged=at, tasks=able)
+            subjects.append(whole)
+    return subjects
 
 
 def tasks_of(mod: Module, sizes: str | Traffic = "middle", *, fixed: bool = False) -> list[Task]:
@@ -276,9 +303,7 @@ class Spaces:
 # --- the tasks of one function -------------------------------------------------------------------
 
 
-def tasks_in(
-    routine: Routine, clone: Clone, digest: str, judged: Weighted, spaces: Spaces
-) -> Iterator[Task]:
+def tasks_in(routine: Routine, owner: Owner, judged: Weighted, spaces: Spaces) -> Iterator[Task]:
     """The distinct workloads of a routine, in order of appearance."""
     calls = list(calls_of(routine))
     weight_bytes = _weight_bytes(calls)
@@ -294,9 +319,7 @@ def tasks_in(
         if not points:
             continue
         yield Task(
-            function=routine.name,
-            bucket=show_bucket(clone.bucket),
-            clone=digest,
+            **owner.names,
             layer=_layer(first.binding),
             workload=first.workload,
             default=first.implementation,

@@ -21,7 +21,7 @@ from onnx_model import parse
 
 from bucketize import analysis
 from bucketize.analysis import Case, measure_trade_off, plot_trade_off, trade_off, versus_oracle
-from bucketize.analysis.piece import LateError, Piece, Pieces
+from bucketize.analysis.piece import Piece, Pieces
 from bucketize.analysis.tradeoff import FEWEST, Survey
 from bucketize.busy import Machine
 from bucketize.cli import table as tables
@@ -36,7 +36,7 @@ from bucketize.cli.compare import (
 from bucketize.cli.group import main
 from bucketize.cli.parameter import weighted_sizes
 from bucketize.dispatch.tree import dispatch
-from bucketize.errors import ArgumentError, BucketizeWarning
+from bucketize.errors import ArgumentError, BucketizeWarning, LateError
 from bucketize.ir import Module
 from bucketize.onnx import from_onnx
 from bucketize.tune.api import tune

@@ -21,11 +21,11 @@ from bucketize.errors import BucketizeWarning, LogError
 from bucketize.ir import Builder, Const, Module, Var
 from bucketize.kernel.template import Implementation
 from bucketize.kernel.templates import TEMPLATES
-from bucketize.log.confidence import of_median, ratios
+from bucketize.log.confidence import Interval, of_median, ratios
 from bucketize.log.fingerprint import bounds_of, graph_of, source_of
 from bucketize.log.log import LogWarning, append, rows
 from bucketize.log.trial import CLONE, Trial
-from bucketize.log.verdict import Digests, Interval, Verdict, histories, verdicts
+from bucketize.log.verdict import Digests, Verdict, histories, verdicts
 from bucketize.ops import matmul, relu
 from bucketize.program.configuration import Strategy
 from bucketize.program.instruction import AGREED, DEFAULT, LOGGED

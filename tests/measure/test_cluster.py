@@ -33,11 +33,12 @@ from bucketize.ir import Builder, Const, Module, Var
 from bucketize.kernel.template import TEMPLATES
 from bucketize.log.environment import here
 from bucketize.log.log import LogWarning, rows, select
+from bucketize.log.outcome import Outcome
 from bucketize.machine.target import host
 from bucketize.measure import cluster as cluster_module
 from bucketize.measure import job as measure
 from bucketize.measure.cluster import Cluster, GoneError, Machine, connected
-from bucketize.measure.job import Outcome, Worker
+from bucketize.measure.job import Worker
 from bucketize.measure.race import LEAST, Race
 from bucketize.measure.runner import LostError
 from bucketize.ops import matmul, relu

@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,25 +17,26 @@ import pytest
 
 from bucketize.cli.command.tune import Report
 from bucketize.dispatch.tree import dispatch
-from bucketize.errors import BucketizeWarning
+from bucketize.errors import BucketizeWarning, LateError
 from bucketize.ir import Builder, Const, Module, Var
 from bucketize.log.log import rows
+from bucketize.log.outcome import Outcome
 from bucketize.log.trial import KERNEL
 from bucketize.lower.cost import Weighted
 from bucketize.measure import runner as site
-from bucketize.measure.job import Job, Outcome
+from bucketize.measure.job import Job
 from bucketize.measure.race import Pair
 from bucketize.measure.runner import Bench
 from bucketize.ops import matmul
 from bucketize.program.configuration import Strategy
 from bucketize.tune import session as session_module
 from bucketize.tune.api import opened, tune
-from bucketize.tune.budget import GRACE, Budget, LateError
-from bucketize.tune.confirm import ROUNDS
+from bucketize.tune.budget import GRACE, ROUNDS, Budget
 from bucketize.tune.database import Knowledge
+from bucketize.tune.options import Options
 from bucketize.tune.progress import Progress
 from bucketize.tune.session import Session
-from bucketize.tune.task import Subject, subjects_of
+from bucketize.tune.task import subjects_of
 from bucketize.types import Symbol, tensor
 
 SECONDS = 20.0
@@ -78,7 +79,7 @@ class World:
             self.now += self.job_s
             yield [outcome(1.0), *(outcome(0.8) for _ in job.implementations[1:])]
 
-    def of(self, _: Subject) -> World:
+    def __call__(self, *_: object) -> World:
         return self
 
     def places(self, strategy: Strategy, judged: Weighted) -> list[dict[str, Pair]]:
@@ -105,11 +106,17 @@ class Scene:
         self.patch.setattr(site, "Race", world)
         self.patch.setattr(session_module, "Budget", partial(Budget, clock=world.clock))
         fixed = {"search": "skopt", "trials": 4, "sizes": "bounds", "seed": 0, "threads": 1}
-        rest = {"until": 0.0, "model": None, "client": None, "progress": None}
-        return {**fixed, **rest, "log": self.log, "measurer": world, "seconds": seconds, **more}
+        return {
+            **fixed,
+            "until": 0.0,
+            "log": self.log,
+            "measurer": world,
+            "seconds": seconds,
+            **more,
+        }
 
     def worked(self, world: World, seconds: float | None = SECONDS, **more: Any) -> Session:
-        with opened(model(), **self.options(world, seconds, **more)) as session:
+        with opened(model(), Options(**self.options(world, seconds, **more))) as session:
             session.work()
         return session
 
@@ -202,7 +209,7 @@ def test_one_trial_is_begun_however_short_the_time(scene: Scene) -> None:
 
 def test_no_confirmation_begins_that_would_take_much_longer_than_is_left(scene: Scene) -> None:
     world = World(0.01, 1.0)
-    with opened(model(), **scene.options(world, SECONDS)) as session:
+    with opened(model(), Options(**scene.options(world, SECONDS))) as session:
         scene.patch.setattr(Budget, "of_races", lambda *_: 10 * SECONDS)
         session.work()
     assert world.races == []
@@ -252,7 +259,7 @@ def test_an_interrupt_while_a_clone_is_confirmed_keeps_what_was_measured(scene: 
         raise KeyboardInterrupt
 
     with ExitStack() as stack:
-        session = stack.enter_context(opened(model(), **scene.options(world, SECONDS)))
+        session = stack.enter_context(opened(model(), Options(**scene.options(world, SECONDS))))
         scene.patch.setattr(world, "whole", interrupt, raising=False)
         with pytest.raises(KeyboardInterrupt):
             session.work()
@@ -320,12 +327,13 @@ def test_no_job_is_asked_of_a_measurer_when_it_is_late() -> None:
 
 def test_what_cannot_be_afforded_does_not_end_the_search_of_what_can(scene: Scene) -> None:
     """Whether it is enough is told by all that is worth anything."""
-    with opened(model(), **scene.options(World(0, 0), None)) as session:
+    with opened(model(), Options(**scene.options(World(0, 0), None))) as session:
         subjects, agenda = session.subjects, session.agenda
         shares = agenda.shares(subjects)
         worth = {t: agenda.worth(agenda.heard(t), shares[t]) for t in session.tasks}
         dear = max(worth, key=lambda task: worth[task])
-        agenda.until = sum(worth.values()) - worth[dear] / 2
+        until = sum(worth.values()) - worth[dear] / 2
+        agenda.options = replace(agenda.options, until=until)
         every = agenda.batch(1, subjects, lambda _: 1.0, math.inf)
         some = agenda.batch(1, subjects, lambda task: 1e6 if task is dear else 1.0, 3.0)
     assert every[0][0] is dear

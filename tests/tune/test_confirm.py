@@ -24,19 +24,20 @@ from bucketize.kernel.template import Implementation
 from bucketize.log.cell import parse_cited
 from bucketize.log.log import LogWarning, rows
 from bucketize.log.maintain import merge
+from bucketize.log.outcome import Outcome
 from bucketize.log.trial import CLONE, COLUMNS, KERNEL, PLACE, Trial, schedule_json
 from bucketize.log.verdict import Verdict, verdicts
 from bucketize.lower.cost import Weighted
 from bucketize.measure import race
 from bucketize.measure import runner as site
-from bucketize.measure.job import Job, Outcome
+from bucketize.measure.job import Job
 from bucketize.measure.race import WHOLE, Pair, Race, is_hopeless
 from bucketize.ops import matmul
 from bucketize.program.configuration import Strategy
 from bucketize.program.instruction import AGREED, DEFAULT, LOGGED
 from bucketize.tune.api import tune
-from bucketize.tune.confirm import ROUNDS
-from bucketize.tune.task import Subject, Task, subjects_of, tasks_of
+from bucketize.tune.budget import ROUNDS
+from bucketize.tune.task import Task, subjects_of, tasks_of
 from bucketize.types import Symbol, tensor
 
 TRIALS = 3  # the default and two others
@@ -97,7 +98,7 @@ class Track:
     together: Callable[[Strategy], float]
     asked: list[tuple[str, Mapping[str, Implementation]]] = field(default_factory=list)
 
-    def of(self, _: Subject) -> Track:
+    def __call__(self, *_: object) -> Track:
         return self
 
     def places(self, strategy: Strategy, judged: Weighted) -> list[dict[str, Pair]]:

@@ -19,6 +19,7 @@ from bucketize.interpret import run_function
 from bucketize.ir import FUSED, Binding, Builder, Const, Function, Module, Var, all_bindings
 from bucketize.kernel.workload import Workload, workload_of
 from bucketize.log.log import rows
+from bucketize.log.outcome import Outcome
 from bucketize.log.trial import CLONE, KERNEL, Trial
 from bucketize.log.verdict import verdicts
 from bucketize.lower.alternative import Alternative, Alternatives, arrangements
@@ -28,7 +29,7 @@ from bucketize.lower.layout import anchors
 from bucketize.lower.pipeline import laid_out, lower
 from bucketize.machine.target import host
 from bucketize.measure import runner as site
-from bucketize.measure.job import Job, Outcome
+from bucketize.measure.job import Job
 from bucketize.measure.race import Pair
 from bucketize.op import Op
 from bucketize.ops import add, avg_pool2d, conv2d, max_pool2d, mul, relu, sigmoid, tanh

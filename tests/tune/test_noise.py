@@ -15,13 +15,14 @@ from test_confirm import model
 
 from bucketize.compiler import logged
 from bucketize.kernel.template import Implementation
+from bucketize.log.outcome import Outcome
 from bucketize.lower.cost import Weighted
 from bucketize.measure import runner as site
-from bucketize.measure.job import Job, Outcome
+from bucketize.measure.job import Job
 from bucketize.measure.race import Pair
 from bucketize.program.configuration import Strategy
 from bucketize.tune.api import tune
-from bucketize.tune.task import Subject, tasks_of
+from bucketize.tune.task import tasks_of
 
 SESSIONS = 10
 ROUNDS = 21
@@ -78,7 +79,7 @@ class Machine:
                 found.append(Outcome(seconds=taken))
             yield found
 
-    def of(self, _: Subject) -> Machine:
+    def __call__(self, *_: object) -> Machine:
         return self
 
     def places(self, strategy: Strategy, judged: Weighted) -> list[dict[str, Pair]]:

@@ -16,14 +16,16 @@ import pytest
 from bucketize.dispatch.tree import dispatch
 from bucketize.ir import Builder, Const, Module, Var
 from bucketize.log.log import append, rows
+from bucketize.log.outcome import Outcome
 from bucketize.log.trial import Trial, schedule_hash
 from bucketize.machine.target import host
-from bucketize.measure.job import Job, Outcome
+from bucketize.measure.job import Job
 from bucketize.measure.runner import Bench
 from bucketize.ops import add, matmul, relu
 from bucketize.tune import api as entry
 from bucketize.tune.api import opened
 from bucketize.tune.database import Knowledge
+from bucketize.tune.options import Options
 from bucketize.tune.search import Search
 from bucketize.tune.session import Session
 from bucketize.tune.task import Task, subjects_of, tasks_of
@@ -78,22 +80,12 @@ def stack() -> Iterator[ExitStack]:
         yield stack
 
 
-OPTIONS = {
-    "trials": 10**6,
-    "search": "skopt",
-    "seed": 0,
-    "threads": 1,
-    "seconds": None,
-    "until": 0.01,
-    "model": None,
-    "measurer": MACHINE,
-    "client": None,
-    "progress": None,
-}
+OPTIONS = {"trials": 10**6, "measurer": MACHINE}
 
 
 def begun(stack: ExitStack, log: Path, mod: Module, sizes: object, **more: object) -> Session:
-    return stack.enter_context(opened(mod, log=log, sizes=sizes, **(OPTIONS | more)))  # type: ignore[arg-type]
+    options = Options(log=log, sizes=sizes, **(OPTIONS | more))  # type: ignore[arg-type]
+    return stack.enter_context(opened(mod, options))
 
 
 def heard(knowledge: Knowledge, task: Task) -> Search:

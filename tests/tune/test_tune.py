@@ -26,11 +26,12 @@ from bucketize.kernel.build import cores
 from bucketize.kernel.template import TEMPLATES, Implementation, Launch
 from bucketize.log.environment import here
 from bucketize.log.log import LogWarning, append, rows
-from bucketize.log.trial import PLACE, Trial
+from bucketize.log.outcome import Outcome
+from bucketize.log.trial import PLACE, Origin, Trial
 from bucketize.measure import job as measure
 from bucketize.measure import process as child_module
 from bucketize.measure.case import case_of
-from bucketize.measure.job import Job, Outcome, Replay, Worker
+from bucketize.measure.job import Job, Replay, Worker
 from bucketize.measure.process import Child, DeathError, Limits
 from bucketize.measure.timer import parts
 from bucketize.onnx import from_onnx
@@ -38,6 +39,7 @@ from bucketize.ops import conv2d, matmul, relu
 from bucketize.text import show
 from bucketize.tune import recorder as journal_module
 from bucketize.tune.api import opened, tune
+from bucketize.tune.options import Options
 from bucketize.tune.progress import Progress
 from bucketize.tune.recorder import Journal
 from bucketize.tune.task import tasks_of
@@ -207,7 +209,7 @@ def test_implementations_of_a_job_have_as_many_rounds(worker: Worker) -> None:
     (outcomes,) = worker.measure([faulty_job("none", "chatter")])
     ours, theirs = (len(outcome.seconds) for outcome in outcomes)
     assert ours == theirs
-    assert outcomes[0].columns["repeats"] == ours
+    assert outcomes[0].beside(outcomes[1])["repeats"] == ours
 
 
 def test_a_job_is_read_back() -> None:
@@ -407,8 +409,8 @@ def test_the_time_for_a_turn_is_that_of_both_locks(
         yield
 
     monkeypatch.setattr(journal_module, "locked", slow)
-    journal = Journal(log, "relu", 1, here(), "grid", 0, {}, clock=lambda: now)
-    with journal.turn(10.0, print):
+    journal = Journal(log, Origin("relu", 1, here(), "grid", 0), clock=lambda: now)
+    with journal.turn(10.0):
         assert waits == [10.0, 3.0]
 
 
@@ -423,9 +425,8 @@ def test_a_session_that_was_killed_holds_nobody_up(
 def test_what_another_session_measures_meanwhile_is_not_measured_again(log: Path) -> None:
     """And what it measured on other threads is not taken for the same."""
     whole = record(log.with_name("alone.csv"), module(), trials=6)
-    fixed = {"search": "grid", "sizes": "middle", "seed": 0, "threads": 1, "until": 0.0}
-    rest = {"seconds": None, "model": None, "client": None, "progress": None}
-    with opened(module(), log=log, trials=6, measurer=Pretend(), **fixed, **rest) as session:
+    asked = {"search": "grid", "sizes": "middle", "trials": 6, "until": 0.0}
+    with opened(module(), Options(log=log, measurer=Pretend(), **asked)) as session:  # type: ignore[arg-type]
         for trial in whole[:4]:
             append(log, replace(trial, run_id="another"))
         for trial in whole:

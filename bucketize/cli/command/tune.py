@@ -97,18 +97,20 @@ def tune(model: str, bounds: list[parameter.Bound], as_json: bool, **options: An
     loaded = load_model(model, bounds)
     with progress_bar("loading the search"):
         from bucketize.tune.api import opened
+        from bucketize.tune.options import Options
 
     specs = options["specs"] or (None,)
     with (
         on_cluster(options["scheduler"], options["host"]) as cluster,
         opened(
             [dispatched(loaded, {**options, "dispatcher": spec}) for spec in specs],
-            sizes=list(options["points"]) or options["judged"],
-            model=loaded.name,
-            measurer=cluster,
-            client=None,
-            progress=True,
-            **{name: options[name] for name in PASSED},
+            Options(
+                sizes=list(options["points"]) or options["judged"],
+                model=loaded.name,
+                measurer=cluster,
+                progress=True,
+                **{name: options[name] for name in PASSED},
+            ),
         ) as session,
     ):
         came = worked(session)
@@ -157,7 +159,7 @@ class Report:
         from bucketize.analysis import best_schedules
 
         session = self.session
-        return best_schedules(session.knowledge.frame(session.tasks, session.journal.model))
+        return best_schedules(session.knowledge.frame(session.tasks, session.journal.origin.model))
 
     @cached_property
     def confirmed(self) -> pd.DataFrame:

@@ -1,0 +1,56 @@
+"""The options of `tune`: defaults and checks, which Python and the command line share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bucketize.errors import TuneError
+
+if TYPE_CHECKING:  # the command line asks for defaults before it loads anything
+    from bucketize.measure.cluster import Cluster
+    from bucketize.measure.runner import Measurer
+    from bucketize.tune.progress import Progress
+    from bucketize.tune.sizes import Traffic
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What may be said to `tune` beside the module; `tune` says what each means.
+
+    Raises:
+        TuneError: values that allow no session.
+
+    """
+
+    log: str | Path
+    trials: int = 64
+    search: str = "skopt"
+    seed: int = 0
+    threads: int = 1
+    sizes: str | Traffic = "bounds"
+    seconds: float | None = None
+    until: float = 0.01
+    model: str | None = None
+    measurer: Measurer | Cluster | None = None
+    client: Any = None
+    progress: Callable[[Progress], None] | bool | None = None
+
+    def __post_init__(self) -> None:
+        trials, seconds, until = self.trials, self.seconds, self.until
+        if not isinstance(trials, int) or trials < 1:
+            raise TuneError(f"trials: expected at least 1, got {trials!r}")
+        if seconds is not None and not (_is_number(seconds) and 0 < seconds < math.inf):
+            told = "seconds: expected a finite number above 0, or None"
+            raise TuneError(f"{told}, got {seconds!r}")
+        if not (_is_number(until) and 0 <= until < 1):
+            raise TuneError(f"until: expected a share of the latency, from 0 to 1, got {until!r}")
+        if self.client is not None and self.measurer is not None:
+            raise TuneError("give a measurer or a client, not both: Cluster(client) is a measurer")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float)
