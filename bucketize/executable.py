@@ -28,7 +28,7 @@ from bucketize.ir import Module, Var
 from bucketize.kernel.object import Kernel
 from bucketize.link.image import Image
 from bucketize.op import Array, Value
-from bucketize.program.instruction import AGREED, DEFAULT, LOGGED, Compute, RunSegment, instructions
+from bucketize.program.instruction import AGREED, DEFAULT, LOGGED
 from bucketize.program.program import Program, Routine
 from bucketize.progress import Tell, progress_bar, shown
 from bucketize.runtime.vm import Context
@@ -89,10 +89,8 @@ def _own(value: Value, seen: set[int]) -> Value:
 
 def _facts(routine: Routine) -> list[object]:
     """How many kernels a routine runs, how many of them tuned, and what it computes on the host."""
-    every = list(instructions(routine.code))
-    calls = [call for i in every if isinstance(i, RunSegment) for call in i.segment.calls]
-    host = [i.binding.op.name for i in every if isinstance(i, Compute) and not i.brings_sizes]
-    return [len(calls), sum(call.why == LOGGED for call in calls), ", ".join(host)]
+    calls, host = list(routine.calls()), ", ".join(b.op.name for b in routine.on_host())
+    return [len(calls), sum(call.why == LOGGED for call in calls), host]
 
 
 def rising_sizes(params: Iterable[Var]) -> Iterator[dict[str, int]]:
@@ -290,15 +288,12 @@ class Executable:
         counts = Counts(kernels=len(self.kernels), seconds=self._seconds)
         counts.built = sum(not k.cached for k in self.kernels.values())
         for routine in self.routines.values():
-            for i in instructions(routine.code):
-                if isinstance(i, RunSegment):
-                    why = Counter(call.why for call in i.segment.calls)
-                    counts.found += why.total() - why[DEFAULT]
-                    counts.kept += why[AGREED]
-                    counts.defaults += why[DEFAULT]
-                elif isinstance(i, Compute) and not i.brings_sizes:
-                    op = i.binding.op.name
-                    counts.host[op] = counts.host.get(op, 0) + 1
+            why = Counter(call.why for call in routine.calls())
+            counts.found += why.total() - why[DEFAULT]
+            counts.kept += why[AGREED]
+            counts.defaults += why[DEFAULT]
+            for b in routine.on_host():
+                counts.host[b.op.name] = counts.host.get(b.op.name, 0) + 1
         return counts
 
     @property

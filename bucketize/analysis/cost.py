@@ -14,7 +14,7 @@ from bucketize.executable import Executable
 from bucketize.ir import Builder, Module, Var
 from bucketize.kernel.cache import VARIABLE
 from bucketize.ops import relu
-from bucketize.program.instruction import DEFAULT, LOGGED, RunSegment, instructions
+from bucketize.program.instruction import DEFAULT, LOGGED
 from bucketize.program.program import Routine
 from bucketize.progress import Tell
 from bucketize.types import tensor
@@ -71,11 +71,7 @@ def cost(exe: Executable) -> dict[str, Any]:
 def choices(routine: Routine) -> dict[str, str]:
     """Where a clone's choice comes from, for each distinct workload that has knobs."""
     return {
-        call.workload.hash: call.why
-        for i in instructions(routine.code)
-        if isinstance(i, RunSegment)
-        for call in i.segment.calls
-        if call.implementation.schedule
+        call.workload.hash: call.why for call in routine.calls() if call.implementation.schedule
     }
 
 

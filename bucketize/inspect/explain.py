@@ -12,12 +12,11 @@ from bucketize.errors import ShapeError, unknown_name
 from bucketize.ir import Binding, Var
 from bucketize.lower.arrangement import USUAL, Arrangement
 from bucketize.program.instruction import (
-    Branch,
     Call,
     Compute,
+    Decide,
     Instruction,
     KernelCall,
-    Loop,
     Refuse,
     RunSegment,
 )
@@ -189,7 +188,7 @@ def explain(sizes: dict[str, int], context: Context) -> Explanation:
     _enter(context, "main", told)
     for instruction, known, _ in way(context.image.program, "main", sizes):
         _tell(context, instruction, known, told)
-        if not isinstance(instruction, Call):
+        if not isinstance(instruction, Call | Decide):
             told.inside = dict(known)
     return told
 
@@ -200,19 +199,15 @@ def _enter(context: Context, name: str, told: Explanation) -> None:
     told.path.append(name)
 
 
-FORKS = {Branch: "a branch that depends on values", Loop: "a loop, of which a round is shown"}
-"""What a path says of instructions with blocks."""
-
-
 def _tell(
     context: Context, instruction: Instruction, sizes: Mapping[str, int], told: Explanation
 ) -> None:
     if isinstance(instruction, Refuse):
         raise refusal(instruction.binding, dict(sizes))
     if isinstance(instruction, Call):
-        _enter(context, instruction.binding.attrs["callee"], told)
-    elif isinstance(instruction, Branch | Loop):
-        told.path.append(FORKS[type(instruction)])
+        _enter(context, instruction.callee, told)
+    elif instruction.note:
+        told.path.append(instruction.note)
     elif isinstance(instruction, Compute):
         told.steps.append(_host_step(instruction.binding))
     elif isinstance(instruction, RunSegment):

@@ -63,7 +63,7 @@ def predicted(program: Program, sizes: Sizes, function: str = "main") -> Predict
     found: list[tuple[KernelCall | Compute, Sizes, int]] = []
     for instruction, known, times in way(program, function, sizes):
         if isinstance(instruction, Call):
-            clone = instruction.binding.attrs["callee"]
+            clone = instruction.callee
         elif isinstance(instruction, RunSegment):
             found += [(call, known, times) for call in instruction.segment.calls]
         elif isinstance(instruction, Compute):

@@ -196,7 +196,7 @@ class Cutter:
 
     def _instructions(self, b: Binding, brings_sizes: bool, env: Env) -> Iterator[Instruction]:
         if b.op is CALL:
-            yield Call(b)
+            yield Call(b.attrs["callee"], b.args, b.outs)
         elif b.op in (NO_BUCKET, ILLEGAL):
             yield Refuse(b)
         elif b.op is IF:

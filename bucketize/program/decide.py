@@ -305,5 +305,5 @@ def check_native(fn: Function, code: Code) -> None:
     for instruction in code.instructions:
         if not isinstance(instruction, RunSegment):
             binding = getattr(instruction, "binding", None)
-            what = binding.op.name if binding else type(instruction).__name__.lower()
+            what = binding.op.name if binding else instruction.name
             raise CompileError(f"{fn.name}: the graph executor has no kernel for {what}")

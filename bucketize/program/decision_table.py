@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableSequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -13,7 +13,7 @@ from bucketize.ops.dim import dim_less
 from bucketize.transform.dead_code import used_atoms
 from bucketize.types import Dim, Symbol
 
-Nodes: TypeAlias = "array[int]"
+Nodes: TypeAlias = MutableSequence[int]
 """Four numbers a node, the root first: a symbol, a bound, and what follows where the symbol's size
 is below the bound, and where it is not: where another node begins, or ~i for leaf i."""
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass, fields, replace
+from functools import cache, cached_property
 from threading import RLock
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, get_type_hints
 
 from bucketize.ir import Atom, Binding, Const, Function, Var
 from bucketize.kernel.template import Implementation
@@ -19,7 +19,7 @@ from bucketize.kernel.workload import Workload
 from bucketize.ops import from_dims
 from bucketize.program.aliasing import Able, Place, Places
 from bucketize.program.decision_table import Nodes
-from bucketize.types import Dim, Symbol
+from bucketize.types import AnyDim, Dim, Sizes, Symbol, evaluate, symbols
 
 LOGGED, AGREED, DEFAULT = "log", "default (log)", "default"
 """Where an implementation comes from: the log, the log that found the default best, no trial."""
@@ -97,18 +97,77 @@ class Segment:
 
 # --- instructions --------------------------------------------------------------------------------
 
+KINDS: dict[str, type[Instruction]] = {}
+"""The instructions by the names that saved programs have for them."""
+
 
 @dataclass(frozen=True, eq=False)
-class RunSegment:
+class Instruction:
+    """One instruction: a frozen dataclass, and all that is known of its kind but how it runs.
+
+    Walks, text and files follow from the types of its fields: `Atom`, `Var`, `Binding`, `Segment`,
+    `Code`, `Leaves`, `Nodes`, `Symbol`, `Dim`, `str` and `bool`, or tuples of them. The function
+    that runs it is in `runtime.vm.RUN`.
+    """
+
+    name: ClassVar[str]
+    text: ClassVar[str]
+    """Its line, with fields by name: blocks stand below it."""
+    note: ClassVar[str]
+    """What a path says of it, if anything."""
+
+    def __init_subclass__(cls, *, name: str, text: str, note: str = "") -> None:
+        """Declare a kind of instruction."""
+        cls.name, cls.text, cls.note = name, text, note
+        KINDS[name] = cls
+
+    def taken(self, _sizes: Sizes) -> tuple[tuple[Code, int], ...]:
+        """The blocks that it is known to run at these sizes, and how often each."""
+        return ()
+
+    def check(self) -> None:
+        """Raise ValueError if fields that a file told do not fit together."""
+
+    def values(self) -> Iterator[tuple[str, Any]]:
+        """The fields by name."""
+        return ((f.name, getattr(self, f.name)) for f in fields(self))
+
+    def blocks(self, *, whole: bool = False) -> Iterator[tuple[str, Code]]:
+        """The blocks below it: those that are decided, or `whole`, all."""
+        for name, value in self.values():
+            if isinstance(value, Code):
+                yield name, value
+            elif isinstance(value, Leaves):
+                found = range(len(value)) if whole else sorted(value.made())
+                yield from ((f"leaf {k}", value[k]) for k in found)
+
+
+@cache
+def field_types(kind: str) -> Mapping[str, Any]:
+    """The types of an instruction's fields, by name."""
+    hints = get_type_hints(KINDS[kind])
+    return {f.name: hints[f.name] for f in fields(KINDS[kind])}
+
+
+@dataclass(frozen=True, eq=False)
+class RunSegment(Instruction, name="run", text="run {segment} on {args} -> {outs}"):
     """Run native kernels."""
 
     segment: Segment
-    args: tuple[Atom, ...]
+    args: tuple[Var, ...]
     outs: tuple[Var, ...]
+
+    def check(self) -> None:
+        """Kernels believe what types say of memory: those of a segment are those around it."""
+        fn = self.segment.fn
+        for mine, theirs in ((fn.params, self.args), (fn.results, self.outs)):
+            types, around = ([str(a.type) for a in atoms] for atoms in (mine, theirs))
+            if types != around:
+                raise ValueError(f"a segment of {types} stands among {around}")
 
 
 @dataclass(frozen=True, eq=False)
-class Compute:
+class Compute(Instruction, name="compute", text="{binding}"):
     """Compute one op on the host: its shape depends on values, or no template takes it."""
 
     binding: Binding
@@ -116,7 +175,7 @@ class Compute:
 
 
 @dataclass(frozen=True, eq=False)
-class ReadSizes:
+class ReadSizes(Instruction, name="read_sizes", text="read {symbols} of {atom} for {op}"):
     """Learn extents from the elements of an integer tensor; none may be negative."""
 
     atom: Atom
@@ -126,14 +185,21 @@ class ReadSizes:
 
 
 @dataclass(frozen=True, eq=False)
-class Call:
+class Call(Instruction, name="call", text="call(callee={callee}) on {args} -> {outs}"):
     """Call a function of the module."""
 
-    binding: Binding
+    callee: str
+    args: tuple[Atom, ...]
+    outs: tuple[Var, ...]
 
 
 @dataclass(frozen=True, eq=False)
-class Branch:
+class Branch(
+    Instruction,
+    name="branch",
+    text="if {condition} -> {outs}",
+    note="a branch that depends on values",
+):
     """Take one of two blocks by a computed condition."""
 
     condition: Atom
@@ -144,7 +210,7 @@ class Branch:
 
 
 @dataclass(frozen=True, eq=False)
-class Decide:
+class Decide(Instruction, name="decide", text="decide by {symbols}: {nodes} -> {outs}"):
     """Take one of several blocks by the sizes alone.
 
     `nodes` is a tree: see `program.decision_table.Nodes`.
@@ -164,9 +230,18 @@ class Decide:
             at = nodes[at + 2] if size < nodes[at + 1] else nodes[at + 3]
         return ~at
 
+    def taken(self, sizes: Sizes) -> tuple[tuple[Code, int], ...]:
+        """The leaf that serves the sizes, once."""
+        return ((self.leaves[self.leaf(sizes)], 1),)
+
 
 @dataclass(frozen=True, eq=False)
-class Loop:
+class Loop(
+    Instruction,
+    name="loop",
+    text="loop {params} from {args} to {trips} while {proceed} -> {outs}",
+    note="a loop, of which a round is shown",
+):
     """Run a block again and again, each round on what the one before it made."""
 
     trips: Atom
@@ -190,6 +265,22 @@ class Loop:
             return None
         endless = isinstance(proceed, Const) and bool(proceed.value)
         return steps[0] if endless and all(m in steps[0].outs for m in made) else None
+
+    def taken(self, sizes: Sizes) -> tuple[tuple[Code, int], ...]:
+        """The body, in each round, or once if only a run tells how many there are."""
+        told = not isinstance(self.rounds, AnyDim)
+        known = told and all(s.name in sizes for s in symbols(self.rounds))
+        return ((self.body, evaluate(self.rounds, sizes) if known else 1),)
+
+
+@dataclass(frozen=True, eq=False)
+class Refuse(Instruction, name="refuse", text="{binding}"):
+    """The leaf of a decision tree that no bucket covers, or a branch that is not legal."""
+
+    binding: Binding
+
+
+# --- code ----------------------------------------------------------------------------------------
 
 
 class Leaves:
@@ -218,16 +309,6 @@ class Leaves:
 
 
 @dataclass(frozen=True, eq=False)
-class Refuse:
-    """The leaf of a decision tree that no bucket covers, or a branch that is not legal."""
-
-    binding: Binding
-
-
-Instruction: TypeAlias = RunSegment | Compute | ReadSizes | Call | Decide | Branch | Loop | Refuse
-
-
-@dataclass(frozen=True, eq=False)
 class Code:
     """Instructions, and the atoms that hold the results afterwards."""
 
@@ -248,30 +329,22 @@ def with_segments(code: Code, new: Callable[[Segment], Segment]) -> Code:
 
 
 def _with_segments(i: Instruction, new: Callable[[Segment], Segment]) -> Instruction:
-    if isinstance(i, RunSegment):
-        segment = new(i.segment)
-        return i if segment is i.segment else replace(i, segment=segment)
-    if isinstance(i, Branch):
-        return replace(i, then=with_segments(i.then, new), orelse=with_segments(i.orelse, new))
-    if isinstance(i, Loop):
-        return replace(i, body=with_segments(i.body, new))
-    if isinstance(i, Decide):
-        leaves = i.leaves
-        return replace(
-            i, leaves=Leaves(range(len(leaves)), lambda k: with_segments(leaves[k], new))
-        )
-    return i
+    def renewed(value: Any) -> Any:
+        if isinstance(value, Segment):
+            return new(value)
+        if isinstance(value, Code):
+            return with_segments(value, new)
+        if isinstance(value, Leaves):
+            return Leaves(range(len(value)), lambda k: with_segments(value[k], new))
+        return value
+
+    others = {name: other for name, v in i.values() if (other := renewed(v)) is not v}
+    return replace(i, **others) if others else i
 
 
-def instructions(code: Code) -> Iterator[Instruction]:
-    """The instructions of code and of the blocks below it that have been decided."""
+def instructions(code: Code, *, whole: bool = False) -> Iterator[Instruction]:
+    """The instructions of code and of the blocks below: those that are decided, or `whole`, all."""
     for instruction in code.instructions:
         yield instruction
-        if isinstance(instruction, Decide):
-            for leaf in instruction.leaves.made().values():
-                yield from instructions(leaf)
-        elif isinstance(instruction, Branch):
-            yield from instructions(instruction.then)
-            yield from instructions(instruction.orelse)
-        elif isinstance(instruction, Loop):
-            yield from instructions(instruction.body)
+        for _, block in instruction.blocks(whole=whole):
+            yield from instructions(block, whole=whole)

@@ -5,27 +5,24 @@ It is decided, not linked: a value that is printed, compared, saved and loaded.
 
 from __future__ import annotations
 
+from array import array
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import RLock
+from typing import Any
 
 import numpy as np
 
 from bucketize.errors import CompileError
-from bucketize.ir import ILLEGAL, Atom, Clone, Function, Var
+from bucketize.ir import ILLEGAL, Atom, Binding, Clone, Const, Function, Var
 from bucketize.lower.arrangement import USUAL, Arrangement
 from bucketize.machine.target import Target
 from bucketize.program.instruction import (
-    Branch,
-    Call,
     Code,
     Compute,
-    Decide,
-    Instruction,
-    Loop,
-    ReadSizes,
+    KernelCall,
     Refuse,
-    RunSegment,
     Segment,
     instructions,
 )
@@ -59,7 +56,17 @@ class Routine:
 
     def segments(self) -> Iterator[Segment]:
         """Those that it runs, of the blocks that are decided so far."""
-        yield from (i.segment for i in instructions(self.code) if isinstance(i, RunSegment))
+        values = (value for i in instructions(self.code) for _, value in i.values())
+        yield from (value for value in values if isinstance(value, Segment))
+
+    def calls(self) -> Iterator[KernelCall]:
+        """The kernels of these segments."""
+        yield from (call for segment in self.segments() for call in segment.calls)
+
+    def on_host(self) -> Iterator[Binding]:
+        """The ops that numpy computes though their shapes do not depend on values."""
+        steps = instructions(self.code)
+        yield from (i.binding for i in steps if isinstance(i, Compute) and not i.brings_sizes)
 
 
 # --- the program ---------------------------------------------------------------------------------
@@ -142,10 +149,7 @@ class Program:
     def decide(self, name: str, *, whole: bool = True) -> Routine:
         """The routine of a function; `whole`, the blocks below its decisions, too."""
         routine = self.routines[name]
-        for instruction in instructions(routine.code) if whole else ():
-            if isinstance(instruction, Decide):
-                for i in range(len(instruction.leaves)):
-                    _ = instruction.leaves[i]
+        deque(instructions(routine.code, whole=whole), maxlen=0)
         return routine
 
     def segments(self) -> Iterator[Segment]:
@@ -189,8 +193,9 @@ class _Text:
 
     def code(self, code: Code, depth: int) -> Iterator[str]:
         for i in code.instructions:
-            yield "  " * depth + self.head(i)
-            for title, block in self.blocks(i):
+            values = {name: self.value(value) for name, value in i.values()}
+            yield "  " * depth + i.text.format_map(values)
+            for title, block in i.blocks():
                 yield "  " * depth + title
                 yield from self.code(block, depth + 1)
         yield "  " * depth + f"return {self.atoms(code.results)}"
@@ -204,36 +209,21 @@ class _Text:
             return "const"
         return self.variables.setdefault(atom, f"%{len(self.variables)}")
 
-    def head(self, i: Instruction) -> str:
-        """The line of an instruction."""
-        if isinstance(i, RunSegment):
-            what = f"run segment {self.numbers[i.segment]} on {self.atoms(i.args)}"
-            return f"{what} -> {self.atoms(i.outs)}"
-        if isinstance(i, Compute | Call | Refuse):
-            b = i.binding
-            attrs = {k: v for k, v in b.attrs.items() if not isinstance(v, Function)}
-            listed = ", ".join(f"{k}={v}" for k, v in attrs.items() if k != "types")
-            return f"{b.op.name}({listed}) on {self.atoms(b.args)} -> {self.atoms(b.outs)}"
-        if isinstance(i, ReadSizes):
-            names = ", ".join(s.name for s in i.symbols)
-            return f"read {names} of {self.atoms([i.atom])} for {i.op}"
-        if isinstance(i, Loop):
-            pairs = zip(i.params[1:], i.args, strict=True)
-            begin = ", ".join(f"{self.atoms([p])} = {self.name(a)}" for p, a in pairs)
-            ends = f"to {self.name(i.trips)} while {self.name(i.proceed)}"
-            return f"loop {self.name(i.params[0])} {ends} ({begin}) -> {self.atoms(i.outs)}"
-        told = self.atoms([i.condition]) if isinstance(i, Branch) else ", ".join(i.symbols)
-        tree = f": {i.nodes.tolist()}" if isinstance(i, Decide) else ""
-        return f"{'decide by' if tree else 'if'} {told}{tree} -> {self.atoms(i.outs)}"
-
-    def blocks(self, i: Instruction) -> Iterator[tuple[str, Code]]:
-        """The blocks below an instruction, as far as they are decided."""
-        if isinstance(i, Branch):
-            yield from (("then", i.then), ("else", i.orelse))
-        elif isinstance(i, Loop):
-            yield "round", i.body
-        elif isinstance(i, Decide):
-            yield from ((f"leaf {k}", code) for k, code in sorted(i.leaves.made().items()))
+    def value(self, value: Any) -> str:
+        """A field of an instruction."""
+        match value:
+            case Var() | Const():
+                return self.atoms([value])
+            case Binding(op=op, args=args, outs=outs, attrs=attrs):
+                shown = {k: v for k, v in attrs.items() if not isinstance(v, Function)}
+                listed = ", ".join(f"{k}={v}" for k, v in shown.items() if k != "types")
+                return f"{op.name}({listed}) on {self.atoms(args)} -> {self.atoms(outs)}"
+            case Segment():
+                return f"segment {self.numbers[value]}"
+            case tuple():
+                return ", ".join(map(self.value, value)) or "nothing"
+            case _:
+                return str(value.tolist() if isinstance(value, array) else value)
 
 
 def _held(program: Program) -> list[np.ndarray]:

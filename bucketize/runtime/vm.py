@@ -7,7 +7,7 @@ Contexts of one image run side by side.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -153,17 +153,18 @@ class Context:
 
     def _behind_call(self, call: Call, caller: Routine, code: Code, sizes: Sizes) -> Route | None:
         """The route of a call that hands on what its caller got, and back what it made."""
-        b = call.binding
-        if b.args != caller.fn.params or code.results != b.outs or not b.is_ranked:
+        if call.args != caller.fn.params or code.results != call.outs:
             return None
-        callee = self.image.program.routines[b.attrs["callee"]]
-        shapes = [tuple([evaluate(d, sizes) for d in a.type.shape]) for a in b.args]
+        if not all(a.type.is_tensor for a in (*call.args, *call.outs)):
+            return None
+        callee = self.image.program.routines[call.callee]
+        shapes = [tuple([evaluate(d, sizes) for d in a.type.shape]) for a in call.args]
         route = self._route(callee, bind_shapes(callee.params, shapes))
         if route is not None:  # what the caller was told of the results holds at these sizes
             state, key, _, outputs = route
             state.prepare(key)
             made = [state.results[i][0] for i in outputs]
-            bind_shapes(b.outs, made, sizes, what="result")
+            bind_shapes(call.outs, made, sizes, what="result")
         return route
 
     def run(self, code: Code, registers: Registers, sizes: Sizes) -> list[Value]:
@@ -174,7 +175,7 @@ class Context:
 
     def step(self, instruction: Instruction, registers: Registers, sizes: Sizes) -> None:
         """Run one instruction: write what it makes, and the sizes that it brings."""
-        _RUN[type(instruction)](self, instruction, registers, sizes)
+        RUN[type(instruction)](self, instruction, registers, sizes)
 
 
 def _run_segment(context: Context, i: RunSegment, registers: Registers, sizes: Sizes) -> None:
@@ -210,11 +211,10 @@ def _read_sizes(_: Context, i: ReadSizes, registers: Registers, sizes: Sizes) ->
 
 def _call(context: Context, i: Call, registers: Registers, sizes: Sizes) -> None:
     """Write the results of the callee, if they are what the caller was told."""
-    b = i.binding
-    routine = context.image.program.routines[b.attrs["callee"]]
-    results = context.invoke(routine, _all(registers, b.args))
-    registers.update(zip(b.outs, results, strict=True))
-    _learn(b.outs, registers, sizes)
+    routine = context.image.program.routines[i.callee]
+    results = context.invoke(routine, _all(registers, i.args))
+    registers.update(zip(i.outs, results, strict=True))
+    _learn(i.outs, registers, sizes)
 
 
 def _decide(context: Context, i: Decide, registers: Registers, sizes: Sizes) -> None:
@@ -284,7 +284,7 @@ def _refuse(_: Context, i: Refuse, _registers: Registers, sizes: Sizes) -> None:
     raise refusal(i.binding, sizes)
 
 
-_RUN: Mapping[type, Callable[[Context, Any, Registers, Sizes], None]] = {
+RUN: dict[type[Instruction], Callable[[Context, Any, Registers, Sizes], None]] = {
     RunSegment: _run_segment,
     Compute: _compute,
     ReadSizes: _read_sizes,
@@ -294,6 +294,7 @@ _RUN: Mapping[type, Callable[[Context, Any, Registers, Sizes], None]] = {
     Loop: _loop,
     Refuse: _refuse,
 }
+"""How each instruction is run: it writes what it makes, and the sizes that it brings."""
 
 
 def _read(registers: Registers, atom: Atom) -> Value:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, replace
 from operator import index
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, get_args, get_origin
 
 from bucketize.errors import KernelError
-from bucketize.ir import CALL, Atom, Binding, Clone, Const, Function, Var
+from bucketize.ir import Atom, Binding, Clone, Const, Function, Var
 from bucketize.kernel.object import Kernel
 from bucketize.kernel.object import load as load_object
 from bucketize.kernel.template import Implementation
@@ -20,27 +20,22 @@ from bucketize.lower.arrangement import USUAL, Arrangement
 from bucketize.machine.target import Target, host
 from bucketize.op import Array, Movement
 from bucketize.ops.dim import from_dims
+from bucketize.program.decision_table import Nodes
 from bucketize.program.instruction import (
-    Branch,
-    Call,
+    KINDS,
     Code,
-    Compute,
-    Decide,
     Instruction,
     KernelCall,
     Leaves,
-    Loop,
-    ReadSizes,
-    Refuse,
-    RunSegment,
     Segment,
+    field_types,
 )
 from bucketize.program.program import Program, Routine, Routines
 from bucketize.release import release
 from bucketize.save.container import File, sound
 from bucketize.save.write import TABLES
 from bucketize.text import parse_function, parse_type
-from bucketize.types import Symbol
+from bucketize.types import Dim, Symbol
 
 Json: TypeAlias = Mapping[str, Any]
 
@@ -223,14 +218,15 @@ class _Decoder:
         self.stored.check([number["constant"]])
         return self.stored.const(number["constant"])
 
-    def outs(self, numbers: Sequence[int]) -> tuple[Var, ...]:
-        return tuple(self.vars[i] for i in numbers)
+    def var(self, number: int) -> Var:
+        return self.vars[number]
 
     def code(self, entry: Json) -> Code:
-        steps = (getattr(self, f"_{step['do']}")(step) for step in entry["steps"])
-        return Code(tuple(steps), tuple(self.atom(r) for r in entry["results"]))
+        steps = tuple(self.step(step) for step in entry["steps"])
+        return Code(steps, tuple(self.atom(r) for r in entry["results"]))
 
-    def _leaf(self, entry: Json) -> Code:
+    def leaf(self, entry: Json) -> Code:
+        """A block that is read when it is asked for."""
         with sound(self.stored.file.path):
             return self.code(entry)
 
@@ -239,59 +235,44 @@ class _Decoder:
         self.stored.check(step["constants"])
         fn = self.stored.function(step)
         (b,) = fn.body
-        env = dict(zip(fn.params, self.outs(step["args"]), strict=True))
+        env = dict(zip(fn.params, map(self.var, step["args"]), strict=True))
         args = tuple(env[a] if isinstance(a, Var) else a for a in b.args)
-        return Binding(self.outs(step["outs"]), b.op, args, b.attrs, tuple(step["origin"]))
+        outs = tuple(map(self.var, step["outs"]))
+        return Binding(outs, b.op, args, b.attrs, tuple(step["origin"]))
 
-    # Instructions, by what the step says it does.
+    def step(self, step: Json) -> Instruction:
+        """An instruction: the inverse of `save.write._Encoder.step`."""
+        types = field_types(step["do"])
+        made = KINDS[step["do"]](**{n: self.field(t, n, step) for n, t in types.items()})
+        made.check()
+        return made
 
-    def _run(self, step: Json) -> Instruction:
-        segment = self.stored.segment(step["segment"])
-        args, outs = self.outs(step["args"]), self.outs(step["outs"])
-        _agree(segment.fn.params, args)
-        _agree(segment.fn.results, outs)
-        return RunSegment(segment, args, outs)
+    def field(self, type_: Any, name: str, step: Json) -> Any:
+        """A field of an instruction."""
+        if type_ is Binding:
+            return self.bound(step)
+        if get_origin(type_) is tuple:
+            return tuple(DECODE[get_args(type_)[0]](self, facts) for facts in step[name])
+        return DECODE[type_](self, step[name])
 
-    def _compute(self, step: Json) -> Instruction:
-        return Compute(self.bound(step), step["brings_sizes"])
-
-    def _read_sizes(self, step: Json) -> Instruction:
-        symbols = tuple(Symbol(name) for name in step["symbols"])
-        return ReadSizes(self.atom(step["atom"]), symbols, step["op"])
-
-    def _call(self, step: Json) -> Instruction:
-        outs, args = self.outs(step["outs"]), tuple(self.atom(a) for a in step["args"])
-        attrs = {"callee": step["callee"], "types": tuple(o.type for o in outs)}
-        return Call(Binding(outs, CALL, args, attrs))
-
-    def _decide(self, step: Json) -> Instruction:
-        symbols, nodes = tuple(step["symbols"]), array("q", step["nodes"])
-        leaves = Leaves(step["leaves"], self._leaf)
-        outs = self.outs(step["outs"])
-        return Decide(symbols, nodes, leaves, outs, step["brings_sizes"])
-
-    def _branch(self, step: Json) -> Instruction:
-        blocks = self.code(step["then"]), self.code(step["orelse"])
-        outs = self.outs(step["outs"])
-        return Branch(self.atom(step["condition"]), *blocks, outs, step["brings_sizes"])
-
-    def _loop(self, step: Json) -> Instruction:
-        ends = self.atom(step["trips"]), self.atom(step["proceed"])
-        args = tuple(self.atom(a) for a in step["args"])
-        params, body = self.outs(step["params"]), self.code(step["body"])
-        (rounds,) = parse_type(step["rounds"], self.symbols).shape
-        outs = self.outs(step["outs"])
-        return Loop(*ends, args, params, body, rounds, outs, step["brings_sizes"])
-
-    def _refuse(self, step: Json) -> Instruction:
-        return Refuse(self.bound(step))
+    def dim(self, text: str) -> Dim:
+        (dim,) = parse_type(text, self.symbols).shape
+        return dim
 
 
-def _agree(mine: Sequence[Atom], theirs: Sequence[Atom]) -> None:
-    """Kernels believe what types say of memory: those of a segment are those around it."""
-    types, around = ([str(a.type) for a in atoms] for atoms in (mine, theirs))
-    if types != around:
-        raise ValueError(f"a segment of {types} stands among {around}")
+DECODE: Mapping[Any, Callable[[_Decoder, Any], Any]] = {
+    Atom: _Decoder.atom,
+    Var: _Decoder.var,
+    Segment: lambda d, number: d.stored.segment(number),
+    Code: _Decoder.code,
+    Leaves: lambda d, entries: Leaves(entries, d.leaf),
+    Nodes: lambda _, nodes: array("q", nodes),
+    Symbol: lambda _, name: Symbol(name),
+    Dim: _Decoder.dim,
+    str: lambda _, text: text,
+    bool: lambda _, flag: flag,
+}
+"""How a field of an instruction is read, by its type; an op's facts stand in the step itself."""
 
 
 def _symbols(bounds: Json) -> dict[str, Symbol]:

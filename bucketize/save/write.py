@@ -6,11 +6,10 @@ without branches, those of segments and of single ops, are text.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from functools import singledispatchmethod
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, get_args, get_origin
 
 import numpy as np
 
@@ -19,24 +18,20 @@ from bucketize.kernel.object import Kernel
 from bucketize.link.image import Image, core
 from bucketize.link.plan import Plan, agreed
 from bucketize.op import Array
+from bucketize.program.decision_table import Nodes
 from bucketize.program.instruction import (
-    Branch,
-    Call,
     Code,
-    Compute,
-    Decide,
+    Instruction,
     KernelCall,
-    Loop,
-    ReadSizes,
-    Refuse,
-    RunSegment,
+    Leaves,
     Segment,
+    field_types,
 )
 from bucketize.program.program import Routine
 from bucketize.release import release
 from bucketize.save.container import Blob, write
 from bucketize.text import constants, show
-from bucketize.types import TensorType
+from bucketize.types import Dim, Symbol, TensorType
 
 Json: TypeAlias = dict[str, Any]
 
@@ -224,55 +219,40 @@ class _Encoder:
         ends = {"args": self.atoms(params), "outs": self.atoms(b.outs)}
         return {**self.saver.function(fn), **ends, "origin": b.origin}
 
-    @singledispatchmethod
-    def step(self, instruction: Any) -> Json:
-        """An instruction as plain data; `load` reads it."""
-        raise AssertionError(instruction)
+    def step(self, i: Instruction) -> Json:
+        """An instruction as plain data: its fields by name, the facts of its op among them."""
+        types = field_types(i.name)
+        step: Json = {"do": i.name}
+        for name, value in i.values():
+            facts = self.field(types[name], value)
+            step |= facts if types[name] is Binding else {name: facts}
+        return step
 
-    @step.register
-    def _(self, i: RunSegment) -> Json:
-        ends = {"args": self.atoms(i.args), "outs": self.atoms(i.outs)}
-        return {"do": "run", "segment": self.saver.segment(i.segment), **ends}
+    def field(self, type_: Any, value: Any) -> Any:
+        """A field of an instruction."""
+        if get_origin(type_) is tuple:
+            return [ENCODE[get_args(type_)[0]](self, v) for v in value]
+        return ENCODE[type_](self, value)
 
-    @step.register
-    def _(self, i: Compute) -> Json:
-        return {"do": "compute", "brings_sizes": i.brings_sizes, **self.bound(i.binding)}
 
-    @step.register
-    def _(self, i: ReadSizes) -> Json:
-        names = [s.name for s in i.symbols]
-        return {"do": "read_sizes", "atom": self.atom(i.atom), "symbols": names, "op": i.op}
+def _dim(_: _Encoder, dim: Dim) -> str:
+    return str(TensorType(np.dtype(int), (dim,)))
 
-    @step.register
-    def _(self, i: Call) -> Json:
-        b = i.binding
-        ends = {"args": self.atoms(b.args), "outs": self.atoms(b.outs)}
-        return {"do": "call", "callee": b.attrs["callee"], **ends}
 
-    @step.register
-    def _(self, i: Decide) -> Json:
-        leaves = [self.code(i.leaves[k]) for k in range(len(i.leaves))]
-        outs = {"outs": self.atoms(i.outs), "brings_sizes": i.brings_sizes}
-        tree = {"symbols": i.symbols, "nodes": i.nodes.tolist()}
-        return {"do": "decide", **tree, "leaves": leaves, **outs}
-
-    @step.register
-    def _(self, i: Branch) -> Json:
-        blocks = {"then": self.code(i.then), "orelse": self.code(i.orelse)}
-        outs = {"outs": self.atoms(i.outs), "brings_sizes": i.brings_sizes}
-        return {"do": "branch", "condition": self.atom(i.condition), **blocks, **outs}
-
-    @step.register
-    def _(self, i: Loop) -> Json:
-        ends = {"trips": self.atom(i.trips), "proceed": self.atom(i.proceed)}
-        begin = {"args": self.atoms(i.args), "params": self.atoms(i.params)}
-        outs = {"outs": self.atoms(i.outs), "brings_sizes": i.brings_sizes}
-        body = {"body": self.code(i.body), "rounds": str(TensorType(np.dtype(int), (i.rounds,)))}
-        return {"do": "loop", **ends, **begin, **body, **outs}
-
-    @step.register
-    def _(self, i: Refuse) -> Json:
-        return {"do": "refuse", **self.bound(i.binding)}
+ENCODE: Mapping[Any, Callable[[_Encoder, Any], Any]] = {
+    Atom: _Encoder.atom,
+    Var: _Encoder.atom,
+    Binding: _Encoder.bound,
+    Segment: lambda e, segment: e.saver.segment(segment),
+    Code: _Encoder.code,
+    Leaves: lambda e, leaves: [e.code(leaves[k]) for k in range(len(leaves))],
+    Nodes: lambda _, nodes: list(nodes),
+    Symbol: lambda _, symbol: symbol.name,
+    Dim: _dim,
+    str: lambda _, text: text,
+    bool: lambda _, flag: flag,
+}
+"""How a field of an instruction is saved, by its type; `save.read.DECODE` is the inverse."""
 
 
 def _bounds(symbols: Any) -> Json:

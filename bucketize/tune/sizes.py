@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from bucketize.errors import ShapeError, TuneError, TypeRelError, unknown_name
 from bucketize.ir import Clone, specialise
 from bucketize.lower.cost import Weighted
-from bucketize.program.instruction import KernelCall, RunSegment, instructions
 from bucketize.program.program import Routine
 from bucketize.types import Interval, Sizes, Symbol
 
@@ -38,13 +37,6 @@ def judged_at(
     else:
         judged = _shared_out(leaves, sizes)
     return {routine.name: _once_each(routine, judged[routine.name]) for routine, _ in leaves}
-
-
-def calls_of(routine: Routine) -> Iterator[KernelCall]:
-    """The kernels of a routine: just those that `compile` would run."""
-    for i in instructions(routine.code):
-        if isinstance(i, RunSegment):
-            yield from i.segment.calls
 
 
 def _representatives(
@@ -87,7 +79,7 @@ def _once_each(routine: Routine, judged: Weighted) -> Weighted:
 
 def _is_legal(routine: Routine, sizes: Sizes) -> bool:
     """Whether every workload has a result at these sizes, as far as they tell its shapes."""
-    bodies = {call.workload.hash: call.workload.body for call in calls_of(routine)}
+    bodies = {call.workload.hash: call.workload.body for call in routine.calls()}
     try:
         for body in bodies.values():
             specialise(body, sizes)

@@ -32,7 +32,7 @@ from bucketize.program.program import Program, Routine
 from bucketize.text import constants, show
 from bucketize.tune.residual import Forest, forest
 from bucketize.tune.search import Space, space_of
-from bucketize.tune.sizes import WHOLE, Traffic, calls_of, judged_at
+from bucketize.tune.sizes import WHOLE, Traffic, judged_at
 from bucketize.types import ANY, Dim, Sizes, evaluate, symbols
 
 GUESS_S = 2e-11  # of a float operation or a byte
@@ -305,7 +305,7 @@ class Spaces:
 
 def tasks_in(routine: Routine, owner: Owner, judged: Weighted, spaces: Spaces) -> Iterator[Task]:
     """The distinct workloads of a routine, in order of appearance."""
-    calls = list(calls_of(routine))
+    calls = list(routine.calls())
     weight_bytes = _weight_bytes(calls)
     alike: dict[str, list[KernelCall]] = {}
     for call in calls:
