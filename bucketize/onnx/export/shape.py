@@ -19,13 +19,13 @@ exports_directly(sh.size_of, "Size")
 def _reshape(s: Site) -> str:
     """A 0 would copy an axis, unless it is said to be one."""
     shape = s.attr("newshape")
-    zeros = {} if all(at_least(d, 1) for d in shape) else {"allowzero": int(s.attr("allow_zero"))}
+    zeros = {} if all(at_least(d, 1) for d in shape) else {"allowzero": s.attr("allow_zero")}
     return s.node("Reshape", s[0], s.extents(shape), **zeros)
 
 
 @exports(dyn.dyn_reshape)
 def _dyn_reshape(s: Site) -> str:
-    return s.node("Reshape", s[0], s.int64(1), allowzero=int(s.attr("allow_zero")))
+    return s.node("Reshape", s[0], s.int64(1), allowzero=s.attr("allow_zero"))
 
 
 @exports(dyn.dyn_with_rank)
@@ -60,17 +60,13 @@ def _broadcast_to(s: Site) -> str:
     return s.node("Expand", s[0], s.extents(s.attr("shape")))
 
 
-@exports(dyn.dyn_broadcast_to)
-def _dyn_broadcast_to(s: Site) -> str:
-    return s.node("Expand", s[0], s.int64(1))
+exports_directly(dyn.dyn_broadcast_to, "Expand", int64=1)
 
 
 # --- joining, cutting, repeating -----------------------------------------------------------------
 
 
-@exports(sh.concat)
-def _concat(s: Site) -> str:
-    return s.node("Concat", *s.operands, axis=s.attr("axis"))
+exports_directly(sh.concat, "Concat", "axis")
 
 
 @exports(sh.strided_slice)
@@ -110,6 +106,4 @@ def _tile(s: Site) -> str:
     return s.node("Tile", s[0], s.extents(s.attr("repeats")))
 
 
-@exports(dyn.dyn_tile)
-def _dyn_tile(s: Site) -> str:
-    return s.node("Tile", s[0], s.int64(1))
+exports_directly(dyn.dyn_tile, "Tile", int64=1)
