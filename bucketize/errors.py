@@ -66,10 +66,6 @@ class ExportError(BucketizeError):
     """A module that no ONNX model can say."""
 
 
-class TransformError(BucketizeError):
-    """A transform that cannot be applied to this module."""
-
-
 class DispatchError(BucketizeError):
     """Intervals or profiles that do not partition what they should."""
 
