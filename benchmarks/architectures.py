@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import time
 from collections.abc import Iterator, Mapping
@@ -27,6 +26,7 @@ from benchmarks.report import heading, summary
 from benchmarks.sheet import Sheet
 from benchmarks.side import Sides, theirs
 from bucketize.analysis.benchmark import OURS
+from bucketize.analysis.cost import cache_in
 from bucketize.call import bind_shapes
 from bucketize.cli import parameter
 from bucketize.cli.command.bench import ours
@@ -34,7 +34,6 @@ from bucketize.cli.table import records, table
 from bucketize.errors import BucketizeError, EngineError
 from bucketize.executable import Executable
 from bucketize.ir import Module
-from bucketize.kernel.cache import VARIABLE
 from bucketize.op import Array
 from bucketize.progress import Tell, progress_bar
 
@@ -202,14 +201,8 @@ def kernels(folder: Path, kept: bool) -> Iterator[None]:
     """Take compiled kernels from this folder alone; it is empty unless they are to be `kept`."""
     if not kept:
         shutil.rmtree(folder, ignore_errors=True)
-    before = os.environ.get(VARIABLE)
-    os.environ[VARIABLE] = str(folder)
-    try:
+    with cache_in(folder):
         yield
-    finally:
-        os.environ.pop(VARIABLE)
-        if before is not None:
-            os.environ[VARIABLE] = before
 
 
 def one_line(e: BucketizeError) -> str:

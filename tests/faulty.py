@@ -65,8 +65,6 @@ FAULTY = Template(
     valid=reason,
     source=source,
     launch=lambda _, __, shapes, ___: Launch(dims=(), extent=math.prod(shapes[-1])),
-    pack=lambda *_: None,
-    pack_key=lambda *_: "",
 )
 
 SOON_S = 0.5

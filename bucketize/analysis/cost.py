@@ -39,15 +39,21 @@ def compiled_anew(mod: Module, log: str | Path | None, threads: int, tell: Tell)
 @contextmanager
 def _empty_cache() -> Iterator[None]:
     """Compile as a first start does: without kernels from the disk."""
+    with tempfile.TemporaryDirectory(prefix="bucketize-") as directory, cache_in(directory):
+        yield
+
+
+@contextmanager
+def cache_in(directory: str | Path) -> Iterator[None]:
+    """Keep kernels in this directory, and take them from there alone."""
     before = os.environ.get(VARIABLE)
-    with tempfile.TemporaryDirectory(prefix="bucketize-") as directory:
-        os.environ[VARIABLE] = directory
-        try:
-            yield
-        finally:
-            os.environ.pop(VARIABLE)
-            if before is not None:
-                os.environ[VARIABLE] = before
+    os.environ[VARIABLE] = str(directory)
+    try:
+        yield
+    finally:
+        os.environ.pop(VARIABLE)
+        if before is not None:
+            os.environ[VARIABLE] = before
 
 
 def clones(mod: Module) -> int:

@@ -10,6 +10,6 @@ import click
 from bucketize.table import legible
 
 
-def echo(text: object, *, err: bool = False, bold: bool = False) -> None:
+def echo(text: object, *, err: bool = False) -> None:
     """Print text, control characters escaped, to stdout or stderr."""
-    click.secho(legible(str(text)), err=err, bold=bold or None)
+    click.echo(legible(str(text)), err=err)

@@ -128,22 +128,6 @@ def main(debug: bool) -> None:
     """
 
 
-for command in (
-    *(
-        demo,
-        zoo,
-        show,
-        tune,
-        compile,
-        export,
-        run,
-        profile,
-        bench,
-        analyze,
-        log,
-        dispatchers,
-        ops,
-        cache,
-    ),
-):
+COMMANDS = (demo, zoo, show, tune, compile, export, run, profile)
+for command in (*COMMANDS, bench, analyze, log, dispatchers, ops, cache):
     main.add_command(command)

@@ -177,6 +177,34 @@ SPEC = """NAME (see `bucketize dispatchers`), module:name or path.py:name, each 
 clone for each --at."""
 
 
+policy_option = click.option(
+    "--policy",
+    type=click.Choice(["exact", "pad"]),
+    default="exact",
+    show_default=True,
+    help="Run at the true size, or pad to the bucket's top and crop.",
+)
+fallback_option = click.option(
+    "--fallback/--no-fallback",
+    default=True,
+    help="Serve sizes outside all buckets by a dynamic clone (default), or refuse them.",
+)
+limit_option = click.option(
+    "--limit",
+    type=click.IntRange(1),
+    help="The most buckets (10,000); symbols that would make more are left whole.",
+)
+specs_option = click.option(
+    "--dispatcher",
+    "-d",
+    "specs",
+    metavar="SPEC",
+    multiple=True,
+    callback=dispatcher,
+    help=f"{SPEC} May be repeated.",
+)
+
+
 def dispatch_options(command: F) -> F:
     """--dispatcher, in every form that `cli.dispatcher` can find, and how it is followed."""
     return all_of(
@@ -192,49 +220,7 @@ def dispatchers_options(command: F) -> F:
     return all_of(specs_option, policy_option, fallback_option, limit_option)(command)
 
 
-def specs_option(command: F) -> F:
-    """--dispatcher, as often as wanted."""
-    return click.option(
-        "--dispatcher",
-        "-d",
-        "specs",
-        metavar="SPEC",
-        multiple=True,
-        callback=dispatcher,
-        help=f"{SPEC} May be repeated.",
-    )(command)
-
-
-def policy_option(command: F) -> F:
-    """--policy."""
-    return click.option(
-        "--policy",
-        type=click.Choice(["exact", "pad"]),
-        default="exact",
-        show_default=True,
-        help="Run at the true size, or pad to the bucket's top and crop.",
-    )(command)
-
-
-def fallback_option(command: F) -> F:
-    """--fallback."""
-    return click.option(
-        "--fallback/--no-fallback",
-        default=True,
-        help="Serve sizes outside all buckets by a dynamic clone (default), or refuse them.",
-    )(command)
-
-
-def limit_option(command: F) -> F:
-    """--limit."""
-    return click.option(
-        "--limit",
-        type=click.IntRange(1),
-        help="The most buckets (10,000); symbols that would make more are left whole.",
-    )(command)
-
-
-def at_option(command: F, what: str = "Sizes") -> F:
+def sizes_option(what: str) -> Callable[[F], F]:
     """--at, the sizes that something is done at."""
     return click.option(
         "--at",
@@ -243,49 +229,36 @@ def at_option(command: F, what: str = "Sizes") -> F:
         metavar="SYMBOL=SIZE,...",
         multiple=True,
         help=f"{what}, as in N=4,H=224,W=224; may be repeated.",
-    )(command)
+    )
 
 
-def weighted_at_option(command: F) -> F:
-    """--at where means are made."""
-    return click.option(
-        "--at",
-        "points",
-        type=weighted_sizes,
-        metavar="SYMBOL=SIZE,...[*WEIGHT]",
-        multiple=True,
-        help="Sizes, as in N=4,H=224,W=224, and how likely they are, as in N=4*0.3; repeat it.",
-    )(command)
-
-
-def oracle_at_option(command: F) -> F:
-    """--at where nothing but the oracle wants sizes."""
-    return at_option(command, "With -d oracle: the sizes of its clones")
-
-
-def threads_option(command: F) -> F:
-    """--threads."""
-    return click.option(
-        "--threads", type=click.IntRange(1), default=1, show_default=True, help="Of each kernel."
-    )(command)
-
-
-def input_option(command: F) -> F:
-    """--input, the arrays that something is done with."""
-    return click.option(
-        "--input",
-        "inputs",
-        type=input_file,
-        metavar="INPUT=FILE.npy",
-        multiple=True,
-        help="An array of yours; inputs without one are random.",
-    )(command)
-
-
-def log_option(command: F) -> F:
-    """--log, a tuning log to read."""
-    kind = click.Path(path_type=Path, exists=True, dir_okay=False, readable=True)
-    return click.option("--log", type=kind, help="Take schedules from this tuning log.")(command)
+at_option = sizes_option("Sizes")
+oracle_at_option = sizes_option("With -d oracle: the sizes of its clones")
+weighted_at_option = click.option(
+    "--at",
+    "points",
+    type=weighted_sizes,
+    metavar="SYMBOL=SIZE,...[*WEIGHT]",
+    multiple=True,
+    help="Sizes, as in N=4,H=224,W=224, and how likely they are, as in N=4*0.3; repeat it.",
+)
+threads_option = click.option(
+    "--threads", type=click.IntRange(1), default=1, show_default=True, help="Of each kernel."
+)
+input_option = click.option(
+    "--input",
+    "inputs",
+    type=input_file,
+    metavar="INPUT=FILE.npy",
+    multiple=True,
+    help="An array of yours; inputs without one are random.",
+)
+log_option = click.option(
+    "--log",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False, readable=True),
+    help="Take schedules from this tuning log.",
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for scripts.")
 
 
 def saved_options(command: F) -> F:
@@ -302,11 +275,6 @@ def saved_options(command: F) -> F:
             help="Run a saved program though others may write the file: it is code.",
         ),
     )(command)
-
-
-def json_option(command: F) -> F:
-    """--json."""
-    return click.option("--json", "as_json", is_flag=True, help="Print JSON for scripts.")(command)
 
 
 def all_of(*options: Callable[[F], F]) -> Callable[[F], F]:

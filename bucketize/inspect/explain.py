@@ -138,7 +138,7 @@ class Explanation:
         if second is None:
             return told
         more = f"{100 * (second.price - 1):+.1f} %"
-        return f"{told}; the next best, {second.arrangement}, is expected to take {more}"
+        return f"{told}; the next best, {second.arrangement.brief}, is expected to take {more}"
 
 
 def _shape(shape: Sequence[Dim] | None) -> str:

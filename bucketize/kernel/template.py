@@ -9,13 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeAlias
 
-import numpy as np
-from numpy.typing import NDArray
-
 from bucketize.kernel.workload import Workload
+from bucketize.machine.calibration import Floats
 from bucketize.machine.target import Target
 from bucketize.op import Array
-from bucketize.types import Dim, Shape, evaluate
+from bucketize.types import Dim, Shape, Sizes, evaluate
 
 Knob: TypeAlias = int | str
 Schedule: TypeAlias = Mapping[str, Knob]
@@ -110,12 +108,8 @@ class Cost(Protocol):
     """What a workload takes by the model of its template."""
 
     def seconds(
-        self,
-        schedules: Sequence[Schedule],
-        sizes: Mapping[str, int],
-        target: Target,
-        cold_bytes: int = 0,
-    ) -> NDArray[np.float64]:
+        self, schedules: Sequence[Schedule], sizes: Sizes, target: Target, cold_bytes: int = 0
+    ) -> Floats:
         """Seconds on one core under each schedule, where the symbols have these sizes.
 
         `cold_bytes` pass through the caches between two runs of the kernel: they are those of the
@@ -137,9 +131,9 @@ class Template:
     source: Callable[[Workload, Schedule, Target], str]
     """The whole text of the kernel's file, for `build`."""
     launch: Callable[[Workload, Schedule, Shapes, Target], Launch]
-    pack: Callable[[Workload, Schedule, int, Array], Array | None]
+    pack: Callable[[Workload, Schedule, int, Array], Array | None] = lambda *_: None
     """Constant argument i as the schedule wants it laid out; None: as it is."""
-    pack_key: Callable[[Workload, Schedule, int], str]
+    pack_key: Callable[[Workload, Schedule, int], str] = lambda *_: ""
     """Equal keys: equal layouts, so that packed copies can be shared."""
     cost: Callable[[Workload], Cost] | None = None
     """What it takes, to rank schedules by and to predict; None: nothing is known of it."""

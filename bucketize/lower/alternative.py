@@ -13,7 +13,7 @@ from bucketize.lower.cost import Predicted, Prices, Seconds, Weighted
 from bucketize.lower.fuse import groups_of
 from bucketize.lower.layout import anchors
 from bucketize.lower.pipeline import fused, laid_out, simplified
-from bucketize.machine.target import host
+from bucketize.machine.target import Target, host
 
 
 @dataclass(frozen=True)
@@ -33,14 +33,19 @@ def arrangements(
 ) -> list[Alternative]:
     """The arrangements of a clone at sizes, the cheapest first, `chosen` among them."""
     fn = name_dims(module.functions[clone])
-    return Alternatives(fn, chosen).priced([(sizes, 1.0)], Predicted.of(fn, host(), threads))
+    found = Alternatives(fn, host(), threads, chosen)
+    return found.priced([(sizes, 1.0)], found.predicted)
 
 
 class Alternatives:
     """The arrangements of a function, each lowered once, to be priced often."""
 
-    def __init__(self, fn: Function, chosen: Arrangement = USUAL) -> None:
+    def __init__(
+        self, fn: Function, target: Target, threads: int, chosen: Arrangement = USUAL
+    ) -> None:
         """Lower the whole of `fn` in each layout, fused and not, and as `chosen`."""
+        self.predicted = Predicted.of(fn, target, threads)
+        """The models' seconds of a kernel."""
         self.simple = simplified(fn)
         ways = dict.fromkeys((USUAL, chosen, *_ways(self.simple)))
         self.kernels = {way: _workloads(self.simple, way) for way in ways}

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 NAME = "default"
+MANY = re.compile(r"((?:\d+,){4})[\d,]+")
 TEXT = re.compile(r"(?:planar=(\d+(?:,\d+)*))?(?: ?apart=(\d+(?:,\d+)*))?")
 
 
@@ -22,6 +23,11 @@ class Arrangement:
         fields = (("planar", self.planar), ("apart", self.apart))
         words = [f"{name}={','.join(map(str, sorted(at)))}" for name, at in fields if at]
         return " ".join(words) or NAME
+
+    @property
+    def brief(self) -> str:
+        """The text, of many places the first only."""
+        return MANY.sub(r"\1...", str(self))
 
     @classmethod
     def parse(cls, text: str) -> Arrangement:

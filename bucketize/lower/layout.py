@@ -210,42 +210,27 @@ def _transpose(to: Layouts, b: Binding) -> bool:
     return True
 
 
-def _slice(to: Layouts, b: Binding) -> bool:
-    x = b.args[0]
-    if x not in to.nhwc or len(x.type.shape) != 4:
-        return False
-    axes = tuple(AXIS[a] for a in b.attrs["axes"])
-    to.nhwc[b.out] = to.out.emit(strided_slice, to.nhwc[x], **{**b.attrs, "axes": axes})
-    return True
+def _following(turned: Callable[[Attrs], Attrs | None]) -> Rule:
+    """The rule of an op that is as good in NHWC, with some attributes `turned`; None declines."""
+
+    def rule(to: Layouts, b: Binding) -> bool:
+        x, *others = b.args
+        attrs = turned(b.attrs) if x in to.nhwc and len(x.type.shape) == 4 else None
+        if attrs is None:
+            return False
+        operands = map(to.as_nchw, others)
+        to.nhwc[b.out] = to.out.emit(b.op, to.nhwc[x], *operands, **{**b.attrs, **attrs})
+        return True
+
+    return rule
 
 
-def _pad(to: Layouts, b: Binding) -> bool:
-    x, pads = b.args[0], b.attrs["pads"]
-    if x not in to.nhwc or len(pads) != 4:
-        return False
-    turned = tuple(pads[a] for a in to_nhwc(4))
-    to.nhwc[b.out] = to.out.emit(pad, to.nhwc[x], **{**b.attrs, "pads": turned})
-    return True
+def _turned_axes(attrs: Attrs) -> Attrs:
+    return {"axes": tuple(AXIS[a] for a in attrs["axes"])}
 
 
-def _resize(to: Layouts, b: Binding) -> bool:
-    """Along height and width, which are in the same order in both layouts."""
-    x, *told = b.args
-    if x not in to.nhwc or len(x.type.shape) != 4 or not set(b.attrs["axes"]) <= {2, 3}:
-        return False
-    axes = tuple(AXIS[a] for a in b.attrs["axes"])
-    operands = map(to.as_nchw, told)
-    to.nhwc[b.out] = to.out.emit(resize, to.nhwc[x], *operands, **{**b.attrs, "axes": axes})
-    return True
-
-
-def _grid_sample(to: Layouts, b: Binding) -> bool:
-    x, grid = b.args
-    if x not in to.nhwc or len(x.type.shape) != 4 or b.attrs["layout"] != "NCHW":
-        return False
-    attrs = {**b.attrs, "layout": "NHWC"}
-    to.nhwc[b.out] = to.out.emit(grid_sample, to.nhwc[x], to.as_nchw(grid), **attrs)
-    return True
+def _turned_pads(attrs: Attrs) -> Attrs:
+    return {"pads": tuple(attrs["pads"][a] for a in to_nhwc(4))}
 
 
 def _concat(to: Layouts, b: Binding) -> bool:
@@ -280,9 +265,10 @@ RULES: dict[object, Rule] = {
     reduce_max: _reduce,
     reshape: _reshape,
     transpose: _transpose,
-    strided_slice: _slice,
-    pad: _pad,
-    resize: _resize,
-    grid_sample: _grid_sample,
+    strided_slice: _following(_turned_axes),
+    pad: _following(_turned_pads),
+    # along height and width, which are in the same order in both layouts
+    resize: _following(lambda attrs: _turned_axes(attrs) if {*attrs["axes"]} <= {2, 3} else None),
+    grid_sample: _following(lambda a: {"layout": "NHWC"} if a["layout"] == "NCHW" else None),
     concat: _concat,
 }

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from bucketize.machine.target import Target
 
 C = TypeVar("C")
+Floats: TypeAlias = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -29,9 +30,18 @@ class Fitted(Generic[C]):
         return self.known.get(target.name, self.generic)
 
 
-def joined(a: NDArray[np.float64], b: NDArray[np.float64], overlap: float) -> NDArray[np.float64]:
+def fitted(
+    kind: Callable[..., C], processors: Sequence[str], **constants: tuple[float, ...]
+) -> Fitted[C]:
+    """A model's constants, by name one for each processor; the first one's serve all others."""
+    rows = zip(*constants.values(), strict=True)
+    made = [kind(**dict(zip(constants, row, strict=True))) for row in rows]
+    return Fitted(made[0], dict(zip(processors, made, strict=True)))
+
+
+def joined(a: Floats, b: Floats, overlap: float) -> Floats:
     """Of two times that overlap: between their sum (1) and the longer (infinity)."""
     longer, shorter = np.maximum(a, b), np.minimum(a, b)
     share = np.divide(shorter, longer, out=np.zeros_like(longer), where=longer > 0)
-    found: NDArray[np.float64] = longer * (1 + share**overlap) ** (1 / overlap)
+    found: Floats = longer * (1 + share**overlap) ** (1 / overlap)
     return found

@@ -258,9 +258,19 @@ def converts(op_type: str, since: int = 1, domain: str = "") -> Callable[[Conver
     return declare
 
 
-def converts_directly(op_type: str, op: Op, since: int = 1) -> None:
-    """Declare that an ONNX operator is `op` of the same operands."""
-    converts(op_type, since)(lambda n: n.emit(op, *n.operands))
+def converts_directly(
+    op_type: str, op: Op, since: int = 1, *, axis: int | None = None, **attrs: Any
+) -> None:
+    """Declare that an ONNX operator is `op` of the same operands and attributes.
+
+    `axis` and `attrs` are the attributes' defaults; truth values are integers there.
+    """
+
+    @converts(op_type, since)
+    def _convert(n: Node) -> Result:
+        given = {} if axis is None else {"axis": n.axis("axis", axis)}
+        given |= {name: type(usual)(n.attr(name, usual)) for name, usual in attrs.items()}
+        return n.emit(op, *n.operands, **given)
 
 
 def converter_of(domain: str, op_type: str, opset: int) -> Converter | None:

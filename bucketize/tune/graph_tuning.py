@@ -12,7 +12,7 @@ from bucketize.kernel.workload import Workload
 from bucketize.log.cell import shape_text
 from bucketize.lower.alternative import Alternatives
 from bucketize.lower.arrangement import USUAL, Arrangement
-from bucketize.lower.cost import Predicted, Seconds, Weighted, is_known
+from bucketize.lower.cost import Seconds, Weighted, is_known
 from bucketize.lower.pipeline import simplified
 from bucketize.machine.target import Target
 from bucketize.program.configuration import Strategy
@@ -28,7 +28,7 @@ from bucketize.types import Sizes, evaluate
 WORTH = 0.02  # of the latency: less is not worth a race
 
 
-Known: TypeAlias = dict[Function | str, tuple[Alternatives, Predicted]]
+Known: TypeAlias = dict[Function | str, Alternatives]
 """By the function, and by its text: modules of one model have the same."""
 
 
@@ -50,7 +50,7 @@ class Arranging:
         By the model alone: what is measured of one arrangement says little beside what is expected
         of another.
         """
-        hopeful = self.better(self.predicted)
+        hopeful = self.better(self.alternatives.predicted)
         if not hopeful or not self.is_alike:
             return USUAL
         self.measure(self.unknown(hopeful))
@@ -75,26 +75,16 @@ class Arranging:
         ]
 
     @cached_property
-    def looked_for(self) -> tuple[Alternatives, Predicted]:
-        """The arrangements of the function, and what is expected of their kernels."""
+    def alternatives(self) -> Alternatives:
+        """The arrangements of the function."""
         function = self.function
         if function not in self.known:
             text = show(simplify(function))
             if text not in self.known:
-                expected = Predicted.of(function, self.target, self.subject.program.threads)
-                self.known[text] = Alternatives(function), expected
+                threads = self.subject.program.threads
+                self.known[text] = Alternatives(function, self.target, threads)
             self.known[function] = self.known[text]
         return self.known[function]
-
-    @property
-    def alternatives(self) -> Alternatives:
-        """The arrangements of the function, to be priced."""
-        return self.looked_for[0]
-
-    @property
-    def predicted(self) -> Predicted:
-        """The models' seconds of what was not measured."""
-        return self.looked_for[1]
 
     @cached_property
     def function(self) -> Function:
@@ -130,7 +120,7 @@ class Arranging:
             for row in rows
             if row and row.latency_median_s
         ]
-        return min(known) if known else self.predicted(workload, sizes)
+        return min(known) if known else self.alternatives.predicted(workload, sizes)
 
     def tasks(self, arrangement: Arrangement) -> dict[str, Task]:
         """The workloads of the clone in an arrangement, by their hash."""

@@ -244,7 +244,7 @@ def test_kernels_of_a_group_take_what_the_group_takes(
     strips: None, monkeypatch: pytest.MonkeyPatch, threads: int
 ) -> None:
     monkeypatch.setattr(profile_module, "stopwatch", lambda threads: ticks)
-    monkeypatch.setattr(loop_cost, "FITTED", Fitted(loop_cost.EMERALD_RAPIDS, {}))  # all in NHWC
+    monkeypatch.setattr(loop_cost, "FITTED", Fitted(loop_cost.FITTED.generic, {}))  # all in NHWC
     exe = images(threads)
     x = np.random.default_rng(0).standard_normal((1, 8, 40, 24), dtype=np.float32)
     (before,) = exe.run(x=x)

@@ -32,7 +32,7 @@ from bucketize.kernel.workload import Workload
 from bucketize.lower.alternative import Alternatives
 from bucketize.lower.arrangement import USUAL
 from bucketize.lower.fuse import fuse
-from bucketize.machine.target import Target
+from bucketize.machine.target import Target, host
 from bucketize.onnx import from_onnx
 from bucketize.op import Array, Op
 from bucketize.transform.simplify import simplify
@@ -617,10 +617,10 @@ def test_alternatives_cut_attention_where_that_is_cheaper() -> None:
     def seconds(load: Workload, _: object) -> float:
         return 100.0 if attention_of(load) else 1.0
 
-    (first, *_) = Alternatives(fn).priced(POINT, seconds)
+    (first, *_) = Alternatives(fn, host(), 1).priced(POINT, seconds)
     cut = kinds(fn, *first.arrangement.apart)
     assert cut == [*3 * ["transpose"], "matmul", "div", "add", "softmax", "matmul", "transpose"]
-    (first, *_) = Alternatives(fn).priced(POINT, lambda *_: 1.0)
+    (first, *_) = Alternatives(fn, host(), 1).priced(POINT, lambda *_: 1.0)
     assert first.arrangement == USUAL
 
 

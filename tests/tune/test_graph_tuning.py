@@ -92,6 +92,9 @@ def test_the_text_of_an_arrangement() -> None:
     made = Arrangement(frozenset({7, 3}), frozenset({12}))
     assert str(made) == "planar=3,7 apart=12"
     assert str(USUAL) == "default"
+    assert made.brief == str(made)
+    many = Arrangement(frozenset(range(9)), frozenset(range(5)))
+    assert many.brief == "planar=0,1,2,3,... apart=0,1,2,3,..."
 
 
 @pytest.mark.parametrize(
@@ -165,7 +168,7 @@ def priced(
     fn: Function, sizes: Weighted, seconds: Seconds, *chosen: Arrangement
 ) -> list[Alternative]:
     """The alternatives, priced at these sizes."""
-    return Alternatives(fn, *chosen).priced(sizes, seconds)
+    return Alternatives(fn, host(), 1, *chosen).priced(sizes, seconds)
 
 
 # --- what is priced ------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from bucketize.kernel.gemm.schedule import tiles
 from bucketize.kernel.loops import cost as loops
 from bucketize.kernel.product import Product
 from bucketize.kernel.template import Schedule
+from bucketize.machine.calibration import Floats
 from bucketize.machine.target import Target
 from bucketize.types import Dim, evaluate
 
@@ -72,14 +73,14 @@ class Heads:
         sizes: Mapping[str, int],
         target: Target,
         cold_bytes: int = 0,
-    ) -> cost.Floats:
+    ) -> Floats:
         """As `Cost.seconds`; what passes through the caches besides counts in no product."""
         dims = self.batch, self.rows, self.keys, self.depth, self.features
         at = Sizes(*(max(evaluate(d, sizes), 1) for d in dims))
         wide = value_vectors(self.features, target)
         del cold_bytes  # the keys and values were written just before
         products = [sum(_products(s, at, wide, target)) for s in schedules]
-        found: cost.Floats = np.array(products) + self._between(at, target)
+        found: Floats = np.array(products) + self._between(at, target)
         return found
 
     def _between(self, at: Sizes, target: Target) -> float:

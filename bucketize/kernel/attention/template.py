@@ -200,7 +200,5 @@ TEMPLATE = Template(
     valid=lambda workload, schedule, target: schedule_error(_knobs(workload, target), schedule),
     source=lambda workload, schedule, target: source(_form(workload, schedule, target)),
     launch=_launch,
-    pack=lambda *_: None,
-    pack_key=lambda *_: "",
     cost=_cost,
 )

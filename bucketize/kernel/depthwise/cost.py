@@ -6,20 +6,17 @@ once for each of their lines.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bucketize.kernel.emit.vector import FLOAT_BYTES
 from bucketize.kernel.emit.window import ORDERS
 from bucketize.kernel.template import Schedule
-from bucketize.machine.calibration import Fitted, joined
+from bucketize.machine.calibration import Floats, fitted, joined
 from bucketize.machine.target import Target
-from bucketize.types import Shape, evaluate
-
-Floats = NDArray[np.float64]
+from bucketize.types import Shape, Sizes, evaluate
 
 
 @dataclass(frozen=True)
@@ -69,22 +66,14 @@ class Sweep:
     """Of the epilogue, that are as large as the result."""
 
     def seconds(
-        self,
-        schedules: Sequence[Schedule],
-        sizes: Mapping[str, int],
-        target: Target,
-        cold_bytes: int = 0,
+        self, schedules: Sequence[Schedule], sizes: Sizes, target: Target, cold_bytes: int = 0
     ) -> Floats:
         """As `Cost.seconds`; the weights are too few for their coldness to matter."""
         del cold_bytes
         return self.modelled(schedules, sizes, target, FITTED.of(target))
 
     def modelled(
-        self,
-        schedules: Sequence[Schedule],
-        sizes: Mapping[str, int],
-        target: Target,
-        c: Constants,
+        self, schedules: Sequence[Schedule], sizes: Sizes, target: Target, c: Constants
     ) -> Floats:
         """Seconds by these constants."""
         columns = np.array([int(s["columns"]) for s in schedules], float)
@@ -117,12 +106,7 @@ class Sweep:
         return found
 
     def _traffic(
-        self,
-        sizes: Mapping[str, int],
-        channels: Floats,
-        parts: Floats,
-        c: Constants,
-        target: Target,
+        self, sizes: Sizes, channels: Floats, parts: Floats, c: Constants, target: Target
     ) -> Floats:
         """Cycles of moving the image, again where its lines do not stay, and the result.
 
@@ -140,40 +124,24 @@ class Sweep:
         return found
 
 
-EMERALD_RAPIDS = Constants(
-    ghz=2.6,
-    fma=2.0,
-    loads=2.0,
-    latency=1.0,
-    tile=2.19,
-    run=3.18,
-    store=6.77,
-    call=20.0,
-    l2=200.0,
-    l3=11.6,
-    share=0.8,
-    share_l2=0.6,
-    apart=1.79,
-    late=3.65,
-    overlap=4.79,
+FITTED = fitted(
+    Constants,
+    ("emeraldrapids", "znver5"),
+    ghz=(2.6, 4.07),
+    fma=(2.0, 2.0),
+    loads=(2.0, 2.0),
+    latency=(1.0, 1.12),
+    tile=(2.19, 3.21),
+    run=(3.18, 16.4),
+    store=(6.77, 2.85),
+    call=(20.0, 1000.0),
+    l2=(200.0, 27.2),
+    l3=(11.6, 32.4),
+    share=(0.8, 0.8),
+    share_l2=(0.6, 0.6),
+    apart=(1.79, 0.19),
+    late=(3.65, 0.43),
+    overlap=(4.79, 20.0),
 )
-ZEN_5 = Constants(
-    ghz=4.07,
-    fma=2.0,
-    loads=2.0,
-    latency=1.12,
-    tile=3.21,
-    run=16.4,
-    store=2.85,
-    call=1000.0,
-    l2=27.2,
-    l3=32.4,
-    share=0.8,
-    share_l2=0.6,
-    apart=0.19,
-    late=0.43,
-    overlap=20.0,
-)
-FITTED = Fitted(EMERALD_RAPIDS, {"emeraldrapids": EMERALD_RAPIDS, "znver5": ZEN_5})
 """Fitted by `-m benchmarks constants` to the grid "convolution", but for `fma`, `loads` and the
 shares of caches, which are assumed, and `ghz`, which is assumed or that of products."""

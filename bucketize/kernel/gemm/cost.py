@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from functools import cache, partial
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bucketize.errors import TypeRelError
 from bucketize.kernel.emit.vector import FLOAT_BYTES
@@ -22,11 +21,9 @@ from bucketize.kernel.gemm.microkernel import LINE
 from bucketize.kernel.gemm.schedule import HIGH, schedules
 from bucketize.kernel.product import Product
 from bucketize.kernel.template import Knob, Schedule
-from bucketize.machine.calibration import Fitted, joined
+from bucketize.machine.calibration import Floats, fitted, joined
 from bucketize.machine.target import Target
-from bucketize.types import ANY, Dim, bounds, evaluate, symbols
-
-Floats = NDArray[np.float64]
+from bucketize.types import ANY, Dim, Sizes, bounds, evaluate, symbols
 
 PAGE = 4096  # bytes, after which addresses fall into the same set of a first cache
 
@@ -171,53 +168,31 @@ def _result(p: Product, rows: Floats, c: Constants, target: Target) -> Floats:
     return found
 
 
-EMERALD_RAPIDS = Constants(
-    ghz=2.52,
-    fma=2.0,
-    loads=2.0,
-    latency=4.27,
-    tile=5.0,
-    row=4.82,
-    pixel=10.2,
-    store=0.3,
-    spill=0.3,
-    panel=6.25,
-    call=432.0,
-    l2=89.8,
-    l3=11.0,
-    memory=5.73,
-    share=0.6,
-    share_l2=0.4,
-    held=0.133,
-    asked=2.24,
-    overlap=3.8,
-    overlap_memory=1.59,
-    conflict=2.1,
+FITTED = fitted(
+    Constants,
+    ("emeraldrapids", "znver5"),
+    ghz=(2.52, 4.07),
+    fma=(2.0, 2.0),
+    loads=(2.0, 2.0),
+    latency=(4.27, 3.64),
+    tile=(5.0, 5.0),
+    row=(4.82, 1.96),
+    pixel=(10.2, 8.52),
+    store=(0.3, 0.372),
+    spill=(0.3, 0.3),
+    panel=(6.25, 5.38),
+    call=(432.0, 515.0),
+    l2=(89.8, 57.6),
+    l3=(11.0, 42.5),
+    memory=(5.73, 11.3),
+    share=(0.6, 0.6),
+    share_l2=(0.4, 0.4),
+    held=(0.133, 0.152),
+    asked=(2.24, 1.0),
+    overlap=(3.8, 3.8),
+    overlap_memory=(1.59, 3.3),
+    conflict=(2.1, 1.41),
 )
-ZEN_5 = Constants(
-    ghz=4.07,
-    fma=2.0,
-    loads=2.0,
-    latency=3.64,
-    tile=5.0,
-    row=1.96,
-    pixel=8.52,
-    store=0.372,
-    spill=0.3,
-    panel=5.38,
-    call=515.0,
-    l2=57.6,
-    l3=42.5,
-    memory=11.3,
-    share=0.6,
-    share_l2=0.4,
-    held=0.152,
-    asked=1.0,
-    overlap=3.8,
-    overlap_memory=3.3,
-    conflict=1.41,
-)
-FITTED = Fitted(EMERALD_RAPIDS, {"emeraldrapids": EMERALD_RAPIDS, "znver5": ZEN_5})
 """Fitted by `-m benchmarks constants` to the grids in `tuning_logs`, but for `fma`, `loads` and the
 shares of caches, which are assumed, and `overlap`: the usual width of panels hangs on it, and it is
 as `benchmarks/replay` likes defaults best."""
@@ -240,11 +215,7 @@ class Extents:
     a_share: float = 1.0
 
     def seconds(
-        self,
-        schedules: Sequence[Schedule],
-        sizes: Mapping[str, int],
-        target: Target,
-        cold_bytes: int = 0,
+        self, schedules: Sequence[Schedule], sizes: Sizes, target: Target, cold_bytes: int = 0
     ) -> Floats:
         """As `Cost.seconds`."""
         asked, knobs = self.product([sizes], cold_bytes), arrays(schedules, target.lanes)

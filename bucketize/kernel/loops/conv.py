@@ -115,12 +115,12 @@ def _range(s: Source, low: str, high: str, count: str) -> None:
     s(f"high = greatest(least({high}, {count}), low) if seen else 0")
 
 
-def _products_of_pads(s: Source, workload: Workload, rows: str, weight: str, pixel: str) -> None:
-    """Add what pads give to the sums of `rows` whose pixel is not in low..high."""
+def _products_of_pads(s: Source, workload: Workload, weight: str, pixel: str) -> None:
+    """Add what pads give to the sums of the rows whose pixel is not in low..high."""
     if not _sees_pads(workload):
         return
     outside = f"if {pixel} < low or {pixel} >= high:"
-    with s.block("if blind:"), s.loops(r=rows, k="inner", t="n"), s.block(outside):
+    with s.block("if blind:"), s.loops(r="m", k="inner", t="n"), s.block(outside):
         s(f"total[r * {COLUMNS} + t] += {weight} - {weight}")
 
 
@@ -143,7 +143,7 @@ def _pixels(s: Source, workload: Workload) -> None:
             _range(s, *_columns("j", "sw"), "m")
             s("p = ((c0 * h + iy) * w + j * sw + o) * channels + g * inner")
             s("q = ((g * kh + u) * kw + v) * inner * outer + c")
-            _products_of_pads(s, workload, "m", "b[q + k * outer + t]", "r")
+            _products_of_pads(s, workload, "b[q + k * outer + t]", "r")
             if _is_depthwise(workload):
                 _each_channel(s)
             else:
@@ -205,7 +205,7 @@ def _lines(s: Source, workload: Workload) -> None:
                 s("plane = image * channels + g * inner")
                 s(f"q = (plane * h + iy) * w + o + c * {stride}")
                 weight = "x1[p + (r * inner + k) * kh * kw]"
-                _products_of_pads(s, workload, "m", weight, "t")
+                _products_of_pads(s, workload, weight, "t")
                 product.write(s, "0", "m")
 
 

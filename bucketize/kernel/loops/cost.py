@@ -11,16 +11,14 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bucketize.kernel.emit.vector import FLOAT_BYTES
 from bucketize.kernel.template import Launch, Schedule
 from bucketize.kernel.work import Work
-from bucketize.machine.calibration import Fitted, joined
+from bucketize.machine.calibration import Floats, fitted, joined
 from bucketize.machine.target import Target
-from bucketize.types import evaluate
+from bucketize.types import Sizes, evaluate
 
-Floats: TypeAlias = NDArray[np.float64]
 Counts: TypeAlias = Mapping[str, float]
 """By kind, how many at some sizes; those of `VECTORS` are elements."""
 
@@ -81,18 +79,14 @@ class Steps:
     counts: Callable[[Schedule, Loops], Counts]
 
     def seconds(
-        self,
-        schedules: Sequence[Schedule],
-        sizes: Mapping[str, int],
-        target: Target,
-        cold_bytes: int = 0,
+        self, schedules: Sequence[Schedule], sizes: Sizes, target: Target, cold_bytes: int = 0
     ) -> Floats:
         """As `Cost.seconds`."""
         counts = [self.counted(s, sizes, target, cold_bytes) for s in schedules]
         return taken(table(counts), FITTED.of(target))
 
     def counted(
-        self, schedule: Schedule, sizes: Mapping[str, int], target: Target, cold_bytes: int
+        self, schedule: Schedule, sizes: Sizes, target: Target, cold_bytes: int
     ) -> dict[str, float]:
         """How many of each kind; vectors where they are of vectors."""
         moved, constant = (evaluate(n, sizes) for n in (self.work.moved, self.work.constant))
@@ -110,41 +104,24 @@ class Steps:
         }
 
 
-EMERALD_RAPIDS: Mapping[str, float] = {
-    "call": 3.03e-07,
-    "row": 5.26e-09,
-    "fold": 5.16e-09,
-    "simple": 4.17e-10,
-    "choose": 6.01e-10,
-    "divide": 8.39e-10,
-    "root": 3.59e-09,
-    "exp": 6.00e-09,
-    "log": 1.09e-08,
-    "multiply": 4.90e-10,
-    "library": 1.30e-08,
-    "lone": 1.20e-09,
-    "apart": 4.18e-10,
-    "byte": 1.27e-11,
-    "far_byte": 2.47e-11,
-    "overlap": 1.99,
-}
-ZEN_5: Mapping[str, float] = {
-    "call": 1.13e-07,
-    "row": 2.57e-09,
-    "fold": 2.67e-09,
-    "simple": 1.75e-10,
-    "choose": 2.22e-10,
-    "divide": 1.00e-13,
-    "root": 8.04e-10,
-    "exp": 1.89e-09,
-    "log": 3.91e-09,
-    "multiply": 1.52e-10,
-    "library": 7.34e-09,
-    "lone": 4.98e-10,
-    "apart": 1.88e-10,
-    "byte": 4.66e-12,
-    "far_byte": 4.65e-12,
-    "overlap": 1.94,
-}
-FITTED = Fitted(EMERALD_RAPIDS, {"emeraldrapids": EMERALD_RAPIDS, "znver5": ZEN_5})
+FITTED = fitted(
+    dict[str, float],
+    ("emeraldrapids", "znver5"),
+    call=(3.03e-07, 1.13e-07),
+    row=(5.26e-09, 2.57e-09),
+    fold=(5.16e-09, 2.67e-09),
+    simple=(4.17e-10, 1.75e-10),
+    choose=(6.01e-10, 2.22e-10),
+    divide=(8.39e-10, 1.00e-13),
+    root=(3.59e-09, 8.04e-10),
+    exp=(6.00e-09, 1.89e-09),
+    log=(1.09e-08, 3.91e-09),
+    multiply=(4.90e-10, 1.52e-10),
+    library=(1.30e-08, 7.34e-09),
+    lone=(1.20e-09, 4.98e-10),
+    apart=(4.18e-10, 1.88e-10),
+    byte=(1.27e-11, 4.66e-12),
+    far_byte=(2.47e-11, 4.65e-12),
+    overlap=(1.99, 1.94),
+)
 """Seconds of one of each kind, fitted by `-m benchmarks constants` to the grid "rest"."""

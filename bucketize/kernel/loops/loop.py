@@ -300,8 +300,6 @@ def fixed_template(
         valid=lambda _workload, schedule, _target: schedule_error({}, schedule),
         source=lambda workload, _schedule, target: source(workload, target),
         launch=launch,
-        pack=lambda *_: None,
-        pack_key=lambda *_: "",
         cost=cost,
         pitched=pitched,
     )

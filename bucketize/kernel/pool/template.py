@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bucketize.ir import Binding, Const
 from bucketize.kernel.depthwise.cost import FITTED
@@ -19,10 +18,10 @@ from bucketize.kernel.pool.loops import VECTORS, Form, source
 from bucketize.kernel.template import Launch, Schedule, Shapes, by_lines, pitch_of
 from bucketize.kernel.work import work
 from bucketize.kernel.workload import Workload
-from bucketize.machine.calibration import joined
+from bucketize.machine.calibration import Floats, joined
 from bucketize.machine.target import Target
 from bucketize.ops import avg_pool2d, max_pool2d
-from bucketize.types import Dim, evaluate, product
+from bucketize.types import Dim, Sizes, evaluate, product
 
 GRAIN = 16  # pixels: two threads should not write to one cache line, of one channel either
 GREATEST = 3  # steps on a vector to take the greater of two, where NaN is greatest
@@ -65,12 +64,8 @@ class Pooling:
     """On a vector, for each of them."""
 
     def seconds(
-        self,
-        schedules: Sequence[Schedule],
-        sizes: Mapping[str, int],
-        target: Target,
-        cold_bytes: int = 0,
-    ) -> NDArray[np.float64]:
+        self, schedules: Sequence[Schedule], sizes: Sizes, target: Target, cold_bytes: int = 0
+    ) -> Floats:
         """As `Cost.seconds`: the vectors that are worked on and the bytes that are moved.
 
         The constants are those of depthwise convolutions, whose windows slide alike; none is fitted
@@ -85,7 +80,7 @@ class Pooling:
         cycles = np.full(len(schedules), evaluate(self.pixels, sizes) * of_pixel)
         far = c.l2 if moved <= c.share_l2 * target.l2 else c.l3
         both = joined(cycles, np.full(len(schedules), moved / far), c.overlap)
-        found: NDArray[np.float64] = (both + c.call) / c.ghz / 1e9
+        found: Floats = (both + c.call) / c.ghz / 1e9
         return found
 
 

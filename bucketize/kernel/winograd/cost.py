@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bucketize.kernel.emit.vector import FLOAT_BYTES
 from bucketize.kernel.gemm import cost
@@ -15,11 +14,9 @@ from bucketize.kernel.gemm.microkernel import LINE
 from bucketize.kernel.template import Schedule
 from bucketize.kernel.winograd.input import Axes
 from bucketize.kernel.winograd.loops import most_patches, tile_rows
-from bucketize.machine.calibration import Fitted, joined
+from bucketize.machine.calibration import Floats, fitted, joined
 from bucketize.machine.target import Target
-from bucketize.types import Dim, evaluate
-
-Floats = NDArray[np.float64]
+from bucketize.types import Dim, Sizes, evaluate
 
 
 @dataclass(frozen=True)
@@ -42,27 +39,18 @@ class Constants:
     """How well arithmetic and weights overlap: 1, one after the other; many, the longer alone."""
 
 
-EMERALD_RAPIDS = Constants(
-    transform4=0.949,
-    transform6=7.83,
-    transform8=14.7,
-    row=4.4,
-    patch=521.0,
-    first=7.72,
-    again=33.7,
-    overlap=1.27,
+FITTED = fitted(
+    Constants,
+    ("emeraldrapids", "znver5"),
+    transform4=(0.949, 3.43),
+    transform6=(7.83, 5.04),
+    transform8=(14.7, 6.94),
+    row=(4.4, 1.0),
+    patch=(521.0, 36.0),
+    first=(7.72, 10.7),
+    again=(33.7, 40.5),
+    overlap=(1.27, 1.17),
 )
-ZEN_5 = Constants(
-    transform4=3.43,
-    transform6=5.04,
-    transform8=6.94,
-    row=1.0,
-    patch=36.0,
-    first=10.7,
-    again=40.5,
-    overlap=1.17,
-)
-FITTED = Fitted(EMERALD_RAPIDS, {"emeraldrapids": EMERALD_RAPIDS, "znver5": ZEN_5})
 """`-m benchmarks replay` tells how far off it is, and what choosing by it costs."""
 
 
@@ -80,11 +68,7 @@ class Detour:
     groups: int = 1
 
     def seconds(
-        self,
-        schedules: Sequence[Schedule],
-        sizes: Mapping[str, int],
-        target: Target,
-        cold_bytes: int = 0,
+        self, schedules: Sequence[Schedule], sizes: Sizes, target: Target, cold_bytes: int = 0
     ) -> Floats:
         """As `Cost.seconds`."""
         return self.modelled(schedules, sizes, target, FITTED.of(target), cold_bytes)
@@ -92,7 +76,7 @@ class Detour:
     def modelled(
         self,
         schedules: Sequence[Schedule],
-        sizes: Mapping[str, int],
+        sizes: Sizes,
         target: Target,
         constants: Constants,
         cold_bytes: int,

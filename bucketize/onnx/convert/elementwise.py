@@ -78,7 +78,9 @@ ROUNDINGS = ("up", "down", "nearest")
 
 for _op_type, _op in DIRECT.items():
     converts_directly(_op_type, _op, since=7 if _op_type in ALIGNED else 1)
+converts_directly("HardSigmoid", activation.hard_sigmoid, alpha=0.2, beta=0.5)
 converts_directly("HardSwish", activation.hard_swish)
+converts_directly("LeakyRelu", activation.leaky_relu, alpha=0.01)
 
 
 # --- arithmetic ----------------------------------------------------------------------------------
@@ -173,11 +175,6 @@ def _is_inf(n: Node) -> Atom:
 # --- activations ---------------------------------------------------------------------------------
 
 
-@converts("LeakyRelu")
-def _leaky_relu(n: Node) -> Atom:
-    return n.emit(activation.leaky_relu, n[0], alpha=n.attr("alpha", 0.01))
-
-
 @converts("PRelu", since=7)
 def _prelu(n: Node) -> Atom:
     return _below_zero(n, n.emit(e.mul, n[1], n[0]))
@@ -220,12 +217,6 @@ def _shrink(n: Node) -> Atom:
 @converts("Softsign")
 def _softsign(n: Node) -> Atom:
     return n.emit(e.div, n[0], n.emit(e.add, n.emit(e.abs_, n[0]), n.like(n[0], 1)))
-
-
-@converts("HardSigmoid")
-def _hard_sigmoid(n: Node) -> Atom:
-    alpha, beta = n.attr("alpha", 0.2), n.attr("beta", 0.5)
-    return n.emit(activation.hard_sigmoid, n[0], alpha=alpha, beta=beta)
 
 
 @converts("Gelu")

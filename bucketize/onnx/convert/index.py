@@ -5,24 +5,18 @@ from __future__ import annotations
 import numpy as np
 
 from bucketize.ir import Atom, Const
-from bucketize.onnx.convert.shape import extent, reshaped, scalar
+from bucketize.onnx.convert.shape import extent, iota, reshaped, scalar
 from bucketize.onnx.node import Node, Unsupported, cast, converts, converts_directly
 from bucketize.ops import index as i
-from bucketize.ops.dyn.shape import dyn_arange, dyn_full, dyn_topk
+from bucketize.ops.dyn.shape import dyn_full, dyn_topk
 from bucketize.ops.elementwise import arithmetic as e
 from bucketize.ops.selection import non_max_suppression, unique
 from bucketize.ops.shape import transpose, unsqueeze
 from bucketize.types import product
 
-
-@converts("Gather")
-def _gather(n: Node) -> Atom:
-    return n.emit(i.gather, n[0], n[1], axis=n.axis("axis", 0))
-
-
-@converts("GatherElements")
-def _gather_elements(n: Node) -> Atom:
-    return n.emit(i.gather_elements, n[0], n[1], axis=n.axis("axis", 0))
+converts_directly("Gather", i.gather, axis=0)
+converts_directly("GatherElements", i.gather_elements, axis=0)
+converts_directly("NonZero", i.nonzero)
 
 
 @converts("GatherND")
@@ -73,15 +67,11 @@ def _reverse_sequence(n: Node) -> Atom:
     swap = (1, 0, *range(2, len(n[0].type.shape)))
     x = n[0] if axes == (0, 1) else n.emit(transpose, n[0], axes=swap)
     count = n.emit(unsqueeze, n.vector(1), axes=(1,))
-    zero, one = (Const(np.array(k)) for k in (0, 1))
-    place = n.emit_dynamic(dyn_arange, zero, extent(n, x, 1), one)
-    backwards = n.emit(e.sub, n.emit(e.sub, count, one), place)
+    place = iota(n, extent(n, x, 1))
+    backwards = n.emit(e.sub, n.emit(e.sub, count, Const(np.array(1))), place)
     at = n.emit(e.where, n.emit(e.less, place, count), backwards, place)
     y = n.emit(i.gather_nd, x, n.emit(unsqueeze, at, axes=(2,)), batch_dims=1)
     return y if axes == (0, 1) else n.emit(transpose, y, axes=swap)
-
-
-converts_directly("NonZero", i.nonzero)
 
 
 @converts("Compress")
@@ -102,7 +92,7 @@ def _one_hot(n: Node) -> Atom:
     zero, one = (Const(np.array(k)) for k in (0, 1))
     below = n.emit(e.less, indices, zero)
     indices = n.emit(e.where, below, n.emit(e.add, indices, depth), indices)
-    places = n.emit_dynamic(dyn_arange, zero, depth, one)
+    places = iota(n, depth)
     if axis < rank:
         places = n.emit(unsqueeze, places, axes=tuple(range(1, rank - axis + 1)))
     here = n.emit(e.equal, n.emit(unsqueeze, indices, axes=(axis,)), places)

@@ -13,6 +13,7 @@ import numpy as np
 
 from bucketize.ir import Atom, Const
 from bucketize.onnx.node import Node, Unsupported, cast, converts, native_dtype
+from bucketize.op import Op
 from bucketize.ops.elementwise import arithmetic as e
 from bucketize.ops.fill import full
 from bucketize.ops.random import normal_like, uniform_like
@@ -35,34 +36,19 @@ def seed_of(n: Node) -> int:
     return int(given) % SEEDS
 
 
-@converts("RandomNormal")
-def _random_normal(n: Node) -> Atom:
-    return _normal(n, _shaped(n), FLOAT32)
+def _draws(law: str, op: Op, **usual: float) -> None:
+    """Declare what draws by a law: of a shape, or as much as there is of an operand."""
+
+    def drawn(n: Node, x: Atom, dtype: DType) -> Atom:
+        told = {name: n.attr(name, value) for name, value in usual.items()}
+        return n.emit(op, x, **told, seed=seed_of(n), dtype=_dtype(n, dtype))
+
+    converts(f"Random{law}")(lambda n: drawn(n, _shaped(n), FLOAT32))
+    converts(f"Random{law}Like")(lambda n: drawn(n, n[0], n[0].type.dtype))
 
 
-@converts("RandomNormalLike")
-def _random_normal_like(n: Node) -> Atom:
-    return _normal(n, n[0], n[0].type.dtype)
-
-
-def _normal(n: Node, x: Atom, usual: DType) -> Atom:
-    law = {"mean": n.attr("mean", 0.0), "scale": n.attr("scale", 1.0)}
-    return n.emit(normal_like, x, **law, seed=seed_of(n), dtype=_dtype(n, usual))
-
-
-@converts("RandomUniform")
-def _random_uniform(n: Node) -> Atom:
-    return _uniform(n, _shaped(n), FLOAT32)
-
-
-@converts("RandomUniformLike")
-def _random_uniform_like(n: Node) -> Atom:
-    return _uniform(n, n[0], n[0].type.dtype)
-
-
-def _uniform(n: Node, x: Atom, usual: DType) -> Atom:
-    law = {"low": n.attr("low", 0.0), "high": n.attr("high", 1.0)}
-    return n.emit(uniform_like, x, **law, seed=seed_of(n), dtype=_dtype(n, usual))
+_draws("Normal", normal_like, mean=0.0, scale=1.0)
+_draws("Uniform", uniform_like, low=0.0, high=1.0)
 
 
 def _shaped(n: Node) -> Atom:

@@ -13,10 +13,11 @@ import numpy as np
 
 from bucketize.ir import LOOP, Atom, Builder, Const, Function, Var, settle
 from bucketize.onnx.convert.control import TRUE, extent_of, from_the_back, reverse
+from bucketize.onnx.convert.shape import iota
 from bucketize.onnx.node import Node, Unsupported, Untold, converts
 from bucketize.op import Op
 from bucketize.ops import concat, gather, matmul, reshape, strided_slice, transpose, unsqueeze
-from bucketize.ops.dyn.shape import dyn_arange, dyn_full
+from bucketize.ops.dyn.shape import dyn_full
 from bucketize.ops.elementwise import activation as a
 from bucketize.ops.elementwise import arithmetic as e
 from bucketize.types import Dim
@@ -218,8 +219,8 @@ class _Layer:
         """Which sequences reach which steps, [time, batch, 1]; None if all reach all."""
         if self.lengths is None:
             return None
-        n, (zero, one) = self.n, (Const(np.array(i)) for i in range(2))
-        places = n.emit_dynamic(dyn_arange, zero, extent_of(n.builder, self.x, 0), one)
+        n = self.n
+        places = iota(n, extent_of(n.builder, self.x, 0))
         places = n.emit(e.cast, places, dtype=self.lengths.type.dtype.name)
         reached = n.emit(e.less, n.emit(unsqueeze, places, axes=(1,)), self.lengths)
         return n.emit(unsqueeze, reached, axes=(2,))

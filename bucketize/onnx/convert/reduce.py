@@ -10,7 +10,15 @@ from onnx import TensorProto
 
 from bucketize.ir import Atom, Const
 from bucketize.onnx.convert.shape import extent, places, reshaped
-from bucketize.onnx.node import Node, Unsupported, cast, converts, native_dtype, vector
+from bucketize.onnx.node import (
+    Node,
+    Unsupported,
+    cast,
+    converts,
+    converts_directly,
+    native_dtype,
+    vector,
+)
 from bucketize.op import Op
 from bucketize.ops import reduce as r
 from bucketize.ops.dyn import axes as d
@@ -108,14 +116,8 @@ _running("CumProd", d.dyn_cumprod)
 # --- normalisations ------------------------------------------------------------------------------
 
 
-@converts("Softmax", since=13)
-def _softmax(n: Node) -> Atom:
-    return n.emit(r.softmax, n[0], axis=n.axis("axis", -1))
-
-
-@converts("LogSoftmax", since=13)
-def _log_softmax(n: Node) -> Atom:
-    return n.emit(r.log_softmax, n[0], axis=n.axis("axis", -1))
+converts_directly("Softmax", r.softmax, 13, axis=-1)
+converts_directly("LogSoftmax", r.log_softmax, 13, axis=-1)
 
 
 @converts("Hardmax", since=13)

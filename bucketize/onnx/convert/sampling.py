@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from bucketize.ir import Atom, Const
-from bucketize.onnx.convert.shape import reshaped
+from bucketize.onnx.convert.shape import iota, reshaped
 from bucketize.onnx.node import Node, Unsupported, Untold, cast, converts
-from bucketize.ops.dyn.shape import dyn_arange
 from bucketize.ops.elementwise import arithmetic as e
 from bucketize.ops.index import gather
 from bucketize.ops.resample.sampling import MODES, PADDINGS, POOLS, grid_sample, roi_align
@@ -87,8 +86,8 @@ def _column(n: Node, theta: Atom, k: int, rank: int) -> Atom:
 
 def _places(n: Node, theta: Atom, count: Atom, aligned: bool) -> Atom:
     """The middles of `count` parts of -1 to 1, or the ends of the parts between."""
-    zero, one = (Const(np.array(k)) for k in (0, 1))
-    index = cast(n, n.emit_dynamic(dyn_arange, zero, count, one), theta.type.dtype.name)
+    one = Const(np.array(1))
+    index = cast(n, iota(n, count), theta.type.dtype.name)
     parts = n.emit(e.maximum_, n.emit(e.sub, count, one), one) if aligned else count
     twice = n.emit(e.mul, index, n.like(theta, 2))
     first = twice if aligned else n.emit(e.add, twice, n.like(theta, 1))

@@ -9,7 +9,7 @@ from onnx import TensorProto
 
 from bucketize.ir import LOOP, Atom, Builder, Const, Function, Var, settle
 from bucketize.onnx.convert.control import TRUE, scalar_of
-from bucketize.onnx.node import Graph, Node, Unsupported, converts, native_dtype
+from bucketize.onnx.node import Graph, Node, Unsupported, converts, converts_directly, native_dtype
 from bucketize.ops import sequence as s
 from bucketize.types import OptionalType, SequenceType
 
@@ -20,9 +20,8 @@ def _empty(n: Node) -> Atom:
     return n.emit(s.sequence_empty, dtype=dtype.name)
 
 
-@converts("SequenceConstruct", since=11)
-def _construct(n: Node) -> Atom:
-    return n.emit(s.sequence_construct, *n.operands)
+converts_directly("SequenceConstruct", s.sequence_construct, since=11)
+converts_directly("SequenceLength", s.sequence_length, since=11)
 
 
 def _position(n: Node, index: int) -> list[Atom]:
@@ -44,11 +43,6 @@ def _insert(n: Node) -> Atom:
 @converts("SequenceErase", since=11)
 def _erase(n: Node) -> Atom:
     return n.emit(s.sequence_erase, n[0], *_position(n, 1))
-
-
-@converts("SequenceLength", since=11)
-def _length(n: Node) -> Atom:
-    return n.emit(s.sequence_length, n[0])
 
 
 @converts("SplitToSequence", since=11)

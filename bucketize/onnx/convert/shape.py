@@ -12,6 +12,7 @@ from bucketize.onnx.node import (
     Unsupported,
     Untold,
     converts,
+    converts_directly,
     native_dtype,
     short,
     transposed,
@@ -58,9 +59,7 @@ def _shape(n: Node) -> Atom:
     return dims if (begin, end) == (0, rank) else _cut(n, dims, 0, begin, end)
 
 
-@converts("Size")
-def _size(n: Node) -> Atom:
-    return n.emit(s.size_of, n[0])
+converts_directly("Size", s.size_of)
 
 
 @converts("Constant")
@@ -200,10 +199,14 @@ def extent(n: Node, x: Atom, axis: int) -> Atom:
     return n.emit(gather, n.emit(s.shape_of, x), Const(np.array(axis)), axis=0)
 
 
+def iota(n: Node, count: Atom) -> Var:
+    """The numbers from 0 on, as many as `count` says."""
+    return n.emit_dynamic(dyn_arange, Const(np.array(0)), count, Const(np.array(1)))
+
+
 def places(n: Node, x: Atom, axis: int) -> Atom:
     """The indices along an axis, shaped to broadcast with `x`."""
-    zero, one = (Const(np.array(k)) for k in (0, 1))
-    row = n.emit(dyn_arange, zero, extent(n, x, axis), one)
+    row = iota(n, extent(n, x, axis))
     behind = len(x.type.shape) - 1 - axis
     return n.emit(s.unsqueeze, row, axes=tuple(range(1, behind + 1))) if behind else row
 
@@ -219,9 +222,7 @@ def same_shape(n: Node, y: Atom, x: Atom) -> Atom:
 # --- joining, cutting, repeating -----------------------------------------------------------------
 
 
-@converts("Concat")
-def _concat(n: Node) -> Atom:
-    return n.emit(s.concat, *n.operands, axis=n.axis("axis", 1))
+converts_directly("Concat", s.concat, axis=1)
 
 
 @converts("Split", since=13)

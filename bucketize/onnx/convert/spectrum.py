@@ -6,7 +6,7 @@ import numpy as np
 from onnx import TensorProto
 
 from bucketize.ir import Atom, Const
-from bucketize.onnx.convert.shape import extent, scalar
+from bucketize.onnx.convert.shape import extent, iota, scalar
 from bucketize.onnx.node import Node, Unsupported, cast, converts, native_dtype, vector
 from bucketize.ops.dyn.shape import dyn_arange
 from bucketize.ops.elementwise import arithmetic as e
@@ -45,7 +45,7 @@ def _stft(n: Node) -> Atom:
     zero, one = (Const(np.array(k)) for k in (0, 1))
     end = n.emit(e.add, n.emit(e.sub, extent(n, x, 1), length), one)
     starts = n.emit_dynamic(dyn_arange, zero, end, step)
-    inside = n.emit_dynamic(dyn_arange, zero, length, one)
+    inside = iota(n, length)
     places = n.emit(e.add, n.emit(unsqueeze, starts, axes=(1,)), inside)
     frames: Atom = n.emit(gather, x, places, axis=1)
     if window:

@@ -118,18 +118,14 @@ def _local_response(n: Node) -> Atom:
     return n.emit(div, x, power)
 
 
-@converts("GlobalAveragePool")
-def _global_average_pool(n: Node) -> Atom:
-    return _global(n, reduce_mean)
+def _global(op_type: str, op: Op) -> None:
+    @converts(op_type)
+    def _convert(n: Node) -> Atom:
+        return n.emit(op, n[0], axes=tuple(range(2, len(n[0].type.shape))), keepdims=True)
 
 
-@converts("GlobalMaxPool")
-def _global_max_pool(n: Node) -> Atom:
-    return _global(n, reduce_max)
-
-
-def _global(n: Node, op: Op) -> Atom:
-    return n.emit(op, n[0], axes=tuple(range(2, len(n[0].type.shape))), keepdims=True)
+_global("GlobalAveragePool", reduce_mean)
+_global("GlobalMaxPool", reduce_max)
 
 
 @dataclass(frozen=True)

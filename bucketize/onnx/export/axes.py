@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bucketize.onnx.export.rule import Site, exports
+from bucketize.onnx.export.rule import Site, exports, exports_directly
 from bucketize.op import Op
 from bucketize.ops.dyn import axes as d
 from bucketize.ops.selection import first_rows, kept_boxes, non_max_suppression, unique
@@ -19,7 +19,7 @@ REDUCTIONS = {
 def _reduction(op: Op, op_type: str) -> None:
     @exports(op)
     def _rule(s: Site) -> str:
-        flags = {"keepdims": int(s.attr("keepdims")), "noop_with_empty_axes": int(s.attr("noop"))}
+        flags = {"noop_with_empty_axes": s.attr("noop"), **s.attrs("keepdims")}
         return s.node(op_type, s[0], s.int64(1), **flags)
 
 
@@ -32,18 +32,11 @@ def _cumsum(s: Site) -> str:
     axis = s.int64(1)
     if s.type(1).shape:
         axis = s.node("Reshape", axis, s.integers())
-    flags = {name: int(s.attr(name)) for name in ("exclusive", "reverse")}
-    return s.node("CumSum", s[0], axis, **flags)
+    return s.node("CumSum", s[0], axis, **s.attrs("exclusive", "reverse"))
 
 
-@exports(d.dyn_squeeze)
-def _squeeze(s: Site) -> str:
-    return s.node("Squeeze", s[0], s.int64(1))
-
-
-@exports(d.dyn_unsqueeze)
-def _unsqueeze(s: Site) -> str:
-    return s.node("Unsqueeze", s[0], s.int64(1))
+exports_directly(d.dyn_squeeze, "Squeeze", int64=1)
+exports_directly(d.dyn_unsqueeze, "Unsqueeze", int64=1)
 
 
 @exports(d.dyn_split)
@@ -58,8 +51,7 @@ def _split(s: Site) -> str:
 
 @exports(unique)
 def _unique(s: Site) -> tuple[str, ...]:
-    flags = {"axis": s.attr("axis"), "sorted": int(s.attr("sorted"))}
-    return s.nodes("Unique", s[0], outputs=4, **flags)
+    return s.nodes("Unique", s[0], outputs=4, **s.attrs("axis", "sorted"))
 
 
 @exports(non_max_suppression)
@@ -69,8 +61,7 @@ def _non_max_suppression(s: Site) -> str:
 
 def _boxes(s: Site, most: str) -> str:
     limits = (s.node("Unsqueeze", o, s.integers(0)) for o in (most, s[3], s[4]))
-    box = int(s.attr("center"))
-    return s.node("NonMaxSuppression", s[0], s[1], *limits, center_point_box=box)
+    return s.node("NonMaxSuppression", s[0], s[1], *limits, center_point_box=s.attr("center"))
 
 
 @exports(kept_boxes)

@@ -24,6 +24,9 @@ exports_directly(e.pow_, "Pow")
 exports_directly(e.minimum_, "Min")
 exports_directly(e.maximum_, "Max")
 exports_directly(a.hard_swish, "HardSwish")
+exports_directly(a.gelu, "Gelu")
+exports_directly(a.leaky_relu, "LeakyRelu", "alpha")
+exports_directly(a.hard_sigmoid, "HardSigmoid", "alpha", "beta")
 
 
 @exports(e.fmod)
@@ -82,21 +85,6 @@ def _silu(s: Site) -> str:
     return s.node("Mul", s[0], s.node("Sigmoid", s[0]))
 
 
-@exports(a.gelu)
-def _gelu(s: Site) -> str:
-    return s.node("Gelu", s[0])
-
-
 @exports(a.gelu_tanh)
 def _gelu_tanh(s: Site) -> str:
     return s.node("Gelu", s[0], approximate="tanh")
-
-
-@exports(a.leaky_relu)
-def _leaky_relu(s: Site) -> str:
-    return s.node("LeakyRelu", s[0], alpha=s.attr("alpha"))
-
-
-@exports(a.hard_sigmoid)
-def _hard_sigmoid(s: Site) -> str:
-    return s.node("HardSigmoid", s[0], alpha=s.attr("alpha"), beta=s.attr("beta"))

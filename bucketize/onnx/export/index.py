@@ -9,43 +9,18 @@ from bucketize.ops import index as i
 from bucketize.ops.dyn.shape import dyn_topk
 
 exports_directly(i.nonzero, "NonZero")
-
-
-@exports(i.gather)
-def _gather(s: Site) -> str:
-    return s.node("Gather", s[0], s.int64(1), axis=s.attr("axis"))
-
-
-@exports(i.gather_elements)
-def _gather_elements(s: Site) -> str:
-    return s.node("GatherElements", s[0], s.int64(1), axis=s.attr("axis"))
-
-
-@exports(i.gather_nd)
-def _gather_nd(s: Site) -> str:
-    return s.node("GatherND", s[0], s.int64(1), batch_dims=s.attr("batch_dims"))
-
-
-@exports(i.scatter_nd)
-def _scatter_nd(s: Site) -> str:
-    return s.node("ScatterND", s[0], s.int64(1), s[2], reduction=s.attr("reduction"))
-
-
-@exports(i.scatter_elements)
-def _scatter_elements(s: Site) -> str:
-    attrs = {name: s.attr(name) for name in ("axis", "reduction")}
-    return s.node("ScatterElements", s[0], s.int64(1), s[2], **attrs)
+exports_directly(i.gather, "Gather", "axis", int64=1)
+exports_directly(i.gather_elements, "GatherElements", "axis", int64=1)
+exports_directly(i.gather_nd, "GatherND", "batch_dims", int64=1)
+exports_directly(i.scatter_nd, "ScatterND", "reduction", int64=1)
+exports_directly(i.scatter_elements, "ScatterElements", "axis", "reduction", int64=1)
+exports_directly(i.compress, "Compress", "axis")
 
 
 @exports(i.tensor_scatter)
 def _tensor_scatter(s: Site) -> str:
     mode = "circular" if s.attr("circular") else "linear"
     return s.node("TensorScatter", s[0], s[1], s.int64(2), axis=s.attr("axis"), mode=mode)
-
-
-@exports(i.compress)
-def _compress(s: Site) -> str:
-    return s.node("Compress", *s.operands, axis=s.attr("axis"))
 
 
 @exports(i.topk)
@@ -63,7 +38,7 @@ def _top(s: Site, k: str) -> tuple[str, ...]:
     """Those that are not sorted come in their own order, which ONNX leaves open."""
     axis, truths = s.attr("axis"), s.dtype == np.bool_
     x = s.cast(s[0], np.uint8) if truths else s[0]
-    found = s.nodes("TopK", x, k, outputs=2, axis=axis, largest=int(s.attr("largest")))
+    found = s.nodes("TopK", x, k, outputs=2, axis=axis, largest=s.attr("largest"))
     if not s.attr("sorted"):
         places, _ = s.nodes("TopK", found[1], k, outputs=2, axis=axis, largest=0)
         found = (s.node("GatherElements", x, places, axis=axis), places)

@@ -6,22 +6,19 @@ import numpy as np
 from onnx import helper
 
 from bucketize.onnx.export.rule import Site, exports
+from bucketize.op import Op
 from bucketize.ops.random import normal_like, uniform_like
 from bucketize.types.number import kind_of
 
 
-@exports(normal_like)
-def _normal(s: Site) -> str:
-    return _drawn(s, "RandomNormalLike", "mean", "scale")
+def _drawn(op: Op, op_type: str, *names: str) -> None:
+    @exports(op)
+    def _rule(s: Site) -> str:
+        law = {name: float(s.attr(name)) for name in (*names, "seed")}
+        to = helper.np_dtype_to_tensor_dtype(np.dtype(s.attr("dtype")))
+        like = s[0] if kind_of(s.dtype) == "f" else s.node("Cast", s[0], to=to)
+        return s.node(op_type, like, **law, dtype=to)
 
 
-@exports(uniform_like)
-def _uniform(s: Site) -> str:
-    return _drawn(s, "RandomUniformLike", "low", "high")
-
-
-def _drawn(s: Site, op_type: str, *names: str) -> str:
-    law = {name: float(s.attr(name)) for name in names}
-    to = helper.np_dtype_to_tensor_dtype(np.dtype(s.attr("dtype")))
-    like = s[0] if kind_of(s.dtype) == "f" else s.node("Cast", s[0], to=to)
-    return s.node(op_type, like, **law, seed=float(s.attr("seed")), dtype=to)
+_drawn(normal_like, "RandomNormalLike", "mean", "scale")
+_drawn(uniform_like, "RandomUniformLike", "low", "high")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bucketize.onnx.export.rule import Site, exports
+from bucketize.onnx.export.rule import Site, exports, exports_directly
 from bucketize.onnx.node import Unsupported
 from bucketize.op import Op
 from bucketize.ops import reduce as r
@@ -24,25 +24,20 @@ def _reduction(op: Op, op_type: str) -> None:
         axes = s.attr("axes")
         if not axes:  # which ONNX takes for all
             return s.node("Identity", s[0])
-        return s.node(op_type, s[0], s.integers(*axes), keepdims=int(s.attr("keepdims")))
-
-
-def _extreme(op: Op, op_type: str) -> None:
-    @exports(op)
-    def _rule(s: Site) -> str:
-        return s.node(op_type, s[0], axis=s.attr("axis"), keepdims=int(s.attr("keepdims")))
+        return s.node(op_type, s[0], s.integers(*axes), **s.attrs("keepdims"))
 
 
 for _op, _op_type in REDUCTIONS.items():
     _reduction(_op, _op_type)
-_extreme(r.argmax, "ArgMax")
-_extreme(r.argmin, "ArgMin")
+exports_directly(r.argmax, "ArgMax", "axis", "keepdims")
+exports_directly(r.argmin, "ArgMin", "axis", "keepdims")
+exports_directly(r.softmax, "Softmax", "axis")
+exports_directly(r.log_softmax, "LogSoftmax", "axis")
 
 
 @exports(r.cumsum)
 def _cumsum(s: Site) -> str:
-    flags = {name: int(s.attr(name)) for name in ("exclusive", "reverse")}
-    return s.node("CumSum", s[0], s.extent(s.attr("axis")), **flags)
+    return s.node("CumSum", s[0], s.extent(s.attr("axis")), **s.attrs("exclusive", "reverse"))
 
 
 @exports(r.cumprod, dyn_cumprod)
@@ -50,22 +45,11 @@ def _cumprod(_: Site) -> str:
     raise Unsupported("ONNX has running products from opset 26 on")
 
 
-@exports(r.softmax)
-def _softmax(s: Site) -> str:
-    return s.node("Softmax", s[0], axis=s.attr("axis"))
-
-
-@exports(r.log_softmax)
-def _log_softmax(s: Site) -> str:
-    return s.node("LogSoftmax", s[0], axis=s.attr("axis"))
-
-
 @exports(r.layer_norm)
 def _layer_norm(s: Site) -> str:
     """With scale and bias as large as what they scale: not every engine broadcasts them."""
-    axis, epsilon = s.attr("axis"), s.attr("epsilon")
-    factors = (_whole(s, i, axis) for i in (1, 2))
-    return s.node("LayerNormalization", s[0], *factors, axis=axis, epsilon=epsilon)
+    factors = (_whole(s, i, s.attr("axis")) for i in (1, 2))
+    return s.node("LayerNormalization", s[0], *factors, **s.attrs("axis", "epsilon"))
 
 
 def _whole(s: Site, index: int, axis: int) -> str:

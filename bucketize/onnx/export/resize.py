@@ -66,15 +66,12 @@ def _resized(s: Site, rounding: str, scales: str, sizes: str) -> str:
     if kind == EARLY:
         raise Unsupported(f"coordinates of {EARLY} are of opset 11 alone")
     attrs: dict[str, Any] = {
-        "mode": s.attr("mode"),
         "coordinate_transformation_mode": kind,
         "nearest_mode": rounding,
         "cubic_coeff_a": s.attr("cubic"),
-        "exclude_outside": int(s.attr("exclude_outside")),
         "extrapolation_value": s.attr("extrapolation"),
-        "antialias": int(s.attr("antialias")),
         "keep_aspect_ratio_policy": s.attr("policy"),
-        "axes": s.attr("axes"),
+        **s.attrs("mode", "exclude_outside", "antialias", "axes"),
     }
     roi = s[len(s.args) - 1 - bool(scales)] if kind == CROP else ""
     return s.node("Resize", s[0], roi, scales, sizes, **attrs)
@@ -82,8 +79,7 @@ def _resized(s: Site, rounding: str, scales: str, sizes: str) -> str:
 
 @exports(grid_sample)
 def _grid_sample(s: Site) -> str:
-    padding, aligned = s.attr("padding"), int(s.attr("align_corners"))
-    attrs = {"mode": s.attr("mode"), "padding_mode": padding, "align_corners": aligned}
+    attrs = {"padding_mode": s.attr("padding"), **s.attrs("mode", "align_corners")}
     return laid_out(s, s.node("GridSample", planar(s), s[1], **attrs))
 
 

@@ -50,6 +50,10 @@ class Site:
         """An attribute; all of them are there."""
         return self.binding.attrs[name]
 
+    def attrs(self, *names: str) -> dict[str, Any]:
+        """Attributes that ONNX calls by the same names."""
+        return {name: self.attr(name) for name in names}
+
     def node(self, op_type: str, *inputs: str, **attrs: Any) -> str:
         """Append a node of one result, and give its name."""
         (made,) = self.scope.node(op_type, *inputs, **attrs)
@@ -107,6 +111,13 @@ def exports(*ops: Op) -> Callable[[Rule], Rule]:
     return declare
 
 
-def exports_directly(op: Op, op_type: str) -> None:
-    """Declare that an operator is an ONNX operator of the same operands."""
-    exports(op)(lambda s: s.node(op_type, *s.operands))
+def exports_directly(op: Op, op_type: str, *names: str, int64: int | None = None) -> None:
+    """Declare that an operator is an ONNX operator of the same operands and attributes.
+
+    `int64` is the place of an operand that may have another dtype here, but not in ONNX.
+    """
+
+    @exports(op)
+    def _rule(s: Site) -> str:
+        operands = (s.int64(i) if i == int64 else s[i] for i in range(len(s.args)))
+        return s.node(op_type, *operands, **s.attrs(*names))

@@ -14,6 +14,8 @@ exports_directly(s.sequence_at, "SequenceAt")
 exports_directly(s.sequence_insert, "SequenceInsert")
 exports_directly(s.sequence_erase, "SequenceErase")
 exports_directly(s.sequence_length, "SequenceLength")
+exports_directly(s.split_to_sequence, "SplitToSequence", "axis", "keepdims")
+exports_directly(s.concat_from_sequence, "ConcatFromSequence", "axis", "new_axis")
 exports_directly(s.optional_some, "Optional")
 exports_directly(s.optional_has_element, "OptionalHasElement")
 exports_directly(s.optional_get_element, "OptionalGetElement")
@@ -23,18 +25,6 @@ exports_directly(s.optional_get_element, "OptionalGetElement")
 def _empty(site: Site) -> str:
     dtype = helper.np_dtype_to_tensor_dtype(np.dtype(site.attr("dtype")))
     return site.node("SequenceEmpty", dtype=dtype)
-
-
-@exports(s.split_to_sequence)
-def _split(site: Site) -> str:
-    attrs = {"axis": site.attr("axis"), "keepdims": int(site.attr("keepdims"))}
-    return site.node("SplitToSequence", *site.operands, **attrs)
-
-
-@exports(s.concat_from_sequence)
-def _concat(site: Site) -> str:
-    attrs = {"axis": site.attr("axis"), "new_axis": int(site.attr("new_axis"))}
-    return site.node("ConcatFromSequence", site[0], **attrs)
 
 
 @exports(s.optional_none)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bucketize.onnx.export.rule import Site, exports, exports_directly
 from bucketize.onnx.node import Unsupported
+from bucketize.op import Op
 from bucketize.ops import shape as sh
 from bucketize.ops.dyn import shape as dyn
 from bucketize.ops.rules import at_least
@@ -19,13 +20,13 @@ exports_directly(sh.size_of, "Size")
 def _reshape(s: Site) -> str:
     """A 0 would copy an axis, unless it is said to be one."""
     shape = s.attr("newshape")
-    zeros = {} if all(at_least(d, 1) for d in shape) else {"allowzero": int(s.attr("allow_zero"))}
+    zeros = {} if all(at_least(d, 1) for d in shape) else {"allowzero": s.attr("allow_zero")}
     return s.node("Reshape", s[0], s.extents(shape), **zeros)
 
 
 @exports(dyn.dyn_reshape)
 def _dyn_reshape(s: Site) -> str:
-    return s.node("Reshape", s[0], s.int64(1), allowzero=int(s.attr("allow_zero")))
+    return s.node("Reshape", s[0], s.int64(1), allowzero=s.attr("allow_zero"))
 
 
 @exports(dyn.dyn_with_rank)
@@ -40,37 +41,27 @@ def _transpose(s: Site) -> str:
     return s.node("Transpose", s[0], perm=axes) if axes else s.node("Identity", s[0])
 
 
-@exports(sh.squeeze)
-def _squeeze(s: Site) -> str:
-    return _with_axes(s, "Squeeze")
+def _by_axes(op: Op, op_type: str) -> None:
+    @exports(op)
+    def _rule(s: Site) -> str:
+        axes = s.attr("axes")
+        return s.node(op_type, s[0], s.integers(*axes)) if axes else s.node("Identity", s[0])
 
 
-@exports(sh.unsqueeze)
-def _unsqueeze(s: Site) -> str:
-    return _with_axes(s, "Unsqueeze")
+def _by_extents(op: Op, op_type: str, name: str) -> None:
+    exports(op)(lambda s: s.node(op_type, s[0], s.extents(s.attr(name))))
 
 
-def _with_axes(s: Site, op_type: str) -> str:
-    axes = s.attr("axes")
-    return s.node(op_type, s[0], s.integers(*axes)) if axes else s.node("Identity", s[0])
-
-
-@exports(sh.broadcast_to)
-def _broadcast_to(s: Site) -> str:
-    return s.node("Expand", s[0], s.extents(s.attr("shape")))
-
-
-@exports(dyn.dyn_broadcast_to)
-def _dyn_broadcast_to(s: Site) -> str:
-    return s.node("Expand", s[0], s.int64(1))
+_by_axes(sh.squeeze, "Squeeze")
+_by_axes(sh.unsqueeze, "Unsqueeze")
+_by_extents(sh.broadcast_to, "Expand", "shape")
+exports_directly(dyn.dyn_broadcast_to, "Expand", int64=1)
 
 
 # --- joining, cutting, repeating -----------------------------------------------------------------
 
 
-@exports(sh.concat)
-def _concat(s: Site) -> str:
-    return s.node("Concat", *s.operands, axis=s.attr("axis"))
+exports_directly(sh.concat, "Concat", "axis")
 
 
 @exports(sh.strided_slice)
@@ -105,11 +96,5 @@ def _padded(s: Site, pads: str, *axes: str) -> str:
     return s.node("Pad", s[0], pads, s.constant(s.attr("value")), *axes, mode=mode)
 
 
-@exports(sh.tile)
-def _tile(s: Site) -> str:
-    return s.node("Tile", s[0], s.extents(s.attr("repeats")))
-
-
-@exports(dyn.dyn_tile)
-def _dyn_tile(s: Site) -> str:
-    return s.node("Tile", s[0], s.int64(1))
+_by_extents(sh.tile, "Tile", "repeats")
+exports_directly(dyn.dyn_tile, "Tile", int64=1)

@@ -26,8 +26,7 @@ def _scalar(s: Site, index: int) -> str:
 
 
 def _transformed(s: Site, length: str, axis: str) -> str:
-    flags = {name: int(s.attr(name)) for name in ("onesided", "inverse")}
-    return s.node("DFT", s[0], length, axis, **flags)
+    return s.node("DFT", s[0], length, axis, **s.attrs("onesided", "inverse"))
 
 
 @exports(sp.mel_weight_matrix)

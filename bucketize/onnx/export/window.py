@@ -15,6 +15,7 @@ from bucketize.ops.window.image import avg_pool2d, conv2d, conv2d_integer, max_p
 from bucketize.ops.window.transposed import conv_transpose
 from bucketize.ops.window.volume import avg_pool3d, conv3d, max_pool3d
 
+WINDOW = ("pads", "strides", "dilations")
 exports_directly(det, "Det")
 
 
@@ -61,7 +62,7 @@ def _padded(s: Site, *fill: str) -> tuple[str, tuple[int, ...]]:
 @exports(conv_transpose)
 def _conv_transpose(s: Site) -> str:
     """Pads that depend on sizes are cut off by a node of its own, and what is behind is added."""
-    told = {k: s.attr(k) for k in ("strides", "dilations")} | {"group": s.attr("groups")}
+    told = {"group": s.attr("groups"), **s.attrs("strides", "dilations")}
     pads, more = s.attr("pads"), s.attr("output_padding")
     if all(isinstance(d, int) for d in (*pads, *more)):
         return s.node("ConvTranspose", s[0], s[1], pads=pads, output_padding=more, **told)
@@ -75,22 +76,20 @@ def _conv_transpose(s: Site) -> str:
 
 @exports(deform_conv2d)
 def _deform_conv(s: Site) -> str:
-    told = {k: s.attr(k) for k in ("pads", "strides", "dilations")}
-    told |= {"group": s.attr("groups"), "offset_group": s.attr("offset_groups")}
+    groups = {"group": s.attr("groups"), "offset_group": s.attr("offset_groups")}
     x, w, offset, mask = s.operands
-    return s.node("DeformConv", x, w, offset, "", mask, **told)
+    return s.node("DeformConv", x, w, offset, "", mask, **groups, **s.attrs(*WINDOW))
 
 
 @exports(col2im)
 def _col2im(s: Site) -> str:
-    told = {k: s.attr(k) for k in ("pads", "strides", "dilations")}
-    return s.node("Col2Im", s[0], s.extents(s.attr("image")), s.extents(s.attr("kernel")), **told)
+    image, kernel = (s.extents(s.attr(name)) for name in ("image", "kernel"))
+    return s.node("Col2Im", s[0], image, kernel, **s.attrs(*WINDOW))
 
 
 @exports(dyn_col2im)
 def _dyn_col2im(s: Site) -> str:
-    told = {k: s.attr(k) for k in ("pads", "strides", "dilations")}
-    return s.node("Col2Im", s[0], s.int64(1), s.int64(2), **told)
+    return s.node("Col2Im", s[0], s.int64(1), s.int64(2), **s.attrs(*WINDOW))
 
 
 @exports(max_pool2d, max_pool3d)
@@ -100,15 +99,15 @@ def _max_pool(s: Site) -> str:
 
 @exports(avg_pool2d, avg_pool3d)
 def _avg_pool(s: Site) -> str:
-    return _pool(s, "AveragePool", count_include_pad=int(s.attr("count_include_pad")))
+    return _pool(s, "AveragePool", "count_include_pad")
 
 
-def _pool(s: Site, op_type: str, **attrs: Any) -> str:
+def _pool(s: Site, op_type: str, *flags: str) -> str:
     pads, kernel = s.attr("pads"), s.attr("kernel")
     if not all(isinstance(p, int) for p in pads):
         raise Unsupported(f"the pads ({', '.join(map(str, pads))}) depend on sizes")
-    flags = {"ceil_mode": int(s.attr("ceil_mode")), **attrs}
-    return _slide(s, op_type, planar(s), pads=pads, kernel_shape=kernel, **flags)
+    told = s.attrs("ceil_mode", *flags)
+    return _slide(s, op_type, planar(s), pads=pads, kernel_shape=kernel, **told)
 
 
 def planar(s: Site) -> str:
@@ -119,9 +118,7 @@ def planar(s: Site) -> str:
 
 
 def _slide(s: Site, op_type: str, *operands: str, **attrs: Any) -> str:
-    steps = {"strides": s.attr("strides"), "dilations": s.attr("dilations")}
-    y = s.node(op_type, *operands, **steps, **attrs)
-    return laid_out(s, y)
+    return laid_out(s, s.node(op_type, *operands, **s.attrs("strides", "dilations"), **attrs))
 
 
 def laid_out(s: Site, y: str) -> str:

@@ -40,7 +40,7 @@ from bucketize.ops.values import (
     quotient,
     remainder,
 )
-from bucketize.types import Ratio, maximum, minimum
+from bucketize.types import Dim, Ratio, maximum, minimum
 from bucketize.types.number import DType
 
 __all__ = [
@@ -119,6 +119,31 @@ def unary(
 ) -> Callable[[Callable[..., Array]], Op]:
     """Declare an elementwise operator on one tensor of floats."""
     return elementwise(scalar, example, floats, ratio=ratio)
+
+
+def of_numpy(
+    name: str, ufunc: np.ufunc, what: str, declare: Callable[[Callable[..., Array]], Op]
+) -> Op:
+    """An operator that numpy has as a function of one or two arrays; `what` is its docstring."""
+
+    def of_one(x: Array) -> Array:
+        found: Array = ufunc(x)
+        return found
+
+    def of_two(x: Array, y: Array) -> Array:
+        found: Array = ufunc(x, y)
+        return found
+
+    compute = of_one if ufunc.nin == 1 else of_two
+    compute.__name__, compute.__doc__ = name, what
+    return declare(compute)
+
+
+def function(
+    name: str, ufunc: np.ufunc, what: str, example: str = UNARY, ratio: RatioRule | None = None
+) -> Op:
+    """An operator on floats that numpy and kernels have as a function of one number."""
+    return of_numpy(name, ufunc, what, unary(f"{name}(x0)", example, ratio))
 
 
 # --- arithmetic ----------------------------------------------------------------------------------
@@ -231,22 +256,9 @@ def sign(x: Array) -> Array:
 # --- functions of a float ------------------------------------------------------------------------
 
 
-@unary("exp(x0)")
-def exp(x: Array) -> Array:
-    """The exponential of `x`."""
-    return np.exp(x)
-
-
-@unary("log(x0)")
-def log(x: Array) -> Array:
-    """The natural logarithm of `x`."""
-    return np.log(x)
-
-
-@unary("sqrt(x0)")
-def sqrt(x: Array) -> Array:
-    """The square root of `x`."""
-    return np.sqrt(x)
+exp = function("exp", np.exp, "The exponential of `x`.")
+log = function("log", np.log, "The natural logarithm of `x`.")
+sqrt = function("sqrt", np.sqrt, "The square root of `x`.")
 
 
 @unary("1 / sqrt(x0)")
@@ -268,28 +280,17 @@ def erf(x: Array) -> Array:
     return values.reshape(x.shape)
 
 
-@unary("tanh(x0)")
-def tanh(x: Array) -> Array:
-    """The hyperbolic tangent of `x`."""
-    return np.tanh(x)
-
-
-@unary("floor(x0)", ratio=by_ratios(Ratio.floor))
-def floor(x: Array) -> Array:
-    """The greatest whole number that is not above `x`."""
-    return np.floor(x)
-
-
-@unary("ceil(x0)", ratio=by_ratios(Ratio.ceil))
-def ceil(x: Array) -> Array:
-    """The least whole number that is not below `x`."""
-    return np.ceil(x)
-
-
-@unary("round(x0)")
-def round_(x: Array) -> Array:
-    """The nearest whole number, halves to even."""
-    return np.rint(x)
+tanh = function("tanh", np.tanh, "The hyperbolic tangent of `x`.")
+floor = function(
+    "floor",
+    np.floor,
+    "The greatest whole number that is not above `x`.",
+    ratio=by_ratios(Ratio.floor),
+)
+ceil = function(
+    "ceil", np.ceil, "The least whole number that is not below `x`.", ratio=by_ratios(Ratio.ceil)
+)
+round_ = function("round", np.rint, "The nearest whole number, halves to even.")
 
 
 @elementwise("x0 != x0", "float32[N, C]", to_bool)
@@ -301,70 +302,33 @@ def isnan(x: Array) -> Array:
 # --- comparisons and logic -----------------------------------------------------------------------
 
 
-def comparison(sign: str) -> Callable[[Callable[..., Array]], Op]:
-    """Declare an elementwise operator that compares by `sign`."""
+def comparison(sign: str, ufunc: np.ufunc, what: str) -> Op:
+    """An operator that compares by `sign`."""
     value = per_element(COMPARISONS[sign])
-    return elementwise(f"x0 {sign} x1", f"{BINARY}; {INTEGERS}", to_bool, value)
+    declare = elementwise(f"x0 {sign} x1", f"{BINARY}; {INTEGERS}", to_bool, value)
+    return of_numpy(ufunc.__name__, ufunc, what, declare)
 
 
-@comparison("==")
-def equal(x: Array, y: Array) -> Array:
-    """Whether `x` is `y`."""
-    return np.equal(x, y)
+equal = comparison("==", np.equal, "Whether `x` is `y`.")
+not_equal = comparison("!=", np.not_equal, "Whether `x` is not `y`.")
+less = comparison("<", np.less, "Whether `x` is below `y`.")
+less_equal = comparison("<=", np.less_equal, "Whether `x` is not above `y`.")
+greater = comparison(">", np.greater, "Whether `x` is above `y`.")
+greater_equal = comparison(">=", np.greater_equal, "Whether `x` is not below `y`.")
 
 
-@comparison("!=")
-def not_equal(x: Array, y: Array) -> Array:
-    """Whether `x` is not `y`."""
-    return np.not_equal(x, y)
+def logical(
+    scalar: str, ufunc: np.ufunc, what: str, value: Callable[..., Dim], example: str = BOOLS
+) -> Op:
+    """An operator on truth values."""
+    declare = elementwise(scalar, example, bools, per_element(value))
+    return of_numpy(ufunc.__name__, ufunc, what, declare)
 
 
-@comparison("<")
-def less(x: Array, y: Array) -> Array:
-    """Whether `x` is below `y`."""
-    return np.less(x, y)
-
-
-@comparison("<=")
-def less_equal(x: Array, y: Array) -> Array:
-    """Whether `x` is not above `y`."""
-    return np.less_equal(x, y)
-
-
-@comparison(">")
-def greater(x: Array, y: Array) -> Array:
-    """Whether `x` is above `y`."""
-    return np.greater(x, y)
-
-
-@comparison(">=")
-def greater_equal(x: Array, y: Array) -> Array:
-    """Whether `x` is not below `y`."""
-    return np.greater_equal(x, y)
-
-
-@elementwise("x0 & x1", BOOLS, bools, per_element(both))
-def logical_and(x: Array, y: Array) -> Array:
-    """Whether both are true."""
-    return np.logical_and(x, y)
-
-
-@elementwise("x0 | x1", BOOLS, bools, per_element(any_of))
-def logical_or(x: Array, y: Array) -> Array:
-    """Whether one of them is true."""
-    return np.logical_or(x, y)
-
-
-@elementwise("x0 ^ x1", BOOLS, bools, per_element(is_unequal))
-def logical_xor(x: Array, y: Array) -> Array:
-    """Whether just one of them is true."""
-    return np.logical_xor(x, y)
-
-
-@elementwise("~x0", "bool[N, C]", bools, per_element(negated))
-def logical_not(x: Array) -> Array:
-    """Whether `x` is false."""
-    return np.logical_not(x)
+logical_and = logical("x0 & x1", np.logical_and, "Whether both are true.", both)
+logical_or = logical("x0 | x1", np.logical_or, "Whether one of them is true.", any_of)
+logical_xor = logical("x0 ^ x1", np.logical_xor, "Whether just one of them is true.", is_unequal)
+logical_not = logical("~x0", np.logical_not, "Whether `x` is false.", negated, "bool[N, C]")
 
 
 # --- choice and conversion -----------------------------------------------------------------------

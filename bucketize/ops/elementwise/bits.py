@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from bucketize.errors import TypeRelError
-from bucketize.op import Array, op
-from bucketize.ops.elementwise.arithmetic import elementwise
+from bucketize.op import Array, Op, op
+from bucketize.ops.elementwise.arithmetic import elementwise, of_numpy
 from bucketize.ops.rules import free, integers, named_dtype
 from bucketize.types.number import DType
 
@@ -25,29 +25,18 @@ EXAMPLE = (
 )
 
 
-@elementwise("x0 & x1", EXAMPLE, integers)
-def bitwise_and(x: Array, y: Array) -> Array:
-    """The bits that both have."""
-    return np.bitwise_and(x, y)
+def bitwise(name: str, scalar: str, ufunc: np.ufunc, what: str, example: str = EXAMPLE) -> Op:
+    """An operator on the bits of integers, each by itself."""
+    return of_numpy(name, ufunc, what, elementwise(scalar, example, integers))
 
 
-@elementwise("x0 | x1", EXAMPLE, integers)
-def bitwise_or(x: Array, y: Array) -> Array:
-    """The bits that one of them has."""
-    return np.bitwise_or(x, y)
-
-
-@elementwise("x0 ^ x1", EXAMPLE, integers)
-def bitwise_xor(x: Array, y: Array) -> Array:
-    """The bits that just one of them has."""
-    return np.bitwise_xor(x, y)
-
-
-@elementwise("~x0", "int64[N, C]; int8[N]; uint16[N] in [0, 2**16)", integers)
-def bitwise_not(x: Array) -> Array:
-    """The bits that `x` does not have."""
-    return np.bitwise_not(x)
-
+ONE = "int64[N, C]; int8[N]; uint16[N] in [0, 2**16)"
+bitwise_and = bitwise("bitwise_and", "x0 & x1", np.bitwise_and, "The bits that both have.")
+bitwise_or = bitwise("bitwise_or", "x0 | x1", np.bitwise_or, "The bits that one of them has.")
+bitwise_xor = bitwise(
+    "bitwise_xor", "x0 ^ x1", np.bitwise_xor, "The bits that just one of them has."
+)
+bitwise_not = bitwise("bitwise_not", "~x0", np.bitwise_not, "The bits that `x` does not have.", ONE)
 
 SHIFTS = "int64[N, C] in [-99, 99), int64[C] in [0, 9); int8[N], int8[] in [0, 9); "
 SHIFTS += "uint16[N] in [0, 2**16), uint16[N] in [0, 9); int32[N], int32[] in [64, 99); "
