@@ -235,6 +235,20 @@ def test_a_norm_without_bias_keeps_the_sign_of_zero():
     assert np.signbit(y[0, 1])
 
 
+def test_a_batch_norm_of_halves_that_are_near_their_mean():
+    """What is multiplied by 200 is 2**-9: a shift by 400 would round it away."""
+    model = parse(
+        "(float16[N, 1] x, float16[1] w, float16[1] b, float16[1] m, float16[1] v) => (y) "
+        "{ y = BatchNormalization<epsilon = 2.5e-5>(x, w, b, m, v) }"
+    )
+    x = np.float16([[2], [2.002], [2.004]])
+    given = [np.float16([number]) for number in (1, 0.125, 2.01, 0)]
+    (want,) = run_ort(model, dict(zip("xwbmv", (x, *given), strict=True)))
+    for run in (evaluate_module, lambda mod, *args: bucketize.compile(mod).run(*args)):
+        (got,) = run(from_onnx(model), x, *given)
+        np.testing.assert_allclose(got, want, rtol=2e-3)
+
+
 LATER = {
     "reduce_mean_18": (18, "(float[N, 3, H] x) => (y) <int64[1] a = {1}> { y = ReduceMean(x, a) }"),
     "split_18": (18, "(float[N, 7] x) => (a, b, c) "

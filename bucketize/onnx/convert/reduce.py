@@ -202,9 +202,15 @@ def _blended(n: Node, before: Atom, now: Atom, momentum: float) -> Atom:
 
 
 def _by_channel(n: Node, mean: Atom, variance: Atom) -> Atom:
-    """A multiplication and an addition for each channel."""
+    """A multiplication and an addition for each channel.
+
+    Of halves the mean is taken off first: a shift by `mean * factor` would drown what is left.
+    """
     spread = n.emit(e.add, variance, n.like(variance, n.attr("epsilon", 1e-5)))
     factor = n.emit(e.div, n[1], n.emit(e.sqrt, spread))
+    if n[0].type.dtype == np.float16:
+        centred = n.emit(e.sub, n[0], channelwise(n, mean, n[0]))
+        return _per_channel(n, centred, factor, n[2])
     shift = n.emit(e.sub, n[2], n.emit(e.mul, mean, factor))
     return _per_channel(n, n[0], factor, shift)
 
