@@ -173,7 +173,7 @@ class Padding:
         for one, other in same:
             if self._grows(one) or self._grows(other):
                 raise PaddingError(f"{self._where(b)}: {one} and {other} need not agree")
-        for room in (*dims, *(one - other for how, one, other in relied if how == ">=")):
+        for room in (*(one - other for how, one, other in relied if how == ">="), *dims):
             if self._grows(room) and extremes(room)[0] < 0:
                 self._rooms.setdefault(room, b)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from onnx.reference import ReferenceEvaluator
-from onnx_model import agree, draw, parse
+from onnx_model import agree, draw, parse, run_ort
 
 import bucketize
 from bucketize.errors import UnsupportedModelError
@@ -225,6 +225,28 @@ def test_topk_is_one_op_whose_k_may_come_late():
     main = from_onnx(parse(CASES["topk_run_time"])).main
     assert main.body[-1].op is dyn_topk
     assert simplify(main).body[-1].op is topk
+
+
+def test_a_norm_without_bias_keeps_the_sign_of_zero():
+    model = parse("(float[N, 3] x, float[3] w) => (y) { y = LayerNormalization(x, w) }")
+    x, w = np.float32([[-1, 0, 1]]), np.full(3, -1, np.float32)
+    (y,) = bucketize.compile(from_onnx(model)).run(x, w)
+    assert np.signbit(run_ort(model, {"x": x, "w": w})[0][0, 1])
+    assert np.signbit(y[0, 1])
+
+
+def test_a_batch_norm_of_halves_that_are_near_their_mean():
+    """What is multiplied by 200 is 2**-9: a shift by 400 would round it away."""
+    model = parse(
+        "(float16[N, 1] x, float16[1] w, float16[1] b, float16[1] m, float16[1] v) => (y) "
+        "{ y = BatchNormalization<epsilon = 2.5e-5>(x, w, b, m, v) }"
+    )
+    x = np.float16([[2], [2.002], [2.004]])
+    given = [np.float16([number]) for number in (1, 0.125, 2.01, 0)]
+    (want,) = run_ort(model, dict(zip("xwbmv", (x, *given), strict=True)))
+    for run in (evaluate_module, lambda mod, *args: bucketize.compile(mod).run(*args)):
+        (got,) = run(from_onnx(model), x, *given)
+        np.testing.assert_allclose(got, want, rtol=2e-3)
 
 
 LATER = {

@@ -146,7 +146,7 @@ def _lp_norm(n: Node) -> Atom:
 def _layer_norm(n: Node) -> tuple[Atom, ...]:
     stash = native_dtype(n.attr("stash_type", TensorProto.FLOAT))
     axis, epsilon, x = n.axis("axis", -1), n.attr("epsilon", 1e-5), n[0]
-    bias = n.optional(2) or n.like(x, 0)
+    bias = n.optional(2) or n.like(x, -0.0)  # of either zero the sum is that zero
     y = n.emit(r.layer_norm, x, n[1], bias, axis=axis, epsilon=epsilon)
     if n.outputs == 1:
         return (y,)
@@ -204,9 +204,15 @@ def _blended(n: Node, before: Atom, now: Atom, momentum: float) -> Atom:
 
 
 def _by_channel(n: Node, mean: Atom, variance: Atom) -> Atom:
-    """A multiplication and an addition for each channel."""
+    """A multiplication and an addition for each channel.
+
+    Of halves the mean is taken off first: a shift by `mean * factor` would drown what is left.
+    """
     spread = n.emit(e.add, variance, n.like(variance, n.attr("epsilon", 1e-5)))
     factor = n.emit(e.div, n[1], n.emit(e.sqrt, spread))
+    if n[0].type.dtype == np.float16:
+        centred = n.emit(e.sub, n[0], channelwise(n, mean, n[0]))
+        return _per_channel(n, centred, factor, n[2])
     shift = n.emit(e.sub, n[2], n.emit(e.mul, mean, factor))
     return _per_channel(n, n[0], factor, shift)
 
@@ -214,7 +220,7 @@ def _by_channel(n: Node, mean: Atom, variance: Atom) -> Atom:
 @converts("InstanceNormalization")
 def _instance_norm(n: Node) -> Atom:
     epsilon = n.attr("epsilon", 1e-5)
-    one, zero = n.like(n[0], 1), n.like(n[0], 0)
+    one, zero = n.like(n[0], 1), n.like(n[0], -0.0)
     x = n.emit(r.layer_norm, n[0], one, zero, axis=2, epsilon=epsilon)
     return _per_channel(n, x, n[1], n[2])
 
@@ -228,7 +234,7 @@ def _group_norm(n: Node) -> Atom:
     if len(dims) < 2:
         raise Unsupported(f"groups of channels of {n[0].type}, which must have rank 2 or more")
     split = (dims[0], groups, dims[1] // groups, *dims[2:])
-    one, zero = n.like(n[0], 1), n.like(n[0], 0)
+    one, zero = n.like(n[0], 1), n.like(n[0], -0.0)
     x = n.emit(r.layer_norm, reshaped(n, n[0], split), one, zero, axis=2, epsilon=epsilon)
     return _per_channel(n, reshaped(n, x, dims), n[1], n[2])
 
