@@ -18,7 +18,7 @@ from onnx import defs
 import bucketize.onnx  # noqa: F401  (fills the table of converters)
 from bucketize.dispatch.count import COUNTED
 from bucketize.ir import STRUCTURAL, Builder, Var
-from bucketize.kernel.loops.loop import DTYPES
+from bucketize.kernel.emit.expression import DTYPES
 from bucketize.kernel.templates import candidates
 from bucketize.kernel.workload import Workload
 from bucketize.onnx.kind import type_name

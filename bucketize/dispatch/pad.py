@@ -34,6 +34,7 @@ from bucketize.op import FREE, UNSAFE, Fill
 from bucketize.ops.dim import from_dims, mask_tail
 from bucketize.ops.shape import concat, pad, reshape, strided_slice
 from bucketize.types import (
+    FUNCTIONS,
     AnyDim,
     Dim,
     Expr,
@@ -237,9 +238,9 @@ def _moves(atom: Symbol | Term, names: Container[str]) -> bool:
 def _is_monotone_atom(atom: Symbol | Term, names: Container[str]) -> bool:
     if isinstance(atom, Symbol) or not _moves(atom, names):
         return True
-    if atom.fn == "//":
-        return isinstance(atom.args[1], int) and _is_monotone(atom.args[0], names)
-    return atom.fn != "%" and all(_is_monotone(d, names) for d in atom.args)
+    grows = FUNCTIONS[atom.fn].grows
+    growing = (i in grows and _is_monotone(d, names) for i, d in enumerate(atom.args))
+    return all(isinstance(d, int) or g for d, g in zip(atom.args, growing, strict=True))
 
 
 def _seen(b: Binding) -> Iterator[Atom]:

@@ -8,9 +8,11 @@ import numpy as np
 
 from bucketize.errors import CompileError
 from bucketize.op import Array
-from bucketize.types import ADD, FUNCTIONS, MULTIPLY, AnyDim, Dim, Expr, Symbol, Term
+from bucketize.types import FUNCTIONS, AnyDim, Dim, Expr, Symbol, Term
 
 Row = tuple[int, int, int, int]  # result, function, a, b
+NUMBERS = {name: i for i, name in enumerate(("+", "*", *FUNCTIONS))}
+"""The functions by which native code, `link.native.fill`, makes a dim of two."""
 
 
 class DimCode:
@@ -43,9 +45,9 @@ class DimCode:
         for monomial, factor in dim.terms:
             product = None if factor == 1 and monomial else self._number(factor)
             for atom in monomial:
-                product = self._both(MULTIPLY, product, self._atom(atom))
+                product = self._both(NUMBERS["*"], product, self._atom(atom))
             assert product is not None
-            total = self._both(ADD, total, product)
+            total = self._both(NUMBERS["+"], total, product)
         assert total is not None
         return total
 
@@ -56,7 +58,7 @@ class DimCode:
         if isinstance(atom, Symbol):
             return self.register(atom)
         a, b = map(self.register, atom.args)
-        return self._result(FUNCTIONS[atom.fn].code, a, b)
+        return self._result(NUMBERS[atom.fn], a, b)
 
     def _number(self, value: int) -> int:
         if value not in self._numbers:

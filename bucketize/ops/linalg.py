@@ -8,7 +8,7 @@ import numpy as np
 
 from bucketize.errors import TypeRelError
 from bucketize.op import FREE, UNSAFE, Array, Fill, Padding, op
-from bucketize.ops.rounding import FORMATS, rounded
+from bucketize.ops.rounding import FORMATS, PLAIN, rounded
 from bucketize.ops.rules import broadcast_padding, check_bytes, floats, same
 from bucketize.types import Dim, Shape, broadcast_shapes, meet, product
 from bucketize.types.number import DType
@@ -16,7 +16,7 @@ from bucketize.types.number import DType
 __all__ = ["det", "matmul", "matmul_integer"]
 
 
-def _matmul_shape(x: Shape, y: Shape, *, weights: str = FORMATS[0]) -> Shape:
+def _matmul_shape(x: Shape, y: Shape, *, weights: str = PLAIN) -> Shape:
     if weights not in FORMATS:
         raise TypeRelError(f"no weights of {weights!r}; known: {', '.join(FORMATS)}")
     if len(x) < 2 or len(y) < 2:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bucketize.types.number import BFLOAT16, DType
+
 Array = NDArray[Any]
 
-FORMATS = ("float32", "bfloat16", "int8")
 LEVELS = 127  # of int8, to either side of 0
 
 
@@ -30,18 +33,33 @@ def int8_columns(y: Array) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
         return np.rint(y / step).astype(np.int8), step
 
 
+@dataclass(frozen=True)
+class Format:
+    """A format of weights: floats of fewer bits, or multiples of a step for each column."""
+
+    dtype: DType
+    """Of an element in memory."""
+    held: Callable[[Array], Array | tuple[Array, Array]]
+    """The elements of a stack of matrices, and their steps, if they have such."""
+    stepped: bool = False
+
+
+PLAIN = "float32"
+FORMATS = {
+    PLAIN: Format(np.dtype(np.float32), lambda y: y),
+    "bfloat16": Format(BFLOAT16, lambda y: bfloat16_bits(y).view(BFLOAT16)),
+    "int8": Format(np.dtype(np.int8), int8_columns, stepped=True),
+}
+
+
 def rounded(y: Array, weights: str) -> Array:
     """`y` in its own dtype; floats as numbers that the format holds.
 
     bfloat16: within 2**-8 of each element. int8: within a 254th of its column's largest magnitude.
     """
-    if y.dtype.kind != "f":
+    if y.dtype.kind != "f" or weights == PLAIN:
         return y
-    if weights == "bfloat16":
-        bits = bfloat16_bits(y).astype(np.uint32) << 16
-        return bits.view(np.float32).astype(y.dtype)
-    if weights == "int8":
-        levels, step = int8_columns(y)
-        with np.errstate(invalid="ignore"):
-            return (levels * step).astype(y.dtype)
-    return y
+    held = FORMATS[weights].held(y)
+    with np.errstate(invalid="ignore"):
+        exact = held[0] * held[1] if isinstance(held, tuple) else held.astype(np.float32)
+        return np.asarray(exact, y.dtype)

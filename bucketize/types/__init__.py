@@ -1,11 +1,10 @@
 """Dims, how they relate, and types: everybody imports them from here."""
 
+import bucketize.types.function  # noqa: F401  (fills the table of functions)
 from bucketize.types.dim import (
-    ADD,
     ANY,
     FUNCTIONS,
     LONGEST,
-    MULTIPLY,
     AnyDim,
     Bounds,
     Dim,
@@ -55,11 +54,9 @@ from bucketize.types.tensor import (
 )
 
 __all__ = [
-    "ADD",
     "ANY",
     "FUNCTIONS",
     "LONGEST",
-    "MULTIPLY",
     "AnyDim",
     "Assumption",
     "Bounds",

@@ -91,6 +91,28 @@ class Symbol(Symbolic):
         return self.name
 
 
+@dataclass(frozen=True)
+class DimFunction:
+    """All that is known of a function of two dims."""
+
+    value: Callable[[Any, Any], Any]
+    """On integers and on dims."""
+    span: Callable[[Span, Span], Span]
+    """The least and the greatest value, from those of the arguments."""
+    code: str
+    """The value in native code, `link.native.fill`, of the words a and b."""
+    fault: str = "0"
+    """In native code, too: why there is no value, a number of `link.plan.FAILURES`; 0, there is."""
+    sign: str = ""
+    """Its sign in text, if it has one; a bare `%` would read as the sigil of a variable."""
+    grows: tuple[int, ...] = (0, 1)
+    """The arguments with which the value never shrinks."""
+
+
+FUNCTIONS: dict[str, DimFunction] = {}
+"""The functions that terms are made of, by name: `types.function` declares them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Term:
     """An atom that is no symbol: `fn` of dims that do not simplify further."""
@@ -134,13 +156,13 @@ def _operand(dim: Dim) -> str:
 
 
 def _lone_call(expr: Expr) -> bool:
-    return any(lone_term(expr, fn) for fn in ("min", "max", "broadcast"))
+    return any(lone_term(expr, name) for name, fn in FUNCTIONS.items() if not fn.sign)
 
 
 def _product(monomial: Monomial, factor: int) -> str:
     if len(monomial) == 1 and factor == 1:  # each atom once: what nests would double at each level
         return str(monomial[0])
-    atoms = [f"({a})" if isinstance(a, Term) and a.fn in ("//", "%") else str(a) for a in monomial]
+    atoms = [f"({a})" if isinstance(a, Term) and FUNCTIONS[a.fn].sign else str(a) for a in monomial]
     if factor != 1 or not atoms:
         atoms.insert(0, str(factor))
     return "*".join(atoms).replace("-1*", "-")
@@ -243,7 +265,7 @@ def _floor_divide(a: Dim, b: Dim) -> Dim:
     """`a // b` for positive `b`: the terms that divide exactly leave the quotient."""
     if isinstance(a, AnyDim) or isinstance(b, AnyDim):
         return ANY
-    _check_divisor(a, b)
+    check_divisor(a, b)
     if a == b:
         return 1
     divisor = list(_terms(b).items())
@@ -253,22 +275,10 @@ def _floor_divide(a: Dim, b: Dim) -> Dim:
     return exact if left == 0 or _is_small(left, b) else exact + _quotient(left, b)
 
 
-def _check_divisor(a: Dim, b: Dim) -> None:
+def check_divisor(a: Dim, b: Dim) -> None:
     """Raise a TypeRelError for 0, also where all is integers by now: sizes are at fault."""
     if b == 0:
         raise TypeRelError(f"{a} divided by 0")
-
-
-def _divide(a: Dim, b: Dim) -> Dim:
-    """`a // b` of anything that dims are made of."""
-    _check_divisor(a, b)
-    return a // b
-
-
-def _remainder(a: Dim, b: Dim) -> Dim:
-    """`a % b` of the same."""
-    _check_divisor(a, b)
-    return a % b
 
 
 def _split(a: Dim, by: Monomial, factor: int) -> tuple[Dim, Dim]:
@@ -348,13 +358,6 @@ def _term_span(term: Term) -> Span:
     return FUNCTIONS[term.fn].span(a, b)
 
 
-def _span_of_quotient(a: Span, b: Span) -> Span:
-    least, most = max(b[0], 1), max(b[1], 1)
-    low = a[0] // (most if a[0] >= 0 else least)
-    high = a[1] // (least if a[1] >= 0 else most)
-    return (-math.inf if math.isnan(low) else low), (math.inf if math.isnan(high) else high)
-
-
 def bounds(dim: Dim) -> Bounds:
     """The least and greatest extent of `dim`, by interval arithmetic; None is unbounded."""
     lo, hi = extremes(dim)
@@ -401,30 +404,3 @@ def _choose(fn: str, a: Dim, b: Dim) -> Dim:
     if hi <= 0:
         return a if fn == "min" else b
     return term(fn, a, b)
-
-
-# --- the functions that terms are made of --------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class DimFunction:
-    """All that is known of a function of two dims."""
-
-    value: Callable[[Any, Any], Any]
-    """On integers and on dims."""
-    span: Callable[[Span, Span], Span]
-    """The least and the greatest value, from those of the arguments."""
-    code: int
-    """Its number in native code, `link.native.fill`; sums are 0, products 1."""
-    sign: str = ""
-    """Its sign in text, if it has one; a bare `%` would read as the sigil of a variable."""
-
-
-ADD, MULTIPLY = 0, 1
-FUNCTIONS: dict[str, DimFunction] = {
-    "//": DimFunction(_divide, _span_of_quotient, 2, "//"),
-    "%": DimFunction(_remainder, lambda _, b: (0, b[1] - 1), 3, " % "),
-    "min": DimFunction(minimum, lambda a, b: (min(a[0], b[0]), min(a[1], b[1])), 4),
-    "max": DimFunction(maximum, lambda a, b: (max(a[0], b[0]), max(a[1], b[1])), 5),
-}
-"""By name; `broadcast` joins them where relations are known."""

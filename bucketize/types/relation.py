@@ -18,7 +18,6 @@ from bucketize.types.dim import (
     FUNCTIONS,
     AnyDim,
     Dim,
-    DimFunction,
     Expr,
     Monomial,
     Shape,
@@ -160,16 +159,11 @@ def _broadcast_extents(dim: Dim) -> Iterator[Dim]:
         yield dim
 
 
-def _broadcast_again(a: Dim, b: Dim) -> Dim:
+def broadcast_again(a: Dim, b: Dim) -> Dim:
     """What was broadcast, under narrower bounds; what they rely on is still to be checked."""
     with assumptions() as noted:
         narrower = broadcast(a, b)
     return term("broadcast", a, b) if noted else narrower
-
-
-FUNCTIONS["broadcast"] = DimFunction(
-    _broadcast_again, lambda a, b: (min(a[0], b[0]), max(a[1], b[1])), 6
-)
 
 
 def _is_never_one(dim: Dim) -> bool:

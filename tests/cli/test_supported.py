@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from bucketize.cli.group import main
 from bucketize.cli.operator import operators
-from bucketize.kernel.loops.loop import DTYPES
+from bucketize.kernel.emit.expression import DTYPES
 from bucketize.onnx.load import OPSETS
 from bucketize.onnx.node import CONVERTERS
 from bucketize.types.number import kind_of

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 
 from bucketize.errors import KernelError
 from bucketize.kernel.build import build
+from bucketize.kernel.emit.integer import chosen
 from bucketize.link.ffi import Native, function_at
 from bucketize.link.memory import address
 
 HEAD = """
-from bucketize.kernel.emit.integer import entry
+from bucketize.kernel.emit.integer import chosen, entry
 from bucketize.kernel.emit.word import call_address, greatest, least, move
 """
 SPAN = 1 << 40
@@ -129,6 +130,27 @@ def test_statements_loops_and_functions_that_return_early() -> None:
     native(PRIMES)(address(block))
     assert primes.tolist() == [2, 3, 5, 7, 11, -1]
     assert block[1] == 2
+
+
+CHOICE = """TEXTS = ("a + b", "a // b", "7 if a == b else least(a, b)")
+def value(fn, a, b):
+    return chosen(fn, TEXTS, a, b)
+@entry
+def kernel(block):
+    block[3] = value(block[0], block[1], block[2])
+"""
+
+
+@pytest.mark.parametrize(("number", "b", "want"), [(0, 3, 13), (1, 3, 3), (2, 3, 3), (2, 10, 7)])
+def test_one_of_several_expressions_is_chosen(number: int, b: int, want: int) -> None:
+    block = words(number, 10, b, 0)
+    native(CHOICE)(address(block))
+    assert block[3] == want
+
+
+def test_only_integer_code_chooses() -> None:
+    with pytest.raises(KernelError, match=r"a // b of .10, 3.: only integer code computes it"):
+        chosen(1, ("a + b", "a // b"), 10, 3)
 
 
 @pytest.mark.parametrize("shift", [-3, 0, 3])

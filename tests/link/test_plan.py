@@ -21,7 +21,7 @@ from bucketize.ir import IF, Builder, Const, Function, Module, Var
 from bucketize.kernel.build import build
 from bucketize.kernel.template import Launch
 from bucketize.kernel.work import work
-from bucketize.link.dim_code import DimCode, table
+from bucketize.link.dim_code import NUMBERS, DimCode, table
 from bucketize.link.ffi import function_at
 from bucketize.link.link import core_source
 from bucketize.link.memory import address
@@ -34,7 +34,6 @@ from bucketize.program.instruction import KernelCall, RunSegment, Segment
 from bucketize.runtime.state import SCRATCH
 from bucketize.types import (
     ANY,
-    FUNCTIONS,
     Dim,
     Symbol,
     broadcast,
@@ -143,8 +142,7 @@ def test_a_dim_is_evaluated_once() -> None:
     ],
 )
 def test_a_dim_without_a_value_is_noticed(fn: str, a: int, b: int, status: int) -> None:
-    number = {"+": 0, "*": 1}[fn] if fn in "+*" else FUNCTIONS[fn].code
-    made = filled([a, b, -7], code=[(2, number, 0, 1)])
+    made = filled([a, b, -7], code=[(2, NUMBERS[fn], 0, 1)])
     assert made.block[STATUS] == status
     if status:
         assert made.block[INDEX] == -1

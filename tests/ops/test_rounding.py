@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import click
 import numpy as np
 import pytest
 from onnx import numpy_helper, parser
@@ -12,6 +13,7 @@ from test_vector_templates import TARGETS, Case, N, check, legal
 
 import bucketize
 from bucketize import ops
+from bucketize.cli.parameter import reading_options
 from bucketize.errors import TypeRelError, UnknownNameError, UnsupportedModelError
 from bucketize.interpret import evaluate_module
 from bucketize.ir import Builder, Var
@@ -22,10 +24,10 @@ from bucketize.link.memory import address
 from bucketize.machine.target import host
 from bucketize.measure import case as timed
 from bucketize.op import Array
-from bucketize.ops.rounding import bfloat16_bits, int8_columns, rounded
+from bucketize.ops.rounding import FORMATS, PLAIN, bfloat16_bits, int8_columns, rounded
 from bucketize.types import Symbol, tensor
 
-SHORT = ("bfloat16", "int8")
+SHORT = [name for name in FORMATS if name != PLAIN]
 
 
 def drawn(*shape: int, seed: int = 0) -> Array:
@@ -74,6 +76,13 @@ def test_products_are_off_by_no_more_than_is_stated(weights: str, spread: float)
         most = size.sum(axis=1, keepdims=True) * np.abs(y).max(axis=0) / 254
     assert (np.abs(got - exact) <= most * (1 + 1e-5)).all()
     assert np.abs(got - exact).max() > 1e-3, "nothing was rounded"
+
+
+def test_the_command_line_knows_every_format() -> None:
+    command = reading_options(click.Command("any"))
+    (choice,) = (o.type for o in command.params if o.name == "weights")
+    assert isinstance(choice, click.Choice)
+    assert list(choice.choices) == list(FORMATS)
 
 
 def test_other_formats_are_an_error() -> None:

@@ -235,6 +235,29 @@ def test_spans_are_no_wider_than_they_must_be(fn):
         assert function.span(a, b) == (min(found), max(found)), (a, b)
 
 
+@pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS.keys())
+def test_native_code_of_a_function_says_what_its_value_is(function):
+    known = {"least": min, "greatest": max}  # of words
+    for a, b in itertools.product(range(6), repeat=2):
+        if eval(function.fault, {"a": a, "b": b}):
+            with pytest.raises(TypeRelError):
+                function.value(a, b)
+        else:
+            assert eval(function.code, {"a": a, "b": b, **known}) == function.value(a, b)
+
+
+@pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS.keys())
+def test_the_value_of_a_function_grows_with_the_arguments_that_it_names(function):
+    for a, b in itertools.product(range(1, 6), repeat=2):
+        for args, more in (((a, b), (a + 1, b)), ((a, b), (a, b + 1))):
+            at = 0 if args[0] != more[0] else 1
+            legal = not any(
+                eval(function.fault, dict(zip("ab", x, strict=True))) for x in (args, more)
+            )
+            if at in function.grows and legal:
+                assert function.value(*args) <= function.value(*more)
+
+
 @pytest.mark.parametrize(
     ("a", "b", "expected"),
     [

@@ -20,12 +20,19 @@ from bucketize.kernel.emit.math import FUNCTIONS
 from bucketize.kernel.emit.vector import BIT, FLOAT, Writer, constant
 from bucketize.types.number import BFLOAT16, kind_of
 
-IMPORTS = """\
+BOOL, HALF, INT = np.dtype(bool), np.dtype(np.float16), np.dtype(np.int32)
+ROUNDED = {HALF: "rounded", BFLOAT16: "rounded_upper"}
+"""Halves, which are computed in as float32, and the function of `half.py` that rounds to them."""
+DTYPES = frozenset((*map(np.dtype, "?bhilqBHILQfd"), *ROUNDED))
+"""What loop source is of: what numba computes with, and halves."""
+_OURS = ("rounded_double", *ROUNDED.values(), *(d.name for d in ROUNDED if d != HALF))
+
+IMPORTS = f"""\
 import math
 from numba import boolean, float32, float64, int8, int16, int32, int64
 from numba import uint8, uint16, uint32, uint64
 from numba.types import float16
-from bucketize.kernel.emit.half import bfloat16, rounded, rounded_double, rounded_upper
+from bucketize.kernel.emit.half import {", ".join(sorted(_OURS))}
 from bucketize.kernel.emit.scalar import (
     ceil, erf, exp, floor, log, maximum, minimum, power, round_even, rsqrt, sigmoid, sqrt, tanh,
     where,
@@ -179,12 +186,6 @@ def write(
         if isinstance(value, int | float):
             values[name] = constant(FLOAT, float(value), width)
     return _Vector(writer, values, width).visit(parse(scalar))
-
-
-BOOL, HALF, INT = np.dtype(bool), np.dtype(np.float16), np.dtype(np.int32)
-
-ROUNDED = {HALF: "rounded", BFLOAT16: "rounded_upper"}
-"""Halves, which are computed in as float32, and the function that rounds to them."""
 
 
 def stored_text(dtype: np.dtype[Any]) -> str:

@@ -105,24 +105,17 @@ def _absolute(b: ir.IRBuilder, value: ir.Value) -> ir.Value:
     return b.bitcast(b.and_(b.bitcast(value, WORD), without_sign), DOUBLE)
 
 
-@intrinsic
-def rounded(_typing: Any, _x: Any) -> Any:
-    """The number as a float32 that a float16 can hold."""
+def _rounding(widen: Convert, narrow: Convert) -> Any:
+    """The function of loop source that gives a number as a float32 that a half can hold."""
 
-    def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-        return widened(builder, narrowed(builder, args[0]))
+    @intrinsic
+    def rounded(_typing: Any, _x: Any) -> Any:
+        def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+            return widen(builder, narrow(builder, args[0]))
 
-    return types.float32(types.float32), codegen
+        return types.float32(types.float32), codegen
 
-
-@intrinsic
-def rounded_upper(_typing: Any, _x: Any) -> Any:
-    """The number as a float32 that a bfloat16 can hold."""
-
-    def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-        return upper_widened(builder, upper(builder, args[0]))
-
-    return types.float32(types.float32), codegen
+    return rounded
 
 
 @intrinsic
@@ -135,32 +128,6 @@ def rounded_double(_typing: Any, _x: Any) -> Any:
     return types.float32(types.float64), codegen
 
 
-class HalfPointer(types.CPointer):
-    """A pointer to float16 elements, which are float32 to whoever reads or writes them."""
-
-    def __init__(self, name: str = "float16*") -> None:
-        super().__init__(types.float32)  # type: ignore[no-untyped-call]
-        self.name = name
-
-    @property
-    def key(self) -> Any:
-        """What tells this pointer from one to float32."""
-        return self.name
-
-
-class UpperPointer(HalfPointer):
-    """The same, of bfloat16 elements."""
-
-    def __init__(self) -> None:
-        super().__init__("bfloat16*")
-
-
-register_model(HalfPointer)(PointerModel)
-register_model(UpperPointer)(PointerModel)
-bfloat16 = types.Type("bfloat16")
-"""What loop source calls it by."""
-
-
 def _element(builder: ir.IRBuilder, pointer: ir.Value, index: ir.Value) -> ir.Value:
     return builder.gep(builder.bitcast(pointer, HALF.as_pointer()), [index])
 
@@ -168,8 +135,11 @@ def _element(builder: ir.IRBuilder, pointer: ir.Value, index: ir.Value) -> ir.Va
 lower: Any = lower_builtin  # which is untyped
 
 
-def _lower(kind: type[HalfPointer], widen: Convert, narrow: Convert) -> None:
-    """Say how elements behind such pointers are read and written."""
+def _pointer(half: types.Type, widen: Convert, narrow: Convert) -> types.CPointer:
+    """A pointer to halves, which are float32 to whoever reads or writes them."""
+
+    class Pointer(types.CPointer):
+        key = f"{half}*"  # what tells it from one to float32
 
     def get(_context: Any, builder: ir.IRBuilder, _signature: Any, args: Any) -> ir.Value:
         return widen(builder, builder.load(_element(builder, *args)))
@@ -178,9 +148,17 @@ def _lower(kind: type[HalfPointer], widen: Convert, narrow: Convert) -> None:
         pointer, index, value = args
         builder.store(narrow(builder, value), _element(builder, pointer, index))
 
-    lower(operator.getitem, kind, types.Integer)(get)
-    lower(operator.setitem, kind, types.Integer, types.Any)(put)
+    register_model(Pointer)(PointerModel)
+    lower(operator.getitem, Pointer, types.Integer)(get)
+    lower(operator.setitem, Pointer, types.Integer, types.Any)(put)
+    return Pointer(types.float32)  # type: ignore[no-untyped-call]
 
 
-_lower(HalfPointer, widened, narrowed)
-_lower(UpperPointer, upper_widened, upper)
+bfloat16 = types.Type("bfloat16")
+"""What loop source calls it by."""
+rounded, rounded_upper = _rounding(widened, narrowed), _rounding(upper_widened, upper)
+POINTERS = {
+    types.float16: _pointer(types.float16, widened, narrowed),
+    bfloat16: _pointer(bfloat16, upper_widened, upper),
+}
+"""By the name of their elements in loop source."""

@@ -9,7 +9,7 @@ of functions of the same file, which are inlined, and of those of `word.py`.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -245,6 +245,8 @@ class _Body:
 
     def write_call(self, node: ast.Call) -> ir.Value:
         name = ast.unparse(node.func)
+        if name == chosen.__name__:
+            return self.value(_choice(node, self.file.known))
         if name == "float":
             (x,) = map(self.word, node.args)
             return self.b.sitofp(x, DOUBLE)
@@ -257,6 +259,20 @@ class _Body:
         if name not in self.file.texts:
             raise _unknown(node.func)
         return self.b.call(self.file.function(self.w.module, name), arguments)
+
+
+def chosen(number: int, texts: Sequence[str], *variables: int) -> int:
+    """In integer code: the value of one of several expressions over some variables."""
+    raise KernelError(f"{texts[number]} of {variables}: only integer code computes it")
+
+
+def _choice(node: ast.Call, known: Mapping[str, Any]) -> ast.expr:
+    number, table, *_ = node.args
+    made: ast.expr
+    *others, made = (ast.parse(text, mode="eval").body for text in known[ast.unparse(table)])
+    for i, text in reversed(list(enumerate(others))):
+        made = ast.IfExp(ast.Compare(number, [ast.Eq()], [ast.Constant(i)]), text, made)
+    return made
 
 
 def _number(value: object, node: ast.expr) -> ir.Value:

@@ -7,9 +7,7 @@ from typing import Any
 from numba import types
 from numba.extending import intrinsic
 
-from bucketize.kernel.emit.half import HalfPointer, UpperPointer, bfloat16
-
-HALVES = {types.float16: HalfPointer, bfloat16: UpperPointer}
+from bucketize.kernel.emit.half import POINTERS
 
 
 @intrinsic
@@ -20,8 +18,7 @@ def pointer(_typing: Any, _address: Any, dtype: Any) -> Any:
     """
     element = dtype.instance_type  # numba would load a boolean as if its byte were one bit
     stored = types.uint8 if element == types.boolean else element
-    half = HALVES.get(element)
-    kind = half() if half else types.CPointer(stored)  # type: ignore[no-untyped-call]
+    kind = POINTERS.get(element) or types.CPointer(stored)  # type: ignore[no-untyped-call]
 
     def codegen(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
         return builder.inttoptr(args[0], context.get_value_type(kind))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from bucketize.kernel.emit.vector import FLOAT_BYTES
 from bucketize.kernel.gemm import cost, epilogue
@@ -17,13 +18,13 @@ from bucketize.kernel.template import Knob, Launch, Schedule, Shapes, Template
 from bucketize.kernel.workload import Workload
 from bucketize.machine.target import Target
 from bucketize.op import Array
-from bucketize.ops.rounding import FORMATS, bfloat16_bits, int8_columns, rounded
+from bucketize.ops.rounding import FORMATS, PLAIN, rounded
 from bucketize.types import Dim, ceil_div, maximum, minimum, positive, product
 
 # --- where things lie ------------------------------------------------------------------------
 
 
-def panels(stack: Array, width: int, dtype: type[np.generic] = np.float32) -> Array:
+def panels(stack: Array, width: int, dtype: DTypeLike = np.float32) -> Array:
     """Matrices [count, depth, columns] as [count, panel, depth, width], filled up with zeros."""
     count, depth, columns = stack.shape
     number = -(-columns // width)
@@ -37,10 +38,11 @@ def panels(stack: Array, width: int, dtype: type[np.generic] = np.float32) -> Ar
 
 def short_panels(matrix: Array, width: int, weights: str) -> Array:
     """A matrix in panels of a shorter format, as bytes; int8 behind the steps of its columns."""
-    if weights == "bfloat16":
-        return panels(bfloat16_bits(matrix)[None], width, np.uint16).view(np.uint8)
-    levels, steps = int8_columns(matrix)
-    heads, bodies = panels(steps[None], width), panels(levels[None], width, np.int8)
+    held, dtype = FORMATS[weights].held(matrix), FORMATS[weights].dtype
+    if not isinstance(held, tuple):
+        return panels(held[None], width, dtype).view(np.uint8)
+    levels, steps = held
+    heads, bodies = panels(steps[None], width), panels(levels[None], width, dtype)
     flat = [a.view(np.uint8).reshape(a.shape[1], -1) for a in (heads, bodies)]
     return np.concatenate(flat, axis=1)
 
@@ -140,7 +142,7 @@ def form(
         epilogue=tail,
         padded=padded,
         streams=packed and not image,
-        weights=str(schedule.get("weights", FORMATS[0])),
+        weights=str(schedule.get("weights", PLAIN)),
     )
 
 
@@ -156,7 +158,7 @@ def accepts_product(workload: Workload, op: str) -> bool:
 def _accepts(workload: Workload) -> bool:
     if not accepts_product(workload, "matmul"):
         return False
-    return _format(workload) == FORMATS[0] or _packed(workload)
+    return _format(workload) == PLAIN or _packed(workload)
 
 
 def _format(workload: Workload) -> str:
@@ -234,16 +236,16 @@ def _flattened(
 def _pack_key(workload: Workload, schedule: Schedule, index: int) -> str:
     if not _packed(workload) or index != _places(workload)[1]:
         return ""
-    known, held = _format(workload), schedule.get("weights", FORMATS[0])
-    told = "" if known == FORMATS[0] else f", {known} held as {held}"
+    known, held = _format(workload), schedule.get("weights", PLAIN)
+    told = "" if known == PLAIN else f", {known} held as {held}"
     return f"panels of {schedule['nr']}{told}"
 
 
 def _pack(workload: Workload, schedule: Schedule, index: int, value: Array) -> Array | None:
     if not _pack_key(workload, schedule, index):
         return None
-    held, width = str(schedule.get("weights", FORMATS[0])), int(schedule["nr"])
-    if held != FORMATS[0]:
+    held, width = str(schedule.get("weights", PLAIN)), int(schedule["nr"])
+    if held != PLAIN:
         return short_panels(value, width, held)
     return panels(rounded(value, _format(workload))[None], width)
 
@@ -257,17 +259,17 @@ FEW = 8
 def _knobs(workload: Workload, target: Target) -> dict[str, tuple[Knob, ...]]:
     packed = _packed(workload)
     known = knobs(target, packed)
-    short = packed and _format(workload) != FORMATS[0]
-    return known | {"weights": (FORMATS[0], _format(workload))} if short else known
+    short = packed and _format(workload) != PLAIN
+    return known | {"weights": (PLAIN, _format(workload))} if short else known
 
 
 def _default(workload: Workload, target: Target) -> dict[str, Knob]:
     extents = _extents(workload)
     chosen = cost.default(extents, target)
-    if _format(workload) == FORMATS[0]:
+    if _format(workload) == PLAIN:
         return chosen
     few = cost.at_bounds(extents.rows, 1.0) <= FEW
-    return chosen | {"weights": _format(workload) if few else FORMATS[0]}
+    return chosen | {"weights": _format(workload) if few else PLAIN}
 
 
 def _valid(workload: Workload, schedule: Schedule, target: Target) -> str | None:

@@ -17,6 +17,7 @@ from llvmlite import ir
 from bucketize.kernel.emit.vector import BIT, FLOAT_BYTES, POINTER, Size, Values, Writer
 from bucketize.kernel.gemm.epilogue import Epilogue
 from bucketize.kernel.gemm.store import Store, Words, finisher
+from bucketize.ops.rounding import FORMATS, PLAIN
 
 Turn: TypeAlias = Callable[[ir.Value, Values], Values]
 Fetch: TypeAlias = Callable[[ir.Value, ir.Value, int], None]
@@ -34,7 +35,6 @@ FIRST, SECOND = 3, 2  # the level of the caches that a prefetch brings a line to
 CHAINS = 8
 """Sums that a tile keeps going at least, each of which waits for itself alone: an addition takes
 four cycles, two begin in each. A low tile has several for each element, joined at its end."""
-BYTES = {"float32": 4, "bfloat16": 2, "int8": 1}  # of an element of B
 IMAGE = ("width", "height", "line_step", "image_step")
 PADS = (
     *("before", "across", "channels"),
@@ -71,18 +71,18 @@ class Form:
     """Whether windows see pads: zeros that are nowhere in memory."""
     streams: bool = False
     """Whether a tile that is alone reads a packed B as a stream, if it has few sums."""
-    weights: str = "float32"
+    weights: str = PLAIN
     """What a packed B holds: int8 of each column's steps, which lie before its panel."""
 
     @property
     def b_step(self) -> int:
         """Bytes of a step of the reduction in a packed panel."""
-        return self.width * BYTES[self.weights]
+        return self.width * FORMATS[self.weights].dtype.itemsize
 
     @property
     def head(self) -> int:
         """Bytes before the first step of a packed panel."""
-        return self.width * FLOAT_BYTES if self.weights == "int8" else 0
+        return self.width * FLOAT_BYTES if FORMATS[self.weights].stepped else 0
 
     @property
     def width(self) -> int:
@@ -385,4 +385,4 @@ class _Tile:
         """A vector of B."""
         w, weights = self.w, self.form.weights
         load = {"float32": w.load, "bfloat16": w.load_bfloat16, "int8": w.load_int8}[weights]
-        return load(w.item(b, column, BYTES[weights]))
+        return load(w.item(b, column, FORMATS[weights].dtype.itemsize))

@@ -16,11 +16,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from bucketize.ir import Atom, Const
-from bucketize.kernel.emit.expression import ROUNDED, loop_text, operations, stored_text
+from bucketize.kernel.emit.expression import DTYPES, ROUNDED, loop_text, operations, stored_text
 from bucketize.kernel.loops.axis import joined
 from bucketize.kernel.loops.cost import Counts, Loops
 from bucketize.kernel.loops.loop import (
-    DTYPES,
     GRAIN,
     Source,
     literal,

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from bucketize.ir import Atom, Binding, Const
-from bucketize.kernel.emit.expression import IMPORTS, dtype_text, stored_text
+from bucketize.kernel.emit.expression import DTYPES, IMPORTS, dtype_text, stored_text
 from bucketize.kernel.loops.cost import Counts, Loops, Steps
 from bucketize.kernel.template import Cost, Knob, Launch, Schedule, Shapes, Template, pitch_of
 from bucketize.kernel.work import work
@@ -24,11 +24,8 @@ from bucketize.machine.target import Target
 from bucketize.op import Op
 from bucketize.ops.dim import fill_number
 from bucketize.types import Dim, Shape, minimum, product
-from bucketize.types.number import BFLOAT16
 
 GRAIN = 64  # elements: two threads should not write to one cache line
-DTYPES = frozenset((*map(np.dtype, "?bhilqBHILQefd"), BFLOAT16))
-"""What numba computes with, and halves."""
 NOWHERE: Mapping[str, Sequence[str]] = {}
 DEEP = 2
 """Axes of rows from which on places are carried from row to row: found by the indices they take as

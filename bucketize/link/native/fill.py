@@ -4,44 +4,31 @@ The words of the block are those of `link.plan.FILL`. The first failure ends it:
 `status` and `index` say which, as `link.plan.FAILURES` does.
 """
 
-from bucketize.kernel.emit.integer import entry
+from bucketize.kernel.emit.integer import chosen, entry
 from bucketize.kernel.emit.word import call_address, greatest, least
+from bucketize.types import FUNCTIONS
 
 LINE = 64  # bytes: a cache line, and the widest vector; arena blocks begin at multiples
 WORD = 8  # bytes
 GROUP, MEMBER = 5, 13  # words, as `strip` has them
 ROOMY = 2  # so many times as long as it must be is a buffer: lines are moved less often
 HUGE = 4e18  # no product of extents may come near the end of int64
+VALUES = ("a + b", "a * b", *(f.code for f in FUNCTIONS.values()))
+FAULTS = (
+    "2 if abs(float(a) + float(b)) > HUGE else 0",
+    "2 if abs(float(a) * float(b)) > HUGE else 0",
+    *(f.fault for f in FUNCTIONS.values()),
+)
 
 
-def dim(fn, a, b):  # noqa: PLR0911
-    """The value of a dim function, by its code in `types.dim.FUNCTIONS`; divisors are not 0."""
-    if fn == 0:
-        return a + b
-    if fn == 1:
-        return a * b
-    if fn == 2:
-        return a // b
-    if fn == 3:
-        return a - a // b * b
-    if fn == 4:
-        return least(a, b)
-    if fn == 5:
-        return greatest(a, b)
-    return b if a == 1 else a
+def dim(fn, a, b):
+    """The value of a dim function, by its number; divisors are not 0."""
+    return chosen(fn, VALUES, a, b)
 
 
 def dim_failure(fn, a, b):
     """Why a dim function has no value: 1 a relation, 2 too large, 3 division by 0; 0 it has one."""
-    if fn == 0 and abs(float(a) + float(b)) > HUGE:
-        return 2
-    if fn == 1 and abs(float(a) * float(b)) > HUGE:
-        return 2
-    if (fn == 2 or fn == 3) and b == 0:  # noqa: PLR1714
-        return 3
-    if fn == 6 and a != b and a != 1 and b != 1:  # noqa: PLR1714
-        return 1
-    return 0
+    return chosen(fn, FAULTS, a, b)
 
 
 def holds(relation, a, b):

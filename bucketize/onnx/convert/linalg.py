@@ -10,7 +10,7 @@ from bucketize.ir import Atom, Const
 from bucketize.onnx.node import Node, Unsupported, cast, converts, converts_directly, transposed
 from bucketize.ops.elementwise.arithmetic import add, mul
 from bucketize.ops.linalg import det, matmul
-from bucketize.ops.rounding import FORMATS
+from bucketize.ops.rounding import FORMATS, PLAIN
 from bucketize.ops.shape import squeeze, unsqueeze
 from bucketize.types.number import BFLOAT16
 
@@ -60,10 +60,10 @@ def _product(n: Node, x: Atom, y: Atom) -> Atom:
     """The product, with weights in the format that is asked for; of bfloat16 in that."""
     if x.type.dtype == y.type.dtype == BFLOAT16:
         return _bfloat16(n, x, y)
-    if n.weights == FORMATS[0] or not isinstance(y, Const) or not _is_matrix(y):
+    if n.weights == PLAIN or not isinstance(y, Const) or not _is_matrix(y):
         return n.emit(matmul, x, y)
-    if n.weights == "int8" and not np.isfinite(y.value).all():
-        raise Unsupported("weights that are not finite have no int8")
+    if FORMATS[n.weights].stepped and not np.isfinite(y.value).all():
+        raise Unsupported(f"weights that are not finite have no {n.weights}")
     return n.emit(matmul, x, y, weights=n.weights)
 
 
@@ -71,7 +71,7 @@ def _bfloat16(n: Node, x: Atom, y: Atom) -> Atom:
     """A product as float32, rounded; what is known of it stays short in memory."""
     known = isinstance(y, Const) and len(y.type.shape) == 2
     held = Const(y.value.astype(np.float32)) if isinstance(y, Const) else cast(n, y, "float32")
-    weights = "bfloat16" if known else FORMATS[0]
+    weights = "bfloat16" if known else PLAIN
     return cast(n, n.emit(matmul, cast(n, x, "float32"), held, weights=weights), "bfloat16")
 
 

@@ -8,7 +8,7 @@ from bucketize.ir import Const
 from bucketize.onnx.export.rule import Site, exports, exports_directly
 from bucketize.onnx.node import Unsupported
 from bucketize.ops.linalg import det, matmul, matmul_integer
-from bucketize.ops.rounding import FORMATS, rounded
+from bucketize.ops.rounding import PLAIN, rounded
 from bucketize.ops.window.column import col2im, dyn_col2im
 from bucketize.ops.window.deformed import deform_conv2d
 from bucketize.ops.window.image import avg_pool2d, conv2d, conv2d_integer, max_pool2d
@@ -23,7 +23,7 @@ exports_directly(det, "Det")
 def _matmul(s: Site) -> str:
     """Weights in another format leave as the numbers that it holds."""
     y, weights = s.args[1], s.attr("weights")
-    if weights == FORMATS[0]:
+    if weights == PLAIN:
         return s.node("MatMul", *s.operands)
     if not isinstance(y, Const):
         raise Unsupported(f"weights of {weights} are known only at run time")
