@@ -27,7 +27,7 @@ from bucketize.measure.dask import POLL_S, TRIES, Future, Loans, Start, distribu
 from bucketize.measure.job import Job, Worker
 from bucketize.measure.process import Limits
 from bucketize.measure.race import Pair, Race
-from bucketize.measure.runner import MOST_THREADS, LostError, Racer, never
+from bucketize.measure.runner import MOST_THREADS, Bench, LostError, never
 from bucketize.program.configuration import Strategy
 
 PATIENCE_S = 20.0  # for a scheduler to answer, and for the first worker, or the next, to come
@@ -153,11 +153,6 @@ class Cluster:
         """How many workers measure."""
         return len(self._workers())
 
-    def measure(self, jobs: Sequence[Job]) -> Iterator[list[Outcome]]:
-        """The outcomes of each job, in order; none of one that was lost."""
-        came = dict(self.measured(jobs))
-        yield from (came[i] for i in range(len(jobs)))
-
     def measured(
         self, jobs: Sequence[Job], is_late: Callable[[], bool] = never
     ) -> Iterator[tuple[int, list[Outcome]]]:
@@ -173,7 +168,7 @@ class Cluster:
         """Have a worker measure."""
         return self.start(address, _measured, self.limits, tuple(self.plugins), job)
 
-    def race(self, module: Module, function: str, threads: int) -> Racer:
+    def race(self, module: Module, function: str, threads: int) -> _Away:
         """On a worker."""
         return _Away(self, Race(module, function, threads))
 
@@ -328,3 +323,7 @@ class _Away:
             self.held[address] = client.scatter(self.clone, workers=[address], hash=False)
         clone, plugins = self.held[address], tuple(self.cluster.plugins)
         return self.cluster.start(address, _raced, clone, plugins, what, strategy, judged)
+
+
+Site: TypeAlias = Bench | Cluster
+"""What measures for a session: processors of one kind."""

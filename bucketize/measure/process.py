@@ -1,14 +1,16 @@
 """The parent's end of a measuring process, which may crash, hang or lie.
 
-The parent sends a line of JSON and reads events; each stage of what was asked has a time limit,
-after which the child is killed. The next question starts a new one. A child whose parent is gone
-ends by itself.
+The parent sends a line, which is a pickle, and reads events, lines of JSON; each stage of what was
+asked has a time limit, after which the child is killed. The next question starts a new one. A child
+whose parent is gone ends by itself.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 import os
+import pickle
 import select
 import signal
 import subprocess
@@ -147,7 +149,7 @@ class Child:
 
     def _send(self, process: subprocess.Popen[bytes], what: Event) -> None:
         assert process.stdin is not None
-        process.stdin.write(json.dumps(what).encode() + b"\n")
+        process.stdin.write(base64.b64encode(pickle.dumps(what)) + b"\n")
         process.stdin.flush()
 
     def _receive(self, process: subprocess.Popen[bytes], limit_s: float) -> Event:

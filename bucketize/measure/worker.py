@@ -1,6 +1,6 @@
 """The child process that compiles and measures: `python -m bucketize.measure.worker`.
 
-Questions come as lines of JSON on stdin, events go as lines of JSON to what was stdout at the
+Questions are pickles, a line each on stdin; events go as lines of JSON to what was stdout at the
 start; what a template or a kernel prints goes to stderr. Before each stage an alarm is set whose
 signal ends the process even in native code, so that a hanging kernel does not outlive its parent.
 """
@@ -8,9 +8,11 @@ signal ends the process even in native code, so that a hanging kernel does not o
 from __future__ import annotations
 
 import argparse
+import base64
 import importlib
 import json
 import os
+import pickle
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -62,7 +64,7 @@ def measured(job: Job, case: Case, say: Say) -> list[Outcome]:
     for i, trial in enumerate(tried):
         trial.check(i, say)
     able = [trial for trial in tried if not trial.outcome.failed]
-    warm = [a for a, c in zip(case.inputs, job.constant, strict=True) if not c]
+    warm = [a for a, c in zip(case.inputs, job.workload.constant, strict=True) if not c]
     taken = timed([t.call(_turns(job, case)) for t in able], warm, job.rounds, lambda: say("run"))
     seconds, load = iter(taken), machine_load()
     return [
@@ -114,7 +116,7 @@ class _Trial:
         self.launch = self.template.launch(case.concrete, schedule, case.shapes, target)
         self.keys = {
             i: self.template.pack_key(case.workload, schedule, i)
-            for i, constant in enumerate(self.job.constant)
+            for i, constant in enumerate(self.job.workload.constant)
             if constant
         }
         return kernel.compile_s
@@ -138,7 +140,7 @@ def _turns(job: Job, case: Case) -> int:
 
     Until one comes again as many bytes have passed through the caches as the graph has weights.
     """
-    weights = sum(a.nbytes for a, c in zip(case.inputs, job.constant, strict=True) if c)
+    weights = sum(a.nbytes for a, c in zip(case.inputs, job.workload.constant, strict=True) if c)
     return min(max(round(_others(job.weight_bytes, host()) / max(weights, 1)), 1), MOST_TURNS)
 
 
@@ -182,7 +184,7 @@ def _serve(events: IO[str], limits: Limits) -> None:
     send({"ready": os.getpid()})
     for line in sys.stdin:
         _alarm(limits.of("prepare"))
-        send(_answer(json.loads(line), say))
+        send(_answer(pickle.loads(base64.b64decode(line)), say))
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 
@@ -190,7 +192,7 @@ def _answer(asked: dict[str, Any], say: Say) -> Event:
     if "build" in asked:
         source, hint = asked["build"]
         return built(source, hint, say)
-    job = Job.of_plain(asked["job"])
+    job: Job = asked["job"]
     try:
         case = _prepared(job)
     except BucketizeError as e:

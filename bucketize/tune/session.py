@@ -13,8 +13,9 @@ from bucketize.log.log import check_takes_verdicts
 from bucketize.log.outcome import Outcome
 from bucketize.log.trial import CLONE, Origin, Owner, Trial
 from bucketize.lower.arrangement import Arrangement
+from bucketize.measure.cluster import Site
 from bucketize.measure.job import Job, Rounds
-from bucketize.measure.runner import LostError, Site
+from bucketize.measure.runner import LostError
 from bucketize.tune.budget import Budget
 from bucketize.tune.confirm import Confirmation
 from bucketize.tune.database import Knowledge, failed
