@@ -75,16 +75,15 @@ class Worker:
 
     def measure(self, jobs: Sequence[Job]) -> Iterator[list[Outcome]]:
         """The outcomes of each job's implementations; whatever a kernel does is an outcome, too."""
-        sources = [self._sources(job) for job in jobs]
+        sources = [
+            [(_source(job.workload, made), made.template) for made in job.implementations]
+            for job in jobs
+        ]
         built = self._build({s: hint for of in sources for s, hint in of if s})
         for job, of in zip(jobs, sources, strict=True):
             yield self._timed(job, [built.get(source, Outcome()) for source, _ in of])
 
     # --- compiling, on all cores -----------------------------------------------------------------
-
-    def _sources(self, job: Job) -> list[tuple[str, str]]:
-        """The text of each kernel, and its hint; none for what is the timing child's to refuse."""
-        return [(_source(job.workload, i), i.template) for i in job.implementations]
 
     def _build(self, sources: Mapping[str, str]) -> dict[str, Outcome]:
         """What came of compiling those of the kernels that are missing."""
@@ -151,6 +150,7 @@ class Worker:
 
 
 def _source(workload: Workload, implementation: Implementation) -> str:
+    """The text of a kernel; none for what is the timing child's to refuse."""
     template = TEMPLATES.get(implementation.template)
     if template is None or template.valid(workload, implementation.schedule, host()):
         return ""

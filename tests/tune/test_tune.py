@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import math
 import os
 import pickle
+import re
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import FrozenInstanceError, replace
 from pathlib import Path
 
 import numpy as np
@@ -39,7 +41,6 @@ from bucketize.measure.process import Child, DeathError, Limits
 from bucketize.measure.timer import parts
 from bucketize.onnx import from_onnx
 from bucketize.ops import conv2d, matmul, relu
-from bucketize.text import constants
 from bucketize.tune import recorder as journal_module
 from bucketize.tune.api import opened, tune
 from bucketize.tune.options import Options
@@ -220,8 +221,8 @@ def test_a_job_is_read_back() -> None:
     workload = Workload(out.function("main", [x], [y]), (False,))
     job = replace(faulty_job("none", "wrong"), workload=workload, threads=2)
     again: Job = pickle.loads(pickle.dumps(job))
-    (ours, theirs) = (constants(each.workload.body) for each in (job, again))
-    assert np.array_equal(ours[0], theirs[0])
+    ours, theirs = (each.workload.body.body[0].args[1] for each in (job, again))
+    assert np.array_equal(ours.value, theirs.value)
     assert (again.workload.key, again.workload.constant) == (workload.key, workload.constant)
     assert replace(again, workload=workload) == job
 
@@ -823,6 +824,21 @@ def test_tasks_tell_their_layer_and_their_work(log: Path, worker: Worker) -> Non
     assert math.isnan(row["flops"])  # no product in a relu
     layers = [task.layer for task in tasks_of(from_onnx(zoo.build("mlp")))]
     assert layers[::2] == ["/layers.0/Gemm+/layers.1/Relu", "/layers.4/Gemm"]
+
+
+def test_the_options_are_keywords_of_tune() -> None:
+    """With their defaults, which stand in `Options` alone; each is explained."""
+    mod, *asked = inspect.signature(tune).parameters.values()
+    assert (mod.name, mod.default) == ("mod", mod.empty)
+    assert asked == list(inspect.signature(Options).parameters.values())
+    explained = re.findall(r"^        (\w+): ", tune.__doc__ or "", re.M)
+    assert explained[:13] == ["mod", *(each.name for each in asked)]
+    with pytest.raises(TypeError, match="unexpected keyword argument 'trails'"):
+        tune(module(), log="x.csv", trails=3)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"missing .* 'log'"):
+        tune(module())  # type: ignore[call-arg]
+    with pytest.raises(FrozenInstanceError):
+        Options(log="x.csv").trials = 3  # type: ignore[misc]
 
 
 def test_the_public_name_is_callable_whatever_was_imported_first() -> None:

@@ -17,6 +17,7 @@ from bucketize.cli.echo import echo
 from bucketize.cli.model import dispatched, load_model
 from bucketize.cli.parameter import INTERRUPTED
 from bucketize.table import several
+from bucketize.tune.options import Options
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,7 +36,9 @@ if TYPE_CHECKING:
 @parameter.written_option(
     "--log", required=True, callback=parameter.appendable, help="The CSV to add to."
 )
-@click.option("--trials", default=64, show_default=True, help="To try per workload at most.")
+@click.option(
+    "--trials", default=Options.trials, show_default=True, help="To try per workload at most."
+)
 @click.option(
     "--seconds",
     type=click.FloatRange(min=0, min_open=True),
@@ -44,23 +47,23 @@ if TYPE_CHECKING:
 @click.option(
     "--until",
     type=click.FloatRange(min=0, max=1, max_open=True),
-    default=0.01,
+    default=Options.until,
     show_default=True,
     help="Stop when further trials are expected to save less than this share of the latency.",
 )
 @click.option(
     "--search",
     type=click.Choice(["skopt", "random", "grid"]),
-    default="skopt",
+    default=Options.search,
     show_default=True,
     help="How schedules are chosen after the default, by what is known elsewhere, too.",
 )
-@click.option("--seed", default=0, show_default=True, help="Of the search.")
+@click.option("--seed", default=Options.seed, show_default=True, help="Of the search.")
 @click.option(
     "--sizes",
     "judged",
     type=click.Choice(["middle", "bounds"]),
-    default="bounds",
+    default=Options.sizes,
     show_default=True,
     help="Where in its bucket a schedule is judged, if --at does not say.",
 )
@@ -97,7 +100,6 @@ def tune(model: str, bounds: list[parameter.Bound], as_json: bool, **options: An
     loaded = load_model(model, bounds)
     with progress_bar("loading the search"):
         from bucketize.tune.api import opened
-        from bucketize.tune.options import Options
 
     specs = options["specs"] or (None,)
     with (
