@@ -82,16 +82,6 @@ def _ranges(numbers: Sequence[int]) -> str:
     return ",".join(str(lo) if lo == hi else f"{lo}..{hi}" for lo, hi in ends)
 
 
-def parse_cited(text: str) -> list[tuple[str, int]]:
-    """The inverse of `cited`; a ValueError where it is none."""
-    found = []
-    for run, _, numbers in (part.rpartition(":") for part in text.split(";") if part):
-        for ends in numbers.split(","):
-            lo, _, hi = ends.partition("..")
-            found += [(run, number) for number in range(int(lo), int(hi or lo) + 1)]
-    return found
-
-
 def typed(
     cells: Cells, parsers: Mapping[str, Callable[[str], Any]]
 ) -> tuple[dict[str, list[Any]], set[int]]:

@@ -15,11 +15,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from citing import parse_cited
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bucketize.errors import LogError
-from bucketize.log.cell import cited, parse_cited
+from bucketize.log.cell import cited
 from bucketize.log.environment import here
 from bucketize.log.log import BLOCK_BYTES, LogWarning, Tail, append, rows, select, table
 from bucketize.log.maintain import merge

@@ -16,12 +16,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from choosing import chosen
+from citing import parse_cited
 
 from bucketize.compiler import logged
 from bucketize.errors import BucketizeWarning, LogError
 from bucketize.ir import Builder, Const, Module, Var
 from bucketize.kernel.template import Implementation
-from bucketize.log.cell import parse_cited
 from bucketize.log.log import LogWarning, rows
 from bucketize.log.maintain import merge
 from bucketize.log.outcome import Outcome
