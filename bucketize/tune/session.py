@@ -269,9 +269,14 @@ class Session:
         if not self.site.has_clock or subject in self.agenda.broken:
             return
         self.tell(self.progress(subject, CLONE, subject.clone))
-        candidates, arrangement = self.agenda.candidates(subject), self.arrangement(subject)
-        of = subject, candidates, arrangement
-        Confirmation(*of, self.journal, self.site, self.budget).run()
+        Confirmation(
+            subject=subject,
+            candidates=self.agenda.candidates(subject),
+            arrangement=self.arrangement(subject),
+            journal=self.journal,
+            site=self.site,
+            budget=self.budget,
+        ).run()
 
     def arrangement(self, subject: Subject) -> Arrangement:
         """What a clone may be faster in; kernels that tell it apart from the usual are timed."""
