@@ -6,7 +6,6 @@ that is lost is known by name with what it did, which is tried once more, by ano
 
 from __future__ import annotations
 
-import importlib
 import time
 from collections import Counter
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
@@ -25,7 +24,7 @@ from bucketize.lower.cost import Weighted
 from bucketize.machine.target import Target, host
 from bucketize.measure.dask import POLL_S, TRIES, Future, Loans, Start, distributed
 from bucketize.measure.job import Job, Worker
-from bucketize.measure.process import Limits
+from bucketize.measure.process import Limits, import_plugins
 from bucketize.measure.race import Pair, Race
 from bucketize.measure.runner import MOST_THREADS, Bench, LostError, never
 from bucketize.program.configuration import Strategy
@@ -91,24 +90,15 @@ def _worker(limits: Limits, plugins: Plugins) -> Worker:
 
 def _measured(limits: Limits, plugins: Plugins, job: Job) -> list[Outcome]:
     with _measuring:
-        _load(plugins)
+        import_plugins(plugins)
         (outcomes,) = _worker(limits, plugins).measure([job])
     return outcomes
 
 
 def _raced(race: Race, plugins: Plugins, what: str, strategy: Strategy, judged: Weighted) -> Any:
     with _measuring:
-        _load(plugins)
+        import_plugins(plugins)
         return getattr(race, what)(strategy, judged)
-
-
-def _load(plugins: Plugins) -> None:
-    """The templates that a clone may run on, here as in the children."""
-    for name in plugins:
-        try:
-            importlib.import_module(name)
-        except ImportError as e:
-            raise TuneError(f"cannot import the plugin {name}: {e}") from e
 
 
 # --- at the client -------------------------------------------------------------------------------

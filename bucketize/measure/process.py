@@ -8,6 +8,7 @@ whose parent is gone ends by itself.
 from __future__ import annotations
 
 import base64
+import importlib
 import json
 import os
 import pickle
@@ -60,6 +61,15 @@ class DeathError(Exception):
         self.error = error
         self.last = last
         """The event that told the stage."""
+
+
+def import_plugins(names: Sequence[str]) -> None:
+    """Import the modules that bring templates of their own."""
+    for name in names:
+        try:
+            importlib.import_module(name)
+        except ImportError as e:
+            raise TuneError(f"cannot import the plugin {name}: {e}") from e
 
 
 @dataclass
@@ -143,9 +153,8 @@ class Child:
         return self._process
 
     def _command(self) -> list[str]:
-        limits = json.dumps(asdict(self.limits))
-        plugins = [word for name in self.plugins for word in ("--import", name)]
-        return [sys.executable, "-m", "bucketize.measure.worker", "--limits", limits, *plugins]
+        told = json.dumps([asdict(self.limits), list(self.plugins)])
+        return [sys.executable, "-m", "bucketize.measure.worker", told]
 
     def _send(self, process: subprocess.Popen[bytes], what: Event) -> None:
         assert process.stdin is not None

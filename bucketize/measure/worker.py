@@ -7,9 +7,7 @@ signal ends the process even in native code, so that a hanging kernel does not o
 
 from __future__ import annotations
 
-import argparse
 import base64
-import importlib
 import json
 import os
 import pickle
@@ -22,7 +20,7 @@ from typing import IO, Any
 
 from bucketize.busy import machine_load
 from bucketize.compare import relative_error
-from bucketize.errors import BucketizeError, unknown_name
+from bucketize.errors import BucketizeError, TuneError, unknown_name
 from bucketize.kernel.build import build, is_built
 from bucketize.kernel.template import Implementation
 from bucketize.kernel.templates import TEMPLATES
@@ -31,7 +29,7 @@ from bucketize.log.outcome import CACHED, COMPILED, Outcome
 from bucketize.machine.target import Target, host
 from bucketize.measure.case import Case, Output, case_of, fault
 from bucketize.measure.job import Job
-from bucketize.measure.process import Event, Limits
+from bucketize.measure.process import Event, Limits, import_plugins
 from bucketize.measure.timer import Call, timed
 from bucketize.op import Array
 from bucketize.runtime.thread_pool import check_threads
@@ -153,23 +151,15 @@ def _others(weight_bytes: int, target: Target) -> int:
 
 
 def main() -> None:
-    """Serve until stdin ends."""
-    parser = argparse.ArgumentParser(prog="bucketize.measure.worker", description=__doc__)
-    parser.add_argument("--import", dest="modules", action="append", default=[], metavar="MODULE")
-    parser.add_argument("--limits", type=json.loads, default={}, metavar="JSON")
-    options = parser.parse_args()
+    """Serve until stdin ends; the argument tells limits, and what to import first, as JSON."""
+    limits, plugins = json.loads(sys.argv[1])
     events = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    for name in options.modules:
-        _import(name)
-    _serve(events, Limits(**options.limits))
-
-
-def _import(plugin: str) -> None:
     try:
-        importlib.import_module(plugin)
-    except ImportError as e:
-        sys.exit(f"cannot import the plugin {plugin}: {e}")
+        import_plugins(plugins)
+    except TuneError as e:
+        sys.exit(str(e))
+    _serve(events, Limits(**limits))
 
 
 def _serve(events: IO[str], limits: Limits) -> None:

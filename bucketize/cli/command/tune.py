@@ -175,25 +175,20 @@ class Report:
         return confirmed(trial_frame(row for verdict in told for row in verdict.rows))
 
     @cached_property
-    def known(self) -> int:
-        """How many trials serve the tasks; one that serves several counts once."""
-        known = self.session.knowledge
-        return len({id(trial) for task in self.session.tasks for trial in known.at_points(task)})
-
-    @cached_property
     def searched(self) -> Sequence[Trial]:
         """The trials of this run; what confirms them is counted apart."""
         return [trial for trial in self.session.written if trial.source != "confirm"]
 
     @property
-    def confirmations(self) -> int:
-        """How many measurements of this run confirm, or do not confirm, what was found."""
-        return len(self.session.written) - len(self.searched)
-
-    @property
-    def failed(self) -> int:
-        """How many trials of this run failed."""
-        return sum(trial.error_kind != "none" for trial in self.searched)
+    def counts(self) -> dict[str, int]:
+        """The trials of this run, and of the log all that serve the tasks, each once."""
+        known, tasks = self.session.knowledge, self.session.tasks
+        return {
+            "trials": len(self.searched),
+            "failed": sum(trial.error_kind != "none" for trial in self.searched),
+            "confirmations": len(self.session.written) - len(self.searched),
+            "trials_in_log": len({id(t) for task in tasks for t in known.at_points(task)}),
+        }
 
     def json(self) -> str:
         """For scripts."""
@@ -201,10 +196,7 @@ class Report:
 
         told = {
             "log": str(self.session.journal.log),
-            "trials": len(self.searched),
-            "failed": self.failed,
-            "confirmations": self.confirmations,
-            "trials_in_log": self.known,
+            **self.counts,
             "seconds": self.seconds,
             "interrupted": self.interrupted,
             "unreached": [subject.function for subject in self.session.unreached],
@@ -221,10 +213,12 @@ class Report:
 
     def summary(self) -> str:
         """How much was done, and how to go on if that is not all."""
-        trials = several(len(self.searched), "trial")
-        confirming = several(self.confirmations, "measurement")
-        done = f"{trials} in {self.seconds:.0f} s, {self.failed} failed, {confirming} to confirm"
-        kept = f"{self.session.journal.log} has {self.known} of this model"
+        counts = self.counts
+        trials = several(counts["trials"], "trial")
+        confirming = several(counts["confirmations"], "measurement")
+        failed = f"{counts['failed']} failed"
+        done = f"{trials} in {self.seconds:.0f} s, {failed}, {confirming} to confirm"
+        kept = f"{self.session.journal.log} has {counts['trials_in_log']} of this model"
         short = self.session.shortfall()
         told = [f"interrupted: {done}; {kept}" if self.interrupted else f"{done}; {kept}", short]
         if short or self.interrupted:
