@@ -89,7 +89,7 @@ class Impatient(Child):
         stage, number = self.heard.get("stage"), self.heard.get("implementation")
         if "build" in self.asked:
             return stage == "compile" and IMPORTS["endless"] in self.asked["build"][0]
-        faults = [schedule.get("fault") for _, schedule in self.asked["job"]["implementations"]]
+        faults = [one.schedule.get("fault") for one in self.asked["job"].implementations]
         hangs = "stalls" in faults if number is None else faults[number] == "hang"
         return hangs and stage == "run"
 

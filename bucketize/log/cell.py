@@ -82,16 +82,6 @@ def _ranges(numbers: Sequence[int]) -> str:
     return ",".join(str(lo) if lo == hi else f"{lo}..{hi}" for lo, hi in ends)
 
 
-def parse_cited(text: str) -> list[tuple[str, int]]:
-    """The inverse of `cited`; a ValueError where it is none."""
-    found = []
-    for run, _, numbers in (part.rpartition(":") for part in text.split(";") if part):
-        for ends in numbers.split(","):
-            lo, _, hi = ends.partition("..")
-            found += [(run, number) for number in range(int(lo), int(hi or lo) + 1)]
-    return found
-
-
 def typed(
     cells: Cells, parsers: Mapping[str, Callable[[str], Any]]
 ) -> tuple[dict[str, list[Any]], set[int]]:
@@ -143,55 +133,32 @@ def _faults(values: Sequence[Any], check: Check) -> Iterator[tuple[int, str]]:
         yield from ((row, verdicts[value]) for row, value in enumerate(values) if verdicts[value])
 
 
-def _positive(value: float | None) -> str:
-    fits = value is None or 0 < value < math.inf
-    return "" if fits else f"{value}, expected a number above 0"
-
-
-def _integer(value: int | None) -> str:
-    fits = value is None or -(2**63) <= value < 2**63  # None of a torn cell, whose row is told
-    return "" if fits else f"{value}, more than 64 bits hold"
-
-
-def _amount(value: float | None) -> str:
-    fits = value is None or 0 <= value < math.inf
-    return "" if fits else f"{value}, expected a number from 0 on"
-
-
-def _shapes(text: str) -> str:
-    try:
-        fits = all(size >= 0 for shape in parse_shapes(text) for size in shape)
-    except ValueError:
-        fits = False
-    return "" if fits else f"{text!r}, expected sizes such as 128x768,768x768"
-
-
-def _schedule(text: str) -> str:
-    try:
-        schedule = json.loads(text)
-        fits = isinstance(schedule, dict) and all(type(v) in (int, str) for v in schedule.values())
-    except (ValueError, RecursionError):
-        fits = False
-    return "" if fits else f"{text!r}, expected a JSON object of integers and words"
-
-
-def _cited(text: str) -> str:
-    fits = not text or CITED.fullmatch(text)
-    return "" if fits else f"{text!r}, expected rows such as 1f00c0ffee00:3..5,9"
-
-
 def moment(text: str) -> datetime:
     """The moment of a timestamp, in UTC where it names no zone; a ValueError if it is none."""
     read = datetime.fromisoformat(text)
     return read if read.tzinfo else read.replace(tzinfo=UTC)
 
 
-def _moment(text: str) -> str:
-    try:
-        moment(text)
-    except ValueError:
-        return f"{text!r}, expected a time such as 2026-01-31T12:00:00+00:00"
-    return ""
+def _are_sizes(text: str) -> bool:
+    return all(size >= 0 for shape in parse_shapes(text) for size in shape)
+
+
+def _is_schedule(text: str) -> bool:
+    schedule = json.loads(text)
+    return isinstance(schedule, dict) and all(type(v) in (int, str) for v in schedule.values())
+
+
+def _expected(what: str, fits: Callable[[Any], object]) -> Check:
+    """The check that a value is such; what cannot be read is none, and None is no value."""
+
+    def check(value: Any) -> str:
+        try:
+            good = value is None or fits(value)
+        except (ValueError, RecursionError):
+            good = False
+        return "" if good else f"{value!r}, {what}"
+
+    return check
 
 
 def one_of(known: Iterable[str]) -> Check:
@@ -212,23 +179,27 @@ def _untimed(told: tuple[str, float | None]) -> str:
     return "" if status == "ok" or seconds is None else f"{status!r} and {seconds}, expected none"
 
 
+POSITIVE = _expected("expected a number above 0", lambda x: 0 < x < math.inf)
+AMOUNT = _expected("expected a number from 0 on", lambda x: 0 <= x < math.inf)
+INTEGER = _expected("more than 64 bits hold", lambda x: -(2**63) <= x < 2**63)
+ROWS = _expected("expected rows such as 1f00c0ffee00:3..5,9", lambda s: not s or CITED.fullmatch(s))
 CHECKS: Mapping[str, Check] = {
-    "weight": _positive,  # means are made of these: of their logarithms, by shares of their sum
-    "latency_median_s": _positive,
-    "baseline_s": _positive,
-    "ratio_low": _positive,
-    "ratio_high": _positive,
-    "shape": _shapes,
-    "schedule": _schedule,
-    "timestamp": _moment,
-    "flops": _amount,
-    "bytes": _amount,
-    **dict.fromkeys(("latency_q1_s", "latency_q3_s", "baseline_q1_s", "baseline_q3_s"), _positive),
-    "expected_ratio": _positive,
-    **dict.fromkeys(("expected_gain", "load", "packed_bytes"), _amount),
-    **dict.fromkeys(("rests_on", "replaces"), _cited),
+    "weight": POSITIVE,  # means are made of these: of their logarithms, by shares of their sum
+    "latency_median_s": POSITIVE,
+    "baseline_s": POSITIVE,
+    "ratio_low": POSITIVE,
+    "ratio_high": POSITIVE,
+    "shape": _expected("expected sizes such as 128x768,768x768", _are_sizes),
+    "schedule": _expected("expected a JSON object of integers and words", _is_schedule),
+    "timestamp": _expected("expected a time such as 2026-01-31T12:00:00+00:00", moment),
+    "flops": AMOUNT,
+    "bytes": AMOUNT,
+    **dict.fromkeys(("latency_q1_s", "latency_q3_s", "baseline_q1_s", "baseline_q3_s"), POSITIVE),
+    "expected_ratio": POSITIVE,
+    **dict.fromkeys(("expected_gain", "load", "packed_bytes"), AMOUNT),
+    **dict.fromkeys(("rests_on", "replaces"), ROWS),
     **dict.fromkeys(
-        ("schema_version", "trial", "host_cores", "threads", "repeats", "seed"), _integer
+        ("schema_version", "trial", "host_cores", "threads", "repeats", "seed"), INTEGER
     ),
 }
 AGREEING: Mapping[tuple[str, ...], Check] = {

@@ -54,7 +54,8 @@ def append(path: str | Path, trial: Trial) -> None:
     path = Path(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with writing(path), _opened(path) as fd:
+        with writing(path), open(path, "ab+", buffering=0, opener=_readable) as file:
+            fd = file.fileno()
             columns = _header_of(fd, path)
             _cut_torn_tail(fd, path)
             _write_whole(fd, _text(trial, columns or COLUMNS, header=columns is None))
@@ -70,13 +71,9 @@ def writing(path: Path) -> Iterator[None]:
         yield
 
 
-@contextmanager
-def _opened(path: Path) -> Iterator[int]:
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
-    try:
-        yield fd
-    finally:
-        os.close(fd)
+def _readable(path: str, flags: int) -> int:
+    """Open a log, which a new one lets everybody read."""
+    return os.open(path, flags, 0o644)
 
 
 def _header_of(fd: int, path: Path) -> tuple[str, ...] | None:

@@ -11,7 +11,7 @@ import re
 import stat
 import uuid
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -19,7 +19,7 @@ from itertools import accumulate
 from operator import attrgetter
 from pathlib import Path
 
-from bucketize.errors import LogError, unknown_name
+from bucketize.errors import LogError, UnknownNameError, unknown_name
 from bucketize.log.cell import encoded, moment
 from bucketize.log.environment import HOST, VERSIONS, here
 from bucketize.log.log import Reading, Table, content, difference, read, table, writing
@@ -92,26 +92,18 @@ class Scope:
     host: str | None = None  # a processor's name
     model: str | None = None
 
-    def covers(self, trial: Trial, now: datetime) -> bool:
-        """Whether the row may be dropped."""
-        age = (now - moment(trial.timestamp)) / timedelta(days=1)
-        return (
-            (self.older_days is None or age > self.older_days)
-            and self.host in (None, trial.host_cpu)
-            and self.model in (None, trial.model)
-        )
-
-    def check(self, trials: Collection[Trial], path: Path) -> None:
-        """Raise an `UnknownNameError` for a name that no row has."""
-        for kind, name, column in (
-            ("host", self.host, "host_cpu"),
-            ("model", self.model, "model"),
-        ):
-            known = {getattr(trial, column) for trial in trials}
-            if name is not None and name not in known:
-                error = unknown_name(kind, name, known)
-                error.add_note(f"in {path}")
-                raise error
+    def lines(self, rows: Mapping[int, Trial]) -> set[int]:
+        """Where rows may be dropped; an `UnknownNameError` for a name that none of them has."""
+        covered, now = set(rows), datetime.now(UTC)
+        for kind, name, column in (("host", self.host, "host_cpu"), ("model", self.model, "model")):
+            found = {line: getattr(trial, column) for line, trial in rows.items()}
+            if name is not None and name not in found.values():
+                raise unknown_name(kind, name, set(found.values()))
+            covered -= {line for line, theirs in found.items() if name not in (None, theirs)}
+        if self.older_days is not None:
+            ages = {line: now - moment(rows[line].timestamp) for line in covered}
+            covered = {line for line in covered if ages[line] / timedelta(days=1) > self.older_days}
+        return covered
 
 
 EVERYTHING = Scope()
@@ -172,9 +164,11 @@ def _pruned(path: Path, scope: Scope, drop_failed: bool) -> tuple[Pruning, bytes
     reading = read(old, path)
     dropped = {} if scope != EVERYTHING else left_out(reading)
     rows = dict(zip(reading.lines, reading.table.trials, strict=True))
-    scope.check(rows.values(), path)
-    now = datetime.now(UTC)
-    covered = {line for line, trial in rows.items() if scope.covers(trial, now)}
+    try:
+        covered = scope.lines(rows)
+    except UnknownNameError as e:
+        e.add_note(f"in {path}")
+        raise
     void = {line: _void(rows[line], drop_failed) for line in covered}
     dropped |= {line: reason for line, reason in void.items() if reason}
     left = {line: trial for line, trial in rows.items() if line not in dropped}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
 from bucketize.log.cell import moment
 from bucketize.log.environment import HOST, VERSIONS, here
@@ -14,22 +14,6 @@ from bucketize.log.log import content, difference, read
 from bucketize.log.maintain import counts, left_out
 from bucketize.log.trial import Trial
 from bucketize.table import several
-
-
-@dataclass(frozen=True)
-class Stock:
-    """What logs hold; times in seconds."""
-
-    rows: int
-    workloads: int
-    schedules: int  # distinct pairs of template and schedule
-    compile_s: float
-    timing_s: float  # repeats by median latency
-    first: str | None  # timestamps
-    last: str | None
-    counts: Mapping[str, Mapping[str, int]]  # rows by what is in WAYS, the most first
-    left_out: Mapping[str, int]  # rows that readers here leave out, by reason
-
 
 WAYS: Mapping[str, Callable[[Trial], str]] = {
     "source": attrgetter("source"),
@@ -44,8 +28,13 @@ WAYS: Mapping[str, Callable[[Trial], str]] = {
 }
 
 
-def stock(paths: Iterable[str | Path]) -> Stock:
+def stock(paths: Iterable[str | Path]) -> dict[str, Any]:
     """Count what logs hold. Lines that no reader takes make no warning: they are counted, too.
+
+    Returns:
+        `rows`, `workloads`, `schedules` (distinct pairs of template and schedule), `compile_s` and
+        `timing_s` (repeats by median latency) in seconds, `first` and `last` timestamp; and the
+        rows by each of WAYS and, `left_out`, by why readers here leave them out, the most first.
 
     Raises:
         LogError: a log that cannot be read, or is of another schema.
@@ -56,17 +45,17 @@ def stock(paths: Iterable[str | Path]) -> Stock:
     elsewhere = (difference(trial, here(), HOST + VERSIONS) for trial in trials)
     lines = [reason for reading in readings for reason in left_out(reading).values()]
     by_time = sorted((trial.timestamp for trial in trials), key=moment)
-    return Stock(
-        rows=len(trials),
-        workloads=len({trial.workload for trial in trials}),
-        schedules=len({(trial.template, trial.schedule_hash) for trial in trials}),
-        compile_s=_total(trial.compile_s for trial in trials),
-        timing_s=_total(trial.repeats * (trial.latency_median_s or 0.0) for trial in trials),
-        first=by_time[0] if by_time else None,
-        last=by_time[-1] if by_time else None,
-        counts={way: counts(map(of, trials)) for way, of in WAYS.items()},
-        left_out=counts([*filter(None, elsewhere), *lines]),
-    )
+    return {
+        "rows": len(trials),
+        "workloads": len({trial.workload for trial in trials}),
+        "schedules": len({(trial.template, trial.schedule_hash) for trial in trials}),
+        "compile_s": _total(trial.compile_s for trial in trials),
+        "timing_s": _total(trial.repeats * (trial.latency_median_s or 0.0) for trial in trials),
+        "first": by_time[0] if by_time else None,
+        "last": by_time[-1] if by_time else None,
+        **{way: counts(map(of, trials)) for way, of in WAYS.items()},
+        "left_out": counts([*filter(None, elsewhere), *lines]),
+    }
 
 
 def _total(seconds: Iterable[float | None]) -> float:

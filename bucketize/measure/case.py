@@ -15,6 +15,7 @@ from bucketize.kernel.workload import Workload
 from bucketize.link.memory import Pool, aligned, empty_bytes
 from bucketize.measure.job import Job
 from bucketize.op import Array
+from bucketize.text import show
 from bucketize.types import Type, evaluate
 
 TOLERANCE = 1e-4  # of the largest magnitude in the reference
@@ -75,7 +76,7 @@ _cases: OrderedDict[tuple[object, ...], Case] = OrderedDict()
 
 def case_of(job: Job) -> Case:
     """The case that a job is about; evaluated once for all its implementations."""
-    group = (job.workload, job.body, job.weight_bytes)
+    group = (job.workload.hash, show(job.workload.body), job.weight_bytes)
     key = (*group, job.shape)
     if key in _cases:
         _cases.move_to_end(key)
@@ -95,11 +96,10 @@ def _kept() -> int:
 
 def _new_case(job: Job, kin: Case | None) -> Case:
     """One with the constants of another size's, their layouts and their rings, if there is any."""
-    workload = job.parsed()
-    assert workload.hash == job.workload, f"{job.workload} came as {workload.key}"
+    workload = job.workload
     body = specialise(workload.body, job.sizes)
     dice = np.random.default_rng(0)
-    known = {i: kin.inputs[i] for i, constant in enumerate(job.constant) if kin and constant}
+    known = {i: kin.inputs[i] for i, constant in enumerate(workload.constant) if kin and constant}
     inputs = tuple(
         known[i] if i in known else random_array(dice, param.type, {})
         for i, param in enumerate(body.params)
@@ -108,7 +108,7 @@ def _new_case(job: Job, kin: Case | None) -> Case:
     fresh = [expected, *(a for i, a in enumerate(inputs) if i not in known)]
     case = Case(
         workload=workload,
-        concrete=Workload(body, job.constant),
+        concrete=Workload(body, workload.constant),
         inputs=inputs,
         expected=expected,
         fresh_bytes=sum(array.nbytes for array in fresh),

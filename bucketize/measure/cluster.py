@@ -6,7 +6,6 @@ that is lost is known by name with what it did, which is tried once more, by ano
 
 from __future__ import annotations
 
-import importlib
 import time
 from collections import Counter
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
@@ -25,9 +24,9 @@ from bucketize.lower.cost import Weighted
 from bucketize.machine.target import Target, host
 from bucketize.measure.dask import POLL_S, TRIES, Future, Loans, Start, distributed
 from bucketize.measure.job import Job, Worker
-from bucketize.measure.process import Limits
+from bucketize.measure.process import Limits, import_plugins
 from bucketize.measure.race import Pair, Race
-from bucketize.measure.runner import MOST_THREADS, LostError, Racer, never
+from bucketize.measure.runner import MOST_THREADS, Bench, LostError, never
 from bucketize.program.configuration import Strategy
 
 PATIENCE_S = 20.0  # for a scheduler to answer, and for the first worker, or the next, to come
@@ -91,24 +90,15 @@ def _worker(limits: Limits, plugins: Plugins) -> Worker:
 
 def _measured(limits: Limits, plugins: Plugins, job: Job) -> list[Outcome]:
     with _measuring:
-        _load(plugins)
+        import_plugins(plugins)
         (outcomes,) = _worker(limits, plugins).measure([job])
     return outcomes
 
 
 def _raced(race: Race, plugins: Plugins, what: str, strategy: Strategy, judged: Weighted) -> Any:
     with _measuring:
-        _load(plugins)
+        import_plugins(plugins)
         return getattr(race, what)(strategy, judged)
-
-
-def _load(plugins: Plugins) -> None:
-    """The templates that a clone may run on, here as in the children."""
-    for name in plugins:
-        try:
-            importlib.import_module(name)
-        except ImportError as e:
-            raise TuneError(f"cannot import the plugin {name}: {e}") from e
 
 
 # --- at the client -------------------------------------------------------------------------------
@@ -153,11 +143,6 @@ class Cluster:
         """How many workers measure."""
         return len(self._workers())
 
-    def measure(self, jobs: Sequence[Job]) -> Iterator[list[Outcome]]:
-        """The outcomes of each job, in order; none of one that was lost."""
-        came = dict(self.measured(jobs))
-        yield from (came[i] for i in range(len(jobs)))
-
     def measured(
         self, jobs: Sequence[Job], is_late: Callable[[], bool] = never
     ) -> Iterator[tuple[int, list[Outcome]]]:
@@ -173,7 +158,7 @@ class Cluster:
         """Have a worker measure."""
         return self.start(address, _measured, self.limits, tuple(self.plugins), job)
 
-    def race(self, module: Module, function: str, threads: int) -> Racer:
+    def race(self, module: Module, function: str, threads: int) -> _Away:
         """On a worker."""
         return _Away(self, Race(module, function, threads))
 
@@ -328,3 +313,7 @@ class _Away:
             self.held[address] = client.scatter(self.clone, workers=[address], hash=False)
         clone, plugins = self.held[address], tuple(self.cluster.plugins)
         return self.cluster.start(address, _raced, clone, plugins, what, strategy, judged)
+
+
+Site: TypeAlias = Bench | Cluster
+"""What measures for a session: processors of one kind."""

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import base64
-import io
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
-
-import numpy as np
+from typing import Self
 
 from bucketize.errors import TuneError
 from bucketize.kernel.build import is_built
@@ -20,8 +16,6 @@ from bucketize.log.outcome import COMPILED, Outcome
 from bucketize.log.trial import KERNEL, Source, Trial, schedule_hash
 from bucketize.machine.target import cores, host
 from bucketize.measure.process import Child, DeathError, Limits
-from bucketize.op import Array
-from bucketize.text import parse_function
 
 
 @dataclass(frozen=True)
@@ -38,54 +32,13 @@ class Rounds:
 class Job:
     """Implementations of one workload at one shape, to be timed in turns."""
 
-    workload: str  # hash
+    workload: Workload
     shape: str  # of the parameters, as in the log
-    body: str  # the workload's function as text
-    table: tuple[Array, ...] = ()  # the constants that the text refers to
-    constant: tuple[bool, ...]
     implementations: tuple[Implementation, ...]
-    sizes: Mapping[str, int]  # of the symbols in the body
+    sizes: Mapping[str, int]  # of the symbols in the workload
     threads: int = 1
     weight_bytes: int = 0  # of the whole graph: what else goes through the caches between two runs
     rounds: Rounds = Rounds()
-
-    def plain(self) -> dict[str, Any]:
-        """The job as what JSON knows."""
-        return {
-            **vars(self),
-            "table": [_encode_array(a) for a in self.table],
-            "implementations": [[i.template, dict(i.schedule)] for i in self.implementations],
-            "sizes": dict(self.sizes),
-            "rounds": vars(self.rounds),
-        }
-
-    @staticmethod
-    def of_plain(plain: Mapping[str, Any]) -> Job:
-        """The inverse of `plain`."""
-        return Job(
-            **{
-                **plain,
-                "table": tuple(_decode_array(text) for text in plain["table"]),
-                "constant": tuple(plain["constant"]),
-                "implementations": tuple(Implementation(*i) for i in plain["implementations"]),
-                "rounds": Rounds(**plain["rounds"]),
-            }
-        )
-
-    def parsed(self) -> Workload:
-        """What is computed."""
-        return Workload(parse_function(self.body, self.table), self.constant)
-
-
-def _encode_array(array: Array) -> str:
-    buffer = io.BytesIO()
-    np.save(buffer, array, allow_pickle=False)
-    return base64.b64encode(buffer.getvalue()).decode()
-
-
-def _decode_array(text: str) -> Array:
-    loaded: Array = np.load(io.BytesIO(base64.b64decode(text)), allow_pickle=False)
-    return loaded
 
 
 @dataclass
@@ -102,7 +55,6 @@ class Worker:
     source: Source | None = None
     has_clock: bool = True
     _children: list[Child] = field(default_factory=list)
-    _workloads: dict[str, Workload] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         self._children = [Child(self.limits, self.plugins) for _ in range(cores())]
@@ -123,19 +75,15 @@ class Worker:
 
     def measure(self, jobs: Sequence[Job]) -> Iterator[list[Outcome]]:
         """The outcomes of each job's implementations; whatever a kernel does is an outcome, too."""
-        sources = [self._sources(job) for job in jobs]
+        sources = [
+            [(_source(job.workload, made), made.template) for made in job.implementations]
+            for job in jobs
+        ]
         built = self._build({s: hint for of in sources for s, hint in of if s})
         for job, of in zip(jobs, sources, strict=True):
             yield self._timed(job, [built.get(source, Outcome()) for source, _ in of])
 
     # --- compiling, on all cores -----------------------------------------------------------------
-
-    def _sources(self, job: Job) -> list[tuple[str, str]]:
-        """The text of each kernel, and its hint; none for what is the timing child's to refuse."""
-        if job.workload not in self._workloads:
-            self._workloads[job.workload] = job.parsed()
-        workload = self._workloads[job.workload]
-        return [(_source(workload, i), i.template) for i in job.implementations]
 
     def _build(self, sources: Mapping[str, str]) -> dict[str, Outcome]:
         """What came of compiling those of the kernels that are missing."""
@@ -174,9 +122,9 @@ class Worker:
             return outcomes
         part = replace(job, implementations=tuple(job.implementations[i] for i in left))
         try:
-            answer = self._children[0].ask({"job": part.plain()})
+            answer = self._children[0].ask({"job": part})
         except TuneError as e:
-            raise TuneError(f"cannot measure {job.workload}: {e}") from e
+            raise TuneError(f"cannot measure {job.workload.hash}: {e}") from e
         except DeathError as death:
             return self._survived(job, outcomes, left, death)
         for i, told in zip(left, answer["outcomes"], strict=True):
@@ -202,6 +150,7 @@ class Worker:
 
 
 def _source(workload: Workload, implementation: Implementation) -> str:
+    """The text of a kernel; none for what is the timing child's to refuse."""
     template = TEMPLATES.get(implementation.template)
     if template is None or template.valid(workload, implementation.schedule, host()):
         return ""
@@ -241,12 +190,12 @@ class Replay:
 
     def _outcome(self, job: Job, made: Implementation) -> Outcome:
         key = (
-            *(job.workload, made.template, schedule_hash(made.schedule)),
+            *(job.workload.hash, made.template, schedule_hash(made.schedule)),
             *(job.shape, job.threads),
         )
         if key not in self._recorded:
             raise TuneError(
-                f"the replayed log has no trial of {made} for workload {job.workload} at "
+                f"the replayed log has no trial of {made} for workload {job.workload.hash} at "
                 f"{job.shape} with {job.threads} thread(s)"
             )
         trial = self._recorded[key]

@@ -1,14 +1,17 @@
 """The parent's end of a measuring process, which may crash, hang or lie.
 
-The parent sends a line of JSON and reads events; each stage of what was asked has a time limit,
-after which the child is killed. The next question starts a new one. A child whose parent is gone
-ends by itself.
+The parent sends a line, which is a pickle, and reads events, lines of JSON; each stage of what was
+asked has a time limit, after which the child is killed. The next question starts a new one. A child
+whose parent is gone ends by itself.
 """
 
 from __future__ import annotations
 
+import base64
+import importlib
 import json
 import os
+import pickle
 import select
 import signal
 import subprocess
@@ -58,6 +61,15 @@ class DeathError(Exception):
         self.error = error
         self.last = last
         """The event that told the stage."""
+
+
+def import_plugins(names: Sequence[str]) -> None:
+    """Import the modules that bring templates of their own."""
+    for name in names:
+        try:
+            importlib.import_module(name)
+        except ImportError as e:
+            raise TuneError(f"cannot import the plugin {name}: {e}") from e
 
 
 @dataclass
@@ -141,13 +153,12 @@ class Child:
         return self._process
 
     def _command(self) -> list[str]:
-        limits = json.dumps(asdict(self.limits))
-        plugins = [word for name in self.plugins for word in ("--import", name)]
-        return [sys.executable, "-m", "bucketize.measure.worker", "--limits", limits, *plugins]
+        told = json.dumps([asdict(self.limits), list(self.plugins)])
+        return [sys.executable, "-m", "bucketize.measure.worker", told]
 
     def _send(self, process: subprocess.Popen[bytes], what: Event) -> None:
         assert process.stdin is not None
-        process.stdin.write(json.dumps(what).encode() + b"\n")
+        process.stdin.write(base64.b64encode(pickle.dumps(what)) + b"\n")
         process.stdin.flush()
 
     def _receive(self, process: subprocess.Popen[bytes], limit_s: float) -> Event:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -77,7 +77,7 @@ class Race:
         return [pairs[WHOLE] for pairs in self.raced(_Whole, strategy, judged, [WHOLE])]
 
     def raced(
-        self, kind: _Kind, strategy: Strategy, judged: Weighted, names: Sequence[str]
+        self, kind: type[_Runner], strategy: Strategy, judged: Weighted, names: Sequence[str]
     ) -> list[dict[str, Pair]]:
         """Rounds of all sizes, after one that warms up, until nothing is left to be hoped for."""
         sides = self.linked(strategy), self.baseline
@@ -121,20 +121,6 @@ def _turns(sides: Sequence[_Runner]) -> Iterator[object]:
     return turns(named, before=short)
 
 
-class _Runner(Protocol):
-    """Runs of a clone."""
-
-    @property
-    def seconds(self) -> Mapping[str, float]:
-        """What the last one took, by what is timed."""
-
-    def __call__(self) -> None:
-        """Run it."""
-
-
-_Kind: TypeAlias = Callable[[Image, Routine, Sequence[Array]], _Runner]
-
-
 class _Places:
     """Runs of a clone whose kernels are timed one by one."""
 
@@ -159,3 +145,6 @@ class _Whole:
 
     def __call__(self) -> None:
         self.seconds = {WHOLE: self.stopwatch(self.run)}
+
+
+_Runner: TypeAlias = _Places | _Whole

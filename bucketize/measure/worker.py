@@ -1,16 +1,16 @@
 """The child process that compiles and measures: `python -m bucketize.measure.worker`.
 
-Questions come as lines of JSON on stdin, events go as lines of JSON to what was stdout at the
+Questions are pickles, a line each on stdin; events go as lines of JSON to what was stdout at the
 start; what a template or a kernel prints goes to stderr. Before each stage an alarm is set whose
 signal ends the process even in native code, so that a hanging kernel does not outlive its parent.
 """
 
 from __future__ import annotations
 
-import argparse
-import importlib
+import base64
 import json
 import os
+import pickle
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -20,7 +20,7 @@ from typing import IO, Any
 
 from bucketize.busy import machine_load
 from bucketize.compare import relative_error
-from bucketize.errors import BucketizeError, unknown_name
+from bucketize.errors import BucketizeError, TuneError, unknown_name
 from bucketize.kernel.build import build, is_built
 from bucketize.kernel.template import Implementation
 from bucketize.kernel.templates import TEMPLATES
@@ -29,7 +29,7 @@ from bucketize.log.outcome import CACHED, COMPILED, Outcome
 from bucketize.machine.target import Target, host
 from bucketize.measure.case import Case, Output, case_of, fault
 from bucketize.measure.job import Job
-from bucketize.measure.process import Event, Limits
+from bucketize.measure.process import Event, Limits, import_plugins
 from bucketize.measure.timer import Call, timed
 from bucketize.op import Array
 from bucketize.runtime.thread_pool import check_threads
@@ -62,7 +62,7 @@ def measured(job: Job, case: Case, say: Say) -> list[Outcome]:
     for i, trial in enumerate(tried):
         trial.check(i, say)
     able = [trial for trial in tried if not trial.outcome.failed]
-    warm = [a for a, c in zip(case.inputs, job.constant, strict=True) if not c]
+    warm = [a for a, c in zip(case.inputs, job.workload.constant, strict=True) if not c]
     taken = timed([t.call(_turns(job, case)) for t in able], warm, job.rounds, lambda: say("run"))
     seconds, load = iter(taken), machine_load()
     return [
@@ -114,7 +114,7 @@ class _Trial:
         self.launch = self.template.launch(case.concrete, schedule, case.shapes, target)
         self.keys = {
             i: self.template.pack_key(case.workload, schedule, i)
-            for i, constant in enumerate(self.job.constant)
+            for i, constant in enumerate(self.job.workload.constant)
             if constant
         }
         return kernel.compile_s
@@ -138,7 +138,7 @@ def _turns(job: Job, case: Case) -> int:
 
     Until one comes again as many bytes have passed through the caches as the graph has weights.
     """
-    weights = sum(a.nbytes for a, c in zip(case.inputs, job.constant, strict=True) if c)
+    weights = sum(a.nbytes for a, c in zip(case.inputs, job.workload.constant, strict=True) if c)
     return min(max(round(_others(job.weight_bytes, host()) / max(weights, 1)), 1), MOST_TURNS)
 
 
@@ -151,23 +151,15 @@ def _others(weight_bytes: int, target: Target) -> int:
 
 
 def main() -> None:
-    """Serve until stdin ends."""
-    parser = argparse.ArgumentParser(prog="bucketize.measure.worker", description=__doc__)
-    parser.add_argument("--import", dest="modules", action="append", default=[], metavar="MODULE")
-    parser.add_argument("--limits", type=json.loads, default={}, metavar="JSON")
-    options = parser.parse_args()
+    """Serve until stdin ends; the argument tells limits, and what to import first, as JSON."""
+    limits, plugins = json.loads(sys.argv[1])
     events = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    for name in options.modules:
-        _import(name)
-    _serve(events, Limits(**options.limits))
-
-
-def _import(plugin: str) -> None:
     try:
-        importlib.import_module(plugin)
-    except ImportError as e:
-        sys.exit(f"cannot import the plugin {plugin}: {e}")
+        import_plugins(plugins)
+    except TuneError as e:
+        sys.exit(str(e))
+    _serve(events, Limits(**limits))
 
 
 def _serve(events: IO[str], limits: Limits) -> None:
@@ -182,7 +174,7 @@ def _serve(events: IO[str], limits: Limits) -> None:
     send({"ready": os.getpid()})
     for line in sys.stdin:
         _alarm(limits.of("prepare"))
-        send(_answer(json.loads(line), say))
+        send(_answer(pickle.loads(base64.b64decode(line)), say))
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 
@@ -190,7 +182,7 @@ def _answer(asked: dict[str, Any], say: Say) -> Event:
     if "build" in asked:
         source, hint = asked["build"]
         return built(source, hint, say)
-    job = Job.of_plain(asked["job"])
+    job: Job = asked["job"]
     try:
         case = _prepared(job)
     except BucketizeError as e:

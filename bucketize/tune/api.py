@@ -18,9 +18,9 @@ from bucketize.busy import watched
 from bucketize.errors import ArgumentError, TuneError, warn
 from bucketize.ir import Module, check_module
 from bucketize.log.frame import trial_frame
-from bucketize.measure.cluster import Cluster, GoneError
+from bucketize.measure.cluster import Cluster, GoneError, Site
 from bucketize.measure.job import Worker
-from bucketize.measure.runner import Bench, Site
+from bucketize.measure.runner import Bench
 from bucketize.progress import shown
 from bucketize.table import several
 from bucketize.tune.options import Options

@@ -21,8 +21,9 @@ from bucketize.log.outcome import Outcome
 from bucketize.log.trial import PLACE, KernelAt, Trial
 from bucketize.log.verdict import Verdict, standing
 from bucketize.lower.arrangement import Arrangement
+from bucketize.measure.cluster import Site
 from bucketize.measure.race import Pair
-from bucketize.measure.runner import LostError, Site
+from bucketize.measure.runner import LostError
 from bucketize.program.configuration import Strategy
 from bucketize.tune.budget import ROUNDS, Budget
 from bucketize.tune.recorder import Journal

@@ -30,7 +30,6 @@ class Record:
     """A product on a processor, and what it took under some schedules."""
 
     host: str
-    label: str
     product: Product
     lanes: int = 1
     """Of the vectors that the widths of panels are multiples of."""
@@ -53,8 +52,7 @@ def records(trials: Iterable[Trial]) -> list[Record]:
     for key, t in latest.items():
         if t.latency_median_s and t.baseline_s and is_product(t):
             if key[:6] not in found:
-                label = f"{t.op} {t.shape}"
-                found[key[:6]] = Record(t.host_cpu, label, product_of(t))
+                found[key[:6]] = Record(t.host_cpu, product_of(t))
             record = found[key[:6]]
             record.schedules.append(json.loads(t.schedule))
             record.logs.append(math.log(t.latency_median_s / t.baseline_s))

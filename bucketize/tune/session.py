@@ -13,8 +13,9 @@ from bucketize.log.log import check_takes_verdicts
 from bucketize.log.outcome import Outcome
 from bucketize.log.trial import CLONE, Origin, Owner, Trial
 from bucketize.lower.arrangement import Arrangement
+from bucketize.measure.cluster import Site
 from bucketize.measure.job import Job, Rounds
-from bucketize.measure.runner import LostError, Site
+from bucketize.measure.runner import LostError
 from bucketize.tune.budget import Budget
 from bucketize.tune.confirm import Confirmation
 from bucketize.tune.database import Knowledge, failed
@@ -268,9 +269,14 @@ class Session:
         if not self.site.has_clock or subject in self.agenda.broken:
             return
         self.tell(self.progress(subject, CLONE, subject.clone))
-        candidates, arrangement = self.agenda.candidates(subject), self.arrangement(subject)
-        of = subject, candidates, arrangement
-        Confirmation(*of, self.journal, self.site, self.budget).run()
+        Confirmation(
+            subject=subject,
+            candidates=self.agenda.candidates(subject),
+            arrangement=self.arrangement(subject),
+            journal=self.journal,
+            site=self.site,
+            budget=self.budget,
+        ).run()
 
     def arrangement(self, subject: Subject) -> Arrangement:
         """What a clone may be faster in; kernels that tell it apart from the usual are timed."""

@@ -29,7 +29,6 @@ from bucketize.program.configuration import defaults
 from bucketize.program.decide import decide
 from bucketize.program.instruction import KernelCall
 from bucketize.program.program import Program, Routine
-from bucketize.text import constants, show
 from bucketize.tune.residual import Forest, forest
 from bucketize.tune.search import Space, space_of
 from bucketize.tune.sizes import WHOLE, Traffic, judged_at
@@ -106,11 +105,8 @@ class Task(Owner):
         """To time implementations at a point beside the default, which comes first."""
         others = [one for one in made if one.key != self.default.key]
         return Job(
-            workload=self.workload.hash,
+            workload=self.workload,
             shape=point.shape,
-            body=show(self.workload.body),
-            table=tuple(constants(self.workload.body)),
-            constant=self.workload.constant,
             implementations=(self.default, *others),
             sizes=point.sizes,
             threads=threads,

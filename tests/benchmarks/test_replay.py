@@ -137,7 +137,7 @@ def made_of(constants: object, products: list[Product]) -> list[Record]:
         able = list(schedules(TARGET, True))
         taken = seconds(product, arrays(able, TARGET.lanes), constants, TARGET)[0]  # type: ignore[arg-type]
         logs = np.log(taken / taken[0]).tolist()
-        found.append(Record("", "", product, TARGET.lanes, able, logs, [float(taken[0])]))
+        found.append(Record("", product, TARGET.lanes, able, logs, [float(taken[0])]))
     return found
 
 
@@ -160,7 +160,7 @@ def test_what_is_no_product_is_no_record() -> None:
 
 
 def test_a_latency_is_told_without_the_clock_by_the_best_job() -> None:
-    record = Record(TARGET.name, "", Product((1,), 1, 1), logs=[0.0, 1.0], baselines=[3e-6, 2e-6])
+    record = Record(TARGET.name, Product((1,), 1, 1), logs=[0.0, 1.0], baselines=[3e-6, 2e-6])
     quiet, clock = 2e-6, CLOCK[TARGET.name]
     np.testing.assert_allclose(np.exp(measured(record)), [quiet - clock, quiet * math.e - clock])
 

@@ -15,13 +15,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from citing import parse_cited
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bucketize.errors import LogError
-from bucketize.log.cell import cited, parse_cited
+from bucketize.log.cell import cited
 from bucketize.log.environment import here
-from bucketize.log.log import BLOCK_BYTES, LogWarning, append, rows, select, table
+from bucketize.log.log import BLOCK_BYTES, LogWarning, Tail, append, rows, select, table
+from bucketize.log.maintain import merge
 from bucketize.log.trial import ADDED, COLUMNS, SCHEMA_VERSION, Trial, schedule_hash, schedule_json
 
 
@@ -505,3 +507,65 @@ def test_a_spreadsheet_computes_nothing_of_a_log(log: Path, text: str) -> None:
     assert cells["model"][0] not in "=+-@"
     assert cells["shape"] == "-,8x8"
     assert rows(log) == [written]
+
+
+# --- reading on ----------------------------------------------------------------------------------
+
+
+def told(tail: Tail) -> list[int]:
+    """The numbers of the rows that are new."""
+    return [t.trial for t in tail.read().table.trials]
+
+
+def test_a_log_is_read_on_where_it_ended(log: Path) -> None:
+    """Without a look at what is before: here it makes no sense any more."""
+    tail = Tail(log)
+    assert told(tail) == []
+    append(log, trial(0))
+    append(log, trial(1))
+    assert told(tail) == [0, 1]
+    header, first, *_ = log.read_bytes().split(b"\n")
+    with log.open("rb+") as file:
+        file.seek(len(header) + 1)
+        file.write(b"x" * len(first))
+    append(log, trial(2))
+    append(log, trial(3))
+    assert told(tail) == [2, 3]
+    assert told(tail) == []
+
+
+def test_a_torn_line_is_read_when_it_is_whole(log: Path) -> None:
+    append(log, trial(0))
+    whole = log.read_bytes()
+    tail = Tail(log)
+    for cut in (30, len(whole) - 9):  # in the header, in the row
+        log.write_bytes(whole[:cut])
+        assert told(tail) == []
+        assert tail.read().torn
+    log.write_bytes(whole)
+    assert told(tail) == [0]
+    with log.open("ab") as file:
+        file.write(b"3,r,torn")
+    assert told(tail) == []
+    with pytest.warns(LogWarning, match="removed a torn last line"):
+        append(log, trial(1))
+    assert told(tail) == [1]
+
+
+def test_a_log_that_was_replaced_is_read_anew(log: Path) -> None:
+    tail = Tail(log)
+    for number in range(3):
+        append(log, trial(number))
+    assert told(tail) == [0, 1, 2]
+    merge([log], log)
+    append(log, trial(3))
+    assert told(tail) == [0, 1, 2, 3]
+    log.write_bytes(log.read_bytes().split(b"\n")[0] + b"\n")
+    append(log, trial(4))
+    assert told(tail) == [4]
+
+
+def test_a_log_that_cannot_be_read_on_is_an_error(log: Path) -> None:
+    log.mkdir(parents=True)
+    with pytest.raises(LogError, match=r"cannot read the tuning log .*: Is a directory"):
+        Tail(log).read()

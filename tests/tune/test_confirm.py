@@ -16,12 +16,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from choosing import chosen
+from citing import parse_cited
 
 from bucketize.compiler import logged
 from bucketize.errors import BucketizeWarning, LogError
 from bucketize.ir import Builder, Const, Module, Var
 from bucketize.kernel.template import Implementation
-from bucketize.log.cell import parse_cited
 from bucketize.log.log import LogWarning, rows
 from bucketize.log.maintain import merge
 from bucketize.log.outcome import Outcome
@@ -390,7 +390,7 @@ def test_a_task_keeps_what_it_ran_on_unless_that_is_beaten_by_itself(scene: Scen
     mine = scene.first.workload.hash
 
     def newest(job: Job, made: Implementation) -> float:
-        return 0.5 if made.key in known else 0.3 if job.workload == mine else 0.51
+        return 0.5 if made.key in known else 0.3 if job.workload.hash == mine else 0.51
 
     former = scene.all(0)
     scene.tuned(Clock(newest), together=faster_than(former, 0.8), trials=TRIALS + 1)
@@ -406,7 +406,7 @@ def test_a_task_goes_back_to_its_default_where_that_is_faster_by_itself(scene: S
     fast = {made.key for made in former.values()}
 
     def again(job: Job, made: Implementation) -> float:
-        return 0.9 if made.key in fast and job.workload != mine else 1.1
+        return 0.9 if made.key in fast and job.workload.hash != mine else 1.1
 
     scene.tuned(
         Clock(lambda *_: 0.9, again=again), together=faster_than(former, 0.8), trials=TRIALS + 1
@@ -485,7 +485,7 @@ def test_a_clone_that_fails_on_defaults_is_told_of_and_left(scene: Scene) -> Non
     default = scene.second.default.key
     clock = Clock(lambda *_: 0.5)
     clock.failing = lambda job, made: (
-        job.workload == scene.second.workload.hash and made.key == default
+        job.workload.hash == scene.second.workload.hash and made.key == default
     )
     failing = r"main is not tuned: the default of .*matmul.* fails: it crashed"
     with pytest.warns(BucketizeWarning, match=failing) as warned:

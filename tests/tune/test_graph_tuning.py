@@ -34,6 +34,7 @@ from bucketize.measure.race import Pair
 from bucketize.op import Op
 from bucketize.ops import add, avg_pool2d, conv2d, max_pool2d, mul, relu, sigmoid, tanh
 from bucketize.program.configuration import Strategy
+from bucketize.text import show
 from bucketize.transform.simplify import simplify
 from bucketize.tune.api import tune
 from bucketize.types import Sizes, Symbol, tensor
@@ -260,9 +261,10 @@ class Clock:
 
     def measure(self, jobs: Sequence[Job]) -> Iterator[list[Outcome]]:
         for job in jobs:
-            self.asked.append(job.body)
-            pool = self.nhwc if "NHWC" in job.body else self.nchw
-            one = pool if "avg_pool2d" in job.body else 1e-6
+            body = show(job.workload.body)
+            self.asked.append(body)
+            pool = self.nhwc if "NHWC" in body else self.nchw
+            one = pool if "avg_pool2d" in body else 1e-6
             yield [Outcome(seconds=(one,) * 9) for _ in job.implementations]
 
 

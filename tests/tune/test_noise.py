@@ -73,7 +73,7 @@ class Machine:
             found = [Outcome(seconds=tuple(busy))]
             for made in job.implementations[1:]:
                 even = self.dice.sample(EVEN, ROUNDS)
-                log = self.true(job.workload, made)
+                log = self.true(job.workload.hash, made)
                 rounds = zip(busy, even, strict=True)
                 taken = tuple(b * math.exp(log + self.noise * x) for b, x in rounds)
                 found.append(Outcome(seconds=taken))

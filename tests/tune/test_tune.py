@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import math
+import os
+import pickle
+import re
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import FrozenInstanceError, replace
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +28,7 @@ from bucketize.errors import ArgumentError, BucketizeWarning, LogError, TuneErro
 from bucketize.ir import Builder, Const, Module, Var
 from bucketize.kernel.build import cores
 from bucketize.kernel.template import TEMPLATES, Implementation, Launch
+from bucketize.kernel.workload import Workload
 from bucketize.log.environment import here
 from bucketize.log.log import LogWarning, append, rows
 from bucketize.log.outcome import Outcome
@@ -36,7 +41,6 @@ from bucketize.measure.process import Child, DeathError, Limits
 from bucketize.measure.timer import parts
 from bucketize.onnx import from_onnx
 from bucketize.ops import conv2d, matmul, relu
-from bucketize.text import show
 from bucketize.tune import recorder as journal_module
 from bucketize.tune.api import opened, tune
 from bucketize.tune.options import Options
@@ -117,10 +121,8 @@ def faulty_job(*faults: str) -> Job:
     (task,) = tasks_of(module(), [{"N": 4}])
     (point,) = task.points
     return Job(
-        workload=task.workload.hash,
+        workload=task.workload,
         shape=point.shape,
-        body=show(task.workload.body),
-        constant=task.workload.constant,
         implementations=tuple(Implementation("faulty", {"fault": f, "copy": 1}) for f in faults),
         sizes=point.sizes,
     )
@@ -213,10 +215,16 @@ def test_implementations_of_a_job_have_as_many_rounds(worker: Worker) -> None:
 
 
 def test_a_job_is_read_back() -> None:
-    job = replace(faulty_job("none", "wrong"), table=(np.arange(6.0).reshape(2, 3),), threads=2)
-    again = Job.of_plain(json.loads(json.dumps(job.plain())))
-    assert np.array_equal(again.table[0], job.table[0])
-    assert replace(again, table=()) == replace(job, table=())
+    """As a child reads it: with the constants that the workload computes with."""
+    x, out = Var("x", tensor("float32", Symbol("N", 1, 64), 3)), Builder()
+    y = out.emit(matmul, x, Const(np.arange(6.0, dtype=np.float32).reshape(3, 2)))
+    workload = Workload(out.function("main", [x], [y]), (False,))
+    job = replace(faulty_job("none", "wrong"), workload=workload, threads=2)
+    again: Job = pickle.loads(pickle.dumps(job))
+    ours, theirs = (each.workload.body.body[0].args[1] for each in (job, again))
+    assert np.array_equal(ours.value, theirs.value)
+    assert (again.workload.key, again.workload.constant) == (workload.key, workload.constant)
+    assert replace(again, workload=workload) == job
 
 
 def test_sizes_of_a_workload_share_its_constants_and_their_layouts() -> None:
@@ -226,10 +234,8 @@ def test_sizes_of_a_workload_share_its_constants_and_their_layouts() -> None:
     (task,) = tasks_of(Module({"main": out.function("main", [x], [y])}), [{"N": 2}, {"N": 5}])
     jobs = [
         Job(
-            workload=task.workload.hash,
+            workload=task.workload,
             shape=point.shape,
-            body=show(task.workload.body),
-            constant=task.workload.constant,
             implementations=(task.default,),
             sizes=point.sizes,
         )
@@ -339,7 +345,7 @@ def start(log: Path, trials: int = 99) -> subprocess.Popen[str]:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        cwd=Path(__file__).parents[1],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )
 
 
@@ -820,8 +826,23 @@ def test_tasks_tell_their_layer_and_their_work(log: Path, worker: Worker) -> Non
     assert layers[::2] == ["/layers.0/Gemm+/layers.1/Relu", "/layers.4/Gemm"]
 
 
+def test_the_options_are_keywords_of_tune() -> None:
+    """With their defaults, which stand in `Options` alone; each is explained."""
+    mod, *asked = inspect.signature(tune).parameters.values()
+    assert (mod.name, mod.default) == ("mod", mod.empty)
+    assert asked == list(inspect.signature(Options).parameters.values())
+    explained = re.findall(r"^        (\w+): ", tune.__doc__ or "", re.M)
+    assert explained[:13] == ["mod", *(each.name for each in asked)]
+    with pytest.raises(TypeError, match="unexpected keyword argument 'trails'"):
+        tune(module(), log="x.csv", trails=3)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"missing .* 'log'"):
+        tune(module())  # type: ignore[call-arg]
+    with pytest.raises(FrozenInstanceError):
+        Options(log="x.csv").trials = 3  # type: ignore[misc]
+
+
 def test_the_public_name_is_callable_whatever_was_imported_first() -> None:
-    script = "import bucketize; {}; bucketize.tune(None, log='x', trials=0)"
+    script = "import bucketize; {}; bucketize.tune(None, log='x')"
     for first in (
         "import bucketize.log.log",
         "from bucketize.tune.api import tune",

@@ -134,15 +134,14 @@ def stats(logs: tuple[Path, ...], as_json: bool) -> None:
     """
     from bucketize.log.statistics import stock
 
-    held = asdict(stock(logs))
-    counts = {**held.pop("counts"), "left_out": held.pop("left_out")}
+    held = stock(logs)
     if as_json:
-        echo(json.dumps({"logs": list(map(str, logs)), **held, **counts}, indent=2))
+        echo(json.dumps({"logs": list(map(str, logs)), **held}, indent=2))
     else:
-        echo(shown_stock(len(logs), held, counts))
+        echo(shown_stock(len(logs), held))
 
 
-def shown_stock(logs: int, held: dict[str, Any], counts: dict[str, dict[str, int]]) -> str:
+def shown_stock(logs: int, held: dict[str, Any]) -> str:
     """What logs hold, as a person reads it."""
     from bucketize.cli.table import table
 
@@ -154,7 +153,8 @@ def shown_stock(logs: int, held: dict[str, Any], counts: dict[str, dict[str, int
     ]
     rows = [
         {"column": way.replace("_", " "), "value": value or None, "rows": n}
-        for way, of in counts.items()
+        for way, of in held.items()
+        if isinstance(of, dict)
         for value, n in of.items()
     ]
     return "\n".join([*lines, *(["", table(rows)] if rows else [])])

@@ -17,6 +17,7 @@ from bucketize.cli.echo import echo
 from bucketize.cli.model import dispatched, load_model
 from bucketize.cli.parameter import INTERRUPTED
 from bucketize.table import several
+from bucketize.tune.options import Options
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,7 +36,9 @@ if TYPE_CHECKING:
 @parameter.written_option(
     "--log", required=True, callback=parameter.appendable, help="The CSV to add to."
 )
-@click.option("--trials", default=64, show_default=True, help="To try per workload at most.")
+@click.option(
+    "--trials", default=Options.trials, show_default=True, help="To try per workload at most."
+)
 @click.option(
     "--seconds",
     type=click.FloatRange(min=0, min_open=True),
@@ -44,23 +47,23 @@ if TYPE_CHECKING:
 @click.option(
     "--until",
     type=click.FloatRange(min=0, max=1, max_open=True),
-    default=0.01,
+    default=Options.until,
     show_default=True,
     help="Stop when further trials are expected to save less than this share of the latency.",
 )
 @click.option(
     "--search",
     type=click.Choice(["skopt", "random", "grid"]),
-    default="skopt",
+    default=Options.search,
     show_default=True,
     help="How schedules are chosen after the default, by what is known elsewhere, too.",
 )
-@click.option("--seed", default=0, show_default=True, help="Of the search.")
+@click.option("--seed", default=Options.seed, show_default=True, help="Of the search.")
 @click.option(
     "--sizes",
     "judged",
     type=click.Choice(["middle", "bounds"]),
-    default="bounds",
+    default=Options.sizes,
     show_default=True,
     help="Where in its bucket a schedule is judged, if --at does not say.",
 )
@@ -97,7 +100,6 @@ def tune(model: str, bounds: list[parameter.Bound], as_json: bool, **options: An
     loaded = load_model(model, bounds)
     with progress_bar("loading the search"):
         from bucketize.tune.api import opened
-        from bucketize.tune.options import Options
 
     specs = options["specs"] or (None,)
     with (
@@ -173,25 +175,20 @@ class Report:
         return confirmed(trial_frame(row for verdict in told for row in verdict.rows))
 
     @cached_property
-    def known(self) -> int:
-        """How many trials serve the tasks; one that serves several counts once."""
-        known = self.session.knowledge
-        return len({id(trial) for task in self.session.tasks for trial in known.at_points(task)})
-
-    @cached_property
     def searched(self) -> Sequence[Trial]:
         """The trials of this run; what confirms them is counted apart."""
         return [trial for trial in self.session.written if trial.source != "confirm"]
 
     @property
-    def confirmations(self) -> int:
-        """How many measurements of this run confirm, or do not confirm, what was found."""
-        return len(self.session.written) - len(self.searched)
-
-    @property
-    def failed(self) -> int:
-        """How many trials of this run failed."""
-        return sum(trial.error_kind != "none" for trial in self.searched)
+    def counts(self) -> dict[str, int]:
+        """The trials of this run, and of the log all that serve the tasks, each once."""
+        known, tasks = self.session.knowledge, self.session.tasks
+        return {
+            "trials": len(self.searched),
+            "failed": sum(trial.error_kind != "none" for trial in self.searched),
+            "confirmations": len(self.session.written) - len(self.searched),
+            "trials_in_log": len({id(t) for task in tasks for t in known.at_points(task)}),
+        }
 
     def json(self) -> str:
         """For scripts."""
@@ -199,10 +196,7 @@ class Report:
 
         told = {
             "log": str(self.session.journal.log),
-            "trials": len(self.searched),
-            "failed": self.failed,
-            "confirmations": self.confirmations,
-            "trials_in_log": self.known,
+            **self.counts,
             "seconds": self.seconds,
             "interrupted": self.interrupted,
             "unreached": [subject.function for subject in self.session.unreached],
@@ -219,10 +213,12 @@ class Report:
 
     def summary(self) -> str:
         """How much was done, and how to go on if that is not all."""
-        trials = several(len(self.searched), "trial")
-        confirming = several(self.confirmations, "measurement")
-        done = f"{trials} in {self.seconds:.0f} s, {self.failed} failed, {confirming} to confirm"
-        kept = f"{self.session.journal.log} has {self.known} of this model"
+        counts = self.counts
+        trials = several(counts["trials"], "trial")
+        confirming = several(counts["confirmations"], "measurement")
+        failed = f"{counts['failed']} failed"
+        done = f"{trials} in {self.seconds:.0f} s, {failed}, {confirming} to confirm"
+        kept = f"{self.session.journal.log} has {counts['trials_in_log']} of this model"
         short = self.session.shortfall()
         told = [f"interrupted: {done}; {kept}" if self.interrupted else f"{done}; {kept}", short]
         if short or self.interrupted:
