@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TypeAlias
 
 from bucketize.errors import BucketizeError
@@ -34,10 +35,16 @@ SIMPLIFY: Pipeline = {
 
 
 def simplify(fn: Function) -> Function:
-    """`fn` with known shapes static, constants and branches folded, repeats and dead code gone."""
+    """`fn` with known shapes static, constants and branches folded, repeats and dead code gone.
+
+    What was simplified is so already; specialised, it is another function.
+    """
+    if fn.is_simple:
+        return fn
     new = apply(fn, SIMPLIFY)
     settled = fold_if(new) is new and dynamic_to_static(new) is new
-    return new if settled else simplify(new)  # constants may decide a branch, or tell an extent
+    # constants may decide a branch, or tell an extent
+    return replace(new, is_simple=True) if settled else simplify(new)
 
 
 def apply(fn: Function, pipeline: Pipeline) -> Function:
