@@ -256,7 +256,7 @@ class _Leaves:
             sizes = tuple(self.intervals) or tuple(self.symbols.values())
             return out.emit_all(NO_BUCKET, sizes=sizes, buckets=self.shown, types=self.types)
         name = f"{self.fn.name}[fallback]"
-        self.made[name] = Function(name, self.fn.params, self.fn.body, self.fn.results)
+        self.made[name] = replace(self.fn, name=name)
         return self._call(out, name)
 
     def _call(self, out: Builder, name: str) -> tuple[Atom, ...]:

@@ -203,7 +203,7 @@ def show_attr(value: Any) -> str:
 def substitute_attr(value: Any, dims: Mapping[str, Dim]) -> Any:
     """An attribute with symbols replaced."""
     if isinstance(value, Function):  # a closed group: it shares no variables, but the symbols
-        return specialise(value, dims) if dims else value
+        return specialise(value, dims)
     if isinstance(value, tuple):
         return tuple(substitute_attr(v, dims) for v in value)
     if isinstance(value, Type):
@@ -319,7 +319,9 @@ def _match_type(param: Var, type_: Type, dims: dict[str, Dim]) -> None:
 
 
 def specialise(fn: Function, dims: Mapping[str, Dim], name: str | None = None) -> Function:
-    """`fn` with the symbols that `dims` names replaced everywhere."""
+    """`fn` with the symbols that `dims` names replaced everywhere; without any, as it is."""
+    if not dims:
+        return replace(fn, name=name or fn.name)
     params = [Var(p.name, p.type.substitute(dims)) for p in fn.params]
     return _copy(fn, params, dims, name or fn.name)
 

@@ -97,6 +97,8 @@ class Function:
     params: tuple[Var, ...]
     body: tuple[Binding, ...]
     results: tuple[Atom, ...]
+    is_simple: bool = False
+    """Whether `simplify` made it: nothing is left to do, until a copy has other types."""
 
     def symbols(self) -> dict[str, Symbol]:
         """The symbols of the parameters, by name."""

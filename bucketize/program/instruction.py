@@ -259,9 +259,10 @@ class Loop(
 
     @cached_property
     def alone(self) -> RunSegment | None:
-        """The segment that makes all of a round, if nothing but the count ends the loop."""
+        """The segment that makes all of a round of tensors, which nothing but the count ends."""
         steps, (proceed, *made) = self.body.instructions, self.body.results
-        if len(steps) != 1 or not isinstance(steps[0], RunSegment):
+        tensors = all(p.type.is_tensor for p in self.params)
+        if len(steps) != 1 or not isinstance(steps[0], RunSegment) or not tensors:
             return None
         endless = isinstance(proceed, Const) and bool(proceed.value)
         return steps[0] if endless and all(m in steps[0].outs for m in made) else None

@@ -1,6 +1,6 @@
-"""Courses: segments and loops one after the other, at the shapes of the calls before.
+"""Captured calls: segments and loops one after the other, at the shapes of the calls before.
 
-What lies between them keeps its memory, and blocks keep addresses: of a call that comes again only
+What lies between them keeps its memory, and blocks keep addresses: of a call that is replayed only
 those of its inputs and of its results are put in.
 """
 
@@ -17,9 +17,9 @@ import numpy as np
 from bucketize.call import bind_shapes
 from bucketize.ir import Atom, Const, Var
 from bucketize.link.memory import address, contiguous, empty_result
-from bucketize.op import Array
+from bucketize.op import Array, Value
 from bucketize.program.instruction import Code, Loop, RunSegment, Segment
-from bucketize.runtime.loop import Rounds, Word
+from bucketize.runtime.loop import NativeLoop, Word
 from bucketize.runtime.state import State
 
 Put: TypeAlias = tuple[memoryview, int, int]
@@ -28,12 +28,12 @@ ALIASES = ("input", "result")
 """Sources of results that are the memory of something else."""
 
 
-@dataclass(frozen=True, eq=False)
-class _Held:
+@dataclass(eq=False, slots=True)
+class _Location:
     """Where a tensor lies."""
 
     root: Array | int
-    """Memory that the course keeps; or the number of an array of the call: inputs, then results."""
+    """Memory that the captured call keeps; or the number of an array: inputs, then results."""
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     offset: int = 0
@@ -44,15 +44,13 @@ class _Held:
     def of(self, arrays: Sequence[Array]) -> Array:
         """The tensor, of a call with these arrays."""
         root = arrays[self.root] if isinstance(self.root, int) else self.root
+        if root.shape == self.shape:
+            return root
         end = self.offset + math.prod(self.shape)
         return root.reshape(-1)[self.offset : end].reshape(self.shape)
 
 
-COUNTER = _Held(np.zeros((), np.int64), (), np.dtype(np.int64))
-"""In the place of the number of a round, which lies with its rounds."""
-
-
-class Course:
+class CapturedCall:
     """What a code comes to at some shapes; one call at a time."""
 
     def __init__(self, inputs: int) -> None:
@@ -62,7 +60,7 @@ class Course:
         self.fresh: list[tuple[tuple[int, ...], np.dtype[Any]]] = []
         """Shape and dtype of the results that steps write."""
         self.steps: list[Callable[[], None]] = []
-        self.results: list[_Held] = []
+        self.results: list[_Location] = []
         self.kept: list[Array] = []
         """What blocks have addresses of."""
 
@@ -77,44 +75,49 @@ class Course:
         for step in self.steps:
             step()
         given = set(range(len(inputs), len(arrays)))
-        return [self._own(held, arrays, given) for held in self.results]
+        return [self._own(result, arrays, given) for result in self.results]
 
-    def _own(self, held: _Held, arrays: Sequence[Array], given: set[int]) -> Array:
-        if isinstance(held.root, int) and held.root in given:
-            array = arrays[held.root]
-            if array.size == math.prod(held.shape):  # all of it, however it is seen
-                given.discard(held.root)
-                return array.reshape(held.shape)
-        return held.of(arrays).copy()
+    def _own(self, result: _Location, arrays: Sequence[Array], given: set[int]) -> Array:
+        if isinstance(result.root, int) and result.root in given:
+            array = arrays[result.root]
+            if array.size == math.prod(result.shape):  # all of it, however it is seen
+                given.discard(result.root)
+                return array.reshape(result.shape)
+        return result.of(arrays).copy()
 
 
-def course_of(
+def capture(
     code: Code,
-    params: Sequence[Var],
-    inputs: Sequence[Array],
-    sizes: Mapping[str, int],
+    inputs: Mapping[Var, Array],
+    registers: Mapping[Atom, Value],
+    sizes: dict[str, int],
     state_of: Callable[[Segment], State],
-) -> Course | None:
-    """The course of a code at the shapes of these inputs; None if their shapes do not tell it."""
-    maker = _Maker(code, params, inputs, sizes, state_of)
-    return maker.course if maker.make() else None
+) -> CapturedCall | None:
+    """The call of a code on inputs of these shapes; None if the shapes do not tell all of it.
+
+    What lies in `registers` is read where it is, the same in all calls. `sizes` are those of the
+    symbols; what the code tells of others is added.
+    """
+    capturing = _Capturing(code, inputs, registers, sizes, state_of)
+    return capturing.call if capturing.make() else None
 
 
-class _Maker:
+class _Capturing:
     """Goes through a code once, to see where all lies."""
 
     def __init__(
         self,
         code: Code,
-        params: Sequence[Var],
-        inputs: Sequence[Array],
-        sizes: Mapping[str, int],
+        inputs: Mapping[Var, Array],
+        registers: Mapping[Atom, Value],
+        sizes: dict[str, int],
         state_of: Callable[[Segment], State],
     ) -> None:
-        self.code, self.state_of, self.sizes = code, state_of, dict(sizes)
-        self.course = Course(len(inputs))
-        at = [_Held(i, a.shape, a.dtype) for i, a in enumerate(inputs)]
-        self.held: dict[Atom, _Held] = dict(zip(params, at, strict=True))
+        self.code, self.state_of, self.sizes = code, state_of, sizes
+        self.registers, self.call = registers, CapturedCall(len(inputs))
+        self.locations: dict[Atom, _Location] = {
+            p: _Location(i, a.shape, a.dtype) for i, (p, a) in enumerate(inputs.items())
+        }
 
     def make(self) -> bool:
         """Whether all of it is told by shapes."""
@@ -123,33 +126,35 @@ class _Maker:
                 self.segment(i)
             elif not (isinstance(i, Loop) and self.loop(i)):
                 return False
-        self.course.results = [self.where(r) for r in self.code.results]
+        self.call.results = [self.where(r) for r in self.code.results]
         return True
 
-    def where(self, atom: Atom) -> _Held:
+    def where(self, atom: Atom) -> _Location:
         """Where an atom lies."""
-        if isinstance(atom, Const):
-            value = np.ascontiguousarray(atom.value).reshape(atom.value.shape)
-            return _Held(value, value.shape, value.dtype, known=True)
-        return self.held[atom]
+        if atom in self.locations:
+            return self.locations[atom]
+        value = atom.value if isinstance(atom, Const) else self.registers[atom]
+        root = value if value.flags.c_contiguous else contiguous(value)
+        return _Location(root, value.shape, value.dtype, known=True)
 
-    def memory(self, shape: tuple[int, ...], dtype: np.dtype[Any], asked: bool) -> _Held:
+    def memory(self, shape: tuple[int, ...], dtype: np.dtype[Any], asked: bool) -> _Location:
         """Memory for what a step writes; each call's own, if it is asked for."""
         if not asked:
-            return _Held(empty_result(shape, dtype), shape, dtype)
-        self.course.puts.append([])
-        self.course.fresh.append((shape, dtype))
-        return _Held(len(self.course.puts) - 1, shape, dtype)
+            return _Location(empty_result(shape, dtype), shape, dtype)
+        self.call.puts.append([])
+        self.call.fresh.append((shape, dtype))
+        return _Location(len(self.call.puts) - 1, shape, dtype)
 
-    def put(self, held: _Held, words: Iterable[Word]) -> None:
+    def put(self, place: _Location, words: Iterable[Word]) -> None:
         """Put an address where it goes, now or in each call."""
-        further = held.offset * held.dtype.itemsize
+        further = place.offset * place.dtype.itemsize
+        if isinstance(place.root, int):
+            self.call.puts[place.root] += [(memory, index, further) for memory, index in words]
+            return
+        self.call.kept.append(place.root)
+        at = address(place.root) + further
         for memory, index in words:
-            if isinstance(held.root, int):
-                self.course.puts[held.root].append((memory, index, further))
-            else:
-                memory[index] = address(held.root) + further
-                self.course.kept.append(held.root)
+            memory[index] = at
 
     def segment(self, i: RunSegment) -> None:
         """A segment is a step."""
@@ -157,7 +162,7 @@ class _Maker:
         key = tuple([self.sizes[s] for s in state.plan.symbols])
         state.prepare(key)
         inputs = [self.where(a) for a in i.args]
-        made: list[_Held] = []
+        made: list[_Location] = []
         for n, (result, out) in enumerate(zip(state.plan.results, i.outs, strict=True)):
             shape, dtype = state.results[n]
             if result.source == "own":
@@ -166,68 +171,64 @@ class _Maker:
                 of = inputs if result.source == "input" else made
                 made.append(replace(of[result.index], shape=shape))
             else:
-                made.append(_Held(state.known(n), shape, dtype, known=True))
+                made.append(_Location(state.known(n), shape, dtype, known=True))
         words = np.zeros(len(inputs) + len(made), np.int64).data
-        for k, held in enumerate((*inputs, *made)):
-            self.put(held, [(words, k)])
-        self.held.update(zip(i.outs, made, strict=True))
-        self.course.steps.append(partial(_run_segment, state, key, words))
+        for k, place in enumerate((*inputs, *made)):
+            self.put(place, [(words, k)])
+        self.locations.update(zip(i.outs, made, strict=True))
+        self.call.steps.append(partial(_run_segment, state, key, words))
 
     def loop(self, i: Loop) -> bool:
-        """Whether a loop is one that this can run again: it is, then."""
-        rounds = self._rounds(i)
-        if rounds is None:
+        """Whether a loop is one native call: it is a step, then."""
+        native = self._native(i)
+        if native is None:
             return False
-        self.held.update(zip(i.outs, self._made(i, rounds), strict=True))
+        self.locations.update(zip(i.outs, self._made(i, native), strict=True))
         if i.brings_sizes:
-            made = [self.held[out].shape for out in i.outs]
-            self.sizes = bind_shapes(i.outs, made, self.sizes, what="result")
+            made = [self.locations[out].shape for out in i.outs]
+            self.sizes.update(bind_shapes(i.outs, made, self.sizes, what="result"))
         return True
 
-    def _rounds(self, i: Loop) -> Rounds | None:
-        """The rounds of a loop, a step by now, if their number is told and each is alike."""
+    def _native(self, i: Loop) -> NativeLoop | None:
+        """The native loop, if the number of its rounds is told, and each is a segment, alike."""
         proceed, trips = self.where(i.proceed), self.where(i.trips)
         if i.alone is None or not (proceed.known and trips.known and proceed.of(())):
             return None
         count, state = int(trips.of(())), self.state_of(i.alone.segment)
-        first: dict[Atom, _Held] = dict(
-            zip(i.params, (COUNTER, *map(self.where, i.args)), strict=True)
-        )
-        shapes = [held.shape for held in first.values()]
+        carried = [self.where(a) for a in i.args]
+        shapes = [(), *[place.shape for place in carried]]
         inside = bind_shapes(i.params, shapes, self.sizes, what="carried")
         if count < 1 or state.linked.copies or len(inside) > len(self.sizes):
             return None
         key = tuple([inside[s] for s in state.plan.symbols])
         state.prepare(key)
-        rounds = Rounds(state, i, i.alone, count)
-        read = [first[a] if a in first else self.where(a) for a in i.alone.args]
-        if not (state.undivided and rounds.keeps_shapes([held.shape for held in read])):
+        native = NativeLoop(state, key, i, i.alone, count)
+        number = _Location(native.number, (), native.number.dtype)
+        self.locations.update(zip(i.params, (number, *carried), strict=True))
+        read = [self.where(a) for a in i.alone.args]
+        alike = all(read[k].shape == state.results[j][0] for k, j in native.fed)
+        if not (alike and state.undivided):
             return None
-        for k, held in enumerate(read):
-            self.put(held, rounds.reading(k))
-        self.course.steps.append(partial(_run_rounds, state, key, rounds))
-        return rounds
+        for place, words in zip(read, native.reads, strict=True):
+            self.put(place, words)
+        self.call.steps.append(native.run)
+        return native
 
-    def _made(self, i: Loop, rounds: Rounds) -> list[_Held]:
+    def _made(self, i: Loop, native: NativeLoop) -> list[_Location]:
         """What a loop carries last, and its rows."""
-        rows = i.outs[len(rounds.carried) :]
-        asked = {j for j, out in zip(rounds.rows, rows, strict=True) if out in self.code.results}
-        buffers = [self.memory(*b, j in asked) for j, b in enumerate(rounds.buffers)]
-        for j, held in enumerate(buffers):
-            self.put(held, rounds.writing(j))
+        rows = i.outs[len(native.carried) :]
+        asked = {j for j, out in zip(native.rows, rows, strict=True) if out in self.code.results}
+        buffers = [self.memory(*b, j in asked) for j, b in enumerate(native.buffers)]
+        for place, words in zip(buffers, native.writes, strict=True):
+            self.put(place, words)
         last = []
-        for j in rounds.carried:
-            shape, _ = rounds.state.results[j]
-            begin = rounds.last(j) * math.prod(shape)
-            last.append(replace(buffers[j], shape=shape, offset=begin))
-        return [*last, *(buffers[j] for j in rounds.rows)]
+        for j in native.carried:
+            shape, dtype = native.state.results[j]
+            begin = (native.trips - 1) % buffers[j].shape[0] * math.prod(shape)
+            last.append(_Location(buffers[j].root, shape, dtype, begin))
+        return [*last, *(buffers[j] for j in native.rows)]
 
 
 def _run_segment(state: State, key: tuple[int, ...], words: memoryview) -> None:
     state.prepare(key)
     state.run_at(words)
-
-
-def _run_rounds(state: State, key: tuple[int, ...], rounds: Rounds) -> None:
-    state.prepare(key)
-    rounds.run()

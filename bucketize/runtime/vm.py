@@ -35,8 +35,7 @@ from bucketize.program.instruction import (
     Segment,
 )
 from bucketize.program.program import Routine
-from bucketize.runtime.capture import Course, course_of
-from bucketize.runtime.loop import run_rounds
+from bucketize.runtime.capture import CapturedCall, capture
 from bucketize.runtime.state import State
 from bucketize.types import evaluate
 
@@ -61,7 +60,7 @@ class _Way:
     sizes: Sizes
     route: Route | None
     """Straight to a segment, or, as None, through the instructions."""
-    course: Course | None = None
+    captured: CapturedCall | None = None
     """What the instructions come to, once a call of the same shapes has come."""
     tried: bool = False
 
@@ -112,9 +111,9 @@ class Context:
             made = state.run([arrays[i] for i in inputs])
             return [made[i] for i in outputs]
         if again and not seen.tried:
-            seen.tried, seen.course = True, self._course(routine, arrays, seen.sizes)
-        if seen.course is not None:
-            return seen.course.run(arrays)
+            seen.tried, seen.captured = True, self._captured(routine, arrays, seen.sizes)
+        if seen.captured is not None:
+            return seen.captured.run(arrays)
         registers: Registers = dict(zip(routine.fn.params, arrays, strict=True))
         return self.run(routine.code, registers, dict(seen.sizes))
 
@@ -123,11 +122,14 @@ class Context:
         sizes = bind_shapes(routine.params, shapes)
         return _Way(shapes, sizes, self._route(routine, sizes))
 
-    def _course(self, routine: Routine, arrays: Sequence[Value], sizes: Sizes) -> Course | None:
+    def _captured(
+        self, routine: Routine, arrays: Sequence[Value], sizes: Sizes
+    ) -> CapturedCall | None:
         """What a routine comes to at these shapes, if it is segments and loops in a row."""
         if not all(isinstance(a, np.ndarray) for a in arrays):
             return None
-        return course_of(routine.code, routine.fn.params, arrays, sizes, self.state)
+        inputs = dict(zip(routine.fn.params, arrays, strict=True))
+        return capture(routine.code, inputs, {}, dict(sizes), self.state)
 
     def _route(self, routine: Routine, sizes: Sizes) -> Route | None:
         """The one segment that these sizes lead to, if nothing else is on the way."""
@@ -233,14 +235,12 @@ def _branch(context: Context, i: Branch, registers: Registers, sizes: Sizes) -> 
 
 
 def _loop(context: Context, i: Loop, registers: Registers, sizes: Sizes) -> None:
-    trips, proceed = int(_read(registers, i.trips)), _read(registers, i.proceed)
-    carried = [a.value.copy() if isinstance(a, Const) else registers[a] for a in i.args]
-    made = _at_once(context, i, trips, carried, registers, sizes) if proceed else None
+    made = _at_once(context, i, registers, sizes)
     if made is not None:
         registers.update(zip(i.outs, made, strict=True))
-        if i.brings_sizes:
-            _learn(i.outs, registers, sizes)
         return
+    trips, proceed = int(_read(registers, i.trips)), _read(registers, i.proceed)
+    carried = [a.value.copy() if isinstance(a, Const) else registers[a] for a in i.args]
     rounds: list[list[Array]] = []
     while proceed and len(rounds) < trips:
         arrays = [np.array(len(rounds)), *carried]
@@ -255,29 +255,10 @@ def _loop(context: Context, i: Loop, registers: Registers, sizes: Sizes) -> None
         _learn(i.outs, registers, sizes)
 
 
-def _at_once(
-    context: Context,
-    i: Loop,
-    trips: int,
-    carried: Sequence[Value],
-    registers: Registers,
-    sizes: Sizes,
-) -> list[Array] | None:
+def _at_once(context: Context, i: Loop, registers: Registers, sizes: Sizes) -> list[Array] | None:
     """The results of a loop by one native call; None if a round is more than one, or not alike."""
-    if i.alone is None or trips < 1:
-        return None
-    state = context.state(i.alone.segment)
-    if state.linked.copies:
-        return None
-    arrays = [np.array(0), *carried]
-    inside = bind_shapes(i.params, shapes_of(arrays), sizes, what="carried")
-    if len(inside) > len(sizes):  # extents of this round alone
-        return None
-    state.prepare(tuple([inside[s] for s in state.plan.symbols]))
-    if not state.undivided:
-        return None
-    registers.update(zip(i.params, arrays, strict=True))
-    return run_rounds(state, i, i.alone, trips, _all(registers, i.alone.args))
+    captured = capture(Code((i,), i.outs), {}, registers, sizes, context.state)
+    return None if captured is None else captured.run(())
 
 
 def _refuse(_: Context, i: Refuse, _registers: Registers, sizes: Sizes) -> None:

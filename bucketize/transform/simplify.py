@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from bucketize.ir import Function
 from bucketize.transform.apply import Observer, Transform, apply
 from bucketize.transform.cse import cse
@@ -28,8 +30,13 @@ SIMPLIFY: tuple[Transform, ...] = (
 
 
 def simplify(fn: Function, observe: Observer | None = None) -> Function:
-    """`fn` with known shapes static, constants and branches folded, repeats and dead code gone."""
+    """`fn` with known shapes static, constants and branches folded, repeats and dead code gone.
+
+    What was simplified is so already; specialised, it is another function.
+    """
+    if fn.is_simple:
+        return fn
     new = apply(fn, SIMPLIFY, observe)
-    if fold_if(new) is new and dynamic_to_static(new) is new:
-        return new
-    return simplify(new, observe)  # constants may decide a branch, or tell an extent
+    settled = fold_if(new) is new and dynamic_to_static(new) is new
+    # constants may decide a branch, or tell an extent
+    return replace(new, is_simple=True) if settled else simplify(new, observe)

@@ -1,4 +1,4 @@
-"""Courses: calls that come again with their shapes, beside the interpreter."""
+"""Captured calls: calls that come again with their shapes, beside the interpreter."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import bucketize
 from bucketize.errors import ShapeError
 from bucketize.interpret import evaluate_module
 from bucketize.onnx import from_onnx
-from bucketize.runtime.capture import Course
+from bucketize.runtime.capture import CapturedCall
 
 GRAPH = """({inputs}) => ({results}) {{
   s = Shape(x) zero = Constant<value = int64 {{0}}>() n = Gather(s, zero)
@@ -70,9 +70,9 @@ def inputs_of(t: int, n: int, seed: int, dtype: str = "float32") -> dict[str, np
     return {k: v.astype(dtype) for k, v in made.items()}
 
 
-def course(exe: Any) -> Course | None:
+def course(exe: Any) -> CapturedCall | None:
     (context,) = exe._idle
-    found: Course | None = context._seen[exe.program.routines["main"]].course
+    found: CapturedCall | None = context._seen[exe.program.routines["main"]].captured
     return found
 
 

@@ -11,6 +11,7 @@ from bucketize.errors import ShapeError
 from bucketize.interpret import evaluate_module
 from bucketize.onnx import from_onnx
 from bucketize.program.instruction import Loop, instructions
+from bucketize.text import parse as parse_text
 
 LOOP = """(int64 n, float[N] x, float[N] z) => ({results}) {{
   go = Constant<value = bool {{1}}>()
@@ -146,3 +147,64 @@ def test_scalars_stay_arrays(name, dtype, known, monkeypatch):
             assert isinstance(a, np.ndarray)
             assert (a.shape, a.dtype) == (b.shape, b.dtype)
             np.testing.assert_array_equal(a, b)
+
+
+WAYS = {
+    "alone": ("", """
+  %h, %r = loop %i to {trips} while {go} (%h0 = %x) {
+    %k = cast(%i, dtype=float32)
+    %p = add(%h0, %k)
+    yield bool(True), %p, %p
+  }"""),
+    "nested": ("", """
+  %h, %r = loop %i to {trips} while {go} (%h0 = %x) {
+    %p = loop %j to {trips} while bool(True) (%g0 = %h0) {
+      %k = cast(%i, dtype=float32)
+      %l = cast(%j, dtype=float32)
+      %m = mul(%g0, %k)
+      %q = sub(%m, %l)
+      yield bool(True), %q
+    }
+    yield bool(True), %p, %p
+  }"""),
+    "ends early": ("", """
+  %h, %r = loop %i to {trips} while {go} (%h0 = %x) {
+    %p = add(%h0, %x)
+    %more = less(%i, int64(1))
+    yield %more, %p, %p
+  }"""),
+    "nothing at first": ("optional", """
+  %o = optional_none(type=float32[N])
+  %h, %r = loop %i to {trips} while {go} (%h0 = %o) {
+    %k = cast(%i, dtype=float32)
+    %p = add(%x, %k)
+    yield bool(True), %p, %p
+  }"""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("known", [None, 0, 4])
+@pytest.mark.parametrize("name", WAYS)
+def test_first_again_and_nested_are_what_the_interpreter_says(name, known):
+    """With a count that a run tells, and with one that is known: then a call is captured."""
+    kind, loop = WAYS[name]
+    trips, go = ("%n", "%go") if known is None else (f"int64({known})", "bool(True)")
+    took = "%n: int64, %go: bool, " if known is None else ""
+    made = f"{kind}(float32[N])" if kind else "float32[N]"
+    rows = "?" if known is None or name == "ends early" else known
+    module = parse_text(
+        f"def @main({took}%x: float32[N]) -> {made}, float32[{rows}, N] where N >= 1 {{"
+        + loop.replace("{trips}", trips).replace("{go}", go)
+        + "\n  return %h, %r\n}"
+    )
+    exe = bucketize.compile(module)
+    asked = [(0, True), (1, True), (4, True), (3, False)] if known is None else [()]
+    for told in asked:
+        for n in (3, 3, 3, 1):
+            inputs = [*map(np.array, told), random(n)]
+            for a, b in zip(exe.run(*inputs), evaluate_module(module, *inputs), strict=True):
+                if b is None:
+                    assert a is None
+                    continue
+                assert a.shape == b.shape
+                np.testing.assert_allclose(a, b, rtol=1e-6)
