@@ -62,7 +62,7 @@ FAULTY = Template(
     accepts=lambda workload: [b.op.name for b in workload.body.body] == ["relu"],
     knobs=lambda *_: {"fault": (*LOOPS, *IMPORTS, REFUSES), "copy": (1, 2)},
     default=lambda *_: {"fault": "none", "copy": 1},
-    valid=reason,
+    legal=reason,
     source=source,
     launch=lambda _, __, shapes, ___: Launch(dims=(), extent=math.prod(shapes[-1])),
 )

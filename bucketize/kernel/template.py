@@ -123,14 +123,12 @@ class Template:
 
     name: str
     accepts: Callable[[Workload], bool]
-    knobs: Callable[[Workload, Target], dict[str, tuple[Knob, ...]]]
-    """The values of each knob that may be tried; none, nothing to tune."""
-    default: Callable[[Workload, Target], dict[str, Knob]]
-    valid: Callable[[Workload, Schedule, Target], str | None]
-    """Why the schedule is not legal, or None."""
     source: Callable[[Workload, Schedule, Target], str]
     """The whole text of the kernel's file, for `build`."""
     launch: Callable[[Workload, Schedule, Shapes, Target], Launch]
+    knobs: Callable[[Workload, Target], dict[str, tuple[Knob, ...]]] = lambda *_: {}
+    """The values of each knob that may be tried; none, nothing to tune."""
+    default: Callable[[Workload, Target], dict[str, Knob]] = lambda *_: {}
     pack: Callable[[Workload, Schedule, int, Array], Array | None] = lambda *_: None
     """Constant argument i as the schedule wants it laid out; None: as it is."""
     pack_key: Callable[[Workload, Schedule, int], str] = lambda *_: ""
@@ -139,6 +137,16 @@ class Template:
     """What it takes, to rank schedules by and to predict; None: nothing is known of it."""
     pitched: Callable[[Workload], frozenset[int]] = lambda _: frozenset()
     """The places of arguments whose shapes may be `Rows` in a launch; -1: that of the result."""
+    legal: Callable[[Workload, Schedule, Target], str | None] = lambda *_: None
+    """Why values of the knobs that may each be tried do not go together, or None."""
+
+    def valid(self, workload: Workload, schedule: Schedule, target: Target) -> str | None:
+        """Why the schedule is not legal, or None."""
+        knobs = self.knobs(workload, target)
+        if schedule.keys() != knobs.keys():
+            return f"expected the knobs {list(knobs)}, got {list(schedule)}"
+        wrong = (f"{k}={v} is not in {knobs[k]}" for k, v in schedule.items() if v not in knobs[k])
+        return next(wrong, None) or self.legal(workload, schedule, target)
 
 
 TEMPLATES: dict[str, Template] = {}

@@ -90,18 +90,15 @@ class Stored:
     def plan(self, segment: Segment) -> Plan:
         stored = self._plans[segment]
         with sound(self.file.path):
-            tables = {name: self._array(stored[name]) for name in TABLES}
-            return Plan(
-                **tables,
-                symbols=tuple(stored["symbols"]),
-                constants=tuple(tuple(row) for row in stored["constants"]),
-                held=tuple(self.const(i) for i in stored["held"]),
-                results=tuple(Result(tuple(s), source, i) for s, source, i in stored["results"]),
-                kernels=tuple(stored["kernels"]),
-                width=stored["width"],
-                size=stored["size"],
-                threads=stored["threads"],
-            )
+            told: Json = {
+                **{name: self._array(stored[name]) for name in TABLES},
+                "symbols": tuple(stored["symbols"]),
+                "constants": tuple(tuple(row) for row in stored["constants"]),
+                "held": tuple(self.const(i) for i in stored["held"]),
+                "results": tuple(Result(tuple(s), *rest) for s, *rest in stored["results"]),
+                "kernels": tuple(stored["kernels"]),
+            }
+            return Plan(**{**stored, **told})
 
     def kernel(self, name: str) -> Kernel:
         if name not in self._kernels:

@@ -7,7 +7,7 @@ without branches, those of segments and of single ops, are text.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, astuple, dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeAlias, get_args, get_origin
 
@@ -159,18 +159,11 @@ class _Saver:
             self.packed[key] = self.array(packed)
 
     def plan(self, plan: Plan) -> Json:
-        """A plan: its tables as blobs, the rest as it is."""
-        return {
-            **{name: self.array(getattr(plan, name)) for name in TABLES},
-            "symbols": list(plan.symbols),
-            "constants": [list(row) for row in plan.constants],
-            "held": [self.constant(c.value) for c in plan.held],
-            "results": [[list(r.shape), r.source, r.index] for r in plan.results],
-            "kernels": list(plan.kernels),
-            "width": plan.width,
-            "size": plan.size,
-            "threads": plan.threads,
-        }
+        """A plan: its tables as blobs, constants by number, the rest as it is."""
+        plain = {f.name: getattr(plan, f.name) for f in fields(plan)}
+        tables = {name: self.array(plain[name]) for name in TABLES}
+        held = [self.constant(c.value) for c in plan.held]
+        return {**plain, **tables, "held": held, "results": [astuple(r) for r in plan.results]}
 
 
 class _Encoder:

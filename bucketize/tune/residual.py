@@ -6,7 +6,7 @@ says, relative to the other schedules of the same product.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bucketize.kernel.emit.vector import FLOAT_BYTES
-from bucketize.kernel.gemm.cost import FITTED, arrays, seconds
+from bucketize.kernel.gemm.cost import FITTED, Knobs, arrays, seconds
 from bucketize.kernel.product import Product
 from bucketize.kernel.template import Schedule
 from bucketize.machine.target import Target
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from sklearn.ensemble import ExtraTreesRegressor
 
 Floats = NDArray[np.float64]
-Knobs = Mapping[str, Floats]
 
 TREES = 100
 LEAF = 3  # records at least: what one noisy trial says is no rule
@@ -51,17 +50,17 @@ class Forest:
 
     def _features(self, product: Product, knobs: Knobs) -> Floats:
         (rows,), (batch,) = product.rows, product.batch
-        ones = np.ones_like(knobs["mr"])
-        kc = np.where(knobs["kc"] > 0, np.minimum(knobs["kc"], product.depth), product.depth)
-        tiles = np.ceil(rows / knobs["mr"])
+        ones = np.ones_like(knobs.mr)
+        kc = np.minimum(knobs.depth(product.depth), product.depth)
+        tiles = np.ceil(rows / knobs.mr)
         extents = (rows, product.columns, product.depth, batch)
         modelled = self._modelled(product, knobs)
         return np.column_stack(
             [
                 *(np.log(max(extent, 1)) * ones for extent in extents),
                 *(flag * ones for flag in (product.packed, product.image)),
-                *(knobs[name] for name in ("mr", "nv", "copy")),
-                *(tiles, rows / tiles, np.log(kc), np.log(kc * knobs["nv"] * FLOAT_BYTES)),
+                *(knobs.mr, knobs.nv, knobs.copy),
+                *(tiles, rows / tiles, np.log(kc), np.log(kc * knobs.nv * FLOAT_BYTES)),
                 modelled - modelled.mean(),
             ]
         )
@@ -72,7 +71,7 @@ class Forest:
         A row for each product, a column for each schedule.
         """
         knobs = arrays(schedules, self.target.lanes)
-        columns = b"".join(knob.tobytes() for knob in knobs.values())
+        columns = b"".join(knob.tobytes() for knob in knobs)
         new = [p for p in dict.fromkeys(products) if (p, columns) not in self._known]
         if new:
             for product, logs in zip(new, self._computed(new, knobs), strict=True):

@@ -11,6 +11,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from bucketize.kernel.emit.vector import FLOAT_BYTES
+from bucketize.kernel.gemm.schedule import Tiling, is_packed
 from bucketize.kernel.product import Product
 from bucketize.kernel.template import Schedule
 from bucketize.log.cell import parse_shapes
@@ -57,7 +58,8 @@ def records(trials: Iterable[Trial]) -> list[Record]:
             record.schedules.append(json.loads(t.schedule))
             record.logs.append(math.log(t.latency_median_s / t.baseline_s))
             record.baselines.append(t.baseline_s)
-            lanes[t.host_cpu] = math.gcd(lanes.get(t.host_cpu, 0), int(record.schedules[-1]["nr"]))
+            width = Tiling.of(record.schedules[-1]).nr
+            lanes[t.host_cpu] = math.gcd(lanes.get(t.host_cpu, 0), width)
     return [replace(record, lanes=lanes[record.host]) for record in found.values()]
 
 
@@ -69,7 +71,7 @@ def is_product(trial: Trial) -> bool:
 def product_of(trial: Trial) -> Product:
     """The product that a trial computed, from its shapes and its work."""
     a, b, *_ = parse_shapes(trial.shape)
-    packed = "copy" not in json.loads(trial.schedule)
+    packed = is_packed(json.loads(trial.schedule))
     cold = int(trial.graph_bytes or 0)
     if trial.template == "matmul":
         depth, columns = b[-2:]

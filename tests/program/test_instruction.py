@@ -150,6 +150,8 @@ def test_an_unknown_instruction_is_an_error(
 
 
 def test_all_that_is_declared_is_run_and_saved() -> None:
+    names = {"run", "compute", "read_sizes", "call", "branch", "decide", "loop", "refuse"}
+    assert names == OWN, "files of before have these"
     assert {KINDS[name] for name in OWN} == RUN.keys()
     assert ENCODE.keys() - DECODE.keys() == {Binding}, "the facts of an op stand in the step"
     for name in OWN:

@@ -289,7 +289,7 @@ def knobbed(monkeypatch: pytest.MonkeyPatch) -> Template:
         accepts=lambda workload: workload.anchor.op is relu,
         knobs=lambda *_: KNOBS,
         default=lambda *_: DEFAULT,
-        valid=lambda _, schedule, __: too_many_registers(schedule),
+        legal=lambda _, schedule, __: too_many_registers(schedule),
         source=never,
         launch=never,
         pack=never,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from bucketize.kernel.attention.loops import widths
 from bucketize.kernel.gemm import cost
-from bucketize.kernel.gemm.schedule import tiles
+from bucketize.kernel.gemm.schedule import Tiling, tiles
 from bucketize.kernel.loops import cost as loops
 from bucketize.kernel.product import Product
 from bucketize.kernel.template import Schedule
@@ -40,8 +40,7 @@ def value_vectors(features: Dim, target: Target) -> int:
 
 def seconds(asked: Product, vectors: int, rows: int, target: Target) -> float:
     """Those of a product in tiles of so many rows of so many vectors."""
-    schedule = {"mr": rows, "nr": vectors * target.lanes, "kc": 0}
-    knobs = cost.arrays([schedule], target.lanes)
+    knobs = cost.arrays([asdict(Tiling(rows, vectors * target.lanes))], target.lanes)
     return float(cost.seconds(asked, knobs, cost.FITTED.of(target), target)[0, 0])
 
 

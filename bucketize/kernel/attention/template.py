@@ -18,7 +18,7 @@ from bucketize.kernel.gemm import cost
 from bucketize.kernel.gemm.level import Level, byte_strides, merged, table
 from bucketize.kernel.gemm.matmul import balanced
 from bucketize.kernel.gemm.microkernel import LINE
-from bucketize.kernel.loops.loop import schedule_error, spread
+from bucketize.kernel.loops.loop import spread
 from bucketize.kernel.template import Knob, Launch, Schedule, Shapes, Template
 from bucketize.kernel.workload import Workload
 from bucketize.machine.target import Target
@@ -197,7 +197,6 @@ TEMPLATE = Template(
     accepts=_accepts,
     knobs=_knobs,
     default=_default,
-    valid=lambda workload, schedule, target: schedule_error(_knobs(workload, target), schedule),
     source=lambda workload, schedule, target: source(_form(workload, schedule, target)),
     launch=_launch,
     cost=_cost,

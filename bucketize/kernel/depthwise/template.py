@@ -13,7 +13,6 @@ from bucketize.kernel.emit.window import ORDERS, RIM, Form
 from bucketize.kernel.gemm import epilogue
 from bucketize.kernel.gemm.conv import accepts_windows, reads, row_step, window
 from bucketize.kernel.gemm.matmul import balanced, balances
-from bucketize.kernel.loops.loop import schedule_error
 from bucketize.kernel.template import Knob, Launch, Schedule, Shapes, Template, by_lines
 from bucketize.kernel.workload import Workload
 from bucketize.machine.target import Target
@@ -43,10 +42,7 @@ def _default(_: Workload, target: Target) -> dict[str, Knob]:
     return {"columns": wide, "channels": target.lanes, "order": "channels"}
 
 
-def _valid(workload: Workload, schedule: Schedule, target: Target) -> str | None:
-    wrong = schedule_error(_knobs(workload, target), schedule)
-    if wrong:
-        return wrong
+def _legal(workload: Workload, schedule: Schedule, target: Target) -> str | None:
     columns, vectors = int(schedule["columns"]), int(schedule["channels"]) // target.lanes
     taps = min(window(workload)[3], LINE_TAPS)
     used = (columns + taps) * vectors + 1
@@ -140,7 +136,7 @@ TEMPLATE = Template(
     accepts=_accepts,
     knobs=_knobs,
     default=_default,
-    valid=_valid,
+    legal=_legal,
     source=lambda workload, schedule, target: source(_form(workload, schedule, target)),
     launch=_launch,
     pack=_pack,

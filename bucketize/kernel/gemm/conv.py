@@ -14,7 +14,7 @@ from bucketize.kernel.emit.vector import FLOAT_BYTES
 from bucketize.kernel.gemm import cost, epilogue, matmul
 from bucketize.kernel.gemm.macrokernel import source
 from bucketize.kernel.gemm.microkernel import Form
-from bucketize.kernel.gemm.schedule import HIGH, knobs, valid
+from bucketize.kernel.gemm.schedule import HIGH, Tiling, knobs, unfit
 from bucketize.kernel.template import (
     Launch,
     Lines,
@@ -112,7 +112,7 @@ def _launch(workload: Workload, schedule: Schedule, shapes: Shapes, target: Targ
     dims = matmul.balanced(rows, f.rows, HIGH) | reading | _padding(workload, shapes[f.a])
     number = ceil_div(columns, f.width)
     total = product(reading[name] for name in ("taps", "inner_taps", "depth"))
-    most = int(schedule["kc"])
+    most = Tiling.of(schedule).kc
     units = matmul.depth_of_pass(rows, total, most, target)
     if f.image:
         units = matmul.passes(reading["taps"], total // reading["taps"], most)
@@ -217,7 +217,8 @@ def pitched(workload: Workload) -> frozenset[int]:
 def _pack_key(workload: Workload, schedule: Schedule, index: int) -> str:
     weights = workload.body.params.index(workload.anchor.args[1])
     groups = workload.anchor.attrs["groups"]
-    return f"windows in {groups} groups, panels of {schedule['nr']}" if index == weights else ""
+    width = Tiling.of(schedule).nr
+    return f"windows in {groups} groups, panels of {width}" if index == weights else ""
 
 
 def _pack(workload: Workload, schedule: Schedule, index: int, value: Array) -> Array | None:
@@ -228,7 +229,7 @@ def _pack(workload: Workload, schedule: Schedule, index: int, value: Array) -> A
     out, inner, height, width = value.shape
     apart = value.reshape(groups, out // groups, inner, height, width)
     stack = apart.transpose(0, 3, 4, 2, 1).reshape(groups, height * width * inner, out // groups)
-    return matmul.panels(stack, int(schedule["nr"]))
+    return matmul.panels(stack, Tiling.of(schedule).nr)
 
 
 TEMPLATE = Template(
@@ -236,7 +237,7 @@ TEMPLATE = Template(
     accepts=accepts_windows,
     knobs=lambda _, target: knobs(target, packed=True),
     default=lambda workload, target: cost.default(_extents(workload), target),
-    valid=lambda _, schedule, target: valid(schedule, target, packed=True),
+    legal=lambda _, schedule, target: unfit(schedule, target),
     source=lambda workload, schedule, target: source(_form(workload, schedule, target)),
     launch=_launch,
     pack=_pack,

@@ -12,13 +12,14 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, partial
+from typing import NamedTuple
 
 import numpy as np
 
 from bucketize.errors import TypeRelError
 from bucketize.kernel.emit.vector import FLOAT_BYTES
 from bucketize.kernel.gemm.microkernel import LINE
-from bucketize.kernel.gemm.schedule import HIGH, schedules
+from bucketize.kernel.gemm.schedule import HIGH, Tiling, schedules
 from bucketize.kernel.product import Product
 from bucketize.kernel.template import Knob, Schedule
 from bucketize.machine.calibration import Floats, fitted, joined
@@ -72,12 +73,25 @@ class Constants:
     """For a line of A that rows which lie a page apart have driven out of the first cache."""
 
 
-def arrays(schedules: Sequence[Schedule], lanes: int) -> dict[str, Floats]:
-    """The knobs of schedules, a column each."""
-    rows = [
-        (s["mr"], int(s["nr"]) / lanes, s["kc"], float(s.get("copy") == "yes")) for s in schedules
-    ]
-    return dict(zip(("mr", "nv", "kc", "copy"), np.array(rows, float).T, strict=True))
+class Knobs(NamedTuple):
+    """What the model reads of the knobs of schedules, a column each."""
+
+    mr: Floats
+    nv: Floats
+    """The vectors of a tile's row."""
+    kc: Floats
+    copy: Floats
+    """1 where panels are copied."""
+
+    def depth(self, whole: int) -> Floats:
+        """How deep a pass is at most, over so deep a product."""
+        return np.where(self.kc > 0, self.kc, whole)
+
+
+def arrays(schedules: Sequence[Schedule], lanes: int) -> Knobs:
+    """The knobs of schedules for vectors of so many lanes."""
+    rows = [(t.mr, t.nr / lanes, t.kc, t.copy == "yes") for t in map(Tiling.of, schedules)]
+    return Knobs(*np.array(rows, float).T)
 
 
 def tiles_of(rows: Floats, most: Floats) -> Floats:
@@ -85,15 +99,15 @@ def tiles_of(rows: Floats, most: Floats) -> Floats:
     return np.maximum(np.ceil(rows / most), np.minimum(np.ceil(rows / HIGH), 2))
 
 
-def seconds(p: Product, k: Mapping[str, Floats], c: Constants, target: Target) -> Floats:
+def seconds(p: Product, k: Knobs, c: Constants, target: Target) -> Floats:
     """The seconds that a product takes: a row for each of its sizes, a column for each schedule."""
-    mr, nv = k["mr"], k["nv"]
+    mr, nv = k.mr, k.nv
     rows, batch = (np.array(n, float)[:, None] for n in (p.rows, p.batch))
     width = nv * target.lanes
     tiles = tiles_of(rows, mr)
     low, tall = np.floor(rows / tiles), rows % tiles
     panels = np.ceil(p.columns / width)
-    passes = np.ceil(p.depth / np.where(k["kc"] > 0, k["kc"], p.depth))
+    passes = np.ceil(p.depth / k.depth(p.depth))
     depth = p.depth / passes  # of a pass
     part = depth * width * FLOAT_BYTES  # of B in a pass
 
@@ -126,7 +140,7 @@ def seconds(p: Product, k: Mapping[str, Floats], c: Constants, target: Target) -
     cycles = cycles + rows * panels * passes * (c.pixel if p.image else c.row)
     cycles = cycles + _result(p, rows, c, target)
     if not p.packed:
-        copied = (k["copy"] > 0) | (p.columns % width > 0)
+        copied = (k.copy > 0) | (p.columns % width > 0)
         cycles = cycles + np.where(copied, panels * p.depth * nv * (c.store + 1 / c.loads), 0)
     found: Floats = (batch * cycles + c.call) / c.ghz / 1e9
     return found

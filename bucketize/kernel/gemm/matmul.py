@@ -12,8 +12,8 @@ from bucketize.kernel.gemm import cost, epilogue
 from bucketize.kernel.gemm.level import Level, byte_strides, merged, table
 from bucketize.kernel.gemm.macrokernel import kept_bytes, source
 from bucketize.kernel.gemm.microkernel import Form
-from bucketize.kernel.gemm.schedule import HIGH, knobs, valid
-from bucketize.kernel.loops.loop import schedule_error, spread
+from bucketize.kernel.gemm.schedule import HIGH, Tiling, knobs, unfit
+from bucketize.kernel.loops.loop import spread
 from bucketize.kernel.template import Knob, Launch, Schedule, Shapes, Template
 from bucketize.kernel.workload import Workload
 from bucketize.machine.target import Target
@@ -128,12 +128,13 @@ def form(
     tail = epilogue.of_workload(workload)
     assert tail is not None, "asked of a workload that was not accepted"
     a, b = _places(workload)
-    most, vectors = int(schedule["mr"]), int(schedule["nr"]) // target.lanes
+    tiling = Tiling.of(schedule)
+    most = tiling.mr
     return Form(
         lanes=target.lanes,
         rows=most,
         least=max(most - 1, 1) if isinstance(rows, int) and balances(rows, most) else 1,
-        vectors=vectors,
+        vectors=tiling.nr // target.lanes,
         inputs=len(workload.body.params),
         a=a,
         b=b,
@@ -142,7 +143,7 @@ def form(
         epilogue=tail,
         padded=padded,
         streams=packed and not image,
-        weights=str(schedule.get("weights", PLAIN)),
+        weights=tiling.weights,
     )
 
 
@@ -187,7 +188,7 @@ def _extents(workload: Workload) -> cost.Extents:
 
 
 def _launch(workload: Workload, schedule: Schedule, shapes: Shapes, target: Target) -> Launch:
-    f = _form(workload, schedule, target)
+    f, tiling = _form(workload, schedule, target), Tiling.of(schedule)
     *arguments, out = shapes
     depth, columns = arguments[f.a][-1], out[-1]
     operands = [arguments[o.place] for o in f.epilogue.operands]
@@ -210,8 +211,8 @@ def _launch(workload: Workload, schedule: Schedule, shapes: Shapes, target: Targ
         "c_step": steps[2],
         "panel_step": b_bytes,
         "b_step": steps[1],
-        "copied": int(schedule.get("copy") == "yes"),
-        "pass_units": depth_of_pass(rows, depth, int(schedule["kc"]), target),
+        "copied": int(tiling.copy == "yes"),
+        "pass_units": depth_of_pass(rows, depth, tiling.kc, target),
     }
     dims |= {f"e{i}_step": step for i, step in enumerate(steps[3:])}
     copies = not f.packed and (dims["copied"] or columns % f.width != 0)
@@ -236,31 +237,24 @@ def _flattened(
 def _pack_key(workload: Workload, schedule: Schedule, index: int) -> str:
     if not _packed(workload) or index != _places(workload)[1]:
         return ""
-    known, held = _format(workload), schedule.get("weights", PLAIN)
-    told = "" if known == PLAIN else f", {known} held as {held}"
-    return f"panels of {schedule['nr']}{told}"
+    known, tiling = _format(workload), Tiling.of(schedule)
+    told = "" if known == PLAIN else f", {known} held as {tiling.weights}"
+    return f"panels of {tiling.nr}{told}"
 
 
 def _pack(workload: Workload, schedule: Schedule, index: int, value: Array) -> Array | None:
     if not _pack_key(workload, schedule, index):
         return None
-    held, width = str(schedule.get("weights", PLAIN)), int(schedule["nr"])
-    if held != PLAIN:
-        return short_panels(value, width, held)
-    return panels(rounded(value, _format(workload))[None], width)
+    tiling = Tiling.of(schedule)
+    if tiling.weights != PLAIN:
+        return short_panels(value, tiling.nr, tiling.weights)
+    return panels(rounded(value, _format(workload))[None], tiling.nr)
 
 
 # --- weights in a shorter format ---------------------------------------------------------------
 
 FEW = 8
 """Rows up to which a product waits for its weights, not for arithmetic."""
-
-
-def _knobs(workload: Workload, target: Target) -> dict[str, tuple[Knob, ...]]:
-    packed = _packed(workload)
-    known = knobs(target, packed)
-    short = packed and _format(workload) != PLAIN
-    return known | {"weights": (PLAIN, _format(workload))} if short else known
 
 
 def _default(workload: Workload, target: Target) -> dict[str, Knob]:
@@ -272,19 +266,12 @@ def _default(workload: Workload, target: Target) -> dict[str, Knob]:
     return chosen | {"weights": _format(workload) if few else PLAIN}
 
 
-def _valid(workload: Workload, schedule: Schedule, target: Target) -> str | None:
-    """Why a product cannot have this schedule."""
-    wrong = schedule_error(_knobs(workload, target), schedule)
-    plain = {name: knob for name, knob in schedule.items() if name != "weights"}
-    return wrong or valid(plain, target, _packed(workload))
-
-
 TEMPLATE = Template(
     name="matmul",
     accepts=_accepts,
-    knobs=_knobs,
+    knobs=lambda workload, target: knobs(target, _packed(workload), _format(workload)),
     default=_default,
-    valid=_valid,
+    legal=lambda _, schedule, target: unfit(schedule, target),
     source=lambda workload, schedule, target: source(_form(workload, schedule, target)),
     launch=_launch,
     pack=_pack,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, fields
 from functools import cache
+from typing import Any
 
-from bucketize.kernel.loops.loop import schedule_error
 from bucketize.kernel.template import Knob, Schedule, combinations
 from bucketize.machine.target import Target
+from bucketize.ops.rounding import PLAIN
 
 KC = (0, 128, 256, 512)  # 0: all of it in one pass
 PREFERRED = (128, 256, 512, 0)  # depths of a pass, where a model sees no difference
@@ -15,6 +17,34 @@ MOST_ROWS = 14
 HIGH = 12
 """Rows of a tile that x86-64 has registers for the addresses of: 13 rows of two vectors of 16 took
 1.04 to 2.2 times as long in one tile as in two, on two processors."""
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """The knobs of a product; those with a default are not in every schedule."""
+
+    mr: int
+    """Rows of a tile."""
+    nr: int
+    """Columns of a tile, and of a panel of B."""
+    kc: int = 0
+    """How deep a pass is at most; 0: all of it in one pass."""
+    copy: str = "no"
+    """Whether panels of a B that lies in its own place are copied, "no" or "yes"."""
+    weights: str = PLAIN
+    """The format that a packed B is held in."""
+
+    @classmethod
+    def of(cls, schedule: Schedule) -> Tiling:
+        """The knobs of a schedule, which may be a recorded one."""
+        names = {f.name for f in fields(cls)}
+        stated: dict[str, Any] = {name: knob for name, knob in schedule.items() if name in names}
+        return cls(**stated)
+
+
+def is_packed(schedule: Schedule) -> bool:
+    """Whether a schedule is of products whose B lies in panels before they begin."""
+    return "copy" not in schedule
 
 
 def tallest(target: Target) -> dict[int, int]:
@@ -37,23 +67,23 @@ def tiles(target: Target) -> Iterator[tuple[int, int]]:
         yield from ((rows, vectors) for rows in heights if most <= 2 * rows <= 2 * most)
 
 
-def knobs(target: Target, packed: bool) -> dict[str, tuple[Knob, ...]]:
-    """The knobs of every product: rows and columns of a tile, and how deep a pass is."""
+def knobs(target: Target, packed: bool, weights: str = PLAIN) -> dict[str, tuple[Knob, ...]]:
+    """The values of the knobs of a product whose weights fit into a format."""
     shapes = list(tiles(target))
     common: dict[str, tuple[Knob, ...]] = {
         "mr": tuple(sorted({rows for rows, _ in shapes})),
         "nr": tuple(sorted({target.lanes * vectors for _, vectors in shapes})),
         "kc": KC,
     }
-    return common if packed else common | {"copy": ("no", "yes")}
+    if not packed:
+        return common | {"copy": ("no", "yes")}
+    return common if weights == PLAIN else common | {"weights": (PLAIN, weights)}
 
 
-def valid(schedule: Schedule, target: Target, packed: bool) -> str | None:
-    """Why a product cannot have this schedule."""
-    wrong = schedule_error(knobs(target, packed), schedule)
-    if wrong:
-        return wrong
-    mr, nv = int(schedule["mr"]), int(schedule["nr"]) // target.lanes
+def unfit(schedule: Schedule, target: Target) -> str | None:
+    """Why a product cannot have this tile, or None."""
+    tiling = Tiling.of(schedule)
+    mr, nv = tiling.mr, tiling.nr // target.lanes
     if (mr, nv) not in tiles(target):
         known = ", ".join(f"{m} x {v}" for m, v in tiles(target))
         return f"{target.registers} registers are for tiles of {known} vectors, not {mr} x {nv}"
@@ -65,8 +95,8 @@ def schedules(target: Target, packed: bool) -> tuple[Schedule, ...]:
     """Every legal schedule; of those that a model cannot tell apart, the better ones first."""
 
     def rank(s: Schedule) -> tuple[int, ...]:
-        mr, nr = int(s["mr"]), int(s["nr"])
-        return -nr, mr > HIGH, PREFERRED.index(int(s["kc"])), -mr
+        t = Tiling.of(s)
+        return -t.nr, t.mr > HIGH, PREFERRED.index(t.kc), -t.mr
 
-    legal = [s for s in combinations(knobs(target, packed)) if not valid(s, target, packed)]
+    legal = [s for s in combinations(knobs(target, packed)) if not unfit(s, target)]
     return tuple(sorted(legal, key=rank))

@@ -81,7 +81,6 @@ TEMPLATE = Template(
     accepts=_accepts,
     knobs=product_of_bytes.knobs,
     default=product_of_bytes.default,
-    valid=product_of_bytes.valid,
     source=_source,
     launch=_launch,
     pack=_pack,

@@ -9,7 +9,7 @@ import numpy as np
 from bucketize.kernel.gemm.matmul import panels
 from bucketize.kernel.int8.loops import DOT, GROUP, source
 from bucketize.kernel.loops.cost import Counts, Loops
-from bucketize.kernel.loops.loop import only_op, schedule_error, steps
+from bucketize.kernel.loops.loop import only_op, steps
 from bucketize.kernel.template import Knob, Launch, Schedule, Shapes, Template
 from bucketize.kernel.workload import Workload
 from bucketize.machine.target import Target
@@ -57,11 +57,6 @@ def knobs(workload: Workload, target: Target) -> dict[str, tuple[Knob, ...]]:
 def default(workload: Workload, target: Target) -> dict[str, Knob]:
     """The first of each."""
     return {k: v[0] for k, v in knobs(workload, target).items()}
-
-
-def valid(workload: Workload, schedule: Schedule, target: Target) -> str | None:
-    """Why the schedule is not legal, or None."""
-    return schedule_error(knobs(workload, target), schedule)
 
 
 def form(workload: Workload, schedule: Schedule, target: Target, depth: Dim) -> dict[str, Any]:
@@ -149,7 +144,6 @@ TEMPLATE = Template(
     accepts=_accepts,
     knobs=knobs,
     default=default,
-    valid=valid,
     source=_source,
     launch=_launch,
     pack=_pack,

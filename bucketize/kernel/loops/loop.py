@@ -17,7 +17,7 @@ import numpy as np
 from bucketize.ir import Atom, Binding, Const
 from bucketize.kernel.emit.expression import DTYPES, IMPORTS, dtype_text, stored_text
 from bucketize.kernel.loops.cost import Counts, Loops, Steps
-from bucketize.kernel.template import Cost, Knob, Launch, Schedule, Shapes, Template, pitch_of
+from bucketize.kernel.template import Cost, Launch, Schedule, Shapes, Template, pitch_of
 from bucketize.kernel.work import work
 from bucketize.kernel.workload import Workload
 from bucketize.machine.target import Target
@@ -292,9 +292,6 @@ def fixed_template(
     return Template(
         name=name,
         accepts=accepts,
-        knobs=lambda _workload, _target: {},
-        default=lambda _workload, _target: {},
-        valid=lambda _workload, schedule, _target: schedule_error({}, schedule),
         source=lambda workload, _schedule, target: source(workload, target),
         launch=launch,
         cost=cost,
@@ -319,11 +316,3 @@ def steps(
         )
 
     return cost
-
-
-def schedule_error(knobs: Mapping[str, Sequence[Knob]], schedule: Schedule) -> str | None:
-    """What keeps a schedule from being one of those that `knobs` allow."""
-    if schedule.keys() != knobs.keys():
-        return f"expected the knobs {list(knobs)}, got {list(schedule)}"
-    wrong = (f"{k}={v} is not in {knobs[k]}" for k, v in schedule.items() if v not in knobs[k])
-    return next(wrong, None)

@@ -20,7 +20,6 @@ from bucketize.kernel.gemm.conv import accepts_windows, pitched, reads, row_step
 from bucketize.kernel.gemm.matmul import balanced, balances
 from bucketize.kernel.gemm.microkernel import LINE
 from bucketize.kernel.gemm.schedule import tallest
-from bucketize.kernel.loops.loop import schedule_error
 from bucketize.kernel.template import (
     Knob,
     Launch,
@@ -279,7 +278,6 @@ TEMPLATE = Template(
     accepts=_accepts,
     knobs=_knobs,
     default=_default,
-    valid=lambda workload, schedule, target: schedule_error(_knobs(workload, target), schedule),
     source=lambda workload, schedule, target: source(_form(workload, schedule, target)),
     launch=_launch,
     pack=_pack,
