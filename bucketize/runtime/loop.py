@@ -11,15 +11,15 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from bucketize.call import check_memory
+from bucketize.link.block import BASE, PLACE, ROUNDS, block, table
 from bucketize.link.memory import address, contiguous, empty_result
-from bucketize.link.plan import BASES, PLACE, ROUNDS
 from bucketize.op import Array
 from bucketize.program.instruction import Loop, RunSegment
-from bucketize.runtime.state import State, block, rows_of
+from bucketize.runtime.state import State, rows_of
 
 Word: TypeAlias = tuple[memoryview, int]
 """Where an address goes."""
-FIRST, BEGIN = PLACE.index("first"), PLACE.index("begin")
+WIDTH, FIRST, BEGIN = len(PLACE), PLACE.first, PLACE.begin
 
 
 def run_rounds(
@@ -76,7 +76,7 @@ class Rounds:
         self._number = np.zeros((), np.int64)
         self._places = self._changing(len(segment.args))
         self._bases = np.zeros(len(segment.args) + len(self.buffers), np.int64)
-        self._block = block(ROUNDS, self._words())
+        self._block = block(ROUNDS, **self._words())
         self._base, self._place = self._bases.data, self._places.reshape(-1).data
 
     def _words(self) -> dict[str, int]:
@@ -99,8 +99,8 @@ class Rounds:
         for base, lag, j in bases:
             (period, *shape), dtype = self.buffers[j]
             stride = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-            rows.append((len(BASES) + base, lag, 0, 0, stride, period))
-        return np.array(rows, np.int64)
+            rows.append((len(BASE) + base, lag, stride, period))
+        return table(PLACE, "place lag stride period", rows)
 
     def keeps_shapes(self, shapes: Sequence[tuple[int, ...]]) -> bool:
         """Whether each round carries on what is like what it took, of these shapes."""
@@ -116,16 +116,16 @@ class Rounds:
             self._base[i] = address(self._number)
             return
         yield self._base, i
-        for row, (fed, _) in enumerate(self._fed):
+        for at, (fed, _) in enumerate(self._fed):
             if fed == i:
-                yield self._place, row * len(PLACE) + FIRST
+                yield self._place, at * WIDTH + FIRST
 
     def writing(self, j: int) -> Iterator[Word]:
         """Where the address of a buffer goes."""
-        yield self._place, (len(self._fed) + j) * len(PLACE) + BEGIN
-        for row, (_, fed) in enumerate(self._fed):
+        yield self._place, (len(self._fed) + j) * WIDTH + BEGIN
+        for at, (_, fed) in enumerate(self._fed):
             if fed == j:
-                yield self._place, row * len(PLACE) + BEGIN
+                yield self._place, at * WIDTH + BEGIN
 
     def run(self) -> None:
         """Run all rounds in one native call."""
