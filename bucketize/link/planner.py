@@ -9,23 +9,8 @@ from bucketize.ir import Atom, Const
 from bucketize.kernel.template import Launch, Rows
 from bucketize.kernel.templates import TEMPLATES
 from bucketize.kernel.work import work
-from bucketize.link.block import (
-    BASE,
-    CHECK,
-    GATHER,
-    GROUPED,
-    INSIDE,
-    ORIGIN,
-    PART,
-    POINTER,
-    RANGE,
-    REPORTER,
-    STATE,
-    STRIP,
-    TENSOR,
-    WORD,
-    table,
-)
+from bucketize.link import block
+from bucketize.link.block import BASE, ORIGIN, RANGE, STATE, STRIP, WORD, table
 from bucketize.link.dim_code import DimCode
 from bucketize.link.plan import Plan, Result
 from bucketize.link.relation import relations
@@ -35,8 +20,6 @@ from bucketize.program.instruction import KernelCall, Segment
 from bucketize.types import Dim, product
 
 RELATIONS = {"==": 0, "broadcast": 1, ">=": 2}
-Spot: TypeAlias = tuple[int, int, int, int, int]
-"""Word, base, tensor (-1: none), copy of the tensor, the register of the bytes before it there."""
 Pitches: TypeAlias = tuple[Dim | None, ...]
 """How far apart the rows of arguments and results lie, where they do not follow each other."""
 
@@ -86,8 +69,8 @@ class _Planner:
         self.grouped: list[tuple[int, ...]] = []
         self.links: list[tuple[int, int, int]] = []
         self.places: dict[Atom, int] = {}
-        self.fixed: list[Spot] = []
-        self.moving: list[Spot] = []
+        self.fixed: list[tuple[int, ...]] = []
+        self.moving: list[tuple[int, ...]] = []
         self.reports: list[tuple[int, int, int]] = []
         self.constants: list[tuple[int, int, int]] = []
         self.held: list[Const] = []
@@ -121,14 +104,14 @@ class _Planner:
             symbols=self.segment.symbols,
             initial=initial,
             code=code,
-            checks=table(CHECK, "relation a b", checks),
-            words=table(GATHER, "word register", self.words),
-            parts=table(PART, "word extent grain work", self.parts),
-            tensors=table(TENSOR, "bytes first last copies group short", self.tensors),
-            pointers=table(POINTER, "word base tensor copy before", self.fixed + self.moving),
-            reports=table(REPORTER, "word step copy", self.reports),
-            groups=table(GROUPED, "first last step words strips", self.grouped),
-            links=table(INSIDE, "word base words", self.links),
+            checks=table(block.CHECK, "relation a b", checks),
+            words=table(block.GATHER, "word register", self.words),
+            parts=table(block.PART, "word extent grain work", self.parts),
+            tensors=table(block.TENSOR, "bytes first last copies group short", self.tensors),
+            pointers=table(block.POINTER, "word base tensor copy before", self.fixed + self.moving),
+            reports=table(block.REPORTER, "word step copy", self.reports),
+            groups=table(block.GROUPED, "first last step words strips", self.grouped),
+            links=table(block.INSIDE, "word base words", self.links),
             constants=tuple(self.constants),
             held=tuple(self.held),
             results=results,
@@ -222,9 +205,7 @@ class _Planner:
             self._spot(word, BASE.arena, space, thread)
             if launch.checked:
                 self.reports.append((word, step, thread))
-        first = word + 1 + len(RANGE)
-        dims = enumerate(launch.dims)
-        self.words += [(first + i, self.code.register(d)) for i, d in dims]
+        self._gather(word + 1 + len(RANGE), launch.dims)
 
     def _point(self, word: int, atom: Atom) -> None:
         place, inputs = self.segment.place(atom), self.segment.fn.params
