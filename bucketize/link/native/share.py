@@ -15,7 +15,7 @@ from bucketize.kernel.emit.word import (
     seen,
     told,
 )
-from bucketize.link.block import COUNT, SHARE, WATCH
+from bucketize.link.block import COUNT, SHARE, WATCH, WORD
 
 FREE, BEGUN, DONE = 0, 1, 2  # a part of a kernel
 LINE = 64  # bytes: words that different threads write lie apart
@@ -32,7 +32,7 @@ def rest(looks):
 
 def run_part(run: SHARE, first, last, part):
     """Call the kernels from place `first` of the order on, each on the block of the same part."""
-    kernels, order = run.kernels, run.order + 8
+    kernels, order = run.kernels, run.order + WORD
     for k in range(first, last):
         i = order[k]
         call_address(kernels[i], run.table + (i * run.threads + part) * run.stride)
@@ -40,7 +40,7 @@ def run_part(run: SHARE, first, last, part):
 
 def take_part(run: SHARE, me):
     """Run what is not begun. The states of a thread's parts lie on lines of their own."""
-    n, order, chunks = run.order[COUNT], run.order + 8, run.chunks
+    n, order, chunks = run.order[COUNT], run.order + WORD, run.chunks
     first = n if me >= run.threads else 0
     while first < n:
         last, parts = first + 1, chunks[order[first]]
@@ -48,12 +48,12 @@ def take_part(run: SHARE, me):
             last += 1  # what cannot be shared is one part together
         for i in range(parts):
             part = (me + i) % parts
-            state = run.states + part * run.apart + 8 * first
+            state = run.states + part * run.apart + WORD * first
             if seen(state) == FREE and changed(state, FREE, BEGUN):
                 run_part(run, first, last, part)
                 told(state, DONE)
         for part in range(parts):
-            state, looks = run.states + part * run.apart + 8 * first, 0
+            state, looks = run.states + part * run.apart + WORD * first, 0
             while seen(state) != DONE:
                 rest(looks)
                 looks += 1
