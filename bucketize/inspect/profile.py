@@ -22,15 +22,15 @@ from bucketize.errors import ArgumentError
 from bucketize.inspect.predict import CALL_S, constant_bytes, predicted_kernel
 from bucketize.inspect.roofline import Roofline, measured
 from bucketize.kernel.work import work
+from bucketize.link.block import COUNT, GROUPED, WORD
 from bucketize.link.ffi import function_at
 from bucketize.link.image import Image, Linked
 from bucketize.link.memory import Arena, address
-from bucketize.link.plan import WORD
 from bucketize.op import Array
 from bucketize.program.instruction import Compute, Instruction, KernelCall, Segment
 from bucketize.program.program import Program, Routine
 from bucketize.progress import Tell, announced, progress_bar, shown, steps
-from bucketize.runtime.state import State
+from bucketize.runtime.state import WHAT, State
 from bucketize.runtime.thread_pool import NONE, ONE, TEAM, Run
 from bucketize.runtime.vm import Context, Registers, Sizes
 from bucketize.timing import TICK_S, Call, interleaved, processor_seconds, wall_seconds
@@ -132,7 +132,7 @@ class _TimedState(State):
         assert self.sizes is not None
         sizes = dict(zip(self.plan.symbols, self.sizes, strict=True))
         members = self._members()
-        count = int(self.order[0])
+        count = int(self.order[COUNT])
         for row in self.order[1 : count + 1].tolist():
             seconds = max(self.stopwatch(self.calls[row]) - self.idle_s, 0.0)
             group, steps = members.get(row, (None, [row]))
@@ -141,12 +141,13 @@ class _TimedState(State):
 
     def _members(self) -> dict[int, tuple[Group, list[int]]]:
         """By the row of each group that is run in strips, what is told of it, and its calls."""
-        strips = self.strips()
-        return {
-            row: (Group(*strips[first]), list(range(first, last + 1)))
-            for first, last, row, *_ in self.plan.groups.tolist()
-            if first in strips
-        }
+        strips, members = self.strips(), {}
+        for group in self.plan.groups.tolist():
+            first, last = group[GROUPED.first], group[GROUPED.last]
+            if first in strips:
+                calls = list(range(first, last + 1))
+                members[group[GROUPED.step]] = Group(*strips[first]), calls
+        return members
 
     def _call(self, i: int) -> Callable[[], None]:
         """What one row of the table runs, a kernel or a group; several threads', their rows."""
@@ -166,7 +167,7 @@ class _TimedState(State):
     def _nothing(self) -> None:
         """As much around no kernel as `_call` has around one."""
         if self.plan.threads == 1:
-            self.walk_word[0] = 0
+            self.walk_word[WHAT] = 0
             self.walk(self.places[1])
         else:
             self._run(self.idle)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from bucketize.errors import CompileError
+from bucketize.link.block import CODE, table
 from bucketize.op import Array
 from bucketize.types import FUNCTIONS, AnyDim, Dim, Expr, Symbol, Term
 
@@ -38,7 +39,8 @@ class DimCode:
 
     def arrays(self) -> tuple[Array, Array]:
         """The registers as they are before the first instruction, and the instructions."""
-        return np.array(self.initial, np.int64), table(self.rows, 4)
+        code = table(CODE, "result function a b", self.rows)
+        return np.array(self.initial, np.int64), code
 
     def _sum(self, dim: Expr) -> int:
         total = None
@@ -75,8 +77,3 @@ class DimCode:
             self.rows.append((len(self.initial), *key))
             self.initial.append(0)
         return self._made[key]
-
-
-def table(rows: Sequence[Sequence[int]], width: int) -> Array:
-    """Rows of numbers as an array, of the right width also when there are none."""
-    return np.array(rows, np.int64).reshape(len(rows), width)

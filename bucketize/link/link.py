@@ -15,7 +15,7 @@ from bucketize.link import native as cores
 from bucketize.link.ffi import Native, function_at
 from bucketize.link.image import Image, constants_of, core
 from bucketize.link.memory import Pool, aligned
-from bucketize.link.plan import Plan
+from bucketize.link.plan import Plan, agreed
 from bucketize.link.planner import Pitches, launch_of, plan_of
 from bucketize.op import Array
 from bucketize.program.instruction import KernelCall, Segment
@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 
 
 def core_source(name: str) -> str:
-    """The source of one of the kernels that every image has."""
-    return (Path(cores.__file__).parent / f"{name}.py").read_text()
+    """The source of one of the kernels that every image has, and what its words depend on."""
+    text = (Path(cores.__file__).parent / f"{name}.py").read_text()
+    return f"{text}\n# {agreed()}\n"
 
 
 @cache

@@ -9,8 +9,10 @@ from bucketize.ir import Atom, Const
 from bucketize.kernel.template import Launch, Rows
 from bucketize.kernel.templates import TEMPLATES
 from bucketize.kernel.work import work
-from bucketize.link.dim_code import DimCode, table
-from bucketize.link.plan import BASES, LINKED, ROW, STATE, WORD, Plan, Result
+from bucketize.link import block
+from bucketize.link.block import BASE, ORIGIN, RANGE, STATE, STRIP, WORD, table
+from bucketize.link.dim_code import DimCode
+from bucketize.link.plan import Plan, Result
 from bucketize.link.relation import relations
 from bucketize.link.strip import Group, groups_of
 from bucketize.machine.target import Target
@@ -18,8 +20,6 @@ from bucketize.program.instruction import KernelCall, Segment
 from bucketize.types import Dim, product
 
 RELATIONS = {"==": 0, "broadcast": 1, ">=": 2}
-Spot: TypeAlias = tuple[int, int, int, int, int]
-"""Word, base, tensor (-1: none), copy of the tensor, the register of the bytes before it there."""
 Pitches: TypeAlias = tuple[Dim | None, ...]
 """How far apart the rows of arguments and results lie, where they do not follow each other."""
 
@@ -59,7 +59,7 @@ class _Planner:
         calls = segment.calls
         pairs = zip(calls, launches, strict=True)
         widths = [_row_width(c, launch) for c, launch in pairs]
-        self.width = max([1, *widths, *(len(ROW) for _ in groups)])
+        self.width = max([1, *widths, *(len(STRIP) + len(RANGE) for _ in groups)])
         self.size = (len(calls) + len(groups)) * threads * self.width
         self.words: list[tuple[int, int]] = []
         self.parts: list[tuple[int, int, int, int]] = []
@@ -69,7 +69,8 @@ class _Planner:
         self.grouped: list[tuple[int, ...]] = []
         self.links: list[tuple[int, int, int]] = []
         self.places: dict[Atom, int] = {}
-        self.spots: list[Spot] = []
+        self.fixed: list[tuple[int, ...]] = []
+        self.moving: list[tuple[int, ...]] = []
         self.reports: list[tuple[int, int, int]] = []
         self.constants: list[tuple[int, int, int]] = []
         self.held: list[Const] = []
@@ -98,20 +99,19 @@ class _Planner:
         return self._tables(results, checks)
 
     def _tables(self, results: tuple[Result, ...], checks: Sequence[tuple[int, ...]]) -> Plan:
-        self.spots.sort(key=lambda s: s[1] >= len(BASES))
         initial, code = self.code.arrays()
         return Plan(
             symbols=self.segment.symbols,
             initial=initial,
             code=code,
-            checks=table(checks, 3),
-            words=table(self.words, 2),
-            parts=table(self.parts, 4),
-            tensors=table(self.tensors, 6),
-            pointers=table(self.spots, 5),
-            reports=table(self.reports, 3),
-            groups=table(self.grouped, 5),
-            links=table(self.links, 3),
+            checks=table(block.CHECK, "relation a b", checks),
+            words=table(block.GATHER, "word register", self.words),
+            parts=table(block.PART, "word extent grain work", self.parts),
+            tensors=table(block.TENSOR, "bytes first last copies group short", self.tensors),
+            pointers=table(block.POINTER, "word base tensor copy before", self.fixed + self.moving),
+            reports=table(block.REPORTER, "word step copy", self.reports),
+            groups=table(block.GROUPED, "first last step words strips", self.grouped),
+            links=table(block.INSIDE, "word base words", self.links),
             constants=tuple(self.constants),
             held=tuple(self.held),
             results=results,
@@ -149,7 +149,7 @@ class _Planner:
         number = self.member.get(step)
         if number is None or step == self.groups[number].last:
             return -1
-        return self.described[number] + self.groups[number].member_word(step, "bytes")
+        return self.described[number] + self.groups[number].buffer_bytes(step)
 
     def _place_workspace(self, step: int, launch: Launch) -> int:
         if launch.workspace == 0:
@@ -173,23 +173,21 @@ class _Planner:
             row = (step * self.threads + thread) * self.width
             states = self._reserve(len(group.calls) * len(STATE))
             rows = (group.first * self.threads + thread) * self.width
-            self._link(row + ROW.index("group"), "table", words)
-            self._link(row + ROW.index("states"), "table", states)
-            self._link(row + ROW.index("rows"), "table", rows)
-            self._link(row + ROW.index("kernels"), "kernels", group.first)
+            self.links += [
+                (row + STRIP.group, ORIGIN.table, words),
+                (row + STRIP.states, ORIGIN.table, states),
+                (row + STRIP.rows, ORIGIN.table, rows),
+                (row + STRIP.kernels, ORIGIN.kernels, group.first),
+            ]
             for member in range(group.first, group.last):
-                buffer = states + group.state_word(member, "buffer")
                 tensor = self.places[calls[member].binding.outs[0]]
-                self._spot(buffer, BASES.index("arena"), tensor, thread)
-        begin = step * self.threads * self.width + ROW.index("begin")
+                self._spot(states + group.buffer(member), BASE.arena, tensor, thread)
+        begin = step * self.threads * self.width + len(STRIP)
         done = sum((work(c.workload).total for c in group.calls), start=0)
         total = self.code.register(done) if self.threads > 1 else 0
         self.parts.append((begin, self.code.register(group.lines[-1].tiles), 1, total))
         strips = self.code.register(group.strips)
         self.grouped.append((group.first, group.last, step, words, strips))
-
-    def _link(self, word: int, base: str, words: int) -> None:
-        self.links.append((word, LINKED.index(base), words))
 
     def _fill_row(self, step: int, thread: int, space: int) -> None:
         call, launch = self.segment.calls[step], self.launches[step]
@@ -204,29 +202,28 @@ class _Planner:
                 self._point(row + outs + k, atom)
         word = row + outs + len(call.args)
         if space >= 0:
-            self._spot(word, BASES.index("arena"), space, thread)
+            self._spot(word, BASE.arena, space, thread)
             if launch.checked:
                 self.reports.append((word, step, thread))
-        first = word + 3
-        dims = enumerate(launch.dims)
-        self.words += [(first + i, self.code.register(d)) for i, d in dims]
+        self._gather(word + 1 + len(RANGE), launch.dims)
 
     def _point(self, word: int, atom: Atom) -> None:
         place, inputs = self.segment.place(atom), self.segment.fn.params
         root, before = place.root, place.offset * atom.type.dtype.itemsize
         if root in self.own:
-            self._spot(word, len(BASES) + len(inputs) + self.own[root], before=before)
+            self._spot(word, len(BASE) + len(inputs) + self.own[root], before=before)
         elif root in self.dims:
-            self._spot(word, BASES.index("table"), before=self.dims[root] * WORD + before)
+            self._spot(word, BASE.table, before=self.dims[root] * WORD + before)
         elif root in self.places:
-            self._spot(word, BASES.index("arena"), self.places[root], before=before)
+            self._spot(word, BASE.arena, self.places[root], before=before)
         elif isinstance(root, Const):
             self.constants.append((word, -1, self._hold(root)))
         else:
-            self._spot(word, len(BASES) + inputs.index(root), before=before)
+            self._spot(word, len(BASE) + inputs.index(root), before=before)
 
     def _spot(self, word: int, base: int, tensor: int = -1, copy: int = 0, before: Dim = 0) -> None:
-        self.spots.append((word, base, tensor, copy, self.code.register(before)))
+        pointers = self.fixed if base < len(BASE) else self.moving
+        pointers.append((word, base, tensor, copy, self.code.register(before)))
 
     def _hold(self, const: Const) -> int:
         self.held.append(const)
@@ -256,4 +253,4 @@ class _Planner:
 
 
 def _row_width(call: KernelCall, launch: Launch) -> int:
-    return len(call.binding.outs) + len(call.args) + 3 + len(launch.dims)
+    return len(call.binding.outs) + len(call.args) + 1 + len(RANGE) + len(launch.dims)

@@ -16,7 +16,7 @@ from bucketize.errors import TypeRelError
 from bucketize.ir import Atom, Const
 from bucketize.kernel.template import Launch, Lines, Window
 from bucketize.kernel.work import work
-from bucketize.link.plan import GROUP, MEMBER, STATE
+from bucketize.link.block import ARGUMENTS, GROUP, LINK, MEMBER, STATE, row
 from bucketize.program.instruction import KernelCall, Segment
 from bucketize.types import AnyDim, Dim, Shape, ceil_div, evaluate, maximum, positive, product
 
@@ -78,24 +78,28 @@ class Group:
 
     def words(self, stride: int) -> list[Dim]:
         """Those of GROUP, MEMBER and LINK, with so many bytes between the rows of members."""
-        found: list[Dim] = [len(self.calls), stride, self.height, len(self.links), 0]
+        members, links = len(self.calls), len(self.links)
+        found: list[Dim] = row(
+            GROUP, members=members, stride=stride, lines=self.height, links=links
+        )
         for call, lines, shape in zip(self.calls, self.lines, self.shapes, strict=True):
-            made = call.binding.outs[0].type
-            found += [lines.tiles, lines.low, lines.tall, lines.across, lines.down, lines.high]
-            found += [shape[1], lines.step, lines.spans, len(call.args) + 2]
-            found += [product(shape[2:]) * made.dtype.itemsize, 0, 0]
+            tiles = {name: value for name, value in vars(lines).items() if name != "windows"}
+            begin = ARGUMENTS + len(call.args) + 1
+            line_bytes = product(shape[2:]) * call.binding.outs[0].type.dtype.itemsize
+            found += row(MEMBER, height=shape[1], begin=begin, line_bytes=line_bytes, **tiles)
         for n in self.links:
-            found += [n.reader - self.first, n.argument + 1, n.maker - self.first]
-            found += [n.window.stride, n.window.reach, n.window.before, n.image, n.result]
+            reader, maker = n.reader - self.first, n.maker - self.first
+            images = {"image": n.image, "result": n.result, **vars(n.window)}
+            found += row(LINK, reader=reader, word=ARGUMENTS + n.argument, maker=maker, **images)
         return found
 
-    def member_word(self, step: int, name: str) -> int:
-        """Where a word of a member lies behind the first one of the group."""
-        return len(GROUP) + (step - self.first) * len(MEMBER) + MEMBER.index(name)
+    def buffer_bytes(self, step: int) -> int:
+        """Where the bytes of a member's buffer lie behind the first word of the group."""
+        return len(GROUP) + (step - self.first) * len(MEMBER) + MEMBER.bytes
 
-    def state_word(self, step: int, name: str) -> int:
-        """Where a word of a member's state lies behind the first one of a thread."""
-        return (step - self.first) * len(STATE) + STATE.index(name)
+    def buffer(self, step: int) -> int:
+        """Where its address lies behind the first word of a thread's states."""
+        return (step - self.first) * len(STATE) + STATE.buffer
 
 
 def groups_of(segment: Segment, launches: Sequence[Launch], l2: int) -> list[Group]:

@@ -11,14 +11,15 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from bucketize.call import check_memory
+from bucketize.link.block import BASE, PLACE, ROUNDS, WALK, WORD, block, table
 from bucketize.link.memory import address
-from bucketize.link.plan import BASES, PLACE, ROUNDS, WALK, WORD
+from bucketize.op import Array
 from bucketize.program.instruction import Loop, RunSegment
-from bucketize.runtime.state import State, block
+from bucketize.runtime.state import State
 
 Word: TypeAlias = tuple[memoryview, int]
 """Where an address goes."""
-FIRST, BEGIN, ROW = PLACE.index("first"), PLACE.index("begin"), len(PLACE)
+FIRST, BEGIN, ROW = PLACE.first, PLACE.begin, len(PLACE)
 NUMBER = len(ROUNDS)
 """The word behind the block: that of the round's number."""
 
@@ -46,12 +47,12 @@ class NativeLoop:
         """Arguments that are carried into a round, and the results that are carried on for them."""
         places = self._changing(inputs)
         bases, place = NUMBER + 1, NUMBER + 1 + inputs + len(self.buffers)
-        self._memory = np.array([*[0] * place, *places], np.int64)
+        self._memory = np.array([*[0] * place, *places.flat], np.int64)
         """The block, the number of the round, the bases, and rows of `PLACE`."""
         self.number = self._memory[NUMBER, ...]
         self.address = address(self._memory)
         word = self._memory.data
-        word[:NUMBER] = block(ROUNDS, self._words(place, len(places) // ROW)).data
+        self._memory[:NUMBER] = block(ROUNDS, **self._words(place, len(places)))
         self._bases = word[bases:place]
         self.reads: list[list[Word]] = [[(self._bases, i)] for i in range(inputs)]
         """By argument of the segment: where the address of what the first round reads goes."""
@@ -73,20 +74,20 @@ class NativeLoop:
             "walking": state.places[1],
             "walk": state.image.walk_address,
             "number": self.address + NUMBER * WORD,
-            "bases": state.walk_word[WALK.index("bases")],
+            "bases": state.walk_word[WALK.bases],
             "fixed": state.plan.fixed,
         }
 
-    def _changing(self, inputs: int) -> list[int]:
+    def _changing(self, inputs: int) -> Array:
         """Rows of `PLACE`: results lie by their round, what is carried a round later."""
         bases = [(i, 1, j) for i, j in self.fed]
         bases += [(inputs + j, 0, j) for j in range(len(self.buffers))]
-        words = []
+        rows = []
         for base, lag, j in bases:
             (period, *shape), dtype = self.buffers[j]
             stride = math.prod(shape) * dtype.itemsize
-            words += [len(BASES) + base, lag, 0, 0, stride, period]
-        return words
+            rows.append((len(BASE) + base, lag, stride, period))
+        return table(PLACE, "place lag stride period", rows)
 
     def run(self) -> None:
         """Run all rounds."""

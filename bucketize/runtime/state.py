@@ -13,9 +13,23 @@ from bucketize.call import check_memory
 from bucketize.errors import BucketizeError, ShapeError, TypeRelError
 from bucketize.ir import specialise
 from bucketize.kernel.work import FORK
+from bucketize.link.block import (
+    BASE,
+    FILL,
+    GROUP,
+    GROUPED,
+    INSIDE,
+    ORIGIN,
+    POINT,
+    REPORT,
+    RUN,
+    WALK,
+    WORD,
+    block,
+)
 from bucketize.link.image import Image, Linked
 from bucketize.link.memory import Arena, address, contiguous, empty_result
-from bucketize.link.plan import BASES, FAILURES, FILL, GROUP, WALK, WORD, Result
+from bucketize.link.plan import FAILURES, Result
 from bucketize.link.relation import extents, relied_on
 from bucketize.op import Array
 from bucketize.program.instruction import Segment
@@ -24,7 +38,9 @@ from bucketize.types import Assumption, evaluate
 
 SCRATCH = ("offsets", "strides", "live", "sizes")
 """What a fill notes of each tensor."""
-POINT, RUN, REPORT = 1, 2, 4  # what `link.native.walk` is asked for
+FILLED_FROM = ("code", "checks", "words", "parts", "tensors", "pointers", "groups")
+# members of enumerations take longer to find than these
+ARENA, ARRAYS, WHAT, FIRST, WRONG = BASE.arena, len(BASE), WALK.what, WALK.first, WALK.wrong
 
 
 class State:
@@ -45,9 +61,9 @@ class State:
         self.table = np.zeros(plan.size + 1, np.int64)  # never empty: it has an address
         for (word, _, _), constant in zip(plan.constants, linked.constants, strict=True):
             self.table[word] = address(constant)
-        bases = address(self.table), address(linked.kernels)
-        for word, base, words in plan.links.tolist():
-            self.table[word] = bases[base] + words * WORD
+        origins = block(ORIGIN, table=address(self.table), kernels=address(linked.kernels))
+        inside = origins[plan.links[:, INSIDE.base]] + plan.links[:, INSIDE.words] * WORD
+        self.table[plan.links[:, INSIDE.word]] = inside
         self.behind = np.zeros(len(plan.pointers), np.int64)
         self.chunks = np.ones(len(linked.kernels), np.int64)
         self.order = np.zeros(len(plan.kernels) + 1, np.int64)
@@ -57,10 +73,10 @@ class State:
             linked.kernels, self.order, self.chunks, address(self.table), stride, plan.threads
         )
         self.scratch = np.zeros((len(SCRATCH), len(plan.tensors)), np.int64)
-        self.bases = np.zeros(len(BASES) + len(segment.fn.params) + len(plan.results), np.int64)
-        self.bases[BASES.index("table")] = address(self.table)
-        self.filling = block(FILL, self._fill_words())
-        self.walking = block(WALK, self._walk_words())
+        self.bases = np.zeros(len(BASE) + len(segment.fn.params) + len(plan.results), np.int64)
+        self.bases[BASE.table] = address(self.table)
+        self.filling = block(FILL, **self._fill_words())
+        self.walking = block(WALK, **self._walk_words())
         # views of single words: an index into an array costs more than into a memoryview
         self.fill_word, self.walk_word = self.filling.data, self.walking.data
         self.base, self.register = self.bases.data, self.registers.data
@@ -68,11 +84,8 @@ class State:
 
     def _fill_words(self) -> dict[str, int]:
         plan = self.plan
-        arrays = {"code": plan.code, "checks": plan.checks, "words": plan.words}
-        arrays |= {"parts": plan.parts, "tensors": plan.tensors, "pointers": plan.pointers}
-        arrays |= {"groups": plan.groups}
         return {
-            **rows_of(arrays),
+            **rows_of({name: getattr(plan, name) for name in FILLED_FROM}),
             **{name: address(row) for name, row in zip(SCRATCH, self.scratch, strict=True)},
             "registers": address(self.registers),
             "table": address(self.table),
@@ -102,7 +115,7 @@ class State:
 
     def forbid_strips(self) -> None:
         """From the next fill on kernels run one by one, each over its whole extent."""
-        self.fill_word[FILL.index("in_strips")] = 0
+        self.fill_word[FILL.in_strips] = 0
 
     # Filling.
 
@@ -115,7 +128,7 @@ class State:
         for i, size in enumerate(sizes):
             register[i] = size
         self.fill(self.places[0])
-        if self.fill_word[FILL.index("status")]:
+        if self.fill_word[FILL.status]:
             self._refuse(dict(zip(self.plan.symbols, sizes, strict=True)))
         self.shared.cut()
         self.arena.reserve(self.arena_bytes)
@@ -128,7 +141,7 @@ class State:
 
     def _refuse(self, sizes: Mapping[str, int]) -> None:
         """Raise what the types say of these sizes; they are inferred again for the words of it."""
-        status = self.fill_word[FILL.index("status")]
+        status = self.fill_word[FILL.status]
         fn = self.segment.fn
         shown = ", ".join(f"{n}={s}" for n, s in sizes.items()) or "the sizes of the types"
         relied = negative = ""
@@ -148,15 +161,15 @@ class State:
     @property
     def arena_bytes(self) -> int:
         """What the kernels need between them, at the sizes that the table is filled for."""
-        return int(self.fill_word[FILL.index("arena_bytes")])
+        return int(self.fill_word[FILL.arena_bytes])
 
     def strips(self) -> dict[int, tuple[int, int]]:
         """Of the calls that are run in strips: their group, and the lines of its last result."""
-        groups = [g for g in self.plan.groups.tolist() if self.chunks[g[2]]]
+        groups = [g for g in self.plan.groups.tolist() if self.chunks[g[GROUPED.step]]]
         return {
-            call: (number, int(self.table[words + GROUP.index("lines")]))
-            for number, (first, last, _, words, _) in enumerate(groups, 1)
-            for call in range(first, last + 1)
+            call: (number, int(self.table[g[GROUPED.words] + GROUP.lines]))
+            for number, g in enumerate(groups, 1)
+            for call in range(g[GROUPED.first], g[GROUPED.last] + 1)
         }
 
     # Running.
@@ -166,7 +179,7 @@ class State:
         base = self.base
         inputs = [a if a.flags.c_contiguous else contiguous(a) for a in arrays]
         outputs = [empty_result(shape, dtype) for shape, dtype in self.results]
-        i = len(BASES)
+        i = ARRAYS
         for array in inputs:
             base[i] = array.__array_interface__["data"][0]
             i += 1
@@ -180,12 +193,12 @@ class State:
 
     def run_at(self, addresses: memoryview) -> None:
         """Run on inputs and results at these addresses; what no kernel writes is left alone."""
-        self.base[len(BASES) :] = addresses
+        self.base[ARRAYS:] = addresses
         self._run_once()
 
     def _run_once(self) -> None:
         """Run on what the bases are, of inputs and of results."""
-        arena = self.base[0] = self.arena.base
+        arena = self.base[ARENA] = self.arena.base
         self.walk_word[FIRST] = self.plan.fixed if self.pointed == arena else 0
         self.pointed = 0  # until they are: an interrupt leaves them to be put in again
         if self.at_once:
@@ -203,19 +216,19 @@ class State:
 
     def run_rounds(self, addresses: memoryview, rounds: int) -> None:
         """Run again and again, from inputs at these addresses on; `rounds` is a block's address."""
-        self.base[len(BASES) :] = addresses
-        self.base[0] = self.arena.base
-        self.walk_word[0], self.walk_word[FIRST] = POINT | RUN | REPORT, 0
+        self.base[ARRAYS:] = addresses
+        self.base[ARENA] = self.arena.base
+        self.walk_word[WHAT], self.walk_word[FIRST] = POINT | RUN | REPORT, 0
         self.pointed = 0
         self.image.rounds(rounds)
         if self.walk_word[WRONG]:
             self._report()
 
     def _walk_in_parts(self) -> None:
-        self.walk_word[0] = POINT
+        self.walk_word[WHAT] = POINT
         self.walk(self.places[1])
         self.run_kernels()
-        self.walk_word[0] = REPORT
+        self.walk_word[WHAT] = REPORT
         self.walk(self.places[1])
 
     def run_kernels(self) -> None:
@@ -224,10 +237,8 @@ class State:
 
     def _report(self) -> None:
         """Raise what a kernel that checks its indices found."""
-        wrong, index, extent = (
-            self.walk_word[WALK.index(w)] for w in ("wrong", "wrong_index", "extent")
-        )
-        op = self.segment.calls[wrong - 1].workload.anchor.op.name
+        index, extent = self.walk_word[WALK.wrong_index], self.walk_word[WALK.extent]
+        op = self.segment.calls[self.walk_word[WRONG] - 1].workload.anchor.op.name
         raise ShapeError(f"in {op}: index {index} is out of range for extent {extent}")
 
     def _copy(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
@@ -280,16 +291,7 @@ def _as_shape_error(error: BucketizeError) -> ShapeError:
     return made
 
 
-FIRST, WRONG = WALK.index("first"), WALK.index("wrong")
-
-
 def rows_of(arrays: Mapping[str, Array]) -> dict[str, int]:
     """The words of arrays: address and number of rows."""
     words = {name: address(array) for name, array in arrays.items()}
     return words | {f"n_{name}": len(array) for name, array in arrays.items()}
-
-
-def block(names: Sequence[str], words: Mapping[str, int]) -> Array:
-    """A block of words of these names, in their order; those that are not given are 0."""
-    assert words.keys() <= set(names)
-    return np.array([words.get(name, 0) for name in names], np.int64)

@@ -14,23 +14,15 @@ from threading import Lock, Semaphore, Thread
 import numpy as np
 
 from bucketize.errors import CompileError
+from bucketize.link.block import SHARE, WATCH, block
 from bucketize.link.ffi import Native
 from bucketize.link.memory import address
 from bucketize.machine.target import cores
 from bucketize.op import Array
 
-RUN = (
-    *("what", "threads", "kernels", "order", "table", "stride", "chunks"),
-    *("states", "apart", "board", "place"),
-)
-"""The words of a run; `apart` are the bytes between the states of the parts of two threads, `board`
-the address of the board's line that is to tell of it, or 0, `place` that of these words."""
-WATCH = ("what", "me", "board", "known", "patience")
-"""The words of a helper. The board has lines: how many runs there were, the address of the one that
-goes on, and for each helper the one that it is at."""
 ONE, NONE = np.array([1, 0]), np.array([0])
 """Orders: of a kernel that is alone, and of none at all."""
-BOARD, KNOWN = RUN.index("board"), WATCH.index("known")
+BOARD, KNOWN = SHARE.board, WATCH.known
 WATCHING, RUNNING = 0, 1
 PATIENCE = 5000  # looks
 LINE_WORDS = 8  # of a cache line
@@ -65,11 +57,12 @@ class Run:
         self.copies = self.order.copy(), self.chunks.copy()
         self.states = np.zeros((self.threads, self.apart), np.int64)
         order, chunks = map(address, self.copies)
-        what = (self.threads, address(self.kernels), order, self.table, self.stride, chunks)
-        apart = self.apart * self.states.itemsize
-        self.words = np.array([RUNNING, *what, address(self.states), apart, 0, 0], np.int64)
+        words = {"threads": self.threads, "kernels": address(self.kernels), "order": order}
+        words |= {"table": self.table, "stride": self.stride, "chunks": chunks}
+        words |= {"states": address(self.states), "apart": self.apart * self.states.itemsize}
+        self.words = block(SHARE, what=RUNNING, **words)
         self.place, self.word = address(self.words), self.words.data
-        self.word[-1] = self.place
+        self.word[SHARE.place] = self.place
         self.memory = self.words, self.states, self.copies, self.kernels
         self.cut()
 
@@ -95,7 +88,8 @@ class _Helper(Thread):
     def __init__(self, board: Array, me: int, share: Native) -> None:
         super().__init__(name=f"bucketize-{me}", daemon=True)
         self.board, self.share = board, share
-        self.words = np.array([WATCHING, me, address(board), 0, PATIENCE], np.int64)
+        words = {"board": address(board), "patience": PATIENCE}
+        self.words = block(WATCH, what=WATCHING, me=me, **words)
         self.asleep, self.bell = False, Semaphore(0)
 
     def wake(self) -> None:

@@ -153,6 +153,35 @@ def test_only_integer_code_chooses() -> None:
         chosen(1, ("a + b", "a // b"), 10, 3)
 
 
+NAMED = """
+from enum import IntEnum
+
+BLOCK = IntEnum("BLOCK", "pairs n_pairs sum last", start=0)
+PAIR = IntEnum("PAIR", "first second", start=0)
+
+def pair(block: BLOCK, i) -> PAIR:
+    return block.pairs + 8 * len(PAIR) * i
+
+@entry
+def kernel(block: BLOCK):
+    pairs: PAIR = block.pairs
+    for i in range(block.n_pairs):
+        block.sum += pairs[i].first * pairs[i].second
+        pairs[i].first, pairs[i].second = pairs[i].second, pairs[i].first
+    one, last = pair(block, 0), pair(block, block.n_pairs - 1)
+    block.last = last.second
+    one.first, one.second = -1, block.pairs[len(PAIR) + PAIR.second]
+"""
+
+
+def test_words_by_their_names() -> None:
+    pairs = np.array([(2, 3), (5, 7), (11, 13)])
+    block = words(address(pairs), 3, 100, 0)
+    native(NAMED)(address(block))
+    assert block[2:].tolist() == [100 + 6 + 35 + 143, 11]
+    assert pairs.tolist() == [[-1, 5], [7, 5], [13, 11]]
+
+
 @pytest.mark.parametrize("shift", [-3, 0, 3])
 def test_moved_bytes_may_overlap(shift: int) -> None:
     memory = np.arange(64, dtype=np.uint8)
@@ -183,3 +212,22 @@ def test_moved_bytes_may_overlap(shift: int) -> None:
 def test_what_it_does_not_know_is_refused(line: str, what: str) -> None:
     with pytest.raises(KernelError, match=rf"line 6: integer code has no ({what})"):
         native(f"@entry\ndef kernel(block):\n    {line}\n")
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        ("block.third = 1", "line 8: PAIR has first, second, not 'third'"),
+        ("block.first = PAIR.third", "line 8: PAIR has first, second, not 'third'"),
+        ("block[0].third = 1", "line 8: PAIR has first, second, not 'third'"),
+        ("block[0] = 1", r"line 8: integer code has no Subscript as 'block\[0\]'"),
+        ("a: HERE = block.first", "line 8: integer code has no AnnAssign as"),
+        ("a: PAIR", "line 8: integer code has no AnnAssign as"),
+        ("block.first.second = 1", "line 8: integer code has no Attribute as"),
+        ("block.first = len(block)", "line 8: integer code has no Name as 'len'"),
+    ],
+)
+def test_words_that_have_no_such_name_are_refused(line: str, what: str) -> None:
+    pair = 'from enum import IntEnum\nPAIR = IntEnum("PAIR", "first second", start=0)\n'
+    with pytest.raises(KernelError, match=what):
+        native(f"{pair}@entry\ndef kernel(block: PAIR):\n    {line}\n")

@@ -21,11 +21,13 @@ from bucketize.ir import IF, Builder, Const, Function, Module, Var
 from bucketize.kernel.build import build
 from bucketize.kernel.template import Launch
 from bucketize.kernel.work import work
-from bucketize.link.dim_code import NUMBERS, DimCode, table
+from bucketize.link.block import CHECK, CODE, FILL, GATHER, PART, POINTER, TENSOR, table
+from bucketize.link.block import block as fill_words
+from bucketize.link.dim_code import NUMBERS, DimCode
 from bucketize.link.ffi import function_at
 from bucketize.link.link import core_source
 from bucketize.link.memory import address
-from bucketize.link.plan import FILL, Plan
+from bucketize.link.plan import Plan
 from bucketize.link.planner import Pitches, launch_of, plan_of
 from bucketize.machine.target import host
 from bucketize.ops.dim import dim_less
@@ -45,7 +47,6 @@ from bucketize.types import (
 
 N, M = Symbol("N"), Symbol("M", 0)
 LINE = 64
-STATUS, INDEX, TOTAL = map(FILL.index, ("status", "index", "arena_bytes"))
 
 
 class Filled(NamedTuple):
@@ -60,7 +61,14 @@ class Filled(NamedTuple):
     behind: np.ndarray
 
 
-WIDTHS = {"code": 4, "checks": 3, "words": 2, "parts": 4, "tensors": 6, "pointers": 5}
+ROWS = {
+    "code": (CODE, "result function a b"),
+    "checks": (CHECK, "relation a b"),
+    "words": (GATHER, "word register"),
+    "parts": (PART, "word extent grain work"),
+    "tensors": (TENSOR, "bytes first last copies group short"),
+    "pointers": (POINTER, "word base tensor copy before"),
+}
 UNGROUPED = (-1, -1)
 
 
@@ -69,7 +77,7 @@ def filled(initial: Sequence[int], *, threads: int = 1, fork: int = 0, **rows: A
     fill = function_at(build(core_source("fill"), name_hint="fill").address)
     if "tensors" in rows:
         rows["tensors"] = [(*row, *UNGROUPED) for row in rows["tensors"]]
-    held = {name: table(rows.get(name, ()), width) for name, width in WIDTHS.items()}
+    held = {name: table(*words, rows.get(name, ())) for name, words in ROWS.items()}
     count = len(held["tensors"])
     made = {name: np.zeros(count + 1, np.int64) for name in SCRATCH}
     made["registers"] = np.array(initial, np.int64)
@@ -78,8 +86,7 @@ def filled(initial: Sequence[int], *, threads: int = 1, fork: int = 0, **rows: A
     made["order"] = np.zeros(len(held["parts"]) + 1, np.int64)
     words = {name: address(array) for name, array in (held | made).items()}
     words |= {f"n_{name}": len(array) for name, array in held.items()}
-    words |= {"threads": threads, "width": 5, "fork": fork}
-    block = np.array([words.get(name, 0) for name in FILL], np.int64)
+    block = fill_words(FILL, threads=threads, width=5, fork=fork, **words)
     fill(address(block))
     made["offsets"] = made["offsets"][:count]
     return Filled(block, **{n: made[n] for n in Filled._fields[1:]})
@@ -115,7 +122,7 @@ def test_native_code_gives_dims_the_values_that_they_have(
     initial, rows = code.arrays()
     initial[:2] = m, n
     made = filled(initial, code=rows)
-    assert made.block[STATUS] == 0
+    assert made.block[FILL.status] == 0
     assert [made.registers[p] for p in places] == [evaluate(d, {"N": n, "M": m}) for d in wanted]
 
 
@@ -143,9 +150,9 @@ def test_a_dim_is_evaluated_once() -> None:
 )
 def test_a_dim_without_a_value_is_noticed(fn: str, a: int, b: int, status: int) -> None:
     made = filled([a, b, -7], code=[(2, NUMBERS[fn], 0, 1)])
-    assert made.block[STATUS] == status
+    assert made.block[FILL.status] == status
     if status:
-        assert made.block[INDEX] == -1
+        assert made.block[FILL.index] == -1
     else:
         assert made.registers[2] == broadcast(a, b)
 
@@ -160,7 +167,7 @@ def test_a_dim_without_a_value_is_noticed(fn: str, a: int, b: int, status: int) 
 )
 def test_relations_are_checked(relation: int, a: int, b: int, holds: bool) -> None:
     block = filled([a, b], checks=[(0, 0, 0), (relation, 0, 1)]).block
-    assert (block[STATUS], block[INDEX]) == ((0, 0) if holds else (1, 1))
+    assert (block[FILL.status], block[FILL.index]) == ((0, 0) if holds else (1, 1))
 
 
 tensors = st.lists(
@@ -176,7 +183,7 @@ def test_tensors_that_live_at_once_do_not_overlap(drawn: list[tuple[int, int, in
     spans = [(o, -(-s // LINE) * LINE * c) for o, (s, _, c) in zip(offsets, drawn, strict=True)]
     for i, (start, size) in enumerate(spans):
         assert start % LINE == 0
-        assert start + size <= block[TOTAL]
+        assert start + size <= block[FILL.arena_bytes]
         for j in range(i):
             other, extent = spans[j]
             if rows[j][2] >= i:
@@ -187,16 +194,16 @@ def test_more_memory_than_there_are_addresses_is_noticed() -> None:
     small = (1, 0, 0, 1)
     for rows in ([small, (0, 0, 0, 8), small], [(0, i, 9, 1) for i in range(2)]):
         block = filled([2**61, 1], tensors=rows).block
-        assert (block[STATUS], block[INDEX]) == (2, -1)
+        assert (block[FILL.status], block[FILL.index]) == (2, -1)
 
 
 def test_a_chain_needs_two_buffers() -> None:
     chain = [(0, i, i + 1, 1) for i in range(50)]
-    assert filled([640], tensors=chain).block[TOTAL] == 2 * 640
+    assert filled([640], tensors=chain).block[FILL.arena_bytes] == 2 * 640
 
 
 def test_no_tensors_need_no_memory() -> None:
-    assert filled([640]).block[TOTAL] == 0
+    assert filled([640]).block[FILL.arena_bytes] == 0
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -19,7 +18,8 @@ from bucketize.ir import Atom, Builder, Const, Function, Module, Var
 from bucketize.kernel.template import Implementation
 from bucketize.kernel.winograd import loops as patchwork
 from bucketize.kernel.winograd.template import TEMPLATE as WINOGRAD
-from bucketize.link import plan, strip
+from bucketize.link import strip
+from bucketize.link.block import GROUPED
 from bucketize.link.image import Image
 from bucketize.link.link import link
 from bucketize.link.memory import Arena, address, empty_bytes
@@ -83,10 +83,10 @@ def compiled(fn: Function, threads: int = 1) -> Executable:
 def stripped(context: Context) -> list[int]:
     """How many kernels each group has that the last run ran in strips."""
     return [
-        last - first + 1
+        group[GROUPED.last] - group[GROUPED.first] + 1
         for state in context._states.values()
-        for first, last, step, *_ in state.plan.groups.tolist()
-        if state.chunks[step]
+        for group in state.plan.groups.tolist()
+        if state.chunks[group[GROUPED.step]]
     ]
 
 
@@ -316,12 +316,3 @@ def profiled() -> Any:
 def test_a_profile_has_a_row_for_each_kernel(profiled: Any) -> None:
     assert profiled["kernel"].tolist().count("depthwise") == 1
     assert (profiled["kernel"] == "conv2d").sum() == 2
-
-
-@pytest.mark.parametrize("name", ["strip", "fill"])
-def test_native_code_knows_the_words_of_a_group(name: str) -> None:
-    """Its source is a kernel's: it imports none of the project's modules, and so has numbers."""
-    text = (Path(bucketize.__file__).parent / "link" / "native" / f"{name}.py").read_text()
-    names, numbers = next(re.finditer(r"^(GROUP, .*?) = ([\d, ]+)", text, re.MULTILINE)).groups()
-    words = [len(getattr(plan, n)) for n in names.split(", ")]
-    assert words == [int(n) for n in numbers.split(",")]

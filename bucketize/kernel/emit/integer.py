@@ -4,12 +4,17 @@ What numba, which finds out types, takes seconds for takes a tenth of one where 
 All values are words, and so are addresses: `a[i]` is the word at address a + 8 * i. There are
 assignments, `if`, `while`, `for` over a `range`, `return`, floats inside a condition, and calls:
 of functions of the same file, which are inlined, and of those of `word.py`.
+
+The words of a block have names where an annotation says whose, an `IntEnum` of their places: with
+`a: NAMES`, of a parameter or a variable, or a function that returns NAMES, `a.x` is the word called
+x, `a[i].x` that of row i, and `a[i]` is an error. `NAMES.x` is a place, `len(NAMES)` their number.
 """
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Mapping, Sequence
+from enum import IntEnum
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -59,8 +64,86 @@ class _File:
             made = ir.Function(module, kind, name)
             made.linkage = "internal"
             made.attributes.add("alwaysinline")
-            _Body(self, made, text)
+            _Body(self, made, _Names(self).visit(text))
         return made
+
+    def names(self, node: ast.expr | None) -> type[IntEnum] | None:
+        """The names of words that an expression is."""
+        known = self.known.get(node.id) if isinstance(node, ast.Name) else None
+        return known if isinstance(known, type) and issubclass(known, IntEnum) else None
+
+
+class _Names(ast.NodeTransformer):
+    """Gives names of words up for their places: `a.x` for `a[3]`, `a[i].x` for `a[5 * i + 3]`."""
+
+    def __init__(self, file: _File) -> None:
+        self.file = file
+        self.known: dict[str, type[IntEnum] | None] = {}
+        """Whose words lie at the addresses that variables are."""
+
+    def names(self, node: ast.expr) -> type[IntEnum] | None:
+        """The names of the words at an address."""
+        if isinstance(node, ast.Call):
+            text = self.file.texts.get(ast.unparse(node.func))
+            return None if text is None else self.file.names(text.returns)
+        return self.known.get(node.id) if isinstance(node, ast.Name) else None
+
+    def visit_arg(self, node: ast.arg) -> ast.arg:
+        self.known[node.arg] = self.file.names(node.annotation)
+        return node
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
+        names = self.file.names(node.annotation)
+        if names is None or node.value is None or not isinstance(node.target, ast.Name):
+            raise _unknown(node)
+        plain = ast.copy_location(ast.Assign([node.target], node.value), node)
+        self.visit_Assign(plain)
+        self.known[node.target.id] = names
+        return plain
+
+    def visit_Assign(self, node: ast.Assign) -> ast.AST:
+        self.generic_visit(node)
+        pairs = [(target, self.names(value)) for target, value in _pairs(node)]
+        self.known |= {target.id: names for target, names in pairs if isinstance(target, ast.Name)}
+        return node
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
+        if self.names(node.value):
+            raise _unknown(node)
+        return self.generic_visit(node)
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        if names := self.file.names(node.value):
+            return _place(names, node)
+        row = node.value if isinstance(node.value, ast.Subscript) else None
+        block = row.value if row else node.value
+        names = self.names(block)
+        if names is None:
+            raise _unknown(node)
+        index: ast.expr = _place(names, node)
+        if row:
+            first = ast.BinOp(ast.Constant(len(names)), ast.Mult(), self.visit(row.slice))
+            index = ast.BinOp(first, ast.Add(), index)
+        return ast.copy_location(ast.Subscript(self.visit(block), index), node)
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        names = self.file.names(node.args[0]) if ast.unparse(node.func) == "len" else None
+        return ast.Constant(len(names)) if names else self.generic_visit(node)
+
+
+def _place(names: type[IntEnum], node: ast.Attribute) -> ast.Constant:
+    if node.attr not in names.__members__:
+        known = ", ".join(names.__members__)
+        raise KernelError(f"line {node.lineno}: {names.__name__} has {known}, not {node.attr!r}")
+    return ast.Constant(names[node.attr].value)
+
+
+def _pairs(node: ast.Assign) -> list[tuple[ast.expr, ast.expr]]:
+    """What is assigned, and its value, one by one."""
+    (target,) = node.targets
+    if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+        return list(zip(target.elts, node.value.elts, strict=True))
+    return [(target, node.value)]
 
 
 class _Body:
@@ -102,13 +185,9 @@ class _Body:
             self.value(node.value)
 
     def write_assign(self, node: ast.Assign) -> None:
-        (target,) = node.targets
-        if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
-            values = [self.word(v) for v in node.value.elts]
-            for one, value in zip(target.elts, values, strict=True):
-                self.assign(one, value)
-        else:
-            self.assign(target, self.word(node.value))
+        pairs = [(target, self.word(value)) for target, value in _pairs(node)]
+        for target, value in pairs:
+            self.assign(target, value)
 
     def write_augassign(self, node: ast.AugAssign) -> None:
         was = self.b.load(self.target(node.target), typ=WORD)

@@ -2,5 +2,5 @@
 
 Their files are sources for `kernel.build`, read as text: nobody imports them from here. They are
 integer code, of `emit.integer`: `a[i]` is the word at address a + 8 * i. The words of their blocks
-are named in `link.plan`.
+are named in `link.block`.
 """

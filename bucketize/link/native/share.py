@@ -2,7 +2,7 @@
 
 A thread takes its own part of a kernel, then those that nobody has begun, and waits until all are
 done. It waits for what has been begun only: a thread that comes late, or never, costs its help, and
-nothing hangs. The words of the two kinds of block are those of `runtime.thread_pool`.
+nothing hangs.
 """
 
 from bucketize.kernel.emit.integer import entry
@@ -15,6 +15,7 @@ from bucketize.kernel.emit.word import (
     seen,
     told,
 )
+from bucketize.link.block import COUNT, SHARE, WATCH, WORD
 
 FREE, BEGUN, DONE = 0, 1, 2  # a part of a kernel
 LINE = 64  # bytes: words that different threads write lie apart
@@ -29,44 +30,44 @@ def rest(looks):
         give_way()
 
 
-def run_part(block, first, last, part):
+def run_part(run: SHARE, first, last, part):
     """Call the kernels from place `first` of the order on, each on the block of the same part."""
-    kernels, order = block[2], block[3] + 8
+    kernels, order = run.kernels, run.order + WORD
     for k in range(first, last):
         i = order[k]
-        call_address(kernels[i], block[4] + (i * block[1] + part) * block[5])
+        call_address(kernels[i], run.table + (i * run.threads + part) * run.stride)
 
 
-def take_part(block, me):
+def take_part(run: SHARE, me):
     """Run what is not begun. The states of a thread's parts lie on lines of their own."""
-    n, order, chunks = block[3][0], block[3] + 8, block[6]
-    first = n if me >= block[1] else 0
+    n, order, chunks = run.order[COUNT], run.order + WORD, run.chunks
+    first = n if me >= run.threads else 0
     while first < n:
         last, parts = first + 1, chunks[order[first]]
         while parts == 1 and last < n and chunks[order[last]] == 1:
             last += 1  # what cannot be shared is one part together
         for i in range(parts):
             part = (me + i) % parts
-            state = block[7] + part * block[8] + 8 * first
+            state = run.states + part * run.apart + WORD * first
             if seen(state) == FREE and changed(state, FREE, BEGUN):
-                run_part(block, first, last, part)
+                run_part(run, first, last, part)
                 told(state, DONE)
         for part in range(parts):
-            state, looks = block[7] + part * block[8] + 8 * first, 0
+            state, looks = run.states + part * run.apart + WORD * first, 0
             while seen(state) != DONE:
                 rest(looks)
                 looks += 1
         first = last
 
 
-def watch(block):
+def watch(helper: WATCH):
     """Take part in all runs that this helper hears of, until it heard of none for some time.
 
     What it is at stands in a word of its own, so that nobody takes that memory away.
     """
-    me, called, job = block[1], block[2], block[2] + LINE
-    mine, known, looks = block[2] + (1 + me) * LINE, block[3], 0
-    while looks < block[4]:
+    me, called, job = helper.me, helper.board, helper.board + LINE
+    mine, known, looks = helper.board + (1 + me) * LINE, helper.known, 0
+    while looks < helper.patience:
         if seen(called) == known:
             rest(looks)
             looks += 1
@@ -77,19 +78,19 @@ def watch(block):
             if run != 0 and seen(job) == run:  # it is not over, and will be kept
                 take_part(run, me)
             told(mine, 0)
-    block[3] = known
+    helper.known = known
 
 
 @entry
-def kernel(block):
+def kernel(run: SHARE):
     """Take part in a run, as its first thread or, if it has no board, alone; or watch for runs."""
-    if block[0] == 0:
-        watch(block)
+    if run.what == 0:
+        watch(run)
         return
-    job = block[9]
+    job = run.board
     if job != 0:
-        exchanged(job, block[10])
+        exchanged(job, run.place)
         told(job - LINE, seen(job - LINE) + 1)
-    take_part(block, 0)
+    take_part(run, 0)
     if job != 0:  # from here on no helper begins
         exchanged(job, 0)

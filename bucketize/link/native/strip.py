@@ -3,35 +3,37 @@
 A kernel's range is cut into tiles, and a strip takes of each kernel the tiles that make the lines
 which the next ones want. What lives inside the group has a short buffer: kernels are told where its
 first line would lie, and at the end of the buffer the lines that are still wanted go to its front.
-
-The block: the group, the states of its members, the row of the first, the kernels, and begin and
-end, a range of the tiles of the last one. The words of the group are those of `link.plan`.
 """
 
 from bucketize.kernel.emit.integer import entry
 from bucketize.kernel.emit.word import call_address, greatest, least, move
+from bucketize.link.block import GROUP, LINK, MEMBER, RANGE, RESULT, STATE, STRIP, WORD
 
-GROUP, MEMBER, LINK, STATE = 5, 13, 8, 5  # words of each
-WORD = 8  # bytes
 NEVER = 1 << 62
 
 
-def member(block, i):
-    """The words of member i of the group."""
-    return block[0] + WORD * (GROUP + MEMBER * i)
+def member(strip: STRIP, i) -> MEMBER:
+    """Member i of the group."""
+    return strip.group + WORD * (len(GROUP) + len(MEMBER) * i)
 
 
-def link(block, i):
-    """The words of link i: who reads what of whom."""
-    return block[0] + WORD * (GROUP + MEMBER * block[0][0] + LINK * i)
+def link(strip: STRIP, i) -> LINK:
+    """Link i of the group."""
+    group: GROUP = strip.group
+    return group + WORD * (len(GROUP) + len(MEMBER) * group.members + len(LINK) * i)
 
 
-def state(block, i):
-    """Of member i: tiles done, tiles that this strip does, lines wanted, first line, buffer."""
-    return block[1] + WORD * STATE * i
+def state(strip: STRIP, i) -> STATE:
+    """The state of member i."""
+    return strip.states + WORD * len(STATE) * i
 
 
-# --- lines and tiles: m are the words of a member, n those of a link -----------------------------
+def asked(strip: STRIP) -> RANGE:
+    """The tiles of the last member that are to be done."""
+    return strip + WORD * len(STRIP)
+
+
+# --- lines and tiles -----------------------------------------------------------------------------
 
 
 def up(a, b):
@@ -39,65 +41,65 @@ def up(a, b):
     return (a + b - 1) // b
 
 
-def lines_before(m, row):
+def lines_before(m: MEMBER, row):
     """Lines of the result before a row of places."""
-    image = row // m[4]
-    return image * m[6] + least((row - image * m[4]) * m[5], m[6])
+    image = row // m.down
+    return image * m.height + least((row - image * m.down) * m.high, m.height)
 
 
-def places_before(m, tile):
+def places_before(m: MEMBER, tile):
     """Places before a tile: `tall` tiles hold one more than `low`."""
-    return m[1] * tile + least(tile, m[2])
+    return m.low * tile + least(tile, m.tall)
 
 
-def whole(m, tile):
+def whole(m: MEMBER, tile):
     """Lines that are whole when the tiles before `tile` are done."""
-    return lines_before(m, places_before(m, tile) // m[3])
+    return lines_before(m, places_before(m, tile) // m.across)
 
 
-def touched(m, tile):
+def touched(m: MEMBER, tile):
     """Lines that the tiles before `tile` write to."""
-    return lines_before(m, up(places_before(m, tile), m[3]))
+    return lines_before(m, up(places_before(m, tile), m.across))
 
 
-def tile_behind(m, line):
+def tile_behind(m: MEMBER, line):
     """The first tile that begins behind the lines before `line`."""
-    image = line // m[6]
-    place = (image * m[4] + up(line - image * m[6], m[5])) * m[3]
-    taller = m[2] * (m[1] + 1)
-    tile = up(place, m[1] + 1) if place <= taller else m[2] + up(place - taller, m[1])
-    return least(tile, m[0])
+    image = line // m.height
+    place = (image * m.down + up(line - image * m.height, m.high)) * m.across
+    taller = m.tall * (m.low + 1)
+    tile = up(place, m.low + 1) if place <= taller else m.tall + up(place - taller, m.low)
+    return least(tile, m.tiles)
 
 
-def tile_at(m, line):
+def tile_at(m: MEMBER, line):
     """The last tile that begins no later than `line`."""
-    image = line // m[6]
-    place = (image * m[4] + (line - image * m[6]) // m[5]) * m[3]
-    taller = m[2] * (m[1] + 1)
-    return place // (m[1] + 1) if place < taller else m[2] + (place - taller) // m[1]
+    image = line // m.height
+    place = (image * m.down + (line - image * m.height) // m.high) * m.across
+    taller = m.tall * (m.low + 1)
+    return place // (m.low + 1) if place < taller else m.tall + (place - taller) // m.low
 
 
-def first_read(n, line):
+def first_read(n: LINK, line):
     """The first line that `line` of the result is made from."""
-    image = line // n[7]
-    y = (line - image * n[7]) * n[3] - n[5]
-    return image * n[6] + least(greatest(y, 0), n[6])
+    image = line // n.result
+    y = (line - image * n.result) * n.stride - n.before
+    return image * n.image + least(greatest(y, 0), n.image)
 
 
-def read_before(n, line):
+def read_before(n: LINK, line):
     """Behind the last line that the lines before `line` of the result are made from."""
-    image = (line - 1) // n[7]
-    y = (line - 1 - image * n[7]) * n[3] - n[5] + n[4]
-    return image * n[6] + least(greatest(y, 0), n[6])
+    image = (line - 1) // n.result
+    y = (line - 1 - image * n.result) * n.stride - n.before + n.reach
+    return image * n.image + least(greatest(y, 0), n.image)
 
 
-def wanted_from(block, links, i):
+def wanted_from(strip: STRIP, links, i):
     """The first line of member i's result that will be read from now on."""
     first = NEVER
     for k in range(links):
-        n = link(block, k)
-        if n[2] == i:
-            done = whole(member(block, n[0]), state(block, n[0])[0])
+        n = link(strip, k)
+        if n.maker == i:
+            done = whole(member(strip, n.reader), state(strip, n.reader).done)
             first = least(first, first_read(n, done))
     return first
 
@@ -105,97 +107,97 @@ def wanted_from(block, links, i):
 # --- buffers -------------------------------------------------------------------------------------
 
 
-def point(block, links, stride, i):
+def point(strip: STRIP, links, stride, i):
     """Tell the kernels where the first line of member i's result would lie."""
-    s = state(block, i)
-    address = s[4] - s[3] * member(block, i)[10]
-    (block[2] + stride * i)[0] = address
+    s = state(strip, i)
+    address = s.buffer - s.first * member(strip, i).line_bytes
+    (strip.rows + stride * i)[RESULT] = address
     for k in range(links):
-        n = link(block, k)
-        if n[2] == i:
-            (block[2] + stride * n[0])[n[1]] = address
+        n = link(strip, k)
+        if n.maker == i:
+            (strip.rows + stride * n.reader)[n.word] = address
 
 
-def make_room(block, group, i):
+def make_room(strip: STRIP, group: GROUP, i):
     """Let the lines of this strip fit into the buffer of member i's result."""
-    m, s = member(block, i), state(block, i)
-    end = touched(m, s[1])
-    if group[4] == 0 and end - s[3] <= m[11]:
+    m, s = member(strip, i), state(strip, i)
+    end = touched(m, s.next)
+    if group.measuring == 0 and end - s.first <= m.capacity:
         return
-    first = least(wanted_from(block, group[3], i), whole(m, s[0]))
-    if group[4] != 0:
-        m[11] = greatest(m[11], end - first)
+    first = least(wanted_from(strip, group.links, i), whole(m, s.done))
+    if group.measuring != 0:
+        m.capacity = greatest(m.capacity, end - first)
     else:
-        kept = touched(m, s[0]) - first
-        move(s[4], s[4] + (first - s[3]) * m[10], kept * m[10])
-    s[3] = first
-    if group[4] == 0:
-        point(block, group[3], group[1], i)
+        kept = touched(m, s.done) - first
+        move(s.buffer, s.buffer + (first - s.first) * m.line_bytes, kept * m.line_bytes)
+    s.first = first
+    if group.measuring == 0:
+        point(strip, group.links, group.stride, i)
 
 
 # --- strips --------------------------------------------------------------------------------------
 
 
-def begin(block, group):
+def begin(strip: STRIP, group: GROUP):
     """Find the tiles that each member begins with."""
-    last = group[0] - 1
-    for back in range(group[0]):
+    last = group.members - 1
+    for back in range(group.members):
         i = last - back
-        m, s = member(block, i), state(block, i)
-        s[0] = block[4] if i == last else tile_at(m, wanted_from(block, group[3], i))
-        s[2], s[3] = 0, whole(m, s[0])
-        if i < last and group[4] == 0:
-            point(block, group[3], group[1], i)
+        m, s = member(strip, i), state(strip, i)
+        s.done = asked(strip).begin if i == last else tile_at(m, wanted_from(strip, group.links, i))
+        s.wanted, s.first = 0, whole(m, s.done)
+        if i < last and group.measuring == 0:
+            point(strip, group.links, group.stride, i)
 
 
-def choose(block, group):
+def choose(strip: STRIP, group: GROUP):
     """The tiles of the next strip, from the last member to the first."""
-    last = group[0] - 1
-    for back in range(group[0]):
+    last = group.members - 1
+    for back in range(group.members):
         i = last - back
-        m, s = member(block, i), state(block, i)
+        m, s = member(strip, i), state(strip, i)
         if i == last:
-            behind = tile_behind(m, whole(m, s[0]) + group[2])
-            s[1] = least(greatest(behind, s[0] + 1), block[5])
+            behind = tile_behind(m, whole(m, s.done) + group.lines)
+            s.next = least(greatest(behind, s.done + 1), asked(strip).end)
         else:
-            s[1], s[2] = greatest(s[0], tile_behind(m, s[2])), 0
-        if s[1] > s[0]:
-            lines = touched(m, s[1])
-            for k in range(group[3]):
-                n = link(block, k)
-                if n[0] == i:
-                    made = state(block, n[2])
-                    made[2] = greatest(made[2], read_before(n, lines))
+            s.next, s.wanted = greatest(s.done, tile_behind(m, s.wanted)), 0
+        if s.next > s.done:
+            lines = touched(m, s.next)
+            for k in range(group.links):
+                n = link(strip, k)
+                if n.reader == i:
+                    made = state(strip, n.maker)
+                    made.wanted = greatest(made.wanted, read_before(n, lines))
 
 
-def run(block, stride, i):
+def run(strip: STRIP, stride, i):
     """The tiles of this strip of member i, span by span; all spans at once, if they are all."""
-    m, s = member(block, i), state(block, i)
-    row, kernel = block[2] + stride * i, block[3][i]
-    spans, tiles, first, behind = m[8], m[0], s[0], s[1]
+    m, s = member(strip, i), state(strip, i)
+    row, kernel = strip.rows + stride * i, strip.kernels[i]
+    spans, tiles, first, behind = m.spans, m.tiles, s.done, s.next
     if first == 0 and behind == tiles:
         spans, behind = 1, tiles * spans
     for k in range(spans):
-        row[m[9]] = (k * tiles + first) * m[7]
-        row[m[9] + 1] = (k * tiles + behind) * m[7]
+        row[m.begin + RANGE.begin] = (k * tiles + first) * m.step
+        row[m.begin + RANGE.end] = (k * tiles + behind) * m.step
         call_address(kernel, row)
 
 
 @entry
-def kernel(block):
+def kernel(strip: STRIP):
     """Run a group over a range of its last member's tiles, or measure what lines are held."""
-    group = block[0]
-    if block[4] >= block[5]:
+    group: GROUP = strip.group
+    if asked(strip).begin >= asked(strip).end:
         return
-    begin(block, group)
-    last = group[0] - 1
-    while state(block, last)[0] < block[5]:
-        choose(block, group)
-        for i in range(group[0]):
-            s = state(block, i)
-            if s[1] > s[0]:
+    begin(strip, group)
+    last = group.members - 1
+    while state(strip, last).done < asked(strip).end:
+        choose(strip, group)
+        for i in range(group.members):
+            s = state(strip, i)
+            if s.next > s.done:
                 if i < last:
-                    make_room(block, group, i)
-                if group[4] == 0:
-                    run(block, group[1], i)
-                s[0] = s[1]
+                    make_room(strip, group, i)
+                if group.measuring == 0:
+                    run(strip, group.stride, i)
+                s.done = s.next

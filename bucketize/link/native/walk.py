@@ -1,42 +1,40 @@
-"""A filled table run: pointers put in, each kernel called on its block, reports read.
-
-The words of the block are those of `link.plan.WALK`.
-"""
+"""A filled table run: pointers put in, each kernel called on its block, reports read."""
 
 from bucketize.kernel.emit.integer import entry
 from bucketize.kernel.emit.word import call_address
-
-POINT, RUN, REPORT = 1, 2, 4  # what is asked for, in the first word
-
-
-def point(block):
-    """Put in the pointers from `first` on: rows of (word, base, tensor, copy, before)."""
-    table, bases = block[3], block[4]
-    pointers, behind = block[5], block[7]
-    for i in range(block[1], block[6]):
-        table[pointers[5 * i]] = bases[pointers[5 * i + 1]] + behind[i]
+from bucketize.link.block import COUNT, FOUND, POINT, POINTER, REPORT, REPORTER, RUN, WALK
 
 
-def report(block):
-    """The first step with a bad index: rows of (word of its workspace, step, copy)."""
-    block[2] = 0
-    table, chunks, reports = block[3], block[11], block[12]
-    for i in range(block[13]):
-        step, copy = reports[3 * i + 1], reports[3 * i + 2]
-        said = table[reports[3 * i]]
-        if block[2] == 0 and copy < chunks[step] and said[0] != 0:
-            block[2], block[14], block[15] = step + 1, said[1], said[2]
+def point(walk: WALK):
+    """Put in the pointers from `first` on."""
+    table, bases = walk.table, walk.bases
+    pointers: POINTER = walk.pointers
+    behind = walk.behind
+    for i in range(walk.first, walk.n_pointers):
+        table[pointers[i].word] = bases[pointers[i].base] + behind[i]
+
+
+def report(walk: WALK):
+    """The first step with a bad index."""
+    walk.wrong = 0
+    table, chunks = walk.table, walk.chunks
+    reports: REPORTER = walk.reports
+    for i in range(walk.n_reports):
+        step, copy = reports[i].step, reports[i].copy
+        found: FOUND = table[reports[i].word]
+        if walk.wrong == 0 and copy < chunks[step] and found.wrong != 0:
+            walk.wrong, walk.wrong_index, walk.extent = step + 1, found.index, found.extent
 
 
 @entry
-def kernel(block):
+def kernel(walk: WALK):
     """Run the kernels of a table, as many as `order` begins with, in its order."""
-    if block[0] & POINT:
-        point(block)
-    if block[0] & RUN:
-        kernels, order = block[8], block[9]
-        for i in range(order[0]):
+    if walk.what & POINT:
+        point(walk)
+    if walk.what & RUN:
+        kernels, order = walk.kernels, walk.order
+        for i in range(order[COUNT]):
             step = order[i + 1]
-            call_address(kernels[step], block[3] + step * block[10])
-    if block[0] & REPORT:
-        report(block)
+            call_address(kernels[step], walk.table + step * walk.stride)
+    if walk.what & REPORT:
+        report(walk)
