@@ -40,13 +40,30 @@ def compile(
     strict: bool = False,
     progress: Tell | bool | None = None,
 ) -> Executable:
-    """Compile `mod` with each clone's best valid schedules of `log`, else on defaults.
+    """Compile a module, each clone by what a log confirmed for it, or else on defaults.
 
-    `executor` is "graph" (static functions only), "vm", or "auto": the graph executor for what is
-    static. With `lazy` a clone compiles at its first use; with `strict` that is an error.
-    `progress=True` shows a bar on stderr; a function of yours is told what is being worked on,
-    how many are done (functions, then kernels), and of how many. `Executable.counts` says how many
-    workloads the log served.
+    Args:
+        mod: the module, dispatched or not.
+        log: the CSV file that `tune` wrote; None: defaults.
+        threads: that share each kernel.
+        executor: "graph" (static functions only), "vm", or "auto": the graph executor for what is
+            static.
+        lazy: compile a clone at its first use.
+        strict: make that first use of one that is not compiled an error.
+        progress: told what is being worked on, how many are done (functions, then kernels), and of
+            how many; True shows a bar on stderr.
+
+    Returns:
+        The executable; its `counts` say how many workloads the log served.
+
+    Raises:
+        ArgumentError: no module, or a `progress` of another kind.
+        UnknownNameError: there is no such executor.
+        CompileError: no thread, or more than cores; the graph executor for what is not static.
+        KernelError: the cache of kernels cannot be written.
+        LogError: the log cannot be read.
+        TypeRelError: the module is not legal at any sizes.
+
     """
     check_module(mod)
     if executor not in EXECUTORS:

@@ -27,7 +27,12 @@ class BucketizeError(Exception):
         return super().__str__()
 
     def add_note(self, note: str, /) -> None:
-        """Say more of where it happened."""
+        """Say more of where it happened.
+
+        Args:
+            note: a line that goes below those that inner layers added.
+
+        """
         self.notes = (*self.notes, note)
 
     def __str__(self) -> str:

@@ -130,10 +130,16 @@ class Executable:
     """A compiled module. Not made directly: see `bucketize.compile` and `bucketize.load`."""
 
     def __init__(self, image: Image, module: Module | None = None, seconds: float = 0.0) -> None:
-        """The face of an image; `seconds` is what making it took."""
+        """The face of an image.
+
+        Args:
+            image: what was linked.
+            module: what was compiled; None of an executable that was loaded.
+            seconds: what making it took.
+
+        """
         self.image = image
         self.module = module
-        """What was compiled; None if the executable was loaded."""
         self._seconds = seconds
         self._idle: deque[Context] = deque()
         self._params = self.program.routines["main"].params
@@ -174,23 +180,72 @@ class Executable:
     # Running.
 
     def run(self, /, *arrays: Value, **named: Value) -> list[Value]:
-        """The results of `main`; inputs by position or by name, outputs owned by the caller.
+        """Compute the results of `main`.
 
         Threads may call at once: each call has a context of its own, and as many are kept as were
         ever in use together.
+
+        Args:
+            *arrays: the inputs, in the order of `inputs`, of the shapes and dtypes of `main`; a
+                list of arrays for a sequence, None for what is optional and absent.
+            **named: the inputs that are not given by position.
+
+        Returns:
+            An array for each of `outputs`, owned by the caller.
+
+        Raises:
+            ArgumentError: a mapping where an array is expected.
+            ShapeError: an input is missing, or of another shape or dtype; a size that the model is
+                not legal at; no memory for a result.
+            UnknownNameError: there is no such input.
+            NoBucketError: no bucket covers the sizes, and there is no fallback.
+            TypeRelError: the clone of these sizes is not legal.
+
         """
         return self._run("main", arrange_inputs(self._params, arrays, named))
 
     def __call__(self, /, *arrays: Value, **named: Value) -> list[Value]:
-        """As `run`."""
+        """As `run`.
+
+        Args:
+            *arrays: as of `run`.
+            **named: as of `run`.
+
+        Returns:
+            As `run`.
+
+        """
         return self.run(*arrays, **named)
 
     def run_named(self, /, *arrays: Value, **named: Value) -> dict[str, Value]:
-        """The results by name."""
+        """As `run`, with the results by name.
+
+        Args:
+            *arrays: as of `run`.
+            **named: as of `run`.
+
+        Returns:
+            An array by each of `outputs`.
+
+        """
         return dict(zip(self.outputs, self.run(*arrays, **named), strict=True))
 
     def run_clone(self, clone: str, /, *arrays: Value, **named: Value) -> list[Value]:
-        """The results of one clone, chosen by its name or its profile's, not by the sizes."""
+        """As `run`, of one clone, whatever the sizes would choose.
+
+        Args:
+            clone: its name, or that of its profile.
+            *arrays: as of `run`.
+            **named: as of `run`.
+
+        Returns:
+            As `run`.
+
+        Raises:
+            ShapeError: sizes that are not of the clone's bucket, or as of `run`.
+            UnknownNameError: there is no such clone.
+
+        """
         routine = self.program.routines[self._clone(clone)]
         return self._run(routine.name, arrange_inputs(routine.params, arrays, named))
 
@@ -239,8 +294,10 @@ class Executable:
         """Link and run every clone once at its smallest legal sizes, on zeros.
 
         A clone that is not legal at all is passed by. Of one that refuses all sizes that are tried
-        (the least, doubled and doubled again) a BucketizeWarning says so. `progress` is as that of
-        `compile`.
+        (the least, doubled and doubled again) a BucketizeWarning says so.
+
+        Args:
+            progress: as that of `compile`.
 
         Raises:
             ArgumentError: a `progress` that is no function, True or None.
@@ -273,6 +330,9 @@ class Executable:
         It takes the place of another by being renamed: who has loaded that one keeps it.
         Constants stand in it twice where kernels want them packed, so that kernels can be built
         anew on another processor.
+
+        Args:
+            path: of the file.
 
         Raises:
             ProgramError: the file cannot be written.
@@ -313,7 +373,19 @@ class Executable:
     def explain(self, /, *unnamed: Any, **shapes: Any) -> Explanation:
         """What runs for these input shapes or symbol sizes, and why; decides what it names.
 
-        `exe.explain(data=(3, 3, 224, 224))` or `exe.explain(N=3, H=224, W=224)`.
+        Args:
+            *unnamed: none: sizes go by name.
+            **shapes: of the inputs or of the symbols: `exe.explain(data=(3, 3, 224, 224))` or
+                `exe.explain(N=3, H=224, W=224)`.
+
+        Returns:
+            The clone and a row for each kernel: `str` of it is a table, `rows` are its data.
+
+        Raises:
+            ArgumentError: a size that has no name.
+            ShapeError: the size of a symbol is missing, or out of its bounds.
+            UnknownNameError: there is no such input or symbol.
+
         """
         if unnamed:
             how = "explain(data=(3, 224)) or explain(N=3)"
@@ -344,26 +416,38 @@ class Executable:
         progress: Tell | bool | None = None,
         **named: Array,
     ) -> pd.DataFrame:
-        """Where the time of `run` goes for these inputs: a row for each kernel, in order.
-
-        Columns: name (the nodes of the model, joined by "+"), op, kernel (its template), shape (of
-        the result), time_s (the median over `repetitions`), iqr_s (the distance between the
-        quartiles), share, predicted_s (what the model of the template says), flops, bytes, gflops,
-        gbytes_s, intensity (FLOP per byte), roofline (attained by attainable), bound ("compute" or
-        "memory"), schedule, why ("log" or "default"), group and lines (as `explain` tells them, of
-        kernels that run in strips). A group is timed as a whole, as it runs; its kernels have parts
-        of that, in proportion to what each takes alone, over its whole extent. The last row,
-        "(between kernels)", is what the whole call takes beyond them, so that the shares add up to
-        1; of it, and of ops that numpy computes, work and rates are missing.
-        `attrs` has "whole_s", "whole_iqr_s", "predicted_s", "machine" (what else it did, a
-        `bucketize.busy.Machine`) and "roofline"; where none is given, this machine's is measured,
-        in a second, once in a process, by two small kernels that have to be compiled.
+        """Where the time of `run` goes for these inputs.
 
         Operations are those of matrix products and convolutions, done directly; bytes are those of
-        operands and results, each once. `roofline` may exceed 1: what lies in a cache comes faster
-        than from memory, and the roof is that of float32. `progress` is told of each run; True
-        shows a bar on stderr. Inputs go by position, in the order of `inputs`, or by name; where
-        one is called as an option of this is, all go by position.
+        operands and results, each once. What is attained by what the roofline model allows
+        (Williams, Waterman, Patterson 2009) may exceed 1: what lies in a cache comes faster than
+        from memory, and the roof is that of float32.
+
+        Args:
+            *arrays: as of `run`; all inputs, where one is called as an option of this is.
+            repetitions: calls that are timed.
+            roofline: the machine's; None: it is measured, in a second, once in a process, by two
+                small kernels that have to be compiled.
+            progress: told of each run; True shows a bar on stderr.
+            **named: as of `run`.
+
+        Returns:
+            A row for each kernel, in order: name (the nodes of the model, joined by "+"), op,
+            kernel (its template), shape (of the result), time_s (the median), iqr_s (the distance
+            between the quartiles), share, predicted_s (what the model of the template says), flops,
+            bytes, gflops, gbytes_s, intensity (FLOP per byte), roofline (attained by attainable),
+            bound ("compute" or "memory"), schedule, why ("log" or "default"), group and lines (as
+            `explain` tells them, of kernels that run in strips). A group is timed as a whole, as it
+            runs; its kernels have parts of that, in proportion to what each takes alone, over its
+            whole extent. The last row, "(between kernels)", is what the whole call takes beyond
+            them, so that the shares add up to 1; of it, and of ops that numpy computes, work and
+            rates are missing. `attrs` has "whole_s", "whole_iqr_s", "predicted_s", "machine" (what
+            else it did, a `bucketize.busy.Machine`) and "roofline".
+
+        Raises:
+            ArgumentError: no repetition, an input by the name of an option, or as of `run`.
+            ShapeError: as of `run`.
+
         """
         taken = {"repetitions", "roofline", "progress"}.intersection(self.inputs)
         if taken and len(arrays) < len(self.inputs):

@@ -18,19 +18,26 @@ from bucketize.save.read import Stored
 def load(path: str | Path, *, rebuild: bool = False, trusted: bool = False) -> Executable:
     """The executable that `Executable.save` wrote.
 
-    A saved program is code, of which digests tell damage, not intent: load only what you trust. A
-    file that anybody but you and root may write, or replace in its directory, is refused unless it
-    is `trusted`. With `rebuild` nothing that the file brings is run: its kernels are compiled anew
-    from the description of what they compute, with the file's schedules where they are legal here.
-
+    A saved program is code, of which digests tell damage, not intent: load only what you trust.
     Machine code runs on the processor that it was made for, and its tables are those of one
-    version of bucketize. Elsewhere that is an error, unless `rebuild` allows to compile.
+    version of bucketize.
 
     The file is mapped into memory, and read as it is used. Replace it by renaming another one, as
     `save` does: who uses the old one keeps it. A file that is cut short or written over in place
     ends the processes that use it by SIGBUS, which nothing can catch, or changes what they compute.
 
+    Args:
+        path: of the file.
+        rebuild: run nothing that the file brings: its kernels are compiled anew from the
+            description of what they compute, with the file's schedules where they are legal here.
+        trusted: take a file that others than you and root may write, or replace in its directory.
+
+    Returns:
+        The executable; its `module` is None.
+
     Raises:
+        ArgumentError: no path.
+        CompileError: it was compiled for more threads than there are cores.
         ProgramError: the file is none of ours, damaged, of a newer format, of another processor or
             version, or others may write it.
 

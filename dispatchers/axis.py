@@ -16,11 +16,19 @@ Rule: TypeAlias = Callable[..., Iterable[int]]
 
 
 class AxisDispatcher:
-    """A dispatcher made of one rule: `rule(lo, hi, **options)` lists where new buckets begin.
+    """A dispatcher made of one rule. The intervals cover each dynamic axis without a gap.
 
-    `lo` and `hi` are the inclusive bounds of the axis; `hi` is None where there is none. Cuts
-    outside the bounds, and repeated ones, do no harm. The intervals cover the axis without a gap;
-    of an axis without an upper bound size 0 is left to the fallback clone, unless 0 is a cut.
+    Of an axis without an upper bound size 0 is left to the fallback clone, unless 0 is a cut.
+
+    Args:
+        rule: `rule(lo, hi, **options)` lists where new buckets begin. `lo` and `hi` are the
+            inclusive bounds of the axis; `hi` is None where there is none. Cuts outside the bounds,
+            and repeated ones, do no harm.
+        **options: keyword-only parameters of the rule.
+
+    Raises:
+        DispatchError: the rule has no such option.
+
     """
 
     def __init__(self, rule: Rule, **options: Any) -> None:
@@ -38,10 +46,35 @@ class AxisDispatcher:
         return f"<dispatcher {self.rule.__name__}({options})>"
 
     def with_options(self, **options: Any) -> AxisDispatcher:
-        """The same dispatcher with some of its options set."""
+        """The same dispatcher with other options.
+
+        Args:
+            **options: those that are set; others stay.
+
+        Returns:
+            A new dispatcher.
+
+        Raises:
+            DispatchError: the rule has no such option.
+
+        """
         return AxisDispatcher(self.rule, **self.options | options)
 
     def __call__(self, shapes: Mapping[str, Shape] | None = None, **options: Any) -> Intervals:
+        """Cut the dynamic axes of the inputs: what `dispatch` calls.
+
+        Args:
+            shapes: of the inputs, by name.
+            **options: none: they are set by `with_options`.
+
+        Returns:
+            Half-open intervals by input and axis.
+
+        Raises:
+            ArgumentError: options, or no shapes.
+            DispatchError: the rule cannot use its options on an axis.
+
+        """
         if options or not isinstance(shapes, Mapping):
             raise self._misused(options)
         cut = {name: self._cut_axes(name, shape) for name, shape in shapes.items()}

@@ -24,6 +24,12 @@ def from_file(path: str | Path) -> Dispatcher:
     `profiles: [{name: small, min: {data: [1, 3]}, opt: {data: [4, 3]}, max: {data: [8, 3]}}]`;
     `traffic: {N: {1: 900, 8: 80}}`, requests by size, with `count: 4` beside it if need be.
 
+    Args:
+        path: of the file.
+
+    Returns:
+        The dispatcher.
+
     Raises:
         DispatchError: the file cannot be read, or holds no dispatcher; of intervals that overlap
             or leave a gap `dispatch` tells, naming the file.

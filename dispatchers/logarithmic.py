@@ -13,7 +13,19 @@ def log_dispatcher(
 ) -> list[int]:
     """Buckets that grow by `base`, from `low` to `high` (below the axis' bound, or 256).
 
-    With `low=0` size 0 has a bucket of its own, also on an axis without an upper bound.
+    Args:
+        hi: the inclusive upper bound of the axis; None: there is none.
+        base: the factor from where a bucket begins to where the next one does.
+        low: where the first one begins; 0 gives size 0 a bucket of its own, also on an axis without
+            an upper bound.
+        high: the last place where one may begin.
+
+    Returns:
+        Where buckets begin.
+
+    Raises:
+        DispatchError: a base below 1.1, or a `low` below 0.
+
     """
     demand(base >= 1.1, "log_dispatcher: base must be at least 1.1", base)
     demand(low >= 0, "log_dispatcher: low must be at least 0", low)

@@ -9,7 +9,15 @@ from dispatchers.axis import Dispatcher
 
 
 def profiles(*boxes: Profile) -> Dispatcher:
-    """The dispatcher whose buckets are these boxes; where they overlap, the first one wins."""
+    """The dispatcher whose buckets are boxes of shapes (TensorRT's optimization profiles).
+
+    Args:
+        *boxes: where they overlap, the first one wins.
+
+    Returns:
+        The dispatcher.
+
+    """
 
     def profile_dispatcher(_shapes: Mapping[str, Shape]) -> list[Profile]:
         """Boxes of input shapes."""

@@ -10,9 +10,18 @@ from dispatchers.axis import Dispatcher, Intervals, is_free
 
 
 def per_symbol(rules: Mapping[str, Dispatcher]) -> Dispatcher:
-    """The dispatcher that follows `rules[symbol]` on each symbol; other symbols are not cut.
+    """The dispatcher that follows a dispatcher of its own on each symbol.
 
-    An axis that the model does not name goes by input and axis, `"data_2"`, as `dispatch` names it.
+    Args:
+        rules: dispatchers by symbol; other symbols are not cut. An axis that the model does not
+            name goes by input and axis, `"data_2"`, as `dispatch` names it.
+
+    Returns:
+        The dispatcher.
+
+    Raises:
+        ArgumentError: no dispatchers by symbol.
+
     """
     if not isinstance(rules, Mapping) or not all(map(callable, rules.values())):
         wanted = '{"N": log_dispatcher}, a dispatcher by symbol'

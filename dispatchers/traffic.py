@@ -14,9 +14,18 @@ Histogram: TypeAlias = Mapping[int, int] | Iterable[int]
 
 
 def from_traffic(requests: Mapping[str, Histogram], *, count: int = 8) -> Dispatcher:
-    """At most `count` buckets for each symbol, alike in requests, and one beyond all sizes seen.
+    """Buckets that serve about as many requests each, and one beyond all sizes seen.
 
-    `requests[symbol]` is a histogram, `{size: requests}`, or the sizes one by one.
+    Args:
+        requests: by symbol a histogram, `{size: requests}`, or the sizes one by one.
+        count: the most buckets of a symbol.
+
+    Returns:
+        The dispatcher.
+
+    Raises:
+        ArgumentError: no requests by symbol.
+
     """
     if not isinstance(requests, Mapping):
         kind = type(requests).__name__

@@ -14,7 +14,22 @@ def uniform_dispatcher(
     count: int | None = None,
     high: int | None = None,
 ) -> list[int]:
-    """Buckets of `step` sizes, or `count` of them (8), up to `high` (the axis' bound, or 256)."""
+    """Buckets of `step` sizes, or `count` of them (8), up to `high` (the axis' bound, or 256).
+
+    Args:
+        lo: the inclusive lower bound of the axis.
+        hi: the upper one; None: there is none.
+        step: sizes of a bucket.
+        count: of the buckets, where no step is given.
+        high: the last size that they share; what is above is one bucket more.
+
+    Returns:
+        Where buckets begin.
+
+    Raises:
+        DispatchError: a step and a count, or one below 1.
+
+    """
     demand(step is None or count is None, "uniform_dispatcher takes step or count", (step, count))
     demand(step is None or step >= 1, "uniform_dispatcher: step must be at least 1", step)
     demand(count is None or count >= 1, "uniform_dispatcher: count must be at least 1", count)

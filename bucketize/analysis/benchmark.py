@@ -52,15 +52,23 @@ def bench(
     pause_s: float = 0.0,
     progress: Tell | bool | None = None,
 ) -> pd.DataFrame:
-    """A row for each engine, the first being the one that the others are held against.
+    """Time engines on the same inputs, in turns.
 
-    Columns: engine, time_s, time_q1_s and time_q3_s (median and quartiles), ratio, ratio_q1 and
-    ratio_q3 (the first one's time by this one's in the same round: below 1 the first is faster),
-    error (the worst relative difference of its outputs from another engine's). Engines whose
-    outputs are apart are warned of, and so is a busy machine, which `attrs["machine"]` describes (a
-    `bucketize.busy.Machine`). `pause_s` passes before each engine's turn, as `pause` says.
-    `progress` is told which engine runs, and how many calls of how many are done; True shows a bar
-    on stderr.
+    Engines whose outputs are apart are warned of, and so is a busy machine.
+
+    Args:
+        runs: what is timed, by engine; the others are held against the first.
+        inputs: arrays by the name of the input.
+        rounds: how often each engine has its turn.
+        pause_s: seconds that pass before each turn, as `pause` says.
+        progress: told which engine runs, and how many calls of how many are done; True shows a bar
+            on stderr.
+
+    Returns:
+        A row for each engine: engine, time_s, time_q1_s and time_q3_s (median and quartiles),
+        ratio, ratio_q1 and ratio_q3 (the first one's time by this one's in the same round: below 1
+        the first is faster), error (the worst relative difference of its outputs from another
+        engine's). `attrs["machine"]` is what else the machine did, a `bucketize.busy.Machine`.
 
     Raises:
         ArgumentError: no engine, no round, or a `progress` of another kind.

@@ -20,8 +20,12 @@ INTERVAL = re.compile(r"(?P<symbol>.+)=(?P<lo>\d+)(?P<dots>\.\.)?(?P<hi>\d*)")
 def knobs(frame: pd.DataFrame) -> pd.DataFrame:
     """The knobs of each row's `schedule`, a column for each: `frame.join(knobs(frame))`.
 
-    Numbers are `Int64`, words text; a knob that a row's template does not have is missing, and all
-    are in a row of a whole clone.
+    Args:
+        frame: as of `load`.
+
+    Returns:
+        Numbers as `Int64`, words as text; a knob that a row's template does not have is missing,
+        and all are in a row of a whole clone.
 
     Raises:
         BucketizeError: the frame has no column `schedule`.
@@ -37,7 +41,11 @@ def knobs(frame: pd.DataFrame) -> pd.DataFrame:
 def buckets(frame: pd.DataFrame) -> pd.DataFrame:
     """The bounds of each row's `bucket`, both inclusive: columns `N_lo`, `N_hi` for a symbol `N`.
 
-    Both are `Int64`; missing where a bucket has no end, or does not divide the symbol.
+    Args:
+        frame: as of `load`.
+
+    Returns:
+        Both as `Int64`; missing where a bucket has no end, or does not divide the symbol.
 
     Raises:
         BucketizeError: the frame has no column `bucket`, or one that holds something else.

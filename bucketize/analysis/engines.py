@@ -69,9 +69,17 @@ def session(
     progress: Tell | bool | None = None,
     engines: Mapping[str, Engine] | None = None,
 ) -> Session:
-    """The engine of this name, ready to run the model of this path; `progress=True` shows a bar.
+    """An engine, ready to run a model.
 
-    `engines` are those to choose from, by default `ENGINES`.
+    Args:
+        name: of the engine.
+        model: the path of an ONNX file.
+        threads: that it may use.
+        progress: told what goes on; True shows a bar on stderr.
+        engines: those to choose from, by default `ENGINES`.
+
+    Returns:
+        What runs the model, and which version and settings that is.
 
     Raises:
         ArgumentError: the model is no path, or the `progress` of another kind.

@@ -38,11 +38,20 @@ WHERE = ["model", "host_cpu", "threads", "date"]
 
 
 def load(paths: str | Path | Iterable[str | Path]) -> pd.DataFrame:
-    """The trials of one or more logs, one row each, with the log's columns in their types.
+    """The trials of tuning logs.
 
-    `timestamp` is a moment in UTC. Columns that this version does not know are kept as text, after
-    the known ones. One is added: `gflops`, `flops` by `latency_median_s`, in GFLOP/s; it is missing
-    for failures, and for workloads that contain no product.
+    Args:
+        paths: of one log, or of several.
+
+    Returns:
+        A row for each trial, with the log's columns in their types. `timestamp` is a moment in UTC.
+        Columns that this version does not know are kept as text, after the known ones. One is
+        added: `gflops`, `flops` by `latency_median_s`, in GFLOP/s; it is missing for failures, and
+        for workloads that contain no product.
+
+    Raises:
+        LogError: a log cannot be read.
+
     """
     several = [paths] if isinstance(paths, str | Path) else list(paths)
     frames = [table_frame(table(path)) for path in several] or [trial_frame([])]
@@ -50,7 +59,15 @@ def load(paths: str | Path | Iterable[str | Path]) -> pd.DataFrame:
 
 
 def tasks(frame: pd.DataFrame) -> Iterator[tuple[dict[str, Any], pd.DataFrame]]:
-    """The rows of each task, in order of appearance, and the columns that name it."""
+    """The trials of each task, in order of appearance.
+
+    Args:
+        frame: as of `load`.
+
+    Returns:
+        What names a task, by column, and its rows.
+
+    """
     kernels = frame[frame["level"] == KERNEL] if "level" in frame else frame
     for key, group in kernels.groupby(TASK, sort=False):
         yield dict(zip(TASK, cast("tuple[Any, ...]", key), strict=True)), group
@@ -76,13 +93,18 @@ def _grouped(trials: Iterable[Trial], by: Callable[[Trial], Any]) -> dict[Any, l
 
 
 def best_schedules(frame: pd.DataFrame) -> pd.DataFrame:
-    """The best schedule of each task: one row per workload and bucket, in order of appearance.
+    """The best schedule of each task, in order of appearance.
 
-    Columns: those of the task; `layer`, the first that it computes; `template`, `schedule`,
-    `schedule_hash`; `relative`, the geometric mean over the `shapes` measured of latency by the
-    default's; `latency_s`, the weighted mean over them; `gflops`, the weighted mean work by it, in
-    GFLOP/s, missing where the log tells no work; `tried` and `failed`, how many schedules were and
-    did. A task whose every schedule failed has no row.
+    Args:
+        frame: as of `load`.
+
+    Returns:
+        A row per workload and bucket: the columns of the task; `layer`, the first that it computes;
+        `template`, `schedule`, `schedule_hash`; `relative`, the geometric mean over the `shapes`
+        measured of latency by the default's; `latency_s`, the weighted mean over them; `gflops`,
+        the weighted mean work by it, in GFLOP/s, missing where the log tells no work; `tried` and
+        `failed`, how many schedules were and did. A task whose every schedule failed has no row.
+
     """
     groups = _trials_by_task(frame)
     found = [task | best for task, trials in groups if (best := _best(trials))]
@@ -115,12 +137,18 @@ def _mean(values: Iterable[float | None], trials: Iterable[Trial]) -> float:
 
 
 def confirmed(frame: pd.DataFrame) -> pd.DataFrame:
-    """What each clone's implementations bought when they were timed in it: a row per clone.
+    """What each clone's implementations bought when they were timed in it.
 
-    Columns: `host_cpu`, `threads`, `model`, `function`, `bucket`; `chosen`, how many workloads do
-    not run on their default; `arrangement`, how they are laid out and fused; `ratio`, the clone's
-    latency by that on defaults, the weighted geometric mean over the `shapes` judged, and the ends
-    of its 95 % interval, `ratio_low` and `ratio_high`: 1 where the defaults stay.
+    Args:
+        frame: as of `load`.
+
+    Returns:
+        A row per clone: `host_cpu`, `threads`, `model`, `function`, `bucket`; `chosen`, how many
+        workloads do not run on their default; `arrangement`, how they are laid out and fused;
+        `ratio`, the clone's latency by that on defaults, the weighted geometric mean over the
+        `shapes` judged, and the ends of its 95 % interval, `ratio_low` and `ratio_high`: 1 where
+        the defaults stay.
+
     """
     require(frame, COLUMNS, "load")
     by = attrgetter(*CONFIRMED, "clone")  # of a name there may be several
@@ -147,7 +175,15 @@ def _bought(verdict: Verdict) -> dict[str, Any]:
 
 
 def failures(frame: pd.DataFrame) -> pd.DataFrame:
-    """How many trials failed, by op and kind of error, with one example of the message."""
+    """How many trials failed, and why.
+
+    Args:
+        frame: as of `load`.
+
+    Returns:
+        A row by op and kind of error, with one example of the message.
+
+    """
     require(frame, ["op", "error_kind", "trial", "error"], "load")
     failed = frame[frame["error_kind"] != "none"]
     groups = failed.groupby(["op", "error_kind"], as_index=False, sort=True)
@@ -155,10 +191,16 @@ def failures(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def progress(frame: pd.DataFrame) -> pd.DataFrame:
-    """The course of each task's search: one row per schedule, in the order tried.
+    """The course of each task's search.
 
-    Columns: those of the task; `step`, counted from 1; `source`; `relative` latency of this
-    schedule by the default's (NaN when it failed); `best`, the least of it so far.
+    Args:
+        frame: as of `load`.
+
+    Returns:
+        A row per schedule, in the order tried: the columns of the task; `step`, counted from 1;
+        `source`; `relative` latency of this schedule by the default's (NaN when it failed); `best`,
+        the least of it so far.
+
     """
     found = [task | step for task, trials in _trials_by_task(frame) for step in _course(trials)]
     return pd.DataFrame(found, columns=[*TASK, "step", "source", "relative", "best"])

@@ -34,6 +34,9 @@ def plot_latency(latency: pd.DataFrame, oracle: str = ORACLE) -> Figure:
             shapes were measured in rounds.
         oracle: the oracle's name; its line is dashed.
 
+    Returns:
+        The figure, which is not shown yet.
+
     Raises:
         BucketizeError: the frame is another, or a shape was not measured on the oracle.
 
@@ -66,6 +69,9 @@ def plot_trade_off(trade: pd.DataFrame) -> Figure:
 
     Args:
         trade: of `trade_off`; dispatchers that were not measured are left out.
+
+    Returns:
+        The figure, which is not shown yet.
 
     Raises:
         BucketizeError: the frame is another.
@@ -103,6 +109,9 @@ def plot_gain(trade: pd.DataFrame, plain: str) -> Figure:
         trade: of `trade_off` beside `plain`, of one model or of several.
         plain: the module that others are told by; it stands at 1.
 
+    Returns:
+        The figure, which is not shown yet.
+
     Raises:
         BucketizeError: the frame is another.
 
@@ -137,6 +146,9 @@ def plot_progress(progress: pd.DataFrame) -> Figure:
 
     Args:
         progress: of `progress`.
+
+    Returns:
+        The figure, which is not shown yet.
 
     Raises:
         BucketizeError: the frame is another.

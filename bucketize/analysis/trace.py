@@ -18,10 +18,17 @@ SHOWN = ("op", "kernel", "shape", "share", "gflops", "gbytes_s", "roofline", "sc
 
 
 def chrome_trace(profiles: Mapping[str, pd.DataFrame]) -> dict[str, Any]:
-    """Profiles, each under its title, as a JSON object; one is a process of its own.
+    """Profiles in the Trace Event Format, which Perfetto and chrome://tracing draw.
 
     A call is drawn around its kernels, which take their medians, one right after the other; what
     is between them stands at the end.
+
+    Args:
+        profiles: what `Executable.profile` gave, by title; each is a process of its own.
+
+    Returns:
+        A JSON object.
+
     """
     events: list[Event] = []
     for pid, (title, frame) in enumerate(profiles.items(), 1):

@@ -50,10 +50,19 @@ class Case:
 
     @classmethod
     def of(cls, mod: Module, weight: float = 1.0, /, **arrays: Array) -> Case:
-        """The case of these inputs of a module.
+        """The case of some inputs of a module.
+
+        Args:
+            mod: the module, not dispatched.
+            weight: how likely such a call is, relative to other cases.
+            **arrays: the inputs.
+
+        Returns:
+            The case at the sizes of the arrays.
 
         Raises:
             ArgumentError: a weight that is not above 0.
+            ShapeError: an input is missing, or of another shape or dtype.
 
         """
         if not 0 < weight < math.inf:

@@ -16,14 +16,27 @@ Size: TypeAlias = SupportsIndex | tuple[int, int | None]
 
 
 def specialise(mod: Module, /, **sizes: Size) -> Module:
-    """`mod` with symbols of `main` held to sizes, or to narrower bounds, and simplified.
+    """Hold symbols of `main` to sizes, or to narrower bounds, and simplify it.
 
-    `specialise(mod, N=1, H=(32, 64))`: the extent `N` is 1 everywhere, `H` is 32 to 64, both ends
-    included; None is no upper bound. An axis that is `?` goes by its place, `data_2`. What follows
-    from the sizes is folded: static twins of `dyn` ops, known branches, constants. The inputs stay
-    as they were, and an input of another size is an error. A name that is no symbol, a size out of
-    its bounds, and a size at which the model is not legal are errors. On the command line that is
+    What follows from the sizes is folded: static twins of `dyn` ops, known branches, constants. The
+    inputs stay as they were, and an input of another size is an error. On the command line that is
     `--dim N=1 --dim H=32..64`.
+
+    Args:
+        mod: the module, not dispatched.
+        **sizes: by symbol: `N=1` is 1 everywhere, `H=(32, 64)` is 32 to 64, both ends included;
+            None is no upper bound. An axis that is `?` goes by its place, `data_2`.
+
+    Returns:
+        A new module.
+
+    Raises:
+        ArgumentError: no module.
+        DispatchError: `main` is dispatched.
+        ShapeError: a size that is none, or out of its bounds.
+        TypeRelError: the model is not legal at these sizes.
+        UnknownNameError: there is no such symbol.
+
     """
     check_module(mod)
     main = name_dims(mod.main)

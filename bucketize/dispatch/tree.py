@@ -58,15 +58,34 @@ def dispatch(
     fallback: bool = True,
     limit: int = LIMIT,
 ) -> Module:
-    """Clone `function` per bucket of `dispatcher` and choose between the clones at run time.
+    """Clone a function per bucket of a dispatcher and choose between the clones at run time.
 
-    The dispatcher maps input shapes, `{"data": (1, 3, H, W)}`, to half-open intervals per input
-    and axis, `{"data": {2: [(1, 2), (2, 4), (4, None)]}}`, or to a list of `Profile` boxes.
-    Axes that share a symbol are decided once. Sizes outside all buckets go to the dynamic
-    original (`main[fallback]`), or raise `NoBucketError` with `fallback=False`. Under the policy
-    "pad" a clone runs at its bucket's top and the result is cropped, where that is proved safe.
-    Where there would be more than `limit` buckets, the symbols that fewest operators see are left
-    whole, and a BucketizeWarning names them; under "pad" that is an error.
+    Axes that share a symbol are decided once. Source: TVM's RFC "Dynamic Shape Support - Graph
+    Dispatching", https://github.com/apache/tvm/issues/4118.
+
+    Args:
+        mod: the module.
+        dispatcher: maps input shapes, `{"data": (1, 3, H, W)}`, to half-open intervals per input
+            and axis, `{"data": {2: [(1, 2), (2, 4), (4, None)]}}`, or to a list of `Profile` boxes.
+        function: the name of what is cloned.
+        policy: "exact" runs a clone at the true sizes; "pad" at its bucket's top, the result
+            cropped, where that is proved safe.
+        fallback: whether sizes outside all buckets go to the dynamic original, `main[fallback]`;
+            else they raise `NoBucketError`.
+        limit: the most buckets. Where there would be more, the symbols that fewest operators see
+            are left whole, and a BucketizeWarning names them; under "pad" that is an error.
+
+    Returns:
+        The module with the function as a tree of decisions, and its clones; these are made when
+        they are asked for.
+
+    Raises:
+        ArgumentError: no module.
+        DispatchError: no dispatcher, or one that fails; intervals that overlap, leave a gap or lie
+            out of bounds; a function that is dispatched already.
+        PaddingError: under "pad", an operator that would leak the padding.
+        UnknownNameError: there is no such policy, function, input or symbol.
+
     """
     check_module(mod)
     if policy not in POLICIES:

@@ -85,28 +85,77 @@ class SessionOptions(_Entries):
     """Of free dimensions that were given one, by `dim_param`."""
 
     def add_session_config_entry(self, key: str, value: str) -> None:
-        """Set an entry of onnxruntime's; nearly all have no meaning here."""
+        """Set an entry of onnxruntime's; nearly all have no meaning here.
+
+        Args:
+            key: of the entry.
+            value: of the entry, as text.
+
+        """
         self.entries[key] = value
 
     def get_session_config_entry(self, key: str) -> str:
-        """The value of an entry that was set."""
+        """The value of an entry.
+
+        Args:
+            key: of an entry that was set.
+
+        Returns:
+            Its text.
+
+        Raises:
+            UnknownNameError: it was not.
+
+        """
         return self._entry(key)
 
     def add_free_dimension_override_by_name(self, name: str, size: int) -> None:
-        """Hold a `dim_param` of the model to one size."""
+        """Hold a dim of the model to one size.
+
+        Args:
+            name: its `dim_param`.
+            size: its elements.
+
+        """
         self.sizes[name] = size
 
     def register_custom_ops_library(self, path: str) -> NoReturn:
-        """Refuse operators that are compiled for onnxruntime."""
+        """Refuse operators that are compiled for onnxruntime.
+
+        Args:
+            path: of their library.
+
+        Raises:
+            BucketizeError: always; it says what to do instead.
+
+        """
         raise _unsupported(f"the operators of {path}", "write them as functions of the model")
 
     def add_initializer(self, name: str, value: object) -> NoReturn:
-        """Refuse to replace a weight."""
+        """Refuse to replace a weight.
+
+        Args:
+            name: of the weight.
+            value: of the weight.
+
+        Raises:
+            BucketizeError: always; it says what to do instead.
+
+        """
         del value
         raise _unsupported(f"another value of {name}", "put it into the model")
 
     def add_external_initializers(self, names: Sequence[str], values: Sequence[object]) -> NoReturn:
-        """Refuse to replace weights."""
+        """Refuse to replace weights.
+
+        Args:
+            names: of the weights.
+            values: of the weights.
+
+        Raises:
+            BucketizeError: always; it says what to do instead.
+
+        """
         del values
         raise _unsupported(f"other values of {', '.join(names)}", "put them into the model")
 
@@ -122,15 +171,40 @@ class RunOptions(_Entries):
     terminate: bool = False
 
     def add_run_config_entry(self, key: str, value: str) -> None:
-        """Set an entry of onnxruntime's; none has a meaning here."""
+        """Set an entry of onnxruntime's; none has a meaning here.
+
+        Args:
+            key: of the entry.
+            value: of the entry, as text.
+
+        """
         self.entries[key] = value
 
     def get_run_config_entry(self, key: str) -> str:
-        """The value of an entry that was set."""
+        """The value of an entry.
+
+        Args:
+            key: of an entry that was set.
+
+        Returns:
+            Its text.
+
+        Raises:
+            UnknownNameError: it was not.
+
+        """
         return self._entry(key)
 
     def add_active_adapter(self, adapter: object) -> NoReturn:
-        """Refuse to change weights for a run."""
+        """Refuse to change weights for a run.
+
+        Args:
+            adapter: of the weights.
+
+        Raises:
+            BucketizeError: always; it says what to do instead.
+
+        """
         del adapter
         raise _unsupported("an adapter", "put its weights into the model")
 

@@ -39,7 +39,8 @@ Source: TypeAlias = "str | os.PathLike[str] | bytes | ModelProto"
 class InferenceSession:
     """onnxruntime's `InferenceSession`, so that an application switches by its import line.
 
-    What onnxruntime has and this has not is no attribute of it.
+    What onnxruntime has and this has not is no attribute of it. Source:
+    https://onnxruntime.ai/docs/api/python/api_summary.html, as that of the options and `NodeArg`.
     """
 
     def __init__(
@@ -83,9 +84,15 @@ class InferenceSession:
         input_feed: Mapping[str, Value],
         run_options: RunOptions | None = None,
     ) -> list[Value]:
-        """The outputs of these names, in their order, or all of them, for inputs by name.
+        """Compute the outputs. Threads may call at once.
 
-        All are computed. Threads may call at once.
+        Args:
+            output_names: those to give, in this order; None: all. All are computed.
+            input_feed: the inputs by name; one that is optional may be missing.
+            run_options: none has a meaning here, but `terminate`.
+
+        Returns:
+            An array for each of the outputs, owned by the caller.
 
         Raises:
             ArgumentError: an argument of another kind.

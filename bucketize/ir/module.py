@@ -78,13 +78,21 @@ class Clone:
 class Module:
     """Named functions, and which of them are clones; `main` is where a run begins.
 
-    Functions whose calls of each other no sizes make right are refused: see `check_calls`.
+    Args:
+        functions: by name; a recipe makes the function when it is first asked for.
+        clones: of functions, by name.
+        names: of the results of `main`, if they have any.
+
+    Raises:
+        TypeRelError: a call hands on, or expects back, what the callee does not take or return at
+            any sizes.
+        UnknownNameError: there is no such callee.
+
     """
 
     functions: Functions
     clones: Mapping[str, Clone]
     names: tuple[str, ...]
-    """Of the results of `main`, if they have any."""
 
     def __init__(
         self,
@@ -124,19 +132,46 @@ class Module:
         return self.functions["main"]
 
     def function(self, name: str) -> Function:
-        """The function of this name, or an error that lists the known ones."""
+        """The function of a name.
+
+        Args:
+            name: "main", or another one of `functions`.
+
+        Returns:
+            The function, made if it was not yet.
+
+        Raises:
+            UnknownNameError: there is none; the known ones are listed.
+
+        """
         if name not in self.functions:
             raise unknown_name("function", name, self.functions)
         return self.functions[name]
 
     def replace(self, *functions: Function) -> Module:
-        """The module with `functions` put in under their names."""
+        """The module with functions put in.
+
+        Args:
+            *functions: each takes the place of the one of its name, if there is one.
+
+        Returns:
+            A new module, with the same clones.
+
+        """
         return Module(
             self.functions.updated({f.name: f for f in functions}), self.clones, self.names
         )
 
     def mapped(self, transform: Callable[[Function], Function]) -> Module:
-        """The module with each function transformed when first asked for."""
+        """The module with each function transformed.
+
+        Args:
+            transform: called with a function when that is first asked for.
+
+        Returns:
+            A new module, with the same clones.
+
+        """
         return Module(self.functions.mapped(transform), self.clones, self.names)
 
 

@@ -52,16 +52,30 @@ def from_onnx(
     precision: str = "default",
     weights: str = "float32",
 ) -> Module:
-    """The module of an ONNX model of any opset: a path, bytes, or a ModelProto.
+    """The module of an ONNX model (https://onnx.ai/onnx/repo-docs/IR.html) of any opset.
 
-    `bounds` are inclusive, by symbol: `{"N": (1, 32)}`; None as the upper one is no bound. They go
-    before those that `to_onnx` left in the model; a symbol without any begins at 0. Each
-    `dim_param` becomes a symbol, with `_` for what no name can hold; a dim without one becomes a
-    symbol of its own, `{input}_{axis}`. `precision` is that of `conv2d`: "exact" keeps to kernels
-    that add up the products of the definition. `weights` is that of `matmul`, where a factor is a
-    known matrix: "bfloat16" and "int8" round it, and kernels of few rows read less memory. Raises
-    an UnsupportedModelError that lists all nodes that cannot be converted, or says what is wrong
-    with the file.
+    Each `dim_param` becomes a symbol, with `_` for what no name can hold; a dim without one becomes
+    a symbol of its own, `{input}_{axis}`.
+
+    Args:
+        model: a path, bytes, or a ModelProto.
+        bounds: inclusive, by symbol: `{"N": (1, 32)}`; None as the upper one is no bound. They go
+            before those that `to_onnx` left in the model; a symbol without any begins at 0.
+        precision: of convolutions: "exact" keeps to kernels that add up the products of the
+            definition.
+        weights: of products where a factor is a known matrix: "bfloat16" and "int8" round it, and
+            kernels of few rows read less memory.
+
+    Returns:
+        The module of one function, `main`.
+
+    Raises:
+        ArgumentError: bounds of another kind.
+        BucketizeError: bounds that hold no size.
+        TypeRelError: operands that do not fit together at any sizes.
+        UnknownNameError: a symbol, a precision or a format of weights that there is not.
+        UnsupportedModelError: all nodes that cannot be converted, or what is wrong with the file.
+
     """
     if bounds is not None and not isinstance(bounds, Mapping):
         raise ArgumentError(f'expected bounds by symbol, as in {{"N": (1, 32)}}, got {bounds!r}')

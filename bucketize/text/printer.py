@@ -34,9 +34,21 @@ INLINE = 8  # elements of a constant that is written where it is used
 
 
 def show(what: Module | Function, functions: Iterable[str] | None = None) -> str:
-    """A module, some `functions` of it by name, or one function as text.
+    """A module, or one function, as text.
 
     Of a tree of more than 10,000 leaves the first and last are shown; `parse` does not take that.
+
+    Args:
+        what: what is shown.
+        functions: of a module, the names of those that are; None: all.
+
+    Returns:
+        The text, in which larger constants are places in the table of `constants`.
+
+    Raises:
+        ArgumentError: neither a module nor a function.
+        UnknownNameError: there is no such function.
+
     """
     if not isinstance(what, Function):
         check_module(what)

@@ -65,12 +65,38 @@ BOUNDS = {name: architecture.bounds for name, architecture in ARCHITECTURES.item
 
 
 def build(name: str, *, seed: int = 0) -> ModelProto:
-    """The ONNX model of an architecture, with random weights that keep activations near 1."""
+    """The ONNX model of an architecture, with random weights that keep activations near 1.
+
+    Args:
+        name: one of `NAMES`.
+        seed: of the weights.
+
+    Returns:
+        The model.
+
+    Raises:
+        UnknownNameError: there is no such architecture.
+
+    """
     return _architecture(name).write(seed)
 
 
 def inputs(name: str, sizes: Mapping[str, int], seed: int = 0) -> Arrays:
-    """Random inputs of a model, by name, where its symbols have the given sizes."""
+    """Random inputs of a model.
+
+    Args:
+        name: one of `NAMES`.
+        sizes: of all its symbols, each at least 1.
+        seed: of the elements.
+
+    Returns:
+        The arrays by the name of the input.
+
+    Raises:
+        BucketizeError: sizes of other symbols, or below 1.
+        UnknownNameError: there is no such architecture.
+
+    """
     architecture = _architecture(name)
     if sizes.keys() != architecture.bounds.keys():
         wanted, given = ", ".join(architecture.bounds), ", ".join(sizes) or "none"

@@ -67,7 +67,7 @@ def of_files() -> Iterator[str]:
 
     suffixes: dict[str, list[str]] = {}
     for suffix, entry in file_readers().items():
-        told = (inspect.getdoc(entry.load()) or "").partition("\n\nRaises:")[0]
+        told = (inspect.getdoc(entry.load()) or "").partition("\n\nArgs:")[0]
         suffixes.setdefault(told, []).append(f"FILE.{suffix}")
     for told, names in suffixes.items():
         head, *lines = told.splitlines()

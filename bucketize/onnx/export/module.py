@@ -53,8 +53,18 @@ def to_onnx(mod: Module) -> ModelProto:
     inputs. Inputs and outputs have their names and symbols; bounds are in the model's metadata,
     where `from_onnx` finds them, and ONNX does not check them: only what calls clones does. Sizes
     that it refuses, and those that no bucket covers, end in a `Gather` out of bounds, an error by
-    the standard; its name says what is wrong. Raises an ExportError that lists all that ONNX has no
-    form for.
+    the standard; its name says what is wrong.
+
+    Args:
+        mod: the module, dispatched or not.
+
+    Returns:
+        The model, with its weights.
+
+    Raises:
+        ArgumentError: no module.
+        ExportError: all that ONNX has no form for.
+
     """
     check_module(mod)
     export = _Export(mod)

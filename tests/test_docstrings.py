@@ -1,0 +1,112 @@
+"""Public functions say what they take, give and raise: in sections, as Google's style has them."""
+
+from __future__ import annotations
+
+import builtins
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from types import FunctionType, ModuleType
+from typing import Any
+
+import pytest
+
+import bucketize
+import dispatchers
+from bucketize import errors
+
+SECTION = re.compile(r"^(Args|Returns|Raises):\n(.*?)(?=^\S|\Z)", re.DOTALL | re.MULTILINE)
+ENTRY = re.compile(r"^    \**(\w+): \S", re.MULTILINE)
+
+
+def sections(doc: str) -> dict[str, str]:
+    """The text of each section."""
+    return dict(SECTION.findall(doc))
+
+
+def entries(section: str) -> list[str]:
+    """The names of a section."""
+    return ENTRY.findall(section)
+
+
+def public(owner: str, value: Any) -> Iterator[tuple[str, str, Callable[..., Any]]]:
+    """The public functions of a public value, each with its name and its docstring."""
+    if isinstance(value, ModuleType):
+        for name in value.__all__:
+            yield from public(f"{owner}.{name}", getattr(value, name))
+    elif isinstance(value, dispatchers.AxisDispatcher):
+        yield owner, inspect.getdoc(value.rule) or "", value.rule
+    elif inspect.isclass(value) and value.__module__.startswith(("bucketize", "dispatchers")):
+        for name, method in vars(value).items():
+            function = getattr(method, "__func__", method)
+            if isinstance(function, FunctionType) and is_declared(name, function):
+                doc = function.__doc__ or (value.__doc__ if name == "__init__" else "")
+                yield f"{owner}.{name}", inspect.cleandoc(doc or ""), function
+    elif isinstance(value, FunctionType):
+        yield owner, inspect.getdoc(value) or "", value
+
+
+def is_declared(name: str, function: FunctionType) -> bool:
+    """Whether a method is public; a constructor that `dataclass` writes is in its fields' text."""
+    written = function.__code__.co_filename != "<string>"
+    return written and (not name.startswith("_") or name in ("__init__", "__call__"))
+
+
+def parameters(function: Callable[..., Any]) -> list[str]:
+    """What a caller gives, but for what is not used."""
+    names = inspect.signature(function).parameters
+    return [n for n in names if n not in ("self", "cls") and not n.startswith("_")]
+
+
+PUBLIC = {
+    label: (doc, function)
+    for package in (bucketize, dispatchers)
+    for label, doc, function in public(package.__name__, package)
+}
+TAKING = [label for label, (_, function) in PUBLIC.items() if parameters(function)]
+
+
+def test_all_that_is_public_is_looked_at() -> None:
+    assert {"bucketize.compile", "bucketize.Executable.run", "bucketize.Module.__init__"} <= set(
+        TAKING
+    )
+    assert {"dispatchers.log_dispatcher", "bucketize.analysis.bench"} <= set(TAKING)
+
+
+@pytest.mark.parametrize("label", PUBLIC)
+def test_public_functions_have_docstrings(label: str) -> None:
+    assert PUBLIC[label][0]
+
+
+@pytest.mark.parametrize("label", TAKING)
+def test_every_parameter_is_named_in_order(label: str) -> None:
+    doc, function = PUBLIC[label]
+    assert entries(sections(doc).get("Args", "")) == parameters(function)
+
+
+@pytest.mark.parametrize("label", TAKING)
+def test_who_takes_something_says_what_comes_of_it(label: str) -> None:
+    doc, function = PUBLIC[label]
+    nothing = label.endswith("__init__") or function.__annotations__["return"] in (
+        "None",
+        "NoReturn",
+    )
+    assert ("Returns" in sections(doc)) != nothing
+
+
+@pytest.mark.parametrize("label", PUBLIC)
+def test_errors_are_classes_that_there_are(label: str) -> None:
+    raised = sections(PUBLIC[label][0]).get("Raises")
+    if raised is None:
+        return
+    assert entries(raised)
+    for name in entries(raised):
+        kind = getattr(errors, name, None) or getattr(builtins, name)
+        assert issubclass(kind, Exception)
+
+
+def test_sections_are_read_as_they_are_written() -> None:
+    args = "Args:\n    x: a number,\n        or: two.\n    *y: more.\n\n"
+    doc = f"A value.\n\n{args}Raises:\n    OSError: so."
+    assert entries(sections(doc)["Args"]) == ["x", "y"]
+    assert entries(sections(doc)["Raises"]) == ["OSError"]
