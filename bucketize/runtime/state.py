@@ -13,7 +13,7 @@ from bucketize.call import check_memory
 from bucketize.errors import BucketizeError, ShapeError, TypeRelError
 from bucketize.ir import specialise
 from bucketize.kernel.work import FORK
-from bucketize.link.image import Image, Linked
+from bucketize.link.image import Image
 from bucketize.link.memory import Arena, address, contiguous, empty_result
 from bucketize.link.plan import BASES, FAILURES, FILL, GROUP, WALK, WORD, Result
 from bucketize.link.relation import extents, relied_on
@@ -30,7 +30,8 @@ POINT, RUN, REPORT = 1, 2, 4  # what `link.native.walk` is asked for
 class State:
     """A segment that has been linked, with memory of its own: one run at a time."""
 
-    def __init__(self, segment: Segment, linked: Linked, image: Image, arena: Arena) -> None:
+    def __init__(self, segment: Segment, image: Image, arena: Arena) -> None:
+        linked = image.linked(segment)
         plan = linked.plan
         self.segment, self.plan, self.linked, self.arena = segment, plan, linked, arena
         self.image, self.fill, self.walk, self.share = image, image.fill, image.walk, image.share

@@ -87,7 +87,7 @@ class Context:
 
     def new_state(self, segment: Segment) -> State:
         """A table that is filled for no sizes yet."""
-        return State(segment, self.image.linked(segment), self.image, self.arena)
+        return State(segment, self.image, self.arena)
 
     def enter(self, routine: Routine, arrays: Sequence[Value]) -> list[Value]:
         """The results of the routine that a call from outside begins with."""
