@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -260,26 +259,14 @@ class Executable:
         return run
 
     def _run(self, name: str, inputs: Sequence[Value]) -> list[Value]:
-        context = self._taken()
+        try:
+            context = self._idle.pop()
+        except IndexError:
+            context = Context(self.image)
         try:
             return _owned(context.enter(self.program.routines[name], inputs), inputs)
         finally:
             self._idle.append(context)
-
-    @contextmanager
-    def _borrowed(self) -> Iterator[Context]:
-        """A context for other uses than running; `run` does without the overhead of this."""
-        context = self._taken()
-        try:
-            yield context
-        finally:
-            self._idle.append(context)
-
-    def _taken(self) -> Context:
-        try:
-            return self._idle.pop()
-        except IndexError:
-            return Context(self.image)
 
     def _clone(self, clone: str) -> str:
         known = self.program.clones
@@ -391,8 +378,7 @@ class Executable:
             how = "explain(data=(3, 224)) or explain(N=3)"
             raise ArgumentError(f"sizes are given by name, as in {how}, got {unnamed[0]!r}")
         sizes = sizes_of(self.program.routines["main"].params, shapes)
-        with self._borrowed() as context:
-            told = explain(sizes, context)
+        told = explain(sizes, Context(self.image))
         if self.module is not None:
             # these load all templates, which a loaded executable does without
             told.expected = partial(self._expected, sizes)

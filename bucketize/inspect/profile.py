@@ -24,7 +24,7 @@ from bucketize.inspect.roofline import Roofline, measured
 from bucketize.kernel.work import work
 from bucketize.link.block import COUNT, GROUPED, WORD
 from bucketize.link.ffi import function_at
-from bucketize.link.image import Image, Linked
+from bucketize.link.image import Image
 from bucketize.link.memory import Arena, address
 from bucketize.op import Array
 from bucketize.program.instruction import Compute, Instruction, KernelCall, Segment
@@ -105,21 +105,20 @@ class _TimedState(State):
     def __init__(
         self,
         segment: Segment,
-        linked: Linked,
         image: Image,
         arena: Arena,
         taken: list[Timed],
         alone: bool,
     ) -> None:
-        super().__init__(segment, linked, image, arena)
+        super().__init__(segment, image, arena)
         self.taken = taken
         self.at_once = False
         if alone:
             self.forbid_strips()
-        plan = linked.plan
-        self.calls = [self._call(i) for i in range(len(linked.kernels))]
+        plan, kernels = self.plan, self.linked.kernels
+        self.calls = [self._call(i) for i in range(len(kernels))]
         self.stopwatch = stopwatch(plan.threads)
-        self.idle = Run(linked.kernels[:0], NONE, self.chunks[:0], 0, 0, plan.threads)
+        self.idle = Run(kernels[:0], NONE, self.chunks[:0], 0, 0, plan.threads)
         idle = interleaved({"": self._nothing}, least=100, stopwatch=self.stopwatch)
         self.idle_s = min(idle[""])
 
@@ -186,8 +185,7 @@ class TimedContext(Context):
         self.stopwatch = stopwatch(image.program.threads)
 
     def new_state(self, segment: Segment) -> State:
-        linked = self.image.linked(segment)
-        return _TimedState(segment, linked, self.image, self.arena, self.taken, self.alone)
+        return _TimedState(segment, self.image, self.arena, self.taken, self.alone)
 
     def step(self, instruction: Instruction, registers: Registers, sizes: Sizes) -> None:
         if not isinstance(instruction, Compute):

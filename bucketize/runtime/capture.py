@@ -99,7 +99,13 @@ def capture(
     symbols; what the code tells of others is added.
     """
     capturing = _Capturing(code, inputs, registers, sizes, state_of)
-    return capturing.call if capturing.make() else None
+    for i in code.instructions:
+        if isinstance(i, RunSegment):
+            capturing.segment(i)
+        elif not (isinstance(i, Loop) and capturing.loop(i)):
+            return None
+    capturing.call.results = [capturing.where(r) for r in code.results]
+    return capturing.call
 
 
 class _Capturing:
@@ -118,16 +124,6 @@ class _Capturing:
         self.locations: dict[Atom, _Location] = {
             p: _Location(i, a.shape, a.dtype) for i, (p, a) in enumerate(inputs.items())
         }
-
-    def make(self) -> bool:
-        """Whether all of it is told by shapes."""
-        for i in self.code.instructions:
-            if isinstance(i, RunSegment):
-                self.segment(i)
-            elif not (isinstance(i, Loop) and self.loop(i)):
-                return False
-        self.call.results = [self.where(r) for r in self.code.results]
-        return True
 
     def where(self, atom: Atom) -> _Location:
         """Where an atom lies."""
@@ -191,8 +187,10 @@ class _Capturing:
 
     def _native(self, i: Loop) -> NativeLoop | None:
         """The native loop, if the number of its rounds is told, and each is a segment, alike."""
+        if i.alone is None:
+            return None
         proceed, trips = self.where(i.proceed), self.where(i.trips)
-        if i.alone is None or not (proceed.known and trips.known and proceed.of(())):
+        if not (proceed.known and trips.known and proceed.of(())):
             return None
         count, state = int(trips.of(())), self.state_of(i.alone.segment)
         carried = [self.where(a) for a in i.args]

@@ -27,7 +27,7 @@ from bucketize.link.block import (
     WORD,
     block,
 )
-from bucketize.link.image import Image, Linked
+from bucketize.link.image import Image
 from bucketize.link.memory import Arena, address, contiguous, empty_result
 from bucketize.link.plan import FAILURES, Result
 from bucketize.link.relation import extents, relied_on
@@ -46,7 +46,8 @@ ARENA, ARRAYS, WHAT, FIRST, WRONG = BASE.arena, len(BASE), WALK.what, WALK.first
 class State:
     """A segment that has been linked, with memory of its own: one run at a time."""
 
-    def __init__(self, segment: Segment, linked: Linked, image: Image, arena: Arena) -> None:
+    def __init__(self, segment: Segment, image: Image, arena: Arena) -> None:
+        linked = image.linked(segment)
         plan = linked.plan
         self.segment, self.plan, self.linked, self.arena = segment, plan, linked, arena
         self.image, self.fill, self.walk, self.share = image, image.fill, image.walk, image.share

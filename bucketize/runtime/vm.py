@@ -87,7 +87,7 @@ class Context:
 
     def new_state(self, segment: Segment) -> State:
         """A table that is filled for no sizes yet."""
-        return State(segment, self.image.linked(segment), self.image, self.arena)
+        return State(segment, self.image, self.arena)
 
     def enter(self, routine: Routine, arrays: Sequence[Value]) -> list[Value]:
         """The results of the routine that a call from outside begins with."""
@@ -242,11 +242,13 @@ def _loop(context: Context, i: Loop, registers: Registers, sizes: Sizes) -> None
     trips, proceed = int(_read(registers, i.trips)), _read(registers, i.proceed)
     carried = [a.value.copy() if isinstance(a, Const) else registers[a] for a in i.args]
     rounds: list[list[Array]] = []
+    before: Shapes = ()
     while proceed and len(rounds) < trips:
         arrays = [np.array(len(rounds)), *carried]
-        inside = bind_shapes(i.params, shapes_of(arrays), sizes, what="carried")
+        if before != (shapes := shapes_of(arrays)):
+            before, inside = shapes, bind_shapes(i.params, shapes, sizes, what="carried")
         registers.update(zip(i.params, arrays, strict=True))
-        proceed, *made = context.run(i.body, registers, inside)
+        proceed, *made = context.run(i.body, registers, dict(inside))
         carried, rows = made[: len(carried)], made[len(carried) :]
         rounds.append(rows)
     rows = stacked(i.outs[len(carried) :], rounds, sizes)

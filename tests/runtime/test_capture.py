@@ -70,7 +70,7 @@ def inputs_of(t: int, n: int, seed: int, dtype: str = "float32") -> dict[str, np
     return {k: v.astype(dtype) for k, v in made.items()}
 
 
-def course(exe: Any) -> CapturedCall | None:
+def captured(exe: Any) -> CapturedCall | None:
     (context,) = exe._idle
     found: CapturedCall | None = context._seen[exe.program.routines["main"]].captured
     return found
@@ -87,7 +87,7 @@ def test_a_call_that_comes_again_gives_what_the_first_would(name: str, threads: 
         inputs = inputs_of(t, n, seed)
         kept = {k: v.copy() for k, v in inputs.items()}
         got = exe.run(**inputs)
-        assert (course(exe) is not None) == ((t, n) == before)
+        assert (captured(exe) is not None) == ((t, n) == before)
         before = t, n
         want = evaluate_module(module, **inputs)
         for a, b in zip(got, want, strict=True):
@@ -126,7 +126,7 @@ def test_what_a_loop_leaves_is_found_whatever_its_elements_take(name: str, dtype
             wanted = evaluate_module(module, **inputs)
             for got, want in zip(exe.run(**inputs), wanted, strict=True):
                 np.testing.assert_array_equal(got, want)
-        assert course(exe) is not None
+        assert captured(exe) is not None
 
 
 def test_inputs_that_are_not_contiguous() -> None:
@@ -137,7 +137,7 @@ def test_inputs_that_are_not_contiguous() -> None:
         got = exe.run(x[::2, ::-1], z[::-1])
         for a, b in zip(got, evaluate_module(module, x=x[::2, ::-1], z=z[::-1]), strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
-    assert course(exe) is not None
+    assert captured(exe) is not None
 
 
 def test_a_bad_index_is_reported_each_time() -> None:
@@ -161,7 +161,7 @@ def test_rounds_that_a_value_tells_are_counted_each_time() -> None:
     for rounds in (3, 2, 2, 0, 5):
         (y,) = exe.run(np.array(rounds), np.ones(4, np.float32))
         np.testing.assert_array_equal(y, np.full(4, 2.0**rounds, np.float32))
-    assert course(exe) is None
+    assert captured(exe) is None
 
 
 def test_a_profile_still_times_each_kernel() -> None:
