@@ -31,5 +31,5 @@ def _flat(fn: Function) -> Iterator[Binding]:
 
 def extents(fn: Function) -> Iterator[Assumption]:
     """Extents that bounds do not keep from being negative."""
-    dims = {d for b in fn.body for o in b.outs for d in o.type.axes}
+    dims = dict.fromkeys(d for b in fn.body for o in b.outs for d in o.type.axes)
     yield from ((">=", d, 0) for d in dims if extremes(d)[0] < 0)

@@ -141,8 +141,9 @@ def _bound(t: Translation, node: NodeProto, scope: Scope) -> Results | None:
     told = {"model": text, "precision": t.precision, "types": tuple(types.values())}
     made = scope.builder.emit_all(onnx_node, *known.values(), **told)
     results = dict(zip(types, made, strict=True))
-    for name in types.keys() & t.ranks.keys():
-        results[name] = ranked(scope.builder, results[name], t.ranks[name])
+    for name in types:
+        if name in t.ranks:
+            results[name] = ranked(scope.builder, results[name], t.ranks[name])
     return [results.get(name) for name in node.output]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import KeysView
+
 from bucketize.ir import Atom, Binding, Builder, Env, Function, blocks_of, copy_binding, map_blocks
 
 
@@ -33,9 +35,9 @@ def live_bindings(fn: Function) -> set[Binding]:
     return live
 
 
-def used_atoms(b: Binding) -> set[Atom]:
-    """What `b` reads, inside its blocks too."""
-    used = set(b.args)
+def used_atoms(b: Binding) -> KeysView[Atom]:
+    """What `b` reads, inside its blocks too, in order."""
+    used = dict.fromkeys(b.args)
     for block in blocks_of(b).values():
-        used.update(block.results, *map(used_atoms, block.body))
-    return used
+        used |= dict.fromkeys((*block.results, *(a for i in block.body for a in used_atoms(i))))
+    return used.keys()

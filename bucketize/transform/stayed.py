@@ -11,7 +11,7 @@ from bucketize.ir import CALL, IF, LOOP, Atom, Binding, Const, Function, all_bin
 from bucketize.ops.elementwise.arithmetic import cast
 from bucketize.ops.rules import text
 from bucketize.transform.simplify import simplify
-from bucketize.types import ANY, AnyDim, Dim, Symbol, Type, UnrankedType, symbols, terms_of
+from bucketize.types import ANY, AnyDim, Symbol, Type, UnrankedType, symbols, terms_of
 
 FLOATS = 1 << 20
 """A size up to which arithmetic in float32 is followed, if it divides by small numbers only."""
@@ -165,9 +165,9 @@ def _cuts(fn: Function) -> dict[Symbol, int]:
     Or else `FLOATS`, where it is computed with as a float.
     """
     types = [o.type for b in all_bindings(fn) for o in b.outs if o.type.is_tensor]
-    dims: set[Dim] = {d for t in types for d in (*t.axes, *(t.value or ()))}
+    dims = dict.fromkeys(d for t in types for d in (*t.axes, *(t.value or ())))
     cuts: dict[Symbol, int] = {}
-    for each in {t for d in dims for t in terms_of(d) if t.fn == "min"}:
+    for each in dict.fromkeys(t for d in dims for t in terms_of(d) if t.fn == "min"):
         match sorted(each.args, key=lambda d: isinstance(d, int)):
             case [Symbol(hi=None) as symbol, int(most)] if most > symbol.lo:
                 cuts[symbol] = min(most, cuts.get(symbol, most))

@@ -66,7 +66,8 @@ class Arranging:
         usual, found = self.tasks(USUAL), dict[str, Task]()
         for arrangement in hopeful:
             ours = self.tasks(arrangement)
-            found |= {h: (ours | usual)[h] for h in ours.keys() ^ usual.keys()}
+            differ = ours.keys() ^ usual.keys()
+            found |= {h: task for h, task in (ours | usual).items() if h in differ}
         return [
             (task, point)
             for task in found.values()

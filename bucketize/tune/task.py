@@ -193,7 +193,7 @@ def believed(task: Task, space: Space, known: Forest | None = None) -> list[floa
     model.
     """
     found: dict[object, float] = {}
-    for name in {made.template for made in space.points}:
+    for name in dict.fromkeys(made.template for made in space.points):
         cost = TEMPLATES[name].cost
         if cost is None:
             return None
@@ -348,7 +348,7 @@ def _points(workload: Workload, judged: Weighted) -> Iterator[Point]:
     """The points at which shapes are known: those of data-dependent ops are not."""
     for sizes, weight in judged:
         dims = [p.type.shape for p in workload.body.params]
-        known = {s for shape in dims for d in shape for s in symbols(d)}
+        known = dict.fromkeys(s for shape in dims for d in shape for s in symbols(d))
         if ANY in itertools.chain(*dims) or any(s.name not in sizes for s in known):
             continue
         shapes = tuple(tuple(evaluate(d, sizes) for d in shape) for shape in dims)

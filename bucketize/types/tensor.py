@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, KeysView, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -66,9 +66,9 @@ class Type:
         """The type with the symbols that `env` names replaced."""
         return self.mapped(lambda d: substitute(d, env))
 
-    def symbols(self) -> frozenset[Symbol]:
-        """The symbols in the type."""
-        return frozenset[Symbol]().union(*map(symbols, self.dims))
+    def symbols(self) -> KeysView[Symbol]:
+        """The symbols in the type, in order."""
+        return dict.fromkeys(s for d in self.dims for s in symbols(d)).keys()
 
 
 @dataclass(frozen=True, slots=True)

@@ -420,3 +420,32 @@ def test_a_constant_that_is_a_result_is_checked(tmp_path: Path) -> None:
     path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
     with pytest.raises(ProgramError, match="is damaged"):
         bucketize.load(path).run(np.zeros((2, 4), np.float32), np.ones(2, bool), np.array(True))
+
+
+ORDERED = """
+def @main(%x: float32[A, 5, B, B], %y: float32[A + 2*B*C, C]) {
+  %0 = conv2d(%x, const[0])
+  %1 = conv2d(%x, const[1])
+  %2 = matmul(%0, %1)
+  %3 = full(shape=(A - 1, B - 2, C - 3, A + C - 4), value=1.0, dtype="float32")
+  %4 = relu(%y)
+  return %2, %3, %4
+}
+"""
+SAVING = """
+import sys, bucketize, numpy as np
+from bucketize.text import parse
+weights = np.ones((2, 5, 5, 1, 1), np.float32)
+bucketize.compile(parse(sys.argv[2], list(weights)), threads=1).save(sys.argv[1])
+"""
+
+
+def test_every_process_saves_the_same(tmp_path: Path) -> None:
+    """Nothing comes in the order of a set, which hashes of text decide: they are seeded anew."""
+    saved = []
+    for seed in "123":
+        path = tmp_path / f"{seed}.bkt"
+        command = [sys.executable, "-c", SAVING, str(path), ORDERED]
+        subprocess.run(command, check=True, env=os.environ | {"PYTHONHASHSEED": seed})
+        saved.append(path.read_bytes())
+    assert saved[0] == saved[1] == saved[2]

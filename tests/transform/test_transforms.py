@@ -38,7 +38,7 @@ from bucketize.ops.dim import mask_tail
 from bucketize.text import parse_function, show
 from bucketize.transform.apply import apply
 from bucketize.transform.cse import cse
-from bucketize.transform.dead_code import dead_code
+from bucketize.transform.dead_code import dead_code, used_atoms
 from bucketize.transform.dynamic_to_static import dynamic_to_static
 from bucketize.transform.fold_constant import fold_constant
 from bucketize.transform.fold_if import fold_if
@@ -817,6 +817,14 @@ def test_a_branch_that_is_not_legal_becomes_its_error() -> None:
         run_function(whole, [*inputs, np.array(False)])
         with pytest.raises(TypeRelError, match=r"extents differ: 2 and 3, in add\(float32\[2, 4"):
             run_function(whole, [*inputs, np.array(True)])
+
+
+def test_what_a_binding_reads_comes_in_order() -> None:
+    """A layout emits transposes in it; a set of variables is ordered by their addresses."""
+    xs = [Var(f"x{i}", tensor("float32", N, 4)) for i in range(9)]
+    b = Builder()
+    b.emit(ops.concat, *xs, axis=1)
+    assert list(used_atoms(b.body[0])) == xs
 
 
 # --- the policy "pad" ----------------------------------------------------------------------------
