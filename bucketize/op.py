@@ -319,30 +319,18 @@ def same_dtype(*dtypes: np.dtype[Any], **_: Any) -> np.dtype[Any]:
     return dtypes[0]
 
 
-def op(  # noqa: PLR0913  (one name for each rule: a misspelt rule is an error)
+def op(
     *,
-    shape: Callable[..., Any],
-    padding: Callable[..., Padding],
-    example: str,
     name: str | None = None,
-    results: int = 1,
     dtype: Callable[..., Any] = same_dtype,
     scalar: str | None = None,
     reads: tuple[int, ...] = (),
-    shape_from_values: Callable[..., Any] | None = None,
     value: Callable[..., Shape | None] | bool = False,
-    ratio: Callable[..., Ratio | None] | None = None,
-    static: Callable[..., tuple[Op, Attrs] | None] | None = None,
-    unranked: Callable[..., Shape] | None = None,
-    bits: bool = False,
-    movement: Movement | None = None,
-    total: bool = False,
-    work: Callable[..., Dim] | None = None,
     sizing: tuple[str, ...] = (),
-    extents: int | None = None,
-    room: Callable[..., tuple[Op, Attrs]] | None = None,
+    total: bool = False,
+    **facts: Any,
 ) -> Callable[[Callable[..., Any]], Op]:
-    """Declare an operator: the decorated function is its meaning, the arguments its rules.
+    """Declare an operator: the decorated function is its meaning, the arguments are those of `Op`.
 
     `value=True` says that `compute` also works on arrays of dims. The name is the function's,
     less a trailing underscore, unless `name` is given.
@@ -354,25 +342,13 @@ def op(  # noqa: PLR0913  (one name for each rule: a misspelt rule is an error)
             Op(
                 name=name or compute.__name__.rstrip("_"),
                 compute=compute,
-                shape=shape,
                 dtype=dtype,
-                padding=padding,
-                example=example,
-                results=results,
                 scalar=scalar,
                 reads=frozenset(reads),
-                shape_from_values=shape_from_values,
                 value=by_dims(compute) if value is True else (value or None),
-                ratio=ratio,
-                static=static,
-                unranked=unranked,
-                bits=bits,
-                movement=movement,
-                total=total or scalar is not None,
-                work=work,
                 sizing=frozenset(sizing),
-                extents=extents,
-                room=room,
+                total=total or scalar is not None,
+                **facts,
             )
         )
 

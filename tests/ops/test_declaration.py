@@ -15,7 +15,7 @@ from bucketize.ir import Builder, Module, Var
 from bucketize.kernel.templates import candidates
 from bucketize.kernel.workload import workload_of
 from bucketize.lower.pipeline import lower
-from bucketize.op import OPS, Array, Op
+from bucketize.op import OPS, Array, Op, op
 from bucketize.ops.elementwise.arithmetic import unary
 from bucketize.text import parse, show
 from bucketize.types import Symbol, tensor
@@ -77,6 +77,18 @@ def test_a_new_op_is_compiled(softsign: Op, rows: int) -> None:
     np.testing.assert_allclose(want, 3 * (x @ w) / (1 + abs(x @ w)), rtol=1e-4)
     (got,) = bucketize.compile(mod).run(x=x, w=w)
     np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("facts", "match"),
+    [
+        ({"totall": True}, "unexpected keyword argument 'totall'"),
+        ({"example": ""}, "missing 2 required keyword-only arguments: 'shape' and 'padding'"),
+    ],
+)
+def test_a_misspelt_or_missing_fact_is_an_error(facts: dict[str, object], match: str) -> None:
+    with pytest.raises(TypeError, match=match):
+        op(**facts)(np.negative)
 
 
 def test_each_family_exports_what_it_declares() -> None:

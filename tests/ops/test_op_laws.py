@@ -427,6 +427,22 @@ def test_the_work_is_how_many_products_are_summed(op: Op, data: st.DataObject) -
         assert out.sum() == work if not any(attrs.get("pads", ())) else out.sum() <= work
 
 
+@over([op for op in TABLE if "layout" in op.defaults])
+@few
+@given(data=st.data())
+def test_a_layout_says_where_the_channels_lie_and_nothing_else(op: Op, data: st.DataObject) -> None:
+    asked = 0
+    for sample, names, rng in cases(data, op):
+        (x, *others), attrs = sample.draw(rng, names), sample.attrs(names)
+        if attrs["layout"] == "NCHW" and x.ndim == 4:
+            asked += 1
+            (want,) = op.run(x, *others, **attrs)
+            last = np.ascontiguousarray(x.transpose(0, 2, 3, 1))
+            (got,) = op.run(last, *others, **{**attrs, "layout": "NHWC"})
+            np.testing.assert_allclose(got.transpose(0, 3, 1, 2), want, rtol=1e-4, atol=1e-5)
+    assert asked
+
+
 @over([op for op in TABLE if op.sizing])
 @few
 @given(data=st.data())
