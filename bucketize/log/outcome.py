@@ -1,4 +1,4 @@
-"""What came of a measurement: a latency in each round, or an error."""
+"""Outcomes of measurements: a latency in each round, or an error."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ErrorKind = Literal[
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What came of an implementation, or of a clone under a strategy."""
+    """The result of measuring an implementation, or a clone under a strategy."""
 
     error_kind: ErrorKind = "none"
     error: str = ""

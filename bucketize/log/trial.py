@@ -36,7 +36,7 @@ class Origin:
 
     @property
     def columns(self) -> dict[str, Any]:
-        """Those of a row that no log has yet, which gives it a number and a time."""
+        """Columns of a row that no log has yet, which gives it a number and a time."""
         more = {name: value for name, value in vars(self).items() if name != "environment"}
         return {**vars(self.environment), **more, "trial": -1, "timestamp": ""}
 
@@ -50,11 +50,11 @@ class Owner:
     clone: str
     """Its identity in its bucket."""
     dispatcher: str
-    """What was decided for its module."""
+    """The decision for its module."""
 
     @property
     def names(self) -> dict[str, str]:
-        """These columns."""
+        """The columns by their names."""
         return {of.name: getattr(self, of.name) for of in fields(Owner)}
 
 

@@ -316,4 +316,4 @@ class _Away:
 
 
 Site: TypeAlias = Bench | Cluster
-"""What measures for a session: processors of one kind."""
+"""The processors of one kind that measure for a session."""

@@ -28,7 +28,7 @@ class LostError(TuneError):
 
 
 class Measurer(Protocol):
-    """What turns jobs into outcomes on this machine: a `Worker` or a `Replay`."""
+    """A source of outcomes of jobs on this machine: a `Worker` or a `Replay`."""
 
     @property
     def source(self) -> Source | None:
@@ -48,11 +48,11 @@ class Bench:
 
     measurer: Measurer
     environment: Environment = field(default_factory=here)
-    """What rows tell of where they come from."""
+    """Columns of rows: where they come from."""
     target: Target = field(default_factory=host)
-    """What implementations are made for."""
+    """The machine that implementations are made for."""
     threads: int = MOST_THREADS
-    """That a kernel can run on at most."""
+    """The most that a kernel can run on."""
     lanes: int = 1
     """How many jobs are measured at once."""
 
@@ -73,5 +73,5 @@ class Bench:
             yield i, next(came)
 
     def race(self, module: Module, function: str, threads: int) -> Race:
-        """What times a clone against itself, in this process."""
+        """A race of a clone against itself, in this process."""
         return Race(module, function, threads)

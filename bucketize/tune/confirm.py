@@ -60,7 +60,7 @@ class Confirmation:
 
     @property
     def history(self) -> Sequence[Verdict]:
-        """What was told of the clone so far."""
+        """The verdicts on the clone so far."""
         return self.journal.knowledge.histories[self.subject.clone]
 
     def incumbent(self, task: Task) -> Implementation | None:
@@ -151,7 +151,7 @@ class Confirmation:
         return replace(at, level=PLACE, shape=shape, weight=weight, flops=None, bytes=None)
 
     def timed(self, pair: Pair) -> tuple[Outcome, Outcome]:
-        """What came of a race, and of the defaults."""
+        """The outcomes of a race: ours, and that of the defaults."""
         ours, theirs = pair
         load = self.race.load
         return Outcome(seconds=tuple(ours), load=load), Outcome(seconds=tuple(theirs))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # the command line asks for defaults before it loads anything
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What may be said to `tune` beside the module; `tune` says what each means.
+    """The keywords of `tune`, which says what each means.
 
     Raises:
         TuneError: values that allow no session.

@@ -20,7 +20,7 @@ from bucketize.tune.database import Knowledge
 
 @dataclass
 class Journal:
-    """What a session reads from its log and adds to it, and what is known by all of that."""
+    """The log of a session: read, added to, and all that is known by it."""
 
     log: Path
     origin: Origin

@@ -66,7 +66,7 @@ class Session:
 
     @property
     def knowledge(self) -> Knowledge:
-        """What is known of implementations."""
+        """All that is known of implementations."""
         return self.journal.knowledge
 
     @property

@@ -85,7 +85,7 @@ class Task(Owner):
         return self.workload.anchor.op.name
 
     def at(self, point: Point) -> KernelAt:
-        """What rows of the log tell of it at a point."""
+        """The task at a point, as columns of the log."""
         return KernelAt(
             **self.names,
             op=self.op,
@@ -169,7 +169,7 @@ class Subject(Owner):
         return sum(weight for _, weight in self.judged)
 
     def at(self, sizes: Sizes, weight: float) -> CloneAt:
-        """What rows of the log tell of it as a whole at sizes of this weight."""
+        """The clone at sizes of this weight, as columns of the log."""
         source = source_of(self.module, self.function)
         return CloneAt(
             **self.names,

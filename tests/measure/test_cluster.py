@@ -530,7 +530,8 @@ def test_a_killed_client_and_a_killed_scheduler_keep_the_rows(
 ) -> None:
     command = [sys.executable, "-c", SCRIPT, processes.address, str(log)]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    first = subprocess.Popen(command, cwd=Path(__file__).parent, **pipes)
+    paths = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    first = subprocess.Popen(command, env=paths, **pipes)
     assert first.stdout is not None
     assert first.stdout.readline() == b"so many\n"
     first.kill()
