@@ -11,11 +11,12 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from bucketize.call import check_memory
-from bucketize.link.block import BASE, PLACE, ROUNDS, block, table
+from bucketize.link.block import BASE, PLACE, ROUNDS
 from bucketize.link.memory import address, contiguous, empty_result
+from bucketize.link.table import block, rows_of, table
 from bucketize.op import Array
 from bucketize.program.instruction import Loop, RunSegment
-from bucketize.runtime.state import State, rows_of
+from bucketize.runtime.state import State
 
 Word: TypeAlias = tuple[memoryview, int]
 """Where an address goes."""
