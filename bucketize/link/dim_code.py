@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from bucketize.errors import CompileError
-from bucketize.link.block import CODE, table
+from bucketize.link.block import CODE
+from bucketize.link.table import table
 from bucketize.op import Array
 from bucketize.types import FUNCTIONS, AnyDim, Dim, Expr, Symbol, Term
 

@@ -10,11 +10,12 @@ from bucketize.kernel.template import Launch, Rows
 from bucketize.kernel.templates import TEMPLATES
 from bucketize.kernel.work import work
 from bucketize.link import block
-from bucketize.link.block import BASE, ORIGIN, RANGE, STATE, STRIP, WORD, table
+from bucketize.link.block import BASE, ORIGIN, RANGE, STATE, STRIP, WORD
 from bucketize.link.dim_code import DimCode
 from bucketize.link.plan import Plan, Result
 from bucketize.link.relation import relations
 from bucketize.link.strip import Group, groups_of
+from bucketize.link.table import table
 from bucketize.machine.target import Target
 from bucketize.program.instruction import KernelCall, Segment
 from bucketize.types import Dim, product

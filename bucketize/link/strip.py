@@ -16,7 +16,8 @@ from bucketize.errors import TypeRelError
 from bucketize.ir import Atom, Const
 from bucketize.kernel.template import Launch, Lines, Window
 from bucketize.kernel.work import work
-from bucketize.link.block import ARGUMENTS, GROUP, LINK, MEMBER, STATE, row
+from bucketize.link.block import ARGUMENTS, GROUP, LINK, MEMBER, STATE
+from bucketize.link.table import row
 from bucketize.program.instruction import KernelCall, Segment
 from bucketize.types import AnyDim, Dim, Shape, ceil_div, evaluate, maximum, positive, product
 

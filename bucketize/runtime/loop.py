@@ -11,8 +11,9 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from bucketize.call import check_memory
-from bucketize.link.block import BASE, PLACE, ROUNDS, WALK, WORD, block, table
+from bucketize.link.block import BASE, PLACE, ROUNDS, WALK, WORD
 from bucketize.link.memory import address
+from bucketize.link.table import block, table
 from bucketize.op import Array
 from bucketize.program.instruction import Loop, RunSegment
 from bucketize.runtime.state import State

@@ -25,12 +25,12 @@ from bucketize.link.block import (
     RUN,
     WALK,
     WORD,
-    block,
 )
 from bucketize.link.image import Image
 from bucketize.link.memory import Arena, address, contiguous, empty_result
 from bucketize.link.plan import FAILURES, Result
 from bucketize.link.relation import extents, relied_on
+from bucketize.link.table import block, rows_of
 from bucketize.op import Array
 from bucketize.program.instruction import Segment
 from bucketize.runtime.thread_pool import TEAM, Run
@@ -290,9 +290,3 @@ def _as_shape_error(error: BucketizeError) -> ShapeError:
     made = ShapeError(error.message)
     made.notes = error.notes
     return made
-
-
-def rows_of(arrays: Mapping[str, Array]) -> dict[str, int]:
-    """The words of arrays: address and number of rows."""
-    words = {name: address(array) for name, array in arrays.items()}
-    return words | {f"n_{name}": len(array) for name, array in arrays.items()}

@@ -14,9 +14,10 @@ from threading import Lock, Semaphore, Thread
 import numpy as np
 
 from bucketize.errors import CompileError
-from bucketize.link.block import SHARE, WATCH, block
+from bucketize.link.block import SHARE, WATCH
 from bucketize.link.ffi import Native
 from bucketize.link.memory import address
+from bucketize.link.table import block
 from bucketize.machine.target import cores
 from bucketize.op import Array
 

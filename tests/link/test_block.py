@@ -19,9 +19,10 @@ from bucketize import ops
 from bucketize.errors import KernelError, ShapeError
 from bucketize.kernel.build import build
 from bucketize.link import block, strip
-from bucketize.link.block import FILL, row, table
+from bucketize.link.block import FILL
 from bucketize.link.image import CORE
 from bucketize.link.link import core_source
+from bucketize.link.table import row, table
 from bucketize.machine.target import cores, host
 
 ROOT = Path(bucketize.__file__).parent

@@ -21,14 +21,15 @@ from bucketize.ir import IF, Builder, Const, Function, Module, Var
 from bucketize.kernel.build import build
 from bucketize.kernel.template import Launch
 from bucketize.kernel.work import work
-from bucketize.link.block import CHECK, CODE, FILL, GATHER, PART, POINTER, TENSOR, table
-from bucketize.link.block import block as fill_words
+from bucketize.link.block import CHECK, CODE, FILL, GATHER, PART, POINTER, TENSOR
 from bucketize.link.dim_code import NUMBERS, DimCode
 from bucketize.link.ffi import function_at
 from bucketize.link.link import core_source
 from bucketize.link.memory import address
 from bucketize.link.plan import Plan
 from bucketize.link.planner import Pitches, launch_of, plan_of
+from bucketize.link.table import block as fill_words
+from bucketize.link.table import table
 from bucketize.machine.target import host
 from bucketize.ops.dim import dim_less
 from bucketize.program.decide import decide, defaults
