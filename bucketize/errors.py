@@ -75,10 +75,6 @@ class VerifyError(BucketizeError):
     """A module that breaks a law of the IR; the notes name the law, the binding, the function."""
 
 
-class TransformError(BucketizeError):
-    """A transform that cannot be applied to this module."""
-
-
 class DispatchError(BucketizeError):
     """Intervals or profiles that do not partition what they should."""
 

@@ -25,9 +25,6 @@ from bucketize.tune.surrogate import Neighbour, Surrogate
 ENUMERATED = 5000  # of a template with more schedules a sample is taken
 FIRST_RANDOM = 4  # random points before a surrogate that knows nothing has enough to say
 
-Believe = Callable[[Sequence[Implementation]], Sequence[float]]
-"""Expected logarithms of latency by the default's."""
-
 
 @dataclass(frozen=True)
 class Proposal:
@@ -98,10 +95,6 @@ def schedules(knobs: Mapping[str, Sequence[Knob]]) -> list[dict[str, Knob]]:
     dice = random.Random(0)
     drawn = [tuple(dice.choice(values) for values in knobs.values()) for _ in range(ENUMERATED)]
     return [dict(zip(knobs, values, strict=True)) for values in dict.fromkeys(drawn)]
-
-
-History = Mapping[int, float | None]
-"""What the points tried so far cost, relative to the default; None: it failed."""
 
 
 @dataclass
