@@ -32,8 +32,9 @@ from bucketize.ir import (
     check_module,
     functions_of,
     infer,
+    mentioned,
 )
-from bucketize.text import mentioned, show_binding
+from bucketize.text import show_binding
 from bucketize.text.reader import RESERVED
 from bucketize.types import Symbol, Symbolic, Type
 
@@ -183,7 +184,7 @@ def check_parameters(fn: Function) -> Iterator[str]:
 def check_symbols(fn: Function) -> Iterator[str]:
     """Symbols of one name have one pair of bounds, and names that can be written."""
     found: dict[str, Symbol] = {}
-    for s in mentioned(fn):
+    for s in mentioned(fn, FUSED):
         if s.name in RESERVED or not s.name.isidentifier():
             yield f"{s.name!r} is no name for a symbol"
         if found.setdefault(s.name, s) != s:

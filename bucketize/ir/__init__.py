@@ -31,6 +31,7 @@ from bucketize.ir.core import (
     Const,
     Function,
     Var,
+    mentioned,
 )
 from bucketize.ir.module import Clone, Functions, Module, Recipe, check_module, refusing
 from bucketize.ir.rewrite import Atoms, Rule, all_bindings, functions_of, map_blocks, rewrite
@@ -75,6 +76,7 @@ __all__ = [
     "infer",
     "left_out",
     "map_blocks",
+    "mentioned",
     "refine",
     "refusing",
     "rewrite",

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from bucketize.op import MAX_VALUE, Array, Attrs, Op
-from bucketize.types import AnyDim, Dim, Expr, Symbol, TensorType, Type, ratio_of, symbols
+from bucketize.types import AnyDim, Dim, Symbol, Symbolic, TensorType, Type, ratio_of, symbols
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -106,22 +106,27 @@ class Function:
 
     def mentioned(self) -> set[str]:
         """The names of all symbols in its types and attributes."""
-        types = [v.type for v in (*self.params, *(o for b in self.body for o in b.outs))]
-        names = {s.name for t in types for s in t.symbols()}
-        return names.union(*(_mentioned(value) for b in self.body for value in b.attrs.values()))
+        return {s.name for s in mentioned(self)}
 
     def __repr__(self) -> str:
         results = ", ".join(str(r.type) for r in self.results)
         return f"<function {self.name}({', '.join(map(repr, self.params))}) -> {results}>"
 
 
-def _mentioned(value: Any) -> set[str]:
-    """The names of the symbols in an attribute."""
-    if isinstance(value, Function):
-        return value.mentioned()
-    if isinstance(value, tuple):
-        return set[str]().union(*map(_mentioned, value))
-    return {s.name for s in symbols(value)} if isinstance(value, Symbol | Expr) else set()
+def mentioned(what: Any, apart: Op | None = None) -> Iterator[Symbol]:
+    """The symbols of a function, type or attribute, in order, but for what `apart` holds."""
+    if isinstance(what, Symbolic):
+        yield from sorted(symbols(what), key=str)  # type: ignore[arg-type]
+    elif isinstance(what, Type):
+        yield from mentioned(what.dims)
+    elif isinstance(what, tuple):
+        for item in what:
+            yield from mentioned(item, apart)
+    elif isinstance(what, Function):
+        yield from mentioned(tuple(p.type for p in what.params))
+        for b in what.body:
+            attrs = () if b.op is apart else b.attrs.values()
+            yield from mentioned((*(o.type for o in b.outs), *attrs), apart)
 
 
 def _symbols(dim: Dim) -> Iterator[Symbol]:

@@ -22,11 +22,12 @@ from bucketize.ir import (
     Var,
     check_module,
     left_out,
+    mentioned,
 )
 from bucketize.op import Array
 from bucketize.text.clone import show_clone
 from bucketize.text.reader import PLAIN_FUNCTION, PLAIN_NAME, TYPES, joined, quoted
-from bucketize.types import Symbol, Symbolic, Type, symbols
+from bucketize.types import Symbol, Symbolic, Type
 
 Bounds: TypeAlias = Mapping[str, Symbol]
 
@@ -225,20 +226,4 @@ def _bounds(s: Symbol) -> str:
 
 
 def _symbols_of(fn: Function) -> dict[str, Symbol]:
-    return {s.name: s for s in mentioned(fn)}
-
-
-def mentioned(what: Any) -> Iterator[Symbol]:
-    """The symbols of a function, type or attribute, in order; closed groups keep their own."""
-    if isinstance(what, Symbolic):
-        yield from sorted(symbols(what), key=str)  # type: ignore[arg-type]
-    elif isinstance(what, Type):
-        yield from mentioned(what.dims)
-    elif isinstance(what, tuple):
-        for item in what:
-            yield from mentioned(item)
-    elif isinstance(what, Function):
-        yield from mentioned(tuple(p.type for p in what.params))
-        for b in what.body:
-            attrs = () if b.op is FUSED else b.attrs.values()
-            yield from mentioned((*(o.type for o in b.outs), *attrs))
+    return {s.name: s for s in mentioned(fn, FUSED)}
