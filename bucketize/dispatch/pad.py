@@ -239,8 +239,10 @@ def _is_monotone_atom(atom: Symbol | Term, names: Container[str]) -> bool:
     if isinstance(atom, Symbol) or not _moves(atom, names):
         return True
     grows = FUNCTIONS[atom.fn].grows
-    growing = (i in grows and _is_monotone(d, names) for i, d in enumerate(atom.args))
-    return all(isinstance(d, int) or g for d, g in zip(atom.args, growing, strict=True))
+    return all(
+        isinstance(d, int) or (i in grows and _is_monotone(d, names))
+        for i, d in enumerate(atom.args)
+    )
 
 
 def _seen(b: Binding) -> Iterator[Atom]:
