@@ -709,6 +709,7 @@ def test_tune_then_analyze(run: Run, net: str, tmp_path: Path) -> None:
     assert other not in chosen.stderr
 
 
+@pytest.mark.filterwarnings("default")
 def test_tuning_counts_its_tasks_in_a_shared_log(
     run: Run, net: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -729,6 +730,7 @@ def test_tuning_counts_its_tasks_in_a_shared_log(
 
     monkeypatch.setattr(journal, "append", beside)
     more = run("tune", str(renamed), "--dim", "N=2..4", *log[:-1], "3", "--json")
+    assert "another session is at work on t.csv" in more.stderr
     told = json.loads(more.stdout)
     assert (told["trials"], told["trials_in_log"]) == (3, 9)
     assert searched("t.csv") == before + 2 * 3
