@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from bucketize.busy import watched
-from bucketize.cli.group import Group
+from bucketize.cli.group import CommandGroup
 
 NAMES = (
     *("dispatch", "clones", "overhead", "newshape", "memory", "startup", "load"),
@@ -25,7 +25,7 @@ LONG = (
 EVERY = "all"
 
 
-class Benchmarks(Group):
+class Benchmarks(CommandGroup):
     """The benchmarks as commands, each imported when it is asked for."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  (click's)

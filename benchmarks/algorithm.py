@@ -32,7 +32,7 @@ def taken_by(processor: str) -> Taken:
 
 
 def defaults(target: Target, *, wide: bool) -> dict[str, Implementation]:
-    """Those of the grid's kernels, by shapes: of just these sizes, or of all within bounds."""
+    """Defaults of the grid's kernels, by shapes: of just these sizes, or of all within bounds."""
     found = {}
     for task in tasks_of(*filters(), fixed=True):
         for point in task.points if task.op == "conv2d" else ():

@@ -132,7 +132,7 @@ class Subject:
 
     @cached_property
     def sides(self) -> Sides:
-        """Those that run it."""
+        """Sides that run it."""
         threads = self.exe.program.threads
         sides = Sides({OURS: ours(self.exe, {"threads": threads, "log": None, "dispatcher": None})})
         try:
@@ -144,7 +144,7 @@ class Subject:
     def rows(
         self, each: Cell, inputs: Mapping[str, Array], seconds: float, tell: Tell
     ) -> list[Row]:
-        """Those of a cell, or the one that says why bucketize does not run there."""
+        """Rows of a cell, or the one that says why bucketize does not run there."""
         params = self.mod.main.params
         wanted = {p.name: inputs[p.name] for p in params}  # an exporter may leave some out
         sizes = bind_shapes(params, [array.shape for array in wanted.values()])

@@ -184,7 +184,7 @@ class Sweep:
         return [each for each in cells if not self.cells.has(each.key)]
 
     def measure_cells(self, one: Subject, tell: Tell) -> None:
-        """Those that are missing."""
+        """Measures the cells that are missing."""
         cells, effort = self.missing(one), (self.effort.cell_s, self.effort.least)
         for i, each in enumerate(cells):
             sizes = each.key[1]

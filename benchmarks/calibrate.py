@@ -12,12 +12,12 @@ from scipy.optimize import least_squares
 
 from benchmarks.observation import Observation
 from bucketize.kernel.depthwise import cost as sweep
-from bucketize.kernel.depthwise.cost import Sweep
-from bucketize.kernel.gemm.cost import FITTED, Constants, arrays, seconds
+from bucketize.kernel.depthwise.cost import DepthwiseCost
+from bucketize.kernel.gemm.cost import FITTED, ProductConstants, arrays, seconds
 from bucketize.kernel.loops import cost as loops
 from bucketize.kernel.loops.cost import Steps, table, taken
 from bucketize.kernel.winograd import cost as detour
-from bucketize.kernel.winograd.cost import Detour
+from bucketize.kernel.winograd.cost import WinogradCost
 from bucketize.machine.target import Target
 from bucketize.tune.samples import CLOCK, Record
 
@@ -102,14 +102,14 @@ def nearest(
 # --- products ------------------------------------------------------------------------------------
 
 
-def expected(record: Record, constants: Constants, target: Target) -> Floats:
+def expected(record: Record, constants: ProductConstants, target: Target) -> Floats:
     """The logarithms of seconds that a model expects of a record's schedules."""
     found = seconds(record.product, arrays(record.schedules, record.lanes), constants, target)
     return np.asarray(np.log(found[0]), float)
 
 
 def measured(record: Record) -> Floats:
-    """Those that it took on a quiet machine: by the default's, in the best of all jobs.
+    """Seconds that it took on a quiet machine: by the default's, in the best of all jobs.
 
     In each it is a median, so that the least is no stroke of luck.
     """
@@ -118,8 +118,8 @@ def measured(record: Record) -> Floats:
 
 
 def fitted(
-    records: Sequence[Record], target: Target, start: Constants = FITTED.generic
-) -> Constants:
+    records: Sequence[Record], target: Target, start: ProductConstants = FITTED.generic
+) -> ProductConstants:
     """The constants with which the model is nearest to what was measured on a processor."""
 
     def residuals(constants: Mapping[str, float]) -> Floats:
@@ -129,7 +129,7 @@ def fitted(
     return replace(start, **nearest(asdict(start), BOUNDS, residuals))
 
 
-def _residuals(record: Record, constants: Constants, target: Target) -> Floats:
+def _residuals(record: Record, constants: ProductConstants, target: Target) -> Floats:
     """How schedules compare counts first, the level of the better ones as one number more."""
     error = expected(record, constants, target) - measured(record)
     near = np.array(record.logs) < min(record.logs) + NEAR
@@ -140,8 +140,8 @@ def _residuals(record: Record, constants: Constants, target: Target) -> Floats:
 
 # --- convolutions that are no products -----------------------------------------------------------
 
-M = TypeVar("M", sweep.Constants, detour.Constants)
-C = TypeVar("C", Sweep, Detour)
+M = TypeVar("M", sweep.DepthwiseConstants, detour.WinogradConstants)
+C = TypeVar("C", DepthwiseCost, WinogradCost)
 
 
 def fitted_to(
@@ -161,24 +161,32 @@ def fitted_to(
     return replace(start, **nearest(asdict(start), bounds, residuals))
 
 
-def fitted_sweep(observed: Sequence[Observation[Sweep]], target: Target) -> sweep.Constants:
-    """Those of depthwise convolutions."""
+def fitted_sweep(
+    observed: Sequence[Observation[DepthwiseCost]], target: Target
+) -> sweep.DepthwiseConstants:
+    """Constants of depthwise convolutions."""
     start = replace(sweep.FITTED.generic, ghz=FITTED.of(target).ghz)
     return fitted_to(observed, target, start, SWEEP, swept)
 
 
-def swept(observed: Observation[Sweep], target: Target, constants: sweep.Constants) -> Floats:
+def swept(
+    observed: Observation[DepthwiseCost], target: Target, constants: sweep.DepthwiseConstants
+) -> Floats:
     """The logarithms of seconds that a model expects of a depthwise convolution's schedules."""
     found = observed.cost.modelled(observed.schedules, observed.sizes, target, constants)
     return np.asarray(np.log(found), float)
 
 
-def fitted_detour(observed: Sequence[Observation[Detour]], target: Target) -> detour.Constants:
-    """Those of convolutions by minimal filtering."""
+def fitted_detour(
+    observed: Sequence[Observation[WinogradCost]], target: Target
+) -> detour.WinogradConstants:
+    """Constants of convolutions by minimal filtering."""
     return fitted_to(observed, target, detour.FITTED.generic, DETOUR, detoured)
 
 
-def detoured(observed: Observation[Detour], target: Target, constants: detour.Constants) -> Floats:
+def detoured(
+    observed: Observation[WinogradCost], target: Target, constants: detour.WinogradConstants
+) -> Floats:
     """The same by minimal filtering."""
     told = observed.sizes, target, constants, observed.cold_bytes
     found = observed.cost.modelled(observed.schedules, *told)

@@ -74,7 +74,7 @@ class Architecture:
 
     @property
     def bounds(self) -> dict[str, tuple[int, int]]:
-        """Those of its dynamic axes."""
+        """Bounds of its dynamic axes."""
         return {d: BOUNDS[d] for each in self.inputs.values() for d in each.axes.values()}
 
     def arrays(self, sizes: Sizes) -> dict[str, Array]:

@@ -8,9 +8,9 @@ from dataclasses import asdict
 from benchmarks.calibrate import fitted, fitted_detour, fitted_steps, fitted_sweep
 from benchmarks.figure import EXACT, Figure
 from benchmarks.replay import TARGETS, judged, observed
-from bucketize.kernel.depthwise.cost import Sweep
+from bucketize.kernel.depthwise.cost import DepthwiseCost
 from bucketize.kernel.loops.cost import Steps
-from bucketize.kernel.winograd.cost import Detour
+from bucketize.kernel.winograd.cost import WinogradCost
 
 
 def main() -> None:
@@ -18,9 +18,9 @@ def main() -> None:
     for processor, target in TARGETS.items():
         products = [r for r in judged() if r.host == processor]
         show("kernel/gemm/cost", asdict(fitted(products, target)))
-        swept = observed("convolution", processor, Sweep)
+        swept = observed("convolution", processor, DepthwiseCost)
         show("kernel/depthwise/cost", asdict(fitted_sweep(swept, target)))
-        filtered = observed("filters", processor, Detour)
+        filtered = observed("filters", processor, WinogradCost)
         show("kernel/winograd/cost", asdict(fitted_detour(filtered, target)))
         counted = observed("rest", processor, Steps)
         show("kernel/loops/cost", fitted_steps(counted, target))
@@ -34,12 +34,12 @@ def show(model: str, constants: Mapping[str, float]) -> None:
 
 
 def quick() -> list[Figure]:
-    """Those of depthwise convolutions, which are few."""
+    """Constants of depthwise convolutions, which are few."""
     return [
         Figure.of(f"{processor}, {name}", EXACT, [float(f"{value:.3g}")])
         for processor, target in TARGETS.items()
         for name, value in asdict(
-            fitted_sweep(observed("convolution", processor, Sweep), target)
+            fitted_sweep(observed("convolution", processor, DepthwiseCost), target)
         ).items()
     ]
 

@@ -64,7 +64,7 @@ def seconds(call: Callable[[], object], repeats: int) -> Iterator[float]:
 
 
 def ratios(ours: Sequence[float], theirs: Sequence[float]) -> list[float]:
-    """Those of the same rounds."""
+    """Ratios of the same rounds."""
     return [a / b for a, b in zip(ours, theirs, strict=True)]
 
 

@@ -24,12 +24,12 @@ from bucketize.kernel.template import Implementation
 from bucketize.kernel.templates import candidates
 from bucketize.kernel.workload import Workload
 from bucketize.log.environment import here
-from bucketize.measure.job import Rounds, Worker
+from bucketize.measure.job import Repeats, Worker
 from bucketize.ops import add, conv2d, matmul, relu
 from bucketize.tune.api import opened
 from bucketize.tune.options import Options
 from bucketize.tune.search import Proposal
-from bucketize.tune.session import Session
+from bucketize.tune.session import TuningSession
 from bucketize.tune.task import Point, Task, tasks_of
 from bucketize.types import Dim, Symbol, tensor
 
@@ -49,7 +49,7 @@ FILTERS = ((8, 64, 64), (4, 128, 128), (2, 256, 256), (1, 512, 512), (8, 32, 48)
 IMAGES = (*((1, e) for e in (1, 2, 3, 4, 5, 7, 9, 12)), (3, 2), (3, 7))  # batch, E
 COPIES, COLD_ROWS = 18, (1, 16, 128)  # of 18 MiB of weights
 TRIALS = 10**6  # all of them
-REFINED, ROUNDS, QUICK = 15, Rounds(15, 200, 0.06), Rounds(9, 200, 0.03)
+REFINED, ROUNDS, QUICK = 15, Repeats(15, 200, 0.06), Repeats(9, 200, 0.03)
 
 
 def dense() -> tuple[Module, list[Mapping[str, int]]]:
@@ -185,7 +185,7 @@ def recorded(name: str, grid: Grid, log: Path, trials: int) -> int:
     return len(session.written)
 
 
-def refine(session: Session) -> None:
+def refine(session: TuningSession) -> None:
     """Time the best of each size again: the best of many noisy ones looks better than it is."""
     for task in session.tasks:
         for point in task.points:
@@ -196,7 +196,7 @@ def refine(session: Session) -> None:
             session.record(task, point, asked, outcomes)
 
 
-def level(session: Session, tasks: Sequence[Task], wanted: Wanted) -> None:
+def level(session: TuningSession, tasks: Sequence[Task], wanted: Wanted) -> None:
     """Time some implementations of each kernel, also of those without a choice.
 
     A grid takes hours, in which others may keep the machine busy; this takes seconds.
@@ -210,7 +210,7 @@ def level(session: Session, tasks: Sequence[Task], wanted: Wanted) -> None:
 
 
 def default(task: Task, _: Point) -> list[Implementation]:
-    """That alone."""
+    """The default alone."""
     return [task.default]
 
 
@@ -243,7 +243,7 @@ WANTED: Mapping[str, Wanted] = {
 """What `level` times of each grid."""
 
 
-def _best(session: Session, task: Task, point: Point) -> list[Implementation]:
+def _best(session: TuningSession, task: Task, point: Point) -> list[Implementation]:
     """The fastest at a point, by the default of the same rounds, and the default."""
     known = session.knowledge.of_task(task)
     costs = {

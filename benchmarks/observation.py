@@ -68,7 +68,7 @@ def observations(
 
 
 def _known(trials: Mapping[str, Trial], knobs: Iterable[str]) -> list[Trial]:
-    """Those by schedules that have no other knobs."""
+    """Seconds by schedules that have no other knobs."""
     return [t for schedule, t in trials.items() if json.loads(schedule).keys() <= set(knobs)]
 
 

@@ -32,11 +32,11 @@ from benchmarks.excess import Excess
 from benchmarks.figure import EXACT, Figure
 from benchmarks.grids import GRIDS, LEVELS, LOGS
 from benchmarks.observation import C, Observation, observations
-from bucketize.kernel.depthwise.cost import Sweep
+from bucketize.kernel.depthwise.cost import DepthwiseCost
 from bucketize.kernel.gemm.cost import best, cold_bytes
 from bucketize.kernel.loops.cost import Steps, taken
 from bucketize.kernel.template import Implementation
-from bucketize.kernel.winograd.cost import Detour
+from bucketize.kernel.winograd.cost import WinogradCost
 from bucketize.log.log import rows
 from bucketize.log.trial import schedule_json
 from bucketize.machine.target import Target
@@ -75,9 +75,9 @@ def judge(records: Sequence[Record], target: Target) -> None:
     print(f"{len(records)} products, {sum(len(r.schedules) for r in records)} schedules")
     print(f"model, median error on the other half: {100 * model_error(records, target):.1f} %")
     processor = records[0].host
-    error = sweep_error(observed("convolution", processor, Sweep), target)
+    error = sweep_error(observed("convolution", processor, DepthwiseCost), target)
     print(f"that of depthwise convolutions, each by the others: {100 * error:.1f} %")
-    error = detour_error(observed("filters", processor, Detour), target)
+    error = detour_error(observed("filters", processor, WinogradCost), target)
     print(f"that of minimal filtering, on the other half: {100 * error:.1f} %")
     error = steps_error(observed("rest", processor, Steps), target)
     print(f"that of loop source, on the other half: {100 * error:.1f} %")
@@ -121,7 +121,7 @@ def observed(grid: str, processor: str, kind: type[C]) -> list[Observation[C]]:
     return observations(tasks_of(module, sizes, fixed=True), trials, kind)
 
 
-def sweep_error(observed: Sequence[Observation[Sweep]], target: Target) -> float:
+def sweep_error(observed: Sequence[Observation[DepthwiseCost]], target: Target) -> float:
     """The median error of each depthwise convolution by a model fitted to the others."""
     errors: list[float] = []
     for i, one in enumerate(observed):
@@ -130,7 +130,7 @@ def sweep_error(observed: Sequence[Observation[Sweep]], target: Target) -> float
     return float(np.median(np.exp(errors)) - 1)
 
 
-def detour_error(observed: Sequence[Observation[Detour]], target: Target) -> float:
+def detour_error(observed: Sequence[Observation[WinogradCost]], target: Target) -> float:
     """The median error of minimal filtering by a model fitted to the other half."""
     errors: list[float] = []
     for half in (0, 1):

@@ -31,7 +31,7 @@ class Summary:
 
 
 def summary(frame: pd.DataFrame, way: str = OURS) -> Summary | None:
-    """Of rows of cells; None where nothing was beside a peer."""
+    """A summary of rows of cells; None where nothing was beside a peer."""
     told = frame[(frame["engine"] == way) & frame["ratio"].notna()]
     if told.empty:
         return None

@@ -34,7 +34,7 @@ class Ways:
 
     @property
     def names(self) -> list[str]:
-        """Of all, the defaults first."""
+        """Names of all, the defaults first."""
         told = {OURS: True, TUNED: self.log, DISPATCHED: self.dispatcher}
         return [name for name, wanted in told.items() if wanted]
 
@@ -50,7 +50,7 @@ class Sides:
 
     @property
     def names(self) -> list[str]:
-        """Of all."""
+        """Names of all."""
         return [*self.sessions, *self.refused]
 
 

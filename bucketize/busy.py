@@ -25,7 +25,7 @@ PROC = Path("/proc")
 
 
 @dataclass(frozen=True)
-class Reading:
+class Counters:
     """What the system has counted so far."""
 
     at_s: float
@@ -42,7 +42,7 @@ def machine_load() -> float:
     return os.getloadavg()[0]
 
 
-def reading() -> Reading | None:
+def reading() -> Counters | None:
     """What the system has counted; None where it does not tell."""
     try:
         _, *cells = (PROC / "stat").read_text().split("\n", 1)[0].split()
@@ -52,7 +52,7 @@ def reading() -> Reading | None:
         return None
     ticks_s = os.sysconf("SC_CLK_TCK")
     used = user + nice + system + irq + softirq + steal
-    return Reading(time.monotonic(), load, used / ticks_s, ours / ticks_s)
+    return Counters(time.monotonic(), load, used / ticks_s, ours / ticks_s)
 
 
 def _family_ticks(root: int) -> int:
@@ -81,7 +81,7 @@ class Machine:
     others: float | None = None
     """Processors that other processes took, on the average; None where the system does not tell."""
     load: float | None = None
-    """As that of the last `Reading`."""
+    """As that of the last `Counters`."""
     cores: int = field(default_factory=lambda: os.cpu_count() or 1)
     groups: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     """By name of what was timed, the medians in seconds of two groups that its rounds fall into."""
@@ -147,7 +147,7 @@ class Watch:
         return Machine(_others(self.begin, end), end.load, groups=self.groups)
 
 
-def _others(begin: Reading, end: Reading) -> float | None:
+def _others(begin: Counters, end: Counters) -> float | None:
     """The processors that others took; None where the system does not count."""
     used = end.machine_s - begin.machine_s
     if used <= 0:

@@ -19,7 +19,7 @@ from bucketize.log.log import LogWarning, rows, select
 from bucketize.log.trial import Trial
 from bucketize.log.verdict import Digests, Verdict, verdicts
 from bucketize.machine.target import host
-from bucketize.program.configuration import Strategies, Strategy, defaults
+from bucketize.program.configuration import Configuration, Strategies, defaults
 from bucketize.program.decide import decide, redecided
 from bucketize.program.program import Program
 from bucketize.progress import Tell, progress_bar, shown
@@ -118,7 +118,7 @@ def logged(mod: Module, log: str | Path, threads: int) -> Strategies:
     _warn_of_unconfirmed([t for t in trials if t.threads == threads], known, log)
     _warn_of_bounds(mod, known.values(), log)
 
-    def strategy(name: str) -> Strategy | None:
+    def strategy(name: str) -> Configuration | None:
         verdict = known.get(digests[name])
         return None if verdict is None else verdict.strategy
 

@@ -12,7 +12,7 @@ from bucketize.link.image import Image
 from bucketize.owner import open_to_others
 from bucketize.runtime.thread_pool import check_threads
 from bucketize.save.container import File, sound
-from bucketize.save.read import Stored
+from bucketize.save.read import SavedProgram
 
 
 def load(path: str | Path, *, rebuild: bool = False, trusted: bool = False) -> Executable:
@@ -47,7 +47,7 @@ def load(path: str | Path, *, rebuild: bool = False, trusted: bool = False) -> E
         raise ArgumentError(f"expected the path of what `Executable.save` wrote, got {kind}")
     file = File(path)
     with sound(path):
-        stored = Stored(file)
+        stored = SavedProgram(file)
         reason = stored.foreign()
         check_threads(stored.header["threads"])
         if reason is None and not rebuild:

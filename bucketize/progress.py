@@ -121,7 +121,7 @@ class Meter:
 
     @property
     def share(self) -> float:
-        """Of the work, or of its time if more of that has passed."""
+        """The share of the work done, or of its time if more of that has passed."""
         done = self.done / self.total if self.total else 0.0
         if self.end is None or self.limited is None:
             return done

@@ -18,7 +18,7 @@ from click.testing import CliRunner
 import benchmarks.__main__
 import bucketize
 from bucketize import analysis, busy, zoo
-from bucketize.busy import Machine, Reading, Watch, busiest, watched
+from bucketize.busy import Counters, Machine, Watch, busiest, watched
 from bucketize.cli.group import main
 from bucketize.errors import BusyWarning
 from bucketize.log.log import rows
@@ -36,10 +36,10 @@ def readings(monkeypatch: pytest.MonkeyPatch) -> Readings:
     def inject(others: float, ours: float = 1.0, step_s: float = 1.0) -> None:
         at = [0]
 
-        def reading() -> Reading:
+        def reading() -> Counters:
             at[0] += 1
             used, mine = (others + ours) * step_s * at[0], ours * step_s * at[0]
-            return Reading(at[0] * step_s, load=others + ours, machine_s=used, ours_s=mine)
+            return Counters(at[0] * step_s, load=others + ours, machine_s=used, ours_s=mine)
 
         monkeypatch.setattr(busy, "reading", reading)
 
@@ -91,9 +91,9 @@ def test_what_is_too_short_to_tell_is_watched_on(
     assert watch.machine.others == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize("found", [None, Reading(1.0, 9.0, machine_s=0.0, ours_s=0.0)])
+@pytest.mark.parametrize("found", [None, Counters(1.0, 9.0, machine_s=0.0, ours_s=0.0)])
 def test_where_the_system_does_not_tell_nothing_is_claimed(
-    monkeypatch: pytest.MonkeyPatch, found: Reading | None
+    monkeypatch: pytest.MonkeyPatch, found: Counters | None
 ) -> None:
     monkeypatch.setattr(busy, "reading", lambda: found)
     monkeypatch.setattr("time.sleep", lambda _: None)

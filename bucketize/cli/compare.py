@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from bucketize.analysis.tradeoff import Survey
-    from bucketize.cli.model import Model
+    from bucketize.cli.model import NamedModel
     from bucketize.ir import Module
 
     Modules: TypeAlias = Mapping[str, Module]  # by dispatcher
@@ -33,7 +33,7 @@ shape that is furthest from the oracle."""
 
 
 def dispatchers_of(
-    model: Model, specs: Sequence[str], points: Sequence[Sizes], policy: str = "exact"
+    model: NamedModel, specs: Sequence[str], points: Sequence[Sizes], policy: str = "exact"
 ) -> Modules:
     """The module on defaults, behind every dispatcher, and behind the oracle."""
     from bucketize.cli.model import dispatched
@@ -54,7 +54,7 @@ def distinct(points: Sequence[Sizes], weights: Iterable[float]) -> list[tuple[Si
 
 
 def measured(
-    model: Model,
+    model: NamedModel,
     modules: Modules,
     points: Sequence[tuple[Sizes, float]],
     *,
@@ -131,7 +131,7 @@ def shown_latency(latency: pd.DataFrame) -> str:
 
 
 def weight(of: pd.DataFrame, frame: pd.DataFrame) -> dict[str, float]:
-    """That of a shape, where they are not all alike."""
+    """The weight of a shape, where they are not all alike."""
     if "weight" not in frame or frame["weight"].nunique() < 2:
         return {}
     return {"weight": of["weight"].iloc[0]}

@@ -39,7 +39,7 @@ PATH_ERRORS = (
 )
 
 
-class Group(click.Group):
+class CommandGroup(click.Group):
     """A group that tells every error of a user in one form: `error: ...`, and exit code 2."""
 
     def main(self, *args: Any, **options: Any) -> Any:
@@ -108,7 +108,7 @@ def once(show: Callable[[str], None]) -> Any:
     return shown
 
 
-@click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 @click.version_option(package_name="bucketize")
 def main(debug: bool) -> None:

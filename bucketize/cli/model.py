@@ -35,7 +35,7 @@ ZOO = "zoo:"
 
 
 @dataclass(frozen=True, eq=False)
-class Model:
+class NamedModel:
     """MODEL as imported; `zoo` is its name there, if it comes from there."""
 
     module: Module
@@ -117,7 +117,7 @@ def _sizes(params: Sequence[Var], given: Mapping[str, Any]) -> Sizes:
 
 
 def sizes_at(
-    model: Model | Saved, points: Sequence[Sizes], inputs: Mapping[str, Any] | None = None
+    model: NamedModel | Saved, points: Sequence[Sizes], inputs: Mapping[str, Any] | None = None
 ) -> list[Sizes]:
     """All sizes at each --at, of which arrays may tell some; asked before anything is compiled."""
     shapes = {name: array.shape for name, array in (inputs or {}).items()}
@@ -136,7 +136,7 @@ def name_of(model: str) -> str:
     return model.removeprefix(ZOO) if model.startswith(ZOO) else Path(model).stem
 
 
-def load_model(model: str, bounds: Iterable[Bound]) -> Model:
+def load_model(model: str, bounds: Iterable[Bound]) -> NamedModel:
     """MODEL, a path or zoo:NAME; `--dim` goes before the bounds that the zoo gives."""
     from bucketize.errors import UnsupportedModelError
     from bucketize.progress import progress_bar
@@ -149,7 +149,7 @@ def load_model(model: str, bounds: Iterable[Bound]) -> Model:
         return _read(model, dict(bounds))
 
 
-def _read(model: str, own: dict[str, tuple[int, int | None]]) -> Model:
+def _read(model: str, own: dict[str, tuple[int, int | None]]) -> NamedModel:
     from bucketize.onnx import from_onnx
 
     asked = click.get_current_context().meta
@@ -159,13 +159,13 @@ def _read(model: str, own: dict[str, tuple[int, int | None]]) -> Model:
     }
     if not model.startswith(ZOO):
         module = from_onnx(model, bounds=own, **how)
-        return Model(module, own, name_of(model), zoo=False)
+        return NamedModel(module, own, name_of(model), zoo=False)
     from bucketize.zoo import BOUNDS, build
 
     name = name_of(model)
     proto = build(name)
     own = {**BOUNDS[name], **own}
-    return Model(from_onnx(proto, bounds=own, **how), own, name, zoo=True)
+    return NamedModel(from_onnx(proto, bounds=own, **how), own, name, zoo=True)
 
 
 def random_inputs(params: Iterable[Var], sizes: Sizes, given: Arrays) -> Arrays:
@@ -212,7 +212,7 @@ def load_array(path: Path) -> NDArray[Any]:
     return array
 
 
-def dispatched(model: Model, options: Mapping[str, Any]) -> Module:
+def dispatched(model: NamedModel, options: Mapping[str, Any]) -> Module:
     """The module behind the dispatcher of the command's options; as it is without one.
 
     Their --at is checked first: what follows may take a while.
@@ -230,7 +230,7 @@ def dispatched(model: Model, options: Mapping[str, Any]) -> Module:
     return dispatch(model.module, find_dispatcher(spec), **how)
 
 
-def dispatched_at(model: Model, options: Mapping[str, Any]) -> Module:
+def dispatched_at(model: NamedModel, options: Mapping[str, Any]) -> Module:
     """The same where --at is the oracle's alone."""
     from bucketize.errors import DispatchError
 
@@ -239,7 +239,7 @@ def dispatched_at(model: Model, options: Mapping[str, Any]) -> Module:
     return dispatched(model, options)
 
 
-def oracle(model: Model, points: Sequence[Sizes]) -> Dispatcher:
+def oracle(model: NamedModel, points: Sequence[Sizes]) -> Dispatcher:
     """A static clone for exactly each of the points: the yardstick of all other dispatchers."""
     from bucketize.errors import DispatchError
     from bucketize.types import Profile
@@ -264,7 +264,7 @@ def hints(main: Function) -> list[str]:
     ]
 
 
-def tell_hints(model: Model) -> None:
+def tell_hints(model: NamedModel) -> None:
     """Say on stderr which bounds would help what is about to be compiled."""
     for hint in hints(model.module.main):
         echo(f"hint: {hint}", err=True)

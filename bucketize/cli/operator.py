@@ -119,7 +119,7 @@ def _named(code: CodeType, names: dict[str, Any]) -> Iterator[Any]:
 
 
 def _dtypes(domain: str, name: str) -> str:
-    """Those that the standard allows, and that there are kernels for."""
+    """Dtypes that the standard allows, and those that there are kernels for."""
     schema = defs.get_schema(name, OPSETS[-1], domain)
     formal = (*schema.inputs, *schema.outputs)[0]
     known = sorted(DTYPES, key=lambda d: (kind_of(d), d.itemsize, d.name))

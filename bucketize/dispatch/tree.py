@@ -288,7 +288,7 @@ class _Leaves:
 
     @cached_property
     def symbols(self) -> dict[str, Symbol]:
-        """Those of the function, by name."""
+        """Symbols of the function, by name."""
         return self.fn.symbols()
 
     @cached_property

@@ -41,7 +41,7 @@ class Prediction:
 
     @property
     def seconds(self) -> float:
-        """Of the whole call; those of kernels that are not known are missing."""
+        """Seconds of the whole call, without those of kernels that are not known."""
         return CALL_S + sum(k.times * (k.seconds or 0.0) for k in self.kernels)
 
 

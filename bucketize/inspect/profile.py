@@ -75,7 +75,7 @@ class Layer:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Group:
+class TimedGroup:
     """Kernels that one run has run in strips, by what `State.strips` says of them."""
 
     number: int
@@ -91,7 +91,7 @@ class Timed:
     shape: tuple[int, ...] | None
     seconds: float
     """Those of its group, if it has one."""
-    group: Group | None = None
+    group: TimedGroup | None = None
 
 
 def stopwatch(threads: int) -> Callable[[Call], float]:
@@ -138,14 +138,14 @@ class _TimedState(State):
             whats = [self.segment.calls[step] for step in steps]
             self.taken += [Timed(what, sizes, None, seconds, group) for what in whats]
 
-    def _members(self) -> dict[int, tuple[Group, list[int]]]:
+    def _members(self) -> dict[int, tuple[TimedGroup, list[int]]]:
         """By the row of each group that is run in strips, what is told of it, and its calls."""
         strips, members = self.strips(), {}
         for group in self.plan.groups.tolist():
             first, last = group[GROUPED.first], group[GROUPED.last]
             if first in strips:
                 calls = list(range(first, last + 1))
-                members[group[GROUPED.step]] = Group(*strips[first]), calls
+                members[group[GROUPED.step]] = TimedGroup(*strips[first]), calls
         return members
 
     def _call(self, i: int) -> Callable[[], None]:
@@ -252,7 +252,7 @@ Layers: TypeAlias = Sequence[tuple[Timed, ...]]
 def divided(layers: Layers, alone: Layers) -> Layers:
     """The same, each of a group with its part of what the group takes: as they take it `alone`."""
     medians = [max(statistics.median(t.seconds for t in runs), TICK_S) for runs in alone]
-    whole: dict[Group | None, float] = defaultdict(float)
+    whole: dict[TimedGroup | None, float] = defaultdict(float)
     for runs, seconds in zip(layers, medians, strict=True):
         whole[runs[0].group] += seconds
     return [

@@ -86,7 +86,7 @@ def _flops_per_second(pool: ThreadPoolExecutor, threads: int) -> float:
 
 
 def _bytes_per_second(pool: ThreadPoolExecutor, threads: int) -> float:
-    """Those read and written; that a line is read before it is written does not count."""
+    """Bytes read and written a second; that a line is read before it is written does not count."""
     part = arrays_bytes(host()) // (3 * threads * PIECE) * PIECE
     arrays = [empty_bytes(part * threads) for _ in range(3)]
     for array in arrays:

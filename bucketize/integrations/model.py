@@ -42,7 +42,7 @@ class Outline:
 
     @property
     def input_shapes(self) -> dict[str, list[Extent]]:
-        """Of all inputs, and of initializers that stand among them."""
+        """Shapes of all inputs, and of initializers that stand among them."""
         return {i.name: self._shape(i) for i in self.model.graph.input}
 
     @cached_property
@@ -73,7 +73,7 @@ class Outline:
         return dim.dim_param if dim.dim_param in self.names else None
 
 
-class Model:
+class CompiledModel:
     """A compiled model with its outline: what a session asks of it."""
 
     def __init__(self, source: Source, sizes: Mapping[str, int], threads: int) -> None:

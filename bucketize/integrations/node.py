@@ -35,7 +35,7 @@ class ModelMetadata:
 
 
 def node_args(names: Sequence[str], types: Sequence[Type]) -> list[NodeArg]:
-    """Those of a program, which keeps the names of symbols and no others."""
+    """Inputs or outputs of a program, which keeps the names of symbols and no others."""
     return [
         NodeArg(name, type_text(type_), [_extent(d) for d in type_.axes])
         for name, type_ in zip(names, types, strict=True)

@@ -31,7 +31,7 @@ from bucketize.types import OptionalType
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-    from bucketize.integrations.model import Model
+    from bucketize.integrations.model import CompiledModel
 
 Source: TypeAlias = "str | os.PathLike[str] | bytes | ModelProto"
 
@@ -158,7 +158,7 @@ class InferenceSession:
         return self._model.metadata
 
     def get_session_options(self) -> SessionOptions:
-        """Those that were given."""
+        """The options that were given."""
         return self._options
 
     def get_providers(self) -> list[str]:
@@ -176,14 +176,14 @@ def _warn(*texts: str) -> None:
         warn(text)
 
 
-def _compiled(source: Source, options: SessionOptions) -> Model:
+def _compiled(source: Source, options: SessionOptions) -> CompiledModel:
     """The model; onnx and the compiler are loaded by who has one to compile."""
     asked, most = options.intra_op_num_threads, cores()
     if asked > most:
         text = f"intra_op_num_threads={asked}, but this process may use {most} cores, which work"
         warn(text)
     module: Any = importlib.import_module("bucketize.integrations.model")
-    model: Model = module.Model(source, options.sizes, min(asked, most) or most)
+    model: CompiledModel = module.Model(source, options.sizes, min(asked, most) or most)
     return model
 
 

@@ -117,7 +117,7 @@ def _write(path: Path, data: bytes) -> None:
 
 
 @dataclass(frozen=True)
-class Stored:
+class CachedKernel:
     """A kernel in the cache."""
 
     source: Path
@@ -127,19 +127,19 @@ class Stored:
     """When it was read or written last, in seconds of the epoch, as far as the system notes it."""
 
 
-def kernels() -> list[Stored]:
+def kernels() -> list[CachedKernel]:
     """What the cache holds, the least recently used first."""
     held = [_described(path) for path in cache_directory().glob("k_*.o")]
     return sorted(held, key=lambda kernel: kernel.used)
 
 
-def _described(path: Path) -> Stored:
+def _described(path: Path) -> CachedKernel:
     status, source = path.stat(), path.with_suffix(".py")
     more = source.stat().st_size if source.exists() else 0
-    return Stored(source, status.st_size + more, max(status.st_atime, status.st_mtime))
+    return CachedKernel(source, status.st_size + more, max(status.st_atime, status.st_mtime))
 
 
-def prune(days: float) -> list[Stored]:
+def prune(days: float) -> list[CachedKernel]:
     """Remove kernels that were not used for so many days; they are compiled anew when needed."""
     old = [k for k in kernels() if k.used < time.time() - days * DAY_S]
     for kernel in old:

@@ -15,7 +15,7 @@ from bucketize.types import Dim, evaluate
 
 
 @dataclass(frozen=True)
-class Model:
+class CostModel:
     """What the implementation of a workload takes, over dims."""
 
     cost: Cost
@@ -31,12 +31,12 @@ class Model:
         return alone / threads + FORK_S if shared else alone
 
 
-def model_of(workload: Workload, implementation: Implementation) -> Model:
+def model_of(workload: Workload, implementation: Implementation) -> CostModel:
     """The model of an implementation; `KernelError` where its template has none."""
     cost = TEMPLATES[implementation.template].cost
     if cost is None:
         raise KernelError(f"{implementation.template} has no model of what it takes")
-    return Model(cost(workload), implementation.schedule, work(workload).total)
+    return CostModel(cost(workload), implementation.schedule, work(workload).total)
 
 
 def seconds(

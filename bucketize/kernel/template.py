@@ -22,7 +22,7 @@ IMAGE = 4  # the rank of images
 
 
 @dataclass(frozen=True)
-class Window:
+class LineWindow:
     """Lines of an image that a line i of a result is made from: from i * stride - before on."""
 
     stride: int = 1
@@ -48,11 +48,13 @@ class Lines:
     high: int = 1
     step: Dim = 1
     spans: Dim = 1
-    windows: Mapping[int, Window] = field(default_factory=dict)
+    windows: Mapping[int, LineWindow] = field(default_factory=dict)
     """By the place of an argument; of others, line i is made from line i."""
 
 
-def by_lines(out: Shape, step: Dim, windows: Mapping[int, Window] | None = None) -> Lines | None:
+def by_lines(
+    out: Shape, step: Dim, windows: Mapping[int, LineWindow] | None = None
+) -> Lines | None:
     """A kernel whose extent has `step` numbers a line; None if its result is no image."""
     if len(out) != IMAGE:
         return None

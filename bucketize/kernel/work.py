@@ -48,7 +48,7 @@ def work(workload: Workload) -> Work:
 
 
 def multiplications(b: Binding) -> Dim:
-    """Those of a product or a convolution, done directly; of other ops none count."""
+    """Multiplications of a product or a convolution, done directly; of other ops none count."""
     if b.op.work is None:
         return 0
     return b.op.work(*(a.type.shape for a in (b.out, *b.args)), **b.attrs)

@@ -24,7 +24,7 @@ CORE = ("fill", "walk", "strip", "rounds", "share")
 
 
 def core(threads: int) -> tuple[str, ...]:
-    """Those of an image for so many threads."""
+    """Native functions of an image for so many threads."""
     return CORE if threads > 1 else CORE[:-1]
 
 

@@ -88,7 +88,7 @@ class Linker:
         return aligned(value) if packed is None else self._pool.copy(packed)
 
     def constant_bytes(self) -> int:
-        """Those used as they are included."""
+        """Bytes of constants, those used as they are included."""
         with self._packing:
             held = {id(a): a for _, a in self._constants.values()}
         return sum(a.nbytes for a in held.values())
@@ -106,12 +106,12 @@ def _packed(value: Array, call: KernelCall | None, argument: int, layout: str) -
 
 
 def core_sources(threads: int) -> dict[str, str]:
-    """Those that every image for so many threads has, each with its hint."""
+    """Sources that every image for so many threads has, each with its hint."""
     return {core_source(name): name for name in core(threads)}
 
 
 def sources(program: Program, segments: Iterable[Segment]) -> dict[str, str]:
-    """Those of the kernels of some segments, each with its hint."""
+    """Sources of the kernels of some segments, each with its hint."""
     names = {call.kernel for segment in segments for call in segment.calls}
     return {program.sources[name]: _hint(name) for name in sorted(names)}
 

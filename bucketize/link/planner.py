@@ -14,7 +14,7 @@ from bucketize.link.block import BASE, ORIGIN, RANGE, STATE, STRIP, WORD
 from bucketize.link.dim_code import DimCode
 from bucketize.link.plan import Plan, Result
 from bucketize.link.relation import relations
-from bucketize.link.strip import Group, groups_of
+from bucketize.link.strip import StripGroup, groups_of
 from bucketize.link.table import table
 from bucketize.machine.target import Target
 from bucketize.program.instruction import KernelCall, Segment
@@ -52,7 +52,11 @@ class _Planner:
     """Reads a segment once, kernel by kernel."""
 
     def __init__(
-        self, segment: Segment, threads: int, launches: Sequence[Launch], groups: Sequence[Group]
+        self,
+        segment: Segment,
+        threads: int,
+        launches: Sequence[Launch],
+        groups: Sequence[StripGroup],
     ) -> None:
         self.segment, self.threads, self.launches = segment, threads, launches
         self.groups = groups
@@ -166,7 +170,7 @@ class _Planner:
 
     # Groups: their steps are behind those of the calls, their words behind the rows.
 
-    def _fill_group(self, number: int, group: Group) -> None:
+    def _fill_group(self, number: int, group: StripGroup) -> None:
         words, calls = self.described[number], self.segment.calls
         step = len(calls) + number
         self._gather(words, group.words(self.threads * self.width * WORD))

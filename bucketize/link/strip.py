@@ -14,7 +14,7 @@ from functools import cached_property
 
 from bucketize.errors import TypeRelError
 from bucketize.ir import Atom, Const
-from bucketize.kernel.template import Launch, Lines, Window
+from bucketize.kernel.template import Launch, Lines, LineWindow
 from bucketize.kernel.work import work
 from bucketize.link.block import ARGUMENTS, GROUP, LINK, MEMBER, STATE
 from bucketize.link.table import row
@@ -39,7 +39,7 @@ class Link:
     reader: int
     argument: int
     maker: int
-    window: Window
+    window: LineWindow
     image: Dim
     """Lines of the image that is read."""
     result: Dim
@@ -47,7 +47,7 @@ class Link:
 
 
 @dataclass(frozen=True)
-class Group:
+class StripGroup:
     """Kernels that may be run in strips, one step after the other."""
 
     first: int
@@ -59,7 +59,7 @@ class Group:
 
     @cached_property
     def shapes(self) -> list[Shape]:
-        """Of the members' results."""
+        """Shapes of the members' results."""
         return [c.binding.outs[0].type.shape for c in self.calls]
 
     @cached_property
@@ -78,7 +78,7 @@ class Group:
         return ceil_div(batch * height, maximum(self.strips, 1))
 
     def words(self, stride: int) -> list[Dim]:
-        """Those of GROUP, MEMBER and LINK, with so many bytes between the rows of members."""
+        """Words of GROUP, MEMBER and LINK, with so many bytes between the rows of members."""
         members, links = len(self.calls), len(self.links)
         found: list[Dim] = row(
             GROUP, members=members, stride=stride, lines=self.height, links=links
@@ -103,7 +103,7 @@ class Group:
         return (step - self.first) * len(STATE) + STATE.buffer
 
 
-def groups_of(segment: Segment, launches: Sequence[Launch], l2: int) -> list[Group]:
+def groups_of(segment: Segment, launches: Sequence[Launch], l2: int) -> list[StripGroup]:
     """The groups of a segment, for a second cache of so many bytes."""
     strip_bytes = int(SHARE * l2)
     return list(_Grouping(segment, launches, strip_bytes).groups()) if strip_bytes else []
@@ -124,7 +124,7 @@ class _Grouping:
         known = (s for p in segment.fn.params for s in p.type.symbols())
         self.sizes |= {s.name: _likely(s.lo, s.hi) for s in known}
 
-    def groups(self) -> Iterator[Group]:
+    def groups(self) -> Iterator[StripGroup]:
         """One after the other."""
         first = 0
         while first < len(self.calls):
@@ -133,7 +133,7 @@ class _Grouping:
                 yield found
             first = first + 1 if found is None else found.last + 1
 
-    def is_worth(self, group: Group) -> bool:
+    def is_worth(self, group: StripGroup) -> bool:
         """Whether its constants leave room for a strip, which reads them, and sizes tell its words.
 
         Words become `?` where windows of windows have pads that hang on sizes.
@@ -144,7 +144,7 @@ class _Grouping:
         held = {id(a.value): a.value.nbytes for a in args}
         return sum(held.values()) <= self.strip_bytes * CONSTANT
 
-    def from_(self, first: int) -> Group | None:
+    def from_(self, first: int) -> StripGroup | None:
         """The group that begins with a step: up to where it is narrow."""
         links: list[Link] = []
         ends: list[tuple[int, int]] = []
@@ -163,7 +163,7 @@ class _Grouping:
         steps = range(first, last + 1)
         lines = tuple(line for i in steps if (line := self.launches[i].lines) is not None)
         calls = tuple(self.calls[i] for i in steps)
-        return Group(first, last, calls, lines, tuple(links[:count]), self.strip_bytes)
+        return StripGroup(first, last, calls, lines, tuple(links[:count]), self.strip_bytes)
 
     def links(self, first: int, step: int) -> list[Link] | None:
         """What a step reads of the group that begins with `first`; None if it cannot be in it."""
@@ -181,7 +181,7 @@ class _Grouping:
                 return None
             if k not in lines.windows and image[1] != shape[1]:
                 return None
-            window = lines.windows.get(k, Window())
+            window = lines.windows.get(k, LineWindow())
             found.append(Link(step, k, maker, window, image[1], shape[1]))
         return found
 

@@ -85,7 +85,7 @@ def _lines(table: Table, unknown: Sequence[str]) -> Iterator[tuple[datetime, byt
 
 
 @dataclass(frozen=True)
-class Scope:
+class Prunable:
     """The rows that may be dropped: those of all that is given; all, where nothing is."""
 
     older_days: float | None = None
@@ -106,7 +106,7 @@ class Scope:
         return covered
 
 
-EVERYTHING = Scope()
+EVERYTHING = Prunable()
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ class Pruning:
 
 def prune(
     path: str | Path,
-    scope: Scope = EVERYTHING,
+    scope: Prunable = EVERYTHING,
     *,
     drop_failed: bool = False,
     dry_run: bool = False,
@@ -158,7 +158,7 @@ def prune(
     return replace(pruned, backup=beside)
 
 
-def _pruned(path: Path, scope: Scope, drop_failed: bool) -> tuple[Pruning, bytes, bytes]:
+def _pruned(path: Path, scope: Prunable, drop_failed: bool) -> tuple[Pruning, bytes, bytes]:
     """What is to be dropped; the bytes of the log now, and without it."""
     old = content(path)
     reading = read(old, path)

@@ -21,7 +21,7 @@ from bucketize.errors import LogError
 from bucketize.ir import CALL, Function, Module, all_bindings
 from bucketize.log.confidence import Interval
 from bucketize.log.trial import CLONE, Schedule, Trial
-from bucketize.program.configuration import Strategy
+from bucketize.program.configuration import Configuration
 from bucketize.text import show
 
 # --- what belongs to a clone ----------------------------------------------------------------------
@@ -67,18 +67,18 @@ class Verdict:
         return self.rows[-1].schedule
 
     @cached_property
-    def strategy(self) -> Strategy:
+    def strategy(self) -> Configuration:
         """What runs in place of the defaults."""
         if not self.pays:
-            return Strategy()
+            return Configuration()
         try:
-            return Strategy.of(json.loads(self.timed))
+            return Configuration.of(json.loads(self.timed))
         except ValueError as e:
             raise LogError(f"a row of run {self.rows[-1].run_id} confirms what is none: {e}") from e
 
     @property
     def shapes(self) -> set[str]:
-        """Those of the inputs at which the clone was judged."""
+        """Shapes of the inputs at which the clone was judged."""
         return {row.shape for row in self.rows}
 
     @property

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from bucketize.errors import TypeRelError
 from bucketize.ir import Const, Function, all_bindings
-from bucketize.kernel.cost import Model, model_of
+from bucketize.kernel.cost import CostModel, model_of
 from bucketize.kernel.gemm.cost import between, cold_bytes
 from bucketize.kernel.template import Implementation
 from bucketize.kernel.templates import TEMPLATES, candidates
@@ -32,11 +32,11 @@ class Predicted:
     target: Target
     cold_bytes: int
     threads: int
-    _models: dict[str, Model | None] = field(default_factory=dict)
+    _models: dict[str, CostModel | None] = field(default_factory=dict)
 
     @classmethod
     def of(cls, fn: Function, target: Target, threads: int) -> Predicted:
-        """That of the workloads of a function, whose weights all pass through the caches."""
+        """What is expected of a function's workloads, whose weights all pass through the caches."""
         atoms = (a for b in all_bindings(fn) for a in b.args if isinstance(a, Const))
         held = {id(a.value): a.value.nbytes for a in atoms}
         return cls(target, sum(held.values()), threads)
@@ -48,7 +48,7 @@ class Predicted:
             return 0.0
         return model.seconds(sizes, self.target, self.cold_bytes, self.threads)
 
-    def _model(self, workload: Workload) -> Model | None:
+    def _model(self, workload: Workload) -> CostModel | None:
         if workload.key not in self._models:
             default = default_of(workload, self.target)
             able = TEMPLATES[default.template].cost is not None
@@ -82,7 +82,7 @@ def default_of(workload: Workload, target: Target) -> Implementation:
 def _mean_log(
     workload: Workload, made: Implementation, points: Sequence[Sizes], target: Target
 ) -> float:
-    """Of seconds, with weights as cold as where many kernels run in turn."""
+    """The mean logarithm of seconds, with weights as cold as where many kernels run in turn."""
     model = model_of(workload, made)
     taken = [model.seconds(sizes, target, cold_bytes(target)) for sizes in points]
     return sum(map(math.log, taken)) / len(points)

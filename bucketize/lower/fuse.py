@@ -80,7 +80,7 @@ def _block(fn: Function, apart: Set[int] = frozenset()) -> Function:
 
 def groups_of(fn: Function, apart: Set[int] = frozenset()) -> dict[Binding, list[Binding]]:
     """The groups of more than one member, by their last one; elementwise anchors come last."""
-    known = _Known.of(fn, apart)
+    known = _Uses.of(fn, apart)
     groups: dict[Binding, list[Binding]] = {}
     for anchor in sorted(fn.body, key=lambda b: (_is_elementwise(b), known.order[b])):
         if anchor in known.taken or len(anchor.outs) > 1 or not anchor.is_ranked:
@@ -97,7 +97,7 @@ def groups_of(fn: Function, apart: Set[int] = frozenset()) -> dict[Binding, list
 
 
 @dataclass(frozen=True)
-class _Known:
+class _Uses:
     """What is known of a function while its groups are found."""
 
     users: Users
@@ -112,7 +112,7 @@ class _Known:
     """Whether a template takes groups, by their signatures: large graphs repeat themselves."""
 
     @classmethod
-    def of(cls, fn: Function, apart: Set[int]) -> _Known:
+    def of(cls, fn: Function, apart: Set[int]) -> _Uses:
         order = {b: i for i, b in enumerate(fn.body)}
         makers: dict[Atom, Binding] = {v: b for b in fn.body for v in b.outs}
         first = {b for b, i in order.items() if i in apart}
@@ -152,7 +152,7 @@ def users_of(fn: Function) -> Users:
     return users
 
 
-def _grow(anchor: Binding, known: _Known) -> list[Binding]:
+def _grow(anchor: Binding, known: _Uses) -> list[Binding]:
     """The longest run of members that a template takes and only the last one's value escapes.
 
     What is elementwise itself is joined by what makes arguments for it alone, too.
@@ -170,7 +170,7 @@ def _grow(anchor: Binding, known: _Known) -> list[Binding]:
 
 
 def _longest(
-    members: list[Binding], near: Callable[[list[Binding]], Iterable[Binding]], known: _Known
+    members: list[Binding], near: Callable[[list[Binding]], Iterable[Binding]], known: _Uses
 ) -> list[Binding]:
     """As many as a template takes, one of those `near` at a time: the last group that is closed.
 
@@ -195,7 +195,7 @@ def _read(b: Binding, among: Iterable[Binding]) -> list[Binding]:
     return [b, *itertools.islice((r for r in among if not set(b.outs).isdisjoint(r.args)), 1)]
 
 
-def _attended(members: list[Binding], known: _Known) -> list[Binding]:
+def _attended(members: list[Binding], known: _Uses) -> list[Binding]:
     """A product with the softmax behind it and the product of that, if a template takes them.
 
     Transposes of what they read and of what they make join them where it takes those, too, and
@@ -216,7 +216,7 @@ def _attended(members: list[Binding], known: _Known) -> list[Binding]:
     return group
 
 
-def _through(members: list[Binding], known: _Known) -> list[Binding] | None:
+def _through(members: list[Binding], known: _Uses) -> list[Binding] | None:
     """The members, elementwise ops behind them, a softmax, and then one more of the first's op."""
     anchor, group = members[0], list(members)
     while (b := known.reader(group[-1])) and len(group) < MAX_MEMBERS:
@@ -230,7 +230,7 @@ def _through(members: list[Binding], known: _Known) -> list[Binding] | None:
     return [*group, last] if last is not None and last.op is anchor.op else None
 
 
-def _weights(soft: Binding, known: _Known) -> list[Binding]:
+def _weights(soft: Binding, known: _Uses) -> list[Binding]:
     """A softmax, and what puts 0 in the place of weights: of padding, of no numbers."""
     users = known.users.get(soft.out, [])
     readers = {b.op: b for b in users if b is not None and b not in known.barred}
@@ -238,7 +238,7 @@ def _weights(soft: Binding, known: _Known) -> list[Binding]:
     return [soft, *more] if len(more) == len(users) else [soft]
 
 
-def _rowed(members: list[Binding], known: _Known) -> list[Binding]:
+def _rowed(members: list[Binding], known: _Uses) -> list[Binding]:
     """A group that brings the last axis together, with what else a template does to each row.
 
     What its arguments are made by joins it if nothing outside reads that; what reads its values, if
@@ -254,7 +254,7 @@ def _rowed(members: list[Binding], known: _Known) -> list[Binding]:
     return _longest(members, near, known)
 
 
-def _rotated(members: list[Binding], known: _Known) -> list[Binding]:
+def _rotated(members: list[Binding], known: _Uses) -> list[Binding]:
     """A concatenation of halves with what makes them and what they go into: a rotary embedding.
 
     A transpose before it joins it if nothing else reads that.
@@ -276,7 +276,7 @@ def _rotated(members: list[Binding], known: _Known) -> list[Binding]:
     return next((g for g in ways if known.is_closed(g) and known.is_taken(g)), members)
 
 
-def _beside(members: list[Binding], known: _Known) -> set[Binding]:
+def _beside(members: list[Binding], known: _Uses) -> set[Binding]:
     """What reads the values of members, and what makes their arguments for them alone.
 
     One that is apart may be what a group begins with.
@@ -289,7 +289,7 @@ def _beside(members: list[Binding], known: _Known) -> set[Binding]:
     return ((readers - apart) | (alone - (readers & apart))) - inside
 
 
-def _makers(atom: Atom, known: _Known, group: list[Binding]) -> list[Binding]:
+def _makers(atom: Atom, known: _Uses, group: list[Binding]) -> list[Binding]:
     """What makes an atom, if it is free: a transpose, an elementwise op, or heads repeated."""
     b = known.makers.get(atom)
     if b is None or b in known.barred or b in group:
@@ -299,7 +299,7 @@ def _makers(atom: Atom, known: _Known, group: list[Binding]) -> list[Binding]:
     return [b] if b.op is transpose or _is_elementwise(b) else []
 
 
-def _repeating(last: Binding, known: _Known, group: list[Binding]) -> list[Binding]:
+def _repeating(last: Binding, known: _Uses, group: list[Binding]) -> list[Binding]:
     """A new axis, what is spread along it, and the axis made one with another: all or nothing."""
     found: list[Binding] = []
     b: Binding | None = last

@@ -176,7 +176,7 @@ def _reduce(to: Layouts, b: Binding) -> bool:
 
 
 def _reshape(to: Layouts, b: Binding) -> bool:
-    """Of one pixel, where the order of the channels is the same in both layouts; of channels."""
+    """A reshape of one pixel, whose channels lie alike in both layouts, or one of channels."""
     x = b.args[0]
     if x not in to.nhwc:
         return False

@@ -84,7 +84,7 @@ class _Axis(NamedTuple):
         return np.array([self.weights[p][::-1] for p in phases], np.int64).T
 
     def pads(self, phase: int) -> tuple[Dim, Dim]:
-        """Those of the convolution that makes a phase."""
+        """Pads of the convolution that makes a phase."""
         back = self.backs[phase]
         reach = (len(self.weights[phase]) - 1) * self.dilation
         return reach + back - self.whole, self.behind - back
@@ -117,7 +117,7 @@ def _axes(b: Binding, image: Shape, kernel: Shape) -> list[_Axis]:
 
 
 def _split(axes: list[_Axis]) -> list[tuple[range, ...]]:
-    """Of which phases of each axis a convolution is: of all, or, if they differ, of one each."""
+    """Phases of each axis that a convolution computes: all, or, if they differ, one each."""
     every = [range(a.stride) for a in axes]
     if all(a.is_regular for a in axes):
         return [tuple(every)]
@@ -222,7 +222,7 @@ def _conv(
 
 
 def _weights(out: Builder, w: Atom, taps: list[Array], groups: int) -> Atom:
-    """Those of a convolution."""
+    """Weights of a convolution."""
     for at, places in enumerate(taps):
         w = out.emit(gather, w, Const(places), axis=2 + 2 * at)
     channels, each, *apart = w.type.shape

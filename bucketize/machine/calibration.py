@@ -26,7 +26,7 @@ class Fitted(Generic[C]):
     known: Mapping[str, C]
 
     def of(self, target: Target) -> C:
-        """Those of a target."""
+        """The constants of a target."""
         return self.known.get(target.name, self.generic)
 
 
@@ -40,7 +40,7 @@ def fitted(
 
 
 def joined(a: Floats, b: Floats, overlap: float) -> Floats:
-    """Of two times that overlap: between their sum (1) and the longer (infinity)."""
+    """Joins two times that overlap: between their sum (1) and the longer (infinity)."""
     longer, shorter = np.maximum(a, b), np.minimum(a, b)
     share = np.divide(shorter, longer, out=np.zeros_like(longer), where=longer > 0)
     found: Floats = longer * (1 + share**overlap) ** (1 / overlap)

@@ -83,7 +83,7 @@ def target_of(its: Processor) -> Target:
 
 @cache
 def processor() -> Processor:
-    """That of this machine, as far as the environment's BUCKETIZE_TARGET lets it.
+    """The processor of this machine, as far as the environment's BUCKETIZE_TARGET lets it.
 
     Raises UnknownNameError where it has no such vectors.
     """

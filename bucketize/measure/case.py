@@ -25,7 +25,7 @@ KEPT_BYTES = 1 << 29  # of cases that are remembered, the memory of their rings 
 
 
 @dataclass(frozen=True, eq=False)
-class Case:
+class KernelCase:
     """Random inputs of a workload at concrete sizes, and the reference's result."""
 
     workload: Workload
@@ -67,14 +67,14 @@ class Case:
 
     @property
     def shapes(self) -> Shapes:
-        """Those of the inputs, then that of the result."""
+        """Shapes of the inputs, then that of the result."""
         return tuple(array.shape for array in (*self.inputs, self.expected))
 
 
-_cases: OrderedDict[tuple[object, ...], Case] = OrderedDict()
+_cases: OrderedDict[tuple[object, ...], KernelCase] = OrderedDict()
 
 
-def case_of(job: Job) -> Case:
+def case_of(job: Job) -> KernelCase:
     """The case that a job is about; evaluated once for all its implementations."""
     group = (job.workload.hash, show(job.workload.body), job.weight_bytes)
     key = (*group, job.shape)
@@ -94,7 +94,7 @@ def _kept() -> int:
     return sum(c.fresh_bytes for c in _cases.values()) + sum(p.nbytes for p in pools.values())
 
 
-def _new_case(job: Job, kin: Case | None) -> Case:
+def _new_case(job: Job, kin: KernelCase | None) -> KernelCase:
     """One with the constants of another size's, their layouts and their rings, if there is any."""
     workload = job.workload
     body = specialise(workload.body, job.sizes)
@@ -106,7 +106,7 @@ def _new_case(job: Job, kin: Case | None) -> Case:
     )
     (expected,) = run_function(body, inputs)
     fresh = [expected, *(a for i, a in enumerate(inputs) if i not in known)]
-    case = Case(
+    case = KernelCase(
         workload=workload,
         concrete=Workload(body, workload.constant),
         inputs=inputs,

@@ -26,8 +26,8 @@ from bucketize.measure.dask import POLL_S, TRIES, Future, Loans, Start, distribu
 from bucketize.measure.job import Job, Worker
 from bucketize.measure.process import Limits, import_plugins
 from bucketize.measure.race import Pair, Race
-from bucketize.measure.runner import MOST_THREADS, Bench, LostError, never
-from bucketize.program.configuration import Strategy
+from bucketize.measure.runner import MOST_THREADS, LocalRunner, LostError, never
+from bucketize.program.configuration import Configuration
 
 PATIENCE_S = 20.0  # for a scheduler to answer, and for the first worker, or the next, to come
 
@@ -63,7 +63,7 @@ _measuring = Lock()  # workers may share a process
 
 
 @dataclass(frozen=True)
-class Machine:
+class WorkerMachine:
     """What a worker runs on."""
 
     environment: Environment
@@ -78,8 +78,8 @@ class Machine:
         )
 
 
-def _machine() -> Machine:
-    return Machine(here(), host(), MOST_THREADS)
+def _machine() -> WorkerMachine:
+    return WorkerMachine(here(), host(), MOST_THREADS)
 
 
 @cache
@@ -95,7 +95,9 @@ def _measured(limits: Limits, plugins: Plugins, job: Job) -> list[Outcome]:
     return outcomes
 
 
-def _raced(race: Race, plugins: Plugins, what: str, strategy: Strategy, judged: Weighted) -> Any:
+def _raced(
+    race: Race, plugins: Plugins, what: str, strategy: Configuration, judged: Weighted
+) -> Any:
     with _measuring:
         import_plugins(plugins)
         return getattr(race, what)(strategy, judged)
@@ -242,14 +244,14 @@ class Cluster:
             time.sleep(POLL_S)
         return found
 
-    def _met(self, threads: Mapping[str, int]) -> tuple[dict[str, Machine], dict[str, str]]:
+    def _met(self, threads: Mapping[str, int]) -> tuple[dict[str, WorkerMachine], dict[str, str]]:
         """What some workers run on, and what is wrong with the others, by address."""
         told = self.client.run(_machine, workers=list(threads), on_error="return")
         faults = {a: f for a, m in told.items() if (f := _fault(a, m, threads[a]))}
         return {a: m for a, m in told.items() if a not in faults}, faults
 
 
-def _fault(address: str, machine: Machine | BaseException, threads: int) -> str:
+def _fault(address: str, machine: WorkerMachine | BaseException, threads: int) -> str:
     """Why a worker cannot measure; empty if it can."""
     if isinstance(machine, BaseException):
         return f"the worker {address} fails: {type(machine).__name__}: {machine}"
@@ -266,7 +268,7 @@ def _fault(address: str, machine: Machine | BaseException, threads: int) -> str:
     return ""
 
 
-def _of_one_kind(machines: Mapping[str, Machine], host: str) -> Machine:
+def _of_one_kind(machines: Mapping[str, WorkerMachine], host: str) -> WorkerMachine:
     """The only kind of machine whose name has this part."""
     kinds = Counter(str(machine) for machine in machines.values())
     named = [kind for kind in kinds if host in kind]
@@ -291,11 +293,11 @@ class _Away:
     held: dict[str, Future] = field(default_factory=dict)
     """By address, the clone on workers: it is large, and linked once."""
 
-    def places(self, strategy: Strategy, judged: Weighted) -> list[dict[str, Pair]]:
+    def places(self, strategy: Configuration, judged: Weighted) -> list[dict[str, Pair]]:
         """At each size the seconds of its workloads between their neighbours."""
         return cast("list[dict[str, Pair]]", self.told("places", strategy, judged))
 
-    def whole(self, strategy: Strategy, judged: Weighted) -> list[Pair]:
+    def whole(self, strategy: Configuration, judged: Weighted) -> list[Pair]:
         """At each size the seconds of the whole clone."""
         return cast("list[Pair]", self.told("whole", strategy, judged))
 
@@ -306,7 +308,7 @@ class _Away:
             raise LostError(f"{TRIES} workers were lost while they timed {self.clone.function}")
         return came
 
-    def start(self, what: str, strategy: Strategy, judged: Weighted, address: str) -> Future:
+    def start(self, what: str, strategy: Configuration, judged: Weighted, address: str) -> Future:
         """Have a worker time the clone."""
         if address not in self.held:
             client = self.cluster.client
@@ -315,5 +317,5 @@ class _Away:
         return self.cluster.start(address, _raced, clone, plugins, what, strategy, judged)
 
 
-Site: TypeAlias = Bench | Cluster
+Site: TypeAlias = LocalRunner | Cluster
 """The processors of one kind that measure for a session."""

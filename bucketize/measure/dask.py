@@ -47,7 +47,7 @@ class Loans:
 
     @property
     def futures(self) -> list[Future]:
-        """Of what is under way."""
+        """Futures of what is under way."""
         return [future for _, _, future in self.lent.values()]
 
     def lend(self, workers: Sequence[str]) -> None:

@@ -19,7 +19,7 @@ from bucketize.measure.process import Child, DeathError, Limits
 
 
 @dataclass(frozen=True)
-class Rounds:
+class Repeats:
     """How often a job's implementations take turns: until there were enough, or `enough_s`."""
 
     least: int = 7
@@ -38,7 +38,7 @@ class Job:
     sizes: Mapping[str, int]  # of the symbols in the workload
     threads: int = 1
     weight_bytes: int = 0  # of the whole graph: what else goes through the caches between two runs
-    rounds: Rounds = Rounds()
+    rounds: Repeats = Repeats()
 
 
 @dataclass

@@ -22,7 +22,7 @@ from bucketize.lower.cost import Weighted
 from bucketize.machine.target import host
 from bucketize.measure.case import random_array
 from bucketize.op import Array
-from bucketize.program.configuration import Strategy
+from bucketize.program.configuration import Configuration
 from bucketize.program.decide import decide
 from bucketize.program.instruction import KernelCall
 from bucketize.program.program import Routine
@@ -52,15 +52,15 @@ class Race:
 
     @property
     def load(self) -> float:
-        """Of this machine."""
+        """The load of this machine."""
         return machine_load()
 
     @cached_property
     def baseline(self) -> tuple[Image, Routine]:
         """The clone on defaults."""
-        return self.linked(Strategy())
+        return self.linked(Configuration())
 
-    def linked(self, strategy: Strategy) -> tuple[Image, Routine]:
+    def linked(self, strategy: Configuration) -> tuple[Image, Routine]:
         """The clone under a strategy; each question links anew, as luck may have a part in it."""
         program = decide(
             self.module, lambda _: strategy, target=host(), threads=self.threads, executor="auto"
@@ -68,16 +68,16 @@ class Race:
         routine = program.decide(self.function)
         return link(program), routine
 
-    def places(self, strategy: Strategy, judged: Weighted) -> list[dict[str, Pair]]:
+    def places(self, strategy: Configuration, judged: Weighted) -> list[dict[str, Pair]]:
         """At each size the seconds of its workloads between their neighbours, alike ones summed."""
         return self.raced(_Places, strategy, judged, list(strategy.implementations))
 
-    def whole(self, strategy: Strategy, judged: Weighted) -> list[Pair]:
+    def whole(self, strategy: Configuration, judged: Weighted) -> list[Pair]:
         """At each size the seconds of the whole clone."""
         return [pairs[WHOLE] for pairs in self.raced(_Whole, strategy, judged, [WHOLE])]
 
     def raced(
-        self, kind: type[_Runner], strategy: Strategy, judged: Weighted, names: Sequence[str]
+        self, kind: type[_Runner], strategy: Configuration, judged: Weighted, names: Sequence[str]
     ) -> list[dict[str, Pair]]:
         """Rounds of all sizes, after one that warms up, until nothing is left to be hoped for."""
         sides = self.linked(strategy), self.baseline

@@ -19,7 +19,7 @@ MOST_THREADS = cores()
 
 
 def never() -> bool:
-    """Of what has no end."""
+    """A clock of what has no end."""
     return False
 
 
@@ -43,7 +43,7 @@ class Measurer(Protocol):
 
 
 @dataclass
-class Bench:
+class LocalRunner:
     """Where a session measures with a measurer of its own: on this machine."""
 
     measurer: Measurer

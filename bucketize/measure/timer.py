@@ -18,12 +18,12 @@ from bucketize.timing import interleaved, processor_seconds, wall_seconds
 from bucketize.types import evaluate
 
 if TYPE_CHECKING:
-    from bucketize.measure.job import Rounds
+    from bucketize.measure.job import Repeats
 
 LINE = 64  # bytes of a cache line
 
 
-class Call:
+class TimedKernel:
     """A kernel on its argument blocks, one per thread; if wanted, on other arrays each time."""
 
     def __init__(
@@ -83,7 +83,10 @@ def parts(launch: Launch, count: int) -> list[tuple[int, int]]:
 
 
 def timed(
-    calls: Sequence[Call], warm: Sequence[Array], rounds: Rounds, announce: Callable[[], None]
+    calls: Sequence[TimedKernel],
+    warm: Sequence[Array],
+    rounds: Repeats,
+    announce: Callable[[], None],
 ) -> list[list[float]]:
     """Seconds of each of some calls, in each of some rounds.
 
@@ -99,7 +102,7 @@ def timed(
     turns = itertools.count()
     lines = [a.reshape(-1).view(np.uint8)[::LINE] for a in warm]
 
-    def ready(call: Call, *, first: bool) -> Callable[[], None]:
+    def ready(call: TimedKernel, *, first: bool) -> Callable[[], None]:
         output = call.arrays[0][0].reshape(-1).view(np.uint8)[::LINE]
 
         def touch() -> None:

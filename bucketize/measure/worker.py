@@ -27,10 +27,10 @@ from bucketize.kernel.templates import TEMPLATES
 from bucketize.kernel.work import FORK, work
 from bucketize.log.outcome import CACHED, COMPILED, Outcome
 from bucketize.machine.target import Target, host
-from bucketize.measure.case import Case, Output, case_of, fault
+from bucketize.measure.case import KernelCase, Output, case_of, fault
 from bucketize.measure.job import Job
 from bucketize.measure.process import Event, Limits, import_plugins
-from bucketize.measure.timer import Call, timed
+from bucketize.measure.timer import TimedKernel, timed
 from bucketize.op import Array
 from bucketize.runtime.thread_pool import check_threads
 from bucketize.types import evaluate
@@ -56,7 +56,7 @@ def built(source: str, hint: str, say: Say) -> Event:
 # --- timing --------------------------------------------------------------------------------------
 
 
-def measured(job: Job, case: Case, say: Say) -> list[Outcome]:
+def measured(job: Job, case: KernelCase, say: Say) -> list[Outcome]:
     """The outcomes of a job; `say(stage, **more)` announces each stage before it begins."""
     tried = [_Trial(job, case, made) for made in job.implementations]
     for i, trial in enumerate(tried):
@@ -76,7 +76,7 @@ def measured(job: Job, case: Case, say: Say) -> list[Outcome]:
 class _Trial:
     """One implementation in a job: first checked, then timed beside the others."""
 
-    def __init__(self, job: Job, case: Case, made: Implementation) -> None:
+    def __init__(self, job: Job, case: KernelCase, made: Implementation) -> None:
         self.job, self.case, self.made = job, case, made
         self.template = TEMPLATES[made.template]
         self.outcome = Outcome()
@@ -119,7 +119,7 @@ class _Trial:
         }
         return kernel.compile_s
 
-    def call(self, turns: int = 0) -> Call:
+    def call(self, turns: int = 0) -> TimedKernel:
         """The call, with so many arrays in place of each constant, or with the constants."""
         case, job = self.case, self.job
         arguments: list[Sequence[Array]] = [[array] for array in case.inputs]
@@ -130,10 +130,10 @@ class _Trial:
             self.packed_bytes += constant.nbytes
             arguments[i] = case.ring(i, constant, turns) if turns else [constant]
         threads = job.threads if evaluate(work(case.concrete).total, {}) >= FORK else 1
-        return Call(self.address, self.launch, [[self.output.array], *arguments], threads)
+        return TimedKernel(self.address, self.launch, [[self.output.array], *arguments], threads)
 
 
-def _turns(job: Job, case: Case) -> int:
+def _turns(job: Job, case: KernelCase) -> int:
     """How many arrays take turns in place of each constant, to be as cold as in the graph.
 
     Until one comes again as many bytes have passed through the caches as the graph has weights.
@@ -190,7 +190,7 @@ def _answer(asked: dict[str, Any], say: Say) -> Event:
     return {"outcomes": [asdict(outcome) for outcome in measured(job, case, say)]}
 
 
-def _prepared(job: Job) -> Case:
+def _prepared(job: Job) -> KernelCase:
     for made in job.implementations:
         if made.template not in TEMPLATES:
             raise unknown_name("template", made.template, TEMPLATES)

@@ -30,7 +30,7 @@ class Key(NamedTuple):
 
 
 def key_of(node: NodeProto) -> Key:
-    """That of a node."""
+    """The key of a node."""
     return Key(domain(node.domain), node.op_type, node.overload)
 
 

@@ -42,7 +42,7 @@ def _array(tensor: TensorProto) -> Array:
 
 
 def attributes(node: NodeProto) -> dict[str, Any]:
-    """Those that are no graphs, by name."""
+    """Attributes that are no graphs, by name."""
     skipped = "consumed_inputs"  # what may be overwritten, of opsets before 6
     plain = (a for a in node.attribute if a.type != AttributeProto.GRAPH and a.name != skipped)
     return {a.name: _plain(_value(a)) for a in plain}

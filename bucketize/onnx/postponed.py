@@ -33,7 +33,7 @@ from bucketize.onnx.kind import proto_of, type_of
 from bucketize.onnx.load import domain, opsets
 from bucketize.onnx.node import Lost, Unsupported, Untold, ranked
 from bucketize.onnx.standard import schema_of
-from bucketize.onnx.translate import Results, Scope, Translation, Values
+from bucketize.onnx.translate import ImportScope, Results, Translation, Values
 from bucketize.op import Value, related
 from bucketize.types import ANY, TensorType, Type, UnrankedType
 
@@ -45,7 +45,7 @@ TOLD = 3
 """Reasons, of those for which it takes none."""
 
 
-def postpone(t: Translation, node: NodeProto, scope: Scope) -> Results | None:
+def postpone(t: Translation, node: NodeProto, scope: ImportScope) -> Results | None:
     """What a node makes that cannot be converted now; None if a run cannot, either.
 
     That is, where it calls functions of the model inside, its results have no known dtype, or
@@ -73,7 +73,7 @@ def _called(node: NodeProto) -> Iterator[Any]:
             yield from _called(inner)
 
 
-def _settle_rank(t: Translation, node: NodeProto, scope: Scope) -> bool:
+def _settle_rank(t: Translation, node: NodeProto, scope: ImportScope) -> bool:
     """Give the only operand of unknown rank the only one that the node takes, if that is so.
 
     Raises Unsupported where there is none, or where several are refused for one reason.
@@ -83,7 +83,7 @@ def _settle_rank(t: Translation, node: NodeProto, scope: Scope) -> bool:
     if not unranked:
         return False
     seen = scope.values if any(subgraphs(node)) else around  # there may be many values
-    inside = Scope(seen, Builder(), scope.used)
+    inside = ImportScope(seen, Builder(), scope.used)
     reasons = [_refusal(t, node, inside, unranked, r) for r in range(LIKELY_RANK + 1)]
     if all(reasons):
         more = range(LIKELY_RANK + 1, MOST_RANK + 1)
@@ -101,7 +101,7 @@ def _settle_rank(t: Translation, node: NodeProto, scope: Scope) -> bool:
 
 
 def _refusal(
-    t: Translation, node: NodeProto, scope: Scope, unranked: Mapping[str, Atom], rank: int
+    t: Translation, node: NodeProto, scope: ImportScope, unranked: Mapping[str, Atom], rank: int
 ) -> str | None:
     """Why a node takes no operands of so many axes; None if it may, for all that is known now."""
     trial = replace(t, faults={}, count=count(), postpone=_left)
@@ -110,7 +110,7 @@ def _refusal(
     values = {**scope.values, **{n: Var(n, type_) for n, type_ in there.items()}}
     reason = ""
     try:
-        trial.results(node, Scope(values, Builder(), scope.used))
+        trial.results(node, ImportScope(values, Builder(), scope.used))
     except (UnknownRankError, Untold):
         return None
     except Lost:  # and told is why, unless it was left
@@ -128,7 +128,7 @@ def _left(*_: object) -> Results:
     raise Lost
 
 
-def _bound(t: Translation, node: NodeProto, scope: Scope) -> Results | None:
+def _bound(t: Translation, node: NodeProto, scope: ImportScope) -> Results | None:
     """The results of a binding that holds the node."""
     found = ((n, scope.values.get(n)) for n in dict.fromkeys(reads(node)))
     known = {n: atom for n, atom in found if atom is not None}

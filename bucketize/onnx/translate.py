@@ -61,7 +61,7 @@ Results: TypeAlias = Sequence[Atom | None]
 Blocks: TypeAlias = Mapping[str, Function | Graph]
 
 
-Postpone: TypeAlias = Callable[["Translation", NodeProto, "Scope"], Results | None]
+Postpone: TypeAlias = Callable[["Translation", NodeProto, "ImportScope"], Results | None]
 """The results of a node that cannot be converted yet; None if it is of no use to wait."""
 
 
@@ -75,7 +75,7 @@ class Fault(NamedTuple):
     reason: str
 
 
-class Scope:
+class ImportScope:
     """The values by name of a graph or function, where to emit, and which names are read."""
 
     def __init__(self, values: Values, builder: Builder, used: set[str]) -> None:
@@ -128,7 +128,7 @@ class Translation:
         nodes, used = needed(graph.node, [o.name for o in graph.output])
         values: Values = {**outer, **constants(graph, used), **inputs}
         self.ranks |= _declared_ranks(graph)
-        self._convert_all(nodes, Scope(values, builder, used))
+        self._convert_all(nodes, ImportScope(values, builder, used))
         if not all(o.name for o in graph.output):
             raise UnsupportedModelError(f"an output of {name} has no name")
         return [_find(values, o.name, f"the output of {name}") for o in graph.output]
@@ -170,12 +170,12 @@ class Translation:
             for fault, nodes in self.faults.items()
         ]
 
-    def _convert_all(self, nodes: Iterable[NodeProto], scope: Scope) -> None:
+    def _convert_all(self, nodes: Iterable[NodeProto], scope: ImportScope) -> None:
         """Add to the values what the nodes make, one after the other."""
         for node in nodes:
             scope.values.update(zip(node.output, self._convert(node, scope), strict=False))
 
-    def _convert(self, node: NodeProto, scope: Scope) -> Results:
+    def _convert(self, node: NodeProto, scope: ImportScope) -> Results:
         """What the node makes: None for each output, if it or what it reads is not supported."""
         try:
             return self._now_or_later(node, scope)
@@ -188,7 +188,7 @@ class Translation:
             raise
         return [None] * len(node.output)
 
-    def _now_or_later(self, node: NodeProto, scope: Scope) -> Results:
+    def _now_or_later(self, node: NodeProto, scope: ImportScope) -> Results:
         """What the node makes; or a run will, that knows more."""
         begin = len(scope.builder.body)
         try:
@@ -205,7 +205,7 @@ class Translation:
     def _refuse(self, node: NodeProto, reason: str) -> None:
         self.faults.setdefault(Fault(self._op_type(node), reason), []).append(self.title(node))
 
-    def results(self, node: NodeProto, scope: Scope) -> Results:
+    def results(self, node: NodeProto, scope: ImportScope) -> Results:
         """What the node makes; raises what keeps it from being converted."""
         own = self.functions.get(key_of(node))
         if own is None:
@@ -229,7 +229,9 @@ class Translation:
             raise Unsupported("no converter for this operator")
         check_node(node, self.opsets, domain(node.domain), nested=any(subgraphs(node)))
 
-    def _standard(self, node: NodeProto, inputs: Inputs, blocks: Blocks, scope: Scope) -> Results:
+    def _standard(
+        self, node: NodeProto, inputs: Inputs, blocks: Blocks, scope: ImportScope
+    ) -> Results:
         """An operator's results by its converter, or by the function that the standard gives."""
         opset, begin = self.opset(node), len(scope.builder.body)
         schema = schema_of(domain(node.domain), node.op_type, opset)
@@ -245,7 +247,9 @@ class Translation:
                 raise
             return self._call(function, node, defaults_of_schema(schema), inputs, scope)
 
-    def _converted(self, node: NodeProto, inputs: Inputs, blocks: Blocks, scope: Scope) -> Results:
+    def _converted(
+        self, node: NodeProto, inputs: Inputs, blocks: Blocks, scope: ImportScope
+    ) -> Results:
         """An operator's results by its converter; Unread where that reads less than there is."""
         convert, builder = self._converter(node), scope.builder
         if convert is None:
@@ -271,7 +275,7 @@ class Translation:
         node: NodeProto,
         defaults: Attributes,
         inputs: Inputs,
-        scope: Scope,
+        scope: ImportScope,
     ) -> Results:
         """What the nodes of a function make of these inputs."""
         key = key_of(node)
@@ -287,7 +291,7 @@ class Translation:
         )
         values: Values = dict(zip(function.input, inputs, strict=False))
         used = set(function.output).union(*map(reads, nodes))
-        inside._convert_all(nodes, Scope(values, scope.builder, used))
+        inside._convert_all(nodes, ImportScope(values, scope.builder, used))
         return [
             _find(values, name, f"the output of {key}") if output in scope.used else None
             for name, output in results
@@ -349,7 +353,7 @@ def _taken(node: NodeProto, inputs: Inputs, graphs: Mapping[str, GraphProto]) ->
     return None
 
 
-def _unranked(node: NodeProto, scope: Scope) -> str:
+def _unranked(node: NodeProto, scope: ImportScope) -> str:
     """Which inputs have a rank that nobody knows."""
     found = [(i, name, scope.values.get(name)) for i, name in enumerate(node.input)]
     told = [

@@ -25,7 +25,7 @@ def bfloat16_bits(y: Array) -> NDArray[np.uint16]:
 
 
 def int8_columns(y: Array) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
-    """Of a stack of matrices: int8, and the float32 that 1 stands for in each column."""
+    """A stack of matrices as int8, and the float32 that 1 stands for in each column."""
     y = np.asarray(y, np.float32)
     most = np.abs(y).max(axis=-2, keepdims=True, initial=0)
     step = np.maximum(most / np.float32(LEVELS), np.finfo(np.float32).tiny)

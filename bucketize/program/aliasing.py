@@ -37,7 +37,7 @@ class Able:
 
 
 @dataclass(frozen=True)
-class Place:
+class Location:
     """Where a tensor lies."""
 
     root: Atom
@@ -83,10 +83,10 @@ class Places:
             if b.op is concat and b.out not in self.free:
                 self._join(b, partly=True)
 
-    def of(self, atom: Atom) -> Place:
+    def of(self, atom: Atom) -> Location:
         """Where a tensor lies; by itself, if nothing says otherwise."""
         base = self._base(atom)
-        return self._place(self._parts[base]) if base in self._parts else Place(base)
+        return self._place(self._parts[base]) if base in self._parts else Location(base)
 
     def is_part(self, atom: Atom, whole: Atom) -> bool:
         """Whether a tensor is written where it lies in another one."""
@@ -99,14 +99,14 @@ class Places:
             atom = self._views[atom]
         return atom
 
-    def _place(self, part: Part) -> Place:
+    def _place(self, part: Part) -> Location:
         there, shape = self.of(part.whole), part.whole.type.shape
         row = shape[-1] if there.pitch is None else there.pitch
         if part.axis < len(shape) - 1:
             step = product((*shape[part.axis + 1 : -1], row))
-            return Place(there.root, there.offset + part.begin * step, there.pitch)
+            return Location(there.root, there.offset + part.begin * step, there.pitch)
         pitch = there.pitch if _is_one(shape[:-1]) else row
-        return Place(there.root, there.offset + part.begin, pitch)
+        return Location(there.root, there.offset + part.begin, pitch)
 
     def _join(self, b: Binding, *, partly: bool = False) -> None:
         """Put the operands of a concat where its result is, all of them or those that can."""

@@ -13,7 +13,7 @@ ARRANGEMENT = "arrangement"  # what stands in a row beside the workloads, if it 
 
 
 @dataclass(frozen=True)
-class Strategy:
+class Configuration:
     """What a clone runs in place of its defaults; nothing, they are what it runs."""
 
     implementations: Mapping[str, Implementation] = field(default_factory=dict)
@@ -21,7 +21,7 @@ class Strategy:
     arrangement: Arrangement = USUAL
 
     def __bool__(self) -> bool:
-        return self != Strategy()
+        return self != Configuration()
 
     @property
     def words(self) -> dict[str, str]:
@@ -31,16 +31,16 @@ class Strategy:
         return words if usual else {ARRANGEMENT: str(self.arrangement), **words}
 
     @classmethod
-    def of(cls, words: Mapping[str, str]) -> Strategy:
+    def of(cls, words: Mapping[str, str]) -> Configuration:
         """The inverse of `words`; raises ValueError."""
         made = {w: Implementation.parse(text) for w, text in words.items() if w != ARRANGEMENT}
         return cls(made, Arrangement.parse(words.get(ARRANGEMENT, str(USUAL))))
 
 
-Strategies: TypeAlias = Callable[[str], Strategy | None]
+Strategies: TypeAlias = Callable[[str], Configuration | None]
 """For a function, by its name: its strategy, or None where nothing is known."""
 
 
-def defaults(_: str) -> Strategy | None:
+def defaults(_: str) -> Configuration | None:
     """Nothing is known."""
     return None

@@ -17,7 +17,7 @@ from bucketize.ir import Atom, Binding, Const, Function, Var
 from bucketize.kernel.template import Implementation
 from bucketize.kernel.workload import Workload
 from bucketize.ops import from_dims
-from bucketize.program.aliasing import Able, Place, Places
+from bucketize.program.aliasing import Able, Location, Places
 from bucketize.program.decision_table import Nodes
 from bucketize.types import AnyDim, Dim, Sizes, Symbol, evaluate, symbols
 
@@ -86,7 +86,7 @@ class Segment:
         """The tensors that hold dims."""
         return {b.out: b.attrs["dims"] for b in self.fn.body if b.op is from_dims}
 
-    def place(self, atom: Atom) -> Place:
+    def place(self, atom: Atom) -> Location:
         """Where an atom lies."""
         return self.places.of(atom)
 

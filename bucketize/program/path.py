@@ -11,7 +11,7 @@ from bucketize.program.program import Program
 from bucketize.types import Sizes, evaluate
 
 
-class Step(NamedTuple):
+class PathStep(NamedTuple):
     """An instruction on the way."""
 
     instruction: Instruction
@@ -21,7 +21,7 @@ class Step(NamedTuple):
     """How often it is run: in a loop, once for each round, or once if only a run tells."""
 
 
-def way(program: Program, name: str, sizes: Sizes) -> Iterator[Step]:
+def way(program: Program, name: str, sizes: Sizes) -> Iterator[PathStep]:
     """The instructions that a call of a function comes to, with the sizes there.
 
     After a `Call` come the instructions of the callee, at its own sizes, after others those of the
@@ -30,9 +30,9 @@ def way(program: Program, name: str, sizes: Sizes) -> Iterator[Step]:
     yield from _walk(program, program.routines[name].code, sizes)
 
 
-def _walk(program: Program, code: Code, sizes: Sizes) -> Iterator[Step]:
+def _walk(program: Program, code: Code, sizes: Sizes) -> Iterator[PathStep]:
     for instruction in code.instructions:
-        yield Step(instruction, sizes)
+        yield PathStep(instruction, sizes)
         for block, times in instruction.taken(sizes):
             for step in _walk(program, block, sizes):
                 yield step._replace(times=times * step.times)

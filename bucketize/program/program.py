@@ -55,7 +55,7 @@ class Routine:
         return next((b.attrs["reason"] for b in refused if b.op is ILLEGAL), "")
 
     def segments(self) -> Iterator[Segment]:
-        """Those that it runs, of the blocks that are decided so far."""
+        """Segments that it runs, of the blocks that are decided so far."""
         values = (value for i in instructions(self.code) for _, value in i.values())
         yield from (value for value in values if isinstance(value, Segment))
 
@@ -107,7 +107,7 @@ class Routines(Mapping[str, Routine]):
         return f"<{len(self)} routines, {len(self._decided)} of them decided>"
 
     def decided(self) -> dict[str, Routine]:
-        """Those that have been asked for."""
+        """Routines that have been asked for."""
         return dict(self._decided)
 
 

@@ -165,7 +165,7 @@ class State:
         return int(self.fill_word[FILL.arena_bytes])
 
     def strips(self) -> dict[int, tuple[int, int]]:
-        """Of the calls that are run in strips: their group, and the lines of its last result."""
+        """Calls that are run in strips: their group, and the lines of its last result."""
         groups = [g for g in self.plan.groups.tolist() if self.chunks[g[GROUPED.step]]]
         return {
             call: (number, int(self.table[g[GROUPED.words] + GROUP.lines]))

@@ -109,7 +109,7 @@ class _Helper(Thread):
             self.asleep = False
 
 
-class Team:
+class ThreadPool:
     """The threads of a process; one run at a time."""
 
     def __init__(self) -> None:
@@ -165,7 +165,7 @@ def _keep_apart(thread: int | None) -> None:
             os.sched_setaffinity(thread, others)
 
 
-TEAM = Team()
+TEAM = ThreadPool()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=TEAM.forget)
 

@@ -53,7 +53,7 @@ results of its own that are the call's, in the call's."""
 
 
 @dataclass(slots=True)
-class _Way:
+class _Route:
     """Where inputs of some shapes go."""
 
     shapes: Shapes
@@ -73,7 +73,7 @@ class Context:
         self.image = image
         self.arena = Arena()
         self._states: dict[Segment, State] = {}
-        self._seen: dict[Routine, _Way] = {}
+        self._seen: dict[Routine, _Route] = {}
 
     def __repr__(self) -> str:
         return f"<context with {len(self._states)} segments, an arena of {self.arena.nbytes} bytes>"
@@ -117,10 +117,10 @@ class Context:
         registers: Registers = dict(zip(routine.fn.params, arrays, strict=True))
         return self.run(routine.code, registers, dict(seen.sizes))
 
-    def _way(self, routine: Routine, shapes: Shapes) -> _Way:
+    def _way(self, routine: Routine, shapes: Shapes) -> _Route:
         """The sizes that the shapes tell, checked, and where they lead."""
         sizes = bind_shapes(routine.params, shapes)
-        return _Way(shapes, sizes, self._route(routine, sizes))
+        return _Route(shapes, sizes, self._route(routine, sizes))
 
     def _captured(
         self, routine: Routine, arrays: Sequence[Value], sizes: Sizes

@@ -40,7 +40,7 @@ from bucketize.types import Dim, Symbol
 Json: TypeAlias = Mapping[str, Any]
 
 
-class Stored:
+class SavedProgram:
     """A file as the supply of an image: `link.image.Supply`."""
 
     def __init__(self, file: File) -> None:
@@ -189,7 +189,7 @@ def _clone(facts: Json) -> Clone:
 class _Decoder:
     """One routine from plain data: the inverse of `save._Encoder`."""
 
-    def __init__(self, stored: Stored, entry: Json) -> None:
+    def __init__(self, stored: SavedProgram, entry: Json) -> None:
         self.stored, self.entry = stored, entry
         self.symbols = _symbols(entry["symbols"])
         self.vars = [

@@ -23,13 +23,13 @@ def fold_sequence(fn: Function) -> Function:
     """
     if not any(b.op.relation for b in all_bindings(fn)):
         return fn
-    known = _Known()
+    known = _Sequences()
     new = rewrite(fn, known.rule)
     return new if known.folded else fn
 
 
 @dataclass
-class _Known:
+class _Sequences:
     """What is known of a function while it is rebuilt."""
 
     elements: dict[Atom, list[Atom]] = field(default_factory=dict)

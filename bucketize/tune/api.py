@@ -20,12 +20,12 @@ from bucketize.ir import Module, check_module
 from bucketize.log.frame import trial_frame
 from bucketize.measure.cluster import Cluster, GoneError, Site
 from bucketize.measure.job import Worker
-from bucketize.measure.runner import Bench
+from bucketize.measure.runner import LocalRunner
 from bucketize.progress import shown
 from bucketize.table import several
 from bucketize.tune.options import Options
 from bucketize.tune.progress import tuning_bar
-from bucketize.tune.session import Session
+from bucketize.tune.session import TuningSession
 from bucketize.tune.task import subjects_of
 
 Modules: TypeAlias = Module | Iterable[Module]
@@ -104,7 +104,7 @@ def tune(mod: Modules, options: Options) -> pd.DataFrame:  # noqa: D417  (it tel
 
 
 @contextmanager
-def opened(mod: Modules, options: Options) -> Iterator[Session]:
+def opened(mod: Modules, options: Options) -> Iterator[TuningSession]:
     """The session of `tune` with these options, ready to work."""
     mods = list(mod) if isinstance(mod, Iterable) and not isinstance(mod, str) else [mod]
     if not mods:
@@ -122,13 +122,13 @@ def opened(mod: Modules, options: Options) -> Iterator[Session]:
         ]
         where = f" on {several(site.lanes, 'worker')}" if isinstance(site, Cluster) else ""
         tell = stack.enter_context(shown(options.progress, tuning_bar(f"tuning{where}")))
-        session = Session(
+        session = TuningSession(
             subjects=list({subject.clone: subject for subject in subjects}.values()),
             options=options,
             site=site,
             tell=tell or (lambda _: None),
         )
-        if isinstance(site, Bench) and site.has_clock:
+        if isinstance(site, LocalRunner) and site.has_clock:
             stack.enter_context(watched())  # what else is done on this machine, it is said
         stack.enter_context(_kept(session))
         stack.enter_context(_heard(session))
@@ -141,11 +141,11 @@ def _site(options: Options, stack: ExitStack) -> Site:
         return Cluster(options.client)
     if isinstance(options.measurer, Cluster):
         return options.measurer
-    return Bench(options.measurer or stack.enter_context(Worker()))
+    return LocalRunner(options.measurer or stack.enter_context(Worker()))
 
 
 @contextmanager
-def _kept(session: Session) -> Iterator[None]:
+def _kept(session: TuningSession) -> Iterator[None]:
     """Who interrupts the session, or takes its cluster away, is told what it leaves."""
     try:
         yield
@@ -156,7 +156,7 @@ def _kept(session: Session) -> Iterator[None]:
 
 
 @contextmanager
-def _heard(session: Session) -> Iterator[None]:
+def _heard(session: TuningSession) -> Iterator[None]:
     """Ctrl-C is remembered: what it raises is lost where an object is just being collected.
 
     Python prints a traceback of what is lost, which tells nobody anything here.

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 from bucketize.errors import LateError
 from bucketize.kernel.template import Implementation
-from bucketize.measure.job import Rounds
+from bucketize.measure.job import Repeats
 from bucketize.measure.race import ENOUGH_S, LEAST
-from bucketize.tune.database import Knowledge
-from bucketize.tune.task import Point, Subject, Task
+from bucketize.tune.database import Database
+from bucketize.tune.task import Point, Task, TuningTarget
 
 GRACE = 0.2  # of the time: what was begun to be confirmed may take that much more
 JOB_S = 0.05  # of any job
@@ -29,7 +29,7 @@ AGAIN = 1  # race more of a clone that has what it ran by before
 PRIOR_S = 1.0  # of what was expected, and came true: a single job is no rule
 
 
-ROUNDS = Rounds(least=15, most=60, enough_s=0.06)  # of what is confirmed
+ROUNDS = Repeats(least=15, most=60, enough_s=0.06)  # of what is confirmed
 
 
 @dataclass
@@ -37,7 +37,7 @@ class Budget:
     """The time of a session; infinite, if it has no limit."""
 
     seconds: float
-    knowledge: Knowledge
+    knowledge: Database
     clock: Callable[[], float] = time.monotonic
     end: float = math.inf
     spent_s: float = PRIOR_S
@@ -85,7 +85,7 @@ class Budget:
 
     # --- what is expected ------------------------------------------------------------------------
 
-    def of_job(self, task: Task, point: Point, count: int, rounds: Rounds) -> float:
+    def of_job(self, task: Task, point: Point, count: int, rounds: Repeats) -> float:
         """Seconds of timing so many implementations of a task, its default included."""
         once = self.knowledge.default_s(task, point)
         timing = max(min(rounds.enough_s, rounds.most * once), rounds.least * once)
@@ -93,10 +93,12 @@ class Budget:
 
     def of_trials(self, task: Task, count: int) -> float:
         """Seconds of so many trials of a task beside its default, at all its points."""
-        jobs = sum(self.of_job(task, point, count + 1, Rounds()) for point in task.points)
+        jobs = sum(self.of_job(task, point, count + 1, Repeats()) for point in task.points)
         return jobs + count * BUILD_S
 
-    def of_verdict(self, subject: Subject, found: Mapping[Task, Sequence[Implementation]]) -> float:
+    def of_verdict(
+        self, subject: TuningTarget, found: Mapping[Task, Sequence[Implementation]]
+    ) -> float:
         """Seconds of confirming what was found for a clone."""
         jobs = (
             self.of_job(task, point, len(made) + 1, ROUNDS)
@@ -105,7 +107,7 @@ class Budget:
         )
         return sum(jobs) + (self.of_races(subject) if found else 0.0)
 
-    def of_races(self, subject: Subject) -> float:
+    def of_races(self, subject: TuningTarget) -> float:
         """Seconds of racing a clone against itself."""
         sizes = len(subject.judged)
         runs = sum(map(self.knowledge.takes, subject.tasks)) * sizes / subject.weight
@@ -114,12 +116,14 @@ class Budget:
         links = (LINKS + races) * (LINK_S + PACK_S * weights)
         return links + races * max(ENOUGH_S * sizes, RUNS * LEAST * runs)
 
-    def of_clone(self, subject: Subject) -> float:
+    def of_clone(self, subject: TuningTarget) -> float:
         """Seconds of a verdict on a clone after a trial of each of its tasks."""
         trials = sum(self.of_trials(task, 1) for task in subject.tasks)
         return trials + self.of_verdict(subject, {t: [t.default] for t in subject.tasks})
 
-    def within(self, subjects: Collection[Subject], told: Collection[str]) -> list[Subject]:
+    def within(
+        self, subjects: Collection[TuningTarget], told: Collection[str]
+    ) -> list[TuningTarget]:
         """The clones that can be tuned in the time left, as many as possible, but at least one.
 
         Args:
@@ -131,7 +135,7 @@ class Budget:
             return list(subjects)
         takes = {subject: self.of_clone(subject) for subject in subjects}
         left = self.left_s / self.pace
-        found: list[Subject] = []
+        found: list[TuningTarget] = []
         for subject in sorted(subjects, key=lambda s: (s.clone in told, takes[s] / s.weight)):
             left -= takes[subject]
             if found and left < 0:

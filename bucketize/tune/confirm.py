@@ -24,10 +24,10 @@ from bucketize.lower.arrangement import Arrangement
 from bucketize.measure.cluster import Site
 from bucketize.measure.race import Pair
 from bucketize.measure.runner import LostError
-from bucketize.program.configuration import Strategy
+from bucketize.program.configuration import Configuration
 from bucketize.tune.budget import ROUNDS, Budget
-from bucketize.tune.recorder import Journal
-from bucketize.tune.task import Subject, Task
+from bucketize.tune.recorder import Recorder
+from bucketize.tune.task import Task, TuningTarget
 from bucketize.types import Sizes
 
 
@@ -35,12 +35,12 @@ from bucketize.types import Sizes
 class Confirmation:
     """The way of a clone's candidates to a verdict; every measurement is a row."""
 
-    subject: Subject
+    subject: TuningTarget
     candidates: Mapping[Task, Sequence[Implementation]]
     """The best few of each task that has any better than the default."""
     arrangement: Arrangement
     """The one that is expected to be the best."""
-    journal: Journal
+    journal: Recorder
     site: Site
     budget: Budget
     evidence: dict[tuple[str, str], list[Trial]] = field(default_factory=lambda: defaultdict(list))
@@ -54,7 +54,7 @@ class Confirmation:
 
     def __post_init__(self) -> None:
         self.before = standing(self.history)
-        self.former = Strategy() if self.before is None else self.before.strategy
+        self.former = Configuration() if self.before is None else self.before.strategy
         of = self.subject
         self.race = self.site.race(of.module, of.function, of.program.threads)
 
@@ -136,7 +136,7 @@ class Confirmation:
         if not new:
             return []
         asked = {**made, **{task.workload.hash: one for task, one in new.items()}}
-        return self.race.places(Strategy(asked), self.subject.judged)
+        return self.race.places(Configuration(asked), self.subject.judged)
 
     def write(
         self, task: Task, made: Implementation, at: KernelAt, outcome: Outcome, default: Outcome
@@ -164,14 +164,14 @@ class Confirmation:
         Arranged otherwise it must be faster still; that there is nothing to time is a row, too.
         """
         arranged = (self.former.arrangement, self.arrangement)
-        asked: list[Strategy] = []
-        for strategy in (self.former, *(Strategy(made, a) for a in arranged)):
+        asked: list[Configuration] = []
+        for strategy in (self.former, *(Configuration(made, a) for a in arranged)):
             if strategy and strategy not in asked:
                 asked.append(strategy)
-        for strategy in asked or [Strategy()]:
+        for strategy in asked or [Configuration()]:
             self.verdict(strategy)
 
-    def verdict(self, strategy: Strategy) -> None:
+    def verdict(self, strategy: Configuration) -> None:
         """Time the clone under a strategy, at each of its sizes; its defaults need no timing."""
         judged = self.subject.judged
         pairs = self.race.whole(strategy, judged) if strategy else [_UNTIMED] * len(judged)
@@ -196,7 +196,7 @@ class Confirmation:
         stands = standing([*self.history, told]) is told
         return before.rows if before is not None and stands else ()
 
-    def grounds(self, strategy: Strategy) -> Iterator[Trial]:
+    def grounds(self, strategy: Configuration) -> Iterator[Trial]:
         """The rows that led to a strategy: of this session, and those that it stood by before."""
         made = strategy.implementations
         for (workload, name), rows in self.evidence.items():
@@ -211,7 +211,7 @@ _UNTIMED: Pair = [], []
 
 
 def _interval(task: Task, came: Mapping[str, Sequence[Outcome]], i: int) -> Interval | None:
-    """Of the i-th implementation by the first, over the points of a task; None if one failed."""
+    """The interval of the i-th implementation by the first over a task's points, or None."""
     pairs = [(of[i].seconds, of[0].seconds) for of in (came[p.shape] for p in task.points)]
     if not all(ours and theirs for ours, theirs in pairs):
         return None

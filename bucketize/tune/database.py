@@ -15,12 +15,12 @@ from bucketize.log.frame import trial_frame
 from bucketize.log.trial import CLONE, KERNEL, Trial
 from bucketize.log.verdict import Verdict, geometric_mean, histories, standing
 from bucketize.tune.samples import is_product, product_of
-from bucketize.tune.task import Point, Subject, Task
+from bucketize.tune.task import Point, Task, TuningTarget
 
 ByShape: TypeAlias = dict[str, Trial]
 
 
-class Place(NamedTuple):
+class Setting(NamedTuple):
     """Where implementations of one template are compared."""
 
     workload: str
@@ -29,7 +29,7 @@ class Place(NamedTuple):
 
 
 @dataclass
-class Knowledge:
+class Database:
     """What is known, whoever measured it for which model and bucket."""
 
     trials: dict[str, dict[object, ByShape]] = field(
@@ -46,13 +46,13 @@ class Knowledge:
     """By clone, the rows about it as a whole."""
     histories: dict[str, list[Verdict]] = field(default_factory=lambda: defaultdict(list))
     """By clone, the verdicts on it in their order."""
-    places: dict[Place, dict[object, Trial]] = field(default_factory=dict)
+    places: dict[Setting, dict[object, Trial]] = field(default_factory=dict)
     """The same trials by place, and there by implementation."""
-    kin: dict[object, list[Place]] = field(default_factory=lambda: defaultdict(list))
+    kin: dict[object, list[Setting]] = field(default_factory=lambda: defaultdict(list))
     """The places of each workload, and those of all products that differ by rows alone."""
 
     @classmethod
-    def of(cls, trials: Iterable[Trial], threads: int) -> Knowledge:
+    def of(cls, trials: Iterable[Trial], threads: int) -> Database:
         """What the rows of a log tell of so many threads."""
         knowledge = cls()
         for trial in trials:
@@ -87,7 +87,7 @@ class Knowledge:
 
     def _place(self, trial: Trial) -> dict[object, Trial]:
         """What is known where a trial was made; a new place gets its kin."""
-        place = Place(trial.workload, trial.shape, trial.template)
+        place = Setting(trial.workload, trial.shape, trial.template)
         if place not in self.places:
             self.places[place] = {}
             self.kin[place.workload].append(place)
@@ -102,7 +102,7 @@ class Knowledge:
         return self.trials[task.workload.hash]
 
     def made(self, task: Task, key: object) -> ByShape:
-        """Those of one implementation of it."""
+        """Latencies of one implementation of it."""
         return self.trials[task.workload.hash][key]
 
     def at_points(self, task: Task) -> list[Trial]:
@@ -161,7 +161,7 @@ class Knowledge:
             rows.append(replace(row, weight=point.weight, baseline_s=base))
         return geometric_mean(rows)
 
-    def is_news(self, subject: Subject) -> bool:
+    def is_news(self, subject: TuningTarget) -> bool:
         """Whether a clone is to be judged: never was, not at these sizes, or searched since."""
         told = self.histories[subject.clone]
         shapes = {subject.shape(sizes) for sizes, _ in subject.judged}

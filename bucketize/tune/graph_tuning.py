@@ -15,14 +15,14 @@ from bucketize.lower.arrangement import USUAL, Arrangement
 from bucketize.lower.cost import Seconds, Weighted, is_known
 from bucketize.lower.pipeline import simplified
 from bucketize.machine.target import Target
-from bucketize.program.configuration import Strategy
+from bucketize.program.configuration import Configuration
 from bucketize.program.decide import decide
 from bucketize.text import show
 from bucketize.transform.simplify import simplify
-from bucketize.tune.database import Knowledge
+from bucketize.tune.database import Database
 from bucketize.tune.samples import CLOCK
 from bucketize.tune.sizes import WHOLE
-from bucketize.tune.task import Point, Spaces, Subject, Task, tasks_in
+from bucketize.tune.task import Point, Spaces, Task, TuningTarget, tasks_in
 from bucketize.types import Sizes, evaluate
 
 WORTH = 0.02  # of the latency: less is not worth a race
@@ -36,9 +36,9 @@ Known: TypeAlias = dict[Function | str, Alternatives]
 class Arranging:
     """The choice among the arrangements of a clone."""
 
-    subject: Subject
+    subject: TuningTarget
     target: Target
-    knowledge: Knowledge
+    knowledge: Database
     known: Known
     """What was lowered for other clones of the same function is not lowered again."""
     measure: Callable[[Sequence[tuple[Task, Point]]], None]
@@ -128,7 +128,7 @@ class Arranging:
         subject = self.subject
         program = decide(
             subject.module,
-            lambda _: Strategy(arrangement=arrangement),
+            lambda _: Configuration(arrangement=arrangement),
             target=self.target,
             threads=subject.program.threads,
             executor="auto",

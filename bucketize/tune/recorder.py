@@ -15,16 +15,16 @@ from bucketize.lock import locked
 from bucketize.log.environment import HOST, VERSIONS
 from bucketize.log.log import Tail, append, difference, select
 from bucketize.log.trial import Origin, Trial
-from bucketize.tune.database import Knowledge
+from bucketize.tune.database import Database
 
 
 @dataclass
-class Journal:
+class Recorder:
     """The log of a session: read, added to, and all that is known by it."""
 
     log: Path
     origin: Origin
-    knowledge: Knowledge = field(default_factory=Knowledge)
+    knowledge: Database = field(default_factory=Database)
     written: list[Trial] = field(default_factory=list)
     seen: set[tuple[str, int]] = field(default_factory=set)
     """The rows of others that are known, by run and number."""
@@ -42,7 +42,7 @@ class Journal:
         known = reading.table.trials
         self.seen = {(trial.run_id, trial.trial) for trial in known}
         mine = select(known, environment=self.origin.environment)
-        self.knowledge = Knowledge.of(mine, self.origin.threads)
+        self.knowledge = Database.of(mine, self.origin.threads)
         return known
 
     def news(self) -> list[Trial]:

@@ -143,7 +143,7 @@ class Search:
         return asked
 
     def proposal(self, index: int, source: Source) -> Proposal:
-        """That of a point, with what is expected of it by now."""
+        """The proposal of a point, with what is expected of it by now."""
         made, ratio = self.space.points[index], self.expected(index)
         if ratio is None:
             return Proposal(made, source)

@@ -14,35 +14,35 @@ from bucketize.log.outcome import Outcome
 from bucketize.log.trial import CLONE, Origin, Owner, Trial
 from bucketize.lower.arrangement import Arrangement
 from bucketize.measure.cluster import Site
-from bucketize.measure.job import Job, Rounds
+from bucketize.measure.job import Job, Repeats
 from bucketize.measure.runner import LostError
 from bucketize.tune.budget import Budget
 from bucketize.tune.confirm import Confirmation
-from bucketize.tune.database import Knowledge, failed
+from bucketize.tune.database import Database, failed
 from bucketize.tune.graph_tuning import Arranging, Known
 from bucketize.tune.options import Options
 from bucketize.tune.progress import Progress
-from bucketize.tune.recorder import Journal
+from bucketize.tune.recorder import Recorder
 from bucketize.tune.residual import Forest
 from bucketize.tune.samples import records, reference
-from bucketize.tune.scheduler import Agenda, Asked
+from bucketize.tune.scheduler import Asked, TaskScheduler
 from bucketize.tune.search import Proposal
-from bucketize.tune.task import Point, Subject, Task
+from bucketize.tune.task import Point, Task, TuningTarget
 
 NAMED = 3  # of the clones that have no verdict
 
 
 @dataclass
-class Session:
+class TuningSession:
     """One run of `tune`: what is known of each implementation, and what this run has added."""
 
-    subjects: Sequence[Subject]
+    subjects: Sequence[TuningTarget]
     options: Options
     site: Site
     tell: Callable[[Progress], None]
     is_interrupted: bool = False
-    journal: Journal = field(init=False)
-    agenda: Agenda = field(init=False)
+    journal: Recorder = field(init=False)
+    agenda: TaskScheduler = field(init=False)
     budget: Budget = field(init=False)
     arrangements: Known = field(default_factory=dict)
     before: int = field(init=False)
@@ -54,18 +54,18 @@ class Session:
         log = Path(asked.log)
         model = log.stem if asked.model is None else asked.model
         origin = Origin(model, asked.threads, here, asked.search, asked.seed)
-        self.journal = Journal(log, origin)
+        self.journal = Recorder(log, origin)
         known = self.journal.read()
         if log.exists() and self.site.has_clock:
             check_takes_verdicts(log)
         others = records(t for t in known if t.host_cpu != here.host_cpu)
         learnt = Forest((*reference(), *others), self.site.target) if others else None
-        self.agenda = Agenda(self.subjects, self.knowledge, asked, learnt)
+        self.agenda = TaskScheduler(self.subjects, self.knowledge, asked, learnt)
         self.budget = Budget(math.inf if asked.seconds is None else asked.seconds, self.knowledge)
         self.before = self.agenda.tried
 
     @property
-    def knowledge(self) -> Knowledge:
+    def knowledge(self) -> Database:
         """All that is known of implementations."""
         return self.journal.knowledge
 
@@ -76,7 +76,7 @@ class Session:
 
     @property
     def tasks(self) -> Sequence[Task]:
-        """Of all clones."""
+        """Tasks of all clones."""
         return self.agenda.tasks
 
     # --- searching -------------------------------------------------------------------------------
@@ -98,7 +98,7 @@ class Session:
                     self.confirm(subject)
             waiting = [subject for subject in waiting if subject not in some]
 
-    def search(self, some: Sequence[Subject]) -> bool:
+    def search(self, some: Sequence[TuningTarget]) -> bool:
         """Time the next batch, in the session's turn; false if there is none, or no time."""
         try:
             with self.journal.turn(self.budget.left_s) as news:
@@ -110,13 +110,13 @@ class Session:
             return False
         return bool(batch)
 
-    def some(self, waiting: Sequence[Subject]) -> Sequence[Subject]:
+    def some(self, waiting: Sequence[TuningTarget]) -> Sequence[TuningTarget]:
         """The clones to be tuned now: all, if there is time; those without a verdict first."""
         if not self.site.has_clock:
             return waiting
         return self.budget.within(waiting, self.knowledge.verdicts)
 
-    def batch(self, some: Sequence[Subject]) -> list[Asked]:
+    def batch(self, some: Sequence[TuningTarget]) -> list[Asked]:
         """What to compile and time next; nothing if it is enough, or time to confirm.
 
         Half of the time left is spent at once: what comes next is chosen by what came of it. But
@@ -135,7 +135,7 @@ class Session:
         """Seconds that a trial of a task is expected to take."""
         return self.budget.of_trials(task, 1)
 
-    def reserve(self, some: Sequence[Subject]) -> float:
+    def reserve(self, some: Sequence[TuningTarget]) -> float:
         """Seconds that confirming what is found will take, where it can be confirmed at all.
 
         Half of all time at most, unless one clone takes more.
@@ -150,7 +150,7 @@ class Session:
                 able.append(max(found, least))
         return max(min(sum(able), self.budget.seconds / 2), max(able, default=0.0))
 
-    def run(self, batch: Sequence[Asked], some: Sequence[Subject]) -> None:
+    def run(self, batch: Sequence[Asked], some: Sequence[TuningTarget]) -> None:
         """Time proposals: at the first point all, at the others those that did not fail."""
         self.report(batch[0][0])
         reserve, begun = self.reserve(some), self.budget.clock()
@@ -163,7 +163,10 @@ class Session:
                 if left:
                     jobs.append((task, task.points[i], left))
             came = self.site.measured(
-                [self.job(t, p, [x.implementation for x in left], Rounds()) for t, p, left in jobs],
+                [
+                    self.job(t, p, [x.implementation for x in left], Repeats())
+                    for t, p, left in jobs
+                ],
                 lambda: self.budget.left_s <= reserve,
             )
             for k, outcomes in came:
@@ -174,7 +177,7 @@ class Session:
     def unknown(
         self, task: Task, i: int, proposals: Sequence[Proposal], asked: set[object]
     ) -> list[Proposal]:
-        """Those not measured at the i-th point of a task, not failed at another, nor yet asked."""
+        """Proposals not measured at the i-th point of a task, not failed at another, nor asked."""
         if i >= len(task.points) or self.agenda.is_broken(task):
             return []
         name, shape = task.workload.hash, task.points[i].shape
@@ -187,7 +190,7 @@ class Session:
                 left.append(proposal)
         return left
 
-    def job(self, task: Task, point: Point, made: Sequence[Implementation], rounds: Rounds) -> Job:
+    def job(self, task: Task, point: Point, made: Sequence[Implementation], rounds: Repeats) -> Job:
         """The implementations beside the default, on the threads of the session."""
         return task.job(point, made, self.options.threads, rounds)
 
@@ -221,12 +224,12 @@ class Session:
 
     # --- confirming ------------------------------------------------------------------------------
 
-    def confirm_s(self, subject: Subject) -> float:
+    def confirm_s(self, subject: TuningTarget) -> float:
         """Seconds that confirming what was found for a clone is expected to take."""
         found = self.agenda.candidates(subject)
         return self.budget.of_verdict(subject, found) * max(self.budget.pace, 1.0)
 
-    def has_time(self, subject: Subject) -> bool:
+    def has_time(self, subject: TuningTarget) -> bool:
         """Whether a clone can be confirmed; not if nothing was tried that may be worth it."""
         if not self.budget.is_limited:
             return True
@@ -236,7 +239,7 @@ class Session:
         return tried or not self.agenda.batch(1, [subject], self.price, math.inf)
 
     @property
-    def unreached(self) -> list[Subject]:
+    def unreached(self) -> list[TuningTarget]:
         """The clones on which there is no verdict for want of time."""
         known, broken = self.knowledge.verdicts, self.agenda.broken
         subjects = self.subjects if self.site.has_clock and self.budget.is_limited else ()
@@ -250,7 +253,7 @@ class Session:
         of = f"{len(names)} of {len(self.subjects)} clones"
         return f"{of} have no verdict yet: {named}" if names else ""
 
-    def confirm(self, subject: Subject) -> None:
+    def confirm(self, subject: TuningTarget) -> None:
         """Time what was found for a clone again, if there is anything new, and say what stays."""
         self.heed()
         try:
@@ -262,7 +265,7 @@ class Session:
         except LostError as e:
             _warn(f"nothing is confirmed for {subject.function}: {e}")
 
-    def judge(self, subject: Subject) -> None:
+    def judge(self, subject: TuningTarget) -> None:
         """Confirm what was found, or what else stays, if there is anything new."""
         if not self.knowledge.is_news(subject):
             return
@@ -278,11 +281,11 @@ class Session:
             budget=self.budget,
         ).run()
 
-    def arrangement(self, subject: Subject) -> Arrangement:
+    def arrangement(self, subject: TuningTarget) -> Arrangement:
         """What a clone may be faster in; kernels that tell it apart from the usual are timed."""
 
         def measure(asked: Sequence[tuple[Task, Point]]) -> None:
-            jobs = [self.job(task, point, [], Rounds()) for task, point in asked]
+            jobs = [self.job(task, point, [], Repeats()) for task, point in asked]
             for k, outcomes in self.site.measured(jobs, self.budget.is_over):
                 task, point = asked[k]
                 for default in outcomes:

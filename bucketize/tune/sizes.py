@@ -89,7 +89,7 @@ def _is_legal(routine: Routine, sizes: Sizes) -> bool:
 
 
 def _symbols(routine: Routine) -> list[Symbol]:
-    """Of its inputs, with the bounds of its bucket."""
+    """Symbols of its inputs, with the bounds of its bucket."""
     return list({s.name: s for p in routine.params for s in p.type.symbols()}.values())
 
 

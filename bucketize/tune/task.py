@@ -23,7 +23,7 @@ from bucketize.log.trial import CloneAt, KernelAt, Owner
 from bucketize.log.verdict import Digests
 from bucketize.lower.cost import Weighted, is_known
 from bucketize.machine.target import Target, host
-from bucketize.measure.job import Job, Rounds
+from bucketize.measure.job import Job, Repeats
 from bucketize.op import Array
 from bucketize.program.configuration import defaults
 from bucketize.program.decide import decide
@@ -100,7 +100,7 @@ class Task(Owner):
         )
 
     def job(
-        self, point: Point, made: Sequence[Implementation], threads: int, rounds: Rounds
+        self, point: Point, made: Sequence[Implementation], threads: int, rounds: Repeats
     ) -> Job:
         """To time implementations at a point beside the default, which comes first."""
         others = [one for one in made if one.key != self.default.key]
@@ -149,7 +149,7 @@ class Task(Owner):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Subject(Owner):
+class TuningTarget(Owner):
     """What is tuned as a whole: a function that does the work, for one bucket of sizes."""
 
     module: Module
@@ -165,7 +165,7 @@ class Subject(Owner):
 
     @property
     def weight(self) -> float:
-        """Of all its sizes."""
+        """The weight of all its sizes."""
         return sum(weight for _, weight in self.judged)
 
     def at(self, sizes: Sizes, weight: float) -> CloneAt:
@@ -228,7 +228,7 @@ def subjects_of(
     target: Target | None = None,
     *,
     fixed: bool = False,
-) -> list[Subject]:
+) -> list[TuningTarget]:
     """The functions that do the work, clone by clone, and what each has to tune.
 
     Args:
@@ -267,7 +267,7 @@ def subjects_of(
             )
             tasks = tasks_in(routine, owner, at, spaces)
             able = tuple(task for task in tasks if fixed or len(task.legal.points) > 1)
-            whole = Subject(**owner.names, module=mod, program=program, judged=at, tasks=able)
+            whole = TuningTarget(**owner.names, module=mod, program=program, judged=at, tasks=able)
             subjects.append(whole)
     return subjects
 

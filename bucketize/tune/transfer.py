@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from bucketize.kernel.gemm.cost import Extents
 from bucketize.kernel.template import TEMPLATES, Implementation
 from bucketize.log.trial import Trial
-from bucketize.tune.database import Knowledge, Place
+from bucketize.tune.database import Database, Setting
 from bucketize.tune.residual import Forest, forest
 from bucketize.tune.samples import is_product, product_of
 from bucketize.tune.search import Search, Space
@@ -30,12 +30,12 @@ Floats = NDArray[np.float64]
 class Transfer:
     """What is known of a task's workload at other sizes, and of products that differ by rows."""
 
-    knowledge: Knowledge
+    knowledge: Database
     learnt: Forest | None = None
     """What is believed, where it is not what comes with the project."""
     _sizes: dict[Task, float] = field(default_factory=dict)
     """Logarithms of the work at a task's points, their means."""
-    _heard: dict[Task, tuple[tuple[Place, int], ...]] = field(default_factory=dict)
+    _heard: dict[Task, tuple[tuple[Setting, int], ...]] = field(default_factory=dict)
 
     def tell(self, task: Task, search: Search) -> None:
         """Let the search of a task hear of its kin, those nearest by size, if there is news."""
@@ -45,7 +45,7 @@ class Transfer:
             self._heard[task] = told
             search.hear(self._neighbours(task, search.space, near))
 
-    def _kin(self, task: Task, search: Search) -> Iterator[tuple[Place, float, Trials]]:
+    def _kin(self, task: Task, search: Search) -> Iterator[tuple[Setting, float, Trials]]:
         """Where else about the same was measured, how far away, and what the task does not know."""
         own = {(task.workload.hash, point.shape) for point in task.points}
         if task not in self._sizes:
@@ -63,7 +63,7 @@ class Transfer:
                 yield place, math.log(_size(one.flops, one.bytes)) - self._sizes[task], trials
 
     def _neighbours(
-        self, task: Task, space: Space, near: Sequence[tuple[Place, float, Trials]]
+        self, task: Task, space: Space, near: Sequence[tuple[Setting, float, Trials]]
     ) -> list[Neighbour]:
         beliefs = self._believed(task, space, [next(iter(trials.values())) for *_, trials in near])
         told = [
@@ -99,7 +99,7 @@ def _keys(task: Task) -> Iterator[object]:
 
 
 def _size(flops: float | None, moved: float | None) -> float:
-    """Of the work, to compare what is alike."""
+    """The size of the work, to compare what is alike."""
     return flops or moved or 1.0
 
 
@@ -117,7 +117,7 @@ def _beyond(space: Space, trials: Trials, believed: Floats) -> dict[int, float]:
 
 @cache
 def _key(text: str) -> object:
-    """Of the implementation that a row names; None of what names none."""
+    """The key of the implementation that a row names; None where it names none."""
     try:
         return Implementation.parse(text).key
     except ValueError:

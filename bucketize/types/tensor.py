@@ -25,7 +25,7 @@ class Type:
 
         @property
         def dtype(self) -> np.dtype[Any]:
-            """That of the elements."""
+            """The dtype of the elements."""
 
         @property
         def shape(self) -> Shape:
@@ -167,12 +167,12 @@ class SequenceType(Holder):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """That of the elements of the tensors."""
+        """The dtype of the elements of the tensors."""
         return self.element.dtype
 
     @property
     def dims(self) -> Shape:
-        """Those of the elements, and how many these are."""
+        """Dims of the elements, and how many these are."""
         return (*self.element.dims, self.count)
 
     def mapped(self, rule: Callable[[Dim], Dim]) -> SequenceType:
@@ -191,12 +191,12 @@ class OptionalType(Holder):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """That of what may be there."""
+        """The dtype of what may be there."""
         return self.element.dtype
 
     @property
     def dims(self) -> Shape:
-        """Those of what may be there."""
+        """Dims of what may be there."""
         return self.element.dims
 
     def mapped(self, rule: Callable[[Dim], Dim]) -> OptionalType:

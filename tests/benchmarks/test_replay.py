@@ -24,14 +24,14 @@ from benchmarks.calibrate import (
 )
 from benchmarks.observation import SHORT
 from bucketize.kernel.depthwise import cost as sweep
-from bucketize.kernel.depthwise.cost import Sweep
+from bucketize.kernel.depthwise.cost import DepthwiseCost
 from bucketize.kernel.gemm.cost import FITTED, Extents, arrays, best, seconds
 from bucketize.kernel.gemm.schedule import schedules
 from bucketize.kernel.loops import cost as loops
 from bucketize.kernel.loops.cost import Steps, taken
 from bucketize.kernel.product import Product
 from bucketize.kernel.winograd import cost as detour
-from bucketize.kernel.winograd.cost import Detour
+from bucketize.kernel.winograd.cost import WinogradCost
 from bucketize.tune.residual import Forest
 from bucketize.tune.samples import CLOCK, Record, records
 from bucketize.types import Symbol
@@ -178,12 +178,14 @@ def test_products_between_more_weights_are_others() -> None:
 
 def test_models_fitted_to_a_part_know_the_rest() -> None:
     assert replay.steps_error(replay.observed("rest", TARGET.name, Steps)[::3], TARGET) < 0.2
-    assert replay.sweep_error(replay.observed("convolution", TARGET.name, Sweep), TARGET) < 0.2
-    assert replay.detour_error(replay.observed("filters", TARGET.name, Detour), TARGET) < 0.2
+    assert (
+        replay.sweep_error(replay.observed("convolution", TARGET.name, DepthwiseCost), TARGET) < 0.2
+    )
+    assert replay.detour_error(replay.observed("filters", TARGET.name, WinogradCost), TARGET) < 0.2
 
 
 def test_what_is_too_short_for_the_clock_is_not_observed() -> None:
-    for kind, grid in ((Steps, "rest"), (Sweep, "convolution")):
+    for kind, grid in ((Steps, "rest"), (DepthwiseCost, "convolution")):
         observed = replay.observed(grid, TARGET.name, kind)
         assert len(observed) >= 5
         assert min(min(one.seconds) for one in observed) > SHORT
@@ -206,8 +208,8 @@ def test_fitting_finds_the_constants_that_made_what_is_observed() -> None:
 
 
 KINDS: dict[str, tuple[Any, ...]] = {
-    "convolution": (Sweep, sweep, swept, fitted_sweep, {"l3": 6.0, "store": 3.0}),
-    "filters": (Detour, detour, detoured, fitted_detour, {"first": 9.0, "patch": 150.0}),
+    "convolution": (DepthwiseCost, sweep, swept, fitted_sweep, {"l3": 6.0, "store": 3.0}),
+    "filters": (WinogradCost, detour, detoured, fitted_detour, {"first": 9.0, "patch": 150.0}),
 }
 
 

@@ -26,7 +26,7 @@ from bucketize.errors import LogError
 from bucketize.log.cell import encoded, moment
 from bucketize.log.environment import here
 from bucketize.log.log import LogWarning, append, rows, select, table
-from bucketize.log.maintain import Scope, merge, prune
+from bucketize.log.maintain import Prunable, merge, prune
 from bucketize.log.trial import ADDED, COLUMNS, SCHEMA_VERSION, Trial
 from bucketize.log.verdict import best_choice
 
@@ -464,8 +464,8 @@ def test_only_what_is_older_is_dropped(tmp_path: Path) -> None:
     log = written(tmp_path / "a.csv", new, old)
     with log.open("a") as file:
         file.write("torn")
-    assert prune(log, Scope(older_days=1e12)).dropped == {}
-    assert prune(log, Scope(older_days=10)).dropped == {REASON: 1}
+    assert prune(log, Prunable(older_days=1e12)).dropped == {}
+    assert prune(log, Prunable(older_days=10)).dropped == {REASON: 1}
     with pytest.warns(LogWarning, match="torn"):  # nobody knows how old
         assert rows(log) == [new]
 
@@ -486,13 +486,13 @@ def test_only_rows_of_a_host_or_a_model_are_dropped(run: Run) -> None:
 
 def test_a_measurement_with_other_versions_replaces_none(tmp_path: Path) -> None:
     log = written(tmp_path / "a.csv", trial(0, timestamp=FIRST), trial(1, timestamp=THIRD, **OLD))
-    assert prune(log, Scope(older_days=SINCE_SECOND)).dropped == {}
+    assert prune(log, Prunable(older_days=SINCE_SECOND)).dropped == {}
 
 
 def test_what_is_out_of_scope_is_repeated_but_not_dropped(tmp_path: Path) -> None:
     a, b, c = (trial(i, model=model) for i, model in enumerate(("mlp", "bert", "mlp")))
     log = written(tmp_path / "a.csv", a, b, c)
-    prune(log, Scope(model="bert"))
+    prune(log, Prunable(model="bert"))
     assert rows(log) == [a, c]
 
 
@@ -564,7 +564,7 @@ MEASURED = st.lists(
     ),
     max_size=12,
 )
-SCOPES = [Scope(), Scope(model="bert"), Scope(older_days=SINCE_SECOND + 0.5)]
+SCOPES = [Prunable(), Prunable(model="bert"), Prunable(older_days=SINCE_SECOND + 0.5)]
 
 
 def measured_on(log: Path, host_cpu: str) -> list[Trial]:
@@ -588,7 +588,7 @@ def relative(log: Path, host_cpu: str) -> list[float]:
 @pytest.mark.parametrize("scope", SCOPES, ids=["all", "model", "older"])
 @given(trials=MEASURED)
 def test_pruning_keeps_what_a_reader_selects(
-    folder: Path, scope: Scope, trials: list[Trial]
+    folder: Path, scope: Prunable, trials: list[Trial]
 ) -> None:
     log = written(folder / "a.csv", *trials, trial(model="bert"))
     hosts = here().host_cpu, "znver9"

@@ -20,7 +20,7 @@ from bucketize import ops
 from bucketize.errors import ArgumentError, ShapeError
 from bucketize.inspect import profile as profile_module
 from bucketize.inspect import roofline
-from bucketize.inspect.profile import BETWEEN, Group, Timed, divided
+from bucketize.inspect.profile import BETWEEN, Timed, TimedGroup, divided
 from bucketize.inspect.roofline import Roofline
 from bucketize.ir import Builder, Const, Module, Var
 from bucketize.kernel.loops import cost as loop_cost
@@ -282,10 +282,10 @@ def test_parts_of_a_group_are_those_that_its_kernels_take_alone() -> None:
         if isinstance(i, RunSegment)
     )
 
-    def timed(seconds: float, group: Group | None = None) -> Timed:
+    def timed(seconds: float, group: TimedGroup | None = None) -> Timed:
         return Timed(what, {}, None, seconds, group)
 
-    one, two = Group(1, 4), Group(1, 4)  # of two segments, so they are not the same
+    one, two = TimedGroup(1, 4), TimedGroup(1, 4)  # of two segments, so they are not the same
     places = [one, one, None, two, two]
     layers = [(timed(float(i), g), timed(10.0, g)) for i, g in enumerate(places, 1)]
     alone = [(timed(s), timed(s)) for s in (1.0, 3.0, 5.0, 0.0, 0.0)]

@@ -31,7 +31,7 @@ from bucketize.kernel.workload import Workload
 from bucketize.link.link import link
 from bucketize.lower.cost import default_of
 from bucketize.machine.target import Target, host
-from bucketize.program.configuration import Strategy, defaults
+from bucketize.program.configuration import Configuration, defaults
 from bucketize.program.decide import decide
 from bucketize.program.instruction import KernelCall, RunSegment, instructions
 from bucketize.program.program import Program
@@ -564,7 +564,7 @@ def test_a_network_runs_what_its_strategy_says(threads: int) -> None:
     able = [c.workload for c in calls_of(asked(defaults)) if TEMPLATE.accepts(c.workload)]
     assert len({w.hash for w in able}) == 2
     made = {w.hash: Implementation("winograd", TEMPLATE.default(w, target)) for w in able}
-    program = asked(lambda _: Strategy(made))
+    program = asked(lambda _: Configuration(made))
     names = [c.implementation.template for c in calls_of(program)]
     assert names.count("winograd") == 2
     exe = Executable(link(program), module, 0.0)

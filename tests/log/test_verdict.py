@@ -27,7 +27,7 @@ from bucketize.log.log import LogWarning, append, rows
 from bucketize.log.trial import CLONE, Trial
 from bucketize.log.verdict import Digests, Verdict, histories, verdicts
 from bucketize.ops import matmul, relu
-from bucketize.program.configuration import Strategy
+from bucketize.program.configuration import Configuration
 from bucketize.program.instruction import AGREED, DEFAULT, LOGGED
 from bucketize.tune.task import Task, tasks_of
 from bucketize.types import Symbol, tensor
@@ -143,15 +143,15 @@ def test_what_is_confirmed_goes_where_it_is_beaten_or_slower(
 ) -> None:
     verdict = told([*KEPT, *later])
     assert verdict.rows == tuple(later)
-    assert verdict.strategy == Strategy.of(made)
+    assert verdict.strategy == Configuration.of(made)
 
 
 def test_who_was_timed_again_is_compared_by_that() -> None:
     """As the machine is busier, both are: what looks better than once before is no better now."""
     noisy = judged((0.5, 1.1), (0.5, 1.1), run=2)
     better = judged((0.4, 0.6), (0.4, 0.6), made=OTHER, run=2)
-    assert told([*KEPT, *better]).strategy == Strategy.of(OTHER)
-    assert told([*KEPT, *noisy, *better]).strategy == Strategy.of(MADE)
+    assert told([*KEPT, *better]).strategy == Configuration.of(OTHER)
+    assert told([*KEPT, *noisy, *better]).strategy == Configuration.of(MADE)
 
 
 def test_only_what_is_apart_is_beaten() -> None:
@@ -171,7 +171,7 @@ def test_only_what_is_apart_is_beaten() -> None:
 def test_the_order_of_the_log_counts_whatever_clocks_said() -> None:
     """A clock was set back by a day; of what was not beaten the later rows change nothing."""
     old, new = judged((0.8, 0.9), run=2), judged((0.5, 0.6), made=OTHER, run=1)
-    assert told([*old, *new]).strategy == Strategy.of(OTHER)
+    assert told([*old, *new]).strategy == Configuration.of(OTHER)
     slower = judged((1.1, 1.2), run=1)
     assert told([*old, *slower]).rows == tuple(slower)
     assert told([*slower, *old]).rows == tuple(old)

@@ -37,14 +37,14 @@ from bucketize.log.outcome import Outcome
 from bucketize.machine.target import host
 from bucketize.measure import cluster as cluster_module
 from bucketize.measure import job as measure
-from bucketize.measure.cluster import Cluster, GoneError, Machine, connected
+from bucketize.measure.cluster import Cluster, GoneError, WorkerMachine, connected
 from bucketize.measure.job import Worker
 from bucketize.measure.race import LEAST, Race
 from bucketize.measure.runner import LostError
 from bucketize.ops import matmul, relu
-from bucketize.program.configuration import Strategy
+from bucketize.program.configuration import Configuration
 from bucketize.tune.api import tune
-from bucketize.tune.task import Subject, subjects_of
+from bucketize.tune.task import TuningTarget, subjects_of
 from bucketize.types import Symbol, tensor
 
 GRID: Mapping[str, Any] = {"search": "grid", "trials": 8, "sizes": "middle"}
@@ -57,7 +57,7 @@ def module() -> Module:
     return Module({"main": out.function("main", [x], [y])})
 
 
-def clone_of(subject: Subject) -> tuple[Module, str, int]:
+def clone_of(subject: TuningTarget) -> tuple[Module, str, int]:
     return subject.module, subject.function, subject.program.threads
 
 
@@ -113,10 +113,10 @@ class Pretended:
         return None
 
 
-HERE = Machine(here(), host(), 2)
+HERE = WorkerMachine(here(), host(), 2)
 
 
-def machine(**more: Any) -> Machine:
+def machine(**more: Any) -> WorkerMachine:
     return replace(HERE, environment=replace(here(), **more))
 
 
@@ -428,12 +428,12 @@ def test_a_clone_whose_worker_is_lost_is_timed_by_another(client: Any) -> None:
     watched = Watched(client)
     watched.kill = lambda count: count == 1
     (subject,) = subjects_of(module())
-    ((ours, theirs),) = watched.race(*clone_of(subject)).whole(Strategy(), [({"N": 3}, 1.0)])
+    ((ours, theirs),) = watched.race(*clone_of(subject)).whole(Configuration(), [({"N": 3}, 1.0)])
     assert len(ours) == len(theirs) >= LEAST
     assert len(set(watched.did)) == len(watched.did) == 2
     watched.kill = lambda _: True
     with pytest.raises(LostError, match="2 workers were lost while they timed main"):
-        watched.race(*clone_of(subject)).places(Strategy(), [({"N": 3}, 1.0)])
+        watched.race(*clone_of(subject)).places(Configuration(), [({"N": 3}, 1.0)])
 
 
 @pytest.mark.slow
@@ -471,7 +471,7 @@ def test_a_race_travels_without_what_it_linked() -> None:
     (subject,) = subjects_of(module())
     race = Race(*clone_of(subject))
     before = pickle.dumps(race)
-    race.whole(Strategy(), [({"N": 3}, 1.0)])
+    race.whole(Configuration(), [({"N": 3}, 1.0)])
     assert len(pickle.dumps(race)) <= len(before) + 100
     assert pickle.loads(before).function == "main"
 

@@ -156,7 +156,7 @@ def test_weights_that_are_not_known_have_no_kernel() -> None:
 
 def test_short_weights_are_as_cold_as_floats() -> None:
     load, bytes_ = layer("int8").workload(), np.arange(96, dtype=np.uint8)
-    case = timed.Case(load, load, (drawn(2), np.arange(3)), drawn(2))
+    case = timed.KernelCase(load, load, (drawn(2), np.arange(3)), drawn(2))
     ring = case.ring(0, bytes_, 3)
     assert len({address(a) for a in ring}) == 3
     assert all((a == bytes_).all() for a in ring)

@@ -18,7 +18,7 @@ from bucketize.link.memory import address
 from bucketize.machine.target import cores
 from bucketize.op import Array
 from bucketize.runtime import thread_pool as team
-from bucketize.runtime.thread_pool import Run, Team, check_threads
+from bucketize.runtime.thread_pool import Run, ThreadPool, check_threads
 
 PROTOTYPE = ctypes.CFUNCTYPE(None, ctypes.c_int64)
 WORD = 8
@@ -58,7 +58,7 @@ def test_each_part_is_run_once_and_kernels_follow_each_other() -> None:
         [lambda part, k=k: done.append((k, part)) for k in range(6)],  # type: ignore[misc]
         chunks,
     )
-    run, together = kernels.shared(), Team()
+    run, together = kernels.shared(), ThreadPool()
     for _ in range(200):
         done.clear()
         together.run(shared(), run)
@@ -70,7 +70,7 @@ def test_parts_are_run_side_by_side() -> None:
     """Each waits until the other has begun: one thread alone would never end."""
     both = threading.Barrier(2, timeout=ENOUGH_S)
     kernels = Kernels([lambda _: _wait(both)] * 3, [2] * 3)
-    Team().run(shared(), kernels.shared())
+    ThreadPool().run(shared(), kernels.shared())
     assert not both.broken
 
 
@@ -79,7 +79,7 @@ def _wait(barrier: threading.Barrier) -> None:
 
 
 def test_a_helper_that_sleeps_is_woken() -> None:
-    together = Team()
+    together = ThreadPool()
     for _ in range(2):
         both = threading.Barrier(2, timeout=ENOUGH_S)
         kernels = Kernels([lambda _, both=both: _wait(both)], [2])  # type: ignore[misc]
@@ -97,7 +97,7 @@ def test_a_helper_that_sleeps_is_woken() -> None:
 def test_a_helper_that_is_woken_runs_on_another_core_than_its_caller() -> None:
     mine = os.sched_getaffinity(0)
     cpu = min(mine)
-    run, together = Kernels([lambda _: None], [2]).shared(), Team()
+    run, together = Kernels([lambda _: None], [2]).shared(), ThreadPool()
     together.run(shared(), run)
     (helper,) = together._helpers
     begun = time.monotonic()
@@ -123,12 +123,12 @@ def test_without_helpers_the_caller_runs_all(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(team._Helper, "start", lambda _: None)
     done: list[int] = []
     kernels = Kernels([done.append] * 2, [2, 2])
-    Team().run(shared(), kernels.shared())
+    ThreadPool().run(shared(), kernels.shared())
     assert done == [0, 1, 0, 1]
 
 
 def test_what_cannot_be_shared_calls_nobody() -> None:
-    together, done = Team(), []
+    together, done = ThreadPool(), []
     kernels = Kernels([done.append] * 3, [1, 1, 1])
     together.run(shared(), kernels.shared())
     together.run(shared(), Kernels([], []).shared())
@@ -139,7 +139,7 @@ def test_what_cannot_be_shared_calls_nobody() -> None:
 def test_new_chunks_are_taken_over_when_told() -> None:
     done: list[int] = []
     kernels = Kernels([done.append], [2])
-    run, together = kernels.shared(), Team()
+    run, together = kernels.shared(), ThreadPool()
     kernels.chunks[0] = 1
     run.cut()
     together.run(shared(), run)
@@ -148,7 +148,7 @@ def test_new_chunks_are_taken_over_when_told() -> None:
 
 def test_memory_that_a_late_helper_reads_is_not_used_again() -> None:
     done: list[int] = []
-    together, run = Team(), Kernels([done.append], [2]).shared()
+    together, run = ThreadPool(), Kernels([done.append], [2]).shared()
     together.run(shared(), run)
     old = run.place
     together._board[-1, 0] = old  # as a helper says that is still there
@@ -169,7 +169,7 @@ def test_memory_that_a_late_helper_reads_is_not_used_again() -> None:
 
 
 def test_callers_from_several_threads_take_turns() -> None:
-    together, counts = Team(), np.zeros(4, np.int64)
+    together, counts = ThreadPool(), np.zeros(4, np.int64)
 
     def serve(i: int) -> None:
         def count(_: int) -> None:

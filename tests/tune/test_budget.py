@@ -26,16 +26,16 @@ from bucketize.lower.cost import Weighted
 from bucketize.measure import runner as site
 from bucketize.measure.job import Job
 from bucketize.measure.race import Pair
-from bucketize.measure.runner import Bench
+from bucketize.measure.runner import LocalRunner
 from bucketize.ops import matmul
-from bucketize.program.configuration import Strategy
+from bucketize.program.configuration import Configuration
 from bucketize.tune import session as session_module
 from bucketize.tune.api import opened, tune
 from bucketize.tune.budget import GRACE, ROUNDS, Budget
-from bucketize.tune.database import Knowledge
+from bucketize.tune.database import Database
 from bucketize.tune.options import Options
 from bucketize.tune.progress import Progress
-from bucketize.tune.session import Session
+from bucketize.tune.session import TuningSession
 from bucketize.tune.task import subjects_of
 from bucketize.types import Symbol, tensor
 
@@ -82,7 +82,7 @@ class World:
     def __call__(self, *_: object) -> World:
         return self
 
-    def places(self, strategy: Strategy, judged: Weighted) -> list[dict[str, Pair]]:
+    def places(self, strategy: Configuration, judged: Weighted) -> list[dict[str, Pair]]:
         return [dict.fromkeys(strategy.implementations, pair) for pair in self.whole(None, judged)]
 
     def whole(self, _: object, judged: Weighted) -> list[Pair]:
@@ -115,7 +115,7 @@ class Scene:
             **more,
         }
 
-    def worked(self, world: World, seconds: float | None = SECONDS, **more: Any) -> Session:
+    def worked(self, world: World, seconds: float | None = SECONDS, **more: Any) -> TuningSession:
         with opened(model(), Options(**self.options(world, seconds, **more))) as session:
             session.work()
         return session
@@ -277,7 +277,7 @@ def test_an_interrupt_while_a_clone_is_confirmed_keeps_what_was_measured(scene: 
 
 
 def budget(seconds: float, world: World) -> Budget:
-    made = Budget(seconds, Knowledge.of([], 1), world.clock)
+    made = Budget(seconds, Database.of([], 1), world.clock)
     made.begin()
     return made
 
@@ -322,11 +322,11 @@ def test_no_job_is_asked_of_a_measurer_when_it_is_late() -> None:
     world = World(1.0, 0.0)
     jobs: Any = [SimpleNamespace(implementations=[None])] * 3
     end = world.now + 1.5
-    came = list(Bench(world).measured(jobs, lambda: world.now > end))
+    came = list(LocalRunner(world).measured(jobs, lambda: world.now > end))
     assert [number for number, _ in came] == [0, 1]
     assert len(world.jobs) == 2
-    assert not list(Bench(world).measured(jobs, lambda: True))
-    assert len(list(Bench(world).measured(jobs))) == 3
+    assert not list(LocalRunner(world).measured(jobs, lambda: True))
+    assert len(list(LocalRunner(world).measured(jobs))) == 3
 
 
 def test_what_cannot_be_afforded_does_not_end_the_search_of_what_can(scene: Scene) -> None:

@@ -33,7 +33,7 @@ from bucketize.measure import runner as site
 from bucketize.measure.job import Job
 from bucketize.measure.race import WHOLE, Pair, Race, is_hopeless
 from bucketize.ops import matmul
-from bucketize.program.configuration import Strategy
+from bucketize.program.configuration import Configuration
 from bucketize.program.instruction import AGREED, DEFAULT, LOGGED
 from bucketize.tune.api import tune
 from bucketize.tune.budget import ROUNDS
@@ -95,18 +95,18 @@ class Track:
     load = None
 
     places_: Mapping[str, float]
-    together: Callable[[Strategy], float]
+    together: Callable[[Configuration], float]
     asked: list[tuple[str, Mapping[str, Implementation]]] = field(default_factory=list)
 
     def __call__(self, *_: object) -> Track:
         return self
 
-    def places(self, strategy: Strategy, judged: Weighted) -> list[dict[str, Pair]]:
+    def places(self, strategy: Configuration, judged: Weighted) -> list[dict[str, Pair]]:
         self.asked.append((PLACE, strategy.implementations))
         made = strategy.implementations
         return [{w: pair(self.places_.get(w, 0.8)) for w in made} for _ in judged]
 
-    def whole(self, strategy: Strategy, judged: Weighted) -> list[Pair]:
+    def whole(self, strategy: Configuration, judged: Weighted) -> list[Pair]:
         self.asked.append((CLONE, strategy.implementations))
         return [pair(self.together(strategy)) for _ in judged]
 
@@ -128,7 +128,7 @@ class Scene:
         self,
         clock: Clock,
         places: Mapping[str, float] | None = None,
-        together: Callable[[Strategy], float] = lambda _: 0.9,
+        together: Callable[[Configuration], float] = lambda _: 0.9,
         **options: object,
     ) -> Track:
         track = Track(places or {}, together)
@@ -181,7 +181,9 @@ def by_task(scene: Scene) -> dict[Task, Implementation]:
     return {task: scene.others(task)[0] for task in (scene.first, scene.second)}
 
 
-def faster_than(former: Mapping[str, Implementation], ratio: float) -> Callable[[Strategy], float]:
+def faster_than(
+    former: Mapping[str, Implementation], ratio: float
+) -> Callable[[Configuration], float]:
     """That it takes 0.9 by these implementations, and `ratio` by others."""
     return lambda strategy: 0.9 if strategy.implementations == former else ratio
 
@@ -380,7 +382,7 @@ def test_noise_never_takes_away_what_was_confirmed(scene: Scene, again: float) -
 def test_what_is_shown_to_be_slower_than_the_defaults_goes(scene: Scene) -> None:
     scene.tuned(Clock(best_first(scene)))
     scene.tuned(steady(2.0), together=lambda _: 1.2, trials=TRIALS + 1)
-    assert scene.verdict.strategy == Strategy()
+    assert scene.verdict.strategy == Configuration()
 
 
 def test_a_task_keeps_what_it_ran_on_unless_that_is_beaten_by_itself(scene: Scene) -> None:
@@ -536,7 +538,7 @@ def test_a_race_that_is_lost_so_far_is_given_up(
     monkeypatch.setattr(race, "ENOUGH_S", math.inf)
     found = Race(subject.module, subject.function, subject.program.threads).raced(
         lambda *_: Given(taken),  # type: ignore[arg-type]
-        Strategy(),
+        Configuration(),
         [({"N": 1}, 1.0), ({"N": 4}, 1.0)],
         [WHOLE],
     )
@@ -561,7 +563,7 @@ def test_what_is_faster_in_half_of_the_rounds_only_is_hopeless(
 
 def test_a_race_times_kernels_in_their_places_and_the_whole() -> None:
     (subject,) = subjects_of(model(), "bounds")
-    made = Strategy({task.workload.hash: task.default for task in subject.tasks})
+    made = Configuration({task.workload.hash: task.default for task in subject.tasks})
     raced = Race(subject.module, subject.function, subject.program.threads)
     for places, (ours, theirs) in zip(
         raced.places(made, subject.judged), raced.whole(made, subject.judged), strict=True

@@ -33,7 +33,7 @@ from bucketize.measure.job import Job
 from bucketize.measure.race import Pair
 from bucketize.op import Op
 from bucketize.ops import add, avg_pool2d, conv2d, max_pool2d, mul, relu, sigmoid, tanh
-from bucketize.program.configuration import Strategy
+from bucketize.program.configuration import Configuration
 from bucketize.text import show
 from bucketize.transform.simplify import simplify
 from bucketize.tune.api import tune
@@ -108,8 +108,8 @@ def test_what_is_no_arrangement_is_refused(text: str) -> None:
 
 @given(ARRANGEMENTS)
 def test_a_strategy_is_read_back_from_its_words(made: Arrangement) -> None:
-    strategy = Strategy({}, made)
-    assert Strategy.of(strategy.words) == strategy
+    strategy = Configuration({}, made)
+    assert Configuration.of(strategy.words) == strategy
     assert bool(strategy) is (made != USUAL)
 
 
@@ -274,22 +274,22 @@ class Track:
 
     load = None
 
-    takes: Callable[[Strategy], float]
-    asked: list[Strategy] = field(default_factory=list)
+    takes: Callable[[Configuration], float]
+    asked: list[Configuration] = field(default_factory=list)
 
     def __call__(self, _: Module, function: str, threads: int) -> Track:
         return self
 
-    def whole(self, strategy: Strategy, judged: Weighted) -> list[Pair]:
+    def whole(self, strategy: Configuration, judged: Weighted) -> list[Pair]:
         self.asked.append(strategy)
         return [([1e-3 * self.takes(strategy)] * 21, [1e-3] * 21) for _ in judged]
 
 
-PLANAR = Strategy({}, Arrangement(frozenset({0})))
+PLANAR = Configuration({}, Arrangement(frozenset({0})))
 
 
 def tuned(
-    log: Path, patch: pytest.MonkeyPatch, clock: Clock, takes: Callable[[Strategy], float]
+    log: Path, patch: pytest.MonkeyPatch, clock: Clock, takes: Callable[[Configuration], float]
 ) -> Track:
     track = Track(takes)
     patch.setattr(site, "Race", track)

@@ -20,7 +20,7 @@ from bucketize.lower.cost import Weighted
 from bucketize.measure import runner as site
 from bucketize.measure.job import Job
 from bucketize.measure.race import Pair
-from bucketize.program.configuration import Strategy
+from bucketize.program.configuration import Configuration
 from bucketize.tune.api import tune
 from bucketize.tune.task import tasks_of
 
@@ -52,7 +52,7 @@ class Machine:
         """The logarithm of latency by the default's; about as many are slower as are faster."""
         return random.Random(f"{self.seed} {workload} {made}").uniform(-self.gain, self.gain)
 
-    def together(self, strategy: Strategy) -> float:
+    def together(self, strategy: Configuration) -> float:
         """That of the clone: half of it is each workload's, and some go ill with others."""
         if not strategy:
             return 0.0
@@ -82,11 +82,11 @@ class Machine:
     def __call__(self, *_: object) -> Machine:
         return self
 
-    def places(self, strategy: Strategy, judged: Weighted) -> list[dict[str, Pair]]:
+    def places(self, strategy: Configuration, judged: Weighted) -> list[dict[str, Pair]]:
         made = strategy.implementations.items()
         return [{w: self.pair(self.true(w, one)) for w, one in made} for _ in judged]
 
-    def whole(self, strategy: Strategy, judged: Weighted) -> list[Pair]:
+    def whole(self, strategy: Configuration, judged: Weighted) -> list[Pair]:
         return [self.pair(self.together(strategy)) for _ in judged]
 
 

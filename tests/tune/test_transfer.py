@@ -20,14 +20,14 @@ from bucketize.log.outcome import Outcome
 from bucketize.log.trial import Trial, schedule_hash
 from bucketize.machine.target import host
 from bucketize.measure.job import Job
-from bucketize.measure.runner import Bench
+from bucketize.measure.runner import LocalRunner
 from bucketize.ops import add, matmul, relu
 from bucketize.tune import api as entry
 from bucketize.tune.api import opened
-from bucketize.tune.database import Knowledge
+from bucketize.tune.database import Database
 from bucketize.tune.options import Options
 from bucketize.tune.search import Search
-from bucketize.tune.session import Session
+from bucketize.tune.session import TuningSession
 from bucketize.tune.task import Task, subjects_of, tasks_of
 from bucketize.tune.transfer import NEAREST, Transfer
 from bucketize.types import Symbol, tensor
@@ -83,19 +83,19 @@ def stack() -> Iterator[ExitStack]:
 OPTIONS = {"trials": 10**6, "measurer": MACHINE}
 
 
-def begun(stack: ExitStack, log: Path, mod: Module, sizes: object, **more: object) -> Session:
+def begun(stack: ExitStack, log: Path, mod: Module, sizes: object, **more: object) -> TuningSession:
     options = Options(log=log, sizes=sizes, **(OPTIONS | more))  # type: ignore[arg-type]
     return stack.enter_context(opened(mod, options))
 
 
-def heard(knowledge: Knowledge, task: Task) -> Search:
+def heard(knowledge: Database, task: Task) -> Search:
     search = Search(task.space)
     Transfer(knowledge).tell(task, search)
     return search
 
 
-def known(log: Path) -> Knowledge:
-    return Knowledge.of(rows(log), 1)
+def known(log: Path) -> Database:
+    return Database.of(rows(log), 1)
 
 
 def only(mod: Module, sizes: object) -> Task:
@@ -173,19 +173,19 @@ def test_rows_that_compare_with_nothing_known_tell_nothing(log: Path, stack: Exi
     begun(stack, log, module(), LOW).work()
     for baseline in ("", "no implementation", "matmul mr=99"):
         changed = [replace(t, baseline=baseline) for t in rows(log)]
-        assert not heard(Knowledge.of(changed, 1), only(module(), HIGH)).neighbours
+        assert not heard(Database.of(changed, 1), only(module(), HIGH)).neighbours
 
 
 def test_failures_tell_nothing(log: Path, stack: ExitStack) -> None:
     begun(stack, log, module(), LOW).work()
     failed = [replace(t, latency_median_s=None) for t in rows(log)]
-    assert not heard(Knowledge.of(failed, 1), only(module(), HIGH)).neighbours
+    assert not heard(Database.of(failed, 1), only(module(), HIGH)).neighbours
 
 
 # --- what it spares ------------------------------------------------------------------------------
 
 
-def tried(session: Session) -> int:
+def tried(session: TuningSession) -> int:
     return len({(t.workload, t.schedule_hash) for t in session.written})
 
 
@@ -195,8 +195,8 @@ def test_the_second_bucket_needs_the_default_and_what_was_best_in_the_first(
     """On a machine with as many schedules, whatever this one has: each has its own chance."""
     wide = replace(host(), name="", lanes=16, registers=32)
 
-    class WideBench(Bench):
-        __init__ = partialmethod(Bench.__init__, target=wide)
+    class WideBench(LocalRunner):
+        __init__ = partialmethod(LocalRunner.__init__, target=wide)
 
     monkeypatch.setattr(entry, "Bench", WideBench)
     first = begun(stack, log, halves(), LOW)
@@ -289,4 +289,4 @@ def test_a_log_of_this_processor_alone_leaves_beliefs_as_they_are(
 def test_rows_of_other_threads_are_no_neighbours(log: Path, stack: ExitStack) -> None:
     begun(stack, log, module(), LOW).work()
     others: list[Trial] = [replace(t, threads=2) for t in rows(log)]
-    assert not heard(Knowledge.of(others, 1), only(module(), HIGH)).neighbours
+    assert not heard(Database.of(others, 1), only(module(), HIGH)).neighbours

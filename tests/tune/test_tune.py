@@ -45,7 +45,7 @@ from bucketize.tune import recorder as journal_module
 from bucketize.tune.api import opened, tune
 from bucketize.tune.options import Options
 from bucketize.tune.progress import Progress
-from bucketize.tune.recorder import Journal
+from bucketize.tune.recorder import Recorder
 from bucketize.tune.task import tasks_of
 from bucketize.types import Profile, Symbol, tensor
 
@@ -415,7 +415,7 @@ def test_the_time_for_a_turn_is_that_of_both_locks(
         yield
 
     monkeypatch.setattr(journal_module, "locked", slow)
-    journal = Journal(log, Origin("relu", 1, here(), "grid", 0), clock=lambda: now)
+    journal = Recorder(log, Origin("relu", 1, here(), "grid", 0), clock=lambda: now)
     with journal.turn(10.0):
         assert waits == [10.0, 3.0]
 

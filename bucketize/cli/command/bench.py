@@ -155,7 +155,7 @@ def told(benched: Benched, sessions: list[Session]) -> dict[str, Any]:
 
 
 def missing(engines: Mapping[str, Engine]) -> str:
-    """Those that could be compared with, and how to install them."""
+    """Engines that could be compared with, and how to install them."""
     return ", ".join(f"{n} ({e.how})" for n, e in engines.items() if not e.is_installed)
 
 

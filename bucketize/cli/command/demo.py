@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from bucketize.analysis.tradeoff import Survey
     from bucketize.cli.compare import Modules
-    from bucketize.cli.model import Model
+    from bucketize.cli.model import NamedModel
     from bucketize.progress import Tell, TellMore
 
     Frames: TypeAlias = tuple[pd.DataFrame, pd.DataFrame]
@@ -47,7 +47,7 @@ class Scene:
         """What is compared."""
         return (PLAIN, BUCKETS, TUNED) if self.tuned_at else (PLAIN, BUCKETS)
 
-    def loaded(self) -> Model:
+    def loaded(self) -> NamedModel:
         """The model, imported."""
         from bucketize.cli.model import load_model
 
@@ -173,7 +173,7 @@ def within(tell: Tell, model: str, surveys: Sequence[Survey]) -> TellMore:
     return told
 
 
-def survey(scene: Scene, model: Model, log: Path, threads: int, tell: TellMore) -> Survey:
+def survey(scene: Scene, model: NamedModel, log: Path, threads: int, tell: TellMore) -> Survey:
     """The modules of a scene, to be measured at its sizes."""
     from bucketize.analysis.tradeoff import Case, Survey
 
@@ -181,7 +181,7 @@ def survey(scene: Scene, model: Model, log: Path, threads: int, tell: TellMore) 
     return Survey(modules(scene, model), cases, {TUNED: log}, threads, scene.model, math.inf, tell)
 
 
-def modules(scene: Scene, model: Model) -> Modules:
+def modules(scene: Scene, model: NamedModel) -> Modules:
     """The module without buckets, and behind them."""
     from bucketize.cli.model import dispatched
 

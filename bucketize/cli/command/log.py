@@ -93,9 +93,11 @@ def prune(
       bucketize log prune trials.csv --dry-run
       bucketize log prune trials.csv --host znver3 --older 90
     """
-    from bucketize.log.maintain import Scope, prune
+    from bucketize.log.maintain import Prunable, prune
 
-    pruned = prune(log, Scope(**scope), drop_failed=not keep_failed, dry_run=dry_run, backup=backup)
+    pruned = prune(
+        log, Prunable(**scope), drop_failed=not keep_failed, dry_run=dry_run, backup=backup
+    )
     if as_json:
         beside = pruned.backup and str(pruned.backup)
         echo(json.dumps({"log": str(log), **asdict(pruned), "backup": beside}))

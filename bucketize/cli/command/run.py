@@ -15,7 +15,7 @@ import click
 from bucketize.cli import parameter
 from bucketize.cli.echo import echo
 from bucketize.cli.model import (
-    Model,
+    NamedModel,
     Saved,
     compiled,
     dispatched,
@@ -68,7 +68,7 @@ def run(model: str, bounds: list[parameter.Bound], as_json: bool, **options: Any
     for sizes in points:
         arrays = loaded.inputs(sizes, given)
         results, row = timed(exe, sizes, arrays, options["repeat"])
-        if options["check"] and isinstance(loaded, Model):
+        if options["check"] and isinstance(loaded, NamedModel):
             row["max_rel_err"] = error(results, loaded.module, arrays)
         if options["explain"]:
             row["explanation"] = exe.explain(**sizes)
@@ -100,7 +100,7 @@ def check_options(model: str) -> None:
 
 def ready(
     model: str, bounds: list[parameter.Bound], inputs: Arrays, options: dict[str, Any]
-) -> tuple[Model | Saved, Executable, list[parameter.Sizes]]:
+) -> tuple[NamedModel | Saved, Executable, list[parameter.Sizes]]:
     """MODEL, what runs it, and the sizes at each --at.
 
     It is loaded if it is a saved program, else compiled as far as it runs.

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from bucketize.log.trial import Trial
     from bucketize.measure.cluster import Cluster
-    from bucketize.tune.session import Session
+    from bucketize.tune.session import TuningSession
 
 
 @click.command(short_help="Search schedules for the clones of MODEL, into a log.")
@@ -137,7 +137,7 @@ def on_cluster(scheduler: str | None, host: str | None) -> Iterator[Cluster | No
         yield Cluster(client, host=host or "")
 
 
-def worked(session: Session) -> Report:
+def worked(session: TuningSession) -> Report:
     """What a session comes to that works until it is through, or interrupted."""
     start, interrupted = time.monotonic(), False
     try:
@@ -151,7 +151,7 @@ def worked(session: Session) -> Report:
 class Report:
     """What tuning came to: the trials of this run, and all that are known of its tasks."""
 
-    session: Session
+    session: TuningSession
     seconds: float
     interrupted: bool
 

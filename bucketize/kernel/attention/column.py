@@ -8,7 +8,7 @@ from llvmlite import ir
 
 from bucketize.kernel.emit.vector import POINTER, WORD, WORD_BYTES, Values, Writer
 from bucketize.kernel.gemm.epilogue import Epilogue
-from bucketize.kernel.gemm.microkernel import Form, Tiles
+from bucketize.kernel.gemm.microkernel import TileForm, Tiles
 from bucketize.kernel.gemm.store import Words
 
 JOB = ("rows", "a", "a_step", "b", "b_step", "c", "c_step", "columns", "units", "e0", "e0_step")
@@ -19,7 +19,7 @@ class Column:
     """A function that computes some rows of one panel of a product, in balanced tiles."""
 
     def __init__(self, w: Writer, name: str, rows: int, vectors: int, epilogue: Epilogue) -> None:
-        self.form = Form(w.lanes, rows, 1, vectors, 0, 0, 0, False, False, epilogue)
+        self.form = TileForm(w.lanes, rows, 1, vectors, 0, 0, 0, False, False, epilogue)
         self.function = w.define(name, [POINTER], self._write)
 
     def _write(self, w: Writer, told: ir.Value) -> None:

@@ -39,7 +39,7 @@ def value_vectors(features: Dim, target: Target) -> int:
 
 
 def seconds(asked: Product, vectors: int, rows: int, target: Target) -> float:
-    """Those of a product in tiles of so many rows of so many vectors."""
+    """Seconds of a product in tiles of so many rows of so many vectors."""
     knobs = cost.arrays([asdict(Tiling(rows, vectors * target.lanes))], target.lanes)
     return float(cost.seconds(asked, knobs, cost.FITTED.of(target), target)[0, 0])
 
@@ -94,7 +94,7 @@ class Heads:
 
 
 def _products(schedule: Schedule, at: Sizes, wide: int, target: Target) -> Iterator[float]:
-    """Those of a block of rows with all keys and with all values, for all blocks."""
+    """Products of a block of rows with all keys and with all values, for all blocks."""
     blocks, width = -(-at.rows // int(schedule["rows"])), int(schedule["nr"])
     tall, vectors = tallest(target), width // target.lanes
     whole = at.keys // width * width

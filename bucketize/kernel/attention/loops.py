@@ -93,7 +93,7 @@ def source(form: HeadForm) -> str:
 def emit(w: Writer, block: ir.Value, /, *, epilogue: tuple[Any, Any], **form: Any) -> None:
     """Write the body of a kernel of this form."""
     made = HeadForm(lanes=w.lanes, epilogue=Epilogue.of_plain(*epilogue), **form)
-    _Loops(w, block, made).write()
+    _AttentionLoops(w, block, made).write()
 
 
 class _Panel(NamedTuple):
@@ -113,7 +113,7 @@ class _Panel(NamedTuple):
     """Bytes between its rows there."""
 
 
-class _Loops:
+class _AttentionLoops:
     def __init__(self, w: Writer, block: ir.Value, form: HeadForm) -> None:
         self.w, self.form, self.memory = w, form, block
         self.block = Words(w, block, form.block_names)
@@ -171,7 +171,7 @@ class _Loops:
         return self.form.lanes * self.form.vectors
 
     def panel_bytes(self) -> Size:
-        """Of keys: its depth is that of whole squares."""
+        """Bytes of a panel of keys, whose depth is that of whole squares."""
         w, lanes = self.w, self.form.lanes
         whole = w.mul(w.ceildiv(self.d["depth"], lanes), lanes)
         return w.mul(whole, self.width * FLOAT_BYTES)
@@ -340,7 +340,7 @@ class _Loops:
         w.loop(0, w.ceildiv(keys, self.width), panel)
 
     def seen(self, keys: Size) -> Size:
-        """Those of them that are no padding."""
+        """How many of them are no padding."""
         w = self.w
         if self.form.limit is None:
             return keys

@@ -20,7 +20,7 @@ from bucketize.types import Shape, Sizes, evaluate
 
 
 @dataclass(frozen=True)
-class Constants:
+class DepthwiseConstants:
     """What a processor takes; cycles unless said."""
 
     ghz: float
@@ -53,7 +53,7 @@ class Constants:
 
 
 @dataclass(frozen=True)
-class Sweep:
+class DepthwiseCost:
     """The cost of a depthwise convolution, over dims."""
 
     image: Shape
@@ -73,7 +73,7 @@ class Sweep:
         return self.modelled(schedules, sizes, target, FITTED.of(target))
 
     def modelled(
-        self, schedules: Sequence[Schedule], sizes: Sizes, target: Target, c: Constants
+        self, schedules: Sequence[Schedule], sizes: Sizes, target: Target, c: DepthwiseConstants
     ) -> Floats:
         """Seconds by these constants."""
         columns = np.array([int(s["columns"]) for s in schedules], float)
@@ -94,7 +94,7 @@ class Sweep:
         found: Floats = (both + c.call) / c.ghz / 1e9
         return found
 
-    def _tile(self, columns: Floats, vectors: Floats, c: Constants) -> Floats:
+    def _tile(self, columns: Floats, vectors: Floats, c: DepthwiseConstants) -> Floats:
         """Cycles of a tile."""
         height, width = self.kernel
         taps, step, apart = height * width, self.strides[1], self.dilations[1]
@@ -106,7 +106,7 @@ class Sweep:
         return found
 
     def _traffic(
-        self, sizes: Sizes, channels: Floats, parts: Floats, c: Constants, target: Target
+        self, sizes: Sizes, channels: Floats, parts: Floats, c: DepthwiseConstants, target: Target
     ) -> Floats:
         """Cycles of moving the image, again where its lines do not stay, and the result.
 
@@ -125,7 +125,7 @@ class Sweep:
 
 
 FITTED = fitted(
-    Constants,
+    DepthwiseConstants,
     ("emeraldrapids", "znver5"),
     ghz=(2.6, 4.07),
     fma=(2.0, 2.0),

@@ -15,14 +15,14 @@ from llvmlite import ir
 
 from bucketize.kernel.emit.module import kernel_source
 from bucketize.kernel.emit.vector import FLOAT_BYTES, POINTER, WORD_BYTES, Size, Values, Writer
-from bucketize.kernel.emit.window import Form, Run
+from bucketize.kernel.emit.window import WindowForm, WindowFunction
 from bucketize.kernel.gemm.epilogue import Epilogue
 from bucketize.kernel.gemm.store import Words
 
 Functions: TypeAlias = dict[int, ir.Function]
 
 
-def source(form: Form) -> str:
+def source(form: WindowForm) -> str:
     """The text of the kernel of this form."""
     values = {f.name: getattr(form, f.name) for f in fields(form)}
     return kernel_source(__name__, values | {"epilogue": form.epilogue.plain})
@@ -30,7 +30,9 @@ def source(form: Form) -> str:
 
 def emit(w: Writer, block: ir.Value, /, *, epilogue: tuple[Any, Any], **form: Any) -> None:
     """Write the body of a kernel of this form."""
-    _Lines(w, block, Form(lanes=w.lanes, epilogue=Epilogue.of_plain(*epilogue), **form)).write()
+    _Lines(
+        w, block, WindowForm(lanes=w.lanes, epilogue=Epilogue.of_plain(*epilogue), **form)
+    ).write()
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ class _Line:
 class _Lines:
     """The loops around the runs of tiles."""
 
-    def __init__(self, w: Writer, block: ir.Value, form: Form) -> None:
+    def __init__(self, w: Writer, block: ir.Value, form: WindowForm) -> None:
         self.w, self.form, self.memory = w, form, block
         self.block = Words(w, block, form.block_names)
         self.frame = Words(w, w.scratch(len(form.frame_names) * WORD_BYTES), form.frame_names)
@@ -84,7 +86,7 @@ class _Lines:
 
     def function(self, size: int, *, masked: bool, rim: bool) -> ir.Function:
         def body(w: Writer, block: ir.Value, frame: ir.Value) -> None:
-            Run(w, self.form, block, frame, size, rim=rim).write(masked=masked)
+            WindowFunction(w, self.form, block, frame, size, rim=rim).write(masked=masked)
 
         name = f"{'rim_' if rim else ''}{'cut' if masked else 'run'}{size}"
         return self.w.define(name, [POINTER, POINTER], body)
@@ -177,7 +179,7 @@ class _Lines:
         return low, w.greatest(w.least(high, d["tiles"]), low)
 
     def inner_of_line(self, row: Size) -> tuple[Size, Size]:
-        """Those of the line whose windows begin at a row of the image: none, if it has pads."""
+        """Inner pixels of the line whose windows begin at a row of the image; none where it pads."""
         w, d, form = self.w, self.d, self.form
         last = w.add(row, (form.kernel[0] - 1) * form.dilations[0])
         inside = w.builder.and_(w.compare(row, ">=", 0), w.compare(last, "<", d["down"]))

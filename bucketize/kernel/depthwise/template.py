@@ -6,10 +6,10 @@ import math
 
 import numpy as np
 
-from bucketize.kernel.depthwise.cost import Sweep
+from bucketize.kernel.depthwise.cost import DepthwiseCost
 from bucketize.kernel.depthwise.loops import source
 from bucketize.kernel.emit.vector import FLOAT_BYTES
-from bucketize.kernel.emit.window import ORDERS, RIM, Form
+from bucketize.kernel.emit.window import ORDERS, RIM, WindowForm
 from bucketize.kernel.gemm import epilogue
 from bucketize.kernel.gemm.conv import accepts_windows, reads, row_step, window
 from bucketize.kernel.gemm.matmul import balanced, balances
@@ -54,7 +54,7 @@ def _legal(workload: Workload, schedule: Schedule, target: Target) -> str | None
     return None
 
 
-def _form(workload: Workload, schedule: Schedule, target: Target) -> Form:
+def _form(workload: Workload, schedule: Schedule, target: Target) -> WindowForm:
     channels, _, height, width = window(workload)
     attrs, params = workload.anchor.attrs, workload.body.params
     tail = epilogue.of_workload(workload)
@@ -62,7 +62,7 @@ def _form(workload: Workload, schedule: Schedule, target: Target) -> Form:
     x, w = (params.index(a) for a in workload.anchor.args)
     most, across = int(schedule["columns"]), workload.anchor.out.type.shape[2]
     even = isinstance(across, int) and balances(across, most)
-    return Form(
+    return WindowForm(
         lanes=target.lanes,
         columns=most,
         least=max(most - 1, 1) if even else 1,
@@ -116,12 +116,12 @@ def _pack(workload: Workload, schedule: Schedule, index: int, value: Array) -> A
     return out
 
 
-def _sweep(workload: Workload) -> Sweep:
+def _sweep(workload: Workload) -> DepthwiseCost:
     attrs, out = workload.anchor.attrs, workload.result
     tail = epilogue.of_workload(workload)
     assert tail is not None, "asked of a workload that was not accepted"
     _, _, height, width = window(workload)
-    return Sweep(
+    return DepthwiseCost(
         workload.anchor.args[0].type.shape,
         out.shape,
         kernel=(height, width),

@@ -64,7 +64,7 @@ class _File:
             made = ir.Function(module, kind, name)
             made.linkage = "internal"
             made.attributes.add("alwaysinline")
-            _Body(self, made, _Names(self).visit(text))
+            _Body(self, made, _WordNames(self).visit(text))
         return made
 
     def names(self, node: ast.expr | None) -> type[IntEnum] | None:
@@ -73,7 +73,7 @@ class _File:
         return known if isinstance(known, type) and issubclass(known, IntEnum) else None
 
 
-class _Names(ast.NodeTransformer):
+class _WordNames(ast.NodeTransformer):
     """Gives names of words up for their places: `a.x` for `a[3]`, `a[i].x` for `a[5 * i + 3]`."""
 
     def __init__(self, file: _File) -> None:

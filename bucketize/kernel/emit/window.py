@@ -24,7 +24,7 @@ UNROLLED = 9  # taps of a window that are written out; a greater one is looped o
 
 
 @dataclass(frozen=True)
-class Form:
+class WindowForm:
     """What the code of a kernel depends on; everything else is left to run time."""
 
     lanes: int
@@ -83,14 +83,14 @@ class Form:
         return (*self.arrays, *turns, "count", "left", "row", "column", "zeros")
 
 
-class Run:
+class WindowFunction:
     """The body of a function that computes `count` tiles of one size, one after the other.
 
     At the rim of a padded image it is told the first line and column that its windows see.
     """
 
     def __init__(
-        self, w: Writer, form: Form, block: ir.Value, frame: ir.Value, size: int, *, rim: bool
+        self, w: Writer, form: WindowForm, block: ir.Value, frame: ir.Value, size: int, *, rim: bool
     ) -> None:
         self.w, self.form, self.size, self.rim = w, form, size, rim
         self.block = Words(w, block, form.block_names)

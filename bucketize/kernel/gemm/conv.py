@@ -13,16 +13,16 @@ from dataclasses import replace
 from bucketize.kernel.emit.vector import FLOAT_BYTES
 from bucketize.kernel.gemm import cost, epilogue, matmul
 from bucketize.kernel.gemm.macrokernel import source
-from bucketize.kernel.gemm.microkernel import Form
+from bucketize.kernel.gemm.microkernel import TileForm
 from bucketize.kernel.gemm.schedule import HIGH, Tiling, knobs, unfit
 from bucketize.kernel.template import (
     Launch,
     Lines,
+    LineWindow,
     Rows,
     Schedule,
     Shapes,
     Template,
-    Window,
     pitch_of,
 )
 from bucketize.kernel.workload import Workload
@@ -66,7 +66,7 @@ def is_pointwise(workload: Workload) -> bool:
     return once and not is_padded(workload)
 
 
-def _form(workload: Workload, schedule: Schedule, target: Target) -> Form:
+def _form(workload: Workload, schedule: Schedule, target: Target) -> TileForm:
     return matmul.form(
         schedule,
         target,
@@ -83,7 +83,7 @@ def _rows(workload: Workload) -> Dim:
 
 
 def _extents(workload: Workload) -> cost.Extents:
-    """Those of the product that the convolution is, of a group: its batch are the groups."""
+    """Extents of the product that the convolution is; its batch are the groups."""
     out, *reduced = window(workload)
     attrs, image = workload.anchor.attrs, not is_pointwise(workload)
     _, height, width = reduced
@@ -144,11 +144,11 @@ def _launch(workload: Workload, schedule: Schedule, shapes: Shapes, target: Targ
     return replace(made, lines=lines)
 
 
-def reads(workload: Workload) -> Window:
+def reads(workload: Workload) -> LineWindow:
     """The lines of its image that a line of a convolution is made from."""
     attrs = workload.anchor.attrs
     reach = (window(workload)[2] - 1) * attrs["dilations"][0] + 1
-    return Window(attrs["strides"][0], reach, attrs["pads"][0])
+    return LineWindow(attrs["strides"][0], reach, attrs["pads"][0])
 
 
 def row_step(operand: Shape) -> Dim:

@@ -30,7 +30,7 @@ PAGE = 4096  # bytes, after which addresses fall into the same set of a first ca
 
 
 @dataclass(frozen=True)
-class Constants:
+class ProductConstants:
     """What a processor takes; cycles unless said."""
 
     ghz: float
@@ -99,7 +99,7 @@ def tiles_of(rows: Floats, most: Floats) -> Floats:
     return np.maximum(np.ceil(rows / most), np.minimum(np.ceil(rows / HIGH), 2))
 
 
-def seconds(p: Product, k: Knobs, c: Constants, target: Target) -> Floats:
+def seconds(p: Product, k: Knobs, c: ProductConstants, target: Target) -> Floats:
     """The seconds that a product takes: a row for each of its sizes, a column for each schedule."""
     mr, nv = k.mr, k.nv
     rows, batch = (np.array(n, float)[:, None] for n in (p.rows, p.batch))
@@ -151,12 +151,12 @@ def _passed(p: Product) -> int:
     return max(p.cold_bytes, p.depth * p.columns * FLOAT_BYTES)
 
 
-def _held(p: Product, c: Constants, target: Target) -> float:
+def _held(p: Product, c: ProductConstants, target: Target) -> float:
     """The share of B that the caches hold when the product begins."""
     return min(c.held * target.l3 / _passed(p), 1) if p.depth * p.columns else 1.0
 
 
-def _far(p: Product, held: float, c: Constants, target: Target) -> float:
+def _far(p: Product, held: float, c: ProductConstants, target: Target) -> float:
     """Bytes in a cycle from where B is when the product begins."""
     if _passed(p) <= 0.8 * target.l2:
         return c.l2
@@ -168,14 +168,14 @@ def _alike(p: Product) -> float:
     return math.gcd(p.a_step or p.depth * FLOAT_BYTES, PAGE) / PAGE
 
 
-def _rows(p: Product, rows: Floats, c: Constants, target: Target) -> Floats:
+def _rows(p: Product, rows: Floats, c: ProductConstants, target: Target) -> Floats:
     """Cycles of reading A for a panel, if the second cache does not hold it."""
     a = rows * p.depth * FLOAT_BYTES * p.a_share
     found: Floats = np.where(a <= 0.6 * target.l2, 0, a / c.l3)
     return found
 
 
-def _result(p: Product, rows: Floats, c: Constants, target: Target) -> Floats:
+def _result(p: Product, rows: Floats, c: ProductConstants, target: Target) -> Floats:
     """Cycles of writing the result."""
     out = rows * p.columns * FLOAT_BYTES
     found: Floats = out / np.where(out <= 0.6 * target.l2, c.l2, c.l3)
@@ -183,7 +183,7 @@ def _result(p: Product, rows: Floats, c: Constants, target: Target) -> Floats:
 
 
 FITTED = fitted(
-    Constants,
+    ProductConstants,
     ("emeraldrapids", "znver5"),
     ghz=(2.52, 4.07),
     fma=(2.0, 2.0),
@@ -217,7 +217,7 @@ as `benchmarks/replay` likes defaults best."""
 
 @dataclass(frozen=True)
 class Extents:
-    """Those of a product over dims: its cost."""
+    """Extents of a product over dims: its cost."""
 
     rows: Dim
     columns: Dim

@@ -116,7 +116,7 @@ def of_steps(
     """
     if rest and rest[-1].out.type.dtype != FLOAT32:
         return None
-    reader = _Reader(workload, anchor, truths)
+    reader = _EpilogueReader(workload, anchor, truths)
     steps = []
     for b in rest:
         step = reader.step(b)
@@ -127,7 +127,7 @@ def of_steps(
 
 
 @dataclass
-class _Reader:
+class _EpilogueReader:
     """Turns bindings into steps, numbering operands as they are met."""
 
     workload: Workload

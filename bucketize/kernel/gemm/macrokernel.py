@@ -16,7 +16,7 @@ from bucketize.kernel.emit.module import kernel_source
 from bucketize.kernel.emit.vector import FLOAT_BYTES, WORD, WORD_BYTES, Size, Values, Writer
 from bucketize.kernel.gemm.epilogue import Epilogue
 from bucketize.kernel.gemm.level import offsets
-from bucketize.kernel.gemm.microkernel import LINE, Form, Tiles
+from bucketize.kernel.gemm.microkernel import LINE, TileForm, Tiles
 from bucketize.kernel.gemm.store import Words
 
 CHUNK = 16
@@ -26,12 +26,12 @@ columns x 4 bytes = 24 KiB, stay in a first-level cache of 32 KiB beside what st
 Bases: TypeAlias = dict[str, ir.Value]
 
 
-def kept_bytes(form: Form) -> int:
-    """Of the sums of a chunk's tiles, with which a workspace begins."""
+def kept_bytes(form: TileForm) -> int:
+    """Bytes of the sums of a chunk's tiles, with which a workspace begins."""
     return CHUNK * form.rows * form.width * FLOAT_BYTES
 
 
-def source(form: Form) -> str:
+def source(form: TileForm) -> str:
     """The text of the kernel of this form."""
     values = {f.name: getattr(form, f.name) for f in fields(form)}
     return kernel_source(__name__, values | {"epilogue": form.epilogue.plain})
@@ -39,11 +39,13 @@ def source(form: Form) -> str:
 
 def emit(w: Writer, block: ir.Value, /, *, epilogue: tuple[Any, Any], **form: Any) -> None:
     """Write the body of a kernel of this form."""
-    _Loops(w, block, Form(lanes=w.lanes, epilogue=Epilogue.of_plain(*epilogue), **form)).write()
+    _ProductLoops(
+        w, block, TileForm(lanes=w.lanes, epilogue=Epilogue.of_plain(*epilogue), **form)
+    ).write()
 
 
-class _Loops:
-    def __init__(self, w: Writer, block: ir.Value, form: Form) -> None:
+class _ProductLoops:
+    def __init__(self, w: Writer, block: ir.Value, form: TileForm) -> None:
         self.w, self.form, self.memory = w, form, block
         self.block = Words(w, block, form.block_names)
         self.frame = Words(w, w.scratch(len(form.frame_names) * WORD_BYTES), form.frame_names)

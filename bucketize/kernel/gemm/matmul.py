@@ -11,7 +11,7 @@ from bucketize.kernel.emit.vector import FLOAT_BYTES
 from bucketize.kernel.gemm import cost, epilogue
 from bucketize.kernel.gemm.level import Level, byte_strides, merged, table
 from bucketize.kernel.gemm.macrokernel import kept_bytes, source
-from bucketize.kernel.gemm.microkernel import Form
+from bucketize.kernel.gemm.microkernel import TileForm
 from bucketize.kernel.gemm.schedule import HIGH, Tiling, knobs, unfit
 from bucketize.kernel.loops.loop import spread
 from bucketize.kernel.template import Knob, Launch, Schedule, Shapes, Template
@@ -91,7 +91,7 @@ def depth_of_pass(rows: Dim, depth: Dim, most: int, target: Target) -> Dim:
 
 
 def finish_launch(
-    form: Form, dims: dict[str, Dim], rows: Dim, levels: Sequence[Level], workspace: Dim
+    form: TileForm, dims: dict[str, Dim], rows: Dim, levels: Sequence[Level], workspace: Dim
 ) -> Launch:
     """The launch of a product of so many rows; levels are given from the outermost."""
     entries = product(size for size, _ in levels)
@@ -123,14 +123,14 @@ def form(
     packed: bool,
     image: bool,
     padded: bool = False,
-) -> Form:
+) -> TileForm:
     """The form of a product of so many rows; its factors are the first arguments of the anchor."""
     tail = epilogue.of_workload(workload)
     assert tail is not None, "asked of a workload that was not accepted"
     a, b = _places(workload)
     tiling = Tiling.of(schedule)
     most = tiling.mr
-    return Form(
+    return TileForm(
         lanes=target.lanes,
         rows=most,
         least=max(most - 1, 1) if isinstance(rows, int) and balances(rows, most) else 1,
@@ -167,7 +167,7 @@ def _format(workload: Workload) -> str:
     return str(workload.anchor.attrs["weights"])
 
 
-def _form(workload: Workload, schedule: Schedule, target: Target) -> Form:
+def _form(workload: Workload, schedule: Schedule, target: Target) -> TileForm:
     packed = _packed(workload)
     return form(schedule, target, workload, _rows(workload), packed=packed, image=False)
 
@@ -178,7 +178,7 @@ def _rows(workload: Workload) -> Dim:
 
 
 def _extents(workload: Workload) -> cost.Extents:
-    """Those of the product; where B is one matrix the batch is more rows."""
+    """Extents of the product; where B is one matrix the batch is more rows."""
     a, b = (atom.type.shape for atom in workload.anchor.args)
     *batch, rows, columns = workload.anchor.out.type.shape
     if len(b) == 2:

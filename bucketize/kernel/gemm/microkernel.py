@@ -47,7 +47,7 @@ goes."""
 
 
 @dataclass(frozen=True)
-class Form:
+class TileForm:
     """What the code of a kernel depends on; everything else is left to run time."""
 
     lanes: int
@@ -130,7 +130,7 @@ class Form:
 class Tiles:
     """The functions that compute one tile, one for each height: void(block, frame)."""
 
-    def __init__(self, w: Writer, form: Form) -> None:
+    def __init__(self, w: Writer, form: TileForm) -> None:
         self.form = form
         self.finish = finisher(w, form)
         heights = range(form.least, form.rows + 1)

@@ -28,7 +28,7 @@ class Words:
         self.w.store_pointer(self.w.word(value), self.memory, self.places[name])
 
 
-class Stored(Protocol):
+class StoreForm(Protocol):
     """The form of a kernel that stores through `Store`: its blocks and frames hold what it reads.
 
     In the block `c_step` and each operand's `e{i}_step`, the bytes from one row to the next; in the
@@ -45,7 +45,7 @@ class Stored(Protocol):
     def frame_names(self) -> tuple[str, ...]: ...
 
 
-def finisher(w: Writer, form: Stored, suffix: str = "finish") -> ir.Function:
+def finisher(w: Writer, form: StoreForm, suffix: str = "finish") -> ir.Function:
     """A function of sums that lie in memory: void(block, frame, sums, first, height).
 
     It does the epilogue of `height` rows of them, and stores them from row `first` on, as many
@@ -75,7 +75,7 @@ def finisher(w: Writer, form: Stored, suffix: str = "finish") -> ir.Function:
 class Store:
     """Where the values of a tile go, and the operands that join them on the way."""
 
-    def __init__(self, w: Writer, form: Stored, block: ir.Value, frame: ir.Value) -> None:
+    def __init__(self, w: Writer, form: StoreForm, block: ir.Value, frame: ir.Value) -> None:
         self.w, self.form = w, form
         self.block = Words(w, block, form.block_names)
         self.frame = Words(w, frame, form.frame_names)

@@ -12,7 +12,7 @@ from llvmlite import ir
 
 from bucketize.kernel.emit.module import kernel_source
 from bucketize.kernel.emit.vector import BYTE, SHORT, Size, Values, Writer
-from bucketize.kernel.int8.loops import DOT, GROUP, Loops
+from bucketize.kernel.int8.loops import DOT, GROUP, PanelLoops
 
 WINDOW = (
     *("zero", "height", "width", "down", "right", "channels"),
@@ -28,10 +28,10 @@ def source(lanes: int, **form: Any) -> str:
 
 def emit(w: Writer, block: ir.Value, /, **form: Any) -> None:
     """Write the body of a kernel: see `int8.loops.emit`."""
-    _Windows(w, block, **form).write()
+    _ByteWindows(w, block, **form).write()
 
 
-class _Windows(Loops):
+class _ByteWindows(PanelLoops):
     sizes = WINDOW
 
     def lay_out(self, a: ir.Value, row: Size, held: ir.Value) -> None:

@@ -47,10 +47,10 @@ def emit(w: Writer, block: ir.Value, /, **form: Any) -> None:
     The form: `unit` bytes in a group, `rows` and `vectors` of a tile, whether `x` and `y` have
     `signs`, and whether rows are read where they lie, in `place`.
     """
-    Loops(w, block, **form).write()
+    PanelLoops(w, block, **form).write()
 
 
-class Loops:
+class PanelLoops:
     """Blocks of rows by panels. How a row is laid out is for others to say differently."""
 
     sizes: tuple[str, ...] = ()

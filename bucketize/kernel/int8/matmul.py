@@ -8,7 +8,7 @@ import numpy as np
 
 from bucketize.kernel.gemm.matmul import panels
 from bucketize.kernel.int8.loops import DOT, GROUP, source
-from bucketize.kernel.loops.cost import Counts, Loops
+from bucketize.kernel.loops.cost import Counts, LoopCounts
 from bucketize.kernel.loops.loop import only_op, steps
 from bucketize.kernel.template import Knob, Launch, Schedule, Shapes, Template
 from bucketize.kernel.workload import Workload
@@ -45,7 +45,7 @@ def _units(workload: Workload, target: Target) -> tuple[Knob, ...]:
 
 
 def _vectors(target: Target) -> int:
-    """Of a tile: as many as leave its sums in registers."""
+    """Vectors of a tile: as many as leave its sums in registers."""
     return 4 if target.registers >= 32 else 2
 
 
@@ -60,7 +60,7 @@ def default(workload: Workload, target: Target) -> dict[str, Knob]:
 
 
 def form(workload: Workload, schedule: Schedule, target: Target, depth: Dim) -> dict[str, Any]:
-    """That of the loops, over rows of so many bytes."""
+    """The form of the loops, over rows of so many bytes."""
     return {
         "unit": schedule["unit"],
         "rows": ROWS,
@@ -118,7 +118,7 @@ def pack_key(workload: Workload, schedule: Schedule, zero: int = 0) -> str:
     return f"panels of {schedule['nr']}, {schedule['unit']} bytes at a time{beside}"
 
 
-def counts(_: Workload, schedule: Schedule, at: Loops) -> Counts:
+def counts(_: Workload, schedule: Schedule, at: LoopCounts) -> Counts:
     """A group is one step, of two instructions where it is a pair."""
     rows, depth, columns, *_rest = at.dims
     laid_out = rows * depth / GROUP

@@ -14,7 +14,7 @@ import numpy as np
 from bucketize.ir import Binding
 from bucketize.kernel.emit.expression import dtype_text
 from bucketize.kernel.emit.vector import FLOAT_BYTES, WORD_BYTES
-from bucketize.kernel.loops.cost import Counts, Loops
+from bucketize.kernel.loops.cost import Counts, LoopCounts
 from bucketize.kernel.loops.loop import (
     Source,
     argument_shapes,
@@ -208,7 +208,7 @@ def _room(cells: int, size: Dim, ratio: int) -> Dim:
     return 2 * seen + 2 * cells + 2
 
 
-def _counts(workload: Workload, at: Loops) -> Counts:
+def _counts(workload: Workload, at: LoopCounts) -> Counts:
     """Two pixels a sample along either axis, most of them seen by the next one, too."""
     dims = dict(zip(DIMS, at.dims, strict=True))
     cells = at.extent * dims["cells0"] * dims["cells1"]

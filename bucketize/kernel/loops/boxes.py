@@ -12,7 +12,7 @@ import math
 import numpy as np
 
 from bucketize.ir import Binding
-from bucketize.kernel.loops.cost import Counts, Loops
+from bucketize.kernel.loops.cost import Counts, LoopCounts
 from bucketize.kernel.loops.loop import (
     Source,
     argument_shapes,
@@ -162,7 +162,7 @@ def _launch(workload: Workload, shapes: Shapes) -> Launch:
     return Launch((images, scores[1], n, each), 1, workspace=WORD * words)
 
 
-def _counts(_: Workload, at: Loops) -> Counts:
+def _counts(_: Workload, at: LoopCounts) -> Counts:
     """A way through the heap for each box, and as much to compare it."""
     images, classes, n, _limit = at.dims
     return {"lone": images * classes * n * 2 * math.log2(n + 2)}

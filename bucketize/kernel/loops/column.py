@@ -8,7 +8,7 @@ import numpy as np
 
 from bucketize.ir import Binding
 from bucketize.kernel.emit.expression import dtype_text
-from bucketize.kernel.loops.cost import Counts, Loops
+from bucketize.kernel.loops.cost import Counts, LoopCounts
 from bucketize.kernel.loops.loop import (
     GRAIN,
     Source,
@@ -78,7 +78,7 @@ def _launch(workload: Workload, shapes: Shapes) -> Launch:
     return Launch(dims, product(shapes[-1]), GRAIN)
 
 
-def _counts(workload: Workload, at: Loops) -> Counts:
+def _counts(workload: Workload, at: LoopCounts) -> Counts:
     """Each element is added once, in rows of windows."""
     axes = len(workload.anchor.attrs["image"])
     dims = dict(zip(PER_AXIS, zip(*[iter(at.dims)] * axes, strict=True), strict=True))

@@ -19,7 +19,7 @@ import numpy as np
 
 from bucketize.ir import Binding
 from bucketize.kernel.emit.expression import dtype_text
-from bucketize.kernel.loops.cost import Counts, Loops
+from bucketize.kernel.loops.cost import Counts, LoopCounts
 from bucketize.kernel.loops.loop import (
     Source,
     argument_shapes,
@@ -31,7 +31,7 @@ from bucketize.kernel.loops.product import (
     COLUMNS,
     ROWS,
     STRIP,
-    Product,
+    LoopProduct,
     block_counts,
     scratch_sums,
     sums,
@@ -46,7 +46,7 @@ IMAGE = ("h", "w", "channels", "oh", "ow")
 WINDOW = ("groups", "outer", "inner", "kh", "kw", "sh", "sw", "dh", "dw", "top", "left")
 
 
-CHANNELS = Product("x0", "sw * channels", "1", "b", "outer", "t", "inner", "n")
+CHANNELS = LoopProduct("x0", "sw * channels", "1", "b", "outer", "t", "inner", "n")
 
 
 def _is_nhwc(workload: Workload) -> bool:
@@ -189,7 +189,7 @@ def _lines(s: Source, workload: Workload) -> None:
     """All channels of a line of the result at a time; the stride is part of the code."""
     kind, stride = dtype_text(workload.result.dtype), workload.anchor.attrs["strides"][1]
     column = "t" if stride == 1 else f"t * {stride}"
-    product = Product(
+    product = LoopProduct(
         "x1", "inner * kh * kw", "kh * kw", "x0", "h * w", column, "inner", "low, high"
     )
     _look(s, workload, "x1")
@@ -235,7 +235,7 @@ def _sums(b: Binding) -> bool:
     return kind_of(b.out.type.dtype) in "iuf"
 
 
-def _counts(workload: Workload, at: Loops) -> Counts:
+def _counts(workload: Workload, at: LoopCounts) -> Counts:
     dims = dict(zip((*IMAGE, *WINDOW), at.dims, strict=True))
     channels = dims["groups"] * dims["outer"]
     taps = channels * dims["inner"] * dims["kh"] * dims["kw"]

@@ -60,7 +60,7 @@ def taken(counts: Floats, each: Mapping[str, float]) -> Floats:
 
 
 @dataclass(frozen=True)
-class Loops:
+class LoopCounts:
     """What a launch tells of a kernel's loops, at sizes."""
 
     extent: int
@@ -76,7 +76,7 @@ class Steps:
     """Of what is computed."""
     launch: Callable[[Schedule, Target], Launch]
     """Over dims."""
-    counts: Callable[[Schedule, Loops], Counts]
+    counts: Callable[[Schedule, LoopCounts], Counts]
 
     def seconds(
         self, schedules: Sequence[Schedule], sizes: Sizes, target: Target, cold_bytes: int = 0
@@ -94,7 +94,7 @@ class Steps:
         gone = min(max(moved - low, 0) / (high - low), 1)
         launch = self.launch(schedule, target)
         dims = tuple(evaluate(d, sizes) for d in launch.dims)
-        counts = self.counts(schedule, Loops(evaluate(launch.extent, sizes), dims))
+        counts = self.counts(schedule, LoopCounts(evaluate(launch.extent, sizes), dims))
         share = self.itemsize / (target.lanes * FLOAT_BYTES)
         return {
             "call": 1,

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from bucketize.ir import Atom, Const
 from bucketize.kernel.emit.expression import DTYPES, ROUNDED, loop_text, operations, stored_text
 from bucketize.kernel.loops.axis import joined
-from bucketize.kernel.loops.cost import Counts, Loops
+from bucketize.kernel.loops.cost import Counts, LoopCounts
 from bucketize.kernel.loops.loop import (
     GRAIN,
     Source,
@@ -113,7 +113,7 @@ def _source(workload: Workload) -> str:
 
 
 def _strides(k: int, groups: Sequence[Group]) -> list[str]:
-    """Those of operand k along the axes of the loops."""
+    """Strides of operand k along the axes of the loops."""
     *outer, (members, does) = groups
     inner = {STANDS: "0", RUNS: "1", OPEN: f"s{k}_{members[-1]}" if members else "0"}[does[k]]
     return [*("0" if along[k] == STANDS else f"s{k}_{m[-1]}" for m, along in outer), inner]
@@ -168,7 +168,7 @@ def _as_one_row(workload: Workload, out: Shape) -> Shape:
     return tuple(one.get(a, d) for a, d in enumerate(out))
 
 
-def _counts(workload: Workload, at: Loops) -> Counts:
+def _counts(workload: Workload, at: LoopCounts) -> Counts:
     groups = _groups(workload)
     every = (
         operations(

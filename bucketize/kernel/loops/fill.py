@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from bucketize.kernel.emit.expression import dtype_text
 from bucketize.kernel.loops.axis import joined
-from bucketize.kernel.loops.cost import Counts, Loops
+from bucketize.kernel.loops.cost import Counts, LoopCounts
 from bucketize.kernel.loops.loop import (
     GRAIN,
     Source,
@@ -18,7 +18,7 @@ from bucketize.kernel.loops.loop import (
     loop_template,
     takes,
 )
-from bucketize.kernel.template import Launch, Lines, Shapes, Window, by_lines
+from bucketize.kernel.template import Launch, Lines, LineWindow, Shapes, by_lines
 from bucketize.kernel.workload import Workload
 from bucketize.ops import arange, full, pad
 from bucketize.ops.dim import mask_tail
@@ -124,7 +124,7 @@ def _pad_lines(workload: Workload, shapes: Shapes) -> Lines | None:
         return None
     place = next((i for i, p in enumerate(workload.body.params) if p is workload.anchor.args[0]), 0)
     top = attrs["pads"][1][0] if len(attrs["pads"]) > 1 else 0
-    return by_lines(shapes[-1], product(shapes[-1][2:]), {place: Window(before=top)})
+    return by_lines(shapes[-1], product(shapes[-1][2:]), {place: LineWindow(before=top)})
 
 
 def _merged(axes: Sequence[PadAxis]) -> list[PadAxis]:
@@ -141,7 +141,7 @@ def _apart(axes: Sequence[PadAxis]) -> tuple[list[PadAxis], Dim]:
     return [*axes[:kept]], product(extent for extent, _, _ in axes[kept:])
 
 
-def _pad_counts(workload: Workload, at: Loops) -> Counts:
+def _pad_counts(workload: Workload, at: LoopCounts) -> Counts:
     rank = max(len(workload.result.shape), 1)
     rows = math.prod(at.dims[: rank - 1])
     if workload.anchor.attrs["mode"] == "constant":
@@ -176,7 +176,7 @@ def _mask_launch(workload: Workload, shapes: Shapes) -> Launch:
     return Launch((x[attrs["axis"]], inner, bits), product(x), GRAIN)
 
 
-def _mask_counts(_workload: Workload, at: Loops) -> Counts:
+def _mask_counts(_workload: Workload, at: LoopCounts) -> Counts:
     extent, inner, _ = at.dims
     return {"row": 2 * at.extent / max(extent * inner, 1)}
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from bucketize.ir import Binding
 from bucketize.kernel.emit.expression import dtype_text
-from bucketize.kernel.loops.cost import Counts, Loops
+from bucketize.kernel.loops.cost import Counts, LoopCounts
 from bucketize.kernel.loops.loop import (
     GRAIN,
     Source,
@@ -146,7 +146,7 @@ def _launch(workload: Workload, shapes: Shapes) -> Launch:
     return Launch((*plane, channels, product(grid[1:-1])), product(grid[:-1]), GRAIN)
 
 
-def _counts(workload: Workload, at: Loops) -> Counts:
+def _counts(workload: Workload, at: LoopCounts) -> Counts:
     """Places by themselves, then what they are made of."""
     channels = at.dims[2]
     read = at.extent * channels * _taps(workload)

@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 
 from bucketize.ir import Binding
 from bucketize.kernel.emit.row import LINE
-from bucketize.kernel.loops.cost import Counts, Loops
+from bucketize.kernel.loops.cost import Counts, LoopCounts
 from bucketize.kernel.loops.loop import (
     GRAIN,
     Source,
@@ -76,7 +76,7 @@ def _gather_launch(workload: Workload, shapes: Shapes) -> Launch:
     return _checked((x[axis], product(indices), product(x[axis + 1 :])), shapes)
 
 
-def _gather_counts(_: Workload, at: Loops) -> Counts:
+def _gather_counts(_: Workload, at: LoopCounts) -> Counts:
     return {"row": at.extent / max(at.dims[-1], 1)}
 
 
@@ -227,8 +227,8 @@ def _scatter_nd_source(workload: Workload) -> str:
     return _scatter_text(workload, s, _row_names(depth))
 
 
-def _row_counts(workload: Workload, at: Loops) -> Counts:
-    """Those of the rows that are moved: of the result or of the updates."""
+def _row_counts(workload: Workload, at: LoopCounts) -> Counts:
+    """Extents that count the rows moved: of the result or of the updates."""
     updates, inner, *_ = at.dims
     rows = at.extent / max(inner, 1) if workload.anchor.op is gather_nd else updates
     return {"row": rows, "lone": rows * _depth(workload)}

@@ -16,7 +16,7 @@ import numpy as np
 
 from bucketize.ir import Atom, Binding, Const
 from bucketize.kernel.emit.expression import DTYPES, IMPORTS, dtype_text, stored_text
-from bucketize.kernel.loops.cost import Counts, Loops, Steps
+from bucketize.kernel.loops.cost import Counts, LoopCounts, Steps
 from bucketize.kernel.template import Cost, Launch, Schedule, Shapes, Template, pitch_of
 from bucketize.kernel.work import work
 from bucketize.kernel.workload import Workload
@@ -257,7 +257,7 @@ def loop_template(
     accepts: Callable[[Workload], bool],
     source: Callable[[Workload], str],
     launch: Callable[[Workload, Shapes], Launch],
-    counts: Callable[[Workload, Loops], Counts],
+    counts: Callable[[Workload, LoopCounts], Counts],
     pitched: Callable[[Workload], frozenset[int]] = lambda _: frozenset(),
 ) -> Template:
     """A template without knobs: one kernel serves the workload at every size.
@@ -301,7 +301,7 @@ def fixed_template(
 
 def steps(
     launch: Callable[[Workload, Schedule, Shapes, Target], Launch],
-    counts: Callable[[Workload, Schedule, Loops], Counts],
+    counts: Callable[[Workload, Schedule, LoopCounts], Counts],
 ) -> Callable[[Workload], Steps]:
     """The `cost` of a template of loop source, from what its loops do."""
 

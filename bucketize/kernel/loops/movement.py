@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 
 from bucketize.kernel.loops.axis import joined
-from bucketize.kernel.loops.cost import Counts, Loops
+from bucketize.kernel.loops.cost import Counts, LoopCounts
 from bucketize.kernel.loops.elementwise import OPEN, RUNS, STANDS, axes_of, run_time_strides
 from bucketize.kernel.loops.loop import (
     GRAIN,
@@ -108,7 +108,7 @@ def _tile_launch(workload: Workload, shapes: Shapes) -> Launch:
     return nest_launch([e for pair in pairs for e in pair], strides)
 
 
-def nest_counts(_: Workload, at: Loops) -> Counts:
+def nest_counts(_: Workload, at: LoopCounts) -> Counts:
     """What a nest does."""
     rank = len(at.dims) // 2
     apart = at.extent if abs(at.dims[-1]) > 1 else 0
@@ -159,7 +159,7 @@ def _concat_launch(workload: Workload, shapes: Shapes) -> Launch:
     return Launch((sum(parts, start=0), pitch, *parts, *pitches), product(out), GRAIN)
 
 
-def _concat_counts(_workload: Workload, at: Loops) -> Counts:
+def _concat_counts(_workload: Workload, at: LoopCounts) -> Counts:
     row, _, *parts = at.dims
     return {"row": at.extent / max(row, 1) * (len(parts) // 2)}
 

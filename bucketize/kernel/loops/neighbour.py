@@ -27,14 +27,14 @@ Tap = tuple[int, float]
 
 
 @dataclass(frozen=True)
-class Plan:
+class ResizeForm:
     """What the text depends on. Axis k of the run has n{k} elements, then o{k}."""
 
     b: Binding
 
     @cached_property
     def axes(self) -> range:
-        """Those from the first that is resized to the last one."""
+        """Axes from the first that is resized to the last one."""
         axes = self.b.attrs["axes"]
         return range(axes[0], axes[-1] + 1)
 
@@ -123,7 +123,7 @@ def _same(pattern: Sequence[Sequence[Tap]]) -> bool:
     return bool(pattern) and all(taps == [(0, 1.0)] for taps in pattern)
 
 
-def write_scale(s: Source, plan: Plan, k: int) -> None:
+def write_scale(s: Source, plan: ResizeForm, k: int) -> None:
     """The lines for f{k} and v{k}, the scale of an axis and the extent that it leads to."""
     place, attrs = plan.place(k), plan.b.attrs
     if place is None:
@@ -139,7 +139,7 @@ def write_scale(s: Source, plan: Plan, k: int) -> None:
 ONE, HALF, NONE = "float32(1.0)", "float32(0.5)", "float32(0.0)"
 
 
-def write_neighbours(s: Source, plan: Plan, k: int, y: str) -> None:
+def write_neighbours(s: Source, plan: ResizeForm, k: int, y: str) -> None:
     """The lines for i{k}_{t} and w{k}_{t}, of element `y` of an axis."""
     if plan.place(k) is None:
         s(f"i{k}_0 = {y}", *[f"w{k}_0 = {ONE}"][: not plan.nearest])
@@ -177,7 +177,7 @@ def _coordinate(s: Source, kind: str, k: int, y: str) -> None:
             s(f"c = {NONE}")
 
 
-def _beyond(plan: Plan, k: int) -> str:
+def _beyond(plan: ResizeForm, k: int) -> str:
     """1 if the nearest element is behind the place, by the rounding that is asked for."""
     up, shrunk = "(1 if c > b else 0)", f"(1 if c > b and f{k} < {ONE} else 0)"
     return {
@@ -190,7 +190,7 @@ def _beyond(plan: Plan, k: int) -> str:
 
 
 def _weights(b: Binding) -> list[str]:
-    """Those of the neighbours of a place c behind element b."""
+    """Weights of the neighbours of a place c behind element b."""
     if b.attrs["mode"] == "linear":
         return [f"{ONE} - (c - b)", f"{ONE} - ({ONE} - (c - b))"]
     a = np.float32(b.attrs["cubic"])

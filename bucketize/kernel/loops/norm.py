@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from bucketize.ir import Binding
 from bucketize.kernel.emit.expression import dtype_text
-from bucketize.kernel.loops.cost import Counts, Loops
+from bucketize.kernel.loops.cost import Counts, LoopCounts
 from bucketize.kernel.loops.elementwise import (
     OPEN,
     STANDS,
@@ -76,7 +76,7 @@ def _along(
     def fits(b: Binding) -> bool:
         return kind_of(b.args[0].type.dtype) in kinds
 
-    def counted(workload: Workload, at: Loops) -> Counts:
+    def counted(workload: Workload, at: LoopCounts) -> Counts:
         n, inner = at.dims
         size = n * at.extent
         if _is_last(workload.anchor):

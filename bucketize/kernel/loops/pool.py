@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bucketize.ir import Binding
 from bucketize.kernel.emit.expression import dtype_text
-from bucketize.kernel.loops.cost import Counts, Loops
+from bucketize.kernel.loops.cost import Counts, LoopCounts
 from bucketize.kernel.loops.loop import (
     GRAIN,
     Source,
@@ -18,7 +18,7 @@ from bucketize.kernel.loops.loop import (
     takes,
 )
 from bucketize.kernel.loops.reduce import BLOCK, lowest
-from bucketize.kernel.template import Launch, Shapes, Window
+from bucketize.kernel.template import Launch, LineWindow, Shapes
 from bucketize.kernel.workload import Workload
 from bucketize.ops import avg_pool2d, max_pool2d
 from bucketize.types import Dim, product
@@ -112,25 +112,25 @@ def _columns(first: str, width: str, stride: int) -> str:
 
 
 def dims_of(workload: Workload, shapes: Shapes) -> tuple[Dim, ...]:
-    """Those that `PLANE` and `WINDOW` name."""
+    """Dims that `PLANE` and `WINDOW` name."""
     (x,), out, attrs = argument_shapes(workload, shapes), shapes[-1], workload.anchor.attrs
     c, h, w = (3, 1, 2) if attrs["layout"] == "NHWC" else (1, 2, 3)
     window = (*attrs["kernel"], *attrs["strides"], *attrs["dilations"], *attrs["pads"])
     return (x[h], x[w], x[c], out[h], out[w], *window)
 
 
-def reads(workload: Workload) -> Window:
+def reads(workload: Workload) -> LineWindow:
     """The lines of an NHWC image that a line of a pool is made from."""
     attrs = workload.anchor.attrs
     reach = (attrs["kernel"][0] - 1) * attrs["dilations"][0] + 1
-    return Window(attrs["strides"][0], reach, attrs["pads"][0])
+    return LineWindow(attrs["strides"][0], reach, attrs["pads"][0])
 
 
 def _launch(workload: Workload, shapes: Shapes) -> Launch:
     return Launch(dims_of(workload, shapes), product(shapes[-1]), GRAIN)
 
 
-def _counts(workload: Workload, at: Loops) -> Counts:
+def _counts(workload: Workload, at: LoopCounts) -> Counts:
     """Every tap of a window is a loop over a block of the result, whose sums lie in memory."""
     dims = dict(zip((*PLANE, *WINDOW), at.dims, strict=True))
     taps = at.extent * dims["kh"] * dims["kw"]

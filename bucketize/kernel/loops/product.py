@@ -16,7 +16,7 @@ import numpy as np
 
 from bucketize.ir import Binding
 from bucketize.kernel.emit.expression import dtype_text
-from bucketize.kernel.loops.cost import Counts, Loops
+from bucketize.kernel.loops.cost import Counts, LoopCounts
 from bucketize.kernel.loops.elementwise import run_time_strides
 from bucketize.kernel.loops.loop import (
     Source,
@@ -37,7 +37,7 @@ COLUMNS, DEPTH = 256, 64  # of that block: 128 KiB of float64, less than any sec
 
 
 @dataclass(frozen=True)
-class Product:
+class LoopProduct:
     """Rows of A times columns of B, as the names of pointers and the text of what lies between.
 
     A begins at `p` and B at `q`; the sums are in `total`, and t is the column.
@@ -113,7 +113,7 @@ def scratch_sums(s: Source, kind: str) -> None:
 def _source(workload: Workload) -> str:
     batch = range(len(workload.result.shape) - 2)
     kind = dtype_text(workload.result.dtype)
-    product = Product("x0", "depth", "1", "x1", "columns", "t", "depth", "w")
+    product = LoopProduct("x0", "depth", "1", "x1", "columns", "t", "depth", "w")
     s = Source()
     scratch_sums(s, kind)
     with s.pieces([*(f"e{a}" for a in batch), "rows"], STRIP):
@@ -156,7 +156,7 @@ def _sums(b: Binding) -> bool:
     return kind_of(b.out.type.dtype) in "iuf" and b.attrs.get("weights") in (None, "float32")
 
 
-def _counts(_workload: Workload, at: Loops) -> Counts:
+def _counts(_workload: Workload, at: LoopCounts) -> Counts:
     *_, depth, columns = at.dims
     return block_counts(at.extent * depth * columns, columns)
 

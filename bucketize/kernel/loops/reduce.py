@@ -16,7 +16,7 @@ import numpy as np
 from bucketize.ir import Binding
 from bucketize.kernel.emit.expression import dtype_text
 from bucketize.kernel.loops.axis import joined
-from bucketize.kernel.loops.cost import Counts, Loops
+from bucketize.kernel.loops.cost import Counts, LoopCounts
 from bucketize.kernel.loops.loop import (
     GRAIN,
     Source,
@@ -136,7 +136,7 @@ def _launch(workload: Workload, shapes: Shapes) -> Launch:
     return Launch(dims, product(shapes[-1]), ROW_GRAIN if groups and groups[-1][0] else GRAIN)
 
 
-def _counts(workload: Workload, at: Loops) -> Counts:
+def _counts(workload: Workload, at: LoopCounts) -> Counts:
     """Each element joins a sum once; sums of a block of neighbours stay in a small array."""
     size, (*_, last), groups = math.prod(at.dims), (1, *at.dims), _runs(workload)
     kind = "choose" if workload.anchor.op in (reduce_max, reduce_min) else "simple"

@@ -17,9 +17,9 @@ import numpy as np
 from bucketize.ir import Binding
 from bucketize.kernel.emit.expression import dtype_text
 from bucketize.kernel.emit.vector import FLOAT_BYTES
-from bucketize.kernel.loops.cost import Counts, Loops
+from bucketize.kernel.loops.cost import Counts, LoopCounts
 from bucketize.kernel.loops.loop import Source, argument_shapes, kernel_text, loop_template, takes
-from bucketize.kernel.loops.neighbour import Plan, write_neighbours, write_scale
+from bucketize.kernel.loops.neighbour import ResizeForm, write_neighbours, write_scale
 from bucketize.kernel.template import Launch, Shapes
 from bucketize.kernel.workload import Workload
 from bucketize.ops import resize
@@ -37,7 +37,7 @@ def _accepts(b: Binding) -> bool:
 
 
 def _source(workload: Workload) -> str:
-    plan, s = Plan(workload.anchor), Source()
+    plan, s = ResizeForm(workload.anchor), Source()
     if plan.copies:
         _copies(s, plan)
     else:
@@ -47,7 +47,7 @@ def _source(workload: Workload) -> str:
     return kernel_text(_title(workload), workload, s, [*names, "inner"], moved=moved)
 
 
-def _rows(s: Source, plan: Plan, workload: Workload) -> None:
+def _rows(s: Source, plan: ResizeForm, workload: Workload) -> None:
     """Row by row of the result, whose neighbours are found."""
     kind = dtype_text(workload.result.dtype)
     for k in range(len(plan.axes)):
@@ -60,7 +60,7 @@ def _rows(s: Source, plan: Plan, workload: Workload) -> None:
     (_nearest_rows if plan.nearest else _weighted_rows)(s, plan, kind)
 
 
-def _copies(s: Source, plan: Plan) -> None:
+def _copies(s: Source, plan: ResizeForm) -> None:
     """Row by row of the argument, which is written wherever it is to be: none is looked up."""
     with s.loops(i="begin, end", k=str(plan.copies)):
         s(f"repeated(y, (i * {plan.copies} + k) * o1, x0, i * n1, n1, {len(plan.pattern)})")
@@ -75,7 +75,7 @@ def _title(workload: Workload) -> str:
 # --- the last axis -------------------------------------------------------------------------------
 
 
-def _memory(s: Source, plan: Plan, workload: Workload, kind: str) -> None:
+def _memory(s: Source, plan: ResizeForm, workload: Workload, kind: str) -> None:
     """In the workspace: rows at their new length, weights of the last axis, and its neighbours."""
     taps, kept = plan.taps(plan.last), 0 if plan.nearest or not plan.before else plan.rows
     s(f"space = block[{1 + len(workload.body.params)}]")
@@ -86,7 +86,7 @@ def _memory(s: Source, plan: Plan, workload: Workload, kind: str) -> None:
     s("at = pointer(space, int32)")
 
 
-def _table(s: Source, plan: Plan) -> None:
+def _table(s: Source, plan: ResizeForm) -> None:
     count = f"o{plan.last}"
     with s.loops(j=count):
         write_neighbours(s, plan, plan.last, "j")
@@ -96,7 +96,7 @@ def _table(s: Source, plan: Plan) -> None:
                 s(f"weight[{t} * {count} + j] = w{plan.last}_{t}")
 
 
-def _lengthened(s: Source, plan: Plan, to: str) -> None:
+def _lengthened(s: Source, plan: ResizeForm, to: str) -> None:
     """The row of x0 at p, brought to its new length at q of `to`."""
     if plan.nearest and plan.behind:
         with s.loops(j=f"o{plan.last}"):
@@ -113,7 +113,7 @@ def _lengthened(s: Source, plan: Plan, to: str) -> None:
         _repeated(s, plan, to)
 
 
-def _sum(plan: Plan, inner: str = "") -> str:
+def _sum(plan: ResizeForm, inner: str = "") -> str:
     """The neighbours of element j of the last axis, by the table; of parts of it the t-th each."""
     terms = []
     for t in range(plan.taps(plan.last)):
@@ -123,7 +123,7 @@ def _sum(plan: Plan, inner: str = "") -> str:
     return " + ".join(terms)
 
 
-def _repeated(s: Source, plan: Plan, to: str) -> None:
+def _repeated(s: Source, plan: ResizeForm, to: str) -> None:
     """By the pattern, but at the ends, which see what lies outside."""
     factor, n = len(plan.pattern), f"n{plan.last}"
     offsets = [at for taps in plan.pattern for at, _ in taps]
@@ -138,7 +138,7 @@ def _repeated(s: Source, plan: Plan, to: str) -> None:
             s(f"{to}[q + j] = {_sum(plan)}")
 
 
-def _times(plan: Plan, weight: float) -> str:
+def _times(plan: ResizeForm, weight: float) -> str:
     return "" if plan.nearest else f" * float32({weight!r})"
 
 
@@ -146,7 +146,7 @@ def _times(plan: Plan, weight: float) -> str:
 
 
 @contextmanager
-def _each_row(s: Source, plan: Plan) -> Iterator[None]:
+def _each_row(s: Source, plan: ResizeForm) -> Iterator[None]:
     """The rows of the result, row i of the image `image` at q0, with the places of its rows."""
     with s.loops(i="begin, end"):
         s("image = i", "q0 = i * row")
@@ -157,7 +157,7 @@ def _each_row(s: Source, plan: Plan) -> Iterator[None]:
         yield
 
 
-def _row_at(plan: Plan, chosen: Sequence[str]) -> str:
+def _row_at(plan: ResizeForm, chosen: Sequence[str]) -> str:
     """Which row of an image is at these places."""
     text = "0"
     for k, place in zip(plan.before, chosen, strict=True):
@@ -165,11 +165,11 @@ def _row_at(plan: Plan, chosen: Sequence[str]) -> str:
     return text
 
 
-def _plane(plan: Plan) -> str:
+def _plane(plan: ResizeForm) -> str:
     return " * ".join(f"n{k}" for k in plan.before) or "1"
 
 
-def _nearest_rows(s: Source, plan: Plan, _: str) -> None:
+def _nearest_rows(s: Source, plan: ResizeForm, _: str) -> None:
     """A row that was just made is copied."""
     old = "inner" if plan.flat else f"n{plan.last} * inner" if plan.behind else f"n{plan.last}"
     s("same = -1")
@@ -186,7 +186,7 @@ def _nearest_rows(s: Source, plan: Plan, _: str) -> None:
         s("same = r")
 
 
-def _weighted_rows(s: Source, plan: Plan, kind: str) -> None:
+def _weighted_rows(s: Source, plan: ResizeForm, kind: str) -> None:
     old = "inner" if plan.flat else f"n{plan.last} * inner" if plan.behind else f"n{plan.last}"
     if not plan.before:
         with _each_row(s, plan):
@@ -207,7 +207,7 @@ def _weighted_rows(s: Source, plan: Plan, kind: str) -> None:
         _add_up(s, plan, kind, old)
 
 
-def _slot(plan: Plan, pairs: Sequence[tuple[int, int]]) -> str:
+def _slot(plan: ResizeForm, pairs: Sequence[tuple[int, int]]) -> str:
     """Where a row is kept: neighbours that are wanted at once have places of their own."""
     text = "0"
     for k, t in pairs:
@@ -215,7 +215,7 @@ def _slot(plan: Plan, pairs: Sequence[tuple[int, int]]) -> str:
     return text
 
 
-def _keep(s: Source, plan: Plan, old: str) -> None:
+def _keep(s: Source, plan: ResizeForm, old: str) -> None:
     """The rows that are wanted, at their new length; of another image none is there."""
     with s.block("if image != seen:"):
         s("seen = image")
@@ -227,7 +227,7 @@ def _keep(s: Source, plan: Plan, old: str) -> None:
         _lengthened(s, plan, "kept")
 
 
-def _add_up(s: Source, plan: Plan, kind: str, old: str) -> None:
+def _add_up(s: Source, plan: ResizeForm, kind: str, old: str) -> None:
     """A row of the result: some of its rows at a time."""
     source = "x0" if plan.flat else "kept"
     for first in range(0, plan.rows, JOINED):
@@ -244,7 +244,7 @@ def _add_up(s: Source, plan: Plan, kind: str, old: str) -> None:
 
 
 def _launch(workload: Workload, shapes: Shapes) -> Launch:
-    plan = Plan(workload.anchor)
+    plan = ResizeForm(workload.anchor)
     x, out = argument_shapes(workload, shapes)[0], shapes[-1]
     old, new = ([shape[a] for a in plan.axes] for shape in (x, out))
     inner = product(x[plan.axes[-1] + 1 :])
@@ -260,9 +260,9 @@ def _launch(workload: Workload, shapes: Shapes) -> Launch:
     return Launch((*old, *new, inner), extent, workspace=space)
 
 
-def _counts(workload: Workload, at: Loops) -> Counts:
+def _counts(workload: Workload, at: LoopCounts) -> Counts:
     """A row is looked up, or made by its pattern; and added to others."""
-    plan = Plan(workload.anchor)
+    plan = ResizeForm(workload.anchor)
     *extents, inner = at.dims
     row = inner * (1 if plan.flat else extents[-1])
     made = at.extent * (plan.copies or 1)

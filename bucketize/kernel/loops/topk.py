@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 
 from bucketize.ir import Binding
-from bucketize.kernel.loops.cost import Counts, Loops
+from bucketize.kernel.loops.cost import Counts, LoopCounts
 from bucketize.kernel.loops.loop import (
     GRAIN,
     Source,
@@ -111,7 +111,7 @@ def _launch(workload: Workload, shapes: Shapes) -> Launch:
     return Launch(dims, math.prod(x[:axis]) * inner, grain, REPORT, checked=True)
 
 
-def _counts(_: Workload, at: Loops) -> Counts:
+def _counts(_: Workload, at: LoopCounts) -> Counts:
     """A look at each element, and a way through the heap for each that is chosen."""
     n, _inner, k = at.dims
     return {"row": at.extent, "lone": at.extent * (n + k * math.log2(k + 1))}

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from bucketize.kernel.emit.vector import FLOAT_BYTES
 from bucketize.kernel.loops.axis import joined
-from bucketize.kernel.loops.cost import Counts, Loops
+from bucketize.kernel.loops.cost import Counts, LoopCounts
 from bucketize.kernel.loops.elementwise import RUNS
 from bucketize.kernel.loops.loop import (
     Source,
@@ -180,8 +180,8 @@ def _launch(workload: Workload, _: Schedule, shapes: Shapes, _target: Target) ->
     return nest_launch(*groups) if _stays(workload) else _tiles_launch(workload, groups)
 
 
-def _counts(workload: Workload, _: Schedule, at: Loops) -> Counts:
-    """Of each element of a tile as many shuffles as halve its edge down to 1."""
+def _counts(workload: Workload, _: Schedule, at: LoopCounts) -> Counts:
+    """Counts each element of a tile as many shuffles as halve its edge down to 1."""
     if _stays(workload):
         return nest_counts(workload, at)
     extents = at.dims[: len(at.dims) // 2]

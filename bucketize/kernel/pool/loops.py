@@ -26,7 +26,7 @@ ACROSS = ("w", "kw", "sw", "dw", "left", "right")
 
 
 @dataclass(frozen=True)
-class Form:
+class PoolForm:
     """What the code of a kernel depends on; everything else is left to run time."""
 
     lanes: int
@@ -52,20 +52,20 @@ class Reach:
     """Those that a mean is over."""
 
 
-def source(form: Form) -> str:
+def source(form: PoolForm) -> str:
     """The text of the kernel of this form."""
     return kernel_source(__name__, {f.name: getattr(form, f.name) for f in fields(form)})
 
 
 def emit(w: Writer, block: ir.Value, /, **form: bool) -> None:
     """Write the body of a kernel of this form."""
-    _Windows(w, block, Form(lanes=w.lanes, **form)).write()
+    _PooledWindows(w, block, PoolForm(lanes=w.lanes, **form)).write()
 
 
-class _Windows:
+class _PooledWindows:
     """The loops over the pixels of the result, their channels, and their windows."""
 
-    def __init__(self, w: Writer, block: ir.Value, form: Form) -> None:
+    def __init__(self, w: Writer, block: ir.Value, form: PoolForm) -> None:
         self.w, self.form = w, form
         self.block = Words(w, block, BLOCK_NAMES)
         self.d: dict[str, Size] = {name: self.block.word(name) for name in (*PLANE, *WINDOW)}

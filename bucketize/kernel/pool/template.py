@@ -14,7 +14,7 @@ from bucketize.kernel.emit.vector import FLOAT_BYTES
 from bucketize.kernel.gemm.epilogue import FLOAT32
 from bucketize.kernel.loops.loop import fixed_template, takes
 from bucketize.kernel.loops.pool import counts_pads, dims_of, is_mean, reads
-from bucketize.kernel.pool.loops import VECTORS, Form, source
+from bucketize.kernel.pool.loops import VECTORS, PoolForm, source
 from bucketize.kernel.template import Launch, Schedule, Shapes, by_lines, pitch_of
 from bucketize.kernel.work import work
 from bucketize.kernel.workload import Workload
@@ -32,9 +32,9 @@ def _accepts(b: Binding) -> bool:
     return b.attrs["layout"] == "NHWC" and x.type.dtype == FLOAT32 and not isinstance(x, Const)
 
 
-def _form(workload: Workload, target: Target) -> Form:
+def _form(workload: Workload, target: Target) -> PoolForm:
     channels = workload.result.shape[3]
-    return Form(
+    return PoolForm(
         lanes=target.lanes,
         mean=is_mean(workload),
         counts_pads=counts_pads(workload),

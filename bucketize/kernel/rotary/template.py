@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from bucketize.ir import Atom, Binding
 from bucketize.kernel.gemm.epilogue import FLOAT32
 from bucketize.kernel.gemm.level import byte_strides, merged, table
-from bucketize.kernel.loops.cost import Counts, Loops
+from bucketize.kernel.loops.cost import Counts, LoopCounts
 from bucketize.kernel.loops.loop import fixed_template, spread, steps
 from bucketize.kernel.rotary.loops import source
 from bucketize.kernel.template import Launch, Schedule, Shapes
@@ -137,7 +137,7 @@ def _launch(workload: Workload, _: Schedule, shapes: Shapes, _target: Target) ->
     return Launch(words, product(out[:-1]))
 
 
-def _counts(_workload: Workload, _: Schedule, at: Loops) -> Counts:
+def _counts(_workload: Workload, _: Schedule, at: LoopCounts) -> Counts:
     half, *_rest = at.dims
     return {"row": at.extent, "simple": 8 * at.extent * half}
 

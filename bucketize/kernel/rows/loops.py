@@ -35,10 +35,10 @@ from bucketize.kernel.rows.pattern import (
     SQUARES,
     SUM,
     TOP,
-    Argument,
     Ref,
-    Rows,
-    Step,
+    RowArgument,
+    RowGroup,
+    RowStep,
 )
 
 Each: TypeAlias = Callable[[Size, "ir.Value | None", Values], Values]
@@ -59,7 +59,7 @@ def dim_names(arguments: int) -> tuple[str, ...]:
     return ("n", *(f"{name}{i}" for i in range(arguments) for name in ("step", "period")))
 
 
-def source(rows: Rows, lanes: int) -> str:
+def source(rows: RowGroup, lanes: int) -> str:
     """The text of the kernel of a group."""
     arguments, steps = (tuple(map(tuple, each)) for each in (rows.arguments, rows.steps))
     return kernel_source(__name__, {"lanes": lanes, "arguments": arguments, "steps": steps})
@@ -67,14 +67,14 @@ def source(rows: Rows, lanes: int) -> str:
 
 def emit(w: Writer, block: ir.Value, /, *, arguments: Any, steps: Any) -> None:
     """Write the body of a kernel of these steps."""
-    rows = Rows(tuple(Argument(*a) for a in arguments), tuple(Step(*s) for s in steps))
-    _Loops(w, block, rows).write()
+    rows = RowGroup(tuple(RowArgument(*a) for a in arguments), tuple(RowStep(*s) for s in steps))
+    _RowLoops(w, block, rows).write()
 
 
-class _Loops:
+class _RowLoops:
     """The loops over the rows, and the passes over each."""
 
-    def __init__(self, w: Writer, block: ir.Value, rows: Rows) -> None:
+    def __init__(self, w: Writer, block: ir.Value, rows: RowGroup) -> None:
         self.w, self.rows = w, rows
         self.block = Words(w, block, block_names(len(rows.arguments)))
         self.n = self.block.word("n")
@@ -119,7 +119,7 @@ class _Loops:
         if not wide:
             w.builder.store(self.numbers[self.rows.result], self.out, align=FLOAT_BYTES)
 
-    def place(self, i: ir.Value, n: int, argument: Argument) -> ir.Value:
+    def place(self, i: ir.Value, n: int, argument: RowArgument) -> ir.Value:
         """Where an argument of row i begins."""
         w = self.w
         if argument.rows == SAME:
@@ -127,7 +127,7 @@ class _Loops:
         row = w.builder.urem(i, self.periods[n]) if argument.rows == CYCLE else i
         return w.at(self.bases[n], w.mul(row, self.steps[n]))
 
-    def loaded(self, ref: int, argument: Argument) -> ir.Value:
+    def loaded(self, ref: int, argument: RowArgument) -> ir.Value:
         """An argument that is one number."""
         b, at = self.w.builder, self.places[ref]
         if argument.held == TRUTHS:

@@ -35,7 +35,7 @@ FOLDS = (SUM, SQUARES, MAX, MIN, TOP)
 """How a row becomes a number; `TOP` is the greatest where it does not matter what a NaN does."""
 
 
-class Argument(NamedTuple):
+class RowArgument(NamedTuple):
     """How an argument lies beside the rows."""
 
     rows: str
@@ -46,7 +46,7 @@ class Argument(NamedTuple):
     """Floats, or truths."""
 
 
-class Step(NamedTuple):
+class RowStep(NamedTuple):
     """One value more."""
 
     how: str
@@ -57,13 +57,13 @@ class Step(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Rows:
+class RowGroup:
     """A group as steps, the last of which is its result."""
 
-    arguments: tuple[Argument, ...]
-    steps: tuple[Step, ...]
+    arguments: tuple[RowArgument, ...]
+    steps: tuple[RowStep, ...]
 
-    def step(self, ref: Ref) -> Step | None:
+    def step(self, ref: Ref) -> RowStep | None:
         """The step that makes a value, if one does."""
         at = int(ref) - len(self.arguments)
         return self.steps[at] if isinstance(ref, int) and at >= 0 else None
@@ -135,7 +135,7 @@ class Rows:
         return next((ref for ref in long if sum(ref in each for each in needed) > 1), None)
 
 
-def rows_of(workload: Workload) -> Rows | None:
+def rows_of(workload: Workload) -> RowGroup | None:
     """The workload as steps along its rows; None if it is something else."""
     anchor = workload.anchor
     if anchor.op not in RULES or len(workload.results) != 1:
@@ -146,14 +146,14 @@ def rows_of(workload: Workload) -> Rows | None:
     arguments = [_argument(p.type, shape) for p in workload.body.params]
     if None in arguments:
         return None
-    reader = _Reader(shape, {p: i for i, p in enumerate(workload.body.params)})
+    reader = _RowReader(shape, {p: i for i, p in enumerate(workload.body.params)})
     if not all(map(reader.add, workload.body.body)):
         return None
-    found = Rows(tuple(a for a in arguments if a), tuple(reader.steps))
+    found = RowGroup(tuple(a for a in arguments if a), tuple(reader.steps))
     return found if reader.values[workload.body.results[0]] == found.result else None
 
 
-def _argument(type_: Type, shape: Shape) -> Argument | None:
+def _argument(type_: Type, shape: Shape) -> RowArgument | None:
     """How an argument lies beside rows of `shape`; None if it is not known, or otherwise."""
     missing = len(shape) - len(type_.shape)
     if missing < 0 or type_.dtype not in (FLOAT32, BOOL):
@@ -167,7 +167,7 @@ def _argument(type_: Type, shape: Shape) -> Argument | None:
     if not all(behind):
         return None
     rows = SAME if not behind else EACH if len(behind) == len(varies) else CYCLE
-    return Argument(rows, columns, TRUTHS if type_.dtype == BOOL else FLOATS)
+    return RowArgument(rows, columns, TRUTHS if type_.dtype == BOOL else FLOATS)
 
 
 def _varies(dim: Dim, out: Dim) -> bool | None:
@@ -178,12 +178,12 @@ def _varies(dim: Dim, out: Dim) -> bool | None:
 
 
 @dataclass
-class _Reader:
+class _RowReader:
     """Turns bindings into steps."""
 
     shape: Shape
     values: dict[Atom, Ref]
-    steps: list[Step] = field(default_factory=list)
+    steps: list[RowStep] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.first = len(self.values)
@@ -220,7 +220,7 @@ class _Reader:
 
     def put(self, how: str, *refs: Ref, wide: bool, **attrs: float) -> int:
         """One step more, and its number."""
-        self.steps.append(Step(how, refs, tuple(attrs.items()), wide))
+        self.steps.append(RowStep(how, refs, tuple(attrs.items()), wide))
         return self.first + len(self.steps) - 1
 
     def wide(self, how: str, *refs: Ref) -> int:
@@ -266,13 +266,13 @@ class _Reader:
         return self.number("x0 / x1", found, COUNT) if b.op is reduce_mean else found
 
 
-Rule: TypeAlias = Callable[[_Reader, Binding], "Ref | None"]
+Rule: TypeAlias = Callable[[_RowReader, Binding], "Ref | None"]
 REDUCTIONS = {reduce_sum: SUM, reduce_mean: SUM, reduce_max: MAX, reduce_min: MIN}
 RULES: dict[Op, Rule] = {
-    softmax: _Reader.softmax,
-    log_softmax: _Reader.softmax,
-    layer_norm: _Reader.layer_norm,
-    **dict.fromkeys(REDUCTIONS, _Reader.reduced),
+    softmax: _RowReader.softmax,
+    log_softmax: _RowReader.softmax,
+    layer_norm: _RowReader.layer_norm,
+    **dict.fromkeys(REDUCTIONS, _RowReader.reduced),
 }
 """Ops that bring the last axis together, as steps."""
 

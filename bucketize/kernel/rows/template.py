@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections import Counter
 
 from bucketize.kernel.emit import expression
-from bucketize.kernel.loops.cost import Counts, Loops
+from bucketize.kernel.loops.cost import Counts, LoopCounts
 from bucketize.kernel.loops.loop import fixed_template, steps
 from bucketize.kernel.rows.loops import source
-from bucketize.kernel.rows.pattern import FOLDS, SQUARES, SUM, Rows, rows_of
+from bucketize.kernel.rows.pattern import FOLDS, SQUARES, SUM, RowGroup, rows_of
 from bucketize.kernel.template import Launch, Schedule, Shapes
 from bucketize.kernel.workload import Workload
 from bucketize.machine.target import Target
@@ -20,7 +20,7 @@ from bucketize.types import Dim, product
 GRAIN = 16  # rows of one number each: two threads should not write to one cache line
 
 
-def _found(workload: Workload) -> Rows:
+def _found(workload: Workload) -> RowGroup:
     found = rows_of(workload)
     assert found is not None, "asked of a workload that was not accepted"
     return found
@@ -46,7 +46,7 @@ def _extent(workload: Workload, shapes: Shapes) -> Dim:
     return next(s[-1] for p, s in pairs if p.type.shape and p.type.shape[-1] == row)
 
 
-def _counts(workload: Workload, _: Schedule, at: Loops) -> Counts:
+def _counts(workload: Workload, _: Schedule, at: LoopCounts) -> Counts:
     """What the passes do."""
     found, size = _found(workload), at.extent * at.dims[0]
     counts: Counter[str] = Counter({"row": at.extent if found.is_wide(found.result) else 0})

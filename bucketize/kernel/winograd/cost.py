@@ -20,7 +20,7 @@ from bucketize.types import Dim, Sizes, evaluate
 
 
 @dataclass(frozen=True)
-class Constants:
+class WinogradConstants:
     """What a processor does beside the products, in cycles, and in bytes in a cycle."""
 
     transform4: float
@@ -40,7 +40,7 @@ class Constants:
 
 
 FITTED = fitted(
-    Constants,
+    WinogradConstants,
     ("emeraldrapids", "znver5"),
     transform4=(0.949, 3.43),
     transform6=(7.83, 5.04),
@@ -55,7 +55,7 @@ FITTED = fitted(
 
 
 @dataclass(frozen=True)
-class Detour:
+class WinogradCost:
     """The cost of such a convolution, over dims."""
 
     patches: Mapping[int, Dim]
@@ -78,7 +78,7 @@ class Detour:
         schedules: Sequence[Schedule],
         sizes: Sizes,
         target: Target,
-        constants: Constants,
+        constants: WinogradConstants,
         cold_bytes: int,
     ) -> Floats:
         """The same by constants of one's own."""
@@ -104,7 +104,7 @@ class Detour:
         at: Callable[[Dim], int],
         schedules: Sequence[Schedule],
         target: Target,
-        c: Constants,
+        c: WinogradConstants,
         cold_bytes: int,
     ) -> Floats:
         patches = {m: max(at(dim), 1) for m, dim in self.patches.items()}
@@ -120,7 +120,7 @@ class Detour:
         width: Floats,
         patches: Floats,
         target: Target,
-        c: Constants,
+        c: WinogradConstants,
         cold_bytes: int,
     ) -> Floats:
         products, each = _products(target), {4: c.transform4, 6: c.transform6, 8: c.transform8}
@@ -152,5 +152,5 @@ class Detour:
         return found
 
 
-def _products(target: Target) -> cost.Constants:
+def _products(target: Target) -> cost.ProductConstants:
     return cost.FITTED.of(target)

@@ -11,7 +11,7 @@ from llvmlite import ir
 
 from bucketize.kernel.emit.vector import FLOAT_BYTES, POINTER, WORD, Size, Values, Writer
 from bucketize.kernel.gemm.store import Words
-from bucketize.kernel.winograd.input import Form
+from bucketize.kernel.winograd.input import WinogradForm
 
 LARGE = 2.0**64
 """No result of a network is that large. Beside such, what is left of terms that ought to cancel is
@@ -48,7 +48,7 @@ def must_be_direct(w: Writer, witness: ir.Value) -> ir.Value:
 class Direct:
     """Computes a patch in one panel directly, in the order of the direct template's sums."""
 
-    def __init__(self, w: Writer, form: Form, finish: ir.Function) -> None:
+    def __init__(self, w: Writer, form: WinogradForm, finish: ir.Function) -> None:
         self.form, self.finish = form, finish
         self.function = w.define("direct", [POINTER, POINTER], self._patch)
         self.function.attributes.add("optsize")  # it is seldom run

@@ -44,7 +44,7 @@ DIMS = (
 
 
 @dataclass(frozen=True)
-class Form:
+class WinogradForm:
     """What the code of a kernel depends on; everything else is left to run time."""
 
     lanes: int
@@ -68,7 +68,7 @@ class Form:
 
     @property
     def axes(self) -> Axes:
-        """Those of lines and columns."""
+        """Axes of lines and columns."""
         each = zip((self.high, self.wide), self.taps, self.strides, strict=True)
         y, x = (Axis(*axis) for axis in each)
         return y, x
@@ -92,12 +92,12 @@ class Form:
 
     @property
     def products(self) -> int:
-        """Those of single phases."""
+        """Products of single phases."""
         return math.prod(axis.products for axis in self.axes)
 
     @property
     def phases(self) -> int:
-        """Those of a patch."""
+        """Phases of a patch."""
         return math.prod(axis.phases for axis in self.axes)
 
     @property
@@ -119,9 +119,9 @@ class Form:
         return ("products", "taps", "columns", *PLACE[1:], "c", *operands)
 
     @property
-    def product(self) -> microkernel.Form:
-        """That of the tiles of M: weights in panels, and nothing done to the sums."""
-        return microkernel.Form(
+    def product(self) -> microkernel.TileForm:
+        """The product of the tiles of M: weights in panels, and nothing done to the sums."""
+        return microkernel.TileForm(
             lanes=self.lanes,
             rows=self.rows,
             least=self.least,
@@ -143,7 +143,9 @@ def place_of(w: Writer, places: ir.Value, patch: Size) -> Words:
 class Data:
     """Finds patches of the list, and transforms them to those of the block."""
 
-    def __init__(self, w: Writer, form: Form, block: Words, places: ir.Value, v: ir.Value) -> None:
+    def __init__(
+        self, w: Writer, form: WinogradForm, block: Words, places: ir.Value, v: ir.Value
+    ) -> None:
         self.w, self.form, self.block, self.places, self.v = w, form, block, places, v
         self.image = block.pointer(f"in{form.x}")
         self.d = {name: block.word(name) for name in DIMS}

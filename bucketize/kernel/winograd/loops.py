@@ -22,7 +22,7 @@ from bucketize.kernel.gemm.epilogue import Epilogue
 from bucketize.kernel.gemm.microkernel import LINE, Tiles
 from bucketize.kernel.gemm.schedule import tallest
 from bucketize.kernel.gemm.store import Words
-from bucketize.kernel.winograd.input import DIMS, Axes, Data, Form, Pair
+from bucketize.kernel.winograd.input import DIMS, Axes, Data, Pair, WinogradForm
 from bucketize.kernel.winograd.output import Results
 from bucketize.machine.target import Target
 
@@ -44,7 +44,7 @@ def tile_rows(width: int, target: Target) -> int:
 
 
 def most_patches(channels: int, width: int, axes: Axes, target: Target) -> int:
-    """Those of a block: as many as their V and M of a panel may fill, in whole tiles."""
+    """Patches of a block: as many as their V and M of a panel may fill, in whole tiles."""
     v, m = math.prod(a.products for a in axes) * channels, math.prod(a.size for a in axes) * width
     of_patch = (v + m) * FLOAT_BYTES
     held, rows = int(SHARE_L2 * target.l2) // of_patch, tile_rows(width, target)
@@ -58,7 +58,7 @@ def row_bytes(channels: int) -> int:
     return bytes_ + LINE if bytes_ % SET == 0 else bytes_
 
 
-def source(form: Form) -> str:
+def source(form: WinogradForm) -> str:
     """The text of the kernel of this form."""
     values = {f.name: getattr(form, f.name) for f in fields(form)}
     return kernel_source(__name__, values | {"epilogue": form.epilogue.plain})
@@ -66,13 +66,15 @@ def source(form: Form) -> str:
 
 def emit(w: Writer, block: ir.Value, /, *, epilogue: tuple[Any, Any], **form: Any) -> None:
     """Write the body of a kernel of this form."""
-    _Blocks(w, block, Form(lanes=w.lanes, epilogue=Epilogue.of_plain(*epilogue), **form)).write()
+    _Blocks(
+        w, block, WinogradForm(lanes=w.lanes, epilogue=Epilogue.of_plain(*epilogue), **form)
+    ).write()
 
 
 class _Blocks:
     """The loops over blocks and panels."""
 
-    def __init__(self, w: Writer, memory: ir.Value, form: Form) -> None:
+    def __init__(self, w: Writer, memory: ir.Value, form: WinogradForm) -> None:
         self.w, self.form = w, form
         self.block = Words(w, memory, form.block_names)
         self.d = {name: self.block.word(name) for name in DIMS}
@@ -119,7 +121,7 @@ class _Blocks:
 class _Products:
     """The products of the elements of a block with a panel of weights, in register tiles."""
 
-    def __init__(self, w: Writer, form: Form, d: Dims, v: ir.Value, m: ir.Value) -> None:
+    def __init__(self, w: Writer, form: WinogradForm, d: Dims, v: ir.Value, m: ir.Value) -> None:
         self.w, self.form, self.d, self.v, self.m = w, form, d, v, m
         product = form.product
         self.tiles = Tiles(w, product)

@@ -82,11 +82,11 @@ class Axis:
 
     @property
     def products(self) -> int:
-        """Those of all phases."""
+        """Products of all phases."""
         return sum(self.products_of(phase) for phase in range(self.phases))
 
     def products_of(self, phase: int) -> int:
-        """Those of a phase."""
+        """Products of a phase."""
         return self.size if phase < self.whole else self.size - 1
 
 
@@ -146,7 +146,7 @@ def transformed(w: Writer, axis: Axis, values: Values) -> list[Values]:
 
 
 def _transformed(w: Writer, size: int, values: Values) -> Values:
-    """That of so many vectors; of one less, all but the value at infinity.
+    """The transform of so many vectors; of one less, all but the value at infinity.
 
     The rows of a point and of its negative differ by the signs of their odd columns.
     """

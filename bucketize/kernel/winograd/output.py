@@ -10,13 +10,15 @@ from bucketize.kernel.emit.vector import FLOAT_BYTES, POINTER, WORD_BYTES, Size,
 from bucketize.kernel.gemm.store import Store, Words, finisher
 from bucketize.kernel.winograd import matrices as minimal
 from bucketize.kernel.winograd.direct import Direct, must_be_direct, witness
-from bucketize.kernel.winograd.input import Form, place_of
+from bucketize.kernel.winograd.input import WinogradForm, place_of
 
 
 class Results:
     """Transforms M to pixels of the result, with the epilogue."""
 
-    def __init__(self, w: Writer, form: Form, block: Words, places: ir.Value, m: ir.Value) -> None:
+    def __init__(
+        self, w: Writer, form: WinogradForm, block: Words, places: ir.Value, m: ir.Value
+    ) -> None:
         self.w, self.form, self.block, self.places, self.m = w, form, block, places, m
         names = form.frame_names
         self.frame = Words(w, w.scratch(len(names) * WORD_BYTES), names)

@@ -31,8 +31,8 @@ from bucketize.kernel.template import (
     pitch_of,
 )
 from bucketize.kernel.winograd import matrices as minimal
-from bucketize.kernel.winograd.cost import Detour
-from bucketize.kernel.winograd.input import DIMS, PLACE_BYTES, Axes, Form
+from bucketize.kernel.winograd.cost import WinogradCost
+from bucketize.kernel.winograd.input import DIMS, PLACE_BYTES, Axes, WinogradForm
 from bucketize.kernel.winograd.loops import most_patches, row_bytes, source, tile_rows
 from bucketize.kernel.winograd.matrices import Axis
 from bucketize.kernel.workload import Workload
@@ -62,7 +62,7 @@ def _accepts(workload: Workload) -> bool:
 
 
 def axes_of(workload: Workload, m: int) -> Axes:
-    """Those of a patch of m lines, or columns, where the window has several."""
+    """Axes of a patch of m lines, or columns, where the window has several."""
     _, _, *kernel = window(workload)
     each = zip(kernel, workload.anchor.attrs["strides"], strict=True)
     y, x = (Axis(m if taps > 1 else 1, taps, stride) for taps, stride in each)
@@ -80,12 +80,12 @@ def _numbers(workload: Workload) -> tuple[int, ...]:
 
 
 def _usual(workload: Workload) -> tuple[int, ...]:
-    """Those that a default may have."""
+    """Sizes that a default may have."""
     return tuple(m for m in _numbers(workload) if m <= UNMEASURED)
 
 
 def _channels(workload: Workload) -> int:
-    """Those of the image, of all groups."""
+    """Channels of the image, of all groups."""
     _, inner, *_ = window(workload)
     return inner * int(workload.anchor.attrs["groups"])
 
@@ -102,7 +102,7 @@ def _default(workload: Workload, target: Target) -> dict[str, Knob]:
 
 
 def _patches(workload: Workload, out: Shape, m: int) -> Dim:
-    """Those of all images of a result."""
+    """Patches of all images of a result."""
     (batch, height, width, _), (y, x) = out, axes_of(workload, m)
     return product((batch, ceil_div(height, y.m), ceil_div(width, x.m)))
 
@@ -114,14 +114,14 @@ def _blocks(workload: Workload, schedule: Schedule, target: Target, out: Shape) 
     return balanced(_patches(workload, out, m), most)
 
 
-def _form(workload: Workload, schedule: Schedule, target: Target) -> Form:
+def _form(workload: Workload, schedule: Schedule, target: Target) -> WinogradForm:
     params, tail = workload.body.params, epilogue.of_workload(workload)
     assert tail is not None, "asked of a workload that was not accepted"
     x, w = (params.index(a) for a in workload.anchor.args)
     low = _blocks(workload, schedule, target, workload.anchor.out.type.shape)["low"]
     rows = tile_rows(int(schedule["nr"]), target)
     axes = axes_of(workload, int(schedule["m"]))
-    return Form(
+    return WinogradForm(
         lanes=target.lanes,
         high=axes[0].m,
         wide=axes[1].m,
@@ -168,7 +168,7 @@ def _launch(workload: Workload, schedule: Schedule, shapes: Shapes, target: Targ
     return Launch((*(dims[n] for n in DIMS), *steps), extent, workspace=workspace, lines=lines)
 
 
-def _reading(workload: Workload, image: Shape, out: Shape, form: Form) -> dict[str, Dim]:
+def _reading(workload: Workload, image: Shape, out: Shape, form: WinogradForm) -> dict[str, Dim]:
     """The dims that tell how patches lie in image and result."""
     channels = _channels(workload)
     _, height, width, _ = out
@@ -189,7 +189,7 @@ def _reading(workload: Workload, image: Shape, out: Shape, form: Form) -> dict[s
     }
 
 
-def _workspace(workload: Workload, form: Form, patches: Dim) -> dict[str, Dim]:
+def _workspace(workload: Workload, form: WinogradForm, patches: Dim) -> dict[str, Dim]:
     """The dims that tell how the largest block lies in the workspace.
 
     Between elements is a line more: all of a patch are written side by side.
@@ -265,12 +265,12 @@ def _in_panels(value: Array, groups: int, width: int, matrix: Array | None = Non
     return found.reshape(-1, inner, width)
 
 
-def _detour(workload: Workload) -> Detour:
+def _detour(workload: Workload) -> WinogradCost:
     (channels_out, inner, *_), groups = window(workload), workload.anchor.attrs["groups"]
     out, some = workload.anchor.out.type.shape, _numbers(workload)
     patches = {m: _patches(workload, out, m) for m in some}
     axes = {m: axes_of(workload, m) for m in some}
-    return Detour(patches, axes, inner, channels_out // groups, groups)
+    return WinogradCost(patches, axes, inner, channels_out // groups, groups)
 
 
 TEMPLATE = Template(

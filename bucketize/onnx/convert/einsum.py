@@ -18,7 +18,7 @@ ANY_AXES = "9876543210"  # what the axes that an ellipsis stands for are called,
 TERM = re.compile(r"[a-zA-Z]*(\.\.\.)?[a-zA-Z]*")
 
 
-class Term(NamedTuple):
+class Labelled(NamedTuple):
     """A tensor, and a letter for each of its axes."""
 
     x: Atom
@@ -40,7 +40,7 @@ def _einsum(n: Node) -> Atom:
     return _ordered(n, _summed(n, total, set(out)), out)
 
 
-def _parsed(n: Node, equation: str) -> tuple[list[Term], str]:
+def _parsed(n: Node, equation: str) -> tuple[list[Labelled], str]:
     """The operands with their letters, and the letters of the result."""
     left, arrow, out = equation.partition("->")
     names = left.split(",")
@@ -57,19 +57,19 @@ def _parsed(n: Node, equation: str) -> tuple[list[Term], str]:
     return terms, out
 
 
-def _labelled(x: Atom, name: str) -> Term:
+def _labelled(x: Atom, name: str) -> Labelled:
     rank = len(x.type.shape)
     more = rank - len(name.replace("...", ""))
     if not 0 <= more <= (len(ANY_AXES) if "..." in name else 0):
         raise Unsupported(f"{name!r} for {x.type}")
-    return Term(x, name.replace("...", ANY_AXES[len(ANY_AXES) - more :]))
+    return Labelled(x, name.replace("...", ANY_AXES[len(ANY_AXES) - more :]))
 
 
 def _broadcast(letters: str) -> str:
     return "".join(c for c in letters if c in ANY_AXES)
 
 
-def _joined(n: Node, a: Term, b: Term, asked: set[str]) -> Term:
+def _joined(n: Node, a: Labelled, b: Labelled, asked: set[str]) -> Labelled:
     """The product of two terms, with what only they have, and nobody asks for, summed."""
     a, b = _summed(n, a, asked | set(b.letters)), _summed(n, b, asked | set(a.letters))
     both = [c for c in a.letters if c in b.letters]
@@ -82,16 +82,16 @@ def _joined(n: Node, a: Term, b: Term, asked: set[str]) -> Term:
         behind = tuple(range(len(batch + left), len(batch + left + right)))
         between = tuple(range(len(batch), len(batch + left)))
         x, y = (_spread(n, v, axes) for v, axes in ((x, behind), (y, between)))
-        return Term(n.emit(e.mul, x, y), batch + left + right)
+        return Labelled(n.emit(e.mul, x, y), batch + left + right)
     x = _merged(n, a, batch, left, inner)
     y = _merged(n, b, batch, inner, right)
     out: Atom = n.emit(matmul, x, y)
     if len(left) != 1 or len(right) != 1:
         out = reshaped(n, out, (*out.type.shape[:-2], *a.dims(left), *b.dims(right)))
-    return Term(out, batch + left + right)
+    return Labelled(out, batch + left + right)
 
 
-def _merged(n: Node, t: Term, batch: str, rows: str, columns: str) -> Atom:
+def _merged(n: Node, t: Labelled, batch: str, rows: str, columns: str) -> Atom:
     """A stack of matrices: several axes, or none, become one."""
     x = _ordered(n, t, batch + rows + columns)
     if len(rows) == len(columns) == 1:
@@ -99,23 +99,23 @@ def _merged(n: Node, t: Term, batch: str, rows: str, columns: str) -> Atom:
     return reshaped(n, x, (*t.dims(batch), product(t.dims(rows)), product(t.dims(columns))))
 
 
-def _ordered(n: Node, t: Term, letters: str) -> Atom:
+def _ordered(n: Node, t: Labelled, letters: str) -> Atom:
     axes = tuple(t.letters.index(c) for c in letters)
     return t.x if axes == tuple(range(len(axes))) else n.emit(s.transpose, t.x, axes=axes)
 
 
-def _summed(n: Node, t: Term, kept: set[str]) -> Term:
+def _summed(n: Node, t: Labelled, kept: set[str]) -> Labelled:
     axes = tuple(i for i, c in enumerate(t.letters) if c not in kept)
     if not axes:
         return t
-    return Term(n.emit(reduce_sum, t.x, axes=axes), "".join(c for c in t.letters if c in kept))
+    return Labelled(n.emit(reduce_sum, t.x, axes=axes), "".join(c for c in t.letters if c in kept))
 
 
 def _spread(n: Node, x: Atom, axes: tuple[int, ...]) -> Atom:
     return n.emit(s.unsqueeze, x, axes=axes) if axes else x
 
 
-def _diagonal(n: Node, t: Term) -> Term:
+def _diagonal(n: Node, t: Labelled) -> Labelled:
     """The term with each letter once: of two axes of one name, the elements on the diagonal."""
     for c in t.letters:
         if t.letters.count(c) > 1:
@@ -126,5 +126,5 @@ def _diagonal(n: Node, t: Term) -> Term:
             here = n.emit(e.equal, row, column)
             x = n.emit(e.where, here, x, n.like(x, 0))
             x = n.emit(reduce_sum, x, axes=(len(rest) + 1,))
-            return _diagonal(n, Term(x, "".join(t.letters[k] for k in (*rest, i))))
+            return _diagonal(n, Labelled(x, "".join(t.letters[k] for k in (*rest, i))))
     return t

@@ -10,7 +10,7 @@ from bucketize.onnx.convert.reduce import channelwise
 from bucketize.onnx.convert.shape import reshaped
 from bucketize.onnx.convert.window import (
     AVG_POOL,
-    Window,
+    WindowAttributes,
     covered,
     numbers,
     slide,
@@ -42,7 +42,9 @@ def _lp_pool(n: Node) -> Atom:
     told |= {"strides": window.strides, "dilations": window.dilations}
     counts = pool_extents(n[0].type.shape[2:], ceil_mode=ceil_mode, **told)
     x = covered(n, _powers(n, n[0], p), counts, window, 0)
-    bare = Window(window.kernel, window.strides, window.dilations, (0,) * len(window.pads))
+    bare = WindowAttributes(
+        window.kernel, window.strides, window.dilations, (0,) * len(window.pads)
+    )
     mean = slide(n, AVG_POOL, bare, None, x, kernel=kernel)
     return _root(n, n.emit(mul, mean, n.like(mean, math.prod(kernel))), p)
 

@@ -354,7 +354,7 @@ def _parts(n: Node, x: Atom, w: Atom, zero: Atom | None) -> tuple[Array, list[in
 def _zeros(
     n: Node, w: Atom, x_zero: Atom | None, w_zero: Atom | None
 ) -> tuple[Atom | None, Atom | None]:
-    """Those of image and weights, beside them."""
+    """Zero points of image and weights, beside them."""
     x_zero = None if x_zero is None else _columns(n, x_zero)
     return x_zero, None if w_zero is None else _filters(n, w, w_zero)
 

@@ -129,7 +129,7 @@ def _activation(
 
 @dataclass(frozen=True)
 class _Weights:
-    """Those of one direction: [inputs, gates], [hidden, gates], [gates] twice."""
+    """Weights of one direction: [inputs, gates], [hidden, gates], [gates] twice."""
 
     w: Atom
     r: Atom

@@ -192,7 +192,7 @@ def _batch_norm_14(n: Node) -> tuple[Atom, ...]:
 
 
 def _moments_of_batch(n: Node) -> tuple[Atom, Atom]:
-    """Of each channel."""
+    """Mean and variance of each channel."""
     axes = tuple(i for i in range(len(n[0].type.shape)) if i != 1)
     return _moments(n, n[0], axes, keepdims=False)
 

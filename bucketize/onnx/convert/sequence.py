@@ -83,7 +83,7 @@ def _map(n: Node) -> tuple[Atom, ...]:
 
 
 def _dtypes(graph: Graph, taken: Callable[[Builder, Atom], Sequence[Atom]]) -> list[str]:
-    """Those of what a graph makes, which a round that nobody runs tells."""
+    """Dtypes of what a graph makes, which a round that nobody runs tells."""
     out = Builder()
     return [x.type.dtype.name for x in graph(out, taken(out, Const(np.array(0, np.int64))))]
 

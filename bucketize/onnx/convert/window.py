@@ -52,7 +52,7 @@ def _max_pool(n: Node) -> tuple[Atom, ...]:
     return (y,) if n.outputs == 1 else (y, _places(n, y, window, columns_first))
 
 
-def _places(n: Node, y: Atom, window: Window, columns_first: bool) -> Atom:
+def _places(n: Node, y: Atom, window: WindowAttributes, columns_first: bool) -> Atom:
     """Where in the whole of x the greatest of each window is, the first of several."""
     batch, channels, *image = n[0].type.shape
     if any(isinstance(d, AnyDim) for d in n[0].type.shape):
@@ -75,7 +75,7 @@ def _places(n: Node, y: Atom, window: Window, columns_first: bool) -> Atom:
     return n.emit(add, out, n.emit(reshape, first, newshape=(batch, channels, *ones)))
 
 
-def covered(n: Node, x: Atom, counts: Shape, window: Window, fill: float) -> Atom:
+def covered(n: Node, x: Atom, counts: Shape, window: WindowAttributes, fill: float) -> Atom:
     """`x` with pads before, and so many behind that the last of `counts` windows ends there."""
     pads: list[tuple[Dim, Dim]] = [(0, 0), (0, 0)]
     axes = zip(x.type.shape[2:], counts, window.strides, window.reach, strict=True)
@@ -84,7 +84,7 @@ def covered(n: Node, x: Atom, counts: Shape, window: Window, fill: float) -> Ato
     return n.emit(pad, x, pads=tuple(pads), value=fill)
 
 
-def _tap(n: Node, x: Atom, y: Atom, window: Window, tap: Sizes) -> Atom:
+def _tap(n: Node, x: Atom, y: Atom, window: WindowAttributes, tap: Sizes) -> Atom:
     """One element of each window."""
     begin = tuple(i * d for i, d in zip(tap, window.dilations, strict=True))
     counts = zip(y.type.shape[2:], window.strides, strict=True)
@@ -129,7 +129,7 @@ _global("GlobalMaxPool", reduce_max)
 
 
 @dataclass(frozen=True)
-class Window:
+class WindowAttributes:
     """Where windows are: numbers along each axis, and the pads before each, then after each."""
 
     kernel: Shape
@@ -143,10 +143,10 @@ class Window:
         return tuple((k - 1) * d + 1 for k, d in zip(self.kernel, self.dilations, strict=True))
 
 
-def window_of(n: Node, kernel: Shape) -> Window:
+def window_of(n: Node, kernel: Shape) -> WindowAttributes:
     """The windows of a node, which have these extents."""
     strides, dilations = steps(n, kernel)
-    return Window(kernel, strides, dilations, _pads(n, kernel, strides, dilations))
+    return WindowAttributes(kernel, strides, dilations, _pads(n, kernel, strides, dilations))
 
 
 def steps(n: Node, kernel: Shape) -> tuple[Sizes, Sizes]:
@@ -161,7 +161,9 @@ def steps(n: Node, kernel: Shape) -> tuple[Sizes, Sizes]:
     return numbers(n, "strides", rank, 1), numbers(n, "dilations", rank, 1)
 
 
-def slide(n: Node, ops: Ops, window: Window, fill: float | None, *args: Atom, **attrs: Any) -> Atom:
+def slide(
+    n: Node, ops: Ops, window: WindowAttributes, fill: float | None, *args: Atom, **attrs: Any
+) -> Atom:
     """One of `ops` over an image; a window along one axis is one of height 1 along two.
 
     Pads that depend on extents are an op of their own, if a `fill` is as good as none.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bucketize.onnx.export.rule import Site, exports, exports_directly
+from bucketize.onnx.export.rule import ExportSite, exports, exports_directly
 from bucketize.op import Op
 from bucketize.ops.dyn import axes as d
 from bucketize.ops.selection import first_rows, kept_boxes, non_max_suppression, unique
@@ -18,7 +18,7 @@ REDUCTIONS = {
 
 def _reduction(op: Op, op_type: str) -> None:
     @exports(op)
-    def _rule(s: Site) -> str:
+    def _rule(s: ExportSite) -> str:
         flags = {"noop_with_empty_axes": s.attr("noop"), **s.attrs("keepdims")}
         return s.node(op_type, s[0], s.int64(1), **flags)
 
@@ -28,7 +28,7 @@ for _op, _op_type in REDUCTIONS.items():
 
 
 @exports(d.dyn_cumsum)
-def _cumsum(s: Site) -> str:
+def _cumsum(s: ExportSite) -> str:
     axis = s.int64(1)
     if s.type(1).shape:
         axis = s.node("Reshape", axis, s.integers())
@@ -40,7 +40,7 @@ exports_directly(d.dyn_unsqueeze, "Unsqueeze", int64=1)
 
 
 @exports(d.dyn_split)
-def _split(s: Site) -> str:
+def _split(s: ExportSite) -> str:
     """One part, from the sum of those before it: how many there are need not be known."""
     part, sizes, axis = s.attr("part"), s.int64(1), s.integers(0)
     before = s.node("Slice", sizes, axis, s.integers(part), axis)
@@ -50,22 +50,22 @@ def _split(s: Site) -> str:
 
 
 @exports(unique)
-def _unique(s: Site) -> tuple[str, ...]:
+def _unique(s: ExportSite) -> tuple[str, ...]:
     return s.nodes("Unique", s[0], outputs=4, **s.attrs("axis", "sorted"))
 
 
 @exports(non_max_suppression)
-def _non_max_suppression(s: Site) -> str:
+def _non_max_suppression(s: ExportSite) -> str:
     return _boxes(s, s[2])
 
 
-def _boxes(s: Site, most: str) -> str:
+def _boxes(s: ExportSite, most: str) -> str:
     limits = (s.node("Unsqueeze", o, s.integers(0)) for o in (most, s[3], s[4]))
     return s.node("NonMaxSuppression", s[0], s[1], *limits, center_point_box=s.attr("center"))
 
 
 @exports(kept_boxes)
-def _kept_boxes(s: Site) -> tuple[str, str]:
+def _kept_boxes(s: ExportSite) -> tuple[str, str]:
     limit = s.attr("limit")
     rows = _boxes(s, s[2] if limit is None else s.node("Min", s[2], s.extent(limit)))
     count = s.extent_of(rows, 0)
@@ -76,6 +76,6 @@ def _kept_boxes(s: Site) -> tuple[str, str]:
 
 
 @exports(first_rows)
-def _first_rows(s: Site) -> str:
+def _first_rows(s: ExportSite) -> str:
     zero = s.integers(0)
     return s.node("Slice", s[0], zero, s.node("Unsqueeze", s[1], zero), zero)

@@ -8,7 +8,7 @@ import numpy as np
 from onnx import helper
 
 from bucketize.onnx.convert.elementwise import DIRECT
-from bucketize.onnx.export.rule import Site, exports, exports_directly
+from bucketize.onnx.export.rule import ExportSite, exports, exports_directly
 from bucketize.onnx.export.scope import OPSET, known
 from bucketize.onnx.node import Unsupported
 from bucketize.ops.elementwise import activation as a
@@ -30,12 +30,12 @@ exports_directly(a.hard_sigmoid, "HardSigmoid", "alpha", "beta")
 
 
 @exports(e.fmod)
-def _fmod(s: Site) -> str:
+def _fmod(s: ExportSite) -> str:
     return s.node("Mod", *s.operands, fmod=1)
 
 
 @exports(e.mod)
-def _mod(s: Site) -> str:
+def _mod(s: ExportSite) -> str:
     """The remainder with the sign of the divisor; of floats ONNX has that of the dividend."""
     if kind_of(s.dtype) != "f":
         return s.node("Mod", *s.operands)
@@ -46,17 +46,17 @@ def _mod(s: Site) -> str:
 
 
 @exports(e.rsqrt)
-def _rsqrt(s: Site) -> str:
+def _rsqrt(s: ExportSite) -> str:
     return s.node("Reciprocal", s.node("Sqrt", s[0]))
 
 
 @exports(e.not_equal)
-def _not_equal(s: Site) -> str:
+def _not_equal(s: ExportSite) -> str:
     return s.node("Not", s.node("Equal", *s.operands))
 
 
 @exports(e.cast)
-def _cast(s: Site) -> str:
+def _cast(s: ExportSite) -> str:
     dtype = np.dtype(s.attr("dtype"))
     if not known(dtype):
         raise Unsupported(f"ONNX has no {dtype} in opset {OPSET}")
@@ -68,23 +68,23 @@ def _cast(s: Site) -> str:
 
 
 @exports(a.relu)
-def _relu(s: Site) -> str:
-    """Of integers the greater of 0: not every engine has them in Relu."""
+def _relu(s: ExportSite) -> str:
+    """Relu; of integers the greater of 0, as not every engine has them in Relu."""
     return s.node("Relu", s[0]) if kind_of(s.dtype) == "f" else s.node("Max", s[0], s.constant(0))
 
 
 @exports(a.clip)
-def _clip(s: Site) -> str:
+def _clip(s: ExportSite) -> str:
     lo, hi = s.attr("lo"), s.attr("hi")
     ends = ["" if lo == -math.inf else s.constant(lo), "" if hi == math.inf else s.constant(hi)]
     return s.node("Clip", s[0], *ends)
 
 
 @exports(a.silu)
-def _silu(s: Site) -> str:
+def _silu(s: ExportSite) -> str:
     return s.node("Mul", s[0], s.node("Sigmoid", s[0]))
 
 
 @exports(a.gelu_tanh)
-def _gelu_tanh(s: Site) -> str:
+def _gelu_tanh(s: ExportSite) -> str:
     return s.node("Gelu", s[0], approximate="tanh")

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 
 from bucketize.ir import Const
-from bucketize.onnx.export.scope import Scope
+from bucketize.onnx.export.scope import ExportScope
 from bucketize.onnx.node import Unsupported
 from bucketize.types import AnyDim, Dim, Expr, Shape, Symbol, Term, extremes
 
 FUNCTIONS = {"min": "Min", "max": "Max", "%": "Mod"}  # Mod has the sign of the divisor, as ours
 
 
-def extents(scope: Scope, shape: Shape) -> str:
+def extents(scope: ExportScope, shape: Shape) -> str:
     """The name of a vector of dims; known neighbours are one constant."""
     parts: list[str] = []
     for known, dims in groupby(shape, lambda d: isinstance(d, int)):
@@ -27,7 +27,7 @@ def extents(scope: Scope, shape: Shape) -> str:
     return _made(scope, "Concat", *parts, axis=0) if parts else _numbers(scope)
 
 
-def extent(scope: Scope, dim: Dim) -> str:
+def extent(scope: ExportScope, dim: Dim) -> str:
     """The name of a dim as a vector of one element; what is there already is not made again."""
     if isinstance(dim, int):
         return _numbers(scope, dim)
@@ -39,7 +39,7 @@ def extent(scope: Scope, dim: Dim) -> str:
     return found
 
 
-def scalar_extent(scope: Scope, dim: Dim) -> str:
+def scalar_extent(scope: ExportScope, dim: Dim) -> str:
     """The name of a dim of rank 0."""
     if isinstance(dim, int):
         return scope.constant(Const(np.array(dim, np.int64)))
@@ -49,34 +49,34 @@ def scalar_extent(scope: Scope, dim: Dim) -> str:
     return found
 
 
-def scalar(scope: Scope, vector: str) -> str:
+def scalar(scope: ExportScope, vector: str) -> str:
     """The name of the only element of a vector."""
     return _made(scope, "Squeeze", vector, _numbers(scope, 0))
 
 
-def extent_of(scope: Scope, name: str, axis: int) -> str:
+def extent_of(scope: ExportScope, name: str, axis: int) -> str:
     """The extent of an axis of a value, whatever is known of it."""
     return _made(scope, "Shape", name, start=axis, end=axis + 1)
 
 
-def _read(scope: Scope, symbol: Symbol) -> str:
+def _read(scope: ExportScope, symbol: Symbol) -> str:
     param, axis = scope.frame.place(symbol)
     return extent_of(scope, scope.value(param), axis)
 
 
-def _sum(scope: Scope, expr: Expr) -> str:
+def _sum(scope: ExportScope, expr: Expr) -> str:
     products = [_product(scope, atoms, factor) for atoms, factor in expr.terms]
     return reduce(lambda a, b: _made(scope, "Add", a, b), products)
 
 
-def _product(scope: Scope, atoms: tuple[Symbol | Term, ...], factor: int) -> str:
+def _product(scope: ExportScope, atoms: tuple[Symbol | Term, ...], factor: int) -> str:
     names = [_atom(scope, a) for a in atoms]
     if factor != 1 or not names:
         names.append(_numbers(scope, factor))
     return reduce(lambda a, b: _made(scope, "Mul", a, b), names)
 
 
-def _atom(scope: Scope, atom: Symbol | Term) -> str:
+def _atom(scope: ExportScope, atom: Symbol | Term) -> str:
     if isinstance(atom, Symbol):
         return extent(scope, atom)
     found = scope.find(atom)
@@ -85,7 +85,7 @@ def _atom(scope: Scope, atom: Symbol | Term) -> str:
     return found
 
 
-def _call(scope: Scope, term: Term) -> str:
+def _call(scope: ExportScope, term: Term) -> str:
     a, b = (extent(scope, d) for d in term.args)
     if term.fn == "//":
         if extremes(term.args[0])[0] < 0:  # Div cuts towards zero
@@ -97,10 +97,10 @@ def _call(scope: Scope, term: Term) -> str:
     return _made(scope, FUNCTIONS[term.fn], a, b)
 
 
-def _numbers(scope: Scope, *numbers: Dim) -> str:
+def _numbers(scope: ExportScope, *numbers: Dim) -> str:
     return scope.constant(Const(np.array(numbers, np.int64)))
 
 
-def _made(scope: Scope, op_type: str, *inputs: str, **attrs: Any) -> str:
+def _made(scope: ExportScope, op_type: str, *inputs: str, **attrs: Any) -> str:
     (made,) = scope.node(op_type, *inputs, **attrs)
     return made

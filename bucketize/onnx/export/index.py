@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bucketize.onnx.export.rule import Site, exports, exports_directly
+from bucketize.onnx.export.rule import ExportSite, exports, exports_directly
 from bucketize.ops import index as i
 from bucketize.ops.dyn.shape import dyn_topk
 
@@ -18,24 +18,24 @@ exports_directly(i.compress, "Compress", "axis")
 
 
 @exports(i.tensor_scatter)
-def _tensor_scatter(s: Site) -> str:
+def _tensor_scatter(s: ExportSite) -> str:
     mode = "circular" if s.attr("circular") else "linear"
     return s.node("TensorScatter", s[0], s[1], s.int64(2), axis=s.attr("axis"), mode=mode)
 
 
 @exports(i.topk)
-def _topk(s: Site) -> tuple[str, ...]:
+def _topk(s: ExportSite) -> tuple[str, ...]:
     return _top(s, s.extents((s.attr("k"),)))
 
 
 @exports(dyn_topk)
-def _dyn_topk(s: Site) -> tuple[str, ...]:
+def _dyn_topk(s: ExportSite) -> tuple[str, ...]:
     k = s.int64(1)
     return _top(s, k if s.type(1).shape else s.node("Unsqueeze", k, s.integers(0)))
 
 
-def _top(s: Site, k: str) -> tuple[str, ...]:
-    """Those that are not sorted come in their own order, which ONNX leaves open."""
+def _top(s: ExportSite, k: str) -> tuple[str, ...]:
+    """TopK; where it is not sorted ONNX leaves the order open."""
     axis, truths = s.attr("axis"), s.dtype == np.bool_
     x = s.cast(s[0], np.uint8) if truths else s[0]
     found = s.nodes("TopK", x, k, outputs=2, axis=axis, largest=s.attr("largest"))

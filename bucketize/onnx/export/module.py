@@ -30,8 +30,8 @@ from bucketize.ir import (
     refusing,
 )
 from bucketize.onnx.export.extent import extent, extents, scalar
-from bucketize.onnx.export.rule import RULES, Site
-from bucketize.onnx.export.scope import OPSET, Frame, Scope
+from bucketize.onnx.export.rule import RULES, ExportSite
+from bucketize.onnx.export.scope import OPSET, ExportScope, Frame
 from bucketize.onnx.front import BOUNDS, OPEN, raw_name
 from bucketize.onnx.kind import proto_of
 from bucketize.onnx.node import Unsupported
@@ -182,15 +182,15 @@ class _Export:
         self.identifiers.add(name)
         return name
 
-    def _scope(self, fn: Function, initializers: list[TensorProto] | None) -> Scope:
+    def _scope(self, fn: Function, initializers: list[TensorProto] | None) -> ExportScope:
         """Where a function is written; its parameters are there already."""
-        scope = Scope(Frame(fn.params, initializers, self.derived))
+        scope = ExportScope(Frame(fn.params, initializers, self.derived))
         for param in fn.params:
             scope.frame.taken.add(param.name)
             scope.bind(param, param.name)
         return scope
 
-    def _function(self, scope: Scope, fn: Function) -> Sequence[Atom]:
+    def _function(self, scope: ExportScope, fn: Function) -> Sequence[Atom]:
         """Write a function; its results."""
         self.entered.append(fn.name)
         guarded = self._guarded(fn)
@@ -223,7 +223,7 @@ class _Export:
 
     # Bindings.
 
-    def _block(self, scope: Scope, block: Function) -> None:
+    def _block(self, scope: ExportScope, block: Function) -> None:
         for b in block.body:
             scope.title = b.origin[0] if b.origin else ""
             try:
@@ -235,7 +235,7 @@ class _Export:
             for out, name in zip(b.outs, made, strict=True):
                 scope.bind(out, name)
 
-    def _binding(self, scope: Scope, b: Binding) -> tuple[str, ...]:
+    def _binding(self, scope: ExportScope, b: Binding) -> tuple[str, ...]:
         """Write what a binding computes; the names of its results."""
         if b.op in (NO_BUCKET, ILLEGAL):
             return _refusal(scope, b)
@@ -249,16 +249,16 @@ class _Export:
             return self._group(scope, b)
         if b.op not in RULES:
             raise Unsupported("no rule for this operator")
-        made = RULES[b.op](Site(scope, b))
+        made = RULES[b.op](ExportSite(scope, b))
         return made if isinstance(made, tuple) else (made,)
 
-    def _fork(self, scope: Scope, b: Binding) -> tuple[str, ...]:
+    def _fork(self, scope: ExportScope, b: Binding) -> tuple[str, ...]:
         condition = scope.value(b.args[0])
         then, orelse = (self._branch(scope, b.attrs[name]) for name in ("then", "orelse"))
         branches = {"then_branch": then, "else_branch": orelse}
         return scope.node("If", condition, outputs=len(b.outs), **branches)
 
-    def _loop(self, scope: Scope, b: Binding) -> tuple[str, ...]:
+    def _loop(self, scope: ExportScope, b: Binding) -> tuple[str, ...]:
         body = self._branch(scope, b.attrs["body"])
         told = _info(scope.frame.name("proceed"), TensorType(np.dtype(bool), ()))
         inputs = list(body.input)
@@ -266,9 +266,9 @@ class _Export:
         body.input.extend([inputs[0], told, *inputs[1:]])
         return scope.node("Loop", *map(scope.value, b.args), outputs=len(b.outs), body=body)
 
-    def _branch(self, outer: Scope, block: Function) -> GraphProto:
+    def _branch(self, outer: ExportScope, block: Function) -> GraphProto:
         """The graph of a block; of its values only what every engine may rely on is said."""
-        scope = Scope(outer.frame, outer)
+        scope = ExportScope(outer.frame, outer)
         if scope.depth > MAX_DEPTH:
             raise ExportError(f"decisions nest more than {MAX_DEPTH} deep; a file of ONNX cannot")
         for param in block.params:
@@ -280,12 +280,12 @@ class _Export:
         inputs, outputs = infos[: len(block.params)], infos[len(block.params) :]
         return helper.make_graph(scope.nodes, scope.frame.name("block"), inputs, outputs)
 
-    def _call(self, scope: Scope, b: Binding) -> tuple[str, ...]:
+    def _call(self, scope: ExportScope, b: Binding) -> tuple[str, ...]:
         callee = self._callee(b.attrs["callee"])
         inputs = [*map(scope.value, b.args), *map(scope.constant, callee.captured)]
         return scope.node(callee.proto.name, *inputs, outputs=len(b.outs), domain=DOMAIN)
 
-    def _group(self, scope: Scope, b: Binding) -> tuple[str, ...]:
+    def _group(self, scope: ExportScope, b: Binding) -> tuple[str, ...]:
         """A fused group as the ops that it is made of."""
         body = b.attrs["body"]
         for param, arg in zip(body.params, b.args, strict=True):
@@ -299,7 +299,7 @@ def _excludes(symbol: Symbol) -> bool:
     return symbol.lo > 0 or symbol.hi is not None
 
 
-def _refusal(scope: Scope, b: Binding) -> tuple[str, ...]:
+def _refusal(scope: ExportScope, b: Binding) -> tuple[str, ...]:
     """What fails by the standard: a Gather out of bounds, of nothing; its name says why."""
     sizes = [*b.attrs.get("sizes", ()), *(s for p in scope.frame.params for s in p.type.axes)]
     size = next((s for s in sizes if isinstance(s, Symbol)), 0)  # constants may be folded: too soon
@@ -312,8 +312,8 @@ def _uncovered(sizes: Sequence[Dim], buckets: str) -> str:
     return f"no bucket covers {', '.join(map(str, sizes))}; buckets: {buckets}"
 
 
-def _nothing(scope: Scope, type_: Type, index: str) -> str:
-    """Of this type as far as its extents are known, once it is looked for in vain."""
+def _nothing(scope: ExportScope, type_: Type, index: str) -> str:
+    """Nothing, of this type as far as its extents are known."""
     known = tuple(d if isinstance(d, int) else 1 for d in type_.axes)
     if not known:
         index = scalar(scope, index)
@@ -326,7 +326,7 @@ def _nothing(scope: Scope, type_: Type, index: str) -> str:
     return made
 
 
-def _returned(scope: Scope, results: Sequence[Atom]) -> list[str]:
+def _returned(scope: ExportScope, results: Sequence[Atom]) -> list[str]:
     """The names of results: each is made inside, and different."""
     inside = {name for node in scope.nodes for name in node.output}
     names: list[str] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from onnx import ModelProto, NodeProto, defs, numpy_helper, version_converter
 
 from bucketize.ir import Const
-from bucketize.onnx.export.rule import Site, exports
+from bucketize.onnx.export.rule import ExportSite, exports
 from bucketize.onnx.export.scope import OPSET
 from bucketize.onnx.function import subgraphs
 from bucketize.onnx.load import domain, opsets
@@ -18,7 +18,7 @@ Hardmax and the slopes of PRelu as they are, which other opsets read in another 
 
 
 @exports(onnx_node)
-def _node(s: Site) -> tuple[str, ...]:
+def _node(s: ExportSite) -> tuple[str, ...]:
     graph = _written(parsed(s.attr("model"))).graph
     names = {"": ""} | {i.name: n for i, n in zip(graph.input, s.operands, strict=True)}
     names |= {t.name: s.scope.constant(Const(numpy_helper.to_array(t))) for t in graph.initializer}

@@ -6,7 +6,7 @@ from typing import Any
 
 from bucketize.ir import Const
 from bucketize.onnx.convert.resize import scaled
-from bucketize.onnx.export.rule import Site, exports
+from bucketize.onnx.export.rule import ExportSite, exports
 from bucketize.onnx.export.window import laid_out, planar
 from bucketize.onnx.node import Unsupported
 from bucketize.ops.resample.interpolate import CROP, EARLY, SHRUNK_UP
@@ -17,7 +17,7 @@ from bucketize.types import Dim, Shape
 
 
 @exports(resize)
-def _resize(s: Site) -> str:
+def _resize(s: ExportSite) -> str:
     """By its sizes, or by scales that lead to them."""
     crop, sizes = s.attr("coordinates") == CROP, s.attr("sizes")
     scales = s.args[1 + crop :]
@@ -31,7 +31,7 @@ def _resize(s: Site) -> str:
 
 
 @exports(dyn_resize)
-def _dyn_resize(s: Site) -> str:
+def _dyn_resize(s: ExportSite) -> str:
     """By its sizes; by scales, and what that makes must have the sizes."""
     sizes, place = s.int64(1), 2 + (s.attr("coordinates") == CROP)
     if len(s.args) == place:
@@ -47,7 +47,7 @@ def _direction(dim: Dim, scale: float) -> Dim:
     return dim if scale >= 1 else dim - 1
 
 
-def _rounding(s: Site, sizes: Shape | None) -> str:
+def _rounding(s: ExportSite, sizes: Shape | None) -> str:
     """What is rounded up only if it shrinks is rounded one way where it is known to."""
     rounding: str = s.attr("rounding")
     if rounding != SHRUNK_UP:
@@ -61,7 +61,7 @@ def _rounding(s: Site, sizes: Shape | None) -> str:
     raise Unsupported("it rounds up where it shrinks, and may do both")
 
 
-def _resized(s: Site, rounding: str, scales: str, sizes: str) -> str:
+def _resized(s: ExportSite, rounding: str, scales: str, sizes: str) -> str:
     kind = s.attr("coordinates")
     if kind == EARLY:
         raise Unsupported(f"coordinates of {EARLY} are of opset 11 alone")
@@ -78,13 +78,13 @@ def _resized(s: Site, rounding: str, scales: str, sizes: str) -> str:
 
 
 @exports(grid_sample)
-def _grid_sample(s: Site) -> str:
+def _grid_sample(s: ExportSite) -> str:
     attrs = {"padding_mode": s.attr("padding"), **s.attrs("mode", "align_corners")}
     return laid_out(s, s.node("GridSample", planar(s), s[1], **attrs))
 
 
 @exports(roi_align)
-def _roi_align(s: Site) -> str:
+def _roi_align(s: ExportSite) -> str:
     height, width = s.attr("size")
     kind = "half_pixel" if s.attr("half_pixel") else "output_half_pixel"
     y = s.node(

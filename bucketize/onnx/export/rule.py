@@ -11,16 +11,16 @@ from onnx import helper
 
 from bucketize.ir import Atom, Binding, Const
 from bucketize.onnx.export.extent import extent_of, extents, scalar, scalar_extent
-from bucketize.onnx.export.scope import Scope
+from bucketize.onnx.export.scope import ExportScope
 from bucketize.op import Op
 from bucketize.types import Dim, Shape, Type
 
 
 @dataclass(frozen=True)
-class Site:
+class ExportSite:
     """A binding on its way to ONNX: operands by name, attributes, and where to write nodes."""
 
-    scope: Scope
+    scope: ExportScope
     binding: Binding
 
     def __getitem__(self, index: int) -> str:
@@ -43,7 +43,7 @@ class Site:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """That of the first operand."""
+        """The dtype of the first operand."""
         return self.type(0).dtype
 
     def attr(self, name: str) -> Any:
@@ -93,7 +93,7 @@ class Site:
 
 
 Result: TypeAlias = str | tuple[str, ...]
-Rule: TypeAlias = Callable[[Site], Result]
+Rule: TypeAlias = Callable[[ExportSite], Result]
 
 RULES: dict[Op, Rule] = {}
 """How each operator of the table leaves; `Unsupported` says why a binding of it cannot."""
@@ -118,6 +118,6 @@ def exports_directly(op: Op, op_type: str, *names: str, int64: int | None = None
     """
 
     @exports(op)
-    def _rule(s: Site) -> str:
+    def _rule(s: ExportSite) -> str:
         operands = (s.int64(i) if i == int64 else s[i] for i in range(len(s.args)))
         return s.node(op_type, *operands, **s.attrs(*names))

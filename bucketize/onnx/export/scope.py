@@ -63,11 +63,11 @@ class Frame:
 
 
 @dataclass
-class Scope:
+class ExportScope:
     """The nodes of a block so far; a nested one sees the names of the outer."""
 
     frame: Frame
-    outer: Scope | None = None
+    outer: ExportScope | None = None
     nodes: list[NodeProto] = field(default_factory=list)
     names: dict[Key, str] = field(default_factory=dict)
     title: str = ""
@@ -75,7 +75,7 @@ class Scope:
 
     def find(self, key: Key) -> str | None:
         """The name of what is here already, or around."""
-        scope: Scope | None = self
+        scope: ExportScope | None = self
         while scope is not None:
             if key in scope.names:
                 return scope.names[key]
@@ -123,7 +123,7 @@ class Scope:
         return 0 if self.outer is None else self.outer.depth + 1
 
     @property
-    def root(self) -> Scope:
+    def root(self) -> ExportScope:
         """The scope of the frame itself."""
         return self if self.outer is None else self.outer.root
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from onnx import helper
 
-from bucketize.onnx.export.rule import Site, exports, exports_directly
+from bucketize.onnx.export.rule import ExportSite, exports, exports_directly
 from bucketize.onnx.kind import proto_of
 from bucketize.ops import sequence as s
 
@@ -22,11 +22,11 @@ exports_directly(s.optional_get_element, "OptionalGetElement")
 
 
 @exports(s.sequence_empty)
-def _empty(site: Site) -> str:
+def _empty(site: ExportSite) -> str:
     dtype = helper.np_dtype_to_tensor_dtype(np.dtype(site.attr("dtype")))
     return site.node("SequenceEmpty", dtype=dtype)
 
 
 @exports(s.optional_none)
-def _none(site: Site) -> str:
+def _none(site: ExportSite) -> str:
     return site.node("Optional", type=proto_of(site.attr("type")))

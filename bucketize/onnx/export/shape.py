@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bucketize.onnx.export.rule import Site, exports, exports_directly
+from bucketize.onnx.export.rule import ExportSite, exports, exports_directly
 from bucketize.onnx.node import Unsupported
 from bucketize.op import Op
 from bucketize.ops import shape as sh
@@ -17,7 +17,7 @@ exports_directly(sh.size_of, "Size")
 
 
 @exports(sh.reshape)
-def _reshape(s: Site) -> str:
+def _reshape(s: ExportSite) -> str:
     """A 0 would copy an axis, unless it is said to be one."""
     shape = s.attr("newshape")
     zeros = {} if all(at_least(d, 1) for d in shape) else {"allowzero": s.attr("allow_zero")}
@@ -25,25 +25,25 @@ def _reshape(s: Site) -> str:
 
 
 @exports(dyn.dyn_reshape)
-def _dyn_reshape(s: Site) -> str:
+def _dyn_reshape(s: ExportSite) -> str:
     return s.node("Reshape", s[0], s.int64(1), allowzero=s.attr("allow_zero"))
 
 
 @exports(dyn.dyn_with_rank)
-def _dyn_with_rank(s: Site) -> str:
+def _dyn_with_rank(s: ExportSite) -> str:
     shape = s.node("Reshape", s.node("Shape", s[0]), s.integers(s.attr("rank")), allowzero=1)
     return s.node("Reshape", s[0], shape, allowzero=1)
 
 
 @exports(sh.transpose)
-def _transpose(s: Site) -> str:
+def _transpose(s: ExportSite) -> str:
     axes = s.attr("axes")  # ONNX cannot write that there are none
     return s.node("Transpose", s[0], perm=axes) if axes else s.node("Identity", s[0])
 
 
 def _by_axes(op: Op, op_type: str) -> None:
     @exports(op)
-    def _rule(s: Site) -> str:
+    def _rule(s: ExportSite) -> str:
         axes = s.attr("axes")
         return s.node(op_type, s[0], s.integers(*axes)) if axes else s.node("Identity", s[0])
 
@@ -65,7 +65,7 @@ exports_directly(sh.concat, "Concat", "axis")
 
 
 @exports(sh.strided_slice)
-def _strided_slice(s: Site) -> str:
+def _strided_slice(s: ExportSite) -> str:
     if not s.attr("axes"):
         return s.node("Identity", s[0])
     begin, end, strides = (s.extents(s.attr(name)) for name in ("begin", "end", "strides"))
@@ -73,23 +73,23 @@ def _strided_slice(s: Site) -> str:
 
 
 @exports(dyn.dyn_strided_slice)
-def _dyn_strided_slice(s: Site) -> str:
+def _dyn_strided_slice(s: ExportSite) -> str:
     begin, end, strides, axes = map(s.int64, (1, 2, 3, 4))
     return s.node("Slice", s[0], begin, end, axes, strides)
 
 
 @exports(sh.pad)
-def _pad(s: Site) -> str:
+def _pad(s: ExportSite) -> str:
     pads = s.attr("pads")
     return _padded(s, s.extents((*(lo for lo, _ in pads), *(hi for _, hi in pads))))
 
 
 @exports(dyn.dyn_pad)
-def _dyn_pad(s: Site) -> str:
+def _dyn_pad(s: ExportSite) -> str:
     return _padded(s, s.int64(1), s.int64(2))
 
 
-def _padded(s: Site, pads: str, *axes: str) -> str:
+def _padded(s: ExportSite, pads: str, *axes: str) -> str:
     mode = s.attr("mode")
     if mode == "symmetric":
         raise Unsupported("ONNX Pad has no mode symmetric")

@@ -5,31 +5,31 @@ from __future__ import annotations
 import numpy as np
 from onnx import helper
 
-from bucketize.onnx.export.rule import Site, exports
+from bucketize.onnx.export.rule import ExportSite, exports
 from bucketize.ops import spectrum as sp
 
 
 @exports(sp.dft)
-def _dft(s: Site) -> str:
+def _dft(s: ExportSite) -> str:
     return _transformed(s, s.extent(s.attr("length")), s.constant(s.attr("axis"), np.int64))
 
 
 @exports(sp.dyn_dft)
-def _dyn_dft(s: Site) -> str:
+def _dyn_dft(s: ExportSite) -> str:
     length = "" if s.type(1).shape == (0,) else _scalar(s, 1)
     return _transformed(s, length, _scalar(s, 2))
 
 
-def _scalar(s: Site, index: int) -> str:
+def _scalar(s: ExportSite, index: int) -> str:
     name = s.int64(index)
     return s.node("Reshape", name, s.integers()) if s.type(index).shape else name
 
 
-def _transformed(s: Site, length: str, axis: str) -> str:
+def _transformed(s: ExportSite, length: str, axis: str) -> str:
     return s.node("DFT", s[0], length, axis, **s.attrs("onesided", "inverse"))
 
 
 @exports(sp.mel_weight_matrix)
-def _mel_weight_matrix(s: Site) -> str:
+def _mel_weight_matrix(s: ExportSite) -> str:
     dtype = helper.np_dtype_to_tensor_dtype(np.dtype(s.attr("dtype")))
     return s.node("MelWeightMatrix", *s.operands, output_datatype=dtype)

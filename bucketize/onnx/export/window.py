@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from bucketize.ir import Const
-from bucketize.onnx.export.rule import Site, exports, exports_directly
+from bucketize.onnx.export.rule import ExportSite, exports, exports_directly
 from bucketize.onnx.node import Unsupported
 from bucketize.ops.linalg import det, matmul, matmul_integer
 from bucketize.ops.rounding import PLAIN, rounded
@@ -20,7 +20,7 @@ exports_directly(det, "Det")
 
 
 @exports(matmul)
-def _matmul(s: Site) -> str:
+def _matmul(s: ExportSite) -> str:
     """Weights in another format leave as the numbers that it holds."""
     y, weights = s.args[1], s.attr("weights")
     if weights == PLAIN:
@@ -37,19 +37,19 @@ exports_directly(matmul_integer, "MatMulInteger")
 
 
 @exports(conv2d, conv3d)
-def _conv(s: Site) -> str:
+def _conv(s: ExportSite) -> str:
     x, pads = _padded(s)
     return _slide(s, "Conv", x, s[1], pads=pads, group=s.attr("groups"))
 
 
 @exports(conv2d_integer)
-def _conv_integer(s: Site) -> str:
+def _conv_integer(s: ExportSite) -> str:
     zero = s.constant(s.attr("zero"))
     x, pads = _padded(s, zero)
     return _slide(s, "ConvInteger", x, s[1], zero, pads=pads)
 
 
-def _padded(s: Site, *fill: str) -> tuple[str, tuple[int, ...]]:
+def _padded(s: ExportSite, *fill: str) -> tuple[str, tuple[int, ...]]:
     """An image and its pads, for which there is a node of its own where they depend on sizes."""
     x, pads = planar(s), s.attr("pads")
     if all(isinstance(p, int) for p in pads):
@@ -60,7 +60,7 @@ def _padded(s: Site, *fill: str) -> tuple[str, tuple[int, ...]]:
 
 
 @exports(conv_transpose)
-def _conv_transpose(s: Site) -> str:
+def _conv_transpose(s: ExportSite) -> str:
     """Pads that depend on sizes are cut off by a node of its own, and what is behind is added."""
     told = {"group": s.attr("groups"), **s.attrs("strides", "dilations")}
     pads, more = s.attr("pads"), s.attr("output_padding")
@@ -75,34 +75,34 @@ def _conv_transpose(s: Site) -> str:
 
 
 @exports(deform_conv2d)
-def _deform_conv(s: Site) -> str:
+def _deform_conv(s: ExportSite) -> str:
     groups = {"group": s.attr("groups"), "offset_group": s.attr("offset_groups")}
     x, w, offset, mask = s.operands
     return s.node("DeformConv", x, w, offset, "", mask, **groups, **s.attrs(*WINDOW))
 
 
 @exports(col2im)
-def _col2im(s: Site) -> str:
+def _col2im(s: ExportSite) -> str:
     image, kernel = (s.extents(s.attr(name)) for name in ("image", "kernel"))
     return s.node("Col2Im", s[0], image, kernel, **s.attrs(*WINDOW))
 
 
 @exports(dyn_col2im)
-def _dyn_col2im(s: Site) -> str:
+def _dyn_col2im(s: ExportSite) -> str:
     return s.node("Col2Im", s[0], s.int64(1), s.int64(2), **s.attrs(*WINDOW))
 
 
 @exports(max_pool2d, max_pool3d)
-def _max_pool(s: Site) -> str:
+def _max_pool(s: ExportSite) -> str:
     return _pool(s, "MaxPool")
 
 
 @exports(avg_pool2d, avg_pool3d)
-def _avg_pool(s: Site) -> str:
+def _avg_pool(s: ExportSite) -> str:
     return _pool(s, "AveragePool", "count_include_pad")
 
 
-def _pool(s: Site, op_type: str, *flags: str) -> str:
+def _pool(s: ExportSite, op_type: str, *flags: str) -> str:
     pads, kernel = s.attr("pads"), s.attr("kernel")
     if not all(isinstance(p, int) for p in pads):
         raise Unsupported(f"the pads ({', '.join(map(str, pads))}) depend on sizes")
@@ -110,22 +110,22 @@ def _pool(s: Site, op_type: str, *flags: str) -> str:
     return _slide(s, op_type, planar(s), pads=pads, kernel_shape=kernel, **told)
 
 
-def planar(s: Site) -> str:
+def planar(s: ExportSite) -> str:
     """The images that an operator takes, in ONNX's layout."""
     rank = len(s.args[0].type.shape)
     perm = (0, rank - 1, *range(1, rank - 1))
     return s.node("Transpose", s[0], perm=perm) if _is_nhwc(s) else s[0]
 
 
-def _slide(s: Site, op_type: str, *operands: str, **attrs: Any) -> str:
+def _slide(s: ExportSite, op_type: str, *operands: str, **attrs: Any) -> str:
     return laid_out(s, s.node(op_type, *operands, **s.attrs("strides", "dilations"), **attrs))
 
 
-def laid_out(s: Site, y: str) -> str:
+def laid_out(s: ExportSite, y: str) -> str:
     """Images in ONNX's layout, in that of the operator's result."""
     perm = (0, *range(2, len(s.args[0].type.shape)), 1)
     return s.node("Transpose", y, perm=perm) if _is_nhwc(s) else y
 
 
-def _is_nhwc(s: Site) -> bool:
+def _is_nhwc(s: ExportSite) -> bool:
     return s.binding.attrs.get("layout") == "NHWC"

@@ -79,7 +79,7 @@ def rounded(places: Floats, rounding: str, scale: Any) -> Indices:
 
 
 def cubic_weight(distance: Floats, a: float) -> Floats:
-    """That of an element at a distance, below 2, from the place; `a` is the cubic's slope at 1."""
+    """The weight of an element at a distance below 2; `a` is the cubic's slope at 1."""
     x, a = np.abs(distance), np.float32(a)  # type: ignore[assignment]
     near = ((a + 2) * x - (a + 3)) * x * x + 1
     far = ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
