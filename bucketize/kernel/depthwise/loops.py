@@ -179,7 +179,7 @@ class _Lines:
         return low, w.greatest(w.least(high, d["tiles"]), low)
 
     def inner_of_line(self, row: Size) -> tuple[Size, Size]:
-        """Inner pixels of the line whose windows begin at a row of the image; none where it pads."""
+        """Inner pixels of the line whose windows begin at a row of the image; none if it pads."""
         w, d, form = self.w, self.d, self.form
         last = w.add(row, (form.kernel[0] - 1) * form.dilations[0])
         inside = w.builder.and_(w.compare(row, ">=", 0), w.compare(last, "<", d["down"]))
