@@ -166,7 +166,7 @@ def test_simplify_runs_once(
         simplified.append(fn.name)
         return fn
 
-    monkeypatch.setattr(simplifying, "SIMPLIFY", {"note": note, **SIMPLIFY})
+    monkeypatch.setattr(simplifying, "SIMPLIFY", (note, *SIMPLIFY))
     module = mlp()
     bucketize.compile(module if dispatcher is None else dispatch(module, dispatcher))
     assert simplified == names

@@ -183,7 +183,7 @@ def _compiled(source: Source, options: SessionOptions) -> CompiledModel:
         text = f"intra_op_num_threads={asked}, but this process may use {most} cores, which work"
         warn(text)
     module: Any = importlib.import_module("bucketize.integrations.model")
-    model: CompiledModel = module.Model(source, options.sizes, min(asked, most) or most)
+    model: CompiledModel = module.CompiledModel(source, options.sizes, min(asked, most) or most)
     return model
 
 
