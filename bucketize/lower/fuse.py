@@ -325,6 +325,13 @@ def _fits(anchor: Binding, b: Binding) -> bool:
 
 
 def is_taken(members: list[Binding]) -> bool:
-    """Whether a template computes the group."""
+    """Whether a template computes the group.
+
+    None where others read the constant that an op may have packed: a group has one of it.
+    """
+    for b in members:
+        weights = [a for a in b.args[1:2] if isinstance(a, Const) and b.op.scalar is None]
+        if any(a in other.args for a in weights for other in members if other is not b):
+            return False
     inputs, body = group_function(members)
     return bool(candidates(Workload(body, tuple(isinstance(a, Const) for a in inputs))))

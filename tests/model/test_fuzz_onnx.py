@@ -685,7 +685,8 @@ def without_the_dead(module: bucketize.Module, inputs: Arrays) -> Results:
     main = simplify(module.main)
     try:
         sizes = bind_shapes(main.params, [a.shape for a in inputs.values()])
-        return run_function(simplify(specialise(main, sizes)), list(inputs.values()))
+        args = [np.asarray(a) for a in inputs.values()]  # of rank 0 they are scalars
+        return run_function(simplify(specialise(main, sizes)), args)
     except REFUSALS:
         return None
 
