@@ -48,6 +48,8 @@ class Fill:
     """
 
     value: float
+    finite: int | None = None
+    """The argument that meets it, and must be known to be finite: 0 times infinity is not 0."""
 
 
 class Rule(Enum):

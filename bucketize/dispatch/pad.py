@@ -22,6 +22,7 @@ from bucketize.ir import (
     Binding,
     Builder,
     Clone,
+    Const,
     Env,
     Function,
     Var,
@@ -198,8 +199,17 @@ class Padding:
                 raise PaddingError(f"{self._where(b)} leaks padding: {leak} (extent {dim})")
             if rule is not FREE:
                 assert isinstance(rule, Fill)
+                self._check_finite(b, rule)
                 atom = self._mask(out, atom, axis, rule.value, dim)
         return atom
+
+    def _check_finite(self, b: Binding, rule: Fill) -> None:
+        if rule.finite is None:
+            return
+        other = b.args[rule.finite]
+        if not (isinstance(other, Const) and np.isfinite(other.value).all()):
+            told = f"argument {rule.finite}, {other.type}, is not known to be finite"
+            raise PaddingError(f"{self._where(b)} leaks padding: {told}")
 
     def _mask(self, out: Builder, atom: Atom, axis: int, value: float, dim: Dim) -> Atom:
         if value == 0 and atom in self.fn.params:  # `_pad_input` fills with zeros

@@ -64,6 +64,9 @@ PADS = {
     "greatest of windows": IMAGE + f"{{ y = MaxPool<{WINDOW}, strides = [2, 2]>(x) }}",
     "convolutions": "(float[B, 2, H, W] x, float[2, 2, 3, 3] w, float[2] b) => (y) "
     f"{{ h = Conv<{WINDOW}>(x, w, b) y = Conv<{WINDOW}, strides = [2, 2]>(h, w) }}",
+    "transposed convolution": "(float[B, 1, H, W] x) => (y) "
+    "<float[1, 1, 3, 3] w = {1, 2, 3, 4, 5, 6, 7, 8, 9}> "
+    "{ y = ConvTranspose<strides = [2, 2]>(x, w) }",
     "a network's head": "(float[B, 2, H, W] x, float[2, 2, 3, 3] w, float[2, 5] d) => (y) "
     f"{{ h = Conv<{WINDOW}>(x, w) r = Relu(h) g = GlobalAveragePool(r) f = Flatten(g) "
     "y = MatMul(f, d) }",
@@ -109,6 +112,18 @@ REFUSED = {
         "(float[N, 4] x) => (y) <int64 o = {0}, int64 l = {1}> "
         "{ s = Shape(x) n = Gather(s, o) i = Sub(n, l) y = Gather(x, i) }",
         "padding N to 3: gather leaks padding: axis 0 of argument 0, float32[N, 4] (extent N)",
+    ),
+    "weights that may not be finite": (
+        "(float[B, 1, H, W] x, float[1, 1, 3, 3] w) => (y) "
+        "{ y = ConvTranspose<strides = [2, 2]>(x, w) }",
+        "padding H to 3, W to 3: conv_transpose leaks padding: argument 1, "
+        "float32[1, 1, 3, 3], is not known to be finite",
+    ),
+    "weights that are not finite": (
+        "(float[B, 1, H, W] x) => (y) <float[1] z = {0}, float[1, 1, 3, 3] n = "
+        "{1, 2, 3, 4, 5, 6, 7, 8, 9}> { w = Div(n, z) y = ConvTranspose<strides = [2, 2]>(x, w) }",
+        "padding H to 3, W to 3: conv_transpose leaks padding: argument 1, "
+        "float32[1, 1, 3, 3], is not known to be finite",
     ),
     "what is there": (
         "(float[N, 4] x) => (y) { u = Unique<axis = 0>(x) y = Neg(u) }",

@@ -76,7 +76,8 @@ def _reaches_end(
     after, more, kernel = pads[axes + axis], output_padding[axis], w[2 + axis]
     if not all(isinstance(d, int) for d in (pads[axis], after, more, kernel)):
         return UNSAFE
-    return Fill(0) if (kernel - 1) * dilations[axis] + 1 + more - strides[axis] > after else FREE
+    spreads = (kernel - 1) * dilations[axis] + 1 + more - strides[axis] > after
+    return Fill(0, finite=1) if spreads else FREE
 
 
 @op(
