@@ -47,7 +47,7 @@ def few(monkeypatch: Patch) -> None:
     monkeypatch.setattr(grids, "GRIDS", {"dense": grids.dense})
     monkeypatch.setattr(grids, "LEVELS", {})
     monkeypatch.setattr(grids, "TRIALS", 5)
-    monkeypatch.setattr(grids, "ROUNDS", grids.Rounds(2, 2, 0.0))
+    monkeypatch.setattr(grids, "ROUNDS", grids.Repeats(2, 2, 0.0))
 
 
 def test_a_grid_is_recorded_and_its_best_are_timed_again(
@@ -91,7 +91,7 @@ def test_levels_are_of_all_kernels(few: None, monkeypatch: Patch, tmp_path: Path
     monkeypatch.setattr(grids, "LOGS", tmp_path)
     monkeypatch.setattr(grids, "GRIDS", {})
     monkeypatch.setattr(grids, "LEVELS", {"rest": tiny})
-    monkeypatch.setattr(grids, "QUICK", grids.Rounds(1, 1, 0.0))
+    monkeypatch.setattr(grids, "QUICK", grids.Repeats(1, 1, 0.0))
     grids.main(["-g", "rest"], standalone_mode=False)
     (log,) = tmp_path.glob("*-rest.csv")
     written = rows(log)
@@ -106,7 +106,7 @@ def test_filters_are_timed_by_every_algorithm(
     monkeypatch.setattr(grids, "LEVELS", {"filters": grids.filters})
     monkeypatch.setattr(grids, "FILTERS", ((4, 16, 16),))
     monkeypatch.setattr(grids, "IMAGES", ((1, 1), (1, 3)))
-    monkeypatch.setattr(grids, "QUICK", grids.Rounds(1, 1, 0.0))
+    monkeypatch.setattr(grids, "QUICK", grids.Repeats(1, 1, 0.0))
     grids.main(["-g", "filters"], standalone_mode=False)
     (log,) = tmp_path.glob("*-filters.csv")
     made = {(t.shape, t.template) for t in rows(log) if t.op == "conv2d"}
