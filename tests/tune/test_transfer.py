@@ -198,7 +198,7 @@ def test_the_second_bucket_needs_the_default_and_what_was_best_in_the_first(
     class WideBench(LocalRunner):
         __init__ = partialmethod(LocalRunner.__init__, target=wide)
 
-    monkeypatch.setattr(entry, "Bench", WideBench)
+    monkeypatch.setattr(entry, "LocalRunner", WideBench)
     first = begun(stack, log, halves(), LOW)
     first.work()
     second, alone = (begun(stack, path, halves(), HIGH) for path in (log, tmp_path / "alone.csv"))
