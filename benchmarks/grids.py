@@ -245,7 +245,7 @@ WANTED: Mapping[str, Wanted] = {
 
 def _best(session: TuningSession, task: Task, point: Point) -> list[Implementation]:
     """The fastest at a point, by the default of the same rounds, and the default."""
-    known = session.knowledge.of_task(task)
+    known = session.database.of_task(task)
     costs = {
         key: trial.latency_median_s / trial.baseline_s
         for key, by_shape in known.items()

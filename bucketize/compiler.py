@@ -19,7 +19,7 @@ from bucketize.log.log import LogWarning, rows, select
 from bucketize.log.trial import Trial
 from bucketize.log.verdict import Digests, Verdict, verdicts
 from bucketize.machine.target import host
-from bucketize.program.configuration import Configuration, Strategies, defaults
+from bucketize.program.configuration import Configuration, Configurations, defaults
 from bucketize.program.decide import decide, redecided
 from bucketize.program.program import Program
 from bucketize.progress import Tell, progress_bar, shown
@@ -71,8 +71,8 @@ def compile(
     check_threads(threads)
     start = time.perf_counter()
     target = host()
-    strategies = defaults if log is None else logged(mod, log, threads)
-    program = decide(mod, strategies, target=target, threads=threads, executor=executor)
+    configurations = defaults if log is None else logged(mod, log, threads)
+    program = decide(mod, configurations, target=target, threads=threads, executor=executor)
     names = ["main"] if lazy else list(mod.functions)
     with shown(progress, progress_bar("compiling")) as tell, Building() as building:
         building.want(core_sources(threads))
@@ -110,7 +110,7 @@ def rebuilt(program: Program) -> Executable:
     return Executable(link(here), seconds=time.perf_counter() - start)
 
 
-def logged(mod: Module, log: str | Path, threads: int) -> Strategies:
+def logged(mod: Module, log: str | Path, threads: int) -> Configurations:
     """What the log confirmed for each clone of a module."""
     trials = select(rows(log, TEMPLATES))
     _warn_of_threads(trials, log, threads)
@@ -118,11 +118,11 @@ def logged(mod: Module, log: str | Path, threads: int) -> Strategies:
     _warn_of_unconfirmed([t for t in trials if t.threads == threads], known, log)
     _warn_of_bounds(mod, known.values(), log)
 
-    def strategy(name: str) -> Configuration | None:
+    def configuration(name: str) -> Configuration | None:
         verdict = known.get(digests[name])
-        return None if verdict is None else verdict.strategy
+        return None if verdict is None else verdict.configuration
 
-    return strategy
+    return configuration
 
 
 def _warn_of_unconfirmed(

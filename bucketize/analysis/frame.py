@@ -165,8 +165,8 @@ def _bought(verdict: Verdict) -> dict[str, Any]:
     found = verdict.interval if verdict.pays else Interval(1.0, 1.0, 1.0)
     assert found is not None
     return {
-        "chosen": len(verdict.strategy.implementations),
-        "arrangement": str(verdict.strategy.arrangement),
+        "chosen": len(verdict.configuration.implementations),
+        "arrangement": str(verdict.configuration.arrangement),
         "ratio": found.median,
         "ratio_low": found.low,
         "ratio_high": found.high,

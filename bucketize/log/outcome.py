@@ -25,7 +25,7 @@ ErrorKind = Literal[
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """The result of measuring an implementation, or a clone under a strategy."""
+    """The result of measuring an implementation, or a clone under a configuration."""
 
     error_kind: ErrorKind = "none"
     error: str = ""

@@ -180,7 +180,7 @@ class Trial:
         default: Outcome,
         rests_on: str,
     ) -> Trial:
-        """A row about a clone under a strategy, and about its defaults beside it."""
+        """A row about a clone under a configuration, and about its defaults beside it."""
         return cls(
             **origin.columns,
             **vars(clone),

@@ -2,8 +2,8 @@
 
 A clone runs what was *confirmed* in it, by the rows that tell so in its own name; everything else
 in the log, its own unconfirmed trials included, changes nothing. What was confirmed stays until
-another strategy beats it or it is shown to be slower than the defaults: by the order of the rows in
-the log, whatever their clocks said.
+another configuration beats it or it is shown to be slower than the defaults: by the order of the
+rows in the log, whatever their clocks said.
 """
 
 from __future__ import annotations
@@ -56,18 +56,18 @@ class Digests:
 
 @dataclass(frozen=True)
 class Verdict:
-    """A strategy timed in a clone as a whole, beside the defaults; untimed, the defaults alone."""
+    """A configuration timed in a clone as a whole beside the defaults; untimed, these alone."""
 
     rows: tuple[Trial, ...]
     """One for each point at which it was judged; their weights are shares of 1."""
 
     @property
     def timed(self) -> str:
-        """The strategy that was timed, whether it pays or not."""
+        """The configuration that was timed, whether it pays or not."""
         return self.rows[-1].schedule
 
     @cached_property
-    def strategy(self) -> Configuration:
+    def configuration(self) -> Configuration:
         """What runs in place of the defaults."""
         if not self.pays:
             return Configuration()
@@ -136,7 +136,7 @@ def standing(history: Iterable[Verdict]) -> Verdict | None:
     What pays stays until another beats it or it is shown to lose. Noise shows neither.
     """
     stands: Verdict | None = None
-    again: Verdict | None = None  # the last time that the same strategy was timed
+    again: Verdict | None = None  # the last time that the same configuration was timed
     for new in history:
         if stands is None or again is None or not stands.pays:
             stands = again = new

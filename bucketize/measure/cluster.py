@@ -96,11 +96,11 @@ def _measured(limits: Limits, plugins: Plugins, job: Job) -> list[Outcome]:
 
 
 def _raced(
-    race: Race, plugins: Plugins, what: str, strategy: Configuration, judged: Weighted
+    race: Race, plugins: Plugins, what: str, configuration: Configuration, judged: Weighted
 ) -> Any:
     with _measuring:
         import_plugins(plugins)
-        return getattr(race, what)(strategy, judged)
+        return getattr(race, what)(configuration, judged)
 
 
 # --- at the client -------------------------------------------------------------------------------
@@ -293,13 +293,13 @@ class _Away:
     held: dict[str, Future] = field(default_factory=dict)
     """By address, the clone on workers: it is large, and linked once."""
 
-    def places(self, strategy: Configuration, judged: Weighted) -> list[dict[str, Pair]]:
+    def places(self, configuration: Configuration, judged: Weighted) -> list[dict[str, Pair]]:
         """At each size the seconds of its workloads between their neighbours."""
-        return cast("list[dict[str, Pair]]", self.told("places", strategy, judged))
+        return cast("list[dict[str, Pair]]", self.told("places", configuration, judged))
 
-    def whole(self, strategy: Configuration, judged: Weighted) -> list[Pair]:
+    def whole(self, configuration: Configuration, judged: Weighted) -> list[Pair]:
         """At each size the seconds of the whole clone."""
-        return cast("list[Pair]", self.told("whole", strategy, judged))
+        return cast("list[Pair]", self.told("whole", configuration, judged))
 
     def told(self, *asked: Any) -> Any:
         """What a worker says; a LostError if two were lost."""
@@ -308,13 +308,15 @@ class _Away:
             raise LostError(f"{TRIES} workers were lost while they timed {self.clone.function}")
         return came
 
-    def start(self, what: str, strategy: Configuration, judged: Weighted, address: str) -> Future:
+    def start(
+        self, what: str, configuration: Configuration, judged: Weighted, address: str
+    ) -> Future:
         """Have a worker time the clone."""
         if address not in self.held:
             client = self.cluster.client
             self.held[address] = client.scatter(self.clone, workers=[address], hash=False)
         clone, plugins = self.held[address], tuple(self.cluster.plugins)
-        return self.cluster.start(address, _raced, clone, plugins, what, strategy, judged)
+        return self.cluster.start(address, _raced, clone, plugins, what, configuration, judged)
 
 
 Site: TypeAlias = LocalRunner | Cluster

@@ -60,27 +60,35 @@ class Race:
         """The clone on defaults."""
         return self.linked(Configuration())
 
-    def linked(self, strategy: Configuration) -> tuple[Image, Routine]:
-        """The clone under a strategy; each question links anew, as luck may have a part in it."""
+    def linked(self, configuration: Configuration) -> tuple[Image, Routine]:
+        """The clone under a configuration; each time linked anew, as luck may have a part."""
         program = decide(
-            self.module, lambda _: strategy, target=host(), threads=self.threads, executor="auto"
+            self.module,
+            lambda _: configuration,
+            target=host(),
+            threads=self.threads,
+            executor="auto",
         )
         routine = program.decide(self.function)
         return link(program), routine
 
-    def places(self, strategy: Configuration, judged: Weighted) -> list[dict[str, Pair]]:
+    def places(self, configuration: Configuration, judged: Weighted) -> list[dict[str, Pair]]:
         """At each size the seconds of its workloads between their neighbours, alike ones summed."""
-        return self.raced(_Places, strategy, judged, list(strategy.implementations))
+        return self.raced(_Places, configuration, judged, list(configuration.implementations))
 
-    def whole(self, strategy: Configuration, judged: Weighted) -> list[Pair]:
+    def whole(self, configuration: Configuration, judged: Weighted) -> list[Pair]:
         """At each size the seconds of the whole clone."""
-        return [pairs[WHOLE] for pairs in self.raced(_Whole, strategy, judged, [WHOLE])]
+        return [pairs[WHOLE] for pairs in self.raced(_Whole, configuration, judged, [WHOLE])]
 
     def raced(
-        self, kind: type[_Runner], strategy: Configuration, judged: Weighted, names: Sequence[str]
+        self,
+        kind: type[_Runner],
+        configuration: Configuration,
+        judged: Weighted,
+        names: Sequence[str],
     ) -> list[dict[str, Pair]]:
         """Rounds of all sizes, after one that warms up, until nothing is left to be hoped for."""
-        sides = self.linked(strategy), self.baseline
+        sides = self.linked(configuration), self.baseline
         runners = [[kind(*side, self.inputs(sizes)) for side in sides] for sizes, _ in judged]
         for runner in itertools.chain(*runners):
             runner()

@@ -1,4 +1,4 @@
-"""A strategy: all that is decided for one clone, its kernels' arrangement and implementations."""
+"""Configurations: all that is decided for a clone, its arrangement and its implementations."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Configuration:
 
     @property
     def words(self) -> dict[str, str]:
-        """The strategy as plain words."""
+        """The configuration as plain words."""
         words = {workload: str(made) for workload, made in self.implementations.items()}
         usual = self.arrangement == USUAL
         return words if usual else {ARRANGEMENT: str(self.arrangement), **words}
@@ -37,8 +37,8 @@ class Configuration:
         return cls(made, Arrangement.parse(words.get(ARRANGEMENT, str(USUAL))))
 
 
-Strategies: TypeAlias = Callable[[str], Configuration | None]
-"""For a function, by its name: its strategy, or None where nothing is known."""
+Configurations: TypeAlias = Callable[[str], Configuration | None]
+"""For a function, by its name: its configuration, or None where nothing is known."""
 
 
 def defaults(_: str) -> Configuration | None:

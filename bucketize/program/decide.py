@@ -38,7 +38,7 @@ from bucketize.lower.pipeline import lower
 from bucketize.machine.target import Target
 from bucketize.ops import pad, reshape, strided_slice
 from bucketize.ops.dim import from_dims
-from bucketize.program.configuration import Strategies, defaults
+from bucketize.program.configuration import Configurations, defaults
 from bucketize.program.cut import Cutter
 from bucketize.program.instruction import (
     AGREED,
@@ -55,11 +55,11 @@ from bucketize.program.sharing import Family, family_of
 
 
 def decide(
-    module: Module, strategies: Strategies, *, target: Target, threads: int, executor: str
+    module: Module, configurations: Configurations, *, target: Target, threads: int, executor: str
 ) -> Program:
     """The program of a module; its routines are decided when they are asked for."""
     sources: dict[str, str] = {}
-    decider = _Decider(module, strategies, target, executor, sources)
+    decider = _Decider(module, configurations, target, executor, sources)
     routines = Routines(module.functions, decider.routine)
     return Program(routines, module.clones, module.outputs, threads, target, sources)
 
@@ -69,7 +69,7 @@ class _Decider:
     """Decides the functions of one module."""
 
     module: Module
-    strategies: Strategies
+    configurations: Configurations
     target: Target
     executor: str
     sources: dict[str, str]
@@ -85,8 +85,8 @@ class _Decider:
 
     def routine(self, name: str) -> Routine:
         """The function as instructions."""
-        strategy = self.strategies(name)
-        arrangement = USUAL if strategy is None else strategy.arrangement
+        configuration = self.configurations(name)
+        arrangement = USUAL if configuration is None else configuration.arrangement
         try:
             family = self._family(name) if arrangement == USUAL else None
             if family is not None:
@@ -147,11 +147,11 @@ class _Decider:
     def choose(
         self, function: str, workload: Workload, able: Sequence[Template]
     ) -> tuple[Implementation, str]:
-        """What the function's strategy says, or else the default, and which of both it is."""
-        default, strategy = self._default(workload), self.strategies(function)
-        if strategy is None:
+        """What the function's configuration says, or else the default, and which of both it is."""
+        default, configuration = self._default(workload), self.configurations(function)
+        if configuration is None:
             return default, DEFAULT
-        made = strategy.implementations.get(workload.hash)
+        made = configuration.implementations.get(workload.hash)
         if made is None:
             return default, AGREED
         chosen = completed(made.template, made.schedule, workload, able, self.target)

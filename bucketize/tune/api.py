@@ -150,7 +150,7 @@ def _kept(session: TuningSession) -> Iterator[None]:
     try:
         yield
     except (KeyboardInterrupt, GoneError) as e:
-        kept = f"{session.journal.log} keeps the {len(session.written)} trials of this session"
+        kept = f"{session.recorder.log} keeps the {len(session.written)} trials of this session"
         e.add_note(f"{kept}; the same call goes on from there")
         raise
 

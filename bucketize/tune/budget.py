@@ -37,7 +37,7 @@ class Budget:
     """The time of a session; infinite, if it has no limit."""
 
     seconds: float
-    knowledge: Database
+    database: Database
     clock: Callable[[], float] = time.monotonic
     end: float = math.inf
     spent_s: float = PRIOR_S
@@ -87,7 +87,7 @@ class Budget:
 
     def of_job(self, task: Task, point: Point, count: int, rounds: Repeats) -> float:
         """Seconds of timing so many implementations of a task, its default included."""
-        once = self.knowledge.default_s(task, point)
+        once = self.database.default_s(task, point)
         timing = max(min(rounds.enough_s, rounds.most * once), rounds.least * once)
         return JOB_S + BYTE_S * (task.bytes(point) or 0) + count * (2 * once + timing)
 
@@ -110,9 +110,9 @@ class Budget:
     def of_races(self, subject: TuningTarget) -> float:
         """Seconds of racing a clone against itself."""
         sizes = len(subject.judged)
-        runs = sum(map(self.knowledge.takes, subject.tasks)) * sizes / subject.weight
+        runs = sum(map(self.database.takes, subject.tasks)) * sizes / subject.weight
         weights = max((task.weight_bytes for task in subject.tasks), default=0)
-        races = RACES + (AGAIN if self.knowledge.histories[subject.clone] else 0)
+        races = RACES + (AGAIN if self.database.histories[subject.clone] else 0)
         links = (LINKS + races) * (LINK_S + PACK_S * weights)
         return links + races * max(ENOUGH_S * sizes, RUNS * LEAST * runs)
 

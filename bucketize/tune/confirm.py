@@ -40,7 +40,7 @@ class Confirmation:
     """The best few of each task that has any better than the default."""
     arrangement: Arrangement
     """The one that is expected to be the best."""
-    journal: Recorder
+    recorder: Recorder
     site: Site
     budget: Budget
     evidence: dict[tuple[str, str], list[Trial]] = field(default_factory=lambda: defaultdict(list))
@@ -54,14 +54,14 @@ class Confirmation:
 
     def __post_init__(self) -> None:
         self.before = standing(self.history)
-        self.former = Configuration() if self.before is None else self.before.strategy
+        self.former = Configuration() if self.before is None else self.before.configuration
         of = self.subject
         self.race = self.site.race(of.module, of.function, of.program.threads)
 
     @property
     def history(self) -> Sequence[Verdict]:
         """The verdicts on the clone so far."""
-        return self.journal.knowledge.histories[self.subject.clone]
+        return self.recorder.database.histories[self.subject.clone]
 
     def incumbent(self, task: Task) -> Implementation | None:
         """What a task ran on before, if that is not its default, nor illegal by now."""
@@ -142,8 +142,8 @@ class Confirmation:
         self, task: Task, made: Implementation, at: KernelAt, outcome: Outcome, default: Outcome
     ) -> None:
         """Add a row about an implementation."""
-        row = Trial.of_kernel(self.journal.origin, at, made, outcome, default, "confirm")
-        self.evidence[task.workload.hash, str(made)].append(self.journal.add(row))
+        row = Trial.of_kernel(self.recorder.origin, at, made, outcome, default, "confirm")
+        self.evidence[task.workload.hash, str(made)].append(self.recorder.add(row))
 
     def place(self, task: Task, sizes: Sizes, weight: float) -> KernelAt:
         """A task between its neighbours, at the clone's inputs: the work is that of a point."""
@@ -165,22 +165,24 @@ class Confirmation:
         """
         arranged = (self.former.arrangement, self.arrangement)
         asked: list[Configuration] = []
-        for strategy in (self.former, *(Configuration(made, a) for a in arranged)):
-            if strategy and strategy not in asked:
-                asked.append(strategy)
-        for strategy in asked or [Configuration()]:
-            self.verdict(strategy)
+        for configuration in (self.former, *(Configuration(made, a) for a in arranged)):
+            if configuration and configuration not in asked:
+                asked.append(configuration)
+        for configuration in asked or [Configuration()]:
+            self.verdict(configuration)
 
-    def verdict(self, strategy: Configuration) -> None:
-        """Time the clone under a strategy, at each of its sizes; its defaults need no timing."""
+    def verdict(self, configuration: Configuration) -> None:
+        """Time the clone under a configuration at each of its sizes; defaults need no timing."""
         judged = self.subject.judged
-        pairs = self.race.whole(strategy, judged) if strategy else [_UNTIMED] * len(judged)
-        grounds = cited((row.run_id, row.trial) for row in self.grounds(strategy))
+        pairs = (
+            self.race.whole(configuration, judged) if configuration else [_UNTIMED] * len(judged)
+        )
+        grounds = cited((row.run_id, row.trial) for row in self.grounds(configuration))
         rows = [
             Trial.of_clone(
-                self.journal.origin,
+                self.recorder.origin,
                 self.subject.at(sizes, weight),
-                strategy.words,
+                configuration.words,
                 *self.timed(pair),
                 rests_on=grounds,
             )
@@ -188,7 +190,7 @@ class Confirmation:
         ]
         replaces = cited((row.run_id, row.trial) for row in self.replaced(Verdict(tuple(rows))))
         for row in rows:
-            self.journal.add(replace(row, replaces=replaces))
+            self.recorder.add(replace(row, replaces=replaces))
 
     def replaced(self, told: Verdict) -> Sequence[Trial]:
         """The rows of the verdict in whose place this one stands."""
@@ -196,14 +198,14 @@ class Confirmation:
         stands = standing([*self.history, told]) is told
         return before.rows if before is not None and stands else ()
 
-    def grounds(self, strategy: Configuration) -> Iterator[Trial]:
-        """The rows that led to a strategy: of this session, and those that it stood by before."""
-        made = strategy.implementations
+    def grounds(self, configuration: Configuration) -> Iterator[Trial]:
+        """The rows that led to a configuration: of this session, and those it stood by before."""
+        made = configuration.implementations
         for (workload, name), rows in self.evidence.items():
-            if not strategy or str(made.get(workload)) == name:
+            if not configuration or str(made.get(workload)) == name:
                 yield from rows
         kept = any(self.former.implementations.get(w) == one for w, one in made.items())
-        if self.before is not None and (kept or strategy == self.former):
+        if self.before is not None and (kept or configuration == self.former):
             yield from self.before.rows
 
 

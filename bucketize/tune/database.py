@@ -54,11 +54,11 @@ class Database:
     @classmethod
     def of(cls, trials: Iterable[Trial], threads: int) -> Database:
         """What the rows of a log tell of so many threads."""
-        knowledge = cls()
+        database = cls()
         for trial in trials:
             if trial.threads == threads:
-                knowledge.learn(trial)
-        return knowledge
+                database.learn(trial)
+        return database
 
     def learn(self, trial: Trial) -> None:
         """Take up a row, those before it in its log being known."""

@@ -38,11 +38,11 @@ class Arranging:
 
     subject: TuningTarget
     target: Target
-    knowledge: Database
+    database: Database
     known: Known
     """What was lowered for other clones of the same function is not lowered again."""
     measure: Callable[[Sequence[tuple[Task, Point]]], None]
-    """Has each task's default timed at a point; what came of it is in `knowledge`."""
+    """Has each task's default timed at a point; what came of it is in `database`."""
 
     def run(self) -> Arrangement:
         """What should be better by the model, and is by what its kernels take; else the usual.
@@ -72,7 +72,7 @@ class Arranging:
             (task, point)
             for task in found.values()
             for point in task.points
-            if point.shape not in self.knowledge.made(task, task.default.key)
+            if point.shape not in self.database.made(task, task.default.key)
         ]
 
     @cached_property
@@ -115,7 +115,7 @@ class Arranging:
             return 0.0
         shapes = (p.type.shape for p in workload.body.params)
         shape = shape_text(tuple(evaluate(d, sizes) for d in s) for s in shapes)
-        rows = (made.get(shape) for made in self.knowledge.trials[workload.hash].values())
+        rows = (made.get(shape) for made in self.database.trials[workload.hash].values())
         known = [
             max(row.latency_median_s - CLOCK.get(row.host_cpu, 0.0), row.latency_median_s / 2)
             for row in rows

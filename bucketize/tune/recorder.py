@@ -24,7 +24,7 @@ class Recorder:
 
     log: Path
     origin: Origin
-    knowledge: Database = field(default_factory=Database)
+    database: Database = field(default_factory=Database)
     written: list[Trial] = field(default_factory=list)
     seen: set[tuple[str, int]] = field(default_factory=set)
     """The rows of others that are known, by run and number."""
@@ -42,7 +42,7 @@ class Recorder:
         known = reading.table.trials
         self.seen = {(trial.run_id, trial.trial) for trial in known}
         mine = select(known, environment=self.origin.environment)
-        self.knowledge = Database.of(mine, self.origin.threads)
+        self.database = Database.of(mine, self.origin.threads)
         return known
 
     def news(self) -> list[Trial]:
@@ -56,7 +56,7 @@ class Recorder:
         for trial in fresh:
             same = not difference(trial, self.origin.environment, HOST + VERSIONS)
             if same and trial.threads == self.origin.threads:
-                self.knowledge.learn(trial)
+                self.database.learn(trial)
         return fresh
 
     def add(self, row: Trial) -> Trial:
@@ -65,7 +65,7 @@ class Recorder:
         trial = replace(row, trial=len(self.written), timestamp=now)
         append(self.log, trial)
         self.written.append(trial)
-        self.knowledge.learn(trial)
+        self.database.learn(trial)
         return trial
 
     @contextmanager

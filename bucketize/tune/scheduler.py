@@ -1,4 +1,4 @@
-"""The agenda of a session: of which task to try what next, and when it is enough."""
+"""The scheduler of a session: of which task to try what next, and when it is enough."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class TaskScheduler:
     """The searches of all tasks, and what of the latency each may still save."""
 
     subjects: Sequence[TuningTarget]
-    knowledge: Database
+    database: Database
     options: Options
     learnt: Forest | None = None
     """What other logs than those that come with the project say, too."""
@@ -46,7 +46,7 @@ class TaskScheduler:
         """Tell the searches what is known."""
         how = self.options.search, self.options.seed
         self.searches = {task: Search(self._space(task), *how) for task in self.tasks}
-        self.transfer = Transfer(self.knowledge, self.learnt)
+        self.transfer = Transfer(self.database, self.learnt)
         for task in self.tasks:
             self.refresh(task)
 
@@ -162,7 +162,7 @@ class TaskScheduler:
         weights = sum(subject.weight for subject in subjects)
         found: dict[Task, float] = {}
         for subject in subjects:
-            takes = {task: self.knowledge.takes(task) for task in subject.tasks}
+            takes = {task: self.database.takes(task) for task in subject.tasks}
             whole = sum(takes.values())
             found |= {t: s / whole * (subject.weight / weights) for t, s in takes.items()}
         return found
@@ -203,16 +203,16 @@ class TaskScheduler:
         """Tell the search of a task what is known."""
         search = self.searches[task]
         self.judge(task)
-        for key, by_shape in self.knowledge.of_task(task).items():
+        for key, by_shape in self.database.of_task(task).items():
             whole = all(point.shape in by_shape for point in task.points)
             if key in task.space.index and (whole or failed(task, by_shape)):
                 made = task.space.points[task.space.index[key]]
-                search.tell(made, self.knowledge.cost(task, by_shape))
+                search.tell(made, self.database.cost(task, by_shape))
 
     def judge(self, task: Task) -> None:
         """Give the clone up if the default of a task failed, and say so."""
         subject = self.owners[task]
-        by_shape = self.knowledge.made(task, task.default.key)
+        by_shape = self.database.made(task, task.default.key)
         if subject in self.broken or not failed(task, by_shape):
             return
         self.broken.add(subject)

@@ -41,8 +41,8 @@ class TuningSession:
     site: Site
     tell: Callable[[Progress], None]
     is_interrupted: bool = False
-    journal: Recorder = field(init=False)
-    agenda: TaskScheduler = field(init=False)
+    recorder: Recorder = field(init=False)
+    scheduler: TaskScheduler = field(init=False)
     budget: Budget = field(init=False)
     arrangements: Known = field(default_factory=dict)
     before: int = field(init=False)
@@ -54,30 +54,30 @@ class TuningSession:
         log = Path(asked.log)
         model = log.stem if asked.model is None else asked.model
         origin = Origin(model, asked.threads, here, asked.search, asked.seed)
-        self.journal = Recorder(log, origin)
-        known = self.journal.read()
+        self.recorder = Recorder(log, origin)
+        known = self.recorder.read()
         if log.exists() and self.site.has_clock:
             check_takes_verdicts(log)
         others = records(t for t in known if t.host_cpu != here.host_cpu)
         learnt = Forest((*reference(), *others), self.site.target) if others else None
-        self.agenda = TaskScheduler(self.subjects, self.knowledge, asked, learnt)
-        self.budget = Budget(math.inf if asked.seconds is None else asked.seconds, self.knowledge)
-        self.before = self.agenda.tried
+        self.scheduler = TaskScheduler(self.subjects, self.database, asked, learnt)
+        self.budget = Budget(math.inf if asked.seconds is None else asked.seconds, self.database)
+        self.before = self.scheduler.tried
 
     @property
-    def knowledge(self) -> Database:
+    def database(self) -> Database:
         """All that is known of implementations."""
-        return self.journal.knowledge
+        return self.recorder.database
 
     @property
     def written(self) -> list[Trial]:
         """The rows of this session."""
-        return self.journal.written
+        return self.recorder.written
 
     @property
     def tasks(self) -> Sequence[Task]:
         """Tasks of all clones."""
-        return self.agenda.tasks
+        return self.scheduler.tasks
 
     # --- searching -------------------------------------------------------------------------------
 
@@ -92,7 +92,7 @@ class TuningSession:
             some = self.some(waiting)
             while self.search(some):
                 pass
-            promises = self.agenda.promises(some)
+            promises = self.scheduler.promises(some)
             for subject in sorted(some, key=lambda s: promises[s], reverse=True):
                 if self.has_time(subject):
                     self.confirm(subject)
@@ -101,8 +101,8 @@ class TuningSession:
     def search(self, some: Sequence[TuningTarget]) -> bool:
         """Time the next batch, in the session's turn; false if there is none, or no time."""
         try:
-            with self.journal.turn(self.budget.left_s) as news:
-                self.agenda.hear({trial.workload for trial in news})
+            with self.recorder.turn(self.budget.left_s) as news:
+                self.scheduler.hear({trial.workload for trial in news})
                 batch = self.batch(some)
                 if batch:
                     self.run(batch, some)
@@ -114,7 +114,7 @@ class TuningSession:
         """The clones to be tuned now: all, if there is time; those without a verdict first."""
         if not self.site.has_clock:
             return waiting
-        return self.budget.within(waiting, self.knowledge.verdicts)
+        return self.budget.within(waiting, self.database.verdicts)
 
     def batch(self, some: Sequence[TuningTarget]) -> list[Asked]:
         """What to compile and time next; nothing if it is enough, or time to confirm.
@@ -126,10 +126,10 @@ class TuningSession:
         afford_s = (budget.left_s - self.reserve(some)) / budget.pace * max(lanes, 1) / 2
         if afford_s <= 0:
             return []
-        left = [task for subject in some for task in subject.tasks if self.agenda.left(task)]
+        left = [task for subject in some for task in subject.tasks if self.scheduler.left(task)]
         if not self.written and left:
             afford_s = max(afford_s, min(map(self.price, left)))
-        return self.agenda.batch(lanes, some, self.price, afford_s)
+        return self.scheduler.batch(lanes, some, self.price, afford_s)
 
     def price(self, task: Task) -> float:
         """Seconds that a trial of a task is expected to take."""
@@ -172,19 +172,19 @@ class TuningSession:
             for k, outcomes in came:
                 self.record(*jobs[k], outcomes)
         self.budget.learn(expected / max(self.site.lanes, 1), self.budget.clock() - begun)
-        self.agenda.hear({task.workload.hash for task, _ in batch})
+        self.scheduler.hear({task.workload.hash for task, _ in batch})
 
     def unknown(
         self, task: Task, i: int, proposals: Sequence[Proposal], asked: set[object]
     ) -> list[Proposal]:
         """Proposals not measured at the i-th point of a task, not failed at another, nor asked."""
-        if i >= len(task.points) or self.agenda.is_broken(task):
+        if i >= len(task.points) or self.scheduler.is_broken(task):
             return []
         name, shape = task.workload.hash, task.points[i].shape
         left = []
         for proposal in proposals:
             key = proposal.implementation.key
-            of = self.knowledge.made(task, key)
+            of = self.database.made(task, key)
             if shape not in of and not failed(task, of) and (name, key, shape) not in asked:
                 asked.add((name, key, shape))
                 left.append(proposal)
@@ -207,17 +207,17 @@ class TuningSession:
         default, *rest = outcomes
         others = [proposal for proposal in asked if proposal.implementation.key != task.default.key]
         timed = list(zip(others, rest, strict=True))
-        if point.shape not in self.knowledge.made(task, task.default.key):
+        if point.shape not in self.database.made(task, task.default.key):
             timed.insert(0, (Proposal(task.default, "default"), default))
         for proposal, outcome in timed:
             self.write(task, point, proposal, outcome, default)
-        self.agenda.refresh(task)
+        self.scheduler.refresh(task)
         self.report(task)
 
     def give_up(self, task: Task, point: Point, asked: Sequence[Proposal]) -> None:
         """Leave to later sessions what was lost with those who measured it."""
         for proposal in asked:
-            self.agenda.searches[task].tell(proposal.implementation, None)
+            self.scheduler.searches[task].tell(proposal.implementation, None)
         _warn(
             f"{len(asked)} trials of {task.workload.hash} at {point.shape} were lost with workers"
         )
@@ -226,7 +226,7 @@ class TuningSession:
 
     def confirm_s(self, subject: TuningTarget) -> float:
         """Seconds that confirming what was found for a clone is expected to take."""
-        found = self.agenda.candidates(subject)
+        found = self.scheduler.candidates(subject)
         return self.budget.of_verdict(subject, found) * max(self.budget.pace, 1.0)
 
     def has_time(self, subject: TuningTarget) -> bool:
@@ -235,13 +235,13 @@ class TuningSession:
             return True
         if self.budget.left_s <= 0 or self.confirm_s(subject) > self.budget.grace_s:
             return False
-        tried = any(self.agenda.searches[task].tried for task in subject.tasks)
-        return tried or not self.agenda.batch(1, [subject], self.price, math.inf)
+        tried = any(self.scheduler.searches[task].tried for task in subject.tasks)
+        return tried or not self.scheduler.batch(1, [subject], self.price, math.inf)
 
     @property
     def unreached(self) -> list[TuningTarget]:
         """The clones on which there is no verdict for want of time."""
-        known, broken = self.knowledge.verdicts, self.agenda.broken
+        known, broken = self.database.verdicts, self.scheduler.broken
         subjects = self.subjects if self.site.has_clock and self.budget.is_limited else ()
         return [s for s in subjects if s.clone not in known and s not in broken]
 
@@ -257,8 +257,8 @@ class TuningSession:
         """Time what was found for a clone again, if there is anything new, and say what stays."""
         self.heed()
         try:
-            with self.journal.turn(self.budget.grace_s) as news:
-                self.agenda.hear({trial.workload for trial in news})
+            with self.recorder.turn(self.budget.grace_s) as news:
+                self.scheduler.hear({trial.workload for trial in news})
                 self.judge(subject)
         except LateError:
             return  # it is one of the unreached
@@ -267,16 +267,16 @@ class TuningSession:
 
     def judge(self, subject: TuningTarget) -> None:
         """Confirm what was found, or what else stays, if there is anything new."""
-        if not self.knowledge.is_news(subject):
+        if not self.database.is_news(subject):
             return
-        if not self.site.has_clock or subject in self.agenda.broken:
+        if not self.site.has_clock or subject in self.scheduler.broken:
             return
         self.tell(self.progress(subject, CLONE, subject.clone))
         Confirmation(
             subject=subject,
-            candidates=self.agenda.candidates(subject),
+            candidates=self.scheduler.candidates(subject),
             arrangement=self.arrangement(subject),
-            journal=self.journal,
+            recorder=self.recorder,
             site=self.site,
             budget=self.budget,
         ).run()
@@ -291,17 +291,17 @@ class TuningSession:
                 for default in outcomes:
                     self.write(task, point, Proposal(task.default, "default"), default, default)
 
-        target, knowledge = self.site.target, self.knowledge
-        return Arranging(subject, target, knowledge, self.arrangements, measure).run()
+        target, database = self.site.target, self.database
+        return Arranging(subject, target, database, self.arrangements, measure).run()
 
     def write(
         self, task: Task, point: Point, made: Proposal, outcome: Outcome, default: Outcome
     ) -> None:
         """Add a row about a proposal, and about the default beside it."""
         about = made.implementation, outcome, default, self.site.source or made.source
-        row = Trial.of_kernel(self.journal.origin, task.at(point), *about)
+        row = Trial.of_kernel(self.recorder.origin, task.at(point), *about)
         ratio, gain = made.expected_ratio, made.expected_gain
-        self.journal.add(replace(row, expected_ratio=ratio, expected_gain=gain))
+        self.recorder.add(replace(row, expected_ratio=ratio, expected_gain=gain))
 
     def heed(self) -> None:
         """End here if it was interrupted, and that was lost."""
@@ -311,12 +311,12 @@ class TuningSession:
     def report(self, task: Task) -> None:
         """Tell how far things are, unless it was interrupted."""
         self.heed()
-        best = self.agenda.searches[task].best
+        best = self.scheduler.searches[task].best
         self.tell(self.progress(task, task.op, task.workload.hash, best[1] if best else None))
 
     def progress(self, of: Owner, op: str, workload: str, best: float | None = None) -> Progress:
         """How far things are."""
-        done = self.agenda.tried - self.before
+        done = self.scheduler.tried - self.before
         return Progress(
             function=of.function,
             bucket=of.bucket,
@@ -324,7 +324,7 @@ class TuningSession:
             workload=workload,
             best=best,
             done=done,
-            total=done + sum(map(self.agenda.left, self.tasks)),
+            total=done + sum(map(self.scheduler.left, self.tasks)),
             left_s=self.budget.left_s if self.budget.is_limited else None,
         )
 

@@ -30,7 +30,7 @@ Floats = NDArray[np.float64]
 class Transfer:
     """What is known of a task's workload at other sizes, and of products that differ by rows."""
 
-    knowledge: Database
+    database: Database
     learnt: Forest | None = None
     """What is believed, where it is not what comes with the project."""
     _sizes: dict[Task, float] = field(default_factory=dict)
@@ -52,9 +52,9 @@ class Transfer:
             own_sizes = [math.log(_size(task.flops(p), task.bytes(p))) for p in task.points]
             self._sizes[task] = sum(own_sizes) / len(own_sizes)
         for place in dict.fromkeys(
-            p for key in _keys(task) for p in self.knowledge.kin.get(key, ())
+            p for key in _keys(task) for p in self.database.kin.get(key, ())
         ):
-            trials: Trials = self.knowledge.places[place]
+            trials: Trials = self.database.places[place]
             one = next(iter(trials.values()))
             if place[:2] in own:  # a task judged at several sizes may know some of them only
                 tried, index = search.tried, search.space.index

@@ -47,7 +47,7 @@ from bucketize.release import release
 from bucketize.save.container import File, write
 from bucketize.table import shortened
 from bucketize.tune import api as entry
-from bucketize.tune import recorder as journal
+from bucketize.tune import recorder
 from bucketize.types import Symbol
 from dispatchers import log_dispatcher
 
@@ -721,14 +721,14 @@ def test_tuning_counts_its_tasks_in_a_shared_log(
     renamed = Path("net.onnx").rename("other.onnx")
     assert json.loads(run("tune", str(renamed), "--dim", "N=2..4", *log, "--json").stdout)["best"]
     before = searched("t.csv")
-    append_ = journal.append
+    append_ = recorder.append
 
     def beside(path: Path, trial: Trial) -> None:
         """Another session writes at the same time."""
         append_(path, trial)
         append_(path, replace(trial, run_id="other"))
 
-    monkeypatch.setattr(journal, "append", beside)
+    monkeypatch.setattr(recorder, "append", beside)
     more = run("tune", str(renamed), "--dim", "N=2..4", *log[:-1], "3", "--json")
     assert "another session is at work on t.csv" in more.stderr
     told = json.loads(more.stdout)

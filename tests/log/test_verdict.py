@@ -84,7 +84,7 @@ def test_implementations_pay_if_all_is_faster_and_no_point_slower(
     verdict = told(judged(*bounds))
     assert verdict.pays is pays
     made = {"w": Implementation("gemm", {"mr": 2})}
-    assert verdict.strategy.implementations == (made if pays else {})
+    assert verdict.configuration.implementations == (made if pays else {})
 
 
 def test_the_interval_is_that_of_the_weighted_geometric_mean() -> None:
@@ -104,7 +104,7 @@ def test_a_set_that_does_not_pay_leaves_the_defaults() -> None:
     lost = judged((1.0, 1.2))
     assert told(lost).rows == tuple(lost)
     assert not told(lost).pays
-    assert told(lost).strategy.implementations == {}
+    assert told(lost).configuration.implementations == {}
 
 
 OTHER = {"w": "gemm mr=4"}
@@ -143,15 +143,15 @@ def test_what_is_confirmed_goes_where_it_is_beaten_or_slower(
 ) -> None:
     verdict = told([*KEPT, *later])
     assert verdict.rows == tuple(later)
-    assert verdict.strategy == Configuration.of(made)
+    assert verdict.configuration == Configuration.of(made)
 
 
 def test_who_was_timed_again_is_compared_by_that() -> None:
     """As the machine is busier, both are: what looks better than once before is no better now."""
     noisy = judged((0.5, 1.1), (0.5, 1.1), run=2)
     better = judged((0.4, 0.6), (0.4, 0.6), made=OTHER, run=2)
-    assert told([*KEPT, *better]).strategy == Configuration.of(OTHER)
-    assert told([*KEPT, *noisy, *better]).strategy == Configuration.of(MADE)
+    assert told([*KEPT, *better]).configuration == Configuration.of(OTHER)
+    assert told([*KEPT, *noisy, *better]).configuration == Configuration.of(MADE)
 
 
 def test_only_what_is_apart_is_beaten() -> None:
@@ -171,7 +171,7 @@ def test_only_what_is_apart_is_beaten() -> None:
 def test_the_order_of_the_log_counts_whatever_clocks_said() -> None:
     """A clock was set back by a day; of what was not beaten the later rows change nothing."""
     old, new = judged((0.8, 0.9), run=2), judged((0.5, 0.6), made=OTHER, run=1)
-    assert told([*old, *new]).strategy == Configuration.of(OTHER)
+    assert told([*old, *new]).configuration == Configuration.of(OTHER)
     slower = judged((1.1, 1.2), run=1)
     assert told([*old, *slower]).rows == tuple(slower)
     assert told([*slower, *old]).rows == tuple(old)
@@ -196,7 +196,7 @@ def test_rows_of_other_threads_and_other_clones_do_not_count() -> None:
 def test_what_no_implementation_can_be_read_of_is_an_error() -> None:
     verdict = told(judged((0.5, 0.6), made={"w": "gemm mr"}))
     with pytest.raises(LogError, match=r"row of run run0 confirms what is none: 'gemm mr' is no"):
-        _ = verdict.strategy
+        _ = verdict.configuration
 
 
 # --- laws: of what else is in a log, and of what comes later --------------------------------------
@@ -230,21 +230,21 @@ def test_other_modules_and_rows_that_come_twice_change_no_choice(
     after = verdicts(log, 1)
     assert after.keys() - {"d"} == before.keys()
     if ours:
-        assert after["c"].strategy == before["c"].strategy
+        assert after["c"].configuration == before["c"].configuration
 
 
 @given(RUNS, RUNS)
-def test_what_follows_never_takes_a_strategy_that_is_not_shown_to_be_better(
+def test_what_follows_never_takes_a_configuration_that_is_not_shown_to_be_better(
     runs: Runs, more: Runs
 ) -> None:
     before = verdicts(history(runs), 1).get("c")
     told = history([*runs, *more])
     after = verdicts(told, 1).get("c")
-    if before is None or after is None or after.strategy == before.strategy:
+    if before is None or after is None or after.configuration == before.configuration:
         return
     known = histories(told)["c"]
     if after.pays:
-        assert after.strategy in [v.strategy for v in known if v.pays]
+        assert after.configuration in [v.configuration for v in known if v.pays]
     else:
         assert any(v.loses for v in known)
 

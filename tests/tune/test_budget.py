@@ -82,8 +82,10 @@ class World:
     def __call__(self, *_: object) -> World:
         return self
 
-    def places(self, strategy: Configuration, judged: Weighted) -> list[dict[str, Pair]]:
-        return [dict.fromkeys(strategy.implementations, pair) for pair in self.whole(None, judged)]
+    def places(self, configuration: Configuration, judged: Weighted) -> list[dict[str, Pair]]:
+        return [
+            dict.fromkeys(configuration.implementations, pair) for pair in self.whole(None, judged)
+        ]
 
     def whole(self, _: object, judged: Weighted) -> list[Pair]:
         self.races.append(self.now)
@@ -151,7 +153,7 @@ def test_nothing_begins_after_the_end(scene: Scene, job_s: float, race_s: float)
 def test_without_a_limit_all_clones_are_reached(scene: Scene) -> None:
     session = scene.worked(World(3.0, 5.0), None)
     assert (session.unreached, session.shortfall()) == ([], "")
-    assert session.knowledge.verdicts.keys() == {s.clone for s in session.subjects}
+    assert session.database.verdicts.keys() == {s.clone for s in session.subjects}
 
 
 def test_a_limit_that_is_long_changes_nothing(scene: Scene, tmp_path: Path) -> None:
@@ -166,9 +168,9 @@ def test_a_limit_that_is_long_changes_nothing(scene: Scene, tmp_path: Path) -> N
 
 def test_a_session_too_short_for_all_clones_has_verdicts_on_some(scene: Scene) -> None:
     session = scene.worked(World(0.05, 2.5))
-    told = [s for s in session.subjects if s.clone in session.knowledge.verdicts]
+    told = [s for s in session.subjects if s.clone in session.database.verdicts]
     assert 0 < len(told) < len(session.subjects)
-    assert all(session.knowledge.verdicts[s.clone].pays for s in told)
+    assert all(session.database.verdicts[s.clone].pays for s in told)
     names = [s.function for s in session.unreached]
     assert session.shortfall().startswith(
         f"{len(names)} of {CLONES} clones have no verdict yet: {names[0]}"
@@ -196,7 +198,7 @@ def test_a_clone_of_which_nothing_was_tried_gets_no_verdict(scene: Scene) -> Non
     """A verdict says that the defaults are best, where nothing is known of others."""
     session = scene.worked(World(0.05, 2.5))
     tried = {t.clone for t in session.written if t.source != "confirm"}
-    assert session.knowledge.verdicts.keys() <= tried
+    assert session.database.verdicts.keys() <= tried
 
 
 def test_one_trial_is_begun_however_short_the_time(scene: Scene) -> None:
@@ -332,14 +334,14 @@ def test_no_job_is_asked_of_a_measurer_when_it_is_late() -> None:
 def test_what_cannot_be_afforded_does_not_end_the_search_of_what_can(scene: Scene) -> None:
     """Whether it is enough is told by all that is worth anything."""
     with opened(model(), Options(**scene.options(World(0, 0), None))) as session:
-        subjects, agenda = session.subjects, session.agenda
-        shares = agenda.shares(subjects)
-        worth = {t: agenda.worth(agenda.heard(t), shares[t]) for t in session.tasks}
+        subjects, scheduler = session.subjects, session.scheduler
+        shares = scheduler.shares(subjects)
+        worth = {t: scheduler.worth(scheduler.heard(t), shares[t]) for t in session.tasks}
         dear = max(worth, key=lambda task: worth[task])
         until = sum(worth.values()) - worth[dear] / 2
-        agenda.options = replace(agenda.options, until=until)
-        every = agenda.batch(1, subjects, lambda _: 1.0, math.inf)
-        some = agenda.batch(1, subjects, lambda task: 1e6 if task is dear else 1.0, 3.0)
+        scheduler.options = replace(scheduler.options, until=until)
+        every = scheduler.batch(1, subjects, lambda _: 1.0, math.inf)
+        some = scheduler.batch(1, subjects, lambda task: 1e6 if task is dear else 1.0, 3.0)
     assert every[0][0] is dear
     assert some
     assert dear not in {task for task, _ in some}

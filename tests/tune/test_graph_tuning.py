@@ -107,10 +107,10 @@ def test_what_is_no_arrangement_is_refused(text: str) -> None:
 
 
 @given(ARRANGEMENTS)
-def test_a_strategy_is_read_back_from_its_words(made: Arrangement) -> None:
-    strategy = Configuration({}, made)
-    assert Configuration.of(strategy.words) == strategy
-    assert bool(strategy) is (made != USUAL)
+def test_a_configuration_is_read_back_from_its_words(made: Arrangement) -> None:
+    configuration = Configuration({}, made)
+    assert Configuration.of(configuration.words) == configuration
+    assert bool(configuration) is (made != USUAL)
 
 
 # --- the law: every arrangement computes the same -------------------------------------------------
@@ -270,7 +270,7 @@ class Clock:
 
 @dataclass
 class Track:
-    """A race that a strategy runs in the share of the default's time that `takes` says."""
+    """A race that a configuration runs in the share of the default's time that `takes` says."""
 
     load = None
 
@@ -280,9 +280,9 @@ class Track:
     def __call__(self, _: Module, function: str, threads: int) -> Track:
         return self
 
-    def whole(self, strategy: Configuration, judged: Weighted) -> list[Pair]:
-        self.asked.append(strategy)
-        return [([1e-3 * self.takes(strategy)] * 21, [1e-3] * 21) for _ in judged]
+    def whole(self, configuration: Configuration, judged: Weighted) -> list[Pair]:
+        self.asked.append(configuration)
+        return [([1e-3 * self.takes(configuration)] * 21, [1e-3] * 21) for _ in judged]
 
 
 PLANAR = Configuration({}, Arrangement(frozenset({0})))
@@ -308,7 +308,7 @@ def test_what_is_better_is_measured_raced_and_run(
     track = tuned(log, monkeypatch, Clock(1e-6, 1e-6), lambda _: 0.5)
     assert track.asked == [PLANAR]
     (verdict,) = verdicts(rows(log), 1).values()
-    assert verdict.strategy == PLANAR
+    assert verdict.configuration == PLANAR
     kernels = {row.op for row in rows(log) if row.level == KERNEL}
     assert kernels == {"avg_pool2d", "transpose"}
     exe = bucketize.compile(pool(), log=log)
@@ -325,7 +325,7 @@ def test_what_measuring_shows_to_be_worse_is_not_raced(
     log, clock = tmp_path / "log.csv", Clock(1.0, 1e-6)
     assert tuned(log, monkeypatch, clock, lambda _: 0.5).asked == []
     assert any("avg_pool2d" in body for body in clock.asked)
-    assert not verdicts(rows(log), 1)[of_clones(log)[0].clone].strategy
+    assert not verdicts(rows(log), 1)[of_clones(log)[0].clone].configuration
 
 
 @pytest.mark.parametrize("ratio", [0.999, 1.0, 1.2])
@@ -336,7 +336,7 @@ def test_what_loses_the_race_is_taken_back(
     noise = iter(itertools.cycle([1.01, 0.99]))
     tuned(log, monkeypatch, Clock(1e-6, 1e-6), lambda _: ratio * next(noise))
     (verdict,) = verdicts(rows(log), 1).values()
-    assert not verdict.strategy
+    assert not verdict.configuration
     assert len(of_clones(log)) == 3
     assert bucketize.compile(pool(), log=log).routines["main"].arrangement == USUAL
 

@@ -52,12 +52,12 @@ class Machine:
         """The logarithm of latency by the default's; about as many are slower as are faster."""
         return random.Random(f"{self.seed} {workload} {made}").uniform(-self.gain, self.gain)
 
-    def together(self, strategy: Configuration) -> float:
+    def together(self, configuration: Configuration) -> float:
         """That of the clone: half of it is each workload's, and some go ill with others."""
-        if not strategy:
+        if not configuration:
             return 0.0
-        made = strategy.implementations
-        ill = random.Random(f"{self.seed} {sorted(strategy.words.items())}")
+        made = configuration.implementations
+        ill = random.Random(f"{self.seed} {sorted(configuration.words.items())}")
         return sum(self.true(w, one) for w, one in made.items()) / 2 + ill.uniform(-0.1, 0.2)
 
     def pair(self, log: float) -> Pair:
@@ -82,12 +82,12 @@ class Machine:
     def __call__(self, *_: object) -> Machine:
         return self
 
-    def places(self, strategy: Configuration, judged: Weighted) -> list[dict[str, Pair]]:
-        made = strategy.implementations.items()
+    def places(self, configuration: Configuration, judged: Weighted) -> list[dict[str, Pair]]:
+        made = configuration.implementations.items()
         return [{w: self.pair(self.true(w, one)) for w, one in made} for _ in judged]
 
-    def whole(self, strategy: Configuration, judged: Weighted) -> list[Pair]:
-        return [self.pair(self.together(strategy)) for _ in judged]
+    def whole(self, configuration: Configuration, judged: Weighted) -> list[Pair]:
+        return [self.pair(self.together(configuration)) for _ in judged]
 
 
 def course(log: Path, machine: Machine, noises: Sequence[float]) -> list[float]:
@@ -100,9 +100,9 @@ def course(log: Path, machine: Machine, noises: Sequence[float]) -> list[float]:
             patch.setattr(site, "Race", machine)
             tune(model(), log=log, trials=number, **options)
         (task, *_) = tasks_of(model())
-        strategy = logged(model(), log, 1)(task.function)
-        assert strategy is not None
-        taken.append(math.exp(machine.together(strategy)))
+        configuration = logged(model(), log, 1)(task.function)
+        assert configuration is not None
+        taken.append(math.exp(machine.together(configuration)))
     return taken
 
 

@@ -88,9 +88,9 @@ def begun(stack: ExitStack, log: Path, mod: Module, sizes: object, **more: objec
     return stack.enter_context(opened(mod, options))
 
 
-def heard(knowledge: Database, task: Task) -> Search:
+def heard(database: Database, task: Task) -> Search:
     search = Search(task.space)
-    Transfer(knowledge).tell(task, search)
+    Transfer(database).tell(task, search)
     return search
 
 
@@ -150,16 +150,16 @@ def test_a_task_does_not_hear_what_its_search_counts(log: Path, stack: ExitStack
     begun(stack, log, module(), LOW).work()
     session = begun(stack, log, module(), LOW)
     (task,) = session.tasks
-    assert session.agenda.searches[task].tried
-    assert session.agenda.heard(task).neighbours == ()
+    assert session.scheduler.searches[task].tried
+    assert session.scheduler.heard(task).neighbours == ()
 
 
 def test_it_hears_what_is_known_at_some_of_its_sizes_only(log: Path, stack: ExitStack) -> None:
     begun(stack, log, module(), LOW[:1]).work()
     session = begun(stack, log, module(), LOW)
     (task,) = session.tasks
-    assert not session.agenda.searches[task].tried
-    assert len(session.agenda.heard(task).neighbours) == 1
+    assert not session.scheduler.searches[task].tried
+    assert len(session.scheduler.heard(task).neighbours) == 1
 
 
 def test_the_nearest_are_heard(log: Path, stack: ExitStack) -> None:
@@ -225,7 +225,7 @@ def test_no_more_is_asked_at_once_than_is_worth_it(log: Path, stack: ExitStack) 
     (task,) = session.tasks
     ((asked_of, asked),) = session.batch(session.subjects)
     assert asked_of is task
-    search = session.agenda.heard(task)
+    search = session.scheduler.heard(task)
     assert search.expecting(asked[:-1]).gain() >= 0.02
     assert len(asked) < 4
     assert search.expecting(asked).gain() < 0.02
@@ -251,8 +251,8 @@ def test_what_another_processor_found_is_no_news_from_a_neighbour(
     begun(stack, log, module(), HIGH).work()
     session = begun(stack, log, module(), [{"N": 32}])
     (task,) = session.tasks
-    told = session.agenda.heard(task).neighbours
-    plain = heard(session.knowledge, task).neighbours
+    told = session.scheduler.heard(task).neighbours
+    plain = heard(session.database, task).neighbours
     assert len(told) == len(plain) == len(HIGH)
     news, of_all = ([abs(b) for n in of for b in n.beyond.values()] for of in (told, plain))
     assert sum(news) < 0.9 * sum(of_all)
@@ -267,7 +267,7 @@ def test_what_another_processor_found_is_believed_more_but_no_trial_of_this_one(
     (plain,) = tasks_of(module(), LOW)
     session = begun(stack, log, module(), LOW)
     (task,) = session.tasks
-    search = session.agenda.searches[task]
+    search = session.scheduler.searches[task]
     assert not search.tried
     true = [MACHINE.log(schedule_hash(p.schedule)) for p in plain.space.points]
     before, after = (
@@ -283,7 +283,7 @@ def test_a_log_of_this_processor_alone_leaves_beliefs_as_they_are(
     begun(stack, log, module(), LOW).work()
     session = begun(stack, log, module(), HIGH)
     (task,) = session.tasks
-    assert session.agenda.searches[task].space is task.space
+    assert session.scheduler.searches[task].space is task.space
 
 
 def test_rows_of_other_threads_are_no_neighbours(log: Path, stack: ExitStack) -> None:

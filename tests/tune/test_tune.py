@@ -415,8 +415,8 @@ def test_the_time_for_a_turn_is_that_of_both_locks(
         yield
 
     monkeypatch.setattr(journal_module, "locked", slow)
-    journal = Recorder(log, Origin("relu", 1, here(), "grid", 0), clock=lambda: now)
-    with journal.turn(10.0):
+    recorder = Recorder(log, Origin("relu", 1, here(), "grid", 0), clock=lambda: now)
+    with recorder.turn(10.0):
         assert waits == [10.0, 3.0]
 
 

@@ -161,7 +161,7 @@ class Report:
         from bucketize.analysis import best_schedules
 
         session = self.session
-        return best_schedules(session.knowledge.frame(session.tasks, session.journal.origin.model))
+        return best_schedules(session.database.frame(session.tasks, session.recorder.origin.model))
 
     @cached_property
     def confirmed(self) -> pd.DataFrame:
@@ -170,7 +170,7 @@ class Report:
         from bucketize.log.frame import trial_frame
 
         session = self.session
-        known = session.knowledge.verdicts
+        known = session.database.verdicts
         told = [v for s in session.subjects if (v := known.get(s.clone)) is not None]
         return confirmed(trial_frame(row for verdict in told for row in verdict.rows))
 
@@ -182,7 +182,7 @@ class Report:
     @property
     def counts(self) -> dict[str, int]:
         """The trials of this run, and of the log all that serve the tasks, each once."""
-        known, tasks = self.session.knowledge, self.session.tasks
+        known, tasks = self.session.database, self.session.tasks
         return {
             "trials": len(self.searched),
             "failed": sum(trial.error_kind != "none" for trial in self.searched),
@@ -195,7 +195,7 @@ class Report:
         from bucketize.cli.table import records
 
         told = {
-            "log": str(self.session.journal.log),
+            "log": str(self.session.recorder.log),
             **self.counts,
             "seconds": self.seconds,
             "interrupted": self.interrupted,
@@ -218,7 +218,7 @@ class Report:
         confirming = several(counts["confirmations"], "measurement")
         failed = f"{counts['failed']} failed"
         done = f"{trials} in {self.seconds:.0f} s, {failed}, {confirming} to confirm"
-        kept = f"{self.session.journal.log} has {counts['trials_in_log']} of this model"
+        kept = f"{self.session.recorder.log} has {counts['trials_in_log']} of this model"
         short = self.session.shortfall()
         told = [f"interrupted: {done}; {kept}" if self.interrupted else f"{done}; {kept}", short]
         if short or self.interrupted:
