@@ -32,6 +32,7 @@ DISPATCH = ("dispatch", "verify", "transforms", "text")
 CUT = ("plan", "bounds", "transforms", "save", "runtime")
 TESTS = {  # module: the tests that ought to catch its mutants, test_<name>.py in a folder of tests/
     "bucketize/types/dim.py": ("types",),
+    "bucketize/types/function.py": ("types",),
     "bucketize/types/relation.py": ("types", "plan"),
     "bucketize/dispatch/bucket.py": ("dispatch",),
     "bucketize/dispatch/profile.py": ("dispatch",),
