@@ -19,7 +19,7 @@ from benchmarks.architectures import kernels
 from benchmarks.figure import Figure
 from benchmarks.rest import rest
 from bucketize.ir import Atom, Builder, Const, Module, Var, specialise
-from bucketize.kernel.gemm.cost import Extents, best, cold_bytes
+from bucketize.kernel.gemm.cost import ProductCost, best, cold_bytes
 from bucketize.kernel.template import Implementation
 from bucketize.kernel.templates import candidates
 from bucketize.kernel.workload import Workload
@@ -264,7 +264,7 @@ def _defaults(task: Task, point: Point) -> list[Implementation]:
     found = []
     for template in candidates(task.workload):
         cost = template.cost and template.cost(task.workload)
-        if isinstance(cost, Extents):
+        if isinstance(cost, ProductCost):
             product = cost.product([point.sizes], cold_bytes(task.target))
             found.append(Implementation(template.name, best((product,), task.target)))
     return found

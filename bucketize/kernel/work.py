@@ -1,4 +1,4 @@
-"""The one model of a kernel's work: what it multiplies and moves, and what its tiles take."""
+"""The one model of a kernel's work: what it multiplies and what it moves."""
 
 from __future__ import annotations
 

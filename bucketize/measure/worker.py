@@ -58,7 +58,7 @@ def built(source: str, hint: str, say: Say) -> Event:
 
 def measured(job: Job, case: KernelCase, say: Say) -> list[Outcome]:
     """The outcomes of a job; `say(stage, **more)` announces each stage before it begins."""
-    tried = [_Trial(job, case, made) for made in job.implementations]
+    tried = [_Measurement(job, case, made) for made in job.implementations]
     for i, trial in enumerate(tried):
         trial.check(i, say)
     able = [trial for trial in tried if not trial.outcome.failed]
@@ -73,7 +73,7 @@ def measured(job: Job, case: KernelCase, say: Say) -> list[Outcome]:
     ]
 
 
-class _Trial:
+class _Measurement:
     """One implementation in a job: first checked, then timed beside the others."""
 
     def __init__(self, job: Job, case: KernelCase, made: Implementation) -> None:

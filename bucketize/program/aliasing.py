@@ -1,4 +1,4 @@
-"""Placement: which tensors of a segment lie inside of others, so that nothing need be copied.
+"""Aliasing: which tensors of a segment lie inside of others, so that nothing need be copied.
 
 Of a concat the operands are written into the result, its kernel copies the others; one of operands
 that lie side by side already is a view of them, and a slice one of what it cuts. Parts of the first

@@ -1,1 +1,1 @@
-"""Running compiled modules: memory, segments, the graph executor and the VM."""
+"""Running an image: contexts, segments, captured calls, loops, threads."""

@@ -187,7 +187,7 @@ def _clone(facts: Json) -> Clone:
 
 
 class _Decoder:
-    """One routine from plain data: the inverse of `save._Encoder`."""
+    """One routine from plain data: the inverse of `save.write._Encoder`."""
 
     def __init__(self, stored: SavedProgram, entry: Json) -> None:
         self.stored, self.entry = stored, entry

@@ -16,7 +16,7 @@ from bucketize.kernel.template import Implementation
 from bucketize.measure.job import Repeats
 from bucketize.measure.race import ENOUGH_S, LEAST
 from bucketize.tune.database import Database
-from bucketize.tune.task import Point, Task, TuningTarget
+from bucketize.tune.task import Point, Subject, Task
 
 GRACE = 0.2  # of the time: what was begun to be confirmed may take that much more
 JOB_S = 0.05  # of any job
@@ -96,9 +96,7 @@ class Budget:
         jobs = sum(self.of_job(task, point, count + 1, Repeats()) for point in task.points)
         return jobs + count * BUILD_S
 
-    def of_verdict(
-        self, subject: TuningTarget, found: Mapping[Task, Sequence[Implementation]]
-    ) -> float:
+    def of_verdict(self, subject: Subject, found: Mapping[Task, Sequence[Implementation]]) -> float:
         """Seconds of confirming what was found for a clone."""
         jobs = (
             self.of_job(task, point, len(made) + 1, ROUNDS)
@@ -107,7 +105,7 @@ class Budget:
         )
         return sum(jobs) + (self.of_races(subject) if found else 0.0)
 
-    def of_races(self, subject: TuningTarget) -> float:
+    def of_races(self, subject: Subject) -> float:
         """Seconds of racing a clone against itself."""
         sizes = len(subject.judged)
         runs = sum(map(self.database.takes, subject.tasks)) * sizes / subject.weight
@@ -116,14 +114,12 @@ class Budget:
         links = (LINKS + races) * (LINK_S + PACK_S * weights)
         return links + races * max(ENOUGH_S * sizes, RUNS * LEAST * runs)
 
-    def of_clone(self, subject: TuningTarget) -> float:
+    def of_clone(self, subject: Subject) -> float:
         """Seconds of a verdict on a clone after a trial of each of its tasks."""
         trials = sum(self.of_trials(task, 1) for task in subject.tasks)
         return trials + self.of_verdict(subject, {t: [t.default] for t in subject.tasks})
 
-    def within(
-        self, subjects: Collection[TuningTarget], told: Collection[str]
-    ) -> list[TuningTarget]:
+    def within(self, subjects: Collection[Subject], told: Collection[str]) -> list[Subject]:
         """The clones that can be tuned in the time left, as many as possible, but at least one.
 
         Args:
@@ -135,7 +131,7 @@ class Budget:
             return list(subjects)
         takes = {subject: self.of_clone(subject) for subject in subjects}
         left = self.left_s / self.pace
-        found: list[TuningTarget] = []
+        found: list[Subject] = []
         for subject in sorted(subjects, key=lambda s: (s.clone in told, takes[s] / s.weight)):
             left -= takes[subject]
             if found and left < 0:

@@ -27,7 +27,7 @@ from bucketize.measure.runner import LostError
 from bucketize.program.configuration import Configuration
 from bucketize.tune.budget import ROUNDS, Budget
 from bucketize.tune.recorder import Recorder
-from bucketize.tune.task import Task, TuningTarget
+from bucketize.tune.task import Subject, Task
 from bucketize.types import Sizes
 
 
@@ -35,7 +35,7 @@ from bucketize.types import Sizes
 class Confirmation:
     """The way of a clone's candidates to a verdict; every measurement is a row."""
 
-    subject: TuningTarget
+    subject: Subject
     candidates: Mapping[Task, Sequence[Implementation]]
     """The best few of each task that has any better than the default."""
     arrangement: Arrangement

@@ -15,7 +15,7 @@ from bucketize.log.frame import trial_frame
 from bucketize.log.trial import CLONE, KERNEL, Trial
 from bucketize.log.verdict import Verdict, geometric_mean, histories, standing
 from bucketize.tune.samples import is_product, product_of
-from bucketize.tune.task import Point, Task, TuningTarget
+from bucketize.tune.task import Point, Subject, Task
 
 ByShape: TypeAlias = dict[str, Trial]
 
@@ -161,7 +161,7 @@ class Database:
             rows.append(replace(row, weight=point.weight, baseline_s=base))
         return geometric_mean(rows)
 
-    def is_news(self, subject: TuningTarget) -> bool:
+    def is_news(self, subject: Subject) -> bool:
         """Whether a clone is to be judged: never was, not at these sizes, or searched since."""
         told = self.histories[subject.clone]
         shapes = {subject.shape(sizes) for sizes, _ in subject.judged}

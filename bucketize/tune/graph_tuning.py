@@ -22,7 +22,7 @@ from bucketize.transform.simplify import simplify
 from bucketize.tune.database import Database
 from bucketize.tune.samples import CLOCK
 from bucketize.tune.sizes import WHOLE
-from bucketize.tune.task import Point, Spaces, Task, TuningTarget, tasks_in
+from bucketize.tune.task import Point, Spaces, Subject, Task, tasks_in
 from bucketize.types import Sizes, evaluate
 
 WORTH = 0.02  # of the latency: less is not worth a race
@@ -36,7 +36,7 @@ Known: TypeAlias = dict[Function | str, Alternatives]
 class Arranging:
     """The choice among the arrangements of a clone."""
 
-    subject: TuningTarget
+    subject: Subject
     target: Target
     database: Database
     known: Known

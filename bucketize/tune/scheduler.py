@@ -15,7 +15,7 @@ from bucketize.tune.database import Database, failed
 from bucketize.tune.options import Options
 from bucketize.tune.residual import Forest
 from bucketize.tune.search import Proposal, Search, Space
-from bucketize.tune.task import Task, TuningTarget, believed
+from bucketize.tune.task import Subject, Task, believed
 from bucketize.tune.transfer import Transfer
 
 TOGETHER = 4  # proposals of a task that are timed in turns with the default
@@ -32,14 +32,14 @@ Price: TypeAlias = Callable[[Task], float]
 class TaskScheduler:
     """The searches of all tasks, and what of the latency each may still save."""
 
-    subjects: Sequence[TuningTarget]
+    subjects: Sequence[Subject]
     database: Database
     options: Options
     learnt: Forest | None = None
     """What other logs than those that come with the project say, too."""
     searches: dict[Task, Search] = field(init=False)
     transfer: Transfer = field(init=False)
-    broken: set[TuningTarget] = field(default_factory=set)
+    broken: set[Subject] = field(default_factory=set)
     """Those that fail on defaults: there is nothing to hold other implementations against."""
 
     def __post_init__(self) -> None:
@@ -51,7 +51,7 @@ class TaskScheduler:
             self.refresh(task)
 
     @cached_property
-    def owners(self) -> dict[Task, TuningTarget]:
+    def owners(self) -> dict[Task, Subject]:
         """Whose each task is."""
         return {task: subject for subject in self.subjects for task in subject.tasks}
 
@@ -76,7 +76,7 @@ class TaskScheduler:
     # --- what is next ----------------------------------------------------------------------------
 
     def batch(
-        self, lanes: int, subjects: Sequence[TuningTarget], price: Price, afford_s: float
+        self, lanes: int, subjects: Sequence[Subject], price: Price, afford_s: float
     ) -> list[Asked]:
         """What to compile and time next: most of it where most is expected; nothing if enough.
 
@@ -157,7 +157,7 @@ class TaskScheduler:
             return 1.0 / (1 + len(search.tried))
         return search.gain() * share
 
-    def shares(self, subjects: Sequence[TuningTarget]) -> dict[Task, float]:
+    def shares(self, subjects: Sequence[Subject]) -> dict[Task, float]:
         """What tasks take of all latency: of their clones', and these by the weight of sizes."""
         weights = sum(subject.weight for subject in subjects)
         found: dict[Task, float] = {}
@@ -167,7 +167,7 @@ class TaskScheduler:
             found |= {t: s / whole * (subject.weight / weights) for t, s in takes.items()}
         return found
 
-    def promises(self, subjects: Sequence[TuningTarget]) -> dict[TuningTarget, float]:
+    def promises(self, subjects: Sequence[Subject]) -> dict[Subject, float]:
         """The share of all latency that the best of each clone's tasks would save."""
         shares = self.shares(subjects)
         found = {}
@@ -177,7 +177,7 @@ class TaskScheduler:
             found[subject] = sum(saved)
         return found
 
-    def candidates(self, subject: TuningTarget) -> dict[Task, list[Implementation]]:
+    def candidates(self, subject: Subject) -> dict[Task, list[Implementation]]:
         """The best few of each task, if there are any better than its default."""
         return {t: best for t in subject.tasks if (best := self.searches[t].better(FEW))}
 

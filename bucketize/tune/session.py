@@ -1,4 +1,4 @@
-"""`tune`: tasks searched, each as long as it is worth it, what was found confirmed, all logged."""
+"""Sessions of `tune`: batches of trials until nothing is worth one, then what was found confirmed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from bucketize.tune.residual import Forest
 from bucketize.tune.samples import records, reference
 from bucketize.tune.scheduler import Asked, TaskScheduler
 from bucketize.tune.search import Proposal
-from bucketize.tune.task import Point, Task, TuningTarget
+from bucketize.tune.task import Point, Subject, Task
 
 NAMED = 3  # of the clones that have no verdict
 
@@ -36,7 +36,7 @@ NAMED = 3  # of the clones that have no verdict
 class TuningSession:
     """One run of `tune`: what is known of each implementation, and what this run has added."""
 
-    subjects: Sequence[TuningTarget]
+    subjects: Sequence[Subject]
     options: Options
     site: Site
     tell: Callable[[Progress], None]
@@ -98,7 +98,7 @@ class TuningSession:
                     self.confirm(subject)
             waiting = [subject for subject in waiting if subject not in some]
 
-    def search(self, some: Sequence[TuningTarget]) -> bool:
+    def search(self, some: Sequence[Subject]) -> bool:
         """Time the next batch, in the session's turn; false if there is none, or no time."""
         try:
             with self.recorder.turn(self.budget.left_s) as news:
@@ -110,13 +110,13 @@ class TuningSession:
             return False
         return bool(batch)
 
-    def some(self, waiting: Sequence[TuningTarget]) -> Sequence[TuningTarget]:
+    def some(self, waiting: Sequence[Subject]) -> Sequence[Subject]:
         """The clones to be tuned now: all, if there is time; those without a verdict first."""
         if not self.site.has_clock:
             return waiting
         return self.budget.within(waiting, self.database.verdicts)
 
-    def batch(self, some: Sequence[TuningTarget]) -> list[Asked]:
+    def batch(self, some: Sequence[Subject]) -> list[Asked]:
         """What to compile and time next; nothing if it is enough, or time to confirm.
 
         Half of the time left is spent at once: what comes next is chosen by what came of it. But
@@ -135,7 +135,7 @@ class TuningSession:
         """Seconds that a trial of a task is expected to take."""
         return self.budget.of_trials(task, 1)
 
-    def reserve(self, some: Sequence[TuningTarget]) -> float:
+    def reserve(self, some: Sequence[Subject]) -> float:
         """Seconds that confirming what is found will take, where it can be confirmed at all.
 
         Half of all time at most, unless one clone takes more.
@@ -150,7 +150,7 @@ class TuningSession:
                 able.append(max(found, least))
         return max(min(sum(able), self.budget.seconds / 2), max(able, default=0.0))
 
-    def run(self, batch: Sequence[Asked], some: Sequence[TuningTarget]) -> None:
+    def run(self, batch: Sequence[Asked], some: Sequence[Subject]) -> None:
         """Time proposals: at the first point all, at the others those that did not fail."""
         self.report(batch[0][0])
         reserve, begun = self.reserve(some), self.budget.clock()
@@ -224,12 +224,12 @@ class TuningSession:
 
     # --- confirming ------------------------------------------------------------------------------
 
-    def confirm_s(self, subject: TuningTarget) -> float:
+    def confirm_s(self, subject: Subject) -> float:
         """Seconds that confirming what was found for a clone is expected to take."""
         found = self.scheduler.candidates(subject)
         return self.budget.of_verdict(subject, found) * max(self.budget.pace, 1.0)
 
-    def has_time(self, subject: TuningTarget) -> bool:
+    def has_time(self, subject: Subject) -> bool:
         """Whether a clone can be confirmed; not if nothing was tried that may be worth it."""
         if not self.budget.is_limited:
             return True
@@ -239,7 +239,7 @@ class TuningSession:
         return tried or not self.scheduler.batch(1, [subject], self.price, math.inf)
 
     @property
-    def unreached(self) -> list[TuningTarget]:
+    def unreached(self) -> list[Subject]:
         """The clones on which there is no verdict for want of time."""
         known, broken = self.database.verdicts, self.scheduler.broken
         subjects = self.subjects if self.site.has_clock and self.budget.is_limited else ()
@@ -253,7 +253,7 @@ class TuningSession:
         of = f"{len(names)} of {len(self.subjects)} clones"
         return f"{of} have no verdict yet: {named}" if names else ""
 
-    def confirm(self, subject: TuningTarget) -> None:
+    def confirm(self, subject: Subject) -> None:
         """Time what was found for a clone again, if there is anything new, and say what stays."""
         self.heed()
         try:
@@ -265,7 +265,7 @@ class TuningSession:
         except LostError as e:
             _warn(f"nothing is confirmed for {subject.function}: {e}")
 
-    def judge(self, subject: TuningTarget) -> None:
+    def judge(self, subject: Subject) -> None:
         """Confirm what was found, or what else stays, if there is anything new."""
         if not self.database.is_news(subject):
             return
@@ -281,7 +281,7 @@ class TuningSession:
             budget=self.budget,
         ).run()
 
-    def arrangement(self, subject: TuningTarget) -> Arrangement:
+    def arrangement(self, subject: Subject) -> Arrangement:
         """What a clone may be faster in; kernels that tell it apart from the usual are timed."""
 
         def measure(asked: Sequence[tuple[Task, Point]]) -> None:

@@ -13,7 +13,7 @@ from bucketize.dispatch.bucket import show_bucket
 from bucketize.errors import TuneError
 from bucketize.ir import CALL, Binding, Const, Function, Module, Var, all_bindings
 from bucketize.kernel.cost import seconds
-from bucketize.kernel.gemm.cost import Extents
+from bucketize.kernel.gemm.cost import ProductCost
 from bucketize.kernel.template import TEMPLATES, Cost, Implementation, Schedule, Shapes
 from bucketize.kernel.work import Work, work
 from bucketize.kernel.workload import Workload
@@ -149,7 +149,7 @@ class Task(Owner):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class TuningTarget(Owner):
+class Subject(Owner):
     """What is tuned as a whole: a function that does the work, for one bucket of sizes."""
 
     module: Module
@@ -206,7 +206,7 @@ def believed(task: Task, space: Space, known: Forest | None = None) -> list[floa
 
 def _expected(task: Task, cost: Cost, schedules: Sequence[Schedule], known: Forest) -> Array:
     """Logarithms of seconds, the weighted mean over the points of a task."""
-    if isinstance(cost, Extents):
+    if isinstance(cost, ProductCost):
         products = [cost.product([point.sizes], task.weight_bytes) for point in task.points]
         logs = known.expected(products, schedules)
     else:
@@ -228,7 +228,7 @@ def subjects_of(
     target: Target | None = None,
     *,
     fixed: bool = False,
-) -> list[TuningTarget]:
+) -> list[Subject]:
     """The functions that do the work, clone by clone, and what each has to tune.
 
     Args:
@@ -267,7 +267,7 @@ def subjects_of(
             )
             tasks = tasks_in(routine, owner, at, spaces)
             able = tuple(task for task in tasks if fixed or len(task.legal.points) > 1)
-            whole = TuningTarget(**owner.names, module=mod, program=program, judged=at, tasks=able)
+            whole = Subject(**owner.names, module=mod, program=program, judged=at, tasks=able)
             subjects.append(whole)
     return subjects
 

@@ -10,7 +10,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from bucketize.kernel.gemm.cost import Extents
+from bucketize.kernel.gemm.cost import ProductCost
 from bucketize.kernel.template import TEMPLATES, Implementation
 from bucketize.log.trial import Trial
 from bucketize.tune.database import Database, Setting
@@ -94,7 +94,7 @@ def _keys(task: Task) -> Iterator[object]:
     yield task.workload.hash
     for name in dict.fromkeys(made.template for made in task.space.points):
         model = TEMPLATES[name].cost
-        if model and isinstance(cost := model(task.workload), Extents):
+        if model and isinstance(cost := model(task.workload), ProductCost):
             yield name, *cost.product([task.points[0].sizes]).kin
 
 

@@ -25,7 +25,7 @@ from benchmarks.calibrate import (
 from benchmarks.observation import SHORT
 from bucketize.kernel.depthwise import cost as sweep
 from bucketize.kernel.depthwise.cost import DepthwiseCost
-from bucketize.kernel.gemm.cost import FITTED, Extents, arrays, best, seconds
+from bucketize.kernel.gemm.cost import FITTED, ProductCost, arrays, best, seconds
 from bucketize.kernel.gemm.schedule import schedules
 from bucketize.kernel.loops import cost as loops
 from bucketize.kernel.loops.cost import Steps, taken
@@ -118,13 +118,13 @@ def test_panels_have_one_width_unless_another_pays() -> None:
 
 def test_extents_are_judged_at_the_ends_of_their_bounds() -> None:
     rows = Symbol("N", 1, 256)
-    (typical,) = Extents(rows, 64, 32).typical()
+    (typical,) = ProductCost(rows, 64, 32).typical()
     assert typical.rows == (1, 16, 256)
-    (open_,) = Extents(Symbol("N", 4, None), 64, 32).typical()
+    (open_,) = ProductCost(Symbol("N", 4, None), 64, 32).typical()
     assert open_.rows == (4, 32, 256)
-    three = Extents(rows, rows, 64).typical()  # rows and columns grow together
+    three = ProductCost(rows, rows, 64).typical()  # rows and columns grow together
     assert [(p.rows, p.columns) for p in three] == [((1,), 1), ((16,), 16), ((256,), 256)]
-    assert Extents(rows, 64, 32, a_step=128).product([{"N": 3}, {"N": 7}]).rows == (3, 7)
+    assert ProductCost(rows, 64, 32, a_step=128).product([{"N": 3}, {"N": 7}]).rows == (3, 7)
 
 
 # --- fitting -------------------------------------------------------------------------------------

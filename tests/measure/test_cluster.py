@@ -44,7 +44,7 @@ from bucketize.measure.runner import LostError
 from bucketize.ops import matmul, relu
 from bucketize.program.configuration import Configuration
 from bucketize.tune.api import tune
-from bucketize.tune.task import TuningTarget, subjects_of
+from bucketize.tune.task import Subject, subjects_of
 from bucketize.types import Symbol, tensor
 
 GRID: Mapping[str, Any] = {"search": "grid", "trials": 8, "sizes": "middle"}
@@ -57,7 +57,7 @@ def module() -> Module:
     return Module({"main": out.function("main", [x], [y])})
 
 
-def clone_of(subject: TuningTarget) -> tuple[Module, str, int]:
+def clone_of(subject: Subject) -> tuple[Module, str, int]:
     return subject.module, subject.function, subject.program.threads
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from bucketize.analysis.tradeoff import Survey
     from bucketize.table import Format
 
-COURSE, TRADE, LATENCY = "progress", "trade-off", "latency"
+PROGRESS, TRADE, LATENCY = "progress", "trade-off", "latency"
 SHOWN = (
     *("function", "layer", "latency_s", "gflops", "relative"),
     *("schedule", "tried", "failed", "op", "workload"),
@@ -65,7 +65,7 @@ def picture(ctx: click.Context, param: click.Parameter, path: Path | None) -> Pa
 @click.option(
     "--figure",
     "drawn",
-    type=click.Choice([COURSE, TRADE, LATENCY]),
+    type=click.Choice([PROGRESS, TRADE, LATENCY]),
     help="Which: the course of the search; with --model, the trade-off or latency by shape.",
 )
 @parameter.json_option
@@ -131,7 +131,7 @@ def check_options(model: str | None, plot: Path | None) -> None:
 
 def checked_figure(drawn: str | None, model: str | None) -> str:
     """The figure that is meant; a usage error if it is one of the other way."""
-    known = [COURSE] if model is None else [TRADE, LATENCY]
+    known = [PROGRESS] if model is None else [TRADE, LATENCY]
     if drawn is not None and drawn not in known:
         way = "without" if model is None else "with"
         raise click.UsageError(f"--figure {drawn}: {way} --model it is {' or '.join(known)}")

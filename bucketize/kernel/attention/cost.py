@@ -55,7 +55,7 @@ class Sizes(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Heads:
+class AttentionCost:
     """The extents of attention over dims: its cost, by the models of products and of loops."""
 
     batch: Dim

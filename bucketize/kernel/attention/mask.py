@@ -1,4 +1,4 @@
-"""What a mask hides: the last key that a row may see, as the mask has it at run time.
+"""Keys that a mask hides: the last one that a row may see. `softmax` adds the mask to scores.
 
 So an order of time, padding, and whatever else hides the last keys of a block of rows spares the
 kernel their scores and their part in the sum; nothing has to be proven of how the mask was made.

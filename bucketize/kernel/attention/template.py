@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from bucketize.kernel.attention.cost import BLOCK, Heads, tallest, value_vectors
+from bucketize.kernel.attention.cost import BLOCK, AttentionCost, tallest, value_vectors
 from bucketize.kernel.attention.loops import HeadForm, source
 from bucketize.kernel.attention.pattern import Attention, Read, attention_of
 from bucketize.kernel.emit import expression
@@ -183,13 +183,13 @@ def _lines(size: Dim) -> Dim:
 # --- the template --------------------------------------------------------------------------------
 
 
-def _cost(workload: Workload) -> Heads:
+def _cost(workload: Workload) -> AttentionCost:
     found = _found(workload)
     *batch, rows, keys = found.scores.out.type.shape
     features = workload.body.params[found.value.place].type.shape[-1]
     depth = found.scores.args[0].type.shape[-1]
     steps = (expression.operations(scalar) for scalar, _, _ in found.epilogue.steps)
-    return Heads(product(batch), rows, keys, depth, features, sum(steps, Counter[str]()))
+    return AttentionCost(product(batch), rows, keys, depth, features, sum(steps, Counter[str]()))
 
 
 TEMPLATE = Template(

@@ -1,1 +1,1 @@
-"""Templates made of one register tile: matrix products, convolutions, depthwise convolutions."""
+"""Templates made of one register tile: matrix products and convolutions."""

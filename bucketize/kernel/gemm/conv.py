@@ -82,14 +82,14 @@ def _rows(workload: Workload) -> Dim:
     return product(workload.anchor.out.type.shape[:3])
 
 
-def _extents(workload: Workload) -> cost.Extents:
+def _extents(workload: Workload) -> cost.ProductCost:
     """Extents of the product that the convolution is; its batch are the groups."""
     out, *reduced = window(workload)
     attrs, image = workload.anchor.attrs, not is_pointwise(workload)
     _, height, width = reduced
     step = workload.anchor.args[0].type.shape[3] * attrs["strides"][1] * FLOAT_BYTES
     groups = attrs["groups"]
-    return cost.Extents(
+    return cost.ProductCost(
         rows=_rows(workload),
         columns=out // groups,
         depth=product(reduced),

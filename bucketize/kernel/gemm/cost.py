@@ -216,7 +216,7 @@ as `benchmarks/replay` likes defaults best."""
 
 
 @dataclass(frozen=True)
-class Extents:
+class ProductCost:
     """Extents of a product over dims: its cost."""
 
     rows: Dim
@@ -322,6 +322,6 @@ def best(products: tuple[Product, ...], target: Target) -> Schedule:
     return able[int(np.argmax(asked <= asked.min() + ALIKE))]
 
 
-def default(extents: Extents, target: Target) -> dict[str, Knob]:
+def default(extents: ProductCost, target: Target) -> dict[str, Knob]:
     """What is best within the bounds of the extents."""
     return dict(best(extents.typical(cold_bytes(target)), target))

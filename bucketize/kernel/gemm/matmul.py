@@ -177,14 +177,14 @@ def _rows(workload: Workload) -> Dim:
     return workload.anchor.out.type.shape[-2]
 
 
-def _extents(workload: Workload) -> cost.Extents:
+def _extents(workload: Workload) -> cost.ProductCost:
     """Extents of the product; where B is one matrix the batch is more rows."""
     a, b = (atom.type.shape for atom in workload.anchor.args)
     *batch, rows, columns = workload.anchor.out.type.shape
     if len(b) == 2:
         rows, batch = product([*batch, rows]), []
     step = a[-1] * FLOAT_BYTES
-    return cost.Extents(rows, columns, a[-1], product(batch), _packed(workload), a_step=step)
+    return cost.ProductCost(rows, columns, a[-1], product(batch), _packed(workload), a_step=step)
 
 
 def _launch(workload: Workload, schedule: Schedule, shapes: Shapes, target: Target) -> Launch:

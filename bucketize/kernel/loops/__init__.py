@@ -1,1 +1,1 @@
-"""Templates of loop source: everything that is no matrix product."""
+"""Templates of loop source: whatever vector code does not take."""

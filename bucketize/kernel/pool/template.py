@@ -50,7 +50,7 @@ def _launch(workload: Workload, _schedule: Schedule, shapes: Shapes, _target: Ta
 
 
 @dataclass(frozen=True)
-class Pooling:
+class PoolCost:
     """The cost of pooling, over dims."""
 
     moved: Dim
@@ -84,9 +84,9 @@ class Pooling:
         return found
 
 
-def _cost(workload: Workload) -> Pooling:
+def _cost(workload: Workload) -> PoolCost:
     *pixels, channels = workload.result.shape
-    return Pooling(
+    return PoolCost(
         moved=work(workload).moved,
         pixels=product(pixels),
         channels=channels,

@@ -98,7 +98,7 @@ def _knobs(workload: Workload, target: Target) -> dict[str, tuple[Knob, ...]]:
 
 def _default(workload: Workload, target: Target) -> dict[str, Knob]:
     knobs = _knobs(workload, target) | {"m": _usual(workload)}
-    return dict(_detour(workload).best(combinations(knobs), target))
+    return dict(_cost(workload).best(combinations(knobs), target))
 
 
 def _patches(workload: Workload, out: Shape, m: int) -> Dim:
@@ -265,7 +265,7 @@ def _in_panels(value: Array, groups: int, width: int, matrix: Array | None = Non
     return found.reshape(-1, inner, width)
 
 
-def _detour(workload: Workload) -> WinogradCost:
+def _cost(workload: Workload) -> WinogradCost:
     (channels_out, inner, *_), groups = window(workload), workload.anchor.attrs["groups"]
     out, some = workload.anchor.out.type.shape, _numbers(workload)
     patches = {m: _patches(workload, out, m) for m in some}
@@ -282,6 +282,6 @@ TEMPLATE = Template(
     launch=_launch,
     pack=_pack,
     pack_key=_pack_key,
-    cost=_detour,
+    cost=_cost,
     pitched=pitched,
 )
