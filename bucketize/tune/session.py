@@ -1,4 +1,4 @@
-"""Sessions of `tune`: batches of trials until nothing is worth one, then what was found confirmed."""
+"""Sessions of `tune`: batches of trials until none is worth it, then what was found confirmed."""
 
 from __future__ import annotations
 
