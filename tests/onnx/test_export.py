@@ -620,7 +620,7 @@ def test_random_onnx_graphs(seed: int) -> None:
     bounds = {n: b for n, b in test_fuzz_onnx.BOUNDS.items() if n in there}
     mod = bucketize.from_onnx(model, bounds=bounds)
     tolerance = max(test_fuzz_onnx.TOLERANCE.get(a.dtype.name, 0) for a in graph.values.values())
-    cases = [(inputs, want) for inputs, want in graph.cases(model) if want is not None]
+    cases = [(inputs, want) for inputs, want, _ in graph.cases(model) if want is not None]
     for each in behind(mod, graph):
         compare(each, cases, tolerance, math.inf)
 
