@@ -1,10 +1,10 @@
-"""The words of the tree: a name has one home, and a docstring begins with a noun or a verb."""
+"""The words of the tree: a name has one home, a docstring begins with a noun, a folder is short."""
 
 from __future__ import annotations
 
 import ast
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -31,3 +31,10 @@ def test_a_docstring_says_the_noun() -> None:
     pronoun = re.compile(r"(Those|That|Of)\b")
     said = ((home, node.name, ast.get_docstring(node) or "") for home, node in definitions())
     assert [(home, name) for home, name, text in said if pronoun.match(text)] == []
+
+
+def test_a_folder_is_short() -> None:
+    """But for converters, which are a table."""
+    counts = Counter(str(path.parent.relative_to(ROOT)) for path in FILES if path.stem[0] != "_")
+    long = {folder for folder, count in counts.items() if count > 20}
+    assert long <= {"bucketize/onnx/convert"}
