@@ -19,7 +19,7 @@ from typing import Any
 from bucketize.errors import LogError, warn
 from bucketize.lock import locked
 from bucketize.log.cell import Cells, Check, encoded, one_of, picked, row_faults, split, typed
-from bucketize.log.environment import HOST, VERSIONS, Environment, here
+from bucketize.log.environment import ALIKE, HOST, VERSIONS, Environment, here
 from bucketize.log.trial import (
     ADDED,
     COLUMNS,
@@ -328,7 +328,7 @@ def difference(trial: Trial, wanted: Environment, names: Iterable[str]) -> str:
     """The first of these columns in which a trial is of another environment; empty if none is."""
     for name in names:
         theirs, ours = getattr(trial, name), getattr(wanted, name)
-        if theirs != ours:
+        if theirs != ours and not (name == VERSIONS[0] and {theirs, ours} <= ALIKE):
             return f"{name} {theirs} (here {ours})"
     return ""
 

@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -492,6 +493,13 @@ def test_versions_that_write_no_machine_code_do_not_matter() -> None:
     """A patch release of Python or numpy voids no log."""
     ours = [trial(0, python_version="3.11.99"), trial(1, numpy_version="2.99.0")]
     assert select(ours) == ours
+
+
+def test_releases_with_the_same_kernels_do_not_matter() -> None:
+    now = replace(here(), bucketize_version="0.2.0")
+    before, long_ago = trial(0, bucketize_version="0.1.0"), trial(1, bucketize_version="0.0.9")
+    with pytest.warns(LogWarning, match=r"1 with bucketize_version 0\.0\.9 \(here 0\.2\.0\)"):
+        assert select([before, long_ago], environment=now) == [before]
 
 
 def test_the_hash_of_a_schedule_does_not_depend_on_order() -> None:
