@@ -35,9 +35,9 @@ fuzz: $(READY) ## thousands of random graphs, compiled in every way, beside refe
 	@$(BIN)/pytest -q -n $(JOBS) --dist worksteal --graphs 5000 tests/test_fuzz.py tests/test_fuzz_onnx.py tests/test_mutants.py
 
 dist: $(READY) ## a wheel, installed into an empty environment: README's first lines run there, outside of the tree
-	@rm -rf build/dist && $(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir build/dist .
+	@rm -rf build/dist && $(BIN)/python -m pip wheel --quiet --quiet --disable-pip-version-check --no-deps --wheel-dir build/dist .
 	@$(PYTHON) -m venv build/dist/venv
-	@build/dist/venv/bin/python -m pip install --quiet --no-compile --disable-pip-version-check build/dist/*.whl
+	@build/dist/venv/bin/python -m pip install --quiet --quiet --no-compile --disable-pip-version-check build/dist/*.whl
 	@awk '/^```python/ {on = 1; next} /^```/ {if (on) exit} on' README.md > build/dist/readme.py
 	@cd build/dist && venv/bin/python readme.py && venv/bin/bucketize run zoo:mlp -d log --at N=3 && venv/bin/bucketize --version
 
