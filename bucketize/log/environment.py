@@ -31,7 +31,7 @@ class Environment:
 
 VERSIONS = ("bucketize_version", "numba_version", "llvmlite_version")  # that write machine code
 ALIKE = frozenset({"0.1.0", "0.2.0"})
-"""Releases whose kernels are the same, so that rows of one count for the other."""
+"""Releases whose schedules take the same time: rows of one count for the other."""
 HOST = ("target_triple", "target_features", "host_cpu", "host_cores")
 
 
