@@ -11,9 +11,10 @@ from typing import TypeAlias
 from bucketize.errors import TypeRelError
 from bucketize.ir import Const, Function, all_bindings
 from bucketize.kernel.cost import CostModel, model_of
-from bucketize.kernel.gemm.cost import between, cold_bytes
+from bucketize.kernel.gemm.cost import cold_bytes
 from bucketize.kernel.template import Implementation
 from bucketize.kernel.templates import TEMPLATES, candidates
+from bucketize.kernel.typical import points
 from bucketize.kernel.workload import Workload
 from bucketize.machine.target import Target
 from bucketize.types import ANY, Dim, Sizes, evaluate, symbols
@@ -63,15 +64,15 @@ def default_of(workload: Workload, target: Target) -> Implementation:
     """
     first, *others = candidates(workload)
     usual = Implementation(first.name, first.default(workload, target))
-    points = typical(workload) if others and first.cost is not None else []
-    if not points:
+    at = typical(workload) if others and first.cost is not None else []
+    if not at:
         return usual
     chosen = usual
     try:
-        least = _mean_log(workload, usual, points, target) + math.log(LESS)
+        least = _mean_log(workload, usual, at, target) + math.log(LESS)
         for template in (t for t in others if t.cost is not None):
             made = Implementation(template.name, template.default(workload, target))
-            log = _mean_log(workload, made, points, target)
+            log = _mean_log(workload, made, at, target)
             if log < least:
                 chosen, least = made, log
     except TypeRelError:  # shapes have a value there, and something that they lead to has none
@@ -97,10 +98,9 @@ def typical(workload: Workload) -> list[Sizes]:
     dims = list(itertools.chain.from_iterable(t.shape for t in types))
     if ANY in dims:
         return []
-    known = {s for d in dims for s in symbols(d)}
-    shares = (0.0, 0.5, 1.0) if known else (0.0,)
-    points = [{s.name: between(s.lo, s.hi, share) for s in known} for share in shares]
-    return [p for p in points if all(_has_elements(d, p) for d in dims)]
+    sizes = [point.sizes for point in points(workload)]
+    distinct = sizes if sizes[0] else sizes[:1]
+    return [s for s in distinct if all(_has_elements(d, s) for d in dims)]
 
 
 def _has_elements(dim: Dim, sizes: Sizes) -> bool:

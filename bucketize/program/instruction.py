@@ -13,7 +13,7 @@ from functools import cache, cached_property
 from threading import RLock
 from typing import Any, ClassVar, get_type_hints
 
-from bucketize.ir import Atom, Binding, Const, Function, Var
+from bucketize.ir import Atom, Binding, Const, Function, Var, mentioned
 from bucketize.kernel.template import Implementation
 from bucketize.kernel.workload import Workload
 from bucketize.ops import from_dims
@@ -78,8 +78,9 @@ class Segment:
 
     @cached_property
     def symbols(self) -> tuple[str, ...]:
-        """The names that the segment's dims are made of."""
-        return tuple(sorted(self.fn.mentioned()))
+        """The names that the segment's dims are made of, and the numbers that are known as dims."""
+        values = tuple(a.type.value for b in self.fn.body for a in b.args)
+        return tuple(sorted(self.fn.mentioned() | {s.name for s in mentioned(values)}))
 
     @cached_property
     def dims(self) -> dict[Atom, tuple[Dim, ...]]:

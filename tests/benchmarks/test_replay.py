@@ -118,11 +118,10 @@ def test_panels_have_one_width_unless_another_pays() -> None:
 
 def test_extents_are_judged_at_the_ends_of_their_bounds() -> None:
     rows = Symbol("N", 1, 256)
-    (typical,) = ProductCost(rows, 64, 32).typical()
+    points = [Point(share, {"N": n}) for share, n in ((0.0, 1), (0.5, 16), (1.0, 256))]
+    (typical,) = ProductCost(rows, 64, 32).typical(points)
     assert typical.rows == (1, 16, 256)
-    (open_,) = ProductCost(Symbol("N", 4, None), 64, 32).typical()
-    assert open_.rows == (4, 32, 256)
-    three = ProductCost(rows, rows, 64).typical()  # rows and columns grow together
+    three = ProductCost(rows, rows, 64).typical(points)  # rows and columns grow together
     assert [(p.rows, p.columns) for p in three] == [((1,), 1), ((16,), 16), ((256,), 256)]
     assert ProductCost(rows, 64, 32, a_step=128).product([{"N": 3}, {"N": 7}]).rows == (3, 7)
 

@@ -21,7 +21,7 @@ from bucketize.interpret import evaluate_module
 from bucketize.ir import Builder, Module, Var
 from bucketize.kernel.cost import seconds
 from bucketize.kernel.emit.expression import operations
-from bucketize.kernel.gemm.cost import at_bounds, between, tiles_of
+from bucketize.kernel.gemm.cost import tiles_of
 from bucketize.kernel.gemm.matmul import balanced
 from bucketize.kernel.gemm.schedule import HIGH
 from bucketize.kernel.loops.cost import FITTED, KINDS, Steps
@@ -155,5 +155,33 @@ def test_what_has_no_value_at_likely_sizes_keeps_the_usual_kernel() -> None:
     with pytest.raises(TypeRelError, match=r"8\*T divided by 0, in main\[T=2..3\]"):
         exe.run(x=np.ones((3, 8), "f4"))
     dim = 8 * span // (Symbol("U", 0, 9) // 4)
-    assert at_bounds(dim, 0.0) == between(*bounds(dim), 0.0)
-    assert at_bounds(dim, 1.0) == 256
+    low, top = (Point(share, {"T": 64, "U": 3}) for share in (0.0, 1.0))
+    assert low.extent(dim) == between(*bounds(dim), 0.0)
+    assert top.extent(dim) == 256
+
+
+def image(batch: Dim, height: Dim, width: Dim) -> Workload:
+    """A convolution of 3 x 3 of images of 64 channels."""
+    b = Builder()
+    x, w = Var("x", tensor("float32", batch, height, width, 64)), Var("w", WEIGHTS)
+    out = b.emit(ops.conv2d, x, w, **WINDOW)
+    return Workload(b.function("", [x, w], [out]), (False, True))
+
+
+def test_open_extents_of_images_are_those_of_pictures() -> None:
+    """A picture of one pixel, and a batch of a thousand of them, decide nothing."""
+    n, h, w = Symbol("N", 1, None), Symbol("H", 1, None), Symbol("W", 200, None)
+    sizes = [point.sizes for point in points(image(n, (h - 1) // 8 + 1, w))]
+    assert sizes[0] == {"N": 1, "H": 64, "W": 200}
+    assert sizes[1] == {"N": 4, "H": 256, "W": 453}
+    assert sizes[2] == {"N": 16, "H": 1024, "W": 1024}
+    bounded = points(image(1, Symbol("H", 1, 9), 5))
+    assert [point.sizes for point in bounded] == [{"H": 1}, {"H": 3}, {"H": 9}]
+    relu = points(workload(ops.relu, tensor("float32", n)))
+    assert [point.sizes for point in relu] == [{"N": 1}, {"N": 16}, {"N": 256}]
+
+
+def test_a_convolution_of_open_images_filters_as_one_of_pictures_does(
+) -> None:
+    n, h, w = (Symbol(name, 1, None) for name in "NHW")
+    assert default_of(image(1, (h - 1) // 8 + 1, (w - 1) // 8 + 1), TARGET).template == "winograd"

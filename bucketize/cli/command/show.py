@@ -136,7 +136,7 @@ def lines(section: str, mod: Module, after: Module, function: str) -> Iterator[s
 
 def arranged(mod: Module, name: str) -> Iterator[str]:
     """The arrangements of a clone's kernels, the best first, priced in the middle of its bucket."""
-    from bucketize.kernel.gemm.cost import between
+    from bucketize.kernel.typical import between
     from bucketize.lower.alternative import arrangements
 
     symbols = mod.function(name).symbols().values()

@@ -16,6 +16,7 @@ from bucketize.kernel.gemm.macrokernel import source
 from bucketize.kernel.gemm.microkernel import TileForm
 from bucketize.kernel.gemm.schedule import HIGH, Tiling, knobs, unfit
 from bucketize.kernel.template import (
+from bucketize.kernel.typical import points
     Launch,
     Lines,
     LineWindow,
@@ -236,7 +237,7 @@ TEMPLATE = Template(
     name="conv2d",
     accepts=accepts_windows,
     knobs=lambda _, target: knobs(target, packed=True),
-    default=lambda workload, target: cost.default(_extents(workload), target),
+    default=lambda workload, target: cost.default(_extents(workload), points(workload), target),
     legal=lambda _, schedule, target: unfit(schedule, target),
     source=lambda workload, schedule, target: source(_form(workload, schedule, target)),
     launch=_launch,

@@ -9,22 +9,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import NamedTuple
 
 import numpy as np
 
-from bucketize.errors import TypeRelError
 from bucketize.kernel.emit.vector import FLOAT_BYTES
 from bucketize.kernel.gemm.microkernel import LINE
 from bucketize.kernel.gemm.schedule import HIGH, Tiling, schedules
 from bucketize.kernel.product import Product
 from bucketize.kernel.template import Knob, Schedule
+from bucketize.kernel.typical import Point
 from bucketize.machine.calibration import Floats, fitted, joined
 from bucketize.machine.target import Target
-from bucketize.types import ANY, Dim, Sizes, bounds, evaluate, symbols
+from bucketize.types import Dim, Sizes, evaluate
 
 PAGE = 4096  # bytes, after which addresses fall into the same set of a first cache
 
@@ -240,40 +239,18 @@ class ProductCost:
         """At some sizes of the symbols; those of columns and depth must be the same at all."""
         return self._at([partial(evaluate, env=s) for s in sizes], cold_bytes)
 
-    def typical(self, cold_bytes: int = 0) -> tuple[Product, ...]:
-        """Within the bounds of the symbols: all at their ends, and all in the middle."""
-        points = [partial(at_bounds, share=share) for share in (0.0, 0.5, 1.0)]
-        if all(len({at(d) for at in points}) == 1 for d in (self.columns, self.depth)):
-            return (self._at(points, cold_bytes),)
-        return tuple(self._at([at], cold_bytes) for at in points)
+    def typical(self, points: Sequence[Point], cold_bytes: int = 0) -> tuple[Product, ...]:
+        """At the points where a default is judged: as one, unless columns or depth differ."""
+        extents = [point.extent for point in points]
+        if all(len({at(d) for at in extents}) == 1 for d in (self.columns, self.depth)):
+            return (self._at(extents, cold_bytes),)
+        return tuple(self._at([at], cold_bytes) for at in extents)
 
     def _at(self, points: Sequence[Callable[[Dim], int]], cold_bytes: int) -> Product:
         rows, batch = (tuple(at(d) for at in points) for d in (self.rows, self.batch))
         columns, depth, step = (points[0](d) for d in (self.columns, self.depth, self.a_step))
         shape = rows, columns, depth, batch, self.packed, self.image, step, self.a_share
         return Product(*shape, cold_bytes)
-
-
-TYPICAL = 256  # the top of an extent that the types leave open
-
-
-def at_bounds(dim: Dim, share: float) -> int:
-    """An extent when all its symbols are so far, geometrically, from their low ends to their tops.
-
-    One that is unknown, or has no value there, is as far between its own.
-    """
-    with suppress(TypeRelError):
-        if dim != ANY:
-            sizes = {s.name: between(s.lo, s.hi, share) for s in symbols(dim)}
-            return max(evaluate(dim, sizes), 1)
-    return between(*bounds(dim), share)
-
-
-def between(low: int, high: int | None, share: float) -> int:
-    """What is so far, geometrically, from one bound to the other."""
-    low = max(low, 1)
-    top = max(low, TYPICAL if high is None else high)
-    return round(math.exp((1 - share) * math.log(low) + share * math.log(top)))
 
 
 # --- the best of some schedules -------------------------------------------------------------------
@@ -322,6 +299,6 @@ def best(products: tuple[Product, ...], target: Target) -> Schedule:
     return able[int(np.argmax(asked <= asked.min() + ALIKE))]
 
 
-def default(extents: ProductCost, target: Target) -> dict[str, Knob]:
-    """What is best within the bounds of the extents."""
-    return dict(best(extents.typical(cold_bytes(target)), target))
+def default(extents: ProductCost, points: Sequence[Point], target: Target) -> dict[str, Knob]:
+    """What is best at some points."""
+    return dict(best(extents.typical(points, cold_bytes(target)), target))

@@ -15,6 +15,7 @@ from bucketize.kernel.gemm.microkernel import TileForm
 from bucketize.kernel.gemm.schedule import HIGH, Tiling, knobs, unfit
 from bucketize.kernel.loops.loop import spread
 from bucketize.kernel.template import Knob, Launch, Schedule, Shapes, Template
+from bucketize.kernel.typical import points
 from bucketize.kernel.workload import Workload
 from bucketize.machine.target import Target
 from bucketize.op import Array
@@ -258,11 +259,11 @@ FEW = 8
 
 
 def _default(workload: Workload, target: Target) -> dict[str, Knob]:
-    extents = _extents(workload)
-    chosen = cost.default(extents, target)
+    extents, typical = _extents(workload), points(workload)
+    chosen = cost.default(extents, typical, target)
     if _format(workload) == PLAIN:
         return chosen
-    few = cost.at_bounds(extents.rows, 1.0) <= FEW
+    few = typical[-1].extent(extents.rows) <= FEW
     return chosen | {"weights": _format(workload) if few else PLAIN}
 
 

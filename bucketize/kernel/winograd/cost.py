@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
@@ -12,6 +11,7 @@ from bucketize.kernel.emit.vector import FLOAT_BYTES
 from bucketize.kernel.gemm import cost
 from bucketize.kernel.gemm.microkernel import LINE
 from bucketize.kernel.template import Schedule
+from bucketize.kernel.typical import Point
 from bucketize.kernel.winograd.input import Axes
 from bucketize.kernel.winograd.loops import most_patches, tile_rows
 from bucketize.machine.calibration import Floats, fitted, joined
@@ -84,17 +84,16 @@ class WinogradCost:
         """The same by constants of one's own."""
         return self._at(lambda d: evaluate(d, sizes), schedules, target, constants, cold_bytes)
 
-    def best(self, schedules: Sequence[Schedule], target: Target) -> Schedule:
-        """The one of the least mean logarithm of seconds within the bounds of the symbols.
+    def best(
+        self, schedules: Sequence[Schedule], points: Sequence[Point], target: Target
+    ) -> Schedule:
+        """The one of the least mean logarithm of seconds at some points.
 
         Of sizes of patches that are alike the smallest: it rounds less, and on small images a large
         one loses more than it wins elsewhere.
         """
-        points = (partial(cost.at_bounds, share=share) for share in (0.0, 0.5, 1.0))
-        c = FITTED.of(target)
-        logs = [
-            np.log(self._at(at, schedules, target, c, cost.cold_bytes(target))) for at in points
-        ]
+        c, cold = FITTED.of(target), cost.cold_bytes(target)
+        logs = [np.log(self._at(p.extent, schedules, target, c, cold)) for p in points]
         m, score = np.array([int(s["m"]) for s in schedules]), np.mean(logs, axis=0)
         smallest = m[score <= score.min() + cost.ALIKE].min()
         return schedules[int(np.where(m == smallest, score, np.inf).argmin())]

@@ -30,6 +30,7 @@ from bucketize.kernel.template import (
     combinations,
     pitch_of,
 )
+from bucketize.kernel.typical import points
 from bucketize.kernel.winograd import matrices as minimal
 from bucketize.kernel.winograd.cost import WinogradCost
 from bucketize.kernel.winograd.input import DIMS, PLACE_BYTES, Axes, WinogradForm
@@ -98,7 +99,7 @@ def _knobs(workload: Workload, target: Target) -> dict[str, tuple[Knob, ...]]:
 
 def _default(workload: Workload, target: Target) -> dict[str, Knob]:
     knobs = _knobs(workload, target) | {"m": _usual(workload)}
-    return dict(_cost(workload).best(combinations(knobs), target))
+    return dict(_cost(workload).best(combinations(knobs), points(workload), target))
 
 
 def _patches(workload: Workload, out: Shape, m: int) -> Dim:
