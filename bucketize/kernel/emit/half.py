@@ -106,7 +106,7 @@ def _absolute(b: ir.IRBuilder, value: ir.Value) -> ir.Value:
 
 
 float16, bfloat16 = types.float16, types.Type("bfloat16")
-"""What loop source calls them by."""
+"""The names of halves in loop source."""
 HALVES: dict[types.Type, tuple[Convert, Convert]] = {
     float16: (widened, narrowed),
     bfloat16: (upper_widened, upper),

@@ -1,4 +1,4 @@
-"""What a product takes: the cycles and the traffic of its loops, from the macrokernel's structure.
+"""Cost of a product: the cycles and the traffic of its loops, from the macrokernel's structure.
 
 For each panel of columns the tiles of all rows pass over the depth. A tile's step multiplies
 `height` values of A by `vectors` vectors of B; the panel comes from far away for the first tile and
@@ -31,7 +31,7 @@ PAGE = 4096  # bytes, after which addresses fall into the same set of a first ca
 
 @dataclass(frozen=True)
 class ProductConstants:
-    """What a processor takes; cycles unless said."""
+    """Constants of a processor; cycles unless said."""
 
     ghz: float
     fma: float
@@ -74,7 +74,7 @@ class ProductConstants:
 
 
 class Knobs(NamedTuple):
-    """What the model reads of the knobs of schedules, a column each."""
+    """The knobs of schedules that the model reads, a column each."""
 
     mr: Floats
     nv: Floats
@@ -272,7 +272,7 @@ def at_bounds(dim: Dim, share: float) -> int:
 
 
 def between(low: int, high: int | None, share: float) -> int:
-    """What is so far, geometrically, from one bound to the other."""
+    """The extent so far, geometrically, from one bound to the other."""
     low = max(low, 1)
     top = max(low, TYPICAL if high is None else high)
     return round(math.exp((1 - share) * math.log(low) + share * math.log(top)))
@@ -323,5 +323,5 @@ def best(products: tuple[Product, ...], target: Target) -> Schedule:
 
 
 def default(extents: ProductCost, target: Target) -> dict[str, Knob]:
-    """What is best within the bounds of the extents."""
+    """The best schedule within the bounds of the extents."""
     return dict(best(extents.typical(cold_bytes(target)), target))

@@ -49,7 +49,7 @@ goes."""
 
 @dataclass(frozen=True, kw_only=True)
 class TileForm(Tile):
-    """What the code of a kernel depends on; everything else is left to run time."""
+    """The knobs, and all else that a kernel's code depends on; the rest is left to run time."""
 
     lanes: int
     least: int = 1
@@ -91,7 +91,7 @@ class TileForm(Tile):
 
     @property
     def unit(self) -> str:
-        """What the passes cut: the window's lines, or the depth."""
+        """The dim that passes cut: the window's lines, or the depth."""
         return "taps" if self.image else "depth"
 
     @property

@@ -1,4 +1,4 @@
-"""What a schedule of a product may be: the tile that stays in registers, and how deep a pass is."""
+"""Schedules of products: the tile that stays in registers, the depth of a pass, copied panels."""
 
 from __future__ import annotations
 
