@@ -43,9 +43,7 @@ def points(workload: Workload) -> tuple[Point, ...]:
     )
 
 
-def between(
-    low: int, high: int | None, share: float, ends: tuple[int, int] = LENGTHS
-) -> int:
+def between(low: int, high: int | None, share: float, ends: tuple[int, int] = LENGTHS) -> int:
     """What is so far, geometrically, from one bound to the other; `ends` where it is left open."""
     if high is None:
         low, high = max(low, ends[0]), ends[1]

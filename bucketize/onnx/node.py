@@ -258,18 +258,25 @@ def converts(op_type: str, since: int = 1, domain: str = "") -> Callable[[Conver
     return declare
 
 
-def converts_directly(
-    op_type: str, op: Op, since: int = 1, *, axis: int | None = None, **attrs: Any
-) -> None:
-    """Declare that an ONNX operator is `op` of the same operands and attributes.
+DIRECT: dict[Op, tuple[str, tuple[str, ...], int | None]] = {}
+"""Ops that are ONNX operators: of which type and attributes, and the place of an int64 operand."""
 
-    `axis` and `attrs` are the attributes' defaults; truth values are integers there.
+
+def converts_directly(
+    op_type: str, op: Op, since: int = 1, *, int64: int | None = None, **attrs: Any
+) -> None:
+    """Declare that an ONNX operator is `op`, on the way out, too, of the same operands.
+
+    `attrs` are attributes and their defaults; truth values are integers there. `int64` is the place
+    of an operand that may have another dtype here, but not in ONNX.
     """
+    DIRECT[op] = op_type, tuple(attrs), int64
 
     @converts(op_type, since)
     def _convert(n: Node) -> Result:
-        given = {} if axis is None else {"axis": n.axis("axis", axis)}
-        given |= {name: type(usual)(n.attr(name, usual)) for name, usual in attrs.items()}
+        given = {name: type(usual)(n.attr(name, usual)) for name, usual in attrs.items()}
+        if "axis" in given:
+            (given["axis"],) = n.front((given["axis"],))
         return n.emit(op, *n.operands, **given)
 
 

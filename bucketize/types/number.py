@@ -10,7 +10,9 @@ import numpy as np
 
 DType = np.dtype[Any]
 
-BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+HALF, BFLOAT16 = np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)
+HALVES = (HALF, BFLOAT16)
+"""Floats of 16 bits: kernels compute in float32 what they hold."""
 SCALE = np.dtype(ml_dtypes.float8_e8m0fnu)
 """Powers of two."""
 FLOAT8 = frozenset(
@@ -35,7 +37,7 @@ SHORT: Mapping[DType, DType] = {
     **dict.fromkeys(map(np.dtype, (ml_dtypes.uint4, ml_dtypes.uint2)), _UNSIGNED),
 }
 """Dtypes that numpy does not compute with, and what their numbers are computed in."""
-WIDER: Mapping[DType, DType] = {**SHORT, np.dtype(np.float16): _FLOAT}
+WIDER: Mapping[DType, DType] = {**SHORT, HALF: _FLOAT}
 """What numbers are computed in that are too short for what lies between: squares, sums, powers."""
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from agreement import agree
+from kernel_call import workload
 from test_kernel_bytes import SIGNS, H, N, W, by_filters, by_known
 from test_kernel_loops import CASES as LOOPS
 from test_kernel_loops import workload_of
@@ -27,9 +28,11 @@ from bucketize.kernel.gemm.schedule import HIGH
 from bucketize.kernel.loops.cost import FITTED, KINDS, Steps
 from bucketize.kernel.template import TEMPLATES, Implementation, Template
 from bucketize.kernel.templates import candidates
+from bucketize.kernel.typical import Point, between, points
 from bucketize.kernel.workload import Workload
+from bucketize.lower.cost import default_of
 from bucketize.machine.target import host
-from bucketize.types import ANY, Symbol, bounds, evaluate, tensor
+from bucketize.types import ANY, Dim, Symbol, bounds, evaluate, tensor
 from dispatchers import log_dispatcher
 
 TARGET = replace(host(), name="emeraldrapids", lanes=16, registers=32)
@@ -161,11 +164,10 @@ def test_what_has_no_value_at_likely_sizes_keeps_the_usual_kernel() -> None:
 
 
 def image(batch: Dim, height: Dim, width: Dim) -> Workload:
-    """A convolution of 3 x 3 of images of 64 channels."""
-    b = Builder()
-    x, w = Var("x", tensor("float32", batch, height, width, 64)), Var("w", WEIGHTS)
-    out = b.emit(ops.conv2d, x, w, **WINDOW)
-    return Workload(b.function("", [x, w], [out]), (False, True))
+    """A convolution of 3 x 3 of images of 256 channels by weights that are known."""
+    x, w = tensor("float32", batch, height, width, 256), tensor("float32", 256, 256, 3, 3)
+    load = workload(ops.conv2d, x, w, padding=(1, 1, 1, 1), layout="NHWC")
+    return replace(load, constant=(False, True))
 
 
 def test_open_extents_of_images_are_those_of_pictures() -> None:
@@ -181,7 +183,6 @@ def test_open_extents_of_images_are_those_of_pictures() -> None:
     assert [point.sizes for point in relu] == [{"N": 1}, {"N": 16}, {"N": 256}]
 
 
-def test_a_convolution_of_open_images_filters_as_one_of_pictures_does(
-) -> None:
+def test_a_convolution_of_open_images_is_that_of_pictures() -> None:
     n, h, w = (Symbol(name, 1, None) for name in "NHW")
     assert default_of(image(1, (h - 1) // 8 + 1, (w - 1) // 8 + 1), TARGET).template == "winograd"

@@ -169,7 +169,7 @@ WORKLOADS = {
 
 
 def test_every_template_has_a_text() -> None:
-    assert list(WORKLOADS) == list(TEMPLATES)
+    assert WORKLOADS.keys() == TEMPLATES.keys()
 
 
 @pytest.mark.parametrize("name", WORKLOADS)
@@ -181,21 +181,22 @@ def test_source(name: str, golden: Golden) -> None:
     golden.check(f"# {load.key}\n# {made}\n\n{template.source(load, schedule, MACHINE)}")
 
 
-PLAIN: dict[str, Any] = {"rows": 1, "vectors": 1, "inputs": 2, "epilogue": ((), ())}
+PLAIN: dict[str, Any] = {"inputs": 2, "epilogue": ((), ())}
+TILE, ROW = {"mr": 1, "nr": 4}, {"rows": 1, "vectors": 1}
 SMALL: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
-    "matmul": (PLAIN | {"streams": False}, ("finish", "tile1")),
-    "matmul_bytes": ({"rows": 1, "vectors": 1}, ()),
+    "matmul": (PLAIN | TILE | {"streams": False}, ("finish", "tile1")),
+    "matmul_bytes": (ROW, ()),
     "attention": (
-        PLAIN | {"inputs": 3, "value_rows": 1, "value_vectors": 1},
+        PLAIN | ROW | {"inputs": 3, "value_rows": 1, "value_vectors": 1},
         ("scores1", "scores1.finish", "sums"),
     ),
     "depthwise": (
         {"columns": 1, "inputs": 2, "epilogue": ((), ()), "kernel": (2, 2), "strides": (1, 1)},
         (),
     ),
-    "conv2d": (PLAIN, ("",)),
-    "conv2d_bytes": ({"rows": 1, "vectors": 1, "unit": 4}, ("",)),
-    "winograd": (PLAIN | {"high": 2, "wide": 2}, ("inner", "results")),
+    "conv2d": (PLAIN | TILE, ("",)),
+    "conv2d_bytes": (ROW | {"unit": 4}, ("",)),
+    "winograd": (PLAIN | ROW | {"high": 2, "wide": 2}, ("inner", "results")),
     "pool_nhwc": ({"mean": False, "counts_pads": False, "cut": False}, ()),
     "rows": ({}, ()),
     "rotary": ({}, ()),

@@ -19,7 +19,7 @@ class Column:
     """A function that computes some rows of one panel of a product, in balanced tiles."""
 
     def __init__(self, w: Writer, name: str, rows: int, vectors: int, epilogue: Epilogue) -> None:
-        self.form = TileForm(w.lanes, rows, 1, vectors, 0, 0, 0, False, False, epilogue)
+        self.form = TileForm(rows, vectors * w.lanes, lanes=w.lanes, epilogue=epilogue)
         self.function = w.define(name, [POINTER], self._write)
 
     def _write(self, w: Writer, told: ir.Value) -> None:
@@ -31,7 +31,7 @@ class Column:
             block.put(name, job.word(name))
         self._put_panel(job, frame)
         rows = job.word("rows")
-        count = w.greatest(w.ceildiv(rows, form.rows), 1)
+        count = w.greatest(w.ceildiv(rows, form.mr), 1)
         low = w.div(rows, count)
         tall = w.sub(rows, w.mul(low, count))
 

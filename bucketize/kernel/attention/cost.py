@@ -40,8 +40,8 @@ def value_vectors(features: Dim, target: Target) -> int:
 
 def seconds(asked: Product, vectors: int, rows: int, target: Target) -> float:
     """Seconds of a product in tiles of so many rows of so many vectors."""
-    knobs = cost.arrays([asdict(Tiling(rows, vectors * target.lanes))], target.lanes)
-    return float(cost.seconds(asked, knobs, cost.FITTED.of(target), target)[0, 0])
+    schedule = asdict(Tiling(rows, vectors * target.lanes))
+    return float(cost.modelled(asked, [schedule], target)[0, 0])
 
 
 class Sizes(NamedTuple):

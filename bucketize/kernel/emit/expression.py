@@ -18,21 +18,17 @@ from llvmlite import ir
 from bucketize.errors import KernelError
 from bucketize.kernel.emit.math import FUNCTIONS
 from bucketize.kernel.emit.vector import BIT, FLOAT, Writer, constant
-from bucketize.types.number import BFLOAT16, kind_of
+from bucketize.types.number import HALF, HALVES, kind_of
 
-BOOL, HALF, INT = np.dtype(bool), np.dtype(np.float16), np.dtype(np.int32)
-ROUNDED = {HALF: "rounded", BFLOAT16: "rounded_upper"}
-"""Halves, which are computed in as float32, and the function of `half.py` that rounds to them."""
-DTYPES = frozenset((*map(np.dtype, "?bhilqBHILQfd"), *ROUNDED))
+BOOL, INT = np.dtype(bool), np.dtype(np.int32)
+DTYPES = frozenset((*map(np.dtype, "?bhilqBHILQfd"), *HALVES))
 """What loop source is of: what numba computes with, and halves."""
-_OURS = ("rounded_double", *ROUNDED.values(), *(d.name for d in ROUNDED if d != HALF))
 
 IMPORTS = f"""\
 import math
 from numba import boolean, float32, float64, int8, int16, int32, int64
 from numba import uint8, uint16, uint32, uint64
-from numba.types import float16
-from bucketize.kernel.emit.half import {", ".join(sorted(_OURS))}
+from bucketize.kernel.emit.half import {", ".join(d.name for d in HALVES)}, rounded, rounded_double
 from bucketize.kernel.emit.scalar import (
     ceil, erf, exp, floor, log, maximum, minimum, power, round_even, rsqrt, sigmoid, sqrt, tanh,
     where,
@@ -195,7 +191,7 @@ def stored_text(dtype: np.dtype[Any]) -> str:
 
 def dtype_text(dtype: np.dtype[Any]) -> str:
     """The numba name of what a dtype is computed in."""
-    return "float32" if dtype in ROUNDED else stored_text(dtype)
+    return "float32" if dtype in HALVES else stored_text(dtype)
 
 
 class _Loop:

@@ -50,8 +50,8 @@ def widened(b: ir.IRBuilder, half: ir.Value) -> ir.Value:
     lowered = b.fsub(raised, _float(b, _bits(LEAST_NORMAL)))  # which is taken away again
     is_subnormal = b.icmp_unsigned("<", normal, _bits(LEAST_NORMAL))
     is_endless = b.icmp_unsigned(">=", normal, _bits(TOO_GREAT))
-    found = b.select(is_subnormal, b.bitcast(lowered, INT), normal)
-    return _float(b, b.or_(b.select(is_endless, endless, found), sign))
+    finite = b.select(is_subnormal, b.bitcast(lowered, INT), normal)
+    return _float(b, b.or_(b.select(is_endless, endless, finite), sign))
 
 
 def narrowed(b: ir.IRBuilder, value: ir.Value) -> ir.Value:
@@ -68,8 +68,8 @@ def narrowed(b: ir.IRBuilder, value: ir.Value) -> ir.Value:
     endless = b.select(is_nan, _bits(0x7E00), _bits(0x7C00))
     is_subnormal = b.icmp_unsigned("<", size, _bits(LEAST_NORMAL))
     is_endless = b.icmp_unsigned(">=", size, _bits(TOO_GREAT))
-    found = b.select(is_endless, endless, b.select(is_subnormal, subnormal, normal))
-    return b.trunc(b.or_(found, b.lshr(sign, _bits(16))), HALF)
+    nearest = b.select(is_endless, endless, b.select(is_subnormal, subnormal, normal))
+    return b.trunc(b.or_(nearest, b.lshr(sign, _bits(16))), HALF)
 
 
 def upper_widened(b: ir.IRBuilder, half: ir.Value) -> ir.Value:
@@ -105,17 +105,24 @@ def _absolute(b: ir.IRBuilder, value: ir.Value) -> ir.Value:
     return b.bitcast(b.and_(b.bitcast(value, WORD), without_sign), DOUBLE)
 
 
-def _rounding(widen: Convert, narrow: Convert) -> Any:
-    """The function of loop source that gives a number as a float32 that a half can hold."""
+float16, bfloat16 = types.float16, types.Type("bfloat16")
+"""The names of halves in loop source."""
+HALVES: dict[types.Type, tuple[Convert, Convert]] = {
+    float16: (widened, narrowed),
+    bfloat16: (upper_widened, upper),
+}
+"""How each is read as a float32, and how one is rounded to it."""
 
-    @intrinsic
-    def rounded(_typing: Any, _x: Any) -> Any:
-        def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-            return widen(builder, narrow(builder, args[0]))
 
-        return types.float32(types.float32), codegen
+@intrinsic
+def rounded(_typing: Any, _x: Any, half: Any) -> Any:
+    """The float32 as one that a half can hold: `rounded(x, bfloat16)`."""
+    widen, narrow = HALVES[half.instance_type]
 
-    return rounded
+    def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        return widen(builder, narrow(builder, args[0]))
+
+    return types.float32(types.float32, half), codegen
 
 
 @intrinsic
@@ -154,11 +161,4 @@ def _pointer(half: types.Type, widen: Convert, narrow: Convert) -> types.CPointe
     return Pointer(types.float32)  # type: ignore[no-untyped-call]
 
 
-bfloat16 = types.Type("bfloat16")
-"""What loop source calls it by."""
-rounded, rounded_upper = _rounding(widened, narrowed), _rounding(upper_widened, upper)
-POINTERS = {
-    types.float16: _pointer(types.float16, widened, narrowed),
-    bfloat16: _pointer(bfloat16, upper_widened, upper),
-}
-"""By the name of their elements in loop source."""
+POINTERS = {half: _pointer(half, *both) for half, both in HALVES.items()}

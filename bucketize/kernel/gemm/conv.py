@@ -110,7 +110,7 @@ def _launch(workload: Workload, schedule: Schedule, shapes: Shapes, target: Targ
     columns = channels_out // groups
     rows = batch * out_height * out_width
     reading = _reading(workload, shapes[f.a])
-    dims = matmul.balanced(rows, f.rows, HIGH) | reading | _padding(workload, shapes[f.a])
+    dims = matmul.balanced(rows, f.mr, HIGH) | reading | _padding(workload, shapes[f.a])
     number = ceil_div(columns, f.width)
     total = product(reading[name] for name in ("taps", "inner_taps", "depth"))
     most = Tiling.of(schedule).kc

@@ -1,4 +1,4 @@
-"""What a product takes: the cycles and the traffic of its loops, from the macrokernel's structure.
+"""Cost of a product: the cycles and the traffic of its loops, from the macrokernel's structure.
 
 For each panel of columns the tiles of all rows pass over the depth. A tile's step multiplies
 `height` values of A by `vectors` vectors of B; the panel comes from far away for the first tile and
@@ -30,7 +30,7 @@ PAGE = 4096  # bytes, after which addresses fall into the same set of a first ca
 
 @dataclass(frozen=True)
 class ProductConstants:
-    """What a processor takes; cycles unless said."""
+    """Constants of a processor; cycles unless said."""
 
     ghz: float
     fma: float
@@ -73,7 +73,7 @@ class ProductConstants:
 
 
 class Knobs(NamedTuple):
-    """What the model reads of the knobs of schedules, a column each."""
+    """The knobs of schedules that the model reads, a column each."""
 
     mr: Floats
     nv: Floats
@@ -141,8 +141,8 @@ def seconds(p: Product, k: Knobs, c: ProductConstants, target: Target) -> Floats
     if not p.packed:
         copied = (k.copy > 0) | (p.columns % width > 0)
         cycles = cycles + np.where(copied, panels * p.depth * nv * (c.store + 1 / c.loads), 0)
-    found: Floats = (batch * cycles + c.call) / c.ghz / 1e9
-    return found
+    total: Floats = (batch * cycles + c.call) / c.ghz / 1e9
+    return total
 
 
 def _passed(p: Product) -> int:
@@ -170,15 +170,13 @@ def _alike(p: Product) -> float:
 def _rows(p: Product, rows: Floats, c: ProductConstants, target: Target) -> Floats:
     """Cycles of reading A for a panel, if the second cache does not hold it."""
     a = rows * p.depth * FLOAT_BYTES * p.a_share
-    found: Floats = np.where(a <= 0.6 * target.l2, 0, a / c.l3)
-    return found
+    return np.where(a <= 0.6 * target.l2, 0, a / c.l3)
 
 
 def _result(p: Product, rows: Floats, c: ProductConstants, target: Target) -> Floats:
     """Cycles of writing the result."""
     out = rows * p.columns * FLOAT_BYTES
-    found: Floats = out / np.where(out <= 0.6 * target.l2, c.l2, c.l3)
-    return found
+    return np.where(out <= 0.6 * target.l2, out / c.l2, out / c.l3)
 
 
 FITTED = fitted(
@@ -211,6 +209,11 @@ shares of caches, which are assumed, and `overlap`: the usual width of panels ha
 as `benchmarks/replay` likes defaults best."""
 
 
+def modelled(p: Product, schedules: Sequence[Schedule], target: Target) -> Floats:
+    """The same by the target's own constants."""
+    return seconds(p, arrays(schedules, target.lanes), FITTED.of(target), target)
+
+
 # --- over dims -----------------------------------------------------------------------------------
 
 
@@ -231,9 +234,8 @@ class ProductCost:
         self, schedules: Sequence[Schedule], sizes: Sizes, target: Target, cold_bytes: int = 0
     ) -> Floats:
         """As `Cost.seconds`."""
-        asked, knobs = self.product([sizes], cold_bytes), arrays(schedules, target.lanes)
-        found: Floats = seconds(asked, knobs, FITTED.of(target), target)[0]
-        return found
+        one: Floats = modelled(self.product([sizes], cold_bytes), schedules, target)[0]
+        return one
 
     def product(self, sizes: Sequence[Mapping[str, int]], cold_bytes: int = 0) -> Product:
         """At some sizes of the symbols; those of columns and depth must be the same at all."""
@@ -276,8 +278,7 @@ ALIKE = 0.04  # of the logarithm of a time: what is so close is the same
 def usual_width(target: Target, packed: bool) -> int:
     """The width of panels that is best for a large product."""
     able = schedules(target, packed)
-    found = seconds(LARGE, arrays(able, target.lanes), FITTED.of(target), target)
-    return int(able[int(found.argmin())]["nr"])
+    return int(able[int(modelled(LARGE, able, target).argmin())]["nr"])
 
 
 @cache
@@ -288,10 +289,9 @@ def best(products: tuple[Product, ...], target: Target) -> Schedule:
     them all, for which a tenth of the time is too little.
     """
     packed = products[0].packed
-    able, constants = schedules(target, packed), FITTED.of(target)
-    knobs = arrays(able, target.lanes)
-    found = [seconds(product, knobs, constants, target) for product in products]
-    score = np.log(np.concatenate(found)).mean(axis=0)
+    able = schedules(target, packed)
+    each = np.concatenate([modelled(product, able, target) for product in products])
+    score = np.log(each).mean(axis=0)
     width = usual_width(target, packed)
     mine = np.where([s["nr"] == width for s in able], score, np.inf)
     other = score.min() < mine.min() + math.log(WORTH_A_COPY) or not packed
@@ -300,5 +300,5 @@ def best(products: tuple[Product, ...], target: Target) -> Schedule:
 
 
 def default(extents: ProductCost, points: Sequence[Point], target: Target) -> dict[str, Knob]:
-    """What is best at some points."""
+    """The best schedule at some points."""
     return dict(best(extents.typical(points, cold_bytes(target)), target))

@@ -28,7 +28,7 @@ Bases: TypeAlias = dict[str, ir.Value]
 
 def kept_bytes(form: TileForm) -> int:
     """Bytes of the sums of a chunk's tiles, with which a workspace begins."""
-    return CHUNK * form.rows * form.width * FLOAT_BYTES
+    return CHUNK * form.mr * form.width * FLOAT_BYTES
 
 
 def source(form: TileForm) -> str:
@@ -271,7 +271,7 @@ class _ProductLoops:
         """Tiles lo..hi over a part of B of so many bytes."""
         w, form = self.w, self.form
         b = self.frame.pointer("b")
-        slot = form.rows * form.width * FLOAT_BYTES
+        slot = form.mr * form.width * FLOAT_BYTES
 
         def tile(i: ir.Value, cursor: Values) -> Values:
             height = self.height_of(i)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -12,7 +13,7 @@ from bucketize.kernel.gemm import cost, epilogue
 from bucketize.kernel.gemm.level import Level, byte_strides, merged, table
 from bucketize.kernel.gemm.macrokernel import kept_bytes, source
 from bucketize.kernel.gemm.microkernel import TileForm
-from bucketize.kernel.gemm.schedule import HIGH, Tiling, knobs, unfit
+from bucketize.kernel.gemm.schedule import HIGH, Tile, Tiling, knobs, unfit
 from bucketize.kernel.loops.loop import spread
 from bucketize.kernel.template import Knob, Launch, Schedule, Shapes, Template
 from bucketize.kernel.typical import points
@@ -129,13 +130,12 @@ def form(
     tail = epilogue.of_workload(workload)
     assert tail is not None, "asked of a workload that was not accepted"
     a, b = _places(workload)
-    tiling = Tiling.of(schedule)
-    most = tiling.mr
+    tile = Tile.of(schedule)
+    most = tile.mr
     return TileForm(
+        **asdict(tile),
         lanes=target.lanes,
-        rows=most,
         least=max(most - 1, 1) if isinstance(rows, int) and balances(rows, most) else 1,
-        vectors=tiling.nr // target.lanes,
         inputs=len(workload.body.params),
         a=a,
         b=b,
@@ -144,7 +144,6 @@ def form(
         epilogue=tail,
         padded=padded,
         streams=packed and not image,
-        weights=tiling.weights,
     )
 
 
@@ -204,7 +203,7 @@ def _launch(workload: Workload, schedule: Schedule, shapes: Shapes, target: Targ
     steps = [factors[0][-1], b[-2], *(s[-2] for s in strides[2:])]
     levels, rows, steps = _flattened(merged(levels), out[-2], steps)
     b_bytes = f.head + depth * f.b_step if f.packed else f.width * FLOAT_BYTES
-    dims = balanced(rows, f.rows, HIGH) | {
+    dims = balanced(rows, f.mr, HIGH) | {
         "panels": ceil_div(columns, f.width),
         "columns": columns,
         "depth": depth,

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from llvmlite import ir
 
 from bucketize.kernel.emit.vector import BIT, FLOAT_BYTES, POINTER, Size, Values, Writer
 from bucketize.kernel.gemm.epilogue import Epilogue
+from bucketize.kernel.gemm.schedule import Tile
 from bucketize.kernel.gemm.store import Store, Words, finisher
-from bucketize.ops.rounding import FORMATS, PLAIN
+from bucketize.ops.rounding import FORMATS
 
 Turn: TypeAlias = Callable[[ir.Value, Values], Values]
 Fetch: TypeAlias = Callable[[ir.Value, ir.Value, int], None]
@@ -46,33 +47,37 @@ and channels of a pixel; along each axis the image's extent, the pads before it,
 goes."""
 
 
-@dataclass(frozen=True)
-class TileForm:
-    """What the code of a kernel depends on; everything else is left to run time."""
+@dataclass(frozen=True, kw_only=True)
+class TileForm(Tile):
+    """The knobs, and all else that a kernel's code depends on; the rest is left to run time."""
 
     lanes: int
-    rows: int
-    """Rows of the tallest tile."""
-    least: int
-    """Rows of the lowest one that the balanced cut of the rows can ask for."""
-    vectors: int
-    """Vectors of a row of a tile."""
-    inputs: int
+    least: int = 1
+    """Rows of the lowest tile that the balanced cut of the rows can ask for."""
+    inputs: int = 0
     """Arguments of the kernel."""
-    a: int
-    b: int
+    a: int = 0
+    b: int = 0
     """The places of the factors among them."""
-    packed: bool
+    packed: bool = False
     """Whether B lies as [panel][depth][width]; else it is a matrix in its own place."""
-    image: bool
+    image: bool = False
     """Whether rows are the pixels of a convolution, with a window of taps."""
-    epilogue: Epilogue
+    epilogue: Epilogue = field(default_factory=Epilogue)
     padded: bool = False
     """Whether windows see pads: zeros that are nowhere in memory."""
     streams: bool = False
     """Whether a tile that is alone reads a packed B as a stream, if it has few sums."""
-    weights: str = PLAIN
-    """What a packed B holds: int8 of each column's steps, which lie before its panel."""
+
+    @property
+    def width(self) -> int:
+        """Columns of a tile."""
+        return self.nr
+
+    @property
+    def vectors(self) -> int:
+        """Vectors of a row of a tile."""
+        return self.nr // self.lanes
 
     @property
     def b_step(self) -> int:
@@ -85,13 +90,8 @@ class TileForm:
         return self.width * FLOAT_BYTES if FORMATS[self.weights].stepped else 0
 
     @property
-    def width(self) -> int:
-        """Columns of a tile."""
-        return self.lanes * self.vectors
-
-    @property
     def unit(self) -> str:
-        """What the passes cut: the window's lines, or the depth."""
+        """The dim that passes cut: the window's lines, or the depth."""
         return "taps" if self.image else "depth"
 
     @property
@@ -124,7 +124,7 @@ class TileForm:
         operands = (f"e{i}" for i in range(len(self.epilogue.operands)))
         tables = ("row", "y", "x") if self.padded else ("row",)
         names += ["inside", "inner_taps", "depth", "line", "zeros", "finite"] if self.padded else []
-        return (*names, *operands, *(f"{t}{m}" for t in tables for m in range(self.rows)))
+        return (*names, *operands, *(f"{t}{m}" for t in tables for m in range(self.mr)))
 
 
 class Tiles:
@@ -133,7 +133,7 @@ class Tiles:
     def __init__(self, w: Writer, form: TileForm) -> None:
         self.form = form
         self.finish = finisher(w, form)
-        heights = range(form.least, form.rows + 1)
+        heights = range(form.least, form.mr + 1)
         self.functions = {h: w.define(f"tile{h}", [POINTER, POINTER], self._of(h)) for h in heights}
 
     def call(self, w: Writer, height: ir.Value, block: ir.Value, frame: ir.Value) -> None:
@@ -179,13 +179,13 @@ class _Tile:
         self, condition: ir.Value, these: Callable[[], Values], others: Callable[[], Values]
     ) -> Values:
         """These values where the condition holds, else the others."""
-        b, found, ends = self.w.builder, [], []
+        b, both, ends = self.w.builder, [], []
         with b.if_else(condition) as branches:
             for branch, values in zip(branches, (these, others), strict=True):
                 with branch:
-                    found.append(values())
+                    both.append(values())
                     ends.append(b.block)
-        return [self.w.phi(*zip(pair, ends, strict=True)) for pair in zip(*found, strict=True)]
+        return [self.w.phi(*zip(pair, ends, strict=True)) for pair in zip(*both, strict=True)]
 
     def cell(self, memory: ir.Value, m: int, v: int) -> ir.Value:
         return self.w.item(memory, m * self.form.width + v * self.w.lanes)
@@ -263,14 +263,14 @@ class _Tile:
             down, right, *steps = map(self.block.word, names)
             y = w.word(w.mul(w.add(self.frame.word("line"), i), steps[0]))
             x, zeros = w.word(w.mul(j, steps[1])), self.frame.pointer("zeros")
-            inside, found = [], []
+            inside, places = [], []
             for m, pixel in enumerate(there):
                 row, column = b.add(self.frame.word(f"y{m}"), y), b.add(self.frame.word(f"x{m}"), x)
                 both = (b.icmp_unsigned("<", n, end) for n, end in ((row, down), (column, right)))
                 inside.append(functools.reduce(b.and_, both))
-                found.append(b.select(inside[-1], pixel, zeros))
+                places.append(b.select(inside[-1], pixel, zeros))
             finite = w.compare(self.frame.word("finite"), "!=", 0)
-            return [b.and_(finite, b.not_(functools.reduce(b.or_, inside))), *found]
+            return [b.and_(finite, b.not_(functools.reduce(b.or_, inside))), *places]
 
         whole = w.compare(self.frame.word("inside"), "!=", 0)
         return self.either(whole, lambda: [ir.Constant(BIT, 0), *there], at_rim)

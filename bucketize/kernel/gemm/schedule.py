@@ -1,11 +1,11 @@
-"""What a schedule of a product may be: the tile that stays in registers, and how deep a pass is."""
+"""Schedules of products: the tile that stays in registers, the depth of a pass, copied panels."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from functools import cache
-from typing import Any
+from typing import Any, Self
 
 from bucketize.kernel.template import Knob, Schedule, combinations
 from bucketize.machine.target import Target
@@ -20,26 +20,32 @@ HIGH = 12
 
 
 @dataclass(frozen=True)
-class Tiling:
-    """The knobs of a product; those with a default are not in every schedule."""
+class Tile:
+    """The knobs that a kernel's code depends on; those with a default are not in every schedule."""
 
     mr: int
-    """Rows of a tile."""
+    """Rows of the tallest tile."""
     nr: int
     """Columns of a tile, and of a panel of B."""
-    kc: int = 0
-    """How deep a pass is at most; 0: all of it in one pass."""
-    copy: str = "no"
-    """Whether panels of a B that lies in its own place are copied, "no" or "yes"."""
     weights: str = PLAIN
-    """The format that a packed B is held in."""
+    """The format that a packed B is held in; the steps of int8 lie before each panel."""
 
     @classmethod
-    def of(cls, schedule: Schedule) -> Tiling:
+    def of(cls, schedule: Schedule) -> Self:
         """The knobs of a schedule, which may be a recorded one."""
         names = {f.name for f in fields(cls)}
         stated: dict[str, Any] = {name: knob for name, knob in schedule.items() if name in names}
         return cls(**stated)
+
+
+@dataclass(frozen=True)
+class Tiling(Tile):
+    """All knobs of a product: with those that a launch alone depends on."""
+
+    kc: int = 0
+    """How deep a pass is at most; 0: all of it in one pass."""
+    copy: str = "no"
+    """Whether panels of a B that lies in its own place are copied, "no" or "yes"."""
 
 
 def is_packed(schedule: Schedule) -> bool:
@@ -85,8 +91,8 @@ def unfit(schedule: Schedule, target: Target) -> str | None:
     tiling = Tiling.of(schedule)
     mr, nv = tiling.mr, tiling.nr // target.lanes
     if (mr, nv) not in tiles(target):
-        known = ", ".join(f"{m} x {v}" for m, v in tiles(target))
-        return f"{target.registers} registers are for tiles of {known} vectors, not {mr} x {nv}"
+        worth = ", ".join(f"{m} x {v}" for m, v in tiles(target))
+        return f"{target.registers} registers are for tiles of {worth} vectors, not {mr} x {nv}"
     return None
 
 

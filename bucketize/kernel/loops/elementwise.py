@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from bucketize.ir import Atom, Const
-from bucketize.kernel.emit.expression import DTYPES, ROUNDED, loop_text, operations, stored_text
+from bucketize.kernel.emit.expression import DTYPES, loop_text, operations, stored_text
 from bucketize.kernel.loops.axis import joined
 from bucketize.kernel.loops.cost import Counts, LoopCounts
 from bucketize.kernel.loops.loop import (
@@ -30,6 +30,7 @@ from bucketize.kernel.loops.loop import (
 from bucketize.kernel.template import Launch, Rows, Shapes, by_lines
 from bucketize.kernel.workload import Workload
 from bucketize.types import AnyDim, Dim, Shape, bounds, product
+from bucketize.types.number import HALVES
 
 RUNS, STANDS, OPEN = "runs", "stands", "open"
 Axis = tuple[str, ...]  # what each operand does along an axis of the result
@@ -140,8 +141,9 @@ def _computed(workload: Workload) -> Iterator[str]:
         operands = [_text(workload, a) for a in b.args]
         dtypes = [a.type.dtype for a in b.args]
         text = loop_text(b.op.scalar, operands, dtypes, b.out.type.dtype, b.attrs)
-        rounded = None if b.out == workload.body.results[0] else ROUNDED.get(b.out.type.dtype)
-        yield f"t{i} = {rounded}({text})" if rounded else f"t{i} = {text}"  # a store rounds
+        if b.out.type.dtype in HALVES and b.out != workload.body.results[0]:  # a store rounds
+            text = f"rounded({text}, {b.out.type.dtype.name})"
+        yield f"t{i} = {text}"
 
 
 def run_time_strides(shape: Shape, out: Shape) -> tuple[Dim, ...]:

@@ -22,8 +22,8 @@ from bucketize.kernel.emit.vector import (
     Values,
     Writer,
 )
-from bucketize.kernel.gemm import microkernel
 from bucketize.kernel.gemm.epilogue import Epilogue
+from bucketize.kernel.gemm.microkernel import TileForm
 from bucketize.kernel.gemm.store import Words
 from bucketize.kernel.winograd import matrices as minimal
 from bucketize.kernel.winograd.matrices import Axis
@@ -119,20 +119,9 @@ class WinogradForm:
         return ("products", "taps", "columns", *PLACE[1:], "c", *operands)
 
     @property
-    def product(self) -> microkernel.TileForm:
+    def product(self) -> TileForm:
         """The product of the tiles of M: weights in panels, and nothing done to the sums."""
-        return microkernel.TileForm(
-            lanes=self.lanes,
-            rows=self.rows,
-            least=self.least,
-            vectors=self.vectors,
-            inputs=0,
-            a=0,
-            b=0,
-            packed=True,
-            image=False,
-            epilogue=Epilogue(),
-        )
+        return TileForm(self.rows, self.width, lanes=self.lanes, least=self.least, packed=True)
 
 
 def place_of(w: Writer, places: ir.Value, patch: Size) -> Words:

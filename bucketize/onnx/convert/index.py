@@ -14,8 +14,8 @@ from bucketize.ops.selection import non_max_suppression, unique
 from bucketize.ops.shape import transpose, unsqueeze
 from bucketize.types import product
 
-converts_directly("Gather", i.gather, axis=0)
-converts_directly("GatherElements", i.gather_elements, axis=0)
+converts_directly("Gather", i.gather, int64=1, axis=0)
+converts_directly("GatherElements", i.gather_elements, int64=1, axis=0)
 converts_directly("NonZero", i.nonzero)
 
 

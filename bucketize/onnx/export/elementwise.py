@@ -7,7 +7,6 @@ import math
 import numpy as np
 from onnx import helper
 
-from bucketize.onnx.convert.elementwise import DIRECT
 from bucketize.onnx.export.rule import ExportSite, exports, exports_directly
 from bucketize.onnx.export.scope import OPSET, known
 from bucketize.onnx.node import Unsupported
@@ -15,18 +14,12 @@ from bucketize.ops.elementwise import activation as a
 from bucketize.ops.elementwise import arithmetic as e
 from bucketize.types.number import FLOAT8, kind_of
 
-for _op_type, _op in DIRECT.items():
-    if _op is not a.relu:
-        exports_directly(_op, _op_type)
 exports_directly(e.div, "Div")
 exports_directly(e.trunc_div, "Div")
 exports_directly(e.pow_, "Pow")
 exports_directly(e.minimum_, "Min")
 exports_directly(e.maximum_, "Max")
-exports_directly(a.hard_swish, "HardSwish")
 exports_directly(a.gelu, "Gelu")
-exports_directly(a.leaky_relu, "LeakyRelu", "alpha")
-exports_directly(a.hard_sigmoid, "HardSigmoid", "alpha", "beta")
 
 
 @exports(e.fmod)

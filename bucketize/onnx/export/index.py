@@ -8,9 +8,6 @@ from bucketize.onnx.export.rule import ExportSite, exports, exports_directly
 from bucketize.ops import index as i
 from bucketize.ops.dyn.shape import dyn_topk
 
-exports_directly(i.nonzero, "NonZero")
-exports_directly(i.gather, "Gather", "axis", int64=1)
-exports_directly(i.gather_elements, "GatherElements", "axis", int64=1)
 exports_directly(i.gather_nd, "GatherND", "batch_dims", int64=1)
 exports_directly(i.scatter_nd, "ScatterND", "reduction", int64=1)
 exports_directly(i.scatter_elements, "ScatterElements", "axis", "reduction", int64=1)

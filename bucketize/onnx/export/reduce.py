@@ -31,8 +31,6 @@ for _op, _op_type in REDUCTIONS.items():
     _reduction(_op, _op_type)
 exports_directly(r.argmax, "ArgMax", "axis", "keepdims")
 exports_directly(r.argmin, "ArgMin", "axis", "keepdims")
-exports_directly(r.softmax, "Softmax", "axis")
-exports_directly(r.log_softmax, "LogSoftmax", "axis")
 
 
 @exports(r.cumsum)

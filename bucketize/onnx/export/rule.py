@@ -114,7 +114,8 @@ def exports(*ops: Op) -> Callable[[Rule], Rule]:
 def exports_directly(op: Op, op_type: str, *names: str, int64: int | None = None) -> None:
     """Declare that an operator is an ONNX operator of the same operands and attributes.
 
-    `int64` is the place of an operand that may have another dtype here, but not in ONNX.
+    `int64` is the place of an operand that may have another dtype here, but not in ONNX. Whatever
+    `converts_directly` declares leaves so, too, unless it has a rule.
     """
 
     @exports(op)

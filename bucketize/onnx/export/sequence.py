@@ -9,11 +9,9 @@ from bucketize.onnx.export.rule import ExportSite, exports, exports_directly
 from bucketize.onnx.kind import proto_of
 from bucketize.ops import sequence as s
 
-exports_directly(s.sequence_construct, "SequenceConstruct")
 exports_directly(s.sequence_at, "SequenceAt")
 exports_directly(s.sequence_insert, "SequenceInsert")
 exports_directly(s.sequence_erase, "SequenceErase")
-exports_directly(s.sequence_length, "SequenceLength")
 exports_directly(s.split_to_sequence, "SplitToSequence", "axis", "keepdims")
 exports_directly(s.concat_from_sequence, "ConcatFromSequence", "axis", "new_axis")
 exports_directly(s.optional_some, "Optional")

@@ -10,7 +10,6 @@ from bucketize.ops.dyn import shape as dyn
 from bucketize.ops.rules import at_least
 
 exports_directly(sh.shape_of, "Shape")
-exports_directly(sh.size_of, "Size")
 
 
 # --- another view of the same elements -----------------------------------------------------------
@@ -59,9 +58,6 @@ exports_directly(dyn.dyn_broadcast_to, "Expand", int64=1)
 
 
 # --- joining, cutting, repeating -----------------------------------------------------------------
-
-
-exports_directly(sh.concat, "Concat", "axis")
 
 
 @exports(sh.strided_slice)

@@ -7,7 +7,7 @@ from typing import Any
 from bucketize.ir import Const
 from bucketize.onnx.export.rule import ExportSite, exports, exports_directly
 from bucketize.onnx.node import Unsupported
-from bucketize.ops.linalg import det, matmul, matmul_integer
+from bucketize.ops.linalg import matmul, matmul_integer
 from bucketize.ops.rounding import PLAIN, rounded
 from bucketize.ops.window.column import col2im, dyn_col2im
 from bucketize.ops.window.deformed import deform_conv2d
@@ -16,7 +16,6 @@ from bucketize.ops.window.transposed import conv_transpose
 from bucketize.ops.window.volume import avg_pool3d, conv3d, max_pool3d
 
 WINDOW = ("pads", "strides", "dilations")
-exports_directly(det, "Det")
 
 
 @exports(matmul)
