@@ -19,7 +19,7 @@ IMAGES, BATCHES = (64, 1024), (1, 16)
 
 
 @dataclass(frozen=True)
-class Point:
+class TypicalSizes:
     """Sizes of symbols, all of them so far from their low ends to their tops."""
 
     share: float
@@ -34,11 +34,11 @@ class Point:
         return between(*bounds(dim), self.share)
 
 
-def points(workload: Workload) -> tuple[Point, ...]:
-    """Of a workload whose symbols grow together."""
+def points(workload: Workload) -> tuple[TypicalSizes, ...]:
+    """The typical sizes of a workload, whose symbols grow together."""
     ends = {s: _ends(s, workload) for s in _symbols(workload)}
     return tuple(
-        Point(share, {s.name: between(s.lo, s.hi, share, ends[s]) for s in ends})
+        TypicalSizes(share, {s.name: between(s.lo, s.hi, share, ends[s]) for s in ends})
         for share in SHARES
     )
 

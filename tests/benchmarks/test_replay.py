@@ -30,6 +30,7 @@ from bucketize.kernel.gemm.schedule import schedules
 from bucketize.kernel.loops import cost as loops
 from bucketize.kernel.loops.cost import Steps, taken
 from bucketize.kernel.product import Product
+from bucketize.kernel.typical import TypicalSizes
 from bucketize.kernel.winograd import cost as detour
 from bucketize.kernel.winograd.cost import WinogradCost
 from bucketize.tune.residual import Forest
@@ -118,7 +119,7 @@ def test_panels_have_one_width_unless_another_pays() -> None:
 
 def test_extents_are_judged_at_the_ends_of_their_bounds() -> None:
     rows = Symbol("N", 1, 256)
-    points = [Point(share, {"N": n}) for share, n in ((0.0, 1), (0.5, 16), (1.0, 256))]
+    points = [TypicalSizes(share, {"N": n}) for share, n in ((0.0, 1), (0.5, 16), (1.0, 256))]
     (typical,) = ProductCost(rows, 64, 32).typical(points)
     assert typical.rows == (1, 16, 256)
     three = ProductCost(rows, rows, 64).typical(points)  # rows and columns grow together

@@ -28,7 +28,7 @@ from bucketize.kernel.gemm.schedule import HIGH
 from bucketize.kernel.loops.cost import FITTED, KINDS, Steps
 from bucketize.kernel.template import TEMPLATES, Implementation, Template
 from bucketize.kernel.templates import candidates
-from bucketize.kernel.typical import Point, between, points
+from bucketize.kernel.typical import TypicalSizes, between, points
 from bucketize.kernel.workload import Workload
 from bucketize.lower.cost import default_of
 from bucketize.machine.target import host
@@ -158,7 +158,7 @@ def test_what_has_no_value_at_likely_sizes_keeps_the_usual_kernel() -> None:
     with pytest.raises(TypeRelError, match=r"8\*T divided by 0, in main\[T=2..3\]"):
         exe.run(x=np.ones((3, 8), "f4"))
     dim = 8 * span // (Symbol("U", 0, 9) // 4)
-    low, top = (Point(share, {"T": 64, "U": 3}) for share in (0.0, 1.0))
+    low, top = TypicalSizes(0.0, {"T": 1, "U": 1}), TypicalSizes(1.0, {"T": 64, "U": 9})
     assert low.extent(dim) == between(*bounds(dim), 0.0)
     assert top.extent(dim) == 256
 
@@ -166,7 +166,7 @@ def test_what_has_no_value_at_likely_sizes_keeps_the_usual_kernel() -> None:
 def image(batch: Dim, height: Dim, width: Dim) -> Workload:
     """A convolution of 3 x 3 of images of 256 channels by weights that are known."""
     x, w = tensor("float32", batch, height, width, 256), tensor("float32", 256, 256, 3, 3)
-    load = workload(ops.conv2d, x, w, padding=(1, 1, 1, 1), layout="NHWC")
+    load = workload(ops.conv2d, x, w, pads=(1, 1, 1, 1), layout="NHWC")
     return replace(load, constant=(False, True))
 
 
@@ -184,5 +184,5 @@ def test_open_extents_of_images_are_those_of_pictures() -> None:
 
 
 def test_a_convolution_of_open_images_is_that_of_pictures() -> None:
-    n, h, w = (Symbol(name, 1, None) for name in "NHW")
+    h, w = (Symbol(name, 1, None) for name in "HW")
     assert default_of(image(1, (h - 1) // 8 + 1, (w - 1) // 8 + 1), TARGET).template == "winograd"

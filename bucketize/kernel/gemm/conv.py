@@ -16,7 +16,6 @@ from bucketize.kernel.gemm.macrokernel import source
 from bucketize.kernel.gemm.microkernel import TileForm
 from bucketize.kernel.gemm.schedule import HIGH, Tiling, knobs, unfit
 from bucketize.kernel.template import (
-from bucketize.kernel.typical import points
     Launch,
     Lines,
     LineWindow,
@@ -26,6 +25,7 @@ from bucketize.kernel.typical import points
     Template,
     pitch_of,
 )
+from bucketize.kernel.typical import points
 from bucketize.kernel.workload import Workload
 from bucketize.machine.target import Target
 from bucketize.op import Array

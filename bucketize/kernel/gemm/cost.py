@@ -20,7 +20,7 @@ from bucketize.kernel.gemm.microkernel import LINE
 from bucketize.kernel.gemm.schedule import HIGH, Tiling, schedules
 from bucketize.kernel.product import Product
 from bucketize.kernel.template import Knob, Schedule
-from bucketize.kernel.typical import Point
+from bucketize.kernel.typical import TypicalSizes
 from bucketize.machine.calibration import Floats, fitted, joined
 from bucketize.machine.target import Target
 from bucketize.types import Dim, Sizes, evaluate
@@ -241,7 +241,7 @@ class ProductCost:
         """At some sizes of the symbols; those of columns and depth must be the same at all."""
         return self._at([partial(evaluate, env=s) for s in sizes], cold_bytes)
 
-    def typical(self, points: Sequence[Point], cold_bytes: int = 0) -> tuple[Product, ...]:
+    def typical(self, points: Sequence[TypicalSizes], cold_bytes: int = 0) -> tuple[Product, ...]:
         """At the points where a default is judged: as one, unless columns or depth differ."""
         extents = [point.extent for point in points]
         if all(len({at(d) for at in extents}) == 1 for d in (self.columns, self.depth)):
@@ -299,6 +299,6 @@ def best(products: tuple[Product, ...], target: Target) -> Schedule:
     return able[int(np.argmax(asked <= asked.min() + ALIKE))]
 
 
-def default(extents: ProductCost, points: Sequence[Point], target: Target) -> dict[str, Knob]:
+def default(extents: ProductCost, points: Sequence[TypicalSizes], target: Target) -> dict[str, Knob]:
     """The best schedule at some points."""
     return dict(best(extents.typical(points, cold_bytes(target)), target))

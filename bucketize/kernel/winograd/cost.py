@@ -11,7 +11,7 @@ from bucketize.kernel.emit.vector import FLOAT_BYTES
 from bucketize.kernel.gemm import cost
 from bucketize.kernel.gemm.microkernel import LINE
 from bucketize.kernel.template import Schedule
-from bucketize.kernel.typical import Point
+from bucketize.kernel.typical import TypicalSizes
 from bucketize.kernel.winograd.input import Axes
 from bucketize.kernel.winograd.loops import most_patches, tile_rows
 from bucketize.machine.calibration import Floats, fitted, joined
@@ -85,7 +85,7 @@ class WinogradCost:
         return self._at(lambda d: evaluate(d, sizes), schedules, target, constants, cold_bytes)
 
     def best(
-        self, schedules: Sequence[Schedule], points: Sequence[Point], target: Target
+        self, schedules: Sequence[Schedule], points: Sequence[TypicalSizes], target: Target
     ) -> Schedule:
         """The one of the least mean logarithm of seconds at some points.
 
