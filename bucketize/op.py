@@ -235,7 +235,7 @@ class Op:
         if self.shape_from_values is not None:
             shapes = self.each(self.shape_from_values(*args, **attrs))
         else:
-            seen = [_elements(a) if i in self.reads else a.shape for i, a in enumerate(args)]
+            seen = [numbers_in(a) if i in self.reads else a.shape for i, a in enumerate(args)]
             shapes = self.each(self.shape(*seen, **attrs))
         return tuple(tuple(map(int, shape)) for shape in shapes)
 
@@ -263,7 +263,8 @@ def _seen(type_: Type) -> Dim | Shape:
     return (ANY,) * size
 
 
-def _elements(array: Array) -> int | tuple[int, ...]:
+def numbers_in(array: Array) -> int | tuple[int, ...]:
+    """The elements of an array of integers, or the only one of a scalar."""
     return tuple(map(int, array.reshape(-1))) if array.ndim else int(array)
 
 

@@ -1,9 +1,4 @@
-"""Operators told by tensors what their static twins are told by attributes.
-
-Front ends emit these. A shape rule reads the operand's elements: as dims where shape arithmetic
-can be followed, as `?` where not, as integers at run time. Once all elements are known, `static`
-gives the twin, to be applied to the arguments that are not read.
-"""
+"""Operators told by tensors which extents they give, where they cut, and what they fill."""
 
 from __future__ import annotations
 
@@ -13,24 +8,22 @@ from typing import Any
 import numpy as np
 
 from bucketize.errors import TypeRelError
-from bucketize.op import Array, first_dtype, op
+from bucketize.op import Array, Attrs, op
 from bucketize.ops.dyn.operand import (
     Twin,
     counted,
+    dynamic,
     elements,
     front_axes,
-    integers,
     lone,
     read,
     twin,
 )
 from bucketize.ops.fill import arange, arange_value, full, full_value
-from bucketize.ops.index import top, top_dtype, top_shape, topk
+from bucketize.ops.index import topk
 from bucketize.ops.rules import (
     at_least,
-    check_extents,
     check_lengths,
-    named_dtype,
     range_extent,
     same,
     text,
@@ -40,23 +33,13 @@ from bucketize.ops.rules import (
 from bucketize.ops.shape import (
     Pads,
     broadcast_to,
-    cut,
     pad,
-    padded,
     rely_on_extents,
     reshape,
     strided_slice,
     tile,
 )
-from bucketize.types import (
-    ANY,
-    Dim,
-    Shape,
-    TensorType,
-    Type,
-    assumptions,
-    broadcast_shapes,
-)
+from bucketize.types import ANY, Dim, Shape, TensorType, Type, assumptions
 from bucketize.types.number import kind_of
 
 __all__ = [
@@ -115,116 +98,74 @@ def _quotient(x: Shape, shape: Shape, have: Dim, rest: Dim) -> Dim:
     return have // rest
 
 
-def _reshape_twin(x: TensorType, shape: TensorType, *, allow_zero: bool) -> Twin:
-    with assumptions() as noted:
-        newshape = resolve_reshape(x.shape, read(shape), allow_zero=allow_zero)
-    return twin(reshape, newshape=newshape, **({"allow_zero": False} if noted else {}))
-
-
 def _reshape_unranked(_x: Type, shape: Type, *, allow_zero: bool) -> Shape:
     """As many extents as `shape` has elements; those that are numbers are known."""
     least = 0 if allow_zero else 1
     return tuple(d if isinstance(d, int) and d >= least else ANY for d in elements("shape", shape))
 
 
-def _reshape_shape(x: Shape, shape: Dim | Shape, *, allow_zero: bool) -> Shape:
-    newshape = resolve_reshape(x, counted("shape", shape), allow_zero=allow_zero)
-    return tuple(reshape.shape(x, newshape=newshape))
-
-
-@op(
-    name="dyn.reshape",
-    shape=_reshape_shape,
-    dtype=first_dtype,
-    padding=unsafe,
-    reads=(1,),
-    static=_reshape_twin,
+@dynamic(
+    reshape,
     unranked=_reshape_unranked,
     example="float32[N, C, 6], int64[3] = (0, -1, 3); float32[N, C, 6], int64[4] = (N, C, 2, -1); "
     "float32[N, C+1, 6], int64[3] = (-1, C+1, 2); float32[N, C], int64[1] = (-1,); "
     "float32[N, C], int64[3] = (1, C, N) {allow_zero=True}",
 )
-def dyn_reshape(x: Array, shape: Array, *, allow_zero: bool = False) -> Array:
+def dyn_reshape(x: Shape, shape: Dim | Shape, *, allow_zero: bool = False) -> Attrs:
     """The elements of `x` under the shape that `shape` holds; 0 copies, -1 is what is left."""
-    return x.reshape(resolve_reshape(x.shape, integers(shape), allow_zero=allow_zero))  # type: ignore[arg-type]
+    with assumptions() as relied:
+        newshape = resolve_reshape(x, counted("shape", shape), allow_zero=allow_zero)
+    return {"newshape": newshape, **({"allow_zero": False} if relied else {})}
 
 
-def _with_rank(x: Shape, *, rank: int) -> Shape:
-    if len(x) != rank:
-        raise TypeRelError(f"expected {rank} axes, got {text(x)}")
-    return x
-
-
-@op(
-    name="dyn.with_rank",
-    shape=_with_rank,
-    dtype=first_dtype,
-    padding=unsafe,
-    static=lambda x, rank: twin(reshape, newshape=_with_rank(x.shape, rank=rank)),
+@dynamic(
+    reshape,
+    reads=(),
     unranked=lambda _, rank: (ANY,) * rank,
     example="float32[N, C] {rank=2}; int64[] {rank=0}",
 )
-def dyn_with_rank(x: Array, *, rank: int) -> Array:
+def dyn_with_rank(x: Shape, *, rank: int) -> Attrs:
     """`x`, which must have so many axes."""
-    del rank
-    return x
+    if len(x) != rank:
+        raise TypeRelError(f"expected {rank} axes, got {text(x)}")
+    return {"newshape": x}
 
 
-@op(
-    name="dyn.broadcast_to",
-    shape=lambda x, shape: broadcast_shapes(x, check_extents(counted("shape", shape))),
-    dtype=first_dtype,
-    padding=unsafe,
-    reads=(1,),
-    static=lambda _, shape: twin(broadcast_to, shape=read(shape)),
+@dynamic(
+    broadcast_to,
     extents=1,
     example="float32[N, 1], int64[3] = (M, N, C); float32[N, C], int64[1] = (1,)",
 )
-def dyn_broadcast_to(x: Array, shape: Array) -> Array:
+def dyn_broadcast_to(_x: Shape, shape: Dim | Shape) -> Attrs:
     """`x` repeated so that its shape is `x.shape` and `shape` broadcast together (ONNX Expand)."""
-    return np.broadcast_to(x, np.broadcast_shapes(x.shape, integers(shape)))
+    return {"shape": counted("shape", shape)}
 
 
 # --- cutting, padding, repeating -----------------------------------------------------------------
 
 
-def _slice_shape(x: Shape, *operands: Dim | Shape) -> Shape:
-    known = [o for o in operands if isinstance(o, tuple)]
-    if len(known) < len(operands):  # any axis may be cut
-        return (ANY,) * len(x)
-    begin, end, strides, axes = known
-    front = front_axes(len(x), axes)
-    if ANY in front:
-        check_lengths(begin, end, strides, axes)
-        return (ANY,) * len(x)
-    return tuple(strided_slice.shape(x, begin=begin, end=end, strides=strides, axes=front))
-
-
-def _slice_twin(x: TensorType, *operands: TensorType) -> Twin:
-    begin, end, strides, axes = map(read, operands)
-    if not all(isinstance(s, int) for s in strides):
-        return None
-    front = front_axes(len(x.shape), axes)
-    return twin(strided_slice, begin=begin, end=end, strides=strides, axes=front)
-
-
-@op(
-    name="dyn.strided_slice",
-    shape=_slice_shape,
-    dtype=first_dtype,
-    padding=unsafe,
+@dynamic(
+    strided_slice,
     reads=(1, 2, 3, 4),
-    static=_slice_twin,
     example="float32[N, C], int64[1] = (1,), int64[1] = (-1,), int64[1] = (2,), int64[1] = (1,); "
     "float32[9, C], int64[1] = (N-1,), int64[1] = (C,), int64[1] = (1,), int64[1] = (0,); "
     "float32[9], int64[1] = (N-C,), int64[1] = (99,), int64[1] = (1,), int64[1] = (0,); "
     "float32[N, C], int64[2] = (-1, 0), int64[2] = (-9, 2**63-1), int64[2] = (-1, 1), "
     "int64[2] = (-2, 1); float32[N], int64[0] = (), int64[0] = (), int64[0] = (), int64[0] = ()",
 )
-def dyn_strided_slice(x: Array, begin: Array, end: Array, strides: Array, axes: Array) -> Array:
+def dyn_strided_slice(
+    x: Shape, begin: Dim | Shape, end: Dim | Shape, strides: Dim | Shape, axes: Dim | Shape
+) -> Attrs | Shape:
     """`x` cut to `begin:end:stride` along `axes`, negative ends counted from the back."""
-    front = front_axes(x.ndim, integers(axes))
-    return cut(x, integers(begin), integers(end), integers(strides), front)
+    listed = [o for o in (begin, end, strides, axes) if isinstance(o, tuple)]
+    if len(listed) < 4:  # any axis may be cut
+        return (ANY,) * len(x)
+    front = front_axes(len(x), listed[3])
+    if ANY in front:
+        check_lengths(*listed)
+        return (ANY,) * len(x)
+    steps = tuple(s if isinstance(s, int) else ANY for s in listed[2])
+    return {"begin": begin, "end": end, "strides": steps, "axes": front}
 
 
 def _pads(rank: int, pads: Shape, axes: Shape) -> Pads:
@@ -238,82 +179,35 @@ def _pads(rank: int, pads: Shape, axes: Shape) -> Pads:
     return tuple(at.get(i, (0, 0)) for i in range(rank))
 
 
-def _pad_shape(x: Shape, pads: Dim | Shape, axes: Dim | Shape, **attrs: Any) -> Shape:
-    if not isinstance(pads, tuple) or not isinstance(axes, tuple):
-        return (ANY,) * len(x)
-    return tuple(pad.shape(x, pads=_pads(len(x), pads, axes), **attrs))
-
-
-def _pad_twin(x: TensorType, pads: TensorType, axes: TensorType, **attrs: Any) -> Twin:
-    return twin(pad, pads=_pads(len(x.shape), read(pads), read(axes)), **attrs)
-
-
-@op(
-    name="dyn.pad",
-    shape=_pad_shape,
-    dtype=first_dtype,
-    padding=unsafe,
+@dynamic(
+    pad,
     reads=(1, 2),
-    static=_pad_twin,
     example="float32[N, C], int64[4] = (1, 0, C, 2), int64[2] = (0, 1); "
     'float32[N, C+2], int64[2] = (1, 1), int64[1] = (-1,) {mode="reflect"}; '
     "float32[N, C+2], int64[2] = (-1, 1), int64[1] = (1,) {value=7.0}",
 )
-def dyn_pad(
-    x: Array, pads: Array, axes: Array, *, value: float = 0.0, mode: str = "constant"
-) -> Array:
+def dyn_pad(x: Shape, pads: Dim | Shape, axes: Dim | Shape, **attrs: Any) -> Attrs | Shape:
     """`x` with elements before and after each of `axes`; negative numbers cut off."""
-    return padded(x, _pads(x.ndim, integers(pads), integers(axes)), value, mode)
+    if not isinstance(pads, tuple) or not isinstance(axes, tuple):
+        return (ANY,) * len(x)
+    return {"pads": _pads(len(x), pads, axes), **attrs}
 
 
-def _tile_shape(x: Shape, repeats: Dim | Shape) -> Shape:
-    known = repeats if isinstance(repeats, tuple) else (ANY,) * len(x)
-    return tuple(tile.shape(x, repeats=known))
-
-
-@op(
-    name="dyn.tile",
-    shape=_tile_shape,
-    dtype=first_dtype,
-    padding=unsafe,
-    reads=(1,),
-    static=lambda _, repeats: twin(tile, repeats=read(repeats)),
-    extents=1,
-    example="float32[N, C], int64[2] = (2, N)",
-)
-def dyn_tile(x: Array, repeats: Array) -> Array:
+@dynamic(tile, extents=1, example="float32[N, C], int64[2] = (2, N)")
+def dyn_tile(x: Shape, repeats: Dim | Shape) -> Attrs:
     """`x` repeated along each axis."""
-    return np.tile(x, integers(repeats))
+    return {"repeats": repeats if isinstance(repeats, tuple) else (ANY,) * len(x)}
 
 
-# --- selecting -----------------------------------------------------------------------------------
-
-
-def _topk_shape(x: Shape, k: Dim | Shape, *, axis: int, **_: Any) -> tuple[Shape, Shape]:
-    return top_shape(x, k=lone("k", k), axis=axis)
-
-
-def _topk_twin(_x: TensorType, k: TensorType, **attrs: Any) -> Twin:
-    return twin(topk, k=lone("k", read(k)), **attrs)
-
-
-@op(
-    name="dyn.topk",
-    results=2,
-    shape=_topk_shape,
-    dtype=top_dtype,
-    padding=unsafe,
-    reads=(1,),
-    static=_topk_twin,
+@dynamic(
+    topk,
     extents=1,
     example="float32[N, C+2], int64[1] = (2,) {axis=1}; "
     "int64[C+3, N], int64[1] = (C,) {axis=0, largest=False}",
 )
-def dyn_topk(
-    x: Array, k: Array, *, axis: int, largest: bool = True, sorted: bool = True
-) -> tuple[Array, Array]:
+def dyn_topk(_x: Shape, k: Dim | Shape, **attrs: Any) -> Attrs:
     """As many of the greatest or smallest along `axis` as `k` holds, and their indices."""
-    return top(x, int(k.reshape(())), axis, largest, sorted)
+    return {"k": lone("k", k), **attrs}
 
 
 # --- making --------------------------------------------------------------------------------------
@@ -323,21 +217,17 @@ def _full_value(shape: TensorType, *, value: float, **_: Any) -> Shape | None:
     return None if shape.value is None else full_value(shape.value, value)
 
 
-@op(
-    name="dyn.full",
-    shape=lambda shape, **_: check_extents(counted("shape", shape)),
-    dtype=named_dtype,
-    padding=unsafe,
+@dynamic(
+    full,
     reads=(0,),
     value=_full_value,
-    static=lambda shape, **attrs: twin(full, shape=read(shape), **attrs),
     extents=0,
     example='int64[2] = (N, C) {value=1.5, dtype="float32"}; '
     'int64[1] = (2,) {value=3, dtype="int64"}',
 )
-def dyn_full(shape: Array, *, value: float, dtype: str) -> Array:
+def dyn_full(shape: Dim | Shape, **attrs: Any) -> Attrs:
     """A tensor of one value throughout (ONNX ConstantOfShape)."""
-    return np.full(integers(shape), value, dtype)
+    return {"shape": counted("shape", shape), **attrs}
 
 
 def _arange_value(*ends: TensorType) -> Shape | None:

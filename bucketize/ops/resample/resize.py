@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from bucketize.errors import TypeRelError
-from bucketize.op import FREE, UNSAFE, Array, Padding, first_dtype, op
-from bucketize.ops.dyn.operand import Twin, integers, read, twin
+from bucketize.op import FREE, UNSAFE, Array, Attrs, Padding, first_dtype, op
+from bucketize.ops.dyn.operand import Twin, dynamic, read, twin
 from bucketize.ops.resample.interpolate import (
     COORDINATES,
     CROP,
@@ -206,11 +206,6 @@ def _stored(values: Array, dtype: np.dtype[Any]) -> Array:
 # --- the extents in a tensor ---------------------------------------------------------------------
 
 
-def _dyn_shape(x: Shape, sizes: Dim | Shape, *told: Shape, axes: Axes, **attrs: Any) -> Shape:
-    known = sizes if isinstance(sizes, tuple) else (ANY,) * len(axes)
-    return tuple(resize.shape(x, *told, axes=axes, sizes=known, **attrs))
-
-
 def _dyn_twin(
     x: TensorType, sizes: TensorType, *told: TensorType, axes: Axes, **attrs: Any
 ) -> Twin:
@@ -225,12 +220,8 @@ def _dyn_twin(
     return twin(resize, axes=axes, sizes=known, **attrs)
 
 
-@op(
-    name="dyn.resize",
-    shape=_dyn_shape,
-    dtype=first_dtype,
-    padding=lambda *_, **__: UNSAFE,
-    reads=(1,),
+@dynamic(
+    resize,
     static=_dyn_twin,
     extents=1,
     example="float32[N, C, H, W], int64[4] = (N, C, 2*H, 5) {axes=(0, 1, 2, 3)}; "
@@ -239,33 +230,7 @@ def _dyn_twin(
     "float32[N, H], int64[1] = (H+1,), float32[1] in [0.5, 2) "
     "{axes=(1,), mode='linear', coordinates='asymmetric'}",
 )
-def dyn_resize(  # noqa: PLR0913 of the static twin
-    x: Array,
-    sizes: Array,
-    *told: Array,
-    axes: Axes,
-    mode: str = "nearest",
-    coordinates: str = "half_pixel",
-    rounding: str = "round_prefer_floor",
-    cubic: float = -0.75,
-    exclude_outside: bool = False,
-    antialias: bool = False,
-    extrapolation: float = 0.0,
-    policy: str = "stretch",
-) -> Array:
+def dyn_resize(_x: Shape, sizes: Dim | Shape, *_beside: Shape, axes: Axes, **attrs: Any) -> Attrs:
     """`resize` to the extents that `sizes` holds."""
-    out: Array = resize.compute(
-        x,
-        *told,
-        axes=axes,
-        sizes=integers(sizes),
-        mode=mode,
-        coordinates=coordinates,
-        rounding=rounding,
-        cubic=cubic,
-        exclude_outside=exclude_outside,
-        antialias=antialias,
-        extrapolation=extrapolation,
-        policy=policy,
-    )
-    return out
+    extents = sizes if isinstance(sizes, tuple) else (ANY,) * len(axes)
+    return {"axes": axes, "sizes": extents, **attrs}

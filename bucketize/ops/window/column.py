@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 
 from bucketize.errors import TypeRelError
-from bucketize.op import FREE, UNSAFE, Array, Padding, first_dtype, op
-from bucketize.ops.dyn.operand import Twin, counted, integers, read, twin
-from bucketize.ops.rules import unsafe
+from bucketize.op import FREE, UNSAFE, Array, Attrs, Padding, op
+from bucketize.ops.dyn.operand import counted, dynamic
 from bucketize.ops.window.rules import check_window, taps
-from bucketize.types import Dim, Shape, TensorType, meet, product, rely_on_least
+from bucketize.types import Dim, Shape, meet, product, rely_on_least
 
 __all__ = ["col2im", "dyn_col2im"]
 
@@ -74,31 +73,13 @@ def col2im(x: Array, *, image: Any, kernel: Any, strides: Any, pads: Any, dilati
     return whole[(..., *cut)]
 
 
-def _dyn_shape(x: Shape, image: Dim | Shape, kernel: Dim | Shape, **window: Any) -> Shape:
-    found: Shape = col2im.shape(
-        x, image=counted("image_shape", image), kernel=counted("block_shape", kernel), **window
-    )
-    return found
-
-
-def _twin(_: TensorType, image: TensorType, kernel: TensorType, **window: Any) -> Twin:
-    return twin(col2im, image=read(image), kernel=read(kernel), **window)
-
-
-@op(
-    name="dyn.col2im",
-    shape=_dyn_shape,
-    dtype=first_dtype,
-    padding=unsafe,
+@dynamic(
+    col2im,
     reads=(1, 2),
-    static=_twin,
     example="float32[N, 6*C, (H+1)*(W+1)], int64[2] = (H+2, W+1), int64[2] = (2, 3) "
     "{strides=(1, 1), pads=(0, 1, 0, 1), dilations=(1, 1)}",
 )
-def dyn_col2im(
-    x: Array, image: Array, kernel: Array, *, strides: Any, pads: Any, dilations: Any
-) -> Array:
+def dyn_col2im(_x: Shape, image: Dim | Shape, kernel: Dim | Shape, **window: Any) -> Attrs:
     """`col2im` of images and windows whose extents tensors hold."""
-    window = {"strides": strides, "pads": pads, "dilations": dilations}
-    found: Array = col2im.compute(x, image=integers(image), kernel=integers(kernel), **window)
-    return found
+    extents = {"image": counted("image_shape", image), "kernel": counted("block_shape", kernel)}
+    return {**extents, **window}
