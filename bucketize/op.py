@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
@@ -358,30 +359,23 @@ def op(
     return declare
 
 
+def without_rules(compute: Callable[..., Any], **facts: Any) -> Op:
+    """Declare an operator that something else types; it is never padded."""
+    name = compute.__name__.strip("_")
+    rules: dict[str, Any] = {"shape": no_rule, "dtype": no_rule, "padding": no_rule, "example": ""}
+    return register(Op(name=name, compute=compute, **rules, **facts))
+
+
 def related(
     relation: Callable[..., tuple[Type, ...]], results: int = 1
 ) -> Callable[[Callable[..., Any]], Op]:
-    """Declare an operator that is typed by a relation: it is never padded, and runs on the host."""
-
-    def declare(compute: Callable[..., Any]) -> Op:
-        return register(
-            Op(
-                name=compute.__name__,
-                compute=compute,
-                shape=_no_rule,
-                dtype=_no_rule,
-                padding=_no_rule,
-                example="",
-                relation=relation,
-                results=results,
-            )
-        )
-
-    return declare
+    """Declare an operator that is typed by a relation, and runs on the host."""
+    return partial(without_rules, relation=relation, results=results)
 
 
-def _no_rule(*_args: Any, **_attrs: Any) -> NoReturn:
-    raise AssertionError("typed by its relation, never padded")
+def no_rule(*_args: Any, **_attrs: Any) -> NoReturn:
+    """Stand where an operator has no rule."""
+    raise AssertionError("typed by the builder, or by its relation; never padded")
 
 
 def _registered(module: str, name: str) -> Op:

@@ -241,11 +241,15 @@ def remade(
 
 
 def copy_block(
-    block: Function, env: Env, params: Sequence[Var], dims: Mapping[str, Dim] | None = None
+    block: Function,
+    env: Env,
+    params: Sequence[Var],
+    dims: Mapping[str, Dim] | None = None,
+    name: str | None = None,
 ) -> Function:
     """A block again, with the variables around it and its parameters replaced."""
     out, inner = Builder(), env | dict(zip(block.params, params, strict=True))
-    return out.function(block.name, params, splice(out, block, inner, dims))
+    return out.function(name or block.name, params, splice(out, block, inner, dims))
 
 
 def illegal(fn: Function, error: BucketizeError, params: Sequence[Var] | None = None) -> Function:
@@ -290,7 +294,7 @@ def refine(fn: Function, types: Sequence[Type], name: str | None = None) -> Func
         Var(p.name, replace(m, value=t.value) if isinstance(m, TensorType) else m)
         for p, m, t in zip(fn.params, met, types, strict=True)
     ]
-    return _copy(fn, params, dims, name or fn.name)
+    return copy_block(fn, {}, params, dims, name)
 
 
 def without_value(t: Type) -> Type:
@@ -323,12 +327,4 @@ def specialise(fn: Function, dims: Mapping[str, Dim], name: str | None = None) -
     if not dims:
         return replace(fn, name=name or fn.name)
     params = [Var(p.name, p.type.substitute(dims)) for p in fn.params]
-    return _copy(fn, params, dims, name or fn.name)
-
-
-def _copy(fn: Function, params: Sequence[Var], dims: Mapping[str, Dim], name: str) -> Function:
-    env: Env = dict(zip(fn.params, params, strict=True))
-    out = Builder()
-    for b in fn.body:
-        copy_binding(out, b, env, dims)
-    return out.function(name, params, [env.get(r, r) for r in fn.results])
+    return copy_block(fn, {}, params, dims, name)

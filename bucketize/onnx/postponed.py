@@ -30,9 +30,8 @@ from bucketize.interpret import run_function
 from bucketize.ir import Atom, Builder, Const, Var
 from bucketize.onnx.function import key_of, reads, subgraphs
 from bucketize.onnx.kind import proto_of, type_of
-from bucketize.onnx.load import domain, opsets
+from bucketize.onnx.load import opsets
 from bucketize.onnx.node import Lost, Unsupported, Untold, ranked
-from bucketize.onnx.standard import schema_of
 from bucketize.onnx.translate import ImportScope, Results, Translation, Values
 from bucketize.op import Value, related
 from bucketize.types import ANY, TensorType, Type, UnrankedType
@@ -133,7 +132,7 @@ def _bound(t: Translation, node: NodeProto, scope: ImportScope) -> Results | Non
     found = ((n, scope.values.get(n)) for n in dict.fromkeys(reads(node)))
     known = {n: atom for n, atom in found if atom is not None}
     model = _model(node, {n: atom.type for n, atom in known.items()}, t.opsets)
-    types = _result_types(model, schema_of(domain(node.domain), node.op_type, t.opset(node)))
+    types = _result_types(model, t.schema(node))
     if types is None:
         return None
     scope.builder.origin = (t.title(node),)

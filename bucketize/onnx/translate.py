@@ -8,15 +8,11 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple, TypeAlias
 
-from onnx import (
-    AttributeProto,
-    FunctionProto,
-    GraphProto,
-    NodeProto,
-)
+from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, defs
 
 from bucketize.errors import BucketizeError, UnknownRankError, UnsupportedModelError
 from bucketize.ir import Atom, Builder, Const, Function, Var, all_bindings
+from bucketize.onnx import standard
 from bucketize.onnx.function import (
     Attributes,
     Key,
@@ -42,14 +38,6 @@ from bucketize.onnx.node import (
     Unsupported,
     Untold,
     converter_of,
-)
-from bucketize.onnx.standard import (
-    check_dtypes,
-    check_node,
-    defaults_of_schema,
-    function_of,
-    has_function,
-    schema_of,
 )
 from bucketize.types import UnrankedType, assumptions
 
@@ -224,28 +212,29 @@ class Translation:
 
     def _check(self, node: NodeProto) -> None:
         """Raise Unsupported for a node that nothing here reads, or that is not valid."""
-        schema = schema_of(domain(node.domain), node.op_type, self.opset(node))
-        if self._converter(node) is None and not has_function(schema):
+        schema = self.schema(node)
+        if self._converter(node) is None and not standard.has_function(schema):
             raise Unsupported("no converter for this operator")
-        check_node(node, self.opsets, domain(node.domain), nested=any(subgraphs(node)))
+        standard.check_node(node, self.opsets, domain(node.domain), nested=any(subgraphs(node)))
 
     def _standard(
         self, node: NodeProto, inputs: Inputs, blocks: Blocks, scope: ImportScope
     ) -> Results:
         """An operator's results by its converter, or by the function that the standard gives."""
-        opset, begin = self.opset(node), len(scope.builder.body)
-        schema = schema_of(domain(node.domain), node.op_type, opset)
-        check_dtypes(schema, inputs)
+        schema, begin = self.schema(node), len(scope.builder.body)
+        standard.check_dtypes(schema, inputs)
         try:
             return self._converted(node, inputs, blocks, scope)
         except Unread:
             del scope.builder.body[begin:]
-            function = None if schema is None else function_of(schema, node, inputs, opset)
-            if schema is None or function is None:
-                if has_function(schema):  # for types that are known better
+            if schema is None:
+                raise
+            function = standard.function_of(schema, node, inputs, self.opset(node))
+            if function is None:
+                if standard.has_function(schema):  # for types that are known better
                     raise Untold("the standard has a function for known extents only") from None
                 raise
-            return self._call(function, node, defaults_of_schema(schema), inputs, scope)
+            return self._call(function, node, standard.defaults_of_schema(schema), inputs, scope)
 
     def _converted(
         self, node: NodeProto, inputs: Inputs, blocks: Blocks, scope: ImportScope
@@ -303,6 +292,10 @@ class Translation:
     def opset(self, node: NodeProto) -> int:
         """The version of the operator set that a node is of."""
         return self.opsets.get(domain(node.domain), 0)
+
+    def schema(self, node: NodeProto) -> defs.OpSchema | None:
+        """What the standard says of the operator; None if it does not know it."""
+        return standard.schema_of(domain(node.domain), node.op_type, self.opset(node))
 
     def _op_type(self, node: NodeProto) -> str:
         """The operator, with its domain and the version of that."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from bucketize.errors import TypeRelError, UnknownRankError
 from bucketize.op import FREE, UNSAFE, Array, Fill, Movement, Padding, by_dims, op
-from bucketize.ops.rules import check_axes, same, unsafe
+from bucketize.ops.rules import check_axes, check_word, same, unsafe
 from bucketize.types import ANY, Dim, Shape, TensorType, meet, rely_on_least
 
 __all__ = [
@@ -186,8 +186,7 @@ def _scatter_nd_shape(x: Shape, indices: Shape, updates: Shape, **_: Any) -> Sha
 def _scatter_dtype(
     x: DType, indices: DType, updates: DType, *, reduction: str = "none", **_: Any
 ) -> DType:
-    if reduction not in FOLDS:
-        raise TypeRelError(f"no reduction {reduction!r}; known: {', '.join(FOLDS)}")
+    check_word("reduction", reduction, FOLDS)
     if x != updates:
         raise TypeRelError(f"dtypes differ: {x} and {updates}")
     return _indexed(x, indices)

@@ -14,7 +14,7 @@ from bucketize.onnx.convert.shape import reshaped, same_shape
 from bucketize.onnx.node import Node, Unsupported, Untold, converts
 from bucketize.op import Op
 from bucketize.ops.dim import from_dims
-from bucketize.ops.elementwise.arithmetic import add, div, equal, mul, pow_, where
+from bucketize.ops.elementwise import arithmetic as e
 from bucketize.ops.fill import arange
 from bucketize.ops.reduce import reduce_max, reduce_mean
 from bucketize.ops.shape import pad, reshape, squeeze, strided_slice, transpose, unsqueeze
@@ -68,11 +68,11 @@ def _places(n: Node, y: Atom, window: WindowAttributes, columns_first: bool) -> 
     kernel: Any = window.kernel
     for tap in reversed([*np.ndindex(kernel)]):
         value, place = (_tap(n, v, y, window, tap) for v in (x, places))
-        out = n.emit(where, n.emit(equal, value, y), place, out)
+        out = n.emit(e.where, n.emit(e.equal, value, y), place, out)
     area = n.emit(from_dims, dims=(product(plane),))
-    first = n.emit(mul, n.emit(arange, stop=batch * channels), area)
+    first = n.emit(e.mul, n.emit(arange, stop=batch * channels), area)
     ones = (1,) * len(image)
-    return n.emit(add, out, n.emit(reshape, first, newshape=(batch, channels, *ones)))
+    return n.emit(e.add, out, n.emit(reshape, first, newshape=(batch, channels, *ones)))
 
 
 def covered(n: Node, x: Atom, counts: Shape, window: WindowAttributes, fill: float) -> Atom:
@@ -110,12 +110,12 @@ def _local_response(n: Node) -> Atom:
     if len(x.type.shape) < 2:
         raise Unsupported(f"channels of {x.type}, which must have rank 2 or more")
     batch, channels, *rest = x.type.shape
-    rows = reshaped(n, n.emit(mul, x, x), (batch, 1, channels, product(tuple(rest))))
+    rows = reshaped(n, n.emit(e.mul, x, x), (batch, 1, channels, product(tuple(rest))))
     pads = ((size - 1) // 2, 0, size // 2, 0)
     mean = n.emit(avg_pool2d, rows, kernel=(size, 1), pads=pads, count_include_pad=True)
-    scaled = n.emit(add, n.emit(mul, mean, n.like(x, alpha)), n.like(x, bias))
-    power = n.emit(pow_, same_shape(n, scaled, x), n.like(x, beta))
-    return n.emit(div, x, power)
+    scaled = n.emit(e.add, n.emit(e.mul, mean, n.like(x, alpha)), n.like(x, bias))
+    power = n.emit(e.pow_, same_shape(n, scaled, x), n.like(x, beta))
+    return n.emit(e.div, x, power)
 
 
 def _global(op_type: str, op: Op) -> None:

@@ -53,18 +53,10 @@ def _mask_tail(s: ExportSite) -> str:
 # --- making --------------------------------------------------------------------------------------
 
 
-@exports(full)
+@exports(full, dyn_full)
 def _full(s: ExportSite) -> str:
-    return _filled(s, s.extents(s.attr("shape")))
-
-
-@exports(dyn_full)
-def _dyn_full(s: ExportSite) -> str:
-    return _filled(s, s.int64(0))
-
-
-def _filled(s: ExportSite, shape: str) -> str:
     value = np.full(1, s.attr("value"), s.attr("dtype"))
+    shape = s.vector("shape", 0)
     return s.node("ConstantOfShape", shape, value=numpy_helper.from_array(value))
 
 

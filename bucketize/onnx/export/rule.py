@@ -87,6 +87,11 @@ class ExportSite:
         """An operand of integers, in the dtype that ONNX wants of them."""
         return self[index] if self.type(index).dtype == np.int64 else self.cast(self[index], "i8")
 
+    def vector(self, name: str, index: int) -> str:
+        """A vector of dims that an attribute is, or that the `dyn` twin reads of an operand."""
+        attrs = self.binding.attrs
+        return self.extents(attrs[name]) if name in attrs else self.int64(index)
+
     def cast(self, name: str, dtype: Any) -> str:
         """A value in another dtype."""
         return self.node("Cast", name, to=helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))

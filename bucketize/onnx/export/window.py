@@ -81,33 +81,20 @@ def _deform_conv(s: ExportSite) -> str:
     return s.node("DeformConv", x, w, offset, "", mask, **groups, **s.attrs(*WINDOW))
 
 
-@exports(col2im)
+@exports(col2im, dyn_col2im)
 def _col2im(s: ExportSite) -> str:
-    image, kernel = (s.extents(s.attr(name)) for name in ("image", "kernel"))
+    image, kernel = s.vector("image", 1), s.vector("kernel", 2)
     return s.node("Col2Im", s[0], image, kernel, **s.attrs(*WINDOW))
 
 
-@exports(dyn_col2im)
-def _dyn_col2im(s: ExportSite) -> str:
-    return s.node("Col2Im", s[0], s.int64(1), s.int64(2), **s.attrs(*WINDOW))
-
-
-@exports(max_pool2d, max_pool3d)
-def _max_pool(s: ExportSite) -> str:
-    return _pool(s, "MaxPool")
-
-
-@exports(avg_pool2d, avg_pool3d)
-def _avg_pool(s: ExportSite) -> str:
-    return _pool(s, "AveragePool", "count_include_pad")
-
-
-def _pool(s: ExportSite, op_type: str, *flags: str) -> str:
-    pads, kernel = s.attr("pads"), s.attr("kernel")
+@exports(max_pool2d, max_pool3d, avg_pool2d, avg_pool3d)
+def _pool(s: ExportSite) -> str:
+    pads, mean = s.attr("pads"), "count_include_pad" in s.binding.attrs
     if not all(isinstance(p, int) for p in pads):
         raise Unsupported(f"the pads ({', '.join(map(str, pads))}) depend on sizes")
-    told = s.attrs("ceil_mode", *flags)
-    return _slide(s, op_type, planar(s), pads=pads, kernel_shape=kernel, **told)
+    flags = s.attrs("ceil_mode", *(("count_include_pad",) if mean else ()))
+    op_type = "AveragePool" if mean else "MaxPool"
+    return _slide(s, op_type, planar(s), pads=pads, kernel_shape=s.attr("kernel"), **flags)
 
 
 def planar(s: ExportSite) -> str:

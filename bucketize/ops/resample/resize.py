@@ -22,7 +22,7 @@ from bucketize.ops.resample.interpolate import (
 from bucketize.ops.resample.interpolate import (
     coordinates as places_of,
 )
-from bucketize.ops.rules import check_axes, check_extents, same
+from bucketize.ops.rules import check_axes, check_extents, check_word, same
 from bucketize.ops.shape import reshape
 from bucketize.types import ANY, Dim, Shape, TensorType, maximum, meet, minimum, rely_on_least
 
@@ -33,17 +33,12 @@ POLICIES = ("stretch", "not_larger", "not_smaller")
 Axes = tuple[int, ...]
 
 
-def _known(what: str, value: str, known: tuple[str, ...]) -> None:
-    if value not in known:
-        raise TypeRelError(f"no {what} {value!r}; known: {', '.join(known)}")
-
-
 def _check(x: Shape, told: tuple[Shape, ...], axes: Axes, sizes: Shape, **attrs: Any) -> None:
     """The attributes, and the operands that go with them."""
-    _known("mode", attrs["mode"], MODES)
-    _known("coordinates", attrs["coordinates"], COORDINATES)
-    _known("rounding", attrs["rounding"], ROUNDINGS)
-    _known("policy", attrs["policy"], POLICIES)
+    check_word("mode", attrs["mode"], MODES)
+    check_word("coordinates", attrs["coordinates"], COORDINATES)
+    check_word("rounding", attrs["rounding"], ROUNDINGS)
+    check_word("policy", attrs["policy"], POLICIES)
     check_axes(len(x), *axes)
     if list(axes) != sorted(axes) or len(sizes) != len(axes):
         raise TypeRelError(f"axes in order, and a size for each: got {axes}, {len(sizes)} sizes")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,8 @@ import numpy as np
 from bucketize.errors import TypeRelError
 from bucketize.op import FREE, UNSAFE, Array, Attrs, Padding, op
 from bucketize.ops.dyn.operand import counted, dynamic
-from bucketize.ops.window.rules import check_window, taps
-from bucketize.types import Dim, Shape, meet, product, rely_on_least
+from bucketize.ops.window.rules import along_axes, taps, windows
+from bucketize.types import Dim, Shape, meet, product
 
 __all__ = ["col2im", "dyn_col2im"]
 
@@ -26,22 +27,9 @@ def _shape(x: Shape, *, image: Shape, kernel: Shape, **window: Any) -> Shape:
     return (x[0], x[1] // elements, *image)
 
 
-def blocks(
-    image: Shape, kernel: Shape, *, strides: Any, pads: Any, dilations: Any
-) -> tuple[Dim, ...]:
+def blocks(image: Shape, kernel: Shape, **window: Any) -> tuple[Dim, ...]:
     """How many windows there are along each axis; none, where one more would be the first."""
-    axes = len(image)
-    check_window(kernel, strides, dilations, pads, axes)
-    told = zip(image, kernel, strides, dilations, pads[:axes], pads[axes:], strict=True)
-    return tuple(_blocks(*axis) for axis in told)
-
-
-def _blocks(size: Dim, kernel: Dim, stride: int, dilation: int, lo: Dim, hi: Dim) -> Dim:
-    room = size + lo + hi - (kernel - 1) * dilation - 1
-    if isinstance(room, int) and room < -stride:
-        raise TypeRelError(f"a window of {kernel} (dilated by {dilation}) over {size}+{lo}+{hi}")
-    rely_on_least(room, -stride)
-    return room // stride + 1
+    return along_axes(partial(windows, fewest=0), image, kernel, **window)
 
 
 def _padding(_arg: int, at: int, _x: Shape, **_: Any) -> Padding:
