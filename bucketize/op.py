@@ -228,8 +228,8 @@ class Op:
     ) -> Ratio | None:
         if self.ratio is None or dtype.kind != "f" or not all(t.is_tensor for t in types):
             return None
-        made = self.ratio(*types) if product(shape) == 1 else None
-        return made and made.rounded(dtype)
+        ratio = self.ratio(*types) if product(shape) == 1 else None
+        return ratio and ratio.rounded(dtype)
 
     def run_time_shapes(self, *args: Array, **attrs: Any) -> tuple[tuple[int, ...], ...]:
         """The shape function: the same rule read over integers, or over values if it must be."""

@@ -181,8 +181,8 @@ class Padding:
 
     def _check_rooms(self, bucket: Mapping[str, Interval]) -> None:
         """Raise PaddingError if at some size of the bucket an extent may be too small."""
-        known = self.fn.symbols()
-        sizes = {n: narrowed(known[n], i) for n, i in bucket.items()}
+        own = self.fn.symbols()
+        sizes = {n: narrowed(own[n], i) for n, i in bucket.items()}
         for room, b in self._rooms.items():
             if extremes(substitute(room, sizes))[0] < 0:
                 raise PaddingError(f"{self._where(b)}: {room} may be negative at a true size")
@@ -208,8 +208,8 @@ class Padding:
             return
         other = b.args[rule.finite]
         if not (isinstance(other, Const) and np.isfinite(other.value).all()):
-            told = f"argument {rule.finite}, {other.type}, is not known to be finite"
-            raise PaddingError(f"{self._where(b)} leaks padding: {told}")
+            leak = f"argument {rule.finite}, {other.type}, is not known to be finite"
+            raise PaddingError(f"{self._where(b)} leaks padding: {leak}")
 
     def _mask(self, out: Builder, atom: Atom, axis: int, value: float, dim: Dim) -> Atom:
         if value == 0 and atom in self.fn.params:  # `_pad_input` fills with zeros

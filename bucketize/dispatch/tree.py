@@ -9,12 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import TypeAlias
 
-from bucketize.dispatch.bucket import (
-    clip,
-    clone_name,
-    intervals_by_symbol,
-    narrowed,
-)
+from bucketize.dispatch.bucket import clip, clone_name, intervals_by_symbol, narrowed
 from bucketize.dispatch.limit import within_limit
 from bucketize.dispatch.pad import Padding, padded, tops_of
 from bucketize.dispatch.profile import Box, boxes_of

@@ -25,14 +25,7 @@ from bucketize.ir.build import (
     without_value,
 )
 from bucketize.ir.call import check_fit
-from bucketize.ir.core import (
-    Atom,
-    Binding,
-    Const,
-    Function,
-    Var,
-    mentioned,
-)
+from bucketize.ir.core import Atom, Binding, Const, Function, Var, mentioned
 from bucketize.ir.module import Clone, Functions, Module, Recipe, check_module, refusing
 from bucketize.ir.rewrite import Atoms, all_bindings, functions_of, map_blocks, rewrite
 from bucketize.ir.structure import CALL, FUSED, IF, ILLEGAL, LOOP, NO_BUCKET, STRUCTURAL

@@ -62,16 +62,16 @@ def _loop_types(types: Sequence[Type], body: Function) -> tuple[Type, ...]:
     trips, proceed, *carried = types
     if str(trips) != str(ROUND) or str(proceed) != str(TRUTH):
         raise TypeRelError(f"a loop runs int64 times while bool, not {trips} times while {proceed}")
-    held = [p.type for p in body.params[1:]]
+    state = [p.type for p in body.params[1:]]
     results = [r.type for r in body.results[1:]]
-    if len(carried) != len(held) or len(results) < len(held):
-        counts = f"{len(carried)} values begin it, its body takes {len(held)}"
+    if len(carried) != len(state) or len(results) < len(state):
+        counts = f"{len(carried)} values begin it, its body takes {len(state)}"
         raise TypeRelError(f"a loop carries what its body takes and returns: {counts}")
-    _check_held(held, carried)
+    _check_held(state, carried)
     if not _is_illegal(body):
-        _check_held(held, results[: len(held)])
+        _check_held(state, results[: len(state)])
     count = rounds_of(types, body)
-    return (*held, *(_stack_type(count, t) for t in results[len(held) :]))
+    return (*state, *(_stack_type(count, t) for t in results[len(state) :]))
 
 
 def _stack_type(count: Dim, row: Type) -> Type:
@@ -80,8 +80,8 @@ def _stack_type(count: Dim, row: Type) -> Type:
     return TensorType(row.dtype, (count, *row.shape))
 
 
-def _check_held(held: Sequence[Type], given: Sequence[Type]) -> None:
-    for h, g in zip(held, given, strict=True):
+def _check_held(state: Sequence[Type], given: Sequence[Type]) -> None:
+    for h, g in zip(state, given, strict=True):
         if join_types(h, g) != h:
             raise TypeRelError(f"a loop carries {h}, which {g} is not")
 
@@ -106,21 +106,21 @@ def settle(types: Sequence[Type], make: Callable[[tuple[Var, ...]], Function]) -
     with wider types, until what it returns is what it takes: an extent that changes becomes `?`,
     a rank that changes unknown.
     """
-    held = list(map(without_value, types))  # elements change from round to round
+    state = list(map(without_value, types))  # elements change from round to round
     while True:
-        names = ("i", *(f"c{i}" for i in range(len(held))))
-        body = make(tuple(map(Var, names, (ROUND, *held))))
-        if _is_illegal(body) or len(body.results) <= len(held):
+        names = ("i", *(f"c{i}" for i in range(len(state))))
+        body = make(tuple(map(Var, names, (ROUND, *state))))
+        if _is_illegal(body) or len(body.results) <= len(state):
             return body
-        carried = [r.type for r in body.results[1 : len(held) + 1]]
+        carried = [r.type for r in body.results[1 : len(state) + 1]]
         try:
-            wider = [join_types(h, c) for h, c in zip(held, carried, strict=True)]
+            wider = [join_types(h, c) for h, c in zip(state, carried, strict=True)]
         except TypeRelError as e:
             e.add_note("what a loop carries keeps its dtype, and whether it is a tensor")
             raise
-        if wider == held:
+        if wider == state:
             return body
-        held = wider
+        state = wider
 
 
 @dataclass(eq=False)
@@ -178,13 +178,13 @@ def copy_binding(out: Builder, b: Binding, env: Env, dims: Mapping[str, Dim] | N
         def copied(block: Function, params: tuple[Var, ...]) -> Function:
             return copy_block(block, env, params, dims)
 
-        made = out.emit_all(b.op, *args, **remade(b, args, copied))
+        outs = out.emit_all(b.op, *args, **remade(b, args, copied))
     elif not dims and all(x.type is a.type for x, a in zip(args, b.args, strict=True)):
-        made = out.repeat(b, args)
+        outs = out.repeat(b, args)
     else:
         attrs = {k: substitute_attr(v, dims or {}) for k, v in b.attrs.items()}
-        made = out.emit_all(b.op, *args, **attrs)
-    env.update(zip(b.outs, made, strict=True))
+        outs = out.emit_all(b.op, *args, **attrs)
+    env.update(zip(b.outs, outs, strict=True))
 
 
 def _shown(attrs: Mapping[str, Any]) -> str:
@@ -256,8 +256,8 @@ def illegal(fn: Function, error: BucketizeError, params: Sequence[Var] | None = 
     """A function, or a block, whose run is an error: at the sizes that lead to it, `fn` is one."""
     reason = ", ".join([error.message, *(n.rstrip() for n in error.notes)])
     out = Builder()
-    made = out.emit_all(ILLEGAL, reason=reason, types=tuple(_rank_only(r.type) for r in fn.results))
-    return out.function(fn.name, fn.params if params is None else params, made)
+    outs = out.emit_all(ILLEGAL, reason=reason, types=tuple(_rank_only(r.type) for r in fn.results))
+    return out.function(fn.name, fn.params if params is None else params, outs)
 
 
 def _rank_only(t: Type) -> Type:

@@ -7,15 +7,7 @@ from typing import Any
 from onnx import TypeProto, helper
 
 from bucketize.onnx.node import Unsupported, native_dtype
-from bucketize.types import (
-    ANY,
-    Dim,
-    OptionalType,
-    SequenceType,
-    TensorType,
-    Type,
-    UnrankedType,
-)
+from bucketize.types import ANY, Dim, OptionalType, SequenceType, TensorType, Type, UnrankedType
 
 
 def type_name(type_: Type) -> str:

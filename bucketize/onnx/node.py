@@ -116,11 +116,11 @@ class Node:
         """An attribute: int, float, str, array, function, graph, or a tuple of them."""
         return self.attrs.pop(name, default)
 
-    def choice(self, name: str, *known: str) -> str:
-        """An attribute that is one of `known`, the first of them unless it is given."""
-        value: str = self.attr(name, known[0])
-        if value not in known:
-            raise Unsupported(f"{name} is {value!r}, known: {', '.join(known)}")
+    def choice(self, name: str, *words: str) -> str:
+        """An attribute that is one of `words`, the first of them unless it is given."""
+        value: str = self.attr(name, words[0])
+        if value not in words:
+            raise Unsupported(f"{name} is {value!r}, known: {', '.join(words)}")
         return value
 
     def axis(self, name: str, default: int, rank: int | None = None) -> int:

@@ -110,9 +110,9 @@ class Translation:
         self, name: str, graph: GraphProto, outer: Values, inputs: Values, builder: Builder
     ) -> list[Atom | None]:
         """What a graph makes of its inputs, if it also sees the values of `outer`."""
-        held = [t.name for t in graph.initializer]
-        check_different("initializer", held)
-        check_different("value", [*{*held, *inputs} - outer.keys(), *makes(graph.node)])
+        names = [t.name for t in graph.initializer]
+        check_different("initializer", names)
+        check_different("value", [*{*names, *inputs} - outer.keys(), *makes(graph.node)])
         nodes, used = needed(graph.node, [o.name for o in graph.output])
         values: Values = {**outer, **constants(graph, used), **inputs}
         self.ranks |= _declared_ranks(graph)
@@ -148,7 +148,7 @@ class Translation:
         if self.faults:
             counts = list(map(len, self.faults.values()))
             head = f"{sum(counts)} node{'s' * (sum(counts) > 1)} of the model cannot be converted:"
-            lines = [f"  {n} x {told}" for n, told in zip(counts, self.told(), strict=True)]
+            lines = [f"  {n} x {reason}" for n, reason in zip(counts, self.told(), strict=True)]
             raise UnsupportedModelError("\n".join([head, *lines]))
 
     def told(self) -> list[str]:
@@ -247,12 +247,12 @@ class Translation:
         builder.origin = (self.title(node),)
         kept = self.precision, self.weights, self.ranks.get(node.output[0])
         named = sum(map(bool, node.output))
-        known = self.scaled, self.turned
-        view = Node(tuple(inputs), attrs, len(node.output), builder, *kept, named, *known)
-        made = convert(view)
+        shared = self.scaled, self.turned
+        view = Node(tuple(inputs), attrs, len(node.output), builder, *kept, named, *shared)
+        converted = convert(view)
         if attrs:
             raise Unread(f"the attribute {', '.join(attrs)} is not supported")
-        results = made if isinstance(made, tuple) else (made,)
+        results = converted if isinstance(converted, tuple) else (converted,)
         for i, output in enumerate(node.output[len(results) :], len(results)):
             if output in scope.used:
                 raise Unread(f"output {i} is used")
@@ -326,8 +326,8 @@ def _is_lost(
 ) -> bool:
     """Whether an unsupported node would have made what the node reads, or its graphs return."""
     read = any(name and not atom for name, atom in zip(node.input, inputs, strict=True))
-    made = ((b, graphs[k]) for k, b in blocks.items() if isinstance(b, Function))
-    return read or any(len(block.results) < len(g.output) for block, g in made)
+    pairs = ((b, graphs[k]) for k, b in blocks.items() if isinstance(b, Function))
+    return read or any(len(block.results) < len(g.output) for block, g in pairs)
 
 
 def _check_drawn(body: Builder) -> None:
@@ -348,13 +348,13 @@ def _taken(node: NodeProto, inputs: Inputs, graphs: Mapping[str, GraphProto]) ->
 
 def _unranked(node: NodeProto, scope: ImportScope) -> str:
     """Which inputs have a rank that nobody knows."""
-    found = [(i, name, scope.values.get(name)) for i, name in enumerate(node.input)]
-    told = [
+    inputs = [(i, name, scope.values.get(name)) for i, name in enumerate(node.input)]
+    lines = [
         f"input {i}, {name!r}, is {atom.type}: how many axes it has, only a run can tell"
-        for i, name, atom in found
+        for i, name, atom in inputs
         if atom is not None and isinstance(atom.type, UnrankedType)
     ]
-    return ", ".join(told)
+    return ", ".join(lines)
 
 
 def _op_type(node: NodeProto) -> str:

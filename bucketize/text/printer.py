@@ -130,9 +130,9 @@ class _Printer:
         yield "  " + end + joined((self.atom(r, scope) for r in fn.results), " ")
 
     def binding(self, b: Binding, scope: _Scope) -> Iterator[str]:
-        made = joined(scope.number(v) for v in b.outs)
+        outs = joined(scope.number(v) for v in b.outs)
         first, *rest = self.operation(b, scope)
-        lines = [f"{made} = {first}" if made else first, *rest]
+        lines = [f"{outs} = {first}" if outs else first, *rest]
         lines[-1] += joined((v.type for v in b.outs), " : ")
         self.heads[b] = lines[0]
         yield from lines
@@ -157,8 +157,8 @@ class _Printer:
 
     def loop(self, b: Binding, args: Sequence[str], scope: _Scope) -> Iterator[str]:
         body, (trips, proceed, *carried) = b.attrs["body"], args
-        number, *held = map(scope.number, body.params)
-        pairs = zip(held, body.params[1:], b.args[2:], carried, strict=False)
+        number, *state = map(scope.number, body.params)
+        pairs = zip(state, body.params[1:], b.args[2:], carried, strict=False)
         begin = joined(
             name + ("" if str(p.type) == str(a.type) else f": {p.type}") + f" = {text}"
             for name, p, a, text in pairs

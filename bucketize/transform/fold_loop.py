@@ -49,5 +49,5 @@ def _folded(out: Builder, b: Binding, args: tuple[Atom, ...]) -> Sequence[Atom] 
     )
     begin = [carried[i] for i in kept]
     settled = settle([a.type for a in begin], lambda params: copy_block(left, outside, params))
-    made = iter(out.emit_all(LOOP, trips, proceed, *begin, body=settled))
-    return [carried[i] if i in same else next(made) for i in range(len(b.outs))]
+    outs = iter(out.emit_all(LOOP, trips, proceed, *begin, body=settled))
+    return [carried[i] if i in same else next(outs) for i in range(len(b.outs))]

@@ -67,6 +67,6 @@ def _cannot_fail(b: Binding) -> bool:
         return False
     with assumptions() as relied_on:
         infer(b.op, [a.type for a in b.args], b.attrs)
-    known = {d for a in b.args for d in a.type.shape}
-    made = {d for o in b.outs for d in o.type.shape} - known
-    return not (relied_on or any(extremes(d)[0] < 0 or lone_term(d, "broadcast") for d in made))
+    given = {d for a in b.args for d in a.type.shape}
+    new = {d for o in b.outs for d in o.type.shape} - given
+    return not (relied_on or any(extremes(d)[0] < 0 or lone_term(d, "broadcast") for d in new))

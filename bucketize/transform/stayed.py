@@ -84,7 +84,7 @@ def _around(b: Binding, unknown: str) -> Iterator[tuple[str, str, str]]:
 
 def _unknown(types: Sequence[Type]) -> str:
     """What is `?`: `axis 0 of float32[?]`, `the rank of float32[...]`."""
-    return ", ".join(told for t in types for told in _unknown_of(t))
+    return ", ".join(part for t in types for part in _unknown_of(t))
 
 
 def _unknown_of(type_: Type) -> Iterator[str]:

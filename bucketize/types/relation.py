@@ -141,9 +141,9 @@ def _whole(a: Dim, b: Dim) -> Dim | None:
     Where the bound is never 1 such two broadcast only where they are equal.
     """
     for whole, cut in ((a, b), (b, a)):
-        found = lone_term(cut, "min")
-        if found is not None and whole in found.args:
-            most = found.args[1] if found.args[0] == whole else found.args[0]
+        limited = lone_term(cut, "min")
+        if limited is not None and whole in limited.args:
+            most = limited.args[1] if limited.args[0] == whole else limited.args[0]
             if bounds(most)[0] > 1:
                 rely_on_least(most, whole)
                 return whole
@@ -152,8 +152,8 @@ def _whole(a: Dim, b: Dim) -> Dim | None:
 
 def _broadcast_extents(dim: Dim) -> Iterator[Dim]:
     """The dims that `dim` broadcasts: in any order, and each as good as twice."""
-    if found := lone_term(dim, "broadcast"):
-        for inner in found.args:
+    if outer := lone_term(dim, "broadcast"):
+        for inner in outer.args:
             yield from _broadcast_extents(inner)
     else:
         yield dim
@@ -196,7 +196,7 @@ def positive(dim: Dim) -> Dim:
 
 def product(dims: Iterable[Dim]) -> Dim:
     """The number of elements of a shape."""
-    made: Dim = 1
+    count: Dim = 1
     for dim in dims:
-        made = made * dim
-    return made
+        count = count * dim
+    return count

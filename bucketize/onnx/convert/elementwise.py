@@ -292,12 +292,12 @@ def _identity(n: Node) -> Atom:
 def _dropout(n: Node) -> tuple[Atom, ...]:
     """Nothing in inference, where all is kept; in training elements are left out."""
     x, ratio, training = n[0], n.optional(1) or n.like(n[0], 0.5), n.optional(2)
-    told = [a for a in (ratio, training) if isinstance(a, Const)]
-    if training is None or not all(a.value.any() for a in told):
+    constants = [a for a in (ratio, training) if isinstance(a, Const)]
+    if training is None or not all(a.value.any() for a in constants):
         n.attr("seed")
         return (x, *_kept(n, "bool"))
     y, kept = dropped(n, x, ratio)
-    if training not in told:
+    if training not in constants:
         y = n.emit(e.where, training, y, x)
         kept = n.emit(e.logical_or, kept, n.emit(e.logical_not, training))
     return (y, kept)[: n.outputs]

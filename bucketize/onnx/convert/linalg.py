@@ -69,11 +69,11 @@ def _product(n: Node, x: Atom, y: Atom) -> Atom:
 
 def _bfloat16(n: Node, x: Atom, y: Atom) -> Atom:
     """A product as float32, rounded; what is known of it stays short in memory."""
-    known = isinstance(y, Const) and len(y.type.shape) == 2
-    held = Const(y.value.astype(np.float32)) if isinstance(y, Const) else cast(n, y, "float32")
-    weights = "bfloat16" if known else PLAIN
-    return cast(n, n.emit(matmul, cast(n, x, "float32"), held, weights=weights), "bfloat16")
+    is_matrix = isinstance(y, Const) and len(y.type.shape) == 2
+    factor = Const(y.value.astype(np.float32)) if isinstance(y, Const) else cast(n, y, "float32")
+    weights = "bfloat16" if is_matrix else PLAIN
+    return cast(n, n.emit(matmul, cast(n, x, "float32"), factor, weights=weights), "bfloat16")
 
 
-def _is_matrix(known: Const) -> bool:
-    return len(known.type.shape) == 2 and known.type.dtype == np.float32
+def _is_matrix(weights: Const) -> bool:
+    return len(weights.type.shape) == 2 and weights.type.dtype == np.float32

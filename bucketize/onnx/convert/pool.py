@@ -29,9 +29,9 @@ def _lp_pool(n: Node) -> Atom:
     kernel, p = n.attr("kernel_shape"), _norm(n)
     ceil_mode = bool(n.attr("ceil_mode", 0))
     window = w.window_of(n, kernel)
-    told: dict[str, Any] = {"kernel": kernel, "pads": window.pads}
-    told |= {"strides": window.strides, "dilations": window.dilations}
-    counts = pool_extents(n[0].type.shape[2:], ceil_mode=ceil_mode, **told)
+    attrs: dict[str, Any] = {"kernel": kernel, "pads": window.pads}
+    attrs |= {"strides": window.strides, "dilations": window.dilations}
+    counts = pool_extents(n[0].type.shape[2:], ceil_mode=ceil_mode, **attrs)
     x = w.covered(n, _powers(n, n[0], p), counts, window, 0)
     bare = w.WindowAttributes(
         window.kernel, window.strides, window.dilations, (0,) * len(window.pads)

@@ -104,8 +104,8 @@ def _activations(n: Node, usual: Sequence[str], directions: int) -> list[list[Ac
     alphas, betas = iter(n.attr("activation_alpha", ())), iter(n.attr("activation_beta", ()))
     clip = n.attr("clip")
     clips = [clip if i % len(usual) < GATING else None for i in range(len(names))]
-    found = [_activation(*named, alphas, betas) for named in zip(names, clips, strict=True)]
-    return [found[i : i + len(usual)] for i in range(0, len(found), len(usual))]
+    functions = [_activation(*named, alphas, betas) for named in zip(names, clips, strict=True)]
+    return [functions[i : i + len(usual)] for i in range(0, len(functions), len(usual))]
 
 
 def _activation(
@@ -185,8 +185,8 @@ class _Layer:
         given = n.optional(3)
         bias = None if given is None else self.of(given, d, 2 * gates)
         wb, rb = (bias and m.columns(bias, i, i + gates) for i in (0, gates))
-        held = None if peephole is None else n.optional(peephole)
-        return _Weights(w, r, wb, rb, None if held is None else self.of(held, d, 3 * size))
+        peeks = None if peephole is None else n.optional(peephole)
+        return _Weights(w, r, wb, rb, None if peeks is None else self.of(peeks, d, 3 * size))
 
     def begin(self, d: int) -> list[Atom]:
         """The states before the first step: [batch, hidden] each."""
@@ -213,7 +213,7 @@ class _Layer:
         begins, reached = [self.begin(d) for d in range(len(ways))], self._reached()
         pairs = enumerate(zip(ways, begins, strict=True))
         loops = [self._loop(d, *way, begin, reached) for d, (way, begin) in pairs]
-        return self._results([self._behind(d, made, reached) for d, made in enumerate(loops)])
+        return self._results([self._behind(d, results, reached) for d, results in enumerate(loops)])
 
     def _reached(self) -> Atom | None:
         """Which sequences reach which steps, [time, batch, 1]; None if all reach all."""
@@ -248,9 +248,9 @@ class _Layer:
         body = settle([s.type for s in begin], make)
         return n.builder.emit_all(LOOP, trips, TRUE, *begin, body=body)
 
-    def _behind(self, d: int, made: Sequence[Atom], reached: Atom | None) -> list[Atom]:
+    def _behind(self, d: int, results: Sequence[Atom], reached: Atom | None) -> list[Atom]:
         """The outputs of all steps of a direction, and its last states."""
-        *last, rows = made
+        *last, rows = results
         rows = reverse(self.n.builder, rows) if self.backward[d] else rows
         if self.lengths is None or reached is None:
             return [rows, *last]
@@ -260,9 +260,9 @@ class _Layer:
         some = self.n.emit(unsqueeze, some, axes=(1,))
         return [m(e.where, reached, rows, 0), *(m(e.where, some, x, 0) for x in last)]
 
-    def _results(self, made: Sequence[Sequence[Atom]]) -> tuple[Atom, ...]:
+    def _results(self, results: Sequence[Sequence[Atom]]) -> tuple[Atom, ...]:
         """Y, then the last states, of all directions."""
-        rows, *states = zip(*made, strict=True)
+        rows, *states = zip(*results, strict=True)
         # Y is [time, direction, batch, hidden], or with the batch in front
         y = self._joined(rows, 1)
         if self.batch_first:

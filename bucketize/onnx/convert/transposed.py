@@ -27,9 +27,9 @@ def _conv_transpose(n: Node) -> Atom:
         )
     ]
     wanted = _wanted(n, strides)
-    told: dict[str, tuple[Dim, ...]] = {"strides": strides, "dilations": dilations}
-    told |= {"pads": _pads(n, spread, wanted), "output_padding": _behind(spread, wanted, more)}
-    y = _emitted(n, weights, told)
+    window: dict[str, tuple[Dim, ...]] = {"strides": strides, "dilations": dilations}
+    window |= {"pads": _pads(n, spread, wanted), "output_padding": _behind(spread, wanted, more)}
+    y = _emitted(n, weights, window)
     if wanted is not None:
         y = _as_wanted(n, y, (*y.type.shape[:2], *wanted))
     bias = n.optional(2)
@@ -42,8 +42,8 @@ def _wanted(n: Node, strides: Sizes) -> Shape | None:
     if declared:
         if len(declared) not in (len(sizes), len(sizes) + 2) or min(declared) < 1:
             raise Unsupported(f"output_shape is {declared}, the image is {n[0].type}")
-        found: Shape = declared[-len(sizes) :]
-        return found
+        extents: Shape = declared[-len(sizes) :]
+        return extents
     if n.attrs.get("auto_pad", "NOTSET").startswith("SAME"):
         return tuple(size * stride for size, stride in zip(sizes, strides, strict=True))
     return None
@@ -67,14 +67,14 @@ def _behind(spread: list[Dim], wanted: Shape | None, more: Sizes) -> Shape:
     return tuple(m + maximum(w - s, 0) for m, s, w in zip(more, spread, wanted, strict=True))
 
 
-def _emitted(n: Node, weights: Atom, told: dict[str, tuple[Dim, ...]]) -> Atom:
+def _emitted(n: Node, weights: Atom, window: dict[str, tuple[Dim, ...]]) -> Atom:
     """A window along one axis is one of height 1 along two."""
     attrs: dict[str, Any] = {"groups": n.attr("group", 1), "precision": n.precision}
     if len(weights.type.shape) > 3:
-        return n.emit(conv_transpose, n[0], weights, **told, **attrs)
-    lo, hi = told["pads"]
-    flat = {"pads": (0, lo, 0, hi), "output_padding": (0, *told["output_padding"])}
-    flat |= {k: (1, *told[k]) for k in ("strides", "dilations")}
+        return n.emit(conv_transpose, n[0], weights, **window, **attrs)
+    lo, hi = window["pads"]
+    flat = {"pads": (0, lo, 0, hi), "output_padding": (0, *window["output_padding"])}
+    flat |= {k: (1, *window[k]) for k in ("strides", "dilations")}
     args = [n.emit(unsqueeze, a, axes=(2,)) for a in (n[0], weights)]
     return n.emit(squeeze, n.emit(conv_transpose, *args, **flat, **attrs), axes=(2,))
 

@@ -156,8 +156,8 @@ def steps(n: Node, kernel: Shape) -> tuple[Sizes, Sizes]:
         raise Unsupported(f"a window over {rank} axes, expected 1, 2 or 3")
     if len(n[0].type.shape) != rank + 2:
         raise Unsupported(f"a window over {rank} axes of {n[0].type}, expected rank {rank + 2}")
-    known = tuple(k for k in kernel if isinstance(k, int))
-    _check_numbers("kernel_shape", known, len(known), 1)
+    integers = tuple(k for k in kernel if isinstance(k, int))
+    _check_numbers("kernel_shape", integers, len(integers), 1)
     return numbers(n, "strides", rank, 1), numbers(n, "dilations", rank, 1)
 
 

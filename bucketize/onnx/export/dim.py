@@ -63,8 +63,8 @@ def _full(s: ExportSite) -> str:
 @exports(arange)
 def _arange(s: ExportSite) -> str:
     ends = (s.extent(s.attr(name)) for name in ("start", "stop", "step"))
-    made, dtype = s.node("Range", *ends), np.dtype(s.attr("dtype"))
-    return made if dtype == np.int64 else s.cast(made, dtype)
+    integers, dtype = s.node("Range", *ends), np.dtype(s.attr("dtype"))
+    return integers if dtype == np.int64 else s.cast(integers, dtype)
 
 
 exports_directly(dyn_arange, "Range")

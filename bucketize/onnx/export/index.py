@@ -38,8 +38,8 @@ def _top(s: ExportSite, k: str) -> tuple[str, ...]:
     """TopK; where it is not sorted ONNX leaves the order open."""
     axis, truths = s.attr("axis"), s.dtype == np.bool_
     x = s.cast(s[0], np.uint8) if truths else s[0]
-    found = s.nodes("TopK", x, k, outputs=2, axis=axis, largest=s.attr("largest"))
+    results = s.nodes("TopK", x, k, outputs=2, axis=axis, largest=s.attr("largest"))
     if not s.attr("sorted"):
-        places, _ = s.nodes("TopK", found[1], k, outputs=2, axis=axis, largest=0)
-        found = (s.node("GatherElements", x, places, axis=axis), places)
-    return (s.cast(found[0], bool), found[1]) if truths else found
+        places, _ = s.nodes("TopK", results[1], k, outputs=2, axis=axis, largest=0)
+        results = (s.node("GatherElements", x, places, axis=axis), places)
+    return (s.cast(results[0], bool), results[1]) if truths else results

@@ -78,20 +78,20 @@ def to_onnx(mod: Module) -> ModelProto:
         producer_name="bucketize",
         producer_version=release(),
     )
-    if known := _bounds(mod.main):
-        helper.set_model_props(model, {BOUNDS: json.dumps(known)})
+    if ranges := _bounds(mod.main):
+        helper.set_model_props(model, {BOUNDS: json.dumps(ranges)})
     return model
 
 
 def _bounds(fn: Function) -> dict[str, Bounds]:
     """The bounds of what is dynamic, inclusive, unless they are those of any symbol."""
     dims = ((p.name, at, d) for p in fn.params for at, d in enumerate(p.type.axes))
-    found = {
+    ranges = {
         raw_name((name, at) if d is ANY else str(d)): bounds(d)
         for name, at, d in dims
         if not isinstance(d, int)
     }
-    return {name: b for name, b in found.items() if b != OPEN}
+    return {name: b for name, b in ranges.items() if b != OPEN}
 
 
 class _Callee(NamedTuple):
@@ -130,12 +130,12 @@ class _Export:
         taken = set(scope.frame.taken)
         scope.frame.taken.update(names)
         for result, name in zip(self._function(scope, main), names, strict=True):
-            if (made := scope.value(result)) == name:
+            if (inner := scope.value(result)) == name:
                 continue
             if name in taken:
                 raise ExportError(f"two values are named {name!r}, one of them a result")
             taken.add(name)
-            scope.nodes.append(helper.make_node("Identity", [made], [name]))
+            scope.nodes.append(helper.make_node("Identity", [inner], [name]))
         inputs = [_info(p.name, p.type) for p in main.params]
         outputs = [_info(n, r.type) for n, r in zip(names, main.results, strict=True)]
         return helper.make_graph(scope.nodes, main.name, inputs, outputs, self.initializers)
@@ -227,12 +227,12 @@ class _Export:
         for b in block.body:
             scope.title = b.origin[0] if b.origin else ""
             try:
-                made = self._binding(scope, b)
+                names = self._binding(scope, b)
             except (Unsupported, UnknownRankError) as e:
                 where = b.origin[0] if b.origin else f"in {self.entered[-1]}"
                 self.faults.setdefault(f"{b.op.name}: {e.args[0]}", {})[where] = None
-                made = tuple(scope.frame.name("lost") for _ in b.outs)
-            for out, name in zip(b.outs, made, strict=True):
+                names = tuple(scope.frame.name("lost") for _ in b.outs)
+            for out, name in zip(b.outs, names, strict=True):
                 scope.bind(out, name)
 
     def _binding(self, scope: ExportScope, b: Binding) -> tuple[str, ...]:
@@ -249,8 +249,8 @@ class _Export:
             return self._group(scope, b)
         if b.op not in RULES:
             raise Unsupported("no rule for this operator")
-        made = RULES[b.op](ExportSite(scope, b))
-        return made if isinstance(made, tuple) else (made,)
+        names = RULES[b.op](ExportSite(scope, b))
+        return names if isinstance(names, tuple) else (names,)
 
     def _fork(self, scope: ExportScope, b: Binding) -> tuple[str, ...]:
         condition = scope.value(b.args[0])
@@ -260,10 +260,10 @@ class _Export:
 
     def _loop(self, scope: ExportScope, b: Binding) -> tuple[str, ...]:
         body = self._branch(scope, b.attrs["body"])
-        told = _info(scope.frame.name("proceed"), TensorType(np.dtype(bool), ()))
+        condition = _info(scope.frame.name("proceed"), TensorType(np.dtype(bool), ()))
         inputs = list(body.input)
         body.ClearField("input")
-        body.input.extend([inputs[0], told, *inputs[1:]])
+        body.input.extend([inputs[0], condition, *inputs[1:]])
         return scope.node("Loop", *map(scope.value, b.args), outputs=len(b.outs), body=body)
 
     def _branch(self, outer: ExportScope, block: Function) -> GraphProto:
@@ -314,16 +314,16 @@ def _uncovered(sizes: Sequence[Dim], buckets: str) -> str:
 
 def _nothing(scope: ExportScope, type_: Type, index: str) -> str:
     """Nothing, of this type as far as its extents are known."""
-    known = tuple(d if isinstance(d, int) else 1 for d in type_.axes)
-    if not known:
+    sizes = tuple(d if isinstance(d, int) else 1 for d in type_.axes)
+    if not sizes:
         index = scalar(scope, index)
     none = scope.constant(Const(np.zeros(0, bool)))  # Gather and Expand take not every dtype
-    (made,) = scope.node("Gather", none, index, axis=0)
-    if known not in ((), (1,)):
-        (made,) = scope.node("Expand", made, extents(scope, known))
+    (name,) = scope.node("Gather", none, index, axis=0)
+    if sizes not in ((), (1,)):
+        (name,) = scope.node("Expand", name, extents(scope, sizes))
     if type_.dtype != bool:
-        (made,) = scope.node("Cast", made, to=helper.np_dtype_to_tensor_dtype(type_.dtype))
-    return made
+        (name,) = scope.node("Cast", name, to=helper.np_dtype_to_tensor_dtype(type_.dtype))
+    return name
 
 
 def _returned(scope: ExportScope, results: Sequence[Atom]) -> list[str]:

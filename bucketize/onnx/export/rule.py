@@ -56,8 +56,8 @@ class ExportSite:
 
     def node(self, op_type: str, *inputs: str, **attrs: Any) -> str:
         """Append a node of one result, and give its name."""
-        (made,) = self.scope.node(op_type, *inputs, **attrs)
-        return made
+        (name,) = self.scope.node(op_type, *inputs, **attrs)
+        return name
 
     def nodes(self, op_type: str, *inputs: str, outputs: int, **attrs: Any) -> tuple[str, ...]:
         """Append a node of several results, and give their names."""

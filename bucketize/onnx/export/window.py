@@ -27,10 +27,10 @@ def _matmul(s: ExportSite) -> str:
         return s.node("MatMul", *s.operands)
     if not isinstance(y, Const):
         raise Unsupported(f"weights of {weights} are known only at run time")
-    held = s.scope.frame.derived  # one for all clones
-    if (y, weights) not in held:
-        held[y, weights] = Const(rounded(y.value, weights))
-    return s.node("MatMul", s[0], s.scope.constant(held[y, weights]))
+    constants = s.scope.frame.derived  # one for all clones
+    if (y, weights) not in constants:
+        constants[y, weights] = Const(rounded(y.value, weights))
+    return s.node("MatMul", s[0], s.scope.constant(constants[y, weights]))
 
 
 exports_directly(matmul_integer, "MatMulInteger")
@@ -62,12 +62,12 @@ def _padded(s: ExportSite, *fill: str) -> tuple[str, tuple[int, ...]]:
 @exports(conv_transpose)
 def _conv_transpose(s: ExportSite) -> str:
     """Pads that depend on sizes are cut off by a node of its own, and what is behind is added."""
-    told = {"group": s.attr("groups"), **s.attrs("strides", "dilations")}
+    attrs = {"group": s.attr("groups"), **s.attrs("strides", "dilations")}
     pads, more = s.attr("pads"), s.attr("output_padding")
     if all(isinstance(d, int) for d in (*pads, *more)):
-        return s.node("ConvTranspose", s[0], s[1], pads=pads, output_padding=more, **told)
+        return s.node("ConvTranspose", s[0], s[1], pads=pads, output_padding=more, **attrs)
     axes = range(2, 2 + len(more))
-    y = s.node("ConvTranspose", s[0], s[1], **told)
+    y = s.node("ConvTranspose", s[0], s[1], **attrs)
     y = s.node("Pad", y, s.extents((0,) * (len(axes) + 4) + more))
     before, extents = pads[: len(more)], s.binding.out.type.shape[2:]
     ends = tuple(lo + extent for lo, extent in zip(before, extents, strict=True))

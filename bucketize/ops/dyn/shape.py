@@ -10,16 +10,7 @@ import numpy as np
 from bucketize.errors import TypeRelError
 from bucketize.op import Array, Attrs, op
 from bucketize.ops import rules
-from bucketize.ops.dyn.operand import (
-    Twin,
-    counted,
-    dynamic,
-    elements,
-    front_axes,
-    lone,
-    read,
-    twin,
-)
+from bucketize.ops.dyn.operand import Twin, counted, dynamic, elements, front_axes, lone, read, twin
 from bucketize.ops.fill import arange, arange_value, full, full_value
 from bucketize.ops.index import topk
 from bucketize.ops.shape import (

@@ -102,12 +102,10 @@ def of_numpy(
     """An operator that numpy has as a function of one or two arrays; `what` is its docstring."""
 
     def of_one(x: Array) -> Array:
-        found: Array = ufunc(x)
-        return found
+        return np.asarray(ufunc(x))
 
     def of_two(x: Array, y: Array) -> Array:
-        found: Array = ufunc(x, y)
-        return found
+        return np.asarray(ufunc(x, y))
 
     compute = of_one if ufunc.nin == 1 else of_two
     compute.__name__, compute.__doc__ = name, what
@@ -163,10 +161,7 @@ def trunc_div(x: Array, y: Array) -> Array:
 
 
 @elementwise(
-    "x0 % x1",
-    f"{DIVISION}; float32[N], float32[]",
-    rules.numbers,
-    value=v.per_element(v.remainder),
+    "x0 % x1", f"{DIVISION}; float32[N], float32[]", rules.numbers, value=v.per_element(v.remainder)
 )
 def mod(x: Array, y: Array) -> Array:
     """The remainder with the sign of the divisor, as in Python."""

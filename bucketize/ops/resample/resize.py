@@ -19,9 +19,7 @@ from bucketize.ops.resample.interpolate import (
     neighbours,
     rounded,
 )
-from bucketize.ops.resample.interpolate import (
-    coordinates as places_of,
-)
+from bucketize.ops.resample.interpolate import coordinates as places_of
 from bucketize.ops.rules import check_axes, check_extents, check_word, same
 from bucketize.ops.shape import reshape
 from bucketize.types import ANY, Dim, Shape, TensorType, maximum, meet, minimum, rely_on_least
@@ -33,7 +31,7 @@ POLICIES = ("stretch", "not_larger", "not_smaller")
 Axes = tuple[int, ...]
 
 
-def _check(x: Shape, told: tuple[Shape, ...], axes: Axes, sizes: Shape, **attrs: Any) -> None:
+def _check(x: Shape, beside: tuple[Shape, ...], axes: Axes, sizes: Shape, **attrs: Any) -> None:
     """The attributes, and the operands that go with them."""
     check_word("mode", attrs["mode"], MODES)
     check_word("coordinates", attrs["coordinates"], COORDINATES)
@@ -45,10 +43,10 @@ def _check(x: Shape, told: tuple[Shape, ...], axes: Axes, sizes: Shape, **attrs:
     if attrs["antialias"] and attrs["mode"] == "nearest":
         raise TypeRelError("the nearest element is not antialiased")
     crop = int(attrs["coordinates"] == CROP)
-    if not crop <= len(told) <= crop + 1:
-        raise TypeRelError(f"{crop} to {crop + 1} vectors beside x, got {len(told)}")
+    if not crop <= len(beside) <= crop + 1:
+        raise TypeRelError(f"{crop} to {crop + 1} vectors beside x, got {len(beside)}")
     lengths = ([2 * len(axes)] if crop else []) + [len(axes)]
-    for vector, length in zip(told, lengths, strict=False):
+    for vector, length in zip(beside, lengths, strict=False):
         if len(vector) != 1:
             raise TypeRelError(f"scales and roi are vectors, got rank {len(vector)}")
         meet(vector[0], length)
@@ -71,9 +69,9 @@ def _scaled(dim: Dim, size: Dim, of: Dim) -> Dim:
     return (2 * dim * size + whole) // (2 * whole)
 
 
-def _resize_shape(x: Shape, *told: Shape, axes: Axes, sizes: Shape, **attrs: Any) -> Shape:
+def _resize_shape(x: Shape, *beside: Shape, axes: Axes, sizes: Shape, **attrs: Any) -> Shape:
     check_extents(sizes)
-    _check(x, told, axes, sizes, **attrs)
+    _check(x, beside, axes, sizes, **attrs)
     old = tuple(x[a] for a in axes)
     new = _extents(old, sizes, attrs["policy"])
     for dim, size in zip(old, new, strict=True):
@@ -108,7 +106,7 @@ def _resize_padding(arg: int, at: int, *_: Shape, axes: Axes, **__: Any) -> Padd
 )
 def resize(  # noqa: PLR0913 ONNX has as many
     x: Array,
-    *told: Array,
+    *beside: Array,
     axes: Axes,
     sizes: Shape,
     mode: str = "nearest",
@@ -122,7 +120,7 @@ def resize(  # noqa: PLR0913 ONNX has as many
 ) -> Array:
     """`x` on a grid of `sizes` along `axes` (ONNX Resize).
 
-    `told` are floats: of tf_crop_and_resize the part that is cut out, all its begins, then all its
+    `beside` are floats: of tf_crop_and_resize the part that is cut out, all its begins, then its
     ends; then scales, if they are not to be those of the extents. By `policy` one scale serves all
     axes: the least ("not_larger") or the greatest ("not_smaller") that `sizes` ask for. Floats are
     added up in float32, or in their own dtype if that is longer, integers in float64.
@@ -134,8 +132,8 @@ def resize(  # noqa: PLR0913 ONNX has as many
     if 0 in (*x.shape, *new):
         at = dict(zip(axes, new, strict=True))
         return np.zeros([at.get(a, n) for a, n in enumerate(x.shape)], x.dtype)
-    roi = told[0] if coordinates == CROP else None
-    scales, widths = _scales(old, new, sizes, policy, told[roi is not None :])
+    roi = beside[0] if coordinates == CROP else None
+    scales, widths = _scales(old, new, sizes, policy, beside[roi is not None :])
     kind = x.dtype
     out = x if mode == "nearest" else x.astype(np.result_type(kind, np.float32))
     outside = []
@@ -194,25 +192,25 @@ def _stored(values: Array, dtype: np.dtype[Any]) -> Array:
     """In a dtype; integers as near as they come."""
     if dtype.kind == "f" or values.dtype == dtype:
         return values.astype(dtype)
-    found = np.iinfo(dtype)
-    return np.clip(np.rint(values), found.min, found.max).astype(dtype)
+    limits = np.iinfo(dtype)
+    return np.clip(np.rint(values), limits.min, limits.max).astype(dtype)
 
 
 # --- the extents in a tensor ---------------------------------------------------------------------
 
 
 def _dyn_twin(
-    x: TensorType, sizes: TensorType, *told: TensorType, axes: Axes, **attrs: Any
+    x: TensorType, sizes: TensorType, *beside: TensorType, axes: Axes, **attrs: Any
 ) -> Twin:
     """Axes that stay as they are need no work."""
-    known = read(sizes)
-    if told or attrs["policy"] != "stretch":
-        return twin(resize, axes=axes, sizes=known, **attrs)
-    kept = [(a, d) for a, d in zip(axes, known, strict=True) if not same(d, x.shape[a])]
+    extents = read(sizes)
+    if beside or attrs["policy"] != "stretch":
+        return twin(resize, axes=axes, sizes=extents, **attrs)
+    kept = [(a, d) for a, d in zip(axes, extents, strict=True) if not same(d, x.shape[a])]
     if not kept:
         return twin(reshape, newshape=x.shape)
-    axes, known = (tuple(each) for each in zip(*kept, strict=True))
-    return twin(resize, axes=axes, sizes=known, **attrs)
+    axes, extents = (tuple(each) for each in zip(*kept, strict=True))
+    return twin(resize, axes=axes, sizes=extents, **attrs)
 
 
 @dynamic(

@@ -37,8 +37,8 @@ def _extents(
     rules.check_window(kernel, strides, dilations, pads, axes)
     rules.check_numbers("output_padding", output_padding, axes, 0)
     sides = pads[:axes], pads[axes:], output_padding
-    told = zip(image, kernel, strides, dilations, *sides, strict=True)
-    return tuple(_extent(*axis) for axis in told)
+    along = zip(image, kernel, strides, dilations, *sides, strict=True)
+    return tuple(_extent(*axis) for axis in along)
 
 
 def _extent(size: Dim, kernel: Dim, stride: int, dilation: int, lo: Dim, hi: Dim, more: Dim) -> Dim:
