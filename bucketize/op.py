@@ -273,7 +273,7 @@ def by_dims(compute: Callable[..., Array]) -> Callable[..., Shape | None]:
     """The value rule of an op whose `compute` also works on arrays of dims."""
 
     def value(*types: Type, **attrs: Any) -> Shape | None:
-        if all(t.value is None for t in types) or any(map(_is_symbolic, attrs.values())):
+        if all(t.value is None for t in types) or any(map(is_symbolic, attrs.values())):
             return None
         arrays = [_dims_array(t) for t in types]
         if any(a is None for a in arrays):
@@ -285,8 +285,9 @@ def by_dims(compute: Callable[..., Array]) -> Callable[..., Shape | None]:
     return value
 
 
-def _is_symbolic(attr: Any) -> bool:
-    return any(map(_is_symbolic, attr)) if isinstance(attr, tuple) else isinstance(attr, Symbolic)
+def is_symbolic(attr: Any) -> bool:
+    """Whether an attribute holds a dim that is no integer."""
+    return any(map(is_symbolic, attr)) if isinstance(attr, tuple) else isinstance(attr, Symbolic)
 
 
 def _dims_array(type_: Type) -> Array | None:

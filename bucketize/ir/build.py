@@ -148,6 +148,17 @@ class Builder:
         self.body.append(Binding(outs, op, args, full, self.origin))
         return outs
 
+    def loop(
+        self,
+        trips: Atom,
+        proceed: Atom,
+        carried: Sequence[Atom],
+        make: Callable[[tuple[Var, ...]], Function],
+    ) -> tuple[Var, ...]:
+        """Bind a loop of the body that `make` makes, as `settle` has it."""
+        body = settle([c.type for c in carried], make)
+        return self.emit_all(LOOP, trips, proceed, *carried, body=body)
+
     def repeat(self, b: Binding, args: tuple[Atom, ...]) -> tuple[Var, ...]:
         """Bind what `b` binds, on arguments of the very same types: nothing to infer."""
         outs = tuple([Var(str(len(self.body)), v.type) for v in b.outs])

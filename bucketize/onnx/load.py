@@ -90,10 +90,5 @@ def _message(source: Source) -> tuple[ModelProto, str]:
         return onnx.load_model(path), str(path)
     except OSError as e:
         raise UnsupportedModelError(f"cannot read {path}: {e.strerror}") from e
-    except (
-        DecodeError,
-        ValidationError,
-        ValueError,
-        RuntimeError,
-    ) as e:  # the latter of onnx's C++
+    except (DecodeError, ValidationError, ValueError, RuntimeError) as e:  # the latter: onnx's C++
         raise UnsupportedModelError(f"{path} is no ONNX model: {e}") from e

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from bucketize.errors import TypeRelError
-from bucketize.op import Array, Value, related
-from bucketize.ops.dyn.operand import front_axes, integers
+from bucketize.op import Array, Value, numbers_in, related
+from bucketize.ops.dyn.operand import front_axes
 from bucketize.types import (
     ANY,
     Dim,
@@ -189,12 +189,9 @@ def split_to_sequence(x: Array, *split: Array, axis: int, keepdims: bool = True)
 
 
 def _sizes(extent: int, split: Sequence[Array]) -> tuple[int, ...]:
-    if not split:
-        return (1,) * extent
-    (operand,) = split
-    if operand.ndim:
-        return integers(operand)
-    size = int(operand)
+    size = numbers_in(*split) if split else 1
+    if isinstance(size, tuple):
+        return size
     if size < 1:
         raise ValueError(f"parts of {size}")
     return (size,) * (extent // size) + ((extent % size,) if extent % size else ())

@@ -196,16 +196,12 @@ def unsqueeze(x: Array, *, axes: tuple[int, ...]) -> Array:
     return np.expand_dims(x, axes)
 
 
-def _broadcast_to_shape(x: Shape, *, shape: Shape) -> Shape:
-    return broadcast_shapes(x, rules.check_extents(shape))
-
-
 def _broadcast_to_padding(arg: int, axis: int, x: Shape, *, shape: Shape) -> Padding:
     return rules.broadcast_padding(arg, axis, x, shape)
 
 
 @op(
-    shape=_broadcast_to_shape,
+    shape=lambda x, shape: broadcast_shapes(x, rules.check_extents(shape)),
     padding=_broadcast_to_padding,
     value=True,
     movement=Movement.WHOLE,
@@ -336,8 +332,8 @@ Pads = tuple[tuple[Dim, Dim], ...]
 MODES = ("constant", "edge", "reflect", "symmetric", "wrap")
 
 
-def pad_shape(x: Shape, *, pads: Pads, mode: str = "constant", **_: Any) -> Shape:
-    """The shape rule of `pad`; what repeats elements wants one at least."""
+def _pad_shape(x: Shape, *, pads: Pads, mode: str = "constant", **_: Any) -> Shape:
+    """What repeats elements wants one at least."""
     if mode not in MODES:
         raise TypeRelError(f"no mode {mode!r} of pads; known: {', '.join(MODES)}")
     if len(pads) != len(x):
@@ -366,20 +362,8 @@ def _pad_padding(
     return Fill(value) if hi > 0 else FREE
 
 
-def padded(x: Array, pads: Any, value: float, mode: str) -> Array:
-    """`x` with `pads` elements before and after each axis; negative ones cut off."""
-    pad_shape(x.shape, pads=pads, mode=mode)
-    width = [(max(lo, 0), max(hi, 0)) for lo, hi in pads]
-    filled = {"constant_values": value} if mode == "constant" else {}
-    out = np.pad(x, width, mode, **filled)  # type: ignore[call-overload]
-    kept = [
-        slice(max(-lo, 0), n - max(-hi, 0)) for n, (lo, hi) in zip(out.shape, pads, strict=True)
-    ]
-    return np.asarray(out[tuple(kept)])
-
-
 @op(
-    shape=pad_shape,
+    shape=_pad_shape,
     padding=_pad_padding,
     example="float32[N, C] {pads=((0, 0), (1, 2))}; float32[N, C] {pads=((0, N), (1, 0))}; "
     "float32[N, C+2] {pads=((2, 0), (-1, -1)), value=7}; "
@@ -390,11 +374,16 @@ def pad(
     x: Array, *, pads: tuple[tuple[int, int], ...], value: float = 0.0, mode: str = "constant"
 ) -> Array:
     """`x` with elements before and after each axis; negative numbers cut off. Modes as in numpy."""
-    return padded(x, pads, value, mode)
+    _pad_shape(x.shape, pads=pads, mode=mode)
+    width = [(max(lo, 0), max(hi, 0)) for lo, hi in pads]
+    filled = {"constant_values": value} if mode == "constant" else {}
+    out = np.pad(x, width, mode, **filled)  # type: ignore[call-overload]
+    ends = zip(out.shape, pads, strict=True)
+    kept = tuple(slice(max(-lo, 0), n - max(-hi, 0)) for n, (lo, hi) in ends)
+    return np.asarray(out[kept])
 
 
-def tile_shape(x: Shape, *, repeats: tuple[Dim, ...]) -> Shape:
-    """The shape rule of `tile`."""
+def _tile_shape(x: Shape, *, repeats: tuple[Dim, ...]) -> Shape:
     if len(repeats) != len(x):
         raise TypeRelError(f"repeats for {len(repeats)} axes, of rank {len(x)}")
     rules.check_extents(repeats)
@@ -402,7 +391,7 @@ def tile_shape(x: Shape, *, repeats: tuple[Dim, ...]) -> Shape:
 
 
 @op(
-    shape=tile_shape,
+    shape=_tile_shape,
     padding=lambda _arg, axis, _x, repeats: FREE if repeats[axis] == 1 else UNSAFE,
     value=True,
     movement=Movement.WHOLE,

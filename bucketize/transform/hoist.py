@@ -17,7 +17,6 @@ from bucketize.ir import (
     copy_block,
     infer,
     rewrite,
-    settle,
 )
 from bucketize.transform.dead_code import used_atoms
 from bucketize.types import assumptions, extremes, lone_term
@@ -45,9 +44,8 @@ def _hoisted(out: Builder, b: Binding, args: tuple[Atom, ...]) -> Sequence[Atom]
         copy_binding(out, each, before)
     rest = tuple(each for each in body.body if each not in moved)
     left = Function(body.name, body.params, rest, body.results)
-    types = [a.type for a in args[2:]]
-    again = settle(types, lambda params: copy_block(left, before, params))
-    return out.emit_all(LOOP, *args, body=again)
+    trips, proceed, *carried = args
+    return out.loop(trips, proceed, carried, lambda params: copy_block(left, before, params))
 
 
 def _alike(body: Function) -> dict[Binding, None]:

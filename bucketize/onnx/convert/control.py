@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from bucketize.ir import IF, LOOP, Atom, Builder, Const, Function, Var, settle
-from bucketize.onnx.node import Graph, Node, Unsupported, converts, vector
-from bucketize.ops import concat, dyn_pad, gather, reshape, shape_of, strided_slice, sub, transpose
+from bucketize.ir import IF, Atom, Builder, Const, Function, Var
+from bucketize.onnx.node import Graph, Node, Unsupported, converts, cut, vector
+from bucketize.ops import concat, dyn_pad, gather, reshape, shape_of, sub, transpose
 from bucketize.types import meet
 
 TRUE = Const(np.array(True))
@@ -55,9 +55,8 @@ def _loop(n: Node) -> tuple[Atom, ...]:
         proceed, *outputs = _made(graph(out, (params[0], TRUE, *params[1:])), len(params))
         return out.function("body", params, (scalar_of(out, proceed), *outputs))
 
-    body = settle([c.type for c in carried], make)
     trips, proceed = (scalar_of(n.builder, e) for e in ends)
-    return n.builder.emit_all(LOOP, trips, proceed, *carried, body=body)
+    return n.builder.loop(trips, proceed, carried, make)
 
 
 @converts("Scan", since=8)
@@ -78,15 +77,14 @@ def _scan_batch(n: Node) -> tuple[Atom, ...]:
         states, rows = each[:-count], each[-count:]
         trips = most if lengths is None else out.emit(gather, lengths, b, axis=0)
         step = _step(n, rows, (0,) * count, backward, trips, graph)
-        body = settle([s.type for s in states], step)
-        results = out.emit_all(LOOP, trips, TRUE, *states, body=body)
+        results = out.loop(trips, TRUE, states, step)
         last: Sequence[Atom] = results[: len(states)]
         stacked: Sequence[Atom] = results[len(states) :]
         if lengths is not None:
             stacked = [_filled(out, x, out.emit(sub, most, trips)) for x in stacked]
         return out.function("item", params, (TRUE, *last, *stacked))
 
-    return n.builder.emit_all(LOOP, batch, TRUE, body=settle([], item))
+    return n.builder.loop(batch, TRUE, (), item)
 
 
 def _filled(out: Builder, x: Atom, count: Atom) -> Atom:
@@ -107,8 +105,8 @@ def _scan(n: Node) -> tuple[Atom, ...]:
     for x, axis in zip(rows, axes, strict=True):
         meet(extent, x.type.shape[axis])
     trips = extent_of(n.builder, rows[0], axes[0])
-    body = settle([s.type for s in states], _step(n, rows, axes, backward, trips, _body(n)))
-    results = n.builder.emit_all(LOOP, trips, TRUE, *states, body=body)
+    step = _step(n, rows, axes, backward, trips, _body(n))
+    results = n.builder.loop(trips, TRUE, states, step)
     return (*results[: len(states)], *_laid_out(n, results[len(states) :]))
 
 
@@ -182,5 +180,4 @@ def from_the_back(out: Builder, i: Atom, count: Atom) -> Atom:
 
 def reverse(out: Builder, x: Atom) -> Atom:
     """The rows of `x` in the other order."""
-    ends = {"begin": (-1,), "end": (-(2**63),), "strides": (-1,), "axes": (0,)}
-    return out.emit(strided_slice, x, **ends)
+    return cut(out, x, 0, -1, -(2**63), -1)

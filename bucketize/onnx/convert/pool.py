@@ -7,7 +7,7 @@ from typing import Any
 
 from bucketize.ir import Atom
 from bucketize.onnx.convert import window as w
-from bucketize.onnx.convert.reduce import channelwise
+from bucketize.onnx.convert.reduce import biased
 from bucketize.onnx.convert.shape import reshaped
 from bucketize.onnx.node import Node, Unsupported, Untold, converts, vector
 from bucketize.ops.dim import from_dims
@@ -115,6 +115,4 @@ def _deform_conv(n: Node) -> Atom:
         shape = (n[0].type.shape[0], product(kernel) * groups, *plane)
         mask = n.emit(full, shape=shape, value=1, dtype=n[0].type.dtype.name)
     attrs |= {"groups": n.attr("group", 1), "offset_groups": groups}
-    y = n.emit(deform_conv2d, n[0], weights, n[2], mask, **attrs)
-    bias = n.optional(3)
-    return y if bias is None else n.emit(e.add, y, channelwise(n, bias, y))
+    return biased(n, n.emit(deform_conv2d, n[0], weights, n[2], mask, **attrs), n.optional(3))

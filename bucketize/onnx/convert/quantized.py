@@ -26,6 +26,7 @@ from bucketize.onnx.node import (
     Unsupported,
     cast,
     converts,
+    cut,
     native_dtype,
     saturated,
 )
@@ -36,7 +37,7 @@ from bucketize.ops.fill import full
 from bucketize.ops.linalg import matmul_integer
 from bucketize.ops.reduce import reduce_sum
 from bucketize.ops.rules import BYTES, limits
-from bucketize.ops.shape import reshape, strided_slice, tile, unsqueeze
+from bucketize.ops.shape import reshape, tile, unsqueeze
 from bucketize.ops.window.image import conv2d_integer
 from bucketize.types import AnyDim
 from bucketize.types.number import FLOAT8, SCALE, kind_of
@@ -142,7 +143,7 @@ def _repeated(n: Node, x: Atom, p: Atom, axis: int, block: int) -> Atom:
     joined = reshaped(n, apart, (*dims[:axis], count, *dims[axis + 1 :]))
     if count == whole:
         return joined
-    return n.emit(strided_slice, joined, begin=(0,), end=(whole,), strides=(1,), axes=(axis,))
+    return cut(n, joined, axis, 0, whole)
 
 
 # --- matrix products -----------------------------------------------------------------------------
@@ -315,7 +316,7 @@ def _of_floats(n: Node, x: Atom, w: Atom, x_zero: Atom | None, w_zero: Atom | No
     moved, partial_sums = _moved(n, x, x_zero, FLOAT), []
     for begin, end in zip((0, *ends), ends, strict=False):
         part = Const(np.ascontiguousarray(weights[:, begin:end], np.float32))
-        sums = _conv(n, _slice(n, moved, begin, end) if len(ends) > 1 else moved, part)
+        sums = _conv(n, cut(n, moved, CHANNELS, begin, end) if len(ends) > 1 else moved, part)
         partial_sums.append(cast(n, sums, INT))
     return reduce(lambda a, b: n.emit(e.add, a, b), partial_sums)
 
@@ -367,10 +368,6 @@ def _filters(n: Node, w: Atom, zero: Atom) -> Atom:
     if isinstance(zero, Const):
         return Const(zero.value.reshape(-1, *ones))
     return n.emit(unsqueeze, zero, axes=tuple(range(1, len(ones) + 1)))
-
-
-def _slice(n: Node, x: Atom, begin: int, end: int) -> Atom:
-    return n.emit(strided_slice, x, begin=(begin,), end=(end,), strides=(1,), axes=(CHANNELS,))
 
 
 def _conv(n: Node, x: Atom, w: Atom) -> Atom:

@@ -11,12 +11,12 @@ from typing import TypeAlias
 
 import numpy as np
 
-from bucketize.ir import LOOP, Atom, Builder, Const, Function, Var, settle
+from bucketize.ir import Atom, Builder, Const, Function, Var
 from bucketize.onnx.convert.control import TRUE, extent_of, from_the_back, reverse
 from bucketize.onnx.convert.shape import iota
-from bucketize.onnx.node import Node, Unsupported, Untold, converts
+from bucketize.onnx.node import Node, Unsupported, Untold, converts, cut
 from bucketize.op import Op
-from bucketize.ops import concat, gather, matmul, reshape, strided_slice, transpose, unsqueeze
+from bucketize.ops import concat, gather, matmul, reshape, transpose, unsqueeze
 from bucketize.ops.dyn.shape import dyn_full
 from bucketize.ops.elementwise import activation as a
 from bucketize.ops.elementwise import arithmetic as e
@@ -49,9 +49,7 @@ class Emitter:
 
     def columns(self, x: Atom, begin: int, end: int) -> Atom:
         """A part of the last axis."""
-        axis = len(x.type.shape) - 1
-        ends = {"begin": (begin,), "end": (end,), "strides": (1,), "axes": (axis,)}
-        return self.out.emit(strided_slice, x, **ends)
+        return cut(self.out, x, len(x.type.shape) - 1, begin, end)
 
 
 # --- activations ---------------------------------------------------------------------------------
@@ -205,14 +203,24 @@ class _Layer:
         product = self.n.emit(matmul, self.x, w)
         return product if bias is None else self.n.emit(e.add, product, bias)
 
-    def run(self, ways: Sequence[tuple[Atom, Step]]) -> tuple[Atom, ...]:
-        """The results, from what is shared and the step of each direction.
+    def run(
+        self,
+        usual: Sequence[str],
+        way: Callable[[_Weights, list[Activation]], tuple[Atom | None, Step]],
+        peephole: int | None = None,
+    ) -> tuple[Atom, ...]:
+        """The results, by the bias of the shared product and the step that each direction has.
 
         Loops stand side by side: what is before them is one run of kernels, and so is the rest.
         """
+        ways = []
+        for d, functions in enumerate(_activations(self.n, usual, len(self.backward))):
+            own = self.weights(d, peephole)
+            bias, step = way(own, functions)
+            ways.append((self.shared(own.w, bias), step))
         begins, reached = [self.begin(d) for d in range(len(ways))], self._reached()
         pairs = enumerate(zip(ways, begins, strict=True))
-        loops = [self._loop(d, *way, begin, reached) for d, (way, begin) in pairs]
+        loops = [self._loop(d, *each, begin, reached) for d, (each, begin) in pairs]
         return self._results([self._behind(d, results, reached) for d, results in enumerate(loops)])
 
     def _reached(self) -> Atom | None:
@@ -245,8 +253,7 @@ class _Layer:
                 new = [m(e.where, goes_on, x, y) for x, y in zip(new, old, strict=True)]
             return m.out.function("body", params, (TRUE, *new, new[0]))
 
-        body = settle([s.type for s in begin], make)
-        return n.builder.emit_all(LOOP, trips, TRUE, *begin, body=body)
+        return n.builder.loop(trips, TRUE, begin, make)
 
     def _behind(self, d: int, results: Sequence[Atom], reached: Atom | None) -> list[Atom]:
         """The outputs of all steps of a direction, and its last states."""
@@ -281,13 +288,10 @@ def _total(n: Node, *biases: Atom | None) -> Atom | None:
 
 @converts("RNN", since=7)
 def _rnn(n: Node) -> tuple[Atom, ...]:
-    layer = _Layer(n, gates=1, states=1)
-    ways = []
-    for d, (f,) in enumerate(_activations(n, ["Tanh"], len(layer.backward))):
-        own = layer.weights(d)
-        shared = layer.shared(own.w, _total(n, own.wb, own.rb))
-        ways.append((shared, _rnn_step(own.r, f)))
-    return layer.run(ways)
+    def way(own: _Weights, functions: list[Activation]) -> tuple[Atom | None, Step]:
+        return _total(n, own.wb, own.rb), _rnn_step(own.r, *functions)
+
+    return _Layer(n, gates=1, states=1).run(["Tanh"], way)
 
 
 def _rnn_step(r: Atom, f: Activation) -> Step:
@@ -302,17 +306,15 @@ def _gru(n: Node) -> tuple[Atom, ...]:
     layer = _Layer(n, gates=3, states=1)
     behind = bool(n.attr("linear_before_reset", 0))
     size, m = layer.hidden, layer.emitter(n.builder)
-    ways: list[tuple[Atom, Step]] = []
-    for d, (f, g) in enumerate(_activations(n, ["Sigmoid", "Tanh"], len(layer.backward))):
-        own = layer.weights(d)
+
+    def way(own: _Weights, functions: list[Activation]) -> tuple[Atom | None, Step]:
         if behind:
-            bias, step = own.wb, _gru_step_behind(size, own, f, g)
-        else:
-            bias = _total(n, own.wb, own.rb)
-            parts = m.columns(own.r, 0, 2 * size), m.columns(own.r, 2 * size, 3 * size)
-            step = _gru_step(size, *parts, f, g)
-        ways.append((layer.shared(own.w, bias), step))
-    return layer.run(ways)
+            return own.wb, _gru_step_behind(size, own, *functions)
+        bias = _total(n, own.wb, own.rb)
+        parts = m.columns(own.r, 0, 2 * size), m.columns(own.r, 2 * size, 3 * size)
+        return bias, _gru_step(size, *parts, *functions)
+
+    return layer.run(["Sigmoid", "Tanh"], way)
 
 
 def _gru_step(size: int, r_gates: Atom, r_hidden: Atom, f: Activation, g: Activation) -> Step:
@@ -351,13 +353,12 @@ def _mixed(m: Emitter, update: Atom, old: Atom, new: Atom) -> Atom:
 @converts("LSTM", since=7)
 def _lstm(n: Node) -> tuple[Atom, ...]:
     layer = _Layer(n, gates=4, states=2)
-    coupled, ways = bool(n.attr("input_forget", 0)), []
-    usual = ["Sigmoid", "Tanh", "Tanh"]
-    for d, functions in enumerate(_activations(n, usual, len(layer.backward))):
-        own = layer.weights(d, peephole=7)
-        shared = layer.shared(own.w, _total(n, own.wb, own.rb))
-        ways.append((shared, _lstm_step(layer.hidden, own, functions, coupled)))
-    return layer.run(ways)
+    coupled = bool(n.attr("input_forget", 0))
+
+    def way(own: _Weights, functions: list[Activation]) -> tuple[Atom | None, Step]:
+        return _total(n, own.wb, own.rb), _lstm_step(layer.hidden, own, functions, coupled)
+
+    return layer.run(["Sigmoid", "Tanh", "Tanh"], way, peephole=7)
 
 
 def _lstm_step(size: int, own: _Weights, functions: Sequence[Activation], coupled: bool) -> Step:

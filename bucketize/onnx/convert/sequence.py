@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from onnx import TensorProto
 
-from bucketize.ir import LOOP, Atom, Builder, Const, Function, Var, settle
+from bucketize.ir import Atom, Builder, Const, Function, Var
 from bucketize.onnx.convert.control import TRUE, scalar_of
 from bucketize.onnx.node import Graph, Node, Unsupported, converts, converts_directly, native_dtype
 from bucketize.ops import sequence as s
@@ -78,8 +78,7 @@ def _map(n: Node) -> tuple[Atom, ...]:
         return out.function("body", params, (TRUE, *longer))
 
     begin = [n.emit(s.sequence_empty, dtype=d) for d in _dtypes(graph, taken)]
-    body = settle([b.type for b in begin], make)
-    return n.builder.emit_all(LOOP, count, TRUE, *begin, body=body)
+    return n.builder.loop(count, TRUE, begin, make)
 
 
 def _dtypes(graph: Graph, taken: Callable[[Builder, Atom], Sequence[Atom]]) -> list[str]:

@@ -13,6 +13,7 @@ from bucketize.onnx.node import (
     Untold,
     converts,
     converts_directly,
+    cut,
     native_dtype,
     short,
     transposed,
@@ -27,7 +28,7 @@ from bucketize.ops.elementwise import arithmetic as e
 from bucketize.ops.index import gather, nonzero
 from bucketize.ops.reduce import reduce_prod
 from bucketize.ops.rules import ENDLESS
-from bucketize.types import ANY, AnyDim, Dim, Shape, product
+from bucketize.types import ANY, AnyDim, Shape, product
 from bucketize.types.number import kind_of
 
 # --- measuring and making ------------------------------------------------------------------------
@@ -38,7 +39,7 @@ def _shape(n: Node) -> Atom:
     rank = len(n[0].type.shape) if n[0].type.is_tensor else ENDLESS
     begin, end = n.attr("start", 0), n.attr("end", rank)  # opset 15
     dims = n.emit(s.shape_of, n[0])
-    return dims if (begin, end) == (0, rank) else _cut(n, dims, 0, begin, end)
+    return dims if (begin, end) == (0, rank) else cut(n, dims, 0, begin, end)
 
 
 converts_directly("Size", s.size_of)
@@ -96,7 +97,7 @@ def _flatten(n: Node) -> Atom:
     if not all(isinstance(d, AnyDim) for d in new):
         return reshaped(n, n[0], new)
     extents = n.emit(s.shape_of, n[0])
-    parts = (_cut(n, extents, 0, *ends) for ends in ((0, axis), (axis, len(dims))))
+    parts = (cut(n, extents, 0, *ends) for ends in ((0, axis), (axis, len(dims))))
     counts = [n.emit(reduce_prod, part, axes=(0,), keepdims=True) for part in parts]
     shape = n.emit(s.concat, *counts, axis=0)
     return n.emit(dyn.dyn_reshape, n[0], shape, allow_zero=True)
@@ -223,7 +224,7 @@ def _split(n: Node) -> tuple[Atom, ...]:
     if isinstance(size, AnyDim):
         return _split_evenly(n, axis, parts)
     each = (size + (parts - 1)) // parts
-    return tuple(_cut(n, n[0], axis, i * each, (i + 1) * each) for i in range(parts))
+    return tuple(cut(n, n[0], axis, i * each, (i + 1) * each) for i in range(parts))
 
 
 def _of_known_extent(n: Node, axis: int, sizes: Array) -> Atom:
@@ -237,7 +238,7 @@ def _of_known_extent(n: Node, axis: int, sizes: Array) -> Atom:
 
 def _split_evenly(n: Node, axis: int, parts: int) -> tuple[Atom, ...]:
     """Parts along an axis whose extent only a run can tell."""
-    size = _cut(n, n.emit(s.shape_of, n[0]), 0, axis, axis + 1)
+    size = cut(n, n.emit(s.shape_of, n[0]), 0, axis, axis + 1)
     each = n.emit(e.trunc_div, n.emit(e.add, size, vector(parts - 1)), vector(parts))
     ends = [n.emit(e.mul, each, vector(i)) for i in range(parts + 1)]
     rest = vector(1), vector(axis)
@@ -326,8 +327,3 @@ def _eye_like(n: Node) -> Atom:
     dtype = n[0].type.dtype if code is None else native_dtype(code)
     row, column = places(n, n[0], 0), places(n, n[0], 1)
     return n.emit(e.cast, n.emit(e.equal, column, n.emit(e.add, row, k)), dtype=dtype.name)
-
-
-def _cut(n: Node, x: Atom, axis: int, begin: Dim, end: Dim) -> Var:
-    attrs = {"begin": (begin,), "end": (end,), "strides": (1,), "axes": (axis,)}
-    return n.emit(s.strided_slice, x, **attrs)

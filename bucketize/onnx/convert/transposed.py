@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from bucketize.ir import Atom
-from bucketize.onnx.convert.reduce import channelwise
-from bucketize.onnx.convert.window import Sizes, numbers, steps, windows_of
+from bucketize.onnx.convert.reduce import biased
+from bucketize.onnx.convert.window import Sizes, auto_pad, halves, numbers, steps, windows_of
 from bucketize.onnx.node import Node, Unsupported, converts
-from bucketize.ops.elementwise.arithmetic import add
 from bucketize.ops.shape import reshape, squeeze, unsqueeze
 from bucketize.ops.window.transposed import conv_transpose
 from bucketize.types import Dim, Shape, maximum
@@ -32,8 +31,7 @@ def _conv_transpose(n: Node) -> Atom:
     y = _emitted(n, weights, window)
     if wanted is not None:
         y = _as_wanted(n, y, (*y.type.shape[:2], *wanted))
-    bias = n.optional(2)
-    return y if bias is None else n.emit(add, y, channelwise(n, bias, y))
+    return biased(n, y, n.optional(2))
 
 
 def _wanted(n: Node, strides: Sizes) -> Shape | None:
@@ -51,13 +49,10 @@ def _wanted(n: Node, strides: Sizes) -> Shape | None:
 
 def _pads(n: Node, spread: list[Dim], wanted: Shape | None) -> Shape:
     """The pads before each axis, then those after each."""
-    rule = n.choice("auto_pad", "NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER")
-    given = numbers(n, "pads", 2 * len(spread), 0)
+    rule, given = auto_pad(n, len(spread))
     if wanted is None:
-        return given if rule == "NOTSET" else (0,) * len(given)
-    total = [maximum(s - w, 0) for s, w in zip(spread, wanted, strict=True)]
-    less, more = [t // 2 for t in total], [t - t // 2 for t in total]
-    return (*less, *more) if rule == "SAME_UPPER" else (*more, *less)
+        return given
+    return halves([maximum(s - w, 0) for s, w in zip(spread, wanted, strict=True)], rule)
 
 
 def _behind(spread: list[Dim], wanted: Shape | None, more: Sizes) -> Shape:

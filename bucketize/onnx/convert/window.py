@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -198,15 +198,23 @@ def _check_numbers(name: str, given: Sizes, count: int, least: int) -> None:
 
 def _pads(n: Node, kernel: Shape, strides: Sizes, dilations: Sizes) -> Shape:
     """The pads before each axis, then those after each."""
-    rule = n.choice("auto_pad", "NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER")
-    given = numbers(n, "pads", 2 * len(kernel), 0)
-    if rule == "NOTSET":
+    rule, given = auto_pad(n, len(kernel))
+    if not rule.startswith("SAME"):
         return given
-    if rule == "VALID":
-        return (0,) * 2 * len(kernel)
     reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
     sizes = n[0].type.shape[2:]
-    total = [_missing(*axis) for axis in zip(sizes, reach, strides, strict=True)]
+    return halves([_missing(*axis) for axis in zip(sizes, reach, strides, strict=True)], rule)
+
+
+def auto_pad(n: Node, rank: int) -> tuple[str, Sizes]:
+    """How pads are found, and those that are given; none where they are not asked for."""
+    rule = n.choice("auto_pad", "NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER")
+    given = numbers(n, "pads", 2 * rank, 0)
+    return rule, given if rule == "NOTSET" else (0,) * len(given)
+
+
+def halves(total: Sequence[Dim], rule: str) -> Shape:
+    """As many pads before each axis as after it, or one more on the side that the rule says."""
     less, more = [t // 2 for t in total], [t - t // 2 for t in total]
     return (*less, *more) if rule == "SAME_UPPER" else (*more, *less)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import reduce
+from functools import partial, reduce
 from itertools import groupby
 from typing import Any
 
@@ -33,20 +33,15 @@ def extent(scope: ExportScope, dim: Dim) -> str:
         return _numbers(scope, dim)
     if isinstance(dim, AnyDim):
         raise Unsupported("it computes with an extent that nothing is known of")
-    name = scope.find(dim)
-    if name is None:
-        name = scope.names[dim] = _sum(scope, dim) if isinstance(dim, Expr) else _read(scope, dim)
-    return name
+    make = partial(_sum, scope, dim) if isinstance(dim, Expr) else partial(_read, scope, dim)
+    return scope.once(dim, make)
 
 
 def scalar_extent(scope: ExportScope, dim: Dim) -> str:
     """The name of a dim of rank 0."""
     if isinstance(dim, int):
         return scope.constant(Const(np.array(dim, np.int64)))
-    name = scope.find((dim, ()))
-    if name is None:
-        name = scope.names[dim, ()] = scalar(scope, extent(scope, dim))
-    return name
+    return scope.once((dim, ()), lambda: scalar(scope, extent(scope, dim)))
 
 
 def scalar(scope: ExportScope, vector: str) -> str:
@@ -79,10 +74,7 @@ def _product(scope: ExportScope, atoms: tuple[Symbol | Term, ...], factor: int) 
 def _atom(scope: ExportScope, atom: Symbol | Term) -> str:
     if isinstance(atom, Symbol):
         return extent(scope, atom)
-    name = scope.find(atom)
-    if name is None:
-        name = scope.names[atom] = _call(scope, atom)
-    return name
+    return scope.once(atom, partial(_call, scope, atom))
 
 
 def _call(scope: ExportScope, term: Term) -> str:

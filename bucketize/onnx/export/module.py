@@ -33,7 +33,7 @@ from bucketize.onnx.export.extent import extent, extents, scalar
 from bucketize.onnx.export.rule import RULES, ExportSite
 from bucketize.onnx.export.scope import OPSET, ExportScope, Frame
 from bucketize.onnx.front import BOUNDS, OPEN, raw_name
-from bucketize.onnx.kind import proto_of
+from bucketize.onnx.kind import data_type, proto_of
 from bucketize.onnx.node import Unsupported
 from bucketize.ops.dim import dims_within
 from bucketize.release import release
@@ -322,7 +322,7 @@ def _nothing(scope: ExportScope, type_: Type, index: str) -> str:
     if sizes not in ((), (1,)):
         (name,) = scope.node("Expand", name, extents(scope, sizes))
     if type_.dtype != bool:
-        (name,) = scope.node("Cast", name, to=helper.np_dtype_to_tensor_dtype(type_.dtype))
+        (name,) = scope.node("Cast", name, to=data_type(type_.dtype))
     return name
 
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
-from onnx import helper
 
 from bucketize.ir import Atom, Binding, Const
 from bucketize.onnx.export.extent import extent_of, extents, scalar, scalar_extent
 from bucketize.onnx.export.scope import ExportScope
+from bucketize.onnx.kind import data_type
 from bucketize.op import Op
 from bucketize.types import Dim, Shape, Type
 
@@ -94,7 +94,7 @@ class ExportSite:
 
     def cast(self, name: str, dtype: Any) -> str:
         """A value in another dtype."""
-        return self.node("Cast", name, to=helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
+        return self.node("Cast", name, to=data_type(dtype))
 
 
 Result: TypeAlias = str | tuple[str, ...]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import count
@@ -81,6 +81,13 @@ class ExportScope:
                 return scope.names[key]
             scope = scope.outer
         return None
+
+    def once(self, key: Key, make: Callable[[], str]) -> str:
+        """The name of what is here already, or around, or else is made."""
+        name = self.find(key)
+        if name is None:
+            name = self.names[key] = make()
+        return name
 
     def bind(self, atom: Atom, name: str) -> None:
         """Say that a value is this atom."""

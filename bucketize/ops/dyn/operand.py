@@ -98,11 +98,6 @@ def read(type_: TensorType) -> Shape:
     return (ANY,) * size if type_.value is None else type_.value  # type: ignore[operator]
 
 
-def integers(operand: Array) -> tuple[int, ...]:
-    """The elements of an operand at run time."""
-    return tuple(map(int, operand.reshape(-1)))
-
-
 def counted(what: str, operand: Dim | Shape) -> Shape:
     """The elements of an operand that tells the rank of the result by how many it has."""
     if not isinstance(operand, tuple):
