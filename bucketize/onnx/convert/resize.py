@@ -24,14 +24,10 @@ CHECKED = 1 << 15
 """Extents up to which a fraction must agree with the float32 product of the standard."""
 
 
-@converts("Upsample")
-def _upsample_1(n: Node) -> Result:
-    return _before_11(n, [1.0, 1.0, n.attr("height_scale"), n.attr("width_scale")])
-
-
-@converts("Upsample", since=7)
-def _upsample_7(n: Node) -> Result:
-    return _before_11(n, n.attr("scales"))
+converts("Upsample")(
+    lambda n: _before_11(n, [1.0, 1.0, n.attr("height_scale"), n.attr("width_scale")])
+)
+converts("Upsample", 7)(lambda n: _before_11(n, n.attr("scales")))
 
 
 def _before_11(n: Node, scales: Sequence[float]) -> Result:

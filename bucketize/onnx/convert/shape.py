@@ -31,6 +31,9 @@ from bucketize.ops.rules import ENDLESS
 from bucketize.types import ANY, AnyDim, Shape, product
 from bucketize.types.number import kind_of
 
+PADS = ("constant", "edge", "reflect")
+
+
 # --- measuring and making ------------------------------------------------------------------------
 
 
@@ -275,14 +278,8 @@ def _tile(n: Node) -> Atom:
     return n.emit_dynamic(dyn.dyn_tile, n[0], n.vector(1, len(n[0].type.shape)))
 
 
-@converts("Pad", since=11)
-def _pad(n: Node) -> Atom:
-    return _padded(n, n.choice("mode", "constant", "edge", "reflect"))
-
-
-@converts("Pad", since=19)
-def _pad_19(n: Node) -> Atom:
-    return _padded(n, n.choice("mode", "constant", "edge", "reflect", "wrap"))
+converts("Pad", 11)(lambda n: _padded(n, n.choice("mode", *PADS)))
+converts("Pad", 19)(lambda n: _padded(n, n.choice("mode", *PADS, "wrap")))
 
 
 def _padded(n: Node, mode: str) -> Atom:
