@@ -5,7 +5,6 @@ exist. `If` holds its branches as functions without parameters that see the vari
 a loop its body, whose parameters are what it carries; `fused` holds its group as a closed function.
 """
 
-from bucketize.ir.abridge import left_out
 from bucketize.ir.build import (
     ROUND,
     Builder,
@@ -15,6 +14,7 @@ from bucketize.ir.build import (
     copy_block,
     illegal,
     infer,
+    rank_only,
     refine,
     rounds_of,
     settle,
@@ -29,4 +29,4 @@ from bucketize.ir.core import Atom, Binding, Const, Function, Var, mentioned
 from bucketize.ir.module import Clone, Functions, Module, Recipe, check_module, refusing
 from bucketize.ir.rewrite import Atoms, all_bindings, functions_of, map_blocks, rewrite
 from bucketize.ir.structure import CALL, FUSED, IF, ILLEGAL, LOOP, NO_BUCKET, STRUCTURAL
-from bucketize.ir.tree import TESTS, Gap, Leaf, Side, decisions, tree_lines
+from bucketize.ir.tree import TESTS, Gap, Leaf, Side, decisions, left_out, tree_lines

@@ -205,10 +205,10 @@ def _shown(attrs: Mapping[str, Any]) -> str:
 
 
 def show_attr(value: Any) -> str:
-    """An attribute as messages show it: symbols by their names."""
+    """An attribute as texts show it: symbols by their names."""
     if isinstance(value, tuple):
         return f"({', '.join(map(show_attr, value))}{',' * (len(value) == 1)})"
-    return str(value) if isinstance(value, Symbolic) else repr(value)
+    return str(value) if isinstance(value, Symbolic | Type) else repr(value)
 
 
 def substitute_attr(value: Any, dims: Mapping[str, Dim]) -> Any:
@@ -267,11 +267,12 @@ def illegal(fn: Function, error: BucketizeError, params: Sequence[Var] | None = 
     """A function, or a block, whose run is an error: at the sizes that lead to it, `fn` is one."""
     reason = ", ".join([error.message, *(n.rstrip() for n in error.notes)])
     out = Builder()
-    outs = out.emit_all(ILLEGAL, reason=reason, types=tuple(_rank_only(r.type) for r in fn.results))
+    outs = out.emit_all(ILLEGAL, reason=reason, types=tuple(rank_only(r.type) for r in fn.results))
     return out.function(fn.name, fn.params if params is None else params, outs)
 
 
-def _rank_only(t: Type) -> Type:
+def rank_only(t: Type) -> Type:
+    """The type without dims that are no integers."""
     return t.mapped(lambda d: d if isinstance(d, int) else ANY)
 
 

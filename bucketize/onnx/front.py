@@ -134,7 +134,8 @@ def parameters(graph: GraphProto, bounds: Bounds, stored: Bounds) -> list[Var]:
     constant = {t.name for t in graph.initializer}
     inputs = [i for i in graph.input if i.name not in constant]
     check_different("input", [i.name for i in inputs])
-    shapes = [[_extent(i, axis, d) for axis, d in enumerate(_dims(i))] for i in inputs]
+    dims_of = {i.name: i.type.tensor_type.shape.dim for i in inputs}
+    shapes = [[_extent(i, axis, d) for axis, d in enumerate(dims_of[i.name])] for i in inputs]
     names = _symbol_names(d for shape in shapes for d in shape if not isinstance(d, int))
     for name in bounds:
         if name not in names.values():
@@ -154,10 +155,6 @@ def _parameter(value: ValueInfoProto, shape: Iterable[int | Key], dims: Mapping[
         extents = tuple(d if isinstance(d, int) else dims[d] for d in shape)
         type_ = TensorType(type_.dtype, extents)
     return Var(value.name, type_)
-
-
-def _dims(value: ValueInfoProto) -> list[TensorShapeProto.Dimension]:
-    return list(value.type.tensor_type.shape.dim)
 
 
 def _extent(value: ValueInfoProto, axis: int, dim: TensorShapeProto.Dimension) -> int | Key:

@@ -123,9 +123,9 @@ class Node:
             raise Unsupported(f"{name} is {value!r}, known: {', '.join(words)}")
         return value
 
-    def axis(self, name: str, default: int, rank: int | None = None) -> int:
+    def axis(self, name: str, default: int) -> int:
         """An attribute that is an axis of the first operand, counted from the front."""
-        return self.front((self.attr(name, default),), rank)[0]
+        return self.front((self.attr(name, default),))[0]
 
     def front(self, axes: Shape, rank: int | None = None) -> tuple[int, ...]:
         """Axes counted from the front; the rank is that of the first operand unless given."""
@@ -249,11 +249,11 @@ CONVERTERS: dict[tuple[str, str], dict[int, Converter]] = {}
 """(domain, op type) -> opset since which the converter holds -> converter."""
 
 
-def converts(op_type: str, since: int = 1, domain: str = "") -> Callable[[Converter], Converter]:
+def converts(op_type: str, since: int = 1) -> Callable[[Converter], Converter]:
     """Declare the converter of an operator from an opset on, until a later one is declared."""
 
     def declare(converter: Converter) -> Converter:
-        versions = CONVERTERS.setdefault((domain, op_type), {})
+        versions = CONVERTERS.setdefault(("", op_type), {})
         assert since not in versions, f"{op_type} since {since} is declared twice"
         versions[since] = converter
         return converter

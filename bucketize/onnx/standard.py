@@ -125,12 +125,8 @@ def function_of(
     if plain:
         body.ParseFromString(untyped.get_function_with_opset_version(max(plain)))
     elif by_types:
-        types = [_type_of(atom).SerializeToString() for atom in inputs]
+        protos = (TypeProto() if atom is None else proto_of(atom.type) for atom in inputs)
+        types = [p.SerializeToString() for p in protos]
         build = untyped.get_context_dependent_function_with_opset_version
         body.ParseFromString(build(max(by_types), node.SerializeToString(), types))
     return body if body.node else None
-
-
-def _type_of(atom: Atom | None) -> TypeProto:
-    """The type of an operand, for functions that depend on it; an empty one if it is left out."""
-    return TypeProto() if atom is None else proto_of(atom.type)

@@ -273,10 +273,6 @@ def _cache_shape(x: Shape, update: Shape, start: Shape, *, axis: int, **_: Any) 
     return x
 
 
-def _cache_dtype(x: DType, update: DType, start: DType, **_: Any) -> DType:
-    return _scatter_dtype(x, start, update)
-
-
 def _cache_padding(
     arg: int, at: int, x: Shape, update: Shape, start: Shape, *, axis: int, **_: Any
 ) -> Padding:
@@ -288,7 +284,7 @@ def _cache_padding(
 
 @op(
     shape=_cache_shape,
-    dtype=_cache_dtype,
+    dtype=lambda x, update, start, **_: _scatter_dtype(x, start, update),
     padding=_cache_padding,
     example="float32[B, N, C+2, H], float32[B, N, 2, H], int64[B] in [0, C) "
     "{axis=2, circular=False}; int64[B, N], int64[B, 1], int64[B] in [0, 9) "

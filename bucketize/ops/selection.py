@@ -96,10 +96,6 @@ def _kept(
     ]
 
 
-def _boxes_run(*args: Array, center: bool) -> Shape:
-    return len(_kept(*args, center=center)), 3
-
-
 def _room_shape(boxes: Shape, scores: Shape, *limits: Shape, limit: int | None, **_: Any) -> Shapes:
     _boxes_shape(boxes, scores, *limits)
     each = boxes[1] if limit is None else minimum(boxes[1], limit)
@@ -146,7 +142,7 @@ def _room_twin(*types: Type, **attrs: Any) -> tuple[Op, Attrs]:
 
 @op(
     shape=_boxes_shape,
-    shape_from_values=_boxes_run,
+    shape_from_values=lambda *args, center: (len(_kept(*args, center=center)), 3),
     dtype=int64,
     padding=unsafe,
     room=_room_twin,

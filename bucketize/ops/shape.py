@@ -278,27 +278,10 @@ def _slice_padding(
     return FREE if fixed and strides[at] > 0 else UNSAFE
 
 
-def cut(
-    x: Array,
-    begin: tuple[Any, ...],
-    end: tuple[Any, ...],
-    strides: tuple[int, ...],
-    axes: tuple[int, ...],
-) -> Array:
-    """The part of `x` that is left by a slice of each of `axes`."""
-    at = [slice(None)] * x.ndim
-    for b, e, s, a in zip(begin, end, strides, axes, strict=True):
-        first, last = rules.slice_ends(x.shape[a], int(b), int(e), int(s))
-        at[a] = slice(first, last if last != -1 else None, int(s))
-    return x[tuple(at)]
-
-
 def _slice_value(x: TensorType, **attrs: Any) -> Shape | None:
     ends = (*attrs["begin"], *attrs["end"])
-    return _cut_dims(x, **attrs) if all(isinstance(d, int) for d in ends) else None
-
-
-_cut_dims = by_dims(cut)
+    cut = by_dims(strided_slice.compute)
+    return cut(x, **attrs) if all(isinstance(d, int) for d in ends) else None
 
 
 @op(
@@ -324,7 +307,11 @@ def strided_slice(
     axes: tuple[int, ...],
 ) -> Array:
     """`x` cut to `begin:end:stride` along `axes`, negative ends from the back (ONNX Slice)."""
-    return cut(x, begin, end, strides, axes)
+    at = [slice(None)] * x.ndim
+    for b, e, s, a in zip(begin, end, strides, axes, strict=True):
+        first, last = rules.slice_ends(x.shape[a], int(b), int(e), int(s))
+        at[a] = slice(first, last if last != -1 else None, int(s))
+    return x[tuple(at)]
 
 
 Pads = tuple[tuple[Dim, Dim], ...]

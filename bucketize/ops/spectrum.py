@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from bucketize.errors import TypeRelError
-from bucketize.op import FREE, UNSAFE, Array, Attrs, Padding, op
+from bucketize.op import FREE, UNSAFE, Array, Attrs, op
 from bucketize.ops.dyn.operand import dynamic, front_axes, lone
 from bucketize.ops.rules import check_axes, floats, named_dtype, text, unsafe
 from bucketize.types import ANY, Dim, Shape, rely_on_least
@@ -31,14 +31,10 @@ def _dft_shape(x: Shape, *, axis: int, length: Dim, onesided: bool, inverse: boo
     return (*x[:axis], kept, *x[axis + 1 : -1], parts)
 
 
-def _dft_padding(_arg: int, at: int, x: Shape, *, axis: int, **_: Any) -> Padding:
-    return UNSAFE if at in (axis, len(x) - 1) else FREE
-
-
 @op(
     shape=_dft_shape,
     dtype=floats,
-    padding=_dft_padding,
+    padding=lambda _, at, x, axis, **__: UNSAFE if at in (axis, len(x) - 1) else FREE,
     example="float32[N, C, 1] {axis=1, length=C}; float32[N, C, 2] {axis=0, length=N+2}; "
     "float64[N, C, 1] {axis=1, length=3, onesided=True}; "
     "float32[N, C, 2] {axis=1, length=C, inverse=True}; "

@@ -23,11 +23,12 @@ from bucketize.ir import (
     check_module,
     left_out,
     mentioned,
+    show_attr,
 )
 from bucketize.op import Array
 from bucketize.text.clone import show_clone
 from bucketize.text.reader import PLAIN_FUNCTION, PLAIN_NAME, TYPES, joined, quoted
-from bucketize.types import Symbol, Symbolic, Type
+from bucketize.types import Symbol
 
 Bounds: TypeAlias = Mapping[str, Symbol]
 
@@ -152,7 +153,7 @@ class _Printer:
         elif b.op is CALL:
             yield f"call {_function_name(b.attrs['callee'])}({joined(args)})"
         else:
-            attrs = (f"{k}={_value(v)}" for k, v in b.attrs.items() if _is_stated(b, k, v))
+            attrs = (f"{k}={show_attr(v)}" for k, v in b.attrs.items() if _is_stated(b, k, v))
             yield f"{b.op.name}({joined((*args, *attrs))})"
 
     def loop(self, b: Binding, args: Sequence[str], scope: _Scope) -> Iterator[str]:
@@ -206,14 +207,8 @@ def _element(x: Any) -> str:
 
 def _is_stated(b: Binding, name: str, value: Any) -> bool:
     default = b.op.defaults.get(name)
-    usual = type(default) is type(value) and _value(default) == _value(value)
+    usual = type(default) is type(value) and show_attr(default) == show_attr(value)
     return not usual and name != TYPES
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, tuple):
-        return f"({joined(map(_value, value))}{',' if len(value) == 1 else ''})"
-    return str(value) if isinstance(value, Symbolic | Type) else repr(value)
 
 
 def _where(own: Bounds, outer: Bounds) -> str:

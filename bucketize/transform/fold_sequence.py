@@ -34,7 +34,7 @@ class _Sequences:
 
     elements: dict[Atom, list[Atom]] = field(default_factory=dict)
     """Of sequences."""
-    held: dict[Atom, Atom | None] = field(default_factory=dict)
+    inside: dict[Atom, Atom | None] = field(default_factory=dict)
     """Of what is optional: what is there."""
     folded: bool = False
 
@@ -51,15 +51,15 @@ class _Sequences:
         if elements is not None:
             self.elements[y] = elements
         elif b.op in (s.optional_some, s.optional_none):
-            self.held[y] = args[0] if args else None
+            self.inside[y] = args[0] if args else None
         return y
 
     def _read(self, out: Builder, b: Binding, args: tuple[Atom, ...]) -> Atom | None:
         """What an op that takes apart gives, if it is known."""
-        if b.op is s.optional_has_element and args[0] in self.held:
-            return Const(np.array(self.held[args[0]] is not None))
+        if b.op is s.optional_has_element and args[0] in self.inside:
+            return Const(np.array(self.inside[args[0]] is not None))
         if b.op is s.optional_get_element:
-            return self.held.get(args[0])
+            return self.inside.get(args[0])
         elements = self.elements.get(args[0]) if args else None
         if elements is None:
             return None

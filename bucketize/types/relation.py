@@ -96,17 +96,13 @@ def meet(a: Dim, b: Dim) -> Dim:
         return a
     if isinstance(a, AnyDim):
         return b
-    if not _may_be_equal(a, b):
+    lo, hi = extremes(a - b)
+    if not lo <= 0 <= hi:
         raise TypeRelError(f"extents differ: {a} and {b}")
     _assume("==", a, b)
     if isinstance(a, int) or isinstance(b, int):
         return a if isinstance(a, int) else b
     return a if isinstance(a, Symbol) else b
-
-
-def _may_be_equal(a: Dim, b: Dim) -> bool:
-    lo, hi = extremes(a - b)
-    return lo <= 0 <= hi
 
 
 def join(a: Dim, b: Dim) -> Dim:
@@ -171,16 +167,13 @@ def _is_never_one(dim: Dim) -> bool:
     return lo > 1 or hi == 0 or (isinstance(dim, Expr) and math.gcd(*(c for _, c in dim.terms)) > 1)
 
 
-def _pad_left(shape: Shape, rank: int) -> Shape:
-    return (1,) * (rank - len(shape)) + shape
-
-
 def broadcast_shapes(*shapes: Shape) -> Shape:
     """Whole shapes broadcast, aligned at the last axis."""
     rank = max(map(len, shapes), default=0)
     out: Shape = (1,) * rank
     for shape in shapes:
-        out = tuple(broadcast(a, b) for a, b in zip(out, _pad_left(shape, rank), strict=True))
+        whole = (1,) * (rank - len(shape)) + shape
+        out = tuple(broadcast(a, b) for a, b in zip(out, whole, strict=True))
     return out
 
 

@@ -59,34 +59,22 @@ def _elu(m: Emitter, x: Atom, alpha: float) -> Atom:
     return m(e.where, m(e.less, x, 0), m(e.mul, alpha, m(e.sub, m(e.exp, x), 1)), x)
 
 
-def _thresholded(m: Emitter, x: Atom, alpha: float) -> Atom:
-    return m(e.where, m(e.greater, x, alpha), x, 0)
-
-
-def _scaled_tanh(m: Emitter, x: Atom, alpha: float, beta: float) -> Atom:
-    return m(e.mul, alpha, m(e.tanh, m(e.mul, beta, x)))
-
-
-def _affine(m: Emitter, x: Atom, alpha: float, beta: float) -> Atom:
-    return m(e.add, m(e.mul, alpha, x), beta)
-
-
 def _hard_sigmoid(m: Emitter, x: Atom, alpha: float, beta: float) -> Atom:
     return m.attributed(a.hard_sigmoid, x, alpha=alpha, beta=beta)
 
 
 ACTIVATIONS: Mapping[str, tuple[Callable[..., Atom], tuple[float, ...]]] = {
-    "affine": (_affine, (1.0, 0.0)),
+    "affine": (lambda m, x, alpha, beta: m(e.add, m(e.mul, alpha, x), beta), (1.0, 0.0)),
     "elu": (_elu, (1.0,)),
     "hardsigmoid": (_hard_sigmoid, (0.2, 0.5)),
     "leakyrelu": (lambda m, x, alpha: m.attributed(a.leaky_relu, x, alpha=alpha), (0.01,)),
     "relu": (lambda m, x: m(a.relu, x), ()),
-    "scaledtanh": (_scaled_tanh, (1.0, 1.0)),
+    "scaledtanh": (lambda m, x, a, b: m(e.mul, a, m(e.tanh, m(e.mul, b, x))), (1.0, 1.0)),
     "sigmoid": (lambda m, x: m(a.sigmoid, x), ()),
     "softplus": (lambda m, x: m(a.softplus, x), ()),
     "softsign": (lambda m, x: m(e.div, x, m(e.add, 1, m(e.abs_, x))), ()),
     "tanh": (lambda m, x: m(e.tanh, x), ()),
-    "thresholdedrelu": (_thresholded, (1.0,)),
+    "thresholdedrelu": (lambda m, x, alpha: m(e.where, m(e.greater, x, alpha), x, 0), (1.0,)),
 }
 """By the name in small letters: what emits it, and the defaults of its alpha and beta."""
 

@@ -220,23 +220,25 @@ def _by_channel(n: Node, mean: Atom, variance: Atom) -> Atom:
 
 @converts("InstanceNormalization")
 def _instance_norm(n: Node) -> Atom:
-    epsilon = n.attr("epsilon", 1e-5)
-    one, zero = n.like(n[0], 1), n.like(n[0], -0.0)
-    x = n.emit(r.layer_norm, n[0], one, zero, axis=2, epsilon=epsilon)
-    return _per_channel(n, x, n[1], n[2])
+    return _per_channel(n, _standardised(n, n[0]), n[1], n[2])
+
+
+def _standardised(n: Node, x: Atom) -> Atom:
+    """`x` with mean 0 and variance 1 behind its first two axes."""
+    one, zero, epsilon = n.like(x, 1), n.like(x, -0.0), n.attr("epsilon", 1e-5)
+    return n.emit(r.layer_norm, x, one, zero, axis=2, epsilon=epsilon)
 
 
 @converts("GroupNormalization", since=21)
 def _group_norm(n: Node) -> Atom:
     n.attr("stash_type")
-    groups, epsilon, dims = n.attr("num_groups"), n.attr("epsilon", 1e-5), n[0].type.shape
+    groups, dims = n.attr("num_groups"), n[0].type.shape
     if groups < 1:
         raise Unsupported(f"num_groups is {groups}")
     if len(dims) < 2:
         raise Unsupported(f"groups of channels of {n[0].type}, which must have rank 2 or more")
     split = (dims[0], groups, dims[1] // groups, *dims[2:])
-    one, zero = n.like(n[0], 1), n.like(n[0], -0.0)
-    x = n.emit(r.layer_norm, reshaped(n, n[0], split), one, zero, axis=2, epsilon=epsilon)
+    x = _standardised(n, reshaped(n, n[0], split))
     return _per_channel(n, reshaped(n, x, dims), n[1], n[2])
 
 

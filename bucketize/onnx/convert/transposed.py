@@ -29,8 +29,8 @@ def _conv_transpose(n: Node) -> Atom:
     window: dict[str, tuple[Dim, ...]] = {"strides": strides, "dilations": dilations}
     window |= {"pads": _pads(n, spread, wanted), "output_padding": _behind(spread, wanted, more)}
     y = _emitted(n, weights, window)
-    if wanted is not None:
-        y = _as_wanted(n, y, (*y.type.shape[:2], *wanted))
+    if wanted is not None and y.type.shape[2:] != wanted:
+        y = n.emit(reshape, y, newshape=(*y.type.shape[:2], *wanted))  # which a run checks
     return biased(n, y, n.optional(2))
 
 
@@ -72,8 +72,3 @@ def _emitted(n: Node, weights: Atom, window: dict[str, tuple[Dim, ...]]) -> Atom
     flat |= {k: (1, *window[k]) for k in ("strides", "dilations")}
     args = [n.emit(unsqueeze, a, axes=(2,)) for a in (n[0], weights)]
     return n.emit(squeeze, n.emit(conv_transpose, *args, **flat, **attrs), axes=(2,))
-
-
-def _as_wanted(n: Node, y: Atom, shape: Shape) -> Atom:
-    """The same, of which the extents are told as they are wanted."""
-    return y if y.type.shape == shape else n.emit(reshape, y, newshape=shape)

@@ -27,6 +27,7 @@ from bucketize.ir import (
     Module,
     all_bindings,
     check_module,
+    rank_only,
     refusing,
 )
 from bucketize.onnx.export.extent import extent, extents, scalar
@@ -37,7 +38,7 @@ from bucketize.onnx.kind import data_type, proto_of
 from bucketize.onnx.node import Unsupported
 from bucketize.ops.dim import dims_within
 from bucketize.release import release
-from bucketize.types import ANY, Bounds, Dim, Symbol, TensorType, Type, bounds, show_interval
+from bucketize.types import ANY, Bounds, Symbol, TensorType, Type, bounds, show_interval
 
 DOMAIN = "bucketize"  # of the functions
 OURS = helper.make_opsetid(DOMAIN, 1)
@@ -206,7 +207,8 @@ class _Export:
         called = (b.attrs["callee"] for b in all_bindings(fn) if b.op is CALL)
         clones = self.module.clones
         bucket = next((clones[name].bucket for name in called if name in clones), {})
-        dims = tuple(s for s in fn.symbols().values() if s.name in bucket and _excludes(s))
+        narrow = [s for s in fn.symbols().values() if s.lo > 0 or s.hi is not None]
+        dims = tuple(s for s in narrow if s.name in bucket)
         if not dims:
             return fn
         box = tuple((s.lo, None if s.hi is None else s.hi + 1) for s in dims)
@@ -275,7 +277,8 @@ class _Export:
             scope.bind(param, scope.frame.name(param.name))
         self._block(scope, block)
         names = [*map(scope.value, block.params), *_returned(scope, block.results)]
-        types = [_numbers_only(a.type) for a in (*block.params, *block.results)]
+        # symbols may mean other extents in a function than around its call
+        types = [rank_only(a.type) for a in (*block.params, *block.results)]
         infos = list(map(_info, names, types))
         inputs, outputs = infos[: len(block.params)], infos[len(block.params) :]
         return helper.make_graph(scope.nodes, scope.frame.name("block"), inputs, outputs)
@@ -294,22 +297,17 @@ class _Export:
         return tuple(map(scope.value, body.results))
 
 
-def _excludes(symbol: Symbol) -> bool:
-    """Whether the bounds exclude any extent."""
-    return symbol.lo > 0 or symbol.hi is not None
-
-
 def _refusal(scope: ExportScope, b: Binding) -> tuple[str, ...]:
     """What fails by the standard: a Gather out of bounds, of nothing; its name says why."""
     sizes = [*b.attrs.get("sizes", ()), *(s for p in scope.frame.params for s in p.type.axes)]
     size = next((s for s in sizes if isinstance(s, Symbol)), 0)  # constants may be folded: too soon
     index = extent(scope, size)
-    scope.title = b.attrs.get("reason") or _uncovered(b.attrs["sizes"], b.attrs["buckets"])
+    if b.op is NO_BUCKET:
+        shown = ", ".join(map(str, b.attrs["sizes"]))
+        scope.title = f"no bucket covers {shown}; buckets: {b.attrs['buckets']}"
+    else:
+        scope.title = b.attrs["reason"]
     return tuple(_nothing(scope, t, index) for t in b.attrs["types"])
-
-
-def _uncovered(sizes: Sequence[Dim], buckets: str) -> str:
-    return f"no bucket covers {', '.join(map(str, sizes))}; buckets: {buckets}"
 
 
 def _nothing(scope: ExportScope, type_: Type, index: str) -> str:
@@ -337,11 +335,6 @@ def _returned(scope: ExportScope, results: Sequence[Atom]) -> list[str]:
             (name,) = scope.node("Identity", name)
         names.append(name)
     return names
-
-
-def _numbers_only(type_: Type) -> Type:
-    """The type without symbols: in a function they may mean other extents than around its call."""
-    return type_.mapped(lambda d: d if isinstance(d, int) else ANY)
 
 
 def _info(name: str, type_: Type) -> ValueInfoProto:

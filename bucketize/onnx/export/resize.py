@@ -13,7 +13,7 @@ from bucketize.ops.resample.interpolate import CROP, EARLY, SHRUNK_UP
 from bucketize.ops.resample.resize import dyn_resize, resize
 from bucketize.ops.resample.sampling import grid_sample, roi_align
 from bucketize.ops.rules import at_least
-from bucketize.types import Dim, Shape
+from bucketize.types import Shape
 
 
 @exports(resize)
@@ -27,7 +27,9 @@ def _resize(s: ExportSite) -> str:
     (factors,) = scales
     if not isinstance(factors, Const) or tuple(map(scaled, dims, factors.value)) != sizes:
         raise Unsupported("its sizes do not follow from its scales")
-    return _resized(s, _rounding(s, tuple(map(_direction, dims, factors.value))), s[1 + crop], "")
+    pairs = zip(dims, factors.value, strict=True)
+    grown = tuple(dim if factor >= 1 else dim - 1 for dim, factor in pairs)
+    return _resized(s, _rounding(s, grown), s[1 + crop], "")
 
 
 @exports(dyn_resize)
@@ -41,10 +43,6 @@ def _dyn_resize(s: ExportSite) -> str:
         dims[axis] = s.node("Slice", sizes, s.integers(k), s.integers(k + 1))
     resized = _resized(s, _rounding(s, None), s[place], "")
     return s.node("Reshape", resized, s.node("Concat", *dims, axis=0))
-
-
-def _direction(dim: Dim, scale: float) -> Dim:
-    return dim if scale >= 1 else dim - 1
 
 
 def _rounding(s: ExportSite, sizes: Shape | None) -> str:

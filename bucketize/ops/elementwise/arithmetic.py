@@ -74,19 +74,15 @@ def elementwise(
     ratio: v.RatioRule | None = None,
 ) -> Callable[[Callable[..., Array]], Op]:
     """Declare an operator whose result at an index is `scalar` of its arguments there."""
-
-    def declare(compute: Callable[..., Array]) -> Op:
-        return op(
-            shape=rules.broadcast_rule,
-            padding=rules.broadcast_padding,
-            example=example,
-            dtype=dtype,
-            scalar=scalar,
-            value=value,
-            ratio=ratio,
-        )(compute)
-
-    return declare
+    return op(
+        shape=rules.broadcast_rule,
+        padding=rules.broadcast_padding,
+        example=example,
+        dtype=dtype,
+        scalar=scalar,
+        value=value,
+        ratio=ratio,
+    )
 
 
 def unary(

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from bucketize.errors import TypeRelError
-from bucketize.op import FREE, UNSAFE, Array, Attrs, Padding, first_dtype, op
+from bucketize.op import FREE, UNSAFE, Array, Attrs, first_dtype, op
 from bucketize.ops.dyn.operand import Twin, dynamic, read, twin
 from bucketize.ops.resample.interpolate import (
     COORDINATES,
@@ -86,14 +86,10 @@ def _check_grown(dim: Dim, size: Dim) -> None:
         raise TypeRelError(f"an axis without elements cannot have {size}")
 
 
-def _resize_padding(arg: int, at: int, *_: Shape, axes: Axes, **__: Any) -> Padding:
-    return FREE if arg == 0 and at not in axes else UNSAFE
-
-
 @op(
     shape=_resize_shape,
     dtype=first_dtype,
-    padding=_resize_padding,
+    padding=lambda arg, at, *_, axes, **__: FREE if arg == 0 and at not in axes else UNSAFE,
     example="float32[N, C, H, W] {axes=(2, 3), sizes=(2*H, 2*W)}; "
     "float32[N, H, W] {axes=(1, 2), sizes=(H+2, 5), mode='linear'}; "
     "float32[H, W, C] {axes=(0, 1), sizes=(5, W), mode='linear'}; "

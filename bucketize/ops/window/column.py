@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from bucketize.errors import TypeRelError
-from bucketize.op import FREE, UNSAFE, Array, Attrs, Padding, op
+from bucketize.op import FREE, UNSAFE, Array, Attrs, op
 from bucketize.ops.dyn.operand import counted, dynamic
 from bucketize.ops.window.rules import along_axes, taps, windows
 from bucketize.types import Dim, Shape, meet, product
@@ -32,13 +32,9 @@ def blocks(image: Shape, kernel: Shape, **window: Any) -> tuple[Dim, ...]:
     return along_axes(partial(windows, fewest=0), image, kernel, **window)
 
 
-def _padding(_arg: int, at: int, _x: Shape, **_: Any) -> Padding:
-    return FREE if at == 0 else UNSAFE
-
-
 @op(
     shape=_shape,
-    padding=_padding,
+    padding=lambda _, at, *__, **___: FREE if at == 0 else UNSAFE,
     example="float32[N, 6*C, (H+1)*(W+1)] {image=(H+2, W+1), kernel=(2, 3), strides=(1, 1), "
     "pads=(0, 1, 0, 1), dilations=(1, 1)}; "
     "float32[N, 3, W+1] {image=(2*W+5,), kernel=(3,), strides=(2,), pads=(0, 0), dilations=(2,)}; "

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from bucketize.op import FREE, UNSAFE, Array, Padding, op
+from bucketize.op import FREE, UNSAFE, Array, op
 from bucketize.ops.window.rules import check_channels, check_groups, check_rank, conv_extents
 from bucketize.types import Shape, meet, product
 
@@ -38,13 +38,9 @@ def _shape(
     return (x[0], w[0], *plane)
 
 
-def _padding(arg: int, at: int, *_: Shape, **__: Any) -> Padding:
-    return FREE if at == 0 and arg != 1 else UNSAFE
-
-
 @op(
     shape=_shape,
-    padding=_padding,
+    padding=lambda arg, at, *_, **__: FREE if at == 0 and arg != 1 else UNSAFE,
     example="float32[N, C, H+1, W+2], float32[O, C, 2, 3], float32[N, 12, H, W], "
     "float32[N, 6, H, W]; "
     "float32[N, 4, H+2, W+1], float32[6, 2, 2, 2], float32[N, 16, H, W], float32[N, 8, H, W] "
