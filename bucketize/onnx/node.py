@@ -249,11 +249,11 @@ CONVERTERS: dict[tuple[str, str], dict[int, Converter]] = {}
 """(domain, op type) -> opset since which the converter holds -> converter."""
 
 
-def converts(op_type: str, since: int = 1) -> Callable[[Converter], Converter]:
+def converts(op_type: str, since: int = 1, domain: str = "") -> Callable[[Converter], Converter]:
     """Declare the converter of an operator from an opset on, until a later one is declared."""
 
     def declare(converter: Converter) -> Converter:
-        versions = CONVERTERS.setdefault(("", op_type), {})
+        versions = CONVERTERS.setdefault((domain, op_type), {})
         assert since not in versions, f"{op_type} since {since} is declared twice"
         versions[since] = converter
         return converter
