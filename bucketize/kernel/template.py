@@ -175,12 +175,12 @@ class Implementation:
         """The inverse of `str`; raises ValueError."""
         template = text.partition(" ")[0]
         try:
-            made = cls(template, {name: _value(word) for name, word in KNOB.findall(text)})
+            parsed = cls(template, {name: _value(word) for name, word in KNOB.findall(text)})
         except ValueError:
-            made = None
-        if made is None or str(made) != text or not WORD.fullmatch(template):
+            parsed = None
+        if parsed is None or str(parsed) != text or not WORD.fullmatch(template):
             raise ValueError(f"{text!r} is no implementation, which is 'template knob=value ...'")
-        return made
+        return parsed
 
     @property
     def key(self) -> tuple[str, frozenset[tuple[str, Knob]]]:

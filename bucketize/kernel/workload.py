@@ -77,8 +77,8 @@ class Workload:
             args = [atoms.get(a) or names.constant(a) for a in b.args]
             stated = [(k, v) for k, v in sorted(b.attrs.items()) if (k, v) not in UNSTATED]
             attrs = [f"{k}={names.attr(v)}" for k, v in stated]
-            made = [atoms.setdefault(v, f"%{len(atoms)}") for v in b.outs]
-            lines.append(f"{', '.join(made)} = {b.op.name}({', '.join(args + attrs)})")
+            outs = [atoms.setdefault(v, f"%{len(atoms)}") for v in b.outs]
+            lines.append(f"{', '.join(outs)} = {b.op.name}({', '.join(args + attrs)})")
         results = (atoms.get(r) or names.constant(r) for r in self.body.results)
         lines.append(f"return {', '.join(results)}")
         return f"({params}) " + "; ".join(lines)
@@ -143,9 +143,9 @@ def group_function(members: list[Binding]) -> tuple[list[Atom], Function]:
 
 def inputs_of(members: Sequence[Binding]) -> list[Atom]:
     """What a group reads and does not make, but for lone numbers."""
-    made = {v for b in members for v in b.outs}
+    inner = {v for b in members for v in b.outs}
     read = dict.fromkeys(a for b in members for a in b.args)
-    return [a for a in read if a not in made and not _is_number(a)]
+    return [a for a in read if a not in inner and not _is_number(a)]
 
 
 def signature(

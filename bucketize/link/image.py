@@ -102,24 +102,24 @@ class Image:
         plan, supply = self.supply.plan(segment), self.supply
         kernels = [supply.kernel(name).address for name in plan.kernels]
         kernels += [self.strip] * len(plan.groups)
-        constants, held = constants_of(segment, plan, supply)
+        constants, of_results = constants_of(segment, plan, supply)
         results = tuple(
             (result.shape, atom.type.dtype)
             for result, atom in zip(plan.results, segment.fn.results, strict=True)
         )
-        return Linked(plan, np.array(kernels, np.int64), constants, held, results)
+        return Linked(plan, np.array(kernels, np.int64), constants, of_results, results)
 
 
 def constants_of(
     segment: Segment, plan: Plan, supply: Supply
 ) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
     """The constants of a segment, in the order of its plan's, and those that are results."""
-    held = tuple(supply.constant(c.value, None, 0) for c in plan.held)
+    results = tuple(supply.constant(c.value, None, 0) for c in plan.held)
     constants = []
     for _, step, index in plan.constants:
         if step < 0:
-            constants.append(held[index])
+            constants.append(results[index])
         else:
             call = segment.calls[step]
             constants.append(supply.constant(call.args[index].value, call, index))  # type: ignore[union-attr]
-    return tuple(constants), held
+    return tuple(constants), results

@@ -90,8 +90,8 @@ class Linker:
     def constant_bytes(self) -> int:
         """Bytes of constants, those used as they are included."""
         with self._packing:
-            held = {id(a): a for _, a in self._constants.values()}
-        return sum(a.nbytes for a in held.values())
+            distinct = {id(a): a for _, a in self._constants.values()}
+        return sum(a.nbytes for a in distinct.values())
 
 
 def _hint(name: str) -> str:

@@ -43,9 +43,11 @@ def plan_of(
 def launch_of(call: KernelCall, pitches: Pitches, target: Target) -> Launch:
     """A kernel's launch rule, read over the dims of its workload."""
     dense = [a.type.shape for a in (*call.workload.body.params, *call.workload.body.results)]
-    pairs, made = zip(dense, pitches, strict=True), call.implementation
+    pairs, implementation = zip(dense, pitches, strict=True), call.implementation
     shapes = tuple(shape if pitch is None else Rows(shape, pitch) for shape, pitch in pairs)
-    return TEMPLATES[made.template].launch(call.workload, made.schedule, shapes, target)
+    return TEMPLATES[implementation.template].launch(
+        call.workload, implementation.schedule, shapes, target
+    )
 
 
 class _Planner:
@@ -83,8 +85,8 @@ class _Planner:
         used = [(i, a) for i, c in enumerate(calls) for a in (*c.args, *c.binding.outs)]
         self.last = {segment.root(a): i for i, a in used}
         roots = [segment.root(r) for r in segment.fn.results]
-        made = {segment.root(o) for c in calls for o in c.binding.outs}
-        self.own = {r: i for i, r in reversed(list(enumerate(roots))) if r in made}
+        written = {segment.root(o) for c in calls for o in c.binding.outs}
+        self.own = {r: i for i, r in reversed(list(enumerate(roots))) if r in written}
 
     def plan(self) -> Plan:
         self._hold_dims()

@@ -94,14 +94,14 @@ class _Views:
             self.views[y] = _View(args[0], b.attrs["axes"] if b.op is squeeze else None)
 
     def _join(self, y: Atom, args: Sequence[Atom]) -> None:
-        for known in (self.made, self.images):
-            if not known.isdisjoint(args):
-                known.add(y)
+        for family in (self.made, self.images):
+            if not family.isdisjoint(args):
+                family.add(y)
 
     def _read(self, args: Sequence[Atom], shape: Shape) -> _View | None:
         """A view of this shape that an op reads, if all arguments can lie as what it is of."""
-        found = (self.views[a] for a in args if a in self.views and a.type.shape == shape)
-        view = next(found, None)
+        views = (self.views[a] for a in args if a in self.views and a.type.shape == shape)
+        view = next(views, None)
         return view if view and all(self._lies(a, shape, view) for a in args) else None
 
     def _is_alike(self, atom: Atom, view: _View) -> bool:

@@ -135,8 +135,8 @@ class _Decider:
 
     def call(self, function: str, b: Binding) -> KernelCall | None:
         """The kernel of a binding of a function; None if no template takes it."""
-        made, args = workload_of(b)
-        workload = self.workloads.setdefault(made.signature, made)
+        fresh, args = workload_of(b)
+        workload = self.workloads.setdefault(fresh.signature, fresh)
         if workload not in self.able:
             self.able[workload] = candidates(workload)
         able = self.able[workload]
@@ -151,15 +151,15 @@ class _Decider:
         default, configuration = self._default(workload), self.configurations(function)
         if configuration is None:
             return default, DEFAULT
-        made = configuration.implementations.get(workload.hash)
-        if made is None:
+        logged = configuration.implementations.get(workload.hash)
+        if logged is None:
             return default, AGREED
-        chosen = completed(made.template, made.schedule, workload, able, self.target)
+        chosen = completed(logged.template, logged.schedule, workload, able, self.target)
         if chosen is not None:
             return chosen, LOGGED
         warn(
-            f"{function} was tuned to {made}, which is not legal any more: its default stays; tune "
-            f"again"
+            f"{function} was tuned to {logged}, which is not legal any more: its default stays; "
+            f"tune again"
         )
         return default, DEFAULT
 
@@ -242,12 +242,14 @@ def redecided(program: Program, target: Target) -> Program:
     segments: dict[Segment, Segment] = {}
 
     def call(name: str, old: KernelCall) -> KernelCall:
-        made, able = old.implementation, candidates(old.workload)
+        implementation, able = old.implementation, candidates(old.workload)
         if not able:
             raise CompileError(f"no template of this version takes {old.workload.key}")
-        known = completed(made.template, made.schedule, old.workload, able, target)
-        if known is not None:
-            return decider.implement(old, known, old.why)
+        kept = completed(
+            implementation.template, implementation.schedule, old.workload, able, target
+        )
+        if kept is not None:
+            return decider.implement(old, kept, old.why)
         return decider.implement(old, *decider.choose(name, old.workload, able))
 
     def segment(name: str, old: Segment) -> Segment:

@@ -138,8 +138,8 @@ class Instruction:
             if isinstance(value, Code):
                 yield name, value
             elif isinstance(value, Leaves):
-                found = range(len(value)) if whole else sorted(value.made())
-                yield from ((f"leaf {k}", value[k]) for k in found)
+                leaves = range(len(value)) if whole else sorted(value.made())
+                yield from ((f"leaf {k}", value[k]) for k in leaves)
 
 
 @cache
@@ -260,18 +260,18 @@ class Loop(
     @cached_property
     def alone(self) -> RunSegment | None:
         """The segment that makes all of a round of tensors, which nothing but the count ends."""
-        steps, (proceed, *made) = self.body.instructions, self.body.results
+        steps, (proceed, *rest) = self.body.instructions, self.body.results
         tensors = all(p.type.is_tensor for p in self.params)
         if len(steps) != 1 or not isinstance(steps[0], RunSegment) or not tensors:
             return None
         endless = isinstance(proceed, Const) and bool(proceed.value)
-        return steps[0] if endless and all(m in steps[0].outs for m in made) else None
+        return steps[0] if endless and all(m in steps[0].outs for m in rest) else None
 
     def taken(self, sizes: Sizes) -> tuple[tuple[Code, int], ...]:
         """The body, in each round, or once if only a run tells how many there are."""
-        told = not isinstance(self.rounds, AnyDim)
-        known = told and all(s.name in sizes for s in symbols(self.rounds))
-        return ((self.body, evaluate(self.rounds, sizes) if known else 1),)
+        is_count = not isinstance(self.rounds, AnyDim)
+        countable = is_count and all(s.name in sizes for s in symbols(self.rounds))
+        return ((self.body, evaluate(self.rounds, sizes) if countable else 1),)
 
 
 @dataclass(frozen=True, eq=False)

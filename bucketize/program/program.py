@@ -130,8 +130,8 @@ class Program:
 
     def __repr__(self) -> str:
         """Short, unlike `str`, which is the whole text."""
-        made = f"{self.routines!r}, {len(self.sources)} kernels"
-        return f"<program for {self.target.name}, {self.threads} threads: {made}>"
+        parts = f"{self.routines!r}, {len(self.sources)} kernels"
+        return f"<program for {self.target.name}, {self.threads} threads: {parts}>"
 
     def __str__(self) -> str:
         return "\n".join(_Text(self).lines())

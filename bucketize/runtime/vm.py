@@ -108,8 +108,8 @@ class Context:
         if seen.route is not None:
             state, sizes, inputs, outputs = seen.route
             state.prepare(sizes)
-            made = state.run([arrays[i] for i in inputs])
-            return [made[i] for i in outputs]
+            results = state.run([arrays[i] for i in inputs])
+            return [results[i] for i in outputs]
         if again and not seen.tried:
             seen.tried, seen.captured = True, self._captured(routine, arrays, seen.sizes)
         if seen.captured is not None:
@@ -165,8 +165,8 @@ class Context:
         if route is not None:  # what the caller was told of the results holds at these sizes
             state, key, _, outputs = route
             state.prepare(key)
-            made = [state.results[i][0] for i in outputs]
-            bind_shapes(call.outs, made, sizes, what="result")
+            shapes = [state.results[i][0] for i in outputs]
+            bind_shapes(call.outs, shapes, sizes, what="result")
         return route
 
     def run(self, code: Code, registers: Registers, sizes: Sizes) -> list[Value]:
@@ -190,12 +190,12 @@ def _run_segment(context: Context, i: RunSegment, registers: Registers, sizes: S
 def _compute(_: Context, i: Compute, registers: Registers, sizes: Sizes) -> None:
     """Write the results, and the sizes that they bring."""
     operands = _all(registers, i.binding.args)
-    made = compute(i.binding, operands, sizes)
+    results = compute(i.binding, operands, sizes)
     if i.binding.op.relation is not None:  # what such ops hand on is an operand, whole, or is new
-        registers.update(zip(i.binding.outs, made, strict=True))
+        registers.update(zip(i.binding.outs, results, strict=True))
         _learn(i.binding.outs, registers, sizes)
         return
-    for out, value in zip(i.binding.outs, made, strict=True):
+    for out, value in zip(i.binding.outs, results, strict=True):
         own = np.asarray(value, order="C")
         shared = any(np.may_share_memory(own, o) for o in operands)
         registers[out] = own.copy() if shared else own
@@ -235,9 +235,9 @@ def _branch(context: Context, i: Branch, registers: Registers, sizes: Sizes) -> 
 
 
 def _loop(context: Context, i: Loop, registers: Registers, sizes: Sizes) -> None:
-    made = _at_once(context, i, registers, sizes)
-    if made is not None:
-        registers.update(zip(i.outs, made, strict=True))
+    results = _at_once(context, i, registers, sizes)
+    if results is not None:
+        registers.update(zip(i.outs, results, strict=True))
         return
     trips, proceed = int(_read(registers, i.trips)), _read(registers, i.proceed)
     carried = [a.value.copy() if isinstance(a, Const) else registers[a] for a in i.args]
@@ -248,8 +248,8 @@ def _loop(context: Context, i: Loop, registers: Registers, sizes: Sizes) -> None
         if before != (shapes := shapes_of(arrays)):
             before, inside = shapes, bind_shapes(i.params, shapes, sizes, what="carried")
         registers.update(zip(i.params, arrays, strict=True))
-        proceed, *made = context.run(i.body, registers, dict(inside))
-        carried, rows = made[: len(carried)], made[len(carried) :]
+        proceed, *results = context.run(i.body, registers, dict(inside))
+        carried, rows = results[: len(carried)], results[len(carried) :]
         rounds.append(rows)
     rows = stacked(i.outs[len(carried) :], rounds, sizes)
     registers.update(zip(i.outs, [*carried, *rows], strict=True))

@@ -22,8 +22,8 @@ class Column:
         self.form = TileForm(w.lanes, rows, 1, vectors, 0, 0, 0, False, False, epilogue)
         self.function = w.define(name, [POINTER], self._write)
 
-    def _write(self, w: Writer, told: ir.Value) -> None:
-        form, job = self.form, Words(w, told, JOB)
+    def _write(self, w: Writer, words: ir.Value) -> None:
+        form, job = self.form, Words(w, words, JOB)
         block, frame = (words_of(w, names) for names in (form.block_names, form.frame_names))
         tiles = Tiles(w, form)
         steps = ["c_step", *(["e0_step"] if form.epilogue.operands else [])]

@@ -79,8 +79,8 @@ class AttentionCost:
         wide = value_vectors(self.features, target)
         del cold_bytes  # the keys and values were written just before
         products = [sum(_products(s, at, wide, target)) for s in schedules]
-        found: Floats = np.array(products) + self._between(at, target)
-        return found
+        total: Floats = np.array(products) + self._between(at, target)
+        return total
 
     def _between(self, at: Sizes, target: Target) -> float:
         """The softmax, and what lays out keys and values."""

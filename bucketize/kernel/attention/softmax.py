@@ -48,8 +48,8 @@ class Weights:
             lost = w.builder.fcmp_unordered("uno", total, total)
             w.when(_first(w, lost), lambda: clear(w, row, 0, whole))
             none = w.builder.or_(none, lost)
-        found = w.builder.select(none, w.number(0), w.builder.fdiv(w.number(1), total))
-        w.builder.store(_first(w, found), inverse, align=FLOAT_BYTES)
+        factor = w.builder.select(none, w.number(0), w.builder.fdiv(w.number(1), total))
+        w.builder.store(_first(w, factor), inverse, align=FLOAT_BYTES)
 
     def _masked(
         self,
@@ -105,12 +105,12 @@ def _chained(
     whole = w.mul(w.div(count, w.lanes), w.lanes)
     many = w.mul(w.div(count, CHAINS * w.lanes), CHAINS * w.lanes)
 
-    def chains(i: ir.Value, found: Values) -> Values:
-        return [step(each(w.add(i, u * w.lanes), None), old) for u, old in enumerate(found)]
+    def chains(i: ir.Value, chained: Values) -> Values:
+        return [step(each(w.add(i, u * w.lanes), None), old) for u, old in enumerate(chained)]
 
-    found = w.loop(0, many, chains, [start] * CHAINS, step=CHAINS * w.lanes)
-    one = found[0]
-    for other in found[1:]:
+    chained = w.loop(0, many, chains, [start] * CHAINS, step=CHAINS * w.lanes)
+    one = chained[0]
+    for other in chained[1:]:
         one = step(other, one)
     (one,) = w.loop(many, whole, lambda i, v: [step(each(i, None), v[0])], [one], step=w.lanes)
 

@@ -52,8 +52,8 @@ def _found(workload: Workload) -> Attention:
 
 
 def _form(workload: Workload, schedule: Schedule, target: Target) -> HeadForm:
-    found, vectors = _found(workload), int(schedule["nr"]) // target.lanes
-    features = workload.body.params[found.value.place].type.shape[-1]
+    attention, vectors = _found(workload), int(schedule["nr"]) // target.lanes
+    features = workload.body.params[attention.value.place].type.shape[-1]
     wide = value_vectors(features, target)
     return HeadForm(
         lanes=target.lanes,
@@ -62,13 +62,13 @@ def _form(workload: Workload, schedule: Schedule, target: Target) -> HeadForm:
         value_rows=tallest(target)[wide],
         value_vectors=wide,
         inputs=len(workload.body.params),
-        query=found.query.place,
-        key=found.key.place,
-        value=found.value.place,
-        by_key=found.key.axes[-1] != len(found.key.axes) - 1,
-        clean=found.clean,
-        limit=found.limit,
-        epilogue=found.epilogue,
+        query=attention.query.place,
+        key=attention.key.place,
+        value=attention.value.place,
+        by_key=attention.key.axes[-1] != len(attention.key.axes) - 1,
+        clean=attention.clean,
+        limit=attention.limit,
+        epilogue=attention.epilogue,
     )
 
 
@@ -76,23 +76,23 @@ def _form(workload: Workload, schedule: Schedule, target: Target) -> HeadForm:
 
 
 def _launch(workload: Workload, schedule: Schedule, shapes: Shapes, target: Target) -> Launch:
-    found, form = _found(workload), _form(workload, schedule, target)
+    attention, form = _found(workload), _form(workload, schedule, target)
     *arguments, out = shapes
-    reads = found.query, found.key, found.value
+    reads = attention.query, attention.key, attention.value
     query, key, value = (
         (r.seen(arguments[r.place]), r.seen(byte_strides(arguments[r.place], len(r.axes))))
         for r in reads
     )
-    made = _undone(out, found.out), _undone(byte_strides(out, len(out)), found.out)
-    batch, (rows, features), (depth, keys) = made[0][:-2], made[0][-2:], key[0][-2:]
+    product_of = _undone(out, attention.out), _undone(byte_strides(out, len(out)), attention.out)
+    batch, (rows, features), (depth, keys) = product_of[0][:-2], product_of[0][-2:], key[0][-2:]
     steps = [_over(batch, r, *at) for r, at in zip(reads, (query, key, value), strict=True)]
     operands = [
         spread(shape, (*batch, rows, keys), byte_strides(shape, len(out), size))
-        for shape, size in _operands(workload, found, arguments)
+        for shape, size in _operands(workload, attention, arguments)
     ]
     repeated = [*(r.count > 1 for r in reads), False, *(False for _ in operands)]
     shared = max(reads, key=lambda r: r.count)
-    levels = _levels(batch, shared, [*steps, made[1][:-2], *operands], repeated)
+    levels = _levels(batch, shared, [*steps, product_of[1][:-2], *operands], repeated)
     cut = balanced(rows, int(schedule["rows"]))
     dims = {
         "keys": keys,
@@ -106,7 +106,7 @@ def _launch(workload: Workload, schedule: Schedule, shapes: Shapes, target: Targ
         "q_step": query[1][-2],
         "k_step": key[1][-1 if form.by_key else -2],
         "v_step": value[1][-2],
-        "c_step": made[1][-2],
+        "c_step": product_of[1][-2],
     }
     places, space = _space(form, int(schedule["rows"]), keys, depth, features)
     dims |= places | {f"e{i}_step": each[-2] for i, each in enumerate(operands)}
@@ -116,10 +116,10 @@ def _launch(workload: Workload, schedule: Schedule, shapes: Shapes, target: Targ
 
 
 def _operands(
-    workload: Workload, found: Attention, arguments: Sequence[Shape]
+    workload: Workload, attention: Attention, arguments: Sequence[Shape]
 ) -> list[tuple[Shape, int]]:
     """The shapes of what the scores go through, and the bytes of an element."""
-    places = [o.place for o in found.epilogue.operands]
+    places = [o.place for o in attention.epilogue.operands]
     return [(arguments[p], workload.body.params[p].type.dtype.itemsize) for p in places]
 
 
@@ -184,11 +184,11 @@ def _lines(size: Dim) -> Dim:
 
 
 def _cost(workload: Workload) -> AttentionCost:
-    found = _found(workload)
-    *batch, rows, keys = found.scores.out.type.shape
-    features = workload.body.params[found.value.place].type.shape[-1]
-    depth = found.scores.args[0].type.shape[-1]
-    steps = (expression.operations(scalar) for scalar, _, _ in found.epilogue.steps)
+    attention = _found(workload)
+    *batch, rows, keys = attention.scores.out.type.shape
+    features = workload.body.params[attention.value.place].type.shape[-1]
+    depth = attention.scores.args[0].type.shape[-1]
+    steps = (expression.operations(scalar) for scalar, _, _ in attention.epilogue.steps)
     return AttentionCost(product(batch), rows, keys, depth, features, sum(steps, Counter[str]()))
 
 

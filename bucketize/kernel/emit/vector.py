@@ -305,8 +305,8 @@ class Writer:
         return self.declare(f"llvm.{name}.{_suffix(kind)}{tail}", kind, arguments)
 
     def declare(self, name: str, result: ir.Type, arguments: list[ir.Type]) -> ir.Function:
-        known = self.module.globals.get(name)
-        return known or ir.Function(self.module, ir.FunctionType(result, arguments), name)
+        declared = self.module.globals.get(name)
+        return declared or ir.Function(self.module, ir.FunctionType(result, arguments), name)
 
     # --- control -------------------------------------------------------------------------------
 

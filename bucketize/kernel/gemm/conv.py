@@ -131,7 +131,7 @@ def _launch(workload: Workload, schedule: Schedule, shapes: Shapes, target: Targ
     steps = [inner * FLOAT_BYTES, number * dims["panel_step"], columns * FLOAT_BYTES]
     steps += [columns * FLOAT_BYTES if s and s[-1] != 1 else 0 for s in operands]
     zeros = ceil_div(inner, 2) * 2 * FLOAT_BYTES if f.padded else 0
-    made = matmul.finish_launch(f, dims, rows, [(groups, steps)], zeros)
+    launch = matmul.finish_launch(f, dims, rows, [(groups, steps)], zeros)
     lines = Lines(
         tiles=dims["tiles"],
         low=dims["low"],
@@ -141,7 +141,7 @@ def _launch(workload: Workload, schedule: Schedule, shapes: Shapes, target: Targ
         spans=groups * number,
         windows={f.a: reads(workload)},
     )
-    return replace(made, lines=lines)
+    return replace(launch, lines=lines)
 
 
 def reads(workload: Workload) -> LineWindow:

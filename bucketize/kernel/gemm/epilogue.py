@@ -163,8 +163,8 @@ class _EpilogueReader:
             if kind is None or atom not in self.workload.body.params:
                 return None
             self.values[atom] = ("operand", len(self.operands))
-            held = TRUTHS if atom.type.dtype == BOOL else FLOATS
-            self.operands.append(Operand(self.workload.body.params.index(atom), kind, held))
+            elements = TRUTHS if atom.type.dtype == BOOL else FLOATS
+            self.operands.append(Operand(self.workload.body.params.index(atom), kind, elements))
         return self.values[atom]
 
     def finished(self, steps: list[tuple[str, list[Any], Mapping[str, Any]]]) -> Epilogue:

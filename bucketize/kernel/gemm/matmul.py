@@ -38,10 +38,10 @@ def panels(stack: Array, width: int, dtype: DTypeLike = np.float32) -> Array:
 
 def short_panels(matrix: Array, width: int, weights: str) -> Array:
     """A matrix in panels of a shorter format, as bytes; int8 behind the steps of its columns."""
-    held, dtype = FORMATS[weights].held(matrix), FORMATS[weights].dtype
-    if not isinstance(held, tuple):
-        return panels(held[None], width, dtype).view(np.uint8)
-    levels, steps = held
+    values, dtype = FORMATS[weights].held(matrix), FORMATS[weights].dtype
+    if not isinstance(values, tuple):
+        return panels(values[None], width, dtype).view(np.uint8)
+    levels, steps = values
     heads, bodies = panels(steps[None], width), panels(levels[None], width, dtype)
     flat = [a.view(np.uint8).reshape(a.shape[1], -1) for a in (heads, bodies)]
     return np.concatenate(flat, axis=1)
@@ -237,9 +237,9 @@ def _flattened(
 def _pack_key(workload: Workload, schedule: Schedule, index: int) -> str:
     if not _packed(workload) or index != _places(workload)[1]:
         return ""
-    known, tiling = _format(workload), Tiling.of(schedule)
-    told = "" if known == PLAIN else f", {known} held as {tiling.weights}"
-    return f"panels of {tiling.nr}{told}"
+    weights, tiling = _format(workload), Tiling.of(schedule)
+    shorter = "" if weights == PLAIN else f", {weights} held as {tiling.weights}"
+    return f"panels of {tiling.nr}{shorter}"
 
 
 def _pack(workload: Workload, schedule: Schedule, index: int, value: Array) -> Array | None:

@@ -47,10 +47,10 @@ def _launch(workload: Workload, schedule: Schedule, shapes: Shapes, target: Targ
     lies = (zero, height, width, image[1], image[2], channels, taps, pieces, pixels)
     more = (*lies, stride_y, stride_x, dilation_y, dilation_x, top, left)
     depth = taps * across * channels
-    made = product_of_bytes.launch(batch * height * width, depth, columns, schedule, target, more)
-    _rows, _depth, _columns, panels, low, tall, *_ = made.dims
+    launch = product_of_bytes.launch(batch * height * width, depth, columns, schedule, target, more)
+    _rows, _depth, _columns, panels, low, tall, *_ = launch.dims
     lines = Lines(
-        tiles=ceil_div(made.extent, panels),
+        tiles=ceil_div(launch.extent, panels),
         low=low,
         tall=tall,
         across=width,
@@ -58,7 +58,7 @@ def _launch(workload: Workload, schedule: Schedule, shapes: Shapes, target: Targ
         step=panels,
         windows={0: reads(workload)},
     )
-    return replace(made, lines=lines)
+    return replace(launch, lines=lines)
 
 
 def _pack(workload: Workload, schedule: Schedule, index: int, value: Array) -> Array | None:

@@ -91,7 +91,7 @@ class PanelLoops:
         def rows(o: ir.Value, _: Values) -> None:
             first = w.add(w.mul(o, d["low"]), w.least(o, d["tall"]))
             height = w.add(d["low"], w.builder.zext(w.compare(o, "<", d["tall"]), WORD))
-            held = self.rows_of(first, height)
+            groups = self.rows_of(first, height)
             lo = w.greatest(w.sub(begin, w.mul(o, panels)), 0)
             hi = w.least(w.sub(end, w.mul(o, panels)), panels)
 
@@ -102,7 +102,7 @@ class PanelLoops:
 
                 def tile(at: Size, m: ir.Value) -> None:
                     place = w.add(w.mul(w.add(first, at), d["columns"]), column)
-                    mine = w.at(held, w.mul(at, self.row_step))
+                    mine = w.at(groups, w.mul(at, self.row_step))
                     self.call(m, mine, there, w.item(c, place), left)
 
                 self.each_tile(height, tile)
@@ -139,20 +139,20 @@ class PanelLoops:
         w, a = self.w, self.block.pointer("in0")
         if self.place:
             return w.at(a, w.mul(first, self.row_step))
-        held = self.block.pointer("workspace")
+        space = self.block.pointer("workspace")
 
         def row(r: ir.Value, _: Values) -> None:
-            self.lay_out(a, w.add(first, r), w.at(held, w.mul(r, self.row_step)))
+            self.lay_out(a, w.add(first, r), w.at(space, w.mul(r, self.row_step)))
 
         w.loop(0, height, row)
-        return held
+        return space
 
-    def lay_out(self, a: ir.Value, row: Size, held: ir.Value) -> None:
+    def lay_out(self, a: ir.Value, row: Size, to: ir.Value) -> None:
         """The groups of a row."""
         depth = self.d["depth"]
-        self.copy(self.w.at(a, self.w.mul(row, depth)), held, depth)
+        self.copy(self.w.at(a, self.w.mul(row, depth)), to, depth)
 
-    def copy(self, read: ir.Value, held: ir.Value, count: Size) -> None:
+    def copy(self, read: ir.Value, to: ir.Value, count: Size) -> None:
         """So many bytes as groups have them."""
 
         def value(at: Size, width: int) -> ir.Value:
@@ -163,15 +163,15 @@ class PanelLoops:
                 return self.w.builder.xor(bytes_, flip) if self.x_signed else bytes_
             return self.widened(bytes_, vector_type(SHORT, width), self.x_signed)
 
-        self.put(held, count, value)
+        self.put(to, count, value)
 
-    def put(self, held: ir.Value, count: Size, value: Callable[[Size, int], ir.Value]) -> None:
+    def put(self, to: ir.Value, count: Size, value: Callable[[Size, int], ir.Value]) -> None:
         """Put `value(at, width)` of each piece of so many bytes; the last one ends with them."""
         w, size = self.w, GROUP // self.unit
         widths = tuple(dict.fromkeys((w.lanes * GROUP, *PIECES)))
 
         def one(at: Size, width: int) -> None:
-            w.builder.store(value(at, width), w.item(held, at, size), align=1)
+            w.builder.store(value(at, width), w.item(to, at, size), align=1)
 
         def pieces(width: int) -> None:
             last = w.sub(count, width)

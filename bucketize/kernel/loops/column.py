@@ -70,9 +70,9 @@ def _row(s: Source, last: int) -> None:
 
 def _launch(workload: Workload, shapes: Shapes) -> Launch:
     attrs = workload.anchor.attrs
-    told = {name: attrs[name] for name in ("strides", "pads", "dilations")}
+    window = {name: attrs[name] for name in ("strides", "pads", "dilations")}
     image, kernel = attrs["image"], attrs["kernel"]
-    windows = blocks(image, kernel, **told)
+    windows = blocks(image, kernel, **window)
     before = attrs["pads"][: len(image)]
     dims = (*image, *kernel, *windows, *attrs["strides"], *attrs["dilations"], *before)
     return Launch(dims, product(shapes[-1]), GRAIN)

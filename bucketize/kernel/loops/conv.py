@@ -56,8 +56,8 @@ def _is_nhwc(workload: Workload) -> bool:
 def _weights(workload: Workload) -> int | None:
     """Which parameter the weights are, if they are known and thus packed beforehand."""
     params, weights = workload.body.params, workload.anchor.args[1]
-    known = weights in params and workload.constant[params.index(weights)]
-    return params.index(weights) if known and _is_nhwc(workload) else None
+    is_constant = weights in params and workload.constant[params.index(weights)]
+    return params.index(weights) if is_constant and _is_nhwc(workload) else None
 
 
 def _is_depthwise(workload: Workload) -> bool:

@@ -55,8 +55,8 @@ def taken(counts: Floats, each: Mapping[str, float]) -> Floats:
     seconds = dict(zip(KINDS, (counts * [each[kind] for kind in KINDS]).T, strict=True))
     moved = sum(seconds.pop(kind) for kind in TRAFFIC)
     call = seconds.pop("call")
-    found: Floats = call + joined(sum(seconds.values()), moved, each["overlap"])
-    return found
+    total: Floats = call + joined(sum(seconds.values()), moved, each["overlap"])
+    return total
 
 
 @dataclass(frozen=True)

@@ -42,9 +42,9 @@ def _accepts(workload: Workload) -> bool:
         return False
     atoms = [*workload.body.params, *(a for b in workload.body.body for a in (*b.args, *b.outs))]
     numbers = all(a.value.size == 1 for a in atoms if isinstance(a, Const))
-    known = all(a.type.dtype in DTYPES for a in atoms)
+    computable = all(a.type.dtype in DTYPES for a in atoms)
     rank = len(workload.result.shape)
-    return numbers and known and all(len(p.type.shape) <= rank for p in workload.body.params)
+    return numbers and computable and all(len(p.type.shape) <= rank for p in workload.body.params)
 
 
 def axes_of(shapes: Sequence[Shape], out: Shape) -> list[Axis]:
@@ -176,8 +176,8 @@ def _counts(workload: Workload, at: LoopCounts) -> Counts:
         )
         for b in workload.body.body
     )
-    found = {kind: n * at.extent for kind, n in sum(every, Counter()).items()}
-    return found | {"row": math.prod(at.dims[a] for members, _ in groups[:-1] for a in members)}
+    counts = {kind: n * at.extent for kind, n in sum(every, Counter()).items()}
+    return counts | {"row": math.prod(at.dims[a] for members, _ in groups[:-1] for a in members)}
 
 
 def _pitched(workload: Workload) -> frozenset[int]:

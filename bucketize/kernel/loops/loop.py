@@ -184,8 +184,8 @@ def kernel_text(
 def _argument(workload: Workload, name: str, arg: Atom, kind: str) -> list[str]:
     if isinstance(arg, Const):  # a lone number, part of the workload
         value = arg.value.reshape(-1)[0]
-        held = value.view(kind) if kind.startswith("uint") else value
-        return [f"{name} = scratch(1, {dtype_text(held.dtype)})", f"{name}[0] = {literal(held)}"]
+        lone = value.view(kind) if kind.startswith("uint") else value
+        return [f"{name} = scratch(1, {dtype_text(lone.dtype)})", f"{name}[0] = {literal(lone)}"]
     place = len(workload.results) + workload.body.params.index(arg)
     return [f"{name} = pointer(block[{place}], {kind})"]
 
@@ -208,8 +208,8 @@ def argument_shapes(workload: Workload, shapes: Shapes) -> list[Shape]:
 def only_op(workload: Workload) -> Binding | None:
     """The binding of a workload of one op whose elements loop source can hold."""
     (first, *rest) = workload.body.body
-    known = all(a.type.dtype in DTYPES for a in (*first.outs, *first.args))
-    return first if known and not rest else None
+    computable = all(a.type.dtype in DTYPES for a in (*first.outs, *first.args))
+    return first if computable and not rest else None
 
 
 def takes(

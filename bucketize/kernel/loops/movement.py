@@ -167,8 +167,8 @@ def _concat_counts(_workload: Workload, at: LoopCounts) -> Counts:
 def _concat_pitched(workload: Workload) -> frozenset[int]:
     """Along the last axis all of them may."""
     last = len(workload.result.shape) - 1
-    known = range(-1, len(workload.body.params))
-    return frozenset(known if workload.anchor.attrs["axis"] == last else ())
+    places = range(-1, len(workload.body.params))
+    return frozenset(places if workload.anchor.attrs["axis"] == last else ())
 
 
 CONCAT = loop_template(

@@ -95,8 +95,8 @@ class ResizeForm:
         places = coordinates(attrs["coordinates"], 2 * INSIDE, many, scale, np.float32(many))
         places = places[INSIDE * factor : (INSIDE + 1) * factor]
         if self.nearest:
-            found = rounded(places, attrs["rounding"], scale) - INSIDE
-            return [[(int(at), 1.0)] for at in found]
+            nearest = rounded(places, attrs["rounding"], scale) - INSIDE
+            return [[(int(at), 1.0)] for at in nearest]
         index, weights = neighbours(
             *(attrs["mode"], places, 2 * INSIDE, scale, attrs["cubic"]),
             exclude_outside=False,

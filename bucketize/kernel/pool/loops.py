@@ -150,8 +150,8 @@ class _PooledWindows:
 
             def tap(v: ir.Value, values: Values) -> Values:
                 here = w.at(line, w.mul(v, right))
-                found = [w.load(w.item(here, k * w.lanes), mask) for k, mask in enumerate(masks)]
-                return [join(new, value) for new, value in zip(found, values, strict=True)]
+                loaded = [w.load(w.item(here, k * w.lanes), mask) for k, mask in enumerate(masks)]
+                return [join(new, value) for new, value in zip(loaded, values, strict=True)]
 
             return w.loop(0, columns, tap, values)
 

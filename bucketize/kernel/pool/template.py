@@ -80,8 +80,8 @@ class PoolCost:
         cycles = np.full(len(schedules), evaluate(self.pixels, sizes) * of_pixel)
         far = c.l2 if moved <= c.share_l2 * target.l2 else c.l3
         both = joined(cycles, np.full(len(schedules), moved / far), c.overlap)
-        found: Floats = (both + c.call) / c.ghz / 1e9
-        return found
+        seconds: Floats = (both + c.call) / c.ghz / 1e9
+        return seconds
 
 
 def _cost(workload: Workload) -> PoolCost:

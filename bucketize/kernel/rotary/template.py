@@ -106,9 +106,9 @@ def _lie(workload: Workload, x: Atom, axes: tuple[int, ...], cos: Atom, sin: Ato
     """Whether the arguments lie as the kernel reads them: rows of x and its factors in memory."""
     out, params = workload.result, workload.body.params
     factors = all(_repeats(a.type.shape, out.shape) for a in (cos, sin))
-    known = all(a in params and a.type.dtype == FLOAT32 for a in (x, cos, sin))
+    floats = all(a in params and a.type.dtype == FLOAT32 for a in (x, cos, sin))
     whole = len(out.shape) > 1 and axes[-1] == len(axes) - 1
-    return factors and known and whole and tuple(x.type.shape[a] for a in axes) == out.shape
+    return factors and floats and whole and tuple(x.type.shape[a] for a in axes) == out.shape
 
 
 def _repeats(shape: Shape, out: Shape) -> bool:
@@ -122,12 +122,12 @@ def _repeats(shape: Shape, out: Shape) -> bool:
 
 def _launch(workload: Workload, _: Schedule, shapes: Shapes, _target: Target) -> Launch:
     """Over the rows of the result."""
-    found, *batch = rotary_of(workload), *shapes[-1][:-2]
-    assert found is not None, "asked of a workload that was not accepted"
+    rotary, *batch = rotary_of(workload), *shapes[-1][:-2]
+    assert rotary is not None, "asked of a workload that was not accepted"
     *arguments, out = shapes
-    x = byte_strides(arguments[found.x], len(out))
-    reads = [[x[a] for a in found.axes]]
-    for place in (found.cos, found.sin):
+    x = byte_strides(arguments[rotary.x], len(out))
+    reads = [[x[a] for a in rotary.axes]]
+    for place in (rotary.cos, rotary.sin):
         given = arguments[place]
         reads.append(list(spread(given, out, byte_strides(given, len(out)))))
     reads.append(byte_strides(out, len(out)))
@@ -143,9 +143,9 @@ def _counts(_workload: Workload, _: Schedule, at: LoopCounts) -> Counts:
 
 
 def _source(workload: Workload, target: Target) -> str:
-    found = rotary_of(workload)
-    assert found is not None, "asked of a workload that was not accepted"
-    return source(target.lanes, found.x, found.cos, found.sin)
+    rotary = rotary_of(workload)
+    assert rotary is not None, "asked of a workload that was not accepted"
+    return source(target.lanes, rotary.x, rotary.cos, rotary.sin)
 
 
 TEMPLATE = fixed_template(

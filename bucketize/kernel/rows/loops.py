@@ -186,8 +186,8 @@ class _RowLoops:
             parts = [old[u * size : (u + 1) * size] for u in range(CHAINS)]
             return [v for u, p in enumerate(parts) for v in each(w.add(i, u * w.lanes), None, p)]
 
-        found = w.loop(0, self.many, chains, [*starts] * CHAINS, step=CHAINS * w.lanes)
-        one, rest = found[:size], found[size:]
+        chained = w.loop(0, self.many, chains, [*starts] * CHAINS, step=CHAINS * w.lanes)
+        one, rest = chained[:size], chained[size:]
         one = w.loop(self.many, self.whole, lambda i, v: each(i, None, v), one, step=w.lanes)
         one = w.loop(self.whole, self.n, lambda i, v: each(i, self.last, v), one, step=w.lanes)
         return [*one, *rest]

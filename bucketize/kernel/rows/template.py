@@ -48,15 +48,15 @@ def _extent(workload: Workload, shapes: Shapes) -> Dim:
 
 def _counts(workload: Workload, _: Schedule, at: LoopCounts) -> Counts:
     """What the passes do."""
-    found, size = _found(workload), at.extent * at.dims[0]
-    counts: Counter[str] = Counter({"row": at.extent if found.is_wide(found.result) else 0})
-    for computed in found.computed():
+    rows, size = _found(workload), at.extent * at.dims[0]
+    counts: Counter[str] = Counter({"row": at.extent if rows.is_wide(rows.result) else 0})
+    for computed in rows.computed():
         for ref in computed:
-            step = found.step(ref)
+            step = rows.step(ref)
             assert step is not None
             for kind, times in expression.operations(step.how).items():
                 counts[kind] += times * size
-    for step in found.steps:
+    for step in rows.steps:
         if step.how in FOLDS:
             counts["fold"] += at.extent
             counts["simple" if step.how in (SUM, SQUARES) else "choose"] += size

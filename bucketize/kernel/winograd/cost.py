@@ -111,8 +111,8 @@ class WinogradCost:
         m, width = (np.array([int(s[name]) for s in schedules]) for name in ("m", "nr"))
         count = np.array([patches[each] for each in m], float)
         cycles = self._cycles(m, width, count, target, c, cold_bytes)
-        found: Floats = cycles / _products(target).ghz / 1e9
-        return found
+        seconds: Floats = cycles / _products(target).ghz / 1e9
+        return seconds
 
     def _cycles(
         self,
@@ -148,8 +148,8 @@ class WinogradCost:
         fetched = np.minimum(products.asked * tiles * LINE / (width * FLOAT_BYTES), 1)
         fetched = np.where(tiles > 1, fetched, 1)  # one that is alone reads weights as a stream
         both = fetched * joined(arithmetic, read, c.overlap) + (1 - fetched) * (arithmetic + read)
-        found: Floats = both + transforms + rows + products.call
-        return found
+        cycles: Floats = both + transforms + rows + products.call
+        return cycles
 
 
 def _products(target: Target) -> cost.ProductConstants:

@@ -47,9 +47,9 @@ def most_patches(channels: int, width: int, axes: Axes, target: Target) -> int:
     """Patches of a block: as many as their V and M of a panel may fill, in whole tiles."""
     v, m = math.prod(a.products for a in axes) * channels, math.prod(a.size for a in axes) * width
     of_patch = (v + m) * FLOAT_BYTES
-    held, rows = int(SHARE_L2 * target.l2) // of_patch, tile_rows(width, target)
+    patches, rows = int(SHARE_L2 * target.l2) // of_patch, tile_rows(width, target)
     least = LEAST_WIDE if channels >= WIDE else LEAST
-    return max(held // rows, -(-least // rows)) * rows
+    return max(patches // rows, -(-least // rows)) * rows
 
 
 def row_bytes(channels: int) -> int:

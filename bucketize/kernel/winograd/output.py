@@ -123,9 +123,9 @@ class Results:
             def row(i: ir.Value, seen: Values) -> Values:
                 left = w.item(half, w.mul(i, wide * w.lanes))
                 values = [w.load(w.item(left, j * w.lanes)) for j in range(wide)]
-                made = minimal.results(w, form.wide, values)
-                seen = [w.builder.fadd(seen[0], witness(w, made))]
-                line(i, column, made)
+                pixels = minimal.results(w, form.wide, values)
+                seen = [w.builder.fadd(seen[0], witness(w, pixels))]
+                line(i, column, pixels)
                 return seen
 
             w.loop(0, wide, down)

@@ -55,9 +55,9 @@ def _accepts(workload: Workload) -> bool:
     out, inner, *kernel = window(workload)
     dense = tuple(attrs["dilations"]) == (1, 1)
     several = inner > 1 or (attrs["groups"] == 1 and inner)  # there are sums over channels
-    known = kernel != [1, 1] and _usual(workload)
+    has_sizes = kernel != [1, 1] and _usual(workload)
     together = tuple(attrs["strides"]) == (1, 1) or (attrs["groups"] == 1 and inner % WHOLE == 0)
-    wanted = attrs["precision"] == "default" and known and several and out
+    wanted = attrs["precision"] == "default" and has_sizes and several and out
     return bool(wanted and dense and together)
 
 
@@ -239,11 +239,11 @@ def _elements(axes: Axes) -> Array:
 
 def _along(axis: Axis) -> Array:
     """[element, phase, tap] of one axis."""
-    found = np.zeros((axis.size, axis.phases, axis.taps))
+    matrix = np.zeros((axis.size, axis.phases, axis.taps))
     for p in range(axis.phases):
         number = len(range(p, axis.taps, axis.stride))
-        found[:, p, p :: axis.stride] = np.array(minimal.taps(axis.size, number), np.float64)
-    return found
+        matrix[:, p, p :: axis.stride] = np.array(minimal.taps(axis.size, number), np.float64)
+    return matrix
 
 
 def _in_panels(value: Array, groups: int, width: int, matrix: Array | None = None) -> Array:
@@ -256,13 +256,13 @@ def _in_panels(value: Array, groups: int, width: int, matrix: Array | None = Non
     apart = value.reshape(groups, out // groups, inner, -1)
     number = -(-apart.shape[1] // width)
     places = math.prod(taps) if matrix is None else len(matrix)
-    found = np.zeros((groups, number, places, inner, width), np.float32)
+    panels = np.zeros((groups, number, places, inner, width), np.float32)
     for group, panel in np.ndindex(groups, number):
         part = apart[group, panel * width :][:width].transpose(2, 1, 0)
         if matrix is not None:
             part = np.tensordot(matrix, part.astype(np.float64, order="C"), 1)
-        found[group, panel, ..., : part.shape[2]] = part
-    return found.reshape(-1, inner, width)
+        panels[group, panel, ..., : part.shape[2]] = part
+    return panels.reshape(-1, inner, width)
 
 
 def _cost(workload: Workload) -> WinogradCost:
