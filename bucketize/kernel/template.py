@@ -12,7 +12,7 @@ from typing import Protocol, TypeAlias
 from bucketize.kernel.workload import Workload
 from bucketize.machine.calibration import Floats
 from bucketize.machine.target import Target
-from bucketize.op import Array
+from bucketize.op import Array, Attrs
 from bucketize.types import Dim, Shape, Sizes, evaluate
 
 Knob: TypeAlias = int | str
@@ -29,6 +29,12 @@ class LineWindow:
     reach: Dim = 1
     """Lines, from the first to the last, of which the image may have some only."""
     before: Dim = 0
+
+    @classmethod
+    def of(cls, attrs: Attrs, height: Dim) -> LineWindow:
+        """The window, so many taps high, of a convolution or a pool."""
+        reach = (height - 1) * attrs["dilations"][0] + 1
+        return cls(attrs["strides"][0], reach, attrs["pads"][0])
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeGuard
+from typing import Any, TypeGuard, TypeVar
 
 import numpy as np
 
@@ -24,6 +24,8 @@ from bucketize.ir import (
 )
 from bucketize.op import Movement
 from bucketize.types import Dim, Symbol, Type, substitute, symbols
+
+T = TypeVar("T")
 
 UNSTATED = [
     ("precision", "default"),
@@ -92,6 +94,12 @@ class Workload:
     def hash(self) -> str:
         """Sixteen digits that stand for the key."""
         return hashlib.sha256(self.key.encode()).hexdigest()[:16]
+
+
+def accepted(pattern: T | None) -> T:
+    """What a workload is, asked of one that a template has accepted."""
+    assert pattern is not None, "asked of a workload that was not accepted"
+    return pattern
 
 
 class _Names:

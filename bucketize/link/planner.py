@@ -64,9 +64,12 @@ class _Planner:
         self.groups = groups
         self.code = DimCode(segment.symbols)
         calls = segment.calls
-        pairs = zip(calls, launches, strict=True)
-        widths = [_row_width(c, launch) for c, launch in pairs]
-        self.width = max([1, *widths, *(len(STRIP) + len(RANGE) for _ in groups)])
+        widths = [
+            len(c.binding.outs) + len(c.args) + 1 + len(launch.dims)
+            for c, launch in zip(calls, launches, strict=True)
+        ]
+        widths += [len(STRIP)] * len(groups)
+        self.width = max([1, *(n + len(RANGE) for n in widths)])
         self.size = (len(calls) + len(groups)) * threads * self.width
         self.words: list[tuple[int, int]] = []
         self.parts: list[tuple[int, int, int, int]] = []
@@ -257,7 +260,3 @@ class _Planner:
             for relation, a, b in relations(self.segment.fn)
         ]
         return [row for row in dict.fromkeys(rows) if row[1] != row[2]]
-
-
-def _row_width(call: KernelCall, launch: Launch) -> int:
-    return len(call.binding.outs) + len(call.args) + 1 + len(RANGE) + len(launch.dims)

@@ -122,7 +122,8 @@ class _Grouping:
         self.last |= {segment.root(r): len(self.calls) for r in segment.fn.results}
         self.sizes = dict.fromkeys(segment.symbols, SIZE)
         symbols = (s for p in segment.fn.params for s in p.type.symbols())
-        self.sizes |= {s.name: _likely(s.lo, s.hi) for s in symbols}
+        for s in symbols:
+            self.sizes[s.name] = max(s.lo, SIZE if s.hi is None else min(SIZE, s.hi))
 
     def groups(self) -> Iterator[StripGroup]:
         """One after the other."""
@@ -212,7 +213,3 @@ class _Grouping:
             return evaluate(product(atom.type.shape), self.sizes) * atom.type.dtype.itemsize
         except TypeRelError:
             return None
-
-
-def _likely(lo: int, hi: int | None) -> int:
-    return max(lo, SIZE if hi is None else min(SIZE, hi))

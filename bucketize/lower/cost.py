@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -93,8 +92,7 @@ def typical(workload: Workload) -> list[Sizes]:
 
     No model need be legal there: a table of positions ends where the bounds of a length do not.
     """
-    types = (*(p.type for p in workload.body.params), *workload.results)
-    dims = list(itertools.chain.from_iterable(t.shape for t in types))
+    dims = _dims(workload)
     if ANY in dims:
         return []
     free = {s for d in dims for s in symbols(d)}
@@ -112,9 +110,13 @@ def _has_elements(dim: Dim, sizes: Sizes) -> bool:
 
 def is_known(workload: Workload, sizes: Sizes) -> bool:
     """Whether the sizes tell the shapes of a workload."""
-    types = (*(p.type for p in workload.body.params), *workload.results)
-    dims = list(itertools.chain.from_iterable(t.shape for t in types))
+    dims = _dims(workload)
     return ANY not in dims and all(s.name in sizes for d in dims for s in symbols(d))
+
+
+def _dims(workload: Workload) -> list[Dim]:
+    """The extents of what a workload reads and of what it makes."""
+    return [d for a in (*workload.body.params, *workload.body.results) for d in a.type.shape]
 
 
 class Prices:

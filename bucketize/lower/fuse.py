@@ -287,7 +287,8 @@ def _beside(members: list[Binding], uses: _Uses) -> set[Binding]:
     readers = {u for m in members for u in uses.users.get(m.out, ()) if u is not None}
     begun = (m for m in members if m not in apart)
     makers = {uses.makers[a] for m in begun for a in m.args if a in uses.makers}
-    alone = {b for b in makers if len(b.outs) == 1 and _is_read_by(b, inside, uses.users)}
+    lone = (b for b in makers if len(b.outs) == 1)
+    alone = {b for b in lone if all(u in inside for u in uses.users[b.out])}
     return ((readers - apart) | (alone - (readers & apart))) - inside
 
 
@@ -311,11 +312,6 @@ def _repeating(last: Binding, uses: _Uses, group: list[Binding]) -> list[Binding
         chain = [b, *chain]
         b = uses.makers.get(b.args[0])
     return chain
-
-
-def _is_read_by(b: Binding, readers: Set[Binding], users: Users) -> bool:
-    """Whether nothing else reads its value."""
-    return all(u in readers for u in users[b.out])
 
 
 def _is_elementwise(b: Binding) -> bool:

@@ -249,17 +249,18 @@ def _apart(out: Builder, spread: _Spread, result: Shape) -> Atom:
         whole = tuple(d * s for d, s in zip(blocks, strides, strict=True))
         y = out.emit(reshape, y, newshape=(batch, *whole, channels))
     if y.type.shape[1:-1] != tuple(extents):
-        y = _sliced(out, y, tuple(a.first for a in axes), tuple(extents), 1)
+        y = sliced(out, y, tuple(a.first for a in axes), tuple(extents), 1)
     return out.emit(transpose, y, axes=(0, n + 1, *range(1, n + 1)))
 
 
-def _sliced(out: Builder, y: Atom, begin: Shape, extents: Shape, axis: int) -> Atom:
+def sliced(out: Builder, y: Atom, begin: Shape, extents: Shape, axis: int, stride: int = 1) -> Atom:
     """So many elements along axes from one on, told as they are wanted."""
-    end = tuple(maximum(b + e, 0) for b, e in zip(begin, extents, strict=True))  # which they are
+    ends = [b + (e - 1) * stride + 1 for b, e in zip(begin, extents, strict=True)]
+    end = tuple(maximum(e, 0) for e in ends)  # which they are, where any window fits
     axes = tuple(range(axis, axis + len(extents)))
     shape = (*y.type.shape[:axis], *extents, *y.type.shape[axis + len(extents) :])
-    ones = (1,) * len(extents)
-    y = out.emit(strided_slice, y, begin=begin, end=end, strides=ones, axes=axes)
+    strides = (stride,) * len(extents)
+    y = out.emit(strided_slice, y, begin=begin, end=end, strides=strides, axes=axes)
     return y if y.type.shape == shape else out.emit(reshape, y, newshape=shape)
 
 
@@ -289,4 +290,4 @@ def _columns(out: Builder, x: Atom, w: Atom, b: Binding) -> Atom:
     if any(more != 0 for more in attrs["output_padding"]):
         behind = ((0, 0), (0, 0), *((0, more) for more in attrs["output_padding"]))
         y = out.emit(pad, y, pads=behind, value=0.0)
-    return _sliced(out, y, attrs["pads"][:n], result[2:], 2) if y.type.shape != result else y
+    return sliced(out, y, attrs["pads"][:n], result[2:], 2) if y.type.shape != result else y

@@ -14,6 +14,7 @@ from typing import Any
 
 from bucketize.ir import STRUCTURAL, Atom, Binding, Builder, Const, Function, all_bindings, rewrite
 from bucketize.lower.layout import to_nchw, to_nhwc
+from bucketize.lower.polyphase import sliced
 from bucketize.ops import (
     avg_pool2d,
     avg_pool3d,
@@ -27,7 +28,7 @@ from bucketize.ops import (
     strided_slice,
     transpose,
 )
-from bucketize.types import Dim, Shape, maximum, product
+from bucketize.types import Dim, Shape, product
 
 RANK = 5
 LAST = (0, 2, 3, 4, 1)  # [N, D, H, W, C] of [N, C, D, H, W]
@@ -200,10 +201,7 @@ def _planes(out: Builder, x: Atom, begin: int, count: Dim, stride: int) -> Atom:
     """So many planes of [N, D, H, W, C], from `begin` on."""
     if (begin, count, stride) == (0, x.type.shape[1], 1):
         return x
-    end = maximum(begin + (count - 1) * stride + 1, 0)  # which it is, where any window fits
-    y = out.emit(strided_slice, x, begin=(begin,), end=(end,), strides=(stride,), axes=(1,))
-    shape = (x.type.shape[0], count, *x.type.shape[2:])
-    return y if y.type.shape == shape else out.emit(reshape, y, newshape=shape)
+    return sliced(out, x, (begin,), (count,), 1, stride)
 
 
 def _joined(out: Builder, parts: list[Atom]) -> Atom:

@@ -85,9 +85,12 @@ class _Views:
         return again
 
     def _note(self, b: Binding, args: Sequence[Atom], y: Atom) -> None:
-        if b.op is matmul or _is_image(b):
+        turned = b.op is transpose and b.attrs["axes"] == TURNED
+        if b.op is matmul:
             self.made.add(y)
-            self.images.update([y] if b.op is not matmul else [])
+        elif b.op in IMAGES or turned:
+            self.made.add(y)
+            self.images.add(y)
         elif b.op.scalar is not None:
             self._join(y, args)
         elif b.op in (reshape, squeeze) and args[0] in self.made:
@@ -133,11 +136,6 @@ class _Views:
         for axis in sorted(view.gone):
             full.insert(axis, 1)
         return _reshaped(out, atom, tuple(full))
-
-
-def _is_image(b: Binding) -> bool:
-    """Whether a binding makes an image, which has a layout."""
-    return b.op in IMAGES or (b.op is transpose and b.attrs["axes"] == TURNED)
 
 
 def _with_axes(b: Binding, gone: Sequence[int]) -> Attrs:

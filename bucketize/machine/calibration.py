@@ -43,5 +43,4 @@ def joined(a: Floats, b: Floats, overlap: float) -> Floats:
     """Joins two times that overlap: between their sum (1) and the longer (infinity)."""
     longer, shorter = np.maximum(a, b), np.minimum(a, b)
     share = np.divide(shorter, longer, out=np.zeros_like(longer), where=longer > 0)
-    total: Floats = longer * (1 + share**overlap) ** (1 / overlap)
-    return total
+    return longer * (1 + share**overlap) ** (1 / overlap)

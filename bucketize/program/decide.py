@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -279,27 +279,23 @@ def _is_tree(fn: Function) -> bool:
 
 def check_static(fn: Function) -> None:
     """Raise `CompileError` naming the first dynamic binding and the input axis it comes from."""
+    dynamic = next(_dynamic(fn), None)
+    if dynamic is not None:
+        raise CompileError(f"{fn.name}: the graph executor takes static shapes only, but {dynamic}")
+
+
+def _dynamic(fn: Function) -> Iterator[str]:
     for param in fn.params:
         if not param.type.is_tensor:
-            raise CompileError(
-                f"{fn.name}: the graph executor takes static shapes only, but input "
-                f"{param.name!r} is {param.type}"
-            )
-        for axis, dim in enumerate(param.type.shape):
+            yield f"input {param.name!r} is {param.type}"
+        for axis, dim in enumerate(param.type.axes):
             if not isinstance(dim, int):
                 users = [b for b in fn.body if any(dim in o.type.axes for o in b.outs)]
                 first = f"; first in {users[0].op.name}: {users[0].outs[0].type}" if users else ""
-                raise CompileError(
-                    f"{fn.name}: the graph executor takes static shapes only, but input "
-                    f"{param.name!r}, axis {axis} is {dim}{first}"
-                )
+                yield f"input {param.name!r}, axis {axis} is {dim}{first}"
     for b in all_bindings(fn):
-        for out in b.outs:
-            if not out.type.is_static:
-                raise CompileError(
-                    f"{fn.name}: the graph executor takes static shapes only, but the shape of "
-                    f"{b.op.name} depends on values: {out.type}"
-                )
+        unknown = (out.type for out in b.outs if not out.type.is_static)
+        yield from (f"the shape of {b.op.name} depends on values: {type_}" for type_ in unknown)
 
 
 def check_native(fn: Function, code: Code) -> None:

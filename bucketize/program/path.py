@@ -27,7 +27,7 @@ def way(program: Program, name: str, sizes: Sizes) -> Iterator[PathStep]:
     After a `Call` come the instructions of the callee, at its own sizes, after others those of the
     blocks that they are known to run, at the sizes that are known before.
     """
-    yield from _walk(program, program.routines[name].code, sizes)
+    return _walk(program, program.routines[name].code, sizes)
 
 
 def _walk(program: Program, code: Code, sizes: Sizes) -> Iterator[PathStep]:

@@ -163,11 +163,6 @@ def threads_text(count: int) -> str:
     return f"{count} thread{'s' * (count > 1)}"
 
 
-def _how(routine: Routine) -> str:
-    arranged = "" if routine.arrangement == USUAL else f", {routine.arrangement}"
-    return f" on the {routine.executor} executor{arranged}"
-
-
 class _Text:
     """A program as text: routines as instructions, then the segments that they run."""
 
@@ -182,7 +177,8 @@ class _Text:
         yield f"program for {program.target.name}, {threads}: {', '.join(program.outputs)}"
         for routine in program.routines.decided().values():
             inputs = ", ".join(f"{p.name}: {p.type}" for p in routine.params)
-            yield f"{routine.name}({inputs}){_how(routine)}"
+            arranged = "" if routine.arrangement == USUAL else f", {routine.arrangement}"
+            yield f"{routine.name}({inputs}) on the {routine.executor} executor{arranged}"
             pairs = zip(routine.fn.params, routine.params, strict=True)
             self.variables = {p: f"%{named.name}" for p, named in pairs}
             yield from self.code(routine.code, 1)

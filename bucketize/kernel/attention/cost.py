@@ -79,8 +79,7 @@ class AttentionCost:
         wide = value_vectors(self.features, target)
         del cold_bytes  # the keys and values were written just before
         products = [sum(_products(s, at, wide, target)) for s in schedules]
-        total: Floats = np.array(products) + self._between(at, target)
-        return total
+        return np.array(products) + self._between(at, target)
 
     def _between(self, at: Sizes, target: Target) -> float:
         """The softmax, and what lays out keys and values."""

@@ -20,7 +20,7 @@ from bucketize.kernel.gemm.matmul import balanced
 from bucketize.kernel.gemm.microkernel import LINE
 from bucketize.kernel.loops.loop import spread
 from bucketize.kernel.template import Knob, Launch, Schedule, Shapes, Template
-from bucketize.kernel.workload import Workload
+from bucketize.kernel.workload import Workload, accepted
 from bucketize.machine.target import Target
 from bucketize.types import Dim, Shape, ceil_div, positive, product
 
@@ -32,10 +32,6 @@ took 1.6 times as long with copies, 8 rows 1.25, 16 rows 0.95, 128 rows 0.7."""
 # --- schedules -----------------------------------------------------------------------------------
 
 
-def _accepts(workload: Workload) -> bool:
-    return attention_of(workload) is not None
-
-
 def _knobs(_workload: Workload, target: Target) -> dict[str, tuple[Knob, ...]]:
     """Rows of a block, and columns of a panel of keys."""
     return {"rows": ROWS, "nr": tuple(target.lanes * v for v in sorted(tallest(target)))}
@@ -45,14 +41,8 @@ def _default(_workload: Workload, target: Target) -> dict[str, Knob]:
     return {"rows": BLOCK, "nr": cost.usual_width(target, True)}
 
 
-def _found(workload: Workload) -> Attention:
-    found = attention_of(workload)
-    assert found is not None, "asked of a workload that was not accepted"
-    return found
-
-
 def _form(workload: Workload, schedule: Schedule, target: Target) -> HeadForm:
-    attention, vectors = _found(workload), int(schedule["nr"]) // target.lanes
+    attention, vectors = accepted(attention_of(workload)), int(schedule["nr"]) // target.lanes
     features = workload.body.params[attention.value.place].type.shape[-1]
     wide = value_vectors(features, target)
     return HeadForm(
@@ -76,15 +66,15 @@ def _form(workload: Workload, schedule: Schedule, target: Target) -> HeadForm:
 
 
 def _launch(workload: Workload, schedule: Schedule, shapes: Shapes, target: Target) -> Launch:
-    attention, form = _found(workload), _form(workload, schedule, target)
+    attention, form = accepted(attention_of(workload)), _form(workload, schedule, target)
     *arguments, out = shapes
     reads = attention.query, attention.key, attention.value
     query, key, value = (
         (r.seen(arguments[r.place]), r.seen(byte_strides(arguments[r.place], len(r.axes))))
         for r in reads
     )
-    product_of = _undone(out, attention.out), _undone(byte_strides(out, len(out)), attention.out)
-    batch, (rows, features), (depth, keys) = product_of[0][:-2], product_of[0][-2:], key[0][-2:]
+    extents, strides = (_undone(n, attention.out) for n in (out, byte_strides(out, len(out))))
+    batch, (rows, features), (depth, keys) = extents[:-2], extents[-2:], key[0][-2:]
     steps = [_over(batch, r, *at) for r, at in zip(reads, (query, key, value), strict=True)]
     operands = [
         spread(shape, (*batch, rows, keys), byte_strides(shape, len(out), size))
@@ -92,7 +82,7 @@ def _launch(workload: Workload, schedule: Schedule, shapes: Shapes, target: Targ
     ]
     repeated = [*(r.count > 1 for r in reads), False, *(False for _ in operands)]
     shared = max(reads, key=lambda r: r.count)
-    levels = _levels(batch, shared, [*steps, product_of[1][:-2], *operands], repeated)
+    levels = _levels(batch, shared, [*steps, strides[:-2], *operands], repeated)
     cut = balanced(rows, int(schedule["rows"]))
     dims = {
         "keys": keys,
@@ -106,7 +96,7 @@ def _launch(workload: Workload, schedule: Schedule, shapes: Shapes, target: Targ
         "q_step": query[1][-2],
         "k_step": key[1][-1 if form.by_key else -2],
         "v_step": value[1][-2],
-        "c_step": product_of[1][-2],
+        "c_step": strides[-2],
     }
     places, space = _space(form, int(schedule["rows"]), keys, depth, features)
     dims |= places | {f"e{i}_step": each[-2] for i, each in enumerate(operands)}
@@ -164,7 +154,7 @@ def _space(
     inverses = rows * step
     key_panels = inverses + ceil_div(rows * FLOAT_BYTES, LINE) * LINE
     whole = ceil_div(depth, form.lanes) * form.lanes
-    value_panels = key_panels + _lines(panels * width * whole * FLOAT_BYTES)
+    value_panels = key_panels + ceil_div(panels * width * whole * FLOAT_BYTES, LINE) * LINE
     end = value_panels + ceil_div(features, wide) * wide * keys * FLOAT_BYTES
     places = {
         "score_step": step,
@@ -175,16 +165,11 @@ def _space(
     return places, end
 
 
-def _lines(size: Dim) -> Dim:
-    """Bytes of whole lines."""
-    return ceil_div(size, LINE) * LINE
-
-
 # --- the template --------------------------------------------------------------------------------
 
 
 def _cost(workload: Workload) -> AttentionCost:
-    attention = _found(workload)
+    attention = accepted(attention_of(workload))
     *batch, rows, keys = attention.scores.out.type.shape
     features = workload.body.params[attention.value.place].type.shape[-1]
     depth = attention.scores.args[0].type.shape[-1]
@@ -194,7 +179,7 @@ def _cost(workload: Workload) -> AttentionCost:
 
 TEMPLATE = Template(
     name="attention",
-    accepts=_accepts,
+    accepts=lambda workload: attention_of(workload) is not None,
     knobs=_knobs,
     default=_default,
     source=lambda workload, schedule, target: source(_form(workload, schedule, target)),

@@ -14,7 +14,7 @@ from bucketize.kernel.gemm import epilogue
 from bucketize.kernel.gemm.conv import accepts_windows, reads, row_step, window
 from bucketize.kernel.gemm.matmul import balanced, balances
 from bucketize.kernel.template import Knob, Launch, Schedule, Shapes, Template, by_lines
-from bucketize.kernel.workload import Workload
+from bucketize.kernel.workload import Workload, accepted
 from bucketize.machine.target import Target
 from bucketize.op import Array
 from bucketize.types import positive
@@ -57,8 +57,6 @@ def _legal(workload: Workload, schedule: Schedule, target: Target) -> str | None
 def _form(workload: Workload, schedule: Schedule, target: Target) -> WindowForm:
     channels, _, height, width = window(workload)
     attrs, params = workload.anchor.attrs, workload.body.params
-    tail = epilogue.of_workload(workload)
-    assert tail is not None, "asked of a workload that was not accepted"
     x, w = (params.index(a) for a in workload.anchor.args)
     most, across = int(schedule["columns"]), workload.anchor.out.type.shape[2]
     even = isinstance(across, int) and balances(across, most)
@@ -76,7 +74,7 @@ def _form(workload: Workload, schedule: Schedule, target: Target) -> WindowForm:
         inputs=len(params),
         x=x,
         w=w,
-        epilogue=tail,
+        epilogue=accepted(epilogue.of_workload(workload)),
     )
 
 
@@ -118,8 +116,7 @@ def _pack(workload: Workload, schedule: Schedule, index: int, value: Array) -> A
 
 def _sweep(workload: Workload) -> DepthwiseCost:
     attrs, out = workload.anchor.attrs, workload.result
-    tail = epilogue.of_workload(workload)
-    assert tail is not None, "asked of a workload that was not accepted"
+    operands = accepted(epilogue.of_workload(workload)).operands
     _, _, height, width = window(workload)
     return DepthwiseCost(
         workload.anchor.args[0].type.shape,
@@ -127,7 +124,7 @@ def _sweep(workload: Workload) -> DepthwiseCost:
         kernel=(height, width),
         strides=tuple(attrs["strides"]),
         dilations=tuple(attrs["dilations"]),
-        operands=sum(o.rows and o.columns for o in tail.operands),
+        operands=sum(o.rows and o.columns for o in operands),
     )
 
 

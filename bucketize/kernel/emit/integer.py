@@ -240,8 +240,7 @@ class _Body:
 
     def value(self, node: ast.expr) -> ir.Value:
         """The value of an expression: a word, a truth of one bit, or a float."""
-        value: ir.Value = self.written(node)
-        return value
+        return self.written(node)
 
     def word(self, node: ast.expr) -> ir.Value:
         """A value as a word; truths are 0 and 1."""

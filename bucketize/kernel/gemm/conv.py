@@ -25,7 +25,7 @@ from bucketize.kernel.template import (
     Template,
     pitch_of,
 )
-from bucketize.kernel.workload import Workload
+from bucketize.kernel.workload import Workload, accepted
 from bucketize.machine.target import Target
 from bucketize.op import Array
 from bucketize.types import Dim, Shape, Type, ceil_div, product
@@ -54,10 +54,9 @@ def accepts_windows(workload: Workload) -> bool:
         return False
     weights, out = workload.anchor.args[1], workload.anchor.out.type
     params = workload.body.params
-    tail = epilogue.of_workload(workload)
-    assert tail is not None, "accepted as a product"
+    operands = accepted(epilogue.of_workload(workload)).operands
     fixed = workload.constant[params.index(weights)] and weights.type.is_static
-    return fixed and all(even(params[o.place].type, out) for o in tail.operands)
+    return fixed and all(even(params[o.place].type, out) for o in operands)
 
 
 def is_pointwise(workload: Workload) -> bool:
@@ -146,9 +145,7 @@ def _launch(workload: Workload, schedule: Schedule, shapes: Shapes, target: Targ
 
 def reads(workload: Workload) -> LineWindow:
     """The lines of its image that a line of a convolution is made from."""
-    attrs = workload.anchor.attrs
-    reach = (window(workload)[2] - 1) * attrs["dilations"][0] + 1
-    return LineWindow(attrs["strides"][0], reach, attrs["pads"][0])
+    return LineWindow.of(workload.anchor.attrs, window(workload)[2])
 
 
 def row_step(operand: Shape) -> Dim:

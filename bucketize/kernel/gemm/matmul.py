@@ -15,7 +15,7 @@ from bucketize.kernel.gemm.microkernel import TileForm
 from bucketize.kernel.gemm.schedule import HIGH, Tiling, knobs, unfit
 from bucketize.kernel.loops.loop import spread
 from bucketize.kernel.template import Knob, Launch, Schedule, Shapes, Template
-from bucketize.kernel.workload import Workload
+from bucketize.kernel.workload import Workload, accepted
 from bucketize.machine.target import Target
 from bucketize.op import Array
 from bucketize.ops.rounding import FORMATS, PLAIN, rounded
@@ -125,8 +125,6 @@ def form(
     padded: bool = False,
 ) -> TileForm:
     """The form of a product of so many rows; its factors are the first arguments of the anchor."""
-    tail = epilogue.of_workload(workload)
-    assert tail is not None, "asked of a workload that was not accepted"
     a, b = _places(workload)
     tiling = Tiling.of(schedule)
     most = tiling.mr
@@ -140,7 +138,7 @@ def form(
         b=b,
         packed=packed,
         image=image,
-        epilogue=tail,
+        epilogue=accepted(epilogue.of_workload(workload)),
         padded=padded,
         streams=packed and not image,
         weights=tiling.weights,

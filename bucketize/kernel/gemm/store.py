@@ -7,7 +7,7 @@ from typing import Protocol
 
 from llvmlite import ir
 
-from bucketize.kernel.emit.vector import POINTER, WORD, Size, Values, Writer
+from bucketize.kernel.emit.vector import POINTER, WORD, WORD_BYTES, Size, Values, Writer
 from bucketize.kernel.gemm.epilogue import Epilogue
 
 
@@ -26,6 +26,18 @@ class Words:
 
     def put(self, name: str, value: Size) -> None:
         self.w.store_pointer(self.w.word(value), self.memory, self.places[name])
+
+
+def put_rows(w: Writer, frame: Words, a: ir.Value, step: Size, height: ir.Value) -> ir.Value:
+    """Tell a tile of a product the addresses of its rows of A; the one behind them."""
+    table = w.item(frame.memory, frame.places["row0"], WORD_BYTES)
+
+    def row(m: ir.Value, at: Values) -> Values:
+        w.store_pointer(at[0], table, m)
+        return [w.at(at[0], step)]
+
+    (behind,) = w.loop(0, height, row, [a])
+    return behind
 
 
 class StoreForm(Protocol):

@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from bucketize.kernel.emit.module import kernel_source
 from bucketize.kernel.gemm.conv import is_pointwise, reads, window
+from bucketize.kernel.int8 import image as windows
 from bucketize.kernel.int8 import matmul as product_of_bytes
-from bucketize.kernel.int8.image import source
 from bucketize.kernel.loops.loop import only_op, steps
 from bucketize.kernel.template import Launch, Lines, Schedule, Shapes, Template
 from bucketize.kernel.workload import Workload
@@ -33,7 +34,7 @@ def _row(workload: Workload) -> Dim:
 
 def _source(workload: Workload, schedule: Schedule, target: Target) -> str:
     form = product_of_bytes.form(workload, schedule, target, _row(workload))
-    return source(target.lanes, **form)
+    return kernel_source(windows.__name__, form)
 
 
 def _launch(workload: Workload, schedule: Schedule, shapes: Shapes, target: Target) -> Launch:

@@ -10,7 +10,6 @@ from typing import Any
 
 from llvmlite import ir
 
-from bucketize.kernel.emit.module import kernel_source
 from bucketize.kernel.emit.vector import BYTE, SHORT, Size, Values, Writer
 from bucketize.kernel.int8.loops import DOT, GROUP, PanelLoops
 
@@ -19,11 +18,6 @@ WINDOW = (
     *("taps", "pieces", "pixels", "stride_y", "stride_x", "dilation_y", "dilation_x"),
     *("top", "left"),
 )
-
-
-def source(lanes: int, **form: Any) -> str:
-    """The text of the kernel of a form: see `int8.loops.emit`."""
-    return kernel_source(__name__, {"lanes": lanes, **form})
 
 
 def emit(w: Writer, block: ir.Value, /, **form: Any) -> None:

@@ -12,7 +12,6 @@ from typing import Any
 
 from llvmlite import ir
 
-from bucketize.kernel.emit.module import kernel_source
 from bucketize.kernel.emit.vector import (
     BYTE,
     FLOAT,
@@ -34,11 +33,6 @@ DOT = 4  # bytes that one instruction multiplies and adds up
 GROUP = 4  # bytes of a group as it is laid out: four bytes, or two numbers of 16 bits
 FLIP = -0x80  # the highest bit of a byte
 PIECES = (16, 4)  # bytes that are laid out at a time, where there are fewer than a vector has
-
-
-def source(lanes: int, **form: Any) -> str:
-    """The text of the kernel of a form: see `emit`."""
-    return kernel_source(__name__, {"lanes": lanes, **form})
 
 
 def emit(w: Writer, block: ir.Value, /, **form: Any) -> None:
@@ -161,7 +155,7 @@ class PanelLoops:
             if self.unit == DOT:
                 flip = constant(BYTE, FLIP, width)
                 return self.w.builder.xor(bytes_, flip) if self.x_signed else bytes_
-            return self.widened(bytes_, vector_type(SHORT, width), self.x_signed)
+            return self.w.widened(bytes_, SHORT, signed=bool(self.x_signed))
 
         self.put(to, count, value)
 
@@ -186,10 +180,6 @@ class PanelLoops:
             w.when(enough, lambda: pieces(widths[at]), lambda: least(at + 1))
 
         least(0)
-
-    def widened(self, x: ir.Value, kind: ir.Type, signed: int) -> ir.Value:
-        b = self.w.builder
-        return b.sext(x, kind) if signed else b.zext(x, kind)
 
     # --- tiles ----------------------------------------------------------------------------------
 
@@ -234,8 +224,7 @@ class PanelLoops:
             return self.vector(w, place, v, INT)
         at, count = w.at(place, v * w.lanes * self.unit), w.lanes * self.unit
         bytes_ = w.builder.load(at, typ=vector_type(BYTE, count), align=1)
-        kind = vector_type(SHORT, count)
-        return w.builder.sext(bytes_, kind) if self.y_signed else w.builder.zext(bytes_, kind)
+        return w.widened(bytes_, SHORT, signed=bool(self.y_signed))
 
     def step(self, w: Writer, total: ir.Value, word: ir.Value, factor: ir.Value) -> ir.Value:
         """The sums and the products of a group of one row and those of some columns."""

@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from bucketize.kernel.emit.module import kernel_source
 from bucketize.kernel.gemm.matmul import panels
-from bucketize.kernel.int8.loops import DOT, GROUP, source
+from bucketize.kernel.int8 import loops
+from bucketize.kernel.int8.loops import DOT, GROUP
 from bucketize.kernel.loops.cost import Counts, LoopCounts
 from bucketize.kernel.loops.loop import only_op, steps
 from bucketize.kernel.template import Knob, Launch, Schedule, Shapes, Template
@@ -44,14 +46,10 @@ def _units(workload: Workload, target: Target) -> tuple[Knob, ...]:
     return (DOT, PAIR) if target.dots and signs(workload)[1] else (PAIR,)
 
 
-def _vectors(target: Target) -> int:
-    """Vectors of a tile: as many as leave its sums in registers."""
-    return 4 if target.registers >= 32 else 2
-
-
 def knobs(workload: Workload, target: Target) -> dict[str, tuple[Knob, ...]]:
-    """Columns of a panel, and bytes of a group."""
-    return {"nr": (_vectors(target) * target.lanes,), "unit": _units(workload, target)}
+    """Columns of a panel, as many as leave sums in registers, and bytes of a group."""
+    vectors = 4 if target.registers >= 32 else 2
+    return {"nr": (vectors * target.lanes,), "unit": _units(workload, target)}
 
 
 def default(workload: Workload, target: Target) -> dict[str, Knob]:
@@ -62,6 +60,7 @@ def default(workload: Workload, target: Target) -> dict[str, Knob]:
 def form(workload: Workload, schedule: Schedule, target: Target, depth: Dim) -> dict[str, Any]:
     """The form of the loops, over rows of so many bytes."""
     return {
+        "lanes": target.lanes,
         "unit": schedule["unit"],
         "rows": ROWS,
         "vectors": int(schedule["nr"]) // target.lanes,
@@ -127,7 +126,7 @@ def counts(_: Workload, schedule: Schedule, at: LoopCounts) -> Counts:
 
 def _source(workload: Workload, schedule: Schedule, target: Target) -> str:
     depth = workload.body.params[1].type.shape[0]
-    return source(target.lanes, **form(workload, schedule, target, depth))
+    return kernel_source(loops.__name__, form(workload, schedule, target, depth))
 
 
 def _launch(_: Workload, schedule: Schedule, shapes: Shapes, target: Target) -> Launch:

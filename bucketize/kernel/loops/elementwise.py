@@ -170,12 +170,7 @@ def _as_one_row(workload: Workload, out: Shape) -> Shape:
 
 def _counts(workload: Workload, at: LoopCounts) -> Counts:
     groups = _groups(workload)
-    every = (
-        operations(
-            b.op.scalar or "",
-        )
-        for b in workload.body.body
-    )
+    every = (operations(b.op.scalar or "") for b in workload.body.body)
     counts = {kind: n * at.extent for kind, n in sum(every, Counter()).items()}
     return counts | {"row": math.prod(at.dims[a] for members, _ in groups[:-1] for a in members)}
 

@@ -17,7 +17,7 @@ import numpy as np
 from bucketize.ir import Atom, Binding, Const
 from bucketize.kernel.emit.expression import DTYPES, IMPORTS, dtype_text, stored_text
 from bucketize.kernel.loops.cost import Counts, LoopCounts, Steps
-from bucketize.kernel.template import Cost, Launch, Schedule, Shapes, Template, pitch_of
+from bucketize.kernel.template import Launch, Schedule, Shapes, Template, pitch_of
 from bucketize.kernel.work import work
 from bucketize.kernel.workload import Workload
 from bucketize.machine.target import Target
@@ -270,31 +270,12 @@ def loop_template(
     ) -> Launch:
         return launch(workload, shapes)
 
-    return fixed_template(
-        name,
-        accepts,
-        lambda workload, _target: source(workload),
-        plain_launch,
-        steps(plain_launch, lambda workload, _, at: counts(workload, at)),
-        pitched,
-    )
-
-
-def fixed_template(
-    name: str,
-    accepts: Callable[[Workload], bool],
-    source: Callable[[Workload, Target], str],
-    launch: Callable[[Workload, Schedule, Shapes, Target], Launch],
-    cost: Callable[[Workload], Cost],
-    pitched: Callable[[Workload], frozenset[int]] = lambda _: frozenset(),
-) -> Template:
-    """A template without knobs, that packs nothing."""
     return Template(
         name=name,
         accepts=accepts,
-        source=lambda workload, _schedule, target: source(workload, target),
-        launch=launch,
-        cost=cost,
+        source=lambda workload, _schedule, _target: source(workload),
+        launch=plain_launch,
+        cost=steps(plain_launch, lambda workload, _, at: counts(workload, at)),
         pitched=pitched,
     )
 

@@ -28,7 +28,7 @@ from bucketize.ops.rules import slice_ends
 from bucketize.types import Dim, product
 
 
-def nest(rank: int, inner: str) -> Source:
+def nest_text(workload: Workload, rank: int, inner: str) -> str:
     """A copy of x0, read at `base` along strides; on the last axis it runs, stands, or neither."""
     s = Source()
     rank = max(rank, 1)
@@ -41,14 +41,8 @@ def nest(rank: int, inner: str) -> Source:
             with s.loops(t="m"):
                 at = "p" if inner == STANDS else f"p + t * {step}"
                 s(f"y[i + t] = x0[{at}]")
-    return s
-
-
-def nest_text(workload: Workload, rank: int, inner: str) -> str:
-    """The file of a nest of this rank."""
-    rank = max(rank, 1)
     names = [*(f"e{a}" for a in range(rank)), "base", *(f"s{a}" for a in range(rank))]
-    return kernel_text("copy", workload, nest(rank, inner), names, moved=(0,))
+    return kernel_text("copy", workload, s, names, moved=(0,))
 
 
 def nest_launch(extents: Sequence[Dim], strides: Sequence[Dim], base: Dim = 0) -> Launch:

@@ -18,7 +18,7 @@ from bucketize.kernel.loops.loop import (
     takes,
 )
 from bucketize.kernel.loops.reduce import BLOCK, lowest
-from bucketize.kernel.template import Launch, LineWindow, Shapes
+from bucketize.kernel.template import Launch, Shapes
 from bucketize.kernel.workload import Workload
 from bucketize.ops import avg_pool2d, max_pool2d
 from bucketize.types import Dim, product
@@ -117,13 +117,6 @@ def dims_of(workload: Workload, shapes: Shapes) -> tuple[Dim, ...]:
     c, h, w = (3, 1, 2) if attrs["layout"] == "NHWC" else (1, 2, 3)
     window = (*attrs["kernel"], *attrs["strides"], *attrs["dilations"], *attrs["pads"])
     return (x[h], x[w], x[c], out[h], out[w], *window)
-
-
-def reads(workload: Workload) -> LineWindow:
-    """The lines of an NHWC image that a line of a pool is made from."""
-    attrs = workload.anchor.attrs
-    reach = (attrs["kernel"][0] - 1) * attrs["dilations"][0] + 1
-    return LineWindow(attrs["strides"][0], reach, attrs["pads"][0])
 
 
 def _launch(workload: Workload, shapes: Shapes) -> Launch:

@@ -13,10 +13,10 @@ from bucketize.ir import Atom, Binding
 from bucketize.kernel.gemm.epilogue import FLOAT32
 from bucketize.kernel.gemm.level import byte_strides, merged, table
 from bucketize.kernel.loops.cost import Counts, LoopCounts
-from bucketize.kernel.loops.loop import fixed_template, spread, steps
+from bucketize.kernel.loops.loop import spread, steps
 from bucketize.kernel.rotary.loops import source
-from bucketize.kernel.template import Launch, Schedule, Shapes
-from bucketize.kernel.workload import Workload
+from bucketize.kernel.template import Launch, Schedule, Shapes, Template
+from bucketize.kernel.workload import Workload, accepted
 from bucketize.machine.target import Target
 from bucketize.op import Op
 from bucketize.ops import add, concat, mul, neg, strided_slice, transpose
@@ -122,8 +122,7 @@ def _repeats(shape: Shape, out: Shape) -> bool:
 
 def _launch(workload: Workload, _: Schedule, shapes: Shapes, _target: Target) -> Launch:
     """Over the rows of the result."""
-    rotary, *batch = rotary_of(workload), *shapes[-1][:-2]
-    assert rotary is not None, "asked of a workload that was not accepted"
+    rotary, *batch = accepted(rotary_of(workload)), *shapes[-1][:-2]
     *arguments, out = shapes
     x = byte_strides(arguments[rotary.x], len(out))
     reads = [[x[a] for a in rotary.axes]]
@@ -142,13 +141,12 @@ def _counts(_workload: Workload, _: Schedule, at: LoopCounts) -> Counts:
     return {"row": at.extent, "simple": 8 * at.extent * half}
 
 
-def _source(workload: Workload, target: Target) -> str:
-    rotary = rotary_of(workload)
-    assert rotary is not None, "asked of a workload that was not accepted"
+def _source(workload: Workload, _: Schedule, target: Target) -> str:
+    rotary = accepted(rotary_of(workload))
     return source(target.lanes, rotary.x, rotary.cos, rotary.sin)
 
 
-TEMPLATE = fixed_template(
+TEMPLATE = Template(
     name="rotary",
     accepts=lambda workload: rotary_of(workload) is not None,
     source=_source,

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeAlias
 
 from bucketize.ir import Atom, Binding, Const
 from bucketize.kernel.emit import expression
-from bucketize.kernel.gemm.epilogue import BOOL, FLOAT32, FLOATS, TRUTHS
+from bucketize.kernel.gemm.epilogue import BOOL, FLOAT32, FLOATS, TRUTHS, varies_along
 from bucketize.kernel.workload import Workload
 from bucketize.op import Op
 from bucketize.ops import (
@@ -25,7 +25,7 @@ from bucketize.ops import (
     reduce_sum,
     softmax,
 )
-from bucketize.types import AnyDim, Dim, Shape, Type
+from bucketize.types import Shape, Type
 
 Ref: TypeAlias = int | float
 COUNT = -1
@@ -159,8 +159,8 @@ def _argument(type_: Type, shape: Shape) -> RowArgument | None:
     if missing < 0 or type_.dtype not in (FLOAT32, BOOL):
         return None
     *outer, last = (1,) * missing + type_.shape
-    varies = [_varies(d, s) for d, s in zip(outer, shape[:-1], strict=True) if s != 1]
-    columns = _varies(last, shape[-1])
+    varies = [varies_along(d, s) for d, s in zip(outer, shape[:-1], strict=True) if s != 1]
+    columns = varies_along(last, shape[-1])
     if None in varies or columns is None:
         return None
     behind = varies[varies.index(True) :] if True in varies else []
@@ -168,13 +168,6 @@ def _argument(type_: Type, shape: Shape) -> RowArgument | None:
         return None
     rows = SAME if not behind else EACH if len(behind) == len(varies) else CYCLE
     return RowArgument(rows, columns, TRUTHS if type_.dtype == BOOL else FLOATS)
-
-
-def _varies(dim: Dim, out: Dim) -> bool | None:
-    """Whether there is an element for each along an axis, or one for all; None if not known."""
-    if dim == 1:
-        return False
-    return None if isinstance(dim, AnyDim) or dim != out else True
 
 
 @dataclass

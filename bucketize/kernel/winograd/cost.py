@@ -111,8 +111,7 @@ class WinogradCost:
         m, width = (np.array([int(s[name]) for s in schedules]) for name in ("m", "nr"))
         count = np.array([patches[each] for each in m], float)
         cycles = self._cycles(m, width, count, target, c, cold_bytes)
-        seconds: Floats = cycles / _products(target).ghz / 1e9
-        return seconds
+        return cycles / _products(target).ghz / 1e9
 
     def _cycles(
         self,

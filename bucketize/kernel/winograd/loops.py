@@ -21,7 +21,7 @@ from bucketize.kernel.emit.vector import FLOAT_BYTES, WORD, WORD_BYTES, Size, Va
 from bucketize.kernel.gemm.epilogue import Epilogue
 from bucketize.kernel.gemm.microkernel import LINE, Tiles
 from bucketize.kernel.gemm.schedule import tallest
-from bucketize.kernel.gemm.store import Words
+from bucketize.kernel.gemm.store import Words, put_rows
 from bucketize.kernel.winograd.input import DIMS, Axes, Data, Pair, WinogradForm
 from bucketize.kernel.winograd.output import Results
 from bucketize.machine.target import Target
@@ -183,22 +183,11 @@ class _Products:
             height = w.word(w.add(low, w.builder.zext(w.compare(i, "<", tall), WORD)))
             frame.put("c", m)
             self.put_ahead(weights, units, i, tiles)
-            after = self.put_rows(v, height)
+            after = put_rows(w, frame, v, self.d["v_row"], height)
             self.tiles.call(w, height, self.block.memory, frame.memory)
             return [after, w.item(m, w.mul(height, form.width))]
 
         w.loop(0, tiles, tile, [v, m])
-
-    def put_rows(self, v: ir.Value, height: ir.Value) -> ir.Value:
-        """Tell the tile the addresses of its rows; the one behind them."""
-        w, table = self.w, self.w.item(self.frame.memory, self.frame.places["row0"], WORD_BYTES)
-
-        def row(i: ir.Value, at: Values) -> Values:
-            w.store_pointer(at[0], table, i)
-            return [w.at(at[0], self.d["v_row"])]
-
-        (after,) = w.loop(0, height, row, [v])
-        return after
 
     def put_ahead(self, weights: ir.Value, units: Size, tile: Size, tiles: Size) -> None:
         """Tell the tile its share of the next element's weights, as `macrokernel` does."""

@@ -35,7 +35,7 @@ from bucketize.kernel.winograd.cost import WinogradCost
 from bucketize.kernel.winograd.input import DIMS, PLACE_BYTES, Axes, WinogradForm
 from bucketize.kernel.winograd.loops import most_patches, row_bytes, source, tile_rows
 from bucketize.kernel.winograd.matrices import Axis
-from bucketize.kernel.workload import Workload
+from bucketize.kernel.workload import Workload, accepted
 from bucketize.machine.target import Target
 from bucketize.op import Array
 from bucketize.types import Dim, Shape, ceil_div, positive, product
@@ -115,8 +115,7 @@ def _blocks(workload: Workload, schedule: Schedule, target: Target, out: Shape) 
 
 
 def _form(workload: Workload, schedule: Schedule, target: Target) -> WinogradForm:
-    params, tail = workload.body.params, epilogue.of_workload(workload)
-    assert tail is not None, "asked of a workload that was not accepted"
+    params = workload.body.params
     x, w = (params.index(a) for a in workload.anchor.args)
     low = _blocks(workload, schedule, target, workload.anchor.out.type.shape)["low"]
     rows = tile_rows(int(schedule["nr"]), target)
@@ -133,7 +132,7 @@ def _form(workload: Workload, schedule: Schedule, target: Target) -> WinogradFor
         inputs=len(params),
         x=x,
         w=w,
-        epilogue=tail,
+        epilogue=accepted(epilogue.of_workload(workload)),
     )
 
 
