@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from bucketize.kernel.workload import Workload
 from bucketize.machine.calibration import Floats
@@ -125,6 +125,14 @@ class Cost(Protocol):
         """
 
 
+class Packing(NamedTuple):
+    """The layout that a kernel wants a constant in."""
+
+    key: str
+    """Equal keys: equal layouts, so that packed copies can be shared."""
+    pack: Callable[[Array], Array]
+
+
 @dataclass(frozen=True, eq=False)
 class Template:
     """A generator of kernels. `Shapes` are those of the arguments, then of all results."""
@@ -137,16 +145,24 @@ class Template:
     knobs: Callable[[Workload, Target], dict[str, tuple[Knob, ...]]] = lambda *_: {}
     """The values of each knob that may be tried; none, nothing to tune."""
     default: Callable[[Workload, Target], dict[str, Knob]] = lambda *_: {}
-    pack: Callable[[Workload, Schedule, int, Array], Array | None] = lambda *_: None
-    """Constant argument i as the schedule wants it laid out; None: as it is."""
-    pack_key: Callable[[Workload, Schedule, int], str] = lambda *_: ""
-    """Equal keys: equal layouts, so that packed copies can be shared."""
+    packing: Callable[[Workload, Schedule, int], Packing | None] = lambda *_: None
+    """How the schedule wants constant argument i laid out; None: as it is."""
     cost: Callable[[Workload], Cost] | None = None
     """What it takes, to rank schedules by and to predict; None: nothing is known of it."""
     pitched: Callable[[Workload], frozenset[int]] = lambda _: frozenset()
     """The places of arguments whose shapes may be `Rows` in a launch; -1: that of the result."""
     legal: Callable[[Workload, Schedule, Target], str | None] = lambda *_: None
     """Why values of the knobs that may each be tried do not go together, or None."""
+
+    def pack(self, workload: Workload, schedule: Schedule, i: int, value: Array) -> Array | None:
+        """Constant argument i as the schedule wants it laid out; None: as it is."""
+        packing = self.packing(workload, schedule, i)
+        return None if packing is None else packing.pack(value)
+
+    def pack_key(self, workload: Workload, schedule: Schedule, i: int) -> str:
+        """The name of that layout; empty: as it is."""
+        packing = self.packing(workload, schedule, i)
+        return "" if packing is None else packing.key
 
     def valid(self, workload: Workload, schedule: Schedule, target: Target) -> str | None:
         """Why the schedule is not legal, or None."""

@@ -26,10 +26,7 @@ Pitches: TypeAlias = tuple[Dim | None, ...]
 
 
 def plan_of(
-    segment: Segment,
-    threads: int,
-    launch_of: Callable[[KernelCall, Pitches], Launch],
-    l2: int = 0,
+    segment: Segment, threads: int, launch_of: Callable[[KernelCall, Pitches], Launch], l2: int = 0
 ) -> Plan:
     """The plan of a segment whose kernels are run by so many threads.
 
@@ -106,10 +103,7 @@ class _Planner:
             self._fill_group(g, group)
         results = tuple(self._result(i) for i in range(len(self.segment.fn.results)))
         checks = self._checks()
-        return self._tables(results, checks)
-
-    def _tables(self, results: tuple[Result, ...], checks: Sequence[tuple[int, ...]]) -> Plan:
-        initial, code = self.code.arrays()
+        initial, code = self.code.arrays()  # all dims are in registers by now
         return Plan(
             symbols=self.segment.symbols,
             initial=initial,

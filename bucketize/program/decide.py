@@ -217,11 +217,7 @@ def check_words(workload: Workload) -> None:
 
 
 def completed(
-    name: str,
-    schedule: Schedule,
-    workload: Workload,
-    able: Sequence[Template],
-    target: Target,
+    name: str, schedule: Schedule, workload: Workload, able: Sequence[Template], target: Target
 ) -> Implementation | None:
     """What a log or a file says, newer knobs at their defaults; None if it is not legal here.
 

@@ -18,14 +18,7 @@ from bucketize.errors import CompileError
 from bucketize.ir import ILLEGAL, Atom, Binding, Clone, Const, Function, Var
 from bucketize.lower.arrangement import USUAL, Arrangement
 from bucketize.machine.target import Target
-from bucketize.program.instruction import (
-    Code,
-    Compute,
-    KernelCall,
-    Refuse,
-    Segment,
-    instructions,
-)
+from bucketize.program.instruction import Code, Compute, KernelCall, Refuse, Segment, instructions
 from bucketize.text import constants, show
 
 

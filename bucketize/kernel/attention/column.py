@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from llvmlite import ir
 
-from bucketize.kernel.emit.vector import POINTER, WORD, WORD_BYTES, Values, Writer
+from bucketize.kernel.emit.vector import POINTER, WORD, Values, Writer
 from bucketize.kernel.gemm.epilogue import Epilogue
 from bucketize.kernel.gemm.microkernel import TileForm, Tiles
 from bucketize.kernel.gemm.store import Words, put_rows
@@ -24,7 +22,7 @@ class Column:
 
     def _write(self, w: Writer, words: ir.Value) -> None:
         form, job = self.form, Words(w, words, JOB)
-        block, frame = (words_of(w, names) for names in (form.block_names, form.frame_names))
+        block, frame = (Words.new(w, names) for names in (form.block_names, form.frame_names))
         tiles = Tiles(w, form)
         steps = ["c_step", *(["e0_step"] if form.epilogue.operands else [])]
         for name in steps:
@@ -53,8 +51,3 @@ class Column:
             frame.put(name, job.word(name))
         for name, value in {"skip": 0, "first": 1, "last": 1, "partial": 0}.items():
             frame.put(name, value)
-
-
-def words_of(w: Writer, names: Sequence[str]) -> Words:
-    """New words on the stack."""
-    return Words(w, w.scratch(len(names) * WORD_BYTES), names)

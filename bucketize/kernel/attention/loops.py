@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from llvmlite import ir
 
-from bucketize.kernel.attention.column import JOB, Column, words_of
+from bucketize.kernel.attention.column import JOB, Column
 from bucketize.kernel.attention.mask import hiding_of
 from bucketize.kernel.attention.softmax import Weights, clear
 from bucketize.kernel.emit.module import kernel_source
@@ -92,8 +92,8 @@ def source(form: HeadForm) -> str:
 
 def emit(w: Writer, block: ir.Value, /, *, epilogue: tuple[Any, Any], **form: Any) -> None:
     """Write the body of a kernel of this form."""
-    made = HeadForm(lanes=w.lanes, epilogue=Epilogue.of_plain(*epilogue), **form)
-    _AttentionLoops(w, block, made).write()
+    head = HeadForm(lanes=w.lanes, epilogue=Epilogue.of_plain(*epilogue), **form)
+    _AttentionLoops(w, block, head).write()
 
 
 class _Panel(NamedTuple):
@@ -123,7 +123,7 @@ class _AttentionLoops:
         self.inverses, self.key_panels, self.value_panels = (
             w.at(space, self.d[name]) for name in ("inverses", "key_panels", "value_panels")
         )
-        self.job = words_of(w, JOB)
+        self.job = Words.new(w, JOB)
         self.columns = {v: Column(w, f"scores{v}", form.rows, v, RAW) for v in widths(form.vectors)}
         self.sums = Column(w, "sums", form.value_rows, form.value_vectors, TIMES_ROW)
         operands = [POINTER] * len(form.epilogue.operands)

@@ -52,12 +52,7 @@ class Weights:
         w.builder.store(_first(w, factor), inverse, align=FLOAT_BYTES)
 
     def _masked(
-        self,
-        w: Writer,
-        row: ir.Value,
-        operands: Sequence[ir.Value],
-        i: Size,
-        mask: ir.Value | None,
+        self, w: Writer, row: ir.Value, operands: Sequence[ir.Value], i: Size, mask: ir.Value | None
     ) -> ir.Value:
         """A vector of scores through the epilogue."""
         at = w.item(row, i)
@@ -94,13 +89,7 @@ def _greater(w: Writer, x: ir.Value, y: ir.Value) -> ir.Value:
     return w.builder.select(w.builder.fcmp_ordered(">", x, y), x, y)
 
 
-def _chained(
-    w: Writer,
-    count: ir.Value,
-    each: Each,
-    start: ir.Value,
-    step: Step,
-) -> ir.Value:
+def _chained(w: Writer, count: ir.Value, each: Each, start: ir.Value, step: Step) -> ir.Value:
     """What `step` makes of `each` vector of so many elements, in all lanes."""
     whole = w.mul(w.div(count, w.lanes), w.lanes)
     many = w.mul(w.div(count, CHAINS * w.lanes), CHAINS * w.lanes)

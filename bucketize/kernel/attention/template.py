@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from bucketize.kernel.attention.cost import BLOCK, AttentionCost, tallest, value_vectors
+from bucketize.kernel.attention.cost import BLOCK, AttentionCost, value_vectors
 from bucketize.kernel.attention.loops import HeadForm, source
 from bucketize.kernel.attention.pattern import Attention, Read, attention_of
 from bucketize.kernel.emit import expression
@@ -18,6 +18,7 @@ from bucketize.kernel.gemm import cost
 from bucketize.kernel.gemm.level import Level, byte_strides, merged, table
 from bucketize.kernel.gemm.matmul import balanced
 from bucketize.kernel.gemm.microkernel import LINE
+from bucketize.kernel.gemm.schedule import tallest
 from bucketize.kernel.loops.loop import spread
 from bucketize.kernel.template import Knob, Launch, Schedule, Shapes, Template
 from bucketize.kernel.workload import Workload, accepted

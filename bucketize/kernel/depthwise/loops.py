@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from llvmlite import ir
 
 from bucketize.kernel.emit.module import kernel_source
-from bucketize.kernel.emit.vector import FLOAT_BYTES, POINTER, WORD_BYTES, Size, Values, Writer
+from bucketize.kernel.emit.vector import FLOAT_BYTES, POINTER, Size, Values, Writer
 from bucketize.kernel.emit.window import WindowForm, WindowFunction
 from bucketize.kernel.gemm.epilogue import Epilogue
 from bucketize.kernel.gemm.store import Words
@@ -62,7 +62,7 @@ class _Lines:
     def __init__(self, w: Writer, block: ir.Value, form: WindowForm) -> None:
         self.w, self.form, self.memory = w, form, block
         self.block = Words(w, block, form.block_names)
-        self.frame = Words(w, w.scratch(len(form.frame_names) * WORD_BYTES), form.frame_names)
+        self.frame = Words.new(w, form.frame_names)
         self.d = {name: self.block.word(name) for name in form.dims}
         operands = form.epilogue.operands
         words = {"x": f"in{form.x}", "w": f"in{form.w}", "c": "out"}
@@ -200,13 +200,7 @@ class _Lines:
 
     # --- runs -------------------------------------------------------------------------------------
 
-    def run(
-        self,
-        functions: Functions,
-        size: Size,
-        at: dict[str, ir.Value],
-        count: Size,
-    ) -> None:
+    def run(self, functions: Functions, size: Size, at: dict[str, ir.Value], count: Size) -> None:
         w = self.w
         by_channels = self.form.order == "channels"
         for array, pointer in at.items():

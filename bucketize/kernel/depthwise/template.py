@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from bucketize.kernel.depthwise.cost import DepthwiseCost
 from bucketize.kernel.depthwise.loops import source
 from bucketize.kernel.emit.vector import FLOAT_BYTES
 from bucketize.kernel.emit.window import ORDERS, RIM, WindowForm
 from bucketize.kernel.gemm import epilogue
-from bucketize.kernel.gemm.conv import accepts_windows, reads, row_step, window
-from bucketize.kernel.gemm.matmul import balanced, balances
-from bucketize.kernel.template import Knob, Launch, Schedule, Shapes, Template, by_lines
+from bucketize.kernel.gemm.conv import (
+    accepts_windows,
+    is_padded,
+    reads,
+    row_step,
+    weights_of,
+    window,
+)
+from bucketize.kernel.gemm.matmul import balanced, balances, panels
+from bucketize.kernel.template import Knob, Launch, Packing, Schedule, Shapes, Template, by_lines
 from bucketize.kernel.workload import Workload, accepted
 from bucketize.machine.target import Target
 from bucketize.op import Array
@@ -70,7 +75,7 @@ def _form(workload: Workload, schedule: Schedule, target: Target) -> WindowForm:
         kernel=(height, width),
         strides=tuple(attrs["strides"]),
         dilations=tuple(attrs["dilations"]),
-        padded=any(p != 0 for p in attrs["pads"]),
+        padded=is_padded(workload),
         inputs=len(params),
         x=x,
         w=w,
@@ -97,21 +102,18 @@ def _launch(workload: Workload, schedule: Schedule, shapes: Shapes, target: Targ
     return Launch((*(dims[n] for n in form.dims), *steps), extent, lines=lines)
 
 
-def _pack_key(workload: Workload, schedule: Schedule, index: int) -> str:
-    weights = workload.body.params.index(workload.anchor.args[1])
-    return f"depthwise blocks of {schedule['channels']}" if index == weights else ""
-
-
-def _pack(workload: Workload, schedule: Schedule, index: int, value: Array) -> Array | None:
+def _packing(workload: Workload, schedule: Schedule, index: int) -> Packing | None:
     """Weights [C, 1, height, width] as [block of channels, height, width, channel]."""
-    if not _pack_key(workload, schedule, index):
+    if index != weights_of(workload):
         return None
-    channels, width = value.shape[0], int(schedule["channels"])
-    taps = math.prod(value.shape[2:])
-    out = np.zeros((-(-channels // width), taps, width), np.float32)
-    for c in range(channels):
-        out[c // width, :, c % width] = value[c].reshape(taps)
-    return out
+    width = int(schedule["channels"])
+
+    def pack(value: Array) -> Array:
+        taps = value.reshape(1, len(value), math.prod(value.shape[2:])).transpose(0, 2, 1)
+        packed: Array = panels(taps, width)[0]
+        return packed
+
+    return Packing(f"depthwise blocks of {width}", pack)
 
 
 def _sweep(workload: Workload) -> DepthwiseCost:
@@ -136,7 +138,6 @@ TEMPLATE = Template(
     legal=_legal,
     source=lambda workload, schedule, target: source(_form(workload, schedule, target)),
     launch=_launch,
-    pack=_pack,
-    pack_key=_pack_key,
+    packing=_packing,
     cost=_sweep,
 )

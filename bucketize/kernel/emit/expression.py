@@ -41,17 +41,8 @@ from bucketize.kernel.emit.scalar import (
 """What the text of `loop_text` needs at the top of its file."""
 
 TRIGONOMETRY = (
-    "sin",
-    "cos",
-    "tan",
-    "asin",
-    "acos",
-    "atan",
-    "sinh",
-    "cosh",
-    "asinh",
-    "acosh",
-    "atanh",
+    *("sin", "cos", "tan", "asin", "acos", "atan"),
+    *("sinh", "cosh", "asinh", "acosh", "atanh"),
 )
 LOOP_NAMES = {
     "min": "minimum",

@@ -23,11 +23,11 @@ from llvmlite import ir
 
 from bucketize.errors import KernelError
 from bucketize.kernel.emit import word
+from bucketize.kernel.emit.expression import RELATION
 from bucketize.kernel.emit.module import module_text, optimised
 from bucketize.kernel.emit.vector import BIT, WORD, WORD_BYTES, Writer
 
 DOUBLE = ir.DoubleType()
-COMPARED = {ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="}
 INTEGER = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.BitAnd: "and_"}
 FLOATING = {ast.Add: "fadd", ast.Sub: "fsub", ast.Mult: "fmul"}
 
@@ -287,7 +287,7 @@ class _Body:
         return self.b.neg(self.word(node.operand))
 
     def write_compare(self, node: ast.Compare) -> ir.Value:
-        relation = COMPARED.get(type(node.ops[0]))
+        relation = RELATION.get(type(node.ops[0]))
         if relation is None or len(node.ops) > 1:
             raise _unknown(node)
         x, y = self.value(node.left), self.value(node.comparators[0])

@@ -15,10 +15,12 @@ from bucketize.kernel.gemm import cost, epilogue, matmul
 from bucketize.kernel.gemm.macrokernel import source
 from bucketize.kernel.gemm.microkernel import TileForm
 from bucketize.kernel.gemm.schedule import HIGH, Tiling, knobs, unfit
+from bucketize.kernel.loops.conv import channels_out_last
 from bucketize.kernel.template import (
     Launch,
     Lines,
     LineWindow,
+    Packing,
     Rows,
     Schedule,
     Shapes,
@@ -39,6 +41,11 @@ def is_padded(workload: Workload) -> bool:
 def window(workload: Workload) -> tuple[int, ...]:
     """The extents of the weights: channels out, channels in, height, width."""
     return tuple(int(d) for d in workload.anchor.args[1].type.shape)  # type: ignore[arg-type]
+
+
+def weights_of(workload: Workload) -> int:
+    """The place of the weights among the parameters."""
+    return workload.body.params.index(workload.anchor.args[1])
 
 
 def even(operand: Type, out: Type) -> bool:
@@ -206,27 +213,21 @@ def _padding(workload: Workload, image: Shape) -> dict[str, Dim]:
 
 def pitched(workload: Workload) -> frozenset[int]:
     """Image, operands and result are read and written row by row."""
-    params = workload.body.params
-    weights = params.index(workload.anchor.args[1])
-    return frozenset({-1, *range(len(params))} - {weights})
+    return frozenset({-1, *range(len(workload.body.params))} - {weights_of(workload)})
 
 
-def _pack_key(workload: Workload, schedule: Schedule, index: int) -> str:
-    weights = workload.body.params.index(workload.anchor.args[1])
-    groups = workload.anchor.attrs["groups"]
-    width = Tiling.of(schedule).nr
-    return f"windows in {groups} groups, panels of {width}" if index == weights else ""
-
-
-def _pack(workload: Workload, schedule: Schedule, index: int, value: Array) -> Array | None:
+def _packing(workload: Workload, schedule: Schedule, index: int) -> Packing | None:
     """Weights OIHW as [group, panel, height, width, channels in, channels out of the panel]."""
-    if not _pack_key(workload, schedule, index):
+    if index != weights_of(workload):
         return None
-    groups = workload.anchor.attrs["groups"]
-    out, inner, height, width = value.shape
-    apart = value.reshape(groups, out // groups, inner, height, width)
-    stack = apart.transpose(0, 3, 4, 2, 1).reshape(groups, height * width * inner, out // groups)
-    return matmul.panels(stack, Tiling.of(schedule).nr)
+    groups, width = workload.anchor.attrs["groups"], Tiling.of(schedule).nr
+
+    def pack(value: Array) -> Array:
+        stack = channels_out_last(value, groups)
+        depth, columns = math.prod(stack.shape[1:4]), stack.shape[4]
+        return matmul.panels(stack.reshape(groups, depth, columns), width)
+
+    return Packing(f"windows in {groups} groups, panels of {width}", pack)
 
 
 TEMPLATE = Template(
@@ -237,8 +238,7 @@ TEMPLATE = Template(
     legal=lambda _, schedule, target: unfit(schedule, target),
     source=lambda workload, schedule, target: source(_form(workload, schedule, target)),
     launch=_launch,
-    pack=_pack,
-    pack_key=_pack_key,
+    packing=_packing,
     cost=_extents,
     pitched=pitched,
 )

@@ -14,7 +14,7 @@ from bucketize.kernel.gemm.macrokernel import kept_bytes, source
 from bucketize.kernel.gemm.microkernel import TileForm
 from bucketize.kernel.gemm.schedule import HIGH, Tiling, knobs, unfit
 from bucketize.kernel.loops.loop import spread
-from bucketize.kernel.template import Knob, Launch, Schedule, Shapes, Template
+from bucketize.kernel.template import Knob, Launch, Packing, Schedule, Shapes, Template
 from bucketize.kernel.workload import Workload, accepted
 from bucketize.machine.target import Target
 from bucketize.op import Array
@@ -232,21 +232,18 @@ def _flattened(
     return levels or [(1, [0] * len(steps))], rows, steps
 
 
-def _pack_key(workload: Workload, schedule: Schedule, index: int) -> str:
+def _packing(workload: Workload, schedule: Schedule, index: int) -> Packing | None:
     if not _packed(workload) or index != _places(workload)[1]:
-        return ""
+        return None
     weights, tiling = _format(workload), Tiling.of(schedule)
     shorter = "" if weights == PLAIN else f", {weights} held as {tiling.weights}"
-    return f"panels of {tiling.nr}{shorter}"
 
+    def pack(value: Array) -> Array:
+        if tiling.weights != PLAIN:
+            return short_panels(value, tiling.nr, tiling.weights)
+        return panels(rounded(value, weights)[None], tiling.nr)
 
-def _pack(workload: Workload, schedule: Schedule, index: int, value: Array) -> Array | None:
-    if not _pack_key(workload, schedule, index):
-        return None
-    tiling = Tiling.of(schedule)
-    if tiling.weights != PLAIN:
-        return short_panels(value, tiling.nr, tiling.weights)
-    return panels(rounded(value, _format(workload))[None], tiling.nr)
+    return Packing(f"panels of {tiling.nr}{shorter}", pack)
 
 
 # --- weights in a shorter format ---------------------------------------------------------------
@@ -272,7 +269,6 @@ TEMPLATE = Template(
     legal=lambda _, schedule, target: unfit(schedule, target),
     source=lambda workload, schedule, target: source(_form(workload, schedule, target)),
     launch=_launch,
-    pack=_pack,
-    pack_key=_pack_key,
+    packing=_packing,
     cost=_extents,
 )

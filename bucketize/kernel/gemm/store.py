@@ -18,6 +18,11 @@ class Words:
         self.w, self.memory = w, memory
         self.places = {name: i for i, name in enumerate(names)}
 
+    @classmethod
+    def new(cls, w: Writer, names: Sequence[str]) -> Words:
+        """Words on the stack."""
+        return cls(w, w.scratch(len(names) * WORD_BYTES), names)
+
     def word(self, name: str) -> ir.Value:
         return self.w.load_word(self.memory, self.places[name])
 

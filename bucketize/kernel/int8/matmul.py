@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,9 @@ from bucketize.kernel.emit.module import kernel_source
 from bucketize.kernel.gemm.matmul import panels
 from bucketize.kernel.int8 import loops
 from bucketize.kernel.int8.loops import DOT, GROUP
-from bucketize.kernel.loops.cost import Counts, LoopCounts
-from bucketize.kernel.loops.loop import only_op, steps
-from bucketize.kernel.template import Knob, Launch, Schedule, Shapes, Template
+from bucketize.kernel.loops.cost import Counts, LoopCounts, Steps
+from bucketize.kernel.loops.loop import only_op
+from bucketize.kernel.template import Knob, Launch, Packing, Schedule, Shapes, Template
 from bucketize.kernel.workload import Workload
 from bucketize.machine.target import Target
 from bucketize.op import Array
@@ -87,16 +88,20 @@ def launch(
     return Launch(dims, blocks * across, workspace=(low + 1) * row)
 
 
-def packed(workload: Workload, schedule: Schedule, matrix: Array, zero: int = 0) -> Array:
-    """Panels: what the sums of each column begin with, then group after group of all columns.
+def packing(workload: Workload, schedule: Schedule, zero: int = 0) -> Packing:
+    """The known matrix in panels; `zero` is taken off each factor of it."""
+    less = as_laid_out(workload, schedule, zero)
+    beside = f" beside bytes that are {less} more" if less else ""
+    key = f"panels of {schedule['nr']}, {schedule['unit']} bytes at a time{beside}"
+    return Packing(key, lambda matrix: _panels_of_bytes(matrix, schedule, less))
 
-    `zero` is taken off each factor of the matrix.
-    """
+
+def _panels_of_bytes(matrix: Array, schedule: Schedule, less: int) -> Array:
+    """Panels: what the sums of each column begin with, then group after group of all columns."""
     unit, width = int(schedule["unit"]), int(schedule["nr"])
     depth, columns = matrix.shape
     groups = np.zeros((-(-depth // unit) * unit, columns), matrix.dtype)
     groups[:depth] = matrix
-    less = as_laid_out(workload, schedule, zero)
     begun = (-less * matrix.sum(axis=0, dtype=np.int64)).astype(np.int32).reshape(1, 1, columns)
     apart = groups.reshape(1, -1, unit, columns)
     each = [panels(apart[:, :, u], width, matrix.dtype.type)[0] for u in range(unit)]
@@ -108,13 +113,6 @@ def packed(workload: Workload, schedule: Schedule, matrix: Array, zero: int = 0)
 def as_laid_out(workload: Workload, schedule: Schedule, byte: int) -> int:
     """A byte of x as the kernel takes it: beside signed ones by fours, greater by 128."""
     return byte + FLIPPED * (schedule["unit"] == DOT and signs(workload)[0])
-
-
-def pack_key(workload: Workload, schedule: Schedule, zero: int = 0) -> str:
-    """What lies in the panels of the known matrix."""
-    less = as_laid_out(workload, schedule, zero)
-    beside = f" beside bytes that are {less} more" if less else ""
-    return f"panels of {schedule['nr']}, {schedule['unit']} bytes at a time{beside}"
 
 
 def counts(_: Workload, schedule: Schedule, at: LoopCounts) -> Counts:
@@ -134,10 +132,6 @@ def _launch(_: Workload, schedule: Schedule, shapes: Shapes, target: Target) -> 
     return launch(product(tuple(rows)), x[-1], columns, schedule, target)
 
 
-def _pack(workload: Workload, schedule: Schedule, index: int, value: Array) -> Array | None:
-    return packed(workload, schedule, value) if index == 1 else None
-
-
 TEMPLATE = Template(
     name="matmul_bytes",
     accepts=_accepts,
@@ -145,7 +139,6 @@ TEMPLATE = Template(
     default=default,
     source=_source,
     launch=_launch,
-    pack=_pack,
-    pack_key=lambda workload, schedule, index: pack_key(workload, schedule) if index == 1 else "",
-    cost=steps(_launch, counts),
+    packing=lambda workload, schedule, index: packing(workload, schedule) if index == 1 else None,
+    cost=partial(Steps, _launch, counts),
 )

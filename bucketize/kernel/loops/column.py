@@ -9,13 +9,7 @@ import numpy as np
 from bucketize.ir import Binding
 from bucketize.kernel.emit.expression import dtype_text
 from bucketize.kernel.loops.cost import Counts, LoopCounts
-from bucketize.kernel.loops.loop import (
-    GRAIN,
-    Source,
-    kernel_text,
-    loop_template,
-    takes,
-)
+from bucketize.kernel.loops.loop import GRAIN, Source, kernel_text, loop_template, takes
 from bucketize.kernel.template import Launch, Shapes
 from bucketize.kernel.workload import Workload
 from bucketize.ops import col2im

@@ -17,11 +17,11 @@ from collections.abc import Iterator, Sequence
 
 from bucketize.ir import Atom, Const
 from bucketize.kernel.emit.expression import DTYPES, ROUNDED, loop_text, operations, stored_text
-from bucketize.kernel.loops.axis import joined
 from bucketize.kernel.loops.cost import Counts, LoopCounts
 from bucketize.kernel.loops.loop import (
     GRAIN,
     Source,
+    joined,
     literal,
     loop_template,
     spread,

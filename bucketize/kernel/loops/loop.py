@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -18,14 +19,16 @@ from bucketize.ir import Atom, Binding, Const
 from bucketize.kernel.emit.expression import DTYPES, IMPORTS, dtype_text, stored_text
 from bucketize.kernel.loops.cost import Counts, LoopCounts, Steps
 from bucketize.kernel.template import Launch, Schedule, Shapes, Template, pitch_of
-from bucketize.kernel.work import work
 from bucketize.kernel.workload import Workload
 from bucketize.machine.target import Target
 from bucketize.op import Op
 from bucketize.ops.dim import fill_number
 from bucketize.types import Dim, Shape, minimum, product
 
+T = TypeVar("T")
+
 GRAIN = 64  # elements: two threads should not write to one cache line
+ONE, HALF, NONE = "float32(1.0)", "float32(0.5)", "float32(0.0)"
 NOWHERE: Mapping[str, Sequence[str]] = {}
 DEEP = 2
 """Axes of rows from which on places are carried from row to row: found by the indices they take as
@@ -224,6 +227,20 @@ def takes(
     return accepts
 
 
+def joined(axes: Iterable[T], belong: Callable[[T, T], bool]) -> list[list[T]]:
+    """Axes in runs of those of which each two neighbours belong together.
+
+    What walks a run as one axis has fewer loops, and longer ones.
+    """
+    runs: list[list[T]] = []
+    for axis in axes:
+        if runs and belong(runs[-1][-1], axis):
+            runs[-1].append(axis)
+        else:
+            runs.append([axis])
+    return runs
+
+
 def strides_of(shape: Shape) -> tuple[Dim, ...]:
     """The distances, in elements, between neighbours along each axis of an array."""
     rows = [product(shape[a + 1 : -1]) * pitch_of(shape) for a in range(len(shape) - 1)]
@@ -275,25 +292,6 @@ def loop_template(
         accepts=accepts,
         source=lambda workload, _schedule, _target: source(workload),
         launch=plain_launch,
-        cost=steps(plain_launch, lambda workload, _, at: counts(workload, at)),
+        cost=partial(Steps, plain_launch, lambda workload, _, at: counts(workload, at)),
         pitched=pitched,
     )
-
-
-def steps(
-    launch: Callable[[Workload, Schedule, Shapes, Target], Launch],
-    counts: Callable[[Workload, Schedule, LoopCounts], Counts],
-) -> Callable[[Workload], Steps]:
-    """The `cost` of a template of loop source, from what its loops do."""
-
-    def cost(workload: Workload) -> Steps:
-        types = [*(p.type for p in workload.body.params), *workload.results]
-        shapes = tuple(t.shape for t in types)
-        return Steps(
-            work(workload),
-            max(t.dtype.itemsize for t in workload.results),
-            lambda schedule, target: launch(workload, schedule, shapes, target),
-            lambda schedule, at: counts(workload, schedule, at),
-        )
-
-    return cost

@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from bucketize.kernel.loops.axis import joined
 from bucketize.kernel.loops.cost import Counts, LoopCounts
 from bucketize.kernel.loops.elementwise import OPEN, RUNS, STANDS, axes_of, run_time_strides
 from bucketize.kernel.loops.loop import (
     GRAIN,
     Source,
     argument_shapes,
+    joined,
     kernel_text,
     loop_template,
     strides_of,
@@ -166,10 +166,5 @@ def _concat_pitched(workload: Workload) -> frozenset[int]:
 
 
 CONCAT = loop_template(
-    "concat",
-    takes(concat),
-    _concat_source,
-    _concat_launch,
-    _concat_counts,
-    pitched=_concat_pitched,
+    "concat", takes(concat), _concat_source, _concat_launch, _concat_counts, pitched=_concat_pitched
 )

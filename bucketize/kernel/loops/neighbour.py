@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from bucketize.ir import Binding
-from bucketize.kernel.loops.loop import Source
+from bucketize.kernel.loops.loop import HALF, NONE, ONE, Source
 from bucketize.ops.resample.interpolate import (
     EARLY,
     REACH,
@@ -134,9 +134,6 @@ def write_scale(s: Source, plan: ResizeForm, k: int) -> None:
         s(f"f{k} = float32(o{k}) / float32(n{k})", f"v{k} = float32(o{k})")
     if attrs["coordinates"] == "half_pixel_symmetric":
         s(f"h{k} = float32(n{k}) * {HALF} * ({ONE} - float32(o{k}) / v{k})")
-
-
-ONE, HALF, NONE = "float32(1.0)", "float32(0.5)", "float32(0.0)"
 
 
 def write_neighbours(s: Source, plan: ResizeForm, k: int, y: str) -> None:

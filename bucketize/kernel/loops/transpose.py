@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 
 from bucketize.kernel.emit.vector import FLOAT_BYTES
-from bucketize.kernel.loops.axis import joined
-from bucketize.kernel.loops.cost import Counts, LoopCounts
+from bucketize.kernel.loops.cost import Counts, LoopCounts, Steps
 from bucketize.kernel.loops.elementwise import RUNS
 from bucketize.kernel.loops.loop import (
     Source,
     argument_shapes,
+    joined,
     kernel_text,
-    steps,
     strides_of,
     takes,
 )
@@ -189,5 +189,5 @@ TRANSPOSE = Template(
     accepts=takes(transpose),
     source=_source,
     launch=_launch,
-    cost=steps(_launch, _counts),
+    cost=partial(Steps, _launch, _counts),
 )

@@ -165,11 +165,7 @@ class _PooledWindows:
         return w.splat(w.builder.sitofp(count, FLOAT), w.lanes)
 
     def store(
-        self,
-        values: Values,
-        out: ir.Value,
-        over: ir.Value | None,
-        masks: Sequence[ir.Value | None],
+        self, values: Values, out: ir.Value, over: ir.Value | None, masks: Sequence[ir.Value | None]
     ) -> None:
         """The vectors of a tile, a sum as a mean `over` so many."""
         w = self.w

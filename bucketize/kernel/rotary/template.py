@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from bucketize.ir import Atom, Binding
 from bucketize.kernel.gemm.epilogue import FLOAT32
 from bucketize.kernel.gemm.level import byte_strides, merged, table
-from bucketize.kernel.loops.cost import Counts, LoopCounts
-from bucketize.kernel.loops.loop import spread, steps
+from bucketize.kernel.loops.cost import Counts, LoopCounts, Steps
+from bucketize.kernel.loops.loop import spread
 from bucketize.kernel.rotary.loops import source
 from bucketize.kernel.template import Launch, Schedule, Shapes, Template
 from bucketize.kernel.workload import Workload, accepted
@@ -151,5 +152,5 @@ TEMPLATE = Template(
     accepts=lambda workload: rotary_of(workload) is not None,
     source=_source,
     launch=_launch,
-    cost=steps(_launch, _counts),
+    cost=partial(Steps, _launch, _counts),
 )

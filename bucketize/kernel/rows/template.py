@@ -6,10 +6,10 @@ One row after the other, each in passes over what then lies in the first cache: 
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 
 from bucketize.kernel.emit import expression
-from bucketize.kernel.loops.cost import Counts, LoopCounts
-from bucketize.kernel.loops.loop import steps
+from bucketize.kernel.loops.cost import Counts, LoopCounts, Steps
 from bucketize.kernel.rows.loops import source
 from bucketize.kernel.rows.pattern import FOLDS, SQUARES, SUM, rows_of
 from bucketize.kernel.template import Launch, Schedule, Shapes, Template
@@ -62,5 +62,5 @@ TEMPLATE = Template(
     accepts=lambda workload: rows_of(workload) is not None,
     source=lambda workload, _, target: source(accepted(rows_of(workload)), target.lanes),
     launch=_launch,
-    cost=steps(_launch, _counts),
+    cost=partial(Steps, _launch, _counts),
 )

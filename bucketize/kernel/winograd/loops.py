@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 from llvmlite import ir
 
 from bucketize.kernel.emit.module import kernel_source
-from bucketize.kernel.emit.vector import FLOAT_BYTES, WORD, WORD_BYTES, Size, Values, Writer
+from bucketize.kernel.emit.vector import FLOAT_BYTES, WORD, Size, Values, Writer
 from bucketize.kernel.gemm.epilogue import Epilogue
 from bucketize.kernel.gemm.microkernel import LINE, Tiles
 from bucketize.kernel.gemm.schedule import tallest
@@ -125,8 +125,8 @@ class _Products:
         self.w, self.form, self.d, self.v, self.m = w, form, d, v, m
         product = form.product
         self.tiles = Tiles(w, product)
-        self.block = self.words(product.block_names)
-        self.frame = self.words(product.frame_names)
+        self.block = Words.new(w, product.block_names)
+        self.frame = Words.new(w, product.frame_names)
         self.block.put("c_step", form.width * FLOAT_BYTES)
         always: dict[str, Size] = {
             "columns": form.width,
@@ -136,9 +136,6 @@ class _Products:
         }
         for name, value in always.items():
             self.frame.put(name, value)
-
-    def words(self, names: tuple[str, ...]) -> Words:
-        return Words(self.w, self.w.scratch(len(names) * WORD_BYTES), names)
 
     def write(self, group: ir.Value, weights: ir.Value, count: ir.Value) -> None:
         """M of one panel of a group."""

@@ -16,7 +16,7 @@ import numpy as np
 
 from bucketize.kernel.emit.vector import FLOAT_BYTES
 from bucketize.kernel.gemm import epilogue
-from bucketize.kernel.gemm.conv import accepts_windows, pitched, reads, row_step, window
+from bucketize.kernel.gemm.conv import accepts_windows, pitched, reads, row_step, weights_of, window
 from bucketize.kernel.gemm.matmul import balanced, balances
 from bucketize.kernel.gemm.microkernel import LINE
 from bucketize.kernel.gemm.schedule import tallest
@@ -24,6 +24,7 @@ from bucketize.kernel.template import (
     Knob,
     Launch,
     Lines,
+    Packing,
     Schedule,
     Shapes,
     Template,
@@ -202,26 +203,23 @@ def _workspace(workload: Workload, form: WinogradForm, patches: Dim) -> dict[str
     }
 
 
-def _pack_key(workload: Workload, schedule: Schedule, index: int) -> str:
-    if index != workload.body.params.index(workload.anchor.args[1]):
-        return ""
-    groups = workload.anchor.attrs["groups"]
-    strides = tuple(workload.anchor.attrs["strides"])
-    return f"winograd {schedule['m']} by {strides} in {groups} groups, panels of {schedule['nr']}"
-
-
-def _pack(workload: Workload, schedule: Schedule, index: int, value: Array) -> Array | None:
+def _packing(workload: Workload, schedule: Schedule, index: int) -> Packing | None:
     """Weights OIHW transformed, and behind them all as they are.
 
     Both lie as [group, panel, element and phase or tap, channels in, channels out of the panel].
     """
-    if not _pack_key(workload, schedule, index):
+    if index != weights_of(workload):
         return None
-    groups, width = workload.anchor.attrs["groups"], int(schedule["nr"])
-    matrix = _elements(axes_of(workload, int(schedule["m"])))
-    with np.errstate(over="ignore", invalid="ignore"):  # the results will tell, and go directly
-        elements = _in_panels(value, groups, width, matrix)
-    return np.concatenate([elements, _in_panels(value, groups, width)])
+    attrs, m, width = workload.anchor.attrs, int(schedule["m"]), int(schedule["nr"])
+    groups, strides = attrs["groups"], tuple(attrs["strides"])
+
+    def pack(value: Array) -> Array:
+        matrix = _elements(axes_of(workload, m))
+        with np.errstate(over="ignore", invalid="ignore"):  # the results will tell, and go directly
+            elements = _in_panels(value, groups, width, matrix)
+        return np.concatenate([elements, _in_panels(value, groups, width)])
+
+    return Packing(f"winograd {m} by {strides} in {groups} groups, panels of {width}", pack)
 
 
 def _elements(axes: Axes) -> Array:
@@ -279,8 +277,7 @@ TEMPLATE = Template(
     default=_default,
     source=lambda workload, schedule, target: source(_form(workload, schedule, target)),
     launch=_launch,
-    pack=_pack,
-    pack_key=_pack_key,
+    packing=_packing,
     cost=_cost,
     pitched=pitched,
 )

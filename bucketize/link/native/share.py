@@ -6,15 +6,7 @@ nothing hangs.
 """
 
 from bucketize.kernel.emit.integer import entry
-from bucketize.kernel.emit.word import (
-    call_address,
-    changed,
-    exchanged,
-    give_way,
-    pause,
-    seen,
-    told,
-)
+from bucketize.kernel.emit.word import call_address, changed, exchanged, give_way, pause, seen, told
 from bucketize.link.block import COUNT, SHARE, WATCH, WORD
 
 FREE, BEGUN, DONE = 0, 1, 2  # a part of a kernel
