@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from threading import Lock
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,7 +15,7 @@ from bucketize.kernel.object import Kernel
 from bucketize.link.ffi import function_at
 from bucketize.link.plan import Plan
 from bucketize.op import Array
-from bucketize.program.instruction import KernelCall, Segment
+from bucketize.program.instruction import KernelCall, Lazy, Segment
 from bucketize.program.program import Program
 
 CORE = ("fill", "walk", "strip", "rounds", "share")
@@ -84,18 +83,13 @@ class Image:
         self.fill, self.walk = function_at(fill), function_at(self.walk_address)
         self.rounds = function_at(rounds)
         self.share = function_at(share[0] if share else 0)
-        self._linking = Lock()
-        self._linked: dict[Segment, Linked] = {}
+        self._linked = Lazy(self._link)
 
     def __repr__(self) -> str:
-        return f"<image of {self.program!r}, {len(self._linked)} segments linked>"
+        return f"<image of {self.program!r}, {len(self._linked.made())} segments linked>"
 
     def linked(self, segment: Segment) -> Linked:
         """The segment's kernels and constants."""
-        if segment not in self._linked:
-            with self._linking:
-                if segment not in self._linked:
-                    self._linked[segment] = self._link(segment)
         return self._linked[segment]
 
     def _link(self, segment: Segment) -> Linked:

@@ -9,7 +9,6 @@ from array import array
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from threading import RLock
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,15 @@ from bucketize.errors import CompileError
 from bucketize.ir import ILLEGAL, Atom, Binding, Clone, Const, Function, Var
 from bucketize.lower.arrangement import USUAL, Arrangement
 from bucketize.machine.target import Target
-from bucketize.program.instruction import Code, Compute, KernelCall, Refuse, Segment, instructions
+from bucketize.program.instruction import (
+    Code,
+    Compute,
+    KernelCall,
+    Lazy,
+    Refuse,
+    Segment,
+    instructions,
+)
 from bucketize.text import constants, show
 
 
@@ -65,27 +72,19 @@ class Routine:
 # --- the program ---------------------------------------------------------------------------------
 
 
-class Routines(Mapping[str, Routine]):
+class Routines(Lazy[str, Routine], Mapping[str, Routine]):
     """Routines by name, each decided when first asked for."""
 
     def __init__(self, names: Mapping[str, object], decide: Callable[[str], Routine]) -> None:
-        self._names = names
-        self._decide = decide
-        self._deciding = RLock()
-        self._decided: dict[str, Routine] = {}
+        super().__init__(self._decided)
+        self._names, self._decide = names, decide
         self.is_closed = False
         """Whether what was not decided so far stays undecided."""
 
-    def __getitem__(self, name: str) -> Routine:
-        if name not in self._decided:
-            with self._deciding:
-                if self.is_closed:
-                    raise CompileError(
-                        f"{name} is not compiled, and compiling at a call is forbidden"
-                    )
-                if name not in self._decided:
-                    self._decided[name] = self._decide(name)
-        return self._decided[name]
+    def _decided(self, name: str) -> Routine:
+        if self.is_closed:
+            raise CompileError(f"{name} is not compiled, and compiling at a call is forbidden")
+        return self._decide(name)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
@@ -97,11 +96,7 @@ class Routines(Mapping[str, Routine]):
         return name in self._names
 
     def __repr__(self) -> str:
-        return f"<{len(self)} routines, {len(self._decided)} of them decided>"
-
-    def decided(self) -> dict[str, Routine]:
-        """Routines that have been asked for."""
-        return dict(self._decided)
+        return f"<{len(self)} routines, {len(self.made())} of them decided>"
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,7 +142,7 @@ class Program:
 
     def segments(self) -> Iterator[Segment]:
         """The distinct segments decided so far."""
-        routines = self.routines.decided().values()
+        routines = self.routines.made().values()
         yield from dict.fromkeys(s for routine in routines for s in routine.segments())
 
 
@@ -168,7 +163,7 @@ class _Text:
         program = self.program
         threads = threads_text(program.threads)
         yield f"program for {program.target.name}, {threads}: {', '.join(program.outputs)}"
-        for routine in program.routines.decided().values():
+        for routine in program.routines.made().values():
             inputs = ", ".join(f"{p.name}: {p.type}" for p in routine.params)
             arranged = "" if routine.arrangement == USUAL else f", {routine.arrangement}"
             yield f"{routine.name}({inputs}) on the {routine.executor} executor{arranged}"

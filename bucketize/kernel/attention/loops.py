@@ -9,7 +9,7 @@ sum where the product is stored (as in Dao et al. 2022, arXiv:2205.14135).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from llvmlite import ir
@@ -17,7 +17,6 @@ from llvmlite import ir
 from bucketize.kernel.attention.column import JOB, Column
 from bucketize.kernel.attention.mask import hiding_of
 from bucketize.kernel.attention.softmax import Weights, clear
-from bucketize.kernel.emit.module import kernel_source
 from bucketize.kernel.emit.vector import (
     BIT,
     FLOAT_BYTES,
@@ -31,7 +30,7 @@ from bucketize.kernel.emit.vector import (
 from bucketize.kernel.gemm.epilogue import Epilogue, Operand
 from bucketize.kernel.gemm.level import offsets
 from bucketize.kernel.gemm.macrokernel import Bases
-from bucketize.kernel.gemm.store import Words
+from bucketize.kernel.gemm.store import Words, block_names
 
 RAW = Epilogue()
 TIMES_ROW = Epilogue((Operand(0, "row"),), (("x0 * x1", (0, 1), ()),))
@@ -75,19 +74,12 @@ class HeadForm:
     @property
     def block_names(self) -> tuple[str, ...]:
         """The words of the kernel's argument block."""
-        inputs = (f"in{i}" for i in range(self.inputs))
-        return ("out", *inputs, "workspace", "begin", "end", *self.dims)
+        return block_names(self.inputs, self.dims)
 
 
 def widths(vectors: int) -> tuple[int, ...]:
     """The vectors that panels of keys may have: the last one has as few as it can."""
     return tuple(sorted({1, (vectors + 1) // 2, vectors}))
-
-
-def source(form: HeadForm) -> str:
-    """The text of the kernel of this form."""
-    values = {f.name: getattr(form, f.name) for f in fields(form)}
-    return kernel_source(__name__, values | {"epilogue": form.epilogue.plain})
 
 
 def emit(w: Writer, block: ir.Value, /, *, epilogue: tuple[Any, Any], **form: Any) -> None:

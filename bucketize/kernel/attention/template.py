@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from bucketize.kernel.attention import loops
 from bucketize.kernel.attention.cost import BLOCK, AttentionCost, value_vectors
-from bucketize.kernel.attention.loops import HeadForm, source
+from bucketize.kernel.attention.loops import HeadForm
 from bucketize.kernel.attention.pattern import Attention, Read, attention_of
 from bucketize.kernel.emit import expression
+from bucketize.kernel.emit.module import form_source
 from bucketize.kernel.emit.vector import FLOAT_BYTES
 from bucketize.kernel.gemm import cost
 from bucketize.kernel.gemm.level import Level, byte_strides, merged, table
@@ -183,7 +185,9 @@ TEMPLATE = Template(
     accepts=lambda workload: attention_of(workload) is not None,
     knobs=_knobs,
     default=_default,
-    source=lambda workload, schedule, target: source(_form(workload, schedule, target)),
+    source=lambda workload, schedule, target: form_source(
+        loops.__name__, _form(workload, schedule, target)
+    ),
     launch=_launch,
     cost=_cost,
 )

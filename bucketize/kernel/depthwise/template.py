@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 
+from bucketize.kernel.depthwise import loops
 from bucketize.kernel.depthwise.cost import DepthwiseCost
-from bucketize.kernel.depthwise.loops import source
+from bucketize.kernel.emit.module import form_source
 from bucketize.kernel.emit.vector import FLOAT_BYTES
 from bucketize.kernel.emit.window import ORDERS, RIM, WindowForm
 from bucketize.kernel.gemm import epilogue
@@ -136,7 +137,9 @@ TEMPLATE = Template(
     knobs=_knobs,
     default=_default,
     legal=_legal,
-    source=lambda workload, schedule, target: source(_form(workload, schedule, target)),
+    source=lambda workload, schedule, target: form_source(
+        loops.__name__, _form(workload, schedule, target)
+    ),
     launch=_launch,
     packing=_packing,
     cost=_sweep,

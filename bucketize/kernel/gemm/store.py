@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from llvmlite import ir
 
 from bucketize.kernel.emit.vector import POINTER, WORD, WORD_BYTES, Size, Values, Writer
 from bucketize.kernel.gemm.epilogue import Epilogue
+
+
+def block_names(inputs: int, dims: Iterable[str]) -> tuple[str, ...]:
+    """The words of the argument block of a kernel with so many inputs and these dims."""
+    return ("out", *(f"in{i}" for i in range(inputs)), "workspace", "begin", "end", *dims)
 
 
 class Words:

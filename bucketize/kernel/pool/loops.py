@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from llvmlite import ir
 
-from bucketize.kernel.emit.module import kernel_source
 from bucketize.kernel.emit.vector import FLOAT, FLOAT_BYTES, Size, Values, Writer
 from bucketize.kernel.gemm.store import Words
 from bucketize.kernel.loops.pool import PLANE, WINDOW
@@ -50,11 +49,6 @@ class Reach:
     """Elements that it meets there."""
     counted: Size
     """Those that a mean is over."""
-
-
-def source(form: PoolForm) -> str:
-    """The text of the kernel of this form."""
-    return kernel_source(__name__, {f.name: getattr(form, f.name) for f in fields(form)})
 
 
 def emit(w: Writer, block: ir.Value, /, **form: bool) -> None:

@@ -10,11 +10,13 @@ import numpy as np
 
 from bucketize.ir import Binding, Const
 from bucketize.kernel.depthwise.cost import FITTED
+from bucketize.kernel.emit.module import form_source
 from bucketize.kernel.emit.vector import FLOAT_BYTES
 from bucketize.kernel.gemm.epilogue import FLOAT32
 from bucketize.kernel.loops.loop import takes
 from bucketize.kernel.loops.pool import counts_pads, dims_of, is_mean
-from bucketize.kernel.pool.loops import VECTORS, PoolForm, source
+from bucketize.kernel.pool import loops
+from bucketize.kernel.pool.loops import VECTORS, PoolForm
 from bucketize.kernel.template import (
     Launch,
     LineWindow,
@@ -106,7 +108,7 @@ def _cost(workload: Workload) -> PoolCost:
 TEMPLATE = Template(
     name="pool_nhwc",
     accepts=takes(max_pool2d, avg_pool2d, where=_accepts),
-    source=lambda workload, _, target: source(_form(workload, target)),
+    source=lambda workload, _, target: form_source(loops.__name__, _form(workload, target)),
     launch=_launch,
     cost=_cost,
     pitched=lambda _: frozenset({0, -1}),

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from functools import partial
 
 from bucketize.ir import Atom, Binding
+from bucketize.kernel.emit.module import kernel_source
 from bucketize.kernel.gemm.epilogue import FLOAT32
 from bucketize.kernel.gemm.level import byte_strides, merged, table
 from bucketize.kernel.loops.cost import Counts, LoopCounts, Steps
 from bucketize.kernel.loops.loop import spread
-from bucketize.kernel.rotary.loops import source
+from bucketize.kernel.rotary import loops
 from bucketize.kernel.template import Launch, Schedule, Shapes, Template
 from bucketize.kernel.workload import Workload, accepted
 from bucketize.machine.target import Target
@@ -144,7 +145,8 @@ def _counts(_workload: Workload, _: Schedule, at: LoopCounts) -> Counts:
 
 def _source(workload: Workload, _: Schedule, target: Target) -> str:
     rotary = accepted(rotary_of(workload))
-    return source(target.lanes, rotary.x, rotary.cos, rotary.sin)
+    places = {"x": rotary.x, "cos": rotary.cos, "sin": rotary.sin}
+    return kernel_source(loops.__name__, {"lanes": target.lanes, **places})
 
 
 TEMPLATE = Template(

@@ -24,7 +24,7 @@ from bucketize.kernel.emit.vector import (
 )
 from bucketize.kernel.gemm import microkernel
 from bucketize.kernel.gemm.epilogue import Epilogue
-from bucketize.kernel.gemm.store import Words
+from bucketize.kernel.gemm.store import Words, block_names
 from bucketize.kernel.winograd import matrices as minimal
 from bucketize.kernel.winograd.matrices import Axis
 
@@ -108,9 +108,8 @@ class WinogradForm:
     @property
     def block_names(self) -> tuple[str, ...]:
         """The words of the kernel's argument block."""
-        inputs = (f"in{i}" for i in range(self.inputs))
         operands = (f"e{i}_step" for i in range(len(self.epilogue.operands)))
-        return ("out", *inputs, "workspace", "begin", "end", *DIMS, *operands)
+        return block_names(self.inputs, (*DIMS, *operands))
 
     @property
     def frame_names(self) -> tuple[str, ...]:

@@ -11,12 +11,10 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import fields
 from typing import Any, TypeAlias
 
 from llvmlite import ir
 
-from bucketize.kernel.emit.module import kernel_source
 from bucketize.kernel.emit.vector import FLOAT_BYTES, WORD, Size, Values, Writer
 from bucketize.kernel.gemm.epilogue import Epilogue
 from bucketize.kernel.gemm.microkernel import LINE, Tiles
@@ -56,12 +54,6 @@ def row_bytes(channels: int) -> int:
     """Bytes of a patch in V, with so many channels of all phases: whole vectors of any width."""
     bytes_ = -(-channels * FLOAT_BYTES // LINE) * LINE
     return bytes_ + LINE if bytes_ % SET == 0 else bytes_
-
-
-def source(form: WinogradForm) -> str:
-    """The text of the kernel of this form."""
-    values = {f.name: getattr(form, f.name) for f in fields(form)}
-    return kernel_source(__name__, values | {"epilogue": form.epilogue.plain})
 
 
 def emit(w: Writer, block: ir.Value, /, *, epilogue: tuple[Any, Any], **form: Any) -> None:

@@ -14,6 +14,7 @@ import math
 
 import numpy as np
 
+from bucketize.kernel.emit.module import form_source
 from bucketize.kernel.emit.vector import FLOAT_BYTES
 from bucketize.kernel.gemm import epilogue
 from bucketize.kernel.gemm.conv import accepts_windows, pitched, reads, row_step, weights_of, window
@@ -31,10 +32,11 @@ from bucketize.kernel.template import (
     combinations,
     pitch_of,
 )
+from bucketize.kernel.winograd import loops
 from bucketize.kernel.winograd import matrices as minimal
 from bucketize.kernel.winograd.cost import WinogradCost
 from bucketize.kernel.winograd.input import DIMS, PLACE_BYTES, Axes, WinogradForm
-from bucketize.kernel.winograd.loops import most_patches, row_bytes, source, tile_rows
+from bucketize.kernel.winograd.loops import most_patches, row_bytes, tile_rows
 from bucketize.kernel.winograd.matrices import Axis
 from bucketize.kernel.workload import Workload, accepted
 from bucketize.machine.target import Target
@@ -275,7 +277,9 @@ TEMPLATE = Template(
     accepts=_accepts,
     knobs=_knobs,
     default=_default,
-    source=lambda workload, schedule, target: source(_form(workload, schedule, target)),
+    source=lambda workload, schedule, target: form_source(
+        loops.__name__, _form(workload, schedule, target)
+    ),
     launch=_launch,
     packing=_packing,
     cost=_cost,
