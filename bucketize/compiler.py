@@ -91,7 +91,7 @@ def compile(
 
 def _warn_of_illegal(program: Program) -> None:
     """Name the clones, as far as they are decided, that refuse every run."""
-    refusals = {n: r.refusal for n, r in program.routines.decided().items() if r.refusal}
+    refusals = {n: r.refusal for n, r in program.routines.made().items() if r.refusal}
     if refusals:
         named = ", ".join([*list(refusals)[:SHOWN], *(["..."] if len(refusals) > SHOWN else [])])
         reason = next(iter(refusals.values()))

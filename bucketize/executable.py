@@ -351,7 +351,7 @@ class Executable:
     @property
     def routines(self) -> dict[str, Routine]:
         """The functions decided so far, by name."""
-        return self.program.routines.decided()
+        return self.program.routines.made()
 
     def constant_bytes(self) -> int:
         """Bytes of the constants as the kernels hold them; one copy serves all clones."""

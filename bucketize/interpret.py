@@ -7,14 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from bucketize.call import (
-    arrange_inputs,
-    bind_shapes,
-    check_memory,
-    refusal,
-    shapes_of,
-    too_deep,
-)
+from bucketize.call import arrange_inputs, bind_shapes, check_memory, refusal, shapes_of, too_deep
 from bucketize.errors import ShapeError, TypeRelError
 from bucketize.ir import (
     CALL,
@@ -41,12 +34,12 @@ def run_function(
     args: Sequence[Value],
     module: Module | None = None,
     outer: Mapping[Atom, Value] | None = None,
-    known: Mapping[str, int] | None = None,
+    sizes: Mapping[str, int] | None = None,
 ) -> list[Value]:
-    """The results of `fn`; `outer` and `known` are what a nested block sees around it."""
-    dims = bind_shapes(fn.params, shapes_of(args), known)
+    """The results of `fn`; `outer` and `sizes` are what a nested block sees around it."""
+    dims = bind_shapes(fn.params, shapes_of(args), sizes)
     _check_told(fn, dims)
-    held = 0
+    taken = 0
     env: dict[Atom, Value] = {**(outer or {}), **dict(zip(fn.params, args, strict=True))}
 
     def value(atom: Atom) -> Value:
@@ -66,8 +59,8 @@ def run_function(
         elif b.op in (NO_BUCKET, ILLEGAL):
             raise refusal(b, dims)
         else:
-            outs = compute(b, operands, dims, held)
-        held += sum(o.nbytes for o in outs if isinstance(o, np.ndarray))
+            outs = compute(b, operands, dims, taken)
+        taken += sum(o.nbytes for o in outs if isinstance(o, np.ndarray))
         env.update(zip(b.outs, outs, strict=True))
     return [value(r) for r in fn.results]
 
@@ -77,10 +70,10 @@ def _check_told(fn: Function, sizes: Mapping[str, int]) -> None:
 
     All of them are kept to the end; none is computed yet.
     """
-    held = 0
+    taken = 0
     for b in fn.body:
-        told = [(shape, o.type.dtype) for o in b.outs if (shape := _told(o, sizes)) is not None]
-        held = _held(b, told, held)
+        results = [(shape, o.type.dtype) for o in b.outs if (shape := _told(o, sizes)) is not None]
+        taken = _held(b, results, taken)
 
 
 def _told(out: Var, sizes: Mapping[str, int]) -> list[int] | None:
@@ -91,10 +84,10 @@ def _told(out: Var, sizes: Mapping[str, int]) -> list[int] | None:
         return None
 
 
-def _held(b: Binding, results: Iterable[tuple[Sequence[int], np.dtype[Any]]], held: int) -> int:
+def _held(b: Binding, results: Iterable[tuple[Sequence[int], np.dtype[Any]]], taken: int) -> int:
     """As `check_memory`; an error names the op."""
     try:
-        return check_memory(results, held)
+        return check_memory(results, taken)
     except ShapeError as e:
         raise ShapeError(f"in {b.op.name}: {e}") from None
 
@@ -110,8 +103,8 @@ def _run_loop(
     rounds: list[list[Value]] = []
     while proceed and len(rounds) < trips:
         args = [np.asarray(len(rounds)), *carried]
-        proceed, *made = run_function(b.attrs["body"], args, module, outer, sizes)
-        carried, rows = made[: len(carried)], made[len(carried) :]
+        proceed, *results = run_function(b.attrs["body"], args, module, outer, sizes)
+        carried, rows = results[: len(carried)], results[len(carried) :]
         rounds.append(rows)
     return [*carried, *stacked(b.outs[len(carried) :], rounds, sizes)]
 
@@ -138,27 +131,27 @@ def _stacked(out: Var, rows: Sequence[Array]) -> Array:
 
 
 def _extent(dim: Dim, sizes: Mapping[str, int]) -> int:
-    known = not isinstance(dim, AnyDim) and all(s.name in sizes for s in symbols(dim))
-    return evaluate(dim, sizes) if known else 0
+    named = not isinstance(dim, AnyDim) and all(s.name in sizes for s in symbols(dim))
+    return evaluate(dim, sizes) if named else 0
 
 
 def compute(
-    b: Binding, operands: Sequence[Value], sizes: Mapping[str, int], held: int = 0
+    b: Binding, operands: Sequence[Value], sizes: Mapping[str, int], taken: int = 0
 ) -> list[Value]:
     """What one binding makes of its operands, by the meaning of its op or of its group.
 
     Errors name the op: ShapeErrors where numpy refuses these values, or memory does, in which
-    `held` bytes are taken already.
+    `taken` bytes are held already.
     """
     if b.op is FUSED:
-        return run_function(b.attrs["body"], operands, known=sizes)
+        return run_function(b.attrs["body"], operands, sizes=sizes)
     attrs = {k: substitute_attr(v, sizes) for k, v in b.attrs.items()}
     try:
         if not b.is_ranked and b.op.relation is None:  # what types would have told, they tell now
             b.op.infer(*(Const(a).type for a in operands), **attrs)
         if b.op.relation is None and b.op.shape_from_values is None:
             shapes = b.op.run_time_shapes(*operands, **attrs)
-            _held(b, zip(shapes, (o.type.dtype for o in b.outs), strict=True), held)
+            _held(b, zip(shapes, (o.type.dtype for o in b.outs), strict=True), taken)
         try:
             return list(b.op.run(*operands, **attrs))
         except ValueError:  # our words for shapes that do not fit, if that is it

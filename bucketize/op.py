@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
@@ -227,15 +228,15 @@ class Op:
     ) -> Ratio | None:
         if self.ratio is None or dtype.kind != "f" or not all(t.is_tensor for t in types):
             return None
-        made = self.ratio(*types) if product(shape) == 1 else None
-        return made and made.rounded(dtype)
+        ratio = self.ratio(*types) if product(shape) == 1 else None
+        return ratio and ratio.rounded(dtype)
 
     def run_time_shapes(self, *args: Array, **attrs: Any) -> tuple[tuple[int, ...], ...]:
         """The shape function: the same rule read over integers, or over values if it must be."""
         if self.shape_from_values is not None:
             shapes = self.each(self.shape_from_values(*args, **attrs))
         else:
-            seen = [_elements(a) if i in self.reads else a.shape for i, a in enumerate(args)]
+            seen = [numbers_in(a) if i in self.reads else a.shape for i, a in enumerate(args)]
             shapes = self.each(self.shape(*seen, **attrs))
         return tuple(tuple(map(int, shape)) for shape in shapes)
 
@@ -263,7 +264,8 @@ def _seen(type_: Type) -> Dim | Shape:
     return (ANY,) * size
 
 
-def _elements(array: Array) -> int | tuple[int, ...]:
+def numbers_in(array: Array) -> int | tuple[int, ...]:
+    """The elements of an array of integers, or the only one of a scalar."""
     return tuple(map(int, array.reshape(-1))) if array.ndim else int(array)
 
 
@@ -271,7 +273,7 @@ def by_dims(compute: Callable[..., Array]) -> Callable[..., Shape | None]:
     """The value rule of an op whose `compute` also works on arrays of dims."""
 
     def value(*types: Type, **attrs: Any) -> Shape | None:
-        if all(t.value is None for t in types) or any(map(_is_symbolic, attrs.values())):
+        if all(t.value is None for t in types) or any(map(is_symbolic, attrs.values())):
             return None
         arrays = [_dims_array(t) for t in types]
         if any(a is None for a in arrays):
@@ -283,8 +285,9 @@ def by_dims(compute: Callable[..., Array]) -> Callable[..., Shape | None]:
     return value
 
 
-def _is_symbolic(attr: Any) -> bool:
-    return any(map(_is_symbolic, attr)) if isinstance(attr, tuple) else isinstance(attr, Symbolic)
+def is_symbolic(attr: Any) -> bool:
+    """Whether an attribute holds a dim that is no integer."""
+    return any(map(is_symbolic, attr)) if isinstance(attr, tuple) else isinstance(attr, Symbolic)
 
 
 def _dims_array(type_: Type) -> Array | None:
@@ -357,30 +360,23 @@ def op(
     return declare
 
 
+def without_rules(compute: Callable[..., Any], **facts: Any) -> Op:
+    """Declare an operator that something else types; it is never padded."""
+    name = compute.__name__.strip("_")
+    rules: dict[str, Any] = {"shape": no_rule, "dtype": no_rule, "padding": no_rule, "example": ""}
+    return register(Op(name=name, compute=compute, **rules, **facts))
+
+
 def related(
     relation: Callable[..., tuple[Type, ...]], results: int = 1
 ) -> Callable[[Callable[..., Any]], Op]:
-    """Declare an operator that is typed by a relation: it is never padded, and runs on the host."""
-
-    def declare(compute: Callable[..., Any]) -> Op:
-        return register(
-            Op(
-                name=compute.__name__,
-                compute=compute,
-                shape=_no_rule,
-                dtype=_no_rule,
-                padding=_no_rule,
-                example="",
-                relation=relation,
-                results=results,
-            )
-        )
-
-    return declare
+    """Declare an operator that is typed by a relation, and runs on the host."""
+    return partial(without_rules, relation=relation, results=results)
 
 
-def _no_rule(*_args: Any, **_attrs: Any) -> NoReturn:
-    raise AssertionError("typed by its relation, never padded")
+def no_rule(*_args: Any, **_attrs: Any) -> NoReturn:
+    """Stand where an operator has no rule."""
+    raise AssertionError("typed by the builder, or by its relation; never padded")
 
 
 def _registered(module: str, name: str) -> Op:

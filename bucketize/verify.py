@@ -72,15 +72,15 @@ def _verify_module(module: Module, functions: Iterable[str] | None) -> None:
     module.function("main")
     names = module.functions.made() if functions is None else list(functions)
     chosen = {n: module.function(n) for n in names}
-    made = module.functions.made()
-    _hold(check_recursion, made)
+    concrete = module.functions.made()
+    _hold(check_recursion, concrete)
     for name, fn in chosen.items():
         with _inside("@{}".format, name):
             _hold(check_name, fn, name)
             _verify_closed(fn)
             for b in bindings(fn):
                 with _inside(show_binding, fn, b):
-                    _hold(check_call, b, module, made)
+                    _hold(check_call, b, module, concrete)
 
 
 @contextmanager
@@ -153,15 +153,15 @@ def check_recursion(functions: Mapping[str, Function]) -> Iterator[str]:
         yield f"functions call each other in a circle: {circle}"
 
 
-def check_call(b: Binding, module: Module, made: Mapping[str, Function]) -> Iterator[str]:
+def check_call(b: Binding, module: Module, concrete: Mapping[str, Function]) -> Iterator[str]:
     """A callee exists, takes the arguments, and returns what the caller expects."""
     if b.op is not CALL:
         return
     callee = b.attrs["callee"]
     if callee not in module.functions:
         yield f"no function is named {callee!r}"
-    if callee in made:
-        check_fit(b, made[callee])
+    if callee in concrete:
+        check_fit(b, concrete[callee])
 
 
 # --- laws of a function ------------------------------------------------------------------------
@@ -183,12 +183,12 @@ def check_parameters(fn: Function) -> Iterator[str]:
 
 def check_symbols(fn: Function) -> Iterator[str]:
     """Symbols of one name have one pair of bounds, and names that can be written."""
-    found: dict[str, Symbol] = {}
+    symbols: dict[str, Symbol] = {}
     for s in mentioned(fn, FUSED):
         if s.name in RESERVED or not s.name.isidentifier():
             yield f"{s.name!r} is no name for a symbol"
-        if found.setdefault(s.name, s) != s:
-            yield f"two symbols, {found[s.name]!r} and {s!r}"
+        if symbols.setdefault(s.name, s) != s:
+            yield f"two symbols, {symbols[s.name]!r} and {s!r}"
 
 
 # --- laws of a binding -------------------------------------------------------------------------
@@ -256,14 +256,15 @@ def check_group(b: Binding) -> Iterator[str]:
 
 def check_types(b: Binding) -> Iterator[str]:
     """The types are what inference says."""
-    found, inferred = [v.type for v in b.outs], list(infer(b.op, [a.type for a in b.args], b.attrs))
-    if found != inferred:
-        yield f"typed {_shown(found)}, inferred {_shown(inferred)}"
+    written = [v.type for v in b.outs]
+    inferred = list(infer(b.op, [a.type for a in b.args], b.attrs))
+    if written != inferred:
+        yield f"typed {_shown(written)}, inferred {_shown(inferred)}"
 
 
 def _shown(types: Iterable[Type]) -> str:
-    known = (f"{t} of {', '.join(map(str, t.value))}" if t.value else str(t) for t in types)
-    return ", ".join(known)
+    shown = (f"{t} of {', '.join(map(str, t.value))}" if t.value else str(t) for t in types)
+    return ", ".join(shown)
 
 
 LAWS = (check_condition, check_loop, check_group, check_types)

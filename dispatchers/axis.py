@@ -34,10 +34,10 @@ class AxisDispatcher:
     def __init__(self, rule: Rule, **options: Any) -> None:
         functools.update_wrapper(self, rule)
         if unknown := sorted(options.keys() - _options_of(rule).keys()):
-            known = ", ".join(_options_of(rule))
+            names = ", ".join(_options_of(rule))
             guess = did_you_mean(unknown[0], _options_of(rule))
             raise DispatchError(
-                f"{rule.__name__} has no option {unknown[0]!r}; it has: {known}{guess}"
+                f"{rule.__name__} has no option {unknown[0]!r}; it has: {names}{guess}"
             )
         self.rule, self.options = rule, options
 

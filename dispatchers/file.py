@@ -37,14 +37,14 @@ def from_file(path: str | Path) -> Dispatcher:
     """
     content = _content(path)
     try:
-        held = _read(content)
+        dispatcher = _read(content)
     except DispatchError as e:
         e.add_note(f"in {path}")
         raise
 
     def file_dispatcher(shapes: Mapping[str, Shape]) -> Intervals | list[Profile]:
         """What the file holds."""
-        return held(shapes)
+        return dispatcher(shapes)
 
     file_dispatcher.__name__ = str(path)  # by which errors call it
     return file_dispatcher
@@ -68,15 +68,15 @@ def _read(content: object) -> Dispatcher:
         )
     kinds = {key for key in READERS if isinstance(content, dict) and key in content}
     if len(kinds) != 1 or not isinstance(content, dict):
-        found = short(list(content)) if isinstance(content, dict) else type(content).__name__
-        raise DispatchError(f"expected exactly one of {', '.join(READERS)}, got {found}")
+        shown = short(list(content)) if isinstance(content, dict) else type(content).__name__
+        raise DispatchError(f"expected exactly one of {', '.join(READERS)}, got {shown}")
     (kind,) = kinds
     options = {key: value for key, value in content.items() if key != kind}
     try:
         return READERS[kind](content[kind], **options)
     except (TypeError, ValueError, KeyError, AttributeError) as e:
-        told = f"{kind} do not follow the schema, as in {EXAMPLES[kind]}"
-        raise DispatchError(f"{told}: {type(e).__name__}: {e}") from e
+        message = f"{kind} do not follow the schema, as in {EXAMPLES[kind]}"
+        raise DispatchError(f"{message}: {type(e).__name__}: {e}") from e
 
 
 def _read_intervals(table: Mapping[str, list[Interval]]) -> Dispatcher:

@@ -31,9 +31,9 @@ def per_symbol(rules: Mapping[str, Dispatcher]) -> Dispatcher:
         """One rule for each symbol."""
         axes = free_axes(shapes)
         if unknown := sorted(rules.keys() - axes.values()):
-            known = ", ".join(sorted(set(axes.values()))) or "none"
+            names = ", ".join(sorted(set(axes.values()))) or "none"
             guess = did_you_mean(unknown[0], axes.values())
-            raise DispatchError(f"no dynamic axis is named {unknown[0]!r}; known: {known}{guess}")
+            raise DispatchError(f"no dynamic axis is named {unknown[0]!r}; known: {names}{guess}")
         cuts: Intervals = {}
         for (name, axis), key in axes.items():
             if key in rules:

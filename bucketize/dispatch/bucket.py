@@ -91,7 +91,7 @@ def _is_size(value: object) -> bool:
 
 def intervals_by_symbol(fn: Function, answer: Mapping[Any, Any]) -> dict[Symbol, list[Interval]]:
     """What a dispatcher said of axes, as one clipped list per symbol, in order of the symbols."""
-    found: dict[Symbol, tuple[str, list[Interval]]] = {}
+    answers: dict[Symbol, tuple[str, list[Interval]]] = {}
     for name, axes in answer.items():
         param = _param(fn, name)
         if not isinstance(axes, Mapping):
@@ -100,12 +100,12 @@ def intervals_by_symbol(fn: Function, answer: Mapping[Any, Any]) -> dict[Symbol,
             symbol = _symbol(param, axis)
             where = f"input {name!r}, axis {axis} ({symbol})"
             checked = check_intervals(intervals, where)
-            before = found.setdefault(symbol, (where, checked))
+            before = answers.setdefault(symbol, (where, checked))
             if before[1] != checked:
                 a, b = _show_all(before[1]), _show_all(checked)
                 raise DispatchError(f"{before[0]} has intervals {a}, but {where} has {b}")
-    order = [s for s in fn.symbols().values() if s in found]
-    return {s: _clipped(s, *found[s]) for s in order}
+    order = [s for s in fn.symbols().values() if s in answers]
+    return {s: _clipped(s, *answers[s]) for s in order}
 
 
 def _clipped(symbol: Symbol, where: str, intervals: list[Interval]) -> list[Interval]:

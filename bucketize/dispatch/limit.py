@@ -31,11 +31,11 @@ def within_limit(fn: Function, intervals: Intervals, limit: int, policy: str) ->
     whole = [s.name for s in intervals if s not in kept]
     if not whole:
         return intervals
-    told = _told(intervals)
+    message = _told(intervals)
     if not kept or policy == "pad":
         cure = "use fewer intervals (exact makes one for each size), or fewer symbols (per_symbol)"
-        raise DispatchError(f"{told}; the limit is {limit:,}: {cure}")
-    warn(f"{told}; the limit is {limit:,}, left whole: {', '.join(whole)} (per_symbol chooses)")
+        raise DispatchError(f"{message}; the limit is {limit:,}: {cure}")
+    warn(f"{message}; the limit is {limit:,}, left whole: {', '.join(whole)} (per_symbol chooses)")
     joined = {s: i if s in kept else [(i[0][0], i[-1][1])] for s, i in intervals.items()}
     return {s: i for s, i in joined.items() if s in kept or i != [bounds_of(s)]}
 

@@ -7,7 +7,7 @@ names the op. The true extents that masks need are extra scalar parameters of th
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Mapping
 from typing import Any
 
 import numpy as np
@@ -27,13 +27,14 @@ from bucketize.ir import (
     Function,
     Var,
     copy_binding,
-    functions_of,
     infer,
+    mentioned,
     show_attr,
 )
 from bucketize.op import FREE, UNSAFE, Fill
 from bucketize.ops.dim import from_dims, mask_tail
 from bucketize.ops.shape import concat, pad, reshape, strided_slice
+from bucketize.transform.dead_code import used_atoms
 from bucketize.types import (
     FUNCTIONS,
     AnyDim,
@@ -148,14 +149,14 @@ class Padding:
         """What repeats or decides may do so beside what is padded, but not see it."""
         if b.op not in STRUCTURAL:
             return
-        seen = (d for atom in _seen(b) for d in atom.type.shape)
+        seen = (d for atom in used_atoms(b) for d in atom.type.shape)
         attrs = Function("", (), (b,), ()).mentioned()
         if not attrs.isdisjoint(self.tops) or any(map(self._grows, seen)):
             raise PaddingError(f"{self._where(b)} has no padding rule")
 
     def _check_attrs(self, b: Binding) -> None:
         for name, value in b.attrs.items():
-            if name not in b.op.sizing and any(map(self._grows, _flat(value))):
+            if name not in b.op.sizing and any(s.name in self.tops for s in mentioned(value)):
                 shown = f"{name}={show_attr(value)}"
                 raise PaddingError(f"{self._where(b)} computes with a padded extent ({shown})")
 
@@ -181,8 +182,8 @@ class Padding:
 
     def _check_rooms(self, bucket: Mapping[str, Interval]) -> None:
         """Raise PaddingError if at some size of the bucket an extent may be too small."""
-        known = self.fn.symbols()
-        sizes = {n: narrowed(known[n], i) for n, i in bucket.items()}
+        own = self.fn.symbols()
+        sizes = {n: narrowed(own[n], i) for n, i in bucket.items()}
         for room, b in self._rooms.items():
             if extremes(substitute(room, sizes))[0] < 0:
                 raise PaddingError(f"{self._where(b)}: {room} may be negative at a true size")
@@ -208,8 +209,8 @@ class Padding:
             return
         other = b.args[rule.finite]
         if not (isinstance(other, Const) and np.isfinite(other.value).all()):
-            told = f"argument {rule.finite}, {other.type}, is not known to be finite"
-            raise PaddingError(f"{self._where(b)} leaks padding: {told}")
+            leak = f"argument {rule.finite}, {other.type}, is not known to be finite"
+            raise PaddingError(f"{self._where(b)} leaks padding: {leak}")
 
     def _mask(self, out: Builder, atom: Atom, axis: int, value: float, dim: Dim) -> Atom:
         if value == 0 and atom in self.fn.params:  # `_pad_input` fills with zeros
@@ -253,20 +254,3 @@ def _is_monotone_atom(atom: Symbol | Term, names: Container[str]) -> bool:
         isinstance(d, int) or (i in grows and _is_monotone(d, names))
         for i, d in enumerate(atom.args)
     )
-
-
-def _seen(b: Binding) -> Iterator[Atom]:
-    """The atoms that a binding reads, in its blocks, too."""
-    yield from b.args
-    for block in functions_of(b).values():
-        yield from block.results
-        for inner in block.body:
-            yield from _seen(inner)
-
-
-def _flat(value: Any) -> Iterable[Any]:
-    if isinstance(value, tuple):
-        for v in value:
-            yield from _flat(v)
-    else:
-        yield value

@@ -9,12 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import TypeAlias
 
-from bucketize.dispatch.bucket import (
-    clip,
-    clone_name,
-    intervals_by_symbol,
-    narrowed,
-)
+from bucketize.dispatch.bucket import clip, clone_name, intervals_by_symbol, narrowed
 from bucketize.dispatch.limit import within_limit
 from bucketize.dispatch.pad import Padding, padded, tops_of
 from bucketize.dispatch.profile import Box, boxes_of
@@ -103,10 +98,10 @@ def dispatch(
     with _no_collecting():
         results = body(out)
     main = out.function(function, leaves.fn.params, results)
-    if taken := [name for name in mod.functions if name in leaves.made]:
+    if taken := [name for name in mod.functions if name in leaves.functions]:
         raise DispatchError(f"the module has a function {taken[0]} already; dispatch the original")
     leaves.clones.entries = {**mod.clones, **leaves.clones.entries}
-    functions = mod.functions.updated({**leaves.made, function: main})
+    functions = mod.functions.updated({**leaves.functions, function: main})
     return Module(functions, leaves.clones, mod.names)
 
 
@@ -228,7 +223,7 @@ class _Leaves:
     policy: str
     fallback: bool
     intervals: dict[Symbol, list[Interval]]
-    made: dict[str, Function | Recipe] = field(default_factory=dict)
+    functions: dict[str, Function | Recipe] = field(default_factory=dict)
     paddings: dict[frozenset[str], Padding] = field(default_factory=dict)
     """By the symbols that are padded."""
 
@@ -246,10 +241,10 @@ class _Leaves:
         if self.policy == "pad":
             padding = self._padding(clone.bucket)
             self.clones.entries[name] = replace(clone, origin=padding.symbolic)
-            self.made[name] = self.padded
+            self.functions[name] = self.padded
             return padding.call(out, clone, name)
         self.clones.entries[name] = short or clone
-        self.made[name] = self.specialised
+        self.functions[name] = self.specialised
         return self._call(out, name)
 
     def _padding(self, bucket: Mapping[str, Interval]) -> Padding:
@@ -275,7 +270,7 @@ class _Leaves:
             sizes = tuple(self.intervals) or tuple(self.symbols.values())
             return out.emit_all(NO_BUCKET, sizes=sizes, buckets=self.shown, types=self.types)
         name = f"{self.fn.name}[fallback]"
-        self.made[name] = replace(self.fn, name=name)
+        self.functions[name] = replace(self.fn, name=name)
         return self._call(out, name)
 
     def _call(self, out: Builder, name: str) -> tuple[Atom, ...]:
@@ -295,7 +290,7 @@ class _Leaves:
     def shown(self) -> str:
         """The buckets, for whom none serves."""
         if not self.intervals:
-            return ", ".join(self.made)
+            return ", ".join(self.functions)
         rows = self.intervals.items()
         return "; ".join(f"{s.name}={', '.join(map(show_interval, i))}" for s, i in rows)
 

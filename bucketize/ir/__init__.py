@@ -5,7 +5,6 @@ exist. `If` holds its branches as functions without parameters that see the vari
 a loop its body, whose parameters are what it carries; `fused` holds its group as a closed function.
 """
 
-from bucketize.ir.abridge import left_out
 from bucketize.ir.build import (
     ROUND,
     Builder,
@@ -15,6 +14,7 @@ from bucketize.ir.build import (
     copy_block,
     illegal,
     infer,
+    rank_only,
     refine,
     rounds_of,
     settle,
@@ -25,67 +25,8 @@ from bucketize.ir.build import (
     without_value,
 )
 from bucketize.ir.call import check_fit
-from bucketize.ir.core import (
-    Atom,
-    Binding,
-    Const,
-    Function,
-    Var,
-    mentioned,
-)
+from bucketize.ir.core import Atom, Binding, Const, Function, Var, mentioned
 from bucketize.ir.module import Clone, Functions, Module, Recipe, check_module, refusing
-from bucketize.ir.rewrite import Atoms, Rule, all_bindings, functions_of, map_blocks, rewrite
+from bucketize.ir.rewrite import Atoms, all_bindings, functions_of, map_blocks, rewrite
 from bucketize.ir.structure import CALL, FUSED, IF, ILLEGAL, LOOP, NO_BUCKET, STRUCTURAL
-from bucketize.ir.tree import TESTS, Gap, Leaf, Side, decisions, tree_lines
-
-__all__ = [
-    "CALL",
-    "FUSED",
-    "IF",
-    "ILLEGAL",
-    "LOOP",
-    "NO_BUCKET",
-    "ROUND",
-    "STRUCTURAL",
-    "TESTS",
-    "Atom",
-    "Atoms",
-    "Binding",
-    "Builder",
-    "Clone",
-    "Const",
-    "Env",
-    "Function",
-    "Functions",
-    "Gap",
-    "Leaf",
-    "Module",
-    "Recipe",
-    "Rule",
-    "Side",
-    "Var",
-    "all_bindings",
-    "blocks_of",
-    "check_fit",
-    "check_module",
-    "copy_binding",
-    "copy_block",
-    "decisions",
-    "functions_of",
-    "illegal",
-    "infer",
-    "left_out",
-    "map_blocks",
-    "mentioned",
-    "refine",
-    "refusing",
-    "rewrite",
-    "rounds_of",
-    "settle",
-    "show_attr",
-    "specialise",
-    "substitute_attr",
-    "taken_block",
-    "tree_lines",
-    "without_value",
-]
+from bucketize.ir.tree import TESTS, Gap, Leaf, Side, decisions, left_out, tree_lines

@@ -62,16 +62,16 @@ def _loop_types(types: Sequence[Type], body: Function) -> tuple[Type, ...]:
     trips, proceed, *carried = types
     if str(trips) != str(ROUND) or str(proceed) != str(TRUTH):
         raise TypeRelError(f"a loop runs int64 times while bool, not {trips} times while {proceed}")
-    held = [p.type for p in body.params[1:]]
+    state = [p.type for p in body.params[1:]]
     results = [r.type for r in body.results[1:]]
-    if len(carried) != len(held) or len(results) < len(held):
-        counts = f"{len(carried)} values begin it, its body takes {len(held)}"
+    if len(carried) != len(state) or len(results) < len(state):
+        counts = f"{len(carried)} values begin it, its body takes {len(state)}"
         raise TypeRelError(f"a loop carries what its body takes and returns: {counts}")
-    _check_held(held, carried)
+    _check_held(state, carried)
     if not _is_illegal(body):
-        _check_held(held, results[: len(held)])
+        _check_held(state, results[: len(state)])
     count = rounds_of(types, body)
-    return (*held, *(_stack_type(count, t) for t in results[len(held) :]))
+    return (*state, *(_stack_type(count, t) for t in results[len(state) :]))
 
 
 def _stack_type(count: Dim, row: Type) -> Type:
@@ -80,8 +80,8 @@ def _stack_type(count: Dim, row: Type) -> Type:
     return TensorType(row.dtype, (count, *row.shape))
 
 
-def _check_held(held: Sequence[Type], given: Sequence[Type]) -> None:
-    for h, g in zip(held, given, strict=True):
+def _check_held(state: Sequence[Type], given: Sequence[Type]) -> None:
+    for h, g in zip(state, given, strict=True):
         if join_types(h, g) != h:
             raise TypeRelError(f"a loop carries {h}, which {g} is not")
 
@@ -106,21 +106,21 @@ def settle(types: Sequence[Type], make: Callable[[tuple[Var, ...]], Function]) -
     with wider types, until what it returns is what it takes: an extent that changes becomes `?`,
     a rank that changes unknown.
     """
-    held = list(map(without_value, types))  # elements change from round to round
+    state = list(map(without_value, types))  # elements change from round to round
     while True:
-        names = ("i", *(f"c{i}" for i in range(len(held))))
-        body = make(tuple(map(Var, names, (ROUND, *held))))
-        if _is_illegal(body) or len(body.results) <= len(held):
+        names = ("i", *(f"c{i}" for i in range(len(state))))
+        body = make(tuple(map(Var, names, (ROUND, *state))))
+        if _is_illegal(body) or len(body.results) <= len(state):
             return body
-        carried = [r.type for r in body.results[1 : len(held) + 1]]
+        carried = [r.type for r in body.results[1 : len(state) + 1]]
         try:
-            wider = [join_types(h, c) for h, c in zip(held, carried, strict=True)]
+            wider = [join_types(h, c) for h, c in zip(state, carried, strict=True)]
         except TypeRelError as e:
             e.add_note("what a loop carries keeps its dtype, and whether it is a tensor")
             raise
-        if wider == held:
+        if wider == state:
             return body
-        held = wider
+        state = wider
 
 
 @dataclass(eq=False)
@@ -147,6 +147,17 @@ class Builder:
         outs = tuple(Var(str(len(self.body)), t) for t in types)
         self.body.append(Binding(outs, op, args, full, self.origin))
         return outs
+
+    def loop(
+        self,
+        trips: Atom,
+        proceed: Atom,
+        carried: Sequence[Atom],
+        make: Callable[[tuple[Var, ...]], Function],
+    ) -> tuple[Var, ...]:
+        """Bind a loop of the body that `make` makes, as `settle` has it."""
+        body = settle([c.type for c in carried], make)
+        return self.emit_all(LOOP, trips, proceed, *carried, body=body)
 
     def repeat(self, b: Binding, args: tuple[Atom, ...]) -> tuple[Var, ...]:
         """Bind what `b` binds, on arguments of the very same types: nothing to infer."""
@@ -178,13 +189,13 @@ def copy_binding(out: Builder, b: Binding, env: Env, dims: Mapping[str, Dim] | N
         def copied(block: Function, params: tuple[Var, ...]) -> Function:
             return copy_block(block, env, params, dims)
 
-        made = out.emit_all(b.op, *args, **remade(b, args, copied))
+        outs = out.emit_all(b.op, *args, **remade(b, args, copied))
     elif not dims and all(x.type is a.type for x, a in zip(args, b.args, strict=True)):
-        made = out.repeat(b, args)
+        outs = out.repeat(b, args)
     else:
         attrs = {k: substitute_attr(v, dims or {}) for k, v in b.attrs.items()}
-        made = out.emit_all(b.op, *args, **attrs)
-    env.update(zip(b.outs, made, strict=True))
+        outs = out.emit_all(b.op, *args, **attrs)
+    env.update(zip(b.outs, outs, strict=True))
 
 
 def _shown(attrs: Mapping[str, Any]) -> str:
@@ -194,10 +205,10 @@ def _shown(attrs: Mapping[str, Any]) -> str:
 
 
 def show_attr(value: Any) -> str:
-    """An attribute as messages show it: symbols by their names."""
+    """An attribute as texts show it: symbols by their names."""
     if isinstance(value, tuple):
         return f"({', '.join(map(show_attr, value))}{',' * (len(value) == 1)})"
-    return str(value) if isinstance(value, Symbolic) else repr(value)
+    return str(value) if isinstance(value, Symbolic | Type) else repr(value)
 
 
 def substitute_attr(value: Any, dims: Mapping[str, Dim]) -> Any:
@@ -241,22 +252,27 @@ def remade(
 
 
 def copy_block(
-    block: Function, env: Env, params: Sequence[Var], dims: Mapping[str, Dim] | None = None
+    block: Function,
+    env: Env,
+    params: Sequence[Var],
+    dims: Mapping[str, Dim] | None = None,
+    name: str | None = None,
 ) -> Function:
     """A block again, with the variables around it and its parameters replaced."""
     out, inner = Builder(), env | dict(zip(block.params, params, strict=True))
-    return out.function(block.name, params, splice(out, block, inner, dims))
+    return out.function(name or block.name, params, splice(out, block, inner, dims))
 
 
 def illegal(fn: Function, error: BucketizeError, params: Sequence[Var] | None = None) -> Function:
     """A function, or a block, whose run is an error: at the sizes that lead to it, `fn` is one."""
     reason = ", ".join([error.message, *(n.rstrip() for n in error.notes)])
     out = Builder()
-    made = out.emit_all(ILLEGAL, reason=reason, types=tuple(_rank_only(r.type) for r in fn.results))
-    return out.function(fn.name, fn.params if params is None else params, made)
+    outs = out.emit_all(ILLEGAL, reason=reason, types=tuple(rank_only(r.type) for r in fn.results))
+    return out.function(fn.name, fn.params if params is None else params, outs)
 
 
-def _rank_only(t: Type) -> Type:
+def rank_only(t: Type) -> Type:
+    """The type without dims that are no integers."""
     return t.mapped(lambda d: d if isinstance(d, int) else ANY)
 
 
@@ -290,7 +306,7 @@ def refine(fn: Function, types: Sequence[Type], name: str | None = None) -> Func
         Var(p.name, replace(m, value=t.value) if isinstance(m, TensorType) else m)
         for p, m, t in zip(fn.params, met, types, strict=True)
     ]
-    return _copy(fn, params, dims, name or fn.name)
+    return copy_block(fn, {}, params, dims, name)
 
 
 def without_value(t: Type) -> Type:
@@ -323,12 +339,4 @@ def specialise(fn: Function, dims: Mapping[str, Dim], name: str | None = None) -
     if not dims:
         return replace(fn, name=name or fn.name)
     params = [Var(p.name, p.type.substitute(dims)) for p in fn.params]
-    return _copy(fn, params, dims, name or fn.name)
-
-
-def _copy(fn: Function, params: Sequence[Var], dims: Mapping[str, Dim], name: str) -> Function:
-    env: Env = dict(zip(fn.params, params, strict=True))
-    out = Builder()
-    for b in fn.body:
-        copy_binding(out, b, env, dims)
-    return out.function(name, params, [env.get(r, r) for r in fn.results])
+    return copy_block(fn, {}, params, dims, name)

@@ -47,14 +47,14 @@ def _check_call(b: Binding, functions: Mapping[str, object], caller: str) -> Non
 def check_fit(b: Binding, callee: Function) -> None:
     """Raise a `TypeRelError` that names both types if a call of `callee` is wrong at all sizes."""
     took, returned = [p.type for p in callee.params], [r.type for r in callee.results]
-    given, told = [a.type for a in b.args], b.attrs["types"]
-    found = frozenset[Symbol]().union(*(t.symbols() for t in (*took, *returned)))
-    own = {s.name: Symbol(f"{callee.name}.{s.name}", s.lo, s.hi) for s in found}
+    given, expected = [a.type for a in b.args], b.attrs["types"]
+    symbols = frozenset[Symbol]().union(*(t.symbols() for t in (*took, *returned)))
+    own = {s.name: Symbol(f"{callee.name}.{s.name}", s.lo, s.hi) for s in symbols}
     params = [Var(p.name, p.type.substitute(own)) for p in callee.params]
     with _both(f"@{callee.name} takes", took, given):
         dims, _ = matched(params, given)
-    with _both(f"@{callee.name} returns", returned, told):
-        for result, type_ in zip(returned, told, strict=True):
+    with _both(f"@{callee.name} returns", returned, expected):
+        for result, type_ in zip(returned, expected, strict=True):
             meet_types(result.substitute(own).substitute(dims), type_)
 
 
@@ -62,10 +62,10 @@ def check_fit(b: Binding, callee: Function) -> None:
 def _both(what: str, theirs: Sequence[Type], mine: Sequence[Type]) -> Iterator[None]:
     """Put the types of both sides in front of what is wrong with them."""
     shown = [", ".join(map(str, types)) for types in (theirs, mine)]
-    told = f"{what} ({shown[0]}), but the call has ({shown[1]})"
+    message = f"{what} ({shown[0]}), but the call has ({shown[1]})"
     if len(theirs) != len(mine):
-        raise TypeRelError(told)
+        raise TypeRelError(message)
     try:
         yield
     except TypeRelError as e:
-        raise TypeRelError(f"{told}: {e}") from e
+        raise TypeRelError(f"{message}: {e}") from e

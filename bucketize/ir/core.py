@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from bucketize.op import MAX_VALUE, Array, Attrs, Op
-from bucketize.types import AnyDim, Dim, Symbol, Symbolic, TensorType, Type, ratio_of, symbols
+from bucketize.types import AnyDim, Symbol, Symbolic, TensorType, Type, ratio_of, symbols
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -102,7 +102,8 @@ class Function:
 
     def symbols(self) -> dict[str, Symbol]:
         """The symbols of the parameters, by name."""
-        return {s.name: s for p in self.params for d in p.type.dims for s in _symbols(d)}
+        dims = (d for p in self.params for d in p.type.dims)
+        return {d.name: d for d in dims if isinstance(d, Symbol)}
 
     def mentioned(self) -> set[str]:
         """The names of all symbols in its types and attributes."""
@@ -127,8 +128,3 @@ def mentioned(what: Any, apart: Op | None = None) -> Iterator[Symbol]:
         for b in what.body:
             attrs = () if b.op is apart else b.attrs.values()
             yield from mentioned((*(o.type for o in b.outs), *attrs), apart)
-
-
-def _symbols(dim: Dim) -> Iterator[Symbol]:
-    if isinstance(dim, Symbol):
-        yield dim

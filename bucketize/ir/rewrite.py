@@ -54,13 +54,13 @@ def _rewrite_block(out: Builder, fn: Function, rule: Rule, env: Env) -> bool:
             continue
         new, inside = _rewrite_inside(b, args, rule, env)
         before, out.origin = len(out.body), b.origin
-        made = rule(out, new, args)
-        if made is not None:
-            env.update(zip(b.outs, made if isinstance(made, Sequence) else (made,), strict=True))
+        atoms = rule(out, new, args)
+        if atoms is not None:
+            env.update(zip(b.outs, atoms if isinstance(atoms, Sequence) else (atoms,), strict=True))
         else:
             assert len(out.body) == before, "a rule that declines must not emit"
             _repeat(out, new, env)
-        changed |= inside or made is not None
+        changed |= inside or atoms is not None
     return changed
 
 
@@ -73,9 +73,9 @@ def _rewrite_inside(
     def make(block: Function, params: tuple[Var, ...]) -> Function:
         out, inner = Builder(), env | dict(zip(block.params, params, strict=True))
         changed = _rewrite_block(out, block, rule, inner)
-        made = out.function(block.name, params, [inner.get(r, r) for r in block.results])
-        same.update(() if changed else (made,))
-        return made
+        rewritten = out.function(block.name, params, [inner.get(r, r) for r in block.results])
+        same.update(() if changed else (rewritten,))
+        return rewritten
 
     blocks = remade(b, args, make)
     changed = not same.issuperset(blocks.values())

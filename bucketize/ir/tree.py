@@ -6,13 +6,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from bucketize.ir.abridge import left_out
 from bucketize.ir.core import Binding, Function
 from bucketize.ir.structure import CALL, IF, NO_BUCKET
 from bucketize.ops.dim import dim_less, dims_within
 from bucketize.types import Dim, Interval
 
 TESTS = frozenset((dim_less, dims_within))  # what decides by sizes alone
+MOST = 10_000  # leaves that are shown in full: a text of some 100,000 lines
+ENDS = 3  # leaves that are shown at either end of more
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,46 @@ def _walk(block: Function, depth: int, gaps: Mapping[Function, int]) -> Iterator
             yield from _walk(inner, depth + 1, gaps)
     if not forks:
         yield Leaf(depth, block)
+
+
+# --- what is left out ----------------------------------------------------------------------------
+
+
+def left_out(fn: Function) -> dict[Function, int]:
+    """The blocks that an abridged text of `fn` leaves out, and how many leaves each has.
+
+    A leaf is a block without an `if`. Nothing is left out of a tree of up to `MOST` leaves.
+    """
+    counts: dict[Function, int] = {}
+    total = _count(fn, counts)
+    if total <= MOST:
+        return {}
+    return {block: counts[block] for block in _middle(fn, 0, total, counts)}
+
+
+def _count(block: Function, counts: dict[Function, int]) -> int:
+    counts[block] = sum(_count(inner, counts) for inner in _blocks(block)) or 1
+    return counts[block]
+
+
+def _middle(
+    block: Function, at: int, total: int, counts: dict[Function, int]
+) -> Iterator[Function]:
+    """The greatest blocks between the ends; `at` leaves are before `block`."""
+    for inner in _blocks(block):
+        end = at + counts[inner]
+        if at >= ENDS and end <= total - ENDS:
+            yield inner
+        else:
+            yield from _middle(inner, at, total, counts)
+        at = end
+
+
+def _blocks(block: Function) -> Iterator[Function]:
+    for b in block.body:
+        if b.op is IF:
+            yield b.attrs["then"]
+            yield b.attrs["orelse"]
 
 
 # --- as text -------------------------------------------------------------------------------------

@@ -129,8 +129,8 @@ class CachedKernel:
 
 def kernels() -> list[CachedKernel]:
     """What the cache holds, the least recently used first."""
-    held = [_described(path) for path in cache_directory().glob("k_*.o")]
-    return sorted(held, key=lambda kernel: kernel.used)
+    cached = [_described(path) for path in cache_directory().glob("k_*.o")]
+    return sorted(cached, key=lambda kernel: kernel.used)
 
 
 def _described(path: Path) -> CachedKernel:

@@ -7,12 +7,12 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from bucketize.kernel.workload import Workload
 from bucketize.machine.calibration import Floats
 from bucketize.machine.target import Target
-from bucketize.op import Array
+from bucketize.op import Array, Attrs
 from bucketize.types import Dim, Shape, Sizes, evaluate
 
 Knob: TypeAlias = int | str
@@ -29,6 +29,12 @@ class LineWindow:
     reach: Dim = 1
     """Lines, from the first to the last, of which the image may have some only."""
     before: Dim = 0
+
+    @classmethod
+    def of(cls, attrs: Attrs, height: Dim) -> LineWindow:
+        """The window, so many taps high, of a convolution or a pool."""
+        reach = (height - 1) * attrs["dilations"][0] + 1
+        return cls(attrs["strides"][0], reach, attrs["pads"][0])
 
 
 @dataclass(frozen=True)
@@ -119,6 +125,14 @@ class Cost(Protocol):
         """
 
 
+class Packing(NamedTuple):
+    """The layout that a kernel wants a constant in."""
+
+    key: str
+    """Equal keys: equal layouts, so that packed copies can be shared."""
+    pack: Callable[[Array], Array]
+
+
 @dataclass(frozen=True, eq=False)
 class Template:
     """A generator of kernels. `Shapes` are those of the arguments, then of all results."""
@@ -131,16 +145,24 @@ class Template:
     knobs: Callable[[Workload, Target], dict[str, tuple[Knob, ...]]] = lambda *_: {}
     """The values of each knob that may be tried; none, nothing to tune."""
     default: Callable[[Workload, Target], dict[str, Knob]] = lambda *_: {}
-    pack: Callable[[Workload, Schedule, int, Array], Array | None] = lambda *_: None
-    """Constant argument i as the schedule wants it laid out; None: as it is."""
-    pack_key: Callable[[Workload, Schedule, int], str] = lambda *_: ""
-    """Equal keys: equal layouts, so that packed copies can be shared."""
+    packing: Callable[[Workload, Schedule, int], Packing | None] = lambda *_: None
+    """How the schedule wants constant argument i laid out; None: as it is."""
     cost: Callable[[Workload], Cost] | None = None
     """What it takes, to rank schedules by and to predict; None: nothing is known of it."""
     pitched: Callable[[Workload], frozenset[int]] = lambda _: frozenset()
     """The places of arguments whose shapes may be `Rows` in a launch; -1: that of the result."""
     legal: Callable[[Workload, Schedule, Target], str | None] = lambda *_: None
     """Why values of the knobs that may each be tried do not go together, or None."""
+
+    def pack(self, workload: Workload, schedule: Schedule, i: int, value: Array) -> Array | None:
+        """Constant argument i as the schedule wants it laid out; None: as it is."""
+        packing = self.packing(workload, schedule, i)
+        return None if packing is None else packing.pack(value)
+
+    def pack_key(self, workload: Workload, schedule: Schedule, i: int) -> str:
+        """The name of that layout; empty: as it is."""
+        packing = self.packing(workload, schedule, i)
+        return "" if packing is None else packing.key
 
     def valid(self, workload: Workload, schedule: Schedule, target: Target) -> str | None:
         """Why the schedule is not legal, or None."""
@@ -175,12 +197,12 @@ class Implementation:
         """The inverse of `str`; raises ValueError."""
         template = text.partition(" ")[0]
         try:
-            made = cls(template, {name: _value(word) for name, word in KNOB.findall(text)})
+            parsed = cls(template, {name: _value(word) for name, word in KNOB.findall(text)})
         except ValueError:
-            made = None
-        if made is None or str(made) != text or not WORD.fullmatch(template):
+            parsed = None
+        if parsed is None or str(parsed) != text or not WORD.fullmatch(template):
             raise ValueError(f"{text!r} is no implementation, which is 'template knob=value ...'")
-        return made
+        return parsed
 
     @property
     def key(self) -> tuple[str, frozenset[tuple[str, Knob]]]:

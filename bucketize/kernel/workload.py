@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeGuard
+from typing import Any, TypeGuard, TypeVar
 
 import numpy as np
 
@@ -24,6 +24,8 @@ from bucketize.ir import (
 )
 from bucketize.op import Movement
 from bucketize.types import Dim, Symbol, Type, substitute, symbols
+
+T = TypeVar("T")
 
 UNSTATED = [
     ("precision", "default"),
@@ -77,8 +79,8 @@ class Workload:
             args = [atoms.get(a) or names.constant(a) for a in b.args]
             stated = [(k, v) for k, v in sorted(b.attrs.items()) if (k, v) not in UNSTATED]
             attrs = [f"{k}={names.attr(v)}" for k, v in stated]
-            made = [atoms.setdefault(v, f"%{len(atoms)}") for v in b.outs]
-            lines.append(f"{', '.join(made)} = {b.op.name}({', '.join(args + attrs)})")
+            outs = [atoms.setdefault(v, f"%{len(atoms)}") for v in b.outs]
+            lines.append(f"{', '.join(outs)} = {b.op.name}({', '.join(args + attrs)})")
         results = (atoms.get(r) or names.constant(r) for r in self.body.results)
         lines.append(f"return {', '.join(results)}")
         return f"({params}) " + "; ".join(lines)
@@ -92,6 +94,12 @@ class Workload:
     def hash(self) -> str:
         """Sixteen digits that stand for the key."""
         return hashlib.sha256(self.key.encode()).hexdigest()[:16]
+
+
+def accepted(pattern: T | None) -> T:
+    """What a workload is, asked of one that a template has accepted."""
+    assert pattern is not None, "asked of a workload that was not accepted"
+    return pattern
 
 
 class _Names:
@@ -143,9 +151,9 @@ def group_function(members: list[Binding]) -> tuple[list[Atom], Function]:
 
 def inputs_of(members: Sequence[Binding]) -> list[Atom]:
     """What a group reads and does not make, but for lone numbers."""
-    made = {v for b in members for v in b.outs}
+    inner = {v for b in members for v in b.outs}
     read = dict.fromkeys(a for b in members for a in b.args)
-    return [a for a in read if a not in made and not _is_number(a)]
+    return [a for a in read if a not in inner and not _is_number(a)]
 
 
 def signature(

@@ -15,8 +15,8 @@ PROTOTYPE = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 def function_at(address: int) -> Native:
     """The native function of void(int64* block) at an address."""
-    made: Any = PROTOTYPE(address)
-    return made  # type: ignore[no-any-return]
+    function: Any = PROTOTYPE(address)
+    return function  # type: ignore[no-any-return]
 
 
 def is_too_deep(e: Exception) -> bool:

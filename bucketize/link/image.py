@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from threading import Lock
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,7 +15,7 @@ from bucketize.kernel.object import Kernel
 from bucketize.link.ffi import function_at
 from bucketize.link.plan import Plan
 from bucketize.op import Array
-from bucketize.program.instruction import KernelCall, Segment
+from bucketize.program.instruction import KernelCall, Lazy, Segment
 from bucketize.program.program import Program
 
 CORE = ("fill", "walk", "strip", "rounds", "share")
@@ -84,42 +83,37 @@ class Image:
         self.fill, self.walk = function_at(fill), function_at(self.walk_address)
         self.rounds = function_at(rounds)
         self.share = function_at(share[0] if share else 0)
-        self._linking = Lock()
-        self._linked: dict[Segment, Linked] = {}
+        self._linked = Lazy(self._link)
 
     def __repr__(self) -> str:
-        return f"<image of {self.program!r}, {len(self._linked)} segments linked>"
+        return f"<image of {self.program!r}, {len(self._linked.made())} segments linked>"
 
     def linked(self, segment: Segment) -> Linked:
         """The segment's kernels and constants."""
-        if segment not in self._linked:
-            with self._linking:
-                if segment not in self._linked:
-                    self._linked[segment] = self._link(segment)
         return self._linked[segment]
 
     def _link(self, segment: Segment) -> Linked:
         plan, supply = self.supply.plan(segment), self.supply
         kernels = [supply.kernel(name).address for name in plan.kernels]
         kernels += [self.strip] * len(plan.groups)
-        constants, held = constants_of(segment, plan, supply)
+        constants, of_results = constants_of(segment, plan, supply)
         results = tuple(
             (result.shape, atom.type.dtype)
             for result, atom in zip(plan.results, segment.fn.results, strict=True)
         )
-        return Linked(plan, np.array(kernels, np.int64), constants, held, results)
+        return Linked(plan, np.array(kernels, np.int64), constants, of_results, results)
 
 
 def constants_of(
     segment: Segment, plan: Plan, supply: Supply
 ) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
     """The constants of a segment, in the order of its plan's, and those that are results."""
-    held = tuple(supply.constant(c.value, None, 0) for c in plan.held)
+    results = tuple(supply.constant(c.value, None, 0) for c in plan.held)
     constants = []
     for _, step, index in plan.constants:
         if step < 0:
-            constants.append(held[index])
+            constants.append(results[index])
         else:
             call = segment.calls[step]
             constants.append(supply.constant(call.args[index].value, call, index))  # type: ignore[union-attr]
-    return tuple(constants), held
+    return tuple(constants), results

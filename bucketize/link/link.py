@@ -80,27 +80,23 @@ class Linker:
         with self._packing:
             key = (id(value), layout)
             if key not in self._constants:  # `value` is kept: its id must stay its own
-                self._constants[key] = (value, self._laid_out(value, call, argument, layout))
+                packed = _packed(value, call, argument) if call and layout else None
+                mine = aligned(value) if packed is None else self._pool.copy(packed)
+                self._constants[key] = (value, mine)
             return self._constants[key][1]
-
-    def _laid_out(self, value: Array, call: KernelCall | None, argument: int, layout: str) -> Array:
-        packed = _packed(value, call, argument, layout)
-        return aligned(value) if packed is None else self._pool.copy(packed)
 
     def constant_bytes(self) -> int:
         """Bytes of constants, those used as they are included."""
         with self._packing:
-            held = {id(a): a for _, a in self._constants.values()}
-        return sum(a.nbytes for a in held.values())
+            distinct = {id(a): a for _, a in self._constants.values()}
+        return sum(a.nbytes for a in distinct.values())
 
 
 def _hint(name: str) -> str:
     return name.removeprefix("k_").rpartition("_")[0]
 
 
-def _packed(value: Array, call: KernelCall | None, argument: int, layout: str) -> Array | None:
-    if call is None or not layout:
-        return None
+def _packed(value: Array, call: KernelCall, argument: int) -> Array | None:
     template = TEMPLATES[call.implementation.template]
     return template.pack(call.workload, call.implementation.schedule, argument, value)
 

@@ -26,10 +26,7 @@ Pitches: TypeAlias = tuple[Dim | None, ...]
 
 
 def plan_of(
-    segment: Segment,
-    threads: int,
-    launch_of: Callable[[KernelCall, Pitches], Launch],
-    l2: int = 0,
+    segment: Segment, threads: int, launch_of: Callable[[KernelCall, Pitches], Launch], l2: int = 0
 ) -> Plan:
     """The plan of a segment whose kernels are run by so many threads.
 
@@ -43,9 +40,11 @@ def plan_of(
 def launch_of(call: KernelCall, pitches: Pitches, target: Target) -> Launch:
     """A kernel's launch rule, read over the dims of its workload."""
     dense = [a.type.shape for a in (*call.workload.body.params, *call.workload.body.results)]
-    pairs, made = zip(dense, pitches, strict=True), call.implementation
+    pairs, implementation = zip(dense, pitches, strict=True), call.implementation
     shapes = tuple(shape if pitch is None else Rows(shape, pitch) for shape, pitch in pairs)
-    return TEMPLATES[made.template].launch(call.workload, made.schedule, shapes, target)
+    return TEMPLATES[implementation.template].launch(
+        call.workload, implementation.schedule, shapes, target
+    )
 
 
 class _Planner:
@@ -62,9 +61,12 @@ class _Planner:
         self.groups = groups
         self.code = DimCode(segment.symbols)
         calls = segment.calls
-        pairs = zip(calls, launches, strict=True)
-        widths = [_row_width(c, launch) for c, launch in pairs]
-        self.width = max([1, *widths, *(len(STRIP) + len(RANGE) for _ in groups)])
+        widths = [
+            len(c.binding.outs) + len(c.args) + 1 + len(launch.dims)
+            for c, launch in zip(calls, launches, strict=True)
+        ]
+        widths += [len(STRIP)] * len(groups)
+        self.width = max([1, *(n + len(RANGE) for n in widths)])
         self.size = (len(calls) + len(groups)) * threads * self.width
         self.words: list[tuple[int, int]] = []
         self.parts: list[tuple[int, int, int, int]] = []
@@ -83,8 +85,8 @@ class _Planner:
         used = [(i, a) for i, c in enumerate(calls) for a in (*c.args, *c.binding.outs)]
         self.last = {segment.root(a): i for i, a in used}
         roots = [segment.root(r) for r in segment.fn.results]
-        made = {segment.root(o) for c in calls for o in c.binding.outs}
-        self.own = {r: i for i, r in reversed(list(enumerate(roots))) if r in made}
+        written = {segment.root(o) for c in calls for o in c.binding.outs}
+        self.own = {r: i for i, r in reversed(list(enumerate(roots))) if r in written}
 
     def plan(self) -> Plan:
         self._hold_dims()
@@ -101,10 +103,7 @@ class _Planner:
             self._fill_group(g, group)
         results = tuple(self._result(i) for i in range(len(self.segment.fn.results)))
         checks = self._checks()
-        return self._tables(results, checks)
-
-    def _tables(self, results: tuple[Result, ...], checks: Sequence[tuple[int, ...]]) -> Plan:
-        initial, code = self.code.arrays()
+        initial, code = self.code.arrays()  # all dims are in registers by now
         return Plan(
             symbols=self.segment.symbols,
             initial=initial,
@@ -255,7 +254,3 @@ class _Planner:
             for relation, a, b in relations(self.segment.fn)
         ]
         return [row for row in dict.fromkeys(rows) if row[1] != row[2]]
-
-
-def _row_width(call: KernelCall, launch: Launch) -> int:
-    return len(call.binding.outs) + len(call.args) + 1 + len(RANGE) + len(launch.dims)

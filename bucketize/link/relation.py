@@ -17,9 +17,9 @@ def relied_on(fn: Function) -> Iterator[Assumption]:
     """What the types of a straight-line function rely on and cannot prove."""
     for b in _flat(fn):
         if b.op not in STRUCTURAL:
-            with assumptions() as made:
+            with assumptions() as assumed:
                 infer(b.op, [a.type for a in b.args], b.attrs)
-            yield from made
+            yield from assumed
 
 
 def _flat(fn: Function) -> Iterator[Binding]:

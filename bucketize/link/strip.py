@@ -80,19 +80,19 @@ class StripGroup:
     def words(self, stride: int) -> list[Dim]:
         """Words of GROUP, MEMBER and LINK, with so many bytes between the rows of members."""
         members, links = len(self.calls), len(self.links)
-        found: list[Dim] = row(
+        words: list[Dim] = row(
             GROUP, members=members, stride=stride, lines=self.height, links=links
         )
         for call, lines, shape in zip(self.calls, self.lines, self.shapes, strict=True):
             tiles = {name: value for name, value in vars(lines).items() if name != "windows"}
             begin = ARGUMENTS + len(call.args) + 1
             line_bytes = product(shape[2:]) * call.binding.outs[0].type.dtype.itemsize
-            found += row(MEMBER, height=shape[1], begin=begin, line_bytes=line_bytes, **tiles)
+            words += row(MEMBER, height=shape[1], begin=begin, line_bytes=line_bytes, **tiles)
         for n in self.links:
             reader, maker = n.reader - self.first, n.maker - self.first
             images = {"image": n.image, "result": n.result, **vars(n.window)}
-            found += row(LINK, reader=reader, word=ARGUMENTS + n.argument, maker=maker, **images)
-        return found
+            words += row(LINK, reader=reader, word=ARGUMENTS + n.argument, maker=maker, **images)
+        return words
 
     def buffer_bytes(self, step: int) -> int:
         """Where the bytes of a member's buffer lie behind the first word of the group."""
@@ -121,17 +121,18 @@ class _Grouping:
         self.last = {segment.root(a): i for i, c in enumerate(self.calls) for a in c.args}
         self.last |= {segment.root(r): len(self.calls) for r in segment.fn.results}
         self.sizes = dict.fromkeys(segment.symbols, SIZE)
-        known = (s for p in segment.fn.params for s in p.type.symbols())
-        self.sizes |= {s.name: _likely(s.lo, s.hi) for s in known}
+        symbols = (s for p in segment.fn.params for s in p.type.symbols())
+        for s in symbols:
+            self.sizes[s.name] = max(s.lo, SIZE if s.hi is None else min(SIZE, s.hi))
 
     def groups(self) -> Iterator[StripGroup]:
         """One after the other."""
         first = 0
         while first < len(self.calls):
-            found = self.from_(first)
-            if found is not None and self.is_worth(found):
-                yield found
-            first = first + 1 if found is None else found.last + 1
+            group = self.from_(first)
+            if group is not None and self.is_worth(group):
+                yield group
+            first = first + 1 if group is None else group.last + 1
 
     def is_worth(self, group: StripGroup) -> bool:
         """Whether its constants leave room for a strip, which reads them, and sizes tell its words.
@@ -141,8 +142,8 @@ class _Grouping:
         if any(isinstance(w, AnyDim) for w in group.words(0)):
             return False
         args = (a for c in group.calls for a in c.args if isinstance(a, Const))
-        held = {id(a.value): a.value.nbytes for a in args}
-        return sum(held.values()) <= self.strip_bytes * CONSTANT
+        sizes = {id(a.value): a.value.nbytes for a in args}
+        return sum(sizes.values()) <= self.strip_bytes * CONSTANT
 
     def from_(self, first: int) -> StripGroup | None:
         """The group that begins with a step: up to where it is narrow."""
@@ -171,7 +172,7 @@ class _Grouping:
         shape = call.binding.outs[0].type.shape
         if lines is None or not self.is_image(call):
             return None
-        found = []
+        links = []
         for k, atom in enumerate(call.args):
             maker = self.makers.get(self.segment.root(atom), -1)
             if maker < first:
@@ -182,8 +183,8 @@ class _Grouping:
             if k not in lines.windows and image[1] != shape[1]:
                 return None
             window = lines.windows.get(k, LineWindow())
-            found.append(Link(step, k, maker, window, image[1], shape[1]))
-        return found
+            links.append(Link(step, k, maker, window, image[1], shape[1]))
+        return links
 
     def is_image(self, call: KernelCall) -> bool:
         """Whether a call makes one image, of whole words."""
@@ -212,7 +213,3 @@ class _Grouping:
             return evaluate(product(atom.type.shape), self.sizes) * atom.type.dtype.itemsize
         except TypeRelError:
             return None
-
-
-def _likely(lo: int, hi: int | None) -> int:
-    return max(lo, SIZE if hi is None else min(SIZE, hi))

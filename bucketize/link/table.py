@@ -32,15 +32,15 @@ def table(words: type[IntEnum], columns: str, rows: Sequence[Sequence[int]]) -> 
     """Rows of numbers, which are the words that `columns` names in order; others are 0."""
     names = columns.split()
     _check(words, names)
-    made = np.zeros((len(rows), len(words)), np.int64)
-    made[:, [words[name] for name in names]] = np.reshape(rows, (len(rows), len(names)))
-    return made
+    array = np.zeros((len(rows), len(words)), np.int64)
+    array[:, [words[name] for name in names]] = np.reshape(rows, (len(rows), len(names)))
+    return array
 
 
 def _check(words: type[IntEnum], names: Iterable[str]) -> None:
-    known = words.__members__
-    if unknown := ", ".join(sorted(set(names) - known.keys())):
-        raise KeyError(f"{words.__name__} has {', '.join(known)}, not {unknown}")
+    members = words.__members__
+    if unknown := ", ".join(sorted(set(names) - members.keys())):
+        raise KeyError(f"{words.__name__} has {', '.join(members)}, not {unknown}")
 
 
 def rows_of(arrays: Mapping[str, Array]) -> dict[str, int]:

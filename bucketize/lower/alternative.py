@@ -33,8 +33,8 @@ def arrangements(
 ) -> list[Alternative]:
     """The arrangements of a clone at sizes, the cheapest first, `chosen` among them."""
     fn = name_dims(module.functions[clone])
-    found = Alternatives(fn, host(), threads, chosen)
-    return found.priced([(sizes, 1.0)], found.predicted)
+    alternatives = Alternatives(fn, host(), threads, chosen)
+    return alternatives.priced([(sizes, 1.0)], alternatives.predicted)
 
 
 class Alternatives:
@@ -53,8 +53,10 @@ class Alternatives:
     def priced(self, sizes: Weighted, seconds: Seconds) -> list[Alternative]:
         """The cheapest first; each of the sizes counts by its weight, relative to the usual one."""
         prices = Prices(self.kernels[USUAL], sizes, seconds)
-        found = [Alternative(a, sum(map(prices.of, ws))) for a, ws in self.kernels.items()]
-        return sorted(found, key=lambda a: (a.price, a.arrangement != USUAL, str(a.arrangement)))
+        alternatives = [Alternative(a, sum(map(prices.of, ws))) for a, ws in self.kernels.items()]
+        return sorted(
+            alternatives, key=lambda a: (a.price, a.arrangement != USUAL, str(a.arrangement))
+        )
 
 
 def _ways(simple: Function) -> Iterator[Arrangement]:

@@ -32,11 +32,11 @@ class Arrangement:
     @classmethod
     def parse(cls, text: str) -> Arrangement:
         """The inverse of `str`; raises ValueError."""
-        found = TEXT.fullmatch("" if text == NAME else text)
-        made = cls(*map(_places, found.groups())) if found else None
-        if made is None or str(made) != text:
+        match = TEXT.fullmatch("" if text == NAME else text)
+        parsed = cls(*map(_places, match.groups())) if match else None
+        if parsed is None or str(parsed) != text:
             raise ValueError(f"{text!r} is no arrangement, which is 'planar=0,... apart=0,...'")
-        return made
+        return parsed
 
 
 USUAL = Arrangement()

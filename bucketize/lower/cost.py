@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -39,8 +38,8 @@ class Predicted:
     def of(cls, fn: Function, target: Target, threads: int) -> Predicted:
         """What is expected of a function's workloads, whose weights all pass through the caches."""
         atoms = (a for b in all_bindings(fn) for a in b.args if isinstance(a, Const))
-        held = {id(a.value): a.value.nbytes for a in atoms}
-        return cls(target, sum(held.values()), threads)
+        sizes = {id(a.value): a.value.nbytes for a in atoms}
+        return cls(target, sum(sizes.values()), threads)
 
     def __call__(self, workload: Workload, sizes: Sizes) -> float:
         """Seconds; none where the sizes do not tell its shapes, or its template has no model."""
@@ -71,20 +70,20 @@ def default_of(workload: Workload, target: Target) -> Implementation:
     try:
         least = _mean_log(workload, usual, at, target) + math.log(LESS)
         for template in (t for t in others if t.cost is not None):
-            made = Implementation(template.name, template.default(workload, target))
-            log = _mean_log(workload, made, at, target)
+            implementation = Implementation(template.name, template.default(workload, target))
+            log = _mean_log(workload, implementation, at, target)
             if log < least:
-                chosen, least = made, log
+                chosen, least = implementation, log
     except TypeRelError:  # shapes have a value there, and something that they lead to has none
         return usual
     return chosen
 
 
 def _mean_log(
-    workload: Workload, made: Implementation, points: Sequence[Sizes], target: Target
+    workload: Workload, implementation: Implementation, points: Sequence[Sizes], target: Target
 ) -> float:
     """The mean logarithm of seconds, with weights as cold as where many kernels run in turn."""
-    model = model_of(workload, made)
+    model = model_of(workload, implementation)
     taken = [model.seconds(sizes, target, cold_bytes(target)) for sizes in points]
     return sum(map(math.log, taken)) / len(points)
 
@@ -94,8 +93,7 @@ def typical(workload: Workload) -> list[Sizes]:
 
     No model need be legal there: a table of positions ends where the bounds of a length do not.
     """
-    types = (*(p.type for p in workload.body.params), *workload.results)
-    dims = list(itertools.chain.from_iterable(t.shape for t in types))
+    dims = _dims(workload)
     if ANY in dims:
         return []
     sizes = [point.sizes for point in points(workload)]
@@ -112,9 +110,13 @@ def _has_elements(dim: Dim, sizes: Sizes) -> bool:
 
 def is_known(workload: Workload, sizes: Sizes) -> bool:
     """Whether the sizes tell the shapes of a workload."""
-    types = (*(p.type for p in workload.body.params), *workload.results)
-    dims = list(itertools.chain.from_iterable(t.shape for t in types))
+    dims = _dims(workload)
     return ANY not in dims and all(s.name in sizes for d in dims for s in symbols(d))
+
+
+def _dims(workload: Workload) -> list[Dim]:
+    """The extents of what a workload reads and of what it makes."""
+    return [d for a in (*workload.body.params, *workload.body.results) for d in a.type.shape]
 
 
 class Prices:

@@ -80,18 +80,18 @@ def _block(fn: Function, apart: Set[int] = frozenset()) -> Function:
 
 def groups_of(fn: Function, apart: Set[int] = frozenset()) -> dict[Binding, list[Binding]]:
     """The groups of more than one member, by their last one; elementwise anchors come last."""
-    known = _Uses.of(fn, apart)
+    uses = _Uses.of(fn, apart)
     groups: dict[Binding, list[Binding]] = {}
-    for anchor in sorted(fn.body, key=lambda b: (_is_elementwise(b), known.order[b])):
-        if anchor in known.taken or len(anchor.outs) > 1 or not anchor.is_ranked:
+    for anchor in sorted(fn.body, key=lambda b: (_is_elementwise(b), uses.order[b])):
+        if anchor in uses.taken or len(anchor.outs) > 1 or not anchor.is_ranked:
             continue
-        group = _grow(anchor, known)
-        group = _attended(group, known)
-        group = _rowed(group, known)
-        group = _rotated(group, known)
+        group = _grow(anchor, uses)
+        group = _attended(group, uses)
+        group = _rowed(group, uses)
+        group = _rotated(group, uses)
         if len(group) > 1:
-            known.taken.update(group)
-            known.barred.update(group)
+            uses.taken.update(group)
+            uses.barred.update(group)
             groups[group[-1]] = group
     return groups
 
@@ -152,7 +152,7 @@ def users_of(fn: Function) -> Users:
     return users
 
 
-def _grow(anchor: Binding, known: _Uses) -> list[Binding]:
+def _grow(anchor: Binding, uses: _Uses) -> list[Binding]:
     """The longest run of members that a template takes and only the last one's value escapes.
 
     What is elementwise itself is joined by what makes arguments for it alone, too.
@@ -160,17 +160,17 @@ def _grow(anchor: Binding, known: _Uses) -> list[Binding]:
 
     def near(members: list[Binding]) -> Iterable[Binding]:
         if _is_elementwise(anchor):
-            found = _beside(members, known)
+            neighbours = _beside(members, uses)
         else:
-            readers = {u for m in members for u in known.users.get(m.out, ())}
-            found = {u for u in readers.difference(members) - known.barred if u is not None}
-        return (b for b in found - known.taken if _fits(anchor, b))
+            readers = {u for m in members for u in uses.users.get(m.out, ())}
+            neighbours = {u for u in readers.difference(members) - uses.barred if u is not None}
+        return (b for b in neighbours - uses.taken if _fits(anchor, b))
 
-    return _longest([anchor], near, known)
+    return _longest([anchor], near, uses)
 
 
 def _longest(
-    members: list[Binding], near: Callable[[list[Binding]], Iterable[Binding]], known: _Uses
+    members: list[Binding], near: Callable[[list[Binding]], Iterable[Binding]], uses: _Uses
 ) -> list[Binding]:
     """As many as a template takes, one of those `near` at a time: the last group that is closed.
 
@@ -178,14 +178,16 @@ def _longest(
     """
     best = members
     while len(members) < MAX_MEMBERS:
-        found = known.sorted(near(members))
-        more = itertools.chain(([b] for b in found), (_read(b, found) for b in found))
-        longer = (known.sorted([*members, *each]) for each in more)
-        grown = next((group for group in longer if known.is_taken(group)), None)
+        neighbours = uses.sorted(near(members))
+        more = itertools.chain(
+            ([b] for b in neighbours), (_read(b, neighbours) for b in neighbours)
+        )
+        longer = (uses.sorted([*members, *each]) for each in more)
+        grown = next((group for group in longer if uses.is_taken(group)), None)
         if grown is None:
             break
         members = grown
-        if known.is_closed(members) and len(inputs_of(members)) <= MAX_INPUTS:
+        if uses.is_closed(members) and len(inputs_of(members)) <= MAX_INPUTS:
             best = members
     return best
 
@@ -195,50 +197,50 @@ def _read(b: Binding, among: Iterable[Binding]) -> list[Binding]:
     return [b, *itertools.islice((r for r in among if not set(b.outs).isdisjoint(r.args)), 1)]
 
 
-def _attended(members: list[Binding], known: _Uses) -> list[Binding]:
+def _attended(members: list[Binding], uses: _Uses) -> list[Binding]:
     """A product with the softmax behind it and the product of that, if a template takes them.
 
     Transposes of what they read and of what they make join them where it takes those, too, and
     elementwise ops of what the first one reads.
     """
-    anchor, group = members[0], _through(members, known)
-    if group is None or not known.is_closed(group) or not known.is_taken(group):
+    anchor, group = members[0], _through(members, uses)
+    if group is None or not uses.is_closed(group) or not uses.is_taken(group):
         return members
-    read = (*anchor.args, group[-1].args[1]) if anchor not in known.barred else ()
+    read = (*anchor.args, group[-1].args[1]) if anchor not in uses.barred else ()
     for atom in reversed(read):
-        front = _makers(atom, known, group)
-        while front and known.is_closed([*front, *group]) and known.is_taken([*front, *group]):
+        front = _makers(atom, uses, group)
+        while front and uses.is_closed([*front, *group]) and uses.is_taken([*front, *group]):
             group = [*front, *group]
-            front = [m for a in front[0].args for m in _makers(a, known, group)]
-    behind = known.reader(group[-1])
-    if behind is not None and behind.op is transpose and known.is_taken([*group, behind]):
+            front = [m for a in front[0].args for m in _makers(a, uses, group)]
+    behind = uses.reader(group[-1])
+    if behind is not None and behind.op is transpose and uses.is_taken([*group, behind]):
         group.append(behind)
     return group
 
 
-def _through(members: list[Binding], known: _Uses) -> list[Binding] | None:
+def _through(members: list[Binding], uses: _Uses) -> list[Binding] | None:
     """The members, elementwise ops behind them, a softmax, and then one more of the first's op."""
     anchor, group = members[0], list(members)
-    while (b := known.reader(group[-1])) and len(group) < MAX_MEMBERS:
+    while (b := uses.reader(group[-1])) and len(group) < MAX_MEMBERS:
         if not _fits(anchor, b) and b.op is not mask_tail:
             break
         group.append(b)
     if b is None or b.op is not softmax:
         return None
-    group += _weights(b, known)
-    last = known.reader(group[-1])
+    group += _weights(b, uses)
+    last = uses.reader(group[-1])
     return [*group, last] if last is not None and last.op is anchor.op else None
 
 
-def _weights(soft: Binding, known: _Uses) -> list[Binding]:
+def _weights(soft: Binding, uses: _Uses) -> list[Binding]:
     """A softmax, and what puts 0 in the place of weights: of padding, of no numbers."""
-    users = known.users.get(soft.out, [])
-    readers = {b.op: b for b in users if b is not None and b not in known.barred}
+    users = uses.users.get(soft.out, [])
+    readers = {b.op: b for b in users if b is not None and b not in uses.barred}
     more = [readers[op] for op in (isnan, where, mask_tail) if op in readers]
     return [soft, *more] if len(more) == len(users) else [soft]
 
 
-def _rowed(members: list[Binding], known: _Uses) -> list[Binding]:
+def _rowed(members: list[Binding], uses: _Uses) -> list[Binding]:
     """A group that brings the last axis together, with what else a template does to each row.
 
     What its arguments are made by joins it if nothing outside reads that; what reads its values, if
@@ -248,72 +250,68 @@ def _rowed(members: list[Binding], known: _Uses) -> list[Binding]:
         return members
 
     def near(members: list[Binding]) -> Iterable[Binding]:
-        beside = _beside(members, known) - known.taken
+        beside = _beside(members, uses) - uses.taken
         return (b for b in beside if _is_elementwise(b) or is_along(b.op))
 
-    return _longest(members, near, known)
+    return _longest(members, near, uses)
 
 
-def _rotated(members: list[Binding], known: _Uses) -> list[Binding]:
+def _rotated(members: list[Binding], uses: _Uses) -> list[Binding]:
     """A concatenation of halves with what makes them and what they go into: a rotary embedding.
 
     A transpose before it joins it if nothing else reads that.
     """
     (anchor, *more) = members
-    product = known.reader(anchor) if anchor.op is concat and not more else None
-    total = known.reader(product) if product is not None else None
+    product = uses.reader(anchor) if anchor.op is concat and not more else None
+    total = uses.reader(product) if product is not None else None
     if total is None:
         return members
 
-    def made(readers: Iterable[Binding], *ops: Op) -> set[Binding]:
-        found = {known.makers[a] for b in readers for a in b.args if a in known.makers}
-        return {b for b in found - known.barred if b.op in ops}
+    def made_by(readers: Iterable[Binding], *ops: Op) -> set[Binding]:
+        makers = {uses.makers[a] for b in readers for a in b.args if a in uses.makers}
+        return {b for b in makers - uses.barred if b.op in ops}
 
-    halves = made([anchor], neg, strided_slice)
-    halves |= made((b for b in halves if b.op is neg), strided_slice)
-    group = {anchor, total} | made([total], mul) | halves
-    ways = map(known.sorted, (group | made(halves, transpose), group))
-    return next((g for g in ways if known.is_closed(g) and known.is_taken(g)), members)
+    halves = made_by([anchor], neg, strided_slice)
+    halves |= made_by((b for b in halves if b.op is neg), strided_slice)
+    group = {anchor, total} | made_by([total], mul) | halves
+    ways = map(uses.sorted, (group | made_by(halves, transpose), group))
+    return next((g for g in ways if uses.is_closed(g) and uses.is_taken(g)), members)
 
 
-def _beside(members: list[Binding], known: _Uses) -> set[Binding]:
+def _beside(members: list[Binding], uses: _Uses) -> set[Binding]:
     """What reads the values of members, and what makes their arguments for them alone.
 
     One that is apart may be what a group begins with.
     """
-    inside, apart = set(members), known.apart
-    readers = {u for m in members for u in known.users.get(m.out, ()) if u is not None}
+    inside, apart = set(members), uses.apart
+    readers = {u for m in members for u in uses.users.get(m.out, ()) if u is not None}
     begun = (m for m in members if m not in apart)
-    made = {known.makers[a] for m in begun for a in m.args if a in known.makers}
-    alone = {b for b in made if len(b.outs) == 1 and _is_read_by(b, inside, known.users)}
+    makers = {uses.makers[a] for m in begun for a in m.args if a in uses.makers}
+    lone = (b for b in makers if len(b.outs) == 1)
+    alone = {b for b in lone if all(u in inside for u in uses.users[b.out])}
     return ((readers - apart) | (alone - (readers & apart))) - inside
 
 
-def _makers(atom: Atom, known: _Uses, group: list[Binding]) -> list[Binding]:
+def _makers(atom: Atom, uses: _Uses, group: list[Binding]) -> list[Binding]:
     """What makes an atom, if it is free: a transpose, an elementwise op, or heads repeated."""
-    b = known.makers.get(atom)
-    if b is None or b in known.barred or b in group:
+    b = uses.makers.get(atom)
+    if b is None or b in uses.barred or b in group:
         return []
     if b.op in (unsqueeze, broadcast_to, reshape):
-        return _repeating(b, known, group)
+        return _repeating(b, uses, group)
     return [b] if b.op is transpose or _is_elementwise(b) else []
 
 
-def _repeating(last: Binding, known: _Uses, group: list[Binding]) -> list[Binding]:
+def _repeating(last: Binding, uses: _Uses, group: list[Binding]) -> list[Binding]:
     """A new axis, what is spread along it, and the axis made one with another: all or nothing."""
-    found: list[Binding] = []
+    chain: list[Binding] = []
     b: Binding | None = last
     for op in (reshape, broadcast_to, unsqueeze):
-        if b is None or b.op is not op or b in known.barred or b in group:
+        if b is None or b.op is not op or b in uses.barred or b in group:
             return []
-        found = [b, *found]
-        b = known.makers.get(b.args[0])
-    return found
-
-
-def _is_read_by(b: Binding, readers: Set[Binding], users: Users) -> bool:
-    """Whether nothing else reads its value."""
-    return all(u in readers for u in users[b.out])
+        chain = [b, *chain]
+        b = uses.makers.get(b.args[0])
+    return chain
 
 
 def _is_elementwise(b: Binding) -> bool:

@@ -154,15 +154,6 @@ def _wants_pads(x: Atom, weights: Atom, attrs: Attrs) -> bool:
     return dense and window(workload)[1] < SHALLOW
 
 
-def _pool(to: Layouts, b: Binding) -> bool:
-    if b.attrs["layout"] != "NCHW":
-        return False
-    attrs = {**b.attrs, "layout": "NHWC"}
-    x, *others = b.args
-    to.nhwc[b.out] = to.out.emit(b.op, to.as_nhwc(x), *map(to.as_nchw, others), **attrs)
-    return True
-
-
 def _reduce(to: Layouts, b: Binding) -> bool:
     x, keepdims = b.args[0], b.attrs["keepdims"]
     if x not in to.nhwc or len(x.type.shape) != 4:
@@ -210,19 +201,27 @@ def _transpose(to: Layouts, b: Binding) -> bool:
     return True
 
 
-def _following(turned: Callable[[Attrs], Attrs | None]) -> Rule:
-    """The rule of an op that is as good in NHWC, with some attributes `turned`; None declines."""
+def _turned(turned: Callable[[Attrs], Attrs | None], *, leads: bool = False) -> Rule:
+    """The rule of an op that is as good in NHWC, with some attributes `turned`; None declines.
+
+    It follows the layout of its image, or `leads`: the image is turned for it.
+    """
 
     def rule(to: Layouts, b: Binding) -> bool:
         x, *others = b.args
-        attrs = turned(b.attrs) if x in to.nhwc and len(x.type.shape) == 4 else None
+        follows = x in to.nhwc and len(x.type.shape) == 4
+        attrs = turned(b.attrs) if leads or follows else None
         if attrs is None:
             return False
-        operands = map(to.as_nchw, others)
-        to.nhwc[b.out] = to.out.emit(b.op, to.nhwc[x], *operands, **{**b.attrs, **attrs})
+        operands = to.as_nhwc(x), *map(to.as_nchw, others)
+        to.nhwc[b.out] = to.out.emit(b.op, *operands, **{**b.attrs, **attrs})
         return True
 
     return rule
+
+
+def _channels_last(attrs: Attrs) -> Attrs | None:
+    return {"layout": "NHWC"} if attrs["layout"] == "NCHW" else None
 
 
 def _turned_axes(attrs: Attrs) -> Attrs:
@@ -256,19 +255,18 @@ CHANNELS_LAST = (conv2d_integer,)
 """What has a layout, but kernels for one only."""
 RULES: dict[object, Rule] = {
     conv2d: _conv2d,
-    conv2d_integer: _pool,
-    max_pool2d: _pool,
-    avg_pool2d: _pool,
-    roi_align: _pool,
+    **dict.fromkeys(
+        (conv2d_integer, max_pool2d, avg_pool2d, roi_align), _turned(_channels_last, leads=True)
+    ),
     reduce_mean: _reduce,
     reduce_sum: _reduce,
     reduce_max: _reduce,
     reshape: _reshape,
     transpose: _transpose,
-    strided_slice: _following(_turned_axes),
-    pad: _following(_turned_pads),
+    strided_slice: _turned(_turned_axes),
+    pad: _turned(_turned_pads),
     # along height and width, which are in the same order in both layouts
-    resize: _following(lambda attrs: _turned_axes(attrs) if {*attrs["axes"]} <= {2, 3} else None),
-    grid_sample: _following(lambda a: {"layout": "NHWC"} if a["layout"] == "NCHW" else None),
+    resize: _turned(lambda attrs: _turned_axes(attrs) if {*attrs["axes"]} <= {2, 3} else None),
+    grid_sample: _turned(_channels_last),
     concat: _concat,
 }

@@ -112,8 +112,8 @@ def _weights_of(phase: int, kernel: int, stride: int, dilation: int) -> range:
 def _axes(b: Binding, image: Shape, kernel: Shape) -> list[_Axis]:
     attrs, count = b.attrs, len(kernel)
     steps = attrs["strides"], attrs["dilations"], attrs["pads"][:count], attrs["pads"][count:]
-    told = zip(image, kernel, *steps, attrs["output_padding"], strict=True)
-    return [_axis(*axis) for axis in told]
+    axes = zip(image, kernel, *steps, attrs["output_padding"], strict=True)
+    return [_axis(*axis) for axis in axes]
 
 
 def _split(axes: list[_Axis]) -> list[tuple[range, ...]]:
@@ -168,18 +168,18 @@ class _Phases:
         read = [self.spread[a] for a in args if a in self.spread]
         if len(read) != 1 or not all(a in self.spread or _is_even(a, b) for a in args):
             return None
-        (found,) = read
-        beside = [a if a in self.spread else _tiled(out, a, found) for a in args]
+        (spread,) = read
+        beside = [a if a in self.spread else _tiled(out, a, spread) for a in args]
         images: list[Atom] = [
             out.emit(b.op, *(image if a in self.spread else a for a in beside), **b.attrs)
-            for image in found.images
+            for image in spread.images
         ]
-        return self._made(out, _Spread(images, found.axes, found.groups), b)
+        return self._made(out, _Spread(images, spread.axes, spread.groups), b)
 
     def _made(self, out: Builder, spread: _Spread, b: Binding) -> Atom:
-        made = _apart(out, spread, b.out.type.shape)
-        self.spread[made] = spread
-        return made
+        result = _apart(out, spread, b.out.type.shape)
+        self.spread[result] = spread
+        return result
 
 
 def _is_even(atom: Atom, b: Binding) -> bool:
@@ -249,17 +249,18 @@ def _apart(out: Builder, spread: _Spread, result: Shape) -> Atom:
         whole = tuple(d * s for d, s in zip(blocks, strides, strict=True))
         y = out.emit(reshape, y, newshape=(batch, *whole, channels))
     if y.type.shape[1:-1] != tuple(extents):
-        y = _sliced(out, y, tuple(a.first for a in axes), tuple(extents), 1)
+        y = sliced(out, y, tuple(a.first for a in axes), tuple(extents), 1)
     return out.emit(transpose, y, axes=(0, n + 1, *range(1, n + 1)))
 
 
-def _sliced(out: Builder, y: Atom, begin: Shape, extents: Shape, axis: int) -> Atom:
+def sliced(out: Builder, y: Atom, begin: Shape, extents: Shape, axis: int, stride: int = 1) -> Atom:
     """So many elements along axes from one on, told as they are wanted."""
-    end = tuple(maximum(b + e, 0) for b, e in zip(begin, extents, strict=True))  # which they are
+    ends = [b + (e - 1) * stride + 1 for b, e in zip(begin, extents, strict=True)]
+    end = tuple(maximum(e, 0) for e in ends)  # which they are, where any window fits
     axes = tuple(range(axis, axis + len(extents)))
     shape = (*y.type.shape[:axis], *extents, *y.type.shape[axis + len(extents) :])
-    ones = (1,) * len(extents)
-    y = out.emit(strided_slice, y, begin=begin, end=end, strides=ones, axes=axes)
+    strides = (stride,) * len(extents)
+    y = out.emit(strided_slice, y, begin=begin, end=end, strides=strides, axes=axes)
     return y if y.type.shape == shape else out.emit(reshape, y, newshape=shape)
 
 
@@ -280,13 +281,13 @@ def _columns(out: Builder, x: Atom, w: Atom, b: Binding) -> Atom:
     n, inner, count = len(kernel), channels // groups, product(sizes)
     x = out.emit(reshape, x, newshape=(batch, groups, inner, count))
     w = out.emit(reshape, w, newshape=(groups, inner, each * product(kernel)))
-    made = out.emit(matmul, out.emit(transpose, w, axes=(0, 2, 1)), x)
-    made = out.emit(reshape, made, newshape=(batch, result[1] * product(kernel), count))
+    columns = out.emit(matmul, out.emit(transpose, w, axes=(0, 2, 1)), x)
+    columns = out.emit(reshape, columns, newshape=(batch, result[1] * product(kernel), count))
     steps = {k: attrs[k] for k in ("strides", "dilations")}
     reach = zip(sizes, kernel, *steps.values(), strict=True)
     whole = tuple((size - 1) * s + (k - 1) * d + 1 for size, k, s, d in reach)
-    y = out.emit(col2im, made, image=whole, kernel=tuple(kernel), pads=(0,) * 2 * n, **steps)
+    y = out.emit(col2im, columns, image=whole, kernel=tuple(kernel), pads=(0,) * 2 * n, **steps)
     if any(more != 0 for more in attrs["output_padding"]):
         behind = ((0, 0), (0, 0), *((0, more) for more in attrs["output_padding"]))
         y = out.emit(pad, y, pads=behind, value=0.0)
-    return _sliced(out, y, attrs["pads"][:n], result[2:], 2) if y.type.shape != result else y
+    return sliced(out, y, attrs["pads"][:n], result[2:], 2) if y.type.shape != result else y

@@ -14,6 +14,7 @@ from typing import Any
 
 from bucketize.ir import STRUCTURAL, Atom, Binding, Builder, Const, Function, all_bindings, rewrite
 from bucketize.lower.layout import to_nchw, to_nhwc
+from bucketize.lower.polyphase import sliced
 from bucketize.ops import (
     avg_pool2d,
     avg_pool3d,
@@ -27,7 +28,7 @@ from bucketize.ops import (
     strided_slice,
     transpose,
 )
-from bucketize.types import Dim, Shape, maximum, product
+from bucketize.types import Dim, Shape, product
 
 RANK = 5
 LAST = (0, 2, 3, 4, 1)  # [N, D, H, W, C] of [N, C, D, H, W]
@@ -73,16 +74,16 @@ class _Volumes:
     def _moved(self, out: Builder, x: Atom, b: Binding) -> Atom | None:
         """What has a volume with the channels last, on the way from that or back to it."""
         if b.op is transpose and b.attrs["axes"] == LAST and x in self.folded:
-            made = self._last(out, x)
+            moved = self._last(out, x)
         elif x in self.lying:
-            made = out.emit(b.op, x, **b.attrs)
+            moved = out.emit(b.op, x, **b.attrs)
         else:
             return None
         if b.op is transpose and b.attrs["axes"] == FIRST:
-            self.folded[made] = _folded(out, x)
+            self.folded[moved] = _folded(out, x)
         else:
-            self.lying.add(made)
-        return made
+            self.lying.add(moved)
+        return moved
 
     def _made(self, out: Builder, image: Atom, b: Binding) -> Atom:
         """The volume that is folded as `image`."""
@@ -136,8 +137,8 @@ def _unfolded(out: Builder, image: Atom, volume: Shape) -> Atom:
 def _of(attrs: Any, *axes: int) -> dict[str, Any]:
     """The attributes of a window along some of the three axes."""
     pads = attrs["pads"]
-    told = {k: tuple(attrs[k][a] for a in axes) for k in ("strides", "dilations")}
-    return told | {"pads": (*(pads[a] for a in axes), *(pads[a + 3] for a in axes))}
+    window = {k: tuple(attrs[k][a] for a in axes) for k in ("strides", "dilations")}
+    return window | {"pads": (*(pads[a] for a in axes), *(pads[a + 3] for a in axes))}
 
 
 def _tall(out: Builder, x: Atom) -> Atom:
@@ -155,9 +156,9 @@ def _level(out: Builder, tall: Atom, volume: Shape) -> Atom:
 
 def _deep(attrs: Any) -> dict[str, Any]:
     """The attributes of a window along the depth, of one over tall images."""
-    told = _of(attrs, 0)
-    before, after = told.pop("pads")
-    return {k: (*v, 1) for k, v in told.items()} | {"pads": (before, 0, after, 0)}
+    window = _of(attrs, 0)
+    before, after = window.pop("pads")
+    return {k: (*v, 1) for k, v in window.items()} | {"pads": (before, 0, after, 0)}
 
 
 # --- convolutions --------------------------------------------------------------------------------
@@ -165,17 +166,17 @@ def _deep(attrs: Any) -> dict[str, Any]:
 
 def _conv(out: Builder, x: Atom, weights: Atom, b: Binding) -> Atom:
     """The folded result of a convolution of [N, D, H, W, C] by weights [O, C / groups, ...]."""
-    told = {k: b.attrs[k] for k in ("groups", "precision")}
+    options = {k: b.attrs[k] for k in ("groups", "precision")}
     outputs, inner, depth, *window = weights.type.shape
     plane = _of(b.attrs, 1, 2)
     if (*window, plane) == (1, 1, ALONG_DEPTH):
         weights = out.emit(reshape, weights, newshape=(outputs, inner, depth, 1))
-        tall = out.emit(conv2d, _tall(out, x), weights, **_deep(b.attrs), **told)
+        tall = out.emit(conv2d, _tall(out, x), weights, **_deep(b.attrs), **options)
         return _level(out, tall, b.out.type.shape)
     planes = _folded(out, _taps(out, x, weights, b))
     weights = out.emit(transpose, weights, axes=(0, 2, 1, 3, 4))
     weights = out.emit(reshape, weights, newshape=(outputs, depth * inner, *window))
-    return out.emit(conv2d, planes, weights, **plane, **told)
+    return out.emit(conv2d, planes, weights, **plane, **options)
 
 
 def _taps(out: Builder, x: Atom, weights: Atom, b: Binding) -> Atom:
@@ -200,10 +201,7 @@ def _planes(out: Builder, x: Atom, begin: int, count: Dim, stride: int) -> Atom:
     """So many planes of [N, D, H, W, C], from `begin` on."""
     if (begin, count, stride) == (0, x.type.shape[1], 1):
         return x
-    end = maximum(begin + (count - 1) * stride + 1, 0)  # which it is, where any window fits
-    y = out.emit(strided_slice, x, begin=(begin,), end=(end,), strides=(stride,), axes=(1,))
-    shape = (x.type.shape[0], count, *x.type.shape[2:])
-    return y if y.type.shape == shape else out.emit(reshape, y, newshape=shape)
+    return sliced(out, x, (begin,), (count,), 1, stride)
 
 
 def _joined(out: Builder, parts: list[Atom]) -> Atom:

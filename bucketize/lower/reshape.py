@@ -85,23 +85,26 @@ class _Views:
         return again
 
     def _note(self, b: Binding, args: Sequence[Atom], y: Atom) -> None:
-        if b.op is matmul or _is_image(b):
+        turned = b.op is transpose and b.attrs["axes"] == TURNED
+        if b.op is matmul:
             self.made.add(y)
-            self.images.update([y] if b.op is not matmul else [])
+        elif b.op in IMAGES or turned:
+            self.made.add(y)
+            self.images.add(y)
         elif b.op.scalar is not None:
             self._join(y, args)
         elif b.op in (reshape, squeeze) and args[0] in self.made:
             self.views[y] = _View(args[0], b.attrs["axes"] if b.op is squeeze else None)
 
     def _join(self, y: Atom, args: Sequence[Atom]) -> None:
-        for known in (self.made, self.images):
-            if not known.isdisjoint(args):
-                known.add(y)
+        for family in (self.made, self.images):
+            if not family.isdisjoint(args):
+                family.add(y)
 
     def _read(self, args: Sequence[Atom], shape: Shape) -> _View | None:
         """A view of this shape that an op reads, if all arguments can lie as what it is of."""
-        found = (self.views[a] for a in args if a in self.views and a.type.shape == shape)
-        view = next(found, None)
+        views = (self.views[a] for a in args if a in self.views and a.type.shape == shape)
+        view = next(views, None)
         return view if view and all(self._lies(a, shape, view) for a in args) else None
 
     def _is_alike(self, atom: Atom, view: _View) -> bool:
@@ -133,11 +136,6 @@ class _Views:
         for axis in sorted(view.gone):
             full.insert(axis, 1)
         return _reshaped(out, atom, tuple(full))
-
-
-def _is_image(b: Binding) -> bool:
-    """Whether a binding makes an image, which has a layout."""
-    return b.op in IMAGES or (b.op is transpose and b.attrs["axes"] == TURNED)
 
 
 def _with_axes(b: Binding, gone: Sequence[int]) -> Attrs:

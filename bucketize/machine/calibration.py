@@ -35,13 +35,12 @@ def fitted(
 ) -> Fitted[C]:
     """A model's constants, by name one for each processor; the first one's serve all others."""
     rows = zip(*constants.values(), strict=True)
-    made = [kind(**dict(zip(constants, row, strict=True))) for row in rows]
-    return Fitted(made[0], dict(zip(processors, made, strict=True)))
+    fits = [kind(**dict(zip(constants, row, strict=True))) for row in rows]
+    return Fitted(fits[0], dict(zip(processors, fits, strict=True)))
 
 
 def joined(a: Floats, b: Floats, overlap: float) -> Floats:
     """Joins two times that overlap: between their sum (1) and the longer (infinity)."""
     longer, shorter = np.maximum(a, b), np.minimum(a, b)
     share = np.divide(shorter, longer, out=np.zeros_like(longer), where=longer > 0)
-    found: Floats = longer * (1 + share**overlap) ** (1 / overlap)
-    return found
+    return longer * (1 + share**overlap) ** (1 / overlap)

@@ -97,20 +97,20 @@ def described(cpu: str, features: Mapping[str, bool], most: str = "") -> Process
     if most and most not in has:
         raise unknown_name(f"{VARIABLE} of this {cpu}", most, has)
     wider = has[: has.index(most)] if most else []
-    told = [f"{'+' if on else '-'}{name}" for name, on in sorted(features.items())]
-    told += [f"-{name}" for name in wider]
+    words = [f"{'+' if on else '-'}{name}" for name, on in sorted(features.items())]
+    words += [f"-{name}" for name in wider]
     vectors = most or next(iter(has), "")
     dots = bool(features.get(DOTS.get(vectors, "")))
-    return Processor(cpu, ",".join(told), vectors, bool(wider), dots)
+    return Processor(cpu, ",".join(words), vectors, bool(wider), dots)
 
 
 def cache_sizes(root: Path = CACHES) -> dict[int, int]:
     """Bytes of the data caches by level, as one core sees them."""
-    found = {1: 0, 2: 0, 3: 0}
+    sizes = {1: 0, 2: 0, 3: 0}
     for index in root.glob("index*"):
         if _read(index / "type") != "Instruction":
-            found[int(_read(index / "level"))] = _bytes(_read(index / "size"))
-    return found if found[1] else dict(SMALL_CACHES)
+            sizes[int(_read(index / "level"))] = _bytes(_read(index / "size"))
+    return sizes if sizes[1] else dict(SMALL_CACHES)
 
 
 def _read(path: Path) -> str:

@@ -119,11 +119,11 @@ def _is_negative(dim: Dim, sizes: Sizes) -> bool:
 
 def stored_bounds(model: ModelProto) -> Bounds:
     """The bounds that `to_onnx` wrote beside the graph, by `dim_param`, or place."""
-    (found,) = [p.value for p in model.metadata_props if p.key == BOUNDS] or ["{}"]
+    (text,) = [p.value for p in model.metadata_props if p.key == BOUNDS] or ["{}"]
     try:
-        return {name: (lo, hi) for name, (lo, hi) in json.loads(found).items()}
+        return {name: (lo, hi) for name, (lo, hi) in json.loads(text).items()}
     except (AttributeError, TypeError, ValueError) as e:
-        raise UnsupportedModelError(f"the metadata {BOUNDS} are none: {found!r}") from e
+        raise UnsupportedModelError(f"the metadata {BOUNDS} are none: {text!r}") from e
 
 
 def parameters(graph: GraphProto, bounds: Bounds, stored: Bounds) -> list[Var]:
@@ -134,13 +134,14 @@ def parameters(graph: GraphProto, bounds: Bounds, stored: Bounds) -> list[Var]:
     constant = {t.name for t in graph.initializer}
     inputs = [i for i in graph.input if i.name not in constant]
     check_different("input", [i.name for i in inputs])
-    shapes = [[_extent(i, axis, d) for axis, d in enumerate(_dims(i))] for i in inputs]
+    dims_of = {i.name: i.type.tensor_type.shape.dim for i in inputs}
+    shapes = [[_extent(i, axis, d) for axis, d in enumerate(dims_of[i.name])] for i in inputs]
     names = _symbol_names(d for shape in shapes for d in shape if not isinstance(d, int))
     for name in bounds:
         if name not in names.values():
             raise unknown_name("symbol", name, names.values())
-    known = {n: bounds.get(n, stored.get(raw_name(k), OPEN)) for k, n in names.items()}
-    dims = {key: _bounded(name, known[name]) for key, name in names.items()}
+    ranges = {n: bounds.get(n, stored.get(raw_name(k), OPEN)) for k, n in names.items()}
+    dims = {key: _bounded(name, ranges[name]) for key, name in names.items()}
     return [_parameter(i, shape, dims) for i, shape in zip(inputs, shapes, strict=True)]
 
 
@@ -151,13 +152,9 @@ def _parameter(value: ValueInfoProto, shape: Iterable[int | Key], dims: Mapping[
     except Unsupported as e:
         raise UnsupportedModelError(f"input {value.name!r}: {e}") from e
     if type_.is_tensor:
-        known = tuple(d if isinstance(d, int) else dims[d] for d in shape)
-        type_ = TensorType(type_.dtype, known)
+        extents = tuple(d if isinstance(d, int) else dims[d] for d in shape)
+        type_ = TensorType(type_.dtype, extents)
     return Var(value.name, type_)
-
-
-def _dims(value: ValueInfoProto) -> list[TensorShapeProto.Dimension]:
-    return list(value.type.tensor_type.shape.dim)
 
 
 def _extent(value: ValueInfoProto, axis: int, dim: TensorShapeProto.Dimension) -> int | Key:

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from onnx import TypeProto, helper
 
 from bucketize.onnx.node import Unsupported, native_dtype
-from bucketize.types import (
-    ANY,
-    Dim,
-    OptionalType,
-    SequenceType,
-    TensorType,
-    Type,
-    UnrankedType,
-)
+from bucketize.types import ANY, Dim, OptionalType, SequenceType, TensorType, Type, UnrankedType
+
+
+def data_type(dtype: str | np.dtype[Any]) -> int:
+    """The number that ONNX has for a dtype."""
+    return helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
 
 
 def type_name(type_: Type) -> str:
@@ -24,7 +22,7 @@ def type_name(type_: Type) -> str:
         return f"seq({type_name(type_.element)})"
     if isinstance(type_, OptionalType):
         return f"optional({type_name(type_.element)})"
-    name = helper.tensor_dtype_to_string(helper.np_dtype_to_tensor_dtype(type_.dtype))
+    name = helper.tensor_dtype_to_string(data_type(type_.dtype))
     return f"tensor({name.removeprefix('TensorProto.').lower()})"
 
 
@@ -37,7 +35,7 @@ def proto_of(type_: Type) -> TypeProto:
     dims: Any = None
     if type_.is_tensor:
         dims = [d if isinstance(d, int) else None if d is ANY else str(d) for d in type_.shape]
-    return helper.make_tensor_type_proto(helper.np_dtype_to_tensor_dtype(type_.dtype), dims)
+    return helper.make_tensor_type_proto(data_type(type_.dtype), dims)
 
 
 def type_of(proto: TypeProto) -> Type:

@@ -43,15 +43,15 @@ def imported(sets: Iterable[OperatorSetIdProto]) -> dict[str, int]:
     return {domain(o.domain): o.version for o in sets}
 
 
-def check_opset(where: str, found: Mapping[str, int]) -> None:
+def check_opset(where: str, versions: Mapping[str, int]) -> None:
     """Raise an error for a version of an operator set that is none, or that nobody here knows."""
-    for name, version in found.items():
+    for name, version in versions.items():
         if not 0 <= version < 2**31:
             raise UnsupportedModelError(f"{where} has version {version} of {name or 'ai.onnx'}")
-    version = found.get("", OPSETS[-1])
+    version = versions.get("", OPSETS[-1])
     if version not in OPSETS:
-        known = f"bucketize reads {OPSETS[0]} to {OPSETS[-1]}"
-        raise UnsupportedModelError(f"{where} has opset {version}, but {known}")
+        supported = f"bucketize reads {OPSETS[0]} to {OPSETS[-1]}"
+        raise UnsupportedModelError(f"{where} has opset {version}, but {supported}")
 
 
 def domain(name: str) -> str:
@@ -90,10 +90,5 @@ def _message(source: Source) -> tuple[ModelProto, str]:
         return onnx.load_model(path), str(path)
     except OSError as e:
         raise UnsupportedModelError(f"cannot read {path}: {e.strerror}") from e
-    except (
-        DecodeError,
-        ValidationError,
-        ValueError,
-        RuntimeError,
-    ) as e:  # the latter of onnx's C++
+    except (DecodeError, ValidationError, ValueError, RuntimeError) as e:  # the latter: onnx's C++
         raise UnsupportedModelError(f"{path} is no ONNX model: {e}") from e

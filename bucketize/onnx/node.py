@@ -15,8 +15,8 @@ from bucketize.ops.dyn.operand import is_unknown
 from bucketize.ops.dyn.shape import dyn_with_rank
 from bucketize.ops.elementwise.activation import clip
 from bucketize.ops.elementwise.arithmetic import cast as cast_op
-from bucketize.ops.shape import reshape, transpose
-from bucketize.types import Shape
+from bucketize.ops.shape import reshape, strided_slice, transpose
+from bucketize.types import Dim, Shape
 from bucketize.types.number import greatest_float, kind_of
 
 
@@ -116,24 +116,21 @@ class Node:
         """An attribute: int, float, str, array, function, graph, or a tuple of them."""
         return self.attrs.pop(name, default)
 
-    def choice(self, name: str, *known: str) -> str:
-        """An attribute that is one of `known`, the first of them unless it is given."""
-        value: str = self.attr(name, known[0])
-        if value not in known:
-            raise Unsupported(f"{name} is {value!r}, known: {', '.join(known)}")
+    def choice(self, name: str, *words: str) -> str:
+        """An attribute that is one of `words`, the first of them unless it is given."""
+        value: str = self.attr(name, words[0])
+        if value not in words:
+            raise Unsupported(f"{name} is {value!r}, known: {', '.join(words)}")
         return value
 
-    def axis(self, name: str, default: int, rank: int | None = None) -> int:
+    def axis(self, name: str, default: int) -> int:
         """An attribute that is an axis of the first operand, counted from the front."""
-        return self.front((self.attr(name, default),), rank)[0]
+        return self.front((self.attr(name, default),))[0]
 
     def front(self, axes: Shape, rank: int | None = None) -> tuple[int, ...]:
         """Axes counted from the front; the rank is that of the first operand unless given."""
-        if (
-            rank is None
-            and not self[0].type.is_tensor
-            and all(isinstance(a, int) and a >= 0 for a in axes)
-        ):
+        unranked = rank is None and not self[0].type.is_tensor
+        if unranked and all(isinstance(a, int) and a >= 0 for a in axes):
             return tuple(map(int, axes))  # type: ignore[arg-type]  # a run tells whether they exist
         rank = len(self[0].type.shape) if rank is None else rank
         for axis in axes:
@@ -188,14 +185,20 @@ def transposed(n: Node, x: Atom, axes: tuple[int, ...]) -> Atom:
 
 def scalar_as_vector(out: Builder, x: Atom) -> Atom:
     """A vector of one element."""
-    return (
-        Const(x.value.reshape(1)) if isinstance(x, Const) else out.emit(reshape, x, newshape=(1,))
-    )
+    if isinstance(x, Const):
+        return Const(x.value.reshape(1))
+    return out.emit(reshape, x, newshape=(1,))
 
 
 def ranked(out: Builder, x: Atom, rank: int) -> Var:
     """`x` as a tensor of so many axes, which a run checks; nothing is known of their extents."""
     return out.emit(dyn_with_rank, x, rank=rank)
+
+
+def cut(out: Node | Builder, x: Atom, axis: int, begin: Dim, end: Dim, step: int = 1) -> Var:
+    """`x` from `begin` to `end` along an axis."""
+    ends = {"begin": (begin,), "end": (end,), "strides": (step,)}
+    return out.emit(strided_slice, x, **ends, axes=(axis,))
 
 
 def vector(*elements: int) -> Const:

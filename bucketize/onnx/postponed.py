@@ -30,9 +30,8 @@ from bucketize.interpret import run_function
 from bucketize.ir import Atom, Builder, Const, Var
 from bucketize.onnx.function import key_of, reads, subgraphs
 from bucketize.onnx.kind import proto_of, type_of
-from bucketize.onnx.load import domain, opsets
+from bucketize.onnx.load import opsets
 from bucketize.onnx.node import Lost, Unsupported, Untold, ranked
-from bucketize.onnx.standard import schema_of
 from bucketize.onnx.translate import ImportScope, Results, Translation, Values
 from bucketize.op import Value, related
 from bucketize.types import ANY, TensorType, Type, UnrankedType
@@ -88,9 +87,9 @@ def _settle_rank(t: Translation, node: NodeProto, scope: ImportScope) -> bool:
     if all(reasons):
         more = range(LIKELY_RANK + 1, MOST_RANK + 1)
         reasons += [_refusal(t, node, inside, unranked, r) for r in more]
-    told = [*dict.fromkeys(filter(None, reasons))]
-    if all(reasons) and 1 in (len(unranked), len(told)):
-        raise Unsupported("; ".join(told[:TOLD]))
+    distinct = [*dict.fromkeys(filter(None, reasons))]
+    if all(reasons) and 1 in (len(unranked), len(distinct)):
+        raise Unsupported("; ".join(distinct[:TOLD]))
     ranks = [rank for rank, reason in enumerate(reasons) if reason is None]
     if len(unranked) > 1 or len(ranks) != 1 or ranks == [LIKELY_RANK]:  # it may take more, too
         return False
@@ -130,17 +129,17 @@ def _left(*_: object) -> Results:
 
 def _bound(t: Translation, node: NodeProto, scope: ImportScope) -> Results | None:
     """The results of a binding that holds the node."""
-    found = ((n, scope.values.get(n)) for n in dict.fromkeys(reads(node)))
-    known = {n: atom for n, atom in found if atom is not None}
-    model = _model(node, {n: atom.type for n, atom in known.items()}, t.opsets)
-    types = _result_types(model, schema_of(domain(node.domain), node.op_type, t.opset(node)))
+    operands = ((n, scope.values.get(n)) for n in dict.fromkeys(reads(node)))
+    atoms = {n: atom for n, atom in operands if atom is not None}
+    model = _model(node, {n: atom.type for n, atom in atoms.items()}, t.opsets)
+    types = _result_types(model, t.schema(node))
     if types is None:
         return None
     scope.builder.origin = (t.title(node),)
     text = json_format.MessageToJson(model, indent=None)
-    told = {"model": text, "precision": t.precision, "types": tuple(types.values())}
-    made = scope.builder.emit_all(onnx_node, *known.values(), **told)
-    results = dict(zip(types, made, strict=True))
+    attrs = {"model": text, "precision": t.precision, "types": tuple(types.values())}
+    outs = scope.builder.emit_all(onnx_node, *atoms.values(), **attrs)
+    results = dict(zip(types, outs, strict=True))
     for name in types:
         if name in t.ranks:
             results[name] = ranked(scope.builder, results[name], t.ranks[name])
@@ -165,8 +164,8 @@ def _result_types(model: ModelProto, schema: defs.OpSchema | None) -> dict[str, 
     protos = [_told(o, model.graph, schema) for o in outputs]
     if not all(protos):
         return None
-    found = {o.name: type_of(p) for o, p in zip(outputs, protos, strict=True) if p}
-    return {n: UnrankedType(t.dtype) if t.is_tensor else t for n, t in found.items()}
+    inferred = {o.name: type_of(p) for o, p in zip(outputs, protos, strict=True) if p}
+    return {n: UnrankedType(t.dtype) if t.is_tensor else t for n, t in inferred.items()}
 
 
 def _told(
@@ -179,8 +178,8 @@ def _told(
     formal = schema.outputs[min([*node.output].index(output.name), len(schema.outputs) - 1)]
     for name, operand in zip(node.input, schema.inputs, strict=False):
         if name and operand.type_str == formal.type_str:
-            (found,) = (i for i in graph.input if i.name == name)
-            return found.type  # type: ignore[no-any-return]
+            (param,) = (i for i in graph.input if i.name == name)
+            return param.type  # type: ignore[no-any-return]
     return None
 
 

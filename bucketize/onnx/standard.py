@@ -23,9 +23,9 @@ def check_node(node: NodeProto, opsets: Mapping[str, int], domain: str, nested: 
     schema = schema_of(domain, node.op_type, opsets.get(domain, 0))
     if schema is None:
         return
-    known = schema.attributes
+    attributes = schema.attributes
     for a in node.attribute:
-        wanted = known[a.name].type.name if a.name in known else None  # type: ignore[attr-defined]
+        wanted = attributes[a.name].type.name if a.name in attributes else None  # type: ignore[attr-defined]
         if wanted not in (None, AttributeProto.AttributeType.Name(a.type)):
             raise Unsupported(f"the attribute {a.name} has another type than {wanted}")
         word, words = a.s.decode(errors="replace"), WORDS.get(node.op_type)
@@ -118,19 +118,15 @@ def function_of(
     schema: defs.OpSchema, node: NodeProto, inputs: Sequence[Atom | None], opset: int
 ) -> FunctionProto | None:
     """The function that the standard gives for a node, of the newest opset that is reached."""
-    known: Any = schema  # the stubs leave these methods out
-    plain = [v for v in known.function_opset_versions if v <= opset]
-    by_types = [v for v in known.context_dependent_function_opset_versions if v <= opset]
+    untyped: Any = schema  # the stubs leave these methods out
+    plain = [v for v in untyped.function_opset_versions if v <= opset]
+    by_types = [v for v in untyped.context_dependent_function_opset_versions if v <= opset]
     body = FunctionProto()
     if plain:
-        body.ParseFromString(known.get_function_with_opset_version(max(plain)))
+        body.ParseFromString(untyped.get_function_with_opset_version(max(plain)))
     elif by_types:
-        types = [_type_of(atom).SerializeToString() for atom in inputs]
-        build = known.get_context_dependent_function_with_opset_version
+        protos = (TypeProto() if atom is None else proto_of(atom.type) for atom in inputs)
+        types = [p.SerializeToString() for p in protos]
+        build = untyped.get_context_dependent_function_with_opset_version
         body.ParseFromString(build(max(by_types), node.SerializeToString(), types))
     return body if body.node else None
-
-
-def _type_of(atom: Atom | None) -> TypeProto:
-    """The type of an operand, for functions that depend on it; an empty one if it is left out."""
-    return TypeProto() if atom is None else proto_of(atom.type)

@@ -8,15 +8,11 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple, TypeAlias
 
-from onnx import (
-    AttributeProto,
-    FunctionProto,
-    GraphProto,
-    NodeProto,
-)
+from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, defs
 
 from bucketize.errors import BucketizeError, UnknownRankError, UnsupportedModelError
 from bucketize.ir import Atom, Builder, Const, Function, Var, all_bindings
+from bucketize.onnx import standard
 from bucketize.onnx.function import (
     Attributes,
     Key,
@@ -42,14 +38,6 @@ from bucketize.onnx.node import (
     Unsupported,
     Untold,
     converter_of,
-)
-from bucketize.onnx.standard import (
-    check_dtypes,
-    check_node,
-    defaults_of_schema,
-    function_of,
-    has_function,
-    schema_of,
 )
 from bucketize.types import UnrankedType, assumptions
 
@@ -122,9 +110,9 @@ class Translation:
         self, name: str, graph: GraphProto, outer: Values, inputs: Values, builder: Builder
     ) -> list[Atom | None]:
         """What a graph makes of its inputs, if it also sees the values of `outer`."""
-        held = [t.name for t in graph.initializer]
-        check_different("initializer", held)
-        check_different("value", [*{*held, *inputs} - outer.keys(), *makes(graph.node)])
+        names = [t.name for t in graph.initializer]
+        check_different("initializer", names)
+        check_different("value", [*{*names, *inputs} - outer.keys(), *makes(graph.node)])
         nodes, used = needed(graph.node, [o.name for o in graph.output])
         values: Values = {**outer, **constants(graph, used), **inputs}
         self.ranks |= _declared_ranks(graph)
@@ -160,7 +148,7 @@ class Translation:
         if self.faults:
             counts = list(map(len, self.faults.values()))
             head = f"{sum(counts)} node{'s' * (sum(counts) > 1)} of the model cannot be converted:"
-            lines = [f"  {n} x {told}" for n, told in zip(counts, self.told(), strict=True)]
+            lines = [f"  {n} x {reason}" for n, reason in zip(counts, self.told(), strict=True)]
             raise UnsupportedModelError("\n".join([head, *lines]))
 
     def told(self) -> list[str]:
@@ -224,28 +212,29 @@ class Translation:
 
     def _check(self, node: NodeProto) -> None:
         """Raise Unsupported for a node that nothing here reads, or that is not valid."""
-        schema = schema_of(domain(node.domain), node.op_type, self.opset(node))
-        if self._converter(node) is None and not has_function(schema):
+        schema = self.schema(node)
+        if self._converter(node) is None and not standard.has_function(schema):
             raise Unsupported("no converter for this operator")
-        check_node(node, self.opsets, domain(node.domain), nested=any(subgraphs(node)))
+        standard.check_node(node, self.opsets, domain(node.domain), nested=any(subgraphs(node)))
 
     def _standard(
         self, node: NodeProto, inputs: Inputs, blocks: Blocks, scope: ImportScope
     ) -> Results:
         """An operator's results by its converter, or by the function that the standard gives."""
-        opset, begin = self.opset(node), len(scope.builder.body)
-        schema = schema_of(domain(node.domain), node.op_type, opset)
-        check_dtypes(schema, inputs)
+        schema, begin = self.schema(node), len(scope.builder.body)
+        standard.check_dtypes(schema, inputs)
         try:
             return self._converted(node, inputs, blocks, scope)
         except Unread:
             del scope.builder.body[begin:]
-            function = None if schema is None else function_of(schema, node, inputs, opset)
-            if schema is None or function is None:
-                if has_function(schema):  # for types that are known better
+            if schema is None:
+                raise
+            function = standard.function_of(schema, node, inputs, self.opset(node))
+            if function is None:
+                if standard.has_function(schema):  # for types that are known better
                     raise Untold("the standard has a function for known extents only") from None
                 raise
-            return self._call(function, node, defaults_of_schema(schema), inputs, scope)
+            return self._call(function, node, standard.defaults_of_schema(schema), inputs, scope)
 
     def _converted(
         self, node: NodeProto, inputs: Inputs, blocks: Blocks, scope: ImportScope
@@ -258,12 +247,12 @@ class Translation:
         builder.origin = (self.title(node),)
         kept = self.precision, self.weights, self.ranks.get(node.output[0])
         named = sum(map(bool, node.output))
-        known = self.scaled, self.turned
-        view = Node(tuple(inputs), attrs, len(node.output), builder, *kept, named, *known)
-        made = convert(view)
+        shared = self.scaled, self.turned
+        view = Node(tuple(inputs), attrs, len(node.output), builder, *kept, named, *shared)
+        converted = convert(view)
         if attrs:
             raise Unread(f"the attribute {', '.join(attrs)} is not supported")
-        results = made if isinstance(made, tuple) else (made,)
+        results = converted if isinstance(converted, tuple) else (converted,)
         for i, output in enumerate(node.output[len(results) :], len(results)):
             if output in scope.used:
                 raise Unread(f"output {i} is used")
@@ -304,6 +293,10 @@ class Translation:
         """The version of the operator set that a node is of."""
         return self.opsets.get(domain(node.domain), 0)
 
+    def schema(self, node: NodeProto) -> defs.OpSchema | None:
+        """What the standard says of the operator; None if it does not know it."""
+        return standard.schema_of(domain(node.domain), node.op_type, self.opset(node))
+
     def _op_type(self, node: NodeProto) -> str:
         """The operator, with its domain and the version of that."""
         return f"{domain(node.domain) or 'ai.onnx'} {self.opset(node)} {node.op_type}"
@@ -333,8 +326,8 @@ def _is_lost(
 ) -> bool:
     """Whether an unsupported node would have made what the node reads, or its graphs return."""
     read = any(name and not atom for name, atom in zip(node.input, inputs, strict=True))
-    made = ((b, graphs[k]) for k, b in blocks.items() if isinstance(b, Function))
-    return read or any(len(block.results) < len(g.output) for block, g in made)
+    pairs = ((b, graphs[k]) for k, b in blocks.items() if isinstance(b, Function))
+    return read or any(len(block.results) < len(g.output) for block, g in pairs)
 
 
 def _check_drawn(body: Builder) -> None:
@@ -355,13 +348,13 @@ def _taken(node: NodeProto, inputs: Inputs, graphs: Mapping[str, GraphProto]) ->
 
 def _unranked(node: NodeProto, scope: ImportScope) -> str:
     """Which inputs have a rank that nobody knows."""
-    found = [(i, name, scope.values.get(name)) for i, name in enumerate(node.input)]
-    told = [
+    inputs = [(i, name, scope.values.get(name)) for i, name in enumerate(node.input)]
+    lines = [
         f"input {i}, {name!r}, is {atom.type}: how many axes it has, only a run can tell"
-        for i, name, atom in found
+        for i, name, atom in inputs
         if atom is not None and isinstance(atom.type, UnrankedType)
     ]
-    return ", ".join(told)
+    return ", ".join(lines)
 
 
 def _op_type(node: NodeProto) -> str:

@@ -15,15 +15,11 @@ from bucketize.types.number import kind_of
 __all__ = ["dim_less", "dims_within", "from_dims", "mask_tail"]
 
 
-def _from_dims_value(*, dims: Shape, scalar: bool) -> Shape:  # noqa: ARG001
-    return dims
-
-
 @op(
     shape=lambda *, dims, scalar: () if scalar else (len(dims),),
     dtype=lambda **_: np.dtype(np.int64),
     padding=lambda *_, **__: UNSAFE,
-    value=_from_dims_value,
+    value=lambda *, dims, **_: dims,
     example="{dims=(3, 4), scalar=False}",
 )
 def from_dims(*, dims: Shape, scalar: bool = False) -> Array:
@@ -42,15 +38,11 @@ def _within_value(*, dims: Shape, box: tuple[Interval, ...]) -> Shape | None:
     return (1,) if inside else None
 
 
-def _less_value(*, dim: Dim, than: int) -> Shape | None:
-    return _within_value(dims=(dim,), box=((0, than),))
-
-
 @op(
     shape=lambda **_: (),
     dtype=lambda **_: np.dtype(np.bool_),
     padding=lambda *_, **__: UNSAFE,
-    value=_less_value,
+    value=lambda *, dim, than: _within_value(dims=(dim,), box=((0, than),)),
     example="{dim=N, than=4}",
 )
 def dim_less(*, dim: Dim, than: int) -> Array:

@@ -9,7 +9,7 @@ import numpy as np
 
 from bucketize.errors import TypeRelError, UnknownRankError
 from bucketize.op import FREE, UNSAFE, Array, Fill, Movement, Padding, by_dims, op
-from bucketize.ops.rules import check_axes, same, unsafe
+from bucketize.ops.rules import check_axes, check_word, same, unsafe
 from bucketize.types import ANY, Dim, Shape, TensorType, meet, rely_on_least
 
 __all__ = [
@@ -186,8 +186,7 @@ def _scatter_nd_shape(x: Shape, indices: Shape, updates: Shape, **_: Any) -> Sha
 def _scatter_dtype(
     x: DType, indices: DType, updates: DType, *, reduction: str = "none", **_: Any
 ) -> DType:
-    if reduction not in FOLDS:
-        raise TypeRelError(f"no reduction {reduction!r}; known: {', '.join(FOLDS)}")
+    check_word("reduction", reduction, FOLDS)
     if x != updates:
         raise TypeRelError(f"dtypes differ: {x} and {updates}")
     return _indexed(x, indices)
@@ -274,10 +273,6 @@ def _cache_shape(x: Shape, update: Shape, start: Shape, *, axis: int, **_: Any) 
     return x
 
 
-def _cache_dtype(x: DType, update: DType, start: DType, **_: Any) -> DType:
-    return _scatter_dtype(x, start, update)
-
-
 def _cache_padding(
     arg: int, at: int, x: Shape, update: Shape, start: Shape, *, axis: int, **_: Any
 ) -> Padding:
@@ -289,7 +284,7 @@ def _cache_padding(
 
 @op(
     shape=_cache_shape,
-    dtype=_cache_dtype,
+    dtype=lambda x, update, start, **_: _scatter_dtype(x, start, update),
     padding=_cache_padding,
     example="float32[B, N, C+2, H], float32[B, N, 2, H], int64[B] in [0, C) "
     "{axis=2, circular=False}; int64[B, N], int64[B, 1], int64[B] in [0, 9) "
@@ -358,8 +353,7 @@ def compress(x: Array, mask: Array, *, axis: int) -> Array:
     return np.compress(mask, x, axis)
 
 
-def top_shape(x: Shape, *, k: Dim, axis: int, **_: Any) -> tuple[Shape, Shape]:
-    """The shape rule of `topk`, for values and indices."""
+def _top_shape(x: Shape, *, k: Dim, axis: int, **_: Any) -> tuple[Shape, Shape]:
     check_axes(len(x), axis)
     size = x[axis]
     if isinstance(k, int) and (k < 0 or (isinstance(size, int) and k > size)):
@@ -375,29 +369,10 @@ def _top_padding(_arg: int, at: int, _x: Shape, *, axis: int, largest: bool, **_
     return Fill(-math.inf if largest else math.nan)  # behind all else: equals keep their order
 
 
-def top_dtype(x: DType, *_: DType, **__: Any) -> tuple[DType, DType]:
-    """The dtype rule of `topk`, for values and indices."""
-    return x, np.dtype(np.int64)
-
-
-def top(x: Array, k: int, axis: int, largest: bool, sorted: bool) -> tuple[Array, Array]:
-    """The first `k` along `axis` in order of size, equals in their own, and where they are."""
-    top_shape(x.shape, k=k, axis=axis)
-    if largest:
-        backwards = np.argsort(np.flip(x, axis), axis, kind="stable")
-        ranking: Array = x.shape[axis] - 1 - np.flip(backwards, axis)
-    else:
-        ranking = np.argsort(x, axis, kind="stable")
-    indices = ranking.take(range(k), axis)
-    if not sorted:
-        indices = np.sort(indices, axis)
-    return np.take_along_axis(x, indices, axis), indices
-
-
 @op(
     results=2,
-    shape=top_shape,
-    dtype=top_dtype,
+    shape=_top_shape,
+    dtype=lambda x, **_: (x, np.dtype(np.int64)),
     padding=_top_padding,
     example="float32[N, C+2] {k=2, axis=1}; int64[C+3, N] {k=C, axis=0, largest=False}; "
     "int64[N, C, 2] in [0, 2) {k=C, axis=1, sorted=False}; bool[N+1] {k=1, axis=0}",
@@ -410,4 +385,13 @@ def topk(
     Of equals the first go first, and NaN is greater than every number. They come in order of
     size, or if not `sorted` in their own.
     """
-    return top(x, k, axis, largest, sorted)
+    _top_shape(x.shape, k=k, axis=axis)
+    if largest:
+        backwards = np.argsort(np.flip(x, axis), axis, kind="stable")
+        ranking: Array = x.shape[axis] - 1 - np.flip(backwards, axis)
+    else:
+        ranking = np.argsort(x, axis, kind="stable")
+    indices = ranking.take(range(k), axis)
+    if not sorted:
+        indices = np.sort(indices, axis)
+    return np.take_along_axis(x, indices, axis), indices

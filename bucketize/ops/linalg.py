@@ -9,7 +9,7 @@ import numpy as np
 from bucketize.errors import TypeRelError
 from bucketize.op import FREE, UNSAFE, Array, Fill, Padding, op
 from bucketize.ops.rounding import FORMATS, PLAIN, rounded
-from bucketize.ops.rules import broadcast_padding, check_bytes, floats, same
+from bucketize.ops.rules import broadcast_padding, check_bytes, check_word, floats, same
 from bucketize.types import Dim, Shape, broadcast_shapes, meet, product
 from bucketize.types.number import DType
 
@@ -17,8 +17,7 @@ __all__ = ["det", "matmul", "matmul_integer"]
 
 
 def _matmul_shape(x: Shape, y: Shape, *, weights: str = PLAIN) -> Shape:
-    if weights not in FORMATS:
-        raise TypeRelError(f"no weights of {weights!r}; known: {', '.join(FORMATS)}")
+    check_word("weights of", weights, FORMATS)
     if len(x) < 2 or len(y) < 2:
         raise TypeRelError(f"matmul takes matrices or stacks of them, got ranks {len(x)}, {len(y)}")
     meet(x[-1], y[-2])

@@ -38,8 +38,8 @@ def uniform_like(x: Array, *, low: float = 0.0, high: float = 1.0, seed: int, dt
     """As many numbers as `x` has, from `low` up to below `high` (ONNX RandomUniformLike)."""
     drawn = np.asarray(np.random.RandomState(seed).rand(*x.shape))
     with np.errstate(over="ignore"):
-        found = (drawn * (high - low) + low).astype(dtype)
+        numbers = (drawn * (high - low) + low).astype(dtype)
     if not low < high:
-        return found
-    below = np.nextafter(found.dtype.type(high), found.dtype.type(low))
-    return np.asarray(np.minimum(found, below))  # a number may have been rounded up to `high`
+        return numbers
+    below = np.nextafter(numbers.dtype.type(high), numbers.dtype.type(low))
+    return np.asarray(np.minimum(numbers, below))  # a number may have been rounded up to `high`

@@ -59,7 +59,7 @@ def rounded(y: Array, weights: str) -> Array:
     """
     if y.dtype.kind != "f" or weights == PLAIN:
         return y
-    held = FORMATS[weights].held(y)
+    codes = FORMATS[weights].held(y)
     with np.errstate(invalid="ignore"):
-        exact = held[0] * held[1] if isinstance(held, tuple) else held.astype(np.float32)
+        exact = codes[0] * codes[1] if isinstance(codes, tuple) else codes.astype(np.float32)
         return np.asarray(exact, y.dtype)

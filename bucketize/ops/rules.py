@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
@@ -60,6 +60,12 @@ def uncancelled(a: Shape, b: Shape) -> tuple[Dim, Dim]:
         else:
             right.append(d)
     return product(left), product(right)
+
+
+def check_word(what: str, value: str, words: Collection[str]) -> None:
+    """An attribute that is one of some words."""
+    if value not in words:
+        raise TypeRelError(f"no {what} {value!r}; known: {', '.join(words)}")
 
 
 def check_extents(shape: Shape) -> Shape:

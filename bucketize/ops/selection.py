@@ -96,10 +96,6 @@ def _kept(
     ]
 
 
-def _boxes_run(*args: Array, center: bool) -> Shape:
-    return len(_kept(*args, center=center)), 3
-
-
 def _room_shape(boxes: Shape, scores: Shape, *limits: Shape, limit: int | None, **_: Any) -> Shapes:
     _boxes_shape(boxes, scores, *limits)
     each = boxes[1] if limit is None else minimum(boxes[1], limit)
@@ -132,21 +128,21 @@ def kept_boxes(
     """
     (room, _), _ = _room_shape(boxes.shape, scores.shape, (), (), (), limit=limit)
     most = most if limit is None else np.minimum(most, limit)
-    found = _kept(boxes, scores, most, overlap, least, center=center)
+    kept = _kept(boxes, scores, most, overlap, least, center=center)
     rows = np.zeros((room, 3), np.int64)  # type: ignore[type-var]
-    rows[: len(found)] = np.array(found, np.int64).reshape(-1, 3)
-    return rows, np.array(len(found))
+    rows[: len(kept)] = np.array(kept, np.int64).reshape(-1, 3)
+    return rows, np.array(len(kept))
 
 
 def _room_twin(*types: Type, **attrs: Any) -> tuple[Op, Attrs]:
-    known = types[2].value
-    limit = max(known[0], 0) if known and isinstance(known[0], int) else None
+    most = types[2].value
+    limit = max(most[0], 0) if most and isinstance(most[0], int) else None
     return kept_boxes, {**attrs, "limit": limit}
 
 
 @op(
     shape=_boxes_shape,
-    shape_from_values=_boxes_run,
+    shape_from_values=lambda *args, center: (len(_kept(*args, center=center)), 3),
     dtype=int64,
     padding=unsafe,
     room=_room_twin,
@@ -184,16 +180,16 @@ def _best(boxes: Array, scores: Array, most: int, overlap: float, least: float) 
     order = order[scores[order] > least]
     sides = np.ascontiguousarray(boxes[order].T)
     kept = np.empty((4, len(order)), boxes.dtype)  # side by side: few of them are near in a column
-    found: list[int] = []
+    chosen: list[int] = []
     for k, box in zip(order.tolist(), sides.T, strict=True):
-        count = len(found)
+        count = len(chosen)
         if count >= most:
             break
         beside = (kept[1, :count] < box[3]) & (kept[3, :count] > box[1])
         if not (_shares(kept[:, np.flatnonzero(beside)], box) > overlap).any():
             kept[:, count] = box
-            found.append(k)
-    return found
+            chosen.append(k)
+    return chosen
 
 
 def _shares(boxes: Array, box: Array) -> Array:

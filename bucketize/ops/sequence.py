@@ -12,8 +12,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from bucketize.errors import TypeRelError
-from bucketize.op import Array, Value, related
-from bucketize.ops.dyn.operand import front_axes, integers
+from bucketize.op import Array, Value, numbers_in, related
+from bucketize.ops.dyn.operand import front_axes
 from bucketize.types import (
     ANY,
     Dim,
@@ -107,10 +107,10 @@ def sequence_at(sequence: list[Array], position: Array) -> Array:
 
 def _insert_relation(sequence: Type, x: Type, *position: Type) -> tuple[Type, ...]:
     _check_positions(position)
-    known = sequence_type(sequence)
-    joined = join_types(known, SequenceType(_element(x), 1))
+    type_ = sequence_type(sequence)
+    joined = join_types(type_, SequenceType(_element(x), 1))
     assert isinstance(joined, SequenceType)
-    return (SequenceType(joined.element, known.count + 1),)
+    return (SequenceType(joined.element, type_.count + 1),)
 
 
 @related(_insert_relation)
@@ -123,8 +123,8 @@ def sequence_insert(sequence: list[Array], x: Array, *position: Array) -> list[A
 
 def _erase_relation(sequence: Type, *position: Type) -> tuple[Type, ...]:
     _check_positions(position)
-    known = sequence_type(sequence)
-    return (SequenceType(known.element, known.count - 1 if bounds(known.count)[0] else ANY),)
+    type_ = sequence_type(sequence)
+    return (SequenceType(type_.element, type_.count - 1 if bounds(type_.count)[0] else ANY),)
 
 
 @related(_erase_relation)
@@ -153,12 +153,12 @@ def parts_of(x: Type, split: Sequence[Type], axis: int) -> tuple[Dim, Dim]:
     """How many parts `split` makes of an axis, and the extent that all have, as far as known."""
     if not split:
         return x.shape[axis], 1
-    (told,) = split
-    if told.shape:
-        sizes = told.value
-        count = told.shape[0]
+    (operand,) = split
+    if operand.shape:
+        sizes = operand.value
+        count = operand.shape[0]
         return count, ANY if not sizes else functools.reduce(join, sizes)
-    size, extent = (told.value or (ANY,))[0], x.shape[axis]
+    size, extent = (operand.value or (ANY,))[0], x.shape[axis]
     if size == ANY or bounds(size)[0] < 1 or extent == ANY:
         return ANY, ANY
     even = extent % size
@@ -189,25 +189,22 @@ def split_to_sequence(x: Array, *split: Array, axis: int, keepdims: bool = True)
 
 
 def _sizes(extent: int, split: Sequence[Array]) -> tuple[int, ...]:
-    if not split:
-        return (1,) * extent
-    (told,) = split
-    if told.ndim:
-        return integers(told)
-    size = int(told)
+    size = numbers_in(*split) if split else 1
+    if isinstance(size, tuple):
+        return size
     if size < 1:
         raise ValueError(f"parts of {size}")
     return (size,) * (extent // size) + ((extent % size,) if extent % size else ())
 
 
 def _concat_relation(sequence: Type, *, axis: int, new_axis: bool) -> tuple[Type, ...]:
-    known = sequence_type(sequence)
-    element = known.element
+    type_ = sequence_type(sequence)
+    element = type_.element
     if not element.is_tensor:
         return (element,)
     shape = element.shape
     (front,) = front_axes(len(shape) + new_axis, (axis,))
-    extent = known.count if new_axis else known.count * shape[front]
+    extent = type_.count if new_axis else type_.count * shape[front]
     behind = shape[front if new_axis else front + 1 :]
     return (TensorType(element.dtype, (*shape[:front], extent, *behind)),)
 

@@ -12,21 +12,7 @@ import numpy as np
 
 from bucketize.errors import TypeRelError
 from bucketize.op import FREE, UNSAFE, Array, Fill, Movement, Padding, by_dims, op
-from bucketize.ops.rules import (
-    at_least,
-    broadcast_padding,
-    check_axes,
-    check_extents,
-    check_lengths,
-    free,
-    int64,
-    same,
-    slice_ends,
-    slice_extent,
-    text,
-    uncancelled,
-    unsafe,
-)
+from bucketize.ops import rules
 from bucketize.types import (
     ANY,
     Dim,
@@ -62,8 +48,8 @@ __all__ = [
 
 @op(
     shape=lambda x: (len(x),),
-    dtype=int64,
-    padding=unsafe,
+    dtype=rules.int64,
+    padding=rules.unsafe,
     value=lambda x: x.shape,
     unranked=lambda _: (ANY,),
     total=True,
@@ -76,8 +62,8 @@ def shape_of(x: Array) -> Array:
 
 @op(
     shape=lambda _: (),
-    dtype=int64,
-    padding=unsafe,
+    dtype=rules.int64,
+    padding=rules.unsafe,
     value=lambda x: (product(x.shape),),
     unranked=lambda _: (),
     total=True,
@@ -96,8 +82,10 @@ def rely_on_extents(x: Shape, newshape: Shape) -> None:
     for i, d in enumerate(newshape):
         have = x[i] if i < len(x) else 1
         if d == 0 and isinstance(have, int) and have:
-            raise TypeRelError(f"the 0 at {i} of {text(newshape)} copies none of {text(x)}")
-        if not same(d, have):
+            raise TypeRelError(
+                f"the 0 at {i} of {rules.text(newshape)} copies none of {rules.text(x)}"
+            )
+        if not rules.same(d, have):
             rely_on_least(d, positive(have))
 
 
@@ -106,12 +94,12 @@ def _reshape_shape(x: Shape, *, newshape: Shape, allow_zero: bool = True) -> Sha
         rely_on_extents(x, newshape)
     if 0 in x and 0 in newshape:
         return newshape
-    before, after = uncancelled(x, newshape)
+    before, after = rules.uncancelled(x, newshape)
     try:
         meet(before, after)
     except TypeRelError:
         sizes = f"{product(x)} elements, not {product(newshape)}"
-        raise TypeRelError(f"{text(x)} has {sizes} as {text(newshape)}") from None
+        raise TypeRelError(f"{rules.text(x)} has {sizes} as {rules.text(newshape)}") from None
     return newshape
 
 
@@ -119,7 +107,7 @@ def _reshape_padding(_arg: int, axis: int, x: Shape, *, newshape: Shape, **_: An
     """Free if the axis keeps its place, or is the outermost and goes into the outermost."""
     dim, inner = x[axis], product(x[axis + 1 :])
     for i, d in enumerate(newshape):
-        if same(d, dim) and same(inner, product(newshape[i + 1 :])):
+        if rules.same(d, dim) and rules.same(inner, product(newshape[i + 1 :])):
             return FREE
     kept = frozenset[Any]().union(*(symbols(d) for d in newshape[1:]))
     outermost = all(d == 1 for d in x[:axis]) and symbols(dim)
@@ -157,7 +145,7 @@ def _transpose_shape(x: Shape, *, axes: tuple[int, ...]) -> Shape:
 
 @op(
     shape=_transpose_shape,
-    padding=free,
+    padding=rules.free,
     value=True,
     movement=Movement.WHOLE,
     total=True,
@@ -169,7 +157,7 @@ def transpose(x: Array, *, axes: tuple[int, ...]) -> Array:
 
 
 def _squeeze_shape(x: Shape, *, axes: tuple[int, ...]) -> Shape:
-    check_axes(len(x), *axes)
+    rules.check_axes(len(x), *axes)
     for a in axes:
         meet(x[a], 1)
     return tuple(d for i, d in enumerate(x) if i not in axes)
@@ -190,14 +178,14 @@ def squeeze(x: Array, *, axes: tuple[int, ...]) -> Array:
 
 def _unsqueeze_shape(x: Shape, *, axes: tuple[int, ...]) -> Shape:
     rank = len(x) + len(axes)
-    check_axes(rank, *axes)
+    rules.check_axes(rank, *axes)
     rest = iter(x)
     return tuple(1 if i in axes else next(rest) for i in range(rank))
 
 
 @op(
     shape=_unsqueeze_shape,
-    padding=free,
+    padding=rules.free,
     value=True,
     movement=Movement.VIEW,
     total=True,
@@ -208,16 +196,12 @@ def unsqueeze(x: Array, *, axes: tuple[int, ...]) -> Array:
     return np.expand_dims(x, axes)
 
 
-def _broadcast_to_shape(x: Shape, *, shape: Shape) -> Shape:
-    return broadcast_shapes(x, check_extents(shape))
-
-
 def _broadcast_to_padding(arg: int, axis: int, x: Shape, *, shape: Shape) -> Padding:
-    return broadcast_padding(arg, axis, x, shape)
+    return rules.broadcast_padding(arg, axis, x, shape)
 
 
 @op(
-    shape=_broadcast_to_shape,
+    shape=lambda x, shape: broadcast_shapes(x, rules.check_extents(shape)),
     padding=_broadcast_to_padding,
     value=True,
     movement=Movement.WHOLE,
@@ -245,7 +229,7 @@ def _concat_shape(*xs: Shape, axis: int) -> Shape:
 def _concat_padding(arg: int, at: int, *xs: Shape, axis: int) -> Padding:
     if at == axis:  # what follows the last argument is cropped
         return FREE if arg == len(xs) - 1 else UNSAFE
-    return FREE if all(same(x[at], xs[arg][at]) for x in xs) else UNSAFE
+    return FREE if all(rules.same(x[at], xs[arg][at]) for x in xs) else UNSAFE
 
 
 @op(
@@ -269,11 +253,11 @@ def _slice_shape(
     strides: tuple[int, ...],
     axes: tuple[int, ...],
 ) -> Shape:
-    check_lengths(begin, end, strides, axes)
-    check_axes(len(x), *axes)
+    rules.check_lengths(begin, end, strides, axes)
+    rules.check_axes(len(x), *axes)
     out = list(x)
     for b, e, s, a in zip(begin, end, strides, axes, strict=True):
-        out[a] = slice_extent(x[a], b, e, s)
+        out[a] = rules.slice_extent(x[a], b, e, s)
     return tuple(out)
 
 
@@ -290,31 +274,14 @@ def _slice_padding(
     if axis not in axes:
         return FREE
     at = axes.index(axis)
-    fixed = at_least(begin[at], 0) and not symbols(begin[at]) & symbols(x[axis])
+    fixed = rules.at_least(begin[at], 0) and not symbols(begin[at]) & symbols(x[axis])
     return FREE if fixed and strides[at] > 0 else UNSAFE
-
-
-def cut(
-    x: Array,
-    begin: tuple[Any, ...],
-    end: tuple[Any, ...],
-    strides: tuple[int, ...],
-    axes: tuple[int, ...],
-) -> Array:
-    """The part of `x` that is left by a slice of each of `axes`."""
-    at = [slice(None)] * x.ndim
-    for b, e, s, a in zip(begin, end, strides, axes, strict=True):
-        first, last = slice_ends(x.shape[a], int(b), int(e), int(s))
-        at[a] = slice(first, last if last != -1 else None, int(s))
-    return x[tuple(at)]
 
 
 def _slice_value(x: TensorType, **attrs: Any) -> Shape | None:
     ends = (*attrs["begin"], *attrs["end"])
-    return _cut_dims(x, **attrs) if all(isinstance(d, int) for d in ends) else None
-
-
-_cut_dims = by_dims(cut)
+    cut = by_dims(strided_slice.compute)
+    return cut(x, **attrs) if all(isinstance(d, int) for d in ends) else None
 
 
 @op(
@@ -340,7 +307,11 @@ def strided_slice(
     axes: tuple[int, ...],
 ) -> Array:
     """`x` cut to `begin:end:stride` along `axes`, negative ends from the back (ONNX Slice)."""
-    return cut(x, begin, end, strides, axes)
+    at = [slice(None)] * x.ndim
+    for b, e, s, a in zip(begin, end, strides, axes, strict=True):
+        first, last = rules.slice_ends(x.shape[a], int(b), int(e), int(s))
+        at[a] = slice(first, last if last != -1 else None, int(s))
+    return x[tuple(at)]
 
 
 Pads = tuple[tuple[Dim, Dim], ...]
@@ -348,8 +319,8 @@ Pads = tuple[tuple[Dim, Dim], ...]
 MODES = ("constant", "edge", "reflect", "symmetric", "wrap")
 
 
-def pad_shape(x: Shape, *, pads: Pads, mode: str = "constant", **_: Any) -> Shape:
-    """The shape rule of `pad`; what repeats elements wants one at least."""
+def _pad_shape(x: Shape, *, pads: Pads, mode: str = "constant", **_: Any) -> Shape:
+    """What repeats elements wants one at least."""
     if mode not in MODES:
         raise TypeRelError(f"no mode {mode!r} of pads; known: {', '.join(MODES)}")
     if len(pads) != len(x):
@@ -357,11 +328,13 @@ def pad_shape(x: Shape, *, pads: Pads, mode: str = "constant", **_: Any) -> Shap
     for d, (lo, hi) in zip(x, pads, strict=True) if mode != "constant" else ():
         least = minimum(maximum(lo, hi), 1)
         if d == 0 and least == 1:
-            raise TypeRelError(f"pads of {text(x)} by {mode}: an axis of no elements has no {mode}")
+            raise TypeRelError(
+                f"pads of {rules.text(x)} by {mode}: an axis of no elements has no {mode}"
+            )
         rely_on_least(d, least)
     out = tuple(lo + d + hi for d, (lo, hi) in zip(x, pads, strict=True))
     if any(isinstance(d, int) and d < 0 for d in out):
-        raise TypeRelError(f"pads {pads} cut more than there is of {text(x)}")
+        raise TypeRelError(f"pads {pads} cut more than there is of {rules.text(x)}")
     return out
 
 
@@ -376,20 +349,8 @@ def _pad_padding(
     return Fill(value) if hi > 0 else FREE
 
 
-def padded(x: Array, pads: Any, value: float, mode: str) -> Array:
-    """`x` with `pads` elements before and after each axis; negative ones cut off."""
-    pad_shape(x.shape, pads=pads, mode=mode)
-    width = [(max(lo, 0), max(hi, 0)) for lo, hi in pads]
-    filled = {"constant_values": value} if mode == "constant" else {}
-    out = np.pad(x, width, mode, **filled)  # type: ignore[call-overload]
-    kept = [
-        slice(max(-lo, 0), n - max(-hi, 0)) for n, (lo, hi) in zip(out.shape, pads, strict=True)
-    ]
-    return np.asarray(out[tuple(kept)])
-
-
 @op(
-    shape=pad_shape,
+    shape=_pad_shape,
     padding=_pad_padding,
     example="float32[N, C] {pads=((0, 0), (1, 2))}; float32[N, C] {pads=((0, N), (1, 0))}; "
     "float32[N, C+2] {pads=((2, 0), (-1, -1)), value=7}; "
@@ -400,19 +361,24 @@ def pad(
     x: Array, *, pads: tuple[tuple[int, int], ...], value: float = 0.0, mode: str = "constant"
 ) -> Array:
     """`x` with elements before and after each axis; negative numbers cut off. Modes as in numpy."""
-    return padded(x, pads, value, mode)
+    _pad_shape(x.shape, pads=pads, mode=mode)
+    width = [(max(lo, 0), max(hi, 0)) for lo, hi in pads]
+    filled = {"constant_values": value} if mode == "constant" else {}
+    out = np.pad(x, width, mode, **filled)  # type: ignore[call-overload]
+    ends = zip(out.shape, pads, strict=True)
+    kept = tuple(slice(max(-lo, 0), n - max(-hi, 0)) for n, (lo, hi) in ends)
+    return np.asarray(out[kept])
 
 
-def tile_shape(x: Shape, *, repeats: tuple[Dim, ...]) -> Shape:
-    """The shape rule of `tile`."""
+def _tile_shape(x: Shape, *, repeats: tuple[Dim, ...]) -> Shape:
     if len(repeats) != len(x):
         raise TypeRelError(f"repeats for {len(repeats)} axes, of rank {len(x)}")
-    check_extents(repeats)
+    rules.check_extents(repeats)
     return tuple(d * r for d, r in zip(x, repeats, strict=True))
 
 
 @op(
-    shape=tile_shape,
+    shape=_tile_shape,
     padding=lambda _arg, axis, _x, repeats: FREE if repeats[axis] == 1 else UNSAFE,
     value=True,
     movement=Movement.WHOLE,

@@ -7,18 +7,14 @@ from typing import Any
 import numpy as np
 
 from bucketize.errors import TypeRelError
-from bucketize.op import FREE, UNSAFE, Array, Padding, op
-from bucketize.ops.dyn.operand import Twin, front_axes, integers, lone, read, twin
+from bucketize.op import FREE, UNSAFE, Array, Attrs, op
+from bucketize.ops.dyn.operand import dynamic, front_axes, lone
 from bucketize.ops.rules import check_axes, floats, named_dtype, text, unsafe
-from bucketize.types import ANY, Dim, Shape, TensorType, rely_on_least
+from bucketize.types import ANY, Dim, Shape, rely_on_least
 
 __all__ = ["dft", "dyn_dft", "mel_weight_matrix"]
 
 PARTS = 1, 2  # a real number alone, or with an imaginary one
-
-
-def _default_length(size: Dim, onesided: bool, inverse: bool) -> Dim:
-    return 2 * (size - 1) if onesided and inverse else size
 
 
 def _dft_shape(x: Shape, *, axis: int, length: Dim, onesided: bool, inverse: bool) -> Shape:
@@ -35,14 +31,10 @@ def _dft_shape(x: Shape, *, axis: int, length: Dim, onesided: bool, inverse: boo
     return (*x[:axis], kept, *x[axis + 1 : -1], parts)
 
 
-def _dft_padding(_arg: int, at: int, x: Shape, *, axis: int, **_: Any) -> Padding:
-    return UNSAFE if at in (axis, len(x) - 1) else FREE
-
-
 @op(
     shape=_dft_shape,
     dtype=floats,
-    padding=_dft_padding,
+    padding=lambda _, at, x, axis, **__: UNSAFE if at in (axis, len(x) - 1) else FREE,
     example="float32[N, C, 1] {axis=1, length=C}; float32[N, C, 2] {axis=0, length=N+2}; "
     "float64[N, C, 1] {axis=1, length=3, onesided=True}; "
     "float32[N, C, 2] {axis=1, length=C, inverse=True}; "
@@ -65,46 +57,22 @@ def dft(
     return np.stack([y.real, y.imag], -1).astype(x.dtype)
 
 
-def _told_length(x: Shape, length: Dim | Shape, axis: int, **kind: bool) -> Dim:
-    """What an operand says; a vector of nothing leaves it to the axis."""
-    return _default_length(x[axis], **kind) if length == () else lone("dft_length", length)
-
-
-def _dyn_dft_shape(x: Shape, length: Dim | Shape, axis: Dim | Shape, **kind: bool) -> Shape:
-    (front,) = front_axes(len(x), (lone("axis", axis),))
-    length = length if length == () else lone("dft_length", length)
-    if isinstance(front, int):
-        told = _told_length(x, length, front, **kind)
-        return tuple(dft.shape(x, axis=front, length=told, **kind))
-    return (*(ANY for _ in x[:-1]), 1 if all(kind.values()) else 2)
-
-
-def _dft_twin(x: TensorType, length: TensorType, axis: TensorType, **kind: bool) -> Twin:
-    (front,) = front_axes(len(x.shape), (lone("axis", read(axis)),))
-    if not isinstance(front, int):
-        return None
-    given = read(length) if len(length.shape) else read(length)[0]
-    return twin(dft, axis=front, length=_told_length(x.shape, given, front, **kind), **kind)
-
-
-@op(
-    name="dyn.dft",
-    shape=_dyn_dft_shape,
-    dtype=lambda x, *_, **__: floats(x),
-    padding=unsafe,
+@dynamic(
+    dft,
     reads=(1, 2),
-    static=_dft_twin,
     example="float32[N, C, 1], int64[] = 5, int64[] = -2; "
     "float32[N, C, 2], int64[0] = (), int64[1] = (0,) {inverse=True}; "
     "float32[N, C+1, 2], int64[0] = (), int64[] = 1 {onesided=True, inverse=True}",
 )
-def dyn_dft(
-    x: Array, length: Array, axis: Array, *, onesided: bool = False, inverse: bool = False
-) -> Array:
-    """`dft` of a length and along an axis that tensors hold."""
-    (front,) = front_axes(x.ndim, (lone("axis", integers(axis)),))
-    told = _told_length(x.shape, integers(length), front, onesided=onesided, inverse=inverse)
-    return dft.compute(x, axis=front, length=told, onesided=onesided, inverse=inverse)  # type: ignore[no-any-return]
+def dyn_dft(x: Shape, length: Dim | Shape, axis: Dim | Shape, **kind: bool) -> Attrs | Shape:
+    """`dft` of a length, that of the axis if it is empty, and along an axis that tensors hold."""
+    (front,) = front_axes(len(x), (lone("axis", axis),))
+    given = None if length == () else lone("dft_length", length)
+    if not isinstance(front, int):
+        return (*(ANY for _ in x[:-1]), 1 if all(kind.values()) else 2)
+    size = x[front]
+    usual = 2 * (size - 1) if all(kind.values()) else size
+    return {"axis": front, "length": usual if given is None else given, **kind}
 
 
 # --- mel filters ---------------------------------------------------------------------------------

@@ -94,21 +94,6 @@ def is_less(a: Dim, b: Dim) -> Dim:
     return 0 if at_least(a, b) else ANY
 
 
-def is_not_greater(a: Dim, b: Dim) -> Dim:
-    """1 if `a` is not above `b`, 0 if it is."""
-    return is_less(a, b + 1)
-
-
-def is_greater(a: Dim, b: Dim) -> Dim:
-    """1 if `a` is above `b`, 0 if it is not."""
-    return is_less(b, a)
-
-
-def is_not_less(a: Dim, b: Dim) -> Dim:
-    """1 if `a` is not below `b`, 0 if it is."""
-    return is_less(b, a + 1)
-
-
 def both(a: Dim, b: Dim) -> Dim:
     """1 if both are 1, 0 if one is 0."""
     if 0 in (a, b):
@@ -135,11 +120,11 @@ def either(c: Dim, a: Dim, b: Dim) -> Dim:
     return a if same(a, b) else ANY
 
 
-COMPARISONS = {
+COMPARISONS: dict[str, Callable[[Dim, Dim], Dim]] = {
     "==": is_equal,
     "!=": is_unequal,
     "<": is_less,
-    "<=": is_not_greater,
-    ">": is_greater,
-    ">=": is_not_less,
+    "<=": lambda a, b: is_less(a, b + 1),
+    ">": lambda a, b: is_less(b, a),
+    ">=": lambda a, b: is_less(b, a + 1),
 }

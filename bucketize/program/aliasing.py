@@ -113,21 +113,21 @@ class Places:
         axis = b.attrs["axis"]
         if not _is_even(b.out.type.shape, axis):
             return
-        known = None if b.out in self._parts else self._side_by_side(b)  # it has but one place
-        if known is not None and self._may_be(b.out, known):
-            self._parts[b.out] = known
+        row = None if b.out in self._parts else self._side_by_side(b)  # it has but one place
+        if row is not None and self._may_be(b.out, row):
+            self._parts[b.out] = row
             self.free.add(b.out)
             return
-        found: dict[Atom, Part] = {}
+        parts: dict[Atom, Part] = {}
         begin: Dim = 0
         for a in b.args:
             part = Part(b.out, axis, begin)
             if self._may_be_written(b, a, part):
-                found[self._base(a)] = part
+                parts[self._base(a)] = part
             begin += a.type.shape[axis]
-        whole = len(found) == len(b.args)
+        whole = len(parts) == len(b.args)
         if whole or partly:
-            self._parts |= found
+            self._parts |= parts
             self.free |= {b.out} if whole else set()
 
     def _side_by_side(self, b: Binding) -> Part | None:

@@ -26,15 +26,20 @@ class Configuration:
     @property
     def words(self) -> dict[str, str]:
         """The configuration as plain words."""
-        words = {workload: str(made) for workload, made in self.implementations.items()}
+        words = {
+            workload: str(implementation)
+            for workload, implementation in self.implementations.items()
+        }
         usual = self.arrangement == USUAL
         return words if usual else {ARRANGEMENT: str(self.arrangement), **words}
 
     @classmethod
     def of(cls, words: Mapping[str, str]) -> Configuration:
         """The inverse of `words`; raises ValueError."""
-        made = {w: Implementation.parse(text) for w, text in words.items() if w != ARRANGEMENT}
-        return cls(made, Arrangement.parse(words.get(ARRANGEMENT, str(USUAL))))
+        implementations = {
+            w: Implementation.parse(text) for w, text in words.items() if w != ARRANGEMENT
+        }
+        return cls(implementations, Arrangement.parse(words.get(ARRANGEMENT, str(USUAL))))
 
 
 Configurations: TypeAlias = Callable[[str], Configuration | None]

@@ -126,9 +126,9 @@ class Cutter:
             if not env and not any(map(_has_unknown, b.outs)):
                 typed.append(_Typed(b, False))  # nothing before it changed: neither does it
                 continue
-            made = _made_again(b, env)
-            if made is not None:
-                step = self._read_before(made) or self._named_after(made)
+            rebuilt = _made_again(b, env)
+            if rebuilt is not None:
+                step = self._read_before(rebuilt) or self._named_after(rebuilt)
                 env.update(zip(b.outs, step.binding.outs, strict=True))
                 typed.append(step)
         return typed
@@ -143,22 +143,22 @@ class Cutter:
         place = b.op.extents
         if place is None or not b.is_ranked or not any(map(_has_unknown, b.outs)):
             return None
-        told = b.args[place]
-        (count,) = told.type.shape
+        extents = b.args[place]
+        (count,) = extents.type.shape
         if not isinstance(count, int):
             return None
-        value = told.type.value or (ANY,) * count
+        value = extents.type.value or (ANY,) * count
         dims = tuple(self._fresh() for _ in value)
         types = [a.type for a in b.args]
-        known = tuple(d if isinstance(v, AnyDim) else v for v, d in zip(value, dims, strict=True))
-        types[place] = TensorType(told.type.dtype, told.type.shape, known)
+        named = tuple(d if isinstance(v, AnyDim) else v for v, d in zip(value, dims, strict=True))
+        types[place] = TensorType(extents.type.dtype, extents.type.shape, named)
         assert b.op.static is not None
         twin = b.op.static(*types, **b.attrs)
         assert twin is not None, "every extent has a name"
         op, attrs = twin
         out = Builder(origin=b.origin)
         out.emit_all(op, *(a for i, a in enumerate(b.args) if i != place), **attrs)
-        return _Typed(out.body[0], False, ReadSizes(told, dims, b.op.name))
+        return _Typed(out.body[0], False, ReadSizes(extents, dims, b.op.name))
 
     def _named(self, var: Var) -> Var:
         if not _has_unknown(var):
@@ -185,10 +185,10 @@ class Cutter:
         if not run:
             return
         body = tuple(b for b, _ in run)
-        made = {o for b in body for o in b.outs}
+        written = {o for b in body for o in b.outs}
         read = dict.fromkeys(a for b in body for a in b.args if isinstance(a, Var))
         results = tuple(o for b in body for o in b.outs if needed.last.get(o, -1) >= at)
-        params = tuple(v for v in read if v not in made)
+        params = tuple(v for v in read if v not in written)
         calls = tuple(c for _, c in run if c is not None)
         fn = Function("", params, body, results)
         to.append(RunSegment(Segment(fn, calls), params, results))
@@ -248,23 +248,23 @@ class Cutter:
 
 def _made_again(b: Binding, env: Env) -> Binding | None:
     """The binding on what `env` says, static if names of extents make it so; None if a constant."""
-    out, known = Builder(), Builder()
+    out, static = Builder(), Builder()
     copy_binding(out, b, env)
-    (made,) = out.body
-    known.origin = b.origin
-    form = static_form(known, made, made.args)
+    (copy,) = out.body
+    static.origin = b.origin
+    form = static_form(static, copy, copy.args)
     if isinstance(form, Const):
         env[b.out] = form
         return None
-    return made if form is None else known.body[0]
+    return copy if form is None else static.body[0]
 
 
 def _live(typed: Sequence[_Typed], results: Sequence[Atom]) -> list[_Typed]:
     """The steps without shape arithmetic that nothing reads any more."""
     needed, live = set(results), []
     for step in reversed(typed):
-        told = step.brings_sizes or step.reads is not None or step.binding.op in STRUCTURAL
-        if told or not needed.isdisjoint(step.binding.outs):
+        stays = step.brings_sizes or step.reads is not None or step.binding.op in STRUCTURAL
+        if stays or not needed.isdisjoint(step.binding.outs):
             live.append(step)
             needed |= step.atoms
     return live[::-1]
@@ -283,5 +283,5 @@ class _Needed:
     @cached_property
     def last(self) -> dict[Atom, int]:
         """The last position; behind all of them for what is a result."""
-        found = {a: i for i, t in enumerate(self.typed) for a in t.atoms}
-        return found | dict.fromkeys(self.results, len(self.typed))
+        positions = {a: i for i, t in enumerate(self.typed) for a in t.atoms}
+        return positions | dict.fromkeys(self.results, len(self.typed))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -135,8 +135,8 @@ class _Decider:
 
     def call(self, function: str, b: Binding) -> KernelCall | None:
         """The kernel of a binding of a function; None if no template takes it."""
-        made, args = workload_of(b)
-        workload = self.workloads.setdefault(made.signature, made)
+        fresh, args = workload_of(b)
+        workload = self.workloads.setdefault(fresh.signature, fresh)
         if workload not in self.able:
             self.able[workload] = candidates(workload)
         able = self.able[workload]
@@ -151,15 +151,15 @@ class _Decider:
         default, configuration = self._default(workload), self.configurations(function)
         if configuration is None:
             return default, DEFAULT
-        made = configuration.implementations.get(workload.hash)
-        if made is None:
+        logged = configuration.implementations.get(workload.hash)
+        if logged is None:
             return default, AGREED
-        chosen = completed(made.template, made.schedule, workload, able, self.target)
+        chosen = completed(logged.template, logged.schedule, workload, able, self.target)
         if chosen is not None:
             return chosen, LOGGED
         warn(
-            f"{function} was tuned to {made}, which is not legal any more: its default stays; tune "
-            f"again"
+            f"{function} was tuned to {logged}, which is not legal any more: its default stays; "
+            f"tune again"
         )
         return default, DEFAULT
 
@@ -217,11 +217,7 @@ def check_words(workload: Workload) -> None:
 
 
 def completed(
-    name: str,
-    schedule: Schedule,
-    workload: Workload,
-    able: Sequence[Template],
-    target: Target,
+    name: str, schedule: Schedule, workload: Workload, able: Sequence[Template], target: Target
 ) -> Implementation | None:
     """What a log or a file says, newer knobs at their defaults; None if it is not legal here.
 
@@ -242,12 +238,14 @@ def redecided(program: Program, target: Target) -> Program:
     segments: dict[Segment, Segment] = {}
 
     def call(name: str, old: KernelCall) -> KernelCall:
-        made, able = old.implementation, candidates(old.workload)
+        implementation, able = old.implementation, candidates(old.workload)
         if not able:
             raise CompileError(f"no template of this version takes {old.workload.key}")
-        known = completed(made.template, made.schedule, old.workload, able, target)
-        if known is not None:
-            return decider.implement(old, known, old.why)
+        kept = completed(
+            implementation.template, implementation.schedule, old.workload, able, target
+        )
+        if kept is not None:
+            return decider.implement(old, kept, old.why)
         return decider.implement(old, *decider.choose(name, old.workload, able))
 
     def segment(name: str, old: Segment) -> Segment:
@@ -277,27 +275,23 @@ def _is_tree(fn: Function) -> bool:
 
 def check_static(fn: Function) -> None:
     """Raise `CompileError` naming the first dynamic binding and the input axis it comes from."""
+    dynamic = next(_dynamic(fn), None)
+    if dynamic is not None:
+        raise CompileError(f"{fn.name}: the graph executor takes static shapes only, but {dynamic}")
+
+
+def _dynamic(fn: Function) -> Iterator[str]:
     for param in fn.params:
         if not param.type.is_tensor:
-            raise CompileError(
-                f"{fn.name}: the graph executor takes static shapes only, but input "
-                f"{param.name!r} is {param.type}"
-            )
-        for axis, dim in enumerate(param.type.shape):
+            yield f"input {param.name!r} is {param.type}"
+        for axis, dim in enumerate(param.type.axes):
             if not isinstance(dim, int):
                 users = [b for b in fn.body if any(dim in o.type.axes for o in b.outs)]
                 first = f"; first in {users[0].op.name}: {users[0].outs[0].type}" if users else ""
-                raise CompileError(
-                    f"{fn.name}: the graph executor takes static shapes only, but input "
-                    f"{param.name!r}, axis {axis} is {dim}{first}"
-                )
+                yield f"input {param.name!r}, axis {axis} is {dim}{first}"
     for b in all_bindings(fn):
-        for out in b.outs:
-            if not out.type.is_static:
-                raise CompileError(
-                    f"{fn.name}: the graph executor takes static shapes only, but the shape of "
-                    f"{b.op.name} depends on values: {out.type}"
-                )
+        unknown = (out.type for out in b.outs if not out.type.is_static)
+        yield from (f"the shape of {b.op.name} depends on values: {type_}" for type_ in unknown)
 
 
 def check_native(fn: Function, code: Code) -> None:

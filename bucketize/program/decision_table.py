@@ -29,9 +29,9 @@ class Tree:
 
 def tree_of(test: Binding, fork: Binding) -> Tree | None:
     """The tree below an `if` on a test, if symbols alone decide and nobody else reads the tests."""
-    found = _Table()
-    root = found.fork(test, fork)
-    return Tree(tuple(found.symbols), found.nodes, tuple(found.leaves)) if root == 0 else None
+    table = _Table()
+    root = table.fork(test, fork)
+    return Tree(tuple(table.symbols), table.nodes, tuple(table.leaves)) if root == 0 else None
 
 
 class _Table:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache, cached_property
 from threading import RLock
-from typing import Any, ClassVar, get_type_hints
+from typing import Any, ClassVar, Generic, TypeVar, get_type_hints
 
 from bucketize.ir import Atom, Binding, Const, Function, Var, mentioned
 from bucketize.kernel.template import Implementation
@@ -21,6 +21,8 @@ from bucketize.program.aliasing import Able, Location, Places
 from bucketize.program.decision_table import Nodes
 from bucketize.types import AnyDim, Dim, Sizes, Symbol, evaluate, symbols
 
+K = TypeVar("K")
+V = TypeVar("V")
 LOGGED, AGREED, DEFAULT = "log", "default (log)", "default"
 """Where an implementation comes from: the log, the log that found the default best, no trial."""
 
@@ -139,8 +141,8 @@ class Instruction:
             if isinstance(value, Code):
                 yield name, value
             elif isinstance(value, Leaves):
-                found = range(len(value)) if whole else sorted(value.made())
-                yield from ((f"leaf {k}", value[k]) for k in found)
+                leaves = range(len(value)) if whole else sorted(value.made())
+                yield from ((f"leaf {k}", value[k]) for k in leaves)
 
 
 @cache
@@ -261,18 +263,18 @@ class Loop(
     @cached_property
     def alone(self) -> RunSegment | None:
         """The segment that makes all of a round of tensors, which nothing but the count ends."""
-        steps, (proceed, *made) = self.body.instructions, self.body.results
+        steps, (proceed, *rest) = self.body.instructions, self.body.results
         tensors = all(p.type.is_tensor for p in self.params)
         if len(steps) != 1 or not isinstance(steps[0], RunSegment) or not tensors:
             return None
         endless = isinstance(proceed, Const) and bool(proceed.value)
-        return steps[0] if endless and all(m in steps[0].outs for m in made) else None
+        return steps[0] if endless and all(m in steps[0].outs for m in rest) else None
 
     def taken(self, sizes: Sizes) -> tuple[tuple[Code, int], ...]:
         """The body, in each round, or once if only a run tells how many there are."""
-        told = not isinstance(self.rounds, AnyDim)
-        known = told and all(s.name in sizes for s in symbols(self.rounds))
-        return ((self.body, evaluate(self.rounds, sizes) if known else 1),)
+        is_count = not isinstance(self.rounds, AnyDim)
+        countable = is_count and all(s.name in sizes for s in symbols(self.rounds))
+        return ((self.body, evaluate(self.rounds, sizes) if countable else 1),)
 
 
 @dataclass(frozen=True, eq=False)
@@ -285,31 +287,6 @@ class Refuse(Instruction, name="refuse", text="{binding}"):
 # --- code ----------------------------------------------------------------------------------------
 
 
-class Leaves:
-    """The blocks below a tree, each made when first asked for."""
-
-    def __init__(self, blocks: Sequence[Any], make: Callable[[Any], Code]) -> None:
-        """What is to be made of each of `blocks`."""
-        self.blocks = blocks
-        self._make = make
-        self._making = RLock()
-        self._made: dict[int, Code] = {}
-
-    def __len__(self) -> int:
-        return len(self.blocks)
-
-    def __getitem__(self, index: int) -> Code:
-        if index not in self._made:
-            with self._making:
-                if index not in self._made:
-                    self._made[index] = self._make(self.blocks[index])
-        return self._made[index]
-
-    def made(self) -> dict[int, Code]:
-        """The leaves that have been asked for."""
-        return dict(self._made)
-
-
 @dataclass(frozen=True, eq=False)
 class Code:
     """Instructions, and the atoms that hold the results afterwards."""
@@ -320,6 +297,39 @@ class Code:
     def __repr__(self) -> str:
         kinds = Counter(type(i).__name__ for i in self.instructions)
         return f"<code: {', '.join(f'{n} {kind}' for kind, n in kinds.items()) or 'nothing'}>"
+
+
+class Lazy(Generic[K, V]):
+    """Values by key, each made when first asked for, by one thread."""
+
+    def __init__(self, make: Callable[[K], V]) -> None:
+        """Nothing is made yet."""
+        self._make = make
+        self._making = RLock()
+        self._made: dict[K, V] = {}
+
+    def __getitem__(self, key: K) -> V:
+        if key not in self._made:
+            with self._making:
+                if key not in self._made:
+                    self._made[key] = self._make(key)
+        return self._made[key]
+
+    def made(self) -> dict[K, V]:
+        """Those that have been asked for."""
+        return dict(self._made)
+
+
+class Leaves(Lazy[int, Code]):
+    """The blocks below a tree."""
+
+    def __init__(self, blocks: Sequence[Any], make: Callable[[Any], Code]) -> None:
+        """What is to be made of each of `blocks`."""
+        super().__init__(lambda index: make(blocks[index]))
+        self.blocks = blocks
+
+    def __len__(self) -> int:
+        return len(self.blocks)
 
 
 def with_segments(code: Code, new: Callable[[Segment], Segment]) -> Code:

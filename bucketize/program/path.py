@@ -27,7 +27,7 @@ def way(program: Program, name: str, sizes: Sizes) -> Iterator[PathStep]:
     After a `Call` come the instructions of the callee, at its own sizes, after others those of the
     blocks that they are known to run, at the sizes that are known before.
     """
-    yield from _walk(program, program.routines[name].code, sizes)
+    return _walk(program, program.routines[name].code, sizes)
 
 
 def _walk(program: Program, code: Code, sizes: Sizes) -> Iterator[PathStep]:
@@ -39,6 +39,6 @@ def _walk(program: Program, code: Code, sizes: Sizes) -> Iterator[PathStep]:
         if isinstance(instruction, Call):
             callee = program.routines[instruction.callee]
             pairs = zip(callee.params, instruction.args, strict=True)
-            known = [(p, a) for p, a in pairs if a.type.is_tensor]
-            shapes = [tuple(evaluate(d, sizes) for d in a.type.shape) for _, a in known]
-            yield from way(program, callee.name, bind_shapes([p for p, _ in known], shapes))
+            tensors = [(p, a) for p, a in pairs if a.type.is_tensor]
+            shapes = [tuple(evaluate(d, sizes) for d in a.type.shape) for _, a in tensors]
+            yield from way(program, callee.name, bind_shapes([p for p, _ in tensors], shapes))

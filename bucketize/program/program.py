@@ -9,7 +9,6 @@ from array import array
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from threading import RLock
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from bucketize.program.instruction import (
     Code,
     Compute,
     KernelCall,
+    Lazy,
     Refuse,
     Segment,
     instructions,
@@ -72,27 +72,19 @@ class Routine:
 # --- the program ---------------------------------------------------------------------------------
 
 
-class Routines(Mapping[str, Routine]):
+class Routines(Lazy[str, Routine], Mapping[str, Routine]):
     """Routines by name, each decided when first asked for."""
 
     def __init__(self, names: Mapping[str, object], decide: Callable[[str], Routine]) -> None:
-        self._names = names
-        self._decide = decide
-        self._deciding = RLock()
-        self._decided: dict[str, Routine] = {}
+        super().__init__(self._decided)
+        self._names, self._decide = names, decide
         self.is_closed = False
         """Whether what was not decided so far stays undecided."""
 
-    def __getitem__(self, name: str) -> Routine:
-        if name not in self._decided:
-            with self._deciding:
-                if self.is_closed:
-                    raise CompileError(
-                        f"{name} is not compiled, and compiling at a call is forbidden"
-                    )
-                if name not in self._decided:
-                    self._decided[name] = self._decide(name)
-        return self._decided[name]
+    def _decided(self, name: str) -> Routine:
+        if self.is_closed:
+            raise CompileError(f"{name} is not compiled, and compiling at a call is forbidden")
+        return self._decide(name)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
@@ -104,11 +96,7 @@ class Routines(Mapping[str, Routine]):
         return name in self._names
 
     def __repr__(self) -> str:
-        return f"<{len(self)} routines, {len(self._decided)} of them decided>"
-
-    def decided(self) -> dict[str, Routine]:
-        """Routines that have been asked for."""
-        return dict(self._decided)
+        return f"<{len(self)} routines, {len(self.made())} of them decided>"
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,8 +118,8 @@ class Program:
 
     def __repr__(self) -> str:
         """Short, unlike `str`, which is the whole text."""
-        made = f"{self.routines!r}, {len(self.sources)} kernels"
-        return f"<program for {self.target.name}, {self.threads} threads: {made}>"
+        parts = f"{self.routines!r}, {len(self.sources)} kernels"
+        return f"<program for {self.target.name}, {self.threads} threads: {parts}>"
 
     def __str__(self) -> str:
         return "\n".join(_Text(self).lines())
@@ -154,18 +142,13 @@ class Program:
 
     def segments(self) -> Iterator[Segment]:
         """The distinct segments decided so far."""
-        routines = self.routines.decided().values()
+        routines = self.routines.made().values()
         yield from dict.fromkeys(s for routine in routines for s in routine.segments())
 
 
 def threads_text(count: int) -> str:
     """`2 threads`."""
     return f"{count} thread{'s' * (count > 1)}"
-
-
-def _how(routine: Routine) -> str:
-    arranged = "" if routine.arrangement == USUAL else f", {routine.arrangement}"
-    return f" on the {routine.executor} executor{arranged}"
 
 
 class _Text:
@@ -180,9 +163,10 @@ class _Text:
         program = self.program
         threads = threads_text(program.threads)
         yield f"program for {program.target.name}, {threads}: {', '.join(program.outputs)}"
-        for routine in program.routines.decided().values():
+        for routine in program.routines.made().values():
             inputs = ", ".join(f"{p.name}: {p.type}" for p in routine.params)
-            yield f"{routine.name}({inputs}){_how(routine)}"
+            arranged = "" if routine.arrangement == USUAL else f", {routine.arrangement}"
+            yield f"{routine.name}({inputs}) on the {routine.executor} executor{arranged}"
             pairs = zip(routine.fn.params, routine.params, strict=True)
             self.variables = {p: f"%{named.name}" for p, named in pairs}
             yield from self.code(routine.code, 1)

@@ -52,10 +52,6 @@ class Family:
     able: dict[KernelCall, list[Template]] = field(default_factory=dict)
     """The candidates for each call; none where there is nothing to choose."""
 
-    def is_choice(self, workload: Workload, able: Sequence[Template]) -> bool:
-        """Whether bounds can matter: a template with knobs, or more than one."""
-        return len(able) > 1 or any(t.knobs(workload, self.target) for t in able)
-
     def member(self, name: str, clone: Clone) -> Routine:
         """The routine of one clone."""
         symbols = self.base.fn.symbols()
@@ -77,7 +73,8 @@ class Family:
     def _call(self, base: KernelCall, narrow: _Narrowing) -> KernelCall:
         if base not in self.able:
             able = candidates(base.workload)
-            self.able[base] = able if self.is_choice(base.workload, able) else []
+            is_choice = len(able) > 1 or any(t.knobs(base.workload, self.target) for t in able)
+            self.able[base] = able if is_choice else []
         if not self.able[base]:
             return base
         alike = base.workload.key, *(p.type.shape for p in base.workload.body.params)

@@ -158,20 +158,20 @@ class _Capturing:
         key = tuple([self.sizes[s] for s in state.plan.symbols])
         state.prepare(key)
         inputs = [self.where(a) for a in i.args]
-        made: list[_Location] = []
+        results: list[_Location] = []
         for n, (result, out) in enumerate(zip(state.plan.results, i.outs, strict=True)):
             shape, dtype = state.results[n]
             if result.source == "own":
-                made.append(self.memory(shape, dtype, out in self.code.results))
+                results.append(self.memory(shape, dtype, out in self.code.results))
             elif result.source in ALIASES:
-                of = inputs if result.source == "input" else made
-                made.append(replace(of[result.index], shape=shape))
+                of = inputs if result.source == "input" else results
+                results.append(replace(of[result.index], shape=shape))
             else:
-                made.append(_Location(state.known(n), shape, dtype, known=True))
-        words = np.zeros(len(inputs) + len(made), np.int64).data
-        for k, place in enumerate((*inputs, *made)):
+                results.append(_Location(state.known(n), shape, dtype, known=True))
+        words = np.zeros(len(inputs) + len(results), np.int64).data
+        for k, place in enumerate((*inputs, *results)):
             self.put(place, [(words, k)])
-        self.locations.update(zip(i.outs, made, strict=True))
+        self.locations.update(zip(i.outs, results, strict=True))
         self.call.steps.append(partial(_run_segment, state, key, words))
 
     def loop(self, i: Loop) -> bool:
@@ -181,8 +181,8 @@ class _Capturing:
             return False
         self.locations.update(zip(i.outs, self._made(i, native), strict=True))
         if i.brings_sizes:
-            made = [self.locations[out].shape for out in i.outs]
-            self.sizes.update(bind_shapes(i.outs, made, self.sizes, what="result"))
+            shapes = [self.locations[out].shape for out in i.outs]
+            self.sizes.update(bind_shapes(i.outs, shapes, self.sizes, what="result"))
         return True
 
     def _native(self, i: Loop) -> NativeLoop | None:

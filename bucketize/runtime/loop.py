@@ -33,9 +33,9 @@ class NativeLoop:
     ) -> None:
         """So many rounds, at least one, of a state that is filled for these sizes."""
         self.state, self.sizes, self.trips = state, sizes, trips
-        made = [segment.outs.index(r) for r in loop.body.results[1:]]
+        order = [segment.outs.index(r) for r in loop.body.results[1:]]
         count, inputs = len(loop.args), len(segment.args)
-        self.carried, self.rows = made[:count], made[count:]
+        self.carried, self.rows = order[:count], order[count:]
         """Which results of the segment these are."""
         self.buffers: list[tuple[tuple[int, ...], np.dtype[Any]]] = [
             ((trips if j in self.rows else 2, *shape), dtype)

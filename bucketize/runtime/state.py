@@ -287,6 +287,6 @@ def _broken(relations: Iterable[Assumption], sizes: Mapping[str, int]) -> str:
 
 
 def _as_shape_error(error: BucketizeError) -> ShapeError:
-    made = ShapeError(error.message)
-    made.notes = error.notes
-    return made
+    shape_error = ShapeError(error.message)
+    shape_error.notes = error.notes
+    return shape_error

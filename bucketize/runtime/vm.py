@@ -104,23 +104,20 @@ class Context:
         seen = self._seen.get(routine)
         again = seen is not None and seen.shapes == shapes
         if seen is None or not again:
-            seen = self._seen[routine] = self._way(routine, shapes)
+            sizes = bind_shapes(routine.params, shapes)
+            seen = _Route(shapes, sizes, self._route(routine, sizes))
+            self._seen[routine] = seen
         if seen.route is not None:
-            state, sizes, inputs, outputs = seen.route
-            state.prepare(sizes)
-            made = state.run([arrays[i] for i in inputs])
-            return [made[i] for i in outputs]
+            state, key, inputs, outputs = seen.route
+            state.prepare(key)
+            results = state.run([arrays[i] for i in inputs])
+            return [results[i] for i in outputs]
         if again and not seen.tried:
             seen.tried, seen.captured = True, self._captured(routine, arrays, seen.sizes)
         if seen.captured is not None:
             return seen.captured.run(arrays)
         registers: Registers = dict(zip(routine.fn.params, arrays, strict=True))
         return self.run(routine.code, registers, dict(seen.sizes))
-
-    def _way(self, routine: Routine, shapes: Shapes) -> _Route:
-        """The sizes that the shapes tell, checked, and where they lead."""
-        sizes = bind_shapes(routine.params, shapes)
-        return _Route(shapes, sizes, self._route(routine, sizes))
 
     def _captured(
         self, routine: Routine, arrays: Sequence[Value], sizes: Sizes
@@ -165,8 +162,8 @@ class Context:
         if route is not None:  # what the caller was told of the results holds at these sizes
             state, key, _, outputs = route
             state.prepare(key)
-            made = [state.results[i][0] for i in outputs]
-            bind_shapes(call.outs, made, sizes, what="result")
+            shapes = [state.results[i][0] for i in outputs]
+            bind_shapes(call.outs, shapes, sizes, what="result")
         return route
 
     def run(self, code: Code, registers: Registers, sizes: Sizes) -> list[Value]:
@@ -190,16 +187,13 @@ def _run_segment(context: Context, i: RunSegment, registers: Registers, sizes: S
 def _compute(_: Context, i: Compute, registers: Registers, sizes: Sizes) -> None:
     """Write the results, and the sizes that they bring."""
     operands = _all(registers, i.binding.args)
-    made = compute(i.binding, operands, sizes)
-    if i.binding.op.relation is not None:  # what such ops hand on is an operand, whole, or is new
-        registers.update(zip(i.binding.outs, made, strict=True))
-        _learn(i.binding.outs, registers, sizes)
-        return
-    for out, value in zip(i.binding.outs, made, strict=True):
-        own = np.asarray(value, order="C")
-        shared = any(np.may_share_memory(own, o) for o in operands)
-        registers[out] = own.copy() if shared else own
-    _learn(i.binding.outs, registers, sizes)
+    results = compute(i.binding, operands, sizes)
+    if i.binding.op.relation is None:  # what others hand on is an operand, whole, or is new
+        owned = (np.asarray(value, order="C") for value in results)
+        results = [
+            a.copy() if any(np.may_share_memory(a, o) for o in operands) else a for a in owned
+        ]
+    _put(i.binding.outs, results, registers, sizes)
 
 
 def _read_sizes(_: Context, i: ReadSizes, registers: Registers, sizes: Sizes) -> None:
@@ -214,30 +208,24 @@ def _read_sizes(_: Context, i: ReadSizes, registers: Registers, sizes: Sizes) ->
 def _call(context: Context, i: Call, registers: Registers, sizes: Sizes) -> None:
     """Write the results of the callee, if they are what the caller was told."""
     routine = context.image.program.routines[i.callee]
-    results = context.invoke(routine, _all(registers, i.args))
-    registers.update(zip(i.outs, results, strict=True))
-    _learn(i.outs, registers, sizes)
+    _put(i.outs, context.invoke(routine, _all(registers, i.args)), registers, sizes)
 
 
 def _decide(context: Context, i: Decide, registers: Registers, sizes: Sizes) -> None:
     results = context.run(i.leaves[i.leaf(sizes)], registers, sizes)
-    registers.update(zip(i.outs, results, strict=True))
-    if i.brings_sizes:
-        _learn(i.outs, registers, sizes)
+    _put(i.outs, results, registers, sizes, learns=i.brings_sizes)
 
 
 def _branch(context: Context, i: Branch, registers: Registers, sizes: Sizes) -> None:
     block = i.then if _read(registers, i.condition) else i.orelse
     results = context.run(block, registers, sizes)
-    registers.update(zip(i.outs, results, strict=True))
-    if i.brings_sizes:
-        _learn(i.outs, registers, sizes)
+    _put(i.outs, results, registers, sizes, learns=i.brings_sizes)
 
 
 def _loop(context: Context, i: Loop, registers: Registers, sizes: Sizes) -> None:
-    made = _at_once(context, i, registers, sizes)
-    if made is not None:
-        registers.update(zip(i.outs, made, strict=True))
+    results = _at_once(context, i, registers, sizes)
+    if results is not None:
+        registers.update(zip(i.outs, results, strict=True))
         return
     trips, proceed = int(_read(registers, i.trips)), _read(registers, i.proceed)
     carried = [a.value.copy() if isinstance(a, Const) else registers[a] for a in i.args]
@@ -248,13 +236,11 @@ def _loop(context: Context, i: Loop, registers: Registers, sizes: Sizes) -> None
         if before != (shapes := shapes_of(arrays)):
             before, inside = shapes, bind_shapes(i.params, shapes, sizes, what="carried")
         registers.update(zip(i.params, arrays, strict=True))
-        proceed, *made = context.run(i.body, registers, dict(inside))
-        carried, rows = made[: len(carried)], made[len(carried) :]
+        proceed, *results = context.run(i.body, registers, dict(inside))
+        carried, rows = results[: len(carried)], results[len(carried) :]
         rounds.append(rows)
     rows = stacked(i.outs[len(carried) :], rounds, sizes)
-    registers.update(zip(i.outs, [*carried, *rows], strict=True))
-    if i.brings_sizes:
-        _learn(i.outs, registers, sizes)
+    _put(i.outs, [*carried, *rows], registers, sizes, learns=i.brings_sizes)
 
 
 def _at_once(context: Context, i: Loop, registers: Registers, sizes: Sizes) -> list[Array] | None:
@@ -288,6 +274,15 @@ def _all(registers: Registers, atoms: Sequence[Atom]) -> list[Value]:
     return [_read(registers, a) for a in atoms]
 
 
-def _learn(outs: Sequence[Var], registers: Registers, sizes: Sizes) -> None:
-    """Check shapes that only the run could tell, and note the sizes that they bring."""
-    sizes.update(bind_shapes(outs, shapes_of([registers[v] for v in outs]), sizes, what="result"))
+def _put(
+    outs: Sequence[Var],
+    results: Sequence[Value],
+    registers: Registers,
+    sizes: Sizes,
+    *,
+    learns: bool = True,
+) -> None:
+    """Write results; where only the run could tell their shapes, check them and note the sizes."""
+    registers.update(zip(outs, results, strict=True))
+    if learns:
+        sizes.update(bind_shapes(outs, shapes_of(results), sizes, what="result"))

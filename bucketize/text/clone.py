@@ -57,14 +57,14 @@ def _read_fact(reader: Reader, facts: dict[str, Any]) -> None:
 
 
 def _by_symbol(reader: Reader, item: Callable[[], T]) -> dict[str, T]:
-    found: dict[str, T] = {}
+    values: dict[str, T] = {}
     while reader.now.kind in ("name", "string"):
         at, name = reader.now, reader.word()
-        if name in found:
+        if name in values:
             reader.fail(f"{name} is given twice", at)
         reader.expect("=")
-        found[name] = item()
-    return found
+        values[name] = item()
+    return values
 
 
 def _interval(reader: Reader) -> Interval:

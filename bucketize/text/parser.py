@@ -126,9 +126,9 @@ class _Parser(Reader):
     # bindings
 
     def binding(self, out: Builder) -> None:
-        made = []
+        tokens = []
         if self.now.kind == "variable":
-            made = self.several(lambda: self.kind("variable"))
+            tokens = self.several(lambda: self.kind("variable"))
             self.expect("=")
         at = self.now
         try:
@@ -138,10 +138,10 @@ class _Parser(Reader):
         except BucketizeError as e:
             e.add_note(f"at {self.place(at)}")
             raise
-        if len(outs) != len(made):
-            self.fail(f"expected {len(outs)} variables, got {len(made)}", at)
+        if len(outs) != len(tokens):
+            self.fail(f"expected {len(outs)} variables, got {len(tokens)}", at)
         self.agree(self.several(self.type) if self.accept(":") else None, outs, at)
-        for token, var in zip(made, outs, strict=True):
+        for token, var in zip(tokens, outs, strict=True):
             self.define(token, var)
 
     def agree(self, types: list[Type] | None, atoms: Sequence[Atom], at: Token) -> None:

@@ -23,11 +23,12 @@ from bucketize.ir import (
     check_module,
     left_out,
     mentioned,
+    show_attr,
 )
 from bucketize.op import Array
 from bucketize.text.clone import show_clone
 from bucketize.text.reader import PLAIN_FUNCTION, PLAIN_NAME, TYPES, joined, quoted
-from bucketize.types import Symbol, Symbolic, Type
+from bucketize.types import Symbol
 
 Bounds: TypeAlias = Mapping[str, Symbol]
 
@@ -130,9 +131,9 @@ class _Printer:
         yield "  " + end + joined((self.atom(r, scope) for r in fn.results), " ")
 
     def binding(self, b: Binding, scope: _Scope) -> Iterator[str]:
-        made = joined(scope.number(v) for v in b.outs)
+        outs = joined(scope.number(v) for v in b.outs)
         first, *rest = self.operation(b, scope)
-        lines = [f"{made} = {first}" if made else first, *rest]
+        lines = [f"{outs} = {first}" if outs else first, *rest]
         lines[-1] += joined((v.type for v in b.outs), " : ")
         self.heads[b] = lines[0]
         yield from lines
@@ -152,13 +153,13 @@ class _Printer:
         elif b.op is CALL:
             yield f"call {_function_name(b.attrs['callee'])}({joined(args)})"
         else:
-            attrs = (f"{k}={_value(v)}" for k, v in b.attrs.items() if _is_stated(b, k, v))
+            attrs = (f"{k}={show_attr(v)}" for k, v in b.attrs.items() if _is_stated(b, k, v))
             yield f"{b.op.name}({joined((*args, *attrs))})"
 
     def loop(self, b: Binding, args: Sequence[str], scope: _Scope) -> Iterator[str]:
         body, (trips, proceed, *carried) = b.attrs["body"], args
-        number, *held = map(scope.number, body.params)
-        pairs = zip(held, body.params[1:], b.args[2:], carried, strict=False)
+        number, *state = map(scope.number, body.params)
+        pairs = zip(state, body.params[1:], b.args[2:], carried, strict=False)
         begin = joined(
             name + ("" if str(p.type) == str(a.type) else f": {p.type}") + f" = {text}"
             for name, p, a, text in pairs
@@ -206,14 +207,8 @@ def _element(x: Any) -> str:
 
 def _is_stated(b: Binding, name: str, value: Any) -> bool:
     default = b.op.defaults.get(name)
-    usual = type(default) is type(value) and _value(default) == _value(value)
+    usual = type(default) is type(value) and show_attr(default) == show_attr(value)
     return not usual and name != TYPES
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, tuple):
-        return f"({joined(map(_value, value))}{',' if len(value) == 1 else ''})"
-    return str(value) if isinstance(value, Symbolic | Type) else repr(value)
 
 
 def _where(own: Bounds, outer: Bounds) -> str:

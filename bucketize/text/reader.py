@@ -108,12 +108,12 @@ class Reader:
     def _scan(self) -> Iterator[Token]:
         at = 0
         while at < len(self.text):
-            found = _TOKEN.match(self.text, at)
-            if found is None:
+            match = _TOKEN.match(self.text, at)
+            if match is None:
                 self.fail(f"no token begins with {self.text[at]!r}", Token("", "", at))
-            if found.lastgroup != "space":
-                yield Token(str(found.lastgroup), found[0], at)
-            at = found.end()
+            if match.lastgroup != "space":
+                yield Token(str(match.lastgroup), match[0], at)
+            at = match.end()
         yield Token("end", "", at)
 
     # errors

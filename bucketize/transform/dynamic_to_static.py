@@ -32,7 +32,7 @@ def _static_twin(out: Builder, b: Binding, args: tuple[Atom, ...]) -> Atoms | No
     types = [a.type for a in args]
     if not all(t.is_tensor for t in types):
         return None
-    if not all(_is_known(types[i].value) for i in b.op.reads if i < len(args)):
+    if not all(is_known(types[i].value) for i in b.op.reads if i < len(args)):
         return None
     twin = b.op.static(*types, **b.attrs)
     if twin is None:
@@ -45,7 +45,7 @@ def _static_twin(out: Builder, b: Binding, args: tuple[Atom, ...]) -> Atoms | No
 def _known_dims(out: Builder, b: Binding) -> Atom | None:
     """An integer scalar or vector that is known as dims, whatever computed it."""
     value, type_ = b.out.type.value, b.out.type
-    if value is None or not _is_known(value):
+    if value is None or not is_known(value):
         return None
     if len(type_.shape) > 1 or type_.dtype != "int64":
         return None
@@ -54,5 +54,6 @@ def _known_dims(out: Builder, b: Binding) -> Atom | None:
     return out.emit(from_dims, dims=value, scalar=not type_.shape)
 
 
-def _is_known(value: Shape | None) -> TypeGuard[Shape]:
+def is_known(value: Shape | None) -> TypeGuard[Shape]:
+    """Whether all elements of a tensor are known as dims."""
     return value is not None and not any(isinstance(d, AnyDim) for d in value)

@@ -6,8 +6,7 @@ import math
 from collections.abc import Sequence
 
 from bucketize.ir import STRUCTURAL, Atom, Binding, Builder, Const, Function, rewrite
-from bucketize.op import MAX_BYTES, Array
-from bucketize.types import Symbolic
+from bucketize.op import MAX_BYTES, Array, is_symbolic
 
 
 def fold_constant(fn: Function) -> Function:
@@ -19,7 +18,7 @@ def _fold(_out: Builder, b: Binding, args: tuple[Atom, ...]) -> list[Const] | No
     if b.op in STRUCTURAL or b.op.relation is not None:
         return None
     values = [a.value for a in args if isinstance(a, Const)]
-    if len(values) < len(args) or _has_symbol(tuple(b.attrs.values())):
+    if len(values) < len(args) or is_symbolic(tuple(b.attrs.values())):
         return None
     try:
         if _nbytes(b, values) > MAX_BYTES:
@@ -32,9 +31,3 @@ def _fold(_out: Builder, b: Binding, args: tuple[Atom, ...]) -> list[Const] | No
 def _nbytes(b: Binding, values: Sequence[Array]) -> int:
     shapes = b.op.run_time_shapes(*values, **b.attrs)
     return sum(v.type.dtype.itemsize * math.prod(s) for v, s in zip(b.outs, shapes, strict=True))
-
-
-def _has_symbol(value: object) -> bool:
-    if isinstance(value, tuple):
-        return any(map(_has_symbol, value))
-    return isinstance(value, Symbolic)

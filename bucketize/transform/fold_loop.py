@@ -14,7 +14,6 @@ from bucketize.ir import (
     all_bindings,
     copy_block,
     rewrite,
-    settle,
 )
 
 
@@ -48,6 +47,6 @@ def _folded(out: Builder, b: Binding, args: tuple[Atom, ...]) -> Sequence[Atom] 
         (body.results[0], *(r for i, r in enumerate(body.results[1:]) if i not in same)),
     )
     begin = [carried[i] for i in kept]
-    settled = settle([a.type for a in begin], lambda params: copy_block(left, outside, params))
-    made = iter(out.emit_all(LOOP, trips, proceed, *begin, body=settled))
-    return [carried[i] if i in same else next(made) for i in range(len(b.outs))]
+    again = out.loop(trips, proceed, begin, lambda params: copy_block(left, outside, params))
+    outs = iter(again)
+    return [carried[i] if i in same else next(outs) for i in range(len(b.outs))]

@@ -23,9 +23,9 @@ def fold_sequence(fn: Function) -> Function:
     """
     if not any(b.op.relation for b in all_bindings(fn)):
         return fn
-    known = _Sequences()
-    new = rewrite(fn, known.rule)
-    return new if known.folded else fn
+    sequences = _Sequences()
+    new = rewrite(fn, sequences.rule)
+    return new if sequences.folded else fn
 
 
 @dataclass
@@ -34,7 +34,7 @@ class _Sequences:
 
     elements: dict[Atom, list[Atom]] = field(default_factory=dict)
     """Of sequences."""
-    held: dict[Atom, Atom | None] = field(default_factory=dict)
+    inside: dict[Atom, Atom | None] = field(default_factory=dict)
     """Of what is optional: what is there."""
     folded: bool = False
 
@@ -42,24 +42,24 @@ class _Sequences:
         """A binding, or what stands for its result."""
         if b.op.relation is None or len(b.outs) > 1:
             return None
-        made = self._read(out, b, args)
-        if made is not None:
+        element = self._read(out, b, args)
+        if element is not None:
             self.folded = True
-            return made
+            return element
         y = out.emit(b.op, *args, **b.attrs)
         elements = self._made(out, b, args)
         if elements is not None:
             self.elements[y] = elements
         elif b.op in (s.optional_some, s.optional_none):
-            self.held[y] = args[0] if args else None
+            self.inside[y] = args[0] if args else None
         return y
 
     def _read(self, out: Builder, b: Binding, args: tuple[Atom, ...]) -> Atom | None:
         """What an op that takes apart gives, if it is known."""
-        if b.op is s.optional_has_element and args[0] in self.held:
-            return Const(np.array(self.held[args[0]] is not None))
+        if b.op is s.optional_has_element and args[0] in self.inside:
+            return Const(np.array(self.inside[args[0]] is not None))
         if b.op is s.optional_get_element:
-            return self.held.get(args[0])
+            return self.inside.get(args[0])
         elements = self.elements.get(args[0]) if args else None
         if elements is None:
             return None
@@ -123,14 +123,14 @@ def _parts(out: Builder, b: Binding, args: tuple[Atom, ...]) -> list[Atom] | Non
 
 
 def _even_parts(
-    out: Builder, x: Atom, axis: int, count: int, told: Atom | None, keepdims: bool
+    out: Builder, x: Atom, axis: int, count: int, split: Atom | None, keepdims: bool
 ) -> list[Atom] | None:
     """Parts of as many numbers, but for the last; of one, if nothing is told."""
-    (size,) = (1,) if told is None else told.type.value or (ANY,)
+    (size,) = (1,) if split is None else split.type.value or (ANY,)
     if not isinstance(size, int):
         return None
     parts = [_slice(out, x, axis, i * size, (i + 1) * size) for i in range(count)]
-    if keepdims or told is not None:
+    if keepdims or split is not None:
         return parts
     return [out.emit(squeeze, p, axes=(axis,)) for p in parts]
 

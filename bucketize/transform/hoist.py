@@ -17,7 +17,6 @@ from bucketize.ir import (
     copy_block,
     infer,
     rewrite,
-    settle,
 )
 from bucketize.transform.dead_code import used_atoms
 from bucketize.types import assumptions, extremes, lone_term
@@ -45,9 +44,8 @@ def _hoisted(out: Builder, b: Binding, args: tuple[Atom, ...]) -> Sequence[Atom]
         copy_binding(out, each, before)
     rest = tuple(each for each in body.body if each not in moved)
     left = Function(body.name, body.params, rest, body.results)
-    types = [a.type for a in args[2:]]
-    again = settle(types, lambda params: copy_block(left, before, params))
-    return out.emit_all(LOOP, *args, body=again)
+    trips, proceed, *carried = args
+    return out.loop(trips, proceed, carried, lambda params: copy_block(left, before, params))
 
 
 def _alike(body: Function) -> dict[Binding, None]:
@@ -67,6 +65,6 @@ def _cannot_fail(b: Binding) -> bool:
         return False
     with assumptions() as relied_on:
         infer(b.op, [a.type for a in b.args], b.attrs)
-    known = {d for a in b.args for d in a.type.shape}
-    made = {d for o in b.outs for d in o.type.shape} - known
-    return not (relied_on or any(extremes(d)[0] < 0 or lone_term(d, "broadcast") for d in made))
+    given = {d for a in b.args for d in a.type.shape}
+    new = {d for o in b.outs for d in o.type.shape} - given
+    return not (relied_on or any(extremes(d)[0] < 0 or lone_term(d, "broadcast") for d in new))

@@ -34,28 +34,12 @@ def _keeps_shape(b: Binding) -> bool:
     return len(old) == len(new) and all(map(same, old, new))
 
 
-def _is_whole(b: Binding) -> bool:
-    return all(s == 1 for s in b.attrs["strides"]) and _keeps_shape(b)
-
-
-def _adds_nothing(b: Binding) -> bool:
-    return all(p == (0, 0) for p in b.attrs["pads"])
-
-
-def _moves_nothing(b: Binding) -> bool:
-    return list(b.attrs["axes"]) == sorted(b.attrs["axes"])
-
-
-def _is_alone(b: Binding) -> bool:
-    return len(b.args) == 1
-
-
 RULES: Mapping[Op, Callable[[Binding], bool]] = {
     reshape: _keeps_shape,
     broadcast_to: _keeps_shape,
     tile: _keeps_shape,
-    strided_slice: _is_whole,
-    pad: _adds_nothing,
-    transpose: _moves_nothing,
-    concat: _is_alone,
+    strided_slice: lambda b: all(s == 1 for s in b.attrs["strides"]) and _keeps_shape(b),
+    pad: lambda b: all(p == (0, 0) for p in b.attrs["pads"]),
+    transpose: lambda b: list(b.attrs["axes"]) == sorted(b.attrs["axes"]),
+    concat: lambda b: len(b.args) == 1,
 }

@@ -10,6 +10,7 @@ from bucketize.errors import BucketizeError
 from bucketize.ir import CALL, IF, LOOP, Atom, Binding, Const, Function, all_bindings, specialise
 from bucketize.ops.elementwise.arithmetic import cast
 from bucketize.ops.rules import text
+from bucketize.transform.dynamic_to_static import is_known
 from bucketize.transform.simplify import simplify
 from bucketize.types import ANY, AnyDim, Symbol, Type, UnrankedType, symbols, terms_of
 
@@ -84,7 +85,7 @@ def _around(b: Binding, unknown: str) -> Iterator[tuple[str, str, str]]:
 
 def _unknown(types: Sequence[Type]) -> str:
     """What is `?`: `axis 0 of float32[?]`, `the rank of float32[...]`."""
-    return ", ".join(told for t in types for told in _unknown_of(t))
+    return ", ".join(part for t in types for part in _unknown_of(t))
 
 
 def _unknown_of(type_: Type) -> Iterator[str]:
@@ -114,16 +115,11 @@ def _looped(b: Binding) -> Iterator[tuple[str, str, str]]:
 
 
 def _reasons(b: Binding, names: list[str], makers: Makers) -> Iterator[Reason]:
-    unknown = [i for i in sorted(b.op.reads) if not _is_known(b.args[i])]
+    unknown = [i for i in sorted(b.op.reads) if not is_known(b.args[i].type.value)]
     for i in unknown:
         yield names[i], _why(b.args[i], makers)
     if not unknown:
         yield names[0], f"it is {b.args[0].type}"
-
-
-def _is_known(atom: Atom) -> bool:
-    value = atom.type.value
-    return value is not None and not any(isinstance(d, AnyDim) for d in value)
 
 
 def _why(atom: Atom, makers: Makers) -> str:

@@ -243,12 +243,12 @@ def _multiply(a: Dim, b: Dim) -> Dim:
         return 0 if 0 in (a, b) else ANY
     if isinstance(a, Expr) and isinstance(b, Expr) and _is_too_long(a, b):
         return ANY
-    made: dict[Monomial, int] = {}
+    terms: dict[Monomial, int] = {}
     for m, c in _terms(a).items():
         for n, d in _terms(b).items():
             monomial = tuple(sorted(m + n, key=_text))
-            made[monomial] = made.get(monomial, 0) + c * d
-    return _from_terms(made)
+            terms[monomial] = terms.get(monomial, 0) + c * d
+    return _from_terms(terms)
 
 
 def _divided(monomial: Monomial, by: Monomial) -> Monomial | None:

@@ -4,15 +4,7 @@ from __future__ import annotations
 
 import math
 
-from bucketize.types.dim import (
-    FUNCTIONS,
-    Dim,
-    DimFunction,
-    Span,
-    check_divisor,
-    maximum,
-    minimum,
-)
+from bucketize.types.dim import FUNCTIONS, Dim, DimFunction, Span, check_divisor, maximum, minimum
 from bucketize.types.relation import broadcast_again
 
 

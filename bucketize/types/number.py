@@ -48,8 +48,8 @@ def kind_of(dtype: DType) -> str:
 
 def integer_limits(dtype: DType) -> tuple[int, int]:
     """The least and the greatest number of a dtype of integers."""
-    found = ml_dtypes.iinfo(dtype)  # type: ignore[no-untyped-call]
-    return int(found.min), int(found.max)
+    limits = ml_dtypes.iinfo(dtype)  # type: ignore[no-untyped-call]
+    return int(limits.min), int(limits.max)
 
 
 def greatest_float(dtype: DType) -> float:

@@ -96,17 +96,13 @@ def meet(a: Dim, b: Dim) -> Dim:
         return a
     if isinstance(a, AnyDim):
         return b
-    if not _may_be_equal(a, b):
+    lo, hi = extremes(a - b)
+    if not lo <= 0 <= hi:
         raise TypeRelError(f"extents differ: {a} and {b}")
     _assume("==", a, b)
     if isinstance(a, int) or isinstance(b, int):
         return a if isinstance(a, int) else b
     return a if isinstance(a, Symbol) else b
-
-
-def _may_be_equal(a: Dim, b: Dim) -> bool:
-    lo, hi = extremes(a - b)
-    return lo <= 0 <= hi
 
 
 def join(a: Dim, b: Dim) -> Dim:
@@ -141,9 +137,9 @@ def _whole(a: Dim, b: Dim) -> Dim | None:
     Where the bound is never 1 such two broadcast only where they are equal.
     """
     for whole, cut in ((a, b), (b, a)):
-        found = lone_term(cut, "min")
-        if found is not None and whole in found.args:
-            most = found.args[1] if found.args[0] == whole else found.args[0]
+        limited = lone_term(cut, "min")
+        if limited is not None and whole in limited.args:
+            most = limited.args[1] if limited.args[0] == whole else limited.args[0]
             if bounds(most)[0] > 1:
                 rely_on_least(most, whole)
                 return whole
@@ -152,8 +148,8 @@ def _whole(a: Dim, b: Dim) -> Dim | None:
 
 def _broadcast_extents(dim: Dim) -> Iterator[Dim]:
     """The dims that `dim` broadcasts: in any order, and each as good as twice."""
-    if found := lone_term(dim, "broadcast"):
-        for inner in found.args:
+    if outer := lone_term(dim, "broadcast"):
+        for inner in outer.args:
             yield from _broadcast_extents(inner)
     else:
         yield dim
@@ -171,16 +167,13 @@ def _is_never_one(dim: Dim) -> bool:
     return lo > 1 or hi == 0 or (isinstance(dim, Expr) and math.gcd(*(c for _, c in dim.terms)) > 1)
 
 
-def _pad_left(shape: Shape, rank: int) -> Shape:
-    return (1,) * (rank - len(shape)) + shape
-
-
 def broadcast_shapes(*shapes: Shape) -> Shape:
     """Whole shapes broadcast, aligned at the last axis."""
     rank = max(map(len, shapes), default=0)
     out: Shape = (1,) * rank
     for shape in shapes:
-        out = tuple(broadcast(a, b) for a, b in zip(out, _pad_left(shape, rank), strict=True))
+        whole = (1,) * (rank - len(shape)) + shape
+        out = tuple(broadcast(a, b) for a, b in zip(out, whole, strict=True))
     return out
 
 
@@ -196,7 +189,7 @@ def positive(dim: Dim) -> Dim:
 
 def product(dims: Iterable[Dim]) -> Dim:
     """The number of elements of a shape."""
-    made: Dim = 1
+    count: Dim = 1
     for dim in dims:
-        made = made * dim
-    return made
+        count = count * dim
+    return count

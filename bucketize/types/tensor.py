@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, KeysView, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -21,6 +21,9 @@ class Type:
 
     __slots__ = ()
 
+    is_tensor: ClassVar[bool] = False
+    """Whether it is a tensor whose rank is known."""
+
     if TYPE_CHECKING:
 
         @property
@@ -32,9 +35,9 @@ class Type:
             """The extents of a tensor whose rank is known."""
 
     @property
-    def dims(self) -> Shape:
-        """All dims in the type."""
-        return ()
+    def value(self) -> Shape | None:
+        """The elements of a small integer tensor that is known as dims."""
+        return None
 
     @property
     def axes(self) -> Shape:
@@ -42,20 +45,14 @@ class Type:
         return ()
 
     @property
-    def is_tensor(self) -> bool:
-        """Whether it is a tensor whose rank is known."""
-        return False
+    def dims(self) -> Shape:
+        """All dims in the type."""
+        return self.axes
 
     @property
     def is_static(self) -> bool:
         """Whether it is a tensor of which every extent is an integer."""
-        return False
-
-    if TYPE_CHECKING:
-
-        @property
-        def value(self) -> Shape | None:
-            """The elements of a small integer tensor that is known as dims."""
+        return self.is_tensor and all(isinstance(d, int) for d in self.axes)
 
     def mapped(self, rule: Callable[[Dim], Dim]) -> Type:
         """The type with `rule` applied to every dim, and no elements known."""
@@ -78,6 +75,8 @@ class TensorType(Type):
     `ratio` is the only element of a tensor of floats, where shape arithmetic goes through it.
     """
 
+    is_tensor: ClassVar[bool] = True
+
     dtype: np.dtype[Any]
     shape: Shape
     value: Shape | None = None
@@ -87,24 +86,9 @@ class TensorType(Type):
         return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
 
     @property
-    def dims(self) -> Shape:
-        """Its extents."""
-        return self.shape
-
-    @property
     def axes(self) -> Shape:
         """Its extents."""
         return self.shape
-
-    @property
-    def is_tensor(self) -> bool:
-        """It is one."""
-        return True
-
-    @property
-    def is_static(self) -> bool:
-        """Whether every extent is an integer."""
-        return all(isinstance(d, int) for d in self.shape)
 
     def mapped(self, rule: Callable[[Dim], Dim]) -> TensorType:
         """The type with `rule` applied to every extent, and no elements known."""
@@ -132,10 +116,6 @@ class UnrankedType(Type):
         """What it does not have."""
         raise UnknownRankError(f"the rank of {self} is unknown: only a run can tell")
 
-    @property
-    def value(self) -> None:
-        """Nothing is known."""
-
 
 class Holder(Type):
     """What holds tensors and is none."""
@@ -146,10 +126,6 @@ class Holder(Type):
     def shape(self) -> Shape:
         """What it does not have."""
         raise TypeRelError(f"expected a tensor, got {self}")
-
-    @property
-    def value(self) -> None:
-        """Nothing is known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,8 +21,7 @@ from bucketize.ir import STRUCTURAL, Const
 from bucketize.kernel.emit.expression import DTYPES
 from bucketize.kernel.emit.tile import columns
 from bucketize.kernel.emit.vector import Writer
-from bucketize.kernel.loops.axis import joined
-from bucketize.kernel.loops.loop import Source, bits_of
+from bucketize.kernel.loops.loop import Source, bits_of, joined
 from bucketize.kernel.loops.movement import collapsed_axes
 from bucketize.kernel.loops.reduce import runs
 from bucketize.kernel.loops.transpose import TRANSPOSE, merged

@@ -13,7 +13,7 @@ from onnx_model import agree, parse, run_ort
 import bucketize
 from bucketize import ops
 from bucketize.dispatch.tree import dispatch
-from bucketize.errors import BucketizeError
+from bucketize.errors import BucketizeError, ShapeError
 from bucketize.interpret import evaluate_module
 from bucketize.ir import Builder, Const, Function, Module, Var
 from bucketize.onnx import from_onnx
@@ -384,3 +384,19 @@ def test_sizes_of_which_some_are_known_tell_these(name: str) -> None:
     first, second = module.main.results[0].type.shape
     assert second == ANY
     assert (first == ANY) == (name == "sum")  # nothing of it is known
+
+
+def test_a_size_that_is_only_divided_by_is_checked_where_that_is_computed() -> None:
+    """No shape of that segment has it: it comes from the count of another one."""
+    graph = """
+        (float[N] x, float[M] y) => (int64[K] z)
+        <int64 one = {1}, int64 lot = {1000}, int64[1] flat = {-1}> {
+            a = NonZero(x) s = Shape(a) d = Gather<axis = 0>(s, one) f = Cast<to = 1>(d)
+            scaled = Mul(y, f) b = NonZero(scaled) c = Reshape(b, flat)
+            e = Mul(d, lot) square = Mul(d, d) q = Div(e, square) z = Mul(c, q)
+        }"""
+    exe = bucketize.compile(from_onnx(parse(graph)))
+    x, y = np.array([1, 0, 2], "f4"), np.array([1, 1, 0, 1], "f4")
+    assert exe.run(x, y)[0].tolist() == [0, 500, 1500]
+    with pytest.raises(ShapeError, match="must be at least 1, got 0"):
+        exe.run(np.zeros(2, "f4"), y)

@@ -90,7 +90,7 @@ def test_a_box_of_two_symbols_as_text() -> None:
 
 
 def test_a_great_tree_as_text_is_abridged_if_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bucketize.ir.abridge.MOST", 8)
+    monkeypatch.setattr("bucketize.ir.tree.MOST", 8)
     mod = dispatch(module(Symbol("N", 1, 16), 3), exact_dispatcher)
     clones = [f"main[N={n}]" for n in range(1, 17)]
     assert [line.strip() for line in tree_lines(mod.main) if "main" in line] == clones

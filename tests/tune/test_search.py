@@ -292,8 +292,7 @@ def knobbed(monkeypatch: pytest.MonkeyPatch) -> Template:
         legal=lambda _, schedule, __: too_many_registers(schedule),
         source=never,
         launch=never,
-        pack=never,
-        pack_key=never,
+        packing=never,
     )
     monkeypatch.setitem(TEMPLATES, template.name, template)
     return template

@@ -189,7 +189,7 @@ def clones(mod: Module) -> list[str]:
 
 def abridged(names: list[str]) -> list[str]:
     """The first and last of very many names, and how many are between them."""
-    from bucketize.ir.abridge import ENDS, MOST
+    from bucketize.ir.tree import ENDS, MOST
 
     if len(names) <= MOST:
         return names

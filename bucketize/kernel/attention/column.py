@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from llvmlite import ir
 
-from bucketize.kernel.emit.vector import POINTER, WORD, WORD_BYTES, Values, Writer
+from bucketize.kernel.emit.vector import POINTER, WORD, Values, Writer
 from bucketize.kernel.gemm.epilogue import Epilogue
 from bucketize.kernel.gemm.microkernel import TileForm, Tiles
-from bucketize.kernel.gemm.store import Words
+from bucketize.kernel.gemm.store import Words, put_rows
 
 JOB = ("rows", "a", "a_step", "b", "b_step", "c", "c_step", "columns", "units", "e0", "e0_step")
 """What the function is told: where A, the panel and the result are, and one operand."""
@@ -22,9 +20,9 @@ class Column:
         self.form = TileForm(rows, vectors * w.lanes, lanes=w.lanes, epilogue=epilogue)
         self.function = w.define(name, [POINTER], self._write)
 
-    def _write(self, w: Writer, told: ir.Value) -> None:
-        form, job = self.form, Words(w, told, JOB)
-        block, frame = (words_of(w, names) for names in (form.block_names, form.frame_names))
+    def _write(self, w: Writer, words: ir.Value) -> None:
+        form, job = self.form, Words(w, words, JOB)
+        block, frame = (Words.new(w, names) for names in (form.block_names, form.frame_names))
         tiles = Tiles(w, form)
         steps = ["c_step", *(["e0_step"] if form.epilogue.operands else [])]
         for name in steps:
@@ -40,7 +38,7 @@ class Column:
             a, *others = carried
             for name, at in zip(("c", "e0"), others, strict=False):
                 frame.put(name, at)
-            a = self._put_rows(w, frame, a, job.word("a_step"), height)
+            a = put_rows(w, frame, a, job.word("a_step"), height)
             tiles.call(w, height, block.memory, frame.memory)
             moved = zip(others, steps, strict=True)
             return [a, *(w.at(at, w.mul(height, job.word(step))) for at, step in moved)]
@@ -53,21 +51,3 @@ class Column:
             frame.put(name, job.word(name))
         for name, value in {"skip": 0, "first": 1, "last": 1, "partial": 0}.items():
             frame.put(name, value)
-
-    def _put_rows(
-        self, w: Writer, frame: Words, a: ir.Value, step: ir.Value, height: ir.Value
-    ) -> ir.Value:
-        """Tell the tile the addresses of its rows; the one behind them."""
-        table = w.item(frame.memory, frame.places["row0"], WORD_BYTES)
-
-        def row(m: ir.Value, at: Values) -> Values:
-            w.store_pointer(at[0], table, m)
-            return [w.at(at[0], step)]
-
-        (behind,) = w.loop(0, height, row, [a])
-        return behind
-
-
-def words_of(w: Writer, names: Sequence[str]) -> Words:
-    """New words on the stack."""
-    return Words(w, w.scratch(len(names) * WORD_BYTES), names)

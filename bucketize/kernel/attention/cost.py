@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cache
 from typing import NamedTuple
 
 import numpy as np
 
 from bucketize.kernel.attention.loops import widths
 from bucketize.kernel.gemm import cost
-from bucketize.kernel.gemm.schedule import Tiling, tiles
+from bucketize.kernel.gemm.schedule import Tiling, tallest
 from bucketize.kernel.loops import cost as loops
 from bucketize.kernel.product import Product
 from bucketize.kernel.template import Schedule
@@ -22,12 +21,6 @@ from bucketize.types import Dim, evaluate
 BLOCK = 24  # rows of Q at a time: with 12 it took up to 3 % longer, with 48 as long
 SQUARE, COPY, WEIGHT = 6, 2, 12
 """Steps of vectors: to lay out one of keys, one of values, and to make weights of scores."""
-
-
-@cache
-def tallest(target: Target) -> dict[int, int]:
-    """The rows of the tallest tile of so many vectors."""
-    return {v: max(rows for rows, n in tiles(target) if n == v) for _, v in tiles(target)}
 
 
 def value_vectors(features: Dim, target: Target) -> int:
@@ -79,8 +72,7 @@ class AttentionCost:
         wide = value_vectors(self.features, target)
         del cold_bytes  # the keys and values were written just before
         products = [sum(_products(s, at, wide, target)) for s in schedules]
-        found: Floats = np.array(products) + self._between(at, target)
-        return found
+        return np.array(products) + self._between(at, target)
 
     def _between(self, at: Sizes, target: Target) -> float:
         """The softmax, and what lays out keys and values."""

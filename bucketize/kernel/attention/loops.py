@@ -9,15 +9,14 @@ sum where the product is stored (as in Dao et al. 2022, arXiv:2205.14135).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from llvmlite import ir
 
-from bucketize.kernel.attention.column import JOB, Column, words_of
+from bucketize.kernel.attention.column import JOB, Column
 from bucketize.kernel.attention.mask import hiding_of
 from bucketize.kernel.attention.softmax import Weights, clear
-from bucketize.kernel.emit.module import kernel_source
 from bucketize.kernel.emit.vector import (
     BIT,
     FLOAT_BYTES,
@@ -31,7 +30,7 @@ from bucketize.kernel.emit.vector import (
 from bucketize.kernel.gemm.epilogue import Epilogue, Operand
 from bucketize.kernel.gemm.level import offsets
 from bucketize.kernel.gemm.macrokernel import Bases
-from bucketize.kernel.gemm.store import Words
+from bucketize.kernel.gemm.store import Words, block_names
 
 RAW = Epilogue()
 TIMES_ROW = Epilogue((Operand(0, "row"),), (("x0 * x1", (0, 1), ()),))
@@ -75,8 +74,7 @@ class HeadForm:
     @property
     def block_names(self) -> tuple[str, ...]:
         """The words of the kernel's argument block."""
-        inputs = (f"in{i}" for i in range(self.inputs))
-        return ("out", *inputs, "workspace", "begin", "end", *self.dims)
+        return block_names(self.inputs, self.dims)
 
 
 def widths(vectors: int) -> tuple[int, ...]:
@@ -84,16 +82,10 @@ def widths(vectors: int) -> tuple[int, ...]:
     return tuple(sorted({1, (vectors + 1) // 2, vectors}))
 
 
-def source(form: HeadForm) -> str:
-    """The text of the kernel of this form."""
-    values = {f.name: getattr(form, f.name) for f in fields(form)}
-    return kernel_source(__name__, values | {"epilogue": form.epilogue.plain})
-
-
 def emit(w: Writer, block: ir.Value, /, *, epilogue: tuple[Any, Any], **form: Any) -> None:
     """Write the body of a kernel of this form."""
-    made = HeadForm(lanes=w.lanes, epilogue=Epilogue.of_plain(*epilogue), **form)
-    _AttentionLoops(w, block, made).write()
+    head = HeadForm(lanes=w.lanes, epilogue=Epilogue.of_plain(*epilogue), **form)
+    _AttentionLoops(w, block, head).write()
 
 
 class _Panel(NamedTuple):
@@ -123,7 +115,7 @@ class _AttentionLoops:
         self.inverses, self.key_panels, self.value_panels = (
             w.at(space, self.d[name]) for name in ("inverses", "key_panels", "value_panels")
         )
-        self.job = words_of(w, JOB)
+        self.job = Words.new(w, JOB)
         self.columns = {v: Column(w, f"scores{v}", form.rows, v, RAW) for v in widths(form.vectors)}
         self.sums = Column(w, "sums", form.value_rows, form.value_vectors, TIMES_ROW)
         operands = [POINTER] * len(form.epilogue.operands)
@@ -179,11 +171,11 @@ class _AttentionLoops:
     def panel_vectors(self, left: Size) -> Size:
         """The vectors of a panel where so many keys are left."""
         w = self.w
-        *lower, found = map(w.word, widths(self.form.vectors))
+        *lower, vectors = map(w.word, widths(self.form.vectors))
         for fits in reversed(lower):
             enough = w.compare(left, "<=", w.mul(fits, w.lanes))
-            found = w.builder.select(enough, fits, found)
-        return found
+            vectors = w.builder.select(enough, fits, vectors)
+        return vectors
 
     def is_copied(self, columns: Size, left: Size) -> ir.Value:
         """Whether a panel of so many columns is read from a copy.
@@ -210,17 +202,17 @@ class _AttentionLoops:
         w = self.w
 
         def panel(p: ir.Value, _: Values) -> None:
-            found = self.panel_of_keys(k, p)
+            there = self.panel_of_keys(k, p)
 
             def vector(v: ir.Value, _: Values) -> None:
                 begin = w.mul(v, w.lanes)
                 lay_out = self.square if self.form.by_key else self.copy
-                lay_out(k, w.add(found.first, begin), w.item(found.at, begin), found.step)
+                lay_out(k, w.add(there.first, begin), w.item(there.at, begin), there.step)
 
             def vectors() -> None:
-                w.loop(0, w.ceildiv(w.least(found.left, self.width), w.lanes), vector)
+                w.loop(0, w.ceildiv(w.least(there.left, self.width), w.lanes), vector)
 
-            w.when(found.copied, vectors)
+            w.when(there.copied, vectors)
 
         w.loop(0, w.ceildiv(self.d["keys"], self.width), panel)
 
@@ -270,19 +262,19 @@ class _AttentionLoops:
         starts = [n * w.lanes for n in range(self.form.value_vectors)]
 
         def panel(p: ir.Value, _: Values) -> None:
-            found = self.panel_of_values(v, p)
-            masks = [w.mask(w.sub(found.left, s)) for s in starts]
+            there = self.panel_of_values(v, p)
+            masks = [w.mask(w.sub(there.left, s)) for s in starts]
 
             def key(t: ir.Value, _: Values) -> None:
-                source = w.item(w.at(v, w.mul(t, d["v_step"])), found.first)
-                row = w.at(found.at, w.mul(t, found.step))
+                source = w.item(w.at(v, w.mul(t, d["v_step"])), there.first)
+                row = w.at(there.at, w.mul(t, there.step))
                 for start, mask in zip(starts, masks, strict=True):
                     w.store(w.load(w.item(source, start), mask), w.item(row, start))
 
             def keys() -> None:
                 w.loop(0, d["keys"], key)
 
-            w.when(found.copied, keys)
+            w.when(there.copied, keys)
 
         w.loop(0, w.ceildiv(d["features"], self.form.value_vectors * w.lanes), panel)
 
@@ -310,15 +302,15 @@ class _AttentionLoops:
             return keys
         name, each = f"e{hiding.operand}", self.form.epilogue.operands[hiding.operand].rows
 
-        def row(m: ir.Value, found: Values) -> Values:
+        def row(m: ir.Value, furthest: Values) -> Values:
             index = w.add(first, m) if each else 0
             at = w.at(bases[name], w.mul(index, self.d[f"{name}_step"]))
             last = hiding.last(w, at, keys)
             none = w.compare(last, "==", 0)
-            return [w.word(w.greatest(found[0], w.builder.select(none, w.word(keys), last)))]
+            return [w.word(w.greatest(furthest[0], w.builder.select(none, w.word(keys), last)))]
 
-        (found,) = w.loop(0, rows if each else 1, row, [w.word(0)])
-        return w.least(found, keys)
+        (furthest,) = w.loop(0, rows if each else 1, row, [w.word(0)])
+        return w.least(furthest, keys)
 
     def tell(self, **words: Size) -> None:
         for name, value in words.items():
@@ -344,8 +336,8 @@ class _AttentionLoops:
         w = self.w
         if self.form.limit is None:
             return keys
-        told = w.load_word(self.block.pointer(f"in{self.form.limit}"), 0)
-        return w.greatest(w.least(told, keys), 0)
+        count = w.load_word(self.block.pointer(f"in{self.form.limit}"), 0)
+        return w.greatest(w.least(count, keys), 0)
 
     def normalise(self, bases: Bases, first: Size, rows: Size, keys: Size) -> None:
         """Each row of scores through the epilogue and the exponential."""

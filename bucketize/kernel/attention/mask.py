@@ -38,9 +38,9 @@ class Hiding:
         b.cbranch(w.compare(end, ">", 0), body, done)
         b.position_at_end(body)
         first = w.sub(end, w.lanes)
-        found = w.any_lane(self._seen(w, row, first, w.mask(w.sub(keys, first))))
+        is_seen = w.any_lane(self._seen(w, row, first, w.mask(w.sub(keys, first))))
         end.add_incoming(w.word(first), b.block)
-        b.cbranch(found, done, head)
+        b.cbranch(is_seen, done, head)
         b.position_at_end(done)
         return end
 

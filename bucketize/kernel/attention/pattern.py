@@ -97,8 +97,8 @@ def attention_of(workload: Workload) -> Attention | None:
     out = behind[0].attrs["axes"] if behind else tuple(range(rank))
     tail = tail.scaled(float(np.float32(query.factor * key.factor)))
     clean = bool(cleaning) and limit is None
-    found = Attention(query, key, value, out, clean, limit, tail, scores)
-    return found if weights.attrs["axis"] == rank - 1 and _fits(found, last) else None
+    attention = Attention(query, key, value, out, clean, limit, tail, scores)
+    return attention if weights.attrs["axis"] == rank - 1 and _fits(attention, last) else None
 
 
 def _cleaning(chain: Sequence[Binding]) -> Sequence[Binding]:
@@ -122,8 +122,8 @@ def _limit(workload: Workload, steps: Sequence[Binding], cleaning: Sequence[Bind
     count, last = before.args[-1], len(before.out.type.shape) - 1
     if (before.op, count) != (behind.op, behind.args[-1]) or count not in workload.body.params:
         return None
-    told = [(b.attrs["axis"], b.attrs["value"]) for b in (before, behind)]
-    return workload.body.params.index(count) if told == [(last, -math.inf), (last, 0)] else None
+    tails = [(b.attrs["axis"], b.attrs["value"]) for b in (before, behind)]
+    return workload.body.params.index(count) if tails == [(last, -math.inf), (last, 0)] else None
 
 
 def _read(workload: Workload, atom: Atom, before: dict[Atom, Binding]) -> Read | None:
@@ -135,8 +135,8 @@ def _read(workload: Workload, atom: Atom, before: dict[Atom, Binding]) -> Read |
     while b := before.pop(atom, None):
         if b.op is transpose:
             atom, axes = b.args[0], tuple(b.attrs["axes"][a] for a in axes)
-        elif b.op is reshape and (found := _repeated(b, before)) and repeat == (1, 0):
-            atom, count, along = found
+        elif b.op is reshape and (repetition := _repeated(b, before)) and repeat == (1, 0):
+            atom, count, along = repetition
             repeat = count, axes.index(along)
         elif number := _number(b):
             atom, factor = number[0], factor * number[1]
@@ -185,19 +185,19 @@ def _is_chain(chain: Sequence[Binding], behind: Sequence[Binding], workload: Wor
     return direct and workload.body.results == [*chain, *behind][-1].outs
 
 
-def _fits(found: Attention, last: Binding) -> bool:
+def _fits(attention: Attention, last: Binding) -> bool:
     """Whether rows lie as the kernel reads and writes them, and the batch is that of the scores."""
-    rank = len(found.scores.out.type.shape)
-    reads = found.query, found.key, found.value
-    rows = found.query.axes, found.value.axes, found.out
+    rank = len(attention.scores.out.type.shape)
+    reads = attention.query, attention.key, attention.value
+    rows = attention.query.axes, attention.value.axes, attention.out
     repeats = {(r.count, r.along) for r in reads if r.count > 1}
     return (
-        found.value.factor == 1
-        and found.query.count == 1
+        attention.value.factor == 1
+        and attention.query.count == 1
         and len(repeats) <= 1
         and all(along < rank - 2 for _, along in repeats)
         and all(len(r.axes) == rank for r in reads)
         and all(axes[-1] == rank - 1 for axes in rows)
-        and rank - 1 in found.key.axes[-2:]
-        and found.scores.out.type.shape[:-1] == last.out.type.shape[:-1]
+        and rank - 1 in attention.key.axes[-2:]
+        and attention.scores.out.type.shape[:-1] == last.out.type.shape[:-1]
     )

@@ -48,16 +48,11 @@ class Weights:
             lost = w.builder.fcmp_unordered("uno", total, total)
             w.when(_first(w, lost), lambda: clear(w, row, 0, whole))
             none = w.builder.or_(none, lost)
-        found = w.builder.select(none, w.number(0), w.builder.fdiv(w.number(1), total))
-        w.builder.store(_first(w, found), inverse, align=FLOAT_BYTES)
+        factor = w.builder.select(none, w.number(0), w.builder.fdiv(w.number(1), total))
+        w.builder.store(_first(w, factor), inverse, align=FLOAT_BYTES)
 
     def _masked(
-        self,
-        w: Writer,
-        row: ir.Value,
-        operands: Sequence[ir.Value],
-        i: Size,
-        mask: ir.Value | None,
+        self, w: Writer, row: ir.Value, operands: Sequence[ir.Value], i: Size, mask: ir.Value | None
     ) -> ir.Value:
         """A vector of scores through the epilogue."""
         at = w.item(row, i)
@@ -94,23 +89,17 @@ def _greater(w: Writer, x: ir.Value, y: ir.Value) -> ir.Value:
     return w.builder.select(w.builder.fcmp_ordered(">", x, y), x, y)
 
 
-def _chained(
-    w: Writer,
-    count: ir.Value,
-    each: Each,
-    start: ir.Value,
-    step: Step,
-) -> ir.Value:
+def _chained(w: Writer, count: ir.Value, each: Each, start: ir.Value, step: Step) -> ir.Value:
     """What `step` makes of `each` vector of so many elements, in all lanes."""
     whole = w.mul(w.div(count, w.lanes), w.lanes)
     many = w.mul(w.div(count, CHAINS * w.lanes), CHAINS * w.lanes)
 
-    def chains(i: ir.Value, found: Values) -> Values:
-        return [step(each(w.add(i, u * w.lanes), None), old) for u, old in enumerate(found)]
+    def chains(i: ir.Value, chained: Values) -> Values:
+        return [step(each(w.add(i, u * w.lanes), None), old) for u, old in enumerate(chained)]
 
-    found = w.loop(0, many, chains, [start] * CHAINS, step=CHAINS * w.lanes)
-    one = found[0]
-    for other in found[1:]:
+    chained = w.loop(0, many, chains, [start] * CHAINS, step=CHAINS * w.lanes)
+    one = chained[0]
+    for other in chained[1:]:
         one = step(other, one)
     (one,) = w.loop(many, whole, lambda i, v: [step(each(i, None), v[0])], [one], step=w.lanes)
 

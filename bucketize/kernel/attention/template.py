@@ -9,18 +9,21 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from bucketize.kernel.attention.cost import BLOCK, AttentionCost, tallest, value_vectors
-from bucketize.kernel.attention.loops import HeadForm, source
+from bucketize.kernel.attention import loops
+from bucketize.kernel.attention.cost import BLOCK, AttentionCost, value_vectors
+from bucketize.kernel.attention.loops import HeadForm
 from bucketize.kernel.attention.pattern import Attention, Read, attention_of
 from bucketize.kernel.emit import expression
+from bucketize.kernel.emit.module import form_source
 from bucketize.kernel.emit.vector import FLOAT_BYTES
 from bucketize.kernel.gemm import cost
 from bucketize.kernel.gemm.level import Level, byte_strides, merged, table
 from bucketize.kernel.gemm.matmul import balanced
 from bucketize.kernel.gemm.microkernel import LINE
+from bucketize.kernel.gemm.schedule import tallest
 from bucketize.kernel.loops.loop import spread
 from bucketize.kernel.template import Knob, Launch, Schedule, Shapes, Template
-from bucketize.kernel.workload import Workload
+from bucketize.kernel.workload import Workload, accepted
 from bucketize.machine.target import Target
 from bucketize.types import Dim, Shape, ceil_div, positive, product
 
@@ -32,10 +35,6 @@ took 1.6 times as long with copies, 8 rows 1.25, 16 rows 0.95, 128 rows 0.7."""
 # --- schedules -----------------------------------------------------------------------------------
 
 
-def _accepts(workload: Workload) -> bool:
-    return attention_of(workload) is not None
-
-
 def _knobs(_workload: Workload, target: Target) -> dict[str, tuple[Knob, ...]]:
     """Rows of a block, and columns of a panel of keys."""
     return {"rows": ROWS, "nr": tuple(target.lanes * v for v in sorted(tallest(target)))}
@@ -45,15 +44,9 @@ def _default(_workload: Workload, target: Target) -> dict[str, Knob]:
     return {"rows": BLOCK, "nr": cost.usual_width(target, True)}
 
 
-def _found(workload: Workload) -> Attention:
-    found = attention_of(workload)
-    assert found is not None, "asked of a workload that was not accepted"
-    return found
-
-
 def _form(workload: Workload, schedule: Schedule, target: Target) -> HeadForm:
-    found, vectors = _found(workload), int(schedule["nr"]) // target.lanes
-    features = workload.body.params[found.value.place].type.shape[-1]
+    attention, vectors = accepted(attention_of(workload)), int(schedule["nr"]) // target.lanes
+    features = workload.body.params[attention.value.place].type.shape[-1]
     wide = value_vectors(features, target)
     return HeadForm(
         lanes=target.lanes,
@@ -62,13 +55,13 @@ def _form(workload: Workload, schedule: Schedule, target: Target) -> HeadForm:
         value_rows=tallest(target)[wide],
         value_vectors=wide,
         inputs=len(workload.body.params),
-        query=found.query.place,
-        key=found.key.place,
-        value=found.value.place,
-        by_key=found.key.axes[-1] != len(found.key.axes) - 1,
-        clean=found.clean,
-        limit=found.limit,
-        epilogue=found.epilogue,
+        query=attention.query.place,
+        key=attention.key.place,
+        value=attention.value.place,
+        by_key=attention.key.axes[-1] != len(attention.key.axes) - 1,
+        clean=attention.clean,
+        limit=attention.limit,
+        epilogue=attention.epilogue,
     )
 
 
@@ -76,23 +69,23 @@ def _form(workload: Workload, schedule: Schedule, target: Target) -> HeadForm:
 
 
 def _launch(workload: Workload, schedule: Schedule, shapes: Shapes, target: Target) -> Launch:
-    found, form = _found(workload), _form(workload, schedule, target)
+    attention, form = accepted(attention_of(workload)), _form(workload, schedule, target)
     *arguments, out = shapes
-    reads = found.query, found.key, found.value
+    reads = attention.query, attention.key, attention.value
     query, key, value = (
         (r.seen(arguments[r.place]), r.seen(byte_strides(arguments[r.place], len(r.axes))))
         for r in reads
     )
-    made = _undone(out, found.out), _undone(byte_strides(out, len(out)), found.out)
-    batch, (rows, features), (depth, keys) = made[0][:-2], made[0][-2:], key[0][-2:]
+    extents, strides = (_undone(n, attention.out) for n in (out, byte_strides(out, len(out))))
+    batch, (rows, features), (depth, keys) = extents[:-2], extents[-2:], key[0][-2:]
     steps = [_over(batch, r, *at) for r, at in zip(reads, (query, key, value), strict=True)]
     operands = [
         spread(shape, (*batch, rows, keys), byte_strides(shape, len(out), size))
-        for shape, size in _operands(workload, found, arguments)
+        for shape, size in _operands(workload, attention, arguments)
     ]
     repeated = [*(r.count > 1 for r in reads), False, *(False for _ in operands)]
     shared = max(reads, key=lambda r: r.count)
-    levels = _levels(batch, shared, [*steps, made[1][:-2], *operands], repeated)
+    levels = _levels(batch, shared, [*steps, strides[:-2], *operands], repeated)
     cut = balanced(rows, int(schedule["rows"]))
     dims = {
         "keys": keys,
@@ -106,7 +99,7 @@ def _launch(workload: Workload, schedule: Schedule, shapes: Shapes, target: Targ
         "q_step": query[1][-2],
         "k_step": key[1][-1 if form.by_key else -2],
         "v_step": value[1][-2],
-        "c_step": made[1][-2],
+        "c_step": strides[-2],
     }
     places, space = _space(form, int(schedule["rows"]), keys, depth, features)
     dims |= places | {f"e{i}_step": each[-2] for i, each in enumerate(operands)}
@@ -116,10 +109,10 @@ def _launch(workload: Workload, schedule: Schedule, shapes: Shapes, target: Targ
 
 
 def _operands(
-    workload: Workload, found: Attention, arguments: Sequence[Shape]
+    workload: Workload, attention: Attention, arguments: Sequence[Shape]
 ) -> list[tuple[Shape, int]]:
     """The shapes of what the scores go through, and the bytes of an element."""
-    places = [o.place for o in found.epilogue.operands]
+    places = [o.place for o in attention.epilogue.operands]
     return [(arguments[p], workload.body.params[p].type.dtype.itemsize) for p in places]
 
 
@@ -164,7 +157,7 @@ def _space(
     inverses = rows * step
     key_panels = inverses + ceil_div(rows * FLOAT_BYTES, LINE) * LINE
     whole = ceil_div(depth, form.lanes) * form.lanes
-    value_panels = key_panels + _lines(panels * width * whole * FLOAT_BYTES)
+    value_panels = key_panels + ceil_div(panels * width * whole * FLOAT_BYTES, LINE) * LINE
     end = value_panels + ceil_div(features, wide) * wide * keys * FLOAT_BYTES
     places = {
         "score_step": step,
@@ -175,29 +168,26 @@ def _space(
     return places, end
 
 
-def _lines(size: Dim) -> Dim:
-    """Bytes of whole lines."""
-    return ceil_div(size, LINE) * LINE
-
-
 # --- the template --------------------------------------------------------------------------------
 
 
 def _cost(workload: Workload) -> AttentionCost:
-    found = _found(workload)
-    *batch, rows, keys = found.scores.out.type.shape
-    features = workload.body.params[found.value.place].type.shape[-1]
-    depth = found.scores.args[0].type.shape[-1]
-    steps = (expression.operations(scalar) for scalar, _, _ in found.epilogue.steps)
+    attention = accepted(attention_of(workload))
+    *batch, rows, keys = attention.scores.out.type.shape
+    features = workload.body.params[attention.value.place].type.shape[-1]
+    depth = attention.scores.args[0].type.shape[-1]
+    steps = (expression.operations(scalar) for scalar, _, _ in attention.epilogue.steps)
     return AttentionCost(product(batch), rows, keys, depth, features, sum(steps, Counter[str]()))
 
 
 TEMPLATE = Template(
     name="attention",
-    accepts=_accepts,
+    accepts=lambda workload: attention_of(workload) is not None,
     knobs=_knobs,
     default=_default,
-    source=lambda workload, schedule, target: source(_form(workload, schedule, target)),
+    source=lambda workload, schedule, target: form_source(
+        loops.__name__, _form(workload, schedule, target)
+    ),
     launch=_launch,
     cost=_cost,
 )

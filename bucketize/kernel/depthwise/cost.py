@@ -91,8 +91,7 @@ class DepthwiseCost:
         parts = apart * (channels > vectors * target.lanes) / (vectors * target.lanes * FLOAT_BYTES)
         moved = self._traffic(sizes, at_once, parts, c, target)
         both = joined(cycles, moved, c.overlap)
-        found: Floats = (both + c.call) / c.ghz / 1e9
-        return found
+        return (both + c.call) / c.ghz / 1e9
 
     def _tile(self, columns: Floats, vectors: Floats, c: DepthwiseConstants) -> Floats:
         """Cycles of a tile."""
@@ -102,8 +101,7 @@ class DepthwiseCost:
         arithmetic = np.maximum(taps * columns * vectors / c.fma, taps * c.latency)
         loads = (seen * height + taps) * vectors / c.loads
         stored = columns * vectors * (c.store + self.operands / c.loads)
-        found: Floats = np.maximum(arithmetic, loads) + stored + c.tile
-        return found
+        return np.maximum(arithmetic, loads) + stored + c.tile
 
     def _traffic(
         self, sizes: Sizes, channels: Floats, parts: Floats, c: DepthwiseConstants, target: Target
@@ -120,8 +118,7 @@ class DepthwiseCost:
         far = 1 / c.l2 if image + out <= c.share_l2 * target.l2 else 1 / c.l3 + parts
         kept = self.kernel[0] * right * channels * FLOAT_BYTES <= c.share * target.l1
         again = np.where(kept, 0, max(self.kernel[0] / self.strides[0] - 1, 0) * image / c.l2)
-        found: Floats = (image + out) * far + again
-        return found
+        return (image + out) * far + again
 
 
 FITTED = fitted(

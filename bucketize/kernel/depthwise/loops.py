@@ -8,24 +8,17 @@ loaded from zeros.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from llvmlite import ir
 
-from bucketize.kernel.emit.module import kernel_source
-from bucketize.kernel.emit.vector import FLOAT_BYTES, POINTER, WORD_BYTES, Size, Values, Writer
+from bucketize.kernel.emit.vector import FLOAT_BYTES, POINTER, Size, Values, Writer
 from bucketize.kernel.emit.window import WindowForm, WindowFunction
 from bucketize.kernel.gemm.epilogue import Epilogue
 from bucketize.kernel.gemm.store import Words
 
 Functions: TypeAlias = dict[int, ir.Function]
-
-
-def source(form: WindowForm) -> str:
-    """The text of the kernel of this form."""
-    values = {f.name: getattr(form, f.name) for f in fields(form)}
-    return kernel_source(__name__, values | {"epilogue": form.epilogue.plain})
 
 
 def emit(w: Writer, block: ir.Value, /, *, epilogue: tuple[Any, Any], **form: Any) -> None:
@@ -62,7 +55,7 @@ class _Lines:
     def __init__(self, w: Writer, block: ir.Value, form: WindowForm) -> None:
         self.w, self.form, self.memory = w, form, block
         self.block = Words(w, block, form.block_names)
-        self.frame = Words(w, w.scratch(len(form.frame_names) * WORD_BYTES), form.frame_names)
+        self.frame = Words.new(w, form.frame_names)
         self.d = {name: self.block.word(name) for name in form.dims}
         operands = form.epilogue.operands
         words = {"x": f"in{form.x}", "w": f"in{form.w}", "c": "out"}
@@ -200,13 +193,7 @@ class _Lines:
 
     # --- runs -------------------------------------------------------------------------------------
 
-    def run(
-        self,
-        functions: Functions,
-        size: Size,
-        at: dict[str, ir.Value],
-        count: Size,
-    ) -> None:
+    def run(self, functions: Functions, size: Size, at: dict[str, ir.Value], count: Size) -> None:
         w = self.w
         by_channels = self.form.order == "channels"
         for array, pointer in at.items():

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
+from bucketize.kernel.depthwise import loops
 from bucketize.kernel.depthwise.cost import DepthwiseCost
-from bucketize.kernel.depthwise.loops import source
+from bucketize.kernel.emit.module import form_source
 from bucketize.kernel.emit.vector import FLOAT_BYTES
 from bucketize.kernel.emit.window import ORDERS, RIM, WindowForm
 from bucketize.kernel.gemm import epilogue
-from bucketize.kernel.gemm.conv import accepts_windows, reads, row_step, window
-from bucketize.kernel.gemm.matmul import balanced, balances
-from bucketize.kernel.template import Knob, Launch, Schedule, Shapes, Template, by_lines
-from bucketize.kernel.workload import Workload
+from bucketize.kernel.gemm.conv import (
+    accepts_windows,
+    is_padded,
+    reads,
+    row_step,
+    weights_of,
+    window,
+)
+from bucketize.kernel.gemm.matmul import balanced, balances, panels
+from bucketize.kernel.template import Knob, Launch, Packing, Schedule, Shapes, Template, by_lines
+from bucketize.kernel.workload import Workload, accepted
 from bucketize.machine.target import Target
 from bucketize.op import Array
 from bucketize.types import positive
@@ -57,8 +63,6 @@ def _legal(workload: Workload, schedule: Schedule, target: Target) -> str | None
 def _form(workload: Workload, schedule: Schedule, target: Target) -> WindowForm:
     channels, _, height, width = window(workload)
     attrs, params = workload.anchor.attrs, workload.body.params
-    tail = epilogue.of_workload(workload)
-    assert tail is not None, "asked of a workload that was not accepted"
     x, w = (params.index(a) for a in workload.anchor.args)
     most, across = int(schedule["columns"]), workload.anchor.out.type.shape[2]
     even = isinstance(across, int) and balances(across, most)
@@ -72,11 +76,11 @@ def _form(workload: Workload, schedule: Schedule, target: Target) -> WindowForm:
         kernel=(height, width),
         strides=tuple(attrs["strides"]),
         dilations=tuple(attrs["dilations"]),
-        padded=any(p != 0 for p in attrs["pads"]),
+        padded=is_padded(workload),
         inputs=len(params),
         x=x,
         w=w,
-        epilogue=tail,
+        epilogue=accepted(epilogue.of_workload(workload)),
     )
 
 
@@ -99,27 +103,23 @@ def _launch(workload: Workload, schedule: Schedule, shapes: Shapes, target: Targ
     return Launch((*(dims[n] for n in form.dims), *steps), extent, lines=lines)
 
 
-def _pack_key(workload: Workload, schedule: Schedule, index: int) -> str:
-    weights = workload.body.params.index(workload.anchor.args[1])
-    return f"depthwise blocks of {schedule['channels']}" if index == weights else ""
-
-
-def _pack(workload: Workload, schedule: Schedule, index: int, value: Array) -> Array | None:
+def _packing(workload: Workload, schedule: Schedule, index: int) -> Packing | None:
     """Weights [C, 1, height, width] as [block of channels, height, width, channel]."""
-    if not _pack_key(workload, schedule, index):
+    if index != weights_of(workload):
         return None
-    channels, width = value.shape[0], int(schedule["channels"])
-    taps = math.prod(value.shape[2:])
-    out = np.zeros((-(-channels // width), taps, width), np.float32)
-    for c in range(channels):
-        out[c // width, :, c % width] = value[c].reshape(taps)
-    return out
+    width = int(schedule["channels"])
+
+    def pack(value: Array) -> Array:
+        taps = value.reshape(1, len(value), math.prod(value.shape[2:])).transpose(0, 2, 1)
+        packed: Array = panels(taps, width)[0]
+        return packed
+
+    return Packing(f"depthwise blocks of {width}", pack)
 
 
 def _sweep(workload: Workload) -> DepthwiseCost:
     attrs, out = workload.anchor.attrs, workload.result
-    tail = epilogue.of_workload(workload)
-    assert tail is not None, "asked of a workload that was not accepted"
+    operands = accepted(epilogue.of_workload(workload)).operands
     _, _, height, width = window(workload)
     return DepthwiseCost(
         workload.anchor.args[0].type.shape,
@@ -127,7 +127,7 @@ def _sweep(workload: Workload) -> DepthwiseCost:
         kernel=(height, width),
         strides=tuple(attrs["strides"]),
         dilations=tuple(attrs["dilations"]),
-        operands=sum(o.rows and o.columns for o in tail.operands),
+        operands=sum(o.rows and o.columns for o in operands),
     )
 
 
@@ -137,9 +137,10 @@ TEMPLATE = Template(
     knobs=_knobs,
     default=_default,
     legal=_legal,
-    source=lambda workload, schedule, target: source(_form(workload, schedule, target)),
+    source=lambda workload, schedule, target: form_source(
+        loops.__name__, _form(workload, schedule, target)
+    ),
     launch=_launch,
-    pack=_pack,
-    pack_key=_pack_key,
+    packing=_packing,
     cost=_sweep,
 )

@@ -58,10 +58,7 @@ def multiply_add(_typing: Any, _x: Any, _y: Any, total: Any) -> Any:
 
     def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
         if isinstance(total, types.Float):
-            kind = args[0].type
-            suffix = "f64" if isinstance(kind, ir.DoubleType) else "f32"
-            step = Writer(builder).declare(f"llvm.fmuladd.{suffix}", kind, [kind] * 3)
-            return builder.call(step, args)
+            return Writer(builder).fma(*args)
         return builder.add(builder.mul(*args[:2]), args[2])
 
     return total(total, total, total), codegen

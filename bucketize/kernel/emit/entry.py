@@ -58,8 +58,8 @@ def entry(function: Callable[[Any], None]) -> tuple[str, str]:
     flags.no_compile = True  # the wrapper is still to come
     library: Any = _Library(_codegen(processor()), function.__qualname__)  # type: ignore[no-untyped-call]
     with global_compiler_lock:
-        made = NUMBA.compile_extra(
+        code = NUMBA.compile_extra(
             target.typing_context, context, function, (BLOCK,), types.void, flags, {}, library
         )
         library.finalize()
-    return library.get_llvm_str(), made.fndesc.llvm_cfunc_wrapper_name
+    return library.get_llvm_str(), code.fndesc.llvm_cfunc_wrapper_name

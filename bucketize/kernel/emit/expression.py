@@ -37,17 +37,8 @@ from bucketize.kernel.emit.scalar import (
 """What the text of `loop_text` needs at the top of its file."""
 
 TRIGONOMETRY = (
-    "sin",
-    "cos",
-    "tan",
-    "asin",
-    "acos",
-    "atan",
-    "sinh",
-    "cosh",
-    "asinh",
-    "acosh",
-    "atanh",
+    *("sin", "cos", "tan", "asin", "acos", "atan"),
+    *("sinh", "cosh", "asinh", "acosh", "atanh"),
 )
 LOOP_NAMES = {
     "min": "minimum",
@@ -91,16 +82,16 @@ def parse(scalar: str) -> ast.expr:
 
 def operations(scalar: str) -> Counter[str]:
     """How many of its operations are of each kind that loop source tells apart."""
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for node in ast.walk(parse(scalar)):
         match node:
             case ast.BinOp(op=ast.Div()):
-                found["divide"] += 1
+                counts["divide"] += 1
             case ast.Call(func=ast.Name(id=name)):
-                found[CALLS.get(name, "library" if name in LOOP_NAMES else "simple")] += 1
+                counts[CALLS.get(name, "library" if name in LOOP_NAMES else "simple")] += 1
             case ast.BinOp() | ast.Compare() | ast.UnaryOp():
-                found["simple"] += 1
-    return found
+                counts["simple"] += 1
+    return counts
 
 
 @cache
@@ -114,8 +105,8 @@ def called(scalar: str) -> frozenset[str]:
 def has_vector_form(scalar: str) -> bool:
     """Whether `write` can compile the expression."""
     operators = (n.op for n in ast.walk(parse(scalar)) if isinstance(n, ast.BinOp))
-    known = all(type(o) in BINARY or type(o) in BITWISE for o in operators)
-    return known and called(scalar) <= FUNCTIONS.keys() | set(CHOICES)
+    is_written = all(type(o) in BINARY or type(o) in BITWISE for o in operators)
+    return is_written and called(scalar) <= FUNCTIONS.keys() | set(CHOICES)
 
 
 @cache

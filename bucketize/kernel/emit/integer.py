@@ -23,11 +23,11 @@ from llvmlite import ir
 
 from bucketize.errors import KernelError
 from bucketize.kernel.emit import word
+from bucketize.kernel.emit.expression import RELATION
 from bucketize.kernel.emit.module import module_text, optimised
 from bucketize.kernel.emit.vector import BIT, WORD, WORD_BYTES, Writer
 
 DOUBLE = ir.DoubleType()
-COMPARED = {ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="}
 INTEGER = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.BitAnd: "and_"}
 FLOATING = {ast.Add: "fadd", ast.Sub: "fsub", ast.Mult: "fmul"}
 
@@ -40,8 +40,8 @@ def entry(function: Callable[[Any], None]) -> tuple[str, str]:
     file = _File(function)
 
     def body(w: Writer, block: ir.Value) -> None:
-        made = file.function(w.module, function.__name__)
-        w.builder.call(made, [w.builder.ptrtoint(block, WORD)])
+        kernel = file.function(w.module, function.__name__)
+        w.builder.call(kernel, [w.builder.ptrtoint(block, WORD)])
 
     name = function.__module__
     return optimised(module_text(name, body), loops=False), name
@@ -57,20 +57,20 @@ class _File:
 
     def function(self, module: ir.Module, name: str) -> ir.Function:
         """The function of words with this name, whose result is a word, too; written once."""
-        made = module.globals.get(name)
-        if made is None:
+        code = module.globals.get(name)
+        if code is None:
             text = self.texts[name]
             kind = ir.FunctionType(WORD, [WORD] * len(text.args.args))
-            made = ir.Function(module, kind, name)
-            made.linkage = "internal"
-            made.attributes.add("alwaysinline")
-            _Body(self, made, _WordNames(self).visit(text))
-        return made
+            code = ir.Function(module, kind, name)
+            code.linkage = "internal"
+            code.attributes.add("alwaysinline")
+            _Body(self, code, _WordNames(self).visit(text))
+        return code
 
     def names(self, node: ast.expr | None) -> type[IntEnum] | None:
         """The names of words that an expression is."""
-        known = self.known.get(node.id) if isinstance(node, ast.Name) else None
-        return known if isinstance(known, type) and issubclass(known, IntEnum) else None
+        value = self.known.get(node.id) if isinstance(node, ast.Name) else None
+        return value if isinstance(value, type) and issubclass(value, IntEnum) else None
 
 
 class _WordNames(ast.NodeTransformer):
@@ -133,8 +133,8 @@ class _WordNames(ast.NodeTransformer):
 
 def _place(names: type[IntEnum], node: ast.Attribute) -> ast.Constant:
     if node.attr not in names.__members__:
-        known = ", ".join(names.__members__)
-        raise KernelError(f"line {node.lineno}: {names.__name__} has {known}, not {node.attr!r}")
+        members = ", ".join(names.__members__)
+        raise KernelError(f"line {node.lineno}: {names.__name__} has {members}, not {node.attr!r}")
     return ast.Constant(names[node.attr].value)
 
 
@@ -240,8 +240,7 @@ class _Body:
 
     def value(self, node: ast.expr) -> ir.Value:
         """The value of an expression: a word, a truth of one bit, or a float."""
-        made: ir.Value = self.written(node)
-        return made
+        return self.written(node)
 
     def word(self, node: ast.expr) -> ir.Value:
         """A value as a word; truths are 0 and 1."""
@@ -288,7 +287,7 @@ class _Body:
         return self.b.neg(self.word(node.operand))
 
     def write_compare(self, node: ast.Compare) -> ir.Value:
-        relation = COMPARED.get(type(node.ops[0]))
+        relation = RELATION.get(type(node.ops[0]))
         if relation is None or len(node.ops) > 1:
             raise _unknown(node)
         x, y = self.value(node.left), self.value(node.comparators[0])
@@ -332,9 +331,9 @@ class _Body:
         if name == "abs":
             return self.w.intrinsic("fabs", *map(self.value, node.args))
         arguments = [self.word(a) for a in node.args]
-        known: Any = self.file.known.get(name)
-        if getattr(known, "__module__", None) == word.__name__:
-            return known(self.w, *arguments)
+        function: Any = self.file.known.get(name)
+        if getattr(function, "__module__", None) == word.__name__:
+            return function(self.w, *arguments)
         if name not in self.file.texts:
             raise _unknown(node.func)
         return self.b.call(self.file.function(self.w.module, name), arguments)
@@ -345,13 +344,13 @@ def chosen(number: int, texts: Sequence[str], *variables: int) -> int:
     raise KernelError(f"{texts[number]} of {variables}: only integer code computes it")
 
 
-def _choice(node: ast.Call, known: Mapping[str, Any]) -> ast.expr:
+def _choice(node: ast.Call, variables: Mapping[str, Any]) -> ast.expr:
     number, table, *_ = node.args
-    made: ast.expr
-    *others, made = (ast.parse(text, mode="eval").body for text in known[ast.unparse(table)])
+    choice: ast.expr
+    *others, choice = (ast.parse(text, mode="eval").body for text in variables[ast.unparse(table)])
     for i, text in reversed(list(enumerate(others))):
-        made = ast.IfExp(ast.Compare(number, [ast.Eq()], [ast.Constant(i)]), text, made)
-    return made
+        choice = ast.IfExp(ast.Compare(number, [ast.Eq()], [ast.Constant(i)]), text, choice)
+    return choice
 
 
 def _number(value: object, node: ast.expr) -> ir.Value:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any, TypeAlias
 
 import llvmlite.binding as llvm
@@ -30,6 +31,12 @@ parameters = {{
 }}
 kernel = vector_kernel(__name__, emit, parameters)
 '''
+
+
+def form_source(module: str, form: Any) -> str:
+    """The same, with the fields of a form; one that is no literal has a `plain` that is."""
+    values = {f.name: getattr(form, f.name) for f in fields(form)}
+    return kernel_source(module, {name: getattr(v, "plain", v) for name, v in values.items()})
 
 
 def vector_kernel(name: str, emit: Emit, parameters: dict[str, Any]) -> tuple[str, str]:

@@ -39,7 +39,7 @@ def copied(_typing: Any, y: Any, _q: Any, x: Any, _p: Any, _m: Any) -> Any:
         w, (target, q, source, p, m) = Writer(builder), args
         to, of = (w.pointer(builder.ptrtoint(base, WORD)) for base in (target, source))
         size = _size(x)
-        _copy(w, w.item(to, q, size), w.item(of, p, size), m, size, LONG // size)
+        _repeat(w, w.item(to, q, size), w.item(of, p, size), m, size, LONG // size, 1)
         return context.get_dummy_value()
 
     return types.void(y, word, x, word, word), codegen
@@ -66,15 +66,13 @@ def _size(pointer: Any) -> int:
     return size
 
 
-def _copy(w: Writer, to: ir.Value, of: ir.Value, m: ir.Value, size: int, width: int) -> None:
-    """In vectors of `width` elements, the last of which ends with the row; or in shorter ones."""
-    _repeat(w, to, of, m, size, width, 1)
-
-
 def _repeat(
     w: Writer, to: ir.Value, of: ir.Value, m: ir.Value, size: int, width: int, times: int
 ) -> None:
-    """The same, each element so many times."""
+    """In vectors of `width` elements, the last of which ends with the row; or in shorter ones.
+
+    Each element is written so many `times`.
+    """
     kind = vector_type(ir.IntType(size * BYTE.width), width)
 
     def vector(i: Size) -> None:

@@ -16,7 +16,6 @@ from bucketize.kernel.emit.math import FUNCTIONS
 from bucketize.kernel.emit.vector import Writer, constant
 
 LIBRARY = ("exp", "log", "erf", "tanh")  # of these the C library has a float64 version
-LLVM = {"abs": "fabs", "round": "roundeven"}  # where LLVM has another name
 
 
 def _double(w: Writer, name: str, x: ir.Value) -> ir.Value:
@@ -27,7 +26,7 @@ def _double(w: Writer, name: str, x: ir.Value) -> ir.Value:
         return w.builder.fdiv(one, w.intrinsic("sqrt", x))
     if name in LIBRARY:
         return w.builder.call(w.declare(name, x.type, [x.type]), [x])
-    return w.intrinsic(LLVM.get(name, name), x)
+    return FUNCTIONS[name](w, x)
 
 
 def _unary(name: str) -> Any:

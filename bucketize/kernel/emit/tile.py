@@ -35,8 +35,8 @@ def transposed(
         if ahead.literal_value:
             for place in read:
                 w.prefetch(w.beyond(place, ahead.literal_value * size), NEAR)
-        found = columns(w, [builder.load(place, typ=kind, align=size) for place in read], size)
-        for value, place in zip(found, written, strict=True):
+        turned = columns(w, [builder.load(place, typ=kind, align=size) for place in read], size)
+        for value, place in zip(turned, written, strict=True):
             builder.store(value, place, align=size)
         return context.get_dummy_value()
 
@@ -49,13 +49,13 @@ def columns(w: Writer, rows: Values, size: int) -> Values:
 
     First those of each block that is `INSIDE` bytes wide, as many rows at a time, then the blocks.
     """
-    n, found = len(rows), list(rows)
+    n, vectors = len(rows), list(rows)
     width = min(INSIDE // size, n)
     for i in range(0, n, width):
-        found[i : i + width] = _zipped(w, found[i : i + width])
+        vectors[i : i + width] = _zipped(w, vectors[i : i + width])
     for i in range(width):
-        found[i::width] = _unzipped(w, found[i::width], width)
-    return found
+        vectors[i::width] = _unzipped(w, vectors[i::width], width)
+    return vectors
 
 
 def _zipped(w: Writer, rows: Values) -> Values:

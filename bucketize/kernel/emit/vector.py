@@ -54,9 +54,9 @@ class Writer:
         self, suffix: str, parameters: Sequence[ir.Type], body: Callable[..., None]
     ) -> ir.Function:
         """A new function, private to this module and never inlined: `body(writer, *arguments)`."""
-        function = private_function(
-            self.module, f"{self.builder.function.name}.{suffix}", parameters
-        )
+        name = f"{self.builder.function.name}.{suffix}"
+        function = ir.Function(self.module, ir.FunctionType(VOID, parameters), name)
+        function.linkage = "internal"
         function.attributes.add("noinline")
         inner = Writer(ir.IRBuilder(function.append_basic_block()), self.lanes)
         body(inner, *function.args)
@@ -171,27 +171,33 @@ class Writer:
     def load(self, pointer: ir.Value, mask: ir.Value | None = None) -> ir.Value:
         """A vector from memory; where the mask is off, 0 and no access."""
         kind = vector_type(FLOAT, self.lanes)
+        return self._loaded(pointer, kind, mask, FLOAT_BYTES, self.number(0))
+
+    def _loaded(
+        self, pointer: ir.Value, kind: ir.Type, mask: ir.Value | None, align: int, none: ir.Constant
+    ) -> ir.Value:
         if mask is None:
-            return self.builder.load(pointer, typ=kind, align=FLOAT_BYTES)
-        fn = self._intrinsic("masked.load", kind, [POINTER, INT, mask.type, kind], ".p0")
-        return self.builder.call(fn, [pointer, ir.Constant(INT, FLOAT_BYTES), mask, self.number(0)])
+            return self.builder.load(pointer, typ=kind, align=align)
+        arguments = [POINTER, INT, mask.type, kind]
+        fn = self.declare(f"llvm.masked.load.{_suffix(kind)}.p0", kind, arguments)
+        return self.builder.call(fn, [pointer, ir.Constant(INT, align), mask, none])
 
     def load_bfloat16(self, pointer: ir.Value) -> ir.Value:
         """A vector of bfloat16 from memory."""
         kind = vector_type(SHORT, self.lanes)
-        bits = self._widened(self.builder.load(pointer, typ=kind, align=2), signed=False)
+        bits = self.widened(self.builder.load(pointer, typ=kind, align=2), INT, signed=False)
         shifted = self.builder.shl(bits, constant(INT, 16, self.lanes))
         return self.builder.bitcast(shifted, vector_type(FLOAT, self.lanes))
 
     def load_int8(self, pointer: ir.Value) -> ir.Value:
         """A vector of signed bytes from memory, as floats."""
         kind = vector_type(BYTE, self.lanes)
-        whole = self._widened(self.builder.load(pointer, typ=kind, align=1), signed=True)
+        whole = self.widened(self.builder.load(pointer, typ=kind, align=1), INT, signed=True)
         return self.builder.sitofp(whole, vector_type(FLOAT, self.lanes))
 
-    def _widened(self, x: ir.Value, *, signed: bool) -> ir.Value:
-        """Integers of 32 bits."""
-        kind = vector_type(INT, self.lanes)
+    def widened(self, x: ir.Value, element: ir.Type, *, signed: bool) -> ir.Value:
+        """Integers as wider ones."""
+        kind = vector_type(element, width_of(x))
         return self.builder.sext(x, kind) if signed else self.builder.zext(x, kind)
 
     def load_splat(self, pointer: ir.Value) -> ir.Value:
@@ -202,13 +208,7 @@ class Writer:
         """As `load`, of bytes that are 0 or 1: whether they are 1."""
         kind = vector_type(BYTE, self.lanes)
         none = constant(BYTE, 0, self.lanes)
-        if mask is None:
-            bytes_ = self.builder.load(pointer, typ=kind, align=1)
-        else:
-            name = f"llvm.masked.load.v{self.lanes}i8.p0"
-            fn = self.declare(name, kind, [POINTER, INT, mask.type, kind])
-            bytes_ = self.builder.call(fn, [pointer, ir.Constant(INT, 1), mask, none])
-        return self.builder.icmp_unsigned("!=", bytes_, none)
+        return self.builder.icmp_unsigned("!=", self._loaded(pointer, kind, mask, 1, none), none)
 
     def splat_truth(self, pointer: ir.Value) -> ir.Value:
         """Whether one byte from memory is 1, in every element."""
@@ -274,7 +274,8 @@ class Writer:
     def intrinsic(self, name: str, *values: ir.Value) -> ir.Value:
         """An LLVM intrinsic whose operands and result have one type: `sqrt`, `floor`, ..."""
         kind = values[0].type
-        return self.builder.call(self._intrinsic(name, kind, [kind] * len(values)), values)
+        fn = self.declare(f"llvm.{name}.{_suffix(kind)}", kind, [kind] * len(values))
+        return self.builder.call(fn, values)
 
     def maximum(self, x: ir.Value, y: ir.Value) -> ir.Value:
         """The greater one; a NaN in either wins."""
@@ -299,14 +300,9 @@ class Writer:
         width = width_of(x)
         return self.maximum(self.minimum(x, self.number(high, width)), self.number(low, width))
 
-    def _intrinsic(
-        self, name: str, kind: ir.Type, arguments: list[ir.Type], tail: str = ""
-    ) -> ir.Function:
-        return self.declare(f"llvm.{name}.{_suffix(kind)}{tail}", kind, arguments)
-
     def declare(self, name: str, result: ir.Type, arguments: list[ir.Type]) -> ir.Function:
-        known = self.module.globals.get(name)
-        return known or ir.Function(self.module, ir.FunctionType(result, arguments), name)
+        declared = self.module.globals.get(name)
+        return declared or ir.Function(self.module, ir.FunctionType(result, arguments), name)
 
     # --- control -------------------------------------------------------------------------------
 
@@ -379,14 +375,9 @@ class Writer:
 
 
 def _suffix(kind: ir.Type) -> str:
-    """`v16f32`, `f32`, `f64`: how the name of an intrinsic tells its type."""
+    """`v16f32`, `i8`, `f64`: how the name of an intrinsic tells its type."""
     if isinstance(kind, ir.VectorType):
         return f"v{kind.count}{_suffix(kind.element)}"
+    if isinstance(kind, ir.IntType):
+        return str(kind)
     return "f64" if isinstance(kind, ir.DoubleType) else "f32"
-
-
-def private_function(module: ir.Module, name: str, parameters: Sequence[ir.Type]) -> ir.Function:
-    """A function that only this module can call."""
-    function = ir.Function(module, ir.FunctionType(VOID, parameters), name)
-    function.linkage = "internal"
-    return function

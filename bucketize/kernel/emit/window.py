@@ -13,7 +13,7 @@ from llvmlite import ir
 
 from bucketize.kernel.emit.vector import FLOAT_BYTES, Size, Values, Writer
 from bucketize.kernel.gemm.epilogue import Epilogue
-from bucketize.kernel.gemm.store import Words
+from bucketize.kernel.gemm.store import Words, block_names
 
 Pair: TypeAlias = tuple[int, int]
 
@@ -67,9 +67,8 @@ class WindowForm:
     @property
     def block_names(self) -> tuple[str, ...]:
         """The words of the kernel's argument block."""
-        inputs = (f"in{i}" for i in range(self.inputs))
         operands = (f"e{i}_pixel" for i in range(len(self.epilogue.operands)))
-        return ("out", *inputs, "workspace", "begin", "end", *self.dims, *operands)
+        return block_names(self.inputs, (*self.dims, *operands))
 
     @property
     def arrays(self) -> tuple[str, ...]:

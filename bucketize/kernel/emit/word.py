@@ -62,9 +62,9 @@ def call_address(w: Writer, address: ir.Value, block: ir.Value) -> None:
 # --- threads -------------------------------------------------------------------------------------
 
 
-def changed(w: Writer, place: ir.Value, known: ir.Value, value: ir.Value) -> ir.Value:
+def changed(w: Writer, place: ir.Value, expected: ir.Value, value: ir.Value) -> ir.Value:
     """Whether the word at an address was `known`; it is `value` then, in one step."""
-    pair = w.builder.cmpxchg(_word(w, place), known, value, "acq_rel", "acquire")
+    pair = w.builder.cmpxchg(_word(w, place), expected, value, "acq_rel", "acquire")
     return w.builder.extract_value(pair, 1)
 
 

@@ -15,10 +15,12 @@ from bucketize.kernel.gemm import cost, epilogue, matmul
 from bucketize.kernel.gemm.macrokernel import source
 from bucketize.kernel.gemm.microkernel import TileForm
 from bucketize.kernel.gemm.schedule import HIGH, Tiling, knobs, unfit
+from bucketize.kernel.loops.conv import channels_out_last
 from bucketize.kernel.template import (
     Launch,
     Lines,
     LineWindow,
+    Packing,
     Rows,
     Schedule,
     Shapes,
@@ -26,7 +28,7 @@ from bucketize.kernel.template import (
     pitch_of,
 )
 from bucketize.kernel.typical import points
-from bucketize.kernel.workload import Workload
+from bucketize.kernel.workload import Workload, accepted
 from bucketize.machine.target import Target
 from bucketize.op import Array
 from bucketize.types import Dim, Shape, Type, ceil_div, product
@@ -42,6 +44,11 @@ def window(workload: Workload) -> tuple[int, ...]:
     return tuple(int(d) for d in workload.anchor.args[1].type.shape)  # type: ignore[arg-type]
 
 
+def weights_of(workload: Workload) -> int:
+    """The place of the weights among the parameters."""
+    return workload.body.params.index(workload.anchor.args[1])
+
+
 def even(operand: Type, out: Type) -> bool:
     """Whether an operand varies along all axes of the rows or along none."""
     shape = (1,) * (len(out.shape) - len(operand.shape)) + operand.shape
@@ -55,10 +62,9 @@ def accepts_windows(workload: Workload) -> bool:
         return False
     weights, out = workload.anchor.args[1], workload.anchor.out.type
     params = workload.body.params
-    tail = epilogue.of_workload(workload)
-    assert tail is not None, "accepted as a product"
+    operands = accepted(epilogue.of_workload(workload)).operands
     fixed = workload.constant[params.index(weights)] and weights.type.is_static
-    return fixed and all(even(params[o.place].type, out) for o in tail.operands)
+    return fixed and all(even(params[o.place].type, out) for o in operands)
 
 
 def is_pointwise(workload: Workload) -> bool:
@@ -132,7 +138,7 @@ def _launch(workload: Workload, schedule: Schedule, shapes: Shapes, target: Targ
     steps = [inner * FLOAT_BYTES, number * dims["panel_step"], columns * FLOAT_BYTES]
     steps += [columns * FLOAT_BYTES if s and s[-1] != 1 else 0 for s in operands]
     zeros = ceil_div(inner, 2) * 2 * FLOAT_BYTES if f.padded else 0
-    made = matmul.finish_launch(f, dims, rows, [(groups, steps)], zeros)
+    launch = matmul.finish_launch(f, dims, rows, [(groups, steps)], zeros)
     lines = Lines(
         tiles=dims["tiles"],
         low=dims["low"],
@@ -142,14 +148,12 @@ def _launch(workload: Workload, schedule: Schedule, shapes: Shapes, target: Targ
         spans=groups * number,
         windows={f.a: reads(workload)},
     )
-    return replace(made, lines=lines)
+    return replace(launch, lines=lines)
 
 
 def reads(workload: Workload) -> LineWindow:
     """The lines of its image that a line of a convolution is made from."""
-    attrs = workload.anchor.attrs
-    reach = (window(workload)[2] - 1) * attrs["dilations"][0] + 1
-    return LineWindow(attrs["strides"][0], reach, attrs["pads"][0])
+    return LineWindow.of(workload.anchor.attrs, window(workload)[2])
 
 
 def row_step(operand: Shape) -> Dim:
@@ -210,27 +214,21 @@ def _padding(workload: Workload, image: Shape) -> dict[str, Dim]:
 
 def pitched(workload: Workload) -> frozenset[int]:
     """Image, operands and result are read and written row by row."""
-    params = workload.body.params
-    weights = params.index(workload.anchor.args[1])
-    return frozenset({-1, *range(len(params))} - {weights})
+    return frozenset({-1, *range(len(workload.body.params))} - {weights_of(workload)})
 
 
-def _pack_key(workload: Workload, schedule: Schedule, index: int) -> str:
-    weights = workload.body.params.index(workload.anchor.args[1])
-    groups = workload.anchor.attrs["groups"]
-    width = Tiling.of(schedule).nr
-    return f"windows in {groups} groups, panels of {width}" if index == weights else ""
-
-
-def _pack(workload: Workload, schedule: Schedule, index: int, value: Array) -> Array | None:
+def _packing(workload: Workload, schedule: Schedule, index: int) -> Packing | None:
     """Weights OIHW as [group, panel, height, width, channels in, channels out of the panel]."""
-    if not _pack_key(workload, schedule, index):
+    if index != weights_of(workload):
         return None
-    groups = workload.anchor.attrs["groups"]
-    out, inner, height, width = value.shape
-    apart = value.reshape(groups, out // groups, inner, height, width)
-    stack = apart.transpose(0, 3, 4, 2, 1).reshape(groups, height * width * inner, out // groups)
-    return matmul.panels(stack, Tiling.of(schedule).nr)
+    groups, width = workload.anchor.attrs["groups"], Tiling.of(schedule).nr
+
+    def pack(value: Array) -> Array:
+        stack = channels_out_last(value, groups)
+        depth, columns = math.prod(stack.shape[1:4]), stack.shape[4]
+        return matmul.panels(stack.reshape(groups, depth, columns), width)
+
+    return Packing(f"windows in {groups} groups, panels of {width}", pack)
 
 
 TEMPLATE = Template(
@@ -241,8 +239,7 @@ TEMPLATE = Template(
     legal=lambda _, schedule, target: unfit(schedule, target),
     source=lambda workload, schedule, target: source(_form(workload, schedule, target)),
     launch=_launch,
-    pack=_pack,
-    pack_key=_pack_key,
+    packing=_packing,
     cost=_extents,
     pitched=pitched,
 )

@@ -299,6 +299,8 @@ def best(products: tuple[Product, ...], target: Target) -> Schedule:
     return able[int(np.argmax(asked <= asked.min() + ALIKE))]
 
 
-def default(extents: ProductCost, points: Sequence[TypicalSizes], target: Target) -> dict[str, Knob]:
+def default(
+    extents: ProductCost, points: Sequence[TypicalSizes], target: Target
+) -> dict[str, Knob]:
     """The best schedule at some points."""
     return dict(best(extents.typical(points, cold_bytes(target)), target))

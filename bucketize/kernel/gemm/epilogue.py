@@ -163,8 +163,8 @@ class _EpilogueReader:
             if kind is None or atom not in self.workload.body.params:
                 return None
             self.values[atom] = ("operand", len(self.operands))
-            held = TRUTHS if atom.type.dtype == BOOL else FLOATS
-            self.operands.append(Operand(self.workload.body.params.index(atom), kind, held))
+            elements = TRUTHS if atom.type.dtype == BOOL else FLOATS
+            self.operands.append(Operand(self.workload.body.params.index(atom), kind, elements))
         return self.values[atom]
 
     def finished(self, steps: list[tuple[str, list[Any], Mapping[str, Any]]]) -> Epilogue:
@@ -190,14 +190,15 @@ def operand_kind(operand: Type, out: Type) -> str | None:
     if len(operand.shape) > len(out.shape):
         return None
     shape = (1,) * (len(out.shape) - len(operand.shape)) + operand.shape
-    varies = [_varies(a, b) for a, b in zip(shape, out.shape, strict=True)]
+    varies = [varies_along(a, b) for a, b in zip(shape, out.shape, strict=True)]
     if None in varies:
         return None
     rows, columns = any(varies[:-1]), bool(varies[-1])
     return KINDS.get((rows, columns), SCALAR)
 
 
-def _varies(dim: Dim, out: Dim) -> bool | None:
+def varies_along(dim: Dim, out: Dim) -> bool | None:
+    """Whether there is an element for each along an axis, or one for all; None if not known."""
     if dim == 1:
         return False
     return None if isinstance(dim, AnyDim) or dim != out else True

@@ -12,8 +12,7 @@ from typing import TypeAlias
 from llvmlite import ir
 
 from bucketize.kernel.emit.vector import FLOAT_BYTES, WORD, WORD_BYTES, Size, Values, Writer
-from bucketize.kernel.loops.axis import joined
-from bucketize.kernel.loops.loop import strides_of
+from bucketize.kernel.loops.loop import joined, strides_of
 from bucketize.types import Dim, Shape, product
 
 Level: TypeAlias = tuple[Dim, list[Dim]]  # a batch axis: its size, and the bytes of each array

@@ -15,9 +15,9 @@ from bucketize.kernel.gemm.macrokernel import kept_bytes, source
 from bucketize.kernel.gemm.microkernel import TileForm
 from bucketize.kernel.gemm.schedule import HIGH, Tile, Tiling, knobs, unfit
 from bucketize.kernel.loops.loop import spread
-from bucketize.kernel.template import Knob, Launch, Schedule, Shapes, Template
+from bucketize.kernel.template import Knob, Launch, Packing, Schedule, Shapes, Template
 from bucketize.kernel.typical import points
-from bucketize.kernel.workload import Workload
+from bucketize.kernel.workload import Workload, accepted
 from bucketize.machine.target import Target
 from bucketize.op import Array
 from bucketize.ops.rounding import FORMATS, PLAIN, rounded
@@ -40,10 +40,10 @@ def panels(stack: Array, width: int, dtype: DTypeLike = np.float32) -> Array:
 
 def short_panels(matrix: Array, width: int, weights: str) -> Array:
     """A matrix in panels of a shorter format, as bytes; int8 behind the steps of its columns."""
-    held, dtype = FORMATS[weights].held(matrix), FORMATS[weights].dtype
-    if not isinstance(held, tuple):
-        return panels(held[None], width, dtype).view(np.uint8)
-    levels, steps = held
+    values, dtype = FORMATS[weights].held(matrix), FORMATS[weights].dtype
+    if not isinstance(values, tuple):
+        return panels(values[None], width, dtype).view(np.uint8)
+    levels, steps = values
     heads, bodies = panels(steps[None], width), panels(levels[None], width, dtype)
     flat = [a.view(np.uint8).reshape(a.shape[1], -1) for a in (heads, bodies)]
     return np.concatenate(flat, axis=1)
@@ -127,8 +127,6 @@ def form(
     padded: bool = False,
 ) -> TileForm:
     """The form of a product of so many rows; its factors are the first arguments of the anchor."""
-    tail = epilogue.of_workload(workload)
-    assert tail is not None, "asked of a workload that was not accepted"
     a, b = _places(workload)
     tile = Tile.of(schedule)
     most = tile.mr
@@ -141,7 +139,7 @@ def form(
         b=b,
         packed=packed,
         image=image,
-        epilogue=tail,
+        epilogue=accepted(epilogue.of_workload(workload)),
         padded=padded,
         streams=packed and not image,
     )
@@ -234,21 +232,18 @@ def _flattened(
     return levels or [(1, [0] * len(steps))], rows, steps
 
 
-def _pack_key(workload: Workload, schedule: Schedule, index: int) -> str:
+def _packing(workload: Workload, schedule: Schedule, index: int) -> Packing | None:
     if not _packed(workload) or index != _places(workload)[1]:
-        return ""
-    known, tiling = _format(workload), Tiling.of(schedule)
-    told = "" if known == PLAIN else f", {known} held as {tiling.weights}"
-    return f"panels of {tiling.nr}{told}"
-
-
-def _pack(workload: Workload, schedule: Schedule, index: int, value: Array) -> Array | None:
-    if not _pack_key(workload, schedule, index):
         return None
-    tiling = Tiling.of(schedule)
-    if tiling.weights != PLAIN:
-        return short_panels(value, tiling.nr, tiling.weights)
-    return panels(rounded(value, _format(workload))[None], tiling.nr)
+    weights, tiling = _format(workload), Tiling.of(schedule)
+    shorter = "" if weights == PLAIN else f", {weights} held as {tiling.weights}"
+
+    def pack(value: Array) -> Array:
+        if tiling.weights != PLAIN:
+            return short_panels(value, tiling.nr, tiling.weights)
+        return panels(rounded(value, weights)[None], tiling.nr)
+
+    return Packing(f"panels of {tiling.nr}{shorter}", pack)
 
 
 # --- weights in a shorter format ---------------------------------------------------------------
@@ -274,7 +269,6 @@ TEMPLATE = Template(
     legal=lambda _, schedule, target: unfit(schedule, target),
     source=lambda workload, schedule, target: source(_form(workload, schedule, target)),
     launch=_launch,
-    pack=_pack,
-    pack_key=_pack_key,
+    packing=_packing,
     cost=_extents,
 )

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from llvmlite import ir
 
-from bucketize.kernel.emit.vector import POINTER, WORD, Size, Values, Writer
+from bucketize.kernel.emit.vector import POINTER, WORD, WORD_BYTES, Size, Values, Writer
 from bucketize.kernel.gemm.epilogue import Epilogue
+
+
+def block_names(inputs: int, dims: Iterable[str]) -> tuple[str, ...]:
+    """The words of the argument block of a kernel with so many inputs and these dims."""
+    return ("out", *(f"in{i}" for i in range(inputs)), "workspace", "begin", "end", *dims)
 
 
 class Words:
@@ -18,6 +23,11 @@ class Words:
         self.w, self.memory = w, memory
         self.places = {name: i for i, name in enumerate(names)}
 
+    @classmethod
+    def new(cls, w: Writer, names: Sequence[str]) -> Words:
+        """Words on the stack."""
+        return cls(w, w.scratch(len(names) * WORD_BYTES), names)
+
     def word(self, name: str) -> ir.Value:
         return self.w.load_word(self.memory, self.places[name])
 
@@ -26,6 +36,18 @@ class Words:
 
     def put(self, name: str, value: Size) -> None:
         self.w.store_pointer(self.w.word(value), self.memory, self.places[name])
+
+
+def put_rows(w: Writer, frame: Words, a: ir.Value, step: Size, height: ir.Value) -> ir.Value:
+    """Tell a tile of a product the addresses of its rows of A; the one behind them."""
+    table = w.item(frame.memory, frame.places["row0"], WORD_BYTES)
+
+    def row(m: ir.Value, at: Values) -> Values:
+        w.store_pointer(at[0], table, m)
+        return [w.at(at[0], step)]
+
+    (behind,) = w.loop(0, height, row, [a])
+    return behind
 
 
 class StoreForm(Protocol):

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
-import numpy as np
-
+from bucketize.kernel.emit.module import kernel_source
 from bucketize.kernel.gemm.conv import is_pointwise, reads, window
+from bucketize.kernel.int8 import image as windows
 from bucketize.kernel.int8 import matmul as product_of_bytes
-from bucketize.kernel.int8.image import source
-from bucketize.kernel.loops.loop import only_op, steps
-from bucketize.kernel.template import Launch, Lines, Schedule, Shapes, Template
+from bucketize.kernel.loops.conv import channels_out_last
+from bucketize.kernel.loops.cost import Steps
+from bucketize.kernel.loops.loop import only_op
+from bucketize.kernel.template import Launch, Lines, Packing, Schedule, Shapes, Template
 from bucketize.kernel.workload import Workload
 from bucketize.machine.target import Target
 from bucketize.op import Array
@@ -33,7 +35,7 @@ def _row(workload: Workload) -> Dim:
 
 def _source(workload: Workload, schedule: Schedule, target: Target) -> str:
     form = product_of_bytes.form(workload, schedule, target, _row(workload))
-    return source(target.lanes, **form)
+    return kernel_source(windows.__name__, form)
 
 
 def _launch(workload: Workload, schedule: Schedule, shapes: Shapes, target: Target) -> Launch:
@@ -47,10 +49,10 @@ def _launch(workload: Workload, schedule: Schedule, shapes: Shapes, target: Targ
     lies = (zero, height, width, image[1], image[2], channels, taps, pieces, pixels)
     more = (*lies, stride_y, stride_x, dilation_y, dilation_x, top, left)
     depth = taps * across * channels
-    made = product_of_bytes.launch(batch * height * width, depth, columns, schedule, target, more)
-    _rows, _depth, _columns, panels, low, tall, *_ = made.dims
+    launch = product_of_bytes.launch(batch * height * width, depth, columns, schedule, target, more)
+    _rows, _depth, _columns, panels, low, tall, *_ = launch.dims
     lines = Lines(
-        tiles=ceil_div(made.extent, panels),
+        tiles=ceil_div(launch.extent, panels),
         low=low,
         tall=tall,
         across=width,
@@ -58,22 +60,19 @@ def _launch(workload: Workload, schedule: Schedule, shapes: Shapes, target: Targ
         step=panels,
         windows={0: reads(workload)},
     )
-    return replace(made, lines=lines)
+    return replace(launch, lines=lines)
 
 
-def _pack(workload: Workload, schedule: Schedule, index: int, value: Array) -> Array | None:
+def _packing(workload: Workload, schedule: Schedule, index: int) -> Packing | None:
     """Weights OIHW as a matrix: height, width and channels in by channels out."""
     if index != 1:
         return None
-    matrix = np.ascontiguousarray(value.transpose(2, 3, 1, 0)).reshape(-1, len(value))
-    return product_of_bytes.packed(workload, schedule, matrix, workload.anchor.attrs["zero"])
+    key, packed = product_of_bytes.packing(workload, schedule, workload.anchor.attrs["zero"])
 
+    def pack(value: Array) -> Array:
+        return packed(channels_out_last(value, 1).reshape(-1, len(value)))
 
-def _pack_key(workload: Workload, schedule: Schedule, index: int) -> str:
-    if index != 1:
-        return ""
-    zero = workload.anchor.attrs["zero"]
-    return f"windows, {product_of_bytes.pack_key(workload, schedule, zero)}"
+    return Packing(f"windows, {key}", pack)
 
 
 TEMPLATE = Template(
@@ -83,7 +82,6 @@ TEMPLATE = Template(
     default=product_of_bytes.default,
     source=_source,
     launch=_launch,
-    pack=_pack,
-    pack_key=_pack_key,
-    cost=steps(_launch, product_of_bytes.counts),
+    packing=_packing,
+    cost=partial(Steps, _launch, product_of_bytes.counts),
 )

@@ -10,7 +10,6 @@ from typing import Any
 
 from llvmlite import ir
 
-from bucketize.kernel.emit.module import kernel_source
 from bucketize.kernel.emit.vector import BYTE, SHORT, Size, Values, Writer
 from bucketize.kernel.int8.loops import DOT, GROUP, PanelLoops
 
@@ -21,11 +20,6 @@ WINDOW = (
 )
 
 
-def source(lanes: int, **form: Any) -> str:
-    """The text of the kernel of a form: see `int8.loops.emit`."""
-    return kernel_source(__name__, {"lanes": lanes, **form})
-
-
 def emit(w: Writer, block: ir.Value, /, **form: Any) -> None:
     """Write the body of a kernel: see `int8.loops.emit`."""
     _ByteWindows(w, block, **form).write()
@@ -34,7 +28,7 @@ def emit(w: Writer, block: ir.Value, /, **form: Any) -> None:
 class _ByteWindows(PanelLoops):
     sizes = WINDOW
 
-    def lay_out(self, a: ir.Value, row: Size, held: ir.Value) -> None:
+    def lay_out(self, a: ir.Value, row: Size, to: ir.Value) -> None:
         """A window, line by line."""
         w, d = self.w, self.d
         line = w.div(row, d["width"])
@@ -47,7 +41,7 @@ class _ByteWindows(PanelLoops):
 
         def tap(t: ir.Value, _: Values) -> None:
             at = w.add(y, w.mul(t, d["dilation_y"]))
-            here = w.at(held, w.mul(w.mul(t, across), size))
+            here = w.at(to, w.mul(w.mul(t, across), size))
             above, below = w.compare(at, ">=", 0), w.compare(at, "<", d["down"])
             read = w.beyond(a, w.mul(w.mul(w.add(lines, at), d["right"]), d["channels"]))
 
@@ -66,19 +60,19 @@ class _ByteWindows(PanelLoops):
         """The first line or column of a window, which may be a pad's."""
         return self.w.sub(self.w.mul(place, self.d[stride]), self.d[before])
 
-    def _piece(self, read: ir.Value, first: Size, held: ir.Value, size: Size) -> None:
+    def _piece(self, read: ir.Value, first: Size, to: ir.Value, size: Size) -> None:
         """Neighbours of a line of the image from column `first` on, some of which may be pads."""
         w, pixels, channels = self.w, self.d["pixels"], self.d["channels"]
         low = w.least(w.greatest(w.sub(0, first), 0), pixels)
         high = w.greatest(w.least(w.sub(self.d["right"], first), pixels), low)
-        w.when(w.compare(low, ">", 0), lambda: self._pads(held, low))
+        w.when(w.compare(low, ">", 0), lambda: self._pads(to, low))
         there = w.beyond(read, w.mul(w.add(first, low), channels))
-        self.copy(there, w.at(held, w.mul(low, size)), w.mul(w.sub(high, low), channels))
-        rest, behind = w.sub(pixels, high), w.at(held, w.mul(high, size))
+        self.copy(there, w.at(to, w.mul(low, size)), w.mul(w.sub(high, low), channels))
+        rest, behind = w.sub(pixels, high), w.at(to, w.mul(high, size))
         w.when(w.compare(rest, ">", 0), lambda: self._pads(behind, rest))
 
-    def _pads(self, held: ir.Value, pixels: Size) -> None:
+    def _pads(self, to: ir.Value, pixels: Size) -> None:
         """So many of them."""
         w = self.w
         zero = w.builder.trunc(w.word(self.d["zero"]), BYTE if self.unit == DOT else SHORT)
-        self.put(held, w.mul(pixels, self.d["channels"]), lambda _, width: w.splat(zero, width))
+        self.put(to, w.mul(pixels, self.d["channels"]), lambda _, width: w.splat(zero, width))

@@ -12,7 +12,6 @@ from typing import Any
 
 from llvmlite import ir
 
-from bucketize.kernel.emit.module import kernel_source
 from bucketize.kernel.emit.vector import (
     BYTE,
     FLOAT,
@@ -34,11 +33,6 @@ DOT = 4  # bytes that one instruction multiplies and adds up
 GROUP = 4  # bytes of a group as it is laid out: four bytes, or two numbers of 16 bits
 FLIP = -0x80  # the highest bit of a byte
 PIECES = (16, 4)  # bytes that are laid out at a time, where there are fewer than a vector has
-
-
-def source(lanes: int, **form: Any) -> str:
-    """The text of the kernel of a form: see `emit`."""
-    return kernel_source(__name__, {"lanes": lanes, **form})
 
 
 def emit(w: Writer, block: ir.Value, /, **form: Any) -> None:
@@ -91,7 +85,7 @@ class PanelLoops:
         def rows(o: ir.Value, _: Values) -> None:
             first = w.add(w.mul(o, d["low"]), w.least(o, d["tall"]))
             height = w.add(d["low"], w.builder.zext(w.compare(o, "<", d["tall"]), WORD))
-            held = self.rows_of(first, height)
+            groups = self.rows_of(first, height)
             lo = w.greatest(w.sub(begin, w.mul(o, panels)), 0)
             hi = w.least(w.sub(end, w.mul(o, panels)), panels)
 
@@ -102,7 +96,7 @@ class PanelLoops:
 
                 def tile(at: Size, m: ir.Value) -> None:
                     place = w.add(w.mul(w.add(first, at), d["columns"]), column)
-                    mine = w.at(held, w.mul(at, self.row_step))
+                    mine = w.at(groups, w.mul(at, self.row_step))
                     self.call(m, mine, there, w.item(c, place), left)
 
                 self.each_tile(height, tile)
@@ -139,20 +133,20 @@ class PanelLoops:
         w, a = self.w, self.block.pointer("in0")
         if self.place:
             return w.at(a, w.mul(first, self.row_step))
-        held = self.block.pointer("workspace")
+        space = self.block.pointer("workspace")
 
         def row(r: ir.Value, _: Values) -> None:
-            self.lay_out(a, w.add(first, r), w.at(held, w.mul(r, self.row_step)))
+            self.lay_out(a, w.add(first, r), w.at(space, w.mul(r, self.row_step)))
 
         w.loop(0, height, row)
-        return held
+        return space
 
-    def lay_out(self, a: ir.Value, row: Size, held: ir.Value) -> None:
+    def lay_out(self, a: ir.Value, row: Size, to: ir.Value) -> None:
         """The groups of a row."""
         depth = self.d["depth"]
-        self.copy(self.w.at(a, self.w.mul(row, depth)), held, depth)
+        self.copy(self.w.at(a, self.w.mul(row, depth)), to, depth)
 
-    def copy(self, read: ir.Value, held: ir.Value, count: Size) -> None:
+    def copy(self, read: ir.Value, to: ir.Value, count: Size) -> None:
         """So many bytes as groups have them."""
 
         def value(at: Size, width: int) -> ir.Value:
@@ -161,17 +155,17 @@ class PanelLoops:
             if self.unit == DOT:
                 flip = constant(BYTE, FLIP, width)
                 return self.w.builder.xor(bytes_, flip) if self.x_signed else bytes_
-            return self.widened(bytes_, vector_type(SHORT, width), self.x_signed)
+            return self.w.widened(bytes_, SHORT, signed=bool(self.x_signed))
 
-        self.put(held, count, value)
+        self.put(to, count, value)
 
-    def put(self, held: ir.Value, count: Size, value: Callable[[Size, int], ir.Value]) -> None:
+    def put(self, to: ir.Value, count: Size, value: Callable[[Size, int], ir.Value]) -> None:
         """Put `value(at, width)` of each piece of so many bytes; the last one ends with them."""
         w, size = self.w, GROUP // self.unit
         widths = tuple(dict.fromkeys((w.lanes * GROUP, *PIECES)))
 
         def one(at: Size, width: int) -> None:
-            w.builder.store(value(at, width), w.item(held, at, size), align=1)
+            w.builder.store(value(at, width), w.item(to, at, size), align=1)
 
         def pieces(width: int) -> None:
             last = w.sub(count, width)
@@ -186,10 +180,6 @@ class PanelLoops:
             w.when(enough, lambda: pieces(widths[at]), lambda: least(at + 1))
 
         least(0)
-
-    def widened(self, x: ir.Value, kind: ir.Type, signed: int) -> ir.Value:
-        b = self.w.builder
-        return b.sext(x, kind) if signed else b.zext(x, kind)
 
     # --- tiles ----------------------------------------------------------------------------------
 
@@ -234,8 +224,7 @@ class PanelLoops:
             return self.vector(w, place, v, INT)
         at, count = w.at(place, v * w.lanes * self.unit), w.lanes * self.unit
         bytes_ = w.builder.load(at, typ=vector_type(BYTE, count), align=1)
-        kind = vector_type(SHORT, count)
-        return w.builder.sext(bytes_, kind) if self.y_signed else w.builder.zext(bytes_, kind)
+        return w.widened(bytes_, SHORT, signed=bool(self.y_signed))
 
     def step(self, w: Writer, total: ir.Value, word: ir.Value, factor: ir.Value) -> ir.Value:
         """The sums and the products of a group of one row and those of some columns."""

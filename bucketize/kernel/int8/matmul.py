@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from bucketize.kernel.emit.module import kernel_source
 from bucketize.kernel.gemm.matmul import panels
-from bucketize.kernel.int8.loops import DOT, GROUP, source
-from bucketize.kernel.loops.cost import Counts, LoopCounts
-from bucketize.kernel.loops.loop import only_op, steps
-from bucketize.kernel.template import Knob, Launch, Schedule, Shapes, Template
+from bucketize.kernel.int8 import loops
+from bucketize.kernel.int8.loops import DOT, GROUP
+from bucketize.kernel.loops.cost import Counts, LoopCounts, Steps
+from bucketize.kernel.loops.loop import only_op
+from bucketize.kernel.template import Knob, Launch, Packing, Schedule, Shapes, Template
 from bucketize.kernel.workload import Workload
 from bucketize.machine.target import Target
 from bucketize.op import Array
@@ -44,14 +47,10 @@ def _units(workload: Workload, target: Target) -> tuple[Knob, ...]:
     return (DOT, PAIR) if target.dots and signs(workload)[1] else (PAIR,)
 
 
-def _vectors(target: Target) -> int:
-    """Vectors of a tile: as many as leave its sums in registers."""
-    return 4 if target.registers >= 32 else 2
-
-
 def knobs(workload: Workload, target: Target) -> dict[str, tuple[Knob, ...]]:
-    """Columns of a panel, and bytes of a group."""
-    return {"nr": (_vectors(target) * target.lanes,), "unit": _units(workload, target)}
+    """Columns of a panel, as many as leave sums in registers, and bytes of a group."""
+    vectors = 4 if target.registers >= 32 else 2
+    return {"nr": (vectors * target.lanes,), "unit": _units(workload, target)}
 
 
 def default(workload: Workload, target: Target) -> dict[str, Knob]:
@@ -62,6 +61,7 @@ def default(workload: Workload, target: Target) -> dict[str, Knob]:
 def form(workload: Workload, schedule: Schedule, target: Target, depth: Dim) -> dict[str, Any]:
     """The form of the loops, over rows of so many bytes."""
     return {
+        "lanes": target.lanes,
         "unit": schedule["unit"],
         "rows": ROWS,
         "vectors": int(schedule["nr"]) // target.lanes,
@@ -88,16 +88,20 @@ def launch(
     return Launch(dims, blocks * across, workspace=(low + 1) * row)
 
 
-def packed(workload: Workload, schedule: Schedule, matrix: Array, zero: int = 0) -> Array:
-    """Panels: what the sums of each column begin with, then group after group of all columns.
+def packing(workload: Workload, schedule: Schedule, zero: int = 0) -> Packing:
+    """The known matrix in panels; `zero` is taken off each factor of it."""
+    less = as_laid_out(workload, schedule, zero)
+    beside = f" beside bytes that are {less} more" if less else ""
+    key = f"panels of {schedule['nr']}, {schedule['unit']} bytes at a time{beside}"
+    return Packing(key, lambda matrix: _panels_of_bytes(matrix, schedule, less))
 
-    `zero` is taken off each factor of the matrix.
-    """
+
+def _panels_of_bytes(matrix: Array, schedule: Schedule, less: int) -> Array:
+    """Panels: what the sums of each column begin with, then group after group of all columns."""
     unit, width = int(schedule["unit"]), int(schedule["nr"])
     depth, columns = matrix.shape
     groups = np.zeros((-(-depth // unit) * unit, columns), matrix.dtype)
     groups[:depth] = matrix
-    less = as_laid_out(workload, schedule, zero)
     begun = (-less * matrix.sum(axis=0, dtype=np.int64)).astype(np.int32).reshape(1, 1, columns)
     apart = groups.reshape(1, -1, unit, columns)
     each = [panels(apart[:, :, u], width, matrix.dtype.type)[0] for u in range(unit)]
@@ -111,13 +115,6 @@ def as_laid_out(workload: Workload, schedule: Schedule, byte: int) -> int:
     return byte + FLIPPED * (schedule["unit"] == DOT and signs(workload)[0])
 
 
-def pack_key(workload: Workload, schedule: Schedule, zero: int = 0) -> str:
-    """What lies in the panels of the known matrix."""
-    less = as_laid_out(workload, schedule, zero)
-    beside = f" beside bytes that are {less} more" if less else ""
-    return f"panels of {schedule['nr']}, {schedule['unit']} bytes at a time{beside}"
-
-
 def counts(_: Workload, schedule: Schedule, at: LoopCounts) -> Counts:
     """A group is one step, of two instructions where it is a pair."""
     rows, depth, columns, *_rest = at.dims
@@ -127,16 +124,12 @@ def counts(_: Workload, schedule: Schedule, at: LoopCounts) -> Counts:
 
 def _source(workload: Workload, schedule: Schedule, target: Target) -> str:
     depth = workload.body.params[1].type.shape[0]
-    return source(target.lanes, **form(workload, schedule, target, depth))
+    return kernel_source(loops.__name__, form(workload, schedule, target, depth))
 
 
 def _launch(_: Workload, schedule: Schedule, shapes: Shapes, target: Target) -> Launch:
     x, _y, (*rows, columns) = shapes
     return launch(product(tuple(rows)), x[-1], columns, schedule, target)
-
-
-def _pack(workload: Workload, schedule: Schedule, index: int, value: Array) -> Array | None:
-    return packed(workload, schedule, value) if index == 1 else None
 
 
 TEMPLATE = Template(
@@ -146,7 +139,6 @@ TEMPLATE = Template(
     default=default,
     source=_source,
     launch=_launch,
-    pack=_pack,
-    pack_key=lambda workload, schedule, index: pack_key(workload, schedule) if index == 1 else "",
-    cost=steps(_launch, counts),
+    packing=lambda workload, schedule, index: packing(workload, schedule) if index == 1 else None,
+    cost=partial(Steps, _launch, counts),
 )

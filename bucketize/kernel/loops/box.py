@@ -16,6 +16,9 @@ from bucketize.kernel.emit.expression import dtype_text
 from bucketize.kernel.emit.vector import FLOAT_BYTES, WORD_BYTES
 from bucketize.kernel.loops.cost import Counts, LoopCounts
 from bucketize.kernel.loops.loop import (
+    HALF,
+    NONE,
+    ONE,
     Source,
     argument_shapes,
     kernel_text,
@@ -58,9 +61,6 @@ def _source(workload: Workload) -> str:
         (_rows if attrs["layout"] == "NHWC" else _places)(s, workload)
     title = f"roi_align: {attrs['pool']}, {attrs['layout']}"
     return kernel_text(title, workload, s, DIMS, checked=True)
-
-
-ONE, HALF, NONE = "float32(1.0)", "float32(0.5)", "float32(0.0)"
 
 
 def _kind(workload: Workload) -> str:

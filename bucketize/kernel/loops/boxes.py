@@ -13,13 +13,7 @@ import numpy as np
 
 from bucketize.ir import Binding
 from bucketize.kernel.loops.cost import Counts, LoopCounts
-from bucketize.kernel.loops.loop import (
-    Source,
-    argument_shapes,
-    kernel_text,
-    loop_template,
-    takes,
-)
+from bucketize.kernel.loops.loop import Source, argument_shapes, kernel_text, loop_template, takes
 from bucketize.kernel.template import Launch, Shapes
 from bucketize.kernel.workload import Workload
 from bucketize.ops import kept_boxes

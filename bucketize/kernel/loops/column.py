@@ -9,13 +9,7 @@ import numpy as np
 from bucketize.ir import Binding
 from bucketize.kernel.emit.expression import dtype_text
 from bucketize.kernel.loops.cost import Counts, LoopCounts
-from bucketize.kernel.loops.loop import (
-    GRAIN,
-    Source,
-    kernel_text,
-    loop_template,
-    takes,
-)
+from bucketize.kernel.loops.loop import GRAIN, Source, kernel_text, loop_template, takes
 from bucketize.kernel.template import Launch, Shapes
 from bucketize.kernel.workload import Workload
 from bucketize.ops import col2im
@@ -70,9 +64,9 @@ def _row(s: Source, last: int) -> None:
 
 def _launch(workload: Workload, shapes: Shapes) -> Launch:
     attrs = workload.anchor.attrs
-    told = {name: attrs[name] for name in ("strides", "pads", "dilations")}
+    window = {name: attrs[name] for name in ("strides", "pads", "dilations")}
     image, kernel = attrs["image"], attrs["kernel"]
-    windows = blocks(image, kernel, **told)
+    windows = blocks(image, kernel, **window)
     before = attrs["pads"][: len(image)]
     dims = (*image, *kernel, *windows, *attrs["strides"], *attrs["dilations"], *before)
     return Launch(dims, product(shapes[-1]), GRAIN)

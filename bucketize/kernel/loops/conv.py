@@ -20,13 +20,7 @@ import numpy as np
 from bucketize.ir import Binding
 from bucketize.kernel.emit.expression import dtype_text
 from bucketize.kernel.loops.cost import Counts, LoopCounts
-from bucketize.kernel.loops.loop import (
-    Source,
-    argument_shapes,
-    kernel_text,
-    loop_template,
-    takes,
-)
+from bucketize.kernel.loops.loop import Source, argument_shapes, kernel_text, loop_template, takes
 from bucketize.kernel.loops.product import (
     COLUMNS,
     ROWS,
@@ -36,10 +30,11 @@ from bucketize.kernel.loops.product import (
     scratch_sums,
     sums,
 )
-from bucketize.kernel.template import Launch, Schedule, Shapes
+from bucketize.kernel.template import Launch, Packing, Schedule, Shapes
 from bucketize.kernel.workload import Workload
 from bucketize.op import Array
 from bucketize.ops import conv2d
+from bucketize.ops.window.image import planes
 from bucketize.types.number import kind_of
 
 IMAGE = ("h", "w", "channels", "oh", "ow")
@@ -56,8 +51,8 @@ def _is_nhwc(workload: Workload) -> bool:
 def _weights(workload: Workload) -> int | None:
     """Which parameter the weights are, if they are known and thus packed beforehand."""
     params, weights = workload.body.params, workload.anchor.args[1]
-    known = weights in params and workload.constant[params.index(weights)]
-    return params.index(weights) if known and _is_nhwc(workload) else None
+    is_constant = weights in params and workload.constant[params.index(weights)]
+    return params.index(weights) if is_constant and _is_nhwc(workload) else None
 
 
 def _is_depthwise(workload: Workload) -> bool:
@@ -168,18 +163,20 @@ def _packed_groups(workload: Workload) -> int:
     return 1 if _is_depthwise(workload) else int(workload.anchor.attrs["groups"])
 
 
-def _pack_key(workload: Workload, index: int) -> str:
-    packed = index == _weights(workload)
-    return f"channels out last in {_packed_groups(workload)} groups" if packed else ""
+def channels_out_last(value: Array, groups: int) -> Array:
+    """Weights OIHW as [group, height, width, channel in, channel out]: a view."""
+    out, *others = value.shape
+    return value.reshape(groups, out // groups, *others).transpose(0, 3, 4, 2, 1)
 
 
-def _pack(workload: Workload, _schedule: Schedule, index: int, value: Array) -> Array | None:
+def _packing(workload: Workload, _: Schedule, index: int) -> Packing | None:
     if index != _weights(workload):
         return None
-    groups = _packed_groups(workload)
-    out, inner, height, width = value.shape
-    apart = value.reshape(groups, out // groups, inner, height, width)
-    return np.ascontiguousarray(apart.transpose(0, 3, 4, 2, 1), _summed(workload))
+    groups, dtype = _packed_groups(workload), _summed(workload)
+    return Packing(
+        f"channels out last in {groups} groups",
+        lambda value: np.ascontiguousarray(channels_out_last(value, groups), dtype),
+    )
 
 
 # --- NCHW ----------------------------------------------------------------------------------------
@@ -215,7 +212,7 @@ def _lines(s: Source, workload: Workload) -> None:
 def _launch(workload: Workload, shapes: Shapes) -> Launch:
     (x, weights), out = argument_shapes(workload, shapes), shapes[-1]
     attrs = workload.anchor.attrs
-    c, h, w = (3, 1, 2) if _is_nhwc(workload) else (1, 2, 3)
+    c, h, w = planes(attrs["layout"])
     groups, (top, left, _, _) = attrs["groups"], attrs["pads"]
     window = (groups, weights[0] // groups, *weights[1:])
     steps = (*attrs["strides"], *attrs["dilations"], top, left)
@@ -246,6 +243,5 @@ def _counts(workload: Workload, at: LoopCounts) -> Counts:
 
 CONV_LOOPS = replace(
     loop_template("conv2d_loops", takes(conv2d, where=_sums), _source, _launch, _counts),
-    pack=_pack,
-    pack_key=lambda workload, _, index: _pack_key(workload, index),
+    packing=_packing,
 )

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
 
 from bucketize.kernel.emit.vector import FLOAT_BYTES
-from bucketize.kernel.template import Launch, Schedule
-from bucketize.kernel.work import Work
+from bucketize.kernel.template import Launch, Schedule, Shapes
+from bucketize.kernel.work import Work, work
+from bucketize.kernel.workload import Workload
 from bucketize.machine.calibration import Floats, fitted, joined
 from bucketize.machine.target import Target
 from bucketize.types import Sizes, evaluate
@@ -55,8 +57,8 @@ def taken(counts: Floats, each: Mapping[str, float]) -> Floats:
     seconds = dict(zip(KINDS, (counts * [each[kind] for kind in KINDS]).T, strict=True))
     moved = sum(seconds.pop(kind) for kind in TRAFFIC)
     call = seconds.pop("call")
-    found: Floats = call + joined(sum(seconds.values()), moved, each["overlap"])
-    return found
+    total: Floats = call + joined(sum(seconds.values()), moved, each["overlap"])
+    return total
 
 
 @dataclass(frozen=True)
@@ -69,14 +71,16 @@ class LoopCounts:
 
 @dataclass(frozen=True)
 class Steps:
-    """The cost of a workload in loop source."""
+    """The cost of a workload in loop source, from what its loops do."""
 
-    work: Work
-    itemsize: int
-    """Of what is computed."""
-    launch: Callable[[Schedule, Target], Launch]
-    """Over dims."""
-    counts: Callable[[Schedule, LoopCounts], Counts]
+    launch: Callable[[Workload, Schedule, Shapes, Target], Launch]
+    counts: Callable[[Workload, Schedule, LoopCounts], Counts]
+    workload: Workload
+
+    @cached_property
+    def work(self) -> Work:
+        """What it moves, over dims."""
+        return work(self.workload)
 
     def seconds(
         self, schedules: Sequence[Schedule], sizes: Sizes, target: Target, cold_bytes: int = 0
@@ -92,10 +96,13 @@ class Steps:
         moved, constant = (evaluate(n, sizes) for n in (self.work.moved, self.work.constant))
         low, high = (share * target.l2 for share in SHARES)
         gone = min(max(moved - low, 0) / (high - low), 1)
-        launch = self.launch(schedule, target)
+        workload = self.workload
+        shapes = tuple(a.type.shape for a in (*workload.body.params, *workload.body.results))
+        launch = self.launch(workload, schedule, shapes, target)
         dims = tuple(evaluate(d, sizes) for d in launch.dims)
-        counts = self.counts(schedule, LoopCounts(evaluate(launch.extent, sizes), dims))
-        share = self.itemsize / (target.lanes * FLOAT_BYTES)
+        counts = self.counts(workload, schedule, LoopCounts(evaluate(launch.extent, sizes), dims))
+        itemsize = max(t.dtype.itemsize for t in workload.results)
+        share = itemsize / (target.lanes * FLOAT_BYTES)
         return {
             "call": 1,
             "byte": moved,

@@ -17,11 +17,11 @@ from collections.abc import Iterator, Sequence
 
 from bucketize.ir import Atom, Const
 from bucketize.kernel.emit.expression import DTYPES, loop_text, operations, stored_text
-from bucketize.kernel.loops.axis import joined
 from bucketize.kernel.loops.cost import Counts, LoopCounts
 from bucketize.kernel.loops.loop import (
     GRAIN,
     Source,
+    joined,
     literal,
     loop_template,
     spread,
@@ -43,9 +43,9 @@ def _accepts(workload: Workload) -> bool:
         return False
     atoms = [*workload.body.params, *(a for b in workload.body.body for a in (*b.args, *b.outs))]
     numbers = all(a.value.size == 1 for a in atoms if isinstance(a, Const))
-    known = all(a.type.dtype in DTYPES for a in atoms)
+    computable = all(a.type.dtype in DTYPES for a in atoms)
     rank = len(workload.result.shape)
-    return numbers and known and all(len(p.type.shape) <= rank for p in workload.body.params)
+    return numbers and computable and all(len(p.type.shape) <= rank for p in workload.body.params)
 
 
 def axes_of(shapes: Sequence[Shape], out: Shape) -> list[Axis]:
@@ -172,14 +172,9 @@ def _as_one_row(workload: Workload, out: Shape) -> Shape:
 
 def _counts(workload: Workload, at: LoopCounts) -> Counts:
     groups = _groups(workload)
-    every = (
-        operations(
-            b.op.scalar or "",
-        )
-        for b in workload.body.body
-    )
-    found = {kind: n * at.extent for kind, n in sum(every, Counter()).items()}
-    return found | {"row": math.prod(at.dims[a] for members, _ in groups[:-1] for a in members)}
+    every = (operations(b.op.scalar or "") for b in workload.body.body)
+    counts = {kind: n * at.extent for kind, n in sum(every, Counter()).items()}
+    return counts | {"row": math.prod(at.dims[a] for members, _ in groups[:-1] for a in members)}
 
 
 def _pitched(workload: Workload) -> frozenset[int]:

@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 
 from bucketize.kernel.emit.expression import dtype_text
-from bucketize.kernel.loops.axis import joined
 from bucketize.kernel.loops.cost import Counts, LoopCounts
 from bucketize.kernel.loops.loop import (
     GRAIN,
@@ -14,6 +13,7 @@ from bucketize.kernel.loops.loop import (
     argument_shapes,
     bits_name,
     bits_of,
+    joined,
     kernel_text,
     loop_template,
     takes,
@@ -214,9 +214,5 @@ def _arange_launch(workload: Workload, shapes: Shapes) -> Launch:
 
 FULL = loop_template("full", takes(full), _full_source, _full_launch, lambda *_: {})
 ARANGE = loop_template(
-    "arange",
-    takes(arange),
-    _arange_source,
-    _arange_launch,
-    lambda _, at: {"simple": 2 * at.extent},
+    "arange", takes(arange), _arange_source, _arange_launch, lambda _, at: {"simple": 2 * at.extent}
 )

@@ -16,6 +16,9 @@ from bucketize.kernel.emit.expression import dtype_text
 from bucketize.kernel.loops.cost import Counts, LoopCounts
 from bucketize.kernel.loops.loop import (
     GRAIN,
+    HALF,
+    NONE,
+    ONE,
     Source,
     argument_shapes,
     kernel_text,
@@ -33,7 +36,6 @@ from bucketize.types.number import kind_of
 
 TAPS = {"linear": 2, "nearest": 1}
 """Along an axis, by mode."""
-ONE, HALF, NONE = "float32(1.0)", "float32(0.5)", "float32(0.0)"
 
 
 def _accepts(b: Binding) -> bool:

@@ -238,11 +238,7 @@ GATHER_ND = loop_template(
     "gather_nd", takes(gather_nd), _gather_nd_source, _rows_launch, _row_counts
 )
 SCATTER_ND = loop_template(
-    "scatter_nd",
-    takes(scatter_nd, where=_can_fold),
-    _scatter_nd_source,
-    _rows_launch,
-    _row_counts,
+    "scatter_nd", takes(scatter_nd, where=_can_fold), _scatter_nd_source, _rows_launch, _row_counts
 )
 
 

@@ -8,24 +8,27 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
 
 from bucketize.ir import Atom, Binding, Const
 from bucketize.kernel.emit.expression import DTYPES, IMPORTS, dtype_text, stored_text
 from bucketize.kernel.loops.cost import Counts, LoopCounts, Steps
-from bucketize.kernel.template import Cost, Launch, Schedule, Shapes, Template, pitch_of
-from bucketize.kernel.work import work
+from bucketize.kernel.template import Launch, Schedule, Shapes, Template, pitch_of
 from bucketize.kernel.workload import Workload
 from bucketize.machine.target import Target
 from bucketize.op import Op
 from bucketize.ops.dim import fill_number
 from bucketize.types import Dim, Shape, minimum, product
 
+T = TypeVar("T")
+
 GRAIN = 64  # elements: two threads should not write to one cache line
+ONE, HALF, NONE = "float32(1.0)", "float32(0.5)", "float32(0.0)"
 NOWHERE: Mapping[str, Sequence[str]] = {}
 DEEP = 2
 """Axes of rows from which on places are carried from row to row: found by the indices they take as
@@ -184,8 +187,8 @@ def kernel_text(
 def _argument(workload: Workload, name: str, arg: Atom, kind: str) -> list[str]:
     if isinstance(arg, Const):  # a lone number, part of the workload
         value = arg.value.reshape(-1)[0]
-        held = value.view(kind) if kind.startswith("uint") else value
-        return [f"{name} = scratch(1, {dtype_text(held.dtype)})", f"{name}[0] = {literal(held)}"]
+        lone = value.view(kind) if kind.startswith("uint") else value
+        return [f"{name} = scratch(1, {dtype_text(lone.dtype)})", f"{name}[0] = {literal(lone)}"]
     place = len(workload.results) + workload.body.params.index(arg)
     return [f"{name} = pointer(block[{place}], {kind})"]
 
@@ -208,8 +211,8 @@ def argument_shapes(workload: Workload, shapes: Shapes) -> list[Shape]:
 def only_op(workload: Workload) -> Binding | None:
     """The binding of a workload of one op whose elements loop source can hold."""
     (first, *rest) = workload.body.body
-    known = all(a.type.dtype in DTYPES for a in (*first.outs, *first.args))
-    return first if known and not rest else None
+    computable = all(a.type.dtype in DTYPES for a in (*first.outs, *first.args))
+    return first if computable and not rest else None
 
 
 def takes(
@@ -222,6 +225,20 @@ def takes(
         return b is not None and b.op in ops and where(b)
 
     return accepts
+
+
+def joined(axes: Iterable[T], belong: Callable[[T, T], bool]) -> list[list[T]]:
+    """Axes in runs of those of which each two neighbours belong together.
+
+    What walks a run as one axis has fewer loops, and longer ones.
+    """
+    runs: list[list[T]] = []
+    for axis in axes:
+        if runs and belong(runs[-1][-1], axis):
+            runs[-1].append(axis)
+        else:
+            runs.append([axis])
+    return runs
 
 
 def strides_of(shape: Shape) -> tuple[Dim, ...]:
@@ -270,49 +287,11 @@ def loop_template(
     ) -> Launch:
         return launch(workload, shapes)
 
-    return fixed_template(
-        name,
-        accepts,
-        lambda workload, _target: source(workload),
-        plain_launch,
-        steps(plain_launch, lambda workload, _, at: counts(workload, at)),
-        pitched,
-    )
-
-
-def fixed_template(
-    name: str,
-    accepts: Callable[[Workload], bool],
-    source: Callable[[Workload, Target], str],
-    launch: Callable[[Workload, Schedule, Shapes, Target], Launch],
-    cost: Callable[[Workload], Cost],
-    pitched: Callable[[Workload], frozenset[int]] = lambda _: frozenset(),
-) -> Template:
-    """A template without knobs, that packs nothing."""
     return Template(
         name=name,
         accepts=accepts,
-        source=lambda workload, _schedule, target: source(workload, target),
-        launch=launch,
-        cost=cost,
+        source=lambda workload, _schedule, _target: source(workload),
+        launch=plain_launch,
+        cost=partial(Steps, plain_launch, lambda workload, _, at: counts(workload, at)),
         pitched=pitched,
     )
-
-
-def steps(
-    launch: Callable[[Workload, Schedule, Shapes, Target], Launch],
-    counts: Callable[[Workload, Schedule, LoopCounts], Counts],
-) -> Callable[[Workload], Steps]:
-    """The `cost` of a template of loop source, from what its loops do."""
-
-    def cost(workload: Workload) -> Steps:
-        types = [*(p.type for p in workload.body.params), *workload.results]
-        shapes = tuple(t.shape for t in types)
-        return Steps(
-            work(workload),
-            max(t.dtype.itemsize for t in workload.results),
-            lambda schedule, target: launch(workload, schedule, shapes, target),
-            lambda schedule, at: counts(workload, schedule, at),
-        )
-
-    return cost

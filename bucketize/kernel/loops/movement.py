@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from bucketize.kernel.loops.axis import joined
 from bucketize.kernel.loops.cost import Counts, LoopCounts
 from bucketize.kernel.loops.elementwise import OPEN, RUNS, STANDS, axes_of, run_time_strides
 from bucketize.kernel.loops.loop import (
     GRAIN,
     Source,
     argument_shapes,
+    joined,
     kernel_text,
     loop_template,
     strides_of,
@@ -28,7 +28,7 @@ from bucketize.ops.rules import slice_ends
 from bucketize.types import Dim, product
 
 
-def nest(rank: int, inner: str) -> Source:
+def nest_text(workload: Workload, rank: int, inner: str) -> str:
     """A copy of x0, read at `base` along strides; on the last axis it runs, stands, or neither."""
     s = Source()
     rank = max(rank, 1)
@@ -41,14 +41,8 @@ def nest(rank: int, inner: str) -> Source:
             with s.loops(t="m"):
                 at = "p" if inner == STANDS else f"p + t * {step}"
                 s(f"y[i + t] = x0[{at}]")
-    return s
-
-
-def nest_text(workload: Workload, rank: int, inner: str) -> str:
-    """The file of a nest of this rank."""
-    rank = max(rank, 1)
     names = [*(f"e{a}" for a in range(rank)), "base", *(f"s{a}" for a in range(rank))]
-    return kernel_text("copy", workload, nest(rank, inner), names, moved=(0,))
+    return kernel_text("copy", workload, s, names, moved=(0,))
 
 
 def nest_launch(extents: Sequence[Dim], strides: Sequence[Dim], base: Dim = 0) -> Launch:
@@ -167,15 +161,10 @@ def _concat_counts(_workload: Workload, at: LoopCounts) -> Counts:
 def _concat_pitched(workload: Workload) -> frozenset[int]:
     """Along the last axis all of them may."""
     last = len(workload.result.shape) - 1
-    known = range(-1, len(workload.body.params))
-    return frozenset(known if workload.anchor.attrs["axis"] == last else ())
+    places = range(-1, len(workload.body.params))
+    return frozenset(places if workload.anchor.attrs["axis"] == last else ())
 
 
 CONCAT = loop_template(
-    "concat",
-    takes(concat),
-    _concat_source,
-    _concat_launch,
-    _concat_counts,
-    pitched=_concat_pitched,
+    "concat", takes(concat), _concat_source, _concat_launch, _concat_counts, pitched=_concat_pitched
 )

@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from bucketize.ir import Binding
-from bucketize.kernel.loops.loop import Source
+from bucketize.kernel.loops.loop import HALF, NONE, ONE, Source
 from bucketize.ops.resample.interpolate import (
     EARLY,
     REACH,
@@ -95,8 +95,8 @@ class ResizeForm:
         places = coordinates(attrs["coordinates"], 2 * INSIDE, many, scale, np.float32(many))
         places = places[INSIDE * factor : (INSIDE + 1) * factor]
         if self.nearest:
-            found = rounded(places, attrs["rounding"], scale) - INSIDE
-            return [[(int(at), 1.0)] for at in found]
+            nearest = rounded(places, attrs["rounding"], scale) - INSIDE
+            return [[(int(at), 1.0)] for at in nearest]
         index, weights = neighbours(
             *(attrs["mode"], places, 2 * INSIDE, scale, attrs["cubic"]),
             exclude_outside=False,
@@ -134,9 +134,6 @@ def write_scale(s: Source, plan: ResizeForm, k: int) -> None:
         s(f"f{k} = float32(o{k}) / float32(n{k})", f"v{k} = float32(o{k})")
     if attrs["coordinates"] == "half_pixel_symmetric":
         s(f"h{k} = float32(n{k}) * {HALF} * ({ONE} - float32(o{k}) / v{k})")
-
-
-ONE, HALF, NONE = "float32(1.0)", "float32(0.5)", "float32(0.0)"
 
 
 def write_neighbours(s: Source, plan: ResizeForm, k: int, y: str) -> None:

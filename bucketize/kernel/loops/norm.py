@@ -291,9 +291,5 @@ LAYER_NORM = loop_template(
     takes(layer_norm, where=_is_float),
     _norm_source,
     _norm_launch,
-    lambda _, at: {
-        "row": at.extent,
-        "fold": 2 * at.extent,
-        "simple": 8 * at.extent * at.dims[0],
-    },
+    lambda _, at: {"row": at.extent, "fold": 2 * at.extent, "simple": 8 * at.extent * at.dims[0]},
 )

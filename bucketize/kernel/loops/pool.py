@@ -18,9 +18,10 @@ from bucketize.kernel.loops.loop import (
     takes,
 )
 from bucketize.kernel.loops.reduce import BLOCK, lowest
-from bucketize.kernel.template import Launch, LineWindow, Shapes
+from bucketize.kernel.template import Launch, Shapes
 from bucketize.kernel.workload import Workload
 from bucketize.ops import avg_pool2d, max_pool2d
+from bucketize.ops.window.image import planes
 from bucketize.types import Dim, product
 from bucketize.types.number import kind_of
 
@@ -114,16 +115,9 @@ def _columns(first: str, width: str, stride: int) -> str:
 def dims_of(workload: Workload, shapes: Shapes) -> tuple[Dim, ...]:
     """Dims that `PLANE` and `WINDOW` name."""
     (x,), out, attrs = argument_shapes(workload, shapes), shapes[-1], workload.anchor.attrs
-    c, h, w = (3, 1, 2) if attrs["layout"] == "NHWC" else (1, 2, 3)
+    c, h, w = planes(attrs["layout"])
     window = (*attrs["kernel"], *attrs["strides"], *attrs["dilations"], *attrs["pads"])
     return (x[h], x[w], x[c], out[h], out[w], *window)
-
-
-def reads(workload: Workload) -> LineWindow:
-    """The lines of an NHWC image that a line of a pool is made from."""
-    attrs = workload.anchor.attrs
-    reach = (attrs["kernel"][0] - 1) * attrs["dilations"][0] + 1
-    return LineWindow(attrs["strides"][0], reach, attrs["pads"][0])
 
 
 def _launch(workload: Workload, shapes: Shapes) -> Launch:

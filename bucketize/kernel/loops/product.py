@@ -18,13 +18,7 @@ from bucketize.ir import Binding
 from bucketize.kernel.emit.expression import dtype_text
 from bucketize.kernel.loops.cost import Counts, LoopCounts
 from bucketize.kernel.loops.elementwise import run_time_strides
-from bucketize.kernel.loops.loop import (
-    Source,
-    argument_shapes,
-    kernel_text,
-    loop_template,
-    only_op,
-)
+from bucketize.kernel.loops.loop import Source, argument_shapes, kernel_text, loop_template, only_op
 from bucketize.kernel.template import Launch, Shapes
 from bucketize.kernel.workload import Workload
 from bucketize.ops import matmul, matmul_integer

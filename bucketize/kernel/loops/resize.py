@@ -265,10 +265,10 @@ def _counts(workload: Workload, at: LoopCounts) -> Counts:
     plan = ResizeForm(workload.anchor)
     *extents, inner = at.dims
     row = inner * (1 if plan.flat else extents[-1])
-    made = at.extent * (plan.copies or 1)
-    elements = made * row
+    rows = at.extent * (plan.copies or 1)
+    elements = rows * row
     if plan.flat or plan.pattern:
-        return {"row": 2 * made, "simple": elements * plan.rows}
+        return {"row": 2 * rows, "simple": elements * plan.rows}
     looked_up = elements * plan.taps(plan.last)
     kind = "simple" if plan.behind else "apart"
     return {"row": 2 * at.extent, kind: looked_up, "multiply": elements * plan.rows}

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 
 from bucketize.kernel.emit.vector import FLOAT_BYTES
-from bucketize.kernel.loops.axis import joined
-from bucketize.kernel.loops.cost import Counts, LoopCounts
+from bucketize.kernel.loops.cost import Counts, LoopCounts, Steps
 from bucketize.kernel.loops.elementwise import RUNS
 from bucketize.kernel.loops.loop import (
     Source,
     argument_shapes,
-    fixed_template,
+    joined,
     kernel_text,
-    steps,
     strides_of,
     takes,
 )
 from bucketize.kernel.loops.movement import nest_counts, nest_launch, nest_text
-from bucketize.kernel.template import Launch, Schedule, Shapes
+from bucketize.kernel.template import Launch, Schedule, Shapes, Template
 from bucketize.kernel.workload import Workload
 from bucketize.machine.target import Target
 from bucketize.ops import transpose
@@ -40,14 +39,6 @@ LINE = 64  # bytes
 def merged(axes: Sequence[int]) -> list[list[int]]:
     """The axes of the argument in the result's order, those that stay neighbours together."""
     return joined(axes, lambda a, b: b == a + 1)
-
-
-def _keeps_last(axes: Sequence[int]) -> bool:
-    return not axes or axes[-1] == len(axes) - 1
-
-
-def _rows_source(workload: Workload) -> str:
-    return nest_text(workload, len(merged(workload.anchor.attrs["axes"])), RUNS)
 
 
 def _groups(workload: Workload, shapes: Shapes) -> Groups:
@@ -168,11 +159,14 @@ def _tiles_launch(workload: Workload, groups: Groups) -> Launch:
 
 def _stays(workload: Workload) -> bool:
     """Whether rows are copied whole."""
-    return _keeps_last(workload.anchor.attrs["axes"])
+    axes = workload.anchor.attrs["axes"]
+    return not axes or bool(axes[-1] == len(axes) - 1)
 
 
-def _source(workload: Workload, target: Target) -> str:
-    return _rows_source(workload) if _stays(workload) else _tiles_source(workload, target)
+def _source(workload: Workload, _: Schedule, target: Target) -> str:
+    if _stays(workload):
+        return nest_text(workload, len(merged(workload.anchor.attrs["axes"])), RUNS)
+    return _tiles_source(workload, target)
 
 
 def _launch(workload: Workload, _: Schedule, shapes: Shapes, _target: Target) -> Launch:
@@ -190,10 +184,10 @@ def _counts(workload: Workload, _: Schedule, at: LoopCounts) -> Counts:
     return {"apart": size} if narrow else {"simple": size * math.log2(MOST)}
 
 
-TRANSPOSE = fixed_template(
+TRANSPOSE = Template(
     name="transpose",
     accepts=takes(transpose),
     source=_source,
     launch=_launch,
-    cost=steps(_launch, _counts),
+    cost=partial(Steps, _launch, _counts),
 )

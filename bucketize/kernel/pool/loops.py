@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from llvmlite import ir
 
-from bucketize.kernel.emit.module import kernel_source
 from bucketize.kernel.emit.vector import FLOAT, FLOAT_BYTES, Size, Values, Writer
 from bucketize.kernel.gemm.store import Words
 from bucketize.kernel.loops.pool import PLANE, WINDOW
@@ -50,11 +49,6 @@ class Reach:
     """Elements that it meets there."""
     counted: Size
     """Those that a mean is over."""
-
-
-def source(form: PoolForm) -> str:
-    """The text of the kernel of this form."""
-    return kernel_source(__name__, {f.name: getattr(form, f.name) for f in fields(form)})
 
 
 def emit(w: Writer, block: ir.Value, /, **form: bool) -> None:
@@ -150,8 +144,8 @@ class _PooledWindows:
 
             def tap(v: ir.Value, values: Values) -> Values:
                 here = w.at(line, w.mul(v, right))
-                found = [w.load(w.item(here, k * w.lanes), mask) for k, mask in enumerate(masks)]
-                return [join(new, value) for new, value in zip(found, values, strict=True)]
+                loaded = [w.load(w.item(here, k * w.lanes), mask) for k, mask in enumerate(masks)]
+                return [join(new, value) for new, value in zip(loaded, values, strict=True)]
 
             return w.loop(0, columns, tap, values)
 
@@ -165,11 +159,7 @@ class _PooledWindows:
         return w.splat(w.builder.sitofp(count, FLOAT), w.lanes)
 
     def store(
-        self,
-        values: Values,
-        out: ir.Value,
-        over: ir.Value | None,
-        masks: Sequence[ir.Value | None],
+        self, values: Values, out: ir.Value, over: ir.Value | None, masks: Sequence[ir.Value | None]
     ) -> None:
         """The vectors of a tile, a sum as a mean `over` so many."""
         w = self.w

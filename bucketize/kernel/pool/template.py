@@ -10,12 +10,22 @@ import numpy as np
 
 from bucketize.ir import Binding, Const
 from bucketize.kernel.depthwise.cost import FITTED
+from bucketize.kernel.emit.module import form_source
 from bucketize.kernel.emit.vector import FLOAT_BYTES
 from bucketize.kernel.gemm.epilogue import FLOAT32
-from bucketize.kernel.loops.loop import fixed_template, takes
-from bucketize.kernel.loops.pool import counts_pads, dims_of, is_mean, reads
-from bucketize.kernel.pool.loops import VECTORS, PoolForm, source
-from bucketize.kernel.template import Launch, Schedule, Shapes, by_lines, pitch_of
+from bucketize.kernel.loops.loop import takes
+from bucketize.kernel.loops.pool import counts_pads, dims_of, is_mean
+from bucketize.kernel.pool import loops
+from bucketize.kernel.pool.loops import VECTORS, PoolForm
+from bucketize.kernel.template import (
+    Launch,
+    LineWindow,
+    Schedule,
+    Shapes,
+    Template,
+    by_lines,
+    pitch_of,
+)
 from bucketize.kernel.work import work
 from bucketize.kernel.workload import Workload
 from bucketize.machine.calibration import Floats, joined
@@ -45,7 +55,8 @@ def _form(workload: Workload, target: Target) -> PoolForm:
 
 def _launch(workload: Workload, _schedule: Schedule, shapes: Shapes, _target: Target) -> Launch:
     out, pixels = shapes[-1], (pitch_of(shape) * FLOAT_BYTES for shape in shapes)
-    lines = by_lines(out, out[2], {0: reads(workload)})
+    attrs = workload.anchor.attrs
+    lines = by_lines(out, out[2], {0: LineWindow.of(attrs, attrs["kernel"][0])})
     return Launch((*dims_of(workload, shapes), *pixels), product(out[:3]), GRAIN, lines=lines)
 
 
@@ -80,8 +91,7 @@ class PoolCost:
         cycles = np.full(len(schedules), evaluate(self.pixels, sizes) * of_pixel)
         far = c.l2 if moved <= c.share_l2 * target.l2 else c.l3
         both = joined(cycles, np.full(len(schedules), moved / far), c.overlap)
-        found: Floats = (both + c.call) / c.ghz / 1e9
-        return found
+        return (both + c.call) / c.ghz / 1e9
 
 
 def _cost(workload: Workload) -> PoolCost:
@@ -95,10 +105,10 @@ def _cost(workload: Workload) -> PoolCost:
     )
 
 
-TEMPLATE = fixed_template(
+TEMPLATE = Template(
     name="pool_nhwc",
     accepts=takes(max_pool2d, avg_pool2d, where=_accepts),
-    source=lambda workload, target: source(_form(workload, target)),
+    source=lambda workload, _, target: form_source(loops.__name__, _form(workload, target)),
     launch=_launch,
     cost=_cost,
     pitched=lambda _: frozenset({0, -1}),

@@ -4,24 +4,18 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from bucketize.kernel.emit.module import kernel_source
 from bucketize.kernel.emit.vector import WORD_BYTES, Size, Values, Writer
 from bucketize.kernel.gemm.level import offsets
-from bucketize.kernel.gemm.store import Words
+from bucketize.kernel.gemm.store import Words, block_names
 
 ARRAYS = ("x", "cos", "sin", "out")
 DIMS = ("half", "rows", "levels", *(f"{name}_step" for name in ARRAYS))
 """A table of batch levels follows them."""
 
 
-def source(lanes: int, x: int, cos: int, sin: int) -> str:
-    """The text of the kernel whose arguments have these places."""
-    return kernel_source(__name__, {"lanes": lanes, "x": x, "cos": cos, "sin": sin})
-
-
 def emit(w: Writer, block: ir.Value, /, *, x: int, cos: int, sin: int) -> None:
-    """Write the body of such a kernel."""
-    names = ("out", "in0", "in1", "in2", "workspace", "begin", "end", *DIMS)
+    """Write the body of a kernel whose arguments have these places."""
+    names = block_names(3, DIMS)
     words = Words(w, block, names)
     d = {name: words.word(name) for name in DIMS}
     places = [words.pointer(n) for n in (f"in{x}", f"in{cos}", f"in{sin}", "out")]

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from bucketize.ir import Atom, Binding
+from bucketize.kernel.emit.module import kernel_source
 from bucketize.kernel.gemm.epilogue import FLOAT32
 from bucketize.kernel.gemm.level import byte_strides, merged, table
-from bucketize.kernel.loops.cost import Counts, LoopCounts
-from bucketize.kernel.loops.loop import fixed_template, spread, steps
-from bucketize.kernel.rotary.loops import source
-from bucketize.kernel.template import Launch, Schedule, Shapes
-from bucketize.kernel.workload import Workload
+from bucketize.kernel.loops.cost import Counts, LoopCounts, Steps
+from bucketize.kernel.loops.loop import spread
+from bucketize.kernel.rotary import loops
+from bucketize.kernel.template import Launch, Schedule, Shapes, Template
+from bucketize.kernel.workload import Workload, accepted
 from bucketize.machine.target import Target
 from bucketize.op import Op
 from bucketize.ops import add, concat, mul, neg, strided_slice, transpose
@@ -106,9 +108,9 @@ def _lie(workload: Workload, x: Atom, axes: tuple[int, ...], cos: Atom, sin: Ato
     """Whether the arguments lie as the kernel reads them: rows of x and its factors in memory."""
     out, params = workload.result, workload.body.params
     factors = all(_repeats(a.type.shape, out.shape) for a in (cos, sin))
-    known = all(a in params and a.type.dtype == FLOAT32 for a in (x, cos, sin))
+    floats = all(a in params and a.type.dtype == FLOAT32 for a in (x, cos, sin))
     whole = len(out.shape) > 1 and axes[-1] == len(axes) - 1
-    return factors and known and whole and tuple(x.type.shape[a] for a in axes) == out.shape
+    return factors and floats and whole and tuple(x.type.shape[a] for a in axes) == out.shape
 
 
 def _repeats(shape: Shape, out: Shape) -> bool:
@@ -122,12 +124,11 @@ def _repeats(shape: Shape, out: Shape) -> bool:
 
 def _launch(workload: Workload, _: Schedule, shapes: Shapes, _target: Target) -> Launch:
     """Over the rows of the result."""
-    found, *batch = rotary_of(workload), *shapes[-1][:-2]
-    assert found is not None, "asked of a workload that was not accepted"
+    rotary, *batch = accepted(rotary_of(workload)), *shapes[-1][:-2]
     *arguments, out = shapes
-    x = byte_strides(arguments[found.x], len(out))
-    reads = [[x[a] for a in found.axes]]
-    for place in (found.cos, found.sin):
+    x = byte_strides(arguments[rotary.x], len(out))
+    reads = [[x[a] for a in rotary.axes]]
+    for place in (rotary.cos, rotary.sin):
         given = arguments[place]
         reads.append(list(spread(given, out, byte_strides(given, len(out)))))
     reads.append(byte_strides(out, len(out)))
@@ -142,16 +143,16 @@ def _counts(_workload: Workload, _: Schedule, at: LoopCounts) -> Counts:
     return {"row": at.extent, "simple": 8 * at.extent * half}
 
 
-def _source(workload: Workload, target: Target) -> str:
-    found = rotary_of(workload)
-    assert found is not None, "asked of a workload that was not accepted"
-    return source(target.lanes, found.x, found.cos, found.sin)
+def _source(workload: Workload, _: Schedule, target: Target) -> str:
+    rotary = accepted(rotary_of(workload))
+    places = {"x": rotary.x, "cos": rotary.cos, "sin": rotary.sin}
+    return kernel_source(loops.__name__, {"lanes": target.lanes, **places})
 
 
-TEMPLATE = fixed_template(
+TEMPLATE = Template(
     name="rotary",
     accepts=lambda workload: rotary_of(workload) is not None,
     source=_source,
     launch=_launch,
-    cost=steps(_launch, _counts),
+    cost=partial(Steps, _launch, _counts),
 )

@@ -14,17 +14,9 @@ from llvmlite import ir
 
 from bucketize.kernel.emit import expression
 from bucketize.kernel.emit.module import kernel_source
-from bucketize.kernel.emit.vector import (
-    BYTE,
-    FLOAT,
-    FLOAT_BYTES,
-    Size,
-    Values,
-    Writer,
-    constant,
-)
+from bucketize.kernel.emit.vector import BYTE, FLOAT, FLOAT_BYTES, Size, Values, Writer, constant
 from bucketize.kernel.gemm.epilogue import TRUTHS
-from bucketize.kernel.gemm.store import Words
+from bucketize.kernel.gemm.store import Words, block_names
 from bucketize.kernel.rows.pattern import (
     COUNT,
     CYCLE,
@@ -46,12 +38,6 @@ Each: TypeAlias = Callable[[Size, "ir.Value | None", Values], Values]
 
 CHAINS = 4  # of folds, each waiting for itself alone
 START = {SUM: 0.0, SQUARES: 0.0, MAX: -math.inf, TOP: -math.inf, MIN: math.inf}
-
-
-def block_names(arguments: int) -> tuple[str, ...]:
-    """The words of the argument block of a kernel of so many arguments."""
-    inputs = (f"in{i}" for i in range(arguments))
-    return ("out", *inputs, "workspace", "begin", "end", *dim_names(arguments))
 
 
 def dim_names(arguments: int) -> tuple[str, ...]:
@@ -76,14 +62,15 @@ class _RowLoops:
 
     def __init__(self, w: Writer, block: ir.Value, rows: RowGroup) -> None:
         self.w, self.rows = w, rows
-        self.block = Words(w, block, block_names(len(rows.arguments)))
+        count = len(rows.arguments)
+        self.block = Words(w, block, block_names(count, dim_names(count)))
         self.n = self.block.word("n")
         self.count = w.builder.sitofp(self.n, FLOAT)
         self.levels, self.kept = rows.levels(), rows.kept()
         self.is_kept = False
         self.numbers: dict[int, ir.Value] = {COUNT: self.count}
         self.places: list[ir.Value] = []
-        inputs = range(len(rows.arguments))
+        inputs = range(count)
         self.result = self.block.pointer("out")  # read once: a store might be to the block
         self.bases = [self.block.pointer(f"in{n}") for n in inputs]
         self.steps = [self.block.word(f"step{n}") for n in inputs]
@@ -186,8 +173,8 @@ class _RowLoops:
             parts = [old[u * size : (u + 1) * size] for u in range(CHAINS)]
             return [v for u, p in enumerate(parts) for v in each(w.add(i, u * w.lanes), None, p)]
 
-        found = w.loop(0, self.many, chains, [*starts] * CHAINS, step=CHAINS * w.lanes)
-        one, rest = found[:size], found[size:]
+        chained = w.loop(0, self.many, chains, [*starts] * CHAINS, step=CHAINS * w.lanes)
+        one, rest = chained[:size], chained[size:]
         one = w.loop(self.many, self.whole, lambda i, v: each(i, None, v), one, step=w.lanes)
         one = w.loop(self.whole, self.n, lambda i, v: each(i, self.last, v), one, step=w.lanes)
         return [*one, *rest]

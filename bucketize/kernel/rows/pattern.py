@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeAlias
 
 from bucketize.ir import Atom, Binding, Const
 from bucketize.kernel.emit import expression
-from bucketize.kernel.gemm.epilogue import BOOL, FLOAT32, FLOATS, TRUTHS
+from bucketize.kernel.gemm.epilogue import BOOL, FLOAT32, FLOATS, TRUTHS, varies_along
 from bucketize.kernel.workload import Workload
 from bucketize.op import Op
 from bucketize.ops import (
@@ -25,7 +25,7 @@ from bucketize.ops import (
     reduce_sum,
     softmax,
 )
-from bucketize.types import AnyDim, Dim, Shape, Type
+from bucketize.types import Shape, Type
 
 Ref: TypeAlias = int | float
 COUNT = -1
@@ -82,11 +82,11 @@ class RowGroup:
 
     def levels(self) -> list[int]:
         """For each argument and step, how many passes over a row must be over before it."""
-        found = [0] * len(self.arguments)
+        levels = [0] * len(self.arguments)
         for step in self.steps:
-            before = [found[r] for r in step.refs if isinstance(r, int) and r != COUNT]
-            found.append(max(before, default=0) + (step.how in FOLDS))
-        return found
+            before = [levels[r] for r in step.refs if isinstance(r, int) and r != COUNT]
+            levels.append(max(before, default=0) + (step.how in FOLDS))
+        return levels
 
     def passes(self) -> list[list[int]]:
         """The roots of each pass over a row: what it folds, or the result, which it stores."""
@@ -99,22 +99,22 @@ class RowGroup:
 
     def computed(self) -> list[set[int]]:
         """The wide values of steps that each pass computes: what is kept but once."""
-        kept, given, found = self.kept(), None, []
+        kept, given, computed = self.kept(), None, []
         for roots in self.passes():
-            found.append(self.needed(roots, given))
-            given = kept if kept in found[-1] else given
-        return found
+            computed.append(self.needed(roots, given))
+            given = kept if kept in computed[-1] else given
+        return computed
 
     def needed(self, roots: Sequence[int], given: int | None = None) -> set[int]:
         """The wide values of steps that a pass with these roots needs, where one is given."""
-        found: set[int] = set()
+        needed: set[int] = set()
         waiting = [r for root in roots for r in self._read(root)]
         while waiting:
             ref = waiting.pop()
-            if ref not in found and ref != given:
-                found.add(ref)
+            if ref not in needed and ref != given:
+                needed.add(ref)
                 waiting += self._read(ref)
-        return found | {r for r in roots if self.is_wide(r)}
+        return needed | {r for r in roots if self.is_wide(r)}
 
     def _read(self, ref: int) -> list[int]:
         step = self.step(ref)
@@ -149,8 +149,8 @@ def rows_of(workload: Workload) -> RowGroup | None:
     reader = _RowReader(shape, {p: i for i, p in enumerate(workload.body.params)})
     if not all(map(reader.add, workload.body.body)):
         return None
-    found = RowGroup(tuple(a for a in arguments if a), tuple(reader.steps))
-    return found if reader.values[workload.body.results[0]] == found.result else None
+    group = RowGroup(tuple(a for a in arguments if a), tuple(reader.steps))
+    return group if reader.values[workload.body.results[0]] == group.result else None
 
 
 def _argument(type_: Type, shape: Shape) -> RowArgument | None:
@@ -159,8 +159,8 @@ def _argument(type_: Type, shape: Shape) -> RowArgument | None:
     if missing < 0 or type_.dtype not in (FLOAT32, BOOL):
         return None
     *outer, last = (1,) * missing + type_.shape
-    varies = [_varies(d, s) for d, s in zip(outer, shape[:-1], strict=True) if s != 1]
-    columns = _varies(last, shape[-1])
+    varies = [varies_along(d, s) for d, s in zip(outer, shape[:-1], strict=True) if s != 1]
+    columns = varies_along(last, shape[-1])
     if None in varies or columns is None:
         return None
     behind = varies[varies.index(True) :] if True in varies else []
@@ -168,13 +168,6 @@ def _argument(type_: Type, shape: Shape) -> RowArgument | None:
         return None
     rows = SAME if not behind else EACH if len(behind) == len(varies) else CYCLE
     return RowArgument(rows, columns, TRUTHS if type_.dtype == BOOL else FLOATS)
-
-
-def _varies(dim: Dim, out: Dim) -> bool | None:
-    """Whether there is an element for each along an axis, or one for all; None if not known."""
-    if dim == 1:
-        return False
-    return None if isinstance(dim, AnyDim) or dim != out else True
 
 
 @dataclass
@@ -193,12 +186,12 @@ class _RowReader:
         rule = RULES.get(b.op)
         if rule is not None:
             along = b.args[0].type.shape == self.shape and b.out.type.dtype == FLOAT32
-            made = rule(self, b) if along else None
+            ref = rule(self, b) if along else None
         else:
-            made = self.mapped(b)
-        if made is not None:
-            self.values[b.out] = made
-        return made is not None
+            ref = self.mapped(b)
+        if ref is not None:
+            self.values[b.out] = ref
+        return ref is not None
 
     def ref(self, atom: Atom) -> Ref | None:
         if not isinstance(atom, Const):
@@ -210,10 +203,10 @@ class _RowReader:
         """The value of an elementwise op."""
         if b.op.scalar is None or not expression.has_vector_form(b.op.scalar):
             return None
-        known = all(a.type.dtype in (FLOAT32, BOOL) for a in b.args)
+        computable = all(a.type.dtype in (FLOAT32, BOOL) for a in b.args)
         wide, refs = b.out.type.shape == self.shape, [self.ref(a) for a in b.args]
         fits = wide or b.out.type.shape == (*self.shape[:-1], 1)
-        if not known or not fits or None in refs or b.out.type.dtype != FLOAT32:
+        if not computable or not fits or None in refs or b.out.type.dtype != FLOAT32:
             return None
         attrs = {k: float(v) for k, v in b.attrs.items() if isinstance(v, int | float)}
         return self.put(b.op.scalar, *(r for r in refs if r is not None), wide=wide, **attrs)
@@ -262,8 +255,8 @@ class _RowReader:
         x, axes = self.ref(b.args[0]), b.attrs["axes"]
         if x is None or len(axes) != 1 or not self.is_last(axes[0]) or not b.attrs["keepdims"]:
             return None
-        found = self.number(REDUCTIONS[b.op], x)
-        return self.number("x0 / x1", found, COUNT) if b.op is reduce_mean else found
+        folded = self.number(REDUCTIONS[b.op], x)
+        return self.number("x0 / x1", folded, COUNT) if b.op is reduce_mean else folded
 
 
 Rule: TypeAlias = Callable[[_RowReader, Binding], "Ref | None"]

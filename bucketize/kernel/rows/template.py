@@ -6,24 +6,18 @@ One row after the other, each in passes over what then lies in the first cache: 
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 
 from bucketize.kernel.emit import expression
-from bucketize.kernel.loops.cost import Counts, LoopCounts
-from bucketize.kernel.loops.loop import fixed_template, steps
+from bucketize.kernel.loops.cost import Counts, LoopCounts, Steps
 from bucketize.kernel.rows.loops import source
-from bucketize.kernel.rows.pattern import FOLDS, SQUARES, SUM, RowGroup, rows_of
-from bucketize.kernel.template import Launch, Schedule, Shapes
-from bucketize.kernel.workload import Workload
+from bucketize.kernel.rows.pattern import FOLDS, SQUARES, SUM, rows_of
+from bucketize.kernel.template import Launch, Schedule, Shapes, Template
+from bucketize.kernel.workload import Workload, accepted
 from bucketize.machine.target import Target
 from bucketize.types import Dim, product
 
 GRAIN = 16  # rows of one number each: two threads should not write to one cache line
-
-
-def _found(workload: Workload) -> RowGroup:
-    found = rows_of(workload)
-    assert found is not None, "asked of a workload that was not accepted"
-    return found
 
 
 def _launch(workload: Workload, _: Schedule, shapes: Shapes, _target: Target) -> Launch:
@@ -48,25 +42,25 @@ def _extent(workload: Workload, shapes: Shapes) -> Dim:
 
 def _counts(workload: Workload, _: Schedule, at: LoopCounts) -> Counts:
     """What the passes do."""
-    found, size = _found(workload), at.extent * at.dims[0]
-    counts: Counter[str] = Counter({"row": at.extent if found.is_wide(found.result) else 0})
-    for computed in found.computed():
+    rows, size = accepted(rows_of(workload)), at.extent * at.dims[0]
+    counts: Counter[str] = Counter({"row": at.extent if rows.is_wide(rows.result) else 0})
+    for computed in rows.computed():
         for ref in computed:
-            step = found.step(ref)
+            step = rows.step(ref)
             assert step is not None
             for kind, times in expression.operations(step.how).items():
                 counts[kind] += times * size
-    for step in found.steps:
+    for step in rows.steps:
         if step.how in FOLDS:
             counts["fold"] += at.extent
             counts["simple" if step.how in (SUM, SQUARES) else "choose"] += size
     return counts
 
 
-TEMPLATE = fixed_template(
+TEMPLATE = Template(
     name="rows",
     accepts=lambda workload: rows_of(workload) is not None,
-    source=lambda workload, target: source(_found(workload), target.lanes),
+    source=lambda workload, _, target: source(accepted(rows_of(workload)), target.lanes),
     launch=_launch,
-    cost=steps(_launch, _counts),
+    cost=partial(Steps, _launch, _counts),
 )

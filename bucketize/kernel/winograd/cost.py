@@ -106,23 +106,11 @@ class WinogradCost:
         c: WinogradConstants,
         cold_bytes: int,
     ) -> Floats:
-        patches = {m: max(at(dim), 1) for m, dim in self.patches.items()}
+        counts = {m: max(at(dim), 1) for m, dim in self.patches.items()}
         m, width = (np.array([int(s[name]) for s in schedules]) for name in ("m", "nr"))
-        count = np.array([patches[each] for each in m], float)
-        cycles = self._cycles(m, width, count, target, c, cold_bytes)
-        found: Floats = cycles / _products(target).ghz / 1e9
-        return found
-
-    def _cycles(
-        self,
-        m: Floats,
-        width: Floats,
-        patches: Floats,
-        target: Target,
-        c: WinogradConstants,
-        cold_bytes: int,
-    ) -> Floats:
-        products, each = _products(target), {4: c.transform4, 6: c.transform6, 8: c.transform8}
+        patches = np.array([counts[each] for each in m], float)
+        products = cost.FITTED.of(target)
+        each = {4: c.transform4, 6: c.transform6, 8: c.transform8}
         axes, vectors = [self.axes[int(k)] for k in m], width / target.lanes
         elements = np.array([y.size * x.size for y, x in axes], float)
         steps = np.array([y.products * x.products for y, x in axes], float)
@@ -147,9 +135,5 @@ class WinogradCost:
         fetched = np.minimum(products.asked * tiles * LINE / (width * FLOAT_BYTES), 1)
         fetched = np.where(tiles > 1, fetched, 1)  # one that is alone reads weights as a stream
         both = fetched * joined(arithmetic, read, c.overlap) + (1 - fetched) * (arithmetic + read)
-        found: Floats = both + transforms + rows + products.call
-        return found
-
-
-def _products(target: Target) -> cost.ProductConstants:
-    return cost.FITTED.of(target)
+        seconds: Floats = (both + transforms + rows + products.call) / products.ghz / 1e9
+        return seconds

@@ -24,7 +24,7 @@ from bucketize.kernel.emit.vector import (
 )
 from bucketize.kernel.gemm.epilogue import Epilogue
 from bucketize.kernel.gemm.microkernel import TileForm
-from bucketize.kernel.gemm.store import Words
+from bucketize.kernel.gemm.store import Words, block_names
 from bucketize.kernel.winograd import matrices as minimal
 from bucketize.kernel.winograd.matrices import Axis
 
@@ -108,9 +108,8 @@ class WinogradForm:
     @property
     def block_names(self) -> tuple[str, ...]:
         """The words of the kernel's argument block."""
-        inputs = (f"in{i}" for i in range(self.inputs))
         operands = (f"e{i}_step" for i in range(len(self.epilogue.operands)))
-        return ("out", *inputs, "workspace", "begin", "end", *DIMS, *operands)
+        return block_names(self.inputs, (*DIMS, *operands))
 
     @property
     def frame_names(self) -> tuple[str, ...]:
@@ -195,18 +194,18 @@ class Data:
             def column(j: ir.Value, _: Values) -> None:
                 top, to = w.at(here, w.mul(j, pixel)), w.item(half, w.mul(j, w.lanes))
                 values = [w.load(w.at(top, w.mul(line, i))) for i in range(high)]
-                for phase, made in enumerate(minimal.transformed(w, y, values)):
-                    for i, value in enumerate(made, phase * y.size):
+                for phase, transformed in enumerate(minimal.transformed(w, y, values)):
+                    for i, value in enumerate(transformed, phase * y.size):
                         w.store(value, w.item(to, i * wide * w.lanes))
 
             def row(phase: int, i: ir.Value, _: Values) -> None:
                 left = w.item(half, w.mul(w.add(i, phase * y.size), wide * w.lanes))
                 values = [w.load(w.item(left, j * w.lanes)) for j in range(wide)]
                 first = w.at(there, w.mul(w.mul(i, x.size), step))
-                made = minimal.transformed(w, x, values)
+                transformed = minimal.transformed(w, x, values)
                 for j, p, phases in x.places:  # those that an element has lie without gaps
                     to = w.at(first, w.mul(phase_step, phase * phases + p))
-                    w.store(made[p][j], w.at(to, w.mul(step, j)))
+                    w.store(transformed[p][j], w.at(to, w.mul(step, j)))
 
             w.loop(0, wide, column)
             for phase in range(y.phases):

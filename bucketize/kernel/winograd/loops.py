@@ -11,17 +11,15 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import fields
 from typing import Any, TypeAlias
 
 from llvmlite import ir
 
-from bucketize.kernel.emit.module import kernel_source
-from bucketize.kernel.emit.vector import FLOAT_BYTES, WORD, WORD_BYTES, Size, Values, Writer
+from bucketize.kernel.emit.vector import FLOAT_BYTES, WORD, Size, Values, Writer
 from bucketize.kernel.gemm.epilogue import Epilogue
 from bucketize.kernel.gemm.microkernel import LINE, Tiles
 from bucketize.kernel.gemm.schedule import tallest
-from bucketize.kernel.gemm.store import Words
+from bucketize.kernel.gemm.store import Words, put_rows
 from bucketize.kernel.winograd.input import DIMS, Axes, Data, Pair, WinogradForm
 from bucketize.kernel.winograd.output import Results
 from bucketize.machine.target import Target
@@ -47,21 +45,15 @@ def most_patches(channels: int, width: int, axes: Axes, target: Target) -> int:
     """Patches of a block: as many as their V and M of a panel may fill, in whole tiles."""
     v, m = math.prod(a.products for a in axes) * channels, math.prod(a.size for a in axes) * width
     of_patch = (v + m) * FLOAT_BYTES
-    held, rows = int(SHARE_L2 * target.l2) // of_patch, tile_rows(width, target)
+    patches, rows = int(SHARE_L2 * target.l2) // of_patch, tile_rows(width, target)
     least = LEAST_WIDE if channels >= WIDE else LEAST
-    return max(held // rows, -(-least // rows)) * rows
+    return max(patches // rows, -(-least // rows)) * rows
 
 
 def row_bytes(channels: int) -> int:
     """Bytes of a patch in V, with so many channels of all phases: whole vectors of any width."""
     bytes_ = -(-channels * FLOAT_BYTES // LINE) * LINE
     return bytes_ + LINE if bytes_ % SET == 0 else bytes_
-
-
-def source(form: WinogradForm) -> str:
-    """The text of the kernel of this form."""
-    values = {f.name: getattr(form, f.name) for f in fields(form)}
-    return kernel_source(__name__, values | {"epilogue": form.epilogue.plain})
 
 
 def emit(w: Writer, block: ir.Value, /, *, epilogue: tuple[Any, Any], **form: Any) -> None:
@@ -125,8 +117,8 @@ class _Products:
         self.w, self.form, self.d, self.v, self.m = w, form, d, v, m
         product = form.product
         self.tiles = Tiles(w, product)
-        self.block = self.words(product.block_names)
-        self.frame = self.words(product.frame_names)
+        self.block = Words.new(w, product.block_names)
+        self.frame = Words.new(w, product.frame_names)
         self.block.put("c_step", form.width * FLOAT_BYTES)
         always: dict[str, Size] = {
             "columns": form.width,
@@ -136,9 +128,6 @@ class _Products:
         }
         for name, value in always.items():
             self.frame.put(name, value)
-
-    def words(self, names: tuple[str, ...]) -> Words:
-        return Words(self.w, self.w.scratch(len(names) * WORD_BYTES), names)
 
     def write(self, group: ir.Value, weights: ir.Value, count: ir.Value) -> None:
         """M of one panel of a group."""
@@ -183,22 +172,11 @@ class _Products:
             height = w.word(w.add(low, w.builder.zext(w.compare(i, "<", tall), WORD)))
             frame.put("c", m)
             self.put_ahead(weights, units, i, tiles)
-            after = self.put_rows(v, height)
+            after = put_rows(w, frame, v, self.d["v_row"], height)
             self.tiles.call(w, height, self.block.memory, frame.memory)
             return [after, w.item(m, w.mul(height, form.width))]
 
         w.loop(0, tiles, tile, [v, m])
-
-    def put_rows(self, v: ir.Value, height: ir.Value) -> ir.Value:
-        """Tell the tile the addresses of its rows; the one behind them."""
-        w, table = self.w, self.w.item(self.frame.memory, self.frame.places["row0"], WORD_BYTES)
-
-        def row(i: ir.Value, at: Values) -> Values:
-            w.store_pointer(at[0], table, i)
-            return [w.at(at[0], self.d["v_row"])]
-
-        (after,) = w.loop(0, height, row, [v])
-        return after
 
     def put_ahead(self, weights: ir.Value, units: Size, tile: Size, tiles: Size) -> None:
         """Tell the tile its share of the next element's weights, as `macrokernel` does."""

@@ -103,11 +103,11 @@ def _others(size: int, point: Fraction) -> list[Fraction]:
 
 def _vanishing(roots: Iterable[Fraction], size: int) -> list[Fraction]:
     """The coefficients, the lowest first, of the product of all x - root."""
-    found = [Fraction(1)]
+    factors = [Fraction(1)]
     for root in roots:
-        shifted, scaled = [Fraction(0), *found], [*(-root * c for c in found), Fraction(0)]
-        found = [a + b for a, b in zip(shifted, scaled, strict=True)]
-    return found + [Fraction(0)] * (size - len(found))
+        shifted, scaled = [Fraction(0), *factors], [*(-root * c for c in factors), Fraction(0)]
+        factors = [a + b for a, b in zip(shifted, scaled, strict=True)]
+    return factors + [Fraction(0)] * (size - len(factors))
 
 
 def data(size: int) -> Matrix:
@@ -153,12 +153,12 @@ def _transformed(w: Writer, size: int, values: Values) -> Values:
     if size == 1:
         return values
     matrix = [row[: len(values)] for row in data(size)]
-    made = [_sum(w, matrix[0], values)]
+    products = [_sum(w, matrix[0], values)]
     for row in matrix[1:-1:2]:
         even = _sum(w, row[::2], values[::2])
         odd = _sum(w, row[1::2], values[1::2])
-        made += [w.builder.fadd(even, odd), w.builder.fsub(even, odd)]
-    return [*made, _sum(w, matrix[-1], values)] if len(values) == size else made
+        products += [w.builder.fadd(even, odd), w.builder.fsub(even, odd)]
+    return [*products, _sum(w, matrix[-1], values)] if len(values) == size else products
 
 
 def results(w: Writer, m: int, products: Values) -> Values:

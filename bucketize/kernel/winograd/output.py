@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from llvmlite import ir
 
-from bucketize.kernel.emit.vector import FLOAT_BYTES, POINTER, WORD_BYTES, Size, Values, Writer
+from bucketize.kernel.emit.vector import FLOAT_BYTES, POINTER, Size, Values, Writer
 from bucketize.kernel.gemm.store import Store, Words, finisher
 from bucketize.kernel.winograd import matrices as minimal
 from bucketize.kernel.winograd.direct import Direct, must_be_direct, witness
@@ -20,8 +20,7 @@ class Results:
         self, w: Writer, form: WinogradForm, block: Words, places: ir.Value, m: ir.Value
     ) -> None:
         self.w, self.form, self.block, self.places, self.m = w, form, block, places, m
-        names = form.frame_names
-        self.frame = Words(w, w.scratch(len(names) * WORD_BYTES), names)
+        self.frame = Words.new(w, form.frame_names)
         self.finish = finisher(w, form, "cut")
         self.direct = Direct(w, form, self.finish)
         self.function = w.define("results", [POINTER, POINTER], self._patch)
@@ -123,9 +122,9 @@ class Results:
             def row(i: ir.Value, seen: Values) -> Values:
                 left = w.item(half, w.mul(i, wide * w.lanes))
                 values = [w.load(w.item(left, j * w.lanes)) for j in range(wide)]
-                made = minimal.results(w, form.wide, values)
-                seen = [w.builder.fadd(seen[0], witness(w, made))]
-                line(i, column, made)
+                pixels = minimal.results(w, form.wide, values)
+                seen = [w.builder.fadd(seen[0], witness(w, pixels))]
+                line(i, column, pixels)
                 return seen
 
             w.loop(0, wide, down)

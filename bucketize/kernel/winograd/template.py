@@ -14,9 +14,10 @@ import math
 
 import numpy as np
 
+from bucketize.kernel.emit.module import form_source
 from bucketize.kernel.emit.vector import FLOAT_BYTES
 from bucketize.kernel.gemm import epilogue
-from bucketize.kernel.gemm.conv import accepts_windows, pitched, reads, row_step, window
+from bucketize.kernel.gemm.conv import accepts_windows, pitched, reads, row_step, weights_of, window
 from bucketize.kernel.gemm.matmul import balanced, balances
 from bucketize.kernel.gemm.microkernel import LINE
 from bucketize.kernel.gemm.schedule import tallest
@@ -24,6 +25,7 @@ from bucketize.kernel.template import (
     Knob,
     Launch,
     Lines,
+    Packing,
     Schedule,
     Shapes,
     Template,
@@ -31,12 +33,13 @@ from bucketize.kernel.template import (
     pitch_of,
 )
 from bucketize.kernel.typical import points
+from bucketize.kernel.winograd import loops
 from bucketize.kernel.winograd import matrices as minimal
 from bucketize.kernel.winograd.cost import WinogradCost
 from bucketize.kernel.winograd.input import DIMS, PLACE_BYTES, Axes, WinogradForm
-from bucketize.kernel.winograd.loops import most_patches, row_bytes, source, tile_rows
+from bucketize.kernel.winograd.loops import most_patches, row_bytes, tile_rows
 from bucketize.kernel.winograd.matrices import Axis
-from bucketize.kernel.workload import Workload
+from bucketize.kernel.workload import Workload, accepted
 from bucketize.machine.target import Target
 from bucketize.op import Array
 from bucketize.types import Dim, Shape, ceil_div, positive, product
@@ -56,9 +59,9 @@ def _accepts(workload: Workload) -> bool:
     out, inner, *kernel = window(workload)
     dense = tuple(attrs["dilations"]) == (1, 1)
     several = inner > 1 or (attrs["groups"] == 1 and inner)  # there are sums over channels
-    known = kernel != [1, 1] and _usual(workload)
+    has_sizes = kernel != [1, 1] and _usual(workload)
     together = tuple(attrs["strides"]) == (1, 1) or (attrs["groups"] == 1 and inner % WHOLE == 0)
-    wanted = attrs["precision"] == "default" and known and several and out
+    wanted = attrs["precision"] == "default" and has_sizes and several and out
     return bool(wanted and dense and together)
 
 
@@ -116,8 +119,7 @@ def _blocks(workload: Workload, schedule: Schedule, target: Target, out: Shape) 
 
 
 def _form(workload: Workload, schedule: Schedule, target: Target) -> WinogradForm:
-    params, tail = workload.body.params, epilogue.of_workload(workload)
-    assert tail is not None, "asked of a workload that was not accepted"
+    params = workload.body.params
     x, w = (params.index(a) for a in workload.anchor.args)
     low = _blocks(workload, schedule, target, workload.anchor.out.type.shape)["low"]
     rows = tile_rows(int(schedule["nr"]), target)
@@ -134,7 +136,7 @@ def _form(workload: Workload, schedule: Schedule, target: Target) -> WinogradFor
         inputs=len(params),
         x=x,
         w=w,
-        epilogue=tail,
+        epilogue=accepted(epilogue.of_workload(workload)),
     )
 
 
@@ -204,26 +206,23 @@ def _workspace(workload: Workload, form: WinogradForm, patches: Dim) -> dict[str
     }
 
 
-def _pack_key(workload: Workload, schedule: Schedule, index: int) -> str:
-    if index != workload.body.params.index(workload.anchor.args[1]):
-        return ""
-    groups = workload.anchor.attrs["groups"]
-    strides = tuple(workload.anchor.attrs["strides"])
-    return f"winograd {schedule['m']} by {strides} in {groups} groups, panels of {schedule['nr']}"
-
-
-def _pack(workload: Workload, schedule: Schedule, index: int, value: Array) -> Array | None:
+def _packing(workload: Workload, schedule: Schedule, index: int) -> Packing | None:
     """Weights OIHW transformed, and behind them all as they are.
 
     Both lie as [group, panel, element and phase or tap, channels in, channels out of the panel].
     """
-    if not _pack_key(workload, schedule, index):
+    if index != weights_of(workload):
         return None
-    groups, width = workload.anchor.attrs["groups"], int(schedule["nr"])
-    matrix = _elements(axes_of(workload, int(schedule["m"])))
-    with np.errstate(over="ignore", invalid="ignore"):  # the results will tell, and go directly
-        elements = _in_panels(value, groups, width, matrix)
-    return np.concatenate([elements, _in_panels(value, groups, width)])
+    attrs, m, width = workload.anchor.attrs, int(schedule["m"]), int(schedule["nr"])
+    groups, strides = attrs["groups"], tuple(attrs["strides"])
+
+    def pack(value: Array) -> Array:
+        matrix = _elements(axes_of(workload, m))
+        with np.errstate(over="ignore", invalid="ignore"):  # the results will tell, and go directly
+            elements = _in_panels(value, groups, width, matrix)
+        return np.concatenate([elements, _in_panels(value, groups, width)])
+
+    return Packing(f"winograd {m} by {strides} in {groups} groups, panels of {width}", pack)
 
 
 def _elements(axes: Axes) -> Array:
@@ -240,11 +239,11 @@ def _elements(axes: Axes) -> Array:
 
 def _along(axis: Axis) -> Array:
     """[element, phase, tap] of one axis."""
-    found = np.zeros((axis.size, axis.phases, axis.taps))
+    matrix = np.zeros((axis.size, axis.phases, axis.taps))
     for p in range(axis.phases):
         number = len(range(p, axis.taps, axis.stride))
-        found[:, p, p :: axis.stride] = np.array(minimal.taps(axis.size, number), np.float64)
-    return found
+        matrix[:, p, p :: axis.stride] = np.array(minimal.taps(axis.size, number), np.float64)
+    return matrix
 
 
 def _in_panels(value: Array, groups: int, width: int, matrix: Array | None = None) -> Array:
@@ -257,13 +256,13 @@ def _in_panels(value: Array, groups: int, width: int, matrix: Array | None = Non
     apart = value.reshape(groups, out // groups, inner, -1)
     number = -(-apart.shape[1] // width)
     places = math.prod(taps) if matrix is None else len(matrix)
-    found = np.zeros((groups, number, places, inner, width), np.float32)
+    panels = np.zeros((groups, number, places, inner, width), np.float32)
     for group, panel in np.ndindex(groups, number):
         part = apart[group, panel * width :][:width].transpose(2, 1, 0)
         if matrix is not None:
             part = np.tensordot(matrix, part.astype(np.float64, order="C"), 1)
-        found[group, panel, ..., : part.shape[2]] = part
-    return found.reshape(-1, inner, width)
+        panels[group, panel, ..., : part.shape[2]] = part
+    return panels.reshape(-1, inner, width)
 
 
 def _cost(workload: Workload) -> WinogradCost:
@@ -279,10 +278,11 @@ TEMPLATE = Template(
     accepts=_accepts,
     knobs=_knobs,
     default=_default,
-    source=lambda workload, schedule, target: source(_form(workload, schedule, target)),
+    source=lambda workload, schedule, target: form_source(
+        loops.__name__, _form(workload, schedule, target)
+    ),
     launch=_launch,
-    pack=_pack,
-    pack_key=_pack_key,
+    packing=_packing,
     cost=_cost,
     pitched=pitched,
 )

@@ -6,15 +6,7 @@ nothing hangs.
 """
 
 from bucketize.kernel.emit.integer import entry
-from bucketize.kernel.emit.word import (
-    call_address,
-    changed,
-    exchanged,
-    give_way,
-    pause,
-    seen,
-    told,
-)
+from bucketize.kernel.emit.word import call_address, changed, exchanged, give_way, pause, seen, told
 from bucketize.link.block import COUNT, SHARE, WATCH, WORD
 
 FREE, BEGUN, DONE = 0, 1, 2  # a part of a kernel
@@ -66,19 +58,19 @@ def watch(helper: WATCH):
     What it is at stands in a word of its own, so that nobody takes that memory away.
     """
     me, called, job = helper.me, helper.board, helper.board + LINE
-    mine, known, looks = helper.board + (1 + me) * LINE, helper.known, 0
+    mine, heard, looks = helper.board + (1 + me) * LINE, helper.known, 0
     while looks < helper.patience:
-        if seen(called) == known:
+        if seen(called) == heard:
             rest(looks)
             looks += 1
         else:
-            known, looks = seen(called), 0
+            heard, looks = seen(called), 0
             run = seen(job)
             exchanged(mine, run)
             if run != 0 and seen(job) == run:  # it is not over, and will be kept
                 take_part(run, me)
             told(mine, 0)
-    helper.known = known
+    helper.known = heard
 
 
 @entry

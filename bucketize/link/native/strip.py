@@ -166,8 +166,8 @@ def choose(strip: STRIP, group: GROUP):
             for k in range(group.links):
                 n = link(strip, k)
                 if n.reader == i:
-                    made = state(strip, n.maker)
-                    made.wanted = greatest(made.wanted, read_before(n, lines))
+                    maker = state(strip, n.maker)
+                    maker.wanted = greatest(maker.wanted, read_before(n, lines))
 
 
 def run(strip: STRIP, stride, i):

@@ -21,9 +21,9 @@ def report(walk: WALK):
     reports: REPORTER = walk.reports
     for i in range(walk.n_reports):
         step, copy = reports[i].step, reports[i].copy
-        found: FOUND = table[reports[i].word]
-        if walk.wrong == 0 and copy < chunks[step] and found.wrong != 0:
-            walk.wrong, walk.wrong_index, walk.extent = step + 1, found.index, found.extent
+        said: FOUND = table[reports[i].word]
+        if walk.wrong == 0 and copy < chunks[step] and said.wrong != 0:
+            walk.wrong, walk.wrong_index, walk.extent = step + 1, said.index, said.extent
 
 
 @entry

@@ -49,8 +49,8 @@ def _attention(n: Node) -> tuple[Atom, ...]:
     """
     n.attr("qk_matmul_output_mode")  # of the fourth output, which is not supported
     heads = _heads(n)
-    held = [_held(n, n[i], n.optional(i + 3), heads) for i in (1, 2)]
-    key, value = (_laid(n, x, apart, heads.key_groups) for x, apart in held)
+    pairs = [_held(n, n[i], n.optional(i + 3), heads) for i in (1, 2)]
+    key, value = (_laid(n, x, apart, heads.key_groups) for x, apart in pairs)
     query = _laid(n, n[0], heads.apart, heads.groups)
     rank = len(query.type.shape)
     turned = n.emit(s.transpose, key, axes=(*range(rank - 2), rank - 1, rank - 2))
@@ -58,7 +58,7 @@ def _attention(n: Node) -> tuple[Atom, ...]:
     scale = n.like(product, _scale(n, query.type.shape[-1]))
     scores = _masked(n, _capped(n, n.emit(e.mul, product, scale)), heads)
     y = n.emit(matmul, _weights(n, scores), value)
-    present = (_laid(n, x, apart, (heads.keys,)) for x, apart in held)
+    present = (_laid(n, x, apart, (heads.keys,)) for x, apart in pairs)
     return (_joined(n, y, heads), *(present if n.outputs > 1 else ()))
 
 

@@ -6,18 +6,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from bucketize.ir import IF, LOOP, Atom, Builder, Const, Function, Var, settle
-from bucketize.onnx.node import Graph, Node, Unsupported, converts, vector
-from bucketize.ops import (
-    concat,
-    dyn_pad,
-    gather,
-    reshape,
-    shape_of,
-    strided_slice,
-    sub,
-    transpose,
-)
+from bucketize.ir import IF, Atom, Builder, Const, Function, Var
+from bucketize.onnx.node import Graph, Node, Unsupported, converts, cut, vector
+from bucketize.ops import concat, dyn_pad, gather, reshape, shape_of, sub, transpose
 from bucketize.types import meet
 
 TRUE = Const(np.array(True))
@@ -61,12 +52,11 @@ def _loop(n: Node) -> tuple[Atom, ...]:
     def make(params: tuple[Var, ...]) -> Function:
         out = Builder()
         # inside, the condition holds: that is why there is another round
-        proceed, *made = _made(graph(out, (params[0], TRUE, *params[1:])), len(params))
-        return out.function("body", params, (scalar_of(out, proceed), *made))
+        proceed, *outputs = _made(graph(out, (params[0], TRUE, *params[1:])), len(params))
+        return out.function("body", params, (scalar_of(out, proceed), *outputs))
 
-    body = settle([c.type for c in carried], make)
     trips, proceed = (scalar_of(n.builder, e) for e in ends)
-    return n.builder.emit_all(LOOP, trips, proceed, *carried, body=body)
+    return n.builder.loop(trips, proceed, carried, make)
 
 
 @converts("Scan", since=8)
@@ -84,17 +74,17 @@ def _scan_batch(n: Node) -> tuple[Atom, ...]:
     def item(params: tuple[Var, ...]) -> Function:
         out, (b,) = Builder(origin=n.builder.origin), params
         each = [out.emit(gather, x, b, axis=0) for x in operands]
-        held, rows = each[:-count], each[-count:]
+        states, rows = each[:-count], each[-count:]
         trips = most if lengths is None else out.emit(gather, lengths, b, axis=0)
-        body = settle([h.type for h in held], _step(n, rows, (0,) * count, backward, trips, graph))
-        made = out.emit_all(LOOP, trips, TRUE, *held, body=body)
-        last: Sequence[Atom] = made[: len(held)]
-        stacked: Sequence[Atom] = made[len(held) :]
+        step = _step(n, rows, (0,) * count, backward, trips, graph)
+        results = out.loop(trips, TRUE, states, step)
+        last: Sequence[Atom] = results[: len(states)]
+        stacked: Sequence[Atom] = results[len(states) :]
         if lengths is not None:
             stacked = [_filled(out, x, out.emit(sub, most, trips)) for x in stacked]
         return out.function("item", params, (TRUE, *last, *stacked))
 
-    return n.builder.emit_all(LOOP, batch, TRUE, body=settle([], item))
+    return n.builder.loop(batch, TRUE, (), item)
 
 
 def _filled(out: Builder, x: Atom, count: Atom) -> Atom:
@@ -108,16 +98,16 @@ def _scan(n: Node) -> tuple[Atom, ...]:
     count = n.attr("num_scan_inputs")
     if not 0 < count <= len(n.operands):
         raise Unsupported(f"num_scan_inputs is {count} of {len(n.operands)} inputs")
-    held, rows = n.operands[:-count], n.operands[-count:]
+    states, rows = n.operands[:-count], n.operands[-count:]
     axes = _axes(n, "scan_input_axes", rows)
     backward = _several(n, "scan_input_directions", count)
     extent = rows[0].type.shape[axes[0]]
     for x, axis in zip(rows, axes, strict=True):
         meet(extent, x.type.shape[axis])
     trips = extent_of(n.builder, rows[0], axes[0])
-    body = settle([h.type for h in held], _step(n, rows, axes, backward, trips, _body(n)))
-    made = n.builder.emit_all(LOOP, trips, TRUE, *held, body=body)
-    return (*made[: len(held)], *_laid_out(n, made[len(held) :]))
+    step = _step(n, rows, axes, backward, trips, _body(n))
+    results = n.builder.loop(trips, TRUE, states, step)
+    return (*results[: len(states)], *_laid_out(n, results[len(states) :]))
 
 
 def _step(
@@ -137,8 +127,8 @@ def _step(
             out.emit(gather, x, places[back], axis=axis)
             for x, axis, back in zip(rows, axes, backward, strict=True)
         ]
-        made = _made(graph(out, (*params[1:], *taken)), len(params) - 1)
-        return out.function("body", params, (TRUE, *made))
+        outputs = _made(graph(out, (*params[1:], *taken)), len(params) - 1)
+        return out.function("body", params, (TRUE, *outputs))
 
     return make
 
@@ -190,5 +180,4 @@ def from_the_back(out: Builder, i: Atom, count: Atom) -> Atom:
 
 def reverse(out: Builder, x: Atom) -> Atom:
     """The rows of `x` in the other order."""
-    ends = {"begin": (-1,), "end": (-(2**63),), "strides": (-1,), "axes": (0,)}
-    return out.emit(strided_slice, x, **ends)
+    return cut(out, x, 0, -1, -(2**63), -1)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from bucketize.ir import Atom
 from bucketize.onnx.convert.quantized import scaled_conv
-from bucketize.onnx.convert.reduce import channelwise
+from bucketize.onnx.convert.reduce import biased
 from bucketize.onnx.convert.window import Ops, slide, window_of, windows_of
 from bucketize.onnx.node import Node, converts
-from bucketize.ops.elementwise.arithmetic import add
 from bucketize.ops.window.image import conv2d
 from bucketize.ops.window.volume import conv3d
 
@@ -16,8 +15,7 @@ CONV: Ops = {2: conv2d, 3: conv3d}
 
 @converts("Conv")
 def _conv(n: Node) -> Atom:
-    y, bias = scaled_conv(n) or _of_floats(n), n.optional(2)
-    return y if bias is None else n.emit(add, y, channelwise(n, bias, y))
+    return biased(n, scaled_conv(n) or _of_floats(n), n.optional(2))
 
 
 def _of_floats(n: Node) -> Atom:

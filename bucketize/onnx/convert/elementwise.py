@@ -16,58 +16,28 @@ from bucketize.onnx.node import (
     native_dtype,
     saturated,
 )
-from bucketize.op import Op
+from bucketize.op import Op, get
 from bucketize.ops import shape as sh
 from bucketize.ops.dyn.shape import dyn_full
 from bucketize.ops.elementwise import activation, bits
 from bucketize.ops.elementwise import arithmetic as e
-from bucketize.ops.elementwise import trigonometry as t
 from bucketize.types.number import FLOAT8, SCALE, DType, kind_of
 
-DIRECT = {
-    "Abs": e.abs_,
-    "Acos": t.acos,
-    "Acosh": t.acosh,
-    "Add": e.add,
+ALIKE = """
+Abs Acos Acosh Add Asin Asinh Atan Atanh Ceil Cos Cosh Equal Erf Exp Floor Greater IsNaN Less Log
+Mul Neg Reciprocal Relu Round Sigmoid Sign Sin Sinh Softplus Sqrt Sub Tan Tanh Where
+"""
+"""Operators that ONNX calls as we do, but for their capitals."""
+DIRECT = {op_type: get(op_type.lower()) for op_type in ALIKE.split()} | {
     "And": e.logical_and,
-    "Asin": t.asin,
-    "Asinh": t.asinh,
-    "Atan": t.atan,
-    "Atanh": t.atanh,
     "BitwiseAnd": bits.bitwise_and,
     "BitwiseNot": bits.bitwise_not,
     "BitwiseOr": bits.bitwise_or,
     "BitwiseXor": bits.bitwise_xor,
-    "Ceil": e.ceil,
-    "Cos": t.cos,
-    "Cosh": t.cosh,
-    "Equal": e.equal,
-    "Erf": e.erf,
-    "Exp": e.exp,
-    "Floor": e.floor,
-    "Greater": e.greater,
     "GreaterOrEqual": e.greater_equal,
-    "IsNaN": e.isnan,
-    "Less": e.less,
     "LessOrEqual": e.less_equal,
-    "Log": e.log,
-    "Mul": e.mul,
-    "Neg": e.neg,
     "Not": e.logical_not,
     "Or": e.logical_or,
-    "Reciprocal": e.reciprocal,
-    "Relu": activation.relu,
-    "Round": e.round_,
-    "Sigmoid": activation.sigmoid,
-    "Sign": e.sign,
-    "Sin": t.sin,
-    "Sinh": t.sinh,
-    "Softplus": activation.softplus,
-    "Sqrt": e.sqrt,
-    "Sub": e.sub,
-    "Tan": t.tan,
-    "Tanh": e.tanh,
-    "Where": e.where,
     "Xor": e.logical_xor,
 }
 ALIGNED = {"Add", "And", "Equal", "Greater", "Less", "Mul", "Or", "Sub", "Xor"}
@@ -221,12 +191,8 @@ def _softsign(n: Node) -> Atom:
 
 @converts("Gelu")
 def _gelu(n: Node) -> Atom:
-    return n.emit(
-        activation.gelu
-        if n.choice("approximate", "none", "tanh") == "none"
-        else activation.gelu_tanh,
-        n[0],
-    )
+    exact = n.choice("approximate", "none", "tanh") == "none"
+    return n.emit(activation.gelu if exact else activation.gelu_tanh, n[0])
 
 
 @converts("Mish")
@@ -292,12 +258,12 @@ def _identity(n: Node) -> Atom:
 def _dropout(n: Node) -> tuple[Atom, ...]:
     """Nothing in inference, where all is kept; in training elements are left out."""
     x, ratio, training = n[0], n.optional(1) or n.like(n[0], 0.5), n.optional(2)
-    told = [a for a in (ratio, training) if isinstance(a, Const)]
-    if training is None or not all(a.value.any() for a in told):
+    constants = [a for a in (ratio, training) if isinstance(a, Const)]
+    if training is None or not all(a.value.any() for a in constants):
         n.attr("seed")
         return (x, *_kept(n, "bool"))
     y, kept = dropped(n, x, ratio)
-    if training not in told:
+    if training not in constants:
         y = n.emit(e.where, training, y, x)
         kept = n.emit(e.logical_or, kept, n.emit(e.logical_not, training))
     return (y, kept)[: n.outputs]

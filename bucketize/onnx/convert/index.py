@@ -76,11 +76,16 @@ def _reverse_sequence(n: Node) -> Atom:
 
 @converts("Compress")
 def _compress(n: Node) -> Atom:
+    x, axis = _along(n)
+    return n.emit(i.compress, x, n[1], axis=axis)
+
+
+def _along(n: Node) -> tuple[Atom, int]:
+    """The first operand and an axis of it; flat where none is given."""
     axis = n.attr("axis")
     if axis is None:
-        flat = reshaped(n, n[0], (product(n[0].type.shape),))
-        return n.emit(i.compress, flat, n[1], axis=0)
-    return n.emit(i.compress, n[0], n[1], axis=n.front((axis,))[0])
+        return reshaped(n, n[0], (product(n[0].type.shape),)), 0
+    return n[0], n.front((axis,))[0]
 
 
 @converts("OneHot")
@@ -108,11 +113,8 @@ def _topk(n: Node) -> tuple[Atom, ...]:
 
 @converts("Unique")
 def _unique(n: Node) -> tuple[Atom, ...]:
-    axis, ordered = n.attr("axis"), bool(n.attr("sorted", 1))
-    if axis is None:
-        flat = reshaped(n, n[0], (product(n[0].type.shape),))
-        return n.builder.emit_all(unique, flat, axis=0, sorted=ordered)
-    return n.builder.emit_all(unique, n[0], axis=n.front((axis,))[0], sorted=ordered)
+    x, axis = _along(n)
+    return n.builder.emit_all(unique, x, axis=axis, sorted=bool(n.attr("sorted", 1)))
 
 
 @converts("NonMaxSuppression")

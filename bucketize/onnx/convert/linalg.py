@@ -60,7 +60,8 @@ def _product(n: Node, x: Atom, y: Atom) -> Atom:
     """The product, with weights in the format that is asked for; of bfloat16 in that."""
     if x.type.dtype == y.type.dtype == BFLOAT16:
         return _bfloat16(n, x, y)
-    if n.weights == PLAIN or not isinstance(y, Const) or not _is_matrix(y):
+    is_matrix = len(y.type.shape) == 2 and y.type.dtype == np.float32
+    if n.weights == PLAIN or not isinstance(y, Const) or not is_matrix:
         return n.emit(matmul, x, y)
     if FORMATS[n.weights].stepped and not np.isfinite(y.value).all():
         raise Unsupported(f"weights that are not finite have no {n.weights}")
@@ -69,11 +70,7 @@ def _product(n: Node, x: Atom, y: Atom) -> Atom:
 
 def _bfloat16(n: Node, x: Atom, y: Atom) -> Atom:
     """A product as float32, rounded; what is known of it stays short in memory."""
-    known = isinstance(y, Const) and len(y.type.shape) == 2
-    held = Const(y.value.astype(np.float32)) if isinstance(y, Const) else cast(n, y, "float32")
-    weights = "bfloat16" if known else PLAIN
-    return cast(n, n.emit(matmul, cast(n, x, "float32"), held, weights=weights), "bfloat16")
-
-
-def _is_matrix(known: Const) -> bool:
-    return len(known.type.shape) == 2 and known.type.dtype == np.float32
+    is_matrix = isinstance(y, Const) and len(y.type.shape) == 2
+    factor = Const(y.value.astype(np.float32)) if isinstance(y, Const) else cast(n, y, "float32")
+    weights = "bfloat16" if is_matrix else PLAIN
+    return cast(n, n.emit(matmul, cast(n, x, "float32"), factor, weights=weights), "bfloat16")

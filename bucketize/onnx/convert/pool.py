@@ -6,22 +6,13 @@ import math
 from typing import Any
 
 from bucketize.ir import Atom
-from bucketize.onnx.convert.reduce import channelwise
+from bucketize.onnx.convert import window as w
+from bucketize.onnx.convert.reduce import biased
 from bucketize.onnx.convert.shape import reshaped
-from bucketize.onnx.convert.window import (
-    AVG_POOL,
-    WindowAttributes,
-    covered,
-    numbers,
-    slide,
-    steps,
-    window_of,
-    windows_of,
-)
 from bucketize.onnx.node import Node, Unsupported, Untold, converts, vector
 from bucketize.ops.dim import from_dims
 from bucketize.ops.dyn.shape import dyn_pad
-from bucketize.ops.elementwise.arithmetic import abs_, add, mul, pow_, sqrt, sub
+from bucketize.ops.elementwise import arithmetic as e
 from bucketize.ops.fill import full
 from bucketize.ops.index import scatter_elements
 from bucketize.ops.reduce import reduce_sum
@@ -37,16 +28,16 @@ def _lp_pool(n: Node) -> Atom:
     """The mean of the powers of a whole window, times its elements, is their sum."""
     kernel, p = n.attr("kernel_shape"), _norm(n)
     ceil_mode = bool(n.attr("ceil_mode", 0))
-    window = window_of(n, kernel)
-    told: dict[str, Any] = {"kernel": kernel, "pads": window.pads}
-    told |= {"strides": window.strides, "dilations": window.dilations}
-    counts = pool_extents(n[0].type.shape[2:], ceil_mode=ceil_mode, **told)
-    x = covered(n, _powers(n, n[0], p), counts, window, 0)
-    bare = WindowAttributes(
+    window = w.window_of(n, kernel)
+    attrs: dict[str, Any] = {"kernel": kernel, "pads": window.pads}
+    attrs |= {"strides": window.strides, "dilations": window.dilations}
+    counts = pool_extents(n[0].type.shape[2:], ceil_mode=ceil_mode, **attrs)
+    x = w.covered(n, _powers(n, n[0], p), counts, window, 0)
+    bare = w.WindowAttributes(
         window.kernel, window.strides, window.dilations, (0,) * len(window.pads)
     )
-    mean = slide(n, AVG_POOL, bare, None, x, kernel=kernel)
-    return _root(n, n.emit(mul, mean, n.like(mean, math.prod(kernel))), p)
+    mean = w.slide(n, w.AVG_POOL, bare, None, x, kernel=kernel)
+    return _root(n, n.emit(e.mul, mean, n.like(mean, math.prod(kernel))), p)
 
 
 @converts("GlobalLpPool")
@@ -64,23 +55,23 @@ def _norm(n: Node) -> float:
 
 def _powers(n: Node, x: Atom, p: float) -> Atom:
     if p == 2:
-        return n.emit(mul, x, x)
-    size = n.emit(abs_, x)
-    return size if p == 1 else n.emit(pow_, size, n.like(x, p))
+        return n.emit(e.mul, x, x)
+    size = n.emit(e.abs_, x)
+    return size if p == 1 else n.emit(e.pow_, size, n.like(x, p))
 
 
 def _root(n: Node, x: Atom, p: float) -> Atom:
     if p == 2:
-        return n.emit(sqrt, x)
-    return x if p == 1 else n.emit(pow_, x, n.like(x, 1 / p))
+        return n.emit(e.sqrt, x)
+    return x if p == 1 else n.emit(e.pow_, x, n.like(x, 1 / p))
 
 
 @converts("MaxUnpool", since=9)
 def _max_unpool(n: Node) -> Atom:
     """Zeros, and each element at the place in all of them that its index tells."""
     kernel, x = n.attr("kernel_shape"), n[0]
-    strides, _ = steps(n, kernel)
-    pads = numbers(n, "pads", 2 * len(kernel), 0)
+    strides, _ = w.steps(n, kernel)
+    pads = w.numbers(n, "pads", 2 * len(kernel), 0)
     sides = pads[: len(kernel)], pads[len(kernel) :]
     axes = zip(x.type.shape[2:], kernel, strides, *sides, strict=True)
     image = ((size - 1) * step - lo - hi + k for size, k, step, lo, hi in axes)
@@ -91,7 +82,7 @@ def _max_unpool(n: Node) -> Atom:
     if n.optional(2) is None:
         return y
     rank = len(shape)
-    more = n.emit(sub, n.vector(2, rank), n.emit(from_dims, dims=shape))
+    more = n.emit(e.sub, n.vector(2, rank), n.emit(from_dims, dims=shape))
     pads_ = n.emit(concat, vector(*(0,) * rank), more, axis=0)
     return n.emit_dynamic(dyn_pad, y, pads_, vector(*range(rank)), value=0, mode="constant")
 
@@ -101,19 +92,22 @@ def _col2im(n: Node) -> Atom:
     (rank,) = n.vector(2).type.shape
     if not isinstance(rank, int):
         raise Untold(f"over how many axes windows are is not known of {n[2].type}")
-    window = {"strides": numbers(n, "strides", rank, 1), "pads": numbers(n, "pads", 2 * rank, 0)}
-    window["dilations"] = numbers(n, "dilations", rank, 1)
+    window = {
+        "strides": w.numbers(n, "strides", rank, 1),
+        "pads": w.numbers(n, "pads", 2 * rank, 0),
+        "dilations": w.numbers(n, "dilations", rank, 1),
+    }
     return n.emit_dynamic(dyn_col2im, n[0], n.vector(1, rank), n[2], **window)
 
 
 @converts("DeformConv", since=19)
 def _deform_conv(n: Node) -> Atom:
-    weights = windows_of(n)
+    weights = w.windows_of(n)
     kernel = weights.type.shape[2:]
-    strides, dilations = steps(n, kernel)
+    strides, dilations = w.steps(n, kernel)
     if len(kernel) != 2:
         raise Unsupported(f"a window over {len(kernel)} axes, expected 2")
-    pads, groups = numbers(n, "pads", 4, 0), n.attr("offset_group", 1)
+    pads, groups = w.numbers(n, "pads", 4, 0), n.attr("offset_group", 1)
     attrs: dict[str, Any] = {"strides": strides, "dilations": dilations, "pads": pads}
     mask = n.optional(4)
     if mask is None:
@@ -121,6 +115,4 @@ def _deform_conv(n: Node) -> Atom:
         shape = (n[0].type.shape[0], product(kernel) * groups, *plane)
         mask = n.emit(full, shape=shape, value=1, dtype=n[0].type.dtype.name)
     attrs |= {"groups": n.attr("group", 1), "offset_groups": groups}
-    y = n.emit(deform_conv2d, n[0], weights, n[2], mask, **attrs)
-    bias = n.optional(3)
-    return y if bias is None else n.emit(add, y, channelwise(n, bias, y))
+    return biased(n, n.emit(deform_conv2d, n[0], weights, n[2], mask, **attrs), n.optional(3))

@@ -26,6 +26,7 @@ from bucketize.onnx.node import (
     Unsupported,
     cast,
     converts,
+    cut,
     native_dtype,
     saturated,
 )
@@ -36,7 +37,7 @@ from bucketize.ops.fill import full
 from bucketize.ops.linalg import matmul_integer
 from bucketize.ops.reduce import reduce_sum
 from bucketize.ops.rules import BYTES, limits
-from bucketize.ops.shape import reshape, strided_slice, tile, unsqueeze
+from bucketize.ops.shape import reshape, tile, unsqueeze
 from bucketize.ops.window.image import conv2d_integer
 from bucketize.types import AnyDim
 from bucketize.types.number import FLOAT8, SCALE, kind_of
@@ -92,14 +93,14 @@ def _rounded(n: Node, y: Atom, zero: Atom | None, dtype: np.dtype[Any]) -> Atom:
 def _dequantize(n: Node) -> Atom:
     x, scale, zero, named = n[0], n[1], n.optional(2), n.attr("output_dtype", 0)
     dtype = native_dtype(named) if named else scale.type.dtype
-    blocks, told = n.attrs.get("block_size", 0), Scaled(x, scale, zero, n.attrs.get("axis", 1))
+    blocks, scaled = n.attrs.get("block_size", 0), Scaled(x, scale, zero, n.attrs.get("axis", 1))
     scale, zero = _granular(n, x, scale, zero)
     if zero is not None:
         wide = FLOAT if kind_of(x.type.dtype) == "f" else INT
         x = _moved(n, x, zero, wide)
     out = cast(n, n.emit(e.mul, cast(n, x, FLOAT), cast(n, scale, FLOAT)), dtype.name)
     if not blocks and dtype == FLOAT:
-        n.scaled[out] = told
+        n.scaled[out] = scaled
     return out
 
 
@@ -142,7 +143,7 @@ def _repeated(n: Node, x: Atom, p: Atom, axis: int, block: int) -> Atom:
     joined = reshaped(n, apart, (*dims[:axis], count, *dims[axis + 1 :]))
     if count == whole:
         return joined
-    return n.emit(strided_slice, joined, begin=(0,), end=(whole,), strides=(1,), axes=(axis,))
+    return cut(n, joined, axis, 0, whole)
 
 
 # --- matrix products -----------------------------------------------------------------------------
@@ -263,10 +264,10 @@ def scaled_conv(n: Node) -> Atom | None:
 
 def _convolved(n: Node, x: Atom, w: Atom, x_zero: Atom | None, w_zero: Atom | None) -> Atom:
     """What w less its zero points makes of x less its zero point: integers."""
-    if (found := _of_bytes(n, x, w, x_zero, w_zero)) is None:
-        found = _of_floats(n, x, w, x_zero, w_zero)
+    if (sums := _of_bytes(n, x, w, x_zero, w_zero)) is None:
+        sums = _of_floats(n, x, w, x_zero, w_zero)
     n.attrs.clear()
-    return found
+    return sums
 
 
 def _of_bytes(n: Node, x: Atom, w: Atom, x_zero: Atom | None, w_zero: Atom | None) -> Atom | None:
@@ -312,20 +313,20 @@ def _of_floats(n: Node, x: Atom, w: Atom, x_zero: Atom | None, w_zero: Atom | No
         sums = _conv(n, _moved(n, x, x_zero, DOUBLE), _moved(n, w, w_zero, DOUBLE))
         return cast(n, cast(n, sums, "int64"), INT)
     weights, ends = parts
-    moved, found = _moved(n, x, x_zero, FLOAT), []
+    moved, partial_sums = _moved(n, x, x_zero, FLOAT), []
     for begin, end in zip((0, *ends), ends, strict=False):
         part = Const(np.ascontiguousarray(weights[:, begin:end], np.float32))
-        sums = _conv(n, _slice(n, moved, begin, end) if len(ends) > 1 else moved, part)
-        found.append(cast(n, sums, INT))
-    return reduce(lambda a, b: n.emit(e.add, a, b), found)
+        sums = _conv(n, cut(n, moved, CHANNELS, begin, end) if len(ends) > 1 else moved, part)
+        partial_sums.append(cast(n, sums, INT))
+    return reduce(lambda a, b: n.emit(e.add, a, b), partial_sums)
 
 
 def _known_less(w: Atom, zero: Atom | None) -> Array | None:
     """Weights less their zero points, if both are known."""
     if not isinstance(w, Const) or not (zero is None or isinstance(zero, Const)):
         return None
-    known: Array = w.value.astype(np.int64) - (0 if zero is None else zero.value)
-    return known
+    weights: Array = w.value.astype(np.int64) - (0 if zero is None else zero.value)
+    return weights
 
 
 def _parts(n: Node, x: Atom, w: Atom, zero: Atom | None) -> tuple[Array, list[int]] | None:
@@ -367,10 +368,6 @@ def _filters(n: Node, w: Atom, zero: Atom) -> Atom:
     if isinstance(zero, Const):
         return Const(zero.value.reshape(-1, *ones))
     return n.emit(unsqueeze, zero, axes=tuple(range(1, len(ones) + 1)))
-
-
-def _slice(n: Node, x: Atom, begin: int, end: int) -> Atom:
-    return n.emit(strided_slice, x, begin=(begin,), end=(end,), strides=(1,), axes=(CHANNELS,))
 
 
 def _conv(n: Node, x: Atom, w: Atom) -> Atom:

@@ -40,8 +40,8 @@ def _draws(law: str, op: Op, **usual: float) -> None:
     """Declare what draws by a law: of a shape, or as much as there is of an operand."""
 
     def drawn(n: Node, x: Atom, dtype: DType) -> Atom:
-        told = {name: n.attr(name, value) for name, value in usual.items()}
-        return n.emit(op, x, **told, seed=seed_of(n), dtype=_dtype(n, dtype))
+        parameters = {name: n.attr(name, value) for name, value in usual.items()}
+        return n.emit(op, x, **parameters, seed=seed_of(n), dtype=_dtype(n, dtype))
 
     converts(f"Random{law}")(lambda n: drawn(n, _shaped(n), FLOAT32))
     converts(f"Random{law}Like")(lambda n: drawn(n, n[0], n[0].type.dtype))

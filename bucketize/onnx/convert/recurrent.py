@@ -11,12 +11,12 @@ from typing import TypeAlias
 
 import numpy as np
 
-from bucketize.ir import LOOP, Atom, Builder, Const, Function, Var, settle
+from bucketize.ir import Atom, Builder, Const, Function, Var
 from bucketize.onnx.convert.control import TRUE, extent_of, from_the_back, reverse
 from bucketize.onnx.convert.shape import iota
-from bucketize.onnx.node import Node, Unsupported, Untold, converts
+from bucketize.onnx.node import Node, Unsupported, Untold, converts, cut
 from bucketize.op import Op
-from bucketize.ops import concat, gather, matmul, reshape, strided_slice, transpose, unsqueeze
+from bucketize.ops import concat, gather, matmul, reshape, transpose, unsqueeze
 from bucketize.ops.dyn.shape import dyn_full
 from bucketize.ops.elementwise import activation as a
 from bucketize.ops.elementwise import arithmetic as e
@@ -49,9 +49,7 @@ class Emitter:
 
     def columns(self, x: Atom, begin: int, end: int) -> Atom:
         """A part of the last axis."""
-        axis = len(x.type.shape) - 1
-        ends = {"begin": (begin,), "end": (end,), "strides": (1,), "axes": (axis,)}
-        return self.out.emit(strided_slice, x, **ends)
+        return cut(self.out, x, len(x.type.shape) - 1, begin, end)
 
 
 # --- activations ---------------------------------------------------------------------------------
@@ -61,34 +59,22 @@ def _elu(m: Emitter, x: Atom, alpha: float) -> Atom:
     return m(e.where, m(e.less, x, 0), m(e.mul, alpha, m(e.sub, m(e.exp, x), 1)), x)
 
 
-def _thresholded(m: Emitter, x: Atom, alpha: float) -> Atom:
-    return m(e.where, m(e.greater, x, alpha), x, 0)
-
-
-def _scaled_tanh(m: Emitter, x: Atom, alpha: float, beta: float) -> Atom:
-    return m(e.mul, alpha, m(e.tanh, m(e.mul, beta, x)))
-
-
-def _affine(m: Emitter, x: Atom, alpha: float, beta: float) -> Atom:
-    return m(e.add, m(e.mul, alpha, x), beta)
-
-
 def _hard_sigmoid(m: Emitter, x: Atom, alpha: float, beta: float) -> Atom:
     return m.attributed(a.hard_sigmoid, x, alpha=alpha, beta=beta)
 
 
 ACTIVATIONS: Mapping[str, tuple[Callable[..., Atom], tuple[float, ...]]] = {
-    "affine": (_affine, (1.0, 0.0)),
+    "affine": (lambda m, x, alpha, beta: m(e.add, m(e.mul, alpha, x), beta), (1.0, 0.0)),
     "elu": (_elu, (1.0,)),
     "hardsigmoid": (_hard_sigmoid, (0.2, 0.5)),
     "leakyrelu": (lambda m, x, alpha: m.attributed(a.leaky_relu, x, alpha=alpha), (0.01,)),
     "relu": (lambda m, x: m(a.relu, x), ()),
-    "scaledtanh": (_scaled_tanh, (1.0, 1.0)),
+    "scaledtanh": (lambda m, x, a, b: m(e.mul, a, m(e.tanh, m(e.mul, b, x))), (1.0, 1.0)),
     "sigmoid": (lambda m, x: m(a.sigmoid, x), ()),
     "softplus": (lambda m, x: m(a.softplus, x), ()),
     "softsign": (lambda m, x: m(e.div, x, m(e.add, 1, m(e.abs_, x))), ()),
     "tanh": (lambda m, x: m(e.tanh, x), ()),
-    "thresholdedrelu": (_thresholded, (1.0,)),
+    "thresholdedrelu": (lambda m, x, alpha: m(e.where, m(e.greater, x, alpha), x, 0), (1.0,)),
 }
 """By the name in small letters: what emits it, and the defaults of its alpha and beta."""
 
@@ -104,8 +90,8 @@ def _activations(n: Node, usual: Sequence[str], directions: int) -> list[list[Ac
     alphas, betas = iter(n.attr("activation_alpha", ())), iter(n.attr("activation_beta", ()))
     clip = n.attr("clip")
     clips = [clip if i % len(usual) < GATING else None for i in range(len(names))]
-    found = [_activation(*named, alphas, betas) for named in zip(names, clips, strict=True)]
-    return [found[i : i + len(usual)] for i in range(0, len(found), len(usual))]
+    functions = [_activation(*named, alphas, betas) for named in zip(names, clips, strict=True)]
+    return [functions[i : i + len(usual)] for i in range(0, len(functions), len(usual))]
 
 
 def _activation(
@@ -185,8 +171,8 @@ class _Layer:
         given = n.optional(3)
         bias = None if given is None else self.of(given, d, 2 * gates)
         wb, rb = (bias and m.columns(bias, i, i + gates) for i in (0, gates))
-        held = None if peephole is None else n.optional(peephole)
-        return _Weights(w, r, wb, rb, None if held is None else self.of(held, d, 3 * size))
+        peeks = None if peephole is None else n.optional(peephole)
+        return _Weights(w, r, wb, rb, None if peeks is None else self.of(peeks, d, 3 * size))
 
     def begin(self, d: int) -> list[Atom]:
         """The states before the first step: [batch, hidden] each."""
@@ -205,15 +191,25 @@ class _Layer:
         product = self.n.emit(matmul, self.x, w)
         return product if bias is None else self.n.emit(e.add, product, bias)
 
-    def run(self, ways: Sequence[tuple[Atom, Step]]) -> tuple[Atom, ...]:
-        """The results, from what is shared and the step of each direction.
+    def run(
+        self,
+        usual: Sequence[str],
+        way: Callable[[_Weights, list[Activation]], tuple[Atom | None, Step]],
+        peephole: int | None = None,
+    ) -> tuple[Atom, ...]:
+        """The results, by the bias of the shared product and the step that each direction has.
 
         Loops stand side by side: what is before them is one run of kernels, and so is the rest.
         """
+        ways = []
+        for d, functions in enumerate(_activations(self.n, usual, len(self.backward))):
+            own = self.weights(d, peephole)
+            bias, step = way(own, functions)
+            ways.append((self.shared(own.w, bias), step))
         begins, reached = [self.begin(d) for d in range(len(ways))], self._reached()
         pairs = enumerate(zip(ways, begins, strict=True))
-        loops = [self._loop(d, *way, begin, reached) for d, (way, begin) in pairs]
-        return self._results([self._behind(d, made, reached) for d, made in enumerate(loops)])
+        loops = [self._loop(d, *each, begin, reached) for d, (each, begin) in pairs]
+        return self._results([self._behind(d, results, reached) for d, results in enumerate(loops)])
 
     def _reached(self) -> Atom | None:
         """Which sequences reach which steps, [time, batch, 1]; None if all reach all."""
@@ -245,12 +241,11 @@ class _Layer:
                 new = [m(e.where, goes_on, x, y) for x, y in zip(new, old, strict=True)]
             return m.out.function("body", params, (TRUE, *new, new[0]))
 
-        body = settle([s.type for s in begin], make)
-        return n.builder.emit_all(LOOP, trips, TRUE, *begin, body=body)
+        return n.builder.loop(trips, TRUE, begin, make)
 
-    def _behind(self, d: int, made: Sequence[Atom], reached: Atom | None) -> list[Atom]:
+    def _behind(self, d: int, results: Sequence[Atom], reached: Atom | None) -> list[Atom]:
         """The outputs of all steps of a direction, and its last states."""
-        *last, rows = made
+        *last, rows = results
         rows = reverse(self.n.builder, rows) if self.backward[d] else rows
         if self.lengths is None or reached is None:
             return [rows, *last]
@@ -260,9 +255,9 @@ class _Layer:
         some = self.n.emit(unsqueeze, some, axes=(1,))
         return [m(e.where, reached, rows, 0), *(m(e.where, some, x, 0) for x in last)]
 
-    def _results(self, made: Sequence[Sequence[Atom]]) -> tuple[Atom, ...]:
+    def _results(self, results: Sequence[Sequence[Atom]]) -> tuple[Atom, ...]:
         """Y, then the last states, of all directions."""
-        rows, *states = zip(*made, strict=True)
+        rows, *states = zip(*results, strict=True)
         # Y is [time, direction, batch, hidden], or with the batch in front
         y = self._joined(rows, 1)
         if self.batch_first:
@@ -281,13 +276,10 @@ def _total(n: Node, *biases: Atom | None) -> Atom | None:
 
 @converts("RNN", since=7)
 def _rnn(n: Node) -> tuple[Atom, ...]:
-    layer = _Layer(n, gates=1, states=1)
-    ways = []
-    for d, (f,) in enumerate(_activations(n, ["Tanh"], len(layer.backward))):
-        own = layer.weights(d)
-        shared = layer.shared(own.w, _total(n, own.wb, own.rb))
-        ways.append((shared, _rnn_step(own.r, f)))
-    return layer.run(ways)
+    def way(own: _Weights, functions: list[Activation]) -> tuple[Atom | None, Step]:
+        return _total(n, own.wb, own.rb), _rnn_step(own.r, *functions)
+
+    return _Layer(n, gates=1, states=1).run(["Tanh"], way)
 
 
 def _rnn_step(r: Atom, f: Activation) -> Step:
@@ -302,17 +294,15 @@ def _gru(n: Node) -> tuple[Atom, ...]:
     layer = _Layer(n, gates=3, states=1)
     behind = bool(n.attr("linear_before_reset", 0))
     size, m = layer.hidden, layer.emitter(n.builder)
-    ways: list[tuple[Atom, Step]] = []
-    for d, (f, g) in enumerate(_activations(n, ["Sigmoid", "Tanh"], len(layer.backward))):
-        own = layer.weights(d)
+
+    def way(own: _Weights, functions: list[Activation]) -> tuple[Atom | None, Step]:
         if behind:
-            bias, step = own.wb, _gru_step_behind(size, own, f, g)
-        else:
-            bias = _total(n, own.wb, own.rb)
-            parts = m.columns(own.r, 0, 2 * size), m.columns(own.r, 2 * size, 3 * size)
-            step = _gru_step(size, *parts, f, g)
-        ways.append((layer.shared(own.w, bias), step))
-    return layer.run(ways)
+            return own.wb, _gru_step_behind(size, own, *functions)
+        bias = _total(n, own.wb, own.rb)
+        parts = m.columns(own.r, 0, 2 * size), m.columns(own.r, 2 * size, 3 * size)
+        return bias, _gru_step(size, *parts, *functions)
+
+    return layer.run(["Sigmoid", "Tanh"], way)
 
 
 def _gru_step(size: int, r_gates: Atom, r_hidden: Atom, f: Activation, g: Activation) -> Step:
@@ -351,13 +341,12 @@ def _mixed(m: Emitter, update: Atom, old: Atom, new: Atom) -> Atom:
 @converts("LSTM", since=7)
 def _lstm(n: Node) -> tuple[Atom, ...]:
     layer = _Layer(n, gates=4, states=2)
-    coupled, ways = bool(n.attr("input_forget", 0)), []
-    usual = ["Sigmoid", "Tanh", "Tanh"]
-    for d, functions in enumerate(_activations(n, usual, len(layer.backward))):
-        own = layer.weights(d, peephole=7)
-        shared = layer.shared(own.w, _total(n, own.wb, own.rb))
-        ways.append((shared, _lstm_step(layer.hidden, own, functions, coupled)))
-    return layer.run(ways)
+    coupled = bool(n.attr("input_forget", 0))
+
+    def way(own: _Weights, functions: list[Activation]) -> tuple[Atom | None, Step]:
+        return _total(n, own.wb, own.rb), _lstm_step(layer.hidden, own, functions, coupled)
+
+    return layer.run(["Sigmoid", "Tanh", "Tanh"], way, peephole=7)
 
 
 def _lstm_step(size: int, own: _Weights, functions: Sequence[Activation], coupled: bool) -> Step:

@@ -16,6 +16,7 @@ from bucketize.onnx.node import (
     cast,
     converts,
     converts_directly,
+    cut,
     native_dtype,
     vector,
 )
@@ -24,7 +25,7 @@ from bucketize.ops import reduce as r
 from bucketize.ops.dyn import axes as d
 from bucketize.ops.elementwise import arithmetic as e
 from bucketize.ops.rules import ENDLESS
-from bucketize.ops.shape import squeeze, strided_slice, unsqueeze
+from bucketize.ops.shape import squeeze, unsqueeze
 
 Step: TypeAlias = Callable[[Node, Atom], Atom]
 
@@ -92,8 +93,8 @@ def _arg_extreme(op_type: str, op: Op) -> None:
         axis, keepdims = n.axis("axis", 0), bool(n.attr("keepdims", 1))
         if not n.attr("select_last_index", 0):
             return n.emit(op, n[0], axis=axis, keepdims=keepdims)
-        ends = {"begin": (-1,), "end": (-ENDLESS,), "strides": (-1,), "axes": (axis,)}
-        first = n.emit(op, n.emit(strided_slice, n[0], **ends), axis=axis, keepdims=keepdims)
+        backward = cut(n, n[0], axis, -1, -ENDLESS, -1)
+        first = n.emit(op, backward, axis=axis, keepdims=keepdims)
         last = n.emit(e.sub, extent(n, n[0], axis), Const(np.array(1)))
         return n.emit(e.sub, last, first)
 
@@ -219,23 +220,25 @@ def _by_channel(n: Node, mean: Atom, variance: Atom) -> Atom:
 
 @converts("InstanceNormalization")
 def _instance_norm(n: Node) -> Atom:
-    epsilon = n.attr("epsilon", 1e-5)
-    one, zero = n.like(n[0], 1), n.like(n[0], -0.0)
-    x = n.emit(r.layer_norm, n[0], one, zero, axis=2, epsilon=epsilon)
-    return _per_channel(n, x, n[1], n[2])
+    return _per_channel(n, _standardised(n, n[0]), n[1], n[2])
+
+
+def _standardised(n: Node, x: Atom) -> Atom:
+    """`x` with mean 0 and variance 1 behind its first two axes."""
+    one, zero, epsilon = n.like(x, 1), n.like(x, -0.0), n.attr("epsilon", 1e-5)
+    return n.emit(r.layer_norm, x, one, zero, axis=2, epsilon=epsilon)
 
 
 @converts("GroupNormalization", since=21)
 def _group_norm(n: Node) -> Atom:
     n.attr("stash_type")
-    groups, epsilon, dims = n.attr("num_groups"), n.attr("epsilon", 1e-5), n[0].type.shape
+    groups, dims = n.attr("num_groups"), n[0].type.shape
     if groups < 1:
         raise Unsupported(f"num_groups is {groups}")
     if len(dims) < 2:
         raise Unsupported(f"groups of channels of {n[0].type}, which must have rank 2 or more")
     split = (dims[0], groups, dims[1] // groups, *dims[2:])
-    one, zero = n.like(n[0], 1), n.like(n[0], -0.0)
-    x = n.emit(r.layer_norm, reshaped(n, n[0], split), one, zero, axis=2, epsilon=epsilon)
+    x = _standardised(n, reshaped(n, n[0], split))
     return _per_channel(n, reshaped(n, x, dims), n[1], n[2])
 
 
@@ -243,6 +246,11 @@ def _per_channel(n: Node, x: Atom, factor: Atom, shift: Atom) -> Atom:
     """`x * factor + shift`, where these are vectors along axis 1."""
     factor, shift = channelwise(n, factor, x), channelwise(n, shift, x)
     return n.emit(e.add, n.emit(e.mul, x, factor), shift)
+
+
+def biased(n: Node, y: Atom, bias: Atom | None) -> Atom:
+    """`y` and a number for each channel, if there are such."""
+    return y if bias is None else n.emit(e.add, y, channelwise(n, bias, y))
 
 
 def channelwise(n: Node, vector: Atom, x: Atom) -> Atom:

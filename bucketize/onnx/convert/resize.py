@@ -24,14 +24,10 @@ CHECKED = 1 << 15
 """Extents up to which a fraction must agree with the float32 product of the standard."""
 
 
-@converts("Upsample")
-def _upsample_1(n: Node) -> Result:
-    return _before_11(n, [1.0, 1.0, n.attr("height_scale"), n.attr("width_scale")])
-
-
-@converts("Upsample", since=7)
-def _upsample_7(n: Node) -> Result:
-    return _before_11(n, n.attr("scales"))
+converts("Upsample")(
+    lambda n: _before_11(n, [1.0, 1.0, n.attr("height_scale"), n.attr("width_scale")])
+)
+converts("Upsample", 7)(lambda n: _before_11(n, n.attr("scales")))
 
 
 def _before_11(n: Node, scales: Sequence[float]) -> Result:
@@ -68,10 +64,10 @@ def _resize(n: Node) -> Atom:
     if crop and roi is None:
         raise Unsupported(f"{CROP} without a roi")
     ordered = tuple(sorted(axes))
-    told = (_vector(n, 1, 2, axes),) if crop else ()
+    rois = (_vector(n, 1, 2, axes),) if crop else ()
     if scales is not None:
-        return _by_scales(n, ordered, told, _vector(n, 2, 1, axes), **attrs | {"policy": "stretch"})
-    return n.emit_dynamic(dyn_resize, x, _vector(n, 3, 1, axes), *told, axes=ordered, **attrs)
+        return _by_scales(n, ordered, rois, _vector(n, 2, 1, axes), **attrs | {"policy": "stretch"})
+    return n.emit_dynamic(dyn_resize, x, _vector(n, 3, 1, axes), *rois, axes=ordered, **attrs)
 
 
 def _given(n: Node, index: int) -> Atom | None:
@@ -98,33 +94,33 @@ def _picked(n: Node, atom: Atom, places: Sequence[int]) -> Atom:
 
 
 def _by_scales(
-    n: Node, axes: tuple[int, ...], told: tuple[Atom, ...], scales: Atom, **attrs: Any
+    n: Node, axes: tuple[int, ...], rois: tuple[Atom, ...], scales: Atom, **attrs: Any
 ) -> Atom:
     """`x` resized to extents that follow from scales; axes that stay as they are need no work."""
     if not isinstance(scales, Const):
-        return _by_run_time_scales(n, axes, told, scales, **attrs)
+        return _by_run_time_scales(n, axes, rois, scales, **attrs)
     x, dims, values = n[0], n[0].type.shape, scales.value.astype(np.float32)
     if not all(s > 0 and math.isfinite(s) for s in values):
         raise Unsupported(f"scales are {values.tolist()}, expected positive numbers")
-    if not told:
+    if not rois:
         kept = [k for k, s in enumerate(values) if s != 1]
         axes, values = tuple(axes[k] for k in kept), values[kept]
     if not axes:
         return x
     sizes = tuple(scaled(dims[a], s) for a, s in zip(axes, values, strict=True))
     if any(isinstance(d, AnyDim) for d in sizes):
-        return _by_run_time_scales(n, axes, told, Const(values), **attrs)
+        return _by_run_time_scales(n, axes, rois, Const(values), **attrs)
     if not all(map(_follows, (dims[a] for a in axes), sizes, values)):
-        told = (*told, Const(values))
-    return n.emit(resize, x, *told, axes=axes, sizes=sizes, **attrs)
+        rois = (*rois, Const(values))
+    return n.emit(resize, x, *rois, axes=axes, sizes=sizes, **attrs)
 
 
 def _by_run_time_scales(
-    n: Node, axes: tuple[int, ...], told: tuple[Atom, ...], scales: Atom, **attrs: Any
+    n: Node, axes: tuple[int, ...], rois: tuple[Atom, ...], scales: Atom, **attrs: Any
 ) -> Atom:
     extents = cast(n, _picked(n, n.emit(shape_of, n[0]), axes), "float32")
     sizes = cast(n, n.emit(floor, n.emit(mul, extents, scales)), "int64")
-    return n.emit_dynamic(dyn_resize, n[0], sizes, *told, scales, axes=axes, **attrs)
+    return n.emit_dynamic(dyn_resize, n[0], sizes, *rois, scales, axes=axes, **attrs)
 
 
 # --- extents -------------------------------------------------------------------------------------
@@ -146,13 +142,13 @@ def _fraction(scale: float) -> Fraction | None:
     number = np.float32(scale)
     ends = (np.nextafter(number, np.float32(end)) for end in (0, np.inf))
     low, high = ((Fraction(scale) + Fraction(float(end))) / 2 for end in ends)
-    found = _simplest(low, high)
-    if max(found.numerator * CHECKED, found.denominator) > np.iinfo(np.int64).max:
+    ratio = _simplest(low, high)
+    if max(ratio.numerator * CHECKED, ratio.denominator) > np.iinfo(np.int64).max:
         return None
     extents = np.arange(CHECKED)
     products = np.floor(extents.astype(np.float32) * number)
-    exact = extents * found.numerator // found.denominator
-    return found if (products == exact).all() else None
+    exact = extents * ratio.numerator // ratio.denominator
+    return ratio if (products == exact).all() else None
 
 
 def _simplest(low: Fraction, high: Fraction) -> Fraction:

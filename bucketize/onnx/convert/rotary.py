@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bucketize.ir import Atom
 from bucketize.onnx.convert.shape import reshaped
-from bucketize.onnx.node import Node, Unread, Unsupported, converts
+from bucketize.onnx.node import Node, Unread, Unsupported, converts, cut
 from bucketize.ops import shape as s
 from bucketize.ops.elementwise import arithmetic as e
 from bucketize.ops.index import gather
@@ -21,10 +21,10 @@ def _rotary(n: Node) -> Atom:
     if count % 2 or count > size:
         raise Unsupported(f"{count} of {size} elements are to be turned")
     cos, sin = (_factor(n, i, len(n[0].type.shape)) for i in (1, 2))
-    part = x if count == size else _cut(n, x, 0, count)
+    part = x if count == size else cut(n, x, 3, 0, count)
     y = (_neighbours if interleaved else _halves)(n, part, cos, sin)
     if count < size:
-        y = n.emit(s.concat, y, _cut(n, x, count, size), axis=3)
+        y = n.emit(s.concat, y, cut(n, x, 3, count, size), axis=3)
     return y if len(n[0].type.shape) == 4 else reshaped(n, y, n[0].type.shape)
 
 
@@ -47,14 +47,9 @@ def _factor(n: Node, i: int, rank: int) -> Atom:
     return n.emit(s.unsqueeze, rows, axes=(1 if rank == 4 else 2,))
 
 
-def _cut(n: Node, x: Atom, begin: int, end: int, step: int = 1) -> Atom:
-    ends = {"begin": (begin,), "end": (end,), "strides": (step,)}
-    return n.emit(s.strided_slice, x, axes=(len(x.type.shape) - 1,), **ends)
-
-
 def _halves(n: Node, x: Atom, cos: Atom, sin: Atom) -> Atom:
     size = int(x.type.shape[-1])  # type: ignore[arg-type]
-    low, high = _cut(n, x, 0, size // 2), n.emit(e.neg, _cut(n, x, size // 2, size))
+    low, high = cut(n, x, 3, 0, size // 2), n.emit(e.neg, cut(n, x, 3, size // 2, size))
     cos, sin = (n.emit(s.concat, f, f, axis=3) for f in (cos, sin))
     exchanged = n.emit(s.concat, high, low, axis=3)
     return n.emit(e.add, n.emit(e.mul, x, cos), n.emit(e.mul, exchanged, sin))
@@ -62,7 +57,7 @@ def _halves(n: Node, x: Atom, cos: Atom, sin: Atom) -> Atom:
 
 def _neighbours(n: Node, x: Atom, cos: Atom, sin: Atom) -> Atom:
     size = int(x.type.shape[-1])  # type: ignore[arg-type]
-    even, odd = (_cut(n, x, first, size, 2) for first in (0, 1))
+    even, odd = (cut(n, x, 3, first, size, 2) for first in (0, 1))
     real = n.emit(e.sub, n.emit(e.mul, even, cos), n.emit(e.mul, odd, sin))
     other = n.emit(e.add, n.emit(e.mul, even, sin), n.emit(e.mul, odd, cos))
     pair = (n.emit(s.unsqueeze, y, axes=(4,)) for y in (real, other))

@@ -13,16 +13,15 @@ from bucketize.ops.resample.sampling import MODES, PADDINGS, POOLS, grid_sample,
 from bucketize.ops.shape import unsqueeze
 from bucketize.types import product
 
+MODES_16 = {"bilinear": "linear", "nearest": "nearest", "bicubic": "cubic"}
+CENTRES = ("half_pixel", "output_half_pixel")
 
-@converts("GridSample", since=16)
-def _grid_sample_16(n: Node) -> Atom:
-    modes = {"bilinear": "linear", "nearest": "nearest", "bicubic": "cubic"}
-    return _sampled(n, modes[n.choice("mode", *modes)])
-
-
-@converts("GridSample", since=20)
-def _grid_sample(n: Node) -> Atom:
-    return _sampled(n, n.choice("mode", *MODES))
+converts("GridSample", 16)(lambda n: _sampled(n, MODES_16[n.choice("mode", *MODES_16)]))
+converts("GridSample", 20)(lambda n: _sampled(n, n.choice("mode", *MODES)))
+converts("RoiAlign", 10)(lambda n: _aligned(n, CENTRES[1]))
+converts("RoiAlign", 16)(
+    lambda n: _aligned(n, n.choice("coordinate_transformation_mode", *CENTRES))
+)
 
 
 def _sampled(n: Node, mode: str) -> Atom:
@@ -31,18 +30,7 @@ def _sampled(n: Node, mode: str) -> Atom:
     return n.emit(grid_sample, n[0], n[1], mode=mode, padding=padding, align_corners=aligned)
 
 
-@converts("RoiAlign", since=10)
-def _roi_align_10(n: Node) -> Atom:
-    return _aligned(n, half_pixel=False)
-
-
-@converts("RoiAlign", since=16)
-def _roi_align(n: Node) -> Atom:
-    kinds = ("half_pixel", "output_half_pixel")
-    return _aligned(n, half_pixel=n.choice("coordinate_transformation_mode", *kinds) == kinds[0])
-
-
-def _aligned(n: Node, *, half_pixel: bool) -> Atom:
+def _aligned(n: Node, centres: str) -> Atom:
     return n.emit(
         roi_align,
         *n.operands,
@@ -50,7 +38,7 @@ def _aligned(n: Node, *, half_pixel: bool) -> Atom:
         ratio=n.attr("sampling_ratio", 0),
         scale=n.attr("spatial_scale", 1.0),
         pool=n.choice("mode", *POOLS),
-        half_pixel=half_pixel,
+        half_pixel=centres == "half_pixel",
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from onnx import TensorProto
 
-from bucketize.ir import LOOP, Atom, Builder, Const, Function, Var, settle
+from bucketize.ir import Atom, Builder, Const, Function, Var
 from bucketize.onnx.convert.control import TRUE, scalar_of
 from bucketize.onnx.node import Graph, Node, Unsupported, converts, converts_directly, native_dtype
 from bucketize.ops import sequence as s
@@ -48,8 +48,8 @@ def _erase(n: Node) -> Atom:
 @converts("SplitToSequence", since=11)
 def _split(n: Node) -> Atom:
     attrs = {"axis": n.attr("axis", 0), "keepdims": bool(n.attr("keepdims", 1))}
-    told = n.optional(1)
-    return n.emit(s.split_to_sequence, n[0], *(() if told is None else (told,)), **attrs)
+    split = n.optional(1)
+    return n.emit(s.split_to_sequence, n[0], *(() if split is None else (split,)), **attrs)
 
 
 @converts("ConcatFromSequence", since=11)
@@ -72,14 +72,13 @@ def _map(n: Node) -> tuple[Atom, ...]:
 
     def make(params: tuple[Var, ...]) -> Function:
         out = Builder(origin=n.builder.origin)
-        at, *made = params
+        at, *sequences = params
         each = graph(out, taken(out, at))
-        longer = [out.emit(s.sequence_insert, m, x) for m, x in zip(made, each, strict=True)]
+        longer = [out.emit(s.sequence_insert, m, x) for m, x in zip(sequences, each, strict=True)]
         return out.function("body", params, (TRUE, *longer))
 
     begin = [n.emit(s.sequence_empty, dtype=d) for d in _dtypes(graph, taken)]
-    body = settle([b.type for b in begin], make)
-    return n.builder.emit_all(LOOP, count, TRUE, *begin, body=body)
+    return n.builder.loop(count, TRUE, begin, make)
 
 
 def _dtypes(graph: Graph, taken: Callable[[Builder, Atom], Sequence[Atom]]) -> list[str]:

@@ -13,6 +13,7 @@ from bucketize.onnx.node import (
     Untold,
     converts,
     converts_directly,
+    cut,
     native_dtype,
     short,
     transposed,
@@ -21,32 +22,17 @@ from bucketize.onnx.node import (
 from bucketize.op import MAX_BYTES, Array
 from bucketize.ops import shape as s
 from bucketize.ops.dim import from_dims
+from bucketize.ops.dyn import shape as dyn
 from bucketize.ops.dyn.axes import dyn_split, dyn_squeeze, dyn_unsqueeze
-from bucketize.ops.dyn.shape import (
-    arange_count,
-    dyn_arange,
-    dyn_broadcast_to,
-    dyn_full,
-    dyn_pad,
-    dyn_reshape,
-    dyn_strided_slice,
-    dyn_tile,
-)
-from bucketize.ops.elementwise.arithmetic import (
-    add,
-    equal,
-    greater_equal,
-    less_equal,
-    mul,
-    trunc_div,
-    where,
-)
-from bucketize.ops.elementwise.arithmetic import cast as cast_op
+from bucketize.ops.elementwise import arithmetic as e
 from bucketize.ops.index import gather, nonzero
 from bucketize.ops.reduce import reduce_prod
 from bucketize.ops.rules import ENDLESS
-from bucketize.types import ANY, AnyDim, Dim, Shape, product
+from bucketize.types import ANY, AnyDim, Shape, product
 from bucketize.types.number import kind_of
+
+PADS = ("constant", "edge", "reflect")
+
 
 # --- measuring and making ------------------------------------------------------------------------
 
@@ -56,7 +42,7 @@ def _shape(n: Node) -> Atom:
     rank = len(n[0].type.shape) if n[0].type.is_tensor else ENDLESS
     begin, end = n.attr("start", 0), n.attr("end", rank)  # opset 15
     dims = n.emit(s.shape_of, n[0])
-    return dims if (begin, end) == (0, rank) else _cut(n, dims, 0, begin, end)
+    return dims if (begin, end) == (0, rank) else cut(n, dims, 0, begin, end)
 
 
 converts_directly("Size", s.size_of)
@@ -79,7 +65,9 @@ def _constant_of_shape(n: Node) -> Atom:
     if given.size != 1:
         raise Unsupported(f"value has {given.size} elements, expected one")
     value = given.reshape(())[()]
-    return n.emit_dynamic(dyn_full, n.vector(0, n.rank), value=short(value), dtype=value.dtype.name)
+    return n.emit_dynamic(
+        dyn.dyn_full, n.vector(0, n.rank), value=short(value), dtype=value.dtype.name
+    )
 
 
 @converts("Range")
@@ -88,9 +76,9 @@ def _range(n: Node) -> Atom:
     operands = tuple(scalar(n, i) for i in range(3))
     if all(isinstance(o, Const) for o in operands) and kind_of(n[0].type.dtype) == "f":
         ends = [o.value for o in operands if isinstance(o, Const)]
-        if arange_count(*ends) * ends[0].itemsize <= MAX_BYTES:
-            return Const(dyn_arange.compute(*ends))
-    return n.emit_dynamic(dyn_arange, *operands)
+        if dyn.arange_count(*ends) * ends[0].itemsize <= MAX_BYTES:
+            return Const(dyn.dyn_arange.compute(*ends))
+    return n.emit_dynamic(dyn.dyn_arange, *operands)
 
 
 # --- another view of the same elements -----------------------------------------------------------
@@ -99,7 +87,7 @@ def _range(n: Node) -> Atom:
 @converts("Reshape", since=5)
 def _reshape(n: Node) -> Atom:
     allow_zero = bool(n.attr("allowzero", 0))  # opset 14
-    return n.emit_dynamic(dyn_reshape, n[0], n.vector(1, n.rank), allow_zero=allow_zero)
+    return n.emit_dynamic(dyn.dyn_reshape, n[0], n.vector(1, n.rank), allow_zero=allow_zero)
 
 
 @converts("Flatten")
@@ -112,10 +100,10 @@ def _flatten(n: Node) -> Atom:
     if not all(isinstance(d, AnyDim) for d in new):
         return reshaped(n, n[0], new)
     extents = n.emit(s.shape_of, n[0])
-    parts = (_cut(n, extents, 0, *ends) for ends in ((0, axis), (axis, len(dims))))
+    parts = (cut(n, extents, 0, *ends) for ends in ((0, axis), (axis, len(dims))))
     counts = [n.emit(reduce_prod, part, axes=(0,), keepdims=True) for part in parts]
     shape = n.emit(s.concat, *counts, axis=0)
-    return n.emit(dyn_reshape, n[0], shape, allow_zero=True)
+    return n.emit(dyn.dyn_reshape, n[0], shape, allow_zero=True)
 
 
 @converts("Transpose")
@@ -133,7 +121,7 @@ def _squeeze(n: Node) -> Atom:
     dims = n[0].type.axes
     if n[0].type.is_tensor and all(isinstance(d, int) for d in dims):
         return n.emit(s.squeeze, n[0], axes=tuple(i for i, d in enumerate(dims) if d == 1))
-    ones = n.emit(nonzero, n.emit(equal, n.emit(s.shape_of, n[0]), vector(1)))
+    ones = n.emit(nonzero, n.emit(e.equal, n.emit(s.shape_of, n[0]), vector(1)))
     axes = n.emit(gather, ones, Const(np.array(0)), axis=0)
     if n.rank is not None and n[0].type.is_tensor:
         axes = n.emit(s.reshape, axes, newshape=(n.removed,))
@@ -147,7 +135,7 @@ def _unsqueeze(n: Node) -> Atom:
 
 @converts("Expand")
 def _expand(n: Node) -> Atom:
-    return n.emit_dynamic(dyn_broadcast_to, n[0], n.vector(1, n.rank if n.added else None))
+    return n.emit_dynamic(dyn.dyn_broadcast_to, n[0], n.vector(1, n.rank if n.added else None))
 
 
 @converts("DepthToSpace")
@@ -191,7 +179,7 @@ def reshaped(n: Node, x: Atom, dims: Shape) -> Atom:
     if not any(unknown):
         return n.emit(s.reshape, x, newshape=dims)
     rest = tuple(-1 if u else d for u, d in zip(unknown, dims, strict=True))
-    return n.emit(dyn_reshape, x, n.emit(from_dims, dims=rest))
+    return n.emit(dyn.dyn_reshape, x, n.emit(from_dims, dims=rest))
 
 
 def extent(n: Node, x: Atom, axis: int) -> Atom:
@@ -201,7 +189,7 @@ def extent(n: Node, x: Atom, axis: int) -> Atom:
 
 def iota(n: Node, count: Atom) -> Var:
     """The numbers from 0 on, as many as `count` says."""
-    return n.emit_dynamic(dyn_arange, Const(np.array(0)), count, Const(np.array(1)))
+    return n.emit_dynamic(dyn.dyn_arange, Const(np.array(0)), count, Const(np.array(1)))
 
 
 def places(n: Node, x: Atom, axis: int) -> Atom:
@@ -216,7 +204,7 @@ def same_shape(n: Node, y: Atom, x: Atom) -> Atom:
     dims = x.type.shape
     if not any(isinstance(d, AnyDim) for d in dims):
         return n.emit(s.reshape, y, newshape=dims)
-    return n.emit(dyn_reshape, y, n.emit(s.shape_of, x), allow_zero=True)
+    return n.emit(dyn.dyn_reshape, y, n.emit(s.shape_of, x), allow_zero=True)
 
 
 # --- joining, cutting, repeating -----------------------------------------------------------------
@@ -239,7 +227,7 @@ def _split(n: Node) -> tuple[Atom, ...]:
     if isinstance(size, AnyDim):
         return _split_evenly(n, axis, parts)
     each = (size + (parts - 1)) // parts
-    return tuple(_cut(n, n[0], axis, i * each, (i + 1) * each) for i in range(parts))
+    return tuple(cut(n, n[0], axis, i * each, (i + 1) * each) for i in range(parts))
 
 
 def _of_known_extent(n: Node, axis: int, sizes: Array) -> Atom:
@@ -253,11 +241,11 @@ def _of_known_extent(n: Node, axis: int, sizes: Array) -> Atom:
 
 def _split_evenly(n: Node, axis: int, parts: int) -> tuple[Atom, ...]:
     """Parts along an axis whose extent only a run can tell."""
-    size = _cut(n, n.emit(s.shape_of, n[0]), 0, axis, axis + 1)
-    each = n.emit(trunc_div, n.emit(add, size, vector(parts - 1)), vector(parts))
-    ends = [n.emit(mul, each, vector(i)) for i in range(parts + 1)]
+    size = cut(n, n.emit(s.shape_of, n[0]), 0, axis, axis + 1)
+    each = n.emit(e.trunc_div, n.emit(e.add, size, vector(parts - 1)), vector(parts))
+    ends = [n.emit(e.mul, each, vector(i)) for i in range(parts + 1)]
     rest = vector(1), vector(axis)
-    return tuple(n.emit(dyn_strided_slice, n[0], b, e, *rest) for b, e in pairwise(ends))
+    return tuple(n.emit(dyn.dyn_strided_slice, n[0], *each, *rest) for each in pairwise(ends))
 
 
 @converts("Slice", since=10)
@@ -268,7 +256,7 @@ def _slice(n: Node) -> Atom:
         raise Unsupported(f"{count} axes of rank {len(n[0].type.shape)}")
     axes = n.vector(3) if n.optional(3) else _indices(n, begin)
     strides = n.vector(4) if n.optional(4) else _ones(n, begin)
-    return n.emit_dynamic(dyn_strided_slice, n[0], begin, end, strides, axes)
+    return n.emit_dynamic(dyn.dyn_strided_slice, n[0], begin, end, strides, axes)
 
 
 def _indices(n: Node, x: Atom) -> Atom:
@@ -282,22 +270,16 @@ def _ones(n: Node, x: Atom) -> Atom:
     (count,) = x.type.shape
     if isinstance(count, int):
         return vector(*(1,) * count)
-    return n.emit(dyn_full, n.emit(s.shape_of, x), value=1, dtype="int64")
+    return n.emit(dyn.dyn_full, n.emit(s.shape_of, x), value=1, dtype="int64")
 
 
 @converts("Tile", since=6)
 def _tile(n: Node) -> Atom:
-    return n.emit_dynamic(dyn_tile, n[0], n.vector(1, len(n[0].type.shape)))
+    return n.emit_dynamic(dyn.dyn_tile, n[0], n.vector(1, len(n[0].type.shape)))
 
 
-@converts("Pad", since=11)
-def _pad(n: Node) -> Atom:
-    return _padded(n, n.choice("mode", "constant", "edge", "reflect"))
-
-
-@converts("Pad", since=19)
-def _pad_19(n: Node) -> Atom:
-    return _padded(n, n.choice("mode", "constant", "edge", "reflect", "wrap"))
+converts("Pad", 11)(lambda n: _padded(n, n.choice("mode", *PADS)))
+converts("Pad", 19)(lambda n: _padded(n, n.choice("mode", *PADS, "wrap")))
 
 
 def _padded(n: Node, mode: str) -> Atom:
@@ -307,10 +289,10 @@ def _padded(n: Node, mode: str) -> Atom:
     pads = n.vector(1, 2 * count if isinstance(count, int) else None)
     if mode != "constant" or value is None or isinstance(value, Const):
         number = n.number(2, "the value is") or 0
-        return n.emit_dynamic(dyn_pad, x, pads, axes, value=number, mode=mode)
-    inside = n.emit(dyn_full, n.emit(s.shape_of, x), value=True, dtype="bool")
-    y, kept = (n.emit_dynamic(dyn_pad, t, pads, axes) for t in (x, inside))
-    return n.emit(where, kept, y, scalar(n, 2))
+        return n.emit_dynamic(dyn.dyn_pad, x, pads, axes, value=number, mode=mode)
+    inside = n.emit(dyn.dyn_full, n.emit(s.shape_of, x), value=True, dtype="bool")
+    y, kept = (n.emit_dynamic(dyn.dyn_pad, t, pads, axes) for t in (x, inside))
+    return n.emit(e.where, kept, y, scalar(n, 2))
 
 
 @converts("Trilu")
@@ -321,9 +303,9 @@ def _trilu(n: Node) -> Atom:
     rank = len(n[0].type.shape)
     row, column = (places(n, n[0], axis) for axis in (rank - 2, rank - 1))
     if n.optional(1):
-        row = n.emit(add, row, scalar(n, 1))
-    kept = n.emit(greater_equal if n.attr("upper", 1) else less_equal, column, row)
-    return n.emit(where, kept, n[0], n.like(n[0], 0))
+        row = n.emit(e.add, row, scalar(n, 1))
+    kept = n.emit(e.greater_equal if n.attr("upper", 1) else e.less_equal, column, row)
+    return n.emit(e.where, kept, n[0], n.like(n[0], 0))
 
 
 def scalar(n: Node, index: int) -> Atom:
@@ -341,9 +323,4 @@ def _eye_like(n: Node) -> Atom:
     code, k = n.attr("dtype"), Const(np.array(n.attr("k", 0)))
     dtype = n[0].type.dtype if code is None else native_dtype(code)
     row, column = places(n, n[0], 0), places(n, n[0], 1)
-    return n.emit(cast_op, n.emit(equal, column, n.emit(add, row, k)), dtype=dtype.name)
-
-
-def _cut(n: Node, x: Atom, axis: int, begin: Dim, end: Dim) -> Var:
-    attrs = {"begin": (begin,), "end": (end,), "strides": (1,), "axes": (axis,)}
-    return n.emit(s.strided_slice, x, **attrs)
+    return n.emit(e.cast, n.emit(e.equal, column, n.emit(e.add, row, k)), dtype=dtype.name)

@@ -14,15 +14,8 @@ from bucketize.ops.index import gather
 from bucketize.ops.shape import unsqueeze
 from bucketize.ops.spectrum import dyn_dft, mel_weight_matrix
 
-
-@converts("DFT")
-def _dft_17(n: Node) -> Atom:
-    return _transformed(n, Const(np.array(n.axis("axis", 1))))
-
-
-@converts("DFT", since=20)
-def _dft(n: Node) -> Atom:
-    return _transformed(n, n.optional(2) or Const(np.array(-2)))
+converts("DFT")(lambda n: _transformed(n, Const(np.array(n.axis("axis", 1)))))
+converts("DFT", 20)(lambda n: _transformed(n, n.optional(2) or Const(np.array(-2))))
 
 
 def _transformed(n: Node, axis: Atom) -> Atom:

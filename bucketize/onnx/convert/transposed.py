@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from bucketize.ir import Atom
-from bucketize.onnx.convert.reduce import channelwise
-from bucketize.onnx.convert.window import Sizes, numbers, steps, windows_of
+from bucketize.onnx.convert.reduce import biased
+from bucketize.onnx.convert.window import Sizes, auto_pad, halves, numbers, steps, windows_of
 from bucketize.onnx.node import Node, Unsupported, converts
-from bucketize.ops.elementwise.arithmetic import add
 from bucketize.ops.shape import reshape, squeeze, unsqueeze
 from bucketize.ops.window.transposed import conv_transpose
 from bucketize.types import Dim, Shape, maximum
@@ -27,13 +26,12 @@ def _conv_transpose(n: Node) -> Atom:
         )
     ]
     wanted = _wanted(n, strides)
-    told: dict[str, tuple[Dim, ...]] = {"strides": strides, "dilations": dilations}
-    told |= {"pads": _pads(n, spread, wanted), "output_padding": _behind(spread, wanted, more)}
-    y = _emitted(n, weights, told)
-    if wanted is not None:
-        y = _as_wanted(n, y, (*y.type.shape[:2], *wanted))
-    bias = n.optional(2)
-    return y if bias is None else n.emit(add, y, channelwise(n, bias, y))
+    window: dict[str, tuple[Dim, ...]] = {"strides": strides, "dilations": dilations}
+    window |= {"pads": _pads(n, spread, wanted), "output_padding": _behind(spread, wanted, more)}
+    y = _emitted(n, weights, window)
+    if wanted is not None and y.type.shape[2:] != wanted:
+        y = n.emit(reshape, y, newshape=(*y.type.shape[:2], *wanted))  # which a run checks
+    return biased(n, y, n.optional(2))
 
 
 def _wanted(n: Node, strides: Sizes) -> Shape | None:
@@ -42,8 +40,8 @@ def _wanted(n: Node, strides: Sizes) -> Shape | None:
     if declared:
         if len(declared) not in (len(sizes), len(sizes) + 2) or min(declared) < 1:
             raise Unsupported(f"output_shape is {declared}, the image is {n[0].type}")
-        found: Shape = declared[-len(sizes) :]
-        return found
+        extents: Shape = declared[-len(sizes) :]
+        return extents
     if n.attrs.get("auto_pad", "NOTSET").startswith("SAME"):
         return tuple(size * stride for size, stride in zip(sizes, strides, strict=True))
     return None
@@ -51,13 +49,10 @@ def _wanted(n: Node, strides: Sizes) -> Shape | None:
 
 def _pads(n: Node, spread: list[Dim], wanted: Shape | None) -> Shape:
     """The pads before each axis, then those after each."""
-    rule = n.choice("auto_pad", "NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER")
-    given = numbers(n, "pads", 2 * len(spread), 0)
+    rule, given = auto_pad(n, len(spread))
     if wanted is None:
-        return given if rule == "NOTSET" else (0,) * len(given)
-    total = [maximum(s - w, 0) for s, w in zip(spread, wanted, strict=True)]
-    less, more = [t // 2 for t in total], [t - t // 2 for t in total]
-    return (*less, *more) if rule == "SAME_UPPER" else (*more, *less)
+        return given
+    return halves([maximum(s - w, 0) for s, w in zip(spread, wanted, strict=True)], rule)
 
 
 def _behind(spread: list[Dim], wanted: Shape | None, more: Sizes) -> Shape:
@@ -67,18 +62,13 @@ def _behind(spread: list[Dim], wanted: Shape | None, more: Sizes) -> Shape:
     return tuple(m + maximum(w - s, 0) for m, s, w in zip(more, spread, wanted, strict=True))
 
 
-def _emitted(n: Node, weights: Atom, told: dict[str, tuple[Dim, ...]]) -> Atom:
+def _emitted(n: Node, weights: Atom, window: dict[str, tuple[Dim, ...]]) -> Atom:
     """A window along one axis is one of height 1 along two."""
     attrs: dict[str, Any] = {"groups": n.attr("group", 1), "precision": n.precision}
     if len(weights.type.shape) > 3:
-        return n.emit(conv_transpose, n[0], weights, **told, **attrs)
-    lo, hi = told["pads"]
-    flat = {"pads": (0, lo, 0, hi), "output_padding": (0, *told["output_padding"])}
-    flat |= {k: (1, *told[k]) for k in ("strides", "dilations")}
+        return n.emit(conv_transpose, n[0], weights, **window, **attrs)
+    lo, hi = window["pads"]
+    flat = {"pads": (0, lo, 0, hi), "output_padding": (0, *window["output_padding"])}
+    flat |= {k: (1, *window[k]) for k in ("strides", "dilations")}
     args = [n.emit(unsqueeze, a, axes=(2,)) for a in (n[0], weights)]
     return n.emit(squeeze, n.emit(conv_transpose, *args, **flat, **attrs), axes=(2,))
-
-
-def _as_wanted(n: Node, y: Atom, shape: Shape) -> Atom:
-    """The same, of which the extents are told as they are wanted."""
-    return y if y.type.shape == shape else n.emit(reshape, y, newshape=shape)

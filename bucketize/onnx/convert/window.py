@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from bucketize.onnx.convert.shape import reshaped, same_shape
 from bucketize.onnx.node import Node, Unsupported, Untold, converts
 from bucketize.op import Op
 from bucketize.ops.dim import from_dims
-from bucketize.ops.elementwise.arithmetic import add, div, equal, mul, pow_, where
+from bucketize.ops.elementwise import arithmetic as e
 from bucketize.ops.fill import arange
 from bucketize.ops.reduce import reduce_max, reduce_mean
 from bucketize.ops.shape import pad, reshape, squeeze, strided_slice, transpose, unsqueeze
@@ -68,11 +68,11 @@ def _places(n: Node, y: Atom, window: WindowAttributes, columns_first: bool) -> 
     kernel: Any = window.kernel
     for tap in reversed([*np.ndindex(kernel)]):
         value, place = (_tap(n, v, y, window, tap) for v in (x, places))
-        out = n.emit(where, n.emit(equal, value, y), place, out)
+        out = n.emit(e.where, n.emit(e.equal, value, y), place, out)
     area = n.emit(from_dims, dims=(product(plane),))
-    first = n.emit(mul, n.emit(arange, stop=batch * channels), area)
+    first = n.emit(e.mul, n.emit(arange, stop=batch * channels), area)
     ones = (1,) * len(image)
-    return n.emit(add, out, n.emit(reshape, first, newshape=(batch, channels, *ones)))
+    return n.emit(e.add, out, n.emit(reshape, first, newshape=(batch, channels, *ones)))
 
 
 def covered(n: Node, x: Atom, counts: Shape, window: WindowAttributes, fill: float) -> Atom:
@@ -110,12 +110,12 @@ def _local_response(n: Node) -> Atom:
     if len(x.type.shape) < 2:
         raise Unsupported(f"channels of {x.type}, which must have rank 2 or more")
     batch, channels, *rest = x.type.shape
-    rows = reshaped(n, n.emit(mul, x, x), (batch, 1, channels, product(tuple(rest))))
+    rows = reshaped(n, n.emit(e.mul, x, x), (batch, 1, channels, product(tuple(rest))))
     pads = ((size - 1) // 2, 0, size // 2, 0)
     mean = n.emit(avg_pool2d, rows, kernel=(size, 1), pads=pads, count_include_pad=True)
-    scaled = n.emit(add, n.emit(mul, mean, n.like(x, alpha)), n.like(x, bias))
-    power = n.emit(pow_, same_shape(n, scaled, x), n.like(x, beta))
-    return n.emit(div, x, power)
+    scaled = n.emit(e.add, n.emit(e.mul, mean, n.like(x, alpha)), n.like(x, bias))
+    power = n.emit(e.pow_, same_shape(n, scaled, x), n.like(x, beta))
+    return n.emit(e.div, x, power)
 
 
 def _global(op_type: str, op: Op) -> None:
@@ -156,8 +156,8 @@ def steps(n: Node, kernel: Shape) -> tuple[Sizes, Sizes]:
         raise Unsupported(f"a window over {rank} axes, expected 1, 2 or 3")
     if len(n[0].type.shape) != rank + 2:
         raise Unsupported(f"a window over {rank} axes of {n[0].type}, expected rank {rank + 2}")
-    known = tuple(k for k in kernel if isinstance(k, int))
-    _check_numbers("kernel_shape", known, len(known), 1)
+    integers = tuple(k for k in kernel if isinstance(k, int))
+    _check_numbers("kernel_shape", integers, len(integers), 1)
     return numbers(n, "strides", rank, 1), numbers(n, "dilations", rank, 1)
 
 
@@ -198,15 +198,23 @@ def _check_numbers(name: str, given: Sizes, count: int, least: int) -> None:
 
 def _pads(n: Node, kernel: Shape, strides: Sizes, dilations: Sizes) -> Shape:
     """The pads before each axis, then those after each."""
-    rule = n.choice("auto_pad", "NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER")
-    given = numbers(n, "pads", 2 * len(kernel), 0)
-    if rule == "NOTSET":
+    rule, given = auto_pad(n, len(kernel))
+    if not rule.startswith("SAME"):
         return given
-    if rule == "VALID":
-        return (0,) * 2 * len(kernel)
     reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
     sizes = n[0].type.shape[2:]
-    total = [_missing(*axis) for axis in zip(sizes, reach, strides, strict=True)]
+    return halves([_missing(*axis) for axis in zip(sizes, reach, strides, strict=True)], rule)
+
+
+def auto_pad(n: Node, rank: int) -> tuple[str, Sizes]:
+    """How pads are found, and those that are given; none where they are not asked for."""
+    rule = n.choice("auto_pad", "NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER")
+    given = numbers(n, "pads", 2 * rank, 0)
+    return rule, given if rule == "NOTSET" else (0,) * len(given)
+
+
+def halves(total: Sequence[Dim], rule: str) -> Shape:
+    """As many pads before each axis as after it, or one more on the side that the rule says."""
     less, more = [t // 2 for t in total], [t - t // 2 for t in total]
     return (*less, *more) if rule == "SAME_UPPER" else (*more, *less)
 

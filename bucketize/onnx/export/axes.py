@@ -2,29 +2,9 @@
 
 from __future__ import annotations
 
-from bucketize.onnx.export.rule import ExportSite, exports, exports_directly
-from bucketize.op import Op
+from bucketize.onnx.export.rule import ExportSite, exports
 from bucketize.ops.dyn import axes as d
 from bucketize.ops.selection import first_rows, kept_boxes, non_max_suppression, unique
-
-REDUCTIONS = {
-    d.dyn_reduce_max: "ReduceMax",
-    d.dyn_reduce_mean: "ReduceMean",
-    d.dyn_reduce_min: "ReduceMin",
-    d.dyn_reduce_prod: "ReduceProd",
-    d.dyn_reduce_sum: "ReduceSum",
-}
-
-
-def _reduction(op: Op, op_type: str) -> None:
-    @exports(op)
-    def _rule(s: ExportSite) -> str:
-        flags = {"noop_with_empty_axes": s.attr("noop"), **s.attrs("keepdims")}
-        return s.node(op_type, s[0], s.int64(1), **flags)
-
-
-for _op, _op_type in REDUCTIONS.items():
-    _reduction(_op, _op_type)
 
 
 @exports(d.dyn_cumsum)
@@ -33,10 +13,6 @@ def _cumsum(s: ExportSite) -> str:
     if s.type(1).shape:
         axis = s.node("Reshape", axis, s.integers())
     return s.node("CumSum", s[0], axis, **s.attrs("exclusive", "reverse"))
-
-
-exports_directly(d.dyn_squeeze, "Squeeze", int64=1)
-exports_directly(d.dyn_unsqueeze, "Unsqueeze", int64=1)
 
 
 @exports(d.dyn_split)

@@ -35,9 +35,9 @@ def _shifted(s: ExportSite, x: str, direction: str) -> str:
     """The bits of an int64, shifted as they are; 0 if there is none left."""
     by, zero, most = s.cast(s[1], np.int64), *(s.constant(n, np.int64) for n in (0, WIDEST - 1))
     places = s.node("Max", s.node("Min", by, most), zero)
-    made = s.node("BitShift", s.cast(x, np.uint64), s.cast(places, np.uint64), direction=direction)
+    y = s.node("BitShift", s.cast(x, np.uint64), s.cast(places, np.uint64), direction=direction)
     some = s.node("Equal", places, by)
-    return s.node("Where", some, s.cast(made, np.int64), zero)
+    return s.node("Where", some, s.cast(y, np.int64), zero)
 
 
 @exports(bits.bitcast)

@@ -53,26 +53,18 @@ def _mask_tail(s: ExportSite) -> str:
 # --- making --------------------------------------------------------------------------------------
 
 
-@exports(full)
+@exports(full, dyn_full)
 def _full(s: ExportSite) -> str:
-    return _filled(s, s.extents(s.attr("shape")))
-
-
-@exports(dyn_full)
-def _dyn_full(s: ExportSite) -> str:
-    return _filled(s, s.int64(0))
-
-
-def _filled(s: ExportSite, shape: str) -> str:
     value = np.full(1, s.attr("value"), s.attr("dtype"))
+    shape = s.vector("shape", 0)
     return s.node("ConstantOfShape", shape, value=numpy_helper.from_array(value))
 
 
 @exports(arange)
 def _arange(s: ExportSite) -> str:
     ends = (s.extent(s.attr(name)) for name in ("start", "stop", "step"))
-    made, dtype = s.node("Range", *ends), np.dtype(s.attr("dtype"))
-    return made if dtype == np.int64 else s.cast(made, dtype)
+    integers, dtype = s.node("Range", *ends), np.dtype(s.attr("dtype"))
+    return integers if dtype == np.int64 else s.cast(integers, dtype)
 
 
 exports_directly(dyn_arange, "Range")

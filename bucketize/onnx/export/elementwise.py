@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from onnx import helper
 
 from bucketize.onnx.export.rule import ExportSite, exports, exports_directly
 from bucketize.onnx.export.scope import OPSET, known
+from bucketize.onnx.kind import data_type
 from bucketize.onnx.node import Unsupported
 from bucketize.ops.elementwise import activation as a
 from bucketize.ops.elementwise import arithmetic as e
@@ -54,7 +54,7 @@ def _cast(s: ExportSite) -> str:
     if not known(dtype):
         raise Unsupported(f"ONNX has no {dtype} in opset {OPSET}")
     limit = {"saturate": 0} if dtype in FLOAT8 else {}
-    return s.node("Cast", s[0], to=helper.np_dtype_to_tensor_dtype(dtype), **limit)
+    return s.node("Cast", s[0], to=data_type(dtype), **limit)
 
 
 # --- activations ---------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import reduce
+from functools import partial, reduce
 from itertools import groupby
 from typing import Any
 
@@ -19,9 +19,9 @@ FUNCTIONS = {"min": "Min", "max": "Max", "%": "Mod"}  # Mod has the sign of the 
 def extents(scope: ExportScope, shape: Shape) -> str:
     """The name of a vector of dims; known neighbours are one constant."""
     parts: list[str] = []
-    for known, dims in groupby(shape, lambda d: isinstance(d, int)):
+    for constant, dims in groupby(shape, lambda d: isinstance(d, int)):
         listed = tuple(dims)
-        parts += [_numbers(scope, *listed)] if known else [extent(scope, d) for d in listed]
+        parts += [_numbers(scope, *listed)] if constant else [extent(scope, d) for d in listed]
     if len(parts) == 1:
         return parts[0]
     return _made(scope, "Concat", *parts, axis=0) if parts else _numbers(scope)
@@ -33,20 +33,15 @@ def extent(scope: ExportScope, dim: Dim) -> str:
         return _numbers(scope, dim)
     if isinstance(dim, AnyDim):
         raise Unsupported("it computes with an extent that nothing is known of")
-    found = scope.find(dim)
-    if found is None:
-        found = scope.names[dim] = _sum(scope, dim) if isinstance(dim, Expr) else _read(scope, dim)
-    return found
+    make = partial(_sum, scope, dim) if isinstance(dim, Expr) else partial(_read, scope, dim)
+    return scope.once(dim, make)
 
 
 def scalar_extent(scope: ExportScope, dim: Dim) -> str:
     """The name of a dim of rank 0."""
     if isinstance(dim, int):
         return scope.constant(Const(np.array(dim, np.int64)))
-    found = scope.find((dim, ()))
-    if found is None:
-        found = scope.names[dim, ()] = scalar(scope, extent(scope, dim))
-    return found
+    return scope.once((dim, ()), lambda: scalar(scope, extent(scope, dim)))
 
 
 def scalar(scope: ExportScope, vector: str) -> str:
@@ -79,10 +74,7 @@ def _product(scope: ExportScope, atoms: tuple[Symbol | Term, ...], factor: int) 
 def _atom(scope: ExportScope, atom: Symbol | Term) -> str:
     if isinstance(atom, Symbol):
         return extent(scope, atom)
-    found = scope.find(atom)
-    if found is None:
-        found = scope.names[atom] = _call(scope, atom)
-    return found
+    return scope.once(atom, partial(_call, scope, atom))
 
 
 def _call(scope: ExportScope, term: Term) -> str:
@@ -102,5 +94,5 @@ def _numbers(scope: ExportScope, *numbers: Dim) -> str:
 
 
 def _made(scope: ExportScope, op_type: str, *inputs: str, **attrs: Any) -> str:
-    (made,) = scope.node(op_type, *inputs, **attrs)
-    return made
+    (name,) = scope.node(op_type, *inputs, **attrs)
+    return name

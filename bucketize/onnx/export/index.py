@@ -20,23 +20,17 @@ def _tensor_scatter(s: ExportSite) -> str:
     return s.node("TensorScatter", s[0], s[1], s.int64(2), axis=s.attr("axis"), mode=mode)
 
 
-@exports(i.topk)
+@exports(i.topk, dyn_topk)
 def _topk(s: ExportSite) -> tuple[str, ...]:
-    return _top(s, s.extents((s.attr("k"),)))
-
-
-@exports(dyn_topk)
-def _dyn_topk(s: ExportSite) -> tuple[str, ...]:
-    k = s.int64(1)
-    return _top(s, k if s.type(1).shape else s.node("Unsqueeze", k, s.integers(0)))
-
-
-def _top(s: ExportSite, k: str) -> tuple[str, ...]:
     """TopK; where it is not sorted ONNX leaves the order open."""
+    if "k" in s.binding.attrs:
+        k = s.extents((s.attr("k"),))
+    else:
+        k = s.int64(1) if s.type(1).shape else s.node("Unsqueeze", s.int64(1), s.integers(0))
     axis, truths = s.attr("axis"), s.dtype == np.bool_
     x = s.cast(s[0], np.uint8) if truths else s[0]
-    found = s.nodes("TopK", x, k, outputs=2, axis=axis, largest=s.attr("largest"))
+    results = s.nodes("TopK", x, k, outputs=2, axis=axis, largest=s.attr("largest"))
     if not s.attr("sorted"):
-        places, _ = s.nodes("TopK", found[1], k, outputs=2, axis=axis, largest=0)
-        found = (s.node("GatherElements", x, places, axis=axis), places)
-    return (s.cast(found[0], bool), found[1]) if truths else found
+        places, _ = s.nodes("TopK", results[1], k, outputs=2, axis=axis, largest=0)
+        results = (s.node("GatherElements", x, places, axis=axis), places)
+    return (s.cast(results[0], bool), results[1]) if truths else results

@@ -27,17 +27,18 @@ from bucketize.ir import (
     Module,
     all_bindings,
     check_module,
+    rank_only,
     refusing,
 )
 from bucketize.onnx.export.extent import extent, extents, scalar
 from bucketize.onnx.export.rule import RULES, ExportSite
 from bucketize.onnx.export.scope import OPSET, ExportScope, Frame
 from bucketize.onnx.front import BOUNDS, OPEN, raw_name
-from bucketize.onnx.kind import proto_of
+from bucketize.onnx.kind import data_type, proto_of
 from bucketize.onnx.node import Unsupported
 from bucketize.ops.dim import dims_within
 from bucketize.release import release
-from bucketize.types import ANY, Bounds, Dim, Symbol, TensorType, Type, bounds, show_interval
+from bucketize.types import ANY, Bounds, Symbol, TensorType, Type, bounds, show_interval
 
 DOMAIN = "bucketize"  # of the functions
 OURS = helper.make_opsetid(DOMAIN, 1)
@@ -78,20 +79,20 @@ def to_onnx(mod: Module) -> ModelProto:
         producer_name="bucketize",
         producer_version=release(),
     )
-    if known := _bounds(mod.main):
-        helper.set_model_props(model, {BOUNDS: json.dumps(known)})
+    if ranges := _bounds(mod.main):
+        helper.set_model_props(model, {BOUNDS: json.dumps(ranges)})
     return model
 
 
 def _bounds(fn: Function) -> dict[str, Bounds]:
     """The bounds of what is dynamic, inclusive, unless they are those of any symbol."""
     dims = ((p.name, at, d) for p in fn.params for at, d in enumerate(p.type.axes))
-    found = {
+    ranges = {
         raw_name((name, at) if d is ANY else str(d)): bounds(d)
         for name, at, d in dims
         if not isinstance(d, int)
     }
-    return {name: b for name, b in found.items() if b != OPEN}
+    return {name: b for name, b in ranges.items() if b != OPEN}
 
 
 class _Callee(NamedTuple):
@@ -130,12 +131,12 @@ class _Export:
         taken = set(scope.frame.taken)
         scope.frame.taken.update(names)
         for result, name in zip(self._function(scope, main), names, strict=True):
-            if (made := scope.value(result)) == name:
+            if (inner := scope.value(result)) == name:
                 continue
             if name in taken:
                 raise ExportError(f"two values are named {name!r}, one of them a result")
             taken.add(name)
-            scope.nodes.append(helper.make_node("Identity", [made], [name]))
+            scope.nodes.append(helper.make_node("Identity", [inner], [name]))
         inputs = [_info(p.name, p.type) for p in main.params]
         outputs = [_info(n, r.type) for n, r in zip(names, main.results, strict=True)]
         return helper.make_graph(scope.nodes, main.name, inputs, outputs, self.initializers)
@@ -206,7 +207,8 @@ class _Export:
         called = (b.attrs["callee"] for b in all_bindings(fn) if b.op is CALL)
         clones = self.module.clones
         bucket = next((clones[name].bucket for name in called if name in clones), {})
-        dims = tuple(s for s in fn.symbols().values() if s.name in bucket and _excludes(s))
+        narrow = [s for s in fn.symbols().values() if s.lo > 0 or s.hi is not None]
+        dims = tuple(s for s in narrow if s.name in bucket)
         if not dims:
             return fn
         box = tuple((s.lo, None if s.hi is None else s.hi + 1) for s in dims)
@@ -227,12 +229,12 @@ class _Export:
         for b in block.body:
             scope.title = b.origin[0] if b.origin else ""
             try:
-                made = self._binding(scope, b)
+                names = self._binding(scope, b)
             except (Unsupported, UnknownRankError) as e:
                 where = b.origin[0] if b.origin else f"in {self.entered[-1]}"
                 self.faults.setdefault(f"{b.op.name}: {e.args[0]}", {})[where] = None
-                made = tuple(scope.frame.name("lost") for _ in b.outs)
-            for out, name in zip(b.outs, made, strict=True):
+                names = tuple(scope.frame.name("lost") for _ in b.outs)
+            for out, name in zip(b.outs, names, strict=True):
                 scope.bind(out, name)
 
     def _binding(self, scope: ExportScope, b: Binding) -> tuple[str, ...]:
@@ -249,8 +251,8 @@ class _Export:
             return self._group(scope, b)
         if b.op not in RULES:
             raise Unsupported("no rule for this operator")
-        made = RULES[b.op](ExportSite(scope, b))
-        return made if isinstance(made, tuple) else (made,)
+        names = RULES[b.op](ExportSite(scope, b))
+        return names if isinstance(names, tuple) else (names,)
 
     def _fork(self, scope: ExportScope, b: Binding) -> tuple[str, ...]:
         condition = scope.value(b.args[0])
@@ -260,10 +262,10 @@ class _Export:
 
     def _loop(self, scope: ExportScope, b: Binding) -> tuple[str, ...]:
         body = self._branch(scope, b.attrs["body"])
-        told = _info(scope.frame.name("proceed"), TensorType(np.dtype(bool), ()))
+        condition = _info(scope.frame.name("proceed"), TensorType(np.dtype(bool), ()))
         inputs = list(body.input)
         body.ClearField("input")
-        body.input.extend([inputs[0], told, *inputs[1:]])
+        body.input.extend([inputs[0], condition, *inputs[1:]])
         return scope.node("Loop", *map(scope.value, b.args), outputs=len(b.outs), body=body)
 
     def _branch(self, outer: ExportScope, block: Function) -> GraphProto:
@@ -275,7 +277,8 @@ class _Export:
             scope.bind(param, scope.frame.name(param.name))
         self._block(scope, block)
         names = [*map(scope.value, block.params), *_returned(scope, block.results)]
-        types = [_numbers_only(a.type) for a in (*block.params, *block.results)]
+        # symbols may mean other extents in a function than around its call
+        types = [rank_only(a.type) for a in (*block.params, *block.results)]
         infos = list(map(_info, names, types))
         inputs, outputs = infos[: len(block.params)], infos[len(block.params) :]
         return helper.make_graph(scope.nodes, scope.frame.name("block"), inputs, outputs)
@@ -294,36 +297,31 @@ class _Export:
         return tuple(map(scope.value, body.results))
 
 
-def _excludes(symbol: Symbol) -> bool:
-    """Whether the bounds exclude any extent."""
-    return symbol.lo > 0 or symbol.hi is not None
-
-
 def _refusal(scope: ExportScope, b: Binding) -> tuple[str, ...]:
     """What fails by the standard: a Gather out of bounds, of nothing; its name says why."""
     sizes = [*b.attrs.get("sizes", ()), *(s for p in scope.frame.params for s in p.type.axes)]
     size = next((s for s in sizes if isinstance(s, Symbol)), 0)  # constants may be folded: too soon
     index = extent(scope, size)
-    scope.title = b.attrs.get("reason") or _uncovered(b.attrs["sizes"], b.attrs["buckets"])
+    if b.op is NO_BUCKET:
+        shown = ", ".join(map(str, b.attrs["sizes"]))
+        scope.title = f"no bucket covers {shown}; buckets: {b.attrs['buckets']}"
+    else:
+        scope.title = b.attrs["reason"]
     return tuple(_nothing(scope, t, index) for t in b.attrs["types"])
-
-
-def _uncovered(sizes: Sequence[Dim], buckets: str) -> str:
-    return f"no bucket covers {', '.join(map(str, sizes))}; buckets: {buckets}"
 
 
 def _nothing(scope: ExportScope, type_: Type, index: str) -> str:
     """Nothing, of this type as far as its extents are known."""
-    known = tuple(d if isinstance(d, int) else 1 for d in type_.axes)
-    if not known:
+    sizes = tuple(d if isinstance(d, int) else 1 for d in type_.axes)
+    if not sizes:
         index = scalar(scope, index)
     none = scope.constant(Const(np.zeros(0, bool)))  # Gather and Expand take not every dtype
-    (made,) = scope.node("Gather", none, index, axis=0)
-    if known not in ((), (1,)):
-        (made,) = scope.node("Expand", made, extents(scope, known))
+    (name,) = scope.node("Gather", none, index, axis=0)
+    if sizes not in ((), (1,)):
+        (name,) = scope.node("Expand", name, extents(scope, sizes))
     if type_.dtype != bool:
-        (made,) = scope.node("Cast", made, to=helper.np_dtype_to_tensor_dtype(type_.dtype))
-    return made
+        (name,) = scope.node("Cast", name, to=data_type(type_.dtype))
+    return name
 
 
 def _returned(scope: ExportScope, results: Sequence[Atom]) -> list[str]:
@@ -337,11 +335,6 @@ def _returned(scope: ExportScope, results: Sequence[Atom]) -> list[str]:
             (name,) = scope.node("Identity", name)
         names.append(name)
     return names
-
-
-def _numbers_only(type_: Type) -> Type:
-    """The type without symbols: in a function they may mean other extents than around its call."""
-    return type_.mapped(lambda d: d if isinstance(d, int) else ANY)
 
 
 def _info(name: str, type_: Type) -> ValueInfoProto:

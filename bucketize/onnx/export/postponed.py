@@ -24,9 +24,9 @@ def _node(s: ExportSite) -> tuple[str, ...]:
     names |= {t.name: s.scope.constant(Const(numpy_helper.to_array(t))) for t in graph.initializer}
     for node in graph.node:
         inputs = [names[name] for name in node.input]
-        made = s.nodes(node.op_type, *inputs, outputs=len(node.output))
+        outputs = s.nodes(node.op_type, *inputs, outputs=len(node.output))
         s.scope.nodes[-1].attribute.extend(node.attribute)
-        names.update(zip(node.output, made, strict=True))
+        names.update(zip(node.output, outputs, strict=True))
     return tuple(names[o.name] for o in graph.output)
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import numpy as np
-from onnx import helper
-
 from bucketize.onnx.export.rule import ExportSite, exports
+from bucketize.onnx.kind import data_type
 from bucketize.op import Op
 from bucketize.ops.random import normal_like, uniform_like
 from bucketize.types.number import kind_of
@@ -15,7 +13,7 @@ def _drawn(op: Op, op_type: str, *names: str) -> None:
     @exports(op)
     def _rule(s: ExportSite) -> str:
         law = {name: float(s.attr(name)) for name in (*names, "seed")}
-        to = helper.np_dtype_to_tensor_dtype(np.dtype(s.attr("dtype")))
+        to = data_type(s.attr("dtype"))
         like = s[0] if kind_of(s.dtype) == "f" else s.node("Cast", s[0], to=to)
         return s.node(op_type, like, **law, dtype=to)
 

@@ -6,29 +6,29 @@ from bucketize.onnx.export.rule import ExportSite, exports, exports_directly
 from bucketize.onnx.node import Unsupported
 from bucketize.op import Op
 from bucketize.ops import reduce as r
-from bucketize.ops.dyn.axes import dyn_cumprod
+from bucketize.ops.dyn import axes as d
 from bucketize.ops.rules import same
 
 REDUCTIONS = {
-    r.reduce_max: "ReduceMax",
-    r.reduce_mean: "ReduceMean",
-    r.reduce_min: "ReduceMin",
-    r.reduce_prod: "ReduceProd",
-    r.reduce_sum: "ReduceSum",
+    "ReduceMax": (r.reduce_max, d.dyn_reduce_max),
+    "ReduceMean": (r.reduce_mean, d.dyn_reduce_mean),
+    "ReduceMin": (r.reduce_min, d.dyn_reduce_min),
+    "ReduceProd": (r.reduce_prod, d.dyn_reduce_prod),
+    "ReduceSum": (r.reduce_sum, d.dyn_reduce_sum),
 }
 
 
-def _reduction(op: Op, op_type: str) -> None:
-    @exports(op)
+def _reduction(op_type: str, op: Op, dyn: Op) -> None:
+    @exports(op, dyn)
     def _rule(s: ExportSite) -> str:
-        axes = s.attr("axes")
-        if not axes:  # which ONNX takes for all
+        if s.binding.attrs.get("axes") == ():  # which ONNX takes for all
             return s.node("Identity", s[0])
-        return s.node(op_type, s[0], s.integers(*axes), **s.attrs("keepdims"))
+        noop = {"noop_with_empty_axes": s.attr("noop")} if s.binding.op is dyn else {}
+        return s.node(op_type, s[0], s.vector("axes", 1), **noop, **s.attrs("keepdims"))
 
 
-for _op, _op_type in REDUCTIONS.items():
-    _reduction(_op, _op_type)
+for _op_type, _ops in REDUCTIONS.items():
+    _reduction(_op_type, *_ops)
 exports_directly(r.argmax, "ArgMax", "axis", "keepdims")
 exports_directly(r.argmin, "ArgMin", "axis", "keepdims")
 
@@ -38,7 +38,7 @@ def _cumsum(s: ExportSite) -> str:
     return s.node("CumSum", s[0], s.extent(s.attr("axis")), **s.attrs("exclusive", "reverse"))
 
 
-@exports(r.cumprod, dyn_cumprod)
+@exports(r.cumprod, d.dyn_cumprod)
 def _cumprod(_: ExportSite) -> str:
     raise Unsupported("ONNX has running products from opset 26 on")
 

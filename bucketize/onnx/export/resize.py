@@ -13,7 +13,7 @@ from bucketize.ops.resample.interpolate import CROP, EARLY, SHRUNK_UP
 from bucketize.ops.resample.resize import dyn_resize, resize
 from bucketize.ops.resample.sampling import grid_sample, roi_align
 from bucketize.ops.rules import at_least
-from bucketize.types import Dim, Shape
+from bucketize.types import Shape
 
 
 @exports(resize)
@@ -24,10 +24,12 @@ def _resize(s: ExportSite) -> str:
     if not scales:
         return _resized(s, _rounding(s, sizes), "", s.extents(sizes))
     dims = [s.type(0).shape[a] for a in s.attr("axes")]
-    (told,) = scales
-    if not isinstance(told, Const) or tuple(map(scaled, dims, told.value)) != sizes:
+    (factors,) = scales
+    if not isinstance(factors, Const) or tuple(map(scaled, dims, factors.value)) != sizes:
         raise Unsupported("its sizes do not follow from its scales")
-    return _resized(s, _rounding(s, tuple(map(_direction, dims, told.value))), s[1 + crop], "")
+    pairs = zip(dims, factors.value, strict=True)
+    grown = tuple(dim if factor >= 1 else dim - 1 for dim, factor in pairs)
+    return _resized(s, _rounding(s, grown), s[1 + crop], "")
 
 
 @exports(dyn_resize)
@@ -39,12 +41,8 @@ def _dyn_resize(s: ExportSite) -> str:
     dims = [s.integers(0)] * len(s.type(0).shape)  # an extent that is copied
     for k, axis in enumerate(s.attr("axes")):
         dims[axis] = s.node("Slice", sizes, s.integers(k), s.integers(k + 1))
-    made = _resized(s, _rounding(s, None), s[place], "")
-    return s.node("Reshape", made, s.node("Concat", *dims, axis=0))
-
-
-def _direction(dim: Dim, scale: float) -> Dim:
-    return dim if scale >= 1 else dim - 1
+    resized = _resized(s, _rounding(s, None), s[place], "")
+    return s.node("Reshape", resized, s.node("Concat", *dims, axis=0))
 
 
 def _rounding(s: ExportSite, sizes: Shape | None) -> str:

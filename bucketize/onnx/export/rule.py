@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
-from onnx import helper
 
 from bucketize.ir import Atom, Binding, Const
 from bucketize.onnx.export.extent import extent_of, extents, scalar, scalar_extent
 from bucketize.onnx.export.scope import ExportScope
+from bucketize.onnx.kind import data_type
 from bucketize.op import Op
 from bucketize.types import Dim, Shape, Type
 
@@ -56,8 +56,8 @@ class ExportSite:
 
     def node(self, op_type: str, *inputs: str, **attrs: Any) -> str:
         """Append a node of one result, and give its name."""
-        (made,) = self.scope.node(op_type, *inputs, **attrs)
-        return made
+        (name,) = self.scope.node(op_type, *inputs, **attrs)
+        return name
 
     def nodes(self, op_type: str, *inputs: str, outputs: int, **attrs: Any) -> tuple[str, ...]:
         """Append a node of several results, and give their names."""
@@ -87,9 +87,14 @@ class ExportSite:
         """An operand of integers, in the dtype that ONNX wants of them."""
         return self[index] if self.type(index).dtype == np.int64 else self.cast(self[index], "i8")
 
+    def vector(self, name: str, index: int) -> str:
+        """A vector of dims that an attribute is, or that the `dyn` twin reads of an operand."""
+        attrs = self.binding.attrs
+        return self.extents(attrs[name]) if name in attrs else self.int64(index)
+
     def cast(self, name: str, dtype: Any) -> str:
         """A value in another dtype."""
-        return self.node("Cast", name, to=helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
+        return self.node("Cast", name, to=data_type(dtype))
 
 
 Result: TypeAlias = str | tuple[str, ...]

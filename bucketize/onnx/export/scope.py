@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import count
@@ -82,6 +82,13 @@ class ExportScope:
             scope = scope.outer
         return None
 
+    def once(self, key: Key, make: Callable[[], str]) -> str:
+        """The name of what is here already, or around, or else is made."""
+        name = self.find(key)
+        if name is None:
+            name = self.names[key] = make()
+        return name
+
     def bind(self, atom: Atom, name: str) -> None:
         """Say that a value is this atom."""
         self.names[atom] = name
@@ -89,9 +96,9 @@ class ExportScope:
 
     def value(self, atom: Atom) -> str:
         """The name of an atom: one that was made, or a constant."""
-        found = self.find(atom)
-        if found is not None:
-            return found
+        name = self.find(atom)
+        if name is not None:
+            return name
         assert isinstance(atom, Const), f"{atom} is not bound"
         return self.constant(atom)
 
@@ -100,8 +107,8 @@ class ExportScope:
         array = const.value
         small = array.size <= MAX_VALUE
         key = (array.dtype.name, array.shape, array.tobytes()) if small else const
-        found = self.find(key)
-        return found or self._held(const, key, small)
+        name = self.find(key)
+        return name or self._held(const, key, small)
 
     def _held(self, const: Const, key: Key, small: bool) -> str:
         frame, name = self.frame, self.frame.name("constant")
@@ -133,10 +140,10 @@ class ExportScope:
         """Append a node; the names of its results. Raises Unsupported if ONNX takes no such."""
         if not domain:
             self._check(op_type, inputs)
-        made = tuple(self.frame.name(op_type) for _ in range(outputs))
-        node = helper.make_node(op_type, inputs, made, domain=domain, name=self._title(), **attrs)
+        outs = tuple(self.frame.name(op_type) for _ in range(outputs))
+        node = helper.make_node(op_type, inputs, outs, domain=domain, name=self._title(), **attrs)
         self.nodes.append(node)
-        return made
+        return outs
 
     def _title(self) -> str:
         """The name of a node; the second of one title and those after it are numbered."""

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import numpy as np
-from onnx import helper
-
 from bucketize.onnx.export.rule import ExportSite, exports, exports_directly
-from bucketize.onnx.kind import proto_of
+from bucketize.onnx.kind import data_type, proto_of
 from bucketize.ops import sequence as s
 
 exports_directly(s.sequence_at, "SequenceAt")
@@ -21,8 +18,7 @@ exports_directly(s.optional_get_element, "OptionalGetElement")
 
 @exports(s.sequence_empty)
 def _empty(site: ExportSite) -> str:
-    dtype = helper.np_dtype_to_tensor_dtype(np.dtype(site.attr("dtype")))
-    return site.node("SequenceEmpty", dtype=dtype)
+    return site.node("SequenceEmpty", dtype=data_type(site.attr("dtype")))
 
 
 @exports(s.optional_none)

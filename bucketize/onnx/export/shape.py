@@ -7,6 +7,7 @@ from bucketize.onnx.node import Unsupported
 from bucketize.op import Op
 from bucketize.ops import shape as sh
 from bucketize.ops.dyn import shape as dyn
+from bucketize.ops.dyn.axes import dyn_squeeze, dyn_unsqueeze
 from bucketize.ops.rules import at_least
 
 exports_directly(sh.shape_of, "Shape")
@@ -40,37 +41,31 @@ def _transpose(s: ExportSite) -> str:
     return s.node("Transpose", s[0], perm=axes) if axes else s.node("Identity", s[0])
 
 
-def _by_axes(op: Op, op_type: str) -> None:
-    @exports(op)
+def _by_vector(op_type: str, name: str, *ops: Op) -> None:
+    """Declare the rule of an operator and its `dyn` twin, told by a vector: of no axes nothing."""
+
+    @exports(*ops)
     def _rule(s: ExportSite) -> str:
-        axes = s.attr("axes")
-        return s.node(op_type, s[0], s.integers(*axes)) if axes else s.node("Identity", s[0])
+        if name == "axes" and s.binding.attrs.get(name) == ():
+            return s.node("Identity", s[0])
+        return s.node(op_type, s[0], s.vector(name, 1))
 
 
-def _by_extents(op: Op, op_type: str, name: str) -> None:
-    exports(op)(lambda s: s.node(op_type, s[0], s.extents(s.attr(name))))
-
-
-_by_axes(sh.squeeze, "Squeeze")
-_by_axes(sh.unsqueeze, "Unsqueeze")
-_by_extents(sh.broadcast_to, "Expand", "shape")
-exports_directly(dyn.dyn_broadcast_to, "Expand", int64=1)
+_by_vector("Squeeze", "axes", sh.squeeze, dyn_squeeze)
+_by_vector("Unsqueeze", "axes", sh.unsqueeze, dyn_unsqueeze)
+_by_vector("Expand", "shape", sh.broadcast_to, dyn.dyn_broadcast_to)
+_by_vector("Tile", "repeats", sh.tile, dyn.dyn_tile)
 
 
 # --- joining, cutting, repeating -----------------------------------------------------------------
 
 
-@exports(sh.strided_slice)
+@exports(sh.strided_slice, dyn.dyn_strided_slice)
 def _strided_slice(s: ExportSite) -> str:
-    if not s.attr("axes"):
+    if s.binding.attrs.get("axes") == ():
         return s.node("Identity", s[0])
-    begin, end, strides = (s.extents(s.attr(name)) for name in ("begin", "end", "strides"))
-    return s.node("Slice", s[0], begin, end, s.integers(*s.attr("axes")), strides)
-
-
-@exports(dyn.dyn_strided_slice)
-def _dyn_strided_slice(s: ExportSite) -> str:
-    begin, end, strides, axes = map(s.int64, (1, 2, 3, 4))
+    names = ("begin", "end", "strides", "axes")
+    begin, end, strides, axes = (s.vector(name, i) for i, name in enumerate(names, 1))
     return s.node("Slice", s[0], begin, end, axes, strides)
 
 
@@ -90,7 +85,3 @@ def _padded(s: ExportSite, pads: str, *axes: str) -> str:
     if mode == "symmetric":
         raise Unsupported("ONNX Pad has no mode symmetric")
     return s.node("Pad", s[0], pads, s.constant(s.attr("value")), *axes, mode=mode)
-
-
-_by_extents(sh.tile, "Tile", "repeats")
-exports_directly(dyn.dyn_tile, "Tile", int64=1)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from onnx import helper
 
 from bucketize.onnx.export.rule import ExportSite, exports
+from bucketize.onnx.kind import data_type
 from bucketize.ops import spectrum as sp
 
 
@@ -31,5 +31,4 @@ def _transformed(s: ExportSite, length: str, axis: str) -> str:
 
 @exports(sp.mel_weight_matrix)
 def _mel_weight_matrix(s: ExportSite) -> str:
-    dtype = helper.np_dtype_to_tensor_dtype(np.dtype(s.attr("dtype")))
-    return s.node("MelWeightMatrix", *s.operands, output_datatype=dtype)
+    return s.node("MelWeightMatrix", *s.operands, output_datatype=data_type(s.attr("dtype")))

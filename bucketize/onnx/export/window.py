@@ -26,10 +26,10 @@ def _matmul(s: ExportSite) -> str:
         return s.node("MatMul", *s.operands)
     if not isinstance(y, Const):
         raise Unsupported(f"weights of {weights} are known only at run time")
-    held = s.scope.frame.derived  # one for all clones
-    if (y, weights) not in held:
-        held[y, weights] = Const(rounded(y.value, weights))
-    return s.node("MatMul", s[0], s.scope.constant(held[y, weights]))
+    constants = s.scope.frame.derived  # one for all clones
+    if (y, weights) not in constants:
+        constants[y, weights] = Const(rounded(y.value, weights))
+    return s.node("MatMul", s[0], s.scope.constant(constants[y, weights]))
 
 
 exports_directly(matmul_integer, "MatMulInteger")
@@ -61,12 +61,12 @@ def _padded(s: ExportSite, *fill: str) -> tuple[str, tuple[int, ...]]:
 @exports(conv_transpose)
 def _conv_transpose(s: ExportSite) -> str:
     """Pads that depend on sizes are cut off by a node of its own, and what is behind is added."""
-    told = {"group": s.attr("groups"), **s.attrs("strides", "dilations")}
+    attrs = {"group": s.attr("groups"), **s.attrs("strides", "dilations")}
     pads, more = s.attr("pads"), s.attr("output_padding")
     if all(isinstance(d, int) for d in (*pads, *more)):
-        return s.node("ConvTranspose", s[0], s[1], pads=pads, output_padding=more, **told)
+        return s.node("ConvTranspose", s[0], s[1], pads=pads, output_padding=more, **attrs)
     axes = range(2, 2 + len(more))
-    y = s.node("ConvTranspose", s[0], s[1], **told)
+    y = s.node("ConvTranspose", s[0], s[1], **attrs)
     y = s.node("Pad", y, s.extents((0,) * (len(axes) + 4) + more))
     before, extents = pads[: len(more)], s.binding.out.type.shape[2:]
     ends = tuple(lo + extent for lo, extent in zip(before, extents, strict=True))
@@ -80,33 +80,20 @@ def _deform_conv(s: ExportSite) -> str:
     return s.node("DeformConv", x, w, offset, "", mask, **groups, **s.attrs(*WINDOW))
 
 
-@exports(col2im)
+@exports(col2im, dyn_col2im)
 def _col2im(s: ExportSite) -> str:
-    image, kernel = (s.extents(s.attr(name)) for name in ("image", "kernel"))
+    image, kernel = s.vector("image", 1), s.vector("kernel", 2)
     return s.node("Col2Im", s[0], image, kernel, **s.attrs(*WINDOW))
 
 
-@exports(dyn_col2im)
-def _dyn_col2im(s: ExportSite) -> str:
-    return s.node("Col2Im", s[0], s.int64(1), s.int64(2), **s.attrs(*WINDOW))
-
-
-@exports(max_pool2d, max_pool3d)
-def _max_pool(s: ExportSite) -> str:
-    return _pool(s, "MaxPool")
-
-
-@exports(avg_pool2d, avg_pool3d)
-def _avg_pool(s: ExportSite) -> str:
-    return _pool(s, "AveragePool", "count_include_pad")
-
-
-def _pool(s: ExportSite, op_type: str, *flags: str) -> str:
-    pads, kernel = s.attr("pads"), s.attr("kernel")
+@exports(max_pool2d, max_pool3d, avg_pool2d, avg_pool3d)
+def _pool(s: ExportSite) -> str:
+    pads, mean = s.attr("pads"), "count_include_pad" in s.binding.attrs
     if not all(isinstance(p, int) for p in pads):
         raise Unsupported(f"the pads ({', '.join(map(str, pads))}) depend on sizes")
-    told = s.attrs("ceil_mode", *flags)
-    return _slide(s, op_type, planar(s), pads=pads, kernel_shape=kernel, **told)
+    flags = s.attrs("ceil_mode", *(("count_include_pad",) if mean else ()))
+    op_type = "AveragePool" if mean else "MaxPool"
+    return _slide(s, op_type, planar(s), pads=pads, kernel_shape=s.attr("kernel"), **flags)
 
 
 def planar(s: ExportSite) -> str:

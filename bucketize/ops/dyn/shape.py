@@ -1,9 +1,4 @@
-"""Operators told by tensors what their static twins are told by attributes.
-
-Front ends emit these. A shape rule reads the operand's elements: as dims where shape arithmetic
-can be followed, as `?` where not, as integers at run time. Once all elements are known, `static`
-gives the twin, to be applied to the arguments that are not read.
-"""
+"""Operators told by tensors which extents they give, where they cut, and what they fill."""
 
 from __future__ import annotations
 
@@ -13,50 +8,21 @@ from typing import Any
 import numpy as np
 
 from bucketize.errors import TypeRelError
-from bucketize.op import Array, first_dtype, op
-from bucketize.ops.dyn.operand import (
-    Twin,
-    counted,
-    elements,
-    front_axes,
-    integers,
-    lone,
-    read,
-    twin,
-)
+from bucketize.op import Array, Attrs, op
+from bucketize.ops import rules
+from bucketize.ops.dyn.operand import Twin, counted, dynamic, elements, front_axes, lone, read, twin
 from bucketize.ops.fill import arange, arange_value, full, full_value
-from bucketize.ops.index import top, top_dtype, top_shape, topk
-from bucketize.ops.rules import (
-    at_least,
-    check_extents,
-    check_lengths,
-    named_dtype,
-    range_extent,
-    same,
-    text,
-    uncancelled,
-    unsafe,
-)
+from bucketize.ops.index import topk
 from bucketize.ops.shape import (
     Pads,
     broadcast_to,
-    cut,
     pad,
-    padded,
     rely_on_extents,
     reshape,
     strided_slice,
     tile,
 )
-from bucketize.types import (
-    ANY,
-    Dim,
-    Shape,
-    TensorType,
-    Type,
-    assumptions,
-    broadcast_shapes,
-)
+from bucketize.types import ANY, Dim, Shape, TensorType, Type, assumptions
 from bucketize.types.number import kind_of
 
 __all__ = [
@@ -78,10 +44,12 @@ def resolve_reshape(x: Shape, shape: Shape, *, allow_zero: bool = False) -> Shap
     """`shape` with its 0 (copy the axis) and -1 (what is left) replaced (ONNX Reshape)."""
     new = [_resolve_extent(x, i, d, allow_zero) for i, d in enumerate(shape)]
     if new.count(-1) > 1:
-        raise TypeRelError(f"more than one -1 in {text(shape)}")
+        raise TypeRelError(f"more than one -1 in {rules.text(shape)}")
     if ANY in new and ANY not in shape:
         meant = _filled(x, shape, [x[i] if d == 0 else d for i, d in enumerate(shape)], allow_zero)
-        if same(*uncancelled(x, meant)):  # as many elements, whatever the sizes: 0 stands for 0
+        if rules.same(
+            *rules.uncancelled(x, meant)
+        ):  # as many elements, whatever the sizes: 0 stands for 0
             rely_on_extents(x, meant)
             return meant
     return _filled(x, shape, new, allow_zero)
@@ -93,32 +61,28 @@ def _filled(x: Shape, shape: Shape, new: list[Dim], allow_zero: bool) -> Shape:
         copied = [i for i, d in enumerate(shape) if d == 0 and not allow_zero]
         rest = [d for i, d in enumerate(new) if i not in copied and d != -1]
         have = tuple(d for i, d in enumerate(x) if i not in copied)
-        new[new.index(-1)] = _quotient(x, shape, *uncancelled(have, tuple(rest)))
+        new[new.index(-1)] = _quotient(x, shape, *rules.uncancelled(have, tuple(rest)))
     return tuple(new)
 
 
 def _resolve_extent(x: Shape, at: int, dim: Dim, allow_zero: bool) -> Dim:
-    if dim == -1 or at_least(dim, 0 if allow_zero else 1):
+    if dim == -1 or rules.at_least(dim, 0 if allow_zero else 1):
         return dim
     if dim == 0:
         if at >= len(x):
-            raise TypeRelError(f"the 0 at {at} copies no axis of {text(x)}")
+            raise TypeRelError(f"the 0 at {at} copies no axis of {rules.text(x)}")
         return x[at]
     if isinstance(dim, int):
         raise TypeRelError(f"an extent of {dim}: only -1 stands for what is left")
-    return dim if at < len(x) and same(dim, x[at]) else ANY
+    return dim if at < len(x) and rules.same(dim, x[at]) else ANY
 
 
 def _quotient(x: Shape, shape: Shape, have: Dim, rest: Dim) -> Dim:
     if isinstance(have, int) and isinstance(rest, int) and (not rest or have % rest):
-        raise TypeRelError(f"{text(x)} cannot be {text(shape)}: {have} elements in rows of {rest}")
+        raise TypeRelError(
+            f"{rules.text(x)} cannot be {rules.text(shape)}: {have} elements in rows of {rest}"
+        )
     return have // rest
-
-
-def _reshape_twin(x: TensorType, shape: TensorType, *, allow_zero: bool) -> Twin:
-    with assumptions() as noted:
-        newshape = resolve_reshape(x.shape, read(shape), allow_zero=allow_zero)
-    return twin(reshape, newshape=newshape, **({"allow_zero": False} if noted else {}))
 
 
 def _reshape_unranked(_x: Type, shape: Type, *, allow_zero: bool) -> Shape:
@@ -127,104 +91,68 @@ def _reshape_unranked(_x: Type, shape: Type, *, allow_zero: bool) -> Shape:
     return tuple(d if isinstance(d, int) and d >= least else ANY for d in elements("shape", shape))
 
 
-def _reshape_shape(x: Shape, shape: Dim | Shape, *, allow_zero: bool) -> Shape:
-    newshape = resolve_reshape(x, counted("shape", shape), allow_zero=allow_zero)
-    return tuple(reshape.shape(x, newshape=newshape))
-
-
-@op(
-    name="dyn.reshape",
-    shape=_reshape_shape,
-    dtype=first_dtype,
-    padding=unsafe,
-    reads=(1,),
-    static=_reshape_twin,
+@dynamic(
+    reshape,
     unranked=_reshape_unranked,
     example="float32[N, C, 6], int64[3] = (0, -1, 3); float32[N, C, 6], int64[4] = (N, C, 2, -1); "
     "float32[N, C+1, 6], int64[3] = (-1, C+1, 2); float32[N, C], int64[1] = (-1,); "
     "float32[N, C], int64[3] = (1, C, N) {allow_zero=True}",
 )
-def dyn_reshape(x: Array, shape: Array, *, allow_zero: bool = False) -> Array:
+def dyn_reshape(x: Shape, shape: Dim | Shape, *, allow_zero: bool = False) -> Attrs:
     """The elements of `x` under the shape that `shape` holds; 0 copies, -1 is what is left."""
-    return x.reshape(resolve_reshape(x.shape, integers(shape), allow_zero=allow_zero))  # type: ignore[arg-type]
+    with assumptions() as relied:
+        newshape = resolve_reshape(x, counted("shape", shape), allow_zero=allow_zero)
+    return {"newshape": newshape, **({"allow_zero": False} if relied else {})}
 
 
-def _with_rank(x: Shape, *, rank: int) -> Shape:
-    if len(x) != rank:
-        raise TypeRelError(f"expected {rank} axes, got {text(x)}")
-    return x
-
-
-@op(
-    name="dyn.with_rank",
-    shape=_with_rank,
-    dtype=first_dtype,
-    padding=unsafe,
-    static=lambda x, rank: twin(reshape, newshape=_with_rank(x.shape, rank=rank)),
+@dynamic(
+    reshape,
+    reads=(),
     unranked=lambda _, rank: (ANY,) * rank,
     example="float32[N, C] {rank=2}; int64[] {rank=0}",
 )
-def dyn_with_rank(x: Array, *, rank: int) -> Array:
+def dyn_with_rank(x: Shape, *, rank: int) -> Attrs:
     """`x`, which must have so many axes."""
-    del rank
-    return x
+    if len(x) != rank:
+        raise TypeRelError(f"expected {rank} axes, got {rules.text(x)}")
+    return {"newshape": x}
 
 
-@op(
-    name="dyn.broadcast_to",
-    shape=lambda x, shape: broadcast_shapes(x, check_extents(counted("shape", shape))),
-    dtype=first_dtype,
-    padding=unsafe,
-    reads=(1,),
-    static=lambda _, shape: twin(broadcast_to, shape=read(shape)),
+@dynamic(
+    broadcast_to,
     extents=1,
     example="float32[N, 1], int64[3] = (M, N, C); float32[N, C], int64[1] = (1,)",
 )
-def dyn_broadcast_to(x: Array, shape: Array) -> Array:
+def dyn_broadcast_to(_x: Shape, shape: Dim | Shape) -> Attrs:
     """`x` repeated so that its shape is `x.shape` and `shape` broadcast together (ONNX Expand)."""
-    return np.broadcast_to(x, np.broadcast_shapes(x.shape, integers(shape)))
+    return {"shape": counted("shape", shape)}
 
 
 # --- cutting, padding, repeating -----------------------------------------------------------------
 
 
-def _slice_shape(x: Shape, *operands: Dim | Shape) -> Shape:
-    known = [o for o in operands if isinstance(o, tuple)]
-    if len(known) < len(operands):  # any axis may be cut
-        return (ANY,) * len(x)
-    begin, end, strides, axes = known
-    front = front_axes(len(x), axes)
-    if ANY in front:
-        check_lengths(begin, end, strides, axes)
-        return (ANY,) * len(x)
-    return tuple(strided_slice.shape(x, begin=begin, end=end, strides=strides, axes=front))
-
-
-def _slice_twin(x: TensorType, *operands: TensorType) -> Twin:
-    begin, end, strides, axes = map(read, operands)
-    if not all(isinstance(s, int) for s in strides):
-        return None
-    front = front_axes(len(x.shape), axes)
-    return twin(strided_slice, begin=begin, end=end, strides=strides, axes=front)
-
-
-@op(
-    name="dyn.strided_slice",
-    shape=_slice_shape,
-    dtype=first_dtype,
-    padding=unsafe,
+@dynamic(
+    strided_slice,
     reads=(1, 2, 3, 4),
-    static=_slice_twin,
     example="float32[N, C], int64[1] = (1,), int64[1] = (-1,), int64[1] = (2,), int64[1] = (1,); "
     "float32[9, C], int64[1] = (N-1,), int64[1] = (C,), int64[1] = (1,), int64[1] = (0,); "
     "float32[9], int64[1] = (N-C,), int64[1] = (99,), int64[1] = (1,), int64[1] = (0,); "
     "float32[N, C], int64[2] = (-1, 0), int64[2] = (-9, 2**63-1), int64[2] = (-1, 1), "
     "int64[2] = (-2, 1); float32[N], int64[0] = (), int64[0] = (), int64[0] = (), int64[0] = ()",
 )
-def dyn_strided_slice(x: Array, begin: Array, end: Array, strides: Array, axes: Array) -> Array:
+def dyn_strided_slice(
+    x: Shape, begin: Dim | Shape, end: Dim | Shape, strides: Dim | Shape, axes: Dim | Shape
+) -> Attrs | Shape:
     """`x` cut to `begin:end:stride` along `axes`, negative ends counted from the back."""
-    front = front_axes(x.ndim, integers(axes))
-    return cut(x, integers(begin), integers(end), integers(strides), front)
+    listed = [o for o in (begin, end, strides, axes) if isinstance(o, tuple)]
+    if len(listed) < 4:  # any axis may be cut
+        return (ANY,) * len(x)
+    front = front_axes(len(x), listed[3])
+    if ANY in front:
+        rules.check_lengths(*listed)
+        return (ANY,) * len(x)
+    steps = tuple(s if isinstance(s, int) else ANY for s in listed[2])
+    return {"begin": begin, "end": end, "strides": steps, "axes": front}
 
 
 def _pads(rank: int, pads: Shape, axes: Shape) -> Pads:
@@ -238,82 +166,35 @@ def _pads(rank: int, pads: Shape, axes: Shape) -> Pads:
     return tuple(at.get(i, (0, 0)) for i in range(rank))
 
 
-def _pad_shape(x: Shape, pads: Dim | Shape, axes: Dim | Shape, **attrs: Any) -> Shape:
-    if not isinstance(pads, tuple) or not isinstance(axes, tuple):
-        return (ANY,) * len(x)
-    return tuple(pad.shape(x, pads=_pads(len(x), pads, axes), **attrs))
-
-
-def _pad_twin(x: TensorType, pads: TensorType, axes: TensorType, **attrs: Any) -> Twin:
-    return twin(pad, pads=_pads(len(x.shape), read(pads), read(axes)), **attrs)
-
-
-@op(
-    name="dyn.pad",
-    shape=_pad_shape,
-    dtype=first_dtype,
-    padding=unsafe,
+@dynamic(
+    pad,
     reads=(1, 2),
-    static=_pad_twin,
     example="float32[N, C], int64[4] = (1, 0, C, 2), int64[2] = (0, 1); "
     'float32[N, C+2], int64[2] = (1, 1), int64[1] = (-1,) {mode="reflect"}; '
     "float32[N, C+2], int64[2] = (-1, 1), int64[1] = (1,) {value=7.0}",
 )
-def dyn_pad(
-    x: Array, pads: Array, axes: Array, *, value: float = 0.0, mode: str = "constant"
-) -> Array:
+def dyn_pad(x: Shape, pads: Dim | Shape, axes: Dim | Shape, **attrs: Any) -> Attrs | Shape:
     """`x` with elements before and after each of `axes`; negative numbers cut off."""
-    return padded(x, _pads(x.ndim, integers(pads), integers(axes)), value, mode)
+    if not isinstance(pads, tuple) or not isinstance(axes, tuple):
+        return (ANY,) * len(x)
+    return {"pads": _pads(len(x), pads, axes), **attrs}
 
 
-def _tile_shape(x: Shape, repeats: Dim | Shape) -> Shape:
-    known = repeats if isinstance(repeats, tuple) else (ANY,) * len(x)
-    return tuple(tile.shape(x, repeats=known))
-
-
-@op(
-    name="dyn.tile",
-    shape=_tile_shape,
-    dtype=first_dtype,
-    padding=unsafe,
-    reads=(1,),
-    static=lambda _, repeats: twin(tile, repeats=read(repeats)),
-    extents=1,
-    example="float32[N, C], int64[2] = (2, N)",
-)
-def dyn_tile(x: Array, repeats: Array) -> Array:
+@dynamic(tile, extents=1, example="float32[N, C], int64[2] = (2, N)")
+def dyn_tile(x: Shape, repeats: Dim | Shape) -> Attrs:
     """`x` repeated along each axis."""
-    return np.tile(x, integers(repeats))
+    return {"repeats": repeats if isinstance(repeats, tuple) else (ANY,) * len(x)}
 
 
-# --- selecting -----------------------------------------------------------------------------------
-
-
-def _topk_shape(x: Shape, k: Dim | Shape, *, axis: int, **_: Any) -> tuple[Shape, Shape]:
-    return top_shape(x, k=lone("k", k), axis=axis)
-
-
-def _topk_twin(_x: TensorType, k: TensorType, **attrs: Any) -> Twin:
-    return twin(topk, k=lone("k", read(k)), **attrs)
-
-
-@op(
-    name="dyn.topk",
-    results=2,
-    shape=_topk_shape,
-    dtype=top_dtype,
-    padding=unsafe,
-    reads=(1,),
-    static=_topk_twin,
+@dynamic(
+    topk,
     extents=1,
     example="float32[N, C+2], int64[1] = (2,) {axis=1}; "
     "int64[C+3, N], int64[1] = (C,) {axis=0, largest=False}",
 )
-def dyn_topk(
-    x: Array, k: Array, *, axis: int, largest: bool = True, sorted: bool = True
-) -> tuple[Array, Array]:
+def dyn_topk(_x: Shape, k: Dim | Shape, **attrs: Any) -> Attrs:
     """As many of the greatest or smallest along `axis` as `k` holds, and their indices."""
-    return top(x, int(k.reshape(())), axis, largest, sorted)
+    return {"k": lone("k", k), **attrs}
 
 
 # --- making --------------------------------------------------------------------------------------
@@ -323,21 +204,17 @@ def _full_value(shape: TensorType, *, value: float, **_: Any) -> Shape | None:
     return None if shape.value is None else full_value(shape.value, value)
 
 
-@op(
-    name="dyn.full",
-    shape=lambda shape, **_: check_extents(counted("shape", shape)),
-    dtype=named_dtype,
-    padding=unsafe,
+@dynamic(
+    full,
     reads=(0,),
     value=_full_value,
-    static=lambda shape, **attrs: twin(full, shape=read(shape), **attrs),
     extents=0,
     example='int64[2] = (N, C) {value=1.5, dtype="float32"}; '
     'int64[1] = (2,) {value=3, dtype="int64"}',
 )
-def dyn_full(shape: Array, *, value: float, dtype: str) -> Array:
+def dyn_full(shape: Dim | Shape, **attrs: Any) -> Attrs:
     """A tensor of one value throughout (ONNX ConstantOfShape)."""
-    return np.full(integers(shape), value, dtype)
+    return {"shape": counted("shape", shape), **attrs}
 
 
 def _arange_value(*ends: TensorType) -> Shape | None:
@@ -356,7 +233,7 @@ def _arange_twin(start: TensorType, stop: TensorType, step: TensorType) -> Twin:
 def arange_count(start: Array, stop: Array, step: Array) -> int:
     """The number of elements from `start` up, or down, to `stop`, which is left out."""
     if kind_of(start.dtype) != "f":
-        return int(range_extent(int(start), int(stop), int(step)))  # type: ignore[arg-type]
+        return int(rules.range_extent(int(start), int(stop), int(step)))  # type: ignore[arg-type]
     steps = (stop - start) / step
     if not np.isfinite(steps):
         raise TypeRelError(f"no number of steps of {step} leads from {start} to {stop}")
@@ -365,9 +242,9 @@ def arange_count(start: Array, stop: Array, step: Array) -> int:
 
 @op(
     name="dyn.arange",
-    shape=lambda start, stop, step: (range_extent(start, stop, step),),
+    shape=lambda start, stop, step: (rules.range_extent(start, stop, step),),
     shape_from_values=lambda *ends: (arange_count(*ends),),
-    padding=unsafe,
+    padding=rules.unsafe,
     reads=(0, 1, 2),
     value=_arange_value,
     static=_arange_twin,

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from bucketize.errors import TypeRelError
-from bucketize.op import FREE, UNSAFE, Array, Padding, first_dtype, op
-from bucketize.ops.dyn.operand import Twin, integers, read, twin
+from bucketize.op import FREE, UNSAFE, Array, Attrs, first_dtype, op
+from bucketize.ops.dyn.operand import Twin, dynamic, read, twin
 from bucketize.ops.resample.interpolate import (
     COORDINATES,
     CROP,
@@ -19,10 +19,8 @@ from bucketize.ops.resample.interpolate import (
     neighbours,
     rounded,
 )
-from bucketize.ops.resample.interpolate import (
-    coordinates as places_of,
-)
-from bucketize.ops.rules import check_axes, check_extents, same
+from bucketize.ops.resample.interpolate import coordinates as places_of
+from bucketize.ops.rules import check_axes, check_extents, check_word, same
 from bucketize.ops.shape import reshape
 from bucketize.types import ANY, Dim, Shape, TensorType, maximum, meet, minimum, rely_on_least
 
@@ -33,27 +31,22 @@ POLICIES = ("stretch", "not_larger", "not_smaller")
 Axes = tuple[int, ...]
 
 
-def _known(what: str, value: str, known: tuple[str, ...]) -> None:
-    if value not in known:
-        raise TypeRelError(f"no {what} {value!r}; known: {', '.join(known)}")
-
-
-def _check(x: Shape, told: tuple[Shape, ...], axes: Axes, sizes: Shape, **attrs: Any) -> None:
+def _check(x: Shape, beside: tuple[Shape, ...], axes: Axes, sizes: Shape, **attrs: Any) -> None:
     """The attributes, and the operands that go with them."""
-    _known("mode", attrs["mode"], MODES)
-    _known("coordinates", attrs["coordinates"], COORDINATES)
-    _known("rounding", attrs["rounding"], ROUNDINGS)
-    _known("policy", attrs["policy"], POLICIES)
+    check_word("mode", attrs["mode"], MODES)
+    check_word("coordinates", attrs["coordinates"], COORDINATES)
+    check_word("rounding", attrs["rounding"], ROUNDINGS)
+    check_word("policy", attrs["policy"], POLICIES)
     check_axes(len(x), *axes)
     if list(axes) != sorted(axes) or len(sizes) != len(axes):
         raise TypeRelError(f"axes in order, and a size for each: got {axes}, {len(sizes)} sizes")
     if attrs["antialias"] and attrs["mode"] == "nearest":
         raise TypeRelError("the nearest element is not antialiased")
     crop = int(attrs["coordinates"] == CROP)
-    if not crop <= len(told) <= crop + 1:
-        raise TypeRelError(f"{crop} to {crop + 1} vectors beside x, got {len(told)}")
+    if not crop <= len(beside) <= crop + 1:
+        raise TypeRelError(f"{crop} to {crop + 1} vectors beside x, got {len(beside)}")
     lengths = ([2 * len(axes)] if crop else []) + [len(axes)]
-    for vector, length in zip(told, lengths, strict=False):
+    for vector, length in zip(beside, lengths, strict=False):
         if len(vector) != 1:
             raise TypeRelError(f"scales and roi are vectors, got rank {len(vector)}")
         meet(vector[0], length)
@@ -76,9 +69,9 @@ def _scaled(dim: Dim, size: Dim, of: Dim) -> Dim:
     return (2 * dim * size + whole) // (2 * whole)
 
 
-def _resize_shape(x: Shape, *told: Shape, axes: Axes, sizes: Shape, **attrs: Any) -> Shape:
+def _resize_shape(x: Shape, *beside: Shape, axes: Axes, sizes: Shape, **attrs: Any) -> Shape:
     check_extents(sizes)
-    _check(x, told, axes, sizes, **attrs)
+    _check(x, beside, axes, sizes, **attrs)
     old = tuple(x[a] for a in axes)
     new = _extents(old, sizes, attrs["policy"])
     for dim, size in zip(old, new, strict=True):
@@ -93,14 +86,10 @@ def _check_grown(dim: Dim, size: Dim) -> None:
         raise TypeRelError(f"an axis without elements cannot have {size}")
 
 
-def _resize_padding(arg: int, at: int, *_: Shape, axes: Axes, **__: Any) -> Padding:
-    return FREE if arg == 0 and at not in axes else UNSAFE
-
-
 @op(
     shape=_resize_shape,
     dtype=first_dtype,
-    padding=_resize_padding,
+    padding=lambda arg, at, *_, axes, **__: FREE if arg == 0 and at not in axes else UNSAFE,
     example="float32[N, C, H, W] {axes=(2, 3), sizes=(2*H, 2*W)}; "
     "float32[N, H, W] {axes=(1, 2), sizes=(H+2, 5), mode='linear'}; "
     "float32[H, W, C] {axes=(0, 1), sizes=(5, W), mode='linear'}; "
@@ -113,7 +102,7 @@ def _resize_padding(arg: int, at: int, *_: Shape, axes: Axes, **__: Any) -> Padd
 )
 def resize(  # noqa: PLR0913 ONNX has as many
     x: Array,
-    *told: Array,
+    *beside: Array,
     axes: Axes,
     sizes: Shape,
     mode: str = "nearest",
@@ -127,7 +116,7 @@ def resize(  # noqa: PLR0913 ONNX has as many
 ) -> Array:
     """`x` on a grid of `sizes` along `axes` (ONNX Resize).
 
-    `told` are floats: of tf_crop_and_resize the part that is cut out, all its begins, then all its
+    `beside` are floats: of tf_crop_and_resize the part that is cut out, all its begins, then its
     ends; then scales, if they are not to be those of the extents. By `policy` one scale serves all
     axes: the least ("not_larger") or the greatest ("not_smaller") that `sizes` ask for. Floats are
     added up in float32, or in their own dtype if that is longer, integers in float64.
@@ -139,8 +128,8 @@ def resize(  # noqa: PLR0913 ONNX has as many
     if 0 in (*x.shape, *new):
         at = dict(zip(axes, new, strict=True))
         return np.zeros([at.get(a, n) for a, n in enumerate(x.shape)], x.dtype)
-    roi = told[0] if coordinates == CROP else None
-    scales, widths = _scales(old, new, sizes, policy, told[roi is not None :])
+    roi = beside[0] if coordinates == CROP else None
+    scales, widths = _scales(old, new, sizes, policy, beside[roi is not None :])
     kind = x.dtype
     out = x if mode == "nearest" else x.astype(np.result_type(kind, np.float32))
     outside = []
@@ -199,38 +188,29 @@ def _stored(values: Array, dtype: np.dtype[Any]) -> Array:
     """In a dtype; integers as near as they come."""
     if dtype.kind == "f" or values.dtype == dtype:
         return values.astype(dtype)
-    found = np.iinfo(dtype)
-    return np.clip(np.rint(values), found.min, found.max).astype(dtype)
+    limits = np.iinfo(dtype)
+    return np.clip(np.rint(values), limits.min, limits.max).astype(dtype)
 
 
 # --- the extents in a tensor ---------------------------------------------------------------------
 
 
-def _dyn_shape(x: Shape, sizes: Dim | Shape, *told: Shape, axes: Axes, **attrs: Any) -> Shape:
-    known = sizes if isinstance(sizes, tuple) else (ANY,) * len(axes)
-    return tuple(resize.shape(x, *told, axes=axes, sizes=known, **attrs))
-
-
 def _dyn_twin(
-    x: TensorType, sizes: TensorType, *told: TensorType, axes: Axes, **attrs: Any
+    x: TensorType, sizes: TensorType, *beside: TensorType, axes: Axes, **attrs: Any
 ) -> Twin:
     """Axes that stay as they are need no work."""
-    known = read(sizes)
-    if told or attrs["policy"] != "stretch":
-        return twin(resize, axes=axes, sizes=known, **attrs)
-    kept = [(a, d) for a, d in zip(axes, known, strict=True) if not same(d, x.shape[a])]
+    extents = read(sizes)
+    if beside or attrs["policy"] != "stretch":
+        return twin(resize, axes=axes, sizes=extents, **attrs)
+    kept = [(a, d) for a, d in zip(axes, extents, strict=True) if not same(d, x.shape[a])]
     if not kept:
         return twin(reshape, newshape=x.shape)
-    axes, known = (tuple(each) for each in zip(*kept, strict=True))
-    return twin(resize, axes=axes, sizes=known, **attrs)
+    axes, extents = (tuple(each) for each in zip(*kept, strict=True))
+    return twin(resize, axes=axes, sizes=extents, **attrs)
 
 
-@op(
-    name="dyn.resize",
-    shape=_dyn_shape,
-    dtype=first_dtype,
-    padding=lambda *_, **__: UNSAFE,
-    reads=(1,),
+@dynamic(
+    resize,
     static=_dyn_twin,
     extents=1,
     example="float32[N, C, H, W], int64[4] = (N, C, 2*H, 5) {axes=(0, 1, 2, 3)}; "
@@ -239,33 +219,7 @@ def _dyn_twin(
     "float32[N, H], int64[1] = (H+1,), float32[1] in [0.5, 2) "
     "{axes=(1,), mode='linear', coordinates='asymmetric'}",
 )
-def dyn_resize(  # noqa: PLR0913 of the static twin
-    x: Array,
-    sizes: Array,
-    *told: Array,
-    axes: Axes,
-    mode: str = "nearest",
-    coordinates: str = "half_pixel",
-    rounding: str = "round_prefer_floor",
-    cubic: float = -0.75,
-    exclude_outside: bool = False,
-    antialias: bool = False,
-    extrapolation: float = 0.0,
-    policy: str = "stretch",
-) -> Array:
+def dyn_resize(_x: Shape, sizes: Dim | Shape, *_beside: Shape, axes: Axes, **attrs: Any) -> Attrs:
     """`resize` to the extents that `sizes` holds."""
-    out: Array = resize.compute(
-        x,
-        *told,
-        axes=axes,
-        sizes=integers(sizes),
-        mode=mode,
-        coordinates=coordinates,
-        rounding=rounding,
-        cubic=cubic,
-        exclude_outside=exclude_outside,
-        antialias=antialias,
-        extrapolation=extrapolation,
-        policy=policy,
-    )
-    return out
+    extents = sizes if isinstance(sizes, tuple) else (ANY,) * len(axes)
+    return {"axes": axes, "sizes": extents, **attrs}

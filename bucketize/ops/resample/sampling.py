@@ -11,7 +11,7 @@ import numpy as np
 from bucketize.errors import TypeRelError
 from bucketize.op import FREE, UNSAFE, Array, Padding, op
 from bucketize.ops.resample.interpolate import REACH, cubic_weight
-from bucketize.ops.rules import same
+from bucketize.ops.rules import check_word, same
 from bucketize.ops.window.image import arrange, from_nchw, planes, to_nchw
 from bucketize.types import Shape, meet, rely_on_least
 from bucketize.types.number import kind_of
@@ -28,11 +28,6 @@ SAMPLES = 4096
 """Along an axis of a cell, at most, where boxes tell: such a cell is greater than any image."""
 
 
-def _known(what: str, value: str, known: tuple[str, ...]) -> None:
-    if value not in known:
-        raise TypeRelError(f"no {what} {value!r}; known: {', '.join(known)}")
-
-
 def _floats(x: DType, *others: DType, **_: Any) -> DType:
     if any(kind_of(d) != "f" for d in others[:1]):
         raise TypeRelError(f"places are floats, got {others[0]}")
@@ -43,8 +38,8 @@ def _floats(x: DType, *others: DType, **_: Any) -> DType:
 
 
 def _grid_shape(x: Shape, grid: Shape, *, mode: str, padding: str, layout: str, **_: Any) -> Shape:
-    _known("mode", mode, MODES)
-    _known("padding", padding, PADDINGS)
+    check_word("mode", mode, MODES)
+    check_word("padding", padding, PADDINGS)
     planar = planes(layout)[0] == 1
     if len(x) < 3 or len(grid) != len(x):
         raise TypeRelError(f"images and a grid of one rank, 3 at least: got {len(x)}, {len(grid)}")
@@ -171,7 +166,7 @@ def _roi_shape(
     layout: str,
     **_: Any,
 ) -> Shape:
-    _known("pool", pool, POOLS)
+    check_word("pool", pool, POOLS)
     channels = planes(layout)[0]
     if (len(x), len(rois), len(batch)) != (4, 2, 1):
         ranks = ", ".join(str(len(s)) for s in (x, rois, batch))

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from bucketize.errors import TypeRelError
-from bucketize.op import FREE, UNSAFE, Array, Padding, first_dtype, op
-from bucketize.ops.dyn.operand import Twin, counted, integers, read, twin
-from bucketize.ops.rules import unsafe
-from bucketize.ops.window.rules import check_window, taps
-from bucketize.types import Dim, Shape, TensorType, meet, product, rely_on_least
+from bucketize.op import FREE, UNSAFE, Array, Attrs, op
+from bucketize.ops.dyn.operand import counted, dynamic
+from bucketize.ops.window.rules import along_axes, taps, windows
+from bucketize.types import Dim, Shape, meet, product
 
 __all__ = ["col2im", "dyn_col2im"]
 
@@ -27,31 +27,14 @@ def _shape(x: Shape, *, image: Shape, kernel: Shape, **window: Any) -> Shape:
     return (x[0], x[1] // elements, *image)
 
 
-def blocks(
-    image: Shape, kernel: Shape, *, strides: Any, pads: Any, dilations: Any
-) -> tuple[Dim, ...]:
+def blocks(image: Shape, kernel: Shape, **window: Any) -> tuple[Dim, ...]:
     """How many windows there are along each axis; none, where one more would be the first."""
-    axes = len(image)
-    check_window(kernel, strides, dilations, pads, axes)
-    told = zip(image, kernel, strides, dilations, pads[:axes], pads[axes:], strict=True)
-    return tuple(_blocks(*axis) for axis in told)
-
-
-def _blocks(size: Dim, kernel: Dim, stride: int, dilation: int, lo: Dim, hi: Dim) -> Dim:
-    room = size + lo + hi - (kernel - 1) * dilation - 1
-    if isinstance(room, int) and room < -stride:
-        raise TypeRelError(f"a window of {kernel} (dilated by {dilation}) over {size}+{lo}+{hi}")
-    rely_on_least(room, -stride)
-    return room // stride + 1
-
-
-def _padding(_arg: int, at: int, _x: Shape, **_: Any) -> Padding:
-    return FREE if at == 0 else UNSAFE
+    return along_axes(partial(windows, fewest=0), image, kernel, **window)
 
 
 @op(
     shape=_shape,
-    padding=_padding,
+    padding=lambda _, at, *__, **___: FREE if at == 0 else UNSAFE,
     example="float32[N, 6*C, (H+1)*(W+1)] {image=(H+2, W+1), kernel=(2, 3), strides=(1, 1), "
     "pads=(0, 1, 0, 1), dilations=(1, 1)}; "
     "float32[N, 3, W+1] {image=(2*W+5,), kernel=(3,), strides=(2,), pads=(0, 0), dilations=(2,)}; "
@@ -74,31 +57,13 @@ def col2im(x: Array, *, image: Any, kernel: Any, strides: Any, pads: Any, dilati
     return whole[(..., *cut)]
 
 
-def _dyn_shape(x: Shape, image: Dim | Shape, kernel: Dim | Shape, **window: Any) -> Shape:
-    found: Shape = col2im.shape(
-        x, image=counted("image_shape", image), kernel=counted("block_shape", kernel), **window
-    )
-    return found
-
-
-def _twin(_: TensorType, image: TensorType, kernel: TensorType, **window: Any) -> Twin:
-    return twin(col2im, image=read(image), kernel=read(kernel), **window)
-
-
-@op(
-    name="dyn.col2im",
-    shape=_dyn_shape,
-    dtype=first_dtype,
-    padding=unsafe,
+@dynamic(
+    col2im,
     reads=(1, 2),
-    static=_twin,
     example="float32[N, 6*C, (H+1)*(W+1)], int64[2] = (H+2, W+1), int64[2] = (2, 3) "
     "{strides=(1, 1), pads=(0, 1, 0, 1), dilations=(1, 1)}",
 )
-def dyn_col2im(
-    x: Array, image: Array, kernel: Array, *, strides: Any, pads: Any, dilations: Any
-) -> Array:
+def dyn_col2im(_x: Shape, image: Dim | Shape, kernel: Dim | Shape, **window: Any) -> Attrs:
     """`col2im` of images and windows whose extents tensors hold."""
-    window = {"strides": strides, "pads": pads, "dilations": dilations}
-    found: Array = col2im.compute(x, image=integers(image), kernel=integers(kernel), **window)
-    return found
+    extents = {"image": counted("image_shape", image), "kernel": counted("block_shape", kernel)}
+    return {**extents, **window}

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from bucketize.op import FREE, UNSAFE, Array, Padding, op
+from bucketize.op import FREE, UNSAFE, Array, op
 from bucketize.ops.window.rules import check_channels, check_groups, check_rank, conv_extents
 from bucketize.types import Shape, meet, product
 
@@ -32,19 +32,15 @@ def _shape(
     check_groups(x[1], offset_groups, "channels")
     plane = conv_extents(x[2:], w[2:], **window)
     taps = product(w[2:]) * offset_groups
-    for told, each in ((offset, 2), (mask, 1)):
-        for have, want in zip(told, (x[0], taps * each, *plane), strict=True):
+    for operand, each in ((offset, 2), (mask, 1)):
+        for have, want in zip(operand, (x[0], taps * each, *plane), strict=True):
             meet(have, want)
     return (x[0], w[0], *plane)
 
 
-def _padding(arg: int, at: int, *_: Shape, **__: Any) -> Padding:
-    return FREE if at == 0 and arg != 1 else UNSAFE
-
-
 @op(
     shape=_shape,
-    padding=_padding,
+    padding=lambda arg, at, *_, **__: FREE if at == 0 and arg != 1 else UNSAFE,
     example="float32[N, C, H+1, W+2], float32[O, C, 2, 3], float32[N, 12, H, W], "
     "float32[N, 6, H, W]; "
     "float32[N, 4, H+2, W+1], float32[6, 2, 2, 2], float32[N, 16, H, W], float32[N, 8, H, W] "
@@ -72,15 +68,15 @@ def deform_conv2d(  # noqa: PLR0913  the attributes of ONNX DeformConv
     n, c = x.shape[:2]
     out, inner, *kernel = w.shape
     plane = offset.shape[2:]
-    told = offset.reshape(n, offset_groups, *kernel, 2, *plane)
+    moves = offset.reshape(n, offset_groups, *kernel, 2, *plane)
     weight = mask.reshape(n, offset_groups, *kernel, *plane)
     weights = w.reshape(groups, out // groups, inner, *kernel)
     rows, columns = np.indices(plane)
     area = plane[0] * plane[1]
     total = np.zeros((n, groups, out // groups, area), x.dtype)
     for i, j in np.ndindex(*kernel):
-        y = rows * strides[0] - pads[0] + i * dilations[0] + told[:, :, i, j, 0]
-        z = columns * strides[1] - pads[1] + j * dilations[1] + told[:, :, i, j, 1]
+        y = rows * strides[0] - pads[0] + i * dilations[0] + moves[:, :, i, j, 0]
+        z = columns * strides[1] - pads[1] + j * dilations[1] + moves[:, :, i, j, 1]
         met = _between(x, offset_groups, y, z) * weight[:, :, i, j, None]
         total += weights[..., i, j] @ met.reshape(n, groups, c // groups, area)
     return total.reshape(n, out, *plane)
@@ -91,9 +87,9 @@ def _between(x: Array, groups: int, y: Array, z: Array) -> Array:
     n, c, *sizes = x.shape
     flat = x.reshape(n, groups, c // groups, sizes[0] * sizes[1])
     top, left = np.floor(y), np.floor(z)
-    found = np.zeros((*flat.shape[:3], *y.shape[2:]), x.dtype)
+    means = np.zeros((*flat.shape[:3], *y.shape[2:]), x.dtype)
     if not flat.shape[-1]:
-        return found
+        return means
     for down, right in CORNERS:
         row, column = top + down, left + right
         share = (1 - np.abs(y - row)) * (1 - np.abs(z - column))
@@ -101,6 +97,6 @@ def _between(x: Array, groups: int, y: Array, z: Array) -> Array:
         place = np.where(inside, row * sizes[1] + column, 0).astype(np.int64)
         read = np.take_along_axis(
             flat, place.reshape(n, groups, 1, y.shape[2] * y.shape[3]), 3
-        ).reshape(found.shape)
-        found += np.where(inside, share, 0).astype(x.dtype)[:, :, None] * read
-    return found
+        ).reshape(means.shape)
+        means += np.where(inside, share, 0).astype(x.dtype)[:, :, None] * read
+    return means

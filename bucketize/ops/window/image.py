@@ -1,29 +1,20 @@
-"""Operators that slide a window over the two last axes (or the two middle ones, for NHWC)."""
+"""Operators that slide a window over the two last axes (or the two middle ones, for NHWC).
+
+The rules are those of windows over any number of axes.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from bucketize.errors import TypeRelError
-from bucketize.op import FREE, UNSAFE, Array, Fill, Op, Padding, op
-from bucketize.ops.rules import check_bytes, limits, same
-from bucketize.ops.window.rules import (
-    PRECISIONS,
-    check_channels,
-    check_precision,
-    check_rank,
-    conv_extents,
-    conv_work,
-    convolved,
-    greatest,
-    mean,
-    pool_extents,
-    reaches_end,
-)
+from bucketize.op import FREE, UNSAFE, Array, Fill, Padding, op
+from bucketize.ops.rules import check_bytes, check_word, limits, same
+from bucketize.ops.window import rules
 from bucketize.types import Dim, Shape
 from bucketize.types.number import DType
 
@@ -35,24 +26,24 @@ Pads = tuple[Dim, Dim, Dim, Dim]
 LAYOUTS = ("NCHW", "NHWC")
 
 
-def planes(layout: str) -> tuple[int, int, int]:
-    """The positions of channels, height and width."""
-    if layout not in LAYOUTS:
-        raise TypeRelError(f"no layout {layout!r}; known: {', '.join(LAYOUTS)}")
-    return (1, 2, 3) if layout == "NCHW" else (3, 1, 2)
+def planes(layout: str, axes: int = 2) -> tuple[int, ...]:
+    """The positions of channels, and of each axis of the image: height and width."""
+    check_word("layout", layout, LAYOUTS)
+    image = range(2, axes + 2) if layout == "NCHW" else range(1, axes + 1)
+    return (1 if layout == "NCHW" else axes + 1, *image)
 
 
-def arrange(layout: str, batch: Dim, channels: Dim, height: Dim, width: Dim) -> Shape:
+def arrange(layout: str, batch: Dim, channels: Dim, *image: Dim) -> Shape:
     """The shape of images in a layout."""
-    return (
-        (batch, channels, height, width) if layout == "NCHW" else (batch, height, width, channels)
-    )
+    return (batch, channels, *image) if layout == "NCHW" else (batch, *image, channels)
 
 
-def _reaches_end(at: int, layout: str, pads: Pads, fill: Padding) -> Padding:
-    """What must hold behind the true end of a plane: `fill`, if windows reach there at all."""
-    lo, hi = (pads[0], pads[2]) if at == planes(layout)[1] else (pads[1], pads[3])
-    return reaches_end(lo, hi, fill)
+def _reaches_end(axis: int, pads: Shape, fill: Padding) -> Padding:
+    """What must hold behind the true end of an axis: `fill`, if windows reach there at all."""
+    lo, hi = pads[axis], pads[len(pads) // 2 + axis]
+    if not isinstance(lo, int) or not isinstance(hi, int):
+        return UNSAFE
+    return fill if hi else FREE
 
 
 def to_nchw(x: Array, layout: str) -> Array:
@@ -68,24 +59,41 @@ def from_nchw(x: Array, layout: str) -> Array:
 # --- convolution ---------------------------------------------------------------------------------
 
 
-def _conv_shape(
-    x: Shape, w: Shape, *, groups: int, layout: str, precision: str, **window: Any
+def conv_shape(
+    axes: int,
+    x: Shape,
+    w: Shape,
+    *,
+    groups: int,
+    precision: str,
+    layout: str = "NCHW",
+    **window: Any,
 ) -> Shape:
-    check_precision(precision)
-    check_rank("conv2d", x, 2)
-    check_rank("conv2d", w, 2)
-    c, *plane = planes(layout)
-    check_channels(x[c], w, groups)
-    height, width = conv_extents(tuple(x[at] for at in plane), w[2:], **window)
-    return arrange(layout, x[0], w[0], height, width)
+    """The shape rule of a convolution over so many axes."""
+    check_word("precision", precision, rules.PRECISIONS)
+    for shape in (x, w):
+        rules.check_rank(f"conv{axes}d", shape, axes)
+    channels, *image = planes(layout, axes)
+    rules.check_channels(x[channels], w, groups)
+    extents = rules.conv_extents(tuple(x[a] for a in image), w[2:], **window)
+    return arrange(layout, x[0], w[0], *extents)
 
 
-def _conv_padding(
-    arg: int, at: int, x: Shape, w: Shape, *, pads: Pads, groups: int, layout: str, **_: Any
+def conv_padding(
+    arg: int,
+    at: int,
+    x: Shape,
+    w: Shape,
+    *,
+    pads: Shape,
+    groups: int,
+    layout: str = "NCHW",
+    **_: Any,
 ) -> Padding:
-    channels = planes(layout)[0]
-    if arg == 0 and at not in (0, channels):
-        return _reaches_end(at, layout, pads, Fill(0))
+    """The padding rule of a convolution."""
+    channels, *image = planes(layout, len(x) - 2)
+    if arg == 0 and at in image:
+        return _reaches_end(image.index(at), pads, Fill(0))
     if arg == 0 and at == 0:
         return FREE
     if groups > 1 or (arg == 1 and at > 1):
@@ -96,9 +104,9 @@ def _conv_padding(
 
 
 @op(
-    shape=_conv_shape,
-    padding=_conv_padding,
-    work=conv_work,
+    shape=partial(conv_shape, 2),
+    padding=conv_padding,
+    work=rules.conv_work,
     example="float32[N, C, H+2, W+2], float32[O, C, 3, 2] {pads=(1, 0, 1, 1)}; "
     "float32[N, H+4, W+4, C], float32[O, C, 3, 3] "
     "{strides=(2, 1), dilations=(1, 2), layout='NHWC'}; "
@@ -125,12 +133,12 @@ def conv2d(  # noqa: PLR0913 ONNX has as many
     """
     del precision
     window: dict[str, Any] = {"strides": strides, "pads": pads, "dilations": dilations}
-    return from_nchw(convolved(to_nchw(x, layout), w, groups=groups, **window), layout)
+    return from_nchw(rules.convolved(to_nchw(x, layout), w, groups=groups, **window), layout)
 
 
 def _integer_shape(x: Shape, w: Shape, *, zero: int, layout: str, **window: Any) -> Shape:
     del zero
-    return _conv_shape(x, w, groups=1, layout=layout, precision=PRECISIONS[0], **window)
+    return conv_shape(2, x, w, groups=1, layout=layout, precision=rules.PRECISIONS[0], **window)
 
 
 def _integer_dtype(x: DType, w: DType, *, zero: int, **_: Any) -> DType:
@@ -145,7 +153,7 @@ def _integer_dtype(x: DType, w: DType, *, zero: int, **_: Any) -> DType:
 def _integer_padding(
     arg: int, at: int, x: Shape, w: Shape, *, zero: int, layout: str, **window: Any
 ) -> Padding:
-    rule = _conv_padding(arg, at, x, w, layout=layout, groups=1, **window)
+    rule = conv_padding(arg, at, x, w, layout=layout, groups=1, **window)
     return Fill(zero) if arg == 0 and at != planes(layout)[0] and rule == Fill(0) else rule
 
 
@@ -153,7 +161,7 @@ def _integer_padding(
     shape=_integer_shape,
     dtype=_integer_dtype,
     padding=_integer_padding,
-    work=conv_work,
+    work=rules.conv_work,
     example="uint8[N, C, H+2, W+2] in [0, 256), int8[O, C, 3, 2] in [-128, 128) "
     "{pads=(1, 0, 1, 1), zero=7}; "
     "int8[N, H+4, W+4, C] in [-128, 128), int8[O, C, 3, 3] in [-128, 128) "
@@ -177,62 +185,57 @@ def conv2d_integer(
     """
     window: dict[str, Any] = {"strides": strides, "pads": pads, "dilations": dilations}
     moved = to_nchw(x, layout).astype(np.float64) - zero  # sums are exact up to 2**53
-    sums = convolved(moved, w.astype(np.float64), groups=1, **window)
+    sums = rules.convolved(moved, w.astype(np.float64), groups=1, **window)
     return from_nchw(sums.astype(np.int64).astype(np.int32), layout)
 
 
 # --- pooling -------------------------------------------------------------------------------------
 
 
-def _pool_shape(x: Shape, *, layout: str, count_include_pad: bool = False, **window: Any) -> Shape:
+def pool_shape(
+    axes: int, x: Shape, *, layout: str = "NCHW", count_include_pad: bool = False, **window: Any
+) -> Shape:
+    """The shape rule of a pool over so many axes."""
     del count_include_pad
-    check_rank("pooling", x, 2)
-    c, *plane = planes(layout)
-    height, width = pool_extents(tuple(x[at] for at in plane), **window)
-    return arrange(layout, x[0], x[c], height, width)
+    rules.check_rank("pooling", x, axes)
+    channels, *image = planes(layout, axes)
+    extents = rules.pool_extents(tuple(x[a] for a in image), **window)
+    return arrange(layout, x[0], x[channels], *extents)
 
 
-def _max_pool_padding(
-    _arg: int, at: int, _x: Shape, *, pads: Pads, ceil_mode: bool, layout: str, **_: Any
-) -> Padding:
-    if at in (0, planes(layout)[0]):
-        return FREE
-    rule = _reaches_end(at, layout, pads, Fill(-math.inf))
-    return Fill(-math.inf) if ceil_mode and rule is FREE else rule
-
-
-def _avg_pool_padding(
+def pool_padding(
     _arg: int,
     at: int,
-    _x: Shape,
+    x: Shape,
     *,
-    pads: Pads,
+    pads: Shape,
     ceil_mode: bool,
-    count_include_pad: bool,
-    layout: str,
+    layout: str = "NCHW",
+    count_include_pad: bool | None = None,
     **_: Any,
 ) -> Padding:
-    if at in (0, planes(layout)[0]):
+    """The padding rule of a pool: of maxima, or of means that count pads or do not."""
+    _channels, *image = planes(layout, len(x) - 2)
+    if at not in image:
         return FREE
+    if count_include_pad is None:
+        rule = _reaches_end(image.index(at), pads, Fill(-math.inf))
+        return Fill(-math.inf) if ceil_mode and rule is FREE else rule
     if ceil_mode:
         return UNSAFE  # how many elements are counted depends on the true end
-    return _reaches_end(at, layout, pads, Fill(0) if count_include_pad else UNSAFE)
+    return _reaches_end(image.index(at), pads, Fill(0) if count_include_pad else UNSAFE)
 
 
-def _pool(padding: Callable[..., Padding], extra: str = "") -> Callable[[Callable[..., Array]], Op]:
-    return op(
-        shape=_pool_shape,
-        padding=padding,
-        example="float32[N, C, H+1, W+1] {kernel=(2, 2)}; "
-        "float32[N, C, H+2, W+2] {kernel=(3, 2), strides=(2, 1), pads=(1, 0, 1, 1)}; "
-        "float32[N, H+4, W+4, C] {kernel=(3, 2), strides=(2, 2), dilations=(2, 1), layout='NHWC'}; "
-        "float32[N, C, H+1, W+1] {kernel=(2, 2), strides=(2, 3), ceil_mode=True}; "
-        "float32[N, C, H+2, W+2] {kernel=(3, 3), strides=(2, 2), pads=(1, 1, 1, 1), ceil_mode=True}"
-        + extra,
-    )
+POOLS = (
+    "float32[N, C, H+1, W+1] {kernel=(2, 2)}; "
+    "float32[N, C, H+2, W+2] {kernel=(3, 2), strides=(2, 1), pads=(1, 0, 1, 1)}; "
+    "float32[N, H+4, W+4, C] {kernel=(3, 2), strides=(2, 2), dilations=(2, 1), layout='NHWC'}; "
+    "float32[N, C, H+1, W+1] {kernel=(2, 2), strides=(2, 3), ceil_mode=True}; "
+    "float32[N, C, H+2, W+2] {kernel=(3, 3), strides=(2, 2), pads=(1, 1, 1, 1), ceil_mode=True}"
+)
 
 
-@_pool(_max_pool_padding)
+@op(shape=partial(pool_shape, 2), padding=pool_padding, example=POOLS)
 def max_pool2d(
     x: Array,
     *,
@@ -244,19 +247,17 @@ def max_pool2d(
     layout: str = "NCHW",
 ) -> Array:
     """The greatest element of each window (ONNX MaxPool)."""
-    steps: dict[str, Any] = {
-        "kernel": kernel,
-        "strides": strides,
-        "pads": pads,
-        "dilations": dilations,
-    }
-    return from_nchw(greatest(to_nchw(x, layout), ceil_mode=ceil_mode, **steps), layout)
+    window: dict[str, Any] = {"strides": strides, "pads": pads, "dilations": dilations}
+    images = to_nchw(x, layout)
+    return from_nchw(rules.greatest(images, kernel=kernel, ceil_mode=ceil_mode, **window), layout)
 
 
-@_pool(
-    _avg_pool_padding,
-    "; float32[N, C, H+2, W+2] {kernel=(3, 3), pads=(1, 1, 1, 1), count_include_pad=True}"
-    "; float32[N, C, H+2, W+2] "
+@op(
+    shape=partial(pool_shape, 2),
+    padding=pool_padding,
+    example=f"{POOLS}; "
+    "float32[N, C, H+2, W+2] {kernel=(3, 3), pads=(1, 1, 1, 1), count_include_pad=True}; "
+    "float32[N, C, H+2, W+2] "
     "{kernel=(3, 3), strides=(2, 2), pads=(1, 0, 1, 0), count_include_pad=True, ceil_mode=True}",
 )
 def avg_pool2d(  # noqa: PLR0913  the attributes of ONNX AveragePool
@@ -273,4 +274,4 @@ def avg_pool2d(  # noqa: PLR0913  the attributes of ONNX AveragePool
     """The mean of each window, over what of it lies in the image, or in its pads too (ONNX)."""
     attrs: dict[str, Any] = {"ceil_mode": ceil_mode, "count_include_pad": count_include_pad}
     attrs |= {"kernel": kernel, "strides": strides, "pads": pads, "dilations": dilations}
-    return from_nchw(mean(to_nchw(x, layout), **attrs), layout)
+    return from_nchw(rules.mean(to_nchw(x, layout), **attrs), layout)

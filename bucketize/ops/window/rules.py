@@ -6,14 +6,14 @@ Pads are told as ONNX does: those before each axis, then those after each.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from functools import reduce
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
 
 from bucketize.errors import TypeRelError
-from bucketize.op import FREE, UNSAFE, Array, Padding
+from bucketize.op import Array
 from bucketize.ops.rules import ENDLESS
 from bucketize.types import Dim, Shape, Symbolic, meet, minimum, product, rely_on_least
 
@@ -83,18 +83,14 @@ def _divides(groups: int, shared: Dim) -> bool:
     return True
 
 
-def check_precision(precision: str) -> None:
-    """One of those that convolutions know."""
-    if precision not in PRECISIONS:
-        raise TypeRelError(f"no precision {precision!r}; known: {', '.join(PRECISIONS)}")
-
-
-def windows(size: Dim, kernel: Dim, stride: int, dilation: int, lo: Dim, hi: Dim) -> Dim:
-    """The number of windows that fit."""
-    room = size + lo + hi - (kernel - 1) * dilation - 1
-    if isinstance(room, int) and room < 0:
+def windows(
+    size: Dim, kernel: Dim, stride: int, dilation: int, lo: Dim, hi: Dim, *, fewest: int = 1
+) -> Dim:
+    """The number of windows that fit: `fewest` of them, or more."""
+    room, least = size + lo + hi - (kernel - 1) * dilation - 1, (fewest - 1) * stride
+    if isinstance(room, int) and room < least:
         raise TypeRelError(f"a window of {kernel} (dilated by {dilation}) over {size}+{lo}+{hi}")
-    rely_on_least(room, 0)
+    rely_on_least(room, least)
     return room // stride + 1
 
 
@@ -108,31 +104,30 @@ def pool_windows(
     return minimum(windows(size, kernel, stride, dilation, lo, hi + (stride - 1)), begun)
 
 
-def conv_extents(
-    image: Shape, kernel: Shape, *, strides: Any, pads: Any, dilations: Any
+def along_axes(
+    count: Callable[..., Dim],
+    image: Shape,
+    kernel: Shape,
+    *,
+    strides: Any,
+    pads: Any,
+    dilations: Any,
 ) -> tuple[Dim, ...]:
+    """The `count` of each axis, told its extent, the window's, stride, dilation, and pads."""
+    check_window(kernel, strides, dilations, pads, len(image))
+    sides = pads[: len(image)], pads[len(image) :]
+    axes = zip(image, kernel, strides, dilations, *sides, strict=True)
+    return tuple(count(*axis) for axis in axes)
+
+
+def conv_extents(image: Shape, kernel: Shape, **window: Any) -> tuple[Dim, ...]:
     """The extents that a convolution gives to those of an image."""
-    check_window(kernel, strides, dilations, pads, len(image))
-    sides = pads[: len(image)], pads[len(image) :]
-    axes = zip(image, kernel, strides, dilations, *sides, strict=True)
-    return tuple(windows(*axis) for axis in axes)
+    return along_axes(windows, image, kernel, **window)
 
 
-def pool_extents(
-    image: Shape, *, kernel: Any, strides: Any, pads: Any, dilations: Any, ceil_mode: bool
-) -> tuple[Dim, ...]:
+def pool_extents(image: Shape, *, kernel: Any, ceil_mode: bool, **window: Any) -> tuple[Dim, ...]:
     """The extents that a pool gives to those of an image."""
-    check_window(kernel, strides, dilations, pads, len(image))
-    sides = pads[: len(image)], pads[len(image) :]
-    axes = zip(image, kernel, strides, dilations, *sides, strict=True)
-    return tuple(pool_windows(*axis, ceil_mode=ceil_mode) for axis in axes)
-
-
-def reaches_end(lo: Dim, hi: Dim, fill: Padding) -> Padding:
-    """What must hold behind the true end of an axis: `fill`, if windows reach there at all."""
-    if not isinstance(lo, int) or not isinstance(hi, int):
-        return UNSAFE
-    return fill if hi else FREE
+    return along_axes(partial(pool_windows, ceil_mode=ceil_mode), image, kernel, **window)
 
 
 # --- meanings ------------------------------------------------------------------------------------
@@ -191,8 +186,7 @@ def mean(
         reduce(np.add, (tap for _, tap in taps(a, kernel, strides, dilations, out)))
         for a in (x, counted)
     )
-    found: Array = sums / counts
-    return found
+    return np.asarray(sums / counts)
 
 
 def taps(

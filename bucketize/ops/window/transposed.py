@@ -9,15 +9,8 @@ import numpy as np
 
 from bucketize.errors import TypeRelError
 from bucketize.op import FREE, UNSAFE, Array, Fill, Padding, op
-from bucketize.ops.rules import same
-from bucketize.ops.window.rules import (
-    check_groups,
-    check_numbers,
-    check_precision,
-    check_rank,
-    check_window,
-    taps,
-)
+from bucketize.ops.rules import check_word, same
+from bucketize.ops.window import rules
 from bucketize.types import Dim, Shape, meet, rely_on_least
 
 __all__ = ["conv_transpose"]
@@ -26,12 +19,12 @@ AXES = (2, 3)
 
 
 def _shape(x: Shape, w: Shape, *, groups: int, precision: str, **window: Any) -> Shape:
-    check_precision(precision)
+    check_word("precision", precision, rules.PRECISIONS)
     axes = len(w) - 2
     if axes not in AXES:
         raise TypeRelError(f"conv_transpose takes windows over 2 or 3 axes, got {axes}")
-    check_rank("conv_transpose", x, axes)
-    check_groups(w[0], groups, "channels")
+    rules.check_rank("conv_transpose", x, axes)
+    rules.check_groups(w[0], groups, "channels")
     meet(x[1], w[0])
     rely_on_least(w[1], 1)
     return (x[0], w[1] * groups, *_extents(x[2:], w[2:], **window))
@@ -41,11 +34,11 @@ def _extents(
     image: Shape, kernel: Shape, *, strides: Any, pads: Any, dilations: Any, output_padding: Any
 ) -> tuple[Dim, ...]:
     axes = len(image)
-    check_window(kernel, strides, dilations, pads, axes)
-    check_numbers("output_padding", output_padding, axes, 0)
+    rules.check_window(kernel, strides, dilations, pads, axes)
+    rules.check_numbers("output_padding", output_padding, axes, 0)
     sides = pads[:axes], pads[axes:], output_padding
-    told = zip(image, kernel, strides, dilations, *sides, strict=True)
-    return tuple(_extent(*axis) for axis in told)
+    along = zip(image, kernel, strides, dilations, *sides, strict=True)
+    return tuple(_extent(*axis) for axis in along)
 
 
 def _extent(size: Dim, kernel: Dim, stride: int, dilation: int, lo: Dim, hi: Dim, more: Dim) -> Dim:
@@ -121,7 +114,7 @@ def conv_transpose(  # noqa: PLR0913  the attributes of ONNX ConvTranspose
     weights = w.reshape(groups, c // groups, w.shape[1], *kernel)
     before: Any = pads[:axes]
     full = np.zeros((n, groups, w.shape[1], *_reach(before, out, sizes, kernel, window)), x.dtype)
-    for place, met in taps(full, kernel, strides, dilations, tuple(sizes)):
+    for place, met in rules.taps(full, kernel, strides, dilations, tuple(sizes)):
         at: Any = (..., *place)
         met[...] += (weights[at].swapaxes(1, 2) @ images).reshape(met.shape)
     cut: Any = [slice(lo, lo + e) for lo, e in zip(before, out, strict=True)]

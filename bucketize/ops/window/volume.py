@@ -2,58 +2,23 @@
 
 from __future__ import annotations
 
-import math
-from typing import Any
+from functools import partial
 
-from bucketize.op import FREE, UNSAFE, Array, Fill, Padding, op
-from bucketize.ops.rules import same
-from bucketize.ops.window.rules import (
-    check_channels,
-    check_precision,
-    check_rank,
-    conv_extents,
-    conv_work,
-    convolved,
-    greatest,
-    mean,
-    pool_extents,
-    reaches_end,
-)
-from bucketize.types import Dim, Shape
+from bucketize.op import Array, op
+from bucketize.ops.window.image import conv_padding, conv_shape, pool_padding, pool_shape
+from bucketize.ops.window.rules import conv_work, convolved, greatest, mean
+from bucketize.types import Dim
 
 __all__ = ["avg_pool3d", "conv3d", "max_pool3d"]
 
 Triple = tuple[int, int, int]
 Pads = tuple[Dim, Dim, Dim, Dim, Dim, Dim]
-AXES = 3
 NO_PADS = (0, 0, 0, 0, 0, 0)
 
 
-def _conv_shape(x: Shape, w: Shape, *, groups: int, precision: str, **window: Any) -> Shape:
-    check_precision(precision)
-    check_rank("conv3d", x, AXES)
-    check_rank("conv3d", w, AXES)
-    check_channels(x[1], w, groups)
-    return (x[0], w[0], *conv_extents(x[2:], w[2:], **window))
-
-
-def _conv_padding(
-    arg: int, at: int, x: Shape, w: Shape, *, pads: Pads, groups: int, **_: Any
-) -> Padding:
-    if arg == 0 and at > 1:
-        return reaches_end(pads[at - 2], pads[at + 1], Fill(0))
-    if arg == 0 and at == 0:
-        return FREE
-    if groups > 1 or (arg == 1 and at > 1):
-        return UNSAFE
-    if arg == 1 and at == 0:
-        return FREE
-    return Fill(0) if same(x[1], w[1]) else UNSAFE
-
-
 @op(
-    shape=_conv_shape,
-    padding=_conv_padding,
+    shape=partial(conv_shape, 3),
+    padding=conv_padding,
     work=conv_work,
     example="float32[N, C, D+2, H+2, W+2], float32[O, C, 3, 2, 3] {pads=(1, 0, 1, 1, 0, 1)}; "
     "float32[N, C, D+4, H+2, W+2], float32[O, C, 3, 1, 3] {dilations=(2, 1, 1), strides=(1, 2, 2)};"
@@ -80,31 +45,6 @@ def conv3d(
     return convolved(x, w, strides=strides, pads=pads, dilations=dilations, groups=groups)
 
 
-def _pool_shape(x: Shape, *, count_include_pad: bool = False, **window: Any) -> Shape:
-    del count_include_pad
-    check_rank("pooling", x, AXES)
-    return (x[0], x[1], *pool_extents(x[2:], **window))
-
-
-def _max_pool_padding(
-    _arg: int, at: int, _x: Shape, *, pads: Pads, ceil_mode: bool, **_: Any
-) -> Padding:
-    if at < 2:
-        return FREE
-    rule = reaches_end(pads[at - 2], pads[at + 1], Fill(-math.inf))
-    return Fill(-math.inf) if ceil_mode and rule is FREE else rule
-
-
-def _avg_pool_padding(
-    _arg: int, at: int, _x: Shape, *, pads: Pads, ceil_mode: bool, count_include_pad: bool, **_: Any
-) -> Padding:
-    if at < 2:
-        return FREE
-    if ceil_mode:
-        return UNSAFE  # how many elements are counted depends on the true end
-    return reaches_end(pads[at - 2], pads[at + 1], Fill(0) if count_include_pad else UNSAFE)
-
-
 POOLS = (
     "float32[N, C, D+1, H+1, W+1] {kernel=(2, 2, 2)}; "
     "float32[N, C, D+2, H+2, W+2] {kernel=(3, 2, 1), strides=(2, 1, 2), pads=(1, 0, 0, 1, 1, 0)}; "
@@ -114,7 +54,7 @@ POOLS = (
 )
 
 
-@op(shape=_pool_shape, padding=_max_pool_padding, example=POOLS)
+@op(shape=partial(pool_shape, 3), padding=pool_padding, example=POOLS)
 def max_pool3d(
     x: Array,
     *,
@@ -131,8 +71,8 @@ def max_pool3d(
 
 
 @op(
-    shape=_pool_shape,
-    padding=_avg_pool_padding,
+    shape=partial(pool_shape, 3),
+    padding=pool_padding,
     example=f"{POOLS}; float32[N, C, D+2, H+2, W+2] {{kernel=(3, 3, 3), strides=(2, 2, 1), "
     "pads=(1, 0, 1, 1, 0, 1), count_include_pad=True, ceil_mode=True}; "
     "float32[N, C, D+1, H+1, W] {kernel=(2, 3, 1), pads=(0, 1, 0, 1, 1, 0), "
