@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, cast
@@ -17,7 +18,7 @@ from bucketize.log.confidence import Interval
 from bucketize.log.frame import table_frame, trial_frame, trials_of
 from bucketize.log.log import table
 from bucketize.log.trial import CLONE, COLUMNS, KERNEL, Trial, schedule_json
-from bucketize.log.verdict import Verdict, best_choice, geometric_mean, verdicts
+from bucketize.log.verdict import Verdict, geometric_mean, verdicts
 
 TASK = ["host_cpu", "threads", "model", "function", "bucket", "workload", "op"]
 BEST = [
@@ -112,24 +113,38 @@ def best_schedules(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _best(trials: list[Trial]) -> dict[str, Any]:
-    choice = best_choice(trials)
-    if choice is None:
+    best = best_trials(trials)
+    if not best:
         return {}
     schedules = _by_schedule(trials)
-    latency_s = _mean([t.latency_median_s for t in choice.trials], choice.trials)
-    flops = _mean([t.flops for t in choice.trials], choice.trials)
+    latency_s = _mean([t.latency_median_s for t in best], best)
+    flops = _mean([t.flops for t in best], best)
     return {
-        "layer": choice.trials[0].layer,
-        "template": choice.template,
-        "schedule": schedule_json(choice.schedule),
-        "schedule_hash": choice.trials[0].schedule_hash,
-        "relative": choice.relative,
-        "shapes": len(choice.trials),
+        "layer": best[0].layer,
+        "template": best[0].template,
+        "schedule": schedule_json(json.loads(best[0].schedule)),
+        "schedule_hash": best[0].schedule_hash,
+        "relative": geometric_mean(best),
+        "shapes": len(best),
         "latency_s": latency_s,
         "gflops": flops / latency_s / 1e9,
         "tried": len(schedules),
         "failed": sum(map(_failed, schedules)),
     }
+
+
+def best_trials(trials: Iterable[Trial]) -> Sequence[Trial]:
+    """The trials, one per shape, of a task's schedule with the least geometric mean latency.
+
+    The geometric mean gives every shape its weight whatever its absolute time. Latencies count
+    relative to the default's in the same rounds, so that runs of a busy and of a quiet machine
+    compare. Only schedules measured at as many shapes as any are compared; one that failed at a
+    shape is out; of repeated measurements the last counts.
+    """
+    last = {(t.template, t.schedule_hash, t.shape): t for t in trials}
+    whole = [group for group in _by_schedule(last.values()) if not _failed(group)]
+    most = max(map(len, whole), default=0)
+    return min((group for group in whole if len(group) == most), key=geometric_mean, default=())
 
 
 def _mean(values: Iterable[float | None], trials: Iterable[Trial]) -> float:

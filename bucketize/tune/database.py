@@ -13,7 +13,7 @@ import pandas as pd
 from bucketize.kernel.template import Implementation
 from bucketize.log.frame import trial_frame
 from bucketize.log.trial import CLONE, KERNEL, Trial
-from bucketize.log.verdict import Verdict, geometric_mean, histories, standing
+from bucketize.log.verdict import Verdict, all_standing, geometric_mean, histories
 from bucketize.tune.samples import is_product, product_of
 from bucketize.tune.task import Point, Subject, Task
 
@@ -82,8 +82,7 @@ class Database:
     @property
     def verdicts(self) -> dict[str, Verdict]:
         """By clone, what stands."""
-        found = {clone: standing(told) for clone, told in self.histories.items()}
-        return {clone: verdict for clone, verdict in found.items() if verdict is not None}
+        return all_standing(self.histories)
 
     def _place(self, trial: Trial) -> dict[object, Trial]:
         """What is known where a trial was made; a new place gets its kin."""
