@@ -108,8 +108,8 @@ def best_schedules(frame: pd.DataFrame) -> pd.DataFrame:
 
     """
     groups = _trials_by_task(frame)
-    found = [task | best for task, trials in groups if (best := _best(trials))]
-    return pd.DataFrame(found, columns=[*TASK, *BEST])
+    rows = [task | best for task, trials in groups if (best := _best(trials))]
+    return pd.DataFrame(rows, columns=[*TASK, *BEST])
 
 
 def _best(trials: list[Trial]) -> dict[str, Any]:
@@ -177,14 +177,14 @@ def confirmed(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _bought(verdict: Verdict) -> dict[str, Any]:
-    found = verdict.interval if verdict.pays else Interval(1.0, 1.0, 1.0)
-    assert found is not None
+    interval = verdict.interval if verdict.pays else Interval(1.0, 1.0, 1.0)
+    assert interval is not None
     return {
         "chosen": len(verdict.configuration.implementations),
         "arrangement": str(verdict.configuration.arrangement),
-        "ratio": found.median,
-        "ratio_low": found.low,
-        "ratio_high": found.high,
+        "ratio": interval.median,
+        "ratio_low": interval.low,
+        "ratio_high": interval.high,
         "shapes": "; ".join(row.shape for row in verdict.rows),
     }
 
@@ -217,8 +217,8 @@ def progress(frame: pd.DataFrame) -> pd.DataFrame:
         the least of it so far.
 
     """
-    found = [task | step for task, trials in _trials_by_task(frame) for step in _course(trials)]
-    return pd.DataFrame(found, columns=[*TASK, "step", "source", "relative", "best"])
+    rows = [task | step for task, trials in _trials_by_task(frame) for step in _course(trials)]
+    return pd.DataFrame(rows, columns=[*TASK, "step", "source", "relative", "best"])
 
 
 def _course(trials: list[Trial]) -> Iterator[dict[str, Any]]:
@@ -278,10 +278,10 @@ def _paired(latency: pd.DataFrame, oracle: str) -> pd.DataFrame:
     """Every call with its `slowdown`: its latency by the oracle's in the same round."""
     calls = latency if "round" in latency else latency.assign(round=0)
     best = calls[calls["dispatcher"] == oracle].set_index(["shape", "round"])["latency_s"]
-    known = best.index.unique("shape")
-    missing = sorted(set(calls["shape"]) - set(known))
+    shapes = best.index.unique("shape")
+    missing = sorted(set(calls["shape"]) - set(shapes))
     if missing:
-        names = ", ".join(known) or "none"
+        names = ", ".join(shapes) or "none"
         raise BucketizeError(f"no latency of {oracle!r} at {', '.join(missing)}; known: {names}")
     oracle_s = calls[["shape", "round"]].join(best, on=["shape", "round"])["latency_s"]
     return calls.assign(slowdown=calls["latency_s"] / oracle_s)

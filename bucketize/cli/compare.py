@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
-from bucketize.cli.parameter import PRECISION, WEIGHTS, Sizes
+from bucketize.cli.parameter import READING, Sizes
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     Row: TypeAlias = Mapping[str, Any] | pd.Series[Any]
 
 UNTUNED = "untuned"
-DEFAULTS = (None, "default", "float32", 1)  # of options that `tune` has, too
+DEFAULTS = ("default", "float32", 1)  # of options that `tune` has, too
 MODULES = {"none": "none, tuned"}
 """How a module is called in a table, beside the untuned one, which has no buckets either."""
 HOW = """vs: latency divided by that of the other in the same round, below 1 is faster; the median,
@@ -46,11 +46,11 @@ def dispatchers_of(
 
 def distinct(points: Sequence[Sizes], weights: Iterable[float]) -> list[tuple[Sizes, float]]:
     """Each size once; what is given again is as likely as both together."""
-    found: dict[frozenset[tuple[str, int]], tuple[Sizes, float]] = {}
+    by_size: dict[frozenset[tuple[str, int]], tuple[Sizes, float]] = {}
     for sizes, weight in zip(points, weights, strict=True):
         key = frozenset(sizes.items())
-        found[key] = sizes, weight + (found[key][1] if key in found else 0.0)
-    return list(found.values())
+        by_size[key] = sizes, weight + (by_size[key][1] if key in by_size else 0.0)
+    return list(by_size.values())
 
 
 def measured(
@@ -92,9 +92,9 @@ def shown_oracle(latency: pd.DataFrame) -> str:
     """What the oracle is, shape by shape."""
     lacking, every = untuned_shapes(latency), list(latency["shape"].unique())
     tuned = [shape for shape in every if shape not in lacking]
-    told = [("tuned", tuned), ("on default schedules", lacking)]
-    here = ["; ".join(shapes) if tuned and lacking else "" for _, shapes in told]
-    states = [f"{s} at {at}" if at else s for (s, of), at in zip(told, here, strict=True) if of]
+    by_state = [("tuned", tuned), ("on default schedules", lacking)]
+    here = ["; ".join(shapes) if tuned and lacking else "" for _, shapes in by_state]
+    states = [f"{s} at {at}" if at else s for (s, of), at in zip(by_state, here, strict=True) if of]
     return f"oracle: a static clone for exactly the shape, {', '.join(states)}."
 
 
@@ -107,9 +107,8 @@ def tuning_command(shapes: Sequence[str], log: Path, model: str, options: Mappin
     words += ["-d", "oracle"]
     for shape in shapes:
         words += ["--at", shape]
-    asked = click.get_current_context().meta
-    told = {"precision": asked.get(PRECISION), "weights": asked.get(WEIGHTS)}
-    for name, value in {**told, "threads": options["threads"]}.items():
+    reading = click.get_current_context().meta.get(READING, {})
+    for name, value in {**reading, "threads": options["threads"]}.items():
         if value not in DEFAULTS:
             words += [f"--{name}", str(value)]
     return shlex.join([*words, "--log", str(log)])

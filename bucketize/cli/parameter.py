@@ -17,8 +17,7 @@ from click.core import ParameterSource
 F = TypeVar("F", bound=Callable[..., Any])
 Bound: TypeAlias = tuple[str, tuple[int, int | None]]
 Sizes: TypeAlias = dict[str, int]
-PRECISION = "bucketize.precision"  # where a context holds what was asked for
-WEIGHTS = "bucketize.weights"
+READING = "bucketize.reading"  # where a context holds how the model is read
 UNDISPATCHED = "none"  # for -d: the dynamic original
 ORACLE = "oracle"  # for -d: a static clone for each --at
 INTERRUPTED = 128 + 2  # the exit code that shells expect of who was ended by SIGINT
@@ -26,10 +25,10 @@ INTERRUPTED = 128 + 2  # the exit code that shells expect of who was ended by SI
 
 def bound(text: str) -> Bound:
     """The symbol and the inclusive bounds of `N=1..32`, `N=1..` (no upper one) or `N=8`."""
-    found = re.fullmatch(r"([^=]+)=(\d+)(?:(\.\.)(\d*))?", text)
-    if not found:
+    match = re.fullmatch(r"([^=]+)=(\d+)(?:(\.\.)(\d*))?", text)
+    if not match:
         raise click.BadParameter(f"{text!r} is no bound; write N=1..32, N=1.. or N=8")
-    symbol, lo, dots, hi = found.groups()
+    symbol, lo, dots, hi = match.groups()
     top = int(lo) if not dots else int(hi) if hi else None
     if top is not None and top < int(lo):
         raise click.BadParameter(f"{text!r} is empty: {lo} exceeds {top}")
@@ -68,11 +67,6 @@ def input_file(text: str) -> tuple[str, Path]:
     return name, Path(path)
 
 
-def shown_sizes(given: Sizes) -> str:
-    """`N=4,H=224,W=224`."""
-    return ",".join(f"{symbol}={size}" for symbol, size in given.items())
-
-
 def refuse(because: str, options: Mapping[str, str]) -> None:
     """Raise a `UsageError` if one of these options is given, by name with what to say of it."""
     context = click.get_current_context()
@@ -91,8 +85,8 @@ def writable(_ctx: click.Context, _param: click.Parameter, path: Path | None) ->
 
 def appendable(_ctx: click.Context, _param: click.Parameter, path: Path) -> Path:
     """The path of a log to add to; its directories are made with it, as far as they are missing."""
-    known = next(parent for parent in path.absolute().parents if parent.exists())
-    check_writable(path if known == path.absolute().parent else known / path.name)
+    directory = next(parent for parent in path.absolute().parents if parent.exists())
+    check_writable(path if directory == path.absolute().parent else directory / path.name)
     return path
 
 
@@ -124,6 +118,11 @@ def dispatcher(
         if spec not in (UNDISPATCHED, ORACLE):
             find_dispatcher(spec)
     return specs
+
+
+def reading(ctx: click.Context, param: click.Parameter, value: str) -> None:
+    """Keep how the model is to be read for `load_model`."""
+    ctx.meta.setdefault(READING, {})[param.name] = value
 
 
 def written_option(
@@ -158,7 +157,7 @@ def reading_options(command: F) -> F:
             type=click.Choice(["default", "exact"]),
             default="default",
             expose_value=False,
-            callback=lambda context, _, value: context.meta.update({PRECISION: value}),
+            callback=reading,
             help="Of convolutions; exact: no kernel that finds their sums by fewer products.",
         ),
         click.option(
@@ -166,7 +165,7 @@ def reading_options(command: F) -> F:
             type=click.Choice(["float32", "bfloat16", "int8"]),
             default="float32",
             expose_value=False,
-            callback=lambda context, _, value: context.meta.update({WEIGHTS: value}),
+            callback=reading,
             help="Of matrix products, rounded to this: less exact, faster for small batches.",
         ),
     )(command)

@@ -262,13 +262,9 @@ def _checked(kind: type[Any], options: Any) -> Any:
 def _meaningless(options: Options) -> Iterator[str]:
     usual = type(options)()
     for f in fields(options):
-        if f.name not in MEANT and f.name != "entries" and _differs(options, usual, f.name):
+        if f.name not in MEANT | {"entries"} and getattr(options, f.name) != getattr(usual, f.name):
             yield f"{f.name} ({INSTEAD[f.name]})" if f.name in INSTEAD else f.name
     yield from options.entries
-
-
-def _differs(options: Options, usual: Options, name: str) -> bool:
-    return bool(getattr(options, name) != getattr(usual, name))
 
 
 def _unsupported(what: str, instead: str) -> BucketizeError:

@@ -59,7 +59,8 @@ def merge(paths: Iterable[str | Path], out: str | Path, *, force: bool = False) 
     """
     logs, out = [Path(path) for path in paths], Path(out)
     with _replacing(out):
-        if out.exists() and not force and not any(_same(log, out) for log in logs):
+        is_input = out.exists() and any(log.exists() and log.samefile(out) for log in logs)
+        if out.exists() and not (force or is_input):
             raise LogError(
                 f"{out} exists: --force replaces it; to merge into it, name it among the logs"
             )
@@ -71,16 +72,12 @@ def merge(paths: Iterable[str | Path], out: str | Path, *, force: bool = False) 
     return Merging(rows=len(once), repeated=len(lines) - len(once))
 
 
-def _same(log: Path, out: Path) -> bool:
-    return log.exists() and log.samefile(out)
-
-
 def _lines(table: Table, unknown: Sequence[str]) -> Iterator[tuple[datetime, bytes]]:
     """The latest moment up to each row, and its line, in the form of this version."""
     moments = list(accumulate(map(moment, table.known["timestamp"]), max))
     empty = [""] * len(moments)
-    known = {**table.known, "schema_version": [SCHEMA_VERSION] * len(moments)}
-    columns = [known[name] for name in COLUMNS] + [table.unknown.get(n, empty) for n in unknown]
+    cells = {**table.known, "schema_version": [SCHEMA_VERSION] * len(moments)}
+    columns = [cells[name] for name in COLUMNS] + [table.unknown.get(n, empty) for n in unknown]
     return zip(moments, map(encoded, zip(*columns, strict=True)), strict=True)
 
 
@@ -96,10 +93,10 @@ class Prunable:
         """Where rows may be dropped; an `UnknownNameError` for a name that none of them has."""
         covered, now = set(rows), datetime.now(UTC)
         for kind, name, column in (("host", self.host, "host_cpu"), ("model", self.model, "model")):
-            found = {line: getattr(trial, column) for line, trial in rows.items()}
-            if name is not None and name not in found.values():
-                raise unknown_name(kind, name, set(found.values()))
-            covered -= {line for line, theirs in found.items() if name not in (None, theirs)}
+            names = {line: getattr(trial, column) for line, trial in rows.items()}
+            if name is not None and name not in names.values():
+                raise unknown_name(kind, name, set(names.values()))
+            covered -= {line for line, theirs in names.items() if name not in (None, theirs)}
         if self.older_days is not None:
             ages = {line: now - moment(rows[line].timestamp) for line in covered}
             covered = {line for line in covered if ages[line] / timedelta(days=1) > self.older_days}

@@ -154,7 +154,7 @@ class Trial:
         cls,
         origin: Origin,
         kernel: KernelAt,
-        made: Implementation,
+        implementation: Implementation,
         outcome: Outcome,
         default: Outcome,
         source: Source,
@@ -164,9 +164,9 @@ class Trial:
             **origin.columns,
             **vars(kernel),
             **outcome.beside(default),
-            template=made.template,
-            schedule=schedule_json(made.schedule),
-            schedule_hash=schedule_hash(made.schedule),
+            template=implementation.template,
+            schedule=schedule_json(implementation.schedule),
+            schedule_hash=schedule_hash(implementation.schedule),
             source=source,
         )
 

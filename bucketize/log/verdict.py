@@ -84,15 +84,15 @@ class Verdict:
     @property
     def pays(self) -> bool:
         """Whether the clone is faster by it beyond the noise, and slower at no point."""
-        found = self.interval
+        interval = self.interval
         slower = any(row.ratio_low is None or row.ratio_low > 1 for row in self.rows)
-        return found is not None and found.high < 1 and not slower
+        return interval is not None and interval.high < 1 and not slower
 
     @property
     def loses(self) -> bool:
         """Whether the clone is slower by it beyond the noise."""
-        found = self.interval
-        return found is not None and found.low > 1
+        interval = self.interval
+        return interval is not None and interval.low > 1
 
     def beats(self, other: Verdict) -> bool:
         """Whether it pays, and more than the other beyond the noise, if that was timed there."""
@@ -105,12 +105,12 @@ class Verdict:
     def interval(self) -> Interval | None:
         """Latency by that on defaults: the weighted geometric mean over the points."""
         ends = [(r.weight, r.ratio_low, r.ratio_high) for r in self.rows]
-        known = [(w, low, high) for w, low, high in ends if low is not None and high is not None]
-        if len(known) < len(ends) or not known:
+        whole = [(w, low, high) for w, low, high in ends if low is not None and high is not None]
+        if len(whole) < len(ends) or not whole:
             return None
-        total = sum(weight for weight, _, _ in known)
-        mean = sum(w * math.log(low * high) / 2 for w, low, high in known) / total
-        half = math.hypot(*(w * math.log(high / low) / 2 for w, low, high in known)) / total
+        total = sum(weight for weight, _, _ in whole)
+        mean = sum(w * math.log(low * high) / 2 for w, low, high in whole) / total
+        half = math.hypot(*(w * math.log(high / low) / 2 for w, low, high in whole)) / total
         return Interval(*(math.exp(mean + h) for h in (0, -half, half)))
 
 
@@ -119,15 +119,15 @@ def histories(trials: Iterable[Trial]) -> dict[str, list[Verdict]]:
 
     A verdict that lacks rows is none: the session was killed while it wrote them.
     """
-    found: dict[str, list[Verdict]] = defaultdict(list)
+    by_clone: dict[str, list[Verdict]] = defaultdict(list)
     partial: dict[tuple[str, str, str], dict[str, Trial]] = defaultdict(dict)
     for trial in trials:
         if trial.op == CLONE:
             key = trial.clone, trial.run_id, trial.schedule
             partial[key][trial.shape] = trial
             if math.isclose(sum(row.weight for row in partial[key].values()), 1.0):
-                found[trial.clone].append(Verdict(tuple(partial.pop(key).values())))
-    return found
+                by_clone[trial.clone].append(Verdict(tuple(partial.pop(key).values())))
+    return by_clone
 
 
 def standing(history: Iterable[Verdict]) -> Verdict | None:

@@ -864,7 +864,7 @@ def test_the_bar_of_the_demo_fills_once(monkeypatch: pytest.MonkeyPatch) -> None
     other = demo.Scene("mlp", {"N": (1, 4)}, ({"N": 1},))
     monkeypatch.setattr(demo, "SCENES", (SMALL, other))
     monkeypatch.setattr("bucketize.analysis.tradeoff.load_compiler", lambda: None)
-    monkeypatch.setattr("bucketize.analysis.tradeoff._wanted", lambda case: None)
+    monkeypatch.setattr(Case, "wanted", ())
     monkeypatch.setattr(Survey, "_cost", cost)
     monkeypatch.setattr(Survey, "_prepare", lambda *_: None)
     monkeypatch.setattr(Survey, "_measure", measure)

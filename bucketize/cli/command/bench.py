@@ -15,6 +15,7 @@ import click
 from bucketize.cli import parameter
 from bucketize.cli.echo import echo
 from bucketize.cli.model import ZOO, compiled, dispatched, load_model, sizes_at
+from bucketize.table import pairs
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -86,7 +87,7 @@ def bench(
         sessions = [ours(exe, options), *others]
         runs = {s.engine: s.run for s in sessions}
         for sizes in points:
-            with progress_bar(f"timing {parameter.shown_sizes(sizes)}".strip()) as tell:
+            with progress_bar(f"timing {pairs(sizes)}".strip()) as tell:
                 inputs, wait = loaded.inputs(sizes), pause(threads)
                 frame = bench(runs, inputs, rounds, pause_s=wait, progress=tell)
             benched.append((sizes, frame))
@@ -163,7 +164,7 @@ def shown(sizes: parameter.Sizes, frame: pd.DataFrame) -> str:
     """The engines at some sizes in 80 columns."""
     from bucketize.cli.table import table
 
-    first = parameter.shown_sizes(sizes) or "engine"
+    first = pairs(sizes) or "engine"
     rows = [
         {
             first: row["engine"],

@@ -17,6 +17,7 @@ import click
 from bucketize.cli import parameter
 from bucketize.cli.advice import PLAIN, advice, judged
 from bucketize.cli.echo import echo
+from bucketize.table import pairs
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -120,7 +121,7 @@ def tune(scene: Scene, log: Path, seconds: float, threads: int) -> None:
     to 5 % more or less than where it will be used.
     """
     bounds = [f"--dim={symbol}={lo}..{hi}" for symbol, (lo, hi) in scene.bounds.items()]
-    sizes = [f"--at={parameter.shown_sizes(point)}" for point in scene.tuned_at]
+    sizes = [f"--at={pairs(point)}" for point in scene.tuned_at]
     command = ["tune", f"zoo:{scene.model}", *bounds, "-d", DISPATCHER, *sizes]
     command += ["--log", str(log), f"--seconds={seconds:g}", f"--threads={threads}"]
     say(f"Tuning for {seconds:g} s; every trial is a row of {log.name}:")
@@ -152,8 +153,8 @@ def compared(log: Path, threads: int) -> Frames:
     surveys: list[Survey] = []
     with progress_bar("comparing") as tell:
         for scene, model in zip(SCENES, models, strict=True):
-            told = within(tell, scene.model, surveys)
-            surveys.append(survey(scene, model, log, threads, told))
+            tell_model = within(tell, scene.model, surveys)
+            surveys.append(survey(scene, model, log, threads, tell_model))
         for each in surveys:
             each.work()
     busiest(machine for each in surveys for machine in each.machines).warn()
@@ -165,12 +166,12 @@ def compared(log: Path, threads: int) -> Frames:
 def within(tell: Tell, model: str, surveys: Sequence[Survey]) -> TellMore:
     """What tells of a model's survey as of a part of all, so that one bar fills."""
 
-    def told(what: str, done: int, total: int, /, **_: float | None) -> None:
+    def tell_of_all(what: str, done: int, total: int, /, **_: float | None) -> None:
         del done, total  # of one survey
         every = [each.pieces for each in surveys]
         tell(f"{model}, {what}", sum(p.done for p in every), sum(len(p.pieces) for p in every))
 
-    return told
+    return tell_of_all
 
 
 def survey(scene: Scene, model: NamedModel, log: Path, threads: int, tell: TellMore) -> Survey:

@@ -67,10 +67,10 @@ def of_files() -> Iterator[str]:
 
     suffixes: dict[str, list[str]] = {}
     for suffix, entry in file_readers().items():
-        told = (inspect.getdoc(entry.load()) or "").partition("\n\nArgs:")[0]
-        suffixes.setdefault(told, []).append(f"FILE.{suffix}")
-    for told, names in suffixes.items():
-        head, *lines = told.splitlines()
+        text = (inspect.getdoc(entry.load()) or "").partition("\n\nArgs:")[0]
+        suffixes.setdefault(text, []).append(f"FILE.{suffix}")
+    for text, names in suffixes.items():
+        head, *lines = text.splitlines()
         yield "\n".join(
             [fitting(f"{', '.join(names)}  {head}"), *(fitting(f"    {x}") for x in lines if x)]
         )

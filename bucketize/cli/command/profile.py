@@ -15,7 +15,7 @@ from bucketize.cli import parameter
 from bucketize.cli.command.run import check_options, ready
 from bucketize.cli.echo import echo
 from bucketize.cli.model import load_inputs
-from bucketize.table import shortened
+from bucketize.table import pairs, shortened
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -77,7 +77,7 @@ def profile(
     for sizes in distinct(points):
         arrays = loaded.inputs(sizes, given)
         in_order = [arrays[name] for name in exe.inputs]  # a name may be one of profile's own
-        with progress_bar(f"profiling {parameter.shown_sizes(sizes)}".strip()) as tell:
+        with progress_bar(f"profiling {pairs(sizes)}".strip()) as tell:
             frame = exe.profile(*in_order, repetitions=options["repeat"], progress=tell)
         profiles.append((sizes, frame))
     write(profiles, csv, trace)
@@ -96,7 +96,7 @@ def write(profiles: Profiles, csv: Path | None, trace: Path | None) -> None:
     from bucketize.analysis import chrome_trace
     from bucketize.cli.table import write_csv
 
-    titled = {parameter.shown_sizes(sizes): frame for sizes, frame in profiles}
+    titled = {pairs(sizes): frame for sizes, frame in profiles}
     if csv is not None:
         every = pd.concat([f.assign(sizes=s) for s, f in titled.items()], ignore_index=True)
         order = ["sizes", *(c for c in every.columns if c != "sizes")]
@@ -143,7 +143,7 @@ def headline(exe: Executable, sizes: parameter.Sizes, frame: pd.DataFrame) -> st
 
     clone = exe.explain(**sizes).clone
     whole, model = (milliseconds(frame.attrs[name]) for name in ("whole_s", "predicted_s"))
-    at = f"{parameter.shown_sizes(sizes)}: " if sizes else ""
+    at = f"{pairs(sizes)}: " if sizes else ""
     return f"{at}{clone}, {whole} a call ({model} by the model), {len(frame) - 1} kernels"
 
 

@@ -25,6 +25,7 @@ from bucketize.cli.model import (
     sizes_at,
     tell_hints,
 )
+from bucketize.table import pairs
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -100,7 +101,7 @@ def check_options(model: str) -> None:
 
 def ready(
     model: str, bounds: list[parameter.Bound], inputs: Arrays, options: dict[str, Any]
-) -> tuple[NamedModel | Saved, Executable, list[parameter.Sizes]]:
+) -> tuple[Saved, Executable, list[parameter.Sizes]]:
     """MODEL, what runs it, and the sizes at each --at.
 
     It is loaded if it is a saved program, else compiled as far as it runs.
@@ -130,19 +131,19 @@ def timed(
     from bucketize.timing import interleaved
 
     done = count(1)
-    with progress_bar(f"running {parameter.shown_sizes(sizes)}".strip()) as tell:
+    with progress_bar(f"running {pairs(sizes)}".strip()) as tell:
         tell("first run", 0, repeat + 1)
         results = exe.run(**arrays)
         again = {"run": partial(exe.run, **arrays)}
         told_of = {"run": lambda: tell("timed runs", next(done), repeat + 1)}
         with Watch() as watch:
             times = interleaved(again, least=repeat, before=told_of)["run"]
-            watch.rounds({parameter.shown_sizes(sizes) or "the run": times})
-    told = exe.explain(**sizes)
+            watch.rounds({pairs(sizes) or "the run": times})
+    explanation = exe.explain(**sizes)
     return results, {
         "sizes": sizes,
-        "clone": told.clone,
-        "executor": told.executor,
+        "clone": explanation.clone,
+        "executor": explanation.executor,
         "latency_s": statistics.median(times),
         "outputs": [list(result.shape) for result in results],
         "machine": watch.machine,
@@ -185,12 +186,12 @@ def plain(value: object) -> Any:
     if not isinstance(value, Explanation):
         return str(value)
     second, taken = value.second, zip(value.steps, value.seconds, strict=True)
-    told = {name: getattr(value, name) for name in TOLD}
-    told["steps"] = [{**step, "predicted_s": seconds} for step, seconds in taken]
-    told["arrangement"] = str(value.arrangement)
+    facts = {name: getattr(value, name) for name in TOLD}
+    facts["steps"] = [{**step, "predicted_s": seconds} for step, seconds in taken]
+    facts["arrangement"] = str(value.arrangement)
     if second is not None:
-        told["next_best"] = {"arrangement": str(second.arrangement), "relative": second.price}
-    return told
+        facts["next_best"] = {"arrangement": str(second.arrangement), "relative": second.price}
+    return facts
 
 
 def report(exe: Executable, rows: list[dict[str, Any]], as_json: bool) -> None:
@@ -207,7 +208,7 @@ def report(exe: Executable, rows: list[dict[str, Any]], as_json: bool) -> None:
             lines = row["explanation"].text(table).splitlines()
             echo("\n".join(map(fitting, lines)))
     formats: dict[str, Format] = {
-        "sizes": parameter.shown_sizes,
+        "sizes": pairs,
         "latency": milliseconds,
         "max_rel_err": "{:.1e}".format,
     }

@@ -11,6 +11,7 @@ import click
 from bucketize.cli import parameter
 from bucketize.cli.echo import echo
 from bucketize.cli.model import dispatched_at, hints, load_model
+from bucketize.table import pairs
 
 if TYPE_CHECKING:
     from bucketize.ir import Function, Module
@@ -89,8 +90,8 @@ def show(
     if wanted is not None:
         print_after(after, shown, wanted)
         return
-    told = [s for s in SECTIONS if after.clones or s not in OF_CLONES]
-    sections = options["sections"] or told
+    usual = [s for s in SECTIONS if after.clones or s not in OF_CLONES]
+    sections = options["sections"] or usual
     texts = [
         "\n".join([f"# {section}", *lines(section, loaded.module, after, shown)])
         for section in sections
@@ -141,10 +142,10 @@ def arranged(mod: Module, name: str) -> Iterator[str]:
 
     symbols = mod.function(name).symbols().values()
     sizes = {s.name: between(s.lo, s.hi, 0.5) for s in symbols}
-    found = arrangements(mod, name, sizes)
-    best = found[0].price or 1.0
-    yield f"{name} at {parameter.shown_sizes(sizes)}, as predicted:" if sizes else f"{name}:"
-    for each in found:
+    ranked = arrangements(mod, name, sizes)
+    best = ranked[0].price or 1.0
+    yield f"{name} at {pairs(sizes)}, as predicted:" if sizes else f"{name}:"
+    for each in ranked:
         more = 100 * (each.price / best - 1) if each.price else 0.0
         yield f"  {more:+7.1f} %  {each.arrangement}"
 

@@ -170,9 +170,9 @@ class Report:
         from bucketize.log.frame import trial_frame
 
         session = self.session
-        known = session.database.verdicts
-        told = [v for s in session.subjects if (v := known.get(s.clone)) is not None]
-        return confirmed(trial_frame(row for verdict in told for row in verdict.rows))
+        standing = session.database.verdicts
+        verdicts = [v for s in session.subjects if (v := standing.get(s.clone)) is not None]
+        return confirmed(trial_frame(row for verdict in verdicts for row in verdict.rows))
 
     @cached_property
     def searched(self) -> Sequence[Trial]:
@@ -182,19 +182,19 @@ class Report:
     @property
     def counts(self) -> dict[str, int]:
         """The trials of this run, and of the log all that serve the tasks, each once."""
-        known, tasks = self.session.database, self.session.tasks
+        database, tasks = self.session.database, self.session.tasks
         return {
             "trials": len(self.searched),
             "failed": sum(trial.error_kind != "none" for trial in self.searched),
             "confirmations": len(self.session.written) - len(self.searched),
-            "trials_in_log": len({id(t) for task in tasks for t in known.at_points(task)}),
+            "trials_in_log": len({id(t) for task in tasks for t in database.at_points(task)}),
         }
 
     def json(self) -> str:
         """For scripts."""
         from bucketize.cli.table import records
 
-        told = {
+        facts = {
             "log": str(self.session.recorder.log),
             **self.counts,
             "seconds": self.seconds,
@@ -203,7 +203,7 @@ class Report:
             "best": records(self.best),
             "confirmed": records(self.confirmed),
         }
-        return json.dumps(told, indent=2)
+        return json.dumps(facts, indent=2)
 
     def table(self) -> str:
         """The best schedules, and what came of them in their clones, as text."""
@@ -220,7 +220,7 @@ class Report:
         done = f"{trials} in {self.seconds:.0f} s, {failed}, {confirming} to confirm"
         kept = f"{self.session.recorder.log} has {counts['trials_in_log']} of this model"
         short = self.session.shortfall()
-        told = [f"interrupted: {done}; {kept}" if self.interrupted else f"{done}; {kept}", short]
+        lines = [f"interrupted: {done}; {kept}" if self.interrupted else f"{done}; {kept}", short]
         if short or self.interrupted:
-            told.append("the same command goes on from there")
-        return "\n".join(filter(None, told))
+            lines.append("the same command goes on from there")
+        return "\n".join(filter(None, lines))
