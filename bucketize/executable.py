@@ -199,18 +199,7 @@ class Executable:
         """
         return self._run("main", arrange_inputs(self._params, arrays, named))
 
-    def __call__(self, /, *arrays: Value, **named: Value) -> list[Value]:
-        """As `run`.
-
-        Args:
-            *arrays: as of `run`.
-            **named: as of `run`.
-
-        Returns:
-            As `run`.
-
-        """
-        return self.run(*arrays, **named)
+    __call__ = run
 
     def run_named(self, /, *arrays: Value, **named: Value) -> dict[str, Value]:
         """As `run`, with the results by name.

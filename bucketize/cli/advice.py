@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bucketize.cli.compare import verdict
+from bucketize.cli.table import fitting, records
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -61,8 +62,6 @@ class Finding:
 
 def findings(trade: pd.DataFrame) -> list[Finding]:
     """One for each model of a trade-off beside `PLAIN`, which is the first row of each."""
-    from bucketize.cli.table import records
-
     every = []
     for model, of in trade.groupby("model", sort=False):
         plain, *others = records(of)
@@ -81,8 +80,6 @@ def _cheapest(others: list[dict[Any, Any]]) -> dict[Any, Any]:
 
 def advice(trade: pd.DataFrame, tuning_s: Mapping[str, float]) -> str:
     """The three sentences; `tuning_s` are the seconds of tuning, by model."""
-    from bucketize.cli.table import fitting
-
     every = findings(trade)
     paid = [f for f in every if judged(f.other) == "faster"] or every
     lines = (

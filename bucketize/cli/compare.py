@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
-from bucketize.cli.parameter import READING, Sizes
+from bucketize.cli.model import dispatched
+from bucketize.cli.parameter import ORACLE, READING, Sizes
+from bucketize.cli.table import WIDTH, fitting, narrow
+from bucketize.progress import estimated
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,9 +39,6 @@ def dispatchers_of(
     model: NamedModel, specs: Sequence[str], points: Sequence[Sizes], policy: str = "exact"
 ) -> Modules:
     """The module on defaults, behind every dispatcher, and behind the oracle."""
-    from bucketize.cli.model import dispatched
-    from bucketize.cli.parameter import ORACLE
-
     options = {"policy": policy, "fallback": True, "points": points}
     wanted = {s: dispatched(model, {**options, "dispatcher": s}) for s in (*specs, ORACLE)}
     return {UNTUNED: model.module, **wanted}
@@ -67,7 +67,6 @@ def measured(
     There is a bar while it goes on, until all is measured, time is up, or Ctrl-C.
     """
     from bucketize.analysis.tradeoff import Case, Survey
-    from bucketize.progress import estimated
 
     cases = [Case.of(model.module, weight, **model.inputs(sizes)) for sizes, weight in points]
     limit = math.inf if seconds is None else seconds
@@ -82,8 +81,6 @@ def measured(
 
 def untuned_shapes(latency: pd.DataFrame) -> list[str]:
     """Where the oracle is not what it ought to be: the log has no word on its clone."""
-    from bucketize.cli.parameter import ORACLE
-
     oracle = latency[latency["dispatcher"] == ORACLE]
     return list(oracle[~oracle["clone_tuned"].astype(bool)]["shape"].unique())
 
@@ -117,7 +114,6 @@ def tuning_command(shapes: Sequence[str], log: Path, model: str, options: Mappin
 def shown_latency(latency: pd.DataFrame) -> str:
     """Latency in milliseconds, a row per shape, a column per dispatcher, and how many rounds."""
     from bucketize.analysis import versus_oracle
-    from bucketize.cli.table import narrow
 
     frame = versus_oracle(latency)
     rows = []
@@ -139,8 +135,6 @@ def weight(of: pd.DataFrame, frame: pd.DataFrame) -> dict[str, float]:
 def shown_trade(latency: pd.DataFrame, cost: pd.DataFrame) -> str:
     """What each dispatcher costs, and what it buys beside the module on defaults and the oracle."""
     from bucketize.analysis import trade_off
-    from bucketize.cli.parameter import ORACLE
-    from bucketize.cli.table import WIDTH, fitting, narrow
 
     beside = [trade_off(latency, cost, name) for name in (UNTUNED, ORACLE)]
     rows = []

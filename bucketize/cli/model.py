@@ -9,10 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+import numpy as np
 
 from bucketize.cli.echo import echo
 from bucketize.cli.parameter import ORACLE, READING, UNDISPATCHED, Bound, Sizes
+from bucketize.errors import DispatchError, ShapeError, UnsupportedModelError
+from bucketize.progress import progress_bar
 from bucketize.table import pairs
+from bucketize.types import Profile, evaluate, symbols
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -38,9 +42,7 @@ class Saved:
 
         Where one is missing, the error shows how to give it.
         """
-        from bucketize.errors import ShapeError
         from bucketize.inspect.explain import sizes_of
-        from bucketize.types import symbols
 
         try:
             return sizes_of(self.params, given)
@@ -72,8 +74,6 @@ class NamedModel(Saved):
 
         A symbol that --dim holds to one size is none of the module's any more; it may be named.
         """
-        from bucketize.errors import ShapeError
-
         for symbol, size in self.held.items():
             if given.get(symbol, size) != size:
                 raise ShapeError(f"{symbol} is held to {size}, but given as {given[symbol]}")
@@ -94,8 +94,6 @@ class NamedModel(Saved):
 
     def shapes(self, sizes: Sizes) -> dict[str, tuple[int, ...]]:
         """The shapes of the inputs."""
-        from bucketize.types import evaluate
-
         return {p.name: tuple(evaluate(dim, sizes) for dim in p.type.shape) for p in self.params}
 
 
@@ -121,9 +119,6 @@ def name_of(model: str) -> str:
 
 def load_model(model: str, bounds: Iterable[Bound]) -> NamedModel:
     """MODEL, a path or zoo:NAME; `--dim` goes before the bounds that the zoo gives."""
-    from bucketize.errors import UnsupportedModelError
-    from bucketize.progress import progress_bar
-
     if is_saved(model):
         raise UnsupportedModelError(
             f"{model} is a saved program; `bucketize run` and `profile` take it"
@@ -148,11 +143,7 @@ def _read(model: str, own: dict[str, tuple[int, int | None]]) -> NamedModel:
 
 def random_input(param: Var, sizes: Sizes) -> NDArray[Any]:
     """A random array of a parameter's type."""
-    import numpy as np
-
     from bucketize.call import has_memory, no_memory
-    from bucketize.errors import ShapeError
-    from bucketize.types import evaluate
 
     if not param.type.is_tensor:
         fault = f"input {param.name!r} is {param.type}, of which no random array can be made"
@@ -173,10 +164,6 @@ def load_inputs(files: Iterable[tuple[str, Path]]) -> Arrays:
 
 def load_array(path: Path) -> NDArray[Any]:
     """The array of a .npy file, which may hold no code."""
-    import numpy as np
-
-    from bucketize.errors import ShapeError
-
     with path.open("rb") as file:
         try:
             array: NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
@@ -205,8 +192,6 @@ def dispatched(model: NamedModel, options: Mapping[str, Any]) -> Module:
 
 def dispatched_at(model: NamedModel, options: Mapping[str, Any]) -> Module:
     """The same where --at is the oracle's alone."""
-    from bucketize.errors import DispatchError
-
     if options["points"] and options["dispatcher"] != ORACLE:
         raise DispatchError("--at is for -d oracle, which has a clone for each, but it is not used")
     return dispatched(model, options)
@@ -214,9 +199,6 @@ def dispatched_at(model: NamedModel, options: Mapping[str, Any]) -> Module:
 
 def oracle(model: NamedModel, points: Sequence[Sizes]) -> Dispatcher:
     """A static clone for exactly each of the points: the yardstick of all other dispatchers."""
-    from bucketize.errors import DispatchError
-    from bucketize.types import Profile
-
     if not points:
         raise DispatchError("the oracle has a clone for each --at, but there is none; give sizes")
     shapes = [model.shapes(sizes) for sizes in points]
@@ -261,8 +243,6 @@ def tell_hints(model: NamedModel) -> None:
 
 def compiled(mod: Module, **options: Any) -> Executable:
     """The executable of a module, with a bar while it compiles."""
-    from bucketize.progress import progress_bar
-
     with progress_bar("compiling") as tell:
         from bucketize.compiler import compile
 

@@ -125,6 +125,11 @@ def reading(ctx: click.Context, param: click.Parameter, value: str) -> None:
     ctx.meta.setdefault(READING, {})[param.name] = value
 
 
+def all_of(*options: Callable[[F], F]) -> Callable[[F], F]:
+    """Several options as one, in the order of the help."""
+    return lambda command: functools.reduce(lambda c, option: option(c), reversed(options), command)
+
+
 def written_option(
     *names: str,
     help: str,
@@ -136,40 +141,36 @@ def written_option(
     return click.option(*names, type=kind, callback=callback, help=help, required=required)
 
 
-def model_options(command: F) -> F:
-    """MODEL, and how it is read."""
-    return click.argument("model")(reading_options(command))
+reading_options = all_of(
+    click.option(
+        "--dim",
+        "bounds",
+        type=bound,
+        metavar="SYMBOL=LO..HI",
+        multiple=True,
+        help="Inclusive bounds of a symbol; may be repeated.",
+    ),
+    click.option(
+        "--precision",
+        type=click.Choice(["default", "exact"]),
+        default="default",
+        expose_value=False,
+        callback=reading,
+        help="Of convolutions; exact: no kernel that finds their sums by fewer products.",
+    ),
+    click.option(
+        "--weights",
+        type=click.Choice(["float32", "bfloat16", "int8"]),
+        default="float32",
+        expose_value=False,
+        callback=reading,
+        help="Of matrix products, rounded to this: less exact, faster for small batches.",
+    ),
+)
+"""--dim, the bounds of symbols, and what `load_model` asks the context for."""
 
-
-def reading_options(command: F) -> F:
-    """--dim, the bounds of symbols, and what `load_model` asks the context for."""
-    return all_of(
-        click.option(
-            "--dim",
-            "bounds",
-            type=bound,
-            metavar="SYMBOL=LO..HI",
-            multiple=True,
-            help="Inclusive bounds of a symbol; may be repeated.",
-        ),
-        click.option(
-            "--precision",
-            type=click.Choice(["default", "exact"]),
-            default="default",
-            expose_value=False,
-            callback=reading,
-            help="Of convolutions; exact: no kernel that finds their sums by fewer products.",
-        ),
-        click.option(
-            "--weights",
-            type=click.Choice(["float32", "bfloat16", "int8"]),
-            default="float32",
-            expose_value=False,
-            callback=reading,
-            help="Of matrix products, rounded to this: less exact, faster for small batches.",
-        ),
-    )(command)
-
+model_options = all_of(click.argument("model"), reading_options)
+"""MODEL, and how it is read."""
 
 SPEC = """NAME (see `bucketize dispatchers`), module:name or path.py:name, each with
 :option=value,... if wanted, as in log:base=4; a .yaml or .json file; none; or oracle, a static
@@ -202,21 +203,16 @@ specs_option = click.option(
     callback=dispatcher,
     help=f"{SPEC} May be repeated.",
 )
+dispatch_options = all_of(
+    click.option("--dispatcher", "-d", metavar="SPEC", callback=dispatcher, help=SPEC),
+    policy_option,
+    fallback_option,
+    limit_option,
+)
+"""--dispatcher, in every form that `cli.dispatcher` can find, and how it is followed."""
 
-
-def dispatch_options(command: F) -> F:
-    """--dispatcher, in every form that `cli.dispatcher` can find, and how it is followed."""
-    return all_of(
-        click.option("--dispatcher", "-d", metavar="SPEC", callback=dispatcher, help=SPEC),
-        policy_option,
-        fallback_option,
-        limit_option,
-    )(command)
-
-
-def dispatchers_options(command: F) -> F:
-    """--dispatcher, as often as wanted, and how each is followed."""
-    return all_of(specs_option, policy_option, fallback_option, limit_option)(command)
+dispatchers_options = all_of(specs_option, policy_option, fallback_option, limit_option)
+"""--dispatcher, as often as wanted, and how each is followed."""
 
 
 def sizes_option(what: str) -> Callable[[F], F]:
@@ -259,23 +255,16 @@ log_option = click.option(
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for scripts.")
 
-
-def saved_options(command: F) -> F:
-    """--rebuild and --trusted, of saved programs."""
-    return all_of(
-        click.option(
-            "--rebuild",
-            is_flag=True,
-            help="Compile a saved program anew, and run no code that it brings.",
-        ),
-        click.option(
-            "--trusted",
-            is_flag=True,
-            help="Run a saved program though others may write the file: it is code.",
-        ),
-    )(command)
-
-
-def all_of(*options: Callable[[F], F]) -> Callable[[F], F]:
-    """Several options as one, in the order of the help."""
-    return lambda command: functools.reduce(lambda c, option: option(c), reversed(options), command)
+saved_options = all_of(
+    click.option(
+        "--rebuild",
+        is_flag=True,
+        help="Compile a saved program anew, and run no code that it brings.",
+    ),
+    click.option(
+        "--trusted",
+        is_flag=True,
+        help="Run a saved program though others may write the file: it is code.",
+    ),
+)
+"""--rebuild and --trusted, of saved programs."""

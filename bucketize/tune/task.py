@@ -12,7 +12,7 @@ import numpy as np
 from bucketize.dispatch.bucket import show_bucket
 from bucketize.errors import TuneError
 from bucketize.inspect.predict import constant_bytes
-from bucketize.ir import CALL, Binding, Function, Module, Var, all_bindings
+from bucketize.ir import CALL, Function, Module, Var, all_bindings
 from bucketize.kernel.cost import seconds
 from bucketize.kernel.gemm.cost import ProductCost
 from bucketize.kernel.template import TEMPLATES, Cost, Implementation, Schedule, Shapes
@@ -320,7 +320,7 @@ def tasks_in(routine: Routine, owner: Owner, judged: Weighted, spaces: Spaces) -
             continue
         yield Task(
             **owner.names,
-            layer=_layer(first.binding),
+            layer="+".join(first.binding.origin) or f"%{first.binding.outs[0].name}",
             workload=first.workload,
             default=first.implementation,
             points=tuple(points.values()),
@@ -329,10 +329,6 @@ def tasks_in(routine: Routine, owner: Owner, judged: Weighted, spaces: Spaces) -
             target=spaces.target,
             legal=spaces[first.workload, first.implementation],
         )
-
-
-def _layer(b: Binding) -> str:
-    return "+".join(b.origin) or f"%{b.outs[0].name}"
 
 
 def _names(workload: Workload) -> list[str]:

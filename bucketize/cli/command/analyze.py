@@ -11,7 +11,20 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bucketize.cli import parameter
+from bucketize.cli.compare import (
+    UNTUNED,
+    dispatchers_of,
+    distinct,
+    measured,
+    shown_latency,
+    shown_trade,
+    tuning_command,
+    untuned_shapes,
+)
 from bucketize.cli.echo import echo
+from bucketize.cli.model import load_model, sizes_at
+from bucketize.cli.table import frame_table, milliseconds, records, table, write_csv
+from bucketize.errors import BucketizeError, warn
 from bucketize.table import pairs, shortened
 
 if TYPE_CHECKING:
@@ -94,8 +107,6 @@ def analyze(
       bucketize analyze trials.csv --model zoo:mlp --at N=3*0.9 --at N=100*0.1 --seconds 60
       bucketize analyze trials.csv --model zoo:mlp --at N=3 --plot latency.png --figure latency
     """
-    from bucketize.cli.table import records, write_csv
-
     check_options(model, plot)
     figure_name = checked_figure(drawn, model)
     interrupted = False
@@ -152,7 +163,6 @@ def of_log(log: Path, name: str) -> Analysis:
         plot_progress,
         progress,
     )
-    from bucketize.cli.table import frame_table
 
     trials = load(log)
     frames = {
@@ -169,8 +179,6 @@ def of_log(log: Path, name: str) -> Analysis:
 
 def surveyed(log: Path, name: str, options: dict[str, Any]) -> tuple[Survey, bool]:
     """The dispatchers measured now, as far as there is time; and whether that was interrupted."""
-    from bucketize.cli.compare import UNTUNED, dispatchers_of, distinct, measured, tuning_command
-    from bucketize.cli.model import load_model, sizes_at
     from bucketize.log.log import content, read
 
     model = load_model(name, options["bounds"])
@@ -193,9 +201,6 @@ def surveyed(log: Path, name: str, options: dict[str, Any]) -> tuple[Survey, boo
 
 def tell_of(survey: Survey, interrupted: bool, tuning: Callable[[Sequence[str]], str]) -> None:
     """Say on stderr what makes the figures less than they seem; an error if there are none."""
-    from bucketize.cli.compare import untuned_shapes
-    from bucketize.errors import BucketizeError, warn
-
     if survey.latency.empty:
         if interrupted:
             raise click.Abort
@@ -215,7 +220,6 @@ def tell_of(survey: Survey, interrupted: bool, tuning: Callable[[Sequence[str]],
 def of_dispatchers(survey: Survey, figure: str) -> Analysis:
     """The trade-off of dispatchers, as far as it was measured."""
     from bucketize.analysis import plot_latency, plot_trade_off, trade_off, versus_oracle
-    from bucketize.cli.compare import shown_latency, shown_trade
 
     latency, cost = survey.latency, survey.cost
     text = f"{shown_latency(latency)}\n\n{shown_trade(latency, cost)}"
@@ -227,8 +231,6 @@ def of_dispatchers(survey: Survey, figure: str) -> Analysis:
 
 def shown_best(best: pd.DataFrame) -> str:
     """The best schedules, without the columns that tell little, or nothing in an older log."""
-    from bucketize.cli.table import frame_table, milliseconds
-
     formats: dict[str, Format] = {
         "layer": shortened,
         "latency": milliseconds,
@@ -244,8 +246,6 @@ def shown_best(best: pd.DataFrame) -> str:
 
 def shown_confirmed(confirmed: pd.DataFrame) -> str:
     """What each clone's implementations bought, and whether that is anything."""
-    from bucketize.cli.table import table
-
     pays = (confirmed["ratio"] < 1).tolist()
     rows = [
         {

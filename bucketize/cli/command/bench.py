@@ -15,6 +15,8 @@ import click
 from bucketize.cli import parameter
 from bucketize.cli.echo import echo
 from bucketize.cli.model import ZOO, compiled, dispatched, load_model, sizes_at
+from bucketize.cli.table import fitting, records, table
+from bucketize.progress import progress_bar
 from bucketize.table import pairs
 
 if TYPE_CHECKING:
@@ -73,7 +75,6 @@ def bench(
     from bucketize.analysis import bench, session
     from bucketize.analysis.benchmark import pause
     from bucketize.analysis.engines import engine_of
-    from bucketize.progress import progress_bar
 
     for name in against:
         engine_of(name)  # what is not there is said before anything is compiled
@@ -102,7 +103,6 @@ def model_file(model: str) -> Iterator[Path]:
         return
     import onnx
 
-    from bucketize.progress import progress_bar
     from bucketize.zoo import build
 
     name = model.removeprefix(ZOO)
@@ -129,7 +129,6 @@ def ours(exe: Executable, options: dict[str, Any]) -> Session:
 def report(benched: Benched, sessions: list[Session], as_json: bool) -> None:
     """Print what was measured, and of whom."""
     from bucketize.analysis import ENGINES
-    from bucketize.cli.table import fitting
 
     if as_json:
         echo(json.dumps(told(benched, sessions), indent=2))
@@ -144,7 +143,6 @@ def report(benched: Benched, sessions: list[Session], as_json: bool) -> None:
 
 def told(benched: Benched, sessions: list[Session]) -> dict[str, Any]:
     """The same for scripts."""
-    from bucketize.cli.table import records
     from bucketize.machine.target import host
 
     engines = {s.engine: {"version": s.version, "settings": s.settings} for s in sessions}
@@ -162,8 +160,6 @@ def missing(engines: Mapping[str, Engine]) -> str:
 
 def shown(sizes: parameter.Sizes, frame: pd.DataFrame) -> str:
     """The engines at some sizes in 80 columns."""
-    from bucketize.cli.table import table
-
     first = pairs(sizes) or "engine"
     rows = [
         {

@@ -20,6 +20,8 @@ from bucketize.cli.model import (
     shown_interface,
     tell_hints,
 )
+from bucketize.errors import ShapeError, TypeRelError
+from bucketize.progress import progress_bar
 from bucketize.table import pairs
 
 if TYPE_CHECKING:
@@ -49,8 +51,6 @@ def compile(
       bucketize compile zoo:mlp -o mlp.bkt
       bucketize compile net.onnx -d log --log trials.csv --threads 2 -o net.bkt
     """
-    from bucketize.progress import progress_bar
-
     path = output or Path(f"{name_of(model)}.bkt")
     parameter.check_writable(path)
     loaded = load_model(model, bounds)
@@ -79,8 +79,6 @@ def summary(path: Path, mod: Module, exe: Executable) -> dict[str, Any]:
 
 def command(path: Path, exe: Executable) -> str | None:
     """How to run it: at the first sizes of a clone that are legal; None if none are known."""
-    from bucketize.errors import ShapeError, TypeRelError
-
     for sizes in candidates(exe):
         try:
             exe.explain(**sizes)

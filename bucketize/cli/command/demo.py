@@ -14,9 +14,15 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import click
 
+from bucketize.busy import busiest
 from bucketize.cli import parameter
 from bucketize.cli.advice import PLAIN, advice, judged
+from bucketize.cli.compare import shown_ratio
 from bucketize.cli.echo import echo
+from bucketize.cli.model import dispatched, load_model
+from bucketize.cli.table import records, table
+from bucketize.errors import BucketizeError
+from bucketize.progress import progress_bar
 from bucketize.table import pairs
 
 if TYPE_CHECKING:
@@ -50,8 +56,6 @@ class Scene:
 
     def loaded(self) -> NamedModel:
         """The model, imported."""
-        from bucketize.cli.model import load_model
-
         return load_model(f"zoo:{self.model}", self.bounds.items())
 
 
@@ -145,8 +149,6 @@ def compared(log: Path, threads: int) -> Frames:
     import pandas as pd
 
     from bucketize.analysis import trade_off
-    from bucketize.busy import busiest
-    from bucketize.progress import progress_bar
 
     say("Compiling from an empty cache, then running everything in turns ...")
     models = [scene.loaded() for scene in SCENES]  # beside a bar of its own
@@ -184,8 +186,6 @@ def survey(scene: Scene, model: NamedModel, log: Path, threads: int, tell: TellM
 
 def modules(scene: Scene, model: NamedModel) -> Modules:
     """The module without buckets, and behind them."""
-    from bucketize.cli.model import dispatched
-
     options = {"dispatcher": DISPATCHER}
     split = dispatched(model, options)
     return {name: model.module if name == PLAIN else split for name in scene.names}
@@ -193,8 +193,6 @@ def modules(scene: Scene, model: NamedModel) -> Modules:
 
 def checked(latency: pd.DataFrame) -> float:
     """The largest relative error; a BucketizeError if a result is not what the ops mean."""
-    from bucketize.errors import BucketizeError
-
     worst = latency.iloc[int(latency["max_rel_err"].argmax())]
     if worst["max_rel_err"] > TOLERANCE:
         where = f"{worst['clone']} of {worst['model']}, {worst['dispatcher']}, at {worst['shape']}"
@@ -219,9 +217,6 @@ def written(latency: pd.DataFrame, trade: pd.DataFrame, output: Path) -> None:
 
 def shown(trade: pd.DataFrame) -> str:
     """What each module costs, and its time by that of the one without buckets."""
-    from bucketize.cli.compare import shown_ratio
-    from bucketize.cli.table import records, table
-
     rows = [
         {
             "model": row["model"],

@@ -11,8 +11,9 @@ import click
 
 from bucketize.cli import parameter
 from bucketize.cli.echo import echo
+from bucketize.cli.table import fitting
 from bucketize.errors import BucketizeError
-from bucketize.types import Symbol
+from bucketize.types import Symbol, show_interval
 
 
 @click.command(short_help="List the installed dispatchers, and an example of each.")
@@ -48,8 +49,6 @@ def dispatchers(bound: parameter.Bound, as_json: bool) -> None:
 
 def told(row: Mapping[str, Any], symbol: Symbol) -> str:
     """A dispatcher as text."""
-    from bucketize.cli.table import fitting
-
     axis = f"{symbol} in [{symbol.lo}, {symbol.hi or 'inf'}]"
     return "\n".join(
         [
@@ -63,7 +62,6 @@ def told(row: Mapping[str, Any], symbol: Symbol) -> str:
 def of_files() -> Iterator[str]:
     """What dispatchers are read from, and what stands in such a file."""
     from bucketize.cli.dispatcher import file_readers
-    from bucketize.cli.table import fitting
 
     suffixes: dict[str, list[str]] = {}
     for suffix, entry in file_readers().items():
@@ -100,8 +98,6 @@ def shown(buckets: Any) -> str:
     """The first of the buckets on one line."""
     if isinstance(buckets, str):
         return buckets
-    from bucketize.types import show_interval
-
     first = [b if isinstance(b, str) else show_interval(b) for b in buckets[:12]]
     more = [f"... {len(buckets) - 12} more"] if len(buckets) > 12 else []
     return " ".join(first + more)

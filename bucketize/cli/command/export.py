@@ -11,6 +11,7 @@ import click
 from bucketize.cli import parameter
 from bucketize.cli.echo import echo
 from bucketize.cli.model import dispatched_at, interface, load_model, shown_interface
+from bucketize.progress import progress_bar
 
 if TYPE_CHECKING:
     from onnx import ModelProto, TypeProto
@@ -41,7 +42,6 @@ def export(
       bucketize export net.onnx --dim N=1..32 -d exact:sizes=1,8,32 --no-fallback -o net-8.onnx
     """
     from bucketize.onnx import to_onnx
-    from bucketize.progress import progress_bar
 
     behind = dispatched_at(load_model(model, bounds), options)
     with progress_bar(f"writing {output}"):

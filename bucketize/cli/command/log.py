@@ -11,6 +11,7 @@ import click
 
 from bucketize.cli.echo import echo
 from bucketize.cli.parameter import json_option, written_option
+from bucketize.cli.table import table
 from bucketize.table import several
 
 if TYPE_CHECKING:
@@ -107,8 +108,6 @@ def prune(
 
 def shown_pruning(log: Path, pruned: Pruning, dry_run: bool) -> str:
     """What was dropped, or would be, as a person reads it."""
-    from bucketize.cli.table import table
-
     dropped = sum(pruned.dropped.values())
     rows = several(pruned.kept + dropped, "row")
     if not dropped:
@@ -145,8 +144,6 @@ def stats(logs: tuple[Path, ...], as_json: bool) -> None:
 
 def shown_stock(logs: int, stock: dict[str, Any]) -> str:
     """What logs hold, as a person reads it."""
-    from bucketize.cli.table import table
-
     when = f", {stock['first']} to {stock['last']}" if stock["rows"] else ""
     distinct = ", ".join(several(stock[f"{noun}s"], noun) for noun in ("workload", "schedule"))
     lines = [

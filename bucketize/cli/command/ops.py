@@ -10,6 +10,8 @@ import click
 
 from bucketize.cli.echo import echo
 from bucketize.cli.parameter import json_option
+from bucketize.cli.table import table
+from bucketize.errors import unknown_name
 
 
 @click.command(short_help="List the ONNX operators that are read, and what is supported of each.")
@@ -31,8 +33,6 @@ def ops(names: tuple[str, ...], as_json: bool) -> None:
       bucketize ops --json
     """
     from bucketize.cli.operator import operators
-    from bucketize.cli.table import table
-    from bucketize.errors import unknown_name
 
     every = operators()
     for name in names:

@@ -9,9 +9,11 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from zipfile import ZipFile
 
 import click
 
+from bucketize.busy import Machine, Watch, busiest
 from bucketize.cli import parameter
 from bucketize.cli.echo import echo
 from bucketize.cli.model import (
@@ -25,7 +27,11 @@ from bucketize.cli.model import (
     sizes_at,
     tell_hints,
 )
+from bucketize.cli.table import fitting, milliseconds, table
+from bucketize.compare import worst_error
+from bucketize.progress import progress_bar
 from bucketize.table import pairs
+from bucketize.timing import interleaved
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -108,7 +114,6 @@ def ready(
     """
     if is_saved(model):
         from bucketize.loader import load
-        from bucketize.progress import progress_bar
 
         with progress_bar(f"loading {model}"):
             exe = load(model, rebuild=options["rebuild"], trusted=options["trusted"])
@@ -126,10 +131,6 @@ def timed(
     exe: Executable, sizes: parameter.Sizes, arrays: Arrays, repeat: int
 ) -> tuple[list[NDArray[Any]], dict[str, Any]]:
     """The results, and what to tell of the run; the first call, which may compile, is not timed."""
-    from bucketize.busy import Watch
-    from bucketize.progress import progress_bar
-    from bucketize.timing import interleaved
-
     done = count(1)
     with progress_bar(f"running {pairs(sizes)}".strip()) as tell:
         tell("first run", 0, repeat + 1)
@@ -152,9 +153,7 @@ def timed(
 
 def error(results: list[NDArray[Any]], mod: Module, arrays: Arrays) -> float:
     """How far the results are from what the ops mean, computed one by one."""
-    from bucketize.compare import worst_error
     from bucketize.interpret import evaluate_module
-    from bucketize.progress import progress_bar
 
     with progress_bar("computing the reference"):
         return worst_error(results, evaluate_module(mod, **arrays))
@@ -162,8 +161,6 @@ def error(results: list[NDArray[Any]], mod: Module, arrays: Arrays) -> float:
 
 def save(path: Path, results: Arrays) -> None:
     """Write the results as `np.savez` does, under any names: "file" is one that it takes itself."""
-    from zipfile import ZipFile
-
     from numpy.lib.format import write_array
 
     with ZipFile(path, "w") as archive:
@@ -178,7 +175,6 @@ TOLD = ("sizes", "clone", "executor", "path", "arena_bytes")
 
 def plain(value: object) -> Any:
     """What the machine did and an explanation by their fields; unknown extents as text."""
-    from bucketize.busy import Machine
     from bucketize.inspect.explain import Explanation
 
     if isinstance(value, Machine):
@@ -196,9 +192,6 @@ def plain(value: object) -> Any:
 
 def report(exe: Executable, rows: list[dict[str, Any]], as_json: bool) -> None:
     """Print what ran, and whether the machine did something else, too."""
-    from bucketize.busy import busiest
-    from bucketize.cli.table import fitting, milliseconds, table
-
     busiest(row["machine"] for row in rows).warn()
     if as_json:
         echo(json.dumps(rows, indent=2, default=plain))

@@ -11,6 +11,7 @@ import click
 from bucketize.cli import parameter
 from bucketize.cli.echo import echo
 from bucketize.cli.model import dispatched_at, hints, load_model
+from bucketize.errors import ShapeError, TypeRelError, unknown_name
 from bucketize.table import pairs
 
 if TYPE_CHECKING:
@@ -152,7 +153,6 @@ def arranged(mod: Module, name: str) -> Iterator[str]:
 
 def lowered(mod: Module, name: str) -> Function:
     """The function that kernels are made of; a clone that is not legal as one that says why."""
-    from bucketize.errors import ShapeError, TypeRelError
     from bucketize.ir import refusing
     from bucketize.lower.pipeline import lower
 
@@ -167,7 +167,6 @@ def lowered(mod: Module, name: str) -> Function:
 
 def print_after(mod: Module, name: str, wanted: str) -> None:
     """Print a function each time that a pass has run, as far as nothing refuses it."""
-    from bucketize.errors import unknown_name
     from bucketize.lower.pipeline import lower
     from bucketize.text import show as text
 

@@ -13,9 +13,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bucketize.cli import parameter
+from bucketize.cli.command.analyze import shown_best, shown_confirmed
 from bucketize.cli.echo import echo
 from bucketize.cli.model import dispatched, load_model
 from bucketize.cli.parameter import INTERRUPTED
+from bucketize.cli.table import records
+from bucketize.progress import progress_bar
 from bucketize.table import several
 from bucketize.tune.options import Options
 
@@ -93,8 +96,6 @@ def tune(model: str, bounds: list[parameter.Bound], as_json: bool, **options: An
       bucketize tune net.onnx -d log --log t.csv --at N=1 --at N=8 --seconds 600
       bucketize tune net.onnx -d log --log t.csv --scheduler tcp://10.0.0.1:8786
     """
-    from bucketize.progress import progress_bar
-
     if options["host"] and not options["scheduler"]:
         raise click.UsageError("--host is for --scheduler, but it is not used")
     loaded = load_model(model, bounds)
@@ -192,8 +193,6 @@ class Report:
 
     def json(self) -> str:
         """For scripts."""
-        from bucketize.cli.table import records
-
         facts = {
             "log": str(self.session.recorder.log),
             **self.counts,
@@ -207,8 +206,6 @@ class Report:
 
     def table(self) -> str:
         """The best schedules, and what came of them in their clones, as text."""
-        from bucketize.cli.command.analyze import shown_best, shown_confirmed
-
         return f"{shown_best(self.best)}\n\n{shown_confirmed(self.confirmed)}"
 
     def summary(self) -> str:
