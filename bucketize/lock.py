@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from filelock import BaseFileLock, FileLock, Timeout
+from filelock import FileLock, Timeout
 
 PATIENCE_S = 1.0  # this much is waited in silence
 
@@ -25,18 +25,14 @@ def locked(path: Path, timeout_s: float, say: Callable[[str], None]) -> Iterator
         what = f"the lock {path}, which {_holder(path)} holds"
         limit = f"; up to {timeout_s:.3g} s" if timeout_s < math.inf else ""
         say(f"waiting for {what}{limit}")
-        _wait(lock, timeout_s, what)
+        try:
+            lock.acquire(timeout=max(timeout_s - PATIENCE_S, 0.0))
+        except Timeout as e:
+            raise TimeoutError(f"waited {timeout_s:.3g} s for {what}") from e
     try:
         yield
     finally:
         lock.release()
-
-
-def _wait(lock: BaseFileLock, timeout_s: float, what: str) -> None:
-    try:
-        lock.acquire(timeout=max(timeout_s - PATIENCE_S, 0.0))
-    except Timeout as e:
-        raise TimeoutError(f"waited {timeout_s:.3g} s for {what}") from e
 
 
 def _holder(lock: Path) -> str:

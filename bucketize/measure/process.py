@@ -117,10 +117,9 @@ class Child:
         if self._process is not None and (self._starts or self._process.poll() is None):
             return
         self.close()
-        arguments = json.dumps([asdict(self.limits), list(self.plugins)])
         self._said = tempfile.TemporaryFile()  # noqa: SIM115  (closed with the child)
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "bucketize.measure.worker", arguments],
+            self._command(),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._said,
@@ -154,6 +153,10 @@ class Child:
                 raise TuneError(f"the measuring process did not start: {self._death()}") from None
             self._starts = False
         return self._process
+
+    def _command(self) -> list[str]:
+        arguments = json.dumps([asdict(self.limits), list(self.plugins)])
+        return [sys.executable, "-m", "bucketize.measure.worker", arguments]
 
     def _send(self, process: subprocess.Popen[bytes], what: Event) -> None:
         assert process.stdin is not None
