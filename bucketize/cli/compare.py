@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
-from bucketize.cli.model import dispatched
+from bucketize.cli.model import NamedModel, dispatched
 from bucketize.cli.parameter import ORACLE, READING, Sizes
 from bucketize.cli.table import WIDTH, fitting, narrow
 from bucketize.progress import estimated
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from bucketize.analysis.tradeoff import Survey
-    from bucketize.cli.model import NamedModel
     from bucketize.ir import Module
 
     Modules: TypeAlias = Mapping[str, Module]  # by dispatcher

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
+from numpy.typing import NDArray
 
 from bucketize.cli.echo import echo
 from bucketize.cli.parameter import ORACLE, READING, UNDISPATCHED, Bound, Sizes
@@ -19,14 +20,11 @@ from bucketize.table import pairs
 from bucketize.types import Profile, evaluate, symbols
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from bucketize.dispatch.tree import Dispatcher
     from bucketize.executable import Executable
     from bucketize.ir import Function, Module, Var
 
-    Arrays = dict[str, NDArray[Any]]
-
+Arrays = dict[str, NDArray[Any]]
 ZOO = "zoo:"
 
 

@@ -25,14 +25,13 @@ from bucketize.cli.echo import echo
 from bucketize.cli.model import load_model, sizes_at
 from bucketize.cli.table import frame_table, milliseconds, records, table, write_csv
 from bucketize.errors import BucketizeError, warn
-from bucketize.table import pairs, shortened
+from bucketize.table import Format, pairs, shortened
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
     from bucketize.analysis.tradeoff import Survey
-    from bucketize.table import Format
 
 PROGRESS, TRADE, LATENCY = "progress", "trade-off", "latency"
 SHOWN = (
@@ -155,26 +154,20 @@ Analysis = tuple["pd.DataFrame", str, Callable[[], "Figure"]]
 
 def of_log(log: Path, name: str) -> Analysis:
     """A frame of the log, its text, and the course of the search."""
-    from bucketize.analysis import (
-        best_schedules,
-        confirmed,
-        failures,
-        load,
-        plot_progress,
-        progress,
-    )
+    from bucketize.analysis import frame as frames
+    from bucketize.analysis import plot_progress
 
-    trials = load(log)
-    frames = {
-        "best": best_schedules,
-        "confirmed": confirmed,
-        "failures": failures,
-        "progress": progress,
+    trials = frames.load(log)
+    of = {
+        "best": frames.best_schedules,
+        "confirmed": frames.confirmed,
+        "failures": frames.failures,
+        "progress": frames.progress,
     }
-    frame = frames[name](trials)
+    frame = of[name](trials)
     texts = {"best": shown_best, "confirmed": shown_confirmed}
     text = texts.get(name, frame_table)(frame)
-    return frame, text, lambda: plot_progress(progress(trials))
+    return frame, text, lambda: plot_progress(frames.progress(trials))
 
 
 def surveyed(log: Path, name: str, options: dict[str, Any]) -> tuple[Survey, bool]:

@@ -131,7 +131,7 @@ def report(benched: Benched, sessions: list[Session], as_json: bool) -> None:
     from bucketize.analysis import ENGINES
 
     if as_json:
-        echo(json.dumps(told(benched, sessions), indent=2))
+        echo(json.dumps(facts(benched, sessions), indent=2))
         return
     for sizes, frame in benched:
         echo(shown(sizes, frame))
@@ -141,7 +141,7 @@ def report(benched: Benched, sessions: list[Session], as_json: bool) -> None:
         echo(fitting(f"not installed, and not compared with: {others}"), err=True)
 
 
-def told(benched: Benched, sessions: list[Session]) -> dict[str, Any]:
+def facts(benched: Benched, sessions: list[Session]) -> dict[str, Any]:
     """The same for scripts."""
     from bucketize.machine.target import host
 

@@ -19,10 +19,10 @@ from bucketize.cli import parameter
 from bucketize.cli.advice import PLAIN, advice, judged
 from bucketize.cli.compare import shown_ratio
 from bucketize.cli.echo import echo
-from bucketize.cli.model import dispatched, load_model
+from bucketize.cli.model import NamedModel, dispatched, load_model
 from bucketize.cli.table import records, table
 from bucketize.errors import BucketizeError
-from bucketize.progress import progress_bar
+from bucketize.progress import Tell, TellMore, progress_bar
 from bucketize.table import pairs
 
 if TYPE_CHECKING:
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
     from bucketize.analysis.tradeoff import Survey
     from bucketize.cli.compare import Modules
-    from bucketize.cli.model import NamedModel
-    from bucketize.progress import Tell, TellMore
 
     Frames: TypeAlias = tuple[pd.DataFrame, pd.DataFrame]
 DISPATCHER = "log"

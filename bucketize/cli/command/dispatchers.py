@@ -44,10 +44,10 @@ def dispatchers(bound: parameter.Bound, as_json: bool) -> None:
     if as_json:
         echo(json.dumps(rows, indent=2))
         return
-    echo("\n\n".join([*(told(row, symbol) for row in rows), *of_files()]))
+    echo("\n\n".join([*(described(row, symbol) for row in rows), *of_files()]))
 
 
-def told(row: Mapping[str, Any], symbol: Symbol) -> str:
+def described(row: Mapping[str, Any], symbol: Symbol) -> str:
     """A dispatcher as text."""
     axis = f"{symbol} in [{symbol.lo}, {symbol.hi or 'inf'}]"
     return "\n".join(

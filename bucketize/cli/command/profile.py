@@ -16,13 +16,12 @@ from bucketize.cli.echo import echo
 from bucketize.cli.model import load_inputs
 from bucketize.cli.table import milliseconds, records, table, write_csv
 from bucketize.progress import progress_bar
-from bucketize.table import pairs, shortened
+from bucketize.table import Format, pairs, shortened
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from bucketize.executable import Executable
-    from bucketize.table import Format
 
     Profiles = list[tuple[parameter.Sizes, pd.DataFrame]]
 
@@ -102,7 +101,7 @@ def write(profiles: Profiles, csv: Path | None, trace: Path | None) -> None:
 def report(exe: Executable, profiles: Profiles, as_json: bool) -> None:
     """Print where the time went."""
     if as_json:
-        echo(json.dumps([told(exe, *each) for each in profiles], indent=2))
+        echo(json.dumps([facts(exe, *each) for each in profiles], indent=2))
         return
     for sizes, frame in profiles:
         echo(headline(exe, sizes, frame))
@@ -113,7 +112,7 @@ def report(exe: Executable, profiles: Profiles, as_json: bool) -> None:
     echo(f"roof with {threads_text(exe.program.threads)}, measured: {roof}")
 
 
-def told(exe: Executable, sizes: parameter.Sizes, frame: pd.DataFrame) -> dict[str, Any]:
+def facts(exe: Executable, sizes: parameter.Sizes, frame: pd.DataFrame) -> dict[str, Any]:
     """A profile for scripts."""
     roof = frame.attrs["roofline"]
     return {

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 from zipfile import ZipFile
 
 import click
+from numpy.typing import NDArray
 
 from bucketize.busy import Machine, Watch, busiest
 from bucketize.cli import parameter
 from bucketize.cli.echo import echo
 from bucketize.cli.model import (
+    Arrays,
     NamedModel,
     Saved,
     compiled,
@@ -30,16 +32,12 @@ from bucketize.cli.model import (
 from bucketize.cli.table import fitting, milliseconds, table
 from bucketize.compare import worst_error
 from bucketize.progress import progress_bar
-from bucketize.table import pairs
+from bucketize.table import Format, pairs
 from bucketize.timing import interleaved
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from bucketize.cli.model import Arrays
     from bucketize.executable import Executable
     from bucketize.ir import Module
-    from bucketize.table import Format
 
 
 @click.command(short_help="Run MODEL at given sizes, and time it.")
