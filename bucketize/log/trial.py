@@ -194,11 +194,6 @@ class Trial:
             rests_on=rests_on,
         )
 
-    @property
-    def environment(self) -> Environment:
-        """Where and with what the trial was measured."""
-        return Environment(**{f.name: getattr(self, f.name) for f in fields(Environment)})
-
 
 COLUMNS = tuple(field.name for field in fields(Trial))
 FIRST_ADDED = COLUMNS.index("template")

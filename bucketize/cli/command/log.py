@@ -133,7 +133,7 @@ def stats(logs: tuple[Path, ...], as_json: bool) -> None:
       bucketize log stats trials.csv
       bucketize log stats mine.csv theirs.csv --json
     """
-    from bucketize.log.statistics import stock
+    from bucketize.log.maintain import stock
 
     counts = stock(logs)
     if as_json:
