@@ -118,7 +118,8 @@ class Confirmation:
         new = {task: one for task, one in changed.items() if one is not None}
         for task in changed.keys() - new.keys():
             del kept[task.workload.hash]
-        by_size = self.placed(kept, new)
+        asked = Configuration({**kept, **{task.workload.hash: one for task, one in new.items()}})
+        by_size = self.race.places(asked, self.subject.judged) if new else []
         weights = [weight for _, weight in self.subject.judged]
         for task, one in new.items():
             pairs = [places[task.workload.hash] for places in by_size]
@@ -128,15 +129,6 @@ class Confirmation:
             if interval is not None and interval.high < 1:
                 kept[task.workload.hash] = one
         return kept
-
-    def placed(
-        self, kept: Mapping[str, Implementation], new: Mapping[Task, Implementation]
-    ) -> list[dict[str, Pair]]:
-        """At each size the seconds of all workloads with what is new; nothing where nothing is."""
-        if not new:
-            return []
-        asked = {**kept, **{task.workload.hash: one for task, one in new.items()}}
-        return self.race.places(Configuration(asked), self.subject.judged)
 
     def write(
         self, task: Task, one: Implementation, at: KernelAt, outcome: Outcome, default: Outcome

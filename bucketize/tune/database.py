@@ -140,7 +140,7 @@ class Database:
         trial = self.made(task, task.default.key).get(point.shape)
         if trial is not None and trial.latency_median_s is not None:
             return trial.latency_median_s
-        return task.expected_s(point)
+        return task.expected_s[point.shapes]
 
     def cost(self, task: Task, by_shape: ByShape) -> float | None:
         """Latency by the default's: the weighted geometric mean over the task's points.

@@ -128,12 +128,9 @@ class Task(Owner):
         """Bytes that the kernel reads and writes at least; None where values decide."""
         return _size(self.work.moved, point)
 
-    def expected_s(self, point: Point) -> float:
-        """Seconds of the default at a point by the model, or where it knows nothing by the work."""
-        return self._expected_s[point.shapes]
-
     @cached_property
-    def _expected_s(self) -> dict[Shapes, float]:
+    def expected_s(self) -> dict[Shapes, float]:
+        """Seconds of the default at each point by the model, or by the work where it has none."""
         return {point.shapes: self._modelled_s(point) for point in self.points}
 
     def _modelled_s(self, point: Point) -> float:
