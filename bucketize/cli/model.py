@@ -29,8 +29,8 @@ ZOO = "zoo:"
 
 
 @dataclass(frozen=True, eq=False)
-class Saved:
-    """MODEL where it is a saved program: of the model, its inputs are known."""
+class Model:
+    """MODEL by its inputs, which are all that is known of a saved program."""
 
     params: Sequence[Var]
     """With a symbol for every dynamic axis, as dispatch would name it."""
@@ -59,7 +59,7 @@ class Saved:
 
 
 @dataclass(frozen=True, eq=False)
-class NamedModel(Saved):
+class NamedModel(Model):
     """MODEL as imported; `zoo` says that its name is one there."""
 
     module: Module
@@ -68,7 +68,7 @@ class NamedModel(Saved):
     zoo: bool
 
     def sizes(self, given: Mapping[str, Any]) -> Sizes:
-        """As of a saved program.
+        """As of a saved program, whose symbols are all free.
 
         A symbol that --dim holds to one size is none of the module's any more; it may be named.
         """
@@ -96,7 +96,7 @@ class NamedModel(Saved):
 
 
 def sizes_at(
-    model: Saved, points: Sequence[Sizes], inputs: Mapping[str, Any] | None = None
+    model: Model, points: Sequence[Sizes], inputs: Mapping[str, Any] | None = None
 ) -> list[Sizes]:
     """All sizes at each --at, of which arrays may tell some; asked before anything is compiled."""
     shapes = {name: array.shape for name, array in (inputs or {}).items()}

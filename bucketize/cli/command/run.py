@@ -19,8 +19,8 @@ from bucketize.cli import parameter
 from bucketize.cli.echo import echo
 from bucketize.cli.model import (
     Arrays,
+    Model,
     NamedModel,
-    Saved,
     compiled,
     dispatched,
     is_saved,
@@ -105,7 +105,7 @@ def check_options(model: str) -> None:
 
 def ready(
     model: str, bounds: list[parameter.Bound], inputs: Arrays, options: dict[str, Any]
-) -> tuple[Saved, Executable, list[parameter.Sizes]]:
+) -> tuple[Model, Executable, list[parameter.Sizes]]:
     """MODEL, what runs it, and the sizes at each --at.
 
     It is loaded if it is a saved program, else compiled as far as it runs.
@@ -115,7 +115,7 @@ def ready(
 
         with progress_bar(f"loading {model}"):
             exe = load(model, rebuild=options["rebuild"], trusted=options["trusted"])
-        saved = Saved(exe.program.routines["main"].params)
+        saved = Model(exe.program.routines["main"].params)
         return saved, exe, sizes_at(saved, options["points"], inputs)
     loaded = load_model(model, bounds)
     tell_hints(loaded)
