@@ -104,7 +104,7 @@ def tuning_command(shapes: Sequence[str], log: Path, model: str, options: Mappin
     for shape in shapes:
         words += ["--at", shape]
     reading = click.get_current_context().meta.get(READING, {})
-    for name, value in {**reading, "threads": options["threads"]}.items():
+    for name, value in (*sorted(reading.items()), ("threads", options["threads"])):
         if value not in DEFAULTS:
             words += [f"--{name}", str(value)]
     return shlex.join([*words, "--log", str(log)])
