@@ -23,6 +23,7 @@ from bucketize.cli.command.bench import missing, model_file
 from bucketize.ir import Module
 from bucketize.machine.target import host
 from bucketize.progress import Tell, progress_bar
+from bucketize.table import pairs
 
 Points = Sequence[Mapping[str, int]]
 
@@ -213,7 +214,7 @@ class Sweep:
         names = [start.NOTHING, *one.ways.names, *side.PEERS]
         sizes = QUICK[one.model][-1]
         same: Row = {"model": one.model, "threads": one.threads, **where()}
-        same["sizes"] = parameter.shown_sizes(dict(sizes))
+        same["sizes"] = pairs(dict(sizes))
         for i, name in enumerate(names):
             if self.starts.has((one.model, one.threads, name)):
                 continue

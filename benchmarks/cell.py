@@ -21,7 +21,6 @@ from bucketize.analysis.benchmark import (
     pause,
     quartiles,
 )
-from bucketize.cli.parameter import shown_sizes
 from bucketize.errors import BucketizeError, EngineError
 from bucketize.inspect.roofline import peak_gflops
 from bucketize.ir import Module
@@ -29,6 +28,7 @@ from bucketize.kernel.work import multiplications
 from bucketize.machine.target import host
 from bucketize.op import Array
 from bucketize.progress import Tell
+from bucketize.table import pairs
 from bucketize.timing import wall_seconds
 from bucketize.types import AnyDim, evaluate
 
@@ -63,7 +63,7 @@ class Cell:
     @property
     def key(self) -> tuple[str, str, int]:
         """What names it in a file."""
-        return self.model, shown_sizes(dict(self.sizes)), self.threads
+        return self.model, pairs(dict(self.sizes)), self.threads
 
     def rows(
         self,

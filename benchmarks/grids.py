@@ -24,7 +24,8 @@ from bucketize.kernel.template import Implementation
 from bucketize.kernel.templates import candidates
 from bucketize.kernel.workload import Workload
 from bucketize.log.environment import here
-from bucketize.measure.job import Repeats, Worker
+from bucketize.measure.job import Repeats
+from bucketize.measure.runner import Worker
 from bucketize.ops import add, conv2d, matmul, relu
 from bucketize.tune.api import opened
 from bucketize.tune.options import Options
@@ -191,7 +192,7 @@ def refine(session: TuningSession) -> None:
         for point in task.points:
             best = _best(session, task, point)
             asked = [Proposal(made, "confirm") for made in best]
-            job = session.job(task, point, best, ROUNDS)
+            job = task.job(point, best, session.options.threads, ROUNDS)
             ((_, outcomes),) = session.site.measured([job])
             session.record(task, point, asked, outcomes)
 
@@ -203,7 +204,7 @@ def level(session: TuningSession, tasks: Sequence[Task], wanted: Wanted) -> None
     """
     for task in tasks:
         for point in task.points:
-            job = session.job(task, point, wanted(task, point), QUICK)
+            job = task.job(point, wanted(task, point), session.options.threads, QUICK)
             ((_, (default, *others)),) = session.site.measured([job])
             for one, outcome in zip(job.implementations, (default, *others), strict=True):
                 session.write(task, point, Proposal(one, "confirm"), outcome, default)

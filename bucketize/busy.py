@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import math
 import os
-import statistics
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Self
+
+import numpy as np
 
 from bucketize.errors import BusyWarning, warn
 from bucketize.timing import TICK_S
@@ -94,22 +94,22 @@ class Machine:
     @property
     def doubts(self) -> list[str]:
         """What makes the times doubtful."""
-        told = []
+        doubts = []
         if self.is_busy:
             taken = f"{self.others:.1f} of {self.cores} processors (load average {self.load:.1f})"
-            told.append(f"the machine is busy: other processes take {taken}")
+            doubts.append(f"the machine is busy: other processes take {taken}")
         for name, medians in list(self.groups.items())[:1]:
             low, high = (f"{1e3 * s:.3g}" for s in medians)
-            told.append(f"the rounds of {name} fall into two groups, around {low} and {high} ms")
-            told += [f"so do those of {more} more"] if (more := len(self.groups) - 1) else []
-        return told
+            doubts.append(f"the rounds of {name} fall into two groups, around {low} and {high} ms")
+            doubts += [f"so do those of {more} more"] if (more := len(self.groups) - 1) else []
+        return doubts
 
     def warn(self) -> None:
         """Make a `BusyWarning` of the doubts, if there are any."""
         if self.doubts:
-            told = "; ".join(self.doubts)
+            doubts = "; ".join(self.doubts)
             advice = "times may be too long, and others the next time"
-            warn(f"{told}: {advice}", BusyWarning)
+            warn(f"{doubts}: {advice}", BusyWarning)
 
 
 def busiest(machines: Iterable[Machine]) -> Machine:
@@ -132,8 +132,8 @@ class Watch:
 
     def rounds(self, times: Mapping[str, Sequence[float]]) -> None:
         """Look for groups in the seconds that were measured, by name."""
-        found = {name: groups_of(seconds) for name, seconds in times.items()}
-        self.groups |= {name: groups for name, groups in found.items() if groups}
+        by_name = {name: groups_of(seconds) for name, seconds in times.items()}
+        self.groups |= {name: groups for name, groups in by_name.items() if groups}
 
     def __exit__(self, *raised: object) -> None:
         self.machine = self._machine()
@@ -171,19 +171,15 @@ def groups_of(seconds: Sequence[float]) -> tuple[float, float] | None:
     """
     if len(seconds) < LEAST_ROUNDS:
         return None
-    ordered = sorted(seconds)
-    logs = [math.log(max(s, TICK_S)) for s in ordered]
-    whole = statistics.pvariance(logs)
-    cut = max(range(1, len(logs)), key=lambda i: _between(logs, i))
-    low, high = (statistics.median(part) for part in (ordered[:cut], ordered[cut:]))
+    ordered = np.sort(seconds)
+    logs = np.log(np.maximum(ordered, TICK_S))
+    cuts, below = np.arange(1, len(logs)), logs.cumsum()[:-1]
+    shares = cuts / len(logs)
+    apart = (logs.sum() - below) / cuts[::-1] - below / cuts
+    between = shares * (1 - shares) * apart**2
+    cut = int(cuts[between.argmax()])
+    low, high = (float(np.median(part)) for part in (ordered[:cut], ordered[cut:]))
     lesser = min(cut, len(logs) - cut) / len(logs)
-    if lesser < FEWEST or high <= APART * low or _between(logs, cut) < EXPLAINED * whole:
+    if lesser < FEWEST or high <= APART * low or between.max() < EXPLAINED * logs.var():
         return None
     return low, high
-
-
-def _between(values: Sequence[float], cut: int) -> float:
-    """The variance of two groups' means, each weighed by its share of the values."""
-    low, high = values[:cut], values[cut:]
-    share = cut / len(values)
-    return share * (1 - share) * (statistics.fmean(high) - statistics.fmean(low)) ** 2

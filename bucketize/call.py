@@ -21,6 +21,7 @@ from bucketize.errors import (
 )
 from bucketize.ir import ILLEGAL, Binding, Var
 from bucketize.op import Array, Value
+from bucketize.table import pairs
 from bucketize.types import (
     Dim,
     Expr,
@@ -37,16 +38,16 @@ MEMORY = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 asked for, as the system promises more than it has, and ends who uses it."""
 
 
-def check_memory(results: Iterable[tuple[Sequence[int], np.dtype[Any]]], held: int = 0) -> int:
-    """The bytes that are held when results of these shapes are, too; `held` are already.
+def check_memory(results: Iterable[tuple[Sequence[int], np.dtype[Any]]], taken: int = 0) -> int:
+    """The bytes that are held when results of these shapes are, too; `taken` are already.
 
     Raises ShapeError at the first one that there is no memory for.
     """
     for shape, dtype in results:
-        held += math.prod(shape) * dtype.itemsize
-        if not has_memory(held):
+        taken += math.prod(shape) * dtype.itemsize
+        if not has_memory(taken):
             raise no_memory(shape, dtype)
-    return held
+    return taken
 
 
 def has_memory(size: int) -> bool:
@@ -67,15 +68,15 @@ def shapes_of(values: Sequence[Value]) -> tuple[Any, ...]:
 def bind_shapes(
     params: Sequence[Var],
     shapes: Sequence[Any],
-    known: Mapping[str, int] | None = None,
+    sizes: Mapping[str, int] | None = None,
     what: str = "input",
 ) -> dict[str, int]:
     """The sizes of the symbols when the parameters have these shapes; errors name the axis.
 
-    Shapes are as `shapes_of` tells them. `known` holds the sizes of symbols that the parameters
-    need not tell.
+    Shapes are as `shapes_of` tells them. `sizes` holds those of symbols that the parameters need
+    not tell.
     """
-    env = dict(known or {})
+    env = dict(sizes or {})
     derived: list[tuple[Var, int, int]] = []
     for param, shape in _tensors(params, shapes):
         dims = param.type.shape
@@ -121,6 +122,15 @@ def _refused(env: dict[str, int], dim: Dim, size: int) -> object:
     return f"{dim.name} in [{dim.lo}, {'...' if dim.hi is None else dim.hi}]"
 
 
+def check_sizes(params: Iterable[Var], sizes: Mapping[str, int]) -> None:
+    """Raise a ShapeError unless all symbols of the parameters have a size."""
+    missing = sorted({s.name for p in params for s in p.type.symbols()} - sizes.keys())
+    if missing:
+        raise ShapeError(
+            f"the size of {', '.join(missing)} is missing; got {dict(sizes) or 'none'}"
+        )
+
+
 def checked_size(symbol: Symbol, value: SupportsIndex) -> int:
     """A size that was given by its symbol, if it is an integer within the bounds."""
     try:
@@ -150,10 +160,9 @@ def refusal(b: Binding, sizes: Mapping[str, int]) -> BucketizeError:
     """The error of a leaf that no bucket covers, or of a branch that is not legal."""
     if b.op is ILLEGAL:
         return TypeRelError(b.attrs["reason"])
-    found = {str(d): evaluate(d, sizes) for d in b.attrs["sizes"]}
-    shown = ", ".join(f"{name}={size}" for name, size in found.items())
-    error = NoBucketError(f"no bucket covers {shown}; buckets: {b.attrs['buckets']}")
-    for name in (name for name, size in found.items() if size == 0):
+    dims = {str(d): evaluate(d, sizes) for d in b.attrs["sizes"]}
+    error = NoBucketError(f"no bucket covers {pairs(dims, ', ')}; buckets: {b.attrs['buckets']}")
+    for name in (name for name, size in dims.items() if size == 0):
         asked = f'bounds={{"{name}": (0, None)}} or --dim {name}=0..'
         error.add_note(f"{name}=0 has a bucket where it is asked for: {asked}")
     return error

@@ -114,22 +114,22 @@ def logged(mod: Module, log: str | Path, threads: int) -> Configurations:
     """What the log confirmed for each clone of a module."""
     trials = select(rows(log, TEMPLATES))
     _warn_of_threads(trials, log, threads)
-    known, digests = verdicts(trials, threads), Digests(mod)
-    _warn_of_unconfirmed([t for t in trials if t.threads == threads], known, log)
-    _warn_of_bounds(mod, known.values(), log)
+    standing, digests = verdicts(trials, threads), Digests(mod)
+    _warn_of_unconfirmed([t for t in trials if t.threads == threads], standing, log)
+    _warn_of_bounds(mod, standing.values(), log)
 
     def configuration(name: str) -> Configuration | None:
-        verdict = known.get(digests[name])
+        verdict = standing.get(digests[name])
         return None if verdict is None else verdict.configuration
 
     return configuration
 
 
 def _warn_of_unconfirmed(
-    trials: Sequence[Trial], known: Mapping[str, Verdict], log: Path | str
+    trials: Sequence[Trial], standing: Mapping[str, Verdict], log: Path | str
 ) -> None:
     """Say so where there are trials with so many threads, and no verdict: none is used."""
-    if trials and not known:
+    if trials and not standing:
         warn(
             f"{log}: none of its {len(trials)} trials is confirmed in a clone, so the defaults "
             f"stay; `tune` confirms what it finds",
@@ -137,24 +137,23 @@ def _warn_of_unconfirmed(
         )
 
 
-def _warn_of_bounds(mod: Module, known: Iterable[Verdict], log: str | Path) -> None:
+def _warn_of_bounds(mod: Module, standing: Iterable[Verdict], log: str | Path) -> None:
     """Say so where all verdicts on what the module computes are of other bounds: none is used."""
     names = mod.clones or mod.functions
     sources = {id(fn): fn for fn in (source_of(mod, name) for name in names)}.values()
     mine = {graph_of(fn): bounds_of(fn) for fn in sources}
-    rows = [row for verdict in known for row in verdict.rows if row.graph in mine]
+    rows = [row for verdict in standing for row in verdict.rows if row.graph in mine]
     others = {row.bounds: mine[row.graph] for row in rows}
     if others and not any(row.bounds == mine[row.graph] for row in rows):
-        theirs, ours = (" or ".join(sorted(map(_bounds, b))) for b in (others, {*others.values()}))
+        theirs, ours = (
+            " or ".join(sorted(bounds or "symbols without bounds" for bounds in each))
+            for each in (others, {*others.values()})
+        )
         warn(
             f"{log}: its verdicts on this model are for {theirs}, not for {ours}, so none is used; "
             f"give the same bounds (--dim) as to `tune`",
             LogWarning,
         )
-
-
-def _bounds(text: str) -> str:
-    return text or "symbols without bounds"
 
 
 def _warn_of_threads(trials: Sequence[Trial], log: str | Path, threads: int) -> None:

@@ -112,10 +112,6 @@ def _times(symbol: Symbol, times: int) -> int:
     return size if symbol.hi is None else min(size, symbol.hi)
 
 
-def _zeros(params: Sequence[Var], sizes: Mapping[str, int]) -> list[Value]:
-    return [_zero(p.type, sizes) for p in params]
-
-
 def _zero(type_: Type, sizes: Mapping[str, int]) -> Value:
     """Zeros, of rank 0 if nobody knows it; no elements, nothing."""
     if isinstance(type_, SequenceType):
@@ -203,18 +199,7 @@ class Executable:
         """
         return self._run("main", arrange_inputs(self._params, arrays, named))
 
-    def __call__(self, /, *arrays: Value, **named: Value) -> list[Value]:
-        """As `run`.
-
-        Args:
-            *arrays: as of `run`.
-            **named: as of `run`.
-
-        Returns:
-            As `run`.
-
-        """
-        return self.run(*arrays, **named)
+    __call__ = run
 
     def run_named(self, /, *arrays: Value, **named: Value) -> dict[str, Value]:
         """As `run`, with the results by name.
@@ -269,8 +254,8 @@ class Executable:
             self._idle.append(context)
 
     def _clone(self, clone: str) -> str:
-        known = self.program.clones
-        labelled = [name for name, c in known.items() if c.label == clone and c.label]
+        clones = self.program.clones
+        labelled = [name for name, c in clones.items() if c.label == clone and c.label]
         if clone in self.program.routines:
             return clone
         if not labelled:
@@ -303,13 +288,13 @@ class Executable:
         refused: BucketizeError | None = None
         for sizes in rising_sizes(routine.params):
             try:
-                self._run(routine.name, _zeros(routine.params, sizes))
+                self._run(routine.name, [_zero(p.type, sizes) for p in routine.params])
             except (TypeRelError, ShapeError) as e:
                 refused = refused or e
             else:
                 return
-        told = f"{routine.name} stays cold: it runs at none of the sizes tried; at the least"
-        warn(f"{told}: {refused}")
+        fault = f"{routine.name} stays cold: it runs at none of the sizes tried; at the least"
+        warn(f"{fault}: {refused}")
 
     def save(self, path: str | Path) -> None:
         """Write a file that `bucketize.load` runs without model, log, compiler or cache.
@@ -378,14 +363,14 @@ class Executable:
             how = "explain(data=(3, 224)) or explain(N=3)"
             raise ArgumentError(f"sizes are given by name, as in {how}, got {unnamed[0]!r}")
         sizes = sizes_of(self.program.routines["main"].params, shapes)
-        told = explain(sizes, Context(self.image))
+        report = explain(sizes, Context(self.image))
         if self.module is not None:
             # these load all templates, which a loaded executable does without
-            told.expected = partial(self._expected, sizes)
+            report.expected = partial(self._expected, sizes)
             module: Any = importlib.import_module("bucketize.lower.alternative")
-            where = told.clone, told.inside, told.arrangement, self.program.threads
-            told.alternatives = partial(module.arrangements, self.module, *where)
-        return told
+            where = report.clone, report.inside, report.arrangement, self.program.threads
+            report.alternatives = partial(module.arrangements, self.module, *where)
+        return report
 
     def _expected(self, sizes: Mapping[str, int]) -> list[float | None]:
         """The seconds of each kernel of a call, in order, by the models of the kernels."""
@@ -437,8 +422,8 @@ class Executable:
         """
         taken = {"repetitions", "roofline", "progress"}.intersection(self.inputs)
         if taken and len(arrays) < len(self.inputs):
-            told = f"input {min(taken)!r} is called as an option of `profile` is"
-            raise ArgumentError(f"{told}: give all inputs by position, in the order of `inputs`")
+            fault = f"input {min(taken)!r} is called as an option of `profile` is"
+            raise ArgumentError(f"{fault}: give all inputs by position, in the order of `inputs`")
         # pandas and what measures the machine are loaded by who asks for them
         module: Any = importlib.import_module("bucketize.inspect.profile")
         inputs = arrange_inputs(self._params, arrays, named)

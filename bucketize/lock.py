@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from filelock import BaseFileLock, FileLock, Timeout
+from filelock import FileLock, Timeout
 
 PATIENCE_S = 1.0  # this much is waited in silence
 
@@ -22,29 +22,25 @@ def locked(path: Path, timeout_s: float, say: Callable[[str], None]) -> Iterator
     try:
         lock.acquire(timeout=min(PATIENCE_S, timeout_s))
     except Timeout:
-        held = f"the lock {path}, which {_holder(path)} holds"
+        what = f"the lock {path}, which {_holder(path)} holds"
         limit = f"; up to {timeout_s:.3g} s" if timeout_s < math.inf else ""
-        say(f"waiting for {held}{limit}")
-        _wait(lock, timeout_s, held)
+        say(f"waiting for {what}{limit}")
+        try:
+            lock.acquire(timeout=max(timeout_s - PATIENCE_S, 0.0))
+        except Timeout as e:
+            raise TimeoutError(f"waited {timeout_s:.3g} s for {what}") from e
     try:
         yield
     finally:
         lock.release()
 
 
-def _wait(lock: BaseFileLock, timeout_s: float, held: str) -> None:
-    try:
-        lock.acquire(timeout=max(timeout_s - PATIENCE_S, 0.0))
-    except Timeout as e:
-        raise TimeoutError(f"waited {timeout_s:.3g} s for {held}") from e
-
-
 def _holder(lock: Path) -> str:
     """Who holds a lock, as far as Linux tells."""
     try:
-        held = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
+        locks = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
         inode = str(lock.stat().st_ino)
     except OSError:
         return "another process"
-    pids = [cells[4] for cells in held if "->" not in cells and cells[5].endswith(f":{inode}")]
+    pids = [cells[4] for cells in locks if "->" not in cells and cells[5].endswith(f":{inode}")]
     return f"process {pids[0]}" if pids else "another process"

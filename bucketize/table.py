@@ -67,8 +67,8 @@ def column(name: str, rows: Iterable[Mapping[str, Any]], shown: Format) -> Field
     """The column of the rows' values under a key."""
     values = [row[name] for row in rows]
     cells = ["-" if value is None else visible(shown(value)) for value in values]
-    known = [value for value in values if value is not None]
-    numeric = bool(known) and all(isinstance(value, int | float) for value in known)
+    present = [value for value in values if value is not None]
+    numeric = bool(present) and all(isinstance(value, int | float) for value in present)
     return Field(visible(name), cells, numeric)
 
 
@@ -132,9 +132,9 @@ def folded(rows: Sequence[Hashable], least: int = WORTH_FOLDING) -> Iterator[Blo
     at = 0
     while at < len(rows):
         best = max(_blocks(rows, at), key=lambda block: (block.saved, -block.length))
-        found = best if best.saved >= least else Block(at, 1, 1)
-        yield found
-        at += found.length * found.times
+        chosen = best if best.saved >= least else Block(at, 1, 1)
+        yield chosen
+        at += chosen.length * chosen.times
 
 
 def _blocks(rows: Sequence[Hashable], at: int) -> Iterator[Block]:
@@ -161,6 +161,11 @@ def shortened(name: str, width: int = NAME, kernel: str = "") -> str:
     more += f" +{len(others)}" if others else ""
     left = width - len(more)
     return (first if len(first) <= left else f"…{first[1 - left :]}") + more
+
+
+def pairs(values: Mapping[str, object], gap: str = ",") -> str:
+    """`N=4,H=224,W=224`."""
+    return gap.join(f"{name}={value}" for name, value in values.items())
 
 
 def several(number: int, noun: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from bucketize.kernel.template import TEMPLATES, Launch, Schedule, Template
 from bucketize.kernel.workload import Workload
-from bucketize.measure import job as measure
+from bucketize.measure import runner as measure
 from bucketize.measure.process import Child, Event
 
 POSITIVE = "(x[i] if x[i] > 0 else float32(0))"

@@ -22,7 +22,7 @@ from bucketize.busy import Counters, Machine, Watch, busiest, watched
 from bucketize.cli.group import main
 from bucketize.errors import BusyWarning
 from bucketize.log.log import rows
-from bucketize.measure.job import Replay
+from bucketize.measure.runner import Replay
 from bucketize.tune.api import tune
 
 Readings = Callable[..., None]

@@ -74,9 +74,9 @@ def bench(
         ArgumentError: no engine, no round, or a `progress` of another kind.
 
     """
-    found = measured(runs, inputs, rounds, pause_s=pause_s, progress=progress)
-    frame = _frame(found.seconds, found.errors)
-    frame.attrs["machine"] = found.machine
+    measurement = measured(runs, inputs, rounds, pause_s=pause_s, progress=progress)
+    frame = _frame(measurement.seconds, measurement.errors)
+    frame.attrs["machine"] = measurement.machine
     return frame
 
 

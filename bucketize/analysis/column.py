@@ -70,12 +70,12 @@ def _spread(frame: pd.DataFrame, name: str, cells_of: Callable[[str], Cells]) ->
 
 
 def _bounds(bucket: str) -> Cells:
-    found: dict[str, int | None] = {}
+    columns: dict[str, int | None] = {}
     for text in filter(None, bucket.split(";")):
         interval = INTERVAL.fullmatch(text)
         if interval is None:
             raise BucketizeError(f"{bucket!r} is no bucket, expected sizes: N=1;H=32..63")
         symbol, lo, dots, hi = interval.groups()
         top = (int(hi) if hi else None) if dots else int(lo)
-        found |= {f"{symbol}_lo": int(lo), f"{symbol}_hi": top}
-    return found
+        columns |= {f"{symbol}_lo": int(lo), f"{symbol}_hi": top}
+    return columns

@@ -118,12 +118,12 @@ def _started(name: str, engine: Engine, path: Path, threads: int) -> tuple[Run, 
 
 def engine_of(name: str, engines: Mapping[str, Engine] | None = None) -> Engine:
     """The engine of this name, of `ENGINES` unless others are given; it must be installed."""
-    known = ENGINES if engines is None else engines
-    if name not in known:
-        raise unknown_name("adapter for an engine", name, known)
-    if not known[name].is_installed:
-        raise EngineError(f"{name} is not installed: {known[name].how}")
-    return known[name]
+    choices = ENGINES if engines is None else engines
+    if name not in choices:
+        raise unknown_name("adapter for an engine", name, choices)
+    if not choices[name].is_installed:
+        raise EngineError(f"{name} is not installed: {choices[name].how}")
+    return choices[name]
 
 
 @contextmanager

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, cast
@@ -17,7 +18,7 @@ from bucketize.log.confidence import Interval
 from bucketize.log.frame import table_frame, trial_frame, trials_of
 from bucketize.log.log import table
 from bucketize.log.trial import CLONE, COLUMNS, KERNEL, Trial, schedule_json
-from bucketize.log.verdict import Verdict, best_choice, geometric_mean, verdicts
+from bucketize.log.verdict import Verdict, geometric_mean, verdicts
 
 TASK = ["host_cpu", "threads", "model", "function", "bucket", "workload", "op"]
 BEST = [
@@ -107,29 +108,43 @@ def best_schedules(frame: pd.DataFrame) -> pd.DataFrame:
 
     """
     groups = _trials_by_task(frame)
-    found = [task | best for task, trials in groups if (best := _best(trials))]
-    return pd.DataFrame(found, columns=[*TASK, *BEST])
+    rows = [task | best for task, trials in groups if (best := _best(trials))]
+    return pd.DataFrame(rows, columns=[*TASK, *BEST])
 
 
 def _best(trials: list[Trial]) -> dict[str, Any]:
-    choice = best_choice(trials)
-    if choice is None:
+    best = best_trials(trials)
+    if not best:
         return {}
     schedules = _by_schedule(trials)
-    latency_s = _mean([t.latency_median_s for t in choice.trials], choice.trials)
-    flops = _mean([t.flops for t in choice.trials], choice.trials)
+    latency_s = _mean([t.latency_median_s for t in best], best)
+    flops = _mean([t.flops for t in best], best)
     return {
-        "layer": choice.trials[0].layer,
-        "template": choice.template,
-        "schedule": schedule_json(choice.schedule),
-        "schedule_hash": choice.trials[0].schedule_hash,
-        "relative": choice.relative,
-        "shapes": len(choice.trials),
+        "layer": best[0].layer,
+        "template": best[0].template,
+        "schedule": schedule_json(json.loads(best[0].schedule)),
+        "schedule_hash": best[0].schedule_hash,
+        "relative": geometric_mean(best),
+        "shapes": len(best),
         "latency_s": latency_s,
         "gflops": flops / latency_s / 1e9,
         "tried": len(schedules),
         "failed": sum(map(_failed, schedules)),
     }
+
+
+def best_trials(trials: Iterable[Trial]) -> Sequence[Trial]:
+    """The trials, one per shape, of a task's schedule with the least geometric mean latency.
+
+    The geometric mean gives every shape its weight whatever its absolute time. Latencies count
+    relative to the default's in the same rounds, so that runs of a busy and of a quiet machine
+    compare. Only schedules measured at as many shapes as any are compared; one that failed at a
+    shape is out; of repeated measurements the last counts.
+    """
+    last = {(t.template, t.schedule_hash, t.shape): t for t in trials}
+    whole = [group for group in _by_schedule(last.values()) if not _failed(group)]
+    most = max(map(len, whole), default=0)
+    return min((group for group in whole if len(group) == most), key=geometric_mean, default=())
 
 
 def _mean(values: Iterable[float | None], trials: Iterable[Trial]) -> float:
@@ -162,14 +177,14 @@ def confirmed(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _bought(verdict: Verdict) -> dict[str, Any]:
-    found = verdict.interval if verdict.pays else Interval(1.0, 1.0, 1.0)
-    assert found is not None
+    interval = verdict.interval if verdict.pays else Interval(1.0, 1.0, 1.0)
+    assert interval is not None
     return {
         "chosen": len(verdict.configuration.implementations),
         "arrangement": str(verdict.configuration.arrangement),
-        "ratio": found.median,
-        "ratio_low": found.low,
-        "ratio_high": found.high,
+        "ratio": interval.median,
+        "ratio_low": interval.low,
+        "ratio_high": interval.high,
         "shapes": "; ".join(row.shape for row in verdict.rows),
     }
 
@@ -202,8 +217,8 @@ def progress(frame: pd.DataFrame) -> pd.DataFrame:
         the least of it so far.
 
     """
-    found = [task | step for task, trials in _trials_by_task(frame) for step in _course(trials)]
-    return pd.DataFrame(found, columns=[*TASK, "step", "source", "relative", "best"])
+    rows = [task | step for task, trials in _trials_by_task(frame) for step in _course(trials)]
+    return pd.DataFrame(rows, columns=[*TASK, "step", "source", "relative", "best"])
 
 
 def _course(trials: list[Trial]) -> Iterator[dict[str, Any]]:
@@ -263,10 +278,10 @@ def _paired(latency: pd.DataFrame, oracle: str) -> pd.DataFrame:
     """Every call with its `slowdown`: its latency by the oracle's in the same round."""
     calls = latency if "round" in latency else latency.assign(round=0)
     best = calls[calls["dispatcher"] == oracle].set_index(["shape", "round"])["latency_s"]
-    known = best.index.unique("shape")
-    missing = sorted(set(calls["shape"]) - set(known))
+    shapes = best.index.unique("shape")
+    missing = sorted(set(calls["shape"]) - set(shapes))
     if missing:
-        names = ", ".join(known) or "none"
+        names = ", ".join(shapes) or "none"
         raise BucketizeError(f"no latency of {oracle!r} at {', '.join(missing)}; known: {names}")
     oracle_s = calls[["shape", "round"]].join(best, on=["shape", "round"])["latency_s"]
     return calls.assign(slowdown=calls["latency_s"] / oracle_s)

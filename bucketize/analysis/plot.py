@@ -45,8 +45,9 @@ def plot_latency(latency: pd.DataFrame, oracle: str = ORACLE) -> Figure:
     figure = _empty(1.4 * SIZE[1], _title(frame))
     above, below = figure.subplots(2, 1, sharex=True)
     shapes = list(frame["shape"].unique())
-    for style, (name, line) in zip(_styles(), _by_dispatcher(frame), strict=False):
-        style |= {"label": name, "linestyle": "--" if name == oracle else "-"}
+    lines = frame.groupby("dispatcher", sort=False)
+    for style, (name, line) in zip(_styles(), lines, strict=False):
+        style |= {"label": str(name), "linestyle": "--" if name == oracle else "-"}
         at = line["shape"].map(shapes.index)
         _spread(above, at, 1e3 * line[["latency_s", "latency_q1_s", "latency_q3_s"]], style)
         _spread(below, at, line[["slowdown", "slowdown_q1", "slowdown_q3"]], style)
@@ -189,10 +190,6 @@ def _styles() -> Iterator[dict[str, Any]]:
     return ({"marker": m, "color": f"C{i % 10}"} for i, m in enumerate(markers))
 
 
-def _by_dispatcher(frame: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
-    return [(str(name), line) for name, line in frame.groupby("dispatcher", sort=False)]
-
-
 def _spread(axes: Axes, at: pd.Series[int], line: pd.DataFrame, style: dict[str, Any]) -> None:
     """A line of medians, with bars between their quartiles."""
     middle, low, high = line.to_numpy(float).T
@@ -225,8 +222,8 @@ def _mark_better(axes: Axes) -> None:
 
 def _title(frame: pd.DataFrame) -> str:
     """The model, the machine, the threads, the day and the sizes, as far as the frame tells."""
-    told = {name: [str(v) for v in frame[name].unique()] for name in WHERE if name in frame}
-    cells = {name: _listed(values) for name, values in told.items() if any(values)}
+    values_of = {name: [str(v) for v in frame[name].unique()] for name in WHERE if name in frame}
+    cells = {name: _listed(values) for name, values in values_of.items() if any(values)}
     if "threads" in cells:
         cells["threads"] += " thread" if cells["threads"] == "1" else " threads"
     if "date" in cells:

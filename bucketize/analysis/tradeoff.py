@@ -29,6 +29,7 @@ from bucketize.ir import Module
 from bucketize.log.environment import here
 from bucketize.op import Array
 from bucketize.progress import Tell, TellMore, estimated
+from bucketize.table import pairs
 from bucketize.timing import turns
 
 ROUNDS = 15  # of calls at least, at each case
@@ -79,7 +80,7 @@ class Case:
     @property
     def shape(self) -> str:
         """`N=4,H=224,W=224`."""
-        return ",".join(f"{symbol}={size}" for symbol, size in self.sizes.items())
+        return pairs(self.sizes)
 
 
 Logs: TypeAlias = str | Path | Mapping[str, str | Path] | None  # by dispatcher, or one for all
@@ -170,7 +171,9 @@ class Survey:
         yield from costs[:1]
         for case in self.cases:
             at = case.shape
-            yield Piece("meaning", f"the ops' own results at {at}", partial(_wanted, case))
+            yield Piece(
+                "meaning", f"the ops' own results at {at}", partial(getattr, case, "wanted")
+            )
             for name in self.modules:
                 prepare = partial(self._prepare, name, case)
                 yield Piece("compile", f"compiling {name} for {at}", prepare)
@@ -243,8 +246,8 @@ class Survey:
         beside = {"weight": case.weight, "others": machine.others, "load": machine.load}
         for name in self.modules:
             for i, taken in enumerate(rounds):
-                told = {"dispatcher": name, "shape": case.shape, "round": i}
-                yield told | {"latency_s": taken[name]} | self.served[name] | beside
+                call = {"dispatcher": name, "shape": case.shape, "round": i}
+                yield call | {"latency_s": taken[name]} | self.served[name] | beside
 
     # What came of it.
 
@@ -275,13 +278,8 @@ class Survey:
         shapes = {call["shape"] for call in self.calls}
         lacking = [case.shape for case in self.cases if case.shape not in shapes]
         costs = [n for n in self.modules if n != ORACLE and n not in self.costs]
-        told = [("measured", "; ".join(lacking)), ("compiled for its cost", ", ".join(costs))]
-        return "; ".join(f"not {done}: {names}" for done, names in told if names)
-
-
-def _wanted(case: Case) -> None:
-    """Have the results computed that others are compared with."""
-    _ = case.wanted
+        lists = [("measured", "; ".join(lacking)), ("compiled for its cost", ", ".join(costs))]
+        return "; ".join(f"not {done}: {names}" for done, names in lists if names)
 
 
 def by_name(rounds: Sequence[Mapping[str, float]], of: str) -> dict[str, list[float]]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bucketize.cli.compare import verdict
+from bucketize.cli.table import fitting, records
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -49,25 +50,23 @@ class Finding:
         ratio, low, high = self.ratios
         less, least, most = (f"{100 * (1 - r):.0f}" for r in (ratio, high, low))
         of_time = f"({low:.2f} to {high:.2f} of its time)"
-        told = {
+        gains = {
             "faster": f"{self.model} takes {less} % less time behind {self.name} ({least} to "
             f"{most} % in half of the rounds)",
             "same": f"{self.model} nothing beyond the noise {of_time}",
             "slower": f"{self.model} nothing, it is slower behind {self.name} {of_time}",
             "unclear": f"for {self.model} this machine was too busy to tell {of_time}",
         }
-        return told[judged(self.other)]
+        return gains[judged(self.other)]
 
 
 def findings(trade: pd.DataFrame) -> list[Finding]:
     """One for each model of a trade-off beside `PLAIN`, which is the first row of each."""
-    from bucketize.cli.table import records
-
-    found = []
+    every = []
     for model, of in trade.groupby("model", sort=False):
         plain, *others = records(of)
-        found.append(Finding(str(model), plain, _cheapest(others)))
-    return found
+        every.append(Finding(str(model), plain, _cheapest(others)))
+    return every
 
 
 def _cheapest(others: list[dict[Any, Any]]) -> dict[Any, Any]:
@@ -81,33 +80,31 @@ def _cheapest(others: list[dict[Any, Any]]) -> dict[Any, Any]:
 
 def advice(trade: pd.DataFrame, tuning_s: Mapping[str, float]) -> str:
     """The three sentences; `tuning_s` are the seconds of tuning, by model."""
-    from bucketize.cli.table import fitting
-
-    found = findings(trade)
-    paid = [f for f in found if judged(f.other) == "faster"] or found
+    every = findings(trade)
+    paid = [f for f in every if judged(f.other) == "faster"] or every
     lines = (
-        f"Gained: {'; '.join(f.gain for f in found)}.",
+        f"Gained: {'; '.join(f.gain for f in every)}.",
         f"Cost: {'; '.join(_cost(f, tuning_s) for f in paid)}.",
-        f"Take: {'; '.join(_take(found))}.",
+        f"Take: {'; '.join(_take(every))}.",
     )
     return "\n".join(map(fitting, lines))
 
 
-def _cost(found: Finding, tuning_s: Mapping[str, float]) -> str:
-    plain, other = found.plain, found.other
-    told = (
-        f"{found.model} has {other['clones']} clones instead of {plain['clones']}, compiles in "
+def _cost(finding: Finding, tuning_s: Mapping[str, float]) -> str:
+    plain, other = finding.plain, finding.other
+    cost = (
+        f"{finding.model} has {other['clones']} clones instead of {plain['clones']}, compiles in "
         f"{other['compile_s']:.1f} s instead of {plain['compile_s']:.1f}, and keeps "
         f"{other['weight_mib']:.0f} MiB of weights instead of {plain['weight_mib']:.0f}"
     )
-    seconds = tuning_s.get(found.model) if other["searched"] else None
-    return f"{told}, after {seconds:g} s of tuning, once" if seconds else told
+    seconds = tuning_s.get(finding.model) if other["searched"] else None
+    return f"{cost}, after {seconds:g} s of tuning, once" if seconds else cost
 
 
-def _take(found: Iterable[Finding]) -> Iterator[str]:
+def _take(every: Iterable[Finding]) -> Iterator[str]:
     """What to take, each once, and for which models."""
     models: dict[str, list[str]] = {}
-    for f in found:
+    for f in every:
         models.setdefault(TAKEN.get(judged(f.other), f"{f.name} for {{}}"), []).append(f.model)
     return (what.format(" and ".join(names)) for what, names in models.items())
 

@@ -10,20 +10,22 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
-from bucketize.cli.parameter import PRECISION, WEIGHTS, Sizes
+from bucketize.cli.model import NamedModel, dispatched
+from bucketize.cli.parameter import ORACLE, READING, Sizes
+from bucketize.cli.table import WIDTH, fitting, narrow
+from bucketize.progress import estimated
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from bucketize.analysis.tradeoff import Survey
-    from bucketize.cli.model import NamedModel
     from bucketize.ir import Module
 
     Modules: TypeAlias = Mapping[str, Module]  # by dispatcher
     Row: TypeAlias = Mapping[str, Any] | pd.Series[Any]
 
 UNTUNED = "untuned"
-DEFAULTS = (None, "default", "float32", 1)  # of options that `tune` has, too
+DEFAULTS = ("default", "float32", 1)  # of options that `tune` has, too
 MODULES = {"none": "none, tuned"}
 """How a module is called in a table, beside the untuned one, which has no buckets either."""
 HOW = """vs: latency divided by that of the other in the same round, below 1 is faster; the median,
@@ -36,9 +38,6 @@ def dispatchers_of(
     model: NamedModel, specs: Sequence[str], points: Sequence[Sizes], policy: str = "exact"
 ) -> Modules:
     """The module on defaults, behind every dispatcher, and behind the oracle."""
-    from bucketize.cli.model import dispatched
-    from bucketize.cli.parameter import ORACLE
-
     options = {"policy": policy, "fallback": True, "points": points}
     wanted = {s: dispatched(model, {**options, "dispatcher": s}) for s in (*specs, ORACLE)}
     return {UNTUNED: model.module, **wanted}
@@ -46,11 +45,11 @@ def dispatchers_of(
 
 def distinct(points: Sequence[Sizes], weights: Iterable[float]) -> list[tuple[Sizes, float]]:
     """Each size once; what is given again is as likely as both together."""
-    found: dict[frozenset[tuple[str, int]], tuple[Sizes, float]] = {}
+    by_size: dict[frozenset[tuple[str, int]], tuple[Sizes, float]] = {}
     for sizes, weight in zip(points, weights, strict=True):
         key = frozenset(sizes.items())
-        found[key] = sizes, weight + (found[key][1] if key in found else 0.0)
-    return list(found.values())
+        by_size[key] = sizes, weight + (by_size[key][1] if key in by_size else 0.0)
+    return list(by_size.values())
 
 
 def measured(
@@ -67,7 +66,6 @@ def measured(
     There is a bar while it goes on, until all is measured, time is up, or Ctrl-C.
     """
     from bucketize.analysis.tradeoff import Case, Survey
-    from bucketize.progress import estimated
 
     cases = [Case.of(model.module, weight, **model.inputs(sizes)) for sizes, weight in points]
     limit = math.inf if seconds is None else seconds
@@ -82,8 +80,6 @@ def measured(
 
 def untuned_shapes(latency: pd.DataFrame) -> list[str]:
     """Where the oracle is not what it ought to be: the log has no word on its clone."""
-    from bucketize.cli.parameter import ORACLE
-
     oracle = latency[latency["dispatcher"] == ORACLE]
     return list(oracle[~oracle["clone_tuned"].astype(bool)]["shape"].unique())
 
@@ -92,9 +88,9 @@ def shown_oracle(latency: pd.DataFrame) -> str:
     """What the oracle is, shape by shape."""
     lacking, every = untuned_shapes(latency), list(latency["shape"].unique())
     tuned = [shape for shape in every if shape not in lacking]
-    told = [("tuned", tuned), ("on default schedules", lacking)]
-    here = ["; ".join(shapes) if tuned and lacking else "" for _, shapes in told]
-    states = [f"{s} at {at}" if at else s for (s, of), at in zip(told, here, strict=True) if of]
+    by_state = [("tuned", tuned), ("on default schedules", lacking)]
+    here = ["; ".join(shapes) if tuned and lacking else "" for _, shapes in by_state]
+    states = [f"{s} at {at}" if at else s for (s, of), at in zip(by_state, here, strict=True) if of]
     return f"oracle: a static clone for exactly the shape, {', '.join(states)}."
 
 
@@ -107,9 +103,8 @@ def tuning_command(shapes: Sequence[str], log: Path, model: str, options: Mappin
     words += ["-d", "oracle"]
     for shape in shapes:
         words += ["--at", shape]
-    asked = click.get_current_context().meta
-    told = {"precision": asked.get(PRECISION), "weights": asked.get(WEIGHTS)}
-    for name, value in {**told, "threads": options["threads"]}.items():
+    reading = click.get_current_context().meta.get(READING, {})
+    for name, value in (*sorted(reading.items()), ("threads", options["threads"])):
         if value not in DEFAULTS:
             words += [f"--{name}", str(value)]
     return shlex.join([*words, "--log", str(log)])
@@ -118,7 +113,6 @@ def tuning_command(shapes: Sequence[str], log: Path, model: str, options: Mappin
 def shown_latency(latency: pd.DataFrame) -> str:
     """Latency in milliseconds, a row per shape, a column per dispatcher, and how many rounds."""
     from bucketize.analysis import versus_oracle
-    from bucketize.cli.table import narrow
 
     frame = versus_oracle(latency)
     rows = []
@@ -140,8 +134,6 @@ def weight(of: pd.DataFrame, frame: pd.DataFrame) -> dict[str, float]:
 def shown_trade(latency: pd.DataFrame, cost: pd.DataFrame) -> str:
     """What each dispatcher costs, and what it buys beside the module on defaults and the oracle."""
     from bucketize.analysis import trade_off
-    from bucketize.cli.parameter import ORACLE
-    from bucketize.cli.table import WIDTH, fitting, narrow
 
     beside = [trade_off(latency, cost, name) for name in (UNTUNED, ORACLE)]
     rows = []

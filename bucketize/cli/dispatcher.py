@@ -89,8 +89,8 @@ def _value(text: str) -> Any:
     try:
         return yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError) as e:
-        told = " ".join(str(e).split()) or type(e).__name__
-        raise DispatchError(f"expected a value as in YAML, got {text!r}: {told}") from e
+        reason = " ".join(str(e).split()) or type(e).__name__
+        raise DispatchError(f"expected a value as in YAML, got {text!r}: {reason}") from e
 
 
 def load_module(target: str) -> ModuleType:

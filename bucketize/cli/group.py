@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 import traceback
 import warnings
@@ -11,20 +12,6 @@ from typing import Any
 
 import click
 
-from bucketize.cli.command.analyze import analyze
-from bucketize.cli.command.bench import bench
-from bucketize.cli.command.cache import cache
-from bucketize.cli.command.compile import compile
-from bucketize.cli.command.demo import demo
-from bucketize.cli.command.dispatchers import dispatchers
-from bucketize.cli.command.export import export
-from bucketize.cli.command.log import log
-from bucketize.cli.command.ops import ops
-from bucketize.cli.command.profile import profile
-from bucketize.cli.command.run import run
-from bucketize.cli.command.show import show
-from bucketize.cli.command.tune import tune
-from bucketize.cli.command.zoo import zoo
 from bucketize.cli.echo import echo
 from bucketize.cli.parameter import INTERRUPTED
 from bucketize.errors import BucketizeError
@@ -63,7 +50,7 @@ class CommandGroup(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         """Run the subcommand; each warning is one line on stderr, and told once."""
         with warnings.catch_warnings():
-            warnings.showwarning = once(show_warning)
+            warnings.showwarning = once(lambda text: echo(f"warning: {text}", err=True))
             try:
                 return super().invoke(ctx)
             except (BucketizeError, *PATH_ERRORS) as e:
@@ -91,13 +78,8 @@ def hint(error: click.UsageError) -> str:
     return f"\n  see {error.ctx.command_path if error.ctx else 'bucketize'} --help"
 
 
-def show_warning(message: str) -> None:
-    """Print a warning without the place in the code that it comes from."""
-    echo(f"warning: {message}", err=True)
-
-
 def once(show: Callable[[str], None]) -> Any:
-    """What `warnings.showwarning` may be: a text that comes again is not shown again."""
+    """What `warnings.showwarning` may be: no text again, nor the place in the code."""
     seen: set[str] = set()
 
     def shown(message: Warning | str, *_where: object) -> None:
@@ -128,6 +110,9 @@ def main(debug: bool) -> None:
     """
 
 
-COMMANDS = (demo, zoo, show, tune, compile, export, run, profile)
-for command in (*COMMANDS, bench, analyze, log, dispatchers, ops, cache):
-    main.add_command(command)
+COMMANDS = (
+    *("demo", "zoo", "show", "tune", "compile", "export", "run", "profile"),
+    *("bench", "analyze", "log", "dispatchers", "ops", "cache"),
+)
+for name in COMMANDS:  # each in a module of its name
+    main.add_command(getattr(importlib.import_module(f"bucketize.cli.command.{name}"), name))

@@ -5,62 +5,77 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+import numpy as np
+from numpy.typing import NDArray
 
 from bucketize.cli.echo import echo
-from bucketize.cli.parameter import (
-    ORACLE,
-    PRECISION,
-    UNDISPATCHED,
-    WEIGHTS,
-    Bound,
-    Sizes,
-    shown_sizes,
-)
+from bucketize.cli.parameter import ORACLE, READING, UNDISPATCHED, Bound, Sizes
+from bucketize.errors import DispatchError, ShapeError, UnsupportedModelError
+from bucketize.progress import progress_bar
+from bucketize.table import pairs
+from bucketize.types import Profile, evaluate, symbols
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from bucketize.dispatch.tree import Dispatcher
     from bucketize.executable import Executable
     from bucketize.ir import Function, Module, Var
 
-    Arrays = dict[str, NDArray[Any]]
-
+Arrays = dict[str, NDArray[Any]]
 ZOO = "zoo:"
 
 
 @dataclass(frozen=True, eq=False)
-class NamedModel:
-    """MODEL as imported; `zoo` is its name there, if it comes from there."""
+class Model:
+    """MODEL by its inputs, which are all that is known of a saved program."""
+
+    params: Sequence[Var]
+    """With a symbol for every dynamic axis, as dispatch would name it."""
+
+    def sizes(self, given: Mapping[str, Any]) -> Sizes:
+        """The size of every symbol, from sizes by symbol and shapes by input.
+
+        Where one is missing, the error shows how to give it.
+        """
+        from bucketize.inspect.explain import sizes_of
+
+        try:
+            return sizes_of(self.params, given)
+        except ShapeError as e:
+            own = {p.name: [s for d in p.type.dims for s in symbols(d)] for p in self.params}
+            least = {s.name: max(s.lo, 1) for of_input in own.values() for s in of_input}
+            covered = {s.name for name in given.keys() & own.keys() for s in own[name]}
+            if least.keys() - covered - given.keys():
+                e.add_note(f"give all of them, as in --at {pairs(least)}")
+            raise
+
+    def inputs(self, sizes: Sizes, given: Arrays) -> Arrays:
+        """What is given, and random arrays: normal floats, and integers of 0 and 1."""
+        others = [p for p in self.params if p.name not in given]
+        return {**{p.name: random_input(p, sizes) for p in others}, **given}
+
+
+@dataclass(frozen=True, eq=False)
+class NamedModel(Model):
+    """MODEL as imported; `zoo` says that its name is one there."""
 
     module: Module
     bounds: Mapping[str, tuple[int, int | None]]
     name: str
     zoo: bool
 
-    @cached_property
-    def main(self) -> Function:
-        """The entry, with a symbol for every dynamic axis, as dispatch would name it."""
-        from bucketize.dispatch.tree import name_dims
-
-        return name_dims(self.module.main)
-
     def sizes(self, given: Mapping[str, Any]) -> Sizes:
-        """The size of every symbol, from sizes by symbol and shapes by input.
+        """As of a saved program, whose symbols are all free.
 
         A symbol that --dim holds to one size is none of the module's any more; it may be named.
         """
-        from bucketize.errors import ShapeError
-
         for symbol, size in self.held.items():
             if given.get(symbol, size) != size:
                 raise ShapeError(f"{symbol} is held to {size}, but given as {given[symbol]}")
-        return _sizes(self.main.params, {k: v for k, v in given.items() if k not in self.held})
+        return super().sizes({k: v for k, v in given.items() if k not in self.held})
 
     @property
     def held(self) -> Sizes:
@@ -68,56 +83,20 @@ class NamedModel:
         return {symbol: lo for symbol, (lo, hi) in self.bounds.items() if lo == hi}
 
     def inputs(self, sizes: Sizes, given: Arrays | None = None) -> Arrays:
-        """What is given, and random arrays: the zoo's, else normal floats, integers of 0 and 1."""
-        if self.zoo:
-            from bucketize.zoo import inputs
+        """What is given, and random arrays: the zoo's where the model is from there."""
+        if not self.zoo:
+            return super().inputs(sizes, given or {})
+        from bucketize.zoo import inputs
 
-            return {**inputs(self.name, {**self.held, **sizes}), **(given or {})}
-        return random_inputs(self.main.params, sizes, given or {})
+        return {**inputs(self.name, {**self.held, **sizes}), **(given or {})}
 
     def shapes(self, sizes: Sizes) -> dict[str, tuple[int, ...]]:
         """The shapes of the inputs."""
-        from bucketize.types import evaluate
-
-        return {
-            p.name: tuple(evaluate(dim, sizes) for dim in p.type.shape) for p in self.main.params
-        }
-
-
-@dataclass(frozen=True, eq=False)
-class Saved:
-    """MODEL where it is a saved program: of the model, its inputs are known."""
-
-    params: Sequence[Var]
-
-    def sizes(self, given: Mapping[str, Any]) -> Sizes:
-        """The size of every symbol, from sizes by symbol and shapes by input."""
-        return _sizes(self.params, given)
-
-    def inputs(self, sizes: Sizes, given: Arrays | None = None) -> Arrays:
-        """What is given, and random arrays: normal floats, and integers of 0 and 1."""
-        return random_inputs(self.params, sizes, given or {})
-
-
-def _sizes(params: Sequence[Var], given: Mapping[str, Any]) -> Sizes:
-    """What is given as the size of every symbol; where one is missing, the error shows how."""
-    from bucketize.errors import ShapeError
-    from bucketize.inspect.explain import sizes_of
-    from bucketize.types import symbols
-
-    try:
-        return sizes_of(params, given)
-    except ShapeError as e:
-        own = {p.name: [s for d in p.type.dims for s in symbols(d)] for p in params}
-        least = {s.name: max(s.lo, 1) for found in own.values() for s in found}
-        told = {s.name for name in given.keys() & own.keys() for s in own[name]}
-        if least.keys() - told - given.keys():
-            e.add_note(f"give all of them, as in --at {shown_sizes(least)}")
-        raise
+        return {p.name: tuple(evaluate(dim, sizes) for dim in p.type.shape) for p in self.params}
 
 
 def sizes_at(
-    model: NamedModel | Saved, points: Sequence[Sizes], inputs: Mapping[str, Any] | None = None
+    model: Model, points: Sequence[Sizes], inputs: Mapping[str, Any] | None = None
 ) -> list[Sizes]:
     """All sizes at each --at, of which arrays may tell some; asked before anything is compiled."""
     shapes = {name: array.shape for name, array in (inputs or {}).items()}
@@ -138,9 +117,6 @@ def name_of(model: str) -> str:
 
 def load_model(model: str, bounds: Iterable[Bound]) -> NamedModel:
     """MODEL, a path or zoo:NAME; `--dim` goes before the bounds that the zoo gives."""
-    from bucketize.errors import UnsupportedModelError
-    from bucketize.progress import progress_bar
-
     if is_saved(model):
         raise UnsupportedModelError(
             f"{model} is a saved program; `bucketize run` and `profile` take it"
@@ -150,40 +126,26 @@ def load_model(model: str, bounds: Iterable[Bound]) -> NamedModel:
 
 
 def _read(model: str, own: dict[str, tuple[int, int | None]]) -> NamedModel:
+    from bucketize.dispatch.tree import name_dims
     from bucketize.onnx import from_onnx
 
-    asked = click.get_current_context().meta
-    how = {
-        "precision": asked.get(PRECISION, "default"),
-        "weights": asked.get(WEIGHTS, "float32"),
-    }
-    if not model.startswith(ZOO):
-        module = from_onnx(model, bounds=own, **how)
-        return NamedModel(module, own, name_of(model), zoo=False)
-    from bucketize.zoo import BOUNDS, build
+    name, source = name_of(model), model
+    if model.startswith(ZOO):
+        from bucketize.zoo import BOUNDS, build
 
-    name = name_of(model)
-    proto = build(name)
-    own = {**BOUNDS[name], **own}
-    return NamedModel(from_onnx(proto, bounds=own, **how), own, name, zoo=True)
-
-
-def random_inputs(params: Iterable[Var], sizes: Sizes, given: Arrays) -> Arrays:
-    """What is given, and random arrays of the other parameters' types, by name."""
-    return {**{p.name: random_input(p, sizes) for p in params if p.name not in given}, **given}
+        source = build(name)
+        own = {**BOUNDS[name], **own}
+    module = from_onnx(source, bounds=own, **click.get_current_context().meta.get(READING, {}))
+    return NamedModel(name_dims(module.main).params, module, own, name, model.startswith(ZOO))
 
 
 def random_input(param: Var, sizes: Sizes) -> NDArray[Any]:
     """A random array of a parameter's type."""
-    import numpy as np
-
     from bucketize.call import has_memory, no_memory
-    from bucketize.errors import ShapeError
-    from bucketize.types import evaluate
 
     if not param.type.is_tensor:
-        told = f"input {param.name!r} is {param.type}, of which no random array can be made"
-        raise ShapeError(f"{told}: `run` and `profile` take yours, --input {param.name}=FILE.npy")
+        fault = f"input {param.name!r} is {param.type}, of which no random array can be made"
+        raise ShapeError(f"{fault}: `run` and `profile` take yours, --input {param.name}=FILE.npy")
     random = np.random.default_rng(0)
     shape = tuple(evaluate(dim, sizes) for dim in param.type.shape)
     dtype = param.type.dtype
@@ -200,10 +162,6 @@ def load_inputs(files: Iterable[tuple[str, Path]]) -> Arrays:
 
 def load_array(path: Path) -> NDArray[Any]:
     """The array of a .npy file, which may hold no code."""
-    import numpy as np
-
-    from bucketize.errors import ShapeError
-
     with path.open("rb") as file:
         try:
             array: NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
@@ -232,8 +190,6 @@ def dispatched(model: NamedModel, options: Mapping[str, Any]) -> Module:
 
 def dispatched_at(model: NamedModel, options: Mapping[str, Any]) -> Module:
     """The same where --at is the oracle's alone."""
-    from bucketize.errors import DispatchError
-
     if options["points"] and options["dispatcher"] != ORACLE:
         raise DispatchError("--at is for -d oracle, which has a clone for each, but it is not used")
     return dispatched(model, options)
@@ -241,14 +197,27 @@ def dispatched_at(model: NamedModel, options: Mapping[str, Any]) -> Module:
 
 def oracle(model: NamedModel, points: Sequence[Sizes]) -> Dispatcher:
     """A static clone for exactly each of the points: the yardstick of all other dispatchers."""
-    from bucketize.errors import DispatchError
-    from bucketize.types import Profile
-
     if not points:
         raise DispatchError("the oracle has a clone for each --at, but there is none; give sizes")
     shapes = [model.shapes(sizes) for sizes in points]
     boxes = [Profile(s, s, s, f"at{i}") for i, s in enumerate(shapes)]
     return lambda _: boxes
+
+
+def interface(mod: Module) -> dict[str, Any]:
+    """What a script may ask of a module that was written: inputs, outputs and their symbols."""
+    main = mod.main
+    return {
+        "inputs": {p.name: str(p.type) for p in main.params},
+        "outputs": {n: str(r.type) for n, r in zip(mod.outputs, main.results, strict=True)},
+        "symbols": {s.name: [s.lo, s.hi] for s in main.symbols().values()},
+    }
+
+
+def shown_interface(facts: Mapping[str, Any]) -> list[str]:
+    """The inputs and outputs of `interface`, one a line."""
+    inputs = [f"  input {name}: {type_}" for name, type_ in facts["inputs"].items()]
+    return inputs + [f"  output {name}: {type_}" for name, type_ in facts["outputs"].items()]
 
 
 def hints(main: Function) -> list[str]:
@@ -272,8 +241,6 @@ def tell_hints(model: NamedModel) -> None:
 
 def compiled(mod: Module, **options: Any) -> Executable:
     """The executable of a module, with a bar while it compiles."""
-    from bucketize.progress import progress_bar
-
     with progress_bar("compiling") as tell:
         from bucketize.compiler import compile
 

@@ -122,9 +122,9 @@ def _dtypes(domain: str, name: str) -> str:
     """Dtypes that the standard allows, and those that there are kernels for."""
     schema = defs.get_schema(name, OPSETS[-1], domain)
     formal = (*schema.inputs, *schema.outputs)[0]
-    known = sorted(DTYPES, key=lambda d: (kind_of(d), d.itemsize, d.name))
+    able = sorted(DTYPES, key=lambda d: (kind_of(d), d.itemsize, d.name))
     allowed = " ".join(formal.types)  # tensors, or sequences and optional ones of them
-    names = ", ".join(dict.fromkeys(d.name for d in known if type_name(UnrankedType(d)) in allowed))
+    names = ", ".join(dict.fromkeys(d.name for d in able if type_name(UnrankedType(d)) in allowed))
     for kind, short in KINDS.items():
         names = re.sub(rf"\b{kind}\b", short, names)
     return names
@@ -132,12 +132,12 @@ def _dtypes(domain: str, name: str) -> str:
 
 def _runs(ops: Set[Op]) -> str:
     by_kernels = {op for op in ops if op.static is None and (op in STRUCTURAL or _is_native(op))}
-    told = {op for op in ops if op.static is not None and op.extents is None}
+    by_operands = {op for op in ops if op.static is not None and op.extents is None}
     by_numpy = {op for op in ops - by_kernels if op.static is None}
     if by_numpy:
         names = ", ".join(sorted(op.name for op in by_numpy))
         return f"kernels, but {names}" if not all(map(_needs_none, by_kernels)) else "numpy"
-    return "kernels; operands of a run: numpy" if told else "kernels"
+    return "kernels; operands of a run: numpy" if by_operands else "kernels"
 
 
 @functools.cache
@@ -156,7 +156,7 @@ def _needs_none(op: Op) -> bool:
     return op.movement is Movement.VIEW or op in OF_SHAPES
 
 
-def _workload(sample: Sample, known: bool) -> Workload:
+def _workload(sample: Sample, is_constant: bool) -> Workload:
     names = sample.symbols()
     types = [TensorType(a.dtype, a.shape(names)) for a in sample.args]
     params = [Var(f"x{i}", t) for i, t in enumerate(types)]
@@ -167,7 +167,7 @@ def _workload(sample: Sample, known: bool) -> Workload:
     body = Builder()
     outs = body.emit_all(op, *params, **attrs)
     return Workload(
-        body.function("", params, outs), tuple(known and i > 0 for i in range(len(params)))
+        body.function("", params, outs), tuple(is_constant and i > 0 for i in range(len(params)))
     )
 
 
@@ -175,8 +175,8 @@ def _pads(ops: Set[Op]) -> str:
     if not ops.isdisjoint(STRUCTURAL):
         return "no"
     twins = {OPS.get(op.name.removeprefix("dyn."), op) for op in ops}
-    found = [_pads_alone(op) for op in twins - OF_SHAPES - COUNTED.keys()]
-    return min(found, key=("no", "some axes", "yes").index, default="yes")
+    verdicts = [_pads_alone(op) for op in twins - OF_SHAPES - COUNTED.keys()]
+    return min(verdicts, key=("no", "some axes", "yes").index, default="yes")
 
 
 @functools.cache

@@ -17,8 +17,7 @@ from click.core import ParameterSource
 F = TypeVar("F", bound=Callable[..., Any])
 Bound: TypeAlias = tuple[str, tuple[int, int | None]]
 Sizes: TypeAlias = dict[str, int]
-PRECISION = "bucketize.precision"  # where a context holds what was asked for
-WEIGHTS = "bucketize.weights"
+READING = "bucketize.reading"  # where a context holds how the model is read
 UNDISPATCHED = "none"  # for -d: the dynamic original
 ORACLE = "oracle"  # for -d: a static clone for each --at
 INTERRUPTED = 128 + 2  # the exit code that shells expect of who was ended by SIGINT
@@ -26,10 +25,10 @@ INTERRUPTED = 128 + 2  # the exit code that shells expect of who was ended by SI
 
 def bound(text: str) -> Bound:
     """The symbol and the inclusive bounds of `N=1..32`, `N=1..` (no upper one) or `N=8`."""
-    found = re.fullmatch(r"([^=]+)=(\d+)(?:(\.\.)(\d*))?", text)
-    if not found:
+    match = re.fullmatch(r"([^=]+)=(\d+)(?:(\.\.)(\d*))?", text)
+    if not match:
         raise click.BadParameter(f"{text!r} is no bound; write N=1..32, N=1.. or N=8")
-    symbol, lo, dots, hi = found.groups()
+    symbol, lo, dots, hi = match.groups()
     top = int(lo) if not dots else int(hi) if hi else None
     if top is not None and top < int(lo):
         raise click.BadParameter(f"{text!r} is empty: {lo} exceeds {top}")
@@ -68,11 +67,6 @@ def input_file(text: str) -> tuple[str, Path]:
     return name, Path(path)
 
 
-def shown_sizes(given: Sizes) -> str:
-    """`N=4,H=224,W=224`."""
-    return ",".join(f"{symbol}={size}" for symbol, size in given.items())
-
-
 def refuse(because: str, options: Mapping[str, str]) -> None:
     """Raise a `UsageError` if one of these options is given, by name with what to say of it."""
     context = click.get_current_context()
@@ -91,8 +85,8 @@ def writable(_ctx: click.Context, _param: click.Parameter, path: Path | None) ->
 
 def appendable(_ctx: click.Context, _param: click.Parameter, path: Path) -> Path:
     """The path of a log to add to; its directories are made with it, as far as they are missing."""
-    known = next(parent for parent in path.absolute().parents if parent.exists())
-    check_writable(path if known == path.absolute().parent else known / path.name)
+    directory = next(parent for parent in path.absolute().parents if parent.exists())
+    check_writable(path if directory == path.absolute().parent else directory / path.name)
     return path
 
 
@@ -126,6 +120,16 @@ def dispatcher(
     return specs
 
 
+def reading(ctx: click.Context, param: click.Parameter, value: str) -> None:
+    """Keep how the model is to be read for `load_model`."""
+    ctx.meta.setdefault(READING, {})[param.name] = value
+
+
+def all_of(*options: Callable[[F], F]) -> Callable[[F], F]:
+    """Several options as one, in the order of the help."""
+    return lambda command: functools.reduce(lambda c, option: option(c), reversed(options), command)
+
+
 def written_option(
     *names: str,
     help: str,
@@ -137,40 +141,36 @@ def written_option(
     return click.option(*names, type=kind, callback=callback, help=help, required=required)
 
 
-def model_options(command: F) -> F:
-    """MODEL, and how it is read."""
-    return click.argument("model")(reading_options(command))
+reading_options = all_of(
+    click.option(
+        "--dim",
+        "bounds",
+        type=bound,
+        metavar="SYMBOL=LO..HI",
+        multiple=True,
+        help="Inclusive bounds of a symbol; may be repeated.",
+    ),
+    click.option(
+        "--precision",
+        type=click.Choice(["default", "exact"]),
+        default="default",
+        expose_value=False,
+        callback=reading,
+        help="Of convolutions; exact: no kernel that finds their sums by fewer products.",
+    ),
+    click.option(
+        "--weights",
+        type=click.Choice(["float32", "bfloat16", "int8"]),
+        default="float32",
+        expose_value=False,
+        callback=reading,
+        help="Of matrix products, rounded to this: less exact, faster for small batches.",
+    ),
+)
+"""--dim, the bounds of symbols, and what `load_model` asks the context for."""
 
-
-def reading_options(command: F) -> F:
-    """--dim, the bounds of symbols, and what `load_model` asks the context for."""
-    return all_of(
-        click.option(
-            "--dim",
-            "bounds",
-            type=bound,
-            metavar="SYMBOL=LO..HI",
-            multiple=True,
-            help="Inclusive bounds of a symbol; may be repeated.",
-        ),
-        click.option(
-            "--precision",
-            type=click.Choice(["default", "exact"]),
-            default="default",
-            expose_value=False,
-            callback=lambda context, _, value: context.meta.update({PRECISION: value}),
-            help="Of convolutions; exact: no kernel that finds their sums by fewer products.",
-        ),
-        click.option(
-            "--weights",
-            type=click.Choice(["float32", "bfloat16", "int8"]),
-            default="float32",
-            expose_value=False,
-            callback=lambda context, _, value: context.meta.update({WEIGHTS: value}),
-            help="Of matrix products, rounded to this: less exact, faster for small batches.",
-        ),
-    )(command)
-
+model_options = all_of(click.argument("model"), reading_options)
+"""MODEL, and how it is read."""
 
 SPEC = """NAME (see `bucketize dispatchers`), module:name or path.py:name, each with
 :option=value,... if wanted, as in log:base=4; a .yaml or .json file; none; or oracle, a static
@@ -203,21 +203,16 @@ specs_option = click.option(
     callback=dispatcher,
     help=f"{SPEC} May be repeated.",
 )
+dispatch_options = all_of(
+    click.option("--dispatcher", "-d", metavar="SPEC", callback=dispatcher, help=SPEC),
+    policy_option,
+    fallback_option,
+    limit_option,
+)
+"""--dispatcher, in every form that `cli.dispatcher` can find, and how it is followed."""
 
-
-def dispatch_options(command: F) -> F:
-    """--dispatcher, in every form that `cli.dispatcher` can find, and how it is followed."""
-    return all_of(
-        click.option("--dispatcher", "-d", metavar="SPEC", callback=dispatcher, help=SPEC),
-        policy_option,
-        fallback_option,
-        limit_option,
-    )(command)
-
-
-def dispatchers_options(command: F) -> F:
-    """--dispatcher, as often as wanted, and how each is followed."""
-    return all_of(specs_option, policy_option, fallback_option, limit_option)(command)
+dispatchers_options = all_of(specs_option, policy_option, fallback_option, limit_option)
+"""--dispatcher, as often as wanted, and how each is followed."""
 
 
 def sizes_option(what: str) -> Callable[[F], F]:
@@ -260,23 +255,16 @@ log_option = click.option(
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for scripts.")
 
-
-def saved_options(command: F) -> F:
-    """--rebuild and --trusted, of saved programs."""
-    return all_of(
-        click.option(
-            "--rebuild",
-            is_flag=True,
-            help="Compile a saved program anew, and run no code that it brings.",
-        ),
-        click.option(
-            "--trusted",
-            is_flag=True,
-            help="Run a saved program though others may write the file: it is code.",
-        ),
-    )(command)
-
-
-def all_of(*options: Callable[[F], F]) -> Callable[[F], F]:
-    """Several options as one, in the order of the help."""
-    return lambda command: functools.reduce(lambda c, option: option(c), reversed(options), command)
+saved_options = all_of(
+    click.option(
+        "--rebuild",
+        is_flag=True,
+        help="Compile a saved program anew, and run no code that it brings.",
+    ),
+    click.option(
+        "--trusted",
+        is_flag=True,
+        help="Run a saved program though others may write the file: it is code.",
+    ),
+)
+"""--rebuild and --trusted, of saved programs."""

@@ -37,8 +37,8 @@ def narrow(rows: Sequence[Mapping[str, Any]]) -> str:
     each with the first column.
     """
     width = terminal_width() or WIDTH
-    for made in (rows, turned(rows)):
-        fields = fields_of(made)
+    for form in (rows, turned(rows)):
+        fields = fields_of(form)
         if total(f.width for f in fields) <= width:
             return whole(fields)
     return "\n\n".join(map(whole, parts(fields_of(rows), width)))
@@ -70,8 +70,8 @@ def terminal_width() -> int | None:
 def fitted(fields: Sequence[Field], width: int) -> str:
     """The table in `width` columns, and below it what did not fit."""
     kept, same = list(fields), []
-    while total(f.width for f in kept) > width and (found := [f for f in kept if f.constant]):
-        same.append(max(found, key=lambda f: f.width))
+    while total(f.width for f in kept) > width and (constant := [f for f in kept if f.constant]):
+        same.append(max(constant, key=lambda f: f.width))
         kept.remove(same[-1])
     left_out: list[Field] = []
     while total(f.least for f in kept) > width and len(kept) > 1:
@@ -125,18 +125,14 @@ def write_csv(frame: pd.DataFrame, path: Path) -> None:
     """Write a frame that people open in a spreadsheet, which computes none of its texts."""
     safe = frame.copy()
     for name, column in frame.select_dtypes(exclude="number").items():
-        safe[name] = column.map(_inert)
+        safe[name] = column.map(lambda cell: as_cell(cell) if isinstance(cell, str) else cell)
     safe.to_csv(path, index=False, errors="backslashreplace")
-
-
-def _inert(value: object) -> object:
-    return as_cell(value) if isinstance(value, str) else value
 
 
 def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
     """The rows of a frame as JSON takes them: plain numbers, None for what is missing."""
-    known = frame.astype(object).where(frame.notna(), None)
-    return [{str(name): value for name, value in row.items()} for row in known.to_dict("records")]
+    values = frame.astype(object).where(frame.notna(), None)
+    return [{str(name): value for name, value in row.items()} for row in values.to_dict("records")]
 
 
 def milliseconds(seconds: float) -> str:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from bucketize.call import bind_shapes, checked_shape, checked_size, refusal
-from bucketize.errors import ShapeError, unknown_name
+from bucketize.call import bind_shapes, check_sizes, checked_shape, checked_size, refusal
+from bucketize.errors import unknown_name
 from bucketize.ir import Binding, Var
 from bucketize.lower.arrangement import USUAL, Arrangement
 from bucketize.program.instruction import (
@@ -22,7 +22,7 @@ from bucketize.program.instruction import (
 )
 from bucketize.program.path import way
 from bucketize.runtime.vm import Context
-from bucketize.table import Block, Format, fields_of, folded, shortened, whole
+from bucketize.table import Block, Format, fields_of, folded, pairs, shortened, whole
 from bucketize.types import Dim, UnrankedType, evaluate
 
 if TYPE_CHECKING:
@@ -61,9 +61,9 @@ class Explanation:
     @cached_property
     def second(self) -> Alternative | None:
         """The best of the other arrangements, its price relative to that of what runs."""
-        found = {a.arrangement: a for a in self.alternatives()}
-        mine = found.pop(self.arrangement, None)
-        best = min(found.values(), key=lambda a: a.price, default=None)
+        others = {a.arrangement: a for a in self.alternatives()}
+        mine = others.pop(self.arrangement, None)
+        best = min(others.values(), key=lambda a: a.price, default=None)
         return best and mine and replace(best, price=best.price / (mine.price or 1.0))
 
     def __repr__(self) -> str:
@@ -81,7 +81,7 @@ class Explanation:
     @property
     def headline(self) -> str:
         """The line of the sizes and of their way."""
-        sizes = ", ".join(f"{k}={v}" for k, v in self.sizes.items())
+        sizes = pairs(self.sizes, ", ")
         way = f"{' -> '.join(self.path)} ({self.executor} executor)"
         return f"{sizes}: {way}" if sizes else way
 
@@ -89,8 +89,8 @@ class Explanation:
     def rows(self) -> list[dict[str, Any]]:
         """The steps as they are shown, what repeats once; without columns that are empty in all."""
         rows = [row for block in self.blocks for row in self._told(block)]
-        told = [name for name in COLUMNS if any(row[name] for row in rows)]
-        return [{name: row[name] for name in told} for row in rows]
+        names = [name for name in COLUMNS if any(row[name] for row in rows)]
+        return [{name: row[name] for name in names} for row in rows]
 
     @cached_property
     def blocks(self) -> list[Block]:
@@ -104,8 +104,8 @@ class Explanation:
         for i in range(first, first + length):
             row: dict[str, Any] = {n: shown(self.steps[i][n]) for n, shown in SHOWN.items()}
             taken = self.seconds[i : first + length * times : length]
-            known = [s for s in taken if s is not None]
-            row[TIME] = 1e6 * sum(known) if known else None
+            expected = [s for s in taken if s is not None]
+            row[TIME] = 1e6 * sum(expected) if expected else None
             row["times"] = f"{times}x" if times > 1 else ""
             rows.append(row)
         return rows
@@ -134,19 +134,15 @@ class Explanation:
     @property
     def arranged(self) -> str:
         """The line of the arrangement."""
-        told, second = f"arrangement: {self.arrangement}", self.second
+        line, second = f"arrangement: {self.arrangement}", self.second
         if second is None:
-            return told
+            return line
         more = f"{100 * (second.price - 1):+.1f} %"
-        return f"{told}; the next best, {second.arrangement.brief}, is expected to take {more}"
+        return f"{line}; the next best, {second.arrangement.brief}, is expected to take {more}"
 
 
 def _shape(shape: Sequence[Dim] | None) -> str:
     return "?" if shape is None else f"({', '.join(map(str, shape))})"
-
-
-def _knobs(schedule: Mapping[str, Any]) -> str:
-    return " ".join(f"{k}={v}" for k, v in schedule.items())
 
 
 TIME = "model us"
@@ -156,7 +152,7 @@ SHOWN: Mapping[str, Callable[[Any], str]] = {
     "op": str,
     "shape": _shape,
     "kernel": str,
-    "schedule": _knobs,
+    "schedule": partial(pairs, gap=" "),
     "why": str,
     "strip": str,
 }
@@ -169,56 +165,54 @@ SAME = ("op", "shape", "kernel", "schedule", "why")
 def sizes_of(inputs: Sequence[Var], given: Mapping[str, Any]) -> dict[str, int]:
     """Symbol sizes from input shapes (by input name) and sizes (by symbol name) that agree."""
     params = {p.name: p for p in inputs}
-    known = {s.name: s for p in inputs for s in p.type.symbols()}
+    symbols = {s.name: s for p in inputs for s in p.type.symbols()}
     for name in given:
-        if name not in params and name not in known:
-            raise unknown_name("input or symbol", name, [*params, *known])
+        if name not in params and name not in symbols:
+            raise unknown_name("input or symbol", name, [*params, *symbols])
     shapes = {n: checked_shape(params[n], v) for n, v in given.items() if n in params}
-    named = {n: checked_size(known[n], v) for n, v in given.items() if n not in params}
+    named = {n: checked_size(symbols[n], v) for n, v in given.items() if n not in params}
     sizes = bind_shapes([params[n] for n in shapes], list(shapes.values()), named)
-    missing = sorted(known.keys() - sizes.keys())
-    if missing:
-        raise ShapeError(f"the size of {', '.join(missing)} is missing; got {sizes or 'none'}")
+    check_sizes(inputs, sizes)
     return sizes
 
 
 def explain(sizes: dict[str, int], context: Context) -> Explanation:
     """Follow the decisions from `main` down to kernels."""
-    told = Explanation(dict(sizes))
-    _enter(context, "main", told)
-    for instruction, known, _ in way(context.image.program, "main", sizes):
-        _tell(context, instruction, known, told)
+    report = Explanation(dict(sizes))
+    _enter(context, "main", report)
+    for instruction, inside, _ in way(context.image.program, "main", sizes):
+        _tell(context, instruction, inside, report)
         if not isinstance(instruction, Call | Decide):
-            told.inside = dict(known)
-    return told
+            report.inside = dict(inside)
+    return report
 
 
-def _enter(context: Context, name: str, told: Explanation) -> None:
+def _enter(context: Context, name: str, report: Explanation) -> None:
     routine = context.image.program.routines[name]
-    told.clone, told.executor, told.arrangement = name, routine.executor, routine.arrangement
-    told.path.append(name)
+    report.clone, report.executor, report.arrangement = name, routine.executor, routine.arrangement
+    report.path.append(name)
 
 
 def _tell(
-    context: Context, instruction: Instruction, sizes: Mapping[str, int], told: Explanation
+    context: Context, instruction: Instruction, sizes: Mapping[str, int], report: Explanation
 ) -> None:
     if isinstance(instruction, Refuse):
         raise refusal(instruction.binding, dict(sizes))
     if isinstance(instruction, Call):
-        _enter(context, instruction.callee, told)
+        _enter(context, instruction.callee, report)
     elif instruction.note:
-        told.path.append(instruction.note)
+        report.path.append(instruction.note)
     elif isinstance(instruction, Compute):
-        told.steps.append(_host_step(instruction.binding))
+        report.steps.append(_host_step(instruction.binding))
     elif isinstance(instruction, RunSegment):
         segment = instruction.segment
-        known = all(s in sizes for s in segment.symbols)
-        steps = [_step(call, sizes if known else {}) for call in segment.calls]
-        told.steps += steps
-        if known:
+        is_known = all(s in sizes for s in segment.symbols)
+        steps = [_step(call, sizes if is_known else {}) for call in segment.calls]
+        report.steps += steps
+        if is_known:
             state = context.state(segment)
             state.prepare(tuple(sizes[s] for s in segment.symbols))
-            told.arena_bytes = max(told.arena_bytes, state.arena_bytes)
+            report.arena_bytes = max(report.arena_bytes, state.arena_bytes)
             for i, (group, lines) in state.strips().items():
                 steps[i]["strip"] = f"group {group}, {lines} line{'s' * (lines > 1)} at a time"
 
@@ -240,10 +234,10 @@ def _host_step(b: Binding) -> dict[str, Any]:
 
 def _unranked(b: Binding) -> str:
     types = [a.type for a in (*b.args, *b.outs)]
-    told = next(t for t in types if not t.is_tensor)
-    if isinstance(told, UnrankedType):
-        return f"{told} has no rank that is known before a run"
-    return f"{told} is held on the host"
+    type_ = next(t for t in types if not t.is_tensor)
+    if isinstance(type_, UnrankedType):
+        return f"{type_} has no rank that is known before a run"
+    return f"{type_} is held on the host"
 
 
 def _step(call: KernelCall, sizes: Mapping[str, int]) -> dict[str, Any]:

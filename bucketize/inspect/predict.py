@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from bucketize.call import refusal
-from bucketize.errors import ShapeError
-from bucketize.ir import Const, Var
+from bucketize.call import check_sizes, refusal
+from bucketize.ir import Const
 from bucketize.kernel.cost import seconds
 from bucketize.kernel.templates import TEMPLATES
 from bucketize.program.instruction import Call, Compute, KernelCall, Refuse, RunSegment
@@ -58,39 +57,31 @@ def predicted(program: Program, sizes: Sizes, function: str = "main") -> Predict
         NoBucketError, ShapeError or TypeRelError: what serves the sizes refuses them.
 
     """
-    _check(program.routines[function].params, sizes)
+    check_sizes(program.routines[function].params, sizes)
     clone = function
-    found: list[tuple[KernelCall | Compute, Sizes, int]] = []
-    for instruction, known, times in way(program, function, sizes):
+    runs: list[tuple[KernelCall | Compute, Sizes, int]] = []
+    for instruction, inside, times in way(program, function, sizes):
         if isinstance(instruction, Call):
             clone = instruction.callee
         elif isinstance(instruction, RunSegment):
-            found += [(call, known, times) for call in instruction.segment.calls]
+            runs += [(call, inside, times) for call in instruction.segment.calls]
         elif isinstance(instruction, Compute):
-            found.append((instruction, known, times))
+            runs.append((instruction, inside, times))
         elif isinstance(instruction, Refuse):
-            raise refusal(instruction.binding, dict(known))
-    cold = constant_bytes(what for what, _, _ in found)
+            raise refusal(instruction.binding, dict(inside))
+    cold = constant_bytes(what for what, _, _ in runs)
     kernels = [
-        Expected(what, predicted_kernel(program, what, known, cold), times)
-        for what, known, times in found
+        Expected(what, predicted_kernel(program, what, inside, cold), times)
+        for what, inside, times in runs
     ]
     return Prediction(clone, tuple(kernels))
-
-
-def _check(params: Sequence[Var], sizes: Sizes) -> None:
-    missing = sorted({s.name for p in params for s in p.type.symbols()} - sizes.keys())
-    if missing:
-        raise ShapeError(
-            f"the size of {', '.join(missing)} is missing; got {dict(sizes) or 'none'}"
-        )
 
 
 def constant_bytes(kernels: Iterable[KernelCall | Compute]) -> int:
     """Bytes of the constants that kernels read: what passes through the caches in each call."""
     calls = (k for k in kernels if isinstance(k, KernelCall))
-    held = {id(a.value): a.value.nbytes for k in calls for a in k.args if isinstance(a, Const)}
-    return sum(held.values())
+    sizes = {id(a.value): a.value.nbytes for k in calls for a in k.args if isinstance(a, Const)}
+    return sum(sizes.values())
 
 
 def predicted_kernel(
@@ -101,5 +92,5 @@ def predicted_kernel(
         return None
     if not what.workload.body.mentioned() <= sizes.keys():
         return None
-    made, target, threads = what.implementation, program.target, program.threads
-    return seconds(what.workload, made, sizes, target, cold_bytes, threads)
+    implementation, target, threads = what.implementation, program.target, program.threads
+    return seconds(what.workload, implementation, sizes, target, cold_bytes, threads)

@@ -33,6 +33,7 @@ from bucketize.progress import Tell, announced, progress_bar, shown, steps
 from bucketize.runtime.state import WHAT, State
 from bucketize.runtime.thread_pool import NONE, ONE, TEAM, Run
 from bucketize.runtime.vm import Context, Registers, Sizes
+from bucketize.table import pairs
 from bucketize.timing import TICK_S, Call, interleaved, processor_seconds, wall_seconds
 from bucketize.types import evaluate
 
@@ -335,7 +336,7 @@ def _layer(timed: Timed, predicted_s: float | None) -> Layer:
         op=members,
         kernel=what.implementation.template,
         shape=tuple(evaluate(d, timed.sizes) for d in what.binding.outs[0].type.shape),
-        schedule=" ".join(f"{k}={v}" for k, v in what.implementation.schedule.items()),
+        schedule=pairs(what.implementation.schedule, " "),
         why=what.why,
         flops=2 * evaluate(least.multiplications, timed.sizes),
         bytes=evaluate(least.moved, timed.sizes),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from itertools import starmap
 from math import prod
@@ -87,19 +87,14 @@ class CompiledModel:
         self._outputs = dict(zip(self.executable.outputs, results, strict=True))
 
     @property
-    def metadata(self) -> ModelMetadata:
-        """What the model says of itself."""
-        return self.outline.metadata
-
-    @property
     def inputs(self) -> list[NodeArg]:
         """In the order of the model."""
-        return list(_node_args(self._inputs, self.outline.input_shapes))
+        return _node_args(self._inputs, self.outline.input_shapes)
 
     @property
     def outputs(self) -> list[NodeArg]:
         """In the order of the model."""
-        return list(_node_args(self._outputs, self.outline.output_shapes))
+        return _node_args(self._outputs, self.outline.output_shapes)
 
 
 def held(model: ModelProto, sizes: Mapping[str, int]) -> ModelProto:
@@ -117,9 +112,8 @@ def held(model: ModelProto, sizes: Mapping[str, int]) -> ModelProto:
     return copy
 
 
-def _node_args(types: Mapping[str, Type], shapes: Mapping[str, list[Extent]]) -> Iterator[NodeArg]:
-    for name, type_ in types.items():
-        yield NodeArg(name, type_text(type_), shapes[name])
+def _node_args(types: Mapping[str, Type], shapes: Mapping[str, list[Extent]]) -> list[NodeArg]:
+    return [NodeArg(name, type_text(type_), shapes[name]) for name, type_ in types.items()]
 
 
 def _tensor(type_: TypeProto) -> TypeProto.Tensor:

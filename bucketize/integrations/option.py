@@ -55,7 +55,29 @@ class _Entries:
 
     entries: dict[str, str] = field(default_factory=dict, repr=False)
 
-    def _entry(self, key: str) -> str:
+    def _add_entry(self, key: str, value: str) -> None:
+        """Set an entry of onnxruntime's; nearly all have no meaning here.
+
+        Args:
+            key: of the entry.
+            value: of the entry, as text.
+
+        """
+        self.entries[key] = value
+
+    def _get_entry(self, key: str) -> str:
+        """The value of an entry.
+
+        Args:
+            key: of an entry that was set.
+
+        Returns:
+            Its text.
+
+        Raises:
+            UnknownNameError: it was not.
+
+        """
         if key not in self.entries:
             raise unknown_name("entry", key, self.entries)
         return self.entries[key]
@@ -84,30 +106,8 @@ class SessionOptions(_Entries):
     sizes: dict[str, int] = field(default_factory=dict, repr=False)
     """Of free dimensions that were given one, by `dim_param`."""
 
-    def add_session_config_entry(self, key: str, value: str) -> None:
-        """Set an entry of onnxruntime's; nearly all have no meaning here.
-
-        Args:
-            key: of the entry.
-            value: of the entry, as text.
-
-        """
-        self.entries[key] = value
-
-    def get_session_config_entry(self, key: str) -> str:
-        """The value of an entry.
-
-        Args:
-            key: of an entry that was set.
-
-        Returns:
-            Its text.
-
-        Raises:
-            UnknownNameError: it was not.
-
-        """
-        return self._entry(key)
+    add_session_config_entry = _Entries._add_entry
+    get_session_config_entry = _Entries._get_entry
 
     def add_free_dimension_override_by_name(self, name: str, size: int) -> None:
         """Hold a dim of the model to one size.
@@ -170,30 +170,8 @@ class RunOptions(_Entries):
     only_execute_path_to_fetches: bool = False
     terminate: bool = False
 
-    def add_run_config_entry(self, key: str, value: str) -> None:
-        """Set an entry of onnxruntime's; none has a meaning here.
-
-        Args:
-            key: of the entry.
-            value: of the entry, as text.
-
-        """
-        self.entries[key] = value
-
-    def get_run_config_entry(self, key: str) -> str:
-        """The value of an entry.
-
-        Args:
-            key: of an entry that was set.
-
-        Returns:
-            Its text.
-
-        Raises:
-            UnknownNameError: it was not.
-
-        """
-        return self._entry(key)
+    add_run_config_entry = _Entries._add_entry
+    get_run_config_entry = _Entries._get_entry
 
     def add_active_adapter(self, adapter: object) -> NoReturn:
         """Refuse to change weights for a run.
@@ -284,13 +262,9 @@ def _checked(kind: type[Any], options: Any) -> Any:
 def _meaningless(options: Options) -> Iterator[str]:
     usual = type(options)()
     for f in fields(options):
-        if f.name not in MEANT and f.name != "entries" and _differs(options, usual, f.name):
+        if f.name not in MEANT | {"entries"} and getattr(options, f.name) != getattr(usual, f.name):
             yield f"{f.name} ({INSTEAD[f.name]})" if f.name in INSTEAD else f.name
     yield from options.entries
-
-
-def _differs(options: Options, usual: Options, name: str) -> bool:
-    return bool(getattr(options, name) != getattr(usual, name))
 
 
 def _unsupported(what: str, instead: str) -> BucketizeError:

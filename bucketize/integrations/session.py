@@ -26,6 +26,7 @@ from bucketize.loader import load
 from bucketize.machine.target import cores
 from bucketize.op import Value
 from bucketize.save.container import is_program
+from bucketize.table import pairs
 from bucketize.types import OptionalType
 
 if TYPE_CHECKING:
@@ -110,13 +111,13 @@ class InferenceSession:
         return [results[name] for name in wanted]
 
     def _wanted(self, names: Sequence[str] | None) -> Sequence[str]:
-        known = self.executable.outputs
+        outputs = self.executable.outputs
         if isinstance(names, str):
             raise ArgumentError(f"expected a list of outputs, as in [{names!r}], got {names!r}")
         for name in names or ():
-            if name not in known:
-                raise unknown_name("output", name, known)
-        return names or known
+            if name not in outputs:
+                raise unknown_name("output", name, outputs)
+        return names or outputs
 
     def _fed(self, feed: Mapping[str, Value]) -> dict[str, Value]:
         """The inputs: what is optional may be missing, and a list of numbers is an array."""
@@ -155,7 +156,7 @@ class InferenceSession:
         """
         if self._model is None:
             raise ProgramError("a saved program does not keep what its model said of itself")
-        return self._model.metadata
+        return self._model.outline.metadata
 
     def get_session_options(self) -> SessionOptions:
         """The options that were given."""
@@ -192,8 +193,8 @@ def _loaded(path: Any, options: SessionOptions) -> Executable:
     executable = load(path)
     asked, threads = options.intra_op_num_threads, executable.program.threads
     if options.sizes:
-        held = ", ".join(f"{name}={size}" for name, size in options.sizes.items())
-        raise ProgramError(f"{path} was compiled for its own sizes, not for {held}")
+        sizes = pairs(options.sizes, ", ")
+        raise ProgramError(f"{path} was compiled for its own sizes, not for {sizes}")
     if asked not in (0, threads):
         text = f"intra_op_num_threads={asked}, but {path} was compiled for {threads}, which work"
         warn(text)

@@ -78,7 +78,7 @@ def cited(rows: Iterable[tuple[str, int]]) -> str:
 def _ranges(numbers: Sequence[int]) -> str:
     """What follows one another differs by its place as much as by itself."""
     groups = itertools.groupby(enumerate(numbers), lambda pair: pair[1] - pair[0])
-    ends = [(group[0][1], group[-1][1]) for _, found in groups for group in [list(found)]]
+    ends = [(group[0][1], group[-1][1]) for _, pairs in groups for group in [list(pairs)]]
     return ",".join(str(lo) if lo == hi else f"{lo}..{hi}" for lo, hi in ends)
 
 
@@ -116,14 +116,14 @@ def row_faults(columns: Mapping[str, Sequence[Any]], more: Mapping[str, Check]) 
         more: checks besides those that hold for every log, by column.
 
     """
-    found: dict[int, str] = {}
+    faults: dict[int, str] = {}
     for name, check in (*more.items(), *CHECKS.items()):
         for row, fault in _faults(columns[name], check):
-            found.setdefault(row, f"{name} is {fault}")
+            faults.setdefault(row, f"{name} is {fault}")
     for names, check in AGREEING.items():
         for row, fault in _faults(list(zip(*(columns[n] for n in names), strict=True)), check):
-            found.setdefault(row, f"{' and '.join(names)} are {fault}")
-    return dict(sorted(found.items()))
+            faults.setdefault(row, f"{' and '.join(names)} are {fault}")
+    return dict(sorted(faults.items()))
 
 
 def _faults(values: Sequence[Any], check: Check) -> Iterator[tuple[int, str]]:
@@ -161,21 +161,21 @@ def _expected(what: str, fits: Callable[[Any], object]) -> Check:
     return check
 
 
-def one_of(known: Iterable[str]) -> Check:
+def one_of(allowed: Iterable[str]) -> Check:
     """The check of a column that holds one of some words."""
-    words = tuple(known)
+    words = tuple(allowed)
     listed = ", ".join(word or repr("") for word in words)
     return lambda text: "" if text in words else f"{text!r}, expected one of {listed}"
 
 
-def _same_end(told: tuple[str, str]) -> str:
-    status, kind = told
+def _same_end(cells: tuple[str, str]) -> str:
+    status, kind = cells
     agree = (status == "ok") == (kind == "none")
     return "" if agree else f"{status!r} and {kind!r}, of which one alone tells a failure"
 
 
-def _untimed(told: tuple[str, float | None]) -> str:
-    status, seconds = told
+def _untimed(cells: tuple[str, float | None]) -> str:
+    status, seconds = cells
     return "" if status == "ok" or seconds is None else f"{status!r} and {seconds}, expected none"
 
 

@@ -32,8 +32,8 @@ def ratios(
     """
     rounds = min(len(seconds) for pair in pairs for seconds in pair)
     logs = [np.log(np.array(a[:rounds]) / np.array(b[:rounds])) for a, b in pairs]
-    found: list[float] = np.exp(np.average(logs, axis=0, weights=weights)).tolist()
-    return found
+    means: list[float] = np.exp(np.average(logs, axis=0, weights=weights)).tolist()
+    return means
 
 
 def of_median(values: Sequence[float]) -> Interval | None:

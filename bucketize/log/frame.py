@@ -25,8 +25,8 @@ def table_frame(table: Table) -> pd.DataFrame:
 
     `timestamp` is a moment in UTC; `gflops`, `flops` by `latency_median_s`, in GFLOP/s.
     """
-    known = {name: _series(name, table.known[name]) for name in COLUMNS}
-    frame = pd.DataFrame(known | dict(table.unknown))
+    series = {name: _series(name, table.known[name]) for name in COLUMNS}
+    frame = pd.DataFrame(series | dict(table.unknown))
     return frame.assign(gflops=frame["flops"] / frame["latency_median_s"] / 1e9)
 
 
@@ -40,6 +40,6 @@ def _series(name: str, values: Sequence[Any]) -> pd.Series:
 def trials_of(frame: pd.DataFrame) -> list[Trial]:
     """The inverse of `trial_frame`; columns that are none of a trial's do not matter."""
     moments = pd.to_datetime(frame["timestamp"], utc=True)
-    known = frame[list(COLUMNS)].assign(timestamp=moments.map(pd.Timestamp.isoformat))
-    columns = known.astype(object).where(known.notna(), None)
+    cells = frame[list(COLUMNS)].assign(timestamp=moments.map(pd.Timestamp.isoformat))
+    columns = cells.astype(object).where(cells.notna(), None)
     return Table({name: columns[name].tolist() for name in COLUMNS}, {}).trials

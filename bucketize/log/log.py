@@ -20,19 +20,12 @@ from bucketize.errors import LogError, warn
 from bucketize.lock import locked
 from bucketize.log.cell import Cells, Check, encoded, one_of, picked, row_faults, split, typed
 from bucketize.log.environment import ALIKE, HOST, VERSIONS, Environment, here
-from bucketize.log.trial import (
-    ADDED,
-    COLUMNS,
-    CONFIRMING,
-    PARSERS,
-    SCHEMA_VERSION,
-    WORDS,
-    Trial,
-)
+from bucketize.log.trial import ADDED, COLUMNS, CONFIRMING, PARSERS, SCHEMA_VERSION, WORDS, Trial
 from bucketize.types import show_interval
 
 LOCK_TIMEOUT_S = 600.0  # nobody holds it as long
 HEADER_BYTES = 1 << 16  # no header is longer
+READABLE = partial(os.open, mode=0o644)  # how a log is opened: everybody may read a new one
 LISTED = 5  # lines that a warning names
 BLOCK_BYTES = 1 << 20  # that are searched at once for the end of the last row
 
@@ -54,7 +47,7 @@ def append(path: str | Path, trial: Trial) -> None:
     path = Path(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with writing(path), open(path, "ab+", buffering=0, opener=_readable) as file:
+        with writing(path), open(path, "ab+", buffering=0, opener=READABLE) as file:
             fd = file.fileno()
             columns = _header_of(fd, path)
             _cut_torn_tail(fd, path)
@@ -69,11 +62,6 @@ def writing(path: Path) -> Iterator[None]:
     lock = Path(f"{path}.lock")
     with locked(lock, LOCK_TIMEOUT_S, lambda said: _warn(f"{path}: {said}")):
         yield
-
-
-def _readable(path: str, flags: int) -> int:
-    """Open a log, which a new one lets everybody read."""
-    return os.open(path, flags, 0o644)
 
 
 def _header_of(fd: int, path: Path) -> tuple[str, ...] | None:
@@ -237,14 +225,14 @@ def read(text: bytes, path: Path, templates: Container[str] | None = None) -> Re
     cells, numbers, torn = _cells_by_column(text, path)
     parsed, mangled = typed(cells, PARSERS)
     added = {name: [default] * len(numbers) for name, default in ADDED.items()}
-    known = added | _up_to_date(parsed)
+    columns = added | _up_to_date(parsed)
     check: dict[str, Check] = {"template": partial(_template_fault, templates), **ONE_OF}
-    faults = {row: f for row, f in row_faults(known, check).items() if row not in mangled}
-    unknown = {name: column for name, column in cells.items() if name not in known}
+    faults = {row: f for row, f in row_faults(columns, check).items() if row not in mangled}
+    unknown = {name: column for name, column in cells.items() if name not in columns}
     left_out = mangled | faults.keys()
     kept = [row for row in range(len(numbers)) if row not in left_out]
     return Reading(
-        Table(picked(known, kept), picked(unknown, kept)),
+        Table(picked(columns, kept), picked(unknown, kept)),
         lines=[numbers[row] for row in kept],
         torn=sorted([*torn, *(numbers[row] for row in mangled)]),
         bad={numbers[row]: fault for row, fault in faults.items()},
@@ -287,14 +275,14 @@ def _inclusive(texts: Sequence[str], older: Sequence[bool]) -> list[str]:
     return [new[text] if old else text for text, old in zip(texts, older, strict=True)]
 
 
-def _sizes(found: re.Match[str]) -> str:
-    lo, hi = (a or b or "inf" for a, b in zip(found.group(1, 2), found.group(3, 4), strict=True))
+def _sizes(ends: re.Match[str]) -> str:
+    lo, hi = (a or b or "inf" for a, b in zip(ends.group(1, 2), ends.group(3, 4), strict=True))
     return f"={show_interval((int(lo), None if hi == 'inf' else int(hi)))}"
 
 
 def _template_fault(templates: Container[str] | None, name: str) -> str:
-    known = not name or templates is None or name in templates
-    return "" if known else f"{name!r}, and no template has this name"
+    is_known = not name or templates is None or name in templates
+    return "" if is_known else f"{name!r}, and no template has this name"
 
 
 def select(
@@ -370,10 +358,10 @@ def _no_log(path: Path, header: bytes) -> LogError:
     ours = ",".join(COLUMNS[:4])
     if _is_text(header):
         begin = header[:60].decode(errors="ignore")
-        told = f"its first line begins with {begin!r}, a log's with {ours}"
+        reason = f"its first line begins with {begin!r}, a log's with {ours}"
     else:
-        told = f"its first line is no text, a log's begins with {ours}"
-    return LogError(f"{path} is no tuning log: {told}; `tune` writes logs")
+        reason = f"its first line is no text, a log's begins with {ours}"
+    return LogError(f"{path} is no tuning log: {reason}; `tune` writes logs")
 
 
 def _is_text(line: bytes) -> bool:

@@ -1,4 +1,4 @@
-"""Whole logs: several made one, and one made smaller.
+"""Whole logs: several made one, one made smaller, and what they hold counted.
 
 A log is replaced by a rename, under the lock of those who append: whoever reads sees the old one
 or the new one, and no row that is written meanwhile is lost.
@@ -6,24 +6,27 @@ or the new one, and no row that is written meanwhile is lost.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import stat
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import accumulate
 from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
 from bucketize.errors import LogError, UnknownNameError, unknown_name
 from bucketize.log.cell import encoded, moment
 from bucketize.log.environment import HOST, VERSIONS, here
 from bucketize.log.log import Reading, Table, content, difference, read, table, writing
 from bucketize.log.trial import COLUMNS, SCHEMA_VERSION, Trial
+from bucketize.table import several
 
 CONFIRM = "confirm"  # the source of rows that measure a choice once more
 IDENTITY = attrgetter(
@@ -59,7 +62,8 @@ def merge(paths: Iterable[str | Path], out: str | Path, *, force: bool = False) 
     """
     logs, out = [Path(path) for path in paths], Path(out)
     with _replacing(out):
-        if out.exists() and not force and not any(_same(log, out) for log in logs):
+        is_input = out.exists() and any(log.exists() and log.samefile(out) for log in logs)
+        if out.exists() and not (force or is_input):
             raise LogError(
                 f"{out} exists: --force replaces it; to merge into it, name it among the logs"
             )
@@ -71,16 +75,12 @@ def merge(paths: Iterable[str | Path], out: str | Path, *, force: bool = False) 
     return Merging(rows=len(once), repeated=len(lines) - len(once))
 
 
-def _same(log: Path, out: Path) -> bool:
-    return log.exists() and log.samefile(out)
-
-
 def _lines(table: Table, unknown: Sequence[str]) -> Iterator[tuple[datetime, bytes]]:
     """The latest moment up to each row, and its line, in the form of this version."""
     moments = list(accumulate(map(moment, table.known["timestamp"]), max))
     empty = [""] * len(moments)
-    known = {**table.known, "schema_version": [SCHEMA_VERSION] * len(moments)}
-    columns = [known[name] for name in COLUMNS] + [table.unknown.get(n, empty) for n in unknown]
+    cells = {**table.known, "schema_version": [SCHEMA_VERSION] * len(moments)}
+    columns = [cells[name] for name in COLUMNS] + [table.unknown.get(n, empty) for n in unknown]
     return zip(moments, map(encoded, zip(*columns, strict=True)), strict=True)
 
 
@@ -96,10 +96,10 @@ class Prunable:
         """Where rows may be dropped; an `UnknownNameError` for a name that none of them has."""
         covered, now = set(rows), datetime.now(UTC)
         for kind, name, column in (("host", self.host, "host_cpu"), ("model", self.model, "model")):
-            found = {line: getattr(trial, column) for line, trial in rows.items()}
-            if name is not None and name not in found.values():
-                raise unknown_name(kind, name, set(found.values()))
-            covered -= {line for line, theirs in found.items() if name not in (None, theirs)}
+            names = {line: getattr(trial, column) for line, trial in rows.items()}
+            if name is not None and name not in names.values():
+                raise unknown_name(kind, name, set(names.values()))
+            covered -= {line for line, theirs in names.items() if name not in (None, theirs)}
         if self.older_days is not None:
             ages = {line: now - moment(rows[line].timestamp) for line in covered}
             covered = {line for line in covered if ages[line] / timedelta(days=1) > self.older_days}
@@ -240,3 +240,51 @@ def _put(path: Path, text: bytes, like: Path | None = None) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+WAYS: Mapping[str, Callable[[Trial], str]] = {
+    "source": attrgetter("source"),
+    "status": lambda t: t.status if t.error_kind == "none" else f"{t.status}: {t.error_kind}",
+    "model": attrgetter("model"),
+    "function": attrgetter("function"),
+    "bucket": attrgetter("bucket"),
+    "host": lambda t: (
+        f"{t.host_cpu}, {several(t.host_cores, 'core')}, {several(t.threads, 'thread')}"
+    ),
+    "versions": lambda t: ", ".join(f"{n.partition('_')[0]} {getattr(t, n)}" for n in VERSIONS),
+}
+
+
+def stock(paths: Iterable[str | Path]) -> dict[str, Any]:
+    """Count what logs hold. Lines that no reader takes make no warning: they are counted, too.
+
+    Returns:
+        `rows`, `workloads`, `schedules` (distinct pairs of template and schedule), `compile_s` and
+        `timing_s` (repeats by median latency) in seconds, `first` and `last` timestamp; and the
+        rows by each of WAYS and, `left_out`, by why readers here leave them out, the most first.
+
+    Raises:
+        LogError: a log that cannot be read, or is of another schema.
+
+    """
+    readings = [read(content(path), path) for path in map(Path, paths)]
+    trials = [trial for reading in readings for trial in reading.table.trials]
+    elsewhere = (difference(trial, here(), HOST + VERSIONS) for trial in trials)
+    lines = [reason for reading in readings for reason in left_out(reading).values()]
+    by_time = sorted((trial.timestamp for trial in trials), key=moment)
+    return {
+        "rows": len(trials),
+        "workloads": len({trial.workload for trial in trials}),
+        "schedules": len({(trial.template, trial.schedule_hash) for trial in trials}),
+        "compile_s": _total(trial.compile_s for trial in trials),
+        "timing_s": _total(trial.repeats * (trial.latency_median_s or 0.0) for trial in trials),
+        "first": by_time[0] if by_time else None,
+        "last": by_time[-1] if by_time else None,
+        **{way: counts(map(of, trials)) for way, of in WAYS.items()},
+        "left_out": counts([*filter(None, elsewhere), *lines]),
+    }
+
+
+def _total(seconds: Iterable[float | None]) -> float:
+    """The sum of what is a number: the readers of a log check no column that none of them needs."""
+    return math.fsum(s for s in seconds if s is not None and math.isfinite(s))

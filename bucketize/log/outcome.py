@@ -47,21 +47,21 @@ class Outcome:
 
     def beside(self, default: Outcome) -> dict[str, Any]:
         """The columns of a row about it, and about the default in the same rounds."""
-        told = {name: value for name, value in vars(self).items() if name != "seconds"}
-        told |= {"status": "failed" if self.failed else "ok", "error": self.error[:ERROR_LENGTH]}
+        columns = {name: value for name, value in vars(self).items() if name != "seconds"}
+        columns |= {"status": "failed" if self.failed else "ok", "error": self.error[:ERROR_LENGTH]}
         if self.seconds:
-            told |= {
+            columns |= {
                 "repeats": len(self.seconds),
                 "latency_min_s": min(self.seconds),
                 "latency_std_s": float(np.std(self.seconds)),
                 **_quartiles(self.seconds, "latency_q1_s", "latency_median_s", "latency_q3_s"),
             }
         if default.seconds:
-            told |= _quartiles(default.seconds, "baseline_q1_s", "baseline_s", "baseline_q3_s")
+            columns |= _quartiles(default.seconds, "baseline_q1_s", "baseline_s", "baseline_q3_s")
         if self.seconds and default.seconds:
-            found = of_median(ratios([(self.seconds, default.seconds)], [1.0]))
-            told |= {"ratio_low": found.low, "ratio_high": found.high} if found else {}
-        return told
+            interval = of_median(ratios([(self.seconds, default.seconds)], [1.0]))
+            columns |= {"ratio_low": interval.low, "ratio_high": interval.high} if interval else {}
+        return columns
 
 
 def _quartiles(seconds: tuple[float, ...], *columns: str) -> dict[str, float]:

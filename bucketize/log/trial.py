@@ -154,7 +154,7 @@ class Trial:
         cls,
         origin: Origin,
         kernel: KernelAt,
-        made: Implementation,
+        implementation: Implementation,
         outcome: Outcome,
         default: Outcome,
         source: Source,
@@ -164,9 +164,9 @@ class Trial:
             **origin.columns,
             **vars(kernel),
             **outcome.beside(default),
-            template=made.template,
-            schedule=schedule_json(made.schedule),
-            schedule_hash=schedule_hash(made.schedule),
+            template=implementation.template,
+            schedule=schedule_json(implementation.schedule),
+            schedule_hash=schedule_hash(implementation.schedule),
             source=source,
         )
 
@@ -193,11 +193,6 @@ class Trial:
             source="confirm",
             rests_on=rests_on,
         )
-
-    @property
-    def environment(self) -> Environment:
-        """Where and with what the trial was measured."""
-        return Environment(**{f.name: getattr(self, f.name) for f in fields(Environment)})
 
 
 COLUMNS = tuple(field.name for field in fields(Trial))

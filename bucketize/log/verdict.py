@@ -12,7 +12,7 @@ import hashlib
 import json
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -20,7 +20,7 @@ from bucketize.dispatch.bucket import show_bucket
 from bucketize.errors import LogError
 from bucketize.ir import CALL, Function, Module, all_bindings
 from bucketize.log.confidence import Interval
-from bucketize.log.trial import CLONE, Schedule, Trial
+from bucketize.log.trial import CLONE, Trial
 from bucketize.program.configuration import Configuration
 from bucketize.text import show
 
@@ -84,15 +84,15 @@ class Verdict:
     @property
     def pays(self) -> bool:
         """Whether the clone is faster by it beyond the noise, and slower at no point."""
-        found = self.interval
+        interval = self.interval
         slower = any(row.ratio_low is None or row.ratio_low > 1 for row in self.rows)
-        return found is not None and found.high < 1 and not slower
+        return interval is not None and interval.high < 1 and not slower
 
     @property
     def loses(self) -> bool:
         """Whether the clone is slower by it beyond the noise."""
-        found = self.interval
-        return found is not None and found.low > 1
+        interval = self.interval
+        return interval is not None and interval.low > 1
 
     def beats(self, other: Verdict) -> bool:
         """Whether it pays, and more than the other beyond the noise, if that was timed there."""
@@ -105,12 +105,12 @@ class Verdict:
     def interval(self) -> Interval | None:
         """Latency by that on defaults: the weighted geometric mean over the points."""
         ends = [(r.weight, r.ratio_low, r.ratio_high) for r in self.rows]
-        known = [(w, low, high) for w, low, high in ends if low is not None and high is not None]
-        if len(known) < len(ends) or not known:
+        whole = [(w, low, high) for w, low, high in ends if low is not None and high is not None]
+        if len(whole) < len(ends) or not whole:
             return None
-        total = sum(weight for weight, _, _ in known)
-        mean = sum(w * math.log(low * high) / 2 for w, low, high in known) / total
-        half = math.hypot(*(w * math.log(high / low) / 2 for w, low, high in known)) / total
+        total = sum(weight for weight, _, _ in whole)
+        mean = sum(w * math.log(low * high) / 2 for w, low, high in whole) / total
+        half = math.hypot(*(w * math.log(high / low) / 2 for w, low, high in whole)) / total
         return Interval(*(math.exp(mean + h) for h in (0, -half, half)))
 
 
@@ -119,15 +119,15 @@ def histories(trials: Iterable[Trial]) -> dict[str, list[Verdict]]:
 
     A verdict that lacks rows is none: the session was killed while it wrote them.
     """
-    found: dict[str, list[Verdict]] = defaultdict(list)
+    by_clone: dict[str, list[Verdict]] = defaultdict(list)
     partial: dict[tuple[str, str, str], dict[str, Trial]] = defaultdict(dict)
     for trial in trials:
         if trial.op == CLONE:
             key = trial.clone, trial.run_id, trial.schedule
             partial[key][trial.shape] = trial
             if math.isclose(sum(row.weight for row in partial[key].values()), 1.0):
-                found[trial.clone].append(Verdict(tuple(partial.pop(key).values())))
-    return found
+                by_clone[trial.clone].append(Verdict(tuple(partial.pop(key).values())))
+    return by_clone
 
 
 def standing(history: Iterable[Verdict]) -> Verdict | None:
@@ -150,47 +150,13 @@ def standing(history: Iterable[Verdict]) -> Verdict | None:
 
 def verdicts(trials: Iterable[Trial], threads: int) -> dict[str, Verdict]:
     """What stands of the verdicts on each clone, by its identity."""
-    told = histories(trial for trial in trials if trial.threads == threads)
-    found = {clone: standing(history) for clone, history in told.items()}
-    return {clone: verdict for clone, verdict in found.items() if verdict is not None}
+    return all_standing(histories(trial for trial in trials if trial.threads == threads))
 
 
-# --- what is best of some trials ------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Choice:
-    """The best schedule of some trials, and what it costs relative to the default."""
-
-    template: str  # empty where the log does not tell
-    schedule: Schedule
-    relative: float  # weighted geometric mean over the shapes of latency / baseline
-    trials: tuple[Trial, ...]  # the measurements it rests on, one per shape
-
-
-def best_choice(trials: Iterable[Trial]) -> Choice | None:
-    """The schedule of a task with the least geometric mean latency over the shapes measured.
-
-    The geometric mean gives every shape its weight whatever its absolute time. Latencies count
-    relative to the default's in the same rounds, so that runs of a busy and of a quiet machine
-    compare. Only schedules measured at as many shapes as any are compared; one that failed at a
-    shape is out; of repeated measurements the last counts.
-    """
-    measured: dict[tuple[str, str], dict[str, Trial]] = defaultdict(dict)
-    for trial in trials:
-        measured[trial.template, trial.schedule_hash][trial.shape] = trial
-    whole = [
-        tuple(by_shape.values())
-        for by_shape in measured.values()
-        if all(trial.latency_median_s is not None for trial in by_shape.values())
-    ]
-    most = max(map(len, whole), default=0)
-    choices = [
-        Choice(group[0].template, json.loads(group[0].schedule), geometric_mean(group), group)
-        for group in whole
-        if len(group) == most
-    ]
-    return min(choices, key=lambda choice: choice.relative, default=None)
+def all_standing(histories: Mapping[str, Iterable[Verdict]]) -> dict[str, Verdict]:
+    """What stands of the verdicts on each clone, where anything does."""
+    stands = {clone: standing(history) for clone, history in histories.items()}
+    return {clone: verdict for clone, verdict in stands.items() if verdict is not None}
 
 
 def geometric_mean(trials: Sequence[Trial]) -> float:

@@ -99,13 +99,13 @@ def _new_case(job: Job, kin: KernelCase | None) -> KernelCase:
     workload = job.workload
     body = specialise(workload.body, job.sizes)
     dice = np.random.default_rng(0)
-    known = {i: kin.inputs[i] for i, constant in enumerate(workload.constant) if kin and constant}
+    shared = {i: kin.inputs[i] for i, constant in enumerate(workload.constant) if kin and constant}
     inputs = tuple(
-        known[i] if i in known else random_array(dice, param.type, {})
+        shared[i] if i in shared else random_array(dice, param.type, {})
         for i, param in enumerate(body.params)
     )
     (expected,) = run_function(body, inputs)
-    fresh = [expected, *(a for i, a in enumerate(inputs) if i not in known)]
+    fresh = [expected, *(a for i, a in enumerate(inputs) if i not in shared)]
     case = KernelCase(
         workload=workload,
         concrete=Workload(body, workload.constant),

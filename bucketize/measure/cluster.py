@@ -23,10 +23,10 @@ from bucketize.log.trial import Source
 from bucketize.lower.cost import Weighted
 from bucketize.machine.target import Target, host
 from bucketize.measure.dask import POLL_S, TRIES, Future, Loans, Start, distributed
-from bucketize.measure.job import Job, Worker
+from bucketize.measure.job import Job
 from bucketize.measure.process import Limits, import_plugins
 from bucketize.measure.race import Pair, Race
-from bucketize.measure.runner import MOST_THREADS, LocalRunner, LostError, never
+from bucketize.measure.runner import MOST_THREADS, LocalRunner, LostError, Worker, never
 from bucketize.program.configuration import Configuration
 
 PATIENCE_S = 20.0  # for a scheduler to answer, and for the first worker, or the next, to come
@@ -240,15 +240,15 @@ class Cluster:
     def _awaited(self, look: Callable[[], Found]) -> Found:
         """What is found, as soon as it is anything; at last nothing."""
         end = time.monotonic() + self.patience_s
-        while not (found := look()) and time.monotonic() < end:
+        while not (present := look()) and time.monotonic() < end:
             time.sleep(POLL_S)
-        return found
+        return present
 
     def _met(self, threads: Mapping[str, int]) -> tuple[dict[str, WorkerMachine], dict[str, str]]:
         """What some workers run on, and what is wrong with the others, by address."""
-        told = self.client.run(_machine, workers=list(threads), on_error="return")
-        faults = {a: f for a, m in told.items() if (f := _fault(a, m, threads[a]))}
-        return {a: m for a, m in told.items() if a not in faults}, faults
+        answers = self.client.run(_machine, workers=list(threads), on_error="return")
+        faults = {a: f for a, m in answers.items() if (f := _fault(a, m, threads[a]))}
+        return {a: m for a, m in answers.items() if a not in faults}, faults
 
 
 def _fault(address: str, machine: WorkerMachine | BaseException, threads: int) -> str:

@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import IO, Any
 
@@ -132,8 +133,9 @@ class Child:
         if self._process is not None:
             self._process.kill()
             self._process.wait()
-            for pipe in (self._process.stdin, self._process.stdout, self._said):
-                _close(pipe)
+            for pipe in filter(None, (self._process.stdin, self._process.stdout, self._said)):
+                with suppress(BrokenPipeError):  # what could not be sent to a dead child
+                    pipe.close()
         self._process, self._said, self._unread, self._starts = None, None, b"", False
 
     def _started(self) -> subprocess.Popen[bytes]:
@@ -153,8 +155,8 @@ class Child:
         return self._process
 
     def _command(self) -> list[str]:
-        told = json.dumps([asdict(self.limits), list(self.plugins)])
-        return [sys.executable, "-m", "bucketize.measure.worker", told]
+        arguments = json.dumps([asdict(self.limits), list(self.plugins)])
+        return [sys.executable, "-m", "bucketize.measure.worker", arguments]
 
     def _send(self, process: subprocess.Popen[bytes], what: Event) -> None:
         assert process.stdin is not None
@@ -191,11 +193,3 @@ class Child:
         self.close()
         ending = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
         return f"{ending} ({said})" if said else ending
-
-
-def _close(pipe: IO[bytes] | None) -> None:
-    if pipe is not None:
-        try:
-            pipe.close()
-        except BrokenPipeError:  # what could not be sent to a dead child
-            return

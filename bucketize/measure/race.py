@@ -93,17 +93,17 @@ class Race:
         for runner in itertools.chain(*runners):
             runner()
         weights = [weight for _, weight in judged]
-        found: list[dict[str, Pair]] = [{name: ([], []) for name in names} for _ in judged]
+        rounds: list[dict[str, Pair]] = [{name: ([], []) for name in names} for _ in judged]
         end = time.perf_counter() + ENOUGH_S * len(judged)
         for number, _ in enumerate(zip(*map(_turns, runners), strict=True), 1):
-            for sides_of, pairs in zip(runners, found, strict=True):
+            for sides_of, pairs in zip(runners, rounds, strict=True):
                 for name, pair in pairs.items():
                     for seconds, runner in zip(pair, sides_of, strict=True):
                         seconds.append(max(runner.seconds[name], TICK_S))
             is_late = number >= MOST or time.perf_counter() >= end
-            if number >= LEAST and (is_late or is_hopeless(found, weights)):
+            if number >= LEAST and (is_late or is_hopeless(rounds, weights)):
                 break
-        return found
+        return rounds
 
     def inputs(self, sizes: Sizes) -> list[Array]:
         """Arrays for the clone's parameters."""
@@ -112,13 +112,13 @@ class Race:
         return [random_array(dice, p.type, sizes) for p in routine.params]
 
 
-def is_hopeless(found: Sequence[Mapping[str, Pair]], weights: Sequence[float]) -> bool:
+def is_hopeless(rounds: Sequence[Mapping[str, Pair]], weights: Sequence[float]) -> bool:
     """Whether nothing is faster than the default in more than half of the rounds.
 
     To stop then makes nothing look better than it is.
     """
     return all(
-        np.median(ratios([pairs[name] for pairs in found], weights)) >= 1 for name in found[0]
+        np.median(ratios([pairs[name] for pairs in rounds], weights)) >= 1 for name in rounds[0]
     )
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -12,13 +11,11 @@ from bucketize.kernel.template import Launch
 from bucketize.link.ffi import function_at
 from bucketize.link.link import shared
 from bucketize.link.memory import address, empty_bytes
+from bucketize.measure.job import Repeats
 from bucketize.op import Array
 from bucketize.runtime.thread_pool import ONE, TEAM, Run
 from bucketize.timing import interleaved, processor_seconds, wall_seconds
 from bucketize.types import evaluate
-
-if TYPE_CHECKING:
-    from bucketize.measure.job import Repeats
 
 LINE = 64  # bytes of a cache line
 
@@ -46,7 +43,8 @@ class TimedKernel:
         begins = list(zip(self._spaces, ranges, strict=True))
         rows = [
             [*pointers, address(space), begin, end, *launch.dims]
-            for pointers in self._pointers()
+            for turn in range(self._turns)
+            for pointers in [[address(several[turn % len(several)]) for several in arrays]]
             for space, (begin, end) in begins
         ]
         self._blocks = np.array(rows, np.int64)
@@ -56,11 +54,6 @@ class TimedKernel:
         stride = self._blocks.strides[0]
         self._places = [address(self._blocks[i]) for i in range(0, len(rows), threads)]
         self._runs = [Run(one, ONE, chunks, place, stride, threads) for place in self._places]
-
-    def _pointers(self) -> Iterator[list[int]]:
-        """The addresses of the arrays, turn by turn."""
-        for turn in range(self._turns):
-            yield [address(several[turn % len(several)]) for several in self.arrays]
 
     def take(self, turn: int) -> None:
         """Take the arrays of this turn."""

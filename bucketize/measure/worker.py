@@ -26,7 +26,7 @@ from bucketize.kernel.template import Implementation
 from bucketize.kernel.templates import TEMPLATES
 from bucketize.kernel.work import FORK, work
 from bucketize.log.outcome import CACHED, COMPILED, Outcome
-from bucketize.machine.target import Target, host
+from bucketize.machine.target import host
 from bucketize.measure.case import KernelCase, Output, case_of, fault
 from bucketize.measure.job import Job
 from bucketize.measure.process import Event, Limits, import_plugins
@@ -58,7 +58,7 @@ def built(source: str, hint: str, say: Say) -> Event:
 
 def measured(job: Job, case: KernelCase, say: Say) -> list[Outcome]:
     """The outcomes of a job; `say(stage, **more)` announces each stage before it begins."""
-    tried = [_Measurement(job, case, made) for made in job.implementations]
+    tried = [_Measurement(job, case, one) for one in job.implementations]
     for i, trial in enumerate(tried):
         trial.check(i, say)
     able = [trial for trial in tried if not trial.outcome.failed]
@@ -76,9 +76,9 @@ def measured(job: Job, case: KernelCase, say: Say) -> list[Outcome]:
 class _Measurement:
     """One implementation in a job: first checked, then timed beside the others."""
 
-    def __init__(self, job: Job, case: KernelCase, made: Implementation) -> None:
-        self.job, self.case, self.made = job, case, made
-        self.template = TEMPLATES[made.template]
+    def __init__(self, job: Job, case: KernelCase, implementation: Implementation) -> None:
+        self.job, self.case, self.made = job, case, implementation
+        self.template = TEMPLATES[implementation.template]
         self.outcome = Outcome()
 
     def check(self, number: int, say: Say) -> None:
@@ -139,12 +139,10 @@ def _turns(job: Job, case: KernelCase) -> int:
     Until one comes again as many bytes have passed through the caches as the graph has weights.
     """
     weights = sum(a.nbytes for a, c in zip(case.inputs, job.workload.constant, strict=True) if c)
-    return min(max(round(_others(job.weight_bytes, host()) / max(weights, 1)), 1), MOST_TURNS)
-
-
-def _others(weight_bytes: int, target: Target) -> int:
-    """Bytes that pass through the caches between two calls; beyond twice the largest, no matter."""
-    return min(weight_bytes, 2 * max(target.l1, target.l2, target.l3))
+    target = host()
+    largest = max(target.l1, target.l2, target.l3)
+    others = min(job.weight_bytes, 2 * largest)  # more makes no difference
+    return min(max(round(others / max(weights, 1)), 1), MOST_TURNS)
 
 
 # --- the process ---------------------------------------------------------------------------------
@@ -191,9 +189,9 @@ def _answer(asked: dict[str, Any], say: Say) -> Event:
 
 
 def _prepared(job: Job) -> KernelCase:
-    for made in job.implementations:
-        if made.template not in TEMPLATES:
-            raise unknown_name("template", made.template, TEMPLATES)
+    for implementation in job.implementations:
+        if implementation.template not in TEMPLATES:
+            raise unknown_name("template", implementation.template, TEMPLATES)
     check_threads(job.threads)
     return case_of(job)
 

@@ -90,7 +90,7 @@ class SavedProgram:
     def plan(self, segment: Segment) -> Plan:
         stored = self._plans[segment]
         with sound(self.file.path):
-            told: Json = {
+            decoded: Json = {
                 **{name: self._array(stored[name]) for name in TABLES},
                 "symbols": tuple(stored["symbols"]),
                 "constants": tuple(tuple(row) for row in stored["constants"]),
@@ -98,7 +98,7 @@ class SavedProgram:
                 "results": tuple(Result(tuple(s), *rest) for s, *rest in stored["results"]),
                 "kernels": tuple(stored["kernels"]),
             }
-            return Plan(**{**stored, **told})
+            return Plan(**{**stored, **decoded})
 
     def kernel(self, name: str) -> Kernel:
         if name not in self._kernels:
@@ -158,13 +158,13 @@ class SavedProgram:
         """A kernel call; its constants are the file's, whatever the text says of them."""
         b = replace(b, origin=tuple(facts["origin"]))
         workload, args = workload_of(b)
-        held = {int(i): self.const(number) for i, number in facts["constants"].items()}
-        args = tuple(held.get(i, a) for i, a in enumerate(args))
-        made = Implementation(facts["template"], facts["schedule"])
+        constants = {int(i): self.const(number) for i, number in facts["constants"].items()}
+        args = tuple(constants.get(i, a) for i, a in enumerate(args))
+        implementation = Implementation(facts["template"], facts["schedule"])
         packs = {int(i): layout for i, layout in facts["packs"].items()}
         pitched = frozenset(facts.get("pitched", ()))  # older files have none, and copies
         why, kernel = facts["why"], facts["kernel"]
-        return KernelCall(b, workload, args, made, why, kernel, packs, pitched)
+        return KernelCall(b, workload, args, implementation, why, kernel, packs, pitched)
 
     def segment(self, number: int) -> Segment:
         """A segment, one object for all who run it."""
@@ -206,8 +206,8 @@ class _Decoder:
         )
         code = self.code(entry["code"])
         fn = Function(entry["name"], inputs, (), code.results)
-        told = entry.get("arrangement", str(USUAL))  # older files do not tell
-        return Routine(entry["name"], params, fn, code, entry["executor"], Arrangement.parse(told))
+        text = entry.get("arrangement", str(USUAL))  # older files do not tell
+        return Routine(entry["name"], params, fn, code, entry["executor"], Arrangement.parse(text))
 
     def atom(self, number: int | Json) -> Atom:
         if isinstance(number, int):
@@ -240,9 +240,9 @@ class _Decoder:
     def step(self, step: Json) -> Instruction:
         """An instruction: the inverse of `save.write._Encoder.step`."""
         types = field_types(step["do"])
-        made = KINDS[step["do"]](**{n: self.field(t, n, step) for n, t in types.items()})
-        made.check()
-        return made
+        instruction = KINDS[step["do"]](**{n: self.field(t, n, step) for n, t in types.items()})
+        instruction.check()
+        return instruction
 
     def field(self, type_: Any, name: str, step: Json) -> Any:
         """A field of an instruction."""

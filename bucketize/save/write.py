@@ -127,11 +127,11 @@ class _Saver:
 
     def call(self, call: KernelCall) -> Json:
         """A kernel call, and the constants that its kernel wants in a layout of its own."""
-        held: dict[str, int] = {}
+        numbers: dict[str, int] = {}
         for i, layout in call.packs.items():
             atom = call.args[i]
             assert isinstance(atom, Const)
-            held[str(i)] = self.constant(atom.value)
+            numbers[str(i)] = self.constant(atom.value)
             if layout:
                 self.pack(atom.value, layout, self.image.supply.constant(atom.value, call, i))
         return {
@@ -140,7 +140,7 @@ class _Saver:
             "why": call.why,
             "kernel": call.kernel,
             "packs": {str(i): layout for i, layout in call.packs.items()},
-            "constants": held,
+            "constants": numbers,
             "pitched": sorted(call.pitched),
             "origin": call.binding.origin,
         }
@@ -162,8 +162,8 @@ class _Saver:
         """A plan: its tables as blobs, constants by number, the rest as it is."""
         plain = {f.name: getattr(plan, f.name) for f in fields(plan)}
         tables = {name: self.array(plain[name]) for name in TABLES}
-        held = [self.constant(c.value) for c in plan.held]
-        return {**plain, **tables, "held": held, "results": [astuple(r) for r in plan.results]}
+        numbers = [self.constant(c.value) for c in plan.held]
+        return {**plain, **tables, "held": numbers, "results": [astuple(r) for r in plan.results]}
 
 
 class _Encoder:
@@ -228,10 +228,6 @@ class _Encoder:
         return ENCODE[type_](self, value)
 
 
-def _dim(_: _Encoder, dim: Dim) -> str:
-    return str(TensorType(np.dtype(int), (dim,)))
-
-
 ENCODE: Mapping[Any, Callable[[_Encoder, Any], Any]] = {
     Atom: _Encoder.atom,
     Var: _Encoder.atom,
@@ -241,7 +237,7 @@ ENCODE: Mapping[Any, Callable[[_Encoder, Any], Any]] = {
     Leaves: lambda e, leaves: [e.code(leaves[k]) for k in range(len(leaves))],
     Nodes: lambda _, nodes: list(nodes),
     Symbol: lambda _, symbol: symbol.name,
-    Dim: _dim,
+    Dim: lambda _, dim: str(TensorType(np.dtype(int), (dim,))),
     str: lambda _, text: text,
     bool: lambda _, flag: flag,
 }

@@ -19,8 +19,7 @@ from bucketize.errors import ArgumentError, TuneError, warn
 from bucketize.ir import Module, check_module
 from bucketize.log.frame import trial_frame
 from bucketize.measure.cluster import Cluster, GoneError, Site
-from bucketize.measure.job import Worker
-from bucketize.measure.runner import LocalRunner
+from bucketize.measure.runner import LocalRunner, Worker
 from bucketize.progress import shown
 from bucketize.table import several
 from bucketize.tune.options import Options
@@ -161,7 +160,7 @@ def _heard(session: TuningSession) -> Iterator[None]:
 
     Python prints a traceback of what is lost, which tells nobody anything here.
     """
-    before, told = signal.getsignal(signal.SIGINT), sys.unraisablehook
+    before, hook = signal.getsignal(signal.SIGINT), sys.unraisablehook
     if threading.current_thread() is not threading.main_thread() or not callable(before):
         yield
         return
@@ -172,7 +171,7 @@ def _heard(session: TuningSession) -> Iterator[None]:
 
     def lose(lost: sys.UnraisableHookArgs) -> None:
         if not issubclass(lost.exc_type, KeyboardInterrupt):
-            told(lost)
+            hook(lost)
 
     signal.signal(signal.SIGINT, hear)
     sys.unraisablehook = lose
@@ -180,14 +179,14 @@ def _heard(session: TuningSession) -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
-        sys.unraisablehook = told
+        sys.unraisablehook = hook
 
 
 def _check_inputs(mod: Module) -> None:
     for p in mod.main.params:
         if not p.type.is_tensor:
-            told = f"input {p.name!r} is {p.type}, of which only a run knows a shape"
-            raise TuneError(f"{told}: no input to time can be made up")
+            fault = f"input {p.name!r} is {p.type}, of which only a run knows a shape"
+            raise TuneError(f"{fault}: no input to time can be made up")
 
 
 def _check_threads(threads: int, most: int) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from bucketize.errors import LateError
 from bucketize.kernel.template import Implementation
-from bucketize.measure.job import Repeats
+from bucketize.measure.job import SEARCHING, Repeats
 from bucketize.measure.race import ENOUGH_S, LEAST
 from bucketize.tune.database import Database
 from bucketize.tune.task import Point, Subject, Task
@@ -93,17 +93,17 @@ class Budget:
 
     def of_trials(self, task: Task, count: int) -> float:
         """Seconds of so many trials of a task beside its default, at all its points."""
-        jobs = sum(self.of_job(task, point, count + 1, Repeats()) for point in task.points)
+        jobs = sum(self.of_job(task, point, count + 1, SEARCHING) for point in task.points)
         return jobs + count * BUILD_S
 
-    def of_verdict(self, subject: Subject, found: Mapping[Task, Sequence[Implementation]]) -> float:
+    def of_verdict(self, subject: Subject, best: Mapping[Task, Sequence[Implementation]]) -> float:
         """Seconds of confirming what was found for a clone."""
         jobs = (
-            self.of_job(task, point, len(made) + 1, ROUNDS)
-            for task, made in found.items()
+            self.of_job(task, point, len(few) + 1, ROUNDS)
+            for task, few in best.items()
             for point in task.points
         )
-        return sum(jobs) + (self.of_races(subject) if found else 0.0)
+        return sum(jobs) + (self.of_races(subject) if best else 0.0)
 
     def of_races(self, subject: Subject) -> float:
         """Seconds of racing a clone against itself."""
@@ -119,22 +119,22 @@ class Budget:
         trials = sum(self.of_trials(task, 1) for task in subject.tasks)
         return trials + self.of_verdict(subject, {t: [t.default] for t in subject.tasks})
 
-    def within(self, subjects: Collection[Subject], told: Collection[str]) -> list[Subject]:
+    def within(self, subjects: Collection[Subject], judged: Collection[str]) -> list[Subject]:
         """The clones that can be tuned in the time left, as many as possible, but at least one.
 
         Args:
             subjects: all that are left.
-            told: the identities of those that have a verdict, which come last.
+            judged: the identities of those that have a verdict, which come last.
 
         """
         if not self.is_limited:
             return list(subjects)
         takes = {subject: self.of_clone(subject) for subject in subjects}
         left = self.left_s / self.pace
-        found: list[Subject] = []
-        for subject in sorted(subjects, key=lambda s: (s.clone in told, takes[s] / s.weight)):
+        chosen: list[Subject] = []
+        for subject in sorted(subjects, key=lambda s: (s.clone in judged, takes[s] / s.weight)):
             left -= takes[subject]
-            if found and left < 0:
+            if chosen and left < 0:
                 break
-            found.append(subject)
-        return found
+            chosen.append(subject)
+        return chosen

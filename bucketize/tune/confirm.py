@@ -48,9 +48,9 @@ class Confirmation:
 
     def run(self) -> None:
         """Measure; the rows tell what stays."""
-        made = self.in_place(self.alone())
+        implementations = self.in_place(self.alone())
         self.budget.heed()
-        self.together(made)
+        self.together(implementations)
 
     def __post_init__(self) -> None:
         self.before = standing(self.history)
@@ -65,19 +65,19 @@ class Confirmation:
 
     def incumbent(self, task: Task) -> Implementation | None:
         """What a task ran on before, if that is not its default, nor illegal by now."""
-        made = self.former.implementations.get(task.workload.hash)
-        return made if made is not None and made.key in task.legal.index else None
+        former = self.former.implementations.get(task.workload.hash)
+        return former if former is not None and former.key in task.legal.index else None
 
     @cached_property
     def contested(self) -> dict[Task, list[Implementation]]:
         """The candidates of the tasks that have new ones, first of all what they ran on before."""
-        found = {}
-        for task, made in self.candidates.items():
+        tasks = {}
+        for task, best in self.candidates.items():
             now = self.incumbent(task)
-            others = [one for one in made if now is None or one.key != now.key]
+            others = [one for one in best if now is None or one.key != now.key]
             if others:
-                found[task] = [now, *others] if now else others
-        return found
+                tasks[task] = [now, *others] if now else others
+        return tasks
 
     # --- by itself -------------------------------------------------------------------------------
 
@@ -101,49 +101,41 @@ class Confirmation:
 
     def winner(self, task: Task, came: Mapping[str, Sequence[Outcome]]) -> Implementation | None:
         """The fastest that is faster than the default; what runs now, unless beaten or slower."""
-        made = self.contested[task]
-        found = {i: _interval(task, came, i) for i in range(1, len(made) + 1)}
-        winning = {i: f for i, f in found.items() if f is not None and f.high < 1}
+        contestants = self.contested[task]
+        intervals = {i: _interval(task, came, i) for i in range(1, len(contestants) + 1)}
+        winning = {i: f for i, f in intervals.items() if f is not None and f.high < 1}
         best = min(winning, key=lambda i: winning[i].median, default=None)
-        now, held = self.incumbent(task), found[1]
-        if now is not None and held is not None and held.low <= 1:
-            return made[best - 1] if best and winning[best].high < held.low else now
-        return made[best - 1] if best else None
+        now, stands = self.incumbent(task), intervals[1]
+        if now is not None and stands is not None and stands.low <= 1:
+            return contestants[best - 1] if best and winning[best].high < stands.low else now
+        return contestants[best - 1] if best else None
 
     # --- in its place ----------------------------------------------------------------------------
 
     def in_place(self, changed: Mapping[Task, Implementation | None]) -> dict[str, Implementation]:
         """By workload what ran before, with those changes that are faster in the running clone."""
-        made = dict(self.former.implementations)
+        kept = dict(self.former.implementations)
         new = {task: one for task, one in changed.items() if one is not None}
         for task in changed.keys() - new.keys():
-            del made[task.workload.hash]
-        by_size = self.placed(made, new)
+            del kept[task.workload.hash]
+        asked = Configuration({**kept, **{task.workload.hash: one for task, one in new.items()}})
+        by_size = self.race.places(asked, self.subject.judged) if new else []
         weights = [weight for _, weight in self.subject.judged]
         for task, one in new.items():
             pairs = [places[task.workload.hash] for places in by_size]
             for (sizes, weight), pair in zip(self.subject.judged, pairs, strict=True):
                 self.write(task, one, self.place(task, sizes, weight), *self.timed(pair))
-            found = of_median(ratios(pairs, weights))
-            if found is not None and found.high < 1:
-                made[task.workload.hash] = one
-        return made
-
-    def placed(
-        self, made: Mapping[str, Implementation], new: Mapping[Task, Implementation]
-    ) -> list[dict[str, Pair]]:
-        """At each size the seconds of all workloads with what is new; nothing where nothing is."""
-        if not new:
-            return []
-        asked = {**made, **{task.workload.hash: one for task, one in new.items()}}
-        return self.race.places(Configuration(asked), self.subject.judged)
+            interval = of_median(ratios(pairs, weights))
+            if interval is not None and interval.high < 1:
+                kept[task.workload.hash] = one
+        return kept
 
     def write(
-        self, task: Task, made: Implementation, at: KernelAt, outcome: Outcome, default: Outcome
+        self, task: Task, one: Implementation, at: KernelAt, outcome: Outcome, default: Outcome
     ) -> None:
         """Add a row about an implementation."""
-        row = Trial.of_kernel(self.recorder.origin, at, made, outcome, default, "confirm")
-        self.evidence[task.workload.hash, str(made)].append(self.recorder.add(row))
+        row = Trial.of_kernel(self.recorder.origin, at, one, outcome, default, "confirm")
+        self.evidence[task.workload.hash, str(one)].append(self.recorder.add(row))
 
     def place(self, task: Task, sizes: Sizes, weight: float) -> KernelAt:
         """A task between its neighbours, at the clone's inputs: the work is that of a point."""
@@ -158,14 +150,14 @@ class Confirmation:
 
     # --- all together ----------------------------------------------------------------------------
 
-    def together(self, made: Mapping[str, Implementation]) -> None:
+    def together(self, implementations: Mapping[str, Implementation]) -> None:
         """Time the clone by what it ran by before, and by what may be better.
 
         Arranged otherwise it must be faster still; that there is nothing to time is a row, too.
         """
         arranged = (self.former.arrangement, self.arrangement)
         asked: list[Configuration] = []
-        for configuration in (self.former, *(Configuration(made, a) for a in arranged)):
+        for configuration in (self.former, *(Configuration(implementations, a) for a in arranged)):
             if configuration and configuration not in asked:
                 asked.append(configuration)
         for configuration in asked or [Configuration()]:
@@ -192,19 +184,19 @@ class Confirmation:
         for row in rows:
             self.recorder.add(replace(row, replaces=replaces))
 
-    def replaced(self, told: Verdict) -> Sequence[Trial]:
+    def replaced(self, verdict: Verdict) -> Sequence[Trial]:
         """The rows of the verdict in whose place this one stands."""
         before = standing(self.history)
-        stands = standing([*self.history, told]) is told
+        stands = standing([*self.history, verdict]) is verdict
         return before.rows if before is not None and stands else ()
 
     def grounds(self, configuration: Configuration) -> Iterator[Trial]:
         """The rows that led to a configuration: of this session, and those it stood by before."""
-        made = configuration.implementations
+        implementations = configuration.implementations
         for (workload, name), rows in self.evidence.items():
-            if not configuration or str(made.get(workload)) == name:
+            if not configuration or str(implementations.get(workload)) == name:
                 yield from rows
-        kept = any(self.former.implementations.get(w) == one for w, one in made.items())
+        kept = any(self.former.implementations.get(w) == one for w, one in implementations.items())
         if self.before is not None and (kept or configuration == self.former):
             yield from self.before.rows
 

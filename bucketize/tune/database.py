@@ -13,7 +13,7 @@ import pandas as pd
 from bucketize.kernel.template import Implementation
 from bucketize.log.frame import trial_frame
 from bucketize.log.trial import CLONE, KERNEL, Trial
-from bucketize.log.verdict import Verdict, geometric_mean, histories, standing
+from bucketize.log.verdict import Verdict, all_standing, geometric_mean, histories
 from bucketize.tune.samples import is_product, product_of
 from bucketize.tune.task import Point, Subject, Task
 
@@ -75,15 +75,14 @@ class Database:
     def _judge(self, trial: Trial) -> None:
         rows = self.raced[trial.clone]
         rows.append(trial)
-        self.histories[trial.clone] = told = histories(rows)[trial.clone]
-        if told and any(row is trial for row in told[-1].rows):
+        self.histories[trial.clone] = history = histories(rows)[trial.clone]
+        if history and any(row is trial for row in history[-1].rows):
             self.judged[trial.clone] = self.learnt
 
     @property
     def verdicts(self) -> dict[str, Verdict]:
         """By clone, what stands."""
-        found = {clone: standing(told) for clone, told in self.histories.items()}
-        return {clone: verdict for clone, verdict in found.items() if verdict is not None}
+        return all_standing(self.histories)
 
     def _place(self, trial: Trial) -> dict[object, Trial]:
         """What is known where a trial was made; a new place gets its kin."""
@@ -138,10 +137,10 @@ class Database:
 
     def default_s(self, task: Task, point: Point) -> float:
         """Seconds of the default: measured, or else by the model."""
-        known = self.made(task, task.default.key).get(point.shape)
-        if known is not None and known.latency_median_s is not None:
-            return known.latency_median_s
-        return task.expected_s(point)
+        trial = self.made(task, task.default.key).get(point.shape)
+        if trial is not None and trial.latency_median_s is not None:
+            return trial.latency_median_s
+        return task.expected_s[point.shapes]
 
     def cost(self, task: Task, by_shape: ByShape) -> float | None:
         """Latency by the default's: the weighted geometric mean over the task's points.
@@ -163,9 +162,9 @@ class Database:
 
     def is_news(self, subject: Subject) -> bool:
         """Whether a clone is to be judged: never was, not at these sizes, or searched since."""
-        told = self.histories[subject.clone]
+        history = self.histories[subject.clone]
         shapes = {subject.shape(sizes) for sizes, _ in subject.judged}
-        if not told or told[-1].shapes != shapes:
+        if not history or history[-1].shapes != shapes:
             return True
         places = ((task.workload.hash, p.shape) for task in subject.tasks for p in task.points)
         return any(self.searched.get(p, 0) > self.judged[subject.clone] for p in places)

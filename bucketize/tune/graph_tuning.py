@@ -58,19 +58,19 @@ class Arranging:
 
     def better(self, seconds: Seconds) -> list[Arrangement]:
         """What is worth the trouble by these costs, the best first."""
-        found = self.alternatives.priced(self.sizes, seconds)
-        return [a.arrangement for a in found if a.price < 1 - WORTH]
+        ranked = self.alternatives.priced(self.sizes, seconds)
+        return [a.arrangement for a in ranked if a.price < 1 - WORTH]
 
     def unknown(self, hopeful: Sequence[Arrangement]) -> list[tuple[Task, Point]]:
         """The kernels that tell arrangements from the usual one, where they were not measured."""
-        usual, found = self.tasks(USUAL), dict[str, Task]()
+        usual, apart = self.tasks(USUAL), dict[str, Task]()
         for arrangement in hopeful:
             ours = self.tasks(arrangement)
             differ = ours.keys() ^ usual.keys()
-            found |= {h: task for h, task in (ours | usual).items() if h in differ}
+            apart |= {h: task for h, task in (ours | usual).items() if h in differ}
         return [
             (task, point)
-            for task in found.values()
+            for task in apart.values()
             for point in task.points
             if point.shape not in self.database.made(task, task.default.key)
         ]
@@ -115,13 +115,13 @@ class Arranging:
             return 0.0
         shapes = (p.type.shape for p in workload.body.params)
         shape = shape_text(tuple(evaluate(d, sizes) for d in s) for s in shapes)
-        rows = (made.get(shape) for made in self.database.trials[workload.hash].values())
-        known = [
+        rows = (by_shape.get(shape) for by_shape in self.database.trials[workload.hash].values())
+        measured = [
             max(row.latency_median_s - CLOCK.get(row.host_cpu, 0.0), row.latency_median_s / 2)
             for row in rows
             if row and row.latency_median_s
         ]
-        return min(known) if known else self.alternatives.predicted(workload, sizes)
+        return min(measured) if measured else self.alternatives.predicted(workload, sizes)
 
     def tasks(self, arrangement: Arrangement) -> dict[str, Task]:
         """The workloads of the clone in an arrangement, by their hash."""
@@ -134,5 +134,5 @@ class Arranging:
             executor="auto",
         )
         routine = program.decide(subject.function)
-        found = tasks_in(routine, subject, subject.judged, Spaces(self.target))
-        return {task.workload.hash: task for task in found}
+        tasks = tasks_in(routine, subject, subject.judged, Spaces(self.target))
+        return {task.workload.hash: task for task in tasks}

@@ -44,8 +44,8 @@ class Options:
         if not isinstance(trials, int) or trials < 1:
             raise TuneError(f"trials: expected at least 1, got {trials!r}")
         if seconds is not None and not (_is_number(seconds) and 0 < seconds < math.inf):
-            told = "seconds: expected a finite number above 0, or None"
-            raise TuneError(f"{told}, got {seconds!r}")
+            wanted = "seconds: expected a finite number above 0, or None"
+            raise TuneError(f"{wanted}, got {seconds!r}")
         if not (_is_number(until) and 0 <= until < 1):
             raise TuneError(f"until: expected a share of the latency, from 0 to 1, got {until!r}")
         if self.client is not None and self.measurer is not None:

@@ -29,10 +29,10 @@ def tuning_bar(title: str) -> Iterator[Callable[[Progress], None]]:
     """A bar over the trials of `tune`: the best so far, the workload, its bucket."""
     with metered(title) as meter:
 
-        def told(at: Progress) -> None:
+        def tell(at: Progress) -> None:
             best = "" if at.best is None else f"best {at.best:.2f} of default, "
             op = "confirming" if at.op == CLONE else f"{at.op} {at.workload[:8]}"
             what = f"{best}{op} {at.bucket or at.function}"
             meter.tell(what, at.done, at.total, left_s=at.left_s)
 
-        yield told
+        yield tell

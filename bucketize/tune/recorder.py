@@ -39,11 +39,11 @@ class Recorder:
         """The rows of others so far, with a warning of those that cannot count."""
         reading = self.tail.read()
         reading.tell(self.log)
-        known = reading.table.trials
-        self.seen = {(trial.run_id, trial.trial) for trial in known}
-        mine = select(known, environment=self.origin.environment)
+        trials = reading.table.trials
+        self.seen = {(trial.run_id, trial.trial) for trial in trials}
+        mine = select(trials, environment=self.origin.environment)
         self.database = Database.of(mine, self.origin.threads)
-        return known
+        return trials
 
     def news(self) -> list[Trial]:
         """The rows that others have added since, which are learnt where they count."""
@@ -98,5 +98,5 @@ class Recorder:
         """Say, once, that there is another session."""
         if not self.is_shared:
             self.is_shared = True
-            told = "they take turns, and measure nothing twice"
-            warn(f"another session is at work on {self.log}, so {told} ({said})")
+            turns = "they take turns, and measure nothing twice"
+            warn(f"another session is at work on {self.log}, so {turns} ({said})")

@@ -45,8 +45,8 @@ class Forest:
         return self._features(record.product, knobs), residual - residual.mean()
 
     def _modelled(self, product: Product, knobs: Knobs) -> Floats:
-        found = seconds(product, knobs, FITTED.of(self.target), self.target)
-        return np.asarray(np.log(found[0]), float)
+        expected = seconds(product, knobs, FITTED.of(self.target), self.target)
+        return np.asarray(np.log(expected[0]), float)
 
     def _features(self, product: Product, knobs: Knobs) -> Floats:
         (rows,), (batch,) = product.rows, product.batch

@@ -48,19 +48,19 @@ def records(trials: Iterable[Trial]) -> list[Record]:
         for t in trials
         if t.level == KERNEL and t.threads == 1
     }
-    found: dict[tuple[object, ...], Record] = {}
+    products: dict[tuple[object, ...], Record] = {}
     lanes: dict[str, int] = {}
     for key, t in latest.items():
         if t.latency_median_s and t.baseline_s and is_product(t):
-            if key[:6] not in found:
-                found[key[:6]] = Record(t.host_cpu, product_of(t))
-            record = found[key[:6]]
+            if key[:6] not in products:
+                products[key[:6]] = Record(t.host_cpu, product_of(t))
+            record = products[key[:6]]
             record.schedules.append(json.loads(t.schedule))
             record.logs.append(math.log(t.latency_median_s / t.baseline_s))
             record.baselines.append(t.baseline_s)
             width = Tiling.of(record.schedules[-1]).nr
             lanes[t.host_cpu] = math.gcd(lanes.get(t.host_cpu, 0), width)
-    return [replace(record, lanes=lanes[record.host]) for record in found.values()]
+    return [replace(record, lanes=lanes[record.host]) for record in products.values()]
 
 
 def is_product(trial: Trial) -> bool:
@@ -105,6 +105,6 @@ def reference() -> tuple[Record, ...]:
 
     Without those whose defaults alone were timed, beside other templates.
     """
-    logs = sorted(Path(str(found)) for found in files("tuning_logs").iterdir())
-    made = (r for log in logs if log.suffix == ".csv" for r in records(rows(log)))
-    return tuple(r for r in made if len(r.schedules) > DEFAULTS)
+    logs = sorted(Path(str(path)) for path in files("tuning_logs").iterdir())
+    products = (r for log in logs if log.suffix == ".csv" for r in records(rows(log)))
+    return tuple(r for r in products if len(r.schedules) > DEFAULTS)

@@ -58,10 +58,10 @@ class TaskScheduler:
     @cached_property
     def families(self) -> dict[object, list[Task]]:
         """Tasks by what those have in common whose implementations are worth a try."""
-        found: dict[object, list[Task]] = defaultdict(list)
+        tasks_of: dict[object, list[Task]] = defaultdict(list)
         for task in self.tasks:
-            found[task.family].append(task)
-        return found
+            tasks_of[task.family].append(task)
+        return tasks_of
 
     @property
     def tasks(self) -> Sequence[Task]:
@@ -107,11 +107,11 @@ class TaskScheduler:
                 dear += worth.pop(task)
                 continue
             mine = asked.setdefault(task, [])
-            found = later[task].ask(count)
-            mine += found
-            room -= len(found)
-            afford_s -= len(found) * price(task)
-            later[task] = later[task].expecting(found)
+            proposals = later[task].ask(count)
+            mine += proposals
+            room -= len(proposals)
+            afford_s -= len(proposals) * price(task)
+            later[task] = later[task].expecting(proposals)
             worth[task] = self.worth(later[task], shares[task])
             if len(mine) == most:
                 del worth[task]
@@ -160,22 +160,22 @@ class TaskScheduler:
     def shares(self, subjects: Sequence[Subject]) -> dict[Task, float]:
         """What tasks take of all latency: of their clones', and these by the weight of sizes."""
         weights = sum(subject.weight for subject in subjects)
-        found: dict[Task, float] = {}
+        shares: dict[Task, float] = {}
         for subject in subjects:
             takes = {task: self.database.takes(task) for task in subject.tasks}
             whole = sum(takes.values())
-            found |= {t: s / whole * (subject.weight / weights) for t, s in takes.items()}
-        return found
+            shares |= {t: s / whole * (subject.weight / weights) for t, s in takes.items()}
+        return shares
 
     def promises(self, subjects: Sequence[Subject]) -> dict[Subject, float]:
         """The share of all latency that the best of each clone's tasks would save."""
         shares = self.shares(subjects)
-        found = {}
+        promises = {}
         for subject in subjects:
             best = {task: self.searches[task].best for task in subject.tasks}
             saved = (shares[t] * max(1 - b[1], 0) for t, b in best.items() if b is not None)
-            found[subject] = sum(saved)
-        return found
+            promises[subject] = sum(saved)
+        return promises
 
     def candidates(self, subject: Subject) -> dict[Task, list[Implementation]]:
         """The best few of each task, if there are any better than its default."""
@@ -183,13 +183,13 @@ class TaskScheduler:
 
     def elsewhere(self, task: Task) -> list[Implementation]:
         """What is best for tasks of the same family, and better than their defaults."""
-        found = [
+        bests = [
             best
             for other in self.families[task.family]
             if other is not task and (best := self.searches[other].best) is not None and best[1] < 1
         ]
-        found.sort(key=lambda best: best[1])
-        return [made for made, _ in found[:NEIGHBOURS]]
+        bests.sort(key=lambda best: best[1])
+        return [implementation for implementation, _ in bests[:NEIGHBOURS]]
 
     # --- what came of it -------------------------------------------------------------------------
 
@@ -206,8 +206,8 @@ class TaskScheduler:
         for key, by_shape in self.database.of_task(task).items():
             whole = all(point.shape in by_shape for point in task.points)
             if key in task.space.index and (whole or failed(task, by_shape)):
-                made = task.space.points[task.space.index[key]]
-                search.tell(made, self.database.cost(task, by_shape))
+                implementation = task.space.points[task.space.index[key]]
+                search.tell(implementation, self.database.cost(task, by_shape))
 
     def judge(self, task: Task) -> None:
         """Give the clone up if the default of a task failed, and say so."""

@@ -54,7 +54,7 @@ class Space:
     @cached_property
     def index(self) -> dict[object, int]:
         """Where among the points each implementation is, by its key."""
-        return {made.key: i for i, made in enumerate(self.points)}
+        return {point.key: i for i, point in enumerate(self.points)}
 
     @cached_property
     def surrogate(self) -> Surrogate:
@@ -65,8 +65,8 @@ class Space:
 def space_of(workload: Workload, default: Implementation, target: Target) -> Space:
     """Every legal schedule of every template that takes a workload, the default's first."""
     able = candidates(workload)
-    found = [made for t in able for made in _legal(t, workload, target)]
-    if default.key not in {made.key for made in found}:  # of another template, or of a sample
+    legal = [one for t in able for one in _legal(t, workload, target)]
+    if default.key not in {one.key for one in legal}:  # of another template, or of a sample
         reason = next(
             (
                 t.valid(workload, default.schedule, target)
@@ -77,8 +77,8 @@ def space_of(workload: Workload, default: Implementation, target: Target) -> Spa
         )
         if reason:
             raise TuneError(f"the default, {default}, is invalid: {reason}")
-        found = [default, *found]
-    return Space(found, default)
+        legal = [default, *legal]
+    return Space(legal, default)
 
 
 def _legal(template: Template, workload: Workload, target: Target) -> Iterator[Implementation]:
@@ -115,10 +115,10 @@ class Search:
         if self.strategy not in STRATEGIES:
             raise unknown_name("search strategy", self.strategy, STRATEGIES)
 
-    def tell(self, made: Implementation, cost: float | None) -> None:
+    def tell(self, implementation: Implementation, cost: float | None) -> None:
         """Learn what an implementation costs relative to the default; None: it failed."""
-        if made.key in self.space.index:
-            self.tried[self.space.index[made.key]] = cost
+        if implementation.key in self.space.index:
+            self.tried[self.space.index[implementation.key]] = cost
 
     def hear(self, neighbours: Sequence[Neighbour]) -> None:
         """Learn what neighbours know by now."""
@@ -136,19 +136,19 @@ class Search:
     def ask(self, count: int = 1) -> list[Proposal]:
         """The next so many proposals, fewer when the space is used up; nothing is changed."""
         later, asked = self, list[Proposal]()
-        while len(asked) < count and (found := later.next()) is not None:
-            index, source = found
+        while len(asked) < count and (chosen := later.next()) is not None:
+            index, source = chosen
             asked.append(later.proposal(index, source))
             later = later.expecting(asked[-1:])
         return asked
 
     def proposal(self, index: int, source: Source) -> Proposal:
         """The proposal of a point, with what is expected of it by now."""
-        made, ratio = self.space.points[index], self.expected(index)
+        implementation, ratio = self.space.points[index], self.expected(index)
         if ratio is None:
-            return Proposal(made, source)
+            return Proposal(implementation, source)
         gain = float(self.surrogate.improvement(self.logs())[index])
-        return Proposal(made, source, ratio, gain)
+        return Proposal(implementation, source, ratio, gain)
 
     def expecting(self, asked: Sequence[Proposal]) -> Search:
         """The search as it will be if proposals turn out as expected."""
@@ -160,8 +160,8 @@ class Search:
 
     def next(self) -> tuple[int, Source] | None:
         """The point to try next, and who says so."""
-        for made, source in self.first():
-            index = self.space.index.get(made.key)
+        for implementation, source in self.first():
+            index = self.space.index.get(implementation.key)
             if index is not None and index not in self.tried:
                 return index, source
         if self.is_over:
@@ -182,8 +182,8 @@ class Search:
         """What is measured before any strategy has a say."""
         if not self.believes:
             yield self.space.default, "default"
-        for made in self.transfer:
-            yield made, "transfer"
+        for implementation in self.transfer:
+            yield implementation, "transfer"
 
     def expected(self, index: int) -> float | None:
         """What a point is taken to cost until it is measured."""
@@ -200,14 +200,14 @@ class Search:
     @property
     def best(self) -> tuple[Implementation, float] | None:
         """What costs least of all that was tried, and how much."""
-        known = [(cost, i) for i, cost in self.tried.items() if cost is not None]
-        return (self.space.points[min(known)[1]], min(known)[0]) if known else None
+        costs = [(cost, i) for i, cost in self.tried.items() if cost is not None]
+        return (self.space.points[min(costs)[1]], min(costs)[0]) if costs else None
 
     def better(self, few: int) -> list[Implementation]:
         """The best few of those that cost less than the default."""
         default = self.space.index[self.space.default.key]
-        known = [(cost, i) for i, cost in self.tried.items() if cost is not None and i != default]
-        return [self.space.points[i] for cost, i in sorted(known)[:few] if cost < 1]
+        costs = [(cost, i) for i, cost in self.tried.items() if cost is not None and i != default]
+        return [self.space.points[i] for cost, i in sorted(costs)[:few] if cost < 1]
 
     def gain(self) -> float:
         """By how much, as a share of its latency, the next trial is expected to better the best."""

@@ -8,13 +8,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from bucketize.errors import LateError, warn
-from bucketize.kernel.template import Implementation
 from bucketize.log.log import check_takes_verdicts
 from bucketize.log.outcome import Outcome
 from bucketize.log.trial import CLONE, Origin, Owner, Trial
 from bucketize.lower.arrangement import Arrangement
 from bucketize.measure.cluster import Site
-from bucketize.measure.job import Job, Repeats
 from bucketize.measure.runner import LostError
 from bucketize.tune.budget import Budget
 from bucketize.tune.confirm import Confirmation
@@ -55,10 +53,10 @@ class TuningSession:
         model = log.stem if asked.model is None else asked.model
         origin = Origin(model, asked.threads, here, asked.search, asked.seed)
         self.recorder = Recorder(log, origin)
-        known = self.recorder.read()
+        trials = self.recorder.read()
         if log.exists() and self.site.has_clock:
             check_takes_verdicts(log)
-        others = records(t for t in known if t.host_cpu != here.host_cpu)
+        others = records(t for t in trials if t.host_cpu != here.host_cpu)
         learnt = Forest((*reference(), *others), self.site.target) if others else None
         self.scheduler = TaskScheduler(self.subjects, self.database, asked, learnt)
         self.budget = Budget(math.inf if asked.seconds is None else asked.seconds, self.database)
@@ -145,16 +143,16 @@ class TuningSession:
             return 0.0
         able = []
         for subject in some:
-            found, least = self.confirm_s(subject), budget.of_races(subject)
-            if max(found, least) <= (budget.grace_s if found else budget.left_s):
-                able.append(max(found, least))
+            confirming, least = self.confirm_s(subject), budget.of_races(subject)
+            if max(confirming, least) <= (budget.grace_s if confirming else budget.left_s):
+                able.append(max(confirming, least))
         return max(min(sum(able), self.budget.seconds / 2), max(able, default=0.0))
 
     def run(self, batch: Sequence[Asked], some: Sequence[Subject]) -> None:
         """Time proposals: at the first point all, at the others those that did not fail."""
         self.report(batch[0][0])
         reserve, begun = self.reserve(some), self.budget.clock()
-        expected = sum(self.budget.of_trials(task, len(made)) for task, made in batch)
+        expected = sum(self.budget.of_trials(task, len(proposals)) for task, proposals in batch)
         for i in range(max(len(task.points) for task, _ in batch)):
             jobs: list[tuple[Task, Point, list[Proposal]]] = []
             asked: set[object] = set()
@@ -164,8 +162,8 @@ class TuningSession:
                     jobs.append((task, task.points[i], left))
             came = self.site.measured(
                 [
-                    self.job(t, p, [x.implementation for x in left], Repeats())
-                    for t, p, left in jobs
+                    task.job(point, [x.implementation for x in left], self.options.threads)
+                    for task, point, left in jobs
                 ],
                 lambda: self.budget.left_s <= reserve,
             )
@@ -189,10 +187,6 @@ class TuningSession:
                 asked.add((name, key, shape))
                 left.append(proposal)
         return left
-
-    def job(self, task: Task, point: Point, made: Sequence[Implementation], rounds: Repeats) -> Job:
-        """The implementations beside the default, on the threads of the session."""
-        return task.job(point, made, self.options.threads, rounds)
 
     def record(
         self, task: Task, point: Point, asked: Sequence[Proposal], outcomes: Sequence[Outcome]
@@ -226,8 +220,8 @@ class TuningSession:
 
     def confirm_s(self, subject: Subject) -> float:
         """Seconds that confirming what was found for a clone is expected to take."""
-        found = self.scheduler.candidates(subject)
-        return self.budget.of_verdict(subject, found) * max(self.budget.pace, 1.0)
+        candidates = self.scheduler.candidates(subject)
+        return self.budget.of_verdict(subject, candidates) * max(self.budget.pace, 1.0)
 
     def has_time(self, subject: Subject) -> bool:
         """Whether a clone can be confirmed; not if nothing was tried that may be worth it."""
@@ -241,9 +235,9 @@ class TuningSession:
     @property
     def unreached(self) -> list[Subject]:
         """The clones on which there is no verdict for want of time."""
-        known, broken = self.database.verdicts, self.scheduler.broken
+        verdicts, broken = self.database.verdicts, self.scheduler.broken
         subjects = self.subjects if self.site.has_clock and self.budget.is_limited else ()
-        return [s for s in subjects if s.clone not in known and s not in broken]
+        return [s for s in subjects if s.clone not in verdicts and s not in broken]
 
     def shortfall(self) -> str:
         """Which clones were not reached; empty if all were."""
@@ -285,7 +279,7 @@ class TuningSession:
         """What a clone may be faster in; kernels that tell it apart from the usual are timed."""
 
         def measure(asked: Sequence[tuple[Task, Point]]) -> None:
-            jobs = [self.job(task, point, [], Repeats()) for task, point in asked]
+            jobs = [task.job(point, [], self.options.threads) for task, point in asked]
             for k, outcomes in self.site.measured(jobs, self.budget.is_over):
                 task, point = asked[k]
                 for default in outcomes:
@@ -295,12 +289,12 @@ class TuningSession:
         return Arranging(subject, target, database, self.arrangements, measure).run()
 
     def write(
-        self, task: Task, point: Point, made: Proposal, outcome: Outcome, default: Outcome
+        self, task: Task, point: Point, proposal: Proposal, outcome: Outcome, default: Outcome
     ) -> None:
         """Add a row about a proposal, and about the default beside it."""
-        about = made.implementation, outcome, default, self.site.source or made.source
+        about = proposal.implementation, outcome, default, self.site.source or proposal.source
         row = Trial.of_kernel(self.recorder.origin, task.at(point), *about)
-        ratio, gain = made.expected_ratio, made.expected_gain
+        ratio, gain = proposal.expected_ratio, proposal.expected_gain
         self.recorder.add(replace(row, expected_ratio=ratio, expected_gain=gain))
 
     def heed(self) -> None:

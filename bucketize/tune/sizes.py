@@ -48,7 +48,8 @@ def _representatives(
     symbols, others = _symbols(routine), buckets if clone is WHOLE else ()
     low = {s.name: _low(s) for s in symbols}
     top = {s.name: _top(s, (b[s.name][1] for b in others if s.name in b)) for s in symbols}
-    middle = {s.name: _middle(s) for s in symbols} | dict(clone.opt or {})
+    middle = {s.name: round(math.sqrt(_low(s) * _top(s))) for s in symbols}
+    middle |= clone.opt or {}
     asked = (low, middle, top) if choice == "bounds" else (middle, top)
     legal = (
         (sizes, 1.0)
@@ -69,12 +70,12 @@ def _is_in(bucket: Mapping[str, Interval], sizes: Sizes) -> bool:
 def _once_each(routine: Routine, judged: Weighted) -> Weighted:
     """Sizes that are the same to a routine as one, of their weights together."""
     names = [s.name for s in _symbols(routine)]
-    found: dict[tuple[int, ...], tuple[Sizes, float]] = {}
+    points: dict[tuple[int, ...], tuple[Sizes, float]] = {}
     for sizes, weight in judged:
         key = tuple(sizes[name] for name in names)
-        first, so_far = found.get(key, (sizes, 0.0))
-        found[key] = first, so_far + weight
-    return list(found.values())
+        first, so_far = points.get(key, (sizes, 0.0))
+        points[key] = first, so_far + weight
+    return list(points.values())
 
 
 def _is_legal(routine: Routine, sizes: Sizes) -> bool:
@@ -101,10 +102,6 @@ def _top(symbol: Symbol, ends: Iterable[int | None] = ()) -> int:
     """Its bound; where it has none, a size beyond the ends of buckets."""
     beyond = max((end or 0 for end in ends), default=0)
     return max(2 * symbol.lo, 2 * beyond, OPEN_TOP) if symbol.hi is None else symbol.hi
-
-
-def _middle(symbol: Symbol) -> int:
-    return round(math.sqrt(_low(symbol) * _top(symbol)))
 
 
 def _shared_out(

@@ -57,8 +57,8 @@ class Surrogate:
         neighbours: Sequence[Neighbour] = (),
     ) -> None:
         """`believed` are log latencies relative to the default's, a point each, if any are."""
-        known = believed is not None
-        self.believed = np.array(believed, float) if known else np.zeros(len(points))
+        has_beliefs = believed is not None
+        self.believed = np.array(believed, float) if has_beliefs else np.zeros(len(points))
         knobs, places = encoded(points), _places(neighbours)
         self.encoded = _placed(knobs, places[0])
         theirs = [
@@ -66,7 +66,7 @@ class Surrogate:
         ]
         self._there = np.concatenate([self.encoded[:0], *theirs])
         self._beyond = np.array([log for n in neighbours for log in n.beyond.values()])
-        self.spread = _spread(SPREAD if known else IGNORANCE, self._beyond)
+        self.spread = _spread(SPREAD if has_beliefs else IGNORANCE, self._beyond)
         self._last: tuple[tuple[tuple[int, float], ...], Floats, Floats] | None = None
         self._gain: tuple[tuple[tuple[int, float], ...], float] | None = None
 
@@ -140,9 +140,9 @@ def _placed(knobs: Floats, place: Floats) -> Floats:
 
 def _spread(assumed: float, beyond: Floats) -> float:
     """How far beliefs are off, as neighbours say; of a default, which is 0, they say nothing."""
-    known = beyond[beyond != 0]
-    squares = np.maximum(known**2 - NOISE**2, 0).sum()
-    return math.sqrt((DOUBT * assumed**2 + float(squares)) / (DOUBT + len(known)))
+    nonzero = beyond[beyond != 0]
+    squares = np.maximum(nonzero**2 - NOISE**2, 0).sum()
+    return math.sqrt((DOUBT * assumed**2 + float(squares)) / (DOUBT + len(nonzero)))
 
 
 def encoded(points: Sequence[Implementation]) -> Floats:
@@ -155,10 +155,12 @@ def encoded(points: Sequence[Implementation]) -> Floats:
         for name, value in point.schedule.items():
             values.setdefault((point.template, name), set()).add(value)
     templates = sorted({point.template for point in points})
-    columns = [_template_column(points, t) for t in templates if len(templates) > 1]
-    for (template, name), known in values.items():
-        if len(known) > 1:
-            columns += _knob_columns(points, template, name, sorted(known, key=_order))
+    columns = []
+    if len(templates) > 1:
+        columns = [np.array([APART * (p.template == t) for p in points]) for t in templates]
+    for (template, name), distinct in values.items():
+        if len(distinct) > 1:
+            columns += _knob_columns(points, template, name, sorted(distinct, key=_order))
     return np.column_stack(columns) if columns else np.zeros((len(points), 1))
 
 
@@ -166,15 +168,11 @@ def _order(value: Knob) -> tuple[bool, float, str]:
     return (True, 0.0, value) if isinstance(value, str) else (False, value, "")
 
 
-def _template_column(points: Sequence[Implementation], template: str) -> Floats:
-    return np.array([APART * (p.template == template) for p in points])
-
-
 def _knob_columns(
-    points: Sequence[Implementation], template: str, name: str, known: Sequence[Knob]
+    points: Sequence[Implementation], template: str, name: str, distinct: Sequence[Knob]
 ) -> list[Floats]:
     mine = [p.schedule.get(name) if p.template == template else None for p in points]
-    if any(isinstance(v, str) for v in known):
-        return [np.array([float(v == word) for v in mine]) * math.sqrt(0.5) for word in known]
-    places = {value: i / (len(known) - 1) for i, value in enumerate(known)}
+    if any(isinstance(v, str) for v in distinct):
+        return [np.array([float(v == word) for v in mine]) * math.sqrt(0.5) for word in distinct]
+    places = {value: i / (len(distinct) - 1) for i, value in enumerate(distinct)}
     return [np.array([places.get(v, 0.5) for v in mine])]  # type: ignore[arg-type]

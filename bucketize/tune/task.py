@@ -11,7 +11,8 @@ import numpy as np
 
 from bucketize.dispatch.bucket import show_bucket
 from bucketize.errors import TuneError
-from bucketize.ir import CALL, Binding, Const, Function, Module, Var, all_bindings
+from bucketize.inspect.predict import constant_bytes
+from bucketize.ir import CALL, Function, Module, Var, all_bindings
 from bucketize.kernel.cost import seconds
 from bucketize.kernel.gemm.cost import ProductCost
 from bucketize.kernel.template import TEMPLATES, Cost, Implementation, Schedule, Shapes
@@ -23,7 +24,7 @@ from bucketize.log.trial import CloneAt, KernelAt, Owner
 from bucketize.log.verdict import Digests
 from bucketize.lower.cost import Weighted, is_known
 from bucketize.machine.target import Target, host
-from bucketize.measure.job import Job, Repeats
+from bucketize.measure.job import SEARCHING, Job, Repeats
 from bucketize.op import Array
 from bucketize.program.configuration import defaults
 from bucketize.program.decide import decide
@@ -100,10 +101,14 @@ class Task(Owner):
         )
 
     def job(
-        self, point: Point, made: Sequence[Implementation], threads: int, rounds: Repeats
+        self,
+        point: Point,
+        implementations: Sequence[Implementation],
+        threads: int,
+        rounds: Repeats = SEARCHING,
     ) -> Job:
         """To time implementations at a point beside the default, which comes first."""
-        others = [one for one in made if one.key != self.default.key]
+        others = [one for one in implementations if one.key != self.default.key]
         return Job(
             workload=self.workload,
             shape=point.shape,
@@ -123,21 +128,16 @@ class Task(Owner):
         """Bytes that the kernel reads and writes at least; None where values decide."""
         return _size(self.work.moved, point)
 
-    def expected_s(self, point: Point) -> float:
-        """Seconds of the default at a point by the model, or where it knows nothing by the work."""
-        if point.shapes not in self._expected_s:
-            self._expected_s[point.shapes] = self._modelled_s(point)
-        return self._expected_s[point.shapes]
-
     @cached_property
-    def _expected_s(self) -> dict[Shapes, float]:
-        return {}
+    def expected_s(self) -> dict[Shapes, float]:
+        """Seconds of the default at each point by the model, or by the work where it has none."""
+        return {point.shapes: self._modelled_s(point) for point in self.points}
 
     def _modelled_s(self, point: Point) -> float:
         has_model = TEMPLATES[self.default.template].cost is not None
         if has_model and is_known(self.workload, point.sizes):
-            told = point.sizes, self.target, self.weight_bytes
-            return seconds(self.workload, self.default, *told)
+            conditions = point.sizes, self.target, self.weight_bytes
+            return seconds(self.workload, self.default, *conditions)
         return ((self.flops(point) or 0) + (self.bytes(point) or 0) + 1) * GUESS_S
 
     @cached_property
@@ -185,40 +185,40 @@ class Subject(Owner):
         return shape_text(tuple(evaluate(d, sizes) for d in shape) for shape in dims)
 
 
-def believed(task: Task, space: Space, known: Forest | None = None) -> list[float] | None:
+def believed(task: Task, space: Space, learnt: Forest | None = None) -> list[float] | None:
     """What is expected of each point: the logarithm of its latency by the default's.
 
     By the templates' own models, and by what recorded logs say beside them of products, those that
-    come with the project where no others are `known`; None where a template of the workload has no
+    come with the project where nothing is `learnt`; None where a template of the workload has no
     model.
     """
-    found: dict[object, float] = {}
-    for name in dict.fromkeys(made.template for made in space.points):
+    log_of: dict[object, float] = {}
+    for name in dict.fromkeys(one.template for one in space.points):
         cost = TEMPLATES[name].cost
         if cost is None:
             return None
-        mine = [made for made in space.points if made.template == name]
-        schedules = [made.schedule for made in mine]
-        logs = _expected(task, cost(task.workload), schedules, known or forest(task.target))
-        found |= {made.key: float(log) for made, log in zip(mine, logs, strict=True)}
-    return [found[made.key] - found[space.default.key] for made in space.points]
+        mine = [one for one in space.points if one.template == name]
+        schedules = [one.schedule for one in mine]
+        logs = _expected(task, cost(task.workload), schedules, learnt or forest(task.target))
+        log_of |= {one.key: float(log) for one, log in zip(mine, logs, strict=True)}
+    return [log_of[one.key] - log_of[space.default.key] for one in space.points]
 
 
-def _expected(task: Task, cost: Cost, schedules: Sequence[Schedule], known: Forest) -> Array:
+def _expected(task: Task, cost: Cost, schedules: Sequence[Schedule], learnt: Forest) -> Array:
     """Logarithms of seconds, the weighted mean over the points of a task."""
     if isinstance(cost, ProductCost):
         products = [cost.product([point.sizes], task.weight_bytes) for point in task.points]
-        logs = known.expected(products, schedules)
+        logs = learnt.expected(products, schedules)
     else:
-        told = task.target, task.weight_bytes
-        logs = np.log([cost.seconds(schedules, point.sizes, *told) for point in task.points])
+        conditions = task.target, task.weight_bytes
+        logs = np.log([cost.seconds(schedules, point.sizes, *conditions) for point in task.points])
     return np.average(logs, axis=0, weights=[point.weight for point in task.points])
 
 
 def _size(dim: Dim, point: Point) -> int | None:
     """A dim at a point; None where its sizes do not tell it."""
-    known = dim != ANY and all(s.name in point.sizes for s in symbols(dim))
-    return evaluate(dim, point.sizes) if known else None
+    is_told = dim != ANY and all(s.name in point.sizes for s in symbols(dim))
+    return evaluate(dim, point.sizes) if is_told else None
 
 
 def subjects_of(
@@ -302,13 +302,14 @@ class Spaces:
 def tasks_in(routine: Routine, owner: Owner, judged: Weighted, spaces: Spaces) -> Iterator[Task]:
     """The distinct workloads of a routine, in order of appearance."""
     calls = list(routine.calls())
-    weight_bytes = _weight_bytes(calls)
+    weight_bytes = constant_bytes(calls)
     alike: dict[str, list[KernelCall]] = {}
     for call in calls:
         alike.setdefault(call.workload.hash, []).append(call)
     for first, *more in alike.values():
         points: dict[Shapes, Point] = {}
-        for point in (p for c in (first, *more) for p in _points_as(first, c, judged)):
+        names = _names(first.workload)
+        for point in (p for c in (first, *more) for p in _points(c.workload, names, judged)):
             before = points.get(point.shapes)
             weight = point.weight + (before.weight if before else 0.0)
             points[point.shapes] = replace(point, weight=weight)
@@ -316,7 +317,7 @@ def tasks_in(routine: Routine, owner: Owner, judged: Weighted, spaces: Spaces) -
             continue
         yield Task(
             **owner.names,
-            layer=_layer(first.binding),
+            layer="+".join(first.binding.origin) or f"%{first.binding.outs[0].name}",
             workload=first.workload,
             default=first.implementation,
             points=tuple(points.values()),
@@ -327,34 +328,22 @@ def tasks_in(routine: Routine, owner: Owner, judged: Weighted, spaces: Spaces) -
         )
 
 
-def _layer(b: Binding) -> str:
-    return "+".join(b.origin) or f"%{b.outs[0].name}"
-
-
-def _points_as(first: KernelCall, call: KernelCall, judged: Weighted) -> Iterator[Point]:
-    """The points of a call, with the sizes as another one of the same workload names them."""
-    named = dict(zip(_names(call.workload), _names(first.workload), strict=True))
-    for point in _points(call.workload, judged):
-        yield replace(point, sizes={named[name]: size for name, size in point.sizes.items()})
-
-
 def _names(workload: Workload) -> list[str]:
     """The symbols of the parameters in the order in which a workload's key meets them."""
     dims = [d for p in workload.body.params for d in p.type.shape]
     return list(dict.fromkeys(name for d in dims for name in sorted(s.name for s in symbols(d))))
 
 
-def _points(workload: Workload, judged: Weighted) -> Iterator[Point]:
-    """The points at which shapes are known: those of data-dependent ops are not."""
+def _points(workload: Workload, names: Sequence[str], judged: Weighted) -> Iterator[Point]:
+    """The points at which shapes are known, as those of data-dependent ops are not.
+
+    Sizes go by the names that the first call of the workload has for its symbols.
+    """
+    shapes = [p.type.shape for p in workload.body.params]
+    own = _names(workload)
     for sizes, weight in judged:
-        dims = [p.type.shape for p in workload.body.params]
-        known = dict.fromkeys(s for shape in dims for d in shape for s in symbols(d))
-        if ANY in itertools.chain(*dims) or any(s.name not in sizes for s in known):
+        if ANY in itertools.chain(*shapes) or not sizes.keys() >= set(own):
             continue
-        shapes = tuple(tuple(evaluate(d, sizes) for d in shape) for shape in dims)
-        yield Point(shapes, {s.name: sizes[s.name] for s in known}, weight)
-
-
-def _weight_bytes(calls: Sequence[KernelCall]) -> int:
-    held = {id(a.value): a.value for c in calls for a in c.args if isinstance(a, Const)}
-    return sum(array.nbytes for array in held.values())
+        extents = tuple(tuple(evaluate(d, sizes) for d in shape) for shape in shapes)
+        renamed = {name: sizes[mine] for name, mine in zip(names, own, strict=True)}
+        yield Point(extents, renamed, weight)

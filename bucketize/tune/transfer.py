@@ -40,9 +40,9 @@ class Transfer:
     def tell(self, task: Task, search: Search) -> None:
         """Let the search of a task hear of its kin, those nearest by size, if there is news."""
         near = sorted(self._kin(task, search), key=lambda one: abs(one[1]))[:NEAREST]
-        told = tuple((place, len(trials)) for place, _, trials in near)
-        if told != self._heard.get(task, ()):
-            self._heard[task] = told
+        heard = tuple((place, len(trials)) for place, _, trials in near)
+        if heard != self._heard.get(task, ()):
+            self._heard[task] = heard
             search.hear(self._neighbours(task, search.space, near))
 
     def _kin(self, task: Task, search: Search) -> Iterator[tuple[Setting, float, Trials]]:
@@ -66,11 +66,11 @@ class Transfer:
         self, task: Task, space: Space, near: Sequence[tuple[Setting, float, Trials]]
     ) -> list[Neighbour]:
         beliefs = self._believed(task, space, [next(iter(trials.values())) for *_, trials in near])
-        told = [
+        neighbours = [
             Neighbour(away, _beyond(space, trials, believed))
             for (_, away, trials), believed in zip(near, beliefs, strict=True)
         ]
-        return [neighbour for neighbour in told if neighbour.beyond]
+        return [neighbour for neighbour in neighbours if neighbour.beyond]
 
     def _believed(self, task: Task, space: Space, firsts: Sequence[Trial]) -> Floats:
         """Logarithms of latency that are believed where trials were made: a row for each.
@@ -81,18 +81,22 @@ class Transfer:
         logs = np.tile(here, (len(firsts), 1))
         for name in {t.template for t in firsts if is_product(t) and space.believed is not None}:
             asked = [k for k, t in enumerate(firsts) if t.template == name and is_product(t)]
-            mine = [i for i, made in enumerate(space.points) if made.template == name]
-            known = self.learnt or forest(task.target)
+            mine = [
+                i
+                for i, implementation in enumerate(space.points)
+                if implementation.template == name
+            ]
+            trees = self.learnt or forest(task.target)
             schedules = [space.points[i].schedule for i in mine]
             products = [product_of(firsts[k]) for k in asked]
-            logs[np.ix_(asked, mine)] = known.expected(products, schedules)
+            logs[np.ix_(asked, mine)] = trees.expected(products, schedules)
         return logs
 
 
 def _keys(task: Task) -> Iterator[object]:
     """Under which the places are known that are kin to a task."""
     yield task.workload.hash
-    for name in dict.fromkeys(made.template for made in task.space.points):
+    for name in dict.fromkeys(implementation.template for implementation in task.space.points):
         model = TEMPLATES[name].cost
         if model and isinstance(cost := model(task.workload), ProductCost):
             yield name, *cost.product([task.points[0].sizes]).kin
@@ -105,14 +109,14 @@ def _size(flops: float | None, moved: float | None) -> float:
 
 def _beyond(space: Space, trials: Trials, believed: Floats) -> dict[int, float]:
     """Log latencies by the default's that stood beside, less what was believed, by point."""
-    found = {}
+    logs = {}
     for key, trial in trials.items():
         at, base = space.index.get(key), space.index.get(_key(trial.baseline))
         if at is None or base is None or not trial.latency_median_s or not trial.baseline_s:
             continue
         log = math.log(trial.latency_median_s / trial.baseline_s)
-        found[at] = log - float(believed[at] - believed[base])
-    return found
+        logs[at] = log - float(believed[at] - believed[base])
+    return logs
 
 
 @cache

@@ -31,6 +31,7 @@ from bucketize.analysis import (
     trade_off,
     versus_oracle,
 )
+from bucketize.analysis.frame import best_trials
 from bucketize.cli.compare import shown_latency, shown_ratio, verdict
 from bucketize.dispatch.tree import dispatch
 from bucketize.errors import ArgumentError, BucketizeError, LogError
@@ -38,7 +39,7 @@ from bucketize.log.cell import parse_shapes, shape_text
 from bucketize.log.frame import trial_frame, trials_of
 from bucketize.log.log import append
 from bucketize.log.trial import CLONE, COLUMNS, PLACE, Trial, schedule_hash, schedule_json
-from bucketize.log.verdict import best_choice
+from bucketize.log.verdict import geometric_mean
 from bucketize.onnx import from_onnx
 from bucketize.tune.api import tune
 
@@ -177,32 +178,28 @@ def test_texts_that_hold_no_columns_are_errors() -> None:
 
 def test_the_last_of_repeated_measurements_counts() -> None:
     again = [measured(1, 4e-3), measured(2, 1e-3), measured(2, 5e-3)]
-    choice = best_choice(again)
-    assert choice is not None
-    assert choice.schedule == {"mr": 1}
-    assert best_choice([*again, measured(1, None)]) is not None
+    best = best_trials(again)
+    assert json.loads(best[0].schedule) == {"mr": 1}
+    assert best_trials([*again, measured(1, None)])
 
 
 def test_a_choice_names_its_template_and_what_it_costs() -> None:
-    choice = best_choice([measured(1, 3e-3, template="gemm", baseline_s=None)])
-    assert choice is not None
-    assert (choice.template, choice.relative) == ("gemm", pytest.approx(3e-3))
+    best = best_trials([measured(1, 3e-3, template="gemm", baseline_s=None)])
+    assert (best[0].template, geometric_mean(best)) == ("gemm", pytest.approx(3e-3))
 
 
 def test_a_schedule_that_failed_anywhere_is_no_choice() -> None:
     failed = [measured(1, 1e-9, shape="1x4"), measured(1, None, shape="8x4")]
-    assert best_choice(failed) is None
-    choice = best_choice([*failed, measured(2, 2e-3, shape="1x4")])
-    assert choice is not None
-    assert choice.schedule == {"mr": 2}
+    assert not best_trials(failed)
+    best = best_trials([*failed, measured(2, 2e-3, shape="1x4")])
+    assert json.loads(best[0].schedule) == {"mr": 2}
 
 
 def test_runs_on_a_busy_machine_compare_by_their_baselines() -> None:
     busy = [measured(1, 8e-3, baseline_s=8e-3), measured(2, 5e-3, baseline_s=8e-3)]
     quiet = [measured(4, 4.5e-3, baseline_s=4e-3)]
-    choice = best_choice(busy + quiet)
-    assert choice is not None
-    assert choice.schedule == {"mr": 2}
+    best = best_trials(busy + quiet)
+    assert json.loads(best[0].schedule) == {"mr": 2}
 
 
 @pytest.mark.parametrize("shapes", [((1, 2), (), (3,)), ((128, 768), (768, 768)), ((),)])

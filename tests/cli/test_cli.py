@@ -569,7 +569,7 @@ def test_compiling_counts_functions_then_kernels(
     def bar(title: str) -> Iterator[Tell]:
         yield lambda *at: told.append(at)
 
-    monkeypatch.setattr("bucketize.progress.progress_bar", bar)
+    monkeypatch.setattr("bucketize.cli.model.progress_bar", bar)
     monkeypatch.setattr("bucketize.kernel.build.is_built", lambda *_: False)
     run("compile", net, "--dim", "N=2..3", "-d", "log")
     count = 1 + len(core(1))
@@ -864,11 +864,11 @@ def test_the_bar_of_the_demo_fills_once(monkeypatch: pytest.MonkeyPatch) -> None
     other = demo.Scene("mlp", {"N": (1, 4)}, ({"N": 1},))
     monkeypatch.setattr(demo, "SCENES", (SMALL, other))
     monkeypatch.setattr("bucketize.analysis.tradeoff.load_compiler", lambda: None)
-    monkeypatch.setattr("bucketize.analysis.tradeoff._wanted", lambda case: None)
+    monkeypatch.setattr(Case, "wanted", ())
     monkeypatch.setattr(Survey, "_cost", cost)
     monkeypatch.setattr(Survey, "_prepare", lambda *_: None)
     monkeypatch.setattr(Survey, "_measure", measure)
-    monkeypatch.setattr("bucketize.progress.progress_bar", bar)
+    monkeypatch.setattr(demo, "progress_bar", bar)
     with click.Context(demo.demo):
         demo.compared(Path("trials.csv"), 1)
     (total,) = {total for _, _, total in told}

@@ -21,6 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_log import WRITER, held, log, trial
 
+from bucketize.analysis.frame import best_trials
 from bucketize.cli.group import main
 from bucketize.errors import LogError
 from bucketize.log.cell import encoded, moment
@@ -28,7 +29,7 @@ from bucketize.log.environment import here
 from bucketize.log.log import LogWarning, append, rows, select, table
 from bucketize.log.maintain import Prunable, merge, prune
 from bucketize.log.trial import ADDED, COLUMNS, SCHEMA_VERSION, Trial
-from bucketize.log.verdict import best_choice
+from bucketize.log.verdict import geometric_mean
 
 __all__ = ["held", "log"]  # fixtures
 
@@ -580,8 +581,8 @@ def selected(log: Path, host_cpu: str) -> dict[tuple[object, ...], Trial]:
 def relative(log: Path, host_cpu: str) -> list[float]:
     """How fast is what `compile` chooses on a host, for each number of threads; 0 for nothing."""
     trials = measured_on(log, host_cpu)
-    choices = [best_choice(t for t in trials if t.threads == n) for n in (1, 2)]
-    return [choice.relative if choice else 0.0 for choice in choices]
+    choices = [best_trials(t for t in trials if t.threads == n) for n in (1, 2)]
+    return [geometric_mean(choice) if choice else 0.0 for choice in choices]
 
 
 @pytest.mark.filterwarnings("ignore::bucketize.log.log.LogWarning")

@@ -36,11 +36,10 @@ from bucketize.log.log import LogWarning, rows, select
 from bucketize.log.outcome import Outcome
 from bucketize.machine.target import host
 from bucketize.measure import cluster as cluster_module
-from bucketize.measure import job as measure
+from bucketize.measure import runner as measure
 from bucketize.measure.cluster import Cluster, GoneError, WorkerMachine, connected
-from bucketize.measure.job import Worker
 from bucketize.measure.race import LEAST, Race
-from bucketize.measure.runner import LostError
+from bucketize.measure.runner import LostError, Worker
 from bucketize.ops import matmul, relu
 from bucketize.program.configuration import Configuration
 from bucketize.tune.api import tune

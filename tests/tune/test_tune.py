@@ -33,11 +33,12 @@ from bucketize.log.environment import here
 from bucketize.log.log import LogWarning, append, rows
 from bucketize.log.outcome import Outcome
 from bucketize.log.trial import PLACE, Origin, Trial
-from bucketize.measure import job as measure
 from bucketize.measure import process as child_module
+from bucketize.measure import runner as measure
 from bucketize.measure.case import case_of
-from bucketize.measure.job import Job, Replay, Worker
+from bucketize.measure.job import Job
 from bucketize.measure.process import Child, DeathError, Limits
+from bucketize.measure.runner import Replay, Worker
 from bucketize.measure.timer import parts
 from bucketize.onnx import from_onnx
 from bucketize.ops import conv2d, matmul, relu

@@ -11,14 +11,27 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bucketize.cli import parameter
+from bucketize.cli.compare import (
+    UNTUNED,
+    dispatchers_of,
+    distinct,
+    measured,
+    shown_latency,
+    shown_trade,
+    tuning_command,
+    untuned_shapes,
+)
 from bucketize.cli.echo import echo
+from bucketize.cli.model import load_model, sizes_at
+from bucketize.cli.table import frame_table, milliseconds, records, table, write_csv
+from bucketize.errors import BucketizeError, warn
+from bucketize.table import Format, pairs, shortened
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
     from bucketize.analysis.tradeoff import Survey
-    from bucketize.table import Format
 
 PROGRESS, TRADE, LATENCY = "progress", "trade-off", "latency"
 SHOWN = (
@@ -32,9 +45,9 @@ def picture(ctx: click.Context, param: click.Parameter, path: Path | None) -> Pa
     if path is not None:
         from matplotlib.backend_bases import FigureCanvasBase
 
-        known = sorted(FigureCanvasBase.get_supported_filetypes())
-        if path.suffix.removeprefix(".").lower() not in known:
-            suffixes = ", ".join(f".{name}" for name in known)
+        formats = sorted(FigureCanvasBase.get_supported_filetypes())
+        if path.suffix.removeprefix(".").lower() not in formats:
+            suffixes = ", ".join(f".{name}" for name in formats)
             raise click.BadParameter(f"{path} does not end in a picture's suffix: {suffixes}")
     return parameter.writable(ctx, param, path)
 
@@ -102,12 +115,10 @@ def analyze(
         survey, interrupted = surveyed(log, model, options)
         frame, text, figure = of_dispatchers(survey, figure_name)
     if csv:
-        from bucketize.cli.table import write_csv
-
         write_csv(frame, csv)
     if plot:
         figure().savefig(plot, dpi=120)
-    echo(as_records(frame) if as_json else text)
+    echo(json.dumps(records(frame), indent=2) if as_json else text)
     if interrupted:
         click.get_current_context().exit(parameter.INTERRUPTED)
 
@@ -131,11 +142,11 @@ def check_options(model: str | None, plot: Path | None) -> None:
 
 def checked_figure(drawn: str | None, model: str | None) -> str:
     """The figure that is meant; a usage error if it is one of the other way."""
-    known = [PROGRESS] if model is None else [TRADE, LATENCY]
-    if drawn is not None and drawn not in known:
+    figures = [PROGRESS] if model is None else [TRADE, LATENCY]
+    if drawn is not None and drawn not in figures:
         way = "without" if model is None else "with"
-        raise click.UsageError(f"--figure {drawn}: {way} --model it is {' or '.join(known)}")
-    return drawn or known[0]
+        raise click.UsageError(f"--figure {drawn}: {way} --model it is {' or '.join(figures)}")
+    return drawn or figures[0]
 
 
 Analysis = tuple["pd.DataFrame", str, Callable[[], "Figure"]]
@@ -143,39 +154,24 @@ Analysis = tuple["pd.DataFrame", str, Callable[[], "Figure"]]
 
 def of_log(log: Path, name: str) -> Analysis:
     """A frame of the log, its text, and the course of the search."""
-    from bucketize.analysis import (
-        best_schedules,
-        confirmed,
-        failures,
-        load,
-        plot_progress,
-        progress,
-    )
-    from bucketize.cli.table import frame_table
+    from bucketize.analysis import frame as frames
+    from bucketize.analysis import plot_progress
 
-    trials = load(log)
-    made = {
-        "best": best_schedules,
-        "confirmed": confirmed,
-        "failures": failures,
-        "progress": progress,
+    trials = frames.load(log)
+    of = {
+        "best": frames.best_schedules,
+        "confirmed": frames.confirmed,
+        "failures": frames.failures,
+        "progress": frames.progress,
     }
-    frame = made[name](trials)
+    frame = of[name](trials)
     texts = {"best": shown_best, "confirmed": shown_confirmed}
     text = texts.get(name, frame_table)(frame)
-    return frame, text, lambda: plot_progress(progress(trials))
+    return frame, text, lambda: plot_progress(frames.progress(trials))
 
 
 def surveyed(log: Path, name: str, options: dict[str, Any]) -> tuple[Survey, bool]:
     """The dispatchers measured now, as far as there is time; and whether that was interrupted."""
-    from bucketize.cli.compare import (
-        UNTUNED,
-        dispatchers_of,
-        distinct,
-        measured,
-        tuning_command,
-    )
-    from bucketize.cli.model import load_model, sizes_at
     from bucketize.log.log import content, read
 
     model = load_model(name, options["bounds"])
@@ -198,9 +194,6 @@ def surveyed(log: Path, name: str, options: dict[str, Any]) -> tuple[Survey, boo
 
 def tell_of(survey: Survey, interrupted: bool, tuning: Callable[[Sequence[str]], str]) -> None:
     """Say on stderr what makes the figures less than they seem; an error if there are none."""
-    from bucketize.cli.compare import untuned_shapes
-    from bucketize.errors import BucketizeError, warn
-
     if survey.latency.empty:
         if interrupted:
             raise click.Abort
@@ -210,9 +203,9 @@ def tell_of(survey: Survey, interrupted: bool, tuning: Callable[[Sequence[str]],
         echo(f"{stopped}; {survey.shortfall}", err=True)
     survey.machine.warn()
     if lacking := untuned_shapes(survey.latency):
-        told = f"the log knows nothing of the oracle at {'; '.join(lacking)}, so it runs on default"
+        gap = f"the log knows nothing of the oracle at {'; '.join(lacking)}, so it runs on default"
         warn(
-            f"{told} schedules there, and a tuned one may be faster. To tune it:\n"
+            f"{gap} schedules there, and a tuned one may be faster. To tune it:\n"
             f"  {tuning(lacking)}"
         )
 
@@ -220,7 +213,6 @@ def tell_of(survey: Survey, interrupted: bool, tuning: Callable[[Sequence[str]],
 def of_dispatchers(survey: Survey, figure: str) -> Analysis:
     """The trade-off of dispatchers, as far as it was measured."""
     from bucketize.analysis import plot_latency, plot_trade_off, trade_off, versus_oracle
-    from bucketize.cli.compare import shown_latency, shown_trade
 
     latency, cost = survey.latency, survey.cost
     text = f"{shown_latency(latency)}\n\n{shown_trade(latency, cost)}"
@@ -230,35 +222,23 @@ def of_dispatchers(survey: Survey, figure: str) -> Analysis:
     return beside, text, lambda: plot_trade_off(trade_off(latency, cost))
 
 
-def as_records(frame: pd.DataFrame) -> str:
-    """A frame as a JSON list of its rows."""
-    from bucketize.cli.table import records
-
-    return json.dumps(records(frame), indent=2)
-
-
 def shown_best(best: pd.DataFrame) -> str:
     """The best schedules, without the columns that tell little, or nothing in an older log."""
-    from bucketize.cli.table import frame_table, milliseconds
-    from bucketize.table import shortened
-
     formats: dict[str, Format] = {
         "layer": shortened,
         "latency": milliseconds,
         "gflops": "{:.1f}".format,
         "relative": "{:.2f}".format,
         "workload": lambda workload: workload[:8],
-        "schedule": knobs,
+        "schedule": lambda schedule: pairs(json.loads(schedule), " "),
     }
-    told = [name for name in SHOWN if name not in ("layer", "gflops") or best[name].any()]
+    names = [name for name in SHOWN if name not in ("layer", "gflops") or best[name].any()]
     # the cells have a unit of their own
-    return frame_table(best[told].rename(columns={"latency_s": "latency"}), formats)
+    return frame_table(best[names].rename(columns={"latency_s": "latency"}), formats)
 
 
 def shown_confirmed(confirmed: pd.DataFrame) -> str:
     """What each clone's implementations bought, and whether that is anything."""
-    from bucketize.cli.table import table
-
     pays = (confirmed["ratio"] < 1).tolist()
     rows = [
         {
@@ -273,8 +253,3 @@ def shown_confirmed(confirmed: pd.DataFrame) -> str:
     if not rows:
         return "Nothing is confirmed in any clone yet: all of them run on defaults."
     return f"{table(rows)}\n{sum(pays)} of {len(rows)} clones are faster than on defaults."
-
-
-def knobs(schedule: str) -> str:
-    """A schedule's JSON, written short."""
-    return " ".join(f"{name}={value}" for name, value in json.loads(schedule).items())

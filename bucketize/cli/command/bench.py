@@ -15,6 +15,9 @@ import click
 from bucketize.cli import parameter
 from bucketize.cli.echo import echo
 from bucketize.cli.model import ZOO, compiled, dispatched, load_model, sizes_at
+from bucketize.cli.table import fitting, records, table
+from bucketize.progress import progress_bar
+from bucketize.table import pairs
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -72,7 +75,6 @@ def bench(
     from bucketize.analysis import bench, session
     from bucketize.analysis.benchmark import pause
     from bucketize.analysis.engines import engine_of
-    from bucketize.progress import progress_bar
 
     for name in against:
         engine_of(name)  # what is not there is said before anything is compiled
@@ -86,7 +88,7 @@ def bench(
         sessions = [ours(exe, options), *others]
         runs = {s.engine: s.run for s in sessions}
         for sizes in points:
-            with progress_bar(f"timing {parameter.shown_sizes(sizes)}".strip()) as tell:
+            with progress_bar(f"timing {pairs(sizes)}".strip()) as tell:
                 inputs, wait = loaded.inputs(sizes), pause(threads)
                 frame = bench(runs, inputs, rounds, pause_s=wait, progress=tell)
             benched.append((sizes, frame))
@@ -101,7 +103,6 @@ def model_file(model: str) -> Iterator[Path]:
         return
     import onnx
 
-    from bucketize.progress import progress_bar
     from bucketize.zoo import build
 
     name = model.removeprefix(ZOO)
@@ -128,10 +129,9 @@ def ours(exe: Executable, options: dict[str, Any]) -> Session:
 def report(benched: Benched, sessions: list[Session], as_json: bool) -> None:
     """Print what was measured, and of whom."""
     from bucketize.analysis import ENGINES
-    from bucketize.cli.table import fitting
 
     if as_json:
-        echo(json.dumps(told(benched, sessions), indent=2))
+        echo(json.dumps(facts(benched, sessions), indent=2))
         return
     for sizes, frame in benched:
         echo(shown(sizes, frame))
@@ -141,9 +141,8 @@ def report(benched: Benched, sessions: list[Session], as_json: bool) -> None:
         echo(fitting(f"not installed, and not compared with: {others}"), err=True)
 
 
-def told(benched: Benched, sessions: list[Session]) -> dict[str, Any]:
+def facts(benched: Benched, sessions: list[Session]) -> dict[str, Any]:
     """The same for scripts."""
-    from bucketize.cli.table import records
     from bucketize.machine.target import host
 
     engines = {s.engine: {"version": s.version, "settings": s.settings} for s in sessions}
@@ -161,9 +160,7 @@ def missing(engines: Mapping[str, Engine]) -> str:
 
 def shown(sizes: parameter.Sizes, frame: pd.DataFrame) -> str:
     """The engines at some sizes in 80 columns."""
-    from bucketize.cli.table import table
-
-    first = parameter.shown_sizes(sizes) or "engine"
+    first = pairs(sizes) or "engine"
     rows = [
         {
             first: row["engine"],

@@ -32,11 +32,11 @@ def cache(prune: float | None, as_json: bool) -> None:
     from bucketize.kernel import cache as files
 
     removed = [] if prune is None else files.prune(prune)
-    held = files.kernels()
+    kernels = files.kernels()
     facts: dict[str, str | int] = {
         "directory": str(files.cache_directory()),
-        "kernels": len(held),
-        "bytes": sum(k.size for k in held),
+        "kernels": len(kernels),
+        "bytes": sum(k.size for k in kernels),
         "removed": len(removed),
     }
     echo(json.dumps(facts) if as_json else shown(facts))

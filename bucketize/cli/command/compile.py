@@ -11,7 +11,18 @@ import click
 
 from bucketize.cli import parameter
 from bucketize.cli.echo import echo
-from bucketize.cli.model import compiled, dispatched_at, load_model, name_of, tell_hints
+from bucketize.cli.model import (
+    compiled,
+    dispatched_at,
+    interface,
+    load_model,
+    name_of,
+    shown_interface,
+    tell_hints,
+)
+from bucketize.errors import ShapeError, TypeRelError
+from bucketize.progress import progress_bar
+from bucketize.table import pairs
 
 if TYPE_CHECKING:
     from bucketize.executable import Executable
@@ -40,8 +51,6 @@ def compile(
       bucketize compile zoo:mlp -o mlp.bkt
       bucketize compile net.onnx -d log --log trials.csv --threads 2 -o net.bkt
     """
-    from bucketize.progress import progress_bar
-
     path = output or Path(f"{name_of(model)}.bkt")
     parameter.check_writable(path)
     loaded = load_model(model, bounds)
@@ -50,8 +59,8 @@ def compile(
     exe = compiled(behind, log=options["log"], threads=options["threads"])
     with progress_bar(f"writing {path}"):
         exe.save(path)
-    told = summary(path, behind, exe)
-    echo(json.dumps(told, indent=2) if as_json else shown(told))
+    facts = summary(path, behind, exe)
+    echo(json.dumps(facts, indent=2) if as_json else shown(facts))
     counts = str(exe.counts).replace("; ", "\n")
     echo(f"{counts}; {exe.counts.seconds:.1f} s", err=True)
 
@@ -63,23 +72,19 @@ def summary(path: Path, mod: Module, exe: Executable) -> dict[str, Any]:
         "clones": len(mod.clones),
         "kernels": len(exe.kernels),
         "bytes": path.stat().st_size,
-        "inputs": {p.name: str(p.type) for p in mod.main.params},
-        "outputs": {n: str(r.type) for n, r in zip(exe.outputs, mod.main.results, strict=True)},
-        "symbols": {s.name: [s.lo, s.hi] for s in mod.main.symbols().values()},
+        **interface(mod),
         "run": command(path, exe),
     }
 
 
 def command(path: Path, exe: Executable) -> str | None:
     """How to run it: at the first sizes of a clone that are legal; None if none are known."""
-    from bucketize.errors import ShapeError, TypeRelError
-
     for sizes in candidates(exe):
         try:
             exe.explain(**sizes)
         except (TypeRelError, ShapeError):
             continue  # these are not legal
-        at = [f"--at {parameter.shown_sizes(sizes)}"] if sizes else []
+        at = [f"--at {pairs(sizes)}"] if sizes else []
         return " ".join(["bucketize run", str(path), *at])
     return None
 
@@ -96,14 +101,13 @@ def candidates(exe: Executable) -> Iterator[parameter.Sizes]:
             yield from ({**fixed, **sizes} for sizes in rising_sizes(routines[name].params))
 
 
-def shown(told: dict[str, Any]) -> str:
+def shown(facts: dict[str, Any]) -> str:
     """What was written, as text."""
-    mib, clones = told["bytes"] / 2**20, f"{told['clones']} clones, " if told["clones"] else ""
+    mib, clones = facts["bytes"] / 2**20, f"{facts['clones']} clones, " if facts["clones"] else ""
     return "\n".join(
         [
-            f"{told['path']}: {clones}{told['kernels']} kernels, {mib:.1f} MiB",
-            *(f"  input {name}: {type_}" for name, type_ in told["inputs"].items()),
-            *(f"  output {name}: {type_}" for name, type_ in told["outputs"].items()),
-            *([f"run it: {told['run']}"] if told["run"] else []),
+            f"{facts['path']}: {clones}{facts['kernels']} kernels, {mib:.1f} MiB",
+            *shown_interface(facts),
+            *([f"run it: {facts['run']}"] if facts["run"] else []),
         ]
     )

@@ -14,17 +14,22 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import click
 
+from bucketize.busy import busiest
 from bucketize.cli import parameter
 from bucketize.cli.advice import PLAIN, advice, judged
+from bucketize.cli.compare import shown_ratio
 from bucketize.cli.echo import echo
+from bucketize.cli.model import NamedModel, dispatched, load_model
+from bucketize.cli.table import records, table
+from bucketize.errors import BucketizeError
+from bucketize.progress import Tell, TellMore, progress_bar
+from bucketize.table import pairs
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from bucketize.analysis.tradeoff import Survey
     from bucketize.cli.compare import Modules
-    from bucketize.cli.model import NamedModel
-    from bucketize.progress import Tell, TellMore
 
     Frames: TypeAlias = tuple[pd.DataFrame, pd.DataFrame]
 DISPATCHER = "log"
@@ -49,8 +54,6 @@ class Scene:
 
     def loaded(self) -> NamedModel:
         """The model, imported."""
-        from bucketize.cli.model import load_model
-
         return load_model(f"zoo:{self.model}", self.bounds.items())
 
 
@@ -120,7 +123,7 @@ def tune(scene: Scene, log: Path, seconds: float, threads: int) -> None:
     to 5 % more or less than where it will be used.
     """
     bounds = [f"--dim={symbol}={lo}..{hi}" for symbol, (lo, hi) in scene.bounds.items()]
-    sizes = [f"--at={parameter.shown_sizes(point)}" for point in scene.tuned_at]
+    sizes = [f"--at={pairs(point)}" for point in scene.tuned_at]
     command = ["tune", f"zoo:{scene.model}", *bounds, "-d", DISPATCHER, *sizes]
     command += ["--log", str(log), f"--seconds={seconds:g}", f"--threads={threads}"]
     say(f"Tuning for {seconds:g} s; every trial is a row of {log.name}:")
@@ -144,16 +147,14 @@ def compared(log: Path, threads: int) -> Frames:
     import pandas as pd
 
     from bucketize.analysis import trade_off
-    from bucketize.busy import busiest
-    from bucketize.progress import progress_bar
 
     say("Compiling from an empty cache, then running everything in turns ...")
     models = [scene.loaded() for scene in SCENES]  # beside a bar of its own
     surveys: list[Survey] = []
     with progress_bar("comparing") as tell:
         for scene, model in zip(SCENES, models, strict=True):
-            told = within(tell, scene.model, surveys)
-            surveys.append(survey(scene, model, log, threads, told))
+            tell_model = within(tell, scene.model, surveys)
+            surveys.append(survey(scene, model, log, threads, tell_model))
         for each in surveys:
             each.work()
     busiest(machine for each in surveys for machine in each.machines).warn()
@@ -165,12 +166,12 @@ def compared(log: Path, threads: int) -> Frames:
 def within(tell: Tell, model: str, surveys: Sequence[Survey]) -> TellMore:
     """What tells of a model's survey as of a part of all, so that one bar fills."""
 
-    def told(what: str, done: int, total: int, /, **_: float | None) -> None:
+    def tell_of_all(what: str, done: int, total: int, /, **_: float | None) -> None:
         del done, total  # of one survey
         every = [each.pieces for each in surveys]
         tell(f"{model}, {what}", sum(p.done for p in every), sum(len(p.pieces) for p in every))
 
-    return told
+    return tell_of_all
 
 
 def survey(scene: Scene, model: NamedModel, log: Path, threads: int, tell: TellMore) -> Survey:
@@ -183,8 +184,6 @@ def survey(scene: Scene, model: NamedModel, log: Path, threads: int, tell: TellM
 
 def modules(scene: Scene, model: NamedModel) -> Modules:
     """The module without buckets, and behind them."""
-    from bucketize.cli.model import dispatched
-
     options = {"dispatcher": DISPATCHER}
     split = dispatched(model, options)
     return {name: model.module if name == PLAIN else split for name in scene.names}
@@ -192,8 +191,6 @@ def modules(scene: Scene, model: NamedModel) -> Modules:
 
 def checked(latency: pd.DataFrame) -> float:
     """The largest relative error; a BucketizeError if a result is not what the ops mean."""
-    from bucketize.errors import BucketizeError
-
     worst = latency.iloc[int(latency["max_rel_err"].argmax())]
     if worst["max_rel_err"] > TOLERANCE:
         where = f"{worst['clone']} of {worst['model']}, {worst['dispatcher']}, at {worst['shape']}"
@@ -218,9 +215,6 @@ def written(latency: pd.DataFrame, trade: pd.DataFrame, output: Path) -> None:
 
 def shown(trade: pd.DataFrame) -> str:
     """What each module costs, and its time by that of the one without buckets."""
-    from bucketize.cli.compare import shown_ratio
-    from bucketize.cli.table import records, table
-
     rows = [
         {
             "model": row["model"],

@@ -11,8 +11,9 @@ import click
 
 from bucketize.cli import parameter
 from bucketize.cli.echo import echo
+from bucketize.cli.table import fitting
 from bucketize.errors import BucketizeError
-from bucketize.types import Symbol
+from bucketize.types import Symbol, show_interval
 
 
 @click.command(short_help="List the installed dispatchers, and an example of each.")
@@ -43,13 +44,11 @@ def dispatchers(bound: parameter.Bound, as_json: bool) -> None:
     if as_json:
         echo(json.dumps(rows, indent=2))
         return
-    echo("\n\n".join([*(told(row, symbol) for row in rows), *of_files()]))
+    echo("\n\n".join([*(described(row, symbol) for row in rows), *of_files()]))
 
 
-def told(row: Mapping[str, Any], symbol: Symbol) -> str:
+def described(row: Mapping[str, Any], symbol: Symbol) -> str:
     """A dispatcher as text."""
-    from bucketize.cli.table import fitting
-
     axis = f"{symbol} in [{symbol.lo}, {symbol.hi or 'inf'}]"
     return "\n".join(
         [
@@ -63,14 +62,13 @@ def told(row: Mapping[str, Any], symbol: Symbol) -> str:
 def of_files() -> Iterator[str]:
     """What dispatchers are read from, and what stands in such a file."""
     from bucketize.cli.dispatcher import file_readers
-    from bucketize.cli.table import fitting
 
     suffixes: dict[str, list[str]] = {}
     for suffix, entry in file_readers().items():
-        told = (inspect.getdoc(entry.load()) or "").partition("\n\nArgs:")[0]
-        suffixes.setdefault(told, []).append(f"FILE.{suffix}")
-    for told, names in suffixes.items():
-        head, *lines = told.splitlines()
+        text = (inspect.getdoc(entry.load()) or "").partition("\n\nArgs:")[0]
+        suffixes.setdefault(text, []).append(f"FILE.{suffix}")
+    for text, names in suffixes.items():
+        head, *lines = text.splitlines()
         yield "\n".join(
             [fitting(f"{', '.join(names)}  {head}"), *(fitting(f"    {x}") for x in lines if x)]
         )
@@ -100,8 +98,6 @@ def shown(buckets: Any) -> str:
     """The first of the buckets on one line."""
     if isinstance(buckets, str):
         return buckets
-    from bucketize.types import show_interval
-
     first = [b if isinstance(b, str) else show_interval(b) for b in buckets[:12]]
     more = [f"... {len(buckets) - 12} more"] if len(buckets) > 12 else []
     return " ".join(first + more)

@@ -10,7 +10,8 @@ import click
 
 from bucketize.cli import parameter
 from bucketize.cli.echo import echo
-from bucketize.cli.model import dispatched_at, load_model
+from bucketize.cli.model import dispatched_at, interface, load_model, shown_interface
+from bucketize.progress import progress_bar
 
 if TYPE_CHECKING:
     from onnx import ModelProto, TypeProto
@@ -41,14 +42,13 @@ def export(
       bucketize export net.onnx --dim N=1..32 -d exact:sizes=1,8,32 --no-fallback -o net-8.onnx
     """
     from bucketize.onnx import to_onnx
-    from bucketize.progress import progress_bar
 
     behind = dispatched_at(load_model(model, bounds), options)
     with progress_bar(f"writing {output}"):
-        made = to_onnx(behind)
-        write(made, output)
-    told = summary(output, behind, made)
-    echo(json.dumps(told, indent=2) if as_json else shown(told))
+        exported = to_onnx(behind)
+        write(exported, output)
+    facts = summary(output, behind, exported)
+    echo(json.dumps(facts, indent=2) if as_json else shown(facts))
 
 
 def write(model: ModelProto, path: Path) -> None:
@@ -68,26 +68,19 @@ def _is_ranked(type_: TypeProto) -> bool:
     return not type_.HasField("tensor_type") or type_.tensor_type.HasField("shape")
 
 
-def summary(path: Path, mod: Module, made: ModelProto) -> dict[str, Any]:
+def summary(path: Path, mod: Module, exported: ModelProto) -> dict[str, Any]:
     """What was written, for scripts."""
     return {
         "path": str(path),
-        "opset": next(o.version for o in made.opset_import if not o.domain),
-        "functions": {f.doc_string: f.name for f in made.functions},
+        "opset": next(o.version for o in exported.opset_import if not o.domain),
+        "functions": {f.doc_string: f.name for f in exported.functions},
         "bytes": path.stat().st_size,
-        "inputs": {p.name: str(p.type) for p in mod.main.params},
-        "outputs": {n: str(r.type) for n, r in zip(mod.outputs, mod.main.results, strict=True)},
-        "symbols": {s.name: [s.lo, s.hi] for s in mod.main.symbols().values()},
+        **interface(mod),
     }
 
 
-def shown(told: dict[str, Any]) -> str:
+def shown(facts: dict[str, Any]) -> str:
     """What was written, as text."""
-    functions, mib = len(told["functions"]), told["bytes"] / 2**20
-    return "\n".join(
-        [
-            f"{told['path']}: opset {told['opset']}, {functions} functions, {mib:.1f} MiB",
-            *(f"  input {name}: {type_}" for name, type_ in told["inputs"].items()),
-            *(f"  output {name}: {type_}" for name, type_ in told["outputs"].items()),
-        ]
-    )
+    functions, mib = len(facts["functions"]), facts["bytes"] / 2**20
+    head = f"{facts['path']}: opset {facts['opset']}, {functions} functions, {mib:.1f} MiB"
+    return "\n".join([head, *shown_interface(facts)])

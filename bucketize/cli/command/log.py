@@ -11,6 +11,7 @@ import click
 
 from bucketize.cli.echo import echo
 from bucketize.cli.parameter import json_option, written_option
+from bucketize.cli.table import table
 from bucketize.table import several
 
 if TYPE_CHECKING:
@@ -56,8 +57,8 @@ def merge(logs: tuple[Path, ...], output: Path, force: bool, as_json: bool) -> N
         echo(json.dumps({"log": str(output), **asdict(merged)}))
         return
     repeated = f"; {several(merged.repeated, 'repeated row')} left out" if merged.repeated else ""
-    held = f"{several(merged.rows, 'row')} of {several(len(logs), 'log')}"
-    echo(f"{output}: {held}{repeated}")
+    rows = f"{several(merged.rows, 'row')} of {several(len(logs), 'log')}"
+    echo(f"{output}: {rows}{repeated}")
 
 
 @log.command(short_help="Drop the rows that can no longer count.")
@@ -107,8 +108,6 @@ def prune(
 
 def shown_pruning(log: Path, pruned: Pruning, dry_run: bool) -> str:
     """What was dropped, or would be, as a person reads it."""
-    from bucketize.cli.table import table
-
     dropped = sum(pruned.dropped.values())
     rows = several(pruned.kept + dropped, "row")
     if not dropped:
@@ -134,28 +133,26 @@ def stats(logs: tuple[Path, ...], as_json: bool) -> None:
       bucketize log stats trials.csv
       bucketize log stats mine.csv theirs.csv --json
     """
-    from bucketize.log.statistics import stock
+    from bucketize.log.maintain import stock
 
-    held = stock(logs)
+    counts = stock(logs)
     if as_json:
-        echo(json.dumps({"logs": list(map(str, logs)), **held}, indent=2))
+        echo(json.dumps({"logs": list(map(str, logs)), **counts}, indent=2))
     else:
-        echo(shown_stock(len(logs), held))
+        echo(shown_stock(len(logs), counts))
 
 
-def shown_stock(logs: int, held: dict[str, Any]) -> str:
+def shown_stock(logs: int, stock: dict[str, Any]) -> str:
     """What logs hold, as a person reads it."""
-    from bucketize.cli.table import table
-
-    when = f", {held['first']} to {held['last']}" if held["rows"] else ""
-    distinct = f"{several(held['workloads'], 'workload')}, {several(held['schedules'], 'schedule')}"
+    when = f", {stock['first']} to {stock['last']}" if stock["rows"] else ""
+    distinct = ", ".join(several(stock[f"{noun}s"], noun) for noun in ("workload", "schedule"))
     lines = [
-        f"{several(held['rows'], 'row')} of {several(logs, 'log')}{when}",
-        f"{distinct}; {held['compile_s']:.1f} s of compiling, {held['timing_s']:.1f} s of timing",
+        f"{several(stock['rows'], 'row')} of {several(logs, 'log')}{when}",
+        f"{distinct}; {stock['compile_s']:.1f} s of compiling, {stock['timing_s']:.1f} s of timing",
     ]
     rows = [
         {"column": way.replace("_", " "), "value": value or None, "rows": n}
-        for way, of in held.items()
+        for way, of in stock.items()
         if isinstance(of, dict)
         for value, n in of.items()
     ]

@@ -10,6 +10,8 @@ import click
 
 from bucketize.cli.echo import echo
 from bucketize.cli.parameter import json_option
+from bucketize.cli.table import table
+from bucketize.errors import unknown_name
 
 
 @click.command(short_help="List the ONNX operators that are read, and what is supported of each.")
@@ -31,15 +33,13 @@ def ops(names: tuple[str, ...], as_json: bool) -> None:
       bucketize ops --json
     """
     from bucketize.cli.operator import operators
-    from bucketize.cli.table import table
-    from bucketize.errors import unknown_name
 
-    known = operators()
+    every = operators()
     for name in names:
-        if not any(matches(o.operator, name) for o in known):
-            raise unknown_name("operator", name, [o.operator for o in known])
+        if not any(matches(o.operator, name) for o in every):
+            raise unknown_name("operator", name, [o.operator for o in every])
     rows = [
-        asdict(o) for o in known if not names or any(matches(o.operator, name) for name in names)
+        asdict(o) for o in every if not names or any(matches(o.operator, name) for name in names)
     ]
     echo(json.dumps(rows, indent=2) if as_json else table(rows))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,13 +14,14 @@ from bucketize.cli import parameter
 from bucketize.cli.command.run import check_options, ready
 from bucketize.cli.echo import echo
 from bucketize.cli.model import load_inputs
-from bucketize.table import shortened
+from bucketize.cli.table import milliseconds, records, table, write_csv
+from bucketize.progress import progress_bar
+from bucketize.table import Format, pairs, shortened
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from bucketize.executable import Executable
-    from bucketize.table import Format
 
     Profiles = list[tuple[parameter.Sizes, pd.DataFrame]]
 
@@ -68,25 +68,19 @@ def profile(
       bucketize profile net.onnx -d log --log trials.csv --at N=4 --trace t.json
       bucketize profile net.bkt --at N=4,H=224,W=224 --csv layers.csv
     """
-    from bucketize.progress import progress_bar
-
     check_options(model)
     given = load_inputs(options["inputs"])
     loaded, exe, points = ready(model, bounds, given, options)
     profiles: Profiles = []
-    for sizes in distinct(points):
+    distinct = {frozenset(sizes.items()): sizes for sizes in points}  # whatever their order
+    for sizes in distinct.values():
         arrays = loaded.inputs(sizes, given)
         in_order = [arrays[name] for name in exe.inputs]  # a name may be one of profile's own
-        with progress_bar(f"profiling {parameter.shown_sizes(sizes)}".strip()) as tell:
+        with progress_bar(f"profiling {pairs(sizes)}".strip()) as tell:
             frame = exe.profile(*in_order, repetitions=options["repeat"], progress=tell)
         profiles.append((sizes, frame))
     write(profiles, csv, trace)
     report(exe, profiles, as_json)
-
-
-def distinct(points: Iterable[parameter.Sizes]) -> list[parameter.Sizes]:
-    """The points without those that came before, in whatever order they name their sizes."""
-    return list({frozenset(sizes.items()): sizes for sizes in points}.values())
 
 
 def write(profiles: Profiles, csv: Path | None, trace: Path | None) -> None:
@@ -94,9 +88,8 @@ def write(profiles: Profiles, csv: Path | None, trace: Path | None) -> None:
     import pandas as pd
 
     from bucketize.analysis import chrome_trace
-    from bucketize.cli.table import write_csv
 
-    titled = {parameter.shown_sizes(sizes): frame for sizes, frame in profiles}
+    titled = {pairs(sizes): frame for sizes, frame in profiles}
     if csv is not None:
         every = pd.concat([f.assign(sizes=s) for s, f in titled.items()], ignore_index=True)
         order = ["sizes", *(c for c in every.columns if c != "sizes")]
@@ -108,7 +101,7 @@ def write(profiles: Profiles, csv: Path | None, trace: Path | None) -> None:
 def report(exe: Executable, profiles: Profiles, as_json: bool) -> None:
     """Print where the time went."""
     if as_json:
-        echo(json.dumps([told(exe, *each) for each in profiles], indent=2))
+        echo(json.dumps([facts(exe, *each) for each in profiles], indent=2))
         return
     for sizes, frame in profiles:
         echo(headline(exe, sizes, frame))
@@ -119,10 +112,8 @@ def report(exe: Executable, profiles: Profiles, as_json: bool) -> None:
     echo(f"roof with {threads_text(exe.program.threads)}, measured: {roof}")
 
 
-def told(exe: Executable, sizes: parameter.Sizes, frame: pd.DataFrame) -> dict[str, Any]:
+def facts(exe: Executable, sizes: parameter.Sizes, frame: pd.DataFrame) -> dict[str, Any]:
     """A profile for scripts."""
-    from bucketize.cli.table import records
-
     roof = frame.attrs["roofline"]
     return {
         "sizes": sizes,
@@ -139,18 +130,14 @@ def told(exe: Executable, sizes: parameter.Sizes, frame: pd.DataFrame) -> dict[s
 
 def headline(exe: Executable, sizes: parameter.Sizes, frame: pd.DataFrame) -> str:
     """What the rows are of."""
-    from bucketize.cli.table import milliseconds
-
     clone = exe.explain(**sizes).clone
     whole, model = (milliseconds(frame.attrs[name]) for name in ("whole_s", "predicted_s"))
-    at = f"{parameter.shown_sizes(sizes)}: " if sizes else ""
+    at = f"{pairs(sizes)}: " if sizes else ""
     return f"{at}{clone}, {whole} a call ({model} by the model), {len(frame) - 1} kernels"
 
 
 def shown(frame: pd.DataFrame) -> str:
     """The rows in 80 columns."""
-    from bucketize.cli.table import table
-
     beyond = any(map(is_beyond, frame["roofline"]))
     formats: dict[str, Format] = {
         "group": number("{:.0f}"),

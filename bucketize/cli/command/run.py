@@ -9,14 +9,18 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from zipfile import ZipFile
 
 import click
+from numpy.typing import NDArray
 
+from bucketize.busy import Machine, Watch, busiest
 from bucketize.cli import parameter
 from bucketize.cli.echo import echo
 from bucketize.cli.model import (
+    Arrays,
+    Model,
     NamedModel,
-    Saved,
     compiled,
     dispatched,
     is_saved,
@@ -25,14 +29,15 @@ from bucketize.cli.model import (
     sizes_at,
     tell_hints,
 )
+from bucketize.cli.table import fitting, milliseconds, table
+from bucketize.compare import worst_error
+from bucketize.progress import progress_bar
+from bucketize.table import Format, pairs
+from bucketize.timing import interleaved
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from bucketize.cli.model import Arrays
     from bucketize.executable import Executable
     from bucketize.ir import Module
-    from bucketize.table import Format
 
 
 @click.command(short_help="Run MODEL at given sizes, and time it.")
@@ -100,18 +105,17 @@ def check_options(model: str) -> None:
 
 def ready(
     model: str, bounds: list[parameter.Bound], inputs: Arrays, options: dict[str, Any]
-) -> tuple[NamedModel | Saved, Executable, list[parameter.Sizes]]:
+) -> tuple[Model, Executable, list[parameter.Sizes]]:
     """MODEL, what runs it, and the sizes at each --at.
 
     It is loaded if it is a saved program, else compiled as far as it runs.
     """
     if is_saved(model):
         from bucketize.loader import load
-        from bucketize.progress import progress_bar
 
         with progress_bar(f"loading {model}"):
             exe = load(model, rebuild=options["rebuild"], trusted=options["trusted"])
-        saved = Saved(exe.program.routines["main"].params)
+        saved = Model(exe.program.routines["main"].params)
         return saved, exe, sizes_at(saved, options["points"], inputs)
     loaded = load_model(model, bounds)
     tell_hints(loaded)
@@ -125,24 +129,20 @@ def timed(
     exe: Executable, sizes: parameter.Sizes, arrays: Arrays, repeat: int
 ) -> tuple[list[NDArray[Any]], dict[str, Any]]:
     """The results, and what to tell of the run; the first call, which may compile, is not timed."""
-    from bucketize.busy import Watch
-    from bucketize.progress import progress_bar
-    from bucketize.timing import interleaved
-
     done = count(1)
-    with progress_bar(f"running {parameter.shown_sizes(sizes)}".strip()) as tell:
+    with progress_bar(f"running {pairs(sizes)}".strip()) as tell:
         tell("first run", 0, repeat + 1)
         results = exe.run(**arrays)
         again = {"run": partial(exe.run, **arrays)}
         told_of = {"run": lambda: tell("timed runs", next(done), repeat + 1)}
         with Watch() as watch:
             times = interleaved(again, least=repeat, before=told_of)["run"]
-            watch.rounds({parameter.shown_sizes(sizes) or "the run": times})
-    told = exe.explain(**sizes)
+            watch.rounds({pairs(sizes) or "the run": times})
+    explanation = exe.explain(**sizes)
     return results, {
         "sizes": sizes,
-        "clone": told.clone,
-        "executor": told.executor,
+        "clone": explanation.clone,
+        "executor": explanation.executor,
         "latency_s": statistics.median(times),
         "outputs": [list(result.shape) for result in results],
         "machine": watch.machine,
@@ -151,9 +151,7 @@ def timed(
 
 def error(results: list[NDArray[Any]], mod: Module, arrays: Arrays) -> float:
     """How far the results are from what the ops mean, computed one by one."""
-    from bucketize.compare import worst_error
     from bucketize.interpret import evaluate_module
-    from bucketize.progress import progress_bar
 
     with progress_bar("computing the reference"):
         return worst_error(results, evaluate_module(mod, **arrays))
@@ -161,8 +159,6 @@ def error(results: list[NDArray[Any]], mod: Module, arrays: Arrays) -> float:
 
 def save(path: Path, results: Arrays) -> None:
     """Write the results as `np.savez` does, under any names: "file" is one that it takes itself."""
-    from zipfile import ZipFile
-
     from numpy.lib.format import write_array
 
     with ZipFile(path, "w") as archive:
@@ -177,7 +173,6 @@ TOLD = ("sizes", "clone", "executor", "path", "arena_bytes")
 
 def plain(value: object) -> Any:
     """What the machine did and an explanation by their fields; unknown extents as text."""
-    from bucketize.busy import Machine
     from bucketize.inspect.explain import Explanation
 
     if isinstance(value, Machine):
@@ -185,19 +180,16 @@ def plain(value: object) -> Any:
     if not isinstance(value, Explanation):
         return str(value)
     second, taken = value.second, zip(value.steps, value.seconds, strict=True)
-    told = {name: getattr(value, name) for name in TOLD}
-    told["steps"] = [{**step, "predicted_s": seconds} for step, seconds in taken]
-    told["arrangement"] = str(value.arrangement)
+    facts = {name: getattr(value, name) for name in TOLD}
+    facts["steps"] = [{**step, "predicted_s": seconds} for step, seconds in taken]
+    facts["arrangement"] = str(value.arrangement)
     if second is not None:
-        told["next_best"] = {"arrangement": str(second.arrangement), "relative": second.price}
-    return told
+        facts["next_best"] = {"arrangement": str(second.arrangement), "relative": second.price}
+    return facts
 
 
 def report(exe: Executable, rows: list[dict[str, Any]], as_json: bool) -> None:
     """Print what ran, and whether the machine did something else, too."""
-    from bucketize.busy import busiest
-    from bucketize.cli.table import fitting, milliseconds, table
-
     busiest(row["machine"] for row in rows).warn()
     if as_json:
         echo(json.dumps(rows, indent=2, default=plain))
@@ -207,7 +199,7 @@ def report(exe: Executable, rows: list[dict[str, Any]], as_json: bool) -> None:
             lines = row["explanation"].text(table).splitlines()
             echo("\n".join(map(fitting, lines)))
     formats: dict[str, Format] = {
-        "sizes": parameter.shown_sizes,
+        "sizes": pairs,
         "latency": milliseconds,
         "max_rel_err": "{:.1e}".format,
     }

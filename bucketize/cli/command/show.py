@@ -11,6 +11,8 @@ import click
 from bucketize.cli import parameter
 from bucketize.cli.echo import echo
 from bucketize.cli.model import dispatched_at, hints, load_model
+from bucketize.errors import ShapeError, TypeRelError, unknown_name
+from bucketize.table import pairs
 
 if TYPE_CHECKING:
     from bucketize.ir import Function, Module
@@ -89,8 +91,8 @@ def show(
     if wanted is not None:
         print_after(after, shown, wanted)
         return
-    told = [s for s in SECTIONS if after.clones or s not in OF_CLONES]
-    sections = options["sections"] or told
+    usual = [s for s in SECTIONS if after.clones or s not in OF_CLONES]
+    sections = options["sections"] or usual
     texts = [
         "\n".join([f"# {section}", *lines(section, loaded.module, after, shown)])
         for section in sections
@@ -141,17 +143,16 @@ def arranged(mod: Module, name: str) -> Iterator[str]:
 
     symbols = mod.function(name).symbols().values()
     sizes = {s.name: between(s.lo, s.hi, 0.5) for s in symbols}
-    found = arrangements(mod, name, sizes)
-    best = found[0].price or 1.0
-    yield f"{name} at {parameter.shown_sizes(sizes)}, as predicted:" if sizes else f"{name}:"
-    for each in found:
+    ranked = arrangements(mod, name, sizes)
+    best = ranked[0].price or 1.0
+    yield f"{name} at {pairs(sizes)}, as predicted:" if sizes else f"{name}:"
+    for each in ranked:
         more = 100 * (each.price / best - 1) if each.price else 0.0
         yield f"  {more:+7.1f} %  {each.arrangement}"
 
 
 def lowered(mod: Module, name: str) -> Function:
     """The function that kernels are made of; a clone that is not legal as one that says why."""
-    from bucketize.errors import ShapeError, TypeRelError
     from bucketize.ir import refusing
     from bucketize.lower.pipeline import lower
 
@@ -166,7 +167,6 @@ def lowered(mod: Module, name: str) -> Function:
 
 def print_after(mod: Module, name: str, wanted: str) -> None:
     """Print a function each time that a pass has run, as far as nothing refuses it."""
-    from bucketize.errors import unknown_name
     from bucketize.lower.pipeline import lower
     from bucketize.text import show as text
 

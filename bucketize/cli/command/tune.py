@@ -13,9 +13,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bucketize.cli import parameter
+from bucketize.cli.command.analyze import shown_best, shown_confirmed
 from bucketize.cli.echo import echo
 from bucketize.cli.model import dispatched, load_model
 from bucketize.cli.parameter import INTERRUPTED
+from bucketize.cli.table import records
+from bucketize.progress import progress_bar
 from bucketize.table import several
 from bucketize.tune.options import Options
 
@@ -93,8 +96,6 @@ def tune(model: str, bounds: list[parameter.Bound], as_json: bool, **options: An
       bucketize tune net.onnx -d log --log t.csv --at N=1 --at N=8 --seconds 600
       bucketize tune net.onnx -d log --log t.csv --scheduler tcp://10.0.0.1:8786
     """
-    from bucketize.progress import progress_bar
-
     if options["host"] and not options["scheduler"]:
         raise click.UsageError("--host is for --scheduler, but it is not used")
     loaded = load_model(model, bounds)
@@ -170,9 +171,9 @@ class Report:
         from bucketize.log.frame import trial_frame
 
         session = self.session
-        known = session.database.verdicts
-        told = [v for s in session.subjects if (v := known.get(s.clone)) is not None]
-        return confirmed(trial_frame(row for verdict in told for row in verdict.rows))
+        standing = session.database.verdicts
+        verdicts = [v for s in session.subjects if (v := standing.get(s.clone)) is not None]
+        return confirmed(trial_frame(row for verdict in verdicts for row in verdict.rows))
 
     @cached_property
     def searched(self) -> Sequence[Trial]:
@@ -182,19 +183,17 @@ class Report:
     @property
     def counts(self) -> dict[str, int]:
         """The trials of this run, and of the log all that serve the tasks, each once."""
-        known, tasks = self.session.database, self.session.tasks
+        database, tasks = self.session.database, self.session.tasks
         return {
             "trials": len(self.searched),
             "failed": sum(trial.error_kind != "none" for trial in self.searched),
             "confirmations": len(self.session.written) - len(self.searched),
-            "trials_in_log": len({id(t) for task in tasks for t in known.at_points(task)}),
+            "trials_in_log": len({id(t) for task in tasks for t in database.at_points(task)}),
         }
 
     def json(self) -> str:
         """For scripts."""
-        from bucketize.cli.table import records
-
-        told = {
+        facts = {
             "log": str(self.session.recorder.log),
             **self.counts,
             "seconds": self.seconds,
@@ -203,12 +202,10 @@ class Report:
             "best": records(self.best),
             "confirmed": records(self.confirmed),
         }
-        return json.dumps(told, indent=2)
+        return json.dumps(facts, indent=2)
 
     def table(self) -> str:
         """The best schedules, and what came of them in their clones, as text."""
-        from bucketize.cli.command.analyze import shown_best, shown_confirmed
-
         return f"{shown_best(self.best)}\n\n{shown_confirmed(self.confirmed)}"
 
     def summary(self) -> str:
@@ -220,7 +217,7 @@ class Report:
         done = f"{trials} in {self.seconds:.0f} s, {failed}, {confirming} to confirm"
         kept = f"{self.session.recorder.log} has {counts['trials_in_log']} of this model"
         short = self.session.shortfall()
-        told = [f"interrupted: {done}; {kept}" if self.interrupted else f"{done}; {kept}", short]
+        lines = [f"interrupted: {done}; {kept}" if self.interrupted else f"{done}; {kept}", short]
         if short or self.interrupted:
-            told.append("the same command goes on from there")
-        return "\n".join(filter(None, told))
+            lines.append("the same command goes on from there")
+        return "\n".join(filter(None, lines))
