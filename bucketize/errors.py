@@ -135,16 +135,16 @@ def warn(message: str, category: type[Warning] = BucketizeWarning) -> None:
     warnings.warn(message, category, stacklevel=level)
 
 
-def unknown_name(kind: str, name: object, known: Iterable[object]) -> UnknownNameError:
-    """The error for a name that is not among `known` (any iterable of names)."""
-    names = sorted(map(str, known))
-    listed = ", ".join(names) or "none"
-    guess = did_you_mean(name, names)
+def unknown_name(kind: str, name: object, names: Iterable[object]) -> UnknownNameError:
+    """The error for a name that is not among `names`."""
+    choices = sorted(map(str, names))
+    listed = ", ".join(choices) or "none"
+    guess = did_you_mean(name, choices)
     return UnknownNameError(f"no {kind} named {str(name)!r}; known: {listed}{guess}")
 
 
-def did_you_mean(name: object, known: Iterable[object]) -> str:
-    """The end of a message that names the known one most like `name`; empty if none is."""
-    by_lower = {str(k).lower(): str(k) for k in known}
+def did_you_mean(name: object, names: Iterable[object]) -> str:
+    """The end of a message that names the one of `names` most like `name`; empty if none is."""
+    by_lower = {str(n).lower(): str(n) for n in names}
     close = get_close_matches(str(name).lower(), by_lower, n=1)
     return f"; did you mean {by_lower[close[0]]!r}?" if close else ""

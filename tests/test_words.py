@@ -33,6 +33,21 @@ def test_a_docstring_says_the_noun() -> None:
     assert [(home, name) for home, name, text in said if pronoun.match(text)] == []
 
 
+def test_a_local_name_says_what_it_holds() -> None:
+    """`found = ...` says that something was; the noun says what."""
+    words = {"found", "made", "known", "told", "held"}
+    locals_ = {
+        f"{path.relative_to(ROOT)}:{node.lineno}: {name}"
+        for path in FILES
+        for function in ast.walk(ast.parse(path.read_text()))
+        if isinstance(function, ast.FunctionDef)
+        for node in ast.walk(function)
+        for name in [node.arg if isinstance(node, ast.arg) else getattr(node, "id", "")]
+        if name in words and not isinstance(getattr(node, "ctx", None), ast.Load)
+    }
+    assert locals_ == set()
+
+
 def test_a_folder_is_short() -> None:
     """But for converters, which are a table."""
     counts = Counter(str(path.parent.relative_to(ROOT)) for path in FILES if path.stem[0] != "_")

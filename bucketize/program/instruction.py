@@ -316,7 +316,7 @@ class Lazy(Generic[K, V]):
         return self._made[key]
 
     def made(self) -> dict[K, V]:
-        """Those that have been asked for."""
+        """The values that have been asked for."""
         return dict(self._made)
 
 
