@@ -44,6 +44,12 @@ def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Limits.__init__, "__defaults__", (HANG_S, HANG_S, HANG_S))
 
 
+@pytest.fixture(autouse=True)
+def no_builders(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels are compiled in the process that wants them: xdist's workers fill the cores."""
+    monkeypatch.setattr("bucketize.kernel.build.cores", lambda: 1)
+
+
 @dataclass(frozen=True)
 class Golden:
     """The accepted text of a test, kept under tests/golden/<module>/<test>.txt."""

@@ -325,7 +325,9 @@ def test_pads_times_what_is_not_finite_are_no_numbers(target: Target, value: flo
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: f"lanes{t.lanes}")
 @pytest.mark.parametrize("case", PADDED, ids=range(len(PADDED)))
 def test_pads_are_not_read(case: Case, target: Target) -> None:
-    """What lies around the image is NaN."""
+    """What lies around the image is NaN. Orders take turns: every two of the three meet."""
+    order = ORDERS[(PADDED.index(case) + TARGETS.index(target)) % len(ORDERS)]
+    schedule = {"columns": 4, "channels": target.lanes, "order": order}
     load, rng = case.workload(), np.random.default_rng(0)
     for sizes in case.sizes:
         args = [rng.standard_normal(shape_of(t, sizes)).astype(np.float32) for t in case.types]
@@ -333,10 +335,8 @@ def test_pads_are_not_read(case: Case, target: Target) -> None:
         memory[RIM:-RIM] = args[0].reshape(-1)
         args[0] = memory[RIM:-RIM].reshape(args[0].shape)
         want = run_function(load.body, args)[0]
-        for order in ORDERS:
-            schedule = {"columns": 4, "channels": target.lanes, "order": order}
-            got = run(case.template, load, schedule, args, target, sizes)
-            np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4, err_msg=order)
+        got = run(case.template, load, schedule, args, target, sizes)
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4, err_msg=order)
 
 
 def test_the_kernel_is_the_same_for_all_sizes_of_a_layer() -> None:

