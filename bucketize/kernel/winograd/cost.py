@@ -8,9 +8,8 @@ from functools import partial
 
 import numpy as np
 
-from bucketize.kernel.emit.vector import FLOAT_BYTES
+from bucketize.kernel.emit.vector import FLOAT_BYTES, LINE
 from bucketize.kernel.gemm import cost
-from bucketize.kernel.gemm.microkernel import LINE
 from bucketize.kernel.template import Schedule
 from bucketize.kernel.winograd.input import Axes
 from bucketize.kernel.winograd.loops import most_patches, tile_rows
