@@ -19,6 +19,9 @@ HERE = Path(__file__).parent
 # named by content, so an old one is never a wrong one. The user's own cache is left alone.
 os.environ["BUCKETIZE_CACHE"] = str(HERE.parent / "build" / "test-cache")
 
+# So must this be: other threads of numpy's, and of scipy's, would spin on the cores of other tests.
+os.environ["OPENBLAS_NUM_THREADS"] = "1"
+
 # Tests lend each other their cases, whatever folder they are in.
 sys.path.extend(str(path) for path in sorted(HERE.iterdir()) if path.is_dir())
 

@@ -7,10 +7,12 @@ import onnx
 import onnxruntime
 from onnx import parser
 
+from bucketize import zoo
 from bucketize.interpret import evaluate_module
 from bucketize.onnx import from_onnx
 from bucketize.types import evaluate
 from bucketize.verify import verify
+from bucketize.zoo import bert
 
 ERRORS_ONLY = 3
 
@@ -18,6 +20,13 @@ ERRORS_ONLY = 3
 def parse(graph: str, opset: int = 17) -> onnx.ModelProto:
     """`(float[N] x) => (y) { y = Relu(x) }` as a model."""
     return parser.parse_model(f'<ir_version: 10, opset_import: ["" : {opset}]> g {graph}')
+
+
+def shallow(name: str) -> onnx.ModelProto:
+    """A model of the zoo; of bert-base two layers, all of which are alike."""
+    if name == "bert-base":
+        return bert._bert(name, 0, layers=2, hidden=768, heads=12)
+    return zoo.build(name)
 
 
 def draw(rng: np.random.Generator, param, sizes):
@@ -32,10 +41,12 @@ def run_ort(model, inputs):
     return ort_session(model).run(None, inputs)
 
 
-def ort_session(model):
+def ort_session(model: onnx.ModelProto | bytes):
+    """Of one thread: others would spin between runs."""
+    written = model if isinstance(model, bytes) else model.SerializeToString()
     options = onnxruntime.SessionOptions()
     options.log_severity_level, options.intra_op_num_threads = ERRORS_ONLY, 1
-    return onnxruntime.InferenceSession(model.SerializeToString(), options)
+    return onnxruntime.InferenceSession(written, options)
 
 
 def agree(model, *all_sizes, bounds=None, **given):

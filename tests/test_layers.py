@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,11 @@ def layer(path: Path) -> str:
     return path.relative_to(ROOT / "bucketize").with_suffix("").parts[0]
 
 
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def relative(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
@@ -76,7 +82,7 @@ def test_imports_point_up_the_table(path: Path) -> None:
     if path.parent == ROOT / "bucketize" and path.stem in ("__init__", "__main__"):
         return
     me = layer(path)
-    for package, *rest in ours(ast.parse(path.read_text())):
+    for package, *rest in ours(parsed(path)):
         assert package == "bucketize", "bucketize does not import dispatchers"
         assert rest, "the package root is not imported from inside"
         assert rest[0] == me or RANK[rest[0]] < RANK[me], f"{me} imports {rest[0]}"
@@ -96,7 +102,7 @@ LATE = {  # names; rich; matplotlib; scikit-learn, scipy.stats and scikit-optimi
 def test_no_imports_inside_functions(path: Path) -> None:
     if path.is_relative_to(ROOT / "bucketize/cli") or relative(path) in LATE:
         return
-    for scope in ast.walk(ast.parse(path.read_text())):
+    for scope in ast.walk(parsed(path)):
         if isinstance(scope, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
             late = [n for n in ast.walk(scope) if isinstance(n, ast.Import | ast.ImportFrom)]
             assert not late, f"line {late[0].lineno} imports inside a function"
@@ -104,7 +110,7 @@ def test_no_imports_inside_functions(path: Path) -> None:
 
 @pytest.mark.parametrize("path", DISPATCHERS, ids=relative)
 def test_dispatchers_know_only_types_and_errors(path: Path) -> None:
-    for package, *rest in ours(ast.parse(path.read_text())):
+    for package, *rest in ours(parsed(path)):
         if package == "bucketize":
             assert rest[0] in ("types", "errors")
             assert not any(name.startswith("_") for name in rest)
@@ -131,7 +137,7 @@ def test_no_module_imports_itself_by_a_detour() -> None:
 def edges(path: Path, known: dict[str, Path]) -> set[str]:
     """The modules that `path` imports from; a name from a package means the package."""
     found = set()
-    for parts in ours(ast.parse(path.read_text())):
+    for parts in ours(parsed(path)):
         whole = ".".join(parts)
         found.add(whole if whole in known else whole.rpartition(".")[0])
     return found & known.keys()

@@ -5,18 +5,21 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 FILES = sorted(p for part in ("bucketize", "dispatchers") for p in (ROOT / part).rglob("*.py"))
 
 
-def definitions() -> Iterator[tuple[str, ast.ClassDef | ast.FunctionDef]]:
-    for path in FILES:
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ClassDef | ast.FunctionDef):
-                yield str(path.relative_to(ROOT)), node
+@cache
+def definitions() -> list[tuple[str, ast.ClassDef | ast.FunctionDef]]:
+    return [
+        (str(path.relative_to(ROOT)), node)
+        for path in FILES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef | ast.FunctionDef)
+    ]
 
 
 def test_a_class_has_one_home() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import accumulate
+from math import comb
 
 import numpy as np
 
@@ -49,9 +51,10 @@ def of_median(values: Sequence[float]) -> Interval | None:
 
 @cache
 def _ends(count: int) -> tuple[int, int] | None:
-    """Which of so many values in order the interval ends at; each row of a log asks."""
-    from scipy.stats import quantile_test
+    """Which of so many values in order the interval ends at; each row of a log asks.
 
-    test = quantile_test(range(count), q=0.0, p=0.5)
-    low, high = test.confidence_interval(confidence_level=CONFIDENCE)
-    return (int(low), int(high)) if np.isfinite([low, high]).all() else None
+    How many lie below the true median is binomial.
+    """
+    ways = enumerate(accumulate(comb(count, k) for k in range(count + 1)))
+    low = next(k for k, n in ways if n / 2**count >= (1 - CONFIDENCE) / 2) - 1
+    return (low, count - 1 - low) if low >= 0 else None

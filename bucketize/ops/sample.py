@@ -14,6 +14,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
+from types import CodeType
 from typing import Any
 
 import numpy as np
@@ -88,7 +89,12 @@ class Sample:
 
 def python(text: str, names: Names) -> Any:
     """What an expression over the names says."""
-    return eval(text, {}, dict(names))
+    return eval(_compiled(text), {}, dict(names))
+
+
+@cache
+def _compiled(text: str) -> CodeType:
+    return compile(text.strip(), "<example>", "eval")
 
 
 def _argument(text: str) -> Argument:

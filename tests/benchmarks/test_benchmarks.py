@@ -5,9 +5,12 @@
 
 from __future__ import annotations
 
+import os
+import pickle
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,7 +31,9 @@ from benchmarks import (
 )
 from bucketize import ops
 from bucketize.ir import Builder, Module, Var
+from bucketize.kernel.template import Implementation
 from bucketize.log.log import rows
+from bucketize.tune.task import Point, Task
 from bucketize.types import Symbol, tensor
 
 pytestmark = pytest.mark.filterwarnings(
@@ -76,6 +81,10 @@ def test_the_other_grids_have_tasks() -> None:
 
 
 def test_payoff_prints_a_row_for_each_size(monkeypatch: Patch, capsys: Output) -> None:
+    """A new process is handed what it calls; here each call is of this process."""
+    assert payoff.apart(os.getpid) != os.getpid()
+    monkeypatch.setattr(payoff, "apart", lambda *call: handed(*pickle.loads(pickle.dumps(call))))
+    monkeypatch.setattr(payoff, "ENOUGH_S", 0.0)
     monkeypatch.setattr(payoff, "MODELS", {"mlp": ({"N": (1, 4)}, [{"N": 3}, {"N": 4}])})
     monkeypatch.setattr(payoff, "PROCESSES", 2)
     monkeypatch.setenv("BUCKETIZE_SECONDS", "2")
@@ -84,6 +93,10 @@ def test_payoff_prints_a_row_for_each_size(monkeypatch: Patch, capsys: Output) -
     told = capsys.readouterr().out
     assert re.search(r"^mlp: \d+ trials, \d+ of them searched, in \d+ s$", told, re.M)
     assert re.findall(r"^ +(3|4|mean|worst) ", told, re.M) == ["3", "4", "mean", "worst"]
+
+
+def handed(call: Callable[..., Any], *given: Any) -> Any:
+    return call(*given)
 
 
 def test_levels_are_of_all_kernels(few: None, monkeypatch: Patch, tmp_path: Path) -> None:
@@ -107,12 +120,21 @@ def test_filters_are_timed_by_every_algorithm(
     monkeypatch.setattr(grids, "FILTERS", ((4, 16, 16),))
     monkeypatch.setattr(grids, "IMAGES", ((1, 1), (1, 3)))
     monkeypatch.setattr(grids, "QUICK", grids.Repeats(1, 1, 0.0))
+    monkeypatch.setitem(grids.WANTED, "filters", two_detours)  # type: ignore[misc]
     grids.main(["-g", "filters"], standalone_mode=False)
     (log,) = tmp_path.glob("*-filters.csv")
     made = {(t.shape, t.template) for t in rows(log) if t.op == "conv2d"}
     shapes = {shape for shape, _ in made}
     assert len(shapes) == 2
     assert made == {(shape, name) for shape in shapes for name in ("conv2d", "winograd")}
+
+
+def two_detours(task: Task, point: Point) -> list[Implementation]:
+    """Of all that are asked for: each is a kernel to compile."""
+    direct, *others = grids.detours(task, point)
+    of_winograd = [one for one in task.space.points if one.template == "winograd"]
+    assert [one for one in others if one.template != "conv2d"] == of_winograd
+    return [direct, *of_winograd[:2]]
 
 
 def tiny() -> tuple[Module, list[Mapping[str, int]]]:

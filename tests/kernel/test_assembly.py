@@ -17,9 +17,8 @@ from test_vector_templates import Case, N, S, convolution, dense, product, score
 from bucketize.inspect import roofline
 from bucketize.kernel.depthwise import template as depthwise
 from bucketize.kernel.emit import module
-from bucketize.kernel.emit.vector import FLOAT_BYTES
+from bucketize.kernel.emit.vector import FLOAT_BYTES, LINE
 from bucketize.kernel.gemm import matmul
-from bucketize.kernel.gemm.microkernel import LINE
 from bucketize.kernel.gemm.schedule import tiles
 from bucketize.kernel.object import machine
 from bucketize.kernel.template import Schedule

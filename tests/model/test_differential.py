@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import onnxruntime
 import pytest
+from onnx_model import ort_session, shallow
 
 import bucketize
 from bucketize import zoo
@@ -55,8 +55,8 @@ def edges(cuts: Cuts, bounds: dict[str, tuple[int, int]]) -> Iterator[dict[str, 
 @pytest.mark.parametrize("name", CASES)
 def test_equals_onnxruntime(name: str) -> None:
     cuts, bounds = CASES[name]
-    model = zoo.build(name)
-    session = onnxruntime.InferenceSession(model.SerializeToString())
+    model = shallow(name)
+    session = ort_session(model)
     module = bucketize.from_onnx(model, bounds=bounds)
     exe = bucketize.compile(bucketize.dispatch(module, by_symbol(cuts)), lazy=True)
     clones = set()
@@ -77,7 +77,7 @@ def test_equals_onnxruntime(name: str) -> None:
 @pytest.mark.parametrize("policy", ["exact", "pad"])
 def test_installed_dispatchers_at_the_edges_of_their_buckets(dispatcher: Any, policy: str) -> None:
     model = zoo.build("mlp")
-    session = onnxruntime.InferenceSession(model.SerializeToString())
+    session = ort_session(model)
     module = bucketize.from_onnx(model, bounds={"N": (1, 33)})
     dispatched = bucketize.dispatch(module, dispatcher, policy=policy)
     exe = bucketize.compile(dispatched)

@@ -6,6 +6,7 @@ Each law runs over every sample in the table of operators: see samples.py for ho
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -199,6 +200,7 @@ def poison(dtype: np.dtype[Any]) -> Any:
 Rules = dict[tuple[int, int], object]
 
 
+@functools.cache
 def padding_rules(sample: Sample, name: str) -> Rules:
     """What is asked of each argument axis that grows with `name`, by (argument, axis)."""
     dims = sample.symbols()

@@ -15,6 +15,7 @@ import pytest
 from bucketize.errors import CompileError
 from bucketize.link.link import shared
 from bucketize.link.memory import address
+from bucketize.link.native.share import LOOKS
 from bucketize.machine.target import cores
 from bucketize.op import Array
 from bucketize.runtime import thread_pool as team
@@ -78,7 +79,13 @@ def _wait(barrier: threading.Barrier) -> None:
     barrier.wait()
 
 
-def test_a_helper_that_sleeps_is_woken() -> None:
+@pytest.fixture
+def soon_asleep(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Helpers sleep before they offer their core: on a busy one each offer takes milliseconds."""
+    monkeypatch.setattr(team, "PATIENCE", LOOKS)
+
+
+def test_a_helper_that_sleeps_is_woken(soon_asleep: None) -> None:
     together = ThreadPool()
     for _ in range(2):
         both = threading.Barrier(2, timeout=ENOUGH_S)
@@ -94,7 +101,7 @@ def test_a_helper_that_sleeps_is_woken() -> None:
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="the system has no such call")
 @pytest.mark.skipif(cores() == 1, reason="there is no other core")
-def test_a_helper_that_is_woken_runs_on_another_core_than_its_caller() -> None:
+def test_a_helper_that_is_woken_runs_on_another_core_than_its_caller(soon_asleep: None) -> None:
     mine = os.sched_getaffinity(0)
     cpu = min(mine)
     run, together = Kernels([lambda _: None], [2]).shared(), ThreadPool()

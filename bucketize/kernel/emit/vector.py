@@ -19,6 +19,7 @@ BIT, BYTE, SHORT, INT, WORD = (ir.IntType(n) for n in (1, 8, 16, 32, 64))
 FLOAT = ir.FloatType()
 POINTER, VOID = ir.PointerType(), ir.VoidType()
 FLOAT_BYTES, WORD_BYTES = 4, 8
+LINE = 64  # bytes that a prefetch brings, on all machines that matter
 
 
 def vector_type(element: ir.Type, width: int) -> ir.Type:

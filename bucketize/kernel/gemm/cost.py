@@ -15,8 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bucketize.kernel.emit.vector import FLOAT_BYTES
-from bucketize.kernel.gemm.microkernel import LINE
+from bucketize.kernel.emit.vector import FLOAT_BYTES, LINE
 from bucketize.kernel.gemm.schedule import HIGH, Tiling, schedules
 from bucketize.kernel.product import Product
 from bucketize.kernel.template import Knob, Schedule

@@ -13,10 +13,10 @@ from typing import Any, TypeAlias
 from llvmlite import ir
 
 from bucketize.kernel.emit.module import kernel_source
-from bucketize.kernel.emit.vector import FLOAT_BYTES, WORD, WORD_BYTES, Size, Values, Writer
+from bucketize.kernel.emit.vector import FLOAT_BYTES, LINE, WORD, WORD_BYTES, Size, Values, Writer
 from bucketize.kernel.gemm.epilogue import Epilogue
 from bucketize.kernel.gemm.level import offsets
-from bucketize.kernel.gemm.microkernel import LINE, TileForm, Tiles
+from bucketize.kernel.gemm.microkernel import TileForm, Tiles
 from bucketize.kernel.gemm.store import Words
 
 CHUNK = 16

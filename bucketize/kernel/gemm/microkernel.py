@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from llvmlite import ir
 
-from bucketize.kernel.emit.vector import BIT, FLOAT_BYTES, POINTER, Size, Values, Writer
+from bucketize.kernel.emit.vector import BIT, FLOAT_BYTES, LINE, POINTER, Size, Values, Writer
 from bucketize.kernel.gemm.epilogue import Epilogue
 from bucketize.kernel.gemm.schedule import Tile
 from bucketize.kernel.gemm.store import Store, Words, finisher
@@ -28,7 +28,6 @@ TAPS = ("taps", "tap_step", "inner_taps", "inner_tap_step", "tap_bytes")
 UNROLL = 4
 """Steps of the reduction in a turn of its loop. On eleven products with 16 lanes one step took 1 to
 16 % longer, two from 2 % less to 9 % longer."""
-LINE = 64  # bytes that a prefetch brings, on all machines that matter
 STREAM = 4096  # bytes that a tile which is alone fetches ahead: the processor stops at a page's end
 STREAMING = 16
 """Vectors of sums of a tile that may read B as such a stream, in a loop of its own."""

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
 from bucketize.ir import Binding
-from bucketize.kernel.emit.row import LINE
+from bucketize.kernel.emit.vector import LINE
 from bucketize.kernel.loops.cost import Counts, LoopCounts
 from bucketize.kernel.loops.loop import (
     GRAIN,

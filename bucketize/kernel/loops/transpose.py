@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from functools import partial
 
-from bucketize.kernel.emit.vector import FLOAT_BYTES
+from bucketize.kernel.emit.vector import FLOAT_BYTES, LINE
 from bucketize.kernel.loops.cost import Counts, LoopCounts, Steps
 from bucketize.kernel.loops.elementwise import RUNS
 from bucketize.kernel.loops.loop import (
@@ -33,7 +33,6 @@ PART = (64, 256)
 """Elements of a part along the argument's rows, whole lines of them, and along the result's: a TLB
 keeps the pages of so many rows."""
 MOST, LEAST = 16, 4  # rows of a tile: as many registers; what is narrower costs more than it saves
-LINE = 64  # bytes
 
 
 def merged(axes: Sequence[int]) -> list[list[int]]:

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bucketize.kernel.emit.vector import FLOAT_BYTES
+from bucketize.kernel.emit.vector import FLOAT_BYTES, LINE
 from bucketize.kernel.gemm import cost
-from bucketize.kernel.gemm.microkernel import LINE
 from bucketize.kernel.template import Schedule
 from bucketize.kernel.typical import TypicalSizes
 from bucketize.kernel.winograd.input import Axes

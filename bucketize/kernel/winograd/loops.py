@@ -15,9 +15,9 @@ from typing import Any, TypeAlias
 
 from llvmlite import ir
 
-from bucketize.kernel.emit.vector import FLOAT_BYTES, WORD, Size, Values, Writer
+from bucketize.kernel.emit.vector import FLOAT_BYTES, LINE, WORD, Size, Values, Writer
 from bucketize.kernel.gemm.epilogue import Epilogue
-from bucketize.kernel.gemm.microkernel import LINE, Tiles
+from bucketize.kernel.gemm.microkernel import Tiles
 from bucketize.kernel.gemm.schedule import tallest
 from bucketize.kernel.gemm.store import Words, put_rows
 from bucketize.kernel.winograd.input import DIMS, Axes, Data, Pair, WinogradForm
