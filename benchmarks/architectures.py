@@ -64,11 +64,7 @@ COLUMNS = ("model", "threads", "cold_s", "kernels", "host", "why", "cpu", "date"
     help="The folder for files, kernels and results; one with results is gone on with.",
 )
 def main(
-    models: tuple[str, ...],
-    exporters: tuple[str, ...],
-    threads: int,
-    seconds: float,
-    out: Path,
+    models: tuple[str, ...], exporters: tuple[str, ...], threads: int, seconds: float, out: Path
 ) -> None:
     """Time bucketize on exported architectures beside onnxruntime.
 

@@ -77,9 +77,7 @@ EVALUATIONS = 100
 
 
 def nearest(
-    start: Mapping[str, float],
-    bounds: Bounds,
-    residuals: Callable[[Mapping[str, float]], Floats],
+    start: Mapping[str, float], bounds: Bounds, residuals: Callable[[Mapping[str, float]], Floats]
 ) -> dict[str, float]:
     """The constants within bounds for which residuals are least; those without bounds stay."""
     low, high = np.log(np.array(list(bounds.values()))).T

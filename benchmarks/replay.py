@@ -173,9 +173,7 @@ def bucketed(record: Record, target: Target) -> str:
 
 
 def default_excess(
-    records: Sequence[Record],
-    target: Target,
-    default: Callable[[Record, Target], str] = narrow,
+    records: Sequence[Record], target: Target, default: Callable[[Record, Target], str] = narrow
 ) -> Excess:
     """How much slower defaults are than the best recorded."""
     found = []

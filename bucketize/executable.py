@@ -428,11 +428,6 @@ class Executable:
         module: Any = importlib.import_module("bucketize.inspect.profile")
         inputs = arrange_inputs(self._params, arrays, named)
         frame: pd.DataFrame = module.profile(
-            self.image,
-            inputs,
-            lambda: self._run("main", inputs),
-            repetitions,
-            roofline,
-            progress,
+            self.image, inputs, lambda: self._run("main", inputs), repetitions, roofline, progress
         )
         return frame

@@ -224,10 +224,7 @@ def crowded(readings: Readings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     [
         ("run zoo:mlp --at N=1 --at N=2 --repeat 1 --json", lambda told: told[0]["machine"]),
         ("profile zoo:mlp --at N=1 --repeat 1 --json", lambda told: told[0]["machine"]),
-        (
-            "bench zoo:mlp --at N=1 --rounds 1 --json",
-            lambda told: told["points"][0]["machine"],
-        ),
+        ("bench zoo:mlp --at N=1 --rounds 1 --json", lambda told: told["points"][0]["machine"]),
         ("tune zoo:mlp --dim N=1 --log t.csv --trials 1 --json", None),
     ],
 )

@@ -119,11 +119,7 @@ WIDE = [{"node": "行列積" * 3, "n": 1}, {"node": "a\nb\x1b[1m", "n": 22}]
 def test_wide_characters_take_two_columns_and_control_characters_none(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    expected = [
-        "node                 n",
-        "行列積行列積行列積   1",
-        "a\\nb\\x1b[1m         22",
-    ]
+    expected = ["node                 n", "行列積行列積行列積   1", "a\\nb\\x1b[1m         22"]
     assert table(WIDE).splitlines() == expected
     monkeypatch.setattr(tables, "terminal_width", lambda: 80)
     assert plain(table(WIDE)) == expected

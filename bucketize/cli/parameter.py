@@ -131,10 +131,7 @@ def all_of(*options: Callable[[F], F]) -> Callable[[F], F]:
 
 
 def written_option(
-    *names: str,
-    help: str,
-    callback: Callable[..., Path | None] = writable,
-    required: bool = False,
+    *names: str, help: str, callback: Callable[..., Path | None] = writable, required: bool = False
 ) -> Callable[[F], F]:
     """An option that names a file to write."""
     kind = click.Path(path_type=Path, dir_okay=False, writable=True)

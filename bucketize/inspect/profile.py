@@ -104,12 +104,7 @@ class _TimedState(State):
     """A segment whose kernels are run from here: row by row, or each kernel alone."""
 
     def __init__(
-        self,
-        segment: Segment,
-        image: Image,
-        arena: Arena,
-        taken: list[Timed],
-        alone: bool,
+        self, segment: Segment, image: Image, arena: Arena, taken: list[Timed], alone: bool
     ) -> None:
         super().__init__(segment, image, arena)
         self.taken = taken

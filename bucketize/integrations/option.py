@@ -42,10 +42,7 @@ INSTEAD = {
     "enable_profiling": "session.executable.profile(...) times each kernel",
     "optimized_model_filepath": "session.executable.save(path) keeps what was compiled",
 }
-OTHER_RESULTS = {
-    "session.set_denormal_as_zero": "1",
-    "session.load_model_format": "ORT",
-}
+OTHER_RESULTS = {"session.set_denormal_as_zero": "1", "session.load_model_format": "ORT"}
 """Entries that would change what is read or computed, and at which value."""
 
 

@@ -95,11 +95,7 @@ def machine(wanted: Processor) -> llvm.TargetMachine:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     return llvm.Target.from_default_triple().create_target_machine(
-        cpu=wanted.cpu,
-        features=wanted.features,
-        opt=3,
-        jit=True,
-        codemodel="jitdefault",
+        cpu=wanted.cpu, features=wanted.features, opt=3, jit=True, codemodel="jitdefault"
     )
 
 

@@ -12,14 +12,7 @@ from bucketize.log.confidence import of_median, ratios
 ERROR_LENGTH = 500  # characters of an error's message that a row keeps
 COMPILED, CACHED = "compiled", "cached"
 ErrorKind = Literal[
-    "none",
-    "invalid",
-    "compile",
-    "compile_timeout",
-    "run",
-    "run_timeout",
-    "wrong_answer",
-    "crash",
+    "none", "invalid", "compile", "compile_timeout", "run", "run_timeout", "wrong_answer", "crash"
 ]
 
 

@@ -146,11 +146,7 @@ def net(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 def modules(net: str) -> dict[str, Module]:
     mod = from_onnx(net, bounds={"N": (1, 8)})
     exact = exact_dispatcher.with_options(sizes=[2, 5])
-    return {
-        "log": dispatch(mod, log_dispatcher),
-        "none": mod,
-        "oracle": dispatch(mod, exact),
-    }
+    return {"log": dispatch(mod, log_dispatcher), "none": mod, "oracle": dispatch(mod, exact)}
 
 
 def cases(modules: dict[str, Module]) -> list[Case]:

@@ -383,10 +383,7 @@ def test_an_interruption_leaves_no_torn_sheet(tmp_path: Path, monkeypatch: Patch
     [
         ("", "s.csv is no CSV: "),
         ('a,"b', "s.csv is no CSV: "),
-        (
-            "model,n\nmlp,1\n",
-            "s.csv has the columns model, n, not model, n, why, cpu; name",
-        ),
+        ("model,n\nmlp,1\n", "s.csv has the columns model, n, not model, n, why, cpu; name"),
         ("model,n,why,cpu\nmlp,1,,i486\n", "s.csv was measured on i486, this is .*; name"),
     ],
 )

@@ -111,9 +111,7 @@ def test_progress_shows_them() -> None:
     assert meter.line().startswith(f"title {ESCAPED}:")
 
 
-def test_what_an_engine_says_when_it_fails_is_shown_so(
-    capfd: pytest.CaptureFixture[str],
-) -> None:
+def test_what_an_engine_says_when_it_fails_is_shown_so(capfd: pytest.CaptureFixture[str]) -> None:
     @engines._quiet()
     def failing() -> None:
         os.write(1, f"{RED}\nsecond line\n".encode())

@@ -317,10 +317,7 @@ def test_laws_of_merging(folder: Path, logs: Sequence[tuple[list[Trial], dict[st
     lines = whole.read_bytes().splitlines(keepends=True)
     assert merged(folder, whole).read_bytes() == whole.read_bytes()
     assert merged(folder, whole, b, whole).read_bytes() == whole.read_bytes()
-    for order in (
-        merged(folder, merged(folder, a, b), c),
-        merged(folder, a, merged(folder, b, c)),
-    ):
+    for order in (merged(folder, merged(folder, a, b), c), merged(folder, a, merged(folder, b, c))):
         assert order.read_bytes() == whole.read_bytes()
     turned = merged(folder, c, b, a).read_bytes().splitlines(keepends=True)
     assert (turned[0], sorted(turned)) == (lines[0], sorted(lines))

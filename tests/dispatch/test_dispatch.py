@@ -215,11 +215,7 @@ def test_ten_thousand_buckets_are_shown_abridged() -> None:
     text = show(mod, ["main"])
     calls = re.findall(r"call @(\S+)\(", text)
     assert calls[:3] == ["main[H=1,W=1]", "main[H=1,W=2]", "main[H=1,W=3]"]
-    assert calls[3:] == [
-        "main[H=101,W=99]",
-        "main[H=101,W=100]",
-        "main[H=101,W=101]",
-    ]
+    assert calls[3:] == ["main[H=101,W=99]", "main[H=101,W=100]", "main[H=101,W=101]"]
     gaps = re.findall(r"\.\.\. \(leaves left out: ([\d,]+)\)", text)
     assert sum(int(n.replace(",", "")) for n in gaps) == 10201 - 6
     with pytest.raises(ParseError, match=r"expected a name, got '\.\.\.'"):

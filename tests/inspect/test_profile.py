@@ -75,8 +75,7 @@ def origins(exe: bucketize.Executable) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    ("names", "expected"),
-    [(NAMES, {"fc1+act", "fc2+bias"}), ((), {"h+r", "p+y"})],
+    ("names", "expected"), [(NAMES, {"fc1+act", "fc2+bias"}), ((), {"h+r", "p+y"})]
 )
 @pytest.mark.parametrize("policy", ["none", "exact", "pad"])
 def test_kernels_know_the_nodes_that_they_come_from(

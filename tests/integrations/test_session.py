@@ -394,10 +394,7 @@ def test_what_would_change_results_is_refused() -> None:
     ):
         with pytest.raises(BucketizeError, match="would change the results, which is not supp"):
             change()
-    for key, value in (
-        ("session.set_denormal_as_zero", "1"),
-        ("session.load_model_format", "ORT"),
-    ):
+    for key, value in (("session.set_denormal_as_zero", "1"), ("session.load_model_format", "ORT")):
         options = SessionOptions()
         options.add_session_config_entry(key, value)
         with pytest.raises(BucketizeError, match=f"{key}={value} would change the results"):

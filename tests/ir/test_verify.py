@@ -207,11 +207,7 @@ def test_attributes_are_the_ops():
 
 @pytest.mark.parametrize(
     ("value", "shown"),
-    [
-        (np.int64(1), "np.int64(1), a int64"),
-        ([1], "[1], a list"),
-        ((1, {}), "(1, {}), a tuple"),
-    ],
+    [(np.int64(1), "np.int64(1), a int64"), ([1], "[1], a list"), ((1, {}), "(1, {}), a tuple")],
 )
 def test_attributes_are_plain(value, shown):
     y = Binding((Var("y", X.type),), softmax, (X,), {"axis": value})

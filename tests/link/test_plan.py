@@ -35,16 +35,7 @@ from bucketize.ops.dim import dim_less
 from bucketize.program.decide import decide, defaults
 from bucketize.program.instruction import KernelCall, RunSegment, Segment
 from bucketize.runtime.state import SCRATCH
-from bucketize.types import (
-    ANY,
-    Dim,
-    Symbol,
-    broadcast,
-    evaluate,
-    maximum,
-    minimum,
-    tensor,
-)
+from bucketize.types import ANY, Dim, Symbol, broadcast, evaluate, maximum, minimum, tensor
 
 N, M = Symbol("N"), Symbol("M", 0)
 LINE = 64

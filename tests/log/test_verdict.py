@@ -422,8 +422,7 @@ def test_constants_count_by_their_types() -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "ends"),
-    [(15, (4, 12)), (6, (1, 6)), (9, (2, 8)), (5, None), (1, None), (0, None)],
+    ("count", "ends"), [(15, (4, 12)), (6, (1, 6)), (9, (2, 8)), (5, None), (1, None), (0, None)]
 )
 def test_the_interval_of_a_median_by_order(count: int, ends: tuple[int, int] | None) -> None:
     """The table of order statistics, at 95 %: as in any text on nonparametric statistics."""

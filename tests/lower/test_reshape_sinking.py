@@ -64,10 +64,7 @@ JOINED = {
         function(chained),
         ["reshape", "reshape", "matmul+add+add", "matmul+add+mul+add+add", "reshape"],
     ),
-    "per head": (
-        function(per_head, (N, S, 2, 4)),
-        ["reshape", "reshape", "matmul+mul", "reshape"],
-    ),
+    "per head": (function(per_head, (N, S, 2, 4)), ["reshape", "reshape", "matmul+mul", "reshape"]),
 }
 
 

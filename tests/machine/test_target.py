@@ -103,11 +103,7 @@ def test_restricting_to_the_widest_vectors_changes_nothing() -> None:
             "no BUCKETIZE_TARGET of this zen9 named 'avx512'; known: avx2, avx512f, sse2; "
             "did you mean 'avx512f'?",
         ),
-        (
-            "neon",
-            WIDE,
-            "no BUCKETIZE_TARGET of this zen9 named 'neon'; known: avx2, avx512f, sse2",
-        ),
+        ("neon", WIDE, "no BUCKETIZE_TARGET of this zen9 named 'neon'; known: avx2, avx512f, sse2"),
         ("avx2", {}, "no BUCKETIZE_TARGET of this zen9 named 'avx2'; known: none"),
     ],
 )

@@ -28,16 +28,7 @@ from bucketize.ir import IF, Atom, Binding, Builder, Const, Module, Var, infer
 from bucketize.op import OPS, Op
 from bucketize.ops.sample import Sample, samples
 from bucketize.transform.simplify import simplify
-from bucketize.types import (
-    ANY,
-    Dim,
-    Symbol,
-    evaluate,
-    maximum,
-    minimum,
-    product,
-    tensor,
-)
+from bucketize.types import ANY, Dim, Symbol, evaluate, maximum, minimum, product, tensor
 from bucketize.verify import verify
 from dispatchers import exact_dispatcher, log_dispatcher, uniform_dispatcher
 

@@ -280,10 +280,7 @@ WRONG = {
     "split": ({"s": ints(1, 2)}, r"axis 2 of \[2, 3, 4\] in parts of \[1, 2\]"),
     "squeeze": ({"o": ints(1), "a": ints(0)}, "extents differ: 2 and 1"),
     "slice": ({k: ints(0) for k in "beas"}, "a step of 0 from 0 to 0"),
-    "boxes": (
-        {**CASES["boxes"][1][0], "k": ints(1, 2)},
-        "K and 1 must be equal|2 elements, not 1",
-    ),
+    "boxes": ({**CASES["boxes"][1][0], "k": ints(1, 2)}, "K and 1 must be equal|2 elements, not 1"),
     "topk": ({"k": ints(5)}, "the first 5 of 4|in topk: index 4 is out of range for extent 4"),
 }
 

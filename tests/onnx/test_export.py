@@ -34,17 +34,7 @@ from bucketize.errors import (
     UnsupportedModelError,
 )
 from bucketize.interpret import evaluate_module
-from bucketize.ir import (
-    CALL,
-    FUSED,
-    IF,
-    STRUCTURAL,
-    Builder,
-    Const,
-    Function,
-    Module,
-    Var,
-)
+from bucketize.ir import CALL, FUSED, IF, STRUCTURAL, Builder, Const, Function, Module, Var
 from bucketize.onnx.export.module import MAX_DEPTH, _Export
 from bucketize.onnx.export.rule import RULES
 from bucketize.onnx.export.scope import OPSET

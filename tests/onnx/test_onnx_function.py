@@ -89,10 +89,7 @@ def test_a_function_is_of_the_opset_that_it_imports():
     old = '<domain: "my", opset_import: ["" : 11]> f (a) => (b) { b = Unsqueeze<axes = [0]>(a) }'
     module = from_onnx(parser.parse_model(text + old))
     assert str(module.main.results[0].type) == "float32[1, N, 4]"
-    fails(
-        parser.parse_model(text + old.replace("11", "99")),
-        "the function my.f has opset 99",
-    )
+    fails(parser.parse_model(text + old.replace("11", "99")), "the function my.f has opset 99")
 
 
 def test_functions_of_one_name_differ_by_their_overload():

@@ -27,12 +27,7 @@ INTEGERS = ["uint8", "int8", "uint16", "int16"]
 TENSOR = {d: helper.np_dtype_to_tensor_dtype(np.dtype(d)) for d in (*INTEGERS, "int32", "float32")}
 
 
-def model(
-    op_type: str,
-    inputs: dict[str, Any],
-    opset: int = 13,
-    **attrs: Any,
-) -> onnx.ModelProto:
+def model(op_type: str, inputs: dict[str, Any], opset: int = 13, **attrs: Any) -> onnx.ModelProto:
     """One node; operands are constants, or a dtype and a shape."""
     known = {n: np.asarray(v) for n, v in inputs.items() if not isinstance(v, tuple)}
     given = [

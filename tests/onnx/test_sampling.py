@@ -120,8 +120,7 @@ def in_turn(*values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize(
-    ("padding", "aligned", "mode", "kind"),
-    in_turn(PADDINGS, (False, True), ("linear", "nearest")),
+    ("padding", "aligned", "mode", "kind"), in_turn(PADDINGS, (False, True), ("linear", "nearest"))
 )
 def test_grids_in_kernels(*, padding: str, aligned: bool, mode: str, kind: str) -> None:
     """Places far away and that are no numbers, more of them than a run has; one pixel, none."""

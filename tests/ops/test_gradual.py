@@ -143,10 +143,7 @@ CASES = {
     ),
     "(?, 1) joined with (?, ?) is (?, ?)": Case(
         branches(
-            "%x: float32[?, 1], %y: float32[?, ?]",
-            "%a = exp(%x)",
-            "%b = neg(%y)",
-            "float32[?, ?]",
+            "%x: float32[?, 1], %y: float32[?, ?]", "%a = exp(%x)", "%b = neg(%y)", "float32[?, ?]"
         ),
         ["float32[?, ?]"],
         lambda c, x, y: np.exp(x) if c else -y,
@@ -155,10 +152,7 @@ CASES = {
     ),
     "extents that differ are unknown after the branches": Case(
         branches(
-            "%x: float32[N, 3], %y: float32[M, 4]",
-            "%a = exp(%x)",
-            "%b = neg(%y)",
-            "float32[?, ?]",
+            "%x: float32[N, 3], %y: float32[M, 4]", "%a = exp(%x)", "%b = neg(%y)", "float32[?, ?]"
         ),
         ["float32[?, ?]"],
         lambda c, x, y: np.exp(x) if c else -y,
@@ -166,10 +160,7 @@ CASES = {
     ),
     "one branch makes a row more": Case(
         branches(
-            "%x: float32[N, 3]",
-            "%a = concat(%x, %x, axis=0)",
-            "%b = neg(%x)",
-            "float32[?, 3]",
+            "%x: float32[N, 3]", "%a = concat(%x, %x, axis=0)", "%b = neg(%x)", "float32[?, 3]"
         ),
         ["float32[?, 3]"],
         lambda c, x: np.concatenate([x, x]) if c else -x,

@@ -104,10 +104,7 @@ FAULTS: list[tuple[str, Callable[[], object]]] = [
     ("3 pads for 2 axes", lambda: infer(ops.dyn_pad, F, known(0, 0, 0), known(0, 1))),
     ("axis -3 is out of range for rank 2", lambda: infer(ops.dyn_squeeze, F, known(-3))),
     ("3 axes of rank 2", lambda: infer(ops.dyn_reduce_sum, F, i64(3))),
-    (
-        "(1, 1) name one of them twice",
-        lambda: infer(ops.dyn_reduce_max, IMAGE, known(1, ANY, -3)),
-    ),
+    ("(1, 1) name one of them twice", lambda: infer(ops.dyn_reduce_max, IMAGE, known(1, ANY, -3))),
     ("axes (1, 1) name one of them twice", lambda: infer(ops.dyn_unsqueeze, F, known(1, -3))),
     ("axis is a vector of one number, got [0, 1]", lambda: infer(ops.dyn_cumsum, F, known(0, 1))),
     ("axis 1 of [2, 3] in parts of [2, 2]", lambda: infer(ops.dyn_split, F, known(2, 2), **PART)),

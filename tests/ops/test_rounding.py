@@ -212,8 +212,7 @@ def test_weights_without_a_size_have_no_int8() -> None:
 
 @pytest.mark.parametrize("weights", SHORT)
 @pytest.mark.parametrize(
-    "node",
-    ["y = Gemm<transB = 1>(x, v)", "t = Transpose(v) y = MatMul(x, t)", "y = Gemm(x, w)"],
+    "node", ["y = Gemm<transB = 1>(x, v)", "t = Transpose(v) y = MatMul(x, t)", "y = Gemm(x, w)"]
 )
 def test_matrices_are_known_whichever_way_they_lie(node: str, weights: str) -> None:
     """As rows or columns; they leave rounded, also from a module that nothing simplified."""

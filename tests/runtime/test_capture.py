@@ -35,12 +35,7 @@ USUAL: dict[str, str] = {
 CASES: dict[str, dict[str, str]] = {
     "usual": {},
     "what is carried is a row": {"outs": "float[N] p, float[N] p", "nodes": "p = Add(a, w)"},
-    "around": {
-        "before": "u = Relu(z)",
-        "carried": "u",
-        "made": "y, k",
-        "after": "r = Softmax(k)",
-    },
+    "around": {"before": "u = Relu(z)", "carried": "u", "made": "y, k", "after": "r = Softmax(k)"},
     "seen otherwise": {
         "results": "float[N] y, float[1, T, N] r, float[T, N] k",
         "made": "y, k",

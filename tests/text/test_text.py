@@ -11,16 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from bucketize.errors import ParseError, TypeRelError, UnknownNameError
-from bucketize.ir import (
-    FUSED,
-    STRUCTURAL,
-    Builder,
-    Clone,
-    Const,
-    Function,
-    Module,
-    Var,
-)
+from bucketize.ir import FUSED, STRUCTURAL, Builder, Clone, Const, Function, Module, Var
 from bucketize.op import OPS
 from bucketize.ops import add, relu
 from bucketize.ops.dim import from_dims
@@ -190,8 +181,7 @@ def test_comments_are_skipped():
 
 
 @pytest.mark.parametrize(
-    "dim",
-    [3, N, ANY, (N - 1) // 2 + 1, broadcast(N, Symbol("M", 0)), maximum(N, S) % 7, -N + 40],
+    "dim", [3, N, ANY, (N - 1) // 2 + 1, broadcast(N, Symbol("M", 0)), maximum(N, S) % 7, -N + 40]
 )
 def test_a_type_comes_back(dim):
     bounds = {"N": N, "S": S, "M": Symbol("M", 0)}

@@ -82,9 +82,7 @@ def @main(%x: float32[N, 3]) -> float32[?, 3] where N in [1, 9] {
   %0 = call @f(%x) : float32[?, 3]
   %1 = relu(%0)
   return %1
-}""": [
-        "call: callee: what @f returns is known no better; unknown: axis 0 of float32[?, 3]",
-    ],
+}""": ["call: callee: what @f returns is known no better; unknown: axis 0 of float32[?, 3]"],
 }
 
 

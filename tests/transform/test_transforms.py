@@ -414,9 +414,7 @@ AFTER_CONVOLUTION = {  # what follows one: y is its result, w a parameter; and t
     ),
     "reshape of what is in NCHW": (
         lambda b, y, w: b.emit(
-            ops.reshape,
-            b.emit(ops.reduce_mean, w, axes=(2, 3), keepdims=True),
-            newshape=(N, 4),
+            ops.reshape, b.emit(ops.reduce_mean, w, axes=(2, 3), keepdims=True), newshape=(N, 4)
         ),
         "reduce_mean reshape",
     ),
@@ -424,17 +422,11 @@ AFTER_CONVOLUTION = {  # what follows one: y is its result, w a parameter; and t
         lambda b, y, w: b.emit(ops.concat, y, w, axis=1),
         "transpose concat transpose",
     ),
-    "concat of rows": (
-        lambda b, y, w: b.emit(ops.concat, y, y, axis=2),
-        "concat transpose",
-    ),
+    "concat of rows": (lambda b, y, w: b.emit(ops.concat, y, y, axis=2), "concat transpose"),
     "concat of what is in NCHW": (lambda b, y, w: b.emit(ops.concat, w, w, axis=1), "concat"),
     "concat of what has no channels": (
         lambda b, y, w: b.emit(
-            ops.concat,
-            b.emit(ops.reduce_mean, y, axes=(2, 3), keepdims=False),
-            const(2, 4),
-            axis=0,
+            ops.concat, b.emit(ops.reduce_mean, y, axes=(2, 3), keepdims=False), const(2, 4), axis=0
         ),
         "reduce_mean concat",
     ),

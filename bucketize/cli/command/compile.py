@@ -38,11 +38,7 @@ if TYPE_CHECKING:
 @parameter.threads_option
 @parameter.json_option
 def compile(
-    model: str,
-    bounds: list[parameter.Bound],
-    output: Path | None,
-    as_json: bool,
-    **options: Any,
+    model: str, bounds: list[parameter.Bound], output: Path | None, as_json: bool, **options: Any
 ) -> None:
     """Compile every clone of MODEL, and write a program that runs without model, log or compiler.
 

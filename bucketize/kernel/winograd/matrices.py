@@ -25,11 +25,7 @@ from bucketize.kernel.emit.vector import Values, Writer
 
 Matrix: TypeAlias = list[list[Fraction]]
 
-POSITIVE: dict[int, tuple[int | Fraction, ...]] = {
-    4: (1,),
-    6: (1, 2),
-    8: (1, 2, Fraction(1, 2)),
-}
+POSITIVE: dict[int, tuple[int | Fraction, ...]] = {4: (1,), 6: (1, 2), 8: (1, 2, Fraction(1, 2))}
 """The points by the size: each with its negative, and 0. They keep the factors of the transforms
 small and exact in binary, and with them what rounding adds."""
 
