@@ -357,7 +357,10 @@ def test_a_process_that_dies_of_a_kernel_is_told_of(cache: Path) -> None:
             builders.build("import os; os._exit(3)", "add")
 
 
-def test_what_is_not_finished_is_not_waited_for(cache: Path) -> None:
+def test_what_is_not_finished_is_not_waited_for(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "cores", lambda: 2)
     texts = {source(n): "add" for n in range(40, 60)}
     with Building() as building:
         building.want(texts)

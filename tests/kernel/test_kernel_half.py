@@ -139,13 +139,14 @@ def test_a_kernel_is_its_op_in_halves(case: Sample) -> None:
         check(load, case.draw(rng, env), env)
 
 
-def test_every_op_of_a_group_rounds() -> None:
-    """2048 + 1 is no half, so that adding 1 twice leaves 2048."""
-    g = Group(tensor("float16", N))
-    once = g(ops.add, g.params[0], number(1, np.float16))
-    load = g.returns(g(ops.add, once, number(1, np.float16)))
-    check(load, [np.full(9, 2048, np.float16)], {"N": 9})
-    x = np.full(3, 2048, np.float16)
+@pytest.mark.parametrize(("dtype", "even"), [("float16", 2048), ("bfloat16", 256)])
+def test_every_op_of_a_group_rounds(dtype: str, even: int) -> None:
+    """One more than this is no half, so that adding 1 twice leaves it."""
+    g = Group(tensor(dtype, N))
+    once = g(ops.add, g.params[0], number(1, np.dtype(dtype)))
+    load = g.returns(g(ops.add, once, number(1, np.dtype(dtype))))
+    check(load, [np.full(9, even, dtype)], {"N": 9})
+    x = np.full(3, even, dtype)
     template = loop_template(load)
     assert template is not None
     (got,) = run(template, load, {}, [x], {"N": 3}, [x], 1)
