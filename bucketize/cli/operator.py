@@ -5,6 +5,7 @@ The page docs/supported.md and `bucketize ops` show these rows.
 
 from __future__ import annotations
 
+import dis
 import functools
 import itertools
 import re
@@ -17,7 +18,7 @@ from onnx import defs
 
 import bucketize.onnx  # noqa: F401  (fills the table of converters)
 from bucketize.dispatch.count import COUNTED
-from bucketize.ir import STRUCTURAL, Builder, Var
+from bucketize.ir import LOOP, STRUCTURAL, Builder, Var
 from bucketize.kernel.emit.expression import DTYPES
 from bucketize.kernel.templates import candidates
 from bucketize.kernel.workload import Workload
@@ -103,13 +104,18 @@ def _all_used(values: Iterable[Any], seen: set[Any]) -> Iterator[Op]:
 
 
 def _named(code: CodeType, names: dict[str, Any]) -> Iterator[Any]:
-    """What the code of a function names, in its own module or in one that it imports."""
-    for name in code.co_names:
-        value = names.get(name)
-        if isinstance(value, ModuleType) and value.__name__.startswith("bucketize."):
-            yield from (vars(value).get(n) for n in code.co_names)
-        else:
-            yield value
+    """What the code of a function names: in its own module, in one that it imports, a loop."""
+    owner: Any = None
+    for its in dis.get_instructions(code):
+        if its.opname == "LOAD_GLOBAL":
+            owner = names.get(its.argval)
+            yield owner
+        elif its.opname in ("LOAD_ATTR", "LOAD_METHOD"):
+            if isinstance(owner, ModuleType) and owner.__name__.startswith("bucketize."):
+                yield vars(owner).get(its.argval)
+            elif its.argval == Builder.loop.__name__:
+                yield LOOP
+            owner = None
     for inner in code.co_consts:
         if isinstance(inner, CodeType):
             yield from _named(inner, names)
