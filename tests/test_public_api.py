@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import pickle
 import re
@@ -13,6 +14,7 @@ import xml.etree.ElementTree
 from collections.abc import Callable
 from importlib.metadata import entry_points
 from pathlib import Path
+from types import ModuleType
 
 import click
 import numpy as np
@@ -69,6 +71,14 @@ def test_the_names() -> None:
     assert set(bucketize.__all__) == PROMISED
     for name in bucketize.__all__:
         assert getattr(bucketize, name) is not None
+
+
+@pytest.mark.parametrize("package", [bucketize.ir, bucketize.text, bucketize.types])
+def test_a_package_exports_what_it_gathers(package: ModuleType) -> None:
+    """By `__all__`, or strict type checkers refuse the imports of those who extend it."""
+    nodes = ast.parse(inspect.getsource(package)).body
+    gathered = {a.name for n in nodes if isinstance(n, ast.ImportFrom) for a in n.names}
+    assert sorted(package.__all__) == sorted(gathered)
 
 
 def test_all_dispatchers_say_what_they_are() -> None:

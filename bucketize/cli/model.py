@@ -68,9 +68,9 @@ class NamedModel(Model):
     zoo: bool
 
     def sizes(self, given: Mapping[str, Any]) -> Sizes:
-        """As of a saved program, whose symbols are all free.
+        """As of any model; a symbol that --dim holds to one size may be named, too.
 
-        A symbol that --dim holds to one size is none of the module's any more; it may be named.
+        It is none of the module's any more.
         """
         for symbol, size in self.held.items():
             if given.get(symbol, size) != size:
@@ -205,7 +205,7 @@ def oracle(model: NamedModel, points: Sequence[Sizes]) -> Dispatcher:
 
 
 def interface(mod: Module) -> dict[str, Any]:
-    """What a script may ask of a module that was written: inputs, outputs and their symbols."""
+    """The facts of a module that was written: inputs, outputs and their symbols, for scripts."""
     main = mod.main
     return {
         "inputs": {p.name: str(p.type) for p in main.params},

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from bucketize.errors import TypeRelError
 from bucketize.kernel.workload import Workload
+from bucketize.ops.window.image import planes
 from bucketize.types import ANY, Dim, Sizes, Symbol, bounds, evaluate, symbols
 
 SHARES = 0.0, 0.5, 1.0
@@ -44,7 +45,7 @@ def points(workload: Workload) -> tuple[TypicalSizes, ...]:
 
 
 def between(low: int, high: int | None, share: float, ends: tuple[int, int] = LENGTHS) -> int:
-    """What is so far, geometrically, from one bound to the other; `ends` where it is left open."""
+    """The extent so far, geometrically, from one bound to the other; `ends` where it is open."""
     if high is None:
         low, high = max(low, ends[0]), ends[1]
     low = max(low, 1)
@@ -60,7 +61,8 @@ def _symbols(workload: Workload) -> Iterator[Symbol]:
 def _ends(symbol: Symbol, workload: Workload) -> tuple[int, int]:
     """Where a symbol is taken to end that has no top."""
     anchor = workload.anchor
-    if "strides" not in anchor.attrs:  # no window slides over an image
+    if "layout" not in anchor.attrs:  # it is of no images
         return LENGTHS
-    _, *image, _ = anchor.args[0].type.shape
-    return IMAGES if any(symbol in symbols(d) for d in image) else BATCHES
+    shape = anchor.args[0].type.shape
+    _, *image = planes(anchor.attrs["layout"], len(shape) - 2)
+    return IMAGES if any(symbol in symbols(shape[a]) for a in image) else BATCHES

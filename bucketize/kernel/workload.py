@@ -97,7 +97,7 @@ class Workload:
 
 
 def accepted(pattern: T | None) -> T:
-    """What a workload is, asked of one that a template has accepted."""
+    """The pattern of a workload that a template has accepted."""
     assert pattern is not None, "asked of a workload that was not accepted"
     return pattern
 

@@ -154,7 +154,7 @@ def verdicts(trials: Iterable[Trial], threads: int) -> dict[str, Verdict]:
 
 
 def all_standing(histories: Mapping[str, Iterable[Verdict]]) -> dict[str, Verdict]:
-    """What stands of the verdicts on each clone, where anything does."""
+    """The verdict on each clone that stands, where one does."""
     stands = {clone: standing(history) for clone, history in histories.items()}
     return {clone: verdict for clone, verdict in stands.items() if verdict is not None}
 

@@ -41,10 +41,10 @@ class TimedKernel:
         self._spaces = [empty_bytes(evaluate(launch.workspace, {})) for _ in ranges]
         self._turns = max(map(len, arrays))
         begins = list(zip(self._spaces, ranges, strict=True))
+        turns = [[each[turn % len(each)] for each in arrays] for turn in range(self._turns)]
         rows = [
-            [*pointers, address(space), begin, end, *launch.dims]
-            for turn in range(self._turns)
-            for pointers in [[address(several[turn % len(several)]) for several in arrays]]
+            [*map(address, operands), address(space), begin, end, *launch.dims]
+            for operands in turns
             for space, (begin, end) in begins
         ]
         self._blocks = np.array(rows, np.int64)

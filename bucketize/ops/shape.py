@@ -320,7 +320,7 @@ MODES = ("constant", "edge", "reflect", "symmetric", "wrap")
 
 
 def _pad_shape(x: Shape, *, pads: Pads, mode: str = "constant", **_: Any) -> Shape:
-    """What repeats elements wants one at least."""
+    """The extents with pads; a mode that repeats elements wants one at least."""
     if mode not in MODES:
         raise TypeRelError(f"no mode {mode!r} of pads; known: {', '.join(MODES)}")
     if len(pads) != len(x):

@@ -15,3 +15,5 @@ may be left out of hand-written text. A clone's head ends in a clause that says 
 from bucketize.text.parser import parse, parse_function
 from bucketize.text.printer import constants, show, show_binding
 from bucketize.text.reader import parse_type
+
+__all__ = ["constants", "parse", "parse_function", "parse_type", "show", "show_binding"]

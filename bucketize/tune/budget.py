@@ -99,8 +99,8 @@ class Budget:
     def of_verdict(self, subject: Subject, best: Mapping[Task, Sequence[Implementation]]) -> float:
         """Seconds of confirming what was found for a clone."""
         jobs = (
-            self.of_job(task, point, len(few) + 1, ROUNDS)
-            for task, few in best.items()
+            self.of_job(task, point, len(implementations) + 1, ROUNDS)
+            for task, implementations in best.items()
             for point in task.points
         )
         return sum(jobs) + (self.of_races(subject) if best else 0.0)

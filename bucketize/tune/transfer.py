@@ -81,11 +81,7 @@ class Transfer:
         logs = np.tile(here, (len(firsts), 1))
         for name in {t.template for t in firsts if is_product(t) and space.believed is not None}:
             asked = [k for k, t in enumerate(firsts) if t.template == name and is_product(t)]
-            mine = [
-                i
-                for i, implementation in enumerate(space.points)
-                if implementation.template == name
-            ]
+            mine = [i for i, one in enumerate(space.points) if one.template == name]
             trees = self.learnt or forest(task.target)
             schedules = [space.points[i].schedule for i in mine]
             products = [product_of(firsts[k]) for k in asked]

@@ -1,6 +1,6 @@
 """Dims, how they relate, and types: everybody imports them from here."""
 
-import bucketize.types.function  # fills the table of functions
+import bucketize.types.function  # noqa: F401  fills the table of functions
 from bucketize.types.dim import (
     ANY,
     FUNCTIONS,
@@ -52,3 +52,12 @@ from bucketize.types.tensor import (
     meet_types,
     tensor,
 )
+
+__all__ = ["ANY", "FUNCTIONS", "LONGEST"]
+__all__ += ["AnyDim", "Assumption", "Bounds", "Dim", "Expr", "Interval", "OptionalType", "Profile"]
+__all__ += ["Ratio", "SequenceType", "Shape", "Sizes", "Symbol", "Symbolic", "TensorType", "Term"]
+__all__ += ["Type", "UnrankedType"]
+__all__ += ["assumptions", "bounds", "broadcast", "broadcast_shapes", "ceil_div", "evaluate"]
+__all__ += ["extremes", "followed", "join", "join_types", "lone_term", "maximum", "meet"]
+__all__ += ["meet_types", "minimum", "positive", "product", "ratio_of", "rely_on_least"]
+__all__ += ["show_interval", "substitute", "symbols", "tensor", "terms_of", "total"]

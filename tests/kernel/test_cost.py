@@ -183,6 +183,17 @@ def test_open_extents_of_images_are_those_of_pictures() -> None:
     assert [point.sizes for point in relu] == [{"N": 1}, {"N": 16}, {"N": 256}]
 
 
+def test_only_an_image_has_a_height_and_a_width() -> None:
+    """A slice has strides, and no image; which axes those of an image are its layout says."""
+    n, h, w = (Symbol(name, 1, None) for name in "NHW")
+    ends = {"begin": (1,), "end": (9,), "strides": (2,), "axes": (0,)}
+    cut = points(workload(ops.strided_slice, tensor("float32", n), **ends))
+    assert [point.sizes for point in cut] == [{"N": 1}, {"N": 16}, {"N": 256}]
+    pool = points(workload(ops.max_pool2d, tensor("float32", n, 8, h, w), kernel=(2, 2)))
+    assert pool[0].sizes == {"N": 1, "H": 64, "W": 64}
+    assert pool[2].sizes == {"N": 16, "H": 1024, "W": 1024}
+
+
 def test_a_convolution_of_open_images_is_that_of_pictures() -> None:
     h, w = (Symbol(name, 1, None) for name in "HW")
     assert default_of(image(1, (h - 1) // 8 + 1, (w - 1) // 8 + 1), TARGET).template == "winograd"

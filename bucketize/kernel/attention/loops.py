@@ -201,20 +201,20 @@ class _AttentionLoops:
         """K as [panel][depth][keys of a panel]; what is behind the last key may be anything."""
         w = self.w
 
-        def panel(p: ir.Value, _: Values) -> None:
-            there = self.panel_of_keys(k, p)
+        def each(p: ir.Value, _: Values) -> None:
+            panel = self.panel_of_keys(k, p)
 
             def vector(v: ir.Value, _: Values) -> None:
                 begin = w.mul(v, w.lanes)
                 lay_out = self.square if self.form.by_key else self.copy
-                lay_out(k, w.add(there.first, begin), w.item(there.at, begin), there.step)
+                lay_out(k, w.add(panel.first, begin), w.item(panel.at, begin), panel.step)
 
             def vectors() -> None:
-                w.loop(0, w.ceildiv(w.least(there.left, self.width), w.lanes), vector)
+                w.loop(0, w.ceildiv(w.least(panel.left, self.width), w.lanes), vector)
 
-            w.when(there.copied, vectors)
+            w.when(panel.copied, vectors)
 
-        w.loop(0, w.ceildiv(self.d["keys"], self.width), panel)
+        w.loop(0, w.ceildiv(self.d["keys"], self.width), each)
 
     def copy(self, k: ir.Value, first: Size, to: ir.Value, step: Size) -> None:
         """A vector of keys that are neighbours, at each depth."""
@@ -261,22 +261,22 @@ class _AttentionLoops:
         w, d = self.w, self.d
         starts = [n * w.lanes for n in range(self.form.value_vectors)]
 
-        def panel(p: ir.Value, _: Values) -> None:
-            there = self.panel_of_values(v, p)
-            masks = [w.mask(w.sub(there.left, s)) for s in starts]
+        def each(p: ir.Value, _: Values) -> None:
+            panel = self.panel_of_values(v, p)
+            masks = [w.mask(w.sub(panel.left, s)) for s in starts]
 
             def key(t: ir.Value, _: Values) -> None:
-                source = w.item(w.at(v, w.mul(t, d["v_step"])), there.first)
-                row = w.at(there.at, w.mul(t, there.step))
+                source = w.item(w.at(v, w.mul(t, d["v_step"])), panel.first)
+                row = w.at(panel.at, w.mul(t, panel.step))
                 for start, mask in zip(starts, masks, strict=True):
                     w.store(w.load(w.item(source, start), mask), w.item(row, start))
 
             def keys() -> None:
                 w.loop(0, d["keys"], key)
 
-            w.when(there.copied, keys)
+            w.when(panel.copied, keys)
 
-        w.loop(0, w.ceildiv(d["features"], self.form.value_vectors * w.lanes), panel)
+        w.loop(0, w.ceildiv(d["features"], self.form.value_vectors * w.lanes), each)
 
     # --- a block of rows ------------------------------------------------------------------------
 

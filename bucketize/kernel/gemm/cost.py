@@ -116,15 +116,15 @@ def seconds(p: Product, k: Knobs, c: ProductConstants, target: Target) -> Floats
         return np.maximum(arithmetic, (height + nv) / c.loads) + lost
 
     ways = target.l1 / PAGE - 2  # of which B takes some
-    near = _held(p, c, target)
-    far, overlap = _far(p, near, c, target), near * c.overlap + (1 - near) * c.overlap_memory
+    share = _held(p, c, target)
+    far, overlap = _far(p, share, c, target), share * c.overlap + (1 - share) * c.overlap_memory
     tall_step = step(low + 1)
     reduction = (step(low) * (tiles - tall) + tall_step * tall) * depth
     first = np.where(tall > 0, tall_step, step(low)) * depth
     fetched = np.where(tiles > 1, np.minimum(c.asked * tiles * LINE / (width * FLOAT_BYTES), 1), 0)
     # beside what comes from afar, B comes again for each tile if the first cache does not hold it
-    cache = np.where(part <= c.share_l2 * target.l2, c.l2, c.l3)
-    again = np.where(part <= c.share * target.l1, 0, (tiles - 1) * part / cache)
+    near = np.where(part <= c.share_l2 * target.l2, c.l2, c.l3)
+    again = np.where(part <= c.share * target.l1, 0, (tiles - 1) * part / near)
     overlapped = joined(reduction, part / far + again, overlap)
     overlapped = joined(overlapped, _rows(p, rows, c, target) / passes, c.overlap)
     waited = np.maximum(reduction + np.maximum(part / far - first, 0), part / far)
@@ -154,11 +154,11 @@ def _held(p: Product, c: ProductConstants, target: Target) -> float:
     return min(c.held * target.l3 / _passed(p), 1) if p.depth * p.columns else 1.0
 
 
-def _far(p: Product, near: float, c: ProductConstants, target: Target) -> float:
+def _far(p: Product, share: float, c: ProductConstants, target: Target) -> float:
     """Bytes in a cycle from where B is when the product begins."""
     if _passed(p) <= 0.8 * target.l2:
         return c.l2
-    return 1 / (near / c.l3 + (1 - near) / c.memory)
+    return 1 / (share / c.l3 + (1 - share) / c.memory)
 
 
 def _alike(p: Product) -> float:

@@ -245,7 +245,7 @@ def _split_evenly(n: Node, axis: int, parts: int) -> tuple[Atom, ...]:
     each = n.emit(e.trunc_div, n.emit(e.add, size, vector(parts - 1)), vector(parts))
     ends = [n.emit(e.mul, each, vector(i)) for i in range(parts + 1)]
     rest = vector(1), vector(axis)
-    return tuple(n.emit(dyn.dyn_strided_slice, n[0], *each, *rest) for each in pairwise(ends))
+    return tuple(n.emit(dyn.dyn_strided_slice, n[0], *part, *rest) for part in pairwise(ends))
 
 
 @converts("Slice", since=10)
