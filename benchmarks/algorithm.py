@@ -11,6 +11,7 @@ from typing import TypeAlias
 from benchmarks.excess import Excess
 from benchmarks.grids import LOGS, filters, narrow
 from bucketize.kernel.template import Implementation
+from bucketize.kernel.templates import candidates
 from bucketize.log.log import rows
 from bucketize.lower.cost import default_of
 from bucketize.machine.target import Target
@@ -37,7 +38,7 @@ def defaults(target: Target, *, wide: bool) -> dict[str, Implementation]:
     for task in tasks_of(*filters(), fixed=True):
         for point in task.points if task.op == "conv2d" else ():
             workload = task.workload if wide else narrow(task.workload, point)
-            found[point.shape] = default_of(workload, target)
+            found[point.shape] = default_of(workload, candidates(workload), target)
     return found
 
 

@@ -11,7 +11,7 @@ from bucketize.errors import TypeRelError
 from bucketize.ir import Const, Function, all_bindings
 from bucketize.kernel.cost import CostModel, model_of
 from bucketize.kernel.gemm.cost import cold_bytes
-from bucketize.kernel.template import Implementation
+from bucketize.kernel.template import Implementation, Template
 from bucketize.kernel.templates import TEMPLATES, candidates
 from bucketize.kernel.typical import points
 from bucketize.kernel.workload import Workload
@@ -50,28 +50,28 @@ class Predicted:
 
     def _model(self, workload: Workload) -> CostModel | None:
         if workload.key not in self._models:
-            default = default_of(workload, self.target)
+            default = default_of(workload, candidates(workload), self.target)
             able = TEMPLATES[default.template].cost is not None
             self._models[workload.key] = model_of(workload, default) if able else None
         return self._models[workload.key]
 
 
-def default_of(workload: Workload, target: Target) -> Implementation:
-    """What runs where nothing is known: the first template that takes it, on its own schedule.
+def default_of(workload: Workload, able: Sequence[Template], target: Target) -> Implementation:
+    """What runs where nothing is known: the first of the templates that take it, on its default.
 
     Or another one, if it is expected to take less within the bounds of the symbols.
     """
-    first, *others = candidates(workload)
+    first, *others = able
     usual = Implementation(first.name, first.default(workload, target))
     at = typical(workload) if others and first.cost is not None else []
     if not at:
         return usual
     chosen = usual
     try:
-        least = _mean_log(workload, usual, at, target) + math.log(LESS)
+        least = _mean_log(workload, first, usual, at, target) + math.log(LESS)
         for template in (t for t in others if t.cost is not None):
             implementation = Implementation(template.name, template.default(workload, target))
-            log = _mean_log(workload, implementation, at, target)
+            log = _mean_log(workload, template, implementation, at, target)
             if log < least:
                 chosen, least = implementation, log
     except TypeRelError:  # shapes have a value there, and something that they lead to has none
@@ -80,11 +80,16 @@ def default_of(workload: Workload, target: Target) -> Implementation:
 
 
 def _mean_log(
-    workload: Workload, implementation: Implementation, points: Sequence[Sizes], target: Target
+    workload: Workload,
+    template: Template,
+    implementation: Implementation,
+    points: Sequence[Sizes],
+    target: Target,
 ) -> float:
     """The mean logarithm of seconds, with weights as cold as where many kernels run in turn."""
-    model = model_of(workload, implementation)
-    taken = [model.seconds(sizes, target, cold_bytes(target)) for sizes in points]
+    assert template.cost is not None
+    cost, schedules, cold = template.cost(workload), [implementation.schedule], cold_bytes(target)
+    taken = [float(cost.seconds(schedules, sizes, target, cold)[0]) for sizes in points]
     return sum(map(math.log, taken)) / len(points)
 
 

@@ -148,7 +148,7 @@ class _Decider:
         self, function: str, workload: Workload, able: Sequence[Template]
     ) -> tuple[Implementation, str]:
         """What the function's configuration says, or else the default, and which of both it is."""
-        default, configuration = self._default(workload), self.configurations(function)
+        default, configuration = self._default(workload, able), self.configurations(function)
         if configuration is None:
             return default, DEFAULT
         logged = configuration.implementations.get(workload.hash)
@@ -163,9 +163,9 @@ class _Decider:
         )
         return default, DEFAULT
 
-    def _default(self, workload: Workload) -> Implementation:
+    def _default(self, workload: Workload, able: Sequence[Template]) -> Implementation:
         if workload not in self.defaults:
-            self.defaults[workload] = default_of(workload, self.target)
+            self.defaults[workload] = default_of(workload, able, self.target)
         return self.defaults[workload]
 
     def implement(self, call: KernelCall, implementation: Implementation, why: str) -> KernelCall:

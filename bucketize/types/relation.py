@@ -37,7 +37,8 @@ def substitute(dim: Dim, env: Mapping[str, Dim]) -> Dim:
         return env.get(dim.name, dim)
     if not isinstance(dim, Expr):
         return dim
-    return total(_replaced(monomial, factor, env) for monomial, factor in dim.terms)
+    parts = [_replaced(monomial, factor, env) for monomial, factor in dim.terms]
+    return sum(parts) if all(type(p) is int for p in parts) else total(parts)
 
 
 def _replaced(monomial: Monomial, factor: int, env: Mapping[str, Dim]) -> Dim:

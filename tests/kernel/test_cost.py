@@ -196,4 +196,5 @@ def test_only_an_image_has_a_height_and_a_width() -> None:
 
 def test_a_convolution_of_open_images_is_that_of_pictures() -> None:
     h, w = (Symbol(name, 1, None) for name in "HW")
-    assert default_of(image(1, (h - 1) // 8 + 1, (w - 1) // 8 + 1), TARGET).template == "winograd"
+    load = image(1, (h - 1) // 8 + 1, (w - 1) // 8 + 1)
+    assert default_of(load, candidates(load), TARGET).template == "winograd"

@@ -18,6 +18,7 @@ from bucketize.interpret import evaluate_module, run_function
 from bucketize.ir import Atom, Builder, Const, Function, Module, Var
 from bucketize.kernel.rows.pattern import CYCLE, EACH, SAME, rows_of
 from bucketize.kernel.rows.template import TEMPLATE
+from bucketize.kernel.templates import candidates
 from bucketize.kernel.workload import Workload, workload_of
 from bucketize.lower.cost import default_of
 from bucketize.machine.target import host
@@ -251,7 +252,8 @@ def test_what_is_apart_leaves_a_row() -> None:
 def test_loops_of_single_ops_are_no_default(name: str) -> None:
     """By the models, which are those of the same loops."""
     load = case(name).workload()
-    assert default_of(load, host()).template == TEMPLATE.name
+    assert default_of(load, candidates(load), host()).template == TEMPLATE.name
     lone = {m.op: m for m in load.body.body if m.op.scalar is None}
     for b in lone.values():
-        assert default_of(workload_of(b)[0], host()).template == TEMPLATE.name
+        alone, _ = workload_of(b)
+        assert default_of(alone, candidates(alone), host()).template == TEMPLATE.name

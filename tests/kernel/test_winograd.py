@@ -528,7 +528,7 @@ def test_it_is_the_default_where_it_is_expected_to_take_much_less(
 ) -> None:
     load = static(shape, shape[-1], shape[-1], 3, 3)
     target = replace(TARGETS[0], name="emeraldrapids", l2=2 << 20, l3=300 << 20)
-    assert default_of(load, target).template == template
+    assert default_of(load, candidates(load), target).template == template
 
 
 def test_illegal_schedules_say_why() -> None:

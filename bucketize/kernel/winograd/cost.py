@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -81,7 +82,9 @@ class WinogradCost:
         cold_bytes: int,
     ) -> Floats:
         """The same by constants of one's own."""
-        return self._at(lambda d: evaluate(d, sizes), schedules, target, constants, cold_bytes)
+        extent = partial(evaluate, env=sizes)
+        seconds: Floats = self._at([extent], schedules, target, constants, cold_bytes)[0]
+        return seconds
 
     def best(
         self, schedules: Sequence[Schedule], points: Sequence[TypicalSizes], target: Target
@@ -92,22 +95,23 @@ class WinogradCost:
         one loses more than it wins elsewhere.
         """
         c, cold = FITTED.of(target), cost.cold_bytes(target)
-        logs = [np.log(self._at(p.extent, schedules, target, c, cold)) for p in points]
-        m, score = np.array([int(s["m"]) for s in schedules]), np.mean(logs, axis=0)
+        seconds = self._at([point.extent for point in points], schedules, target, c, cold)
+        m, score = np.array([int(s["m"]) for s in schedules]), np.log(seconds).mean(axis=0)
         smallest = m[score <= score.min() + cost.ALIKE].min()
         return schedules[int(np.where(m == smallest, score, np.inf).argmin())]
 
     def _at(
         self,
-        at: Callable[[Dim], int],
+        points: Sequence[Callable[[Dim], int]],
         schedules: Sequence[Schedule],
         target: Target,
         c: WinogradConstants,
         cold_bytes: int,
     ) -> Floats:
-        counts = {m: max(at(dim), 1) for m, dim in self.patches.items()}
+        """Seconds: a row for each of some points, a column for each schedule."""
+        counts = [{m: max(at(dim), 1) for m, dim in self.patches.items()} for at in points]
         m, width = (np.array([int(s[name]) for s in schedules]) for name in ("m", "nr"))
-        patches = np.array([counts[each] for each in m], float)
+        patches = np.array([[count[each] for each in m] for count in counts], float)
         products = cost.FITTED.of(target)
         each = {4: c.transform4, 6: c.transform6, 8: c.transform8}
         axes, vectors = [self.axes[int(k)] for k in m], width / target.lanes
