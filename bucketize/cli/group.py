@@ -79,7 +79,7 @@ def hint(error: click.UsageError) -> str:
 
 
 def once(show: Callable[[str], None]) -> Any:
-    """What `warnings.showwarning` may be: no text again, nor the place in the code."""
+    """A `warnings.showwarning` that shows no text again, nor the place in the code."""
     seen: set[str] = set()
 
     def shown(message: Warning | str, *_where: object) -> None:

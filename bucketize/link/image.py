@@ -6,7 +6,7 @@ Where kernels and constants come from is the supply's affair: a compiler and its
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -83,7 +83,7 @@ class Image:
         self.fill, self.walk = function_at(fill), function_at(self.walk_address)
         self.rounds = function_at(rounds)
         self.share = function_at(share[0] if share else 0)
-        self._linked = Lazy(self._link)
+        self._linked = Lazy(partial(_linked, supply, self.strip))
 
     def __repr__(self) -> str:
         return f"<image of {self.program!r}, {len(self._linked.made())} segments linked>"
@@ -92,16 +92,18 @@ class Image:
         """The segment's kernels and constants."""
         return self._linked[segment]
 
-    def _link(self, segment: Segment) -> Linked:
-        plan, supply = self.supply.plan(segment), self.supply
-        kernels = [supply.kernel(name).address for name in plan.kernels]
-        kernels += [self.strip] * len(plan.groups)
-        constants, of_results = constants_of(segment, plan, supply)
-        results = tuple(
-            (result.shape, atom.type.dtype)
-            for result, atom in zip(plan.results, segment.fn.results, strict=True)
-        )
-        return Linked(plan, np.array(kernels, np.int64), constants, of_results, results)
+
+def _linked(supply: Supply, strip: int, segment: Segment) -> Linked:
+    """No method: an image that reaches itself would keep its weights until a collection."""
+    plan = supply.plan(segment)
+    kernels = [supply.kernel(name).address for name in plan.kernels]
+    kernels += [strip] * len(plan.groups)
+    constants, of_results = constants_of(segment, plan, supply)
+    results = tuple(
+        (result.shape, atom.type.dtype)
+        for result, atom in zip(plan.results, segment.fn.results, strict=True)
+    )
+    return Linked(plan, np.array(kernels, np.int64), constants, of_results, results)
 
 
 def constants_of(

@@ -268,10 +268,11 @@ DIRECT: dict[Op, tuple[str, tuple[str, ...], int | None]] = {}
 def converts_directly(
     op_type: str, op: Op, since: int = 1, *, int64: int | None = None, **attrs: Any
 ) -> None:
-    """Declare that an ONNX operator is `op`, on the way out, too, of the same operands.
+    """Declare that an ONNX operator is `op` of the same operands.
 
     `attrs` are attributes and their defaults; truth values are integers there. `int64` is the place
-    of an operand that may have another dtype here, but not in ONNX.
+    of an operand that may have another dtype here, but not in ONNX. What the package itself
+    declares is a rule of `onnx.export`, too: one that comes later needs one of its own.
     """
     DIRECT[op] = op_type, tuple(attrs), int64
 

@@ -312,8 +312,12 @@ class Lazy(Generic[K, V]):
         if key not in self._made:
             with self._making:
                 if key not in self._made:
-                    self._made[key] = self._make(key)
+                    self._made[key] = self.make(key)
         return self._made[key]
+
+    def make(self, key: K) -> V:
+        """A value that is asked for."""
+        return self._make(key)
 
     def made(self) -> dict[K, V]:
         """The values that have been asked for."""

@@ -76,15 +76,16 @@ class Routines(Lazy[str, Routine], Mapping[str, Routine]):
     """Routines by name, each decided when first asked for."""
 
     def __init__(self, names: Mapping[str, object], decide: Callable[[str], Routine]) -> None:
-        super().__init__(self._decided)
-        self._names, self._decide = names, decide
+        super().__init__(decide)
+        self._names = names
         self.is_closed = False
         """Whether what was not decided so far stays undecided."""
 
-    def _decided(self, name: str) -> Routine:
+    def make(self, name: str) -> Routine:
+        """Decide one; raises CompileError where that is over."""
         if self.is_closed:
             raise CompileError(f"{name} is not compiled, and compiling at a call is forbidden")
-        return self._decide(name)
+        return super().make(name)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)

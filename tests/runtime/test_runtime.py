@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import re
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -799,3 +801,18 @@ def test_explaining_what_fails_keeps_the_context() -> None:
     with pytest.raises(NoBucketError):
         exe.explain(N=9)
     assert len(exe._idle) == 1
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+def test_the_last_reference_frees_an_executable(lazy: bool) -> None:
+    """Weights are not kept until a collection of cycles, which may be long in coming."""
+    exe = bucketize.compile(dispatch(Module({"main": mlp()}), log_dispatcher), lazy=lazy)
+    exe.run(random(3, 12))
+    kept = [weakref.ref(part) for part in (exe.image, exe.image.supply, exe.program.routines)]
+    gc.collect()
+    gc.disable()
+    try:
+        del exe
+        assert [part() for part in kept] == [None, None, None]
+    finally:
+        gc.enable()

@@ -120,7 +120,7 @@ def exports_directly(op: Op, op_type: str, *names: str, int64: int | None = None
     """Declare that an operator is an ONNX operator of the same operands and attributes.
 
     `int64` is the place of an operand that may have another dtype here, but not in ONNX. Whatever
-    `converts_directly` declares leaves so, too, unless it has a rule.
+    converters declare by `converts_directly` leaves so, too, unless it has a rule.
     """
 
     @exports(op)
