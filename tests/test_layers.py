@@ -135,11 +135,11 @@ def test_no_module_imports_itself_by_a_detour() -> None:
 
 
 def edges(path: Path, known: dict[str, Path]) -> set[str]:
-    """The modules that `path` imports from; a name from a package means the package."""
+    """The modules that `path` imports from; a name from a package, even a module, means both."""
     found = set()
     for parts in ours(parsed(path)):
         whole = ".".join(parts)
-        found.add(whole if whole in known else whole.rpartition(".")[0])
+        found |= {whole, whole.rpartition(".")[0]}
     return found & known.keys()
 
 

@@ -12,7 +12,6 @@ from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, defs
 
 from bucketize.errors import BucketizeError, UnknownRankError, UnsupportedModelError
 from bucketize.ir import Atom, Builder, Const, Function, Var, all_bindings
-from bucketize.onnx import standard
 from bucketize.onnx.function import (
     Attributes,
     Key,
@@ -38,6 +37,14 @@ from bucketize.onnx.node import (
     Unsupported,
     Untold,
     converter_of,
+)
+from bucketize.onnx.standard import (
+    check_dtypes,
+    check_node,
+    defaults_of_schema,
+    function_of,
+    has_function,
+    schema_of,
 )
 from bucketize.types import UnrankedType, assumptions
 
@@ -213,28 +220,28 @@ class Translation:
     def _check(self, node: NodeProto) -> None:
         """Raise Unsupported for a node that nothing here reads, or that is not valid."""
         schema = self.schema(node)
-        if self._converter(node) is None and not standard.has_function(schema):
+        if self._converter(node) is None and not has_function(schema):
             raise Unsupported("no converter for this operator")
-        standard.check_node(node, self.opsets, domain(node.domain), nested=any(subgraphs(node)))
+        check_node(node, self.opsets, domain(node.domain), nested=any(subgraphs(node)))
 
     def _standard(
         self, node: NodeProto, inputs: Inputs, blocks: Blocks, scope: ImportScope
     ) -> Results:
         """An operator's results by its converter, or by the function that the standard gives."""
         schema, begin = self.schema(node), len(scope.builder.body)
-        standard.check_dtypes(schema, inputs)
+        check_dtypes(schema, inputs)
         try:
             return self._converted(node, inputs, blocks, scope)
         except Unread:
             del scope.builder.body[begin:]
             if schema is None:
                 raise
-            function = standard.function_of(schema, node, inputs, self.opset(node))
+            function = function_of(schema, node, inputs, self.opset(node))
             if function is None:
-                if standard.has_function(schema):  # for types that are known better
+                if has_function(schema):  # for types that are known better
                     raise Untold("the standard has a function for known extents only") from None
                 raise
-            return self._call(function, node, standard.defaults_of_schema(schema), inputs, scope)
+            return self._call(function, node, defaults_of_schema(schema), inputs, scope)
 
     def _converted(
         self, node: NodeProto, inputs: Inputs, blocks: Blocks, scope: ImportScope
@@ -295,7 +302,7 @@ class Translation:
 
     def schema(self, node: NodeProto) -> defs.OpSchema | None:
         """What the standard says of the operator; None if it does not know it."""
-        return standard.schema_of(domain(node.domain), node.op_type, self.opset(node))
+        return schema_of(domain(node.domain), node.op_type, self.opset(node))
 
     def _op_type(self, node: NodeProto) -> str:
         """The operator, with its domain and the version of that."""

@@ -12,7 +12,21 @@ import numpy as np
 
 from bucketize.errors import TypeRelError
 from bucketize.op import FREE, UNSAFE, Array, Fill, Movement, Padding, by_dims, op
-from bucketize.ops import rules
+from bucketize.ops.rules import (
+    at_least,
+    broadcast_padding,
+    check_axes,
+    check_extents,
+    check_lengths,
+    free,
+    int64,
+    same,
+    slice_ends,
+    slice_extent,
+    text,
+    uncancelled,
+    unsafe,
+)
 from bucketize.types import (
     ANY,
     Dim,
@@ -48,8 +62,8 @@ __all__ = [
 
 @op(
     shape=lambda x: (len(x),),
-    dtype=rules.int64,
-    padding=rules.unsafe,
+    dtype=int64,
+    padding=unsafe,
     value=lambda x: x.shape,
     unranked=lambda _: (ANY,),
     total=True,
@@ -62,8 +76,8 @@ def shape_of(x: Array) -> Array:
 
 @op(
     shape=lambda _: (),
-    dtype=rules.int64,
-    padding=rules.unsafe,
+    dtype=int64,
+    padding=unsafe,
     value=lambda x: (product(x.shape),),
     unranked=lambda _: (),
     total=True,
@@ -82,10 +96,8 @@ def rely_on_extents(x: Shape, newshape: Shape) -> None:
     for i, d in enumerate(newshape):
         have = x[i] if i < len(x) else 1
         if d == 0 and isinstance(have, int) and have:
-            raise TypeRelError(
-                f"the 0 at {i} of {rules.text(newshape)} copies none of {rules.text(x)}"
-            )
-        if not rules.same(d, have):
+            raise TypeRelError(f"the 0 at {i} of {text(newshape)} copies none of {text(x)}")
+        if not same(d, have):
             rely_on_least(d, positive(have))
 
 
@@ -94,12 +106,12 @@ def _reshape_shape(x: Shape, *, newshape: Shape, allow_zero: bool = True) -> Sha
         rely_on_extents(x, newshape)
     if 0 in x and 0 in newshape:
         return newshape
-    before, after = rules.uncancelled(x, newshape)
+    before, after = uncancelled(x, newshape)
     try:
         meet(before, after)
     except TypeRelError:
         sizes = f"{product(x)} elements, not {product(newshape)}"
-        raise TypeRelError(f"{rules.text(x)} has {sizes} as {rules.text(newshape)}") from None
+        raise TypeRelError(f"{text(x)} has {sizes} as {text(newshape)}") from None
     return newshape
 
 
@@ -107,7 +119,7 @@ def _reshape_padding(_arg: int, axis: int, x: Shape, *, newshape: Shape, **_: An
     """Free if the axis keeps its place, or is the outermost and goes into the outermost."""
     dim, inner = x[axis], product(x[axis + 1 :])
     for i, d in enumerate(newshape):
-        if rules.same(d, dim) and rules.same(inner, product(newshape[i + 1 :])):
+        if same(d, dim) and same(inner, product(newshape[i + 1 :])):
             return FREE
     kept = frozenset[Any]().union(*(symbols(d) for d in newshape[1:]))
     outermost = all(d == 1 for d in x[:axis]) and symbols(dim)
@@ -145,7 +157,7 @@ def _transpose_shape(x: Shape, *, axes: tuple[int, ...]) -> Shape:
 
 @op(
     shape=_transpose_shape,
-    padding=rules.free,
+    padding=free,
     value=True,
     movement=Movement.WHOLE,
     total=True,
@@ -157,7 +169,7 @@ def transpose(x: Array, *, axes: tuple[int, ...]) -> Array:
 
 
 def _squeeze_shape(x: Shape, *, axes: tuple[int, ...]) -> Shape:
-    rules.check_axes(len(x), *axes)
+    check_axes(len(x), *axes)
     for a in axes:
         meet(x[a], 1)
     return tuple(d for i, d in enumerate(x) if i not in axes)
@@ -178,14 +190,14 @@ def squeeze(x: Array, *, axes: tuple[int, ...]) -> Array:
 
 def _unsqueeze_shape(x: Shape, *, axes: tuple[int, ...]) -> Shape:
     rank = len(x) + len(axes)
-    rules.check_axes(rank, *axes)
+    check_axes(rank, *axes)
     rest = iter(x)
     return tuple(1 if i in axes else next(rest) for i in range(rank))
 
 
 @op(
     shape=_unsqueeze_shape,
-    padding=rules.free,
+    padding=free,
     value=True,
     movement=Movement.VIEW,
     total=True,
@@ -197,11 +209,11 @@ def unsqueeze(x: Array, *, axes: tuple[int, ...]) -> Array:
 
 
 def _broadcast_to_padding(arg: int, axis: int, x: Shape, *, shape: Shape) -> Padding:
-    return rules.broadcast_padding(arg, axis, x, shape)
+    return broadcast_padding(arg, axis, x, shape)
 
 
 @op(
-    shape=lambda x, shape: broadcast_shapes(x, rules.check_extents(shape)),
+    shape=lambda x, shape: broadcast_shapes(x, check_extents(shape)),
     padding=_broadcast_to_padding,
     value=True,
     movement=Movement.WHOLE,
@@ -229,7 +241,7 @@ def _concat_shape(*xs: Shape, axis: int) -> Shape:
 def _concat_padding(arg: int, at: int, *xs: Shape, axis: int) -> Padding:
     if at == axis:  # what follows the last argument is cropped
         return FREE if arg == len(xs) - 1 else UNSAFE
-    return FREE if all(rules.same(x[at], xs[arg][at]) for x in xs) else UNSAFE
+    return FREE if all(same(x[at], xs[arg][at]) for x in xs) else UNSAFE
 
 
 @op(
@@ -253,11 +265,11 @@ def _slice_shape(
     strides: tuple[int, ...],
     axes: tuple[int, ...],
 ) -> Shape:
-    rules.check_lengths(begin, end, strides, axes)
-    rules.check_axes(len(x), *axes)
+    check_lengths(begin, end, strides, axes)
+    check_axes(len(x), *axes)
     out = list(x)
     for b, e, s, a in zip(begin, end, strides, axes, strict=True):
-        out[a] = rules.slice_extent(x[a], b, e, s)
+        out[a] = slice_extent(x[a], b, e, s)
     return tuple(out)
 
 
@@ -274,7 +286,7 @@ def _slice_padding(
     if axis not in axes:
         return FREE
     at = axes.index(axis)
-    fixed = rules.at_least(begin[at], 0) and not symbols(begin[at]) & symbols(x[axis])
+    fixed = at_least(begin[at], 0) and not symbols(begin[at]) & symbols(x[axis])
     return FREE if fixed and strides[at] > 0 else UNSAFE
 
 
@@ -309,7 +321,7 @@ def strided_slice(
     """`x` cut to `begin:end:stride` along `axes`, negative ends from the back (ONNX Slice)."""
     at = [slice(None)] * x.ndim
     for b, e, s, a in zip(begin, end, strides, axes, strict=True):
-        first, last = rules.slice_ends(x.shape[a], int(b), int(e), int(s))
+        first, last = slice_ends(x.shape[a], int(b), int(e), int(s))
         at[a] = slice(first, last if last != -1 else None, int(s))
     return x[tuple(at)]
 
@@ -328,13 +340,11 @@ def _pad_shape(x: Shape, *, pads: Pads, mode: str = "constant", **_: Any) -> Sha
     for d, (lo, hi) in zip(x, pads, strict=True) if mode != "constant" else ():
         least = minimum(maximum(lo, hi), 1)
         if d == 0 and least == 1:
-            raise TypeRelError(
-                f"pads of {rules.text(x)} by {mode}: an axis of no elements has no {mode}"
-            )
+            raise TypeRelError(f"pads of {text(x)} by {mode}: an axis of no elements has no {mode}")
         rely_on_least(d, least)
     out = tuple(lo + d + hi for d, (lo, hi) in zip(x, pads, strict=True))
     if any(isinstance(d, int) and d < 0 for d in out):
-        raise TypeRelError(f"pads {pads} cut more than there is of {rules.text(x)}")
+        raise TypeRelError(f"pads {pads} cut more than there is of {text(x)}")
     return out
 
 
@@ -373,7 +383,7 @@ def pad(
 def _tile_shape(x: Shape, *, repeats: tuple[Dim, ...]) -> Shape:
     if len(repeats) != len(x):
         raise TypeRelError(f"repeats for {len(repeats)} axes, of rank {len(x)}")
-    rules.check_extents(repeats)
+    check_extents(repeats)
     return tuple(d * r for d, r in zip(x, repeats, strict=True))
 
 

@@ -6,9 +6,18 @@ import math
 from typing import Any
 
 from bucketize.ir import Atom
-from bucketize.onnx.convert import window as w
 from bucketize.onnx.convert.reduce import biased
 from bucketize.onnx.convert.shape import reshaped
+from bucketize.onnx.convert.window import (
+    AVG_POOL,
+    WindowAttributes,
+    covered,
+    numbers,
+    slide,
+    steps,
+    window_of,
+    windows_of,
+)
 from bucketize.onnx.node import Node, Unsupported, Untold, converts, vector
 from bucketize.ops.dim import from_dims
 from bucketize.ops.dyn.shape import dyn_pad
@@ -28,15 +37,15 @@ def _lp_pool(n: Node) -> Atom:
     """The mean of the powers of a whole window, times its elements, is their sum."""
     kernel, p = n.attr("kernel_shape"), _norm(n)
     ceil_mode = bool(n.attr("ceil_mode", 0))
-    window = w.window_of(n, kernel)
+    window = window_of(n, kernel)
     attrs: dict[str, Any] = {"kernel": kernel, "pads": window.pads}
     attrs |= {"strides": window.strides, "dilations": window.dilations}
     counts = pool_extents(n[0].type.shape[2:], ceil_mode=ceil_mode, **attrs)
-    x = w.covered(n, _powers(n, n[0], p), counts, window, 0)
-    bare = w.WindowAttributes(
+    x = covered(n, _powers(n, n[0], p), counts, window, 0)
+    bare = WindowAttributes(
         window.kernel, window.strides, window.dilations, (0,) * len(window.pads)
     )
-    mean = w.slide(n, w.AVG_POOL, bare, None, x, kernel=kernel)
+    mean = slide(n, AVG_POOL, bare, None, x, kernel=kernel)
     return _root(n, n.emit(e.mul, mean, n.like(mean, math.prod(kernel))), p)
 
 
@@ -70,8 +79,8 @@ def _root(n: Node, x: Atom, p: float) -> Atom:
 def _max_unpool(n: Node) -> Atom:
     """Zeros, and each element at the place in all of them that its index tells."""
     kernel, x = n.attr("kernel_shape"), n[0]
-    strides, _ = w.steps(n, kernel)
-    pads = w.numbers(n, "pads", 2 * len(kernel), 0)
+    strides, _ = steps(n, kernel)
+    pads = numbers(n, "pads", 2 * len(kernel), 0)
     sides = pads[: len(kernel)], pads[len(kernel) :]
     axes = zip(x.type.shape[2:], kernel, strides, *sides, strict=True)
     image = ((size - 1) * step - lo - hi + k for size, k, step, lo, hi in axes)
@@ -93,21 +102,21 @@ def _col2im(n: Node) -> Atom:
     if not isinstance(rank, int):
         raise Untold(f"over how many axes windows are is not known of {n[2].type}")
     window = {
-        "strides": w.numbers(n, "strides", rank, 1),
-        "pads": w.numbers(n, "pads", 2 * rank, 0),
-        "dilations": w.numbers(n, "dilations", rank, 1),
+        "strides": numbers(n, "strides", rank, 1),
+        "pads": numbers(n, "pads", 2 * rank, 0),
+        "dilations": numbers(n, "dilations", rank, 1),
     }
     return n.emit_dynamic(dyn_col2im, n[0], n.vector(1, rank), n[2], **window)
 
 
 @converts("DeformConv", since=19)
 def _deform_conv(n: Node) -> Atom:
-    weights = w.windows_of(n)
+    weights = windows_of(n)
     kernel = weights.type.shape[2:]
-    strides, dilations = w.steps(n, kernel)
+    strides, dilations = steps(n, kernel)
     if len(kernel) != 2:
         raise Unsupported(f"a window over {len(kernel)} axes, expected 2")
-    pads, groups = w.numbers(n, "pads", 4, 0), n.attr("offset_group", 1)
+    pads, groups = numbers(n, "pads", 4, 0), n.attr("offset_group", 1)
     attrs: dict[str, Any] = {"strides": strides, "dilations": dilations, "pads": pads}
     mask = n.optional(4)
     if mask is None:

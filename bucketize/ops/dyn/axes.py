@@ -6,8 +6,16 @@ from typing import Any
 
 from bucketize.errors import TypeRelError
 from bucketize.op import Attrs, Op
-from bucketize.ops import reduce
 from bucketize.ops.dyn.operand import counted, dynamic, front_axes, lone
+from bucketize.ops.reduce import (
+    cumprod,
+    cumsum,
+    reduce_max,
+    reduce_mean,
+    reduce_min,
+    reduce_prod,
+    reduce_sum,
+)
 from bucketize.ops.rules import check_axes, check_extents, same, text
 from bucketize.ops.shape import squeeze, strided_slice, unsqueeze
 from bucketize.types import ANY, Dim, Shape, meet
@@ -61,11 +69,11 @@ def _reduction(static: Op) -> Op:
     )(reduction)
 
 
-dyn_reduce_sum = _reduction(reduce.reduce_sum)
-dyn_reduce_prod = _reduction(reduce.reduce_prod)
-dyn_reduce_mean = _reduction(reduce.reduce_mean)
-dyn_reduce_max = _reduction(reduce.reduce_max)
-dyn_reduce_min = _reduction(reduce.reduce_min)
+dyn_reduce_sum = _reduction(reduce_sum)
+dyn_reduce_prod = _reduction(reduce_prod)
+dyn_reduce_mean = _reduction(reduce_mean)
+dyn_reduce_max = _reduction(reduce_max)
+dyn_reduce_min = _reduction(reduce_min)
 
 
 # --- running sums and products --------------------------------------------------------------------
@@ -87,8 +95,8 @@ def _running(static: Op) -> Op:
     )(running)
 
 
-dyn_cumsum = _running(reduce.cumsum)
-dyn_cumprod = _running(reduce.cumprod)
+dyn_cumsum = _running(cumsum)
+dyn_cumprod = _running(cumprod)
 
 
 # --- another view of the same elements -----------------------------------------------------------

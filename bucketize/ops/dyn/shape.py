@@ -9,10 +9,18 @@ import numpy as np
 
 from bucketize.errors import TypeRelError
 from bucketize.op import Array, Attrs, op
-from bucketize.ops import rules
 from bucketize.ops.dyn.operand import Twin, counted, dynamic, elements, front_axes, lone, read, twin
 from bucketize.ops.fill import arange, arange_value, full, full_value
 from bucketize.ops.index import topk
+from bucketize.ops.rules import (
+    at_least,
+    check_lengths,
+    range_extent,
+    same,
+    text,
+    uncancelled,
+    unsafe,
+)
 from bucketize.ops.shape import (
     Pads,
     broadcast_to,
@@ -44,12 +52,10 @@ def resolve_reshape(x: Shape, shape: Shape, *, allow_zero: bool = False) -> Shap
     """`shape` with its 0 (copy the axis) and -1 (what is left) replaced (ONNX Reshape)."""
     new = [_resolve_extent(x, i, d, allow_zero) for i, d in enumerate(shape)]
     if new.count(-1) > 1:
-        raise TypeRelError(f"more than one -1 in {rules.text(shape)}")
+        raise TypeRelError(f"more than one -1 in {text(shape)}")
     if ANY in new and ANY not in shape:
         meant = _filled(x, shape, [x[i] if d == 0 else d for i, d in enumerate(shape)], allow_zero)
-        if rules.same(
-            *rules.uncancelled(x, meant)
-        ):  # as many elements, whatever the sizes: 0 stands for 0
+        if same(*uncancelled(x, meant)):  # as many elements, whatever the sizes: 0 stands for 0
             rely_on_extents(x, meant)
             return meant
     return _filled(x, shape, new, allow_zero)
@@ -61,27 +67,25 @@ def _filled(x: Shape, shape: Shape, new: list[Dim], allow_zero: bool) -> Shape:
         copied = [i for i, d in enumerate(shape) if d == 0 and not allow_zero]
         rest = [d for i, d in enumerate(new) if i not in copied and d != -1]
         have = tuple(d for i, d in enumerate(x) if i not in copied)
-        new[new.index(-1)] = _quotient(x, shape, *rules.uncancelled(have, tuple(rest)))
+        new[new.index(-1)] = _quotient(x, shape, *uncancelled(have, tuple(rest)))
     return tuple(new)
 
 
 def _resolve_extent(x: Shape, at: int, dim: Dim, allow_zero: bool) -> Dim:
-    if dim == -1 or rules.at_least(dim, 0 if allow_zero else 1):
+    if dim == -1 or at_least(dim, 0 if allow_zero else 1):
         return dim
     if dim == 0:
         if at >= len(x):
-            raise TypeRelError(f"the 0 at {at} copies no axis of {rules.text(x)}")
+            raise TypeRelError(f"the 0 at {at} copies no axis of {text(x)}")
         return x[at]
     if isinstance(dim, int):
         raise TypeRelError(f"an extent of {dim}: only -1 stands for what is left")
-    return dim if at < len(x) and rules.same(dim, x[at]) else ANY
+    return dim if at < len(x) and same(dim, x[at]) else ANY
 
 
 def _quotient(x: Shape, shape: Shape, have: Dim, rest: Dim) -> Dim:
     if isinstance(have, int) and isinstance(rest, int) and (not rest or have % rest):
-        raise TypeRelError(
-            f"{rules.text(x)} cannot be {rules.text(shape)}: {have} elements in rows of {rest}"
-        )
+        raise TypeRelError(f"{text(x)} cannot be {text(shape)}: {have} elements in rows of {rest}")
     return have // rest
 
 
@@ -114,7 +118,7 @@ def dyn_reshape(x: Shape, shape: Dim | Shape, *, allow_zero: bool = False) -> At
 def dyn_with_rank(x: Shape, *, rank: int) -> Attrs:
     """`x`, which must have so many axes."""
     if len(x) != rank:
-        raise TypeRelError(f"expected {rank} axes, got {rules.text(x)}")
+        raise TypeRelError(f"expected {rank} axes, got {text(x)}")
     return {"newshape": x}
 
 
@@ -149,7 +153,7 @@ def dyn_strided_slice(
         return (ANY,) * len(x)
     front = front_axes(len(x), listed[3])
     if ANY in front:
-        rules.check_lengths(*listed)
+        check_lengths(*listed)
         return (ANY,) * len(x)
     steps = tuple(s if isinstance(s, int) else ANY for s in listed[2])
     return {"begin": begin, "end": end, "strides": steps, "axes": front}
@@ -233,7 +237,7 @@ def _arange_twin(start: TensorType, stop: TensorType, step: TensorType) -> Twin:
 def arange_count(start: Array, stop: Array, step: Array) -> int:
     """The number of elements from `start` up, or down, to `stop`, which is left out."""
     if kind_of(start.dtype) != "f":
-        return int(rules.range_extent(int(start), int(stop), int(step)))  # type: ignore[arg-type]
+        return int(range_extent(int(start), int(stop), int(step)))  # type: ignore[arg-type]
     steps = (stop - start) / step
     if not np.isfinite(steps):
         raise TypeRelError(f"no number of steps of {step} leads from {start} to {stop}")
@@ -242,9 +246,9 @@ def arange_count(start: Array, stop: Array, step: Array) -> int:
 
 @op(
     name="dyn.arange",
-    shape=lambda start, stop, step: (rules.range_extent(start, stop, step),),
+    shape=lambda start, stop, step: (range_extent(start, stop, step),),
     shape_from_values=lambda *ends: (arange_count(*ends),),
-    padding=rules.unsafe,
+    padding=unsafe,
     reads=(0, 1, 2),
     value=_arange_value,
     static=_arange_twin,

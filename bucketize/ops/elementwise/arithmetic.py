@@ -13,8 +13,33 @@ from collections.abc import Callable
 import numpy as np
 
 from bucketize.op import Array, Op, op, same_dtype
-from bucketize.ops import rules
-from bucketize.ops import values as v
+from bucketize.ops.rules import (
+    bools,
+    broadcast_padding,
+    broadcast_rule,
+    floats,
+    integers,
+    named_dtype,
+    numbers,
+    to_bool,
+)
+from bucketize.ops.values import (
+    COMPARISONS,
+    RatioRule,
+    ValueRule,
+    any_of,
+    as_ratio,
+    both,
+    by_ratios,
+    converted,
+    either,
+    is_unequal,
+    magnitude,
+    negated,
+    per_element,
+    quotient,
+    remainder,
+)
 from bucketize.types import Dim, Ratio, maximum, minimum
 from bucketize.types.number import DType
 
@@ -70,13 +95,13 @@ def elementwise(
     scalar: str,
     example: str,
     dtype: Callable[..., DType] = same_dtype,
-    value: v.ValueRule | bool = False,  # True: by `compute`, which works on dims as well
-    ratio: v.RatioRule | None = None,
+    value: ValueRule | bool = False,  # True: by `compute`, which works on dims as well
+    ratio: RatioRule | None = None,
 ) -> Callable[[Callable[..., Array]], Op]:
     """Declare an operator whose result at an index is `scalar` of its arguments there."""
     return op(
-        shape=rules.broadcast_rule,
-        padding=rules.broadcast_padding,
+        shape=broadcast_rule,
+        padding=broadcast_padding,
         example=example,
         dtype=dtype,
         scalar=scalar,
@@ -86,10 +111,10 @@ def elementwise(
 
 
 def unary(
-    scalar: str, example: str = UNARY, ratio: v.RatioRule | None = None
+    scalar: str, example: str = UNARY, ratio: RatioRule | None = None
 ) -> Callable[[Callable[..., Array]], Op]:
     """Declare an elementwise operator on one tensor of floats."""
-    return elementwise(scalar, example, rules.floats, ratio=ratio)
+    return elementwise(scalar, example, floats, ratio=ratio)
 
 
 def of_numpy(
@@ -109,7 +134,7 @@ def of_numpy(
 
 
 def function(
-    name: str, ufunc: np.ufunc, what: str, example: str = UNARY, ratio: v.RatioRule | None = None
+    name: str, ufunc: np.ufunc, what: str, example: str = UNARY, ratio: RatioRule | None = None
 ) -> Op:
     """An operator on floats that numpy and kernels have as a function of one number."""
     return of_numpy(name, ufunc, what, unary(f"{name}(x0)", example, ratio))
@@ -118,27 +143,25 @@ def function(
 # --- arithmetic ----------------------------------------------------------------------------------
 
 
-@elementwise("x0 + x1", f"{BINARY}; {INTEGERS}", value=True, ratio=v.by_ratios(operator.add))
+@elementwise("x0 + x1", f"{BINARY}; {INTEGERS}", value=True, ratio=by_ratios(operator.add))
 def add(x: Array, y: Array) -> Array:
     """`x` plus `y`."""
     return x + y
 
 
-@elementwise(
-    "x0 - x1", f"{BINARY}; {INTEGERS}", rules.numbers, value=True, ratio=v.by_ratios(operator.sub)
-)
+@elementwise("x0 - x1", f"{BINARY}; {INTEGERS}", numbers, value=True, ratio=by_ratios(operator.sub))
 def sub(x: Array, y: Array) -> Array:
     """`x` minus `y`."""
     return x - y
 
 
-@elementwise("x0 * x1", f"{BINARY}; {INTEGERS}", value=True, ratio=v.by_ratios(operator.mul))
+@elementwise("x0 * x1", f"{BINARY}; {INTEGERS}", value=True, ratio=by_ratios(operator.mul))
 def mul(x: Array, y: Array) -> Array:
     """`x` times `y`."""
     return x * y
 
 
-@elementwise("x0 / x1", BINARY, rules.floats, ratio=v.by_ratios(operator.truediv))
+@elementwise("x0 / x1", BINARY, floats, ratio=by_ratios(operator.truediv))
 def div(x: Array, y: Array) -> Array:
     """`x` divided by `y`, both floats."""
     return x / y
@@ -147,8 +170,8 @@ def div(x: Array, y: Array) -> Array:
 @elementwise(
     "where(((x0 < 0) ^ (x1 < 0)) & (x0 % x1 != 0), x0 // x1 + 1, x0 // x1)",
     f"{DIVISION}; {LEAST}",
-    rules.integers,
-    value=v.per_element(v.quotient),
+    integers,
+    value=per_element(quotient),
 )
 def trunc_div(x: Array, y: Array) -> Array:
     """The quotient of integers, cut towards zero (ONNX Div)."""
@@ -156,9 +179,7 @@ def trunc_div(x: Array, y: Array) -> Array:
     return np.where(((x < 0) ^ (y < 0)) & (rest != 0), floor + x.dtype.type(1), floor)
 
 
-@elementwise(
-    "x0 % x1", f"{DIVISION}; float32[N], float32[]", rules.numbers, value=v.per_element(v.remainder)
-)
+@elementwise("x0 % x1", f"{DIVISION}; float32[N], float32[]", numbers, value=per_element(remainder))
 def mod(x: Array, y: Array) -> Array:
     """The remainder with the sign of the divisor, as in Python."""
     return np.mod(x, y)
@@ -171,7 +192,7 @@ _REST = f"where({_CROSSED}, -x0, x0) % where(x0 < 0, -abs(x1), x1)"  # of either
 @elementwise(
     f"where({_CROSSED}, -({_REST}), {_REST})",
     f"{DIVISION}; {LEAST}; float32[N], float32[]",
-    rules.numbers,
+    numbers,
 )
 def fmod(x: Array, y: Array) -> Array:
     """The remainder with the sign of the dividend, as in C."""
@@ -181,7 +202,7 @@ def fmod(x: Array, y: Array) -> Array:
 @elementwise(
     "pow(x0, x1)",
     f"{BINARY}; int64[N], int64[] in [0, 4); int32[N] in [-9, 0), int32[N] in [-4, 4)",
-    rules.numbers,
+    numbers,
 )
 def pow_(x: Array, y: Array) -> Array:
     """`x` to the power of `y`; of integers to a negative one, cut towards 0."""
@@ -191,33 +212,31 @@ def pow_(x: Array, y: Array) -> Array:
     return np.where(y < 0, inverse, np.power(x, np.maximum(y, 0)))
 
 
-@elementwise("min(x0, x1)", f"{BINARY}; {INTEGERS}", value=v.per_element(minimum))
+@elementwise("min(x0, x1)", f"{BINARY}; {INTEGERS}", value=per_element(minimum))
 def minimum_(x: Array, y: Array) -> Array:
     """The smaller of `x` and `y`."""
     return np.minimum(x, y)
 
 
-@elementwise("max(x0, x1)", f"{BINARY}; {INTEGERS}", value=v.per_element(maximum))
+@elementwise("max(x0, x1)", f"{BINARY}; {INTEGERS}", value=per_element(maximum))
 def maximum_(x: Array, y: Array) -> Array:
     """The greater of `x` and `y`."""
     return np.maximum(x, y)
 
 
-@elementwise(
-    "-x0", f"{UNARY}; int64[N]", rules.numbers, value=True, ratio=v.by_ratios(operator.neg)
-)
+@elementwise("-x0", f"{UNARY}; int64[N]", numbers, value=True, ratio=by_ratios(operator.neg))
 def neg(x: Array) -> Array:
     """`x` with the other sign."""
     return -x
 
 
-@elementwise("abs(x0)", f"{UNARY}; int64[N]", value=v.per_element(v.magnitude))
+@elementwise("abs(x0)", f"{UNARY}; int64[N]", value=per_element(magnitude))
 def abs_(x: Array) -> Array:
     """`x` without its sign."""
     return np.abs(x)
 
 
-@elementwise("where(x0 > 0, 1, where(x0 < 0, -1, x0))", f"{UNARY}; int64[N]", rules.numbers)
+@elementwise("where(x0 > 0, 1, where(x0 < 0, -1, x0))", f"{UNARY}; int64[N]", numbers)
 def sign(x: Array) -> Array:
     """-1, 0 or 1, as `x` is negative, zero or positive."""
     return np.sign(x)
@@ -255,15 +274,15 @@ floor = function(
     "floor",
     np.floor,
     "The greatest whole number that is not above `x`.",
-    ratio=v.by_ratios(Ratio.floor),
+    ratio=by_ratios(Ratio.floor),
 )
 ceil = function(
-    "ceil", np.ceil, "The least whole number that is not below `x`.", ratio=v.by_ratios(Ratio.ceil)
+    "ceil", np.ceil, "The least whole number that is not below `x`.", ratio=by_ratios(Ratio.ceil)
 )
 round_ = function("round", np.rint, "The nearest whole number, halves to even.")
 
 
-@elementwise("x0 != x0", "float32[N, C]", rules.to_bool)
+@elementwise("x0 != x0", "float32[N, C]", to_bool)
 def isnan(x: Array) -> Array:
     """Whether `x` is not a number."""
     return np.isnan(x)
@@ -274,8 +293,8 @@ def isnan(x: Array) -> Array:
 
 def comparison(sign: str, ufunc: np.ufunc, what: str) -> Op:
     """An operator that compares by `sign`."""
-    value = v.per_element(v.COMPARISONS[sign])
-    declare = elementwise(f"x0 {sign} x1", f"{BINARY}; {INTEGERS}", rules.to_bool, value)
+    value = per_element(COMPARISONS[sign])
+    declare = elementwise(f"x0 {sign} x1", f"{BINARY}; {INTEGERS}", to_bool, value)
     return of_numpy(ufunc.__name__, ufunc, what, declare)
 
 
@@ -291,21 +310,21 @@ def logical(
     scalar: str, ufunc: np.ufunc, what: str, value: Callable[..., Dim], example: str = BOOLS
 ) -> Op:
     """An operator on truth values."""
-    declare = elementwise(scalar, example, rules.bools, v.per_element(value))
+    declare = elementwise(scalar, example, bools, per_element(value))
     return of_numpy(ufunc.__name__, ufunc, what, declare)
 
 
-logical_and = logical("x0 & x1", np.logical_and, "Whether both are true.", v.both)
-logical_or = logical("x0 | x1", np.logical_or, "Whether one of them is true.", v.any_of)
-logical_xor = logical("x0 ^ x1", np.logical_xor, "Whether just one of them is true.", v.is_unequal)
-logical_not = logical("~x0", np.logical_not, "Whether `x` is false.", v.negated, "bool[N, C]")
+logical_and = logical("x0 & x1", np.logical_and, "Whether both are true.", both)
+logical_or = logical("x0 | x1", np.logical_or, "Whether one of them is true.", any_of)
+logical_xor = logical("x0 ^ x1", np.logical_xor, "Whether just one of them is true.", is_unequal)
+logical_not = logical("~x0", np.logical_not, "Whether `x` is false.", negated, "bool[N, C]")
 
 
 # --- choice and conversion -----------------------------------------------------------------------
 
 
 def _where_dtype(c: DType, x: DType, y: DType) -> DType:
-    rules.bools(c)
+    bools(c)
     return same_dtype(x, y)
 
 
@@ -313,7 +332,7 @@ def _where_dtype(c: DType, x: DType, y: DType) -> DType:
     "where(x0, x1, x2)",
     "bool[N, C], float32[C], float32[N, 1]; bool[N], int64[N], int64[]",
     _where_dtype,
-    v.per_element(v.either),
+    per_element(either),
 )
 def where(c: Array, x: Array, y: Array) -> Array:
     """`x` where `c` holds and `y` elsewhere."""
@@ -325,9 +344,9 @@ def where(c: Array, x: Array, y: Array) -> Array:
     'float32[N, C] {dtype="int64"}; int64[N] {dtype="int32"}; int64[N] {dtype="float32"}; '
     'bool[N] {dtype="int64"}; float32[] {dtype="bool"}; int64[N] in [-2, 3) {dtype="bool"}; '
     'int64[N] in [100, 400) {dtype="int8"}',
-    rules.named_dtype,
-    v.converted,
-    v.as_ratio,
+    named_dtype,
+    converted,
+    as_ratio,
 )
 def cast(x: Array, *, dtype: str) -> Array:
     """`x` as another dtype; floats are cut towards zero."""
