@@ -32,7 +32,7 @@ check: lint ## two minutes: lint, types, and the tests of what others rest on
 	@$(BIN)/pytest -q -n $(JOBS) --dist worksteal $(foreach name,$(CHECK),$(wildcard tests/test_$(name).py tests/*/test_$(name).py))
 
 fuzz: $(READY) ## thousands of random graphs, compiled in every way, beside references; mutated models
-	@$(BIN)/pytest -q -n $(JOBS) --dist worksteal --graphs 5000 tests/test_fuzz.py tests/test_fuzz_onnx.py tests/test_mutants.py
+	@$(BIN)/pytest -q -n $(JOBS) --dist worksteal --graphs 5000 $(wildcard tests/model/test_fuzz*.py tests/model/test_mutants.py)
 
 dist: $(READY) ## a wheel, installed into an empty environment: README's first lines run there, outside of the tree
 	@rm -rf build/dist && $(BIN)/python -m pip wheel --quiet --quiet --disable-pip-version-check --no-deps --wheel-dir build/dist .

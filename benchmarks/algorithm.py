@@ -17,14 +17,15 @@ from bucketize.lower.cost import default_of
 from bucketize.machine.target import Target
 from bucketize.tune.task import tasks_of
 
-Taken: TypeAlias = Mapping[str, Mapping[object, float]]
+Key: TypeAlias = tuple[str, object]
+Taken: TypeAlias = Mapping[str, Mapping[Key, float]]
 """By the shapes of a kernel: seconds of its implementations."""
 
 
 @cache
 def taken_by(processor: str) -> Taken:
     """What a recorded grid says that implementations took, all templates beside each other."""
-    found: dict[str, dict[object, float]] = defaultdict(dict)
+    found: dict[str, dict[Key, float]] = defaultdict(dict)
     for trial in rows(LOGS / f"{processor}-filters.csv"):
         if trial.latency_median_s:
             made = Implementation(trial.template, json.loads(trial.schedule))
@@ -42,15 +43,21 @@ def defaults(target: Target, *, wide: bool) -> dict[str, Implementation]:
     return found
 
 
+def seconds_of(made: Implementation, took: Mapping[Key, float]) -> float:
+    """What it took; where just these knobs were not recorded, the best of its template."""
+    alike = [s for (template, _), s in took.items() if template == made.template]
+    return took.get(made.key) or min(alike)
+
+
 def chosen(target: Target) -> Excess:
     """How much slower the default of just its sizes is than the best recorded."""
     took = taken_by(target.name)
-    found = defaults(target, wide=False)
-    return Excess(tuple(took[s][made.key] / min(took[s].values()) for s, made in found.items()))
+    mine = defaults(target, wide=False)
+    return Excess(tuple(seconds_of(m, took[s]) / min(took[s].values()) for s, m in mine.items()))
 
 
 def chosen_by_wide(target: Target) -> Excess:
     """How much slower it is than the default of all sizes."""
     took = taken_by(target.name)
     mine, usual = (defaults(target, wide=wide) for wide in (False, True))
-    return Excess(tuple(took[s][mine[s].key] / took[s][usual[s].key] for s in mine))
+    return Excess(tuple(seconds_of(mine[s], took[s]) / seconds_of(usual[s], took[s]) for s in mine))

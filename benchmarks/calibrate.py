@@ -1,4 +1,4 @@
-"""Fitting: the constants of a processor, from what kernels took on it."""
+"""Fitting: the constants of a family of cores, from what kernels took on one of known speed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bucketize.kernel.depthwise import cost as sweep
 from bucketize.kernel.depthwise.cost import DepthwiseCost
 from bucketize.kernel.gemm.cost import FITTED, ProductConstants, arrays, seconds
 from bucketize.kernel.loops import cost as loops
-from bucketize.kernel.loops.cost import Steps, table, taken
+from bucketize.kernel.loops.cost import Steps, seconds_each, table, taken
 from bucketize.kernel.winograd import cost as detour
 from bucketize.kernel.winograd.cost import WinogradCost
 from bucketize.machine.target import Target
@@ -25,8 +25,6 @@ Floats = NDArray[np.float64]
 Bounds = Mapping[str, tuple[float, float]]
 
 BOUNDS: Bounds = {
-    "ghz": (1.5, 5.0),
-    "latency": (3.0, 6.0),
     "tile": (5.0, 150.0),
     "row": (0.5, 30.0),
     "pixel": (0.5, 40.0),
@@ -34,9 +32,7 @@ BOUNDS: Bounds = {
     "spill": (0.3, 6.0),
     "panel": (5.0, 300.0),
     "call": (20.0, 6000.0),
-    "l2": (25.0, 120.0),
-    "l3": (3.0, 60.0),
-    "memory": (1.0, 30.0),
+    **dict.fromkeys(("near", "far", "farthest"), (0.3, 3.0)),
     "held": (0.05, 1.0),
     "asked": (0.5, 4.0),
     "overlap_memory": (1.0, 4.0),
@@ -51,8 +47,7 @@ SWEEP: Bounds = {
     "run": (1.0, 300.0),
     "store": (0.3, 12.0),
     "call": (20.0, 1000.0),
-    "l2": (10.0, 200.0),
-    "l3": (3.0, 80.0),
+    **dict.fromkeys(("near", "far"), (0.3, 5.0)),
     "apart": (0.1, 40.0),
     "late": (0.1, 40.0),
     "latency": (1.0, 6.0),
@@ -63,12 +58,11 @@ DETOUR: Bounds = {
     **dict.fromkeys(("transform4", "transform6", "transform8"), (0.2, 40.0)),
     "row": (1.0, 200.0),
     "patch": (10.0, 2000.0),
-    "first": (1.0, 60.0),
-    "again": (1.0, 120.0),
+    **dict.fromkeys(("first", "again"), (0.1, 3.0)),
     "overlap": (1.0, 20.0),
 }
 """Those of convolutions by minimal filtering."""
-STEPS: Bounds = {**dict.fromkeys(loops.KINDS, (1e-13, 1e-5)), "overlap": (1.0, 20.0)}
+STEPS: Bounds = {**dict.fromkeys(loops.KINDS, (1e-3, 1e4)), "overlap": (1.0, 20.0)}
 """Those of loop source."""
 NEAR = 0.3  # of log latency: schedules that much slower than the best need not be known well
 FAR_WEIGHT, LEVEL_WEIGHT = 0.4, 2.0
@@ -115,10 +109,9 @@ def measured(record: Record) -> Floats:
     return np.asarray(np.log(taken), float)
 
 
-def fitted(
-    records: Sequence[Record], target: Target, start: ProductConstants = FITTED.generic
-) -> ProductConstants:
+def fitted(records: Sequence[Record], target: Target) -> ProductConstants:
     """The constants with which the model is nearest to what was measured on a processor."""
+    start = FITTED.of(target.name)
 
     def residuals(constants: Mapping[str, float]) -> Floats:
         made = replace(start, **constants)
@@ -163,8 +156,7 @@ def fitted_sweep(
     observed: Sequence[Observation[DepthwiseCost]], target: Target
 ) -> sweep.DepthwiseConstants:
     """Constants of depthwise convolutions."""
-    start = replace(sweep.FITTED.generic, ghz=FITTED.of(target).ghz)
-    return fitted_to(observed, target, start, SWEEP, swept)
+    return fitted_to(observed, target, sweep.FITTED.of(target.name), SWEEP, swept)
 
 
 def swept(
@@ -179,7 +171,7 @@ def fitted_detour(
     observed: Sequence[Observation[WinogradCost]], target: Target
 ) -> detour.WinogradConstants:
     """Constants of convolutions by minimal filtering."""
-    return fitted_to(observed, target, detour.FITTED.generic, DETOUR, detoured)
+    return fitted_to(observed, target, detour.FITTED.of(target.name), DETOUR, detoured)
 
 
 def detoured(
@@ -208,7 +200,7 @@ def fitted_steps(observed: Sequence[Observation[Steps]], target: Target) -> dict
     """The constants of loop source."""
     counts, logs = counted(observed, target)
     return nearest(
-        loops.FITTED.generic,
+        loops.FITTED.of(target.name),
         STEPS,
-        lambda each: np.asarray(np.log(taken(counts, each)) - logs, float),
+        lambda each: np.log(taken(counts, seconds_each(each, target.speed))) - logs,
     )

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from bucketize.errors import unknown_name, warn
 from bucketize.executable import Executable
+from bucketize.inspect.calibrate import calibrated
 from bucketize.ir import Module, check_module
 from bucketize.kernel.build import Building
 from bucketize.kernel.templates import TEMPLATES
@@ -18,7 +19,6 @@ from bucketize.log.fingerprint import bounds_of, graph_of, source_of
 from bucketize.log.log import LogWarning, rows, select
 from bucketize.log.trial import Trial
 from bucketize.log.verdict import Digests, Verdict, verdicts
-from bucketize.machine.target import host
 from bucketize.program.configuration import Configuration, Configurations, defaults
 from bucketize.program.decide import decide, redecided
 from bucketize.program.program import Program
@@ -41,6 +41,9 @@ def compile(
     progress: Tell | bool | None = None,
 ) -> Executable:
     """Compile a module, each clone by what a log confirmed for it, or else on defaults.
+
+    Defaults go by the machine's speed. The first one on a machine measures it, in a second or two
+    and told on stderr, unless the environment has BUCKETIZE_CALIBRATE=0.
 
     Args:
         mod: the module, dispatched or not.
@@ -70,7 +73,7 @@ def compile(
         raise unknown_name("executor", executor, EXECUTORS)
     check_threads(threads)
     start = time.perf_counter()
-    target = host()
+    target = calibrated()
     configurations = defaults if log is None else logged(mod, log, threads)
     program = decide(mod, configurations, target=target, threads=threads, executor=executor)
     names = ["main"] if lazy else list(mod.functions)
@@ -103,7 +106,7 @@ def _warn_of_illegal(program: Program) -> None:
 
 def rebuilt(program: Program) -> Executable:
     """The executable of a stored program of another processor or version, compiled for this one."""
-    start, target = time.perf_counter(), host()
+    start, target = time.perf_counter(), calibrated()
     here = redecided(program, target)
     for name in here.routines:
         here.decide(name)

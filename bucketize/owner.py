@@ -1,4 +1,4 @@
-"""Who may write a file: machine code is run only if nobody but its user, and root, can put it."""
+"""The user's cache, and who may write a file: no machine code is run that others can put there."""
 
 from __future__ import annotations
 
@@ -7,6 +7,15 @@ import os
 import pwd
 import stat
 from pathlib import Path
+
+import platformdirs
+
+VARIABLE = "BUCKETIZE_CACHE"
+
+
+def cache_directory() -> Path:
+    """Where kernels are kept: the environment's BUCKETIZE_CACHE, or the user's cache directory."""
+    return Path(os.environ.get(VARIABLE) or platformdirs.user_cache_dir("bucketize"))
 
 
 def open_to_others(path: Path, status: os.stat_result) -> str | None:

@@ -19,6 +19,9 @@ HERE = Path(__file__).parent
 # named by content, so an old one is never a wrong one. The user's own cache is left alone.
 os.environ["BUCKETIZE_CACHE"] = str(HERE.parent / "build" / "test-cache")
 
+# Decisions are those of one machine, whatever these tests run on.
+os.environ["BUCKETIZE_CALIBRATE"] = "0"
+
 # So must this be: other threads of numpy's, and of scipy's, would spin on the cores of other tests.
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 

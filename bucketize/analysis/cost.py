@@ -12,8 +12,8 @@ from typing import Any
 from bucketize.compiler import compile
 from bucketize.executable import Executable
 from bucketize.ir import Builder, Module, Var
-from bucketize.kernel.cache import VARIABLE
 from bucketize.ops import relu
+from bucketize.owner import VARIABLE
 from bucketize.program.instruction import DEFAULT, LOGGED
 from bucketize.program.program import Routine
 from bucketize.progress import Tell

@@ -1,15 +1,20 @@
-"""What a machine does at most: kernels that do nothing but multiply, or nothing but move memory.
+"""What a machine does at most: kernels that do nothing but one thing, over and over.
 
-`inspect.roofline` runs them.
+`inspect.roofline` and `inspect.calibrate` run them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from llvmlite import ir
 
-from bucketize.kernel.emit.vector import FLOAT_BYTES, Size, Values, Writer
+from bucketize.kernel.emit import math
+from bucketize.kernel.emit.vector import FLOAT, FLOAT_BYTES, INT, Size, Values, Writer, vector_type
 
 UNROLLED = 4  # vectors of a step, so that counting costs nothing
+READ = 16  # those that are read in one
+TURNS = 32  # of two sums that wait for each other
 
 
 def multiply(w: Writer, block: ir.Value, /, *, chains: int) -> None:
@@ -40,3 +45,64 @@ def triad(w: Writer, block: ir.Value, /) -> None:
             w.store(w.fma(w.load(w.at(a, at)), half, w.load(w.at(b, at))), w.at(c, at))
 
     w.loop(0, w.load_word(block, 0), step, step=UNROLLED * w.lanes)
+
+
+def wait(w: Writer, block: ir.Value, /) -> None:
+    """Integer sums of a cycle each, every one waiting for the last: block[0] steps of 2 `TURNS`.
+
+    From block[1], with block[2]; the result goes to block[3], or they would not be computed.
+    """
+    y, z = (w.load_word(block, i) for i in (1, 2))
+
+    def step(_: ir.Value, sums: Values) -> Values:
+        (x,) = sums
+        for _ in range(TURNS):
+            x = w.builder.xor(w.builder.add(x, y), z)
+        return [x]
+
+    (x,) = w.loop(0, w.load_word(block, 0), step, [y])
+    w.store_pointer(x, block, 3)
+
+
+def read(w: Writer, block: ir.Value, /) -> None:
+    """Vectors in order, and nothing but that: block[0] floats at block[1], block[2] times.
+
+    What they come to goes to block[3] on, or they would not be read.
+    """
+    start, out = (w.load_pointer(block, i) for i in (1, 3))
+    bits = vector_type(INT, w.lanes)
+
+    def step(index: ir.Value, seen: Values) -> Values:
+        places = [w.item(start, w.add(index, i * w.lanes)) for i in range(READ)]
+        loaded = [w.builder.bitcast(w.load(place), bits) for place in places]
+        return [w.builder.or_(s, x) for s, x in zip(seen, loaded, strict=True)]
+
+    def again(_: ir.Value, seen: Values) -> Values:
+        return w.loop(0, w.load_word(block, 0), step, seen, step=READ * w.lanes)
+
+    nothing = [ir.Constant(bits, None)] * READ
+    for i, x in enumerate(w.loop(0, w.load_word(block, 2), again, nothing)):
+        w.store(w.builder.bitcast(x, vector_type(FLOAT, w.lanes)), w.item(out, i * w.lanes))
+
+
+def exp(w: Writer, block: ir.Value, /) -> None:
+    """Exponentials of block[0] floats at block[1], block[2] times, to block[3] on."""
+    _over(w, block, lambda x: math.exp(w, x))
+
+
+def root(w: Writer, block: ir.Value, /) -> None:
+    """Square roots, the same."""
+    _over(w, block, lambda x: w.intrinsic("sqrt", x))
+
+
+def _over(w: Writer, block: ir.Value, of: Callable[[ir.Value], ir.Value]) -> None:
+    start, out = (w.load_pointer(block, i) for i in (1, 3))
+
+    def step(index: ir.Value, _: Values) -> None:
+        for place in (w.add(index, i * w.lanes) for i in range(UNROLLED)):
+            w.store(of(w.load(w.item(start, place))), w.item(out, place))
+
+    def again(_: ir.Value, __: Values) -> None:
+        w.loop(0, w.load_word(block, 0), step, step=UNROLLED * w.lanes)
+
+    w.loop(0, w.load_word(block, 2), again)

@@ -80,7 +80,7 @@ def _flops_per_second(pool: ThreadPoolExecutor, threads: int) -> float:
     lanes = host().lanes
     floats = [np.full(CHAINS * lanes, 0.5, np.float32) for _ in range(threads)]
     blocks = [np.array([STEPS, address(f)], np.int64) for f in floats]
-    kernel = _kernel("multiply", lanes=lanes, chains=CHAINS)
+    kernel = probe("multiply", lanes=lanes, chains=CHAINS)
     seconds = _best(pool, kernel, blocks, SHORT_ROUNDS)
     return 2 * CHAINS * lanes * STEPS * threads / seconds
 
@@ -93,7 +93,7 @@ def _bytes_per_second(pool: ThreadPoolExecutor, threads: int) -> float:
         array.fill(0)  # pages that nobody wrote to are all the same one
     begins = [[address(a) + part * i for a in arrays] for i in range(threads)]
     blocks = [np.array([part // 4, *places], np.int64) for places in begins]
-    seconds = _best(pool, _kernel("triad", lanes=host().lanes), blocks, LONG_ROUNDS)
+    seconds = _best(pool, probe("triad", lanes=host().lanes), blocks, LONG_ROUNDS)
     return 3 * part * threads / seconds
 
 
@@ -102,15 +102,21 @@ def arrays_bytes(target: Target) -> int:
     return min(max(2 * max(target.l2, target.l3), LEAST_BYTES), MOST_BYTES)
 
 
-def _kernel(name: str, **parameters: int) -> Native:
+def probe(name: str, **parameters: int) -> Native:
+    """A kernel of `inspect.peak`, compiled."""
     source = SOURCE.format(name=name, parameters=parameters)
     return function_at(build(source, name_hint=name).address)
 
 
 def _best(pool: ThreadPoolExecutor, kernel: Native, blocks: Sequence[Array], rounds: int) -> float:
-    """The seconds of the best round: each thread runs the kernel on a block of its own.
+    """The seconds of the best round: each thread runs the kernel on a block of its own."""
+    return min(round_seconds(pool, kernel, blocks) for _ in range(rounds))
 
-    A thread's seconds are those on the processor: other processes make no machine slower.
+
+def round_seconds(pool: ThreadPoolExecutor, kernel: Native, blocks: Sequence[Array]) -> float:
+    """The seconds of the slowest of some threads, each with the kernel on a block of its own.
+
+    They are those on the processor: other processes make no machine slower.
     """
     calls = [partial(kernel, address(block)) for block in blocks]
-    return min(max(pool.map(processor_seconds, calls)) for _ in range(rounds))
+    return max(pool.map(processor_seconds, calls))

@@ -26,10 +26,11 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Self
 
 from bucketize.errors import KernelError
-from bucketize.kernel.cache import cache_directory, code_path, made, stored
+from bucketize.kernel.cache import code_path, made, stored
 from bucketize.kernel.object import Kernel, compiled, load
 from bucketize.machine import target
 from bucketize.machine.target import cores, host
+from bucketize.owner import cache_directory
 
 if TYPE_CHECKING:
     from bucketize.progress import Tell

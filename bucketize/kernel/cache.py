@@ -15,22 +15,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import platformdirs
-
 from bucketize.errors import KernelError, warn
 from bucketize.kernel.object import sealed, unsealed
 from bucketize.lock import locked
-from bucketize.owner import open_to_others
+from bucketize.owner import VARIABLE, cache_directory, open_to_others
 
-VARIABLE = "BUCKETIZE_CACHE"
 LOGGER = logging.getLogger("bucketize")
 DAY_S = 24 * 3600
 LOCK_TIMEOUT_S = 600.0  # no kernel takes as long to compile
-
-
-def cache_directory() -> Path:
-    """Where kernels are kept: the environment's BUCKETIZE_CACHE, or the user's cache directory."""
-    return Path(os.environ.get(VARIABLE) or platformdirs.user_cache_dir("bucketize"))
 
 
 def code_path(source: Path) -> Path:

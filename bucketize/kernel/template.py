@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol, TypeAlias
 
 from bucketize.kernel.workload import Workload
-from bucketize.machine.calibration import Floats
+from bucketize.machine.speed import Floats
 from bucketize.machine.target import Target
 from bucketize.op import Array, Attrs
 from bucketize.types import Dim, Shape, Sizes, evaluate

@@ -27,6 +27,7 @@ class Environment:
     target_features: str  # a hash: the list itself has a hundred names
     host_cpu: str
     host_cores: int
+    speed: str = ""  # as it was measured: "ghz=2.98 fma=1.82 ..."
 
 
 VERSIONS = ("bucketize_version", "numba_version", "llvmlite_version")  # that write machine code
@@ -48,4 +49,5 @@ def here() -> Environment:
         target_features=host().features,
         host_cpu=host().name,
         host_cores=os.cpu_count() or 1,
+        speed=str(host().speed),
     )

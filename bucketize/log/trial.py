@@ -148,6 +148,7 @@ class Trial:
     packed_bytes: float | None = None  # of the constants as the kernel has them laid out
     rests_on: str = ""  # of a verdict: the rows that led to it, "1f00c0ffee00:3..5,9"
     replaces: str = ""  # of a verdict that stands: the rows of the one that stood before
+    speed: str = ""  # of a core, as it was measured: "ghz=2.98 fma=1.82 ..."
 
     @classmethod
     def of_kernel(

@@ -1,46 +1,132 @@
-"""What models of cost share: constants fitted to processors, and times that overlap."""
+"""The calibration of a machine: its speed as it was measured, kept beside the compiled kernels.
+
+Processors of one name differ by clock, cache and neighbours from one cloud to the next, so a file
+is named by all that the system tells of the machine.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Generic, TypeAlias, TypeVar
+import hashlib
+import json
+import logging
+import math
+import os
+import platform
+from contextlib import suppress
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
+from bucketize.errors import KernelError
+from bucketize.machine.speed import Speed
+from bucketize.owner import cache_directory
 
-from bucketize.machine.target import Target
-
-C = TypeVar("C")
-Floats: TypeAlias = NDArray[np.float64]
+VARIABLE = "BUCKETIZE_CALIBRATE"
+LOGGER = logging.getLogger("bucketize")
+PROCESSORS = Path("/proc/cpuinfo")
+BOARD = Path("/sys/class/dmi/id")
+TOLD = "sys_vendor", "product_name"
+"""Of a board: clouds name themselves there, and the kind of instance."""
 
 
 @dataclass(frozen=True)
-class Fitted(Generic[C]):
-    """The constants of a model, by the name of the processor; `-m benchmarks constants` fits them.
+class Calibration:
+    """What was measured on a machine."""
 
-    Those of a processor that was not measured are another's.
+    machine: str
+    """As the system names it: processor, board, caches and the vectors that may be used."""
+    alone: Speed
+    """Of a core when the others idle."""
+    beside: Speed
+    """Of one when all work."""
+    cores: int
+    spread: float
+    """The largest share by which half of the rounds of a probe were apart: noise."""
+    when: str
+    """In UTC."""
+
+
+def is_wanted() -> bool:
+    """Whether a machine is measured without being asked: not with BUCKETIZE_CALIBRATE=0."""
+    return os.environ.get(VARIABLE, "") != "0"
+
+
+def machine_name(target: str, caches: tuple[int, ...], cores: int) -> str:
+    """What the system tells of this machine that its speed may depend on."""
+    board = [_line(BOARD / name) for name in TOLD]
+    sizes = "/".join(f"{size >> 10}" for size in caches)
+    words = [_model(), *board, f"{cores} cores", f"caches of {sizes} KiB", target]
+    return ", ".join(dict.fromkeys(word for word in words if word))
+
+
+def _model() -> str:
+    try:
+        lines = PROCESSORS.read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor())
+
+
+def _line(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""
+
+
+def calibration_path(machine: str) -> Path:
+    """Where the calibration of a machine is kept."""
+    digest = hashlib.sha256(machine.encode()).hexdigest()[:16]
+    return cache_directory() / f"speed_{digest}.json"
+
+
+def stored(machine: str) -> Calibration | None:
+    """The calibration of a machine; None where there is none that this version can read."""
+    path = calibration_path(machine)
+    try:
+        return read(path.read_text())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as e:
+        LOGGER.warning("%s is not used: %s", path, e)
+        return None
+
+
+def read(text: str) -> Calibration:
+    """The calibration of a file's text; a `ValueError` where it is none."""
+    values: Any = json.loads(text)
+    names = {f.name for f in fields(Calibration)}
+    if not isinstance(values, dict) or set(values) != names:
+        raise ValueError("it is no calibration of this version")
+    speeds = {name: speed_of(values[name]) for name in ("alone", "beside")}
+    return Calibration(**{**values, **speeds})
+
+
+def speed_of(values: Any) -> Speed:
+    """The speed of a JSON object; a `ValueError` where a figure is missing or is none."""
+    names = [f.name for f in fields(Speed)]
+    if not isinstance(values, dict) or set(values) != set(names):
+        raise ValueError(f"a speed has {', '.join(names)}")
+    wrong = [n for n, v in values.items() if type(v) not in (int, float) or not 0 < v < math.inf]
+    if wrong:
+        raise ValueError(f"{wrong[0]} is {values[wrong[0]]!r}")
+    return Speed(**{name: float(values[name]) for name in names})
+
+
+def write(calibration: Calibration) -> Path:
+    """Keep a calibration: the file is there whole, or as it was before.
+
+    Raises KernelError where the cache cannot be written.
     """
-
-    generic: C
-    known: Mapping[str, C]
-
-    def of(self, target: Target) -> C:
-        """The constants of a target."""
-        return self.known.get(target.name, self.generic)
-
-
-def fitted(
-    kind: Callable[..., C], processors: Sequence[str], **constants: tuple[float, ...]
-) -> Fitted[C]:
-    """A model's constants, by name one for each processor; the first one's serve all others."""
-    rows = zip(*constants.values(), strict=True)
-    fits = [kind(**dict(zip(constants, row, strict=True))) for row in rows]
-    return Fitted(fits[0], dict(zip(processors, fits, strict=True)))
-
-
-def joined(a: Floats, b: Floats, overlap: float) -> Floats:
-    """Joins two times that overlap: between their sum (1) and the longer (infinity)."""
-    longer, shorter = np.maximum(a, b), np.minimum(a, b)
-    share = np.divide(shorter, longer, out=np.zeros_like(longer), where=longer > 0)
-    return longer * (1 + share**overlap) ** (1 / overlap)
+    path = calibration_path(calibration.machine)
+    temporary = path.with_suffix(f".{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        temporary.write_text(json.dumps(asdict(calibration), indent=1) + "\n")
+        os.replace(temporary, path)
+    except OSError as e:
+        with suppress(OSError):
+            temporary.unlink()
+        raise KernelError(f"cannot keep a calibration in {path.parent}: {e}") from e
+    return path

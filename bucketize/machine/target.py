@@ -6,13 +6,16 @@ import hashlib
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import llvmlite.binding as llvm
 
 from bucketize.errors import unknown_name
+from bucketize.machine.calibration import is_wanted, machine_name, speed_of, stored
+from bucketize.machine.speed import TYPICAL, Speed
 
 VARIABLE = "BUCKETIZE_TARGET"
 # feature -> (float32 lanes of a vector, vector registers); the first that is there wins
@@ -58,12 +61,37 @@ class Target:
     """A hash of everything that the machine code depends on."""
     dots: bool = False
     """Whether it adds products of four bytes to 32 bits in one instruction."""
+    speed: Speed = TYPICAL
+    """Of a core; as it was measured, where it was."""
+    beside: Speed = TYPICAL
+    """The same while all cores work."""
 
 
 @cache
 def host() -> Target:
-    """The machine that this runs on; an `UnknownNameError` as of `processor`."""
-    return target_of(processor())
+    """The machine that this runs on, as fast as it was measured, if it was.
+
+    Raises UnknownNameError as `processor` does.
+    """
+    its = target_of(processor())
+    its_own = stored(machine_of(its)) if is_wanted() else None
+    return its if its_own is None else replace(its, speed=its_own.alone, beside=its_own.beside)
+
+
+def restored(values: Mapping[str, Any]) -> Target:
+    """The target of a saved program, whose version may have had other fields.
+
+    Raises ValueError where a speed is none.
+    """
+    cells: dict[str, Any] = {f.name: values[f.name] for f in fields(Target) if f.name in values}
+    for name in {"speed", "beside"} & set(cells):
+        cells[name] = speed_of(cells[name])
+    return Target(**cells)
+
+
+def machine_of(its: Target) -> str:
+    """What tells this machine from others, as calibrations have it."""
+    return machine_name(its.name, (its.l1, its.l2, its.l3), os.cpu_count() or 1)
 
 
 def target_of(its: Processor) -> Target:

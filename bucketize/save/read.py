@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from operator import index
 from typing import Any, TypeAlias, get_args, get_origin
 
@@ -17,7 +17,7 @@ from bucketize.kernel.workload import workload_of
 from bucketize.link.memory import aligned
 from bucketize.link.plan import Plan, Result, agreed
 from bucketize.lower.arrangement import USUAL, Arrangement
-from bucketize.machine.target import Target, host
+from bucketize.machine.target import host, restored
 from bucketize.op import Array, Movement
 from bucketize.ops.dim import from_dims
 from bucketize.program.decision_table import Nodes
@@ -72,8 +72,8 @@ class SavedProgram:
         entries = {entry["name"]: entry for entry in self.header["routines"]}
         routines = Routines(entries, lambda name: self._routine(entries[name]))
         clones = {name: _clone(facts) for name, facts in self.header["clones"].items()}
-        names = [f.name for f in fields(Target)]  # another version's may have others
-        target = Target(**{n: v for n, v in self.header["target"].items() if n in names})
+        with sound(self.file.path):
+            target = restored(self.header["target"])
         return Program(
             routines, clones, tuple(self.header["outputs"]), self.header["threads"], target
         )

@@ -28,7 +28,7 @@ from bucketize.kernel.depthwise.cost import DepthwiseCost
 from bucketize.kernel.gemm.cost import FITTED, ProductCost, arrays, best, seconds
 from bucketize.kernel.gemm.schedule import schedules
 from bucketize.kernel.loops import cost as loops
-from bucketize.kernel.loops.cost import Steps, taken
+from bucketize.kernel.loops.cost import Steps, seconds_each, taken
 from bucketize.kernel.product import Product
 from bucketize.kernel.typical import TypicalSizes
 from bucketize.kernel.winograd import cost as detour
@@ -38,6 +38,7 @@ from bucketize.tune.samples import CLOCK, Record, records
 from bucketize.types import Symbol
 
 TARGET = replay.TARGETS["emeraldrapids"]
+CONSTANTS = FITTED.of(TARGET.name)
 RECORDS = [r for r in replay.judged() if r.host == TARGET.name]
 SMALL = RECORDS[::4]
 
@@ -86,23 +87,24 @@ def test_a_neighbour_spares_most_trials_and_costs_less_than_a_trial_is_worth() -
 def test_more_work_takes_longer_under_every_schedule() -> None:
     knobs = arrays(schedules(TARGET, True), TARGET.lanes)
     product = Product((64,), 1024, 1024)
-    whole = seconds(product, knobs, FITTED.generic, TARGET)
+    whole = seconds(product, knobs, CONSTANTS, TARGET)
     for more in ({"rows": (256,)}, {"columns": 4096}, {"depth": 4096}, {"batch": (3,)}):
-        assert (seconds(replace(product, **more), knobs, FITTED.generic, TARGET) > whole).all()
+        assert (seconds(replace(product, **more), knobs, CONSTANTS, TARGET) > whole).all()
 
 
 def test_sizes_are_rows_and_schedules_are_columns() -> None:
     knobs = arrays(schedules(TARGET, True), TARGET.lanes)
     product = Product((1, 5, 64), 256, 512)
-    together = seconds(product, knobs, FITTED.generic, TARGET)
+    together = seconds(product, knobs, CONSTANTS, TARGET)
     assert together.shape == (3, len(schedules(TARGET, True)))
     for i, rows in enumerate(product.rows):
-        alone = seconds(replace(product, rows=(rows,)), knobs, FITTED.generic, TARGET)
+        alone = seconds(replace(product, rows=(rows,)), knobs, CONSTANTS, TARGET)
         np.testing.assert_allclose(alone[0], together[i])
 
 
 def test_an_unknown_processor_has_the_constants_of_another() -> None:
-    assert FITTED.of(replace(TARGET, name="nobody's")) == FITTED.generic
+    assert FITTED.of("nobody's") == FITTED.of("emeraldrapids:avx2")
+    assert FITTED.of("znver4") == FITTED.of("znver5:avx2") != FITTED.of("")
 
 
 @pytest.mark.parametrize("lanes", [4, 8, 16])
@@ -145,7 +147,7 @@ def made_of(constants: object, products: list[Product]) -> list[Record]:
 
 
 def test_fitting_finds_the_machine_that_made_the_records() -> None:
-    true = replace(FITTED.generic, ghz=3.5, l3=6.0, store=2.0)
+    true = replace(CONSTANTS, row=4.0, far=0.5, store=2.0)
     products = [
         Product((m,), n, k, cold_bytes=30 << 20)
         for m in (1, 5, 17, 64, 256)
@@ -155,7 +157,7 @@ def test_fitting_finds_the_machine_that_made_the_records() -> None:
     found = fitted(mine, TARGET)
     error = max(float(np.abs(expected(r, found, TARGET) - measured(r)).max()) for r in mine)
     assert error < math.log(1.05)
-    assert found.ghz == pytest.approx(true.ghz, rel=0.05)
+    assert found.far == pytest.approx(true.far, rel=0.05)
 
 
 def test_what_is_no_product_is_no_record() -> None:
@@ -200,26 +202,27 @@ def test_what_has_knobs_that_are_gone_is_not_observed() -> None:
 
 
 def test_fitting_finds_the_constants_that_made_what_is_observed() -> None:
-    true = {**loops.FITTED.generic, "exp": 2e-8, "byte": 3e-11}
+    true = {**loops.FITTED.of(TARGET.name), "exp": 6.0, "byte": 4.0}
     given = replay.observed("rest", TARGET.name, Steps)[::3]
     counts, _ = counted(given, TARGET)
-    taken_s = iter(taken(counts, true).tolist())
+    taken_s = iter(taken(counts, seconds_each(true, TARGET.speed)).tolist())
     made = [replace(one, seconds=[next(taken_s) for _ in one.schedules]) for one in given]
     found = fitted_steps(made, TARGET)
-    np.testing.assert_allclose(taken(counts, found), taken(counts, true), rtol=0.05)
+    ours, theirs = (taken(counts, seconds_each(of, TARGET.speed)) for of in (found, true))
+    np.testing.assert_allclose(ours, theirs, rtol=0.05)
     assert found["exp"] == pytest.approx(true["exp"], rel=0.1)
 
 
 KINDS: dict[str, tuple[Any, ...]] = {
-    "convolution": (DepthwiseCost, sweep, swept, fitted_sweep, {"l3": 6.0, "store": 3.0}),
-    "filters": (WinogradCost, detour, detoured, fitted_detour, {"first": 9.0, "patch": 150.0}),
+    "convolution": (DepthwiseCost, sweep, swept, fitted_sweep, {"far": 0.6, "store": 3.0}),
+    "filters": (WinogradCost, detour, detoured, fitted_detour, {"first": 0.9, "patch": 150.0}),
 }
 
 
 @pytest.mark.parametrize("grid", KINDS)
 def test_fitting_finds_the_constants_of_convolutions(grid: str) -> None:
     kind, module, modelled, fit, constants = KINDS[grid]
-    true = replace(module.FITTED.generic, **constants)
+    true = replace(module.FITTED.of(TARGET.name), **constants)
     given = replay.observed(grid, TARGET.name, kind)
     made = [replace(one, seconds=np.exp(modelled(one, TARGET, true)).tolist()) for one in given]
     found = fit(made, TARGET)
@@ -246,5 +249,5 @@ def test_a_forest_expects_of_several_products_what_it_does_of_each_and_its_trees
         np.testing.assert_array_equal(logs, alone)
         knobs = arrays(one.schedules, TARGET.lanes)
         trees = forest._trees.predict(forest._features(record.product, knobs))
-        modelled = np.log(seconds(record.product, knobs, FITTED.of(TARGET), TARGET)[0])
+        modelled = np.log(seconds(record.product, knobs, CONSTANTS, TARGET)[0])
         np.testing.assert_array_equal(logs, modelled + trees)

@@ -96,7 +96,7 @@ def test_operations_are_counted_by_their_kind(scalar: str, counted: dict[str, in
 
 
 def test_the_kinds_that_templates_count_are_those_that_have_constants() -> None:
-    assert KINDS.keys() | {"overlap"} == FITTED.generic.keys()
+    assert KINDS.keys() | {"overlap"} == FITTED.of("").keys()
     for case in WORKLOADS:
         load = case.values[0]
         for template in candidates(load):

@@ -254,7 +254,7 @@ def test_a_full_disk_is_named_and_leaves_nothing(
 
 def test_the_cache_is_the_users_unless_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(files.VARIABLE)
-    assert files.cache_directory().name == "bucketize"
+    assert owner.cache_directory().name == "bucketize"
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o775])

@@ -30,11 +30,12 @@ def cache(prune: float | None, as_json: bool) -> None:
       bucketize cache --prune 30
     """
     from bucketize.kernel import cache as files
+    from bucketize.owner import cache_directory
 
     removed = [] if prune is None else files.prune(prune)
     kernels = files.kernels()
     facts: dict[str, str | int] = {
-        "directory": str(files.cache_directory()),
+        "directory": str(cache_directory()),
         "kernels": len(kernels),
         "bytes": sum(k.size for k in kernels),
         "removed": len(removed),

@@ -14,7 +14,7 @@ from bucketize.kernel.gemm.schedule import Tiling, tallest
 from bucketize.kernel.loops import cost as loops
 from bucketize.kernel.product import Product
 from bucketize.kernel.template import Schedule
-from bucketize.machine.calibration import Floats
+from bucketize.machine.speed import Floats
 from bucketize.machine.target import Target
 from bucketize.types import Dim, evaluate
 
@@ -82,7 +82,8 @@ class AttentionCost:
         steps = {kind: n * vectors for kind, n in self.steps.items()}
         simple = steps.pop("simple", 0) + vectors * WEIGHT + laid
         counts = {**steps, "simple": simple, "row": 4 * rows, "fold": 2 * rows}
-        return float(loops.taken(loops.table([counts]), loops.FITTED.of(target))[0])
+        each = loops.seconds_each(loops.FITTED.of(target.name), target.speed)
+        return float(loops.taken(loops.table([counts]), each)[0])
 
 
 def _products(schedule: Schedule, at: Sizes, wide: int, target: Target) -> Iterator[float]:

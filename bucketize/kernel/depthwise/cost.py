@@ -14,22 +14,17 @@ import numpy as np
 from bucketize.kernel.emit.vector import FLOAT_BYTES
 from bucketize.kernel.emit.window import ORDERS
 from bucketize.kernel.template import Schedule
-from bucketize.machine.calibration import Floats, fitted, joined
+from bucketize.machine.speed import Floats, Speed, fitted, joined
 from bucketize.machine.target import Target
 from bucketize.types import Shape, Sizes, evaluate
 
 
 @dataclass(frozen=True)
 class DepthwiseConstants:
-    """What a processor takes; cycles unless said."""
+    """What is alike on all cores of a family; cycles unless said."""
 
-    ghz: float
-    fma: float
-    """Fused multiply-adds of vectors in a cycle."""
-    loads: float
-    """Of vectors, in a cycle."""
     latency: float
-    """Of a chain of sums, for each step."""
+    """Of a chain of sums, for each step; the chains of tiles overlap."""
     tile: float
     """To begin and end a tile."""
     run: float
@@ -37,9 +32,10 @@ class DepthwiseConstants:
     store: float
     """Of a vector of a tile, with its epilogue."""
     call: float
-    l2: float
-    """Bytes in a cycle from the second cache, and so on."""
-    l3: float
+    near: float
+    """By a stream's from the second cache: how fast lines come from there."""
+    far: float
+    """And by one's from the third, from there."""
     share: float
     """Of the first cache, that the lines of a window may fill if they are to stay there."""
     share_l2: float
@@ -70,7 +66,7 @@ class DepthwiseCost:
     ) -> Floats:
         """As `Cost.seconds`; the weights are too few for their coldness to matter."""
         del cold_bytes
-        return self.modelled(schedules, sizes, target, FITTED.of(target))
+        return self.modelled(schedules, sizes, target, FITTED.of(target.name))
 
     def modelled(
         self, schedules: Sequence[Schedule], sizes: Sizes, target: Target, c: DepthwiseConstants
@@ -85,22 +81,25 @@ class DepthwiseCost:
         blocks = np.ceil(channels / (vectors * target.lanes))
         cells = lines * tiles * blocks
         runs = lines * np.where(by["channels"], tiles, blocks * np.minimum(tiles, 2))
-        cycles = cells * self._tile(across / np.maximum(tiles, 1), vectors, c) + runs * c.run
+        cycles = (
+            cells * self._tile(across / np.maximum(tiles, 1), vectors, c, target.speed)
+            + runs * c.run
+        )
         at_once = np.where(by["lines"], vectors * target.lanes, channels)
         apart = by["columns"] * c.apart + by["lines"] * (c.apart + c.late)
         parts = apart * (channels > vectors * target.lanes) / (vectors * target.lanes * FLOAT_BYTES)
         moved = self._traffic(sizes, at_once, parts, c, target)
         both = joined(cycles, moved, c.overlap)
-        return (both + c.call) / c.ghz / 1e9
+        return (both + c.call) / target.speed.ghz / 1e9
 
-    def _tile(self, columns: Floats, vectors: Floats, c: DepthwiseConstants) -> Floats:
+    def _tile(self, columns: Floats, vectors: Floats, c: DepthwiseConstants, its: Speed) -> Floats:
         """Cycles of a tile."""
         height, width = self.kernel
         taps, step, apart = height * width, self.strides[1], self.dilations[1]
         seen = np.minimum((columns - 1) * step + (width - 1) * apart + 1, columns * width)
-        arithmetic = np.maximum(taps * columns * vectors / c.fma, taps * c.latency)
-        loads = (seen * height + taps) * vectors / c.loads
-        stored = columns * vectors * (c.store + self.operands / c.loads)
+        arithmetic = np.maximum(taps * columns * vectors / its.fma, taps * c.latency)
+        loads = (seen * height + taps) * vectors / its.loads
+        stored = columns * vectors * (c.store + self.operands / its.loads)
         return np.maximum(arithmetic, loads) + stored + c.tile
 
     def _traffic(
@@ -115,30 +114,27 @@ class DepthwiseCost:
         image = batch * down * right * deep * FLOAT_BYTES
         out = FLOAT_BYTES * float(np.prod([evaluate(d, sizes) for d in self.out]))
         out *= 1 + self.operands
-        far = 1 / c.l2 if image + out <= c.share_l2 * target.l2 else 1 / c.l3 + parts
+        near, far = c.near * target.speed.l2, c.far * target.speed.l3
+        each = 1 / near if image + out <= c.share_l2 * target.l2 else 1 / far + parts
         kept = self.kernel[0] * right * channels * FLOAT_BYTES <= c.share * target.l1
-        again = np.where(kept, 0, max(self.kernel[0] / self.strides[0] - 1, 0) * image / c.l2)
-        return (image + out) * far + again
+        again = np.where(kept, 0, max(self.kernel[0] / self.strides[0] - 1, 0) * image / near)
+        return (image + out) * each + again
 
 
 FITTED = fitted(
     DepthwiseConstants,
-    ("emeraldrapids", "znver5"),
-    ghz=(2.6, 4.07),
-    fma=(2.0, 2.0),
-    loads=(2.0, 2.0),
-    latency=(1.0, 1.12),
-    tile=(2.19, 3.21),
-    run=(3.18, 16.4),
-    store=(6.77, 2.85),
+    latency=(1.14, 1.12),
+    tile=(2.44, 3.21),
+    run=(3.65, 16.4),
+    store=(7.98, 2.85),
     call=(20.0, 1000.0),
-    l2=(200.0, 27.2),
-    l3=(11.6, 32.4),
+    near=(5.0, 0.495),
+    far=(0.983, 1.08),
     share=(0.8, 0.8),
     share_l2=(0.6, 0.6),
-    apart=(1.79, 0.19),
-    late=(3.65, 0.43),
-    overlap=(4.79, 20.0),
+    apart=(2.07, 0.19),
+    late=(4.12, 0.43),
+    overlap=(4.65, 20.0),
 )
-"""Fitted by `-m benchmarks constants` to the grid "convolution", but for `fma`, `loads` and the
-shares of caches, which are assumed, and `ghz`, which is assumed or that of products."""
+"""Fitted by `-m benchmarks constants` to the grid "convolution", but for the shares of caches,
+which are assumed."""

@@ -20,7 +20,7 @@ from bucketize.kernel.gemm.schedule import HIGH, Tiling, schedules
 from bucketize.kernel.product import Product
 from bucketize.kernel.template import Knob, Schedule
 from bucketize.kernel.typical import TypicalSizes
-from bucketize.machine.calibration import Floats, fitted, joined
+from bucketize.machine.speed import Floats, fitted, joined
 from bucketize.machine.target import Target
 from bucketize.types import Dim, Sizes, evaluate
 
@@ -29,15 +29,8 @@ PAGE = 4096  # bytes, after which addresses fall into the same set of a first ca
 
 @dataclass(frozen=True)
 class ProductConstants:
-    """Constants of a processor; cycles unless said."""
+    """What is alike on all cores of a family; cycles unless said."""
 
-    ghz: float
-    fma: float
-    """Fused multiply-adds of vectors in a cycle."""
-    loads: float
-    """Of a vector, or of a value for all its lanes, in a cycle."""
-    latency: float
-    """Of a chain of sums, for each step."""
     tile: float
     """To begin and end a tile."""
     row: float
@@ -51,10 +44,12 @@ class ProductConstants:
     panel: float
     """To begin a pass over a panel."""
     call: float
-    l2: float
-    """Bytes in a cycle from the second cache; and so on."""
-    l3: float
-    memory: float
+    near: float
+    """How much faster than a stream B comes from the second cache."""
+    far: float
+    """And from the third."""
+    farthest: float
+    """And from memory."""
     share: float
     """Of the first cache, that B may fill."""
     share_l2: float
@@ -99,7 +94,7 @@ def tiles_of(rows: Floats, most: Floats) -> Floats:
 
 def seconds(p: Product, k: Knobs, c: ProductConstants, target: Target) -> Floats:
     """The seconds that a product takes: a row for each of its sizes, a column for each schedule."""
-    mr, nv = k.mr, k.nv
+    mr, nv, its = k.mr, k.nv, target.speed
     rows, batch = (np.array(n, float)[:, None] for n in (p.rows, p.batch))
     width = nv * target.lanes
     tiles = tiles_of(rows, mr)
@@ -111,9 +106,9 @@ def seconds(p: Product, k: Knobs, c: ProductConstants, target: Target) -> Floats
 
     def step(height: Floats) -> Floats:
         """Cycles of a step of the reduction."""
-        arithmetic = np.maximum(height * nv / c.fma, c.latency)
+        arithmetic = np.maximum(height * nv / its.fma, its.latency)
         lost = np.where(height * _alike(p) > ways, height * c.conflict * FLOAT_BYTES / LINE, 0)
-        return np.maximum(arithmetic, (height + nv) / c.loads) + lost
+        return np.maximum(arithmetic, (height + nv) / its.loads) + lost
 
     ways = target.l1 / PAGE - 2  # of which B takes some
     share = _held(p, c, target)
@@ -123,7 +118,7 @@ def seconds(p: Product, k: Knobs, c: ProductConstants, target: Target) -> Floats
     first = np.where(tall > 0, tall_step, step(low)) * depth
     fetched = np.where(tiles > 1, np.minimum(c.asked * tiles * LINE / (width * FLOAT_BYTES), 1), 0)
     # beside what comes from afar, B comes again for each tile if the first cache does not hold it
-    near = np.where(part <= c.share_l2 * target.l2, c.l2, c.l3)
+    near = np.where(part <= c.share_l2 * target.l2, c.near * its.l2, c.far * its.l3)
     again = np.where(part <= c.share * target.l1, 0, (tiles - 1) * part / near)
     overlapped = joined(reduction, part / far + again, overlap)
     overlapped = joined(overlapped, _rows(p, rows, c, target) / passes, c.overlap)
@@ -139,8 +134,8 @@ def seconds(p: Product, k: Knobs, c: ProductConstants, target: Target) -> Floats
     cycles = cycles + _result(p, rows, c, target)
     if not p.packed:
         copied = (k.copy > 0) | (p.columns % width > 0)
-        cycles = cycles + np.where(copied, panels * p.depth * nv * (c.store + 1 / c.loads), 0)
-    total: Floats = (batch * cycles + c.call) / c.ghz / 1e9
+        cycles = cycles + np.where(copied, panels * p.depth * nv * (c.store + 1 / its.loads), 0)
+    total: Floats = (batch * cycles + c.call) / its.ghz / 1e9
     return total
 
 
@@ -157,8 +152,9 @@ def _held(p: Product, c: ProductConstants, target: Target) -> float:
 def _far(p: Product, share: float, c: ProductConstants, target: Target) -> float:
     """Bytes in a cycle from where B is when the product begins."""
     if _passed(p) <= 0.8 * target.l2:
-        return c.l2
-    return 1 / (share / c.l3 + (1 - share) / c.memory)
+        return c.near * target.speed.l2
+    third, memory = c.far * target.speed.l3, c.farthest * target.speed.memory
+    return 1 / (share / third + (1 - share) / memory)
 
 
 def _alike(p: Product) -> float:
@@ -169,48 +165,44 @@ def _alike(p: Product) -> float:
 def _rows(p: Product, rows: Floats, c: ProductConstants, target: Target) -> Floats:
     """Cycles of reading A for a panel, if the second cache does not hold it."""
     a = rows * p.depth * FLOAT_BYTES * p.a_share
-    return np.where(a <= 0.6 * target.l2, 0, a / c.l3)
+    return np.where(a <= 0.6 * target.l2, 0, a / (c.far * target.speed.l3))
 
 
 def _result(p: Product, rows: Floats, c: ProductConstants, target: Target) -> Floats:
     """Cycles of writing the result."""
     out = rows * p.columns * FLOAT_BYTES
-    return np.where(out <= 0.6 * target.l2, out / c.l2, out / c.l3)
+    near, far = c.near * target.speed.l2, c.far * target.speed.l3
+    return np.where(out <= 0.6 * target.l2, out / near, out / far)
 
 
 FITTED = fitted(
     ProductConstants,
-    ("emeraldrapids", "znver5"),
-    ghz=(2.52, 4.07),
-    fma=(2.0, 2.0),
-    loads=(2.0, 2.0),
-    latency=(4.27, 3.64),
     tile=(5.0, 5.0),
-    row=(4.82, 1.96),
-    pixel=(10.2, 8.52),
-    store=(0.3, 0.372),
+    row=(8.63, 1.96),
+    pixel=(13.3, 8.52),
+    store=(0.538, 0.372),
     spill=(0.3, 0.3),
-    panel=(6.25, 5.38),
-    call=(432.0, 515.0),
-    l2=(89.8, 57.6),
-    l3=(11.0, 42.5),
-    memory=(5.73, 11.3),
+    panel=(11.1, 5.38),
+    call=(365.0, 515.0),
+    near=(1.49, 1.05),
+    far=(0.907, 1.42),
+    farthest=(0.693, 1.03),
     share=(0.6, 0.6),
     share_l2=(0.4, 0.4),
-    held=(0.133, 0.152),
-    asked=(2.24, 1.0),
+    held=(0.115, 0.152),
+    asked=(3.22, 1.0),
     overlap=(3.8, 3.8),
-    overlap_memory=(1.59, 3.3),
-    conflict=(2.1, 1.41),
+    overlap_memory=(1.4, 3.3),
+    conflict=(1.92, 1.41),
 )
-"""Fitted by `-m benchmarks constants` to the grids in `tuning_logs`, but for `fma`, `loads` and the
-shares of caches, which are assumed, and `overlap`: the usual width of panels hangs on it, and it is
-as `benchmarks/replay` likes defaults best."""
+"""Fitted by `-m benchmarks constants` to the grids in `tuning_logs`, but for the shares of caches,
+which are assumed, and `overlap`: the usual width of panels hangs on it, and it is as
+`benchmarks/replay` likes defaults best."""
 
 
 def modelled(p: Product, schedules: Sequence[Schedule], target: Target) -> Floats:
-    """The same by the target's own constants."""
-    return seconds(p, arrays(schedules, target.lanes), FITTED.of(target), target)
+    """The same by the constants of the target's cores."""
+    return seconds(p, arrays(schedules, target.lanes), FITTED.of(target.name), target)
 
 
 # --- over dims -----------------------------------------------------------------------------------

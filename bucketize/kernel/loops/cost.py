@@ -1,7 +1,7 @@
 """What loop source takes: so much for each thing that its loops do.
 
-A template tells how many of each kind there are (`Counts`); a processor has seconds for each. Bytes
-count once more where they come from beyond the second cache.
+A template tells how many of each kind there are (`Counts`), a machine's speed what each takes.
+Bytes count once more where they come from beyond the second cache.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from bucketize.kernel.emit.vector import FLOAT_BYTES
 from bucketize.kernel.template import Launch, Schedule, Shapes
 from bucketize.kernel.work import Work, work
 from bucketize.kernel.workload import Workload
-from bucketize.machine.calibration import Floats, fitted, joined
+from bucketize.machine.speed import Floats, Speed, fitted, joined
 from bucketize.machine.target import Target
 from bucketize.types import Sizes, evaluate
 
@@ -45,6 +45,28 @@ KINDS: Mapping[str, str] = {
 """What is counted."""
 SHARES = 0.5, 1.2  # of the second cache: what a kernel moves stays there, and leaves it as a whole
 TRAFFIC = ("byte", "far_byte")
+
+
+UNITS: Mapping[str, Callable[[Speed], float]] = {
+    "root": lambda its: its.root,
+    "exp": lambda its: its.exp,
+    "log": lambda its: its.exp,
+    "byte": lambda its: 1 / its.l2,
+    "far_byte": lambda its: 1 / its.l3,
+}
+"""Cycles by which a kind is counted, if not single ones."""
+
+
+def seconds_each(constants: Counts, its: Speed) -> dict[str, float]:
+    """Seconds of one of each kind on a machine; `overlap` is a number as it is."""
+    cycles = {kind: constants[kind] * UNITS.get(kind, _single)(its) for kind in KINDS}
+    return {kind: n / its.ghz / 1e9 for kind, n in cycles.items()} | {
+        "overlap": constants["overlap"]
+    }
+
+
+def _single(_: Speed) -> float:
+    return 1.0
 
 
 def table(counts: Iterable[Counts]) -> Floats:
@@ -87,7 +109,7 @@ class Steps:
     ) -> Floats:
         """As `Cost.seconds`."""
         counts = [self.counted(s, sizes, target, cold_bytes) for s in schedules]
-        return taken(table(counts), FITTED.of(target))
+        return taken(table(counts), seconds_each(FITTED.of(target.name), target.speed))
 
     def counted(
         self, schedule: Schedule, sizes: Sizes, target: Target, cold_bytes: int
@@ -113,22 +135,21 @@ class Steps:
 
 FITTED = fitted(
     dict[str, float],
-    ("emeraldrapids", "znver5"),
-    call=(3.03e-07, 1.13e-07),
-    row=(5.26e-09, 2.57e-09),
-    fold=(5.16e-09, 2.67e-09),
-    simple=(4.17e-10, 1.75e-10),
-    choose=(6.01e-10, 2.22e-10),
-    divide=(8.39e-10, 1.00e-13),
-    root=(3.59e-09, 8.04e-10),
-    exp=(6.00e-09, 1.89e-09),
-    log=(1.09e-08, 3.91e-09),
-    multiply=(4.90e-10, 1.52e-10),
-    library=(1.30e-08, 7.34e-09),
-    lone=(1.20e-09, 4.98e-10),
-    apart=(4.18e-10, 1.88e-10),
-    byte=(1.27e-11, 4.66e-12),
-    far_byte=(2.47e-11, 4.65e-12),
+    call=(903.0, 460.0),
+    row=(15.7, 10.5),
+    fold=(15.4, 10.9),
+    simple=(1.24, 0.712),
+    choose=(1.79, 0.904),
+    divide=(2.5, 0.001),
+    root=(0.892, 0.364),
+    exp=(1.92, 1.18),
+    log=(3.49, 2.45),
+    multiply=(1.46, 0.619),
+    library=(38.7, 29.9),
+    lone=(3.58, 2.03),
+    apart=(1.25, 0.765),
+    byte=(1.82, 1.04),
+    far_byte=(0.751, 0.568),
     overlap=(1.99, 1.94),
 )
-"""Seconds of one of each kind, fitted by `-m benchmarks constants` to the grid "rest"."""
+"""Of one of each kind, in what `UNITS` says; fitted by `-m benchmarks constants` to "rest"."""

@@ -28,7 +28,7 @@ from bucketize.kernel.template import (
 )
 from bucketize.kernel.work import work
 from bucketize.kernel.workload import Workload
-from bucketize.machine.calibration import Floats, joined
+from bucketize.machine.speed import Floats, joined
 from bucketize.machine.target import Target
 from bucketize.ops import avg_pool2d, max_pool2d
 from bucketize.types import Dim, Sizes, evaluate, product
@@ -83,15 +83,16 @@ class PoolCost:
         to pooling. There are no weights to be cold.
         """
         del cold_bytes
-        c = FITTED.of(target)
+        c, its = FITTED.of(target.name), target.speed
         moved, taps = (evaluate(n, sizes) for n in (self.moved, self.taps))
         vectors = math.ceil(evaluate(self.channels, sizes) / target.lanes)
-        step = max(1 / c.loads, self.steps / c.fma)
+        step = max(1 / its.loads, self.steps / its.fma)
         of_pixel = vectors * (taps * step + c.store) + math.ceil(vectors / VECTORS) * taps * c.tile
         cycles = np.full(len(schedules), evaluate(self.pixels, sizes) * of_pixel)
-        far = c.l2 if moved <= c.share_l2 * target.l2 else c.l3
+        is_near = moved <= c.share_l2 * target.l2
+        far = c.near * its.l2 if is_near else c.far * its.l3
         both = joined(cycles, np.full(len(schedules), moved / far), c.overlap)
-        return (both + c.call) / c.ghz / 1e9
+        return (both + c.call) / its.ghz / 1e9
 
 
 def _cost(workload: Workload) -> PoolCost:

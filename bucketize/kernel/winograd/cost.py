@@ -14,14 +14,14 @@ from bucketize.kernel.template import Schedule
 from bucketize.kernel.typical import TypicalSizes
 from bucketize.kernel.winograd.input import Axes
 from bucketize.kernel.winograd.loops import most_patches, tile_rows
-from bucketize.machine.calibration import Floats, fitted, joined
+from bucketize.machine.speed import Floats, fitted, joined
 from bucketize.machine.target import Target
 from bucketize.types import Dim, Sizes, evaluate
 
 
 @dataclass(frozen=True)
 class WinogradConstants:
-    """What a processor does beside the products, in cycles, and in bytes in a cycle."""
+    """What is alike on all cores of a family, beside the products; cycles unless said."""
 
     transform4: float
     """A vector of V or M with its share of pixels and epilogue, by size, whose sums are longer."""
@@ -32,26 +32,26 @@ class WinogradConstants:
     patch: float
     """A patch in a panel."""
     first: float
-    """The bytes of weights when they are read first."""
+    """By a stream's from the third cache: how fast weights come when they are read first."""
     again: float
-    """And for each further block."""
+    """By a stream's from the second: and for each further block."""
     overlap: float
     """How well arithmetic and weights overlap: 1, one after the other; many, the longer alone."""
 
 
 FITTED = fitted(
     WinogradConstants,
-    ("emeraldrapids", "znver5"),
-    transform4=(0.949, 3.43),
-    transform6=(7.83, 5.04),
-    transform8=(14.7, 6.94),
-    row=(4.4, 1.0),
-    patch=(521.0, 36.0),
-    first=(7.72, 10.7),
-    again=(33.7, 40.5),
+    transform4=(1.12, 3.43),
+    transform6=(9.26, 5.04),
+    transform8=(17.4, 6.94),
+    row=(5.2, 1.0),
+    patch=(616.0, 36.0),
+    first=(0.757, 0.357),
+    again=(0.702, 0.736),
     overlap=(1.27, 1.17),
 )
-"""`-m benchmarks replay` tells how far off it is, and what choosing by it costs."""
+"""Fitted as those of products; `-m benchmarks replay` tells how far off the model is, and what
+choosing by it costs."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class WinogradCost:
         self, schedules: Sequence[Schedule], sizes: Sizes, target: Target, cold_bytes: int = 0
     ) -> Floats:
         """As `Cost.seconds`."""
-        return self.modelled(schedules, sizes, target, FITTED.of(target), cold_bytes)
+        return self.modelled(schedules, sizes, target, FITTED.of(target.name), cold_bytes)
 
     def modelled(
         self,
@@ -94,7 +94,7 @@ class WinogradCost:
         Of sizes of patches that are alike the smallest: it rounds less, and on small images a large
         one loses more than it wins elsewhere.
         """
-        c, cold = FITTED.of(target), cost.cold_bytes(target)
+        c, cold = FITTED.of(target.name), cost.cold_bytes(target)
         seconds = self._at([point.extent for point in points], schedules, target, c, cold)
         m, score = np.array([int(s["m"]) for s in schedules]), np.log(seconds).mean(axis=0)
         smallest = m[score <= score.min() + cost.ALIKE].min()
@@ -112,7 +112,7 @@ class WinogradCost:
         counts = [{m: max(at(dim), 1) for m, dim in self.patches.items()} for at in points]
         m, width = (np.array([int(s[name]) for s in schedules]) for name in ("m", "nr"))
         patches = np.array([[count[each] for each in m] for count in counts], float)
-        products = cost.FITTED.of(target)
+        products, its = cost.FITTED.of(target.name), target.speed
         each = {4: c.transform4, 6: c.transform6, 8: c.transform8}
         axes, vectors = [self.axes[int(k)] for k in m], width / target.lanes
         elements = np.array([y.size * x.size for y, x in axes], float)
@@ -124,13 +124,14 @@ class WinogradCost:
         blocks = np.ceil(patches / most)
         tiles = np.ceil(patches / blocks / [tile_rows(int(w), target) for w in width])
         height = patches / blocks / tiles
-        step = np.maximum(height * vectors / products.fma, products.latency)
-        step = np.maximum(step, (height + vectors) / products.loads)
+        step = np.maximum(height * vectors / its.fma, its.latency)
+        step = np.maximum(step, (height + vectors) / its.loads)
         arithmetic = steps * blocks * panels * tiles * step * self.channels
         weights = steps * self.channels * panels * width * FLOAT_BYTES
         is_near = np.maximum(weights, cold_bytes) <= 0.8 * target.l2
-        first = np.where(is_near, products.l2, c.first)
-        again = np.where(is_near, products.l2, c.again)
+        near = products.near * its.l2
+        first = np.where(is_near, near, c.first * its.l3)
+        again = np.where(is_near, near, c.again * its.l2)
         read = weights / first + (blocks - 1) * weights / again
         sides = steps * np.ceil(channels / target.lanes) + elements * panels * vectors
         transforms = patches * sides * [each[max(y.size, x.size)] for y, x in axes]
@@ -138,5 +139,5 @@ class WinogradCost:
         fetched = np.minimum(products.asked * tiles * LINE / (width * FLOAT_BYTES), 1)
         fetched = np.where(tiles > 1, fetched, 1)  # one that is alone reads weights as a stream
         both = fetched * joined(arithmetic, read, c.overlap) + (1 - fetched) * (arithmetic + read)
-        seconds: Floats = (both + transforms + rows + products.call) / products.ghz / 1e9
+        seconds: Floats = (both + transforms + rows + products.call) / its.ghz / 1e9
         return seconds

@@ -1,0 +1,70 @@
+"""`bucketize calibrate`: measure how fast this machine is, or show what was measured."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import click
+
+from bucketize.cli.echo import echo
+from bucketize.cli.parameter import json_option
+
+if TYPE_CHECKING:
+    from bucketize.machine.calibration import Calibration
+
+UNITS = {
+    "ghz": "GHz",
+    "fma": "multiply-adds of vectors in a cycle",
+    "loads": "vectors from the first cache in a cycle",
+    "latency": "cycles of a multiply-add that the next one waits for",
+    "exp": "cycles of an exponential of a vector",
+    "root": "cycles of a square root of a vector",
+    "l2": "bytes in a cycle from the second cache",
+    "l3": "bytes in a cycle from the third cache",
+    "memory": "bytes in a cycle from memory",
+}
+
+
+@click.command(short_help="Measure how fast this machine is: what default choices go by.")
+@click.option("--show", is_flag=True, help="Show what was measured; measure nothing.")
+@json_option
+def calibrate(show: bool, as_json: bool) -> None:
+    """Measure this machine's speed, in a second or two, and keep it beside the compiled kernels.
+
+    Which kernel is chosen where nothing was tuned goes by it. The first compile on a machine does
+    the same; measure again after a move to another one, or if it was busy then. With
+    BUCKETIZE_CALIBRATE=0 in the environment nothing is measured or read: the machine is taken for
+    a typical server.
+
+    \b
+    Examples:
+      bucketize calibrate
+      bucketize calibrate --show
+    """
+    from bucketize.errors import KernelError
+    from bucketize.inspect.calibrate import calibrate as measured
+    from bucketize.machine.calibration import stored, write
+    from bucketize.machine.target import host, machine_of
+
+    if show:
+        calibration = stored(machine_of(host()))
+        if calibration is None:
+            raise KernelError(f"no calibration of {machine_of(host())}; run `bucketize calibrate`")
+    else:
+        calibration = measured(host())
+        write(calibration)
+    echo(json.dumps(asdict(calibration)) if as_json else shown(calibration))
+
+
+def shown(its: Calibration) -> str:
+    """A calibration as a person reads it."""
+    alone, beside = asdict(its.alone), asdict(its.beside)
+    lines = [
+        f"{its.machine}",
+        f"measured {its.when}; half of the rounds within {its.spread:.0%} of the best",
+        f"{'alone':>15}{f'all {its.cores}':>9}",
+    ]
+    lines += [f"{n:8}{alone[n]:>7g}{beside[n]:>9g}  {unit}" for n, unit in UNITS.items()]
+    return "\n".join(lines)

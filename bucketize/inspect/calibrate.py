@@ -1,0 +1,202 @@
+"""Measuring a machine: what its cores do and what its caches bring, in a second or two.
+
+Each probe is a kernel that does one thing; the best of its rounds counts, as whatever else a
+machine does makes it slower. Probes whose rounds vary are tried again.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+
+from bucketize.busy import watched
+from bucketize.errors import BusyWarning, KernelError, warn
+from bucketize.inspect.peak import READ, TURNS
+from bucketize.inspect.roofline import CHAINS, probe, round_seconds
+from bucketize.kernel.emit.vector import FLOAT_BYTES
+from bucketize.link.memory import address, empty_bytes
+from bucketize.machine.calibration import Calibration, is_wanted, stored, write
+from bucketize.machine.speed import Speed
+from bucketize.machine.target import Target, cores, host, machine_of
+
+LOGGER = logging.getLogger("bucketize")
+ROUNDS, TRIES = 20, 5
+CYCLES = 1_000_000  # of a round, or so: long enough for the clock, short between interrupts
+NOISE, LOUD = 0.1, 0.5
+"""By which half of the rounds may be above the best one: more is tried again, and told."""
+DIGITS = 3  # that are kept: more would be noise, and let each calibration choose other kernels
+NEAR = 12 << 10  # bytes of an array in the first cache: two of them fit into the smallest
+PIECE = 16 << 20  # bytes of memory that are read in a round, others in the next
+LEAST_BYTES, MOST_BYTES = 2 * PIECE, 512 << 20
+FREE_SHARE = 8  # of what is free, that is taken
+MEMORY = Path("/proc/meminfo")
+LIMIT, USED = (Path("/sys/fs/cgroup") / name for name in ("memory.max", "memory.current"))
+
+
+def calibrated() -> Target:
+    """The machine that this runs on, measured if it never was and BUCKETIZE_CALIBRATE is not 0.
+
+    That it is measured is told on stderr; where that cannot be kept, or done, a warning is logged.
+    """
+    target = host()
+    if not is_wanted() or stored(machine_of(target)) is not None:
+        return target
+    start = time.perf_counter()
+    try:
+        write(calibrate(target))
+    except KernelError as e:
+        LOGGER.warning("this machine is not measured, and taken for a typical one: %s", e)
+        return target
+    took = f"measured this machine in {time.perf_counter() - start:.1f} s, once"
+    print(f"{took}: `bucketize calibrate --show`", file=sys.stderr)
+    host.cache_clear()
+    return host()
+
+
+def calibrate(target: Target) -> Calibration:
+    """Measure this machine, one core by itself and all of them at once.
+
+    Args:
+        target: the machine, with the vectors that may be used.
+
+    Returns:
+        What was measured, not kept yet.
+
+    Raises:
+        KernelError: the probes cannot be compiled.
+
+    """
+    begin = datetime.now(UTC)
+    with watched():
+        speeds, spreads = zip(*(measured(target, n) for n in sorted({1, cores()})), strict=True)
+    spread = max(spreads)
+    if spread > LOUD:
+        warn(
+            f"half of the rounds of a probe took up to {spread:.0%} more than the best: other "
+            f"work slows this machine; measure again with `bucketize calibrate` when it is quiet",
+            BusyWarning,
+        )
+    when = begin.isoformat(timespec="seconds")
+    machine = machine_of(target)
+    return Calibration(machine, speeds[0], speeds[-1], cores(), round(spread, 3), when)
+
+
+def measured(target: Target, threads: int) -> tuple[Speed, float]:
+    """The speed of each of some threads that work at once, and how noisy the probes were."""
+    probes = Probes(target, threads)
+    return probes.speed(), probes.spread
+
+
+class Probes:
+    """The probes of some threads that work at once, each on memory of its own."""
+
+    def __init__(self, target: Target, threads: int) -> None:
+        """Memory is written to: pages that nobody wrote to are all the same one."""
+        self.lanes, self.l2, self.l3 = target.lanes, target.l2, target.l3
+        self.threads, self.spread = range(threads), 0.0
+        self._pool = ThreadPoolExecutor(threads)
+        self._pieces = max(memory_bytes(target) // threads // PIECE, 1)
+        self._memory = empty_bytes(threads * self._pieces * PIECE)
+        self._near = empty_bytes(threads * 2 * NEAR)
+        for array in (self._memory, self._near):
+            array.view(np.float32).fill(0.5)
+
+    def speed(self) -> Speed:
+        """What each of the threads does."""
+        with self._pool:
+            steps = CYCLES // (2 * TURNS)
+            hz = (
+                2
+                * TURNS
+                * steps
+                / self._best("wait", lambda *_: [steps, 3, 5, 0], lanes=self.lanes)
+            )
+            figures = {
+                "ghz": hz / 1e9,
+                "fma": CHAINS / (self._multiplied(CHAINS) * hz),
+                "loads": 1 / (self._passed("read") * hz),
+                "latency": self._multiplied(1) * hz,
+                "exp": self._passed("exp") * hz,
+                "root": self._passed("root") * hz,
+                "l2": self._streamed(self.l2 // 2) / hz,
+                "l3": self._streamed(min(4 * self.l2, (self.l2 + self.l3) // 2)) / hz,
+                "memory": self._streamed(PIECE, self._pieces) / hz,
+            }
+        return Speed(**{name: float(f"{value:.{DIGITS}g}") for name, value in figures.items()})
+
+    def _multiplied(self, chains: int) -> float:
+        """Seconds of so many multiply-adds that do not wait for each other."""
+        steps = CYCLES // (4 * chains)
+        options = {"lanes": self.lanes, "chains": chains}
+        return self._best("multiply", lambda i, _: [steps, self._out(i)], **options) / steps
+
+    def _passed(self, name: str) -> float:
+        """Seconds for each vector of an array in the first cache."""
+        floats, times = NEAR // FLOAT_BYTES, CYCLES * FLOAT_BYTES // NEAR
+
+        def words(i: int, _: int) -> list[int]:
+            return [floats, self._out(i) - NEAR, times, self._out(i)]
+
+        seconds = self._best(name, words, lanes=self.lanes)
+        return seconds / times / (floats // self.lanes)
+
+    def _out(self, thread: int) -> int:
+        """Where a thread writes, behind what it reads."""
+        return address(self._near) + (2 * thread + 1) * NEAR
+
+    def _streamed(self, size: int, pieces: int = 1) -> float:
+        """Bytes a second, read in order: so many in a round, of one of some pieces."""
+        step = READ * self.lanes * FLOAT_BYTES
+        size = max(size // step, 1) * step
+        times = max(PIECE // size, 1) if pieces == 1 else 1
+
+        def words(i: int, turn: int) -> list[int]:
+            start = (i * self._pieces + turn % pieces) * PIECE
+            floats = size // FLOAT_BYTES
+            return [floats, address(self._memory) + start, times, self._out(i)]
+
+        return size * times / self._best("read", words, lanes=self.lanes)
+
+    def _best(self, name: str, words: Callable[[int, int], list[int]], **options: int) -> float:
+        """The least seconds of some rounds of a probe; again, if they vary too much.
+
+        `words` are those of a thread's block in a round.
+        """
+        kernel = probe(name, **options)
+        rounds: list[float] = []
+        for _ in range(TRIES):
+            for turn in range(len(rounds), len(rounds) + ROUNDS):
+                blocks = [np.array(words(i, turn), np.int64) for i in self.threads]
+                rounds.append(round_seconds(self._pool, kernel, blocks))
+            recent, least = rounds[-ROUNDS:], min(rounds)
+            spread = float(np.median(recent)) / least - 1
+            if spread <= NOISE:
+                break
+        self.spread = max(self.spread, spread)
+        return least
+
+
+def memory_bytes(target: Target) -> int:
+    """Bytes that are read from memory: more than the last cache holds, where so much is free."""
+    free = {name: int(cells.split()[0]) for name, cells in _told(MEMORY)}
+    spare = [free["MemAvailable"] << 10] if "MemAvailable" in free else []
+    with suppress(OSError, ValueError):  # no limit, or none of its own
+        spare.append(int(LIMIT.read_text()) - int(USED.read_text()))
+    most = min([MOST_BYTES, *(n // FREE_SHARE for n in spare)])
+    return max(min(2 * max(target.l2, target.l3), most), LEAST_BYTES)
+
+
+def _told(path: Path) -> Iterator[tuple[str, str]]:
+    """The lines of a file of the system: a name and what it says; none where it has no such."""
+    with suppress(OSError):
+        for line in path.read_text().splitlines():
+            name, _, value = line.partition(":")
+            yield name, value

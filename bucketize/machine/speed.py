@@ -1,0 +1,83 @@
+"""How fast a machine is: the few figures that models of cost take from it, and times that overlap.
+
+`bucketize calibrate` measures them. The constants beside them, in `kernel/*/cost`, are of a family
+of cores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Generic, TypeAlias, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats: TypeAlias = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Speed:
+    """What one core does, while nothing else runs; cycles are those of its clock."""
+
+    ghz: float
+    """Billions of cycles in a second."""
+    fma: float
+    """Fused multiply-adds of vectors in a cycle."""
+    loads: float
+    """Of vectors from the first cache, in a cycle."""
+    latency: float
+    """Cycles from a fused multiply-add to the next that needs it."""
+    exp: float
+    """Cycles of an exponential of a vector, one after the other in a loop."""
+    root: float
+    """Those of a square root of a vector."""
+    l2: float
+    """Bytes in a cycle, read in order from the second cache; and so on."""
+    l3: float
+    memory: float
+
+    def __str__(self) -> str:
+        return " ".join(f"{name}={value:g}" for name, value in asdict(self).items())
+
+
+TYPICAL = Speed(
+    ghz=2.98, fma=1.82, loads=1.8, latency=4.0, exp=9.3, root=12.0, l2=48.0, l3=10.2, memory=7.1
+)
+"""Where nothing was measured: a server of 2023, Emerald Rapids."""
+
+
+def joined(a: Floats, b: Floats, overlap: float) -> Floats:
+    """Joins two times that overlap: between their sum (1) and the longer (infinity)."""
+    longer, shorter = np.maximum(a, b), np.minimum(a, b)
+    share = np.divide(shorter, longer, out=np.zeros_like(longer), where=longer > 0)
+    return longer * (1 + share**overlap) ** (1 / overlap)
+
+
+C = TypeVar("C")
+
+CORES = {"": "intel", "znver": "amd"}
+"""Families of cores by how LLVM's names of them begin."""
+
+
+@dataclass(frozen=True)
+class Fitted(Generic[C]):
+    """The constants of a model, by family of cores; the first one's serve those of no family.
+
+    `-m benchmarks constants` fits them. They count cycles, or how much of a machine's `Speed` comes
+    through: how fast a machine is, no constant says.
+    """
+
+    by_family: Mapping[str, C]
+
+    def of(self, name: str) -> C:
+        """The constants for a processor of this name."""
+        begin = next((b for b in CORES if b and name.startswith(b)), "")
+        return self.by_family[CORES[begin]]
+
+
+def fitted(kind: Callable[..., C], **constants: tuple[float, ...]) -> Fitted[C]:
+    """A model's constants, by name one for each family."""
+    rows = zip(*constants.values(), strict=True)
+    fits = [kind(**dict(zip(constants, row, strict=True))) for row in rows]
+    return Fitted(dict(zip(CORES.values(), fits, strict=True)))

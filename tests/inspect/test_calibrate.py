@@ -1,0 +1,135 @@
+"""Measuring a machine: what the probes find, and when the first compile does it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import bucketize
+from bucketize import zoo
+from bucketize.errors import BusyWarning, KernelError
+from bucketize.inspect import calibrate as module
+from bucketize.inspect.calibrate import calibrate, calibrated, memory_bytes
+from bucketize.machine.speed import TYPICAL
+from bucketize.machine.target import cores, host, machine_of
+
+KERNELS = Path(__file__).parents[2] / "build" / "test-cache"
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few and short rounds, which show the same."""
+    monkeypatch.setattr(module, "ROUNDS", 2)
+    monkeypatch.setattr(module, "TRIES", 1)
+    monkeypatch.setattr(module, "CYCLES", 20_000)
+    monkeypatch.setattr(module, "LOUD", 1e9)
+    monkeypatch.setattr(module, "MOST_BYTES", 2 * module.PIECE)
+
+
+@pytest.fixture
+def unmeasured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+    """A machine that nobody measured, with the compiled kernels of the tests."""
+    monkeypatch.setenv("BUCKETIZE_CACHE", str(tmp_path))
+    for kernel in KERNELS.glob("k_*"):
+        (tmp_path / kernel.name).symlink_to(kernel)
+    monkeypatch.setenv("BUCKETIZE_CALIBRATE", "1")
+    host.cache_clear()
+    yield tmp_path
+    host.cache_clear()
+
+
+def test_probes_find_figures_that_a_machine_may_have() -> None:
+    its = calibrate(host())
+    assert its.machine == machine_of(host())
+    assert its.cores == cores()
+    for speed in (its.alone, its.beside):
+        assert all(0 < value < 1e4 for value in asdict(speed).values())
+        assert 0.2 < speed.ghz < 10
+        assert speed.latency > 1 / speed.fma / 2  # one that waits is slower than many that do not
+        assert [float(f"{v:.3g}") for v in asdict(speed).values()] == list(asdict(speed).values())
+
+
+def test_the_first_compile_measures_the_machine_and_says_so(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("BUCKETIZE_CALIBRATE", "1")
+    kept = {}
+    monkeypatch.setattr(module, "stored", kept.get)
+    monkeypatch.setattr(module, "write", lambda its: kept.setdefault(its.machine, its))
+    host.cache_clear()
+    try:
+        bucketize.compile(bucketize.from_onnx(zoo.build("mlp")), lazy=True)
+        told = capsys.readouterr().err
+        assert told.startswith("measured this machine in ")
+        assert kept.keys() == {machine_of(host())}
+        bucketize.compile(bucketize.from_onnx(zoo.build("mlp")), lazy=True)
+        assert capsys.readouterr().err == ""
+        monkeypatch.setenv("BUCKETIZE_CALIBRATE", "0")
+        kept.clear()
+        assert calibrated().speed == TYPICAL
+        assert not kept
+    finally:
+        host.cache_clear()
+
+
+def test_a_machine_that_cannot_be_measured_is_a_typical_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("BUCKETIZE_CALIBRATE", "1")
+    monkeypatch.setattr(module, "stored", lambda machine: None)
+
+    def full(its: object) -> None:
+        raise KernelError("no space")
+
+    monkeypatch.setattr(module, "write", full)
+    with caplog.at_level(logging.WARNING, "bucketize"):
+        assert calibrated().speed == TYPICAL
+    assert "not measured, and taken for a typical one: no space" in caplog.text
+
+
+def test_noise_is_tried_again_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    dice = np.random.default_rng(0)
+    rounds = []
+
+    def noisy(*_: object) -> float:
+        rounds.append(float(dice.exponential()) + 1e-3)
+        return rounds[-1]
+
+    monkeypatch.setattr(module, "round_seconds", noisy)
+    monkeypatch.setattr(module, "TRIES", 3)
+    monkeypatch.setattr(module, "LOUD", 0.5)
+    with pytest.warns(BusyWarning, match="half of the rounds of a probe took up to"):
+        calibrate(host())
+    probes = 9 * len({1, cores()})
+    assert len(rounds) > 2 * probes  # of two rounds each, were none tried again
+
+
+def test_a_quiet_probe_is_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    rounds = []
+    monkeypatch.setattr(module, "round_seconds", lambda *_: rounds.append(1e-3) or 1e-3)
+    monkeypatch.setattr(module, "TRIES", 3)
+    assert calibrate(host()).spread == 0
+    assert len(rounds) == 2 * 9 * len({1, cores()})
+
+
+def test_memory_is_taken_where_it_is_free(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(module, "MOST_BYTES", 512 << 20)
+    large = replace(host(), l2=1 << 20, l3=1 << 30)
+    for name in ("MEMORY", "LIMIT", "USED"):
+        monkeypatch.setattr(module, name, tmp_path / name)
+    assert memory_bytes(large) == 512 << 20  # where the system does not tell
+    (tmp_path / "MEMORY").write_text("MemTotal:  9999 kB\nMemAvailable:  2097152 kB\n")
+    assert memory_bytes(large) == 256 << 20
+    (tmp_path / "LIMIT").write_text("max\n")
+    (tmp_path / "USED").write_text("1\n")
+    assert memory_bytes(large) == 256 << 20
+    (tmp_path / "LIMIT").write_text(f"{(1 << 30) + 1}\n")
+    assert memory_bytes(large) == 128 << 20
+    assert memory_bytes(replace(large, l3=33 << 20)) == 66 << 20
+    (tmp_path / "LIMIT").write_text("1\n")
+    assert memory_bytes(large) == module.LEAST_BYTES
