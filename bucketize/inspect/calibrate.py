@@ -7,6 +7,7 @@ machine does makes it slower. Probes whose rounds vary are tried again.
 from __future__ import annotations
 
 import logging
+import math
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -28,7 +29,8 @@ from bucketize.machine.speed import Speed
 from bucketize.machine.target import Target, cores, host, machine_of
 
 LOGGER = logging.getLogger("bucketize")
-ROUNDS, TRIES = 20, 5
+ROUNDS = 20
+AGAIN_S = 1.0  # since the probes began, after which none is tried again
 CYCLES = 1_000_000  # of a round, or so: long enough for the clock, short between interrupts
 NOISE, LOUD = 0.1, 0.5
 """By which half of the rounds may be above the best one: more is tried again, and told."""
@@ -102,7 +104,7 @@ class Probes:
         """Memory is written to: pages that nobody wrote to are all the same one."""
         self.lanes, self.l2, self.l3 = target.lanes, target.l2, target.l3
         self.threads, self.spread = range(threads), 0.0
-        self._pool = ThreadPoolExecutor(threads)
+        self._pool, self._end = ThreadPoolExecutor(threads), time.perf_counter() + AGAIN_S
         self._pieces = max(memory_bytes(target) // threads // PIECE, 1)
         self._memory = empty_bytes(threads * self._pieces * PIECE)
         self._near = empty_bytes(threads * 2 * NEAR)
@@ -172,16 +174,14 @@ class Probes:
         """
         kernel = probe(name, **options)
         rounds: list[float] = []
-        for _ in range(TRIES):
+        spread = math.inf
+        while spread == math.inf or (spread > NOISE and time.perf_counter() < self._end):
             for turn in range(len(rounds), len(rounds) + ROUNDS):
                 blocks = [np.array(words(i, turn), np.int64) for i in self.threads]
                 rounds.append(round_seconds(self._pool, kernel, blocks))
-            recent, least = rounds[-ROUNDS:], min(rounds)
-            spread = float(np.median(recent)) / least - 1
-            if spread <= NOISE:
-                break
+            spread = float(np.median(rounds[-ROUNDS:])) / min(rounds) - 1
         self.spread = max(self.spread, spread)
-        return least
+        return min(rounds)
 
 
 def memory_bytes(target: Target) -> int:

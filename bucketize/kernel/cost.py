@@ -26,8 +26,9 @@ class CostModel:
         self, sizes: Mapping[str, int], target: Target, cold_bytes: int = 0, threads: int = 1
     ) -> float:
         """As `seconds`."""
-        alone = float(self.cost.seconds([self.schedule], sizes, target, cold_bytes)[0])
         shared = threads > 1 and evaluate(self.work, sizes) >= FORK
+        its = target.crowded if shared else target
+        alone = float(self.cost.seconds([self.schedule], sizes, its, cold_bytes)[0])
         return alone / threads + FORK_S if shared else alone
 
 

@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +65,11 @@ class Target:
     """Of a core; as it was measured, where it was."""
     beside: Speed = TYPICAL
     """The same while all cores work."""
+
+    @cached_property
+    def crowded(self) -> Target:
+        """The machine while all of its cores work."""
+        return replace(self, speed=self.beside)
 
 
 @cache

@@ -12,7 +12,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 
 import click
@@ -32,6 +32,7 @@ from bucketize.analysis.tradeoff import Case, Survey
 from bucketize.cli import table as tables
 from bucketize.cli.advice import PLAIN, advice
 from bucketize.cli.command import demo
+from bucketize.cli.command.calibrate import UNITS
 from bucketize.cli.command.profile import BEYOND, labels, shown
 from bucketize.cli.command.run import save as save_results
 from bucketize.cli.dispatcher import find_dispatcher, parse_options
@@ -42,6 +43,9 @@ from bucketize.inspect.profile import BETWEEN
 from bucketize.inspect.roofline import Roofline
 from bucketize.link.image import core
 from bucketize.log.trial import Trial
+from bucketize.machine.calibration import Calibration
+from bucketize.machine.speed import TYPICAL, Speed
+from bucketize.machine.target import machine_of
 from bucketize.progress import Meter, Tell
 from bucketize.release import release
 from bucketize.save.container import File, write
@@ -102,6 +106,33 @@ def test_the_cache_is_shown_and_pruned(
     assert "1 kernels, 1.0 MiB" in run("cache", "--prune", "1").stdout
     facts = json.loads(run("cache", "--prune", "0", "--json").stdout)
     assert (facts["kernels"], facts["bytes"], facts["removed"]) == (0, 0, 1)
+
+
+def test_the_machine_is_measured_and_shown(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BUCKETIZE_CACHE", str(tmp_path / "kernels"))
+    monkeypatch.setattr(
+        "bucketize.inspect.calibrate.calibrate", lambda its: speeds(machine_of(its))
+    )
+    result = run("calibrate", "--show")
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: no calibration of ")
+    assert result.stderr.endswith("; run `bucketize calibrate`\n")
+    lines = run("calibrate").stdout.splitlines()
+    assert (
+        lines[1] == "measured 2026-01-01T00:00:00+00:00; half of the rounds within 5% of the best"
+    )
+    assert lines[2].split() == ["alone", "all", "2"]
+    assert lines[3] == "ghz        2.98        4  GHz"
+    assert len(lines) == 3 + len(UNITS) == 3 + len(fields(Speed))
+    assert run("calibrate", "--show").stdout.splitlines() == lines
+    assert json.loads(run("calibrate", "--show", "--json").stdout)["alone"] == asdict(TYPICAL)
+
+
+def speeds(machine: str) -> Calibration:
+    when = "2026-01-01T00:00:00+00:00"
+    return Calibration(machine, TYPICAL, replace(TYPICAL, ghz=4.0), 2, 0.05, when)
 
 
 def test_dispatchers_are_listed(run: Run) -> None:

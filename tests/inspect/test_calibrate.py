@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -18,29 +17,15 @@ from bucketize.inspect.calibrate import calibrate, calibrated, memory_bytes
 from bucketize.machine.speed import TYPICAL
 from bucketize.machine.target import cores, host, machine_of
 
-KERNELS = Path(__file__).parents[2] / "build" / "test-cache"
-
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few and short rounds, which show the same."""
     monkeypatch.setattr(module, "ROUNDS", 2)
-    monkeypatch.setattr(module, "TRIES", 1)
+    monkeypatch.setattr(module, "AGAIN_S", 0.0)
     monkeypatch.setattr(module, "CYCLES", 20_000)
     monkeypatch.setattr(module, "LOUD", 1e9)
     monkeypatch.setattr(module, "MOST_BYTES", 2 * module.PIECE)
-
-
-@pytest.fixture
-def unmeasured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
-    """A machine that nobody measured, with the compiled kernels of the tests."""
-    monkeypatch.setenv("BUCKETIZE_CACHE", str(tmp_path))
-    for kernel in KERNELS.glob("k_*"):
-        (tmp_path / kernel.name).symlink_to(kernel)
-    monkeypatch.setenv("BUCKETIZE_CALIBRATE", "1")
-    host.cache_clear()
-    yield tmp_path
-    host.cache_clear()
 
 
 def test_probes_find_figures_that_a_machine_may_have() -> None:
@@ -101,7 +86,7 @@ def test_noise_is_tried_again_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
         return rounds[-1]
 
     monkeypatch.setattr(module, "round_seconds", noisy)
-    monkeypatch.setattr(module, "TRIES", 3)
+    monkeypatch.setattr(module, "AGAIN_S", 0.5)
     monkeypatch.setattr(module, "LOUD", 0.5)
     with pytest.warns(BusyWarning, match="half of the rounds of a probe took up to"):
         calibrate(host())
@@ -112,7 +97,7 @@ def test_noise_is_tried_again_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_quiet_probe_is_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
     rounds = []
     monkeypatch.setattr(module, "round_seconds", lambda *_: rounds.append(1e-3) or 1e-3)
-    monkeypatch.setattr(module, "TRIES", 3)
+    monkeypatch.setattr(module, "AGAIN_S", 9.0)
     assert calibrate(host()).spread == 0
     assert len(rounds) == 2 * 9 * len({1, cores()})
 

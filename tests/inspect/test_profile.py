@@ -392,12 +392,12 @@ def test_the_kernels_that_measure_it_do_what_they_count(monkeypatch: pytest.Monk
     lanes = host().lanes
     a, b, c = (np.full(4 * lanes + 1, value, np.float32) for value in (2, 3, 7))
     block = np.array([4 * lanes, *map(address, (a, b, c))], np.int64)
-    roofline._kernel("triad", lanes=lanes)(address(block))
+    roofline.probe("triad", lanes=lanes)(address(block))
     assert (c[:-1] == 4).all()
     assert c[-1] == 7
     x = np.array([0.5, 1, *np.zeros(2 * lanes - 2)], np.float32)
     block = np.array([2, address(x)], np.int64)
-    roofline._kernel("multiply", lanes=lanes, chains=2)(address(block))
+    roofline.probe("multiply", lanes=lanes, chains=2)(address(block))
     first, second = (((i * 0.5 + 1) * 0.5 + 1) * 0.5 + 1 for i in range(2))
     assert x.tolist() == [first] * lanes + [second] * lanes
 

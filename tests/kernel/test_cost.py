@@ -31,7 +31,8 @@ from bucketize.kernel.templates import candidates
 from bucketize.kernel.typical import TypicalSizes, between, points
 from bucketize.kernel.workload import Workload
 from bucketize.lower.cost import default_of
-from bucketize.machine.target import host
+from bucketize.machine.speed import TYPICAL
+from bucketize.machine.target import Target, host
 from bucketize.types import ANY, Dim, Symbol, bounds, evaluate, tensor
 from dispatchers import log_dispatcher
 
@@ -93,6 +94,18 @@ def test_every_template_has_a_model_and_is_among_the_cases(template: Template) -
 )
 def test_operations_are_counted_by_their_kind(scalar: str, counted: dict[str, int]) -> None:
     assert operations(scalar) == counted
+
+
+def test_threads_have_the_speed_of_cores_that_all_work() -> None:
+    slow = replace(TARGET, beside=replace(TYPICAL, ghz=TYPICAL.ghz / 2))
+    load = next(c.values[0] for c in WORKLOADS if c.values[0].anchor.op is ops.matmul)
+    way, sizes = ways(load)[0], dict.fromkeys(sizes_of(load), 4096)
+
+    def taken(its: Target, threads: int) -> float:
+        return seconds(load, way, sizes, its, threads=threads)
+
+    assert taken(slow, 1) == taken(TARGET, 1)
+    assert taken(slow, 2) == pytest.approx(2 * taken(TARGET, 2), rel=0.01)
 
 
 def test_the_kinds_that_templates_count_are_those_that_have_constants() -> None:
