@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +26,7 @@ from bucketize.inspect.roofline import CHAINS, probe, round_seconds
 from bucketize.kernel.emit.vector import FLOAT_BYTES
 from bucketize.link.memory import address, empty_bytes
 from bucketize.machine.calibration import Calibration, is_wanted, stored, write
-from bucketize.machine.speed import Speed
+from bucketize.machine.speed import TYPICAL, Speed
 from bucketize.machine.target import Target, cores, host, machine_of
 
 LOGGER = logging.getLogger("bucketize")
@@ -48,19 +49,25 @@ def calibrated() -> Target:
 
     That it is measured is told on stderr; where that cannot be kept, or done, a warning is logged.
     """
-    target = host()
-    if not is_wanted() or stored(machine_of(target)) is not None:
-        return target
+    if host().speed is TYPICAL and is_wanted() and _kept(host()):
+        host.cache_clear()
+    return host()
+
+
+@cache
+def _kept(target: Target) -> bool:
+    """Measure this machine unless another process has, once in this one: whether it is known."""
+    if stored(machine_of(target)) is not None:
+        return True
     start = time.perf_counter()
     try:
         write(calibrate(target))
     except KernelError as e:
         LOGGER.warning("this machine is not measured, and taken for a typical one: %s", e)
-        return target
+        return False
     took = f"measured this machine in {time.perf_counter() - start:.1f} s, once"
     print(f"{took}: `bucketize calibrate --show`", file=sys.stderr)
-    host.cache_clear()
-    return host()
+    return True
 
 
 def calibrate(target: Target) -> Calibration:

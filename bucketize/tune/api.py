@@ -16,6 +16,7 @@ import pandas as pd
 
 from bucketize.busy import watched
 from bucketize.errors import ArgumentError, TuneError, warn
+from bucketize.inspect.calibrate import calibrated
 from bucketize.ir import Module, check_module
 from bucketize.log.frame import trial_frame
 from bucketize.measure.cluster import Cluster, GoneError, Site
@@ -111,6 +112,7 @@ def opened(mod: Modules, options: Options) -> Iterator[TuningSession]:
     for each in mods:
         check_module(each)
         _check_inputs(each)
+    calibrated()
     with ExitStack() as stack:
         site = _site(options, stack)
         _check_threads(options.threads, site.threads)

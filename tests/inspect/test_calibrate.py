@@ -14,6 +14,7 @@ from bucketize import zoo
 from bucketize.errors import BusyWarning, KernelError
 from bucketize.inspect import calibrate as module
 from bucketize.inspect.calibrate import calibrate, calibrated, memory_bytes
+from bucketize.machine import target
 from bucketize.machine.speed import TYPICAL
 from bucketize.machine.target import cores, host, machine_of
 
@@ -26,6 +27,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "CYCLES", 20_000)
     monkeypatch.setattr(module, "LOUD", 1e9)
     monkeypatch.setattr(module, "MOST_BYTES", 2 * module.PIECE)
+    module._kept.cache_clear()
 
 
 def test_probes_find_figures_that_a_machine_may_have() -> None:
@@ -44,7 +46,8 @@ def test_the_first_compile_measures_the_machine_and_says_so(
 ) -> None:
     monkeypatch.setenv("BUCKETIZE_CALIBRATE", "1")
     kept = {}
-    monkeypatch.setattr(module, "stored", kept.get)
+    for where in (module, target):
+        monkeypatch.setattr(where, "stored", kept.get)
     monkeypatch.setattr(module, "write", lambda its: kept.setdefault(its.machine, its))
     host.cache_clear()
     try:
@@ -54,8 +57,11 @@ def test_the_first_compile_measures_the_machine_and_says_so(
         assert kept.keys() == {machine_of(host())}
         bucketize.compile(bucketize.from_onnx(zoo.build("mlp")), lazy=True)
         assert capsys.readouterr().err == ""
-        monkeypatch.setenv("BUCKETIZE_CALIBRATE", "0")
+        assert calibrated().speed == kept[machine_of(host())].alone
         kept.clear()
+        module._kept.cache_clear()
+        host.cache_clear()
+        monkeypatch.setenv("BUCKETIZE_CALIBRATE", "0")
         assert calibrated().speed == TYPICAL
         assert not kept
     finally:
@@ -73,7 +79,8 @@ def test_a_machine_that_cannot_be_measured_is_a_typical_one(
 
     monkeypatch.setattr(module, "write", full)
     with caplog.at_level(logging.WARNING, "bucketize"):
-        assert calibrated().speed == TYPICAL
+        assert calibrated().speed == calibrated().speed == TYPICAL
+    assert len(caplog.records) == 1
     assert "not measured, and taken for a typical one: no space" in caplog.text
 
 
