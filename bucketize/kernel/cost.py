@@ -11,7 +11,7 @@ from bucketize.kernel.templates import TEMPLATES
 from bucketize.kernel.work import FORK, FORK_S, work
 from bucketize.kernel.workload import Workload
 from bucketize.machine.target import Target
-from bucketize.types import Dim, evaluate
+from bucketize.types import Dim, Points, evaluate
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class CostModel:
         self, sizes: Mapping[str, int], target: Target, cold_bytes: int = 0, threads: int = 1
     ) -> float:
         """As `seconds`."""
-        alone = float(self.cost.seconds([self.schedule], sizes, target, cold_bytes)[0])
+        alone = float(self.cost.seconds([self.schedule], Points([sizes]), target, cold_bytes)[0, 0])
         shared = threads > 1 and evaluate(self.work, sizes) >= FORK
         return alone / threads + FORK_S if shared else alone
 
