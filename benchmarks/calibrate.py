@@ -163,7 +163,7 @@ def swept(
     observed: Observation[DepthwiseCost], target: Target, constants: sweep.DepthwiseConstants
 ) -> Floats:
     """The logarithms of seconds that a model expects of a depthwise convolution's schedules."""
-    found = observed.cost.modelled(observed.schedules, observed.sizes, target, constants)
+    found = observed.cost.modelled(observed.schedules, observed.points, target, constants)[0]
     return np.asarray(np.log(found), float)
 
 
@@ -178,8 +178,8 @@ def detoured(
     observed: Observation[WinogradCost], target: Target, constants: detour.WinogradConstants
 ) -> Floats:
     """The same by minimal filtering."""
-    told = observed.sizes, target, constants, observed.cold_bytes
-    found = observed.cost.modelled(observed.schedules, *told)
+    told = observed.points, target, constants, observed.cold_bytes
+    found = observed.cost.modelled(observed.schedules, *told)[0]
     return np.asarray(np.log(found), float)
 
 
@@ -189,9 +189,10 @@ def detoured(
 def counted(observed: Sequence[Observation[Steps]], target: Target) -> tuple[Floats, Floats]:
     """What loops did, a row for each kernel and schedule, and the logarithms of its seconds."""
     counts = [
-        o.cost.counted(schedule, o.sizes, target, o.cold_bytes)
+        count
         for o in observed
         for schedule in o.schedules
+        for count in o.cost.counted(schedule, o.points, target, o.cold_bytes)
     ]
     return table(counts), np.concatenate([o.logs for o in observed])
 

@@ -267,7 +267,7 @@ def _defaults(task: Task, point: Point) -> list[Implementation]:
         cost = template.cost and template.cost(task.workload)
         if isinstance(cost, ProductCost):
             product = cost.product([point.sizes], cold_bytes(task.target))
-            found.append(Implementation(template.name, best((product,), task.target)))
+            found.append(Implementation(template.name, best(product, task.target)))
     return found
 
 

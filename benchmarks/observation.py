@@ -18,6 +18,7 @@ from bucketize.log.trial import KERNEL, Trial
 from bucketize.machine.target import host
 from bucketize.tune.samples import CLOCK
 from bucketize.tune.task import Point, Task
+from bucketize.types import Points
 
 Floats = NDArray[np.float64]
 C = TypeVar("C", bound=Cost)
@@ -31,7 +32,8 @@ class Observation(Generic[C]):
 
     label: str
     cost: C
-    sizes: Mapping[str, int]
+    points: Points
+    """One, the sizes of the kernel."""
     cold_bytes: int
     schedules: list[Schedule]
     seconds: list[float]
@@ -81,7 +83,7 @@ def _observation(
     return Observation(
         f"{name} {task.op} {point.shape}",
         cost,
-        point.sizes,
+        Points([point.sizes]),
         task.weight_bytes,
         [json.loads(t.schedule) for t in trials],
         [quiet * ratio - clock for ratio in ratios],

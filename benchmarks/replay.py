@@ -158,7 +158,7 @@ def steps_error(observed: Sequence[Observation[Steps]], target: Target) -> float
 
 def narrow(record: Record, target: Target) -> str:
     """The default for just the size of a record."""
-    return schedule_json(best((replace(record.product, cold_bytes=cold_bytes(target)),), target))
+    return schedule_json(best(replace(record.product, cold_bytes=cold_bytes(target)), target))
 
 
 def wide(record: Record, target: Target) -> str:
@@ -166,7 +166,7 @@ def wide(record: Record, target: Target) -> str:
     if record.product.image or not record.product.packed:
         return narrow(record, target)
     product = replace(record.product, rows=WIDE, batch=(1,), cold_bytes=cold_bytes(target))
-    return schedule_json(best((product,), target))
+    return schedule_json(best(product, target))
 
 
 def bucketed(record: Record, target: Target) -> str:
@@ -175,7 +175,7 @@ def bucketed(record: Record, target: Target) -> str:
     low, high = next((b for b in BUCKETS if b[0] <= rows <= b[1]), (rows, rows))
     judged = (low, round(math.sqrt(low * high)), high)
     product = replace(record.product, rows=judged, batch=(1,), cold_bytes=cold_bytes(target))
-    return schedule_json(best((product,), target))
+    return schedule_json(best(product, target))
 
 
 def default_excess(

@@ -75,7 +75,9 @@ def compile(
     start = time.perf_counter()
     target = calibrated()
     configurations = defaults if log is None else logged(mod, log, threads)
-    program = decide(mod, configurations, target=target, threads=threads, executor=executor)
+    program = decide(
+        mod, configurations, target=target, threads=threads, executor=executor, together=not lazy
+    )
     names = ["main"] if lazy else list(mod.functions)
     with shown(progress, progress_bar("compiling")) as tell, Building() as building:
         building.want(core_sources(threads))

@@ -6,7 +6,7 @@ import math
 import subprocess
 from typing import Any
 
-from bucketize.kernel.template import TEMPLATES, Launch, Schedule, Template
+from bucketize.kernel.template import TEMPLATES, Launch, Schedule, Template, everywhere
 from bucketize.kernel.workload import Workload
 from bucketize.measure import runner as measure
 from bucketize.measure.process import Child, Event
@@ -61,7 +61,7 @@ FAULTY = Template(
     name="faulty",
     accepts=lambda workload: [b.op.name for b in workload.body.body] == ["relu"],
     knobs=lambda *_: {"fault": (*LOOPS, *IMPORTS, REFUSES), "copy": (1, 2)},
-    default=lambda *_: {"fault": "none", "copy": 1},
+    defaults=everywhere(lambda *_: {"fault": "none", "copy": 1}),
     legal=reason,
     source=source,
     launch=lambda _, __, shapes, ___: Launch(dims=(), extent=math.prod(shapes[-1])),

@@ -11,7 +11,7 @@ from bucketize.kernel.templates import TEMPLATES
 from bucketize.kernel.work import FORK, FORK_S, work
 from bucketize.kernel.workload import Workload
 from bucketize.machine.target import Target
-from bucketize.types import Dim, evaluate
+from bucketize.types import Dim, Points, evaluate
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class CostModel:
         """As `seconds`."""
         shared = threads > 1 and evaluate(self.work, sizes) >= FORK
         its = target.crowded if shared else target
-        alone = float(self.cost.seconds([self.schedule], sizes, its, cold_bytes)[0])
+        alone = float(self.cost.seconds([self.schedule], Points([sizes]), its, cold_bytes)[0, 0])
         return alone / threads + FORK_S if shared else alone
 
 

@@ -9,11 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol, TypeAlias
 
+from bucketize.kernel.typical import TypicalPoints, points
 from bucketize.kernel.workload import Workload
 from bucketize.machine.speed import Floats
 from bucketize.machine.target import Target
 from bucketize.op import Array, Attrs
-from bucketize.types import Dim, Shape, Sizes, evaluate
+from bucketize.types import Dim, Points, Shape, evaluate
 
 Knob: TypeAlias = int | str
 Schedule: TypeAlias = Mapping[str, Knob]
@@ -116,9 +117,9 @@ class Cost(Protocol):
     """What a workload takes by the model of its template."""
 
     def seconds(
-        self, schedules: Sequence[Schedule], sizes: Sizes, target: Target, cold_bytes: int = 0
+        self, schedules: Sequence[Schedule], points: Points, target: Target, cold_bytes: int = 0
     ) -> Floats:
-        """Seconds on one core under each schedule, where the symbols have these sizes.
+        """Seconds on one core: a row for each of some points, a column for each schedule.
 
         `cold_bytes` pass through the caches between two runs of the kernel: they are those of the
         weights of all kernels that run in turn.
@@ -133,6 +134,14 @@ class Packing(NamedTuple):
     pack: Callable[[Array], Array]
 
 
+Defaults: TypeAlias = Callable[[Workload, TypicalPoints, Target], Sequence[Schedule]]
+
+
+def everywhere(default: Callable[[Workload, Target], Schedule]) -> Defaults:
+    """The same schedule within any box."""
+    return lambda workload, points, target: [default(workload, target)] * len(points.boxes)
+
+
 @dataclass(frozen=True, eq=False)
 class Template:
     """A generator of kernels. `Shapes` are those of the arguments, then of all results."""
@@ -144,7 +153,8 @@ class Template:
     launch: Callable[[Workload, Schedule, Shapes, Target], Launch]
     knobs: Callable[[Workload, Target], dict[str, tuple[Knob, ...]]] = lambda *_: {}
     """The values of each knob that may be tried; none, nothing to tune."""
-    default: Callable[[Workload, Target], dict[str, Knob]] = lambda *_: {}
+    defaults: Defaults = lambda _, points, __: [{}] * len(points.boxes)
+    """The schedule that is best within each of some boxes, as far as is known."""
     packing: Callable[[Workload, Schedule, int], Packing | None] = lambda *_: None
     """How the schedule wants constant argument i laid out; None: as it is."""
     cost: Callable[[Workload], Cost] | None = None
@@ -153,6 +163,11 @@ class Template:
     """The places of arguments whose shapes may be `Rows` in a launch; -1: that of the result."""
     legal: Callable[[Workload, Schedule, Target], str | None] = lambda *_: None
     """Why values of the knobs that may each be tried do not go together, or None."""
+
+    def default(self, workload: Workload, target: Target) -> dict[str, Knob]:
+        """The schedule that is best within the workload's own bounds."""
+        (schedule,) = self.defaults(workload, points(workload), target)
+        return dict(schedule)
 
     def pack(self, workload: Workload, schedule: Schedule, i: int, value: Array) -> Array | None:
         """Constant argument i as the schedule wants it laid out; None: as it is."""

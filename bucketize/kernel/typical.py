@@ -3,47 +3,69 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from functools import lru_cache, partial
+from typing import TypeAlias
+
+import numpy as np
 
 from bucketize.errors import TypeRelError
 from bucketize.kernel.workload import Workload
 from bucketize.ops.window.image import planes
-from bucketize.types import ANY, Dim, Sizes, Symbol, bounds, evaluate, symbols
+from bucketize.types import Column, Dim, Points, Symbol, bounds, substitute, symbols
 
 SHARES = 0.0, 0.5, 1.0
 LENGTHS = 1, 256
 """The ends of an extent that the types leave open."""
 IMAGES, BATCHES = (64, 1024), (1, 16)
 """The same of an image's height and width, and of how many images there are."""
+Box: TypeAlias = tuple[Symbol, ...]
+"""Symbols with the bounds of a bucket."""
 
 
-@dataclass(frozen=True)
-class TypicalSizes:
-    """Sizes of symbols, all of them so far from their low ends to their tops."""
+class TypicalPoints(Points):
+    """Points in boxes, each with as many as there are `SHARES`: its symbols grow together."""
 
-    share: float
-    """From 0 to 1, geometrically."""
-    sizes: Sizes = field(default_factory=dict)
+    def __init__(
+        self, ends: Sequence[tuple[Symbol, tuple[int, int]]], boxes: Sequence[Box]
+    ) -> None:
+        """`ends` are the symbols, and where each ends if it is open."""
+        self.boxes = [{s.name: s for s in box} for box in boxes]
+        each = [[(box.get(s.name, s), open_) for s, open_ in ends] for box in self.boxes]
+        super().__init__(
+            [
+                {s.name: between(s.lo, s.hi, share, open_) for s, open_ in box}
+                for box in each
+                for share in SHARES
+            ]
+        )
 
-    def extent(self, dim: Dim) -> int:
-        """A dim there; one that is unknown, or has no value, is as far between its own bounds."""
-        with suppress(TypeRelError):
-            if dim != ANY:
-                return max(evaluate(dim, self.sizes), 1)
-        return between(*bounds(dim), self.share)
+    def extents(self, dim: Dim) -> Column:
+        """A dim at each point, at least 1; unknown or without a value, between its own bounds."""
+        return np.maximum(self.values_or(dim, partial(self._between, dim)), 1)
+
+    def _between(self, dim: Dim, point: int) -> int:
+        box, share = divmod(point, len(SHARES))
+        with suppress(TypeRelError):  # where no size of the box is legal it has no bounds there
+            dim = substitute(dim, self.boxes[box])
+        return between(*bounds(dim), SHARES[share])
 
 
-def points(workload: Workload) -> tuple[TypicalSizes, ...]:
-    """The typical sizes of a workload, whose symbols grow together."""
-    ends = {s: _ends(s, workload) for s in _symbols(workload)}
-    return tuple(
-        TypicalSizes(share, {s.name: between(s.lo, s.hi, share, ends[s]) for s in ends})
-        for share in SHARES
-    )
+def points(workload: Workload, boxes: tuple[Box, ...] = ((),)) -> TypicalPoints:
+    """The typical sizes of a workload in boxes, or with an empty one in its own bounds."""
+    return _points(tuple({s: _ends(s, workload) for s in _symbols(workload)}.items()), boxes)
 
 
+@lru_cache(maxsize=4)
+def _points(
+    ends: tuple[tuple[Symbol, tuple[int, int]], ...], boxes: tuple[Box, ...]
+) -> TypicalPoints:
+    """What the layers of a model share: so a dim of theirs is evaluated once."""
+    return TypicalPoints(ends, boxes)
+
+
+@lru_cache(maxsize=1 << 12)
 def between(low: int, high: int | None, share: float, ends: tuple[int, int] = LENGTHS) -> int:
     """The extent so far, geometrically, from one bound to the other; `ends` where it is open."""
     if high is None:
@@ -61,7 +83,7 @@ def _symbols(workload: Workload) -> Iterator[Symbol]:
 def _ends(symbol: Symbol, workload: Workload) -> tuple[int, int]:
     """Where a symbol is taken to end that has no top."""
     anchor = workload.anchor
-    if "layout" not in anchor.attrs:  # it is of no images
+    if symbol.hi is not None or "layout" not in anchor.attrs:  # bounded, or of no images
         return LENGTHS
     shape = anchor.args[0].type.shape
     _, *image = planes(anchor.attrs["layout"], len(shape) - 2)

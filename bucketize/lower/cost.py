@@ -7,16 +7,19 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+import numpy as np
+
 from bucketize.errors import TypeRelError
 from bucketize.ir import Const, Function, all_bindings
 from bucketize.kernel.cost import CostModel, model_of
 from bucketize.kernel.gemm.cost import cold_bytes
 from bucketize.kernel.template import Implementation, Template
 from bucketize.kernel.templates import TEMPLATES, candidates
-from bucketize.kernel.typical import points
+from bucketize.kernel.typical import SHARES, Box, TypicalPoints, points
 from bucketize.kernel.workload import Workload
+from bucketize.machine.speed import Floats
 from bucketize.machine.target import Target
-from bucketize.types import ANY, Dim, Sizes, evaluate, symbols
+from bucketize.types import ANY, Dim, Sizes, symbols
 
 LESS = 0.9  # of the time: models of different templates are off by as much
 
@@ -57,60 +60,78 @@ class Predicted:
 
 
 def default_of(workload: Workload, able: Sequence[Template], target: Target) -> Implementation:
-    """What runs where nothing is known: the first of the templates that take it, on its default.
+    """What runs where nothing is known, within the workload's own bounds."""
+    (default,) = defaults_of(workload, able, target, ((),))
+    return default
 
-    Or another one, if it is expected to take less within the bounds of the symbols.
+
+def defaults_of(
+    workload: Workload, able: Sequence[Template], target: Target, boxes: tuple[Box, ...]
+) -> list[Implementation]:
+    """What runs in each box of symbols where nothing is known: the first template, on its default.
+
+    Or another one, if it is expected to take less at the box's typical points.
     """
     first, *others = able
-    usual = Implementation(first.name, first.default(workload, target))
-    at = typical(workload) if others and first.cost is not None else []
-    if not at:
+    within = points(workload, boxes)
+    usual = _defaults(first, workload, within, target)
+    others = [t for t in others if t.cost is not None]
+    is_choice = others and first.cost is not None and ANY not in _dims(workload)
+    kept = _with_elements(workload, within) if is_choice else []
+    if not kept:
         return usual
-    chosen = usual
     try:
-        least = _mean_log(workload, first, usual, at, target) + math.log(LESS)
-        for template in (t for t in others if t.cost is not None):
-            implementation = Implementation(template.name, template.default(workload, target))
-            log = _mean_log(workload, template, implementation, at, target)
-            if log < least:
-                chosen, least = implementation, log
+        each = [usual, *(_defaults(t, workload, within, target) for t in others)]
+        logs = [_mean_logs(workload, one, within, kept, target) for one in each]
     except TypeRelError:  # shapes have a value there, and something that they lead to has none
-        return usual
-    return chosen
+        if len(boxes) == 1:
+            return usual
+        return [d for box in boxes for d in defaults_of(workload, able, target, (box,))]
+    logs[0] += math.log(LESS)
+    return [each[i][box] for box, i in enumerate(np.argmin(logs, axis=0))]
 
 
-def _mean_log(
+def _defaults(
+    template: Template, workload: Workload, points: TypicalPoints, target: Target
+) -> list[Implementation]:
+    schedules = template.defaults(workload, points, target)
+    return [Implementation(template.name, schedule) for schedule in schedules]
+
+
+def _mean_logs(
     workload: Workload,
-    template: Template,
-    implementation: Implementation,
-    points: Sequence[Sizes],
+    implementations: Sequence[Implementation],
+    points: TypicalPoints,
+    kept: Sequence[int],
     target: Target,
-) -> float:
-    """The mean logarithm of seconds, with weights as cold as where many kernels run in turn."""
-    assert template.cost is not None
-    cost, schedules, cold = template.cost(workload), [implementation.schedule], cold_bytes(target)
-    taken = [float(cost.seconds(schedules, sizes, target, cold)[0]) for sizes in points]
-    return sum(map(math.log, taken)) / len(points)
+) -> Floats:
+    """For each box the mean logarithm of seconds of its implementation, at the points kept.
+
+    Weights are as cold as where many kernels run in turn.
+    """
+    distinct = {i.key: i for i in implementations}
+    number = {key: i for i, key in enumerate(distinct)}
+    cost = TEMPLATES[implementations[0].template].cost
+    assert cost is not None
+    schedules, some = [i.schedule for i in distinct.values()], points.at(kept)
+    seconds = cost(workload).seconds(schedules, some, target, cold_bytes(target))
+    boxes = np.array(kept, int) // len(SHARES)
+    of_box = np.array([number[i.key] for i in implementations])
+    logs = np.log(seconds[np.arange(len(kept)), of_box[boxes]])
+    total, count = (np.bincount(boxes, part, len(of_box)) for part in (logs, None))
+    return total / np.maximum(count, 1)
 
 
-def typical(workload: Workload) -> list[Sizes]:
-    """All symbols at their ends and in the middle, where they tell shapes and none is empty.
+def _with_elements(workload: Workload, points: TypicalPoints) -> list[int]:
+    """The points where sizes tell shapes and none is empty.
 
     No model need be legal there: a table of positions ends where the bounds of a length do not.
     """
-    dims = _dims(workload)
-    if ANY in dims:
-        return []
-    sizes = [point.sizes for point in points(workload)]
-    distinct = sizes if sizes[0] else sizes[:1]
-    return [s for s in distinct if all(_has_elements(d, s) for d in dims)]
-
-
-def _has_elements(dim: Dim, sizes: Sizes) -> bool:
-    try:
-        return evaluate(dim, sizes) > 0
-    except TypeRelError:
-        return False
+    able = np.ones(len(points), bool)
+    for dim in _dims(workload):
+        able &= (points.values_or(dim, lambda _: 0) > 0).astype(bool)
+    places: list[int] = np.flatnonzero(able).tolist()
+    return places
 
 
 def is_known(workload: Workload, sizes: Sizes) -> bool:

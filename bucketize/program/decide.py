@@ -55,11 +55,21 @@ from bucketize.program.sharing import Family, family_of
 
 
 def decide(
-    module: Module, configurations: Configurations, *, target: Target, threads: int, executor: str
+    module: Module,
+    configurations: Configurations,
+    *,
+    target: Target,
+    threads: int,
+    executor: str,
+    together: bool = False,
 ) -> Program:
-    """The program of a module; its routines are decided when they are asked for."""
+    """The program of a module; its routines are decided when they are asked for.
+
+    With `together` all will be: the defaults of clones that differ by bounds alone are judged at
+    once.
+    """
     sources: dict[str, str] = {}
-    decider = _Decider(module, configurations, target, executor, sources)
+    decider = _Decider(module, configurations, target, executor, sources, together)
     routines = Routines(module.functions, decider.routine)
     return Program(routines, module.clones, module.outputs, threads, target, sources)
 
@@ -73,6 +83,7 @@ class _Decider:
     target: Target
     executor: str
     sources: dict[str, str]
+    together: bool = False
     families: dict[object, Family | None] = field(default_factory=dict)
     names: dict[str, str] = field(default_factory=dict)
     """Of the kernels, by source: that of two templates which write the same is the first one's."""
@@ -90,7 +101,7 @@ class _Decider:
         try:
             family = self._family(name) if arrangement == USUAL else None
             if family is not None:
-                return family.member(name, self.module.clones[name])
+                return family.member(name)
             return self._routine(self.module.functions[name], arrangement)
         except (TypeRelError, ShapeError) as e:
             refused = refusing(self.module, name, e)
@@ -110,10 +121,18 @@ class _Decider:
         if key not in self.families:
             base = self._routine(function())
             able = not any(b.op is IF or b.op.static for b in all_bindings(base.fn))
+            clones, peers = self.module.clones, self._peers(key) if self.together else ()
             self.families[key] = (
-                Family(base, self.target, self.choose, self.implement) if able else None
+                Family(base, self.target, self.choose, self.implement, clones, peers)
+                if able
+                else None
             )
         return self.families[key]
+
+    def _peers(self, key: object) -> list[str]:
+        """The clones of a family."""
+        keys = {name: family_of(clone) for name, clone in self.module.clones.items()}
+        return [name for name, shared in keys.items() if shared and shared[0] == key]
 
     def _routine(self, fn: Function, arrangement: Arrangement = USUAL) -> Routine:
         fn = name_dims(fn)
@@ -142,13 +161,14 @@ class _Decider:
         able = self.able[workload]
         if not able:
             return None
-        return self._implemented(b, workload, args, *self.choose(function, workload, able))
+        chosen = self.choose(function, workload, able, self.default(workload, able))
+        return self._implemented(b, workload, args, *chosen)
 
     def choose(
-        self, function: str, workload: Workload, able: Sequence[Template]
+        self, function: str, workload: Workload, able: Sequence[Template], default: Implementation
     ) -> tuple[Implementation, str]:
         """What the function's configuration says, or else the default, and which of both it is."""
-        default, configuration = self._default(workload, able), self.configurations(function)
+        configuration = self.configurations(function)
         if configuration is None:
             return default, DEFAULT
         logged = configuration.implementations.get(workload.hash)
@@ -163,7 +183,8 @@ class _Decider:
         )
         return default, DEFAULT
 
-    def _default(self, workload: Workload, able: Sequence[Template]) -> Implementation:
+    def default(self, workload: Workload, able: Sequence[Template]) -> Implementation:
+        """What runs where nothing is known."""
         if workload not in self.defaults:
             self.defaults[workload] = default_of(workload, able, self.target)
         return self.defaults[workload]
@@ -246,7 +267,8 @@ def redecided(program: Program, target: Target) -> Program:
         )
         if kept is not None:
             return decider.implement(old, kept, old.why)
-        return decider.implement(old, *decider.choose(name, old.workload, able))
+        default = decider.default(old.workload, able)
+        return decider.implement(old, *decider.choose(name, old.workload, able, default))
 
     def segment(name: str, old: Segment) -> Segment:
         if old not in segments:

@@ -8,21 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TypeAlias
 
 from bucketize.dispatch.bucket import narrowed
-from bucketize.ir import Atom, Binding, Clone, Const, Function, Var, specialise
+from bucketize.ir import Clone, Function, Var, specialise
 from bucketize.kernel.template import Implementation, Template
 from bucketize.kernel.templates import candidates
+from bucketize.kernel.typical import Box
 from bucketize.kernel.workload import Workload
+from bucketize.lower.cost import defaults_of
 from bucketize.machine.target import Target
 from bucketize.program.instruction import KernelCall, Segment, with_segments
 from bucketize.program.program import Routine
-from bucketize.types import Dim, Type, substitute
+from bucketize.types import Dim, Symbol, Symbolic, substitute
 
-Choose: TypeAlias = Callable[[str, Workload, Sequence[Template]], tuple[Implementation, str]]
-"""For a function, by its name, one of the candidates for a workload, its schedule, and where the
-choice comes from."""
+Choose: TypeAlias = Callable[
+    [str, Workload, Sequence[Template], Implementation], tuple[Implementation, str]
+]
+"""For a function, by its name, one of the candidates for a workload, whose default is told, and
+where the choice comes from."""
 Implement: TypeAlias = Callable[[KernelCall, Implementation, str], KernelCall]
 """The same call with another implementation."""
 
@@ -47,22 +52,46 @@ class Family:
     target: Target
     choose: Choose
     implement: Implement
+    clones: Mapping[str, Clone]
+    together: Sequence[str] = ()
+    """The members whose defaults are judged with the first that is asked for; none: each alone."""
     segments: dict[tuple[object, ...], Segment] = field(default_factory=dict)
     calls: dict[tuple[object, ...], KernelCall] = field(default_factory=dict)
     able: dict[KernelCall, list[Template]] = field(default_factory=dict)
     """The candidates for each call; none where there is nothing to choose."""
+    defaults: dict[Workload, dict[str, Implementation]] = field(default_factory=dict)
+    """For each workload those of members, by name."""
 
-    def member(self, name: str, clone: Clone) -> Routine:
-        """The routine of one clone."""
-        symbols = self.base.fn.symbols()
-        bounds = {n: narrowed(symbols[n], i) for n, i in clone.bucket.items() if n in symbols}
-        narrow = _Narrowing(name, bounds)
-        code = with_segments(self.base.code, lambda segment: self._segment(segment, narrow))
-        params = tuple(Var(p.name, narrow.type(p.type)) for p in self.base.params)
+    def member(self, name: str) -> Routine:
+        """The routine of one clone; `TypeRelError` if an extent has no value within its bounds."""
+        box: dict[str, Dim] = {s.name: s for s in self._box(name)}
+        for dim in self._dims:
+            substitute(dim, box)
+        code = with_segments(self.base.code, lambda segment: self._segment(segment, name))
+        params = tuple(
+            Var(p.name, p.type.mapped(lambda dim: substitute(dim, box))) for p in self.base.params
+        )
         return Routine(name, params, self.base.fn, code, self.base.executor)
 
-    def _segment(self, base: Segment, narrow: _Narrowing) -> Segment:
-        calls = tuple(self._call(c, narrow) for c in base.every)
+    @cached_property
+    def _dims(self) -> frozenset[Dim]:
+        """The extents in all that kernels compute."""
+        calls = (call for segment in self.base.segments() for call in segment.every)
+        bodies = (call.workload.body for call in calls)
+        atoms = (
+            a for body in bodies for a in (*body.params, *(o for b in body.body for o in b.outs))
+        )
+        return frozenset(d for a in atoms for d in a.type.axes if isinstance(d, Symbolic))
+
+    def _box(self, name: str) -> Box:
+        """The symbols of the base with the bounds of a member."""
+        bucket = self.clones[name].bucket
+        each = self.base.fn.symbols().items()
+        narrow = (narrowed(s, bucket[n]) for n, s in each if n in bucket)
+        return tuple(s for s in narrow if isinstance(s, Symbol))
+
+    def _segment(self, base: Segment, name: str) -> Segment:
+        calls = tuple(self._call(c, name) for c in base.every)
         if all(new is old for new, old in zip(calls, base.every, strict=True)):
             return base
         key = (base, *calls)
@@ -70,60 +99,28 @@ class Family:
             self.segments[key] = Segment(base.fn, calls)
         return self.segments[key]
 
-    def _call(self, base: KernelCall, narrow: _Narrowing) -> KernelCall:
+    def _call(self, base: KernelCall, name: str) -> KernelCall:
         if base not in self.able:
             able = candidates(base.workload)
             # else bounds do not matter
             is_choice = len(able) > 1 or any(t.knobs(base.workload, self.target) for t in able)
             self.able[base] = able if is_choice else []
-        if not self.able[base]:
+        able = self.able[base]
+        if not able:
             return base
-        alike = base.workload.key, *(p.type.shape for p in base.workload.body.params)
-        if alike not in narrow.chosen:
-            workload = narrow.workload(base.workload)
-            narrow.chosen[alike] = self.choose(narrow.name, workload, self.able[base])
-        chosen, why = narrow.chosen[alike]
+        default = self._default(base.workload, able, name)
+        chosen, why = self.choose(name, base.workload, able, default)
         if chosen == base.implementation and why == base.why:
             return base
-        key = (base, str(chosen), why)
+        key = (base, chosen.key, why)
         if key not in self.calls:
             self.calls[key] = self.implement(base, chosen, why)
         return self.calls[key]
 
-
-class _Narrowing:
-    """Types under a clone's bounds; what they are inferred from is not looked at again."""
-
-    def __init__(self, name: str, bounds: Mapping[str, Dim]) -> None:
-        self.name, self.bounds = name, bounds
-        self._dims: dict[Dim, Dim] = {}
-        self.chosen: dict[object, tuple[Implementation, str]] = {}
-        """What was chosen for workloads, by their key and the shapes of their parameters."""
-
-    def dim(self, dim: Dim) -> Dim:
-        if isinstance(dim, int):
-            return dim
-        if dim not in self._dims:
-            self._dims[dim] = substitute(dim, self.bounds)
-        return self._dims[dim]
-
-    def type(self, type_: Type) -> Type:
-        return type_.mapped(self.dim)
-
-    def workload(self, workload: Workload) -> Workload:
-        """The same workload; what a schedule is chosen by is the bounds of its types."""
-        body, env = workload.body, dict[Atom, Atom]()
-        for param in body.params:
-            env[param] = Var(param.name, self.type(param.type))
-        bindings = []
-        for b in body.body:
-            outs = tuple([Var(o.name, self.type(o.type)) for o in b.outs])
-            args = tuple([a if isinstance(a, Const) else env[a] for a in b.args])
-            env.update(zip(b.outs, outs, strict=True))
-            bindings.append(Binding(outs, b.op, args, b.attrs))
-        params = tuple([env[p] for p in body.params])
-        results = tuple([env.get(r, r) for r in body.results])
-        fn = Function(body.name, params, tuple(bindings), results)  # type: ignore[arg-type]
-        narrowed = Workload(fn, workload.constant)
-        vars(narrowed)["key"] = workload.key  # which has no bounds
-        return narrowed
+    def _default(self, workload: Workload, able: list[Template], name: str) -> Implementation:
+        by_name = self.defaults.setdefault(workload, {})
+        if name not in by_name:
+            names = self.together or (name,)
+            boxes = tuple(map(self._box, names))
+            by_name.update(zip(names, defaults_of(workload, able, self.target, boxes), strict=True))
+        return by_name[name]

@@ -33,7 +33,7 @@ from bucketize.program.program import Program, Routine
 from bucketize.tune.residual import Forest, forest
 from bucketize.tune.search import Space, space_of
 from bucketize.tune.sizes import WHOLE, Traffic, judged_at
-from bucketize.types import ANY, Dim, Sizes, evaluate, symbols
+from bucketize.types import ANY, Dim, Points, Sizes, evaluate, symbols
 
 GUESS_S = 2e-11  # of a float operation or a byte
 
@@ -210,8 +210,8 @@ def _expected(task: Task, cost: Cost, schedules: Sequence[Schedule], learnt: For
         products = [cost.product([point.sizes], task.weight_bytes) for point in task.points]
         logs = learnt.expected(products, schedules)
     else:
-        conditions = task.target, task.weight_bytes
-        logs = np.log([cost.seconds(schedules, point.sizes, *conditions) for point in task.points])
+        points = Points([point.sizes for point in task.points])
+        logs = np.log(cost.seconds(schedules, points, task.target, task.weight_bytes))
     return np.average(logs, axis=0, weights=[point.weight for point in task.points])
 
 
@@ -248,7 +248,7 @@ def subjects_of(
 
     """
     target = target or host()
-    program = decide(mod, defaults, target=target, threads=threads, executor="auto")
+    program = decide(mod, defaults, target=target, threads=threads, executor="auto", together=True)
     routines = [program.decide(name, whole=False) for name in mod.functions]
     working = [program.decide(r.name) for r in routines if not _delegates(r.fn)]
     if all(r.refusal for r in working):

@@ -26,6 +26,7 @@ from bucketize.types.dim import (
     terms_of,
     total,
 )
+from bucketize.types.points import Column, Points
 from bucketize.types.ratio import Ratio, ratio_of
 from bucketize.types.relation import (
     Assumption,
@@ -54,9 +55,9 @@ from bucketize.types.tensor import (
 )
 
 __all__ = ["ANY", "FUNCTIONS", "LONGEST"]
-__all__ += ["AnyDim", "Assumption", "Bounds", "Dim", "Expr", "Interval", "OptionalType", "Profile"]
-__all__ += ["Ratio", "SequenceType", "Shape", "Sizes", "Symbol", "Symbolic", "TensorType", "Term"]
-__all__ += ["Type", "UnrankedType"]
+__all__ += ["AnyDim", "Assumption", "Bounds", "Column", "Dim", "Expr", "Interval", "OptionalType"]
+__all__ += ["Points", "Profile", "Ratio", "SequenceType", "Shape", "Sizes", "Symbol", "Symbolic"]
+__all__ += ["TensorType", "Term", "Type", "UnrankedType"]
 __all__ += ["assumptions", "bounds", "broadcast", "broadcast_shapes", "ceil_div", "evaluate"]
 __all__ += ["extremes", "followed", "join", "join_types", "lone_term", "maximum", "meet"]
 __all__ += ["meet_types", "minimum", "positive", "product", "ratio_of", "rely_on_least"]

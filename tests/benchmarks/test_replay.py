@@ -30,7 +30,7 @@ from bucketize.kernel.gemm.schedule import schedules
 from bucketize.kernel.loops import cost as loops
 from bucketize.kernel.loops.cost import Steps, seconds_each, taken
 from bucketize.kernel.product import Product
-from bucketize.kernel.typical import TypicalSizes
+from bucketize.kernel.typical import TypicalPoints
 from bucketize.kernel.winograd import cost as detour
 from bucketize.kernel.winograd.cost import WinogradCost
 from bucketize.tune.residual import Forest
@@ -113,22 +113,22 @@ def test_the_default_is_legal_whatever_the_vectors(lanes: int) -> None:
     for rows, columns, depth in ((1, 1, 1), (7, 10, 64), (256, 3072, 768), (100_000, 64, 27)):
         for packed in (True, False):
             product = Product((rows,), columns, depth, packed=packed)
-            assert best((product,), target) in schedules(target, packed)
+            assert best(product, target) in schedules(target, packed)
 
 
 def test_panels_have_one_width_unless_another_pays() -> None:
-    widths = {best((Product((m,), 1024, 1024),), TARGET)["nr"] for m in (1, 3, 17, 64, 256)}
+    widths = {best(Product((m,), 1024, 1024), TARGET)["nr"] for m in (1, 3, 17, 64, 256)}
     assert len(widths) == 1
-    assert best((Product((64,), 10, 1024),), TARGET)["nr"] == 16  # most of a wider one is empty
+    assert best(Product((64,), 10, 1024), TARGET)["nr"] == 16  # most of a wider one is empty
 
 
 def test_extents_are_judged_at_the_ends_of_their_bounds() -> None:
     rows = Symbol("N", 1, 256)
-    points = [TypicalSizes(share, {"N": n}) for share, n in ((0.0, 1), (0.5, 16), (1.0, 256))]
-    (typical,) = ProductCost(rows, 64, 32).typical(points)
-    assert typical.rows == (1, 16, 256)
-    three = ProductCost(rows, rows, 64).typical(points)  # rows and columns grow together
-    assert [(p.rows, p.columns) for p in three] == [((1,), 1), ((16,), 16), ((256,), 256)]
+    points = TypicalPoints([(rows, (1, 256))], [()])
+    ((typical, places),) = ProductCost(rows, 64, 32).products(points.extents, 0)
+    assert (typical.rows, places) == ((1, 16, 256), [0, 1, 2])
+    three = ProductCost(rows, rows, 64).products(points.extents, 0)  # both grow together
+    assert [(p.rows, p.columns) for p, _ in three] == [((1,), 1), ((16,), 16), ((256,), 256)]
     assert ProductCost(rows, 64, 32, a_step=128).product([{"N": 3}, {"N": 7}]).rows == (3, 7)
 
 

@@ -28,12 +28,12 @@ from bucketize.kernel.gemm.schedule import HIGH
 from bucketize.kernel.loops.cost import FITTED, KINDS, Steps
 from bucketize.kernel.template import TEMPLATES, Implementation, Template
 from bucketize.kernel.templates import candidates
-from bucketize.kernel.typical import TypicalSizes, between, points
+from bucketize.kernel.typical import TypicalPoints, between, points
 from bucketize.kernel.workload import Workload
-from bucketize.lower.cost import default_of
+from bucketize.lower.cost import default_of, defaults_of
 from bucketize.machine.speed import TYPICAL
 from bucketize.machine.target import Target, host
-from bucketize.types import ANY, Dim, Symbol, bounds, evaluate, tensor
+from bucketize.types import ANY, Dim, Points, Symbol, bounds, evaluate, tensor
 from dispatchers import log_dispatcher
 
 TARGET = replace(host(), name="emeraldrapids", lanes=16, registers=32)
@@ -116,7 +116,8 @@ def test_the_kinds_that_templates_count_are_those_that_have_constants() -> None:
             cost = template.cost and template.cost(load)
             if isinstance(cost, Steps):
                 schedule = template.default(load, TARGET)
-                assert cost.counted(schedule, sizes_of(load), TARGET, 0).keys() <= KINDS.keys()
+                (counts,) = cost.counted(schedule, Points([sizes_of(load)]), TARGET, 0)
+                assert counts.keys() <= KINDS.keys()
 
 
 def test_cold_weights_take_longer() -> None:
@@ -171,9 +172,12 @@ def test_what_has_no_value_at_likely_sizes_keeps_the_usual_kernel() -> None:
     with pytest.raises(TypeRelError, match=r"8\*T divided by 0, in main\[T=2..3\]"):
         exe.run(x=np.ones((3, 8), "f4"))
     dim = 8 * span // (Symbol("U", 0, 9) // 4)
-    low, top = TypicalSizes(0.0, {"T": 1, "U": 1}), TypicalSizes(1.0, {"T": 64, "U": 9})
-    assert low.extent(dim) == between(*bounds(dim), 0.0)
-    assert top.extent(dim) == 256
+    at = TypicalPoints([(span, (1, 256)), (Symbol("U", 0, 9), (1, 256))], [()])
+    assert at.sizes[0] == {"T": 1, "U": 1}
+    assert at.sizes[2] == {"T": 64, "U": 9}
+    low, _, top = at.extents(dim)
+    assert low == between(*bounds(dim), 0.0)
+    assert top == 256
 
 
 def image(batch: Dim, height: Dim, width: Dim) -> Workload:
@@ -186,14 +190,14 @@ def image(batch: Dim, height: Dim, width: Dim) -> Workload:
 def test_open_extents_of_images_are_those_of_pictures() -> None:
     """A picture of one pixel, and a batch of a thousand of them, decide nothing."""
     n, h, w = Symbol("N", 1, None), Symbol("H", 1, None), Symbol("W", 200, None)
-    sizes = [point.sizes for point in points(image(n, (h - 1) // 8 + 1, w))]
+    sizes = points(image(n, (h - 1) // 8 + 1, w)).sizes
     assert sizes[0] == {"N": 1, "H": 64, "W": 200}
     assert sizes[1] == {"N": 4, "H": 256, "W": 453}
     assert sizes[2] == {"N": 16, "H": 1024, "W": 1024}
     bounded = points(image(1, Symbol("H", 1, 9), 5))
-    assert [point.sizes for point in bounded] == [{"H": 1}, {"H": 3}, {"H": 9}]
+    assert bounded.sizes == [{"H": 1}, {"H": 3}, {"H": 9}]
     relu = points(workload(ops.relu, tensor("float32", n)))
-    assert [point.sizes for point in relu] == [{"N": 1}, {"N": 16}, {"N": 256}]
+    assert relu.sizes == [{"N": 1}, {"N": 16}, {"N": 256}]
 
 
 def test_only_an_image_has_a_height_and_a_width() -> None:
@@ -201,13 +205,35 @@ def test_only_an_image_has_a_height_and_a_width() -> None:
     n, h, w = (Symbol(name, 1, None) for name in "NHW")
     ends = {"begin": (1,), "end": (9,), "strides": (2,), "axes": (0,)}
     cut = points(workload(ops.strided_slice, tensor("float32", n), **ends))
-    assert [point.sizes for point in cut] == [{"N": 1}, {"N": 16}, {"N": 256}]
+    assert cut.sizes == [{"N": 1}, {"N": 16}, {"N": 256}]
     pool = points(workload(ops.max_pool2d, tensor("float32", n, 8, h, w), kernel=(2, 2)))
-    assert pool[0].sizes == {"N": 1, "H": 64, "W": 64}
-    assert pool[2].sizes == {"N": 16, "H": 1024, "W": 1024}
+    assert pool.sizes[0] == {"N": 1, "H": 64, "W": 64}
+    assert pool.sizes[2] == {"N": 16, "H": 1024, "W": 1024}
 
 
 def test_a_convolution_of_open_images_is_that_of_pictures() -> None:
     h, w = (Symbol(name, 1, None) for name in "HW")
     load = image(1, (h - 1) // 8 + 1, (w - 1) // 8 + 1)
     assert default_of(load, candidates(load), TARGET).template == "winograd"
+
+
+def test_many_boxes_are_judged_as_each_alone_even_where_a_dim_has_no_value() -> None:
+    """The second box divides by 0 at its low end, the third everywhere."""
+    span = Symbol("T", 0, 64)
+    load = image(1, 8 * span // (span // 8), Symbol("W", 1, 256))
+    able = candidates(load)
+    ends = ((8, 16), (1, 64), (1, 7), (64, 64), (0, 0))
+    boxes = tuple((Symbol("T", *end), Symbol("W", 1, 2**i)) for i, end in enumerate(ends))
+    together = defaults_of(load, able, TARGET, boxes)
+    assert together == [defaults_of(load, able, TARGET, (box,))[0] for box in boxes]
+    for way, (t, w) in zip(together, boxes, strict=True):
+        if t.hi >= 8:
+            own = image(1, 8 * t // (t // 8), w)
+            assert way == default_of(own, candidates(own), TARGET)
+    n, h, w = (Symbol(name, 1, 256) for name in "NHW")
+    load = image(n, (h + 1) // 2, w)
+    ends = [(1 << i, 2 << i) for i in range(7)]
+    boxes = tuple(tuple(Symbol(s, *end) for s in "NHW") for end in ends)
+    together = defaults_of(load, candidates(load), TARGET, boxes)
+    assert together == [default_of(image(n, (h + 1) // 2, w), able, TARGET) for n, h, w in boxes]
+    assert len({str(way) for way in together}) > 1

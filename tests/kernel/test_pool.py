@@ -23,7 +23,7 @@ from bucketize.kernel.template import candidates
 from bucketize.machine.target import host
 from bucketize.op import Array
 from bucketize.ops import avg_pool2d, max_pool2d
-from bucketize.types import Dim, Symbol, tensor
+from bucketize.types import Dim, Points, Symbol, tensor
 
 Attrs = Mapping[str, Any]
 
@@ -182,7 +182,8 @@ def test_there_is_nothing_to_tune() -> None:
 def seconds(size: int, op: Any = max_pool2d, kernel: int = 3) -> float:
     load = workload(op, tensor(F32, N, H, W, 64), kernel=(kernel, kernel), layout="NHWC")
     assert TEMPLATE.cost is not None
-    (taken,) = TEMPLATE.cost(load).seconds([{}], {"N": 1, "H": size, "W": size}, TARGETS[0])
+    at = Points([{"N": 1, "H": size, "W": size}])
+    ((taken,),) = TEMPLATE.cost(load).seconds([{}], at, TARGETS[0])
     return float(taken)
 
 

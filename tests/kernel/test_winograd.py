@@ -35,7 +35,7 @@ from bucketize.program.configuration import Configuration, defaults
 from bucketize.program.decide import decide
 from bucketize.program.instruction import KernelCall, RunSegment, instructions
 from bucketize.program.program import Program
-from bucketize.types import ANY, Dim, Symbol, tensor
+from bucketize.types import ANY, Dim, Points, Symbol, tensor
 
 TEMPLATE = winograd.TEMPLATE
 SMALL = replace(TARGETS[1], l2=1 << 10)  # blocks of 24 patches
@@ -374,8 +374,8 @@ def test_a_default_is_what_the_model_finds_best(shape: tuple[Dim, ...], m: int) 
     if load.result.is_static:
         assert TEMPLATE.cost is not None
         able = [s for s in legal(TEMPLATE, load, target) if int(s["m"]) <= winograd.UNMEASURED]
-        taken = TEMPLATE.cost(load).seconds(able, {}, target, 8 << 20)
-        (best,) = TEMPLATE.cost(load).seconds([default], {}, target, 8 << 20)
+        taken = TEMPLATE.cost(load).seconds(able, Points([{}]), target, 8 << 20)[0]
+        ((best,),) = TEMPLATE.cost(load).seconds([default], Points([{}]), target, 8 << 20)
         assert best == taken.min()
 
 
@@ -386,7 +386,9 @@ def test_of_patches_that_are_alike_a_default_has_the_smallest() -> None:
         load = static((1, size, size, channels), channels, channels, 3, 3)
         assert TEMPLATE.cost is not None
         able = [s for s in legal(TEMPLATE, load, target) if int(s["m"]) <= winograd.UNMEASURED]
-        logs = np.log(TEMPLATE.cost(load).seconds(able, {}, target, cold_bytes(target)))
+        logs = np.log(
+            TEMPLATE.cost(load).seconds(able, Points([{}]), target, cold_bytes(target))[0]
+        )
         m = int(TEMPLATE.default(load, target)["m"])
         best = {k: logs[[int(s["m"]) == k for s in able]].min() for k in NUMBERS if k <= 4}
         assert m == min(k for k, log in best.items() if log <= logs.min() + ALIKE)

@@ -14,7 +14,7 @@ import pytest
 
 from bucketize.errors import TuneError, UnknownNameError
 from bucketize.ir import FUSED, Builder, Const, Var, all_bindings
-from bucketize.kernel.template import TEMPLATES, Implementation, Template
+from bucketize.kernel.template import TEMPLATES, Implementation, Template, everywhere
 from bucketize.kernel.templates import candidates
 from bucketize.kernel.workload import Workload, workload_of
 from bucketize.log.trial import Schedule
@@ -288,7 +288,7 @@ def knobbed(monkeypatch: pytest.MonkeyPatch) -> Template:
         name="knobbed",
         accepts=lambda workload: workload.anchor.op is relu,
         knobs=lambda *_: KNOBS,
-        default=lambda *_: DEFAULT,
+        defaults=everywhere(lambda *_: DEFAULT),
         legal=lambda _, schedule, __: too_many_registers(schedule),
         source=never,
         launch=never,

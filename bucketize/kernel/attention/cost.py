@@ -16,7 +16,7 @@ from bucketize.kernel.product import Product
 from bucketize.kernel.template import Schedule
 from bucketize.machine.speed import Floats
 from bucketize.machine.target import Target
-from bucketize.types import Dim, evaluate
+from bucketize.types import Dim, Points
 
 BLOCK = 24  # rows of Q at a time: with 12 it took up to 3 % longer, with 48 as long
 SQUARE, COPY, WEIGHT = 6, 2, 12
@@ -60,19 +60,18 @@ class AttentionCost:
     """Of each score before its softmax, by the kinds of loops."""
 
     def seconds(
-        self,
-        schedules: Sequence[Schedule],
-        sizes: Mapping[str, int],
-        target: Target,
-        cold_bytes: int = 0,
+        self, schedules: Sequence[Schedule], points: Points, target: Target, cold_bytes: int = 0
     ) -> Floats:
         """As `Cost.seconds`; what passes through the caches besides counts in no product."""
         dims = self.batch, self.rows, self.keys, self.depth, self.features
-        at = Sizes(*(max(evaluate(d, sizes), 1) for d in dims))
         wide = value_vectors(self.features, target)
         del cold_bytes  # the keys and values were written just before
-        products = [sum(_products(s, at, wide, target)) for s in schedules]
-        return np.array(products) + self._between(at, target)
+        each = []
+        for extents in zip(*map(points.values, dims), strict=True):
+            at = Sizes(*(max(n, 1) for n in extents))
+            products = [sum(_products(s, at, wide, target)) for s in schedules]
+            each.append(np.array(products) + self._between(at, target))
+        return np.array(each)
 
     def _between(self, at: Sizes, target: Target) -> float:
         """The softmax, and what lays out keys and values."""

@@ -21,7 +21,7 @@ from bucketize.kernel.gemm.level import Level, byte_strides, merged, table
 from bucketize.kernel.gemm.matmul import balanced
 from bucketize.kernel.gemm.schedule import tallest
 from bucketize.kernel.loops.loop import spread
-from bucketize.kernel.template import Knob, Launch, Schedule, Shapes, Template
+from bucketize.kernel.template import Knob, Launch, Schedule, Shapes, Template, everywhere
 from bucketize.kernel.workload import Workload, accepted
 from bucketize.machine.target import Target
 from bucketize.types import Dim, Shape, ceil_div, positive, product
@@ -183,7 +183,7 @@ TEMPLATE = Template(
     name="attention",
     accepts=lambda workload: attention_of(workload) is not None,
     knobs=_knobs,
-    default=_default,
+    defaults=everywhere(_default),
     source=lambda workload, schedule, target: form_source(
         loops.__name__, _form(workload, schedule, target)
     ),

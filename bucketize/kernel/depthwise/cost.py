@@ -6,6 +6,7 @@ once for each of their lines.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -16,7 +17,7 @@ from bucketize.kernel.emit.window import ORDERS
 from bucketize.kernel.template import Schedule
 from bucketize.machine.speed import Floats, Speed, fitted, joined
 from bucketize.machine.target import Target
-from bucketize.types import Shape, Sizes, evaluate
+from bucketize.types import Points, Shape
 
 
 @dataclass(frozen=True)
@@ -62,20 +63,20 @@ class DepthwiseCost:
     """Of the epilogue, that are as large as the result."""
 
     def seconds(
-        self, schedules: Sequence[Schedule], sizes: Sizes, target: Target, cold_bytes: int = 0
+        self, schedules: Sequence[Schedule], points: Points, target: Target, cold_bytes: int = 0
     ) -> Floats:
         """As `Cost.seconds`; the weights are too few for their coldness to matter."""
         del cold_bytes
-        return self.modelled(schedules, sizes, target, FITTED.of(target.name))
+        return self.modelled(schedules, points, target, FITTED.of(target.name))
 
     def modelled(
-        self, schedules: Sequence[Schedule], sizes: Sizes, target: Target, c: DepthwiseConstants
+        self, schedules: Sequence[Schedule], points: Points, target: Target, c: DepthwiseConstants
     ) -> Floats:
         """Seconds by these constants."""
         columns = np.array([int(s["columns"]) for s in schedules], float)
         vectors = np.array([int(s["channels"]) / target.lanes for s in schedules])
         by = {o: np.array([s["order"] == o for s in schedules]) for o in ORDERS}
-        batch, height, across, channels = (evaluate(d, sizes) for d in self.out)
+        batch, height, across, channels = _columns(self.out, points)
         lines = batch * height
         tiles = np.ceil(across / columns)
         blocks = np.ceil(channels / (vectors * target.lanes))
@@ -88,7 +89,7 @@ class DepthwiseCost:
         at_once = np.where(by["lines"], vectors * target.lanes, channels)
         apart = by["columns"] * c.apart + by["lines"] * (c.apart + c.late)
         parts = apart * (channels > vectors * target.lanes) / (vectors * target.lanes * FLOAT_BYTES)
-        moved = self._traffic(sizes, at_once, parts, c, target)
+        moved = self._traffic(points, at_once, parts, c, target)
         both = joined(cycles, moved, c.overlap)
         return (both + c.call) / target.speed.ghz / 1e9
 
@@ -103,22 +104,26 @@ class DepthwiseCost:
         return np.maximum(arithmetic, loads) + stored + c.tile
 
     def _traffic(
-        self, sizes: Sizes, channels: Floats, parts: Floats, c: DepthwiseConstants, target: Target
+        self, points: Points, channels: Floats, parts: Floats, c: DepthwiseConstants, target: Target
     ) -> Floats:
         """Cycles of moving the image, again where its lines do not stay, and the result.
 
         So many channels pass at once over a line; what comes from afar in parts takes so much more
         for a byte.
         """
-        batch, down, right, deep = (evaluate(d, sizes) for d in self.image)
+        batch, down, right, deep = _columns(self.image, points)
         image = batch * down * right * deep * FLOAT_BYTES
-        out = FLOAT_BYTES * float(np.prod([evaluate(d, sizes) for d in self.out]))
-        out *= 1 + self.operands
+        out = FLOAT_BYTES * math.prod(_columns(self.out, points)) * (1 + self.operands)
         near, far = c.near * target.speed.l2, c.far * target.speed.l3
-        each = 1 / near if image + out <= c.share_l2 * target.l2 else 1 / far + parts
+        each = np.where(image + out <= c.share_l2 * target.l2, 1 / near, 1 / far + parts)
         kept = self.kernel[0] * right * channels * FLOAT_BYTES <= c.share * target.l1
         again = np.where(kept, 0, max(self.kernel[0] / self.strides[0] - 1, 0) * image / near)
         return (image + out) * each + again
+
+
+def _columns(shape: Shape, points: Points) -> list[Floats]:
+    """The extents of a shape, a row for each point."""
+    return [points.values(d).astype(float)[:, None] for d in shape]
 
 
 FITTED = fitted(

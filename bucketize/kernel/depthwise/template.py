@@ -19,7 +19,16 @@ from bucketize.kernel.gemm.conv import (
     window,
 )
 from bucketize.kernel.gemm.matmul import balanced, balances, panels
-from bucketize.kernel.template import Knob, Launch, Packing, Schedule, Shapes, Template, by_lines
+from bucketize.kernel.template import (
+    Knob,
+    Launch,
+    Packing,
+    Schedule,
+    Shapes,
+    Template,
+    by_lines,
+    everywhere,
+)
 from bucketize.kernel.workload import Workload, accepted
 from bucketize.machine.target import Target
 from bucketize.op import Array
@@ -135,7 +144,7 @@ TEMPLATE = Template(
     name="depthwise",
     accepts=_accepts,
     knobs=_knobs,
-    default=_default,
+    defaults=everywhere(_default),
     legal=_legal,
     source=lambda workload, schedule, target: form_source(
         loops.__name__, _form(workload, schedule, target)

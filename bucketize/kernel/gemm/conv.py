@@ -27,7 +27,6 @@ from bucketize.kernel.template import (
     Template,
     pitch_of,
 )
-from bucketize.kernel.typical import points
 from bucketize.kernel.workload import Workload, accepted
 from bucketize.machine.target import Target
 from bucketize.op import Array
@@ -235,7 +234,7 @@ TEMPLATE = Template(
     name="conv2d",
     accepts=accepts_windows,
     knobs=lambda _, target: knobs(target, packed=True),
-    default=lambda workload, target: cost.default(_extents(workload), points(workload), target),
+    defaults=lambda workload, points, target: cost.defaults(_extents(workload), points, target),
     legal=lambda _, schedule, target: unfit(schedule, target),
     source=lambda workload, schedule, target: source(_form(workload, schedule, target)),
     launch=_launch,

@@ -8,22 +8,24 @@ from a cache for the others, unless it was fetched ahead while the panel before 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
-from typing import NamedTuple
+from functools import cache
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from bucketize.kernel.emit.vector import FLOAT_BYTES, LINE
 from bucketize.kernel.gemm.schedule import HIGH, Tiling, schedules
 from bucketize.kernel.product import Product
-from bucketize.kernel.template import Knob, Schedule
-from bucketize.kernel.typical import TypicalSizes
+from bucketize.kernel.template import Schedule
+from bucketize.kernel.typical import TypicalPoints
 from bucketize.machine.speed import Floats, fitted, joined
 from bucketize.machine.target import Target
-from bucketize.types import Dim, Sizes, evaluate
+from bucketize.types import Column, Dim, Points, Sizes
 
+Extents: TypeAlias = Callable[[Dim], Column]
+"""What a dim is at each of some points."""
 PAGE = 4096  # bytes, after which addresses fall into the same set of a first cache
 
 
@@ -222,28 +224,36 @@ class ProductCost:
     a_share: float = 1.0
 
     def seconds(
-        self, schedules: Sequence[Schedule], sizes: Sizes, target: Target, cold_bytes: int = 0
+        self, schedules: Sequence[Schedule], points: Points, target: Target, cold_bytes: int = 0
     ) -> Floats:
         """As `Cost.seconds`."""
-        one: Floats = modelled(self.product([sizes], cold_bytes), schedules, target)[0]
-        return one
+        return self.modelled(points.values, schedules, target, cold_bytes)
 
-    def product(self, sizes: Sequence[Mapping[str, int]], cold_bytes: int = 0) -> Product:
+    def product(self, sizes: Sequence[Sizes], cold_bytes: int = 0) -> Product:
         """At some sizes of the symbols; those of columns and depth must be the same at all."""
-        return self._at([partial(evaluate, env=s) for s in sizes], cold_bytes)
+        ((product, _),) = self.products(Points(sizes).values, cold_bytes)
+        return product
 
-    def typical(self, points: Sequence[TypicalSizes], cold_bytes: int = 0) -> tuple[Product, ...]:
-        """At the points where a default is judged: as one, unless columns or depth differ."""
-        extents = [point.extent for point in points]
-        if all(len({at(d) for at in extents}) == 1 for d in (self.columns, self.depth)):
-            return (self._at(extents, cold_bytes),)
-        return tuple(self._at([at], cold_bytes) for at in extents)
+    def modelled(
+        self, at: Extents, schedules: Sequence[Schedule], target: Target, cold_bytes: int
+    ) -> Floats:
+        """The same, however extents follow from points."""
+        pairs = list(self.products(at, cold_bytes))
+        seconds = np.concatenate([modelled(product, schedules, target) for product, _ in pairs])
+        return seconds[np.argsort(np.concatenate([places for _, places in pairs]))]
 
-    def _at(self, points: Sequence[Callable[[Dim], int]], cold_bytes: int) -> Product:
-        rows, batch = (tuple(at(d) for at in points) for d in (self.rows, self.batch))
-        columns, depth, step = (points[0](d) for d in (self.columns, self.depth, self.a_step))
-        shape = rows, columns, depth, batch, self.packed, self.image, step, self.a_share
-        return Product(*shape, cold_bytes)
+    def products(self, at: Extents, cold_bytes: int) -> Iterator[tuple[Product, list[int]]]:
+        """Products of the same columns and depth, each with the points where it is."""
+        rows, batch, *fixed = (
+            at(d).tolist() for d in (self.rows, self.batch, self.columns, self.depth, self.a_step)
+        )
+        alike: dict[tuple[int, ...], list[int]] = {}
+        for i, key in enumerate(zip(*fixed, strict=True)):
+            alike.setdefault(key, []).append(i)
+        for (columns, depth, step), places in alike.items():
+            high, many = (tuple(n[i] for i in places) for n in (rows, batch))
+            shape = high, columns, depth, many, self.packed, self.image, step, self.a_share
+            yield Product(*shape, cold_bytes), places
 
 
 # --- the best of some schedules -------------------------------------------------------------------
@@ -272,26 +282,33 @@ def usual_width(target: Target, packed: bool) -> int:
     return int(able[int(modelled(LARGE, able, target).argmin())]["nr"])
 
 
-@cache
-def best(products: tuple[Product, ...], target: Target) -> Schedule:
-    """The schedule of the least mean logarithm of seconds, if it pays for weights of its own.
+def best(product: Product, target: Target) -> Schedule:
+    """The best schedule of a product, over its sizes."""
+    able = schedules(target, product.packed)
+    (schedule,) = _best(modelled(product, able, target)[None], able, product.packed, target)
+    return schedule
 
-    Clones share weights that are packed in panels of one width; another width is a second copy of
-    them all, for which a tenth of the time is too little.
+
+def _best(
+    seconds: Floats, able: Sequence[Schedule], packed: bool, target: Target
+) -> list[Schedule]:
+    """The schedules of the least mean logarithm of seconds, if they pay for weights of their own.
+
+    Seconds are [box, point, schedule]. Clones share weights that are packed in panels of one width;
+    another width is a second copy of them all, for which a tenth of the time is too little.
     """
-    packed = products[0].packed
-    able = schedules(target, packed)
-    each = np.concatenate([modelled(product, able, target) for product in products])
-    score = np.log(each).mean(axis=0)
+    score = np.log(seconds).mean(axis=1)
     width = usual_width(target, packed)
     mine = np.where([s["nr"] == width for s in able], score, np.inf)
-    other = score.min() < mine.min() + math.log(WORTH_A_COPY) or not packed
-    asked = score if other else mine
-    return able[int(np.argmax(asked <= asked.min() + ALIKE))]
+    least = mine.min(axis=1, keepdims=True) + math.log(WORTH_A_COPY)
+    other = (score.min(axis=1, keepdims=True) < least) | (not packed)
+    asked = np.where(other, score, mine)
+    first = np.argmax(asked <= asked.min(axis=1, keepdims=True) + ALIKE, axis=1)
+    return [able[i] for i in first]
 
 
-def default(
-    extents: ProductCost, points: Sequence[TypicalSizes], target: Target
-) -> dict[str, Knob]:
-    """The best schedule at some points."""
-    return dict(best(extents.typical(points, cold_bytes(target)), target))
+def defaults(extents: ProductCost, points: TypicalPoints, target: Target) -> list[Schedule]:
+    """The best schedule in each box."""
+    able = schedules(target, extents.packed)
+    seconds = extents.modelled(points.extents, able, target, cold_bytes(target))
+    return _best(seconds.reshape(len(points.boxes), -1, len(able)), able, extents.packed, target)

@@ -15,8 +15,8 @@ from bucketize.kernel.gemm.macrokernel import kept_bytes, source
 from bucketize.kernel.gemm.microkernel import TileForm
 from bucketize.kernel.gemm.schedule import HIGH, Tile, Tiling, knobs, unfit
 from bucketize.kernel.loops.loop import spread
-from bucketize.kernel.template import Knob, Launch, Packing, Schedule, Shapes, Template
-from bucketize.kernel.typical import points
+from bucketize.kernel.template import Launch, Packing, Schedule, Shapes, Template
+from bucketize.kernel.typical import SHARES, TypicalPoints
 from bucketize.kernel.workload import Workload, accepted
 from bucketize.machine.target import Target
 from bucketize.op import Array
@@ -252,20 +252,21 @@ FEW = 8
 """Rows up to which a product waits for its weights, not for arithmetic."""
 
 
-def _default(workload: Workload, target: Target) -> dict[str, Knob]:
-    extents, typical = _extents(workload), points(workload)
-    chosen = cost.default(extents, typical, target)
-    if _format(workload) == PLAIN:
+def _defaults(workload: Workload, points: TypicalPoints, target: Target) -> list[Schedule]:
+    extents, weights = _extents(workload), _format(workload)
+    chosen = cost.defaults(extents, points, target)
+    if weights == PLAIN:
         return chosen
-    few = typical[-1].extent(extents.rows) <= FEW
-    return chosen | {"weights": _format(workload) if few else PLAIN}
+    most = points.extents(extents.rows)[len(SHARES) - 1 :: len(SHARES)]
+    pairs = zip(chosen, most, strict=True)
+    return [{**s, "weights": weights if rows <= FEW else PLAIN} for s, rows in pairs]
 
 
 TEMPLATE = Template(
     name="matmul",
     accepts=_accepts,
     knobs=lambda workload, target: knobs(target, _packed(workload), _format(workload)),
-    default=_default,
+    defaults=_defaults,
     legal=lambda _, schedule, target: unfit(schedule, target),
     source=lambda workload, schedule, target: source(_form(workload, schedule, target)),
     launch=_launch,

@@ -12,7 +12,7 @@ from bucketize.kernel.int8 import matmul as product_of_bytes
 from bucketize.kernel.loops.conv import channels_out_last
 from bucketize.kernel.loops.cost import Steps
 from bucketize.kernel.loops.loop import only_op
-from bucketize.kernel.template import Launch, Lines, Packing, Schedule, Shapes, Template
+from bucketize.kernel.template import Launch, Lines, Packing, Schedule, Shapes, Template, everywhere
 from bucketize.kernel.workload import Workload
 from bucketize.machine.target import Target
 from bucketize.op import Array
@@ -79,7 +79,7 @@ TEMPLATE = Template(
     name="conv2d_bytes",
     accepts=_accepts,
     knobs=product_of_bytes.knobs,
-    default=product_of_bytes.default,
+    defaults=everywhere(product_of_bytes.default),
     source=_source,
     launch=_launch,
     packing=_packing,

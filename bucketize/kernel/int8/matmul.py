@@ -13,7 +13,7 @@ from bucketize.kernel.int8 import loops
 from bucketize.kernel.int8.loops import DOT, GROUP
 from bucketize.kernel.loops.cost import Counts, LoopCounts, Steps
 from bucketize.kernel.loops.loop import only_op
-from bucketize.kernel.template import Knob, Launch, Packing, Schedule, Shapes, Template
+from bucketize.kernel.template import Knob, Launch, Packing, Schedule, Shapes, Template, everywhere
 from bucketize.kernel.workload import Workload
 from bucketize.machine.target import Target
 from bucketize.op import Array
@@ -136,7 +136,7 @@ TEMPLATE = Template(
     name="matmul_bytes",
     accepts=_accepts,
     knobs=knobs,
-    default=default,
+    defaults=everywhere(default),
     source=_source,
     launch=_launch,
     packing=lambda workload, schedule, index: packing(workload, schedule) if index == 1 else None,

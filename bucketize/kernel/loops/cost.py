@@ -19,7 +19,7 @@ from bucketize.kernel.work import Work, work
 from bucketize.kernel.workload import Workload
 from bucketize.machine.speed import Floats, Speed, fitted, joined
 from bucketize.machine.target import Target
-from bucketize.types import Sizes, evaluate
+from bucketize.types import Points
 
 Counts: TypeAlias = Mapping[str, float]
 """By kind, how many at some sizes; those of `VECTORS` are elements."""
@@ -105,25 +105,36 @@ class Steps:
         return work(self.workload)
 
     def seconds(
-        self, schedules: Sequence[Schedule], sizes: Sizes, target: Target, cold_bytes: int = 0
+        self, schedules: Sequence[Schedule], points: Points, target: Target, cold_bytes: int = 0
     ) -> Floats:
         """As `Cost.seconds`."""
-        counts = [self.counted(s, sizes, target, cold_bytes) for s in schedules]
-        return taken(table(counts), seconds_each(FITTED.of(target.name), target.speed))
+        each = [self.counted(s, points, target, cold_bytes) for s in schedules]
+        seconds = seconds_each(FITTED.of(target.name), target.speed)
+        return np.stack([taken(table(counts), seconds) for counts in each], axis=1)
 
     def counted(
-        self, schedule: Schedule, sizes: Sizes, target: Target, cold_bytes: int
-    ) -> dict[str, float]:
-        """How many of each kind; vectors where they are of vectors."""
-        moved, constant = (evaluate(n, sizes) for n in (self.work.moved, self.work.constant))
-        low, high = (share * target.l2 for share in SHARES)
-        gone = min(max(moved - low, 0) / (high - low), 1)
+        self, schedule: Schedule, points: Points, target: Target, cold_bytes: int
+    ) -> list[dict[str, float]]:
+        """How many of each kind at each point; vectors where they are of vectors."""
         workload = self.workload
         shapes = tuple(a.type.shape for a in (*workload.body.params, *workload.body.results))
         launch = self.launch(workload, schedule, shapes, target)
-        dims = tuple(evaluate(d, sizes) for d in launch.dims)
-        counts = self.counts(workload, schedule, LoopCounts(evaluate(launch.extent, sizes), dims))
-        itemsize = max(t.dtype.itemsize for t in workload.results)
+        columns = map(points.values, (launch.extent, *launch.dims))
+        counts = [
+            self.counts(workload, schedule, LoopCounts(extent, tuple(dims)))
+            for extent, *dims in zip(*columns, strict=True)
+        ]
+        moved = map(points.values, (self.work.moved, self.work.constant))
+        each = zip(counts, *moved, strict=True)
+        return [self._with_bytes(*one, target=target, cold_bytes=cold_bytes) for one in each]
+
+    def _with_bytes(
+        self, counts: Counts, moved: int, constant: int, *, target: Target, cold_bytes: int
+    ) -> dict[str, float]:
+        """Counts with those of bytes."""
+        low, high = (share * target.l2 for share in SHARES)
+        gone = min(max(moved - low, 0) / (high - low), 1)
+        itemsize = max(t.dtype.itemsize for t in self.workload.results)
         share = itemsize / (target.lanes * FLOAT_BYTES)
         return {
             "call": 1,

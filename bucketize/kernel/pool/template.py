@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -31,7 +30,7 @@ from bucketize.kernel.workload import Workload
 from bucketize.machine.speed import Floats, joined
 from bucketize.machine.target import Target
 from bucketize.ops import avg_pool2d, max_pool2d
-from bucketize.types import Dim, Sizes, evaluate, product
+from bucketize.types import Dim, Points, product
 
 GRAIN = 16  # pixels: two threads should not write to one cache line, of one channel either
 GREATEST = 3  # steps on a vector to take the greater of two, where NaN is greatest
@@ -75,7 +74,7 @@ class PoolCost:
     """On a vector, for each of them."""
 
     def seconds(
-        self, schedules: Sequence[Schedule], sizes: Sizes, target: Target, cold_bytes: int = 0
+        self, schedules: Sequence[Schedule], points: Points, target: Target, cold_bytes: int = 0
     ) -> Floats:
         """As `Cost.seconds`: the vectors that are worked on and the bytes that are moved.
 
@@ -84,15 +83,14 @@ class PoolCost:
         """
         del cold_bytes
         c, its = FITTED.of(target.name), target.speed
-        moved, taps = (evaluate(n, sizes) for n in (self.moved, self.taps))
-        vectors = math.ceil(evaluate(self.channels, sizes) / target.lanes)
+        dims = self.moved, self.pixels, self.channels, self.taps
+        moved, pixels, channels, taps = (points.values(d).astype(float) for d in dims)
+        vectors = np.ceil(channels / target.lanes)
         step = max(1 / its.loads, self.steps / its.fma)
-        of_pixel = vectors * (taps * step + c.store) + math.ceil(vectors / VECTORS) * taps * c.tile
-        cycles = np.full(len(schedules), evaluate(self.pixels, sizes) * of_pixel)
-        is_near = moved <= c.share_l2 * target.l2
-        far = c.near * its.l2 if is_near else c.far * its.l3
-        both = joined(cycles, np.full(len(schedules), moved / far), c.overlap)
-        return (both + c.call) / its.ghz / 1e9
+        of_pixel = vectors * (taps * step + c.store) + np.ceil(vectors / VECTORS) * taps * c.tile
+        far = np.where(moved <= c.share_l2 * target.l2, c.near * its.l2, c.far * its.l3)
+        both = joined(pixels * of_pixel, moved / far, c.overlap)
+        return np.tile(((both + c.call) / its.ghz / 1e9)[:, None], len(schedules))
 
 
 def _cost(workload: Workload) -> PoolCost:

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
 from bucketize.kernel.emit.vector import FLOAT_BYTES, LINE
 from bucketize.kernel.gemm import cost
 from bucketize.kernel.template import Schedule
-from bucketize.kernel.typical import TypicalSizes
+from bucketize.kernel.typical import TypicalPoints
 from bucketize.kernel.winograd.input import Axes
 from bucketize.kernel.winograd.loops import most_patches, tile_rows
 from bucketize.machine.speed import Floats, fitted, joined
 from bucketize.machine.target import Target
-from bucketize.types import Dim, Sizes, evaluate
+from bucketize.types import Column, Dim, Points
 
 
 @dataclass(frozen=True)
@@ -68,50 +67,50 @@ class WinogradCost:
     groups: int = 1
 
     def seconds(
-        self, schedules: Sequence[Schedule], sizes: Sizes, target: Target, cold_bytes: int = 0
+        self, schedules: Sequence[Schedule], points: Points, target: Target, cold_bytes: int = 0
     ) -> Floats:
         """As `Cost.seconds`."""
-        return self.modelled(schedules, sizes, target, FITTED.of(target.name), cold_bytes)
+        return self.modelled(schedules, points, target, FITTED.of(target.name), cold_bytes)
 
     def modelled(
         self,
         schedules: Sequence[Schedule],
-        sizes: Sizes,
+        points: Points,
         target: Target,
         constants: WinogradConstants,
         cold_bytes: int,
     ) -> Floats:
         """The same by constants of one's own."""
-        extent = partial(evaluate, env=sizes)
-        seconds: Floats = self._at([extent], schedules, target, constants, cold_bytes)[0]
-        return seconds
+        return self._at(points.values, schedules, target, constants, cold_bytes)
 
     def best(
-        self, schedules: Sequence[Schedule], points: Sequence[TypicalSizes], target: Target
-    ) -> Schedule:
-        """The one of the least mean logarithm of seconds at some points.
+        self, schedules: Sequence[Schedule], points: TypicalPoints, target: Target
+    ) -> list[Schedule]:
+        """For each box the one of the least mean logarithm of seconds at its points.
 
         Of sizes of patches that are alike the smallest: it rounds less, and on small images a large
         one loses more than it wins elsewhere.
         """
         c, cold = FITTED.of(target.name), cost.cold_bytes(target)
-        seconds = self._at([point.extent for point in points], schedules, target, c, cold)
-        m, score = np.array([int(s["m"]) for s in schedules]), np.log(seconds).mean(axis=0)
-        smallest = m[score <= score.min() + cost.ALIKE].min()
-        return schedules[int(np.where(m == smallest, score, np.inf).argmin())]
+        seconds = self._at(points.extents, schedules, target, c, cold)
+        logs = np.log(seconds).reshape(len(points.boxes), -1, len(schedules))
+        m, score = np.array([int(s["m"]) for s in schedules]), logs.mean(axis=1)
+        is_near = score <= score.min(axis=1, keepdims=True) + cost.ALIKE
+        smallest = np.where(is_near, m, m.max()).min(axis=1, keepdims=True)
+        chosen = np.where(m == smallest, score, np.inf).argmin(axis=1)
+        return [schedules[i] for i in chosen]
 
     def _at(
         self,
-        points: Sequence[Callable[[Dim], int]],
+        at: Callable[[Dim], Column],
         schedules: Sequence[Schedule],
         target: Target,
         c: WinogradConstants,
         cold_bytes: int,
     ) -> Floats:
         """Seconds: a row for each of some points, a column for each schedule."""
-        counts = [{m: max(at(dim), 1) for m, dim in self.patches.items()} for at in points]
         m, width = (np.array([int(s[name]) for s in schedules]) for name in ("m", "nr"))
-        patches = np.array([[count[each] for each in m] for count in counts], float)
+        patches = np.array([np.maximum(at(self.patches[int(k)]), 1) for k in m], float).T
         products, its = cost.FITTED.of(target.name), target.speed
         each = {4: c.transform4, 6: c.transform6, 8: c.transform8}
         axes, vectors = [self.axes[int(k)] for k in m], width / target.lanes

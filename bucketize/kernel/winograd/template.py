@@ -31,7 +31,7 @@ from bucketize.kernel.template import (
     combinations,
     pitch_of,
 )
-from bucketize.kernel.typical import points
+from bucketize.kernel.typical import TypicalPoints
 from bucketize.kernel.winograd import loops
 from bucketize.kernel.winograd import matrices as minimal
 from bucketize.kernel.winograd.cost import WinogradCost
@@ -99,9 +99,9 @@ def _knobs(workload: Workload, target: Target) -> dict[str, tuple[Knob, ...]]:
     return {"m": _numbers(workload), "nr": tuple(widths)}
 
 
-def _default(workload: Workload, target: Target) -> dict[str, Knob]:
+def _defaults(workload: Workload, points: TypicalPoints, target: Target) -> list[Schedule]:
     knobs = _knobs(workload, target) | {"m": _usual(workload)}
-    return dict(_cost(workload).best(combinations(knobs), points(workload), target))
+    return _cost(workload).best(combinations(knobs), points, target)
 
 
 def _patches(workload: Workload, out: Shape, m: int) -> Dim:
@@ -216,10 +216,14 @@ def _packing(workload: Workload, schedule: Schedule, index: int) -> Packing | No
     groups, strides = attrs["groups"], tuple(attrs["strides"])
 
     def pack(value: Array) -> Array:
-        matrix = _elements(axes_of(workload, m))
+        matrix, (out, inner, *taps) = _elements(axes_of(workload, m)), value.shape
+        panels = groups * -(-out // groups // width)
+        elements = panels * len(matrix)
+        packed = np.zeros((elements + panels * math.prod(taps), inner, width), np.float32)
         with np.errstate(over="ignore", invalid="ignore"):  # the results will tell, and go directly
-            elements = _in_panels(value, groups, width, matrix)
-        return np.concatenate([elements, _in_panels(value, groups, width)])
+            _put_panels(packed[:elements], value, groups, matrix)
+        _put_panels(packed[elements:], value, groups)
+        return packed
 
     return Packing(f"winograd {m} by {strides} in {groups} groups, panels of {width}", pack)
 
@@ -245,23 +249,22 @@ def _along(axis: Axis) -> Array:
     return matrix
 
 
-def _in_panels(value: Array, groups: int, width: int, matrix: Array | None = None) -> Array:
-    """[channels out, channels in, y, x] as [group, panel, y, x] x channels in x width.
+def _put_panels(packed: Array, value: Array, groups: int, matrix: Array | None = None) -> None:
+    """Put [channels out, channels in, y, x] as [group, panel, y, x] x channels in x width.
 
     Or, of a `matrix` [element, y and x], as [group, panel, element] x ...: a panel at a time, so
-    that what it needs beside the result is small.
+    that what it needs beside the result is small, and no product so large that BLAS takes threads.
     """
-    out, inner, *taps = value.shape
+    out, inner, *_ = value.shape
+    width = packed.shape[-1]
     apart = value.reshape(groups, out // groups, inner, -1)
     number = -(-apart.shape[1] // width)
-    places = math.prod(taps) if matrix is None else len(matrix)
-    panels = np.zeros((groups, number, places, inner, width), np.float32)
+    panels = packed.reshape(groups, number, -1, inner, width)
     for group, panel in np.ndindex(groups, number):
-        part = apart[group, panel * width :][:width].transpose(2, 1, 0)
+        part = apart[group, panel * width :][:width].transpose(1, 2, 0)
         if matrix is not None:
-            part = np.tensordot(matrix, part.astype(np.float64, order="C"), 1)
-        panels[group, panel, ..., : part.shape[2]] = part
-    return panels.reshape(-1, inner, width)
+            part = matrix @ part.astype(np.float64, order="C")
+        panels[group, panel, ..., : part.shape[2]] = part.swapaxes(0, 1)
 
 
 def _cost(workload: Workload) -> WinogradCost:
@@ -276,7 +279,7 @@ TEMPLATE = Template(
     name="winograd",
     accepts=_accepts,
     knobs=_knobs,
-    default=_default,
+    defaults=_defaults,
     source=lambda workload, schedule, target: form_source(
         loops.__name__, _form(workload, schedule, target)
     ),
