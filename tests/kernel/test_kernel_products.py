@@ -19,6 +19,8 @@ from bucketize.machine.target import host
 from bucketize.op import Array
 from bucketize.types import ANY, Dim, Symbol, TensorType, tensor
 
+pytestmark = pytest.mark.usefixtures("few_registers")
+
 FLOATS = ["float64", "float16", "float32"]
 DTYPES = [*FLOATS, "int64", "int32", "int8", "uint8"]
 K = Symbol("K", 0)

@@ -27,6 +27,8 @@ from bucketize.ops.resample.resize import MODES
 from bucketize.transform.simplify import simplify
 from bucketize.types import ANY, Symbol, evaluate, tensor
 
+pytestmark = pytest.mark.usefixtures("few_registers")
+
 D, H, W = (Symbol(name, 0) for name in "DHW")
 PLAIN = [kind for kind in COORDINATES if kind != CROP]
 
