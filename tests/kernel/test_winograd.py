@@ -37,6 +37,8 @@ from bucketize.program.instruction import KernelCall, RunSegment, instructions
 from bucketize.program.program import Program
 from bucketize.types import ANY, Dim, Symbol, tensor
 
+pytestmark = pytest.mark.usefixtures("few_registers")
+
 TEMPLATE = winograd.TEMPLATE
 SMALL = replace(TARGETS[1], l2=1 << 10)  # blocks of 24 patches
 NUMBERS = tuple(size - 2 for size in minimal.POSITIVE)  # m of 3 taps
