@@ -56,6 +56,21 @@ def no_builders(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bucketize.kernel.build.cores", lambda: 1)
 
 
+@pytest.fixture
+def few_registers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """This machine has 16 at most: tiles are low, and kernels short, whose heights are all written.
+
+    For what asks which kernels run and what they compute together, not how high a tile is.
+    """
+    from bucketize.machine import target
+
+    for name, (lanes, registers) in target.VECTORS.items():
+        monkeypatch.setitem(target.VECTORS, name, (lanes, min(registers, 16)))
+    target.host.cache_clear()
+    yield
+    target.host.cache_clear()
+
+
 @dataclass(frozen=True)
 class Golden:
     """The accepted text of a test, kept under tests/golden/<module>/<test>.txt."""

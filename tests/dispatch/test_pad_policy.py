@@ -16,6 +16,8 @@ from bucketize.ir import Module
 from bucketize.verify import verify
 from dispatchers import log_dispatcher
 
+pytestmark = pytest.mark.usefixtures("few_registers")
+
 BOUNDS = {"B": (1, 3), "N": (1, 9), "M": (1, 9), "H": (2, 9), "W": (2, 9)}
 ROWS = "(float[N, 4] x) => (y) <int64[1] a = {0}> "
 LAST = "(float[B, N] x) => (y) <int64[1] a = {1}> "

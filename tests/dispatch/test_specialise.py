@@ -20,6 +20,8 @@ from bucketize.verify import verify
 from bucketize.zoo import BOUNDS, build
 from dispatchers import log_dispatcher
 
+pytestmark = pytest.mark.usefixtures("few_registers")
+
 
 @pytest.mark.parametrize("name", ["mlp", "resnet18", "mobilenetv2", "bert-mini"])
 def test_a_static_network_computes_what_the_dynamic_one_does(name: str) -> None:

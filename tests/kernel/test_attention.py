@@ -39,6 +39,8 @@ from bucketize.transform.simplify import simplify
 from bucketize.types import ANY, Dim, Symbol, tensor
 from bucketize.verify import verify
 
+pytestmark = pytest.mark.usefixtures("few_registers")
+
 B, H, S, T, D, E = (Symbol(name) for name in "BHSTDE")
 EXPORTED = ((0, 2, 1, 3), (0, 2, 3, 1), (0, 2, 1, 3))  # of Q, K and V
 PLAIN = ((B, H, S, D), (B, H, D, T), (B, H, T, E))

@@ -31,6 +31,8 @@ from bucketize.op import OPS, Array, Op
 from bucketize.ops.sample import samples
 from bucketize.types import tensor
 
+pytestmark = pytest.mark.usefixtures("few_registers")
+
 FORMS = [op for op in OPS.values() if op.scalar and expression.has_vector_form(op.scalar)]
 
 

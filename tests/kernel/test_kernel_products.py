@@ -19,6 +19,8 @@ from bucketize.machine.target import host
 from bucketize.op import Array
 from bucketize.types import ANY, Dim, Symbol, TensorType, tensor
 
+pytestmark = pytest.mark.usefixtures("few_registers")
+
 FLOATS = ["float64", "float16", "float32"]
 DTYPES = [*FLOATS, "int64", "int32", "int8", "uint8"]
 K = Symbol("K", 0)
@@ -138,8 +140,14 @@ def conv(dtype: str, x: Sequence[Dim], w: Sequence[Dim], **attrs: Any) -> Worklo
     return workload(ops.conv2d, tensor(dtype, *x), tensor(dtype, *w), **attrs)
 
 
-@pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
-@pytest.mark.parametrize("dtype", [*FLOATS, "int32"])
+LAYOUTS = [
+    *(("float64", layout) for layout in ("NHWC", "NCHW")),
+    *(("float16", "NHWC"), ("float32", "NCHW"), ("int32", "NHWC")),
+]
+"""Both of one dtype, and each dtype: what numbers are summed as is nothing to the layout."""
+
+
+@pytest.mark.parametrize(("dtype", "layout"), LAYOUTS)
 @pytest.mark.parametrize("case", WINDOWS, ids=lambda c: str(c[0]))
 def test_convolutions(case: Any, dtype: str, layout: str) -> None:
     attrs, image, window = case

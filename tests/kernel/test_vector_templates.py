@@ -28,6 +28,7 @@ from bucketize.kernel.depthwise import template as depthwise
 from bucketize.kernel.emit.window import ORDERS
 from bucketize.kernel.gemm import conv, matmul
 from bucketize.kernel.gemm.epilogue import of_workload
+from bucketize.kernel.gemm.schedule import tallest
 from bucketize.kernel.rotary import template as rotary
 from bucketize.kernel.rows import template as row
 from bucketize.kernel.template import Knob, Schedule, Template, combinations
@@ -37,7 +38,9 @@ from bucketize.op import Array
 from bucketize.types import ANY, Dim, Symbol, TensorType, tensor
 
 RIM = 128  # elements
-TARGETS = [replace(host(), lanes=n, registers=r) for n, r in ((16, 32), (8, 16), (4, 32))]
+TARGETS = [replace(host(), lanes=n, registers=16) for n in (16, 8, 4)]
+"""Of few registers: a kernel has all heights of tiles up to the highest that fits."""
+TALL = replace(TARGETS[0], registers=32)
 
 
 @dataclass(frozen=True)
@@ -290,7 +293,7 @@ def check(case: Case, schedule: Schedule, target: Target) -> None:
 SAMPLED = [
     pytest.param(case, target, id=f"{number}-lanes{target.lanes}")
     for number, case in enumerate(CASES)
-    for target in (TARGETS[0], TARGETS[1 + number % 2])
+    for target in [TARGETS[1 + number % 2]]  # those of 16 lanes take the default
 ]
 
 
@@ -304,9 +307,18 @@ def test_a_kernel_is_its_group_at_a_sampled_schedule(case: Case, target: Target)
 @pytest.mark.parametrize("case", CASES, ids=range(len(CASES)))
 def test_a_kernel_is_its_group_at_the_default_schedule(case: Case) -> None:
     load, template = case.workload(), case.template
-    for target in TARGETS:
+    for target in (*TARGETS, TALL):
         assert template.valid(load, template.default(load, target), target) is None
-    check(case, template.default(load, TARGETS[0]), TARGETS[0])
+    check(case, template.default(load, TALL), TALL)
+
+
+@pytest.mark.parametrize(("rows", "vectors"), [(14, 1), (14, 2), (8, 3), (6, 4)])
+def test_the_highest_tiles_of_each_width(rows: int, vectors: int) -> None:
+    assert tallest(TALL)[vectors] == rows
+    case = Case(
+        matmul.TEMPLATE, product, ((N, 33), (33, 130)), tuple({"N": n} for n in range(1, 17)), (1,)
+    )
+    check(case, {"mr": rows, "nr": vectors * TALL.lanes, "kc": 0}, TALL)
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: f"lanes{t.lanes}")
@@ -376,7 +388,7 @@ def test_a_pass_is_whole_where_rows_leave_the_second_cache() -> None:
 
 
 def test_illegal_schedules_say_why() -> None:
-    load, target = PRODUCTS[0].workload(), TARGETS[0]
+    load, target = PRODUCTS[0].workload(), TALL
     good = matmul.TEMPLATE.default(load, target)
     for change, why in (
         ({"mr": 14, "nr": 64}, "32 registers are for tiles of 8 x 1, .* vectors, not 14 x 4"),
@@ -386,7 +398,7 @@ def test_illegal_schedules_say_why() -> None:
         assert re.fullmatch(why, reason or "")
     wide = CONVOLUTIONS[9].workload()
     schedule = {"columns": 14, "channels": 16, "order": "channels"}
-    reason = depthwise.TEMPLATE.valid(wide, schedule, replace(target, lanes=8, registers=16))
+    reason = depthwise.TEMPLATE.valid(wide, schedule, TARGETS[1])
     assert reason == "a tile of 14 x 2 vectors needs 35 registers, there are 16"
 
 

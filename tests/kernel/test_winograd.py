@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_vector_templates import TARGETS, Case, H, N, W, legal, run, shape_of
+from test_vector_templates import TALL, TARGETS, Case, H, N, W, legal, run, shape_of
 
 from bucketize import ops
 from bucketize.executable import Executable
@@ -36,6 +36,8 @@ from bucketize.program.decide import decide
 from bucketize.program.instruction import KernelCall, RunSegment, instructions
 from bucketize.program.program import Program
 from bucketize.types import ANY, Dim, Points, Symbol, tensor
+
+pytestmark = pytest.mark.usefixtures("few_registers")
 
 TEMPLATE = winograd.TEMPLATE
 SMALL = replace(TARGETS[1], l2=1 << 10)  # blocks of 24 patches
@@ -368,7 +370,7 @@ def test_the_patches_of_a_block_fit_the_second_cache(
 )
 def test_a_default_is_what_the_model_finds_best(shape: tuple[Dim, ...], m: int) -> None:
     load = static(shape, shape[-1], shape[-1], 3, 3)
-    target = replace(TARGETS[0], name="emeraldrapids", l2=2 << 20, l3=300 << 20)
+    target = replace(TALL, name="emeraldrapids", l2=2 << 20, l3=300 << 20)
     default = TEMPLATE.default(load, target)
     assert default["m"] == m
     if load.result.is_static:
@@ -380,7 +382,7 @@ def test_a_default_is_what_the_model_finds_best(shape: tuple[Dim, ...], m: int) 
 
 
 def test_of_patches_that_are_alike_a_default_has_the_smallest() -> None:
-    target = replace(TARGETS[0], name="emeraldrapids", l2=2 << 20, l3=300 << 20)
+    target = replace(TALL, name="emeraldrapids", l2=2 << 20, l3=300 << 20)
     passed_over = 0
     for size, channels in itertools.product(range(8, 24), (64, 128, 256)):
         load = static((1, size, size, channels), channels, channels, 3, 3)
@@ -529,7 +531,7 @@ def test_it_is_the_default_where_it_is_expected_to_take_much_less(
     shape: tuple[Dim, ...], template: str
 ) -> None:
     load = static(shape, shape[-1], shape[-1], 3, 3)
-    target = replace(TARGETS[0], name="emeraldrapids", l2=2 << 20, l3=300 << 20)
+    target = replace(TALL, name="emeraldrapids", l2=2 << 20, l3=300 << 20)
     assert default_of(load, candidates(load), target).template == template
 
 

@@ -32,6 +32,8 @@ from bucketize.runtime.state import State
 from bucketize.runtime.vm import Context
 from bucketize.types import Symbol, ceil_div, evaluate, tensor
 
+pytestmark = pytest.mark.usefixtures("few_registers")
+
 N, H, W = Symbol("N"), Symbol("H"), Symbol("W")
 RIM = 1 << 12  # bytes
 NAN = 0xFF  # four of them are a NaN

@@ -17,6 +17,8 @@ from bucketize.lower.pipeline import flatten_windows, lower
 from bucketize.onnx import from_onnx
 from bucketize.transform.simplify import simplify
 
+pytestmark = pytest.mark.usefixtures("few_registers")
+
 NONE = dict.fromkeys("DHW", (0, None))
 INF, NAN = np.inf, np.nan
 

@@ -17,6 +17,8 @@ from bucketize.lower.reshape import sink_views
 from bucketize.types import ANY, Dim, Symbol, tensor
 from bucketize.verify import verify
 
+pytestmark = pytest.mark.usefixtures("few_registers")
+
 N, S = Symbol("N"), Symbol("S")
 RNG = np.random.default_rng(0)
 APART = (N, S, 8)

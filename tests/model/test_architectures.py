@@ -27,6 +27,8 @@ from bucketize.analysis.benchmark import OURS
 from bucketize.analysis.engines import Engine
 from bucketize.errors import EngineError
 
+pytestmark = pytest.mark.usefixtures("few_registers")
+
 Patch = pytest.MonkeyPatch
 MLP = Architecture(lambda: pytest.fail("made"), {"data": Input(("N", 784))}, [{"N": 2}, {"N": 3}])
 

@@ -28,6 +28,8 @@ from bucketize.ir import Module
 from bucketize.onnx import from_onnx
 from dispatchers import log_dispatcher, per_symbol
 
+pytestmark = pytest.mark.usefixtures("few_registers")
+
 ALL = {c.name: c for c in (*SHAPE, *VALUE, *CONTROL, *ATTENTION, *NET)}
 TOP = 16  # to which symbols are bounded where they are padded: no size is larger
 TOLERANCE = {"float16": 1e-2}  # onnxruntime rounds where it likes; others 1e-4

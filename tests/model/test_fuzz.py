@@ -32,6 +32,8 @@ from bucketize.types import ANY, Dim, Symbol, evaluate, maximum, minimum, produc
 from bucketize.verify import verify
 from dispatchers import exact_dispatcher, log_dispatcher, uniform_dispatcher
 
+pytestmark = pytest.mark.usefixtures("few_registers")
+
 Sizes = dict[str, int]
 Results = list[np.ndarray] | None  # None, illegal
 Case = tuple[list[np.ndarray], Results, Results]  # inputs, results, and what of them is needed

@@ -33,6 +33,8 @@ from bucketize.onnx import from_onnx
 from bucketize.transform.simplify import simplify
 from dispatchers import exact_dispatcher, log_dispatcher, uniform_dispatcher
 
+pytestmark = pytest.mark.usefixtures("few_registers")
+
 Sizes = dict[str, int]
 Arrays = dict[str, np.ndarray]
 Results = list[np.ndarray] | None  # None, refused

@@ -26,6 +26,8 @@ from bucketize.onnx.load import OPSETS, Source
 from bucketize.types import AnyDim
 from dispatchers import log_dispatcher
 
+pytestmark = pytest.mark.usefixtures("few_registers")
+
 OLDEST, NEWEST_OF_ORT = 7, 24  # of the opsets that onnxruntime runs
 NEWEST = min(OPSETS[-1], defs.onnx_opset_version())
 TOLERANCE = 1e-4

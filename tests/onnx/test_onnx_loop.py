@@ -20,6 +20,8 @@ from bucketize.text import parse as parse_text
 from bucketize.verify import verify
 from dispatchers import log_dispatcher
 
+pytestmark = pytest.mark.usefixtures("few_registers")
+
 TOLERANCE = 1e-5
 
 

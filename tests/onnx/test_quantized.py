@@ -23,6 +23,8 @@ from bucketize.op import Array
 from bucketize.verify import verify
 from dispatchers import log_dispatcher
 
+pytestmark = pytest.mark.usefixtures("few_registers")
+
 INTEGERS = ["uint8", "int8", "uint16", "int16"]
 TENSOR = {d: helper.np_dtype_to_tensor_dtype(np.dtype(d)) for d in (*INTEGERS, "int32", "float32")}
 

@@ -19,6 +19,8 @@ from bucketize.onnx import from_onnx
 from bucketize.verify import verify
 from dispatchers import log_dispatcher
 
+pytestmark = pytest.mark.usefixtures("few_registers")
+
 TOLERANCE = 2e-5
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 STATES = {"RNN": 1, "GRU": 1, "LSTM": 2}

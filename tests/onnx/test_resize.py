@@ -27,10 +27,20 @@ from bucketize.ops.resample.resize import MODES
 from bucketize.transform.simplify import simplify
 from bucketize.types import ANY, Symbol, evaluate, tensor
 
+pytestmark = pytest.mark.usefixtures("few_registers")
+
 D, H, W = (Symbol(name, 0) for name in "DHW")
 PLAIN = [kind for kind in COORDINATES if kind != CROP]
 
 # --- kernels -------------------------------------------------------------------------------------
+
+
+WRITTEN_OUT = [
+    (mode, factor, ("half_pixel", "asymmetric")[(i + j) % 2])
+    for i, mode in enumerate(MODES)
+    for j, factor in enumerate((2, 4))
+]
+"""Any two of them meet."""
 
 
 @pytest.mark.parametrize("coordinates", PLAIN)
@@ -47,9 +57,7 @@ def test_planes_of_any_size(mode: str, coordinates: str) -> None:
         check(load, [floats(2, 3, height, width), *scales], env)
 
 
-@pytest.mark.parametrize("coordinates", ["half_pixel", "asymmetric"])
-@pytest.mark.parametrize("factor", [2, 4])
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("mode", "factor", "coordinates"), WRITTEN_OUT)
 def test_patterns_that_are_written_out(mode: str, factor: int, coordinates: str) -> None:
     attrs: dict[str, Any] = {"axes": (2, 3), "mode": mode, "coordinates": coordinates}
     image = tensor(F32, N, C, H, W)

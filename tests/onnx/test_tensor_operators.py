@@ -19,6 +19,8 @@ from bucketize.op import OPS, Op
 from bucketize.ops.values import per_element, quotient
 from bucketize.types import Symbol, TensorType, tensor
 
+pytestmark = pytest.mark.usefixtures("few_registers")
+
 N = Symbol("N")
 X = np.random.default_rng(0).standard_normal((3, 4)).astype("f4")
 FLAGS = ("", "<exclusive = 1>", "<reverse = 1>", "<exclusive = 1, reverse = 1>")

@@ -27,6 +27,8 @@ from bucketize.op import Array
 from bucketize.ops.rounding import FORMATS, PLAIN, bfloat16_bits, int8_columns, rounded
 from bucketize.types import Symbol, tensor
 
+pytestmark = pytest.mark.usefixtures("few_registers")
+
 SHORT = [name for name in FORMATS if name != PLAIN]
 
 

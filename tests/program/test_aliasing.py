@@ -24,6 +24,8 @@ from bucketize.program.decide import decide, defaults
 from bucketize.program.instruction import RunSegment, Segment
 from bucketize.types import Dim, Symbol, tensor
 
+pytestmark = pytest.mark.usefixtures("few_registers")
+
 N, H, W = Symbol("N", 1, 8), Symbol("H", 1, 40), Symbol("W", 1, 40)
 
 

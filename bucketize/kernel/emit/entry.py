@@ -52,8 +52,21 @@ class _Library(JITCodeLibrary):
 class _Typing(Context):
     """Python's operators and `math`; of numba's own, NumPy's functions are tried before them."""
 
+    def __init__(self) -> None:
+        self._resolved: dict[Any, Any] = {}
+        super().__init__()  # type: ignore[no-untyped-call]
+
     def load_additional_registries(self) -> None:
         self.install_registry(mathdecl.registry)  # type: ignore[no-untyped-call]
+
+    def resolve_function_type(self, func: Any, args: Any, kws: Any) -> Any:
+        """The signature of a call; one of a function of numba's own is looked for only once."""
+        if kws or not isinstance(func, types.Function):
+            return super().resolve_function_type(func, args, kws)  # type: ignore[no-untyped-call]
+        key = func, tuple(args)
+        if key not in self._resolved:
+            self._resolved[key] = super().resolve_function_type(func, args, kws)  # type: ignore[no-untyped-call]
+        return self._resolved[key]
 
 
 @cache

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Any, TypeAlias
 
 from llvmlite import ir
@@ -22,6 +23,7 @@ FLOAT_BYTES, WORD_BYTES = 4, 8
 LINE = 64  # bytes that a prefetch brings, on all machines that matter
 
 
+@cache
 def vector_type(element: ir.Type, width: int) -> ir.Type:
     """`width` elements; one is a scalar."""
     return ir.VectorType(element, width) if width > 1 else element
@@ -36,7 +38,13 @@ def constant(element: ir.Type, value: float, width: int) -> ir.Constant:
     """The same number in every element."""
     if width == 1:
         return ir.Constant(element, value)
-    return ir.Constant(ir.VectorType(element, width), [value] * width)
+    return ir.Constant(vector_type(element, width), [ir.Constant(element, value)] * width)
+
+
+@cache
+def places(order: tuple[int, ...]) -> ir.Constant:
+    """The elements that a shuffle takes."""
+    return ir.Constant(ir.VectorType(INT, len(order)), list(order))
 
 
 class Writer:
@@ -235,7 +243,7 @@ class Writer:
         """The first `count` of at least two lanes on; any count is fine."""
         inside = self.least(self.greatest(count, 0), self.lanes)
         limit = self.builder.trunc(self.word(inside), INT)
-        lane = ir.Constant(ir.VectorType(INT, self.lanes), list(range(self.lanes)))
+        lane = places(tuple(range(self.lanes)))
         return self.builder.icmp_signed("<", lane, self.splat(limit, self.lanes))
 
     def any_lane(self, mask: ir.Value) -> ir.Value:
@@ -249,15 +257,13 @@ class Writer:
         """A scalar in every element."""
         if width == 1:
             return scalar
-        blank = ir.Constant(ir.VectorType(scalar.type, width), ir.Undefined)
+        blank = ir.Constant(vector_type(scalar.type, width), ir.Undefined)
         first = self.builder.insert_element(blank, scalar, ir.Constant(INT, 0))
-        zeros = ir.Constant(ir.VectorType(INT, width), [0] * width)
-        return self.builder.shuffle_vector(first, blank, zeros)
+        return self.builder.shuffle_vector(first, blank, places((0,) * width))
 
     def shuffle(self, x: ir.Value, y: ir.Value, order: Sequence[int]) -> ir.Value:
         """The elements of `x`, then of `y`, that `order` counts."""
-        places = ir.Constant(ir.VectorType(INT, len(order)), list(order))
-        return self.builder.shuffle_vector(x, y, places)
+        return self.builder.shuffle_vector(x, y, places(tuple(order)))
 
     def folded(self, x: ir.Value, step: Callable[[ir.Value, ir.Value], ir.Value]) -> ir.Value:
         """What `step`, which may take them in any order, makes of all elements: in each of them."""
