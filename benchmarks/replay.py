@@ -39,16 +39,17 @@ from bucketize.kernel.template import Implementation
 from bucketize.kernel.winograd.cost import WinogradCost
 from bucketize.log.log import rows
 from bucketize.log.trial import schedule_json
-from bucketize.machine.target import Target
+from bucketize.machine.target import Target, host
 from bucketize.tune.residual import Forest
 from bucketize.tune.samples import Record, reference
 from bucketize.tune.search import Search, Space
 from bucketize.tune.surrogate import Neighbour
 from bucketize.tune.task import tasks_of
 
+HERE = host().processor  # a model of cost asks nothing of it
 TARGETS = {
-    "emeraldrapids": Target("emeraldrapids", 16, 32, 48 << 10, 2 << 20, 300 << 20, ""),
-    "znver5": Target("znver5", 16, 32, 48 << 10, 1 << 20, 32 << 20, ""),
+    "emeraldrapids": Target("emeraldrapids", 16, 32, 48 << 10, 2 << 20, 300 << 20, HERE),
+    "znver5": Target("znver5", 16, 32, 48 << 10, 1 << 20, 32 << 20, HERE),
 }
 """The processors that recorded."""
 FOLDS = 6

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 from operator import index
 from typing import Any, TypeAlias, get_args, get_origin
 
@@ -17,7 +17,7 @@ from bucketize.kernel.workload import workload_of
 from bucketize.link.memory import aligned
 from bucketize.link.plan import Plan, Result, agreed
 from bucketize.lower.arrangement import USUAL, Arrangement
-from bucketize.machine.target import Target, host
+from bucketize.machine.target import Processor, Target, host, processor
 from bucketize.op import Array, Movement
 from bucketize.ops.dim import from_dims
 from bucketize.program.decision_table import Nodes
@@ -58,9 +58,9 @@ class SavedProgram:
 
     def foreign(self) -> str | None:
         """Why the machine code is of no use here; None if it is."""
-        here, there = host(), self.header["target"]
-        if there["features"] != here.features:
-            return f"was compiled for {there['name']}, another processor than this {here.name}"
+        there = _target(self.header["target"])
+        if not there.processor.runs_on(processor()):
+            return f"was compiled for {there.name}, another processor than this {host().name}"
         mine, theirs = release(), self.header["bucketize"]
         if mine != theirs:
             return f"is of bucketize {theirs}, this is {mine}"
@@ -72,8 +72,7 @@ class SavedProgram:
         entries = {entry["name"]: entry for entry in self.header["routines"]}
         routines = Routines(entries, lambda name: self._routine(entries[name]))
         clones = {name: _clone(facts) for name, facts in self.header["clones"].items()}
-        names = [f.name for f in fields(Target)]  # another version's may have others
-        target = Target(**{n: v for n, v in self.header["target"].items() if n in names})
+        target = _target(self.header["target"])
         return Program(
             routines, clones, tuple(self.header["outputs"]), self.header["threads"], target
         )
@@ -179,6 +178,16 @@ class SavedProgram:
             self._segments[number] = segment
             self._plans[segment] = entry["plan"]
         return self._segments[number]
+
+
+UNTOLD = asdict(Processor("", "", "", "", is_restricted=False))
+"""The processor of older files: none."""
+
+
+def _target(facts: Json) -> Target:
+    names = [f.name for f in fields(Target)]  # another version's may have others
+    known = {n: v for n, v in facts.items() if n in names}
+    return Target(**{**known, "processor": Processor(**facts.get("processor", UNTOLD))})
 
 
 def _clone(facts: Json) -> Clone:
