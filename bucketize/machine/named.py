@@ -45,7 +45,7 @@ def named(name: str) -> Target:
     """The target of a processor's name; raises UnknownNameError where it is not in `KNOWN`."""
     if name not in KNOWN:
         raise unknown_name("target", name, KNOWN)
-    known = KNOWN[name]
-    its = described(known.triple, name, dict.fromkeys(known.features.split(), True))
-    caches = {1: known.l1 << 10, 2: known.l2 << 10, 3: known.l3 << 10}
+    row = KNOWN[name]
+    its = described(row.triple, name, dict.fromkeys(row.features.split(), True))
+    caches = {1: row.l1 << 10, 2: row.l2 << 10, 3: row.l3 << 10}
     return target_of(replace(its, is_named=True), caches)

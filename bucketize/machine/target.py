@@ -18,7 +18,7 @@ from bucketize.errors import unknown_name
 VARIABLE = "BUCKETIZE_TARGET"
 # feature -> (float32 lanes of a vector, vector registers); the first that is there wins
 VECTORS = {"avx512f": (16, 32), "avx2": (8, 16), "avx": (8, 16), "sse2": (4, 16), "neon": (4, 32)}
-DOTS = {"avx512f": "avx512vnni", "avx2": "avxvnni"}
+DOTS = {"avx512f": "avx512vnni", "avx2": "avxvnni", "neon": "i8mm"}
 """The feature that adds products of bytes in vectors of these."""
 ARM = "aarch64"
 HARDWARE = {  # Linux's auxiliary vector: entry and bit, by LLVM's name of the feature

@@ -22,14 +22,17 @@ from bucketize.kernel.gemm.schedule import tiles
 from bucketize.kernel.object import machine
 from bucketize.kernel.template import Schedule
 from bucketize.kernel.winograd import template as winograd
-from bucketize.machine.named import X86_LINUX
+from bucketize.machine.named import X86_LINUX, named
 from bucketize.machine.target import Processor, Target, target_of
 
 WIDE = Processor(X86_LINUX, "skylake-avx512", "", "avx512f", is_restricted=False)
 NARROW = Processor(X86_LINUX, "haswell", "", "avx2", is_restricted=False)
 ZEN = Processor(X86_LINUX, "znver5", "", "avx512f", is_restricted=False)
 NARROW_ZEN = Processor(X86_LINUX, "znver3", "", "avx2", is_restricted=False)
-ALL = pytest.mark.parametrize("processor", [WIDE, NARROW, ZEN, NARROW_ZEN], ids=lambda its: its.cpu)
+ARMS = [named("neoverse-n1").processor, named("neoverse-v1").processor]
+ALL = pytest.mark.parametrize(
+    "processor", [WIDE, NARROW, ZEN, NARROW_ZEN, *ARMS], ids=lambda its: its.cpu
+)
 
 # Of x86-64 and of 64-bit Arm.
 VECTOR = re.compile(r"%[xyz]mm|\b[qdv]\d")
@@ -223,6 +226,18 @@ def test_a_tile_of_six_rows_that_is_alone_fetches_all_that_it_reads(processor: P
     read = [2 * target.lanes * FLOAT_BYTES * loop.sums // 12 for loop in loops]
     mine = zip(loops, read, strict=True)
     assert any(x.function.endswith(".tile6") and x.fetched * LINE == bytes_ for x, bytes_ in mine)
+
+
+@pytest.mark.parametrize("processor", ARMS, ids=lambda its: its.cpu)
+def test_arm_multiplies_by_an_element(processor: Processor) -> None:
+    """It loads elements of A by vectors, and spends no instruction on their copies."""
+    target = target_of(processor)
+    for schedule in schedules("dense", target).values():
+        turns = [x for x in product_loops("dense", schedule, target, processor) if x.fetched]
+        assert turns
+        for loop in turns:
+            assert all(re.search(r"\.s\[\d\]", line) for line in loop.lines if SUM.search(line))
+            assert not any(re.search(r"\t(?:ld1r|dup)\s", line) for line in loop.lines)
 
 
 def test_a_tile_that_does_not_fit_is_noticed() -> None:
