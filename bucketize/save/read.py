@@ -186,8 +186,8 @@ UNTOLD = asdict(Processor("", "", "", "", is_restricted=False))
 
 def _target(facts: Json) -> Target:
     names = [f.name for f in fields(Target)]  # another version's may have others
-    told = {n: v for n, v in facts.items() if n in names}
-    return Target(**{**told, "processor": Processor(**facts.get("processor", UNTOLD))})
+    values = {n: v for n, v in facts.items() if n in names}
+    return Target(**{**values, "processor": Processor(**facts.get("processor", UNTOLD))})
 
 
 def _clone(facts: Json) -> Clone:
