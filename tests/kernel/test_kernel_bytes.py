@@ -166,4 +166,4 @@ def test_four_bytes_at_a_time_where_a_processor_can_and_the_known_ones_have_a_si
 def test_a_processor_tells_of_products_of_bytes_in_its_widest_vectors(
     features: str, most: str, dots: bool
 ) -> None:
-    assert described("cpu", dict.fromkeys(features.split(), True), most).dots == dots
+    assert described("", "cpu", dict.fromkeys(features.split(), True), most).dots == dots
