@@ -15,11 +15,11 @@ CHECK  := layers types text ir op_laws semantics dispatch dispatchers decision_t
 
 export BUCKETIZE_TARGET := $(TARGET)
 
-.PHONY: help demo test check fuzz dist mutate lint format bench clean
+.PHONY: help demo test test-arm64 check fuzz dist mutate lint format bench clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
-	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  \1\t/' | expand -t 12
+	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /  \1\t/' | expand -t 12
 
 demo: $(READY) ## what buckets buy and cost, on two models; writes demo-output/
 	@$(BIN)/bucketize demo
@@ -33,6 +33,9 @@ check: lint ## two minutes: lint, types, and the tests of what others rest on
 
 fuzz: $(READY) ## thousands of random graphs, compiled in every way, beside references; mutated models
 	@$(BIN)/pytest -q -n $(JOBS) --dist worksteal --graphs 5000 $(wildcard tests/model/test_fuzz*.py tests/model/test_mutants.py)
+
+test-arm64: $(READY) ## tests on 64-bit Arm in emulation, half an hour: needs Debian and qemu-user-static
+	@$(BIN)/python tests/arm64.py
 
 dist: $(READY) ## a wheel, installed into an empty environment: README's first lines run there, outside of the tree
 	@rm -rf build/dist && $(BIN)/python -m pip wheel --quiet --quiet --disable-pip-version-check --no-deps --wheel-dir build/dist .

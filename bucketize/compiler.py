@@ -19,6 +19,7 @@ from bucketize.log.fingerprint import bounds_of, graph_of, source_of
 from bucketize.log.log import LogWarning, rows, select
 from bucketize.log.trial import Trial
 from bucketize.log.verdict import Digests, Verdict, verdicts
+from bucketize.machine.named import named
 from bucketize.program.configuration import Configuration, Configurations, defaults
 from bucketize.program.decide import decide, redecided
 from bucketize.program.program import Program
@@ -26,14 +27,16 @@ from bucketize.progress import Tell, progress_bar, shown
 from bucketize.runtime.thread_pool import check_threads
 
 EXECUTORS = ("auto", "graph", "vm")
+MOST_THREADS = 1024  # of a machine that is not at hand
 SHOWN = 3  # illegal clones that a warning names
 LOGGER = logging.getLogger("bucketize")
 
 
-def compile(
+def compile(  # noqa: PLR0913  options by name
     mod: Module,
     *,
     log: str | Path | None = None,
+    target: str | None = None,
     threads: int = 1,
     executor: str = "auto",
     lazy: bool = False,
@@ -48,6 +51,8 @@ def compile(
     Args:
         mod: the module, dispatched or not.
         log: the CSV file that `tune` wrote; None: defaults.
+        target: another processor than this, by its name: "neoverse-v1". The executable can be
+            saved, and run where it is loaded on a machine that has what that processor has.
         threads: that share each kernel.
         executor: "graph" (static functions only), "vm", or "auto": the graph executor for what is
             static.
@@ -61,8 +66,9 @@ def compile(
 
     Raises:
         ArgumentError: no module, or a `progress` of another kind.
-        UnknownNameError: there is no such executor.
-        CompileError: no thread, or more than cores; the graph executor for what is not static.
+        UnknownNameError: there is no such executor or target.
+        CompileError: no thread, or more than cores of this machine; the graph executor for what is
+            not static.
         KernelError: the cache of kernels cannot be written.
         LogError: the log cannot be read.
         TypeRelError: the module is not legal at any sizes.
@@ -71,15 +77,15 @@ def compile(
     check_module(mod)
     if executor not in EXECUTORS:
         raise unknown_name("executor", executor, EXECUTORS)
-    check_threads(threads)
+    check_threads(threads, None if target is None else MOST_THREADS)
     start = time.perf_counter()
-    target = calibrated()
+    wanted = calibrated() if target is None else named(target)
     configurations = defaults if log is None else logged(mod, log, threads)
     program = decide(
-        mod, configurations, target=target, threads=threads, executor=executor, together=not lazy
+        mod, configurations, target=wanted, threads=threads, executor=executor, together=not lazy
     )
     names = ["main"] if lazy else list(mod.functions)
-    with shown(progress, progress_bar("compiling")) as tell, Building() as building:
+    with shown(progress, progress_bar("compiling")) as tell, Building(wanted.processor) as building:
         building.want(core_sources(threads))
         for i, name in enumerate(names):
             if tell is not None:

@@ -17,8 +17,8 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import replace
-from functools import cache
+from dataclasses import asdict, replace
+from functools import cache, partial
 from importlib.metadata import version
 from pathlib import Path
 from threading import Lock, local
@@ -29,7 +29,7 @@ from bucketize.errors import KernelError
 from bucketize.kernel.cache import code_path, made, stored
 from bucketize.kernel.object import Kernel, compiled, load
 from bucketize.machine import target
-from bucketize.machine.target import cores, host
+from bucketize.machine.target import Processor, cores, processor
 from bucketize.owner import cache_directory
 
 if TYPE_CHECKING:
@@ -38,33 +38,40 @@ if TYPE_CHECKING:
 _built: dict[Path, Kernel] = {}
 
 
-def kernel_name(source: str, hint: str) -> str:
+def kernel_name(source: str, hint: str, wanted: Processor) -> str:
     """The name of the kernel of a source: `hint`, and a digest of all that it depends on."""
-    digest = hashlib.sha256(f"{_environment()}\n{source}".encode()).hexdigest()[:16]
+    text = f"{_environment()} {wanted.digest}\n{source}"
+    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
     return f"k_{hint}_{digest}"
 
 
-def build(source: str, name_hint: str) -> Kernel:
-    """The kernel of this source, a module with an `entry` called `kernel`.
+def build(source: str, name_hint: str, wanted: Processor | None = None) -> Kernel:
+    """The kernel of this source, a module with an `entry` called `kernel`, for this processor.
 
-    The source names itself by `__name__`. Raises KernelError when the cache cannot be written.
+    Or for another, on which alone it has an address. The source names itself by `__name__`. Raises
+    KernelError when the cache cannot be written.
     """
-    path = cache_directory() / f"{kernel_name(source, name_hint)}.py"
+    wanted = wanted or processor()
+    path = _path(source, name_hint, wanted)
     if path not in _built:
         start = time.perf_counter()
         code, cached = stored(path), True
         if code is None:
-            code, cached = made(path, source, _compile)
-        address = load(path.stem, code)
+            code, cached = made(path, source, partial(_compile, wanted))
+        address = load(path.stem, code) if wanted.runs_on(processor()) else 0
         seconds = time.perf_counter() - start
         _built[path] = Kernel(path.stem, code, address, path, cached, seconds)
     return _built[path]
 
 
-def is_built(source: str, name_hint: str) -> bool:
+def is_built(source: str, name_hint: str, wanted: Processor | None = None) -> bool:
     """Whether `build` would find the kernel, in this process or on the disk."""
-    path = cache_directory() / f"{kernel_name(source, name_hint)}.py"
+    path = _path(source, name_hint, wanted or processor())
     return path in _built or code_path(path).exists()
+
+
+def _path(source: str, hint: str, wanted: Processor) -> Path:
+    return cache_directory() / f"{kernel_name(source, hint, wanted)}.py"
 
 
 WORTH = 3  # kernels for each process beside this one, which has to start first, in 0.1 s
@@ -77,10 +84,12 @@ class Building:
     from the right, may never have to import numba.
     """
 
-    def __init__(self) -> None:
-        """Nothing is wanted yet."""
+    def __init__(self, wanted: Processor | None = None) -> None:
+        """Nothing is wanted yet, for this processor or another."""
         self._most = cores() - 1
-        self._builders, self._threads = Builders(), ThreadPoolExecutor(max(self._most, 1))
+        self._for = wanted or processor()
+        self._builders = Builders(self._for)
+        self._threads = ThreadPoolExecutor(max(self._most, 1))
         self._known: set[str] = set()
         self._missing: dict[str, str] = {}
         self._waiting: deque[tuple[str, str]] = deque()
@@ -102,7 +111,7 @@ class Building:
             if source in self._known:
                 continue
             self._known.add(source)
-            if not is_built(source, hint):
+            if not is_built(source, hint, self._for):
                 self._missing[source] = hint
                 add = self._waiting.appendleft if "numba" in source else self._waiting.append
                 add((source, hint))
@@ -121,11 +130,11 @@ class Building:
             self._progress = progress
             if self._missing:
                 self._tell("kernels")
-        self._work(build, self._waiting.pop)
+        self._work(partial(build, wanted=self._for), self._waiting.pop)
         for job in self._jobs:
             job.result()
         for source, hint in self._missing.items():
-            kernel = build(source, hint)
+            kernel = build(source, hint, self._for)
             assert kernel.path is not None
             _built[kernel.path] = replace(kernel, cached=False)
 
@@ -154,7 +163,8 @@ class Building:
 class Builders:
     """Processes that build kernels into the cache, one for each thread that asks."""
 
-    def __init__(self) -> None:
+    def __init__(self, wanted: Processor) -> None:
+        self._for = asdict(wanted)
         self._mine = local()
         self._all: list[subprocess.Popen[str]] = []
 
@@ -173,7 +183,7 @@ class Builders:
         assert process.stdin is not None
         assert process.stdout is not None
         try:
-            process.stdin.write(json.dumps([source, hint]) + "\n")
+            process.stdin.write(json.dumps([source, hint, self._for]) + "\n")
             process.stdin.flush()
             said = process.stdout.readline()
         except BrokenPipeError:
@@ -198,21 +208,21 @@ class Builders:
 
 @cache
 def _environment() -> str:
-    """All that a kernel depends on apart from its source: versions, generator code, machine."""
+    """All that every kernel depends on: versions, and the code that generates it."""
     code = hashlib.sha256()
     for folder in (Path(__file__).parent, Path(target.__file__).parent):
         for path in sorted(folder.rglob("*.py")):
             code.update(path.read_bytes())
-    return f"{version('numba')} {version('llvmlite')} {code.hexdigest()} {host().features}"
+    return f"{version('numba')} {version('llvmlite')} {code.hexdigest()}"
 
 
-def _compile(path: Path) -> bytes:
+def _compile(wanted: Processor, path: Path) -> bytes:
     """Python's own cache of compiled files takes no part: it would be believed unseen."""
     module = ModuleType(path.stem)
     with _uncollected():
         exec(compile(path.read_text(), path, "exec"), module.__dict__)
-        text, symbol = module.kernel
-        return compiled(text, symbol, path.stem)
+        text, symbol = module.kernel(wanted)
+        return compiled(text, symbol, path.stem, wanted)
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """A process that compiles kernels into the cache: `python -m bucketize.kernel.builder`.
 
-A line of JSON, [source, hint], is a job; the answer is a line, too: null, or what went wrong.
+A line of JSON, [source, hint, processor], is a job; the answer is a line, too: null, or what went
+wrong.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import sys
 import warnings
 
 from bucketize.kernel.build import build
+from bucketize.machine.target import Processor
 
 
 def main() -> None:
@@ -19,9 +21,9 @@ def main() -> None:
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what numba prints is no answer
     warnings.formatwarning = _line
     for line in sys.stdin:
-        source, hint = json.loads(line)
+        source, hint, wanted = json.loads(line)
         try:
-            build(source, name_hint=hint)
+            build(source, hint, Processor(**wanted))
             error = None
         except Exception as e:  # whatever numba raises is told to who asked
             error = f"{type(e).__name__}: {e}"

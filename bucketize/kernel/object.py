@@ -27,6 +27,7 @@ class Kernel:
     code: bytes = field(repr=False)
     """The object file."""
     address: int
+    """0 if it is for another processor than this."""
     path: Path | None = None
     """The source; None of one that was loaded."""
     cached: bool = True
@@ -35,7 +36,7 @@ class Kernel:
     """Seconds that getting it took."""
 
 
-def compiled(text: str, entry: str, name: str) -> bytes:
+def compiled(text: str, entry: str, name: str, wanted: Processor) -> bytes:
     """The object file of LLVM IR that is optimised already; its function `entry` is called `name`.
 
     Everything else stays inside the object: two of them never share a symbol.
@@ -45,7 +46,7 @@ def compiled(text: str, entry: str, name: str) -> bytes:
         if not function.is_declaration and function.name != entry:
             function.linkage = "internal"
     module.get_function(entry).name = name
-    code: bytes = machine(processor()).emit_object(module)
+    code: bytes = machine(wanted).emit_object(module)
     return code
 
 
@@ -92,9 +93,9 @@ def load(name: str, code: bytes) -> int:
 @cache
 def machine(wanted: Processor) -> llvm.TargetMachine:
     """What makes machine code for a processor, be it another one than this."""
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    return llvm.Target.from_default_triple().create_target_machine(
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    return llvm.Target.from_triple(wanted.triple).create_target_machine(
         cpu=wanted.cpu, features=wanted.features, opt=3, jit=True, codemodel="jitdefault"
     )
 

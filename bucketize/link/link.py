@@ -43,6 +43,7 @@ class Linker:
     def __init__(self, program: Program) -> None:
         """Nothing is built or packed before it is asked for."""
         self.program = program
+        self._for = program.target.processor
         self._kernels: dict[str, Kernel] = {}
         self._plans: dict[Segment, Plan] = {}
         self._launches: dict[Hashable, Launch] = {}
@@ -51,7 +52,7 @@ class Linker:
         self._packing = Lock()
 
     def core(self, name: str) -> Kernel:
-        return build(core_source(name), name_hint=name)
+        return build(core_source(name), name, self._for)
 
     def plan(self, segment: Segment) -> Plan:
         if segment not in self._plans:
@@ -68,7 +69,7 @@ class Linker:
 
     def kernel(self, name: str) -> Kernel:
         if name not in self._kernels:
-            self._kernels[name] = build(self.program.sources[name], name_hint=_hint(name))
+            self._kernels[name] = build(self.program.sources[name], _hint(name), self._for)
         return self._kernels[name]
 
     def kernels(self) -> dict[str, Kernel]:
@@ -114,7 +115,7 @@ def sources(program: Program, segments: Iterable[Segment]) -> dict[str, str]:
 
 def link(program: Program) -> Image:
     """The image of a program; of what is decided already, everything is built and packed."""
-    with Building() as building:
+    with Building(program.target.processor) as building:
         return linked(program, building)
 
 

@@ -46,7 +46,7 @@ def here() -> Environment:
         numba_version=version("numba"),
         llvmlite_version=version("llvmlite"),
         target_triple=binding.get_process_triple(),
-        target_features=host().features,
+        target_features=host().processor.digest,
         host_cpu=host().name,
         host_cores=os.cpu_count() or 1,
         speed=str(host().speed),

@@ -2,35 +2,50 @@
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any
 
 import llvmlite.binding as llvm
 
 from bucketize.errors import unknown_name
-from bucketize.machine.calibration import is_wanted, machine_name, speed_of, stored
+from bucketize.machine.calibration import is_wanted, machine_name, stored
 from bucketize.machine.speed import TYPICAL, Speed
 
 VARIABLE = "BUCKETIZE_TARGET"
 # feature -> (float32 lanes of a vector, vector registers); the first that is there wins
 VECTORS = {"avx512f": (16, 32), "avx2": (8, 16), "avx": (8, 16), "sse2": (4, 16), "neon": (4, 32)}
-DOTS = {"avx512f": "avx512vnni", "avx2": "avxvnni"}
+DOTS = {"avx512f": "avx512vnni", "avx2": "avxvnni", "neon": "i8mm"}
 """The feature that adds products of bytes in vectors of these."""
+ARM = "aarch64"
+HARDWARE = {  # Linux's auxiliary vector: entry and bit, by LLVM's name of the feature
+    "fullfp16": (16, 10),
+    "lse": (16, 8),
+    "rdm": (16, 12),
+    "rcpc": (16, 15),
+    "dotprod": (16, 20),
+    "sve": (16, 22),
+    "sve2": (26, 1),
+    "i8mm": (26, 13),
+    "bf16": (26, 14),
+}
+"""What LLVM does not read of an Arm processor under Linux."""
 NO_VECTORS = (4, 16)  # LLVM splits vectors that the machine lacks
 CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 SMALL_CACHES = {1: 32 << 10, 2: 256 << 10, 3: 2 << 20}  # where the system does not tell
+LIBRARY = ctypes.CDLL(None) if os.name == "posix" else None
 
 
 @dataclass(frozen=True)
 class Processor:
     """What machine code is made for, in LLVM's words."""
 
+    triple: str
     cpu: str
     features: str
     """`+avx2,-fma`: of two that disagree the last one holds."""
@@ -40,11 +55,33 @@ class Processor:
     """Whether it has wider ones."""
     dots: bool = False
     """Whether it adds products of bytes, in its widest vectors."""
+    is_named: bool = False
+    """Whether it was asked for by its name, and is not the one that this runs on."""
 
     @property
     def name(self) -> str:
         """One that may not do all it can is another processor: `emeraldrapids:avx2`."""
         return f"{self.cpu}:{self.vectors}" if self.is_restricted else self.cpu
+
+    @property
+    def digest(self) -> str:
+        """A hash of everything that the machine code depends on."""
+        text = f"{self.triple} {self.cpu} {self.features}"
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def runs_on(self, here: Processor) -> bool:
+        """Whether `here` runs its code.
+
+        That of one that was asked for runs wherever its features are, that of a machine on its
+        like alone.
+        """
+        if not self.is_named:
+            return self == here
+        return system_of(self.triple) == system_of(here.triple) and self._on() <= here._on()
+
+    def _on(self) -> set[str]:
+        states = {word[1:]: word[0] for word in self.features.split(",") if word}
+        return {name for name, state in states.items() if state == "+"}
 
 
 @dataclass(frozen=True)
@@ -57,8 +94,7 @@ class Target:
     l1: int
     l2: int
     l3: int
-    features: str
-    """A hash of everything that the machine code depends on."""
+    processor: Processor
     dots: bool = False
     """Whether it adds products of four bytes to 32 bits in one instruction."""
     speed: Speed = TYPICAL
@@ -83,29 +119,16 @@ def host() -> Target:
     return its if its_own is None else replace(its, speed=its_own.alone, beside=its_own.beside)
 
 
-def restored(values: Mapping[str, Any]) -> Target:
-    """The target of a saved program, whose version may have had other fields.
-
-    Raises ValueError where a speed is none.
-    """
-    cells: dict[str, Any] = {f.name: values[f.name] for f in fields(Target) if f.name in values}
-    for name in {"speed", "beside"} & set(cells):
-        cells[name] = speed_of(cells[name])
-    return Target(**cells)
-
-
 def machine_of(its: Target) -> str:
     """What tells this machine from others, as calibrations have it."""
     return machine_name(its.name, (its.l1, its.l2, its.l3), os.cpu_count() or 1)
 
 
-def target_of(its: Processor) -> Target:
-    """What templates may know of a processor, with the caches of this machine."""
+def target_of(its: Processor, caches: Mapping[int, int] | None = None) -> Target:
+    """What templates may know of a processor; without caches, with those of this machine."""
     lanes, registers = VECTORS.get(its.vectors, NO_VECTORS)
-    caches = cache_sizes()
-    text = f"{llvm.get_process_triple()} {its.cpu} {its.features}"
-    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
-    return Target(its.name, lanes, registers, caches[1], caches[2], caches[3], digest, its.dots)
+    caches = caches or cache_sizes()
+    return Target(its.name, lanes, registers, caches[1], caches[2], caches[3], its, its.dots)
 
 
 @cache
@@ -115,10 +138,30 @@ def processor() -> Processor:
     Raises UnknownNameError where it has no such vectors.
     """
     most = os.environ.get(VARIABLE, "")
-    return described(llvm.get_host_cpu_name(), llvm.get_host_cpu_features(), most)
+    triple = llvm.get_process_triple()
+    features: dict[str, bool] = dict(llvm.get_host_cpu_features())
+    if system_of(triple)[0] == ARM:  # all have vectors of four floats
+        features |= {"neon": True} | (hardware() if hasattr(LIBRARY, "getauxval") else {})
+    return described(triple, llvm.get_host_cpu_name(), features, most)
 
 
-def described(cpu: str, features: Mapping[str, bool], most: str = "") -> Processor:
+def system_of(triple: str) -> tuple[str, str]:
+    """Architecture and operating system."""
+    architecture, _, rest = triple.partition("-")
+    systems = (s for s in ("linux", "darwin", "macosx", "windows") if s in rest)
+    system = next(systems, rest).replace("macosx", "darwin")
+    return architecture.replace("arm64", ARM), system
+
+
+def hardware() -> dict[str, bool]:
+    """The features in `HARDWARE`, as the kernel of Linux tells them on 64-bit Arm."""
+    assert LIBRARY is not None
+    tell = LIBRARY.getauxval
+    tell.argtypes, tell.restype = [ctypes.c_ulong], ctypes.c_ulong
+    return {name: bool(tell(entry) >> bit & 1) for name, (entry, bit) in HARDWARE.items()}
+
+
+def described(triple: str, cpu: str, features: Mapping[str, bool], most: str = "") -> Processor:
     """A processor that uses no wider vectors than `most`; what is built on those goes with them."""
     has = [name for name in VECTORS if features.get(name)]
     if most and most not in has:
@@ -128,7 +171,7 @@ def described(cpu: str, features: Mapping[str, bool], most: str = "") -> Process
     words += [f"-{name}" for name in wider]
     vectors = most or next(iter(has), "")
     dots = bool(features.get(DOTS.get(vectors, "")))
-    return Processor(cpu, ",".join(words), vectors, bool(wider), dots)
+    return Processor(triple, cpu, ",".join(words), vectors, bool(wider), dots)
 
 
 def cache_sizes(root: Path = CACHES) -> dict[int, int]:

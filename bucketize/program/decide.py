@@ -224,7 +224,7 @@ class _Decider:
             raise
         name = self.names.get(source)
         if name is None:
-            name = self.names[source] = kernel_name(source, template.name)
+            name = self.names[source] = kernel_name(source, template.name, self.target.processor)
             self.sources[name] = source
         return name
 

@@ -170,8 +170,8 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=TEAM.forget)
 
 
-def check_threads(threads: int) -> None:
-    """Refuse more threads than there are cores."""
-    most = cores()
+def check_threads(threads: int, most: int | None = None) -> None:
+    """Refuse more threads than that, or than there are cores."""
+    most = most or cores()
     if not isinstance(threads, int) or not 1 <= threads <= most:
         raise CompileError(f"threads: expected 1 to {most}, got {threads!r}")

@@ -14,12 +14,13 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from bucketize.call import bind_shapes, refusal, shapes_of, too_deep
-from bucketize.errors import ShapeError
+from bucketize.errors import ProgramError, ShapeError
 from bucketize.interpret import compute, stacked
 from bucketize.ir import Atom, Const, Var
 from bucketize.link.ffi import is_too_deep
 from bucketize.link.image import Image
 from bucketize.link.memory import Arena
+from bucketize.machine.target import host
 from bucketize.op import Array, Value
 from bucketize.program.instruction import (
     Branch,
@@ -69,7 +70,13 @@ class Context:
     """What a call in flight needs of its own; one call at a time."""
 
     def __init__(self, image: Image) -> None:
-        """An empty context: arena and tables come with the first calls."""
+        """An empty context: arena and tables come with the first calls.
+
+        Raises ProgramError if the image is of another processor.
+        """
+        if not image.walk_address:
+            there = f"compiled for {image.program.target.name}, another processor than this"
+            raise ProgramError(f"a program {there} {host().name}: save it, and load it there")
         self.image = image
         self.arena = Arena()
         self._states: dict[Segment, State] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, fields, replace
 from operator import index
 from typing import Any, TypeAlias, get_args, get_origin
 
@@ -17,7 +17,8 @@ from bucketize.kernel.workload import workload_of
 from bucketize.link.memory import aligned
 from bucketize.link.plan import Plan, Result, agreed
 from bucketize.lower.arrangement import USUAL, Arrangement
-from bucketize.machine.target import host, restored
+from bucketize.machine.calibration import speed_of
+from bucketize.machine.target import Processor, Target, host, processor
 from bucketize.op import Array, Movement
 from bucketize.ops.dim import from_dims
 from bucketize.program.decision_table import Nodes
@@ -58,9 +59,9 @@ class SavedProgram:
 
     def foreign(self) -> str | None:
         """Why the machine code is of no use here; None if it is."""
-        here, there = host(), self.header["target"]
-        if there["features"] != here.features:
-            return f"was compiled for {there['name']}, another processor than this {here.name}"
+        there = _target(self.header["target"])
+        if not there.processor.runs_on(processor()):
+            return f"was compiled for {there.name}, another processor than this {host().name}"
         mine, theirs = release(), self.header["bucketize"]
         if mine != theirs:
             return f"is of bucketize {theirs}, this is {mine}"
@@ -73,7 +74,7 @@ class SavedProgram:
         routines = Routines(entries, lambda name: self._routine(entries[name]))
         clones = {name: _clone(facts) for name, facts in self.header["clones"].items()}
         with sound(self.file.path):
-            target = restored(self.header["target"])
+            target = _target(self.header["target"])
         return Program(
             routines, clones, tuple(self.header["outputs"]), self.header["threads"], target
         )
@@ -179,6 +180,17 @@ class SavedProgram:
             self._segments[number] = segment
             self._plans[segment] = entry["plan"]
         return self._segments[number]
+
+
+UNTOLD = asdict(Processor("", "", "", "", is_restricted=False))
+"""The processor of older files: none."""
+
+
+def _target(facts: Json) -> Target:
+    names = [f.name for f in fields(Target)]  # another version's may have others
+    values = {n: v for n, v in facts.items() if n in names}
+    values |= {n: speed_of(values[n]) for n in ("speed", "beside") if n in values}
+    return Target(**{**values, "processor": Processor(**facts.get("processor", UNTOLD))})
 
 
 def _clone(facts: Json) -> Clone:

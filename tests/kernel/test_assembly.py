@@ -16,27 +16,31 @@ from test_vector_templates import Case, N, S, convolution, dense, product, score
 
 from bucketize.inspect import roofline
 from bucketize.kernel.depthwise import template as depthwise
-from bucketize.kernel.emit import module
 from bucketize.kernel.emit.vector import FLOAT_BYTES, LINE
 from bucketize.kernel.gemm import matmul
 from bucketize.kernel.gemm.schedule import tiles
 from bucketize.kernel.object import machine
 from bucketize.kernel.template import Schedule
 from bucketize.kernel.winograd import template as winograd
+from bucketize.machine.named import X86_LINUX, named
 from bucketize.machine.target import Processor, Target, target_of
 
-pytestmark = pytest.mark.skipif(
-    not llvm.get_default_triple().startswith("x86_64"), reason="LLVM emits no x86 assembly here"
-)
-WIDE = Processor("skylake-avx512", "", "avx512f", is_restricted=False)
-NARROW = Processor("haswell", "", "avx2", is_restricted=False)
-ZEN = Processor("znver5", "", "avx512f", is_restricted=False)
-NARROW_ZEN = Processor("znver3", "", "avx2", is_restricted=False)
-PROCESSORS = [WIDE, NARROW, ZEN, NARROW_ZEN]
-BOTH = pytest.mark.parametrize("processor", PROCESSORS, ids=lambda its: its.cpu)
+WIDE = Processor(X86_LINUX, "skylake-avx512", "", "avx512f", is_restricted=False)
+NARROW = Processor(X86_LINUX, "haswell", "", "avx2", is_restricted=False)
+ZEN = Processor(X86_LINUX, "znver5", "", "avx512f", is_restricted=False)
+NARROW_ZEN = Processor(X86_LINUX, "znver3", "", "avx2", is_restricted=False)
+ARMS = [named("neoverse-n1").processor, named("neoverse-v1").processor]
+PROCESSORS = [WIDE, NARROW, ZEN, NARROW_ZEN, *ARMS]
+ALL = pytest.mark.parametrize("processor", PROCESSORS, ids=lambda its: its.cpu)
 
-VECTOR = re.compile(r"%[xyz]mm")
-BLOCK = re.compile(r"(?:\.LBB(?P<label>\d+_\d+)|# %bb\.\d+):")
+# Of x86-64 and of 64-bit Arm.
+VECTOR = re.compile(r"%[xyz]mm|\b[qdv]\d")
+STACK = re.compile(r"\(%rsp|\[sp")
+SUM = re.compile(r"\tvfmadd.*, (%\w+)(?:\s|$)|\tfmla\t(v\d+)")
+FETCH = re.compile(r"prefetcht0|prfm\s+pldl1keep")
+BEGIN = re.compile(r"(\S+):\s+(?:#|//) @")
+BLOCK = re.compile(r"(?:\.LBB(?P<label>\d+_\d+)|(?:#|//) %bb\.\d+):")
+WITHIN = re.compile(r"(?:#|//)\s+in Loop: Header=BB(\d+_\d+)")
 
 
 @dataclass(frozen=True)
@@ -49,22 +53,22 @@ class Loop:
     @property
     def sums(self) -> int:
         """Of vectors, in a turn."""
-        return sum("vfmadd" in line for line in self.lines)
+        return sum(bool(SUM.search(line)) for line in self.lines)
 
     @property
     def destinations(self) -> set[str]:
         """The registers of these sums."""
-        return {line.partition("#")[0].split()[-1] for line in self.lines if "vfmadd" in line}
+        return {found[1] or found[2] for found in map(SUM.search, self.lines) if found}
 
     @property
     def fetched(self) -> int:
         """Lines of what is about to be read that are asked for, in a turn."""
-        return sum("prefetcht0" in line for line in self.lines)
+        return sum(bool(FETCH.search(line)) for line in self.lines)
 
     @property
     def on_stack(self) -> list[str]:
         """What reads the stack or writes to it."""
-        return [line for line in self.lines if "(%rsp" in line]
+        return [line for line in self.lines if STACK.search(line)]
 
     @property
     def spilled(self) -> list[str]:
@@ -81,14 +85,14 @@ def innermost(assembly: str) -> list[Loop]:
     headers: set[tuple[str, str]] = set()
     function = label = header = ""
     for line in assembly.splitlines():
-        if begins := re.match(r"(\S+):\s+# @", line):
+        if begins := BEGIN.match(line):
             function = begins[1]
         if block := BLOCK.match(line):
             label, header = block["label"] or "", ""
         elif "This Inner Loop Header" in line:
             header = label
             headers.add((function, header))
-        elif within := re.search(r"#\s+in Loop: Header=BB(\d+_\d+)", line):
+        elif within := WITHIN.search(line):
             header = header or within[1]
         elif line.startswith("\t") and not line.startswith("\t."):
             lines[function, header].append(line)
@@ -104,17 +108,15 @@ def assembly(case: Case, schedule: Schedule, target: Target, processor: Processo
 def emitted(text: str, processor: Processor) -> str:
     """The machine code of a kernel's file."""
     source = ModuleType("k_emitted")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "processor", lambda: processor)
-        exec(text, source.__dict__)
-    code, _ = source.kernel
+    exec(text, source.__dict__)
+    code, _ = source.kernel(processor)
     emits = machine(processor)
     emits.set_asm_verbosity(True)
     found: str = emits.emit_assembly(llvm.parse_assembly(code))
     return found
 
 
-@BOTH
+@ALL
 def test_what_measures_the_peak_does_all_that_it_counts(processor: Processor) -> None:
     """LLVM drops sums that nobody reads."""
     lanes = target_of(processor).lanes
@@ -161,7 +163,7 @@ def product_loops(kind: str, schedule: Schedule, target: Target, on: Processor) 
 
 
 @pytest.mark.slow
-@BOTH
+@ALL
 @pytest.mark.parametrize("kind", PRODUCTS)
 def test_sums_of_products_stay_in_registers(kind: str, processor: Processor) -> None:
     """At every height of a legal tile, in the turns of several steps and in single ones.
@@ -185,7 +187,7 @@ def test_sums_of_products_stay_in_registers(kind: str, processor: Processor) -> 
             assert height > 6 or len(loop.on_stack) <= (3 if image else 1), where
 
 
-@BOTH
+@ALL
 @pytest.mark.parametrize("strides", [(1, 1), (2, 2)])
 def test_sums_of_depthwise_convolutions_stay_in_registers(
     strides: tuple[int, int], processor: Processor
@@ -204,7 +206,7 @@ def test_sums_of_depthwise_convolutions_stay_in_registers(
         assert len(loop.spilled) <= 2, width
 
 
-@BOTH
+@ALL
 def test_low_tiles_wait_for_no_sum_and_fetch_all_that_they_read(processor: Processor) -> None:
     """Sums that wait for themselves alone are as many as fill the pipeline, where there is room."""
     target = target_of(processor)
@@ -217,13 +219,25 @@ def test_low_tiles_wait_for_no_sum_and_fetch_all_that_they_read(processor: Proce
         assert turn.fetched * LINE == steps * 2 * target.lanes * FLOAT_BYTES
 
 
-@BOTH
+@ALL
 def test_a_tile_of_six_rows_that_is_alone_fetches_all_that_it_reads(processor: Processor) -> None:
     target = target_of(processor)
     loops = product_loops("dense", scheduled("dense", 6, 2 * target.lanes), target, processor)
     read = [2 * target.lanes * FLOAT_BYTES * loop.sums // 12 for loop in loops]
     mine = zip(loops, read, strict=True)
     assert any(x.function.endswith(".tile6") and x.fetched * LINE == bytes_ for x, bytes_ in mine)
+
+
+@pytest.mark.parametrize("processor", ARMS, ids=lambda its: its.cpu)
+def test_arm_multiplies_by_an_element(processor: Processor) -> None:
+    """It loads elements of A by vectors, and spends no instruction on their copies."""
+    target = target_of(processor)
+    for schedule in schedules("dense", target).values():
+        turns = [x for x in product_loops("dense", schedule, target, processor) if x.fetched]
+        assert turns
+        for loop in turns:
+            assert all(re.search(r"\.s\[\d\]", line) for line in loop.lines if SUM.search(line))
+            assert not any(re.search(r"\t(?:ld1r|dup)\s", line) for line in loop.lines)
 
 
 def test_a_tile_that_does_not_fit_is_noticed() -> None:

@@ -26,7 +26,7 @@ from bucketize.kernel.gemm import conv, matmul
 from bucketize.kernel.object import compiled, load
 from bucketize.kernel.rows import template as row
 from bucketize.lower.pipeline import lower
-from bucketize.machine.target import Target
+from bucketize.machine.target import Target, processor
 from bucketize.op import OPS, Array, Op
 from bucketize.ops.sample import samples
 from bucketize.types import tensor
@@ -86,9 +86,8 @@ def test_an_expression_is_its_op_at_any_width(width: int) -> None:
     able = [op for op in FORMS if kinds_of(op)]
     assert {"sign", "clip", "where", "logical_not", "gelu"} <= {op.name for op in able}
     name, (x, y) = f"expressions{width}", pairs()
-    code = compiled(
-        *vector_kernel(name, emit_all, {"lanes": width, "width": width, "ops": able}), name
-    )
+    generated = vector_kernel(name, emit_all, {"lanes": width, "width": width, "ops": able})
+    code = compiled(*generated(processor()), name, processor())
     out = np.full((len(able), x.size), 7, np.float32)
     numbers = np.stack([x, y])
     block = np.array([out.ctypes.data, numbers.ctypes.data, x.size], np.int64)

@@ -25,6 +25,7 @@ from bucketize.kernel import cache as files
 from bucketize.kernel.build import Builders, Building, Kernel, build
 from bucketize.kernel.object import compiled, load, unsealed
 from bucketize.lock import locked
+from bucketize.machine.target import processor
 
 SOURCE = '''"""Adds a number to every element."""
 
@@ -219,7 +220,7 @@ def test_what_is_waited_in_silence_counts(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_an_object_without_the_function_is_refused() -> None:
-    code = compiled("define void @f() { ret void }", "f", "one")
+    code = compiled("define void @f() { ret void }", "f", "one", processor())
     with pytest.raises(KernelError, match="lacks its function two"):
         load("two", code)
 
@@ -290,7 +291,7 @@ def test_what_belongs_to_others_is_refused_but_to_root_is_not(tmp_path: Path) ->
 
 def test_compiled_python_files_are_not_believed(cache: Path) -> None:
     """A planted __pycache__ would run before any digest is looked at."""
-    name = module.kernel_name(source(12), "add")
+    name = module.kernel_name(source(12), "add", processor())
     planted = Path(importlib.util.cache_from_source(str(cache / f"{name}.py")))
     planted.parent.mkdir()
     (cache / "evil.py").write_text("raise SystemExit('planted code has run')")
@@ -350,7 +351,7 @@ def test_what_is_wrong_with_one_of_many_is_raised(
 
 
 def test_a_process_that_dies_of_a_kernel_is_told_of(cache: Path) -> None:
-    with Builders() as builders:
+    with Builders(processor()) as builders:
         with pytest.raises(KernelError, match=r"cannot compile add: NameError.*entri"):
             builders.build(source(34).replace("@entry", "@entri"), "add")
         with pytest.raises(KernelError, match=r"process that compiles kernels died \(exit 3\)"):

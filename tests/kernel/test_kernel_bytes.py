@@ -160,9 +160,10 @@ def test_four_bytes_at_a_time_where_a_processor_can_and_the_known_ones_have_a_si
         ("avx512f avx2 avx512vnni avxvnni", "avx2", True),
         ("avx2", "", False),
         ("neon", "", False),
+        ("neon i8mm", "", True),
     ],
 )
 def test_a_processor_tells_of_products_of_bytes_in_its_widest_vectors(
     features: str, most: str, dots: bool
 ) -> None:
-    assert described("cpu", dict.fromkeys(features.split(), True), most).dots == dots
+    assert described("", "cpu", dict.fromkeys(features.split(), True), most).dots == dots

@@ -23,14 +23,20 @@ from bucketize.kernel.int8 import loops
 from bucketize.kernel.template import Implementation, Template
 from bucketize.kernel.templates import TEMPLATES, VECTOR
 from bucketize.kernel.workload import Workload
-from bucketize.machine.target import Target
+from bucketize.machine.target import Processor, Target
 from bucketize.op import Op
 from bucketize.ops.sample import parse
 from bucketize.types import Symbol, tensor
 
 H, W = Symbol("H"), Symbol("W")
 MACHINE = Target(
-    "golden", lanes=8, registers=16, l1=32 << 10, l2=512 << 10, l3=32 << 20, features=""
+    "golden",
+    8,
+    16,
+    32 << 10,
+    512 << 10,
+    32 << 20,
+    Processor("", "golden", "", "", is_restricted=False),
 )
 
 
@@ -213,7 +219,7 @@ def test_emitted(template: Template, golden: Golden, monkeypatch: pytest.MonkeyP
     small, shown = SMALL[template.name]
     form = {**file.parameters, **small}
     lanes = form.pop("lanes")
-    text = module_text("k", lambda w, block: file.emit(w, block, **form), lanes)
+    text = module_text("k", lambda w, block: file.emit(w, block, **form), "", lanes)
     _, *functions = re.split(r"^(?=define |declare )", text, flags=re.MULTILINE)
     heads = [f'@"{".".join(filter(None, ("k", suffix)))}"(' for suffix in shown]
     kept = [f for f in functions if not shown or any(h in f.split("\n")[0] for h in heads)]

@@ -21,7 +21,7 @@ from bucketize.kernel.emit.module import vector_kernel
 from bucketize.kernel.emit.vector import Writer
 from bucketize.kernel.object import compiled, load
 from bucketize.kernel.template import candidates
-from bucketize.machine.target import host
+from bucketize.machine.target import host, processor
 from bucketize.op import OPS, Array, Op
 from bucketize.types import tensor
 
@@ -81,7 +81,9 @@ def assert_close(name: str, got: Array, x: Array) -> None:
 @pytest.mark.parametrize("lanes", [16, 8, 4, 2])
 def test_functions_are_accurate_at_any_width(lanes: int) -> None:
     name = f"functions{lanes}"
-    code = compiled(*vector_kernel(name, emit_functions, {"lanes": lanes}), name)
+    code = compiled(
+        *vector_kernel(name, emit_functions, {"lanes": lanes})(processor()), name, processor()
+    )
     x = numbers()
     rows = len(FUNCTIONS)
     out = np.full(rows * x.size + 2 * RIM, 7, np.float32)

@@ -24,7 +24,8 @@ from bucketize.machine.calibration import (
     write,
 )
 from bucketize.machine.speed import TYPICAL, Speed
-from bucketize.machine.target import Target, host, machine_of, restored
+from bucketize.machine.target import host, machine_of
+from bucketize.save.read import _target as restored
 
 FAST = replace(TYPICAL, ghz=5.0, l3=30.0)
 MINE = Calibration("a machine, 2 cores", FAST, replace(FAST, l3=15.0), 2, 0.05, "2026-01-01")
@@ -130,18 +131,19 @@ def test_the_host_is_as_fast_as_it_was_measured(
     assert host().speed == TYPICAL
 
 
-def test_a_target_is_restored_with_its_speeds() -> None:
-    its = Target("a", 8, 16, 1, 2, 3, "f", speed=FAST)
-    assert restored(json.loads(json.dumps(asdict(its)))) == its
-    older = {n: v for n, v in asdict(its).items() if n not in ("speed", "beside")}
+def test_a_saved_target_has_its_speeds() -> None:
+    its = replace(host(), speed=FAST)
+    facts = json.loads(json.dumps(asdict(its)))
+    assert restored(facts) == its
+    older = {n: v for n, v in facts.items() if n not in ("speed", "beside")}
     assert restored({**older, "later": 1}).speed == TYPICAL
     with pytest.raises(ValueError, match="ghz is -1"):
-        restored({**asdict(its), "speed": {**asdict(FAST), "ghz": -1}})
+        restored({**facts, "speed": {**asdict(FAST), "ghz": -1}})
 
 
 @pytest.mark.parametrize("figure", [f.name for f in fields(Speed)])
 def test_a_faster_machine_is_expected_to_take_no_longer(figure: str) -> None:
-    slow = Target("a", 16, 32, 48 << 10, 2 << 20, 32 << 20, "f")
+    slow = replace(host(), lanes=16, registers=32, l1=48 << 10, l2=2 << 20, l3=32 << 20)
     factor = 0.5 if figure in ("latency", "exp", "root") else 2.0
     better = {figure: getattr(TYPICAL, figure) * factor}
     fast = replace(slow, speed=replace(TYPICAL, **better))

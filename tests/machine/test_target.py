@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import llvmlite.binding as llvm
@@ -16,6 +17,7 @@ import bucketize
 from bucketize import zoo
 from bucketize.errors import ProgramError, UnknownNameError
 from bucketize.kernel.object import machine
+from bucketize.machine.named import ARM_MACOS, KNOWN, named
 from bucketize.machine.target import (
     VARIABLE,
     VECTORS,
@@ -25,10 +27,12 @@ from bucketize.machine.target import (
     described,
     host,
     processor,
+    system_of,
     target_of,
 )
 
 ROOT = Path(__file__).parents[2]
+TRIPLE = llvm.get_process_triple()
 FEATURES = llvm.get_host_cpu_features()
 HAS = [name for name in VECTORS if FEATURES.get(name)]
 NARROWER = HAS[HAS.index(processor().vectors) + 1 :] if HAS else []
@@ -40,7 +44,7 @@ def test_the_host_is_described() -> None:
     assert target.lanes in (4, 8, 16)
     assert target.registers in (16, 32)
     assert 0 < target.l1 < target.l2
-    assert len(target.features) == 16
+    assert len(target.processor.digest) == 16
 
 
 @pytest.mark.parametrize(
@@ -55,7 +59,7 @@ def test_the_host_is_described() -> None:
 def test_the_widest_vectors_are_taken(
     features: dict[str, bool], lanes: int, registers: int
 ) -> None:
-    target = target_of(described("z80", features))
+    target = target_of(described(TRIPLE, "z80", features))
     assert (target.name, target.lanes, target.registers) == ("z80", lanes, registers)
 
 
@@ -79,19 +83,19 @@ WIDE = {"avx512f": True, "avx2": True, "fma": True, "sse2": True, "neon": False}
 
 
 def test_a_restricted_processor_is_another_one_without_what_is_wider() -> None:
-    whole, less = described("zen9", WIDE), described("zen9", WIDE, "avx2")
+    whole, less = described(TRIPLE, "zen9", WIDE), described(TRIPLE, "zen9", WIDE, "avx2")
     told = "+avx2,+avx512f,+fma,-neon,+sse2"
-    assert whole == Processor("zen9", told, "avx512f", is_restricted=False)
-    assert less == Processor("zen9", f"{told},-avx512f", "avx2", is_restricted=True)
-    assert described("zen9", WIDE, "sse2").features == f"{told},-avx512f,-avx2"
+    assert whole == Processor(TRIPLE, "zen9", told, "avx512f", is_restricted=False)
+    assert less == Processor(TRIPLE, "zen9", f"{told},-avx512f", "avx2", is_restricted=True)
+    assert described(TRIPLE, "zen9", WIDE, "sse2").features == f"{told},-avx512f,-avx2"
     targets = target_of(whole), target_of(less)
     assert [t.name for t in targets] == ["zen9", "zen9:avx2"]
     assert [(t.lanes, t.registers) for t in targets] == [(16, 32), (8, 16)]
-    assert targets[0].features != targets[1].features
+    assert targets[0].processor.digest != targets[1].processor.digest
 
 
 def test_restricting_to_the_widest_vectors_changes_nothing() -> None:
-    assert described("zen9", WIDE, "avx512f") == described("zen9", WIDE)
+    assert described(TRIPLE, "zen9", WIDE, "avx512f") == described(TRIPLE, "zen9", WIDE)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +115,7 @@ def test_vectors_that_the_machine_lacks_are_refused(
     most: str, features: dict[str, bool], message: str
 ) -> None:
     with pytest.raises(UnknownNameError) as caught:
-        described("zen9", features, most)
+        described(TRIPLE, "zen9", features, most)
     assert str(caught.value) == message
 
 
@@ -133,7 +137,7 @@ BEYOND = {"avx2": "zmm|%k[0-7]", "avx": "zmm", "sse2": "zmm|ymm|vfmadd|call"}
 @pytest.mark.parametrize("name", HAS)
 def test_machine_code_has_no_wider_vectors(name: str) -> None:
     """Nor calls of functions in place of what is gone."""
-    its = described(llvm.get_host_cpu_name(), FEATURES, name)
+    its = described(TRIPLE, llvm.get_host_cpu_name(), FEATURES, name)
     code = machine(its).emit_assembly(llvm.parse_assembly(SIXTEEN))
     assert not re.search(BEYOND.get(name, "call"), code)
 
@@ -143,7 +147,7 @@ import re, sys
 import numpy as np
 import bucketize
 from bucketize import zoo
-from bucketize.machine.target import host
+from bucketize.machine.target import host, processor
 sys.path[:0] = ["tests", "tests/kernel"]
 import test_kernel_build
 space = {"__name__": "k"}
@@ -151,7 +155,7 @@ exec(test_kernel_build.source(1), space)
 exe = bucketize.compile(bucketize.from_onnx(zoo.build("mlp"), bounds={"N": (1, 4)}))
 np.save(sys.argv[1] + "/y.npy", *exe.run(np.ones((3, 784), np.float32)))
 exe.save(sys.argv[1] + "/m.bkt")
-widest = max(map(int, re.findall(r"<(\\d+) x float>", space["kernel"][0])))
+widest = max(map(int, re.findall(r"<(\\d+) x float>", space["kernel"](processor())[0])))
 print(host().name, host().lanes, widest <= host().lanes)
 """
 
@@ -183,3 +187,78 @@ def test_the_command_line_tells_which_vectors_there_are() -> None:
     done = run("pdp11", "-m", "bucketize.cli", "compile", "zoo:mlp")
     assert done.returncode == 2
     assert done.stderr.startswith(f"error: no {VARIABLE} of this {processor().cpu} named")
+
+
+# --- another processor, by its name ---------------------------------------------------------------
+
+
+def mlp() -> bucketize.Module:
+    return bucketize.from_onnx(zoo.build("mlp"), bounds={"N": (1, 4)})
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_a_named_target_has_all_that_its_vectors_need(name: str) -> None:
+    target, here = named(name), processor()
+    assert target.name == name
+    assert (target.lanes, target.registers) == VECTORS[target.processor.vectors]
+    assert 0 < target.l1 < target.l2
+    assert target.processor.digest != here.digest
+
+
+def test_an_unknown_target_is_told() -> None:
+    with pytest.raises(UnknownNameError, match=r"no target named .pdp11.; .*neoverse-v1"):
+        bucketize.compile(mlp(), target="pdp11")
+
+
+FOREIGN = [name for name in KNOWN if not named(name).processor.runs_on(processor())]
+
+
+@pytest.mark.parametrize("name", ["neoverse-v1", "x86-64-v4"])
+def test_a_program_runs_where_all_that_it_needs_is(name: str) -> None:
+    its = named(name).processor
+    words = its.features.split(",")
+    like = replace(its, cpu="generic", is_named=False)
+    assert its.runs_on(replace(like, features=",".join([*words, "+more", "-less"])))
+    assert not its.runs_on(replace(like, features=",".join(words[1:])))
+    assert not its.runs_on(replace(like, features=",".join([*words, f"-{words[0][1:]}"])))
+    assert not its.runs_on(replace(like, triple=ARM_MACOS))
+    assert not replace(like, features="").runs_on(like)
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_a_program_of_another_processor_is_saved_and_not_run(name: str, tmp_path: Path) -> None:
+    path, here = tmp_path / "net.bkt", host().name
+    exe = bucketize.compile(mlp(), target=name)
+    there = f"compiled for {name}, another processor than this {here}"
+    with pytest.raises(ProgramError, match=f"a program {there}: save it, and load it there"):
+        exe.run(np.ones((3, 784), np.float32))
+    exe.save(path)
+    with pytest.raises(ProgramError, match=f"was {there}"):
+        bucketize.load(path)
+    want = bucketize.compile(mlp()).run(np.ones((3, 784), np.float32))
+    got = bucketize.load(path, rebuild=True).run(np.ones((3, 784), np.float32))
+    np.testing.assert_allclose(got[0], want[0], rtol=1e-4, atol=1e-6)
+    kinds = {b"\x7fELF": "linux", b"\xcf\xfa\xed\xfe": "darwin"}
+    (system,) = {kinds[kernel.code[:4]] for kernel in exe.kernels.values()}
+    assert system == system_of(named(name).processor.triple)[1]
+
+
+@pytest.mark.parametrize("name", [name for name in KNOWN if name not in FOREIGN])
+def test_a_program_of_what_this_processor_can_do_runs_here(name: str, tmp_path: Path) -> None:
+    exe = bucketize.compile(mlp(), target=name)
+    exe.save(tmp_path / "net.bkt")
+    loaded = bucketize.load(tmp_path / "net.bkt")
+    assert loaded.program == exe.program
+    x = np.ones((3, 784), np.float32)
+    np.testing.assert_array_equal(loaded.run(x)[0], exe.run(x)[0])
+    np.testing.assert_allclose(exe.run(x)[0], bucketize.compile(mlp()).run(x)[0], rtol=1e-4)
+
+
+def test_the_command_line_compiles_for_another_processor(tmp_path: Path) -> None:
+    (name, *_), path = FOREIGN, tmp_path / "net.bkt"
+    done = run("", "-m", "bucketize.cli", "compile", "zoo:mlp", "--target", name, "-o", str(path))
+    assert done.returncode == 0, done.stderr
+    assert path.exists()
+    assert "run it" not in done.stdout
+    done = run("", "-m", "bucketize.cli", "run", str(path), "--at", "N=1")
+    assert f"was compiled for {name}, another processor than this" in done.stderr

@@ -339,7 +339,8 @@ def test_another_machine_or_version_says_so_and_may_rebuild(
     read = File(path)
     header = dict(read.header)
     if what == "target":
-        there = {**header["target"], "features": "0" * 16, "name": "z80", "lanes": 4}
+        other = {**header["target"]["processor"], "cpu": "z80"}
+        there = {**header["target"], "processor": other, "name": "z80", "lanes": 4}
         header["target"] = there
         message = f"was compiled for z80, another processor than this {host().name}; rebuild=True"
     elif what == "blocks":

@@ -20,7 +20,7 @@ from bucketize.cli.model import (
     shown_interface,
     tell_hints,
 )
-from bucketize.errors import ShapeError, TypeRelError
+from bucketize.errors import ProgramError, ShapeError, TypeRelError
 from bucketize.progress import progress_bar
 from bucketize.table import pairs
 
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 @parameter.oracle_at_option
 @parameter.written_option("--output", "-o", help="Default: NAME.bkt.")
 @parameter.log_option
+@click.option("--target", metavar="NAME", help="Another processor: neoverse-v1, ...")
 @parameter.threads_option
 @parameter.json_option
 def compile(
@@ -46,13 +47,15 @@ def compile(
     Examples:
       bucketize compile zoo:mlp -o mlp.bkt
       bucketize compile net.onnx -d log --log trials.csv --threads 2 -o net.bkt
+      bucketize compile net.onnx --target neoverse-v1 -o net.bkt
     """
     path = output or Path(f"{name_of(model)}.bkt")
     parameter.check_writable(path)
     loaded = load_model(model, bounds)
     tell_hints(loaded)
     behind = dispatched_at(loaded, options)
-    exe = compiled(behind, log=options["log"], threads=options["threads"])
+    how = {name: options[name] for name in ("log", "target", "threads")}
+    exe = compiled(behind, **how)
     with progress_bar(f"writing {path}"):
         exe.save(path)
     facts = summary(path, behind, exe)
@@ -80,6 +83,8 @@ def command(path: Path, exe: Executable) -> str | None:
             exe.explain(**sizes)
         except (TypeRelError, ShapeError):
             continue  # these are not legal
+        except ProgramError:
+            return None  # of another processor: its code that tells is not run here
         at = [f"--at {pairs(sizes)}"] if sizes else []
         return " ".join(["bucketize run", str(path), *at])
     return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from numba import types
@@ -16,27 +16,12 @@ from numba.core.registry import cpu_target
 from numba.core.typing import mathdecl
 from numba.core.typing.context import Context
 
-from bucketize.machine.target import Processor, processor
+from bucketize.kernel.emit.module import Generated
+from bucketize.kernel.object import machine
+from bucketize.machine.target import Processor
 
 BLOCK = types.CPointer(types.int64)  # type: ignore[no-untyped-call]
 NUMBA: Any = compiler
-
-
-class _Codegen(JITCPUCodegen):
-    """LLVM's view of the processor is that of `kernel.object`, and not what numba is told of it."""
-
-    def __init__(self, wanted: Processor) -> None:
-        self._wanted = wanted
-        super().__init__("bucketize")  # type: ignore[no-untyped-call]
-
-    def _get_host_cpu_name(self) -> str:
-        return self._wanted.cpu
-
-    def _get_host_cpu_features(self) -> str:
-        return self._wanted.features
-
-
-_codegen = cache(_Codegen)
 
 
 class _Library(JITCodeLibrary):
@@ -46,7 +31,31 @@ class _Library(JITCodeLibrary):
         ll_module.data_layout = self._codegen._data_layout
 
     def _finalize_final_module(self) -> None:
-        pass
+        self._finalized = True
+
+
+class _Codegen(JITCPUCodegen):
+    """LLVM's view of a processor, which need not be this one, is that of `kernel.object`.
+
+    Numba's engine, which runs nothing here, is left out.
+    """
+
+    _library_class = _Library
+
+    def __init__(self, wanted: Processor) -> None:
+        self._wanted = wanted
+        super().__init__("bucketize")  # type: ignore[no-untyped-call]
+
+    def _init(self, _module: Any) -> None:
+        self._tm = machine(self._wanted)
+        self._target_data = self._tm.target_data
+        self._data_layout = str(self._target_data)
+        self._loopvect, self._opt_level = False, 0
+
+    def _create_empty_module(self, name: str) -> Any:
+        module: Any = super()._create_empty_module(name)  # type: ignore[no-untyped-call]
+        module.triple = self._wanted.triple
+        return module
 
 
 class _Typing(Context):
@@ -74,6 +83,11 @@ def _context() -> Any:
     return CPUContext(_Typing(), target="cpu")  # type: ignore[no-untyped-call]
 
 
+@cache
+def _context_for(wanted: Processor) -> Any:
+    return _context().subtarget(_internal_codegen=_Codegen(wanted))
+
+
 PASSES = (
     untyped_passes.TranslateByteCode,
     untyped_passes.FixupArgs,
@@ -97,18 +111,22 @@ class _Compiler(compiler.CompilerBase):
         return [manager]
 
 
-def entry(function: Callable[[Any], None]) -> tuple[str, str]:
-    """Decorates a kernel: its optimised LLVM IR, and the symbol that it has there.
+def entry(function: Callable[[Any], None]) -> Generated:
+    """Decorates a kernel.
 
     `numba.cfunc` would optimise each function by itself before, for a sixth of the time to no
     effect, and make machine code, which `kernel.object` makes.
     """
+    return partial(_generated, function)
+
+
+def _generated(function: Callable[[Any], None], wanted: Processor) -> tuple[str, str]:
     target: Any = cpu_target
-    context, flags = _context(), NUMBA.Flags()
+    context, flags = _context_for(wanted), NUMBA.Flags()
     target.options.parse_as_flags(flags, {"nopython": True, "error_model": "numpy"})
     flags.no_cpython_wrapper = True
     flags.no_compile = True  # the wrapper is still to come
-    library: Any = _Library(_codegen(processor()), function.__qualname__)  # type: ignore[no-untyped-call]
+    library: Any = context.codegen().create_library(function.__qualname__)
     with global_compiler_lock:
         typing: Any = context.typing_context
         code = NUMBA.compile_extra(

@@ -24,18 +24,19 @@ from llvmlite import ir
 from bucketize.errors import KernelError
 from bucketize.kernel.emit import word
 from bucketize.kernel.emit.expression import RELATION
-from bucketize.kernel.emit.module import module_text, optimised
+from bucketize.kernel.emit.module import Generated, module_text, optimised
 from bucketize.kernel.emit.vector import BIT, WORD, WORD_BYTES, Writer
+from bucketize.machine.target import Processor
 
 DOUBLE = ir.DoubleType()
 INTEGER = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.BitAnd: "and_"}
 FLOATING = {ast.Add: "fadd", ast.Sub: "fsub", ast.Mult: "fmul"}
 
 
-def entry(function: Callable[[Any], None]) -> tuple[str, str]:
-    """Decorates a kernel of integer code, void(int64* block): its IR, and its symbol there.
+def entry(function: Callable[[Any], None]) -> Generated:
+    """Decorates a kernel of integer code, void(int64* block).
 
-    Raises KernelError where the code is more than what this module knows.
+    It raises KernelError where the code is more than what this module knows.
     """
     file = _File(function)
 
@@ -43,8 +44,11 @@ def entry(function: Callable[[Any], None]) -> tuple[str, str]:
         kernel = file.function(w.module, function.__name__)
         w.builder.call(kernel, [w.builder.ptrtoint(block, WORD)])
 
-    name = function.__module__
-    return optimised(module_text(name, body), loops=False), name
+    def generated(wanted: Processor) -> tuple[str, str]:
+        name = function.__module__
+        return optimised(module_text(name, body, wanted.triple), wanted, loops=False), name
+
+    return generated
 
 
 class _File:

@@ -11,9 +11,11 @@ from llvmlite import ir
 
 from bucketize.kernel.emit.vector import POINTER, VOID, Writer
 from bucketize.kernel.object import machine
-from bucketize.machine.target import processor
+from bucketize.machine.target import Processor
 
 Emit: TypeAlias = Callable[..., None]
+Generated: TypeAlias = Callable[[Processor], tuple[str, str]]
+"""A kernel for any processor: its optimised IR, and its symbol there."""
 
 
 def kernel_source(module: str, parameters: dict[str, Any]) -> str:
@@ -39,17 +41,22 @@ def form_source(module: str, form: Any) -> str:
     return kernel_source(module, {name: getattr(v, "plain", v) for name, v in values.items()})
 
 
-def vector_kernel(name: str, emit: Emit, parameters: dict[str, Any]) -> tuple[str, str]:
-    """A kernel that `emit(writer, block, **parameters)` writes: its IR, and its symbol there."""
+def vector_kernel(name: str, emit: Emit, parameters: dict[str, Any]) -> Generated:
+    """A kernel that `emit(writer, block, **parameters)` writes."""
     rest = dict(parameters)
-    text = module_text(name, lambda w, block: emit(w, block, **rest), rest.pop("lanes"))
-    return optimised(text), name
+    lanes = rest.pop("lanes")
+
+    def generated(wanted: Processor) -> tuple[str, str]:
+        text = module_text(name, lambda w, block: emit(w, block, **rest), wanted.triple, lanes)
+        return optimised(text, wanted), name
+
+    return generated
 
 
-def module_text(name: str, body: Emit, lanes: int = 1) -> str:
+def module_text(name: str, body: Emit, triple: str, lanes: int = 1) -> str:
     """The IR of a kernel whose code `body(writer, block)` writes."""
     module = ir.Module(name)
-    module.triple = llvm.get_process_triple()
+    module.triple = triple
     function = ir.Function(module, ir.FunctionType(VOID, [POINTER]), name)
     writer = Writer(ir.IRBuilder(function.append_basic_block()), lanes)
     body(writer, function.args[0])
@@ -57,9 +64,9 @@ def module_text(name: str, body: Emit, lanes: int = 1) -> str:
     return str(module)
 
 
-def optimised(text: str, *, loops: bool = True) -> str:
+def optimised(text: str, wanted: Processor, *, loops: bool = True) -> str:
     """The IR as LLVM's passes for the most speed leave it; `loops` may be unrolled, too."""
-    module, its = llvm.parse_assembly(text), machine(processor())
+    module, its = llvm.parse_assembly(text), machine(wanted)
     module.data_layout = str(its.target_data)
     options = llvm.create_pipeline_tuning_options(speed_level=3)
     options.loop_unrolling = options.loop_vectorization = loops

@@ -6,12 +6,13 @@ The last ones are for memory that threads share.
 
 from __future__ import annotations
 
-import os
-import platform
-
 from llvmlite import ir
 
 from bucketize.kernel.emit.vector import BIT, INT, VOID, WORD, WORD_BYTES, Writer
+from bucketize.machine.target import ARM, system_of
+
+YIELD = ir.Constant(INT, 1)
+"""The hint of Arm that this thread waits."""
 
 
 def least(w: Writer, x: ir.Value, y: ir.Value) -> ir.Value:
@@ -85,13 +86,17 @@ def told(w: Writer, place: ir.Value, value: ir.Value) -> None:
 
 def pause(w: Writer) -> None:
     """Tell the processor that this thread waits."""
-    if platform.machine().lower() in ("x86_64", "amd64"):
+    architecture, _ = system_of(w.module.triple)
+    if architecture == "x86_64":
         w.builder.call(w.declare("llvm.x86.sse2.pause", VOID, []), [])
+    elif architecture == ARM:
+        w.builder.call(w.declare("llvm.aarch64.hint", VOID, [INT]), [YIELD])
 
 
 def give_way(w: Writer) -> None:
     """Let another thread have the core, if one waits for it."""
-    name = "SwitchToThread" if os.name == "nt" else "sched_yield"
+    is_windows = system_of(w.module.triple)[1] == "windows"
+    name = "SwitchToThread" if is_windows else "sched_yield"
     w.builder.call(w.declare(name, INT, []), [])
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeAlias
 
 from llvmlite import ir
@@ -18,9 +19,11 @@ from bucketize.kernel.emit.vector import BIT, FLOAT_BYTES, LINE, POINTER, Size, 
 from bucketize.kernel.gemm.epilogue import Epilogue
 from bucketize.kernel.gemm.schedule import Tile
 from bucketize.kernel.gemm.store import Store, Words, finisher
+from bucketize.machine.target import ARM, system_of
 from bucketize.ops.rounding import FORMATS
 
 Turn: TypeAlias = Callable[[ir.Value, Values], Values]
+Splats: TypeAlias = list[Callable[[], ir.Value]]
 Fetch: TypeAlias = Callable[[ir.Value, ir.Value, int], None]
 """Asks for memory in a turn of so many steps, given the first, and where its B is."""
 
@@ -309,9 +312,10 @@ class _Tile:
                 if fetches:
                     fetch(k, at, steps)
                 chains = self.apart(sums)
+                splats = self.splats(here, steps)
                 for u in range(steps):
-                    chain, there = u % len(chains), [w.item(r, u) for r in here]
-                    chains[chain] = self.step(there, w.at(at, w.mul(b_step, u)), chains[chain])
+                    chain, mine = u % len(chains), splats(u)
+                    chains[chain] = self.step(mine, w.at(at, w.mul(b_step, u)), chains[chain])
                 return [s for chain in chains for s in chain]
 
             return body
@@ -369,13 +373,24 @@ class _Tile:
         for line in range(0, steps * self.form.b_step, LINE):
             self.w.prefetch(self.w.beyond(b, STREAM + line), FIRST)
 
-    def step(self, rows: Values, b: ir.Value, sums: Values) -> Values:
+    def splats(self, rows: Values, steps: int) -> Callable[[int], Splats]:
+        """What writes, for a step of a turn, an element of each row of A in every lane.
+
+        Arm multiplies by an element of a vector: those of a turn are loaded at once.
+        """
+        w = self.w
+        if steps != w.lanes or system_of(w.module.triple)[0] != ARM:
+            return lambda u: [partial(w.load_splat, at) for at in [w.item(r, u) for r in rows]]
+        loaded = [w.load(row) for row in rows]
+        return lambda u: [partial(w.shuffle, x, x, [u] * steps) for x in loaded]
+
+    def step(self, splats: Splats, b: ir.Value, sums: Values) -> Values:
         """One step of the reduction: an outer product."""
         w = self.w
         vectors = [self.load_b(b, v * w.lanes) for v in range(self.form.vectors)]
         new: Values = []  # one row after the other, so that one splat is alive at a time
-        for m, row in enumerate(rows):
-            splat = w.load_splat(row)
+        for m, splat_of in enumerate(splats):
+            splat = splat_of()
             mine = sums[m * len(vectors) : (m + 1) * len(vectors)]
             new += [w.fma(splat, v, s) for v, s in zip(vectors, mine, strict=True)]
         return new

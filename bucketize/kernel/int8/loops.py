@@ -26,6 +26,7 @@ from bucketize.kernel.emit.vector import (
     vector_type,
 )
 from bucketize.kernel.gemm.store import Words
+from bucketize.machine.target import ARM, system_of
 
 ARGUMENTS = ("out", "in0", "in1", "workspace")
 SIZES = ("begin", "end", "rows", "depth", "columns", "panels", "low", "tall")
@@ -226,12 +227,21 @@ class PanelLoops:
         bytes_ = w.builder.load(at, typ=vector_type(BYTE, count), align=1)
         return w.widened(bytes_, SHORT, signed=bool(self.y_signed))
 
+    def dot(self, w: Writer, total: ir.Value, word: ir.Value, factor: ir.Value) -> ir.Value:
+        """The sums and four products each, of unsigned bytes in `word` and signed ones."""
+        kind = total.type
+        if system_of(w.module.triple)[0] != ARM:
+            name = f"llvm.x86.avx512.vpdpbusd.{32 * w.lanes}"
+            return w.builder.call(w.declare(name, kind, [kind] * 3), [total, word, factor])
+        bytes_ = vector_type(BYTE, GROUP * w.lanes)
+        pair = [w.builder.bitcast(x, bytes_) for x in (word, factor)]
+        name = f"llvm.aarch64.neon.usdot.v{w.lanes}i32.v{GROUP * w.lanes}i8"
+        return w.builder.call(w.declare(name, kind, [kind, bytes_, bytes_]), [total, *pair])
+
     def step(self, w: Writer, total: ir.Value, word: ir.Value, factor: ir.Value) -> ir.Value:
         """The sums and the products of a group of one row and those of some columns."""
         if self.unit == DOT:
-            name = f"llvm.x86.avx512.vpdpbusd.{32 * w.lanes}"
-            kind = total.type
-            return w.builder.call(w.declare(name, kind, [kind] * 3), [total, word, factor])
+            return self.dot(w, total, word, factor)
         b, count = w.builder, w.lanes * self.unit
         wide = vector_type(INT, count)
         pair = b.bitcast(word, vector_type(SHORT, count))
