@@ -37,6 +37,7 @@ NOISE, LOUD = 0.1, 0.5
 """By which half of the rounds may be above the best one: more is tried again, and told."""
 DIGITS = 3  # that are kept: more would be noise, and let each calibration choose other kernels
 NEAR = 12 << 10  # bytes of an array in the first cache: two of them fit into the smallest
+PAGE = 4096  # bytes, of which a thread's memory is a multiple
 PIECE = 16 << 20  # bytes of memory that are read in a round, others in the next
 LEAST_BYTES, MOST_BYTES = 2 * PIECE, 512 << 20
 FREE_SHARE = 8  # of what is free, that is taken
@@ -112,8 +113,10 @@ class Probes:
         self.lanes, self.l2, self.l3 = target.lanes, target.l2, target.l3
         self.threads, self.spread = range(threads), 0.0
         self._pool, self._end = ThreadPoolExecutor(threads), time.perf_counter() + AGAIN_S
-        self._pieces = max(memory_bytes(target) // threads // PIECE, 1)
-        self._memory = empty_bytes(threads * self._pieces * PIECE)
+        share = memory_bytes(target) // threads
+        self._piece = min(PIECE, share) // PAGE * PAGE
+        self._pieces = share // self._piece
+        self._memory = empty_bytes(threads * self._pieces * self._piece)
         self._near = empty_bytes(threads * 2 * NEAR)
         for array in (self._memory, self._near):
             array.view(np.float32).fill(0.5)
@@ -121,13 +124,7 @@ class Probes:
     def speed(self) -> Speed:
         """What each of the threads does."""
         with self._pool:
-            steps = CYCLES // (2 * TURNS)
-            hz = (
-                2
-                * TURNS
-                * steps
-                / self._best("wait", lambda *_: [steps, 3, 5, 0], lanes=self.lanes)
-            )
+            hz = self._clock()
             figures = {
                 "ghz": hz / 1e9,
                 "fma": CHAINS / (self._multiplied(CHAINS) * hz),
@@ -137,9 +134,14 @@ class Probes:
                 "root": self._passed("root") * hz,
                 "l2": self._streamed(self.l2 // 2) / hz,
                 "l3": self._streamed(min(4 * self.l2, (self.l2 + self.l3) // 2)) / hz,
-                "memory": self._streamed(PIECE, self._pieces) / hz,
+                "memory": self._streamed(self._piece, self._pieces) / hz,
             }
         return Speed(**{name: float(f"{value:.{DIGITS}g}") for name, value in figures.items()})
+
+    def _clock(self) -> float:
+        """Cycles in a second, by sums of a cycle each."""
+        steps = CYCLES // (2 * TURNS)
+        return 2 * TURNS * steps / self._best("wait", lambda *_: [steps, 3, 5, 0], lanes=self.lanes)
 
     def _multiplied(self, chains: int) -> float:
         """Seconds of so many multiply-adds that do not wait for each other."""
@@ -164,11 +166,11 @@ class Probes:
     def _streamed(self, size: int, pieces: int = 1) -> float:
         """Bytes a second, read in order: so many in a round, of one of some pieces."""
         step = READ * self.lanes * FLOAT_BYTES
-        size = max(size // step, 1) * step
+        size = max(min(size, self._pieces * self._piece) // step, 1) * step
         times = max(PIECE // size, 1) if pieces == 1 else 1
 
         def words(i: int, turn: int) -> list[int]:
-            start = (i * self._pieces + turn % pieces) * PIECE
+            start = (i * self._pieces + turn % pieces) * self._piece
             floats = size // FLOAT_BYTES
             return [floats, address(self._memory) + start, times, self._out(i)]
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from dataclasses import asdict, replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -14,13 +16,14 @@ from bucketize import zoo
 from bucketize.errors import BusyWarning, KernelError
 from bucketize.inspect import calibrate as module
 from bucketize.inspect.calibrate import calibrate, calibrated, memory_bytes
+from bucketize.link.memory import address
 from bucketize.machine import target
 from bucketize.machine.speed import TYPICAL
 from bucketize.machine.target import cores, host, machine_of
 
 
 @pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Few and short rounds, which show the same."""
     monkeypatch.setattr(module, "ROUNDS", 2)
     monkeypatch.setattr(module, "AGAIN_S", 0.0)
@@ -28,6 +31,8 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LOUD", 1e9)
     monkeypatch.setattr(module, "MOST_BYTES", 2 * module.PIECE)
     module._kept.cache_clear()
+    yield
+    host.cache_clear()
 
 
 def test_probes_find_figures_that_a_machine_may_have() -> None:
@@ -39,6 +44,27 @@ def test_probes_find_figures_that_a_machine_may_have() -> None:
         assert 0.2 < speed.ghz < 10
         assert speed.latency > 1 / speed.fma / 2  # one that waits is slower than many that do not
         assert [float(f"{v:.3g}") for v in asdict(speed).values()] == list(asdict(speed).values())
+
+
+@pytest.mark.parametrize("threads", [1, 3, 64])
+def test_threads_read_no_memory_but_their_own(
+    monkeypatch: pytest.MonkeyPatch, threads: int
+) -> None:
+    """Whatever the caches are said to be: the second one here is larger than all that is read."""
+    monkeypatch.setattr(module, "ROUNDS", 5)
+    seen = []
+    monkeypatch.setattr(module, "round_seconds", lambda _, __, blocks: seen.append(blocks) or 1.0)
+    probes = module.Probes(replace(host(), l2=64 << 20, l3=0), threads)
+    probes.speed()
+    memory, total = address(probes._memory), probes._memory.nbytes
+    assert total <= 2 * module.PIECE
+    streams = [b for b in seen if memory <= b[0][1] < memory + total and len(b[0]) == 4]
+    assert len(streams) == 3 * 5
+    for blocks in streams:
+        ends = [(int(b[1]), int(b[1] + 4 * b[0])) for b in blocks]
+        assert len(ends) == threads
+        assert all(stop <= start for (_, stop), (start, _) in pairwise(ends))
+        assert ends[-1][1] <= memory + total
 
 
 def test_the_first_compile_measures_the_machine_and_says_so(
@@ -72,7 +98,9 @@ def test_a_machine_that_cannot_be_measured_is_a_typical_one(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("BUCKETIZE_CALIBRATE", "1")
-    monkeypatch.setattr(module, "stored", lambda machine: None)
+    for where in (module, target):
+        monkeypatch.setattr(where, "stored", lambda machine: None)
+    host.cache_clear()
 
     def full(its: object) -> None:
         raise KernelError("no space")
