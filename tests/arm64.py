@@ -25,20 +25,15 @@ LIBRARIES = (  # Debian's, that its Python and the wheels load
 )
 PYTHON = "python3.11"  # of Debian 12
 GLIBC = ("2_17", "2_24", "2_26", "2_27", "2_28", "2_31", "2_34")
-LINTS = ("mypy", "ruff", "pandas-stubs", "types-pyyaml", "distributed")
+UNUSED = ("mypy", "ruff", "pandas-stubs", "types-pyyaml", "distributed")
 TESTS = (
-    *(
-        "tests/machine/test_target.py",
-        "tests/kernel/test_integer.py",
-        "tests/kernel/test_vector.py",
-    ),
+    *("tests/machine/test_target.py", "tests/kernel/test_integer.py"),
     *("tests/kernel/test_kernel_build.py", "tests/kernel/test_kernel_bytes.py"),
-    *("tests/kernel/test_pool.py", "tests/kernel/test_rotary.py", "tests/kernel/test_rows.py"),
-    *("tests/link/test_block.py", "tests/link/test_memory.py", "tests/runtime/test_loop.py"),
+    *("tests/kernel/test_pool.py", "tests/kernel/test_vector.py", "tests/link/test_memory.py"),
     *("tests/runtime/test_thread_pool.py", "tests/save/test_save.py", "tests/save/test_trust.py"),
-    "tests/zoo/test_zoo.py",
 )
-"""All others are left out: they take hours, or ask nothing of the processor."""
+"""Of all others some ask nothing of the processor, some would take hours, and those that compare
+with onnxruntime cannot run: it crashes in qemu 7.2 as it is imported."""
 
 
 def main() -> int:
@@ -97,7 +92,7 @@ def wheels() -> None:
     """What the project and its tests need; the project itself for its metadata alone."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     wanted = [*project["dependencies"], *project["optional-dependencies"]["test"]]
-    wanted = [name for name in wanted if not name.startswith(LINTS)]
+    wanted = [name for name in wanted if not name.startswith(UNUSED)]
     pip = [sys.executable, "-m", "pip", "install", "-q", "--target", PLACE / "site"]
     platforms = [f"--platform=manylinux_{version}_aarch64" for version in GLIBC]
     version = PYTHON.removeprefix("python")
