@@ -37,9 +37,13 @@ def bound(text: str) -> Bound:
 
 def sizes(text: str) -> Sizes:
     """The size of each symbol of `N=4,H=224,W=224`."""
-    pairs = [re.fullmatch(r"\s*([^=]+)=(\d+)\s*", part) for part in text.split(",")]
-    if not all(pairs):
-        raise click.BadParameter(f"{text!r} names no sizes; write N=4,H=224,W=224")
+    parts = text.split(",")
+    pairs = [re.fullmatch(r"\s*([^=]+)=(\d+)\s*", part) for part in parts]
+    wrong = next((part for part, pair in zip(parts, pairs, strict=True) if pair is None), None)
+    if wrong is not None:
+        size = wrong.partition("=")[2].strip()
+        reason = f"{size!r} is no size" if size else f"{wrong!r} names no size"
+        raise click.BadParameter(f"{reason}; write N=4,H=224,W=224")
     given: Sizes = {}
     for symbol, size in (pair.groups() for pair in pairs if pair):
         if given.setdefault(symbol, int(size)) != int(size):
