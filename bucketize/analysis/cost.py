@@ -11,6 +11,7 @@ from typing import Any
 
 from bucketize.compiler import compile
 from bucketize.executable import Executable
+from bucketize.inspect.calibrate import calibrated
 from bucketize.ir import Builder, Module, Var
 from bucketize.ops import relu
 from bucketize.owner import VARIABLE
@@ -38,7 +39,8 @@ def compiled_anew(mod: Module, log: str | Path | None, threads: int, tell: Tell)
 
 @contextmanager
 def _empty_cache() -> Iterator[None]:
-    """Compile as a first start does: without kernels from the disk."""
+    """Compile as a first start does, but for the machine's speed: without kernels from the disk."""
+    calibrated()
     with tempfile.TemporaryDirectory(prefix="bucketize-") as directory, cache_in(directory):
         yield
 
