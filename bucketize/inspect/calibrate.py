@@ -10,6 +10,7 @@ import logging
 import math
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -30,7 +31,7 @@ from bucketize.machine.speed import TYPICAL, Speed
 from bucketize.machine.target import Target, cores, host, machine_of
 
 LOGGER = logging.getLogger("bucketize")
-ROUNDS = 20
+ROUNDS, PASSES = 20, 2  # of a probe; all of a pass may fall into a slow moment
 AGAIN_S = 1.0  # since the probes began, after which none is tried again
 CYCLES = 1_000_000  # of a round, or so: long enough for the clock, short between interrupts
 NOISE, LOUD = 0.1, 0.5
@@ -112,6 +113,7 @@ class Probes:
         """Memory is written to: pages that nobody wrote to are all the same one."""
         self.lanes, self.l2, self.l3 = target.lanes, target.l2, target.l3
         self.threads, self.spread = range(threads), 0.0
+        self._rounds: defaultdict[tuple[str | int, ...], list[float]] = defaultdict(list)
         self._pool, self._end = ThreadPoolExecutor(threads), time.perf_counter() + AGAIN_S
         share = memory_bytes(target) // threads
         self._piece = min(PIECE, share) // PAGE * PAGE
@@ -124,19 +126,24 @@ class Probes:
     def speed(self) -> Speed:
         """What each of the threads does."""
         with self._pool:
-            hz = self._clock()
-            figures = {
-                "ghz": hz / 1e9,
-                "fma": CHAINS / (self._multiplied(CHAINS) * hz),
-                "loads": 1 / (self._passed("read") * hz),
-                "latency": self._multiplied(1) * hz,
-                "exp": self._passed("exp") * hz,
-                "root": self._passed("root") * hz,
-                "l2": self._streamed(self.l2 // 2) / hz,
-                "l3": self._streamed(min(4 * self.l2, (self.l2 + self.l3) // 2)) / hz,
-                "memory": self._streamed(self._piece, self._pieces) / hz,
-            }
+            for _ in range(PASSES):
+                figures = self._figures()
         return Speed(**{name: float(f"{value:.{DIGITS}g}") for name, value in figures.items()})
+
+    def _figures(self) -> dict[str, float]:
+        """Those of a `Speed`, by all rounds so far and some more."""
+        hz = self._clock()
+        return {
+            "ghz": hz / 1e9,
+            "fma": CHAINS / (self._multiplied(CHAINS) * hz),
+            "loads": 1 / (self._passed("read") * hz),
+            "latency": self._multiplied(1) * hz,
+            "exp": self._passed("exp") * hz,
+            "root": self._passed("root") * hz,
+            "l2": self._streamed(self.l2 // 2) / hz,
+            "l3": self._streamed(min(4 * self.l2, (self.l2 + self.l3) // 2)) / hz,
+            "memory": self._streamed(self._piece, self._pieces) / hz,
+        }
 
     def _clock(self) -> float:
         """Cycles in a second, by sums of a cycle each."""
@@ -177,12 +184,12 @@ class Probes:
         return size * times / self._best("read", words, lanes=self.lanes)
 
     def _best(self, name: str, words: Callable[[int, int], list[int]], **options: int) -> float:
-        """The least seconds of some rounds of a probe; again, if they vary too much.
+        """The least seconds of all rounds of a probe, of which these are more if they vary.
 
         `words` are those of a thread's block in a round.
         """
         kernel = probe(name, **options)
-        rounds: list[float] = []
+        rounds = self._rounds[name, *words(0, 0), *options.values()]
         spread = math.inf
         while spread == math.inf or (spread > NOISE and time.perf_counter() < self._end):
             for turn in range(len(rounds), len(rounds) + ROUNDS):
