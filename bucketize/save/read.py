@@ -59,7 +59,7 @@ class SavedProgram:
 
     def foreign(self) -> str | None:
         """Why the machine code is of no use here; None if it is."""
-        there = _target(self.header["target"])
+        there = self._target()
         if not there.processor.runs_on(processor()):
             return f"was compiled for {there.name}, another processor than this {host().name}"
         mine, theirs = release(), self.header["bucketize"]
@@ -68,13 +68,16 @@ class SavedProgram:
         same = self.header["blocks"] == agreed()
         return None if same else f"is of another build of bucketize {mine}, whose tables differ"
 
+    def _target(self) -> Target:
+        with sound(self.file.path):
+            return _target(self.header["target"])
+
     def program(self) -> Program:
         """The program; each routine is read when it is asked for."""
         entries = {entry["name"]: entry for entry in self.header["routines"]}
         routines = Routines(entries, lambda name: self._routine(entries[name]))
         clones = {name: _clone(facts) for name, facts in self.header["clones"].items()}
-        with sound(self.file.path):
-            target = _target(self.header["target"])
+        target = self._target()
         return Program(
             routines, clones, tuple(self.header["outputs"]), self.header["threads"], target
         )
