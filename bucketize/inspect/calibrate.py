@@ -131,7 +131,7 @@ class Probes:
         return Speed(**{name: float(f"{value:.{DIGITS}g}") for name, value in figures.items()})
 
     def _figures(self) -> dict[str, float]:
-        """Those of a `Speed`, by all rounds so far and some more."""
+        """Figures of a `Speed`, by all rounds so far and some more."""
         hz = self._clock()
         return {
             "ghz": hz / 1e9,
