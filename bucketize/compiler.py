@@ -45,8 +45,8 @@ def compile(  # noqa: PLR0913  options by name
 ) -> Executable:
     """Compile a module, each clone by what a log confirmed for it, or else on defaults.
 
-    Defaults go by the machine's speed. The first one on a machine measures it, in a second or two
-    and told on stderr, unless the environment has BUCKETIZE_CALIBRATE=0.
+    Defaults go by the machine's speed. The first one on a machine measures it, in two or three
+    seconds and told on stderr, unless the environment has BUCKETIZE_CALIBRATE=0.
 
     Args:
         mod: the module, dispatched or not.

@@ -1,4 +1,4 @@
-"""Measuring a machine: what its cores do and what its caches bring, in a second or two.
+"""Measuring a machine: what its cores do and what its caches bring, in two or three seconds.
 
 Each probe is a kernel that does one thing; the best of its rounds counts, as whatever else a
 machine does makes it slower. Probes whose rounds vary are tried again.
@@ -111,7 +111,8 @@ class Probes:
 
     def __init__(self, target: Target, threads: int) -> None:
         """Memory is written to: pages that nobody wrote to are all the same one."""
-        self.lanes, self.l2, self.l3 = target.lanes, target.l2, target.l3
+        self.lanes, self.l1 = target.lanes, target.l1
+        self.l2, self.l3 = target.l2, target.l3
         self.threads, self.spread = range(threads), 0.0
         self._rounds: defaultdict[tuple[str | int, ...], list[float]] = defaultdict(list)
         self._pool, self._end = ThreadPoolExecutor(threads), time.perf_counter() + AGAIN_S
@@ -136,7 +137,7 @@ class Probes:
         return {
             "ghz": hz / 1e9,
             "fma": CHAINS / (self._multiplied(CHAINS) * hz),
-            "loads": 1 / (self._passed("read") * hz),
+            "loads": self._streamed(self.l1 // 2) / hz / (self.lanes * FLOAT_BYTES),
             "latency": self._multiplied(1) * hz,
             "exp": self._passed("exp") * hz,
             "root": self._passed("root") * hz,

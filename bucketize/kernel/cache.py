@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,7 +17,7 @@ from pathlib import Path
 from bucketize.errors import KernelError, warn
 from bucketize.kernel.object import sealed, unsealed
 from bucketize.lock import locked
-from bucketize.owner import VARIABLE, cache_directory, open_to_others
+from bucketize.owner import VARIABLE, cache_directory, open_to_others, put
 
 LOGGER = logging.getLogger("bucketize")
 DAY_S = 24 * 3600
@@ -59,9 +58,9 @@ def made(source: Path, text: str, compiled: Callable[[Path], bytes]) -> tuple[by
             code = stored(source)
             if code is not None:
                 return code, True
-            _write(source, text.encode())
+            put(source, text.encode())
             code = compiled(source)
-            _write(code_path(source), sealed(code, source.stem))
+            put(code_path(source), sealed(code, source.stem))
             return code, False
     except OSError as e:
         raise _unusable(source, e) from e
@@ -90,19 +89,6 @@ def _check_owner(path: Path, status: os.stat_result) -> None:
 
 def _unusable(source: Path, error: OSError) -> KernelError:
     return KernelError(f"cannot keep a kernel in {source.parent} (set {VARIABLE}): {error}")
-
-
-def _write(path: Path, data: bytes) -> None:
-    """Put the file there, whole or not at all; a cache made by root serves all users."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.stem, suffix=".tmp")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        Path(temporary).chmod(0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
 
 
 # --- how it is kept small ------------------------------------------------------------------------

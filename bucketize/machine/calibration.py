@@ -12,14 +12,13 @@ import logging
 import math
 import os
 import platform
-from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from bucketize.errors import KernelError
 from bucketize.machine.speed import Speed
-from bucketize.owner import cache_directory
+from bucketize.owner import cache_directory, put
 
 VARIABLE = "BUCKETIZE_CALIBRATE"
 LOGGER = logging.getLogger("bucketize")
@@ -120,13 +119,10 @@ def write(calibration: Calibration) -> Path:
     Raises KernelError where the cache cannot be written.
     """
     path = calibration_path(calibration.machine)
-    temporary = path.with_suffix(f".{os.getpid()}.tmp")
+    text = json.dumps(asdict(calibration), indent=1) + "\n"
     try:
         path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-        temporary.write_text(json.dumps(asdict(calibration), indent=1) + "\n")
-        os.replace(temporary, path)
+        put(path, text.encode())
     except OSError as e:
-        with suppress(OSError):
-            temporary.unlink()
         raise KernelError(f"cannot keep a calibration in {path.parent}: {e}") from e
     return path

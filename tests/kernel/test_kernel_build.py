@@ -186,7 +186,7 @@ def test_a_cache_that_is_whole_needs_no_lock_and_no_writing(
     build(source(5), name_hint="add")
     monkeypatch.setattr(module, "_built", {})
     monkeypatch.setattr(files, "locked", None)
-    monkeypatch.setattr(files, "_write", None)
+    monkeypatch.setattr(files, "put", None)
     assert build(source(5), name_hint="add").cached
 
 

@@ -199,7 +199,8 @@ FITTED = fitted(
 )
 """Fitted by `-m benchmarks constants` to the grids in `tuning_logs`, but for the shares of caches,
 which are assumed, and `overlap`: the usual width of panels hangs on it, and it is as
-`benchmarks/replay` likes defaults best."""
+`benchmarks/replay` likes defaults best. AMD's shares of streams rest on a speed that no probe has
+measured (`ZEN5` there)."""
 
 
 def modelled(p: Product, schedules: Sequence[Schedule], target: Target) -> Floats:
