@@ -31,7 +31,7 @@ UNITS = {
 @click.option("--show", is_flag=True, help="Show what was measured; measure nothing.")
 @json_option
 def calibrate(show: bool, as_json: bool) -> None:
-    """Measure this machine's speed, in two or three seconds, and keep it beside the compiled kernels.
+    """Measure this machine's speed in two or three seconds; keep it beside the compiled kernels.
 
     Which kernel is chosen where nothing was tuned goes by it. The first compile on a machine does
     the same; measure again after a move to another one, or if it was busy then. With
